@@ -1,0 +1,76 @@
+# SPDX-License-Identifier: Apache-2.0
+# Objective-C++ on both platforms: the only file that knows which compiler, which runtime and where GNUstep is.
+#
+# Gives two interface targets:
+#   mpscnn::objc    compile flags and libraries every .mm needs: compiler warnings, Foundation, the runtime
+#   mpscnn::metal   <Metal/Metal.h> and <MetalPerformanceShaders/...>: Apple's frameworks, or the library `openmps`
+#                   (filled in by the main CMakeLists.txt on Linux)
+# and the lists MPSCNN_OBJC_FLAGS and MPSCNN_OBJC_LIBS, which `python -m mpscnn.config` repeats for other programs.
+
+add_library(mpscnn_objc INTERFACE)
+add_library(mpscnn::objc ALIAS mpscnn_objc)
+add_library(mpscnn_metal INTERFACE)
+add_library(mpscnn::metal ALIAS mpscnn_metal)
+
+if(APPLE)
+  enable_language(OBJCXX)
+  set(MPSCNN_OBJC_FLAGS -fno-objc-arc)
+  find_library(MPSCNN_FOUNDATION Foundation REQUIRED)
+  find_library(MPSCNN_METAL Metal REQUIRED)
+  find_library(MPSCNN_MPS MetalPerformanceShaders REQUIRED)
+  set(MPSCNN_OBJC_LIBS "${MPSCNN_FOUNDATION}")
+  target_link_libraries(mpscnn_metal INTERFACE "${MPSCNN_METAL}" "${MPSCNN_MPS}")
+else()
+  # Debian calls it clang++-19; elsewhere a newer plain clang++ is as good.
+  find_program(MPSCNN_CLANGXX NAMES clang++-19 clang++-20 clang++-21 clang++ REQUIRED
+               DOC "clang++ for Objective-C++ (Debian: apt-get install clang-19)")
+  if(NOT CMAKE_OBJCXX_COMPILER)
+    set(CMAKE_OBJCXX_COMPILER "${MPSCNN_CLANGXX}" CACHE FILEPATH "Objective-C++ compiler")  # wants a full path
+  endif()
+  enable_language(OBJCXX)
+  if(NOT CMAKE_OBJCXX_COMPILER_ID MATCHES "Clang")
+    message(FATAL_ERROR "Objective-C++ needs clang (${CMAKE_OBJCXX_COMPILER} is ${CMAKE_OBJCXX_COMPILER_ID}): GCC lacks blocks.")
+  endif()
+
+  # GCC's Objective-C runtime: the newest compiler directory that has <objc/objc.h>.
+  file(GLOB objc_headers /usr/lib/gcc/*/*/include/objc/objc.h)
+  list(SORT objc_headers COMPARE NATURAL ORDER DESCENDING)
+  list(FILTER objc_headers INCLUDE REGEX "/${CMAKE_SYSTEM_PROCESSOR}-[^/]*/[0-9.]+/")
+  if(NOT objc_headers)
+    message(FATAL_ERROR "<objc/objc.h> of GCC's runtime is missing (Debian 12: apt-get install libobjc-12-dev).")
+  endif()
+  list(GET objc_headers 0 objc_header)
+  cmake_path(SET MPSCNN_GCC_INCLUDE NORMALIZE "${objc_header}/../..")
+  cmake_path(SET MPSCNN_GCC_LIBRARIES NORMALIZE "${objc_header}/../../..")
+  string(REGEX REPLACE "/$" "" MPSCNN_GCC_INCLUDE "${MPSCNN_GCC_INCLUDE}")
+
+  find_path(MPSCNN_GNUSTEP_INCLUDE Foundation/Foundation.h PATHS /usr/include/GNUstep NO_DEFAULT_PATH)
+  find_library(MPSCNN_GNUSTEP_BASE gnustep-base)
+  find_library(MPSCNN_OBJC_RUNTIME objc PATHS "${MPSCNN_GCC_LIBRARIES}")
+  find_library(MPSCNN_BLOCKS_RUNTIME BlocksRuntime)
+  foreach(found IN ITEMS MPSCNN_GNUSTEP_INCLUDE MPSCNN_GNUSTEP_BASE MPSCNN_OBJC_RUNTIME MPSCNN_BLOCKS_RUNTIME)
+    if(NOT ${found})
+      message(FATAL_ERROR "${found} is missing (Debian 12: apt-get install libgnustep-base-dev libobjc-12-dev libblocksruntime-dev).")
+    endif()
+  endforeach()
+
+  # -idirafter for GCC's folder: it also has GCC's own <stddef.h> and intrinsics, which must not hide clang's.
+  set(MPSCNN_OBJC_FLAGS
+      -fobjc-runtime=gcc -fblocks -fobjc-exceptions -fexceptions -fconstant-string-class=NSConstantString
+      -DGNUSTEP -DGNUSTEP_BASE_LIBRARY=1 -D_NATIVE_OBJC_EXCEPTIONS=1
+      "SHELL:-isystem ${MPSCNN_GNUSTEP_INCLUDE}" "SHELL:-idirafter ${MPSCNN_GCC_INCLUDE}")
+  set(MPSCNN_OBJC_LIBS "${MPSCNN_GNUSTEP_BASE}" "${MPSCNN_OBJC_RUNTIME}" "${MPSCNN_BLOCKS_RUNTIME}")
+endif()
+
+set(CMAKE_OBJCXX_STANDARD 20)
+set(CMAKE_OBJCXX_STANDARD_REQUIRED ON)
+
+# A misspelt setter or a forgotten method compiles without these and fails on somebody else's machine.
+set(MPSCNN_OBJC_ERRORS
+    -Werror=objc-property-implementation -Werror=incomplete-implementation -Werror=protocol
+    -Werror=objc-missing-super-calls -Werror=unused-result)
+
+target_compile_options(mpscnn_objc INTERFACE
+  "$<$<COMPILE_LANGUAGE:OBJCXX>:${MPSCNN_OBJC_FLAGS}>"
+  "$<$<COMPILE_LANGUAGE:OBJCXX>:${MPSCNN_OBJC_ERRORS}>")
+target_link_libraries(mpscnn_objc INTERFACE ${MPSCNN_OBJC_LIBS})
