@@ -1,0 +1,6 @@
+// SPDX-License-Identifier: Apache-2.0
+// Generated from tools/api by tools/gen_headers.py; do not edit.
+
+#pragma once
+
+#import <MPSNDArray/MPSNDArrayTypes.h>

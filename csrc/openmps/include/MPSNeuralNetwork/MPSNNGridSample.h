@@ -1,0 +1,22 @@
+// SPDX-License-Identifier: Apache-2.0
+// Generated from tools/api by tools/gen_headers.py; do not edit.
+
+#pragma once
+
+#import <Metal/OpenMPSSupport.h>
+#import <MPSNeuralNetwork/MPSCNNKernel.h>
+
+NS_ASSUME_NONNULL_BEGIN
+
+@protocol MTLDevice;
+
+@interface MPSNNGridSample : MPSCNNBinaryKernel  // macOS 10.15
+
+@property (nonatomic) BOOL useGridValueAsInputCoordinate;
+
+- (instancetype)initWithDevice:(id<MTLDevice>)device;
+- (nullable instancetype)initWithCoder:(NSCoder *)aDecoder device:(id<MTLDevice>)device;
+
+@end
+
+NS_ASSUME_NONNULL_END
