@@ -1,0 +1,98 @@
+# SPDX-License-Identifier: Apache-2.0
+# Every target installs what it needs first; `make help` lists them. ARGS is passed on: make test ARGS="-k relu"
+# Settings: PYTHON (for a new .venv), VENV, JOBS.
+
+PYTHON ?= $(shell tools/find_python.sh)
+VENV   ?= .venv
+JOBS   ?= $(shell nproc 2>/dev/null || sysctl -n hw.ncpu)
+ARGS   ?=
+
+py     := $(VENV)/bin/python
+stamps := $(VENV)/stamps
+# Folders too: a removed file changes its folder's time.
+sources := $(shell find csrc python cmake -name __pycache__ -prune -o \( -type f -o -type d \) -print 2>/dev/null)
+
+export CMAKE_BUILD_PARALLEL_LEVEL := $(JOBS)
+# The environment's cmake and ninja come first, whatever else is installed.
+export PATH := $(abspath $(VENV))/bin:$(PATH)
+# pip's own configuration may name further sources; it stays in force.
+export PIP_DISABLE_PIP_VERSION_CHECK := 1
+
+.DEFAULT_GOAL := help
+.PHONY: help demo test bench wheel lint format dev dev-test test-asan check-macos clean distclean
+.DELETE_ON_ERROR:
+.NOTPARALLEL:
+
+help:                  ## list the targets
+	@echo "make demo and make test do everything by themselves, from a fresh clone on."
+	@echo
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+
+# ------------------------------------------------------------------------------------------ the two commands
+demo: $(stamps)/package $(stamps)/group-demo    ## upscale a photograph with a network trained in PyTorch
+	@$(py) examples/super_resolution/demo.py $(ARGS)
+
+test: $(stamps)/package $(stamps)/group-test    ## all tests
+	@$(py) -m pytest tests $(ARGS)
+
+bench: $(stamps)/package $(stamps)/group-bench  ## benchmarks, side by side with NumPy and PyTorch
+	@$(py) -m bench $(ARGS)
+
+# ----------------------------------------------------------------------------------------------- development
+dev: $(stamps)/group-build                      ## incremental build with warnings as errors, in build/dev
+	@[ -f build/dev/build.ninja ] || $(VENV)/bin/cmake --preset dev -DPython_EXECUTABLE=$(abspath $(py)) $(quiet_configure)
+	@$(VENV)/bin/cmake --build --preset dev
+	@echo "Importable with PYTHONPATH=build/dev/package"
+
+dev-test: dev $(stamps)/group-test              ## dev, then C++ tests and pytest on that build
+	@$(VENV)/bin/ctest --preset dev --no-tests=ignore
+	@PYTHONPATH=build/dev/package $(py) -m pytest tests $(ARGS)
+
+test-asan: $(stamps)/group-test $(stamps)/system-asan   ## all tests under AddressSanitizer and UBSan
+	@[ -f build/asan/build.ninja ] || $(VENV)/bin/cmake --preset asan -DPython_EXECUTABLE=$(abspath $(py)) $(quiet_configure)
+	@$(VENV)/bin/cmake --build --preset asan
+	@PYTHONPATH=build/asan/package tools/sanitized.sh asan $(py) -m pytest tests -p no:cacheprovider $(ARGS)
+
+lint: $(stamps)/group-lint                      ## ruff, mypy, clang-format, house rules
+	@tools/lint.sh $(VENV)/bin
+
+format: $(stamps)/group-lint                    ## ruff format and clang-format, in place
+	@tools/lint.sh $(VENV)/bin fix
+
+check-macos: $(stamps)/system                   ## compile the core for macOS: make check-macos SDK=folder
+	@tools/check_macos.sh "$(SDK)"
+
+wheel: $(stamps)/group-build $(stamps)/group-wheel      ## a wheel that needs nothing installed, in dist/, tried out
+	@tools/make_wheel.sh $(VENV) "$(PYTHON)"
+
+clean:                 ## remove what was built (the environment stays)
+	@rm -rf build dist .pytest_cache .mypy_cache .ruff_cache .hypothesis $(stamps)/package
+
+distclean: clean       ## remove the environment as well
+	@rm -rf $(VENV)
+
+# ------------------------------------------------------------------------------------------ what they stand on
+quiet_configure := --log-level=WARNING >/dev/null
+
+ifeq ($(shell uname -s),Darwin)
+debian = xcode-select -p >/dev/null || { echo "Xcode's command-line tools are missing: xcode-select --install" >&2; exit 1; }
+else
+debian = tools/debian_packages.sh "$(PYTHON)" $(1)
+endif
+
+$(stamps)/system: tools/debian_packages.sh
+	@$(call debian,)
+	@[ -x $(py) ] || tools/make_venv.sh "$(PYTHON)" $(VENV)
+	@mkdir -p $(stamps) && touch $@
+
+$(stamps)/system-asan: $(stamps)/system
+	@$(call debian,libclang-rt-19-dev)
+	@touch $@
+
+$(stamps)/group-%: pyproject.toml tools/make_venv.sh $(stamps)/system
+	@tools/make_venv.sh "$(PYTHON)" $(VENV) $*
+	@touch $@
+
+$(stamps)/package: $(sources) CMakeLists.txt pyproject.toml tools/install_package.sh $(stamps)/group-build
+	@tools/install_package.sh $(VENV)
+	@touch $@

@@ -1,0 +1,42 @@
+#!/bin/sh
+# SPDX-License-Identifier: Apache-2.0
+# The language rules that a text search can check (CONTRIBUTING.md, "Language rules"). Prints each breach, fails on any.
+cd "$(dirname "$0")/.." || exit 1
+breaches=0
+
+# forbid WHAT PATTERN FILES...: an extended regular expression that no line of the files may match; comments are not looked at.
+forbid() {
+    what=$1 pattern=$2
+    shift 2
+    [ $# -gt 0 ] || return 0
+    found=$(grep -nE "$pattern" "$@" /dev/null | grep -vE '^[^:]*:[0-9]+: *(//|\*|/\*)')
+    if [ -n "$found" ]; then
+        echo "$what:"
+        echo "$found" | sed 's/^/    /'
+        breaches=$((breaches + 1))
+    fi
+}
+sources() { git ls-files --cached --others --exclude-standard -- "$@"; }
+
+objective_c=$(sources 'csrc/*.mm' 'csrc/*.hh' | grep -v 'not_implemented\.mm$')
+plain=$(sources 'csrc/*.cpp' 'csrc/*.hpp')
+core=$(sources 'csrc/core/*' 'csrc/bindings/*' 'csrc/table/*' 'csrc/include/*')
+
+# shellcheck disable=SC2086
+{
+    forbid "catch in Objective-C++ aborts; it belongs in a .cpp" '(^|[^@[:alnum:]_])(try[[:space:]]*\{|catch[[:space:]]*\()' $objective_c
+    forbid "@YES, @NO and @autoreleasepool: write @(YES), @(NO), Pool" '@(YES|NO|autoreleasepool)\b' $objective_c
+    forbid "Objective-C in plain C++" '^[[:space:]]*(#[[:space:]]*import|@(interface|implementation|protocol|class|selector))' $plain
+    forbid "the core does not ask for the platform" '^[[:space:]]*#[[:space:]]*(if|ifdef|ifndef|elif).*(__APPLE__|__linux__|TARGET_OS_|GNUSTEP)' $core
+}
+
+for file in $(sources 'csrc/*' 'python/*.py' 'python/*.pyi' 'tests/*.py' 'tools/*.py' 'tools/*.sh' 'cmake/*' 'bench/*.py' 'examples/*.py' 'examples/*.mm'); do
+    case $file in *.json | *.md | *.typed | */py.typed) continue ;; esac
+    [ -s "$file" ] || continue
+    head -n 3 "$file" | grep -q 'SPDX-License-Identifier: Apache-2.0' || {
+        echo "$file: no SPDX line in the first three lines"
+        breaches=$((breaches + 1))
+    }
+done
+
+[ "$breaches" -eq 0 ] || { echo "$breaches kinds of breaches"; exit 1; }

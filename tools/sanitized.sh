@@ -1,0 +1,18 @@
+#!/bin/sh
+# SPDX-License-Identifier: Apache-2.0
+# Runs a command with clang's sanitizer runtime preloaded, for builds of the presets asan and tsan.
+#   tools/sanitized.sh asan|tsan COMMAND...
+# libstdc++ is preloaded too: Python does not link it, and the runtime looks for __cxa_throw when it starts.
+set -eu
+
+case $1 in asan | tsan) kind=$1 ;; *) echo "The first argument ($1) is not asan or tsan." >&2; exit 2 ;; esac
+shift
+runtime=$(clang-19 -print-file-name=libclang_rt.$kind-x86_64.so)
+[ -e "$runtime" ] || runtime=$(clang-19 -print-file-name=libclang_rt.$kind.so)
+[ -e "$runtime" ] || { echo "clang's $kind runtime is missing (Debian 12: apt-get install libclang-rt-19-dev)." >&2; exit 1; }
+
+# Python and its packages keep memory until the process ends, so leaks are counted by the tests instead.
+export ASAN_OPTIONS="detect_leaks=0:abort_on_error=0:allocator_may_return_null=1:${ASAN_OPTIONS:-}"
+export UBSAN_OPTIONS="halt_on_error=1:print_stacktrace=1:${UBSAN_OPTIONS:-}"
+export TSAN_OPTIONS="halt_on_error=0:${TSAN_OPTIONS:-}"
+exec env LD_PRELOAD="$runtime:$(g++ -print-file-name=libstdc++.so.6)" "$@"
