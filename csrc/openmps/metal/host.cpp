@@ -1,0 +1,88 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "metal/host.hpp"
+
+#include <unistd.h>
+
+#include <chrono>
+#include <condition_variable>
+#include <deque>
+#include <limits>
+#include <mutex>
+#include <thread>
+
+namespace openmps {
+
+std::byte* host_data(const std::shared_ptr<Memory>& memory) noexcept {
+  try {
+    return memory->data();
+  } catch (...) {
+    return nullptr;
+  }
+}
+
+std::optional<std::uint64_t> product(std::initializer_list<std::uint64_t> factors) noexcept {
+  std::uint64_t result = 1;
+  bool overflow = false;
+  for (const std::uint64_t factor : factors) {
+    if (factor == 0) return 0;
+    overflow |= __builtin_mul_overflow(result, factor, &result);
+  }
+  if (overflow || result > static_cast<std::uint64_t>(std::numeric_limits<std::int64_t>::max())) return {};
+  return result;
+}
+
+double now_seconds() noexcept {
+  return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count();
+}
+
+std::size_t page_size() noexcept {
+  static const auto size = static_cast<std::size_t>(sysconf(_SC_PAGESIZE));
+  return size;
+}
+
+namespace {
+
+struct Notifier {
+  std::mutex mutex;
+  std::condition_variable wake;
+  std::deque<std::function<void()>> actions;
+};
+
+}  // namespace
+
+void notify_later(std::function<void()> action, void (*thread_begin)(), void (*in_pool)(void (*)(void*), void*)) {
+  // Never destroyed: its thread sleeps on it while the process exits.
+  static Notifier* const notifier = [&] {
+    auto* made = new Notifier;
+    std::thread([made, thread_begin, in_pool] {
+      thread_begin();
+      for (;;) {
+        std::function<void()> next;
+        {
+          std::unique_lock<std::mutex> lock(made->mutex);
+          made->wake.wait(lock, [made] { return !made->actions.empty(); });
+          next = std::move(made->actions.front());
+          made->actions.pop_front();
+        }
+        try {
+          in_pool(
+              [](void* context) {
+                auto& run = *static_cast<std::function<void()>*>(context);
+                run();
+                run = nullptr;
+              },
+              &next);
+        } catch (...) {  // a block that throws must not end the process
+        }
+      }
+    }).detach();
+    return made;
+  }();
+  {
+    std::lock_guard<std::mutex> lock(notifier->mutex);
+    notifier->actions.push_back(std::move(action));
+  }
+  notifier->wake.notify_one();
+}
+
+}  // namespace openmps

@@ -1,0 +1,35 @@
+// SPDX-License-Identifier: Apache-2.0
+// Moving pixels between host memory of different strides: what textures' and images' byte transfers are made of.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+
+namespace openmps {
+
+/// Rows of pixels; the elements of a pixel are adjacent. Steps are bytes.
+struct Pixels {
+  std::byte* data = nullptr;
+  std::size_t pixel = 0, row = 0;
+};
+
+/// Channel planes of rows of elements. Steps are bytes.
+struct Planes {
+  std::byte* data = nullptr;
+  std::size_t element = 0, row = 0, plane = 0;
+};
+
+/// Copies `bytes` of each of height x width pixels, as few and as large blocks as the strides allow.
+void copy_pixels(const Pixels& dst, const Pixels& src, std::size_t height, std::size_t width, std::size_t bytes);
+
+/// Sets elements first ... first + count of each pixel to one value (`size` bytes at `value`).
+void fill_elements(const Pixels& dst, std::size_t height, std::size_t width, std::size_t first, std::size_t count,
+                   const void* value, std::size_t size);
+
+/// H x W x C <-> C x H x W for elements of 1, 2 or 4 bytes; large transfers on several threads.
+void pixels_to_planes(const Planes& dst, const Pixels& src, std::size_t height, std::size_t width,
+                      std::size_t channels, std::size_t size);
+void planes_to_pixels(const Pixels& dst, const Planes& src, std::size_t height, std::size_t width,
+                      std::size_t channels, std::size_t size);
+
+}  // namespace openmps

@@ -1,0 +1,195 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "metal/queue.hpp"
+
+#include <algorithm>
+#include <chrono>
+#include <functional>
+#include <thread>
+
+#include "engine/plan.hpp"
+#include "metal/host.hpp"
+
+namespace openmps {
+namespace {
+
+// Waking a sleeping thread costs some 50 us on a virtual machine; two threads that hand small command buffers to and fro
+// meet within this time.
+constexpr auto kSpin = std::chrono::microseconds(40);
+
+inline void relax() {
+#if defined(__x86_64__)
+  __builtin_ia32_pause();
+#elif defined(__aarch64__)
+  asm volatile("yield");
+#endif
+}
+
+/// True as soon as the condition holds, false when the time is up.
+template <class Condition>
+bool spin_until(Condition condition) {
+  if (condition()) return true;
+  const auto end = std::chrono::steady_clock::now() + kSpin;
+  do {
+    for (int i = 0; i < 16; ++i) {
+      if (condition()) return true;
+      relax();
+    }
+  } while (std::chrono::steady_clock::now() < end);
+  return false;
+}
+
+std::size_t this_thread_id() { return std::hash<std::thread::id>{}(std::this_thread::get_id()) | 1; }
+
+void swallow(const std::function<void()>& action) noexcept {
+  try {
+    if (action) action();
+  } catch (...) {  // neither a handler's failure nor a lack of memory in one may end the process
+  }
+}
+
+}  // namespace
+
+void Submission::wait_for(Stage wanted) const noexcept {
+  if (spin_until([&] { return stage.load(std::memory_order_acquire) >= wanted; })) return;
+  for (int seen = stage.load(std::memory_order_acquire); seen < wanted; seen = stage.load(std::memory_order_acquire)) {
+    stage.wait(seen, std::memory_order_acquire);
+  }
+}
+
+void Queue::enqueue(const std::shared_ptr<Submission>& submission) {
+  std::lock_guard<std::mutex> lock(mutex_);
+  places_.push_back(submission);
+  submission->completion->progress.store(Progress::enqueued, std::memory_order_release);
+}
+
+bool Queue::commit(const std::shared_ptr<Submission>& submission) noexcept {
+  bool asleep = false;
+  try {
+    std::lock_guard<std::mutex> lock(mutex_);
+    if (!has_thread_) {
+      std::thread([self = shared_from_this()] { self->run(); }).detach();
+      has_thread_ = true;
+    }
+    if (submission->completion->progress.load(std::memory_order_relaxed) == Progress::not_enqueued) {
+      places_.push_back(submission);
+    }
+    ++in_flight_;
+    submission->kernel_start = now_seconds();
+    submission->completion->progress.store(Progress::committed, std::memory_order_release);
+    submission->stage.store(Submission::running, std::memory_order_release);
+    calls_.fetch_add(1, std::memory_order_release);
+    asleep = sleeping_;
+  } catch (...) {
+    return false;
+  }
+  if (asleep) wake_.notify_one();
+  return true;
+}
+
+void Queue::withdraw(const std::shared_ptr<Submission>& submission) noexcept {
+  bool asleep = false;
+  {
+    std::lock_guard<std::mutex> lock(mutex_);
+    std::erase(places_, submission);
+    calls_.fetch_add(1, std::memory_order_release);  // those behind it may run now
+    asleep = sleeping_;
+  }
+  submission->completion->progress.store(Progress::error, std::memory_order_release);
+  if (asleep) wake_.notify_one();
+}
+
+void Queue::wait_for_room() noexcept {
+  if (is_own_thread()) return;
+  std::unique_lock<std::mutex> lock(mutex_);
+  room_.wait(lock, [this] { return in_flight_ < max_in_flight_; });
+}
+
+bool Queue::is_own_thread() const noexcept {
+  return thread_id_.load(std::memory_order_relaxed) == this_thread_id();
+}
+
+void Queue::close() noexcept {
+  {
+    std::lock_guard<std::mutex> lock(mutex_);
+    if (!has_thread_) return;
+    closing_ = true;
+    calls_.fetch_add(1, std::memory_order_release);
+  }
+  wake_.notify_one();
+  if (is_own_thread()) return;
+  // A detached thread and a flag rather than a join: the last release may come from the queue's own thread.
+  while (!ended_.load(std::memory_order_acquire)) ended_.wait(false, std::memory_order_acquire);
+}
+
+std::shared_ptr<Submission> Queue::next() noexcept {
+  std::unique_lock<std::mutex> lock(mutex_);
+  const auto is_ready = [this] {
+    return !places_.empty() && places_.front()->completion->is_committed();
+  };
+  for (;;) {
+    if (is_ready()) {
+      auto submission = std::move(places_.front());
+      places_.pop_front();
+      return submission;
+    }
+    if (closing_) return nullptr;
+    const int calls = calls_.load(std::memory_order_acquire);
+    lock.unlock();
+    const bool called = spin_until([&] { return calls_.load(std::memory_order_acquire) != calls; });
+    lock.lock();
+    if (called) continue;
+    sleeping_ = true;
+    wake_.wait(lock, [&] { return calls_.load(std::memory_order_acquire) != calls; });
+    sleeping_ = false;
+  }
+}
+
+void Queue::process(Submission& submission) noexcept {
+  submission.completion->progress.store(Progress::scheduled, std::memory_order_release);
+  submission.stage.store(Submission::scheduled, std::memory_order_release);
+  submission.stage.notify_all();
+  submission.kernel_end = now_seconds();
+  swallow(submission.on_scheduled);
+
+  submission.gpu_start = now_seconds();
+  if (!submission.commands.empty()) submission.error = execute(*submission.engine, submission.commands);
+  submission.gpu_end = now_seconds();
+  submission.commands.clear();  // before anybody is told: owners of memory may be waiting for it
+  for (const auto& action : submission.at_completion) swallow(action);
+  submission.at_completion.clear();
+
+  const Progress result = submission.error.empty() ? Progress::completed : Progress::error;
+  submission.completion->progress.store(result, std::memory_order_release);
+  swallow(submission.on_completed);
+  submission.on_scheduled = nullptr;
+  submission.on_completed = nullptr;
+}
+
+void Queue::run() noexcept {
+  thread_id_.store(this_thread_id(), std::memory_order_relaxed);
+  hooks_.begin();
+  while (const auto submission = next()) {
+    struct Context {
+      Queue* queue;
+      Submission* submission;
+    } context{this, submission.get()};
+    hooks_.in_pool(
+        [](void* pointer) {
+          const auto& both = *static_cast<Context*>(pointer);
+          both.queue->process(*both.submission);
+        },
+        &context);
+    submission->stage.store(Submission::finished, std::memory_order_release);
+    submission->stage.notify_all();
+    {
+      std::lock_guard<std::mutex> lock(mutex_);
+      --in_flight_;
+    }
+    room_.notify_all();
+  }
+  hooks_.end();
+  ended_.store(true, std::memory_order_release);
+  ended_.notify_all();
+}
+
+}  // namespace openmps

@@ -1,0 +1,78 @@
+// SPDX-License-Identifier: Apache-2.0
+// The thread behind an MTLCommandQueue: runs committed command buffers in the order of their places.
+#pragma once
+
+#include <atomic>
+#include <condition_variable>
+#include <deque>
+#include <functional>
+#include <memory>
+#include <mutex>
+#include <string>
+#include <vector>
+
+#include "metal/recording.hpp"
+
+namespace openmps {
+
+/// A command buffer on its way through a queue. Filled in before commit, afterwards the queue's until it is finished.
+struct Submission {
+  std::shared_ptr<Engine> engine;
+  std::shared_ptr<Completion> completion;
+  std::vector<Command> commands;
+  std::vector<std::function<void()>> at_completion;
+  std::function<void()> on_scheduled, on_completed;  ///< handlers; run on the queue's thread
+
+  /// How far waiting threads may go.
+  enum Stage : int { recording = 0, running, scheduled, finished };
+  std::atomic<int> stage{recording};
+  void wait_for(Stage wanted) const noexcept;
+
+  /// Valid once the work is done.
+  std::string error;
+  double kernel_start = 0, kernel_end = 0, gpu_start = 0, gpu_end = 0;  ///< seconds, monotonic clock
+};
+
+/// What the thread needs of Objective-C.
+struct ThreadHooks {
+  void (*begin)();
+  void (*end)();
+  void (*in_pool)(void (*body)(void*), void* context);
+};
+
+class Queue : public std::enable_shared_from_this<Queue> {
+ public:
+  Queue(ThreadHooks hooks, std::size_t max_in_flight) : hooks_(hooks), max_in_flight_(max_in_flight) {}
+
+  /// Takes the next place. Once per submission.
+  void enqueue(const std::shared_ptr<Submission>& submission);
+  /// Lets it run, in its place; takes one if it has none. Starts the thread if need be. Once per submission. False:
+  /// the thread could not be started, and nothing has changed.
+  [[nodiscard]] bool commit(const std::shared_ptr<Submission>& submission) noexcept;
+  /// Gives its place up (a command buffer that is dropped without commit).
+  void withdraw(const std::shared_ptr<Submission>& submission) noexcept;
+  /// Returns when fewer than max_in_flight committed submissions are unfinished. At once on the queue's own thread.
+  void wait_for_room() noexcept;
+  bool is_own_thread() const noexcept;
+  /// Runs what has been committed, then ends the thread. From the queue's own thread it does not wait for that.
+  void close() noexcept;
+
+ private:
+  void run() noexcept;
+  std::shared_ptr<Submission> next() noexcept;
+  void process(Submission& submission) noexcept;
+
+  const ThreadHooks hooks_;
+  const std::size_t max_in_flight_;
+
+  std::mutex mutex_;
+  std::condition_variable wake_, room_;
+  std::deque<std::shared_ptr<Submission>> places_;
+  std::size_t in_flight_ = 0;
+  bool has_thread_ = false, closing_ = false, sleeping_ = false;
+  std::atomic<int> calls_{0};  ///< rises with each commit and close: what the idle thread watches
+  std::atomic<std::size_t> thread_id_{0};
+  std::atomic<bool> ended_{false};
+};
+
+}  // namespace openmps

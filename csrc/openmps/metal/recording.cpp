@@ -1,0 +1,37 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "metal/recording.hpp"
+
+#include <algorithm>
+
+namespace openmps {
+
+void Usage::add(List& list, const std::shared_ptr<Completion>& completion) {
+  std::lock_guard<std::mutex> lock(mutex_);
+  std::erase_if(list, [](const auto& other) { return other->is_done(); });
+  if (std::find(list.begin(), list.end(), completion) == list.end()) list.push_back(completion);
+}
+
+Usage::Blocker Usage::before_reading() const {
+  std::lock_guard<std::mutex> lock(mutex_);
+  for (const auto& writer : writers_) {
+    if (!writer->is_done()) return writer->is_committed() ? Blocker::running_writer : Blocker::uncommitted_writer;
+  }
+  return Blocker::none;
+}
+
+Usage::Blocker Usage::before_writing() const {
+  const Blocker blocker = before_reading();
+  if (blocker != Blocker::none) return blocker;
+  std::lock_guard<std::mutex> lock(mutex_);
+  for (const auto& reader : readers_) {
+    if (reader->is_committed() && !reader->is_done()) return Blocker::running_reader;
+  }
+  return Blocker::none;
+}
+
+std::shared_ptr<Temporary> TemporaryScope::first_unread() {
+  std::erase_if(members_, [](const auto& member) { return member->read_count == 0; });
+  return members_.empty() ? nullptr : members_.front();
+}
+
+}  // namespace openmps

@@ -1,0 +1,119 @@
+// SPDX-License-Identifier: Apache-2.0
+// What stands behind an MTLCommandBuffer: the list being recorded, what must stay alive, and how far it has come.
+#pragma once
+
+#include <atomic>
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <mutex>
+#include <string>
+#include <vector>
+
+#include "engine/engine.hpp"
+
+namespace openmps {
+
+/// Values of MTLCommandBufferStatus.
+enum class Progress : std::uint32_t { not_enqueued = 0, enqueued, committed, scheduled, completed, error };
+
+/// Shared by a command buffer and the images and buffers it writes, so that these can tell whether they may be read.
+/// A command buffer that is dropped without commit ends in `error`.
+struct Completion {
+  std::atomic<Progress> progress{Progress::not_enqueued};
+  bool is_done() const { return progress.load(std::memory_order_acquire) >= Progress::completed; }
+  bool is_committed() const { return progress.load(std::memory_order_acquire) >= Progress::committed; }
+};
+
+/// Which command buffers read and write a block of memory; shared by an image, its views and its texture. Holds no memory:
+/// whether nobody but the recorded commands refers to a block decides what may be fused. Safe from any thread.
+class Usage {
+ public:
+  void read_by(const std::shared_ptr<Completion>& completion) { add(readers_, completion); }
+  void written_by(const std::shared_ptr<Completion>& completion) { add(writers_, completion); }
+
+  enum class Blocker { none, uncommitted_writer, running_writer, running_reader };
+  /// What forbids the CPU to read now: any writer that is not done.
+  Blocker before_reading() const;
+  /// What forbids the CPU to write now: any writer that is not done, and readers that have been committed. (Before the
+  /// commit the bytes may still change: the command buffer reads what is there when it runs.)
+  Blocker before_writing() const;
+
+ private:
+  using List = std::vector<std::shared_ptr<Completion>>;
+  void add(List& list, const std::shared_ptr<Completion>& completion);
+
+  mutable std::mutex mutex_;
+  List readers_, writers_;
+};
+
+/// A temporary image or state, as its command buffer sees it.
+struct Temporary {
+  std::uint64_t read_count = 1;
+  std::string name;   ///< class and extents, for errors
+  std::string label;  ///< the user's, may be empty
+};
+
+/// The temporaries of one command buffer, or of the chain of command buffers behind an MPSCommandBuffer
+/// (commitAndContinue hands it on). Used on the encoding thread only.
+class TemporaryScope {
+ public:
+  std::shared_ptr<Temporary> add(std::string name) {
+    auto temporary = std::make_shared<Temporary>();
+    temporary->name = std::move(name);
+    members_.push_back(temporary);
+    return temporary;
+  }
+  /// The first one that somebody was still to read, or null; forgets those that are done.
+  std::shared_ptr<Temporary> first_unread();
+
+ private:
+  std::vector<std::shared_ptr<Temporary>> members_;
+};
+
+/// Appends to a command buffer. Owned by the MTLCommandBuffer object, used on the encoding thread only.
+class Recorder {
+ public:
+  explicit Recorder(std::shared_ptr<Engine> engine)
+      : engine_(std::move(engine)),
+        completion_(std::make_shared<Completion>()),
+        temporaries_(std::make_shared<TemporaryScope>()) {}
+
+  const std::shared_ptr<Engine>& engine() const { return engine_; }
+  const std::shared_ptr<Completion>& completion() const { return completion_; }
+  bool is_recording() const {
+    return completion_->progress.load(std::memory_order_acquire) < Progress::committed;
+  }
+
+  void append(Problem problem, std::string label) {
+    commands_.push_back(Command{std::move(problem), std::move(label)});
+  }
+  /// Runs just after the work is done (or has failed), before the completion handlers, on the queue's thread.
+  void at_completion(std::function<void()> action) { at_completion_.push_back(std::move(action)); }
+  /// Runs on commit, before anything is queued, on the committing thread; may raise, which refuses the commit. Runs
+  /// again at the next attempt, so it checks and changes nothing.
+  void at_commit(std::function<void()> action) { at_commit_.push_back(std::move(action)); }
+
+  /// Temporary images and states made for this command buffer.
+  const std::shared_ptr<TemporaryScope>& temporaries() const { return temporaries_; }
+  void continue_temporaries(std::shared_ptr<TemporaryScope> scope) { temporaries_ = std::move(scope); }
+
+  const std::vector<Command>& commands() const { return commands_; }
+  const std::vector<std::function<void()>>& commit_checks() const { return at_commit_; }
+  std::vector<Command> take_commands() { return std::move(commands_); }
+  std::vector<std::function<void()>> take_at_completion() { return std::move(at_completion_); }
+  void forget() {
+    commands_.clear();
+    at_completion_.clear();
+    at_commit_.clear();
+  }
+
+ private:
+  std::shared_ptr<Engine> engine_;
+  std::shared_ptr<Completion> completion_;
+  std::shared_ptr<TemporaryScope> temporaries_;
+  std::vector<Command> commands_;
+  std::vector<std::function<void()>> at_completion_, at_commit_;
+};
+
+}  // namespace openmps
