@@ -215,3 +215,19 @@ def test_categories_do_not_count_as_implementations(monkeypatch, tmp_path):
     (folder / "not_implemented.mm").write_text("@implementation MPSState\n@end\n")
     monkeypatch.setattr(module, "ROOT", tmp_path)
     assert module.implemented_classes() == {"MPSKernel"}
+
+
+def test_classes_implemented_through_a_macro_are_found():
+    source = """
+#define REDUCE(WHAT, KIND)                \\
+    @implementation MPSNNReduce##WHAT     \\
+    - (int)kind { return KIND; }          \\
+    @end
+#define PLAIN(NAME) @implementation NAME @end
+#define CATEGORY(NAME) @implementation NAME (Engine) @end
+REDUCE(RowMin, f(1))
+REDUCE(RowMax, 2)
+PLAIN(MPSCNNAdd)
+CATEGORY(MPSCNNSubtract)
+"""
+    assert load_generator().implementations_in(source) == {"MPSNNReduceRowMin", "MPSNNReduceRowMax", "MPSCNNAdd"}

@@ -548,26 +548,34 @@ namespace {
 
 // The methods which the headers declare are left out on purpose (the build turns the warnings off for this file):
 // the runtime then ends in +doesNotRecognizeSelector:, or in +forwardInvocation: where it knows a signature.
-// clang-format off
 #define OPENMPS_NOT_IMPLEMENTED(NAME)                                                             \\
     @implementation NAME                                                                          \\
     + (id)allocWithZone:(NSZone *)zone { raise_not_implemented(@#NAME); }                         \\
     + (void)doesNotRecognizeSelector:(SEL)selector { raise_not_implemented(@#NAME); }             \\
     + (void)forwardInvocation:(NSInvocation *)invocation { raise_not_implemented(@#NAME); }       \\
     @end
-// clang-format on
 
 """
 
 
-def implemented_classes():
-    """Classes with an @implementation in a source other than the generated one. Categories do not count."""
-    found = set()
-    for path in sorted((ROOT / OPENMPS).rglob("*.mm")):
-        if path != ROOT / STUBS:
-            text = path.read_text(encoding="utf-8")
-            found |= set(re.findall(r"@implementation\s+(\w+)\b(?!\s*\()", text))
+def implementations_in(source):
+    """Classes that a source implements, directly or through a macro of its own. Categories do not count."""
+    source = source.replace("\\\n", " ")
+    pattern = r"@implementation\s+([\w#]+)(?![\w#])(?!\s*\()"
+    found = set(re.findall(pattern, re.sub(r"^[ \t]*#[ \t]*define.*$", "", source, flags=re.M)))
+    for macro, names, body in re.findall(r"^[ \t]*#[ \t]*define[ \t]+(\w+)\(([^)]*)\)(.*)$", source, re.M):
+        parameters = [name.strip() for name in names.split(",")]
+        for written in re.findall(pattern, body):
+            for use in re.findall(rf"^[ \t]*{macro}\(([^()]*)", source, re.M):
+                values = dict(zip(parameters, [value.strip() for value in use.split(",")], strict=False))
+                found.add("".join(values.get(part, part) for part in written.split("##")))
     return found
+
+
+def implemented_classes():
+    """Classes with an @implementation in a source other than the generated one."""
+    paths = [path for path in sorted((ROOT / OPENMPS).rglob("*.mm")) if path != ROOT / STUBS]
+    return set().union(*(implementations_in(path.read_text(encoding="utf-8")) for path in paths))
 
 
 def build_stubs(facts, done):

@@ -298,7 +298,8 @@ _text_cache = {}
 def blanked(path):
     if path not in _text_cache:
         try:
-            data = open(path, "rb").read().decode("latin-1")
+            with open(path, "rb") as f:
+                data = f.read().decode("latin-1")
         except OSError:
             data = ""
         pat = r'//[^\n]*|/\*.*?\*/|"(?:[^"\\\n]|\\.)*"'
@@ -533,11 +534,11 @@ def run_clang(opts, workdir):
         for node, start in stream_top_level(p.stdout):
             collect(act, node, start)
         rc = p.wait()
-    text = open(errfile).read()
     if rc != 0:
-        raw = text.splitlines()
+        with open(errfile) as f:
+            raw = f.read().splitlines()
         lines = [x for i, line in enumerate(raw) if "error:" in line for x in raw[i : i + 2]] or raw
-        sys.stderr.write("check_api: clang failed (status %d)%s\n" % (rc, ", first errors:" if lines else ""))
+        sys.stderr.write(f"check_api: clang failed (status {rc}){', first errors:' if lines else ''}\n")
         for line in lines[:15]:
             sys.stderr.write("  " + line + "\n")
         if rc < 0 or rc > 1 or not opts.keep_going:
@@ -677,7 +678,7 @@ class Checker:
             sel[1] += 1
             if have is None:
                 other = self.find(holders, "methods", (not key[0], key[1]))[1]
-                hint = " (declared as %s)" % ("instance method" if key[0] else "class method") if other else ""
+                hint = f" (declared as {'instance' if key[0] else 'class'} method)" if other else ""
                 self.problem(out, "missing", "selector {}{}{}".format(sign, m["selector"], hint), name)
                 self.tally("selectors", False)
                 continue
@@ -687,9 +688,7 @@ class Checker:
                 bad.append("return type is '{}', expected '{}'".format(have["returns"], m["returns"]))
             for i, a in enumerate(m["args"]):
                 if i < len(have["args"]) and not self.t.same(a["type"], have["args"][i][1]):
-                    bad.append(
-                        "argument %d (%s) is '%s', expected '%s'" % (i + 1, a["name"], have["args"][i][1], a["type"])
-                    )
+                    bad.append(f"argument {i + 1} ({a['name']}) is '{have['args'][i][1]}', expected '{a['type']}'")
             if bool(m.get("variadic")) != have["variadic"]:
                 bad.append("variadic is {}".format(have["variadic"]))
             if is_proto and label == name and m.get("optional") != have["optional"]:
@@ -760,11 +759,9 @@ class Checker:
 
     def emit(self, head, out):
         if out or not self.o.quiet:
-            self.lines.append(
-                head + (": OK" if not out else ": %d problem%s" % (len(out), "" if len(out) == 1 else "s"))
-            )
-        for l in out:
-            self.lines.append("    " + l)
+            self.lines.append(f"{head}: {len(out)} problem{'' if len(out) == 1 else 's'}" if out else f"{head}: OK")
+        for line in out:
+            self.lines.append("    " + line)
 
     def run(self):
         act, api = self.act, self.api
@@ -793,7 +790,7 @@ class Checker:
                 if p not in conf and self.api["protocols"].get(p, {}).get("tier", 1) <= self.o.tier:
                     self.problem(out, "missing", f"conformance to protocol {p}", name)
             sel, prop = self.check_members(name, e, False, out)
-            self.emit("class %s (selectors %d/%d, properties %d/%d)" % (name, *sel, *prop), out)
+            self.emit(f"class {name} (selectors {sel[0]}/{sel[1]}, properties {prop[0]}/{prop[1]})", out)
         for name, e in api["protocols"].items():
             if not self.wanted(name, e):
                 continue
@@ -810,7 +807,7 @@ class Checker:
                 if p not in conf and self.api["protocols"].get(p, {}).get("tier", 1) <= self.o.tier:
                     self.problem(out, "missing", f"adoption of protocol {p}", name)
             sel, prop = self.check_members(name, e, True, out)
-            self.emit("protocol %s (selectors %d/%d, properties %d/%d)" % (name, *sel, *prop), out)
+            self.emit(f"protocol {name} (selectors {sel[0]}/{sel[1]}, properties {prop[0]}/{prop[1]})", out)
         for name, e in api["enums"].items():
             if self.wanted(name, e):
                 self.check_enum(name, e)
@@ -849,18 +846,18 @@ class Checker:
         for c, v in e["cases"].items():
             ok = False
             if c not in self.act.constants:
-                self.problem(out, "missing", "value %s (= %d)" % (c, v), name)
+                self.problem(out, "missing", f"value {c} (= {v})", name)
             else:
                 got, owner = self.act.constants[c]
                 if (got - v) % (1 << bits):
-                    self.problem(out, "differs", "value %s is %d, expected %d" % (c, got, v), name)
+                    self.problem(out, "differs", f"value {c} is {got}, expected {v}", name)
                 elif have is not None and c not in have["cases"]:
                     self.problem(out, "differs", f"value {c} belongs to enum '{owner}'", name)
                 else:
                     ok = True
             good += ok
             self.tally("enum values", ok)
-        self.emit("enum %s (values %d/%d)" % (name, good, len(e["cases"])), out)
+        self.emit(f"enum {name} (values {good}/{len(e['cases'])})", out)
 
     def check_struct(self, name, e):
         have, out = self.act.structs.get(name), []
@@ -896,15 +893,11 @@ class Checker:
                     out, "differs", "return type is '{}', expected '{}'".format(have["returns"], e["returns"]), name
                 )
             if len(have["args"]) != len(e["args"]):
-                self.problem(
-                    out, "differs", "has %d arguments, expected %d" % (len(have["args"]), len(e["args"])), name
-                )
+                self.problem(out, "differs", f"has {len(have['args'])} arguments, expected {len(e['args'])}", name)
             else:
                 for i, (a, h) in enumerate(zip(e["args"], have["args"], strict=False)):
                     if not self.t.same(a["type"], h[1]):
-                        self.problem(
-                            out, "differs", "argument %d is '%s', expected '%s'" % (i + 1, h[1], a["type"]), name
-                        )
+                        self.problem(out, "differs", f"argument {i + 1} is '{h[1]}', expected '{a['type']}'", name)
         self.tally("functions", not out)
         self.emit("function " + name, out)
 
@@ -919,7 +912,7 @@ class Checker:
                 m = re.match(r"^\(?\s*(-?(?:0x[0-9a-fA-F]+|\d+))[uUlL]*\s*\)?$", act.macros[name].strip())
                 val = int(m.group(1), 0) if m else None
             if e.get("value") is not None and val is not None and val != e["value"]:
-                self.problem(out, "differs", "value is %d, expected %d" % (val, e["value"]), name)
+                self.problem(out, "differs", f"value is {val}, expected {e['value']}", name)
         else:
             self.problem(out, "missing", "constant", name)
         self.tally("constants", not out)
@@ -933,7 +926,8 @@ def load_api(paths):
     api = {k: {} for k in SECTIONS}
     api["tier2_typedefs"] = set()
     for p in paths:
-        d = json.load(open(p, encoding="utf-8"))
+        with open(p, encoding="utf-8") as f:
+            d = json.load(f)
         for k in SECTIONS:
             api[k].update(d.get(k, {}))
         api["tier2_typedefs"].update(d.get("tier2_typedefs", []))
@@ -946,7 +940,8 @@ def parse_only(values, api):
     names = set()
     for v in values:
         if os.path.isfile(v):
-            v = open(v, encoding="utf-8").read()
+            with open(v, encoding="utf-8") as f:
+                v = f.read()
         names |= {n for n in re.split(r"[\s,]+", v) if n and not n.startswith("#")}
     scopes = {"@" + e.get("scope", "") for e in api["classes"].values()}
     known = set().union(*(api[k] for k in SECTIONS))
@@ -973,14 +968,14 @@ def main(argv=None):
         "--entry",
         action="append",
         metavar="HEADER",
-        help="header(s) to import, relative to INCLUDE_DIR; default: the umbrella headers Metal/Metal.h and MetalPerformanceShaders/MetalPerformanceShaders.h if there, else every .h",
+        help="header(s) to import, relative to INCLUDE_DIR; default: the umbrella headers if there, else every .h",
     )
     ap.add_argument("--all-headers", action="store_true", help="import every .h even where an umbrella header exists")
     ap.add_argument(
         "--only",
         action="append",
         metavar="CLASSLIST",
-        help="names separated by commas or white space, a file of names, or @scope (@seed, @support, @graph, @rnn, @nn_other); everything else is out of scope",
+        help="names (commas or spaces), a file of names, or @scope (@seed, @support, @graph, @rnn, @nn_other)",
     )
     ap.add_argument(
         "--allow-missing", action="store_true", help="missing things do not fail the run; differing ones still do"
@@ -1023,8 +1018,8 @@ def main(argv=None):
         act = run_clang(opts, work)
     ck = Checker(api, act, opts)
     ck.run()
-    for l in ck.lines:
-        print(l)
+    for line in ck.lines:
+        print(line)
     if opts.json:
         with open(opts.json, "w", encoding="utf-8") as f:
             json.dump(
@@ -1033,11 +1028,12 @@ def main(argv=None):
     c = ck.count
     print(
         "also: "
-        + ", ".join("%s %d/%d" % (k, *c[k]) for k in ("protocols", "structs", "functions", "typedefs", "constants"))
-        + "; problems: %d missing, %d differ" % (ck.missing, ck.wrong)
+        + ", ".join(f"{k} {c[k][0]}/{c[k][1]}" for k in ("protocols", "structs", "functions", "typedefs", "constants"))
+        + f"; problems: {ck.missing} missing, {ck.wrong} differ"
     )
     print(
-        "coverage: " + ", ".join("%s %d/%d" % (k, *c[k]) for k in ("classes", "selectors", "properties", "enum values"))
+        "coverage: "
+        + ", ".join(f"{k} {c[k][0]}/{c[k][1]}" for k in ("classes", "selectors", "properties", "enum values"))
     )
     sys.stdout.flush()
     return 1 if ck.wrong or (ck.missing and not opts.allow_missing) else 0

@@ -20,14 +20,12 @@ namespace {
 
 // The methods which the headers declare are left out on purpose (the build turns the warnings off for this file):
 // the runtime then ends in +doesNotRecognizeSelector:, or in +forwardInvocation: where it knows a signature.
-// clang-format off
 #define OPENMPS_NOT_IMPLEMENTED(NAME)                                                             \
     @implementation NAME                                                                          \
     + (id)allocWithZone:(NSZone *)zone { raise_not_implemented(@#NAME); }                         \
     + (void)doesNotRecognizeSelector:(SEL)selector { raise_not_implemented(@#NAME); }             \
     + (void)forwardInvocation:(NSInvocation *)invocation { raise_not_implemented(@#NAME); }       \
     @end
-// clang-format on
 
 OPENMPS_NOT_IMPLEMENTED(MPSCNNAdd)
 OPENMPS_NOT_IMPLEMENTED(MPSCNNAddGradient)
@@ -187,8 +185,6 @@ OPENMPS_NOT_IMPLEMENTED(MPSCommandBuffer)
 OPENMPS_NOT_IMPLEMENTED(MPSGRUDescriptor)
 OPENMPS_NOT_IMPLEMENTED(MPSImage)
 OPENMPS_NOT_IMPLEMENTED(MPSImageDescriptor)
-OPENMPS_NOT_IMPLEMENTED(MPSKernel)
-OPENMPS_NOT_IMPLEMENTED(MPSKeyedUnarchiver)
 OPENMPS_NOT_IMPLEMENTED(MPSLSTMDescriptor)
 OPENMPS_NOT_IMPLEMENTED(MPSMatrix)
 OPENMPS_NOT_IMPLEMENTED(MPSMatrixDescriptor)
@@ -207,7 +203,6 @@ OPENMPS_NOT_IMPLEMENTED(MPSNNComparisonNode)
 OPENMPS_NOT_IMPLEMENTED(MPSNNConcatenationGradientNode)
 OPENMPS_NOT_IMPLEMENTED(MPSNNConcatenationNode)
 OPENMPS_NOT_IMPLEMENTED(MPSNNCropAndResizeBilinear)
-OPENMPS_NOT_IMPLEMENTED(MPSNNDefaultPadding)
 OPENMPS_NOT_IMPLEMENTED(MPSNNDivisionNode)
 OPENMPS_NOT_IMPLEMENTED(MPSNNFilterNode)
 OPENMPS_NOT_IMPLEMENTED(MPSNNForwardLoss)
