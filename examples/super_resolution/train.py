@@ -1,0 +1,199 @@
+"""Train the super-resolution network on scikit-image's photographs and compare it with bicubic enlargement.
+
+README.md beside this file has the command and the figures of the weights that come with the example.
+"""
+
+from __future__ import annotations
+
+import argparse
+import copy
+import json
+import time
+from pathlib import Path
+
+import numpy as np
+import torch
+from images import (
+    HELD_OUT,
+    TRAINING,
+    Picture,
+    crop_to_factor,
+    downsample,
+    held_out_pair,
+    photograph,
+    psnr,
+    resize,
+    to_picture,
+    upsample_bicubic,
+)
+from model import ESPCN
+from network import FACTOR, WEIGHTS_PATH
+from safetensors.torch import save_file
+from torch import Tensor
+from torch.nn import functional
+from tqdm import tqdm  # type: ignore[import-untyped]
+
+PATCH = 32  # height and width of a training patch before enlargement, in pixels
+BATCH = 16
+AVERAGING = 0.001  # share of the newest weights in their running average
+BORDER = 4  # pixels left out at each edge for the second PSNR figure
+
+
+def training_pairs() -> list[tuple[Picture, Picture]]:
+    """Every training photograph at each of its scales: (H, W, 3) and (FACTOR * H, FACTOR * W, 3)."""
+    pairs = []
+    for source in TRAINING:
+        full = photograph(source.name)
+        for scale in source.scales:
+            height, width = (round(size * scale) for size in full.shape[:2])
+            original = crop_to_factor(resize(full, height, width) if scale != 1 else full)
+            pairs.append((downsample(original), original))
+    return pairs
+
+
+def augment(small: Picture, large: Picture, rng: np.random.Generator) -> tuple[Picture, Picture]:
+    """Flip, turn by 90 degrees and reorder the colours at random, in the same way for both."""
+    turns, flip, colours = int(rng.integers(4)), bool(rng.integers(2)), rng.permutation(3)
+    small, large = np.rot90(small, turns), np.rot90(large, turns)
+    if flip:
+        small, large = small[:, ::-1], large[:, ::-1]
+    return small[..., colours], large[..., colours]
+
+
+def to_tensor(pictures: list[Picture]) -> Tensor:
+    """Pictures of one size, 8 bits -> (N, 3, H, W) float32 in 0..1, channels last in memory."""
+    return torch.from_numpy(np.stack(pictures)).permute(0, 3, 1, 2).float().div_(255)
+
+
+def sample_batch(pairs: list[tuple[Picture, Picture]], rng: np.random.Generator) -> tuple[Tensor, Tensor]:
+    """Random patches; a pair is drawn in proportion to its area.
+
+    Returns
+    -------
+    tuple of Tensor
+        (BATCH, 3, PATCH, PATCH) and (BATCH, 3, FACTOR * PATCH, FACTOR * PATCH), float32 in 0..1.
+    """
+    areas = np.array([small.shape[0] * small.shape[1] for small, _ in pairs], dtype=np.float64)
+    inputs, targets = [], []
+    for index in rng.choice(len(pairs), BATCH, p=areas / areas.sum()):
+        small, large = pairs[index]
+        top, left = (int(rng.integers(size - PATCH + 1)) for size in small.shape[:2])
+        bottom, right = top + PATCH, left + PATCH
+        patch = small[top:bottom, left:right]
+        target = large[top * FACTOR : bottom * FACTOR, left * FACTOR : right * FACTOR]
+        patch, target = augment(patch, target, rng)
+        inputs.append(patch)
+        targets.append(target)
+    return to_tensor(inputs), to_tensor(targets)
+
+
+def train(steps: int, seed: int, learning_rate: float) -> ESPCN:
+    """Train a fresh network for a fixed number of steps; the held-out photograph has no part in it.
+
+    Adam minimises the mean absolute error, with a learning rate that warms up and then follows a cosine to
+    zero. Returned is the running average of the weights.
+    """
+    torch.manual_seed(seed)
+    rng = np.random.default_rng(seed)
+    pairs = training_pairs()
+    model = ESPCN().to(memory_format=torch.channels_last)  # type: ignore[call-overload]
+    optimizer = torch.optim.Adam(model.parameters(), lr=learning_rate)
+    schedule = torch.optim.lr_scheduler.OneCycleLR(
+        optimizer,
+        learning_rate,
+        total_steps=steps,
+        pct_start=0.05,
+        cycle_momentum=False,
+        final_div_factor=1000,
+    )
+    average: ESPCN = copy.deepcopy(model)
+    running_loss = 0.0
+    with tqdm(range(steps), desc="training", unit="step", mininterval=1) as progress:
+        for step in progress:
+            inputs, targets = sample_batch(pairs, rng)
+            loss = functional.l1_loss(model(inputs), targets)
+            optimizer.zero_grad(set_to_none=True)
+            torch.autograd.backward(loss)
+            optimizer.step()
+            schedule.step()
+            with torch.no_grad():
+                for mean, parameter in zip(average.parameters(), model.parameters(), strict=True):
+                    mean.lerp_(parameter, AVERAGING if step else 1.0)
+            running_loss += (loss.item() - running_loss) / min(step + 1, 200)
+            if step % 50 == 0:
+                progress.set_postfix(l1=f"{running_loss:.5f}")
+    return average
+
+
+@torch.no_grad()
+def enlarge(model: ESPCN, picture: Picture) -> Picture:
+    """The network on one picture: (H, W, 3) -> (FACTOR * H, FACTOR * W, 3), 8 bits."""
+    output = model(to_tensor([picture]))[0]
+    return to_picture(output.permute(1, 2, 0).numpy())
+
+
+def compare(model: ESPCN, small: Picture, original: Picture) -> dict[str, float]:
+    """PSNR in dB of the network's and of the bicubic enlargement, with and without the border."""
+    results = {"network": enlarge(model, small), "bicubic": upsample_bicubic(small)}
+    return {
+        f"{name}_{area}": round(psnr(picture, original, border), 3)
+        for name, picture in results.items()
+        for area, border in (("full", 0), ("cropped", BORDER))
+    }
+
+
+def save(model: ESPCN, path: Path, steps: int, seed: int) -> None:
+    """Write the state dict, float32 in PyTorch's order; the facts of the training go into the metadata."""
+    tensors = {name: tensor.detach().contiguous().clone() for name, tensor in model.state_dict().items()}
+    metadata = {
+        "factor": str(FACTOR),
+        "steps": str(steps),
+        "seed": str(seed),
+        "training_images": "; ".join(f"skimage.data.{source.name}: {source.licence}" for source in TRAINING),
+        "held_out_image": f"skimage.data.{HELD_OUT.name}: {HELD_OUT.licence}",
+    }
+    save_file(tensors, path, metadata)
+
+
+def main() -> None:
+    """Parse the options, train, save and report."""
+    formatter = argparse.ArgumentDefaultsHelpFormatter
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=formatter)
+    parser.add_argument("--steps", type=int, default=12_000, help="training steps")
+    parser.add_argument("--seed", type=int, default=0, help="seed of the weights and of the patches")
+    parser.add_argument("--learning-rate", type=float, default=2e-3, help="highest learning rate")
+    parser.add_argument("--threads", type=int, default=2, help="threads of PyTorch")
+    parser.add_argument("--output", type=Path, default=WEIGHTS_PATH, help="where the weights go")
+    parser.add_argument("--json", type=Path, help="where the final figures go, as JSON")
+    options = parser.parse_args()
+    if options.steps < 1:
+        parser.error(f"--steps is {options.steps}; it must be at least 1")
+
+    torch.set_num_threads(options.threads)
+    torch.use_deterministic_algorithms(True)
+    started = time.perf_counter()
+    model = train(options.steps, options.seed, options.learning_rate)
+    seconds = time.perf_counter() - started
+    save(model, options.output, options.steps, options.seed)
+
+    figures = compare(model, *held_out_pair())
+    print(f"{options.output}: {options.output.stat().st_size / 1000:.0f} kB after {seconds:.0f} s")
+    print(f"PSNR on {HELD_OUT.name}, in dB       network  bicubic     gain")
+    for area, text in (("full", "whole picture"), ("cropped", f"without {BORDER}-pixel border")):
+        network, bicubic = figures[f"network_{area}"], figures[f"bicubic_{area}"]
+        print(f"  {text:28s} {network:8.2f} {bicubic:8.2f} {network - bicubic:+8.2f}")
+    if options.json:
+        facts = {
+            "factor": FACTOR,
+            "steps": options.steps,
+            "seed": options.seed,
+            "parameters": sum(parameter.numel() for parameter in model.parameters()),
+            "held_out": HELD_OUT.name,
+            "psnr_db": figures,
+            "seconds": round(seconds, 1),
+        }
+        options.json.write_text(json.dumps(facts, indent=2) + "\n")
+
+
+if __name__ == "__main__":
+    main()
