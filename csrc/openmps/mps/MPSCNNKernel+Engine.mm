@@ -1,0 +1,243 @@
+// SPDX-License-Identifier: Apache-2.0
+// The rules every kernel on images follows: which pixels, channels and images it reads and writes [MPSCNNKernel.h].
+
+#import "mps/MPSCNNKernel+Engine.hh"
+#include "mps/PaddingPolicy.hpp"
+
+namespace openmps {
+
+namespace {
+
+/// Beyond any image; keeps sums of offsets, strides and kernel sizes far from overflow.
+constexpr NSInteger kFarthest = NSInteger{1} << 31;
+
+void check_size(const KernelState &state, NSUInteger value, const char *name) {
+  if (value < 1 || value > static_cast<NSUInteger>(kFarthest))
+    raise_for(state, @"%s (%lu) is not between 1 and %ld.", name, (unsigned long)value, (long)kFarthest);
+}
+
+}  // namespace
+
+void raise_for(const KernelState &state, NSString *format, ...) {
+  va_list arguments;
+  va_start(arguments, format);
+  NSString *sentence = [[[NSString alloc] initWithFormat:format arguments:arguments] autorelease];
+  va_end(arguments);
+  raise_argument(@"%s: %@", state.title.c_str(), sentence);
+}
+
+// -------------------------------------------------------------------------------------------- the slots
+
+Window SourceSlot::window() const {
+  Window window;
+  window.kernel_h = static_cast<std::int64_t>(kernel_height);
+  window.kernel_w = static_cast<std::int64_t>(kernel_width);
+  window.stride_h = static_cast<std::int64_t>(stride_y);
+  window.stride_w = static_cast<std::int64_t>(stride_x);
+  window.dilation_h = static_cast<std::int64_t>(dilation_y);
+  window.dilation_w = static_cast<std::int64_t>(dilation_x);
+  window.start_h = offset.y - extent_y() / 2;
+  window.start_w = offset.x - extent_x() / 2;
+  window.edge = edge == MPSImageEdgeModeClamp ? Edge::clamp : Edge::zero;
+  return window;
+}
+
+void SourceSlot::archive(Archive &archive, NSString *prefix) {
+  const auto key = [prefix](NSString *name) { return [prefix stringByAppendingString:name]; };
+  archive.field(key(@".offset.x"), offset.x);
+  archive.field(key(@".offset.y"), offset.y);
+  archive.field(key(@".offset.z"), offset.z);
+  archive.field(key(@".featureChannelOffset"), channel_offset);
+  archive.field(key(@".featureChannelMaxCount"), channel_max);
+  archive.field(key(@".edgeMode"), edge);
+  archive.field(key(@".kernelWidth"), kernel_width);
+  archive.field(key(@".kernelHeight"), kernel_height);
+  archive.field(key(@".strideInPixelsX"), stride_x);
+  archive.field(key(@".strideInPixelsY"), stride_y);
+  archive.field(key(@".dilationRateX"), dilation_x);
+  archive.field(key(@".dilationRateY"), dilation_y);
+}
+
+void SourceSlot::check(const KernelState &state) const {
+  check_size(state, kernel_width, "kernelWidth");
+  check_size(state, kernel_height, "kernelHeight");
+  check_size(state, stride_x, "strideInPixelsX");
+  check_size(state, stride_y, "strideInPixelsY");
+  check_size(state, dilation_x, "dilationRateX");
+  check_size(state, dilation_y, "dilationRateY");
+  if ((kernel_width - 1) * dilation_x >= static_cast<NSUInteger>(kFarthest) ||
+      (kernel_height - 1) * dilation_y >= static_cast<NSUInteger>(kFarthest))
+    raise_for(state, @"The dilated kernel is larger than %ld pixels.", (long)kFarthest);
+}
+
+void DestinationSlot::archive(Archive &archive, NSString *prefix) {
+  const auto key = [prefix](NSString *name) { return [prefix stringByAppendingString:name]; };
+  archive.field(key(@".clipRect.origin.x"), clip.origin.x);
+  archive.field(key(@".clipRect.origin.y"), clip.origin.y);
+  archive.field(key(@".clipRect.origin.z"), clip.origin.z);
+  archive.field(key(@".clipRect.size.width"), clip.size.width);
+  archive.field(key(@".clipRect.size.height"), clip.size.height);
+  archive.field(key(@".clipRect.size.depth"), clip.size.depth);
+  archive.field(key(@".featureChannelOffset"), channel_offset);
+  Ref<id<MPSNNPadding>> policy = padding;
+  archive.object(key(@".padding"), @protocol(MPSNNPadding), policy);
+  if (policy) padding = policy;
+  archive.object(key(@".allocator"), @protocol(MPSImageAllocator), allocator);
+}
+
+// ------------------------------------------------------------------------------------- what an encode checks
+
+Recorder &begin_encode(const KernelState &state, id<MTLCommandBuffer> buffer) {
+  id<OpenMPSCommandBuffer> known = command_buffer_of(buffer, state.title.c_str());
+  if ([known device] != state.device.get()) raise_for(state, @"commandBuffer belongs to another device than the kernel.");
+  return [known openmps_recorder];
+}
+
+void check_image(const KernelState &state, MPSImage *image, const char *name) {
+  if (image == nil) raise_for(state, @"%s is nil.", name);
+  if ([image device] != state.device.get()) raise_for(state, @"%s belongs to another device than the kernel.", name);
+}
+
+Clip clip_of(const KernelState &state, const DestinationSlot &slot, const ImageView &destination) {
+  const MTLRegion &rect = slot.clip;
+  Clip clip;
+  clip.x = static_cast<std::int64_t>(rect.origin.x);
+  clip.y = static_cast<std::int64_t>(rect.origin.y);
+  clip.z = static_cast<std::int64_t>(rect.origin.z);
+  clip.width = clipped(rect.origin.x, rect.size.width, static_cast<std::uint64_t>(destination.w));
+  clip.height = clipped(rect.origin.y, rect.size.height, static_cast<std::uint64_t>(destination.h));
+  clip.depth = clipped(rect.origin.z, rect.size.depth, static_cast<std::uint64_t>(destination.n));
+  if (clip.is_empty())
+    raise_for(state, @"clipRect, origin (%lu, %lu, %lu) and size (%lu, %lu, %lu), leaves nothing of the destination of %ld x %ld "
+                     @"pixels (width x height) and %ld images.",
+              (unsigned long)rect.origin.x, (unsigned long)rect.origin.y, (unsigned long)rect.origin.z,
+              (unsigned long)rect.size.width, (unsigned long)rect.size.height, (unsigned long)rect.size.depth,
+              (long)destination.w, (long)destination.h, (long)destination.n);
+  return clip;
+}
+
+NSUInteger source_channels(const KernelState &state, const SourceSlot &slot, NSUInteger channels, const char *name) {
+  if (slot.channel_offset % 4 != 0)
+    raise_for(state, @"sourceFeatureChannelOffset (%lu) is not a multiple of 4.", (unsigned long)slot.channel_offset);
+  if (slot.channel_offset >= channels)
+    raise_for(state, @"sourceFeatureChannelOffset (%lu) is not less than the %lu feature channels of %s.",
+              (unsigned long)slot.channel_offset, (unsigned long)channels, name);
+  if (slot.channel_max == 0) raise_for(state, @"sourceFeatureChannelMaxCount (0) is less than 1.");
+  return std::min(slot.channel_max, channels - slot.channel_offset);
+}
+
+ImageView source_view(const KernelState &state, const SourceSlot &slot, const ImageView &source, std::int64_t images,
+                      const char *name) {
+  if (slot.offset.x < -kFarthest || slot.offset.x > kFarthest || slot.offset.y < -kFarthest || slot.offset.y > kFarthest)
+    raise_for(state, @"offset (%ld, %ld) is farther than %ld pixels away.", (long)slot.offset.x, (long)slot.offset.y,
+              (long)kFarthest);
+  if (slot.offset.z < 0 || slot.offset.z >= source.n || images > source.n - slot.offset.z)
+    raise_for(state, @"offset.z (%ld) and the %ld images that clipRect selects are beyond the %ld images of %s.",
+              (long)slot.offset.z, (long)images, (long)source.n, name);
+  const NSUInteger channels = source_channels(state, slot, static_cast<NSUInteger>(source.c), name);
+  ImageView view = source;
+  if (images != source.n) view = view.images(slot.offset.z, images);
+  if (static_cast<std::int64_t>(channels) != source.c)
+    view = view.channels(static_cast<std::int64_t>(slot.channel_offset), static_cast<std::int64_t>(channels));
+  return view;
+}
+
+ImageView destination_view(const KernelState &state, const DestinationSlot &slot, const ImageView &destination, const Clip &clip,
+                           NSUInteger channels) {
+  if (slot.channel_offset % 4 != 0)
+    raise_for(state, @"destinationFeatureChannelOffset (%lu) is not a multiple of 4.", (unsigned long)slot.channel_offset);
+  const NSUInteger available = static_cast<NSUInteger>(destination.c);
+  if (slot.channel_offset >= available || channels > available - slot.channel_offset)
+    raise_for(state, @"The kernel writes %lu feature channels from destinationFeatureChannelOffset (%lu) on, and the destination "
+                     @"has %lu.",
+              (unsigned long)channels, (unsigned long)slot.channel_offset, (unsigned long)available);
+  ImageView view = destination;
+  if (clip.depth != view.n) view = view.images(clip.z, clip.depth);
+  if (clip.width != view.w || clip.height != view.h) view = view.region(clip.y, clip.x, clip.height, clip.width);
+  if (channels != available)
+    view = view.channels(static_cast<std::int64_t>(slot.channel_offset), static_cast<std::int64_t>(channels));
+  return view;
+}
+
+void check_apart(const KernelState &state, const ImageView &source, const ImageView &destination, const char *name) {
+  if (overlap(source, destination)) raise_for(state, @"%s and the destination share memory.", name);
+}
+
+void check_batch(const KernelState &state, NSArray *batch, NSUInteger count, const char *name) {
+  if ([batch count] != count || count == 0)
+    raise_for(state, @"%s has %lu images, expected %lu, at least 1.", name, (unsigned long)[batch count], (unsigned long)count);
+  MPSImage *first = nil;
+  for (MPSImage *image in batch) {
+    check_image(state, image, name);
+    if ([image numberOfImages] != 1)
+      raise_for(state, @"%s has an image with numberOfImages (%lu); in a batch it is 1.", name,
+                (unsigned long)[image numberOfImages]);
+    if (first == nil) {
+      first = image;
+      continue;
+    }
+    if ([image width] != [first width] || [image height] != [first height] ||
+        [image featureChannels] != [first featureChannels] || [image featureChannelFormat] != [first featureChannelFormat])
+      raise_for(state, @"%s mixes images of %lu x %lu x %lu (height x width x channels, format %lu) and of %lu x %lu x %lu "
+                       @"(format %lu).",
+                name, (unsigned long)[first height], (unsigned long)[first width], (unsigned long)[first featureChannels],
+                (unsigned long)[first featureChannelFormat], (unsigned long)[image height], (unsigned long)[image width],
+                (unsigned long)[image featureChannels], (unsigned long)[image featureChannelFormat]);
+  }
+}
+
+void did_read_states(NSArray<MPSState *> *states) {
+  NSUInteger index = 0;
+  for (MPSState *state in states)
+    if ([states indexOfObjectIdenticalTo:state] == index++ && [state isTemporary]) [state setReadCount:[state readCount] - 1];
+}
+
+// ------------------------------------------------------------------------------------------ padding policies
+
+id<MPSNNPadding> default_padding(MPSNNPaddingMethod method) {
+  static MPSNNDefaultPadding *const same =
+      [[MPSNNDefaultPadding paddingWithMethod:MPSNNPaddingMethodAlignCentered | MPSNNPaddingMethodAddRemainderToTopLeft |
+                                              MPSNNPaddingMethodSizeSame] retain];
+  static MPSNNDefaultPadding *const valid =
+      [[MPSNNDefaultPadding paddingWithMethod:MPSNNPaddingMethodSizeValidOnly] retain];
+  return method == MPSNNPaddingMethodSizeValidOnly ? valid : same;
+}
+
+void apply_padding(CNNKernelState &state, MPSImage *source, MPSImageDescriptor *descriptor) {
+  const MPSNNPaddingMethod method = [state.destination.padding.get() paddingMethod];
+  if (!is_padding_method(method))
+    raise_for(state, @"padding.paddingMethod (0x%lx) has bits that mean nothing.", (unsigned long)method);
+  const SourceSlot &slot = state.source;
+  const auto axis = [&](bool vertical, NSUInteger size, std::int64_t kernel, NSUInteger stride) {
+    const AxisMethod rule = axis_method(method, vertical);
+    const auto pixels = static_cast<std::int64_t>(size), step = static_cast<std::int64_t>(stride);
+    return state.is_backwards() ? reverse_axis(rule, pixels, kernel, step) : forward_axis(rule, pixels, kernel, step);
+  };
+  const Axis x = axis(false, [source width], slot.extent_x(), slot.stride_x);
+  const Axis y = axis(true, [source height], slot.extent_y(), slot.stride_y);
+  // Sizes below 1 wrap around and back: a custom policy may add its own padding to them. They are refused after it.
+  [descriptor setWidth:static_cast<NSUInteger>(x.size)];
+  [descriptor setHeight:static_cast<NSUInteger>(y.size)];
+  state.take_offset(x.offset, y.offset);
+}
+
+MPSImageDescriptor *apply_custom_padding(MPSKernel *kernel, id<MPSNNPadding> padding, NSArray<MPSImage *> *sources,
+                                         NSArray<MPSState *> *states, MPSImageDescriptor *descriptor) {
+  const KernelState &state = *[kernel openmps_state];
+  if ([padding respondsToSelector:@selector(destinationImageDescriptorForSourceImages:
+                                                                         sourceStates:forKernel:suggestedDescriptor:)]) {
+    descriptor = [padding destinationImageDescriptorForSourceImages:sources
+                                                       sourceStates:states
+                                                          forKernel:kernel
+                                                suggestedDescriptor:descriptor];
+    if (descriptor == nil) raise_for(state, @"The padding policy (%@) returned no descriptor.", padding);
+  }
+  const NSUInteger width = [descriptor width], height = [descriptor height];
+  if (width - 1 >= NSUInteger{1} << 31 || height - 1 >= NSUInteger{1} << 31)
+    raise_for(state, @"The padding policy makes a result of %ld x %ld pixels (width x height) from a source of %lu x %lu.",
+              (long)width, (long)height, (unsigned long)[[sources objectAtIndex:0] width],
+              (unsigned long)[[sources objectAtIndex:0] height]);
+  return descriptor;
+}
+
+}  // namespace openmps

@@ -1,0 +1,138 @@
+// SPDX-License-Identifier: Apache-2.0
+// What stands behind a kernel object: one C++ struct per class, derived as the classes are. A class has a state of its own
+// (+openmps_newState) only when it has data; archiving, copying and the properties then follow from the struct.
+#pragma once
+
+#import <MetalPerformanceShaders/MetalPerformanceShaders.h>
+
+#include <concepts>
+#include <string>
+#include <type_traits>
+#include <vector>
+
+#include "metal/OnEngine.hh"
+#include "mps/Ref.hh"
+
+namespace openmps {
+
+/// Fields of a state on their way into or out of an archive: one list of fields serves both directions.
+/// Reading raises NSInvalidArgumentException for objects of another class; absent keys keep the default.
+class Archive {
+ public:
+  Archive(NSCoder *coder, bool reading) : coder_(coder), reading_(reading) {}
+  bool is_reading() const { return reading_; }
+
+  template <class T>
+    requires std::is_integral_v<T> || std::is_enum_v<T>
+  void field(NSString *key, T &value) {
+    std::int64_t number = static_cast<std::int64_t>(value);
+    integer(key, number);
+    value = static_cast<T>(number);
+  }
+  void field(NSString *key, float &value);
+  void field(NSString *key, std::string &value) = delete;
+  /// Nothing at all for an empty list.
+  void field(NSString *key, std::vector<float> &values);
+  /// `value` must answer YES to isKindOfClass:cls, or be nil.
+  template <class T>
+  void object(NSString *key, Class cls, Ref<T> &value) {
+    id given = value.get();
+    id result = object_of(key, given, cls, nil);
+    if (reading_) value = Ref<T>(result);
+  }
+  template <class T>
+  void object(NSString *key, Protocol *protocol, Ref<T> &value) {
+    id given = value.get();
+    id result = object_of(key, given, Nil, protocol);
+    if (reading_) value = Ref<T>(result);
+  }
+
+ private:
+  void integer(NSString *key, std::int64_t &value);
+  id object_of(NSString *key, id value, Class cls, Protocol *protocol);
+
+  NSCoder *coder_;
+  bool reading_;
+};
+
+/// The data of an MPSKernel.
+struct KernelState {
+  Ref<id<OpenMPSDevice>> device;
+  Ref<NSString *> label;
+  MPSKernelOptions options = MPSKernelOptionsNone;
+  std::string title;  ///< class name and label, for commands
+
+  virtual ~KernelState() = default;
+  virtual KernelState *clone() const = 0;
+  /// Names every field that an archive keeps; derived states call their base's first.
+  virtual void archive(Archive &archive);
+  /// After reading: check what was read (an archive may hold anything) and derive what is not archived.
+  virtual void did_read(MPSKernel *kernel);
+  /// After cloning for a copy of the kernel on `device`.
+  virtual void did_copy(id<OpenMPSDevice> device);
+};
+
+/// struct PoolState : Extends<PoolState, CNNKernelState> { ... };
+template <class Self, class Base>
+struct Extends : Base {
+  KernelState *clone() const override { return new Self(static_cast<const Self &>(*this)); }
+};
+
+struct PlainKernelState : Extends<PlainKernelState, KernelState> {};
+
+}  // namespace openmps
+
+@interface MPSKernel (Engine)
+/// A fresh state with the class's defaults, owned by the caller.
++ (openmps::KernelState *)openmps_newState;
+- (openmps::KernelState *)openmps_state;
+/// The initialiser behind all others: device and defaults. Classes without a usable -initWithDevice: override that one to raise.
+- (instancetype)openmps_initWithDevice:(id<MTLDevice>)device;
+@end
+
+namespace openmps {
+
+template <class State>
+State &state_of(MPSKernel *kernel) {
+  return *static_cast<State *>([kernel openmps_state]);
+}
+
+/// For classes whose -initWithDevice: Apple marks unavailable.
+[[noreturn]] void raise_unavailable(id object, SEL selector, const char *instead);
+
+}  // namespace openmps
+
+/// Accessors of a property that is a field of the state. FIELD may be a path (source.edge).
+#define OPENMPS_GETTER(STATE, TYPE, NAME, FIELD) \
+  -(TYPE)NAME {                                  \
+    return openmps::state_of<STATE>(self).FIELD; \
+  }
+#define OPENMPS_PROPERTY(STATE, TYPE, NAME, SETTER, FIELD) \
+  OPENMPS_GETTER(STATE, TYPE, NAME, FIELD)                 \
+  -(void)SETTER : (TYPE)value {                            \
+    openmps::state_of<STATE>(self).FIELD = value;          \
+  }
+#define OPENMPS_OBJECT_PROPERTY(STATE, TYPE, NAME, SETTER, FIELD)      \
+  -(TYPE)NAME {                                                        \
+    return openmps::state_of<STATE>(self).FIELD.get();                 \
+  }                                                                    \
+  -(void)SETTER : (TYPE)value {                                        \
+    openmps::state_of<STATE>(self).FIELD = openmps::Ref<TYPE>(value);  \
+  }
+/// Initialisers that Apple's headers repeat in every class.
+#define OPENMPS_INIT_WITH_CODER                                                                \
+  -(nullable instancetype)initWithCoder : (NSCoder *)aDecoder device : (id<MTLDevice>)device { \
+    return [super initWithCoder:aDecoder device:device];                                       \
+  }
+#define OPENMPS_INIT_WITH_DEVICE                               \
+  -(instancetype)initWithDevice : (id<MTLDevice>)device {      \
+    return [super initWithDevice:device];                      \
+  }
+/// In root classes: a selector that nobody implements is Apple's API which is not there yet.
+#define OPENMPS_UNKNOWN_SELECTORS                      \
+  -(void)doesNotRecognizeSelector : (SEL)selector {    \
+    openmps::raise_not_implemented(self, selector);    \
+  }                                                    \
+  +(void)doesNotRecognizeSelector : (SEL)selector {    \
+    openmps::raise_not_implemented(self, selector);    \
+  }
