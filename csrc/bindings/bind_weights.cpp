@@ -1,0 +1,381 @@
+// SPDX-License-Identifier: Apache-2.0
+// reorder, reorder_linear and empty: mpscnn.weights re-exports them as they are. They are plain C functions, because
+// argument handling would otherwise take longer than the reordering of a small tensor.
+#include <cstring>
+#include <string_view>
+#include <thread>
+#include <vector>
+
+#include <mpscnn/error.hpp>
+#include <mpscnn/weights.hpp>
+
+#include "bind_array.hpp"
+
+namespace mpscnn::bindings {
+
+void bind_weights(py::module_& module);
+
+namespace {
+
+constexpr const char* kReorderDoc = R"(reorder(array, source="OIHW", target="OHWI", out=None, *, feature_map=None, threads=None)
+--
+
+Reorder the axes of convolution weights.
+
+A copy at memory speed: elements are moved as they are (NaN payloads survive), straight from the array into the result.
+I counts the input channels of one group.
+
+Parameters
+----------
+array : array, 4 axes in `source` order; float32, float16, bfloat16, float64, uint8, uint16, int32, uint32 or int64
+    NumPy, DLPack (PyTorch, also with requires_grad), ``__array_interface__`` or the buffer protocol. Read in place, whatever
+    its strides: flipped and broadcast views included.
+source, target : str, default "OIHW" and "OHWI"
+    ``OIHW``: PyTorch. ``OHWI``: MPS. ``HWIO``: TensorFlow, Keras, Flax. ``IOHW``: PyTorch's transposed convolution (in, out,
+    h, w); only axes move, kernels are not rotated. ``C1HW``: depth-wise, (C, 1, H, W).
+out : array of the reordered shape and of the dtype of `array`, optional
+    Written in place (any strides) and returned. Its memory must not overlap that of `array`.
+feature_map : (C, H, W), elements, optional
+    `array` holds the weights of a linear layer behind a flattened feature map of that shape, with two axes: (O, C*H*W) for
+    ``OIHW``, (O, H*W*C) for ``OHWI``, (H*W*C, O) for ``HWIO``.
+threads : int >= 0, optional
+    At most so many threads; by default as many as OpenMP has. Less than 1 MB is always moved by the calling one.
+
+Returns
+-------
+array, shape of `array` in `target` order, dtype of `array`
+    `out`, or a new NumPy array as `empty` makes them.
+
+Raises
+------
+ValueError
+    "reorder: array.ndim (3) is not 4."  "source ('OIWH') is not one of OIHW, OHWI, HWIO, IOHW, C1HW."
+    "reorder: out.shape (2, 3) is not ..."  "out is read-only."  "reorder: the memory of out overlaps that of array."
+TypeError
+    "array (list) is not an array: ..."  "array.dtype (int8) is not uint8, ..."
+    "reorder: out.dtype (float16) is not array.dtype (float32)."
+MemoryError
+    The result does not fit.
+
+See Also
+--------
+empty
+
+Source
+------
+MPSNeuralNetwork/MPSCNNConvolution.h: weights[outputChannels][kernelHeight][kernelWidth][inputChannels / groups].
+
+Examples
+--------
+>>> import numpy as np, mpscnn
+>>> weight = np.zeros((64, 3, 7, 5), np.float32)
+>>> mpscnn.reorder(weight).shape
+(64, 7, 5, 3)
+>>> mpscnn.reorder(np.zeros((10, 512 * 7 * 7), np.float32), feature_map=(512, 7, 7)).shape
+(10, 7, 7, 512)
+)";
+
+constexpr const char* kReorderLinearDoc = R"(reorder_linear(array, feature_map, out=None, *, threads=None)
+--
+
+Weights of a linear layer behind a flattened feature map, for a fully connected kernel.
+
+The same as ``reorder(array, "OIHW", "OHWI", out, feature_map=feature_map)``.
+
+Parameters
+----------
+array : array, shape (O, C*H*W), any dtype of `reorder`
+    Weights of ``torch.nn.Linear`` behind ``flatten`` of a (C, H, W) feature map. Read in place.
+feature_map : (C, H, W), elements
+out : array, shape (O, H, W, C), dtype of `array`, optional
+    Written in place and returned.
+threads : int >= 0, optional
+
+Returns
+-------
+array, shape (O, H, W, C), dtype of `array`
+
+Raises
+------
+ValueError
+    "reorder: array.shape[1] (24) is not the size of feature_map (2, 3, 5), 30."
+
+See Also
+--------
+reorder
+
+Source
+------
+MPSNeuralNetwork/MPSCNNConvolution.h, MPSCNNFullyConnected.
+)";
+
+constexpr const char* kEmptyDoc = R"(empty(shape, dtype="float32")
+--
+
+Uninitialized array whose memory can always be shared with a device.
+
+It stands on whole pages of its own, on huge ones where that pays. Pages of arrays that are gone (up to 64 MB) serve the
+next ones.
+
+Parameters
+----------
+shape : int or sequence of int, elements
+dtype : dtype or str, default "float32"
+    uint8, uint16, int32, uint32, int64, float16, bfloat16 (needs ml_dtypes), float32 or float64.
+
+Returns
+-------
+numpy.ndarray, C-contiguous, page-aligned
+
+Raises
+------
+ValueError
+    "empty: shape (-1,) has a negative extent."
+TypeError
+    "dtype (complex64) is not uint8, ..."
+MemoryError
+    "empty: shape (1099511627776,) of float32, 4398046511104 bytes, is not available."
+
+Source
+------
+Metal/MTLDevice.h, newBufferWithBytesNoCopy:length:options:deallocator: takes page-aligned memory of whole pages.
+)";
+
+/// Arguments of a METH_FASTCALL function by position or keyword; the rules of a Python signature.
+template <std::size_t kCount>
+class Arguments {
+ public:
+  Arguments(const char* function, const char* const (&names)[kCount], std::size_t positional, std::size_t required,
+            PyObject* const* values, Py_ssize_t given, PyObject* keywords)
+      : names_(names) {
+    check<TypeError>(static_cast<std::size_t>(given) <= positional, function, "() takes at most ", positional,
+                     " positional arguments (", given, " given).");
+    for (Py_ssize_t i = 0; i < given; ++i) values_[i] = values[i];
+    const Py_ssize_t named = keywords ? PyTuple_GET_SIZE(keywords) : 0;
+    for (Py_ssize_t i = 0; i < named; ++i) {
+      PyObject* name = PyTuple_GET_ITEM(keywords, i);
+      Py_ssize_t length = 0;
+      const char* text = PyUnicode_AsUTF8AndSize(name, &length);
+      if (!text) throw py::error_already_set();
+      const std::string_view word(text, static_cast<std::size_t>(length));
+      std::size_t at = 0;
+      while (at < kCount && word != names[at]) ++at;
+      check<TypeError>(at < kCount, function, "() has no argument '", word, "'.");
+      check<TypeError>(!values_[at], function, "() got '", names[at], "' twice.");
+      values_[at] = values[given + i];
+    }
+    for (std::size_t i = 0; i < required; ++i)
+      check<TypeError>(values_[i], function, "() misses the argument '", names[i], "'.");
+  }
+
+  /// Null when not given, or None.
+  PyObject* operator[](std::size_t i) const { return values_[i] == Py_None ? nullptr : values_[i]; }
+  PyObject* as_given(std::size_t i) const { return values_[i]; }
+
+  Layout layout(std::size_t i, Layout otherwise) const {
+    if (!values_[i]) return otherwise;
+    check<TypeError>(PyUnicode_Check(values_[i]), names_[i], " (", Py_TYPE(values_[i])->tp_name, ") is not a str.");
+    Py_ssize_t length = 0;
+    const char* text = PyUnicode_AsUTF8AndSize(values_[i], &length);
+    if (!text) throw py::error_already_set();
+    return layout_from_name({text, static_cast<std::size_t>(length)}, names_[i]);
+  }
+
+  int threads(std::size_t i) const {
+    if (!(*this)[i]) return 0;
+    const long count = PyLong_AsLong(values_[i]);
+    if (count == -1 && PyErr_Occurred()) throw py::error_already_set();
+    check(count >= 0 && count <= 1 << 16, names_[i], " (", count, ") is not between 0 and 65536.");
+    return static_cast<int>(count);
+  }
+
+ private:
+  const char* const (&names_)[kCount];
+  PyObject* values_[kCount] = {};
+};
+
+Extents extents_from(py::handle object, const char* name) {
+  const auto extent = [&](py::handle item) {
+    const auto number = py::reinterpret_steal<py::object>(PyNumber_Index(item.ptr()));
+    if (!number) throw py::error_already_set();
+    const long long value = PyLong_AsLongLong(number.ptr());
+    if (value == -1 && PyErr_Occurred()) throw py::error_already_set();
+    return static_cast<std::int64_t>(value);
+  };
+  if (PyIndex_Check(object.ptr())) return {extent(object)};
+  check<TypeError>(PySequence_Check(object.ptr()) && !PyUnicode_Check(object.ptr()), name, " (",
+                   Py_TYPE(object.ptr())->tp_name, ") is neither an int nor a sequence of them.");
+  Extents extents;
+  for (const auto item : py::reinterpret_borrow<py::sequence>(object)) extents.push_back(extent(item));
+  return extents;
+}
+
+/// Small copies are over before another thread could take the GIL.
+constexpr std::int64_t kReleaseGil = 64 << 10;
+
+py::object reorder_into(PyObject* array, Layout source_layout, Layout target_layout, PyObject* out, PyObject* feature_map,
+                        int threads) {
+  NumpyFields fields;
+  const bool plain = !out && !feature_map && source_layout != Layout::C1HW && target_layout != Layout::C1HW;
+  if (plain && read_numpy(array, fields) && fields.ndim == 4) {
+    // The common case, without a single allocation but the result's.
+    std::int64_t shape[4], bytes = static_cast<std::int64_t>(size_of(fields.dtype));
+    const auto from = axes_from(source_layout, target_layout);
+    bool fits = true;
+    for (int i = 0; i < 4; ++i) {
+      shape[i] = fields.shape[from[static_cast<std::size_t>(i)]];
+      fits &= !__builtin_mul_overflow(bytes, shape[i], &bytes);  // broadcast views may be larger than any memory
+    }
+    if (fits) {
+      void* data = nullptr;
+      py::object result = empty_like_numpy(array, 4, shape, bytes, &data);
+      const auto run = [&] {
+        reorder_unchecked(fields.data, fields.shape, fields.strides, source_layout, data, target_layout,
+                          size_of(fields.dtype), threads);
+      };
+      if (bytes < kReleaseGil) {
+        run();
+      } else {
+        const py::gil_scoped_release release;
+        run();
+      }
+      return result;
+    }
+  }
+  ArrayView source = view_of(array, "array", Keep::borrowed);
+  if (feature_map) source = unflatten(source, extents_from(feature_map, "feature_map"), source_layout, "array");
+  check(source.ndim() == 4, "reorder: array.ndim (", source.ndim(), ") is not 4.");
+  py::object result;
+  ArrayView target;
+  if (out) {
+    result = py::reinterpret_borrow<py::object>(out);
+    target = writable_view_of(result, "out", Keep::borrowed);
+  } else {
+    target.shape = reordered_shape(source.shape, source_layout, target_layout, "array", "the result");
+    target.dtype = source.dtype;
+    target.strides = contiguous_strides(target.shape, target.dtype);
+    py::array made = empty_array(target.shape, target.dtype);
+    target.data = made.mutable_data();
+    result = std::move(made);
+  }
+  if (source.size() * static_cast<std::int64_t>(size_of(source.dtype)) < kReleaseGil) {
+    reorder(source, source_layout, target, target_layout, threads, "array", "out");
+  } else {
+    const py::gil_scoped_release release;
+    reorder(source, source_layout, target, target_layout, threads, "array", "out");
+  }
+  return result;
+}
+
+PyObject* py_reorder(PyObject*, PyObject* const* values, Py_ssize_t given, PyObject* keywords) {
+  static constexpr const char* kNames[] = {"array", "source", "target", "out", "feature_map", "threads"};
+  try {
+    const Arguments arguments("reorder", kNames, 4, 1, values, given, keywords);
+    return reorder_into(arguments.as_given(0), arguments.layout(1, Layout::OIHW), arguments.layout(2, Layout::OHWI),
+                        arguments[3], arguments[4], arguments.threads(5))
+        .release()
+        .ptr();
+  } catch (...) {
+    set_python_error();
+    return nullptr;
+  }
+}
+
+PyObject* py_reorder_linear(PyObject*, PyObject* const* values, Py_ssize_t given, PyObject* keywords) {
+  static constexpr const char* kNames[] = {"array", "feature_map", "out", "threads"};
+  try {
+    const Arguments arguments("reorder_linear", kNames, 3, 2, values, given, keywords);
+    return reorder_into(arguments.as_given(0), Layout::OIHW, Layout::OHWI, arguments[2], arguments.as_given(1),
+                        arguments.threads(3))
+        .release()
+        .ptr();
+  } catch (...) {
+    set_python_error();
+    return nullptr;
+  }
+}
+
+PyObject* py_empty(PyObject*, PyObject* const* values, Py_ssize_t given, PyObject* keywords) {
+  static constexpr const char* kNames[] = {"shape", "dtype"};
+  try {
+    const Arguments arguments("empty", kNames, 2, 1, values, given, keywords);
+    return empty_array(extents_from(arguments.as_given(0), "shape"),
+                       arguments[1] ? dtype_from(arguments[1], "dtype") : DType::float32)
+        .release()
+        .ptr();
+  } catch (...) {
+    set_python_error();
+    return nullptr;
+  }
+}
+
+template <class Function>
+PyCFunction fast(Function* function) {
+  return reinterpret_cast<PyCFunction>(reinterpret_cast<void (*)()>(function));
+}
+
+PyMethodDef kMethods[] = {
+    {"reorder", fast(py_reorder), METH_FASTCALL | METH_KEYWORDS, kReorderDoc},
+    {"reorder_linear", fast(py_reorder_linear), METH_FASTCALL | METH_KEYWORDS, kReorderLinearDoc},
+    {"empty", fast(py_empty), METH_FASTCALL | METH_KEYWORDS, kEmptyDoc},
+    {nullptr, nullptr, 0, nullptr},
+};
+
+}  // namespace
+
+void bind_weights(py::module_& module) {
+  if (PyModule_AddFunctions(module.ptr(), kMethods) != 0) throw py::error_already_set();
+
+  module.def(
+      "_address_of",
+      [](py::object object) {
+        ArrayView view;
+        try {
+          view = view_of(object, "object");
+        } catch (...) {
+          set_python_error();
+          throw py::error_already_set();
+        }
+        return py::make_tuple(reinterpret_cast<std::uintptr_t>(view.data), py::tuple(py::cast(view.shape)),
+                              py::tuple(py::cast(view.strides)), name_of(view.dtype), view.read_only);
+      },
+      py::arg("object"), "(address, shape, strides in bytes, dtype, read-only) of the memory that a function here would use.");
+  module.def(
+      "_view",
+      [](py::object object) {
+        try {
+          return array_from(view_of(object, "object"));
+        } catch (...) {
+          set_python_error();
+          throw py::error_already_set();
+        }
+      },
+      py::arg("object"), "NumPy view of the object's memory, which keeps the object alive.");
+  module.def(
+      "_drop_on_thread",
+      [](py::object object) {
+        std::shared_ptr<void> held = keep_python_object(std::move(object));
+        const py::gil_scoped_release release;
+        std::thread([moved = std::move(held)]() mutable { moved.reset(); }).join();
+      },
+      py::arg("object"), "Lets the reference go on a thread without the GIL; for the tests.");
+  module.def(
+      "_memcpy_threads",
+      [](py::object target, py::object source, int threads) {
+        try {
+          const ArrayView to = writable_view_of(target, "target"), from = view_of(source, "source");
+          check(to.is_contiguous() && from.is_contiguous(), "_memcpy_threads: both sides must be contiguous.");
+          const std::int64_t bytes = to.size() * static_cast<std::int64_t>(size_of(to.dtype));
+          check(bytes == from.size() * static_cast<std::int64_t>(size_of(from.dtype)), "_memcpy_threads: sizes differ.");
+          const py::gil_scoped_release release;
+          copy_threads(to.data, from.data, static_cast<std::size_t>(bytes), threads);
+        } catch (...) {
+          set_python_error();
+          throw py::error_already_set();
+        }
+      },
+      py::arg("target"), py::arg("source"), py::arg("threads"),
+      "memcpy of equal parts on so many threads: what bench.reorder measures against.");
+}
+
+}  // namespace mpscnn::bindings

@@ -1,0 +1,901 @@
+// SPDX-License-Identifier: Apache-2.0
+// Reordering of weights at memory speed: a permutation of at most four axes is brought to its smallest form (a copy, rows to
+// copy, a batch of two-dimensional transposes, or single words), cut into tiles that fit the caches, and run in parallel.
+// Elements travel as raw words, so that every bit pattern (NaN payloads too) survives.
+#include <mpscnn/weights.hpp>
+
+#include <algorithm>
+#include <array>
+#include <atomic>
+#include <condition_variable>
+#include <csignal>
+#include <cstdint>
+#include <cstring>
+#include <limits>
+#include <mutex>
+#include <system_error>
+#include <thread>
+
+#include <mpscnn/error.hpp>
+
+#if defined(__x86_64__)
+#include <immintrin.h>
+#elif defined(__aarch64__)
+#include <arm_neon.h>
+#endif
+#if defined(_OPENMP)
+#include <omp.h>
+#endif
+#if defined(__unix__) || defined(__APPLE__)
+#include <pthread.h>
+#include <unistd.h>
+#endif
+
+#define MPSCNN_INLINE inline __attribute__((always_inline))
+
+namespace mpscnn {
+namespace {
+
+struct LayoutNames {
+  Layout layout;
+  const char* name;
+  const char* axes;
+};
+
+constexpr std::array<LayoutNames, 5> kLayouts{{{Layout::OIHW, "OIHW", "OIHW"},
+                                               {Layout::OHWI, "OHWI", "OHWI"},
+                                               {Layout::HWIO, "HWIO", "HWIO"},
+                                               {Layout::IOHW, "IOHW", "IOHW"},
+                                               {Layout::C1HW, "C1HW", "OIHW"}}};
+
+/// Two-dimensional transpose: word (p, q) stands at src + p * src_p + q * word and goes to dst + q * dst_q + p * word.
+struct Tile {
+  const char* src;
+  const char* src_end;  ///< end of the source's memory: full vectors may be read up to here
+  char* dst;
+  std::int64_t p, q, src_p, dst_q;
+};
+
+template <int kWord>
+struct WordOf;
+template <>
+struct WordOf<1> { using type = std::uint8_t; };
+template <>
+struct WordOf<2> { using type = std::uint16_t; };
+template <>
+struct WordOf<4> { using type = std::uint32_t; };
+template <>
+struct WordOf<8> { using type = std::uint64_t; };
+
+template <int kWord>
+MPSCNN_INLINE void move_word(char* dst, const char* src) {
+  typename WordOf<kWord>::type word;  // memcpy: arrays of foreign makers need not be aligned
+  std::memcpy(&word, src, kWord);
+  std::memcpy(dst, &word, kWord);
+}
+
+template <int kWord>
+void plain_words(const char* src, std::int64_t src_p, char* dst, std::int64_t dst_q, std::int64_t np, std::int64_t nq) {
+  if (np <= nq) {
+    for (std::int64_t p = 0; p < np; ++p)
+      for (std::int64_t q = 0; q < nq; ++q) move_word<kWord>(dst + q * dst_q + p * kWord, src + p * src_p + q * kWord);
+  } else {
+    for (std::int64_t q = 0; q < nq; ++q)
+      for (std::int64_t p = 0; p < np; ++p) move_word<kWord>(dst + q * dst_q + p * kWord, src + p * src_p + q * kWord);
+  }
+}
+
+/// Few bytes, without a call: two overlapping words cover every length up to 16.
+MPSCNN_INLINE void copy_short(char* dst, const char* src, std::int64_t bytes) {
+  if (bytes >= 8) {
+    move_word<8>(dst, src);
+    move_word<8>(dst + bytes - 8, src + bytes - 8);
+  } else if (bytes >= 4) {
+    move_word<4>(dst, src);
+    move_word<4>(dst + bytes - 4, src + bytes - 4);
+  } else if (bytes >= 2) {
+    move_word<2>(dst, src);
+    move_word<2>(dst + bytes - 2, src + bytes - 2);
+  } else if (bytes == 1) {
+    *dst = *src;
+  }
+}
+
+/// Rows of some dozen bytes: overlapping 16-byte moves.
+MPSCNN_INLINE void copy_row(char* dst, const char* src, std::int64_t bytes) {
+  struct Block { char bytes[16]; };
+  if (bytes < 16) return copy_short(dst, src, bytes);
+  if (bytes > 512) {
+    std::memcpy(dst, src, static_cast<std::size_t>(bytes));
+    return;
+  }
+  Block last;
+  std::memcpy(&last, src + bytes - 16, 16);
+  for (std::int64_t i = 0; i + 16 < bytes; i += 16) {
+    Block block;
+    std::memcpy(&block, src + i, 16);
+    std::memcpy(dst + i, &block, 16);
+  }
+  std::memcpy(dst + bytes - 16, &last, 16);
+}
+
+// ---- vectors of one, two and four lanes
+
+#if defined(__x86_64__)
+
+namespace lanes1 {
+using Reg = __m128i;
+constexpr int kLanes = 1;
+#define MPSCNN_TARGET
+MPSCNN_INLINE Reg load(const char* at) { return _mm_loadu_si128(reinterpret_cast<const Reg*>(at)); }
+MPSCNN_INLINE Reg gather(const char* at, std::int64_t) { return load(at); }
+MPSCNN_INLINE void store(char* at, Reg r) { _mm_storeu_si128(reinterpret_cast<Reg*>(at), r); }
+MPSCNN_INLINE void stream(char* at, Reg r) { store(at, r); }
+template <int kWord>
+MPSCNN_INLINE Reg zip_low(Reg a, Reg b) {
+  if constexpr (kWord == 1) return _mm_unpacklo_epi8(a, b);
+  else if constexpr (kWord == 2) return _mm_unpacklo_epi16(a, b);
+  else if constexpr (kWord == 4) return _mm_unpacklo_epi32(a, b);
+  else return _mm_unpacklo_epi64(a, b);
+}
+template <int kWord>
+MPSCNN_INLINE Reg zip_high(Reg a, Reg b) {
+  if constexpr (kWord == 1) return _mm_unpackhi_epi8(a, b);
+  else if constexpr (kWord == 2) return _mm_unpackhi_epi16(a, b);
+  else if constexpr (kWord == 4) return _mm_unpackhi_epi32(a, b);
+  else return _mm_unpackhi_epi64(a, b);
+}
+template <int n>
+MPSCNN_INLINE void store_lanes(const Reg* r, char* dst, std::int64_t step) {
+#pragma GCC unroll 16
+  for (int j = 0; j < n; ++j) store(dst + j * step, r[j]);
+}
+#include "weights_tiles.inc"
+#undef MPSCNN_TARGET
+}  // namespace lanes1
+
+namespace lanes2 {
+using Reg = __m256i;
+constexpr int kLanes = 2;
+#define MPSCNN_TARGET __attribute__((target("avx2")))
+MPSCNN_TARGET MPSCNN_INLINE Reg load(const char* at) { return _mm256_loadu_si256(reinterpret_cast<const Reg*>(at)); }
+MPSCNN_TARGET MPSCNN_INLINE Reg gather(const char* at, std::int64_t step) {
+  return _mm256_inserti128_si256(_mm256_castsi128_si256(lanes1::load(at)), lanes1::load(at + step), 1);
+}
+MPSCNN_TARGET MPSCNN_INLINE void store(char* at, Reg r) { _mm256_storeu_si256(reinterpret_cast<Reg*>(at), r); }
+MPSCNN_TARGET MPSCNN_INLINE void stream(char* at, Reg r) { store(at, r); }
+template <int kWord>
+MPSCNN_TARGET MPSCNN_INLINE Reg zip_low(Reg a, Reg b) {
+  if constexpr (kWord == 1) return _mm256_unpacklo_epi8(a, b);
+  else if constexpr (kWord == 2) return _mm256_unpacklo_epi16(a, b);
+  else if constexpr (kWord == 4) return _mm256_unpacklo_epi32(a, b);
+  else return _mm256_unpacklo_epi64(a, b);
+}
+template <int kWord>
+MPSCNN_TARGET MPSCNN_INLINE Reg zip_high(Reg a, Reg b) {
+  if constexpr (kWord == 1) return _mm256_unpackhi_epi8(a, b);
+  else if constexpr (kWord == 2) return _mm256_unpackhi_epi16(a, b);
+  else if constexpr (kWord == 4) return _mm256_unpackhi_epi32(a, b);
+  else return _mm256_unpackhi_epi64(a, b);
+}
+template <int n>
+MPSCNN_TARGET MPSCNN_INLINE void store_lanes(const Reg* r, char* dst, std::int64_t step) {
+#pragma GCC unroll 16
+  for (int j = 0; j < n; ++j) lanes1::store(dst + j * step, _mm256_castsi256_si128(r[j]));
+#pragma GCC unroll 16
+  for (int j = 0; j < n; ++j) lanes1::store(dst + (n + j) * step, _mm256_extracti128_si256(r[j], 1));
+}
+#include "weights_tiles.inc"
+#undef MPSCNN_TARGET
+}  // namespace lanes2
+
+#if defined(__GNUC__) && !defined(__clang__)
+#pragma GCC diagnostic push
+#pragma GCC diagnostic ignored "-Wmaybe-uninitialized"  // GCC's own header trips over _mm_undefined_si128
+#endif
+namespace lanes4 {
+using Reg = __m512i;
+constexpr int kLanes = 4;
+#define MPSCNN_TARGET __attribute__((target("avx512f,avx512bw,avx512vl,prefer-vector-width=512")))
+MPSCNN_TARGET MPSCNN_INLINE Reg load(const char* at) { return _mm512_loadu_si512(at); }
+MPSCNN_TARGET MPSCNN_INLINE Reg gather(const char* at, std::int64_t step) {
+  // Broadcasts under a mask come straight from memory and leave the shuffle unit to the transpose.
+  Reg r = _mm512_castsi128_si512(lanes1::load(at));
+  r = _mm512_mask_broadcast_i32x4(r, 0x00f0, lanes1::load(at + step));
+  r = _mm512_mask_broadcast_i32x4(r, 0x0f00, lanes1::load(at + 2 * step));
+  return _mm512_mask_broadcast_i32x4(r, 0xf000, lanes1::load(at + 3 * step));
+}
+MPSCNN_TARGET MPSCNN_INLINE void store(char* at, Reg r) { _mm512_storeu_si512(at, r); }
+MPSCNN_TARGET MPSCNN_INLINE void stream(char* at, Reg r) { _mm512_stream_si512(reinterpret_cast<Reg*>(at), r); }
+template <int kWord>
+MPSCNN_TARGET MPSCNN_INLINE Reg zip_low(Reg a, Reg b) {
+  if constexpr (kWord == 1) return _mm512_unpacklo_epi8(a, b);
+  else if constexpr (kWord == 2) return _mm512_unpacklo_epi16(a, b);
+  else if constexpr (kWord == 4) return _mm512_unpacklo_epi32(a, b);
+  else return _mm512_unpacklo_epi64(a, b);
+}
+template <int kWord>
+MPSCNN_TARGET MPSCNN_INLINE Reg zip_high(Reg a, Reg b) {
+  if constexpr (kWord == 1) return _mm512_unpackhi_epi8(a, b);
+  else if constexpr (kWord == 2) return _mm512_unpackhi_epi16(a, b);
+  else if constexpr (kWord == 4) return _mm512_unpackhi_epi32(a, b);
+  else return _mm512_unpackhi_epi64(a, b);
+}
+template <int n>
+MPSCNN_TARGET MPSCNN_INLINE void store_lanes(const Reg* r, char* dst, std::int64_t step) {
+#pragma GCC unroll 16
+  for (int j = 0; j < n; ++j) lanes1::store(dst + j * step, _mm512_castsi512_si128(r[j]));
+#pragma GCC unroll 16
+  for (int j = 0; j < n; ++j) lanes1::store(dst + (n + j) * step, _mm512_extracti32x4_epi32(r[j], 1));
+#pragma GCC unroll 16
+  for (int j = 0; j < n; ++j) lanes1::store(dst + (2 * n + j) * step, _mm512_extracti32x4_epi32(r[j], 2));
+#pragma GCC unroll 16
+  for (int j = 0; j < n; ++j) lanes1::store(dst + (3 * n + j) * step, _mm512_extracti32x4_epi32(r[j], 3));
+}
+#include "weights_tiles.inc"
+#undef MPSCNN_TARGET
+}  // namespace lanes4
+#if defined(__GNUC__) && !defined(__clang__)
+#pragma GCC diagnostic pop
+#endif
+
+#elif defined(__aarch64__)
+
+namespace lanes1 {
+using Reg = uint8x16_t;
+constexpr int kLanes = 1;
+#define MPSCNN_TARGET
+MPSCNN_INLINE Reg load(const char* at) { return vld1q_u8(reinterpret_cast<const std::uint8_t*>(at)); }
+MPSCNN_INLINE Reg gather(const char* at, std::int64_t) { return load(at); }
+MPSCNN_INLINE void store(char* at, Reg r) { vst1q_u8(reinterpret_cast<std::uint8_t*>(at), r); }
+MPSCNN_INLINE void stream(char* at, Reg r) { store(at, r); }
+template <int kWord>
+MPSCNN_INLINE Reg zip_low(Reg a, Reg b) {
+  if constexpr (kWord == 1) return vzip1q_u8(a, b);
+  else if constexpr (kWord == 2) return vreinterpretq_u8_u16(vzip1q_u16(vreinterpretq_u16_u8(a), vreinterpretq_u16_u8(b)));
+  else if constexpr (kWord == 4) return vreinterpretq_u8_u32(vzip1q_u32(vreinterpretq_u32_u8(a), vreinterpretq_u32_u8(b)));
+  else return vreinterpretq_u8_u64(vzip1q_u64(vreinterpretq_u64_u8(a), vreinterpretq_u64_u8(b)));
+}
+template <int kWord>
+MPSCNN_INLINE Reg zip_high(Reg a, Reg b) {
+  if constexpr (kWord == 1) return vzip2q_u8(a, b);
+  else if constexpr (kWord == 2) return vreinterpretq_u8_u16(vzip2q_u16(vreinterpretq_u16_u8(a), vreinterpretq_u16_u8(b)));
+  else if constexpr (kWord == 4) return vreinterpretq_u8_u32(vzip2q_u32(vreinterpretq_u32_u8(a), vreinterpretq_u32_u8(b)));
+  else return vreinterpretq_u8_u64(vzip2q_u64(vreinterpretq_u64_u8(a), vreinterpretq_u64_u8(b)));
+}
+template <int n>
+MPSCNN_INLINE void store_lanes(const Reg* r, char* dst, std::int64_t step) {
+#pragma GCC unroll 16
+  for (int j = 0; j < n; ++j) store(dst + j * step, r[j]);
+}
+#include "weights_tiles.inc"
+#undef MPSCNN_TARGET
+}  // namespace lanes1
+
+#endif
+
+/// Lanes of the widest vectors this processor has.
+int widest_lanes() {
+#if defined(__x86_64__)
+  static const int lanes = [] {
+    __builtin_cpu_init();
+    if (__builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") && __builtin_cpu_supports("avx512vl")) return 4;
+    return __builtin_cpu_supports("avx2") ? 2 : 1;
+  }();
+  return lanes;
+#elif defined(__aarch64__)
+  return 1;
+#else
+  return 0;
+#endif
+}
+
+template <int kWord>
+void transpose_plain(const Tile& t) {
+  plain_words<kWord>(t.src, t.src_p, t.dst, t.dst_q, t.p, t.q);
+}
+
+using Transpose = void (*)(const Tile&);
+
+/// The fastest transpose for tiles of np x nq words.
+template <int kWord>
+Transpose choose_transpose(std::int64_t np, std::int64_t nq, bool stream) {
+  constexpr std::int64_t n = 16 / kWord;
+  [[maybe_unused]] const int lanes = widest_lanes();
+#if defined(__x86_64__)
+  if (lanes == 4 && np >= 4 * n) return stream ? lanes4::along_p<kWord, true> : lanes4::along_p<kWord, false>;
+  if (lanes == 4 && nq >= 4 * n && np < 2 * n) return lanes4::along_q<kWord>;
+  if (lanes >= 2 && np >= 2 * n) return lanes2::along_p<kWord, false>;
+  if (lanes == 4 && nq >= 4 * n) return lanes4::along_q<kWord>;
+  if (lanes >= 2 && nq >= 2 * n) return lanes2::along_q<kWord>;
+#endif
+#if defined(__x86_64__) || defined(__aarch64__)
+  if (np >= n) return lanes1::along_p<kWord, false>;
+  if (nq >= n) return lanes1::along_q<kWord>;
+#endif
+  (void)np, (void)nq, (void)stream;
+  return transpose_plain<kWord>;
+}
+
+Transpose choose_transpose(int word, std::int64_t np, std::int64_t nq, bool stream) {
+  switch (word) {
+    case 1: return choose_transpose<1>(np, nq, stream);
+    case 2: return choose_transpose<2>(np, nq, stream);
+    case 4: return choose_transpose<4>(np, nq, stream);
+    default: return choose_transpose<8>(np, nq, stream);
+  }
+}
+
+// ---- stores that bypass the caches
+
+#if defined(__x86_64__)
+__attribute__((target("avx512f"))) void stream_lines4(char* dst, const char* src, std::size_t bytes) {
+  for (std::size_t i = 0; i < bytes; i += 64)
+    _mm512_stream_si512(reinterpret_cast<__m512i*>(dst + i), _mm512_loadu_si512(src + i));
+}
+void stream_lines1(char* dst, const char* src, std::size_t bytes) {
+  for (std::size_t i = 0; i < bytes; i += 64) {
+    for (std::size_t k = 0; k < 64; k += 16) {
+      _mm_stream_si128(reinterpret_cast<__m128i*>(dst + i + k),
+                       _mm_loadu_si128(reinterpret_cast<const __m128i*>(src + i + k)));
+    }
+  }
+}
+#endif
+
+/// memcpy for targets that will not be read soon.
+void stream_copy(char* dst, const char* src, std::size_t bytes) {
+#if defined(__x86_64__)
+  const std::size_t head = std::min(bytes, (64 - (reinterpret_cast<std::uintptr_t>(dst) & 63)) & 63);
+  std::memcpy(dst, src, head);
+  const std::size_t lines = (bytes - head) & ~std::size_t{63};
+  (widest_lanes() == 4 ? stream_lines4 : stream_lines1)(dst + head, src + head, lines);
+  std::memcpy(dst + head + lines, src + head + lines, bytes - head - lines);
+#else
+  std::memcpy(dst, src, bytes);
+#endif
+}
+
+void stream_fence() {
+#if defined(__x86_64__)
+  _mm_sfence();
+#endif
+}
+
+/// From this size on (of one side) a reordering cannot stay in the caches anyway.
+std::int64_t stream_threshold() {
+#if defined(__x86_64__) && defined(_SC_LEVEL3_CACHE_SIZE)
+  static const std::int64_t threshold = [] {
+    const long cache = sysconf(_SC_LEVEL3_CACHE_SIZE);
+    return cache > 0 ? std::int64_t{cache} / 2 : std::int64_t{16} << 20;
+  }();
+  return threshold;
+#elif defined(__x86_64__)
+  return std::int64_t{16} << 20;
+#else
+  return std::numeric_limits<std::int64_t>::max();
+#endif
+}
+
+// ---- threads
+
+/// Threads that help the calling one. Whoever calls does all the work that no helper got to, and waits only for those that
+/// began: on a busy machine a helper may be scheduled milliseconds late, and an OpenMP region would wait for it.
+class Helpers {
+ public:
+  using Work = void (*)(void* context);
+
+  static Helpers& instance() {
+    static auto* helpers = new Helpers;  // never destroyed: its threads end with the process
+    return *helpers;
+  }
+
+  /// work(context) here and on up to `count` helpers at once; returns when all that began have ended.
+  void run(Work work, void* context, int count) {
+    const std::unique_lock only(callers_, std::try_to_lock);
+    if (!only || forked_) return work(context);  // the helpers are busy for another caller, or did not survive a fork
+    {
+      const std::lock_guard lock(mutex_);
+      grow(count);
+      work_ = work;
+      context_ = context;
+      open_ = count;
+    }
+    if (count == 1) wake_.notify_one();
+    else wake_.notify_all();
+    work(context);
+    std::unique_lock lock(mutex_);
+    open_ = 0;
+    done_.wait(lock, [&] { return active_ == 0; });
+  }
+
+ private:
+  Helpers() {
+#if defined(__unix__) || defined(__APPLE__)
+    pthread_atfork(nullptr, nullptr, [] { forked_ = true; });
+#endif
+  }
+
+  void grow(int count) {
+    for (; size_ < count; ++size_) {
+      try {
+        std::thread([this] { help(); }).detach();
+      } catch (const std::system_error&) {
+        return;  // fewer helpers, same result
+      }
+    }
+  }
+
+  [[noreturn]] void help() {
+#if defined(__unix__) || defined(__APPLE__)
+    sigset_t all;
+    sigfillset(&all);
+    pthread_sigmask(SIG_BLOCK, &all, nullptr);  // signals are the program's own threads' business
+#endif
+    std::unique_lock lock(mutex_);
+    for (;;) {
+      wake_.wait(lock, [&] { return open_ > 0; });
+      --open_;
+      ++active_;
+      const Work work = work_;
+      void* const context = context_;
+      lock.unlock();
+      work(context);
+      lock.lock();
+      if (--active_ == 0) done_.notify_one();
+    }
+  }
+
+  static inline std::atomic<bool> forked_{false};
+  std::mutex callers_;
+  std::mutex mutex_;
+  std::condition_variable wake_, done_;
+  Work work_ = nullptr;
+  void* context_ = nullptr;
+  int open_ = 0, active_ = 0, size_ = 0;
+};
+
+constexpr std::int64_t kBytesPerThread = 512 << 10;  // below, waking a thread costs more than it saves
+
+int threads_for(std::int64_t bytes, int threads) {
+  if (bytes < 2 * kBytesPerThread) return 1;
+#if defined(_OPENMP)
+  static const int available = omp_get_max_threads();  // knows OMP_NUM_THREADS and the process' share of the machine
+#else
+  static const int available = static_cast<int>(std::max(1u, std::thread::hardware_concurrency()));
+#endif
+  const std::int64_t wanted = threads > 0 ? threads : available;
+  return static_cast<int>(std::min({wanted, bytes / kBytesPerThread, std::int64_t{64}}));
+}
+
+/// body(begin, end) over [0, count) in chunks, handed out as threads get to them.
+template <class Body>
+void in_parallel(std::int64_t count, int threads, const Body& body) {
+  if (threads <= 1 || count <= 1) return body(std::int64_t{0}, count);
+  struct Shared {
+    const Body& body;
+    const std::int64_t count, chunk;
+    std::atomic<std::int64_t> next{0};
+  } shared{body, count, std::max<std::int64_t>(1, count / (16 * threads))};
+  const auto work = [](void* context) {
+    auto& job = *static_cast<Shared*>(context);
+    for (;;) {
+      const std::int64_t begin = job.next.fetch_add(job.chunk, std::memory_order_relaxed);
+      if (begin >= job.count) return;
+      job.body(begin, std::min(job.count, begin + job.chunk));
+    }
+  };
+  Helpers::instance().run(work, &shared, static_cast<int>(std::min<std::int64_t>(threads, count)) - 1);
+}
+
+// ---- the plan
+
+struct Axis {
+  std::int64_t n = 1, src = 0, dst = 0;  ///< extent, steps in bytes
+};
+
+/// Loops around the tiles, outermost first. Those over blocks of p or q also fix the tile's size.
+struct Loop {
+  std::int64_t n = 1, src = 0, dst = 0;
+  enum Over : std::uint8_t { kOuter, kP, kQ } over = kOuter;
+};
+
+struct Plan {
+  const char* src;
+  const char* src_end;
+  char* dst;
+  int word;          ///< bytes that travel as one
+  std::int64_t run;  ///< bytes that are contiguous on both sides
+  Axis p, q;         ///< inner axis of the target; inner axis of the source (n = 1: none)
+  std::array<Axis, 4> outer;
+  int outers = 0;
+  enum Kind : std::uint8_t { kCopy, kRows, kTranspose, kWords } kind;
+};
+
+std::int64_t magnitude(std::int64_t step) { return step < 0 ? -step : step; }
+
+Plan make_plan(const char* src, char* dst, int word, std::array<Axis, 4> axes, int count) {
+  Plan plan{};
+  // Ascending order of addresses in the target.
+  const char* low = src;
+  const char* high = src + word;
+  int used = 0;
+  for (int i = 0; i < count; ++i) {
+    Axis axis = axes[i];
+    if (axis.n == 1) continue;
+    (axis.src < 0 ? low : high) += (axis.n - 1) * axis.src;
+    if (axis.dst < 0) {
+      src += (axis.n - 1) * axis.src;
+      dst += (axis.n - 1) * axis.dst;
+      axis.src = -axis.src;
+      axis.dst = -axis.dst;
+    }
+    int at = used++;
+    for (; at > 0 && axes[at - 1].dst < axis.dst; --at) axes[at] = axes[at - 1];
+    axes[at] = axis;
+  }
+  // Neighbours that step alike on both sides are one axis.
+  int merged = 0;
+  for (int i = 0; i < used; ++i) {
+    if (merged > 0) {
+      Axis& before = axes[merged - 1];
+      if (before.dst == axes[i].dst * axes[i].n && before.src == axes[i].src * axes[i].n) {
+        before = {before.n * axes[i].n, axes[i].src, axes[i].dst};
+        continue;
+      }
+    }
+    axes[merged++] = axes[i];
+  }
+  plan.word = word;
+  plan.run = word;
+  if (merged > 0 && axes[merged - 1].src == word && axes[merged - 1].dst == word) {
+    plan.run = axes[--merged].n * word;
+    if (plan.run == 2 || plan.run == 4 || plan.run == 8) plan.word = static_cast<int>(plan.run);
+  }
+  plan.src_end = high;
+  if (merged == 0) {
+    plan.kind = Plan::kCopy;
+  } else {
+    plan.p = axes[--merged];
+    int q = -1;
+    for (int i = 0; i < merged; ++i) {
+      if (axes[i].src == 0) continue;
+      if (q < 0 || magnitude(axes[i].src) < magnitude(axes[q].src)) q = i;
+    }
+    const bool words = plan.run == plan.word;
+    if (q >= 0 && (magnitude(axes[q].src) < magnitude(plan.p.src) || plan.p.src == 0)) {
+      plan.q = axes[q];
+      for (int i = q; i + 1 < merged; ++i) axes[i] = axes[i + 1];
+      --merged;
+    }
+    plan.kind = words ? Plan::kWords : Plan::kRows;
+    if (words && plan.p.dst == plan.word && plan.q.n > 1 && magnitude(plan.q.src) == plan.word) {
+      plan.kind = Plan::kTranspose;
+      if (plan.q.src < 0) {
+        src += (plan.q.n - 1) * plan.q.src;
+        dst += (plan.q.n - 1) * plan.q.dst;
+        plan.q.src = -plan.q.src;
+        plan.q.dst = -plan.q.dst;
+      }
+    }
+  }
+  plan.outers = merged;
+  for (int i = 0; i < merged; ++i) plan.outer[i] = axes[i];
+  plan.src = src;
+  plan.dst = dst;
+  (void)low;
+  return plan;
+}
+
+std::int64_t ceil_div(std::int64_t a, std::int64_t b) { return (a + b - 1) / b; }
+
+/// n cut into equal blocks of at most `limit`, a multiple of `unit` each.
+std::int64_t even_block(std::int64_t n, std::int64_t limit, std::int64_t unit) {
+  if (n <= limit) return n;
+  const std::int64_t block = ceil_div(n, ceil_div(n, limit));
+  return std::min(ceil_div(block, unit) * unit, std::max(limit, unit));
+}
+
+void words_tile(int word, const char* src, char* dst, const Axis& p, const Axis& q) {
+  const auto move = [&]<int kWord>() {
+    for (std::int64_t i = 0; i < q.n; ++i) {
+      const char* from = src + i * q.src;
+      char* to = dst + i * q.dst;
+      for (std::int64_t j = 0; j < p.n; ++j, from += p.src, to += p.dst) move_word<kWord>(to, from);
+    }
+  };
+  switch (word) {
+    case 1: return move.operator()<1>();
+    case 2: return move.operator()<2>();
+    case 4: return move.operator()<4>();
+    default: return move.operator()<8>();
+  }
+}
+
+void rows_tile(std::int64_t run, const char* src, char* dst, const Axis& p, const Axis& q) {
+  for (std::int64_t i = 0; i < q.n; ++i) {
+    const char* from = src + i * q.src;
+    char* to = dst + i * q.dst;
+    for (std::int64_t j = 0; j < p.n; ++j, from += p.src, to += p.dst) copy_row(to, from, run);
+  }
+}
+
+constexpr std::int64_t kStage = 64 << 10;  // bytes of a tile assembled in the second-level cache
+
+void run_plan(const Plan& plan, std::int64_t bytes, int threads) {
+  threads = threads_for(bytes, threads);
+  const bool big = bytes >= stream_threshold();
+
+  if (plan.kind == Plan::kCopy) {
+    if (threads == 1 && !big) {
+      std::memcpy(plan.dst, plan.src, static_cast<std::size_t>(plan.run));
+      return;
+    }
+    constexpr std::int64_t piece = 256 << 10;
+    in_parallel(ceil_div(plan.run, piece), threads, [&](std::int64_t begin, std::int64_t end) {
+      const std::int64_t from = begin * piece;
+      const auto length = static_cast<std::size_t>(std::min(plan.run, end * piece) - from);
+      if (big) stream_copy(plan.dst + from, plan.src + from, length);
+      else std::memcpy(plan.dst + from, plan.src + from, length);
+      if (big) stream_fence();
+    });
+    return;
+  }
+
+  const Axis &p = plan.p, &q = plan.q;
+  const std::int64_t unit = plan.kind == Plan::kRows ? plan.run : plan.word;  // bytes of one (p, q)
+  std::int64_t block_p = p.n, block_q = q.n;
+  bool stream = false, stage = false;
+  const std::int64_t wide = 64 / plan.word;  // words of a line
+  if (plan.kind == Plan::kTranspose) {
+    if (q.n <= 64) {
+      block_p = even_block(p.n, std::max<std::int64_t>(512, 4 * wide), wide);
+    } else if (p.n <= 64) {
+      block_q = even_block(q.n, std::max<std::int64_t>(512, 4 * wide), wide);
+    } else {
+      block_p = even_block(p.n, std::max<std::int64_t>(64, 2 * wide), wide);
+      block_q = even_block(q.n, std::max<std::int64_t>(64, 2 * wide), wide);
+    }
+  } else {
+    const std::int64_t side = std::clamp<std::int64_t>(2048 / unit, 1, 64);
+    if (q.n > 1) {
+      block_p = even_block(p.n, side, 1);
+      block_q = even_block(q.n, side, 1);
+    } else {
+      block_p = even_block(p.n, std::max<std::int64_t>(1, (64 << 10) / unit), 1);
+    }
+  }
+
+  // An outer axis that lies inside the rows of p (source) or q (target) goes inside the loop over their blocks.
+  const auto inside = [&](const Axis& axis) {
+    return (p.n > 64 && magnitude(axis.src) < magnitude(p.src)) || (q.n > 64 && magnitude(axis.dst) < magnitude(q.dst));
+  };
+  bool any_inside = false;
+  for (int i = 0; i < plan.outers; ++i) any_inside |= q.n > 1 && inside(plan.outer[i]);
+  if (plan.kind == Plan::kTranspose) {
+    if (any_inside) {
+      block_p = even_block(p.n, std::max<std::int64_t>(64, wide), wide);
+      block_q = even_block(q.n, std::max<std::int64_t>(64, wide), wide);
+    }
+    if (big) {
+      const bool aligned = ((reinterpret_cast<std::uintptr_t>(plan.dst) | q.dst | (p.n * plan.word)) & 63) == 0;
+      bool outer_aligned = true;
+      for (int i = 0; i < plan.outers; ++i) outer_aligned &= (plan.outer[i].dst & 63) == 0;
+      stream = aligned && outer_aligned && widest_lanes() == 4 && block_p >= wide;
+      if (!stream && !any_inside && q.dst == p.n * plan.word && p.n * plan.word * std::min<std::int64_t>(q.n, 16) <= kStage) {
+        stage = true;
+        block_p = p.n;
+        block_q = even_block(q.n, std::max<std::int64_t>(1, kStage / (p.n * plan.word)), wide);
+        if (block_q * p.n * plan.word > kStage) block_q = even_block(q.n, kStage / (p.n * plan.word), 1);
+      }
+    }
+  }
+
+  std::array<Loop, 6> loops{};
+  int count = 0;
+  const auto add = [&](std::int64_t n, std::int64_t src, std::int64_t dst, Loop::Over over) {
+    if (n > 1) loops[count++] = {n, src, dst, over};
+  };
+  for (int i = 0; i < plan.outers; ++i) {
+    const Axis& axis = plan.outer[i];
+    if (!(q.n > 1 && inside(axis))) add(axis.n, axis.src, axis.dst, Loop::kOuter);
+  }
+  add(ceil_div(p.n, block_p), block_p * p.src, block_p * p.dst, Loop::kP);
+  add(ceil_div(q.n, block_q), block_q * q.src, block_q * q.dst, Loop::kQ);
+  for (int i = 0; i < plan.outers; ++i) {
+    const Axis& axis = plan.outer[i];
+    if (q.n > 1 && inside(axis)) add(axis.n, axis.src, axis.dst, Loop::kOuter);
+  }
+  std::int64_t tiles = 1;
+  for (int i = 0; i < count; ++i) tiles *= loops[i].n;
+
+  const Transpose whole = plan.kind == Plan::kTranspose ? choose_transpose(plan.word, block_p, block_q, stream) : nullptr;
+
+  in_parallel(tiles, threads, [&](std::int64_t begin, std::int64_t end) {
+    alignas(64) char staged[kStage];
+    std::array<std::int64_t, 6> at{};
+    const char* src = plan.src;
+    char* dst = plan.dst;
+    std::int64_t rest = begin;
+    for (int i = count; i-- > 0;) {
+      at[i] = rest % loops[i].n;
+      rest /= loops[i].n;
+      src += at[i] * loops[i].src;
+      dst += at[i] * loops[i].dst;
+    }
+    for (std::int64_t tile = begin; tile < end; ++tile) {
+      Axis tp = p, tq = q;
+      tp.n = block_p;
+      tq.n = block_q;
+      for (int i = 0; i < count; ++i) {
+        if (loops[i].over == Loop::kP) tp.n = std::min(block_p, p.n - at[i] * block_p);
+        if (loops[i].over == Loop::kQ) tq.n = std::min(block_q, q.n - at[i] * block_q);
+      }
+      if (plan.kind == Plan::kTranspose) {
+        const Transpose transpose =
+            tp.n == block_p && tq.n == block_q ? whole : choose_transpose(plan.word, tp.n, tq.n, stream);
+        if (stage) {
+          transpose({src, plan.src_end, staged, tp.n, tq.n, tp.src, tp.n * plan.word});
+          stream_copy(dst, staged, static_cast<std::size_t>(tp.n * tq.n * plan.word));
+        } else {
+          transpose({src, plan.src_end, dst, tp.n, tq.n, tp.src, tq.dst});
+        }
+      } else if (plan.kind == Plan::kRows) {
+        rows_tile(plan.run, src, dst, tp, tq);
+      } else {
+        words_tile(plan.word, src, dst, tp, tq);
+      }
+      for (int i = count; i-- > 0;) {
+        src += loops[i].src;
+        dst += loops[i].dst;
+        if (++at[i] < loops[i].n) break;
+        src -= loops[i].n * loops[i].src;
+        dst -= loops[i].n * loops[i].dst;
+        at[i] = 0;
+      }
+    }
+    if (stream || stage) stream_fence();
+  });
+}
+
+/// Addresses [low, high) that the view's elements cover.
+std::array<std::uintptr_t, 2> memory_of(const ArrayView& view) {
+  auto low = reinterpret_cast<std::uintptr_t>(view.data), high = low + size_of(view.dtype);
+  for (std::size_t i = 0; i < view.ndim(); ++i) {
+    const auto reach = static_cast<std::uintptr_t>((view.shape[i] - 1) * view.strides[i]);
+    (view.strides[i] < 0 ? low : high) += reach;
+  }
+  return {low, high};
+}
+
+void check_c1hw(Layout layout, const Extents& shape, const char* name) {
+  check(layout != Layout::C1HW || shape[1] == 1, "reorder: ", name, ".shape ", to_string(shape), " has ", shape[1],
+        ", not 1, as its second extent, which C1HW asks for.");
+}
+
+}  // namespace
+
+Layout layout_from_name(std::string_view name, const char* what) {
+  for (const auto& entry : kLayouts)
+    if (name == entry.name) return entry.layout;
+  throw std::invalid_argument(say(what, " ('", name, "') is not one of OIHW, OHWI, HWIO, IOHW, C1HW."));
+}
+
+const char* name_of(Layout layout) { return kLayouts[static_cast<std::size_t>(layout)].name; }
+
+std::array<std::uint8_t, 4> axes_from(Layout source, Layout target) {
+  static constexpr auto kTable = [] {
+    std::array<std::array<std::array<std::uint8_t, 4>, 5>, 5> table{};
+    for (std::size_t s = 0; s < 5; ++s)
+      for (std::size_t t = 0; t < 5; ++t)
+        for (std::size_t i = 0; i < 4; ++i)
+          for (std::uint8_t k = 0; k < 4; ++k)
+            if (kLayouts[s].axes[k] == kLayouts[t].axes[i]) table[s][t][i] = k;
+    return table;
+  }();
+  return kTable[static_cast<std::size_t>(source)][static_cast<std::size_t>(target)];
+}
+
+Extents reordered_shape(const Extents& shape, Layout source, Layout target, const char* source_name,
+                        const char* target_name) {
+  check(shape.size() == 4, "reorder: shape ", to_string(shape), " has ", shape.size(), " axes, not 4.");
+  check_c1hw(source, shape, source_name);
+  const auto from = axes_from(source, target);
+  Extents reordered{shape[from[0]], shape[from[1]], shape[from[2]], shape[from[3]]};
+  check_c1hw(target, reordered, target_name);
+  return reordered;
+}
+
+void reorder_unchecked(const void* source, const std::int64_t* shape, const std::int64_t* strides, Layout source_layout,
+                       void* target, Layout target_layout, std::size_t word, int threads) {
+  const auto from = axes_from(source_layout, target_layout);
+  std::array<Axis, 4> axes;
+  auto bytes = static_cast<std::int64_t>(word);
+  for (int i = 4; i-- > 0;) {
+    axes[i] = {shape[from[i]], strides[from[i]], bytes};
+    bytes *= axes[i].n;
+  }
+  if (bytes == 0) return;
+  run_plan(make_plan(static_cast<const char*>(source), static_cast<char*>(target), static_cast<int>(word), axes, 4), bytes,
+           threads);
+}
+
+void reorder(const ArrayView& source, Layout source_layout, const ArrayView& target, Layout target_layout, int threads,
+             const char* source_name, const char* target_name) {
+  check(source.ndim() == 4, "reorder: ", source_name, ".ndim (", source.ndim(), ") is not 4.");
+  check(target.ndim() == 4, "reorder: ", target_name, ".ndim (", target.ndim(), ") is not 4.");
+  check<TypeError>(source.dtype == target.dtype, "reorder: ", target_name, ".dtype (", name_of(target.dtype), ") is not ",
+                   source_name, ".dtype (", name_of(source.dtype), ").");
+  check(threads >= 0, "reorder: threads (", threads, ") is less than the minimum 0.");
+  check(!target.read_only, "reorder: ", target_name, " is read-only.");
+  check_c1hw(source_layout, source.shape, source_name);
+  check_c1hw(target_layout, target.shape, target_name);
+  const auto from = axes_from(source_layout, target_layout);
+  std::array<Axis, 4> axes;
+  std::int64_t bytes = static_cast<std::int64_t>(size_of(source.dtype));
+  for (int i = 0; i < 4; ++i) {
+    axes[i] = {target.shape[i], source.strides[from[i]], target.strides[i]};
+    if (source.shape[from[i]] != axes[i].n) {
+      throw std::invalid_argument(say("reorder: ", target_name, ".shape ", to_string(target.shape), " is not ",
+                                      to_string(reordered_shape(source.shape, source_layout, target_layout)), ": ", source_name,
+                                      " ", to_string(source.shape), " in ", name_of(source_layout), " order, written in ",
+                                      name_of(target_layout), " order."));
+    }
+    bytes *= axes[i].n;
+  }
+  if (bytes == 0) return;
+  const auto read = memory_of(source), written = memory_of(target);
+  check(read[1] <= written[0] || written[1] <= read[0], "reorder: the memory of ", target_name, " overlaps that of ",
+        source_name, ".");
+  for (const Axis& axis : axes)
+    check(axis.n == 1 || axis.dst != 0, "reorder: ", target_name, ".strides ", to_string(target.strides),
+          " name the same element twice.");
+  run_plan(make_plan(static_cast<const char*>(source.data), static_cast<char*>(target.data),
+                     static_cast<int>(size_of(source.dtype)), axes, 4),
+           bytes, threads);
+}
+
+ArrayView unflatten(const ArrayView& source, const Extents& feature_map_chw, Layout layout, const char* source_name) {
+  check(source.ndim() == 2, "reorder: ", source_name, ".ndim (", source.ndim(), ") is not 2, as feature_map asks for.");
+  check(feature_map_chw.size() == 3, "reorder: feature_map ", to_string(feature_map_chw), " is not (C, H, W).");
+  check(layout != Layout::IOHW && layout != Layout::C1HW, "reorder: the layout (", name_of(layout),
+        ") of flattened weights is not OIHW, OHWI or HWIO.");
+  std::int64_t features = 1;
+  for (const auto extent : feature_map_chw) {
+    check(extent >= 0 && !__builtin_mul_overflow(features, extent, &features), "reorder: feature_map ",
+          to_string(feature_map_chw), " has an extent that is negative or too large.");
+  }
+  const std::size_t flat = layout == Layout::HWIO ? 0 : 1;
+  check(source.shape[flat] == features, "reorder: ", source_name, ".shape[", flat, "] (", source.shape[flat],
+        ") is not the size of feature_map ", to_string(feature_map_chw), ", ", features, ".");
+  const std::int64_t c = feature_map_chw[0], h = feature_map_chw[1], w = feature_map_chw[2];
+  const std::int64_t step = source.strides[flat];
+  const bool channels_first = layout == Layout::OIHW;
+  const Extents shape = channels_first ? Extents{c, h, w} : Extents{h, w, c};
+  const Extents strides{shape[1] * shape[2] * step, shape[2] * step, step};
+  ArrayView view = source;
+  view.shape = shape;
+  view.strides = strides;
+  const auto at = flat == 0 ? 3 : 0;
+  view.shape.insert(view.shape.begin() + at, source.shape[1 - flat]);
+  view.strides.insert(view.strides.begin() + at, source.strides[1 - flat]);
+  return view;
+}
+
+void reorder_linear(const ArrayView& source, const Extents& feature_map_chw, const ArrayView& target, int threads,
+                    const char* source_name, const char* target_name) {
+  reorder(unflatten(source, feature_map_chw, Layout::OIHW, source_name), Layout::OIHW, target, Layout::OHWI, threads,
+          source_name, target_name);
+}
+
+void copy_threads(void* target, const void* source, std::size_t bytes, int threads) {
+  threads = std::clamp(threads, 1, 64);
+  const std::size_t part = (bytes / static_cast<std::size_t>(threads) + 63) & ~std::size_t{63};
+  in_parallel(threads, threads, [&](std::int64_t begin, std::int64_t end) {
+    const std::size_t from = std::min(bytes, static_cast<std::size_t>(begin) * part);
+    const std::size_t to = end == threads ? bytes : std::min(bytes, static_cast<std::size_t>(end) * part);
+    std::memcpy(static_cast<char*>(target) + from, static_cast<const char*>(source) + from, to - from);
+  });
+}
+
+}  // namespace mpscnn
