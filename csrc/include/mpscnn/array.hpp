@@ -1,0 +1,64 @@
+// SPDX-License-Identifier: Apache-2.0
+// ArrayView: where an array's elements stand in memory. Neither owns nor converts them.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <initializer_list>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include <mpscnn/dtype.hpp>
+
+namespace mpscnn {
+
+using Extents = std::vector<std::int64_t>;
+
+struct ArrayView {
+  void* data = nullptr;
+  DType dtype = DType::float32;
+  Extents shape;              ///< elements
+  Extents strides;            ///< bytes, may be negative or zero
+  bool read_only = false;
+  std::shared_ptr<void> owner = {};  ///< keeps `data` alive; may be empty when the caller does
+
+  std::size_t ndim() const { return shape.size(); }
+  std::int64_t size() const {
+    std::int64_t n = 1;
+    for (auto extent : shape) n *= extent;
+    return n;
+  }
+  /// C order, no gaps (extents of 1 may have any stride).
+  bool is_contiguous() const {
+    auto step = static_cast<std::int64_t>(size_of(dtype));
+    for (std::size_t i = shape.size(); i-- > 0;) {
+      if (shape[i] != 1 && strides[i] != step) return size() == 0;
+      step *= shape[i];
+    }
+    return true;
+  }
+};
+
+/// Strides of a C-contiguous array of that shape.
+inline Extents contiguous_strides(const Extents& shape, DType dtype) {
+  Extents strides(shape.size());
+  auto step = static_cast<std::int64_t>(size_of(dtype));
+  for (std::size_t i = shape.size(); i-- > 0;) {
+    strides[i] = step;
+    step *= shape[i];
+  }
+  return strides;
+}
+
+/// "(2, 3, 4)", as Python prints a shape.
+inline std::string to_string(const Extents& extents) {
+  std::string text = "(";
+  for (std::size_t i = 0; i < extents.size(); ++i) {
+    if (i) text += ", ";
+    text += std::to_string(extents[i]);
+  }
+  return text + (extents.size() == 1 ? ",)" : ")");
+}
+
+}  // namespace mpscnn

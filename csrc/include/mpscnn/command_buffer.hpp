@@ -1,0 +1,46 @@
+// SPDX-License-Identifier: Apache-2.0
+// CommandBuffer: an MTLCommandBuffer of the device's queue.
+#pragma once
+
+#include <functional>
+#include <memory>
+#include <string>
+
+#include <mpscnn/device.hpp>
+
+namespace mpscnn {
+
+enum class CommandBufferStatus : std::uint8_t { not_enqueued, enqueued, committed, scheduled, completed, error };
+const char* name_of(CommandBufferStatus status);
+
+class CommandBuffer {
+ public:
+  struct Impl;
+  static std::shared_ptr<CommandBuffer> make(std::shared_ptr<Device> device, const std::string& label = {});
+
+  explicit CommandBuffer(std::unique_ptr<Impl> impl);
+  ~CommandBuffer();
+
+  /// Throws std::runtime_error the second time.
+  void commit();
+  /// Throws std::runtime_error before commit(), and with the device's sentence when the work has failed.
+  void wait();
+  CommandBufferStatus status() const;
+  std::string error() const;
+  std::string label() const;
+  void set_label(const std::string& label);
+  /// Called once on the queue's thread when the work is done; before commit() only. Must not throw.
+  void add_completed_handler(std::function<void()> handler);
+  /// Seconds on the device's clock; 0 until completed.
+  double gpu_start_time() const;
+  double gpu_end_time() const;
+  /// `owner` lives until the work is done.
+  void keep_alive(std::shared_ptr<void> owner);
+  std::shared_ptr<Device> device() const;
+  Impl& impl() const { return *impl_; }
+
+ private:
+  std::unique_ptr<Impl> impl_;
+};
+
+}  // namespace mpscnn

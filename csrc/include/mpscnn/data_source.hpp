@@ -1,0 +1,61 @@
+// SPDX-License-Identifier: Apache-2.0
+// Where a kernel's weights come from: the C++ side of MPSCNNConvolutionDataSource.
+#pragma once
+
+#include <memory>
+#include <optional>
+#include <string>
+
+#include <mpscnn/array.hpp>
+#include <mpscnn/value.hpp>
+#include <mpscnn/weights.hpp>
+
+namespace mpscnn {
+
+/// What MPSCNNConvolutionDescriptor and its subclasses hold.
+struct ConvolutionDescriptor {
+  Pair kernel_size{1, 1};
+  std::int64_t in_channels = 0, out_channels = 0;  ///< of all groups
+  Pair stride{1, 1}, dilation{1, 1};
+  std::int64_t groups = 1;
+  bool depthwise = false;                    ///< MPSCNNDepthWiseConvolutionDescriptor; groups stays 1
+  std::int64_t sub_pixel_scale_factor = 1;   ///< > 1: MPSCNNSubPixelConvolutionDescriptor
+  NeuronDescriptor activation = {};
+  std::optional<BatchNorm> batch_norm = {};
+};
+
+/// MPS calls load() before anything else and purge() when it has read what it wants, always balanced, from any thread.
+/// Exceptions reach the code that made the kernel.
+class DataSource {
+ public:
+  virtual ~DataSource() = default;
+
+  virtual bool load() = 0;
+  virtual void purge() = 0;
+  virtual ConvolutionDescriptor descriptor() = 0;
+  /// OHWI, C-contiguous, float32, float16 or uint8; valid until purge().
+  virtual ArrayView weights() = 0;
+  /// One float32 per output channel.
+  virtual std::optional<ArrayView> bias() { return std::nullopt; }
+  virtual std::string label() { return {}; }
+  /// uint8 weights, one of the two: (O, 2) float32 minimum and maximum, or 256 float32.
+  virtual std::optional<ArrayView> ranges() { return std::nullopt; }
+  virtual std::optional<ArrayView> lookup_table() { return std::nullopt; }
+  /// Precision in which the kernel keeps the weights: float32 or float16.
+  virtual DType kernel_dtype() { return weights().dtype == DType::float32 ? DType::float32 : DType::float16; }
+};
+
+struct ArrayDataSourceOptions {
+  Layout layout = Layout::OIHW;
+  std::optional<ArrayView> bias = {}, ranges = {}, lookup_table = {};
+  std::optional<DType> kernel_dtype = {};
+  std::string label = {};
+  bool rotate = false;  ///< turn the kernel by 180 degrees: PyTorch's transposed convolution
+};
+
+/// Serves an array in place when it is OHWI and contiguous already, else reorders at load() and frees at purge().
+/// Throws what is wrong with the shapes, naming argument, value and limit.
+std::shared_ptr<DataSource> array_data_source(ConvolutionDescriptor descriptor, ArrayView weights,
+                                              ArrayDataSourceOptions options);
+
+}  // namespace mpscnn

@@ -1,0 +1,37 @@
+// SPDX-License-Identifier: Apache-2.0
+// Device: an MTLDevice with a command queue of its own.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <vector>
+
+namespace mpscnn {
+
+class Device {
+ public:
+  struct Impl;
+  /// The system's default device, the same object every time. Throws std::runtime_error when there is none.
+  static std::shared_ptr<Device> system_default();
+  static std::vector<std::shared_ptr<Device>> all();
+
+  explicit Device(std::unique_ptr<Impl> impl);
+  ~Device();
+
+  std::string name() const;
+  std::uint64_t allocated_bytes() const;
+  std::uint64_t recommended_max_working_set_bytes() const;
+  std::uint64_t max_buffer_bytes() const;
+  /// Whether images can use an array's memory in place.
+  bool shares_images() const;
+  /// MPSSupportsMTLDevice.
+  bool is_supported() const;
+
+  Impl& impl() const { return *impl_; }
+
+ private:
+  std::unique_ptr<Impl> impl_;
+};
+
+}  // namespace mpscnn

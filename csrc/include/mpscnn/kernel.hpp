@@ -1,0 +1,50 @@
+// SPDX-License-Identifier: Apache-2.0
+// Kernel: an MPSCNNKernel made from a row of the table.
+#pragma once
+
+#include <memory>
+#include <optional>
+#include <string>
+
+#include <mpscnn/command_buffer.hpp>
+#include <mpscnn/image.hpp>
+#include <mpscnn/table.hpp>
+#include <mpscnn/value.hpp>
+
+namespace mpscnn {
+
+class Kernel {
+ public:
+  struct Impl;
+  /// Throws std::invalid_argument, TypeError, KeyError with the parameter, its value and the limit; NotImplementedError
+  /// when the platform lacks the class; what the data source threw.
+  static std::shared_ptr<Kernel> make(std::shared_ptr<Device> device, const KernelRow& row, const Params& params);
+
+  explicit Kernel(std::unique_ptr<Impl> impl);
+  ~Kernel();
+
+  const KernelRow& row() const;
+  std::shared_ptr<Device> device() const;
+
+  Value get(std::string_view name) const;
+  void set(std::string_view name, const Value& value);
+
+  /// Extents of the result for such a source. Throws like encode().
+  ImageShape result_shape(const ImageShape& source) const;
+
+  /// Encodes; with `destination` into it, else into a new image of `dtype` (default: the source's), temporary if asked. Safe
+  /// from several threads on different command buffers.
+  std::shared_ptr<Image> encode(CommandBuffer& buffer, const Image& source, std::shared_ptr<Image> destination = nullptr,
+                                bool temporary = false, std::optional<DType> dtype = std::nullopt);
+
+  /// The activation a neuron kernel computes; for fusing into a convolution.
+  NeuronDescriptor neuron() const;
+  std::shared_ptr<DataSource> data_source() const;
+  /// Reads the data source again.
+  void reload();
+
+ private:
+  std::unique_ptr<Impl> impl_;
+};
+
+}  // namespace mpscnn

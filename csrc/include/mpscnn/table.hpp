@@ -1,0 +1,89 @@
+// SPDX-License-Identifier: Apache-2.0
+// The kernel table: one row per kernel. Dispatch, Python classes, docstrings, stubs, the support table, tests and
+// benchmarks read it.
+#pragma once
+
+#include <array>
+#include <cstdint>
+#include <limits>
+#include <span>
+#include <string_view>
+
+namespace mpscnn {
+
+/// How an argument is written in Python, and so how a Value of it looks.
+enum class ParamType : std::uint8_t {
+  boolean,     ///< bool
+  integer,     ///< int
+  real,        ///< float
+  text,        ///< one of `choices`, or any string
+  pair,        ///< int or (height, width)
+  padding,     ///< int, (height, width), ((top, bottom), (left, right)), "same" or "valid"
+  offset,      ///< (y, x) or (y, x, image), None: from the padding
+  region,      ///< ((y, x, image), (height, width, images)), None: everything
+  shape,       ///< (C, H, W), None
+  array,       ///< array
+  weights,     ///< array or data source
+  activation,  ///< name, NeuronDescriptor, neuron kernel or None
+};
+
+/// One parameter, shared by the rows that have it.
+struct ParamSpec {
+  std::string_view name;
+  ParamType type = ParamType::integer;
+  std::string_view fallback = {};  ///< Python literal; empty: the argument is required
+  double min = -std::numeric_limits<double>::infinity();
+  double max = std::numeric_limits<double>::infinity();
+  std::string_view choices = {};   ///< "zero|clamp"
+  std::string_view unit = {};      ///< "pixels", "channels", ...
+  std::string_view apple = {};     ///< property or initializer argument
+  std::string_view summary = {};   ///< one sentence
+  bool attribute = false;          ///< can be read and set on the kernel afterwards
+};
+
+enum class Family : std::uint8_t { convolution, convolution_transpose, fully_connected, neuron };
+
+/// Rules for the extents of the result (formulas in shapes.cpp, names in docs).
+enum class ShapeRule : std::uint8_t { same, window, transpose, fully_connected };
+
+struct KernelRow {
+  std::string_view name;         ///< Python class
+  std::string_view apple_class;  ///< with prefix
+  Family family = Family::neuron;
+  int variant = 0;               ///< what tells siblings of a family apart: MPSCNNNeuronType of a neuron
+  std::span<const ParamSpec* const> params = {};
+  int positional = 0;            ///< so many leading params may be given by position
+  ShapeRule shape = ShapeRule::same;
+  std::string_view gradient = {};  ///< Apple class of the partner, empty: none
+  std::string_view summary = {};
+  std::string_view formula = {};   ///< in the letters of the oracle
+  std::string_view source = {};    ///< Apple header and class
+  std::string_view macos = {};     ///< since
+};
+
+std::span<const KernelRow> kernel_table();
+
+/// By Python name or Apple's; nullptr when there is none.
+const KernelRow* find_kernel(std::string_view name);
+
+/// Parameters every MPSCNNKernel has, settable afterwards; they follow the row's own.
+std::span<const ParamSpec* const> common_params();
+
+const char* name_of(ParamType type);
+const char* name_of(Family family);
+/// The rule as a formula with H, W, k, s, p, ...
+const char* formula_of(ShapeRule rule);
+
+/// Result extent along one axis. `k` is the dilated kernel size; window: floor((size + before + after - k) / stride) + 1,
+/// transpose: (size - 1) * stride - before - after + k + extra. May be <= 0: nothing to compute.
+constexpr std::int64_t window_extent(std::int64_t size, std::int64_t k, std::int64_t stride, std::int64_t before,
+                                     std::int64_t after) {
+  const std::int64_t span = size + before + after - k;
+  return span < 0 ? 0 : span / stride + 1;
+}
+constexpr std::int64_t transpose_extent(std::int64_t size, std::int64_t k, std::int64_t stride, std::int64_t before,
+                                        std::int64_t after, std::int64_t extra) {
+  return (size - 1) * stride - before - after + k + extra;
+}
+
+}  // namespace mpscnn

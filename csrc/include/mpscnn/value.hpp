@@ -1,0 +1,47 @@
+// SPDX-License-Identifier: Apache-2.0
+// Values of kernel parameters on their way from Python to Apple's properties.
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <memory>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <variant>
+#include <vector>
+
+#include <mpscnn/array.hpp>
+
+namespace mpscnn {
+
+class DataSource;
+
+struct Pair {
+  std::int64_t h = 1, w = 1;
+  bool operator==(const Pair&) const = default;
+};
+
+/// Activation function; the type is an MPSCNNNeuronType.
+struct NeuronDescriptor {
+  int type = 0;
+  float a = 0, b = 0, c = 0;
+  std::vector<float> data = {};  ///< PReLU: one slope per channel
+};
+
+/// By PyTorch's name, with PyTorch's defaults: "relu", "relu6", "leaky_relu" (0.01), "hardsigmoid", ...
+NeuronDescriptor activation_from_name(std::string_view name);
+
+/// PyTorch's parameters of batch normalization in inference, one value per output channel.
+struct BatchNorm {
+  std::vector<float> mean, variance, gamma, beta;
+  float epsilon = 1e-5f;
+};
+
+/// None, bool, int, float, str, ints (pairs, regions), array, data source, activation.
+using Value = std::variant<std::monostate, bool, std::int64_t, double, std::string, std::vector<std::int64_t>, ArrayView,
+                           std::shared_ptr<DataSource>, NeuronDescriptor>;
+
+using Params = std::map<std::string, Value, std::less<>>;
+
+}  // namespace mpscnn

@@ -1,0 +1,47 @@
+// SPDX-License-Identifier: Apache-2.0
+// Names and formulas of the table's enumerations, for docs and stubs.
+#include <mpscnn/table.hpp>
+
+namespace mpscnn {
+
+const char* name_of(ParamType type) {
+  switch (type) {
+    case ParamType::boolean: return "boolean";
+    case ParamType::integer: return "integer";
+    case ParamType::real: return "real";
+    case ParamType::text: return "text";
+    case ParamType::pair: return "pair";
+    case ParamType::padding: return "padding";
+    case ParamType::offset: return "offset";
+    case ParamType::region: return "region";
+    case ParamType::shape: return "shape";
+    case ParamType::array: return "array";
+    case ParamType::weights: return "weights";
+    case ParamType::activation: return "activation";
+  }
+  return "?";
+}
+
+const char* name_of(Family family) {
+  switch (family) {
+    case Family::convolution: return "convolution";
+    case Family::convolution_transpose: return "convolution_transpose";
+    case Family::fully_connected: return "fully_connected";
+    case Family::neuron: return "neuron";
+  }
+  return "?";
+}
+
+const char* formula_of(ShapeRule rule) {
+  switch (rule) {
+    case ShapeRule::same: return "(N, H, W, C)";
+    case ShapeRule::window:
+      return "(N, (H + ph0 + ph1 - dh*(kh-1) - 1) // sh + 1, (W + pw0 + pw1 - dw*(kw-1) - 1) // sw + 1, O), times r, r and "
+             "by r*r for sub-pixel convolution";
+    case ShapeRule::transpose: return "(N, (H-1)*sh - ph0 - ph1 + kh + oh, (W-1)*sw - pw0 - pw1 + kw + ow, O)";
+    case ShapeRule::fully_connected: return "(N, 1, 1, O)";
+  }
+  return "?";
+}
+
+}  // namespace mpscnn
