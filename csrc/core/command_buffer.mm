@@ -1,0 +1,86 @@
+// SPDX-License-Identifier: Apache-2.0
+// MTLCommandBuffer: commit once, wait, deferred errors.
+#include <mpscnn/command_buffer.hpp>
+#include <mpscnn/error.hpp>
+
+#include "device_impl.hh"
+#include "objc_scope.hh"
+
+namespace mpscnn {
+
+const char *name_of(CommandBufferStatus status) {
+  switch (status) {
+    case CommandBufferStatus::not_enqueued: return "not_enqueued";
+    case CommandBufferStatus::enqueued: return "enqueued";
+    case CommandBufferStatus::committed: return "committed";
+    case CommandBufferStatus::scheduled: return "scheduled";
+    case CommandBufferStatus::completed: return "completed";
+    case CommandBufferStatus::error: return "error";
+  }
+  return "?";
+}
+
+CommandBuffer::CommandBuffer(std::unique_ptr<Impl> impl) : impl_(std::move(impl)) {}
+CommandBuffer::~CommandBuffer() = default;
+
+std::shared_ptr<CommandBuffer> CommandBuffer::make(std::shared_ptr<Device> device, const std::string &label) {
+  return guard([&] {
+    auto buffer = Ref<id<MTLCommandBuffer>>::retain([device->impl().queue.get() commandBuffer]);
+    check<std::runtime_error>(static_cast<bool>(buffer), "CommandBuffer: the device gave no command buffer.");
+    if (!label.empty()) [buffer.get() setLabel:ns(label)];
+    return std::make_shared<CommandBuffer>(std::make_unique<Impl>(Impl{device, buffer}));
+  });
+}
+
+void CommandBuffer::commit() {
+  guard([&] {
+    const auto now = status();
+    check<std::runtime_error>(now < CommandBufferStatus::committed, "CommandBuffer: commit() was called already; its status is ",
+                              name_of(now), ".");
+    [impl_->buffer.get() commit];
+  });
+}
+
+void CommandBuffer::wait() {
+  guard([&] {
+    check<std::runtime_error>(status() >= CommandBufferStatus::committed,
+                              "CommandBuffer: wait() was called before commit().");
+    [impl_->buffer.get() waitUntilCompleted];
+    check<std::runtime_error>(status() != CommandBufferStatus::error, "CommandBuffer: the device failed: ", error());
+  });
+}
+
+CommandBufferStatus CommandBuffer::status() const {
+  return static_cast<CommandBufferStatus>([impl_->buffer.get() status]);
+}
+
+std::string CommandBuffer::error() const {
+  return guard([&] { return text([[impl_->buffer.get() error] localizedDescription]); });
+}
+
+std::string CommandBuffer::label() const {
+  return guard([&] { return text([impl_->buffer.get() label]); });
+}
+
+void CommandBuffer::set_label(const std::string &label) {
+  guard([&] { [impl_->buffer.get() setLabel:ns(label)]; });
+}
+
+void CommandBuffer::add_completed_handler(std::function<void()> handler) {
+  guard([&] {
+    check<std::runtime_error>(status() < CommandBufferStatus::committed,
+                              "CommandBuffer: a completed handler was added after commit().");
+    auto shared = std::make_shared<std::function<void()>>(std::move(handler));
+    [impl_->buffer.get() addCompletedHandler:^(id<MTLCommandBuffer>) { (*shared)(); }];
+  });
+}
+
+void CommandBuffer::keep_alive(std::shared_ptr<void> owner) {
+  guard([&] { [impl_->buffer.get() addCompletedHandler:^(id<MTLCommandBuffer>) { (void)owner; }]; });
+}
+
+double CommandBuffer::gpu_start_time() const { return [impl_->buffer.get() GPUStartTime]; }
+double CommandBuffer::gpu_end_time() const { return [impl_->buffer.get() GPUEndTime]; }
+std::shared_ptr<Device> CommandBuffer::device() const { return impl_->device; }
+
+}  // namespace mpscnn

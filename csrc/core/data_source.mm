@@ -1,0 +1,112 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "data_source.hh"
+
+namespace mpscnn {
+
+MPSNNNeuronDescriptor *objc_neuron(const NeuronDescriptor &neuron) {
+  if (neuron.type == MPSCNNNeuronTypePReLU) {
+    NSData *slopes = [NSData dataWithBytes:neuron.data.data() length:neuron.data.size() * sizeof(float)];
+    return [MPSNNNeuronDescriptor cnnNeuronPReLUDescriptorWithData:slopes noCopy:false];
+  }
+  return [MPSNNNeuronDescriptor cnnNeuronDescriptorWithType:static_cast<MPSCNNNeuronType>(neuron.type)
+                                                          a:neuron.a
+                                                          b:neuron.b
+                                                          c:neuron.c];
+}
+
+MPSCNNConvolutionDescriptor *objc_descriptor(const ConvolutionDescriptor &d) {
+  Class kind = d.depthwise                   ? [MPSCNNDepthWiseConvolutionDescriptor class]
+               : d.sub_pixel_scale_factor > 1 ? [MPSCNNSubPixelConvolutionDescriptor class]
+                                              : [MPSCNNConvolutionDescriptor class];
+  MPSCNNConvolutionDescriptor *descriptor = [kind cnnConvolutionDescriptorWithKernelWidth:d.kernel_size.w
+                                                                             kernelHeight:d.kernel_size.h
+                                                                     inputFeatureChannels:d.in_channels
+                                                                    outputFeatureChannels:d.out_channels];
+  descriptor.strideInPixelsX = d.stride.w;
+  descriptor.strideInPixelsY = d.stride.h;
+  descriptor.dilationRateX = d.dilation.w;
+  descriptor.dilationRateY = d.dilation.h;
+  descriptor.groups = d.groups;
+  if (d.sub_pixel_scale_factor > 1)
+    static_cast<MPSCNNSubPixelConvolutionDescriptor *>(descriptor).subPixelScaleFactor = d.sub_pixel_scale_factor;
+  if (d.activation.type != MPSCNNNeuronTypeNone) descriptor.fusedNeuronDescriptor = objc_neuron(d.activation);
+  if (d.batch_norm) {
+    const auto &norm = *d.batch_norm;
+    [descriptor setBatchNormalizationParametersForInferenceWithMean:norm.mean.data()
+                                                           variance:norm.variance.data()
+                                                              gamma:norm.gamma.data()
+                                                               beta:norm.beta.data()
+                                                            epsilon:norm.epsilon];
+  }
+  return descriptor;
+}
+
+static MPSDataType objc_dtype(DType dtype) {
+  switch (dtype) {
+    case DType::float16: return MPSDataTypeFloat16;
+    case DType::uint8: return MPSDataTypeUInt8;
+    default: return MPSDataTypeFloat32;
+  }
+}
+
+}  // namespace mpscnn
+
+@implementation MPSCNNArrayDataSource
+
+- (instancetype)initWithGuardedSource:(std::shared_ptr<mpscnn::GuardedSource>)source {
+  if ((self = [super init])) source_ = std::move(source);
+  return self;
+}
+
+- (BOOL)load {
+  return source_->load();
+}
+
+- (void)purge {
+  source_->purge();
+}
+
+- (MPSDataType)dataType {
+  return mpscnn::objc_dtype(source_->dtype());
+}
+
+- (MPSCNNConvolutionDescriptor *)descriptor {
+  return mpscnn::objc_descriptor(source_->descriptor());
+}
+
+- (void *)weights {
+  return const_cast<void *>(source_->weights());
+}
+
+- (float *)biasTerms {
+  return const_cast<float *>(source_->bias());
+}
+
+- (NSString *)label {
+  return source_->label().empty() ? nil : [NSString stringWithUTF8String:source_->label().c_str()];
+}
+
+- (MPSCNNWeightsQuantizationType)weightsQuantizationType {
+  return source_->ranges()         ? MPSCNNWeightsQuantizationTypeLinear
+         : source_->lookup_table() ? MPSCNNWeightsQuantizationTypeLookupTable
+                                   : MPSCNNWeightsQuantizationTypeNone;
+}
+
+- (vector_float2 *)rangesForUInt8Kernel {
+  return reinterpret_cast<vector_float2 *>(const_cast<float *>(source_->ranges()));
+}
+
+- (float *)lookupTableForUInt8Kernel {
+  return const_cast<float *>(source_->lookup_table());
+}
+
+- (MPSDataType)kernelWeightsDataType {
+  return mpscnn::objc_dtype(source_->kernel_dtype());
+}
+
+- (id)copyWithZone:(NSZone *)zone {
+  // The weights are shared, not copied.
+  return [[[self class] allocWithZone:zone] initWithGuardedSource:source_];
+}
+
+@end

@@ -1,0 +1,70 @@
+// SPDX-License-Identifier: Apache-2.0
+// MPSCNNNeuron and its subclasses, which differ by their initializers.
+#include "families/family.hh"
+
+#include <mpscnn/error.hpp>
+
+namespace mpscnn {
+namespace {
+
+NeuronDescriptor describe(const KernelRow &row, const Params &params) {
+  NeuronDescriptor neuron;
+  neuron.type = row.variant >= 0 ? row.variant : neuron_type_from_name(text(params, "type", ""));
+  const bool is_prelu = neuron.type == MPSCNNNeuronTypePReLU;
+  if (const auto slopes = array(params, row.variant >= 0 && is_prelu ? "a" : "data"); slopes && is_prelu) {
+    neuron.data = to_floats(*slopes, say(row.name, ": slopes"));
+    check(!neuron.data.empty(), row.name, ": the number of slopes (0) is less than the minimum (1).");
+    return neuron;
+  }
+  check(!is_prelu, row.name, ": data (None) is missing for type \"prelu\".");
+  check(!has(params, "data"), row.name, ": data was given for a type other than \"prelu\".");
+  const auto parameter = [&](const char *name) { return static_cast<float>(real(params, name, 0)); };
+  neuron.a = parameter("a");
+  neuron.b = parameter("b");
+  neuron.c = parameter("c");
+  return neuron;
+}
+
+}  // namespace
+
+Made make_neuron(id<MTLDevice> device, const KernelRow &row, const Params &params) {
+  const Class kind = class_of(row);
+  Made made;
+  made.neuron = describe(row, params);
+  const auto &[type, a, b, c, data] = made.neuron;
+  // Siblings share initializers; the casts only tell the compiler which one is meant.
+  MPSCNNNeuron *kernel = [kind alloc];
+  if (row.variant < 0) {
+    kernel = [kernel initWithDevice:device neuronDescriptor:objc_neuron(made.neuron)];
+  } else {
+    switch (static_cast<MPSCNNNeuronType>(type)) {
+      case MPSCNNNeuronTypePReLU:
+        kernel = [static_cast<MPSCNNNeuronPReLU *>(kernel) initWithDevice:device a:data.data() count:data.size()];
+        break;
+      case MPSCNNNeuronTypeReLU:
+      case MPSCNNNeuronTypeELU:
+        kernel = [static_cast<MPSCNNNeuronReLU *>(kernel) initWithDevice:device a:a];
+        break;
+      case MPSCNNNeuronTypeLinear:
+      case MPSCNNNeuronTypeHardSigmoid:
+      case MPSCNNNeuronTypeTanH:
+      case MPSCNNNeuronTypeSoftPlus:
+      case MPSCNNNeuronTypeReLUN:
+        kernel = [static_cast<MPSCNNNeuronLinear *>(kernel) initWithDevice:device a:a b:b];
+        break;
+      case MPSCNNNeuronTypePower:
+      case MPSCNNNeuronTypeExponential:
+      case MPSCNNNeuronTypeLogarithm:
+        kernel = [static_cast<MPSCNNNeuronPower *>(kernel) initWithDevice:device a:a b:b c:c];
+        break;
+      default:
+        kernel = [static_cast<MPSCNNNeuronSigmoid *>(kernel) initWithDevice:device];
+        break;
+    }
+  }
+  made.kernel = Ref<MPSCNNKernel *>::adopt(kernel);
+  check<std::runtime_error>(static_cast<bool>(made.kernel), row.name, ": the device refused the kernel.");
+  return made;
+}
+
+}  // namespace mpscnn

@@ -1,0 +1,57 @@
+// SPDX-License-Identifier: Apache-2.0
+// Parameters of a kernel against the specs of its row, and typed access to them. Plain C++.
+#pragma once
+
+#include <optional>
+#include <string>
+
+#include <mpscnn/table.hpp>
+#include <mpscnn/value.hpp>
+
+namespace mpscnn {
+
+/// Framework padding in pixels, or one of MPS's own policies.
+struct Padding {
+  enum class Kind : std::uint8_t { pixels, same, valid } kind = Kind::pixels;
+  std::int64_t top = 0, bottom = 0, left = 0, right = 0;
+};
+
+/// (y, x, image).
+struct Offset3 {
+  std::int64_t y = 0, x = 0, image = 0;
+};
+
+struct Region3 {
+  Offset3 origin;
+  std::int64_t height = 0, width = 0, images = 0;
+};
+
+/// Kind, range and choices of one value. Throws TypeError or std::invalid_argument: "Convolution: stride (0, 1) ...".
+void check_value(const KernelRow& row, const ParamSpec& spec, const Value& value);
+
+/// check_value() over all; KeyError for a name the row has not.
+void check_params(const KernelRow& row, const Params& params);
+
+const ParamSpec* find_param(const KernelRow& row, std::string_view name);
+
+/// The value given, or the spec's meaning of None / of being absent.
+bool has(const Params& params, std::string_view name);
+std::int64_t integer(const Params& params, std::string_view name, std::int64_t fallback);
+double real(const Params& params, std::string_view name, double fallback);
+std::string text(const Params& params, std::string_view name, const std::string& fallback);
+Pair pair(const Params& params, std::string_view name, Pair fallback);
+Padding padding(const Params& params, std::string_view name);
+std::optional<ArrayView> array(const Params& params, std::string_view name);
+NeuronDescriptor activation(const Params& params, std::string_view name);
+
+Padding to_padding(const Value& value);
+std::optional<Offset3> to_offset(const Value& value);
+std::optional<Region3> to_region(const Value& value);
+
+/// MPSCNNNeuronType of its name in the table ("relu", ...).
+int neuron_type_from_name(std::string_view name);
+
+/// The elements of a one-dimensional array as float32. Throws with `what` when it is not one of float16, bfloat16, float32, float64.
+std::vector<float> to_floats(const ArrayView& array, const std::string& what);
+
+}  // namespace mpscnn

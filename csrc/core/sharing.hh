@@ -1,0 +1,26 @@
+// SPDX-License-Identifier: Apache-2.0
+// What a platform may offer beyond Apple's interface. Ask respondsToSelector: first; there is a path for both answers.
+#pragma once
+
+#import <MetalPerformanceShaders/MetalPerformanceShaders.h>
+
+@interface MPSImage (Sharing)
+/// An image over the caller's memory, N x H x W x C with adjacent channels; strides in bytes, positive, multiples of the element
+/// size. `deallocator` runs when neither the image nor work that uses it needs the memory any more.
+- (nullable instancetype)initWithDevice:(nonnull id<MTLDevice>)device
+                        imageDescriptor:(nonnull const MPSImageDescriptor *)imageDescriptor
+                            bytesNoCopy:(nonnull void *)bytes
+                          bytesPerPixel:(NSUInteger)bytesPerPixel
+                            bytesPerRow:(NSUInteger)bytesPerRow
+                          bytesPerImage:(NSUInteger)bytesPerImage
+                               readOnly:(BOOL)readOnly
+                            deallocator:(nullable void (^)(void))deallocator;
+@end
+
+namespace mpscnn {
+/// Whether images can use memory of the caller's.
+inline bool shares_images() {
+  return [MPSImage instancesRespondToSelector:@selector(initWithDevice:imageDescriptor:bytesNoCopy:bytesPerPixel:bytesPerRow:
+                                                            bytesPerImage:readOnly:deallocator:)];
+}
+}  // namespace mpscnn
