@@ -1,0 +1,70 @@
+// SPDX-License-Identifier: Apache-2.0
+#include <mpscnn/buffer.hpp>
+
+#include <mpscnn/error.hpp>
+
+#include "bind_array.hpp"
+#include "bindings.hpp"
+
+namespace mpscnn::bindings {
+namespace {
+
+py::array numpy_view(const std::shared_ptr<Buffer>& buffer, py::handle dtype_like, const py::object& shape) {
+  const auto dtype = dtype_from(dtype_like, "dtype");
+  const auto size = static_cast<std::int64_t>(size_of(dtype));
+  const auto bytes = static_cast<std::int64_t>(buffer->bytes());
+  Extents extents;
+  if (shape.is_none()) {
+    check(bytes % size == 0, "Buffer.numpy: length (", bytes, " bytes) is not a multiple of dtype's ", size, " bytes.");
+    extents = {bytes / size};
+  } else {
+    std::int64_t wanted = size;
+    for (auto extent : py::iter(shape)) {
+      extents.push_back(extent.cast<std::int64_t>());
+      check(extents.back() >= 0 && !__builtin_mul_overflow(wanted, extents.back(), &wanted), "Buffer.numpy: shape ",
+            to_string(extents), " is negative or too large.");
+    }
+    check(wanted <= bytes, "Buffer.numpy: shape ", to_string(extents), " of ", name_of(dtype), " needs ", wanted,
+          " bytes; the buffer has ", bytes, ".");
+  }
+  return array_from({.data = buffer->contents(), .dtype = dtype, .shape = extents,
+                     .strides = contiguous_strides(extents, dtype), .owner = buffer});
+}
+
+}  // namespace
+
+void bind_buffer(py::module_& module) {
+  py::class_<Buffer, std::shared_ptr<Buffer>>(module, "Buffer", R"(Memory that the device and NumPy share.
+
+    Parameters
+    ----------
+    source : int or array
+        Length in bytes, >= 1 (zero-filled), or an array whose own memory becomes the buffer: C-contiguous, writable, on
+        whole pages, as ``mpscnn.empty()`` makes them.
+    device : Device, optional
+
+    Raises
+    ------
+    ValueError   "Buffer: length (0) is less than the minimum (1)."
+    BufferError  "Buffer: the array cannot be shared: its address (…) is not a multiple of the page size (4096); …"
+    MemoryError  "Buffer: length (…) is greater than the device's max_buffer_bytes (…)."
+
+    Source
+    ------
+    Metal/MTLBuffer.h, MTLBuffer.)")
+      .def(py::init([](const py::object& source, const std::shared_ptr<Device>& device) {
+             const auto target = device_or_default(device);
+             if (!py::isinstance<py::int_>(source)) return Buffer::share(target, view_of(source, "source"));
+             const auto bytes = source.cast<std::int64_t>();
+             check(bytes >= 1, "Buffer: length (", bytes, ") is less than the minimum (1).");
+             return Buffer::make(target, static_cast<std::uint64_t>(bytes));
+           }),
+           py::arg("source"), py::kw_only(), py::arg("device") = nullptr)
+      .def("numpy", &numpy_view, py::arg("dtype") = "uint8", py::arg("shape") = py::none(),
+           "array: a view of the buffer's memory, not a copy; dtype and shape may be given.")
+      .def("__len__", &Buffer::bytes)
+      .def_property_readonly("nbytes", &Buffer::bytes, "int: length in bytes.")
+      .def("__repr__", [](const Buffer& buffer) { return say("<mpscnn.Buffer of ", buffer.bytes(), " bytes>"); });
+}
+
+}  // namespace mpscnn::bindings

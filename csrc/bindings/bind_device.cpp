@@ -1,0 +1,40 @@
+// SPDX-License-Identifier: Apache-2.0
+#include <mpscnn/device.hpp>
+
+#include <pybind11/stl.h>
+
+#include "bindings.hpp"
+
+namespace mpscnn::bindings {
+
+std::shared_ptr<Device> device_or_default(const std::shared_ptr<Device>& device) {
+  return device ? device : Device::system_default();
+}
+
+void bind_device(py::module_& module) {
+  py::class_<Device, std::shared_ptr<Device>>(module, "Device", R"(A Metal device with a command queue of its own.
+
+    ``Device()`` is the system's default device, the same object every time; ``Device.all()`` lists all of them.
+
+    Raises
+    ------
+    RuntimeError
+        "Device: this machine has no Metal device."
+
+    Source
+    ------
+    Metal/MTLDevice.h, MTLDevice. Linux: openmps.)")
+      .def(py::init([] { return Device::system_default(); }))
+      .def_static("all", &Device::all, "list of Device: the default one first.")
+      .def_property_readonly("name", &Device::name, "str: what the device calls itself.")
+      .def_property_readonly("allocated_bytes", &Device::allocated_bytes, "int, bytes: memory in use on the device.")
+      .def_property_readonly("recommended_max_working_set_bytes", &Device::recommended_max_working_set_bytes,
+                             "int, bytes: no image may be larger.")
+      .def_property_readonly("max_buffer_bytes", &Device::max_buffer_bytes, "int, bytes: no buffer may be larger.")
+      .def_property_readonly("shares_images", &Device::shares_images,
+                             "bool: whether images can use an array's memory in place.")
+      .def_property_readonly("is_supported", &Device::is_supported, "bool: MPSSupportsMTLDevice.")
+      .def("__repr__", [](const Device& device) { return "<mpscnn.Device \"" + device.name() + "\">"; });
+}
+
+}  // namespace mpscnn::bindings

@@ -1,0 +1,169 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "bind_image.hpp"
+
+#include <mpscnn/command_buffer.hpp>
+#include <mpscnn/error.hpp>
+
+#include <pybind11/stl.h>
+
+#include "bind_array.hpp"
+#include "bindings.hpp"
+
+namespace mpscnn::bindings {
+namespace {
+
+ImageShape shape_from(const py::object& shape) {
+  Extents extents;
+  for (auto extent : py::iter(shape)) extents.push_back(extent.cast<std::int64_t>());
+  check(extents.size() == 4, "Image: len(shape) (", extents.size(), ") is not 4 (N, H, W, C).");
+  return {extents[0], extents[1], extents[2], extents[3]};
+}
+
+py::object numpy_of(const std::shared_ptr<Image>& image, const std::string& layout_name, const py::object& out, CopyMode copy) {
+  const auto layout = image_layout_from_name(layout_name);
+  image->check_readable();
+  if (!out.is_none()) {
+    const auto view = writable_view_of(out, "out");
+    py::gil_scoped_release release;
+    image->to_array(view, layout);
+  } else {
+    const auto shared = image->shared_array();
+    if (shared && layout == ImageLayout::NHWC && !copy.value_or(false)) {
+      auto view = *shared;
+      // Whoever holds the array holds the image, and with it the memory's owner.
+      view.owner = image;
+      return array_from(view);
+    }
+    check<BufferError>(!copy.has_value() || *copy, "Image.numpy: the image cannot be shared: ",
+                       shared ? "its layout is not NHWC." : "its memory is not an array's.");
+    const auto s = image->shape();
+    const auto array = empty_array(layout == ImageLayout::NHWC ? s.nhwc() : Extents{s.n, s.c, s.h, s.w}, image->dtype());
+    const auto view = writable_view_of(array, "out");
+    {
+      py::gil_scoped_release release;
+      image->to_array(view, layout);
+    }
+    return array;
+  }
+  return out;
+}
+
+}  // namespace
+
+std::shared_ptr<Image> make_visible_image(const std::shared_ptr<Device>& device, ImageShape shape, DType dtype) {
+  const auto extents = shape.nhwc();
+  std::uint64_t bytes = size_of(dtype);
+  for (auto extent : extents) {
+    if (extent <= 0 || __builtin_mul_overflow(bytes, static_cast<std::uint64_t>(extent), &bytes) ||
+        bytes > device->recommended_max_working_set_bytes())
+      return Image::make(device, shape, dtype);  // says what is wrong
+  }
+  if (!device->shares_images()) return Image::make(device, shape, dtype);
+  const auto pages = allocate_pages(bytes);
+  return Image::from_array(device,
+                           {.data = pages.get(), .dtype = dtype, .shape = extents,
+                            .strides = contiguous_strides(extents, dtype), .owner = pages},
+                           ImageLayout::NHWC, false);
+}
+
+void bind_image(py::module_& module) {
+  py::class_<Image, std::shared_ptr<Image>>(module, "Image", R"(Pixels on the device: N images of H x W pixels of C channels.
+
+    ``Image(shape, dtype)`` makes one with undefined contents, ``Image.from_array(x)`` one that shows an array.
+
+    Parameters
+    ----------
+    shape : (int, int, int, int), >= 1
+        N, H, W, C.
+    dtype : dtype, default float32
+        float32, float16, or uint8 and uint16, whose values the device sees as 0...1.
+    device : Device, optional
+
+    Raises
+    ------
+    ValueError   "Image: shape (1, 0, 2, 3) has an extent (0) less than the minimum (1)."
+    TypeError    "Image: dtype (int32) is not float32, float16, uint8 or uint16."
+    BufferError  "Image: the array cannot be shared: its channels are not adjacent (stride 8 bytes)."
+    MemoryError  "Image: shape … needs … bytes, more than the device's recommended_max_working_set_bytes (…)."
+    RuntimeError "Image: the command buffer that writes it has not completed …"
+
+    Source
+    ------
+    MPSCore/MPSImage.h, MPSImage and MPSTemporaryImage.)")
+      .def(py::init([](const py::object& shape, const py::object& dtype, const std::shared_ptr<Device>& device) {
+             return make_visible_image(device_or_default(device), shape_from(shape), dtype_from(dtype, "dtype"));
+           }),
+           py::arg("shape"), py::arg("dtype") = "float32", py::kw_only(), py::arg("device") = nullptr)
+      .def_static(
+          "from_array",
+          [](const py::object& x, const std::string& layout, CopyMode copy, const std::shared_ptr<Device>& device) {
+            const auto target = device_or_default(device);
+            const auto order = image_layout_from_name(layout);
+            const auto view = view_of(x, "x");
+            py::gil_scoped_release release;
+            check(view.ndim() == 4, "Image: x.ndim (", view.ndim(), ") is not 4.");
+            const bool shares = !copy.value_or(false) && Image::why_not_shared(*target, view, order).empty();
+            if (shares || copy == false) return Image::from_array(target, view, order, copy);
+            const auto& s = view.shape;
+            const auto image = make_visible_image(
+                target, order == ImageLayout::NHWC ? ImageShape{s[0], s[1], s[2], s[3]} : ImageShape{s[0], s[2], s[3], s[1]},
+                view.dtype);
+            image->write(view, order);
+            return image;
+          },
+          py::arg("x"), py::arg("layout") = "NHWC", py::kw_only(), py::arg("copy") = py::none(), py::arg("device") = nullptr,
+          R"(Image that shows an array: NumPy, PyTorch (CPU), DLPack, __array_interface__ or buffer.
+
+        Parameters
+        ----------
+        x : array, shape (N, H, W, C), or (N, C, H, W) with layout "NCHW"
+        layout : "NHWC" or "NCHW"
+        copy : bool, optional
+            None shares the memory if it can, True copies, False shares or raises BufferError with the reason.)")
+      .def_static(
+          "temporary",
+          [](CommandBuffer& buffer, const py::object& shape, const py::object& dtype) {
+            return Image::temporary(buffer, shape_from(shape), dtype_from(dtype, "dtype"));
+          },
+          py::arg("command_buffer"), py::arg("shape"), py::arg("dtype") = "float32",
+          "Image that lives on one command buffer, until its read_count is 0 (MPSTemporaryImage).")
+      .def("numpy", &numpy_of, py::arg("layout") = "NHWC", py::kw_only(), py::arg("out") = py::none(),
+           py::arg("copy") = py::none(),
+           R"(The pixels as an array: a view where the image's memory is an array's (copy=None), else a copy.
+
+        ``out`` is written in place (any strides) and returned. copy=False raises BufferError rather than copy.)")
+      .def(
+          "write",
+          [](Image& image, const py::object& x, const std::string& layout) {
+            const auto view = view_of(x, "x");
+            py::gil_scoped_release release;
+            image.write(view, image_layout_from_name(layout));
+          },
+          py::arg("x"), py::arg("layout") = "NHWC", "Replace the pixels; shape and dtype must be the image's.")
+      .def("channels", &Image::channels, py::arg("first"), py::arg("count"),
+           "Image: a view on a run of channels; both multiples of 4, or the rest.")
+      .def_property_readonly("shape", [](const Image& image) {
+        const auto s = image.shape();
+        return py::make_tuple(s.n, s.h, s.w, s.c);
+      }, "(N, H, W, C)")
+      .def_property_readonly("dtype", [](const Image& image) { return numpy_dtype(image.dtype()); }, "numpy.dtype")
+      .def_property_readonly("is_temporary", &Image::is_temporary, "bool")
+      .def_property("read_count", &Image::read_count, &Image::set_read_count,
+                    "int: reads left before a temporary image's storage is recycled.")
+      .def_property("label", &Image::label, &Image::set_label, "str")
+      .def_property_readonly("device", &Image::device, "Device")
+      .def("__array__", [](const std::shared_ptr<Image>& image, const py::object& dtype, CopyMode copy) -> py::object {
+        auto array = numpy_of(image, "NHWC", py::none(), copy);
+        return dtype.is_none() ? array : array.attr("astype")(dtype, py::arg("copy") = false);
+      }, py::arg("dtype") = py::none(), py::arg("copy") = py::none())
+      .def("__dlpack__", [](const std::shared_ptr<Image>& image, const py::kwargs& options) {
+        return numpy_of(image, "NHWC", py::none(), std::nullopt).attr("__dlpack__")(**options);
+      })
+      .def("__dlpack_device__", [](const Image&) { return py::make_tuple(1, 0); })
+      .def("__repr__", [](const Image& image) {
+        return say("<mpscnn.", image.is_temporary() ? "temporary " : "", "Image ", to_string(image.shape().nhwc()), " ",
+                   name_of(image.dtype()), ">");
+      });
+}
+
+}  // namespace mpscnn::bindings

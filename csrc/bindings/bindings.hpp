@@ -1,0 +1,40 @@
+// SPDX-License-Identifier: Apache-2.0
+// One function per topic, called by module.cpp.
+#pragma once
+
+#include <memory>
+
+#include <pybind11/pybind11.h>
+
+#include <mpscnn/device.hpp>
+#include <mpscnn/value.hpp>
+#include <mpscnn/table.hpp>
+
+namespace mpscnn::bindings {
+
+namespace py = pybind11;
+
+void bind_error(py::module_& module);
+void bind_weights(py::module_& module);
+void bind_table(py::module_& module);
+void bind_device(py::module_& module);
+void bind_buffer(py::module_& module);
+void bind_command_buffer(py::module_& module);
+void bind_image(py::module_& module);
+void bind_data_source(py::module_& module);
+void bind_kernel(py::module_& module);
+
+/// The device, or the default one for None.
+std::shared_ptr<Device> device_or_default(const std::shared_ptr<Device>& device);
+
+/// A Python argument as the Value its spec asks for. Throws TypeError with the row's and the parameter's name.
+Value value_of(const KernelRow& row, const ParamSpec& spec, py::handle object);
+py::object to_python(const ParamSpec& spec, const Value& value);
+
+/// An activation argument: None, a name, a NeuronDescriptor or a neuron kernel.
+NeuronDescriptor neuron_from(py::handle object);
+
+/// The C++ side of a Python object with load(), purge(), descriptor and weights; empty if it is none.
+std::shared_ptr<DataSource> data_source_of(py::handle object);
+
+}  // namespace mpscnn::bindings

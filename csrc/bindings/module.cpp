@@ -1,0 +1,20 @@
+// SPDX-License-Identifier: Apache-2.0
+// mpscnn._core: the extension module. One line per topic.
+#include <pybind11/pybind11.h>
+
+#include "bindings.hpp"
+
+PYBIND11_MODULE(_core, module) {
+  using namespace mpscnn::bindings;
+  module.doc() = "The compiled core of mpscnn; use the package mpscnn.";
+  module.attr("__version__") = MPSCNN_VERSION;
+  bind_error(module);
+  bind_weights(module);
+  bind_table(module);
+  bind_device(module);
+  bind_buffer(module);
+  bind_command_buffer(module);
+  bind_image(module);
+  bind_data_source(module);
+  bind_kernel(module);
+}

@@ -1,0 +1,128 @@
+// SPDX-License-Identifier: Apache-2.0
+// Python arguments <-> Values of kernel parameters, by the ParamType of their spec.
+#include <mpscnn/data_source.hpp>
+#include <mpscnn/kernel.hpp>
+#include <mpscnn/value.hpp>
+
+#include <mpscnn/error.hpp>
+
+#include "bind_array.hpp"
+#include "bindings.hpp"
+
+namespace mpscnn::bindings {
+namespace {
+
+using Ints = std::vector<std::int64_t>;
+
+/// Appends an integer, or those of a (nested) tuple or list; false when there is anything else.
+bool collect(py::handle object, Ints& ints) {
+  if (PyBool_Check(object.ptr())) return false;
+  if (PyIndex_Check(object.ptr())) {
+    const auto number = py::reinterpret_steal<py::object>(PyNumber_Index(object.ptr()));
+    if (!number) throw py::error_already_set();
+    int overflow = 0;
+    const auto value = PyLong_AsLongLongAndOverflow(number.ptr(), &overflow);
+    if (overflow) return false;
+    ints.push_back(value);
+    return true;
+  }
+  if (!PyTuple_Check(object.ptr()) && !PyList_Check(object.ptr())) return false;
+  for (auto item : py::reinterpret_borrow<py::sequence>(object))
+    if (!collect(item, ints)) return false;
+  return true;
+}
+
+[[noreturn]] void refuse(const KernelRow& row, const ParamSpec& spec, py::handle object) {
+  throw TypeError(say(row.name, ": ", spec.name, " (", py::repr(object).cast<std::string>(), ") is not ",
+                      spec.type == ParamType::integer   ? "an integer"
+                      : spec.type == ParamType::pair    ? "an integer or a pair (height, width)"
+                      : spec.type == ParamType::padding ? "an integer, (height, width), ((top, bottom), (left, right)), \"same\" or \"valid\""
+                      : spec.type == ParamType::offset  ? "(y, x) or (y, x, image)"
+                      : spec.type == ParamType::region  ? "((y, x, image), (height, width, images))"
+                      : spec.type == ParamType::shape   ? "(channels, height, width)"
+                      : spec.type == ParamType::real    ? "a number"
+                      : spec.type == ParamType::boolean ? "True or False"
+                      : spec.type == ParamType::text    ? "a string"
+                                                        : "of a type it can have",
+                      "."));
+}
+
+}  // namespace
+
+NeuronDescriptor neuron_from(py::handle object) {
+  if (object.is_none()) return {};
+  if (py::isinstance<NeuronDescriptor>(object)) return object.cast<NeuronDescriptor>();
+  if (py::isinstance<Kernel>(object)) {
+    const auto kernel = object.cast<std::shared_ptr<Kernel>>();
+    check<TypeError>(kernel->row().family == Family::neuron, "activation (", kernel->row().name, ") is not a neuron kernel.");
+    return kernel->neuron();
+  }
+  if (py::isinstance<py::str>(object)) return activation_from_name(object.cast<std::string>());
+  throw TypeError(say("activation (", py::repr(object).cast<std::string>(),
+                      ") is not a name, a NeuronDescriptor or a neuron kernel."));
+}
+
+Value value_of(const KernelRow& row, const ParamSpec& spec, py::handle object) {
+  if (object.is_none()) return std::monostate{};
+  switch (spec.type) {
+    case ParamType::boolean:
+      if (!PyBool_Check(object.ptr())) refuse(row, spec, object);
+      return object.cast<bool>();
+    case ParamType::integer: {
+      Ints ints;
+      if (!PyIndex_Check(object.ptr()) || !collect(object, ints)) refuse(row, spec, object);
+      return ints[0];
+    }
+    case ParamType::real:
+      if (PyBool_Check(object.ptr()) || !PyNumber_Check(object.ptr()) || py::hasattr(object, "shape")) refuse(row, spec, object);
+      return py::float_(py::reinterpret_borrow<py::object>(object)).cast<double>();
+    case ParamType::text:
+      if (!py::isinstance<py::str>(object)) refuse(row, spec, object);
+      return object.cast<std::string>();
+    case ParamType::padding:
+      if (py::isinstance<py::str>(object)) return object.cast<std::string>();
+      [[fallthrough]];
+    case ParamType::pair:
+    case ParamType::offset:
+    case ParamType::region:
+    case ParamType::shape: {
+      Ints ints;
+      if (!collect(object, ints)) refuse(row, spec, object);
+      return ints;
+    }
+    case ParamType::array: {
+      if (PyTuple_Check(object.ptr()) || PyList_Check(object.ptr()))
+        return view_of(py::module_::import("numpy").attr("asarray")(object, "float32"), std::string(spec.name).c_str());
+      return view_of(object, std::string(spec.name).c_str());
+    }
+    case ParamType::weights:
+      if (auto source = data_source_of(object)) return source;
+      return view_of(object, std::string(spec.name).c_str());
+    case ParamType::activation: return neuron_from(object);
+  }
+  refuse(row, spec, object);
+}
+
+py::object to_python(const ParamSpec& spec, const Value& value) {
+  struct Convert {
+    const ParamSpec& spec;
+    py::object operator()(std::monostate) const { return py::none(); }
+    py::object operator()(bool b) const { return py::bool_(b); }
+    py::object operator()(std::int64_t i) const { return py::int_(i); }
+    py::object operator()(double d) const { return py::float_(d); }
+    py::object operator()(const std::string& s) const { return py::str(s); }
+    py::object operator()(const Ints& v) const {
+      if (spec.type == ParamType::region)
+        return py::make_tuple(py::make_tuple(v[0], v[1], v[2]), py::make_tuple(v[3], v[4], v[5]));
+      py::tuple tuple(v.size());
+      for (std::size_t i = 0; i < v.size(); ++i) tuple[i] = py::int_(v[i]);
+      return tuple;
+    }
+    py::object operator()(const ArrayView& a) const { return array_from(a); }
+    py::object operator()(const std::shared_ptr<DataSource>& s) const { return py::cast(s); }
+    py::object operator()(const NeuronDescriptor& n) const { return py::cast(n); }
+  };
+  return std::visit(Convert{spec}, value);
+}
+
+}  // namespace mpscnn::bindings

@@ -1,0 +1,39 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Apple's convolutional-network kernels (MPSCNN) from Python, on Metal and, on Linux, on openmps.
+
+>>> import numpy as np, mpscnn
+>>> conv = mpscnn.Convolution(np.ones((8, 4, 3, 3), np.float32), padding=1, activation="relu")
+>>> conv(np.ones((1, 5, 7, 4), np.float32)).shape
+(1, 5, 7, 8)
+"""
+
+from . import _core
+from ._core import BatchNorm, Buffer, CommandBuffer, ConvolutionDescriptor, Device, Image
+from .data_source import DataSource, map_weights
+from .kernels import KERNELS, Kernel, NeuronDescriptor, kernel
+from .weights import empty, reorder, reorder_linear
+
+__version__: str = _core.__version__
+
+globals().update(KERNELS)
+
+__all__ = [
+    "BatchNorm",
+    "Buffer",
+    "CommandBuffer",
+    "ConvolutionDescriptor",
+    "DataSource",
+    "Device",
+    "Image",
+    "Kernel",
+    "NeuronDescriptor",
+    "__version__",
+    "empty",
+    "kernel",
+    "map_weights",
+    "reorder",
+    "reorder_linear",
+    *KERNELS,
+]
+
+del _core

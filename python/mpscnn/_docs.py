@@ -1,0 +1,72 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Docstrings of kernels, from their rows."""
+
+from __future__ import annotations
+
+from typing import Any
+
+_TYPES = {
+    "boolean": "bool",
+    "integer": "int",
+    "real": "float",
+    "text": "str",
+    "pair": "int or (int, int)",
+    "padding": 'int, (int, int), ((int, int), (int, int)), "same" or "valid"',
+    "offset": "(int, int) or (int, int, int)",
+    "region": "((int, int, int), (int, int, int))",
+    "shape": "(int, int, int)",
+    "array": "array",
+    "weights": "array or DataSource",
+    "activation": "str, NeuronDescriptor, neuron kernel or None",
+}
+
+
+def parameter(spec: dict[str, Any]) -> str:
+    """Two lines in numpydoc form: what it may be, what it means."""
+    head = " or ".join(f'"{choice}"' for choice in spec["choices"]) or _TYPES[spec["type"]]
+    if spec["unit"]:
+        head += f", {spec['unit']}"
+    if spec["min"] is not None:
+        head += f", >= {spec['min']:g}"
+    if spec["default"]:
+        head += ", optional" if spec["default"] == "None" else f", default {spec['default']}"
+    return f"{spec['name']} : {head}\n    {spec['summary']} Apple: {spec['apple']}."
+
+
+def kernel(row: dict[str, Any], common: list[dict[str, Any]]) -> str:
+    """Docstring of the class of a row."""
+    parameters = "\n".join(parameter(spec) for spec in row["params"])
+    shared = "\n".join(parameter(spec) for spec in common)
+    gradient = f"\n\nGradient: {row['gradient']}." if row["gradient"] else ""
+    return f"""{row["summary"]}
+
+    {row["formula"]}
+
+x has shape (N, H, W, C), float32, float16, uint8 or uint16; the result {row["shape"]} and the dtype of x. Arithmetic is
+float32, rounded once when the result is stored.{gradient}
+
+Parameters
+----------
+{parameters}
+
+Other Parameters
+----------------
+{shared}
+device : Device, optional
+    Where the kernel runs.
+
+Raises
+------
+ValueError
+    A number outside of its range, shapes that do not fit: "{row["name"]}: <name> (<value>) is less than the minimum (<limit>)."
+TypeError
+    An argument of another type, a dtype that MPS has not.
+RuntimeError
+    A command buffer that is committed already, a temporary image after its last read, a device that fails.
+NotImplementedError
+    The platform lacks {row["apple_class"]}.
+
+Source
+------
+{row["source"]} (macOS {row["macos"]}).
+"""
