@@ -1,0 +1,156 @@
+// SPDX-License-Identifier: Apache-2.0
+// The seam between the MPS classes and what computes: plain C++ problems and the Engine that solves them.
+// The MPS classes validate and resolve Apple's rules (offset, clipRect, channel offsets, image ranges, padding policies) into views and
+// window starts; behind this line everything is assumed to be valid.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <map>
+#include <memory>
+#include <mutex>
+#include <string>
+#include <variant>
+#include <vector>
+
+#include "engine/memory.hpp"
+
+namespace openmps {
+
+/// Values of MPSCNNNeuronType.
+enum class NeuronType : std::int32_t {
+  none = 0, relu, linear, sigmoid, hard_sigmoid, tanh, absolute, softplus, softsign, elu, prelu, relun, power,
+  exponential, logarithm, gelu,
+};
+
+/// An activation function with Apple's parameters; formulas in engine/shared/neuron.hpp.
+struct Neuron {
+  NeuronType type = NeuronType::none;
+  float a = 0, b = 0, c = 0;
+  std::shared_ptr<const std::vector<float>> a_per_channel;  ///< prelu: one value per channel of the result
+};
+
+/// Pixels outside of the source: zero, or the nearest pixel.
+enum class Edge : std::uint8_t { zero, clamp };
+
+/// Which source pixels a destination pixel sees. Tap (p, q) of destination (y, x) is source row
+/// start_h + y * stride_h + p * dilation_h, column likewise.
+struct Window {
+  std::int64_t kernel_h = 1, kernel_w = 1;
+  std::int64_t stride_h = 1, stride_w = 1;
+  std::int64_t dilation_h = 1, dilation_w = 1;
+  std::int64_t start_h = 0, start_w = 0;
+  Edge edge = Edge::zero;
+};
+
+/// Weights as a kernel keeps them: float32 OHWI with the rounding to half already done if the data source wants
+/// it, and batch normalization folded in. Immutable: a reload makes a new object.
+struct ConvWeights {
+  std::int64_t out_channels = 0, kernel_h = 0, kernel_w = 0, in_channels_per_group = 0, groups = 1;
+  std::vector<float> values;  ///< [O][kH][kW][I/groups]; depth-wise: groups == O, I/groups == 1
+  std::vector<float> bias;    ///< O values, or empty for none
+
+  /// What an engine derived from the weights (packed copies, compiled primitives), by the engine's own key;
+  /// dies with the weights.
+  struct Cache {
+    std::mutex mutex;
+    std::map<std::string, std::shared_ptr<void>> entries;
+  };
+  mutable Cache cache;
+};
+
+/// dst[n][y][x][o] = neuron(bias[o] + sum w[o][p][q][i] * src[n][window(y, x, p, q)][group(o) * I/groups + i]).
+/// src.c == in_channels_per_group * groups. With subpixel r > 1 the convolution has h/r x w/r pixels of r*r*dst.c channels
+/// (rounded up) and dst[y][x][c] = result[y/r][x/r][(r * (y % r) + x % r) * dst.c + c].
+/// src and dst have the same n and do not overlap. Fully connected layers are windows that cover the whole source, dst 1 x 1.
+struct ConvProblem {
+  ImageView src, dst;
+  std::shared_ptr<const ConvWeights> weights;
+  Window window;
+  Neuron neuron;
+  std::int64_t subpixel = 1;
+  bool reduced_precision = false;  ///< MPSKernelOptionsAllowReducedPrecision: bfloat16 products are allowed
+};
+
+/// Transposed convolution. Z is the source with stride - 1 zeros between pixels, (h - 1) * stride_h + 1 rows:
+/// dst[n][y][x][o] = bias[o] + sum w[o][p][q][i] * Z[start_h + y + p * dilation_h][start_w + x + q * dilation_w][...].
+/// The kernel is not rotated. Outside of Z is zero.
+struct TransposeProblem {
+  ImageView src, dst;
+  std::shared_ptr<const ConvWeights> weights;
+  Window window;  ///< stride is the up-sampling factor; start counts pixels of Z; edge is zero
+  Neuron neuron;
+  bool reduced_precision = false;
+};
+
+/// dst = neuron(src), same extents. src and dst may be the same view.
+struct NeuronProblem {
+  ImageView src, dst;
+  Neuron neuron;
+};
+
+/// dst = src, same extents, formats may differ (converted through float, rounded to nearest even once, unorm clamped to [0, 1]).
+struct CopyProblem {
+  ImageView src, dst;
+};
+
+/// Bytes of one buffer to another (may be the same block when the ranges do not overlap).
+struct BufferCopyProblem {
+  std::shared_ptr<Memory> src, dst;
+  std::size_t src_offset = 0, dst_offset = 0, bytes = 0;
+};
+
+struct BufferFillProblem {
+  std::shared_ptr<Memory> dst;
+  std::size_t offset = 0, bytes = 0;
+  std::uint8_t value = 0;
+};
+
+/// Anything that has to happen at this place of the command buffer on the host: events, and work that is
+/// not worth an entry of its own. Must not throw.
+struct HostTask {
+  std::function<void()> run;
+};
+
+using Problem = std::variant<ConvProblem, TransposeProblem, NeuronProblem, CopyProblem, BufferCopyProblem,
+                             BufferFillProblem, HostTask>;
+
+/// One recorded encode.
+struct Command {
+  Problem problem;
+  std::string label;  ///< class and label of the kernel, for errors and traces
+};
+
+/// What computes. Entries are called by one queue thread at a time per queue, several queues may call at once.
+/// They may return before the work is done (then in order); synchronize() waits for the calling thread's work.
+/// Each entry throws std::bad_alloc or std::runtime_error with a sentence when the device fails, never for a shape.
+class Engine : public std::enable_shared_from_this<Engine> {
+ public:
+  virtual ~Engine() = default;
+
+  virtual const char* name() const = 0;          ///< "onednn", "null", ...
+  virtual std::string device_name() const = 0;   ///< what MTLDevice.name answers
+  virtual std::uint64_t working_set_limit() const = 0;  ///< bytes the device should not exceed
+
+  /// Page-aligned block of at least `bytes` (> 0), host-visible, contents undefined. Throws std::bad_alloc.
+  virtual std::byte* allocate(std::size_t bytes) = 0;
+  virtual void deallocate(std::byte* data, std::size_t bytes) noexcept = 0;
+  virtual std::uint64_t allocated_bytes() const = 0;  ///< in blocks that are in use
+
+  /// Step between neighbouring pixels of an image made by the engine, elements, >= channels.
+  virtual std::int64_t channel_stride(Format format, std::int64_t channels) const = 0;
+
+  virtual void convolve(const ConvProblem& problem) = 0;
+  virtual void convolve_transpose(const TransposeProblem& problem) = 0;
+  virtual void neuron(const NeuronProblem& problem) = 0;
+  virtual void copy(const CopyProblem& problem) = 0;
+  virtual void copy_buffer(const BufferCopyProblem& problem) = 0;
+  virtual void fill_buffer(const BufferFillProblem& problem) = 0;
+  virtual void synchronize() = 0;
+};
+
+/// The engines built into this library, the default first, the null engine last; made once per process.
+/// MPSCNN_ENGINE=<name> in the environment moves that one to the front.
+const std::vector<std::shared_ptr<Engine>>& engines();
+
+}  // namespace openmps

@@ -1,0 +1,38 @@
+// SPDX-License-Identifier: Apache-2.0
+// The list of engines and the environment variable that picks one.
+#include <algorithm>
+#include <cstdlib>
+#include <stdexcept>
+
+#include "engine/engine.hpp"
+#include "engine/null/null_engine.hpp"
+#include "engine/onednn/onednn_engine.hpp"
+
+namespace openmps {
+namespace {
+
+std::vector<std::shared_ptr<Engine>> make_engines() {
+  std::vector<std::shared_ptr<Engine>> list = {make_onednn_engine(), make_null_engine()};
+  const char* wanted = std::getenv("MPSCNN_ENGINE");
+  if (!wanted || !*wanted) return list;
+  const auto found =
+      std::find_if(list.begin(), list.end(), [&](const auto& engine) { return engine->name() == std::string(wanted); });
+  if (found == list.end()) {
+    std::string known;
+    for (const auto& engine : list) known += (known.empty() ? "" : ", ") + std::string(engine->name());
+    throw std::runtime_error("MPSCNN_ENGINE (" + std::string(wanted) + ") names no engine of this library (" + known +
+                             ").");
+  }
+  std::rotate(list.begin(), found, found + 1);
+  return list;
+}
+
+}  // namespace
+
+const std::vector<std::shared_ptr<Engine>>& engines() {
+  // Never destroyed: memory of objects with static lifetime may return to its engine after this file's statics are gone.
+  static const auto* const list = new std::vector<std::shared_ptr<Engine>>(make_engines());
+  return *list;
+}
+
+}  // namespace openmps

@@ -1,0 +1,81 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "engine/memory.hpp"
+
+#include "engine/engine.hpp"
+
+namespace openmps {
+
+std::shared_ptr<Memory> Memory::lazy(std::shared_ptr<Engine> engine, std::size_t bytes) {
+  std::shared_ptr<Memory> memory(new Memory);
+  memory->engine_ = std::move(engine);
+  memory->bytes_ = bytes;
+  return memory;
+}
+
+std::shared_ptr<Memory> Memory::wrap(void* data, std::size_t bytes, std::function<void()> release) {
+  std::shared_ptr<Memory> memory(new Memory);
+  memory->release_ = std::move(release);
+  memory->data_.store(static_cast<std::byte*>(data), std::memory_order_release);
+  memory->bytes_ = bytes;
+  return memory;
+}
+
+std::shared_ptr<Memory> Memory::part(std::shared_ptr<Memory> parent, std::size_t offset, std::size_t bytes) {
+  std::shared_ptr<Memory> memory(new Memory);
+  memory->parent_ = std::move(parent);
+  memory->offset_ = offset;
+  memory->bytes_ = bytes;
+  return memory;
+}
+
+Memory::~Memory() {
+  if (release_) {
+    release_();
+  } else if (engine_) {
+    if (std::byte* data = data_.load(std::memory_order_acquire)) engine_->deallocate(data, bytes_ ? bytes_ : 1);
+  }
+}
+
+std::byte* Memory::data() {
+  if (std::byte* data = data_.load(std::memory_order_acquire)) return data;
+  const std::lock_guard lock(mutex_);
+  std::byte* data = data_.load(std::memory_order_relaxed);
+  if (!data) {
+    if (parent_) {
+      data = parent_->data() + offset_;
+    } else if (engine_) {
+      data = engine_->allocate(bytes_ ? bytes_ : 1);
+    }
+    data_.store(data, std::memory_order_release);
+  }
+  return data;
+}
+
+bool Memory::is_allocated() const {
+  if (parent_) return parent_->is_allocated();
+  return data_.load(std::memory_order_acquire) != nullptr;
+}
+
+ImageView ImageView::images(std::int64_t first, std::int64_t count) const {
+  ImageView view = *this;
+  view.offset += static_cast<std::size_t>(first * n_stride) * size_of(format);
+  view.n = count;
+  return view;
+}
+
+ImageView ImageView::region(std::int64_t y, std::int64_t x, std::int64_t height, std::int64_t width) const {
+  ImageView view = *this;
+  view.offset += static_cast<std::size_t>(y * h_stride + x * w_stride) * size_of(format);
+  view.h = height;
+  view.w = width;
+  return view;
+}
+
+ImageView ImageView::channels(std::int64_t first, std::int64_t count) const {
+  ImageView view = *this;
+  view.offset += static_cast<std::size_t>(first) * size_of(format);
+  view.c = count;
+  return view;
+}
+
+}  // namespace openmps

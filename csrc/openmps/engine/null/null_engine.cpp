@@ -1,0 +1,48 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "engine/null/null_engine.hpp"
+
+#include <atomic>
+#include <cstring>
+
+#include "engine/shared/block_allocator.hpp"
+#include "engine/shared/machine.hpp"
+
+namespace openmps {
+namespace {
+
+class NullEngine final : public Engine {
+ public:
+  const char* name() const override { return "null"; }
+  std::string device_name() const override { return "null device"; }
+  std::uint64_t working_set_limit() const override { return machine_memory_bytes(); }
+
+  std::byte* allocate(std::size_t bytes) override {
+    std::byte* data = allocator_.allocate(bytes);
+    std::memset(data, 0, bytes);
+    return data;
+  }
+  void deallocate(std::byte* data, std::size_t bytes) noexcept override { allocator_.deallocate(data, bytes); }
+  std::uint64_t allocated_bytes() const override { return allocator_.used_bytes(); }
+  std::int64_t channel_stride(Format, std::int64_t channels) const override { return channels; }
+
+  void convolve(const ConvProblem&) override {}
+  void convolve_transpose(const TransposeProblem&) override {}
+  void neuron(const NeuronProblem&) override {}
+  void copy(const CopyProblem&) override {}
+  void copy_buffer(const BufferCopyProblem& problem) override {
+    std::memmove(problem.dst->data() + problem.dst_offset, problem.src->data() + problem.src_offset, problem.bytes);
+  }
+  void fill_buffer(const BufferFillProblem& problem) override {
+    std::memset(problem.dst->data() + problem.offset, problem.value, problem.bytes);
+  }
+  void synchronize() override {}
+
+ private:
+  BlockAllocator allocator_{machine_memory_bytes(), 64u << 20};
+};
+
+}  // namespace
+
+std::shared_ptr<Engine> make_null_engine() { return std::make_shared<NullEngine>(); }
+
+}  // namespace openmps

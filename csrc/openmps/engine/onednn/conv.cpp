@@ -1,0 +1,311 @@
+// SPDX-License-Identifier: Apache-2.0
+// Convolutions through oneDNN, and the rearrangements that bring a problem into a form it is fast at.
+#include <bit>
+#include <cstring>
+
+#include "engine/onednn/compiled.hpp"
+#include "engine/onednn/convolution.hpp"
+#include "engine/onednn/elementwise.hpp"
+#include "engine/onednn/post_ops.hpp"
+#include "engine/onednn/runtime.hpp"
+#include "engine/shared/neuron.hpp"
+#include "engine/shared/parallel.hpp"
+#include "engine/shared/rows.hpp"
+
+namespace openmps::onednn {
+namespace {
+
+using dnnl::memory;
+constexpr auto kFloat = memory::data_type::f32;
+
+/// Multiplications below which a second thread costs more than it brings.
+constexpr std::int64_t kThreadGrain = 200 * 1000;
+
+const float* bias_of(const ConvCall& call) { return call.weights->bias.empty() ? nullptr : call.weights->bias.data(); }
+
+std::int64_t bits(float value) { return std::bit_cast<std::int32_t>(value); }
+
+/// One axis of the problem as oneDNN takes it: a part of the source and zeros around it.
+struct Axis {
+  std::int64_t first, count;      // source pixels that are used
+  std::int64_t before, after;     // zeros; `after` may be negative down to 1 - stride: pixels that no window reaches
+};
+
+Axis map_axis(std::int64_t extent, std::int64_t results, std::int64_t start, std::int64_t stride, std::int64_t reach) {
+  Axis axis = {0, extent, 0, 0};
+  if (start > 0) {
+    axis.first = start;
+    axis.count = extent - start;
+  } else {
+    axis.before = -start;
+  }
+  axis.after = (results - 1) * stride + reach - (axis.count + axis.before);
+  if (axis.after <= -stride) {
+    axis.count += axis.after;
+    axis.after = 0;
+  }
+  return axis;
+}
+
+struct Geometry {
+  Axis h, w;
+};
+
+Geometry map_window(const ConvCall& call) {
+  const Window& w = call.window;
+  return {map_axis(call.src.h, call.dst.h, w.start_h, w.stride_h, reach_h(w)),
+          map_axis(call.src.w, call.dst.w, w.start_w, w.stride_w, reach_w(w))};
+}
+
+bool sees_edges(const Geometry& g) { return g.h.before > 0 || g.w.before > 0 || g.h.after > 0 || g.w.after > 0; }
+
+/// Whether windows lie wholly outside along an axis although others do not: oneDNN's kernels do not expect that.
+bool is_far(const Axis& axis, std::int64_t reach) { return axis.before >= reach || axis.after >= reach; }
+
+std::int64_t multiplications(const ConvCall& call) {
+  return call.dst.size() * call.window.kernel_h * call.window.kernel_w * call.weights->in_channels_per_group;
+}
+
+/// Runs `body(src, dst)` with dense float tensors, through copies where they are not. What `finish` says is done to the result
+/// on its way (or in place).
+template <class Body>
+void with_dense(const Tensor& src, const Tensor& dst, const Body& body) {
+  Scratch src_memory, dst_memory;
+  Tensor from = src, to = dst;
+  if (!src.is_dense_float()) {
+    ScratchTensor dense(src.n, src.h, src.w, src.c);
+    copy(src, dense.tensor);
+    from = dense.tensor;
+    src_memory = std::move(dense.memory);
+  }
+  if (!dst.is_dense_float()) {
+    ScratchTensor dense(dst.n, dst.h, dst.w, dst.c);
+    to = dense.tensor;
+    dst_memory = std::move(dense.memory);
+  }
+  body(from, to);
+}
+
+/// Runs the primitive and what it leaves to a second pass.
+void run_compiled(Compiled& compiled, const ConvCall& call, const Tensor& src) {
+  with_dense(src, call.dst, [&](const Tensor& from, const Tensor& to) {
+    const Neuron& neuron = *call.neuron;
+    compiled.run({from.data, to.data, neuron_is_per_channel(neuron) ? neuron.a_per_channel->data() : nullptr});
+    const bool in_place = to.data == call.dst.data;
+    if (!compiled.neuron_is_fused || !compiled.bias_is_fused) {
+      activate(to, call.dst, compiled.neuron_is_fused ? Neuron{} : neuron,
+               compiled.bias_is_fused ? nullptr : bias_of(call));
+    } else if (!in_place) {
+      copy(to, call.dst);
+    }
+  });
+}
+
+dnnl::primitive_attr attributes_of(const ConvCall& call, bool& neuron_is_fused, int& slopes_argument) {
+  dnnl::primitive_attr attributes;
+  attributes.set_scratchpad_mode(dnnl::scratchpad_mode::user);
+  if (call.reduced_precision) attributes.set_fpmath_mode(dnnl::fpmath_mode::bf16);
+  dnnl::post_ops ops;
+  neuron_is_fused = append_neuron(ops, *call.neuron);
+  if (neuron_is_fused) attributes.set_post_ops(ops);
+  slopes_argument = neuron_is_fused && neuron_is_per_channel(*call.neuron)
+                        ? (DNNL_ARG_ATTR_MULTIPLE_POST_OP(0) | DNNL_ARG_WEIGHTS)
+                        : 0;
+  return attributes;
+}
+
+WeightsCache::Key key_of(std::int64_t kind, const ConvCall& call, const Geometry& g, int threads) {
+  const Window& w = call.window;
+  const Neuron& f = *call.neuron;
+  return {kind | (threads << 8) | (std::int64_t{call.reduced_precision} << 32),
+          call.src.n, g.h.count, g.w.count, call.dst.h, call.dst.w, g.h.before, g.w.before, g.h.after, g.w.after,
+          w.stride_h, w.stride_w, w.dilation_h, w.dilation_w, static_cast<std::int64_t>(f.type), bits(f.a), bits(f.b),
+          bits(f.c), neuron_is_per_channel(f), 0};
+}
+
+/// Packs the weights and wraps the primitive. PD: a primitive descriptor with weights and perhaps bias.
+template <class Primitive, class PD>
+std::shared_ptr<Compiled> compile(const PD& pd, const ConvCall& call, bool with_groups, bool neuron_is_fused,
+                                  int slopes_argument, int threads, const memory::desc& weights_as) {
+  auto packed = WeightsCache::of(*call.weights).packed(*call.weights, weights_as, with_groups, false);
+  std::vector<Compiled::Fixed> fixed = {{DNNL_ARG_WEIGHTS, pd.weights_desc(), packed.get()}};
+  if (const float* bias = bias_of(call)) fixed.push_back({DNNL_ARG_BIAS, pd.bias_desc(), bias});
+  const memory::desc slopes({call.dst.c}, kFloat, memory::format_tag::a);
+  auto compiled = std::make_shared<Compiled>(Primitive(pd), pd.src_desc(), pd.dst_desc(), pd.scratchpad_desc(),
+                                             std::move(fixed), slopes_argument, slopes, threads, packed);
+  compiled->neuron_is_fused = neuron_is_fused;
+  compiled->implementation = pd.impl_info_str();
+  return compiled;
+}
+
+std::shared_ptr<Compiled> make_convolution(const ConvCall& call, const Geometry& g, int threads) {
+  const Window& w = call.window;
+  const ConvWeights& weights = *call.weights;
+  const ThreadLimit limit(threads);
+  const auto nhwc = memory::format_tag::nhwc;
+  const memory::desc src({call.src.n, call.src.c, g.h.count, g.w.count}, kFloat, nhwc);
+  const memory::desc dst({call.dst.n, call.dst.c, call.dst.h, call.dst.w}, kFloat, nhwc);
+  const std::int64_t groups = weights.groups;
+  const bool with_groups = groups > 1;
+  const memory::desc filter =
+      with_groups ? memory::desc({groups, weights.out_channels / groups, weights.in_channels_per_group, w.kernel_h,
+                                  w.kernel_w}, kFloat, memory::format_tag::any)
+                  : memory::desc({weights.out_channels, weights.in_channels_per_group, w.kernel_h, w.kernel_w}, kFloat,
+                                 memory::format_tag::any);
+  const memory::desc bias =
+      weights.bias.empty() ? memory::desc() : memory::desc({weights.out_channels}, kFloat, memory::format_tag::a);
+  bool neuron_is_fused = false;
+  int slopes_argument = 0;
+  const auto attributes = attributes_of(call, neuron_is_fused, slopes_argument);
+  const dnnl::convolution_forward::primitive_desc pd(
+      cpu(), dnnl::prop_kind::forward_inference, dnnl::algorithm::convolution_direct, src, filter, bias, dst,
+      {w.stride_h, w.stride_w}, {w.dilation_h - 1, w.dilation_w - 1}, {g.h.before, g.w.before}, {g.h.after, g.w.after},
+      attributes, true);
+  if (!pd) return nullptr;
+  const std::string implementation = pd.impl_info_str();
+  if (implementation.starts_with("ref")) return nullptr;
+  return compile<dnnl::convolution_forward>(pd, call, with_groups, neuron_is_fused, slopes_argument, threads,
+                                            pd.weights_desc());
+}
+
+std::shared_ptr<Compiled> make_inner_product(const ConvCall& call, int threads) {
+  const ConvWeights& weights = *call.weights;
+  const ThreadLimit limit(threads);
+  const auto nhwc = memory::format_tag::nhwc;
+  const memory::desc src({call.src.n, call.src.c, call.src.h, call.src.w}, kFloat, nhwc);
+  const memory::desc dst({call.dst.n, call.dst.c}, kFloat, memory::format_tag::nc);
+  const memory::desc filter({weights.out_channels, call.src.c, call.src.h, call.src.w}, kFloat, memory::format_tag::any);
+  const memory::desc bias =
+      weights.bias.empty() ? memory::desc() : memory::desc({weights.out_channels}, kFloat, memory::format_tag::a);
+  bool neuron_is_fused = false;
+  int slopes_argument = 0;
+  const auto attributes = attributes_of(call, neuron_is_fused, slopes_argument);
+  const dnnl::inner_product_forward::primitive_desc pd(cpu(), dnnl::prop_kind::forward_inference, src, filter, bias, dst,
+                                                       attributes, true);
+  if (!pd || std::string(pd.impl_info_str()).starts_with("ref")) return nullptr;
+  return compile<dnnl::inner_product_forward>(pd, call, false, neuron_is_fused, slopes_argument, threads,
+                                              pd.weights_desc());
+}
+
+/// `make` with oneDNN's own refusals turned into null.
+template <class Make>
+std::shared_ptr<Compiled> make_or_decline(const Make& make) {
+  try {
+    return make();
+  } catch (const dnnl::error& error) {
+    if (error.status == dnnl_out_of_memory) throw std::bad_alloc();
+    return nullptr;
+  }
+}
+
+}  // namespace
+
+const char* conv_nothing_seen(const ConvCall& call) {
+  if (call.window.edge == Edge::clamp) return "clamped edges always show something";
+  const Window& w = call.window;
+  const auto outside = [](std::int64_t extent, std::int64_t results, std::int64_t start, std::int64_t stride,
+                          std::int64_t reach) {
+    return start >= extent || start + (results - 1) * stride + reach <= 0;
+  };
+  if (!outside(call.src.h, call.dst.h, w.start_h, w.stride_h, reach_h(w)) &&
+      !outside(call.src.w, call.dst.w, w.start_w, w.stride_w, reach_w(w))) {
+    return "some window touches the source";
+  }
+  fill_pixels(call.dst, *call.neuron, bias_of(call));
+  return nullptr;
+}
+
+const char* conv_multiplier(const ConvCall& call) {
+  const ConvWeights& weights = *call.weights;
+  if (weights.in_channels_per_group != 1 || weights.groups == 1) return "not depth-wise";
+  const std::int64_t copies = weights.out_channels / weights.groups;
+  if (copies == 1) return "the channel multiplier is 1";
+  // One channel per filter: then it is depth-wise with as many groups as filters.
+  const ScratchTensor dense(call.src.n, call.src.h, call.src.w, call.src.c);
+  copy(call.src, dense.tensor);
+  const ScratchTensor repeated(call.src.n, call.src.h, call.src.w, call.src.c * copies);
+  const std::int64_t values = call.src.size();
+  parallel_ranges(values, threads_for(values * copies, 32 * 1024), [&](std::int64_t begin, std::int64_t end) {
+    row_repeat(dense.tensor.floats() + begin, repeated.tensor.floats() + begin * copies, end - begin, copies);
+  });
+  // The same values under another grouping; kept beside the weights, so that its own cache lives as long.
+  const auto regrouped = [&] {
+    const std::lock_guard lock(weights.cache.mutex);
+    std::shared_ptr<void>& entry = weights.cache.entries["onednn.regrouped"];
+    if (!entry) {
+      auto made = std::make_shared<ConvWeights>();
+      made->out_channels = made->groups = weights.out_channels;
+      made->kernel_h = weights.kernel_h;
+      made->kernel_w = weights.kernel_w;
+      made->in_channels_per_group = 1;
+      made->values = weights.values;
+      made->bias = weights.bias;
+      entry = made;
+    }
+    return std::static_pointer_cast<ConvWeights>(entry);
+  }();
+  ConvCall next = call;
+  next.src = repeated.tensor;
+  next.weights = regrouped.get();
+  run_convolution(next);
+  return nullptr;
+}
+
+const char* conv_inner_product(const ConvCall& call) {
+  const Window& w = call.window;
+  if (call.dst.h != 1 || call.dst.w != 1) return "more than one pixel of result";
+  if (call.weights->groups != 1) return "groups";
+  if (w.start_h != 0 || w.start_w != 0 || w.kernel_h != call.src.h || w.kernel_w != call.src.w ||
+      (w.dilation_h != 1 && w.kernel_h > 1) || (w.dilation_w != 1 && w.kernel_w > 1)) {
+    return "the window is not the whole source";
+  }
+  const int threads = threads_for(multiplications(call), kThreadGrain);
+  const Geometry g = {{0, call.src.h, 0, 0}, {0, call.src.w, 0, 0}};
+  const auto compiled = WeightsCache::of(*call.weights).find(key_of(1, call, g, threads), [&] {
+    return make_or_decline([&] { return make_inner_product(call, threads); });
+  });
+  if (!compiled) return "oneDNN has only its reference for this";
+  run_compiled(*compiled, call, call.src);
+  return nullptr;
+}
+
+const char* conv_primitive(const ConvCall& call) {
+  const Geometry g = map_window(call);
+  const Window& w = call.window;
+  if (w.edge == Edge::clamp && sees_edges(g)) return "edges are clamped";
+  if (g.h.count <= 0 || g.w.count <= 0) return "no source pixel is used";
+  if (is_far(g.h, reach_h(w)) || is_far(g.w, reach_w(w))) return "some windows lie outside of the source";
+  const int threads = threads_for(multiplications(call), kThreadGrain);
+  const auto compiled = WeightsCache::of(*call.weights).find(key_of(0, call, g, threads), [&] {
+    return make_or_decline([&] { return make_convolution(call, g, threads); });
+  });
+  if (!compiled) return "oneDNN has only its reference for this";
+  run_compiled(*compiled, call, call.src.region(g.h.first, g.w.first, g.h.count, g.w.count));
+  return nullptr;
+}
+
+const char* conv_materialized(const ConvCall& call) {
+  const Geometry g = map_window(call);
+  const Window& w = call.window;
+  if (!sees_edges(g)) return "no pixel outside of the source is used";
+  std::int64_t height = 0, width = 0;
+  if (__builtin_mul_overflow(call.dst.h - 1, w.stride_h, &height) ||
+      __builtin_mul_overflow(call.dst.w - 1, w.stride_w, &width)) {
+    return "the padded source is too large";
+  }
+  height += reach_h(w);
+  width += reach_w(w);
+  if (static_cast<double>(height) * static_cast<double>(width) >
+      4096.0 + 4.0 * static_cast<double>(call.src.h * call.src.w + call.dst.h * call.dst.w)) {
+    return "the padded source is much larger than the source";
+  }
+  const ScratchTensor padded(call.src.n, height, width, call.src.c);
+  pad(call.src, w.start_h, w.start_w, w.edge, padded.tensor);
+  ConvCall next = call;
+  next.src = padded.tensor;
+  next.window.start_h = next.window.start_w = 0;
+  next.window.edge = Edge::zero;
+  return conv_primitive(next);
+}
+
+}  // namespace openmps::onednn

@@ -1,0 +1,62 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "engine/onednn/convolution.hpp"
+
+#include <stdexcept>
+
+#include "engine/onednn/elementwise.hpp"
+#include "engine/onednn/runtime.hpp"
+
+namespace openmps::onednn {
+namespace {
+
+template <class Call>
+struct Implementation {
+  const char* name;
+  const char* (*run)(const Call&);
+};
+
+/// Ordered: the first that does not decline. The loops at the end take everything.
+constexpr Implementation<ConvCall> kConvolutions[] = {
+    {"nothing_seen", conv_nothing_seen}, {"multiplier", conv_multiplier},     {"inner_product", conv_inner_product},
+    {"primitive", conv_primitive},       {"materialized", conv_materialized}, {"depthwise_loop", conv_depthwise_loop},
+    {"loop", conv_loop},
+};
+constexpr Implementation<TransposeCall> kTransposes[] = {
+    {"primitive", transpose_primitive},
+    {"stuffed", transpose_stuffed},
+    {"loop", transpose_loop},
+};
+
+template <class Call, std::size_t N>
+void run_first(const char* entry, const Implementation<Call> (&list)[N], const Call& call) {
+  for (const auto& implementation : list) {
+    const char* why_not = implementation.run(call);
+    trace_dispatch(entry, implementation.name, why_not);
+    if (!why_not) return;
+  }
+  throw std::runtime_error("no implementation accepted the problem.");
+}
+
+}  // namespace
+
+void run_convolution(const ConvCall& call) { run_first("convolve", kConvolutions, call); }
+
+void convolve(const ConvProblem& problem) {
+  const std::int64_t r = problem.subpixel;
+  ConvCall call = {tensor_of(problem.src), tensor_of(problem.dst),  problem.weights.get(),
+                   problem.window,         &problem.neuron, problem.reduced_precision};
+  if (r <= 1) return run_convolution(call);
+  const Tensor dst = call.dst;
+  const ScratchTensor result(dst.n, (dst.h + r - 1) / r, (dst.w + r - 1) / r, r * r * dst.c);
+  call.dst = result.tensor;
+  run_convolution(call);
+  depth_to_space(result.tensor, dst, r);
+}
+
+void convolve_transpose(const TransposeProblem& problem) {
+  const TransposeCall call = {tensor_of(problem.src), tensor_of(problem.dst),  problem.weights.get(),
+                              problem.window,         &problem.neuron, problem.reduced_precision};
+  run_first("convolve_transpose", kTransposes, call);
+}
+
+}  // namespace openmps::onednn

@@ -1,0 +1,50 @@
+// SPDX-License-Identifier: Apache-2.0
+// Convolutions: each entry walks an ordered list of implementations; each states its condition and may decline.
+#pragma once
+
+#include "engine/engine.hpp"
+#include "engine/shared/tensor.hpp"
+
+namespace openmps::onednn {
+
+void convolve(const ConvProblem& problem);
+void convolve_transpose(const TransposeProblem& problem);
+
+/// A convolution whose destination has the convolution's own extents: subpixel is done elsewhere.
+struct ConvCall {
+  Tensor src, dst;
+  const ConvWeights* weights;
+  Window window;
+  const Neuron* neuron;
+  bool reduced_precision;
+};
+
+/// The list of implementations.
+void run_convolution(const ConvCall& call);
+
+// Each returns null when the work is done, otherwise why it was not.
+const char* conv_nothing_seen(const ConvCall& call);
+const char* conv_multiplier(const ConvCall& call);
+const char* conv_inner_product(const ConvCall& call);
+const char* conv_primitive(const ConvCall& call);
+const char* conv_materialized(const ConvCall& call);
+const char* conv_depthwise_loop(const ConvCall& call);
+const char* conv_loop(const ConvCall& call);
+
+struct TransposeCall {
+  Tensor src, dst;
+  const ConvWeights* weights;
+  Window window;
+  const Neuron* neuron;
+  bool reduced_precision;
+};
+
+const char* transpose_primitive(const TransposeCall& call);
+const char* transpose_stuffed(const TransposeCall& call);
+const char* transpose_loop(const TransposeCall& call);
+
+/// Pixels from the first tap to the last, inclusive.
+inline std::int64_t reach_h(const Window& w) { return (w.kernel_h - 1) * w.dilation_h + 1; }
+inline std::int64_t reach_w(const Window& w) { return (w.kernel_w - 1) * w.dilation_w + 1; }
+
+}  // namespace openmps::onednn

@@ -1,0 +1,42 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "engine/onednn/onednn_engine.hpp"
+
+#include "engine/onednn/convolution.hpp"
+#include "engine/onednn/elementwise.hpp"
+#include "engine/onednn/runtime.hpp"
+#include "engine/shared/machine.hpp"
+
+namespace openmps {
+namespace {
+
+class OneDnnEngine final : public Engine {
+ public:
+  const char* name() const override { return "onednn"; }
+  std::string device_name() const override { return machine_cpu_name() + " (oneDNN " + onednn::version() + ")"; }
+  std::uint64_t working_set_limit() const override { return machine_memory_bytes(); }
+
+  std::byte* allocate(std::size_t bytes) override { return onednn::blocks().allocate(bytes); }
+  void deallocate(std::byte* data, std::size_t bytes) noexcept override { onednn::blocks().deallocate(data, bytes); }
+  std::uint64_t allocated_bytes() const override { return onednn::blocks().used_bytes(); }
+  std::int64_t channel_stride(Format, std::int64_t channels) const override { return channels; }
+
+  void convolve(const ConvProblem& problem) override { onednn::convolve(problem); }
+  void convolve_transpose(const TransposeProblem& problem) override { onednn::convolve_transpose(problem); }
+  void neuron(const NeuronProblem& problem) override {
+    onednn::activate(tensor_of(problem.src), tensor_of(problem.dst), problem.neuron);
+  }
+  void copy(const CopyProblem& problem) override { onednn::copy(tensor_of(problem.src), tensor_of(problem.dst)); }
+  void copy_buffer(const BufferCopyProblem& problem) override {
+    onednn::copy_bytes(problem.src->data() + problem.src_offset, problem.dst->data() + problem.dst_offset, problem.bytes);
+  }
+  void fill_buffer(const BufferFillProblem& problem) override {
+    onednn::fill_bytes(problem.dst->data() + problem.offset, problem.value, problem.bytes);
+  }
+  void synchronize() override {}
+};
+
+}  // namespace
+
+std::shared_ptr<Engine> make_onednn_engine() { return std::make_shared<OneDnnEngine>(); }
+
+}  // namespace openmps

@@ -1,0 +1,64 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "engine/onednn/runtime.hpp"
+
+#include <cstdio>
+#include <cstdlib>
+#include <new>
+#include <string>
+
+#include <dnnl.hpp>
+
+#include "engine/shared/machine.hpp"
+
+namespace openmps::onednn {
+namespace {
+
+constexpr std::uint64_t kCachedBytes = 256u << 20;
+
+bool read_trace() {
+  const char* value = std::getenv("MPSCNN_TRACE");
+  return value && (std::string(",") + value + ",").find(",dispatch,") != std::string::npos;
+}
+
+std::uint64_t float_bytes(std::int64_t n, std::int64_t h, std::int64_t w, std::int64_t c) {
+  std::uint64_t bytes = 0;
+  if (__builtin_mul_overflow(n, h, &bytes) || __builtin_mul_overflow(bytes, w, &bytes) ||
+      __builtin_mul_overflow(bytes, c, &bytes) || __builtin_mul_overflow(bytes, 4, &bytes)) {
+    throw std::bad_alloc();
+  }
+  return bytes;
+}
+
+}  // namespace
+
+BlockAllocator& blocks() {
+  static auto* const allocator = new BlockAllocator(machine_memory_bytes(), kCachedBytes);
+  return *allocator;
+}
+
+const std::string& version() {
+  static const auto* const text = [] {
+    const dnnl_version_t* v = dnnl_version();
+    return new std::string(std::to_string(v->major) + "." + std::to_string(v->minor));
+  }();
+  return *text;
+}
+
+ScratchTensor::ScratchTensor(std::int64_t n, std::int64_t h, std::int64_t w, std::int64_t c)
+    : memory(float_bytes(n, h, w, c)), tensor(dense_tensor(memory.data(), Format::float32, n, h, w, c)) {}
+
+bool traces_dispatch() {
+  static const bool traces = read_trace();
+  return traces;
+}
+
+void trace_dispatch(const char* entry, const char* implementation, const char* why_not) {
+  if (!traces_dispatch()) return;
+  if (why_not) {
+    std::fprintf(stderr, "mpscnn dispatch: %s: %s declines: %s\n", entry, implementation, why_not);
+  } else {
+    std::fprintf(stderr, "mpscnn dispatch: %s: %s\n", entry, implementation);
+  }
+}
+
+}  // namespace openmps::onednn

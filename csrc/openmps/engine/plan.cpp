@@ -1,0 +1,175 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "engine/plan.hpp"
+
+#include <bit>
+#include <exception>
+#include <list>
+#include <map>
+#include <mutex>
+#include <new>
+#include <type_traits>
+#include <unordered_map>
+
+namespace openmps {
+namespace {
+
+constexpr std::size_t kMaxPlans = 64;
+
+/// Collects the fields of a list into bytes. Memory blocks become their order of first appearance.
+class KeyWriter {
+ public:
+  template <class T>
+    requires(std::is_arithmetic_v<T> || std::is_enum_v<T>)
+  void put(T value) {
+    const auto* bytes = reinterpret_cast<const char*>(&value);
+    key_.append(bytes, sizeof(value));
+  }
+  void put(const std::shared_ptr<Memory>& memory) {
+    put(static_cast<std::uint32_t>(order_.try_emplace(memory.get(), order_.size()).first->second));
+  }
+  void put(const ImageView& view) {
+    put(view.memory);
+    put(view.offset);
+    put(view.format);
+    for (const auto value : {view.n, view.h, view.w, view.c, view.n_stride, view.h_stride, view.w_stride}) put(value);
+  }
+  void put(const Window& window) {
+    for (const auto value : {window.kernel_h, window.kernel_w, window.stride_h, window.stride_w, window.dilation_h,
+                             window.dilation_w, window.start_h, window.start_w}) {
+      put(value);
+    }
+    put(window.edge);
+  }
+  void put(const Neuron& neuron) {
+    put(neuron.type);
+    put(neuron.a);
+    put(neuron.b);
+    put(neuron.c);
+  }
+  void put(const ConvWeights& weights) {
+    put(weights.out_channels);
+    put(weights.in_channels_per_group);
+    put(weights.groups);
+    put(weights.bias.empty());
+  }
+
+  void operator()(const ConvProblem& p) {
+    put(p.src), put(p.dst), put(*p.weights), put(p.window), put(p.neuron), put(p.subpixel), put(p.reduced_precision);
+  }
+  void operator()(const TransposeProblem& p) {
+    put(p.src), put(p.dst), put(*p.weights), put(p.window), put(p.neuron), put(p.reduced_precision);
+  }
+  void operator()(const NeuronProblem& p) { put(p.src), put(p.dst), put(p.neuron); }
+  void operator()(const CopyProblem& p) { put(p.src), put(p.dst); }
+  void operator()(const BufferCopyProblem& p) {
+    put(p.src), put(p.dst), put(p.src_offset), put(p.dst_offset), put(p.bytes);
+  }
+  void operator()(const BufferFillProblem& p) { put(p.dst), put(p.offset), put(p.bytes); }
+  void operator()(const HostTask&) {}
+
+  std::string take() { return std::move(key_); }
+
+ private:
+  std::string key_;
+  std::unordered_map<const Memory*, std::size_t> order_;
+};
+
+std::shared_ptr<const Plan> make_plan(const std::vector<Command>& commands) {
+  auto plan = std::make_shared<Plan>();
+  plan->steps.reserve(commands.size());
+  for (std::uint32_t i = 0; i < commands.size(); ++i) plan->steps.push_back({{i}});
+  return plan;
+}
+
+/// Least recently used plans leave first.
+class PlanCache {
+ public:
+  std::shared_ptr<const Plan> find(const std::string& key) {
+    const std::lock_guard lock(mutex_);
+    const auto found = index_.find(key);
+    if (found == index_.end()) return nullptr;
+    order_.splice(order_.begin(), order_, found->second);
+    return found->second->second;
+  }
+  void insert(const std::string& key, std::shared_ptr<const Plan> plan) {
+    const std::lock_guard lock(mutex_);
+    if (index_.count(key)) return;  // another queue was faster
+    order_.emplace_front(key, std::move(plan));
+    index_[key] = order_.begin();
+    if (order_.size() > kMaxPlans) {
+      index_.erase(order_.back().first);
+      order_.pop_back();
+    }
+  }
+
+ private:
+  using Entry = std::pair<std::string, std::shared_ptr<const Plan>>;
+  std::mutex mutex_;
+  std::list<Entry> order_;
+  std::unordered_map<std::string, std::list<Entry>::iterator> index_;
+};
+
+/// Hands one problem to the engine's entry for it.
+struct Runner {
+  Engine& engine;
+  void operator()(const ConvProblem& problem) const { engine.convolve(problem); }
+  void operator()(const TransposeProblem& problem) const { engine.convolve_transpose(problem); }
+  void operator()(const NeuronProblem& problem) const { engine.neuron(problem); }
+  void operator()(const CopyProblem& problem) const { engine.copy(problem); }
+  void operator()(const BufferCopyProblem& problem) const { engine.copy_buffer(problem); }
+  void operator()(const BufferFillProblem& problem) const { engine.fill_buffer(problem); }
+  void operator()(const HostTask& task) const {
+    engine.synchronize();  // the host may look at what came before
+    if (task.run) task.run();
+  }
+};
+
+}  // namespace
+
+std::string structure_key(const std::vector<Command>& commands) {
+  KeyWriter writer;
+  for (const Command& command : commands) {
+    writer.put(static_cast<std::uint8_t>(command.problem.index()));
+    std::visit(writer, command.problem);
+  }
+  return writer.take();
+}
+
+std::shared_ptr<const Plan> plan_for(const std::vector<Command>& commands) {
+  static auto* const cache = new PlanCache;  // never destroyed: queues may outlive this file's statics
+  const std::string key = structure_key(commands);
+  if (auto plan = cache->find(key)) return plan;
+  auto plan = make_plan(commands);
+  cache->insert(key, plan);
+  return plan;
+}
+
+std::string execute(Engine& engine, const std::vector<Command>& commands) noexcept {
+  const std::string* label = nullptr;
+  try {
+    const auto sentence = [&](const char* what) {
+      return (label && !label->empty() ? *label + ": " : std::string()) + what;
+    };
+    try {
+      const auto plan = plan_for(commands);
+      for (const Plan::Step& step : plan->steps) {
+        for (const std::uint32_t index : step.commands) {
+          label = &commands[index].label;
+          std::visit(Runner{engine}, commands[index].problem);
+        }
+      }
+      engine.synchronize();
+      return {};
+    } catch (const std::bad_alloc&) {
+      return sentence("the device is out of memory.");
+    } catch (const std::exception& error) {
+      return sentence(error.what());
+    } catch (...) {
+      return sentence("the device failed for an unknown reason.");
+    }
+  } catch (...) {
+    return "out of memory";  // fits into the string itself
+  }
+}
+
+}  // namespace openmps

@@ -1,0 +1,103 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "engine/shared/block_allocator.hpp"
+
+#include <sys/mman.h>
+
+#include <algorithm>
+#include <bit>
+#include <new>
+
+namespace openmps {
+namespace {
+
+constexpr std::size_t kPage = 4096;
+constexpr std::size_t kHugePage = std::size_t{2} << 20;
+constexpr std::size_t kMaxFreeBlocks = 512;  // bounds the search, which is linear
+
+/// Block sizes have three significant bits, so that nearly equal requests share blocks and at most 1/4 is lost. 0: too large.
+std::size_t block_size(std::size_t bytes) {
+  if (bytes <= kPage) return kPage;
+  if (bytes > (std::size_t{1} << 62)) return 0;
+  const std::size_t step = std::max(kPage, std::bit_floor(bytes) / 4);
+  return (bytes + step - 1) / step * step;
+}
+
+std::byte* map_block(std::size_t size) {
+  const std::size_t alignment = size >= kHugePage ? kHugePage : kPage;
+  const std::size_t mapped = size + (alignment - kPage);
+  void* address = mmap(nullptr, mapped, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+  if (address == MAP_FAILED) return nullptr;
+  auto* begin = static_cast<std::byte*>(address);
+  const std::size_t skip = (alignment - reinterpret_cast<std::uintptr_t>(begin) % alignment) % alignment;
+  if (skip) munmap(begin, skip);
+  if (mapped > skip + size) munmap(begin + skip + size, mapped - skip - size);
+  if (alignment == kHugePage) madvise(begin + skip, size, MADV_HUGEPAGE);  // a wish: failure does no harm
+  return begin + skip;
+}
+
+}  // namespace
+
+BlockAllocator::~BlockAllocator() { trim(0); }
+
+std::byte* BlockAllocator::allocate(std::size_t bytes) {
+  const std::size_t size = block_size(bytes);
+  if (size == 0) throw std::bad_alloc();
+  const std::lock_guard lock(mutex_);
+  if (size > limit_ || used_ > limit_ - size) throw std::bad_alloc();
+  for (std::size_t i = free_.size(); i-- > 0;) {  // newest first: likely to be in a cache
+    if (free_[i].size != size) continue;
+    std::byte* data = free_[i].data;
+    free_.erase(free_.begin() + static_cast<std::ptrdiff_t>(i));
+    cached_ -= size;
+    used_ += size;
+    return data;
+  }
+  std::byte* data = map_block(size);
+  if (!data) {
+    trim_locked(0);
+    data = map_block(size);
+  }
+  if (!data) throw std::bad_alloc();
+  used_ += size;
+  return data;
+}
+
+void BlockAllocator::deallocate(std::byte* data, std::size_t bytes) noexcept {
+  if (!data) return;
+  const std::size_t size = block_size(bytes);
+  const std::lock_guard lock(mutex_);
+  used_ -= size;
+  if (size > cache_limit_) {
+    munmap(data, size);
+    return;
+  }
+  try {
+    free_.push_back({data, size});
+    cached_ += size;
+  } catch (...) {
+    munmap(data, size);
+  }
+  trim_locked(cache_limit_);
+}
+
+std::uint64_t BlockAllocator::used_bytes() const {
+  const std::lock_guard lock(mutex_);
+  return used_;
+}
+
+void BlockAllocator::trim(std::uint64_t keep) noexcept {
+  const std::lock_guard lock(mutex_);
+  trim_locked(keep);
+}
+
+void BlockAllocator::trim_locked(std::uint64_t keep) noexcept {
+  std::size_t drop = 0;
+  while (drop < free_.size() && (cached_ > keep || free_.size() - drop > kMaxFreeBlocks)) {
+    munmap(free_[drop].data, free_[drop].size);
+    cached_ -= free_[drop].size;
+    ++drop;
+  }
+  free_.erase(free_.begin(), free_.begin() + static_cast<std::ptrdiff_t>(drop));
+}
+
+}  // namespace openmps

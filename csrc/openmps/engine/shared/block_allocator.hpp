@@ -1,0 +1,43 @@
+// SPDX-License-Identifier: Apache-2.0
+// Page-aligned blocks that are kept for the next user, so that the temporaries of a network which runs again and again cost
+// neither system calls nor page faults.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <mutex>
+#include <vector>
+
+namespace openmps {
+
+class BlockAllocator {
+ public:
+  /// `limit`: bytes that may be in use at once. `cache_limit`: bytes of free blocks that are kept.
+  BlockAllocator(std::uint64_t limit, std::uint64_t cache_limit) : limit_(limit), cache_limit_(cache_limit) {}
+  ~BlockAllocator();
+  BlockAllocator(const BlockAllocator&) = delete;
+  BlockAllocator& operator=(const BlockAllocator&) = delete;
+
+  /// Contents are undefined. Throws std::bad_alloc. Alignment: a page; 2 MB for blocks of that size on.
+  std::byte* allocate(std::size_t bytes);
+  /// `bytes` as given to allocate().
+  void deallocate(std::byte* data, std::size_t bytes) noexcept;
+  /// Of blocks in use, rounded up to the sizes that blocks have.
+  std::uint64_t used_bytes() const;
+  /// Gives free blocks back to the system until at most `keep` bytes of them are left.
+  void trim(std::uint64_t keep) noexcept;
+
+ private:
+  struct Block {
+    std::byte* data;
+    std::size_t size;
+  };
+  void trim_locked(std::uint64_t keep) noexcept;
+
+  const std::uint64_t limit_, cache_limit_;
+  mutable std::mutex mutex_;
+  std::vector<Block> free_;  ///< oldest first
+  std::uint64_t used_ = 0, cached_ = 0;
+};
+
+}  // namespace openmps

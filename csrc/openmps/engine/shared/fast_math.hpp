@@ -1,0 +1,123 @@
+// SPDX-License-Identifier: Apache-2.0
+// exp, log and relatives for loops over float arrays: computed in double with short series, so that rounding the result to
+// float is the only error that counts (the series are good to 1e-9, a float's half ulp is 6e-8). Branch-free: the compiler
+// vectorizes loops that call them.
+#pragma once
+
+#include <bit>
+#include <cmath>
+#include <cstdint>
+#include <limits>
+
+#include "engine/shared/neuron.hpp"
+
+namespace openmps {
+
+struct FastMath {
+  using Real = double;
+
+  /// e^x - 1. Arguments beyond +-200 count as +-200: outside of float's range either way.
+  static MPSCNN_HOST_DEVICE double expm1(double x) {
+    double scale;
+    const double tail = exp_parts(x, scale);
+    return scale * tail + (scale - 1.0);
+  }
+  static MPSCNN_HOST_DEVICE double exp(double x) {
+    double scale;
+    const double tail = exp_parts(x, scale);
+    return scale * tail + scale;
+  }
+
+  /// ln(1 + x) for x in [0, 1], relatively exact near 0.
+  static MPSCNN_HOST_DEVICE double log1p_unit(double x) {
+    const double s = x / (2.0 + x), z = s * s;  // z <= 1/9
+    double p = 1.0 / 19;
+    p = p * z + 1.0 / 17;
+    p = p * z + 1.0 / 15;
+    p = p * z + 1.0 / 13;
+    p = p * z + 1.0 / 11;
+    p = p * z + 1.0 / 9;
+    p = p * z + 1.0 / 7;
+    p = p * z + 1.0 / 5;
+    p = p * z + 1.0 / 3;
+    return 2.0 * s + 2.0 * s * z * p;
+  }
+
+  static MPSCNN_HOST_DEVICE double log(double x) {
+    // x = 2^k * m with m in [sqrt(1/2), sqrt(2)); 0x3fe6a09e667f3bcd are the bits of sqrt(1/2).
+    const std::uint64_t shifted = std::bit_cast<std::uint64_t>(x) + (0x3ff0000000000000u - 0x3fe6a09e667f3bcdu);
+    const double k = std::bit_cast<double>((shifted >> 52) | 0x4330000000000000u) - (4503599627370496.0 + 1023.0);
+    const double m = std::bit_cast<double>((shifted & 0x000fffffffffffffu) + 0x3fe6a09e667f3bcdu);
+    const double f = m - 1.0, s = f / (2.0 + f), z = s * s;  // z <= 0.0295
+    double p = 1.0 / 13;
+    p = p * z + 1.0 / 11;
+    p = p * z + 1.0 / 9;
+    p = p * z + 1.0 / 7;
+    p = p * z + 1.0 / 5;
+    p = p * z + 1.0 / 3;
+    double y = 2.0 * s + 2.0 * s * z * p + k * 0.693147180559945309;
+    constexpr double inf = std::numeric_limits<double>::infinity();
+    y = x == inf ? inf : y;
+    y = x == 0 ? -inf : y;
+    return x >= 0 ? y : std::numeric_limits<double>::quiet_NaN();
+  }
+
+  /// Distribution function of the normal distribution: 0.5 * (1 + erf(x / sqrt(2))), relatively exact in the lower tail.
+  static MPSCNN_HOST_DEVICE double normal_cdf(double x) {
+    double z = (x < 0 ? -x : x) * 0.707106781186547524;
+    z = z > 11.0 ? 11.0 : z;  // 0 and 1 in float from there on
+    // erfc(z) = exp(-z*z) * t * q(t) with t = 2 / (2 + z); q interpolated at Chebyshev points of [2/13, 1].
+    const double t = 2.0 / (2.0 + z), u = (t - 15.0 / 26) * (26.0 / 11);
+    double q = -2.30803004891481369e-7;
+    q = q * u + -2.33236671188039409e-6;
+    q = q * u + 6.95995458579340164e-6;
+    q = q * u + 1.28786523472002825e-5;
+    q = q * u + -7.67223472327205703e-5;
+    q = q * u + 8.46108464932095717e-6;
+    q = q * u + 6.52984875065857954e-4;
+    q = q * u + -7.25741223823431027e-4;
+    q = q * u + -6.48895526329660693e-3;
+    q = q * u + 6.6367596350963183e-3;
+    q = q * u + 0.104900601791979755;
+    q = q * u + 0.328058041157462003;
+    q = q * u + 0.567017294777017552;
+    const double tail = 0.5 * exp(-z * z) * t * q;
+    return x < 0 ? tail : 1.0 - tail;
+  }
+
+  /// For bases > 0, or any base with a whole exponent: what std::pow gives.
+  static MPSCNN_HOST_DEVICE double pow(double x, double y) {
+    const double magnitude = exp(log(x < 0 ? -x : x) * y);
+    const double half = y * 0.5;
+    const bool whole = nearest(y) == y, odd = whole && nearest(half) != half;
+    const double nan = std::numeric_limits<double>::quiet_NaN();
+    return x < 0 ? (whole ? (odd ? -magnitude : magnitude) : nan) : x >= 0 ? magnitude : x;
+  }
+
+ private:
+  /// scale = 2^k, result = e^r - 1 with x = k ln 2 + r, |r| <= ln(2) / 2.
+  static MPSCNN_HOST_DEVICE double exp_parts(double x, double& scale) {
+    x = x < -200.0 ? -200.0 : x;
+    x = x > 200.0 ? 200.0 : x;
+    constexpr double kShift = 6755399441055744.0;  // 1.5 * 2^52: the sum's low bits hold the rounded integer
+    const double shifted = x * 1.44269504088896341 + kShift;
+    const double k = shifted - kShift;
+    const double r = (x - k * 0.693147180369123816) - k * 1.90821492927058770e-10;
+    scale = std::bit_cast<double>((std::bit_cast<std::uint64_t>(shifted) << 52) + 0x3ff0000000000000u);
+    double p = 1.0 / 40320;
+    p = p * r + 1.0 / 5040;
+    p = p * r + 1.0 / 720;
+    p = p * r + 1.0 / 120;
+    p = p * r + 1.0 / 24;
+    p = p * r + 1.0 / 6;
+    p = p * r + 1.0 / 2;
+    return r + r * r * p;
+  }
+  /// Whole numbers beyond 2^51 are even, and so is what this gives for them.
+  static MPSCNN_HOST_DEVICE double nearest(double x) {
+    const double ax = x < 0 ? -x : x;
+    return ax < 2251799813685248.0 ? (x + 6755399441055744.0) - 6755399441055744.0 : x;
+  }
+};
+
+}  // namespace openmps

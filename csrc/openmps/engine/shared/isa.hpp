@@ -1,0 +1,11 @@
+// SPDX-License-Identifier: Apache-2.0
+// MPSCNN_CLONES before a function makes one copy of it per instruction set. Such a function must not contain a parallel region: the
+// compiler moves those out of it into functions of the base instruction set.
+#pragma once
+
+#if defined(__x86_64__) && defined(__GNUC__) && !defined(__clang__) && !defined(__SANITIZE_ADDRESS__) && \
+    !defined(__SANITIZE_THREAD__)
+#define MPSCNN_CLONES __attribute__((target_clones("default", "arch=x86-64-v3", "arch=x86-64-v4")))
+#else
+#define MPSCNN_CLONES
+#endif

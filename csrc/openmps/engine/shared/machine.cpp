@@ -1,0 +1,48 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "engine/shared/machine.hpp"
+
+#include <unistd.h>
+
+#include <algorithm>
+#include <fstream>
+#include <string>
+
+namespace openmps {
+namespace {
+
+/// A control group's limit; "max" or no file means none.
+std::uint64_t limit_in(const char* path) {
+  std::ifstream file(path);
+  std::uint64_t bytes = 0;
+  return file >> bytes && bytes > 0 ? bytes : UINT64_MAX;
+}
+
+std::string read_cpu_name() {
+  std::ifstream file("/proc/cpuinfo");
+  for (std::string line; std::getline(file, line);) {
+    if (line.rfind("model name", 0) != 0) continue;
+    const auto colon = line.find(": ");
+    if (colon != std::string::npos) return line.substr(colon + 2);
+  }
+  return "CPU";
+}
+
+}  // namespace
+
+std::uint64_t machine_memory_bytes() {
+  static const std::uint64_t bytes = [] {
+    const long pages = sysconf(_SC_PHYS_PAGES), page = sysconf(_SC_PAGESIZE);
+    const std::uint64_t physical =
+        pages > 0 && page > 0 ? static_cast<std::uint64_t>(pages) * static_cast<std::uint64_t>(page) : UINT64_MAX;
+    return std::min({physical, limit_in("/sys/fs/cgroup/memory.max"),
+                     limit_in("/sys/fs/cgroup/memory/memory.limit_in_bytes")});
+  }();
+  return bytes;
+}
+
+const std::string& machine_cpu_name() {
+  static const auto* const name = new std::string(read_cpu_name());
+  return *name;
+}
+
+}  // namespace openmps

@@ -1,0 +1,96 @@
+// SPDX-License-Identifier: Apache-2.0
+// The activation functions, each formula once. Compiles for the host and for a GPU.
+//
+// `Math` supplies exp and its relatives in the type the formula is computed in. FastMath (fast_math.hpp) is for loops that the
+// compiler turns into vector code; LibraryMath calls the C library and is for a GPU and for tests.
+#pragma once
+
+#include <cmath>
+
+#include "engine/engine.hpp"
+
+#if defined(__CUDACC__)
+#define MPSCNN_HOST_DEVICE __host__ __device__ __forceinline__
+#elif defined(__GNUC__)
+#define MPSCNN_HOST_DEVICE inline __attribute__((always_inline))
+#else
+#define MPSCNN_HOST_DEVICE inline
+#endif
+
+namespace openmps {
+
+struct LibraryMath {
+  using Real = float;
+  static MPSCNN_HOST_DEVICE float exp(float x) { return ::expf(x); }
+  static MPSCNN_HOST_DEVICE float expm1(float x) { return ::expm1f(x); }
+  static MPSCNN_HOST_DEVICE float log(float x) { return ::logf(x); }
+  static MPSCNN_HOST_DEVICE float log1p_unit(float x) { return ::log1pf(x); }
+  static MPSCNN_HOST_DEVICE float normal_cdf(float x) { return 0.5f * ::erfcf(x * -0.70710678f); }
+  static MPSCNN_HOST_DEVICE float pow(float x, float y) { return ::powf(x, y); }
+};
+
+/// Comparisons are written so that NaN comes out as NaN.
+template <class Math>
+struct NeuronFormulas {
+  using Real = typename Math::Real;
+
+  static MPSCNN_HOST_DEVICE float relu(float x, float a) { return x >= 0 ? x : a * x; }
+  static MPSCNN_HOST_DEVICE float linear(float x, float a, float b) { return static_cast<float>(Real(a) * x + b); }
+  static MPSCNN_HOST_DEVICE float sigmoid(float x) {
+    // exp of a value <= 0 only, so nothing overflows in float either.
+    const Real e = Math::exp(x < 0 ? Real(x) : -Real(x));
+    return static_cast<float>((x < 0 ? e : Real(1)) / (Real(1) + e));
+  }
+  static MPSCNN_HOST_DEVICE float hard_sigmoid(float x, float a, float b) {
+    const float t = linear(x, a, b);
+    return t < 0 ? 0.0f : t > 1 ? 1.0f : t;
+  }
+  static MPSCNN_HOST_DEVICE float tanh(float x, float a, float b) {
+    Real t = 2 * (Real(b) * x);
+    t = t > 40 ? Real(40) : t < -40 ? Real(-40) : t;  // +-1 in either precision
+    const Real e = Math::expm1(t);
+    return static_cast<float>(a * (e / (e + 2)));
+  }
+  static MPSCNN_HOST_DEVICE float absolute(float x) { return x < 0 ? -x : x + 0.0f; }
+  static MPSCNN_HOST_DEVICE float softplus(float x, float a, float b) {
+    const Real t = Real(b) * x;
+    const Real positive = t < 0 ? Real(0) : t, negative = t < 0 ? t : -t;
+    return static_cast<float>(a * (positive + Math::log1p_unit(Math::exp(negative))));
+  }
+  static MPSCNN_HOST_DEVICE float softsign(float x) { return x / (1.0f + (x < 0 ? -x : x)); }
+  static MPSCNN_HOST_DEVICE float elu(float x, float a) {
+    const Real e = Math::expm1(x < 0 ? Real(x) : Real(0));
+    return x >= 0 ? x : x < 0 ? static_cast<float>(a * e) : x;
+  }
+  static MPSCNN_HOST_DEVICE float relun(float x, float a, float b) {
+    const float t = relu(x, a);
+    return t > b ? b : t;
+  }
+  static MPSCNN_HOST_DEVICE float power(float x, float a, float b, float c) {
+    return static_cast<float>(Math::pow(Real(a) * x + b, Real(c)));
+  }
+  /// `log_base` is ln(c), or 1 for base e.
+  static MPSCNN_HOST_DEVICE float exponential(float x, float a, float b, Real log_base) {
+    return static_cast<float>(Math::exp((Real(a) * x + b) * log_base));
+  }
+  static MPSCNN_HOST_DEVICE float logarithm(float x, float a, float b, Real log_base) {
+    return static_cast<float>(Math::log(Real(a) * x + b) / log_base);
+  }
+  static MPSCNN_HOST_DEVICE float gelu(float x) { return static_cast<float>(x * Math::normal_cdf(x)); }
+};
+
+/// ln of the base of exponential and logarithm; -1 stands for e.
+inline double neuron_log_base(float c) { return c == -1.0f ? 1.0 : std::log(static_cast<double>(c)); }
+
+/// Whether the function gives the same for every channel.
+inline bool neuron_is_per_channel(const Neuron& neuron) {
+  return neuron.type == NeuronType::prelu && neuron.a_per_channel && !neuron.a_per_channel->empty();
+}
+
+/// Whether it changes anything.
+inline bool neuron_is_identity(const Neuron& neuron) {
+  return neuron.type == NeuronType::none ||
+         (neuron.type == NeuronType::linear && neuron.a == 1.0f && neuron.b == 0.0f);
+}
+
+}  // namespace openmps

@@ -1,0 +1,182 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "engine/shared/rows.hpp"
+
+#include <cstring>
+
+#if defined(__x86_64__)
+#include <immintrin.h>
+#endif
+
+#include "engine/shared/fast_math.hpp"
+#include "engine/shared/half.hpp"
+#include "engine/shared/isa.hpp"
+#include "engine/shared/neuron.hpp"
+
+namespace openmps {
+namespace {
+
+using F = NeuronFormulas<FastMath>;
+
+#if defined(__x86_64__)
+bool has_f16c() {
+  static const bool has = __builtin_cpu_supports("avx") && __builtin_cpu_supports("f16c");
+  return has;
+}
+/// The first count / 8 * 8 values.
+__attribute__((target("avx,f16c"))) void half_to_float_f16c(const std::uint16_t* src, float* dst, std::int64_t count) {
+  for (std::int64_t i = 0; i + 8 <= count; i += 8) {
+    _mm256_storeu_ps(dst + i, _mm256_cvtph_ps(_mm_loadu_si128(reinterpret_cast<const __m128i*>(src + i))));
+  }
+}
+__attribute__((target("avx,f16c"))) void float_to_half_f16c(const float* src, std::uint16_t* dst, std::int64_t count) {
+  for (std::int64_t i = 0; i + 8 <= count; i += 8) {
+    _mm_storeu_si128(reinterpret_cast<__m128i*>(dst + i),
+                     _mm256_cvtps_ph(_mm256_loadu_ps(src + i), _MM_FROUND_TO_NEAREST_INT));
+  }
+}
+#endif
+
+MPSCNN_CLONES void half_to_float_row(const std::uint16_t* src, float* dst, std::int64_t count) {
+  for (std::int64_t i = 0; i < count; ++i) dst[i] = half_to_float(src[i]);
+}
+MPSCNN_CLONES void float_to_half_row(const float* src, std::uint16_t* dst, std::int64_t count) {
+  for (std::int64_t i = 0; i < count; ++i) dst[i] = float_to_half(src[i]);
+}
+MPSCNN_CLONES void unorm8_to_float_row(const std::uint8_t* src, float* dst, std::int64_t count) {
+  for (std::int64_t i = 0; i < count; ++i) dst[i] = unorm_to_float(src[i], 255.0f);
+}
+MPSCNN_CLONES void unorm16_to_float_row(const std::uint16_t* src, float* dst, std::int64_t count) {
+  for (std::int64_t i = 0; i < count; ++i) dst[i] = unorm_to_float(src[i], 65535.0f);
+}
+MPSCNN_CLONES void float_to_unorm8_row(const float* src, std::uint8_t* dst, std::int64_t count) {
+  for (std::int64_t i = 0; i < count; ++i) dst[i] = static_cast<std::uint8_t>(float_to_unorm(src[i], 255.0f));
+}
+MPSCNN_CLONES void float_to_unorm16_row(const float* src, std::uint16_t* dst, std::int64_t count) {
+  for (std::int64_t i = 0; i < count; ++i) dst[i] = static_cast<std::uint16_t>(float_to_unorm(src[i], 65535.0f));
+}
+
+/// The functions that are the same for every channel. The type is looked at outside of the loops.
+MPSCNN_CLONES void neuron_row(NeuronType type, float a, float b, float c, double log_base, const float* src, float* dst,
+                              std::int64_t count) {
+#define MPSCNN_LOOP(expression)                      \
+  _Pragma("omp simd") for (std::int64_t i = 0; i < count; ++i) { \
+    const float x = src[i];                          \
+    dst[i] = (expression);                           \
+  }                                                  \
+  break
+  switch (type) {
+    case NeuronType::none: MPSCNN_LOOP(x);
+    case NeuronType::prelu:
+    case NeuronType::relu: MPSCNN_LOOP(F::relu(x, a));
+    case NeuronType::linear: MPSCNN_LOOP(F::linear(x, a, b));
+    case NeuronType::sigmoid: MPSCNN_LOOP(F::sigmoid(x));
+    case NeuronType::hard_sigmoid: MPSCNN_LOOP(F::hard_sigmoid(x, a, b));
+    case NeuronType::tanh: MPSCNN_LOOP(F::tanh(x, a, b));
+    case NeuronType::absolute: MPSCNN_LOOP(F::absolute(x));
+    case NeuronType::softplus: MPSCNN_LOOP(F::softplus(x, a, b));
+    case NeuronType::softsign: MPSCNN_LOOP(F::softsign(x));
+    case NeuronType::elu: MPSCNN_LOOP(F::elu(x, a));
+    case NeuronType::relun: MPSCNN_LOOP(F::relun(x, a, b));
+    case NeuronType::power: MPSCNN_LOOP(F::power(x, a, b, c));
+    case NeuronType::exponential: MPSCNN_LOOP(F::exponential(x, a, b, log_base));
+    case NeuronType::logarithm: MPSCNN_LOOP(F::logarithm(x, a, b, log_base));
+    case NeuronType::gelu: MPSCNN_LOOP(F::gelu(x));
+  }
+#undef MPSCNN_LOOP
+}
+
+/// One pixel: x >= 0 ? x : a[channel] * x.
+MPSCNN_CLONES void prelu_rows(const float* slopes, const float* src, float* dst, std::int64_t pixels, std::int64_t channels) {
+  for (std::int64_t p = 0; p < pixels; ++p, src += channels, dst += channels) {
+#pragma omp simd
+    for (std::int64_t i = 0; i < channels; ++i) dst[i] = F::relu(src[i], slopes[i]);
+  }
+}
+
+MPSCNN_CLONES void bias_rows(const float* bias, const float* src, float* dst, std::int64_t pixels, std::int64_t channels) {
+  for (std::int64_t p = 0; p < pixels; ++p, src += channels, dst += channels) {
+#pragma omp simd
+    for (std::int64_t i = 0; i < channels; ++i) dst[i] = src[i] + bias[i];
+  }
+}
+
+MPSCNN_CLONES void repeat_row(const float* src, float* dst, std::int64_t count, std::int64_t copies) {
+  for (std::int64_t i = 0; i < count; ++i) {
+    for (std::int64_t k = 0; k < copies; ++k) dst[i * copies + k] = src[i];
+  }
+}
+
+/// Bases the fast path does not know: powers of 0 and of negative numbers.
+void exponential_by_library(const Neuron& neuron, const float* src, float* dst, std::int64_t count) {
+  for (std::int64_t i = 0; i < count; ++i) {
+    dst[i] = static_cast<float>(std::pow(static_cast<double>(neuron.c), static_cast<double>(neuron.a) * src[i] + neuron.b));
+  }
+}
+
+void activate(const Neuron& neuron, const float* src, float* dst, std::int64_t count, std::int64_t channels) {
+  if (neuron_is_per_channel(neuron)) {
+    prelu_rows(neuron.a_per_channel->data(), src, dst, count / channels, channels);
+  } else if (neuron.type == NeuronType::exponential && neuron.c <= 0 && neuron.c != -1.0f) {
+    exponential_by_library(neuron, src, dst, count);
+  } else if (neuron.type == NeuronType::power && neuron.c == 0) {
+    for (std::int64_t i = 0; i < count; ++i) dst[i] = 1.0f;
+  } else {
+    const bool has_base = neuron.type == NeuronType::exponential || neuron.type == NeuronType::logarithm;
+    neuron_row(neuron.type, neuron.a, neuron.b, neuron.c, has_base ? neuron_log_base(neuron.c) : 1.0, src, dst, count);
+  }
+}
+
+}  // namespace
+
+void row_to_float(const void* src, Format format, float* dst, std::int64_t count) {
+  switch (format) {
+    case Format::float32: std::memcpy(dst, src, static_cast<std::size_t>(count) * 4); break;
+    case Format::float16: {
+      const auto* half = static_cast<const std::uint16_t*>(src);
+      std::int64_t done = 0;
+#if defined(__x86_64__)
+      if (has_f16c()) half_to_float_f16c(half, dst, count), done = count / 8 * 8;
+#endif
+      half_to_float_row(half + done, dst + done, count - done);
+      break;
+    }
+    case Format::unorm8: unorm8_to_float_row(static_cast<const std::uint8_t*>(src), dst, count); break;
+    case Format::unorm16: unorm16_to_float_row(static_cast<const std::uint16_t*>(src), dst, count); break;
+  }
+}
+
+void row_from_float(const float* src, void* dst, Format format, std::int64_t count) {
+  switch (format) {
+    case Format::float32: std::memcpy(dst, src, static_cast<std::size_t>(count) * 4); break;
+    case Format::float16: {
+      auto* half = static_cast<std::uint16_t*>(dst);
+      std::int64_t done = 0;
+#if defined(__x86_64__)
+      if (has_f16c()) float_to_half_f16c(src, half, count), done = count / 8 * 8;
+#endif
+      float_to_half_row(src + done, half + done, count - done);
+      break;
+    }
+    case Format::unorm8: float_to_unorm8_row(src, static_cast<std::uint8_t*>(dst), count); break;
+    case Format::unorm16: float_to_unorm16_row(src, static_cast<std::uint16_t*>(dst), count); break;
+  }
+}
+
+void row_neuron(const Neuron& neuron, const float* src, float* dst, std::int64_t count, std::int64_t channels,
+                const float* bias) {
+  if (!bias) return activate(neuron, src, dst, count, channels);
+  if (neuron_is_identity(neuron)) return bias_rows(bias, src, dst, count / channels, channels);
+  // Block by block, so that the second pass finds the first one's results in the cache.
+  const std::int64_t block = channels * (channels >= 2048 ? 1 : 2048 / channels);
+  for (std::int64_t i = 0; i < count; i += block) {
+    const std::int64_t part = count - i < block ? count - i : block;
+    bias_rows(bias, src + i, dst + i, part / channels, channels);
+    activate(neuron, dst + i, dst + i, part, channels);
+  }
+}
+
+void row_repeat(const float* src, float* dst, std::int64_t count, std::int64_t copies) {
+  repeat_row(src, dst, count, copies);
+}
+
+}  // namespace openmps

@@ -1,0 +1,23 @@
+// SPDX-License-Identifier: Apache-2.0
+// What is done to a run of adjacent values: conversions and activations. Compiled for several instruction sets, the machine's
+// best is picked when the library is loaded. Serial: callers split work among threads.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+
+#include "engine/engine.hpp"
+
+namespace openmps {
+
+void row_to_float(const void* src, Format format, float* dst, std::int64_t count);
+void row_from_float(const float* src, void* dst, Format format, std::int64_t count);
+
+/// dst = neuron(src + bias[i % channels]) over `count` values that start at channel 0; a null bias is 0. src may be dst.
+void row_neuron(const Neuron& neuron, const float* src, float* dst, std::int64_t count, std::int64_t channels,
+                const float* bias);
+
+/// `copies` adjacent copies of each value.
+void row_repeat(const float* src, float* dst, std::int64_t count, std::int64_t copies);
+
+}  // namespace openmps

@@ -1,0 +1,49 @@
+// SPDX-License-Identifier: Apache-2.0
+// An image view whose memory is known to be there, for the code that computes. Owns nothing.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+
+#include "engine/memory.hpp"
+
+namespace openmps {
+
+struct Tensor {
+  std::byte* data = nullptr;
+  Format format = Format::float32;
+  std::int64_t n = 1, h = 1, w = 1, c = 1;
+  std::int64_t n_stride = 0, h_stride = 0, w_stride = 0;  ///< elements
+
+  bool is_dense() const {
+    return (w == 1 || w_stride == c) && (h == 1 || h_stride == w * c) && (n == 1 || n_stride == h * w * c);
+  }
+  bool is_dense_float() const { return format == Format::float32 && is_dense(); }
+  std::int64_t size() const { return n * h * w * c; }
+  std::byte* at(std::int64_t in, std::int64_t y, std::int64_t x = 0) const {
+    return data + (in * n_stride + y * h_stride + x * w_stride) * static_cast<std::int64_t>(size_of(format));
+  }
+  float* floats() const { return reinterpret_cast<float*>(data); }
+  float* floats(std::int64_t in, std::int64_t y, std::int64_t x = 0) const {
+    return reinterpret_cast<float*>(data) + in * n_stride + y * h_stride + x * w_stride;
+  }
+  Tensor region(std::int64_t y, std::int64_t x, std::int64_t height, std::int64_t width) const {
+    Tensor part = *this;
+    part.data = at(0, y, x);
+    part.h = height;
+    part.w = width;
+    return part;
+  }
+};
+
+/// Allocates the view's memory if nobody has yet.
+inline Tensor tensor_of(const ImageView& view) {
+  return {view.memory->data() + view.offset, view.format, view.n, view.h, view.w, view.c,
+          view.n_stride, view.h_stride, view.w_stride};
+}
+
+inline Tensor dense_tensor(void* data, Format format, std::int64_t n, std::int64_t h, std::int64_t w, std::int64_t c) {
+  return {static_cast<std::byte*>(data), format, n, h, w, c, h * w * c, w * c, c};
+}
+
+}  // namespace openmps
