@@ -96,4 +96,26 @@ MPSImageDescriptor *apply_custom_padding(MPSKernel *kernel, id<MPSNNPadding> pad
 /// One readCount for each distinct temporary state.
 void did_read_states(NSArray<MPSState *> *states);
 
+// What the encode forms of MPSCNNKernel are made of, for classes with forms of their own. `result` and `results` may be nil.
+void encode_image(MPSCNNKernel *kernel, id<MTLCommandBuffer> buffer, MPSImage *source, MPSState *result, MPSImage *destination);
+void encode_images(MPSCNNKernel *kernel, id<MTLCommandBuffer> buffer, MPSImageBatch *sources, MPSStateBatch *results,
+                   MPSImageBatch *destinations);
+/// Sized by the padding policy and `states`, made by destinationImageAllocator.
+MPSImage *new_destination(MPSCNNKernel *kernel, id<MTLCommandBuffer> buffer, MPSImage *source, NSArray<MPSState *> *states);
+MPSImageBatch *new_destinations(MPSCNNKernel *kernel, id<MTLCommandBuffer> buffer, MPSImageBatch *sources,
+                                NSArray<MPSState *> *states);
+
+/// Destinations which nobody got to see, because the encode raised: temporary ones must not be missed at commit.
+class Discard {
+ public:
+  explicit Discard(MPSImageBatch *images) : images_(images) {}
+  ~Discard();
+  Discard(const Discard &) = delete;
+  Discard &operator=(const Discard &) = delete;
+  void keep() { images_ = nil; }
+
+ private:
+  MPSImageBatch *images_;
+};
+
 }  // namespace openmps

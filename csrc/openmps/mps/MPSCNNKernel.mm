@@ -51,6 +51,8 @@ Pair resolve(const CNNKernelState &state, MPSImage *source, MPSImage *destinatio
   return pair;
 }
 
+}  // namespace
+
 void encode_image(MPSCNNKernel *kernel, id<MTLCommandBuffer> buffer, MPSImage *source, MPSState *result, MPSImage *destination) {
   const CNNKernelState &state = state_of_cnn(kernel);
   Recorder &recorder = begin_encode(state, buffer);
@@ -112,21 +114,10 @@ void encode_images(MPSCNNKernel *kernel, id<MTLCommandBuffer> buffer, MPSImageBa
   each_distinct(sources, [](MPSImage *image) { [image openmps_didRead]; });
 }
 
-/// Destinations which nobody got to see, because the encode raised: temporary ones must not be missed at commit.
-class Discard {
- public:
-  explicit Discard(MPSImageBatch *images) : images_(images) {}
-  ~Discard() {
-    for (MPSImage *image in images_)
-      if ([image isKindOfClass:[MPSTemporaryImage class]]) [(MPSTemporaryImage *)image setReadCount:0];
-  }
-  Discard(const Discard &) = delete;
-  Discard &operator=(const Discard &) = delete;
-  void keep() { images_ = nil; }
-
- private:
-  MPSImageBatch *images_;
-};
+Discard::~Discard() {
+  for (MPSImage *image in images_)
+    if ([image isKindOfClass:[MPSTemporaryImage class]]) [(MPSTemporaryImage *)image setReadCount:0];
+}
 
 MPSImage *new_destination(MPSCNNKernel *kernel, id<MTLCommandBuffer> buffer, MPSImage *source, NSArray<MPSState *> *states) {
   const CNNKernelState &state = state_of_cnn(kernel);
@@ -160,6 +151,8 @@ MPSImageBatch *new_destinations(MPSCNNKernel *kernel, id<MTLCommandBuffer> buffe
   }
   return batch;
 }
+
+namespace {
 
 /// Element `index` of each source state batch: the states that belong to one image.
 NSArray<MPSState *> *states_of_image(NSArray<MPSStateBatch *> *batches, NSUInteger index) {

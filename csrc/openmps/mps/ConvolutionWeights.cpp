@@ -1,0 +1,80 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "mps/ConvolutionWeights.hpp"
+
+#include <cmath>
+#include <new>
+
+#include "engine/shared/half.hpp"
+
+namespace openmps {
+namespace {
+
+/// The weights of one output channel as float.
+void decode(const WeightSource &source, std::int64_t channel, std::int64_t count, float *out) {
+  const std::int64_t first = channel * count;
+  switch (source.type) {
+    case WeightType::float32: {
+      const float *in = static_cast<const float *>(source.weights) + first;
+      for (std::int64_t i = 0; i < count; ++i) out[i] = in[i];
+      break;
+    }
+    case WeightType::float16: {
+      const std::uint16_t *in = static_cast<const std::uint16_t *>(source.weights) + first;
+      for (std::int64_t i = 0; i < count; ++i) out[i] = half_to_float(in[i]);
+      break;
+    }
+    case WeightType::uint8_linear: {
+      const std::uint8_t *in = static_cast<const std::uint8_t *>(source.weights) + first;
+      const float low = source.ranges[2 * channel], high = source.ranges[2 * channel + 1];
+      for (std::int64_t i = 0; i < count; ++i) out[i] = static_cast<float>(in[i]) / 255.0f * (high - low) + low;
+      break;
+    }
+    case WeightType::uint8_table: {
+      const std::uint8_t *in = static_cast<const std::uint8_t *>(source.weights) + first;
+      for (std::int64_t i = 0; i < count; ++i) out[i] = source.table[in[i]];
+      break;
+    }
+  }
+}
+
+float value_or(const std::vector<float> &values, std::int64_t index, float otherwise) {
+  return values.empty() ? otherwise : values[static_cast<std::size_t>(index)];
+}
+
+}  // namespace
+
+std::string build_weights(const WeightSource &source, std::shared_ptr<const ConvWeights> &result) noexcept {
+  try {
+    const WeightShape &shape = source.shape;
+    const std::int64_t per_channel = shape.kernel_h * shape.kernel_w * shape.in_channels_per_group;
+    auto weights = std::make_shared<ConvWeights>();
+    weights->out_channels = shape.out_channels;
+    weights->kernel_h = shape.kernel_h;
+    weights->kernel_w = shape.kernel_w;
+    weights->in_channels_per_group = shape.in_channels_per_group;
+    weights->groups = shape.groups;
+    weights->values.resize(static_cast<std::size_t>(per_channel * shape.out_channels));
+    if (source.bias) weights->bias.assign(source.bias, source.bias + shape.out_channels);
+    if (source.norm && weights->bias.empty()) weights->bias.assign(static_cast<std::size_t>(shape.out_channels), 0.0f);
+
+    for (std::int64_t o = 0; o < shape.out_channels; ++o) {
+      float *row = weights->values.data() + o * per_channel;
+      decode(source, o, per_channel, row);
+      if (source.norm) {
+        const BatchNorm &norm = *source.norm;
+        const double scale = value_or(norm.gamma, o, 1) / std::sqrt(double{value_or(norm.variance, o, 1)} + norm.epsilon);
+        for (std::int64_t i = 0; i < per_channel; ++i) row[i] = static_cast<float>(row[i] * scale);
+        float &bias = weights->bias[static_cast<std::size_t>(o)];
+        bias = static_cast<float>((double{bias} - value_or(norm.mean, o, 0)) * scale + value_or(norm.beta, o, 0));
+      }
+      if (source.round_to_half)
+        for (std::int64_t i = 0; i < per_channel; ++i) row[i] = half_to_float(float_to_half(row[i]));
+    }
+    result = std::move(weights);
+    return {};
+  } catch (const std::exception &) {
+    return "There is not enough memory for the weights.";
+  }
+}
+
+}  // namespace openmps

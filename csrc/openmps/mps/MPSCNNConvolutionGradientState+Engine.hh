@@ -1,0 +1,25 @@
+// SPDX-License-Identifier: Apache-2.0
+// What a convolution leaves for its gradient kernel and for a transpose that undoes it.
+#pragma once
+
+#import "mps/MPSCNNConvolution+Engine.hh"
+#import "mps/MPSState+Engine.hh"
+
+namespace openmps {
+
+struct ConvolutionGradientData : StateData {
+  Ref<MPSCNNKernel *> kernel;    ///< MPSCNNConvolution or MPSCNNConvolutionTranspose
+  Ref<MPSCNNConvolution *> pair; ///< what `convolution` answers
+  SourceSlot source;             ///< the kernel's properties when the state was made
+  NSUInteger source_width = 0, source_height = 0;
+};
+
+}  // namespace openmps
+
+@interface MPSCNNConvolutionGradientState (Engine)
+/// Two buffers: the weights' gradient and the biases'. On a command buffer (not nil) the state is temporary.
++ (instancetype)openmps_stateForConvolution:(MPSCNNKernel *)kernel
+                                     source:(MPSImage *)source
+                                         on:(id<MTLCommandBuffer>)commandBuffer;
+- (openmps::ConvolutionGradientData &)openmps_gradientData;
+@end

@@ -1,0 +1,96 @@
+// SPDX-License-Identifier: Apache-2.0
+// MPSCNNConvolutionGradientState and the one of the transposed convolution [MPSCNNConvolution.h].
+
+#import "mps/MPSCNNConvolutionGradientState+Engine.hh"
+
+using openmps::ConvolutionGradientData;
+using openmps::ConvolutionState;
+using openmps::Ref;
+
+@implementation MPSCNNConvolutionGradientState
+
++ (instancetype)openmps_stateForConvolution:(MPSCNNKernel *)kernel
+                                     source:(MPSImage *)source
+                                         on:(id<MTLCommandBuffer>)commandBuffer {
+  const ConvolutionState &state = openmps::state_of<ConvolutionState>(kernel);
+  openmps::check_image(state, source, "sourceImage");
+  if (!state.weights) openmps::raise_for(state, @"The kernel has no weights.");
+  // Floats, OHWI; depth-wise O x kH x kW. Also for a kernel without biases there is a gradient for them.
+  MPSStateResourceList *buffers = [MPSStateResourceList resourceList];
+  [buffers appendBuffer:state.weights->values.size() * sizeof(float)];
+  [buffers appendBuffer:state.outputs * sizeof(float)];
+  MPSCNNConvolutionGradientState *result =
+      commandBuffer != nil ? [self temporaryStateWithCommandBuffer:commandBuffer resourceList:buffers]
+                           : [[[self alloc] initWithDevice:state.device.get() resourceList:buffers] autorelease];
+  auto data = std::make_unique<ConvolutionGradientData>();
+  data->kernel = Ref<MPSCNNKernel *>(kernel);
+  if ([kernel isKindOfClass:[MPSCNNConvolution class]]) data->pair = Ref<MPSCNNConvolution *>((MPSCNNConvolution *)kernel);
+  data->source = state.source;
+  data->source_width = [source width];
+  data->source_height = [source height];
+  [result openmps_setData:std::move(data)];
+  return result;
+}
+
+- (ConvolutionGradientData &)openmps_gradientData {
+  openmps::StateData *data = [self openmps_data];
+  if (data == nullptr)
+    openmps::raise_usage(@"%@: only a kernel can make this state (resultStateForSourceImage:sourceStates:destinationImage:).",
+                         [self class]);
+  return *static_cast<ConvolutionGradientData *>(data);
+}
+
+- (id<MTLBuffer>)gradientForWeights {
+  return (id<MTLBuffer>)[self resourceAtIndex:0 allocateMemory:YES];
+}
+
+- (id<MTLBuffer>)gradientForBiases {
+  return (id<MTLBuffer>)[self resourceAtIndex:1 allocateMemory:YES];
+}
+
+- (MPSCNNConvolution *)convolution {
+  return [self openmps_gradientData].pair.get();
+}
+
+- (MPSCNNConvolutionWeightsLayout)gradientForWeightsLayout {
+  return MPSCNNConvolutionWeightsLayoutOHWI;
+}
+
+- (NSUInteger)sourceWidth {
+  return [self openmps_gradientData].source_width;
+}
+
+- (NSUInteger)sourceHeight {
+  return [self openmps_gradientData].source_height;
+}
+
+/// A transpose undoes the convolution: its result is as large as the convolution's source, and tap q of the one meets tap
+/// extent - 1 - q of the other. With off the convolution's offset: kernelOffset = -off, + 1 for an even extent.
+- (MPSImageDescriptor *)destinationImageDescriptorForSourceImages:(NSArray<MPSImage *> *)sourceImages
+                                                     sourceStates:(NSArray<MPSState *> *)sourceStates
+                                                        forKernel:(MPSKernel *)kernel
+                                              suggestedDescriptor:(MPSImageDescriptor *)inDescriptor {
+  MPSImageDescriptor *descriptor = [super destinationImageDescriptorForSourceImages:sourceImages
+                                                                       sourceStates:sourceStates
+                                                                          forKernel:kernel
+                                                                suggestedDescriptor:inDescriptor];
+  if (![kernel isKindOfClass:[MPSCNNConvolutionTranspose class]]) return descriptor;
+  const ConvolutionGradientData &data = [self openmps_gradientData];
+  [descriptor setWidth:data.source_width];
+  [descriptor setHeight:data.source_height];
+  MPSCNNConvolutionTranspose *transpose = (MPSCNNConvolutionTranspose *)kernel;
+  [transpose setOffset:MPSOffset{0, 0, 0}];
+  [transpose setKernelOffsetX:-data.source.offset.x + (data.source.extent_x() % 2 == 0 ? 1 : 0)];
+  [transpose setKernelOffsetY:-data.source.offset.y + (data.source.extent_y() % 2 == 0 ? 1 : 0)];
+  return descriptor;
+}
+
+@end
+
+@implementation MPSCNNConvolutionTransposeGradientState
+
+- (MPSCNNConvolutionTranspose *)convolutionTranspose {
+  return (MPSCNNConvolutionTranspose *)[self openmps_gradientData].kernel.get();
+}
+
+@end

@@ -1,0 +1,271 @@
+// SPDX-License-Identifier: Apache-2.0
+// MPSCNNConvolutionTranspose: a convolution over the source with zeros between its pixels [MPSCNNConvolution.h].
+// The weights are used as they are given: not rotated.
+
+#import "mps/MPSCNNConvolutionGradientState+Engine.hh"
+
+namespace openmps {
+namespace {
+
+struct TransposeState : Extends<TransposeState, ConvolutionState> {
+  NSInteger kernel_offset_x = 0, kernel_offset_y = 0;
+
+  bool is_backwards() const override { return true; }
+  bool takes_type(MPSDataType type) const override { return type == MPSDataTypeFloat32; }
+  bool takes_edge(MPSImageEdgeMode edge) const override { return edge == MPSImageEdgeModeZero; }
+
+  void check_descriptor(MPSCNNConvolutionDescriptor *) const override {
+    if (channel_multiplier != 0 || subpixel != 1)
+      raise_for(*this, @"A transposed convolution has no depth-wise or sub-pixel descriptor.");
+  }
+
+  /// Counted in pixels of the up-sampled source. unverified: that a dilated kernel is centred on its dilated size.
+  Window window() const override {
+    Window window = ConvolutionState::window();
+    const auto start = [this](NSInteger offset, NSUInteger stride, NSInteger kernel_offset, std::int64_t extent) {
+      constexpr NSInteger kFarthest = NSInteger{1} << 31;
+      if (kernel_offset < -kFarthest || kernel_offset > kFarthest)
+        raise_for(*this, @"kernelOffset (%ld) is farther than %ld pixels away.", (long)kernel_offset, (long)kFarthest);
+      return offset * static_cast<NSInteger>(stride) + kernel_offset - extent / 2;
+    };
+    window.start_h = start(source.offset.y, source.stride_y, kernel_offset_y, source.extent_y());
+    window.start_w = start(source.offset.x, source.stride_x, kernel_offset_x, source.extent_x());
+    return window;
+  }
+
+  /// `offset` counts source pixels, too coarse for what the policy finds: the kernel offset takes it. unverified.
+  void take_offset(NSInteger x, NSInteger y) override {
+    source.offset = {0, 0, 0};
+    kernel_offset_x = x;
+    kernel_offset_y = y;
+  }
+
+  Problem problem(const ImageView &src, const ImageView &dst, const Window &window) const override {
+    TransposeProblem problem;
+    problem.src = src, problem.dst = dst;
+    problem.weights = weights;
+    problem.window = window;
+    problem.neuron = neuron;
+    problem.reduced_precision = (options & MPSKernelOptionsAllowReducedPrecision) != 0;
+    return problem;
+  }
+
+  void archive(Archive &archive) override {
+    ConvolutionState::archive(archive);
+    archive.field(@"MPSCNNConvolutionTranspose.kernelOffsetX", kernel_offset_x);
+    archive.field(@"MPSCNNConvolutionTranspose.kernelOffsetY", kernel_offset_y);
+  }
+};
+
+TransposeState &transpose_state(MPSCNNConvolutionTranspose *kernel) { return state_of<TransposeState>(kernel); }
+
+/// The distinct states of a batch, which all have to come from a convolution.
+void check_states(MPSCNNConvolutionTranspose *kernel, NSArray *states, NSUInteger count) {
+  if (states != nil && [states count] != count)
+    raise_for(transpose_state(kernel), @"convolutionGradientStates has %lu states, expected one for each of %lu images.",
+              (unsigned long)[states count], (unsigned long)count);
+}
+
+NSArray *array_of(id object) { return object == nil ? nil : [NSArray arrayWithObject:object]; }
+
+/// The first state sizes the result: all states of a batch are alike, mostly the same object.
+NSArray *first_of(NSArray *states) { return [states count] == 0 ? nil : [NSArray arrayWithObject:[states objectAtIndex:0]]; }
+
+}  // namespace
+}  // namespace openmps
+
+using openmps::transpose_state;
+using openmps::TransposeState;
+
+@implementation MPSCNNConvolutionTranspose
+
++ (openmps::KernelState *)openmps_newState {
+  return new TransposeState();
+}
+
+- (instancetype)initWithDevice:(id<MTLDevice>)__attribute__((unused))device {
+  openmps::UnwindRelease unwind(self);
+  openmps::raise_unavailable(self, _cmd, "-initWithDevice:weights:");
+}
+
+- (instancetype)initWithDevice:(id<MTLDevice>)device weights:(id<MPSCNNConvolutionDataSource>)weights {
+  return openmps::init_convolution(self, device, weights);
+}
+
+OPENMPS_INIT_WITH_CODER
+
+OPENMPS_GETTER(TransposeState, NSUInteger, inputFeatureChannels, inputs)
+OPENMPS_GETTER(TransposeState, NSUInteger, outputFeatureChannels, outputs)
+OPENMPS_GETTER(TransposeState, NSUInteger, groups, groups)
+OPENMPS_GETTER(TransposeState, id<MPSCNNConvolutionDataSource>, dataSource, data_source.get())
+OPENMPS_PROPERTY(TransposeState, NSInteger, kernelOffsetX, setKernelOffsetX, kernel_offset_x)
+OPENMPS_PROPERTY(TransposeState, NSInteger, kernelOffsetY, setKernelOffsetY, kernel_offset_y)
+OPENMPS_GETTER(TransposeState, MPSNNConvolutionAccumulatorPrecisionOption, accumulatorPrecisionOption, accumulator)
+
+- (void)setAccumulatorPrecisionOption:(MPSNNConvolutionAccumulatorPrecisionOption)option {
+  openmps::set_accumulator(transpose_state(self), option);
+}
+
+// ------------------------------------------------------------------------------ encode with a state to undo
+
+// The forms that return an image are sized by the state; those with a destination use the properties as they are.
+
+static MPSImage *undo(MPSCNNConvolutionTranspose *kernel, id<MTLCommandBuffer> buffer, MPSImage *source,
+                      MPSCNNConvolutionGradientState *convolution, MPSCNNConvolutionTransposeGradientState **out_state,
+                      BOOL is_temporary) {
+  NSArray *states = openmps::array_of(convolution);
+  MPSImage *result = openmps::new_destination(kernel, buffer, source, states);
+  openmps::Discard discard([NSArray arrayWithObject:result]);
+  MPSCNNConvolutionTransposeGradientState *state = nil;
+  if (out_state != NULL)
+    state = is_temporary ? [kernel temporaryResultStateForCommandBuffer:buffer
+                                                            sourceImage:source
+                                                           sourceStates:states
+                                                       destinationImage:result]
+                         : [kernel resultStateForSourceImage:source sourceStates:states destinationImage:result];
+  openmps::encode_image(kernel, buffer, source, state, result);
+  openmps::did_read_states(states);
+  discard.keep();
+  if (out_state != NULL) *out_state = state;
+  return result;
+}
+
+static MPSImageBatch *undo_batch(MPSCNNConvolutionTranspose *kernel, id<MTLCommandBuffer> buffer, MPSImageBatch *sources,
+                                 MPSCNNConvolutionGradientStateBatch *convolutions,
+                                 MPSCNNConvolutionTransposeGradientStateBatch **out_states, BOOL is_temporary) {
+  NSArray *states = (NSArray *)convolutions;
+  openmps::check_states(kernel, states, [sources count]);
+  MPSImageBatch *result = openmps::new_destinations(kernel, buffer, sources, openmps::first_of(states));
+  openmps::Discard discard(result);
+  NSArray *batches = openmps::array_of(states);
+  MPSCNNConvolutionTransposeGradientStateBatch *made = nil;
+  if (out_states != NULL)
+    made = is_temporary ? [kernel temporaryResultStateBatchForCommandBuffer:buffer
+                                                                sourceImage:sources
+                                                               sourceStates:batches
+                                                           destinationImage:result]
+                        : [kernel resultStateBatchForSourceImage:sources sourceStates:batches destinationImage:result];
+  openmps::encode_images(kernel, buffer, sources, (MPSStateBatch *)made, result);
+  openmps::did_read_states(states);
+  discard.keep();
+  if (out_states != NULL) *out_states = made;
+  return result;
+}
+
+- (MPSImage *)encodeToCommandBuffer:(id<MTLCommandBuffer>)commandBuffer
+                        sourceImage:(MPSImage *)sourceImage
+           convolutionGradientState:(MPSCNNConvolutionGradientState *)convolutionGradientState {
+  return undo(self, commandBuffer, sourceImage, convolutionGradientState, NULL, NO);
+}
+
+- (MPSImageBatch *)encodeBatchToCommandBuffer:(id<MTLCommandBuffer>)commandBuffer
+                                 sourceImages:(MPSImageBatch *)sourceImage
+                    convolutionGradientStates:(MPSCNNConvolutionGradientStateBatch *)convolutionGradientState {
+  return undo_batch(self, commandBuffer, sourceImage, convolutionGradientState, NULL, NO);
+}
+
+- (MPSImage *)encodeToCommandBuffer:(id<MTLCommandBuffer>)commandBuffer
+                        sourceImage:(MPSImage *)sourceImage
+           convolutionGradientState:(MPSCNNConvolutionGradientState *)convolutionGradientState
+                   destinationState:(MPSCNNConvolutionTransposeGradientState **)outState
+        destinationStateIsTemporary:(BOOL)isTemporary {
+  return undo(self, commandBuffer, sourceImage, convolutionGradientState, outState, isTemporary);
+}
+
+- (MPSImageBatch *)encodeBatchToCommandBuffer:(id<MTLCommandBuffer>)commandBuffer
+                                 sourceImages:(MPSImageBatch *)sourceImages
+                    convolutionGradientStates:(MPSCNNConvolutionGradientStateBatch *)convolutionGradientStates
+                            destinationStates:(MPSCNNConvolutionTransposeGradientStateBatch **)outStates
+                  destinationStateIsTemporary:(BOOL)isTemporary {
+  return undo_batch(self, commandBuffer, sourceImages, convolutionGradientStates, outStates, isTemporary);
+}
+
+- (void)encodeToCommandBuffer:(id<MTLCommandBuffer>)commandBuffer
+                  sourceImage:(MPSImage *)sourceImage
+     convolutionGradientState:(MPSCNNConvolutionGradientState *)convolutionGradientState
+             destinationImage:(MPSImage *)destinationImage {
+  openmps::encode_image(self, commandBuffer, sourceImage, nil, destinationImage);
+  openmps::did_read_states(openmps::array_of(convolutionGradientState));
+}
+
+- (void)encodeBatchToCommandBuffer:(id<MTLCommandBuffer>)commandBuffer
+                      sourceImages:(MPSImageBatch *)sourceImage
+         convolutionGradientStates:(MPSCNNConvolutionGradientStateBatch *)convolutionGradientState
+                 destinationImages:(MPSImageBatch *)destinationImage {
+  openmps::check_states(self, convolutionGradientState, [sourceImage count]);
+  openmps::encode_images(self, commandBuffer, sourceImage, nil, destinationImage);
+  openmps::did_read_states((NSArray *)convolutionGradientState);
+}
+
+// ---------------------------------------------------------------------------------------------- states
+
+- (BOOL)isResultStateReusedAcrossBatch {
+  return YES;
+}
+
+static MPSCNNConvolutionTransposeGradientState *result_state(MPSCNNConvolutionTranspose *kernel, MPSImage *source,
+                                                             NSArray *states, id<MTLCommandBuffer> buffer) {
+  MPSCNNConvolutionTransposeGradientState *result =
+      [MPSCNNConvolutionTransposeGradientState openmps_stateForConvolution:kernel source:source on:buffer];
+  for (MPSState *state in states)  // `convolution` is the convolution that the transpose undoes
+    if ([state isKindOfClass:[MPSCNNConvolutionGradientState class]])
+      [result openmps_gradientData].pair =
+          openmps::Ref<MPSCNNConvolution *>([(MPSCNNConvolutionGradientState *)state convolution]);
+  return result;
+}
+
+- (MPSCNNConvolutionTransposeGradientState *)
+    resultStateForSourceImage:(MPSImage *)sourceImage
+                 sourceStates:(NSArray<MPSCNNConvolutionGradientState *> *)sourceStates
+             destinationImage:(MPSImage *)__attribute__((unused))destinationImage {
+  return result_state(self, sourceImage, (NSArray *)sourceStates, nil);
+}
+
+- (MPSCNNConvolutionTransposeGradientState *)
+    temporaryResultStateForCommandBuffer:(id<MTLCommandBuffer>)commandBuffer
+                             sourceImage:(MPSImage *)sourceImage
+                            sourceStates:(NSArray<MPSCNNConvolutionGradientState *> *)sourceStates
+                        destinationImage:(MPSImage *)__attribute__((unused))destinationImage {
+  openmps::begin_encode(transpose_state(self), commandBuffer);
+  return result_state(self, sourceImage, (NSArray *)sourceStates, commandBuffer);
+}
+
+- (MPSCNNConvolutionTransposeGradientStateBatch *)
+    resultStateBatchForSourceImage:(MPSImageBatch *)sourceImage
+                      sourceStates:(NSArray<MPSCNNConvolutionGradientStateBatch *> *)sourceStates
+                  destinationImage:(MPSImageBatch *)destinationImage {
+  return (MPSCNNConvolutionTransposeGradientStateBatch *)[super
+      resultStateBatchForSourceImage:sourceImage
+                        sourceStates:(NSArray<MPSStateBatch *> *)sourceStates
+                    destinationImage:destinationImage];
+}
+
+- (MPSCNNConvolutionTransposeGradientStateBatch *)
+    temporaryResultStateBatchForCommandBuffer:(id<MTLCommandBuffer>)commandBuffer
+                                  sourceImage:(MPSImageBatch *)sourceImage
+                                 sourceStates:(NSArray<MPSCNNConvolutionGradientStateBatch *> *)sourceStates
+                             destinationImage:(MPSImageBatch *)destinationImage {
+  return (MPSCNNConvolutionTransposeGradientStateBatch *)[super
+      temporaryResultStateBatchForCommandBuffer:commandBuffer
+                                    sourceImage:sourceImage
+                                   sourceStates:(NSArray<MPSStateBatch *> *)sourceStates
+                               destinationImage:destinationImage];
+}
+
+// ------------------------------------------------------------------------------------- weights afterwards
+
+- (void)reloadWeightsAndBiasesFromDataSource {
+  openmps::reload_weights(self, transpose_state(self).data_source.get());
+}
+
+- (void)reloadWeightsAndBiasesWithCommandBuffer:(id<MTLCommandBuffer>)__attribute__((unused))commandBuffer
+                                          state:(MPSCNNConvolutionWeightsAndBiasesState *)__attribute__((unused))state {
+  openmps::raise_not_implemented(self, _cmd);
+}
+
+- (MPSCNNConvolutionWeightsAndBiasesState *)exportWeightsAndBiasesWithCommandBuffer:(id<MTLCommandBuffer>)__attribute__((unused))commandBuffer
+                                                          resultStateCanBeTemporary:(BOOL)__attribute__((unused))resultStateCanBeTemporary {
+  openmps::raise_not_implemented(self, _cmd);
+}
+
+@end

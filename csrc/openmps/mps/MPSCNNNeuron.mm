@@ -1,0 +1,191 @@
+// SPDX-License-Identifier: Apache-2.0
+// The activation functions as kernels of their own: MPSCNNNeuron and its shorthands [MPSCNNNeuron.h].
+
+#import "mps/MPSCNNNeuron+Engine.hh"
+
+namespace openmps {
+namespace {
+
+struct NeuronState : Extends<NeuronState, CNNKernelState> {
+  Neuron neuron;
+  Ref<MPSNNNeuronDescriptor *> descriptor;  ///< our copy
+
+  /// Convolution with 1 for every channel: the pixels outside of the source, which a pointwise problem lacks.
+  mutable std::shared_ptr<const ConvWeights> ones;
+
+  void set_descriptor(MPSNNNeuronDescriptor *given) {
+    descriptor = Ref<MPSNNNeuronDescriptor *>::adopt([given copy]);
+    neuron = [given openmps_neuron];
+  }
+
+  NSUInteger output_channels(NSUInteger channels) const override {
+    if (neuron.a_per_channel && neuron.a_per_channel->size() != channels)
+      raise_for(*this, @"data has %lu values, and the source has %lu feature channels.",
+                (unsigned long)neuron.a_per_channel->size(), (unsigned long)channels);
+    return channels;
+  }
+
+  Problem problem(const ImageView &src, const ImageView &dst, const Window &window) const override {
+    if (!descriptor) raise_for(*this, @"The kernel has no neuron.");
+    if (is_inside(window, src, dst)) return NeuronProblem{src.region(window.start_h, window.start_w, dst.h, dst.w), dst, neuron};
+    return outside(src, dst, window);
+  }
+
+  /// Pixels outside of the source are what edgeMode says, and the function applies to them: y = f(0) for Zero.
+  /// unverified: Apple's text gives only y[clip + (j, i)] = f(x[offset + (j, i)]).
+  Problem outside(const ImageView &src, const ImageView &dst, const Window &window) const {
+    if (!ones || ones->out_channels != dst.c) {
+      auto weights = std::make_shared<ConvWeights>();
+      weights->out_channels = weights->groups = dst.c;
+      weights->kernel_h = weights->kernel_w = weights->in_channels_per_group = 1;
+      weights->values.assign(static_cast<std::size_t>(dst.c), 1.0f);
+      ones = std::move(weights);
+    }
+    ConvProblem problem;
+    problem.src = src, problem.dst = dst;
+    problem.weights = ones;
+    problem.window = window;
+    problem.neuron = neuron;
+    return problem;
+  }
+
+  void archive(Archive &archive) override {
+    CNNKernelState::archive(archive);
+    archive.object(@"MPSCNNNeuron.neuronDescriptor", [MPSNNNeuronDescriptor class], descriptor);
+  }
+
+  void did_read(MPSKernel *kernel) override {
+    CNNKernelState::did_read(kernel);
+    if (!descriptor) raise_for(*this, @"The archive holds no neuronDescriptor.");
+    neuron = [descriptor.get() openmps_neuron];
+  }
+};
+
+NeuronState &neuron_state(MPSCNNNeuron *kernel) { return state_of<NeuronState>(kernel); }
+
+id init_neuron(MPSCNNNeuron *kernel, id<MTLDevice> device, MPSNNNeuronDescriptor *descriptor) {
+  if (!(kernel = [kernel openmps_initWithDevice:device])) return nil;
+  UnwindRelease unwind(kernel);
+  if (descriptor == nil) raise_for(neuron_state(kernel), @"neuronDescriptor is nil.");
+  neuron_state(kernel).set_descriptor(descriptor);
+  return unwind.done();
+}
+
+id init_neuron(MPSCNNNeuron *kernel, id<MTLDevice> device, MPSCNNNeuronType type, float a = 0, float b = 0, float c = 0) {
+  return init_neuron(kernel, device, [MPSNNNeuronDescriptor cnnNeuronDescriptorWithType:type a:a b:b c:c]);
+}
+
+}  // namespace
+}  // namespace openmps
+
+using openmps::init_neuron;
+using openmps::neuron_state;
+using openmps::NeuronState;
+
+@implementation MPSCNNNeuron
+
++ (openmps::KernelState *)openmps_newState {
+  return new NeuronState();
+}
+
+- (instancetype)initWithDevice:(id<MTLDevice>)__attribute__((unused))device {
+  openmps::UnwindRelease unwind(self);
+  openmps::raise_unavailable(self, _cmd, "-initWithDevice:neuronDescriptor:");
+}
+
+- (instancetype)initWithDevice:(id<MTLDevice>)device neuronDescriptor:(MPSNNNeuronDescriptor *)neuronDescriptor {
+  return init_neuron(self, device, neuronDescriptor);
+}
+
+OPENMPS_INIT_WITH_CODER
+
+OPENMPS_GETTER(NeuronState, MPSCNNNeuronType, neuronType, descriptor.get().neuronType)
+OPENMPS_GETTER(NeuronState, float, a, neuron.a)
+OPENMPS_GETTER(NeuronState, float, b, neuron.b)
+OPENMPS_GETTER(NeuronState, float, c, neuron.c)
+OPENMPS_GETTER(NeuronState, NSData *, data, descriptor.get().data)
+
+@end
+
+// The shorthands differ in the type and in the parameters they ask for.
+
+#define OPENMPS_NEURON_OF_X(TYPE)                                                                \
+  -(instancetype)initWithDevice : (id<MTLDevice>)device {                                        \
+    return init_neuron(self, device, TYPE);                                                      \
+  }
+#define OPENMPS_NEURON_OF_A(TYPE)                                                                \
+  -(instancetype)initWithDevice : (id<MTLDevice>)device a : (float)a {                           \
+    return init_neuron(self, device, TYPE, a);                                                   \
+  }
+#define OPENMPS_NEURON_OF_AB(TYPE)                                                               \
+  -(instancetype)initWithDevice : (id<MTLDevice>)device a : (float)a b : (float)b {              \
+    return init_neuron(self, device, TYPE, a, b);                                                \
+  }
+#define OPENMPS_NEURON_OF_ABC(TYPE)                                                              \
+  -(instancetype)initWithDevice : (id<MTLDevice>)device a : (float)a b : (float)b c : (float)c { \
+    return init_neuron(self, device, TYPE, a, b, c);                                             \
+  }
+
+@implementation MPSCNNNeuronAbsolute
+OPENMPS_NEURON_OF_X(MPSCNNNeuronTypeAbsolute)
+@end
+
+@implementation MPSCNNNeuronELU
+OPENMPS_NEURON_OF_A(MPSCNNNeuronTypeELU)
+@end
+
+@implementation MPSCNNNeuronExponential
+OPENMPS_NEURON_OF_ABC(MPSCNNNeuronTypeExponential)
+@end
+
+@implementation MPSCNNNeuronHardSigmoid
+OPENMPS_NEURON_OF_AB(MPSCNNNeuronTypeHardSigmoid)
+@end
+
+@implementation MPSCNNNeuronLinear
+OPENMPS_NEURON_OF_AB(MPSCNNNeuronTypeLinear)
+@end
+
+@implementation MPSCNNNeuronLogarithm
+OPENMPS_NEURON_OF_ABC(MPSCNNNeuronTypeLogarithm)
+@end
+
+@implementation MPSCNNNeuronPReLU
+
+- (instancetype)initWithDevice:(id<MTLDevice>)device a:(const float *)a count:(NSUInteger)count {
+  openmps::UnwindRelease unwind(self);
+  if (a == NULL) openmps::raise_argument(@"MPSCNNNeuronPReLU: a is NULL.");
+  NSData *data = [NSData dataWithBytes:a length:count * sizeof(float)];
+  MPSNNNeuronDescriptor *descriptor = [MPSNNNeuronDescriptor cnnNeuronPReLUDescriptorWithData:data noCopy:true];
+  return init_neuron(unwind.done(), device, descriptor);
+}
+
+@end
+
+@implementation MPSCNNNeuronPower
+OPENMPS_NEURON_OF_ABC(MPSCNNNeuronTypePower)
+@end
+
+@implementation MPSCNNNeuronReLU
+OPENMPS_NEURON_OF_A(MPSCNNNeuronTypeReLU)
+@end
+
+@implementation MPSCNNNeuronReLUN
+OPENMPS_NEURON_OF_AB(MPSCNNNeuronTypeReLUN)
+@end
+
+@implementation MPSCNNNeuronSigmoid
+OPENMPS_NEURON_OF_X(MPSCNNNeuronTypeSigmoid)
+@end
+
+@implementation MPSCNNNeuronSoftPlus
+OPENMPS_NEURON_OF_AB(MPSCNNNeuronTypeSoftPlus)
+@end
+
+@implementation MPSCNNNeuronSoftSign
+OPENMPS_NEURON_OF_X(MPSCNNNeuronTypeSoftSign)
+@end
+
+@implementation MPSCNNNeuronTanH
+OPENMPS_NEURON_OF_AB(MPSCNNNeuronTypeTanH)
+@end
