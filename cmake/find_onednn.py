@@ -31,7 +31,9 @@ def main() -> int:
     library = next(locate(r"/libdnnl\.so\.\d+$"), None)
     if header is None or library is None:
         missing = "dnnl.hpp" if header is None else "libdnnl.so"
-        print(f"{missing} is in none of the packages {', '.join(PACKAGES)} (pip install {PACKAGES[0]})", file=sys.stderr)
+        print(
+            f"{missing} is in none of the packages {', '.join(PACKAGES)} (pip install {PACKAGES[0]})", file=sys.stderr
+        )
         return 1
     print(f"{header.parent};{library}")
     return 0

@@ -1,6 +1,6 @@
 #!/bin/bash
 # SPDX-License-Identifier: Apache-2.0
-# Compiles every file of the core for arm64-apple-macos13, without linking, against a macOS SDK that the caller has.
+# Compiles every file of the core, and the Objective-C example, for arm64-apple-macos13, without linking, against a macOS SDK that the caller has.
 #   tools/check_macos.sh SDK
 # SDK holds include/ (with c++/v1) and Frameworks/. Foundation and Metal must come from it; where it has no MPS
 # headers, ours stand in. Prints one line for each file that fails, then the counts; fails if any file failed.
@@ -37,7 +37,7 @@ fi
 flags=(
     -target arm64-apple-macos13 -fno-objc-arc -std=c++20 -fsyntax-only -fobjc-exceptions -fexceptions
     -nostdinc++ -nostdlibinc -isystem "$sdk/include/c++/v1" -isystem "$sdk/include" -iframework "$sdk/Frameworks"
-    -isystem "$ours" -Icsrc/include -Icsrc/table -Icsrc/core
+    -isystem "$ours" -Icsrc/core -Icsrc/include -Icsrc/table
     -Wall -Wextra -Wno-missing-designated-field-initializers -Wno-nullability-completeness
     -Wno-unused-command-line-argument
     -Werror=objc-property-implementation -Werror=incomplete-implementation -Werror=protocol -Werror=objc-missing-super-calls
@@ -55,7 +55,7 @@ while IFS= read -r file; do
         echo "warned  $file"
         printf '%s\n' "$output" | head -n 12 | sed 's/^/        /'
     fi
-done < <(find csrc/core csrc/table \( -name '*.mm' -o -name '*.cpp' \) | sort)
+done < <(find csrc/core csrc/table examples/objc \( -name '*.mm' -o -name '*.cpp' \) | sort)
 
 echo "$((total - failed)) of $total files compile for arm64-apple-macos13$stands_in"
 [ "$total" -gt 0 ] && [ "$failed" -eq 0 ]

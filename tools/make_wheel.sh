@@ -23,6 +23,8 @@ else
         case $owner in libc6 | libstdc++6 | libgcc-s1 | zlib1g) continue ;; esac
         cp "/usr/share/doc/$owner/copyright" "$work/licenses/$owner.txt"
     done
+    # The packages' files name these texts instead of repeating them.
+    (cd /usr/share/common-licenses && cp GPL-2 GPL-3 LGPL-2.1 LGPL-3 "$OLDPWD/$work/licenses/")
     icu=$(printf '%s\n' $libraries | grep '/libicudata\.so\.' | head -n 1)
     "$venv/bin/python" tools/slim_icu.py "$icu" "$work/slim"
 

@@ -1,0 +1,166 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What an Objective-C or Objective-C++ program needs to build against this package: ``python -m mpscnn.config``.
+
+On Linux the package holds ``libopenmps.so`` and its headers, so a program written for Apple's Metal Performance
+Shaders is compiled and linked with the flags printed here::
+
+    clang++-19 $(python -m mpscnn.config --objcflags) program.mm -o program $(python -m mpscnn.config --libs)
+
+On macOS the same calls print Apple's frameworks. The extension module is not imported.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import platform
+import re
+import shlex
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+
+__all__ = ["cflags", "config", "include_dir", "lib_dir", "libs", "objcflags"]
+
+# Not resolved: in a build folder this file is a link into the sources, and the libraries stand beside the link.
+_PACKAGE = Path(__file__).parent.absolute()
+_RUNTIME_FLAGS = (
+    "-fobjc-runtime=gcc",
+    "-fblocks",
+    "-fobjc-exceptions",
+    "-fexceptions",
+    "-fconstant-string-class=NSConstantString",
+    "-DGNUSTEP",
+    "-DGNUSTEP_BASE_LIBRARY=1",
+    "-D_NATIVE_OBJC_EXCEPTIONS=1",
+)
+
+
+def _is_macos() -> bool:
+    return sys.platform == "darwin"
+
+
+def include_dir() -> Path | None:
+    """Folder of ``<Metal/...>`` and ``<MetalPerformanceShaders/...>``; None on macOS, where Apple's are used."""
+    return None if _is_macos() else _PACKAGE / "openmps" / "include"
+
+
+def lib_dir() -> Path | None:
+    """Folder of ``libopenmps.so``; None on macOS."""
+    return None if _is_macos() else _PACKAGE / "openmps" / "lib"
+
+
+def _runtime_library(name: str) -> str:
+    """``-l<name>``, or the copy in a wheel that brings its own: a process must not hold both."""
+    bundled = sorted((_PACKAGE.parent / "mpscnn.libs").glob(f"lib{name}-*.so*"))
+    return str(bundled[0]) if bundled else f"-l{name}"
+
+
+def _gcc_dir() -> Path:
+    """The newest GCC folder of this machine's architecture that has ``include/objc/objc.h``."""
+
+    def version(header: Path) -> tuple[int, ...]:
+        return tuple(int(number) for number in re.findall(r"\d+", header.parents[2].name))
+
+    headers = Path("/usr/lib/gcc").glob(f"{platform.machine()}-*/*/include/objc/objc.h")
+    newest = max(headers, key=version, default=None)
+    if newest is None:
+        raise FileNotFoundError(
+            "GCC's <objc/objc.h> is in no folder /usr/lib/gcc/*/*/include (Debian 12: apt-get install libobjc-12-dev)."
+        )
+    return newest.parents[2]
+
+
+def cflags() -> list[str]:
+    """Preprocessor flags alone: where the headers are.
+
+    Raises
+    ------
+    FileNotFoundError
+        On Linux without the headers of GCC's Objective-C runtime.
+    """
+    if _is_macos():
+        return []
+    # -idirafter: that folder also has GCC's own <stddef.h> and intrinsics, which must not hide clang's.
+    return [f"-I{include_dir()}", "-isystem", "/usr/include/GNUstep", "-idirafter", str(_gcc_dir() / "include")]
+
+
+def objcflags() -> list[str]:
+    """Flags for compiling Objective-C and Objective-C++: ``cflags()`` and those of the runtime.
+
+    Raises
+    ------
+    FileNotFoundError
+        On Linux without the headers of GCC's Objective-C runtime.
+    """
+    if _is_macos():
+        return ["-fno-objc-arc"]
+    return [*_RUNTIME_FLAGS, *cflags()]
+
+
+def libs() -> list[str]:
+    """Flags for linking; the program finds the libraries where they are now (rpath).
+
+    Raises
+    ------
+    FileNotFoundError
+        On Linux without GCC's Objective-C runtime.
+    """
+    if _is_macos():
+        frameworks = ("Foundation", "Metal", "MetalPerformanceShaders")
+        return [flag for framework in frameworks for flag in ("-framework", framework)]
+    folders = [
+        folder for folder in (lib_dir(), _PACKAGE.parent / "mpscnn.libs") if folder is not None and folder.exists()
+    ]
+    return [
+        *(f"-L{folder}" for folder in (*folders, _gcc_dir())),
+        *(f"-Wl,-rpath,{folder}" for folder in folders),
+        "-Wl,--no-as-needed",  # classes may be asked for by name alone
+        "-lopenmps",
+        *(_runtime_library(name) for name in ("gnustep-base", "objc", "BlocksRuntime")),
+    ]
+
+
+def config() -> dict[str, object]:
+    """Everything at once, as ``--json`` prints it."""
+    return {
+        "platform": sys.platform,
+        "include_dir": None if include_dir() is None else str(include_dir()),
+        "lib_dir": None if lib_dir() is None else str(lib_dir()),
+        "compiler": "clang++" if _is_macos() else "clang++-19",
+        "cflags": cflags(),
+        "objcflags": objcflags(),
+        "libs": libs(),
+    }
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Entry point of ``python -m mpscnn.config``; returns the exit status."""
+    parser = argparse.ArgumentParser(
+        prog="python -m mpscnn.config",
+        description="Prints what an Objective-C or Objective-C++ program needs to build against mpscnn's libraries.",
+    )
+    parser.add_argument("--objcflags", action="store_true", help="flags for compiling Objective-C(++)")
+    parser.add_argument("--cflags", action="store_true", help="where the headers are, without the runtime's flags")
+    parser.add_argument("--libs", action="store_true", help="flags for linking")
+    parser.add_argument("--json", action="store_true", help="all of it, as JSON")
+    chosen = parser.parse_args(arguments)
+
+    if not (chosen.objcflags or chosen.cflags or chosen.libs or chosen.json):
+        parser.error("one of --objcflags, --cflags, --libs, --json is needed")
+    try:
+        if chosen.json:
+            print(json.dumps(config(), indent=2))
+        flags: list[str] = []
+        flags += objcflags() if chosen.objcflags else cflags() if chosen.cflags else []
+        flags += libs() if chosen.libs else []
+    except FileNotFoundError as error:
+        print(error, file=sys.stderr)
+        return 1
+    if flags:
+        print(shlex.join(flags))
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,158 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The package as installed: what other programs build against, what the binaries export, how fast it imports."""
+
+from __future__ import annotations
+
+import importlib.metadata
+import json
+import os
+import re
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+import mpscnn
+from mpscnn import config
+
+ROOT = Path(__file__).resolve().parent.parent
+PACKAGE = Path(mpscnn.__file__).parent
+SANITIZED = "clang_rt" in os.environ.get("LD_PRELOAD", "")
+
+on_linux = pytest.mark.skipif(sys.platform == "darwin", reason="openmps is Linux only")
+
+
+def run(*command: str | Path, env: dict[str, str] | None = None) -> subprocess.CompletedProcess[str]:
+    return subprocess.run([str(part) for part in command], capture_output=True, text=True, env=env, timeout=300)
+
+
+def without_preload() -> dict[str, str]:
+    """The environment without a sanitizer's runtime, for programs that are not ours."""
+    return {name: value for name, value in os.environ.items() if name != "LD_PRELOAD"}
+
+
+# ------------------------------------------------------------------------------------------ python -m mpscnn.config
+
+
+def test_config_needs_neither_the_extension_nor_other_packages():
+    result = run(sys.executable, "-I", "-S", PACKAGE / "config.py", "--json")
+    assert result.returncode == 0, result.stderr
+    assert json.loads(result.stdout) == config.config()
+
+
+def test_config_module_prints_shell_words():
+    result = run(sys.executable, "-m", "mpscnn.config", "--objcflags", "--libs")
+    assert result.returncode == 0, result.stderr
+    assert result.stdout.split() == [*config.objcflags(), *config.libs()]
+
+
+def test_config_without_an_option_is_a_usage_error(capsys):
+    with pytest.raises(SystemExit) as error:
+        config.main([])
+    assert error.value.code == 2
+    assert "--objcflags" in capsys.readouterr().err
+
+
+@on_linux
+def test_config_names_what_is_there():
+    include, lib = config.include_dir(), config.lib_dir()
+    assert include is not None
+    assert lib is not None
+    assert (include / "Metal" / "Metal.h").is_file()
+    assert (include / "MetalPerformanceShaders" / "MetalPerformanceShaders.h").is_file()
+    assert (lib / "libopenmps.so").is_file()
+    assert list(lib.glob("libdnnl.so.*"))
+
+
+@on_linux
+def test_config_without_gccs_objc_headers_says_what_to_install(monkeypatch, capsys):
+    monkeypatch.setattr(config.platform, "machine", lambda: "no-such-machine")
+    assert config.main(["--objcflags"]) == 1
+    assert "libobjc-12-dev" in capsys.readouterr().err
+
+
+def test_objective_c_example_builds_with_these_flags_and_runs(tmp_path):
+    compiler = shutil.which("clang++" if sys.platform == "darwin" else "clang++-19") or shutil.which("clang++")
+    if compiler is None:
+        pytest.skip("no clang++ here")
+    program = tmp_path / "convolution"
+    source = ROOT / "examples" / "objc" / "convolution.mm"
+    # The words of the printed line, as a shell would pass them.
+    compiled = run(
+        compiler, "-Wall", "-Wextra", "-Werror", *config.objcflags(), source, "-o", program, *config.libs(),
+        env=without_preload(),
+    )  # fmt: skip
+    assert compiled.returncode == 0, compiled.stderr
+    result = run(program)
+    assert result.returncode == 0, result.stdout + result.stderr
+    assert "autorelease called without pool" not in result.stderr
+    assert len(result.stdout.splitlines()) == 5  # four rows of pixels and the verdict
+    assert "greatest difference from plain loops" in result.stdout
+
+
+# ------------------------------------------------------------------------------------------------- the binaries
+
+
+def exported(library: Path) -> set[str]:
+    result = run("nm", "-D", "--defined-only", library)
+    assert result.returncode == 0, result.stderr
+    return {line.split()[-1].split("@")[0] for line in result.stdout.splitlines() if line}
+
+
+@on_linux
+def test_extension_exports_nothing_but_its_entry_point():
+    (extension,) = PACKAGE.glob("_core*.so")
+    names = {name for name in exported(extension) if not name.startswith(("__objc_", "._OBJC", "_OBJC"))}
+    # Inline templates of the standard library are exported by every C++ object, and harmless.
+    ours = {name for name in names if "mpscnn" in name or not name.startswith("_Z")}
+    assert ours <= {"PyInit__core", "_init", "_fini"}
+
+
+@on_linux
+def test_openmps_exports_apples_names():
+    names = exported(PACKAGE / "openmps" / "lib" / "libopenmps.so")
+    assert {"MTLCreateSystemDefaultDevice", "MPSSupportsMTLDevice"} <= names
+    classes = {name for name in names if "MPSCNNConvolution" in name}
+    assert any(name.endswith("_MPSCNNConvolution") for name in classes), sorted(classes)
+
+
+@on_linux
+def test_libraries_are_found_relative_to_the_package():
+    (extension,) = PACKAGE.glob("_core*.so")
+    for library in (extension, PACKAGE / "openmps" / "lib" / "libopenmps.so"):
+        dynamic = run("readelf", "-d", library).stdout
+        paths = re.findall(r"(?:RPATH|RUNPATH)\)\s+Library r(?:un)?path: \[(.*)\]", dynamic)
+        assert paths, f"{library.name} has no run path"
+        for path in paths[0].split(":"):
+            assert path.startswith("$ORIGIN"), f"{library.name} looks in {path}"
+
+
+# ---------------------------------------------------------------------------------------------------- the package
+
+
+def test_version_stands_in_one_place():
+    line = re.search(r'^version = "(.+)"$', (ROOT / "pyproject.toml").read_text(), re.MULTILINE)
+    assert line is not None
+    assert mpscnn.__version__ == line[1]
+    if PACKAGE.parent.name == "site-packages":
+        assert importlib.metadata.version("mpscnn") == line[1]
+
+
+def test_package_is_typed():
+    assert (PACKAGE / "py.typed").exists()
+
+
+@pytest.mark.skipif(SANITIZED, reason="a sanitized build is slow on purpose")
+def test_import_takes_less_than_60_ms_after_numpy():
+    program = "import numpy, time; t = time.perf_counter(); import mpscnn; print(time.perf_counter() - t)"
+    times = [float(run(sys.executable, "-c", program).stdout) for _ in range(7)]
+    assert min(times) < 0.060, f"the fastest of 7 imports took {min(times) * 1e3:.0f} ms"
+
+
+@pytest.mark.skipif(shutil.which("bash") is None, reason="no bash here")
+def test_macos_check_refuses_a_folder_that_is_no_sdk(tmp_path):
+    result = run(ROOT / "tools" / "check_macos.sh", tmp_path)
+    assert result.returncode == 2
+    assert "Foundation.framework" in result.stderr
