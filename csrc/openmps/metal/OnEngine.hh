@@ -7,9 +7,12 @@
 #import <Metal/Metal.h>
 
 #include <memory>
+#include <mutex>
 
 #include "engine/engine.hpp"
+#include "metal/host.hpp"
 #include "metal/recording.hpp"
+#include "mps/Ref.hh"
 
 /// Names of the exceptions raised besides Foundation's NSInvalidArgumentException (a wrong argument), NSRangeException and
 /// NSMallocException (memory).
@@ -30,6 +33,52 @@ class Pool {
   NSAutoreleasePool *pool_;
 };
 
+/// An `atomic, copy` string property.
+class Label {
+ public:
+  Label() = default;
+  ~Label() { [text_ release]; }
+  Label(const Label &) = delete;
+  Label &operator=(const Label &) = delete;
+  NSString *get() const {
+    std::lock_guard<std::mutex> lock(mutex_);
+    return [[text_ retain] autorelease];
+  }
+  void set(NSString *text) {
+    NSString *copy = [text copy];
+    {
+      std::lock_guard<std::mutex> lock(mutex_);
+      std::swap(copy, text_);
+    }
+    [copy release];
+  }
+
+ private:
+  mutable std::mutex mutex_;
+  NSString *text_ = nil;
+};
+
+/// A copied block as a member of C++ objects. B is the block's type.
+template <class B>
+class Block {
+ public:
+  Block() = default;
+  explicit Block(B block) : block_(block ? Block_copy(block) : B()) {}
+  Block(const Block &other) : Block(other.block_) {}
+  Block(Block &&other) noexcept : block_(std::exchange(other.block_, B())) {}
+  Block &operator=(Block other) noexcept {
+    std::swap(block_, other.block_);
+    return *this;
+  }
+  ~Block() {
+    if (block_) Block_release(block_);
+  }
+  B get() const { return block_; }
+
+ private:
+  B block_ = B();
+};
+
 /// Raise with a whole sentence: name, value given, limit. `raise_argument` is NSInvalidArgumentException.
 [[noreturn]] void raise_argument(NSString *format, ...) NS_FORMAT_FUNCTION(1, 2);
 [[noreturn]] void raise_usage(NSString *format, ...) NS_FORMAT_FUNCTION(1, 2);
@@ -37,7 +86,32 @@ class Pool {
 /// "-[Class selector] is not implemented by openmps yet."
 [[noreturn]] void raise_not_implemented(id object, SEL selector);
 
+/// Raises MPSUsageException for an image or texture (`what`) that a command buffer still writes or reads.
+void check_cpu_may_read(const Usage &usage, NSString *what);
+void check_cpu_may_write(const Usage &usage, NSString *what);
+
+/// First byte of the block; raises NSMallocException naming `what` when there is no memory.
+std::byte *touch(const std::shared_ptr<Memory> &memory, NSString *what);
+
 }  // namespace openmps
+
+/// In root classes: a selector that nobody implements is Apple's API which is not there yet.
+#define OPENMPS_UNKNOWN_SELECTORS                      \
+  -(void)doesNotRecognizeSelector : (SEL)selector {    \
+    openmps::raise_not_implemented(self, selector);    \
+  }                                                    \
+  +(void)doesNotRecognizeSelector : (SEL)selector {    \
+    openmps::raise_not_implemented(self, selector);    \
+  }
+
+/// The `label` property of a class with a member `openmps::Label _label`.
+#define OPENMPS_LABEL               \
+  -(NSString *)label {              \
+    return _label.get();            \
+  }                                 \
+  -(void)setLabel : (NSString *)s { \
+    _label.set(s);                  \
+  }
 
 /// Answered by devices, command buffers, buffers and textures of openmps.
 @protocol OpenMPSDevice <MTLDevice>
@@ -45,27 +119,37 @@ class Pool {
 @end
 
 @protocol OpenMPSCommandBuffer <MTLCommandBuffer>
-/// Raises MPSUsageException when the buffer has been committed.
+/// Raises MPSUsageException when the buffer has been committed, or while a command encoder is open.
 - (openmps::Recorder &)openmps_recorder;
 /// The same without the check.
 - (const std::shared_ptr<openmps::Completion> &)openmps_completion;
+/// Temporary images and states made for this buffer; the same object after -[MPSCommandBuffer commitAndContinue].
+- (const std::shared_ptr<openmps::TemporaryScope> &)openmps_temporaries;
+/// commit without the check for unread temporaries, which are handed over to `next`.
+- (void)openmps_commitContinuingIn:(id<OpenMPSCommandBuffer>)next;
+- (void)openmps_adoptTemporaries:(std::shared_ptr<openmps::TemporaryScope>)scope;
 @end
 
 @protocol OpenMPSBuffer <MTLBuffer>
+/// Zero-filled if the program has not written it yet (Metal promises zeros).
 - (const std::shared_ptr<openmps::Memory> &)openmps_memory;
 @end
 
 @protocol OpenMPSTexture <MTLTexture>
 /// A texture made by a device: `images` images of `channels` channels on its memory. Raises when they do not fit.
 - (openmps::ImageView)openmps_viewWithImages:(NSUInteger)images channels:(NSUInteger)channels;
+- (const std::shared_ptr<openmps::Usage> &)openmps_usage;
 @end
 
 namespace openmps {
 /// A texture that shows images of `view.c` channels as slices of up to 4 lanes, N * ((C + 3) / 4) of them, on the same memory
-/// (MPSImage.texture). Lanes without a channel read as Metal's default texel (0, 0, 0, 1).
-id<MTLTexture> new_texture(id<MTLDevice> device, const ImageView &view, MTLPixelFormat format, MTLTextureUsage usage);
+/// (MPSImage.texture), which `usage` watches. Lanes of a four-lane format without a channel read as 0. Owned by the caller.
+id<MTLTexture> new_texture(id<MTLDevice> device, const ImageView &view, MTLPixelFormat format, MTLTextureUsage usage,
+                           std::shared_ptr<Usage> in_use = std::make_shared<Usage>());
 
 /// Unwraps; raises NSInvalidArgumentException for nil and for objects that are not openmps's, naming `what`.
 id<OpenMPSDevice> device_of(id<MTLDevice> device, const char *what);
 id<OpenMPSCommandBuffer> command_buffer_of(id<MTLCommandBuffer> buffer, const char *what);
+id<OpenMPSBuffer> buffer_of(id<MTLBuffer> buffer, const char *what);
+id<OpenMPSTexture> texture_of(id<MTLTexture> texture, const char *what);
 }  // namespace openmps

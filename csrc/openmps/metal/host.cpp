@@ -20,6 +20,17 @@ std::byte* host_data(const std::shared_ptr<Memory>& memory) noexcept {
   }
 }
 
+const std::vector<std::shared_ptr<Engine>>* try_engines(std::string* failure) noexcept {
+  try {
+    return &engines();
+  } catch (const std::exception& error) {
+    *failure = error.what();
+  } catch (...) {
+    *failure = "The engines of this library cannot be made.";
+  }
+  return nullptr;
+}
+
 std::optional<std::uint64_t> product(std::initializer_list<std::uint64_t> factors) noexcept {
   std::uint64_t result = 1;
   bool overflow = false;

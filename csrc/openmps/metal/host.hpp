@@ -8,13 +8,17 @@
 #include <memory>
 #include <optional>
 #include <string>
+#include <vector>
 
-#include "engine/memory.hpp"
+#include "engine/engine.hpp"
 
 namespace openmps {
 
 /// First byte of the block, allocated if need be; null when there is no memory.
 std::byte* host_data(const std::shared_ptr<Memory>& memory) noexcept;
+
+/// engines(), or null and the reason.
+const std::vector<std::shared_ptr<Engine>>* try_engines(std::string* failure) noexcept;
 
 /// The product, or nothing when it does not fit into 63 bits (sizes and strides are signed behind the seam).
 std::optional<std::uint64_t> product(std::initializer_list<std::uint64_t> factors) noexcept;

@@ -1,0 +1,245 @@
+// SPDX-License-Identifier: Apache-2.0
+// Command buffers: record, then hand the list to the queue [MTLCommandBuffer.h].
+
+#import "metal/MTLCommandBufferOnEngine.hh"
+#import "metal/MTLEventOnEngine.hh"
+
+NSErrorDomain const MTLCommandBufferErrorDomain = @"MTLCommandBufferErrorDomain";
+NSErrorUserInfoKey const MTLCommandBufferEncoderInfoErrorKey = @"MTLCommandBufferEncoderInfoErrorKey";
+
+using openmps::Progress;
+
+@implementation MTLCommandBufferOnEngine
+
+- (instancetype)initWithQueue:(MTLCommandQueueOnEngine *)queue retainedReferences:(BOOL)retained {
+  if ((self = [super init])) {
+    _queue = openmps::Ref<MTLCommandQueueOnEngine *>(queue);
+    _recorder = new openmps::Recorder([queue->_device.get() openmps_engine]);
+    _submission = std::make_shared<openmps::Submission>();
+    _submission->engine = _recorder->engine();
+    _submission->completion = _recorder->completion();
+    _retainedReferences = retained;
+  }
+  return self;
+}
+
+- (void)dealloc {
+  if (_submission && !_recorder->completion()->is_committed()) _queue.get()->_queue->withdraw(_submission);
+  delete _recorder;
+  [super dealloc];
+}
+
+OPENMPS_LABEL
+OPENMPS_UNKNOWN_SELECTORS
+
+- (id<MTLDevice>)device {
+  return _queue.get()->_device.get();
+}
+
+- (id<MTLCommandQueue>)commandQueue {
+  return _queue.get();
+}
+
+- (BOOL)retainedReferences {
+  return _retainedReferences;
+}
+
+- (void)openmps_requireUncommitted:(const char *)what {
+  if (!_recorder->is_recording())
+    openmps::raise_usage(@"MTLCommandBuffer: %s came too late: the command buffer has been committed already.", what);
+}
+
+- (openmps::Recorder &)openmps_recorder {
+  [self openmps_requireUncommitted:"encoding"];
+  if (_encoderOpen)
+    openmps::raise_usage(@"MTLCommandBuffer: a command encoder is open; endEncoding comes before other work is encoded.");
+  return *_recorder;
+}
+
+- (openmps::Recorder &)openmps_openRecorder {
+  [self openmps_requireUncommitted:"encoding"];
+  return *_recorder;
+}
+
+- (const std::shared_ptr<openmps::Completion> &)openmps_completion {
+  return _recorder->completion();
+}
+
+- (const std::shared_ptr<openmps::TemporaryScope> &)openmps_temporaries {
+  return _recorder->temporaries();
+}
+
+- (void)openmps_adoptTemporaries:(std::shared_ptr<openmps::TemporaryScope>)scope {
+  _recorder->continue_temporaries(std::move(scope));
+}
+
+- (void)enqueue {
+  [self openmps_requireUncommitted:"enqueue"];
+  if (_enqueued) openmps::raise_usage(@"MTLCommandBuffer: the command buffer has been enqueued already.");
+  _enqueued = YES;
+  _queue.get()->_queue->enqueue(_submission);
+}
+
+- (void)openmps_runHandlers:(std::vector<openmps::Block<MTLCommandBufferHandler>>)handlers {
+  for (const auto &handler : handlers) {
+    @try {
+      handler.get()(self);
+    } @catch (NSException *exception) {
+      // There is nobody above to raise to; -error tells.
+      _handlerFailure = openmps::Ref<NSString *>([exception reason]);
+    }
+  }
+}
+
+- (void)openmps_submit {
+  [self openmps_requireUncommitted:"commit"];
+  if (_encoderOpen)
+    openmps::raise_usage(@"MTLCommandBuffer: commit came while a command encoder is open (endEncoding was not called).");
+  for (const auto &check : _recorder->commit_checks()) check();
+
+  _submission->commands = _recorder->take_commands();
+  _submission->at_completion = _recorder->take_at_completion();
+  const openmps::Ref<MTLCommandBufferOnEngine *> keep(self);
+  if (!_scheduledHandlers.empty()) {
+    _submission->on_scheduled = [keep] {
+      const openmps::Pool pool;
+      MTLCommandBufferOnEngine *buffer = keep.get();
+      [buffer openmps_runHandlers:std::move(buffer->_scheduledHandlers)];
+    };
+  }
+  // Also without handlers: Metal keeps a committed command buffer alive until it has completed.
+  _submission->on_completed = [keep] {
+    MTLCommandBufferOnEngine *buffer = keep.get();
+    if (buffer->_completedHandlers.empty()) return;
+    const openmps::Pool pool;
+    [buffer openmps_runHandlers:std::move(buffer->_completedHandlers)];
+  };
+  if (_queue.get()->_queue->commit(_submission)) return;
+  _submission->on_scheduled = _submission->on_completed = nullptr;
+  openmps::raise_memory(@"MTLCommandBuffer: there is no memory or no thread for the command queue.");
+}
+
+- (void)commit {
+  [self openmps_requireUncommitted:"commit"];
+  if (const auto unread = _recorder->temporaries()->first_unread())
+    openmps::raise_usage(@"%s%s%s has readCount %lu when its command buffer is committed, the count must be 0: it was made "
+                         @"for readers that never came.",
+                         unread->name.c_str(), unread->label.empty() ? "" : " ", unread->label.c_str(),
+                         (unsigned long)unread->read_count);
+  [self openmps_submit];
+}
+
+- (void)openmps_commitContinuingIn:(id<OpenMPSCommandBuffer>)next {
+  [self openmps_submit];
+  [next openmps_adoptTemporaries:_recorder->temporaries()];
+}
+
+- (void)addScheduledHandler:(MTLCommandBufferHandler)block {
+  if (block == nil) openmps::raise_argument(@"MTLCommandBuffer: block is nil.");
+  [self openmps_requireUncommitted:"addScheduledHandler:"];
+  _scheduledHandlers.emplace_back(block);
+}
+
+- (void)addCompletedHandler:(MTLCommandBufferHandler)block {
+  if (block == nil) openmps::raise_argument(@"MTLCommandBuffer: block is nil.");
+  [self openmps_requireUncommitted:"addCompletedHandler:"];
+  _completedHandlers.emplace_back(block);
+}
+
+- (void)openmps_waitFor:(openmps::Submission::Stage)stage {
+  if (_recorder->is_recording())
+    openmps::raise_usage(@"MTLCommandBuffer: waiting would never end: the command buffer has not been committed.");
+  // A handler that waits for its own command buffer: the work is done, the handlers are not.
+  if (_queue.get()->_queue->is_own_thread()) {
+    if (!_recorder->completion()->is_done() && stage == openmps::Submission::finished)
+      openmps::raise_usage(@"MTLCommandBuffer: waiting on the command queue's own thread would never end.");
+    return;
+  }
+  _submission->wait_for(stage);
+}
+
+- (void)waitUntilScheduled {
+  [self openmps_waitFor:openmps::Submission::scheduled];
+}
+
+- (void)waitUntilCompleted {
+  [self openmps_waitFor:openmps::Submission::finished];
+}
+
+- (MTLCommandBufferStatus)status {
+  const Progress progress = _recorder->completion()->progress.load(std::memory_order_acquire);
+  if (progress == Progress::completed && _handlerFailure) return MTLCommandBufferStatusError;
+  return static_cast<MTLCommandBufferStatus>(progress);
+}
+
+- (NSError *)error {
+  if (!_recorder->completion()->is_done()) return nil;
+  NSString *sentence = nil;
+  NSInteger code = MTLCommandBufferErrorInternal;
+  if (!_submission->error.empty()) {
+    sentence = [NSString stringWithUTF8String:_submission->error.c_str()];
+    // The engine's sentence is all that comes through the seam.
+    if (_submission->error.find("out of memory") != std::string::npos) code = MTLCommandBufferErrorOutOfMemory;
+  } else if (_handlerFailure) {
+    sentence = [@"A handler raised: " stringByAppendingString:_handlerFailure.get()];
+  }
+  if (sentence == nil) return nil;
+  NSDictionary *info = [NSDictionary dictionaryWithObject:sentence forKey:NSLocalizedDescriptionKey];
+  return [NSError errorWithDomain:MTLCommandBufferErrorDomain code:code userInfo:info];
+}
+
+// 0 until the times are known, as Metal's.
+- (CFTimeInterval)kernelStartTime {
+  return _recorder->completion()->is_done() ? _submission->kernel_start : 0;
+}
+
+- (CFTimeInterval)kernelEndTime {
+  return _recorder->completion()->is_done() ? _submission->kernel_end : 0;
+}
+
+- (CFTimeInterval)GPUStartTime {
+  return _recorder->completion()->is_done() ? _submission->gpu_start : 0;
+}
+
+- (CFTimeInterval)GPUEndTime {
+  return _recorder->completion()->is_done() ? _submission->gpu_end : 0;
+}
+
+- (id<MTLBlitCommandEncoder>)blitCommandEncoder {
+  [self openmps_recorder];
+  MTLBlitCommandEncoderOnEngine *encoder = [[[MTLBlitCommandEncoderOnEngine alloc] init] autorelease];
+  encoder->_buffer = openmps::Ref<MTLCommandBufferOnEngine *>(self);
+  _encoderOpen = YES;
+  return encoder;
+}
+
+- (id<MTLComputeCommandEncoder>)computeCommandEncoder {
+  openmps::raise_not_implemented(self, _cmd);
+}
+
+- (id<MTLComputeCommandEncoder>)computeCommandEncoderWithDispatchType:(MTLDispatchType)dispatchType {
+  (void)dispatchType;
+  openmps::raise_not_implemented(self, _cmd);
+}
+
+- (void)encodeWaitForEvent:(id<MTLEvent>)event value:(uint64_t)value {
+  std::shared_ptr<openmps::EventValue> shared = openmps::value_of(event, "MTLCommandBuffer: event");
+  [self openmps_recorder].append(openmps::HostTask{[shared, value] { shared->wait(value); }}, "encodeWaitForEvent");
+}
+
+- (void)encodeSignalEvent:(id<MTLEvent>)event value:(uint64_t)value {
+  std::shared_ptr<openmps::EventValue> shared = openmps::value_of(event, "MTLCommandBuffer: event");
+  [self openmps_recorder].append(openmps::HostTask{[shared, value] { shared->raise(value); }}, "encodeSignalEvent");
+}
+
+- (void)pushDebugGroup:(NSString *)string {
+  if (string == nil) openmps::raise_argument(@"MTLCommandBuffer: the name of a debug group is nil.");
+  ++_debugGroups;
+}
+
+- (void)popDebugGroup {
+  if (_debugGroups == 0) openmps::raise_usage(@"MTLCommandBuffer: popDebugGroup has no pushDebugGroup: before it.");
+  --_debugGroups;
+}
+
+@end

@@ -1,0 +1,40 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#import "metal/OnEngine.hh"
+#include "metal/queue.hpp"
+
+@class MTLCommandBufferOnEngine;
+
+@interface MTLCommandQueueOnEngine : NSObject <MTLCommandQueue> {
+ @public
+  openmps::Ref<id<OpenMPSDevice>> _device;
+  openmps::Label _label;
+  std::shared_ptr<openmps::Queue> _queue;
+}
+- (instancetype)initWithDevice:(id<OpenMPSDevice>)device maxCommandBufferCount:(NSUInteger)count;
+@end
+
+@interface MTLBlitCommandEncoderOnEngine : NSObject <MTLBlitCommandEncoder> {
+ @public
+  openmps::Ref<MTLCommandBufferOnEngine *> _buffer;
+  openmps::Label _label;
+  BOOL _ended;
+}
+@end
+
+@interface MTLCommandBufferOnEngine : NSObject <OpenMPSCommandBuffer> {
+ @public
+  openmps::Ref<MTLCommandQueueOnEngine *> _queue;
+  openmps::Label _label;
+  openmps::Recorder *_recorder;
+  std::shared_ptr<openmps::Submission> _submission;
+  std::vector<openmps::Block<MTLCommandBufferHandler>> _scheduledHandlers, _completedHandlers;
+  openmps::Ref<NSString *> _handlerFailure;
+  BOOL _retainedReferences, _enqueued, _encoderOpen;
+  NSUInteger _debugGroups;
+}
+- (instancetype)initWithQueue:(MTLCommandQueueOnEngine *)queue retainedReferences:(BOOL)retained;
+/// For the open encoder.
+- (openmps::Recorder &)openmps_openRecorder;
+@end

@@ -1,0 +1,331 @@
+// SPDX-License-Identifier: Apache-2.0
+// Devices: one per engine, made once [MTLDevice.h].
+
+#import "metal/MTLCommandBufferOnEngine.hh"
+#import "metal/MTLEventOnEngine.hh"
+#import "metal/MTLFenceOnEngine.hh"
+#import "metal/MTLHeapOnEngine.hh"
+
+#include <cstring>
+#include <ctime>
+
+@interface MTLDeviceOnEngine : NSObject <OpenMPSDevice> {
+  std::shared_ptr<openmps::Engine> _engine;
+  uint64_t _registryID;
+}
+- (instancetype)initWithEngine:(std::shared_ptr<openmps::Engine>)engine registryID:(uint64_t)registryID;
+@end
+
+namespace openmps {
+namespace {
+
+// Metal's default [newCommandQueue].
+constexpr NSUInteger kMaxCommandBuffers = 64;
+
+NSArray *devices() {
+  static NSArray *const all = [] {
+    const Pool pool;
+    std::string failure;
+    const auto *list = try_engines(&failure);
+    if (!list) raise_argument(@"%s", failure.c_str());
+    NSMutableArray *made = [[NSMutableArray alloc] init];
+    for (const auto &engine : *list) {
+      MTLDeviceOnEngine *device = [[MTLDeviceOnEngine alloc] initWithEngine:engine registryID:[made count] + 1];
+      [made addObject:device];
+    }
+    return made;
+  }();
+  return all;
+}
+
+}  // namespace
+}  // namespace openmps
+
+id<MTLDevice> MTLCreateSystemDefaultDevice(void) { return [openmps::devices() objectAtIndex:0]; }
+NSArray<id<MTLDevice>> *MTLCopyAllDevices(void) { return [openmps::devices() copy]; }
+
+@implementation MTLDeviceOnEngine
+
+- (instancetype)initWithEngine:(std::shared_ptr<openmps::Engine>)engine registryID:(uint64_t)registryID {
+  if ((self = [super init])) {
+    _engine = std::move(engine);
+    _registryID = registryID;
+  }
+  return self;
+}
+
+// Devices live as long as the process, so that a release too many does no harm.
+- (id)retain {
+  return self;
+}
+
+- (oneway void)release {
+}
+
+- (NSUInteger)retainCount {
+  return NSUIntegerMax;
+}
+
+OPENMPS_UNKNOWN_SELECTORS
+
+- (const std::shared_ptr<openmps::Engine> &)openmps_engine {
+  return _engine;
+}
+
+- (NSString *)name {
+  return [NSString stringWithUTF8String:_engine->device_name().c_str()];
+}
+
+- (uint64_t)registryID {
+  return _registryID;
+}
+
+- (MTLSize)maxThreadsPerThreadgroup {
+  return MTLSizeMake(1024, 1024, 1024);  // Metal Feature Set Tables, Mac2
+}
+
+- (BOOL)isLowPower {
+  return NO;
+}
+
+- (BOOL)isHeadless {
+  return YES;
+}
+
+- (BOOL)isRemovable {
+  return NO;
+}
+
+- (BOOL)hasUnifiedMemory {
+  return YES;
+}
+
+- (uint64_t)recommendedMaxWorkingSetSize {
+  return _engine->working_set_limit();
+}
+
+- (MTLReadWriteTextureTier)readWriteTextureSupport {
+  return MTLReadWriteTextureTier2;
+}
+
+- (MTLArgumentBuffersTier)argumentBuffersSupport {
+  return MTLArgumentBuffersTier1;
+}
+
+- (BOOL)areBarycentricCoordsSupported {
+  return NO;
+}
+
+- (BOOL)supportsShaderBarycentricCoordinates {
+  return NO;
+}
+
+- (NSUInteger)currentAllocatedSize {
+  return _engine->allocated_bytes();
+}
+
+- (NSUInteger)maxThreadgroupMemoryLength {
+  return 32768;  // Metal Feature Set Tables, Mac2
+}
+
+- (NSUInteger)maxArgumentBufferSamplerCount {
+  return 16;  // Metal Feature Set Tables, tier 1
+}
+
+- (NSUInteger)maxBufferLength {
+  return _engine->working_set_limit();
+}
+
+- (id<MTLCommandQueue>)newCommandQueue {
+  return [self newCommandQueueWithMaxCommandBufferCount:openmps::kMaxCommandBuffers];
+}
+
+- (id<MTLCommandQueue>)newCommandQueueWithMaxCommandBufferCount:(NSUInteger)maxCommandBufferCount {
+  if (maxCommandBufferCount == 0)
+    openmps::raise_argument(@"MTLDevice: maxCommandBufferCount (0) is less than the minimum (1).");
+  return [[MTLCommandQueueOnEngine alloc] initWithDevice:self maxCommandBufferCount:maxCommandBufferCount];
+}
+
+- (MTLSizeAndAlign)heapTextureSizeAndAlignWithDescriptor:(MTLTextureDescriptor *)desc {
+  openmps::ImageView view;
+  const NSUInteger bytes = openmps::check_texture_descriptor(desc, &view);
+  return [self heapBufferSizeAndAlignWithLength:bytes options:[desc resourceOptions]];
+}
+
+- (MTLSizeAndAlign)heapBufferSizeAndAlignWithLength:(NSUInteger)length options:(MTLResourceOptions)options {
+  openmps::check_options("MTLDevice", options);
+  constexpr NSUInteger kAlign = openmps::kHeapAlignment;
+  if (length > NSUIntegerMax - kAlign)
+    openmps::raise_argument(@"MTLDevice: length (%lu) is more than maxBufferLength (%lu).", (unsigned long)length,
+                            (unsigned long)[self maxBufferLength]);
+  return {(length + kAlign - 1) / kAlign * kAlign, kAlign};
+}
+
+- (id<MTLHeap>)newHeapWithDescriptor:(MTLHeapDescriptor *)descriptor {
+  return openmps::new_heap(self, descriptor);
+}
+
+- (void)openmps_checkLength:(NSUInteger)length options:(MTLResourceOptions)options {
+  if (length == 0) openmps::raise_argument(@"MTLDevice: length (0) of a buffer is less than the minimum (1).");
+  openmps::check_options("MTLDevice", options);
+}
+
+- (id<MTLBuffer>)newBufferWithLength:(NSUInteger)length options:(MTLResourceOptions)options {
+  [self openmps_checkLength:length options:options];
+  if (length > [self maxBufferLength]) return nil;
+  return openmps::new_buffer(self, openmps::Memory::lazy(_engine, length), options, true);
+}
+
+- (id<MTLBuffer>)newBufferWithBytes:(const void *)pointer length:(NSUInteger)length options:(MTLResourceOptions)options {
+  [self openmps_checkLength:length options:options];
+  if (pointer == nullptr) openmps::raise_argument(@"MTLDevice: pointer of a buffer's bytes is NULL.");
+  if (length > [self maxBufferLength]) return nil;
+  const auto memory = openmps::Memory::lazy(_engine, length);
+  std::byte *data = openmps::host_data(memory);
+  if (!data) return nil;
+  std::memcpy(data, pointer, length);
+  return openmps::new_buffer(self, memory, options, false);
+}
+
+- (id<MTLBuffer>)newBufferWithBytesNoCopy:(void *)pointer
+                                   length:(NSUInteger)length
+                                  options:(MTLResourceOptions)options
+                              deallocator:(void (^)(void *, NSUInteger))deallocator {
+  [self openmps_checkLength:length options:options];
+  const NSUInteger page = openmps::page_size();
+  if (pointer == nullptr) openmps::raise_argument(@"MTLDevice: pointer of a buffer's bytes is NULL.");
+  if (reinterpret_cast<uintptr_t>(pointer) % page != 0)
+    openmps::raise_argument(@"MTLDevice: pointer (%p) is not aligned to a page (%lu bytes).", pointer, (unsigned long)page);
+  if (length % page != 0)
+    openmps::raise_argument(@"MTLDevice: length (%lu) is not a multiple of a page (%lu bytes).", (unsigned long)length,
+                            (unsigned long)page);
+  if (((options >> MTLResourceStorageModeShift) & 0xf) == MTLStorageModePrivate)
+    openmps::raise_argument(@"MTLDevice: options (0x%lx) ask for private storage of the program's own memory.",
+                            (unsigned long)options);
+  if (length > [self maxBufferLength]) {
+    // The memory was handed over with the call, as it is when the call succeeds.
+    if (deallocator) deallocator(pointer, length);
+    return nil;
+  }
+  const openmps::Block<void (^)(void *, NSUInteger)> copy(deallocator);
+  const auto memory = openmps::Memory::wrap(pointer, length, [copy, pointer, length] {
+    if (copy.get()) copy.get()(pointer, length);
+  });
+  return openmps::new_buffer(self, memory, options, false);
+}
+
+- (id<MTLTexture>)newTextureWithDescriptor:(MTLTextureDescriptor *)descriptor {
+  openmps::ImageView view;
+  const NSUInteger bytes = openmps::check_texture_descriptor(descriptor, &view);
+  if (bytes > [self maxBufferLength]) return nil;
+  view.memory = openmps::Memory::lazy(_engine, bytes);
+  return openmps::new_texture(self, descriptor, view, [descriptor resourceOptions]);
+}
+
+- (id<MTLTexture>)newSharedTextureWithDescriptor:(MTLTextureDescriptor *)descriptor {
+  (void)descriptor;
+  openmps::raise_not_implemented(self, _cmd);
+}
+
+- (id<MTLLibrary>)newDefaultLibrary {
+  openmps::raise_not_implemented(self, _cmd);
+}
+
+- (id<MTLLibrary>)newDefaultLibraryWithBundle:(NSBundle *)bundle error:(NSError **)error {
+  (void)bundle, (void)error;
+  openmps::raise_not_implemented(self, _cmd);
+}
+
+- (id<MTLLibrary>)newLibraryWithFile:(NSString *)filepath error:(NSError **)error {
+  (void)filepath, (void)error;
+  openmps::raise_not_implemented(self, _cmd);
+}
+
+- (id<MTLLibrary>)newLibraryWithURL:(NSURL *)url error:(NSError **)error {
+  (void)url, (void)error;
+  openmps::raise_not_implemented(self, _cmd);
+}
+
+- (id<MTLLibrary>)newLibraryWithData:(dispatch_data_t)data error:(NSError **)error {
+  (void)data, (void)error;
+  openmps::raise_not_implemented(self, _cmd);
+}
+
+- (id<MTLLibrary>)newLibraryWithSource:(NSString *)source options:(MTLCompileOptions *)options error:(NSError **)error {
+  (void)source, (void)options, (void)error;
+  openmps::raise_not_implemented(self, _cmd);
+}
+
+- (void)newLibraryWithSource:(NSString *)source
+                     options:(MTLCompileOptions *)options
+           completionHandler:(MTLNewLibraryCompletionHandler)completionHandler {
+  (void)source, (void)options, (void)completionHandler;
+  openmps::raise_not_implemented(self, _cmd);
+}
+
+- (id<MTLComputePipelineState>)newComputePipelineStateWithFunction:(id<MTLFunction>)computeFunction error:(NSError **)error {
+  (void)computeFunction, (void)error;
+  openmps::raise_not_implemented(self, _cmd);
+}
+
+- (void)newComputePipelineStateWithFunction:(id<MTLFunction>)computeFunction
+                          completionHandler:(MTLNewComputePipelineStateCompletionHandler)completionHandler {
+  (void)computeFunction, (void)completionHandler;
+  openmps::raise_not_implemented(self, _cmd);
+}
+
+- (id<MTLFence>)newFence {
+  return [[MTLFenceOnEngine alloc] initWithDevice:self];
+}
+
+// The Mac families, because programs for Linux are desktop programs and Apple families promise tile memory and
+// other things that only their GPUs have. MPS itself asks for no more than Mac2.
+- (BOOL)supportsFeatureSet:(MTLFeatureSet)featureSet {
+  return featureSet >= MTLFeatureSet_macOS_GPUFamily1_v1 && featureSet <= MTLFeatureSet_macOS_GPUFamily2_v1;
+}
+
+- (BOOL)supportsFamily:(MTLGPUFamily)gpuFamily {
+  switch (gpuFamily) {
+    case MTLGPUFamilyMac1:
+    case MTLGPUFamilyMac2:
+    case MTLGPUFamilyCommon1:
+    case MTLGPUFamilyCommon2:
+    case MTLGPUFamilyCommon3:
+      return YES;
+    default:
+      return NO;
+  }
+}
+
+- (NSUInteger)minimumLinearTextureAlignmentForPixelFormat:(MTLPixelFormat)format {
+  openmps::Format storage;
+  NSUInteger lanes = 0;
+  if (!openmps::texture_format(format, &storage, &lanes))
+    openmps::raise_argument(@"MTLDevice: format (%lu) is not one that linear textures can have.", (unsigned long)format);
+  return lanes * openmps::size_of(storage);  // one texel: nothing here needs more
+}
+
+- (NSUInteger)minimumTextureBufferAlignmentForPixelFormat:(MTLPixelFormat)format {
+  return [self minimumLinearTextureAlignmentForPixelFormat:format];
+}
+
+- (id<MTLEvent>)newEvent {
+  return [[MTLEventOnEngine alloc] initWithDevice:self value:std::make_shared<openmps::EventValue>()];
+}
+
+- (id<MTLSharedEvent>)newSharedEvent {
+  return openmps::new_shared_event(self, nil);
+}
+
+- (id<MTLSharedEvent>)newSharedEventWithHandle:(MTLSharedEventHandle *)sharedEventHandle {
+  if (sharedEventHandle == nil) openmps::raise_argument(@"MTLDevice: sharedEventHandle is nil.");
+  return openmps::new_shared_event(self, sharedEventHandle);
+}
+
+- (void)sampleTimestamps:(MTLTimestamp *)cpuTimestamp gpuTimestamp:(MTLTimestamp *)gpuTimestamp {
+  const auto now = static_cast<MTLTimestamp>(openmps::now_seconds() * 1e9);  // one clock for both, nanoseconds
+  if (cpuTimestamp) *cpuTimestamp = now;
+  if (gpuTimestamp) *gpuTimestamp = now;
+}
+
+@end

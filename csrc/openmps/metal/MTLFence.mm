@@ -1,0 +1,20 @@
+// SPDX-License-Identifier: Apache-2.0
+// Fences: the encoders of a queue run one after the other, so there is nothing to wait for [MTLFence.h].
+
+#import "metal/MTLFenceOnEngine.hh"
+
+@implementation MTLFenceOnEngine
+
+- (instancetype)initWithDevice:(id<MTLDevice>)device {
+  if ((self = [super init])) _device = openmps::Ref<id<MTLDevice>>(device);
+  return self;
+}
+
+- (id<MTLDevice>)device {
+  return _device.get();
+}
+
+OPENMPS_LABEL
+OPENMPS_UNKNOWN_SELECTORS
+
+@end

@@ -1,0 +1,78 @@
+// SPDX-License-Identifier: Apache-2.0
+// What buffers and textures share, and the private ways to make them.
+#pragma once
+
+#include <functional>
+
+#import "metal/OnEngine.hh"
+
+/// A block of memory with the properties of MTLResource.
+@interface MTLResourceOnEngine : NSObject <MTLResource> {
+ @public
+  openmps::Ref<id<OpenMPSDevice>> _device;
+  openmps::Ref<id<MTLHeap>> _heap;
+  openmps::Label _label;
+  std::shared_ptr<openmps::Memory> _memory;
+  std::function<void()> _makeAliasable;  ///< of resources on a heap
+  MTLResourceOptions _options;
+  MTLPurgeableState _purgeable;
+  NSUInteger _heapOffset;
+  BOOL _aliasable;
+}
+@end
+
+@interface MTLBufferOnEngine : MTLResourceOnEngine <OpenMPSBuffer> {
+ @public
+  std::once_flag _cleared;
+  BOOL _clearFirst;
+}
+@end
+
+@interface MTLTextureOnEngine : MTLResourceOnEngine <OpenMPSTexture> {
+ @public
+  openmps::Ref<id<MTLTexture>> _parent;
+  openmps::Ref<id<MTLBuffer>> _buffer;
+  std::shared_ptr<openmps::Usage> _usage;
+  openmps::ImageView _view;  ///< all slices; slice s: image s / slices, channels from (s % slices) * lanes on
+  NSUInteger _slices;        ///< per image of the view
+  NSUInteger _lanes;
+  NSUInteger _arrayLength, _bufferOffset, _bufferBytesPerRow, _parentSlice;
+  MTLTextureType _type;
+  MTLPixelFormat _pixelFormat;
+  MTLTextureUsage _textureUsage;
+  MTLTextureSwizzleChannels _swizzle;
+  BOOL _optimized;
+}
+@end
+
+namespace openmps {
+
+/// Storage of a pixel format that textures can have, or false.
+bool texture_format(MTLPixelFormat pixel_format, Format *format, NSUInteger *lanes);
+
+/// Raises for what a texture cannot be; answers bytes and the view (without memory) that it needs.
+std::uint64_t check_texture_descriptor(MTLTextureDescriptor *descriptor, ImageView *view);
+MTLResourceOptions options_of(MTLTextureDescriptor *descriptor);
+void check_options(const char *what, MTLResourceOptions options);
+
+MTLBufferOnEngine *new_buffer(id<OpenMPSDevice> device, std::shared_ptr<Memory> memory, MTLResourceOptions options,
+                              bool clear_first);
+/// `view` as check_texture_descriptor() answers, with memory.
+MTLTextureOnEngine *new_texture(id<OpenMPSDevice> device, MTLTextureDescriptor *descriptor, const ImageView &view,
+                                MTLResourceOptions options);
+
+/// One slice's memory for transfers: pixels of `present` lanes that have a channel.
+struct SlicePixels {
+  std::shared_ptr<Memory> memory;
+  std::size_t offset, pixel, row, element;  ///< bytes
+  std::size_t present, lanes;
+};
+SlicePixels slice_of(MTLTextureOnEngine *texture, NSUInteger slice, MTLOrigin origin);
+/// Moves h x w texels between a slice and texels in plain memory; lanes without a channel read as 0. Throws nothing once
+/// the memory has been touched.
+void read_texels(const SlicePixels &slice, std::byte *to, std::size_t bytes_per_row, MTLSize size);
+void write_texels(const SlicePixels &slice, const std::byte *from, std::size_t bytes_per_row, MTLSize size);
+/// Raises for a region outside of a texture, a mipmap level or a slice that it does not have.
+void check_region(const char *what, MTLTextureOnEngine *texture, MTLRegion region, NSUInteger level, NSUInteger slice);
+
+}  // namespace openmps

@@ -1,0 +1,107 @@
+// SPDX-License-Identifier: Apache-2.0
+// Exceptions and the checks that all classes share.
+
+#import "metal/OnEngine.hh"
+
+#include <cstdarg>
+
+NSString *const MPSNotImplementedException = @"MPSNotImplementedException";
+NSString *const MPSUsageException = @"MPSUsageException";
+
+namespace openmps {
+namespace {
+
+[[noreturn]] void raise(NSString *name, NSString *format, va_list arguments) {
+  NSString *reason = [[[NSString alloc] initWithFormat:format arguments:arguments] autorelease];
+  [[NSException exceptionWithName:name reason:reason userInfo:nil] raise];
+  __builtin_unreachable();
+}
+
+}  // namespace
+
+void raise_argument(NSString *format, ...) {
+  va_list arguments;
+  va_start(arguments, format);
+  raise(NSInvalidArgumentException, format, arguments);
+}
+
+void raise_usage(NSString *format, ...) {
+  va_list arguments;
+  va_start(arguments, format);
+  raise(MPSUsageException, format, arguments);
+}
+
+void raise_memory(NSString *format, ...) {
+  va_list arguments;
+  va_start(arguments, format);
+  raise(NSMallocException, format, arguments);
+}
+
+void raise_not_implemented(id object, SEL selector) {
+  const bool is_class = [object class] == object;
+  NSString *reason = [NSString stringWithFormat:@"%c[%@ %@] is not implemented by openmps yet.", is_class ? '+' : '-',
+                                                [object class], NSStringFromSelector(selector)];
+  [[NSException exceptionWithName:MPSNotImplementedException reason:reason userInfo:nil] raise];
+  __builtin_unreachable();
+}
+
+void check_cpu_may_read(const Usage &usage, NSString *what) {
+  switch (usage.before_reading()) {
+    case Usage::Blocker::uncommitted_writer:
+      raise_usage(@"%@ was written by a command buffer that has not completed (it has not been committed).", what);
+    case Usage::Blocker::running_writer:
+      raise_usage(@"%@ was written by a command buffer that has not completed (waitUntilCompleted was not called).", what);
+    default:
+      return;
+  }
+}
+
+void check_cpu_may_write(const Usage &usage, NSString *what) {
+  switch (usage.before_writing()) {
+    case Usage::Blocker::uncommitted_writer:
+      raise_usage(@"%@ is written by a command buffer that has not completed (it has not been committed).", what);
+    case Usage::Blocker::running_writer:
+      raise_usage(@"%@ is written by a command buffer that has not completed.", what);
+    case Usage::Blocker::running_reader:
+      raise_usage(@"%@ is read by a command buffer that has not completed.", what);
+    case Usage::Blocker::none:
+      return;
+  }
+}
+
+std::byte *touch(const std::shared_ptr<Memory> &memory, NSString *what) {
+  std::byte *data = host_data(memory);
+  if (!data) raise_memory(@"%@: there is no memory for %lu bytes.", what, (unsigned long)memory->size());
+  return data;
+}
+
+namespace {
+
+/// `object` if it answers the selector that only openmps's objects have.
+id checked(id object, SEL selector, const char *what, const char *kind) {
+  if (object == nil) raise_argument(@"%s is nil.", what);
+  if (![object respondsToSelector:selector])
+    raise_argument(@"%s (an object of class %@) is not a %s of openmps.", what, [object class], kind);
+  return object;
+}
+
+}  // namespace
+
+id<OpenMPSDevice> device_of(id<MTLDevice> device, const char *what) {
+  return checked(device, @selector(openmps_engine), what, "device");
+}
+
+id<OpenMPSCommandBuffer> command_buffer_of(id<MTLCommandBuffer> buffer, const char *what) {
+  // MPSCommandBuffer forwards these selectors to the buffer that it wraps at the moment.
+  return checked(buffer, @selector(openmps_recorder), what, "command buffer");
+}
+
+id<OpenMPSBuffer> buffer_of(id<MTLBuffer> buffer, const char *what) {
+  return checked(buffer, @selector(openmps_memory), what, "buffer");
+}
+
+id<OpenMPSTexture> texture_of(id<MTLTexture> texture, const char *what) {
+  return checked(texture, @selector(openmps_viewWithImages:channels:), what, "texture");
+}
+
+}  // namespace openmps
