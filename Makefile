@@ -33,7 +33,7 @@ demo: $(stamps)/package $(stamps)/group-demo    ## upscale a photograph with a n
 	@$(py) examples/super_resolution/demo.py $(ARGS)
 
 test: $(stamps)/package $(stamps)/group-test    ## all tests
-	@$(py) -m pytest tests $(ARGS)
+	@MPSCNN_CPP_TESTS=build/release/tests $(py) -m pytest tests $(ARGS)
 
 bench: $(stamps)/package $(stamps)/group-bench  ## benchmarks, side by side with NumPy and PyTorch
 	@$(py) -m bench $(ARGS)
@@ -44,14 +44,13 @@ dev: $(stamps)/group-build                      ## incremental build with warnin
 	@$(VENV)/bin/cmake --build --preset dev
 	@echo "Importable with PYTHONPATH=build/dev/package"
 
-dev-test: dev $(stamps)/group-test              ## dev, then C++ tests and pytest on that build
-	@$(VENV)/bin/ctest --preset dev --no-tests=ignore
-	@PYTHONPATH=build/dev/package $(py) -m pytest tests $(ARGS)
+dev-test: dev $(stamps)/group-test              ## dev, then all tests on that build
+	@PYTHONPATH=build/dev/package MPSCNN_CPP_TESTS=build/dev/tests $(py) -m pytest tests $(ARGS)
 
 test-asan: $(stamps)/group-test $(stamps)/system-asan   ## all tests under AddressSanitizer and UBSan
 	@[ -f build/asan/build.ninja ] || $(VENV)/bin/cmake --preset asan -DPython_EXECUTABLE=$(abspath $(py)) $(quiet_configure)
 	@$(VENV)/bin/cmake --build --preset asan
-	@PYTHONPATH=build/asan/package tools/sanitized.sh asan $(py) -m pytest tests -p no:cacheprovider $(ARGS)
+	@PYTHONPATH=build/asan/package MPSCNN_CPP_TESTS=build/asan/tests tools/sanitized.sh asan $(py) -m pytest tests -p no:cacheprovider $(ARGS)
 
 lint: $(stamps)/group-lint                      ## ruff, mypy, clang-format, house rules
 	@tools/lint.sh $(VENV)/bin
