@@ -471,7 +471,12 @@ namespace {
 py::object array_on_pages(PyObject* descr, int ndim, const std::int64_t* shape, std::size_t bytes, void** data) {
   const auto& npy = Npy::get();
   auto dtype = py::reinterpret_steal<py::object>(descr);
-  const Pages pages = take_pages(bytes);
+  Pages pages;
+  try {
+    pages = take_pages(bytes);
+  } catch (const std::bad_alloc&) {
+    throw MemoryError(say(bytes, " bytes for an array of shape ", to_string(Extents(shape, shape + ndim)), " are not available."));
+  }
   // One allocation less than a shared_ptr in a capsule: this stands in the path of every result.
   auto* held = new Pages(pages);
   const auto release = [](PyObject* capsule) {
@@ -523,12 +528,8 @@ py::object empty_like_numpy(py::handle like, int ndim, const std::int64_t* shape
 py::array empty_array(const Extents& shape, DType dtype) {
   check(shape.size() <= 32, "empty: ndim (", shape.size(), ") is greater than the maximum 32.");
   const std::size_t bytes = bytes_of(shape, dtype, "empty: shape ");
-  try {
-    void* data = nullptr;
-    return array_on_pages(numpy_dtype(dtype).release().ptr(), static_cast<int>(shape.size()), shape.data(), bytes, &data);
-  } catch (const std::bad_alloc&) {
-    throw MemoryError(say("empty: shape ", to_string(shape), " of ", name_of(dtype), ", ", bytes, " bytes, is not available."));
-  }
+  void* data = nullptr;
+  return array_on_pages(numpy_dtype(dtype).release().ptr(), static_cast<int>(shape.size()), shape.data(), bytes, &data);
 }
 
 std::shared_ptr<void> allocate_pages(std::size_t bytes) {

@@ -134,7 +134,7 @@ ValueError
 TypeError
     "dtype (complex64) is not uint8, ..."
 MemoryError
-    "empty: shape (1099511627776,) of float32, 4398046511104 bytes, is not available."
+    "4398046511104 bytes for an array of shape (1099511627776,) are not available."
 
 Source
 ------
@@ -254,7 +254,7 @@ py::object reorder_into(PyObject* array, Layout source_layout, Layout target_lay
     target.shape = reordered_shape(source.shape, source_layout, target_layout, "array", "the result");
     target.dtype = source.dtype;
     target.strides = contiguous_strides(target.shape, target.dtype);
-    py::array made = empty_array(target.shape, target.dtype);
+    py::array made = empty_array(target.shape, target.dtype);  // refuses what is too large to count
     target.data = made.mutable_data();
     result = std::move(made);
   }

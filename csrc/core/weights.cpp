@@ -8,7 +8,7 @@
 #include <array>
 #include <atomic>
 #include <condition_variable>
-#include <csignal>
+#include <signal.h>
 #include <cstdint>
 #include <cstring>
 #include <limits>
@@ -54,6 +54,7 @@ struct Tile {
   const char* src_end;  ///< end of the source's memory: full vectors may be read up to here
   char* dst;
   std::int64_t p, q, src_p, dst_q;
+  bool prefetch;  ///< the rows are dense and come from beyond the second-level cache
 };
 
 template <int kWord>
@@ -620,7 +621,7 @@ void rows_tile(std::int64_t run, const char* src, char* dst, const Axis& p, cons
   }
 }
 
-constexpr std::int64_t kStage = 64 << 10;  // bytes of a tile assembled in the second-level cache
+constexpr std::int64_t kStage = 128 << 10;  // bytes of a tile assembled in the second-level cache
 
 void run_plan(const Plan& plan, std::int64_t bytes, int threads) {
   threads = threads_for(bytes, threads);
@@ -678,15 +679,18 @@ void run_plan(const Plan& plan, std::int64_t bytes, int threads) {
       block_q = even_block(q.n, std::max<std::int64_t>(64, wide), wide);
     }
     if (big) {
-      const bool aligned = ((reinterpret_cast<std::uintptr_t>(plan.dst) | q.dst | (p.n * plan.word)) & 63) == 0;
-      bool outer_aligned = true;
-      for (int i = 0; i < plan.outers; ++i) outer_aligned &= (plan.outer[i].dst & 63) == 0;
-      stream = aligned && outer_aligned && widest_lanes() == 4 && block_p >= wide;
-      if (!stream && !any_inside && q.dst == p.n * plan.word && p.n * plan.word * std::min<std::int64_t>(q.n, 16) <= kStage) {
-        stage = true;
+      // Whole tiles that are contiguous in the target are assembled in the cache and leave it as one stream of lines: kinder to
+      // the memory than a line here and there, and no question of alignment. Else single lines, if they are aligned.
+      const std::int64_t row = p.n * plan.word;
+      stage = !any_inside && q.dst == row && row * std::min<std::int64_t>(q.n, 16) <= kStage;
+      if (stage) {
         block_p = p.n;
-        block_q = even_block(q.n, std::max<std::int64_t>(1, kStage / (p.n * plan.word)), wide);
-        if (block_q * p.n * plan.word > kStage) block_q = even_block(q.n, kStage / (p.n * plan.word), 1);
+        block_q = even_block(q.n, kStage / row, wide);
+        if (block_q * row > kStage) block_q = even_block(q.n, kStage / row, 1);
+      } else {
+        bool aligned = ((reinterpret_cast<std::uintptr_t>(plan.dst) | static_cast<std::uintptr_t>(q.dst | row)) & 63) == 0;
+        for (int i = 0; i < plan.outers; ++i) aligned &= (plan.outer[i].dst & 63) == 0;
+        stream = aligned && widest_lanes() == 4 && block_p >= wide;
       }
     }
   }
@@ -710,6 +714,8 @@ void run_plan(const Plan& plan, std::int64_t bytes, int threads) {
   for (int i = 0; i < count; ++i) tiles *= loops[i].n;
 
   const Transpose whole = plan.kind == Plan::kTranspose ? choose_transpose(plan.word, block_p, block_q, stream) : nullptr;
+
+  const bool prefetch = bytes >= 2 * kBytesPerThread && p.src > 0 && p.src <= 2 * q.n * plan.word;
 
   in_parallel(tiles, threads, [&](std::int64_t begin, std::int64_t end) {
     alignas(64) char staged[kStage];
@@ -735,10 +741,10 @@ void run_plan(const Plan& plan, std::int64_t bytes, int threads) {
         const Transpose transpose =
             tp.n == block_p && tq.n == block_q ? whole : choose_transpose(plan.word, tp.n, tq.n, stream);
         if (stage) {
-          transpose({src, plan.src_end, staged, tp.n, tq.n, tp.src, tp.n * plan.word});
+          transpose({src, plan.src_end, staged, tp.n, tq.n, tp.src, tp.n * plan.word, prefetch});
           stream_copy(dst, staged, static_cast<std::size_t>(tp.n * tq.n * plan.word));
         } else {
-          transpose({src, plan.src_end, dst, tp.n, tq.n, tp.src, tq.dst});
+          transpose({src, plan.src_end, dst, tp.n, tq.n, tp.src, tq.dst, prefetch});
         }
       } else if (plan.kind == Plan::kRows) {
         rows_tile(plan.run, src, dst, tp, tq);
