@@ -114,6 +114,7 @@ static MPSImage *undo(MPSCNNConvolutionTranspose *kernel, id<MTLCommandBuffer> b
                       MPSCNNConvolutionGradientState *convolution, MPSCNNConvolutionTransposeGradientState **out_state,
                       BOOL is_temporary) {
   NSArray *states = openmps::array_of(convolution);
+  openmps::will_use_states(states, buffer);
   MPSImage *result = openmps::new_destination(kernel, buffer, source, states);
   openmps::Discard discard([NSArray arrayWithObject:result]);
   MPSCNNConvolutionTransposeGradientState *state = nil;
@@ -135,6 +136,7 @@ static MPSImageBatch *undo_batch(MPSCNNConvolutionTranspose *kernel, id<MTLComma
                                  MPSCNNConvolutionTransposeGradientStateBatch **out_states, BOOL is_temporary) {
   NSArray *states = (NSArray *)convolutions;
   openmps::check_states(kernel, states, [sources count]);
+  openmps::will_use_states(states, buffer);
   MPSImageBatch *result = openmps::new_destinations(kernel, buffer, sources, openmps::first_of(states));
   openmps::Discard discard(result);
   NSArray *batches = openmps::array_of(states);
@@ -184,8 +186,10 @@ static MPSImageBatch *undo_batch(MPSCNNConvolutionTranspose *kernel, id<MTLComma
                   sourceImage:(MPSImage *)sourceImage
      convolutionGradientState:(MPSCNNConvolutionGradientState *)convolutionGradientState
              destinationImage:(MPSImage *)destinationImage {
+  NSArray *states = openmps::array_of(convolutionGradientState);
+  openmps::will_use_states(states, commandBuffer);
   openmps::encode_image(self, commandBuffer, sourceImage, nil, destinationImage);
-  openmps::did_read_states(openmps::array_of(convolutionGradientState));
+  openmps::did_read_states(states);
 }
 
 - (void)encodeBatchToCommandBuffer:(id<MTLCommandBuffer>)commandBuffer
@@ -193,6 +197,7 @@ static MPSImageBatch *undo_batch(MPSCNNConvolutionTranspose *kernel, id<MTLComma
          convolutionGradientStates:(MPSCNNConvolutionGradientStateBatch *)convolutionGradientState
                  destinationImages:(MPSImageBatch *)destinationImage {
   openmps::check_states(self, convolutionGradientState, [sourceImage count]);
+  openmps::will_use_states((NSArray *)convolutionGradientState, commandBuffer);
   openmps::encode_images(self, commandBuffer, sourceImage, nil, destinationImage);
   openmps::did_read_states((NSArray *)convolutionGradientState);
 }

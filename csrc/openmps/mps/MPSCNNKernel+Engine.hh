@@ -4,6 +4,7 @@
 
 #import "mps/MPSImage+Engine.hh"
 #import "mps/MPSKernel+Engine.hh"
+#import "mps/MPSState+Engine.hh"
 #include "mps/Geometry.hpp"
 
 namespace openmps {
@@ -93,7 +94,8 @@ void apply_padding(CNNKernelState &state, MPSImage *source, MPSImageDescriptor *
 MPSImageDescriptor *apply_custom_padding(MPSKernel *kernel, id<MPSNNPadding> padding, NSArray<MPSImage *> *sources,
                                          NSArray<MPSState *> *states, MPSImageDescriptor *descriptor);
 
-/// One readCount for each distinct temporary state.
+/// Before an encode that is given states, and after one that read them: one readCount for each distinct one.
+void will_use_states(NSArray<MPSState *> *states, id<MTLCommandBuffer> buffer);
 void did_read_states(NSArray<MPSState *> *states);
 
 // What the encode forms of MPSCNNKernel are made of, for classes with forms of their own. `result` and `results` may be nil.

@@ -186,10 +186,14 @@ void check_batch(const KernelState &state, NSArray *batch, NSUInteger count, con
   }
 }
 
+void will_use_states(NSArray<MPSState *> *states, id<MTLCommandBuffer> buffer) {
+  for (MPSState *state in states) [state openmps_willUseOn:buffer];
+}
+
 void did_read_states(NSArray<MPSState *> *states) {
   NSUInteger index = 0;
   for (MPSState *state in states)
-    if ([states indexOfObjectIdenticalTo:state] == index++ && [state isTemporary]) [state setReadCount:[state readCount] - 1];
+    if ([states indexOfObjectIdenticalTo:state] == index++) [state openmps_didRead];
 }
 
 // ------------------------------------------------------------------------------------------ padding policies

@@ -58,6 +58,7 @@ void encode_image(MPSCNNKernel *kernel, id<MTLCommandBuffer> buffer, MPSImage *s
   Recorder &recorder = begin_encode(state, buffer);
   const Pair pair = resolve(state, source, destination);
   Problem problem = state.problem(pair.src, pair.dst, state.window());
+  if (result != nil) [result openmps_willUseOn:buffer];
   [source openmps_willReadOn:buffer];
   [destination openmps_willWriteOn:buffer];
   if (result != nil) state.record(result, source, destination);
@@ -103,6 +104,7 @@ void encode_images(MPSCNNKernel *kernel, id<MTLCommandBuffer> buffer, MPSImageBa
   problems.reserve(runs.size());
   for (const Pair &run : runs) problems.push_back(state.problem(run.src, run.dst, window));
 
+  will_use_states(results, buffer);
   for (MPSImage *image in sources) [image openmps_willReadOn:buffer];
   for (MPSImage *image in destinations) [image openmps_willWriteOn:buffer];
   NSUInteger index = 0;

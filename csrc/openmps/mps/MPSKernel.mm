@@ -167,7 +167,7 @@ OPENMPS_PROPERTY(KernelState, MPSKernelOptions, options, setOptions, options)
 - (instancetype)initWithCoder:(NSCoder *)aDecoder {
   id<MTLDevice> device = nil;
   if ([aDecoder respondsToSelector:@selector(mpsMTLDevice)]) device = [(id<MPSDeviceProvider>)aDecoder mpsMTLDevice];
-  if (device == nil) device = [MTLCreateSystemDefaultDevice() autorelease];
+  if (device == nil) device = MTLCreateSystemDefaultDevice();  // lives as long as the process
   return [self initWithCoder:aDecoder device:device];
 }
 

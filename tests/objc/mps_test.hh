@@ -1,0 +1,358 @@
+// SPDX-License-Identifier: Apache-2.0
+// Tensors, images, data sources and naive loops in double for mps_*test.mm. Public headers only: it also builds on Apple's MPS.
+#pragma once
+
+#import <Foundation/Foundation.h>
+#import <Metal/Metal.h>
+#import <MetalPerformanceShaders/MetalPerformanceShaders.h>
+
+#include <cmath>
+#include <cstdio>
+#include <cstring>
+#include <functional>
+#include <limits>
+#include <string>
+#include <vector>
+
+// ------------------------------------------------------------------------------------------- the harness
+
+inline int passed, failed;
+inline id<MTLDevice> device;
+inline id<MTLCommandQueue> queue;
+
+inline void check(bool good, const std::string &what) {
+  if (good) {
+    ++passed;
+  } else {
+    ++failed;
+    std::printf("FAILED: %s\n", what.c_str());
+  }
+}
+
+/// `part` has to stand in the reason.
+inline void check_raises(const std::string &what, NSString *name, const char *part, const std::function<void()> &action) {
+  std::string got = "nothing";
+  bool good = false;
+  @try {
+    action();
+  } @catch (NSException *exception) {
+    got = [[exception description] UTF8String];
+    if ([exception reason] != nil) got = std::string([[exception name] UTF8String]) + ": " + [[exception reason] UTF8String];
+    good = [[exception name] isEqual:name] && [[exception reason] rangeOfString:@(part)].location != NSNotFound;
+  }
+  check(good, what + ": expected \"" + part + "\", got " + got);
+}
+
+inline int run_tests(const std::vector<void (*)()> &tests) {
+  NSAutoreleasePool *pool = [[NSAutoreleasePool alloc] init];
+  device = MTLCreateSystemDefaultDevice();
+  queue = [device newCommandQueue];
+  for (void (*test)() : tests) {
+    NSAutoreleasePool *inner = [[NSAutoreleasePool alloc] init];
+    @try {
+      test();
+    } @catch (NSException *exception) {
+      check(false, std::string("an unexpected exception: ") + [[exception reason] UTF8String]);
+    }
+    [inner drain];
+  }
+  [queue release];
+  std::printf("%d passed, %d failed\n", passed, failed);
+  [pool drain];
+  return failed == 0 ? 0 : 1;
+}
+
+struct Random {
+  unsigned long long state;
+  explicit Random(unsigned long long seed) : state(seed * 2654435761u + 1) {}
+  /// Multiples of 1/64 in [-1, 1): exact in half precision.
+  double next() {
+    state = state * 6364136223846793005ull + 1442695040888963407ull;
+    return static_cast<double>(static_cast<int>(state >> 57) - 64) / 64.0;
+  }
+};
+
+struct Tensor {
+  long n = 1, h = 1, w = 1, c = 1;
+  std::vector<double> values;
+  Tensor() = default;
+  Tensor(long n, long h, long w, long c, double value = 0)
+      : n(n), h(h), w(w), c(c), values(static_cast<std::size_t>(n * h * w * c), value) {}
+  static Tensor random(long n, long h, long w, long c, unsigned seed) {
+    Tensor t(n, h, w, c);
+    Random random(seed);
+    for (double &value : t.values) value = random.next();
+    return t;
+  }
+  double &at(long i, long y, long x, long k) { return values[static_cast<std::size_t>(((i * h + y) * w + x) * c + k)]; }
+  double at(long i, long y, long x, long k) const { return values[static_cast<std::size_t>(((i * h + y) * w + x) * c + k)]; }
+  Tensor image(long i) const {
+    Tensor t(1, h, w, c);
+    t.values.assign(values.begin() + i * h * w * c, values.begin() + (i + 1) * h * w * c);
+    return t;
+  }
+  Tensor channels(long first, long count) const {
+    Tensor t(n, h, w, count);
+    for (long i = 0; i < n; ++i)
+      for (long y = 0; y < h; ++y)
+        for (long x = 0; x < w; ++x)
+          for (long k = 0; k < count; ++k) t.at(i, y, x, k) = at(i, y, x, first + k);
+    return t;
+  }
+};
+
+/// Largest difference; infinite for other extents or a NaN on one side only.
+inline double distance(const Tensor &a, const Tensor &b) {
+  if (a.n != b.n || a.h != b.h || a.w != b.w || a.c != b.c) return std::numeric_limits<double>::infinity();
+  double worst = 0;
+  for (std::size_t i = 0; i < a.values.size(); ++i) {
+    if (std::isnan(a.values[i]) && std::isnan(b.values[i])) continue;
+    if (a.values[i] == b.values[i]) continue;
+    const double d = std::fabs(a.values[i] - b.values[i]);
+    if (!(d <= worst)) worst = std::isnan(d) ? std::numeric_limits<double>::infinity() : d;
+  }
+  return worst;
+}
+
+inline void check_equal(const std::string &what, const Tensor &got, const Tensor &expected, double tolerance = 2e-5) {
+  const double d = distance(got, expected);
+  char text[160];
+  std::snprintf(text, sizeof text, ": %ldx%ldx%ldx%ld, expected %ldx%ldx%ldx%ld, largest difference %g", got.n, got.h, got.w, got.c,
+                expected.n, expected.h, expected.w, expected.c, d);
+  check(d <= tolerance, what + text);
+}
+
+// --------------------------------------------------------------------------------------------- images
+
+inline MPSImageDescriptor *describe(long n, long h, long w, long c,
+                                    MPSImageFeatureChannelFormat format = MPSImageFeatureChannelFormatFloat32) {
+  return [MPSImageDescriptor imageDescriptorWithChannelFormat:format
+                                                        width:static_cast<NSUInteger>(w)
+                                                       height:static_cast<NSUInteger>(h)
+                                              featureChannels:static_cast<NSUInteger>(c)
+                                               numberOfImages:static_cast<NSUInteger>(n)
+                                                        usage:MTLTextureUsageShaderRead | MTLTextureUsageShaderWrite];
+}
+
+inline MPSImage *make_image(const Tensor &t) {
+  MPSImage *image = [[[MPSImage alloc] initWithDevice:device imageDescriptor:describe(t.n, t.h, t.w, t.c)] autorelease];
+  std::vector<float> values(t.values.begin(), t.values.end());
+  const std::size_t count = static_cast<std::size_t>(t.h * t.w * t.c);
+  for (long i = 0; i < t.n; ++i)
+    [image writeBytes:values.data() + static_cast<std::size_t>(i) * count
+           dataLayout:MPSDataLayoutHeightxWidthxFeatureChannels
+           imageIndex:static_cast<NSUInteger>(i)];
+  return image;
+}
+
+/// Full of NaN: what a kernel leaves alone shows.
+inline MPSImage *make_nan_image(long n, long h, long w, long c) { return make_image(Tensor(n, h, w, c, NAN)); }
+
+inline Tensor read_image(MPSImage *image) {
+  Tensor t(static_cast<long>([image numberOfImages]), static_cast<long>([image height]), static_cast<long>([image width]),
+           static_cast<long>([image featureChannels]));
+  const std::size_t count = static_cast<std::size_t>(t.h * t.w * t.c);
+  std::vector<float> values(t.values.size());
+  for (long i = 0; i < t.n; ++i)
+    [image readBytes:values.data() + static_cast<std::size_t>(i) * count
+          dataLayout:MPSDataLayoutHeightxWidthxFeatureChannels
+          imageIndex:static_cast<NSUInteger>(i)];
+  t.values.assign(values.begin(), values.end());
+  return t;
+}
+
+inline id<MTLCommandBuffer> command_buffer() { return [queue commandBuffer]; }
+
+inline void run(id<MTLCommandBuffer> buffer) {
+  [buffer commit];
+  [buffer waitUntilCompleted];
+  check([buffer status] == MTLCommandBufferStatusCompleted, "a command buffer ends completed");
+}
+
+// ------------------------------------------------------------------------------------------ data sources
+
+/// Answers what its fields say, and counts.
+@interface TestSource : NSObject <MPSCNNConvolutionDataSource> {
+ @public
+  MPSCNNConvolutionDescriptor *descriptor;
+  MPSDataType type;
+  std::vector<unsigned char> bytes;
+  std::vector<float> bias;
+  int loads, purges, copies;
+  BOOL refuses_load, raises_in_weights, has_no_weights;
+}
+@end
+
+/// With every optional method.
+@interface FullTestSource : TestSource {
+ @public
+  MPSDataType kept;
+  MPSCNNWeightsQuantizationType quantization;
+  std::vector<float> ranges, table;
+}
+@end
+
+@implementation TestSource
+- (void)dealloc {
+  [descriptor release];
+  [super dealloc];
+}
+- (MPSDataType)dataType {
+  return type;
+}
+- (MPSCNNConvolutionDescriptor *)descriptor {
+  return descriptor;
+}
+- (void *)weights {
+  if (raises_in_weights) [NSException raise:@"TestException" format:@"from the data source"];
+  return has_no_weights ? NULL : bytes.data();
+}
+- (float *)biasTerms {
+  return bias.empty() ? NULL : bias.data();
+}
+- (BOOL)load {
+  if (refuses_load) return NO;
+  ++loads;
+  return YES;
+}
+- (void)purge {
+  ++purges;
+}
+- (NSString *)label {
+  return @"test source";
+}
+- (id)copyWithZone:(NSZone *)__attribute__((unused))zone {
+  ++copies;
+  return [self retain];
+}
+@end
+
+@implementation FullTestSource
+- (MPSDataType)kernelWeightsDataType {
+  return kept;
+}
+- (MPSCNNWeightsQuantizationType)weightsQuantizationType {
+  return quantization;
+}
+- (vector_float2 *)rangesForUInt8Kernel {
+  return ranges.empty() ? NULL : reinterpret_cast<vector_float2 *>(ranges.data());
+}
+- (float *)lookupTableForUInt8Kernel {
+  return table.empty() ? NULL : table.data();
+}
+- (MPSCNNConvolutionWeightsLayout)weightsLayout {
+  return MPSCNNConvolutionWeightsLayoutOHWI;
+}
+@end
+
+template <class Source = TestSource>
+Source *make_source(MPSCNNConvolutionDescriptor *descriptor, const std::vector<double> &weights, const std::vector<double> &bias) {
+  Source *source = [[[Source alloc] init] autorelease];
+  source->descriptor = [descriptor retain];
+  source->type = MPSDataTypeFloat32;
+  std::vector<float> values(weights.begin(), weights.end());
+  source->bytes.resize(values.size() * sizeof(float));
+  std::memcpy(source->bytes.data(), values.data(), source->bytes.size());
+  source->bias.assign(bias.begin(), bias.end());
+  return source;
+}
+
+inline std::vector<double> random_values(std::size_t count, unsigned seed) {
+  Random random(seed);
+  std::vector<double> values(count);
+  for (double &value : values) value = random.next();
+  return values;
+}
+
+// ------------------------------------------------------------------------------------- formulas in double
+
+struct Geometry {
+  long kh = 1, kw = 1, sy = 1, sx = 1, dy = 1, dx = 1;
+  long groups = 1;
+  long start_y = 0, start_x = 0;  ///< source row and column of the first tap of destination pixel (0, 0)
+  bool clamp = false;
+};
+
+/// w[O][kh][kw][I / groups]; every destination pixel.
+inline Tensor convolve(const Tensor &x, const std::vector<double> &w, const std::vector<double> &b, long outputs, const Geometry &g,
+                       long height, long width) {
+  Tensor y(x.n, height, width, outputs);
+  const long per_group = x.c / g.groups;
+  for (long n = 0; n < x.n; ++n)
+    for (long j = 0; j < height; ++j)
+      for (long i = 0; i < width; ++i)
+        for (long o = 0; o < outputs; ++o) {
+          double sum = b.empty() ? 0 : b[static_cast<std::size_t>(o)];
+          for (long p = 0; p < g.kh; ++p)
+            for (long q = 0; q < g.kw; ++q) {
+              long sy = g.start_y + j * g.sy + p * g.dy, sx = g.start_x + i * g.sx + q * g.dx;
+              if (g.clamp) {
+                sy = std::min(std::max(sy, 0l), x.h - 1);
+                sx = std::min(std::max(sx, 0l), x.w - 1);
+              } else if (sy < 0 || sy >= x.h || sx < 0 || sx >= x.w) {
+                continue;
+              }
+              for (long c = 0; c < per_group; ++c)
+                sum += w[static_cast<std::size_t>(((o * g.kh + p) * g.kw + q) * per_group + c)] *
+                       x.at(n, sy, sx, o / (outputs / g.groups) * per_group + c);
+            }
+          y.at(n, j, i, o) = sum;
+        }
+  return y;
+}
+
+/// Scatter form of a transposed convolution as PyTorch defines it; w[O][kh][kw][I], not rotated.
+inline Tensor scatter(const Tensor &x, const std::vector<double> &w, const std::vector<double> &b, long outputs, long kh, long kw,
+                      long sy, long sx, long pad_y, long pad_x, long height, long width) {
+  Tensor y(x.n, height, width, outputs);
+  for (long n = 0; n < x.n; ++n)
+    for (long o = 0; o < outputs; ++o) {
+      for (long j = 0; j < height; ++j)
+        for (long i = 0; i < width; ++i) y.at(n, j, i, o) = b.empty() ? 0 : b[static_cast<std::size_t>(o)];
+      for (long j = 0; j < x.h; ++j)
+        for (long i = 0; i < x.w; ++i)
+          for (long p = 0; p < kh; ++p)
+            for (long q = 0; q < kw; ++q) {
+              const long ty = j * sy - pad_y + p, tx = i * sx - pad_x + q;
+              if (ty < 0 || ty >= height || tx < 0 || tx >= width) continue;
+              for (long c = 0; c < x.c; ++c)
+                y.at(n, ty, tx, o) += x.at(n, j, i, c) * w[static_cast<std::size_t>(((o * kh + p) * kw + q) * x.c + c)];
+            }
+    }
+  return y;
+}
+
+inline double activate(MPSCNNNeuronType type, double a, double b, double c, double x) {
+  switch (type) {
+    case MPSCNNNeuronTypeReLU:
+    case MPSCNNNeuronTypePReLU: return x >= 0 ? x : a * x;
+    case MPSCNNNeuronTypeLinear: return a * x + b;
+    case MPSCNNNeuronTypeSigmoid: return 1 / (1 + std::exp(-x));
+    case MPSCNNNeuronTypeHardSigmoid: return std::min(std::max(a * x + b, 0.0), 1.0);
+    case MPSCNNNeuronTypeTanH: return a * std::tanh(b * x);
+    case MPSCNNNeuronTypeAbsolute: return std::fabs(x);
+    case MPSCNNNeuronTypeSoftPlus: return a * std::log1p(std::exp(b * x));
+    case MPSCNNNeuronTypeSoftSign: return x / (1 + std::fabs(x));
+    case MPSCNNNeuronTypeELU: return x >= 0 ? x : a * std::expm1(x);
+    case MPSCNNNeuronTypeReLUN: return std::min(x >= 0 ? x : a * x, b);
+    case MPSCNNNeuronTypePower: return std::pow(a * x + b, c);
+    case MPSCNNNeuronTypeExponential: return c == -1 ? std::exp(a * x + b) : std::pow(c, a * x + b);
+    case MPSCNNNeuronTypeLogarithm: return std::log(a * x + b) / (c == -1 ? 1 : std::log(c));
+    case MPSCNNNeuronTypeGeLU: return 0.5 * x * (1 + std::erf(x * std::sqrt(0.5)));
+    default: return x;
+  }
+}
+
+inline Tensor activate(const Tensor &x, MPSCNNNeuronType type, double a, double b, double c) {
+  Tensor y = x;
+  for (double &value : y.values) value = activate(type, a, b, c, value);
+  return y;
+}
+
+/// Puts `part` into `whole` at (image, row, column, channel).
+inline void paste(Tensor &whole, const Tensor &part, long z, long y, long x, long c) {
+  for (long n = 0; n < part.n; ++n)
+    for (long j = 0; j < part.h; ++j)
+      for (long i = 0; i < part.w; ++i)
+        for (long k = 0; k < part.c; ++k) whole.at(z + n, y + j, x + i, c + k) = part.at(n, j, i, k);
+}
