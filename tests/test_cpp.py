@@ -20,5 +20,5 @@ def test_program(source: Path) -> None:
     assert FOLDER is not None
     program = ROOT / FOLDER / source.stem.replace("test_", "cpp_", 1)
     assert program.exists(), f"{program} was not built"
-    result = subprocess.run([program], capture_output=True, text=True, timeout=600)
+    result = subprocess.run([program], capture_output=True, text=True, timeout=1800)
     assert result.returncode == 0, result.stdout[-4000:] + result.stderr[-4000:]
