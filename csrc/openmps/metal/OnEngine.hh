@@ -95,14 +95,22 @@ std::byte *touch(const std::shared_ptr<Memory> &memory, NSString *what);
 
 }  // namespace openmps
 
-/// In root classes: a selector that nobody implements is Apple's API which is not there yet.
-#define OPENMPS_UNKNOWN_SELECTORS                      \
-  -(void)doesNotRecognizeSelector : (SEL)selector {    \
-    openmps::raise_not_implemented(self, selector);    \
-  }                                                    \
-  +(void)doesNotRecognizeSelector : (SEL)selector {    \
-    openmps::raise_not_implemented(self, selector);    \
+/// In root classes: a selector that nobody implements is Apple's API which is not there yet. The signature is made up for
+/// such selectors, because the runtime raises an exception of its own when there is none.
+#define OPENMPS_UNKNOWN_SELECTORS_OF(KIND)                                                            \
+  KIND(void)doesNotRecognizeSelector : (SEL)selector {                                                \
+    openmps::raise_not_implemented(self, selector);                                                   \
+  }                                                                                                   \
+  KIND(void)forwardInvocation : (NSInvocation *)invocation {                                          \
+    [self doesNotRecognizeSelector:[invocation selector]];                                            \
+  }                                                                                                   \
+  KIND(NSMethodSignature *)methodSignatureForSelector : (SEL)selector {                               \
+    NSMethodSignature *signature = [super methodSignatureForSelector:selector];                       \
+    return signature != nil ? signature : [NSMethodSignature signatureWithObjCTypes:"v@:"];           \
   }
+#define OPENMPS_UNKNOWN_SELECTORS  \
+  OPENMPS_UNKNOWN_SELECTORS_OF(-)  \
+  OPENMPS_UNKNOWN_SELECTORS_OF(+)
 
 /// The `label` property of a class with a member `openmps::Label _label`.
 #define OPENMPS_LABEL               \

@@ -80,9 +80,9 @@ void DestinationSlot::archive(Archive &archive, NSString *prefix) {
   archive.field(key(@".clipRect.size.depth"), clip.size.depth);
   archive.field(key(@".featureChannelOffset"), channel_offset);
   Ref<id<MPSNNPadding>> policy = padding;
-  archive.object(key(@".padding"), @protocol(MPSNNPadding), policy);
+  archive.object_answering(key(@".padding"), @selector(paddingMethod), policy);
   if (policy) padding = policy;
-  archive.object(key(@".allocator"), @protocol(MPSImageAllocator), allocator);
+  archive.object_answering(key(@".allocator"), @selector(imageForCommandBuffer:imageDescriptor:kernel:), allocator);
 }
 
 // ------------------------------------------------------------------------------------- what an encode checks

@@ -33,23 +33,22 @@ class Archive {
   void field(NSString *key, std::string &value) = delete;
   /// Nothing at all for an empty list.
   void field(NSString *key, std::vector<float> &values);
-  /// `value` must answer YES to isKindOfClass:cls, or be nil.
+  /// An object of class `cls`, or nil.
   template <class T>
   void object(NSString *key, Class cls, Ref<T> &value) {
-    id given = value.get();
-    id result = object_of(key, given, cls, nil);
+    id result = object_of(key, value.get(), cls, NULL);
     if (reading_) value = Ref<T>(result);
   }
+  /// An object of any class that answers `selector`, or nil.
   template <class T>
-  void object(NSString *key, Protocol *protocol, Ref<T> &value) {
-    id given = value.get();
-    id result = object_of(key, given, Nil, protocol);
+  void object_answering(NSString *key, SEL selector, Ref<T> &value) {
+    id result = object_of(key, value.get(), Nil, selector);
     if (reading_) value = Ref<T>(result);
   }
 
  private:
   void integer(NSString *key, std::int64_t &value);
-  id object_of(NSString *key, id value, Class cls, Protocol *protocol);
+  id object_of(NSString *key, id value, Class cls, SEL selector);
 
   NSCoder *coder_;
   bool reading_;
@@ -127,12 +126,4 @@ State &state_of(MPSKernel *kernel) {
 #define OPENMPS_INIT_WITH_DEVICE                               \
   -(instancetype)initWithDevice : (id<MTLDevice>)device {      \
     return [super initWithDevice:device];                      \
-  }
-/// In root classes: a selector that nobody implements is Apple's API which is not there yet.
-#define OPENMPS_UNKNOWN_SELECTORS                      \
-  -(void)doesNotRecognizeSelector : (SEL)selector {    \
-    openmps::raise_not_implemented(self, selector);    \
-  }                                                    \
-  +(void)doesNotRecognizeSelector : (SEL)selector {    \
-    openmps::raise_not_implemented(self, selector);    \
   }

@@ -28,12 +28,12 @@ void Archive::field(NSString *key, std::vector<float> &values) {
                   forKey:key];
     return;
   }
-  NSData *data = object_of(key, nil, [NSData class], nil);
+  NSData *data = object_of(key, nil, [NSData class], NULL);
   const float *first = static_cast<const float *>([data bytes]);
   values.assign(first, first + [data length] / sizeof(float));
 }
 
-id Archive::object_of(NSString *key, id value, Class cls, Protocol *protocol) {
+id Archive::object_of(NSString *key, id value, Class cls, SEL selector) {
   if (!reading_) {
     if (value != nil) [coder_ encodeObject:value forKey:key];
     return value;
@@ -42,9 +42,9 @@ id Archive::object_of(NSString *key, id value, Class cls, Protocol *protocol) {
   if (result == nil) return nil;
   if (cls != Nil && ![result isKindOfClass:cls])
     raise_argument(@"The archive holds an object of class %@ for \"%@\", which is no %@.", [result class], key, cls);
-  if (protocol != nil && ![result conformsToProtocol:protocol])
-    raise_argument(@"The archive holds an object of class %@ for \"%@\", which does not conform to %@.", [result class], key,
-                   NSStringFromProtocol(protocol));
+  if (selector != NULL && ![result respondsToSelector:selector])
+    raise_argument(@"The archive holds an object of class %@ for \"%@\", which does not answer %@.", [result class], key,
+                   NSStringFromSelector(selector));
   return result;
 }
 
