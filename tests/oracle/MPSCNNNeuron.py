@@ -1,0 +1,69 @@
+# SPDX-License-Identifier: Apache-2.0
+"""MPSCNNNeuronType and its sixteen functions [MPSCNNNeuronType.h, MPSCNNNeuron.h]."""
+# ruff: noqa: N999  (named after Apple's header)
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+Array = NDArray[np.float64]
+
+_erfc = np.frompyfunc(math.erfc, 1, 1)
+
+
+def relu(x: Array, a: ArrayLike) -> Array:
+    return np.where(x >= 0, x, a * x)
+
+
+def logistic(x: Array) -> Array:
+    return np.exp(-np.logaddexp(0.0, -x))
+
+
+def power(x: Array, a: float, b: float, c: float) -> Array:
+    return (a * x + b) ** c
+
+
+def exponential(x: Array, a: float, b: float, c: float) -> Array:
+    return np.exp(a * x + b) if c == -1 else c ** (a * x + b)
+
+
+def logarithm(x: Array, a: float, b: float, c: float) -> Array:
+    return np.log(a * x + b) / (1.0 if c == -1 else math.log(c))
+
+
+def gelu(x: Array) -> Array:
+    """0.5 * x * (1 + erf(x / sqrt(2))), the bracket by erfc, which has all its digits where erf is nearly -1."""
+    return 0.5 * x * _erfc(-x * math.sqrt(0.5)).astype(np.float64)
+
+
+# By MPSCNNNeuronType's number: name, f(x, a, b, c).
+TYPES: list[tuple[str, Callable[[Array, ArrayLike, float, float], Array]]] = [
+    ("none", lambda x, a, b, c: x + 0.0),
+    ("relu", lambda x, a, b, c: relu(x, a)),
+    ("linear", lambda x, a, b, c: a * x + b),
+    ("sigmoid", lambda x, a, b, c: logistic(x)),
+    ("hard_sigmoid", lambda x, a, b, c: np.minimum(np.maximum(a * x + b, 0.0), 1.0)),
+    ("tanh", lambda x, a, b, c: a * np.tanh(b * x)),
+    ("absolute", lambda x, a, b, c: np.abs(x)),
+    ("softplus", lambda x, a, b, c: a * np.logaddexp(0.0, b * x)),
+    ("softsign", lambda x, a, b, c: x / (1.0 + np.abs(x))),
+    ("elu", lambda x, a, b, c: np.where(x >= 0, x, a * np.expm1(np.minimum(x, 0.0)))),
+    ("prelu", lambda x, a, b, c: relu(x, a)),
+    ("relun", lambda x, a, b, c: np.minimum(relu(x, a), b)),
+    ("power", power),
+    ("exponential", exponential),
+    ("logarithm", logarithm),
+    ("gelu", lambda x, a, b, c: gelu(x)),
+]
+NUMBERS = {name: number for number, (name, _) in enumerate(TYPES)}
+FUNCTIONS = dict(TYPES)
+
+
+def neuron(name: str, x: Array, a: ArrayLike = 0.0, b: float = 0.0, c: float = 0.0) -> Array:
+    """The function `name` of every element; prelu: one slope `a` per channel. NaN and infinities as in NumPy."""
+    with np.errstate(all="ignore"):
+        return FUNCTIONS[name](np.asarray(x, np.float64), a, b, c)

@@ -1,0 +1,262 @@
+# SPDX-License-Identifier: Apache-2.0
+"""From a case row to what the kernel has to give: the oracles put together, with the bound of the error."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from cases import Case, Inputs
+
+from . import MPSCNNConvolution as conv  # noqa: N813
+from . import MPSCNNNeuron as neurons  # noqa: N813
+from . import compare, padding
+
+Array = NDArray[np.float64]
+Pair = tuple[int, int]
+
+# The short names that fuse a PyTorch layer with its default parameters: type, a, b, c.
+SHORT_ACTIVATIONS: dict[str, tuple[Any, ...]] = {
+    "relu": ("relu", 0.0),
+    "relu6": ("relun", 0.0, 6.0),
+    "leaky_relu": ("relu", 0.01),
+    "sigmoid": ("sigmoid",),
+    "hardsigmoid": ("hard_sigmoid", 1 / 6, 0.5),
+    "tanh": ("tanh", 1.0, 1.0),
+    "softplus": ("softplus", 1.0, 1.0),
+    "softsign": ("softsign",),
+    "elu": ("elu", 1.0),
+    "gelu": ("gelu",),
+}
+
+# Neuron kernels: type, and what a, b, c are when they are not given.
+NEURON_KERNELS: dict[str, tuple[str, tuple[float, ...]]] = {
+    "NeuronAbsolute": ("absolute", ()),
+    "NeuronELU": ("elu", (1.0,)),
+    "NeuronExponential": ("exponential", (1.0, 0.0, -1.0)),
+    "NeuronHardSigmoid": ("hard_sigmoid", (0.2, 0.5)),
+    "NeuronLinear": ("linear", (1.0, 0.0)),
+    "NeuronLogarithm": ("logarithm", (1.0, 0.0, -1.0)),
+    "NeuronPReLU": ("prelu", ()),
+    "NeuronPower": ("power", (1.0, 0.0, 1.0)),
+    "NeuronReLU": ("relu", (0.0,)),
+    "NeuronReLUN": ("relun", (1.0, 6.0)),
+    "NeuronSigmoid": ("sigmoid", ()),
+    "NeuronSoftPlus": ("softplus", (1.0, 1.0)),
+    "NeuronSoftSign": ("softsign", ()),
+    "NeuronTanH": ("tanh", (1.0, 1.0)),
+}
+
+
+@dataclass
+class Expected:
+    """`value` is what is written, at `first` = (image, y, x, channel) of a destination of extents `shape`."""
+
+    value: Array
+    bound: Array
+    shape: tuple[int, int, int, int]
+    first: tuple[int, int, int, int]
+
+    @property
+    def region(self) -> tuple[slice, ...]:
+        return tuple(slice(start, start + size) for start, size in zip(self.first, self.value.shape, strict=True))
+
+
+def _weights(case: Case, inputs: Inputs) -> tuple[Array, Array | None]:
+    """OHWI as the kernel multiplies with them, and the bias."""
+    assert inputs.weight is not None
+    weight: Array
+    if case.quantized == "ranges":
+        outputs = inputs.weight if case.layout[0] == "O" else _ohwi(case, inputs.weight)
+        assert inputs.ranges is not None
+        weight = conv.from_ranges(outputs, inputs.ranges.astype(np.float64))
+        weight = weight if case.layout[0] != "O" else _ohwi(case, weight)
+    elif case.quantized == "lookup_table":
+        assert inputs.lookup_table is not None
+        weight = _ohwi(case, conv.from_table(inputs.weight, inputs.lookup_table.astype(np.float64)))
+    else:
+        weight = _ohwi(case, inputs.weight.astype(np.float64))
+    bias = None if inputs.bias is None else inputs.bias.astype(np.float64)
+    if inputs.norm is not None:
+        norm = {name: np.asarray(value, np.float64) for name, value in inputs.norm.items()}
+        weight, bias = conv.fold_batch_norm(weight, bias, **norm)
+    if case.params.get("kernel_dtype") == "float16" or case.quantized or case.weight_dtype == "float16":
+        weight = conv.to_half(weight)
+    return weight, bias
+
+
+def _ohwi(case: Case, weight: NDArray[Any]) -> NDArray[Any]:
+    layout = case.layout
+    if layout == "OI":
+        channels, height, width = case.params.get("feature_map") or (weight.shape[1], 1, 1)
+        return weight.reshape(len(weight), channels, height, width).transpose(0, 2, 3, 1)
+    if layout == "IOHW":
+        return conv.rotated(weight, case.groups)
+    return weight.transpose([layout.replace("C1", "OI").index(letter) for letter in "OHWI"])
+
+
+def _sides(value: Any) -> tuple[Pair, Pair]:
+    """padding= as ((top, bottom), (left, right))."""
+    if isinstance(value, int):
+        return (value, value), (value, value)
+    if isinstance(value[0], int):
+        return (value[0], value[0]), (value[1], value[1])
+    return tuple(value[0]), tuple(value[1])
+
+
+def _window(case: Case, kernel: Pair, source: Pair) -> tuple[Pair, Pair]:
+    """Size of the result and offset of a convolution: from `padding`."""
+    pad, steps = case.params.get("padding", 0), case.pair("stride")
+    sizes, offsets = [], []
+    for axis in (0, 1):
+        if isinstance(pad, str):
+            sizes.append(padding.forward_size(source[axis], kernel[axis], steps[axis], pad))
+            offsets.append(padding.forward_offset(source[axis], kernel[axis], steps[axis], pad, remainder_first=False))
+        else:
+            before, after = _sides(pad)[axis]
+            sizes.append(padding.framework_size(source[axis], kernel[axis], steps[axis], before, after))
+            offsets.append(padding.framework_offset(kernel[axis], before))
+    return (sizes[0], sizes[1]), (offsets[0], offsets[1])
+
+
+def _transpose_window(case: Case, kernel: Pair, source: Pair) -> tuple[Pair, Pair]:
+    """Size of the result and kernelOffset of a transposed convolution."""
+    pad, steps = case.params.get("padding", 0), case.pair("stride")
+    extra = case.pair("output_padding") if "output_padding" in case.params else (0, 0)
+    sizes, offsets = [], []
+    for axis in (0, 1):
+        k, s, n = kernel[axis], steps[axis], source[axis]
+        if isinstance(pad, str):
+            sizes.append(padding.reverse_size(n, k, s, pad))
+            offsets.append(padding.reverse_offset(n, k, s, pad, remainder_first=False))
+        else:
+            before, after = _sides(pad)[axis]
+            sizes.append(conv.transpose_size(n, k, s, before, after, extra[axis]))
+            offsets.append(conv.transpose_kernel_offset(k, before))
+    return (sizes[0], sizes[1]), (offsets[0], offsets[1])
+
+
+def _convolve(case: Case, x: Array, weight: Array, bias: Array | None) -> Array:
+    """Everything but the activation and the sub-pixel rearrangement."""
+    source = (x.shape[1], x.shape[2])
+    clip, offset = case.params.get("clip_rect"), case.params.get("offset")
+    factor = case.params.get("sub_pixel_scale_factor", 1)
+    if case.kernel == "FullyConnected":
+        return conv.fully_connected(x, weight, bias)
+    if case.kernel == "ConvolutionTranspose":
+        size, kernel_offset = _transpose_window(case, weight.shape[1:3], source)
+        return conv.transpose(
+            x,
+            weight,
+            bias,
+            size=clip[1][:2] if clip else size,
+            stride=case.pair("stride"),
+            offset=offset[:2] if offset else (0, 0),
+            kernel_offset=kernel_offset,
+            groups=case.groups,
+        )
+    dilation = case.pair("dilation")
+    dilated = tuple((k - 1) * d + 1 for k, d in zip(weight.shape[1:3], dilation, strict=True))
+    size, start = _window(case, dilated, source)
+    if clip:
+        size = tuple(-(-extent // factor) for extent in clip[1][:2])
+    window = {
+        "size": size,
+        "offset": offset[:2] if offset else start,
+        "stride": case.pair("stride"),
+        "dilation": dilation,
+        "edge": case.params.get("edge_mode", "zero"),
+    }
+    if weight.shape[3] == 1 and len(weight) == x.shape[3] > 1:
+        return conv.depthwise(x, weight[..., 0], bias, **window)
+    return conv.convolution(x, weight, bias, groups=case.groups, **window)
+
+
+def _activation(case: Case, inputs: Inputs) -> tuple[str, list[Any]]:
+    """Type and a, b, c as the device has them: float32."""
+    if case.kernel in NEURON_KERNELS:
+        name, defaults = NEURON_KERNELS[case.kernel]
+        numbers = [case.params.get(letter, value) for letter, value in zip("abc", defaults, strict=False)]
+    elif case.kernel == "Neuron":
+        name = case.params["type"]
+        numbers = [case.params.get(letter, 0.0) for letter in "abc"]
+    elif case.activation is None:
+        return "none", [0.0, 0.0, 0.0]
+    else:
+        short = case.activation if isinstance(case.activation, tuple) else SHORT_ACTIVATIONS[case.activation]
+        name, numbers = short[0], list(short[1:])
+    if name == "prelu":
+        assert inputs.slopes is not None
+        return name, [inputs.slopes.astype(np.float64), 0.0, 0.0]
+    return name, [float(np.float32(number)) for number in [*numbers, 0.0, 0.0, 0.0][:3]]
+
+
+def _apply(name: str, numbers: list[Any], x: Array, bound: Array) -> tuple[Array, Array]:
+    """f(x) and how far it may be off when x may be off by `bound`."""
+
+    def of(numbers: list[Any]) -> Callable[[Array], Array]:
+        return lambda x: neurons.neuron(name, x, *numbers)
+
+    value = of(numbers)(x)
+    if name == "none":
+        return value, bound
+    total = compare.carried(of(numbers), x, bound + 2 * compare.U * np.abs(np.where(np.isfinite(x), x, 0.0)))
+    for i, number in enumerate(numbers):
+        if name in ("exponential", "logarithm", "power") and i == 2:
+            continue  # an exponent or a base is given, not computed; its logarithm is part of the next line
+        with np.errstate(all="ignore"):
+            for sign in (1, -1):
+                other = [*numbers[:i], number * (1 + sign * 2 * compare.U), *numbers[i + 1 :]]
+                change = np.abs(of(other)(x) - value)
+                total = total + np.where(np.isfinite(change), change, 0.0)
+    # Two roundings of the function's own, and of the logarithm inside of a power.
+    with np.errstate(all="ignore"):
+        size = np.where(np.isfinite(value), np.abs(value), 0.0)
+        inner = np.abs(np.log(np.fmax(size, 1e-300))) if name in ("exponential", "power") else 0.0
+    return value, total + 2 * compare.U * size * (1 + inner)
+
+
+def expected(case: Case, inputs: Inputs, dtype: str) -> Expected:
+    """What the kernel of the row has to give for the inputs, as an image of `dtype`."""
+    x = compare.as_numbers(inputs.x)
+    first_channel = case.params.get("source_feature_channel_offset", 0)
+    x = x[..., first_channel:]
+    x = x[..., : case.params.get("source_feature_channel_max_count") or x.shape[3]]
+    clip, offset = case.params.get("clip_rect"), case.params.get("offset")
+    x = x[offset[2] if offset and len(offset) == 3 else 0 :]
+    if clip:
+        x = x[: clip[1][2]]
+
+    if case.weight:
+        weight, bias = _weights(case, inputs)
+        value = _convolve(case, x, weight, bias)
+        magnitude = _convolve(case, np.abs(x), np.abs(weight), None if bias is None else np.abs(bias))
+        bound = compare.sum_bound(magnitude, weight[0].size, case.tolerance.sums, case.tolerance.products)
+    else:
+        dy, dx = offset[:2] if offset else (0, 0)
+        height, width = clip[1][:2] if clip else x.shape[1:3]
+        rows, columns = dy + np.arange(height), dx + np.arange(width)
+        value = conv.tap(x, rows, columns, case.params.get("edge_mode", "zero"))
+        bound = np.zeros_like(value)
+    value, bound = _apply(*_activation(case, inputs), value, bound)
+
+    factor = case.params.get("sub_pixel_scale_factor", 1)
+    if factor > 1:
+        value, bound = conv.sub_pixel(value, factor), conv.sub_pixel(bound, factor)
+        if clip:
+            value, bound = (array[:, : clip[1][0], : clip[1][1]] for array in (value, bound))
+    if np.dtype(dtype).kind == "u":
+        value = np.clip(value, 0.0, 1.0)
+    else:
+        with np.errstate(invalid="ignore"):
+            value = np.where(np.abs(value) > float(np.finfo(dtype).max), np.copysign(np.inf, value), value)
+    bound = bound + compare.store_bound(value, dtype, case.tolerance.store)
+
+    channel = case.params.get("destination_feature_channel_offset", 0)
+    shape = case.out or (*value.shape[:3], channel + value.shape[3])
+    image = clip[0][2] if clip else 0
+    return Expected(value, bound, shape, (image, *(clip[0][:2] if clip else (0, 0)), channel))

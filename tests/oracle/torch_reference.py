@@ -1,0 +1,174 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The same rows through PyTorch's operators in float64, wherever it has them: a second opinion on the oracles."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import torch
+import torch.nn.functional as F  # noqa: N812
+from numpy.typing import NDArray
+
+from cases import Case, Inputs
+
+from . import compare
+from .expected import NEURON_KERNELS, SHORT_ACTIVATIONS
+
+Array = NDArray[np.float64]
+
+
+def _tensor(array: NDArray[Any]) -> torch.Tensor:
+    return torch.from_numpy(np.ascontiguousarray(array, dtype=np.float64))
+
+
+def _oihw(case: Case, inputs: Inputs) -> torch.Tensor:
+    """Weights by PyTorch's order; transposed ones (I, O / groups, kH, kW)."""
+    raw = inputs.weight
+    assert raw is not None
+    layout = case.layout
+    out_axis = layout.replace("C1", "O1").index("O") if layout != "IOHW" else 0
+    if case.quantized == "ranges":
+        assert inputs.ranges is not None
+        bounds = inputs.ranges.astype(np.float64)
+        shape = [-1 if axis == out_axis else 1 for axis in range(raw.ndim)]
+        low, high = bounds[:, 0].reshape(shape), bounds[:, 1].reshape(shape)
+        values = low + raw * (high - low) / 255
+    elif case.quantized:
+        assert inputs.lookup_table is not None
+        values = inputs.lookup_table.astype(np.float64)[raw]
+    else:
+        values = raw.astype(np.float64)
+    weight = _tensor(values)
+    if layout == "OI":
+        channels, height, width = case.params.get("feature_map") or (raw.shape[1], 1, 1)
+        weight = weight.reshape(-1, channels, height, width)
+    elif layout == "HWIO":
+        weight = weight.permute(3, 2, 0, 1)
+    elif layout == "OHWI":
+        weight = weight.permute(0, 3, 1, 2)
+        if case.kernel == "ConvolutionTranspose":  # MPS's own is rotated
+            parts = [part.transpose(0, 1) for part in weight.flip(2, 3).chunk(case.groups)]
+            weight = torch.cat(parts)
+    halved = case.quantized or case.weight_dtype == "float16" or case.params.get("kernel_dtype") == "float16"
+    return weight.float().half().double() if halved else weight
+
+
+def _activate(y: torch.Tensor, name: str, a: Any, b: float, c: float) -> torch.Tensor:
+    """y is NCHW."""
+    calls = {
+        "none": lambda: y,
+        "relu": lambda: F.leaky_relu(y, a),
+        "linear": lambda: a * y + b,
+        "sigmoid": lambda: torch.sigmoid(y),
+        "hard_sigmoid": lambda: torch.clamp(a * y + b, 0, 1),
+        "tanh": lambda: a * torch.tanh(b * y),
+        "absolute": lambda: y.abs(),
+        "softplus": lambda: a * F.softplus(b * y, threshold=40),  # beyond it e**-40 is lost, less than float64 shows
+        "softsign": lambda: F.softsign(y),
+        "elu": lambda: F.elu(y, a),
+        "prelu": lambda: F.prelu(y, _tensor(a)),
+        "relun": lambda: torch.minimum(torch.where(y >= 0, y, a * y), torch.tensor(b, dtype=torch.float64)),
+        "power": lambda: (a * y + b) ** c,
+        "exponential": lambda: torch.exp(a * y + b) if c == -1 else c ** (a * y + b),
+        "logarithm": lambda: torch.log(a * y + b) / (1.0 if c == -1 else float(np.log(c))),
+        "gelu": lambda: F.gelu(y),
+    }
+    return calls[name]()
+
+
+def _numbers(case: Case, inputs: Inputs) -> tuple[str, list[Any]]:
+    if case.kernel == "Neuron":
+        name, given = case.params["type"], [case.params.get(letter, 0.0) for letter in "abc"]
+    elif case.kernel in NEURON_KERNELS:
+        name, defaults = NEURON_KERNELS[case.kernel]
+        given = [case.params.get(letter, value) for letter, value in zip("abc", defaults, strict=False)]
+    elif isinstance(case.activation, str):
+        name, given = SHORT_ACTIVATIONS[case.activation][0], list(SHORT_ACTIVATIONS[case.activation][1:])
+    else:
+        name, given = (case.activation or ("none",))[0], list((case.activation or ("none",))[1:])
+    if name == "prelu":
+        return name, [inputs.slopes, 0.0, 0.0]
+    return name, [float(np.float32(number)) for number in [*given, 0.0, 0.0, 0.0][:3]]
+
+
+def _same(case: Case, kernel: tuple[int, int], source: tuple[int, int]) -> list[int] | None:
+    """TensorFlow's SAME and VALID as F.pad() wants them; None where MPS centres the area it reads."""
+    amounts = []
+    for k, s, n in zip(reversed(kernel), reversed(case.pair("stride")), reversed(source), strict=True):
+        if case.params["padding"] == "valid":
+            if (n - k) % s > 1:
+                return None
+            amounts += [0, 0]
+        else:
+            total = (-(-n // s) - 1) * s + k - n
+            if total < -1:
+                return None
+            amounts += [max(total, 0) // 2, max(total, 0) - max(total, 0) // 2]
+    return amounts
+
+
+def reference(case: Case, inputs: Inputs) -> Array | None:
+    """The result (N, H, W, C) before it is stored; None when PyTorch has nothing like it."""
+    params = case.params
+    if "offset" in params or "clip_rect" in params:
+        return None
+    x = compare.as_numbers(inputs.x)[..., params.get("source_feature_channel_offset", 0) :]
+    source = _tensor(x[..., : params.get("source_feature_channel_max_count")].transpose(0, 3, 1, 2))
+    y = source
+    if case.weight:
+        weight = _oihw(case, inputs)
+        bias = None if inputs.bias is None else _tensor(inputs.bias)
+        found = _convolved(case, source, weight, bias)
+        if found is None:
+            return None
+        y = found
+        if inputs.norm is not None:
+            if params.get("kernel_dtype") == "float16":
+                return None  # the folded weights are rounded
+            norm = {name: _tensor(value) for name, value in inputs.norm.items() if name != "epsilon"}
+            y = F.batch_norm(y, norm["mean"], norm["variance"], norm["gamma"], norm["beta"], eps=inputs.norm["epsilon"])
+    name, numbers = _numbers(case, inputs)
+    y = _activate(y, name, *numbers)
+    factor = params.get("sub_pixel_scale_factor", 1)
+    if factor > 1:
+        channels = y.shape[1] // factor**2
+        # PyTorch wants the positions of one channel together, MPS the channels of one position.
+        y = F.pixel_shuffle(y.unflatten(1, (factor**2, channels)).transpose(1, 2).flatten(1, 2), factor)
+    return np.ascontiguousarray(y.numpy().transpose(0, 2, 3, 1))
+
+
+def _convolved(case: Case, x: torch.Tensor, weight: torch.Tensor, bias: torch.Tensor | None) -> torch.Tensor | None:
+    pad: Any = case.params.get("padding", 0)
+    if case.kernel == "FullyConnected":
+        return F.linear(x.flatten(1), weight.flatten(1), bias)[:, :, None, None]
+    if case.kernel == "ConvolutionTranspose":
+        if isinstance(pad, str):
+            return None
+        extra = case.pair("output_padding") if "output_padding" in case.params else (0, 0)
+        sides = _sides(pad)
+        # Uncut, then cut; output_padding adds at the end what PyTorch's own formula would have left out.
+        y = F.conv_transpose2d(x, weight, None, stride=case.pair("stride"), groups=case.groups)
+        y = F.pad(y, [-sides[2], extra[1] - sides[3], -sides[0], extra[0] - sides[1]])
+        return y if bias is None else y + bias[:, None, None]
+    dilation, stride = case.pair("dilation"), case.pair("stride")
+    dilated = tuple((k - 1) * d + 1 for k, d in zip(weight.shape[2:], dilation, strict=True))
+    if isinstance(pad, str):
+        amounts = _same(case, dilated, tuple(x.shape[2:]))
+        if amounts is None:
+            return None
+    else:
+        top, bottom, left, right = _sides(pad)
+        amounts = [left, right, top, bottom]
+    mode = "replicate" if case.params.get("edge_mode") == "clamp" else "constant"
+    groups = weight.shape[0] if case.layout == "C1HW" else case.groups
+    return F.conv2d(F.pad(x, amounts, mode=mode), weight, bias, stride=stride, dilation=dilation, groups=groups)
+
+
+def _sides(pad: Any) -> tuple[int, int, int, int]:
+    """Top, bottom, left, right."""
+    if isinstance(pad, int):
+        return pad, pad, pad, pad
+    if isinstance(pad[0], int):
+        return pad[0], pad[0], pad[1], pad[1]
+    return (*pad[0], *pad[1])
