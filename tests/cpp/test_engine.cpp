@@ -16,6 +16,7 @@
 #include <thread>
 
 #include "engine/engine.hpp"
+#include "engine/onednn/convolution.hpp"
 #include "engine/plan.hpp"
 #include "engine/shared/half.hpp"
 #include "engine/shared/rows.hpp"
@@ -267,10 +268,9 @@ std::string describe(const char* kind, const ImageView& s, const ImageView& d, c
   return text;
 }
 
-void check_convolution(const ConvProblem& p, Image& src, Image& dst, double relative) {
-  const std::string text = describe("conv", p.src, p.dst, *p.weights, p.window, p.neuron) + " r " + std::to_string(p.subpixel);
-  const auto errors = failures_of({{p, "conv"}});
-  if (!errors.empty()) return report(false, "%s: %s", text.c_str(), errors[0].c_str());
+void compare_convolution(const ConvProblem& p, const Image& src, const Image& dst, double relative, const char* how) {
+  const std::string text = describe("conv", p.src, p.dst, *p.weights, p.window, p.neuron) + " r " +
+                           std::to_string(p.subpixel) + " by " + how;
   Comparison comparison;
   const i64 r = p.subpixel;
   dst.for_each([&](i64 n, i64 y, i64 x, i64 c) {
@@ -290,6 +290,37 @@ void check_convolution(const ConvProblem& p, Image& src, Image& dst, double rela
   report(comparison.worst <= 1, "%s: %s (%.3g times the allowed error)", text.c_str(), comparison.where, comparison.worst);
   report(dst.surroundings_unchanged(), "%s: wrote outside of the destination", text.c_str());
   report(src.unchanged(), "%s: wrote to the source", text.c_str());
+}
+
+void check_convolution(const ConvProblem& p, Image& src, Image& dst, double relative) {
+  const auto errors = failures_of({{p, "conv"}});
+  report(errors.empty(), "conv: %s", errors.empty() ? "" : errors[0].c_str());
+  compare_convolution(p, src, dst, relative, "the engine");
+}
+
+int accepted[8] = {};
+
+/// Every implementation that takes the problem, not only the first.
+void check_implementations(const ConvProblem& p, Image& src, Image& dst) {
+  using namespace onednn;
+  const struct {
+    const char* name;
+    const char* (*run)(const ConvCall&);
+  } list[] = {{"nothing_seen", conv_nothing_seen}, {"multiplier", conv_multiplier},     {"inner_product", conv_inner_product},
+              {"primitive", conv_primitive},       {"materialized", conv_materialized}, {"depthwise_loop", conv_depthwise_loop},
+              {"loop", conv_loop}};
+  if (p.subpixel != 1) return;
+  for (int i = 0; i < 7; ++i) {
+    std::memset(dst.view.memory->data(), 0xff, dst.view.memory->size());
+    dst.snapshot();
+    const char* why_not = list[i].run({tensor_of(p.src), tensor_of(p.dst), p.weights.get(), p.window, &p.neuron, false});
+    if (why_not) {
+      report(dst.unchanged(), "%s declined (%s) after it had begun", list[i].name, why_not);
+      continue;
+    }
+    ++accepted[i];
+    compare_convolution(p, src, dst, 2e-6, list[i].name);
+  }
 }
 
 i64 random_start(Random& random, i64 extent, i64 reach) {
@@ -340,6 +371,7 @@ void test_convolutions() {
       dst.snapshot();
       check_convolution(p, src, dst, 2e-6);
     }
+    check_implementations(p, src, dst);
     if (seed % 16 == 0) {
       p.reduced_precision = true;
       std::memset(dst.view.memory->data(), 0xff, dst.view.memory->size());
@@ -347,6 +379,11 @@ void test_convolutions() {
       check_convolution(p, src, dst, 0x1p-7);
     }
   }
+}
+
+/// A check that never runs is none.
+void test_coverage() {
+  for (int i = 0; i < 7; ++i) report(accepted[i] >= 5, "implementation %d of the list took %d problems", i, accepted[i]);
 }
 
 /// Shapes that have a path of their own: several threads, large channel counts, whole-source windows.
@@ -388,6 +425,7 @@ void test_special_convolutions() {
         const ConvProblem p = {src.view, dst.view, weights, w, random_neuron(random, type, k.out), 1, false};
         const int before = failed;
         check_convolution(p, src, dst, 2e-6);
+        if (k.why[0] == 'f') check_implementations(p, src, dst);  // rare in the random problems: fully connected
         if (failed != before) std::printf("     case: %s\n", k.why);
       }
     }
@@ -395,6 +433,7 @@ void test_special_convolutions() {
 }
 
 void test_transposes() {
+  int transposes_accepted[4] = {};
   for (unsigned seed = 0; seed < 400; ++seed) {
     Random random(90000 + seed);
     Window w;
@@ -421,29 +460,46 @@ void test_transposes() {
     Image dst(random, format, n, dst_h, dst_w, out, random.one_in(2));
     src.randomize(random);
     dst.snapshot();
+    const char* const names[] = {"the engine", "primitive", "stuffed", "loop"};
     const TransposeProblem p = {src.view, dst.view, weights, w, random_neuron(random, random_type(random), out), false};
-    const std::string text = describe("transpose", p.src, p.dst, *weights, w, p.neuron);
-    const auto errors = failures_of({{p, "transpose"}});
-    if (!errors.empty()) {
-      report(false, "%s: %s", text.c_str(), errors[0].c_str());
-      continue;
+    for (int how = 0; how < 4; ++how) {
+      std::memset(dst.view.memory->data(), 0xff, dst.view.memory->size());
+      dst.snapshot();
+      if (how == 0) {
+        const auto errors = failures_of({{p, "transpose"}});
+        report(errors.empty(), "transpose: %s", errors.empty() ? "" : errors[0].c_str());
+      } else {
+        const onednn::TransposeCall call = {{tensor_of(p.src), tensor_of(p.dst), weights.get(), w, &p.neuron, false}};
+        const char* why_not = how == 1   ? onednn::transpose_primitive(call)
+                              : how == 2 ? onednn::transpose_stuffed(call)
+                                         : onednn::transpose_loop(call);
+        if (why_not) {
+          report(dst.unchanged(), "%s declined (%s) after it had begun", names[how], why_not);
+          continue;
+        }
+        ++transposes_accepted[how];
+      }
+      const std::string text = describe("transpose", p.src, p.dst, *weights, w, p.neuron) + " by " + names[how];
+      Comparison comparison;
+      dst.for_each([&](i64 in, i64 y, i64 x, i64 o) {
+        double sum, magnitude;
+        correlate(*weights, w, w.start_h + y, w.start_w + x, o,
+                  [&](i64 zy, i64 zx, i64 i) {
+                    if (zy < 0 || zx < 0 || zy % w.stride_h || zx % w.stride_w) return 0.0;
+                    if (zy / w.stride_h >= h || zx / w.stride_w >= width) return 0.0;
+                    return src.value(in, zy / w.stride_h, zx / w.stride_w, i);
+                  },
+                  sum, magnitude);
+        comparison.add(dst, in, y, x, o, p.neuron, o, sum, magnitude, 2e-6);
+      });
+      report(comparison.worst <= 1, "%s: %s (%.3g times the allowed error)", text.c_str(), comparison.where, comparison.worst);
+      report(dst.surroundings_unchanged(), "%s: wrote outside of the destination", text.c_str());
+      report(src.unchanged(), "%s: wrote to the source", text.c_str());
     }
-    Comparison comparison;
-    dst.for_each([&](i64 in, i64 y, i64 x, i64 o) {
-      double sum, magnitude;
-      correlate(*weights, w, w.start_h + y, w.start_w + x, o,
-                [&](i64 zy, i64 zx, i64 i) {
-                  if (zy < 0 || zx < 0 || zy % w.stride_h || zx % w.stride_w) return 0.0;
-                  if (zy / w.stride_h >= h || zx / w.stride_w >= width) return 0.0;
-                  return src.value(in, zy / w.stride_h, zx / w.stride_w, i);
-                },
-                sum, magnitude);
-      comparison.add(dst, in, y, x, o, p.neuron, o, sum, magnitude, 2e-6);
-    });
-    report(comparison.worst <= 1, "%s: %s (%.3g times the allowed error)", text.c_str(), comparison.where, comparison.worst);
-    report(dst.surroundings_unchanged(), "%s: wrote outside of the destination", text.c_str());
-    report(src.unchanged(), "%s: wrote to the source", text.c_str());
   }
+  report(transposes_accepted[1] > 100 && transposes_accepted[2] > 100 && transposes_accepted[3] == 400,
+         "implementations took %d, %d, %d of 400 transposes", transposes_accepted[1], transposes_accepted[2],
+         transposes_accepted[3]);
 }
 
 void test_threads() {
@@ -744,6 +800,7 @@ int main(int argc, char** argv) {
   test_neurons();
   test_convolutions();
   test_special_convolutions();
+  test_coverage();
   test_transposes();
   test_threads();
   std::printf("%d passed, %d failed\n", passed, failed);

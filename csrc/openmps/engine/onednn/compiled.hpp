@@ -8,7 +8,6 @@
 #include <cstdint>
 #include <memory>
 #include <mutex>
-#include <string>
 #include <vector>
 
 #include <dnnl.hpp>
@@ -47,7 +46,6 @@ class Compiled {
 
   bool neuron_is_fused = false;  ///< otherwise the caller applies it, and the bias if that is not either
   bool bias_is_fused = true;
-  std::string implementation;
 
  private:
   struct Context {

@@ -1,29 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0
 // Convolutions through oneDNN, and the rearrangements that bring a problem into a form it is fast at.
-#include <bit>
-#include <cstring>
+#include <mutex>
 
-#include "engine/onednn/compiled.hpp"
-#include "engine/onednn/convolution.hpp"
+#include "engine/onednn/conv_parts.hpp"
 #include "engine/onednn/elementwise.hpp"
-#include "engine/onednn/post_ops.hpp"
-#include "engine/onednn/runtime.hpp"
 #include "engine/shared/neuron.hpp"
 #include "engine/shared/parallel.hpp"
 #include "engine/shared/rows.hpp"
 
 namespace openmps::onednn {
 namespace {
-
-using dnnl::memory;
-constexpr auto kFloat = memory::data_type::f32;
-
-/// Multiplications below which a second thread costs more than it brings.
-constexpr std::int64_t kThreadGrain = 200 * 1000;
-
-const float* bias_of(const ConvCall& call) { return call.weights->bias.empty() ? nullptr : call.weights->bias.data(); }
-
-std::int64_t bits(float value) { return std::bit_cast<std::int32_t>(value); }
 
 /// One axis of the problem as oneDNN takes it: a part of the source and zeros around it.
 struct Axis {
@@ -62,140 +48,40 @@ bool sees_edges(const Geometry& g) { return g.h.before > 0 || g.w.before > 0 || 
 /// Whether windows lie wholly outside along an axis although others do not: oneDNN's kernels do not expect that.
 bool is_far(const Axis& axis, std::int64_t reach) { return axis.before >= reach || axis.after >= reach; }
 
-std::int64_t multiplications(const ConvCall& call) {
-  return call.dst.size() * call.window.kernel_h * call.window.kernel_w * call.weights->in_channels_per_group;
-}
-
-/// Runs `body(src, dst)` with dense float tensors, through copies where they are not. What `finish` says is done to the result
-/// on its way (or in place).
-template <class Body>
-void with_dense(const Tensor& src, const Tensor& dst, const Body& body) {
-  Scratch src_memory, dst_memory;
-  Tensor from = src, to = dst;
-  if (!src.is_dense_float()) {
-    ScratchTensor dense(src.n, src.h, src.w, src.c);
-    copy(src, dense.tensor);
-    from = dense.tensor;
-    src_memory = std::move(dense.memory);
-  }
-  if (!dst.is_dense_float()) {
-    ScratchTensor dense(dst.n, dst.h, dst.w, dst.c);
-    to = dense.tensor;
-    dst_memory = std::move(dense.memory);
-  }
-  body(from, to);
-}
-
-/// Runs the primitive and what it leaves to a second pass.
-void run_compiled(Compiled& compiled, const ConvCall& call, const Tensor& src) {
-  with_dense(src, call.dst, [&](const Tensor& from, const Tensor& to) {
-    const Neuron& neuron = *call.neuron;
-    compiled.run({from.data, to.data, neuron_is_per_channel(neuron) ? neuron.a_per_channel->data() : nullptr});
-    const bool in_place = to.data == call.dst.data;
-    if (!compiled.neuron_is_fused || !compiled.bias_is_fused) {
-      activate(to, call.dst, compiled.neuron_is_fused ? Neuron{} : neuron,
-               compiled.bias_is_fused ? nullptr : bias_of(call));
-    } else if (!in_place) {
-      copy(to, call.dst);
-    }
-  });
-}
-
-dnnl::primitive_attr attributes_of(const ConvCall& call, bool& neuron_is_fused, int& slopes_argument) {
-  dnnl::primitive_attr attributes;
-  attributes.set_scratchpad_mode(dnnl::scratchpad_mode::user);
-  if (call.reduced_precision) attributes.set_fpmath_mode(dnnl::fpmath_mode::bf16);
-  dnnl::post_ops ops;
-  neuron_is_fused = append_neuron(ops, *call.neuron);
-  if (neuron_is_fused) attributes.set_post_ops(ops);
-  slopes_argument = neuron_is_fused && neuron_is_per_channel(*call.neuron)
-                        ? (DNNL_ARG_ATTR_MULTIPLE_POST_OP(0) | DNNL_ARG_WEIGHTS)
-                        : 0;
-  return attributes;
-}
-
 WeightsCache::Key key_of(std::int64_t kind, const ConvCall& call, const Geometry& g, int threads) {
   const Window& w = call.window;
   const Neuron& f = *call.neuron;
   return {kind | (threads << 8) | (std::int64_t{call.reduced_precision} << 32),
           call.src.n, g.h.count, g.w.count, call.dst.h, call.dst.w, g.h.before, g.w.before, g.h.after, g.w.after,
-          w.stride_h, w.stride_w, w.dilation_h, w.dilation_w, static_cast<std::int64_t>(f.type), bits(f.a), bits(f.b),
-          bits(f.c), neuron_is_per_channel(f), 0};
-}
-
-/// Packs the weights and wraps the primitive. PD: a primitive descriptor with weights and perhaps bias.
-template <class Primitive, class PD>
-std::shared_ptr<Compiled> compile(const PD& pd, const ConvCall& call, bool with_groups, bool neuron_is_fused,
-                                  int slopes_argument, int threads, const memory::desc& weights_as) {
-  auto packed = WeightsCache::of(*call.weights).packed(*call.weights, weights_as, with_groups, false);
-  std::vector<Compiled::Fixed> fixed = {{DNNL_ARG_WEIGHTS, pd.weights_desc(), packed.get()}};
-  if (const float* bias = bias_of(call)) fixed.push_back({DNNL_ARG_BIAS, pd.bias_desc(), bias});
-  const memory::desc slopes({call.dst.c}, kFloat, memory::format_tag::a);
-  auto compiled = std::make_shared<Compiled>(Primitive(pd), pd.src_desc(), pd.dst_desc(), pd.scratchpad_desc(),
-                                             std::move(fixed), slopes_argument, slopes, threads, packed);
-  compiled->neuron_is_fused = neuron_is_fused;
-  compiled->implementation = pd.impl_info_str();
-  return compiled;
+          w.stride_h, w.stride_w, w.dilation_h, w.dilation_w, static_cast<std::int64_t>(f.type), key_bits(f.a),
+          key_bits(f.b), key_bits(f.c), neuron_is_per_channel(f), 0};
 }
 
 std::shared_ptr<Compiled> make_convolution(const ConvCall& call, const Geometry& g, int threads) {
   const Window& w = call.window;
-  const ConvWeights& weights = *call.weights;
   const ThreadLimit limit(threads);
-  const auto nhwc = memory::format_tag::nhwc;
-  const memory::desc src({call.src.n, call.src.c, g.h.count, g.w.count}, kFloat, nhwc);
-  const memory::desc dst({call.dst.n, call.dst.c, call.dst.h, call.dst.w}, kFloat, nhwc);
-  const std::int64_t groups = weights.groups;
-  const bool with_groups = groups > 1;
-  const memory::desc filter =
-      with_groups ? memory::desc({groups, weights.out_channels / groups, weights.in_channels_per_group, w.kernel_h,
-                                  w.kernel_w}, kFloat, memory::format_tag::any)
-                  : memory::desc({weights.out_channels, weights.in_channels_per_group, w.kernel_h, w.kernel_w}, kFloat,
-                                 memory::format_tag::any);
-  const memory::desc bias =
-      weights.bias.empty() ? memory::desc() : memory::desc({weights.out_channels}, kFloat, memory::format_tag::a);
-  bool neuron_is_fused = false;
-  int slopes_argument = 0;
-  const auto attributes = attributes_of(call, neuron_is_fused, slopes_argument);
+  Fusion fusion;
+  const auto attributes = attributes_of(call, true, fusion);
   const dnnl::convolution_forward::primitive_desc pd(
-      cpu(), dnnl::prop_kind::forward_inference, dnnl::algorithm::convolution_direct, src, filter, bias, dst,
-      {w.stride_h, w.stride_w}, {w.dilation_h - 1, w.dilation_w - 1}, {g.h.before, g.w.before}, {g.h.after, g.w.after},
-      attributes, true);
-  if (!pd) return nullptr;
-  const std::string implementation = pd.impl_info_str();
-  if (implementation.starts_with("ref")) return nullptr;
-  return compile<dnnl::convolution_forward>(pd, call, with_groups, neuron_is_fused, slopes_argument, threads,
-                                            pd.weights_desc());
+      cpu(), dnnl::prop_kind::forward_inference, dnnl::algorithm::convolution_direct,
+      image_desc(call.src.n, call.src.c, g.h.count, g.w.count), filter_desc(*call.weights), bias_desc(*call.weights),
+      image_desc(call.dst.n, call.dst.c, call.dst.h, call.dst.w), {w.stride_h, w.stride_w},
+      {w.dilation_h - 1, w.dilation_w - 1}, {g.h.before, g.w.before}, {g.h.after, g.w.after}, attributes, true);
+  if (!pd || is_reference(pd)) return nullptr;
+  return compile<dnnl::convolution_forward>(pd, call, fusion, call.weights->groups > 1, false, threads);
 }
 
 std::shared_ptr<Compiled> make_inner_product(const ConvCall& call, int threads) {
   const ConvWeights& weights = *call.weights;
   const ThreadLimit limit(threads);
-  const auto nhwc = memory::format_tag::nhwc;
-  const memory::desc src({call.src.n, call.src.c, call.src.h, call.src.w}, kFloat, nhwc);
-  const memory::desc dst({call.dst.n, call.dst.c}, kFloat, memory::format_tag::nc);
-  const memory::desc filter({weights.out_channels, call.src.c, call.src.h, call.src.w}, kFloat, memory::format_tag::any);
-  const memory::desc bias =
-      weights.bias.empty() ? memory::desc() : memory::desc({weights.out_channels}, kFloat, memory::format_tag::a);
-  bool neuron_is_fused = false;
-  int slopes_argument = 0;
-  const auto attributes = attributes_of(call, neuron_is_fused, slopes_argument);
-  const dnnl::inner_product_forward::primitive_desc pd(cpu(), dnnl::prop_kind::forward_inference, src, filter, bias, dst,
-                                                       attributes, true);
-  if (!pd || std::string(pd.impl_info_str()).starts_with("ref")) return nullptr;
-  return compile<dnnl::inner_product_forward>(pd, call, false, neuron_is_fused, slopes_argument, threads,
-                                              pd.weights_desc());
-}
-
-/// `make` with oneDNN's own refusals turned into null.
-template <class Make>
-std::shared_ptr<Compiled> make_or_decline(const Make& make) {
-  try {
-    return make();
-  } catch (const dnnl::error& error) {
-    if (error.status == dnnl_out_of_memory) throw std::bad_alloc();
-    return nullptr;
-  }
+  Fusion fusion;
+  const auto attributes = attributes_of(call, true, fusion);
+  const dnnl::memory::desc dst({call.dst.n, call.dst.c}, dnnl::memory::data_type::f32, dnnl::memory::format_tag::nc);
+  const dnnl::inner_product_forward::primitive_desc pd(
+      cpu(), dnnl::prop_kind::forward_inference, image_desc(call.src.n, call.src.c, call.src.h, call.src.w),
+      filter_desc(weights), bias_desc(weights), dst, attributes, true);
+  if (!pd || is_reference(pd)) return nullptr;
+  return compile<dnnl::inner_product_forward>(pd, call, fusion, false, false, threads);
 }
 
 }  // namespace

@@ -43,8 +43,8 @@ void run_convolution(const ConvCall& call) { run_first("convolve", kConvolutions
 
 void convolve(const ConvProblem& problem) {
   const std::int64_t r = problem.subpixel;
-  ConvCall call = {tensor_of(problem.src), tensor_of(problem.dst),  problem.weights.get(),
-                   problem.window,         &problem.neuron, problem.reduced_precision};
+  ConvCall call = {tensor_of(problem.src), tensor_of(problem.dst), problem.weights.get(),
+                   problem.window,         &problem.neuron,        problem.reduced_precision};
   if (r <= 1) return run_convolution(call);
   const Tensor dst = call.dst;
   const ScratchTensor result(dst.n, (dst.h + r - 1) / r, (dst.w + r - 1) / r, r * r * dst.c);
@@ -54,8 +54,8 @@ void convolve(const ConvProblem& problem) {
 }
 
 void convolve_transpose(const TransposeProblem& problem) {
-  const TransposeCall call = {tensor_of(problem.src), tensor_of(problem.dst),  problem.weights.get(),
-                              problem.window,         &problem.neuron, problem.reduced_precision};
+  const TransposeCall call = {{tensor_of(problem.src), tensor_of(problem.dst), problem.weights.get(), problem.window,
+                               &problem.neuron, problem.reduced_precision}};
   run_first("convolve_transpose", kTransposes, call);
 }
 

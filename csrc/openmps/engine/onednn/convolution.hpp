@@ -31,13 +31,8 @@ const char* conv_materialized(const ConvCall& call);
 const char* conv_depthwise_loop(const ConvCall& call);
 const char* conv_loop(const ConvCall& call);
 
-struct TransposeCall {
-  Tensor src, dst;
-  const ConvWeights* weights;
-  Window window;
-  const Neuron* neuron;
-  bool reduced_precision;
-};
+/// The same with the meaning of TransposeProblem.
+struct TransposeCall : ConvCall {};
 
 const char* transpose_primitive(const TransposeCall& call);
 const char* transpose_stuffed(const TransposeCall& call);

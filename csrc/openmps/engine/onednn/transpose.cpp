@@ -1,22 +1,84 @@
 // SPDX-License-Identifier: Apache-2.0
 // Transposed convolutions through oneDNN.
-#include <bit>
+#include <algorithm>
 #include <cstring>
 
-#include "engine/onednn/compiled.hpp"
-#include "engine/onednn/convolution.hpp"
+#include "engine/onednn/conv_parts.hpp"
 #include "engine/onednn/elementwise.hpp"
-#include "engine/onednn/post_ops.hpp"
-#include "engine/onednn/runtime.hpp"
 #include "engine/shared/neuron.hpp"
 #include "engine/shared/parallel.hpp"
 
 namespace openmps::onednn {
+namespace {
 
-const char* transpose_primitive(const TransposeCall&) { return "not yet"; }
+/// One axis as oneDNN's deconvolution takes it. There, tap k of source pixel i goes to i * stride + k * dilation - before; here result
+/// j takes tap k from start + j + k * dilation = i * stride. So before = start + reach - 1 with the taps in reverse order.
+struct Axis {
+  std::int64_t first, count;   // source pixels that reach the destination
+  std::int64_t before, after;  // results that are cut off; negative: results that nothing reaches
+};
+
+Axis map_axis(std::int64_t extent, std::int64_t results, std::int64_t start, std::int64_t stride, std::int64_t reach) {
+  const std::int64_t first = start > 0 ? (start + stride - 1) / stride : 0;
+  const std::int64_t seen = start + results - 1 + reach - 1;  // last position of Z that is looked at
+  const std::int64_t end = seen < 0 ? 0 : std::min(extent, seen / stride + 1);
+  Axis axis = {first, end - first, start - first * stride + reach - 1, 0};
+  axis.after = (axis.count - 1) * stride + reach - axis.before - results;
+  return axis;
+}
+
+WeightsCache::Key key_of(const TransposeCall& call, const Axis& h, const Axis& v, int threads) {
+  const Window& w = call.window;
+  const Neuron& f = *call.neuron;
+  return {2 | (threads << 8) | (std::int64_t{call.reduced_precision} << 32),
+          call.src.n, h.count, v.count, call.dst.h, call.dst.w, h.before, v.before, h.after, v.after,
+          w.stride_h, w.stride_w, w.dilation_h, w.dilation_w, static_cast<std::int64_t>(f.type), key_bits(f.a),
+          key_bits(f.b), key_bits(f.c), neuron_is_per_channel(f), 0};
+}
+
+std::shared_ptr<Compiled> make_deconvolution(const TransposeCall& call, const Axis& h, const Axis& v, bool fuse,
+                                             int threads) {
+  const Window& w = call.window;
+  const ThreadLimit limit(threads);
+  Fusion fusion;
+  const auto attributes = attributes_of(call, fuse, fusion);
+  const dnnl::deconvolution_forward::primitive_desc pd(
+      cpu(), dnnl::prop_kind::forward_inference, dnnl::algorithm::deconvolution_direct,
+      image_desc(call.src.n, call.src.c, h.count, v.count), filter_desc(*call.weights),
+      fuse ? bias_desc(*call.weights) : dnnl::memory::desc(), image_desc(call.dst.n, call.dst.c, call.dst.h, call.dst.w),
+      {w.stride_h, w.stride_w}, {w.dilation_h - 1, w.dilation_w - 1}, {h.before, v.before}, {h.after, v.after},
+      attributes, true);
+  if (!pd || is_reference(pd)) return nullptr;
+  // Of its two kinds only this one adds bias and neuron as it goes; the other does so in loops much slower than ours.
+  const bool fuses = std::string(pd.impl_info_str()).starts_with("brg_conv");
+  if (fuse && !fuses) return nullptr;
+  return compile<dnnl::deconvolution_forward>(pd, call, fusion, call.weights->groups > 1, true, threads);
+}
+
+}  // namespace
+
+const char* transpose_primitive(const TransposeCall& call) {
+  const Window& w = call.window;
+  const Axis h = map_axis(call.src.h, call.dst.h, w.start_h, w.stride_h, reach_h(w));
+  const Axis v = map_axis(call.src.w, call.dst.w, w.start_w, w.stride_w, reach_w(w));
+  if (h.count <= 0 || v.count <= 0) return "no source pixel is used";
+  if (h.before < 0 || v.before < 0) return "the first results see nothing";
+  if (h.after <= -w.stride_h || v.after <= -w.stride_w) return "the last results see nothing";
+  const std::int64_t work = call.src.n * h.count * v.count * w.kernel_h * w.kernel_w * call.dst.c *
+                            call.weights->in_channels_per_group;
+  const int threads = threads_for(work, kThreadGrain);
+  const auto compiled = WeightsCache::of(*call.weights).find(key_of(call, h, v, threads), [&] {
+    auto fused = make_or_decline([&] { return make_deconvolution(call, h, v, true, threads); });
+    return fused ? fused : make_or_decline([&] { return make_deconvolution(call, h, v, false, threads); });
+  });
+  if (!compiled) return "oneDNN has only its reference for this";
+  run_compiled(*compiled, call, call.src.region(h.first, v.first, h.count, v.count));
+  return nullptr;
+}
 
 const char* transpose_stuffed(const TransposeCall& call) {
   const Window& w = call.window;
+  if (w.stride_h * w.stride_w > 64) return "nearly all of the stuffed source would be zeros";
   const std::int64_t height = call.dst.h + reach_h(w) - 1, width = call.dst.w + reach_w(w) - 1;
   // Only the part of Z that windows see; pixel n of the source stands at n * stride - start.
   const ScratchTensor stuffed(call.src.n, height, width, call.src.c);

@@ -1,0 +1,71 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "engine/onednn/conv_parts.hpp"
+
+#include "engine/onednn/elementwise.hpp"
+#include "engine/onednn/post_ops.hpp"
+#include "engine/shared/neuron.hpp"
+
+namespace openmps::onednn {
+namespace {
+
+using dnnl::memory;
+constexpr auto kFloat = memory::data_type::f32;
+
+}  // namespace
+
+void run_compiled(Compiled& compiled, const ConvCall& call, const Tensor& src) {
+  Scratch src_memory, dst_memory;
+  Tensor from = src, to = call.dst;
+  if (!from.is_dense_float()) {
+    ScratchTensor dense(src.n, src.h, src.w, src.c);
+    copy(src, dense.tensor);
+    from = dense.tensor;
+    src_memory = std::move(dense.memory);
+  }
+  if (!to.is_dense_float()) {
+    ScratchTensor dense(to.n, to.h, to.w, to.c);
+    to = dense.tensor;
+    dst_memory = std::move(dense.memory);
+  }
+  const Neuron& neuron = *call.neuron;
+  compiled.run({from.data, to.data, neuron_is_per_channel(neuron) ? neuron.a_per_channel->data() : nullptr});
+  const float* bias = compiled.bias_is_fused ? nullptr : bias_of(call);
+  if (bias || (!compiled.neuron_is_fused && !neuron_is_identity(neuron))) {
+    activate(to, call.dst, compiled.neuron_is_fused ? Neuron{} : neuron, bias);
+  } else if (to.data != call.dst.data) {
+    copy(to, call.dst);
+  }
+}
+
+memory::desc filter_desc(const ConvWeights& k) {
+  const std::int64_t g = k.groups, i = k.in_channels_per_group;
+  if (g > 1) return memory::desc({g, k.out_channels / g, i, k.kernel_h, k.kernel_w}, kFloat, memory::format_tag::any);
+  return memory::desc({k.out_channels, i, k.kernel_h, k.kernel_w}, kFloat, memory::format_tag::any);
+}
+
+memory::desc bias_desc(const ConvWeights& k) {
+  return k.bias.empty() ? memory::desc() : memory::desc({k.out_channels}, kFloat, memory::format_tag::a);
+}
+
+memory::desc image_desc(std::int64_t n, std::int64_t c, std::int64_t h, std::int64_t w) {
+  return memory::desc({n, c, h, w}, kFloat, memory::format_tag::nhwc);
+}
+
+dnnl::primitive_attr attributes_of(const ConvCall& call, bool fuse, Fusion& fusion) {
+  dnnl::primitive_attr attributes;
+  attributes.set_scratchpad_mode(dnnl::scratchpad_mode::user);
+  if (call.reduced_precision) attributes.set_fpmath_mode(dnnl::fpmath_mode::bf16);
+  dnnl::post_ops ops;
+  fusion = {};
+  fusion.bias = fuse;
+  fusion.neuron = fuse && append_neuron(ops, *call.neuron);
+  if (fusion.neuron) {
+    attributes.set_post_ops(ops);
+    if (neuron_is_per_channel(*call.neuron)) {
+      fusion.slopes_argument = DNNL_ARG_ATTR_MULTIPLE_POST_OP(0) | DNNL_ARG_WEIGHTS;
+    }
+  }
+  return attributes;
+}
+
+}  // namespace openmps::onednn
