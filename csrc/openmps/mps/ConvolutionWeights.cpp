@@ -2,7 +2,8 @@
 #include "mps/ConvolutionWeights.hpp"
 
 #include <cmath>
-#include <new>
+#include <cstring>
+#include <exception>
 
 #include "engine/shared/half.hpp"
 
@@ -37,6 +38,8 @@ void decode(const WeightSource &source, std::int64_t channel, std::int64_t count
   }
 }
 
+float rounded_to_half(float value) { return half_to_float(float_to_half(value)); }
+
 float value_or(const std::vector<float> &values, std::int64_t index, float otherwise) {
   return values.empty() ? otherwise : values[static_cast<std::size_t>(index)];
 }
@@ -68,13 +71,44 @@ std::string build_weights(const WeightSource &source, std::shared_ptr<const Conv
         bias = static_cast<float>((double{bias} - value_or(norm.mean, o, 0)) * scale + value_or(norm.beta, o, 0));
       }
       if (source.round_to_half)
-        for (std::int64_t i = 0; i < per_channel; ++i) row[i] = half_to_float(float_to_half(row[i]));
+        for (std::int64_t i = 0; i < per_channel; ++i) row[i] = rounded_to_half(row[i]);
     }
     result = std::move(weights);
     return {};
   } catch (const std::exception &) {
     return "There is not enough memory for the weights.";
   }
+}
+
+std::shared_ptr<ConvWeights> weights_to_fill(const ConvWeights &like, bool has_bias) noexcept {
+  try {
+    auto weights = std::make_shared<ConvWeights>();
+    weights->out_channels = like.out_channels;
+    weights->kernel_h = like.kernel_h;
+    weights->kernel_w = like.kernel_w;
+    weights->in_channels_per_group = like.in_channels_per_group;
+    weights->groups = like.groups;
+    weights->values.resize(like.values.size());
+    if (has_bias) weights->bias.resize(static_cast<std::size_t>(like.out_channels));
+    return weights;
+  } catch (const std::exception &) {
+    return nullptr;
+  }
+}
+
+void fill_weights(ConvWeights &weights, const WeightBuffers &buffers, bool round_to_half) noexcept {
+  // The buffers were touched when the work was encoded: data() does not allocate here.
+  std::memcpy(weights.values.data(), buffers.weights->data() + buffers.weights_offset, weights.values.size() * sizeof(float));
+  if (round_to_half)
+    for (float &value : weights.values) value = rounded_to_half(value);
+  if (!weights.bias.empty())
+    std::memcpy(weights.bias.data(), buffers.biases->data() + buffers.biases_offset, weights.bias.size() * sizeof(float));
+}
+
+void store_weights(const ConvWeights &weights, const WeightBuffers &buffers) noexcept {
+  std::memcpy(buffers.weights->data() + buffers.weights_offset, weights.values.data(), weights.values.size() * sizeof(float));
+  if (!weights.bias.empty())
+    std::memcpy(buffers.biases->data() + buffers.biases_offset, weights.bias.data(), weights.bias.size() * sizeof(float));
 }
 
 }  // namespace openmps

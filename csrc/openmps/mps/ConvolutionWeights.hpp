@@ -40,4 +40,16 @@ struct WeightSource {
 /// rounding). Returns an empty string, or why it could not be done (memory).
 std::string build_weights(const WeightSource &source, std::shared_ptr<const ConvWeights> &result) noexcept;
 
+/// Float weights (OHWI) and biases in buffers. No bias memory: no biases.
+struct WeightBuffers {
+  std::shared_ptr<Memory> weights, biases;
+  std::size_t weights_offset = 0, biases_offset = 0;
+};
+
+/// Weights of `like`'s shape whose values are there only when `buffers` have been read, which fill_weights() does at its place in
+/// the command buffer, before any command that uses them. Nothing when there is no memory.
+std::shared_ptr<ConvWeights> weights_to_fill(const ConvWeights &like, bool has_bias) noexcept;
+void fill_weights(ConvWeights &weights, const WeightBuffers &buffers, bool round_to_half) noexcept;
+void store_weights(const ConvWeights &weights, const WeightBuffers &buffers) noexcept;
+
 }  // namespace openmps

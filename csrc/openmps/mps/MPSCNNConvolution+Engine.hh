@@ -52,5 +52,9 @@ id init_convolution(MPSCNNKernel *kernel, id<MTLDevice> device, const MPSCNNConv
 void set_accumulator(ConvolutionState &state, MPSNNConvolutionAccumulatorPrecisionOption option);
 /// reloadWeightsAndBiases...DataSource
 void reload_weights(MPSCNNKernel *kernel, id<MPSCNNConvolutionDataSource> source);
+/// Encodes made from now on use what the state's buffers hold when the command buffer gets to this place.
+void reload_weights(MPSCNNKernel *kernel, id<MTLCommandBuffer> buffer, MPSCNNConvolutionWeightsAndBiasesState *state);
+/// The weights as the kernel has them: batch normalization folded in, rounded. No biases where the kernel has none.
+MPSCNNConvolutionWeightsAndBiasesState *export_weights(MPSCNNKernel *kernel, id<MTLCommandBuffer> buffer, BOOL temporary);
 
 }  // namespace openmps

@@ -117,14 +117,14 @@ OPENMPS_GETTER(ConvolutionState, MPSNNConvolutionAccumulatorPrecisionOption, acc
   openmps::reload_weights(self, dataSource);
 }
 
-- (void)reloadWeightsAndBiasesWithCommandBuffer:(id<MTLCommandBuffer>)__attribute__((unused))commandBuffer
-                                          state:(MPSCNNConvolutionWeightsAndBiasesState *)__attribute__((unused))state {
-  openmps::raise_not_implemented(self, _cmd);
+- (void)reloadWeightsAndBiasesWithCommandBuffer:(id<MTLCommandBuffer>)commandBuffer
+                                          state:(MPSCNNConvolutionWeightsAndBiasesState *)state {
+  openmps::reload_weights(self, commandBuffer, state);
 }
 
-- (MPSCNNConvolutionWeightsAndBiasesState *)exportWeightsAndBiasesWithCommandBuffer:(id<MTLCommandBuffer>)__attribute__((unused))commandBuffer
-                                                          resultStateCanBeTemporary:(BOOL)__attribute__((unused))resultStateCanBeTemporary {
-  openmps::raise_not_implemented(self, _cmd);
+- (MPSCNNConvolutionWeightsAndBiasesState *)exportWeightsAndBiasesWithCommandBuffer:(id<MTLCommandBuffer>)commandBuffer
+                                                          resultStateCanBeTemporary:(BOOL)resultStateCanBeTemporary {
+  return openmps::export_weights(self, commandBuffer, resultStateCanBeTemporary);
 }
 
 @end

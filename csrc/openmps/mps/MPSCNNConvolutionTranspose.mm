@@ -263,14 +263,14 @@ static MPSCNNConvolutionTransposeGradientState *result_state(MPSCNNConvolutionTr
   openmps::reload_weights(self, transpose_state(self).data_source.get());
 }
 
-- (void)reloadWeightsAndBiasesWithCommandBuffer:(id<MTLCommandBuffer>)__attribute__((unused))commandBuffer
-                                          state:(MPSCNNConvolutionWeightsAndBiasesState *)__attribute__((unused))state {
-  openmps::raise_not_implemented(self, _cmd);
+- (void)reloadWeightsAndBiasesWithCommandBuffer:(id<MTLCommandBuffer>)commandBuffer
+                                          state:(MPSCNNConvolutionWeightsAndBiasesState *)state {
+  openmps::reload_weights(self, commandBuffer, state);
 }
 
-- (MPSCNNConvolutionWeightsAndBiasesState *)exportWeightsAndBiasesWithCommandBuffer:(id<MTLCommandBuffer>)__attribute__((unused))commandBuffer
-                                                          resultStateCanBeTemporary:(BOOL)__attribute__((unused))resultStateCanBeTemporary {
-  openmps::raise_not_implemented(self, _cmd);
+- (MPSCNNConvolutionWeightsAndBiasesState *)exportWeightsAndBiasesWithCommandBuffer:(id<MTLCommandBuffer>)commandBuffer
+                                                          resultStateCanBeTemporary:(BOOL)resultStateCanBeTemporary {
+  return openmps::export_weights(self, commandBuffer, resultStateCanBeTemporary);
 }
 
 @end
