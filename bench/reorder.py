@@ -1,14 +1,14 @@
 # SPDX-License-Identifier: Apache-2.0
 """Reordering of weights, OIHW to OHWI: ours beside memcpy, PyTorch and NumPy, interleaved in one run.
 
-``python -m bench.reorder [--json] [--seconds S] [--case TEXT]``. A case's time is the median over its rounds; every round runs each
-contestant once, in random order, often enough to last about a millisecond.
+``python -m bench.reorder [--json] [--seconds S] [--case TEXT]``. A case's time is the median over its rounds; every
+round runs each contestant once, in random order, often enough to last about a millisecond.
 
 The demands, per case:
 
 * every case: not slower than NumPy or PyTorch, nor slower with ``out=`` than without;
 * (512, 512, 3, 3) and (4096, 512, 7, 7) in float32: 1.3 times PyTorch's speed and twice NumPy's;
-* cases over 1 MB: with ``out=``, 0.9 of a memcpy of the same bytes on two threads into memory that has been touched before.
+* cases over 1 MB: with ``out=``, 0.9 of a memcpy of the same bytes on two threads into memory touched before.
 """
 
 from __future__ import annotations
@@ -43,168 +43,178 @@ STRICT = {(512, 512, 3, 3), (4096, 512, 7, 7)}
 
 
 def _torch():
-  try:
-    import torch
-  except ImportError:
-    return None
-  torch.set_num_threads(THREADS)
-  return torch
+    try:
+        import torch
+    except ImportError:
+        return None
+    torch.set_num_threads(THREADS)
+    return torch
 
 
-def _contestants(shape: tuple[int, ...], feature_map: tuple[int, int, int] | None, dtype: str, torch) -> dict[str, Callable]:
-  # Random bytes, so that no page is the shared zero page; half-precision NaNs among them do no harm.
-  size = int(np.prod(shape)) * np.dtype(dtype).itemsize
-  a = np.random.default_rng(0).integers(0, 256, size, np.uint8).view(dtype).reshape(shape)
-  four = a.reshape(shape[0], *feature_map) if feature_map else a
-  out = mpscnn.empty([four.shape[i] for i in (0, 2, 3, 1)], dtype)
-  out[...] = 0
-  flat, flat_out = a.reshape(-1), out.reshape(-1)
-  runs: dict[str, Callable] = {}
-  if feature_map:
-    runs["ours"] = lambda: mpscnn.reorder(a, source="OIHW", target="OHWI", feature_map=feature_map)
-    runs["ours_out"] = lambda: mpscnn.reorder(a, source="OIHW", target="OHWI", out=out, feature_map=feature_map)
-    runs["numpy"] = lambda: np.ascontiguousarray(a.reshape(shape[0], *feature_map).transpose(0, 2, 3, 1))
-  else:
-    runs["ours"] = lambda: mpscnn.reorder(a, source="OIHW", target="OHWI")
-    runs["ours_out"] = lambda: mpscnn.reorder(a, source="OIHW", target="OHWI", out=out)
-    runs["numpy"] = lambda: np.ascontiguousarray(a.transpose(0, 2, 3, 1))
-  runs["memcpy"] = lambda: _core._memcpy_threads(flat_out, flat, THREADS)
-  if torch is not None:
-    t = torch.from_numpy(a)
+def _contestants(
+    shape: tuple[int, ...], feature_map: tuple[int, int, int] | None, dtype: str, torch
+) -> dict[str, Callable]:
+    # Random bytes, so that no page is the shared zero page; half-precision NaNs among them do no harm.
+    size = int(np.prod(shape)) * np.dtype(dtype).itemsize
+    a = np.random.default_rng(0).integers(0, 256, size, np.uint8).view(dtype).reshape(shape)
+    four = a.reshape(shape[0], *feature_map) if feature_map else a
+    out = mpscnn.empty([four.shape[i] for i in (0, 2, 3, 1)], dtype)
+    out[...] = 0
+    flat, flat_out = a.reshape(-1), out.reshape(-1)
+    runs: dict[str, Callable] = {}
     if feature_map:
-      runs["torch"] = lambda: t.view(shape[0], *feature_map).permute(0, 2, 3, 1).contiguous()
+        runs["ours"] = lambda: mpscnn.reorder(a, source="OIHW", target="OHWI", feature_map=feature_map)
+        runs["ours_out"] = lambda: mpscnn.reorder(a, source="OIHW", target="OHWI", out=out, feature_map=feature_map)
+        runs["numpy"] = lambda: np.ascontiguousarray(a.reshape(shape[0], *feature_map).transpose(0, 2, 3, 1))
     else:
-      runs["torch"] = lambda: t.permute(0, 2, 3, 1).contiguous()
-    if four.nbytes > 1 << 20:
-      u = torch.from_numpy(out)
-      four_t = torch.from_numpy(four)
-      runs["torch_out"] = lambda: u.copy_(four_t.permute(0, 2, 3, 1))
-  expected = np.ascontiguousarray(four.transpose(0, 2, 3, 1)).view(np.uint8)
-  assert np.array_equal(runs["ours"]().view(np.uint8), expected), "the result is wrong"
-  assert np.array_equal(runs["ours_out"]().view(np.uint8), expected), "the result in out is wrong"
-  return runs
+        runs["ours"] = lambda: mpscnn.reorder(a, source="OIHW", target="OHWI")
+        runs["ours_out"] = lambda: mpscnn.reorder(a, source="OIHW", target="OHWI", out=out)
+        runs["numpy"] = lambda: np.ascontiguousarray(a.transpose(0, 2, 3, 1))
+    runs["memcpy"] = lambda: _core._memcpy_threads(flat_out, flat, THREADS)
+    if torch is not None:
+        t = torch.from_numpy(a)
+        if feature_map:
+            runs["torch"] = lambda: t.view(shape[0], *feature_map).permute(0, 2, 3, 1).contiguous()
+        else:
+            runs["torch"] = lambda: t.permute(0, 2, 3, 1).contiguous()
+        if four.nbytes > 1 << 20:
+            u = torch.from_numpy(out)
+            four_t = torch.from_numpy(four)
+            runs["torch_out"] = lambda: u.copy_(four_t.permute(0, 2, 3, 1))
+    expected = np.ascontiguousarray(four.transpose(0, 2, 3, 1)).view(np.uint8)
+    assert np.array_equal(runs["ours"]().view(np.uint8), expected), "the result is wrong"
+    assert np.array_equal(runs["ours_out"]().view(np.uint8), expected), "the result in out is wrong"
+    return runs
 
 
 def _time(run: Callable, count: int) -> float:
-  begin = time.perf_counter()
-  for _ in range(count):
-    run()
-  return (time.perf_counter() - begin) / count
+    begin = time.perf_counter()
+    for _ in range(count):
+        run()
+    return (time.perf_counter() - begin) / count
 
 
 def _measure(runs: dict[str, Callable], seconds: float) -> dict[str, float]:
-  counts = {}
-  for name, run in runs.items():
-    once = _time(run, 1)
-    once = min(once, _time(run, 1))
-    counts[name] = max(1, int(1e-3 / once))
-  times: dict[str, list[float]] = {name: [] for name in runs}
-  end = time.perf_counter() + seconds
-  order = list(runs)
-  while time.perf_counter() < end or len(times["ours"]) < 5:
-    random.shuffle(order)
-    for name in order:
-      if name.startswith("torch"):
-        run = runs[name]
-        times[name].append(_time(run, counts[name]))
-        time.sleep(0.003)  # its idle OpenMP thread spins for a while, on a core that the next contestant needs
-      else:
-        times[name].append(_time(runs[name], counts[name]))
-  return {name: statistics.median(samples) for name, samples in times.items()}
+    counts = {}
+    for name, run in runs.items():
+        once = _time(run, 1)
+        once = min(once, _time(run, 1))
+        counts[name] = max(1, int(1e-3 / once))
+    times: dict[str, list[float]] = {name: [] for name in runs}
+    end = time.perf_counter() + seconds
+    order = list(runs)
+    while time.perf_counter() < end or len(times["ours"]) < 5:
+        random.shuffle(order)
+        for name in order:
+            if name.startswith("torch"):
+                run = runs[name]
+                times[name].append(_time(run, counts[name]))
+                time.sleep(0.003)  # its idle OpenMP thread spins for a while, on a core that the next contestant needs
+            else:
+                times[name].append(_time(runs[name], counts[name]))
+    return {name: statistics.median(samples) for name, samples in times.items()}
 
 
 def _misses(row: dict, seconds: dict[str, float]) -> list[str]:
-  misses = []
+    misses = []
 
-  def demand(name: str, ours: str, ratio: float) -> None:
-    if name in seconds and seconds[name] / seconds[ours] < ratio:
-      misses.append(f"{ours} is {seconds[name] / seconds[ours]:.2f} of {name}, not {ratio:g}")
+    def demand(name: str, ours: str, ratio: float) -> None:
+        if name in seconds and seconds[name] / seconds[ours] < ratio:
+            misses.append(f"{ours} is {seconds[name] / seconds[ours]:.2f} of {name}, not {ratio:g}")
 
-  strict = tuple(row["shape"]) in STRICT and row["dtype"] == "float32"
-  demand("torch", "ours", 1.3 if strict else 1.0)
-  demand("torch_out", "ours_out", 1.0)
-  # Where the transpose changes nothing in memory NumPy answers with a view: there is no copy to compare with.
-  if not row["numpy_is_view"]:
-    demand("numpy", "ours", 2.0 if strict else 1.0)
-  if row["bytes"] > 1 << 20:
-    demand("memcpy", "ours_out", 0.9)
-  return misses
+    strict = tuple(row["shape"]) in STRICT and row["dtype"] == "float32"
+    demand("torch_out", "ours_out", 1.0)
+    # Where the transpose changes nothing in memory NumPy and PyTorch answer with a view: no copy to compare with.
+    if not row["no_copy"]:
+        demand("torch", "ours", 1.3 if strict else 1.0)
+        demand("numpy", "ours", 2.0 if strict else 1.0)
+    if row["bytes"] > 1 << 20:
+        demand("memcpy", "ours_out", 0.9)
+    return misses
 
 
 def run(json: bool = False, seconds: float = 1.0, case: str = "") -> list[dict]:
-  """Measure every case for about `seconds` and print a table, or JSON. Times are in seconds per call."""
-  torch = _torch()
-  rows = []
-  for shape, feature_map in SHAPES:
-    for dtype in DTYPES:
-      name = f"{'linear ' if feature_map else ''}{'x'.join(map(str, shape))} {dtype}"
-      if case not in name:
-        continue
-      runs = _contestants(shape, feature_map, dtype, torch)
-      times = _measure(runs, seconds)
-      size = int(np.prod(shape)) * np.dtype(dtype).itemsize
-      row = {"case": name, "shape": list(shape), "dtype": dtype, "bytes": size}
-      row["numpy_is_view"] = not feature_map and (shape[1] == 1 or shape[2] * shape[3] == 1)
-      row["seconds"] = times
-      row["ratios"] = {
-        key: times[key] / times["ours_out" if key in ("memcpy", "torch_out") else "ours"] for key in times if "ours" not in key
-      }
-      row["misses"] = _misses(row, times)
-      rows.append(row)
-  if json:
-    print(json_module.dumps(rows, indent=1))
-  else:
-    _print(rows, torch)
-  return rows
+    """Measure every case for about `seconds` and print a table, or JSON. Times are in seconds per call."""
+    torch = _torch()
+    rows = []
+    for shape, feature_map in SHAPES:
+        for dtype in DTYPES:
+            name = f"{'linear ' if feature_map else ''}{'x'.join(map(str, shape))} {dtype}"
+            if case not in name:
+                continue
+            runs = _contestants(shape, feature_map, dtype, torch)
+            times = _measure(runs, seconds)
+            size = int(np.prod(shape)) * np.dtype(dtype).itemsize
+            row = {"case": name, "shape": list(shape), "dtype": dtype, "bytes": size}
+            row["no_copy"] = not feature_map and (shape[1] == 1 or shape[2] * shape[3] == 1)
+            row["seconds"] = times
+            row["ratios"] = {
+                key: times[key] / times["ours_out" if key in ("memcpy", "torch_out") else "ours"]
+                for key in times
+                if "ours" not in key
+            }
+            row["misses"] = _misses(row, times)
+            rows.append(row)
+    if json:
+        print(json_module.dumps(rows, indent=1))
+    else:
+        _print(rows, torch)
+    return rows
 
 
 def _print(rows: list[dict], torch) -> None:
-  print(f"{platform.processor() or platform.machine()}, {THREADS} threads, numpy {np.__version__}", end="")
-  print(f", torch {torch.__version__}" if torch is not None else ", no torch")
-  head = ["case", "MB", "ours us", "out= us", "out= GB/s", "memcpy/out=", "torch/ours", "torch/out=", "numpy/ours"]
-  body = []
-  for row in rows:
-    ours, out = row["seconds"]["ours"], row["seconds"]["ours_out"]
-    ratio = {key: f"{value:.2f}" for key, value in row["ratios"].items()}
-    body.append(
-      [
-        row["case"],
-        f"{row['bytes'] / 1e6:.3g}",
-        f"{ours * 1e6:.2f}",
-        f"{out * 1e6:.2f}",
-        f"{2 * row['bytes'] / out / 1e9:.1f}",
-        ratio["memcpy"],
-        ratio.get("torch", "-"),
-        ratio.get("torch_out", "-"),
-        ratio["numpy"] + (" (view)" if row["numpy_is_view"] else ""),
-      ]
-    )
-  try:
-    from rich.console import Console
-    from rich.table import Table
-  except ImportError:
-    widths = [max(len(line[i]) for line in [head, *body]) for i in range(len(head))]
-    for line in [head, *body]:
-      print("  ".join(text.ljust(width) if i == 0 else text.rjust(width) for i, (text, width) in enumerate(zip(line, widths))))
-  else:
-    table = Table(*head)
-    for line in body:
-      table.add_row(*line)
-    Console().print(table)
-  for row in rows:
-    for miss in row["misses"]:
-      print(f"below the demand: {row['case']}: {miss}")
+    print(f"{platform.processor() or platform.machine()}, {THREADS} threads, numpy {np.__version__}", end="")
+    print(f", torch {torch.__version__}" if torch is not None else ", no torch")
+    head = ["case", "MB", "ours us", "out= us", "out= GB/s", "memcpy/out=", "torch/ours", "torch/out=", "numpy/ours"]
+    body = []
+    for row in rows:
+        ours, out = row["seconds"]["ours"], row["seconds"]["ours_out"]
+        view = " (view)" if row["no_copy"] else ""
+        ratio = {key: f"{value:.2f}" for key, value in row["ratios"].items()}
+        body.append(
+            [
+                row["case"],
+                f"{row['bytes'] / 1e6:.3g}",
+                f"{ours * 1e6:.2f}",
+                f"{out * 1e6:.2f}",
+                f"{2 * row['bytes'] / out / 1e9:.1f}",
+                ratio["memcpy"],
+                ratio.get("torch", "-") + view,
+                ratio.get("torch_out", "-"),
+                ratio["numpy"] + view,
+            ]
+        )
+    try:
+        from rich.console import Console
+        from rich.table import Table
+    except ImportError:
+        widths = [max(len(line[i]) for line in [head, *body]) for i in range(len(head))]
+        for line in [head, *body]:
+            print(
+                "  ".join(
+                    text.ljust(width) if i == 0 else text.rjust(width)
+                    for i, (text, width) in enumerate(zip(line, widths, strict=False))
+                )
+            )
+    else:
+        table = Table(*head)
+        for line in body:
+            table.add_row(*line)
+        Console().print(table)
+    for row in rows:
+        for miss in row["misses"]:
+            print(f"below the demand: {row['case']}: {miss}")
 
 
 def main(arguments: list[str] | None = None) -> int:
-  parser = argparse.ArgumentParser(prog="python -m bench.reorder", description=__doc__.splitlines()[0])
-  parser.add_argument("--json", action="store_true", help="print the rows as JSON")
-  parser.add_argument("--seconds", type=float, default=1.0, help="time for each case")
-  parser.add_argument("--case", default="", help="only cases whose name contains this text")
-  options = parser.parse_args(arguments)
-  run(json=options.json, seconds=options.seconds, case=options.case)
-  return 0
+    parser = argparse.ArgumentParser(prog="python -m bench.reorder", description=__doc__.splitlines()[0])
+    parser.add_argument("--json", action="store_true", help="print the rows as JSON")
+    parser.add_argument("--seconds", type=float, default=1.0, help="time for each case")
+    parser.add_argument("--case", default="", help="only cases whose name contains this text")
+    options = parser.parse_args(arguments)
+    run(json=options.json, seconds=options.seconds, case=options.case)
+    return 0
 
 
 if __name__ == "__main__":
-  sys.exit(main())
+    sys.exit(main())

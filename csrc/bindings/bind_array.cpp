@@ -119,8 +119,8 @@ std::size_t bytes_of(const Extents& shape, DType dtype, const char* what) {
     empty |= extent == 0;
   }
   for (const auto extent : shape)
-    check<MemoryError>(empty || !__builtin_mul_overflow(bytes, extent, &bytes), what, to_string(shape), " of ", name_of(dtype),
-                       " is more than 2^63 bytes.");
+    check<MemoryError>(empty || !__builtin_mul_overflow(bytes, extent, &bytes), what, to_string(shape), " of ",
+                       name_of(dtype), " is more than 2^63 bytes.");
   return empty ? 0 : static_cast<std::size_t>(bytes);
 }
 
@@ -257,7 +257,8 @@ bool interpreter_runs() {
 #endif
 }
 
-/// Runs `release` with the GIL, from any thread; leaks once the interpreter is going down, since nothing can be freed then.
+/// Runs `release` with the GIL, from any thread; leaks once the interpreter is going down, since nothing can be freed
+/// then.
 template <class Release>
 void with_gil(const Release& release) {
   if (!interpreter_runs()) return;
@@ -279,8 +280,8 @@ ArrayView view_of_managed(py::handle capsule, const char* capsule_name, const ch
   const DLTensor& tensor = managed->tensor;
   const auto dtype = dtype_of(tensor.dtype);
   if (!dtype) {
-    refuse_dtype(say("DLPack code ", int{tensor.dtype.code}, ", ", int{tensor.dtype.bits}, " bits, ", tensor.dtype.lanes,
-                     " lanes"),
+    refuse_dtype(say("DLPack code ", int{tensor.dtype.code}, ", ", int{tensor.dtype.bits}, " bits, ",
+                     tensor.dtype.lanes, " lanes"),
                  name);
   }
   ArrayView view;
@@ -325,8 +326,8 @@ ArrayView view_of_dlpack(py::handle object, const char* name) {
   if (PyCapsule_IsValid(capsule.ptr(), "dltensor_versioned")) {
     const auto* managed =
         static_cast<DLManagedTensorVersioned*>(PyCapsule_GetPointer(capsule.ptr(), "dltensor_versioned"));
-    check<TypeError>(managed->version.major == 1, name, " (", type_name(object), ") speaks DLPack ", managed->version.major,
-                     ", not 1.");
+    check<TypeError>(managed->version.major == 1, name, " (", type_name(object), ") speaks DLPack ",
+                     managed->version.major, ", not 1.");
     return view_of_managed<DLManagedTensorVersioned>(capsule, "dltensor_versioned", "used_dltensor_versioned", name,
                                                      managed->flags & kDLReadOnly);
   }
@@ -421,8 +422,8 @@ ArrayView view_of_interface(py::handle object, const char* name) {
     check<TypeError>(!__builtin_mul_overflow(view.shape[i] - 1, view.strides[i], &reach), name, ".strides overflow.");
     (view.strides[i] < 0 ? low : high) += reach;
   }
-  check<TypeError>(view.size() == 0 || (low >= 0 && high <= available), name, ".__array_interface__ reaches over bytes ", low,
-                   " to ", high, " of a buffer of ", available, ".");
+  check<TypeError>(view.size() == 0 || (low >= 0 && high <= available), name,
+                   ".__array_interface__ reaches over bytes ", low, " to ", high, " of a buffer of ", available, ".");
   view.data = static_cast<char*>(memory.data) + offset;
   view.read_only = memory.read_only;
   view.owner = memory.owner;
@@ -475,7 +476,8 @@ py::object array_on_pages(PyObject* descr, int ndim, const std::int64_t* shape, 
   try {
     pages = take_pages(bytes);
   } catch (const std::bad_alloc&) {
-    throw MemoryError(say(bytes, " bytes for an array of shape ", to_string(Extents(shape, shape + ndim)), " are not available."));
+    throw MemoryError(
+        say(bytes, " bytes for an array of shape ", to_string(Extents(shape, shape + ndim)), " are not available."));
   }
   // One allocation less than a shared_ptr in a capsule: this stands in the path of every result.
   auto* held = new Pages(pages);
@@ -553,8 +555,28 @@ py::object to_python_owner(std::shared_ptr<void> owner) {
   return py::reinterpret_steal<py::object>(capsule);
 }
 
+Extents extents_from(py::handle object, const char* name) {
+  const auto extent = [&](py::handle item) -> std::int64_t {
+    check<TypeError>(PyIndex_Check(item.ptr()) && !PyBool_Check(item.ptr()), name, ": ", py::repr(item).cast<std::string>(), " (",
+                     type_name(item), ") is not an integer.");
+    const auto number = py::reinterpret_steal<py::object>(PyNumber_Index(item.ptr()));
+    if (!number) throw py::error_already_set();
+    int overflow = 0;
+    const auto value = PyLong_AsLongLongAndOverflow(number.ptr(), &overflow);
+    check(overflow == 0, name, ": ", py::str(number).cast<std::string>(), " is beyond 64 bits.");
+    return value;
+  };
+  if (PyIndex_Check(object.ptr())) return {extent(object)};
+  check<TypeError>(PySequence_Check(object.ptr()) && !PyUnicode_Check(object.ptr()), name, " (", type_name(object),
+                   ") is neither an int nor a sequence of them.");
+  Extents extents;
+  for (const auto item : py::reinterpret_borrow<py::sequence>(object)) extents.push_back(extent(item));
+  return extents;
+}
+
 DType dtype_from(py::handle dtype, const char* name) {
-  if (PyUnicode_Check(dtype.ptr()) && PyUnicode_CompareWithASCIIString(dtype.ptr(), "bfloat16") == 0) return DType::bfloat16;
+  if (PyUnicode_Check(dtype.ptr()) && PyUnicode_CompareWithASCIIString(dtype.ptr(), "bfloat16") == 0)
+    return DType::bfloat16;
   const py::dtype descr = py::dtype::from_args(py::reinterpret_borrow<py::object>(dtype));
   if (const auto known = dtype_of(reinterpret_cast<const py::detail::PyArrayDescr_Proxy*>(descr.ptr()))) return *known;
   throw TypeError(say(name, " (", py::str(descr).cast<std::string>(), ") is not ", kKnownTypes, "."));

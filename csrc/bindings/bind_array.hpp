@@ -19,11 +19,12 @@ namespace py = pybind11;
 /// Who keeps the memory of a view alive.
 enum class Keep {
   owner,     ///< the view itself, through `owner`
-  borrowed,  ///< the caller, who holds the object for as long as the view (cheaper; DLPack and buffers are owned even so)
+  borrowed,  ///< the caller, who holds the object for as long as the view (cheaper; DLPack and buffers are owned even
+             ///< so)
 };
 
-/// The memory of a NumPy array, of anything with DLPack, `__array_interface__` or the buffer protocol. Throws TypeError,
-/// naming what was given, for anything else and for element types that DType lacks.
+/// The memory of a NumPy array, of anything with DLPack, `__array_interface__` or the buffer protocol. Throws
+/// TypeError, naming what was given, for anything else and for element types that DType lacks.
 ArrayView view_of(py::handle object, const char* name, Keep keep = Keep::owner);
 
 /// The same for memory to be written: std::invalid_argument "out is read-only." where it cannot be.
@@ -41,8 +42,8 @@ struct NumpyFields {
 /// Fills `fields` if `object` is exactly a NumPy array (no subclass) of a known dtype.
 bool read_numpy(py::handle object, NumpyFields& fields);
 
-/// Uninitialized C-contiguous array of the dtype object of `like`, a NumPy array. From 64 KB on as empty_array() makes them;
-/// below, from NumPy's own allocator, which is faster than whole pages are.
+/// Uninitialized C-contiguous array of the dtype object of `like`, a NumPy array. From 64 KB on as empty_array() makes
+/// them; below, from NumPy's own allocator, which is faster than whole pages are.
 py::object empty_like_numpy(py::handle like, int ndim, const std::int64_t* shape, std::int64_t bytes, void** data);
 
 /// Uninitialized C-contiguous array on whole pages of its own, which a device can always share.
@@ -51,8 +52,8 @@ py::array empty_array(const Extents& shape, DType dtype);
 /// NumPy view of that memory; its base holds `view.owner`. Writable unless the view is read-only.
 py::array array_from(const ArrayView& view);
 
-/// Whole pages, at least one. Freed ones are kept for the next request of about the same size, up to 64 MB in total, because
-/// the kernel clears fresh pages more slowly than they are written. No GIL needed. Throws std::bad_alloc.
+/// Whole pages, at least one. Freed ones are kept for the next request of about the same size, up to 64 MB in total,
+/// because the kernel clears fresh pages more slowly than they are written. No GIL needed. Throws std::bad_alloc.
 std::shared_ptr<void> allocate_pages(std::size_t bytes);
 
 /// Holds a reference. The last copy may go away on any thread, with or without the GIL, and after the interpreter.
@@ -66,6 +67,10 @@ DType dtype_from(py::handle dtype, const char* name);
 
 /// numpy.dtype of that element type; bfloat16 imports ml_dtypes.
 py::dtype numpy_dtype(DType dtype);
+
+/// The integers of a shape: an int, or a sequence of them. Throws TypeError, naming what was given; std::invalid_argument beyond
+/// 64 bits.
+Extents extents_from(py::handle object, const char* name);
 
 /// To be called inside `catch (...)` of functions that pybind11 does not wrap: sets the Python error.
 void set_python_error() noexcept;

@@ -17,7 +17,8 @@ void bind_weights(py::module_& module);
 
 namespace {
 
-constexpr const char* kReorderDoc = R"(reorder(array, source="OIHW", target="OHWI", out=None, *, feature_map=None, threads=None)
+constexpr const char* kReorderDoc =
+    R"(reorder(array, source="OIHW", target="OHWI", out=None, *, feature_map=None, threads=None)
 --
 
 Reorder the axes of convolution weights.
@@ -28,23 +29,23 @@ I counts the input channels of one group.
 Parameters
 ----------
 array : array, 4 axes in `source` order; float32, float16, bfloat16, float64, uint8, uint16, int32, uint32 or int64
-    NumPy, DLPack (PyTorch, also with requires_grad), ``__array_interface__`` or the buffer protocol. Read in place, whatever
-    its strides: flipped and broadcast views included.
+    NumPy, DLPack (PyTorch, also with requires_grad), ``__array_interface__`` or the buffer protocol. Read in place,
+    whatever its strides: flipped and broadcast views included.
 source, target : str, default "OIHW" and "OHWI"
-    ``OIHW``: PyTorch. ``OHWI``: MPS. ``HWIO``: TensorFlow, Keras, Flax. ``IOHW``: PyTorch's transposed convolution (in, out,
-    h, w); only axes move, kernels are not rotated. ``C1HW``: depth-wise, (C, 1, H, W).
+    ``OIHW``: PyTorch. ``OHWI``: MPS. ``HWIO``: TensorFlow, Keras, Flax. ``IOHW``: PyTorch's transposed convolution
+    (in, out, h, w); only axes move, kernels are not rotated. ``C1HW``: depth-wise, (C, 1, H, W).
 out : array of the reordered shape and of the dtype of `array`, optional
     Written in place (any strides) and returned. Its memory must not overlap that of `array`.
 feature_map : (C, H, W), elements, optional
-    `array` holds the weights of a linear layer behind a flattened feature map of that shape, with two axes: (O, C*H*W) for
-    ``OIHW``, (O, H*W*C) for ``OHWI``, (H*W*C, O) for ``HWIO``.
+    `array` holds the weights of a linear layer behind a flattened feature map of that shape, with two axes:
+    (O, C*H*W) for ``OIHW``, (O, H*W*C) for ``OHWI``, (H*W*C, O) for ``HWIO``.
 threads : int >= 0, optional
     At most so many threads; by default as many as OpenMP has. Less than 1 MB is always moved by the calling one.
 
 Returns
 -------
 array, shape of `array` in `target` order, dtype of `array`
-    `out`, or a new NumPy array as `empty` makes them.
+    `out`, or a new NumPy array (never a view): from 64 KB on one as `empty` makes them.
 
 Raises
 ------
@@ -194,27 +195,11 @@ class Arguments {
   PyObject* values_[kCount] = {};
 };
 
-Extents extents_from(py::handle object, const char* name) {
-  const auto extent = [&](py::handle item) {
-    const auto number = py::reinterpret_steal<py::object>(PyNumber_Index(item.ptr()));
-    if (!number) throw py::error_already_set();
-    const long long value = PyLong_AsLongLong(number.ptr());
-    if (value == -1 && PyErr_Occurred()) throw py::error_already_set();
-    return static_cast<std::int64_t>(value);
-  };
-  if (PyIndex_Check(object.ptr())) return {extent(object)};
-  check<TypeError>(PySequence_Check(object.ptr()) && !PyUnicode_Check(object.ptr()), name, " (",
-                   Py_TYPE(object.ptr())->tp_name, ") is neither an int nor a sequence of them.");
-  Extents extents;
-  for (const auto item : py::reinterpret_borrow<py::sequence>(object)) extents.push_back(extent(item));
-  return extents;
-}
-
 /// Small copies are over before another thread could take the GIL.
 constexpr std::int64_t kReleaseGil = 64 << 10;
 
-py::object reorder_into(PyObject* array, Layout source_layout, Layout target_layout, PyObject* out, PyObject* feature_map,
-                        int threads) {
+py::object reorder_into(PyObject* array, Layout source_layout, Layout target_layout, PyObject* out,
+                        PyObject* feature_map, int threads) {
   NumpyFields fields;
   const bool plain = !out && !feature_map && source_layout != Layout::C1HW && target_layout != Layout::C1HW;
   if (plain && read_numpy(array, fields) && fields.ndim == 4) {
@@ -339,7 +324,8 @@ void bind_weights(py::module_& module) {
         return py::make_tuple(reinterpret_cast<std::uintptr_t>(view.data), py::tuple(py::cast(view.shape)),
                               py::tuple(py::cast(view.strides)), name_of(view.dtype), view.read_only);
       },
-      py::arg("object"), "(address, shape, strides in bytes, dtype, read-only) of the memory that a function here would use.");
+      py::arg("object"),
+      "(address, shape, strides in bytes, dtype, read-only) of the memory that a function here would use.");
   module.def(
       "_view",
       [](py::object object) {
@@ -366,7 +352,8 @@ void bind_weights(py::module_& module) {
           const ArrayView to = writable_view_of(target, "target"), from = view_of(source, "source");
           check(to.is_contiguous() && from.is_contiguous(), "_memcpy_threads: both sides must be contiguous.");
           const std::int64_t bytes = to.size() * static_cast<std::int64_t>(size_of(to.dtype));
-          check(bytes == from.size() * static_cast<std::int64_t>(size_of(from.dtype)), "_memcpy_threads: sizes differ.");
+          check(bytes == from.size() * static_cast<std::int64_t>(size_of(from.dtype)),
+                "_memcpy_threads: sizes differ.");
           const py::gil_scoped_release release;
           copy_threads(to.data, from.data, static_cast<std::size_t>(bytes), threads);
         } catch (...) {

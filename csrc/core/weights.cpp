@@ -1,14 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
-// Reordering of weights at memory speed: a permutation of at most four axes is brought to its smallest form (a copy, rows to
-// copy, a batch of two-dimensional transposes, or single words), cut into tiles that fit the caches, and run in parallel.
-// Elements travel as raw words, so that every bit pattern (NaN payloads too) survives.
+// Reordering of weights at memory speed: a permutation of at most four axes is brought to its smallest form (a copy,
+// rows to copy, a batch of two-dimensional transposes, or single words), cut into tiles that fit the caches, and run in
+// parallel. Elements travel as raw words, so that every bit pattern (NaN payloads too) survives.
 #include <mpscnn/weights.hpp>
 
+#include <signal.h>
 #include <algorithm>
 #include <array>
 #include <atomic>
 #include <condition_variable>
-#include <signal.h>
 #include <cstdint>
 #include <cstring>
 #include <limits>
@@ -60,13 +60,21 @@ struct Tile {
 template <int kWord>
 struct WordOf;
 template <>
-struct WordOf<1> { using type = std::uint8_t; };
+struct WordOf<1> {
+  using type = std::uint8_t;
+};
 template <>
-struct WordOf<2> { using type = std::uint16_t; };
+struct WordOf<2> {
+  using type = std::uint16_t;
+};
 template <>
-struct WordOf<4> { using type = std::uint32_t; };
+struct WordOf<4> {
+  using type = std::uint32_t;
+};
 template <>
-struct WordOf<8> { using type = std::uint64_t; };
+struct WordOf<8> {
+  using type = std::uint64_t;
+};
 
 template <int kWord>
 MPSCNN_INLINE void move_word(char* dst, const char* src) {
@@ -104,7 +112,9 @@ MPSCNN_INLINE void copy_short(char* dst, const char* src, std::int64_t bytes) {
 
 /// Rows of some dozen bytes: overlapping 16-byte moves.
 MPSCNN_INLINE void copy_row(char* dst, const char* src, std::int64_t bytes) {
-  struct Block { char bytes[16]; };
+  struct Block {
+    char bytes[16];
+  };
   if (bytes < 16) return copy_short(dst, src, bytes);
   if (bytes > 512) {
     std::memcpy(dst, src, static_cast<std::size_t>(bytes));
@@ -134,17 +144,25 @@ MPSCNN_INLINE void store(char* at, Reg r) { _mm_storeu_si128(reinterpret_cast<Re
 MPSCNN_INLINE void stream(char* at, Reg r) { store(at, r); }
 template <int kWord>
 MPSCNN_INLINE Reg zip_low(Reg a, Reg b) {
-  if constexpr (kWord == 1) return _mm_unpacklo_epi8(a, b);
-  else if constexpr (kWord == 2) return _mm_unpacklo_epi16(a, b);
-  else if constexpr (kWord == 4) return _mm_unpacklo_epi32(a, b);
-  else return _mm_unpacklo_epi64(a, b);
+  if constexpr (kWord == 1)
+    return _mm_unpacklo_epi8(a, b);
+  else if constexpr (kWord == 2)
+    return _mm_unpacklo_epi16(a, b);
+  else if constexpr (kWord == 4)
+    return _mm_unpacklo_epi32(a, b);
+  else
+    return _mm_unpacklo_epi64(a, b);
 }
 template <int kWord>
 MPSCNN_INLINE Reg zip_high(Reg a, Reg b) {
-  if constexpr (kWord == 1) return _mm_unpackhi_epi8(a, b);
-  else if constexpr (kWord == 2) return _mm_unpackhi_epi16(a, b);
-  else if constexpr (kWord == 4) return _mm_unpackhi_epi32(a, b);
-  else return _mm_unpackhi_epi64(a, b);
+  if constexpr (kWord == 1)
+    return _mm_unpackhi_epi8(a, b);
+  else if constexpr (kWord == 2)
+    return _mm_unpackhi_epi16(a, b);
+  else if constexpr (kWord == 4)
+    return _mm_unpackhi_epi32(a, b);
+  else
+    return _mm_unpackhi_epi64(a, b);
 }
 template <int n>
 MPSCNN_INLINE void store_lanes(const Reg* r, char* dst, std::int64_t step) {
@@ -167,17 +185,25 @@ MPSCNN_TARGET MPSCNN_INLINE void store(char* at, Reg r) { _mm256_storeu_si256(re
 MPSCNN_TARGET MPSCNN_INLINE void stream(char* at, Reg r) { store(at, r); }
 template <int kWord>
 MPSCNN_TARGET MPSCNN_INLINE Reg zip_low(Reg a, Reg b) {
-  if constexpr (kWord == 1) return _mm256_unpacklo_epi8(a, b);
-  else if constexpr (kWord == 2) return _mm256_unpacklo_epi16(a, b);
-  else if constexpr (kWord == 4) return _mm256_unpacklo_epi32(a, b);
-  else return _mm256_unpacklo_epi64(a, b);
+  if constexpr (kWord == 1)
+    return _mm256_unpacklo_epi8(a, b);
+  else if constexpr (kWord == 2)
+    return _mm256_unpacklo_epi16(a, b);
+  else if constexpr (kWord == 4)
+    return _mm256_unpacklo_epi32(a, b);
+  else
+    return _mm256_unpacklo_epi64(a, b);
 }
 template <int kWord>
 MPSCNN_TARGET MPSCNN_INLINE Reg zip_high(Reg a, Reg b) {
-  if constexpr (kWord == 1) return _mm256_unpackhi_epi8(a, b);
-  else if constexpr (kWord == 2) return _mm256_unpackhi_epi16(a, b);
-  else if constexpr (kWord == 4) return _mm256_unpackhi_epi32(a, b);
-  else return _mm256_unpackhi_epi64(a, b);
+  if constexpr (kWord == 1)
+    return _mm256_unpackhi_epi8(a, b);
+  else if constexpr (kWord == 2)
+    return _mm256_unpackhi_epi16(a, b);
+  else if constexpr (kWord == 4)
+    return _mm256_unpackhi_epi32(a, b);
+  else
+    return _mm256_unpackhi_epi64(a, b);
 }
 template <int n>
 MPSCNN_TARGET MPSCNN_INLINE void store_lanes(const Reg* r, char* dst, std::int64_t step) {
@@ -210,17 +236,25 @@ MPSCNN_TARGET MPSCNN_INLINE void store(char* at, Reg r) { _mm512_storeu_si512(at
 MPSCNN_TARGET MPSCNN_INLINE void stream(char* at, Reg r) { _mm512_stream_si512(reinterpret_cast<Reg*>(at), r); }
 template <int kWord>
 MPSCNN_TARGET MPSCNN_INLINE Reg zip_low(Reg a, Reg b) {
-  if constexpr (kWord == 1) return _mm512_unpacklo_epi8(a, b);
-  else if constexpr (kWord == 2) return _mm512_unpacklo_epi16(a, b);
-  else if constexpr (kWord == 4) return _mm512_unpacklo_epi32(a, b);
-  else return _mm512_unpacklo_epi64(a, b);
+  if constexpr (kWord == 1)
+    return _mm512_unpacklo_epi8(a, b);
+  else if constexpr (kWord == 2)
+    return _mm512_unpacklo_epi16(a, b);
+  else if constexpr (kWord == 4)
+    return _mm512_unpacklo_epi32(a, b);
+  else
+    return _mm512_unpacklo_epi64(a, b);
 }
 template <int kWord>
 MPSCNN_TARGET MPSCNN_INLINE Reg zip_high(Reg a, Reg b) {
-  if constexpr (kWord == 1) return _mm512_unpackhi_epi8(a, b);
-  else if constexpr (kWord == 2) return _mm512_unpackhi_epi16(a, b);
-  else if constexpr (kWord == 4) return _mm512_unpackhi_epi32(a, b);
-  else return _mm512_unpackhi_epi64(a, b);
+  if constexpr (kWord == 1)
+    return _mm512_unpackhi_epi8(a, b);
+  else if constexpr (kWord == 2)
+    return _mm512_unpackhi_epi16(a, b);
+  else if constexpr (kWord == 4)
+    return _mm512_unpackhi_epi32(a, b);
+  else
+    return _mm512_unpackhi_epi64(a, b);
 }
 template <int n>
 MPSCNN_TARGET MPSCNN_INLINE void store_lanes(const Reg* r, char* dst, std::int64_t step) {
@@ -252,17 +286,25 @@ MPSCNN_INLINE void store(char* at, Reg r) { vst1q_u8(reinterpret_cast<std::uint8
 MPSCNN_INLINE void stream(char* at, Reg r) { store(at, r); }
 template <int kWord>
 MPSCNN_INLINE Reg zip_low(Reg a, Reg b) {
-  if constexpr (kWord == 1) return vzip1q_u8(a, b);
-  else if constexpr (kWord == 2) return vreinterpretq_u8_u16(vzip1q_u16(vreinterpretq_u16_u8(a), vreinterpretq_u16_u8(b)));
-  else if constexpr (kWord == 4) return vreinterpretq_u8_u32(vzip1q_u32(vreinterpretq_u32_u8(a), vreinterpretq_u32_u8(b)));
-  else return vreinterpretq_u8_u64(vzip1q_u64(vreinterpretq_u64_u8(a), vreinterpretq_u64_u8(b)));
+  if constexpr (kWord == 1)
+    return vzip1q_u8(a, b);
+  else if constexpr (kWord == 2)
+    return vreinterpretq_u8_u16(vzip1q_u16(vreinterpretq_u16_u8(a), vreinterpretq_u16_u8(b)));
+  else if constexpr (kWord == 4)
+    return vreinterpretq_u8_u32(vzip1q_u32(vreinterpretq_u32_u8(a), vreinterpretq_u32_u8(b)));
+  else
+    return vreinterpretq_u8_u64(vzip1q_u64(vreinterpretq_u64_u8(a), vreinterpretq_u64_u8(b)));
 }
 template <int kWord>
 MPSCNN_INLINE Reg zip_high(Reg a, Reg b) {
-  if constexpr (kWord == 1) return vzip2q_u8(a, b);
-  else if constexpr (kWord == 2) return vreinterpretq_u8_u16(vzip2q_u16(vreinterpretq_u16_u8(a), vreinterpretq_u16_u8(b)));
-  else if constexpr (kWord == 4) return vreinterpretq_u8_u32(vzip2q_u32(vreinterpretq_u32_u8(a), vreinterpretq_u32_u8(b)));
-  else return vreinterpretq_u8_u64(vzip2q_u64(vreinterpretq_u64_u8(a), vreinterpretq_u64_u8(b)));
+  if constexpr (kWord == 1)
+    return vzip2q_u8(a, b);
+  else if constexpr (kWord == 2)
+    return vreinterpretq_u8_u16(vzip2q_u16(vreinterpretq_u16_u8(a), vreinterpretq_u16_u8(b)));
+  else if constexpr (kWord == 4)
+    return vreinterpretq_u8_u32(vzip2q_u32(vreinterpretq_u32_u8(a), vreinterpretq_u32_u8(b)));
+  else
+    return vreinterpretq_u8_u64(vzip2q_u64(vreinterpretq_u64_u8(a), vreinterpretq_u64_u8(b)));
 }
 template <int n>
 MPSCNN_INLINE void store_lanes(const Reg* r, char* dst, std::int64_t step) {
@@ -280,7 +322,8 @@ int widest_lanes() {
 #if defined(__x86_64__)
   static const int lanes = [] {
     __builtin_cpu_init();
-    if (__builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") && __builtin_cpu_supports("avx512vl")) return 4;
+    if (__builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") && __builtin_cpu_supports("avx512vl"))
+      return 4;
     return __builtin_cpu_supports("avx2") ? 2 : 1;
   }();
   return lanes;
@@ -380,8 +423,8 @@ std::int64_t stream_threshold() {
 
 // ---- threads
 
-/// Threads that help the calling one. Whoever calls does all the work that no helper got to, and waits only for those that
-/// began: on a busy machine a helper may be scheduled milliseconds late, and an OpenMP region would wait for it.
+/// Threads that help the calling one. Whoever calls does all the work that no helper got to, and waits only for those
+/// that began: on a busy machine a helper may be scheduled milliseconds late, and an OpenMP region would wait for it.
 class Helpers {
  public:
   using Work = void (*)(void* context);
@@ -402,8 +445,10 @@ class Helpers {
       context_ = context;
       open_ = count;
     }
-    if (count == 1) wake_.notify_one();
-    else wake_.notify_all();
+    if (count == 1)
+      wake_.notify_one();
+    else
+      wake_.notify_all();
     work(context);
     std::unique_lock lock(mutex_);
     open_ = 0;
@@ -636,8 +681,10 @@ void run_plan(const Plan& plan, std::int64_t bytes, int threads) {
     in_parallel(ceil_div(plan.run, piece), threads, [&](std::int64_t begin, std::int64_t end) {
       const std::int64_t from = begin * piece;
       const auto length = static_cast<std::size_t>(std::min(plan.run, end * piece) - from);
-      if (big) stream_copy(plan.dst + from, plan.src + from, length);
-      else std::memcpy(plan.dst + from, plan.src + from, length);
+      if (big)
+        stream_copy(plan.dst + from, plan.src + from, length);
+      else
+        std::memcpy(plan.dst + from, plan.src + from, length);
       if (big) stream_fence();
     });
     return;
@@ -679,8 +726,9 @@ void run_plan(const Plan& plan, std::int64_t bytes, int threads) {
       block_q = even_block(q.n, std::max<std::int64_t>(64, wide), wide);
     }
     if (big) {
-      // Whole tiles that are contiguous in the target are assembled in the cache and leave it as one stream of lines: kinder to
-      // the memory than a line here and there, and no question of alignment. Else single lines, if they are aligned.
+      // Whole tiles that are contiguous in the target are assembled in the cache and leave it as one stream of lines:
+      // kinder to the memory than a line here and there, and no question of alignment. Else single lines, if they are
+      // aligned.
       const std::int64_t row = p.n * plan.word;
       stage = !any_inside && q.dst == row && row * std::min<std::int64_t>(q.n, 16) <= kStage;
       if (stage) {
@@ -688,7 +736,8 @@ void run_plan(const Plan& plan, std::int64_t bytes, int threads) {
         block_q = even_block(q.n, kStage / row, wide);
         if (block_q * row > kStage) block_q = even_block(q.n, kStage / row, 1);
       } else {
-        bool aligned = ((reinterpret_cast<std::uintptr_t>(plan.dst) | static_cast<std::uintptr_t>(q.dst | row)) & 63) == 0;
+        bool aligned =
+            ((reinterpret_cast<std::uintptr_t>(plan.dst) | static_cast<std::uintptr_t>(q.dst | row)) & 63) == 0;
         for (int i = 0; i < plan.outers; ++i) aligned &= (plan.outer[i].dst & 63) == 0;
         stream = aligned && widest_lanes() == 4 && block_p >= wide;
       }
@@ -713,7 +762,8 @@ void run_plan(const Plan& plan, std::int64_t bytes, int threads) {
   std::int64_t tiles = 1;
   for (int i = 0; i < count; ++i) tiles *= loops[i].n;
 
-  const Transpose whole = plan.kind == Plan::kTranspose ? choose_transpose(plan.word, block_p, block_q, stream) : nullptr;
+  const Transpose whole =
+      plan.kind == Plan::kTranspose ? choose_transpose(plan.word, block_p, block_q, stream) : nullptr;
 
   const bool prefetch = bytes >= 2 * kBytesPerThread && p.src > 0 && p.src <= 2 * q.n * plan.word;
 
@@ -822,16 +872,16 @@ void reorder_unchecked(const void* source, const std::int64_t* shape, const std:
     bytes *= axes[i].n;
   }
   if (bytes == 0) return;
-  run_plan(make_plan(static_cast<const char*>(source), static_cast<char*>(target), static_cast<int>(word), axes, 4), bytes,
-           threads);
+  run_plan(make_plan(static_cast<const char*>(source), static_cast<char*>(target), static_cast<int>(word), axes, 4),
+           bytes, threads);
 }
 
 void reorder(const ArrayView& source, Layout source_layout, const ArrayView& target, Layout target_layout, int threads,
              const char* source_name, const char* target_name) {
   check(source.ndim() == 4, "reorder: ", source_name, ".ndim (", source.ndim(), ") is not 4.");
   check(target.ndim() == 4, "reorder: ", target_name, ".ndim (", target.ndim(), ") is not 4.");
-  check<TypeError>(source.dtype == target.dtype, "reorder: ", target_name, ".dtype (", name_of(target.dtype), ") is not ",
-                   source_name, ".dtype (", name_of(source.dtype), ").");
+  check<TypeError>(source.dtype == target.dtype, "reorder: ", target_name, ".dtype (", name_of(target.dtype),
+                   ") is not ", source_name, ".dtype (", name_of(source.dtype), ").");
   check(threads >= 0, "reorder: threads (", threads, ") is less than the minimum 0.");
   check(!target.read_only, "reorder: ", target_name, " is read-only.");
   check_c1hw(source_layout, source.shape, source_name);
@@ -843,9 +893,9 @@ void reorder(const ArrayView& source, Layout source_layout, const ArrayView& tar
     axes[i] = {target.shape[i], source.strides[from[i]], target.strides[i]};
     if (source.shape[from[i]] != axes[i].n) {
       throw std::invalid_argument(say("reorder: ", target_name, ".shape ", to_string(target.shape), " is not ",
-                                      to_string(reordered_shape(source.shape, source_layout, target_layout)), ": ", source_name,
-                                      " ", to_string(source.shape), " in ", name_of(source_layout), " order, written in ",
-                                      name_of(target_layout), " order."));
+                                      to_string(reordered_shape(source.shape, source_layout, target_layout)), ": ",
+                                      source_name, " ", to_string(source.shape), " in ", name_of(source_layout),
+                                      " order, written in ", name_of(target_layout), " order."));
     }
     bytes *= axes[i].n;
   }

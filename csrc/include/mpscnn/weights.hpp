@@ -37,19 +37,21 @@ Extents reordered_shape(const Extents& shape, Layout source, Layout target, cons
 void reorder(const ArrayView& source, Layout source_layout, const ArrayView& target, Layout target_layout,
              int threads = 0, const char* source_name = "source", const char* target_name = "target");
 
-/// The same into new contiguous memory, without the checks: four extents and strides, `word` bytes an element (1, 2, 4 or 8).
+/// The same into new contiguous memory, without the checks: four extents and strides, `word` bytes an element (1, 2, 4
+/// or 8).
 void reorder_unchecked(const void* source, const std::int64_t* shape, const std::int64_t* strides, Layout source_layout,
                        void* target, Layout target_layout, std::size_t word, int threads = 0);
 
-/// Weights of a linear layer behind a flattened feature map, (O, C*H*W), as a view of four axes in `layout` order: OIHW where
-/// the map was flattened as (C, H, W); OHWI where as (H, W, C); HWIO where the weights are (H*W*C, O) (Keras). No copy.
+/// Weights of a linear layer behind a flattened feature map, (O, C*H*W), as a view of four axes in `layout` order: OIHW
+/// where the map was flattened as (C, H, W); OHWI where as (H, W, C); HWIO where the weights are (H*W*C, O) (Keras). No
+/// copy.
 ArrayView unflatten(const ArrayView& source, const Extents& feature_map_chw, Layout layout = Layout::OIHW,
                     const char* source_name = "source");
 
 /// Weights of a linear layer behind a flattened C x H x W feature map, (O, C*H*W), as the OHWI weights of a
 /// fully connected kernel, (O, H, W, C).
-void reorder_linear(const ArrayView& source, const Extents& feature_map_chw, const ArrayView& target,
-                    int threads = 0, const char* source_name = "source", const char* target_name = "target");
+void reorder_linear(const ArrayView& source, const Extents& feature_map_chw, const ArrayView& target, int threads = 0,
+                    const char* source_name = "source", const char* target_name = "target");
 
 /// The C library's memcpy of equal parts on `threads` threads: the yardstick of the benchmarks.
 void copy_threads(void* target, const void* source, std::size_t bytes, int threads);
