@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // The seam between the MPS classes and what computes: plain C++ problems and the Engine that solves them.
-// The MPS classes validate and resolve Apple's rules (offset, clipRect, channel offsets, image ranges, padding policies) into views and
-// window starts; behind this line everything is assumed to be valid.
+// The MPS classes validate and resolve Apple's rules (offset, clipRect, channel offsets, image ranges, padding
+// policies) into views and window starts; behind this line everything is assumed to be valid.
 #pragma once
 
 #include <cstdint>
@@ -19,8 +19,22 @@ namespace openmps {
 
 /// Values of MPSCNNNeuronType.
 enum class NeuronType : std::int32_t {
-  none = 0, relu, linear, sigmoid, hard_sigmoid, tanh, absolute, softplus, softsign, elu, prelu, relun, power,
-  exponential, logarithm, gelu,
+  none = 0,
+  relu,
+  linear,
+  sigmoid,
+  hard_sigmoid,
+  tanh,
+  absolute,
+  softplus,
+  softsign,
+  elu,
+  prelu,
+  relun,
+  power,
+  exponential,
+  logarithm,
+  gelu,
 };
 
 /// An activation function with Apple's parameters; formulas in engine/shared/neuron.hpp.
@@ -60,9 +74,9 @@ struct ConvWeights {
 };
 
 /// dst[n][y][x][o] = neuron(bias[o] + sum w[o][p][q][i] * src[n][window(y, x, p, q)][group(o) * I/groups + i]).
-/// src.c == in_channels_per_group * groups. With subpixel r > 1 the convolution has h/r x w/r pixels of r*r*dst.c channels
-/// (rounded up) and dst[y][x][c] = result[y/r][x/r][(r * (y % r) + x % r) * dst.c + c].
-/// src and dst have the same n and do not overlap. Fully connected layers are windows that cover the whole source, dst 1 x 1.
+/// src.c == in_channels_per_group * groups. With subpixel r > 1 the convolution has h/r x w/r pixels of r*r*dst.c
+/// channels (rounded up) and dst[y][x][c] = result[y/r][x/r][(r * (y % r) + x % r) * dst.c + c]. src and dst have the
+/// same n and do not overlap. Fully connected layers are windows that cover the whole source, dst 1 x 1.
 struct ConvProblem {
   ImageView src, dst;
   std::shared_ptr<const ConvWeights> weights;
@@ -89,7 +103,8 @@ struct NeuronProblem {
   Neuron neuron;
 };
 
-/// dst = src, same extents, formats may differ (converted through float, rounded to nearest even once, unorm clamped to [0, 1]).
+/// dst = src, same extents, formats may differ (converted through float, rounded to nearest even once, unorm clamped to
+/// [0, 1]).
 struct CopyProblem {
   ImageView src, dst;
 };
@@ -128,8 +143,8 @@ class Engine : public std::enable_shared_from_this<Engine> {
  public:
   virtual ~Engine() = default;
 
-  virtual const char* name() const = 0;          ///< "onednn", "null", ...
-  virtual std::string device_name() const = 0;   ///< what MTLDevice.name answers
+  virtual const char* name() const = 0;                 ///< "onednn", "null", ...
+  virtual std::string device_name() const = 0;          ///< what MTLDevice.name answers
   virtual std::uint64_t working_set_limit() const = 0;  ///< bytes the device should not exceed
 
   /// Page-aligned block of at least `bytes` (> 0), host-visible, contents undefined. Throws std::bad_alloc.

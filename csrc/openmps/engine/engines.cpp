@@ -30,7 +30,8 @@ std::vector<std::shared_ptr<Engine>> make_engines() {
 }  // namespace
 
 const std::vector<std::shared_ptr<Engine>>& engines() {
-  // Never destroyed: memory of objects with static lifetime may return to its engine after this file's statics are gone.
+  // Never destroyed: memory of objects with static lifetime may return to its engine after this file's statics are
+  // gone.
   static const auto* const list = new std::vector<std::shared_ptr<Engine>>(make_engines());
   return *list;
 }

@@ -35,11 +35,11 @@ class Memory {
  private:
   Memory() = default;
 
-  std::shared_ptr<Engine> engine_;   ///< set for lazy()
-  std::shared_ptr<Memory> parent_;   ///< set for part()
+  std::shared_ptr<Engine> engine_;  ///< set for lazy()
+  std::shared_ptr<Memory> parent_;  ///< set for part()
   std::size_t offset_ = 0;
-  std::function<void()> release_;    ///< set for wrap()
-  std::mutex mutex_;                 ///< guards the first allocation
+  std::function<void()> release_;  ///< set for wrap()
+  std::mutex mutex_;               ///< guards the first allocation
   std::atomic<std::byte*> data_ = nullptr;
   std::size_t bytes_ = 0;
 };

@@ -20,15 +20,15 @@ struct Plan {
   std::vector<Step> steps;
 };
 
-/// Kinds, extents, strides, formats, windows, neurons and which commands share memory, without addresses or values: lists
-/// of equal structure have equal keys.
+/// Kinds, extents, strides, formats, windows, neurons and which commands share memory, without addresses or values:
+/// lists of equal structure have equal keys.
 std::string structure_key(const std::vector<Command>& commands);
 
 /// The plan of that structure: out of a cache (bounded, shared by all queues) or made anew.
 std::shared_ptr<const Plan> plan_for(const std::vector<Command>& commands);
 
-/// Runs the list on the engine and waits. Returns an empty string, or the sentence of the first failure, which names the
-/// command's label; later commands are then not run. Never throws (called from code that cannot catch).
+/// Runs the list on the engine and waits. Returns an empty string, or the sentence of the first failure, which names
+/// the command's label; later commands are then not run. Never throws (called from code that cannot catch).
 std::string execute(Engine& engine, const std::vector<Command>& commands) noexcept;
 
 }  // namespace openmps

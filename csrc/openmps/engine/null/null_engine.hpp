@@ -7,8 +7,8 @@
 
 namespace openmps {
 
-/// Computes nothing: memory is real and zero-filled, buffers are copied and filled, images stay as they are. For tests of shapes,
-/// states and errors, and to measure what everything around the arithmetic costs.
+/// Computes nothing: memory is real and zero-filled, buffers are copied and filled, images stay as they are. For tests
+/// of shapes, states and errors, and to measure what everything around the arithmetic costs.
 std::shared_ptr<Engine> make_null_engine();
 
 }  // namespace openmps

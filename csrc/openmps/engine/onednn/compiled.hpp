@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// A oneDNN primitive ready to run: memory objects are made once and lent to one caller at a time, so that a call costs a lock,
-// a few pointers and the primitive itself.
+// A oneDNN primitive ready to run: memory objects are made once and lent to one caller at a time, so that a call costs
+// a lock, a few pointers and the primitive itself.
 #pragma once
 
 #include <algorithm>
@@ -81,8 +81,9 @@ class WeightsCache {
     const std::lock_guard lock(mutex_);
     for (std::size_t i = 0; i < entries_.size(); ++i) {
       if (entries_[i].key != key) continue;
-      if (i > 0) std::rotate(entries_.begin(), entries_.begin() + static_cast<std::ptrdiff_t>(i),
-                             entries_.begin() + static_cast<std::ptrdiff_t>(i) + 1);
+      if (i > 0)
+        std::rotate(entries_.begin(), entries_.begin() + static_cast<std::ptrdiff_t>(i),
+                    entries_.begin() + static_cast<std::ptrdiff_t>(i) + 1);
       return entries_.front().compiled;
     }
     std::shared_ptr<Compiled> compiled = make();
@@ -91,8 +92,8 @@ class WeightsCache {
     return compiled;
   }
 
-  /// The weights in the layout `wanted`, shared by all entries that want the same. Only to be called from find()'s `make`.
-  /// `rotated`: both kernel axes are reversed.
+  /// The weights in the layout `wanted`, shared by all entries that want the same. Only to be called from find()'s
+  /// `make`. `rotated`: both kernel axes are reversed.
   std::shared_ptr<void> packed(const ConvWeights& weights, const dnnl::memory::desc& wanted, bool with_groups,
                                bool rotated);
 

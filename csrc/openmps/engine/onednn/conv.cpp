@@ -13,8 +13,8 @@ namespace {
 
 /// One axis of the problem as oneDNN takes it: a part of the source and zeros around it.
 struct Axis {
-  std::int64_t first, count;      // source pixels that are used
-  std::int64_t before, after;     // zeros; `after` may be negative down to 1 - stride: pixels that no window reaches
+  std::int64_t first, count;   // source pixels that are used
+  std::int64_t before, after;  // zeros; `after` may be negative down to 1 - stride: pixels that no window reaches
 };
 
 Axis map_axis(std::int64_t extent, std::int64_t results, std::int64_t start, std::int64_t stride, std::int64_t reach) {
@@ -52,9 +52,25 @@ WeightsCache::Key key_of(std::int64_t kind, const ConvCall& call, const Geometry
   const Window& w = call.window;
   const Neuron& f = *call.neuron;
   return {kind | (threads << 8) | (std::int64_t{call.reduced_precision} << 32),
-          call.src.n, g.h.count, g.w.count, call.dst.h, call.dst.w, g.h.before, g.w.before, g.h.after, g.w.after,
-          w.stride_h, w.stride_w, w.dilation_h, w.dilation_w, static_cast<std::int64_t>(f.type), key_bits(f.a),
-          key_bits(f.b), key_bits(f.c), neuron_is_per_channel(f), 0};
+          call.src.n,
+          g.h.count,
+          g.w.count,
+          call.dst.h,
+          call.dst.w,
+          g.h.before,
+          g.w.before,
+          g.h.after,
+          g.w.after,
+          w.stride_h,
+          w.stride_w,
+          w.dilation_h,
+          w.dilation_w,
+          static_cast<std::int64_t>(f.type),
+          key_bits(f.a),
+          key_bits(f.b),
+          key_bits(f.c),
+          neuron_is_per_channel(f),
+          0};
 }
 
 std::shared_ptr<Compiled> make_convolution(const ConvCall& call, const Geometry& g, int threads) {
@@ -77,9 +93,9 @@ std::shared_ptr<Compiled> make_inner_product(const ConvCall& call, int threads) 
   Fusion fusion;
   const auto attributes = attributes_of(call, true, fusion);
   const dnnl::memory::desc dst({call.dst.n, call.dst.c}, dnnl::memory::data_type::f32, dnnl::memory::format_tag::nc);
-  const dnnl::inner_product_forward::primitive_desc pd(
-      cpu(), dnnl::prop_kind::forward_inference, image_desc(call.src.n, call.src.c, call.src.h, call.src.w),
-      filter_desc(weights), bias_desc(weights), dst, attributes, true);
+  const dnnl::inner_product_forward::primitive_desc pd(cpu(), dnnl::prop_kind::forward_inference,
+                                                       image_desc(call.src.n, call.src.c, call.src.h, call.src.w),
+                                                       filter_desc(weights), bias_desc(weights), dst, attributes, true);
   if (!pd || is_reference(pd)) return nullptr;
   return compile<dnnl::inner_product_forward>(pd, call, fusion, false, false, threads);
 }

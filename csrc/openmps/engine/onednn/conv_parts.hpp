@@ -24,7 +24,8 @@ inline const float* bias_of(const ConvCall& call) {
 
 inline std::int64_t key_bits(float value) { return std::bit_cast<std::int32_t>(value); }
 
-/// Runs the primitive on dense float images, through copies where the given ones are not, and does what the primitive leaves over.
+/// Runs the primitive on dense float images, through copies where the given ones are not, and does what the primitive
+/// leaves over.
 void run_compiled(Compiled& compiled, const ConvCall& call, const Tensor& src);
 
 /// Filter of the problem for a convolution or its transpose, layout left to oneDNN.

@@ -17,8 +17,12 @@ struct Implementation {
 
 /// Ordered: the first that does not decline. The loops at the end take everything.
 constexpr Implementation<ConvCall> kConvolutions[] = {
-    {"nothing_seen", conv_nothing_seen}, {"multiplier", conv_multiplier},     {"inner_product", conv_inner_product},
-    {"primitive", conv_primitive},       {"materialized", conv_materialized}, {"depthwise_loop", conv_depthwise_loop},
+    {"nothing_seen", conv_nothing_seen},
+    {"multiplier", conv_multiplier},
+    {"inner_product", conv_inner_product},
+    {"primitive", conv_primitive},
+    {"materialized", conv_materialized},
+    {"depthwise_loop", conv_depthwise_loop},
     {"loop", conv_loop},
 };
 constexpr Implementation<TransposeCall> kTransposes[] = {

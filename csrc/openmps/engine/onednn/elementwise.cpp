@@ -17,8 +17,8 @@ constexpr std::int64_t kChunk = 1024;       // values converted at a time: fits 
 
 /// Adjacent values of both views: whole images where they are dense, else rows, else pixels.
 struct Runs {
-  std::int64_t count, length;   // number of runs, values in each
-  std::int64_t per_h, per_n;    // runs in a row, runs in an image
+  std::int64_t count, length;  // number of runs, values in each
+  std::int64_t per_h, per_n;   // runs in a row, runs in an image
   std::int64_t pixels_per_run;
 
   Runs(const Tensor& a, const Tensor& b) {
@@ -34,7 +34,8 @@ struct Runs {
   }
 };
 
-/// body(src, dst, values) over all runs of whole pixels, threaded. Long runs are split at multiples of the channel count.
+/// body(src, dst, values) over all runs of whole pixels, threaded. Long runs are split at multiples of the channel
+/// count.
 template <class Body>
 void for_runs(const Tensor& src, const Tensor& dst, const Body& body) {
   const Runs runs(src, dst);
@@ -144,7 +145,7 @@ void fill_pixels(const Tensor& dst, const Neuron& neuron, const float* bias) {
 
 void pad(const Tensor& src, std::int64_t start_h, std::int64_t start_w, Edge edge, const Tensor& dst) {
   const auto pixel = static_cast<std::size_t>(src.c) * 4;
-  const std::int64_t first = std::clamp<std::int64_t>(-start_w, 0, dst.w);                 // columns [first, last) lie in src
+  const std::int64_t first = std::clamp<std::int64_t>(-start_w, 0, dst.w);  // columns [first, last) lie in src
   const std::int64_t last = std::clamp<std::int64_t>(src.w - start_w, first, dst.w);
   const bool row_is_dense = src.w_stride == src.c;
   parallel_ranges(dst.n * dst.h, threads_for(dst.size(), kGrain), [&](std::int64_t begin, std::int64_t end) {

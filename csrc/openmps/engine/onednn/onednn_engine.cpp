@@ -27,7 +27,8 @@ class OneDnnEngine final : public Engine {
   }
   void copy(const CopyProblem& problem) override { onednn::copy(tensor_of(problem.src), tensor_of(problem.dst)); }
   void copy_buffer(const BufferCopyProblem& problem) override {
-    onednn::copy_bytes(problem.src->data() + problem.src_offset, problem.dst->data() + problem.dst_offset, problem.bytes);
+    onednn::copy_bytes(problem.src->data() + problem.src_offset, problem.dst->data() + problem.dst_offset,
+                       problem.bytes);
   }
   void fill_buffer(const BufferFillProblem& problem) override {
     onednn::fill_bytes(problem.dst->data() + problem.offset, problem.value, problem.bytes);

@@ -7,9 +7,9 @@
 
 namespace openmps::onednn {
 
-// Which functions are taken from oneDNN: those that are exact, and of the others those whose error stays below what one rounding
-// of the argument does. Its gelu is off by up to 7e-7 where the result is 1e-4 (measured), softplus has no exact counterpart, pow is
-// slower than a second pass.
+// Which functions are taken from oneDNN: those that are exact, and of the others those whose error stays below what one
+// rounding of the argument does. Its gelu is off by up to 7e-7 where the result is 1e-4 (measured), softplus has no
+// exact counterpart, pow is slower than a second pass.
 bool append_neuron(dnnl::post_ops& ops, const Neuron& neuron) {
   using dnnl::algorithm;
   const float a = neuron.a, b = neuron.b;

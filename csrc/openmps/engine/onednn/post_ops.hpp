@@ -8,7 +8,8 @@
 
 namespace openmps::onednn {
 
-/// Appends what computes the neuron to `ops`. False if oneDNN has no operation that is accurate enough; `ops` is then unchanged.
+/// Appends what computes the neuron to `ops`. False if oneDNN has no operation that is accurate enough; `ops` is then
+/// unchanged.
 bool append_neuron(dnnl::post_ops& ops, const Neuron& neuron);
 
 }  // namespace openmps::onednn

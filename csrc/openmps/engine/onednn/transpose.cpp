@@ -11,8 +11,9 @@
 namespace openmps::onednn {
 namespace {
 
-/// One axis as oneDNN's deconvolution takes it. There, tap k of source pixel i goes to i * stride + k * dilation - before; here result
-/// j takes tap k from start + j + k * dilation = i * stride. So before = start + reach - 1 with the taps in reverse order.
+/// One axis as oneDNN's deconvolution takes it. There, tap k of source pixel i goes to i * stride + k * dilation -
+/// before; here result j takes tap k from start + j + k * dilation = i * stride. So before = start + reach - 1 with the
+/// taps in reverse order.
 struct Axis {
   std::int64_t first, count;   // source pixels that reach the destination
   std::int64_t before, after;  // results that are cut off; negative: results that nothing reaches
@@ -31,9 +32,25 @@ WeightsCache::Key key_of(const TransposeCall& call, const Axis& h, const Axis& v
   const Window& w = call.window;
   const Neuron& f = *call.neuron;
   return {2 | (threads << 8) | (std::int64_t{call.reduced_precision} << 32),
-          call.src.n, h.count, v.count, call.dst.h, call.dst.w, h.before, v.before, h.after, v.after,
-          w.stride_h, w.stride_w, w.dilation_h, w.dilation_w, static_cast<std::int64_t>(f.type), key_bits(f.a),
-          key_bits(f.b), key_bits(f.c), neuron_is_per_channel(f), 0};
+          call.src.n,
+          h.count,
+          v.count,
+          call.dst.h,
+          call.dst.w,
+          h.before,
+          v.before,
+          h.after,
+          v.after,
+          w.stride_h,
+          w.stride_w,
+          w.dilation_h,
+          w.dilation_w,
+          static_cast<std::int64_t>(f.type),
+          key_bits(f.a),
+          key_bits(f.b),
+          key_bits(f.c),
+          neuron_is_per_channel(f),
+          0};
 }
 
 std::shared_ptr<Compiled> make_deconvolution(const TransposeCall& call, const Axis& h, const Axis& v, bool fuse,
@@ -45,9 +62,9 @@ std::shared_ptr<Compiled> make_deconvolution(const TransposeCall& call, const Ax
   const dnnl::deconvolution_forward::primitive_desc pd(
       cpu(), dnnl::prop_kind::forward_inference, dnnl::algorithm::deconvolution_direct,
       image_desc(call.src.n, call.src.c, h.count, v.count), filter_desc(*call.weights),
-      fuse ? bias_desc(*call.weights) : dnnl::memory::desc(), image_desc(call.dst.n, call.dst.c, call.dst.h, call.dst.w),
-      {w.stride_h, w.stride_w}, {w.dilation_h - 1, w.dilation_w - 1}, {h.before, v.before}, {h.after, v.after},
-      attributes, true);
+      fuse ? bias_desc(*call.weights) : dnnl::memory::desc(),
+      image_desc(call.dst.n, call.dst.c, call.dst.h, call.dst.w), {w.stride_h, w.stride_w},
+      {w.dilation_h - 1, w.dilation_w - 1}, {h.before, v.before}, {h.after, v.after}, attributes, true);
   if (!pd || is_reference(pd)) return nullptr;
   // Of its two kinds only this one adds bias and neuron as it goes; the other does so in loops much slower than ours.
   const bool fuses = std::string(pd.impl_info_str()).starts_with("brg_conv");
@@ -64,8 +81,8 @@ const char* transpose_primitive(const TransposeCall& call) {
   if (h.count <= 0 || v.count <= 0) return "no source pixel is used";
   if (h.before < 0 || v.before < 0) return "the first results see nothing";
   if (h.after <= -w.stride_h || v.after <= -w.stride_w) return "the last results see nothing";
-  const std::int64_t work = call.src.n * h.count * v.count * w.kernel_h * w.kernel_w * call.dst.c *
-                            call.weights->in_channels_per_group;
+  const std::int64_t work =
+      call.src.n * h.count * v.count * w.kernel_h * w.kernel_w * call.dst.c * call.weights->in_channels_per_group;
   const int threads = threads_for(work, kThreadGrain);
   const auto compiled = WeightsCache::of(*call.weights).find(key_of(call, h, v, threads), [&] {
     auto fused = make_or_decline([&] { return make_deconvolution(call, h, v, true, threads); });
@@ -83,7 +100,9 @@ const char* transpose_stuffed(const TransposeCall& call) {
   // Only the part of Z that windows see; pixel n of the source stands at n * stride - start.
   const ScratchTensor stuffed(call.src.n, height, width, call.src.c);
   std::memset(stuffed.tensor.data, 0, static_cast<std::size_t>(stuffed.tensor.size()) * 4);
-  const auto first = [](std::int64_t start, std::int64_t stride) { return start <= 0 ? 0 : (start + stride - 1) / stride; };
+  const auto first = [](std::int64_t start, std::int64_t stride) {
+    return start <= 0 ? 0 : (start + stride - 1) / stride;
+  };
   const auto end = [](std::int64_t start, std::int64_t stride, std::int64_t seen, std::int64_t extent) {
     return start + seen <= 0 ? 0 : std::min(extent, (start + seen + stride - 1) / stride);
   };

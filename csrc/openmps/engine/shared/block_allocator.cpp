@@ -14,7 +14,8 @@ constexpr std::size_t kPage = 4096;
 constexpr std::size_t kHugePage = std::size_t{2} << 20;
 constexpr std::size_t kMaxFreeBlocks = 512;  // bounds the search, which is linear
 
-/// Block sizes have three significant bits, so that nearly equal requests share blocks and at most 1/4 is lost. 0: too large.
+/// Block sizes have three significant bits, so that nearly equal requests share blocks and at most 1/4 is lost. 0: too
+/// large.
 std::size_t block_size(std::size_t bytes) {
   if (bytes <= kPage) return kPage;
   if (bytes > (std::size_t{1} << 62)) return 0;

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Page-aligned blocks that are kept for the next user, so that the temporaries of a network which runs again and again cost
-// neither system calls nor page faults.
+// Page-aligned blocks that are kept for the next user, so that the temporaries of a network which runs again and again
+// cost neither system calls nor page faults.
 #pragma once
 
 #include <cstddef>

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// exp, log and relatives for loops over float arrays: computed in double with short series, so that rounding the result to
-// float is the only error that counts (the series are good to 1e-9, a float's half ulp is 6e-8). Branch-free: the compiler
-// vectorizes loops that call them.
+// exp, log and relatives for loops over float arrays: computed in double with short series, so that rounding the result
+// to float is the only error that counts (the series are good to 1e-9, a float's half ulp is 6e-8). Branch-free: the
+// compiler vectorizes loops that call them.
 #pragma once
 
 #include <bit>
@@ -62,7 +62,8 @@ struct FastMath {
     return x >= 0 ? y : std::numeric_limits<double>::quiet_NaN();
   }
 
-  /// Distribution function of the normal distribution: 0.5 * (1 + erf(x / sqrt(2))), relatively exact in the lower tail.
+  /// Distribution function of the normal distribution: 0.5 * (1 + erf(x / sqrt(2))), relatively exact in the lower
+  /// tail.
   static MPSCNN_HOST_DEVICE double normal_cdf(double x) {
     double z = (x < 0 ? -x : x) * 0.707106781186547524;
     z = z > 11.0 ? 11.0 : z;  // 0 and 1 in float from there on

@@ -14,14 +14,15 @@ MPSCNN_HOST_DEVICE float half_to_float(std::uint16_t half) {
   // Normal numbers move their bits; the others are scaled by an exact multiplication.
   const float scaled = std::bit_cast<float>((body << 13) + (112u << 23));
   const float tiny = std::bit_cast<float>((body | 0x4b000000u)) - 8388608.0f;  // body as a number
-  const float value = body >= 0x7c00u ? std::bit_cast<float>((body << 13) | 0x7f800000u)
+  const float value = body >= 0x7c00u   ? std::bit_cast<float>((body << 13) | 0x7f800000u)
                       : body >= 0x0400u ? scaled
                                         : tiny * 5.9604644775390625e-8f;
   return std::bit_cast<float>(std::bit_cast<std::uint32_t>(value) | sign);
 }
 
 MPSCNN_HOST_DEVICE std::uint16_t float_to_half(float value) {
-  const std::uint32_t bits = std::bit_cast<std::uint32_t>(value), sign = (bits >> 16) & 0x8000u, body = bits & 0x7fffffffu;
+  const std::uint32_t bits = std::bit_cast<std::uint32_t>(value), sign = (bits >> 16) & 0x8000u,
+                      body = bits & 0x7fffffffu;
   // Normal results: round the 13 low bits to nearest even; a carry runs into the exponent as it should.
   const std::uint32_t normal = (body - (112u << 23) + 0xfffu + ((body >> 13) & 1u)) >> 13;
   // Below 2^-14 the sum with 0.5 leaves the result, rounded, in the low bits.

@@ -34,8 +34,8 @@ std::uint64_t machine_memory_bytes() {
     const long pages = sysconf(_SC_PHYS_PAGES), page = sysconf(_SC_PAGESIZE);
     const std::uint64_t physical =
         pages > 0 && page > 0 ? static_cast<std::uint64_t>(pages) * static_cast<std::uint64_t>(page) : UINT64_MAX;
-    return std::min({physical, limit_in("/sys/fs/cgroup/memory.max"),
-                     limit_in("/sys/fs/cgroup/memory/memory.limit_in_bytes")});
+    return std::min(
+        {physical, limit_in("/sys/fs/cgroup/memory.max"), limit_in("/sys/fs/cgroup/memory/memory.limit_in_bytes")});
   }();
   return bytes;
 }

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // The activation functions, each formula once. Compiles for the host and for a GPU.
 //
-// `Math` supplies exp and its relatives in the type the formula is computed in. FastMath (fast_math.hpp) is for loops that the
-// compiler turns into vector code; LibraryMath calls the C library and is for a GPU and for tests.
+// `Math` supplies exp and its relatives in the type the formula is computed in. FastMath (fast_math.hpp) is for loops
+// that the compiler turns into vector code; LibraryMath calls the C library and is for a GPU and for tests.
 #pragma once
 
 #include <cmath>
@@ -89,8 +89,7 @@ inline bool neuron_is_per_channel(const Neuron& neuron) {
 
 /// Whether it changes anything.
 inline bool neuron_is_identity(const Neuron& neuron) {
-  return neuron.type == NeuronType::none ||
-         (neuron.type == NeuronType::linear && neuron.a == 1.0f && neuron.b == 0.0f);
+  return neuron.type == NeuronType::none || (neuron.type == NeuronType::linear && neuron.a == 1.0f && neuron.b == 0.0f);
 }
 
 }  // namespace openmps

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Nobody unmasks floating-point traps, and without this line most of the loops below stay scalar on AVX2. Values are the same.
+// Nobody unmasks floating-point traps, and without this line most of the loops below stay scalar on AVX2. Values are
+// the same.
 #if defined(__GNUC__) && !defined(__clang__)
 #pragma GCC optimize("no-trapping-math")
 #endif
@@ -63,11 +64,11 @@ MPSCNN_CLONES void float_to_unorm16_row(const float* src, std::uint16_t* dst, st
 /// The functions that are the same for every channel. The type is looked at outside of the loops.
 MPSCNN_CLONES void neuron_row(NeuronType type, float a, float b, float c, double log_base, const float* src, float* dst,
                               std::int64_t count) {
-#define MPSCNN_LOOP(expression)                      \
+#define MPSCNN_LOOP(expression)                                  \
   _Pragma("omp simd") for (std::int64_t i = 0; i < count; ++i) { \
-    const float x = src[i];                          \
-    dst[i] = (expression);                           \
-  }                                                  \
+    const float x = src[i];                                      \
+    dst[i] = (expression);                                       \
+  }                                                              \
   break
   switch (type) {
     case NeuronType::none: MPSCNN_LOOP(x);
@@ -91,14 +92,16 @@ MPSCNN_CLONES void neuron_row(NeuronType type, float a, float b, float c, double
 }
 
 /// One pixel: x >= 0 ? x : a[channel] * x.
-MPSCNN_CLONES void prelu_rows(const float* slopes, const float* src, float* dst, std::int64_t pixels, std::int64_t channels) {
+MPSCNN_CLONES void prelu_rows(const float* slopes, const float* src, float* dst, std::int64_t pixels,
+                              std::int64_t channels) {
   for (std::int64_t p = 0; p < pixels; ++p, src += channels, dst += channels) {
 #pragma omp simd
     for (std::int64_t i = 0; i < channels; ++i) dst[i] = F::relu(src[i], slopes[i]);
   }
 }
 
-MPSCNN_CLONES void bias_rows(const float* bias, const float* src, float* dst, std::int64_t pixels, std::int64_t channels) {
+MPSCNN_CLONES void bias_rows(const float* bias, const float* src, float* dst, std::int64_t pixels,
+                             std::int64_t channels) {
   for (std::int64_t p = 0; p < pixels; ++p, src += channels, dst += channels) {
 #pragma omp simd
     for (std::int64_t i = 0; i < channels; ++i) dst[i] = src[i] + bias[i];
@@ -114,7 +117,8 @@ MPSCNN_CLONES void repeat_row(const float* src, float* dst, std::int64_t count, 
 /// Bases the fast path does not know: powers of 0 and of negative numbers.
 void exponential_by_library(const Neuron& neuron, const float* src, float* dst, std::int64_t count) {
   for (std::int64_t i = 0; i < count; ++i) {
-    dst[i] = static_cast<float>(std::pow(static_cast<double>(neuron.c), static_cast<double>(neuron.a) * src[i] + neuron.b));
+    dst[i] =
+        static_cast<float>(std::pow(static_cast<double>(neuron.c), static_cast<double>(neuron.a) * src[i] + neuron.b));
   }
 }
 

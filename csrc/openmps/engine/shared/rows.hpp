@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// What is done to a run of adjacent values: conversions and activations. Compiled for several instruction sets, the machine's
-// best is picked when the library is loaded. Serial: callers split work among threads.
+// What is done to a run of adjacent values: conversions and activations. Compiled for several instruction sets, the
+// machine's best is picked when the library is loaded. Serial: callers split work among threads.
 #pragma once
 
 #include <cstddef>
@@ -13,7 +13,8 @@ namespace openmps {
 void row_to_float(const void* src, Format format, float* dst, std::int64_t count);
 void row_from_float(const float* src, void* dst, Format format, std::int64_t count);
 
-/// dst = neuron(src + bias[i % channels]) over `count` values that start at channel 0; a null bias is 0. src may be dst.
+/// dst = neuron(src + bias[i % channels]) over `count` values that start at channel 0; a null bias is 0. src may be
+/// dst.
 void row_neuron(const Neuron& neuron, const float* src, float* dst, std::int64_t count, std::int64_t channels,
                 const float* bias);
 

@@ -38,8 +38,15 @@ struct Tensor {
 
 /// Allocates the view's memory if nobody has yet.
 inline Tensor tensor_of(const ImageView& view) {
-  return {view.memory->data() + view.offset, view.format, view.n, view.h, view.w, view.c,
-          view.n_stride, view.h_stride, view.w_stride};
+  return {view.memory->data() + view.offset,
+          view.format,
+          view.n,
+          view.h,
+          view.w,
+          view.c,
+          view.n_stride,
+          view.h_stride,
+          view.w_stride};
 }
 
 inline Tensor dense_tensor(void* data, Format format, std::int64_t n, std::int64_t h, std::int64_t w, std::int64_t c) {

@@ -27,7 +27,8 @@ const char* conv_depthwise_loop(const ConvCall& call) {
   const std::int64_t c = dst.c, taps = w.kernel_h * w.kernel_w;
   std::vector<float> by_tap(weights.values.size());  // [kH][kW][C]
   for (std::int64_t o = 0; o < c; ++o) {
-    for (std::int64_t t = 0; t < taps; ++t) by_tap[static_cast<std::size_t>(t * c + o)] = weights.values[static_cast<std::size_t>(o * taps + t)];
+    for (std::int64_t t = 0; t < taps; ++t)
+      by_tap[static_cast<std::size_t>(t * c + o)] = weights.values[static_cast<std::size_t>(o * taps + t)];
   }
   std::vector<float> sums_of_threads(static_cast<std::size_t>(c * omp_get_max_threads()));
   const auto resolve = [&](std::int64_t at, std::int64_t extent) {
