@@ -20,12 +20,14 @@ MPSCNNConvolution *make_convolution(id<MPSCNNConvolutionDataSource> source) {
 }
 
 MPSCNNConvolution *plain_convolution(NSUInteger kh, NSUInteger kw, NSUInteger inputs, NSUInteger outputs) {
-  return make_convolution(make_source(descriptor_of(kh, kw, inputs, outputs), random_values(kh * kw * inputs * outputs, 9), {}));
+  return make_convolution(
+      make_source(descriptor_of(kh, kw, inputs, outputs), random_values(kh * kw * inputs * outputs, 9), {}));
 }
 
 /// One pixel through a 1 x 1 convolution with one-hot sources: the weights the kernel has, [O][I].
 std::vector<double> weights_of(MPSCNNConvolution *kernel) {
-  const long inputs = static_cast<long>([kernel inputFeatureChannels]), outputs = static_cast<long>([kernel outputFeatureChannels]);
+  const long inputs = static_cast<long>([kernel inputFeatureChannels]),
+             outputs = static_cast<long>([kernel outputFeatureChannels]);
   Tensor x(inputs, 1, 1, inputs);
   for (long i = 0; i < inputs; ++i) x.at(i, 0, 0, i) = 1;
   MPSImage *dst = make_nan_image(inputs, 1, 1, outputs);
@@ -39,10 +41,12 @@ std::vector<double> weights_of(MPSCNNConvolution *kernel) {
   return result;
 }
 
-void check_weights(const std::string &what, MPSCNNConvolution *kernel, const std::vector<double> &expected, double tolerance) {
+void check_weights(const std::string &what, MPSCNNConvolution *kernel, const std::vector<double> &expected,
+                   double tolerance) {
   const std::vector<double> got = weights_of(kernel);
   double worst = got.size() == expected.size() ? 0 : 1e9;
-  for (std::size_t i = 0; i < std::min(got.size(), expected.size()); ++i) worst = std::max(worst, std::fabs(got[i] - expected[i]));
+  for (std::size_t i = 0; i < std::min(got.size(), expected.size()); ++i)
+    worst = std::max(worst, std::fabs(got[i] - expected[i]));
   check(worst <= tolerance, what + ", largest difference " + std::to_string(worst));
 }
 
@@ -50,7 +54,8 @@ void check_weights(const std::string &what, MPSCNNConvolution *kernel, const std
 
 void test_kinds_of_weights() {
   // 1 + 2^-11 lies halfway between two halves and goes to the even one; 1 + 3 * 2^-11 to the other.
-  const std::vector<double> exact = {1 + std::ldexp(1, -11), 1 + 3 * std::ldexp(1, -11), -1.0 / 3, 1e-6, 70000, std::ldexp(1, -26)};
+  const std::vector<double> exact = {1 + std::ldexp(1, -11), 1 + 3 * std::ldexp(1, -11), -1.0 / 3, 1e-6, 70000,
+                                     std::ldexp(1, -26)};
   const std::vector<double> halves = {1, 1 + std::ldexp(1, -9), -0.333251953125, 17 * std::ldexp(1, -24), INFINITY, 0};
   std::vector<double> finite = exact, finite_halves = halves;
   finite[4] = finite_halves[4] = 65504;
@@ -67,7 +72,8 @@ void test_kinds_of_weights() {
   // float16: 1.5, -2, 0.25, 6.1e-5 (smallest normal), 2^-24 (smallest), 65504
   const unsigned short bits[] = {0x3e00, 0xc000, 0x3400, 0x0400, 0x0001, 0x7bff};
   source->type = MPSDataTypeFloat16;
-  source->bytes.assign(reinterpret_cast<const unsigned char *>(bits), reinterpret_cast<const unsigned char *>(bits + 6));
+  source->bytes.assign(reinterpret_cast<const unsigned char *>(bits),
+                       reinterpret_cast<const unsigned char *>(bits + 6));
   check_weights("float16", make_convolution(source), {1.5, -2, 0.25, std::ldexp(1, -14), std::ldexp(1, -24), 65504}, 0);
 
   full->type = MPSDataTypeUInt8;
@@ -94,7 +100,8 @@ void test_kinds_of_weights() {
   MPSCNNConvolutionDescriptor *d = descriptor_of(1, 1, 1, 1);
   const float variance = 4;
   [d setBatchNormalizationParametersForInferenceWithMean:NULL variance:&variance gamma:NULL beta:NULL epsilon:0];
-  check_weights("batch norm is folded before rounding", make_convolution(make_source(d, {1.001}, {})), {0.50048828125}, 0);
+  check_weights("batch norm is folded before rounding", make_convolution(make_source(d, {1.001}, {})), {0.50048828125},
+                0);
 }
 
 void test_life_cycle() {
@@ -107,7 +114,8 @@ void test_life_cycle() {
     check(source->loads == 1 && source->purges == 1, "load and purge once");
     check([kernel dataSource] == source && [[kernel label] isEqual:@"test source"], "dataSource and label");
     check([kernel inputFeatureChannels] == 3 && [kernel outputFeatureChannels] == 2 && [kernel groups] == 1 &&
-              [kernel channelMultiplier] == 0 && [kernel subPixelScaleFactor] == 1 && [kernel neuronType] == MPSCNNNeuronTypeNone &&
+              [kernel channelMultiplier] == 0 && [kernel subPixelScaleFactor] == 1 &&
+              [kernel neuronType] == MPSCNNNeuronTypeNone &&
               [kernel accumulatorPrecisionOption] == MPSNNConvolutionAccumulatorPrecisionOptionFloat,
           "properties of a convolution");
 
@@ -190,7 +198,8 @@ void test_life_cycle() {
 void test_export_and_reload() {
   MPSCNNConvolutionDescriptor *d = descriptor_of(3, 2, 4, 8);
   const std::vector<double> w = random_values(24 * 8, 21), b = random_values(8, 22);
-  MPSCNNConvolution *from = make_convolution(make_source(d, w, b)), *to = make_convolution(make_source(d, random_values(192, 23), {}));
+  MPSCNNConvolution *from = make_convolution(make_source(d, w, b)),
+                    *to = make_convolution(make_source(d, random_values(192, 23), {}));
   const Tensor x = Tensor::random(1, 4, 5, 4, 24);
   for (BOOL temporary : {NO, YES}) {
     MPSImage *a = make_nan_image(1, 4, 5, 8), *before = make_nan_image(1, 4, 5, 8), *after = make_nan_image(1, 4, 5, 8);
@@ -226,8 +235,8 @@ id archived(id object) {
   NSData *data = [NSKeyedArchiver archivedDataWithRootObject:object];
   NSError *error = nil;
   id result = [MPSKeyedUnarchiver unarchivedObjectOfClass:[object class] fromData:data device:device error:&error];
-  check(result != nil, std::string("an archive of ") + [NSStringFromClass([object class]) UTF8String] + " is read: " +
-                           (error == nil ? "" : [[error localizedDescription] UTF8String]));
+  check(result != nil, std::string("an archive of ") + [NSStringFromClass([object class]) UTF8String] +
+                           " is read: " + (error == nil ? "" : [[error localizedDescription] UTF8String]));
   return result;
 }
 
@@ -266,33 +275,37 @@ void test_copies_and_archives() {
   check_twins("convolution", kernel, x, 5, 4, 16);
   MPSCNNConvolution *read = archived(kernel);
   check([[read label] isEqual:@"conv \"1\""] && [read options] == MPSKernelOptionsVerbose && [read offset].x == 1 &&
-            [read offset].y == -2 && [read edgeMode] == MPSImageEdgeModeClamp && [read clipRect].size.depth == NSUIntegerMax &&
-            [read sourceFeatureChannelMaxCount] == NSUIntegerMax && [read strideInPixelsX] == 2 && [read dilationRateY] == 2 &&
-            [read groups] == 2 && [[read padding] paddingMethod] == MPSNNPaddingMethodSizeFull &&
-            [[read fusedNeuronDescriptor] neuronType] == MPSCNNNeuronTypeTanH && [[read fusedNeuronDescriptor] b] == 0.5f,
+            [read offset].y == -2 && [read edgeMode] == MPSImageEdgeModeClamp &&
+            [read clipRect].size.depth == NSUIntegerMax && [read sourceFeatureChannelMaxCount] == NSUIntegerMax &&
+            [read strideInPixelsX] == 2 && [read dilationRateY] == 2 && [read groups] == 2 &&
+            [[read padding] paddingMethod] == MPSNNPaddingMethodSizeFull &&
+            [[read fusedNeuronDescriptor] neuronType] == MPSCNNNeuronTypeTanH &&
+            [[read fusedNeuronDescriptor] b] == 0.5f,
         "properties out of an archive");
   MPSCNNConvolution *copy = [[kernel copy] autorelease];
   [copy setOffset:MPSOffset{9, 9, 9}];
   [copy setLabel:@"other"];
   check([kernel offset].x == 1 && [[kernel label] isEqual:@"conv \"1\""], "a copy has properties of its own");
 
-  MPSCNNDepthWiseConvolutionDescriptor *depthwise = [MPSCNNDepthWiseConvolutionDescriptor
-      cnnConvolutionDescriptorWithKernelWidth:3
-                                 kernelHeight:3
-                         inputFeatureChannels:8
-                        outputFeatureChannels:8];
+  MPSCNNDepthWiseConvolutionDescriptor *depthwise =
+      [MPSCNNDepthWiseConvolutionDescriptor cnnConvolutionDescriptorWithKernelWidth:3
+                                                                       kernelHeight:3
+                                                               inputFeatureChannels:8
+                                                              outputFeatureChannels:8];
   check([depthwise channelMultiplier] == 1, "channelMultiplier of the descriptor");
   kernel = make_convolution(make_source(depthwise, random_values(8 * 9, 4), {}));
   check([kernel channelMultiplier] == 1 && [kernel groups] == 1, "a depth-wise kernel");
   check_twins("depth-wise", kernel, x, 6, 7, 8);
 
   TestSource *source = make_source(descriptor_of(3, 4, 8, 5), random_values(12 * 40, 5), random_values(5, 6));
-  MPSCNNConvolutionTranspose *transpose = [[[MPSCNNConvolutionTranspose alloc] initWithDevice:device weights:source] autorelease];
+  MPSCNNConvolutionTranspose *transpose = [[[MPSCNNConvolutionTranspose alloc] initWithDevice:device
+                                                                                      weights:source] autorelease];
   [transpose setKernelOffsetX:2];
   [transpose setKernelOffsetY:-1];
   check_twins("transpose", transpose, x, 8, 8, 5);
   source = make_source(descriptor_of(6, 7, 8, 5), random_values(42 * 40, 7), {});
-  check_twins("fully connected", [[[MPSCNNFullyConnected alloc] initWithDevice:device weights:source] autorelease], x, 1, 1, 5);
+  check_twins("fully connected", [[[MPSCNNFullyConnected alloc] initWithDevice:device weights:source] autorelease], x,
+              1, 1, 5);
   const float slopes[8] = {1, 2, 3, 4, 5, 6, 7, 8};
   check_twins("PReLU", [[[MPSCNNNeuronPReLU alloc] initWithDevice:device a:slopes count:8] autorelease], x, 6, 7, 8);
   check_twins("sigmoid", [[[MPSCNNNeuronSigmoid alloc] initWithDevice:device] autorelease], x, 6, 7, 8);
@@ -303,10 +316,11 @@ void test_copies_and_archives() {
   check([d kernelWidth] == 2 && [twin groups] == 2 && [[twin fusedNeuronDescriptor] a] == 2, "a descriptor's copy");
   MPSCNNConvolutionDescriptor *unarchived =
       [NSKeyedUnarchiver unarchiveObjectWithData:[NSKeyedArchiver archivedDataWithRootObject:d]];
-  check([unarchived kernelHeight] == 3 && [unarchived strideInPixelsX] == 2 && [unarchived outputFeatureChannels] == 16 &&
-            [[unarchived fusedNeuronDescriptor] b] == 0.5f,
+  check([unarchived kernelHeight] == 3 && [unarchived strideInPixelsX] == 2 &&
+            [unarchived outputFeatureChannels] == 16 && [[unarchived fusedNeuronDescriptor] b] == 0.5f,
         "a descriptor's archive");
-  MPSCNNConvolution *folded = make_convolution(make_source(unarchived, random_values(16 * 6 * 4, 1), random_values(16, 2)));
+  MPSCNNConvolution *folded =
+      make_convolution(make_source(unarchived, random_values(16 * 6 * 4, 1), random_values(16, 2)));
   [folded setOffset:MPSOffset{1, -2, 0}];
   [folded setEdgeMode:MPSImageEdgeModeClamp];
   MPSImage *a = make_nan_image(2, 5, 4, 16), *b = make_nan_image(2, 5, 4, 16);
@@ -322,7 +336,10 @@ void test_copies_and_archives() {
 
   NSError *error = nil;
   NSData *data = [NSKeyedArchiver archivedDataWithRootObject:d];
-  check([MPSKeyedUnarchiver unarchivedObjectOfClass:[MPSCNNConvolution class] fromData:data device:device error:&error] == nil &&
+  check([MPSKeyedUnarchiver unarchivedObjectOfClass:[MPSCNNConvolution class]
+                                           fromData:data
+                                             device:device
+                                              error:&error] == nil &&
             error != nil,
         "an archive of something else is an error");
   error = nil;
@@ -342,8 +359,8 @@ void test_descriptor_errors() {
   check_raises("no input channels", kArgument, "inputFeatureChannels (0)", [] { descriptor_of(1, 1, 0, 1); });
   check_raises("no output channels", kArgument, "outputFeatureChannels (0)", [] { descriptor_of(1, 1, 1, 0); });
   MPSCNNConvolutionDescriptor *d = descriptor_of(1, 1, 12, 12);
-  check([d strideInPixelsX] == 1 && [d dilationRateY] == 1 && [d groups] == 1 && [d neuronType] == MPSCNNNeuronTypeNone &&
-            [d fusedNeuronDescriptor] != nil && [d neuron] == nil,
+  check([d strideInPixelsX] == 1 && [d dilationRateY] == 1 && [d groups] == 1 &&
+            [d neuronType] == MPSCNNNeuronTypeNone && [d fusedNeuronDescriptor] != nil && [d neuron] == nil,
         "defaults of a descriptor");
   check_raises("stride 0", kArgument, "strideInPixelsX (0)", [&] { [d setStrideInPixelsX:0]; });
   check_raises("dilation 0", kArgument, "dilationRateY (0)", [&] { [d setDilationRateY:0]; });
@@ -359,9 +376,11 @@ void test_descriptor_errors() {
     [d setBatchNormalizationParametersForInferenceWithMean:NULL variance:variance gamma:NULL beta:NULL epsilon:0];
   });
   const auto refused = [&](const char *what, const char *part, Class cls) {
-    check_raises(what, kArgument, part, [&] { [[cls alloc] initWithDevice:device weights:make_source(d, random_values(144, 1), {})]; });
+    check_raises(what, kArgument, part,
+                 [&] { [[cls alloc] initWithDevice:device weights:make_source(d, random_values(144, 1), {})]; });
   };
-  Class conv = [MPSCNNConvolution class], full = [MPSCNNFullyConnected class], transpose = [MPSCNNConvolutionTranspose class];
+  Class conv = [MPSCNNConvolution class], full = [MPSCNNFullyConnected class],
+        transpose = [MPSCNNConvolutionTranspose class];
   [d setGroups:2];
   refused("6 channels per group", "groups (2)", conv);
   [d setGroups:5];
@@ -372,22 +391,22 @@ void test_descriptor_errors() {
   [d setStrideInPixelsY:2];
   refused("a fully connected kernel has no stride", "strideInPixelsY (2)", full);
   d = [MPSCNNSubPixelConvolutionDescriptor cnnConvolutionDescriptorWithKernelWidth:1
-                                                                     kernelHeight:1
-                                                             inputFeatureChannels:12
-                                                            outputFeatureChannels:12];
+                                                                      kernelHeight:1
+                                                              inputFeatureChannels:12
+                                                             outputFeatureChannels:12];
   [(MPSCNNSubPixelConvolutionDescriptor *)d setSubPixelScaleFactor:3];
   refused("12 channels for 9 positions", "subPixelScaleFactor (3)", conv);
   [(MPSCNNSubPixelConvolutionDescriptor *)d setSubPixelScaleFactor:2];
   refused("a transpose has no sub-pixels", "sub-pixel", transpose);
   d = [MPSCNNDepthWiseConvolutionDescriptor cnnConvolutionDescriptorWithKernelWidth:1
-                                                                      kernelHeight:1
-                                                              inputFeatureChannels:6
-                                                             outputFeatureChannels:12];
+                                                                       kernelHeight:1
+                                                               inputFeatureChannels:6
+                                                              outputFeatureChannels:12];
   refused("channel multiplier 2", "channelMultiplier", conv);
   d = [MPSCNNDepthWiseConvolutionDescriptor cnnConvolutionDescriptorWithKernelWidth:1
-                                                                      kernelHeight:1
-                                                              inputFeatureChannels:12
-                                                             outputFeatureChannels:12];
+                                                                       kernelHeight:1
+                                                               inputFeatureChannels:12
+                                                              outputFeatureChannels:12];
   [d setGroups:2];
   refused("depth-wise with groups", "groups (2)", conv);
 }
@@ -399,7 +418,8 @@ void test_encode_errors() {
   MPSImage *none = nil;
   id<MTLCommandBuffer> buffer = command_buffer();
   const auto refused = [&](const char *what, const char *part, MPSImage *from, MPSImage *to) {
-    check_raises(what, kArgument, part, [&] { [kernel encodeToCommandBuffer:buffer sourceImage:from destinationImage:to]; });
+    check_raises(what, kArgument, part,
+                 [&] { [kernel encodeToCommandBuffer:buffer sourceImage:from destinationImage:to]; });
   };
   refused("no source", "sourceImage is nil", none, dst);
   refused("no destination", "destinationImage is nil", src, none);
@@ -468,13 +488,16 @@ void test_encode_errors() {
                [&] { [relu encodeToCommandBuffer:buffer sourceImage:image destinationImage:image]; });
   const float slopes[3] = {1, 2, 3};
   MPSCNNNeuronPReLU *prelu = [[[MPSCNNNeuronPReLU alloc] initWithDevice:device a:slopes count:3] autorelease];
-  check_raises("PReLU of other channels", kArgument, "3 values",
-               [&] { [prelu encodeToCommandBuffer:buffer sourceImage:image destinationImage:make_nan_image(1, 4, 5, 8)]; });
+  check_raises("PReLU of other channels", kArgument, "3 values", [&] {
+    [prelu encodeToCommandBuffer:buffer sourceImage:image destinationImage:make_nan_image(1, 4, 5, 8)];
+  });
 
   // Batches.
-  NSArray *one = @[ make_image(Tensor(1, 5, 6, 4)) ], *two = @[ make_nan_image(1, 5, 6, 8), make_nan_image(1, 5, 6, 8) ];
+  NSArray *one = @[ make_image(Tensor(1, 5, 6, 4)) ],
+          *two = @[ make_nan_image(1, 5, 6, 8), make_nan_image(1, 5, 6, 8) ];
   const auto batch_refused = [&](const char *what, const char *part, NSArray *from, NSArray *to) {
-    check_raises(what, kArgument, part, [&] { [kernel encodeBatchToCommandBuffer:buffer sourceImages:from destinationImages:to]; });
+    check_raises(what, kArgument, part,
+                 [&] { [kernel encodeBatchToCommandBuffer:buffer sourceImages:from destinationImages:to]; });
   };
   batch_refused("batches of different lengths", "destinationImages has 2", one, two);
   batch_refused("an empty batch", "at least 1", @[], @[]);
@@ -485,17 +508,22 @@ void test_encode_errors() {
       initWithDevice:device
              weights:make_source(descriptor_of(5, 6, 4, 8), random_values(960, 1), {})] autorelease];
   check_raises("fully connected: source size", kArgument, "the kernel 6 x 5", [&] {
-    [full encodeToCommandBuffer:buffer sourceImage:make_image(Tensor(1, 6, 5, 4)) destinationImage:make_nan_image(1, 1, 1, 8)];
+    [full encodeToCommandBuffer:buffer
+                    sourceImage:make_image(Tensor(1, 6, 5, 4))
+               destinationImage:make_nan_image(1, 1, 1, 8)];
   });
   check_raises("fully connected: destination size", kArgument, "expected 1 x 1", [&] {
-    [full encodeToCommandBuffer:buffer sourceImage:make_image(Tensor(1, 5, 6, 4)) destinationImage:make_nan_image(1, 2, 1, 8)];
+    [full encodeToCommandBuffer:buffer
+                    sourceImage:make_image(Tensor(1, 5, 6, 4))
+               destinationImage:make_nan_image(1, 2, 1, 8)];
   });
 
   // A refused encode leaves nothing behind: the buffer still runs.
   run(buffer);
   check_raises("a committed command buffer", kUsage, "commit",
                [&] { [kernel encodeToCommandBuffer:buffer sourceImage:src destinationImage:dst]; });
-  check_raises("initWithDevice: of a convolution", kArgument, "unavailable", [] { [[MPSCNNConvolution alloc] initWithDevice:device]; });
+  check_raises("initWithDevice: of a convolution", kArgument, "unavailable",
+               [] { [[MPSCNNConvolution alloc] initWithDevice:device]; });
   check_raises("no device", kArgument, "nil", [] {
     id<MTLDevice> nothing = nil;
     [[MPSCNNNeuronReLU alloc] initWithDevice:nothing a:0];
@@ -523,6 +551,6 @@ void test_failed_encode_leaves_no_temporaries() {
 }  // namespace
 
 int main() {
-  return run_tests({test_kinds_of_weights, test_life_cycle, test_export_and_reload, test_copies_and_archives, test_descriptor_errors, test_encode_errors,
-                    test_failed_encode_leaves_no_temporaries});
+  return run_tests({test_kinds_of_weights, test_life_cycle, test_export_and_reload, test_copies_and_archives,
+                    test_descriptor_errors, test_encode_errors, test_failed_encode_leaves_no_temporaries});
 }

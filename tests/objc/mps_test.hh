@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Tensors, images, data sources and naive loops in double for mps_*test.mm. Public headers only: it also builds on Apple's MPS.
+// Tensors, images, data sources and naive loops in double for mps_*test.mm. Public headers only: it also builds on
+// Apple's MPS.
 #pragma once
 
 #import <Foundation/Foundation.h>
@@ -30,14 +31,16 @@ inline void check(bool good, const std::string &what) {
 }
 
 /// `part` has to stand in the reason.
-inline void check_raises(const std::string &what, NSString *name, const char *part, const std::function<void()> &action) {
+inline void check_raises(const std::string &what, NSString *name, const char *part,
+                         const std::function<void()> &action) {
   std::string got = "nothing";
   bool good = false;
   @try {
     action();
   } @catch (NSException *exception) {
     got = [[exception description] UTF8String];
-    if ([exception reason] != nil) got = std::string([[exception name] UTF8String]) + ": " + [[exception reason] UTF8String];
+    if ([exception reason] != nil)
+      got = std::string([[exception name] UTF8String]) + ": " + [[exception reason] UTF8String];
     good = [[exception name] isEqual:name] && [[exception reason] rangeOfString:@(part)].location != NSNotFound;
   }
   check(good, what + ": expected \"" + part + "\", got " + got);
@@ -85,7 +88,9 @@ struct Tensor {
     return t;
   }
   double &at(long i, long y, long x, long k) { return values[static_cast<std::size_t>(((i * h + y) * w + x) * c + k)]; }
-  double at(long i, long y, long x, long k) const { return values[static_cast<std::size_t>(((i * h + y) * w + x) * c + k)]; }
+  double at(long i, long y, long x, long k) const {
+    return values[static_cast<std::size_t>(((i * h + y) * w + x) * c + k)];
+  }
   Tensor image(long i) const {
     Tensor t(1, h, w, c);
     t.values.assign(values.begin() + i * h * w * c, values.begin() + (i + 1) * h * w * c);
@@ -117,8 +122,8 @@ inline double distance(const Tensor &a, const Tensor &b) {
 inline void check_equal(const std::string &what, const Tensor &got, const Tensor &expected, double tolerance = 2e-5) {
   const double d = distance(got, expected);
   char text[160];
-  std::snprintf(text, sizeof text, ": %ldx%ldx%ldx%ld, expected %ldx%ldx%ldx%ld, largest difference %g", got.n, got.h, got.w, got.c,
-                expected.n, expected.h, expected.w, expected.c, d);
+  std::snprintf(text, sizeof text, ": %ldx%ldx%ldx%ld, expected %ldx%ldx%ldx%ld, largest difference %g", got.n, got.h,
+                got.w, got.c, expected.n, expected.h, expected.w, expected.c, d);
   check(d <= tolerance, what + text);
 }
 
@@ -149,8 +154,8 @@ inline MPSImage *make_image(const Tensor &t) {
 inline MPSImage *make_nan_image(long n, long h, long w, long c) { return make_image(Tensor(n, h, w, c, NAN)); }
 
 inline Tensor read_image(MPSImage *image) {
-  Tensor t(static_cast<long>([image numberOfImages]), static_cast<long>([image height]), static_cast<long>([image width]),
-           static_cast<long>([image featureChannels]));
+  Tensor t(static_cast<long>([image numberOfImages]), static_cast<long>([image height]),
+           static_cast<long>([image width]), static_cast<long>([image featureChannels]));
   const std::size_t count = static_cast<std::size_t>(t.h * t.w * t.c);
   std::vector<float> values(t.values.size());
   for (long i = 0; i < t.n; ++i)
@@ -221,7 +226,8 @@ inline void run(id<MTLCommandBuffer> buffer) {
 - (NSString *)label {
   return @"test source";
 }
-- (id)copyWithZone:(NSZone *)__attribute__((unused))zone {
+- (id)copyWithZone:(NSZone *)zone {
+  (void)zone;
   ++copies;
   return [self retain];
 }
@@ -246,7 +252,8 @@ inline void run(id<MTLCommandBuffer> buffer) {
 @end
 
 template <class Source = TestSource>
-Source *make_source(MPSCNNConvolutionDescriptor *descriptor, const std::vector<double> &weights, const std::vector<double> &bias) {
+Source *make_source(MPSCNNConvolutionDescriptor *descriptor, const std::vector<double> &weights,
+                    const std::vector<double> &bias) {
   Source *source = [[[Source alloc] init] autorelease];
   source->descriptor = [descriptor retain];
   source->type = MPSDataTypeFloat32;
@@ -274,8 +281,8 @@ struct Geometry {
 };
 
 /// w[O][kh][kw][I / groups]; every destination pixel.
-inline Tensor convolve(const Tensor &x, const std::vector<double> &w, const std::vector<double> &b, long outputs, const Geometry &g,
-                       long height, long width) {
+inline Tensor convolve(const Tensor &x, const std::vector<double> &w, const std::vector<double> &b, long outputs,
+                       const Geometry &g, long height, long width) {
   Tensor y(x.n, height, width, outputs);
   const long per_group = x.c / g.groups;
   for (long n = 0; n < x.n; ++n)
@@ -302,8 +309,8 @@ inline Tensor convolve(const Tensor &x, const std::vector<double> &w, const std:
 }
 
 /// Scatter form of a transposed convolution as PyTorch defines it; w[O][kh][kw][I], not rotated.
-inline Tensor scatter(const Tensor &x, const std::vector<double> &w, const std::vector<double> &b, long outputs, long kh, long kw,
-                      long sy, long sx, long pad_y, long pad_x, long height, long width) {
+inline Tensor scatter(const Tensor &x, const std::vector<double> &w, const std::vector<double> &b, long outputs,
+                      long kh, long kw, long sy, long sx, long pad_y, long pad_x, long height, long width) {
   Tensor y(x.n, height, width, outputs);
   for (long n = 0; n < x.n; ++n)
     for (long o = 0; o < outputs; ++o) {

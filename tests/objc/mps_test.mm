@@ -1,11 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
-// The MPS kernel classes against naive loops in double: convolution, transpose, fully connected, neurons, padding policies,
-// batches. Prints "N passed, N failed". mps_sources_test.mm has data sources, copies, archives and what is refused.
+// The MPS kernel classes against naive loops in double: convolution, transpose, fully connected, neurons, padding
+// policies, batches. Prints "N passed, N failed". mps_sources_test.mm has data sources, copies, archives and what is
+// refused.
 
 #import "mps_test.hh"
 
 /// Custom bit alone: the suggestion is ValidOnly, and this one adds 2 * pad / stride as turicreate's does.
-@interface GrowingPadding : NSObject <MPSNNPadding> {
+@interface GrowingPadding : NSObject<MPSNNPadding> {
  @public
   NSInteger pad;
   NSUInteger seen_width;
@@ -15,17 +16,19 @@
 - (MPSNNPaddingMethod)paddingMethod {
   return MPSNNPaddingMethodCustom;
 }
-- (MPSImageDescriptor *)destinationImageDescriptorForSourceImages:(NSArray<MPSImage *> *)__attribute__((unused))sourceImages
-                                                     sourceStates:(NSArray<MPSState *> *)__attribute__((unused))sourceStates
+- (MPSImageDescriptor *)destinationImageDescriptorForSourceImages:(NSArray<MPSImage *> *)sourceImages
+                                                     sourceStates:(NSArray<MPSState *> *)sourceStates
                                                         forKernel:(MPSKernel *)kernel
                                               suggestedDescriptor:(MPSImageDescriptor *)inDescriptor {
+  (void)sourceImages, (void)sourceStates;
   MPSCNNKernel *cnn = (MPSCNNKernel *)kernel;
   seen_width = [inDescriptor width];
   const NSInteger more_x = 2 * pad / static_cast<NSInteger>([cnn strideInPixelsX]);
   const NSInteger more_y = 2 * pad / static_cast<NSInteger>([cnn strideInPixelsY]);
   [inDescriptor setWidth:static_cast<NSUInteger>(static_cast<NSInteger>([inDescriptor width]) + more_x)];
   [inDescriptor setHeight:static_cast<NSUInteger>(static_cast<NSInteger>([inDescriptor height]) + more_y)];
-  MPSOffset offset = {static_cast<NSInteger>([cnn kernelWidth] / 2) - pad, static_cast<NSInteger>([cnn kernelHeight] / 2) - pad, 0};
+  MPSOffset offset = {static_cast<NSInteger>([cnn kernelWidth] / 2) - pad,
+                      static_cast<NSInteger>([cnn kernelHeight] / 2) - pad, 0};
   [cnn setOffset:offset];
   return inDescriptor;
 }
@@ -98,10 +101,29 @@ void test_convolutions() {
       {.why = "no bias", .bias = false},
       {.why = "groups", .ic = 8, .oc = 16, .groups = 2},
       {.why = "depth-wise", .ic = 7, .oc = 7, .depthwise = true},
-      {.why = "depth-wise, stride 2", .ic = 8, .oc = 8, .sy = 2, .sx = 2, .off_y = 1, .dst_h = 4, .dst_w = 5, .depthwise = true},
-      {.why = "clip: source pixels do not move with it", .off_y = 1, .clip_y = 2, .clip_x = 3, .clip_h = 4, .clip_w = 2},
+      {.why = "depth-wise, stride 2",
+       .ic = 8,
+       .oc = 8,
+       .sy = 2,
+       .sx = 2,
+       .off_y = 1,
+       .dst_h = 4,
+       .dst_w = 5,
+       .depthwise = true},
+      {.why = "clip: source pixels do not move with it",
+       .off_y = 1,
+       .clip_y = 2,
+       .clip_x = 3,
+       .clip_h = 4,
+       .clip_w = 2},
       {.why = "clip beyond the destination is cut", .clip_y = 5, .clip_x = 6, .clip_h = 1000, .clip_w = 1000},
-      {.why = "channel offsets on both sides", .ic = 6, .oc = 4, .src_c0 = 4, .src_more = 3, .dst_c0 = 8, .dst_more = 2},
+      {.why = "channel offsets on both sides",
+       .ic = 6,
+       .oc = 4,
+       .src_c0 = 4,
+       .src_more = 3,
+       .dst_c0 = 8,
+       .dst_more = 2},
       {.why = "1 x 1, channels no multiple of 4", .ic = 3, .oc = 1, .kh = 1, .kw = 1},
       {.why = "far away: nothing but bias", .off_y = -50, .off_x = 50},
   };
@@ -111,7 +133,8 @@ void test_convolutions() {
     seed += 3;
     const Tensor source = Tensor::random(c.n, c.h, c.w, c.src_c0 + c.ic + c.src_more, seed);
     const std::vector<double> w = random_values(weight_count(c), seed + 1);
-    const std::vector<double> b = c.bias ? random_values(static_cast<std::size_t>(c.oc), seed + 2) : std::vector<double>();
+    const std::vector<double> b =
+        c.bias ? random_values(static_cast<std::size_t>(c.oc), seed + 2) : std::vector<double>();
     MPSCNNConvolution *kernel =
         [[[MPSCNNConvolution alloc] initWithDevice:device weights:make_source(descriptor_of(c), w, b)] autorelease];
     [kernel setOffset:MPSOffset{c.off_x, c.off_y, 0}];
@@ -131,7 +154,8 @@ void test_convolutions() {
     const long h = c.clip_h > 0 ? std::min(c.clip_h, c.dst_h - c.clip_y) : c.dst_h;
     const long wd = c.clip_w > 0 ? std::min(c.clip_w, c.dst_w - c.clip_x) : c.dst_w;
     Tensor expected(c.n, c.dst_h, c.dst_w, c.dst_c0 + c.oc + c.dst_more, NAN);
-    paste(expected, convolve(source.channels(c.src_c0, c.ic), w, b, c.oc, geometry_of(c), h, wd), 0, c.clip_y, c.clip_x, c.dst_c0);
+    paste(expected, convolve(source.channels(c.src_c0, c.ic), w, b, c.oc, geometry_of(c), h, wd), 0, c.clip_y, c.clip_x,
+          c.dst_c0);
     check_equal(std::string("convolution: ") + c.why, read_image(dst), expected);
     [pool drain];
   }
@@ -158,13 +182,15 @@ void test_image_ranges() {
 }
 
 void test_subpixel() {
-  MPSCNNSubPixelConvolutionDescriptor *d = [MPSCNNSubPixelConvolutionDescriptor cnnConvolutionDescriptorWithKernelWidth:3
-                                                                                                          kernelHeight:3
-                                                                                                  inputFeatureChannels:5
-                                                                                                 outputFeatureChannels:12];
+  MPSCNNSubPixelConvolutionDescriptor *d =
+      [MPSCNNSubPixelConvolutionDescriptor cnnConvolutionDescriptorWithKernelWidth:3
+                                                                      kernelHeight:3
+                                                              inputFeatureChannels:5
+                                                             outputFeatureChannels:12];
   [d setSubPixelScaleFactor:2];
   const std::vector<double> w = random_values(12 * 9 * 5, 1), b = random_values(12, 2);
-  MPSCNNConvolution *kernel = [[[MPSCNNConvolution alloc] initWithDevice:device weights:make_source(d, w, b)] autorelease];
+  MPSCNNConvolution *kernel = [[[MPSCNNConvolution alloc] initWithDevice:device
+                                                                 weights:make_source(d, w, b)] autorelease];
   check([kernel subPixelScaleFactor] == 2, "subPixelScaleFactor");
   const Tensor x = Tensor::random(1, 4, 5, 5, 3);
   id<MTLCommandBuffer> buffer = command_buffer();
@@ -184,8 +210,8 @@ void test_subpixel() {
 void test_batch_norm_and_neurons() {
   const ConvCase c{.why = "batch norm", .h = 4, .w = 5, .dst_h = 4, .dst_w = 5};
   const std::vector<double> w = random_values(weight_count(c), 1), b = random_values(6, 2);
-  const float mean[] = {0.5f, -1, 0.25f, 0, 2, 1}, variance[] = {1, 4, 0.25f, 9, 2, 0.5f}, gamma[] = {1, 2, -1, 0.5f, 3, 1},
-              beta[] = {0, 1, -0.5f, 0.25f, 2, -2};
+  const float mean[] = {0.5f, -1, 0.25f, 0, 2, 1}, variance[] = {1, 4, 0.25f, 9, 2, 0.5f},
+              gamma[] = {1, 2, -1, 0.5f, 3, 1}, beta[] = {0, 1, -0.5f, 0.25f, 2, -2};
   const Tensor x = Tensor::random(1, c.h, c.w, c.ic, 3);
   MPSCNNConvolutionDescriptor *d = descriptor_of(c);
   [d setBatchNormalizationParametersForInferenceWithMean:mean variance:variance gamma:gamma beta:beta epsilon:1e-3f];
@@ -216,12 +242,15 @@ struct NeuronCase {
 };
 
 const NeuronCase kNeurons[] = {
-    {MPSCNNNeuronTypeNone, 0, 0, 0},        {MPSCNNNeuronTypeReLU, 0, 0, 0},          {MPSCNNNeuronTypeReLU, 0.25f, 0, 0},
-    {MPSCNNNeuronTypeLinear, 2, -1, 0},     {MPSCNNNeuronTypeSigmoid, 0, 0, 0},       {MPSCNNNeuronTypeHardSigmoid, 0.5f, 0.4f, 0},
-    {MPSCNNNeuronTypeTanH, 3, 0.5f, 0},     {MPSCNNNeuronTypeAbsolute, 0, 0, 0},      {MPSCNNNeuronTypeSoftPlus, 2, 3, 0},
-    {MPSCNNNeuronTypeSoftSign, 0, 0, 0},    {MPSCNNNeuronTypeELU, 0.5f, 0, 0},        {MPSCNNNeuronTypeReLUN, 0.5f, 0.75f, 0},
-    {MPSCNNNeuronTypePower, 0.5f, 2, 3},    {MPSCNNNeuronTypeExponential, 1, 0.5f, -1}, {MPSCNNNeuronTypeExponential, 0.5f, 1, 2},
-    {MPSCNNNeuronTypeLogarithm, 1, 2, -1},  {MPSCNNNeuronTypeLogarithm, 1, 2, 10},    {MPSCNNNeuronTypeGeLU, 0, 0, 0},
+    {MPSCNNNeuronTypeNone, 0, 0, 0},           {MPSCNNNeuronTypeReLU, 0, 0, 0},
+    {MPSCNNNeuronTypeReLU, 0.25f, 0, 0},       {MPSCNNNeuronTypeLinear, 2, -1, 0},
+    {MPSCNNNeuronTypeSigmoid, 0, 0, 0},        {MPSCNNNeuronTypeHardSigmoid, 0.5f, 0.4f, 0},
+    {MPSCNNNeuronTypeTanH, 3, 0.5f, 0},        {MPSCNNNeuronTypeAbsolute, 0, 0, 0},
+    {MPSCNNNeuronTypeSoftPlus, 2, 3, 0},       {MPSCNNNeuronTypeSoftSign, 0, 0, 0},
+    {MPSCNNNeuronTypeELU, 0.5f, 0, 0},         {MPSCNNNeuronTypeReLUN, 0.5f, 0.75f, 0},
+    {MPSCNNNeuronTypePower, 0.5f, 2, 3},       {MPSCNNNeuronTypeExponential, 1, 0.5f, -1},
+    {MPSCNNNeuronTypeExponential, 0.5f, 1, 2}, {MPSCNNNeuronTypeLogarithm, 1, 2, -1},
+    {MPSCNNNeuronTypeLogarithm, 1, 2, 10},     {MPSCNNNeuronTypeGeLU, 0, 0, 0},
 };
 
 void test_neurons() {
@@ -230,7 +259,8 @@ void test_neurons() {
     NSAutoreleasePool *pool = [[NSAutoreleasePool alloc] init];
     MPSNNNeuronDescriptor *d = [MPSNNNeuronDescriptor cnnNeuronDescriptorWithType:n.type a:n.a b:n.b c:n.c];
     MPSCNNNeuron *kernel = [[[MPSCNNNeuron alloc] initWithDevice:device neuronDescriptor:d] autorelease];
-    check([kernel neuronType] == n.type && [kernel a] == n.a && [kernel b] == n.b && [kernel c] == n.c, "a, b, c of a neuron");
+    check([kernel neuronType] == n.type && [kernel a] == n.a && [kernel b] == n.b && [kernel c] == n.c,
+          "a, b, c of a neuron");
     MPSImage *dst = make_nan_image(2, 5, 6, 7);
     id<MTLCommandBuffer> buffer = command_buffer();
     [kernel encodeToCommandBuffer:buffer sourceImage:make_image(x) destinationImage:dst];
@@ -243,7 +273,8 @@ void test_neurons() {
     const std::vector<double> w = random_values(weight_count(c), 4);
     std::vector<double> small = w;
     for (double &value : small) value /= 8;  // keeps logarithms defined
-    MPSCNNConvolution *conv = [[[MPSCNNConvolution alloc] initWithDevice:device weights:make_source(cd, small, {})] autorelease];
+    MPSCNNConvolution *conv = [[[MPSCNNConvolution alloc] initWithDevice:device
+                                                                 weights:make_source(cd, small, {})] autorelease];
     dst = make_nan_image(2, 5, 6, 4);
     buffer = command_buffer();
     [conv encodeToCommandBuffer:buffer sourceImage:make_image(x) destinationImage:dst];
@@ -263,10 +294,13 @@ void check_shorthand(MPSCNNNeuron *kernel, MPSCNNNeuronType type, float a, float
 void test_neuron_shorthands() {
   check_shorthand([[MPSCNNNeuronAbsolute alloc] initWithDevice:device], MPSCNNNeuronTypeAbsolute, 0, 0, 0);
   check_shorthand([[MPSCNNNeuronELU alloc] initWithDevice:device a:2], MPSCNNNeuronTypeELU, 2, 0, 0);
-  check_shorthand([[MPSCNNNeuronExponential alloc] initWithDevice:device a:1 b:2 c:3], MPSCNNNeuronTypeExponential, 1, 2, 3);
-  check_shorthand([[MPSCNNNeuronHardSigmoid alloc] initWithDevice:device a:1 b:2], MPSCNNNeuronTypeHardSigmoid, 1, 2, 0);
+  check_shorthand([[MPSCNNNeuronExponential alloc] initWithDevice:device a:1 b:2 c:3], MPSCNNNeuronTypeExponential, 1,
+                  2, 3);
+  check_shorthand([[MPSCNNNeuronHardSigmoid alloc] initWithDevice:device a:1 b:2], MPSCNNNeuronTypeHardSigmoid, 1, 2,
+                  0);
   check_shorthand([[MPSCNNNeuronLinear alloc] initWithDevice:device a:1 b:2], MPSCNNNeuronTypeLinear, 1, 2, 0);
-  check_shorthand([[MPSCNNNeuronLogarithm alloc] initWithDevice:device a:1 b:2 c:3], MPSCNNNeuronTypeLogarithm, 1, 2, 3);
+  check_shorthand([[MPSCNNNeuronLogarithm alloc] initWithDevice:device a:1 b:2 c:3], MPSCNNNeuronTypeLogarithm, 1, 2,
+                  3);
   check_shorthand([[MPSCNNNeuronPower alloc] initWithDevice:device a:1 b:2 c:3], MPSCNNNeuronTypePower, 1, 2, 3);
   check_shorthand([[MPSCNNNeuronReLU alloc] initWithDevice:device a:0], MPSCNNNeuronTypeReLU, 0, 0, 0);
   check_shorthand([[MPSCNNNeuronReLUN alloc] initWithDevice:device a:0 b:6], MPSCNNNeuronTypeReLUN, 0, 6, 0);
@@ -385,7 +419,8 @@ void test_padding() {
     MPSImage *dst = [kernel encodeToCommandBuffer:buffer sourceImage:make_image(x)];
     run(buffer);
     check(growing->seen_width == static_cast<NSUInteger>(size - 2), "the suggestion of a custom policy is ValidOnly");
-    check_equal("custom padding", read_image(dst), convolve(x, w, {}, c.oc, geometry_of({.why = "", .off_y = 0}), size, size));
+    check_equal("custom padding", read_image(dst),
+                convolve(x, w, {}, c.oc, geometry_of({.why = "", .off_y = 0}), size, size));
   }
   MPSNNDefaultPadding *full_padding = [MPSNNDefaultPadding paddingWithMethod:full];
   check([[full_padding inverse] paddingMethod] == MPSNNPaddingMethodSizeValidOnly, "inverse of full");
@@ -409,13 +444,19 @@ std::vector<double> rotated(const std::vector<double> &w, long outputs, long kh,
 void test_transpose() {
   struct Case {
     long h, w, ic, oc, kh, kw, sy, sx, pad;
-  } cases[] = {{4, 5, 3, 2, 3, 3, 1, 1, 1}, {4, 5, 3, 6, 3, 2, 2, 3, 0}, {3, 4, 5, 4, 4, 4, 2, 2, 1}, {1, 1, 2, 3, 5, 2, 2, 1, 0}};
+  } cases[] = {{4, 5, 3, 2, 3, 3, 1, 1, 1},
+               {4, 5, 3, 6, 3, 2, 2, 3, 0},
+               {3, 4, 5, 4, 4, 4, 2, 2, 1},
+               {1, 1, 2, 3, 5, 2, 2, 1, 0}};
   for (const auto &c : cases) {
     const ConvCase shape{.why = "transpose", .ic = c.ic, .oc = c.oc, .kh = c.kh, .kw = c.kw, .sy = c.sy, .sx = c.sx};
-    const std::vector<double> w = random_values(weight_count(shape), 31), b = random_values(static_cast<std::size_t>(c.oc), 32);
+    const std::vector<double> w = random_values(weight_count(shape), 31),
+                              b = random_values(static_cast<std::size_t>(c.oc), 32);
     TestSource *source = make_source(descriptor_of(shape), rotated(w, c.oc, c.kh, c.kw, c.ic), b);
-    MPSCNNConvolutionTranspose *kernel = [[[MPSCNNConvolutionTranspose alloc] initWithDevice:device weights:source] autorelease];
-    check([kernel isBackwards] && [kernel kernelOffsetX] == 0 && [kernel kernelOffsetY] == 0, "properties of a transpose");
+    MPSCNNConvolutionTranspose *kernel = [[[MPSCNNConvolutionTranspose alloc] initWithDevice:device
+                                                                                     weights:source] autorelease];
+    check([kernel isBackwards] && [kernel kernelOffsetX] == 0 && [kernel kernelOffsetY] == 0,
+          "properties of a transpose");
     [kernel setKernelOffsetX:c.kw / 2 - c.kw + 1 + c.pad];
     [kernel setKernelOffsetY:c.kh / 2 - c.kh + 1 + c.pad];
     const long h = (c.h - 1) * c.sy + c.kh - 2 * c.pad, wd = (c.w - 1) * c.sx + c.kw - 2 * c.pad;
@@ -431,7 +472,8 @@ void test_transpose() {
   const ConvCase shape{.why = "transpose", .ic = 3, .oc = 2, .kh = 3, .kw = 4, .sy = 2, .sx = 3};
   const std::vector<double> w = random_values(weight_count(shape), 34);
   TestSource *source = make_source(descriptor_of(shape), rotated(w, 2, 3, 4, 3), {});
-  MPSCNNConvolutionTranspose *kernel = [[[MPSCNNConvolutionTranspose alloc] initWithDevice:device weights:source] autorelease];
+  MPSCNNConvolutionTranspose *kernel = [[[MPSCNNConvolutionTranspose alloc] initWithDevice:device
+                                                                                   weights:source] autorelease];
   [kernel setDestinationImageAllocator:[MPSImage defaultAllocator]];
   [kernel setPadding:[MPSNNDefaultPadding paddingWithMethod:MPSNNPaddingMethodSizeFull]];
   const Tensor x = Tensor::random(1, 4, 5, 3, 35);
@@ -444,7 +486,8 @@ void test_transpose() {
   const ConvCase forward{.why = "undone", .h = 8, .w = 7, .ic = 3, .oc = 4, .kh = 3, .kw = 2, .sy = 2, .sx = 2};
   const std::vector<double> fw = random_values(weight_count(forward), 36);
   MPSCNNConvolution *conv =
-      [[[MPSCNNConvolution alloc] initWithDevice:device weights:make_source(descriptor_of(forward), fw, {})] autorelease];
+      [[[MPSCNNConvolution alloc] initWithDevice:device
+                                         weights:make_source(descriptor_of(forward), fw, {})] autorelease];
   std::vector<double> swapped(fw.size());  // [I][kh][kw][O], rotated
   for (long o = 0; o < 4; ++o)
     for (long t = 0; t < 6; ++t)
@@ -452,14 +495,18 @@ void test_transpose() {
         swapped[static_cast<std::size_t>((i * 6 + 5 - t) * 4 + o)] = fw[static_cast<std::size_t>((o * 6 + t) * 3 + i)];
   ConvCase backward = forward;
   backward.ic = 4, backward.oc = 3;
-  MPSCNNConvolutionTranspose *undo =
-      [[[MPSCNNConvolutionTranspose alloc] initWithDevice:device weights:make_source(descriptor_of(backward), swapped, {})] autorelease];
+  MPSCNNConvolutionTranspose *undo = [[[MPSCNNConvolutionTranspose alloc]
+      initWithDevice:device
+             weights:make_source(descriptor_of(backward), swapped, {})] autorelease];
   [conv setDestinationImageAllocator:[MPSImage defaultAllocator]];
   [undo setDestinationImageAllocator:[MPSImage defaultAllocator]];
   const Tensor fx = Tensor::random(1, 8, 7, 3, 37);
   MPSState *state = nil;
   buffer = command_buffer();
-  MPSImage *fy = [conv encodeToCommandBuffer:buffer sourceImage:make_image(fx) destinationState:&state destinationStateIsTemporary:NO];
+  MPSImage *fy = [conv encodeToCommandBuffer:buffer
+                                 sourceImage:make_image(fx)
+                            destinationState:&state
+                 destinationStateIsTemporary:NO];
   MPSCNNConvolutionGradientState *gradient = (MPSCNNConvolutionGradientState *)state;
   check([gradient isKindOfClass:[MPSCNNConvolutionGradientState class]] && [gradient sourceWidth] == 7 &&
             [gradient sourceHeight] == 8 && [gradient convolution] == conv,
@@ -479,7 +526,8 @@ void test_transpose() {
   check(trans_y.h == 8 && trans_y.w == 7 && trans_y.c == 3, "the transpose is as large as the convolution's source");
   double left = 0, right = 0;
   for (std::size_t i = 0; i < y.values.size(); ++i) left += conv_x.values[i] * y.values[i];
-  for (std::size_t i = 0; i < std::min(fx.values.size(), trans_y.values.size()); ++i) right += fx.values[i] * trans_y.values[i];
+  for (std::size_t i = 0; i < std::min(fx.values.size(), trans_y.values.size()); ++i)
+    right += fx.values[i] * trans_y.values[i];
   check(std::fabs(left - right) < 1e-3, "the transpose is the adjoint of the convolution");
 }
 
@@ -520,7 +568,8 @@ void test_batches() {
   const Tensor expected = convolve(x, w, {}, c.oc, geometry_of(c), c.h, c.w);
 
   // Views of one object, separate objects, and one object in reverse order.
-  MPSImage *whole = make_image(x), *whole_dst = make_nan_image(4, c.h, c.w, c.oc), *reverse_dst = make_nan_image(4, c.h, c.w, c.oc);
+  MPSImage *whole = make_image(x), *whole_dst = make_nan_image(4, c.h, c.w, c.oc),
+           *reverse_dst = make_nan_image(4, c.h, c.w, c.oc);
   NSMutableArray *apart = [NSMutableArray array], *apart_dst = [NSMutableArray array];
   for (long i = 0; i < 4; ++i) {
     [apart addObject:make_image(x.image(i))];
@@ -550,7 +599,8 @@ void test_batches() {
   check_equal("batch of views", read_image(whole_dst), expected);
   const Tensor reversed = read_image(reverse_dst);
   for (long i = 0; i < 4; ++i) {
-    check_equal("batch of objects", read_image([apart_dst objectAtIndex:static_cast<NSUInteger>(i)]), expected.image(i));
+    check_equal("batch of objects", read_image([apart_dst objectAtIndex:static_cast<NSUInteger>(i)]),
+                expected.image(i));
     check_equal("batch in reverse", reversed.image(3 - i), expected.image(i));
     check_equal("chain of batches", read_image([final_batch objectAtIndex:static_cast<NSUInteger>(i)]),
                 activate(expected.image(i), MPSCNNNeuronTypeReLU, 0, 0, 0));
@@ -567,9 +617,8 @@ void test_read_counts() {
   // The same source twice in a batch counts once.
   [kernel encodeBatchToCommandBuffer:buffer sourceImages:@[ t, t ] destinationImages:@[ a, b ]];
   check([t readCount] == 0, "one readCount for each distinct image of a batch");
-  check_raises("a temporary image is read once too often", @"MPSUsageException", "readCount", [&] {
-    [kernel encodeToCommandBuffer:buffer sourceImage:t destinationImage:a];
-  });
+  check_raises("a temporary image is read once too often", @"MPSUsageException", "readCount",
+               [&] { [kernel encodeToCommandBuffer:buffer sourceImage:t destinationImage:a]; });
   run(buffer);
   check_equal("the same source twice", read_image(b), activate(x, MPSCNNNeuronTypeAbsolute, 0, 0, 0));
 }

@@ -65,7 +65,8 @@ std::string build_weights(const WeightSource &source, std::shared_ptr<const Conv
       decode(source, o, per_channel, row);
       if (source.norm) {
         const BatchNorm &norm = *source.norm;
-        const double scale = value_or(norm.gamma, o, 1) / std::sqrt(double{value_or(norm.variance, o, 1)} + norm.epsilon);
+        const double scale =
+            value_or(norm.gamma, o, 1) / std::sqrt(double{value_or(norm.variance, o, 1)} + norm.epsilon);
         for (std::int64_t i = 0; i < per_channel; ++i) row[i] = static_cast<float>(row[i] * scale);
         float &bias = weights->bias[static_cast<std::size_t>(o)];
         bias = static_cast<float>((double{bias} - value_or(norm.mean, o, 0)) * scale + value_or(norm.beta, o, 0));
@@ -98,17 +99,21 @@ std::shared_ptr<ConvWeights> weights_to_fill(const ConvWeights &like, bool has_b
 
 void fill_weights(ConvWeights &weights, const WeightBuffers &buffers, bool round_to_half) noexcept {
   // The buffers were touched when the work was encoded: data() does not allocate here.
-  std::memcpy(weights.values.data(), buffers.weights->data() + buffers.weights_offset, weights.values.size() * sizeof(float));
+  std::memcpy(weights.values.data(), buffers.weights->data() + buffers.weights_offset,
+              weights.values.size() * sizeof(float));
   if (round_to_half)
     for (float &value : weights.values) value = rounded_to_half(value);
   if (!weights.bias.empty())
-    std::memcpy(weights.bias.data(), buffers.biases->data() + buffers.biases_offset, weights.bias.size() * sizeof(float));
+    std::memcpy(weights.bias.data(), buffers.biases->data() + buffers.biases_offset,
+                weights.bias.size() * sizeof(float));
 }
 
 void store_weights(const ConvWeights &weights, const WeightBuffers &buffers) noexcept {
-  std::memcpy(buffers.weights->data() + buffers.weights_offset, weights.values.data(), weights.values.size() * sizeof(float));
+  std::memcpy(buffers.weights->data() + buffers.weights_offset, weights.values.data(),
+              weights.values.size() * sizeof(float));
   if (!weights.bias.empty())
-    std::memcpy(buffers.biases->data() + buffers.biases_offset, weights.bias.data(), weights.bias.size() * sizeof(float));
+    std::memcpy(buffers.biases->data() + buffers.biases_offset, weights.bias.data(),
+                weights.bias.size() * sizeof(float));
 }
 
 }  // namespace openmps

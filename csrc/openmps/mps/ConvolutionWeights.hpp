@@ -28,16 +28,16 @@ enum class WeightType { float32, float16, uint8_linear, uint8_table };
 struct WeightSource {
   WeightShape shape;
   WeightType type = WeightType::float32;
-  const void *weights = nullptr;   ///< OHWI without gaps
-  const float *bias = nullptr;     ///< out_channels values or nothing
-  const float *ranges = nullptr;   ///< uint8_linear: (min, max) per output channel
-  const float *table = nullptr;    ///< uint8_table: 256 values
+  const void *weights = nullptr;  ///< OHWI without gaps
+  const float *bias = nullptr;    ///< out_channels values or nothing
+  const float *ranges = nullptr;  ///< uint8_linear: (min, max) per output channel
+  const float *table = nullptr;   ///< uint8_table: 256 values
   const BatchNorm *norm = nullptr;
-  bool round_to_half = true;       ///< the kernel keeps its weights in half precision, as Apple's do
+  bool round_to_half = true;  ///< the kernel keeps its weights in half precision, as Apple's do
 };
 
-/// Decodes, folds the batch normalization, rounds (in this order [MPSCNNConvolution.h]; unverified: that folding comes before
-/// rounding). Returns an empty string, or why it could not be done (memory).
+/// Decodes, folds the batch normalization, rounds (in this order [MPSCNNConvolution.h]; unverified: that folding comes
+/// before rounding). Returns an empty string, or why it could not be done (memory).
 std::string build_weights(const WeightSource &source, std::shared_ptr<const ConvWeights> &result) noexcept;
 
 /// Float weights (OHWI) and biases in buffers. No bias memory: no biases.
@@ -46,8 +46,8 @@ struct WeightBuffers {
   std::size_t weights_offset = 0, biases_offset = 0;
 };
 
-/// Weights of `like`'s shape whose values are there only when `buffers` have been read, which fill_weights() does at its place in
-/// the command buffer, before any command that uses them. Nothing when there is no memory.
+/// Weights of `like`'s shape whose values are there only when `buffers` have been read, which fill_weights() does at
+/// its place in the command buffer, before any command that uses them. Nothing when there is no memory.
 std::shared_ptr<ConvWeights> weights_to_fill(const ConvWeights &like, bool has_bias) noexcept;
 void fill_weights(ConvWeights &weights, const WeightBuffers &buffers, bool round_to_half) noexcept;
 void store_weights(const ConvWeights &weights, const WeightBuffers &buffers) noexcept;

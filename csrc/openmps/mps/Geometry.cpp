@@ -10,15 +10,17 @@ struct Span {
 };
 
 Span span_of(const ImageView &view, std::intptr_t base) {
-  const std::int64_t elements = (view.n - 1) * view.n_stride + (view.h - 1) * view.h_stride + (view.w - 1) * view.w_stride + view.c;
+  const std::int64_t elements =
+      (view.n - 1) * view.n_stride + (view.h - 1) * view.h_stride + (view.w - 1) * view.w_stride + view.c;
   const std::intptr_t first = base + static_cast<std::intptr_t>(view.offset);
   return {first, first + static_cast<std::intptr_t>(elements * static_cast<std::int64_t>(size_of(view.format)))};
 }
 
 bool ranges_meet(std::int64_t distance, std::int64_t a, std::int64_t b) { return distance < a && -distance < b; }
 
-/// Two parts of one image: `delta` elements from a's first to b's. Peels off images, rows and columns; a part that begins
-/// late in one row and one that begins early in the next are also one row less and many columns apart, so both are tried.
+/// Two parts of one image: `delta` elements from a's first to b's. Peels off images, rows and columns; a part that
+/// begins late in one row and one that begins early in the next are also one row less and many columns apart, so both
+/// are tried.
 bool parts_meet(const ImageView &a, const ImageView &b, std::int64_t delta) {
   const std::int64_t strides[] = {a.n_stride, a.h_stride, a.w_stride};
   const std::int64_t extents_a[] = {a.n, a.h, a.w}, extents_b[] = {b.n, b.h, b.w};

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Rectangles and views, plain C++: what a clip rectangle leaves, whether two views share a byte, whether views follow each other.
+// Rectangles and views, plain C++: what a clip rectangle leaves, whether two views share a byte, whether views follow
+// each other.
 #pragma once
 
 #include <algorithm>
@@ -23,8 +24,8 @@ constexpr std::int64_t clipped(std::uint64_t origin, std::uint64_t size, std::ui
 
 /// Every tap of every destination pixel is inside of the source.
 inline bool is_inside(const Window &window, const ImageView &src, const ImageView &dst) {
-  const auto inside = [](std::int64_t start, std::int64_t count, std::int64_t stride, std::int64_t taps, std::int64_t dilation,
-                         std::int64_t size) {
+  const auto inside = [](std::int64_t start, std::int64_t count, std::int64_t stride, std::int64_t taps,
+                         std::int64_t dilation, std::int64_t size) {
     return start >= 0 && start + (count - 1) * stride + (taps - 1) * dilation < size;
   };
   return inside(window.start_h, dst.h, window.stride_h, window.kernel_h, window.dilation_h, src.h) &&

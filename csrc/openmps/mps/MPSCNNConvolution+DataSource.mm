@@ -43,8 +43,9 @@ void read_quantization(const ConvolutionState &state, id<MPSCNNConvolutionDataSo
     if (answers(source, @selector(lookupTableForUInt8Kernel))) weights.table = [source lookupTableForUInt8Kernel];
     if (weights.table == nullptr) raise_for(state, @"The data source has no lookupTableForUInt8Kernel.");
   } else {
-    raise_for(state, @"The data source has UInt8 weights and weightsQuantizationType (%u), which is neither Linear (1) nor "
-                     @"LookupTable (2).",
+    raise_for(state,
+              @"The data source has UInt8 weights and weightsQuantizationType (%u), which is neither Linear (1) nor "
+              @"LookupTable (2).",
               (unsigned)type);
   }
 }
@@ -57,9 +58,11 @@ bool read_round_to_half(const ConvolutionState &state, id<MPSCNNConvolutionDataS
   if (kept != MPSDataTypeFloat32)
     raise_for(state, @"The data source's kernelWeightsDataType (0x%x) is neither Float16 nor Float32.", (unsigned)kept);
   if (type != MPSDataTypeFloat32)
-    raise_for(state, @"The data source's kernelWeightsDataType is Float32 and its dataType (0x%x) is not.", (unsigned)type);
+    raise_for(state, @"The data source's kernelWeightsDataType is Float32 and its dataType (0x%x) is not.",
+              (unsigned)type);
   if (state.accumulator != MPSNNConvolutionAccumulatorPrecisionOptionFloat)
-    raise_for(state, @"The data source's kernelWeightsDataType is Float32 and accumulatorPrecisionOption is not Float.");
+    raise_for(state,
+              @"The data source's kernelWeightsDataType is Float32 and accumulatorPrecisionOption is not Float.");
   return false;
 }
 
@@ -84,12 +87,14 @@ void check_same_shape(const ConvolutionState &state, MPSCNNConvolutionDescriptor
   const ConvolutionDescriptorState &given = [descriptor openmps_state];
   if (given.kernel_width != state.source.kernel_width || given.kernel_height != state.source.kernel_height ||
       given.inputs != state.inputs || given.outputs != state.outputs || given.groups != state.groups)
-    raise_for(state, @"The data source now has %lu x %lu x %lu x %lu weights (OHWI) in %lu groups, and the kernel %lu x %lu x %lu "
-                     @"x %lu in %lu.",
-              (unsigned long)given.outputs, (unsigned long)given.kernel_height, (unsigned long)given.kernel_width,
-              (unsigned long)given.inputs, (unsigned long)given.groups, (unsigned long)state.outputs,
-              (unsigned long)state.source.kernel_height, (unsigned long)state.source.kernel_width, (unsigned long)state.inputs,
-              (unsigned long)state.groups);
+    raise_for(
+        state,
+        @"The data source now has %lu x %lu x %lu x %lu weights (OHWI) in %lu groups, and the kernel %lu x %lu x %lu "
+        @"x %lu in %lu.",
+        (unsigned long)given.outputs, (unsigned long)given.kernel_height, (unsigned long)given.kernel_width,
+        (unsigned long)given.inputs, (unsigned long)given.groups, (unsigned long)state.outputs,
+        (unsigned long)state.source.kernel_height, (unsigned long)state.source.kernel_width,
+        (unsigned long)state.inputs, (unsigned long)state.groups);
 }
 
 void build(ConvolutionState &state, WeightSource &weights, MPSCNNConvolutionDescriptor *descriptor) {
@@ -138,8 +143,8 @@ id init_convolution(MPSCNNKernel *kernel, id<MTLDevice> device, id<MPSCNNConvolu
   return unwind.done();
 }
 
-id init_convolution(MPSCNNKernel *kernel, id<MTLDevice> device, const MPSCNNConvolutionDescriptor *descriptor, const float *weights,
-                    const float *bias, MPSCNNConvolutionFlags flags) {
+id init_convolution(MPSCNNKernel *kernel, id<MTLDevice> device, const MPSCNNConvolutionDescriptor *descriptor,
+                    const float *weights, const float *bias, MPSCNNConvolutionFlags flags) {
   if (!(kernel = [kernel openmps_initWithDevice:device])) return nil;
   UnwindRelease unwind(kernel);
   ConvolutionState &state = state_of<ConvolutionState>(kernel);
@@ -158,7 +163,8 @@ id init_convolution(MPSCNNKernel *kernel, id<MTLDevice> device, const MPSCNNConv
 void reload_weights(MPSCNNKernel *kernel, id<MPSCNNConvolutionDataSource> source) {
   ConvolutionState &state = state_of<ConvolutionState>(kernel);
   if (source == nil) raise_for(state, @"The kernel has no data source to reload from.");
-  if (!read_data_source(state, source, false, nullptr)) raise_usage(@"%s: The data source did not load.", state.title.c_str());
+  if (!read_data_source(state, source, false, nullptr))
+    raise_usage(@"%s: The data source did not load.", state.title.c_str());
 }
 
 }  // namespace openmps

@@ -12,7 +12,7 @@ struct ConvolutionState : Extends<ConvolutionState, CNNKernelState> {
   NSUInteger channel_multiplier = 0;  ///< 0: not depth-wise
   NSUInteger subpixel = 1;
   MPSNNConvolutionAccumulatorPrecisionOption accumulator = MPSNNConvolutionAccumulatorPrecisionOptionFloat;
-  bool float_weights = false;         ///< the weights have not been rounded to half
+  bool float_weights = false;  ///< the weights have not been rounded to half
   std::shared_ptr<const ConvWeights> weights;
   Neuron neuron;
   Ref<MPSNNNeuronDescriptor *> neuron_descriptor;  ///< our copy; nil: none
@@ -45,8 +45,8 @@ bool read_data_source(ConvolutionState &state, id<MPSCNNConvolutionDataSource> s
 
 /// The two initialisers all classes have. nil when the data source does not load.
 id init_convolution(MPSCNNKernel *kernel, id<MTLDevice> device, id<MPSCNNConvolutionDataSource> source);
-id init_convolution(MPSCNNKernel *kernel, id<MTLDevice> device, const MPSCNNConvolutionDescriptor *descriptor, const float *weights,
-                    const float *bias, MPSCNNConvolutionFlags flags);
+id init_convolution(MPSCNNKernel *kernel, id<MTLDevice> device, const MPSCNNConvolutionDescriptor *descriptor,
+                    const float *weights, const float *bias, MPSCNNConvolutionFlags flags);
 
 /// Half is a permission nobody uses here; but weights kept in float need Float [MPSCNNConvolution.h].
 void set_accumulator(ConvolutionState &state, MPSNNConvolutionAccumulatorPrecisionOption option);
@@ -55,6 +55,7 @@ void reload_weights(MPSCNNKernel *kernel, id<MPSCNNConvolutionDataSource> source
 /// Encodes made from now on use what the state's buffers hold when the command buffer gets to this place.
 void reload_weights(MPSCNNKernel *kernel, id<MTLCommandBuffer> buffer, MPSCNNConvolutionWeightsAndBiasesState *state);
 /// The weights as the kernel has them: batch normalization folded in, rounded. No biases where the kernel has none.
-MPSCNNConvolutionWeightsAndBiasesState *export_weights(MPSCNNKernel *kernel, id<MTLCommandBuffer> buffer, BOOL temporary);
+MPSCNNConvolutionWeightsAndBiasesState *export_weights(MPSCNNKernel *kernel, id<MTLCommandBuffer> buffer,
+                                                       BOOL temporary);
 
 }  // namespace openmps

@@ -7,26 +7,33 @@ namespace openmps {
 namespace {
 
 /// The convolution descriptor's rules about channels; `multiplier` is 0 for ordinary convolution.
-void check_channels(const KernelState &state, const ConvolutionDescriptorState &given, NSUInteger multiplier, bool depthwise) {
+void check_channels(const KernelState &state, const ConvolutionDescriptorState &given, NSUInteger multiplier,
+                    bool depthwise) {
   if (depthwise) {
-    if (given.groups != 1) raise_for(state, @"A depth-wise convolution has groups (%lu); it is 1.", (unsigned long)given.groups);
+    if (given.groups != 1)
+      raise_for(state, @"A depth-wise convolution has groups (%lu); it is 1.", (unsigned long)given.groups);
     if (multiplier != 1 || given.outputs != given.inputs)
-      raise_for(state, @"A depth-wise convolution has outputFeatureChannels (%lu) and inputFeatureChannels (%lu); a "
-                       @"channelMultiplier other than 1 is not supported.",
+      raise_for(state,
+                @"A depth-wise convolution has outputFeatureChannels (%lu) and inputFeatureChannels (%lu); a "
+                @"channelMultiplier other than 1 is not supported.",
                 (unsigned long)given.outputs, (unsigned long)given.inputs);
   } else if (given.groups > 1) {
     const NSUInteger step = 4 * given.groups;
     if (given.inputs % step != 0 || given.outputs % step != 0)
-      raise_for(state, @"inputFeatureChannels (%lu) and outputFeatureChannels (%lu) are not multiples of 4 in each of groups (%lu).",
-                (unsigned long)given.inputs, (unsigned long)given.outputs, (unsigned long)given.groups);
+      raise_for(
+          state,
+          @"inputFeatureChannels (%lu) and outputFeatureChannels (%lu) are not multiples of 4 in each of groups (%lu).",
+          (unsigned long)given.inputs, (unsigned long)given.outputs, (unsigned long)given.groups);
   }
   const NSUInteger positions = given.subpixel * given.subpixel;
   if (given.outputs % positions != 0)
     raise_for(state, @"outputFeatureChannels (%lu) is not a multiple of the square of subPixelScaleFactor (%lu).",
               (unsigned long)given.outputs, (unsigned long)given.subpixel);
   if (given.groups > 1 && given.subpixel > 1 && given.outputs / positions % 4 != 0)
-    raise_for(state, @"outputFeatureChannels (%lu) / subPixelScaleFactor (%lu) squared is not a multiple of 4, and groups is %lu.",
-              (unsigned long)given.outputs, (unsigned long)given.subpixel, (unsigned long)given.groups);
+    raise_for(
+        state,
+        @"outputFeatureChannels (%lu) / subPixelScaleFactor (%lu) squared is not a multiple of 4, and groups is %lu.",
+        (unsigned long)given.outputs, (unsigned long)given.subpixel, (unsigned long)given.groups);
 }
 
 }  // namespace
@@ -76,8 +83,9 @@ WeightShape ConvolutionState::weight_shape() const {
 NSUInteger ConvolutionState::output_channels(NSUInteger channels) const {
   if (!weights) raise_for(*this, @"The kernel has no weights.");
   if (channels != inputs)
-    raise_for(*this, @"The source has %lu feature channels (from sourceFeatureChannelOffset on, at most "
-                     @"sourceFeatureChannelMaxCount) and inputFeatureChannels is %lu.",
+    raise_for(*this,
+              @"The source has %lu feature channels (from sourceFeatureChannelOffset on, at most "
+              @"sourceFeatureChannelMaxCount) and inputFeatureChannels is %lu.",
               (unsigned long)channels, (unsigned long)inputs);
   return outputs / (subpixel * subpixel);
 }
@@ -93,8 +101,8 @@ Problem ConvolutionState::problem(const ImageView &src, const ImageView &dst, co
   return problem;
 }
 
-/// unverified: that the result is subPixelScaleFactor times as large. It has to be: nothing else makes the encode that returns
-/// an image useful.
+/// unverified: that the result is subPixelScaleFactor times as large. It has to be: nothing else makes the encode that
+/// returns an image useful.
 void ConvolutionState::adjust_result(MPSImageDescriptor *descriptor) {
   [descriptor setWidth:[descriptor width] * subpixel];
   [descriptor setHeight:[descriptor height] * subpixel];
@@ -123,7 +131,8 @@ void ConvolutionState::did_read(MPSKernel *kernel) {
   CNNKernelState::did_read(kernel);
   constexpr NSUInteger kMost = NSUInteger{1} << 31;
   for (NSUInteger value : {inputs, outputs, groups, subpixel})
-    if (value < 1 || value > kMost) raise_for(*this, @"The archive holds a number of channels (%lu) below 1.", (unsigned long)value);
+    if (value < 1 || value > kMost)
+      raise_for(*this, @"The archive holds a number of channels (%lu) below 1.", (unsigned long)value);
   if (inputs % groups != 0 || outputs % groups != 0 || outputs % (subpixel * subpixel) != 0 || channel_multiplier > 1 ||
       (channel_multiplier == 1 && inputs != outputs))
     raise_for(*this, @"The archive holds numbers of channels that do not belong together.");
@@ -131,8 +140,9 @@ void ConvolutionState::did_read(MPSKernel *kernel) {
   const std::size_t count =
       static_cast<std::size_t>(shape.out_channels * shape.kernel_h * shape.kernel_w * shape.in_channels_per_group);
   if (weights->values.size() != count || (!weights->bias.empty() && weights->bias.size() != outputs))
-    raise_for(*this, @"The archive holds %lu weights and %lu biases, expected %lu and %lu.", (unsigned long)weights->values.size(),
-              (unsigned long)weights->bias.size(), (unsigned long)count, (unsigned long)outputs);
+    raise_for(*this, @"The archive holds %lu weights and %lu biases, expected %lu and %lu.",
+              (unsigned long)weights->values.size(), (unsigned long)weights->bias.size(), (unsigned long)count,
+              (unsigned long)outputs);
   auto &kept = const_cast<ConvWeights &>(*weights);  // just made by archive(), nobody else has it
   kept.out_channels = shape.out_channels;
   kept.kernel_h = shape.kernel_h;
@@ -142,11 +152,12 @@ void ConvolutionState::did_read(MPSKernel *kernel) {
   if (!neuron_descriptor) return;
   neuron = [neuron_descriptor.get() openmps_neuron];
   if (neuron.a_per_channel && neuron.a_per_channel->size() != outputs)
-    raise_for(*this, @"The archive holds a PReLU of %lu channels, expected %lu.", (unsigned long)neuron.a_per_channel->size(),
-              (unsigned long)outputs);
+    raise_for(*this, @"The archive holds a PReLU of %lu channels, expected %lu.",
+              (unsigned long)neuron.a_per_channel->size(), (unsigned long)outputs);
 }
 
-/// copyWithZone:device:, else copyWithZone:, else the same data source [MPSCNNConvolution.h]. The weights are immutable: shared.
+/// copyWithZone:device:, else copyWithZone:, else the same data source [MPSCNNConvolution.h]. The weights are
+/// immutable: shared.
 void ConvolutionState::did_copy(id<OpenMPSDevice> target) {
   CNNKernelState::did_copy(target);
   id<MPSCNNConvolutionDataSource> source = data_source.get();
@@ -157,7 +168,8 @@ void ConvolutionState::did_copy(id<OpenMPSDevice> target) {
 }
 
 void set_accumulator(ConvolutionState &state, MPSNNConvolutionAccumulatorPrecisionOption option) {
-  if (option != MPSNNConvolutionAccumulatorPrecisionOptionHalf && option != MPSNNConvolutionAccumulatorPrecisionOptionFloat)
+  if (option != MPSNNConvolutionAccumulatorPrecisionOptionHalf &&
+      option != MPSNNConvolutionAccumulatorPrecisionOptionFloat)
     raise_for(state, @"accumulatorPrecisionOption (%lu) is neither Half (0) nor Float (1).", (unsigned long)option);
   if (state.float_weights && option != MPSNNConvolutionAccumulatorPrecisionOptionFloat)
     raise_for(state, @"accumulatorPrecisionOption is Half and the data source's kernelWeightsDataType is Float32.");

@@ -6,8 +6,8 @@
 namespace openmps {
 namespace {
 
-std::shared_ptr<Memory> memory_of(const ConvolutionState &state, id<MTLBuffer> buffer, const char *name, NSUInteger offset,
-                                  std::size_t count) {
+std::shared_ptr<Memory> memory_of(const ConvolutionState &state, id<MTLBuffer> buffer, const char *name,
+                                  NSUInteger offset, std::size_t count) {
   id<OpenMPSBuffer> known = buffer_of(buffer, name);
   const NSUInteger bytes = count * sizeof(float), length = [known length];
   if (offset > length || bytes > length - offset)
@@ -36,12 +36,14 @@ void reload_weights(MPSCNNKernel *kernel, id<MTLCommandBuffer> buffer, MPSCNNCon
   const std::shared_ptr<ConvWeights> weights = weights_to_fill(*state.weights, buffers.biases != nullptr);
   if (!weights) raise_memory(@"%s: There is not enough memory for the weights.", state.title.c_str());
   const bool round_to_half = !state.float_weights;
-  recorder.append(HostTask{[weights, buffers, round_to_half] { fill_weights(*weights, buffers, round_to_half); }}, state.title);
+  recorder.append(HostTask{[weights, buffers, round_to_half] { fill_weights(*weights, buffers, round_to_half); }},
+                  state.title);
   state.weights = weights;
   [given openmps_didRead];
 }
 
-MPSCNNConvolutionWeightsAndBiasesState *export_weights(MPSCNNKernel *kernel, id<MTLCommandBuffer> buffer, BOOL temporary) {
+MPSCNNConvolutionWeightsAndBiasesState *export_weights(MPSCNNKernel *kernel, id<MTLCommandBuffer> buffer,
+                                                       BOOL temporary) {
   const ConvolutionState &state = state_of<ConvolutionState>(kernel);
   Recorder &recorder = begin_encode(state, buffer);
   if (!state.weights) raise_for(state, @"The kernel has no weights.");

@@ -13,7 +13,8 @@ static ConvolutionState &conv_state(MPSCNNKernel *kernel) { return openmps::stat
   return new ConvolutionState();
 }
 
-- (instancetype)initWithDevice:(id<MTLDevice>)__attribute__((unused))device {
+- (instancetype)initWithDevice:(id<MTLDevice>)device {
+  (void)device;
   openmps::UnwindRelease unwind(self);
   openmps::raise_unavailable(self, _cmd, "-initWithDevice:weights:");
 }
@@ -76,15 +77,17 @@ OPENMPS_GETTER(ConvolutionState, MPSNNConvolutionAccumulatorPrecisionOption, acc
 }
 
 - (MPSCNNConvolutionGradientState *)resultStateForSourceImage:(MPSImage *)sourceImage
-                                                 sourceStates:(NSArray<MPSState *> *)__attribute__((unused))sourceStates
-                                             destinationImage:(MPSImage *)__attribute__((unused))destinationImage {
+                                                 sourceStates:(NSArray<MPSState *> *)sourceStates
+                                             destinationImage:(MPSImage *)destinationImage {
+  (void)sourceStates, (void)destinationImage;
   return [MPSCNNConvolutionGradientState openmps_stateForConvolution:self source:sourceImage on:nil];
 }
 
 - (MPSCNNConvolutionGradientState *)temporaryResultStateForCommandBuffer:(id<MTLCommandBuffer>)commandBuffer
                                                              sourceImage:(MPSImage *)sourceImage
-                                                            sourceStates:(NSArray<MPSState *> *)__attribute__((unused))sourceStates
-                                                        destinationImage:(MPSImage *)__attribute__((unused))destinationImage {
+                                                            sourceStates:(NSArray<MPSState *> *)sourceStates
+                                                        destinationImage:(MPSImage *)destinationImage {
+  (void)sourceStates, (void)destinationImage;
   openmps::begin_encode(conv_state(self), commandBuffer);
   return [MPSCNNConvolutionGradientState openmps_stateForConvolution:self source:sourceImage on:commandBuffer];
 }
@@ -99,7 +102,8 @@ OPENMPS_GETTER(ConvolutionState, MPSNNConvolutionAccumulatorPrecisionOption, acc
 
 - (MPSCNNConvolutionGradientStateBatch *)temporaryResultStateBatchForCommandBuffer:(id<MTLCommandBuffer>)commandBuffer
                                                                        sourceImage:(MPSImageBatch *)sourceImage
-                                                                      sourceStates:(NSArray<MPSStateBatch *> *)sourceStates
+                                                                      sourceStates:
+                                                                          (NSArray<MPSStateBatch *> *)sourceStates
                                                                   destinationImage:(MPSImageBatch *)destinationImage {
   return (MPSCNNConvolutionGradientStateBatch *)[super temporaryResultStateBatchForCommandBuffer:commandBuffer
                                                                                      sourceImage:sourceImage

@@ -2,8 +2,8 @@
 // A convolution's descriptor as the kernels read it.
 #pragma once
 
-#import "mps/MPSCNNNeuron+Engine.hh"
 #include "mps/ConvolutionWeights.hpp"
+#import "mps/MPSCNNNeuron+Engine.hh"
 
 namespace openmps {
 
@@ -14,9 +14,9 @@ struct ConvolutionDescriptorState {
   NSUInteger stride_x = 1, stride_y = 1;
   NSUInteger dilation_x = 1, dilation_y = 1;
   NSUInteger groups = 1;
-  NSUInteger subpixel = 1;                     ///< MPSCNNSubPixelConvolutionDescriptor
-  Ref<MPSNNNeuronDescriptor *> neuron;         ///< nil: none
-  Ref<MPSCNNNeuron *> neuron_filter;           ///< the object that `neuron` was set to
+  NSUInteger subpixel = 1;              ///< MPSCNNSubPixelConvolutionDescriptor
+  Ref<MPSNNNeuronDescriptor *> neuron;  ///< nil: none
+  Ref<MPSCNNNeuron *> neuron_filter;    ///< the object that `neuron` was set to
   std::shared_ptr<const BatchNorm> batch_norm;
 
   void archive(Archive &archive);

@@ -50,11 +50,11 @@ void ConvolutionDescriptorState::archive(Archive &archive) {
 
 }  // namespace openmps
 
-#define OPENMPS_EXTENT(NAME, SETTER, FIELD)               \
-  -(NSUInteger)NAME {                                     \
-    return [self openmps_state].FIELD;                    \
-  }                                                       \
-  -(void)SETTER : (NSUInteger)value {                     \
+#define OPENMPS_EXTENT(NAME, SETTER, FIELD)                   \
+  -(NSUInteger)NAME {                                         \
+    return [self openmps_state].FIELD;                        \
+  }                                                           \
+  -(void)SETTER : (NSUInteger)value {                         \
     [self openmps_state].FIELD = checked(self, #NAME, value); \
   }
 
@@ -120,7 +120,8 @@ OPENMPS_EXTENT(groups, setGroups, groups)
 - (MPSNNNeuronDescriptor *)fusedNeuronDescriptor {
   ConvolutionDescriptorState &state = [self openmps_state];
   if (!state.neuron)
-    state.neuron = Ref<MPSNNNeuronDescriptor *>([MPSNNNeuronDescriptor cnnNeuronDescriptorWithType:MPSCNNNeuronTypeNone]);
+    state.neuron =
+        Ref<MPSNNNeuronDescriptor *>([MPSNNNeuronDescriptor cnnNeuronDescriptorWithType:MPSCNNNeuronTypeNone]);
   return state.neuron.get();
 }
 
@@ -139,23 +140,30 @@ OPENMPS_EXTENT(groups, setGroups, groups)
   if ([neuron data] != nil)
     descriptor = [MPSNNNeuronDescriptor cnnNeuronPReLUDescriptorWithData:[neuron data] noCopy:true];
   else if (neuron != nil)
-    descriptor = [MPSNNNeuronDescriptor cnnNeuronDescriptorWithType:[neuron neuronType] a:[neuron a] b:[neuron b] c:[neuron c]];
+    descriptor = [MPSNNNeuronDescriptor cnnNeuronDescriptorWithType:[neuron neuronType]
+                                                                  a:[neuron a]
+                                                                  b:[neuron b]
+                                                                  c:[neuron c]];
   [self setFusedNeuronDescriptor:descriptor];
   [self openmps_state].neuron_filter = Ref<MPSCNNNeuron *>(const_cast<MPSCNNNeuron *>(neuron));
 }
 
 - (void)setNeuronType:(MPSCNNNeuronType)neuronType parameterA:(float)parameterA parameterB:(float)parameterB {
   if (neuronType == MPSCNNNeuronTypePReLU)
-    raise_argument(@"%@: setNeuronType:parameterA:parameterB: cannot make a PReLU; use setNeuronToPReLUWithParametersA:.",
-                   [self class]);
-  [self setFusedNeuronDescriptor:[MPSNNNeuronDescriptor cnnNeuronDescriptorWithType:neuronType a:parameterA b:parameterB]];
+    raise_argument(
+        @"%@: setNeuronType:parameterA:parameterB: cannot make a PReLU; use setNeuronToPReLUWithParametersA:.",
+        [self class]);
+  [self setFusedNeuronDescriptor:[MPSNNNeuronDescriptor cnnNeuronDescriptorWithType:neuronType
+                                                                                  a:parameterA
+                                                                                  b:parameterB]];
 }
 
 - (void)setNeuronToPReLUWithParametersA:(NSData *)A {
   const NSUInteger expected = [self openmps_state].outputs * sizeof(float);
   if ([A length] != expected)
-    raise_argument(@"%@: setNeuronToPReLUWithParametersA: has %lu bytes, expected %lu, a float for each output channel.",
-                   [self class], (unsigned long)[A length], (unsigned long)expected);
+    raise_argument(
+        @"%@: setNeuronToPReLUWithParametersA: has %lu bytes, expected %lu, a float for each output channel.",
+        [self class], (unsigned long)[A length], (unsigned long)expected);
   [self setFusedNeuronDescriptor:[MPSNNNeuronDescriptor cnnNeuronPReLUDescriptorWithData:A noCopy:false]];
 }
 
@@ -189,8 +197,8 @@ OPENMPS_EXTENT(groups, setGroups, groups)
       raise_argument(@"%@: variance[%lu] (%g) + epsilon (%g) is not greater than 0.", [self class], (unsigned long)i,
                      (double)value, (double)epsilon);
   }
-  openmps::BatchNorm norm{values_of(mean, count), values_of(variance, count), values_of(gamma, count), values_of(beta, count),
-                          epsilon};
+  openmps::BatchNorm norm{values_of(mean, count), values_of(variance, count), values_of(gamma, count),
+                          values_of(beta, count), epsilon};
   state.batch_norm = std::make_shared<const openmps::BatchNorm>(std::move(norm));
 }
 
@@ -219,8 +227,8 @@ OPENMPS_EXTENT(groups, setGroups, groups)
   ConvolutionDescriptorState &state = [self openmps_state];
   openmps::Archive archive(aDecoder, true);
   state.archive(archive);
-  for (NSUInteger value : {state.kernel_width, state.kernel_height, state.inputs, state.outputs, state.stride_x, state.stride_y,
-                           state.dilation_x, state.dilation_y, state.groups, state.subpixel})
+  for (NSUInteger value : {state.kernel_width, state.kernel_height, state.inputs, state.outputs, state.stride_x,
+                           state.stride_y, state.dilation_x, state.dilation_y, state.groups, state.subpixel})
     checked(self, "a value in the archive", value);
   return unwind.done();
 }

@@ -8,9 +8,9 @@
 namespace openmps {
 
 struct ConvolutionGradientData : StateData {
-  Ref<MPSCNNKernel *> kernel;    ///< MPSCNNConvolution or MPSCNNConvolutionTranspose
-  Ref<MPSCNNConvolution *> pair; ///< what `convolution` answers
-  SourceSlot source;             ///< the kernel's properties when the state was made
+  Ref<MPSCNNKernel *> kernel;     ///< MPSCNNConvolution or MPSCNNConvolutionTranspose
+  Ref<MPSCNNConvolution *> pair;  ///< what `convolution` answers
+  SourceSlot source;              ///< the kernel's properties when the state was made
   NSUInteger source_width = 0, source_height = 0;
 };
 

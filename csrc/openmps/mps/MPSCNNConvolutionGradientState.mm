@@ -24,7 +24,8 @@ using openmps::Ref;
                            : [[[self alloc] initWithDevice:state.device.get() resourceList:buffers] autorelease];
   auto data = std::make_unique<ConvolutionGradientData>();
   data->kernel = Ref<MPSCNNKernel *>(kernel);
-  if ([kernel isKindOfClass:[MPSCNNConvolution class]]) data->pair = Ref<MPSCNNConvolution *>((MPSCNNConvolution *)kernel);
+  if ([kernel isKindOfClass:[MPSCNNConvolution class]])
+    data->pair = Ref<MPSCNNConvolution *>((MPSCNNConvolution *)kernel);
   data->source = state.source;
   data->source_width = [source width];
   data->source_height = [source height];
@@ -35,8 +36,9 @@ using openmps::Ref;
 - (ConvolutionGradientData &)openmps_gradientData {
   openmps::StateData *data = [self openmps_data];
   if (data == nullptr)
-    openmps::raise_usage(@"%@: only a kernel can make this state (resultStateForSourceImage:sourceStates:destinationImage:).",
-                         [self class]);
+    openmps::raise_usage(
+        @"%@: only a kernel can make this state (resultStateForSourceImage:sourceStates:destinationImage:).",
+        [self class]);
   return *static_cast<ConvolutionGradientData *>(data);
 }
 
@@ -64,8 +66,8 @@ using openmps::Ref;
   return [self openmps_gradientData].source_height;
 }
 
-/// A transpose undoes the convolution: its result is as large as the convolution's source, and tap q of the one meets tap
-/// extent - 1 - q of the other. With off the convolution's offset: kernelOffset = -off, + 1 for an even extent.
+/// A transpose undoes the convolution: its result is as large as the convolution's source, and tap q of the one meets
+/// tap extent - 1 - q of the other. With off the convolution's offset: kernelOffset = -off, + 1 for an even extent.
 - (MPSImageDescriptor *)destinationImageDescriptorForSourceImages:(NSArray<MPSImage *> *)sourceImages
                                                      sourceStates:(NSArray<MPSState *> *)sourceStates
                                                         forKernel:(MPSKernel *)kernel

@@ -62,14 +62,17 @@ TransposeState &transpose_state(MPSCNNConvolutionTranspose *kernel) { return sta
 /// The distinct states of a batch, which all have to come from a convolution.
 void check_states(MPSCNNConvolutionTranspose *kernel, NSArray *states, NSUInteger count) {
   if (states != nil && [states count] != count)
-    raise_for(transpose_state(kernel), @"convolutionGradientStates has %lu states, expected one for each of %lu images.",
+    raise_for(transpose_state(kernel),
+              @"convolutionGradientStates has %lu states, expected one for each of %lu images.",
               (unsigned long)[states count], (unsigned long)count);
 }
 
 NSArray *array_of(id object) { return object == nil ? nil : [NSArray arrayWithObject:object]; }
 
 /// The first state sizes the result: all states of a batch are alike, mostly the same object.
-NSArray *first_of(NSArray *states) { return [states count] == 0 ? nil : [NSArray arrayWithObject:[states objectAtIndex:0]]; }
+NSArray *first_of(NSArray *states) {
+  return [states count] == 0 ? nil : [NSArray arrayWithObject:[states objectAtIndex:0]];
+}
 
 }  // namespace
 }  // namespace openmps
@@ -83,7 +86,8 @@ using openmps::TransposeState;
   return new TransposeState();
 }
 
-- (instancetype)initWithDevice:(id<MTLDevice>)__attribute__((unused))device {
+- (instancetype)initWithDevice:(id<MTLDevice>)device {
+  (void)device;
   openmps::UnwindRelease unwind(self);
   openmps::raise_unavailable(self, _cmd, "-initWithDevice:weights:");
 }
@@ -131,8 +135,8 @@ static MPSImage *undo(MPSCNNConvolutionTranspose *kernel, id<MTLCommandBuffer> b
   return result;
 }
 
-static MPSImageBatch *undo_batch(MPSCNNConvolutionTranspose *kernel, id<MTLCommandBuffer> buffer, MPSImageBatch *sources,
-                                 MPSCNNConvolutionGradientStateBatch *convolutions,
+static MPSImageBatch *undo_batch(MPSCNNConvolutionTranspose *kernel, id<MTLCommandBuffer> buffer,
+                                 MPSImageBatch *sources, MPSCNNConvolutionGradientStateBatch *convolutions,
                                  MPSCNNConvolutionTransposeGradientStateBatch **out_states, BOOL is_temporary) {
   NSArray *states = (NSArray *)convolutions;
   openmps::check_states(kernel, states, [sources count]);
@@ -219,10 +223,11 @@ static MPSCNNConvolutionTransposeGradientState *result_state(MPSCNNConvolutionTr
   return result;
 }
 
-- (MPSCNNConvolutionTransposeGradientState *)
-    resultStateForSourceImage:(MPSImage *)sourceImage
-                 sourceStates:(NSArray<MPSCNNConvolutionGradientState *> *)sourceStates
-             destinationImage:(MPSImage *)__attribute__((unused))destinationImage {
+- (MPSCNNConvolutionTransposeGradientState *)resultStateForSourceImage:(MPSImage *)sourceImage
+                                                          sourceStates:
+                                                              (NSArray<MPSCNNConvolutionGradientState *> *)sourceStates
+                                                      destinationImage:(MPSImage *)destinationImage {
+  (void)destinationImage;
   return result_state(self, sourceImage, (NSArray *)sourceStates, nil);
 }
 
@@ -230,7 +235,8 @@ static MPSCNNConvolutionTransposeGradientState *result_state(MPSCNNConvolutionTr
     temporaryResultStateForCommandBuffer:(id<MTLCommandBuffer>)commandBuffer
                              sourceImage:(MPSImage *)sourceImage
                             sourceStates:(NSArray<MPSCNNConvolutionGradientState *> *)sourceStates
-                        destinationImage:(MPSImage *)__attribute__((unused))destinationImage {
+                        destinationImage:(MPSImage *)destinationImage {
+  (void)destinationImage;
   openmps::begin_encode(transpose_state(self), commandBuffer);
   return result_state(self, sourceImage, (NSArray *)sourceStates, commandBuffer);
 }

@@ -46,8 +46,8 @@ void check_buffer(id<MTLBuffer> buffer, const char *name, NSUInteger offset, NSU
                    (unsigned long)offset);
   const NSUInteger available = [buffer length];
   if (offset > available || length > available - offset)
-    raise_argument(@"MPSCNNConvolutionWeightsAndBiasesState: %s has %lu bytes, expected %lu from %sOffset (%lu) on.", name,
-                   (unsigned long)available, (unsigned long)length, name, (unsigned long)offset);
+    raise_argument(@"MPSCNNConvolutionWeightsAndBiasesState: %s has %lu bytes, expected %lu from %sOffset (%lu) on.",
+                   name, (unsigned long)available, (unsigned long)length, name, (unsigned long)offset);
 }
 
 }  // namespace
@@ -60,14 +60,16 @@ void check_buffer(id<MTLBuffer> buffer, const char *name, NSUInteger offset, NSU
   return [unwind.done() initWithResources:[NSArray arrayWithObjects:weights, biases, nil]];
 }
 
-- (instancetype)initWithDevice:(id<MTLDevice>)device cnnConvolutionDescriptor:(MPSCNNConvolutionDescriptor *)descriptor {
+- (instancetype)initWithDevice:(id<MTLDevice>)device
+      cnnConvolutionDescriptor:(MPSCNNConvolutionDescriptor *)descriptor {
   openmps::UnwindRelease unwind(self);
   MPSStateResourceList *list = buffers_for(descriptor);
   return [unwind.done() initWithDevice:device resourceList:list];
 }
 
 + (instancetype)temporaryCNNConvolutionWeightsAndBiasesStateWithCommandBuffer:(id<MTLCommandBuffer>)commandBuffer
-                                                     cnnConvolutionDescriptor:(MPSCNNConvolutionDescriptor *)descriptor {
+                                                     cnnConvolutionDescriptor:
+                                                         (MPSCNNConvolutionDescriptor *)descriptor {
   return [self temporaryStateWithCommandBuffer:commandBuffer resourceList:buffers_for(descriptor)];
 }
 

@@ -1,11 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
-// What the kernels on images share: their common properties, and the routine that turns properties and images into views and windows.
+// What the kernels on images share: their common properties, and the routine that turns properties and images into
+// views and windows.
 #pragma once
 
+#include "mps/Geometry.hpp"
 #import "mps/MPSImage+Engine.hh"
 #import "mps/MPSKernel+Engine.hh"
 #import "mps/MPSState+Engine.hh"
-#include "mps/Geometry.hpp"
 
 namespace openmps {
 
@@ -80,8 +81,8 @@ Clip clip_of(const KernelState &state, const DestinationSlot &slot, const ImageV
 ImageView source_view(const KernelState &state, const SourceSlot &slot, const ImageView &source, std::int64_t images,
                       const char *name);
 NSUInteger source_channels(const KernelState &state, const SourceSlot &slot, NSUInteger channels, const char *name);
-ImageView destination_view(const KernelState &state, const DestinationSlot &slot, const ImageView &destination, const Clip &clip,
-                           NSUInteger channels);
+ImageView destination_view(const KernelState &state, const DestinationSlot &slot, const ImageView &destination,
+                           const Clip &clip, NSUInteger channels);
 void check_apart(const KernelState &state, const ImageView &source, const ImageView &destination, const char *name);
 /// Batches: arrays of `count` single images of one size and format.
 void check_batch(const KernelState &state, NSArray *batch, NSUInteger count, const char *name);
@@ -98,12 +99,15 @@ MPSImageDescriptor *apply_custom_padding(MPSKernel *kernel, id<MPSNNPadding> pad
 void will_use_states(NSArray<MPSState *> *states, id<MTLCommandBuffer> buffer);
 void did_read_states(NSArray<MPSState *> *states);
 
-// What the encode forms of MPSCNNKernel are made of, for classes with forms of their own. `result` and `results` may be nil.
-void encode_image(MPSCNNKernel *kernel, id<MTLCommandBuffer> buffer, MPSImage *source, MPSState *result, MPSImage *destination);
+// What the encode forms of MPSCNNKernel are made of, for classes with forms of their own. `result` and `results` may be
+// nil.
+void encode_image(MPSCNNKernel *kernel, id<MTLCommandBuffer> buffer, MPSImage *source, MPSState *result,
+                  MPSImage *destination);
 void encode_images(MPSCNNKernel *kernel, id<MTLCommandBuffer> buffer, MPSImageBatch *sources, MPSStateBatch *results,
                    MPSImageBatch *destinations);
 /// Sized by the padding policy and `states`, made by destinationImageAllocator.
-MPSImage *new_destination(MPSCNNKernel *kernel, id<MTLCommandBuffer> buffer, MPSImage *source, NSArray<MPSState *> *states);
+MPSImage *new_destination(MPSCNNKernel *kernel, id<MTLCommandBuffer> buffer, MPSImage *source,
+                          NSArray<MPSState *> *states);
 MPSImageBatch *new_destinations(MPSCNNKernel *kernel, id<MTLCommandBuffer> buffer, MPSImageBatch *sources,
                                 NSArray<MPSState *> *states);
 

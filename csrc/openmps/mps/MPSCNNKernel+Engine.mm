@@ -89,7 +89,8 @@ void DestinationSlot::archive(Archive &archive, NSString *prefix) {
 
 Recorder &begin_encode(const KernelState &state, id<MTLCommandBuffer> buffer) {
   id<OpenMPSCommandBuffer> known = command_buffer_of(buffer, state.title.c_str());
-  if ([known device] != state.device.get()) raise_for(state, @"commandBuffer belongs to another device than the kernel.");
+  if ([known device] != state.device.get())
+    raise_for(state, @"commandBuffer belongs to another device than the kernel.");
   return [known openmps_recorder];
 }
 
@@ -108,11 +109,13 @@ Clip clip_of(const KernelState &state, const DestinationSlot &slot, const ImageV
   clip.height = clipped(rect.origin.y, rect.size.height, static_cast<std::uint64_t>(destination.h));
   clip.depth = clipped(rect.origin.z, rect.size.depth, static_cast<std::uint64_t>(destination.n));
   if (clip.is_empty())
-    raise_for(state, @"clipRect, origin (%lu, %lu, %lu) and size (%lu, %lu, %lu), leaves nothing of the destination of %ld x %ld "
-                     @"pixels (width x height) and %ld images.",
-              (unsigned long)rect.origin.x, (unsigned long)rect.origin.y, (unsigned long)rect.origin.z,
-              (unsigned long)rect.size.width, (unsigned long)rect.size.height, (unsigned long)rect.size.depth,
-              (long)destination.w, (long)destination.h, (long)destination.n);
+    raise_for(
+        state,
+        @"clipRect, origin (%lu, %lu, %lu) and size (%lu, %lu, %lu), leaves nothing of the destination of %ld x %ld "
+        @"pixels (width x height) and %ld images.",
+        (unsigned long)rect.origin.x, (unsigned long)rect.origin.y, (unsigned long)rect.origin.z,
+        (unsigned long)rect.size.width, (unsigned long)rect.size.height, (unsigned long)rect.size.depth,
+        (long)destination.w, (long)destination.h, (long)destination.n);
   return clip;
 }
 
@@ -128,7 +131,8 @@ NSUInteger source_channels(const KernelState &state, const SourceSlot &slot, NSU
 
 ImageView source_view(const KernelState &state, const SourceSlot &slot, const ImageView &source, std::int64_t images,
                       const char *name) {
-  if (slot.offset.x < -kFarthest || slot.offset.x > kFarthest || slot.offset.y < -kFarthest || slot.offset.y > kFarthest)
+  if (slot.offset.x < -kFarthest || slot.offset.x > kFarthest || slot.offset.y < -kFarthest ||
+      slot.offset.y > kFarthest)
     raise_for(state, @"offset (%ld, %ld) is farther than %ld pixels away.", (long)slot.offset.x, (long)slot.offset.y,
               (long)kFarthest);
   if (slot.offset.z < 0 || slot.offset.z >= source.n || images > source.n - slot.offset.z)
@@ -142,15 +146,18 @@ ImageView source_view(const KernelState &state, const SourceSlot &slot, const Im
   return view;
 }
 
-ImageView destination_view(const KernelState &state, const DestinationSlot &slot, const ImageView &destination, const Clip &clip,
-                           NSUInteger channels) {
+ImageView destination_view(const KernelState &state, const DestinationSlot &slot, const ImageView &destination,
+                           const Clip &clip, NSUInteger channels) {
   if (slot.channel_offset % 4 != 0)
-    raise_for(state, @"destinationFeatureChannelOffset (%lu) is not a multiple of 4.", (unsigned long)slot.channel_offset);
+    raise_for(state, @"destinationFeatureChannelOffset (%lu) is not a multiple of 4.",
+              (unsigned long)slot.channel_offset);
   const NSUInteger available = static_cast<NSUInteger>(destination.c);
   if (slot.channel_offset >= available || channels > available - slot.channel_offset)
-    raise_for(state, @"The kernel writes %lu feature channels from destinationFeatureChannelOffset (%lu) on, and the destination "
-                     @"has %lu.",
-              (unsigned long)channels, (unsigned long)slot.channel_offset, (unsigned long)available);
+    raise_for(
+        state,
+        @"The kernel writes %lu feature channels from destinationFeatureChannelOffset (%lu) on, and the destination "
+        @"has %lu.",
+        (unsigned long)channels, (unsigned long)slot.channel_offset, (unsigned long)available);
   ImageView view = destination;
   if (clip.depth != view.n) view = view.images(clip.z, clip.depth);
   if (clip.width != view.w || clip.height != view.h) view = view.region(clip.y, clip.x, clip.height, clip.width);
@@ -165,7 +172,8 @@ void check_apart(const KernelState &state, const ImageView &source, const ImageV
 
 void check_batch(const KernelState &state, NSArray *batch, NSUInteger count, const char *name) {
   if ([batch count] != count || count == 0)
-    raise_for(state, @"%s has %lu images, expected %lu, at least 1.", name, (unsigned long)[batch count], (unsigned long)count);
+    raise_for(state, @"%s has %lu images, expected %lu, at least 1.", name, (unsigned long)[batch count],
+              (unsigned long)count);
   MPSImage *first = nil;
   for (MPSImage *image in batch) {
     check_image(state, image, name);
@@ -177,12 +185,15 @@ void check_batch(const KernelState &state, NSArray *batch, NSUInteger count, con
       continue;
     }
     if ([image width] != [first width] || [image height] != [first height] ||
-        [image featureChannels] != [first featureChannels] || [image featureChannelFormat] != [first featureChannelFormat])
-      raise_for(state, @"%s mixes images of %lu x %lu x %lu (height x width x channels, format %lu) and of %lu x %lu x %lu "
-                       @"(format %lu).",
-                name, (unsigned long)[first height], (unsigned long)[first width], (unsigned long)[first featureChannels],
-                (unsigned long)[first featureChannelFormat], (unsigned long)[image height], (unsigned long)[image width],
-                (unsigned long)[image featureChannels], (unsigned long)[image featureChannelFormat]);
+        [image featureChannels] != [first featureChannels] ||
+        [image featureChannelFormat] != [first featureChannelFormat])
+      raise_for(state,
+                @"%s mixes images of %lu x %lu x %lu (height x width x channels, format %lu) and of %lu x %lu x %lu "
+                @"(format %lu).",
+                name, (unsigned long)[first height], (unsigned long)[first width],
+                (unsigned long)[first featureChannels], (unsigned long)[first featureChannelFormat],
+                (unsigned long)[image height], (unsigned long)[image width], (unsigned long)[image featureChannels],
+                (unsigned long)[image featureChannelFormat]);
   }
 }
 
@@ -199,9 +210,9 @@ void did_read_states(NSArray<MPSState *> *states) {
 // ------------------------------------------------------------------------------------------ padding policies
 
 id<MPSNNPadding> default_padding(MPSNNPaddingMethod method) {
-  static MPSNNDefaultPadding *const same =
-      [[MPSNNDefaultPadding paddingWithMethod:MPSNNPaddingMethodAlignCentered | MPSNNPaddingMethodAddRemainderToTopLeft |
-                                              MPSNNPaddingMethodSizeSame] retain];
+  static MPSNNDefaultPadding *const same = [[MPSNNDefaultPadding
+      paddingWithMethod:MPSNNPaddingMethodAlignCentered | MPSNNPaddingMethodAddRemainderToTopLeft |
+                        MPSNNPaddingMethodSizeSame] retain];
   static MPSNNDefaultPadding *const valid =
       [[MPSNNDefaultPadding paddingWithMethod:MPSNNPaddingMethodSizeValidOnly] retain];
   return method == MPSNNPaddingMethodSizeValidOnly ? valid : same;
@@ -228,8 +239,8 @@ void apply_padding(CNNKernelState &state, MPSImage *source, MPSImageDescriptor *
 MPSImageDescriptor *apply_custom_padding(MPSKernel *kernel, id<MPSNNPadding> padding, NSArray<MPSImage *> *sources,
                                          NSArray<MPSState *> *states, MPSImageDescriptor *descriptor) {
   const KernelState &state = *[kernel openmps_state];
-  if ([padding respondsToSelector:@selector(destinationImageDescriptorForSourceImages:
-                                                                         sourceStates:forKernel:suggestedDescriptor:)]) {
+  if ([padding respondsToSelector:@selector
+               (destinationImageDescriptorForSourceImages:sourceStates:forKernel:suggestedDescriptor:)]) {
     descriptor = [padding destinationImageDescriptorForSourceImages:sources
                                                        sourceStates:states
                                                           forKernel:kernel
@@ -238,7 +249,8 @@ MPSImageDescriptor *apply_custom_padding(MPSKernel *kernel, id<MPSNNPadding> pad
   }
   const NSUInteger width = [descriptor width], height = [descriptor height];
   if (width - 1 >= NSUInteger{1} << 31 || height - 1 >= NSUInteger{1} << 31)
-    raise_for(state, @"The padding policy makes a result of %ld x %ld pixels (width x height) from a source of %lu x %lu.",
+    raise_for(state,
+              @"The padding policy makes a result of %ld x %ld pixels (width x height) from a source of %lu x %lu.",
               (long)width, (long)height, (unsigned long)[[sources objectAtIndex:0] width],
               (unsigned long)[[sources objectAtIndex:0] height]);
   return descriptor;

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// MPSCNNKernel: kernels with one source image and one destination image [MPSCNNKernel.h]. Every encode form ends in encode_images().
+// MPSCNNKernel: kernels with one source image and one destination image [MPSCNNKernel.h]. Every encode form ends in
+// encode_images().
 
 #import "mps/MPSCNNKernel+Engine.hh"
 
@@ -53,7 +54,8 @@ Pair resolve(const CNNKernelState &state, MPSImage *source, MPSImage *destinatio
 
 }  // namespace
 
-void encode_image(MPSCNNKernel *kernel, id<MTLCommandBuffer> buffer, MPSImage *source, MPSState *result, MPSImage *destination) {
+void encode_image(MPSCNNKernel *kernel, id<MTLCommandBuffer> buffer, MPSImage *source, MPSState *result,
+                  MPSImage *destination) {
   const CNNKernelState &state = state_of_cnn(kernel);
   Recorder &recorder = begin_encode(state, buffer);
   const Pair pair = resolve(state, source, destination);
@@ -82,8 +84,8 @@ void encode_images(MPSCNNKernel *kernel, id<MTLCommandBuffer> buffer, MPSImageBa
   check_batch(state, sources, count, "sourceImages");
   check_batch(state, destinations, count, "destinationImages");
   if (results != nil && [results count] != count)
-    raise_for(state, @"destinationStates has %lu states, expected one for each of %lu images.", (unsigned long)[results count],
-              (unsigned long)count);
+    raise_for(state, @"destinationStates has %lu states, expected one for each of %lu images.",
+              (unsigned long)[results count], (unsigned long)count);
 
   // Neighbours in memory become one problem of several images.
   std::vector<Pair> runs;
@@ -92,7 +94,8 @@ void encode_images(MPSCNNKernel *kernel, id<MTLCommandBuffer> buffer, MPSImageBa
     const Pair pair = resolve(state, [sources objectAtIndex:i], [destinations objectAtIndex:i]);
     if (!runs.empty()) {
       Pair longer = runs.back();
-      if (append_images(longer.src, pair.src) && append_images(longer.dst, pair.dst) && !overlap(longer.src, longer.dst)) {
+      if (append_images(longer.src, pair.src) && append_images(longer.dst, pair.dst) &&
+          !overlap(longer.src, longer.dst)) {
         runs.back() = std::move(longer);
         continue;
       }
@@ -121,12 +124,13 @@ Discard::~Discard() {
     if ([image isKindOfClass:[MPSTemporaryImage class]]) [(MPSTemporaryImage *)image setReadCount:0];
 }
 
-MPSImage *new_destination(MPSCNNKernel *kernel, id<MTLCommandBuffer> buffer, MPSImage *source, NSArray<MPSState *> *states) {
+MPSImage *new_destination(MPSCNNKernel *kernel, id<MTLCommandBuffer> buffer, MPSImage *source,
+                          NSArray<MPSState *> *states) {
   const CNNKernelState &state = state_of_cnn(kernel);
   begin_encode(state, buffer);
   check_image(state, source, "sourceImage");
-  MPSImageDescriptor *descriptor =
-      [kernel destinationImageDescriptorForSourceImages:[NSArray arrayWithObject:source] sourceStates:states];
+  MPSImageDescriptor *descriptor = [kernel destinationImageDescriptorForSourceImages:[NSArray arrayWithObject:source]
+                                                                        sourceStates:states];
   MPSImage *image = [[kernel destinationImageAllocator] imageForCommandBuffer:buffer
                                                               imageDescriptor:descriptor
                                                                        kernel:kernel];
@@ -201,8 +205,10 @@ OPENMPS_PROPERTY(CNNKernelState, MPSOffset, offset, setOffset, source.offset)
 OPENMPS_PROPERTY(CNNKernelState, MTLRegion, clipRect, setClipRect, destination.clip)
 OPENMPS_PROPERTY(CNNKernelState, NSUInteger, destinationFeatureChannelOffset, setDestinationFeatureChannelOffset,
                  destination.channel_offset)
-OPENMPS_PROPERTY(CNNKernelState, NSUInteger, sourceFeatureChannelOffset, setSourceFeatureChannelOffset, source.channel_offset)
-OPENMPS_PROPERTY(CNNKernelState, NSUInteger, sourceFeatureChannelMaxCount, setSourceFeatureChannelMaxCount, source.channel_max)
+OPENMPS_PROPERTY(CNNKernelState, NSUInteger, sourceFeatureChannelOffset, setSourceFeatureChannelOffset,
+                 source.channel_offset)
+OPENMPS_PROPERTY(CNNKernelState, NSUInteger, sourceFeatureChannelMaxCount, setSourceFeatureChannelMaxCount,
+                 source.channel_max)
 OPENMPS_PROPERTY(CNNKernelState, MPSImageEdgeMode, edgeMode, setEdgeMode, source.edge)
 OPENMPS_GETTER(CNNKernelState, NSUInteger, kernelWidth, source.kernel_width)
 OPENMPS_GETTER(CNNKernelState, NSUInteger, kernelHeight, source.kernel_height)
@@ -290,7 +296,8 @@ OPENMPS_GETTER(CNNKernelState, BOOL, isBackwards, is_backwards())
   return result;
 }
 
-- (MPSImageBatch *)encodeBatchToCommandBuffer:(id<MTLCommandBuffer>)commandBuffer sourceImages:(MPSImageBatch *)sourceImages {
+- (MPSImageBatch *)encodeBatchToCommandBuffer:(id<MTLCommandBuffer>)commandBuffer
+                                 sourceImages:(MPSImageBatch *)sourceImages {
   MPSImageBatch *result = openmps::new_destinations(self, commandBuffer, sourceImages, nil);
   openmps::Discard discard(result);
   openmps::encode_images(self, commandBuffer, sourceImages, nil, result);
@@ -304,12 +311,13 @@ OPENMPS_GETTER(CNNKernelState, BOOL, isBackwards, is_backwards())
                   destinationStateIsTemporary:(BOOL)isTemporary {
   MPSImageBatch *result = openmps::new_destinations(self, commandBuffer, sourceImages, nil);
   openmps::Discard discard(result);
-  MPSStateBatch *states = isTemporary
-                              ? [self temporaryResultStateBatchForCommandBuffer:commandBuffer
-                                                                    sourceImage:sourceImages
-                                                                   sourceStates:nil
-                                                               destinationImage:result]
-                              : [self resultStateBatchForSourceImage:sourceImages sourceStates:nil destinationImage:result];
+  MPSStateBatch *states = isTemporary ? [self temporaryResultStateBatchForCommandBuffer:commandBuffer
+                                                                            sourceImage:sourceImages
+                                                                           sourceStates:nil
+                                                                       destinationImage:result]
+                                      : [self resultStateBatchForSourceImage:sourceImages
+                                                                sourceStates:nil
+                                                            destinationImage:result];
   openmps::encode_images(self, commandBuffer, sourceImages, states, result);
   discard.keep();
   if (outStates != NULL) *outStates = states;
@@ -318,16 +326,18 @@ OPENMPS_GETTER(CNNKernelState, BOOL, isBackwards, is_backwards())
 
 // ---------------------------------------------------------------------------------------------- states
 
-- (MPSState *)resultStateForSourceImage:(MPSImage *)__attribute__((unused))sourceImage
-                           sourceStates:(NSArray<MPSState *> *)__attribute__((unused))sourceStates
-                       destinationImage:(MPSImage *)__attribute__((unused))destinationImage {
+- (MPSState *)resultStateForSourceImage:(MPSImage *)sourceImage
+                           sourceStates:(NSArray<MPSState *> *)sourceStates
+                       destinationImage:(MPSImage *)destinationImage {
+  (void)sourceImage, (void)sourceStates, (void)destinationImage;
   return nil;
 }
 
-- (MPSState *)temporaryResultStateForCommandBuffer:(id<MTLCommandBuffer>)__attribute__((unused))commandBuffer
-                                       sourceImage:(MPSImage *)__attribute__((unused))sourceImage
-                                      sourceStates:(NSArray<MPSState *> *)__attribute__((unused))sourceStates
-                                  destinationImage:(MPSImage *)__attribute__((unused))destinationImage {
+- (MPSState *)temporaryResultStateForCommandBuffer:(id<MTLCommandBuffer>)commandBuffer
+                                       sourceImage:(MPSImage *)sourceImage
+                                      sourceStates:(NSArray<MPSState *> *)sourceStates
+                                  destinationImage:(MPSImage *)destinationImage {
+  (void)commandBuffer, (void)sourceImage, (void)sourceStates, (void)destinationImage;
   return nil;
 }
 
@@ -391,15 +401,17 @@ OPENMPS_GETTER(CNNKernelState, BOOL, isBackwards, is_backwards())
 }
 
 /// Nothing is allocated while encoding.
-- (NSUInteger)encodingStorageSizeForSourceImage:(MPSImage *)__attribute__((unused))sourceImage
-                                   sourceStates:(NSArray<MPSState *> *)__attribute__((unused))sourceStates
-                               destinationImage:(MPSImage *)__attribute__((unused))destinationImage {
+- (NSUInteger)encodingStorageSizeForSourceImage:(MPSImage *)sourceImage
+                                   sourceStates:(NSArray<MPSState *> *)sourceStates
+                               destinationImage:(MPSImage *)destinationImage {
+  (void)sourceImage, (void)sourceStates, (void)destinationImage;
   return 0;
 }
 
-- (NSUInteger)batchEncodingStorageSizeForSourceImage:(MPSImageBatch *)__attribute__((unused))sourceImage
-                                        sourceStates:(NSArray<MPSStateBatch *> *)__attribute__((unused))sourceStates
-                                    destinationImage:(MPSImageBatch *)__attribute__((unused))destinationImage {
+- (NSUInteger)batchEncodingStorageSizeForSourceImage:(MPSImageBatch *)sourceImage
+                                        sourceStates:(NSArray<MPSStateBatch *> *)sourceStates
+                                    destinationImage:(MPSImageBatch *)destinationImage {
+  (void)sourceImage, (void)sourceStates, (void)destinationImage;
   return 0;
 }
 

@@ -27,7 +27,8 @@ struct NeuronState : Extends<NeuronState, CNNKernelState> {
 
   Problem problem(const ImageView &src, const ImageView &dst, const Window &window) const override {
     if (!descriptor) raise_for(*this, @"The kernel has no neuron.");
-    if (is_inside(window, src, dst)) return NeuronProblem{src.region(window.start_h, window.start_w, dst.h, dst.w), dst, neuron};
+    if (is_inside(window, src, dst))
+      return NeuronProblem{src.region(window.start_h, window.start_w, dst.h, dst.w), dst, neuron};
     return outside(src, dst, window);
   }
 
@@ -71,7 +72,8 @@ id init_neuron(MPSCNNNeuron *kernel, id<MTLDevice> device, MPSNNNeuronDescriptor
   return unwind.done();
 }
 
-id init_neuron(MPSCNNNeuron *kernel, id<MTLDevice> device, MPSCNNNeuronType type, float a = 0, float b = 0, float c = 0) {
+id init_neuron(MPSCNNNeuron *kernel, id<MTLDevice> device, MPSCNNNeuronType type, float a = 0, float b = 0,
+               float c = 0) {
   return init_neuron(kernel, device, [MPSNNNeuronDescriptor cnnNeuronDescriptorWithType:type a:a b:b c:c]);
 }
 
@@ -88,7 +90,8 @@ using openmps::NeuronState;
   return new NeuronState();
 }
 
-- (instancetype)initWithDevice:(id<MTLDevice>)__attribute__((unused))device {
+- (instancetype)initWithDevice:(id<MTLDevice>)device {
+  (void)device;
   openmps::UnwindRelease unwind(self);
   openmps::raise_unavailable(self, _cmd, "-initWithDevice:neuronDescriptor:");
 }
@@ -109,17 +112,17 @@ OPENMPS_GETTER(NeuronState, NSData *, data, descriptor.get().data)
 
 // The shorthands differ in the type and in the parameters they ask for.
 
-#define OPENMPS_NEURON_OF_X(TYPE)                                                                \
-  -(instancetype)initWithDevice : (id<MTLDevice>)device {                                        \
-    return init_neuron(self, device, TYPE);                                                      \
+#define OPENMPS_NEURON_OF_X(TYPE)                         \
+  -(instancetype)initWithDevice : (id<MTLDevice>)device { \
+    return init_neuron(self, device, TYPE);               \
   }
-#define OPENMPS_NEURON_OF_A(TYPE)                                                                \
-  -(instancetype)initWithDevice : (id<MTLDevice>)device a : (float)a {                           \
-    return init_neuron(self, device, TYPE, a);                                                   \
+#define OPENMPS_NEURON_OF_A(TYPE)                                      \
+  -(instancetype)initWithDevice : (id<MTLDevice>)device a : (float)a { \
+    return init_neuron(self, device, TYPE, a);                         \
   }
-#define OPENMPS_NEURON_OF_AB(TYPE)                                                               \
-  -(instancetype)initWithDevice : (id<MTLDevice>)device a : (float)a b : (float)b {              \
-    return init_neuron(self, device, TYPE, a, b);                                                \
+#define OPENMPS_NEURON_OF_AB(TYPE)                                                  \
+  -(instancetype)initWithDevice : (id<MTLDevice>)device a : (float)a b : (float)b { \
+    return init_neuron(self, device, TYPE, a, b);                                   \
   }
 #define OPENMPS_NEURON_OF_ABC(TYPE)                                                              \
   -(instancetype)initWithDevice : (id<MTLDevice>)device a : (float)a b : (float)b c : (float)c { \

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// What stands behind a kernel object: one C++ struct per class, derived as the classes are. A class has a state of its own
-// (+openmps_newState) only when it has data; archiving, copying and the properties then follow from the struct.
+// What stands behind a kernel object: one C++ struct per class, derived as the classes are. A class has a state of its
+// own (+openmps_newState) only when it has data; archiving, copying and the properties then follow from the struct.
 #pragma once
 
 #import <MetalPerformanceShaders/MetalPerformanceShaders.h>
@@ -85,7 +85,8 @@ struct PlainKernelState : Extends<PlainKernelState, KernelState> {};
 /// A fresh state with the class's defaults, owned by the caller.
 + (openmps::KernelState *)openmps_newState;
 - (openmps::KernelState *)openmps_state;
-/// The initialiser behind all others: device and defaults. Classes without a usable -initWithDevice: override that one to raise.
+/// The initialiser behind all others: device and defaults. Classes without a usable -initWithDevice: override that one
+/// to raise.
 - (instancetype)openmps_initWithDevice:(id<MTLDevice>)device;
 @end
 
@@ -111,19 +112,19 @@ State &state_of(MPSKernel *kernel) {
   -(void)SETTER : (TYPE)value {                            \
     openmps::state_of<STATE>(self).FIELD = value;          \
   }
-#define OPENMPS_OBJECT_PROPERTY(STATE, TYPE, NAME, SETTER, FIELD)      \
-  -(TYPE)NAME {                                                        \
-    return openmps::state_of<STATE>(self).FIELD.get();                 \
-  }                                                                    \
-  -(void)SETTER : (TYPE)value {                                        \
-    openmps::state_of<STATE>(self).FIELD = openmps::Ref<TYPE>(value);  \
+#define OPENMPS_OBJECT_PROPERTY(STATE, TYPE, NAME, SETTER, FIELD)     \
+  -(TYPE)NAME {                                                       \
+    return openmps::state_of<STATE>(self).FIELD.get();                \
+  }                                                                   \
+  -(void)SETTER : (TYPE)value {                                       \
+    openmps::state_of<STATE>(self).FIELD = openmps::Ref<TYPE>(value); \
   }
 /// Initialisers that Apple's headers repeat in every class.
 #define OPENMPS_INIT_WITH_CODER                                                                \
   -(nullable instancetype)initWithCoder : (NSCoder *)aDecoder device : (id<MTLDevice>)device { \
     return [super initWithCoder:aDecoder device:device];                                       \
   }
-#define OPENMPS_INIT_WITH_DEVICE                               \
-  -(instancetype)initWithDevice : (id<MTLDevice>)device {      \
-    return [super initWithDevice:device];                      \
+#define OPENMPS_INIT_WITH_DEVICE                          \
+  -(instancetype)initWithDevice : (id<MTLDevice>)device { \
+    return [super initWithDevice:device];                 \
   }

@@ -22,9 +22,7 @@ void Archive::field(NSString *key, float &value) {
 void Archive::field(NSString *key, std::vector<float> &values) {
   if (!reading_) {
     if (values.empty()) return;
-    [coder_ encodeObject:[NSData dataWithBytesNoCopy:values.data()
-                                              length:values.size() * sizeof(float)
-                                        freeWhenDone:NO]
+    [coder_ encodeObject:[NSData dataWithBytesNoCopy:values.data() length:values.size() * sizeof(float) freeWhenDone:NO]
                   forKey:key];
     return;
   }
@@ -43,8 +41,8 @@ id Archive::object_of(NSString *key, id value, Class cls, SEL selector) {
   if (cls != Nil && ![result isKindOfClass:cls])
     raise_argument(@"The archive holds an object of class %@ for \"%@\", which is no %@.", [result class], key, cls);
   if (selector != NULL && ![result respondsToSelector:selector])
-    raise_argument(@"The archive holds an object of class %@ for \"%@\", which does not answer %@.", [result class], key,
-                   NSStringFromSelector(selector));
+    raise_argument(@"The archive holds an object of class %@ for \"%@\", which does not answer %@.", [result class],
+                   key, NSStringFromSelector(selector));
   return result;
 }
 

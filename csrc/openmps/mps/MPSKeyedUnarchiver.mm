@@ -40,7 +40,8 @@ NSError *error_with(NSString *reason) {
 }
 
 /// Without data there is nothing to read.
-- (instancetype)initWithDevice:(id<MTLDevice>)__attribute__((unused))device {
+- (instancetype)initWithDevice:(id<MTLDevice>)device {
+  (void)device;
   openmps::UnwindRelease unwind(self);
   openmps::raise_unavailable(self, _cmd, "-initForReadingFromData:device:error:");
 }
@@ -69,7 +70,10 @@ NSError *error_with(NSString *reason) {
 }
 
 + (id)unarchiveTopLevelObjectWithData:(NSData *)data device:(id<MTLDevice>)device error:(NSError **)error {
-  return [self unarchivedObjectOfClasses:[NSSet setWithObject:[NSObject class]] fromData:data device:device error:error];
+  return [self unarchivedObjectOfClasses:[NSSet setWithObject:[NSObject class]]
+                                fromData:data
+                                  device:device
+                                   error:error];
 }
 
 + (id)unarchivedObjectOfClass:(Class)cls fromData:(NSData *)data device:(id<MTLDevice>)device error:(NSError **)error {
@@ -89,7 +93,8 @@ NSError *error_with(NSString *reason) {
     if (object == nil)
       reason = @"The data holds no archive.";
     else if (!is_one_of(object, classes))
-      reason = [NSString stringWithFormat:@"The archive holds an object of class %@, not of %@.", [object class], classes];
+      reason =
+          [NSString stringWithFormat:@"The archive holds an object of class %@, not of %@.", [object class], classes];
   } @catch (NSException *exception) {
     reason = [exception reason];
   }

@@ -92,8 +92,9 @@ static MPSNNNeuronDescriptor *make(Class cls, const openmps::Neuron &neuron) {
 
 + (MPSNNNeuronDescriptor *)cnnNeuronPReLUDescriptorWithData:(NSData *)data noCopy:(bool)noCopy {
   if ([data length] == 0 || [data length] % sizeof(float) != 0)
-    openmps::raise_argument(@"MPSNNNeuronDescriptor: data has %lu bytes, expected one float (4 bytes) for each channel.",
-                            (unsigned long)[data length]);
+    openmps::raise_argument(
+        @"MPSNNNeuronDescriptor: data has %lu bytes, expected one float (4 bytes) for each channel.",
+        (unsigned long)[data length]);
   MPSNNNeuronDescriptor *descriptor = make(self, openmps::default_neuron(MPSCNNNeuronTypePReLU));
   [descriptor setData:noCopy ? data : [NSData dataWithData:data]];
   return descriptor;
@@ -138,9 +139,10 @@ static MPSNNNeuronDescriptor *make(Class cls, const openmps::Neuron &neuron) {
   if (state.type == MPSCNNNeuronTypePReLU) {
     NSData *data = state.data.get();
     if ([data length] < sizeof(float) || [data length] % sizeof(float) != 0)
-      openmps::raise_argument(@"MPSNNNeuronDescriptor: data of a PReLU has %lu bytes, expected one float (4 bytes) for each "
-                              @"channel.",
-                              (unsigned long)[data length]);
+      openmps::raise_argument(
+          @"MPSNNNeuronDescriptor: data of a PReLU has %lu bytes, expected one float (4 bytes) for each "
+          @"channel.",
+          (unsigned long)[data length]);
     const float *first = static_cast<const float *>([data bytes]);
     neuron.a_per_channel = std::make_shared<const std::vector<float>>(first, first + [data length] / sizeof(float));
   }

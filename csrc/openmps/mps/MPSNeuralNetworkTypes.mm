@@ -11,9 +11,8 @@ namespace {
 /// Policies are immutable: the opaque variable holds the bits themselves.
 MPSNNPaddingMethod bits_of(void *opaque) { return reinterpret_cast<MPSNNPaddingMethod>(opaque); }
 
-constexpr MPSNNPaddingMethod kTensorflowAveragePooling = MPSNNPaddingMethodCustom |
-                                                         MPSNNPaddingMethodAddRemainderToBottomRight |
-                                                         MPSNNPaddingMethodAlignCentered;
+constexpr MPSNNPaddingMethod kTensorflowAveragePooling =
+    MPSNNPaddingMethodCustom | MPSNNPaddingMethodAddRemainderToBottomRight | MPSNNPaddingMethodAlignCentered;
 
 }  // namespace
 
@@ -66,7 +65,9 @@ OPENMPS_UNKNOWN_SELECTORS
   const MPSNNPaddingMethod method = bits_of(_openmps);
   const int style = openmps::axis_method(method, false).style;
   return [NSString stringWithFormat:@"size %@, aligned %@, remainder %@",
-                                    style < 0 ? @"valid only" : style == 0 ? @"same" : @"full",
+                                    style < 0    ? @"valid only"
+                                    : style == 0 ? @"same"
+                                                 : @"full",
                                     align[method & MPSNNPaddingMethodAlignMask],
                                     remainder[(method & MPSNNPaddingMethodAddRemainderToMask) / 4]];
 }
@@ -99,10 +100,11 @@ OPENMPS_UNKNOWN_SELECTORS
 
 @implementation OpenMPSAveragePoolingPadding
 
-- (MPSImageDescriptor *)destinationImageDescriptorForSourceImages:(NSArray<MPSImage *> *)__attribute__((unused))sourceImages
-                                                     sourceStates:(NSArray<MPSState *> *)__attribute__((unused))sourceStates
+- (MPSImageDescriptor *)destinationImageDescriptorForSourceImages:(NSArray<MPSImage *> *)sourceImages
+                                                     sourceStates:(NSArray<MPSState *> *)sourceStates
                                                         forKernel:(MPSKernel *)kernel
                                               suggestedDescriptor:(MPSImageDescriptor *)inDescriptor {
+  (void)sourceImages, (void)sourceStates;
   if ([kernel isKindOfClass:[MPSCNNKernel class]]) [(MPSCNNKernel *)kernel setEdgeMode:MPSImageEdgeModeClamp];
   return inDescriptor;
 }

@@ -13,15 +13,16 @@ constexpr std::uint64_t kAlignMask = 0x3, kAlignTopLeft = 1, kAlignBottomRight =
 constexpr std::uint64_t kRemainderTopRight = 4, kRemainderBottomLeft = 8, kRemainderMask = 0xC;
 constexpr std::uint64_t kSizeMask = 0x7F0, kSizeSame = 0x10, kSizeFull = 0x20;
 constexpr std::uint64_t kCustomAllowForNodeFusion = 0x2000, kCustom = 0x4000, kExcludeEdges = 0x8000;
-constexpr std::uint64_t kAll = kAlignMask | kRemainderMask | kSizeMask | kCustomAllowForNodeFusion | kCustom | kExcludeEdges;
+constexpr std::uint64_t kAll =
+    kAlignMask | kRemainderMask | kSizeMask | kCustomAllowForNodeFusion | kCustom | kExcludeEdges;
 }  // namespace padding_bits
 
 enum class Align : std::uint8_t { centered, top_left, bottom_right };
 
 /// The part of a padding method that one axis sees.
 struct AxisMethod {
-  int style = -1;                  ///< -1 only pixels whose window is inside, 0 size kept, +1 every pixel that sees the source
-  bool remainder_first = true;     ///< an odd pixel of padding goes to the top or left
+  int style = -1;  ///< -1 only pixels whose window is inside, 0 size kept, +1 every pixel that sees the source
+  bool remainder_first = true;  ///< an odd pixel of padding goes to the top or left
   Align align = Align::centered;
 };
 
@@ -44,7 +45,9 @@ constexpr AxisMethod axis_method(std::uint64_t method, bool vertical) {
   result.style = size == kSizeSame ? 0 : size == kSizeFull ? 1 : -1;
   result.remainder_first = (method & (vertical ? kRemainderBottomLeft : kRemainderTopRight)) == 0;
   const std::uint64_t align = method & kAlignMask;
-  result.align = align == kAlignTopLeft ? Align::top_left : align == kAlignBottomRight ? Align::bottom_right : Align::centered;
+  result.align = align == kAlignTopLeft       ? Align::top_left
+                 : align == kAlignBottomRight ? Align::bottom_right
+                                              : Align::centered;
   return result;
 }
 
