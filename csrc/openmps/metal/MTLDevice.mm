@@ -24,10 +24,10 @@ constexpr NSUInteger kMaxCommandBuffers = 64;
 
 NSArray *devices() {
   static NSArray *const all = [] {
-    const Pool pool;
     std::string failure;
     const auto *list = try_engines(&failure);
     if (!list) raise_argument(@"%s", failure.c_str());
+    const Pool pool;  // not around the exception, which is autoreleased itself
     NSMutableArray *made = [[NSMutableArray alloc] init];
     for (const auto &engine : *list) {
       MTLDeviceOnEngine *device = [[MTLDeviceOnEngine alloc] initWithEngine:engine registryID:[made count] + 1];

@@ -10,6 +10,7 @@
 #include <mutex>
 
 #include "engine/engine.hpp"
+#include "metal/block.hpp"
 #include "metal/host.hpp"
 #include "metal/recording.hpp"
 #include "mps/Ref.hh"
@@ -56,27 +57,6 @@ class Label {
  private:
   mutable std::mutex mutex_;
   NSString *text_ = nil;
-};
-
-/// A copied block as a member of C++ objects. B is the block's type.
-template <class B>
-class Block {
- public:
-  Block() = default;
-  explicit Block(B block) : block_(block ? Block_copy(block) : B()) {}
-  Block(const Block &other) : Block(other.block_) {}
-  Block(Block &&other) noexcept : block_(std::exchange(other.block_, B())) {}
-  Block &operator=(Block other) noexcept {
-    std::swap(block_, other.block_);
-    return *this;
-  }
-  ~Block() {
-    if (block_) Block_release(block_);
-  }
-  B get() const { return block_; }
-
- private:
-  B block_ = B();
 };
 
 /// Raise with a whole sentence: name, value given, limit. `raise_argument` is NSInvalidArgumentException.

@@ -24,16 +24,18 @@ inline void relax() {
 #endif
 }
 
-/// True as soon as the condition holds, false when the time is up.
+/// True as soon as the condition holds, false when the time is up. Gives the processor away after the first microseconds:
+/// the thread that is waited for may need this one's.
 template <class Condition>
 bool spin_until(Condition condition) {
-  if (condition()) return true;
+  for (int i = 0; i < 64; ++i) {
+    if (condition()) return true;
+    relax();
+  }
   const auto end = std::chrono::steady_clock::now() + kSpin;
   do {
-    for (int i = 0; i < 16; ++i) {
-      if (condition()) return true;
-      relax();
-    }
+    std::this_thread::yield();
+    if (condition()) return true;
   } while (std::chrono::steady_clock::now() < end);
   return false;
 }

@@ -50,13 +50,13 @@ StateResource texture_like(MTLTextureDescriptor *descriptor) {
 
 StateResource existing(id<MTLResource> object) {
   StateResource resource;
-  if ([(id)object conformsToProtocol:@protocol(MTLBuffer)]) {
+  if ([(id)object isKindOfClass:[MTLBufferOnEngine class]]) {
     resource.type = MPSStateResourceTypeBuffer;
     resource.buffer_size = [(id<MTLBuffer>)object length];
-  } else if ([(id)object conformsToProtocol:@protocol(MTLTexture)]) {
+  } else if ([(id)object isKindOfClass:[MTLTextureOnEngine class]]) {
     resource.type = MPSStateResourceTypeTexture;
   } else {
-    raise_argument(@"MPSState: resource (an object of class %@) is neither a buffer nor a texture.", [(id)object class]);
+    raise_argument(@"MPSState: resource (an object of class %@) is neither a buffer nor a texture of openmps.", [(id)object class]);
   }
   resource.resource = Ref<id<MTLResource>>(object);
   return resource;
