@@ -59,7 +59,10 @@ else()
       -fobjc-runtime=gcc -fblocks -fobjc-exceptions -fexceptions -fconstant-string-class=NSConstantString
       -DGNUSTEP -DGNUSTEP_BASE_LIBRARY=1 -D_NATIVE_OBJC_EXCEPTIONS=1
       "SHELL:-isystem ${MPSCNN_GNUSTEP_INCLUDE}" "SHELL:-idirafter ${MPSCNN_GCC_INCLUDE}")
-  set(MPSCNN_OBJC_LIBS "${MPSCNN_GNUSTEP_BASE}" "${MPSCNN_OBJC_RUNTIME}" "${MPSCNN_BLOCKS_RUNTIME}")
+  # GNUstep base exports a _Block_copy of its own, which crashes on blocks that hold C++ objects: the real one stands
+  # first in every library's list, whether the linker sees a use of it or not.
+  set(MPSCNN_OBJC_LIBS "${MPSCNN_BLOCKS_RUNTIME}" "${MPSCNN_GNUSTEP_BASE}" "${MPSCNN_OBJC_RUNTIME}")
+  target_link_options(mpscnn_objc INTERFACE LINKER:--no-as-needed)
 endif()
 
 set(CMAKE_OBJCXX_STANDARD 20)

@@ -58,7 +58,8 @@ device : Device, optional
 Raises
 ------
 ValueError
-    A number outside of its range, shapes that do not fit: "{row["name"]}: <name> (<value>) is less than the minimum (<limit>)."
+    A number outside of its range, shapes that do not fit:
+    "{row["name"]}: <name> (<value>) is less than the minimum (<limit>)."
 TypeError
     An argument of another type, a dtype that MPS has not.
 RuntimeError

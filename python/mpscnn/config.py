@@ -117,7 +117,7 @@ def libs() -> list[str]:
         *(f"-Wl,-rpath,{folder}" for folder in folders),
         "-Wl,--no-as-needed",  # classes may be asked for by name alone
         "-lopenmps",
-        *(_runtime_library(name) for name in ("gnustep-base", "objc", "BlocksRuntime")),
+        *(_runtime_library(name) for name in ("BlocksRuntime", "gnustep-base", "objc")),
     ]
 
 

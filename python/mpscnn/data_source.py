@@ -16,9 +16,10 @@ from ._core import ConvolutionDescriptor
 class DataSource:
     """Weights of one kernel, read by MPS through its MPSCNNConvolutionDataSource protocol.
 
-    Derive from it, or give any object with the same members. MPS calls ``load()`` before it reads anything and ``purge()``
-    when it is done, always in pairs and possibly several times, from any thread; what is raised in a callback reaches the
-    code that makes the kernel. Members may be attributes, properties or methods without arguments.
+    Derive from it, or give any object with the same members. MPS calls ``load()`` before it reads anything and
+    ``purge()`` when it is done, always in pairs and possibly several times, from any thread; what is raised in a
+    callback reaches the code that makes the kernel. Members may be attributes, properties or methods without
+    arguments.
 
     Attributes
     ----------

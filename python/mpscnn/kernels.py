@@ -48,7 +48,9 @@ class NeuronDescriptor(_core._NeuronDescriptor):
             known = ", ".join(f'"{name}"' for name in NEURON_TYPES)
             raise ValueError(f'NeuronDescriptor: type ("{type}") is not one of {known}.')
         if (type == "prelu") != (len(data) > 0):
-            raise ValueError(f'NeuronDescriptor: data has {len(data)} values; type is "{type}" and only "prelu" takes some.')
+            raise ValueError(
+                f'NeuronDescriptor: data has {len(data)} values; type is "{type}" and only "prelu" takes some.'
+            )
         super().__init__(NEURON_TYPES.index(type), a, b, c, [float(value) for value in data])
 
 

@@ -1,0 +1,224 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Upscale a photograph by two with a network whose weights are PyTorch's, through MPS's own kernels.
+
+Weights (OIHW, safetensors) -> reordering to OHWI -> data source -> MPSCNNConvolution -> command buffer -> image -> array:
+the picture's memory is the source image's, the layers between live in temporary images, and the result is a view of the
+last image.
+
+    python examples/super_resolution/demo.py [PHOTOGRAPH] [--output PNG] [--images N] [--json]
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import statistics
+import sys
+import time
+from collections import deque
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+
+import numpy as np
+from images import Picture, crop_to_factor, downsample, held_out_pair, psnr, to_picture, upsample_bicubic
+from network import FACTOR, load_layers
+from numpy.typing import NDArray
+from PIL import Image as PillowImage
+from PIL import ImageDraw, ImageFont
+from tqdm import tqdm
+
+import mpscnn
+
+Pixels = NDArray[np.float32]
+GAIN_WANTED = 0.5  # dB over bicubic
+DIFFERENCE_ALLOWED = 1e-4  # from PyTorch, of values in 0..1
+
+
+class SuperResolution:
+    """The chain of `network.LAYERS` as MPS kernels. Arrays (N, H, W, 3) float32 0..1 in, (N, 2 H, 2 W, 3) out."""
+
+    def __init__(self) -> None:
+        self.kernels = []
+        layers = load_layers()
+        for weight, bias, layer in layers:
+            is_last = layer is layers[-1].layer
+            if is_last:
+                # Pixel shuffle has the colour vary slowest, MPS's sub-pixel convolution fastest.
+                order = np.arange(len(bias)).reshape(-1, FACTOR**2).T.ravel()
+                weight, bias = weight[order], bias[order]
+            self.kernels.append(
+                mpscnn.Convolution(
+                    weight,
+                    bias,
+                    padding=layer["kernel_size"] // 2,
+                    activation=layer["activation"],
+                    sub_pixel_scale_factor=FACTOR if is_last else 1,
+                    label=layer["name"],
+                )
+            )
+
+    def submit(self, x: Pixels) -> tuple[mpscnn.CommandBuffer, mpscnn.Image]:
+        """Encode and commit; the image may be read when the command buffer has completed."""
+        buffer = mpscnn.CommandBuffer(label="super resolution")
+        image = mpscnn.Image.from_array(x)
+        for kernel in self.kernels:
+            image = kernel.encode(buffer, image, temporary=kernel is not self.kernels[-1])
+        buffer.commit()
+        return buffer, image
+
+    def __call__(self, x: Pixels) -> Pixels:
+        buffer, image = self.submit(x)
+        buffer.wait()
+        return image.numpy()
+
+    def stream(self, pictures: Iterable[Pixels], in_flight: int = 3) -> Iterator[Pixels]:
+        """Results in order, with a few command buffers under way at a time."""
+        pending: deque[tuple[mpscnn.CommandBuffer, mpscnn.Image]] = deque()
+        for picture in pictures:
+            pending.append(self.submit(picture))
+            if len(pending) == in_flight:
+                buffer, image = pending.popleft()
+                buffer.wait()
+                yield image.numpy()
+        for buffer, image in pending:
+            buffer.wait()
+            yield image.numpy()
+
+
+def as_pixels(picture: Picture) -> Pixels:
+    """(H, W, 3) bytes as (1, H, W, 3) float32 0..1, in memory that can be an image's."""
+    pixels = mpscnn.empty((1, *picture.shape), np.float32)
+    np.divide(picture, np.float32(255), out=pixels[0])
+    return pixels
+
+
+def difference_from_pytorch(x: Pixels, ours: Pixels) -> float | None:
+    """Greatest difference from the same network in PyTorch; None where PyTorch is not installed."""
+    try:
+        import torch
+        from model import ESPCN
+    except ImportError:
+        return None
+    from network import WEIGHTS_PATH
+    from safetensors.torch import load_file
+
+    network = ESPCN()
+    network.load_state_dict(load_file(WEIGHTS_PATH))
+    with torch.inference_mode():
+        theirs = network(torch.from_numpy(x).permute(0, 3, 1, 2)).permute(0, 2, 3, 1).numpy()
+    return float(np.abs(ours - theirs).max())
+
+
+def side_by_side(panels: list[tuple[str, Picture]]) -> PillowImage.Image:
+    """Pictures of equal size beside each other, with a caption over each."""
+    caption, gap = 28, 6
+    height, width, _ = panels[0][1].shape
+    sheet = PillowImage.new("RGB", (len(panels) * (width + gap) - gap, height + caption), "white")
+    draw = ImageDraw.Draw(sheet)
+    font = ImageFont.load_default(16)
+    for index, (title, picture) in enumerate(panels):
+        left = index * (width + gap)
+        draw.text((left + 4, 5), title, fill="black", font=font)
+        sheet.paste(PillowImage.fromarray(picture), (left, caption))
+    return sheet
+
+
+def time_one(network: SuperResolution, x: Pixels, rounds: int = 15) -> float:
+    """Median milliseconds from array to array for one picture at a time."""
+    times = []
+    for _ in range(rounds):
+        start = time.perf_counter()
+        network(x)
+        times.append((time.perf_counter() - start) * 1e3)
+    return statistics.median(times)
+
+
+def parse(arguments: list[str] | None) -> argparse.Namespace:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument(
+        "photograph", nargs="?", type=Path, help="picture file; made small first and then upscaled again"
+    )
+    parser.add_argument(
+        "--output", type=Path, default=Path("super_resolution.png"), help="PNG to write (default: %(default)s)"
+    )
+    parser.add_argument(
+        "--images", type=int, default=100, help="pictures to stream for the throughput (default: %(default)s)"
+    )
+    parser.add_argument("--json", action="store_true", help="print the figures as JSON")
+    options = parser.parse_args(arguments)
+    if options.images < 1:
+        parser.error(f"--images ({options.images}) is less than the minimum (1).")
+    if options.photograph is not None and not options.photograph.is_file():
+        parser.error(f"photograph ({options.photograph}) is not a file.")
+    return options
+
+
+def main(arguments: list[str] | None = None) -> int:
+    options = parse(arguments)
+    if options.photograph is None:
+        small, original = held_out_pair()
+    else:
+        with PillowImage.open(options.photograph) as opened:
+            original = crop_to_factor(np.asarray(opened.convert("RGB")))
+        small = downsample(original)
+
+    network = SuperResolution()
+    x = as_pixels(small)
+    result = network(x)
+    ours, bicubic = to_picture(result[0]), upsample_bicubic(small)
+    psnr_ours, psnr_bicubic = psnr(ours, original), psnr(bicubic, original)
+    gain = psnr_ours - psnr_bicubic
+    difference = difference_from_pytorch(x, result)
+
+    milliseconds = time_one(network, x)
+    progress = tqdm(total=options.images, unit="image", desc="upscaling", disable=options.json)
+    start = time.perf_counter()
+    for _ in network.stream(x for _ in range(options.images)):
+        progress.update()
+    per_second = options.images / (time.perf_counter() - start)
+    progress.close()
+
+    sheet = side_by_side([
+        (f"bicubic, {psnr_bicubic:.2f} dB", bicubic),
+        (f"mpscnn, {psnr_ours:.2f} dB", ours),
+        ("original", original),
+    ])  # fmt: skip
+    sheet.save(options.output)
+
+    height, width, _ = small.shape
+    figures = {
+        "device": mpscnn.Device().name,
+        "source": [height, width],
+        "result": [height * FACTOR, width * FACTOR],
+        "psnr_bicubic_db": round(psnr_bicubic, 3),
+        "psnr_mpscnn_db": round(psnr_ours, 3),
+        "difference_from_pytorch": difference,
+        "milliseconds_per_image": round(milliseconds, 3),
+        "images_per_second": round(per_second, 1),
+        "picture": str(options.output),
+    }
+    if options.json:
+        print(json.dumps(figures))
+    else:
+        print(f"\nDevice                 {figures['device']}")
+        print(f"Picture                {width} x {height} -> {width * FACTOR} x {height * FACTOR}")
+        print(f"PSNR                   bicubic {psnr_bicubic:.2f} dB, mpscnn {psnr_ours:.2f} dB ({gain:+.2f} dB)")
+        print(
+            "Difference to PyTorch  "
+            + ("not measured: torch is not installed" if difference is None else f"{difference:.1e} at most")
+        )
+        print(f"Speed                  {milliseconds:.2f} ms per image, {per_second:.1f} images per second")
+        print(f"Side by side           {options.output}")
+
+    problems = []
+    if options.photograph is None and gain < GAIN_WANTED:
+        problems.append(f"the gain over bicubic ({gain:.2f} dB) is less than {GAIN_WANTED} dB")
+    if difference is not None and not difference <= DIFFERENCE_ALLOWED:
+        problems.append(f"the difference from PyTorch ({difference:.1e}) is greater than {DIFFERENCE_ALLOWED:.0e}")
+    for problem in problems:
+        print(f"demo: {problem}.", file=sys.stderr)
+    return 1 if problems else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
