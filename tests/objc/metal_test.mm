@@ -878,6 +878,10 @@ void test_shared_images() {
   [transposed readBytes:out.data() dataLayout:kHWC imageIndex:0];
   CHECK(out[5] == memory[20] && out[15] == memory[5]);
   CHECK_RAISES(kUsage, PARTS("read-only"), [transposed writeBytes:out.data() dataLayout:kHWC imageIndex:0]);
+  CHECK_RAISES(kUsage, PARTS("read-only"), [[transposed texture] replaceRegion:MTLRegionMake2D(0, 0, 1, 1)
+                                                                   mipmapLevel:0
+                                                                     withBytes:out.data()
+                                                                   bytesPerRow:16]);
   [transposed release];
   CHECK(calls == 2);
   CHECK_RAISES(kArgument, PARTS("bytesPerRow (62)", "(4)"), share(20, 62, 240, NO));
@@ -897,6 +901,7 @@ void test_temporaries() {
   CHECK_RAISES(kUsage, PARTS("temporary", "CPU"), [image readBytes:bytes dataLayout:kHWC imageIndex:0]);
   CHECK_RAISES(kUsage, PARTS("temporary", "CPU"), [image writeBytes:bytes dataLayout:kHWC imageIndex:0]);
   [image setLabel:@"middle"];
+  CHECK([[image texture] storageMode] == MTLStorageModePrivate);
   CHECK_RAISES(kUsage, PARTS("MPSTemporaryImage", "middle", "readCount 1", "must be 0"), [buffer commit]);
   CHECK([buffer status] == MTLCommandBufferStatusNotEnqueued);  // and may still be mended
   CHECK(MPSImageBatchIncrementReadCount([NSArray arrayWithObjects:image, image, nil], 2) == 1 && [image readCount] == 3);

@@ -106,6 +106,7 @@ OPENMPS_UNKNOWN_SELECTORS
     raise_argument(@"MTLBlitCommandEncoder: pixelFormat of the source (%lu) differs from the destination's (%lu).",
                    (unsigned long)[src pixelFormat], (unsigned long)[dst pixelFormat]);
   check_region("MTLBlitCommandEncoder: source", src, {sourceOrigin, sourceSize}, sourceLevel, sourceSlice);
+  check_writable("MTLBlitCommandEncoder: destinationTexture", dst);
   check_region("MTLBlitCommandEncoder: destination", dst, {destinationOrigin, sourceSize}, destinationLevel,
                destinationSlice);
   const SlicePixels from = slice_of(src, sourceSlice, sourceOrigin), to = slice_of(dst, destinationSlice, destinationOrigin);
@@ -136,6 +137,7 @@ OPENMPS_UNKNOWN_SELECTORS
   Recorder &recorder = [self openmps_recording];
   const std::shared_ptr<Memory> src = [buffer_of(sourceBuffer, "MTLBlitCommandEncoder: sourceBuffer") openmps_memory];
   MTLTextureOnEngine *dst = own_texture(destinationTexture, "MTLBlitCommandEncoder: destinationTexture");
+  check_writable("MTLBlitCommandEncoder: destinationTexture", dst);
   check_region("MTLBlitCommandEncoder: destination", dst, {destinationOrigin, sourceSize}, destinationLevel,
                destinationSlice);
   const SlicePixels to = slice_of(dst, destinationSlice, destinationOrigin);

@@ -42,6 +42,7 @@
   MTLTextureUsage _textureUsage;
   MTLTextureSwizzleChannels _swizzle;
   BOOL _optimized;
+  BOOL _readOnly;  ///< memory that the program shares for reading only
 }
 @end
 
@@ -72,6 +73,8 @@ SlicePixels slice_of(MTLTextureOnEngine *texture, NSUInteger slice, MTLOrigin or
 /// the memory has been touched.
 void read_texels(const SlicePixels &slice, std::byte *to, std::size_t bytes_per_row, MTLSize size);
 void write_texels(const SlicePixels &slice, const std::byte *from, std::size_t bytes_per_row, MTLSize size);
+/// Raises for a texture on read-only memory.
+void check_writable(const char *what, MTLTextureOnEngine *texture);
 /// Raises for a region outside of a texture, a mipmap level or a slice that it does not have.
 void check_region(const char *what, MTLTextureOnEngine *texture, MTLRegion region, NSUInteger level, NSUInteger slice);
 

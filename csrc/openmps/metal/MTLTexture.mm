@@ -156,6 +156,10 @@ void check_region(const char *what, MTLTextureOnEngine *texture, MTLRegion regio
                    (unsigned long)region.size.depth, (unsigned long)region.origin.z);
 }
 
+void check_writable(const char *what, MTLTextureOnEngine *texture) {
+  if (texture->_readOnly) raise_usage(@"%s is on read-only memory and cannot be written.", what);
+}
+
 SlicePixels slice_of(MTLTextureOnEngine *texture, NSUInteger slice, MTLOrigin origin) {
   const ImageView &view = texture->_view;
   const auto image = static_cast<std::int64_t>(slice / texture->_slices);
@@ -349,6 +353,7 @@ void write_texels(const SlicePixels &slice, const std::byte *from, std::size_t b
         bytesPerImage:(NSUInteger)bytesPerImage {
   (void)bytesPerImage;
   [self openmps_checkTransfer:pixelBytes rows:bytesPerRow region:region level:level slice:slice];
+  openmps::check_writable("MTLTexture", self);
   openmps::check_cpu_may_write(*_usage, @"MTLTexture");
   openmps::touch(_memory, @"MTLTexture");
   openmps::write_texels(openmps::slice_of(self, slice, region.origin), static_cast<const std::byte *>(pixelBytes),
@@ -411,6 +416,7 @@ void write_texels(const SlicePixels &slice, const std::byte *from, std::size_t b
   view->_textureUsage = _textureUsage;
   view->_swizzle = _swizzle;
   view->_optimized = _optimized;
+  view->_readOnly = _readOnly;
   const auto image = static_cast<std::int64_t>(sliceRange.location / _slices);
   if (whole_images) {
     view->_slices = _slices;

@@ -24,7 +24,6 @@ struct ImageState {
   MTLStorageMode storage_mode = MTLStorageModeShared;
   MPSPurgeableState purgeable = MPSPurgeableStateNonVolatile;
   bool read_only = false;
-  bool has_texture = true;      ///< can be shown as one
   // Temporary images:
   std::shared_ptr<Temporary> temporary;
   std::shared_ptr<TemporaryScope> scope;

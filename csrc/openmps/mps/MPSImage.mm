@@ -7,6 +7,7 @@
 #include <array>
 #include <cstring>
 
+#import "metal/MTLResourceOnEngine.hh"
 #include "metal/pixels.hpp"
 
 namespace openmps {
@@ -179,7 +180,6 @@ ImageState *new_view_state(MPSImage *parent, const ImageView &view) {
   state->texture_usage = from.texture_usage;
   state->storage_mode = from.storage_mode;
   state->read_only = from.read_only;
-  state->has_texture = from.has_texture;
   return state;
 }
 
@@ -247,6 +247,7 @@ OPENMPS_UNKNOWN_SELECTORS
   state->pixel_format = [own pixelFormat];
   state->texture_usage = [own usage];
   state->storage_mode = [own storageMode];
+  state->read_only = ((MTLTextureOnEngine *)own)->_readOnly;
   return [half.done() openmps_initWithState:state];
 }
 
@@ -346,6 +347,9 @@ OPENMPS_UNKNOWN_SELECTORS
     const openmps::ImageView view = [self openmps_view];
     state.texture = openmps::Ref<id<MTLTexture>>::adopt(
         openmps::new_texture(state.device.get(), view, state.pixel_format, state.texture_usage, state.usage));
+    MTLTextureOnEngine *own = (MTLTextureOnEngine *)state.texture.get();
+    own->_options = static_cast<MTLResourceOptions>(state.storage_mode) << MTLResourceStorageModeShift;
+    own->_readOnly = state.read_only;
   }
   return state.texture.get();
 }

@@ -94,7 +94,7 @@ OPENMPS_UNKNOWN_SELECTORS
   // States without a resource are not temporary [MPSState.h].
   if (state.resources.empty()) return made;
   state.scope = [buffer openmps_temporaries];
-  state.temporary = state.scope->add([[NSString stringWithFormat:@"%@", [made class]] UTF8String]);
+  state.temporary = state.scope->add(object_getClassName(made));
   return made;
 }
 

@@ -3,6 +3,8 @@
 
 #import "mps/ImageState.hh"
 
+#include <cstdio>
+
 /// The temporary images' allocator.
 @interface MPSTemporaryImageAllocatorOnEngine : NSObject <MPSImageAllocator>
 @end
@@ -19,7 +21,11 @@
   openmps::ImageState &state = [self openmps_state];
   state.storage_mode = MTLStorageModePrivate;
   state.scope = scope;
-  state.temporary = scope->add([openmps::describe(self) UTF8String]);
+  const openmps::ImageView &view = state.view;
+  char name[128];
+  std::snprintf(name, sizeof name, "%s (%ld x %ld x %ld x %ld)", object_getClassName(self), static_cast<long>(view.n),
+                static_cast<long>(view.h), static_cast<long>(view.w), static_cast<long>(view.c));
+  state.temporary = scope->add(name);
 }
 
 + (instancetype)temporaryImageWithCommandBuffer:(id<MTLCommandBuffer>)commandBuffer
