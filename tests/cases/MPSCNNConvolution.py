@@ -659,6 +659,13 @@ FULLY_CONNECTED = [
         why="linear layer rounded to half",
     ),
     full(
+        x=(1, 3, 5, 4),
+        weight=(6, 60),
+        feature_map=(4, 3, 5),
+        kernel_dtype="float32",
+        why="linear layer kept as float",
+    ),
+    full(
         x=(2, 3, 5, 12),
         weight=(6, 60),
         feature_map=(4, 3, 5),

@@ -1,0 +1,146 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Fixtures of all tests. Nothing here imports mpscnn before a test asks for it."""
+
+from __future__ import annotations
+
+import gc
+import os
+import random
+import zlib
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import pytest
+
+if TYPE_CHECKING:
+    import mpscnn
+
+# Device.name of the engine that checks and computes nothing.
+NULL_DEVICE = "null device"
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    # Two cores, and the process may share them: more threads than cores make every small case slower.
+    os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
+
+
+@pytest.fixture(autouse=True)
+def _seeds(request: pytest.FixtureRequest) -> None:
+    """The same random numbers for a test, whichever tests run before it."""
+    seed = zlib.crc32(request.node.nodeid.encode())
+    random.seed(seed)
+    np.random.seed(seed)  # noqa: NPY002  (for libraries that use it)
+
+
+@pytest.fixture
+def rng(request: pytest.FixtureRequest) -> np.random.Generator:
+    """Seeded by the test's id."""
+    return np.random.default_rng(zlib.crc32(request.node.nodeid.encode()))
+
+
+@pytest.fixture(scope="session")
+def device() -> mpscnn.Device:
+    """The default device: the one that computes."""
+    import mpscnn
+
+    return mpscnn.Device()
+
+
+@pytest.fixture(scope="session")
+def null_device() -> mpscnn.Device:
+    """Checks everything, computes nothing."""
+    import mpscnn
+
+    for candidate in mpscnn.Device.all():
+        if candidate.name == NULL_DEVICE:
+            return candidate
+    pytest.skip(f"no device is called {NULL_DEVICE!r}; there are {[d.name for d in mpscnn.Device.all()]}")
+
+
+@pytest.fixture(params=["default", "null"])
+def engine(request: pytest.FixtureRequest) -> mpscnn.Device:
+    """Each engine in turn, for what does not depend on numbers: shapes, errors, lifetimes."""
+    name = {"default": "device", "null": "null_device"}[request.param]
+    device: mpscnn.Device = request.getfixturevalue(name)
+    return device
+
+
+class NoLeak:
+    """Memory of a device before and after. Devices give back what a completed command buffer held a moment later."""
+
+    def __init__(self, device: mpscnn.Device) -> None:
+        self.device = device
+
+    def bytes(self) -> int:
+        gc.collect()
+        return int(self.device.allocated_bytes)
+
+    @contextmanager
+    def __call__(self, allowance: int = 0) -> Iterator[None]:
+        before = self.bytes()
+        yield
+        after = self.bytes()
+        assert after <= before + allowance, f"{after - before} bytes more are in use than before ({before})"
+
+
+@pytest.fixture
+def no_leak(device: mpscnn.Device) -> NoLeak:
+    """`with no_leak(): ...` fails when the block leaves memory of the device in use."""
+    return NoLeak(device)
+
+
+class Guarded:
+    """An array to write into, in the middle of memory that nobody may write.
+
+    All of it is filled with a pattern: NaN, or 0xA5 bytes for unsigned integers. `view` as in cases.viewed().
+    """
+
+    def __init__(self, shape: tuple[int, int, int, int], dtype: str, view: str = "dense") -> None:
+        images, height, width, channels = shape
+        band = 64
+        if view == "dense":
+            size = images * height * width * channels
+            self._memory = np.empty(size + 2 * band, dtype)
+            index: Any = lambda base: base[band : band + size].reshape(shape)  # noqa: E731
+        elif view == "nchw":
+            self._memory = np.empty((images + 2, channels, height, width), dtype)
+            index = lambda base: base[1:-1].transpose(0, 2, 3, 1)  # noqa: E731
+        elif view == "channels":
+            self._memory = np.empty((images + 2, height + 2, width + 2, channels + 7), dtype)
+            index = lambda base: base[1:-1, 1:-1, 1:-1, 3 : 3 + channels]  # noqa: E731
+        elif view == "steps":
+            self._memory = np.empty((images + 2, height * 2 + 2, width * 3 + 2, channels), dtype)
+            index = lambda base: base[1:-1, 1:-1:2, 1:-1:3]  # noqa: E731
+        elif view == "reversed":
+            self._memory = np.empty((images + 2, height + 2, width + 2, channels), dtype)
+            index = lambda base: base[1:-1, -2:0:-1, -2:0:-1]  # noqa: E731
+        else:
+            raise ValueError(view)
+        if self._memory.dtype.kind == "u":
+            self._memory.view(np.uint8)[...] = 0xA5
+        else:
+            self._memory[...] = np.nan
+        self._before = self._memory.copy()
+        self._inside = np.zeros(self._memory.shape, bool)
+        index(self._inside)[...] = True
+        self.array: np.ndarray[Any, Any] = index(self._memory)
+        self._written = index(self._inside)
+        assert self.array.shape == shape
+        assert np.shares_memory(self.array, self._memory)
+
+    def check(self, region: tuple[slice, ...] | None = None) -> None:
+        """Nothing outside of the array has changed, and nothing in it outside of `region`."""
+        if region is not None:
+            self._written[...] = False
+            self._written[region] = True
+        unsigned = f"u{self._memory.dtype.itemsize}"
+        changed = (self._memory.view(unsigned) != self._before.view(unsigned)) & ~self._inside
+        assert not changed.any(), f"{int(changed.sum())} elements were written that are not part of the result"
+
+
+@pytest.fixture
+def guarded() -> type[Guarded]:
+    """Guarded(shape, dtype, view="dense"): see there."""
+    return Guarded

@@ -1,0 +1,328 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The kernel table and everything that has to go with a row. A failure names what is missing."""
+
+from __future__ import annotations
+
+import ast
+import inspect
+import json
+import re
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+import mpscnn
+from cases import all_cases
+from mpscnn import _core
+from oracle import MPSCNNConvolution, MPSCNNNeuron
+from oracle.expected import NEURON_KERNELS, SHORT_ACTIVATIONS
+
+ROWS: list[dict[str, Any]] = _core.kernel_table()
+COMMON: list[dict[str, Any]] = _core.common_params()
+BY_NAME = {row["name"]: row for row in ROWS}
+CASES = all_cases()
+
+# Where the oracle of a kernel is.
+ORACLES = {
+    "Convolution": MPSCNNConvolution.convolution,
+    "ConvolutionTranspose": MPSCNNConvolution.transpose,
+    "FullyConnected": MPSCNNConvolution.fully_connected,
+    "Neuron": MPSCNNNeuron.neuron,
+    **{kernel: MPSCNNNeuron.FUNCTIONS[name] for kernel, (name, _) in NEURON_KERNELS.items()},
+}
+
+# A value that a parameter may have and does not have by default.
+COMMON_VALUES: dict[str, list[Any]] = {
+    "offset": [(1, -2), (3, 4, 1)],
+    "clip_rect": [((1, 2, 0), (3, 4, 1))],
+    "edge_mode": ["clamp", "zero"],
+    "source_feature_channel_offset": [8],
+    "source_feature_channel_max_count": [4],
+    "destination_feature_channel_offset": [12],
+    "allow_reduced_precision": [True],
+    "label": ["first", "zweite Ebene"],
+}
+
+
+def minimal(name: str) -> mpscnn.Kernel:
+    """A kernel with nothing but what is required."""
+    arguments: dict[str, tuple[Any, ...]] = {
+        "Convolution": (np.ones((4, 4, 3, 3), np.float32),),
+        "ConvolutionTranspose": (np.ones((4, 4, 3, 3), np.float32),),
+        "FullyConnected": (np.ones((4, 4), np.float32),),
+        "Neuron": ("relu",),
+        "NeuronPReLU": (np.ones(4, np.float32),),
+    }
+    return getattr(mpscnn, name)(*arguments.get(name, ()))
+
+
+@cache
+def facts() -> dict[str, Any]:
+    """Apple's interfaces, as collected for the headers."""
+    path = Path(__file__).parent.parent / "tools" / "api" / "mps_api.json"
+    return json.loads(path.read_text())
+
+
+def selectors(class_name: str) -> set[str]:
+    """Methods and properties of a class and of those it derives from."""
+    found: set[str] = set()
+    name: str | None = class_name
+    while name and name in facts()["classes"]:
+        described = facts()["classes"][name]
+        found |= {method["selector"] for method in described.get("methods", [])}
+        found |= {entry["name"] for entry in described.get("properties", [])}
+        name = described.get("super")
+    return found
+
+
+# ------------------------------------------------------------------------------------- a row and its company
+
+
+def test_every_row_has_an_oracle() -> None:
+    assert sorted(set(BY_NAME) - set(ORACLES)) == []
+    assert sorted(set(ORACLES) - set(BY_NAME)) == []
+
+
+def test_every_row_has_cases() -> None:
+    assert sorted(set(BY_NAME) - {case.kernel for case in CASES}) == []
+    assert sorted({case.kernel for case in CASES} - set(BY_NAME)) == []
+
+
+def test_every_row_has_an_error_case() -> None:
+    from test_errors import ERRORS
+
+    assert sorted(set(BY_NAME) - {error.kernel for error in ERRORS}) == []
+
+
+def test_every_parameter_has_a_case() -> None:
+    """Each parameter of each row is given somewhere; each choice of a text as well."""
+    fields = {"weight": "weight", "bias": "bias", "activation": "activation"}
+    missing = []
+    for row in ROWS:
+        cases = [case for case in CASES if case.kernel == row["name"]]
+        for spec in row["params"]:
+            name = spec["name"]
+            given: list[Any] = [case.params[name] for case in cases if name in case.params]
+            given += [value for case in cases if name in fields and (value := getattr(case, fields[name]))]
+            given += [name for case in cases if case.quantized == name]
+            given += [case.params["type"] for case in cases if case.params.get("type") == "prelu" and name == "data"]
+            given += [name for case in cases if case.kernel == "NeuronPReLU" and name == "a"]
+            if not given:
+                missing.append(f"{row['name']}: {name}")
+            default = ast.literal_eval(spec["default"]) if spec["default"] else None
+            missing += [
+                f'{row["name"]}: {name}="{choice}"'
+                for choice in spec["choices"]
+                if choice not in given and choice != default
+            ]
+    assert missing == []
+
+
+def test_every_common_parameter_has_a_case_by_family() -> None:
+    families = {
+        "convolution": {spec["name"] for spec in COMMON} - {"label"},
+        "neuron": {spec["name"] for spec in COMMON} - {"label", "allow_reduced_precision"},
+    }
+    for family, wanted in families.items():
+        used = {name for case in CASES if BY_NAME[case.kernel]["family"] == family for name in case.params}
+        assert sorted(wanted - used) == [], family
+
+
+def test_every_activation_is_fused_somewhere() -> None:
+    plain = [case for case in CASES if case.kernel == "Convolution"]
+    fused = {case.activation[0] for case in plain if isinstance(case.activation, tuple)}
+    assert sorted({name for name, _ in MPSCNNNeuron.TYPES} - fused - {"none"}) == []
+    short = {case.activation for case in CASES if isinstance(case.activation, str)}
+    assert sorted(set(SHORT_ACTIVATIONS) - short) == []
+
+
+def test_rows_of_cases_are_distinct() -> None:
+    """Two cases for the same reason are one too many; a text must select one row."""
+    for texts in ([case.why for case in CASES], [str(case) for case in CASES]):
+        assert sorted({text for text in texts if texts.count(text) > 1}) == []
+    assert all(case.why for case in CASES)
+    assert all(case.tolerance.reason for case in CASES)
+
+
+@pytest.mark.parametrize("case", CASES, ids=str)
+def test_a_text_is_a_filter(case: Any) -> None:
+    """What pytest -k takes as one word (its scanner's own expression)."""
+    assert re.fullmatch(r"(:?\w|:|\+|-|\.|\[|\]|\\|/)+", str(case))
+
+
+def test_pytest_selects_by_text(pytestconfig: pytest.Config) -> None:
+    expression = pytest.importorskip("_pytest.mark.expression").Expression
+    texts = [str(case) for case in CASES]
+    for wanted in texts[::10]:
+        word = expression.compile(wanted)
+        chosen = [text for text in texts if word.evaluate(lambda part, text=text, **_: part in text)]
+        assert wanted in chosen
+        assert all(text.startswith(wanted) for text in chosen)
+
+
+# ------------------------------------------------------------------------------------------- names, classes
+
+
+@pytest.mark.parametrize("row", ROWS, ids=lambda row: row["name"])
+def test_names(row: dict[str, Any]) -> None:
+    kind = getattr(mpscnn, row["name"])
+    assert kind.apple_class == row["apple_class"]
+    assert kind.__name__ == row["name"]
+    assert kind.__module__ == "mpscnn"
+    assert row["name"] in mpscnn.__all__
+    assert mpscnn.kernel(row["name"]) is kind
+    assert mpscnn.kernel(row["apple_class"]) is kind
+    assert issubclass(kind, mpscnn.Kernel)
+    assert row["apple_class"] in (f"MPSCNN{row['name']}", f"MPSNN{row['name']}")
+
+
+@pytest.mark.parametrize("row", ROWS, ids=lambda row: row["name"])
+def test_class_is_found_on_this_platform(row: dict[str, Any]) -> None:
+    kernel = minimal(row["name"])
+    assert type(kernel) is getattr(mpscnn, row["name"])
+    assert row["name"] in repr(kernel)
+
+
+@pytest.mark.parametrize("row", ROWS, ids=lambda row: row["name"])
+def test_row_agrees_with_apple(row: dict[str, Any]) -> None:
+    """Class, first macOS version and header are those of the collected facts; the gradient's class exists."""
+    described = facts()["classes"][row["apple_class"]]
+    # The sources of the facts disagree about a few classes; either is as good.
+    assert row["macos"] in {value for name, value in described.items() if name.startswith("since_macos")}
+    assert row["gradient"] in facts()["classes"], f"{row['gradient']} is no class of Apple's"
+    header, symbol = row["source"].split(", ")
+    assert symbol == row["apple_class"]
+    assert header.startswith(("MPSNeuralNetwork/", "MPSCore/", "MPSImage/"))
+
+
+@pytest.mark.parametrize("row", ROWS, ids=lambda row: row["name"])
+def test_parameters_resolve(row: dict[str, Any]) -> None:
+    """What a parameter names of Apple's is there: a property, a method, a class or an enumerator."""
+    around = {row["apple_class"], "MPSCNNConvolutionDescriptor", "MPSCNNSubPixelConvolutionDescriptor"}
+    known = set().union(*(selectors(name) for name in around))
+    known |= {m["selector"] for m in facts()["protocols"]["MPSCNNConvolutionDataSource"]["methods"]}
+    known |= {"destinationImage"}  # an argument of encode
+    known |= set(facts()["classes"])
+    known |= {case for enum in facts()["enums"].values() for case in enum["cases"]}
+    unknown = []
+    for spec in row["params"] + COMMON:
+        for name in re.split(r",\s*", spec["apple"]):
+            owner, _, member = name.rpartition(".")
+            if not (name in known or (owner in known and member in selectors(owner))):
+                unknown.append(f"{spec['name']}: {name}")
+    assert unknown == []
+
+
+# --------------------------------------------------------------------------------------------- Python's view
+
+
+@pytest.mark.parametrize("row", ROWS, ids=lambda row: row["name"])
+def test_docstring(row: dict[str, Any]) -> None:
+    text = inspect.getdoc(getattr(mpscnn, row["name"])) or ""
+    for part in (row["summary"], row["formula"], row["source"], row["shape"], f"macOS {row['macos']}", row["gradient"]):
+        assert part, row["name"]
+        assert part in text, f"{part!r} is not in the docstring of {row['name']}"
+    for spec in row["params"] + COMMON:
+        lines = [line for line in text.splitlines() if line.startswith(f"{spec['name']} : ")]
+        assert len(lines) == 1, f"{row['name']}: {spec['name']} is described {len(lines)} times"
+        assert spec["summary"] in text
+        assert spec["apple"] in text
+        for choice in spec["choices"]:
+            assert f'"{choice}"' in lines[0]
+        if spec["unit"]:
+            assert spec["unit"] in lines[0]
+
+
+@pytest.mark.parametrize("row", ROWS, ids=lambda row: row["name"])
+def test_signature(row: dict[str, Any]) -> None:
+    parameters = inspect.signature(getattr(mpscnn, row["name"])).parameters
+    specs = row["params"] + COMMON
+    assert list(parameters) == [spec["name"] for spec in specs] + ["device"]
+    for index, spec in enumerate(specs):
+        given = parameters[spec["name"]]
+        default = ast.literal_eval(spec["default"]) if spec["default"] else inspect.Parameter.empty
+        assert given.default == default or (given.default is default)
+        by_position = given.kind is inspect.Parameter.POSITIONAL_OR_KEYWORD
+        assert by_position == (index < row["positional"])
+
+
+@pytest.mark.parametrize("spec", COMMON, ids=lambda spec: spec["name"])
+@pytest.mark.parametrize("row", ROWS, ids=lambda row: row["name"])
+def test_attributes_come_back(row: dict[str, Any], spec: dict[str, Any]) -> None:
+    name = spec["name"]
+    kernel = minimal(row["name"])
+    default = ast.literal_eval(spec["default"])
+    assert spec["attribute"]
+    assert getattr(kernel, name) == default
+    transposed_clamp = row["name"] == "ConvolutionTranspose" and name == "edge_mode"
+    for value in [] if transposed_clamp else COMMON_VALUES[name]:
+        setattr(kernel, name, value)
+        assert getattr(kernel, name) == value
+    setattr(kernel, name, default)
+    assert getattr(kernel, name) == default
+
+
+def test_every_attribute_is_tried() -> None:
+    assert sorted(COMMON_VALUES) == sorted(spec["name"] for spec in COMMON)
+
+
+def test_common_parameters_can_be_given_at_once() -> None:
+    given = {name: values[0] for name, values in COMMON_VALUES.items()}
+    kernel = mpscnn.NeuronReLU(0.5, **given)
+    assert {name: getattr(kernel, name) for name in given} == given
+
+
+def test_neuron_kernels_say_what_they_compute() -> None:
+    """Type, a, b, c of each neuron kernel, with its defaults: what a convolution would fuse."""
+    for kernel, (name, defaults) in NEURON_KERNELS.items():
+        descriptor = minimal(kernel).neuron_descriptor
+        assert descriptor.type == MPSCNNNeuron.NUMBERS[name], kernel
+        if name == "prelu":
+            assert list(descriptor.data) == [1.0] * 4
+        else:
+            numbers = [descriptor.a, descriptor.b, descriptor.c]
+            wanted = [float(np.float32(number)) for number in (*defaults, 0.0, 0.0, 0.0)[:3]]
+            assert numbers == wanted, kernel
+
+
+def test_neuron_types_stand_in_apples_order() -> None:
+    choices = next(spec["choices"] for spec in BY_NAME["Neuron"]["params"] if spec["name"] == "type")
+    assert choices == [name for name, _ in MPSCNNNeuron.TYPES]
+    variants = {row["name"]: row["variant"] for row in ROWS if row["family"] == "neuron"}
+    assert variants.pop("Neuron") == -1
+    assert variants == {kernel: MPSCNNNeuron.NUMBERS[name] for kernel, (name, _) in NEURON_KERNELS.items()}
+
+
+# -------------------------------------------------------------------------------------------- what is not there
+
+
+def _kernels_without_row() -> list[str]:
+    """Every class of Apple's that derives from MPSKernel and is named like a CNN kernel."""
+    classes = facts()["classes"]
+
+    def is_kernel(name: str | None) -> bool:
+        return name == "MPSKernel" or (name in classes and is_kernel(classes[name].get("super")))
+
+    known = {row["apple_class"] for row in ROWS}
+    ours = (name for name in classes if name.startswith(("MPSCNN", "MPSNN")) and is_kernel(name))
+    return sorted(name for name in ours if name not in known)
+
+
+@pytest.mark.parametrize("name", _kernels_without_row())
+def test_missing_kernels_say_so(name: str) -> None:
+    with pytest.raises(NotImplementedError, match=rf"\b{name}\b"):
+        mpscnn.kernel(name)
+
+
+def test_there_are_missing_kernels() -> None:
+    """The list above is not empty by mistake."""
+    assert {"MPSCNNPoolingMax", "MPSCNNSoftMax", "MPSNNReduceRowMean"} <= set(_kernels_without_row())
+
+
+@pytest.mark.parametrize("name", ["PoolingMaximum", "convolution", "NSObject", "", "MPSImage"])
+def test_unknown_names(name: str) -> None:
+    with pytest.raises(KeyError, match=re.escape(f'"{name}"')):
+        mpscnn.kernel(name)
