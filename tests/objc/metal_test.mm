@@ -69,7 +69,8 @@ Raised raised_by(const std::function<void()> &body) {
 }
 
 /// The body raises `name` with a reason that contains each of `parts`.
-void check_raises(const char *name, std::initializer_list<const char *> parts, const std::function<void()> &body, int line) {
+void check_raises(const char *name, std::initializer_list<const char *> parts, const std::function<void()> &body,
+                  int line) {
   NSAutoreleasePool *pool = [[NSAutoreleasePool alloc] init];
   const Raised raised = raised_by(body);
   bool good = raised.name == name && !raised.reason.empty() && raised.reason.back() == '.';
@@ -79,8 +80,7 @@ void check_raises(const char *name, std::initializer_list<const char *> parts, c
   [pool drain];
 }
 #define CHECK_RAISES(NAME, PARTS, ...) check_raises(NAME, PARTS, [&] { __VA_ARGS__; }, __LINE__)
-#define PARTS(...) \
-  { __VA_ARGS__ }
+#define PARTS(...) {__VA_ARGS__}
 constexpr const char *kArgument = "NSInvalidArgumentException";
 constexpr const char *kUsage = "MPSUsageException";
 constexpr const char *kMissing = "MPSNotImplementedException";
@@ -98,7 +98,8 @@ double microseconds(const std::function<void()> &body) {
   return std::chrono::duration<double, std::micro>(std::chrono::steady_clock::now() - start).count();
 }
 
-MPSImageDescriptor *described(MPSImageFeatureChannelFormat format, NSUInteger h, NSUInteger w, NSUInteger c, NSUInteger n = 1) {
+MPSImageDescriptor *described(MPSImageFeatureChannelFormat format, NSUInteger h, NSUInteger w, NSUInteger c,
+                              NSUInteger n = 1) {
   return [MPSImageDescriptor imageDescriptorWithChannelFormat:format
                                                         width:w
                                                        height:h
@@ -134,7 +135,8 @@ void test_device() {
   CHECK_RAISES(kMissing, PARTS("newDefaultLibrary", "not implemented"), [device newDefaultLibrary]);
   // A selector of Metal that is not in the headers.
   CHECK_RAISES(kMissing, PARTS("drawPatches"), [(id<Unknown>)device drawPatches]);
-  CHECK_RAISES(kArgument, PARTS("maxCommandBufferCount (0)", "(1)"), [device newCommandQueueWithMaxCommandBufferCount:0]);
+  CHECK_RAISES(kArgument, PARTS("maxCommandBufferCount (0)", "(1)"),
+               [device newCommandQueueWithMaxCommandBufferCount:0]);
   MTLTimestamp cpu = 0, gpu = 0;
   [device sampleTimestamps:&cpu gpuTimestamp:&gpu];
   CHECK(cpu > 0 && cpu == gpu);
@@ -177,7 +179,8 @@ void test_buffers() {
   CHECK([device newBufferWithLength:[device maxBufferLength] + 1 options:0] == nil);
   CHECK([device newBufferWithLength:NSUIntegerMax options:0] == nil);
   CHECK_RAISES(kArgument, PARTS("length (0)"), [device newBufferWithLength:0 options:0]);
-  CHECK_RAISES(kArgument, PARTS("storage mode 3"), [device newBufferWithLength:4 options:MTLResourceStorageModeMemoryless]);
+  CHECK_RAISES(kArgument, PARTS("storage mode 3"),
+               [device newBufferWithLength:4 options:MTLResourceStorageModeMemoryless]);
   const int values[3] = {1, 2, 3};
   id<MTLBuffer> copy = [[device newBufferWithBytes:values length:sizeof values options:0] autorelease];
   CHECK([copy contents] != values && std::memcmp([copy contents], values, sizeof values) == 0);
@@ -188,7 +191,8 @@ void test_no_copy() {
   section = "bytesNoCopy";
   const Pool outer;
   const NSUInteger page = static_cast<NSUInteger>(sysconf(_SC_PAGESIZE));
-  char *memory = static_cast<char *>(mmap(nullptr, 4 * page, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0));
+  char *memory =
+      static_cast<char *>(mmap(nullptr, 4 * page, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0));
   __block int calls = 0;
   __block void *pointer = nullptr;
   __block NSUInteger length = 0;
@@ -251,9 +255,19 @@ void test_textures() {
   uint16_t in[3][3][5][4], out[3][3][5][4];
   for (int i = 0; i < 180; ++i) (&in[0][0][0][0])[i] = static_cast<uint16_t>(i);
   for (NSUInteger s = 0; s < 3; ++s)
-    [texture replaceRegion:MTLRegionMake2D(0, 0, 5, 3) mipmapLevel:0 slice:s withBytes:in[s] bytesPerRow:40 bytesPerImage:0];
+    [texture replaceRegion:MTLRegionMake2D(0, 0, 5, 3)
+               mipmapLevel:0
+                     slice:s
+                 withBytes:in[s]
+               bytesPerRow:40
+             bytesPerImage:0];
   for (NSUInteger s = 0; s < 3; ++s)
-    [texture getBytes:out[s] bytesPerRow:40 bytesPerImage:0 fromRegion:MTLRegionMake2D(0, 0, 5, 3) mipmapLevel:0 slice:s];
+    [texture getBytes:out[s]
+          bytesPerRow:40
+        bytesPerImage:0
+           fromRegion:MTLRegionMake2D(0, 0, 5, 3)
+          mipmapLevel:0
+                slice:s];
   CHECK(std::memcmp(in, out, sizeof in) == 0);
   uint16_t part[2][12] = {};  // two columns of two rows into padded rows
   [texture getBytes:part bytesPerRow:24 bytesPerImage:0 fromRegion:MTLRegionMake2D(3, 1, 2, 2) mipmapLevel:0 slice:2];
@@ -282,14 +296,18 @@ void test_textures() {
   CHECK([view parentTexture] == texture && [view parentRelativeSlice] == 1 && [view arrayLength] == 1);
   [view getBytes:out bytesPerRow:40 fromRegion:MTLRegionMake2D(0, 0, 5, 3) mipmapLevel:0];
   CHECK(std::memcmp(out, in[1], sizeof in[1]) == 0);
-  CHECK_RAISES(kArgument, PARTS("pixelFormat (70)", "(115)"), [texture newTextureViewWithPixelFormat:MTLPixelFormatRGBA8Unorm]);
+  CHECK_RAISES(kArgument, PARTS("pixelFormat (70)", "(115)"),
+               [texture newTextureViewWithPixelFormat:MTLPixelFormatRGBA8Unorm]);
 
   CHECK_RAISES(kArgument, PARTS("ends beyond", "5 x 3"),
                [texture getBytes:out bytesPerRow:40 fromRegion:MTLRegionMake2D(1, 0, 5, 3) mipmapLevel:0]);
   CHECK_RAISES(kArgument, PARTS("bytesPerRow (39)", "(40)"),
                [texture getBytes:out bytesPerRow:39 fromRegion:MTLRegionMake2D(0, 0, 5, 3) mipmapLevel:0]);
-  CHECK_RAISES(kUsage, PARTS("private"), [[[device newTextureWithDescriptor:descriptor] autorelease]
-                                             getBytes:out bytesPerRow:40 fromRegion:MTLRegionMake2D(0, 0, 5, 3) mipmapLevel:0]);
+  CHECK_RAISES(kUsage, PARTS("private"),
+               [[[device newTextureWithDescriptor:descriptor] autorelease] getBytes:out
+                                                                        bytesPerRow:40
+                                                                         fromRegion:MTLRegionMake2D(0, 0, 5, 3)
+                                                                        mipmapLevel:0]);
   [copied setArrayLength:2049];
   CHECK_RAISES(kArgument, PARTS("arrayLength (2049)", "(2048)"), [device newTextureWithDescriptor:copied]);
   [copied setArrayLength:1];
@@ -312,7 +330,8 @@ void test_textures() {
   [on_buffer replaceRegion:MTLRegionMake2D(0, 0, 3, 2) mipmapLevel:0 withBytes:six bytesPerRow:12];
   const auto *floats = static_cast<const float *>([buffer contents]);
   CHECK(floats[4] == 1 && floats[6] == 3 && floats[9] == 4 && floats[11] == 6 && [on_buffer buffer] == buffer);
-  CHECK_RAISES(kArgument, PARTS("beyond length (64)"), [buffer newTextureWithDescriptor:linear offset:40 bytesPerRow:20]);
+  CHECK_RAISES(kArgument, PARTS("beyond length (64)"),
+               [buffer newTextureWithDescriptor:linear offset:40 bytesPerRow:20]);
   CHECK_RAISES(kArgument, PARTS("bytesPerRow (8)"), [buffer newTextureWithDescriptor:linear offset:0 bytesPerRow:8]);
 }
 
@@ -341,6 +360,15 @@ void test_heaps() {
     [first makeAliasable];
     CHECK([first isAliasable] && [heap usedSize] == 0);
     CHECK([[[heap newBufferWithLength:16 options:0] autorelease] heapOffset] == 0);
+    {
+      // The largest gap is not the last one.
+      const Pool inner;
+      id<MTLHeap> holes = [[device newHeapWithDescriptor:descriptor] autorelease];
+      id<MTLBuffer> low = [holes newBufferWithLength:2048 options:0];
+      [[holes newBufferWithLength:1024 options:0] autorelease];
+      [low release];
+      CHECK([holes maxAvailableSizeWithAlignment:256] == 2048);
+    }
     MTLTextureDescriptor *texture = [MTLTextureDescriptor texture2DDescriptorWithPixelFormat:MTLPixelFormatRGBA8Unorm
                                                                                        width:4
                                                                                       height:4
@@ -352,7 +380,8 @@ void test_heaps() {
     [descriptor setType:MTLHeapTypePlacement];
     id<MTLHeap> placed = [[device newHeapWithDescriptor:descriptor] autorelease];
     CHECK([[[placed newBufferWithLength:16 options:0 offset:512] autorelease] heapOffset] == 512);
-    CHECK_RAISES(kArgument, PARTS("offset 3840", "size (4096)"), [placed newBufferWithLength:512 options:0 offset:3840]);
+    CHECK_RAISES(kArgument, PARTS("offset 3840", "size (4096)"),
+                 [placed newBufferWithLength:512 options:0 offset:3840]);
     [descriptor setSize:NSUIntegerMax];
     CHECK([device newHeapWithDescriptor:descriptor] == nil);
   }
@@ -377,7 +406,9 @@ void test_command_buffers() {
     __block int order = 0;
     __block int scheduled = 0, completed = 0;
     __block MTLCommandBufferStatus seen = MTLCommandBufferStatusNotEnqueued;
-    [buffer addScheduledHandler:^(id<MTLCommandBuffer>) { scheduled = ++order; }];
+    [buffer addScheduledHandler:^(id<MTLCommandBuffer>) {
+      scheduled = ++order;
+    }];
     [buffer addCompletedHandler:^(id<MTLCommandBuffer> b) {
       completed = ++order;
       seen = [b status];
@@ -396,15 +427,18 @@ void test_command_buffers() {
     CHECK_RAISES(kUsage, PARTS("committed already"), [buffer commit]);
     CHECK_RAISES(kUsage, PARTS("committed already"), [buffer enqueue]);
     CHECK_RAISES(kUsage, PARTS("committed already"), [buffer blitCommandEncoder]);
-    CHECK_RAISES(kUsage, PARTS("committed already"), [buffer addCompletedHandler:^(id<MTLCommandBuffer>) {}]);
-    CHECK_RAISES(kMissing, PARTS("renderCommandEncoder"),
-                 [(id<Unknown>)buffer renderCommandEncoder]);
+    CHECK_RAISES(kUsage, PARTS("committed already"),
+                 [buffer addCompletedHandler:^(id<MTLCommandBuffer>){
+                 }]);
+    CHECK_RAISES(kMissing, PARTS("renderCommandEncoder"), [(id<Unknown>)buffer renderCommandEncoder]);
   }
   {
     // Handlers that raise are told by -error.
     const Pool pool;
     id<MTLCommandBuffer> buffer = [queue commandBuffer];
-    [buffer addCompletedHandler:^(id<MTLCommandBuffer>) { [NSException raise:@"Boom" format:@"boom"]; }];
+    [buffer addCompletedHandler:^(id<MTLCommandBuffer>) {
+      [NSException raise:@"Boom" format:@"boom"];
+    }];
     [buffer commit];
     [buffer waitUntilCompleted];
     CHECK([buffer status] == MTLCommandBufferStatusError);
@@ -421,7 +455,9 @@ void test_command_buffers() {
       id<MTLCommandBuffer> last = nil;
       for (int i = 0; i < 1000; ++i) {
         last = [queue commandBuffer];
-        [last addCompletedHandler:^(id<MTLCommandBuffer>) { pointer->push_back(i); }];
+        [last addCompletedHandler:^(id<MTLCommandBuffer>) {
+          pointer->push_back(i);
+        }];
         [last commit];
       }
       [last waitUntilCompleted];
@@ -442,8 +478,12 @@ void test_command_buffers() {
       [first enqueue];
       [second enqueue];
     }
-    [first addCompletedHandler:^(id<MTLCommandBuffer>) { pointer->push_back(1); }];
-    [second addCompletedHandler:^(id<MTLCommandBuffer>) { pointer->push_back(2); }];
+    [first addCompletedHandler:^(id<MTLCommandBuffer>) {
+      pointer->push_back(1);
+    }];
+    [second addCompletedHandler:^(id<MTLCommandBuffer>) {
+      pointer->push_back(2);
+    }];
     [second commit];
     usleep(2000);
     CHECK(ran.empty() && [second status] == MTLCommandBufferStatusCommitted);
@@ -462,7 +502,9 @@ void test_command_buffers() {
         for (int i = 0; i < 100; ++i) {
           const Pool pool;
           id<MTLCommandBuffer> buffer = [queue commandBuffer];
-          [buffer addCompletedHandler:^(id<MTLCommandBuffer>) { pointer->fetch_add(1); }];
+          [buffer addCompletedHandler:^(id<MTLCommandBuffer>) {
+            pointer->fetch_add(1);
+          }];
           [buffer commit];
           if (i % 3 == 0) [buffer waitUntilCompleted];
           if (i == 99) [buffer waitUntilCompleted];
@@ -482,7 +524,9 @@ void test_command_buffers() {
       id<MTLCommandQueue> brief = [device newCommandQueue];
       for (int i = 0; i < 10; ++i) {
         id<MTLCommandBuffer> buffer = [brief commandBuffer];
-        [buffer addCompletedHandler:^(id<MTLCommandBuffer>) { pointer->fetch_add(1); }];
+        [buffer addCompletedHandler:^(id<MTLCommandBuffer>) {
+          pointer->fetch_add(1);
+        }];
         [buffer commit];
       }
       [brief release];
@@ -535,17 +579,34 @@ void test_blits() {
   [blit copyFromBuffer:a sourceOffset:10 toBuffer:b destinationOffset:0 size:100];
   [blit copyFromBuffer:b sourceOffset:0 toBuffer:c destinationOffset:1 size:100];
   [blit fillBuffer:c range:NSMakeRange(0, 1) value:99];
-  [blit copyFromBuffer:a sourceOffset:0 sourceBytesPerRow:16 sourceBytesPerImage:64 sourceSize:MTLSizeMake(4, 4, 1)
-             toTexture:t destinationSlice:0 destinationLevel:0 destinationOrigin:zero];
+  [blit copyFromBuffer:a
+             sourceOffset:0
+        sourceBytesPerRow:16
+      sourceBytesPerImage:64
+               sourceSize:MTLSizeMake(4, 4, 1)
+                toTexture:t
+         destinationSlice:0
+         destinationLevel:0
+        destinationOrigin:zero];
   [blit copyFromTexture:t toTexture:u];
-  [blit copyFromTexture:u sourceSlice:0 sourceLevel:0 sourceOrigin:MTLOriginMake(1, 2, 0) sourceSize:MTLSizeMake(2, 2, 1)
-               toBuffer:c destinationOffset:200 destinationBytesPerRow:20 destinationBytesPerImage:40];
+  [blit copyFromTexture:u
+                   sourceSlice:0
+                   sourceLevel:0
+                  sourceOrigin:MTLOriginMake(1, 2, 0)
+                    sourceSize:MTLSizeMake(2, 2, 1)
+                      toBuffer:c
+             destinationOffset:200
+        destinationBytesPerRow:20
+      destinationBytesPerImage:40];
   [blit synchronizeResource:c];
   CHECK_RAISES(kArgument, PARTS("beyond length (256)"),
                [blit copyFromBuffer:a sourceOffset:200 toBuffer:c destinationOffset:0 size:100]);
-  CHECK_RAISES(kArgument, PARTS("overlap"), [blit copyFromBuffer:a sourceOffset:0 toBuffer:a destinationOffset:50 size:100]);
-  CHECK_RAISES(kArgument, PARTS("nil"), [blit copyFromBuffer:nil sourceOffset:0 toBuffer:a destinationOffset:50 size:100]);
-  CHECK_RAISES(kArgument, PARTS("size (0)"), [blit copyFromBuffer:a sourceOffset:0 toBuffer:c destinationOffset:0 size:0]);
+  CHECK_RAISES(kArgument, PARTS("overlap"),
+               [blit copyFromBuffer:a sourceOffset:0 toBuffer:a destinationOffset:50 size:100]);
+  CHECK_RAISES(kArgument, PARTS("nil"),
+               [blit copyFromBuffer:nil sourceOffset:0 toBuffer:a destinationOffset:50 size:100]);
+  CHECK_RAISES(kArgument, PARTS("size (0)"),
+               [blit copyFromBuffer:a sourceOffset:0 toBuffer:c destinationOffset:0 size:0]);
   [blit endEncoding];
   CHECK_RAISES(kUsage, PARTS("endEncoding"), [blit fillBuffer:c range:NSMakeRange(0, 1) value:0]);
   unsigned char texels[4][4][4];
@@ -569,7 +630,11 @@ void test_events() {
   std::atomic<int> notified{0};
   std::atomic<int> *pointer = &notified;
   MTLSharedEventListener *listener = [[[MTLSharedEventListener alloc] init] autorelease];
-  [event notifyListener:listener atValue:5 block:^(id<MTLSharedEvent>, uint64_t value) { pointer->store(static_cast<int>(value)); }];
+  [event notifyListener:listener
+                atValue:5
+                  block:^(id<MTLSharedEvent>, uint64_t value) {
+                    pointer->store(static_cast<int>(value));
+                  }];
   id<MTLBuffer> buffer = [[device newBufferWithLength:4 options:0] autorelease];
   id<MTLCommandBuffer> late = [two commandBuffer], early = [one commandBuffer];
   [late encodeWaitForEvent:event value:5];
@@ -638,54 +703,89 @@ void test_image_bytes() {
   for (std::size_t i = 0; i < all.size(); ++i) all[i] = static_cast<float>(i);
   const MTLRegion whole = MTLRegionMake3D(0, 0, 0, 5, 4, 3);
   const MPSImageReadWriteParams six = {0, 6};
-  [image writeBytes:all.data() dataLayout:kHWC bytesPerRow:5 * 6 * 4 bytesPerImage:4 * 5 * 6 * 4 region:whole
-      featureChannelInfo:six imageIndex:0];
-  const auto at = [&](std::size_t n, std::size_t y, std::size_t x, std::size_t c) { return all[((n * 4 + y) * 5 + x) * 6 + c]; };
+  [image writeBytes:all.data()
+              dataLayout:kHWC
+             bytesPerRow:5 * 6 * 4
+           bytesPerImage:4 * 5 * 6 * 4
+                  region:whole
+      featureChannelInfo:six
+              imageIndex:0];
+  const auto at = [&](std::size_t n, std::size_t y, std::size_t x, std::size_t c) {
+    return all[((n * 4 + y) * 5 + x) * 6 + c];
+  };
 
   // A region of two images with padded rows and images.
   std::vector<float> part(2 * 100, -1);
-  [image readBytes:part.data() dataLayout:kHWC bytesPerRow:20 * 4 bytesPerImage:100 * 4 region:MTLRegionMake3D(1, 2, 1, 3, 2, 2)
-      featureChannelInfo:six imageIndex:0];
+  [image readBytes:part.data()
+              dataLayout:kHWC
+             bytesPerRow:20 * 4
+           bytesPerImage:100 * 4
+                  region:MTLRegionMake3D(1, 2, 1, 3, 2, 2)
+      featureChannelInfo:six
+              imageIndex:0];
   CHECK(part[0] == at(1, 2, 1, 0) && part[17] == at(1, 2, 3, 5) && part[18] == -1 && part[20] == at(1, 3, 1, 0));
   CHECK(part[100] == at(2, 2, 1, 0) && part[137] == at(2, 3, 3, 5) && part[138] == -1);
 
   // Planes with padded rows; channels 4 to 7, of which the image has two.
   std::vector<float> planes(4 * 3 * 8, -1);
-  [image readBytes:planes.data() dataLayout:kCHW bytesPerRow:8 * 4 region:MTLRegionMake2D(1, 0, 4, 3)
-      featureChannelInfo:MPSImageReadWriteParams{4, 4} imageIndex:2];
+  [image readBytes:planes.data()
+              dataLayout:kCHW
+             bytesPerRow:8 * 4
+                  region:MTLRegionMake2D(1, 0, 4, 3)
+      featureChannelInfo:MPSImageReadWriteParams{4, 4}
+              imageIndex:2];
   CHECK(planes[0] == at(2, 0, 1, 4) && planes[3] == at(2, 0, 4, 4) && planes[4] == -1 && planes[8] == at(2, 1, 1, 4));
   CHECK(planes[24] == at(2, 0, 1, 5) && planes[48] == 0 && planes[72 + 16 + 3] == 0);
 
   // Writing a part leaves the rest.
   std::vector<float> patch(2 * 2 * 4, 1000);
-  [image writeBytes:patch.data() dataLayout:kHWC bytesPerRow:2 * 4 * 4 region:MTLRegionMake2D(0, 1, 2, 2)
-      featureChannelInfo:MPSImageReadWriteParams{0, 4} imageIndex:1];
+  [image writeBytes:patch.data()
+              dataLayout:kHWC
+             bytesPerRow:2 * 4 * 4
+                  region:MTLRegionMake2D(0, 1, 2, 2)
+      featureChannelInfo:MPSImageReadWriteParams{0, 4}
+              imageIndex:1];
   std::vector<float> now(4 * 5 * 6);
   [image readBytes:now.data() dataLayout:kHWC imageIndex:1];
-  CHECK(now[(1 * 5 + 0) * 6 + 3] == 1000 && now[(2 * 5 + 1) * 6 + 0] == 1000 && now[(1 * 5 + 0) * 6 + 4] == at(1, 1, 0, 4));
+  CHECK(now[(1 * 5 + 0) * 6 + 3] == 1000 && now[(2 * 5 + 1) * 6 + 0] == 1000 &&
+        now[(1 * 5 + 0) * 6 + 4] == at(1, 1, 0, 4));
   CHECK(now[(1 * 5 + 2) * 6] == at(1, 1, 2, 0) && now[0] == at(1, 0, 0, 0));
 
   // bytesPerColumn: every other pixel of the buffer.
   MPSImage *gray = made(described(kFloat32, 2, 3, 1));
   const float spread[12] = {1, 0, 2, 0, 3, 0, 4, 0, 5, 0, 6, 0};
   for (MPSDataLayout layout : {kHWC, kCHW}) {
-    [gray writeBytes:spread dataLayout:layout bytesPerColumn:8 bytesPerRow:24 bytesPerImage:48
-                    region:MTLRegionMake2D(0, 0, 3, 2) featureChannelInfo:MPSImageReadWriteParams{0, 1} imageIndex:0];
+    [gray writeBytes:spread
+                dataLayout:layout
+            bytesPerColumn:8
+               bytesPerRow:24
+             bytesPerImage:48
+                    region:MTLRegionMake2D(0, 0, 3, 2)
+        featureChannelInfo:MPSImageReadWriteParams{0, 1}
+                imageIndex:0];
     float six_values[6];
     [gray readBytes:six_values dataLayout:kHWC imageIndex:0];
     CHECK(six_values[0] == 1 && six_values[2] == 3 && six_values[3] == 4 && six_values[5] == 6);
   }
   // Padding lanes of one- and two-channel images are Metal's default texel, of three-channel images 0.
   float texel[6][4];
-  [gray readBytes:texel dataLayout:kHWC bytesPerRow:48 region:MTLRegionMake2D(0, 0, 3, 2)
-      featureChannelInfo:MPSImageReadWriteParams{0, 4} imageIndex:0];
+  [gray readBytes:texel
+              dataLayout:kHWC
+             bytesPerRow:48
+                  region:MTLRegionMake2D(0, 0, 3, 2)
+      featureChannelInfo:MPSImageReadWriteParams{0, 4}
+              imageIndex:0];
   CHECK(texel[1][0] == 2 && texel[1][1] == 0 && texel[1][2] == 0 && texel[1][3] == 1);
   MPSImage *rgb = made(described(kUnorm8, 1, 1, 3));
   const unsigned char three[3] = {1, 2, 3};
   unsigned char four[4] = {9, 9, 9, 9};
   [rgb writeBytes:three dataLayout:kHWC imageIndex:0];
-  [rgb readBytes:four dataLayout:kHWC bytesPerRow:1 region:MTLRegionMake2D(0, 0, 1, 1)
-      featureChannelInfo:MPSImageReadWriteParams{0, 4} imageIndex:0];
+  [rgb readBytes:four
+              dataLayout:kHWC
+             bytesPerRow:1
+                  region:MTLRegionMake2D(0, 0, 1, 1)
+      featureChannelInfo:MPSImageReadWriteParams{0, 4}
+              imageIndex:0];
   CHECK(four[0] == 1 && four[2] == 3 && four[3] == 0);
 
   float *out = all.data();
@@ -693,13 +793,18 @@ void test_image_bytes() {
   CHECK_RAISES(kArgument, PARTS("dataBytes is NULL"), [image readBytes:nullptr dataLayout:kHWC imageIndex:0]);
   CHECK_RAISES(kArgument, PARTS("dataLayout (2)"), [image readBytes:out dataLayout:(MPSDataLayout)2 imageIndex:0]);
   const auto read = [&](NSUInteger row, MTLRegion region, NSUInteger offset, NSUInteger count, MPSDataLayout layout) {
-    [image readBytes:out dataLayout:layout bytesPerRow:row region:region
-        featureChannelInfo:MPSImageReadWriteParams{offset, count} imageIndex:0];
+    [image readBytes:out
+                dataLayout:layout
+               bytesPerRow:row
+                    region:region
+        featureChannelInfo:MPSImageReadWriteParams{offset, count}
+                imageIndex:0];
   };
   const MTLRegion plane = MTLRegionMake2D(0, 0, 5, 4);
   CHECK_RAISES(kArgument, PARTS("featureChannelOffset (2)", "4"), read(120, plane, 2, 4, kHWC));
   CHECK_RAISES(kArgument, PARTS("numberOfFeatureChannelsToReadWrite (0)"), read(120, plane, 0, 0, kHWC));
-  CHECK_RAISES(kArgument, PARTS("numberOfFeatureChannelsToReadWrite (2)", "featureChannelOffset (4)"), read(120, plane, 4, 2, kHWC));
+  CHECK_RAISES(kArgument, PARTS("numberOfFeatureChannelsToReadWrite (2)", "featureChannelOffset (4)"),
+               read(120, plane, 4, 2, kHWC));
   CHECK_RAISES(kArgument, PARTS("featureChannels (6"), read(400, plane, 8, 4, kHWC));
   CHECK_RAISES(kArgument, PARTS("featureChannels (6"), read(400, plane, 0, NSUIntegerMax, kHWC));
   CHECK_RAISES(kArgument, PARTS("bytesPerRow (119)", "(120)"), read(119, plane, 0, 6, kHWC));
@@ -710,7 +815,13 @@ void test_image_bytes() {
   CHECK_RAISES(kArgument, PARTS("extent of 0"), read(120, MTLRegionMake2D(0, 0, 0, 1), 0, 6, kHWC));
   CHECK_RAISES(kArgument, PARTS("numberOfImages (3)"), read(120, MTLRegionMake3D(0, 0, 2, 5, 4, 2), 0, 6, kHWC));
   CHECK_RAISES(kArgument, PARTS("bytesPerImage (100)"),
-               [image readBytes:out dataLayout:kHWC bytesPerRow:120 bytesPerImage:100 region:whole featureChannelInfo:six imageIndex:0]);
+               [image readBytes:out
+                           dataLayout:kHWC
+                          bytesPerRow:120
+                        bytesPerImage:100
+                               region:whole
+                   featureChannelInfo:six
+                           imageIndex:0]);
 }
 
 void test_image_properties() {
@@ -718,7 +829,8 @@ void test_image_properties() {
   const Pool pool;
   MPSImageDescriptor *plain = [[[MPSImageDescriptor alloc] init] autorelease];
   CHECK([plain width] == 1 && [plain height] == 1 && [plain featureChannels] == 1 && [plain numberOfImages] == 1);
-  CHECK([plain usage] == (MTLTextureUsageShaderRead | MTLTextureUsageShaderWrite) && [plain pixelFormat] == MTLPixelFormatInvalid);
+  CHECK([plain usage] == (MTLTextureUsageShaderRead | MTLTextureUsageShaderWrite) &&
+        [plain pixelFormat] == MTLPixelFormatInvalid);
   CHECK_RAISES(kArgument, PARTS("MPSImage: channelFormat (0"), made(plain));
   const struct {
     MPSImageFeatureChannelFormat format;
@@ -732,8 +844,10 @@ void test_image_properties() {
               {kFloat32, 17, MTLPixelFormatRGBA32Float, 24, 16}};
   for (const auto &row : rows) {
     MPSImage *image = made(described(row.format, 2, 3, row.channels, 2));
-    CHECK([image pixelFormat] == row.pixel_format && [image precision] == row.precision && [image pixelSize] == row.pixel_size);
-    CHECK([image featureChannelFormat] == row.format && [image numberOfImages] == 2 && [image width] == 3 && [image height] == 2);
+    CHECK([image pixelFormat] == row.pixel_format && [image precision] == row.precision &&
+          [image pixelSize] == row.pixel_size);
+    CHECK([image featureChannelFormat] == row.format && [image numberOfImages] == 2 && [image width] == 3 &&
+          [image height] == 2);
   }
   MPSImageDescriptor *copied = [[described(kFloat16, 2, 3, 5, 4) copy] autorelease];
   CHECK([copied width] == 3 && [copied height] == 2 && [copied featureChannels] == 5 && [copied numberOfImages] == 4);
@@ -763,14 +877,25 @@ void test_image_properties() {
   for (std::size_t i = 0; i < in.size(); ++i) in[i] = static_cast<uint16_t>(i + 1);
   [image writeBytes:in.data() dataLayout:kHWC imageIndex:1];
   uint16_t texels[2][3][4];
-  [[image texture] getBytes:texels bytesPerRow:24 bytesPerImage:0 fromRegion:MTLRegionMake2D(0, 0, 3, 2) mipmapLevel:0 slice:2];
+  [[image texture] getBytes:texels
+                bytesPerRow:24
+              bytesPerImage:0
+                 fromRegion:MTLRegionMake2D(0, 0, 3, 2)
+                mipmapLevel:0
+                      slice:2];
   CHECK(texels[1][2][3] == in[(1 * 3 + 2) * 5 + 3]);
-  [[image texture] getBytes:texels bytesPerRow:24 bytesPerImage:0 fromRegion:MTLRegionMake2D(0, 0, 3, 2) mipmapLevel:0 slice:3];
+  [[image texture] getBytes:texels
+                bytesPerRow:24
+              bytesPerImage:0
+                 fromRegion:MTLRegionMake2D(0, 0, 3, 2)
+                mipmapLevel:0
+                      slice:3];
   CHECK(texels[1][2][0] == in[(1 * 3 + 2) * 5 + 4] && texels[1][2][1] == 0 && texels[0][0][3] == 0);
 
   // Views.
   MPSImageBatch *batch = [image batchRepresentation];
-  CHECK([batch count] == 4 && [[batch objectAtIndex:1] numberOfImages] == 1 && [[batch objectAtIndex:1] parent] == image);
+  CHECK([batch count] == 4 && [[batch objectAtIndex:1] numberOfImages] == 1 &&
+        [[batch objectAtIndex:1] parent] == image);
   std::vector<uint16_t> out(in.size());
   [[batch objectAtIndex:1] readBytes:out.data() dataLayout:kHWC imageIndex:0];
   CHECK(out == in);
@@ -783,7 +908,8 @@ void test_image_properties() {
   CHECK(last[5] == in[29]);
   CHECK_RAISES(kArgument, PARTS("range.location (2)"), [image subImageWithFeatureChannelRange:NSMakeRange(2, 4)]);
   CHECK_RAISES(kArgument, PARTS("range.length (3)"), [image subImageWithFeatureChannelRange:NSMakeRange(0, 3)]);
-  MPSImage *slices = [[[MPSImage alloc] initWithParentImage:image sliceRange:NSMakeRange(2, 4) featureChannels:5] autorelease];
+  MPSImage *slices = [[[MPSImage alloc] initWithParentImage:image sliceRange:NSMakeRange(2, 4)
+                                            featureChannels:5] autorelease];
   CHECK([slices numberOfImages] == 2 && [slices featureChannels] == 5);
   [slices readBytes:out.data() dataLayout:kHWC imageIndex:0];
   CHECK(out == in);
@@ -794,7 +920,10 @@ void test_image_properties() {
   CHECK(MPSImageBatchResourceSize(doubled) == [image resourceSize]);
   CHECK(MPSImageBatchIncrementReadCount(doubled, 3) == 1);
   __block NSUInteger visited = 0;
-  CHECK(MPSImageBatchIterate(batch, ^NSInteger(MPSImage *, NSUInteger index) { ++visited; return index == 2 ? 42 : 0; }) == 42);
+  CHECK(MPSImageBatchIterate(batch, ^NSInteger(MPSImage *, NSUInteger index) {
+          ++visited;
+          return index == 2 ? 42 : 0;
+        }) == 42);
   CHECK(visited == 3);
   id allocator = [MPSImage defaultAllocator];
   id archived = [NSKeyedUnarchiver unarchiveObjectWithData:[NSKeyedArchiver archivedDataWithRootObject:allocator]];
@@ -812,17 +941,27 @@ void test_image_hazards() {
   id<MTLBuffer> source = [[device newBufferWithLength:64 options:0] autorelease];
   const auto write = [&](id<MTLCommandBuffer> commands) {
     id<MTLBlitCommandEncoder> blit = [commands blitCommandEncoder];
-    [blit copyFromBuffer:source sourceOffset:0 sourceBytesPerRow:32 sourceBytesPerImage:64 sourceSize:MTLSizeMake(2, 2, 1)
-               toTexture:[image texture] destinationSlice:0 destinationLevel:0 destinationOrigin:MTLOriginMake(0, 0, 0)];
+    [blit copyFromBuffer:source
+               sourceOffset:0
+          sourceBytesPerRow:32
+        sourceBytesPerImage:64
+                 sourceSize:MTLSizeMake(2, 2, 1)
+                  toTexture:[image texture]
+           destinationSlice:0
+           destinationLevel:0
+          destinationOrigin:MTLOriginMake(0, 0, 0)];
     [blit endEncoding];
   };
   {
     const Pool inner;
     write([queue commandBuffer]);
-    CHECK_RAISES(kUsage, PARTS("MPSImage", "was written by a command buffer that has not completed", "not been committed"),
+    CHECK_RAISES(kUsage,
+                 PARTS("MPSImage", "was written by a command buffer that has not completed", "not been committed"),
                  [image readBytes:out dataLayout:kHWC imageIndex:0]);
     CHECK_RAISES(kUsage, PARTS("is written by a command buffer that has not completed"),
-                 [[image subImageWithFeatureChannelRange:NSMakeRange(0, 4)] writeBytes:out dataLayout:kHWC imageIndex:0]);
+                 [[image subImageWithFeatureChannelRange:NSMakeRange(0, 4)] writeBytes:out
+                                                                            dataLayout:kHWC
+                                                                            imageIndex:0]);
   }
   // That command buffer is gone without having run.
   [image readBytes:out dataLayout:kHWC imageIndex:0];
@@ -846,8 +985,9 @@ void test_image_hazards() {
 void test_shared_images() {
   section = "shared images";
   const Pool pool;
-  CHECK([MPSImage instancesRespondToSelector:@selector(initWithDevice:imageDescriptor:bytesNoCopy:bytesPerPixel:bytesPerRow:
-                                                       bytesPerImage:readOnly:deallocator:)]);
+  CHECK([MPSImage instancesRespondToSelector:@selector
+                  (initWithDevice:
+                      imageDescriptor:bytesNoCopy:bytesPerPixel:bytesPerRow:bytesPerImage:readOnly:deallocator:)]);
   std::vector<float> memory(2 * 4 * 3 * 5);
   for (std::size_t i = 0; i < memory.size(); ++i) memory[i] = static_cast<float>(i);
   int calls = 0;
@@ -860,7 +1000,9 @@ void test_shared_images() {
                                 bytesPerRow:row
                               bytesPerImage:image
                                    readOnly:read_only
-                                deallocator:^{ ++*counter; }];
+                                deallocator:^{
+                                  ++*counter;
+                                }];
   };
   MPSImage *image = share(20, 60, 240, NO);
   std::vector<float> out(60);
@@ -878,10 +1020,11 @@ void test_shared_images() {
   [transposed readBytes:out.data() dataLayout:kHWC imageIndex:0];
   CHECK(out[5] == memory[20] && out[15] == memory[5]);
   CHECK_RAISES(kUsage, PARTS("read-only"), [transposed writeBytes:out.data() dataLayout:kHWC imageIndex:0]);
-  CHECK_RAISES(kUsage, PARTS("read-only"), [[transposed texture] replaceRegion:MTLRegionMake2D(0, 0, 1, 1)
-                                                                   mipmapLevel:0
-                                                                     withBytes:out.data()
-                                                                   bytesPerRow:16]);
+  CHECK_RAISES(kUsage, PARTS("read-only"),
+               [[transposed texture] replaceRegion:MTLRegionMake2D(0, 0, 1, 1)
+                                       mipmapLevel:0
+                                         withBytes:out.data()
+                                       bytesPerRow:16]);
   [transposed release];
   CHECK(calls == 2);
   CHECK_RAISES(kArgument, PARTS("bytesPerRow (62)", "(4)"), share(20, 62, 240, NO));
@@ -895,7 +1038,8 @@ void test_temporaries() {
   const Pool pool;
   id<MTLCommandQueue> queue = [[device newCommandQueue] autorelease];
   id<MTLCommandBuffer> buffer = [queue commandBuffer];
-  MPSTemporaryImage *image = [MPSTemporaryImage temporaryImageWithCommandBuffer:buffer imageDescriptor:described(kFloat32, 2, 3, 8, 2)];
+  MPSTemporaryImage *image = [MPSTemporaryImage temporaryImageWithCommandBuffer:buffer
+                                                                imageDescriptor:described(kFloat32, 2, 3, 8, 2)];
   CHECK([image readCount] == 1 && [image isKindOfClass:[MPSTemporaryImage class]] && [image numberOfImages] == 2);
   float bytes[96];
   CHECK_RAISES(kUsage, PARTS("temporary", "CPU"), [image readBytes:bytes dataLayout:kHWC imageIndex:0]);
@@ -904,9 +1048,11 @@ void test_temporaries() {
   CHECK([[image texture] storageMode] == MTLStorageModePrivate);
   CHECK_RAISES(kUsage, PARTS("MPSTemporaryImage", "middle", "readCount 1", "must be 0"), [buffer commit]);
   CHECK([buffer status] == MTLCommandBufferStatusNotEnqueued);  // and may still be mended
-  CHECK(MPSImageBatchIncrementReadCount([NSArray arrayWithObjects:image, image, nil], 2) == 1 && [image readCount] == 3);
+  CHECK(MPSImageBatchIncrementReadCount([NSArray arrayWithObjects:image, image, nil], 2) == 1 &&
+        [image readCount] == 3);
   MPSImage *sub = [image subImageWithFeatureChannelRange:NSMakeRange(4, 4)];
-  CHECK([sub isKindOfClass:[MPSTemporaryImage class]] && [(MPSTemporaryImage *)sub readCount] == 1 && [image readCount] == 4);
+  CHECK([sub isKindOfClass:[MPSTemporaryImage class]] && [(MPSTemporaryImage *)sub readCount] == 1 &&
+        [image readCount] == 4);
   [(MPSTemporaryImage *)sub setReadCount:0];
   CHECK([image readCount] == 3);
   CHECK([[image batchRepresentation] count] == 2 && [image readCount] == 5);
@@ -928,7 +1074,8 @@ void test_temporaries() {
   CHECK_RAISES(kUsage, PARTS("committed already"),
                [MPSTemporaryImage temporaryImageWithCommandBuffer:buffer imageDescriptor:described(kFloat32, 2, 3, 8)]);
   CHECK_RAISES(kArgument, PARTS("MPSTemporaryImage: width (0)"),
-               [MPSTemporaryImage temporaryImageWithCommandBuffer:[queue commandBuffer] imageDescriptor:described(kFloat32, 2, 0, 8)]);
+               [MPSTemporaryImage temporaryImageWithCommandBuffer:[queue commandBuffer]
+                                                  imageDescriptor:described(kFloat32, 2, 0, 8)]);
   CHECK_RAISES(kArgument, PARTS("commandBuffer is nil"),
                [MPSTemporaryImage temporaryImageWithCommandBuffer:nil imageDescriptor:described(kFloat32, 2, 3, 8)]);
   {
@@ -960,7 +1107,8 @@ void test_temporaries() {
   CHECK([allocated isKindOfClass:[MPSTemporaryImage class]]);
 }
 
-// ------------------------------------------------------------------------------------------------ states, MPSCommandBuffer
+// ------------------------------------------------------------------------------------------------ states,
+// MPSCommandBuffer
 
 void test_states() {
   section = "states";
@@ -983,11 +1131,12 @@ void test_states() {
   CHECK([state readCount] == 0);
   CHECK_RAISES(kArgument, PARTS("index (3)", "resourceCount (3)"), [state resourceAtIndex:3 allocateMemory:YES]);
   CHECK_RAISES(kArgument, PARTS("bufferSize (0)"), [[MPSState alloc] initWithDevice:device bufferSize:0]);
-  CHECK([[MPSStateResourceList resourceListWithTextureDescriptors:texture, texture, nil] isKindOfClass:[MPSStateResourceList class]]);
+  CHECK([[MPSStateResourceList resourceListWithTextureDescriptors:texture, texture, nil]
+      isKindOfClass:[MPSStateResourceList class]]);
   CHECK([[[[MPSState alloc] initWithResource:first] autorelease] resourceCount] == 1);
   CHECK([[[[MPSState alloc] initWithResources:nil] autorelease] resourceCount] == 0);
-  CHECK([[[[MPSState alloc] initWithDevice:device textureDescriptor:texture] autorelease] resourceTypeAtIndex:0] ==
-        MPSStateResourceTypeTexture);
+  CHECK([[[[MPSState alloc] initWithDevice:device
+                         textureDescriptor:texture] autorelease] resourceTypeAtIndex:0] == MPSStateResourceTypeTexture);
   id<MTLCommandBuffer> buffer = [queue commandBuffer];
   MPSState *temporary = [MPSState temporaryStateWithCommandBuffer:buffer bufferSize:64];
   CHECK([temporary isTemporary] && [temporary readCount] == 1);
@@ -1013,17 +1162,21 @@ void test_mps_command_buffer() {
   MPSCommandBuffer *buffer = [MPSCommandBuffer commandBufferFromCommandQueue:queue];
   id<MTLCommandBuffer> first = [buffer commandBuffer];
   CHECK([buffer device] == device && [buffer commandQueue] == queue && [buffer rootCommandBuffer] == first);
-  MPSTemporaryImage *image = [MPSTemporaryImage temporaryImageWithCommandBuffer:buffer imageDescriptor:described(kFloat16, 2, 2, 4)];
+  MPSTemporaryImage *image = [MPSTemporaryImage temporaryImageWithCommandBuffer:buffer
+                                                                imageDescriptor:described(kFloat16, 2, 2, 4)];
   [buffer commitAndContinue];  // temporaries live on
   CHECK([buffer commandBuffer] != first && [first status] >= MTLCommandBufferStatusCommitted);
   CHECK([image readCount] == 1 && [image texture] != nil);
   CHECK_RAISES(kUsage, PARTS("readCount 1"), [buffer commit]);
   [image setReadCount:0];
   __block int completed = 0;
-  [buffer addCompletedHandler:^(id<MTLCommandBuffer>) { ++completed; }];
+  [buffer addCompletedHandler:^(id<MTLCommandBuffer>) {
+    ++completed;
+  }];
   [buffer commit];
   [buffer waitUntilCompleted];
-  CHECK(completed == 1 && [first status] == MTLCommandBufferStatusCompleted && [buffer status] == MTLCommandBufferStatusCompleted);
+  CHECK(completed == 1 && [first status] == MTLCommandBufferStatusCompleted &&
+        [buffer status] == MTLCommandBufferStatusCompleted);
   CHECK_RAISES(kUsage, PARTS("committed already"), [buffer commitAndContinue]);
   MPSCommandBuffer *nested = [MPSCommandBuffer
       commandBufferWithCommandBuffer:[MPSCommandBuffer commandBufferWithCommandBuffer:[queue commandBuffer]]];
@@ -1051,13 +1204,14 @@ void report_latency() {
   }
   std::sort(busy.begin(), busy.end());
   std::sort(idle.begin(), idle.end());
-  std::printf("commit + waitUntilCompleted of nothing: median %.1f us in a row, %.1f us after a pause\n", busy[busy.size() / 2],
-              idle[idle.size() / 2]);
+  std::printf("commit + waitUntilCompleted of nothing: median %.1f us in a row, %.1f us after a pause\n",
+              busy[busy.size() / 2], idle[idle.size() / 2]);
   timespec before, after;
   clock_gettime(CLOCK_PROCESS_CPUTIME_ID, &before);
   usleep(200000);
   clock_gettime(CLOCK_PROCESS_CPUTIME_ID, &after);
-  const double seconds = static_cast<double>(after.tv_sec - before.tv_sec) + static_cast<double>(after.tv_nsec - before.tv_nsec) * 1e-9;
+  const double seconds =
+      static_cast<double>(after.tv_sec - before.tv_sec) + static_cast<double>(after.tv_nsec - before.tv_nsec) * 1e-9;
   CHECK(seconds < 0.02);  // idle queues cost nothing
 
   std::vector<float> planes(64 * 112 * 112);
@@ -1075,11 +1229,12 @@ void report_latency() {
 /// Objects of our classes that live, by class.
 int alive() {
   int count = 0;
-  for (NSString *name in [NSArray arrayWithObjects:@"MTLCommandBufferOnEngine", @"MTLCommandQueueOnEngine", @"MTLBufferOnEngine",
-                                                   @"MTLTextureOnEngine", @"MTLBlitCommandEncoderOnEngine", @"MTLHeapOnEngine",
-                                                   @"MTLSharedEventOnEngine", @"MTLSharedEventListener", @"MTLTextureDescriptor",
-                                                   @"MTLHeapDescriptor", @"MPSImage", @"MPSImageDescriptor", @"MPSTemporaryImage",
-                                                   @"MPSState", @"MPSStateResourceList", @"MPSCommandBuffer", nil]) {
+  for (NSString *name in
+       [NSArray arrayWithObjects:@"MTLCommandBufferOnEngine", @"MTLCommandQueueOnEngine", @"MTLBufferOnEngine",
+                                 @"MTLTextureOnEngine", @"MTLBlitCommandEncoderOnEngine", @"MTLHeapOnEngine",
+                                 @"MTLSharedEventOnEngine", @"MTLSharedEventListener", @"MTLTextureDescriptor",
+                                 @"MTLHeapDescriptor", @"MPSImage", @"MPSImageDescriptor", @"MPSTemporaryImage",
+                                 @"MPSState", @"MPSStateResourceList", @"MPSCommandBuffer", nil]) {
     const int of_class = GSDebugAllocationCount(NSClassFromString(name));
     if (of_class != 0) std::printf("  %d of %s\n", of_class, [name UTF8String]);
     count += of_class;
@@ -1094,16 +1249,18 @@ int main() {
   const Pool pool;
   device = MTLCreateSystemDefaultDevice();
   std::printf("device: %s\n", [[device name] UTF8String]);
-  void (*const tests[])() = {test_device,      test_buffers,     test_no_copy,          test_textures,      test_heaps,
-                             test_command_buffers, test_blits,   test_events,           test_image_bytes,   test_image_properties,
-                             test_image_hazards, test_shared_images, test_temporaries,  test_states,        test_mps_command_buffer,
-                             report_latency};
+  void (*const tests[])() = {
+      test_device,          test_buffers,       test_no_copy,     test_textures,    test_heaps,
+      test_command_buffers, test_blits,         test_events,      test_image_bytes, test_image_properties,
+      test_image_hazards,   test_shared_images, test_temporaries, test_states,      test_mps_command_buffer,
+      report_latency};
   const NSUInteger bytes_before = [device currentAllocatedSize];
   for (void (*test)() : tests) {
     test();  // an exception here ends the program: it would not outlive the pool that it passes through
   }
   section = "leaks";
-  for (int i = 0; i < 1000 && GSDebugAllocationCount(NSClassFromString(@"MTLCommandQueueOnEngine")) != 0; ++i) usleep(1000);
+  for (int i = 0; i < 1000 && GSDebugAllocationCount(NSClassFromString(@"MTLCommandQueueOnEngine")) != 0; ++i)
+    usleep(1000);
   CHECK(alive() == 0);
   CHECK([device currentAllocatedSize] == bytes_before);
 

@@ -84,8 +84,9 @@ OPENMPS_UNKNOWN_SELECTORS
 - (void)synchronizeTexture:(id<MTLTexture>)texture slice:(NSUInteger)slice level:(NSUInteger)level {
   if (texture == nil) openmps::raise_argument(@"MTLBlitCommandEncoder: texture is nil.");
   if (slice >= [texture arrayLength] || level != 0)
-    openmps::raise_argument(@"MTLBlitCommandEncoder: slice (%lu) or level (%lu) is not of the texture (%lu slices, 1 level).",
-                            (unsigned long)slice, (unsigned long)level, (unsigned long)[texture arrayLength]);
+    openmps::raise_argument(
+        @"MTLBlitCommandEncoder: slice (%lu) or level (%lu) is not of the texture (%lu slices, 1 level).",
+        (unsigned long)slice, (unsigned long)level, (unsigned long)[texture arrayLength]);
   [self openmps_recording];
 }
 
@@ -109,7 +110,8 @@ OPENMPS_UNKNOWN_SELECTORS
   check_writable("MTLBlitCommandEncoder: destinationTexture", dst);
   check_region("MTLBlitCommandEncoder: destination", dst, {destinationOrigin, sourceSize}, destinationLevel,
                destinationSlice);
-  const SlicePixels from = slice_of(src, sourceSlice, sourceOrigin), to = slice_of(dst, destinationSlice, destinationOrigin);
+  const SlicePixels from = slice_of(src, sourceSlice, sourceOrigin),
+                    to = slice_of(dst, destinationSlice, destinationOrigin);
   touch(from.memory, @"MTLTexture");
   touch(to.memory, @"MTLTexture");
   recorder.append(HostTask{[from, to, sourceSize] {
@@ -291,8 +293,9 @@ OPENMPS_UNKNOWN_SELECTORS
   check_buffer_range("source", sourceBuffer, sourceOffset, size);
   check_buffer_range("destination", destinationBuffer, destinationOffset, size);
   if (src == dst && sourceOffset < destinationOffset + size && destinationOffset < sourceOffset + size)
-    raise_argument(@"MTLBlitCommandEncoder: the source range from %lu and the destination range from %lu of %lu bytes overlap.",
-                   (unsigned long)sourceOffset, (unsigned long)destinationOffset, (unsigned long)size);
+    raise_argument(
+        @"MTLBlitCommandEncoder: the source range from %lu and the destination range from %lu of %lu bytes overlap.",
+        (unsigned long)sourceOffset, (unsigned long)destinationOffset, (unsigned long)size);
   BufferCopyProblem problem;
   problem.src = [src openmps_memory];
   problem.dst = [dst openmps_memory];

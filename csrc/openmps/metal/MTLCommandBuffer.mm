@@ -52,7 +52,8 @@ OPENMPS_UNKNOWN_SELECTORS
 - (openmps::Recorder &)openmps_recorder {
   [self openmps_requireUncommitted:"encoding"];
   if (_encoderOpen)
-    openmps::raise_usage(@"MTLCommandBuffer: a command encoder is open; endEncoding comes before other work is encoded.");
+    openmps::raise_usage(
+        @"MTLCommandBuffer: a command encoder is open; endEncoding comes before other work is encoded.");
   return *_recorder;
 }
 
@@ -94,7 +95,8 @@ OPENMPS_UNKNOWN_SELECTORS
 - (void)openmps_submit {
   [self openmps_requireUncommitted:"commit"];
   if (_encoderOpen)
-    openmps::raise_usage(@"MTLCommandBuffer: commit came while a command encoder is open (endEncoding was not called).");
+    openmps::raise_usage(
+        @"MTLCommandBuffer: commit came while a command encoder is open (endEncoding was not called).");
   for (const auto &check : _recorder->commit_checks()) check();
 
   _submission->commands = _recorder->take_commands();
@@ -122,10 +124,11 @@ OPENMPS_UNKNOWN_SELECTORS
 - (void)commit {
   [self openmps_requireUncommitted:"commit"];
   if (const auto unread = _recorder->temporaries()->first_unread())
-    openmps::raise_usage(@"%s%s%s has readCount %lu when its command buffer is committed, the count must be 0: it was made "
-                         @"for readers that never came.",
-                         unread->name.c_str(), unread->label.empty() ? "" : " ", unread->label.c_str(),
-                         (unsigned long)unread->read_count);
+    openmps::raise_usage(
+        @"%s%s%s has readCount %lu when its command buffer is committed, the count must be 0: it was made "
+        @"for readers that never came.",
+        unread->name.c_str(), unread->label.empty() ? "" : " ", unread->label.c_str(),
+        (unsigned long)unread->read_count);
   [self openmps_submit];
 }
 

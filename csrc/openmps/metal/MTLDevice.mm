@@ -9,7 +9,7 @@
 #include <cstring>
 #include <ctime>
 
-@interface MTLDeviceOnEngine : NSObject <OpenMPSDevice> {
+@interface MTLDeviceOnEngine : NSObject<OpenMPSDevice> {
   std::shared_ptr<openmps::Engine> _engine;
   uint64_t _registryID;
 }
@@ -176,7 +176,9 @@ OPENMPS_UNKNOWN_SELECTORS
   return openmps::new_buffer(self, openmps::Memory::lazy(_engine, length), options, true);
 }
 
-- (id<MTLBuffer>)newBufferWithBytes:(const void *)pointer length:(NSUInteger)length options:(MTLResourceOptions)options {
+- (id<MTLBuffer>)newBufferWithBytes:(const void *)pointer
+                             length:(NSUInteger)length
+                            options:(MTLResourceOptions)options {
   [self openmps_checkLength:length options:options];
   if (pointer == nullptr) openmps::raise_argument(@"MTLDevice: pointer of a buffer's bytes is NULL.");
   if (length > [self maxBufferLength]) return nil;
@@ -195,7 +197,8 @@ OPENMPS_UNKNOWN_SELECTORS
   const NSUInteger page = openmps::page_size();
   if (pointer == nullptr) openmps::raise_argument(@"MTLDevice: pointer of a buffer's bytes is NULL.");
   if (reinterpret_cast<uintptr_t>(pointer) % page != 0)
-    openmps::raise_argument(@"MTLDevice: pointer (%p) is not aligned to a page (%lu bytes).", pointer, (unsigned long)page);
+    openmps::raise_argument(@"MTLDevice: pointer (%p) is not aligned to a page (%lu bytes).", pointer,
+                            (unsigned long)page);
   if (length % page != 0)
     openmps::raise_argument(@"MTLDevice: length (%lu) is not a multiple of a page (%lu bytes).", (unsigned long)length,
                             (unsigned long)page);
@@ -263,7 +266,8 @@ OPENMPS_UNKNOWN_SELECTORS
   openmps::raise_not_implemented(self, _cmd);
 }
 
-- (id<MTLComputePipelineState>)newComputePipelineStateWithFunction:(id<MTLFunction>)computeFunction error:(NSError **)error {
+- (id<MTLComputePipelineState>)newComputePipelineStateWithFunction:(id<MTLFunction>)computeFunction
+                                                             error:(NSError **)error {
   (void)computeFunction, (void)error;
   openmps::raise_not_implemented(self, _cmd);
 }
@@ -290,10 +294,8 @@ OPENMPS_UNKNOWN_SELECTORS
     case MTLGPUFamilyMac2:
     case MTLGPUFamilyCommon1:
     case MTLGPUFamilyCommon2:
-    case MTLGPUFamilyCommon3:
-      return YES;
-    default:
-      return NO;
+    case MTLGPUFamilyCommon3: return YES;
+    default: return NO;
   }
 }
 
@@ -301,7 +303,8 @@ OPENMPS_UNKNOWN_SELECTORS
   openmps::Format storage;
   NSUInteger lanes = 0;
   if (!openmps::texture_format(format, &storage, &lanes))
-    openmps::raise_argument(@"MTLDevice: format (%lu) is not one that linear textures can have.", (unsigned long)format);
+    openmps::raise_argument(@"MTLDevice: format (%lu) is not one that linear textures can have.",
+                            (unsigned long)format);
   return lanes * openmps::size_of(storage);  // one texel: nothing here needs more
 }
 

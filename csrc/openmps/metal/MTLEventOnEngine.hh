@@ -3,8 +3,8 @@
 
 #include <memory>
 
-#include "metal/event.hpp"
 #import "metal/OnEngine.hh"
+#include "metal/event.hpp"
 
 /// Both kinds of event. Several objects may share a value (newSharedEventWithHandle:).
 @interface MTLEventOnEngine : NSObject <MTLEvent> {

@@ -79,7 +79,8 @@ OPENMPS_UNKNOWN_SELECTORS
 
 - (MTLHazardTrackingMode)hazardTrackingMode {
   const NSUInteger mode = (_options >> MTLResourceHazardTrackingModeShift) & 0x3;
-  return mode == MTLHazardTrackingModeDefault ? MTLHazardTrackingModeUntracked : static_cast<MTLHazardTrackingMode>(mode);
+  return mode == MTLHazardTrackingModeDefault ? MTLHazardTrackingModeUntracked
+                                              : static_cast<MTLHazardTrackingMode>(mode);
 }
 
 - (MTLResourceOptions)resourceOptions {
@@ -117,8 +118,8 @@ OPENMPS_UNKNOWN_SELECTORS
 - (void)openmps_checkOptions:(MTLResourceOptions)options {
   const NSUInteger mask = 0xff;  // storage and cache mode
   if ((options & mask) != (_options & mask))
-    openmps::raise_argument(@"MTLHeap: options (0x%lx) of a resource differ from the heap's (0x%lx).", (unsigned long)options,
-                            (unsigned long)_options);
+    openmps::raise_argument(@"MTLHeap: options (0x%lx) of a resource differ from the heap's (0x%lx).",
+                            (unsigned long)options, (unsigned long)_options);
 }
 
 - (openmps::Piece)openmps_place:(NSUInteger)bytes offset:(const NSUInteger *)offset {
@@ -238,14 +239,14 @@ OPENMPS_UNKNOWN_SELECTORS
   openmps::state_of(_openmps).type = type;
 }
 
-#define OPTION(TYPE, NAME, SETTER, SHIFT, MASK)                                                              \
-  -(TYPE)NAME {                                                                                              \
-    return static_cast<TYPE>((openmps::state_of(_openmps).options >> (SHIFT)) & (MASK));                     \
-  }                                                                                                          \
-  -(void)SETTER : (TYPE)value {                                                                              \
-    MTLResourceOptions &options = openmps::state_of(_openmps).options;                                       \
-    options = (options & ~(static_cast<NSUInteger>(MASK) << (SHIFT))) |                                      \
-              ((static_cast<NSUInteger>(value) & (MASK)) << (SHIFT));                                        \
+#define OPTION(TYPE, NAME, SETTER, SHIFT, MASK)                                          \
+  -(TYPE)NAME {                                                                          \
+    return static_cast<TYPE>((openmps::state_of(_openmps).options >> (SHIFT)) & (MASK)); \
+  }                                                                                      \
+  -(void)SETTER : (TYPE)value {                                                          \
+    MTLResourceOptions &options = openmps::state_of(_openmps).options;                   \
+    options = (options & ~(static_cast<NSUInteger>(MASK) << (SHIFT))) |                  \
+              ((static_cast<NSUInteger>(value) & (MASK)) << (SHIFT));                    \
   }
 
 OPTION(MTLCPUCacheMode, cpuCacheMode, setCpuCacheMode, MTLResourceCPUCacheModeShift, 0xf)

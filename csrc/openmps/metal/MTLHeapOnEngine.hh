@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-#include "metal/heap_space.hpp"
 #import "metal/MTLResourceOnEngine.hh"
+#include "metal/heap_space.hpp"
 
 namespace openmps {
 /// Where a resource of that many bytes may start on a heap, and how many it takes there.

@@ -8,8 +8,8 @@ namespace openmps {
 void check_options(const char *what, MTLResourceOptions options) {
   const NSUInteger storage = (options >> MTLResourceStorageModeShift) & 0xf;
   if (storage > MTLStorageModePrivate)
-    raise_argument(@"%s: options (0x%lx) ask for storage mode %lu, which this device does not have (it has 0 to 2).", what,
-                   (unsigned long)options, (unsigned long)storage);
+    raise_argument(@"%s: options (0x%lx) ask for storage mode %lu, which this device does not have (it has 0 to 2).",
+                   what, (unsigned long)options, (unsigned long)storage);
 }
 
 }  // namespace openmps

@@ -69,8 +69,8 @@ struct SlicePixels {
   std::size_t present, lanes;
 };
 SlicePixels slice_of(MTLTextureOnEngine *texture, NSUInteger slice, MTLOrigin origin);
-/// Moves h x w texels between a slice and texels in plain memory; lanes without a channel read as 0. Throws nothing once
-/// the memory has been touched.
+/// Moves h x w texels between a slice and texels in plain memory; lanes without a channel read as 0. Throws nothing
+/// once the memory has been touched.
 void read_texels(const SlicePixels &slice, std::byte *to, std::size_t bytes_per_row, MTLSize size);
 void write_texels(const SlicePixels &slice, const std::byte *from, std::size_t bytes_per_row, MTLSize size);
 /// Raises for a texture on read-only memory.

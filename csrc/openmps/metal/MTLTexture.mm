@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Textures and their descriptors [MTLTexture.h]. All slices of a pixel lie side by side in memory (rows, columns, slices, lanes),
-// so that the slices of a texture can be seen as the feature channels of an image.
+// Textures and their descriptors [MTLTexture.h]. All slices of a pixel lie side by side in memory (rows, columns,
+// slices, lanes), so that the slices of a texture can be seen as the feature channels of an image.
 
 #import "metal/MTLResourceOnEngine.hh"
 
@@ -69,12 +69,14 @@ std::uint64_t check_texture_descriptor(MTLTextureDescriptor *descriptor, ImageVi
   if (descriptor == nil) raise_argument(@"MTLTexture: descriptor is nil.");
   const MTLTextureType type = [descriptor textureType];
   if (type != MTLTextureType2D && type != MTLTextureType2DArray)
-    raise_argument(@"MTLTextureDescriptor: textureType (%lu) is not 2D (2) or 2DArray (3), which is all that openmps has.",
-                   (unsigned long)type);
+    raise_argument(
+        @"MTLTextureDescriptor: textureType (%lu) is not 2D (2) or 2DArray (3), which is all that openmps has.",
+        (unsigned long)type);
   NSUInteger lanes = 0;
-  if (!texture_format([descriptor pixelFormat], &view->format, &lanes))
-    raise_argument(@"MTLTextureDescriptor: pixelFormat (%lu) is not R, RG or RGBA of 8Unorm, 16Unorm, 16Float or 32Float.",
-                   (unsigned long)[descriptor pixelFormat]);
+  if (!texture_format([descriptor pixelFormat], &view -> format, &lanes))
+    raise_argument(
+        @"MTLTextureDescriptor: pixelFormat (%lu) is not R, RG or RGBA of 8Unorm, 16Unorm, 16Float or 32Float.",
+        (unsigned long)[descriptor pixelFormat]);
   check_extent("width", [descriptor width], kMaxExtent);
   check_extent("height", [descriptor height], kMaxExtent);
   check_extent("depth", [descriptor depth], 1);
@@ -107,7 +109,7 @@ MTLTextureOnEngine *new_texture(id<OpenMPSDevice> device, MTLTextureDescriptor *
   texture->_view = view;
   texture->_arrayLength = texture->_slices = [descriptor arrayLength];
   Format format;
-  texture_format([descriptor pixelFormat], &format, &texture->_lanes);
+  texture_format([descriptor pixelFormat], &format, &texture -> _lanes);
   texture->_type = [descriptor textureType];
   texture->_pixelFormat = [descriptor pixelFormat];
   texture->_textureUsage = [descriptor usage];
@@ -116,8 +118,8 @@ MTLTextureOnEngine *new_texture(id<OpenMPSDevice> device, MTLTextureDescriptor *
   return texture;
 }
 
-id<MTLTexture> new_texture(id<MTLDevice> device, const ImageView &view, MTLPixelFormat pixel_format, MTLTextureUsage usage,
-                           std::shared_ptr<Usage> in_use) {
+id<MTLTexture> new_texture(id<MTLDevice> device, const ImageView &view, MTLPixelFormat pixel_format,
+                           MTLTextureUsage usage, std::shared_ptr<Usage> in_use) {
   MTLTextureOnEngine *texture = [[MTLTextureOnEngine alloc] init];
   texture->_device = Ref<id<OpenMPSDevice>>(device_of(device, "MTLTexture: device"));
   texture->_memory = view.memory;
@@ -165,8 +167,9 @@ SlicePixels slice_of(MTLTextureOnEngine *texture, NSUInteger slice, MTLOrigin or
   const auto image = static_cast<std::int64_t>(slice / texture->_slices);
   const auto channel = static_cast<std::int64_t>(slice % texture->_slices * texture->_lanes);
   const std::size_t element = size_of(view.format);
-  const auto elements = static_cast<std::size_t>(image * view.n_stride + static_cast<std::int64_t>(origin.y) * view.h_stride +
-                                                 static_cast<std::int64_t>(origin.x) * view.w_stride + channel);
+  const auto elements =
+      static_cast<std::size_t>(image * view.n_stride + static_cast<std::int64_t>(origin.y) * view.h_stride +
+                               static_cast<std::int64_t>(origin.x) * view.w_stride + channel);
   SlicePixels pixels;
   pixels.memory = view.memory;
   pixels.offset = view.offset + elements * element;
@@ -182,7 +185,8 @@ void read_texels(const SlicePixels &slice, std::byte *to, std::size_t bytes_per_
   std::byte *data = host_data(slice.memory);
   if (!data) return;
   const Pixels texels{to, slice.lanes * slice.element, bytes_per_row};
-  copy_pixels(texels, {data + slice.offset, slice.pixel, slice.row}, size.height, size.width, slice.present * slice.element);
+  copy_pixels(texels, {data + slice.offset, slice.pixel, slice.row}, size.height, size.width,
+              slice.present * slice.element);
   if (slice.present == slice.lanes) return;
   constexpr std::uint32_t kZero = 0;
   fill_elements(texels, size.height, size.width, slice.present, slice.lanes - slice.present, &kZero, slice.element);
@@ -192,7 +196,8 @@ void write_texels(const SlicePixels &slice, const std::byte *from, std::size_t b
   std::byte *data = host_data(slice.memory);
   if (!data) return;
   const Pixels texels{const_cast<std::byte *>(from), slice.lanes * slice.element, bytes_per_row};
-  copy_pixels({data + slice.offset, slice.pixel, slice.row}, texels, size.height, size.width, slice.present * slice.element);
+  copy_pixels({data + slice.offset, slice.pixel, slice.row}, texels, size.height, size.width,
+              slice.present * slice.element);
 }
 
 }  // namespace openmps
@@ -227,7 +232,8 @@ void write_texels(const SlicePixels &slice, const std::byte *from, std::size_t b
   }
   if (slices != _slices || channels > static_cast<NSUInteger>(_view.c))
     openmps::raise_argument(@"MTLTexture: it shows %lu images of %lu channels and cannot be seen as %lu of %lu.",
-                            (unsigned long)_view.n, (unsigned long)_view.c, (unsigned long)images, (unsigned long)channels);
+                            (unsigned long)_view.n, (unsigned long)_view.c, (unsigned long)images,
+                            (unsigned long)channels);
   return _view.images(0, static_cast<std::int64_t>(images)).channels(0, static_cast<std::int64_t>(channels));
 }
 
@@ -319,8 +325,11 @@ void write_texels(const SlicePixels &slice, const std::byte *from, std::size_t b
   return size.width * _lanes * openmps::size_of(_view.format);
 }
 
-- (void)openmps_checkTransfer:(const void *)bytes rows:(NSUInteger)bytesPerRow region:(MTLRegion)region
-                        level:(NSUInteger)level slice:(NSUInteger)slice {
+- (void)openmps_checkTransfer:(const void *)bytes
+                         rows:(NSUInteger)bytesPerRow
+                       region:(MTLRegion)region
+                        level:(NSUInteger)level
+                        slice:(NSUInteger)slice {
   if ([self storageMode] == MTLStorageModePrivate)
     openmps::raise_usage(@"MTLTexture: storageMode is private (2), the CPU has no access.");
   if (bytes == nullptr) openmps::raise_argument(@"MTLTexture: pixelBytes is NULL.");
@@ -391,9 +400,11 @@ void write_texels(const SlicePixels &slice, const std::byte *from, std::size_t b
   if (levelRange.location != 0 || levelRange.length != 1)
     openmps::raise_argument(@"MTLTexture: levelRange (%lu, %lu) is not (0, 1).", (unsigned long)levelRange.location,
                             (unsigned long)levelRange.length);
-  if (sliceRange.length == 0 || sliceRange.location > _arrayLength || sliceRange.length > _arrayLength - sliceRange.location)
+  if (sliceRange.length == 0 || sliceRange.location > _arrayLength ||
+      sliceRange.length > _arrayLength - sliceRange.location)
     openmps::raise_argument(@"MTLTexture: sliceRange (%lu, %lu) is empty or ends beyond arrayLength (%lu).",
-                            (unsigned long)sliceRange.location, (unsigned long)sliceRange.length, (unsigned long)_arrayLength);
+                            (unsigned long)sliceRange.location, (unsigned long)sliceRange.length,
+                            (unsigned long)_arrayLength);
   if (textureType != MTLTextureType2DArray && !(textureType == MTLTextureType2D && sliceRange.length == 1))
     openmps::raise_argument(@"MTLTexture: textureType (%lu) cannot show %lu slices.", (unsigned long)textureType,
                             (unsigned long)sliceRange.length);
@@ -441,21 +452,21 @@ void write_texels(const SlicePixels &slice, const std::byte *from, std::size_t b
 
 @end
 
-#define FIELD(TYPE, NAME, SETTER, MEMBER)                                          \
-  -(TYPE)NAME {                                                                    \
-    return static_cast<openmps::TextureDescriptorState *>(_openmps)->MEMBER;       \
-  }                                                                                \
-  -(void)SETTER : (TYPE)value {                                                    \
-    static_cast<openmps::TextureDescriptorState *>(_openmps)->MEMBER = value;      \
+#define FIELD(TYPE, NAME, SETTER, MEMBER)                                     \
+  -(TYPE)NAME {                                                               \
+    return static_cast<openmps::TextureDescriptorState *>(_openmps)->MEMBER;  \
+  }                                                                           \
+  -(void)SETTER : (TYPE)value {                                               \
+    static_cast<openmps::TextureDescriptorState *>(_openmps)->MEMBER = value; \
   }
 // A part of resourceOptions.
-#define OPTION(TYPE, NAME, SETTER, SHIFT, MASK)                                                              \
-  -(TYPE)NAME {                                                                                              \
-    return static_cast<TYPE>(([self resourceOptions] >> (SHIFT)) & (MASK));                                  \
-  }                                                                                                          \
-  -(void)SETTER : (TYPE)value {                                                                              \
-    const NSUInteger others = [self resourceOptions] & ~(static_cast<NSUInteger>(MASK) << (SHIFT));          \
-    [self setResourceOptions:others | ((static_cast<NSUInteger>(value) & (MASK)) << (SHIFT))];               \
+#define OPTION(TYPE, NAME, SETTER, SHIFT, MASK)                                                     \
+  -(TYPE)NAME {                                                                                     \
+    return static_cast<TYPE>(([self resourceOptions] >> (SHIFT)) & (MASK));                         \
+  }                                                                                                 \
+  -(void)SETTER : (TYPE)value {                                                                     \
+    const NSUInteger others = [self resourceOptions] & ~(static_cast<NSUInteger>(MASK) << (SHIFT)); \
+    [self setResourceOptions:others | ((static_cast<NSUInteger>(value) & (MASK)) << (SHIFT))];      \
   }
 
 @implementation MTLTextureDescriptor

@@ -15,8 +15,8 @@
 #include "metal/recording.hpp"
 #include "mps/Ref.hh"
 
-/// Names of the exceptions raised besides Foundation's NSInvalidArgumentException (a wrong argument), NSRangeException and
-/// NSMallocException (memory).
+/// Names of the exceptions raised besides Foundation's NSInvalidArgumentException (a wrong argument), NSRangeException
+/// and NSMallocException (memory).
 FOUNDATION_EXPORT NSString *const MPSNotImplementedException;  ///< class or method not there (yet)
 FOUNDATION_EXPORT NSString *const MPSUsageException;           ///< right argument at the wrong time (state)
 
@@ -75,21 +75,17 @@ std::byte *touch(const std::shared_ptr<Memory> &memory, NSString *what);
 
 }  // namespace openmps
 
-/// In root classes: a selector that nobody implements is Apple's API which is not there yet. The signature is made up for
-/// such selectors, because the runtime raises an exception of its own when there is none.
-#define OPENMPS_UNKNOWN_SELECTORS_OF(KIND)                                                            \
-  KIND(void)doesNotRecognizeSelector : (SEL)selector {                                                \
-    openmps::raise_not_implemented(self, selector);                                                   \
-  }                                                                                                   \
-  KIND(void)forwardInvocation : (NSInvocation *)invocation {                                          \
-    [self doesNotRecognizeSelector:[invocation selector]];                                            \
-  }                                                                                                   \
-  KIND(NSMethodSignature *)methodSignatureForSelector : (SEL)selector {                               \
-    NSMethodSignature *signature = [super methodSignatureForSelector:selector];                       \
-    return signature != nil ? signature : [NSMethodSignature signatureWithObjCTypes:"v@:"];           \
+/// In root classes: a selector that nobody implements is Apple's API which is not there yet. The signature is made up
+/// for such selectors, because the runtime raises an exception of its own when there is none.
+#define OPENMPS_UNKNOWN_SELECTORS_OF(KIND)                                                                             \
+  KIND(void) doesNotRecognizeSelector : (SEL)selector { openmps::raise_not_implemented(self, selector); }              \
+  KIND(void) forwardInvocation : (NSInvocation *)invocation { [self doesNotRecognizeSelector:[invocation selector]]; } \
+  KIND(NSMethodSignature *) methodSignatureForSelector : (SEL)selector {                                               \
+    NSMethodSignature *signature = [super methodSignatureForSelector:selector];                                        \
+    return signature != nil ? signature : [NSMethodSignature signatureWithObjCTypes:"v@:"];                            \
   }
-#define OPENMPS_UNKNOWN_SELECTORS  \
-  OPENMPS_UNKNOWN_SELECTORS_OF(-)  \
+#define OPENMPS_UNKNOWN_SELECTORS \
+  OPENMPS_UNKNOWN_SELECTORS_OF(-) \
   OPENMPS_UNKNOWN_SELECTORS_OF(+)
 
 /// The `label` property of a class with a member `openmps::Label _label`.
@@ -130,8 +126,9 @@ std::byte *touch(const std::shared_ptr<Memory> &memory, NSString *what);
 @end
 
 namespace openmps {
-/// A texture that shows images of `view.c` channels as slices of up to 4 lanes, N * ((C + 3) / 4) of them, on the same memory
-/// (MPSImage.texture), which `usage` watches. Lanes of a four-lane format without a channel read as 0. Owned by the caller.
+/// A texture that shows images of `view.c` channels as slices of up to 4 lanes, N * ((C + 3) / 4) of them, on the same
+/// memory (MPSImage.texture), which `usage` watches. Lanes of a four-lane format without a channel read as 0. Owned by
+/// the caller.
 id<MTLTexture> new_texture(id<MTLDevice> device, const ImageView &view, MTLPixelFormat format, MTLTextureUsage usage,
                            std::shared_ptr<Usage> in_use = std::make_shared<Usage>());
 

@@ -6,9 +6,9 @@
 
 namespace openmps {
 
-/// A copy of the block that lives as long as the pointer; null for null. GNUstep base carries a _Block_copy of its own, which
-/// returns blocks that clang makes uncopied, on the stack; it wins when a program is linked with GNUstep base before
-/// libBlocksRuntime. Then the copy is made here.
+/// A copy of the block that lives as long as the pointer; null for null. GNUstep base carries a _Block_copy of its own,
+/// which returns blocks that clang makes uncopied, on the stack; it wins when a program is linked with GNUstep base
+/// before libBlocksRuntime. Then the copy is made here.
 std::shared_ptr<const void> copy_block(const void* block);
 
 /// B is the block's type.

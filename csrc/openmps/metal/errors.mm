@@ -50,9 +50,9 @@ void check_cpu_may_read(const Usage &usage, NSString *what) {
     case Usage::Blocker::uncommitted_writer:
       raise_usage(@"%@ was written by a command buffer that has not completed (it has not been committed).", what);
     case Usage::Blocker::running_writer:
-      raise_usage(@"%@ was written by a command buffer that has not completed (waitUntilCompleted was not called).", what);
-    default:
-      return;
+      raise_usage(@"%@ was written by a command buffer that has not completed (waitUntilCompleted was not called).",
+                  what);
+    default: return;
   }
 }
 
@@ -62,10 +62,8 @@ void check_cpu_may_write(const Usage &usage, NSString *what) {
       raise_usage(@"%@ is written by a command buffer that has not completed (it has not been committed).", what);
     case Usage::Blocker::running_writer:
       raise_usage(@"%@ is written by a command buffer that has not completed.", what);
-    case Usage::Blocker::running_reader:
-      raise_usage(@"%@ is read by a command buffer that has not completed.", what);
-    case Usage::Blocker::none:
-      return;
+    case Usage::Blocker::running_reader: raise_usage(@"%@ is read by a command buffer that has not completed.", what);
+    case Usage::Blocker::none: return;
   }
 }
 

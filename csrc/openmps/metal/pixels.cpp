@@ -212,8 +212,8 @@ void fill_elements(const Pixels& dst, std::size_t height, std::size_t width, std
   }
 }
 
-void pixels_to_planes(const Planes& dst, const Pixels& src, std::size_t height, std::size_t width,
-                      std::size_t channels, std::size_t size) {
+void pixels_to_planes(const Planes& dst, const Pixels& src, std::size_t height, std::size_t width, std::size_t channels,
+                      std::size_t size) {
   join_rows(height, width, src.pixel, src.row, dst.element, dst.row);
   const auto part = [&](std::size_t y0, std::size_t y1, std::size_t x0, std::size_t x1) {
     Planes to = dst;
@@ -232,8 +232,8 @@ void pixels_to_planes(const Planes& dst, const Pixels& src, std::size_t height, 
   }
 }
 
-void planes_to_pixels(const Pixels& dst, const Planes& src, std::size_t height, std::size_t width,
-                      std::size_t channels, std::size_t size) {
+void planes_to_pixels(const Pixels& dst, const Planes& src, std::size_t height, std::size_t width, std::size_t channels,
+                      std::size_t size) {
   join_rows(height, width, dst.pixel, dst.row, src.element, src.row);
   const auto part = [&](std::size_t y0, std::size_t y1, std::size_t x0, std::size_t x1) {
     Pixels to = dst;

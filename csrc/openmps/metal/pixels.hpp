@@ -27,9 +27,9 @@ void fill_elements(const Pixels& dst, std::size_t height, std::size_t width, std
                    const void* value, std::size_t size);
 
 /// H x W x C <-> C x H x W for elements of 1, 2 or 4 bytes; large transfers on several threads.
-void pixels_to_planes(const Planes& dst, const Pixels& src, std::size_t height, std::size_t width,
-                      std::size_t channels, std::size_t size);
-void planes_to_pixels(const Pixels& dst, const Planes& src, std::size_t height, std::size_t width,
-                      std::size_t channels, std::size_t size);
+void pixels_to_planes(const Planes& dst, const Pixels& src, std::size_t height, std::size_t width, std::size_t channels,
+                      std::size_t size);
+void planes_to_pixels(const Pixels& dst, const Planes& src, std::size_t height, std::size_t width, std::size_t channels,
+                      std::size_t size);
 
 }  // namespace openmps

@@ -12,8 +12,8 @@
 namespace openmps {
 namespace {
 
-// Waking a sleeping thread costs some 50 us on a virtual machine; two threads that hand small command buffers to and fro
-// meet within this time.
+// Waking a sleeping thread costs some 50 us on a virtual machine; two threads that hand small command buffers to and
+// fro meet within this time.
 constexpr auto kSpin = std::chrono::microseconds(40);
 
 inline void relax() {
@@ -24,8 +24,8 @@ inline void relax() {
 #endif
 }
 
-/// True as soon as the condition holds, false when the time is up. Gives the processor away after the first microseconds:
-/// the thread that is waited for may need this one's.
+/// True as soon as the condition holds, false when the time is up. Gives the processor away after the first
+/// microseconds: the thread that is waited for may need this one's.
 template <class Condition>
 bool spin_until(Condition condition) {
   for (int i = 0; i < 64; ++i) {
@@ -106,9 +106,7 @@ void Queue::wait_for_room() noexcept {
   room_.wait(lock, [this] { return in_flight_ < max_in_flight_; });
 }
 
-bool Queue::is_own_thread() const noexcept {
-  return thread_id_.load(std::memory_order_relaxed) == this_thread_id();
-}
+bool Queue::is_own_thread() const noexcept { return thread_id_.load(std::memory_order_relaxed) == this_thread_id(); }
 
 void Queue::close() noexcept {
   {
@@ -125,9 +123,7 @@ void Queue::close() noexcept {
 
 std::shared_ptr<Submission> Queue::next() noexcept {
   std::unique_lock<std::mutex> lock(mutex_);
-  const auto is_ready = [this] {
-    return !places_.empty() && places_.front()->completion->is_committed();
-  };
+  const auto is_ready = [this] { return !places_.empty() && places_.front()->completion->is_committed(); };
   for (;;) {
     if (is_ready()) {
       auto submission = std::move(places_.front());

@@ -25,8 +25,8 @@ struct Completion {
   bool is_committed() const { return progress.load(std::memory_order_acquire) >= Progress::committed; }
 };
 
-/// Which command buffers read and write a block of memory; shared by an image, its views and its texture. Holds no memory:
-/// whether nobody but the recorded commands refers to a block decides what may be fused. Safe from any thread.
+/// Which command buffers read and write a block of memory; shared by an image, its views and its texture. Holds no
+/// memory: whether nobody but the recorded commands refers to a block decides what may be fused. Safe from any thread.
 class Usage {
  public:
   void read_by(const std::shared_ptr<Completion>& completion) { add(readers_, completion); }
@@ -81,9 +81,7 @@ class Recorder {
 
   const std::shared_ptr<Engine>& engine() const { return engine_; }
   const std::shared_ptr<Completion>& completion() const { return completion_; }
-  bool is_recording() const {
-    return completion_->progress.load(std::memory_order_acquire) < Progress::committed;
-  }
+  bool is_recording() const { return completion_->progress.load(std::memory_order_acquire) < Progress::committed; }
 
   void append(Problem problem, std::string label) {
     commands_.push_back(Command{std::move(problem), std::move(label)});

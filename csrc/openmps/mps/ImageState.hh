@@ -16,7 +16,7 @@ struct ImageState {
   Ref<MPSImage *> parent;
   Ref<id<MTLTexture>> texture;  ///< made on demand, or the program's own
   Label label;
-  ImageView view;               ///< without memory once a temporary image's readCount is 0
+  ImageView view;  ///< without memory once a temporary image's readCount is 0
   std::shared_ptr<Usage> usage = std::make_shared<Usage>();
   MPSImageFeatureChannelFormat format = MPSImageFeatureChannelFormatNone;
   MTLPixelFormat pixel_format = MTLPixelFormatInvalid;

@@ -18,7 +18,7 @@ WrappedBuffer &state_of(void *pointer) { return *static_cast<WrappedBuffer *>(po
 }  // namespace
 }  // namespace openmps
 
-@interface MPSCommandBuffer (Engine) <OpenMPSCommandBuffer>
+@interface MPSCommandBuffer (Engine)<OpenMPSCommandBuffer>
 @end
 
 @implementation MPSCommandBuffer
@@ -88,7 +88,8 @@ OPENMPS_UNKNOWN_SELECTORS
   openmps::WrappedBuffer &state = openmps::state_of(_openmps);
   id<OpenMPSCommandBuffer> now = state.buffer.get();
   [now openmps_recorder];
-  id<OpenMPSCommandBuffer> next = openmps::command_buffer_of([[now commandQueue] commandBuffer], "MPSCommandBuffer: next");
+  id<OpenMPSCommandBuffer> next =
+      openmps::command_buffer_of([[now commandQueue] commandBuffer], "MPSCommandBuffer: next");
   [now openmps_commitContinuingIn:next];
   state.buffer = openmps::Ref<id<OpenMPSCommandBuffer>>(next);
 }

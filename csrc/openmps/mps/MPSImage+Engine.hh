@@ -9,9 +9,10 @@
 @interface MPSImage (Engine)
 /// All images, pixels and channels. Raises for a temporary image whose readCount is 0.
 - (openmps::ImageView)openmps_view;
-/// An encode on `buffer` is going to read or write the image: raises when it may not (another command buffer's temporary image, readCount 0,
-/// read-only memory). Writing also makes `buffer` the image's writer, so that the CPU may not read before it completes. The caller appends
-/// its commands afterwards, and calls openmps_didRead once per encode that read the image.
+/// An encode on `buffer` is going to read or write the image: raises when it may not (another command buffer's
+/// temporary image, readCount 0, read-only memory). Writing also makes `buffer` the image's writer, so that the CPU may
+/// not read before it completes. The caller appends its commands afterwards, and calls openmps_didRead once per encode
+/// that read the image.
 - (void)openmps_willReadOn:(nonnull id<MTLCommandBuffer>)buffer;
 - (void)openmps_willWriteOn:(nonnull id<MTLCommandBuffer>)buffer;
 /// Temporary images: readCount - 1, storage recycled at 0. Others: nothing.

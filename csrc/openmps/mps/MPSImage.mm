@@ -15,9 +15,9 @@ namespace openmps {
 NSString *describe(MPSImage *image) {
   const ImageState &state = [image openmps_state];
   NSString *label = state.label.get();
-  return [NSString stringWithFormat:@"%@%s%@%s (%ld x %ld x %ld x %ld)", [image class], label ? " '" : "", label ? label : @"",
-                                    label ? "'" : "", (long)state.view.n, (long)state.view.h, (long)state.view.w,
-                                    (long)state.view.c];
+  return [NSString stringWithFormat:@"%@%s%@%s (%ld x %ld x %ld x %ld)", [image class], label ? " '" : "",
+                                    label ? label : @"", label ? "'" : "", (long)state.view.n, (long)state.view.h,
+                                    (long)state.view.w, (long)state.view.c];
 }
 
 namespace {
@@ -25,9 +25,9 @@ namespace {
 /// A transfer between an image and the program's buffer, checked and resolved.
 struct Transfer {
   std::int64_t first_image = 0, images = 1, y = 0, x = 0, height = 0, width = 0;
-  std::int64_t first_channel = 0, channels = 0;  ///< in the buffer; the image may have fewer
+  std::int64_t first_channel = 0, channels = 0;             ///< in the buffer; the image may have fewer
   std::size_t element = 0, column = 0, row = 0, image = 0;  ///< steps in the buffer, bytes
-  bool planes = false;                           ///< C x H x W
+  bool planes = false;                                      ///< C x H x W
 };
 
 struct Strides {
@@ -62,7 +62,8 @@ Transfer resolve(MPSImage *image, MPSDataLayout layout, Strides strides, MTLRegi
     raise_argument(@"MPSImage: region (%lu x %lu pixels at (%lu, %lu)) ends beyond width and height (%lu x %lu).",
                    (unsigned long)region.size.width, (unsigned long)region.size.height, (unsigned long)region.origin.x,
                    (unsigned long)region.origin.y, (unsigned long)width, (unsigned long)height);
-  // unverified: imageIndex and origin.z both say where to start; they are added, as one of them is 0 in every program seen.
+  // unverified: imageIndex and origin.z both say where to start; they are added, as one of them is 0 in every program
+  // seen.
   if (image_index >= images)
     raise_argument(@"MPSImage: imageIndex (%lu) is not less than numberOfImages (%lu).", (unsigned long)image_index,
                    (unsigned long)images);
@@ -81,8 +82,9 @@ Transfer resolve(MPSImage *image, MPSDataLayout layout, Strides strides, MTLRegi
                    @"featureChannelOffset (%lu) is not 0.",
                    (unsigned long)count, (unsigned long)offset);
   if (offset > padded || count > padded - offset)
-    raise_argument(@"MPSImage: channels %lu to %lu end beyond featureChannels (%lu, padded to %lu).", (unsigned long)offset,
-                   (unsigned long)(offset + count), (unsigned long)channels, (unsigned long)padded);
+    raise_argument(@"MPSImage: channels %lu to %lu end beyond featureChannels (%lu, padded to %lu).",
+                   (unsigned long)offset, (unsigned long)(offset + count), (unsigned long)channels,
+                   (unsigned long)padded);
 
   Transfer transfer;
   transfer.first_image = static_cast<std::int64_t>(image_index + region.origin.z);
@@ -143,13 +145,17 @@ void move(const Transfer &transfer, const ImageView &view, std::byte *data, std:
     if (transfer.planes) {
       const Planes planes{outside, transfer.column, transfer.row, transfer.row * height};
       const auto channels = static_cast<std::size_t>(present);
-      if (to_image) planes_to_pixels(inside, planes, height, width, channels, element);
-      else pixels_to_planes(planes, inside, height, width, channels, element);
+      if (to_image)
+        planes_to_pixels(inside, planes, height, width, channels, element);
+      else
+        pixels_to_planes(planes, inside, height, width, channels, element);
     } else {
       const Pixels pixels{outside, transfer.column, transfer.row};
       const std::size_t bytes = static_cast<std::size_t>(present) * element;
-      if (to_image) copy_pixels(inside, pixels, height, width, bytes);
-      else copy_pixels(pixels, inside, height, width, bytes);
+      if (to_image)
+        copy_pixels(inside, pixels, height, width, bytes);
+      else
+        copy_pixels(pixels, inside, height, width, bytes);
     }
     if (to_image || present == transfer.channels) continue;
     // Lanes beyond the channels: 0, but images of one and two channels show Metal's default texel (0, 0, 0, 1).
@@ -159,8 +165,8 @@ void move(const Transfer &transfer, const ImageView &view, std::byte *data, std:
         std::byte *plane = outside + static_cast<std::size_t>(lane) * transfer.row * height;
         fill_elements({plane, transfer.column, transfer.row}, height, width, 0, 1, &value, element);
       } else {
-        fill_elements({outside, transfer.column, transfer.row}, height, width, static_cast<std::size_t>(lane), 1, &value,
-                      element);
+        fill_elements({outside, transfer.column, transfer.row}, height, width, static_cast<std::size_t>(lane), 1,
+                      &value, element);
       }
     }
   }
@@ -186,7 +192,7 @@ ImageState *new_view_state(MPSImage *parent, const ImageView &view) {
 }  // namespace openmps
 
 /// The permanent images' allocator.
-@interface MPSImageAllocatorOnEngine : NSObject <MPSImageAllocator>
+@interface MPSImageAllocatorOnEngine : NSObject<MPSImageAllocator>
 @end
 
 @implementation MPSImage
@@ -203,8 +209,10 @@ OPENMPS_UNKNOWN_SELECTORS
 }
 
 - (instancetype)openmps_initWithState:(openmps::ImageState *)state {
-  if ((self = [super init])) _openmps = state;
-  else delete state;
+  if ((self = [super init]))
+    _openmps = state;
+  else
+    delete state;
   return self;
 }
 
@@ -257,8 +265,9 @@ OPENMPS_UNKNOWN_SELECTORS
   openmps::UnwindRelease half(self);
   if (parent == nil) openmps::raise_argument(@"MPSImage: parent is nil.");
   if ([parent openmps_state].temporary)
-    openmps::raise_argument(@"MPSImage: parent is temporary; -subImageWithFeatureChannelRange: and -batchRepresentation make "
-                            @"temporary views.");
+    openmps::raise_argument(
+        @"MPSImage: parent is temporary; -subImageWithFeatureChannelRange: and -batchRepresentation make "
+        @"temporary views.");
   if (featureChannels == 0) openmps::raise_argument(@"MPSImage: featureChannels (0) is less than the minimum (1).");
   const openmps::ImageView view = [parent openmps_view];
   const auto per_image = static_cast<NSUInteger>((view.c + 3) / 4), total = per_image * static_cast<NSUInteger>(view.n);
@@ -267,16 +276,18 @@ OPENMPS_UNKNOWN_SELECTORS
     openmps::raise_argument(@"MPSImage: sliceRange (%lu, %lu) is empty or ends beyond the parent's slices (%lu).",
                             (unsigned long)sliceRange.location, (unsigned long)sliceRange.length, (unsigned long)total);
   if (sliceRange.length % needed != 0)
-    openmps::raise_argument(@"MPSImage: sliceRange.length (%lu) is not a multiple of the slices of %lu featureChannels (%lu).",
-                            (unsigned long)sliceRange.length, (unsigned long)featureChannels, (unsigned long)needed);
+    openmps::raise_argument(
+        @"MPSImage: sliceRange.length (%lu) is not a multiple of the slices of %lu featureChannels (%lu).",
+        (unsigned long)sliceRange.length, (unsigned long)featureChannels, (unsigned long)needed);
   const auto image = static_cast<std::int64_t>(sliceRange.location / per_image);
   const auto first = static_cast<std::int64_t>(sliceRange.location % per_image * 4);
   const auto images = static_cast<std::int64_t>(sliceRange.length / needed);
   const auto channels = static_cast<std::int64_t>(featureChannels);
   // Several images of a view follow each other as the parent's do, so they start where the parent's start.
   if (images > 1 && (first != 0 || needed != per_image))
-    openmps::raise_argument(@"MPSImage: sliceRange (%lu, %lu) is not made of whole images of the parent (%lu slices each).",
-                            (unsigned long)sliceRange.location, (unsigned long)sliceRange.length, (unsigned long)per_image);
+    openmps::raise_argument(
+        @"MPSImage: sliceRange (%lu, %lu) is not made of whole images of the parent (%lu slices each).",
+        (unsigned long)sliceRange.location, (unsigned long)sliceRange.length, (unsigned long)per_image);
   if (first + channels > view.c)
     openmps::raise_argument(@"MPSImage: featureChannels (%lu) from channel %ld on end beyond the parent's (%ld).",
                             (unsigned long)featureChannels, (long)first, (long)view.c);
@@ -430,7 +441,8 @@ OPENMPS_UNKNOWN_SELECTORS
                  toImage:(BOOL)toImage {
   const openmps::ImageState &state = [self openmps_state];
   if (state.temporary)
-    openmps::raise_usage(@"%@ is temporary: its storage is private and the CPU has no access.", openmps::describe(self));
+    openmps::raise_usage(@"%@ is temporary: its storage is private and the CPU has no access.",
+                         openmps::describe(self));
   if (state.storage_mode == MTLStorageModePrivate)
     openmps::raise_usage(@"%@ has storageMode private (2): the CPU has no access.", openmps::describe(self));
   if (bytes == nullptr) openmps::raise_argument(@"MPSImage: dataBytes is NULL.");
@@ -451,68 +463,102 @@ OPENMPS_UNKNOWN_SELECTORS
 }
 
 - (void)readBytes:(void *)dataBytes
-           dataLayout:(MPSDataLayout)dataLayout
-          bytesPerRow:(NSUInteger)bytesPerRow
-               region:(MTLRegion)region
+            dataLayout:(MPSDataLayout)dataLayout
+           bytesPerRow:(NSUInteger)bytesPerRow
+                region:(MTLRegion)region
     featureChannelInfo:(MPSImageReadWriteParams)featureChannelInfo
-           imageIndex:(NSUInteger)imageIndex {
-  [self openmps_transfer:dataBytes layout:dataLayout strides:{0, bytesPerRow, 0} region:region info:featureChannelInfo
-                   index:imageIndex toImage:NO];
+            imageIndex:(NSUInteger)imageIndex {
+  [self openmps_transfer:dataBytes
+                  layout:dataLayout
+                 strides:{0, bytesPerRow, 0}
+                  region:region
+                    info:featureChannelInfo
+                   index:imageIndex
+                 toImage:NO];
 }
 
 - (void)writeBytes:(const void *)dataBytes
-           dataLayout:(MPSDataLayout)dataLayout
-          bytesPerRow:(NSUInteger)bytesPerRow
-               region:(MTLRegion)region
+            dataLayout:(MPSDataLayout)dataLayout
+           bytesPerRow:(NSUInteger)bytesPerRow
+                region:(MTLRegion)region
     featureChannelInfo:(MPSImageReadWriteParams)featureChannelInfo
-           imageIndex:(NSUInteger)imageIndex {
-  [self openmps_transfer:const_cast<void *>(dataBytes) layout:dataLayout strides:{0, bytesPerRow, 0} region:region
-                    info:featureChannelInfo index:imageIndex toImage:YES];
+            imageIndex:(NSUInteger)imageIndex {
+  [self openmps_transfer:const_cast<void *>(dataBytes)
+                  layout:dataLayout
+                 strides:{0, bytesPerRow, 0}
+                  region:region
+                    info:featureChannelInfo
+                   index:imageIndex
+                 toImage:YES];
 }
 
 - (void)writeBytes:(const void *)dataBytes
-           dataLayout:(MPSDataLayout)dataLayout
-       bytesPerColumn:(NSUInteger)bytesPerColumn
-          bytesPerRow:(NSUInteger)bytesPerRow
-        bytesPerImage:(NSUInteger)bytesPerImage
-               region:(MTLRegion)region
+            dataLayout:(MPSDataLayout)dataLayout
+        bytesPerColumn:(NSUInteger)bytesPerColumn
+           bytesPerRow:(NSUInteger)bytesPerRow
+         bytesPerImage:(NSUInteger)bytesPerImage
+                region:(MTLRegion)region
     featureChannelInfo:(MPSImageReadWriteParams)featureChannelInfo
-           imageIndex:(NSUInteger)imageIndex {
-  [self openmps_transfer:const_cast<void *>(dataBytes) layout:dataLayout
-                 strides:{bytesPerColumn, bytesPerRow, bytesPerImage} region:region info:featureChannelInfo
-                   index:imageIndex toImage:YES];
+            imageIndex:(NSUInteger)imageIndex {
+  [self openmps_transfer:const_cast<void *>(dataBytes)
+                  layout:dataLayout
+                 strides:{bytesPerColumn, bytesPerRow, bytesPerImage}
+                  region:region
+                    info:featureChannelInfo
+                   index:imageIndex
+                 toImage:YES];
 }
 
 - (void)readBytes:(void *)dataBytes
-           dataLayout:(MPSDataLayout)dataLayout
-          bytesPerRow:(NSUInteger)bytesPerRow
-        bytesPerImage:(NSUInteger)bytesPerImage
-               region:(MTLRegion)region
+            dataLayout:(MPSDataLayout)dataLayout
+           bytesPerRow:(NSUInteger)bytesPerRow
+         bytesPerImage:(NSUInteger)bytesPerImage
+                region:(MTLRegion)region
     featureChannelInfo:(MPSImageReadWriteParams)featureChannelInfo
-           imageIndex:(NSUInteger)imageIndex {
-  [self openmps_transfer:dataBytes layout:dataLayout strides:{0, bytesPerRow, bytesPerImage} region:region
-                    info:featureChannelInfo index:imageIndex toImage:NO];
+            imageIndex:(NSUInteger)imageIndex {
+  [self openmps_transfer:dataBytes
+                  layout:dataLayout
+                 strides:{0, bytesPerRow, bytesPerImage}
+                  region:region
+                    info:featureChannelInfo
+                   index:imageIndex
+                 toImage:NO];
 }
 
 - (void)writeBytes:(const void *)dataBytes
-           dataLayout:(MPSDataLayout)dataLayout
-          bytesPerRow:(NSUInteger)bytesPerRow
-        bytesPerImage:(NSUInteger)bytesPerImage
-               region:(MTLRegion)region
+            dataLayout:(MPSDataLayout)dataLayout
+           bytesPerRow:(NSUInteger)bytesPerRow
+         bytesPerImage:(NSUInteger)bytesPerImage
+                region:(MTLRegion)region
     featureChannelInfo:(MPSImageReadWriteParams)featureChannelInfo
-           imageIndex:(NSUInteger)imageIndex {
-  [self openmps_transfer:const_cast<void *>(dataBytes) layout:dataLayout strides:{0, bytesPerRow, bytesPerImage}
-                  region:region info:featureChannelInfo index:imageIndex toImage:YES];
+            imageIndex:(NSUInteger)imageIndex {
+  [self openmps_transfer:const_cast<void *>(dataBytes)
+                  layout:dataLayout
+                 strides:{0, bytesPerRow, bytesPerImage}
+                  region:region
+                    info:featureChannelInfo
+                   index:imageIndex
+                 toImage:YES];
 }
 
 - (void)readBytes:(void *)dataBytes dataLayout:(MPSDataLayout)dataLayout imageIndex:(NSUInteger)imageIndex {
-  [self openmps_transfer:dataBytes layout:dataLayout strides:{} region:[self openmps_bounds]
-                    info:{0, [self featureChannels]} index:imageIndex toImage:NO];
+  [self openmps_transfer:dataBytes
+                  layout:dataLayout
+                 strides:{}
+                  region:[self openmps_bounds]
+                    info:{0, [self featureChannels]}
+                   index:imageIndex
+                 toImage:NO];
 }
 
 - (void)writeBytes:(const void *)dataBytes dataLayout:(MPSDataLayout)dataLayout imageIndex:(NSUInteger)imageIndex {
-  [self openmps_transfer:const_cast<void *>(dataBytes) layout:dataLayout strides:{} region:[self openmps_bounds]
-                    info:{0, [self featureChannels]} index:imageIndex toImage:YES];
+  [self openmps_transfer:const_cast<void *>(dataBytes)
+                  layout:dataLayout
+                 strides:{}
+                  region:[self openmps_bounds]
+                    info:{0, [self featureChannels]}
+                   index:imageIndex
+                 toImage:YES];
 }
 
 // Memory is shared between CPU and engine: nothing to copy.
@@ -539,8 +585,9 @@ OPENMPS_UNKNOWN_SELECTORS
     if (state.temporary->read_count == 0)
       openmps::raise_usage(@"%@ has a readCount of 0: its storage has been recycled.", openmps::describe(self));
     if (state.scope != [own openmps_temporaries])
-      openmps::raise_usage(@"%@ belongs to another command buffer: a temporary image lives on the one that it was made for.",
-                           openmps::describe(self));
+      openmps::raise_usage(
+          @"%@ belongs to another command buffer: a temporary image lives on the one that it was made for.",
+          openmps::describe(self));
   }
   if ([own device] != state.device.get())
     openmps::raise_argument(@"%@ belongs to another device than the command buffer.", openmps::describe(self));
@@ -603,9 +650,9 @@ std::size_t check_shared_strides(const ImageView &view, NSUInteger per_pixel, NS
     for (const Axis &axis : axes) {
       if (axis.extent == 1) continue;
       if (axis.step < least)
-        raise_argument(@"MPSImage: %s (%lu) is less than %lu, so pixels overlap in memory that can be written.", axis.name,
-                       (unsigned long)axis.step, (unsigned long)least);
-      least = axis.step * axis.extent;
+        raise_argument(@"MPSImage: %s (%lu) is less than %lu, so pixels overlap in memory that can be written.",
+                       axis.name, (unsigned long)axis.step, (unsigned long)least);
+      least += axis.step * (axis.extent - 1);  // the last row ends with its last pixel
     }
   }
   return end;
@@ -631,7 +678,8 @@ std::size_t check_shared_strides(const ImageView &view, NSUInteger per_pixel, NS
   const NSUInteger element = openmps::size_of(view.format);
   if (bytes == nullptr) openmps::raise_argument(@"MPSImage: bytes is NULL.");
   if (reinterpret_cast<uintptr_t>(bytes) % element != 0)
-    openmps::raise_argument(@"MPSImage: bytes (%p) is not aligned to an element (%lu bytes).", bytes, (unsigned long)element);
+    openmps::raise_argument(@"MPSImage: bytes (%p) is not aligned to an element (%lu bytes).", bytes,
+                            (unsigned long)element);
   const std::size_t size = openmps::check_shared_strides(view, bytesPerPixel, bytesPerRow, bytesPerImage, readOnly);
   // Strides of single pixels, rows and images are never used, but must not look like gaps.
   view.w_stride = view.w == 1 ? view.c : static_cast<std::int64_t>(bytesPerPixel / element);

@@ -23,7 +23,8 @@ DescriptorState &state_of(void *pointer) { return *static_cast<DescriptorState *
 void check_extent(const char *who, const char *name, NSUInteger value, NSUInteger limit) {
   if (value < 1) raise_argument(@"%s: %s (0) is less than the minimum (1).", who, name);
   if (value > limit)
-    raise_argument(@"%s: %s (%lu) is more than the maximum (%lu).", who, name, (unsigned long)value, (unsigned long)limit);
+    raise_argument(@"%s: %s (%lu) is more than the maximum (%lu).", who, name, (unsigned long)value,
+                   (unsigned long)limit);
 }
 
 }  // namespace
@@ -78,8 +79,9 @@ ImageShape check_image_descriptor(const char *who, id<OpenMPSDevice> device, con
   check_extent(who, "numberOfImages", images, kMaxSlices);
   const NSUInteger slices = (channels + 3) / 4 * images;
   if (slices > kMaxSlices)
-    raise_argument(@"%s: numberOfImages (%lu) x featureChannels (%lu) makes %lu slices of 4 channels, the maximum is %lu.", who,
-                   (unsigned long)images, (unsigned long)channels, (unsigned long)slices, (unsigned long)kMaxSlices);
+    raise_argument(
+        @"%s: numberOfImages (%lu) x featureChannels (%lu) makes %lu slices of 4 channels, the maximum is %lu.", who,
+        (unsigned long)images, (unsigned long)channels, (unsigned long)slices, (unsigned long)kMaxSlices);
   shape.storage_mode = [descriptor storageMode];
   if (shape.storage_mode > MTLStorageModePrivate)
     raise_argument(@"%s: storageMode (%lu) is more than the maximum (2).", who, (unsigned long)shape.storage_mode);
@@ -97,9 +99,10 @@ ImageShape check_image_descriptor(const char *who, id<OpenMPSDevice> device, con
   const auto bytes = product({images, height, width, static_cast<std::uint64_t>(view.w_stride), size_of(view.format)});
   const std::uint64_t limit = engine->working_set_limit();
   if (!bytes || *bytes > limit)
-    raise_argument(@"%s: %lu images of %lu x %lu pixels of %lu channels need more than recommendedMaxWorkingSetSize (%llu bytes).",
-                   who, (unsigned long)images, (unsigned long)height, (unsigned long)width, (unsigned long)channels,
-                   (unsigned long long)limit);
+    raise_argument(
+        @"%s: %lu images of %lu x %lu pixels of %lu channels need more than recommendedMaxWorkingSetSize (%llu bytes).",
+        who, (unsigned long)images, (unsigned long)height, (unsigned long)width, (unsigned long)channels,
+        (unsigned long long)limit);
   view.h_stride = view.w * view.w_stride;
   view.n_stride = view.h * view.h_stride;
   shape.bytes = *bytes;
@@ -108,12 +111,12 @@ ImageShape check_image_descriptor(const char *who, id<OpenMPSDevice> device, con
 
 }  // namespace openmps
 
-#define FIELD(TYPE, NAME, SETTER, MEMBER)            \
-  -(TYPE)NAME {                                      \
-    return openmps::state_of(_openmps).MEMBER;       \
-  }                                                  \
-  -(void)SETTER : (TYPE)value {                      \
-    openmps::state_of(_openmps).MEMBER = value;      \
+#define FIELD(TYPE, NAME, SETTER, MEMBER)       \
+  -(TYPE)NAME {                                 \
+    return openmps::state_of(_openmps).MEMBER;  \
+  }                                             \
+  -(void)SETTER : (TYPE)value {                 \
+    openmps::state_of(_openmps).MEMBER = value; \
   }
 
 @implementation MPSImageDescriptor

@@ -56,7 +56,8 @@ StateResource existing(id<MTLResource> object) {
   } else if ([(id)object isKindOfClass:[MTLTextureOnEngine class]]) {
     resource.type = MPSStateResourceTypeTexture;
   } else {
-    raise_argument(@"MPSState: resource (an object of class %@) is neither a buffer nor a texture of openmps.", [(id)object class]);
+    raise_argument(@"MPSState: resource (an object of class %@) is neither a buffer nor a texture of openmps.",
+                   [(id)object class]);
   }
   resource.resource = Ref<id<MTLResource>>(object);
   return resource;
@@ -88,8 +89,9 @@ OPENMPS_UNKNOWN_SELECTORS
 + (instancetype)openmps_temporaryOn:(id<MTLCommandBuffer>)given resources:(openmps::ResourceList)resources {
   id<OpenMPSCommandBuffer> buffer = openmps::command_buffer_of(given, "MPSState: commandBuffer");
   [buffer openmps_recorder];
-  MPSState *made = [[[self alloc] openmps_initWithDevice:openmps::device_of([buffer device], "MPSState: commandBuffer.device")
-                                               resources:std::move(resources)] autorelease];
+  MPSState *made =
+      [[[self alloc] openmps_initWithDevice:openmps::device_of([buffer device], "MPSState: commandBuffer.device")
+                                  resources:std::move(resources)] autorelease];
   openmps::StateState &state = openmps::state_of(made->_openmps);
   // States without a resource are not temporary [MPSState.h].
   if (state.resources.empty()) return made;
@@ -189,7 +191,8 @@ OPENMPS_UNKNOWN_SELECTORS
 
 - (void)setReadCount:(NSUInteger)readCount {
   openmps::StateState &state = openmps::state_of(_openmps);
-  if (!state.temporary || state.temporary->read_count == readCount) return;  // permanent ones are not counted [MPSState.h]
+  if (!state.temporary || state.temporary->read_count == readCount)
+    return;  // permanent ones are not counted [MPSState.h]
   if (state.temporary->read_count == 0)
     openmps::raise_usage(@"%@ has a readCount of 0: its storage has been recycled, so readCount cannot become %lu.",
                          [self class], (unsigned long)readCount);
@@ -201,8 +204,8 @@ OPENMPS_UNKNOWN_SELECTORS
 - (openmps::StateResource &)openmps_resourceAt:(NSUInteger)index {
   openmps::StateState &state = openmps::state_of(_openmps);
   if (index >= state.resources.size())
-    openmps::raise_argument(@"%@: index (%lu) is not less than resourceCount (%lu).", [self class], (unsigned long)index,
-                            (unsigned long)state.resources.size());
+    openmps::raise_argument(@"%@: index (%lu) is not less than resourceCount (%lu).", [self class],
+                            (unsigned long)index, (unsigned long)state.resources.size());
   return state.resources[index];
 }
 
@@ -273,9 +276,12 @@ OPENMPS_UNKNOWN_SELECTORS
   NSUInteger sum = 0;
   for (const openmps::StateResource &resource : openmps::state_of(_openmps).resources) {
     openmps::ImageView view;
-    if (resource.resource) sum += [resource.resource.get() allocatedSize];
-    else if (resource.texture) sum += openmps::check_texture_descriptor(resource.texture.get(), &view);
-    else sum += resource.buffer_size;
+    if (resource.resource)
+      sum += [resource.resource.get() allocatedSize];
+    else if (resource.texture)
+      sum += openmps::check_texture_descriptor(resource.texture.get(), &view);
+    else
+      sum += resource.buffer_size;
   }
   return sum;
 }
@@ -308,8 +314,9 @@ OPENMPS_UNKNOWN_SELECTORS
   if (state.temporary->read_count == 0)
     openmps::raise_usage(@"%@ has a readCount of 0: its storage has been recycled.", [self class]);
   if (state.scope != [own openmps_temporaries])
-    openmps::raise_usage(@"%@ belongs to another command buffer: a temporary state lives on the one that it was made for.",
-                         [self class]);
+    openmps::raise_usage(
+        @"%@ belongs to another command buffer: a temporary state lives on the one that it was made for.",
+        [self class]);
 }
 
 - (void)openmps_didRead {
@@ -333,7 +340,8 @@ OPENMPS_UNKNOWN_SELECTORS
   MPSStateResourceList *list = [self resourceList];
   va_list rest;
   va_start(rest, d);
-  for (MTLTextureDescriptor *next = d; next != nil; next = va_arg(rest, MTLTextureDescriptor *)) [list appendTexture:next];
+  for (MTLTextureDescriptor *next = d; next != nil; next = va_arg(rest, MTLTextureDescriptor *))
+    [list appendTexture:next];
   va_end(rest);
   return list;
 }
@@ -391,5 +399,6 @@ NSUInteger MPSStateBatchResourceSize(MPSStateBatch *batch) {
 }
 
 void MPSStateBatchSynchronize(MPSStateBatch *batch, id<MTLCommandBuffer> cmdBuf) {
-  for (MPSState *state in [NSSet setWithArray:batch ? batch : [NSArray array]]) [state synchronizeOnCommandBuffer:cmdBuf];
+  for (MPSState *state in [NSSet setWithArray:batch ? batch : [NSArray array]])
+    [state synchronizeOnCommandBuffer:cmdBuf];
 }

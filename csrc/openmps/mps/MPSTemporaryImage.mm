@@ -6,7 +6,7 @@
 #include <cstdio>
 
 /// The temporary images' allocator.
-@interface MPSTemporaryImageAllocatorOnEngine : NSObject <MPSImageAllocator>
+@interface MPSTemporaryImageAllocatorOnEngine : NSObject<MPSImageAllocator>
 @end
 
 @implementation MPSTemporaryImage
@@ -63,15 +63,18 @@
                                 featureChannels:(NSUInteger)featureChannels {
   MTLTextureDescriptor *descriptor = const_cast<MTLTextureDescriptor *>(textureDescriptor);
   if (descriptor == nil) openmps::raise_argument(@"MPSTemporaryImage: textureDescriptor is nil.");
-  if (featureChannels == 0) openmps::raise_argument(@"MPSTemporaryImage: featureChannels (0) is less than the minimum (1).");
+  if (featureChannels == 0)
+    openmps::raise_argument(@"MPSTemporaryImage: featureChannels (0) is less than the minimum (1).");
   const MPSImageFeatureChannelFormat format = openmps::channel_format_of([descriptor pixelFormat]);
   if (format == MPSImageFeatureChannelFormatNone)
-    openmps::raise_argument(@"MPSTemporaryImage: pixelFormat (%lu) is not R, RG or RGBA of 8Unorm, 16Unorm, 16Float or 32Float.",
-                            (unsigned long)[descriptor pixelFormat]);
+    openmps::raise_argument(
+        @"MPSTemporaryImage: pixelFormat (%lu) is not R, RG or RGBA of 8Unorm, 16Unorm, 16Float or 32Float.",
+        (unsigned long)[descriptor pixelFormat]);
   const NSUInteger slices = featureChannels / 4 + (featureChannels % 4 != 0), length = [descriptor arrayLength];
   if (slices > length || length % slices != 0)
-    openmps::raise_argument(@"MPSTemporaryImage: arrayLength (%lu) is not a multiple of the slices of %lu featureChannels (%lu).",
-                            (unsigned long)length, (unsigned long)featureChannels, (unsigned long)slices);
+    openmps::raise_argument(
+        @"MPSTemporaryImage: arrayLength (%lu) is not a multiple of the slices of %lu featureChannels (%lu).",
+        (unsigned long)length, (unsigned long)featureChannels, (unsigned long)slices);
   MPSImageDescriptor *image = [MPSImageDescriptor imageDescriptorWithChannelFormat:format
                                                                              width:[descriptor width]
                                                                             height:[descriptor height]
@@ -94,15 +97,17 @@
 - (instancetype)initWithDevice:(id<MTLDevice>)device imageDescriptor:(const MPSImageDescriptor *)imageDescriptor {
   (void)device, (void)imageDescriptor;
   const openmps::UnwindRelease half(self);
-  openmps::raise_argument(@"-[MPSTemporaryImage %@] is unavailable; use +temporaryImageWithCommandBuffer:imageDescriptor:.",
-                          NSStringFromSelector(_cmd));
+  openmps::raise_argument(
+      @"-[MPSTemporaryImage %@] is unavailable; use +temporaryImageWithCommandBuffer:imageDescriptor:.",
+      NSStringFromSelector(_cmd));
 }
 
 - (instancetype)initWithTexture:(id<MTLTexture>)texture featureChannels:(NSUInteger)featureChannels {
   (void)texture, (void)featureChannels;
   const openmps::UnwindRelease half(self);
-  openmps::raise_argument(@"-[MPSTemporaryImage %@] is unavailable; use +temporaryImageWithCommandBuffer:imageDescriptor:.",
-                          NSStringFromSelector(_cmd));
+  openmps::raise_argument(
+      @"-[MPSTemporaryImage %@] is unavailable; use +temporaryImageWithCommandBuffer:imageDescriptor:.",
+      NSStringFromSelector(_cmd));
 }
 
 - (NSUInteger)readCount {
@@ -190,8 +195,8 @@ NSUInteger MPSImageBatchIncrementReadCount(MPSImageBatch *batch, NSInteger amoun
     const NSUInteger count = [temporary readCount];
     if (count == 0) continue;
     if (amount < 0 && count < static_cast<NSUInteger>(-amount))
-      openmps::raise_usage(@"%@: readCount (%lu) cannot be lowered by %ld.", openmps::describe(image), (unsigned long)count,
-                           (long)-amount);
+      openmps::raise_usage(@"%@: readCount (%lu) cannot be lowered by %ld.", openmps::describe(image),
+                           (unsigned long)count, (long)-amount);
     [temporary setReadCount:count + static_cast<NSUInteger>(amount)];
   }
   return [distinct count];

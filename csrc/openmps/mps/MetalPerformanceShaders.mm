@@ -8,7 +8,7 @@
 BOOL MPSSupportsMTLDevice(id<MTLDevice> device) { return [(id)device respondsToSelector:@selector(openmps_engine)]; }
 
 id<MTLDevice> MPSGetPreferredDevice(MPSDeviceOptions options) {
-  (void)options;  // no device of openmps is low-power or removable
+  (void)options;                          // no device of openmps is low-power or removable
   return MTLCreateSystemDefaultDevice();  // devices are not counted
 }
 
