@@ -36,7 +36,7 @@ test: $(stamps)/package $(stamps)/group-test    ## all tests
 	@MPSCNN_CPP_TESTS=build/release/tests $(py) -m pytest tests $(ARGS)
 
 bench: $(stamps)/package $(stamps)/group-bench  ## benchmarks, side by side with NumPy and PyTorch
-	@$(py) -m $(if $(wildcard bench/__main__.py),bench,bench.reorder) $(ARGS)
+	@$(py) -m bench $(ARGS)
 
 # ----------------------------------------------------------------------------------------------- development
 dev: $(stamps)/group-build                      ## incremental build with warnings as errors, in build/dev

@@ -133,8 +133,8 @@ def _misses(row: dict, seconds: dict[str, float]) -> list[str]:
     return misses
 
 
-def run(json: bool = False, seconds: float = 1.0, case: str = "") -> list[dict]:
-    """Measure every case for about `seconds` and print a table, or JSON. Times are in seconds per call."""
+def run(json: bool = False, seconds: float = 1.0, case: str = "", quiet: bool = False) -> list[dict]:
+    """Measure every case for about `seconds`; print a table, or JSON, unless quiet. Times are in seconds per call."""
     torch = _torch()
     rows = []
     for shape, feature_map in SHAPES:
@@ -157,7 +157,7 @@ def run(json: bool = False, seconds: float = 1.0, case: str = "") -> list[dict]:
             rows.append(row)
     if json:
         print(json_module.dumps(rows, indent=1))
-    else:
+    elif not quiet:
         _print(rows, torch)
     return rows
 

@@ -1,0 +1,55 @@
+# SPDX-License-Identifier: Apache-2.0
+"""``make bench`` and ``python -m bench``: everything that is measured, one table each, or all as JSON."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import sys
+from typing import Any
+
+import mpscnn
+
+from . import kernels, reorder
+
+
+def _print_kernels(rows: list[dict[str, Any]]) -> None:
+    print(f"{'kernel':<30} {'ours us':>10} {'torch us':>10} {'torch/ours':>10} {'GFLOP/s':>9} {'make us':>10}")
+    for row in rows:
+        seconds = row["seconds"]
+        theirs = seconds.get("torch")
+        print(
+            f"{row['case']:<30} {seconds['ours'] * 1e6:>10.1f} "
+            + (f"{theirs * 1e6:>10.1f} {theirs / seconds['ours']:>10.2f}" if theirs else f"{'-':>10} {'-':>10}")
+            + f" {row['gflops']:>9.1f} {seconds['make'] * 1e6:>10.1f}"
+        )
+
+
+def main(arguments: list[str] | None = None) -> int:
+    parser = argparse.ArgumentParser(prog="python -m bench", description=__doc__)
+    parser.add_argument("what", nargs="*", choices=["reorder", "kernels", []], help="default: all")
+    parser.add_argument("--seconds", type=float, default=1.0, help="time for each case (default: %(default)s)")
+    parser.add_argument("--case", default="", help="only cases whose name contains this text")
+    parser.add_argument("--json", action="store_true", help="print one JSON object")
+    options = parser.parse_args(arguments)
+    what = options.what or ["reorder", "kernels"]
+    results: dict[str, Any] = {"device": mpscnn.Device().name, "version": mpscnn.__version__, "cpus": os.cpu_count()}
+    if not options.json:
+        print(f"mpscnn {results['version']} on {results['device']}, {results['cpus']} processors")
+        print(f"load average {os.getloadavg()[0]:.1f}: ratios count, and only on a quiet machine\n")
+    if "reorder" in what:
+        rows = reorder.run(seconds=options.seconds, case=options.case, quiet=options.json)
+        results["reorder"] = rows
+    if "kernels" in what:
+        results["kernels"] = kernels.run(options.seconds, options.case)
+        if not options.json:
+            print()
+            _print_kernels(results["kernels"])
+    if options.json:
+        print(json.dumps(results))
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
