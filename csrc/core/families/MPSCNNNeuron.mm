@@ -2,10 +2,24 @@
 // MPSCNNNeuron and its subclasses, which differ by their initializers.
 #include "families/family.hh"
 
+#include <locale>
+#include <sstream>
+
 #include <mpscnn/error.hpp>
 
 namespace mpscnn {
 namespace {
+
+/// The row's default of a number; 0 where it has no such parameter. The same digits in every locale.
+double fallback(const KernelRow &row, const char *name) {
+  const auto *spec = find_param(row, name);
+  if (spec == nullptr) return 0;
+  std::istringstream digits{std::string(spec->fallback)};
+  digits.imbue(std::locale::classic());
+  double value = 0;
+  digits >> value;
+  return value;
+}
 
 NeuronDescriptor describe(const KernelRow &row, const Params &params) {
   NeuronDescriptor neuron;
@@ -18,7 +32,7 @@ NeuronDescriptor describe(const KernelRow &row, const Params &params) {
   }
   check(!is_prelu, row.name, ": data (None) is missing for type \"prelu\".");
   check(!has(params, "data"), row.name, ": data was given for a type other than \"prelu\".");
-  const auto parameter = [&](const char *name) { return static_cast<float>(real(params, name, 0)); };
+  const auto parameter = [&](const char *name) { return static_cast<float>(real(params, name, fallback(row, name))); };
   neuron.a = parameter("a");
   neuron.b = parameter("b");
   neuron.c = parameter("c");
