@@ -41,7 +41,21 @@ def check_libraries() -> None:
         return
     site = Path(mpscnn.__file__).resolve().parent.parent
     system = ("libc.", "libm.", "libdl.", "libpthread.", "librt.", "libutil.", "ld-linux", "libstdc++.", "libgcc_s.")
-    system += ("libz.", "libexpat.", "libpython", "libcrypt.", "libnss", "libresolv.", "liblzma.", "libbz2.", "libffi.")
+    # Python's own, and the C library's character sets.
+    system += (
+        "UTF-",
+        "libcrypto.",
+        "libssl.",
+        "libz.",
+        "libexpat.",
+        "libpython",
+        "libcrypt.",
+        "libnss",
+        "libresolv.",
+        "liblzma.",
+        "libbz2.",
+        "libffi.",
+    )
     loaded = {Path(line.split(maxsplit=5)[5]) for line in maps.read_text().splitlines() if ".so" in line}
     prefixes = (site, Path(sys.base_prefix).resolve() / "lib" / f"python3.{sys.version_info.minor}")
     strangers = sorted(
