@@ -1,0 +1,334 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The compiled core of mpscnn; use the package mpscnn."""
+
+from collections.abc import Callable, Iterable, Sequence
+from types import TracebackType
+from typing import Any, Literal, SupportsFloat, SupportsIndex, TypeVar, final, overload
+
+import numpy as np
+from numpy.typing import DTypeLike, NDArray
+from typing_extensions import Self
+
+from . import _typing as t
+
+__version__: str
+
+_Out = TypeVar("_Out", bound=t.Array)
+
+# ---- weights
+
+@overload
+def reorder(
+    array: t.Array,
+    source: t.WeightLayout = "OIHW",
+    target: t.WeightLayout = "OHWI",
+    out: None = None,
+    *,
+    feature_map: t.Shape | None = None,
+    threads: int | None = None,
+) -> NDArray[Any]:
+    """Reorder the axes of convolution weights."""
+
+@overload
+def reorder(
+    array: t.Array,
+    source: t.WeightLayout = "OIHW",
+    target: t.WeightLayout = "OHWI",
+    *,
+    out: _Out,
+    feature_map: t.Shape | None = None,
+    threads: int | None = None,
+) -> _Out: ...
+@overload
+def reorder(
+    array: t.Array,
+    source: t.WeightLayout,
+    target: t.WeightLayout,
+    out: _Out,
+    *,
+    feature_map: t.Shape | None = None,
+    threads: int | None = None,
+) -> _Out: ...
+@overload
+def reorder_linear(
+    array: t.Array, feature_map: t.Shape, out: None = None, *, threads: int | None = None
+) -> NDArray[Any]:
+    """Weights of a linear layer behind a flattened feature map, for a fully connected kernel."""
+
+@overload
+def reorder_linear(array: t.Array, feature_map: t.Shape, out: _Out, *, threads: int | None = None) -> _Out: ...
+def empty(shape: t.Shape, dtype: DTypeLike = "float32") -> NDArray[Any]:
+    """Uninitialized array whose memory can always be shared with a device."""
+
+# ---- the kernel table
+
+def kernel_table() -> list[t.Row]:
+    """One row per kernel, as in csrc/table/kernels.cpp."""
+
+def common_params() -> list[t.Param]:
+    """The parameters every kernel has, settable afterwards."""
+
+# ---- device, memory, work
+
+class Device:
+    """A Metal device with a command queue of its own."""
+
+    def __init__(self) -> None: ...
+    @staticmethod
+    def all() -> list[Device]:
+        """The default one first."""
+
+    @property
+    def name(self) -> str:
+        """What the device calls itself."""
+
+    @property
+    def allocated_bytes(self) -> int:
+        """Memory in use on the device."""
+
+    @property
+    def recommended_max_working_set_bytes(self) -> int:
+        """No image may be larger."""
+
+    @property
+    def max_buffer_bytes(self) -> int:
+        """No buffer may be larger."""
+
+    @property
+    def shares_images(self) -> bool:
+        """Whether images can use an array's memory in place."""
+
+    @property
+    def is_supported(self) -> bool:
+        """MPSSupportsMTLDevice."""
+
+class Buffer:
+    """Memory that the device and NumPy share."""
+
+    def __init__(self, source: SupportsIndex | t.Array, *, device: Device | None = None) -> None: ...
+    def numpy(self, dtype: DTypeLike = "uint8", shape: t.Shape | None = None) -> NDArray[Any]:
+        """View of the buffer's memory, not a copy."""
+
+    def __len__(self) -> int: ...
+    @property
+    def nbytes(self) -> int:
+        """Length in bytes."""
+
+class CommandBuffer:
+    """A list of encoded kernels that the device runs in order."""
+
+    def __init__(self, device: Device | None = None, label: str = "") -> None: ...
+    def commit(self) -> None:
+        """Hand the work to the device; once."""
+
+    def wait(self) -> None:
+        """Wait until the work is done; raises RuntimeError when it failed."""
+
+    def add_completed_handler(self, handler: Callable[[], object]) -> None:
+        """Call `handler()` when the work is done, on the queue's thread; before commit()."""
+
+    @property
+    def status(self) -> Literal["not_enqueued", "enqueued", "committed", "scheduled", "completed", "error"]: ...
+    @property
+    def error(self) -> str | None:
+        """What the device says went wrong."""
+
+    @property
+    def gpu_time(self) -> float:
+        """Seconds that the work ran; 0 until completed."""
+
+    @property
+    def device(self) -> Device: ...
+    @property
+    def label(self) -> str: ...
+    @label.setter
+    def label(self, value: str) -> None: ...
+    def __enter__(self) -> Self: ...
+    def __exit__(
+        self, type: type[BaseException] | None, value: BaseException | None, traceback: TracebackType | None, /
+    ) -> None: ...
+
+class Image:
+    """Pixels on the device: N images of H x W pixels of C channels."""
+
+    def __init__(self, shape: t.Shape4, dtype: DTypeLike = "float32", *, device: Device | None = None) -> None: ...
+    @staticmethod
+    def from_array(
+        x: t.Array, layout: t.ImageLayout = "NHWC", *, copy: bool | None = None, device: Device | None = None
+    ) -> Image:
+        """Image that shows an array: NumPy, PyTorch (CPU), DLPack, __array_interface__ or buffer."""
+
+    @staticmethod
+    def temporary(command_buffer: CommandBuffer, shape: t.Shape4, dtype: DTypeLike = "float32") -> Image:
+        """Image that lives on one command buffer, until its read_count is 0 (MPSTemporaryImage)."""
+
+    @overload
+    def numpy(self, layout: t.ImageLayout = "NHWC", *, out: None = None, copy: bool | None = None) -> NDArray[Any]:
+        """The pixels as an array: a view where the image's memory is an array's (copy=None), else a copy."""
+
+    @overload
+    def numpy(self, layout: t.ImageLayout = "NHWC", *, out: _Out, copy: bool | None = None) -> _Out: ...
+    def write(self, x: t.Array, layout: t.ImageLayout = "NHWC") -> None:
+        """Replace the pixels; shape and dtype must be the image's."""
+
+    def channels(self, first: int, count: int) -> Image:
+        """View on a run of channels; both multiples of 4, or the rest."""
+
+    @property
+    def shape(self) -> tuple[int, int, int, int]:
+        """(N, H, W, C)."""
+
+    @property
+    def dtype(self) -> np.dtype[Any]: ...
+    @property
+    def is_temporary(self) -> bool: ...
+    @property
+    def read_count(self) -> int:
+        """Reads left before a temporary image's storage is recycled."""
+
+    @read_count.setter
+    def read_count(self, value: int) -> None: ...
+    @property
+    def label(self) -> str: ...
+    @label.setter
+    def label(self, value: str) -> None: ...
+    @property
+    def device(self) -> Device: ...
+    def __array__(self, dtype: DTypeLike | None = None, copy: bool | None = None) -> NDArray[Any]: ...
+    def __dlpack__(self, **kwargs: Any) -> Any: ...
+    def __dlpack_device__(self) -> tuple[int, int]: ...
+
+# ---- data sources
+
+class BatchNorm:
+    """Batch normalization in inference, folded into the weights of a convolution."""
+
+    def __init__(
+        self,
+        mean: Iterable[SupportsFloat],
+        variance: Iterable[SupportsFloat],
+        gamma: Iterable[SupportsFloat],
+        beta: Iterable[SupportsFloat],
+        epsilon: float = 1e-5,
+    ) -> None: ...
+
+class ConvolutionDescriptor:
+    """Geometry of a convolution, for data sources."""
+
+    def __init__(
+        self,
+        kernel_size: t.Pair,
+        in_channels: int,
+        out_channels: int,
+        *,
+        stride: t.Pair = 1,
+        dilation: t.Pair = 1,
+        groups: int = 1,
+        depthwise: bool = False,
+        sub_pixel_scale_factor: int = 1,
+        activation: t.ActivationName | _NeuronDescriptor | Kernel | None = None,
+        batch_norm: BatchNorm | None = None,
+    ) -> None: ...
+    @property
+    def kernel_size(self) -> tuple[int, int]: ...
+    @property
+    def stride(self) -> tuple[int, int]: ...
+    @property
+    def dilation(self) -> tuple[int, int]: ...
+    @property
+    def in_channels(self) -> int: ...
+    @property
+    def out_channels(self) -> int: ...
+    @property
+    def groups(self) -> int: ...
+    @property
+    def depthwise(self) -> bool: ...
+    @property
+    def sub_pixel_scale_factor(self) -> int: ...
+
+class _NeuronDescriptor:
+    def __init__(
+        self, type: int = 0, a: float = 0.0, b: float = 0.0, c: float = 0.0, data: Sequence[float] = ...
+    ) -> None: ...
+    @property
+    def type(self) -> int:
+        """MPSCNNNeuronType."""
+
+    @property
+    def a(self) -> float: ...
+    @property
+    def b(self) -> float: ...
+    @property
+    def c(self) -> float: ...
+    @property
+    def data(self) -> list[float]: ...
+
+@final
+class _DataSource:
+    """The built-in data source, which serves arrays."""
+
+    def load(self) -> bool: ...
+    def purge(self) -> None: ...
+    @property
+    def descriptor(self) -> ConvolutionDescriptor: ...
+    @property
+    def weights(self) -> NDArray[Any]: ...
+    @property
+    def bias(self) -> NDArray[np.float32] | None: ...
+    @property
+    def ranges(self) -> NDArray[np.float32] | None: ...
+    @property
+    def lookup_table(self) -> NDArray[np.float32] | None: ...
+    @property
+    def label(self) -> str: ...
+
+# ---- kernels
+
+class Kernel:
+    """Base of all kernels."""
+
+    def __init__(self, name: str, arguments: dict[str, Any], device: Device | None = None) -> None: ...
+    @overload
+    def __call__(self, x: Image, *, out: Image | None = None, dtype: DTypeLike | None = None) -> Image:
+        """Run the kernel and wait."""
+
+    @overload
+    def __call__(self, x: t.Array, *, out: None = None, dtype: DTypeLike | None = None) -> NDArray[Any]: ...
+    @overload
+    def __call__(self, x: t.Array, *, out: _Out, dtype: None = None) -> _Out: ...
+    def encode(
+        self,
+        command_buffer: CommandBuffer,
+        x: Image,
+        *,
+        out: Image | None = None,
+        temporary: bool = False,
+        dtype: DTypeLike | None = None,
+    ) -> Image:
+        """Append the kernel to a command buffer."""
+
+    def result_shape(self, shape: t.Shape4) -> tuple[int, int, int, int]:
+        """(N, H, W, C) of the result for such a source."""
+
+    def reload(self) -> None:
+        """Read the data source again."""
+
+    @property
+    def data_source(self) -> Any:
+        """Where the weights come from: what was given, or the built-in data source; None without weights."""
+
+    @property
+    def device(self) -> Device: ...
+    @property
+    def neuron_descriptor(self) -> _NeuronDescriptor:
+        """What a neuron kernel computes."""
+
+    def _get(self, name: str, /) -> Any: ...
+    def _set(self, name: str, value: Any, /) -> None: ...
+
+# ---- for the tests and benchmarks
+
+def _address_of(object: t.Array) -> tuple[int, tuple[int, ...], tuple[int, ...], str, bool]: ...
+def _view(object: t.Array) -> NDArray[Any]: ...
+def _drop_on_thread(object: object) -> None: ...
+def _memcpy_threads(target: t.Array, source: t.Array, threads: int) -> None: ...

@@ -1,0 +1,121 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Types that signatures name: what counts as an array, a data source, a pair. Nothing imports this at run time."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Any, Literal, Protocol, SupportsFloat, SupportsIndex, TypeAlias, TypedDict
+
+if TYPE_CHECKING:
+    from ._core import ConvolutionDescriptor
+
+
+class SupportsDLPack(Protocol):
+    """PyTorch, JAX, CuPy, NumPy: https://dmlc.github.io/dlpack."""
+
+    def __dlpack__(self, *args: Any, **kwargs: Any) -> Any:
+        """Capsule of the tensor."""
+        ...
+
+
+class SupportsArrayInterface(Protocol):
+    """NumPy's array interface, version 3."""
+
+    @property
+    def __array_interface__(self) -> dict[str, Any]:
+        """Address, shape, strides and type."""
+        ...
+
+
+class SupportsBuffer(Protocol):
+    """The buffer protocol (PEP 688): memoryview, array.array, mmap."""
+
+    def __buffer__(self, flags: int, /) -> memoryview:
+        """View of the memory."""
+        ...
+
+
+Array: TypeAlias = SupportsDLPack | SupportsArrayInterface | SupportsBuffer
+
+# Few numbers, as a bias or ranges; lists and tuples are converted to float32.
+Values: TypeAlias = Array | Sequence[SupportsFloat] | Sequence[Sequence[SupportsFloat]]
+
+
+class WeightSource(Protocol):
+    """What a kernel takes as a data source: members may be attributes, properties or methods without arguments.
+
+    `bias`, `ranges`, `lookup_table`, `kernel_dtype` and `label` are asked for too, where they are there.
+    """
+
+    @property
+    def descriptor(self) -> ConvolutionDescriptor | Callable[[], ConvolutionDescriptor]:
+        """Geometry of the kernel."""
+        ...
+
+    @property
+    def weights(self) -> Array | Callable[[], Array]:
+        """OHWI, valid from load() to purge()."""
+        ...
+
+    def load(self) -> bool | None:
+        """Make the weights available."""
+        ...
+
+    def purge(self) -> object:
+        """They are not needed until the next load()."""
+        ...
+
+
+Real: TypeAlias = SupportsFloat | SupportsIndex
+
+# (height, width), one number for both, and lists of as many numbers, whose length a type cannot tell.
+Pair: TypeAlias = SupportsIndex | tuple[SupportsIndex, SupportsIndex] | list[int]
+Padding: TypeAlias = (
+    Pair
+    | tuple[tuple[SupportsIndex, SupportsIndex], tuple[SupportsIndex, SupportsIndex]]
+    | list[list[int]]
+    | Literal["same", "valid"]
+)
+Offset: TypeAlias = tuple[SupportsIndex, SupportsIndex] | tuple[SupportsIndex, SupportsIndex, SupportsIndex] | list[int]
+Extent3: TypeAlias = tuple[SupportsIndex, SupportsIndex, SupportsIndex] | list[int]
+Region: TypeAlias = tuple[Extent3, Extent3] | list[list[int]]
+Shape: TypeAlias = SupportsIndex | Sequence[SupportsIndex]
+Shape4: TypeAlias = tuple[SupportsIndex, SupportsIndex, SupportsIndex, SupportsIndex] | list[int]
+
+ImageLayout: TypeAlias = Literal["NHWC", "NCHW"]
+WeightLayout: TypeAlias = Literal["OIHW", "OHWI", "HWIO", "IOHW", "C1HW"]
+ActivationName: TypeAlias = Literal[
+    "relu", "relu6", "leaky_relu", "sigmoid", "hardsigmoid", "tanh", "softplus", "softsign", "elu", "gelu"
+]
+
+
+class Param(TypedDict):
+    """A parameter of the kernel table (csrc/include/mpscnn/table.hpp, ParamSpec)."""
+
+    name: str
+    type: str
+    default: str
+    min: float | None
+    max: float | None
+    choices: list[str]
+    unit: str
+    apple: str
+    summary: str
+    attribute: bool
+
+
+class Row(TypedDict):
+    """A row of the kernel table (csrc/include/mpscnn/table.hpp, KernelRow)."""
+
+    name: str
+    apple_class: str
+    family: str
+    variant: int
+    params: list[Param]
+    positional: int
+    shape: str
+    gradient: str
+    summary: str
+    formula: str
+    source: str
+    macos: str

@@ -1,0 +1,439 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The stubs say what the extension and the table say; a type checker tells right programs from wrong ones."""
+
+from __future__ import annotations
+
+import ast
+import importlib.util
+import inspect
+import os
+import re
+import subprocess
+import sys
+import textwrap
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+import pytest
+
+import mpscnn
+from mpscnn import _core
+
+ROOT = Path(__file__).resolve().parent.parent
+SOURCES = ROOT / "python"
+PACKAGE = Path(mpscnn.__file__).parent
+
+pytestmark = pytest.mark.skipif(
+    bool(os.environ.get("LD_PRELOAD")), reason="a type checker under a preloaded sanitizer takes minutes"
+)
+
+
+def tool(name: str) -> ModuleType:
+    """tools/<name>.py as a module."""
+    spec = importlib.util.spec_from_file_location(name, ROOT / "tools" / f"{name}.py")
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+def run_mypy(*arguments: str | Path, module: str = "mypy", cwd: Path = ROOT) -> subprocess.CompletedProcess[str]:
+    pytest.importorskip("mypy")
+    environment = os.environ | {"MYPYPATH": str(SOURCES), "PYTHONPATH": str(PACKAGE.parent), "MYPY_FORCE_COLOR": "0"}
+    command = [sys.executable, "-m", module, *map(str, arguments)]
+    return subprocess.run(command, capture_output=True, text=True, cwd=cwd, env=environment, timeout=600)
+
+
+@pytest.fixture(scope="module")
+def cache(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return tmp_path_factory.mktemp("mypy")
+
+
+# --------------------------------------------------------------------------------------------- generated from the table
+
+
+def test_kernels_stub_is_up_to_date() -> None:
+    generator = tool("gen_stubs")
+    wanted = generator.stub(_core.kernel_table(), _core.common_params())
+    assert generator.TARGET.read_text() == wanted, "python tools/gen_stubs.py writes it again"
+
+
+def test_a_stale_stub_is_noticed(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    generator = tool("gen_stubs")
+    table = _core.kernel_table()
+    table[0]["params"][0]["name"] = "wait"
+    stale = tmp_path / "kernels.pyi"
+    stale.write_text(generator.TARGET.read_text())
+    assert generator.update(stale, generator.stub(table, _core.common_params()), check=True) == 1
+    assert "+        wait: t.Array" in capsys.readouterr().out
+    assert stale.read_text() == generator.TARGET.read_text()
+
+
+def test_stubs_are_in_the_package() -> None:
+    for name in ("py.typed", "_core.pyi", "kernels.pyi", "_typing.py"):
+        assert (PACKAGE / name).exists(), f"{name} is not in {PACKAGE}: build again"
+
+
+def test_types_can_be_imported_at_run_time() -> None:
+    """Programs may name the types, also where annotations are evaluated."""
+    spec = importlib.util.spec_from_file_location("mpscnn._typing", SOURCES / "mpscnn" / "_typing.py")
+    assert spec is not None
+    assert spec.loader is not None
+    types = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(types)
+    assert types.Array
+    assert types.Row.__required_keys__ == set(_core.kernel_table()[0])
+    assert types.Param.__required_keys__ == set(_core.common_params()[0])
+
+
+def test_choices_are_those_of_the_extension() -> None:
+    """Literal types that are written by hand: layouts and names of activations."""
+    source = (SOURCES / "mpscnn" / "_typing.py").read_text()
+
+    def choices(name: str) -> list[str]:
+        (text,) = re.findall(rf"^{name}: TypeAlias = Literal\[(.*?)\]", source, re.MULTILINE | re.DOTALL)
+        return re.findall(r'"(\w+)"', text)
+
+    with pytest.raises(ValueError, match="is not one of") as layouts:
+        mpscnn.reorder(mpscnn.empty((1, 1, 1, 1)), "?")  # type: ignore[call-overload]
+    assert re.findall(r"\b[A-Z1]{4}\b", str(layouts.value)) == choices("WeightLayout")
+    with pytest.raises(ValueError, match="is not one of") as activations:
+        mpscnn.Convolution(mpscnn.empty((4, 1, 1, 4)), activation="?")  # type: ignore[arg-type]
+    assert re.findall(r'"(\w+)"', str(activations.value)) == choices("ActivationName")
+    with pytest.raises(ValueError, match="layout") as orders:
+        mpscnn.Image.from_array(mpscnn.empty((1, 1, 1, 1)), "?")  # type: ignore[arg-type]
+    assert set(re.findall(r"\bN\w{3}\b", str(orders.value))) == set(choices("ImageLayout"))
+
+
+# -------------------------------------------------------------------------------------- the stub against the extension
+
+
+def runtime_arguments(function: Any, name: str) -> ast.arguments:
+    """Arguments as the signature line of pybind11's docstring, or __text_signature__, gives them."""
+    text = getattr(function, "__text_signature__", None)
+    if text:
+        line = f"{name}{text}"
+    else:
+        line = next(part for part in (function.__doc__ or "").splitlines() if part.startswith(f"{name}("))
+    definition = ast.parse(f"def {line}: ...").body[0]
+    assert isinstance(definition, ast.FunctionDef)
+    return definition.args
+
+
+def shape_of(arguments: ast.arguments) -> list[tuple[str, str, str | None]]:
+    """(name, kind, default) of each argument but self; names that nobody can use are dropped."""
+    rows: list[tuple[str, str, str | None]] = []
+
+    def add(argument: ast.arg, kind: str, default: ast.expr | None) -> None:
+        text = None if default is None else value_text(default)
+        unnamed = kind == "positional only" or re.fullmatch(r"arg\d+", argument.arg)
+        rows.append(("-" if unnamed else argument.arg, "by position" if unnamed else kind, text))
+
+    positional = [*arguments.posonlyargs, *arguments.args]
+    defaults = [None] * (len(positional) - len(arguments.defaults)) + arguments.defaults
+    for index, (argument, default) in enumerate(zip(positional, defaults, strict=True)):
+        kind = "positional only" if index < len(arguments.posonlyargs) else "positional"
+        if not (index == 0 and argument.arg == "self"):
+            add(argument, kind, default)
+    for argument, keyword_default in zip(arguments.kwonlyargs, arguments.kw_defaults, strict=True):
+        add(argument, "keyword", keyword_default)
+    if arguments.kwarg:
+        rows.append(("**", "keyword", None))
+    return rows
+
+
+def value_text(default: ast.expr) -> str:
+    """`...` for what the stub leaves open; numbers as the extension keeps them, in single precision."""
+    try:
+        value = ast.literal_eval(default)
+    except ValueError:
+        return ast.unparse(default)
+    if value == []:
+        return "..."
+    if value is ...:
+        return "..."
+    return f"{value:.6g}" if isinstance(value, float) else repr(value)
+
+
+def stub_members(body: list[ast.stmt]) -> dict[str, list[ast.stmt]]:
+    members: dict[str, list[ast.stmt]] = {}
+    for node in body:
+        if isinstance(node, ast.FunctionDef | ast.ClassDef):
+            members.setdefault(node.name, []).append(node)
+        elif isinstance(node, ast.AnnAssign) and isinstance(node.target, ast.Name):
+            members.setdefault(node.target.id, []).append(node)
+    return members
+
+
+STUB = stub_members(ast.parse((SOURCES / "mpscnn" / "_core.pyi").read_text()).body)
+
+# Members of every object, or of the module system.
+PLAIN = {
+    "__module__",
+    "__doc__",
+    "__dict__",
+    "__repr__",
+    "__file__",
+    "__loader__",
+    "__name__",
+    "__package__",
+    "__spec__",
+}
+
+
+def public(space: dict[str, Any]) -> set[str]:
+    return {name for name in space if name not in PLAIN and not name.startswith("_pybind11")}
+
+
+def compare_function(where: str, function: Any, nodes: list[ast.stmt]) -> None:
+    definitions = [node for node in nodes if isinstance(node, ast.FunctionDef)]
+    name = definitions[0].name
+    wanted = shape_of(runtime_arguments(function, name))
+    for definition in definitions:
+        found = shape_of(definition.args)
+        if len(definitions) == 1:
+            assert found == wanted, where
+        else:  # an overload may make an argument required, or keyword-only
+            assert sorted(row[0] for row in found) == sorted(row[0] for row in wanted), where
+            for argument, _, default in found:
+                (expected,) = [row[2] for row in wanted if row[0] == argument]
+                assert default in (None, expected), f"{where}: {argument}"
+
+
+def test_stub_has_the_names_of_the_extension() -> None:
+    assert set(STUB) - {"_Out"} == public(vars(_core))
+
+
+@pytest.mark.parametrize("name", sorted(name for name, value in vars(_core).items() if callable(value)))
+def test_stub_has_the_members_and_arguments_of(name: str) -> None:
+    value, nodes = getattr(_core, name), STUB[name]
+    if not inspect.isclass(value):
+        compare_function(name, value, nodes)
+        return
+    (node,) = nodes
+    assert isinstance(node, ast.ClassDef)
+    members = stub_members(node.body)
+    runtime = public(vars(value)) - ({"__init__"} if name == "_DataSource" else set())
+    assert set(members) == runtime
+    for member, definitions in members.items():
+        where, attribute = f"{name}.{member}", inspect.getattr_static(value, member)
+        if isinstance(attribute, property):
+            decorators = [ast.unparse(d) for one in definitions for d in getattr(one, "decorator_list", [])]
+            setter = [f"{member}.setter"] if attribute.fset else []
+            assert decorators == ["property", *setter], where
+        else:
+            compare_function(where, getattr(value, member), definitions)
+
+
+def test_stubtest(tmp_path: Path) -> None:
+    """Mypy's own comparison, of the whole package; it cannot see the arguments of pybind11's functions."""
+    result = run_mypy("mpscnn", "--concise", module="mypy.stubtest", cwd=tmp_path)
+    known = (
+        r".* is inconsistent, metaclass differs",  # pybind11's own
+        r"mpscnn\._core\._DataSource\.__init__ .*",  # cannot be made from Python
+        r"mpscnn\.kernels\.\w+\.__signature__ is not present in stub",
+        r'mpscnn\.kernels\.\w+\.__init__ is inconsistent, stub does not have \*args parameter "args"',  # __signature__
+        r"mpscnn\._typing\.\w+ is not a Union",  # written with |
+        r"mpscnn\.__all__ names exported .*",  # the star in it; test_all_is_typed compares
+    )
+    lines = (result.stdout + result.stderr).splitlines()
+    assert [line for line in lines if not any(re.fullmatch(pattern, line) for pattern in known)] == []
+    assert any("metaclass differs" in line for line in lines), "nothing was compared"
+
+
+# ---------------------------------------------------------------------------------------------- through a type checker
+
+
+def test_package_passes_mypy(cache: Path) -> None:
+    """kernels.py too, which its stub hides from a checker that is given the folder."""
+    for target in (SOURCES / "mpscnn", SOURCES / "mpscnn" / "kernels.py"):
+        result = run_mypy("--strict", "--cache-dir", cache, target)
+        assert result.returncode == 0, result.stdout + result.stderr
+
+
+def test_all_is_typed(tmp_path: Path, cache: Path) -> None:
+    """Every name of mpscnn.__all__ is known to a checker, and has a type of its own."""
+    names = [name for name in mpscnn.__all__ if name != "__version__"]
+    program = tmp_path / "names.py"
+    program.write_text("import mpscnn\n" + "".join(f"reveal_type(mpscnn.{name})\n" for name in names))
+    result = run_mypy("--strict", "--cache-dir", cache, program, cwd=tmp_path)
+    assert result.returncode == 0, result.stdout + result.stderr
+    revealed = re.findall(r'Revealed type is "(.*)"', result.stdout)
+    assert len(revealed) == len(names)
+    assert [name for name, text in zip(names, revealed, strict=True) if text == "Any"] == []
+
+
+GOOD = """
+    from pathlib import Path
+    from typing import Any, Literal
+
+    import numpy as np
+    from numpy.typing import NDArray
+    from typing_extensions import assert_type
+
+    import mpscnn
+
+    x: NDArray[np.float32] = np.zeros((1, 8, 6, 4), np.float32)
+    weight: NDArray[np.float32] = np.zeros((8, 4, 3, 3), np.float32)
+    memory = memoryview(bytearray(4096))
+
+    conv = mpscnn.Convolution(
+        weight, [0.5] * 8, layout="OIHW", stride=(1, 2), padding=((1, 1), (0, 1)), activation="relu"
+    )
+    swish = mpscnn.NeuronDescriptor("hard_sigmoid", 0.2, 0.5)
+    transpose = mpscnn.ConvolutionTranspose(
+        mpscnn.empty((8, 4, 2, 2)), stride=2, padding=0, activation=swish, edge_mode="zero", device=mpscnn.Device()
+    )
+    relu = mpscnn.NeuronReLU(np.float64(0.25), label="leaky")
+    prelu = mpscnn.NeuronPReLU(np.ones(8, np.float32))
+    fused = mpscnn.Convolution(memory, activation=relu)
+
+    # arrays in, arrays out; images in, images out; what is given as out comes back
+    assert_type(conv(x), NDArray[Any])
+    assert_type(conv(memory), NDArray[Any])
+    image = mpscnn.Image.from_array(x, "NHWC", copy=False)
+    assert_type(conv(image), mpscnn.Image)
+    assert_type(relu(x, out=x), NDArray[np.float32])
+    assert_type(conv.result_shape(image.shape), tuple[int, int, int, int])
+
+    with mpscnn.CommandBuffer(label="one") as cb:
+        cb.add_completed_handler(lambda: print("done"))
+        hidden = conv.encode(cb, image, temporary=True)
+        assert_type(relu.encode(cb, hidden, dtype="float16"), mpscnn.Image)
+    assert_type(cb.gpu_time, float)
+    if cb.status == "error":
+        print(cb.error)
+
+    out: NDArray[np.float16] = np.empty((1, 4, 8, 6), np.float16)
+    assert_type(image.numpy(), NDArray[Any])
+    assert_type(image.numpy("NCHW", out=out), NDArray[np.float16])
+    view: NDArray[Any] = np.asarray(image)
+    shared = mpscnn.Buffer(4096).numpy("float32", (32, 32))
+
+    # attributes
+    conv.offset = (1, 1)
+    conv.clip_rect = ((0, 0, 0), (4, 4, 1))
+    assert_type(conv.edge_mode, Literal["zero", "clamp"])
+    conv.edge_mode = "clamp"
+    conv.label = None
+    assert_type(conv.source_feature_channel_max_count, int | None)
+    assert_type(mpscnn.Convolution.apple_class, str)
+
+    # weights
+    assert_type(mpscnn.reorder(weight), NDArray[Any])
+    assert_type(mpscnn.reorder(weight, "OIHW", "HWIO", out=weight), NDArray[np.float32])
+    assert_type(mpscnn.reorder(weight, "OIHW", "HWIO", weight), NDArray[np.float32])
+    mapped = mpscnn.map_weights(Path("conv1.bin"), (8, 4, 3, 3), np.float16)
+
+    # a class by name: known where the name is
+    assert_type(mpscnn.kernel("MPSCNNNeuronTanH"), type[mpscnn.NeuronTanH])
+    kinds = [mpscnn.kernel(name) for name in ("Convolution", "FullyConnected")]
+    kernels: list[mpscnn.Kernel] = [conv, relu, kinds[0](weight)]
+    for kernel in kernels:
+        print(kernel.label, kernel.apple_class, kernel.allow_reduced_precision)
+
+
+    class Attributes(mpscnn.DataSource):
+        def __init__(self, weights: NDArray[np.float32]) -> None:
+            o, h, w, i = weights.shape
+            self.descriptor = mpscnn.ConvolutionDescriptor((h, w), i, o, activation="relu")
+            self.weights = weights
+
+
+    class Methods(mpscnn.DataSource):
+        @property
+        def descriptor(self) -> mpscnn.ConvolutionDescriptor:
+            return mpscnn.ConvolutionDescriptor(3, 4, 8, batch_norm=mpscnn.BatchNorm([0], [1], [1], [0]))
+
+        def weights(self) -> NDArray[np.float32]:
+            return np.zeros((8, 3, 3, 4), np.float32)
+
+        def load(self) -> bool:
+            return True
+
+
+    class Stranger:
+        descriptor = mpscnn.ConvolutionDescriptor(3, 4, 8)
+        weights = np.zeros((8, 3, 3, 4), np.uint8)
+        ranges = np.zeros((8, 2), np.float32)
+
+        def load(self) -> None: ...
+        def purge(self) -> None: ...
+
+
+    for source in (Attributes(weight), Methods(), Stranger()):
+        mpscnn.Convolution(source)
+    mpscnn.Convolution(Attributes(weight))
+    mpscnn.Convolution(Methods())
+    mpscnn.FullyConnected(Stranger())
+"""
+
+# One mistake a line.
+BAD = """
+    import numpy as np
+
+    import mpscnn
+
+    x = np.zeros((1, 8, 6, 4), np.float32)
+    conv = mpscnn.Convolution(x)
+    mpscnn.Convolution()  # [call-arg]
+    mpscnn.Convolution(x, None, "OIHW")  # [call-arg, misc]
+    mpscnn.Convolution(x, layout="OIWH")  # [arg-type]
+    mpscnn.Convolution(x, stride=1.5)  # [arg-type]
+    mpscnn.Convolution(x, stride=(1, 1, 1))  # [arg-type]
+    mpscnn.Convolution(x, padding="full")  # [arg-type]
+    mpscnn.Convolution(x, activation="selu")  # [arg-type]
+    mpscnn.Convolution(x, dilatation=2)  # [call-arg]
+    mpscnn.Convolution(object())  # [arg-type]
+    mpscnn.Convolution([[1.0]])  # [arg-type]
+    mpscnn.FullyConnected(x, stride=2)  # [call-arg]
+    mpscnn.Neuron("selu")  # [arg-type]
+    mpscnn.NeuronDescriptor("selu")  # [arg-type]
+    mpscnn.NeuronReLU("0.1")  # [arg-type]
+    mpscnn.PoolingMax  # [attr-defined]
+    mpscnn.kernel(3)  # [call-overload]
+    mpscnn.reorder(x, "OIHW", "WHIO")  # [call-overload]
+    conv.edge_mode = "mirror"  # [assignment]
+    conv.edgemode = "zero"  # [attr-defined]
+    conv.clip_rect = (0, 0, 4, 4)  # [assignment]
+    conv.encode(x, x)  # [arg-type]
+    conv("x.npy")  # [call-overload]
+    conv(x, y=x)  # [call-overload]
+    mpscnn.Image(4)  # [arg-type]
+    mpscnn.Image((4, 4, 4))  # [arg-type]
+    mpscnn.Image.from_array(x, copy="yes")  # [arg-type]
+    mpscnn.CommandBuffer().status = "completed"  # [misc]
+    mpscnn.CommandBuffer().add_completed_handler(lambda buffer: None)  # [arg-type, misc]
+    number: int = conv(x)  # [assignment]
+    mpscnn.Buffer()  # [call-arg]
+    mpscnn.ConvolutionDescriptor(3, 4, 8, 1)  # [call-arg, misc]
+"""
+
+
+def test_right_program_passes_mypy(tmp_path: Path, cache: Path) -> None:
+    program = tmp_path / "right.py"
+    program.write_text(textwrap.dedent(GOOD))
+    result = run_mypy("--strict", "--cache-dir", cache, program, cwd=tmp_path)
+    assert result.returncode == 0, result.stdout + result.stderr
+
+
+def test_each_wrong_line_fails_mypy(tmp_path: Path, cache: Path) -> None:
+    program = tmp_path / "wrong.py"
+    text = textwrap.dedent(BAD)
+    program.write_text(text)
+    result = run_mypy("--strict", "--cache-dir", cache, program, cwd=tmp_path)
+    found: dict[int, set[str]] = {}
+    for line, code in re.findall(r"^wrong\.py:(\d+): error: .*\[([\w-]+)\]$", result.stdout, re.MULTILINE):
+        found.setdefault(int(line), set()).add(code)
+    wanted = {
+        number: set(comment[1].split(", "))
+        for number, line in enumerate(text.splitlines(), 1)
+        if (comment := re.search(r"# \[(.*)\]$", line))
+    }
+    source = dict(enumerate(text.splitlines(), 1))
+    assert {source[line] for line in wanted if line not in found} == set(), "lines that a checker should refuse"
+    assert {source[line] for line in found if line not in wanted} == set(), "lines that a checker should take"
+    # Which code a mistake has depends a little on mypy's version.
+    assert [source[line] for line, codes in found.items() if not codes & wanted[line]] == []
