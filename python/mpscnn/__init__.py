@@ -10,12 +10,11 @@
 from . import _core
 from ._core import BatchNorm, Buffer, CommandBuffer, ConvolutionDescriptor, Device, Image
 from .data_source import DataSource, map_weights
+from .kernels import *  # noqa: F403  (a class for each row of the table; kernels.pyi lists them)
 from .kernels import KERNELS, Kernel, NeuronDescriptor, kernel
 from .weights import empty, reorder, reorder_linear
 
 __version__: str = _core.__version__
-
-globals().update(KERNELS)
 
 __all__ = [
     "BatchNorm",

@@ -3,7 +3,10 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from ._typing import Param, Row
 
 _TYPES = {
     "boolean": "bool",
@@ -21,7 +24,7 @@ _TYPES = {
 }
 
 
-def parameter(spec: dict[str, Any]) -> str:
+def parameter(spec: Param) -> str:
     """Two lines in numpydoc form: what it may be, what it means."""
     head = " or ".join(f'"{choice}"' for choice in spec["choices"]) or _TYPES[spec["type"]]
     if spec["unit"]:
@@ -33,7 +36,7 @@ def parameter(spec: dict[str, Any]) -> str:
     return f"{spec['name']} : {head}\n    {spec['summary']} Apple: {spec['apple']}."
 
 
-def kernel(row: dict[str, Any], common: list[dict[str, Any]]) -> str:
+def kernel(row: Row, common: list[Param]) -> str:
     """Docstring of the class of a row."""
     parameters = "\n".join(parameter(spec) for spec in row["params"])
     shared = "\n".join(parameter(spec) for spec in common)

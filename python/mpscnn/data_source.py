@@ -10,8 +10,6 @@ from typing import Any
 import numpy as np
 from numpy.typing import DTypeLike, NDArray
 
-from ._core import ConvolutionDescriptor
-
 
 class DataSource:
     """Weights of one kernel, read by MPS through its MPSCNNConvolutionDataSource protocol.
@@ -36,18 +34,43 @@ class DataSource:
         Precision in which the kernel keeps the weights.
     label : str, optional
 
+    Raises
+    ------
+    Whatever a member raises reaches the code that makes or reloads the kernel, and besides
+    TypeError
+        "data source: load() returned 1, which is not True, False or None.", "data source: descriptor (int) is not a
+        ConvolutionDescriptor."
+    ValueError
+        "data source: weights is None.", shapes that do not fit the descriptor.
+
     Source
     ------
     MPSNeuralNetwork/MPSCNNConvolution.h, MPSCNNConvolutionDataSource.
+
+    Examples
+    --------
+    >>> import mpscnn, numpy as np
+    >>> class Ones(mpscnn.DataSource):
+    ...     descriptor = mpscnn.ConvolutionDescriptor(3, in_channels=4, out_channels=8)
+    ...
+    ...     def load(self):
+    ...         self.weights = np.ones((8, 3, 3, 4), np.float32)
+    ...         return True
+    ...
+    ...     def purge(self):
+    ...         self.weights = None
+    >>> mpscnn.Convolution(Ones(), padding=1)(np.ones((1, 2, 2, 4), np.float32)).tolist()[0][0][0][:2]
+    [16.0, 16.0]
     """
 
-    descriptor: ConvolutionDescriptor
-    weights: Any
+    # Any: what is derived may have attributes, properties or methods in their places.
+    descriptor: Any
+    weights: Any = None
     bias: Any = None
     ranges: Any = None
     lookup_table: Any = None
-    kernel_dtype: str | None = None
-    label: str | None = None
+    kernel_dtype: Any = None
+    label: Any = None
 
     def load(self) -> bool:
         """Make the weights available; False when they cannot be had."""
@@ -64,7 +87,7 @@ def map_weights(path: str | os.PathLike[str], shape: tuple[int, ...], dtype: DTy
     ----------
     path : path
         File of exactly ``prod(shape)`` elements and nothing else.
-    shape : tuple of int, >= 1
+    shape : tuple of int, elements, >= 1
     dtype : dtype, default float32
         In the machine's byte order.
 
@@ -76,6 +99,21 @@ def map_weights(path: str | os.PathLike[str], shape: tuple[int, ...], dtype: DTy
     ------
     ValueError
         'weights file "conv1.bin" has 100 bytes; shape (8, 4, 3, 3) of float32 needs 1152.'
+        "shape (8, 0, 3, 3) has an extent less than the minimum (1)."
+    OSError
+        Of the operating system, when the file cannot be opened.
+
+    Source
+    ------
+    numpy.memmap: the pages are the file's, read when they are touched.
+
+    Examples
+    --------
+    >>> import tempfile, mpscnn, numpy as np
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     np.arange(6, dtype=np.float32).tofile(folder + "/bias.bin")
+    ...     mpscnn.map_weights(folder + "/bias.bin", (6,)).tolist()
+    [0.0, 1.0, 2.0, 3.0, 4.0, 5.0]
     """
     kind = np.dtype(dtype)
     extents = tuple(int(extent) for extent in shape)

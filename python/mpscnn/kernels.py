@@ -6,14 +6,15 @@ from __future__ import annotations
 import ast
 import inspect
 from collections.abc import Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from . import _core, _docs
 
-Kernel = _core.Kernel
+if TYPE_CHECKING:
+    from ._typing import Param, Row
 
-_TABLE: list[dict[str, Any]] = _core.kernel_table()
-_COMMON: list[dict[str, Any]] = _core.common_params()
+_TABLE: list[Row] = _core.kernel_table()
+_COMMON: list[Param] = _core.common_params()
 
 NEURON_TYPES: tuple[str, ...] = tuple(
     next(p for row in _TABLE if row["name"] == "Neuron" for p in row["params"] if p["name"] == "type")["choices"]
@@ -54,35 +55,52 @@ class NeuronDescriptor(_core._NeuronDescriptor):
         super().__init__(NEURON_TYPES.index(type), a, b, c, [float(value) for value in data])
 
 
-def _default(spec: dict[str, Any]) -> Any:
+def _default(spec: Param) -> Any:
     return ast.literal_eval(spec["default"]) if spec["default"] else inspect.Parameter.empty
 
 
-def _signature(row: dict[str, Any]) -> inspect.Signature:
+def _signature(row: Row) -> inspect.Signature:
     parameters = []
     for index, spec in enumerate(row["params"] + _COMMON):
-        kind = inspect.Parameter.POSITIONAL_OR_KEYWORD
-        if index >= row["positional"]:
-            kind = inspect.Parameter.KEYWORD_ONLY
+        by_position = index < row["positional"]
+        kind = inspect.Parameter.POSITIONAL_OR_KEYWORD if by_position else inspect.Parameter.KEYWORD_ONLY
         parameters.append(inspect.Parameter(spec["name"], kind, default=_default(spec)))
     device = inspect.Parameter("device", inspect.Parameter.KEYWORD_ONLY, default=None)
     return inspect.Signature([*parameters, device])
 
 
-def _attribute(spec: dict[str, Any]) -> property:
+def _attribute(spec: Param) -> property:
     name, default = spec["name"], _default(spec)
 
-    def get(self: Kernel) -> Any:
+    def get(self: _core.Kernel) -> Any:
         value = self._get(name)
         return default if value is None else value
 
-    def set(self: Kernel, value: Any) -> None:
+    def set(self: _core.Kernel, value: Any) -> None:
         self._set(name, value)
 
     return property(get, set, doc=_docs.parameter(spec))
 
 
-def _make_class(row: dict[str, Any]) -> type[Kernel]:
+class Kernel(_core.Kernel):
+    """Base of all kernels: how they are called and encoded, and the parameters that can be set afterwards.
+
+    ``mpscnn.kernel(name)`` finds a kernel's class; ``apple_class`` is Apple's name of it. Kernels are made once and
+    used often, from several threads if need be, each with a command buffer of its own.
+
+    Source
+    ------
+    MPSNeuralNetwork/MPSCNNKernel.h, MPSCNNKernel.
+    """
+
+    apple_class: str
+
+
+for _spec in _COMMON:
+    setattr(Kernel, _spec["name"], _attribute(_spec))
+
+
+def _make_class(row: Row) -> type[Kernel]:
     name, signature = row["name"], _signature(row)
 
     def __init__(self: Kernel, *args: Any, **kwargs: Any) -> None:
@@ -93,24 +111,38 @@ def _make_class(row: dict[str, Any]) -> type[Kernel]:
         arguments = dict(bound.arguments)
         device = arguments.pop("device", None)
         Kernel.__init__(self, name, arguments, device)
+        self.__dict__["_made"] = True
 
     def __repr__(self: Kernel) -> str:
+        # Tracebacks show objects whose __init__ has failed; there is no kernel behind them that could be asked.
+        if "_made" not in self.__dict__:
+            return f"<mpscnn.{name}, not made>"
         label = f' "{self.label}"' if self.label else ""  # type: ignore[attr-defined]
         return f"<mpscnn.{name}{label}>"
+
+    def __setattr__(self: Kernel, attribute: str, value: Any) -> None:
+        # A misspelt property would otherwise be kept and have no effect. Derived classes may have their own.
+        if type(self) is KERNELS[name] and not hasattr(type(self), attribute):
+            raise AttributeError(f'{name} has no attribute "{attribute}".')
+        object.__setattr__(self, attribute, value)
 
     members: dict[str, Any] = {
         "__init__": __init__,
         "__repr__": __repr__,
+        "__setattr__": __setattr__,
         "__doc__": _docs.kernel(row, _COMMON),
         "__module__": "mpscnn",
         "__signature__": signature,
         "apple_class": row["apple_class"],
     }
-    members |= {spec["name"]: _attribute(spec) for spec in _COMMON}
     return type(name, (Kernel,), members)
 
 
 KERNELS: dict[str, type[Kernel]] = {row["name"]: _make_class(row) for row in _TABLE}
+globals().update(KERNELS)
+
+# kernels.pyi lists the classes by name.
+__all__ = ["Kernel", "NeuronDescriptor", "kernel", *KERNELS]
 
 
 def kernel(name: str) -> type[Kernel]:
@@ -126,7 +158,17 @@ def kernel(name: str) -> type[Kernel]:
     NotImplementedError
         "MPSCNNPoolingMax is not implemented yet." for a class of Apple's that mpscnn has no kernel for.
     KeyError
-        for any other name.
+        'there is no kernel "PoolMax".' for any other name.
+
+    Source
+    ------
+    csrc/table/kernels.cpp, the kernel table.
+
+    Examples
+    --------
+    >>> import mpscnn
+    >>> mpscnn.kernel("MPSCNNNeuronReLU") is mpscnn.NeuronReLU
+    True
     """
     for row in _TABLE:
         if name in (row["name"], row["apple_class"]):
