@@ -359,6 +359,23 @@ SUB_PIXEL = [
         out=(1, 9, 11, 4),
         why="a part of an enlarged result, not a multiple of the factor",
     ),
+    conv(
+        x=(2, 4, 5, 4),
+        weight=(16, 4, 3, 3),
+        sub_pixel_scale_factor=2,
+        destination_feature_channel_offset=4,
+        out=(2, 4, 6, 12),
+        why="enlarged between other channels: pixels of the result are not adjacent",
+    ),
+    conv(
+        x=(1, 5, 4, 4),
+        weight=(27, 4, 2, 2),
+        sub_pixel_scale_factor=3,
+        clip_rect=((2, 1, 0), (7, 5, 1)),
+        out=(1, 12, 9, 3),
+        out_view="channels",
+        why="a part of an enlarged result in wider pixels, not a multiple of the factor",
+    ),
 ]
 
 REGIONS = [
