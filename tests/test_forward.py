@@ -3,6 +3,8 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 from collections.abc import Callable
 from functools import lru_cache
 from types import SimpleNamespace
@@ -13,7 +15,7 @@ import pytest
 
 import mpscnn
 from cases import Case, Inputs, all_cases, make
-from conftest import Guarded
+from conftest import NULL_DEVICE, Guarded
 from oracle import compare
 from oracle.expected import Expected, expected
 from oracle.torch_reference import reference
@@ -163,6 +165,21 @@ def test_against_torch(case: Case, dtype: str) -> None:
     compare.assert_close(np.where(representable, numbers, 0), np.where(representable, theirs, 0), right.bound)
 
 
+@pytest.mark.parametrize("case", all_cases(), ids=str)
+def test_every_engine_sizes_alike(case: Case, engine: mpscnn.Device) -> None:
+    """Also the one that computes nothing: shapes and types, and that nothing but the result is written."""
+    inputs, right = prepared(case, case.dtypes[0])
+    dtype = case.result_dtype or case.dtypes[0]
+    kernel = build(case, inputs, engine)
+    out = Guarded(right.shape, dtype, case.out_view)
+    kernel(inputs.x, out=out.array)
+    out.check(None if case.out_view != "dense" or engine.name == NULL_DEVICE else right.region)
+    if not case.out:
+        assert kernel.result_shape(inputs.x.shape) == right.shape
+        result = kernel(inputs.x, dtype=case.result_dtype)
+        assert (result.shape, result.dtype) == (right.shape, np.dtype(dtype))
+
+
 @pytest.mark.parametrize("case", [case for case in all_cases() if case.weight][::5], ids=str)
 def test_a_kernel_is_used_again(case: Case) -> None:
     """Same kernel, same source: the same bits; another source in between changes nothing."""
@@ -237,3 +254,22 @@ def test_no_memory_is_kept(no_leak, rng) -> None:
     with no_leak():
         for _ in range(5):
             once()
+
+
+def test_nothing_is_printed() -> None:
+    """Not even by the Objective-C runtime, which complains of objects that are released into no pool."""
+    program = """
+import numpy as np, mpscnn
+x = np.ones((2, 5, 6, 4), np.float32)
+conv = mpscnn.Convolution(np.ones((8, 4, 3, 3), np.float32), padding="same", activation="relu")
+conv(x)
+with mpscnn.CommandBuffer() as buffer:
+    y = mpscnn.NeuronTanH().encode(buffer, conv.encode(buffer, mpscnn.Image.from_array(x), temporary=True))
+y.numpy()
+try:
+    conv(x[..., :3])
+except ValueError:
+    pass
+"""
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True, timeout=120)
+    assert (done.stdout, done.stderr) == ("", "")
