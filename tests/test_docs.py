@@ -1,0 +1,239 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Generated pages are up to date, docstrings are complete, examples run, links lead somewhere."""
+
+from __future__ import annotations
+
+import doctest
+import importlib.util
+import inspect
+import re
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+import numpy as np
+import pytest
+
+import mpscnn
+from mpscnn import _core
+
+ROOT = Path(__file__).resolve().parent.parent
+PAGES = sorted([*ROOT.glob("*.md"), *ROOT.glob("docs/*.md"), *ROOT.glob("examples/*/*.md"), *ROOT.glob("tools/*/*.md")])
+PUBLIC = {name: getattr(mpscnn, name) for name in mpscnn.__all__ if name != "__version__"}
+KERNELS = mpscnn.kernels.KERNELS
+
+
+@pytest.fixture(scope="module")
+def generator() -> ModuleType:
+    spec = importlib.util.spec_from_file_location("gen_docs", ROOT / "tools" / "gen_docs.py")
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+# ----------------------------------------------------------------------------------------------------- generated pages
+
+
+def test_kernels_page_is_up_to_date(generator: ModuleType) -> None:
+    wanted = generator.kernels_page(_core.kernel_table(), _core.common_params())
+    assert generator.KERNELS.read_text() == wanted, "python tools/gen_docs.py writes it again"
+
+
+def test_support_table_of_the_readme_is_up_to_date(generator: ModuleType) -> None:
+    present = generator.README.read_text()
+    assert present == generator.readme(present, _core.kernel_table()), "python tools/gen_docs.py writes it again"
+    stale = present.replace("| forward |", "| forward and gradient |")
+    assert generator.readme(stale, _core.kernel_table()) == present
+
+
+def test_support_table_names_each_promised_class(generator: ModuleType) -> None:
+    rows = generator.support(_core.kernel_table())
+    assert len(rows) == 115
+    assert len({row["name"] for row in rows}) == 115
+    assert {row["name"] for row in rows if row["openmps"]} & generator.not_implemented() == set()
+    # What Python offers has to be there on Linux, and every kernel of the table is in it.
+    assert [row["name"] for row in rows if row["python"] and not row["openmps"]] == []
+    assert {kind.apple_class for kind in KERNELS.values()} <= {row["name"] for row in rows if row["python"]}
+
+
+def test_kernels_page_has_each_parameter(generator: ModuleType) -> None:
+    page = generator.KERNELS.read_text()
+    for row in _core.kernel_table():
+        (section,) = re.findall(rf"^### {row['name']}\n(.*?)^##", page, re.MULTILINE | re.DOTALL)
+        for text in (row["summary"], row["formula"], row["shape"], row["apple_class"], row["source"]):
+            assert text in section
+        assert re.findall(r"^\| `(\w+)`", section, re.MULTILINE) == [spec["name"] for spec in row["params"]]
+
+
+# ----------------------------------------------------------------------------------------------------------- docstrings
+
+# Sections that a docstring of the extension still lacks; whoever adds one takes it out here.
+LACKING = {
+    "BatchNorm": {"Raises"},
+    "ConvolutionDescriptor": {"Raises"},
+}
+
+
+def sections(text: str) -> set[str]:
+    return set(re.findall(r"^([A-Z][A-Za-z ]+)\n-{3,}$", text, re.MULTILINE))
+
+
+def wanted_sections(name: str) -> set[str]:
+    value = PUBLIC[name]
+    if value is mpscnn.Kernel:
+        return {"Source"}  # made through its subclasses
+    if value is mpscnn.Device:
+        return {"Raises", "Source"}  # no arguments
+    if value is mpscnn.DataSource:
+        return {"Attributes", "Raises", "Source"}
+    wanted = {"Parameters", "Raises", "Source"}
+    if name in KERNELS:
+        wanted.add("Other Parameters")
+    if not inspect.isclass(value):
+        wanted.add("Returns")
+    return wanted
+
+
+@pytest.mark.parametrize("name", sorted(PUBLIC))
+def test_docstring_has_its_sections(name: str) -> None:
+    text = inspect.getdoc(PUBLIC[name]) or ""
+    first = text.splitlines()[0] if text else ""
+    assert first.endswith("."), f"{name} begins with {first!r}"
+    missing = wanted_sections(name) - sections(text)
+    assert missing == LACKING.get(name, set()), f"{name} lacks {missing}"
+
+
+@pytest.mark.parametrize("name", sorted(set(PUBLIC) - set(KERNELS)))
+def test_members_are_documented(name: str) -> None:
+    """One sentence at least for each method; properties may be no more than their type."""
+    value = PUBLIC[name]
+    if not inspect.isclass(value):
+        return
+    bare = []
+    for member, attribute in vars(value).items():
+        if member.startswith("_") or not (callable(attribute) or isinstance(attribute, property | staticmethod)):
+            continue
+        text = inspect.getdoc(getattr(value, member)) or ""
+        # pybind11 writes the signature; what follows is ours.
+        if not re.sub(r"^\w*\(.*\) -> .*$", "", text, flags=re.MULTILINE).strip():
+            bare.append(member)
+    own = {"ConvolutionDescriptor"}  # its properties are the parameters of the class's docstring
+    assert bare == [] or name in own
+
+
+def test_number_of_units() -> None:
+    """A parameter that has a range is in some unit."""
+    specs = [spec for row in _core.kernel_table() for spec in row["params"]] + _core.common_params()
+    assert {spec["name"] for spec in specs if spec["min"] is not None and not spec["unit"]} == set()
+
+
+# ------------------------------------------------------------------------------------------------------------- examples
+
+
+def documented() -> dict[str, Any]:
+    found: dict[str, Any] = {"mpscnn": mpscnn, "mpscnn.config": importlib.import_module("mpscnn.config")}
+    for name, value in PUBLIC.items():
+        found[name] = value
+        if inspect.isclass(value) and name not in KERNELS:
+            members = {member: one for member, one in vars(value).items() if not member.startswith("_")}
+            found |= {f"{name}.{member}": getattr(value, member) for member in members}
+    return found
+
+
+EXAMPLES = {
+    name: test
+    for name, value in documented().items()
+    if (test := doctest.DocTestParser().get_doctest(inspect.getdoc(value) or "", {}, name, name, 0)).examples
+}
+
+
+@pytest.mark.parametrize("name", sorted(EXAMPLES))
+def test_examples_in_docstrings(name: str) -> None:
+    report: list[str] = []
+    result = doctest.DocTestRunner(verbose=False).run(EXAMPLES[name], out=report.append)
+    assert result.failed == 0, "".join(report)
+
+
+def test_there_are_examples() -> None:
+    assert {"mpscnn", "reorder", "kernel", "DataSource", "map_weights"} <= set(EXAMPLES)
+
+
+def test_example_of_the_readme() -> None:
+    blocks = re.findall(r"^```python\n(.*?)^```", (ROOT / "README.md").read_text(), re.MULTILINE | re.DOTALL)
+    assert len(blocks) == 1
+    code = [line for line in blocks[0].splitlines() if line.strip()]
+    assert len(code) <= 15
+    space: dict[str, Any] = {}
+    exec(compile(blocks[0], "README.md", "exec"), space)
+    assert space["y"].shape == (1, 112, 112, 64)
+    np.testing.assert_array_equal(space["z"], space["y"])
+    # What the comments promise: a ReLU, then tanh.
+    assert space["y"].min() == 0
+    assert 0.9 < space["y"].max() <= 1
+
+
+def test_commands_of_the_readme_are_targets() -> None:
+    targets = set(re.findall(r"^([\w-]+):", (ROOT / "Makefile").read_text(), re.MULTILINE))
+    for page in (ROOT / "README.md", ROOT / "CONTRIBUTING.md"):
+        named = set(
+            re.findall(r"\bmake ([a-z-]+)", "\n".join(re.findall(r"`make .*?`|^ {4}make .*$", page.read_text(), re.M)))
+        )
+        assert named - targets == set(), page.name
+
+
+# ---------------------------------------------------------------------------------------------------------------- links
+
+
+def anchors(page: Path) -> set[str]:
+    """Names of the headings, as GitHub makes them."""
+    text = re.sub(r"^```.*?^```", "", page.read_text(), flags=re.MULTILINE | re.DOTALL)
+    headings = re.findall(r"^#+ (.*)$", text, re.MULTILINE)
+    return {re.sub(r"[^\w\- ]", "", heading.lower()).replace(" ", "-") for heading in headings}
+
+
+def broken_links(page: Path) -> list[str]:
+    text = re.sub(r"^```.*?^```", "", page.read_text(), flags=re.MULTILINE | re.DOTALL)
+    broken = []
+    for link in re.findall(r"\]\(([^)\s]+)\)", text):
+        if re.match(r"https?://", link):
+            continue
+        path, _, anchor = link.partition("#")
+        target = (page.parent / path).resolve() if path else page
+        inside = target == ROOT or ROOT in target.parents
+        if not (inside and target.exists()) or (anchor and anchor not in anchors(target)):
+            broken.append(link)
+    return broken
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
+def test_links_lead_somewhere(page: Path) -> None:
+    assert broken_links(page) == []
+
+
+def test_a_broken_link_is_noticed(tmp_path: Path) -> None:
+    page = tmp_path / "page.md"
+    page.write_text("# A b\n[x](missing.md) [y](#a-b) [z](#c)\n")
+    assert "missing.md" in broken_links(page)
+    assert "#c" in broken_links(page)
+
+
+def test_files_named_in_the_maps_exist() -> None:
+    """CONTRIBUTING's "component to file" and the first column of tables in docs name files in backticks."""
+    missing = []
+    for page in PAGES:
+        for path in re.findall(r"`((?:csrc|python|tests|tools|docs|cmake|examples|bench)/[\w/.-]+)`", page.read_text()):
+            if not (ROOT / path).exists():
+                missing.append(f"{page.name}: {path}")
+    assert missing == []
+
+
+# ------------------------------------------------------------------------------------------------------------- reprs
+
+
+def test_repr_of_a_kernel_that_was_not_made() -> None:
+    """Tracebacks and debuggers print it; asking the kernel that is not there would end the process."""
+    kernel = mpscnn.NeuronReLU.__new__(mpscnn.NeuronReLU)
+    assert repr(kernel) == "<mpscnn.NeuronReLU, not made>"
+    assert repr(mpscnn.NeuronReLU(label="first")) == '<mpscnn.NeuronReLU "first">'
