@@ -153,6 +153,10 @@ def kernel(name: str) -> type[Kernel]:
     name : str
         "MPSCNNConvolution" or "Convolution".
 
+    Returns
+    -------
+    class, derived from Kernel
+
     Raises
     ------
     NotImplementedError
