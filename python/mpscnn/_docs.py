@@ -23,6 +23,14 @@ _TYPES = {
     "activation": "str, NeuronDescriptor, neuron kernel or None",
 }
 
+_WEIGHTS = """
+Weights are read while the kernel is made, and by ``reload()``: in place when they are OHWI, C-contiguous and not
+bfloat16, else from a reordered copy that is gone afterwards."""
+
+
+def _number(value: float) -> str:
+    return f"{int(value)}" if value == int(value) else f"{value:g}"
+
 
 def parameter(spec: Param) -> str:
     """Two lines in numpydoc form: what it may be, what it means."""
@@ -30,7 +38,9 @@ def parameter(spec: Param) -> str:
     if spec["unit"]:
         head += f", {spec['unit']}"
     if spec["min"] is not None:
-        head += f", >= {spec['min']:g}"
+        head += f", >= {_number(spec['min'])}"
+    if spec["max"] is not None:
+        head += f", <= {_number(spec['max'])}"
     if spec["default"]:
         head += ", optional" if spec["default"] == "None" else f", default {spec['default']}"
     return f"{spec['name']} : {head}\n    {spec['summary']} Apple: {spec['apple']}."
@@ -40,6 +50,7 @@ def kernel(row: Row, common: list[Param]) -> str:
     """Docstring of the class of a row."""
     parameters = "\n".join(parameter(spec) for spec in row["params"])
     shared = "\n".join(parameter(spec) for spec in common)
+    weights = _WEIGHTS if any(spec["type"] == "weights" for spec in row["params"]) else ""
     gradient = f"\n\nGradient: {row['gradient']}." if row["gradient"] else ""
     return f"""{row["summary"]}
 
@@ -58,6 +69,11 @@ Other Parameters
 device : Device, optional
     Where the kernel runs.
 
+Sharing
+-------
+x and ``out`` are used in place where ``Device.shares_images`` is true, their channels are adjacent and their strides
+positive; otherwise each is copied once. Neither may change while a committed command buffer is at work.{weights}
+
 Raises
 ------
 ValueError
@@ -69,6 +85,11 @@ RuntimeError
     A command buffer that is committed already, a temporary image after its last read, a device that fails.
 NotImplementedError
     The platform lacks {row["apple_class"]}.
+
+See Also
+--------
+Kernel.__call__ : y = kernel(x), one kernel and its own command buffer.
+Kernel.encode : several kernels on one command buffer.
 
 Source
 ------
