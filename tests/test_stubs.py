@@ -175,6 +175,8 @@ PLAIN = {
     "__doc__",
     "__dict__",
     "__repr__",
+    "__eq__",
+    "__hash__",
     "__file__",
     "__loader__",
     "__name__",
@@ -197,9 +199,10 @@ def compare_function(where: str, function: Any, nodes: list[ast.stmt]) -> None:
             assert found == wanted, where
         else:  # an overload may make an argument required, or keyword-only
             assert sorted(row[0] for row in found) == sorted(row[0] for row in wanted), where
-            for argument, _, default in found:
-                (expected,) = [row[2] for row in wanted if row[0] == argument]
+            for argument, kind, default in found:
+                ((_, needed, expected),) = [row for row in wanted if row[0] == argument]
                 assert default in (None, expected), f"{where}: {argument}"
+                assert kind in (needed, "keyword"), f"{where}: {argument}"
 
 
 def test_stub_has_the_names_of_the_extension() -> None:
