@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Runs the programs built from ``tests/cpp/test_*.cpp``; the make targets say where they are (MPSCNN_CPP_TESTS)."""
+"""Runs the programs built from tests/cpp and tests/objc; the make targets say where they are (MPSCNN_CPP_TESTS)."""
 
 from __future__ import annotations
 
@@ -11,14 +11,18 @@ import pytest
 
 ROOT = Path(__file__).resolve().parent.parent
 FOLDER = os.environ.get("MPSCNN_CPP_TESTS")
-SOURCES = sorted((ROOT / "tests" / "cpp").glob("test_*.cpp"))
+PROGRAMS = sorted(
+    [path.stem.replace("test_", "cpp_", 1) for path in (ROOT / "tests" / "cpp").glob("test_*.cpp")]
+    + ["objc_" + path.stem.removesuffix("_test") for path in (ROOT / "tests" / "objc").glob("*_test.mm")]
+)
 
 
 @pytest.mark.skipif(FOLDER is None, reason="MPSCNN_CPP_TESTS is not set: run by make test, dev-test or test-asan")
-@pytest.mark.parametrize("source", SOURCES, ids=lambda path: path.stem)
-def test_program(source: Path) -> None:
+@pytest.mark.parametrize("name", PROGRAMS)
+def test_program(name: str) -> None:
     assert FOLDER is not None
-    program = ROOT / FOLDER / source.stem.replace("test_", "cpp_", 1)
+    program = ROOT / FOLDER / name
     assert program.exists(), f"{program} was not built"
     result = subprocess.run([program], capture_output=True, text=True, timeout=1800)
     assert result.returncode == 0, result.stdout[-4000:] + result.stderr[-4000:]
+    assert "passed" in result.stdout, result.stdout[-4000:]
