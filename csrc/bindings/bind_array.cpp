@@ -2,6 +2,7 @@
 // Arrays in and out: NumPy (read through its C struct: about 50 ns), DLPack, __array_interface__, the buffer protocol.
 #include "bind_array.hpp"
 
+#include <cxxabi.h>
 #include <sys/mman.h>
 #include <unistd.h>
 
@@ -17,6 +18,41 @@
 #include <mpscnn/error.hpp>
 
 namespace mpscnn::bindings {
+
+bool interpreter_runs() {
+#if PY_VERSION_HEX >= 0x030d0000
+  return Py_IsInitialized() && !Py_IsFinalizing();
+#else
+  return Py_IsInitialized() && !_Py_IsFinalizing();
+#endif
+}
+
+namespace {
+
+/// Runs `call`; a thread that Python ends in it stays there.
+template <class Call>
+void or_stay(const Call& call) {
+#if defined(__GLIBCXX__)
+  try {
+    call();
+  } catch (const abi::__forced_unwind&) {
+    for (;;) pause();
+  }
+#else
+  call();
+#endif
+}
+
+}  // namespace
+
+ReleaseGil::~ReleaseGil() {
+  or_stay([this] { PyEval_RestoreThread(state_); });
+}
+
+AcquireGil::AcquireGil() {
+  or_stay([this] { state_ = PyGILState_Ensure(); });
+}
+
 namespace {
 
 using Npy = py::detail::npy_api;
@@ -249,14 +285,6 @@ std::optional<DType> dtype_of(const DLDataType& type) {
   }
 }
 
-bool interpreter_runs() {
-#if PY_VERSION_HEX >= 0x030d0000
-  return Py_IsInitialized() && !Py_IsFinalizing();
-#else
-  return Py_IsInitialized() && !_Py_IsFinalizing();
-#endif
-}
-
 /// Runs `release` with the GIL, from any thread; leaks once the interpreter is going down, since nothing can be freed
 /// then.
 template <class Release>
@@ -266,9 +294,8 @@ void with_gil(const Release& release) {
     release();
     return;
   }
-  const PyGILState_STATE state = PyGILState_Ensure();
+  const AcquireGil gil;
   release();
-  PyGILState_Release(state);
 }
 
 /// Takes the capsule's tensor over, as the protocol wants it: renamed, and its deleter called by the new owner.
@@ -555,10 +582,15 @@ py::object to_python_owner(std::shared_ptr<void> owner) {
   return py::reinterpret_steal<py::object>(capsule);
 }
 
+bool is_integer(py::handle object) {
+  if (PyLong_Check(object.ptr())) return !PyBool_Check(object.ptr());
+  return PyIndex_Check(object.ptr()) && !(py::hasattr(object, "ndim") && !py::int_(0).equal(object.attr("ndim")));
+}
+
 Extents extents_from(py::handle object, const char* name) {
   const auto extent = [&](py::handle item) -> std::int64_t {
-    check<TypeError>(PyIndex_Check(item.ptr()) && !PyBool_Check(item.ptr()), name, ": ", py::repr(item).cast<std::string>(), " (",
-                     type_name(item), ") is not an integer.");
+    check<TypeError>(is_integer(item), name, ": ", py::repr(item).cast<std::string>(), " (", type_name(item),
+                     ") is not an integer.");
     const auto number = py::reinterpret_steal<py::object>(PyNumber_Index(item.ptr()));
     if (!number) throw py::error_already_set();
     int overflow = 0;
@@ -566,7 +598,7 @@ Extents extents_from(py::handle object, const char* name) {
     check(overflow == 0, name, ": ", py::str(number).cast<std::string>(), " is beyond 64 bits.");
     return value;
   };
-  if (PyIndex_Check(object.ptr())) return {extent(object)};
+  if (is_integer(object)) return {extent(object)};
   check<TypeError>(PySequence_Check(object.ptr()) && !PyUnicode_Check(object.ptr()), name, " (", type_name(object),
                    ") is neither an int nor a sequence of them.");
   Extents extents;

@@ -16,6 +16,35 @@ namespace mpscnn::bindings {
 
 namespace py = pybind11;
 
+/// The GIL is let go, and taken back at the end. Once the interpreter ends, a thread that wants it back is ended by
+/// Python, by unwinding its stack: out of a destructor that would end the process. Such a thread stays where it is
+/// instead.
+class ReleaseGil {
+ public:
+  ReleaseGil() : state_(PyEval_SaveThread()) {}
+  ~ReleaseGil();
+  ReleaseGil(const ReleaseGil&) = delete;
+  ReleaseGil& operator=(const ReleaseGil&) = delete;
+
+ private:
+  PyThreadState* state_;
+};
+
+/// The GIL on any thread, with or without it so far; the same holds at the end of the interpreter.
+class AcquireGil {
+ public:
+  AcquireGil();
+  ~AcquireGil() { PyGILState_Release(state_); }
+  AcquireGil(const AcquireGil&) = delete;
+  AcquireGil& operator=(const AcquireGil&) = delete;
+
+ private:
+  PyGILState_STATE state_ = PyGILState_LOCKED;
+};
+
+/// Whether there is an interpreter to call into.
+bool interpreter_runs();
+
 /// Who keeps the memory of a view alive.
 enum class Keep {
   owner,     ///< the view itself, through `owner`
@@ -68,8 +97,11 @@ DType dtype_from(py::handle dtype, const char* name);
 /// numpy.dtype of that element type; bfloat16 imports ml_dtypes.
 py::dtype numpy_dtype(DType dtype);
 
-/// The integers of a shape: an int, or a sequence of them. Throws TypeError, naming what was given; std::invalid_argument beyond
-/// 64 bits.
+/// An int or a scalar that is one; no bool, and no array, whatever its __index__ says.
+bool is_integer(py::handle object);
+
+/// The integers of a shape: an int, or a sequence of them. Throws TypeError, naming what was given;
+/// std::invalid_argument beyond 64 bits.
 Extents extents_from(py::handle object, const char* name);
 
 /// To be called inside `catch (...)` of functions that pybind11 does not wrap: sets the Python error.

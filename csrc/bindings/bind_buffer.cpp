@@ -19,16 +19,18 @@ py::array numpy_view(const std::shared_ptr<Buffer>& buffer, py::handle dtype_lik
     extents = {bytes / size};
   } else {
     std::int64_t wanted = size;
-    for (auto extent : py::iter(shape)) {
-      extents.push_back(extent.cast<std::int64_t>());
-      check(extents.back() >= 0 && !__builtin_mul_overflow(wanted, extents.back(), &wanted), "Buffer.numpy: shape ",
-            to_string(extents), " is negative or too large.");
-    }
+    extents = extents_from(shape, "Buffer.numpy: shape");
+    for (auto extent : extents)
+      check(extent >= 0 && !__builtin_mul_overflow(wanted, extent, &wanted), "Buffer.numpy: shape ", to_string(extents),
+            " is negative or too large.");
     check(wanted <= bytes, "Buffer.numpy: shape ", to_string(extents), " of ", name_of(dtype), " needs ", wanted,
           " bytes; the buffer has ", bytes, ".");
   }
-  return array_from({.data = buffer->contents(), .dtype = dtype, .shape = extents,
-                     .strides = contiguous_strides(extents, dtype), .owner = buffer});
+  return array_from({.data = buffer->contents(),
+                     .dtype = dtype,
+                     .shape = extents,
+                     .strides = contiguous_strides(extents, dtype),
+                     .owner = buffer});
 }
 
 }  // namespace
@@ -54,8 +56,14 @@ void bind_buffer(py::module_& module) {
     Metal/MTLBuffer.h, MTLBuffer.)")
       .def(py::init([](const py::object& source, const std::shared_ptr<Device>& device) {
              const auto target = device_or_default(device);
-             if (!py::isinstance<py::int_>(source)) return Buffer::share(target, view_of(source, "source"));
-             const auto bytes = source.cast<std::int64_t>();
+             check<TypeError>(!PyBool_Check(source.ptr()), "Buffer: source (", py::repr(source).cast<std::string>(),
+                              ") is not a length in bytes or an array.");
+             if (!is_integer(source)) return Buffer::share(target, view_of(source, "source"));
+             const auto length = py::int_(py::reinterpret_steal<py::object>(PyNumber_Index(source.ptr())));
+             int overflow = 0;
+             const auto bytes = PyLong_AsLongLongAndOverflow(length.ptr(), &overflow);
+             check<MemoryError>(overflow <= 0, "Buffer: length (", py::str(length).cast<std::string>(),
+                                ") is beyond 64 bits.");
              check(bytes >= 1, "Buffer: length (", bytes, ") is less than the minimum (1).");
              return Buffer::make(target, static_cast<std::uint64_t>(bytes));
            }),

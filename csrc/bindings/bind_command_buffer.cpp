@@ -1,5 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
+#include <unistd.h>
+
 #include <mpscnn/command_buffer.hpp>
+#include <mpscnn/error.hpp>
 
 #include "bind_array.hpp"
 #include "bindings.hpp"
@@ -8,12 +11,14 @@ namespace mpscnn::bindings {
 namespace {
 
 void add_completed_handler(CommandBuffer& buffer, py::object handler) {
+  if (!PyCallable_Check(handler.ptr()))
+    throw TypeError(say("CommandBuffer: handler (", Py_TYPE(handler.ptr())->tp_name, ") is not callable."));
   auto kept = keep_python_object(handler);
   auto* callable = handler.ptr();
-  py::gil_scoped_release release;
+  const ReleaseGil release;
   buffer.add_completed_handler([kept, callable] {
-    if (!Py_IsInitialized()) return;
-    py::gil_scoped_acquire acquire;
+    if (!interpreter_runs()) return;
+    const AcquireGil acquire;
     // There is nobody to throw to on the queue's thread.
     PyObject* result = PyObject_CallNoArgs(callable);
     if (result == nullptr) PyErr_WriteUnraisable(callable);
@@ -21,9 +26,21 @@ void add_completed_handler(CommandBuffer& buffer, py::object handler) {
   });
 }
 
+/// Work under way would run on while libraries are taken down around it.
+void finish_at_exit() {
+  const auto process = getpid();
+  const auto finish = [process] {
+    if (getpid() != process) return;  // a fork has no thread that works
+    const ReleaseGil release;
+    finish_all_work();
+  };
+  py::module_::import("atexit").attr("register")(py::cpp_function(finish));
+}
+
 }  // namespace
 
 void bind_command_buffer(py::module_& module) {
+  finish_at_exit();
   py::class_<CommandBuffer, std::shared_ptr<CommandBuffer>>(module, "CommandBuffer",
                                                             R"(A list of encoded kernels that the device runs in order.
 
@@ -48,31 +65,36 @@ void bind_command_buffer(py::module_& module) {
              return CommandBuffer::make(device_or_default(device), label);
            }),
            py::arg("device") = nullptr, py::arg("label") = "")
-      .def("commit", &CommandBuffer::commit, py::call_guard<py::gil_scoped_release>(),
+      .def("commit", &CommandBuffer::commit, py::call_guard<ReleaseGil>(),
            "Hand the work to the device; once. Other Python threads run meanwhile.")
-      .def("wait", &CommandBuffer::wait, py::call_guard<py::gil_scoped_release>(),
+      .def("wait", &CommandBuffer::wait, py::call_guard<ReleaseGil>(),
            "Wait until the work is done; raises RuntimeError when it failed.")
       .def("add_completed_handler", &add_completed_handler, py::arg("handler"),
            "Call ``handler()`` when the work is done, on the queue's thread; before commit(). Its exceptions go to "
            "sys.unraisablehook.")
-      .def_property_readonly("status", [](const CommandBuffer& buffer) { return name_of(buffer.status()); },
-                             "str: not_enqueued, enqueued, committed, scheduled, completed or error.")
-      .def_property_readonly("error", [](const CommandBuffer& buffer) -> py::object {
-        const auto text = buffer.error();
-        return text.empty() ? py::object(py::none()) : py::object(py::str(text));
-      }, "str or None: what the device says went wrong.")
-      .def_property_readonly("gpu_time", [](const CommandBuffer& buffer) {
-        return buffer.gpu_end_time() - buffer.gpu_start_time();
-      }, "float, seconds: how long the work ran; 0 until completed.")
+      .def_property_readonly(
+          "status", [](const CommandBuffer& buffer) { return name_of(buffer.status()); },
+          "str: not_enqueued, enqueued, committed, scheduled, completed or error.")
+      .def_property_readonly(
+          "error",
+          [](const CommandBuffer& buffer) -> py::object {
+            const auto text = buffer.error();
+            return text.empty() ? py::object(py::none()) : py::object(py::str(text));
+          },
+          "str or None: what the device says went wrong.")
+      .def_property_readonly(
+          "gpu_time", [](const CommandBuffer& buffer) { return buffer.gpu_end_time() - buffer.gpu_start_time(); },
+          "float, seconds: how long the work ran; 0 until completed.")
       .def_property_readonly("device", &CommandBuffer::device, "Device")
       .def_property("label", &CommandBuffer::label, &CommandBuffer::set_label, "str")
       .def("__enter__", [](py::object self) { return self; })
-      .def("__exit__", [](CommandBuffer& buffer, const py::object& type, const py::object&, const py::object&) {
-        if (!type.is_none()) return;
-        py::gil_scoped_release release;
-        if (buffer.status() < CommandBufferStatus::committed) buffer.commit();
-        buffer.wait();
-      })
+      .def("__exit__",
+           [](CommandBuffer& buffer, const py::object& type, const py::object&, const py::object&) {
+             if (!type.is_none()) return;
+             const ReleaseGil release;
+             if (buffer.status() < CommandBufferStatus::committed) buffer.commit();
+             buffer.wait();
+           })
       .def("__repr__", [](const CommandBuffer& buffer) {
         return std::string("<mpscnn.CommandBuffer ") + name_of(buffer.status()) + ">";
       });

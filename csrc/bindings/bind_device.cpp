@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <mpscnn/device.hpp>
 
+#include <functional>
+
 #include <pybind11/stl.h>
 
 #include "bindings.hpp"
@@ -14,7 +16,8 @@ std::shared_ptr<Device> device_or_default(const std::shared_ptr<Device>& device)
 void bind_device(py::module_& module) {
   py::class_<Device, std::shared_ptr<Device>>(module, "Device", R"(A Metal device with a command queue of its own.
 
-    ``Device()`` is the system's default device, the same object every time; ``Device.all()`` lists all of them.
+    ``Device()`` is the system's default device; ``Device.all()`` lists all of them. Devices are equal when they are the same
+    one.
 
     Raises
     ------
@@ -34,6 +37,11 @@ void bind_device(py::module_& module) {
       .def_property_readonly("shares_images", &Device::shares_images,
                              "bool: whether images can use an array's memory in place.")
       .def_property_readonly("is_supported", &Device::is_supported, "bool: MPSSupportsMTLDevice.")
+      .def("__eq__",
+           [](const Device& device, const py::object& other) {
+             return py::isinstance<Device>(other) && &device == other.cast<const Device*>();
+           })
+      .def("__hash__", [](const Device& device) { return std::hash<const void*>{}(&device); })
       .def("__repr__", [](const Device& device) { return "<mpscnn.Device \"" + device.name() + "\">"; });
 }
 

@@ -13,18 +13,18 @@ namespace mpscnn::bindings {
 namespace {
 
 ImageShape shape_from(const py::object& shape) {
-  Extents extents;
-  for (auto extent : py::iter(shape)) extents.push_back(extent.cast<std::int64_t>());
+  const auto extents = extents_from(shape, "Image: shape");
   check(extents.size() == 4, "Image: len(shape) (", extents.size(), ") is not 4 (N, H, W, C).");
   return {extents[0], extents[1], extents[2], extents[3]};
 }
 
-py::object numpy_of(const std::shared_ptr<Image>& image, const std::string& layout_name, const py::object& out, CopyMode copy) {
+py::object numpy_of(const std::shared_ptr<Image>& image, const std::string& layout_name, const py::object& out,
+                    CopyMode copy) {
   const auto layout = image_layout_from_name(layout_name);
   image->check_readable();
   if (!out.is_none()) {
     const auto view = writable_view_of(out, "out");
-    py::gil_scoped_release release;
+    const ReleaseGil release;
     image->to_array(view, layout);
   } else {
     const auto shared = image->shared_array();
@@ -37,16 +37,19 @@ py::object numpy_of(const std::shared_ptr<Image>& image, const std::string& layo
     check<BufferError>(!copy.has_value() || *copy, "Image.numpy: the image cannot be shared: ",
                        shared ? "its layout is not NHWC." : "its memory is not an array's.");
     const auto s = image->shape();
-    const auto array = empty_array(layout == ImageLayout::NHWC ? s.nhwc() : Extents{s.n, s.c, s.h, s.w}, image->dtype());
+    const auto array =
+        empty_array(layout == ImageLayout::NHWC ? s.nhwc() : Extents{s.n, s.c, s.h, s.w}, image->dtype());
     const auto view = writable_view_of(array, "out");
     {
-      py::gil_scoped_release release;
+      const ReleaseGil release;
       image->to_array(view, layout);
     }
     return array;
   }
   return out;
 }
+
+py::dtype dtype_object(const py::object& dtype) { return py::dtype::from_args(dtype); }
 
 }  // namespace
 
@@ -61,13 +64,17 @@ std::shared_ptr<Image> make_visible_image(const std::shared_ptr<Device>& device,
   if (!device->shares_images()) return Image::make(device, shape, dtype);
   const auto pages = allocate_pages(bytes);
   return Image::from_array(device,
-                           {.data = pages.get(), .dtype = dtype, .shape = extents,
-                            .strides = contiguous_strides(extents, dtype), .owner = pages},
+                           {.data = pages.get(),
+                            .dtype = dtype,
+                            .shape = extents,
+                            .strides = contiguous_strides(extents, dtype),
+                            .owner = pages},
                            ImageLayout::NHWC, false);
 }
 
 void bind_image(py::module_& module) {
-  py::class_<Image, std::shared_ptr<Image>>(module, "Image", R"(Pixels on the device: N images of H x W pixels of C channels.
+  py::class_<Image, std::shared_ptr<Image>>(module, "Image",
+                                            R"(Pixels on the device: N images of H x W pixels of C channels.
 
     ``Image(shape, dtype)`` makes one with undefined contents, ``Image.from_array(x)`` one that shows an array.
 
@@ -100,18 +107,20 @@ void bind_image(py::module_& module) {
             const auto target = device_or_default(device);
             const auto order = image_layout_from_name(layout);
             const auto view = view_of(x, "x");
-            py::gil_scoped_release release;
+            const ReleaseGil release;
             check(view.ndim() == 4, "Image: x.ndim (", view.ndim(), ") is not 4.");
             const bool shares = !copy.value_or(false) && Image::why_not_shared(*target, view, order).empty();
             if (shares || copy == false) return Image::from_array(target, view, order, copy);
             const auto& s = view.shape;
             const auto image = make_visible_image(
-                target, order == ImageLayout::NHWC ? ImageShape{s[0], s[1], s[2], s[3]} : ImageShape{s[0], s[2], s[3], s[1]},
+                target,
+                order == ImageLayout::NHWC ? ImageShape{s[0], s[1], s[2], s[3]} : ImageShape{s[0], s[2], s[3], s[1]},
                 view.dtype);
             image->write(view, order);
             return image;
           },
-          py::arg("x"), py::arg("layout") = "NHWC", py::kw_only(), py::arg("copy") = py::none(), py::arg("device") = nullptr,
+          py::arg("x"), py::arg("layout") = "NHWC", py::kw_only(), py::arg("copy") = py::none(),
+          py::arg("device") = nullptr,
           R"(Image that shows an array: NumPy, PyTorch (CPU), DLPack, __array_interface__ or buffer.
 
         Parameters
@@ -136,29 +145,40 @@ void bind_image(py::module_& module) {
           "write",
           [](Image& image, const py::object& x, const std::string& layout) {
             const auto view = view_of(x, "x");
-            py::gil_scoped_release release;
+            const ReleaseGil release;
             image.write(view, image_layout_from_name(layout));
           },
           py::arg("x"), py::arg("layout") = "NHWC", "Replace the pixels; shape and dtype must be the image's.")
       .def("channels", &Image::channels, py::arg("first"), py::arg("count"),
            "Image: a view on a run of channels; both multiples of 4, or the rest.")
-      .def_property_readonly("shape", [](const Image& image) {
-        const auto s = image.shape();
-        return py::make_tuple(s.n, s.h, s.w, s.c);
-      }, "(N, H, W, C)")
-      .def_property_readonly("dtype", [](const Image& image) { return numpy_dtype(image.dtype()); }, "numpy.dtype")
+      .def_property_readonly(
+          "shape",
+          [](const Image& image) {
+            const auto s = image.shape();
+            return py::make_tuple(s.n, s.h, s.w, s.c);
+          },
+          "(N, H, W, C)")
+      .def_property_readonly(
+          "dtype", [](const Image& image) { return numpy_dtype(image.dtype()); }, "numpy.dtype")
       .def_property_readonly("is_temporary", &Image::is_temporary, "bool")
       .def_property("read_count", &Image::read_count, &Image::set_read_count,
                     "int: reads left before a temporary image's storage is recycled.")
       .def_property("label", &Image::label, &Image::set_label, "str")
       .def_property_readonly("device", &Image::device, "Device")
-      .def("__array__", [](const std::shared_ptr<Image>& image, const py::object& dtype, CopyMode copy) -> py::object {
-        auto array = numpy_of(image, "NHWC", py::none(), copy);
-        return dtype.is_none() ? array : array.attr("astype")(dtype, py::arg("copy") = false);
-      }, py::arg("dtype") = py::none(), py::arg("copy") = py::none())
-      .def("__dlpack__", [](const std::shared_ptr<Image>& image, const py::kwargs& options) {
-        return numpy_of(image, "NHWC", py::none(), std::nullopt).attr("__dlpack__")(**options);
-      })
+      .def(
+          "__array__",
+          [](const std::shared_ptr<Image>& image, const py::object& dtype, CopyMode copy) -> py::object {
+            auto array = numpy_of(image, "NHWC", py::none(), copy);
+            check(dtype.is_none() || copy.value_or(true) || numpy_dtype(image->dtype()).equal(dtype_object(dtype)),
+                  "Image: dtype (", py::str(dtype).cast<std::string>(), ") is not the image's (",
+                  name_of(image->dtype()), "), which copy=False asks for.");
+            return dtype.is_none() ? array : array.attr("astype")(dtype, py::arg("copy") = false);
+          },
+          py::arg("dtype") = py::none(), py::arg("copy") = py::none())
+      .def("__dlpack__",
+           [](const std::shared_ptr<Image>& image, const py::kwargs& options) {
+             return numpy_of(image, "NHWC", py::none(), std::nullopt).attr("__dlpack__")(**options);
+           })
       .def("__dlpack_device__", [](const Image&) { return py::make_tuple(1, 0); })
       .def("__repr__", [](const Image& image) {
         return say("<mpscnn.", image.is_temporary() ? "temporary " : "", "Image ", to_string(image.shape().nhwc()), " ",

@@ -14,7 +14,8 @@
 namespace mpscnn::bindings {
 namespace {
 
-std::shared_ptr<Kernel> make(const std::string& name, const py::dict& arguments, const std::shared_ptr<Device>& device) {
+std::shared_ptr<Kernel> make(const std::string& name, const py::dict& arguments,
+                             const std::shared_ptr<Device>& device) {
   const auto* row = find_kernel(name);
   check<KeyError>(row != nullptr, "there is no kernel \"", name, "\".");
   Params params;
@@ -27,7 +28,7 @@ std::shared_ptr<Kernel> make(const std::string& name, const py::dict& arguments,
     check<KeyError>(spec != nullptr, row->name, " has no parameter \"", parameter, "\".");
     params.emplace(parameter, value_of(*row, *spec, object));
   }
-  const py::gil_scoped_release release;
+  const ReleaseGil release;
   return Kernel::make(device_or_default(device), *row, params);
 }
 
@@ -57,7 +58,7 @@ std::shared_ptr<Image> encode(Kernel& kernel, CommandBuffer& buffer, const std::
   const auto dtype = optional_dtype(dtype_like);
   check(!out || !temporary, kernel.row().name, ": temporary (True) was given together with out.");
   check(!out || !dtype, kernel.row().name, ": dtype was given together with out, which has one.");
-  const py::gil_scoped_release release;
+  const ReleaseGil release;
   if (out || temporary) return kernel.encode(buffer, *x, out, temporary, dtype);
   check_no_clip(kernel);
   return kernel.encode(buffer, *x, result_image(kernel, *x, dtype));
@@ -79,7 +80,7 @@ py::object call(Kernel& kernel, const py::object& x, const py::object& out, cons
     check<TypeError>(out.is_none() || py::isinstance<Image>(out), kernel.row().name, ": x is an Image; out is not.");
     auto destination = out.is_none() ? nullptr : out.cast<std::shared_ptr<Image>>();
     {
-      const py::gil_scoped_release release;
+      const ReleaseGil release;
       if (!destination) check_no_clip(kernel);
       if (!destination) destination = result_image(kernel, *source, dtype);
       run(kernel, *source, destination);
@@ -95,7 +96,7 @@ py::object call(Kernel& kernel, const py::object& x, const py::object& out, cons
   }
   std::shared_ptr<Image> destination;
   {
-    const py::gil_scoped_release release;
+    const ReleaseGil release;
     const auto source = Image::from_array(kernel.device(), view);
     if (!target) {
       check_no_clip(kernel);
@@ -138,8 +139,8 @@ void bind_kernel(py::module_& module) {
         Returns
         -------
         array or Image, as x is)")
-      .def("encode", &encode, py::arg("command_buffer"), py::arg("x"), py::kw_only(), py::arg("out") = nullptr,
-           py::arg("temporary") = false, py::arg("dtype") = py::none(),
+      .def("encode", &encode, py::arg("command_buffer"), py::arg("x").none(false), py::kw_only(),
+           py::arg("out") = nullptr, py::arg("temporary") = false, py::arg("dtype") = py::none(),
            R"(Append the kernel to a command buffer.
 
         Parameters
@@ -158,32 +159,37 @@ void bind_kernel(py::module_& module) {
         -------
         Image
             May be read when the command buffer has completed.)")
-      .def("result_shape", [](const Kernel& kernel, const py::object& shape) {
-        Extents extents;
-        for (auto extent : py::iter(shape)) extents.push_back(extent.cast<std::int64_t>());
-        check(extents.size() == 4, kernel.row().name, ": len(shape) (", extents.size(), ") is not 4 (N, H, W, C).");
-        for (auto extent : extents)
-          check(extent >= 1, kernel.row().name, ": shape ", to_string(extents), " has an extent (", extent,
-                ") less than the minimum (1).");
-        const auto s = kernel.result_shape({extents[0], extents[1], extents[2], extents[3]});
-        return py::make_tuple(s.n, s.h, s.w, s.c);
-      }, py::arg("shape"), "(N, H, W, C) of the result for such a source.")
-      .def("reload", &Kernel::reload, py::call_guard<py::gil_scoped_release>(), "Read the data source again.")
-      .def_property_readonly("data_source", &Kernel::data_source, "Where the weights come from; None without weights.")
+      .def(
+          "result_shape",
+          [](const Kernel& kernel, const py::object& shape) {
+            const auto extents = extents_from(shape, "shape");
+            check(extents.size() == 4, kernel.row().name, ": len(shape) (", extents.size(), ") is not 4 (N, H, W, C).");
+            for (auto extent : extents)
+              check(extent >= 1, kernel.row().name, ": shape ", to_string(extents), " has an extent (", extent,
+                    ") less than the minimum (1).");
+            const auto s = kernel.result_shape({extents[0], extents[1], extents[2], extents[3]});
+            return py::make_tuple(s.n, s.h, s.w, s.c);
+          },
+          py::arg("shape"), "(N, H, W, C) of the result for such a source.")
+      .def("reload", &Kernel::reload, py::call_guard<ReleaseGil>(), "Read the data source again.")
+      .def_property_readonly(
+          "data_source", [](const Kernel& kernel) { return to_python(kernel.data_source()); },
+          "Where the weights come from; None without weights.")
       .def_property_readonly("device", &Kernel::device, "Device")
       .def_property_readonly("neuron_descriptor", &Kernel::neuron, "What a neuron kernel computes.")
-      .def("_get", [](const Kernel& kernel, const std::string& name) {
-        const auto& spec = attribute(kernel, name);
-        Value value;
-        {
-          const py::gil_scoped_release release;
-          value = kernel.get(name);
-        }
-        return to_python(spec, value);
-      })
+      .def("_get",
+           [](const Kernel& kernel, const std::string& name) {
+             const auto& spec = attribute(kernel, name);
+             Value value;
+             {
+               const ReleaseGil release;
+               value = kernel.get(name);
+             }
+             return to_python(spec, value);
+           })
       .def("_set", [](Kernel& kernel, const std::string& name, const py::object& object) {
         const auto value = value_of(kernel.row(), attribute(kernel, name), object);
-        const py::gil_scoped_release release;
+        const ReleaseGil release;
         kernel.set(name, value);
       });
 }

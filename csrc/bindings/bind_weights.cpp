@@ -221,7 +221,7 @@ py::object reorder_into(PyObject* array, Layout source_layout, Layout target_lay
       if (bytes < kReleaseGil) {
         run();
       } else {
-        const py::gil_scoped_release release;
+        const ReleaseGil release;
         run();
       }
       return result;
@@ -246,7 +246,7 @@ py::object reorder_into(PyObject* array, Layout source_layout, Layout target_lay
   if (source.size() * static_cast<std::int64_t>(size_of(source.dtype)) < kReleaseGil) {
     reorder(source, source_layout, target, target_layout, threads, "array", "out");
   } else {
-    const py::gil_scoped_release release;
+    const ReleaseGil release;
     reorder(source, source_layout, target, target_layout, threads, "array", "out");
   }
   return result;
@@ -341,7 +341,7 @@ void bind_weights(py::module_& module) {
       "_drop_on_thread",
       [](py::object object) {
         std::shared_ptr<void> held = keep_python_object(std::move(object));
-        const py::gil_scoped_release release;
+        const ReleaseGil release;
         std::thread([moved = std::move(held)]() mutable { moved.reset(); }).join();
       },
       py::arg("object"), "Lets the reference go on a thread without the GIL; for the tests.");
@@ -354,7 +354,7 @@ void bind_weights(py::module_& module) {
           const std::int64_t bytes = to.size() * static_cast<std::int64_t>(size_of(to.dtype));
           check(bytes == from.size() * static_cast<std::int64_t>(size_of(from.dtype)),
                 "_memcpy_threads: sizes differ.");
-          const py::gil_scoped_release release;
+          const ReleaseGil release;
           copy_threads(to.data, from.data, static_cast<std::size_t>(bytes), threads);
         } catch (...) {
           set_python_error();

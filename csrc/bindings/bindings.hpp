@@ -7,8 +7,8 @@
 #include <pybind11/pybind11.h>
 
 #include <mpscnn/device.hpp>
-#include <mpscnn/value.hpp>
 #include <mpscnn/table.hpp>
+#include <mpscnn/value.hpp>
 
 namespace mpscnn::bindings {
 
@@ -36,5 +36,8 @@ NeuronDescriptor neuron_from(py::handle object);
 
 /// The C++ side of a Python object with load(), purge(), descriptor and weights; empty if it is none.
 std::shared_ptr<DataSource> data_source_of(py::handle object);
+
+/// What Python gave for it, or the built-in one; None for none.
+py::object to_python(const std::shared_ptr<DataSource>& source);
 
 }  // namespace mpscnn::bindings

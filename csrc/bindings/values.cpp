@@ -15,28 +15,28 @@ namespace {
 using Ints = std::vector<std::int64_t>;
 
 /// Appends an integer, or those of a (nested) tuple or list; false when there is anything else.
-bool collect(py::handle object, Ints& ints) {
-  if (PyBool_Check(object.ptr())) return false;
-  if (PyIndex_Check(object.ptr())) {
+bool collect(const KernelRow& row, const ParamSpec& spec, py::handle object, Ints& ints) {
+  if (is_integer(object)) {
     const auto number = py::reinterpret_steal<py::object>(PyNumber_Index(object.ptr()));
     if (!number) throw py::error_already_set();
     int overflow = 0;
     const auto value = PyLong_AsLongLongAndOverflow(number.ptr(), &overflow);
-    if (overflow) return false;
+    check(overflow == 0, row.name, ": ", spec.name, " (", py::str(number).cast<std::string>(), ") is beyond 64 bits.");
     ints.push_back(value);
     return true;
   }
   if (!PyTuple_Check(object.ptr()) && !PyList_Check(object.ptr())) return false;
   for (auto item : py::reinterpret_borrow<py::sequence>(object))
-    if (!collect(item, ints)) return false;
+    if (!collect(row, spec, item, ints)) return false;
   return true;
 }
 
 [[noreturn]] void refuse(const KernelRow& row, const ParamSpec& spec, py::handle object) {
   throw TypeError(say(row.name, ": ", spec.name, " (", py::repr(object).cast<std::string>(), ") is not ",
-                      spec.type == ParamType::integer   ? "an integer"
-                      : spec.type == ParamType::pair    ? "an integer or a pair (height, width)"
-                      : spec.type == ParamType::padding ? "an integer, (height, width), ((top, bottom), (left, right)), \"same\" or \"valid\""
+                      spec.type == ParamType::integer ? "an integer"
+                      : spec.type == ParamType::pair  ? "an integer or a pair (height, width)"
+                      : spec.type == ParamType::padding
+                          ? "an integer, (height, width), ((top, bottom), (left, right)), \"same\" or \"valid\""
                       : spec.type == ParamType::offset  ? "(y, x) or (y, x, image)"
                       : spec.type == ParamType::region  ? "((y, x, image), (height, width, images))"
                       : spec.type == ParamType::shape   ? "(channels, height, width)"
@@ -54,7 +54,8 @@ NeuronDescriptor neuron_from(py::handle object) {
   if (py::isinstance<NeuronDescriptor>(object)) return object.cast<NeuronDescriptor>();
   if (py::isinstance<Kernel>(object)) {
     const auto kernel = object.cast<std::shared_ptr<Kernel>>();
-    check<TypeError>(kernel->row().family == Family::neuron, "activation (", kernel->row().name, ") is not a neuron kernel.");
+    check<TypeError>(kernel->row().family == Family::neuron, "activation (", kernel->row().name,
+                     ") is not a neuron kernel.");
     return kernel->neuron();
   }
   if (py::isinstance<py::str>(object)) return activation_from_name(object.cast<std::string>());
@@ -70,11 +71,14 @@ Value value_of(const KernelRow& row, const ParamSpec& spec, py::handle object) {
       return object.cast<bool>();
     case ParamType::integer: {
       Ints ints;
-      if (!PyIndex_Check(object.ptr()) || !collect(object, ints)) refuse(row, spec, object);
+      if (!is_integer(object) || !collect(row, spec, object, ints)) refuse(row, spec, object);
       return ints[0];
     }
     case ParamType::real:
-      if (PyBool_Check(object.ptr()) || !PyNumber_Check(object.ptr()) || py::hasattr(object, "shape")) refuse(row, spec, object);
+      // NumPy's scalars are numbers, its arrays of one element are not.
+      if (PyBool_Check(object.ptr()) || PyComplex_Check(object.ptr()) || !PyNumber_Check(object.ptr()) ||
+          (py::hasattr(object, "ndim") && !py::int_(0).equal(object.attr("ndim"))))
+        refuse(row, spec, object);
       return py::float_(py::reinterpret_borrow<py::object>(object)).cast<double>();
     case ParamType::text:
       if (!py::isinstance<py::str>(object)) refuse(row, spec, object);
@@ -87,7 +91,7 @@ Value value_of(const KernelRow& row, const ParamSpec& spec, py::handle object) {
     case ParamType::region:
     case ParamType::shape: {
       Ints ints;
-      if (!collect(object, ints)) refuse(row, spec, object);
+      if (!collect(row, spec, object, ints)) refuse(row, spec, object);
       return ints;
     }
     case ParamType::array: {

@@ -3,10 +3,50 @@
 #include <mpscnn/command_buffer.hpp>
 #include <mpscnn/error.hpp>
 
+#include <unistd.h>
+
+#include <mutex>
+#include <shared_mutex>
+#include <thread>
+
 #include "device_impl.hh"
 #include "objc_scope.hh"
 
 namespace mpscnn {
+namespace {
+
+thread_local bool in_handler = false;
+
+/// Open for commits, all at once, until the process ends.
+class Gate {
+ public:
+  std::shared_lock<std::shared_mutex> enter() {
+    std::shared_lock open(mutex_);
+    if (!is_closed_) return open;
+    check<std::runtime_error>(ender_ != std::this_thread::get_id() && !in_handler,
+                              "CommandBuffer: commit() came while the process ends; no work is taken any more.");
+    // Any other thread that is still there ends with the process, and nobody would hear of an exception.
+    open.unlock();
+    for (;;) pause();
+  }
+  void close() {
+    const std::unique_lock lock(mutex_);
+    is_closed_ = true;
+    ender_ = std::this_thread::get_id();
+  }
+
+ private:
+  std::shared_mutex mutex_;
+  bool is_closed_ = false;
+  std::thread::id ender_;
+};
+
+Gate &gate() {
+  static auto *one = new Gate;
+  return *one;
+}
+
+}  // namespace
 
 const char *name_of(CommandBufferStatus status) {
   switch (status) {
@@ -28,17 +68,32 @@ std::shared_ptr<CommandBuffer> CommandBuffer::make(std::shared_ptr<Device> devic
     auto buffer = Ref<id<MTLCommandBuffer>>::retain([device->impl().queue.get() commandBuffer]);
     check<std::runtime_error>(static_cast<bool>(buffer), "CommandBuffer: the device gave no command buffer.");
     if (!label.empty()) [buffer.get() setLabel:ns(label)];
-    return std::make_shared<CommandBuffer>(std::make_unique<Impl>(Impl{device, buffer}));
+    return std::make_shared<CommandBuffer>(std::unique_ptr<Impl>(new Impl{device, buffer}));
   });
 }
 
 void CommandBuffer::commit() {
   guard([&] {
+    const auto open = gate().enter();
+    // Between the question and the commit another thread could commit.
+    const std::scoped_lock lock(impl_->commit_mutex);
     const auto now = status();
-    check<std::runtime_error>(now < CommandBufferStatus::committed, "CommandBuffer: commit() was called already; its status is ",
-                              name_of(now), ".");
+    check<std::runtime_error>(now < CommandBufferStatus::committed,
+                              "CommandBuffer: commit() was called already; its status is ", name_of(now), ".");
     [impl_->buffer.get() commit];
   });
+}
+
+void finish_all_work() {
+  gate().close();
+  for (const auto &device : made_devices()) {
+    guard([&] {
+      // Queues work in order.
+      id<MTLCommandBuffer> last = [device->impl().queue.get() commandBuffer];
+      [last commit];
+      [last waitUntilCompleted];
+    });
+  }
 }
 
 void CommandBuffer::wait() {
@@ -71,12 +126,20 @@ void CommandBuffer::add_completed_handler(std::function<void()> handler) {
     check<std::runtime_error>(status() < CommandBufferStatus::committed,
                               "CommandBuffer: a completed handler was added after commit().");
     auto shared = std::make_shared<std::function<void()>>(std::move(handler));
-    [impl_->buffer.get() addCompletedHandler:^(id<MTLCommandBuffer>) { (*shared)(); }];
+    [impl_->buffer.get() addCompletedHandler:^(id<MTLCommandBuffer>) {
+      in_handler = true;
+      (*shared)();
+      in_handler = false;
+    }];
   });
 }
 
 void CommandBuffer::keep_alive(std::shared_ptr<void> owner) {
-  guard([&] { [impl_->buffer.get() addCompletedHandler:^(id<MTLCommandBuffer>) { (void)owner; }]; });
+  guard([&] {
+    [impl_->buffer.get() addCompletedHandler:^(id<MTLCommandBuffer>) {
+      (void)owner;
+    }];
+  });
 }
 
 double CommandBuffer::gpu_start_time() const { return [impl_->buffer.get() GPUStartTime]; }

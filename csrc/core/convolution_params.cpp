@@ -10,7 +10,8 @@ namespace {
 
 /// Given beside a data source these would be ignored: its descriptor holds them.
 void check_no_array_params(const KernelRow& row, const Params& params) {
-  static constexpr const char* kDescribed[] = {"bias", "ranges", "lookup_table", "kernel_dtype", "activation", "feature_map"};
+  static constexpr const char* kDescribed[] = {"bias",         "ranges",     "lookup_table",
+                                               "kernel_dtype", "activation", "feature_map"};
   for (const auto* name : kDescribed)
     check(!has(params, name), row.name, ": ", name, " was given together with a data source, which provides it.");
   static constexpr const char* kPairs[] = {"stride", "dilation"};
@@ -50,55 +51,61 @@ std::shared_ptr<DataSource> linear_source(const KernelRow& row, const Params& pa
   const auto* map = found == params.end() ? nullptr : std::get_if<std::vector<std::int64_t>>(&found->second);
   const Extents chw = map ? *map : Extents{in, 1, 1};
   std::int64_t elements = 1;
-  for (auto extent : chw) check(!__builtin_mul_overflow(elements, extent, &elements), row.name, ": feature_map ",
-                                to_string(chw), " has more elements than can be counted.");
+  for (auto extent : chw)
+    check(!__builtin_mul_overflow(elements, extent, &elements), row.name, ": feature_map ", to_string(chw),
+          " has more elements than can be counted.");
   check(elements == in, row.name, ": weight.shape ", to_string(weight.shape), " has ", in, " inputs, feature_map ",
         to_string(chw), " has ", elements, ".");
   // A row of C * H * W inputs is the O, I, H, W order with the last three axes split out of one.
   const auto step = weight.strides[1];
   weight.shape = {out, chw[0], chw[1], chw[2]};
   weight.strides = {weight.strides[0], chw[1] * chw[2] * step, chw[2] * step, step};
-  ConvolutionDescriptor descriptor{
-      .kernel_size = {chw[1], chw[2]}, .in_channels = chw[0], .out_channels = out, .activation = activation(params, "activation")};
+  ConvolutionDescriptor descriptor{.kernel_size = {chw[1], chw[2]},
+                                   .in_channels = chw[0],
+                                   .out_channels = out,
+                                   .activation = activation(params, "activation")};
   auto options = options_of(params);
   options.layout = Layout::OIHW;
-  check_descriptor(row, descriptor);
+  check_descriptor(row.name, descriptor);
   return array_data_source(descriptor, weight, options);
 }
 
 }  // namespace
 
-void check_descriptor(const KernelRow& row, const ConvolutionDescriptor& d) {
-  const auto positive = [&](std::int64_t value, const char* name) {
-    check(value >= 1, row.name, ": ", name, " (", value, ") is less than the minimum (1).");
+void check_descriptor(std::string_view who, const ConvolutionDescriptor& d) {
+  // The limits of the table, and 2^31 for what it does not have: products of them stay within 64 bits.
+  const auto within = [&](std::int64_t value, const char* name, std::int64_t most) {
+    check(value >= 1, who, ": ", name, " (", value, ") is less than the minimum (1).");
+    check(value <= most, who, ": ", name, " (", value, ") is greater than the maximum (", most, ").");
   };
-  positive(d.kernel_size.h, "kernel_size height");
-  positive(d.kernel_size.w, "kernel_size width");
-  positive(d.in_channels, "in_channels");
-  positive(d.out_channels, "out_channels");
-  positive(d.stride.h, "stride height");
-  positive(d.stride.w, "stride width");
-  positive(d.dilation.h, "dilation height");
-  positive(d.dilation.w, "dilation width");
-  positive(d.groups, "groups");
-  positive(d.sub_pixel_scale_factor, "sub_pixel_scale_factor");
+  constexpr std::int64_t kMost = std::int64_t{1} << 31;
+  within(d.kernel_size.h, "kernel_size height", kMost);
+  within(d.kernel_size.w, "kernel_size width", kMost);
+  within(d.in_channels, "in_channels", kMost);
+  within(d.out_channels, "out_channels", kMost);
+  within(d.stride.h, "stride height", 65535);
+  within(d.stride.w, "stride width", 65535);
+  within(d.dilation.h, "dilation height", 65535);
+  within(d.dilation.w, "dilation width", 65535);
+  within(d.groups, "groups", 1 << 20);
+  within(d.sub_pixel_scale_factor, "sub_pixel_scale_factor", 256);
   if (d.depthwise) {
-    check(d.groups == 1, row.name, ": groups (", d.groups, ") of a depth-wise descriptor is not 1.");
-    check(d.in_channels == d.out_channels, row.name, ": a depth-wise convolution has as many output channels (", d.out_channels,
-          ") as input channels (", d.in_channels, "); MPS knows no other channel multiplier.");
-    check(d.sub_pixel_scale_factor == 1, row.name, ": sub_pixel_scale_factor (", d.sub_pixel_scale_factor,
+    check(d.groups == 1, who, ": groups (", d.groups, ") of a depth-wise descriptor is not 1.");
+    check(d.in_channels == d.out_channels, who, ": a depth-wise convolution has as many output channels (",
+          d.out_channels, ") as input channels (", d.in_channels, "); MPS knows no other channel multiplier.");
+    check(d.sub_pixel_scale_factor == 1, who, ": sub_pixel_scale_factor (", d.sub_pixel_scale_factor,
           ") of a depth-wise convolution is not 1.");
   } else if (d.groups > 1) {
-    check(d.in_channels % d.groups == 0 && d.out_channels % d.groups == 0, row.name, ": groups (", d.groups,
+    check(d.in_channels % d.groups == 0 && d.out_channels % d.groups == 0, who, ": groups (", d.groups,
           ") does not divide in_channels (", d.in_channels, ") and out_channels (", d.out_channels, ").");
-    check(d.in_channels / d.groups % 4 == 0 && d.out_channels / d.groups % 4 == 0, row.name, ": groups (", d.groups, ") leaves ",
-          d.in_channels / d.groups, " input and ", d.out_channels / d.groups,
+    check(d.in_channels / d.groups % 4 == 0 && d.out_channels / d.groups % 4 == 0, who, ": groups (", d.groups,
+          ") leaves ", d.in_channels / d.groups, " input and ", d.out_channels / d.groups,
           " output channels for each group; MPS needs multiples of 4.");
   }
   const auto r = d.sub_pixel_scale_factor;
-  check(d.out_channels % (r * r) == 0, row.name, ": out_channels (", d.out_channels,
+  check(d.out_channels % (r * r) == 0, who, ": out_channels (", d.out_channels,
         ") is not a multiple of sub_pixel_scale_factor squared (", r * r, ").");
-  check(d.activation.type != 10 || static_cast<std::int64_t>(d.activation.data.size()) == d.out_channels, row.name,
+  check(d.activation.type != 10 || static_cast<std::int64_t>(d.activation.data.size()) == d.out_channels, who,
         ": activation has ", d.activation.data.size(), " PReLU slopes for ", d.out_channels, " output channels.");
 }
 
@@ -112,8 +119,13 @@ std::shared_ptr<DataSource> convolution_source(const KernelRow& row, const Param
   if (weight.dtype == DType::float64)
     throw TypeError(say(row.name, ": weight.dtype (float64) is not float32, float16, bfloat16 or uint8."));
   const bool is_transpose = row.family == Family::convolution_transpose;
-  const auto layout_name = text(params, "layout", is_transpose ? "IOHW" : row.family == Family::fully_connected ? "OI" : "OIHW");
+  const auto layout_name = text(params, "layout",
+                                is_transpose                            ? "IOHW"
+                                : row.family == Family::fully_connected ? "OI"
+                                                                        : "OIHW");
   if (layout_name == "OI") return linear_source(row, params, weight);
+  check(!has(params, "feature_map"), row.name, ": feature_map is for layout \"OI\" only; layout is \"", layout_name,
+        "\".");
 
   check_rank(row, weight, 4);
   auto options = options_of(params);
@@ -132,20 +144,20 @@ std::shared_ptr<DataSource> convolution_source(const KernelRow& row, const Param
     d.out_channels = weight.shape[1] * groups;
     d.kernel_size = {weight.shape[2], weight.shape[3]};
   } else {
+    check(options.layout != Layout::C1HW || weight.shape[1] == 1, row.name, ": weight.shape ", to_string(weight.shape),
+          " has ", weight.shape[1], " channels along the second axis of C1HW, which is not 1.");
     const auto ohwi = reordered_shape(weight.shape, options.layout, Layout::OHWI);
     d.out_channels = ohwi[0];
     d.kernel_size = {ohwi[1], ohwi[2]};
     d.in_channels = ohwi[3] * groups;
     const bool depthwise = row.family == Family::convolution && ohwi[3] == 1 && groups == d.out_channels && groups > 1;
     if (depthwise || (options.layout == Layout::C1HW && (groups == 1 || groups == d.out_channels))) {
-      check(ohwi[3] == 1, row.name, ": weight.shape ", to_string(weight.shape), " has ", ohwi[3],
-            " channels along the second axis of C1HW, which is not 1.");
       d.depthwise = true;
       d.groups = 1;
       d.in_channels = d.out_channels;
     }
   }
-  check_descriptor(row, d);
+  check_descriptor(row.name, d);
   return array_data_source(std::move(d), weight, std::move(options));
 }
 

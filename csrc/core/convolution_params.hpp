@@ -3,6 +3,7 @@
 #pragma once
 
 #include <memory>
+#include <string_view>
 
 #include <mpscnn/data_source.hpp>
 #include <mpscnn/table.hpp>
@@ -13,6 +14,7 @@ namespace mpscnn {
 std::shared_ptr<DataSource> convolution_source(const KernelRow& row, const Params& params);
 
 /// Rules of MPS's that hold for any data source's descriptor: channels, groups, depth-wise, sub-pixel, neuron data.
-void check_descriptor(const KernelRow& row, const ConvolutionDescriptor& descriptor);
+/// `who` begins the sentences.
+void check_descriptor(std::string_view who, const ConvolutionDescriptor& descriptor);
 
 }  // namespace mpscnn

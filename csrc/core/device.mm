@@ -3,12 +3,25 @@
 #include <mpscnn/device.hpp>
 #include <mpscnn/error.hpp>
 
+#include <algorithm>
+#include <mutex>
+
 #include "device_impl.hh"
 #include "objc_scope.hh"
 #include "sharing.hh"
 
 namespace mpscnn {
 namespace {
+
+struct Made {
+  std::mutex mutex;
+  std::vector<std::shared_ptr<Device>> devices;
+};
+
+Made &made() {
+  static auto *all = new Made;
+  return *all;
+}
 
 std::shared_ptr<Device> wrap(id<MTLDevice> device) {
   auto impl = std::make_unique<Device::Impl>();
@@ -31,17 +44,33 @@ Device::Device(std::unique_ptr<Impl> impl) : impl_(std::move(impl)) {}
 Device::~Device() = default;
 
 std::shared_ptr<Device> Device::system_default() {
-  // Never destroyed: work may be under way on its queue when the process ends.
-  static auto *device = new std::shared_ptr<Device>(make_default());
+  static auto *device = [] {
+    auto *made_default = new std::shared_ptr<Device>(make_default());
+    const std::scoped_lock lock(made().mutex);
+    made().devices.push_back(*made_default);
+    return made_default;
+  }();
   return *device;
+}
+
+std::vector<std::shared_ptr<Device>> made_devices() {
+  const std::scoped_lock lock(made().mutex);
+  return made().devices;
 }
 
 std::vector<std::shared_ptr<Device>> Device::all() {
   return guard([] {
     std::vector<std::shared_ptr<Device>> devices{system_default()};
     auto list = Ref<NSArray<id<MTLDevice>> *>::adopt(MTLCopyAllDevices());
-    for (id<MTLDevice> device in list.get())
-      if (device != devices.front()->impl().device.get()) devices.push_back(wrap(device));
+    // The same objects every time: each has a queue, and queues are not in order with each other.
+    const std::scoped_lock lock(made().mutex);
+    for (id<MTLDevice> device in list.get()) {
+      const auto is_it = [device](const auto &one) { return one->impl().device.get() == device; };
+      const auto found = std::ranges::find_if(made().devices, is_it);
+      const auto one = found == made().devices.end() ? wrap(device) : *found;
+      if (found == made().devices.end()) made().devices.push_back(one);
+      if (one != devices.front()) devices.push_back(one);
+    }
     return devices;
   });
 }

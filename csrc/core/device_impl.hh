@@ -6,6 +6,8 @@
 #import <MetalPerformanceShaders/MetalPerformanceShaders.h>
 
 #include <memory>
+#include <mutex>
+#include <vector>
 
 #include <mpscnn/buffer.hpp>
 #include <mpscnn/command_buffer.hpp>
@@ -29,15 +31,42 @@ struct Buffer::Impl {
 struct CommandBuffer::Impl {
   std::shared_ptr<Device> device;
   Ref<id<MTLCommandBuffer>> buffer;
+  std::mutex commit_mutex = {};
+};
+
+/// The last command buffer that encoded a write to some memory: the CPU reads when it is done. Shared by an image and
+/// its views; safe from any thread.
+class Writer {
+ public:
+  void set(id<MTLCommandBuffer> buffer) {
+    const std::scoped_lock lock(mutex_);
+    buffer_ = Ref<id<MTLCommandBuffer>>::retain(buffer);
+  }
+  Ref<id<MTLCommandBuffer>> get() const {
+    const std::scoped_lock lock(mutex_);
+    return buffer_;
+  }
+  /// Lets go of `buffer` unless another one has come since.
+  void forget(const Ref<id<MTLCommandBuffer>> &buffer) {
+    const std::scoped_lock lock(mutex_);
+    if (buffer_.get() == buffer.get()) buffer_ = {};
+  }
+
+ private:
+  mutable std::mutex mutex_;
+  Ref<id<MTLCommandBuffer>> buffer_;
 };
 
 struct Image::Impl {
   std::shared_ptr<Device> device;
   Ref<MPSImage *> image;
-  std::optional<ArrayView> shared;           ///< the array under the image
+  std::optional<ArrayView> shared;  ///< the array under the image
   bool temporary = false;
-  Ref<id<MTLCommandBuffer>> writer = {};     ///< last command buffer that encoded a write; the CPU waits for it
+  std::shared_ptr<Writer> writer = std::make_shared<Writer>();
 };
+
+/// Those made so far. They are never destroyed: work may be under way on their queues.
+std::vector<std::shared_ptr<Device>> made_devices();
 
 /// "the device (…) is not the one of …": objects of one call must agree.
 void check_same_device(const Device &a, const Device &b, const char *what);

@@ -5,16 +5,19 @@
 
 #include <mpscnn/error.hpp>
 
+#include "convolution_params.hpp"
+
 namespace mpscnn {
 namespace {
 
 Extents ohwi_shape(const ConvolutionDescriptor& d) {
-  return {d.out_channels, d.kernel_size.h, d.kernel_size.w, d.depthwise ? 1 : d.in_channels / std::max<std::int64_t>(1, d.groups)};
+  return {d.out_channels, d.kernel_size.h, d.kernel_size.w, d.depthwise ? 1 : d.in_channels / d.groups};
 }
 
 void check_floats(const std::optional<ArrayView>& array, const Extents& shape, const char* what) {
   if (!array) return;
-  check<TypeError>(array->dtype == DType::float32, "data source: ", what, ".dtype (", name_of(array->dtype), ") is not float32.");
+  check<TypeError>(array->dtype == DType::float32, "data source: ", what, ".dtype (", name_of(array->dtype),
+                   ") is not float32.");
   check(array->shape == shape && array->is_contiguous(), "data source: ", what, ".shape ", to_string(array->shape),
         " is not a contiguous ", to_string(shape), ".");
 }
@@ -61,19 +64,22 @@ void GuardedSource::purge() noexcept {
 
 void GuardedSource::read() {
   descriptor_ = source_->descriptor();
+  check_descriptor("data source", descriptor_);
   weights_ = source_->weights();
   const auto shape = ohwi_shape(descriptor_);
   check(weights_.data != nullptr, "data source: weights() returned nothing.");
-  check<TypeError>(weights_.dtype == DType::float32 || weights_.dtype == DType::float16 || weights_.dtype == DType::uint8,
-                   "data source: weights.dtype (", name_of(weights_.dtype), ") is not float32, float16 or uint8.");
+  check<TypeError>(
+      weights_.dtype == DType::float32 || weights_.dtype == DType::float16 || weights_.dtype == DType::uint8,
+      "data source: weights.dtype (", name_of(weights_.dtype), ") is not float32, float16 or uint8.");
   const auto element = static_cast<std::int64_t>(size_of(weights_.dtype));
   std::int64_t bytes = element;
   for (auto extent : shape)
-    check(extent >= 1 && !__builtin_mul_overflow(bytes, extent, &bytes), "data source: descriptor asks for weights of shape ",
-          to_string(shape), ".");
-  check(weights_.size() * element == bytes, "data source: weights of shape ", to_string(weights_.shape), " have ", weights_.size(),
-        " elements; the descriptor asks for ", bytes / element, " (OHWI ", to_string(shape), ").");
-  check(weights_.is_contiguous(), "data source: weights are not C-contiguous (strides ", to_string(weights_.strides), ").");
+    check(extent >= 1 && !__builtin_mul_overflow(bytes, extent, &bytes),
+          "data source: descriptor asks for weights of shape ", to_string(shape), ".");
+  check(weights_.size() * element == bytes, "data source: weights of shape ", to_string(weights_.shape), " have ",
+        weights_.size(), " elements; the descriptor asks for ", bytes / element, " (OHWI ", to_string(shape), ").");
+  check(weights_.is_contiguous(), "data source: weights are not C-contiguous (strides ", to_string(weights_.strides),
+        ").");
   bias_ = source_->bias();
   ranges_ = source_->ranges();
   table_ = source_->lookup_table();
@@ -83,6 +89,10 @@ void GuardedSource::read() {
   check(weights_.dtype != DType::uint8 || ranges_.has_value() != table_.has_value(),
         "data source: uint8 weights need either ranges or lookup_table.");
   kernel_dtype_ = source_->kernel_dtype();
+  check(kernel_dtype_ == DType::float16 || kernel_dtype_ == DType::float32, "data source: kernel_dtype (",
+        name_of(kernel_dtype_), ") is not float32 or float16.");
+  check(kernel_dtype_ == DType::float16 || weights_.dtype == DType::float32,
+        "data source: kernel_dtype (float32) needs float32 weights; weights.dtype is ", name_of(weights_.dtype), ".");
   label_ = source_->label();
 }
 

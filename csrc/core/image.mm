@@ -3,6 +3,8 @@
 #include <mpscnn/error.hpp>
 #include <mpscnn/image.hpp>
 
+#include <algorithm>
+#include <array>
 #include <limits>
 
 #include "device_impl.hh"
@@ -37,13 +39,18 @@ DType dtype_of(MPSImageFeatureChannelFormat format) {
 std::uint64_t checked_bytes(const Device &device, ImageShape shape, DType dtype) {
   std::uint64_t bytes = size_of(dtype);
   for (auto extent : shape.nhwc()) {
-    check(extent > 0, "Image: shape ", to_string(shape.nhwc()), " has an extent (", extent, ") less than the minimum (1).");
+    check(extent > 0, "Image: shape ", to_string(shape.nhwc()), " has an extent (", extent,
+          ") less than the minimum (1).");
     check<MemoryError>(!__builtin_mul_overflow(bytes, static_cast<std::uint64_t>(extent), &bytes), "Image: shape ",
                        to_string(shape.nhwc()), " of ", name_of(dtype), " needs more bytes than can be counted.");
   }
   const auto limit = device.recommended_max_working_set_bytes();
   check<MemoryError>(bytes <= limit, "Image: shape ", to_string(shape.nhwc()), " of ", name_of(dtype), " needs ", bytes,
                      " bytes, more than the device's recommended_max_working_set_bytes (", limit, ").");
+  // Largest texture [Metal feature set tables, all GPU families with MPS].
+  constexpr std::int64_t kMostPixels = 16384;
+  check(shape.h <= kMostPixels && shape.w <= kMostPixels, "Image: shape ", to_string(shape.nhwc()), " has an extent (",
+        std::max(shape.h, shape.w), ") along its height or width greater than the maximum (", kMostPixels, ").");
   return bytes;
 }
 
@@ -51,9 +58,7 @@ std::uint64_t checked_bytes(const Device &device, ImageShape shape, DType dtype)
 struct Axes {
   int n, h, w, c;
 };
-constexpr Axes axes_of(ImageLayout layout) {
-  return layout == ImageLayout::NHWC ? Axes{0, 1, 2, 3} : Axes{0, 2, 3, 1};
-}
+constexpr Axes axes_of(ImageLayout layout) { return layout == ImageLayout::NHWC ? Axes{0, 1, 2, 3} : Axes{0, 2, 3, 1}; }
 
 ImageShape shape_of(const ArrayView &array, ImageLayout layout, const char *what) {
   check(array.ndim() == 4, what, ": x.ndim (", array.ndim(), ") is not 4.");
@@ -62,7 +67,8 @@ ImageShape shape_of(const ArrayView &array, ImageLayout layout, const char *what
 }
 
 void check_matches(const ArrayView &array, ImageLayout layout, ImageShape shape, DType dtype, const char *what) {
-  check<TypeError>(array.dtype == dtype, what, ": dtype (", name_of(array.dtype), ") is not the image's (", name_of(dtype), ").");
+  check<TypeError>(array.dtype == dtype, what, ": dtype (", name_of(array.dtype), ") is not the image's (",
+                   name_of(dtype), ").");
   const auto given = shape_of(array, layout, what);
   check(given == shape, what, ": shape ", to_string(given.nhwc()), " is not the image's ", to_string(shape.nhwc()),
         " (as N, H, W, C).");
@@ -89,13 +95,18 @@ std::byte *dense_image(const ArrayView &array, ImageLayout layout, ImageShape sh
 
 /// Calls `move(dense row, region)` for each row of image `n`, with the row gathered before or scattered after.
 template <class Move>
-void each_row(const ArrayView &array, ImageLayout layout, ImageShape shape, std::int64_t n, bool into_image, Move move) {
+void each_row(const ArrayView &array, ImageLayout layout, ImageShape shape, std::int64_t n, bool into_image,
+              Move move) {
   const auto axes = axes_of(layout);
   const auto size = size_of(array.dtype);
   std::vector<std::byte> dense(static_cast<std::size_t>(shape.w * shape.c) * size);
   for (std::int64_t y = 0; y < shape.h; ++y) {
-    const StridedRow row{static_cast<std::byte *>(array.data) + n * array.strides[axes.n] + y * array.strides[axes.h], shape.w,
-                         shape.c, array.strides[axes.w], array.strides[axes.c], size};
+    const StridedRow row{static_cast<std::byte *>(array.data) + n * array.strides[axes.n] + y * array.strides[axes.h],
+                         shape.w,
+                         shape.c,
+                         array.strides[axes.w],
+                         array.strides[axes.c],
+                         size};
     if (into_image) gather_row(row, dense.data());
     move(dense.data(), MTLRegionMake3D(0, y, 0, shape.w, 1, 1));
     if (!into_image) scatter_row(row, dense.data());
@@ -141,8 +152,9 @@ std::shared_ptr<Image> Image::temporary(CommandBuffer &buffer, ImageShape shape,
   format_of(dtype);
   checked_bytes(*buffer.device(), shape, dtype);
   return guard([&] {
-    auto image = Ref<MPSImage *>::retain([MPSTemporaryImage temporaryImageWithCommandBuffer:buffer.impl().buffer.get()
-                                                                            imageDescriptor:image_descriptor(shape, dtype)]);
+    auto image =
+        Ref<MPSImage *>::retain([MPSTemporaryImage temporaryImageWithCommandBuffer:buffer.impl().buffer.get()
+                                                                   imageDescriptor:image_descriptor(shape, dtype)]);
     check<std::runtime_error>(static_cast<bool>(image), "Image: the device cannot make a temporary image of shape ",
                               to_string(shape.nhwc()), ".");
     return std::make_shared<Image>(
@@ -158,11 +170,20 @@ std::string Image::why_not_shared(const Device &device, const ArrayView &array, 
     return say("its channels are not adjacent (stride ", array.strides[3], " bytes)");
   for (int axis = 0; axis < 3; ++axis) {
     if (array.shape[axis] == 1) continue;
-    if (array.strides[axis] <= 0) return say("its stride ", array.strides[axis], " along axis ", axis, " is not positive");
+    if (array.strides[axis] <= 0)
+      return say("its stride ", array.strides[axis], " along axis ", axis, " is not positive");
     if (array.strides[axis] % size != 0)
       return say("its stride ", array.strides[axis], " along axis ", axis, " is not a multiple of ", size, " bytes");
   }
-  if (array.shape[2] != 1 && array.strides[2] < array.shape[3] * size) return "its pixels overlap";
+  // Axes may stand in any order in memory, but what can be written twice cannot be shared.
+  std::array<int, 3> axes{0, 1, 2};
+  std::ranges::sort(axes, {}, [&](int axis) { return array.strides[axis]; });
+  auto span = array.shape[3] * size;
+  for (int axis : axes) {
+    if (array.shape[axis] == 1) continue;
+    if (array.strides[axis] < span && !array.read_only) return "its pixels overlap";
+    span += array.strides[axis] * (array.shape[axis] - 1);
+  }
   if (reinterpret_cast<std::uintptr_t>(array.data) % static_cast<std::uintptr_t>(size) != 0)
     return say("its address is not a multiple of ", size, " bytes");
   return {};
@@ -191,7 +212,9 @@ std::shared_ptr<Image> Image::from_array(std::shared_ptr<Device> device, const A
                                                                  bytesPerRow:row
                                                                bytesPerImage:image_bytes
                                                                     readOnly:array.read_only
-                                                                 deallocator:^{ (void)owner; }]);
+                                                                 deallocator:^{
+                                                                   (void)owner;
+                                                                 }]);
         check<BufferError>(static_cast<bool>(image), "Image: the device refused to share the array.");
         return std::make_shared<Image>(std::make_unique<Impl>(Impl{.device = device, .image = image, .shared = array}));
       });
@@ -205,6 +228,8 @@ std::shared_ptr<Image> Image::from_array(std::shared_ptr<Device> device, const A
 void Image::write(const ArrayView &array, ImageLayout layout) {
   const auto extents = shape();
   check_matches(array, layout, extents, dtype(), "Image.write");
+  check(!impl_->shared || !impl_->shared->read_only,
+        "Image.write: the image is read-only, as the array is that it shares.");
   check_readable();
   guard([&] {
     const NSUInteger row_bytes = extents.w * extents.c * size_of(array.dtype);
@@ -251,13 +276,15 @@ void Image::to_array(const ArrayView &array, ImageLayout layout) const {
 
 void Image::check_readable() const {
   check<std::runtime_error>(!impl_->temporary, "Image: a temporary image cannot be read by the CPU.");
-  if (!impl_->writer) return;
-  const auto status = [impl_->writer.get() status];
+  const auto writer = impl_->writer->get();
+  if (!writer) return;
+  const auto status = [writer.get() status];
   check<std::runtime_error>(status >= MTLCommandBufferStatusCompleted,
                             "Image: the command buffer that writes it has not completed (status ",
                             name_of(static_cast<CommandBufferStatus>(status)), "); commit() and wait() come first.");
-  check<std::runtime_error>(status != MTLCommandBufferStatusError, "Image: the command buffer that writes it has failed.");
-  impl_->writer = {};
+  check<std::runtime_error>(status != MTLCommandBufferStatusError,
+                            "Image: the command buffer that writes it has failed.");
+  impl_->writer->forget(writer);
 }
 
 std::optional<ArrayView> Image::shared_array() const { return impl_->shared; }
@@ -284,11 +311,15 @@ void Image::set_read_count(std::int64_t count) {
 
 std::shared_ptr<Image> Image::channels(std::int64_t first, std::int64_t count) const {
   const auto c = shape().c;
-  check(first >= 0 && first % 4 == 0 && first < c, "Image.channels: first (", first, ") is not a multiple of 4 in [0, ", c, ").");
-  check(count >= 1 && (count % 4 == 0 || first + count == c) && first + count <= c, "Image.channels: count (", count,
+  check(first >= 0 && first % 4 == 0 && first < c, "Image.channels: first (", first, ") is not a multiple of 4 in [0, ",
+        c, ").");
+  check(count >= 1 && count <= c - first && (count % 4 == 0 || count == c - first), "Image.channels: count (", count,
         ") is not a multiple of 4 in [1, ", c - first, "], nor the rest of the channels.");
+  // MPS takes multiples of 4 and shortens what is too long [MPSImage.h].
+  const auto rounded = static_cast<NSUInteger>((count + 3) / 4 * 4);
   return guard([&] {
-    auto part = Ref<MPSImage *>::retain([impl_->image.get() subImageWithFeatureChannelRange:NSMakeRange(first, count)]);
+    auto part =
+        Ref<MPSImage *>::retain([impl_->image.get() subImageWithFeatureChannelRange:NSMakeRange(first, rounded)]);
     std::optional<ArrayView> shared;
     if (impl_->shared) {
       shared = *impl_->shared;

@@ -19,7 +19,7 @@ struct Kernel::Impl {
   Params attributes = {};  ///< common parameters as they were set
   std::optional<Offset3> offset = {};
   std::optional<Region3> clip = {};
-  std::mutex mutex = {};   ///< encode writes properties of the MPS object
+  std::mutex mutex = {};  ///< encode writes properties of the MPS object
 };
 
 namespace {
@@ -77,8 +77,8 @@ std::int64_t dilated(std::int64_t k, std::int64_t dilation) { return (k - 1) * d
 std::int64_t source_channels(const Kernel::Impl &impl, ImageShape source) {
   MPSCNNKernel *kernel = object(impl);
   const auto first = static_cast<std::int64_t>(kernel.sourceFeatureChannelOffset);
-  check(first < source.c, impl.row->name, ": source_feature_channel_offset (", first, ") is not less than the channels of x (",
-        source.c, ").");
+  check(first < source.c, impl.row->name, ": source_feature_channel_offset (", first,
+        ") is not less than the channels of x (", source.c, ").");
   const auto most = kernel.sourceFeatureChannelMaxCount;
   return static_cast<std::int64_t>(std::min<NSUInteger>(source.c - first, most));
 }
@@ -91,7 +91,8 @@ struct Geometry {
 };
 
 MPSNNDefaultPadding *policy(Padding::Kind kind) {
-  // "same" has its remainder where PyTorch, ONNX (SAME_UPPER) and TensorFlow have it; MPS's own default is the top left.
+  // "same" has its remainder where PyTorch, ONNX (SAME_UPPER) and TensorFlow have it; MPS's own default is the top
+  // left.
   const MPSNNPaddingMethod method =
       MPSNNPaddingMethodAlignCentered | MPSNNPaddingMethodAddRemainderToBottomRight |
       (kind == Padding::Kind::same ? MPSNNPaddingMethodSizeSame : MPSNNPaddingMethodSizeValidOnly);
@@ -111,7 +112,8 @@ Geometry window_geometry(const ConvolutionDescriptor &d, const Padding &padding,
 Geometry transpose_geometry(const ConvolutionDescriptor &d, const Padding &padding, Pair extra, ImageShape source) {
   Geometry g;
   g.shape = {source.n, transpose_extent(source.h, d.kernel_size.h, d.stride.h, padding.top, padding.bottom, extra.h),
-             transpose_extent(source.w, d.kernel_size.w, d.stride.w, padding.left, padding.right, extra.w), d.out_channels};
+             transpose_extent(source.w, d.kernel_size.w, d.stride.w, padding.left, padding.right, extra.w),
+             d.out_channels};
   g.kernel_offset = {d.kernel_size.h / 2 - d.kernel_size.h + 1 + padding.top,
                      d.kernel_size.w / 2 - d.kernel_size.w + 1 + padding.left};
   return g;
@@ -135,11 +137,11 @@ Geometry geometry(const Kernel::Impl &impl, ImageShape source, MPSImage *image) 
   Geometry g;
   g.shape = {source.n, source.h, source.w, channels};
   if (const auto &d = impl.made.descriptor) {
-    check(channels == d->in_channels, row.name, ": x has ", channels, " channels to read; the weights have in_channels (",
-          d->in_channels, ").");
+    check(channels == d->in_channels, row.name, ": x has ", channels,
+          " channels to read; the weights have in_channels (", d->in_channels, ").");
     if (row.family == Family::fully_connected) {
-      check(source.h == d->kernel_size.h && source.w == d->kernel_size.w, row.name, ": x has ", source.h, " x ", source.w,
-            " pixels; the weights cover kernel_size (", d->kernel_size.h, ", ", d->kernel_size.w, ").");
+      check(source.h == d->kernel_size.h && source.w == d->kernel_size.w, row.name, ": x has ", source.h, " x ",
+            source.w, " pixels; the weights cover kernel_size (", d->kernel_size.h, ", ", d->kernel_size.w, ").");
       g.shape = {source.n, 1, 1, d->out_channels};
     } else if (impl.made.padding.kind != Padding::Kind::pixels) {
       // Where a kernel does not fit at all, a policy has nothing to size.
@@ -149,22 +151,25 @@ Geometry geometry(const Kernel::Impl &impl, ImageShape source, MPSImage *image) 
             row.name, ": kernel_size (", kh, ", ", kw, ") dilated is greater than x (", source.h, ", ", source.w,
             ") with padding \"valid\".");
       g = policy_geometry(impl, image, impl.made.padding.kind);
+      // Its channels include destinationFeatureChannelOffset, which the callers add themselves.
+      g.shape.c = d->out_channels / (d->sub_pixel_scale_factor * d->sub_pixel_scale_factor);
     } else if (row.family == Family::convolution_transpose) {
       g = transpose_geometry(*d, impl.made.padding, impl.made.output_padding, source);
     } else {
       g = window_geometry(*d, impl.made.padding, source);
     }
     check(g.shape.h >= 1 && g.shape.w >= 1, row.name, ": the result has ", g.shape.h, " x ", g.shape.w,
-          " pixels, less than the minimum (1 x 1): kernel_size (", d->kernel_size.h, ", ", d->kernel_size.w, "), dilation (",
-          d->dilation.h, ", ", d->dilation.w, ") do not fit x (", source.h, ", ", source.w, ") with its padding.");
+          " pixels, less than the minimum (1 x 1): kernel_size (", d->kernel_size.h, ", ", d->kernel_size.w,
+          "), dilation (", d->dilation.h, ", ", d->dilation.w, ") do not fit x (", source.h, ", ", source.w,
+          ") with its padding.");
   } else if (!impl.made.neuron.data.empty()) {
     check(static_cast<std::int64_t>(impl.made.neuron.data.size()) == channels, row.name, ": x has ", channels,
           " channels to read; there are ", impl.made.neuron.data.size(), " slopes.");
   }
   if (impl.offset) {
     g.offset = {.x = impl.offset->x, .y = impl.offset->y, .z = impl.offset->image};
-    check(impl.offset->image >= 0 && impl.offset->image < source.n, row.name, ": offset has image (", impl.offset->image,
-          "), not in [0, ", source.n, ").");
+    check(impl.offset->image >= 0 && impl.offset->image < source.n, row.name, ": offset has image (",
+          impl.offset->image, "), not in [0, ", source.n, ").");
     g.shape.n = source.n - impl.offset->image;
   }
   return g;
@@ -174,12 +179,13 @@ Geometry geometry(const Kernel::Impl &impl, ImageShape source, MPSImage *image) 
 void check_destination(const Kernel::Impl &impl, const Geometry &g, ImageShape out) {
   const auto &row = *impl.row;
   const auto first = static_cast<std::int64_t>(object(impl).destinationFeatureChannelOffset);
-  check(first + g.shape.c <= out.c, row.name, ": out has ", out.c, " channels; destination_feature_channel_offset (", first,
-        ") and the result's channels (", g.shape.c, ") need ", first + g.shape.c, ".");
+  check(first + g.shape.c <= out.c, row.name, ": out has ", out.c, " channels; destination_feature_channel_offset (",
+        first, ") and the result's channels (", g.shape.c, ") need ", first + g.shape.c, ".");
   if (impl.clip) {
     const auto &[origin, height, width, images] = *impl.clip;
     const auto inside = [&](std::int64_t start, std::int64_t extent, std::int64_t size, const char *axis) {
-      check(start + extent <= size, row.name, ": clip_rect reaches ", start + extent, " along the ", axis, " of out (", size, ").");
+      check(start + extent <= size, row.name, ": clip_rect reaches ", start + extent, " along the ", axis, " of out (",
+            size, ").");
     };
     inside(origin.y, height, out.h, "height");
     inside(origin.x, width, out.w, "width");
@@ -249,7 +255,7 @@ void Kernel::reload() {
     const std::scoped_lock lock(impl_->mutex);
     MPSCNNKernel *kernel = object(*impl_);
     check<NotImplementedError>([kernel respondsToSelector:@selector(reloadWeightsAndBiasesFromDataSource)],
-                               impl_->row->apple_class, " cannot reload its weights.");
+                               impl_ -> row -> apple_class, " cannot reload its weights.");
     if (!impl_->made.source->load()) impl_->made.source->rethrow();
     impl_->made.source->purge();
     impl_->made.source->rethrow();
@@ -259,13 +265,18 @@ void Kernel::reload() {
 }
 
 ImageShape Kernel::result_shape(const ImageShape &source) const {
+  // With the limits of the parameters this keeps every sum and product of extents within 64 bits.
+  for (auto extent : source.nhwc())
+    check<MemoryError>(extent <= std::int64_t{1} << 31, impl_->row->name, ": x of shape ", to_string(source.nhwc()),
+                       " has an extent (", extent, ") greater than the maximum (", std::int64_t{1} << 31, ").");
   return guard([&] {
     const std::scoped_lock lock(impl_->mutex);
     // A policy wants an image to look at; its storage is never touched.
-    auto image = impl_->made.padding.kind == Padding::Kind::pixels
-                     ? Ref<MPSImage *>()
-                     : Ref<MPSImage *>::adopt([[MPSImage alloc] initWithDevice:impl_->device->impl().device.get()
-                                                               imageDescriptor:image_descriptor(source, DType::float32)]);
+    auto image =
+        impl_->made.padding.kind == Padding::Kind::pixels
+            ? Ref<MPSImage *>()
+            : Ref<MPSImage *>::adopt([[MPSImage alloc] initWithDevice:impl_->device->impl().device.get()
+                                                      imageDescriptor:image_descriptor(source, DType::float32)]);
     auto shape = geometry(*impl_, source, image.get()).shape;
     shape.c += static_cast<std::int64_t>(object(*impl_).destinationFeatureChannelOffset);
     return shape;
@@ -277,7 +288,8 @@ std::shared_ptr<Image> Kernel::encode(CommandBuffer &buffer, const Image &source
   check_same_device(*buffer.device(), *impl_->device, impl_->row->name.data());
   check_same_device(*buffer.device(), *source.device(), "x");
   check<std::runtime_error>(buffer.status() < CommandBufferStatus::committed, impl_->row->name,
-                            ": the command buffer has been committed already; its status is ", name_of(buffer.status()), ".");
+                            ": the command buffer has been committed already; its status is ", name_of(buffer.status()),
+                            ".");
   check<std::runtime_error>(!source.is_temporary() || source.read_count() > 0, impl_->row->name,
                             ": x is a temporary image whose read_count is 0: its last read has been encoded.");
   return guard([&] {
@@ -289,7 +301,8 @@ std::shared_ptr<Image> Kernel::encode(CommandBuffer &buffer, const Image &source
       check_same_device(*buffer.device(), *destination->device(), "out");
       check<std::runtime_error>(!destination->is_temporary() || destination->read_count() > 0, impl_->row->name,
                                 ": out is a temporary image whose read_count is 0.");
-      check(!destination->impl().shared || !destination->impl().shared->read_only, impl_->row->name, ": out is read-only.");
+      check(!destination->impl().shared || !destination->impl().shared->read_only, impl_->row->name,
+            ": out is read-only.");
       check_destination(*impl_, g, destination->shape());
     } else {
       check(!impl_->clip, impl_->row->name, ": clip_rect needs a destination (out) whose other pixels are kept.");
@@ -306,7 +319,7 @@ std::shared_ptr<Image> Kernel::encode(CommandBuffer &buffer, const Image &source
     }
     id<MTLCommandBuffer> commands = buffer.impl().buffer.get();
     [kernel encodeToCommandBuffer:commands sourceImage:from destinationImage:destination->impl().image.get()];
-    destination->impl().writer = Ref<id<MTLCommandBuffer>>::retain(commands);
+    destination->impl().writer->set(commands);
     return destination;
   });
 }

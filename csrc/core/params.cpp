@@ -67,7 +67,8 @@ const char* wanted(ParamType type) {
     case ParamType::real: return "a number";
     case ParamType::text: return "a string";
     case ParamType::pair: return "an integer or a pair (height, width)";
-    case ParamType::padding: return "an integer, (height, width), ((top, bottom), (left, right)), \"same\" or \"valid\"";
+    case ParamType::padding:
+      return "an integer, (height, width), ((top, bottom), (left, right)), \"same\" or \"valid\"";
     case ParamType::offset: return "(y, x) or (y, x, image)";
     case ParamType::region: return "((y, x, image), (height, width, images))";
     case ParamType::shape: return "(channels, height, width)";
@@ -101,7 +102,8 @@ const Value* find(const Params& params, std::string_view name) {
 float half_to_float(std::uint16_t bits) {
   const std::uint32_t sign = (bits & 0x8000u) << 16, magnitude = bits & 0x7fffu;
   if (magnitude >= 0x7c00u) return std::bit_cast<float>(sign | 0x7f800000u | ((magnitude & 0x3ffu) << 13));
-  if (magnitude < 0x400u) return std::bit_cast<float>(sign | std::bit_cast<std::uint32_t>(std::ldexp(float(magnitude), -24)));
+  if (magnitude < 0x400u)
+    return std::bit_cast<float>(sign | std::bit_cast<std::uint32_t>(std::ldexp(float(magnitude), -24)));
   return std::bit_cast<float>(sign | ((magnitude << 13) + 0x38000000u));
 }
 
@@ -112,9 +114,11 @@ void check_value(const KernelRow& row, const ParamSpec& spec, const Value& value
     check<TypeError>(spec.fallback == "None", row.name, ": ", spec.name, " (None) is not ", wanted(spec.type), ".");
     return;
   }
-  check<TypeError>(kind_fits(spec.type, value), row.name, ": ", spec.name, " ", shown(value), " is not ", wanted(spec.type), ".");
+  check<TypeError>(kind_fits(spec.type, value), row.name, ": ", spec.name, " ", shown(value), " is not ",
+                   wanted(spec.type), ".");
   const auto within = [&](double number) {
-    check(number >= spec.min, row.name, ": ", spec.name, " ", shown(value), " is less than the minimum (", spec.min, ").");
+    check(number >= spec.min, row.name, ": ", spec.name, " ", shown(value), " is less than the minimum (",
+          static_cast<std::int64_t>(spec.min), ").");
     check(number <= spec.max, row.name, ": ", spec.name, " ", shown(value), " is greater than the maximum (",
           static_cast<std::int64_t>(spec.max), ").");
   };
@@ -124,16 +128,20 @@ void check_value(const KernelRow& row, const ParamSpec& spec, const Value& value
     for (auto number : *numbers) within(static_cast<double>(number));
   if (const auto* name = std::get_if<std::string>(&value)) {
     if (!spec.choices.empty())
-      check(one_of(spec.choices, *name), row.name, ": ", spec.name, " (\"", *name, "\") is not one of ", listed(spec.choices), ".");
+      check(one_of(spec.choices, *name), row.name, ": ", spec.name, " (\"", *name, "\") is not one of ",
+            listed(spec.choices), ".");
     if (spec.type == ParamType::padding)
-      check(*name == "same" || *name == "valid", row.name, ": ", spec.name, " (\"", *name, "\") is not \"same\" or \"valid\".");
+      check(*name == "same" || *name == "valid", row.name, ": ", spec.name, " (\"", *name,
+            "\") is not \"same\" or \"valid\".");
   }
   if (spec.type == ParamType::region) {
     const auto& v = std::get<std::vector<std::int64_t>>(value);
     for (int i = 0; i < 3; ++i)
-      check(v[i] >= 0, row.name, ": ", spec.name, " ", shown(value), " has an origin (", v[i], ") less than the minimum (0).");
+      check(v[i] >= 0, row.name, ": ", spec.name, " ", shown(value), " has an origin (", v[i],
+            ") less than the minimum (0).");
     for (int i = 3; i < 6; ++i)
-      check(v[i] >= 1, row.name, ": ", spec.name, " ", shown(value), " has an extent (", v[i], ") less than the minimum (1).");
+      check(v[i] >= 1, row.name, ": ", spec.name, " ", shown(value), " has an extent (", v[i],
+            ") less than the minimum (1).");
   }
 }
 
@@ -152,7 +160,8 @@ void check_params(const KernelRow& row, const Params& params) {
     check_value(row, *spec, value);
   }
   for (const auto* spec : row.params)
-    check<TypeError>(!spec->fallback.empty() || params.contains(spec->name), row.name, ": ", spec->name, " is missing.");
+    check<TypeError>(!spec->fallback.empty() || params.contains(spec->name), row.name, ": ", spec->name,
+                     " is missing.");
 }
 
 bool has(const Params& params, std::string_view name) { return find(params, name) != nullptr; }
@@ -212,9 +221,9 @@ std::optional<Region3> to_region(const Value& value) {
 }
 
 int neuron_type_from_name(std::string_view name) {
-  static constexpr std::string_view kNames[] = {"none", "relu", "linear", "sigmoid", "hard_sigmoid", "tanh", "absolute",
-                                                "softplus", "softsign", "elu", "prelu", "relun", "power", "exponential",
-                                                "logarithm", "gelu"};
+  static constexpr std::string_view kNames[] = {
+      "none",     "relu", "linear", "sigmoid", "hard_sigmoid", "tanh",        "absolute",  "softplus",
+      "softsign", "elu",  "prelu",  "relun",   "power",        "exponential", "logarithm", "gelu"};
   for (int type = 0; type < static_cast<int>(std::size(kNames)); ++type)
     if (kNames[type] == name) return type;
   throw std::invalid_argument(say("neuron type (\"", name, "\") is unknown."));
@@ -236,9 +245,10 @@ NeuronDescriptor activation_from_name(std::string_view name) {
   if (name == "softsign") return {.type = 8};
   if (name == "elu") return {.type = 9, .a = 1};
   if (name == "gelu") return {.type = 15};
-  throw std::invalid_argument(say("activation (\"", name,
-                                  "\") is not one of \"relu\", \"relu6\", \"leaky_relu\", \"sigmoid\", \"hardsigmoid\", \"tanh\", "
-                                  "\"softplus\", \"softsign\", \"elu\", \"gelu\"."));
+  throw std::invalid_argument(
+      say("activation (\"", name,
+          "\") is not one of \"relu\", \"relu6\", \"leaky_relu\", \"sigmoid\", \"hardsigmoid\", \"tanh\", "
+          "\"softplus\", \"softsign\", \"elu\", \"gelu\"."));
 }
 
 std::vector<float> to_floats(const ArrayView& array, const std::string& what) {

@@ -8,123 +8,259 @@ namespace mpscnn::p {
 
 // Convolution family [MPSCNNConvolution.h].
 inline constexpr ParamSpec weight{
-    .name = "weight", .type = ParamType::weights, .apple = "initWithDevice:weights:",
-    .summary = "Weights in the order `layout`, or a data source. float32, float16, bfloat16 (widened to float32) or uint8 "
-               "(with `ranges` or `lookup_table`)."};
-inline constexpr ParamSpec bias{
-    .name = "bias", .type = ParamType::array, .fallback = "None", .apple = "biasTerms",
-    .summary = "One value per output channel, shape (O,), converted to float32."};
-inline constexpr ParamSpec layout_oihw{
-    .name = "layout", .type = ParamType::text, .fallback = "'OIHW'", .choices = "OIHW|OHWI|HWIO|C1HW",
-    .apple = "weights", .summary = "Order of the axes of `weight`; I counts the channels of one group."};
-inline constexpr ParamSpec layout_iohw{
-    .name = "layout", .type = ParamType::text, .fallback = "'IOHW'", .choices = "IOHW|OHWI",
-    .apple = "weights",
-    .summary = "IOHW is PyTorch's order, (in, out / groups, height, width), whose kernel is rotated by 180 degrees for MPS; OHWI is "
-               "MPS's own and taken as it is."};
+    .name = "weight",
+    .type = ParamType::weights,
+    .apple = "initWithDevice:weights:",
+    .summary =
+        "Weights in the order `layout`, or a data source. float32, float16, bfloat16 (widened to float32) or uint8 "
+        "(with `ranges` or `lookup_table`)."};
+inline constexpr ParamSpec bias{.name = "bias",
+                                .type = ParamType::array,
+                                .fallback = "None",
+                                .apple = "biasTerms",
+                                .summary = "One value per output channel, shape (O,), converted to float32."};
+inline constexpr ParamSpec layout_oihw{.name = "layout",
+                                       .type = ParamType::text,
+                                       .fallback = "'OIHW'",
+                                       .choices = "OIHW|OHWI|HWIO|C1HW",
+                                       .apple = "weights",
+                                       .summary = "Order of the axes of `weight`; I counts the channels of one group."};
+inline constexpr ParamSpec layout_iohw{.name = "layout",
+                                       .type = ParamType::text,
+                                       .fallback = "'IOHW'",
+                                       .choices = "IOHW|OHWI",
+                                       .apple = "weights",
+                                       .summary =
+                                           "IOHW is PyTorch's order, (in, out / groups, height, width), whose kernel "
+                                           "is rotated by 180 degrees for MPS; OHWI is "
+                                           "MPS's own and taken as it is."};
 inline constexpr ParamSpec layout_linear{
-    .name = "layout", .type = ParamType::text, .fallback = "'OI'", .choices = "OI|OIHW|OHWI",
+    .name = "layout",
+    .type = ParamType::text,
+    .fallback = "'OI'",
+    .choices = "OI|OIHW|OHWI",
     .apple = "weights",
     .summary = "OI is PyTorch's linear layer, (O, C * H * W), with `feature_map` telling C, H and W."};
 inline constexpr ParamSpec feature_map{
-    .name = "feature_map", .type = ParamType::shape, .fallback = "None", .min = 1, .unit = "(channels, height, width)",
+    .name = "feature_map",
+    .type = ParamType::shape,
+    .fallback = "None",
+    .min = 1,
+    .unit = "(channels, height, width)",
     .apple = "kernelWidth, kernelHeight",
-    .summary = "Extents of the source that was flattened in front of a linear layer; None: 1 x 1 pixels of I channels."};
-inline constexpr ParamSpec stride{
-    .name = "stride", .type = ParamType::pair, .fallback = "1", .min = 1, .max = 65535, .unit = "pixels",
-    .apple = "strideInPixelsY, strideInPixelsX", .summary = "Step of the window; of the result for a transposed convolution."};
-inline constexpr ParamSpec padding{
-    .name = "padding", .type = ParamType::padding, .fallback = "0", .min = 0, .max = 1 << 20, .unit = "pixels",
-    .apple = "padding, offset",
-    .summary = "Pixels around the source as PyTorch counts them, or \"same\" (remainder at the bottom right) or \"valid\" by MPS's padding policy "
-               "(which centres the area it reads)."};
+    .summary =
+        "Extents of the source that was flattened in front of a linear layer; None: 1 x 1 pixels of I channels."};
+inline constexpr ParamSpec stride{.name = "stride",
+                                  .type = ParamType::pair,
+                                  .fallback = "1",
+                                  .min = 1,
+                                  .max = 65535,
+                                  .unit = "pixels",
+                                  .apple = "strideInPixelsY, strideInPixelsX",
+                                  .summary = "Step of the window; of the result for a transposed convolution."};
+inline constexpr ParamSpec padding{.name = "padding",
+                                   .type = ParamType::padding,
+                                   .fallback = "0",
+                                   .min = 0,
+                                   .max = 1 << 20,
+                                   .unit = "pixels",
+                                   .apple = "padding, offset",
+                                   .summary =
+                                       "Pixels around the source as PyTorch counts them, or \"same\" (remainder at the "
+                                       "bottom right) or \"valid\" by MPS's padding policy "
+                                       "(which centres the area it reads)."};
 inline constexpr ParamSpec padding_transpose{
-    .name = "padding", .type = ParamType::padding, .fallback = "0", .min = 0, .max = 1 << 20, .unit = "pixels",
+    .name = "padding",
+    .type = ParamType::padding,
+    .fallback = "0",
+    .min = 0,
+    .max = 1 << 20,
+    .unit = "pixels",
     .apple = "padding, kernelOffsetX, kernelOffsetY",
     .summary = "Pixels cut from each border of the result, as PyTorch counts them."};
 inline constexpr ParamSpec output_padding{
-    .name = "output_padding", .type = ParamType::pair, .fallback = "0", .min = 0, .max = 65535, .unit = "pixels",
+    .name = "output_padding",
+    .type = ParamType::pair,
+    .fallback = "0",
+    .min = 0,
+    .max = 65535,
+    .unit = "pixels",
     .apple = "destinationImage",
     .summary = "Rows and columns added at the bottom and right of the result; less than `stride`."};
-inline constexpr ParamSpec dilation{
-    .name = "dilation", .type = ParamType::pair, .fallback = "1", .min = 1, .max = 65535, .unit = "pixels",
-    .apple = "dilationRateY, dilationRateX", .summary = "Step between the taps of the window."};
-inline constexpr ParamSpec groups{
-    .name = "groups", .type = ParamType::integer, .fallback = "1", .min = 1, .max = 1 << 20, .unit = "groups",
-    .apple = "groups",
-    .summary = "Channels are split into so many independent convolutions, each of a multiple of 4 input and output channels; groups == input "
-               "channels == output channels is a depth-wise convolution."};
+inline constexpr ParamSpec dilation{.name = "dilation",
+                                    .type = ParamType::pair,
+                                    .fallback = "1",
+                                    .min = 1,
+                                    .max = 65535,
+                                    .unit = "pixels",
+                                    .apple = "dilationRateY, dilationRateX",
+                                    .summary = "Step between the taps of the window."};
+inline constexpr ParamSpec groups{.name = "groups",
+                                  .type = ParamType::integer,
+                                  .fallback = "1",
+                                  .min = 1,
+                                  .max = 1 << 20,
+                                  .unit = "groups",
+                                  .apple = "groups",
+                                  .summary =
+                                      "Channels are split into so many independent convolutions, each of a multiple of "
+                                      "4 input and output channels; groups == input "
+                                      "channels == output channels is a depth-wise convolution."};
 inline constexpr ParamSpec activation{
-    .name = "activation", .type = ParamType::activation, .fallback = "None", .apple = "fusedNeuronDescriptor",
+    .name = "activation",
+    .type = ParamType::activation,
+    .fallback = "None",
+    .apple = "fusedNeuronDescriptor",
     .summary = "Applied to the result before it is stored: a name as \"relu\", a NeuronDescriptor or a neuron kernel."};
 inline constexpr ParamSpec sub_pixel_scale_factor{
-    .name = "sub_pixel_scale_factor", .type = ParamType::integer, .fallback = "1", .min = 1, .max = 256, .unit = "pixels",
+    .name = "sub_pixel_scale_factor",
+    .type = ParamType::integer,
+    .fallback = "1",
+    .min = 1,
+    .max = 256,
+    .unit = "pixels",
     .apple = "MPSCNNSubPixelConvolutionDescriptor.subPixelScaleFactor",
     .summary = "r: r * r groups of result channels become r x r pixels, position-major (depth to space)."};
-inline constexpr ParamSpec ranges{
-    .name = "ranges", .type = ParamType::array, .fallback = "None", .apple = "rangesForUInt8Kernel",
-    .summary = "uint8 weights: (O, 2), the values of 0 and 255 for each output channel."};
-inline constexpr ParamSpec lookup_table{
-    .name = "lookup_table", .type = ParamType::array, .fallback = "None", .apple = "lookupTableForUInt8Kernel",
-    .summary = "uint8 weights: (256,), the value of each code."};
+inline constexpr ParamSpec ranges{.name = "ranges",
+                                  .type = ParamType::array,
+                                  .fallback = "None",
+                                  .apple = "rangesForUInt8Kernel",
+                                  .summary = "uint8 weights: (O, 2), the values of 0 and 255 for each output channel."};
+inline constexpr ParamSpec lookup_table{.name = "lookup_table",
+                                        .type = ParamType::array,
+                                        .fallback = "None",
+                                        .apple = "lookupTableForUInt8Kernel",
+                                        .summary = "uint8 weights: (256,), the value of each code."};
 inline constexpr ParamSpec kernel_dtype{
-    .name = "kernel_dtype", .type = ParamType::text, .fallback = "None", .choices = "float32|float16",
+    .name = "kernel_dtype",
+    .type = ParamType::text,
+    .fallback = "None",
+    .choices = "float32|float16",
     .apple = "kernelWeightsDataType",
     .summary = "Precision in which the kernel keeps the weights; None: that of `weight`, float16 for uint8."};
 
 // Neurons [MPSCNNNeuron.h].
 inline constexpr ParamSpec neuron_type{
-    .name = "type", .type = ParamType::text,
-    .choices = "none|relu|linear|sigmoid|hard_sigmoid|tanh|absolute|softplus|softsign|elu|prelu|relun|power|exponential|"
-               "logarithm|gelu",
-    .apple = "neuronType", .summary = "Which function, by MPSCNNNeuronType."};
-inline constexpr ParamSpec neuron_a{.name = "a", .type = ParamType::real, .fallback = "0.0", .apple = "a", .summary = "First parameter of the formula."};
-inline constexpr ParamSpec neuron_b{.name = "b", .type = ParamType::real, .fallback = "0.0", .apple = "b", .summary = "Second parameter of the formula."};
-inline constexpr ParamSpec neuron_c{.name = "c", .type = ParamType::real, .fallback = "0.0", .apple = "c", .summary = "Third parameter of the formula."};
-inline constexpr ParamSpec neuron_a_one{.name = "a", .type = ParamType::real, .fallback = "1.0", .apple = "a", .summary = "First parameter of the formula."};
-inline constexpr ParamSpec neuron_b_one{.name = "b", .type = ParamType::real, .fallback = "1.0", .apple = "b", .summary = "Second parameter of the formula."};
-inline constexpr ParamSpec neuron_c_one{.name = "c", .type = ParamType::real, .fallback = "1.0", .apple = "c", .summary = "Third parameter of the formula."};
+    .name = "type",
+    .type = ParamType::text,
+    .choices =
+        "none|relu|linear|sigmoid|hard_sigmoid|tanh|absolute|softplus|softsign|elu|prelu|relun|power|exponential|"
+        "logarithm|gelu",
+    .apple = "neuronType",
+    .summary = "Which function, by MPSCNNNeuronType."};
+inline constexpr ParamSpec neuron_a{.name = "a",
+                                    .type = ParamType::real,
+                                    .fallback = "0.0",
+                                    .apple = "a",
+                                    .summary = "First parameter of the formula."};
+inline constexpr ParamSpec neuron_b{.name = "b",
+                                    .type = ParamType::real,
+                                    .fallback = "0.0",
+                                    .apple = "b",
+                                    .summary = "Second parameter of the formula."};
+inline constexpr ParamSpec neuron_c{.name = "c",
+                                    .type = ParamType::real,
+                                    .fallback = "0.0",
+                                    .apple = "c",
+                                    .summary = "Third parameter of the formula."};
+inline constexpr ParamSpec neuron_a_one{.name = "a",
+                                        .type = ParamType::real,
+                                        .fallback = "1.0",
+                                        .apple = "a",
+                                        .summary = "First parameter of the formula."};
+inline constexpr ParamSpec neuron_b_one{.name = "b",
+                                        .type = ParamType::real,
+                                        .fallback = "1.0",
+                                        .apple = "b",
+                                        .summary = "Second parameter of the formula."};
+inline constexpr ParamSpec neuron_c_one{.name = "c",
+                                        .type = ParamType::real,
+                                        .fallback = "1.0",
+                                        .apple = "c",
+                                        .summary = "Third parameter of the formula."};
 inline constexpr ParamSpec neuron_c_natural{
     .name = "c", .type = ParamType::real, .fallback = "-1.0", .apple = "c", .summary = "Base; -1 means e."};
-inline constexpr ParamSpec neuron_a_hard{.name = "a", .type = ParamType::real, .fallback = "0.2", .apple = "a", .summary = "Slope."};
-inline constexpr ParamSpec neuron_b_hard{.name = "b", .type = ParamType::real, .fallback = "0.5", .apple = "b", .summary = "Value at 0."};
-inline constexpr ParamSpec neuron_b_six{.name = "b", .type = ParamType::real, .fallback = "6.0", .apple = "b", .summary = "Largest result."};
-inline constexpr ParamSpec neuron_data{
-    .name = "data", .type = ParamType::array, .fallback = "None", .apple = "data",
-    .summary = "PReLU: slope below zero, one float32 per channel."};
-inline constexpr ParamSpec neuron_slopes{
-    .name = "a", .type = ParamType::array, .apple = "initWithDevice:a:count:",
-    .summary = "Slope below zero, one float32 per channel."};
+inline constexpr ParamSpec neuron_a_hard{
+    .name = "a", .type = ParamType::real, .fallback = "0.2", .apple = "a", .summary = "Slope."};
+inline constexpr ParamSpec neuron_b_hard{
+    .name = "b", .type = ParamType::real, .fallback = "0.5", .apple = "b", .summary = "Value at 0."};
+inline constexpr ParamSpec neuron_b_six{
+    .name = "b", .type = ParamType::real, .fallback = "6.0", .apple = "b", .summary = "Largest result."};
+inline constexpr ParamSpec neuron_data{.name = "data",
+                                       .type = ParamType::array,
+                                       .fallback = "None",
+                                       .apple = "data",
+                                       .summary = "PReLU: slope below zero, one float32 per channel."};
+inline constexpr ParamSpec neuron_slopes{.name = "a",
+                                         .type = ParamType::array,
+                                         .apple = "initWithDevice:a:count:",
+                                         .summary = "Slope below zero, one float32 per channel."};
 
 // Every MPSCNNKernel [MPSCNNKernel.h].
 inline constexpr ParamSpec offset{
-    .name = "offset", .type = ParamType::offset, .fallback = "None", .unit = "pixels", .apple = "offset",
+    .name = "offset",
+    .type = ParamType::offset,
+    .fallback = "None",
+    .min = -(1 << 30),
+    .max = 1 << 30,
+    .unit = "pixels",
+    .apple = "offset",
     .summary = "Source pixel (and first source image) under the centre of the first window; None: from the padding.",
     .attribute = true};
-inline constexpr ParamSpec clip_rect{
-    .name = "clip_rect", .type = ParamType::region, .fallback = "None", .unit = "pixels", .apple = "clipRect",
-    .summary = "Part of the destination that is written; None: all of it.", .attribute = true};
-inline constexpr ParamSpec edge_mode{
-    .name = "edge_mode", .type = ParamType::text, .fallback = "'zero'", .choices = "zero|clamp", .apple = "edgeMode",
-    .summary = "Pixels outside of the source: zero, or the nearest pixel.", .attribute = true};
-inline constexpr ParamSpec source_feature_channel_offset{
-    .name = "source_feature_channel_offset", .type = ParamType::integer, .fallback = "0", .min = 0, .max = 1 << 30,
-    .unit = "channels, a multiple of 4", .apple = "sourceFeatureChannelOffset",
-    .summary = "First source channel that is read.", .attribute = true};
+inline constexpr ParamSpec clip_rect{.name = "clip_rect",
+                                     .type = ParamType::region,
+                                     .fallback = "None",
+                                     .max = 1 << 30,
+                                     .unit = "pixels",
+                                     .apple = "clipRect",
+                                     .summary = "Part of the destination that is written; None: all of it.",
+                                     .attribute = true};
+inline constexpr ParamSpec edge_mode{.name = "edge_mode",
+                                     .type = ParamType::text,
+                                     .fallback = "'zero'",
+                                     .choices = "zero|clamp",
+                                     .apple = "edgeMode",
+                                     .summary = "Pixels outside of the source: zero, or the nearest pixel.",
+                                     .attribute = true};
+inline constexpr ParamSpec source_feature_channel_offset{.name = "source_feature_channel_offset",
+                                                         .type = ParamType::integer,
+                                                         .fallback = "0",
+                                                         .min = 0,
+                                                         .max = 1 << 30,
+                                                         .unit = "channels, a multiple of 4",
+                                                         .apple = "sourceFeatureChannelOffset",
+                                                         .summary = "First source channel that is read.",
+                                                         .attribute = true};
 inline constexpr ParamSpec source_feature_channel_max_count{
-    .name = "source_feature_channel_max_count", .type = ParamType::integer, .fallback = "None", .min = 1, .max = 1 << 30,
-    .unit = "channels", .apple = "sourceFeatureChannelMaxCount",
-    .summary = "At most so many source channels are read; None: all.", .attribute = true};
-inline constexpr ParamSpec destination_feature_channel_offset{
-    .name = "destination_feature_channel_offset", .type = ParamType::integer, .fallback = "0", .min = 0, .max = 1 << 30,
-    .unit = "channels, a multiple of 4", .apple = "destinationFeatureChannelOffset",
-    .summary = "First destination channel that is written.", .attribute = true};
-inline constexpr ParamSpec allow_reduced_precision{
-    .name = "allow_reduced_precision", .type = ParamType::boolean, .fallback = "False",
-    .apple = "MPSKernelOptionsAllowReducedPrecision",
-    .summary = "Permit bfloat16 or half products inside.", .attribute = true};
-inline constexpr ParamSpec label{
-    .name = "label", .type = ParamType::text, .fallback = "None", .apple = "label", .summary = "Name in errors and traces.",
+    .name = "source_feature_channel_max_count",
+    .type = ParamType::integer,
+    .fallback = "None",
+    .min = 1,
+    .max = 1 << 30,
+    .unit = "channels",
+    .apple = "sourceFeatureChannelMaxCount",
+    .summary = "At most so many source channels are read; None: all.",
     .attribute = true};
+inline constexpr ParamSpec destination_feature_channel_offset{.name = "destination_feature_channel_offset",
+                                                              .type = ParamType::integer,
+                                                              .fallback = "0",
+                                                              .min = 0,
+                                                              .max = 1 << 30,
+                                                              .unit = "channels, a multiple of 4",
+                                                              .apple = "destinationFeatureChannelOffset",
+                                                              .summary = "First destination channel that is written.",
+                                                              .attribute = true};
+inline constexpr ParamSpec allow_reduced_precision{.name = "allow_reduced_precision",
+                                                   .type = ParamType::boolean,
+                                                   .fallback = "False",
+                                                   .apple = "MPSKernelOptionsAllowReducedPrecision",
+                                                   .summary = "Permit bfloat16 or half products inside.",
+                                                   .attribute = true};
+inline constexpr ParamSpec label{.name = "label",
+                                 .type = ParamType::text,
+                                 .fallback = "None",
+                                 .apple = "label",
+                                 .summary = "Name in errors and traces.",
+                                 .attribute = true};
 
 }  // namespace mpscnn::p

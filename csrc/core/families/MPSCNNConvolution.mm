@@ -10,16 +10,16 @@ namespace mpscnn {
 namespace {
 
 void check_family(const KernelRow &row, const ConvolutionDescriptor &d, Pair output_padding) {
-  check_descriptor(row, d);
   if (row.family == Family::fully_connected) {
-    check(d.stride == Pair{1, 1} && d.dilation == Pair{1, 1} && d.groups == 1 && !d.depthwise && d.sub_pixel_scale_factor == 1,
+    check(d.stride == Pair{1, 1} && d.dilation == Pair{1, 1} && d.groups == 1 && !d.depthwise &&
+              d.sub_pixel_scale_factor == 1,
           row.name, ": the descriptor has a stride, dilation, groups or sub_pixel_scale_factor that is not 1.");
   }
   if (row.family == Family::convolution_transpose) {
     check(!d.depthwise && d.sub_pixel_scale_factor == 1 && d.dilation == Pair{1, 1}, row.name,
           ": the descriptor is depth-wise, sub-pixel or dilated, which a transposed convolution cannot be.");
-    check(output_padding.h < d.stride.h && output_padding.w < d.stride.w, row.name, ": output_padding (", output_padding.h, ", ",
-          output_padding.w, ") is not less than stride (", d.stride.h, ", ", d.stride.w, ").");
+    check(output_padding.h < d.stride.h && output_padding.w < d.stride.w, row.name, ": output_padding (",
+          output_padding.h, ", ", output_padding.w, ") is not less than stride (", d.stride.h, ", ", d.stride.w, ").");
   }
 }
 
@@ -36,10 +36,11 @@ Made make_convolution(id<MTLDevice> device, const KernelRow &row, const Params &
   made.descriptor = made.source->descriptor();
   const auto unload = std::shared_ptr<void>(nullptr, [source = made.source](void *) { source->purge(); });
   check_family(row, *made.descriptor, made.output_padding);
-  check(row.family != Family::convolution_transpose || made.source->dtype() == DType::float32, row.name, ": weight.dtype (",
-        name_of(made.source->dtype()), ") is not float32, the only type MPS takes here.");
+  check(row.family != Family::convolution_transpose || made.source->dtype() == DType::float32, row.name,
+        ": weight.dtype (", name_of(made.source->dtype()), ") is not float32, the only type MPS takes here.");
 
-  auto objc_source = Ref<MPSCNNArrayDataSource *>::adopt([[MPSCNNArrayDataSource alloc] initWithGuardedSource:made.source]);
+  auto objc_source =
+      Ref<MPSCNNArrayDataSource *>::adopt([[MPSCNNArrayDataSource alloc] initWithGuardedSource:made.source]);
   made.kernel = Ref<MPSCNNKernel *>::adopt([[kind alloc] initWithDevice:device weights:objc_source.get()]);
   made.source->rethrow();
   check<std::runtime_error>(static_cast<bool>(made.kernel), row.name, ": the device refused the kernel.");

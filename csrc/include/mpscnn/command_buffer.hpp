@@ -43,4 +43,8 @@ class CommandBuffer {
   std::unique_ptr<Impl> impl_;
 };
 
+/// For the end of the process: returns when all work that was committed is done, handlers included. From now on
+/// commit() throws on this thread and in handlers, and does not return on any other.
+void finish_all_work();
+
 }  // namespace mpscnn
