@@ -1,0 +1,98 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What several test files share: seeded arrays, references in float64, work that is held back, other processes."""
+
+from __future__ import annotations
+
+import contextlib
+import subprocess
+import sys
+import textwrap
+import threading
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+import mpscnn
+
+
+def random(shape: tuple[int, ...], dtype: str = "float32", seed: int = 0) -> NDArray[Any]:
+    """Normal numbers, or all codes of an integer type; the same for the same arguments."""
+    rng = np.random.default_rng([seed, *shape])
+    if np.dtype(dtype).kind in "ui":
+        return rng.integers(0, min(np.iinfo(dtype).max, 65535), shape, dtype=dtype, endpoint=True)
+    return rng.standard_normal(shape).astype(dtype)
+
+
+def conv2d(x: NDArray[Any], weight: NDArray[Any], bias: NDArray[Any] | None = None, **options: Any) -> NDArray[Any]:
+    """PyTorch's convolution in float64 of (N, H, W, C) with OIHW weights."""
+    source = torch.from_numpy(np.ascontiguousarray(x, np.float64)).permute(0, 3, 1, 2)
+    offsets = None if bias is None else torch.from_numpy(np.asarray(bias, np.float64))
+    kernel = torch.from_numpy(np.ascontiguousarray(weight, np.float64))
+    return torch.nn.functional.conv2d(source, kernel, offsets, **options).permute(0, 2, 3, 1).numpy()
+
+
+def assert_close(actual: Any, expected: Any, relative: float = 1e-5) -> None:
+    """Largest difference against the largest value expected: what rounding in another order explains."""
+    actual, expected = np.asarray(actual, np.float64), np.asarray(expected, np.float64)
+    assert actual.shape == expected.shape
+    assert np.isfinite(actual).all(), f"{(~np.isfinite(actual)).sum()} of {actual.size} values are not finite"
+    scale = max(float(np.abs(expected).max(initial=0)), 1e-30)
+    assert float(np.abs(actual - expected).max(initial=0)) <= relative * scale
+
+
+def address(array: NDArray[Any]) -> int:
+    return int(array.__array_interface__["data"][0])
+
+
+@contextlib.contextmanager
+def held_queue(device: mpscnn.Device | None = None) -> Iterator[threading.Event]:
+    """The device's queue waits in a completion handler, so what is committed inside cannot complete before the exit.
+
+    Setting the event that is handed out lets the queue go earlier. openmps calls handlers on the queue's own thread.
+    """
+    gate, entered = threading.Event(), threading.Event()
+
+    def hold() -> None:
+        entered.set()
+        gate.wait(60)
+
+    blocker = mpscnn.CommandBuffer(device)
+    blocker.add_completed_handler(hold)
+    blocker.commit()
+    try:
+        assert entered.wait(60), "the completion handler was not called"
+        yield gate
+    finally:
+        gate.set()
+        blocker.wait()
+
+
+def run_python(code: str, *arguments: str, timeout: float = 120) -> str:
+    """The output of a program in a process of its own, which must end with status 0."""
+    command = [sys.executable, "-W", "error", "-c", textwrap.dedent(code), *arguments]
+    result = subprocess.run(command, capture_output=True, text=True, timeout=timeout)
+    assert result.returncode == 0, f"status {result.returncode}\n{result.stdout}\n{result.stderr}"
+    assert result.stderr == "", result.stderr
+    return result.stdout
+
+
+class Source:
+    """A data source with attributes, which counts what it is asked."""
+
+    def __init__(
+        self, descriptor: mpscnn.ConvolutionDescriptor, weights: Any, bias: Any = None, **members: Any
+    ) -> None:
+        self.descriptor, self.weights, self.bias = descriptor, weights, bias
+        self.calls: list[str] = []
+        for name, value in members.items():
+            setattr(self, name, value)
+
+    def load(self) -> bool:
+        self.calls.append("load")
+        return True
+
+    def purge(self) -> None:
+        self.calls.append("purge")

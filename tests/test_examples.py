@@ -1,0 +1,77 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The examples run as a reader would run them, and notice when something is wrong."""
+
+from __future__ import annotations
+
+import importlib.util
+import json
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from numpy.typing import NDArray
+
+import mpscnn
+
+EXAMPLES = Path(__file__).resolve().parent.parent / "examples"
+
+
+def run(*arguments: str) -> subprocess.CompletedProcess[str]:
+    command = [sys.executable, "-W", "error", str(EXAMPLES / "pytorch_weights.py"), *arguments]
+    return subprocess.run(command, capture_output=True, text=True, timeout=300)
+
+
+def test_pytorch_weights() -> None:
+    result = run("--json")
+    assert result.returncode == 0, result.stdout + result.stderr
+    report = json.loads(result.stdout)
+    assert report["ok"]
+    assert report["result_shape"] == [2, 56, 56, 64]
+    in_place = {row["weights"]: row["read_in_place"] for row in report["results"]}
+    assert in_place == {
+        "raw file, reordered": True,
+        "raw file in MPS's order": True,
+        "state_dict": False,
+        "safetensors": False,
+    }
+    assert all(0 <= row["difference"] <= 1e-5 for row in report["results"])
+
+
+@pytest.mark.parametrize(
+    "geometry",
+    ["--out 5 --in 6 --kernel 3 --size 17 --stride 1", "--out 1 --in 1 --kernel 1 --size 1 --stride 3 --batch 1"],
+)
+def test_pytorch_weights_of_other_shapes(geometry: str) -> None:
+    result = run(*geometry.split())
+    assert result.returncode == 0, result.stdout + result.stderr
+    assert "all equal" in result.stdout
+    assert result.stdout.count("largest difference") == 4
+
+
+def test_weights_in_the_wrong_order_are_noticed(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """The classic mistake: the numbers of (O, I, H, W) taken for (O, H, W, I)."""
+    specification = importlib.util.spec_from_file_location("pytorch_weights", EXAMPLES / "pytorch_weights.py")
+    assert specification is not None
+    assert specification.loader is not None
+    example = importlib.util.module_from_spec(specification)
+    specification.loader.exec_module(example)
+    assert example.main(["--size", "32"]) == 0
+
+    def only_reshaped(weight: NDArray[Any], *_: str) -> NDArray[Any]:
+        o, i, h, w = weight.shape
+        return np.array(weight).reshape(o, h, w, i)
+
+    monkeypatch.setattr(mpscnn, "reorder", only_reshaped)
+    assert example.main(["--size", "32"]) == 1
+    assert "DIFFERENT: more than 1e-05" in capsys.readouterr().out
+
+
+def test_arguments_are_checked() -> None:
+    result = run("--kernel", "0")
+    assert result.returncode == 2
+    assert "argument --kernel: 0 is less than the minimum (1)" in result.stderr
