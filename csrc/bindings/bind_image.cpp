@@ -55,14 +55,8 @@ py::dtype dtype_object(const py::object& dtype) { return py::dtype::from_args(dt
 
 std::shared_ptr<Image> make_visible_image(const std::shared_ptr<Device>& device, ImageShape shape, DType dtype) {
   const auto extents = shape.nhwc();
-  std::uint64_t bytes = size_of(dtype);
-  for (auto extent : extents) {
-    if (extent <= 0 || __builtin_mul_overflow(bytes, static_cast<std::uint64_t>(extent), &bytes) ||
-        bytes > device->recommended_max_working_set_bytes())
-      return Image::make(device, shape, dtype);  // says what is wrong
-  }
   if (!device->shares_images()) return Image::make(device, shape, dtype);
-  const auto pages = allocate_pages(bytes);
+  const auto pages = allocate_pages(Image::bytes(*device, shape, dtype));
   return Image::from_array(device,
                            {.data = pages.get(),
                             .dtype = dtype,

@@ -2,6 +2,8 @@
 // _core.Kernel: what the classes built from the table derive from.
 #include <mpscnn/kernel.hpp>
 
+#include <algorithm>
+
 #include <pybind11/stl.h>
 
 #include <mpscnn/data_source.hpp>
@@ -71,6 +73,54 @@ void run(Kernel& kernel, const Image& x, const std::shared_ptr<Image>& out) {
   buffer->wait();
 }
 
+/// Into the array itself where its memory can be an image's, else through an image.
+void run(Kernel& kernel, const ArrayView& x, const ArrayView& out) {
+  const auto source = Image::from_array(kernel.device(), x);
+  if (Image::why_not_shared(*kernel.device(), out, ImageLayout::NHWC).empty()) {
+    run(kernel, *source, Image::from_array(kernel.device(), out, ImageLayout::NHWC, false));
+    return;
+  }
+  const auto& s = out.shape;
+  const auto destination = Image::make(kernel.device(), {s[0], s[1], s[2], s[3]}, out.dtype);
+  if (has_clip(kernel)) destination->write(out);
+  run(kernel, *source, destination);
+  destination->to_array(out);
+}
+
+ArrayView images_of(ArrayView view, std::int64_t first, std::int64_t count) {
+  view.data = static_cast<std::byte*>(view.data) + first * view.strides[0];
+  view.shape[0] = count;
+  return view;
+}
+
+/// Arrays may hold more images than one MPSImage takes: they are run so many at a time. Fills `out` if it is empty.
+void run_in_batches(Kernel& kernel, const ArrayView& x, std::optional<ArrayView>& out, std::optional<DType> dtype) {
+  const std::int64_t n = x.shape[0], h = x.shape[1], w = x.shape[2], c = x.shape[3];
+  if (n < 1 || h < 1 || w < 1 || c < 1) Image::from_array(kernel.device(), x);  // says what is wrong
+  const auto set = [&](const char* name) { return !std::holds_alternative<std::monostate>(kernel.get(name)); };
+  const bool together = set("offset") || set("clip_rect");  // these count images
+  if (!out) check_no_clip(kernel);
+  auto shape = kernel.result_shape({together ? n : 1, h, w, c});
+  if (!together) shape.n = n;
+  if (!out) {
+    const auto type = dtype.value_or(x.dtype);
+    const auto pages = allocate_pages(Image::bytes(*kernel.device(), shape, type));
+    out = ArrayView{.data = pages.get(),
+                    .dtype = type,
+                    .shape = shape.nhwc(),
+                    .strides = contiguous_strides(shape.nhwc(), type),
+                    .owner = pages};
+  }
+  const auto most = together ? n : std::max<std::int64_t>(1, Image::most_images(std::max(c, out->shape[3])));
+  if (n <= most) return run(kernel, x, *out);
+  check(out->shape[0] == n, kernel.row().name, ": out.shape ", to_string(out->shape), " is not the result's ",
+        to_string(shape.nhwc()), ".");
+  for (std::int64_t first = 0; first < n; first += most) {
+    const auto count = std::min(most, n - first);
+    run(kernel, images_of(x, first, count), images_of(*out, first, count));
+  }
+}
+
 /// One kernel, one command buffer, waits. Arrays in, arrays out; images in, images out.
 py::object call(Kernel& kernel, const py::object& x, const py::object& out, const py::object& dtype_like) {
   const auto dtype = optional_dtype(dtype_like);
@@ -94,29 +144,11 @@ py::object call(Kernel& kernel, const py::object& x, const py::object& out, cons
     target = writable_view_of(out, "out");
     check(target->ndim() == 4, kernel.row().name, ": out.ndim (", target->ndim(), ") is not 4 (N, H, W, C).");
   }
-  std::shared_ptr<Image> destination;
   {
     const ReleaseGil release;
-    const auto source = Image::from_array(kernel.device(), view);
-    if (!target) {
-      check_no_clip(kernel);
-      destination = result_image(kernel, *source, dtype);
-      run(kernel, *source, destination);
-    } else if (Image::why_not_shared(*kernel.device(), *target, ImageLayout::NHWC).empty()) {
-      run(kernel, *source, Image::from_array(kernel.device(), *target, ImageLayout::NHWC, false));
-    } else {
-      const auto& s = target->shape;
-      destination = Image::make(kernel.device(), {s[0], s[1], s[2], s[3]}, target->dtype);
-      if (has_clip(kernel)) destination->write(*target);
-      run(kernel, *source, destination);
-      destination->to_array(*target);
-    }
+    run_in_batches(kernel, view, target, dtype);
   }
-  if (target) return out;
-  if (const auto shared = destination->shared_array()) return array_from(*shared);
-  auto array = empty_array(destination->shape().nhwc(), destination->dtype());
-  destination->to_array(writable_view_of(array, "out"));
-  return array;
+  return out.is_none() ? array_from(*target) : out;
 }
 
 }  // namespace

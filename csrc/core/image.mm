@@ -35,25 +35,6 @@ DType dtype_of(MPSImageFeatureChannelFormat format) {
   }
 }
 
-/// Bytes of such an image; throws when an extent is not positive or the device could never hold it.
-std::uint64_t checked_bytes(const Device &device, ImageShape shape, DType dtype) {
-  std::uint64_t bytes = size_of(dtype);
-  for (auto extent : shape.nhwc()) {
-    check(extent > 0, "Image: shape ", to_string(shape.nhwc()), " has an extent (", extent,
-          ") less than the minimum (1).");
-    check<MemoryError>(!__builtin_mul_overflow(bytes, static_cast<std::uint64_t>(extent), &bytes), "Image: shape ",
-                       to_string(shape.nhwc()), " of ", name_of(dtype), " needs more bytes than can be counted.");
-  }
-  const auto limit = device.recommended_max_working_set_bytes();
-  check<MemoryError>(bytes <= limit, "Image: shape ", to_string(shape.nhwc()), " of ", name_of(dtype), " needs ", bytes,
-                     " bytes, more than the device's recommended_max_working_set_bytes (", limit, ").");
-  // Largest texture [Metal feature set tables, all GPU families with MPS].
-  constexpr std::int64_t kMostPixels = 16384;
-  check(shape.h <= kMostPixels && shape.w <= kMostPixels, "Image: shape ", to_string(shape.nhwc()), " has an extent (",
-        std::max(shape.h, shape.w), ") along its height or width greater than the maximum (", kMostPixels, ").");
-  return bytes;
-}
-
 /// Axes of an array in the order of the layout.
 struct Axes {
   int n, h, w, c;
@@ -130,6 +111,40 @@ MPSImageDescriptor *image_descriptor(ImageShape shape, DType dtype) {
                                                         usage:MTLTextureUsageShaderRead | MTLTextureUsageShaderWrite];
 }
 
+std::uint64_t Image::bytes(const Device &device, ImageShape shape, DType dtype) {
+  format_of(dtype);
+  std::uint64_t bytes = size_of(dtype);
+  for (auto extent : shape.nhwc()) {
+    check(extent > 0, "Image: shape ", to_string(shape.nhwc()), " has an extent (", extent,
+          ") less than the minimum (1).");
+    check<MemoryError>(!__builtin_mul_overflow(bytes, static_cast<std::uint64_t>(extent), &bytes), "Image: shape ",
+                       to_string(shape.nhwc()), " of ", name_of(dtype), " needs more bytes than can be counted.");
+  }
+  const auto limit = device.recommended_max_working_set_bytes();
+  check<MemoryError>(bytes <= limit, "Image: shape ", to_string(shape.nhwc()), " of ", name_of(dtype), " needs ", bytes,
+                     " bytes, more than the device's recommended_max_working_set_bytes (", limit, ").");
+  // Largest texture [Metal feature set tables, all GPU families with MPS].
+  constexpr std::int64_t kMostPixels = 16384;
+  check(shape.h <= kMostPixels && shape.w <= kMostPixels, "Image: shape ", to_string(shape.nhwc()), " has an extent (",
+        std::max(shape.h, shape.w), ") along its height or width greater than the maximum (", kMostPixels, ").");
+  return bytes;
+}
+
+std::int64_t Image::most_images(std::int64_t channels) {
+  // Slices of an array texture [Metal feature set tables]; four channels each, every image has its own.
+  constexpr std::int64_t kMostSlices = 2048;
+  return kMostSlices / ((channels + 3) / 4);
+}
+
+static void check_image(const Device &device, ImageShape shape, DType dtype) {
+  Image::bytes(device, shape, dtype);
+  const auto most = Image::most_images(shape.c);
+  check(most > 0, "Image: shape ", to_string(shape.nhwc()), " has more channels (", shape.c,
+        ") than the maximum (8192).");
+  check(shape.n <= most, "Image: shape ", to_string(shape.nhwc()), " has more images (", shape.n,
+        ") than the maximum (", most, ") for ", shape.c, " channels.");
+}
+
 Image::Image(std::unique_ptr<Impl> impl) : impl_(std::move(impl)) {}
 Image::~Image() {
   Pool pool;
@@ -137,8 +152,7 @@ Image::~Image() {
 }
 
 std::shared_ptr<Image> Image::make(std::shared_ptr<Device> device, ImageShape shape, DType dtype) {
-  format_of(dtype);
-  checked_bytes(*device, shape, dtype);
+  check_image(*device, shape, dtype);
   return guard([&] {
     auto image = Ref<MPSImage *>::adopt([[MPSImage alloc] initWithDevice:device->impl().device.get()
                                                          imageDescriptor:image_descriptor(shape, dtype)]);
@@ -149,8 +163,7 @@ std::shared_ptr<Image> Image::make(std::shared_ptr<Device> device, ImageShape sh
 }
 
 std::shared_ptr<Image> Image::temporary(CommandBuffer &buffer, ImageShape shape, DType dtype) {
-  format_of(dtype);
-  checked_bytes(*buffer.device(), shape, dtype);
+  check_image(*buffer.device(), shape, dtype);
   return guard([&] {
     auto image =
         Ref<MPSImage *>::retain([MPSTemporaryImage temporaryImageWithCommandBuffer:buffer.impl().buffer.get()
@@ -192,8 +205,7 @@ std::string Image::why_not_shared(const Device &device, const ArrayView &array, 
 std::shared_ptr<Image> Image::from_array(std::shared_ptr<Device> device, const ArrayView &array, ImageLayout layout,
                                          CopyMode copy) {
   const auto shape = shape_of(array, layout, "Image");
-  format_of(array.dtype);
-  checked_bytes(*device, shape, array.dtype);
+  check_image(*device, shape, array.dtype);
   if (!copy.value_or(false)) {
     const auto reason = why_not_shared(*device, array, layout);
     check<BufferError>(reason.empty() || !copy.has_value(), "Image: the array cannot be shared: ", reason, ".");

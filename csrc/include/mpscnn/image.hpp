@@ -37,6 +37,12 @@ class Image {
   /// Why `array` cannot be an image's memory on this device; empty when it can.
   static std::string why_not_shared(const Device& device, const ArrayView& array, ImageLayout layout);
 
+  /// Bytes of such pixels, of however many images. Throws when an extent is not positive or beyond what MPS takes, or
+  /// when the device could never hold them.
+  static std::uint64_t bytes(const Device& device, ImageShape shape, DType dtype);
+  /// How many images of so many channels one Image can hold; 0 for too many channels.
+  static std::int64_t most_images(std::int64_t channels);
+
   explicit Image(std::unique_ptr<Impl> impl);
   ~Image();
 
