@@ -12,7 +12,9 @@ namespace mpscnn::bindings {
 namespace {
 
 py::dict as_dict(const ParamSpec& spec) {
-  const auto bound = [](double value) { return std::isinf(value) ? py::object(py::none()) : py::object(py::float_(value)); };
+  const auto bound = [](double value) {
+    return std::isinf(value) ? py::object(py::none()) : py::object(py::float_(value));
+  };
   py::list choices;
   for (std::size_t start = 0; start < spec.choices.size();) {
     const auto end = std::min(spec.choices.find('|', start), spec.choices.size());
@@ -20,9 +22,9 @@ py::dict as_dict(const ParamSpec& spec) {
     start = end + 1;
   }
   using namespace py::literals;
-  return py::dict("name"_a = spec.name, "type"_a = name_of(spec.type), "default"_a = spec.fallback, "min"_a = bound(spec.min),
-                  "max"_a = bound(spec.max), "choices"_a = choices, "unit"_a = spec.unit, "apple"_a = spec.apple,
-                  "summary"_a = spec.summary, "attribute"_a = spec.attribute);
+  return py::dict("name"_a = spec.name, "type"_a = name_of(spec.type), "default"_a = spec.fallback,
+                  "min"_a = bound(spec.min), "max"_a = bound(spec.max), "choices"_a = choices, "unit"_a = spec.unit,
+                  "apple"_a = spec.apple, "summary"_a = spec.summary, "attribute"_a = spec.attribute);
 }
 
 py::list as_list(std::span<const ParamSpec* const> specs) {
@@ -41,9 +43,10 @@ void bind_table(py::module_& module) {
         py::list rows;
         for (const auto& row : kernel_table())
           rows.append(py::dict("name"_a = row.name, "apple_class"_a = row.apple_class, "family"_a = name_of(row.family),
-                               "variant"_a = row.variant, "params"_a = as_list(row.params), "positional"_a = row.positional,
-                               "shape"_a = formula_of(row.shape), "gradient"_a = row.gradient, "summary"_a = row.summary,
-                               "formula"_a = row.formula, "source"_a = row.source, "macos"_a = row.macos));
+                               "variant"_a = row.variant, "params"_a = as_list(row.params),
+                               "positional"_a = row.positional, "shape"_a = formula_of(row.shape),
+                               "gradient"_a = row.gradient, "summary"_a = row.summary, "formula"_a = row.formula,
+                               "source"_a = row.source, "macos"_a = row.macos));
         return rows;
       },
       "list of dict: one row per kernel, as in csrc/table/kernels.cpp.");

@@ -20,10 +20,12 @@ std::shared_ptr<Buffer> Buffer::make(std::shared_ptr<Device> device, std::uint64
   check<MemoryError>(bytes <= device->max_buffer_bytes(), "Buffer: length (", bytes,
                      ") is greater than the device's max_buffer_bytes (", device->max_buffer_bytes(), ").");
   return guard([&] {
-    auto buffer = Ref<id<MTLBuffer>>::adopt(
-        [device->impl().device.get() newBufferWithLength:bytes options:MTLResourceStorageModeShared]);
+    auto buffer =
+        Ref<id<MTLBuffer>>::adopt([device->impl().device.get() newBufferWithLength:bytes
+                                                                           options:MTLResourceStorageModeShared]);
     check<MemoryError>(static_cast<bool>(buffer), "Buffer: the device cannot allocate length (", bytes, ") bytes.");
-    check<MemoryError>([buffer.get() contents] != nullptr, "Buffer: the device cannot allocate length (", bytes, ") bytes.");
+    check<MemoryError>([buffer.get() contents] != nullptr, "Buffer: the device cannot allocate length (", bytes,
+                       ") bytes.");
     return std::make_shared<Buffer>(std::make_unique<Impl>(Impl{device, buffer}));
   });
 }
@@ -42,12 +44,15 @@ std::shared_ptr<Buffer> Buffer::share(std::shared_ptr<Device> device, const Arra
                      ") is not a multiple of the page size (", page, "); mpscnn.empty() makes arrays that fit.");
   return guard([&] {
     auto owner = array.owner;
-    auto buffer = Ref<id<MTLBuffer>>::adopt([device->impl().device.get()
-        newBufferWithBytesNoCopy:array.data
-                          length:bytes
-                         options:MTLResourceStorageModeShared
-                     deallocator:^(void *, NSUInteger) { (void)owner; }]);
-    check<BufferError>(static_cast<bool>(buffer), "Buffer: the device refused to share ", bytes, " bytes at ", array.data, ".");
+    auto buffer =
+        Ref<id<MTLBuffer>>::adopt([device->impl().device.get() newBufferWithBytesNoCopy:array.data
+                                                                                 length:bytes
+                                                                                options:MTLResourceStorageModeShared
+                                                                            deallocator:^(void *, NSUInteger) {
+                                                                              (void)owner;
+                                                                            }]);
+    check<BufferError>(static_cast<bool>(buffer), "Buffer: the device refused to share ", bytes, " bytes at ",
+                       array.data, ".");
     return std::make_shared<Buffer>(std::make_unique<Impl>(Impl{device, buffer}));
   });
 }

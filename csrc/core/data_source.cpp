@@ -18,7 +18,8 @@ ArrayView owned_array(const Extents& shape, DType dtype) {
   std::int64_t count = 1;
   for (auto extent : shape) count *= extent;
   std::shared_ptr<std::byte[]> bytes(new std::byte[static_cast<std::size_t>(count) * size_of(dtype)]);
-  return {.data = bytes.get(), .dtype = dtype, .shape = shape, .strides = contiguous_strides(shape, dtype), .owner = bytes};
+  return {
+      .data = bytes.get(), .dtype = dtype, .shape = shape, .strides = contiguous_strides(shape, dtype), .owner = bytes};
 }
 
 ArrayView float_array(const std::vector<float>& values, Extents shape) {
@@ -77,8 +78,8 @@ class ArraySource final : public DataSource {
 
   ArrayView reordered() const {
     const auto i_per_group = descriptor_.depthwise ? 1 : descriptor_.in_channels / descriptor_.groups;
-    auto target = owned_array({descriptor_.out_channels, descriptor_.kernel_size.h, descriptor_.kernel_size.w, i_per_group},
-                              source_.dtype);
+    auto target = owned_array(
+        {descriptor_.out_channels, descriptor_.kernel_size.h, descriptor_.kernel_size.w, i_per_group}, source_.dtype);
     if (options_.layout == Layout::IOHW) {
       reorder_transposed(target);
     } else {
@@ -146,7 +147,8 @@ std::shared_ptr<DataSource> array_data_source(ConvolutionDescriptor descriptor, 
   check(is_uint8 == (options.ranges || options.lookup_table),
         is_uint8 ? "weight.dtype (uint8) needs ranges or lookup_table."
                  : "ranges and lookup_table are for weight.dtype (uint8) only.");
-  check(!(options.ranges && options.lookup_table), "ranges and lookup_table were both given; a kernel takes one of them.");
+  check(!(options.ranges && options.lookup_table),
+        "ranges and lookup_table were both given; a kernel takes one of them.");
   const auto out = descriptor.out_channels;
   if (options.bias) options.bias = float_parameter(*options.bias, {out}, "bias");
   if (options.ranges) options.ranges = float_parameter(*options.ranges, {out, 2}, "ranges");

@@ -15,7 +15,7 @@ MPSNNNeuronDescriptor *objc_neuron(const NeuronDescriptor &neuron) {
 }
 
 MPSCNNConvolutionDescriptor *objc_descriptor(const ConvolutionDescriptor &d) {
-  Class kind = d.depthwise                   ? [MPSCNNDepthWiseConvolutionDescriptor class]
+  Class kind = d.depthwise                    ? [MPSCNNDepthWiseConvolutionDescriptor class]
                : d.sub_pixel_scale_factor > 1 ? [MPSCNNSubPixelConvolutionDescriptor class]
                                               : [MPSCNNConvolutionDescriptor class];
   MPSCNNConvolutionDescriptor *descriptor = [kind cnnConvolutionDescriptorWithKernelWidth:d.kernel_size.w

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// A data source as MPS may call it: nothing is thrown into MPS's frames, the first failure is kept for the code that made the
-// kernel. Plain C++, since a .mm cannot catch.
+// A data source as MPS may call it: nothing is thrown into MPS's frames, the first failure is kept for the code that
+// made the kernel. Plain C++, since a .mm cannot catch.
 #pragma once
 
 #include <exception>

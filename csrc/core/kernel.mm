@@ -255,7 +255,7 @@ void Kernel::reload() {
     const std::scoped_lock lock(impl_->mutex);
     MPSCNNKernel *kernel = object(*impl_);
     check<NotImplementedError>([kernel respondsToSelector:@selector(reloadWeightsAndBiasesFromDataSource)],
-                               impl_ -> row -> apple_class, " cannot reload its weights.");
+                               impl_->row->apple_class, " cannot reload its weights.");
     if (!impl_->made.source->load()) impl_->made.source->rethrow();
     impl_->made.source->purge();
     impl_->made.source->rethrow();

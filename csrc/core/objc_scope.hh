@@ -30,8 +30,8 @@ inline std::string text(NSString *string) {
 
 inline NSString *ns(const std::string &string) { return [NSString stringWithUTF8String:string.c_str()]; }
 
-/// Runs `f` in a Pool; an NSException becomes the C++ exception of the same meaning, thrown after the handler is left. C++
-/// exceptions pass through as they are (a .mm must not catch them).
+/// Runs `f` in a Pool; an NSException becomes the C++ exception of the same meaning, thrown after the handler is left.
+/// C++ exceptions pass through as they are (a .mm must not catch them).
 template <class F>
 auto guard(F &&f) -> std::invoke_result_t<F> {
   Pool pool;

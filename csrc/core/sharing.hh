@@ -5,8 +5,8 @@
 #import <MetalPerformanceShaders/MetalPerformanceShaders.h>
 
 @interface MPSImage (Sharing)
-/// An image over the caller's memory, N x H x W x C with adjacent channels; strides in bytes, positive, multiples of the element
-/// size. `deallocator` runs when neither the image nor work that uses it needs the memory any more.
+/// An image over the caller's memory, N x H x W x C with adjacent channels; strides in bytes, positive, multiples of
+/// the element size. `deallocator` runs when neither the image nor work that uses it needs the memory any more.
 - (nullable instancetype)initWithDevice:(nonnull id<MTLDevice>)device
                         imageDescriptor:(nonnull const MPSImageDescriptor *)imageDescriptor
                             bytesNoCopy:(nonnull void *)bytes
@@ -20,7 +20,7 @@
 namespace mpscnn {
 /// Whether images can use memory of the caller's.
 inline bool shares_images() {
-  return [MPSImage instancesRespondToSelector:@selector(initWithDevice:imageDescriptor:bytesNoCopy:bytesPerPixel:bytesPerRow:
-                                                            bytesPerImage:readOnly:deallocator:)];
+  return [MPSImage instancesRespondToSelector:@selector(initWithDevice:imageDescriptor:bytesNoCopy:bytesPerPixel:
+                                                        bytesPerRow:bytesPerImage:readOnly:deallocator:)];
 }
 }  // namespace mpscnn

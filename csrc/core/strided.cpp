@@ -31,8 +31,6 @@ void move_row(const StridedRow& row, std::byte* dense) {
 
 void gather_row(const StridedRow& row, std::byte* dense) { move_row<true>(row, dense); }
 
-void scatter_row(const StridedRow& row, const std::byte* dense) {
-  move_row<false>(row, const_cast<std::byte*>(dense));
-}
+void scatter_row(const StridedRow& row, const std::byte* dense) { move_row<false>(row, const_cast<std::byte*>(dense)); }
 
 }  // namespace mpscnn

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// One row of pixels between an array of any strides and dense memory: the path for arrays that MPS's own transfers cannot address.
+// One row of pixels between an array of any strides and dense memory: the path for arrays that MPS's own transfers
+// cannot address.
 #pragma once
 
 #include <cstddef>
@@ -7,7 +8,8 @@
 
 namespace mpscnn {
 
-/// `columns` x `channels` elements of `size` bytes, steps in bytes on the strided side, dense (channels fastest) on the other.
+/// `columns` x `channels` elements of `size` bytes, steps in bytes on the strided side, dense (channels fastest) on the
+/// other.
 struct StridedRow {
   std::byte* data;
   std::int64_t columns, channels;

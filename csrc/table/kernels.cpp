@@ -27,7 +27,8 @@ constexpr KernelRow kRows[] = {
      .positional = 2,
      .shape = ShapeRule::window,
      .gradient = "MPSCNNConvolutionGradient",
-     .summary = "Cross-correlates the source with a kernel per output channel, adds the bias and applies the activation.",
+     .summary =
+         "Cross-correlates the source with a kernel per output channel, adds the bias and applies the activation.",
      .formula = "y[n,i,j,o] = f(b[o] + sum w[o,p,q,c] * x[n, i*sh + p*dh - ph, j*sw + q*dw - pw, g(o)*I/g + c])",
      .source = "MPSNeuralNetwork/MPSCNNConvolution.h, MPSCNNConvolution",
      .macos = "10.13"},
@@ -39,7 +40,8 @@ constexpr KernelRow kRows[] = {
      .positional = 2,
      .shape = ShapeRule::transpose,
      .gradient = "MPSCNNConvolutionTransposeGradient",
-     .summary = "Up-samples by spreading each source pixel over a window of the result: the transpose of a strided convolution.",
+     .summary = "Up-samples by spreading each source pixel over a window of the result: the transpose of a strided "
+                "convolution.",
      .formula = "y[n,i,j,o] = f(b[o] + sum w[c,o,p,q] * x[n,y,x,c] over y*sh + p = i + ph, x*sw + q = j + pw)",
      .source = "MPSNeuralNetwork/MPSCNNConvolution.h, MPSCNNConvolutionTranspose",
      .macos = "10.13"},
@@ -211,8 +213,8 @@ static_assert(table_checks::required_first(kRows), "required parameters come fir
 std::span<const KernelRow> kernel_table() { return kRows; }
 
 const KernelRow* find_kernel(std::string_view name) {
-  const auto row = std::ranges::find_if(
-      kRows, [name](const KernelRow& r) { return r.name == name || r.apple_class == name; });
+  const auto row =
+      std::ranges::find_if(kRows, [name](const KernelRow& r) { return r.name == name || r.apple_class == name; });
   return row == std::end(kRows) ? nullptr : row;
 }
 

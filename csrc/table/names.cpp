@@ -36,7 +36,8 @@ const char* formula_of(ShapeRule rule) {
   switch (rule) {
     case ShapeRule::same: return "(N, H, W, C)";
     case ShapeRule::window:
-      return "(N, (H + ph0 + ph1 - dh*(kh-1) - 1) // sh + 1, (W + pw0 + pw1 - dw*(kw-1) - 1) // sw + 1, O), times r, r and "
+      return "(N, (H + ph0 + ph1 - dh*(kh-1) - 1) // sh + 1, (W + pw0 + pw1 - dw*(kw-1) - 1) // sw + 1, O), times r, r "
+             "and "
              "by r*r for sub-pixel convolution";
     case ShapeRule::transpose: return "(N, (H-1)*sh - ph0 - ph1 + kh + oh, (W-1)*sw - pw0 - pw1 + kw + ow, O)";
     case ShapeRule::fully_connected: return "(N, 1, 1, O)";

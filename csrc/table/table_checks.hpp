@@ -36,8 +36,10 @@ consteval bool required_first(std::span<const KernelRow> rows) {
     int index = 0;
     bool optional = false;
     for (const auto* param : row.params) {
-      if (!param->fallback.empty()) optional = true;
-      else if (optional || index >= row.positional) return false;
+      if (!param->fallback.empty())
+        optional = true;
+      else if (optional || index >= row.positional)
+        return false;
       ++index;
     }
   }

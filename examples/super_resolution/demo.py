@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """Upscale a photograph by two with a network whose weights are PyTorch's, through MPS's own kernels.
 
-Weights (OIHW, safetensors) -> reordering to OHWI -> data source -> MPSCNNConvolution -> command buffer -> image -> array:
-the picture's memory is the source image's, the layers between live in temporary images, and the result is a view of the
-last image.
+Weights (OIHW, safetensors) -> reordering to OHWI -> data source -> MPSCNNConvolution -> command buffer -> image ->
+array: the picture's memory is the source image's, the layers between live in temporary images, and the result is a
+view of the last image.
 
     python examples/super_resolution/demo.py [PHOTOGRAPH] [--output PNG] [--images N] [--json]
 """

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Photographs for the example, and how they are made small, enlarged and compared. Needs no PyTorch.
 
 Both resizings are Pillow's ``Image.resize`` with ``Resampling.BICUBIC`` on 8-bit RGB. Pillow widens the

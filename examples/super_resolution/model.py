@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The super-resolution network as a PyTorch module, built from the layer list in `network`."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The super-resolution network as plain data: its layers, and its weights as arrays. Needs no PyTorch.
 
 The network is a straight chain. Every layer is a stride-1 convolution with zero padding of

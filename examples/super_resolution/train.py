@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Train the super-resolution network on scikit-image's photographs and compare it with bicubic enlargement.
 
 README.md beside this file has the command and the figures of the weights that come with the example.

@@ -56,9 +56,7 @@ Made make_neuron(id<MTLDevice> device, const KernelRow &row, const Params &param
         kernel = [static_cast<MPSCNNNeuronPReLU *>(kernel) initWithDevice:device a:data.data() count:data.size()];
         break;
       case MPSCNNNeuronTypeReLU:
-      case MPSCNNNeuronTypeELU:
-        kernel = [static_cast<MPSCNNNeuronReLU *>(kernel) initWithDevice:device a:a];
-        break;
+      case MPSCNNNeuronTypeELU: kernel = [static_cast<MPSCNNNeuronReLU *>(kernel) initWithDevice:device a:a]; break;
       case MPSCNNNeuronTypeLinear:
       case MPSCNNNeuronTypeHardSigmoid:
       case MPSCNNNeuronTypeTanH:
@@ -71,9 +69,7 @@ Made make_neuron(id<MTLDevice> device, const KernelRow &row, const Params &param
       case MPSCNNNeuronTypeLogarithm:
         kernel = [static_cast<MPSCNNNeuronPower *>(kernel) initWithDevice:device a:a b:b c:c];
         break;
-      default:
-        kernel = [static_cast<MPSCNNNeuronSigmoid *>(kernel) initWithDevice:device];
-        break;
+      default: kernel = [static_cast<MPSCNNNeuronSigmoid *>(kernel) initWithDevice:device]; break;
     }
   }
   made.kernel = Ref<MPSCNNKernel *>::adopt(kernel);

@@ -19,7 +19,7 @@ namespace mpscnn {
 /// A kernel and what encode() needs to know of it.
 struct Made {
   Ref<MPSCNNKernel *> kernel;
-  std::shared_ptr<GuardedSource> source = {};          ///< families with weights
+  std::shared_ptr<GuardedSource> source = {};            ///< families with weights
   std::optional<ConvolutionDescriptor> descriptor = {};  ///< families with weights
   NeuronDescriptor neuron = {};
   Padding padding = {};

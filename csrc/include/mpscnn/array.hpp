@@ -18,8 +18,8 @@ using Extents = std::vector<std::int64_t>;
 struct ArrayView {
   void* data = nullptr;
   DType dtype = DType::float32;
-  Extents shape;              ///< elements
-  Extents strides;            ///< bytes, may be negative or zero
+  Extents shape;    ///< elements
+  Extents strides;  ///< bytes, may be negative or zero
   bool read_only = false;
   std::shared_ptr<void> owner = {};  ///< keeps `data` alive; may be empty when the caller does
 

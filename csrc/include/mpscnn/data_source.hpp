@@ -18,8 +18,8 @@ struct ConvolutionDescriptor {
   std::int64_t in_channels = 0, out_channels = 0;  ///< of all groups
   Pair stride{1, 1}, dilation{1, 1};
   std::int64_t groups = 1;
-  bool depthwise = false;                    ///< MPSCNNDepthWiseConvolutionDescriptor; groups stays 1
-  std::int64_t sub_pixel_scale_factor = 1;   ///< > 1: MPSCNNSubPixelConvolutionDescriptor
+  bool depthwise = false;                   ///< MPSCNNDepthWiseConvolutionDescriptor; groups stays 1
+  std::int64_t sub_pixel_scale_factor = 1;  ///< > 1: MPSCNNSubPixelConvolutionDescriptor
   NeuronDescriptor activation = {};
   std::optional<BatchNorm> batch_norm = {};
 };

@@ -32,10 +32,11 @@ class Kernel {
   /// Extents of the result for such a source. Throws like encode().
   ImageShape result_shape(const ImageShape& source) const;
 
-  /// Encodes; with `destination` into it, else into a new image of `dtype` (default: the source's), temporary if asked. Safe
-  /// from several threads on different command buffers.
-  std::shared_ptr<Image> encode(CommandBuffer& buffer, const Image& source, std::shared_ptr<Image> destination = nullptr,
-                                bool temporary = false, std::optional<DType> dtype = std::nullopt);
+  /// Encodes; with `destination` into it, else into a new image of `dtype` (default: the source's), temporary if asked.
+  /// Safe from several threads on different command buffers.
+  std::shared_ptr<Image> encode(CommandBuffer& buffer, const Image& source,
+                                std::shared_ptr<Image> destination = nullptr, bool temporary = false,
+                                std::optional<DType> dtype = std::nullopt);
 
   /// The activation a neuron kernel computes; for fusing into a convolution.
   NeuronDescriptor neuron() const;

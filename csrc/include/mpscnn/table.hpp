@@ -34,11 +34,11 @@ struct ParamSpec {
   std::string_view fallback = {};  ///< Python literal; empty: the argument is required
   double min = -std::numeric_limits<double>::infinity();
   double max = std::numeric_limits<double>::infinity();
-  std::string_view choices = {};   ///< "zero|clamp"
-  std::string_view unit = {};      ///< "pixels", "channels", ...
-  std::string_view apple = {};     ///< property or initializer argument
-  std::string_view summary = {};   ///< one sentence
-  bool attribute = false;          ///< can be read and set on the kernel afterwards
+  std::string_view choices = {};  ///< "zero|clamp"
+  std::string_view unit = {};     ///< "pixels", "channels", ...
+  std::string_view apple = {};    ///< property or initializer argument
+  std::string_view summary = {};  ///< one sentence
+  bool attribute = false;         ///< can be read and set on the kernel afterwards
 };
 
 enum class Family : std::uint8_t { convolution, convolution_transpose, fully_connected, neuron };
@@ -50,15 +50,15 @@ struct KernelRow {
   std::string_view name;         ///< Python class
   std::string_view apple_class;  ///< with prefix
   Family family = Family::neuron;
-  int variant = 0;               ///< what tells siblings of a family apart: MPSCNNNeuronType of a neuron
+  int variant = 0;  ///< what tells siblings of a family apart: MPSCNNNeuronType of a neuron
   std::span<const ParamSpec* const> params = {};
-  int positional = 0;            ///< so many leading params may be given by position
+  int positional = 0;  ///< so many leading params may be given by position
   ShapeRule shape = ShapeRule::same;
   std::string_view gradient = {};  ///< Apple class of the partner, empty: none
   std::string_view summary = {};
-  std::string_view formula = {};   ///< in the letters of the oracle
-  std::string_view source = {};    ///< Apple header and class
-  std::string_view macos = {};     ///< since
+  std::string_view formula = {};  ///< in the letters of the oracle
+  std::string_view source = {};   ///< Apple header and class
+  std::string_view macos = {};    ///< since
 };
 
 std::span<const KernelRow> kernel_table();
@@ -74,8 +74,8 @@ const char* name_of(Family family);
 /// The rule as a formula with H, W, k, s, p, ...
 const char* formula_of(ShapeRule rule);
 
-/// Result extent along one axis. `k` is the dilated kernel size; window: floor((size + before + after - k) / stride) + 1,
-/// transpose: (size - 1) * stride - before - after + k + extra. May be <= 0: nothing to compute.
+/// Result extent along one axis. `k` is the dilated kernel size; window: floor((size + before + after - k) / stride) +
+/// 1, transpose: (size - 1) * stride - before - after + k + extra. May be <= 0: nothing to compute.
 constexpr std::int64_t window_extent(std::int64_t size, std::int64_t k, std::int64_t stride, std::int64_t before,
                                      std::int64_t after) {
   const std::int64_t span = size + before + after - k;

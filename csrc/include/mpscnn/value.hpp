@@ -39,8 +39,8 @@ struct BatchNorm {
 };
 
 /// None, bool, int, float, str, ints (pairs, regions), array, data source, activation.
-using Value = std::variant<std::monostate, bool, std::int64_t, double, std::string, std::vector<std::int64_t>, ArrayView,
-                           std::shared_ptr<DataSource>, NeuronDescriptor>;
+using Value = std::variant<std::monostate, bool, std::int64_t, double, std::string, std::vector<std::int64_t>,
+                           ArrayView, std::shared_ptr<DataSource>, NeuronDescriptor>;
 
 using Params = std::map<std::string, Value, std::less<>>;
 

@@ -73,7 +73,7 @@ std::uint64_t check_texture_descriptor(MTLTextureDescriptor *descriptor, ImageVi
         @"MTLTextureDescriptor: textureType (%lu) is not 2D (2) or 2DArray (3), which is all that openmps has.",
         (unsigned long)type);
   NSUInteger lanes = 0;
-  if (!texture_format([descriptor pixelFormat], &view -> format, &lanes))
+  if (!texture_format([descriptor pixelFormat], &view->format, &lanes))
     raise_argument(
         @"MTLTextureDescriptor: pixelFormat (%lu) is not R, RG or RGBA of 8Unorm, 16Unorm, 16Float or 32Float.",
         (unsigned long)[descriptor pixelFormat]);
@@ -109,7 +109,7 @@ MTLTextureOnEngine *new_texture(id<OpenMPSDevice> device, MTLTextureDescriptor *
   texture->_view = view;
   texture->_arrayLength = texture->_slices = [descriptor arrayLength];
   Format format;
-  texture_format([descriptor pixelFormat], &format, &texture -> _lanes);
+  texture_format([descriptor pixelFormat], &format, &texture->_lanes);
   texture->_type = [descriptor textureType];
   texture->_pixelFormat = [descriptor pixelFormat];
   texture->_textureUsage = [descriptor usage];

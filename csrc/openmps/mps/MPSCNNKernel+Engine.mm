@@ -239,8 +239,8 @@ void apply_padding(CNNKernelState &state, MPSImage *source, MPSImageDescriptor *
 MPSImageDescriptor *apply_custom_padding(MPSKernel *kernel, id<MPSNNPadding> padding, NSArray<MPSImage *> *sources,
                                          NSArray<MPSState *> *states, MPSImageDescriptor *descriptor) {
   const KernelState &state = *[kernel openmps_state];
-  if ([padding respondsToSelector:@selector
-               (destinationImageDescriptorForSourceImages:sourceStates:forKernel:suggestedDescriptor:)]) {
+  if ([padding respondsToSelector:
+                   @selector(destinationImageDescriptorForSourceImages:sourceStates:forKernel:suggestedDescriptor:)]) {
     descriptor = [padding destinationImageDescriptorForSourceImages:sources
                                                        sourceStates:states
                                                           forKernel:kernel
