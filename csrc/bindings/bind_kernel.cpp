@@ -96,7 +96,7 @@ ArrayView images_of(ArrayView view, std::int64_t first, std::int64_t count) {
 /// Arrays may hold more images than one MPSImage takes: they are run so many at a time. Fills `out` if it is empty.
 void run_in_batches(Kernel& kernel, const ArrayView& x, std::optional<ArrayView>& out, std::optional<DType> dtype) {
   const std::int64_t n = x.shape[0], h = x.shape[1], w = x.shape[2], c = x.shape[3];
-  if (n < 1 || h < 1 || w < 1 || c < 1) Image::from_array(kernel.device(), x);  // says what is wrong
+  Image::bytes(*kernel.device(), {n, h, w, c}, x.dtype);  // says what is wrong
   const auto set = [&](const char* name) { return !std::holds_alternative<std::monostate>(kernel.get(name)); };
   const bool together = set("offset") || set("clip_rect");  // these count images
   if (!out) check_no_clip(kernel);
