@@ -57,3 +57,6 @@ rm -rf "$work/venv"
 "$work/venv/bin/python" -m pip install --quiet "$wheel"
 cp tests/wheel_smoke.py "$work/"
 (cd "$work" && env -i PATH="$PWD/venv/bin" HOME="$PWD" LANG=C.UTF-8 venv/bin/python wheel_smoke.py)
+"$work/venv/bin/python" -m pip install --quiet "$wheel[demo]"
+cp -r examples/super_resolution "$work/"
+(cd "$work" && env -i PATH="$PWD/venv/bin" HOME="$PWD" LANG=C.UTF-8 venv/bin/python super_resolution/demo.py --images 20)

@@ -8,6 +8,7 @@
 #include <algorithm>
 #include <array>
 #include <atomic>
+#include <chrono>
 #include <condition_variable>
 #include <cstdint>
 #include <cstring>
@@ -462,8 +463,12 @@ class Helpers {
     else
       wake_.notify_all();
     work(context);
+    {
+      const std::lock_guard lock(mutex_);
+      open_ = 0;
+    }
+    spin_until([&] { return active_ == 0; });
     std::unique_lock lock(mutex_);
-    open_ = 0;
     done_.wait(lock, [&] { return active_ == 0; });
   }
 
@@ -472,6 +477,22 @@ class Helpers {
 #if defined(__unix__) || defined(__APPLE__)
     pthread_atfork(nullptr, nullptr, [] { forked_ = true; });
 #endif
+  }
+
+  /// A sleeping thread takes some 50 us to wake, as long as a megabyte takes to move: the next call, or the others' last
+  /// chunks, are often nearer than that.
+  template <class Condition>
+  static void spin_until(const Condition& condition) {
+    const auto end = std::chrono::steady_clock::now() + std::chrono::microseconds(100);
+    while (!condition() && std::chrono::steady_clock::now() < end) {
+      for (int i = 0; i < 16; ++i) {
+#if defined(__x86_64__)
+        _mm_pause();
+#elif defined(__aarch64__)
+        asm volatile("yield");
+#endif
+      }
+    }
   }
 
   void grow(int count) {
@@ -492,6 +513,9 @@ class Helpers {
 #endif
     std::unique_lock lock(mutex_);
     for (;;) {
+      lock.unlock();
+      spin_until([&] { return open_ > 0; });
+      lock.lock();
       wake_.wait(lock, [&] { return open_ > 0; });
       --open_;
       ++active_;
@@ -510,7 +534,8 @@ class Helpers {
   std::condition_variable wake_, done_;
   Work work_ = nullptr;
   void* context_ = nullptr;
-  int open_ = 0, active_ = 0, size_ = 0;
+  std::atomic<int> open_{0}, active_{0};  ///< written under the mutex, so that waiting threads see them in order
+  int size_ = 0;
 };
 
 constexpr std::int64_t kBytesPerThread = 512 << 10;  // below, waking a thread costs more than it saves
