@@ -479,8 +479,8 @@ class Helpers {
 #endif
   }
 
-  /// A sleeping thread takes some 50 us to wake, as long as a megabyte takes to move: the next call, or the others' last
-  /// chunks, are often nearer than that.
+  /// A sleeping thread takes some 50 us to wake, as long as a megabyte takes to move: the next call, or the others'
+  /// last chunks, are often nearer than that.
   template <class Condition>
   static void spin_until(const Condition& condition) {
     const auto end = std::chrono::steady_clock::now() + std::chrono::microseconds(100);
