@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <chrono>
+#include <cstdlib>
 #include <functional>
 #include <thread>
 
@@ -42,6 +43,42 @@ bool spin_until(Condition condition) {
 
 std::size_t this_thread_id() { return std::hash<std::thread::id>{}(std::this_thread::get_id()) | 1; }
 
+/// The end of the process: exit() destroys what the engine's libraries keep in statics while queue threads may still be
+/// computing with it. No thread begins a command buffer any more, and exit() waits for those under way.
+class ProcessEnd {
+ public:
+  static ProcessEnd& instance() {
+    static auto* end = new ProcessEnd;  // threads look at it until the very last moment
+    return *end;
+  }
+
+  /// exit() calls the latest registrations first, and libraries register theirs when they are first used: called
+  /// before and after the first command buffer runs.
+  void watch() noexcept {
+    std::atexit([] { instance().halt(); });
+  }
+
+  void begin_work() noexcept {
+    under_way_.fetch_add(1, std::memory_order_seq_cst);
+    if (!ending_.load(std::memory_order_seq_cst)) return;
+    under_way_.fetch_sub(1, std::memory_order_seq_cst);
+    for (;;) std::this_thread::sleep_for(std::chrono::hours(1));
+  }
+  void end_work() noexcept { under_way_.fetch_sub(1, std::memory_order_seq_cst); }
+
+ private:
+  void halt() noexcept {
+    ending_.store(true, std::memory_order_seq_cst);
+    // A command buffer may be waiting for an event that nobody will signal.
+    const auto limit = std::chrono::steady_clock::now() + std::chrono::seconds(2);
+    while (under_way_.load(std::memory_order_seq_cst) > 0 && std::chrono::steady_clock::now() < limit)
+      std::this_thread::sleep_for(std::chrono::microseconds(50));
+  }
+
+  std::atomic<bool> ending_{false};
+  std::atomic<int> under_way_{0};
+};
+
 void swallow(const std::function<void()>& action) noexcept {
   try {
     if (action) action();
@@ -69,6 +106,7 @@ bool Queue::commit(const std::shared_ptr<Submission>& submission) noexcept {
   try {
     std::lock_guard<std::mutex> lock(mutex_);
     if (!has_thread_) {
+      ProcessEnd::instance().watch();
       std::thread([self = shared_from_this()] { self->run(); }).detach();
       has_thread_ = true;
     }
@@ -166,7 +204,10 @@ void Queue::process(Submission& submission) noexcept {
 void Queue::run() noexcept {
   thread_id_.store(this_thread_id(), std::memory_order_relaxed);
   hooks_.begin();
+  auto& process_end = ProcessEnd::instance();
+  bool first = true;
   while (const auto submission = next()) {
+    process_end.begin_work();
     struct Context {
       Queue* queue;
       Submission* submission;
@@ -184,6 +225,9 @@ void Queue::run() noexcept {
       --in_flight_;
     }
     room_.notify_all();
+    process_end.end_work();
+    if (first) process_end.watch();
+    first = false;
   }
   hooks_.end();
   ended_.store(true, std::memory_order_release);
