@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import contextlib
+import os
 import subprocess
 import sys
 import textwrap
@@ -12,10 +13,16 @@ from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
+import pytest
 import torch
 from numpy.typing import NDArray
 
 import mpscnn
+
+SANITIZED = "clang_rt" in os.environ.get("LD_PRELOAD", "")
+"""Whether the extension runs under a sanitizer (tools/sanitized.sh)."""
+
+counts_memory = pytest.mark.skipif(SANITIZED, reason="a sanitizer keeps memory that was freed")
 
 
 def random(shape: tuple[int, ...], dtype: str = "float32", seed: int = 0) -> NDArray[Any]:

@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 import mpscnn
-from support import Source, assert_close, conv2d, held_queue, random, run_python
+from support import Source, assert_close, conv2d, counts_memory, held_queue, random, run_python
 
 
 class Array:
@@ -1612,6 +1612,7 @@ def test_raw_files_that_are_not_there(tmp_path: Path) -> None:
 # ------------------------------------------------------------------------------------------ the process
 
 
+@counts_memory
 def test_a_storm_of_errors_leaks_nothing_and_ends_nothing() -> None:
     """Every row in turn, many times, in a process that then still computes and ends by itself."""
     run_python(

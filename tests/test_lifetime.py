@@ -14,7 +14,7 @@ import pytest
 import torch
 
 import mpscnn
-from support import Source, assert_close, conv2d, held_queue, random, run_python
+from support import Source, assert_close, conv2d, counts_memory, held_queue, random, run_python
 
 W = (8, 4, 3, 3)
 X = (1, 9, 7, 4)
@@ -317,6 +317,7 @@ def test_objects_of_python_do_not_pile_up() -> None:
     assert sys.getrefcount(kernel) <= references[1]
 
 
+@counts_memory
 def test_making_kernels_leaks_nothing() -> None:
     growth = run_python(
         """
@@ -370,6 +371,7 @@ LOOP = """
 """
 
 
+@counts_memory
 @pytest.mark.parametrize("times", [10_000, pytest.param(100_000, marks=pytest.mark.slow)])
 def test_a_long_loop_of_calls_leaves_memory_flat(times: int) -> None:
     growth, microseconds = run_python(LOOP, str(times)).split()
