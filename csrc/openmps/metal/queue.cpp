@@ -53,7 +53,8 @@ class ProcessEnd {
   }
 
   /// exit() calls the latest registrations first, and libraries register theirs when they are first used: called
-  /// before and after the first command buffer runs.
+  /// before and after the first command buffer runs. TODO: a program that ends inside its very first one can still
+  /// crash, because what oneDNN registers in there is undone before us; only warming it up beforehand would help.
   void watch() noexcept {
     std::atexit([] { instance().halt(); });
   }
