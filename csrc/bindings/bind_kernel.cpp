@@ -9,6 +9,7 @@
 #include <mpscnn/data_source.hpp>
 #include <mpscnn/error.hpp>
 
+#include "bind_arguments.hpp"
 #include "bind_array.hpp"
 #include "bind_image.hpp"
 #include "bindings.hpp"
@@ -56,7 +57,7 @@ void check_no_clip(const Kernel& kernel) {
 }
 
 std::shared_ptr<Image> encode(Kernel& kernel, CommandBuffer& buffer, const std::shared_ptr<Image>& x,
-                              const std::shared_ptr<Image>& out, bool temporary, const py::object& dtype_like) {
+                              const std::shared_ptr<Image>& out, Boolean temporary, const py::object& dtype_like) {
   const auto dtype = optional_dtype(dtype_like);
   check(!out || !temporary, kernel.row().name, ": temporary (True) was given together with out.");
   check(!out || !dtype, kernel.row().name, ": dtype was given together with out, which has one.");
