@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """The compiled core of mpscnn; use the package mpscnn."""
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable
 from types import TracebackType
 from typing import Any, Literal, SupportsFloat, SupportsIndex, TypeVar, final, overload
 
@@ -206,6 +206,37 @@ class Image:
 
 # ---- data sources
 
+class NeuronDescriptor:
+    """An activation function and its parameters, to fuse into a kernel."""
+
+    def __init__(
+        self,
+        type: t.NeuronType,
+        a: t.Real = 0.0,
+        b: t.Real = 0.0,
+        c: t.Real = 0.0,
+        data: Iterable[SupportsFloat] = (),
+    ) -> None: ...
+    @property
+    def type(self) -> t.NeuronType:
+        """The function's name."""
+
+    @property
+    def a(self) -> float:
+        """First parameter of the formula."""
+
+    @property
+    def b(self) -> float:
+        """Second parameter of the formula."""
+
+    @property
+    def c(self) -> float:
+        """Third parameter of the formula."""
+
+    @property
+    def data(self) -> list[float]:
+        """PReLU's slopes, one per channel."""
+
 class BatchNorm:
     """Batch normalization in inference, folded into the weights of a convolution."""
 
@@ -232,7 +263,7 @@ class ConvolutionDescriptor:
         groups: SupportsIndex = 1,
         depthwise: bool = False,
         sub_pixel_scale_factor: SupportsIndex = 1,
-        activation: t.ActivationName | _NeuronDescriptor | Kernel | None = None,
+        activation: t.ActivationName | NeuronDescriptor | Kernel | None = None,
         batch_norm: BatchNorm | None = None,
     ) -> None: ...
     @property
@@ -251,23 +282,6 @@ class ConvolutionDescriptor:
     def depthwise(self) -> bool: ...
     @property
     def sub_pixel_scale_factor(self) -> int: ...
-
-class _NeuronDescriptor:
-    def __init__(
-        self, type: int, a: t.Real = 0.0, b: t.Real = 0.0, c: t.Real = 0.0, data: Sequence[SupportsFloat] = ()
-    ) -> None: ...
-    @property
-    def type(self) -> int:
-        """MPSCNNNeuronType."""
-
-    @property
-    def a(self) -> float: ...
-    @property
-    def b(self) -> float: ...
-    @property
-    def c(self) -> float: ...
-    @property
-    def data(self) -> list[float]: ...
 
 @final
 class _DataSource:
@@ -326,7 +340,7 @@ class Kernel:
     @property
     def device(self) -> Device: ...
     @property
-    def neuron_descriptor(self) -> _NeuronDescriptor:
+    def neuron_descriptor(self) -> NeuronDescriptor:
         """What a neuron kernel computes."""
 
     def _get(self, name: str, /) -> Any: ...
