@@ -61,3 +61,109 @@ def test_many_slopes_are_not_all_printed() -> None:
     text = repr(mpscnn.NeuronDescriptor("prelu", data=range(512)))
     assert text == 'mpscnn.NeuronDescriptor("prelu", data=[0.0, 1.0, 2.0, 3.0, 4.0, 5.0, 6.0, 7.0, … 512 values])'
     assert math.inf == mpscnn.NeuronDescriptor("linear", math.inf).a
+
+
+# ------------------------------------------------------------------------------------------------- normalization
+
+
+def norm(channels: int = 8) -> dict[str, Any]:
+    return {name: random((channels,), seed=seed) for seed, name in enumerate(("mean", "variance", "gamma", "beta"))}
+
+
+def test_batch_norm_reads_back() -> None:
+    given = norm()
+    made = mpscnn.BatchNorm(**given, epsilon=1e-3)
+    for name, values in given.items():
+        read = getattr(made, name)
+        assert read.dtype == np.float32
+        np.testing.assert_array_equal(read, values)
+        assert not read.flags.writeable
+        assert np.shares_memory(read, getattr(made, name)), "no copy at each look"
+        values[...] = 7
+        assert not (getattr(made, name) == 7).all(), "it keeps numbers of its own"
+    assert made.epsilon == float(np.float32(1e-3))
+    assert mpscnn.BatchNorm([0], [1], [1], [0]).epsilon == float(np.float32(1e-5))
+    assert repr(made) == "<mpscnn.BatchNorm of 8 channels, epsilon 0.001>"
+
+
+def test_the_batch_norm_of_a_descriptor_holds_it() -> None:
+    given = norm()
+    inner = [mpscnn.ConvolutionDescriptor(1, 4, 8, batch_norm=mpscnn.BatchNorm(**given)).batch_norm for _ in range(20)]
+    noise = [mpscnn.ConvolutionDescriptor(1, 4, 8, batch_norm=mpscnn.BatchNorm([0] * 8, *[[1] * 8] * 3)) for _ in inner]
+    assert len(noise) == 20
+    for one in inner:
+        assert one is not None
+        np.testing.assert_array_equal(one.mean, given["mean"])
+
+
+def test_an_array_of_a_batch_norm_holds_it() -> None:
+    arrays = [mpscnn.BatchNorm([i] * 1000, [1] * 1000, [1] * 1000, [0] * 1000).mean for i in range(20)]
+    noise = [mpscnn.BatchNorm([77] * 1000, [1] * 1000, [1] * 1000, [0] * 1000) for _ in range(20)]
+    assert [set(array.tolist()) for array in arrays] == [{float(i)} for i in range(20)]
+    assert len(noise) == 20
+    with pytest.raises(ValueError, match="read-only"):
+        arrays[0][0] = 1
+
+
+# ------------------------------------------------------------------------------------------------- geometry
+
+
+def test_a_convolution_descriptor_reads_back() -> None:
+    relu = mpscnn.NeuronDescriptor("relu", a=0.25)
+    made = mpscnn.ConvolutionDescriptor(
+        (3, 5), 8, 16, stride=(2, 1), dilation=2, groups=2, activation=relu, batch_norm=mpscnn.BatchNorm(**norm(16))
+    )
+    assert made.activation is not None
+    assert (made.activation.type, made.activation.a) == ("relu", 0.25)
+    assert made.batch_norm is not None
+    np.testing.assert_array_equal(made.batch_norm.gamma, norm(16)["gamma"])
+    assert mpscnn.ConvolutionDescriptor(3, 4, 8, depthwise=True).depthwise is True
+    plain = mpscnn.ConvolutionDescriptor(3, 4, 8, sub_pixel_scale_factor=2)
+    assert (plain.activation, plain.batch_norm, plain.sub_pixel_scale_factor) == (None, None, 2)
+    assert mpscnn.ConvolutionDescriptor(3, 4, 8, activation=mpscnn.NeuronDescriptor("none")).activation is None
+    with pytest.raises(AttributeError):
+        plain.groups = 2  # type: ignore[misc]
+
+
+@pytest.mark.parametrize(
+    ("activation", "name", "numbers"),
+    [
+        ("relu", "relu", (0, 0, 0)),
+        ("tanh", "tanh", (1, 1, 0)),
+        (mpscnn.NeuronDescriptor("power", 1, 2, 3), "power", (1, 2, 3)),
+        (mpscnn.NeuronLinear(2, 3), "linear", (2, 3, 0)),
+    ],
+    ids=["short name", "short name with parameters", "descriptor", "kernel"],
+)
+def test_the_activation_of_a_descriptor(activation: Any, name: str, numbers: tuple[float, ...]) -> None:
+    read = mpscnn.ConvolutionDescriptor(3, 4, 8, activation=activation).activation
+    assert read is not None
+    assert (read.type, read.a, read.b, read.c) == (name, *numbers)
+
+
+def test_a_kernel_tells_the_descriptor_of_its_weights() -> None:
+    kernel = mpscnn.Convolution(random((16, 4, 3, 5)), groups=2, stride=(2, 1), activation="sigmoid")
+    read = kernel.data_source.descriptor
+    assert repr(read) == (
+        "mpscnn.ConvolutionDescriptor((3, 5), 8, 16, stride=(2, 1), groups=2, "
+        'activation=mpscnn.NeuronDescriptor("sigmoid"))'
+    )
+
+
+CONVOLUTIONS = [
+    "mpscnn.ConvolutionDescriptor((3, 3), 4, 8)",
+    "mpscnn.ConvolutionDescriptor((3, 5), 8, 16, stride=(2, 1), dilation=(2, 2), groups=2)",
+    "mpscnn.ConvolutionDescriptor((1, 1), 4, 4, depthwise=True)",
+    "mpscnn.ConvolutionDescriptor((1, 1), 4, 4, sub_pixel_scale_factor=2)",
+    'mpscnn.ConvolutionDescriptor((1, 1), 4, 4, activation=mpscnn.NeuronDescriptor("elu", a=0.5))',
+]
+
+
+@pytest.mark.parametrize("text", CONVOLUTIONS)
+def test_a_convolution_descriptor_prints_what_it_is_made_of(text: str) -> None:
+    assert repr(eval(text)) == text
+
+
+def test_a_convolution_descriptor_prints_its_batch_norm() -> None:
+    made = mpscnn.ConvolutionDescriptor(1, 4, 2, batch_norm=mpscnn.BatchNorm([0, 0], [1, 1], [1, 1], [0, 0]))
+    assert repr(made).endswith(", 4, 2, batch_norm=<mpscnn.BatchNorm of 2 channels, epsilon 1e-05>)")

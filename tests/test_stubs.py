@@ -289,6 +289,9 @@ GOOD = """
     prelu = mpscnn.NeuronPReLU(np.ones(8, np.float32))
     fused = mpscnn.Convolution(memory, activation=relu)
     assert_type(swish.a, float)
+    described = mpscnn.ConvolutionDescriptor(3, 4, 8, activation="relu")
+    assert_type(described.activation, mpscnn.NeuronDescriptor | None)
+    assert_type(described.batch_norm, mpscnn.BatchNorm | None)
     again = mpscnn.NeuronDescriptor(swish.type, swish.a, swish.b, data=swish.data)
 
     # arrays in, arrays out; images in, images out; what is given as out comes back

@@ -103,6 +103,42 @@ std::string repr_of(const NeuronDescriptor& neuron) {
   return text + ")";
 }
 
+std::string repr_of(const BatchNorm& norm) {
+  return say("<mpscnn.BatchNorm of ", norm.mean.size(), " channels, epsilon ", shown(norm.epsilon), ">");
+}
+
+py::object activation_of(const ConvolutionDescriptor& d) {
+  return d.activation.type == 0 ? py::object(py::none()) : py::cast(d.activation);
+}
+
+/// As it would be written, without what has its default.
+std::string repr_of(const ConvolutionDescriptor& d) {
+  const auto pair = [](Pair p) { return to_string({p.h, p.w}); };
+  std::string text =
+      say("mpscnn.ConvolutionDescriptor(", pair(d.kernel_size), ", ", d.in_channels, ", ", d.out_channels);
+  if (d.stride != Pair{1, 1}) text += ", stride=" + pair(d.stride);
+  if (d.dilation != Pair{1, 1}) text += ", dilation=" + pair(d.dilation);
+  if (d.groups != 1) text += say(", groups=", d.groups);
+  if (d.depthwise) text += ", depthwise=True";
+  if (d.sub_pixel_scale_factor != 1) text += say(", sub_pixel_scale_factor=", d.sub_pixel_scale_factor);
+  if (d.activation.type != 0) text += ", activation=" + repr_of(d.activation);
+  if (d.batch_norm) text += ", batch_norm=" + repr_of(*d.batch_norm);
+  return text + ")";
+}
+
+/// Property of BatchNorm: its own memory, read-only.
+template <std::vector<float> BatchNorm::* kMember>
+py::array values_of(const py::object& self) {
+  auto& values = self.cast<BatchNorm&>().*kMember;
+  const Extents shape{static_cast<std::int64_t>(values.size())};
+  return array_from({.data = values.data(),
+                     .dtype = DType::float32,
+                     .shape = shape,
+                     .strides = contiguous_strides(shape, DType::float32),
+                     .read_only = true,
+                     .owner = keep_python_object(self)});
+}
+
 }  // namespace
 
 void bind_descriptor(py::module_& module) {
@@ -138,7 +174,7 @@ void bind_descriptor(py::module_& module) {
       .def_readonly("b", &NeuronDescriptor::b, "float: second parameter of the formula.")
       .def_readonly("c", &NeuronDescriptor::c, "float: third parameter of the formula.")
       .def_readonly("data", &NeuronDescriptor::data, "list of float: PReLU's slopes, one per channel.")
-      .def("__repr__", &repr_of);
+      .def("__repr__", [](const NeuronDescriptor& neuron) { return repr_of(neuron); });
 
   py::class_<BatchNorm>(module, "BatchNorm",
                         R"(Batch normalization in inference, folded into the weights of a convolution.
@@ -148,7 +184,17 @@ void bind_descriptor(py::module_& module) {
     Parameters
     ----------
     mean, variance, gamma, beta : sequences of float, shape (O,)
+        Copied, in single precision.
     epsilon : float, default 1e-5
+        Added to the variance.
+
+    Raises
+    ------
+    ValueError
+        "BatchNorm: mean, variance, gamma and beta have 8, 8, 7 and 8 values, not the same number.",
+        "mean.ndim (2) is not 1."
+    TypeError
+        "mean (float) is not a sequence of numbers.", "epsilon (str) is not a number."
 
     Source
     ------
@@ -164,7 +210,13 @@ void bind_descriptor(py::module_& module) {
                    ", ", norm.gamma.size(), " and ", norm.beta.size(), " values, not the same number.");
              return norm;
            }),
-           py::arg("mean"), py::arg("variance"), py::arg("gamma"), py::arg("beta"), py::arg("epsilon") = 1e-5);
+           py::arg("mean"), py::arg("variance"), py::arg("gamma"), py::arg("beta"), py::arg("epsilon") = 1e-5)
+      .def_property_readonly("mean", &values_of<&BatchNorm::mean>, "array, shape (O,), float32, read-only.")
+      .def_property_readonly("variance", &values_of<&BatchNorm::variance>, "array, shape (O,), float32, read-only.")
+      .def_property_readonly("gamma", &values_of<&BatchNorm::gamma>, "array, shape (O,), float32, read-only.")
+      .def_property_readonly("beta", &values_of<&BatchNorm::beta>, "array, shape (O,), float32, read-only.")
+      .def_readonly("epsilon", &BatchNorm::epsilon, "float: added to the variance.")
+      .def("__repr__", [](const BatchNorm& norm) { return repr_of(norm); });
 
   py::class_<ConvolutionDescriptor>(module, "ConvolutionDescriptor", R"(Geometry of a convolution, for data sources.
 
@@ -182,6 +234,17 @@ void bind_descriptor(py::module_& module) {
     sub_pixel_scale_factor : int, >= 1, default 1
     activation : str, NeuronDescriptor, neuron kernel or None
     batch_norm : BatchNorm, optional
+        Of as many values as there are output channels.
+
+    Raises
+    ------
+    ValueError
+        "ConvolutionDescriptor: batch_norm has 7 values; out_channels is 8.", 'activation ("swish") is not one of …'
+        Numbers that do not fit each other are refused where a kernel is made of them:
+        "data source: groups (3) does not divide in_channels (4) and out_channels (8)."
+    TypeError
+        "ConvolutionDescriptor: kernel_size (1.5) is not an integer or a pair (height, width).",
+        "in_channels (str) is not an int.", "batch_norm (int) is not a BatchNorm."
 
     Source
     ------
@@ -209,14 +272,24 @@ void bind_descriptor(py::module_& module) {
            py::arg("stride") = 1, py::arg("dilation") = 1, py::arg("groups") = 1, py::arg("depthwise") = false,
            py::arg("sub_pixel_scale_factor") = 1, py::arg("activation") = py::none(),
            py::arg("batch_norm") = py::none())
-      .def_property_readonly("kernel_size", [](const ConvolutionDescriptor& d) { return tuple_of(d.kernel_size); })
-      .def_property_readonly("stride", [](const ConvolutionDescriptor& d) { return tuple_of(d.stride); })
-      .def_property_readonly("dilation", [](const ConvolutionDescriptor& d) { return tuple_of(d.dilation); })
-      .def_readonly("in_channels", &ConvolutionDescriptor::in_channels)
-      .def_readonly("out_channels", &ConvolutionDescriptor::out_channels)
-      .def_readonly("groups", &ConvolutionDescriptor::groups)
-      .def_readonly("depthwise", &ConvolutionDescriptor::depthwise)
-      .def_readonly("sub_pixel_scale_factor", &ConvolutionDescriptor::sub_pixel_scale_factor);
+      .def_property_readonly(
+          "kernel_size", [](const ConvolutionDescriptor& d) { return tuple_of(d.kernel_size); },
+          "(int, int), pixels: height and width.")
+      .def_readonly("in_channels", &ConvolutionDescriptor::in_channels, "int: channels of the source, of all groups.")
+      .def_readonly("out_channels", &ConvolutionDescriptor::out_channels, "int: channels of the result, of all groups.")
+      .def_property_readonly(
+          "stride", [](const ConvolutionDescriptor& d) { return tuple_of(d.stride); }, "(int, int), pixels.")
+      .def_property_readonly(
+          "dilation", [](const ConvolutionDescriptor& d) { return tuple_of(d.dilation); }, "(int, int), pixels.")
+      .def_readonly("groups", &ConvolutionDescriptor::groups, "int: 1 of a depth-wise convolution.")
+      .def_readonly("depthwise", &ConvolutionDescriptor::depthwise, "bool: one filter per channel.")
+      .def_readonly("sub_pixel_scale_factor", &ConvolutionDescriptor::sub_pixel_scale_factor,
+                    "int, pixels: along each side of the square that a pixel becomes.")
+      .def_property_readonly("activation", &activation_of,
+                             "NeuronDescriptor or None: what is applied to the result before it is stored.")
+      .def_readonly("batch_norm", &ConvolutionDescriptor::batch_norm,
+                    "BatchNorm or None: what is folded into the weights.")
+      .def("__repr__", [](const ConvolutionDescriptor& d) { return repr_of(d); });
 }
 
 }  // namespace mpscnn::bindings

@@ -248,6 +248,17 @@ class BatchNorm:
         beta: Iterable[SupportsFloat],
         epsilon: t.Real = 1e-5,
     ) -> None: ...
+    @property
+    def mean(self) -> NDArray[np.float32]: ...
+    @property
+    def variance(self) -> NDArray[np.float32]: ...
+    @property
+    def gamma(self) -> NDArray[np.float32]: ...
+    @property
+    def beta(self) -> NDArray[np.float32]: ...
+    @property
+    def epsilon(self) -> float:
+        """Added to the variance."""
 
 class ConvolutionDescriptor:
     """Geometry of a convolution, for data sources."""
@@ -267,21 +278,40 @@ class ConvolutionDescriptor:
         batch_norm: BatchNorm | None = None,
     ) -> None: ...
     @property
-    def kernel_size(self) -> tuple[int, int]: ...
+    def kernel_size(self) -> tuple[int, int]:
+        """Height and width, in pixels."""
+
+    @property
+    def in_channels(self) -> int:
+        """Channels of the source, of all groups."""
+
+    @property
+    def out_channels(self) -> int:
+        """Channels of the result, of all groups."""
+
     @property
     def stride(self) -> tuple[int, int]: ...
     @property
     def dilation(self) -> tuple[int, int]: ...
     @property
-    def in_channels(self) -> int: ...
+    def groups(self) -> int:
+        """1 of a depth-wise convolution."""
+
     @property
-    def out_channels(self) -> int: ...
+    def depthwise(self) -> bool:
+        """One filter per channel."""
+
     @property
-    def groups(self) -> int: ...
+    def sub_pixel_scale_factor(self) -> int:
+        """Pixels along each side of the square that a pixel becomes."""
+
     @property
-    def depthwise(self) -> bool: ...
+    def activation(self) -> NeuronDescriptor | None:
+        """What is applied to the result before it is stored."""
+
     @property
-    def sub_pixel_scale_factor(self) -> int: ...
+    def batch_norm(self) -> BatchNorm | None:
+        """What is folded into the weights."""
 
 @final
 class _DataSource:
