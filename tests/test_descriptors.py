@@ -11,7 +11,7 @@ import pytest
 
 import mpscnn
 from oracle import MPSCNNNeuron
-from support import random
+from support import Source, random
 
 # ------------------------------------------------------------------------------------------------- activations
 
@@ -167,3 +167,70 @@ def test_a_convolution_descriptor_prints_what_it_is_made_of(text: str) -> None:
 def test_a_convolution_descriptor_prints_its_batch_norm() -> None:
     made = mpscnn.ConvolutionDescriptor(1, 4, 2, batch_norm=mpscnn.BatchNorm([0, 0], [1, 1], [1, 1], [0, 0]))
     assert repr(made).endswith(", 4, 2, batch_norm=<mpscnn.BatchNorm of 2 channels, epsilon 1e-05>)")
+
+
+# ------------------------------------------------------------------------------------------ what a kernel applies
+
+FUSED: list[tuple[Any, Any]] = [
+    (None, None),
+    (mpscnn.NeuronDescriptor("none"), None),
+    ("relu6", ("relun", 0.0, 6.0)),
+    (mpscnn.NeuronDescriptor("linear", -2, 0.5), ("linear", -2.0, 0.5)),
+    (mpscnn.NeuronTanH(2.0, 0.5), ("tanh", 2.0, 0.5)),
+    (mpscnn.NeuronDescriptor("prelu", data=[0.25 * i for i in range(8)]), ("prelu", 0.0, 0.0)),
+]
+
+
+def sources(activation: Any) -> dict[str, Any]:
+    """Kernels with weights, the same convolution of one pixel each, and one whose weights a data source holds."""
+    weight = random((8, 4, 1, 1))
+    descriptor = mpscnn.ConvolutionDescriptor(1, 4, 8, activation=activation)
+    ohwi = np.ascontiguousarray(weight.transpose(0, 2, 3, 1))
+    return {
+        "Convolution": mpscnn.Convolution(weight, activation=activation),
+        "ConvolutionTranspose": mpscnn.ConvolutionTranspose(
+            np.ascontiguousarray(weight.transpose(1, 0, 2, 3)), activation=activation
+        ),
+        "FullyConnected": mpscnn.FullyConnected(weight.reshape(8, 4), activation=activation),
+        "data source": mpscnn.Convolution(Source(descriptor, ohwi)),
+    }
+
+
+@pytest.mark.parametrize("kernel", ["Convolution", "ConvolutionTranspose", "FullyConnected", "data source"])
+@pytest.mark.parametrize(("activation", "wanted"), FUSED, ids=str)
+def test_a_kernel_with_weights_tells_its_activation(kernel: str, activation: Any, wanted: Any) -> None:
+    """And applies it: the plain kernel with that activation behind it computes the same."""
+    x = 4 * random((1, 1, 1, 4))
+    fused, plain = sources(activation)[kernel], sources(None)[kernel]
+    told = fused.neuron_descriptor
+    assert plain.neuron_descriptor is None
+    if wanted is None:
+        assert told is None
+        np.testing.assert_array_equal(fused(x), plain(x))
+        return
+    assert (told.type, told.a, told.b) == wanted
+    slopes = told.data or None
+    after = mpscnn.Neuron(told.type, told.a, told.b, told.c, data=slopes)
+    np.testing.assert_allclose(fused(x), after(plain(x)), rtol=1e-6)
+    assert not np.array_equal(fused(x), plain(x))
+
+
+def test_what_a_kernel_applies_is_known_after_a_reload() -> None:
+    """A reload is of weights and biases [MPSCNNConvolution.h]: the activation stays what it was."""
+    weight, x = np.full((8, 1, 1, 4), -1, np.float32), np.ones((1, 1, 1, 4), np.float32)
+    source = Source(mpscnn.ConvolutionDescriptor(1, 4, 8, activation="relu"), weight)
+    kernel = mpscnn.Convolution(source)
+    source.descriptor = mpscnn.ConvolutionDescriptor(1, 4, 8, activation=mpscnn.NeuronDescriptor("linear", 2, 0))
+    kernel.reload()
+    applied = kernel.neuron_descriptor
+    assert applied is not None
+    assert (applied.type, kernel(x).max()) == ("relu", 0)
+
+
+def test_an_activation_can_be_handed_on() -> None:
+    x, weight = random((1, 5, 7, 4)), random((8, 4, 3, 3))
+    first = mpscnn.Convolution(weight, activation="leaky_relu")
+    for again in (first.neuron_descriptor, first.data_source.descriptor.activation):
+        np.testing.assert_array_equal(mpscnn.Convolution(weight, activation=again)(x), first(x))
+    plain = mpscnn.Convolution(weight)
+    np.testing.assert_array_equal(mpscnn.Convolution(weight, activation=plain.neuron_descriptor)(x), plain(x))

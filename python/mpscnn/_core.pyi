@@ -370,8 +370,8 @@ class Kernel:
     @property
     def device(self) -> Device: ...
     @property
-    def neuron_descriptor(self) -> NeuronDescriptor:
-        """What a neuron kernel computes."""
+    def neuron_descriptor(self) -> NeuronDescriptor | None:
+        """What a neuron kernel computes, or what a kernel with weights applies to its result before it is stored."""
 
     def _get(self, name: str, /) -> Any: ...
     def _set(self, name: str, value: Any, /) -> None: ...
