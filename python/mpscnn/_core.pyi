@@ -65,6 +65,9 @@ def empty(shape: t.Shape, dtype: DTypeLike | None = "float32") -> NDArray[Any]:
 def kernel_table() -> list[t.Row]:
     """One row per kernel, as in csrc/table/kernels.cpp."""
 
+def neuron_names() -> list[t.NeuronName]:
+    """The names of activation functions, as in csrc/table/neurons.hpp."""
+
 def common_params() -> list[t.Param]:
     """The parameters every kernel has, settable afterwards."""
 
@@ -211,15 +214,15 @@ class NeuronDescriptor:
 
     def __init__(
         self,
-        type: t.NeuronType,
-        a: t.Real = 0.0,
-        b: t.Real = 0.0,
-        c: t.Real = 0.0,
+        type: t.ActivationName,
+        a: t.Real | None = None,
+        b: t.Real | None = None,
+        c: t.Real | None = None,
         data: Iterable[SupportsFloat] = (),
     ) -> None: ...
     @property
     def type(self) -> t.NeuronType:
-        """The function's name."""
+        """The function's name, in Apple's spelling."""
 
     @property
     def a(self) -> float:
