@@ -318,14 +318,20 @@ class ConvolutionDescriptor:
 
 @final
 class _DataSource:
-    """The built-in data source, which serves arrays."""
+    """The built-in data source, which serves an array."""
 
-    def load(self) -> bool: ...
-    def purge(self) -> None: ...
+    def load(self) -> bool:
+        """Make the weights available."""
+
+    def purge(self) -> None:
+        """The weights are not needed until the next load()."""
+
     @property
     def descriptor(self) -> ConvolutionDescriptor: ...
     @property
-    def weights(self) -> NDArray[Any]: ...
+    def weights(self) -> NDArray[Any]:
+        """Read-only, valid from load() to purge()."""
+
     @property
     def bias(self) -> NDArray[np.float32] | None: ...
     @property
@@ -333,7 +339,11 @@ class _DataSource:
     @property
     def lookup_table(self) -> NDArray[np.float32] | None: ...
     @property
-    def label(self) -> str: ...
+    def kernel_dtype(self) -> Literal["float32", "float16"]:
+        """In which the kernel keeps the weights."""
+
+    @property
+    def label(self) -> str | None: ...
 
 # ---- kernels
 
