@@ -92,7 +92,7 @@ def test_every_row_has_cases() -> None:
 
 
 def test_every_row_has_an_error_case() -> None:
-    from test_errors import ERRORS
+    from errors.test_rows import ROWS as ERRORS
 
     assert sorted(set(BY_NAME) - {error.kernel for error in ERRORS}) == []
 

@@ -1,0 +1,19 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The rows of all files together."""
+
+from __future__ import annotations
+
+import mpscnn
+
+from . import test_calls, test_convolutions, test_other_kernels
+
+ROWS = [*test_convolutions.ROWS, *test_calls.ROWS, *test_other_kernels.ROWS]
+
+
+def test_every_kernel_has_an_error_row() -> None:
+    assert {row.kernel for row in ROWS} == set(mpscnn.kernels.KERNELS)
+
+
+def test_rows_differ() -> None:
+    texts = [repr(row) for row in ROWS]
+    assert sorted(set(texts)) == sorted(texts)
