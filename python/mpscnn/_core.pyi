@@ -25,6 +25,7 @@ def reorder(
     out: None = None,
     *,
     feature_map: t.Shape | None = None,
+    copy: bool | None = None,
     threads: int | None = None,
 ) -> NDArray[Any]:
     """Reorder the axes of convolution weights."""
@@ -37,6 +38,7 @@ def reorder(
     *,
     out: _Out,
     feature_map: t.Shape | None = None,
+    copy: None = None,
     threads: int | None = None,
 ) -> _Out: ...
 @overload
@@ -47,16 +49,19 @@ def reorder(
     out: _Out,
     *,
     feature_map: t.Shape | None = None,
+    copy: None = None,
     threads: int | None = None,
 ) -> _Out: ...
 @overload
 def reorder_linear(
-    array: t.Array, feature_map: t.Shape, out: None = None, *, threads: int | None = None
+    array: t.Array, feature_map: t.Shape, out: None = None, *, copy: bool | None = None, threads: int | None = None
 ) -> NDArray[Any]:
     """Weights of a linear layer behind a flattened feature map, for a fully connected kernel."""
 
 @overload
-def reorder_linear(array: t.Array, feature_map: t.Shape, out: _Out, *, threads: int | None = None) -> _Out: ...
+def reorder_linear(
+    array: t.Array, feature_map: t.Shape, out: _Out, *, copy: None = None, threads: int | None = None
+) -> _Out: ...
 def empty(shape: t.Shape, dtype: DTypeLike = "float32") -> NDArray[Any]:
     """Uninitialized array whose memory can always be shared with a device."""
 
