@@ -47,7 +47,7 @@ void ConvolutionState::set_descriptor(MPSCNNConvolutionDescriptor *descriptor) {
   source.kernel_width = given.kernel_width, source.kernel_height = given.kernel_height;
   source.stride_x = given.stride_x, source.stride_y = given.stride_y;
   source.dilation_x = given.dilation_x, source.dilation_y = given.dilation_y;
-  source.check(*this);
+  check_slots();
   inputs = given.inputs, outputs = given.outputs, groups = given.groups;
   subpixel = given.subpixel;
 
@@ -103,7 +103,8 @@ Problem ConvolutionState::problem(const ImageView &src, const ImageView &dst, co
 
 /// unverified: that the result is subPixelScaleFactor times as large. It has to be: nothing else makes the encode that
 /// returns an image useful.
-void ConvolutionState::adjust_result(MPSImageDescriptor *descriptor) {
+void ConvolutionState::size_result(Images sources, MPSImageDescriptor *descriptor) {
+  CNNKernelState::size_result(sources, descriptor);
   [descriptor setWidth:[descriptor width] * subpixel];
   [descriptor setHeight:[descriptor height] * subpixel];
 }
