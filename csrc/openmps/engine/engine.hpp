@@ -97,6 +97,19 @@ struct TransposeProblem {
   bool reduced_precision = false;
 };
 
+enum class PoolType : std::uint8_t { max, average, l2_norm };
+
+/// dst[n][y][x][c] over the taps of window(y, x): the greatest; their sum divided by their number; the root of the sum
+/// of squares. Taps outside of the source are zeros or the nearest pixels; an average takes as many taps as the window
+/// has with Edge::zero, and with Edge::clamp only those within the source grown by zero_pad pixels of 0 on each side
+/// (none: 0).
+struct PoolProblem {
+  ImageView src, dst;
+  PoolType type = PoolType::max;
+  Window window;
+  std::int64_t zero_pad_h = 0, zero_pad_w = 0;  ///< average
+};
+
 /// dst = neuron(src), same extents. src and dst may be the same view.
 struct NeuronProblem {
   ImageView src, dst;
@@ -127,7 +140,7 @@ struct HostTask {
   std::function<void()> run;
 };
 
-using Problem = std::variant<ConvProblem, TransposeProblem, NeuronProblem, CopyProblem, BufferCopyProblem,
+using Problem = std::variant<ConvProblem, TransposeProblem, PoolProblem, NeuronProblem, CopyProblem, BufferCopyProblem,
                              BufferFillProblem, HostTask>;
 
 /// One recorded encode.
@@ -157,6 +170,7 @@ class Engine : public std::enable_shared_from_this<Engine> {
 
   virtual void convolve(const ConvProblem& problem) = 0;
   virtual void convolve_transpose(const TransposeProblem& problem) = 0;
+  virtual void pool(const PoolProblem& problem) = 0;
   virtual void neuron(const NeuronProblem& problem) = 0;
   virtual void copy(const CopyProblem& problem) = 0;
   virtual void copy_buffer(const BufferCopyProblem& problem) = 0;

@@ -59,6 +59,9 @@ class KeyWriter {
   void operator()(const TransposeProblem& p) {
     put(p.src), put(p.dst), put(*p.weights), put(p.window), put(p.neuron), put(p.reduced_precision);
   }
+  void operator()(const PoolProblem& p) {
+    put(p.src), put(p.dst), put(p.type), put(p.window), put(p.zero_pad_h), put(p.zero_pad_w);
+  }
   void operator()(const NeuronProblem& p) { put(p.src), put(p.dst), put(p.neuron); }
   void operator()(const CopyProblem& p) { put(p.src), put(p.dst); }
   void operator()(const BufferCopyProblem& p) {
@@ -114,6 +117,7 @@ struct Runner {
   Engine& engine;
   void operator()(const ConvProblem& problem) const { engine.convolve(problem); }
   void operator()(const TransposeProblem& problem) const { engine.convolve_transpose(problem); }
+  void operator()(const PoolProblem& problem) const { engine.pool(problem); }
   void operator()(const NeuronProblem& problem) const { engine.neuron(problem); }
   void operator()(const CopyProblem& problem) const { engine.copy(problem); }
   void operator()(const BufferCopyProblem& problem) const { engine.copy_buffer(problem); }

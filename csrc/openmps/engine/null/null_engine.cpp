@@ -27,6 +27,7 @@ class NullEngine final : public Engine {
 
   void convolve(const ConvProblem&) override {}
   void convolve_transpose(const TransposeProblem&) override {}
+  void pool(const PoolProblem&) override {}
   void neuron(const NeuronProblem&) override {}
   void copy(const CopyProblem&) override {}
   void copy_buffer(const BufferCopyProblem& problem) override {

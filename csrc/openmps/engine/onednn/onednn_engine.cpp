@@ -3,6 +3,7 @@
 
 #include "engine/onednn/convolution.hpp"
 #include "engine/onednn/elementwise.hpp"
+#include "engine/onednn/pooling.hpp"
 #include "engine/onednn/runtime.hpp"
 #include "engine/shared/machine.hpp"
 
@@ -22,6 +23,7 @@ class OneDnnEngine final : public Engine {
 
   void convolve(const ConvProblem& problem) override { onednn::convolve(problem); }
   void convolve_transpose(const TransposeProblem& problem) override { onednn::convolve_transpose(problem); }
+  void pool(const PoolProblem& problem) override { onednn::pool(problem); }
   void neuron(const NeuronProblem& problem) override {
     onednn::activate(tensor_of(problem.src), tensor_of(problem.dst), problem.neuron);
   }
