@@ -4,12 +4,15 @@
 from __future__ import annotations
 
 import gc
+from collections.abc import Callable
+from typing import Any
 
 import numpy as np
 import pytest
+import torch
 
 import mpscnn
-from support import address
+from support import address, random
 
 
 @pytest.mark.parametrize("length", [1, 3, 4096, 4097, 1 << 20])
@@ -69,6 +72,91 @@ def test_a_view_holds_the_buffer() -> None:
     for index, view in enumerate(views):
         assert (view == index).all()
     assert not any(view.any() for view in noise)
+
+
+# What sees a buffer's bytes through one of its protocols.
+VIEWS: dict[str, Callable[[Any], Any]] = {
+    "asarray": np.asarray,
+    "array": lambda buffer: np.array(buffer, copy=False),
+    "from_dlpack": np.from_dlpack,
+    "__array__": lambda buffer: buffer.__array__(),
+    "__array__ by dtype": lambda buffer: buffer.__array__("uint8", copy=False),
+    "memoryview": lambda buffer: np.frombuffer(memoryview(buffer), np.uint8),
+    "torch.from_dlpack": lambda buffer: torch.from_dlpack(buffer).numpy(),
+    "torch.frombuffer": lambda buffer: torch.frombuffer(buffer, dtype=torch.uint8).numpy(),
+}
+
+
+@pytest.mark.parametrize("view", VIEWS.values(), ids=VIEWS)
+def test_other_libraries_see_the_memory(view: Callable[[Any], Any]) -> None:
+    buffer = mpscnn.Buffer(4096)
+    seen = view(buffer)
+    assert (seen.dtype, seen.shape, address(seen)) == (np.uint8, (4096,), address(buffer.numpy()))
+    seen[5] = 77
+    assert buffer.numpy()[5] == 77
+
+
+@pytest.mark.parametrize("view", VIEWS.values(), ids=VIEWS)
+def test_what_other_libraries_see_holds_the_buffer(view: Callable[[Any], Any], no_leak: Any) -> None:
+    with no_leak():
+        views = [view(mpscnn.Buffer(1 << 16)) for _ in range(4)]
+        for index, seen in enumerate(views):
+            seen[...] = index
+        gc.collect()
+        noise = [view(mpscnn.Buffer(1 << 16)) for _ in range(4)]
+        assert [set(seen.tolist()) for seen in views] == [{0}, {1}, {2}, {3}]
+        assert not any(seen.any() for seen in noise)
+        del views, noise, seen
+
+
+def test_copies_of_a_buffer() -> None:
+    """Bytes become numbers of another dtype, which takes a copy; numpy() is what reads the same bytes otherwise."""
+    buffer = mpscnn.Buffer(8)
+    buffer.numpy()[...] = range(8)
+    for made in (np.asarray(buffer, "float32"), buffer.__array__("float32"), buffer.__array__("float32", copy=True)):
+        assert made.dtype == np.float32
+        np.testing.assert_array_equal(made, np.arange(8))
+    for made in (np.array(buffer), buffer.__array__(copy=True), buffer.__array__("uint8", True)):
+        assert made.dtype == np.uint8
+        assert not np.shares_memory(made, buffer.numpy())
+        np.testing.assert_array_equal(made, np.arange(8))
+    with pytest.raises(ValueError, match=r"Buffer: dtype \(float32\) is not uint8, which copy=False asks for\."):
+        buffer.__array__("float32", copy=False)
+    with pytest.raises(ValueError, match="copy"):
+        np.asarray(buffer, "float32", copy=False)
+    assert buffer.__dlpack_device__() == (1, 0)
+
+
+def test_bytes_in_and_out_of_a_buffer() -> None:
+    buffer = mpscnn.Buffer(6)
+    view = memoryview(buffer)
+    assert (view.format, view.shape, view.readonly, view.c_contiguous) == ("B", (6,), False, True)
+    view[:3] = b"abc"
+    assert bytes(buffer) == b"abc\0\0\0"
+    with pytest.raises(ValueError, match="different structures"):
+        view[:3] = b"abcd"
+
+
+def test_buffers_serve_where_arrays_do() -> None:
+    x = random((1, 5, 7, 4))
+    buffer = mpscnn.Buffer(x.nbytes)
+    np.asarray(buffer)[...] = x.reshape(-1).view(np.uint8)
+    np.testing.assert_array_equal(mpscnn.NeuronReLU()(buffer.numpy("float32", x.shape)), np.maximum(x, 0))
+    table = mpscnn.Buffer(256 * 4)
+    table.numpy("float32")[...] = np.arange(256)
+    codes = mpscnn.Buffer(16)
+    with pytest.raises(ValueError, match=r"weight\.ndim \(1\) is not 4"):
+        mpscnn.Convolution(codes, lookup_table=table.numpy("float32"))
+
+
+def test_a_buffer_that_was_not_made_shares_nothing() -> None:
+    class Unmade(mpscnn.Buffer):
+        def __init__(self) -> None:
+            pass
+
+    for look in (memoryview, lambda half: half.__array__()):
+        with pytest.raises((RuntimeError, TypeError)):
+            look(Unmade.__new__(Unmade))
 
 
 def test_allocated_bytes_follow_buffers_and_images() -> None:

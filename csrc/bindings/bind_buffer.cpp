@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <mpscnn/buffer.hpp>
 
+#include <optional>
+
 #include <mpscnn/error.hpp>
 
 #include "bind_array.hpp"
@@ -33,10 +35,40 @@ py::array numpy_view(const std::shared_ptr<Buffer>& buffer, py::handle dtype_lik
                      .owner = buffer});
 }
 
+py::array bytes_of(const std::shared_ptr<Buffer>& buffer) { return numpy_view(buffer, py::str("uint8"), py::none()); }
+
+/// NumPy asks for this after the buffer protocol only; other libraries ask for nothing else.
+py::object array_of(const std::shared_ptr<Buffer>& buffer, const py::object& dtype, std::optional<bool> copy) {
+  const py::array bytes = bytes_of(buffer);
+  if (copy.value_or(false)) return bytes.attr("astype")(dtype.is_none() ? py::object(bytes.dtype()) : dtype);
+  if (dtype.is_none()) return bytes;
+  check(!copy.has_value() || bytes.dtype().equal(py::dtype::from_args(dtype)), "Buffer: dtype (",
+        py::str(dtype).cast<std::string>(), ") is not uint8, which copy=False asks for.");
+  return bytes.attr("astype")(dtype, py::arg("copy") = false);
+}
+
+/// The buffer protocol: whoever holds the view holds the object.
+int get_buffer(PyObject* self, Py_buffer* view, int flags) {
+  try {
+    const auto buffer = py::handle(self).cast<std::shared_ptr<Buffer>>();
+    return PyBuffer_FillInfo(view, self, buffer->contents(), static_cast<Py_ssize_t>(buffer->bytes()), 0, flags);
+  } catch (...) {
+    view->obj = nullptr;
+    set_python_error();
+    return -1;
+  }
+}
+
+void set_up_type(PyHeapTypeObject* type) {
+  type->ht_type.tp_as_buffer = &type->as_buffer;
+  type->as_buffer.bf_getbuffer = get_buffer;
+}
+
 }  // namespace
 
 void bind_buffer(py::module_& module) {
-  py::class_<Buffer, std::shared_ptr<Buffer>>(module, "Buffer", R"(Memory that the device and NumPy share.
+  py::class_<Buffer, std::shared_ptr<Buffer>>(module, "Buffer", py::custom_type_setup(&set_up_type),
+                                              R"(Memory that the device and NumPy share.
 
     Parameters
     ----------
@@ -44,6 +76,12 @@ void bind_buffer(py::module_& module) {
         Length in bytes, >= 1 (zero-filled), or an array whose own memory becomes the buffer: C-contiguous, writable, on
         whole pages, as ``mpscnn.empty()`` makes them.
     device : Device, optional
+
+    Sharing
+    -------
+    ``np.asarray(buffer)``, ``memoryview(buffer)``, ``torch.from_dlpack(buffer)`` and whatever else takes the buffer protocol
+    or DLPack see the same bytes, shape (nbytes,), uint8, writable, and hold the buffer. ``buffer.numpy()`` reads them as
+    another dtype and shape; ``np.asarray(buffer, dtype)`` converts each byte to a number of that dtype, which is a copy.
 
     Raises
     ------
@@ -70,6 +108,10 @@ void bind_buffer(py::module_& module) {
            py::arg("source"), py::kw_only(), py::arg("device") = nullptr)
       .def("numpy", &numpy_view, py::arg("dtype") = "uint8", py::arg("shape") = py::none(),
            "array: a view of the buffer's memory, not a copy; dtype and shape may be given.")
+      .def("__array__", &array_of, py::arg("dtype") = py::none(), py::arg("copy") = py::none())
+      .def("__dlpack__", [](const std::shared_ptr<Buffer>& buffer,
+                            const py::kwargs& options) { return bytes_of(buffer).attr("__dlpack__")(**options); })
+      .def("__dlpack_device__", [](const Buffer&) { return py::make_tuple(1, 0); })
       .def("__len__", &Buffer::bytes)
       .def_property_readonly("nbytes", &Buffer::bytes, "int: length in bytes.")
       .def("__repr__", [](const Buffer& buffer) { return say("<mpscnn.Buffer of ", buffer.bytes(), " bytes>"); });
