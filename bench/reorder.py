@@ -1,9 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Reordering of weights, OIHW to OHWI: ours beside memcpy, PyTorch and NumPy, interleaved in one run.
 
-``python -m bench.reorder [--json] [--seconds S] [--case TEXT]``. A case's time is the median over its rounds; every
-round runs each contestant once, in random order: one call that is not counted, which wakes the threads and warms the
-caches, and then calls for about a millisecond.
+``python -m bench.reorder [--json] [--seconds S] [--case TEXT]``. How: bench/timing.py.
 
 The demands, per case:
 
@@ -23,16 +21,15 @@ from __future__ import annotations
 import argparse
 import json as json_module
 import platform
-import random
-import statistics
 import sys
-import time
 from collections.abc import Callable
 
 import numpy as np
 
 import mpscnn
 from mpscnn import _core
+
+from .timing import interleaved
 
 THREADS = 2
 SHAPES: list[tuple[tuple[int, ...], tuple[int, int, int] | None]] = [
@@ -97,32 +94,6 @@ def _contestants(
     return runs
 
 
-def _time(run: Callable, count: int) -> float:
-    begin = time.perf_counter()
-    for _ in range(count):
-        run()
-    return (time.perf_counter() - begin) / count
-
-
-def _measure(runs: dict[str, Callable], seconds: float) -> dict[str, float]:
-    counts = {}
-    for name, run in runs.items():
-        once = min(_time(run, 1) for _ in range(3))
-        counts[name] = max(1, int(1e-3 / once))
-    times: dict[str, list[float]] = {name: [] for name in runs}
-    end = time.perf_counter() + seconds
-    order = list(runs)
-    while time.perf_counter() < end or len(times["ours"]) < 5:
-        random.shuffle(order)
-        for name in order:
-            run = runs[name]
-            _time(run, 1)
-            times[name].append(_time(run, counts[name]))
-            if name.startswith("torch"):
-                time.sleep(0.01)  # its idle OpenMP thread spins for some 6 ms, on a core that the next one needs
-    return {name: statistics.median(samples) for name, samples in times.items()}
-
-
 def _misses(row: dict, seconds: dict[str, float]) -> list[str]:
     misses = []
 
@@ -150,7 +121,7 @@ def run(json: bool = False, seconds: float = 1.0, case: str = "", quiet: bool = 
             if case not in name:
                 continue
             runs = _contestants(shape, feature_map, dtype, torch)
-            times = _measure(runs, seconds)
+            times = interleaved(runs, seconds)
             size = int(np.prod(shape)) * np.dtype(dtype).itemsize
             row = {"case": name, "shape": list(shape), "dtype": dtype, "bytes": size}
             row["view"] = not feature_map and (shape[1] == 1 or shape[2] * shape[3] == 1)
