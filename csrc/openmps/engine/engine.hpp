@@ -6,6 +6,7 @@
 
 #include <cstdint>
 #include <functional>
+#include <limits>
 #include <map>
 #include <memory>
 #include <mutex>
@@ -116,6 +117,39 @@ struct NeuronProblem {
   Neuron neuron;
 };
 
+/// A source of a problem that works value by value. Value (y, x, k) of the destination sees value (start_h + y, start_w
+/// + x, k) of the view; along an axis that repeats, the one at the start, k = 0 for channels. The view has as many
+/// images as the destination, and as many channels unless they repeat.
+struct Operand {
+  ImageView view;
+  std::int64_t start_h = 0, start_w = 0;
+  bool repeat_h = false, repeat_w = false, repeat_c = false;
+  Edge edge = Edge::zero;
+};
+
+/// diff_src = diff_dst * f'(src), f the neuron: slopes in engine/shared/neuron.hpp.
+struct NeuronGradientProblem {
+  Operand diff_dst, src;
+  ImageView diff_src;  ///< shares no memory with the sources
+  Neuron neuron;
+};
+
+enum class BinaryOperation : std::uint8_t { add, subtract, multiply, divide };
+
+/// min(max((scale0 * a) op (scale1 * b) + bias, least), greatest); NaN stays NaN. Infinite bounds do nothing.
+struct Arithmetic {
+  BinaryOperation operation = BinaryOperation::add;
+  float scale0 = 1, scale1 = 1, bias = 0;
+  float least = -std::numeric_limits<float>::infinity(), greatest = std::numeric_limits<float>::infinity();
+};
+
+/// dst = function(src0, src1).
+struct BinaryProblem {
+  Operand src0, src1;
+  ImageView dst;  ///< shares no memory with the sources
+  Arithmetic function;
+};
+
 /// dst = src, same extents, formats may differ (converted through float, rounded to nearest even once, unorm clamped to
 /// [0, 1]).
 struct CopyProblem {
@@ -140,8 +174,8 @@ struct HostTask {
   std::function<void()> run;
 };
 
-using Problem = std::variant<ConvProblem, TransposeProblem, PoolProblem, NeuronProblem, CopyProblem, BufferCopyProblem,
-                             BufferFillProblem, HostTask>;
+using Problem = std::variant<ConvProblem, TransposeProblem, PoolProblem, NeuronProblem, NeuronGradientProblem,
+                             BinaryProblem, CopyProblem, BufferCopyProblem, BufferFillProblem, HostTask>;
 
 /// One recorded encode.
 struct Command {
@@ -172,6 +206,8 @@ class Engine : public std::enable_shared_from_this<Engine> {
   virtual void convolve_transpose(const TransposeProblem& problem) = 0;
   virtual void pool(const PoolProblem& problem) = 0;
   virtual void neuron(const NeuronProblem& problem) = 0;
+  virtual void neuron_gradient(const NeuronGradientProblem& problem) = 0;
+  virtual void binary(const BinaryProblem& problem) = 0;
   virtual void copy(const CopyProblem& problem) = 0;
   virtual void copy_buffer(const BufferCopyProblem& problem) = 0;
   virtual void fill_buffer(const BufferFillProblem& problem) = 0;

@@ -46,6 +46,14 @@ class KeyWriter {
     put(neuron.b);
     put(neuron.c);
   }
+  void put(const Operand& operand) {
+    put(operand.view), put(operand.start_h), put(operand.start_w);
+    put(operand.repeat_h), put(operand.repeat_w), put(operand.repeat_c), put(operand.edge);
+  }
+  void put(const Arithmetic& f) {
+    put(f.operation);
+    for (const float value : {f.scale0, f.scale1, f.bias, f.least, f.greatest}) put(value);
+  }
   void put(const ConvWeights& weights) {
     put(weights.out_channels);
     put(weights.in_channels_per_group);
@@ -63,6 +71,8 @@ class KeyWriter {
     put(p.src), put(p.dst), put(p.type), put(p.window), put(p.zero_pad_h), put(p.zero_pad_w);
   }
   void operator()(const NeuronProblem& p) { put(p.src), put(p.dst), put(p.neuron); }
+  void operator()(const NeuronGradientProblem& p) { put(p.diff_dst), put(p.src), put(p.diff_src), put(p.neuron); }
+  void operator()(const BinaryProblem& p) { put(p.src0), put(p.src1), put(p.dst), put(p.function); }
   void operator()(const CopyProblem& p) { put(p.src), put(p.dst); }
   void operator()(const BufferCopyProblem& p) {
     put(p.src), put(p.dst), put(p.src_offset), put(p.dst_offset), put(p.bytes);
@@ -119,6 +129,8 @@ struct Runner {
   void operator()(const TransposeProblem& problem) const { engine.convolve_transpose(problem); }
   void operator()(const PoolProblem& problem) const { engine.pool(problem); }
   void operator()(const NeuronProblem& problem) const { engine.neuron(problem); }
+  void operator()(const NeuronGradientProblem& problem) const { engine.neuron_gradient(problem); }
+  void operator()(const BinaryProblem& problem) const { engine.binary(problem); }
   void operator()(const CopyProblem& problem) const { engine.copy(problem); }
   void operator()(const BufferCopyProblem& problem) const { engine.copy_buffer(problem); }
   void operator()(const BufferFillProblem& problem) const { engine.fill_buffer(problem); }

@@ -17,6 +17,10 @@ void GradientKernelState::size_result(Images sources, MPSImageDescriptor *descri
   [descriptor setHeight:[sources[1] height]];
 }
 
+NSUInteger GradientKernelState::suggested_channels(Images sources, NSArray<MPSState *> *states) const {
+  return [states count] > 0 ? [sources[1] featureChannels] : CNNBinaryKernelState::suggested_channels(sources, states);
+}
+
 std::int64_t GradientKernelState::first_row() const {
   check_offset(*this, kernel_offset_x, kernel_offset_y, "kernelOffset");
   return primary().offset.y * static_cast<std::int64_t>(secondary().stride_y) + kernel_offset_y;

@@ -84,6 +84,8 @@ struct ImageKernelState : KernelState {
   virtual bool is_backwards() const { return false; }
   /// Channels written for so many channels of each source (after slicing). Raises when the kernel cannot take them.
   virtual NSUInteger result_channels(std::span<const NSUInteger> channels) const = 0;
+  /// Channels of a result that is yet to be sized: those of the sources, as the slots are now.
+  virtual NSUInteger suggested_channels(Images sources, NSArray<MPSState *> *states) const;
   /// Rules beyond the common ones; raises.
   virtual void check_encode(const Encode &, const Clip &) const {}
   virtual Problem make_problem(const Encode &encode) const;
@@ -160,6 +162,8 @@ struct GradientKernelState : Extends<GradientKernelState, CNNBinaryKernelState> 
   /// Of the forward source.
   void size_result(Images sources, MPSImageDescriptor *descriptor) override;
   NSUInteger result_channels(std::span<const NSUInteger> channels) const override { return channels[1]; }
+  /// With a state it is the state that sets the slots and the channels.
+  NSUInteger suggested_channels(Images sources, NSArray<MPSState *> *states) const override;
 
   /// Where pixel (0, 0) of the result stands in the incoming gradient after `stride` - 1 zeros have been put between
   /// its pixels: primaryOffset * stride + kernelOffset [MPSCNNKernel.h]. The stride is the forward kernel's.
@@ -196,6 +200,8 @@ NSUInteger source_channels(const KernelState &state, const SourceSlot &slot, con
 /// The images and channels a source slot selects: `images` of them from offset.z on.
 ImageView source_view(const KernelState &state, const SourceSlot &slot, const SourceNames &names,
                       const ImageView &source, std::int64_t images);
+/// A source of a problem that works value by value; a stride of 0 repeats.
+Operand operand(const SourceSlot &slot, const ImageView &view);
 ImageView destination_view(const KernelState &state, const DestinationSlot &slot, const ImageView &destination,
                            const Clip &clip, NSUInteger channels);
 

@@ -34,6 +34,13 @@ Problem ImageKernelState::make_problem(const Encode &) const {
   raise_for(*this, @"The class cannot be encoded; use one of its subclasses.");
 }
 
+NSUInteger ImageKernelState::suggested_channels(Images sources, NSArray<MPSState *> *) const {
+  std::vector<NSUInteger> channels(sources.size());
+  for (std::size_t i = 0; i < sources.size(); ++i)
+    channels[i] = source_channels(*this, const_slots()[i], names(i), [sources[i] featureChannels]);
+  return result_channels(channels);
+}
+
 void ImageKernelState::check_slots() const {
   std::size_t source = 0;
   for (const SourceSlot &slot : const_slots()) slot.check(*this, names(source++), least_stride());
@@ -185,6 +192,17 @@ ImageView source_view(const KernelState &state, const SourceSlot &slot, const So
   return view;
 }
 
+Operand operand(const SourceSlot &slot, const ImageView &view) {
+  Operand result;
+  result.view = view;
+  result.start_h = slot.offset.y;
+  result.start_w = slot.offset.x;
+  result.repeat_h = slot.stride_y == 0;
+  result.repeat_w = slot.stride_x == 0;
+  result.edge = slot.window().edge;
+  return result;
+}
+
 ImageView destination_view(const KernelState &state, const DestinationSlot &slot, const ImageView &destination,
                            const Clip &clip, NSUInteger channels) {
   if (slot.channel_offset % 4 != 0)
@@ -302,17 +320,14 @@ MPSImageDescriptor *apply_custom_padding(MPSKernel *kernel, const ImageKernelSta
 /// Order: padding bits and class, the source states, the policy's own method [MPSCNNKernel.h].
 MPSImageDescriptor *result_descriptor(ImageKernel *kernel, NSArray<MPSImage *> *sources, NSArray<MPSState *> *states) {
   auto &state = state_of<ImageKernelState>(kernel);
-  const auto slots = state.slots();
-  const NSUInteger count = slots.size();
+  const NSUInteger count = state.slots().size();
   if ([sources count] != count)
     raise_for(state, @"sourceImages has %lu images, expected %lu.", (unsigned long)[sources count],
               (unsigned long)count);
   std::vector<MPSImage *> images(count);
-  std::vector<NSUInteger> channels(count);
   for (NSUInteger i = 0; i < count; ++i) {
     images[i] = [sources objectAtIndex:i];
     check_image(state, images[i], "sourceImages");
-    channels[i] = source_channels(state, slots[i], state.names(i), [images[i] featureChannels]);
   }
   state.check_slots();
   const MPSNNPaddingMethod method = [state.destination.padding.get() paddingMethod];
@@ -322,7 +337,7 @@ MPSImageDescriptor *result_descriptor(ImageKernel *kernel, NSArray<MPSImage *> *
       imageDescriptorWithChannelFormat:[images[0] featureChannelFormat]
                                  width:1
                                 height:1
-                       featureChannels:state.destination.channel_offset + state.result_channels(channels)
+                       featureChannels:state.destination.channel_offset + state.suggested_channels(images, states)
                         numberOfImages:[images[0] numberOfImages]
                                  usage:MTLTextureUsageShaderRead | MTLTextureUsageShaderWrite];
   state.size_result(images, descriptor);

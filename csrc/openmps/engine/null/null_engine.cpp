@@ -29,6 +29,8 @@ class NullEngine final : public Engine {
   void convolve_transpose(const TransposeProblem&) override {}
   void pool(const PoolProblem&) override {}
   void neuron(const NeuronProblem&) override {}
+  void neuron_gradient(const NeuronGradientProblem&) override {}
+  void binary(const BinaryProblem&) override {}
   void copy(const CopyProblem&) override {}
   void copy_buffer(const BufferCopyProblem& problem) override {
     std::memmove(problem.dst->data() + problem.dst_offset, problem.src->data() + problem.src_offset, problem.bytes);

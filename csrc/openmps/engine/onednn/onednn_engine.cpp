@@ -3,6 +3,7 @@
 
 #include "engine/onednn/convolution.hpp"
 #include "engine/onednn/elementwise.hpp"
+#include "engine/onednn/pointwise.hpp"
 #include "engine/onednn/pooling.hpp"
 #include "engine/onednn/runtime.hpp"
 #include "engine/shared/machine.hpp"
@@ -27,6 +28,8 @@ class OneDnnEngine final : public Engine {
   void neuron(const NeuronProblem& problem) override {
     onednn::activate(tensor_of(problem.src), tensor_of(problem.dst), problem.neuron);
   }
+  void neuron_gradient(const NeuronGradientProblem& problem) override { onednn::neuron_gradient(problem); }
+  void binary(const BinaryProblem& problem) override { onednn::binary(problem); }
   void copy(const CopyProblem& problem) override { onednn::copy(tensor_of(problem.src), tensor_of(problem.dst)); }
   void copy_buffer(const BufferCopyProblem& problem) override {
     onednn::copy_bytes(problem.src->data() + problem.src_offset, problem.dst->data() + problem.dst_offset,
