@@ -148,7 +148,7 @@ void check_value(const KernelRow& row, const ParamSpec& spec, const Value& value
 const ParamSpec* find_param(const KernelRow& row, std::string_view name) {
   for (const auto* spec : row.params)
     if (spec->name == name) return spec;
-  for (const auto* spec : common_params())
+  for (const auto* spec : common_params(row))
     if (spec->name == name) return spec;
   return nullptr;
 }

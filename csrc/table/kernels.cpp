@@ -18,7 +18,22 @@ constexpr std::span<const ParamSpec* const> params() {
   return list<specs...>;
 }
 
+constexpr auto kArithmetic = params<&p::primary_scale, &p::secondary_scale, &p::arithmetic_bias, &p::minimum_value,
+                                    &p::maximum_value, &p::primary_stride, &p::secondary_stride,
+                                    &p::primary_stride_in_feature_channels, &p::secondary_stride_in_feature_channels>();
+
 constexpr KernelRow kRows[] = {
+    {.name = "Add",
+     .apple_class = "MPSCNNAdd",
+     .family = Family::arithmetic,
+     .sources = {"a", "b"},
+     .params = kArithmetic,
+     .shape = ShapeRule::broadcast,
+     .gradient = "MPSCNNAddGradient",
+     .summary = "Sum of two sources, pixel by pixel; an extent of 1 is repeated.",
+     .formula = "y = min(max((primary_scale * a) + (secondary_scale * b) + bias, minimum_value), maximum_value)",
+     .source = "MPSNeuralNetwork/MPSCNNMath.h, MPSCNNAdd",
+     .macos = "10.13.4"},
     {.name = "Convolution",
      .apple_class = "MPSCNNConvolution",
      .family = Family::convolution,
@@ -45,6 +60,16 @@ constexpr KernelRow kRows[] = {
      .formula = "y[n,i,j,o] = f(b[o] + sum w[c,o,p,q] * x[n,y,x,c] over y*sh + p = i + ph, x*sw + q = j + pw)",
      .source = "MPSNeuralNetwork/MPSCNNConvolution.h, MPSCNNConvolutionTranspose",
      .macos = "10.13"},
+    {.name = "Divide",
+     .apple_class = "MPSCNNDivide",
+     .family = Family::arithmetic,
+     .sources = {"a", "b"},
+     .params = kArithmetic,
+     .shape = ShapeRule::broadcast,
+     .summary = "Quotient of two sources, pixel by pixel; an extent of 1 is repeated.",
+     .formula = "y = min(max((primary_scale * a) / (secondary_scale * b) + bias, minimum_value), maximum_value)",
+     .source = "MPSNeuralNetwork/MPSCNNMath.h, MPSCNNDivide",
+     .macos = "10.13.4"},
     {.name = "FullyConnected",
      .apple_class = "MPSCNNFullyConnected",
      .family = Family::fully_connected,
@@ -57,6 +82,17 @@ constexpr KernelRow kRows[] = {
      .formula = "y[n,0,0,o] = f(b[o] + sum w[o,i,j,c] * x[n,i,j,c])",
      .source = "MPSNeuralNetwork/MPSCNNConvolution.h, MPSCNNFullyConnected",
      .macos = "10.13"},
+    {.name = "Multiply",
+     .apple_class = "MPSCNNMultiply",
+     .family = Family::arithmetic,
+     .sources = {"a", "b"},
+     .params = kArithmetic,
+     .shape = ShapeRule::broadcast,
+     .gradient = "MPSCNNMultiplyGradient",
+     .summary = "Product of two sources, pixel by pixel; an extent of 1 is repeated.",
+     .formula = "y = min(max((primary_scale * a) * (secondary_scale * b) + bias, minimum_value), maximum_value)",
+     .source = "MPSNeuralNetwork/MPSCNNMath.h, MPSCNNMultiply",
+     .macos = "10.13.4"},
     {.name = "Neuron",
      .apple_class = "MPSCNNNeuron",
      .variant = -1,
@@ -95,6 +131,16 @@ constexpr KernelRow kRows[] = {
      .formula = "y = c ** (a * x + b), c = -1: exp(a * x + b)",
      .source = "MPSNeuralNetwork/MPSCNNNeuron.h, MPSCNNNeuronExponential",
      .macos = "10.13.4"},
+    {.name = "NeuronGradient",
+     .apple_class = "MPSCNNNeuronGradient",
+     .family = Family::neuron_gradient,
+     .sources = {"grad_y", "x"},
+     .params = params<&p::neuron_of_gradient>(),
+     .positional = 1,
+     .summary = "Gradient of an activation function with respect to its source x, given `grad_y`, that of its result.",
+     .formula = "grad_x = grad_y * f'(x), f of `activation`",
+     .source = "MPSNeuralNetwork/MPSCNNNeuron.h, MPSCNNNeuronGradient",
+     .macos = "10.13"},
     {.name = "NeuronHardSigmoid",
      .apple_class = "MPSCNNNeuronHardSigmoid",
      .variant = 4,
@@ -201,11 +247,23 @@ constexpr KernelRow kRows[] = {
      .formula = "y = a * tanh(b * x)",
      .source = "MPSNeuralNetwork/MPSCNNNeuron.h, MPSCNNNeuronTanH",
      .macos = "10.13"},
+    {.name = "Subtract",
+     .apple_class = "MPSCNNSubtract",
+     .family = Family::arithmetic,
+     .sources = {"a", "b"},
+     .params = kArithmetic,
+     .shape = ShapeRule::broadcast,
+     .gradient = "MPSCNNSubtractGradient",
+     .summary = "Difference of two sources, pixel by pixel; an extent of 1 is repeated.",
+     .formula = "y = min(max((primary_scale * a) - (secondary_scale * b) + bias, minimum_value), maximum_value)",
+     .source = "MPSNeuralNetwork/MPSCNNMath.h, MPSCNNSubtract",
+     .macos = "10.13.4"},
 };
 
 static_assert(table_checks::sorted_and_unique(kRows), "rows are sorted by name, each name once");
 static_assert(table_checks::named_after_apple(kRows), "a Python name is Apple's without the prefix");
 static_assert(table_checks::documented(kRows), "every row and parameter has its sentences and source");
+static_assert(table_checks::sources_named(kRows), "sources have names that no parameter has");
 static_assert(table_checks::required_first(kRows), "required parameters come first, by position");
 
 }  // namespace
@@ -218,7 +276,13 @@ const KernelRow* find_kernel(std::string_view name) {
   return row == std::end(kRows) ? nullptr : row;
 }
 
-std::span<const ParamSpec* const> common_params() {
+std::span<const ParamSpec* const> common_params(std::size_t sources) {
+  if (sources == 2)
+    return params<&p::primary_offset, &p::secondary_offset, &p::clip_rect, &p::primary_edge_mode,
+                  &p::secondary_edge_mode, &p::primary_source_feature_channel_offset,
+                  &p::primary_source_feature_channel_max_count, &p::secondary_source_feature_channel_offset,
+                  &p::secondary_source_feature_channel_max_count, &p::destination_feature_channel_offset,
+                  &p::allow_reduced_precision, &p::label>();
   return params<&p::offset, &p::clip_rect, &p::edge_mode, &p::source_feature_channel_offset,
                 &p::source_feature_channel_max_count, &p::destination_feature_channel_offset,
                 &p::allow_reduced_precision, &p::label>();

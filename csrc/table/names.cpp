@@ -28,6 +28,8 @@ const char* name_of(Family family) {
     case Family::convolution_transpose: return "convolution_transpose";
     case Family::fully_connected: return "fully_connected";
     case Family::neuron: return "neuron";
+    case Family::neuron_gradient: return "neuron_gradient";
+    case Family::arithmetic: return "arithmetic";
   }
   return "?";
 }
@@ -41,6 +43,7 @@ const char* formula_of(ShapeRule rule) {
              "by r*r for sub-pixel convolution";
     case ShapeRule::transpose: return "(N, (H-1)*sh - ph0 - ph1 + kh + oh, (W-1)*sw - pw0 - pw1 + kw + ow, O)";
     case ShapeRule::fully_connected: return "(N, 1, 1, O)";
+    case ShapeRule::broadcast: return "(N, H, W, C), extents as NumPy broadcasts them";
   }
   return "?";
 }

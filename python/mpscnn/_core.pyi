@@ -70,8 +70,8 @@ def empty(shape: t.Shape, dtype: DTypeLike = "float32") -> NDArray[Any]:
 def kernel_table() -> list[t.Row]:
     """One row per kernel, as in csrc/table/kernels.cpp."""
 
-def common_params() -> list[t.Param]:
-    """The parameters every kernel has, settable afterwards."""
+def common_params(sources: int = 1) -> list[t.Param]:
+    """The parameters that every kernel of so many sources has, settable afterwards."""
 
 # ---- device, memory, work
 
@@ -298,26 +298,28 @@ class Kernel:
 
     def __init__(self, name: str, arguments: dict[str, Any], device: Device | None = None) -> None: ...
     @overload
-    def __call__(self, x: Image, *, out: Image | None = None, dtype: DTypeLike | None = None) -> Image:
+    def __call__(self, x: Image, *args: Image, out: Image | None = None, dtype: DTypeLike | None = None) -> Image:
         """Run the kernel and wait."""
 
     @overload
-    def __call__(self, x: t.Array, *, out: None = None, dtype: DTypeLike | None = None) -> NDArray[Any]: ...
+    def __call__(
+        self, x: t.Array, *args: t.Array, out: None = None, dtype: DTypeLike | None = None
+    ) -> NDArray[Any]: ...
     @overload
-    def __call__(self, x: t.Array, *, out: _Out, dtype: None = None) -> _Out: ...
+    def __call__(self, x: t.Array, *args: t.Array, out: _Out, dtype: None = None) -> _Out: ...
     def encode(
         self,
         command_buffer: CommandBuffer,
         x: Image,
-        *,
+        *args: Image,
         out: Image | None = None,
         temporary: bool = False,
         dtype: DTypeLike | None = None,
     ) -> Image:
         """Append the kernel to a command buffer."""
 
-    def result_shape(self, shape: t.Shape4) -> tuple[int, int, int, int]:
-        """(N, H, W, C) of the result for such a source."""
+    def result_shape(self, shape: t.Shape4, *args: t.Shape4) -> tuple[int, int, int, int]:
+        """(N, H, W, C) of the result for such a source, or such sources."""
 
     def reload(self) -> None:
         """Read the data source again."""

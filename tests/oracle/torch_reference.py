@@ -108,11 +108,53 @@ def _same(case: Case, kernel: tuple[int, int], source: tuple[int, int]) -> list[
     return amounts
 
 
+def _sources(case: Case, inputs: Inputs) -> tuple[torch.Tensor, ...]:
+    """Both sources of a kernel that has two, (N, C, H, W); what has a stride of 0 is cut to what is repeated."""
+    tensors = []
+    for prefix, array in zip(("primary_", "secondary_"), inputs.sources, strict=True):
+        x = compare.as_numbers(array)[..., case.params.get(f"{prefix}source_feature_channel_offset", 0) :]
+        x = x[..., : case.params.get(f"{prefix}source_feature_channel_max_count")]
+        tensor = _tensor(x.transpose(0, 3, 1, 2))
+        steps = case.params.get(f"{prefix}stride", 1)
+        for axis, step in zip((2, 3), (steps, steps) if isinstance(steps, int) else steps, strict=True):
+            tensor = tensor.narrow(axis, 0, 1) if step == 0 else tensor
+        if case.params.get(f"{prefix}stride_in_feature_channels") == 0:
+            tensor = tensor.narrow(1, 0, 1)
+        tensors.append(tensor)
+    return tuple(tensors)
+
+
+def _arithmetic(case: Case, inputs: Inputs) -> torch.Tensor:
+    """With PyTorch's own broadcasting and clamp."""
+    params = case.params
+    number = {
+        name: float(np.float32(value)) for name, value in params.items() if name.endswith(("scale", "bias", "_value"))
+    }
+    a, b = _sources(case, inputs)
+    a, b = a * number.get("primary_scale", 1.0), b * number.get("secondary_scale", 1.0)
+    operations = {"Add": torch.add, "Subtract": torch.sub, "Multiply": torch.mul, "Divide": torch.div}
+    y = operations[case.kernel](a, b) + number.get("bias", 0.0)
+    limits = number.get("minimum_value"), number.get("maximum_value")
+    return y if limits == (None, None) else torch.clamp(y, *limits)
+
+
+def _gradient(case: Case, inputs: Inputs) -> torch.Tensor:
+    """What autograd makes of PyTorch's own function."""
+    gradient, x = _sources(case, inputs)
+    x.requires_grad_()
+    name, numbers = _numbers(case, inputs)
+    y = _activate(x, name, *numbers)
+    return torch.autograd.grad(y, x, gradient)[0]
+
+
 def reference(case: Case, inputs: Inputs) -> Array | None:
     """The result (N, H, W, C) before it is stored; None when PyTorch has nothing like it."""
     params = case.params
-    if "offset" in params or "clip_rect" in params:
+    if any(name.endswith(("offset", "clip_rect")) and not name.endswith("channel_offset") for name in params):
         return None
+    if case.second:
+        y = _gradient(case, inputs) if case.kernel == "NeuronGradient" else _arithmetic(case, inputs)
+        return np.ascontiguousarray(y.numpy().transpose(0, 2, 3, 1))
     x = compare.as_numbers(inputs.x)[..., params.get("source_feature_channel_offset", 0) :]
     source = _tensor(x[..., : params.get("source_feature_channel_max_count")].transpose(0, 3, 1, 2))
     y = source

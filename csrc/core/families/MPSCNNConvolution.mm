@@ -41,7 +41,7 @@ Made make_convolution(id<MTLDevice> device, const KernelRow &row, const Params &
 
   auto objc_source =
       Ref<MPSCNNArrayDataSource *>::adopt([[MPSCNNArrayDataSource alloc] initWithGuardedSource:made.source]);
-  made.kernel = Ref<MPSCNNKernel *>::adopt([[kind alloc] initWithDevice:device weights:objc_source.get()]);
+  made.kernel = Ref<MPSKernel *>::adopt([[kind alloc] initWithDevice:device weights:objc_source.get()]);
   made.source->rethrow();
   check<std::runtime_error>(static_cast<bool>(made.kernel), row.name, ": the device refused the kernel.");
   return made;

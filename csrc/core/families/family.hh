@@ -4,6 +4,7 @@
 
 #import <MetalPerformanceShaders/MetalPerformanceShaders.h>
 
+#include <array>
 #include <cstdint>
 #include <memory>
 #include <optional>
@@ -16,14 +17,20 @@
 
 namespace mpscnn {
 
+/// Whether a source repeats one row, column or channel; nullopt: as the shapes say.
+struct Repeat {
+  std::optional<bool> h = {}, w = {}, c = {};
+};
+
 /// A kernel and what encode() needs to know of it.
 struct Made {
-  Ref<MPSCNNKernel *> kernel;
+  Ref<MPSKernel *> kernel;                               ///< MPSCNNKernel, or MPSCNNBinaryKernel for two sources
   std::shared_ptr<GuardedSource> source = {};            ///< families with weights
   std::optional<ConvolutionDescriptor> descriptor = {};  ///< families with weights
   NeuronDescriptor neuron = {};
   Padding padding = {};
   Pair output_padding{0, 0};
+  std::array<Repeat, 2> repeat = {};  ///< families that broadcast
 };
 
 /// The class by Apple's name. Throws NotImplementedError when the platform has none.
@@ -31,5 +38,7 @@ Class class_of(const KernelRow &row);
 
 Made make_convolution(id<MTLDevice> device, const KernelRow &row, const Params &params);
 Made make_neuron(id<MTLDevice> device, const KernelRow &row, const Params &params);
+Made make_neuron_gradient(id<MTLDevice> device, const KernelRow &row, const Params &params);
+Made make_arithmetic(id<MTLDevice> device, const KernelRow &row, const Params &params);
 
 }  // namespace mpscnn

@@ -41,15 +41,32 @@ struct ParamSpec {
   bool attribute = false;         ///< can be read and set on the kernel afterwards
 };
 
-enum class Family : std::uint8_t { convolution, convolution_transpose, fully_connected, neuron };
+enum class Family : std::uint8_t {
+  convolution,
+  convolution_transpose,
+  fully_connected,
+  neuron,
+  neuron_gradient,
+  arithmetic,
+};
 
 /// Rules for the extents of the result (formulas in shapes.cpp, names in docs).
-enum class ShapeRule : std::uint8_t { same, window, transpose, fully_connected };
+enum class ShapeRule : std::uint8_t { same, window, transpose, fully_connected, broadcast };
+
+/// Names of a kernel's sources, in Apple's order: primary before secondary.
+struct SourceNames {
+  static constexpr std::size_t kMost = 2;
+  std::string_view first = "x", second = {};
+
+  constexpr std::size_t size() const { return second.empty() ? 1 : 2; }
+  constexpr std::string_view operator[](std::size_t source) const { return source == 0 ? first : second; }
+};
 
 struct KernelRow {
   std::string_view name;         ///< Python class
   std::string_view apple_class;  ///< with prefix
   Family family = Family::neuron;
+  SourceNames sources = {};
   int variant = 0;  ///< what tells siblings of a family apart: MPSCNNNeuronType of a neuron
   std::span<const ParamSpec* const> params = {};
   int positional = 0;  ///< so many leading params may be given by position
@@ -66,8 +83,12 @@ std::span<const KernelRow> kernel_table();
 /// By Python name or Apple's; nullptr when there is none.
 const KernelRow* find_kernel(std::string_view name);
 
-/// Parameters every MPSCNNKernel has, settable afterwards; they follow the row's own.
-std::span<const ParamSpec* const> common_params();
+/// Parameters that every kernel of so many sources has (MPSCNNKernel, MPSCNNBinaryKernel), settable afterwards; they
+/// follow the row's own.
+std::span<const ParamSpec* const> common_params(std::size_t sources);
+inline std::span<const ParamSpec* const> common_params(const KernelRow& row) {
+  return common_params(row.sources.size());
+}
 
 const char* name_of(ParamType type);
 const char* name_of(Family family);

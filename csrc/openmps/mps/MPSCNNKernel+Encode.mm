@@ -77,8 +77,8 @@ void encode_image(ImageKernel *kernel, id<MTLCommandBuffer> buffer, Images sourc
   for (MPSImage *image : sources) [image openmps_willReadOn:buffer];
   [destination openmps_willWriteOn:buffer];
   recorder.append(std::move(problem), state.title);
-  each_distinct(std::vector<MPSImage *>(sources.begin(), sources.end()),
-                [](MPSImage *image) { [image openmps_didRead]; });
+  for (auto image = sources.begin(); image != sources.end(); ++image)
+    if (std::find(sources.begin(), image, *image) == image) [*image openmps_didRead];
   if (states.source != nil) [encode.source_state openmps_didRead];
 }
 
