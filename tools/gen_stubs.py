@@ -99,7 +99,8 @@ def docstring(indent: str, text: str) -> str:
 
 def parameters(row: dict[str, Any], common: list[dict[str, Any]]) -> str:
     lines = ["self,"]
-    for index, spec in enumerate(row["params"] + common):
+    own = {spec["name"] for spec in row["params"]}
+    for index, spec in enumerate(row["params"] + [spec for spec in common if spec["name"] not in own]):
         if index == row["positional"]:
             lines.append("*,")
         default = f" = {spec['default']}" if spec["default"] else ""

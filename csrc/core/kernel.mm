@@ -54,6 +54,7 @@ Made make(id<MTLDevice> device, const KernelRow &row, const Params &params) {
     case Family::fully_connected: return make_convolution(device, row, params);
     case Family::neuron: return make_neuron(device, row, params);
     case Family::neuron_gradient: return make_neuron_gradient(device, row, params);
+    case Family::pooling: return make_pooling(device, row, params);
     case Family::arithmetic: return make_arithmetic(device, row, params);
   }
   throw NotImplementedError(say(row.name, ": no such family."));
@@ -180,12 +181,18 @@ MPSNNDefaultPadding *policy(Padding::Kind kind) {
   return [MPSNNDefaultPadding paddingWithMethod:method];
 }
 
-Geometry window_geometry(const ConvolutionDescriptor &d, const Padding &padding, ImageShape source) {
-  const auto kh = dilated(d.kernel_size.h, d.dilation.h), kw = dilated(d.kernel_size.w, d.dilation.w);
-  const auto r = d.sub_pixel_scale_factor;
+/// Pixels from the first tap to the last.
+Pair extent_of(const WindowShape &window) {
+  return {dilated(window.kernel_size.h, window.dilation.h), dilated(window.kernel_size.w, window.dilation.w)};
+}
+
+/// One result for each window, of `channels`.
+Geometry window_geometry(const WindowShape &window, const Padding &padding, ImageShape source, std::int64_t channels) {
+  const auto [kh, kw] = extent_of(window);
   Geometry g;
-  g.shape = {source.n, window_extent(source.h, kh, d.stride.h, padding.top, padding.bottom) * r,
-             window_extent(source.w, kw, d.stride.w, padding.left, padding.right) * r, d.out_channels / (r * r)};
+  g.shape = {source.n,
+             window_extent(source.h, kh, window.stride.h, padding.top, padding.bottom, window.ceil_mode),
+             window_extent(source.w, kw, window.stride.w, padding.left, padding.right, window.ceil_mode), channels};
   g.offsets[0] = {.x = kw / 2 - padding.left, .y = kh / 2 - padding.top, .z = 0};
   return g;
 }
@@ -212,41 +219,63 @@ Geometry policy_geometry(const Kernel::Impl &impl, MPSImage *source, Padding::Ki
   return g;
 }
 
+void check_result(const Kernel::Impl &impl, const Geometry &g, ImageShape source, Pair kernel_size, Pair dilation) {
+  check(g.shape.h >= 1 && g.shape.w >= 1, impl.row->name, ": the result has ", g.shape.h, " x ", g.shape.w,
+        " pixels, less than the minimum (1 x 1): kernel_size (", kernel_size.h, ", ", kernel_size.w, "), dilation (",
+        dilation.h, ", ", dilation.w, ") do not fit x (", source.h, ", ", source.w, ") with its padding.");
+}
+
+/// By pixels of padding or by a policy.
+Geometry windows(const Kernel::Impl &impl, ImageShape source, MPSImage *image, std::int64_t channels) {
+  const auto &window = *impl.made.window;
+  const auto &padding = impl.made.padding;
+  Geometry g;
+  if (padding.kind == Padding::Kind::pixels) {
+    g = window_geometry(window, padding, source, channels);
+  } else {
+    // Where a kernel does not fit at all, a policy has nothing to size.
+    const auto [kh, kw] = extent_of(window);
+    check(padding.kind == Padding::Kind::same || (source.h >= kh && source.w >= kw), impl.row->name, ": kernel_size (",
+          kh, ", ", kw, ") dilated is greater than x (", source.h, ", ", source.w, ") with padding \"valid\".");
+    g = policy_geometry(impl, image, padding.kind);
+    g.shape.c = channels;  // the policy's include destinationFeatureChannelOffset, which the callers add themselves
+  }
+  check_result(impl, g, source, window.kernel_size, window.dilation);
+  return g;
+}
+
 /// Kernels of one source. `image` is looked at by padding policies only.
 Geometry unary_geometry(const Kernel::Impl &impl, ImageShape source, MPSImage *image) {
   const auto &row = *impl.row;
+  const auto &made = impl.made;
   const auto channels = source_channels(impl, 0, source);
   Geometry g;
   g.shape = {source.n, source.h, source.w, channels};
-  if (const auto &d = impl.made.descriptor) {
+  if (const auto &d = made.descriptor) {
     check(channels == d->in_channels, row.name, ": x has ", channels,
           " channels to read; the weights have in_channels (", d->in_channels, ").");
     if (row.family == Family::fully_connected) {
       check(source.h == d->kernel_size.h && source.w == d->kernel_size.w, row.name, ": x has ", source.h, " x ",
             source.w, " pixels; the weights cover kernel_size (", d->kernel_size.h, ", ", d->kernel_size.w, ").");
       g.shape = {source.n, 1, 1, d->out_channels};
-    } else if (impl.made.padding.kind != Padding::Kind::pixels) {
-      // Where a kernel does not fit at all, a policy has nothing to size.
-      const auto kh = dilated(d->kernel_size.h, d->dilation.h), kw = dilated(d->kernel_size.w, d->dilation.w);
-      check(impl.made.padding.kind == Padding::Kind::same || row.family == Family::convolution_transpose ||
-                (source.h >= kh && source.w >= kw),
-            row.name, ": kernel_size (", kh, ", ", kw, ") dilated is greater than x (", source.h, ", ", source.w,
-            ") with padding \"valid\".");
-      g = policy_geometry(impl, image, impl.made.padding.kind);
-      // Its channels include destinationFeatureChannelOffset, which the callers add themselves.
-      g.shape.c = d->out_channels / (d->sub_pixel_scale_factor * d->sub_pixel_scale_factor);
     } else if (row.family == Family::convolution_transpose) {
-      g = transpose_geometry(*d, impl.made.padding, impl.made.output_padding, source);
+      if (made.padding.kind == Padding::Kind::pixels) {
+        g = transpose_geometry(*d, made.padding, made.output_padding, source);
+      } else {
+        g = policy_geometry(impl, image, made.padding.kind);
+        g.shape.c = d->out_channels;
+      }
+      check_result(impl, g, source, d->kernel_size, d->dilation);
     } else {
-      g = window_geometry(*d, impl.made.padding, source);
+      const auto r = d->sub_pixel_scale_factor;
+      g = windows(impl, source, image, d->out_channels / (r * r));
+      if (made.padding.kind == Padding::Kind::pixels) g.shape.h *= r, g.shape.w *= r;
     }
-    check(g.shape.h >= 1 && g.shape.w >= 1, row.name, ": the result has ", g.shape.h, " x ", g.shape.w,
-          " pixels, less than the minimum (1 x 1): kernel_size (", d->kernel_size.h, ", ", d->kernel_size.w,
-          "), dilation (", d->dilation.h, ", ", d->dilation.w, ") do not fit x (", source.h, ", ", source.w,
-          ") with its padding.");
-  } else if (!impl.made.neuron.data.empty()) {
-    check(static_cast<std::int64_t>(impl.made.neuron.data.size()) == channels, row.name, ": x has ", channels,
-          " channels to read; there are ", impl.made.neuron.data.size(), " slopes.");
+  } else if (made.window) {
+    g = windows(impl, source, image, channels);
+  } else if (!made.neuron.data.empty()) {
+    check(static_cast<std::int64_t>(made.neuron.data.size()) == channels, row.name, ": x has ", channels,
+          " channels to read; there are ", made.neuron.data.size(), " slopes.");
   }
   return g;
 }
@@ -344,6 +373,7 @@ std::shared_ptr<Kernel> Kernel::make(std::shared_ptr<Device> device, const Kerne
   return guard([&] {
     auto made = mpscnn::make(device->impl().device.get(), row, params);
     auto kernel = std::make_shared<Kernel>(std::unique_ptr<Impl>(new Impl{&row, device, std::move(made)}));
+    for (const auto &[name, value] : kernel->impl_->made.attributes) kernel->set(name, value);
     for (const auto *spec : common_params(row))
       if (const auto given = params.find(spec->name); given != params.end()) kernel->set(spec->name, given->second);
     return kernel;

@@ -171,6 +171,11 @@ std::int64_t integer(const Params& params, std::string_view name, std::int64_t f
   return value ? std::get<std::int64_t>(*value) : fallback;
 }
 
+bool boolean(const Params& params, std::string_view name, bool fallback) {
+  const auto* value = find(params, name);
+  return value ? std::get<bool>(*value) : fallback;
+}
+
 double real(const Params& params, std::string_view name, double fallback) {
   const auto* value = find(params, name);
   if (!value) return fallback;

@@ -60,9 +60,15 @@ def _default(spec: Param) -> Any:
     return ast.literal_eval(spec["default"]) if spec["default"] else inspect.Parameter.empty
 
 
+def _common(row: Row) -> list[Param]:
+    """What the row shares with the others; a name of its own stands for a default of its own."""
+    own = {spec["name"] for spec in row["params"]}
+    return [spec for spec in _COMMON[len(row["sources"])] if spec["name"] not in own]
+
+
 def _signature(row: Row) -> inspect.Signature:
     parameters = []
-    for index, spec in enumerate(row["params"] + _COMMON[len(row["sources"])]):
+    for index, spec in enumerate(row["params"] + _common(row)):
         by_position = index < row["positional"]
         kind = inspect.Parameter.POSITIONAL_OR_KEYWORD if by_position else inspect.Parameter.KEYWORD_ONLY
         parameters.append(inspect.Parameter(spec["name"], kind, default=_default(spec)))
@@ -155,7 +161,7 @@ def _make_class(row: Row) -> type[Kernel]:
         "__init__": __init__,
         "__repr__": __repr__,
         "__setattr__": __setattr__,
-        "__doc__": _docs.kernel(row, _COMMON[len(row["sources"])]),
+        "__doc__": _docs.kernel(row, _common(row)),
         "__module__": "mpscnn",
         "__signature__": signature,
         "apple_class": row["apple_class"],

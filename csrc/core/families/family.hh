@@ -22,15 +22,23 @@ struct Repeat {
   std::optional<bool> h = {}, w = {}, c = {};
 };
 
+/// The window of a kernel: how large its results are.
+struct WindowShape {
+  Pair kernel_size{1, 1}, stride{1, 1}, dilation{1, 1};
+  bool ceil_mode = false;  ///< PyTorch's: a window that begins in the source or its padding may end beyond
+};
+
 /// A kernel and what encode() needs to know of it.
 struct Made {
   Ref<MPSKernel *> kernel;                               ///< MPSCNNKernel, or MPSCNNBinaryKernel for two sources
   std::shared_ptr<GuardedSource> source = {};            ///< families with weights
   std::optional<ConvolutionDescriptor> descriptor = {};  ///< families with weights
+  std::optional<WindowShape> window = {};                ///< families with windows, other than transposed ones
   NeuronDescriptor neuron = {};
   Padding padding = {};
   Pair output_padding{0, 0};
   std::array<Repeat, 2> repeat = {};  ///< families that broadcast
+  Params attributes = {};             ///< common parameters whose default is not the usual one here
 };
 
 /// The class by Apple's name. Throws NotImplementedError when the platform has none.
@@ -39,6 +47,7 @@ Class class_of(const KernelRow &row);
 Made make_convolution(id<MTLDevice> device, const KernelRow &row, const Params &params);
 Made make_neuron(id<MTLDevice> device, const KernelRow &row, const Params &params);
 Made make_neuron_gradient(id<MTLDevice> device, const KernelRow &row, const Params &params);
+Made make_pooling(id<MTLDevice> device, const KernelRow &row, const Params &params);
 Made make_arithmetic(id<MTLDevice> device, const KernelRow &row, const Params &params);
 
 }  // namespace mpscnn

@@ -47,11 +47,12 @@ enum class Family : std::uint8_t {
   fully_connected,
   neuron,
   neuron_gradient,
+  pooling,
   arithmetic,
 };
 
 /// Rules for the extents of the result (formulas in shapes.cpp, names in docs).
-enum class ShapeRule : std::uint8_t { same, window, transpose, fully_connected, broadcast };
+enum class ShapeRule : std::uint8_t { same, window, pooling, transpose, fully_connected, broadcast };
 
 /// Names of a kernel's sources, in Apple's order: primary before secondary.
 struct SourceNames {
@@ -76,6 +77,13 @@ struct KernelRow {
   std::string_view formula = {};  ///< in the letters of the oracle
   std::string_view source = {};   ///< Apple header and class
   std::string_view macos = {};    ///< since
+
+  /// Whether the row names the parameter itself.
+  constexpr bool is_own(std::string_view param) const {
+    for (const auto* spec : params)
+      if (spec->name == param) return true;
+    return false;
+  }
 };
 
 std::span<const KernelRow> kernel_table();
@@ -84,7 +92,7 @@ std::span<const KernelRow> kernel_table();
 const KernelRow* find_kernel(std::string_view name);
 
 /// Parameters that every kernel of so many sources has (MPSCNNKernel, MPSCNNBinaryKernel), settable afterwards; they
-/// follow the row's own.
+/// follow the row's own. A row that names one of them among its own has another default for it.
 std::span<const ParamSpec* const> common_params(std::size_t sources);
 inline std::span<const ParamSpec* const> common_params(const KernelRow& row) {
   return common_params(row.sources.size());
@@ -96,11 +104,14 @@ const char* name_of(Family family);
 const char* formula_of(ShapeRule rule);
 
 /// Result extent along one axis. `k` is the dilated kernel size; window: floor((size + before + after - k) / stride) +
-/// 1, transpose: (size - 1) * stride - before - after + k + extra. May be <= 0: nothing to compute.
+/// 1, or ceil() as long as the last window begins before the padding behind the source; transpose: (size - 1) * stride -
+/// before - after + k + extra. May be <= 0: nothing to compute.
 constexpr std::int64_t window_extent(std::int64_t size, std::int64_t k, std::int64_t stride, std::int64_t before,
-                                     std::int64_t after) {
+                                     std::int64_t after, bool ceil = false) {
   const std::int64_t span = size + before + after - k;
-  return span < 0 ? 0 : span / stride + 1;
+  if (span < 0 && !ceil) return 0;
+  const std::int64_t steps = !ceil ? span / stride : span <= 0 ? 0 : (span + stride - 1) / stride;
+  return ceil && steps * stride >= size + before ? steps : steps + 1;
 }
 constexpr std::int64_t transpose_extent(std::int64_t size, std::int64_t k, std::int64_t stride, std::int64_t before,
                                         std::int64_t after, std::int64_t extra) {

@@ -54,39 +54,45 @@ struct Taps {
 
 /// Sixteen floats, in as many registers as the instruction set takes for them.
 typedef float Floats __attribute__((vector_size(64)));
+typedef std::int32_t Flags __attribute__((vector_size(64)));
 typedef float FloatsAnywhere __attribute__((vector_size(64), aligned(4)));
 
 #define MPSCNN_LOAD(pointer) (*reinterpret_cast<const FloatsAnywhere*>(pointer))
 #define MPSCNN_STORE(pointer, value) (*reinterpret_cast<FloatsAnywhere*>(pointer) = (value))
 
-/// One window: rows[j] + columns[i] is a pixel. NaN stays NaN.
+/// One window: rows[j] + columns[i] is a pixel. NaN stays NaN: it is looked for beside, because a condition that knows of
+/// it is no single instruction.
 MPSCNN_CLONES void max_of(const float* const* rows, std::int64_t row_count, const std::int64_t* columns,
                           std::int64_t column_count, float initial, float* result, std::int64_t channels) {
   std::int64_t c = 0;
   for (; c + kBlock <= channels; c += kBlock) {
     Floats a = initial - Floats{}, b = a;
+    Flags a_nan{}, b_nan{};
     for (std::int64_t j = 0; j < row_count; ++j) {
       for (std::int64_t i = 0; i < column_count; ++i) {
         const float* pixel = rows[j] + columns[i] + c;
         const Floats x = MPSCNN_LOAD(pixel), y = MPSCNN_LOAD(pixel + 16);
-        a = (x > a) | (x != x) ? x : a;
-        b = (y > b) | (y != y) ? y : b;
+        a = x > a ? x : a;
+        b = y > b ? y : b;
+        a_nan |= x != x;
+        b_nan |= y != y;
       }
     }
-    MPSCNN_STORE(result + c, a);
-    MPSCNN_STORE(result + c + 16, b);
+    const Floats nan = NAN - Floats{};
+    MPSCNN_STORE(result + c, a_nan ? nan : a);
+    MPSCNN_STORE(result + c + 16, b_nan ? nan : b);
   }
-  if (c == channels) return;
-  std::fill(result + c, result + channels, initial);
-  for (std::int64_t j = 0; j < row_count; ++j) {
-    for (std::int64_t i = 0; i < column_count; ++i) {
-      const float* pixel = rows[j] + columns[i];
-#pragma omp simd
-      for (std::int64_t k = c; k < channels; ++k) {
-        const float x = pixel[k];
-        result[k] = (x > result[k]) | (x != x) ? x : result[k];
+  for (; c < channels; ++c) {
+    float a = initial;
+    bool is_nan = false;
+    for (std::int64_t j = 0; j < row_count; ++j) {
+      for (std::int64_t i = 0; i < column_count; ++i) {
+        const float x = rows[j][columns[i] + c];
+        a = x > a ? x : a;
+        is_nan |= x != x;
       }
     }
+    result[c] = is_nan ? NAN : a;
   }
 }
 
