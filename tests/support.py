@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import ast
 import contextlib
 import os
 import subprocess
@@ -84,6 +85,18 @@ def run_python(code: str, *arguments: str, timeout: float = 120) -> str:
     assert result.returncode == 0, f"status {result.returncode}\n{result.stdout}\n{result.stderr}"
     assert result.stderr == "", result.stderr
     return result.stdout
+
+
+def runtime_arguments(function: Any, name: str) -> ast.arguments:
+    """Arguments as the signature line of pybind11's docstring, or __text_signature__, gives them."""
+    text = getattr(function, "__text_signature__", None)
+    if text:
+        line = f"{name}{text}"
+    else:
+        line = next(part for part in (function.__doc__ or "").splitlines() if part.startswith(f"{name}("))
+    definition = ast.parse(f"def {line}: ...").body[0]
+    assert isinstance(definition, ast.FunctionDef)
+    return definition.args
 
 
 class Source:

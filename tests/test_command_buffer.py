@@ -80,7 +80,10 @@ def test_labels_and_devices() -> None:
     assert commands.label == "Größe 1 🙂"
     commands.label = "other"
     assert commands.label == "other"
-    assert mpscnn.CommandBuffer().label == ""
+    assert mpscnn.CommandBuffer().label is None
+    assert mpscnn.CommandBuffer(label=None).label is None
+    commands.label = None
+    assert commands.label is None
     assert commands.device == mpscnn.Device()
 
 

@@ -175,9 +175,11 @@ def test_images_of_images() -> None:
 
 def test_labels_devices_and_text() -> None:
     image = mpscnn.Image((1, 2, 3, 4), "float16")
-    assert image.label == ""
+    assert image.label is None
     image.label = "features"
     assert image.label == "features"
+    image.label = None
+    assert image.label is None
     assert image.device == mpscnn.Device()
     assert not image.is_temporary
     assert image.read_count == 0

@@ -19,6 +19,7 @@ import pytest
 
 import mpscnn
 from mpscnn import _core
+from support import runtime_arguments
 
 ROOT = Path(__file__).resolve().parent.parent
 SOURCES = ROOT / "python"
@@ -109,18 +110,6 @@ def test_choices_are_those_of_the_extension() -> None:
 
 
 # -------------------------------------------------------------------------------------- the stub against the extension
-
-
-def runtime_arguments(function: Any, name: str) -> ast.arguments:
-    """Arguments as the signature line of pybind11's docstring, or __text_signature__, gives them."""
-    text = getattr(function, "__text_signature__", None)
-    if text:
-        line = f"{name}{text}"
-    else:
-        line = next(part for part in (function.__doc__ or "").splitlines() if part.startswith(f"{name}("))
-    definition = ast.parse(f"def {line}: ...").body[0]
-    assert isinstance(definition, ast.FunctionDef)
-    return definition.args
 
 
 def shape_of(arguments: ast.arguments) -> list[tuple[str, str, str | None]]:

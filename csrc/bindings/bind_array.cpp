@@ -419,7 +419,7 @@ ArrayView view_of_buffer(py::handle object, const char* name) {
   return view;
 }
 
-ArrayView view_of_interface(py::handle object, const char* name) {
+ArrayView view_of_interface_fields(py::handle object, const char* name) {
   const py::dict interface = object.attr("__array_interface__");
   const auto typestr = py::str(interface["typestr"]).cast<std::string>();
   const auto bytes = typestr.size() > 2 ? std::strtoul(typestr.c_str() + 2, nullptr, 10) : 0;
@@ -456,6 +456,17 @@ ArrayView view_of_interface(py::handle object, const char* name) {
   view.read_only = memory.read_only;
   view.owner = memory.owner;
   return view;
+}
+
+ArrayView view_of_interface(py::handle object, const char* name) {
+  try {
+    return view_of_interface_fields(object, name);
+  } catch (const py::cast_error&) {
+  } catch (py::error_already_set& error) {
+    if (!error.matches(PyExc_KeyError)) throw;
+  }
+  throw TypeError(
+      say(name, ".__array_interface__ of ", type_name(object), " is not version 3 of NumPy's array interface."));
 }
 
 }  // namespace
@@ -601,6 +612,13 @@ bool is_integer(py::handle object) {
   return PyIndex_Check(object.ptr()) && !(py::hasattr(object, "ndim") && !py::int_(0).equal(object.attr("ndim")));
 }
 
+bool is_number(py::handle object) {
+  // NumPy's scalars are numbers, its arrays of one element are not.
+  return PyFloat_Check(object.ptr()) ||
+         (!PyBool_Check(object.ptr()) && !PyComplex_Check(object.ptr()) && PyNumber_Check(object.ptr()) &&
+          !(py::hasattr(object, "ndim") && !py::int_(0).equal(object.attr("ndim"))));
+}
+
 Extents extents_from(py::handle object, const char* name) {
   const auto extent = [&](py::handle item) -> std::int64_t {
     check<TypeError>(is_integer(item), name, ": ", py::repr(item).cast<std::string>(), " (", type_name(item),
@@ -620,12 +638,25 @@ Extents extents_from(py::handle object, const char* name) {
   return extents;
 }
 
+py::dtype dtype_object(py::handle dtype, const char* name) {
+  try {
+    return py::dtype::from_args(py::reinterpret_borrow<py::object>(dtype));
+  } catch (py::error_already_set& error) {
+    if (!error.matches(PyExc_TypeError)) throw;
+    throw TypeError(say(name, " (", py::repr(dtype).cast<std::string>(), ") is not a dtype."));
+  }
+}
+
 DType dtype_from(py::handle dtype, const char* name) {
   if (PyUnicode_Check(dtype.ptr()) && PyUnicode_CompareWithASCIIString(dtype.ptr(), "bfloat16") == 0)
     return DType::bfloat16;
-  const py::dtype descr = py::dtype::from_args(py::reinterpret_borrow<py::object>(dtype));
+  const py::dtype descr = dtype_object(dtype, name);
   if (const auto known = dtype_of(reinterpret_cast<const py::detail::PyArrayDescr_Proxy*>(descr.ptr()))) return *known;
-  throw TypeError(say(name, " (", py::str(descr).cast<std::string>(), ") is not ", kKnownTypes, "."));
+  throw TypeError(say(name, " (", py::str(py::handle(descr)).cast<std::string>(), ") is not ", kKnownTypes, "."));
+}
+
+DType dtype_from(py::handle dtype, const char* name, DType otherwise) {
+  return dtype.is_none() ? otherwise : dtype_from(dtype, name);
 }
 
 py::dtype numpy_dtype(DType dtype) {

@@ -94,14 +94,23 @@ std::shared_ptr<void> keep_python_object(py::object object);
 /// A capsule that holds `owner`: the base of NumPy arrays over memory that C++ owns.
 py::object to_python_owner(std::shared_ptr<void> owner);
 
+/// numpy.dtype(dtype). Throws TypeError "dtype ('nothing') is not a dtype."
+py::dtype dtype_object(py::handle dtype, const char* name);
+
 /// The element type of a NumPy dtype, or of anything that numpy.dtype() takes. Throws TypeError.
 DType dtype_from(py::handle dtype, const char* name);
+
+/// The same; None is `otherwise`.
+DType dtype_from(py::handle dtype, const char* name, DType otherwise);
 
 /// numpy.dtype of that element type; bfloat16 imports ml_dtypes.
 py::dtype numpy_dtype(DType dtype);
 
 /// An int or a scalar that is one; no bool, and no array, whatever its __index__ says.
 bool is_integer(py::handle object);
+
+/// A float, an int or a scalar that is a number; no bool, no complex number and no array, whatever its __float__ says.
+bool is_number(py::handle object);
 
 /// The integers of a shape: an int, or a sequence of them. Throws TypeError, naming what was given;
 /// std::invalid_argument beyond 64 bits.

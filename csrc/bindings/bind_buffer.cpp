@@ -5,6 +5,7 @@
 
 #include <mpscnn/error.hpp>
 
+#include "bind_arguments.hpp"
 #include "bind_array.hpp"
 #include "bindings.hpp"
 
@@ -12,7 +13,7 @@ namespace mpscnn::bindings {
 namespace {
 
 py::array numpy_view(const std::shared_ptr<Buffer>& buffer, py::handle dtype_like, const py::object& shape) {
-  const auto dtype = dtype_from(dtype_like, "dtype");
+  const auto dtype = dtype_from(dtype_like, "dtype", DType::uint8);
   const auto size = static_cast<std::int64_t>(size_of(dtype));
   const auto bytes = static_cast<std::int64_t>(buffer->bytes());
   Extents extents;
@@ -38,18 +39,19 @@ py::array numpy_view(const std::shared_ptr<Buffer>& buffer, py::handle dtype_lik
 py::array bytes_of(const std::shared_ptr<Buffer>& buffer) { return numpy_view(buffer, py::str("uint8"), py::none()); }
 
 /// NumPy asks for this after the buffer protocol only; other libraries ask for nothing else.
-py::object array_of(const std::shared_ptr<Buffer>& buffer, const py::object& dtype, std::optional<bool> copy) {
+py::object array_of(const std::shared_ptr<Buffer>& buffer, const py::object& dtype_like, std::optional<Boolean> copy) {
   const py::array bytes = bytes_of(buffer);
-  if (copy.value_or(false)) return bytes.attr("astype")(dtype.is_none() ? py::object(bytes.dtype()) : dtype);
-  if (dtype.is_none()) return bytes;
-  check(!copy.has_value() || bytes.dtype().equal(py::dtype::from_args(dtype)), "Buffer: dtype (",
-        py::str(dtype).cast<std::string>(), ") is not uint8, which copy=False asks for.");
-  return bytes.attr("astype")(dtype, py::arg("copy") = false);
+  const py::dtype dtype = dtype_like.is_none() ? bytes.dtype() : dtype_object(dtype_like, "dtype");
+  const bool always = copy && *copy, never = copy && !*copy;
+  check(!never || bytes.dtype().equal(dtype), "Buffer: dtype (", py::str(py::handle(dtype)).cast<std::string>(),
+        ") is not uint8, which copy=False asks for.");
+  return bytes.attr("astype")(dtype, py::arg("copy") = always);
 }
 
 /// The buffer protocol: whoever holds the view holds the object.
 int get_buffer(PyObject* self, Py_buffer* view, int flags) {
   try {
+    check_made(self, "self");
     const auto buffer = py::handle(self).cast<std::shared_ptr<Buffer>>();
     return PyBuffer_FillInfo(view, self, buffer->contents(), static_cast<Py_ssize_t>(buffer->bytes()), 0, flags);
   } catch (...) {
@@ -100,7 +102,7 @@ void bind_buffer(py::module_& module) {
              const auto length = py::int_(py::reinterpret_steal<py::object>(PyNumber_Index(source.ptr())));
              int overflow = 0;
              const auto bytes = PyLong_AsLongLongAndOverflow(length.ptr(), &overflow);
-             check<MemoryError>(overflow <= 0, "Buffer: length (", py::str(length).cast<std::string>(),
+             check<MemoryError>(overflow <= 0, "Buffer: length (", py::str(py::handle(length)).cast<std::string>(),
                                 ") is beyond 64 bits.");
              check(bytes >= 1, "Buffer: length (", bytes, ") is less than the minimum (1).");
              return Buffer::make(target, static_cast<std::uint64_t>(bytes));

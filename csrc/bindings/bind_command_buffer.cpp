@@ -4,6 +4,7 @@
 #include <mpscnn/command_buffer.hpp>
 #include <mpscnn/error.hpp>
 
+#include "bind_arguments.hpp"
 #include "bind_array.hpp"
 #include "bindings.hpp"
 
@@ -54,6 +55,8 @@ void bind_command_buffer(py::module_& module) {
 
     Raises
     ------
+    TypeError
+        "label (int) is not a str.", "CommandBuffer: handler (int) is not callable."
     RuntimeError
         "CommandBuffer: commit() was called already; …", "CommandBuffer: wait() was called before commit().", and from
         ``wait()`` whatever the device says when the work has failed.
@@ -61,10 +64,10 @@ void bind_command_buffer(py::module_& module) {
     Source
     ------
     Metal/MTLCommandBuffer.h, MTLCommandBuffer.)")
-      .def(py::init([](const std::shared_ptr<Device>& device, const std::string& label) {
-             return CommandBuffer::make(device_or_default(device), label);
+      .def(py::init([](const std::shared_ptr<Device>& device, const std::optional<Text>& label) {
+             return CommandBuffer::make(device_or_default(device), label.value_or(Text{}));
            }),
-           py::arg("device") = nullptr, py::arg("label") = "")
+           py::arg("device") = nullptr, py::arg("label") = py::none())
       .def("commit", &CommandBuffer::commit, py::call_guard<ReleaseGil>(),
            "Hand the work to the device; once. Other Python threads run meanwhile.")
       .def("wait", &CommandBuffer::wait, py::call_guard<ReleaseGil>(),
@@ -76,25 +79,26 @@ void bind_command_buffer(py::module_& module) {
           "status", [](const CommandBuffer& buffer) { return name_of(buffer.status()); },
           "str: not_enqueued, enqueued, committed, scheduled, completed or error.")
       .def_property_readonly(
-          "error",
-          [](const CommandBuffer& buffer) -> py::object {
-            const auto text = buffer.error();
-            return text.empty() ? py::object(py::none()) : py::object(py::str(text));
-          },
+          "error", [](const CommandBuffer& buffer) { return text_or_none(buffer.error()); },
           "str or None: what the device says went wrong.")
       .def_property_readonly(
           "gpu_time", [](const CommandBuffer& buffer) { return buffer.gpu_end_time() - buffer.gpu_start_time(); },
           "float, seconds: how long the work ran; 0 until completed.")
       .def_property_readonly("device", &CommandBuffer::device, "Device")
-      .def_property("label", &CommandBuffer::label, &CommandBuffer::set_label, "str")
+      .def_property(
+          "label", [](const CommandBuffer& buffer) { return text_or_none(buffer.label()); },
+          [](CommandBuffer& buffer, const std::optional<Text>& label) { buffer.set_label(label.value_or(Text{})); },
+          "str or None")
       .def("__enter__", [](py::object self) { return self; })
-      .def("__exit__",
-           [](CommandBuffer& buffer, const py::object& type, const py::object&, const py::object&) {
-             if (!type.is_none()) return;
-             const ReleaseGil release;
-             if (buffer.status() < CommandBufferStatus::committed) buffer.commit();
-             buffer.wait();
-           })
+      .def(
+          "__exit__",
+          [](CommandBuffer& buffer, const py::object& type, const py::object&, const py::object&) {
+            if (!type.is_none()) return;
+            const ReleaseGil release;
+            if (buffer.status() < CommandBufferStatus::committed) buffer.commit();
+            buffer.wait();
+          },
+          py::arg("type"), py::arg("value"), py::arg("traceback"))
       .def("__repr__", [](const CommandBuffer& buffer) {
         return std::string("<mpscnn.CommandBuffer ") + name_of(buffer.status()) + ">";
       });

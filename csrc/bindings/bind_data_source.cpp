@@ -6,6 +6,7 @@
 
 #include <mpscnn/error.hpp>
 
+#include "bind_arguments.hpp"
 #include "bind_array.hpp"
 #include "bindings.hpp"
 
@@ -46,6 +47,7 @@ class PythonSource final : public DataSource {
     const auto value = member("descriptor");
     check<TypeError>(py::isinstance<ConvolutionDescriptor>(value), "data source: descriptor (", type_name(value),
                      ") is not a ConvolutionDescriptor.");
+    check_made(value, "data source: descriptor");
     return value.cast<ConvolutionDescriptor>();
   }
   ArrayView weights() override {
@@ -60,7 +62,7 @@ class PythonSource final : public DataSource {
   std::string label() override {
     const AcquireGil gil;
     const auto value = member("label");
-    return value.is_none() ? std::string() : py::str(value).cast<std::string>();
+    return value.is_none() ? std::string() : std::string(text_of(py::str(value), "data source: label"));
   }
   py::object object() const { return py::reinterpret_borrow<py::object>(self_); }
   DType kernel_dtype() override {
@@ -102,24 +104,53 @@ py::object array_or_none(const std::optional<ArrayView>& view) {
 }
 
 Pair pair_from(py::handle value, const char* name) {
-  if (is_integer(value)) return {value.cast<std::int64_t>(), value.cast<std::int64_t>()};
-  check<TypeError>(py::isinstance<py::sequence>(value) && py::len(value) == 2 && is_integer(value[py::int_(0)]) &&
-                       is_integer(value[py::int_(1)]),
-                   "ConvolutionDescriptor: ", name, " (", py::repr(value).cast<std::string>(),
-                   ") is not an integer or a pair (height, width).");
-  const auto items = py::reinterpret_borrow<py::sequence>(value);
-  return {items[0].cast<std::int64_t>(), items[1].cast<std::int64_t>()};
+  const bool is_sequence = PyTuple_Check(value.ptr()) || PyList_Check(value.ptr());
+  const bool is_pair =
+      is_sequence && py::len(value) == 2 && is_integer(value[py::int_(0)]) && is_integer(value[py::int_(1)]);
+  check<TypeError>(is_integer(value) || is_pair, "ConvolutionDescriptor: ", name, " (",
+                   py::repr(value).cast<std::string>(), ") is not an integer or a pair (height, width).");
+  const auto extents = extents_from(value, name);
+  return {extents.front(), extents.back()};
+}
+
+/// One float for each element of a sequence, in single precision.
+std::vector<float> floats_from(py::handle values, const char* name) {
+  const auto refuse = [&] {
+    PyErr_Clear();
+    throw TypeError(say(name, " (", py::str(py::type::handle_of(values).attr("__name__")).cast<std::string>(),
+                        ") is not a sequence of numbers."));
+  };
+  if (py::hasattr(values, "__dlpack__") || py::hasattr(values, "__array_interface__")) {
+    // A tensor with requires_grad gives no numbers, but it gives its memory.
+    const auto array = py::isinstance<py::array>(values) ? py::reinterpret_borrow<py::array>(values)
+                                                         : array_from(view_of(values, name));
+    check(array.ndim() == 1, name, ".ndim (", array.ndim(), ") is not 1.");
+    if (std::string_view("cmMOSTU").find(array.dtype().kind()) != std::string_view::npos) refuse();
+    const py::array single = array.attr("astype")("float32", py::arg("order") = "C");
+    const auto* first = static_cast<const float*>(single.data());
+    return {first, first + single.size()};
+  }
+  if (PyUnicode_Check(values.ptr())) refuse();
+  const auto items = py::reinterpret_steal<py::object>(PySequence_Fast(values.ptr(), ""));
+  if (!items) refuse();
+  std::vector<float> floats(static_cast<std::size_t>(PySequence_Fast_GET_SIZE(items.ptr())));
+  for (std::size_t i = 0; i < floats.size(); ++i) {
+    Real number;
+    if (!load(PySequence_Fast_GET_ITEM(items.ptr(), static_cast<Py_ssize_t>(i)), number)) refuse();
+    floats[i] = static_cast<float>(number.value);
+  }
+  return floats;
 }
 
 py::tuple tuple_of(Pair pair) { return py::make_tuple(pair.h, pair.w); }
 
 void bind_descriptors(py::module_& module) {
   py::class_<NeuronDescriptor>(module, "_NeuronDescriptor")
-      .def(py::init([](int type, float a, float b, float c, std::vector<float> data) {
-             return NeuronDescriptor{type, a, b, c, std::move(data)};
+      .def(py::init([](int type, Real a, Real b, Real c, const py::object& data) {
+             return NeuronDescriptor{type, static_cast<float>(a.value), static_cast<float>(b.value),
+                                     static_cast<float>(c.value), floats_from(data, "data")};
            }),
-           py::arg("type") = 0, py::arg("a") = 0.0f, py::arg("b") = 0.0f, py::arg("c") = 0.0f,
-           py::arg("data") = std::vector<float>{})
+           py::arg("type"), py::arg("a") = 0.0, py::arg("b") = 0.0, py::arg("c") = 0.0, py::arg("data") = py::tuple())
       .def_readonly("type", &NeuronDescriptor::type)
       .def_readonly("a", &NeuronDescriptor::a)
       .def_readonly("b", &NeuronDescriptor::b)
@@ -141,16 +172,16 @@ void bind_descriptors(py::module_& module) {
     MPSNeuralNetwork/MPSCNNConvolution.h,
     MPSCNNConvolutionDescriptor setBatchNormalizationParametersForInferenceWithMean:variance:gamma:beta:epsilon:.)")
       .def(py::init([](const py::object& mean, const py::object& variance, const py::object& gamma,
-                       const py::object& beta, float epsilon) {
-             const auto floats = [](const py::object& values) { return py::list(values).cast<std::vector<float>>(); };
-             BatchNorm norm{floats(mean), floats(variance), floats(gamma), floats(beta), epsilon};
+                       const py::object& beta, Real epsilon) {
+             BatchNorm norm{floats_from(mean, "mean"), floats_from(variance, "variance"), floats_from(gamma, "gamma"),
+                            floats_from(beta, "beta"), static_cast<float>(epsilon.value)};
              check(norm.variance.size() == norm.mean.size() && norm.gamma.size() == norm.mean.size() &&
                        norm.beta.size() == norm.mean.size(),
                    "BatchNorm: mean, variance, gamma and beta have ", norm.mean.size(), ", ", norm.variance.size(),
                    ", ", norm.gamma.size(), " and ", norm.beta.size(), " values, not the same number.");
              return norm;
            }),
-           py::arg("mean"), py::arg("variance"), py::arg("gamma"), py::arg("beta"), py::arg("epsilon") = 1e-5f);
+           py::arg("mean"), py::arg("variance"), py::arg("gamma"), py::arg("beta"), py::arg("epsilon") = 1e-5);
 
   py::class_<ConvolutionDescriptor>(module, "ConvolutionDescriptor", R"(Geometry of a convolution, for data sources.
 
@@ -172,9 +203,9 @@ void bind_descriptors(py::module_& module) {
     Source
     ------
     MPSNeuralNetwork/MPSCNNConvolution.h, MPSCNNConvolutionDescriptor and its subclasses.)")
-      .def(py::init([](const py::object& kernel_size, std::int64_t in_channels, std::int64_t out_channels,
-                       const py::object& stride, const py::object& dilation, std::int64_t groups, bool depthwise,
-                       std::int64_t sub_pixel_scale_factor, const py::object& activation,
+      .def(py::init([](const py::object& kernel_size, Integer in_channels, Integer out_channels,
+                       const py::object& stride, const py::object& dilation, Integer groups, Boolean depthwise,
+                       Integer sub_pixel_scale_factor, const py::object& activation,
                        const std::optional<BatchNorm>& batch_norm) {
              ConvolutionDescriptor d{.kernel_size = pair_from(kernel_size, "kernel_size"),
                                      .in_channels = in_channels,
@@ -213,6 +244,7 @@ py::object to_python(const std::shared_ptr<DataSource>& source) {
 }
 
 std::shared_ptr<DataSource> data_source_of(py::handle object) {
+  check_made(object, "weight");
   if (py::isinstance<DataSource>(object)) return object.cast<std::shared_ptr<DataSource>>();
   for (const auto* name : {"load", "purge", "descriptor", "weights"})
     if (!has_member(object, name)) return nullptr;

@@ -6,6 +6,7 @@
 
 #include <pybind11/stl.h>
 
+#include "bind_arguments.hpp"
 #include "bind_array.hpp"
 #include "bindings.hpp"
 
@@ -17,6 +18,10 @@ ImageShape shape_from(const py::object& shape) {
   check(extents.size() == 4, "Image: len(shape) (", extents.size(), ") is not 4 (N, H, W, C).");
   return {extents[0], extents[1], extents[2], extents[3]};
 }
+
+CopyMode copy_mode(const std::optional<Boolean>& copy) { return copy ? CopyMode(copy->value) : std::nullopt; }
+
+DType image_dtype(const py::object& dtype) { return dtype_from(dtype, "dtype", DType::float32); }
 
 py::object numpy_of(const std::shared_ptr<Image>& image, const std::string& layout_name, const py::object& out,
                     CopyMode copy) {
@@ -48,8 +53,6 @@ py::object numpy_of(const std::shared_ptr<Image>& image, const std::string& layo
   }
   return out;
 }
-
-py::dtype dtype_object(const py::object& dtype) { return py::dtype::from_args(dtype); }
 
 }  // namespace
 
@@ -92,14 +95,16 @@ void bind_image(py::module_& module) {
     ------
     MPSCore/MPSImage.h, MPSImage and MPSTemporaryImage.)")
       .def(py::init([](const py::object& shape, const py::object& dtype, const std::shared_ptr<Device>& device) {
-             return make_visible_image(device_or_default(device), shape_from(shape), dtype_from(dtype, "dtype"));
+             return make_visible_image(device_or_default(device), shape_from(shape), image_dtype(dtype));
            }),
            py::arg("shape"), py::arg("dtype") = "float32", py::kw_only(), py::arg("device") = nullptr)
       .def_static(
           "from_array",
-          [](const py::object& x, const std::string& layout, CopyMode copy, const std::shared_ptr<Device>& device) {
+          [](const py::object& x, const Text& layout, std::optional<Boolean> copy_or_none,
+             const std::shared_ptr<Device>& device) {
+            const auto copy = copy_mode(copy_or_none);
             const auto target = device_or_default(device);
-            const auto order = image_layout_from_name(layout);
+            const auto order = image_layout_from_name(layout.value);
             const auto view = view_of(x, "x");
             const ReleaseGil release;
             check(view.ndim() == 4, "Image: x.ndim (", view.ndim(), ") is not 4.");
@@ -126,25 +131,29 @@ void bind_image(py::module_& module) {
       .def_static(
           "temporary",
           [](CommandBuffer& buffer, const py::object& shape, const py::object& dtype) {
-            return Image::temporary(buffer, shape_from(shape), dtype_from(dtype, "dtype"));
+            return Image::temporary(buffer, shape_from(shape), image_dtype(dtype));
           },
           py::arg("command_buffer"), py::arg("shape"), py::arg("dtype") = "float32",
           "Image that lives on one command buffer, until its read_count is 0 (MPSTemporaryImage).")
-      .def("numpy", &numpy_of, py::arg("layout") = "NHWC", py::kw_only(), py::arg("out") = py::none(),
-           py::arg("copy") = py::none(),
-           R"(The pixels as an array: a view where the image's memory is an array's (copy=None), else a copy.
+      .def(
+          "numpy",
+          [](const std::shared_ptr<Image>& image, const Text& layout, const py::object& out,
+             std::optional<Boolean> copy) { return numpy_of(image, layout, out, copy_mode(copy)); },
+          py::arg("layout") = "NHWC", py::kw_only(), py::arg("out") = py::none(), py::arg("copy") = py::none(),
+          R"(The pixels as an array: a view where the image's memory is an array's (copy=None), else a copy.
 
         ``out`` is written in place (any strides) and returned. copy=False raises BufferError rather than copy.)")
       .def(
           "write",
-          [](Image& image, const py::object& x, const std::string& layout) {
+          [](Image& image, const py::object& x, const Text& layout) {
             const auto view = view_of(x, "x");
             const ReleaseGil release;
-            image.write(view, image_layout_from_name(layout));
+            image.write(view, image_layout_from_name(layout.value));
           },
           py::arg("x"), py::arg("layout") = "NHWC", "Replace the pixels; shape and dtype must be the image's.")
-      .def("channels", &Image::channels, py::arg("first"), py::arg("count"),
-           "Image: a view on a run of channels; both multiples of 4, or the rest.")
+      .def(
+          "channels", [](const Image& image, Integer first, Integer count) { return image.channels(first, count); },
+          py::arg("first"), py::arg("count"), "Image: a view on a run of channels; both multiples of 4, or the rest.")
       .def_property_readonly(
           "shape",
           [](const Image& image) {
@@ -155,18 +164,25 @@ void bind_image(py::module_& module) {
       .def_property_readonly(
           "dtype", [](const Image& image) { return numpy_dtype(image.dtype()); }, "numpy.dtype")
       .def_property_readonly("is_temporary", &Image::is_temporary, "bool")
-      .def_property("read_count", &Image::read_count, &Image::set_read_count,
-                    "int: reads left before a temporary image's storage is recycled.")
-      .def_property("label", &Image::label, &Image::set_label, "str")
+      .def_property(
+          "read_count", &Image::read_count, [](Image& image, Integer count) { image.set_read_count(count); },
+          "int: reads left before a temporary image's storage is recycled.")
+      .def_property(
+          "label", [](const Image& image) { return text_or_none(image.label()); },
+          [](Image& image, const std::optional<Text>& label) { image.set_label(label.value_or(Text{})); },
+          "str or None")
       .def_property_readonly("device", &Image::device, "Device")
       .def(
           "__array__",
-          [](const std::shared_ptr<Image>& image, const py::object& dtype, CopyMode copy) -> py::object {
-            auto array = numpy_of(image, "NHWC", py::none(), copy);
-            check(dtype.is_none() || copy.value_or(true) || numpy_dtype(image->dtype()).equal(dtype_object(dtype)),
-                  "Image: dtype (", py::str(dtype).cast<std::string>(), ") is not the image's (",
-                  name_of(image->dtype()), "), which copy=False asks for.");
-            return dtype.is_none() ? array : array.attr("astype")(dtype, py::arg("copy") = false);
+          [](const std::shared_ptr<Image>& image, const py::object& dtype_like,
+             std::optional<Boolean> copy) -> py::object {
+            if (dtype_like.is_none()) return numpy_of(image, "NHWC", py::none(), copy_mode(copy));
+            const auto dtype = dtype_object(dtype_like, "dtype");
+            const auto array = numpy_of(image, "NHWC", py::none(), copy_mode(copy));
+            check(!copy || *copy || numpy_dtype(image->dtype()).equal(dtype), "Image: dtype (",
+                  py::str(py::handle(dtype)).cast<std::string>(), ") is not the image's (", name_of(image->dtype()),
+                  "), which copy=False asks for.");
+            return array.attr("astype")(dtype, py::arg("copy") = false);
           },
           py::arg("dtype") = py::none(), py::arg("copy") = py::none())
       .def("__dlpack__",

@@ -12,6 +12,7 @@
 #include <mpscnn/data_source.hpp>
 #include <mpscnn/error.hpp>
 
+#include "bind_arguments.hpp"
 #include "bind_array.hpp"
 #include "bind_image.hpp"
 #include "bindings.hpp"
@@ -101,7 +102,7 @@ void check_no_clip(const Kernel& kernel) {
 }
 
 std::shared_ptr<Image> encode(Kernel& kernel, CommandBuffer& buffer, const py::object& x, const py::args& others,
-                              const std::shared_ptr<Image>& out, bool temporary, const py::object& dtype_like) {
+                              const std::shared_ptr<Image>& out, Boolean temporary, const py::object& dtype_like) {
   Images images;
   for (const auto source : sources_of(kernel, x, others)) {
     if (!py::isinstance<Image>(source))

@@ -9,6 +9,7 @@
 #include <mpscnn/error.hpp>
 #include <mpscnn/weights.hpp>
 
+#include "bind_arguments.hpp"
 #include "bind_array.hpp"
 
 namespace mpscnn::bindings {
@@ -161,24 +162,7 @@ class Arguments {
   Arguments(const char* function, const char* const (&names)[kCount], std::size_t positional, std::size_t required,
             PyObject* const* values, Py_ssize_t given, PyObject* keywords)
       : names_(names) {
-    check<TypeError>(static_cast<std::size_t>(given) <= positional, function, "() takes at most ", positional,
-                     " positional arguments (", given, " given).");
-    for (Py_ssize_t i = 0; i < given; ++i) values_[i] = values[i];
-    const Py_ssize_t named = keywords ? PyTuple_GET_SIZE(keywords) : 0;
-    for (Py_ssize_t i = 0; i < named; ++i) {
-      PyObject* name = PyTuple_GET_ITEM(keywords, i);
-      Py_ssize_t length = 0;
-      const char* text = PyUnicode_AsUTF8AndSize(name, &length);
-      if (!text) throw py::error_already_set();
-      const std::string_view word(text, static_cast<std::size_t>(length));
-      std::size_t at = 0;
-      while (at < kCount && word != names[at]) ++at;
-      check<TypeError>(at < kCount, function, "() has no argument '", word, "'.");
-      check<TypeError>(!values_[at], function, "() got '", names[at], "' twice.");
-      values_[at] = values[given + i];
-    }
-    for (std::size_t i = 0; i < required; ++i)
-      check<TypeError>(values_[i], function, "() misses the argument '", names[i], "'.");
+    place_arguments(function, names, positional, required, values, static_cast<std::size_t>(given), keywords, values_);
   }
 
   /// Null when not given, or None.
@@ -187,11 +171,7 @@ class Arguments {
 
   Layout layout(std::size_t i, Layout otherwise) const {
     if (!values_[i]) return otherwise;
-    check<TypeError>(PyUnicode_Check(values_[i]), names_[i], " (", Py_TYPE(values_[i])->tp_name, ") is not a str.");
-    Py_ssize_t length = 0;
-    const char* text = PyUnicode_AsUTF8AndSize(values_[i], &length);
-    if (!text) throw py::error_already_set();
-    return layout_from_name({text, static_cast<std::size_t>(length)}, names_[i]);
+    return layout_from_name(text_of(values_[i], names_[i]), names_[i]);
   }
 
   Copy copy(std::size_t i) const {
@@ -203,9 +183,11 @@ class Arguments {
 
   int threads(std::size_t i) const {
     if (!(*this)[i]) return 0;
-    const long count = PyLong_AsLong(values_[i]);
-    if (count == -1 && PyErr_Occurred()) throw py::error_already_set();
-    check(count >= 0 && count <= 1 << 16, names_[i], " (", count, ") is not between 0 and 65536.");
+    check<TypeError>(is_integer(values_[i]), names_[i], " (", Py_TYPE(values_[i])->tp_name, ") is not an int.");
+    Integer count;
+    if (!load(values_[i], count) || count < 0 || count > 1 << 16)
+      throw std::invalid_argument(
+          say(names_[i], " (", py::str(values_[i]).cast<std::string>(), ") is not between 0 and 65536."));
     return static_cast<int>(count);
   }
 

@@ -2,6 +2,7 @@
 // mpscnn._core: the extension module. One line per topic.
 #include <pybind11/pybind11.h>
 
+#include "bind_arguments.hpp"
 #include "bindings.hpp"
 
 PYBIND11_MODULE(_core, module) {
@@ -17,4 +18,5 @@ PYBIND11_MODULE(_core, module) {
   bind_image(module);
   bind_data_source(module);
   bind_kernel(module);
+  answer_wrong_arguments(module);
 }

@@ -6,6 +6,7 @@
 
 #include <mpscnn/error.hpp>
 
+#include "bind_arguments.hpp"
 #include "bind_array.hpp"
 #include "bindings.hpp"
 
@@ -51,6 +52,7 @@ bool collect(const KernelRow& row, const ParamSpec& spec, py::handle object, Int
 
 NeuronDescriptor neuron_from(py::handle object) {
   if (object.is_none()) return {};
+  check_made(object, "activation");
   if (py::isinstance<NeuronDescriptor>(object)) return object.cast<NeuronDescriptor>();
   if (py::isinstance<Kernel>(object)) {
     const auto kernel = object.cast<std::shared_ptr<Kernel>>();
@@ -58,7 +60,7 @@ NeuronDescriptor neuron_from(py::handle object) {
                      ") is not a neuron kernel.");
     return kernel->neuron();
   }
-  if (py::isinstance<py::str>(object)) return activation_from_name(object.cast<std::string>());
+  if (py::isinstance<py::str>(object)) return activation_from_name(text_of(object, "activation"));
   throw TypeError(say("activation (", py::repr(object).cast<std::string>(),
                       ") is not a name, a NeuronDescriptor or a neuron kernel."));
 }
@@ -75,16 +77,13 @@ Value value_of(const KernelRow& row, const ParamSpec& spec, py::handle object) {
       return ints[0];
     }
     case ParamType::real:
-      // NumPy's scalars are numbers, its arrays of one element are not.
-      if (PyBool_Check(object.ptr()) || PyComplex_Check(object.ptr()) || !PyNumber_Check(object.ptr()) ||
-          (py::hasattr(object, "ndim") && !py::int_(0).equal(object.attr("ndim"))))
-        refuse(row, spec, object);
+      if (!is_number(object)) refuse(row, spec, object);
       return py::float_(py::reinterpret_borrow<py::object>(object)).cast<double>();
     case ParamType::text:
       if (!py::isinstance<py::str>(object)) refuse(row, spec, object);
-      return object.cast<std::string>();
+      return std::string(text_of(object, say(row.name, ": ", spec.name)));
     case ParamType::padding:
-      if (py::isinstance<py::str>(object)) return object.cast<std::string>();
+      if (py::isinstance<py::str>(object)) return std::string(text_of(object, say(row.name, ": ", spec.name)));
       [[fallthrough]];
     case ParamType::pair:
     case ParamType::offset:

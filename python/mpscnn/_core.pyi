@@ -62,7 +62,7 @@ def reorder_linear(
 def reorder_linear(
     array: t.Array, feature_map: t.Shape, out: _Out, *, copy: None = None, threads: int | None = None
 ) -> _Out: ...
-def empty(shape: t.Shape, dtype: DTypeLike = "float32") -> NDArray[Any]:
+def empty(shape: t.Shape, dtype: DTypeLike | None = "float32") -> NDArray[Any]:
     """Uninitialized array whose memory can always be shared with a device."""
 
 # ---- the kernel table
@@ -111,7 +111,7 @@ class Buffer:
     """Memory that the device and NumPy share."""
 
     def __init__(self, source: SupportsIndex | t.Array, *, device: Device | None = None) -> None: ...
-    def numpy(self, dtype: DTypeLike = "uint8", shape: t.Shape | None = None) -> NDArray[Any]:
+    def numpy(self, dtype: DTypeLike | None = "uint8", shape: t.Shape | None = None) -> NDArray[Any]:
         """View of the buffer's memory, not a copy."""
 
     def __array__(self, dtype: DTypeLike | None = None, copy: bool | None = None) -> NDArray[Any]: ...
@@ -126,7 +126,7 @@ class Buffer:
 class CommandBuffer:
     """A list of encoded kernels that the device runs in order."""
 
-    def __init__(self, device: Device | None = None, label: str = "") -> None: ...
+    def __init__(self, device: Device | None = None, label: str | None = None) -> None: ...
     def commit(self) -> None:
         """Hand the work to the device; once."""
 
@@ -149,18 +149,20 @@ class CommandBuffer:
     @property
     def device(self) -> Device: ...
     @property
-    def label(self) -> str: ...
+    def label(self) -> str | None: ...
     @label.setter
-    def label(self, value: str) -> None: ...
+    def label(self, value: str | None) -> None: ...
     def __enter__(self) -> Self: ...
     def __exit__(
-        self, type: type[BaseException] | None, value: BaseException | None, traceback: TracebackType | None, /
+        self, type: type[BaseException] | None, value: BaseException | None, traceback: TracebackType | None
     ) -> None: ...
 
 class Image:
     """Pixels on the device: N images of H x W pixels of C channels."""
 
-    def __init__(self, shape: t.Shape4, dtype: DTypeLike = "float32", *, device: Device | None = None) -> None: ...
+    def __init__(
+        self, shape: t.Shape4, dtype: DTypeLike | None = "float32", *, device: Device | None = None
+    ) -> None: ...
     @staticmethod
     def from_array(
         x: t.Array, layout: t.ImageLayout = "NHWC", *, copy: bool | None = None, device: Device | None = None
@@ -168,7 +170,7 @@ class Image:
         """Image that shows an array: NumPy, PyTorch (CPU), DLPack, __array_interface__ or buffer."""
 
     @staticmethod
-    def temporary(command_buffer: CommandBuffer, shape: t.Shape4, dtype: DTypeLike = "float32") -> Image:
+    def temporary(command_buffer: CommandBuffer, shape: t.Shape4, dtype: DTypeLike | None = "float32") -> Image:
         """Image that lives on one command buffer, until its read_count is 0 (MPSTemporaryImage)."""
 
     @overload
@@ -180,7 +182,7 @@ class Image:
     def write(self, x: t.Array, layout: t.ImageLayout = "NHWC") -> None:
         """Replace the pixels; shape and dtype must be the image's."""
 
-    def channels(self, first: int, count: int) -> Image:
+    def channels(self, first: SupportsIndex, count: SupportsIndex) -> Image:
         """View on a run of channels; both multiples of 4, or the rest."""
 
     @property
@@ -196,11 +198,11 @@ class Image:
         """Reads left before a temporary image's storage is recycled."""
 
     @read_count.setter
-    def read_count(self, value: int) -> None: ...
+    def read_count(self, value: SupportsIndex) -> None: ...
     @property
-    def label(self) -> str: ...
+    def label(self) -> str | None: ...
     @label.setter
-    def label(self, value: str) -> None: ...
+    def label(self, value: str | None) -> None: ...
     @property
     def device(self) -> Device: ...
     def __array__(self, dtype: DTypeLike | None = None, copy: bool | None = None) -> NDArray[Any]: ...
@@ -218,7 +220,7 @@ class BatchNorm:
         variance: Iterable[SupportsFloat],
         gamma: Iterable[SupportsFloat],
         beta: Iterable[SupportsFloat],
-        epsilon: float = 1e-5,
+        epsilon: t.Real = 1e-5,
     ) -> None: ...
 
 class ConvolutionDescriptor:
@@ -227,14 +229,14 @@ class ConvolutionDescriptor:
     def __init__(
         self,
         kernel_size: t.Pair,
-        in_channels: int,
-        out_channels: int,
+        in_channels: SupportsIndex,
+        out_channels: SupportsIndex,
         *,
         stride: t.Pair = 1,
         dilation: t.Pair = 1,
-        groups: int = 1,
+        groups: SupportsIndex = 1,
         depthwise: bool = False,
-        sub_pixel_scale_factor: int = 1,
+        sub_pixel_scale_factor: SupportsIndex = 1,
         activation: t.ActivationName | _NeuronDescriptor | Kernel | None = None,
         batch_norm: BatchNorm | None = None,
     ) -> None: ...
@@ -257,7 +259,7 @@ class ConvolutionDescriptor:
 
 class _NeuronDescriptor:
     def __init__(
-        self, type: int = 0, a: float = 0.0, b: float = 0.0, c: float = 0.0, data: Sequence[float] = ...
+        self, type: int, a: t.Real = 0.0, b: t.Real = 0.0, c: t.Real = 0.0, data: Sequence[SupportsFloat] = ()
     ) -> None: ...
     @property
     def type(self) -> int:

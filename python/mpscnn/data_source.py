@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import math
+import operator
 import os
 from typing import Any
 
@@ -80,7 +81,32 @@ class DataSource:
         """The weights are not needed until the next ``load()``."""
 
 
-def map_weights(path: str | os.PathLike[str], shape: tuple[int, ...], dtype: DTypeLike = "float32") -> NDArray[Any]:
+def _extents(shape: Any) -> tuple[int, ...]:
+    try:
+        extents = tuple(shape)
+        if not any(isinstance(extent, bool) for extent in extents):
+            return tuple(operator.index(extent) for extent in extents)
+    except TypeError:
+        pass
+    raise TypeError(f"shape ({shape!r}) is not a tuple of int.")
+
+
+def _dtype(dtype: Any) -> np.dtype[Any]:
+    try:
+        return np.dtype("float32" if dtype is None else dtype)
+    except TypeError:
+        raise TypeError(f"dtype ({dtype!r}) is not a dtype.") from None
+
+
+def _path(path: Any) -> str | os.PathLike[str]:
+    if isinstance(path, str | os.PathLike):
+        return path
+    raise TypeError(f"path ({type(path).__name__}) is not a path.")
+
+
+def map_weights(
+    path: str | os.PathLike[str], shape: tuple[int, ...], dtype: DTypeLike | None = "float32"
+) -> NDArray[Any]:
     """Weights in a raw file, such as ``array.tofile()`` writes them, mapped into memory and not read until used.
 
     Parameters
@@ -100,6 +126,8 @@ def map_weights(path: str | os.PathLike[str], shape: tuple[int, ...], dtype: DTy
     ValueError
         'weights file "conv1.bin" has 100 bytes; shape (8, 4, 3, 3) of float32 needs 1152.'
         "shape (8, 0, 3, 3) has an extent less than the minimum (1)."
+    TypeError
+        "path (int) is not a path.", "shape (6) is not a tuple of int.", "dtype ('f32') is not a dtype."
     OSError
         Of the operating system, when the file cannot be opened.
 
@@ -115,8 +143,7 @@ def map_weights(path: str | os.PathLike[str], shape: tuple[int, ...], dtype: DTy
     ...     mpscnn.map_weights(folder + "/bias.bin", (6,)).tolist()
     [0.0, 1.0, 2.0, 3.0, 4.0, 5.0]
     """
-    kind = np.dtype(dtype)
-    extents = tuple(int(extent) for extent in shape)
+    path, extents, kind = _path(path), _extents(shape), _dtype(dtype)
     if any(extent < 1 for extent in extents):
         raise ValueError(f"shape {extents} has an extent less than the minimum (1).")
     needed = math.prod(extents) * kind.itemsize

@@ -46,14 +46,18 @@ class NeuronDescriptor(_core._NeuronDescriptor):
     """
 
     def __init__(self, type: str, a: float = 0.0, b: float = 0.0, c: float = 0.0, data: Sequence[float] = ()) -> None:
+        if not isinstance(type, str):
+            raise TypeError(f"type ({type.__class__.__name__}) is not a str.")
         if type not in NEURON_TYPES:
             known = ", ".join(f'"{name}"' for name in NEURON_TYPES)
             raise ValueError(f'NeuronDescriptor: type ("{type}") is not one of {known}.')
+        if not hasattr(data, "__len__"):
+            raise TypeError(f"data ({data.__class__.__name__}) is not a sequence of numbers.")
         if (type == "prelu") != (len(data) > 0):
             raise ValueError(
                 f'NeuronDescriptor: data has {len(data)} values; type is "{type}" and only "prelu" takes some.'
             )
-        super().__init__(NEURON_TYPES.index(type), a, b, c, [float(value) for value in data])
+        super().__init__(NEURON_TYPES.index(type), a, b, c, data)
 
 
 def _default(spec: Param) -> Any:
@@ -194,6 +198,8 @@ def kernel(name: str) -> type[Kernel]:
         "MPSCNNPoolingMax is not implemented yet." for a class of Apple's that mpscnn has no kernel for.
     KeyError
         'there is no kernel "PoolMax".' for any other name.
+    TypeError
+        "name (int) is not a str."
 
     Source
     ------
@@ -205,6 +211,8 @@ def kernel(name: str) -> type[Kernel]:
     >>> mpscnn.kernel("MPSCNNNeuronReLU") is mpscnn.NeuronReLU
     True
     """
+    if not isinstance(name, str):
+        raise TypeError(f"name ({type(name).__name__}) is not a str.")
     for row in _TABLE:
         if name in (row["name"], row["apple_class"]):
             return KERNELS[row["name"]]

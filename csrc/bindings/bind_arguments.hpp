@@ -1,0 +1,106 @@
+// SPDX-License-Identifier: Apache-2.0
+// Arguments of Python calls: strict types for signatures, and the sentences for what does not fit.
+#pragma once
+
+#include <pybind11/pybind11.h>
+#include <pybind11/stl.h>
+
+#include <cstddef>
+#include <cstdint>
+#include <span>
+#include <string>
+#include <string_view>
+
+#include <mpscnn/error.hpp>
+
+namespace mpscnn::bindings {
+
+namespace py = pybind11;
+
+/// A parameter that takes what its Python type says and converts nothing else. Where an argument does not fit,
+/// answer_wrong_arguments() says which.
+template <class T>
+struct Strict {
+  T value{};
+  operator const T&() const { return value; }
+};
+using Text = Strict<std::string>;      ///< str
+using Integer = Strict<std::int64_t>;  ///< int, or a scalar that is one
+using Boolean = Strict<bool>;          ///< True or False, NumPy's too
+using Real = Strict<double>;           ///< float, or a scalar that is a number
+
+bool load(py::handle object, Text& text);
+bool load(py::handle object, Integer& integer);
+bool load(py::handle object, Boolean& boolean);
+bool load(py::handle object, Real& real);
+
+/// Throws what text_of() is said to throw.
+[[noreturn]] void refuse_text(py::handle object, std::string_view name);
+
+/// The string's UTF-8, valid as long as the object. Throws TypeError "label (int) is not a str.", ValueError for lone
+/// surrogates.
+inline std::string_view text_of(py::handle object, std::string_view name) {
+  Py_ssize_t length = 0;
+  const char* text = PyUnicode_Check(object.ptr()) ? PyUnicode_AsUTF8AndSize(object.ptr(), &length) : nullptr;
+  if (!text) refuse_text(object, name);
+  return {text, static_cast<std::size_t>(length)};
+}
+
+/// None for an empty string: no label, no error.
+py::object text_or_none(const std::string& text);
+
+/// Puts the arguments of a call at the places of their names; null where none was given. Throws TypeError with the
+/// name of the function as Python's own functions do: too many, unknown, twice, or fewer than the first `required`.
+inline void place_arguments(const char* function, std::span<const char* const> names, std::size_t positional,
+                            std::size_t required, PyObject* const* values, std::size_t given, PyObject* keywords,
+                            std::span<PyObject*> placed) {
+  check<TypeError>(given <= positional, function, "() takes at most ", positional, " positional argument",
+                   positional == 1 ? "" : "s", " (", given, " given).");
+  for (std::size_t i = 0; i < given; ++i) placed[i] = values[i];
+  const Py_ssize_t named = keywords ? PyTuple_GET_SIZE(keywords) : 0;
+  for (Py_ssize_t i = 0; i < named; ++i) {
+    PyObject* name = PyTuple_GET_ITEM(keywords, i);
+    Py_ssize_t length = 0;
+    const char* text = PyUnicode_AsUTF8AndSize(name, &length);
+    if (!text) throw py::error_already_set();
+    const std::string_view word(text, static_cast<std::size_t>(length));
+    std::size_t at = 0;
+    while (at < names.size() && word != names[at]) ++at;
+    check<TypeError>(at < names.size(), function, "() has no argument '", word, "'.");
+    check<TypeError>(!placed[at], function, "() got '", names[at], "' twice.");
+    placed[at] = values[given + static_cast<std::size_t>(i)];
+  }
+  for (std::size_t i = 0; i < required; ++i)
+    check<TypeError>(placed[i], function, "() misses the argument '", names[i], "'.");
+}
+
+/// Whether the object is of a class of ours whose __init__ has not run: there is nothing behind it.
+bool is_unmade(py::handle object);
+
+/// Throws TypeError "self (Image) was not made: …".
+void check_made(py::handle object, const char* name);
+
+/// From now on no call of a function or class of `module` is answered by pybind11's list of signatures, but by a
+/// sentence about the argument that does not fit; and objects that were not made are refused before anything reads
+/// them. Calls that succeed pay a few comparisons of pointers. To be called when everything is bound.
+void answer_wrong_arguments(py::module_& module);
+
+}  // namespace mpscnn::bindings
+
+namespace pybind11::detail {
+
+#define MPSCNN_STRICT_CASTER(Type, python_name)                                      \
+  template <>                                                                        \
+  struct type_caster<mpscnn::bindings::Type> {                                       \
+    PYBIND11_TYPE_CASTER(mpscnn::bindings::Type, const_name(python_name));           \
+    bool load(handle source, bool) { return mpscnn::bindings::load(source, value); } \
+  }
+
+MPSCNN_STRICT_CASTER(Text, "str");
+MPSCNN_STRICT_CASTER(Integer, "int");
+MPSCNN_STRICT_CASTER(Boolean, "bool");
+MPSCNN_STRICT_CASTER(Real, "float");
+
+#undef MPSCNN_STRICT_CASTER
+
+}  // namespace pybind11::detail

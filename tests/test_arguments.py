@@ -1,0 +1,489 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Arguments of wrong types, numbers and names: each public callable answers in a sentence that names the argument."""
+
+from __future__ import annotations
+
+import inspect
+import re
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+import mpscnn
+from mpscnn import _core
+from support import Source, random, runtime_arguments
+
+KERNELS = mpscnn.kernels.KERNELS
+CLASSES = {name: value for name in mpscnn.__all__ if inspect.isclass(value := getattr(mpscnn, name))}
+
+
+class Stranger:
+    """Is nothing that any parameter takes."""
+
+    def __repr__(self) -> str:
+        return "<a stranger>"
+
+
+X = (1, 5, 7, 4)
+W = (8, 4, 3, 3)
+
+
+def commands() -> mpscnn.CommandBuffer:
+    return mpscnn.CommandBuffer()
+
+
+def image() -> mpscnn.Image:
+    return mpscnn.Image.from_array(random(X))
+
+
+def temporary() -> mpscnn.Image:
+    return mpscnn.Image.temporary(commands(), X)
+
+
+# Objects whose methods are called, and arguments that are right, by the name of the callable.
+OWNERS: dict[str, Callable[[], Any]] = {
+    "Buffer": lambda: mpscnn.Buffer(4096),
+    "CommandBuffer": commands,
+    "DataSource": mpscnn.DataSource,
+    "Device": mpscnn.Device,
+    "Image": image,
+    "Kernel": mpscnn.NeuronReLU,
+}
+RIGHT: dict[str, Callable[[], dict[str, Any]]] = {
+    "BatchNorm": lambda: {"mean": [0], "variance": [1], "gamma": [1], "beta": [0], "epsilon": 1e-3},
+    "Buffer": lambda: {"source": 16, "device": None},
+    "Buffer.__array__": lambda: {"dtype": "uint8", "copy": None},
+    "Buffer.numpy": lambda: {"dtype": "uint8", "shape": (4096,)},
+    "CommandBuffer": lambda: {"device": mpscnn.Device(), "label": "one"},
+    "CommandBuffer.add_completed_handler": lambda: {"handler": lambda: None},
+    "CommandBuffer.label": lambda: {"label": "one"},
+    "ConvolutionDescriptor": lambda: {
+        "kernel_size": 3,
+        "in_channels": 4,
+        "out_channels": 8,
+        "stride": 1,
+        "dilation": 1,
+        "groups": 1,
+        "depthwise": False,
+        "sub_pixel_scale_factor": 1,
+        "activation": None,
+        "batch_norm": None,
+    },
+    "Image": lambda: {"shape": X, "dtype": "float16", "device": None},
+    "Image.__array__": lambda: {"dtype": "float32", "copy": True},
+    "Image.channels": lambda: {"first": 0, "count": 4},
+    "Image.from_array": lambda: {"x": random(X), "layout": "NHWC", "copy": None, "device": None},
+    "Image.label": lambda: {"label": "one"},
+    "Image.numpy": lambda: {"layout": "NHWC", "out": np.empty(X, np.float32), "copy": None},
+    "Image.read_count": lambda: {"read_count": 0},
+    "Image.temporary": lambda: {"command_buffer": commands(), "shape": X, "dtype": "float32"},
+    "Image.write": lambda: {"x": random(X), "layout": "NHWC"},
+    "Kernel": lambda: {"name": "NeuronReLU", "arguments": {}, "device": None},
+    "Kernel.__call__": lambda: {"x": random(X), "out": None, "dtype": None},
+    "Kernel.encode": lambda: {
+        "command_buffer": commands(),
+        "x": image(),
+        "out": None,
+        "temporary": False,
+        "dtype": None,
+    },
+    "Kernel.result_shape": lambda: {"shape": X},
+    "NeuronDescriptor": lambda: {"type": "prelu", "a": 0, "b": 0.0, "c": np.float32(0), "data": [0.25]},
+    "empty": lambda: {"shape": (2, 3), "dtype": "float32"},
+    "kernel": lambda: {"name": "Convolution"},
+    "map_weights": lambda: {"path": Path(__file__), "shape": (Path(__file__).stat().st_size,), "dtype": "uint8"},
+    "reorder": lambda: {
+        "array": random(W),
+        "source": "OIHW",
+        "target": "OHWI",
+        "out": None,
+        "feature_map": None,
+        "threads": None,
+    },
+    "reorder_linear": lambda: {"array": random((8, 24)), "feature_map": (2, 3, 4), "out": None, "threads": None},
+    # without arguments
+    "Buffer.__dlpack__": dict,
+    "Buffer.__dlpack_device__": dict,
+    "Buffer.__len__": dict,
+    "CommandBuffer.__enter__": dict,
+    "CommandBuffer.commit": dict,
+    "CommandBuffer.wait": dict,
+    "DataSource.load": dict,
+    "DataSource.purge": dict,
+    "Device": dict,
+    "Device.all": dict,
+    "Image.__dlpack__": dict,
+    "Image.__dlpack_device__": dict,
+    "Kernel.reload": dict,
+    # of any object
+    "CommandBuffer.__exit__": lambda: {"type": None, "value": None, "traceback": None},
+}
+TAKES_ANYTHING = {"CommandBuffer.__exit__"}
+PYTHONS_OWN = {"DataSource.load", "DataSource.purge", "kernel", "map_weights"}
+"""Functions in Python, whose arguments Python itself counts."""
+
+# Nothing that pybind11 says about C++, signatures or casts.
+RAW = re.compile(r"incompatible|pybind|C\+\+|argument types are|Invoked with|mpscnn\._core|std::|[Uu]nable to cast")
+DEFAULT_MEMBERS = {"__eq__", "__hash__", "__repr__", "__init__", "__module__", "__doc__"}
+
+
+def own_members(kind: type) -> Iterator[tuple[str, Any]]:
+    """What a class offers: of Kernel what its base in the extension has, too."""
+    spaces = [vars(kind), vars(_core.Kernel)] if kind is mpscnn.Kernel else [vars(kind)]
+    for space in spaces:
+        for name, value in space.items():
+            is_dunder = name.startswith("__")
+            if name in DEFAULT_MEMBERS or (name.startswith("_") and not is_dunder) or name == "__weakref__":
+                continue
+            yield name, value
+
+
+def public_callables() -> set[str]:
+    """Functions, classes, methods and properties that can be set."""
+    names = set(mpscnn.__all__) - {"DataSource", *KERNELS}  # a DataSource has no arguments
+    found = {name for name in names if callable(getattr(mpscnn, name))}
+    of_kernels = {f"Kernel.{spec['name']}" for spec in _core.common_params()}
+    for name in set(CLASSES) - set(KERNELS):
+        for member, value in own_members(CLASSES[name]):
+            if inspect.isfunction(value) or is_bound_by_pybind11(value) or is_settable(value):
+                found.add(f"{name}.{member}")
+    return found - of_kernels
+
+
+def is_bound_by_pybind11(value: Any) -> bool:
+    return isinstance(value, staticmethod) or type(value).__name__ == "instancemethod"
+
+
+def is_settable(value: Any) -> bool:
+    return isinstance(value, property) and value.fset is not None
+
+
+def test_the_table_has_every_public_callable() -> None:
+    assert public_callables() == set(RIGHT)
+
+
+def attribute_of(name: str) -> Any:
+    owner, _, member = name.partition(".")
+    return getattr(CLASSES[owner] if member else mpscnn, member or owner)
+
+
+def call(name: str, arguments: dict[str, Any], *more: Any) -> Any:
+    """Calls it by keywords; `more` follows what can only be given by position."""
+    owner, _, member = name.partition(".")
+    if not member:
+        return getattr(mpscnn, owner)(*more, **arguments)
+    kind = CLASSES[owner]
+    attribute = inspect.getattr_static(kind, member)
+    if isinstance(attribute, staticmethod):
+        return getattr(kind, member)(*more, **arguments)
+    made = temporary() if name == "Image.read_count" else OWNERS[owner]()
+    if isinstance(attribute, property):
+        (value,) = arguments.values()
+        return setattr(made, member, value)
+    return getattr(made, member)(*more, **arguments)
+
+
+def refused(name: str, arguments: dict[str, Any], *more: Any) -> str:
+    """The sentence of the TypeError."""
+    with pytest.raises(TypeError) as caught:
+        call(name, arguments, *more)
+    text = str(caught.value)
+    assert not RAW.search(text), text
+    assert re.fullmatch(r"\S.*\.", text, re.DOTALL) or name in PYTHONS_OWN, f"{text!r} is no sentence"
+    return text
+
+
+@pytest.mark.parametrize("name", sorted(RIGHT))
+def test_right_arguments_are_taken(name: str) -> None:
+    if name in ("CommandBuffer.wait", "Kernel.reload"):
+        with pytest.raises(RuntimeError, match=r"before commit|no data source"):
+            call(name, RIGHT[name]())
+    else:
+        call(name, RIGHT[name]())
+
+
+def signature_of(name: str) -> tuple[list[str], set[str]]:
+    """Names of the arguments, and those that may be left out."""
+    owner, _, member = name.partition(".")
+    value = attribute_of(name)
+    if isinstance(value, property):
+        return [member], set()
+    if inspect.isfunction(value) or value is mpscnn.NeuronDescriptor:
+        parameters = [one for one in inspect.signature(value).parameters.values() if one.name != "self"]
+        return [one.name for one in parameters], {one.name for one in parameters if one.default is not one.empty}
+    is_class = inspect.isclass(value)
+    parsed = runtime_arguments(value.__init__ if is_class else value, "__init__" if is_class else member or owner)
+    by_position = [one.arg for one in [*parsed.posonlyargs, *parsed.args]]
+    by_keyword = [one.arg for one in parsed.kwonlyargs]
+    optional = {*by_position[len(by_position) - len(parsed.defaults) :], *by_keyword}
+    return [one for one in [*by_position, *by_keyword] if one != "self"], optional
+
+
+PARAMETERS = [(name, argument) for name in sorted(RIGHT) for argument in signature_of(name)[0]]
+
+
+@pytest.mark.parametrize(("name", "argument"), PARAMETERS)
+def test_a_stranger_is_refused_by_name(name: str, argument: str) -> None:
+    right = RIGHT[name]()
+    assert argument in right, "the table has each parameter"
+    if name in TAKES_ANYTHING:
+        call(name, right | {argument: Stranger()} if argument != "type" else right)
+        return
+    text = refused(name, right | {argument: Stranger()})
+    assert re.search(rf"\b{argument}\b", text), text
+    assert "tranger" in text, f"{text!r} does not tell what was given"
+
+
+CALLED = sorted(name for name in set(RIGHT) - PYTHONS_OWN - {"NeuronDescriptor"} if not is_settable(attribute_of(name)))
+
+
+@pytest.mark.parametrize("name", CALLED)
+def test_wrong_names_and_numbers_of_arguments(name: str) -> None:
+    subject = re.escape(name) + r"\(\)"
+    right, (names, optional) = RIGHT[name](), signature_of(name)
+    if not name.endswith("__dlpack__"):  # hands its keywords on
+        assert re.fullmatch(rf"{subject} has no argument 'nonsense'\.", refused(name, right | {"nonsense": 1}))
+    many = (None,) * 20
+    assert re.fullmatch(rf"{subject} takes at most \d positional arguments? \(20 given\)\.", refused(name, {}, *many))
+    if names:
+        twice = refused(name, {names[0]: right[names[0]]}, right[names[0]])
+        assert re.fullmatch(rf"{subject} got '{names[0]}' twice\.", twice)
+    for missing in set(names) - optional:
+        few = {argument: value for argument, value in right.items() if argument != missing}
+        assert re.fullmatch(rf"{subject} misses the argument '{missing}'\.", refused(name, few))
+
+
+@pytest.mark.parametrize("name", sorted(KERNELS))
+def test_a_stranger_is_no_parameter_of_a_kernel(name: str) -> None:
+    signature = inspect.signature(KERNELS[name])
+    required = {"weight": random((8, 32) if name == "FullyConnected" else W), "type": "linear", "a": random((4,))}
+    right = {
+        parameter: required[parameter]
+        for parameter, spec in signature.parameters.items()
+        if spec.default is inspect.Parameter.empty
+    }
+    KERNELS[name](**right)
+    for parameter in signature.parameters:
+        with pytest.raises(TypeError) as caught:
+            KERNELS[name](**(right | {parameter: Stranger()}))
+        text = str(caught.value)
+        assert re.search(rf"\b{parameter}\b", text), text
+        assert "tranger" in text, text
+        assert not RAW.search(text), text
+
+
+@pytest.mark.parametrize("spec", _core.common_params(), ids=lambda spec: spec["name"])
+def test_a_stranger_is_no_attribute_of_a_kernel(spec: dict[str, Any]) -> None:
+    kernel = mpscnn.NeuronReLU()
+    with pytest.raises(TypeError, match=rf"NeuronReLU: {spec['name']} \(<a stranger>\) is not "):
+        setattr(kernel, spec["name"], Stranger())
+
+
+# ------------------------------------------------------------------------------------------------- sentences
+
+
+SENTENCES: list[tuple[Callable[[], Any], str]] = [
+    (lambda: mpscnn.CommandBuffer(label=3), "label (int) is not a str."),
+    (lambda: mpscnn.CommandBuffer(label=b"one"), "label (bytes) is not a str."),
+    (lambda: setattr(commands(), "label", 3), "label (int) is not a str."),
+    (lambda: setattr(image(), "label", 3), "label (int) is not a str."),
+    (lambda: mpscnn.CommandBuffer("gpu"), "device (str) is not a Device."),
+    (lambda: mpscnn.Convolution(random(W), device="gpu"), "device (str) is not a Device."),
+    (lambda: image().channels(0.5, 4), "first (float) is not an int."),
+    (lambda: image().channels(True, 4), "first (bool) is not an int."),
+    (lambda: image().numpy(None), "layout (NoneType) is not a str."),
+    (lambda: image().numpy(copy="yes"), "copy (str) is not True or False."),
+    (lambda: image().numpy(copy=1), "copy (int) is not True or False."),
+    (lambda: mpscnn.NeuronReLU().encode(None, image()), "command_buffer (NoneType) is not a CommandBuffer."),
+    (lambda: mpscnn.NeuronReLU().encode(commands(), random(X)), "x (ndarray) is not an Image."),
+    (lambda: mpscnn.NeuronReLU().encode(commands(), None), "x (NoneType) is not an Image."),
+    (lambda: mpscnn.NeuronReLU().encode(commands(), image(), temporary=1), "temporary (int) is not True or False."),
+    (lambda: mpscnn.Image.channels(3, 0, 4), "self (int) is not an Image."),
+    (lambda: mpscnn.Image.shape.fget(3), "self (int) is not an Image."),
+    (lambda: mpscnn.Image.channels(), "Image.channels() misses the argument 'self'."),
+    (lambda: mpscnn.Device(1), "Device() takes at most 0 positional arguments (1 given)."),
+    (lambda: mpscnn.ConvolutionDescriptor(3, "4", 8), "in_channels (str) is not an int."),
+    (lambda: mpscnn.ConvolutionDescriptor(3, 4, 8, depthwise=1), "depthwise (int) is not True or False."),
+    (lambda: mpscnn.ConvolutionDescriptor(3, 4, 8, batch_norm=1), "batch_norm (int) is not a BatchNorm."),
+    (lambda: mpscnn.BatchNorm(0, [1], [1], [0]), "mean (int) is not a sequence of numbers."),
+    (lambda: mpscnn.BatchNorm([0], ["1"], [1], [0]), "variance (list) is not a sequence of numbers."),
+    (lambda: mpscnn.BatchNorm([0], [1], "1", [0]), "gamma (str) is not a sequence of numbers."),
+    (lambda: mpscnn.BatchNorm([0], [1], [1], np.array(["1"])), "beta (ndarray) is not a sequence of numbers."),
+    (lambda: mpscnn.BatchNorm([0], [1], [1], [0], "small"), "epsilon (str) is not a number."),
+    (lambda: mpscnn.Image(X, "float"[:4]), "dtype ('floa') is not a dtype."),
+    (lambda: mpscnn.empty(3, "float4"), "dtype ('float4') is not a dtype."),
+    (lambda: mpscnn.reorder(random(W), threads="all"), "threads (str) is not an int."),
+    (lambda: mpscnn.reorder(random(W), threads=1.5), "threads (float) is not an int."),
+    (lambda: mpscnn.reorder(random(W), 3), "source (int) is not a str."),
+    (lambda: mpscnn.kernel(3), "name (int) is not a str."),
+    (lambda: mpscnn.map_weights(3, (4,)), "path (int) is not a path."),
+    (lambda: mpscnn.map_weights("w.bin", 4), "shape (4) is not a tuple of int."),
+    (lambda: mpscnn.map_weights("w.bin", (4.5,)), "shape ((4.5,)) is not a tuple of int."),
+    (lambda: mpscnn.map_weights("w.bin", (4,), "f32"), "dtype ('f32') is not a dtype."),
+    (lambda: mpscnn.NeuronDescriptor(1), "type (int) is not a str."),
+    (lambda: mpscnn.NeuronDescriptor("relu", "steep"), "a (str) is not a number."),
+    (lambda: mpscnn.NeuronDescriptor("prelu", data=0.5), "data (float) is not a sequence of numbers."),
+]
+
+
+@pytest.mark.parametrize(("wrong", "sentence"), SENTENCES, ids=[sentence for _, sentence in SENTENCES])
+def test_sentence(wrong: Callable[[], Any], sentence: str) -> None:
+    with pytest.raises(TypeError) as caught:
+        wrong()
+    assert str(caught.value) == sentence
+
+
+VALUES: list[tuple[Callable[[], Any], str]] = [
+    (lambda: image().channels(2**70, 4), r"first \(1180591620717411303424\) is beyond 64 bits"),
+    (lambda: setattr(temporary(), "read_count", 2**70), r"read_count \(1180591620717411303424\) is beyond 64 bits"),
+    (lambda: mpscnn.ConvolutionDescriptor(2**70, 4, 8), r"kernel_size.* 1180591620717411303424 is beyond 64 bits"),
+    (lambda: mpscnn.ConvolutionDescriptor(3, 2**70, 8), r"in_channels \(1180591620717411303424\) is beyond 64 bits"),
+    (lambda: mpscnn.CommandBuffer(label="\ud800"), r"label \('\\ud800'\) is not valid Unicode"),
+    (lambda: mpscnn.NeuronReLU(label="\ud800"), r"NeuronReLU: label \('\\ud800'\) is not valid Unicode"),
+    (lambda: mpscnn.BatchNorm([0], [1], [1], [0], 10**400), r"epsilon \(10+\) is no float"),
+    (lambda: mpscnn.BatchNorm(random((2, 3)), [1], [1], [0]), r"mean\.ndim \(2\) is not 1"),
+    (
+        lambda: mpscnn.reorder(random(W), threads=2**70),
+        r"threads \(1180591620717411303424\) is not between 0 and 65536",
+    ),
+    (lambda: mpscnn.reorder(random(W), "\ud800"), r"source \('\\ud800'\) is not valid Unicode"),
+]
+
+
+@pytest.mark.parametrize(("wrong", "match"), VALUES, ids=[match for _, match in VALUES])
+def test_a_value_that_no_number_or_text_can_hold(wrong: Callable[[], Any], match: str) -> None:
+    with pytest.raises(ValueError, match=match):
+        wrong()
+
+
+def test_none_where_it_means_none() -> None:
+    assert mpscnn.CommandBuffer(None, None).label is None
+    assert mpscnn.CommandBuffer(device=None, label=None).device == mpscnn.Device()
+    for labelled in (commands(), image(), mpscnn.NeuronReLU(label="one")):
+        labelled.label = "two"
+        labelled.label = None
+        assert labelled.label is None
+    assert mpscnn.Image(X, None, device=None).dtype == np.float32
+    assert mpscnn.Image.temporary(commands(), X, None).dtype == np.float32
+    assert mpscnn.Buffer(8, device=None).numpy(None, None).dtype == np.uint8
+    assert mpscnn.empty(3, None).dtype == np.float32
+    assert mpscnn.ConvolutionDescriptor(3, 4, 8, activation=None, batch_norm=None).groups == 1
+    assert mpscnn.reorder(random(W), out=None, feature_map=None, threads=None).shape == (8, 3, 3, 4)
+    assert image().numpy(out=None, copy=None).shape == X
+
+
+def test_scalars_of_numpy_are_arguments() -> None:
+    assert mpscnn.Image((1, 2, 3, 8)).channels(np.int64(4), np.uint8(4)).shape == (1, 2, 3, 4)
+    assert image().numpy(copy=np.True_).base is not image()
+    assert mpscnn.ConvolutionDescriptor(np.int32(3), np.int64(4), np.int16(4), depthwise=np.bool_(True)).depthwise
+    mpscnn.BatchNorm([np.float32(0)], np.ones(1, np.int8), (value for value in (1,)), range(1), np.float64(1e-3))
+
+
+def test_errors_of_what_a_function_calls_stay_what_they_are() -> None:
+    """A TypeError with pybind11's words that comes from elsewhere is nobody's argument here."""
+    words = "reload(): incompatible function arguments. The following argument types are supported:"
+
+    class Foreign(Source):
+        def load(self) -> bool:
+            raise TypeError(words)
+
+    with pytest.raises(TypeError) as caught:
+        mpscnn.Convolution(Foreign(mpscnn.ConvolutionDescriptor(3, 4, 8), random((8, 3, 3, 4))))
+    assert str(caught.value) == words
+    source = Source(mpscnn.ConvolutionDescriptor(3, 4, 8), random((8, 3, 3, 4)))
+    kernel = mpscnn.Convolution(source)
+    source.load = Foreign.load.__get__(source)  # type: ignore[method-assign]
+    with pytest.raises(TypeError) as caught:
+        kernel.reload()
+    assert str(caught.value) == words
+
+
+@pytest.mark.parametrize(
+    "interface",
+    [
+        {"shape": "12", "typestr": "<f4", "data": (0, False), "version": 3},
+        {"shape": (1,), "typestr": "<f4", "data": ("address", False), "version": 3},
+        {"shape": (1,), "data": (0, False), "version": 3},
+    ],
+    ids=["shape", "data", "typestr"],
+)
+def test_an_array_interface_that_is_none(interface: dict[str, Any]) -> None:
+    class Malformed:
+        __array_interface__ = interface
+
+    with pytest.raises(TypeError, match=r"x\.__array_interface__ of Malformed is not version 3 of NumPy's"):
+        mpscnn.NeuronReLU()(Malformed())
+
+
+# ------------------------------------------------------------------------------------------------- half-made objects
+
+
+def half_made(kind: type) -> Any:
+    """As a debugger sees it whose program has failed in __init__: there is nothing behind it."""
+
+    class Half(kind):  # type: ignore[misc]
+        pass
+
+    return Half.__new__(Half)
+
+
+# Constructors, what prints, what gives back `self` unseen, and pybind11's own.
+UNAFFECTED = {"__init__", "__repr__", "__enter__", "_pybind11_conduit_v1_"}
+
+
+@pytest.mark.parametrize("name", sorted(set(CLASSES) - set(KERNELS) - {"DataSource"} | {"NeuronReLU", "Convolution"}))
+def test_objects_that_were_not_made(name: str) -> None:
+    """Reading them would read memory that is nobody's."""
+    half = half_made(CLASSES[name])
+    members = {key: value for base in type(half).__mro__ for key, value in vars(base).items()}
+    readers: dict[str, Callable[[], Any]] = {}
+    for member, value in members.items():
+        if isinstance(value, property):
+            readers[member] = lambda member=member: getattr(half, member)
+        elif type(value).__name__ == "instancemethod" and member not in UNAFFECTED:
+            readers[member] = getattr(half, member)
+    assert len(readers) > 3 or name == "BatchNorm"
+    for read in readers.values():
+        with pytest.raises(TypeError, match=r"self \(Half\) was not made: its __init__ has not run\."):
+            read()
+    shown = "object" if name in ("BatchNorm", "ConvolutionDescriptor", "Kernel", "NeuronDescriptor") else "not made>"
+    assert shown in repr(half)
+
+
+def test_half_made_arguments() -> None:
+    match = r"(x|out|command_buffer|device|activation|batch_norm|weight) \(Half\) was not made"
+    half_image, half_relu = half_made(mpscnn.Image), half_made(mpscnn.NeuronReLU)
+    relu = mpscnn.NeuronReLU()
+    wrong: list[Callable[[], Any]] = [
+        lambda: relu(half_image),
+        lambda: relu(random(X), out=half_image),
+        lambda: relu.encode(half_made(mpscnn.CommandBuffer), image()),
+        lambda: relu.encode(commands(), half_image),
+        lambda: mpscnn.CommandBuffer(half_made(mpscnn.Device)),
+        lambda: mpscnn.NeuronReLU(device=half_made(mpscnn.Device)),
+        lambda: mpscnn.Convolution(random(W), activation=half_relu),
+        lambda: mpscnn.Convolution(random(W), activation=half_made(mpscnn.NeuronDescriptor)),
+        lambda: mpscnn.ConvolutionDescriptor(3, 4, 8, activation=half_relu),
+        lambda: mpscnn.ConvolutionDescriptor(3, 4, 8, batch_norm=half_made(mpscnn.BatchNorm)),
+        lambda: mpscnn.Convolution(half_made(_core._DataSource)),
+    ]
+    for call_it in wrong:
+        with pytest.raises(TypeError, match=match):
+            call_it()
+    with pytest.raises(TypeError, match=r"data source: descriptor \(Half\) was not made"):
+        mpscnn.Convolution(Source(half_made(mpscnn.ConvolutionDescriptor), random((8, 3, 3, 4))))
+    for look in (memoryview, np.asarray, bytes, len):
+        with pytest.raises(TypeError, match=r"self \(Half\) was not made"):
+            look(half_made(mpscnn.Buffer))
+
+
+def test_a_subclass_whose_init_fails_can_be_printed() -> None:
+    class Failing(mpscnn.Image):
+        def __init__(self) -> None:
+            raise ValueError(repr(self))
+
+    with pytest.raises(ValueError, match=r"<mpscnn\.Image, not made>"):
+        Failing()
