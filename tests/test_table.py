@@ -17,7 +17,7 @@ import pytest
 import mpscnn
 from cases import all_cases
 from mpscnn import _core
-from oracle import MPSCNNConvolution, MPSCNNMath, MPSCNNNeuron
+from oracle import MPSCNNConvolution, MPSCNNMath, MPSCNNNeuron, MPSCNNPooling
 from oracle.expected import NEURON_KERNELS, SHORT_ACTIVATIONS
 
 ROWS: list[dict[str, Any]] = _core.kernel_table()
@@ -34,6 +34,10 @@ ORACLES = {
     "Neuron": MPSCNNNeuron.neuron,
     "NeuronGradient": MPSCNNNeuron.slope,
     **MPSCNNMath.OPERATIONS,
+    "DilatedPoolingMax": MPSCNNPooling.maximum,
+    "PoolingAverage": MPSCNNPooling.average,
+    "PoolingL2Norm": MPSCNNPooling.l2_norm,
+    "PoolingMax": MPSCNNPooling.maximum,
     **{kernel: MPSCNNNeuron.FUNCTIONS[name] for kernel, (name, _) in NEURON_KERNELS.items()},
 }
 
@@ -59,7 +63,13 @@ COMMON_VALUES: dict[str, list[Any]] = {
 
 
 def common(row: dict[str, Any]) -> list[dict[str, Any]]:
-    return COMMON[len(row["sources"])]
+    """What the row shares with the others; a name of its own stands for a default of its own."""
+    own = {spec["name"] for spec in row["params"]}
+    return [spec for spec in COMMON[len(row["sources"])] if spec["name"] not in own]
+
+
+def attributes(row: dict[str, Any]) -> list[dict[str, Any]]:
+    return [spec for spec in row["params"] if spec["attribute"]] + common(row)
 
 
 def minimal(name: str) -> mpscnn.Kernel:
@@ -68,9 +78,13 @@ def minimal(name: str) -> mpscnn.Kernel:
         "Convolution": (np.ones((4, 4, 3, 3), np.float32),),
         "ConvolutionTranspose": (np.ones((4, 4, 3, 3), np.float32),),
         "FullyConnected": (np.ones((4, 4), np.float32),),
+        "DilatedPoolingMax": (3,),
         "Neuron": ("relu",),
         "NeuronGradient": ("relu",),
         "NeuronPReLU": (np.ones(4, np.float32),),
+        "PoolingAverage": (3,),
+        "PoolingL2Norm": (3,),
+        "PoolingMax": (3,),
     }
     return getattr(mpscnn, name)(*arguments.get(name, ()))
 
@@ -141,6 +155,7 @@ def test_every_common_parameter_has_a_case_by_family() -> None:
     one, two = ({spec["name"] for spec in specs} - {"label"} for specs in COMMON.values())
     inert = {"allow_reduced_precision"}
     families = {"convolution": one, "neuron": one - inert, "arithmetic": two - inert, "neuron_gradient": two - inert}
+    families["pooling"] = one - inert
     for family, wanted in families.items():
         used = {name for case in CASES if BY_NAME[case.kernel]["family"] == family for name in case.params}
         assert sorted(wanted - used) == [], family
@@ -269,7 +284,7 @@ def test_signature(row: dict[str, Any]) -> None:
 
 @pytest.mark.parametrize(
     ("row", "spec"),
-    [pytest.param(row, spec, id=f"{row['name']}-{spec['name']}") for row in ROWS for spec in common(row)],
+    [pytest.param(row, spec, id=f"{row['name']}-{spec['name']}") for row in ROWS for spec in attributes(row)],
 )
 def test_attributes_come_back(row: dict[str, Any], spec: dict[str, Any]) -> None:
     name = spec["name"]

@@ -105,9 +105,8 @@ std::shared_ptr<Image> encode(Kernel& kernel, CommandBuffer& buffer, const py::o
                               const std::shared_ptr<Image>& out, Boolean temporary, const py::object& dtype_like) {
   Images images;
   for (const auto source : sources_of(kernel, x, others)) {
-    if (!py::isinstance<Image>(source))
-      throw TypeError(say(kernel.row().name, ": ", kernel.row().sources[images.size()], " (",
-                          py::repr(py::type::of(source)).cast<std::string>(), ") is not an Image."));
+    check<TypeError>(py::isinstance<Image>(source), kernel.row().sources[images.size()], " (",
+                     Py_TYPE(source.ptr())->tp_name, ") is not an Image.");
     images.push_back(source.cast<std::shared_ptr<Image>>());
   }
   const auto dtype = optional_dtype(dtype_like);

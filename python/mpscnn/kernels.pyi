@@ -14,6 +14,7 @@ __all__ = [
     "BinaryKernel",
     "Convolution",
     "ConvolutionTranspose",
+    "DilatedPoolingMax",
     "Divide",
     "FullyConnected",
     "Kernel",
@@ -35,6 +36,9 @@ __all__ = [
     "NeuronSoftPlus",
     "NeuronSoftSign",
     "NeuronTanH",
+    "PoolingAverage",
+    "PoolingL2Norm",
+    "PoolingMax",
     "Subtract",
     "UnaryKernel",
     "kernel",
@@ -266,6 +270,31 @@ class ConvolutionTranspose(UnaryKernel):
         offset: t.Offset | None = None,
         clip_rect: t.Region | None = None,
         edge_mode: Literal["zero", "clamp"] = "zero",
+        source_feature_channel_offset: SupportsIndex = 0,
+        source_feature_channel_max_count: SupportsIndex | None = None,
+        destination_feature_channel_offset: SupportsIndex = 0,
+        allow_reduced_precision: bool = False,
+        label: str | None = None,
+        device: Device | None = None,
+    ) -> None: ...
+
+class DilatedPoolingMax(UnaryKernel):
+    """The greatest pixel of a window with gaps, channel by channel; outside of the source stands the nearest pixel, unless edge_mode is "zero".
+
+    y[n,i,j,c] = max over p, q of x[n, i*sh + p*dh - ph, j*sw + q*dw - pw, c]
+    """
+
+    def __init__(
+        self,
+        kernel_size: t.Pair,
+        dilation: t.Pair = 1,
+        *,
+        stride: t.Pair | None = None,
+        padding: t.Padding = 0,
+        ceil_mode: bool = False,
+        edge_mode: Literal["zero", "clamp"] = "clamp",
+        offset: t.Offset | None = None,
+        clip_rect: t.Region | None = None,
         source_feature_channel_offset: SupportsIndex = 0,
         source_feature_channel_max_count: SupportsIndex | None = None,
         destination_feature_channel_offset: SupportsIndex = 0,
@@ -737,6 +766,80 @@ class NeuronTanH(UnaryKernel):
         device: Device | None = None,
     ) -> None: ...
 
+class PoolingAverage(UnaryKernel):
+    """The mean of the pixels of a window, channel by channel.
+
+    y[n,i,j,c] = sum over p, q of x[n, i*sh + p - ph, j*sw + q - pw, c] / number of taps that count
+    """
+
+    def __init__(
+        self,
+        kernel_size: t.Pair,
+        stride: t.Pair | None = None,
+        padding: t.Padding = 0,
+        *,
+        ceil_mode: bool = False,
+        count_include_pad: bool | None = None,
+        zero_pad_size: t.Pair = 0,
+        offset: t.Offset | None = None,
+        clip_rect: t.Region | None = None,
+        edge_mode: Literal["zero", "clamp"] = "zero",
+        source_feature_channel_offset: SupportsIndex = 0,
+        source_feature_channel_max_count: SupportsIndex | None = None,
+        destination_feature_channel_offset: SupportsIndex = 0,
+        allow_reduced_precision: bool = False,
+        label: str | None = None,
+        device: Device | None = None,
+    ) -> None: ...
+
+class PoolingL2Norm(UnaryKernel):
+    """The Euclidean norm of the pixels of a window, channel by channel.
+
+    y[n,i,j,c] = sqrt(sum over p, q of x[n, i*sh + p - ph, j*sw + q - pw, c] ** 2)
+    """
+
+    def __init__(
+        self,
+        kernel_size: t.Pair,
+        stride: t.Pair | None = None,
+        padding: t.Padding = 0,
+        *,
+        ceil_mode: bool = False,
+        offset: t.Offset | None = None,
+        clip_rect: t.Region | None = None,
+        edge_mode: Literal["zero", "clamp"] = "zero",
+        source_feature_channel_offset: SupportsIndex = 0,
+        source_feature_channel_max_count: SupportsIndex | None = None,
+        destination_feature_channel_offset: SupportsIndex = 0,
+        allow_reduced_precision: bool = False,
+        label: str | None = None,
+        device: Device | None = None,
+    ) -> None: ...
+
+class PoolingMax(UnaryKernel):
+    """The greatest pixel of a window, channel by channel; pixels outside of the source do not count, unless edge_mode is "zero".
+
+    y[n,i,j,c] = max over p, q of x[n, i*sh + p - ph, j*sw + q - pw, c]
+    """
+
+    def __init__(
+        self,
+        kernel_size: t.Pair,
+        stride: t.Pair | None = None,
+        padding: t.Padding = 0,
+        *,
+        ceil_mode: bool = False,
+        edge_mode: Literal["zero", "clamp"] = "clamp",
+        offset: t.Offset | None = None,
+        clip_rect: t.Region | None = None,
+        source_feature_channel_offset: SupportsIndex = 0,
+        source_feature_channel_max_count: SupportsIndex | None = None,
+        destination_feature_channel_offset: SupportsIndex = 0,
+        allow_reduced_precision: bool = False,
+        label: str | None = None,
+        device: Device | None = None,
+    ) -> None: ...
+
 class Subtract(BinaryKernel):
     """Difference of two sources, pixel by pixel; an extent of 1 is repeated.
 
@@ -777,6 +880,8 @@ def kernel(name: Literal["Convolution", "MPSCNNConvolution"]) -> type[Convolutio
 @overload
 def kernel(name: Literal["ConvolutionTranspose", "MPSCNNConvolutionTranspose"]) -> type[ConvolutionTranspose]: ...
 @overload
+def kernel(name: Literal["DilatedPoolingMax", "MPSCNNDilatedPoolingMax"]) -> type[DilatedPoolingMax]: ...
+@overload
 def kernel(name: Literal["Divide", "MPSCNNDivide"]) -> type[Divide]: ...
 @overload
 def kernel(name: Literal["FullyConnected", "MPSCNNFullyConnected"]) -> type[FullyConnected]: ...
@@ -814,6 +919,12 @@ def kernel(name: Literal["NeuronSoftPlus", "MPSCNNNeuronSoftPlus"]) -> type[Neur
 def kernel(name: Literal["NeuronSoftSign", "MPSCNNNeuronSoftSign"]) -> type[NeuronSoftSign]: ...
 @overload
 def kernel(name: Literal["NeuronTanH", "MPSCNNNeuronTanH"]) -> type[NeuronTanH]: ...
+@overload
+def kernel(name: Literal["PoolingAverage", "MPSCNNPoolingAverage"]) -> type[PoolingAverage]: ...
+@overload
+def kernel(name: Literal["PoolingL2Norm", "MPSCNNPoolingL2Norm"]) -> type[PoolingL2Norm]: ...
+@overload
+def kernel(name: Literal["PoolingMax", "MPSCNNPoolingMax"]) -> type[PoolingMax]: ...
 @overload
 def kernel(name: Literal["Subtract", "MPSCNNSubtract"]) -> type[Subtract]: ...
 @overload

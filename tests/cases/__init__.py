@@ -225,6 +225,7 @@ def make(case: Case, dtype: str) -> Inputs:
 
 
 def all_cases() -> list[Case]:
-    from . import MPSCNNConvolution, MPSCNNMath, MPSCNNNeuron
+    from . import MPSCNNConvolution, MPSCNNMath, MPSCNNNeuron, MPSCNNPooling
 
-    return [*MPSCNNConvolution.CASES, *MPSCNNMath.CASES, *MPSCNNNeuron.CASES]
+    modules = (MPSCNNConvolution, MPSCNNMath, MPSCNNNeuron, MPSCNNPooling)
+    return [case for module in modules for case in module.CASES]

@@ -15,6 +15,7 @@ from cases import Case, Inputs
 from . import MPSCNNConvolution as conv  # noqa: N813
 from . import MPSCNNMath as arithmetic  # noqa: N813
 from . import MPSCNNNeuron as neurons  # noqa: N813
+from . import MPSCNNPooling as pooling  # noqa: N813
 from . import compare, padding
 
 Array = NDArray[np.float64]
@@ -109,9 +110,9 @@ def _sides(value: Any) -> tuple[Pair, Pair]:
     return tuple(value[0]), tuple(value[1])
 
 
-def _window(case: Case, kernel: Pair, source: Pair) -> tuple[Pair, Pair]:
-    """Size of the result and offset of a convolution: from `padding`."""
-    pad, steps = case.params.get("padding", 0), case.pair("stride")
+def _window(case: Case, kernel: Pair, source: Pair, steps: Pair) -> tuple[Pair, Pair]:
+    """Size of the result and offset of kernels with windows: from `padding`."""
+    pad, ceil = case.params.get("padding", 0), case.params.get("ceil_mode", False)
     sizes, offsets = [], []
     for axis in (0, 1):
         if isinstance(pad, str):
@@ -119,7 +120,7 @@ def _window(case: Case, kernel: Pair, source: Pair) -> tuple[Pair, Pair]:
             offsets.append(padding.forward_offset(source[axis], kernel[axis], steps[axis], pad, remainder_first=False))
         else:
             before, after = _sides(pad)[axis]
-            sizes.append(padding.framework_size(source[axis], kernel[axis], steps[axis], before, after))
+            sizes.append(padding.framework_size(source[axis], kernel[axis], steps[axis], before, after, ceil=ceil))
             offsets.append(padding.framework_offset(kernel[axis], before))
     return (sizes[0], sizes[1]), (offsets[0], offsets[1])
 
@@ -162,7 +163,7 @@ def _convolve(case: Case, x: Array, weight: Array, bias: Array | None) -> Array:
         )
     dilation = case.pair("dilation")
     dilated = tuple((k - 1) * d + 1 for k, d in zip(weight.shape[1:3], dilation, strict=True))
-    size, start = _window(case, dilated, source)
+    size, start = _window(case, dilated, source, case.pair("stride"))
     if clip:
         size = tuple(-(-extent // factor) for extent in clip[1][:2])
     window = {
@@ -291,6 +292,46 @@ def _binary(case: Case, inputs: Inputs) -> tuple[Array, Array]:
     )
 
 
+def _pool(case: Case, x: Array) -> tuple[Array, Array]:
+    """Pooling: the result and its bound, before it is stored."""
+    clip, offset = case.params.get("clip_rect"), case.params.get("offset")
+    kernel, dilation = case.pair("kernel_size"), case.pair("dilation")
+    stride = case.pair("stride") if case.params.get("stride") is not None else kernel
+    dilated = ((kernel[0] - 1) * dilation[0] + 1, (kernel[1] - 1) * dilation[1] + 1)
+    size, start = _window(case, dilated, (x.shape[1], x.shape[2]), stride)
+    window: dict[str, Any] = {
+        "size": clip[1][:2] if clip else size,
+        "offset": offset[:2] if offset else start,
+        "kernel": kernel,
+        "stride": stride,
+        "dilation": dilation,
+        "edge": case.params.get("edge_mode", "clamp" if case.kernel in ("PoolingMax", "DilatedPoolingMax") else "zero"),
+    }
+    if case.kernel in ("PoolingMax", "DilatedPoolingMax"):
+        value = pooling.maximum(x, **window)
+        return value, np.zeros_like(value)
+    terms = kernel[0] * kernel[1]
+    if case.kernel == "PoolingL2Norm":
+        value = pooling.l2_norm(x, **window)
+        return value, compare.sum_bound(value, terms, case.tolerance.sums)
+    if "count_include_pad" in case.params:
+        sides = _sides(case.params.get("padding", 0))
+        window["edge"] = "clamp"
+        window["zero_pad"] = (sides[0][0], sides[1][0]) if case.params["count_include_pad"] else (0, 0)
+    elif "zero_pad_size" in case.params:
+        window["zero_pad"] = case.pair("zero_pad_size")
+    magnitude = pooling.average(np.abs(x), **window)
+    return pooling.average(x, **window), compare.sum_bound(magnitude, terms, case.tolerance.sums)
+
+
+# Kernels of one source without weights: the result and its bound, from what is read of the source.
+OTHERS: dict[str, Callable[[Case, Array], tuple[Array, Array]]] = {
+    "DilatedPoolingMax": _pool,
+    "PoolingAverage": _pool,
+    "PoolingL2Norm": _pool,
+    "PoolingMax": _pool,
+}
+
 ARITHMETIC_DEFAULTS = {"primary_scale": 1.0, "secondary_scale": 1.0, "bias": 0.0}
 
 
@@ -308,13 +349,15 @@ def expected(case: Case, inputs: Inputs, dtype: str) -> Expected:
         value = _convolve(case, x, weight, bias)
         magnitude = _convolve(case, np.abs(x), np.abs(weight), None if bias is None else np.abs(bias))
         bound = compare.sum_bound(magnitude, weight[0].size, case.tolerance.sums, case.tolerance.products)
+    elif case.kernel in OTHERS:
+        value, bound = OTHERS[case.kernel](case, x)
     else:
         dy, dx = offset[:2] if offset else (0, 0)
         height, width = clip[1][:2] if clip else x.shape[1:3]
         rows, columns = dy + np.arange(height), dx + np.arange(width)
         value = conv.tap(x, rows, columns, case.params.get("edge_mode", "zero"))
         bound = np.zeros_like(value)
-    if not case.second:
+    if not case.second and case.kernel not in OTHERS:
         value, bound = _apply(*_activation(case, inputs), value, bound)
 
     factor = case.params.get("sub_pixel_scale_factor", 1)

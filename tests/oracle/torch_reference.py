@@ -158,6 +158,9 @@ def reference(case: Case, inputs: Inputs) -> Array | None:
     x = compare.as_numbers(inputs.x)[..., params.get("source_feature_channel_offset", 0) :]
     source = _tensor(x[..., : params.get("source_feature_channel_max_count")].transpose(0, 3, 1, 2))
     y = source
+    if case.kernel in POOLING:
+        pooled = _pooled(case, source)
+        return None if pooled is None else np.ascontiguousarray(pooled.numpy().transpose(0, 2, 3, 1))
     if case.weight:
         weight = _oihw(case, inputs)
         bias = None if inputs.bias is None else _tensor(inputs.bias)
@@ -178,6 +181,40 @@ def reference(case: Case, inputs: Inputs) -> Array | None:
         # PyTorch wants the positions of one channel together, MPS the channels of one position.
         y = F.pixel_shuffle(y.unflatten(1, (factor**2, channels)).transpose(1, 2).flatten(1, 2), factor)
     return np.ascontiguousarray(y.numpy().transpose(0, 2, 3, 1))
+
+
+POOLING = ("DilatedPoolingMax", "PoolingAverage", "PoolingL2Norm", "PoolingMax")
+
+
+def _pooled(case: Case, x: torch.Tensor) -> torch.Tensor | None:
+    """By PyTorch's own padding and counting where it has them, else on a source padded by hand."""
+    params, maximum = case.params, case.kernel in ("PoolingMax", "DilatedPoolingMax")
+    kernel, dilation, ceil = case.pair("kernel_size"), case.pair("dilation"), params.get("ceil_mode", False)
+    stride = case.pair("stride") if params.get("stride") is not None else kernel
+    pad, edge = params.get("padding", 0), params.get("edge_mode", "clamp" if maximum else "zero")
+    if isinstance(pad, str) or "zero_pad_size" in params:
+        return None
+    top, bottom, left, right = _sides(pad)
+    symmetric = (top, left) == (bottom, right) and 2 * top <= kernel[0] and 2 * left <= kernel[1]
+    if maximum:
+        if edge == "clamp" and (symmetric or not any((top, bottom, left, right))):
+            # With gaps a clamped tap reads a pixel that no other tap reads: PyTorch leaves it out.
+            if dilation != (1, 1) and any((top, left)):
+                return None
+            return F.max_pool2d(x, kernel, stride, (top, left), dilation, ceil)
+        if edge == "zero" and not ceil:
+            return F.max_pool2d(F.pad(x, [left, right, top, bottom]), kernel, stride, 0, dilation)
+        return None
+    if case.kernel == "PoolingL2Norm":
+        if ceil:
+            return None
+        mode = "replicate" if edge == "clamp" else "constant"
+        return torch.sqrt(F.avg_pool2d(F.pad(x, [left, right, top, bottom], mode=mode) ** 2, kernel, stride, 0)
+                          * kernel[0] * kernel[1])
+    include = params.get("count_include_pad", edge == "zero")
+    if not symmetric or (ceil and "count_include_pad" not in params):
+        return None
+    return F.avg_pool2d(x, kernel, stride, (top, left), ceil, include)
 
 
 def _convolved(case: Case, x: torch.Tensor, weight: torch.Tensor, bias: torch.Tensor | None) -> torch.Tensor | None:

@@ -19,7 +19,7 @@ Made make_pooling(id<MTLDevice> device, const KernelRow &row, const Params &para
   const auto width = number(window.kernel_size.w), height = number(window.kernel_size.h);
   const auto stride_x = number(window.stride.w), stride_y = number(window.stride.h);
   MPSCNNPooling *kernel = [kind alloc];
-  if (find_param(row, "dilation") != nullptr) {
+  if (row.is_own("dilation")) {
     kernel = [static_cast<MPSCNNDilatedPoolingMax *>(kernel) initWithDevice:device
                                                                 kernelWidth:width
                                                                kernelHeight:height
@@ -36,7 +36,8 @@ Made make_pooling(id<MTLDevice> device, const KernelRow &row, const Params &para
   }
   made.kernel = Ref<MPSKernel *>::adopt(kernel);
   check<std::runtime_error>(static_cast<bool>(made.kernel), row.name, ": the device refused the kernel.");
-  if (find_param(row, "zero_pad_size") == nullptr) return made;
+  if (row.is_own("edge_mode")) made.attributes["edge_mode"] = std::string("clamp");
+  if (!row.is_own("zero_pad_size")) return made;
 
   // An average over a clamped edge counts the pixels of the source, and of zeros around it as far as zeroPadSize says.
   auto *average = static_cast<MPSCNNPoolingAverage *>(kernel);
