@@ -69,12 +69,6 @@ def test_kernels_page_has_each_parameter(generator: ModuleType) -> None:
 
 # ----------------------------------------------------------------------------------------------------------- docstrings
 
-# Sections that a docstring of the extension still lacks; whoever adds one takes it out here.
-LACKING = {
-    "BatchNorm": {"Raises"},
-    "ConvolutionDescriptor": {"Raises"},
-}
-
 
 def sections(text: str) -> set[str]:
     return set(re.findall(r"^([A-Z][A-Za-z ]+)\n-{3,}$", text, re.MULTILINE))
@@ -102,7 +96,7 @@ def test_docstring_has_its_sections(name: str) -> None:
     first = text.splitlines()[0] if text else ""
     assert first.endswith("."), f"{name} begins with {first!r}"
     missing = wanted_sections(name) - sections(text)
-    assert missing == LACKING.get(name, set()), f"{name} lacks {missing}"
+    assert not missing, f"{name} lacks {missing}"
 
 
 @pytest.mark.parametrize("name", sorted(set(PUBLIC) - set(KERNELS)))
@@ -119,8 +113,7 @@ def test_members_are_documented(name: str) -> None:
         # pybind11 writes the signature; what follows is ours.
         if not re.sub(r"^\w*\(.*\) -> .*$", "", text, flags=re.MULTILINE).strip():
             bare.append(member)
-    own = {"ConvolutionDescriptor"}  # its properties are the parameters of the class's docstring
-    assert bare == [] or name in own
+    assert bare == []
 
 
 def test_number_of_units() -> None:

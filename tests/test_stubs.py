@@ -101,6 +101,9 @@ def test_choices_are_those_of_the_extension() -> None:
     with pytest.raises(ValueError, match="is not one of") as layouts:
         mpscnn.reorder(mpscnn.empty((1, 1, 1, 1)), "?")  # type: ignore[call-overload]
     assert re.findall(r"\b[A-Z1]{4}\b", str(layouts.value)) == choices("WeightLayout")
+    with pytest.raises(ValueError, match="is not one of") as neurons:
+        mpscnn.NeuronDescriptor("?")  # type: ignore[arg-type]
+    assert re.findall(r'"(\w+)"', str(neurons.value)) == choices("NeuronType")
     with pytest.raises(ValueError, match="is not one of") as activations:
         mpscnn.Convolution(mpscnn.empty((4, 1, 1, 4)), activation="?")  # type: ignore[arg-type]
     assert re.findall(r'"(\w+)"', str(activations.value)) == choices("ActivationName")
@@ -286,6 +289,11 @@ GOOD = """
     relu = mpscnn.NeuronReLU(np.float64(0.25), label="leaky")
     prelu = mpscnn.NeuronPReLU(np.ones(8, np.float32))
     fused = mpscnn.Convolution(memory, activation=relu)
+    assert_type(swish.a, float)
+    described = mpscnn.ConvolutionDescriptor(3, 4, 8, activation="relu")
+    assert_type(described.activation, mpscnn.NeuronDescriptor | None)
+    assert_type(described.batch_norm, mpscnn.BatchNorm | None)
+    again = mpscnn.NeuronDescriptor(swish.type, swish.a, swish.b, data=swish.data)
 
     # arrays in, arrays out; images in, images out; what is given as out comes back
     assert_type(conv(x), NDArray[Any])

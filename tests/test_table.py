@@ -315,7 +315,7 @@ def test_neuron_kernels_say_what_they_compute() -> None:
     """Type, a, b, c of each neuron kernel, with its defaults: what a convolution would fuse."""
     for kernel, (name, defaults) in NEURON_KERNELS.items():
         descriptor = minimal(kernel).neuron_descriptor
-        assert descriptor.type == MPSCNNNeuron.NUMBERS[name], kernel
+        assert descriptor.type == name, kernel
         if name == "prelu":
             assert list(descriptor.data) == [1.0] * 4
         else:

@@ -88,7 +88,8 @@ PyObject* core = nullptr;           // the module
 bool unmade(PyObject* object) {
   if (Py_TYPE(Py_TYPE(object)) != metaclass) return false;
   const auto* instance = reinterpret_cast<const py::detail::instance*>(object);
-  return instance->simple_layout && !instance->simple_holder_constructed;
+  // What stands inside of another object has no holder either, and is not owned.
+  return instance->simple_layout && instance->owned && !instance->simple_holder_constructed;
 }
 
 }  // namespace

@@ -301,7 +301,9 @@ void bind_kernel(py::module_& module) {
           "data_source", [](const Kernel& kernel) { return to_python(kernel.data_source()); },
           "Where the weights come from; None without weights.")
       .def_property_readonly("device", &Kernel::device, "Device")
-      .def_property_readonly("neuron_descriptor", &Kernel::neuron, "What a neuron kernel computes.")
+      .def_property_readonly("neuron_descriptor", &Kernel::neuron,
+                             "NeuronDescriptor or None: what a neuron kernel computes, or what a kernel with weights "
+                             "applies to its result before it is stored.")
       .def("_get",
            [](const Kernel& kernel, const std::string& name) {
              const auto& spec = attribute(kernel, name);

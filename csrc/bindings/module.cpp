@@ -16,6 +16,7 @@ PYBIND11_MODULE(_core, module) {
   bind_buffer(module);
   bind_command_buffer(module);
   bind_image(module);
+  bind_descriptor(module);
   bind_data_source(module);
   bind_kernel(module);
   answer_wrong_arguments(module);

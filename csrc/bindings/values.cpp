@@ -58,7 +58,7 @@ NeuronDescriptor neuron_from(py::handle object) {
     const auto kernel = object.cast<std::shared_ptr<Kernel>>();
     check<TypeError>(kernel->row().family == Family::neuron, "activation (", kernel->row().name,
                      ") is not a neuron kernel.");
-    return kernel->neuron();
+    return kernel->neuron().value();
   }
   if (py::isinstance<py::str>(object)) return activation_from_name(text_of(object, "activation"));
   throw TypeError(say("activation (", py::repr(object).cast<std::string>(),

@@ -382,7 +382,13 @@ std::shared_ptr<Kernel> Kernel::make(std::shared_ptr<Device> device, const Kerne
 
 const KernelRow &Kernel::row() const { return *impl_->row; }
 std::shared_ptr<Device> Kernel::device() const { return impl_->device; }
-NeuronDescriptor Kernel::neuron() const { return impl_->made.neuron; }
+
+std::optional<NeuronDescriptor> Kernel::neuron() const {
+  if (impl_->row->family == Family::neuron) return impl_->made.neuron;
+  const auto &descriptor = impl_->made.descriptor;
+  return descriptor && descriptor->activation.type != MPSCNNNeuronTypeNone ? std::optional(descriptor->activation)
+                                                                           : std::nullopt;
+}
 
 std::shared_ptr<DataSource> Kernel::data_source() const {
   return impl_->made.source ? impl_->made.source->source() : nullptr;

@@ -24,7 +24,9 @@ std::string show(const Value& value) {
     }
     std::string operator()(const ArrayView& a) const { return say("array of shape ", to_string(a.shape)); }
     std::string operator()(const std::shared_ptr<DataSource>&) const { return "data source"; }
-    std::string operator()(const NeuronDescriptor& n) const { return say("neuron of type ", n.type); }
+    std::string operator()(const NeuronDescriptor& n) const {
+      return say("neuron of type ", neuron_table()[static_cast<std::size_t>(n.type)].name);
+    }
   };
   return std::visit(Show{}, value);
 }
@@ -223,15 +225,6 @@ std::optional<Region3> to_region(const Value& value) {
   const auto* v = std::get_if<std::vector<std::int64_t>>(&value);
   if (!v) return std::nullopt;
   return Region3{{(*v)[0], (*v)[1], (*v)[2]}, (*v)[3], (*v)[4], (*v)[5]};
-}
-
-int neuron_type_from_name(std::string_view name) {
-  static constexpr std::string_view kNames[] = {
-      "none",     "relu", "linear", "sigmoid", "hard_sigmoid", "tanh",        "absolute",  "softplus",
-      "softsign", "elu",  "prelu",  "relun",   "power",        "exponential", "logarithm", "gelu"};
-  for (int type = 0; type < static_cast<int>(std::size(kNames)); ++type)
-    if (kNames[type] == name) return type;
-  throw std::invalid_argument(say("neuron type (\"", name, "\") is unknown."));
 }
 
 NeuronDescriptor activation(const Params& params, std::string_view name) {

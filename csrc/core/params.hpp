@@ -49,9 +49,6 @@ Padding to_padding(const Value& value);
 std::optional<Offset3> to_offset(const Value& value);
 std::optional<Region3> to_region(const Value& value);
 
-/// MPSCNNNeuronType of its name in the table ("relu", ...).
-int neuron_type_from_name(std::string_view name);
-
 /// The elements of a one-dimensional array as float32. Throws with `what` when it is not one of float16, bfloat16,
 /// float32, float64.
 std::vector<float> to_floats(const ArrayView& array, const std::string& what);

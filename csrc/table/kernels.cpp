@@ -4,6 +4,7 @@
 
 #include <mpscnn/table.hpp>
 
+#include "neurons.hpp"
 #include "params.hpp"
 #include "table_checks.hpp"
 
@@ -322,6 +323,13 @@ const KernelRow* find_kernel(std::string_view name) {
   const auto row =
       std::ranges::find_if(kRows, [name](const KernelRow& r) { return r.name == name || r.apple_class == name; });
   return row == std::end(kRows) ? nullptr : row;
+}
+
+std::span<const NeuronRow> neuron_table() { return kNeurons; }
+
+int find_neuron(std::string_view name) {
+  const auto row = std::ranges::find(kNeurons, name, &NeuronRow::name);
+  return row == std::end(kNeurons) ? -1 : static_cast<int>(row - std::begin(kNeurons));
 }
 
 std::span<const ParamSpec* const> common_params(std::size_t sources) {

@@ -4,6 +4,8 @@
 
 #include <mpscnn/table.hpp>
 
+#include "neurons.hpp"
+
 namespace mpscnn::p {
 
 // Convolution family [MPSCNNConvolution.h].
@@ -140,14 +142,11 @@ inline constexpr ParamSpec kernel_dtype{
     .summary = "Precision in which the kernel keeps the weights; None: that of `weight`, float16 for uint8."};
 
 // Neurons [MPSCNNNeuron.h].
-inline constexpr ParamSpec neuron_type{
-    .name = "type",
-    .type = ParamType::text,
-    .choices =
-        "none|relu|linear|sigmoid|hard_sigmoid|tanh|absolute|softplus|softsign|elu|prelu|relun|power|exponential|"
-        "logarithm|gelu",
-    .apple = "neuronType",
-    .summary = "Which function, by MPSCNNNeuronType."};
+inline constexpr ParamSpec neuron_type{.name = "type",
+                                       .type = ParamType::text,
+                                       .choices = kNeuronChoices,
+                                       .apple = "neuronType",
+                                       .summary = "Which function, by MPSCNNNeuronType."};
 inline constexpr ParamSpec neuron_a{.name = "a",
                                     .type = ParamType::real,
                                     .fallback = "0.0",

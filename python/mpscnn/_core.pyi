@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """The compiled core of mpscnn; use the package mpscnn."""
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable
 from types import TracebackType
 from typing import Any, Literal, SupportsFloat, SupportsIndex, TypeVar, final, overload
 
@@ -211,6 +211,37 @@ class Image:
 
 # ---- data sources
 
+class NeuronDescriptor:
+    """An activation function and its parameters, to fuse into a kernel."""
+
+    def __init__(
+        self,
+        type: t.NeuronType,
+        a: t.Real = 0.0,
+        b: t.Real = 0.0,
+        c: t.Real = 0.0,
+        data: Iterable[SupportsFloat] = (),
+    ) -> None: ...
+    @property
+    def type(self) -> t.NeuronType:
+        """The function's name."""
+
+    @property
+    def a(self) -> float:
+        """First parameter of the formula."""
+
+    @property
+    def b(self) -> float:
+        """Second parameter of the formula."""
+
+    @property
+    def c(self) -> float:
+        """Third parameter of the formula."""
+
+    @property
+    def data(self) -> list[float]:
+        """PReLU's slopes, one per channel."""
+
 class BatchNorm:
     """Batch normalization in inference, folded into the weights of a convolution."""
 
@@ -222,6 +253,17 @@ class BatchNorm:
         beta: Iterable[SupportsFloat],
         epsilon: t.Real = 1e-5,
     ) -> None: ...
+    @property
+    def mean(self) -> NDArray[np.float32]: ...
+    @property
+    def variance(self) -> NDArray[np.float32]: ...
+    @property
+    def gamma(self) -> NDArray[np.float32]: ...
+    @property
+    def beta(self) -> NDArray[np.float32]: ...
+    @property
+    def epsilon(self) -> float:
+        """Added to the variance."""
 
 class ConvolutionDescriptor:
     """Geometry of a convolution, for data sources."""
@@ -237,42 +279,44 @@ class ConvolutionDescriptor:
         groups: SupportsIndex = 1,
         depthwise: bool = False,
         sub_pixel_scale_factor: SupportsIndex = 1,
-        activation: t.ActivationName | _NeuronDescriptor | Kernel | None = None,
+        activation: t.ActivationName | NeuronDescriptor | Kernel | None = None,
         batch_norm: BatchNorm | None = None,
     ) -> None: ...
     @property
-    def kernel_size(self) -> tuple[int, int]: ...
+    def kernel_size(self) -> tuple[int, int]:
+        """Height and width, in pixels."""
+
+    @property
+    def in_channels(self) -> int:
+        """Channels of the source, of all groups."""
+
+    @property
+    def out_channels(self) -> int:
+        """Channels of the result, of all groups."""
+
     @property
     def stride(self) -> tuple[int, int]: ...
     @property
     def dilation(self) -> tuple[int, int]: ...
     @property
-    def in_channels(self) -> int: ...
-    @property
-    def out_channels(self) -> int: ...
-    @property
-    def groups(self) -> int: ...
-    @property
-    def depthwise(self) -> bool: ...
-    @property
-    def sub_pixel_scale_factor(self) -> int: ...
-
-class _NeuronDescriptor:
-    def __init__(
-        self, type: int, a: t.Real = 0.0, b: t.Real = 0.0, c: t.Real = 0.0, data: Sequence[SupportsFloat] = ()
-    ) -> None: ...
-    @property
-    def type(self) -> int:
-        """MPSCNNNeuronType."""
+    def groups(self) -> int:
+        """1 of a depth-wise convolution."""
 
     @property
-    def a(self) -> float: ...
+    def depthwise(self) -> bool:
+        """One filter per channel."""
+
     @property
-    def b(self) -> float: ...
+    def sub_pixel_scale_factor(self) -> int:
+        """Pixels along each side of the square that a pixel becomes."""
+
     @property
-    def c(self) -> float: ...
+    def activation(self) -> NeuronDescriptor | None:
+        """What is applied to the result before it is stored."""
+
     @property
-    def data(self) -> list[float]: ...
+    def batch_norm(self) -> BatchNorm | None:
+        """What is folded into the weights."""
 
 @final
 class _DataSource:
@@ -333,8 +377,8 @@ class Kernel:
     @property
     def device(self) -> Device: ...
     @property
-    def neuron_descriptor(self) -> _NeuronDescriptor:
-        """What a neuron kernel computes."""
+    def neuron_descriptor(self) -> NeuronDescriptor | None:
+        """What a neuron kernel computes, or what a kernel with weights applies to its result before it is stored."""
 
     def _get(self, name: str, /) -> Any: ...
     def _set(self, name: str, value: Any, /) -> None: ...

@@ -84,6 +84,24 @@ Shape4: TypeAlias = tuple[SupportsIndex, SupportsIndex, SupportsIndex, SupportsI
 
 ImageLayout: TypeAlias = Literal["NHWC", "NCHW"]
 WeightLayout: TypeAlias = Literal["OIHW", "OHWI", "HWIO", "IOHW", "C1HW"]
+NeuronType: TypeAlias = Literal[
+    "none",
+    "relu",
+    "linear",
+    "sigmoid",
+    "hard_sigmoid",
+    "tanh",
+    "absolute",
+    "softplus",
+    "softsign",
+    "elu",
+    "prelu",
+    "relun",
+    "power",
+    "exponential",
+    "logarithm",
+    "gelu",
+]
 ActivationName: TypeAlias = Literal[
     "relu", "relu6", "leaky_relu", "sigmoid", "hardsigmoid", "tanh", "softplus", "softsign", "elu", "gelu"
 ]

@@ -5,7 +5,6 @@ from __future__ import annotations
 
 import ast
 import inspect
-from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from . import _core, _docs
@@ -16,48 +15,6 @@ if TYPE_CHECKING:
 _TABLE: list[Row] = _core.kernel_table()
 # By number of sources.
 _COMMON: dict[int, list[Param]] = {count: _core.common_params(count) for count in (1, 2)}
-
-NEURON_TYPES: tuple[str, ...] = tuple(
-    next(p for row in _TABLE if row["name"] == "Neuron" for p in row["params"] if p["name"] == "type")["choices"]
-)
-
-
-class NeuronDescriptor(_core._NeuronDescriptor):
-    """An activation function and its parameters, to fuse into a kernel.
-
-    Parameters
-    ----------
-    type : str
-        "relu", "linear", "sigmoid", "hard_sigmoid", "tanh", "absolute", "softplus", "softsign", "elu", "prelu",
-        "relun", "power", "exponential", "logarithm", "gelu" or "none".
-    a, b, c : float, default 0
-        Parameters of the formula, which the docstring of the neuron kernel of that type gives.
-    data : sequence of float, optional
-        PReLU: one slope per channel.
-
-    Raises
-    ------
-    ValueError
-        'NeuronDescriptor: type ("selu") is not one of "none", "relu", …'
-
-    Source
-    ------
-    MPSNeuralNetwork/MPSCNNNeuron.h, MPSNNNeuronDescriptor.
-    """
-
-    def __init__(self, type: str, a: float = 0.0, b: float = 0.0, c: float = 0.0, data: Sequence[float] = ()) -> None:
-        if not isinstance(type, str):
-            raise TypeError(f"type ({type.__class__.__name__}) is not a str.")
-        if type not in NEURON_TYPES:
-            known = ", ".join(f'"{name}"' for name in NEURON_TYPES)
-            raise ValueError(f'NeuronDescriptor: type ("{type}") is not one of {known}.')
-        if not hasattr(data, "__len__"):
-            raise TypeError(f"data ({data.__class__.__name__}) is not a sequence of numbers.")
-        if (type == "prelu") != (len(data) > 0):
-            raise ValueError(
-                f'NeuronDescriptor: data has {len(data)} values; type is "{type}" and only "prelu" takes some.'
-            )
-        super().__init__(NEURON_TYPES.index(type), a, b, c, data)
 
 
 def _default(spec: Param) -> Any:
@@ -177,7 +134,7 @@ KERNELS: dict[str, type[Kernel]] = {row["name"]: _make_class(row) for row in _TA
 globals().update(KERNELS)
 
 # kernels.pyi lists the classes by name.
-__all__ = ["BinaryKernel", "Kernel", "NeuronDescriptor", "UnaryKernel", "kernel", *KERNELS]
+__all__ = ["BinaryKernel", "Kernel", "UnaryKernel", "kernel", *KERNELS]
 
 
 def kernel(name: str) -> type[Kernel]:

@@ -23,7 +23,7 @@ double fallback(const KernelRow &row, const char *name) {
 
 NeuronDescriptor describe(const KernelRow &row, const Params &params) {
   NeuronDescriptor neuron;
-  neuron.type = row.variant >= 0 ? row.variant : neuron_type_from_name(text(params, "type", ""));
+  neuron.type = row.variant >= 0 ? row.variant : find_neuron(text(params, "type", ""));
   const bool is_prelu = neuron.type == MPSCNNNeuronTypePReLU;
   if (const auto slopes = array(params, row.variant >= 0 && is_prelu ? "a" : "data"); slopes && is_prelu) {
     neuron.data = to_floats(*slopes, say(row.name, ": slopes"));

@@ -42,8 +42,8 @@ class Kernel {
                                 std::shared_ptr<Image> destination = nullptr, bool temporary = false,
                                 std::optional<DType> dtype = std::nullopt);
 
-  /// The activation a neuron kernel computes; for fusing into a convolution.
-  NeuronDescriptor neuron() const;
+  /// The activation that the kernel computes, or applies to its result before that is stored; nullopt for none.
+  std::optional<NeuronDescriptor> neuron() const;
   std::shared_ptr<DataSource> data_source() const;
   /// Reads the data source again.
   void reload();

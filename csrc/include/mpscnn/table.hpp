@@ -86,6 +86,17 @@ struct KernelRow {
   }
 };
 
+/// An activation function; its place in the table is its MPSCNNNeuronType.
+struct NeuronRow {
+  std::string_view name;
+  int parameters = 0;  ///< how many of a, b, c its formula has
+};
+
+std::span<const NeuronRow> neuron_table();
+
+/// MPSCNNNeuronType by its name; -1 for any other.
+int find_neuron(std::string_view name);
+
 std::span<const KernelRow> kernel_table();
 
 /// By Python name or Apple's; nullptr when there is none.

@@ -1,0 +1,236 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What describes a kernel reads back as it was given, and prints as what it is."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import numpy as np
+import pytest
+
+import mpscnn
+from oracle import MPSCNNNeuron
+from support import Source, random
+
+# ------------------------------------------------------------------------------------------------- activations
+
+
+@pytest.mark.parametrize("name", [name for name, _ in MPSCNNNeuron.TYPES])
+def test_the_type_reads_as_its_name(name: str) -> None:
+    descriptor = mpscnn.NeuronDescriptor(name, 0.5, 0.25, 2.0, [0.25] * 3 if name == "prelu" else ())
+    assert descriptor.type == name
+    assert (descriptor.a, descriptor.b, descriptor.c) == (0.5, 0.25, 2.0)
+    assert descriptor.data == ([0.25] * 3 if name == "prelu" else [])
+    assert mpscnn.Neuron(name, data=[0.25] * 3 if name == "prelu" else None).neuron_descriptor.type == name
+
+
+def test_a_neuron_kernel_gives_what_a_descriptor_is_made_of() -> None:
+    given = mpscnn.NeuronReLU(0.1).neuron_descriptor
+    assert isinstance(given, mpscnn.NeuronDescriptor)
+    again = mpscnn.NeuronDescriptor(given.type, given.a, given.b, given.c, given.data)
+    x, weight = random((1, 5, 7, 4)), random((8, 4, 3, 3))
+    np.testing.assert_array_equal(
+        mpscnn.Convolution(weight, activation=again)(x), mpscnn.Convolution(weight, activation=given)(x)
+    )
+    assert given.a == float(np.float32(0.1)), "single precision"
+
+
+REPRS = [
+    (("sigmoid",), {}, 'mpscnn.NeuronDescriptor("sigmoid")'),
+    (("relu",), {}, 'mpscnn.NeuronDescriptor("relu", a=0.0)'),
+    (("relu", 0.1), {}, 'mpscnn.NeuronDescriptor("relu", a=0.1)'),
+    (("relun", 0, 6), {}, 'mpscnn.NeuronDescriptor("relun", a=0.0, b=6.0)'),
+    (("power", 1, -2.5, 1e-5), {}, 'mpscnn.NeuronDescriptor("power", a=1.0, b=-2.5, c=1e-05)'),
+    (("gelu",), {"b": 3}, 'mpscnn.NeuronDescriptor("gelu", b=3.0)'),
+    (("prelu",), {"data": [0.1, 1]}, 'mpscnn.NeuronDescriptor("prelu", data=[0.1, 1.0])'),
+]
+
+
+@pytest.mark.parametrize(("arguments", "options", "text"), REPRS, ids=[text for _, _, text in REPRS])
+def test_a_descriptor_prints_what_it_is_made_of(arguments: Any, options: Any, text: str) -> None:
+    """Its parameters, and what was given besides; evaluated, the text gives the same again."""
+    descriptor = mpscnn.NeuronDescriptor(*arguments, **options)
+    assert repr(descriptor) == text
+    again = eval(text)
+    for name in ("type", "a", "b", "c", "data"):
+        assert getattr(again, name) == getattr(descriptor, name)
+
+
+def test_many_slopes_are_not_all_printed() -> None:
+    text = repr(mpscnn.NeuronDescriptor("prelu", data=range(512)))
+    assert text == 'mpscnn.NeuronDescriptor("prelu", data=[0.0, 1.0, 2.0, 3.0, 4.0, 5.0, 6.0, 7.0, … 512 values])'
+    assert math.inf == mpscnn.NeuronDescriptor("linear", math.inf).a
+
+
+# ------------------------------------------------------------------------------------------------- normalization
+
+
+def norm(channels: int = 8) -> dict[str, Any]:
+    return {name: random((channels,), seed=seed) for seed, name in enumerate(("mean", "variance", "gamma", "beta"))}
+
+
+def test_batch_norm_reads_back() -> None:
+    given = norm()
+    made = mpscnn.BatchNorm(**given, epsilon=1e-3)
+    for name, values in given.items():
+        read = getattr(made, name)
+        assert read.dtype == np.float32
+        np.testing.assert_array_equal(read, values)
+        assert not read.flags.writeable
+        assert np.shares_memory(read, getattr(made, name)), "no copy at each look"
+        values[...] = 7
+        assert not (getattr(made, name) == 7).all(), "it keeps numbers of its own"
+    assert made.epsilon == float(np.float32(1e-3))
+    assert mpscnn.BatchNorm([0], [1], [1], [0]).epsilon == float(np.float32(1e-5))
+    assert repr(made) == "<mpscnn.BatchNorm of 8 channels, epsilon 0.001>"
+
+
+def test_the_batch_norm_of_a_descriptor_holds_it() -> None:
+    given = norm()
+    inner = [mpscnn.ConvolutionDescriptor(1, 4, 8, batch_norm=mpscnn.BatchNorm(**given)).batch_norm for _ in range(20)]
+    noise = [mpscnn.ConvolutionDescriptor(1, 4, 8, batch_norm=mpscnn.BatchNorm([0] * 8, *[[1] * 8] * 3)) for _ in inner]
+    assert len(noise) == 20
+    for one in inner:
+        assert one is not None
+        np.testing.assert_array_equal(one.mean, given["mean"])
+
+
+def test_an_array_of_a_batch_norm_holds_it() -> None:
+    arrays = [mpscnn.BatchNorm([i] * 1000, [1] * 1000, [1] * 1000, [0] * 1000).mean for i in range(20)]
+    noise = [mpscnn.BatchNorm([77] * 1000, [1] * 1000, [1] * 1000, [0] * 1000) for _ in range(20)]
+    assert [set(array.tolist()) for array in arrays] == [{float(i)} for i in range(20)]
+    assert len(noise) == 20
+    with pytest.raises(ValueError, match="read-only"):
+        arrays[0][0] = 1
+
+
+# ------------------------------------------------------------------------------------------------- geometry
+
+
+def test_a_convolution_descriptor_reads_back() -> None:
+    relu = mpscnn.NeuronDescriptor("relu", a=0.25)
+    made = mpscnn.ConvolutionDescriptor(
+        (3, 5), 8, 16, stride=(2, 1), dilation=2, groups=2, activation=relu, batch_norm=mpscnn.BatchNorm(**norm(16))
+    )
+    assert made.activation is not None
+    assert (made.activation.type, made.activation.a) == ("relu", 0.25)
+    assert made.batch_norm is not None
+    np.testing.assert_array_equal(made.batch_norm.gamma, norm(16)["gamma"])
+    assert mpscnn.ConvolutionDescriptor(3, 4, 8, depthwise=True).depthwise is True
+    plain = mpscnn.ConvolutionDescriptor(3, 4, 8, sub_pixel_scale_factor=2)
+    assert (plain.activation, plain.batch_norm, plain.sub_pixel_scale_factor) == (None, None, 2)
+    assert mpscnn.ConvolutionDescriptor(3, 4, 8, activation=mpscnn.NeuronDescriptor("none")).activation is None
+    with pytest.raises(AttributeError):
+        plain.groups = 2  # type: ignore[misc]
+
+
+@pytest.mark.parametrize(
+    ("activation", "name", "numbers"),
+    [
+        ("relu", "relu", (0, 0, 0)),
+        ("tanh", "tanh", (1, 1, 0)),
+        (mpscnn.NeuronDescriptor("power", 1, 2, 3), "power", (1, 2, 3)),
+        (mpscnn.NeuronLinear(2, 3), "linear", (2, 3, 0)),
+    ],
+    ids=["short name", "short name with parameters", "descriptor", "kernel"],
+)
+def test_the_activation_of_a_descriptor(activation: Any, name: str, numbers: tuple[float, ...]) -> None:
+    read = mpscnn.ConvolutionDescriptor(3, 4, 8, activation=activation).activation
+    assert read is not None
+    assert (read.type, read.a, read.b, read.c) == (name, *numbers)
+
+
+def test_a_kernel_tells_the_descriptor_of_its_weights() -> None:
+    kernel = mpscnn.Convolution(random((16, 4, 3, 5)), groups=2, stride=(2, 1), activation="sigmoid")
+    read = kernel.data_source.descriptor
+    assert repr(read) == (
+        "mpscnn.ConvolutionDescriptor((3, 5), 8, 16, stride=(2, 1), groups=2, "
+        'activation=mpscnn.NeuronDescriptor("sigmoid"))'
+    )
+
+
+CONVOLUTIONS = [
+    "mpscnn.ConvolutionDescriptor((3, 3), 4, 8)",
+    "mpscnn.ConvolutionDescriptor((3, 5), 8, 16, stride=(2, 1), dilation=(2, 2), groups=2)",
+    "mpscnn.ConvolutionDescriptor((1, 1), 4, 4, depthwise=True)",
+    "mpscnn.ConvolutionDescriptor((1, 1), 4, 4, sub_pixel_scale_factor=2)",
+    'mpscnn.ConvolutionDescriptor((1, 1), 4, 4, activation=mpscnn.NeuronDescriptor("elu", a=0.5))',
+]
+
+
+@pytest.mark.parametrize("text", CONVOLUTIONS)
+def test_a_convolution_descriptor_prints_what_it_is_made_of(text: str) -> None:
+    assert repr(eval(text)) == text
+
+
+def test_a_convolution_descriptor_prints_its_batch_norm() -> None:
+    made = mpscnn.ConvolutionDescriptor(1, 4, 2, batch_norm=mpscnn.BatchNorm([0, 0], [1, 1], [1, 1], [0, 0]))
+    assert repr(made).endswith(", 4, 2, batch_norm=<mpscnn.BatchNorm of 2 channels, epsilon 1e-05>)")
+
+
+# ------------------------------------------------------------------------------------------ what a kernel applies
+
+FUSED: list[tuple[Any, Any]] = [
+    (None, None),
+    (mpscnn.NeuronDescriptor("none"), None),
+    ("relu6", ("relun", 0.0, 6.0)),
+    (mpscnn.NeuronDescriptor("linear", -2, 0.5), ("linear", -2.0, 0.5)),
+    (mpscnn.NeuronTanH(2.0, 0.5), ("tanh", 2.0, 0.5)),
+    (mpscnn.NeuronDescriptor("prelu", data=[0.25 * i for i in range(8)]), ("prelu", 0.0, 0.0)),
+]
+
+
+def sources(activation: Any) -> dict[str, Any]:
+    """Kernels with weights, the same convolution of one pixel each, and one whose weights a data source holds."""
+    weight = random((8, 4, 1, 1))
+    descriptor = mpscnn.ConvolutionDescriptor(1, 4, 8, activation=activation)
+    ohwi = np.ascontiguousarray(weight.transpose(0, 2, 3, 1))
+    return {
+        "Convolution": mpscnn.Convolution(weight, activation=activation),
+        "ConvolutionTranspose": mpscnn.ConvolutionTranspose(
+            np.ascontiguousarray(weight.transpose(1, 0, 2, 3)), activation=activation
+        ),
+        "FullyConnected": mpscnn.FullyConnected(weight.reshape(8, 4), activation=activation),
+        "data source": mpscnn.Convolution(Source(descriptor, ohwi)),
+    }
+
+
+@pytest.mark.parametrize("kernel", ["Convolution", "ConvolutionTranspose", "FullyConnected", "data source"])
+@pytest.mark.parametrize(("activation", "wanted"), FUSED, ids=str)
+def test_a_kernel_with_weights_tells_its_activation(kernel: str, activation: Any, wanted: Any) -> None:
+    """And applies it: the plain kernel with that activation behind it computes the same."""
+    x = 4 * random((1, 1, 1, 4))
+    fused, plain = sources(activation)[kernel], sources(None)[kernel]
+    told = fused.neuron_descriptor
+    assert plain.neuron_descriptor is None
+    if wanted is None:
+        assert told is None
+        np.testing.assert_array_equal(fused(x), plain(x))
+        return
+    assert (told.type, told.a, told.b) == wanted
+    slopes = told.data or None
+    after = mpscnn.Neuron(told.type, told.a, told.b, told.c, data=slopes)
+    np.testing.assert_allclose(fused(x), after(plain(x)), rtol=1e-6)
+    assert not np.array_equal(fused(x), plain(x))
+
+
+def test_what_a_kernel_applies_is_known_after_a_reload() -> None:
+    """A reload is of weights and biases [MPSCNNConvolution.h]: the activation stays what it was."""
+    weight, x = np.full((8, 1, 1, 4), -1, np.float32), np.ones((1, 1, 1, 4), np.float32)
+    source = Source(mpscnn.ConvolutionDescriptor(1, 4, 8, activation="relu"), weight)
+    kernel = mpscnn.Convolution(source)
+    source.descriptor = mpscnn.ConvolutionDescriptor(1, 4, 8, activation=mpscnn.NeuronDescriptor("linear", 2, 0))
+    kernel.reload()
+    applied = kernel.neuron_descriptor
+    assert applied is not None
+    assert (applied.type, kernel(x).max()) == ("relu", 0)
+
+
+def test_an_activation_can_be_handed_on() -> None:
+    x, weight = random((1, 5, 7, 4)), random((8, 4, 3, 3))
+    first = mpscnn.Convolution(weight, activation="leaky_relu")
+    for again in (first.neuron_descriptor, first.data_source.descriptor.activation):
+        np.testing.assert_array_equal(mpscnn.Convolution(weight, activation=again)(x), first(x))
+    plain = mpscnn.Convolution(weight)
+    np.testing.assert_array_equal(mpscnn.Convolution(weight, activation=plain.neuron_descriptor)(x), plain(x))
