@@ -108,7 +108,13 @@ RIGHT: dict[str, Callable[[], dict[str, Any]]] = {
         "copy": None,
         "threads": None,
     },
-    "reorder_linear": lambda: {"array": random((8, 24)), "feature_map": (2, 3, 4), "out": None, "copy": None, "threads": None},
+    "reorder_linear": lambda: {
+        "array": random((8, 24)),
+        "feature_map": (2, 3, 4),
+        "out": None,
+        "copy": None,
+        "threads": None,
+    },
     # without arguments
     "Buffer.__dlpack__": dict,
     "Buffer.__dlpack_device__": dict,
@@ -256,7 +262,9 @@ def test_wrong_names_and_numbers_of_arguments(name: str) -> None:
     if name in SEVERAL_SOURCES:
         refused(name, {}, *many)
     else:
-        assert re.fullmatch(rf"{subject} takes at most \d positional arguments? \(20 given\)\.", refused(name, {}, *many))
+        assert re.fullmatch(
+            rf"{subject} takes at most \d positional arguments? \(20 given\)\.", refused(name, {}, *many)
+        )
     if names:
         twice = refused(name, {names[0]: right[names[0]]}, right[names[0]])
         assert re.fullmatch(rf"{subject} got '{names[0]}' twice\.", twice)

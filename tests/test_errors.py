@@ -66,9 +66,9 @@ ERRORS = [
         for kernel in ("PoolingAverage", "PoolingL2Norm", "PoolingMax", "DilatedPoolingMax")
         for error in (
             Error(kernel, raises=TypeError, match=rf"{kernel}: missing a required argument: 'kernel_size'"),
-            Error(kernel, kernel_size=0, raises=ValueError, match=rf"{kernel}: kernel_size \(0\) is less than .* \(1\)"),
+            Error(kernel, kernel_size=0, raises=ValueError, match=r"kernel_size \(0\) is less than .* \(1\)"),
             Error(kernel, kernel_size=2.5, raises=TypeError, match=r"kernel_size \(2\.5\) is not an integer or a pair"),
-            Error(kernel, kernel_size=2, stride=(1, 0), raises=ValueError, match=r"stride \(1, 0\) is less than .* \(1\)"),
+            Error(kernel, kernel_size=2, stride=(1, 0), raises=ValueError, match=r"stride \(1, 0\) is less"),
             Error(kernel, kernel_size=2, ceil_mode=1, raises=TypeError, match=r"ceil_mode \(1\) is not True or False"),
             Error(
                 kernel,
@@ -937,8 +937,8 @@ def good_source(kernel: mpscnn.Kernel) -> np.ndarray:
     """A source that this kernel takes, unless its properties ask for more."""
     source = kernel.data_source
     if source is None:
-        slopes = kernel.neuron_descriptor.data
-        return random((1, 6, 5, len(slopes) or 4))
+        neuron = kernel.neuron_descriptor
+        return random((1, 6, 5, len(neuron.data) if neuron and len(neuron.data) else 4))
     d = source.descriptor
     height, width = d.kernel_size if isinstance(kernel, mpscnn.FullyConnected) else (9, 11)
     return random((2, height, width, d.in_channels))

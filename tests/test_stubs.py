@@ -412,7 +412,7 @@ BAD = """
     mpscnn.Neuron("selu")  # [arg-type]
     mpscnn.NeuronDescriptor("selu")  # [arg-type]
     mpscnn.NeuronReLU("0.1")  # [arg-type]
-    mpscnn.PoolingMax  # [attr-defined]
+    mpscnn.PoolingMaximum  # [attr-defined]
     mpscnn.Add(offset=(0, 0))  # [call-arg]
     mpscnn.Add().offset = (0, 0)  # [attr-defined]
     mpscnn.NeuronGradient("selu")  # [arg-type]

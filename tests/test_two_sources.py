@@ -152,7 +152,7 @@ def test_mixed_sources_are_refused() -> None:
     with pytest.raises(TypeError, match=r"Add: a is an Image; out is not\."):
         kernel(image(x), image(x), out=np.empty_like(x))
     with mpscnn.CommandBuffer() as buffer:
-        with pytest.raises(TypeError, match=r"Add: b \(<class 'numpy\.ndarray'>\) is not an Image\."):
+        with pytest.raises(TypeError, match=r"^b \(ndarray\) is not an Image\.$"):
             kernel.encode(buffer, image(x), x)
         with pytest.raises(TypeError, match=r"Add: the number of sources \(3\) is not 2 \(a, b\)\."):
             kernel.encode(buffer, image(x), image(x), image(x))
@@ -199,7 +199,7 @@ def test_ways_to_say_which_function(how: str) -> None:
     kernel = mpscnn.NeuronGradient(ACTIVATIONS[how])
     np.testing.assert_allclose(kernel(grad, x), grad / np.cosh(x.astype(np.float64)) ** 2, rtol=1e-6)
     descriptor = kernel.neuron_descriptor
-    assert (descriptor.type, descriptor.a, descriptor.b) == (5, 1.0, 1.0)
+    assert (descriptor.type, descriptor.a, descriptor.b) == ("tanh", 1.0, 1.0)
 
 
 # (function, source, slope): the header's cases at the points where they meet [MPSCNNNeuron.h].

@@ -18,13 +18,9 @@ namespace mpscnn::bindings {
 
 // ---- strict types
 
-namespace {
-
 std::string type_name(py::handle object) {
   return py::str(py::type::handle_of(object).attr("__name__")).cast<std::string>();
 }
-
-}  // namespace
 
 bool load(py::handle object, Text& text) {
   if (!PyUnicode_Check(object.ptr())) return false;
@@ -258,7 +254,8 @@ void check_argument(const Parameter& parameter, py::handle object) {
   }
   const std::size_t most = signature.positional - std::min(hidden, signature.positional);
   if (signature.takes_more && positional > most) {
-    values.erase(values.begin() + static_cast<std::ptrdiff_t>(most), values.begin() + static_cast<std::ptrdiff_t>(positional));
+    values.erase(values.begin() + static_cast<std::ptrdiff_t>(most),
+                 values.begin() + static_cast<std::ptrdiff_t>(positional));
     positional = most;
   }
   std::vector<const char*> names;
@@ -268,7 +265,8 @@ void check_argument(const Parameter& parameter, py::handle object) {
     if (!parameters[i].has_default) required = names.size();
   }
   std::vector<PyObject*> placed(names.size());
-  place_arguments(callable.name.c_str(), names, most, required, values.data(), positional, signature.takes_keywords ? nullptr : given.keywords.ptr(), placed);
+  place_arguments(callable.name.c_str(), names, most, required, values.data(), positional,
+                  signature.takes_keywords ? nullptr : given.keywords.ptr(), placed);
   for (std::size_t i = 0; i < placed.size(); ++i)
     if (placed[i]) check_argument(parameters[hidden + i], placed[i]);
   throw TypeError(say(callable.name, "(): the arguments are of types that it does not take."));

@@ -105,8 +105,8 @@ std::shared_ptr<Image> encode(Kernel& kernel, CommandBuffer& buffer, const py::o
                               const std::shared_ptr<Image>& out, Boolean temporary, const py::object& dtype_like) {
   Images images;
   for (const auto source : sources_of(kernel, x, others)) {
-    check<TypeError>(py::isinstance<Image>(source), kernel.row().sources[images.size()], " (",
-                     Py_TYPE(source.ptr())->tp_name, ") is not an Image.");
+    check<TypeError>(py::isinstance<Image>(source), kernel.row().sources[images.size()], " (", type_name(source),
+                     ") is not an Image.");
     images.push_back(source.cast<std::shared_ptr<Image>>());
   }
   const auto dtype = optional_dtype(dtype_like);

@@ -190,8 +190,7 @@ Pair extent_of(const WindowShape &window) {
 Geometry window_geometry(const WindowShape &window, const Padding &padding, ImageShape source, std::int64_t channels) {
   const auto [kh, kw] = extent_of(window);
   Geometry g;
-  g.shape = {source.n,
-             window_extent(source.h, kh, window.stride.h, padding.top, padding.bottom, window.ceil_mode),
+  g.shape = {source.n, window_extent(source.h, kh, window.stride.h, padding.top, padding.bottom, window.ceil_mode),
              window_extent(source.w, kw, window.stride.w, padding.left, padding.right, window.ceil_mode), channels};
   g.offsets[0] = {.x = kw / 2 - padding.left, .y = kh / 2 - padding.top, .z = 0};
   return g;
@@ -384,7 +383,8 @@ const KernelRow &Kernel::row() const { return *impl_->row; }
 std::shared_ptr<Device> Kernel::device() const { return impl_->device; }
 
 std::optional<NeuronDescriptor> Kernel::neuron() const {
-  if (impl_->row->family == Family::neuron) return impl_->made.neuron;
+  const auto family = impl_->row->family;
+  if (family == Family::neuron || family == Family::neuron_gradient) return impl_->made.neuron;
   const auto &descriptor = impl_->made.descriptor;
   return descriptor && descriptor->activation.type != MPSCNNNeuronTypeNone ? std::optional(descriptor->activation)
                                                                            : std::nullopt;

@@ -64,13 +64,12 @@ constexpr KernelRow kRows[] = {
     {.name = "DilatedPoolingMax",
      .apple_class = "MPSCNNDilatedPoolingMax",
      .family = Family::pooling,
-     .params = params<&p::kernel_size, &p::dilation, &p::pooling_stride, &p::padding, &p::ceil_mode,
-                      &p::edge_mode_clamp>(),
+     .params =
+         params<&p::kernel_size, &p::dilation, &p::pooling_stride, &p::padding, &p::ceil_mode, &p::edge_mode_clamp>(),
      .positional = 2,
      .shape = ShapeRule::pooling,
      .gradient = "MPSCNNDilatedPoolingMaxGradient",
-     .summary = "The greatest pixel of a window with gaps, channel by channel; outside of the source stands the nearest "
-                "pixel, unless edge_mode is \"zero\".",
+     .summary = "The greatest pixel of a window with gaps, channel by channel.",
      .formula = "y[n,i,j,c] = max over p, q of x[n, i*sh + p*dh - ph, j*sw + q*dw - pw, c]",
      .source = "MPSNeuralNetwork/MPSCNNPooling.h, MPSCNNDilatedPoolingMax",
      .macos = "10.13"},
@@ -291,8 +290,7 @@ constexpr KernelRow kRows[] = {
      .positional = 3,
      .shape = ShapeRule::pooling,
      .gradient = "MPSCNNPoolingMaxGradient",
-     .summary = "The greatest pixel of a window, channel by channel; pixels outside of the source do not count, unless "
-                "edge_mode is \"zero\".",
+     .summary = "The greatest pixel of a window, channel by channel.",
      .formula = "y[n,i,j,c] = max over p, q of x[n, i*sh + p - ph, j*sw + q - pw, c]",
      .source = "MPSNeuralNetwork/MPSCNNPooling.h, MPSCNNPoolingMax",
      .macos = "10.13"},

@@ -216,8 +216,9 @@ inline constexpr ParamSpec ceil_mode{
     .type = ParamType::boolean,
     .fallback = "False",
     .apple = "destinationImage",
-    .summary = "With `padding` in pixels: a last window that reaches beyond the padding counts as well, if it begins "
-               "before the padding behind the source."};
+    .summary =
+        "With `padding` in pixels: a last window that reaches beyond the padding counts as well, if it begins "
+        "before the padding behind the source."};
 inline constexpr ParamSpec zero_pad_size{
     .name = "zero_pad_size",
     .type = ParamType::pair,
@@ -232,8 +233,9 @@ inline constexpr ParamSpec count_include_pad{
     .type = ParamType::boolean,
     .fallback = "None",
     .apple = "edgeMode, zeroPadSizeX, zeroPadSizeY",
-    .summary = "PyTorch's: whether zeros of the padding count as pixels; pixels beyond it never do. None: as "
-               "`edge_mode` (\"zero\": every tap of the window counts) and `zero_pad_size` say."};
+    .summary =
+        "PyTorch's: whether zeros of the padding count as pixels; pixels beyond it never do. None: as "
+        "`edge_mode` (\"zero\": every tap of the window counts) and `zero_pad_size` say."};
 
 // Neuron gradients [MPSCNNNeuron.h].
 inline constexpr ParamSpec neuron_of_gradient{
@@ -337,8 +339,9 @@ inline constexpr ParamSpec edge_mode_clamp{.name = "edge_mode",
                                            .fallback = "'clamp'",
                                            .choices = "zero|clamp",
                                            .apple = "edgeMode",
-                                           .summary = "Pixels outside of the source: zero, or the nearest pixel, which "
-                                                      "changes no maximum of a window without gaps.",
+                                           .summary =
+                                               "Pixels outside of the source: zero, or the nearest pixel, which "
+                                               "changes no maximum of a window without gaps.",
                                            .attribute = true};
 inline constexpr ParamSpec source_feature_channel_offset{.name = "source_feature_channel_offset",
                                                          .type = ParamType::integer,

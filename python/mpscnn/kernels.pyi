@@ -247,7 +247,7 @@ class ConvolutionTranspose(UnaryKernel):
     ) -> None: ...
 
 class DilatedPoolingMax(UnaryKernel):
-    """The greatest pixel of a window with gaps, channel by channel; outside of the source stands the nearest pixel, unless edge_mode is "zero".
+    """The greatest pixel of a window with gaps, channel by channel.
 
     y[n,i,j,c] = max over p, q of x[n, i*sh + p*dh - ph, j*sw + q*dw - pw, c]
     """
@@ -785,7 +785,7 @@ class PoolingL2Norm(UnaryKernel):
     ) -> None: ...
 
 class PoolingMax(UnaryKernel):
-    """The greatest pixel of a window, channel by channel; pixels outside of the source do not count, unless edge_mode is "zero".
+    """The greatest pixel of a window, channel by channel.
 
     y[n,i,j,c] = max over p, q of x[n, i*sh + p - ph, j*sw + q - pw, c]
     """

@@ -58,7 +58,7 @@ def _of_every_kind(kind: str) -> list[Case]:
             why=f"{kind}: no window that begins in the padding behind the source",
         ),
         row(kind, x=(1, 5, 5, 4), kernel_size=1, stride=2, why=f"{kind}: windows of one pixel"),
-        row(kind, x=(3, 9, 8, 12), kernel_size=3, offset=(2, -1, 1), why=f"{kind}: an offset, from the second image on"),
+        row(kind, x=(3, 9, 8, 12), kernel_size=3, offset=(2, -1, 1), why=f"{kind}: an offset, from the second image"),
         row(
             kind,
             x=(2, 9, 8, 12),
@@ -158,6 +158,15 @@ CASES = [
         padding="same",
         values=NEGATIVE,
         why="a clamped tap reads a pixel that no other tap reads",
+    ),
+    row(
+        "DilatedPoolingMax",
+        x=(1, 8, 10, 4),
+        kernel_size=2,
+        dilation=2,
+        stride=2,
+        ceil_mode=True,
+        why="a last window with gaps over the edge",
     ),
     row("DilatedPoolingMax", x=(1, 8, 9, 4), kernel_size=2, dilation=3, why="the stride is the kernel's size here too"),
     row(

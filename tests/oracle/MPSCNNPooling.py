@@ -24,7 +24,9 @@ def windows(x: Array, *, size: Pair, offset: Pair, kernel: Pair, stride: Pair, d
     for p in range(kernel[0]):
         for q in range(kernel[1]):
             rows, columns = (
-                offset[axis] + np.arange(size[axis]) * stride[axis] + at * dilation[axis]
+                offset[axis]
+                + np.arange(size[axis]) * stride[axis]
+                + at * dilation[axis]
                 - ((kernel[axis] - 1) * dilation[axis] + 1) // 2
                 for axis, at in ((0, p), (1, q))
             )

@@ -192,9 +192,16 @@ def _pooled(case: Case, x: torch.Tensor) -> torch.Tensor | None:
     kernel, dilation, ceil = case.pair("kernel_size"), case.pair("dilation"), params.get("ceil_mode", False)
     stride = case.pair("stride") if params.get("stride") is not None else kernel
     pad, edge = params.get("padding", 0), params.get("edge_mode", "clamp" if maximum else "zero")
-    if isinstance(pad, str) or "zero_pad_size" in params:
+    if "zero_pad_size" in params:
         return None
-    top, bottom, left, right = _sides(pad)
+    if isinstance(pad, str):
+        extents = tuple((k - 1) * d + 1 for k, d in zip(kernel, dilation, strict=True))
+        amounts = _same(case, (extents[0], extents[1]), (x.shape[2], x.shape[3]))
+        if amounts is None:
+            return None
+        left, right, top, bottom = amounts
+    else:
+        top, bottom, left, right = _sides(pad)
     symmetric = (top, left) == (bottom, right) and 2 * top <= kernel[0] and 2 * left <= kernel[1]
     if maximum:
         if edge == "clamp" and (symmetric or not any((top, bottom, left, right))):
@@ -209,8 +216,11 @@ def _pooled(case: Case, x: torch.Tensor) -> torch.Tensor | None:
         if ceil:
             return None
         mode = "replicate" if edge == "clamp" else "constant"
-        return torch.sqrt(F.avg_pool2d(F.pad(x, [left, right, top, bottom], mode=mode) ** 2, kernel, stride, 0)
-                          * kernel[0] * kernel[1])
+        return torch.sqrt(
+            F.avg_pool2d(F.pad(x, [left, right, top, bottom], mode=mode) ** 2, kernel, stride, 0)
+            * kernel[0]
+            * kernel[1]
+        )
     include = params.get("count_include_pad", edge == "zero")
     if not symmetric or (ceil and "count_include_pad" not in params):
         return None

@@ -47,8 +47,8 @@ Made make_pooling(id<MTLDevice> device, const KernelRow &row, const Params &para
           ": count_include_pad excludes edge_mode and zero_pad_size, which it stands for.");
     const bool include = boolean(params, "count_include_pad", true);
     const Padding &around = made.padding;
-    check(!include || (around.kind == Padding::Kind::pixels && around.top == around.bottom &&
-                       around.left == around.right),
+    check(!include ||
+              (around.kind == Padding::Kind::pixels && around.top == around.bottom && around.left == around.right),
           row.name, ": count_include_pad (True) needs padding in pixels, the same on opposite sides.");
     if (include) zeros = {around.top, around.left};
     made.attributes["edge_mode"] = std::string("clamp");

@@ -115,8 +115,8 @@ const char* name_of(Family family);
 const char* formula_of(ShapeRule rule);
 
 /// Result extent along one axis. `k` is the dilated kernel size; window: floor((size + before + after - k) / stride) +
-/// 1, or ceil() as long as the last window begins before the padding behind the source; transpose: (size - 1) * stride -
-/// before - after + k + extra. May be <= 0: nothing to compute.
+/// 1, or ceil() as long as the last window begins before the padding behind the source; transpose: (size - 1) * stride
+/// - before - after + k + extra. May be <= 0: nothing to compute.
 constexpr std::int64_t window_extent(std::int64_t size, std::int64_t k, std::int64_t stride, std::int64_t before,
                                      std::int64_t after, bool ceil = false) {
   const std::int64_t span = size + before + after - k;
