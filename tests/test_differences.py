@@ -124,6 +124,25 @@ def test_a_wrong_name_is_noticed(test: str, complaint: str) -> None:
 # ------------------------------------------------------------------------------------------------------------- rows
 
 
+def test_pooling_of_nan() -> None:
+    x = np.zeros((1, 2, 4, 40), np.float32)
+    x[0, 1, 1, [3, 37]] = np.nan
+    y = mpscnn.PoolingMax(2)(x)
+    assert np.argwhere(np.isnan(y)).tolist() == [[0, 0, 0, 3], [0, 0, 0, 37]]
+
+
+def test_clamped_taps_of_dilated_pooling() -> None:
+    """Two taps, three pixels apart, around pixel 0 of three: -2 and 1, of which the first reads pixel 0."""
+    x = np.array([5.0, 1.0, 2.0], np.float32).reshape(1, 1, 3, 1)
+    pool = mpscnn.DilatedPoolingMax((1, 2), (1, 3), stride=1, offset=(0, 0), clip_rect=((0, 0, 0), (1, 1, 1)))
+    assert pool(x, out=np.zeros((1, 1, 1, 1), np.float32)).item() == 5.0
+
+
+def test_clamped_taps_of_the_l2_norm() -> None:
+    x = np.array([3.0, 4.0], np.float32).reshape(1, 1, 2, 1)
+    assert mpscnn.PoolingL2Norm((1, 3), padding=(0, 1), edge_mode="clamp")(x).item() == np.float32(np.sqrt(9 + 9 + 16))
+
+
 def test_neuron_defaults_of_python() -> None:
     x = np.abs(random((1, 3, 4, 5))) + 0.5
     np.testing.assert_array_equal(mpscnn.NeuronPower()(x), x)

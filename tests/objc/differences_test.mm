@@ -371,6 +371,34 @@ void test_skip_api_validation() {
                [&] { result_of(kernel, Tensor(1, 2, 2, 4), 2, 2, 2); });
 }
 
+void test_pooling_without_strides() {
+  MPSCNNPoolingMax *kernel = [[[MPSCNNPoolingMax alloc] initWithDevice:device kernelWidth:3 kernelHeight:2] autorelease];
+  check([kernel strideInPixelsX] == 1 && [kernel strideInPixelsY] == 1, "strides");
+  check([kernel kernelWidth] == 3 && [kernel kernelHeight] == 2, "extents");
+}
+
+void test_padding_that_excludes_edges() {
+  MPSCNNPoolingAverage *kernel = [[[MPSCNNPoolingAverage alloc] initWithDevice:device
+                                                                   kernelWidth:3
+                                                                  kernelHeight:3
+                                                               strideInPixelsX:1
+                                                               strideInPixelsY:1] autorelease];
+  check([kernel edgeMode] == MPSImageEdgeModeZero, "Zero at first");
+  [kernel setPadding:[MPSNNDefaultPadding paddingWithMethod:MPSNNPaddingMethodSizeSame |
+                                                            MPSNNPaddingMethodExcludeEdges]];
+  MPSImageDescriptor *descriptor =
+      [MPSImageDescriptor imageDescriptorWithChannelFormat:MPSImageFeatureChannelFormatFloat32
+                                                     width:5
+                                                    height:4
+                                           featureChannels:1];
+  MPSImage *source = [[[MPSImage alloc] initWithDevice:device imageDescriptor:descriptor] autorelease];
+  MPSImageDescriptor *result = [kernel
+      destinationImageDescriptorForSourceImages:[NSArray arrayWithObject:source]
+                                   sourceStates:nil];
+  check([kernel edgeMode] == MPSImageEdgeModeClamp, "Clamp");
+  check([result width] == 5 && [result height] == 4, "size");
+}
+
 void test_missing_classes_and_methods() {
   check_raises("a class", kMissing, "MPSCNNYOLOLoss",
                [] { [[[MPSCNNYOLOLoss alloc] initWithDevice:device] autorelease]; });
@@ -512,6 +540,8 @@ int main() {
                     test_size_of_small_types,
                     test_breaches_are_exceptions,
                     test_skip_api_validation,
+                    test_pooling_without_strides,
+                    test_padding_that_excludes_edges,
                     test_missing_classes_and_methods,
                     test_uncommitted_command_buffers_take_no_room,
                     test_waiting_ends_after_handlers,

@@ -14,6 +14,7 @@ from cases import Case, Inputs
 
 from . import compare
 from .expected import NEURON_KERNELS, SHORT_ACTIVATIONS
+from .padding import framework_size
 
 Array = NDArray[np.float64]
 
@@ -203,28 +204,29 @@ def _pooled(case: Case, x: torch.Tensor) -> torch.Tensor | None:
     else:
         top, bottom, left, right = _sides(pad)
     symmetric = (top, left) == (bottom, right) and 2 * top <= kernel[0] and 2 * left <= kernel[1]
-    if maximum:
-        if edge == "clamp" and (symmetric or not any((top, bottom, left, right))):
-            # With gaps a clamped tap reads a pixel that no other tap reads: PyTorch leaves it out.
-            if dilation != (1, 1) and any((top, left)):
-                return None
-            return F.max_pool2d(x, kernel, stride, (top, left), dilation, ceil)
-        if edge == "zero" and not ceil:
-            return F.max_pool2d(F.pad(x, [left, right, top, bottom]), kernel, stride, 0, dilation)
-        return None
-    if case.kernel == "PoolingL2Norm":
-        if ceil:
+    if maximum and edge == "clamp" and (symmetric or not any((top, bottom, left, right))):
+        # With gaps a clamped tap reads a pixel that no other tap reads: PyTorch leaves it out.
+        if dilation != (1, 1) and (ceil or any((top, left))):
             return None
-        mode = "replicate" if edge == "clamp" else "constant"
-        return torch.sqrt(
-            F.avg_pool2d(F.pad(x, [left, right, top, bottom], mode=mode) ** 2, kernel, stride, 0)
-            * kernel[0]
-            * kernel[1]
-        )
-    include = params.get("count_include_pad", edge == "zero")
-    if not symmetric or (ceil and "count_include_pad" not in params):
-        return None
-    return F.avg_pool2d(x, kernel, stride, (top, left), ceil, include)
+        return F.max_pool2d(x, kernel, stride, (top, left), dilation, ceil)
+    if "count_include_pad" in params or (case.kernel == "PoolingAverage" and edge == "clamp"):
+        include = params.get("count_include_pad", False)
+        return F.avg_pool2d(x, kernel, stride, (top, left), ceil, include) if symmetric else None
+    if ceil:  # pixels behind the padding, for a last window that needs them
+        sizes = [
+            framework_size(size, (k - 1) * d + 1, s, before, after, ceil=True)
+            for size, k, d, s, before, after in zip(
+                x.shape[2:], kernel, dilation, stride, (top, left), (bottom, right), strict=True
+            )
+        ]
+        bottom = (sizes[0] - 1) * stride[0] + (kernel[0] - 1) * dilation[0] + 1 - x.shape[2] - top
+        right = (sizes[1] - 1) * stride[1] + (kernel[1] - 1) * dilation[1] + 1 - x.shape[3] - left
+    x = F.pad(x, [left, right, top, bottom], mode="replicate" if edge == "clamp" else "constant")
+    if maximum:
+        return F.max_pool2d(x, kernel, stride, 0, dilation)
+    if case.kernel == "PoolingL2Norm":
+        return torch.sqrt(F.avg_pool2d(x**2, kernel, stride, 0) * kernel[0] * kernel[1])
+    return F.avg_pool2d(x, kernel, stride, 0)
 
 
 def _convolved(case: Case, x: torch.Tensor, weight: torch.Tensor, bias: torch.Tensor | None) -> torch.Tensor | None:
