@@ -134,7 +134,9 @@ def test_pooling_of_nan() -> None:
 def test_clamped_taps_of_dilated_pooling() -> None:
     """Two taps, three pixels apart, around pixel 0 of three: -2 and 1, of which the first reads pixel 0."""
     x = np.array([5.0, 1.0, 2.0], np.float32).reshape(1, 1, 3, 1)
-    pool = mpscnn.DilatedPoolingMax((1, 2), (1, 3), stride=1, offset=(0, 0), clip_rect=((0, 0, 0), (1, 1, 1)))
+    pool = mpscnn.DilatedPoolingMax(
+        (1, 2), (1, 3), stride=1, padding=(0, 2), offset=(0, 0), clip_rect=((0, 0, 0), (1, 1, 1))
+    )
     assert pool(x, out=np.zeros((1, 1, 1, 1), np.float32)).item() == 5.0
 
 

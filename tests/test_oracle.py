@@ -48,7 +48,7 @@ def test_row_against_torch(case: Case) -> None:
 def test_most_rows_have_a_second_opinion() -> None:
     alone = [case for case in CASES if theirs(case) is None]
     assert len(alone) < len(CASES) / 8
-    # Only what PyTorch has not: MPS's offsets and clipRect, MPS's policies, rounding of folded weights, edges of windows.
+    # Only what PyTorch has not: offsets, clipRect and policies of MPS, rounding of folded weights, edges of windows.
     for case in alone:
         moved = {"offset", "primary_offset", "secondary_offset", "clip_rect"} & set(case.params)
         own_edges = case.kernel == "DilatedPoolingMax" or "zero_pad_size" in case.params
