@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <cstring>
+#include <type_traits>
 #include <vector>
 
 #include "engine/shared/parallel.hpp"
@@ -31,6 +32,7 @@ struct Source {
         repeat_c(operand.repeat_c),
         edge(operand.edge) {}
 
+  std::int64_t row(std::int64_t y) const { return start_h + (repeat_h ? 0 : y); }
   bool pixels_are_adjacent() const { return tensor.w == 1 || tensor.w_stride == tensor.c; }
   /// The same pixels as the destination's, one after the other.
   bool is_like(const Tensor& dst) const {
@@ -38,7 +40,9 @@ struct Source {
            tensor.w == dst.w && tensor.is_dense();
   }
   /// Pixels of a row can be used where they are, if there are any.
-  bool is_direct() const { return tensor.format == Format::float32 && !repeat_w && !repeat_c && pixels_are_adjacent(); }
+  bool is_direct(Format format = Format::float32) const {
+    return tensor.format == format && !repeat_w && !repeat_c && pixels_are_adjacent();
+  }
   /// Every pixel of such a destination sees a pixel of the source.
   bool covers(const Tensor& dst) const {
     const auto inside = [](std::int64_t start, std::int64_t count, std::int64_t size) {
@@ -56,7 +60,7 @@ class Reader {
 
   /// What destination pixels x ... x + pixels - 1 of row y see.
   const float* read(std::int64_t n, std::int64_t y, std::int64_t x, std::int64_t pixels) {
-    std::int64_t row = source_.start_h + (source_.repeat_h ? 0 : y);
+    std::int64_t row = source_.row(y);
     if (source_.edge == Edge::clamp) row = std::clamp<std::int64_t>(row, 0, tensor_.h - 1);
     if (row < 0 || row >= tensor_.h) return zeros(pixels);
     if (source_.repeat_w) return repeated(n, row, pixels);
@@ -138,7 +142,7 @@ class Reader {
   std::int64_t held_ = 0, held_n_ = 0, held_row_ = 0;  ///< copies of a repeated pixel in the buffer, and which pixel
 };
 
-/// dst = body(a, b). The body gets runs of whole pixels as floats.
+/// dst = body(a, b). The body gets runs of whole pixels as floats, or as halves if it takes them and they lie so.
 template <class Body>
 void for_pairs(const Operand& first, const Operand& second, const ImageView& view, const Body& body) {
   Source a(first), b(second);
@@ -155,7 +159,12 @@ void for_pairs(const Operand& first, const Operand& second, const ImageView& vie
   }
   const bool adjacent = dst.w == 1 || dst.w_stride == c;
   const bool in_place = adjacent && dst.format == Format::float32;
-  const bool unbuffered = in_place && a.is_direct() && b.is_direct() && a.covers(dst) && b.covers(dst);
+  const bool covered = adjacent && a.covers(dst) && b.covers(dst);
+  const bool unbuffered = in_place && covered && a.is_direct() && b.is_direct();
+  constexpr bool kTakesHalf =
+      std::is_invocable_v<Body, const std::uint16_t*, const std::uint16_t*, std::uint16_t*, std::int64_t>;
+  const bool halves = kTakesHalf && covered && dst.format == Format::float16 && a.is_direct(Format::float16) &&
+                      b.is_direct(Format::float16);
   const std::int64_t run = unbuffered ? dst.w : std::max<std::int64_t>(1, kChunk / c);
   const std::int64_t buffer = std::max(kChunk, c);
 
@@ -164,6 +173,19 @@ void for_pairs(const Operand& first, const Operand& second, const ImageView& vie
   if (c > kChunk) wide.resize(static_cast<std::size_t>(3 * buffer * threads));
   // Pixels [begin, end) of lines [first_line, last_line).
   const auto work = [&](std::int64_t first_line, std::int64_t last_line, std::int64_t begin, std::int64_t end) {
+    if constexpr (kTakesHalf) {
+      if (halves) {
+        const auto at = [](const Tensor& tensor, std::int64_t n, std::int64_t y, std::int64_t x) {
+          return reinterpret_cast<std::uint16_t*>(tensor.at(n, y, x));
+        };
+        for (std::int64_t line = first_line; line < last_line; ++line) {
+          const std::int64_t n = line / dst.h, y = line % dst.h;
+          body(at(a.tensor, n, a.row(y), a.start_w + begin), at(b.tensor, n, b.row(y), b.start_w + begin),
+               at(dst, n, y, begin), (end - begin) * c);
+        }
+        return;
+      }
+    }
     float stack[3 * kChunk];
     float* const buffers = wide.empty() ? stack : wide.data() + 3 * buffer * omp_get_thread_num();
     Reader reader_a(a, c, buffers), reader_b(b, c, buffers + buffer);
@@ -199,10 +221,9 @@ void for_pairs(const Operand& first, const Operand& second, const ImageView& vie
 }  // namespace
 
 void binary(const BinaryProblem& problem) {
-  for_pairs(problem.src0, problem.src1, problem.dst,
-            [&](const float* a, const float* b, float* dst, std::int64_t count) {
-              row_arithmetic(problem.function, a, b, dst, count);
-            });
+  for_pairs(problem.src0, problem.src1, problem.dst, [&](const auto* a, const auto* b, auto* dst, std::int64_t count) {
+    row_arithmetic(problem.function, a, b, dst, count);
+  });
 }
 
 void neuron_gradient(const NeuronGradientProblem& problem) {

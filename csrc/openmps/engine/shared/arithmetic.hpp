@@ -7,17 +7,17 @@
 
 namespace openmps {
 
-/// The bounds are written so that NaN comes out as NaN.
-template <BinaryOperation operation>
-MPSCNN_HOST_DEVICE float arithmetic(const Arithmetic& f, float a, float b) {
-  const float x = f.scale0 * a, y = f.scale1 * b;
-  const float result = (operation == BinaryOperation::add        ? x + y
-                        : operation == BinaryOperation::subtract ? x - y
-                        : operation == BinaryOperation::multiply ? x * y
-                                                                 : x / y) +
-                       f.bias;
-  const float t = result < f.least ? f.least : result;
-  return t > f.greatest ? f.greatest : t;
+/// result = f(a, b). The bounds are written so that NaN comes out as NaN. Value is float, or a vector of floats (by
+/// reference: not every caller's instruction set has a register for it).
+template <BinaryOperation operation, class Value>
+MPSCNN_HOST_DEVICE void arithmetic(const Arithmetic& f, const Value& a, const Value& b, Value& result) {
+  const Value x = f.scale0 * a, y = f.scale1 * b;
+  if constexpr (operation == BinaryOperation::add) result = x + y + f.bias;
+  if constexpr (operation == BinaryOperation::subtract) result = x - y + f.bias;
+  if constexpr (operation == BinaryOperation::multiply) result = x * y + f.bias;
+  if constexpr (operation == BinaryOperation::divide) result = x / y + f.bias;
+  result = result < f.least ? f.least : result;
+  result = result > f.greatest ? f.greatest : result;
 }
 
 }  // namespace openmps

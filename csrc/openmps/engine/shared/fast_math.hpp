@@ -65,6 +65,11 @@ struct FastMath {
   /// Distribution function of the normal distribution: 0.5 * (1 + erf(x / sqrt(2))), relatively exact in the lower
   /// tail.
   static MPSCNN_HOST_DEVICE double normal_cdf(double x) {
+    double bell;
+    return normal_cdf(x, bell);
+  }
+  /// Also exp(-x * x / 2), which it needs itself; for |x| beyond 15.5 that of 15.5.
+  static MPSCNN_HOST_DEVICE double normal_cdf(double x, double& bell) {
     double z = (x < 0 ? -x : x) * 0.707106781186547524;
     z = z > 11.0 ? 11.0 : z;  // 0 and 1 in float from there on
     // erfc(z) = exp(-z*z) * t * q(t) with t = 2 / (2 + z); q interpolated at Chebyshev points of [2/13, 1].
@@ -82,7 +87,8 @@ struct FastMath {
     q = q * u + 0.104900601791979755;
     q = q * u + 0.328058041157462003;
     q = q * u + 0.567017294777017552;
-    const double tail = 0.5 * exp(-z * z) * t * q;
+    bell = exp(-z * z);
+    const double tail = 0.5 * bell * t * q;
     return x < 0 ? tail : 1.0 - tail;
   }
 

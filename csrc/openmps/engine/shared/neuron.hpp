@@ -26,6 +26,10 @@ struct LibraryMath {
   static MPSCNN_HOST_DEVICE float log(float x) { return ::logf(x); }
   static MPSCNN_HOST_DEVICE float log1p_unit(float x) { return ::log1pf(x); }
   static MPSCNN_HOST_DEVICE float normal_cdf(float x) { return 0.5f * ::erfcf(x * -0.70710678f); }
+  static MPSCNN_HOST_DEVICE float normal_cdf(float x, float& bell) {
+    bell = ::expf(-0.5f * x * x);
+    return normal_cdf(x);
+  }
   static MPSCNN_HOST_DEVICE float pow(float x, float y) { return ::powf(x, y); }
 };
 
@@ -110,7 +114,7 @@ struct NeuronFormulas {
   }
   /// unverified: 0 where the largest result is reached. The header prints the result itself, b, which is no slope.
   static MPSCNN_HOST_DEVICE float relun_gradient(float e, float x, float a, float b) {
-    return (x >= 0 ? Real(x) : Real(a) * x) >= b ? 0.0f : relu_gradient(e, x, a);
+    return relu(x, a) >= b ? 0.0f : relu_gradient(e, x, a);
   }
   static MPSCNN_HOST_DEVICE float power_gradient(float e, float x, float a, float b, float c) {
     return static_cast<float>(e * (Real(a) * c * Math::pow(Real(a) * x + b, Real(c) - 1)));
@@ -122,10 +126,10 @@ struct NeuronFormulas {
     return static_cast<float>(e * (a / ((Real(a) * x + b) * log_base)));
   }
   static MPSCNN_HOST_DEVICE float gelu_gradient(float e, float x) {
-    // The density is 0 in float beyond 40, and infinity times 0 would be NaN.
-    const Real t = x < -40 ? Real(-40) : x > 40 ? Real(40) : Real(x);
-    const Real density = Math::exp(-t * t * Real(0.5)) * Real(0.398942280401432678);
-    return static_cast<float>(e * (Math::normal_cdf(x) + t * density));
+    Real bell;  // exp(-x * x / 2)
+    const Real cdf = Math::normal_cdf(x, bell);
+    const Real t = x < -40 ? Real(-40) : x > 40 ? Real(40) : Real(x);  // the bell is 0 in float; infinity * 0 is NaN
+    return static_cast<float>(e * (cdf + t * bell * Real(0.398942280401432678)));
   }
 };
 

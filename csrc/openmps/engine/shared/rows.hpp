@@ -22,8 +22,10 @@ void row_neuron(const Neuron& neuron, const float* src, float* dst, std::int64_t
 void row_neuron_gradient(const Neuron& neuron, const float* diff, const float* src, float* dst, std::int64_t count,
                          std::int64_t channels);
 
-/// dst = f(a, b).
+/// dst = f(a, b), all of them floats or all half.
 void row_arithmetic(const Arithmetic& f, const float* a, const float* b, float* dst, std::int64_t count);
+void row_arithmetic(const Arithmetic& f, const std::uint16_t* a, const std::uint16_t* b, std::uint16_t* dst,
+                    std::int64_t count);
 
 /// `copies` adjacent copies of each value.
 void row_repeat(const float* src, float* dst, std::int64_t count, std::int64_t copies);
