@@ -311,6 +311,64 @@ def test_a_source_of_one_kernel_serves_another() -> None:
     np.testing.assert_array_equal(first(x), second(x))
 
 
+class HandsOn(mpscnn.DataSource):
+    """Serves what another data source does, whoever has written it."""
+
+    def __init__(self, source: Any) -> None:
+        self._source = source
+
+    def __getattribute__(self, name: str) -> Any:
+        if name.startswith("_"):
+            return super().__getattribute__(name)
+        return getattr(self._source, name)
+
+
+def built_in() -> dict[str, mpscnn.Kernel]:
+    """Kernels whose data source is the built-in one, of each kind of weights."""
+    weight, codes = random(W), random(W, "uint8")
+    return {
+        "float32": mpscnn.Convolution(weight, random((8,)), label="conv1", activation="relu"),
+        "float32 in place": mpscnn.Convolution(ohwi(weight), layout="OHWI"),
+        "float32 kept as float16": mpscnn.Convolution(weight, kernel_dtype="float16"),
+        "float16": mpscnn.Convolution(weight.astype(np.float16)),
+        "ranges": mpscnn.Convolution(codes, ranges=np.tile(np.float32([-1, 1]), (8, 1))),
+        "lookup_table": mpscnn.Convolution(codes, lookup_table=random((256,))),
+    }
+
+
+def test_the_built_in_source_has_the_members_of_one_in_python() -> None:
+    kind = type(built_in()["float32"].data_source)
+    wanted = {*mpscnn.DataSource.__annotations__, "load", "purge"}
+    assert {name for name in vars(kind) if not name.startswith("_")} == wanted
+
+
+@pytest.mark.parametrize("kind", built_in())
+def test_a_source_in_python_may_hand_on_the_built_in_one(kind: str) -> None:
+    x, first = random(X), built_in()[kind]
+    second = mpscnn.Convolution(HandsOn(first.data_source))
+    np.testing.assert_array_equal(second(x), first(x))
+    for kernel in (first, second):
+        source = kernel.data_source
+        assert source.load() is True
+        assert source.kernel_dtype == ("float32" if kind in ("float32", "float32 in place") else "float16")
+        assert source.label == ("conv1" if kind == "float32" else None)
+        assert source.weights.shape == (8, 3, 3, 4)
+        source.purge()
+
+
+def test_bfloat16_is_kept_as_float32() -> None:
+    weight = torch.from_numpy(random(W)).bfloat16()
+    assert mpscnn.Convolution(weight).data_source.kernel_dtype == "float32"
+    assert mpscnn.Convolution(weight, kernel_dtype="float16").data_source.kernel_dtype == "float16"
+
+
+def test_the_built_in_source_prints_what_it_describes() -> None:
+    source = built_in()["float16"].data_source
+    assert repr(source) == "<mpscnn.DataSource, built in, of mpscnn.ConvolutionDescriptor((3, 3), 4, 8)>"
+    with pytest.raises(AttributeError):
+        source.kernel_dtype = "float32"
+
+
 # --------------------------------------------------------------------------------------- kinds of weights
 
 

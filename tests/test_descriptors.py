@@ -4,12 +4,16 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
 import pytest
+import torch
+import torch.nn.functional as F  # noqa: N812
 
 import mpscnn
+from mpscnn import _core
 from oracle import MPSCNNNeuron
 from support import Source, random
 
@@ -61,6 +65,94 @@ def test_many_slopes_are_not_all_printed() -> None:
     text = repr(mpscnn.NeuronDescriptor("prelu", data=range(512)))
     assert text == 'mpscnn.NeuronDescriptor("prelu", data=[0.0, 1.0, 2.0, 3.0, 4.0, 5.0, 6.0, 7.0, … 512 values])'
     assert math.inf == mpscnn.NeuronDescriptor("linear", math.inf).a
+
+
+# ------------------------------------------------------------------------------------------------- names of activations
+
+NAMES = [row["name"] for row in _core.neuron_names()]
+
+# What PyTorch computes by that name; the other names are Apple's for a function that PyTorch has no name of.
+TORCH: dict[str, Callable[[torch.Tensor], torch.Tensor]] = {
+    "none": torch.nn.Identity(),
+    "identity": torch.nn.Identity(),
+    "relu": F.relu,
+    "leaky_relu": F.leaky_relu,
+    "sigmoid": F.sigmoid,
+    "hard_sigmoid": F.hardsigmoid,
+    "hardsigmoid": F.hardsigmoid,
+    "tanh": F.tanh,
+    "absolute": torch.abs,
+    "abs": torch.abs,
+    "softplus": F.softplus,
+    "softsign": F.softsign,
+    "elu": F.elu,
+    "relun": F.relu6,
+    "relu6": F.relu6,
+    "exponential": torch.exp,
+    "exp": torch.exp,
+    "logarithm": torch.log,
+    "log": torch.log,
+    "gelu": F.gelu,
+    "linear": torch.nn.Identity(),
+    "power": torch.nn.Identity(),
+}
+
+
+def told(descriptor: mpscnn.NeuronDescriptor | None) -> tuple[Any, ...]:
+    if descriptor is None:
+        return ("none", 0.0, 0.0, 0.0, [])
+    return (descriptor.type, descriptor.a, descriptor.b, descriptor.c, descriptor.data)
+
+
+@pytest.mark.parametrize("name", TORCH)
+def test_a_name_means_the_same_everywhere(name: str) -> None:
+    """For `activation=`, `NeuronDescriptor` and `Neuron`; what PyTorch computes by that name."""
+    assert set(TORCH) | {"prelu"} == set(NAMES), "slopes are what no name tells"
+    descriptor = mpscnn.NeuronDescriptor(name)
+    assert descriptor.type in [kind for kind, _ in MPSCNNNeuron.TYPES], "printed in Apple's spelling"
+    wanted = told(descriptor)
+    weight = random((8, 4, 1, 1))
+    assert told(mpscnn.Neuron(name).neuron_descriptor) == wanted
+    assert told(mpscnn.Convolution(weight, activation=name).neuron_descriptor) == wanted
+    assert told(mpscnn.ConvolutionDescriptor(1, 4, 8, activation=name).activation) == wanted
+
+    x = np.linspace(-8, 8, 4 * 5 * 4, dtype=np.float32).reshape(1, 4, 5, 4)
+    expected = TORCH[name](torch.from_numpy(x.astype(np.float64))).numpy()
+    np.testing.assert_allclose(mpscnn.Neuron(name)(x), expected, rtol=1e-5, atol=1e-6)
+
+
+def test_spellings_of_one_function() -> None:
+    """They differ by no more than the spelling."""
+    same = ("none", "identity"), ("hard_sigmoid", "hardsigmoid"), ("absolute", "abs"), ("relun", "relu6")
+    for apple, pytorch in (*same, ("exponential", "exp"), ("logarithm", "log")):
+        assert told(mpscnn.NeuronDescriptor(apple)) == told(mpscnn.NeuronDescriptor(pytorch))
+        assert repr(mpscnn.NeuronDescriptor(pytorch)).startswith(f'mpscnn.NeuronDescriptor("{apple}"')
+    assert told(mpscnn.NeuronDescriptor("leaky_relu")) == told(mpscnn.NeuronDescriptor("relu", np.float32(0.01)))
+
+
+def test_parameters_stand_before_those_of_the_name() -> None:
+    assert told(mpscnn.NeuronDescriptor("relu6", 0.5))[:3] == ("relun", 0.5, 6.0)
+    assert told(mpscnn.NeuronDescriptor("tanh", b=0))[:3] == ("tanh", 1.0, 0.0)
+    assert told(mpscnn.NeuronDescriptor("tanh", None, None, None))[:3] == ("tanh", 1.0, 1.0)
+    assert told(mpscnn.Neuron("relu6", b=3).neuron_descriptor)[:3] == ("relun", 0.0, 3.0)
+    assert told(mpscnn.Neuron("leaky_relu", 0).neuron_descriptor)[:2] == ("relu", 0.0)
+
+
+def test_errors_list_the_names() -> None:
+    listed = ", ".join(f'"{name}"' for name in NAMES)
+    for wrong, subject in (
+        (lambda: mpscnn.NeuronDescriptor("swish"), "NeuronDescriptor: type"),
+        (lambda: mpscnn.Neuron("swish"), "Neuron: type"),
+        (lambda: mpscnn.Convolution(random((8, 4, 1, 1)), activation="swish"), "activation"),
+        (lambda: mpscnn.ConvolutionDescriptor(1, 4, 8, activation="swish"), "activation"),
+    ):
+        with pytest.raises(ValueError, match="swish") as caught:
+            wrong()
+        assert str(caught.value) == f'{subject} ("swish") is not one of {listed}.'
+
+
+def test_the_docstring_has_all_names() -> None:
+    assert [name for name in NAMES if f'"{name}"' not in (mpscnn.NeuronDescriptor.__doc__ or "")] == []
 
 
 # ------------------------------------------------------------------------------------------------- normalization

@@ -37,7 +37,8 @@ def generator() -> ModuleType:
 
 
 def test_kernels_page_is_up_to_date(generator: ModuleType) -> None:
-    wanted = generator.kernels_page(_core.kernel_table(), (_core.common_params(1), _core.common_params(2)))
+    common = _core.common_params(1), _core.common_params(2)
+    wanted = generator.kernels_page(_core.kernel_table(), common, _core.neuron_names())
     assert generator.KERNELS.read_text() == wanted, "python tools/gen_docs.py writes it again"
 
 

@@ -287,7 +287,14 @@ ERRORS = [
         weight=W,
         activation="swish",
         raises=ValueError,
-        match=r'activation \("swish"\) is not one of "relu"',
+        match=r'activation \("swish"\) is not one of "none", "identity", "relu"',
+    ),
+    Error(
+        "Convolution",
+        weight=W,
+        activation="prelu",
+        raises=ValueError,
+        match=r'activation \("prelu"\) needs slopes: NeuronDescriptor\("prelu", data=\.\.\.\) has them',
     ),
     Error("Convolution", weight=W, activation=3, raises=TypeError, match=r"activation \(3\) is not a name"),
     Error(
@@ -754,7 +761,7 @@ ERRORS = [
         match=r"x has 139 channels .* in_channels \(140\)",
     ),
     # neurons
-    Error("Neuron", type="selu", raises=ValueError, match=r'type \("selu"\) is not one of "none", "relu"'),
+    Error("Neuron", type="selu", raises=ValueError, match=r'type \("selu"\) is not one of "none", "identity", "relu"'),
     Error("Neuron", type=1, raises=TypeError, match=r"type \(1\) is not a string"),
     Error("Neuron", type="prelu", raises=ValueError, match=r'data \(None\) is missing for type "prelu"'),
     Error("Neuron", type="relu", data=(4,), raises=ValueError, match=r'data was given for a type other than "prelu"'),
@@ -1027,7 +1034,7 @@ def test_numbers_of_numpy_are_numbers() -> None:
 
 
 def test_neuron_descriptor() -> None:
-    with pytest.raises(ValueError, match=r'NeuronDescriptor: type \("selu"\) is not one of "none", "relu"'):
+    with pytest.raises(ValueError, match=r'NeuronDescriptor: type \("selu"\) is not one of "none", "identity"'):
         mpscnn.NeuronDescriptor("selu")
     with pytest.raises(ValueError, match=r'data has 0 values; type is "prelu"'):
         mpscnn.NeuronDescriptor("prelu")

@@ -87,6 +87,7 @@ def test_types_can_be_imported_at_run_time() -> None:
     spec.loader.exec_module(types)
     assert types.Array
     assert types.Row.__required_keys__ == set(_core.kernel_table()[0])
+    assert types.NeuronName.__required_keys__ == set(_core.neuron_names()[0])
     assert types.Param.__required_keys__ == set(_core.common_params()[0])
 
 
@@ -95,18 +96,19 @@ def test_choices_are_those_of_the_extension() -> None:
     source = (SOURCES / "mpscnn" / "_typing.py").read_text()
 
     def choices(name: str) -> list[str]:
-        (text,) = re.findall(rf"^{name}: TypeAlias = Literal\[(.*?)\]", source, re.MULTILINE | re.DOTALL)
+        (text,) = re.findall(
+            rf"^{name}: TypeAlias = (?:NeuronType \| |\(\s*NeuronType \| )?Literal\[(.*?)\]",
+            source,
+            re.MULTILINE | re.DOTALL,
+        )
         return re.findall(r'"(\w+)"', text)
 
     with pytest.raises(ValueError, match="is not one of") as layouts:
         mpscnn.reorder(mpscnn.empty((1, 1, 1, 1)), "?")  # type: ignore[call-overload]
     assert re.findall(r"\b[A-Z1]{4}\b", str(layouts.value)) == choices("WeightLayout")
-    with pytest.raises(ValueError, match="is not one of") as neurons:
-        mpscnn.NeuronDescriptor("?")  # type: ignore[arg-type]
-    assert re.findall(r'"(\w+)"', str(neurons.value)) == choices("NeuronType")
-    with pytest.raises(ValueError, match="is not one of") as activations:
-        mpscnn.Convolution(mpscnn.empty((4, 1, 1, 4)), activation="?")  # type: ignore[arg-type]
-    assert re.findall(r'"(\w+)"', str(activations.value)) == choices("ActivationName")
+    names = _core.neuron_names()
+    assert list(dict.fromkeys(row["type"] for row in names)) == choices("NeuronType")
+    assert [row["name"] for row in names if row["name"] != row["type"]] == choices("ActivationName")
     with pytest.raises(ValueError, match="layout") as orders:
         mpscnn.Image.from_array(mpscnn.empty((1, 1, 1, 1)), "?")  # type: ignore[arg-type]
     assert set(re.findall(r"\bN\w{3}\b", str(orders.value))) == set(choices("ImageLayout"))
@@ -290,6 +292,9 @@ GOOD = """
     prelu = mpscnn.NeuronPReLU(np.ones(8, np.float32))
     fused = mpscnn.Convolution(memory, activation=relu)
     assert_type(swish.a, float)
+    mpscnn.NeuronDescriptor("relu6", b=None)
+    mpscnn.Neuron("leaky_relu")
+    mpscnn.Convolution(weight, activation="hard_sigmoid")
     described = mpscnn.ConvolutionDescriptor(3, 4, 8, activation="relu")
     assert_type(described.activation, mpscnn.NeuronDescriptor | None)
     assert_type(described.batch_norm, mpscnn.BatchNorm | None)

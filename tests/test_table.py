@@ -167,6 +167,7 @@ def test_every_activation_is_fused_somewhere() -> None:
     assert sorted({name for name, _ in MPSCNNNeuron.TYPES} - fused - {"none"}) == []
     short = {case.activation for case in CASES if isinstance(case.activation, str)}
     assert sorted(set(SHORT_ACTIVATIONS) - short) == []
+    assert set(SHORT_ACTIVATIONS) | {"prelu"} == {row["name"] for row in _core.neuron_names()}
 
 
 def test_rows_of_cases_are_distinct() -> None:
@@ -326,7 +327,11 @@ def test_neuron_kernels_say_what_they_compute() -> None:
 
 def test_neuron_types_stand_in_apples_order() -> None:
     choices = next(spec["choices"] for spec in BY_NAME["Neuron"]["params"] if spec["name"] == "type")
-    assert choices == [name for name, _ in MPSCNNNeuron.TYPES]
+    names = _core.neuron_names()
+    assert choices == [row["name"] for row in names]
+    printed = list(dict.fromkeys(row["type"] for row in names))
+    assert printed == [name for name, _ in MPSCNNNeuron.TYPES]
+    assert set(printed) <= set(choices)
     variants = {row["name"]: row["variant"] for row in ROWS if row["family"] == "neuron"}
     assert variants.pop("Neuron") == -1
     assert variants == {kernel: MPSCNNNeuron.NUMBERS[name] for kernel, (name, _) in NEURON_KERNELS.items()}

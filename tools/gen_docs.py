@@ -60,6 +60,10 @@ TYPES = {
 }
 
 
+# Of functions that have no kernel of their own.
+FORMULAS = {"none": "y = x", "gelu": "y = x / 2 \\* (1 + erf(x / sqrt(2)))"}
+
+
 def cell(text: str) -> str:
     """Text that cannot end a cell of a table, nor be taken for emphasis."""
     return text.replace("|", "\\|").replace("*", "\\*")
@@ -92,6 +96,30 @@ def parameter_table(specs: list[dict[str, Any]]) -> str:
             cell(spec["unit"]),
             cell(spec["apple"]),
             cell(spec["summary"]),
+        ]
+        lines.append("| " + " | ".join(columns) + " |")
+    return "\n".join(lines) + "\n"
+
+
+def activation_table(names: list[dict[str, Any]], table: list[dict[str, Any]]) -> str:
+    """One row per function: how it may be called, what a, b, c are by each name, and the kernel with the formula."""
+    kinds = list(dict.fromkeys(name["type"] for name in names))
+    kernels = {row["variant"]: row["name"] for row in table if row["family"] == "neuron"}
+    lines = ["| name | also | a, b, c | formula |", "|---|---|---|---|"]
+    for number, kind in enumerate(kinds):
+        own, *others = [name for name in names if name["type"] == kind]
+        values = [", ".join(f"{name[letter]:.6g}" for letter in "abc"[: name["parameters"]]) for name in [own, *others]]
+        given = values[0] + "".join(
+            f"; {value} for `{other['name']}`"
+            for other, value in zip(others, values[1:], strict=True)
+            if value != values[0]
+        )
+        kernel = kernels.get(number)
+        columns = [
+            f"`{kind}`",
+            ", ".join(f"`{other['name']}`" for other in others),
+            "slopes in `data`" if kind == "prelu" else given,
+            f"[{kernel}](#{kernel.lower()})" if kernel else FORMULAS[kind],
         ]
         lines.append("| " + " | ".join(columns) + " |")
     return "\n".join(lines) + "\n"
@@ -156,7 +184,7 @@ def support_table(rows: list[dict[str, Any]]) -> str:
     return "\n".join(lines) + "\n"
 
 
-def kernels_page(table: list[dict[str, Any]], common: Common) -> str:
+def kernels_page(table: list[dict[str, Any]], common: Common, names: list[dict[str, Any]]) -> str:
     """`common`: the parameters of all kernels with one source, and of those with two."""
     rows = support(table)
     families: dict[str, list[dict[str, Any]]] = {}
@@ -188,6 +216,14 @@ Kernels with one source, derived from `mpscnn.UnaryKernel`:
 Kernels with two sources, derived from `mpscnn.BinaryKernel`; primary is the first source, secondary the second:
 
 {parameter_table(common[1])}
+## Activations by name
+
+What `activation=` of a kernel with weights or of a `ConvolutionDescriptor`, `NeuronDescriptor` and `Neuron` take. All
+names of a row mean the same function, which reads back and prints under the first. a, b, c are those of the name unless
+they are given, and PyTorch's where PyTorch has the function. The neuron kernels' own defaults are Apple's, which differ
+for `NeuronHardSigmoid` and `NeuronReLUN`.
+
+{activation_table(names, table)}
 ## The kernels
 
 {"".join(kernel_section(row) + chr(10) for row in table)}## Support
@@ -275,7 +311,7 @@ def main() -> int:
     table = _core.kernel_table()
     status = 0
     for path, wanted in (
-        (KERNELS, kernels_page(table, (_core.common_params(1), _core.common_params(2)))),
+        (KERNELS, kernels_page(table, (_core.common_params(1), _core.common_params(2)), _core.neuron_names())),
         (README, readme(README.read_text(encoding="utf-8"), table)),
     ):
         present = path.read_text(encoding="utf-8") if path.exists() else ""

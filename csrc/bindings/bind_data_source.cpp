@@ -119,15 +119,37 @@ std::shared_ptr<DataSource> data_source_of(py::handle object) {
 }
 
 void bind_data_source(py::module_& module) {
-  py::class_<DataSource, std::shared_ptr<DataSource>>(module, "_DataSource")
-      .def("load", &DataSource::load, py::call_guard<ReleaseGil>())
-      .def("purge", &DataSource::purge, py::call_guard<ReleaseGil>())
-      .def_property_readonly("descriptor", &DataSource::descriptor)
-      .def_property_readonly("weights", [](DataSource& source) { return array_or_none(source.weights()); })
-      .def_property_readonly("bias", [](DataSource& source) { return array_or_none(source.bias()); })
-      .def_property_readonly("ranges", [](DataSource& source) { return array_or_none(source.ranges()); })
-      .def_property_readonly("lookup_table", [](DataSource& source) { return array_or_none(source.lookup_table()); })
-      .def_property_readonly("label", &DataSource::label);
+  py::class_<DataSource, std::shared_ptr<DataSource>>(module, "_DataSource",
+                                                      R"(The built-in data source, which serves an array.
+
+    What ``kernel.data_source`` is for weights that were given as an array. Its members are those of
+    ``mpscnn.DataSource``, and as with any other, weights are there from ``load()`` to ``purge()``.)")
+      .def("load", &DataSource::load, py::call_guard<ReleaseGil>(),
+           "Make the weights available: reorder them, unless they are in MPS's order already.")
+      .def("purge", &DataSource::purge, py::call_guard<ReleaseGil>(),
+           "The weights are not needed until the next load().")
+      .def_property_readonly("descriptor", &DataSource::descriptor, "ConvolutionDescriptor")
+      .def_property_readonly(
+          "weights", [](DataSource& source) { return array_or_none(source.weights()); },
+          "array, shape (O, kH, kW, I / groups), read-only, valid from load() to purge().")
+      .def_property_readonly(
+          "bias", [](DataSource& source) { return array_or_none(source.bias()); },
+          "array, shape (O,), float32, read-only, or None.")
+      .def_property_readonly(
+          "ranges", [](DataSource& source) { return array_or_none(source.ranges()); },
+          "array, shape (O, 2), float32, read-only, or None.")
+      .def_property_readonly(
+          "lookup_table", [](DataSource& source) { return array_or_none(source.lookup_table()); },
+          "array, shape (256,), float32, read-only, or None.")
+      .def_property_readonly(
+          "kernel_dtype", [](DataSource& source) { return name_of(source.kernel_dtype()); },
+          "str: float32 or float16, in which the kernel keeps the weights.")
+      .def_property_readonly(
+          "label", [](DataSource& source) { return text_or_none(source.label()); }, "str or None")
+      .def("__repr__", [](DataSource& source) {
+        return say("<mpscnn.DataSource, built in, of ", py::repr(py::cast(source.descriptor())).cast<std::string>(),
+                   ">");
+      });
 }
 
 }  // namespace mpscnn::bindings

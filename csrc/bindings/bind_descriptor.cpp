@@ -3,6 +3,7 @@
 #include <mpscnn/data_source.hpp>
 
 #include <charconv>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -60,21 +61,18 @@ std::vector<float> floats_from(py::handle values, const char* name) {
 
 py::tuple tuple_of(Pair pair) { return py::make_tuple(pair.h, pair.w); }
 
-const NeuronRow& row_of(const NeuronDescriptor& neuron) {
-  return neuron_table()[static_cast<std::size_t>(neuron.type)];
-}
-
-NeuronDescriptor make_neuron(const Text& type, Real a, Real b, Real c, const py::object& data) {
-  NeuronDescriptor neuron{.type = find_neuron(type.value),
-                          .a = static_cast<float>(a.value),
-                          .b = static_cast<float>(b.value),
-                          .c = static_cast<float>(c.value),
+NeuronDescriptor make_neuron(const Text& type, const std::optional<Real>& a, const std::optional<Real>& b,
+                             const std::optional<Real>& c, const py::object& data) {
+  const auto* row = find_neuron(type.value);
+  check(row != nullptr, "NeuronDescriptor: type (\"", type.value, "\") is not one of ", neuron_choices(), ".");
+  const auto given = [](const std::optional<Real>& value, float otherwise) {
+    return value ? static_cast<float>(value->value) : otherwise;
+  };
+  NeuronDescriptor neuron{.type = row->type,
+                          .a = given(a, row->a),
+                          .b = given(b, row->b),
+                          .c = given(c, row->c),
                           .data = floats_from(data, "data")};
-  if (neuron.type < 0) {
-    std::string known;
-    for (const auto& row : neuron_table()) known += say(known.empty() ? "" : ", ", '"', row.name, '"');
-    throw std::invalid_argument(say("NeuronDescriptor: type (\"", type.value, "\") is not one of ", known, "."));
-  }
   check((type.value == "prelu") == !neuron.data.empty(), "NeuronDescriptor: data has ", neuron.data.size(),
         " values; type is \"", type.value, "\" and only \"prelu\" takes some.");
   return neuron;
@@ -89,7 +87,7 @@ std::string shown(float number) {
 }
 
 std::string repr_of(const NeuronDescriptor& neuron) {
-  const auto& row = row_of(neuron);
+  const auto& row = neuron_name(neuron.type);
   std::string text = say("mpscnn.NeuronDescriptor(\"", row.name, '"');
   const float numbers[] = {neuron.a, neuron.b, neuron.c};
   for (int i = 0; i < 3; ++i)
@@ -148,17 +146,22 @@ void bind_descriptor(py::module_& module) {
     Parameters
     ----------
     type : str
-        "relu", "linear", "sigmoid", "hard_sigmoid", "tanh", "absolute", "softplus", "softsign", "elu", "prelu",
-        "relun", "power", "exponential", "logarithm", "gelu" or "none".
-    a, b, c : float, default 0
+        "none", "relu", "linear", "sigmoid", "hard_sigmoid", "tanh", "absolute", "softplus", "softsign", "elu", "prelu",
+        "relun", "power", "exponential", "logarithm" or "gelu"; PyTorch's spellings "identity", "leaky_relu",
+        "hardsigmoid", "abs", "relu6", "exp" and "log" are taken as well, here and for ``activation=``.
+    a, b, c : float, optional
         Parameters of the formula, which the docstring of the neuron kernel of that type gives; kept in single precision.
+        None: what the name stands for, PyTorch's where PyTorch has the function: a = 0.01 for "leaky_relu"; a = 1/6,
+        b = 0.5 for both spellings of the hard sigmoid; a = 0, b = 6 for "relu6" and "relun"; a = 0 for "relu"; 1, 0 for
+        "linear"; 1, 1 for "tanh" and "softplus"; 1 for "elu"; 1, 0, 1 for "power"; 1, 0, -1 (base e) for "exponential"
+        and "logarithm".
     data : sequence of float, optional
         PReLU: one slope per channel.
 
     Raises
     ------
     ValueError
-        'NeuronDescriptor: type ("selu") is not one of "none", "relu", …'
+        'NeuronDescriptor: type ("selu") is not one of "none", "identity", …'
         'NeuronDescriptor: data has 0 values; type is "prelu" and only "prelu" takes some.'
     TypeError
         "type (int) is not a str.", "a (str) is not a number.", "data (float) is not a sequence of numbers."
@@ -166,10 +169,11 @@ void bind_descriptor(py::module_& module) {
     Source
     ------
     MPSNeuralNetwork/MPSCNNNeuron.h, MPSNNNeuronDescriptor.)")
-      .def(py::init(&make_neuron), py::arg("type"), py::arg("a") = 0.0, py::arg("b") = 0.0, py::arg("c") = 0.0,
-           py::arg("data") = py::tuple())
+      .def(py::init(&make_neuron), py::arg("type"), py::arg("a") = py::none(), py::arg("b") = py::none(),
+           py::arg("c") = py::none(), py::arg("data") = py::tuple())
       .def_property_readonly(
-          "type", [](const NeuronDescriptor& n) { return row_of(n).name; }, "str: the function's name.")
+          "type", [](const NeuronDescriptor& n) { return neuron_name(n.type).name; },
+          "str: the function's name, in Apple's spelling.")
       .def_readonly("a", &NeuronDescriptor::a, "float: first parameter of the formula.")
       .def_readonly("b", &NeuronDescriptor::b, "float: second parameter of the formula.")
       .def_readonly("c", &NeuronDescriptor::c, "float: third parameter of the formula.")

@@ -57,6 +57,17 @@ void bind_table(py::module_& module) {
       },
       "list of dict: one row per kernel, as in csrc/table/kernels.cpp.");
   module.def(
+      "neuron_names",
+      [] {
+        using namespace py::literals;
+        py::list names;
+        for (const auto& row : neuron_names())
+          names.append(py::dict("name"_a = row.name, "type"_a = neuron_name(row.type).name,
+                                "parameters"_a = row.parameters, "a"_a = row.a, "b"_a = row.b, "c"_a = row.c));
+        return names;
+      },
+      "list of dict: the names of activation functions, as in csrc/table/neurons.hpp.");
+  module.def(
       "common_params", [](std::size_t sources) { return as_list(common_params(sources)); }, py::arg("sources") = 1,
       "list of dict: the parameters that every kernel of so many sources has, settable afterwards.");
 }

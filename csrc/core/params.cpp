@@ -24,9 +24,7 @@ std::string show(const Value& value) {
     }
     std::string operator()(const ArrayView& a) const { return say("array of shape ", to_string(a.shape)); }
     std::string operator()(const std::shared_ptr<DataSource>&) const { return "data source"; }
-    std::string operator()(const NeuronDescriptor& n) const {
-      return say("neuron of type ", neuron_table()[static_cast<std::size_t>(n.type)].name);
-    }
+    std::string operator()(const NeuronDescriptor& n) const { return say("neuron of type ", neuron_name(n.type).name); }
   };
   return std::visit(Show{}, value);
 }
@@ -233,20 +231,16 @@ NeuronDescriptor activation(const Params& params, std::string_view name) {
 }
 
 NeuronDescriptor activation_from_name(std::string_view name) {
-  if (name == "relu") return {.type = 1};
-  if (name == "relu6") return {.type = 11, .a = 0, .b = 6};
-  if (name == "leaky_relu") return {.type = 1, .a = 0.01f};
-  if (name == "sigmoid") return {.type = 3};
-  if (name == "hardsigmoid") return {.type = 4, .a = 1.0f / 6, .b = 0.5f};
-  if (name == "tanh") return {.type = 5, .a = 1, .b = 1};
-  if (name == "softplus") return {.type = 7, .a = 1, .b = 1};
-  if (name == "softsign") return {.type = 8};
-  if (name == "elu") return {.type = 9, .a = 1};
-  if (name == "gelu") return {.type = 15};
-  throw std::invalid_argument(
-      say("activation (\"", name,
-          "\") is not one of \"relu\", \"relu6\", \"leaky_relu\", \"sigmoid\", \"hardsigmoid\", \"tanh\", "
-          "\"softplus\", \"softsign\", \"elu\", \"gelu\"."));
+  const auto* row = find_neuron(name);
+  check(row != nullptr, "activation (\"", name, "\") is not one of ", neuron_choices(), ".");
+  check(row->name != "prelu", "activation (\"prelu\") needs slopes: NeuronDescriptor(\"prelu\", data=...) has them.");
+  return {.type = row->type, .a = row->a, .b = row->b, .c = row->c};
+}
+
+std::string neuron_choices() {
+  std::string text;
+  for (const auto& row : neuron_names()) text += say(text.empty() ? "" : ", ", '"', row.name, '"');
+  return text;
 }
 
 std::vector<float> to_floats(const ArrayView& array, const std::string& what) {

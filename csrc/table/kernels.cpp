@@ -109,7 +109,7 @@ constexpr KernelRow kRows[] = {
     {.name = "Neuron",
      .apple_class = "MPSCNNNeuron",
      .variant = -1,
-     .params = params<&p::neuron_type, &p::neuron_a, &p::neuron_b, &p::neuron_c, &p::neuron_data>(),
+     .params = params<&p::neuron_type, &p::neuron_a_named, &p::neuron_b_named, &p::neuron_c_named, &p::neuron_data>(),
      .positional = 4,
      .gradient = "MPSCNNNeuronGradient",
      .summary = "Any activation function, chosen by `type`.",
@@ -323,12 +323,14 @@ const KernelRow* find_kernel(std::string_view name) {
   return row == std::end(kRows) ? nullptr : row;
 }
 
-std::span<const NeuronRow> neuron_table() { return kNeurons; }
+std::span<const NeuronName> neuron_names() { return kNeuronNames; }
 
-int find_neuron(std::string_view name) {
-  const auto row = std::ranges::find(kNeurons, name, &NeuronRow::name);
-  return row == std::end(kNeurons) ? -1 : static_cast<int>(row - std::begin(kNeurons));
+const NeuronName* find_neuron(std::string_view name) {
+  const auto row = std::ranges::find(kNeuronNames, name, &NeuronName::name);
+  return row == std::end(kNeuronNames) ? nullptr : row;
 }
+
+const NeuronName& neuron_name(int type) { return *std::ranges::find(kNeuronNames, type, &NeuronName::type); }
 
 std::span<const ParamSpec* const> common_params(std::size_t sources) {
   if (sources == 2)

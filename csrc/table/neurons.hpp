@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Names of MPSCNNNeuronType [MPSCNNNeuronType.h]: the only place where they stand.
+// Names of activation functions: the only place where they stand.
 #pragma once
 
 #include <array>
@@ -10,37 +10,59 @@
 
 namespace mpscnn {
 
-inline constexpr NeuronRow kNeurons[] = {
-    {.name = "none"},
-    {.name = "relu", .parameters = 1},
-    {.name = "linear", .parameters = 2},
-    {.name = "sigmoid"},
-    {.name = "hard_sigmoid", .parameters = 2},
-    {.name = "tanh", .parameters = 2},
-    {.name = "absolute"},
-    {.name = "softplus", .parameters = 2},
-    {.name = "softsign"},
-    {.name = "elu", .parameters = 1},
-    {.name = "prelu"},
-    {.name = "relun", .parameters = 2},
-    {.name = "power", .parameters = 3},
-    {.name = "exponential", .parameters = 3},
-    {.name = "logarithm", .parameters = 3},
-    {.name = "gelu"},
+// In the order of MPSCNNNeuronType [MPSCNNNeuronType.h]. The name that stands first for a type is the one that is
+// printed: Apple's, with underscores. The others are PyTorch's, where it has another. a, b, c are those of PyTorch
+// where it has the function, else those of the plainest case: y = x, or base e.
+inline constexpr NeuronName kNeuronNames[] = {
+    {.name = "none", .type = 0},
+    {.name = "identity", .type = 0},
+    {.name = "relu", .type = 1, .parameters = 1},
+    {.name = "leaky_relu", .type = 1, .parameters = 1, .a = 0.01f},
+    {.name = "linear", .type = 2, .parameters = 2, .a = 1},
+    {.name = "sigmoid", .type = 3},
+    {.name = "hard_sigmoid", .type = 4, .parameters = 2, .a = 1.0f / 6, .b = 0.5f},
+    {.name = "hardsigmoid", .type = 4, .parameters = 2, .a = 1.0f / 6, .b = 0.5f},
+    {.name = "tanh", .type = 5, .parameters = 2, .a = 1, .b = 1},
+    {.name = "absolute", .type = 6},
+    {.name = "abs", .type = 6},
+    {.name = "softplus", .type = 7, .parameters = 2, .a = 1, .b = 1},
+    {.name = "softsign", .type = 8},
+    {.name = "elu", .type = 9, .parameters = 1, .a = 1},
+    {.name = "prelu", .type = 10},
+    {.name = "relun", .type = 11, .parameters = 2, .b = 6},
+    {.name = "relu6", .type = 11, .parameters = 2, .b = 6},
+    {.name = "power", .type = 12, .parameters = 3, .a = 1, .c = 1},
+    {.name = "exponential", .type = 13, .parameters = 3, .a = 1, .c = -1},
+    {.name = "exp", .type = 13, .parameters = 3, .a = 1, .c = -1},
+    {.name = "logarithm", .type = 14, .parameters = 3, .a = 1, .c = -1},
+    {.name = "log", .type = 14, .parameters = 3, .a = 1, .c = -1},
+    {.name = "gelu", .type = 15},
 };
 
 namespace table_checks {
 
+/// All types, in order, without a gap; a type's names together, each name once.
+consteval bool neurons_in_order() {
+  int type = -1;
+  for (const auto& row : kNeuronNames) {
+    if (row.type != type && row.type != ++type) return false;
+    for (const auto& other : kNeuronNames)
+      if (&other != &row && other.name == row.name) return false;
+  }
+  return type == 15;
+}
+static_assert(neurons_in_order(), "names of activation functions stand in the order of MPSCNNNeuronType, each once");
+
 consteval std::size_t length_of_names() {
   std::size_t length = 0;
-  for (const auto& row : kNeurons) length += row.name.size() + 1;
+  for (const auto& row : kNeuronNames) length += row.name.size() + 1;
   return length - 1;
 }
 
 consteval auto joined_names() {
   std::array<char, length_of_names()> joined{};
   std::size_t at = 0;
-  for (const auto& row : kNeurons) {
+  for (const auto& row : kNeuronNames) {
     if (at) joined[at++] = '|';
     for (const char letter : row.name) joined[at++] = letter;
   }
@@ -51,7 +73,7 @@ inline constexpr auto kJoined = joined_names();
 
 }  // namespace table_checks
 
-/// "none|relu|…", as `choices` of a parameter.
+/// "none|identity|…", as `choices` of a parameter.
 inline constexpr std::string_view kNeuronChoices{table_checks::kJoined.data(), table_checks::kJoined.size()};
 
 }  // namespace mpscnn

@@ -70,6 +70,9 @@ def empty(shape: t.Shape, dtype: DTypeLike | None = "float32") -> NDArray[Any]:
 def kernel_table() -> list[t.Row]:
     """One row per kernel, as in csrc/table/kernels.cpp."""
 
+def neuron_names() -> list[t.NeuronName]:
+    """The names of activation functions, as in csrc/table/neurons.hpp."""
+
 def common_params(sources: int = 1) -> list[t.Param]:
     """The parameters that every kernel of so many sources has, settable afterwards."""
 
@@ -216,15 +219,15 @@ class NeuronDescriptor:
 
     def __init__(
         self,
-        type: t.NeuronType,
-        a: t.Real = 0.0,
-        b: t.Real = 0.0,
-        c: t.Real = 0.0,
+        type: t.ActivationName,
+        a: t.Real | None = None,
+        b: t.Real | None = None,
+        c: t.Real | None = None,
         data: Iterable[SupportsFloat] = (),
     ) -> None: ...
     @property
     def type(self) -> t.NeuronType:
-        """The function's name."""
+        """The function's name, in Apple's spelling."""
 
     @property
     def a(self) -> float:
@@ -320,14 +323,20 @@ class ConvolutionDescriptor:
 
 @final
 class _DataSource:
-    """The built-in data source, which serves arrays."""
+    """The built-in data source, which serves an array."""
 
-    def load(self) -> bool: ...
-    def purge(self) -> None: ...
+    def load(self) -> bool:
+        """Make the weights available."""
+
+    def purge(self) -> None:
+        """The weights are not needed until the next load()."""
+
     @property
     def descriptor(self) -> ConvolutionDescriptor: ...
     @property
-    def weights(self) -> NDArray[Any]: ...
+    def weights(self) -> NDArray[Any]:
+        """Read-only, valid from load() to purge()."""
+
     @property
     def bias(self) -> NDArray[np.float32] | None: ...
     @property
@@ -335,7 +344,11 @@ class _DataSource:
     @property
     def lookup_table(self) -> NDArray[np.float32] | None: ...
     @property
-    def label(self) -> str: ...
+    def kernel_dtype(self) -> Literal["float32", "float16"]:
+        """In which the kernel keeps the weights."""
+
+    @property
+    def label(self) -> str | None: ...
 
 # ---- kernels
 

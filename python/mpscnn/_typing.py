@@ -102,9 +102,19 @@ NeuronType: TypeAlias = Literal[
     "logarithm",
     "gelu",
 ]
-ActivationName: TypeAlias = Literal[
-    "relu", "relu6", "leaky_relu", "sigmoid", "hardsigmoid", "tanh", "softplus", "softsign", "elu", "gelu"
-]
+# Apple's spellings above, and PyTorch's.
+ActivationName: TypeAlias = NeuronType | Literal["identity", "leaky_relu", "hardsigmoid", "abs", "relu6", "exp", "log"]
+
+
+class NeuronName(TypedDict):
+    """A name of an activation function (csrc/include/mpscnn/table.hpp, NeuronName)."""
+
+    name: str
+    type: str
+    parameters: int
+    a: float
+    b: float
+    c: float
 
 
 class Param(TypedDict):

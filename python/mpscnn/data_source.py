@@ -32,7 +32,7 @@ class DataSource:
     lookup_table : array, shape (256,), float32, optional
         uint8 weights: the value of each code.
     kernel_dtype : "float32" or "float16", optional
-        Precision in which the kernel keeps the weights.
+        Precision in which the kernel keeps the weights; None: that of float32 weights, float16 for any other.
     label : str, optional
 
     Raises

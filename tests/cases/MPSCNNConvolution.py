@@ -289,17 +289,29 @@ ACTIVATIONS = [
         if name != "none"
     ],
     *[
-        conv(x=(1, 4, 5, 4), weight=(5, 4, 2, 2), activation=name, why=f"{name} by its PyTorch name")
+        conv(x=(1, 4, 5, 4), weight=(5, 4, 2, 2), activation=name, why=f"{name} by its name alone")
         for name in (
+            "none",
+            "identity",
             "relu",
-            "relu6",
             "leaky_relu",
+            "linear",
             "sigmoid",
+            "hard_sigmoid",
             "hardsigmoid",
             "tanh",
+            "absolute",
+            "abs",
             "softplus",
             "softsign",
             "elu",
+            "relun",
+            "relu6",
+            "power",
+            "exponential",
+            "exp",
+            "logarithm",
+            "log",
             "gelu",
         )
     ],

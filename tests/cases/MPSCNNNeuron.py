@@ -73,6 +73,11 @@ CASES = [
         )
         for name, numbers in ALL_TYPES.items()
     ],
+    *[
+        row("Neuron", x=(1, 3, 5, 4), type=name, why=f"{name} with the parameters of its name")
+        for name in ("identity", "leaky_relu", "hardsigmoid", "abs", "relu6", "tanh", "exp")
+    ],
+    row("Neuron", x=(1, 3, 5, 4), type="log", values=(0.5, 1.0, 7.0, 0.1, 100.0), why="natural by its name alone"),
     # The subclasses.
     row("NeuronAbsolute", x=(1, 5, 7, 6), why="subclass without parameters"),
     row("NeuronAbsolute", x=(1, 3, 3, 2), values=SPECIAL, why="NaN stays, -inf becomes inf"),

@@ -21,17 +21,29 @@ from . import compare, padding
 Array = NDArray[np.float64]
 Pair = tuple[int, int]
 
-# The short names that fuse a PyTorch layer with its default parameters: type, a, b, c.
+# What a name alone stands for, PyTorch's defaults where PyTorch has the function: type, a, b, c.
 SHORT_ACTIVATIONS: dict[str, tuple[Any, ...]] = {
+    "none": ("none",),
+    "identity": ("none",),
     "relu": ("relu", 0.0),
-    "relu6": ("relun", 0.0, 6.0),
     "leaky_relu": ("relu", 0.01),
+    "linear": ("linear", 1.0, 0.0),
     "sigmoid": ("sigmoid",),
+    "hard_sigmoid": ("hard_sigmoid", 1 / 6, 0.5),
     "hardsigmoid": ("hard_sigmoid", 1 / 6, 0.5),
     "tanh": ("tanh", 1.0, 1.0),
+    "absolute": ("absolute",),
+    "abs": ("absolute",),
     "softplus": ("softplus", 1.0, 1.0),
     "softsign": ("softsign",),
     "elu": ("elu", 1.0),
+    "relun": ("relun", 0.0, 6.0),
+    "relu6": ("relun", 0.0, 6.0),
+    "power": ("power", 1.0, 0.0, 1.0),
+    "exponential": ("exponential", 1.0, 0.0, -1.0),
+    "exp": ("exponential", 1.0, 0.0, -1.0),
+    "logarithm": ("logarithm", 1.0, 0.0, -1.0),
+    "log": ("logarithm", 1.0, 0.0, -1.0),
     "gelu": ("gelu",),
 }
 
@@ -184,8 +196,8 @@ def _activation(case: Case, inputs: Inputs) -> tuple[str, list[Any]]:
         name, defaults = NEURON_KERNELS[case.kernel]
         numbers = [case.params.get(letter, value) for letter, value in zip("abc", defaults, strict=False)]
     elif case.kernel == "Neuron":
-        name = case.params["type"]
-        numbers = [case.params.get(letter, 0.0) for letter in "abc"]
+        name, *defaults = SHORT_ACTIVATIONS.get(case.params["type"], (case.params["type"],))
+        numbers = [case.params.get(letter, value) for letter, value in zip("abc", [*defaults, 0, 0, 0], strict=False)]
     elif case.activation is None:
         return "none", [0.0, 0.0, 0.0]
     else:

@@ -80,7 +80,8 @@ def _activate(y: torch.Tensor, name: str, a: Any, b: float, c: float) -> torch.T
 
 def _numbers(case: Case, inputs: Inputs) -> tuple[str, list[Any]]:
     if case.kernel == "Neuron":
-        name, given = case.params["type"], [case.params.get(letter, 0.0) for letter in "abc"]
+        name, *defaults = SHORT_ACTIVATIONS.get(case.params["type"], (case.params["type"],))
+        given = [case.params.get(letter, value) for letter, value in zip("abc", [*defaults, 0, 0, 0], strict=False)]
     elif case.kernel in NEURON_KERNELS:
         name, defaults = NEURON_KERNELS[case.kernel]
         given = [case.params.get(letter, value) for letter, value in zip("abc", defaults, strict=False)]

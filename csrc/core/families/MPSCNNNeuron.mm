@@ -23,7 +23,9 @@ double fallback(const KernelRow &row, const char *name) {
 
 NeuronDescriptor describe(const KernelRow &row, const Params &params) {
   NeuronDescriptor neuron;
-  neuron.type = row.variant >= 0 ? row.variant : find_neuron(text(params, "type", ""));
+  // The general class has no defaults of its own: they are the name's.
+  const auto *named = row.variant >= 0 ? nullptr : find_neuron(text(params, "type", ""));
+  neuron.type = named ? named->type : row.variant;
   const bool is_prelu = neuron.type == MPSCNNNeuronTypePReLU;
   if (const auto slopes = array(params, row.variant >= 0 && is_prelu ? "a" : "data"); slopes && is_prelu) {
     neuron.data = to_floats(*slopes, say(row.name, ": slopes"));
@@ -32,10 +34,12 @@ NeuronDescriptor describe(const KernelRow &row, const Params &params) {
   }
   check(!is_prelu, row.name, ": data (None) is missing for type \"prelu\".");
   check(!has(params, "data"), row.name, ": data was given for a type other than \"prelu\".");
-  const auto parameter = [&](const char *name) { return static_cast<float>(real(params, name, fallback(row, name))); };
-  neuron.a = parameter("a");
-  neuron.b = parameter("b");
-  neuron.c = parameter("c");
+  const auto parameter = [&](const char *name, float NeuronName::*by_name) {
+    return static_cast<float>(real(params, name, named ? named->*by_name : fallback(row, name)));
+  };
+  neuron.a = parameter("a", &NeuronName::a);
+  neuron.b = parameter("b", &NeuronName::b);
+  neuron.c = parameter("c", &NeuronName::c);
   return neuron;
 }
 

@@ -86,16 +86,21 @@ struct KernelRow {
   }
 };
 
-/// An activation function; its place in the table is its MPSCNNNeuronType.
-struct NeuronRow {
+/// A name of an activation function.
+struct NeuronName {
   std::string_view name;
-  int parameters = 0;  ///< how many of a, b, c its formula has
+  int type = 0;               ///< MPSCNNNeuronType
+  int parameters = 0;         ///< how many of a, b, c its formula has
+  float a = 0, b = 0, c = 0;  ///< what they are when only the name is given
 };
 
-std::span<const NeuronRow> neuron_table();
+std::span<const NeuronName> neuron_names();
 
-/// MPSCNNNeuronType by its name; -1 for any other.
-int find_neuron(std::string_view name);
+/// nullptr for any other name.
+const NeuronName* find_neuron(std::string_view name);
+
+/// The name that is printed for an MPSCNNNeuronType.
+const NeuronName& neuron_name(int type);
 
 std::span<const KernelRow> kernel_table();
 

@@ -29,8 +29,11 @@ struct NeuronDescriptor {
   std::vector<float> data = {};  ///< PReLU: one slope per channel
 };
 
-/// By PyTorch's name, with PyTorch's defaults: "relu", "relu6", "leaky_relu" (0.01), "hardsigmoid", ...
+/// By any of its names (csrc/table/neurons.hpp), with the parameters that the name stands for.
 NeuronDescriptor activation_from_name(std::string_view name);
+
+/// All names for the sentences of errors: "\"none\", \"identity\", …".
+std::string neuron_choices();
 
 /// PyTorch's parameters of batch normalization in inference, one value per output channel.
 struct BatchNorm {
