@@ -911,7 +911,7 @@ ERRORS = [
     ),
     Error("NeuronGradient", raises=TypeError, match=r"NeuronGradient: missing a required argument: 'activation'"),
     Error("NeuronGradient", activation=None, raises=TypeError, match=r"activation \(None\) is not a name, a Neuron"),
-    Error("NeuronGradient", activation="selu", raises=ValueError, match=r'activation \("selu"\) is not one of "relu"'),
+    Error("NeuronGradient", activation="selu", raises=ValueError, match=r'activation \("selu"\) is not one of "none"'),
     Error(
         "NeuronGradient", activation=3, raises=TypeError, match=r"activation \(3\) is not a name, a NeuronDescriptor"
     ),
