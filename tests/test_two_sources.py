@@ -94,6 +94,22 @@ def test_properties_are_back_after_several_encodes() -> None:
     assert (kernel.clip_rect, kernel.primary_offset, kernel.secondary_offset) == (None, None, None)
 
 
+def test_an_error_between_several_encodes_leaves_nothing_behind() -> None:
+    """The second of three encodes is refused; the kernel and temporaries are as before."""
+    kernel, copy = mpscnn.Add(), mpscnn.NeuronLinear(1.0, 0.0)
+    many, out = random(A), mpscnn.empty(A, "float32")
+    with pytest.raises(ValueError, match="share memory"):
+        kernel(many, out[1:2], out=out)
+    np.testing.assert_array_equal(kernel(many, many), many + many)
+    with mpscnn.CommandBuffer() as buffer:
+        middle = copy.encode(buffer, image(many), temporary=True)
+        with pytest.raises(ValueError, match="share memory"):
+            kernel.encode(buffer, middle, image(out[:1]), out=image(out))
+        assert middle.read_count == 1
+        result = kernel.encode(buffer, middle, image(many))
+    np.testing.assert_array_equal(result.numpy(), many + many)
+
+
 @pytest.mark.parametrize("images", [1, 4, 9])  # four images of 2048 channels fit into one MPSImage
 @pytest.mark.parametrize("shared", [True, False], ids=["one for all", "one each"])
 def test_more_images_than_fit(images: int, shared: bool) -> None:

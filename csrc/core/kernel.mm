@@ -110,6 +110,12 @@ NSUInteger most_channels(const Kernel::Impl &impl, std::size_t source) {
                           : binary(impl).secondarySourceFeatureChannelMaxCount;
 }
 
+MTLRegion clip_region(const Kernel::Impl &impl) {
+  if (!impl.clip) return MPSRectNoClip;
+  const auto &[origin, height, width, images] = *impl.clip;
+  return MTLRegionMake3D(origin.x, origin.y, origin.image, width, height, images);
+}
+
 /// Sets one common parameter on the MPS object.
 void apply(Kernel::Impl &impl, std::string_view name, const Value &value) {
   const bool none = std::holds_alternative<std::monostate>(value);
@@ -131,12 +137,7 @@ void apply(Kernel::Impl &impl, std::string_view name, const Value &value) {
     impl.offsets[source] = to_offset(value);
   } else if (own == "clip_rect") {
     impl.clip = to_region(value);
-    MTLRegion clip = MPSRectNoClip;
-    if (impl.clip) {
-      const auto &[origin, height, width, images] = *impl.clip;
-      clip = MTLRegionMake3D(origin.x, origin.y, origin.image, width, height, images);
-    }
-    common(impl).clipRect = clip;
+    common(impl).clipRect = clip_region(impl);
   } else if (own == "edge_mode") {
     set_edge_mode(impl, source, std::get<std::string>(value) == "clamp" ? MPSImageEdgeModeClamp : MPSImageEdgeModeZero);
   } else if (own == "source_feature_channel_offset") {
@@ -475,6 +476,38 @@ void encode_unary(const Kernel::Impl &impl, id<MTLCommandBuffer> commands, const
                destinationImage:destination.impl().image.get()];
 }
 
+/// Temporary sources are read by `encodes` encodes, and count as read once. When one of these raises, the rest is not
+/// owed any more.
+class ExtraReads {
+ public:
+  ExtraReads(std::span<const Image *const> sources, std::int64_t encodes)
+      : sources_(sources), left_(static_cast<NSUInteger>(encodes - 1)) {
+    change([this](NSUInteger count) { return count + left_; });
+  }
+  ~ExtraReads() {
+    change([this](NSUInteger count) { return count - left_; });
+  }
+  ExtraReads(const ExtraReads &) = delete;
+  ExtraReads &operator=(const ExtraReads &) = delete;
+  void did_encode() {
+    if (left_ > 0) --left_;
+  }
+
+ private:
+  template <class F>
+  void change(F f) {
+    if (left_ == 0) return;
+    for (const Image *source : sources_)
+      if (source->is_temporary()) {
+        auto *image = static_cast<MPSTemporaryImage *>(source->impl().image.get());
+        image.readCount = f(image.readCount);
+      }
+  }
+
+  std::span<const Image *const> sources_;
+  NSUInteger left_;
+};
+
 /// A source of one image for several of the other: MPS has no stride for images, so each gets an encode of its own.
 /// Gradient kernels are encoded like others: what they would take from a state of the forward kernel is set here.
 /// unverified: that Apple's do so without a state.
@@ -492,17 +525,15 @@ void encode_binary(const Kernel::Impl &impl, id<MTLCommandBuffer> commands, cons
   }
   const bool together = g.strides[0].n == g.strides[1].n;
   const auto images = impl.clip ? impl.clip->images : g.shape.n, encodes = together ? 1 : images;
-  for (const Image *source : sources)
-    if (source->is_temporary() && encodes > 1)
-      static_cast<MPSTemporaryImage *>(source->impl().image.get()).readCount += static_cast<NSUInteger>(encodes - 1);
-  const MTLRegion clip = kernel.clipRect;
+  ExtraReads reads(sources, encodes);
+  const MTLRegion clip = clip_region(impl);
   for (std::int64_t i = 0; i < encodes; ++i) {
+    MTLRegion part = clip;
     if (!together) {
-      MTLRegion one = clip;
-      one.origin.z += static_cast<NSUInteger>(i);
-      one.size.depth = 1;
-      kernel.clipRect = one;
+      part.origin.z += static_cast<NSUInteger>(i);
+      part.size.depth = 1;
     }
+    kernel.clipRect = part;
     auto offsets = g.offsets;
     for (std::size_t source = 0; source < 2; ++source) {
       offsets[source].z += i * g.strides[source].n;
@@ -512,8 +543,8 @@ void encode_binary(const Kernel::Impl &impl, id<MTLCommandBuffer> commands, cons
                      primaryImage:sources[0]->impl().image.get()
                    secondaryImage:sources[1]->impl().image.get()
                  destinationImage:destination.impl().image.get()];
+    reads.did_encode();
   }
-  kernel.clipRect = clip;
 }
 
 }  // namespace

@@ -35,6 +35,8 @@ def _number(value: float) -> str:
 def parameter(spec: Param) -> str:
     """Two lines in numpydoc form: what it may be, what it means."""
     head = " or ".join(f'"{choice}"' for choice in spec["choices"]) or _TYPES[spec["type"]]
+    if not spec["default"]:
+        head = head.removesuffix(" or None")
     if spec["unit"]:
         head += f", {spec['unit']}"
     if spec["min"] is not None:
@@ -59,8 +61,9 @@ def kernel(row: Row, common: list[Param]) -> str:
 
     {row["formula"]}
 
-{subject} shape (N, H, W, C), float32, float16, uint8 or uint16; the result {row["shape"]} and the
-dtype of {sources[0]}. Arithmetic is float32, rounded once when the result is stored.{gradient}
+{subject} shape (N, H, W, C), float32, float16, uint8 or uint16; the result
+{row["shape"]} and the dtype of {sources[0]}. Arithmetic is float32, rounded once
+when the result is stored.{gradient}
 
 Parameters
 ----------
