@@ -174,6 +174,16 @@ inline void run(id<MTLCommandBuffer> buffer) {
   check([buffer status] == MTLCommandBufferStatusCompleted, "a command buffer ends completed");
 }
 
+/// What an archive of the object gives back.
+template <class Kernel>
+inline Kernel *archived(Kernel *object) {
+  NSData *data = [NSKeyedArchiver archivedDataWithRootObject:object];
+  NSError *error = nil;
+  id result = [MPSKeyedUnarchiver unarchivedObjectOfClass:[object class] fromData:data device:device error:&error];
+  check(result != nil, std::string("an archive of ") + [NSStringFromClass([object class]) UTF8String] + " is read");
+  return result;
+}
+
 // ------------------------------------------------------------------------------------------ data sources
 
 /// Answers what its fields say, and counts.

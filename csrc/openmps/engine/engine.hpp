@@ -150,6 +150,50 @@ struct BinaryProblem {
   Arithmetic function;
 };
 
+/// Float32 values in a buffer, one per channel unless something else is said.
+struct ChannelValues {
+  std::shared_ptr<Memory> memory;  ///< none: there are no values
+  std::size_t offset = 0;          ///< bytes to the first one, a multiple of 4
+};
+
+/// Normalization of x by what surrounds it: dst = pm + ps * (x - p0 * M) / (delta + alpha * V)^beta.
+///   channels: V is the sum of the squares of channels k - size / 2 ... k + (size - 1) / 2 of the pixel, those that
+///             exist, divided by size; M is 0
+///   pixels:   V is the mean of the squares in a window of the channel; M is 0
+///   contrast: M is the mean and V the variance in the window
+/// x is the value under tap (kernel / 2) of the window. Taps outside of the source are zeros or the nearest pixels, and
+/// a mean divides by all of them.
+enum class LocalNormType : std::uint8_t { channels, pixels, contrast };
+
+struct LocalNormProblem {
+  ImageView src, dst;  ///< share no memory
+  LocalNormType type = LocalNormType::channels;
+  Window window;          ///< stride and dilation 1; channels: kernel 1 x 1
+  std::int64_t size = 1;  ///< channels
+  float alpha = 1, beta = 5, delta = 1;
+  float p0 = 0, pm = 0, ps = 1;  ///< contrast
+};
+
+/// dst = neuron((x - mean) * gamma / sqrt(variance + epsilon) + beta).
+struct NormalizeProblem {
+  Operand src;  ///< without repeated axes
+  ImageView dst;
+  ChannelValues gamma, beta;
+  /// 0: mean and variance are given. Otherwise they are those of each image: over all pixels of src.view and each of so
+  /// many groups of c / groups neighbouring channels; images x groups values, stored where there is memory for them.
+  std::int64_t groups = 0;
+  ChannelValues mean, variance;
+  float epsilon = 0;
+  Neuron neuron;
+};
+
+/// mean and variance (the mean square of the distance from the mean) of each channel over all pixels and images.
+struct StatisticsProblem {
+  ImageView src;
+  ChannelValues mean, variance;
+  std::int64_t count = 0;  ///< pixels of which they hold the values already, which the new ones join
+};
+
 /// dst = src, same extents, formats may differ (converted through float, rounded to nearest even once, unorm clamped to
 /// [0, 1]).
 struct CopyProblem {
@@ -175,7 +219,8 @@ struct HostTask {
 };
 
 using Problem = std::variant<ConvProblem, TransposeProblem, PoolProblem, NeuronProblem, NeuronGradientProblem,
-                             BinaryProblem, CopyProblem, BufferCopyProblem, BufferFillProblem, HostTask>;
+                             BinaryProblem, LocalNormProblem, NormalizeProblem, StatisticsProblem, CopyProblem,
+                             BufferCopyProblem, BufferFillProblem, HostTask>;
 
 /// One recorded encode.
 struct Command {
@@ -208,6 +253,9 @@ class Engine : public std::enable_shared_from_this<Engine> {
   virtual void neuron(const NeuronProblem& problem) = 0;
   virtual void neuron_gradient(const NeuronGradientProblem& problem) = 0;
   virtual void binary(const BinaryProblem& problem) = 0;
+  virtual void normalize_locally(const LocalNormProblem& problem) = 0;
+  virtual void normalize(const NormalizeProblem& problem) = 0;
+  virtual void find_statistics(const StatisticsProblem& problem) = 0;
   virtual void copy(const CopyProblem& problem) = 0;
   virtual void copy_buffer(const BufferCopyProblem& problem) = 0;
   virtual void fill_buffer(const BufferFillProblem& problem) = 0;

@@ -50,6 +50,7 @@ class KeyWriter {
     put(operand.view), put(operand.start_h), put(operand.start_w);
     put(operand.repeat_h), put(operand.repeat_w), put(operand.repeat_c), put(operand.edge);
   }
+  void put(const ChannelValues& values) { put(values.memory), put(values.offset); }
   void put(const Arithmetic& f) {
     put(f.operation);
     for (const float value : {f.scale0, f.scale1, f.bias, f.least, f.greatest}) put(value);
@@ -73,6 +74,15 @@ class KeyWriter {
   void operator()(const NeuronProblem& p) { put(p.src), put(p.dst), put(p.neuron); }
   void operator()(const NeuronGradientProblem& p) { put(p.diff_dst), put(p.src), put(p.diff_src), put(p.neuron); }
   void operator()(const BinaryProblem& p) { put(p.src0), put(p.src1), put(p.dst), put(p.function); }
+  void operator()(const LocalNormProblem& p) {
+    put(p.src), put(p.dst), put(p.type), put(p.window), put(p.size);
+    for (const float value : {p.alpha, p.beta, p.delta, p.p0, p.pm, p.ps}) put(value);
+  }
+  void operator()(const NormalizeProblem& p) {
+    put(p.src), put(p.dst), put(p.gamma), put(p.beta), put(p.groups), put(p.mean), put(p.variance), put(p.epsilon),
+        put(p.neuron);
+  }
+  void operator()(const StatisticsProblem& p) { put(p.src), put(p.mean), put(p.variance), put(p.count); }
   void operator()(const CopyProblem& p) { put(p.src), put(p.dst); }
   void operator()(const BufferCopyProblem& p) {
     put(p.src), put(p.dst), put(p.src_offset), put(p.dst_offset), put(p.bytes);
@@ -131,6 +141,9 @@ struct Runner {
   void operator()(const NeuronProblem& problem) const { engine.neuron(problem); }
   void operator()(const NeuronGradientProblem& problem) const { engine.neuron_gradient(problem); }
   void operator()(const BinaryProblem& problem) const { engine.binary(problem); }
+  void operator()(const LocalNormProblem& problem) const { engine.normalize_locally(problem); }
+  void operator()(const NormalizeProblem& problem) const { engine.normalize(problem); }
+  void operator()(const StatisticsProblem& problem) const { engine.find_statistics(problem); }
   void operator()(const CopyProblem& problem) const { engine.copy(problem); }
   void operator()(const BufferCopyProblem& problem) const { engine.copy_buffer(problem); }
   void operator()(const BufferFillProblem& problem) const { engine.fill_buffer(problem); }

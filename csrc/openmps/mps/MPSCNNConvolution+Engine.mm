@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // The state of the convolution kernels: what a descriptor means, and the problem it makes [MPSCNNConvolution.h].
 
+#import "mps/DataSource.hh"
 #import "mps/MPSCNNConvolution+Engine.hh"
 
 namespace openmps {
@@ -157,15 +158,10 @@ void ConvolutionState::did_read(MPSKernel *kernel) {
               (unsigned long)neuron.a_per_channel->size(), (unsigned long)outputs);
 }
 
-/// copyWithZone:device:, else copyWithZone:, else the same data source [MPSCNNConvolution.h]. The weights are
-/// immutable: shared.
+/// The weights are immutable: shared.
 void ConvolutionState::did_copy(id<OpenMPSDevice> target) {
   CNNKernelState::did_copy(target);
-  id<MPSCNNConvolutionDataSource> source = data_source.get();
-  if ([source respondsToSelector:@selector(copyWithZone:device:)])
-    data_source = Ref<id<MPSCNNConvolutionDataSource>>::adopt([source copyWithZone:NULL device:target]);
-  else if ([source respondsToSelector:@selector(copyWithZone:)])
-    data_source = Ref<id<MPSCNNConvolutionDataSource>>::adopt([source copyWithZone:NULL]);
+  data_source = Ref<id<MPSCNNConvolutionDataSource>>::adopt(new_copy_of_source(data_source.get(), target));
 }
 
 void set_accumulator(ConvolutionState &state, MPSNNConvolutionAccumulatorPrecisionOption option) {

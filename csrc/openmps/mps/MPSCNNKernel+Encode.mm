@@ -46,16 +46,6 @@ bool append(Encode &run, const Encode &next) {
   return true;
 }
 
-/// Calls f once for each distinct object.
-template <class T, class F>
-void each_distinct(std::vector<T> objects, F f) {
-  if (objects.size() > 1) {
-    std::sort(objects.begin(), objects.end());
-    objects.erase(std::unique(objects.begin(), objects.end()), objects.end());
-  }
-  for (T object : objects) f(object);
-}
-
 void check_states(const ImageKernelState &state, MPSStateBatch *states, NSUInteger count, const char *name) {
   if (states != nil && [states count] != count)
     raise_for(state, @"%s has %lu states, expected one for each of %lu images.", name, (unsigned long)[states count],
@@ -77,6 +67,7 @@ void encode_image(ImageKernel *kernel, id<MTLCommandBuffer> buffer, Images sourc
   for (MPSImage *image : sources) [image openmps_willReadOn:buffer];
   [destination openmps_willWriteOn:buffer];
   recorder.append(std::move(problem), state.title);
+  state.did_encode(encode);
   for (auto image = sources.begin(); image != sources.end(); ++image)
     if (std::find(sources.begin(), image, *image) == image) [*image openmps_didRead];
   if (states.source != nil) [encode.source_state openmps_didRead];
@@ -121,6 +112,7 @@ void encode_images(ImageKernel *kernel, id<MTLCommandBuffer> buffer, Batches sou
   for (MPSImage *image : read) [image openmps_willReadOn:buffer];
   for (MPSImage *image in destinations) [image openmps_willWriteOn:buffer];
   for (Problem &problem : problems) recorder.append(std::move(problem), state.title);
+  for (const Encode &run : runs) state.did_encode(run);
   each_distinct(std::move(read), [](MPSImage *image) { [image openmps_didRead]; });
   each_distinct(std::move(read_states), [](MPSState *source) { [source openmps_didRead]; });
 }

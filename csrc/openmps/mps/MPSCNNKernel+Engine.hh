@@ -3,6 +3,7 @@
 // turn properties and images into views, windows and problems.
 #pragma once
 
+#include <algorithm>
 #include <array>
 #include <span>
 
@@ -89,7 +90,10 @@ struct ImageKernelState : KernelState {
   /// Rules beyond the common ones; raises.
   virtual void check_encode(const Encode &, const Clip &) const {}
   virtual Problem make_problem(const Encode &encode) const;
-  /// Whether make_problem() looks at the states: then images with states of their own are not taken together.
+  /// The problem has been recorded: what the states now hold.
+  virtual void did_encode(const Encode &) const {}
+  /// Whether make_problem() or did_encode() looks at the states: then images with states of their own are not taken
+  /// together.
   virtual bool uses_states() const { return false; }
   /// Width and height of a result by the padding bits, and where the windows stand.
   virtual void size_result(Images sources, MPSImageDescriptor *descriptor);
@@ -204,6 +208,16 @@ ImageView source_view(const KernelState &state, const SourceSlot &slot, const So
 Operand operand(const SourceSlot &slot, const ImageView &view);
 ImageView destination_view(const KernelState &state, const DestinationSlot &slot, const ImageView &destination,
                            const Clip &clip, NSUInteger channels);
+
+/// Calls f once for each distinct object.
+template <class T, class F>
+void each_distinct(std::vector<T> objects, F f) {
+  if (objects.size() > 1) {
+    std::sort(objects.begin(), objects.end());
+    objects.erase(std::unique(objects.begin(), objects.end()), objects.end());
+  }
+  for (T object : objects) f(object);
+}
 
 /// The padding policy a kernel has from the start.
 id<MPSNNPadding> default_padding(MPSNNPaddingMethod method);

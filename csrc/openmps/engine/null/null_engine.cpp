@@ -31,6 +31,9 @@ class NullEngine final : public Engine {
   void neuron(const NeuronProblem&) override {}
   void neuron_gradient(const NeuronGradientProblem&) override {}
   void binary(const BinaryProblem&) override {}
+  void normalize_locally(const LocalNormProblem&) override {}
+  void normalize(const NormalizeProblem&) override {}
+  void find_statistics(const StatisticsProblem&) override {}
   void copy(const CopyProblem&) override {}
   void copy_buffer(const BufferCopyProblem& problem) override {
     std::memmove(problem.dst->data() + problem.dst_offset, problem.src->data() + problem.src_offset, problem.bytes);

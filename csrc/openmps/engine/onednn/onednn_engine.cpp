@@ -3,6 +3,8 @@
 
 #include "engine/onednn/convolution.hpp"
 #include "engine/onednn/elementwise.hpp"
+#include "engine/onednn/local_norm.hpp"
+#include "engine/onednn/normalization.hpp"
 #include "engine/onednn/pointwise.hpp"
 #include "engine/onednn/pooling.hpp"
 #include "engine/onednn/runtime.hpp"
@@ -32,6 +34,9 @@ class OneDnnEngine final : public Engine {
   }
   void neuron_gradient(const NeuronGradientProblem& problem) override { onednn::neuron_gradient(problem); }
   void binary(const BinaryProblem& problem) override { onednn::binary(problem); }
+  void normalize_locally(const LocalNormProblem& problem) override { onednn::normalize_locally(problem); }
+  void normalize(const NormalizeProblem& problem) override { onednn::normalize(problem); }
+  void find_statistics(const StatisticsProblem& problem) override { onednn::find_statistics(problem); }
   void copy(const CopyProblem& problem) override { onednn::copy(tensor_of(problem.src), tensor_of(problem.dst)); }
   void copy_buffer(const BufferCopyProblem& problem) override {
     onednn::copy_bytes(problem.src->data() + problem.src_offset, problem.dst->data() + problem.dst_offset,
