@@ -9,15 +9,6 @@ namespace {
 NSString *const kArgument = NSInvalidArgumentException;
 NSString *const kUsage = @"MPSUsageException";
 
-template <class Kernel>
-Kernel *archived(Kernel *object) {
-  NSData *data = [NSKeyedArchiver archivedDataWithRootObject:object];
-  NSError *error = nil;
-  id result = [MPSKeyedUnarchiver unarchivedObjectOfClass:[object class] fromData:data device:device error:&error];
-  check(result != nil, std::string("an archive of ") + [NSStringFromClass([object class]) UTF8String] + " is read");
-  return result;
-}
-
 bool is_offset(MPSOffset offset, NSInteger x, NSInteger y, NSInteger z) {
   return offset.x == x && offset.y == y && offset.z == z;
 }

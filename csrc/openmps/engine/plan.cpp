@@ -73,6 +73,14 @@ class KeyWriter {
   void operator()(const NeuronProblem& p) { put(p.src), put(p.dst), put(p.neuron); }
   void operator()(const NeuronGradientProblem& p) { put(p.diff_dst), put(p.src), put(p.diff_src), put(p.neuron); }
   void operator()(const BinaryProblem& p) { put(p.src0), put(p.src1), put(p.dst), put(p.function); }
+  void operator()(const SoftmaxProblem& p) { put(p.src), put(p.dst), put(p.log); }
+  void operator()(const ReduceProblem& p) { put(p.src), put(p.dst), put(p.axis), put(p.type), put(!p.weights.memory); }
+  void operator()(const ResampleProblem& p) { put(p.src), put(p.dst), put(p.type), put(p.edge), put(p.regions.size()); }
+  void operator()(const ReshapeProblem& p) { put(p.src), put(p.dst); }
+  void operator()(const PadProblem& p) {
+    put(p.src), put(p.dst), put(p.start_h), put(p.start_w), put(p.start_c), put(p.edge);
+  }
+  void operator()(const DropoutProblem& p) { put(p.src), put(p.dst); }
   void operator()(const CopyProblem& p) { put(p.src), put(p.dst); }
   void operator()(const BufferCopyProblem& p) {
     put(p.src), put(p.dst), put(p.src_offset), put(p.dst_offset), put(p.bytes);
@@ -131,6 +139,12 @@ struct Runner {
   void operator()(const NeuronProblem& problem) const { engine.neuron(problem); }
   void operator()(const NeuronGradientProblem& problem) const { engine.neuron_gradient(problem); }
   void operator()(const BinaryProblem& problem) const { engine.binary(problem); }
+  void operator()(const SoftmaxProblem& problem) const { engine.softmax(problem); }
+  void operator()(const ReduceProblem& problem) const { engine.reduce(problem); }
+  void operator()(const ResampleProblem& problem) const { engine.resample(problem); }
+  void operator()(const ReshapeProblem& problem) const { engine.reshape(problem); }
+  void operator()(const PadProblem& problem) const { engine.pad(problem); }
+  void operator()(const DropoutProblem& problem) const { engine.dropout(problem); }
   void operator()(const CopyProblem& problem) const { engine.copy(problem); }
   void operator()(const BufferCopyProblem& problem) const { engine.copy_buffer(problem); }
   void operator()(const BufferFillProblem& problem) const { engine.fill_buffer(problem); }
