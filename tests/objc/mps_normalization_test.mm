@@ -149,12 +149,6 @@ void check_numbers(const std::string &what, const Numbers &got, const Numbers &e
 }
 
 /// The images one after the other in memory, and one by one.
-MPSImageBatch *make_batch(const Tensor &t) {
-  NSMutableArray *batch = [NSMutableArray array];
-  for (long i = 0; i < t.n; ++i) [batch addObject:make_image(t.image(i))];
-  return batch;
-}
-
 Tensor read_batch(MPSImageBatch *batch) {
   Tensor all;
   for (MPSImage *image in batch) {

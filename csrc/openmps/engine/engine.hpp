@@ -194,6 +194,85 @@ struct StatisticsProblem {
   std::int64_t count = 0;  ///< pixels of which they hold the values already, which the new ones join
 };
 
+/// dst[n][y][x][k] = exp(x_k) / sum exp(x_q), or with `log` its natural logarithm, x_k - ln(sum exp(x_q)), over the
+/// channels q of the pixel that src has there. src repeats nothing and shares no memory with dst.
+struct SoftmaxProblem {
+  Operand src;
+  ImageView dst;
+  bool log = false;
+};
+
+enum class ReduceAxis : std::uint8_t { row, column, channels };
+enum class ReduceType : std::uint8_t { max, min, sum, argument_max, argument_min };
+
+/// One value of dst for each row (dst.w == 1), column (dst.h == 1) or pixel (dst.c == 1) of src, whose other extents
+/// dst has or cuts off: the greatest, the least, `scale` times the sum, or the index from 0 of the first extreme
+/// (channels only). NaN is greater and less than anything.
+struct ReduceProblem {
+  ImageView src, dst;
+  ReduceAxis axis = ReduceAxis::row;
+  ReduceType type = ReduceType::max;
+  double scale = 1;
+  ImageView weights;  ///< with memory, sums over channels only: products with it are summed; extents of src
+  bool by_nonzero_weights = false;  ///< and divided by how many weights of the pixel are not 0, if there is one
+};
+
+/// Where the results along an axis look: result i at source position start + i * numerator / denominator, in pixels,
+/// pixel 0 at 0.
+struct Positions {
+  double start = 0, numerator = 1, denominator = 1;
+};
+
+enum class ResampleType : std::uint8_t { nearest, bilinear };
+/// What a sample takes from beyond the source: zeros, the nearest pixel; or a sample beyond the first or the last pixel
+/// is 0 altogether, however near they are.
+enum class ResampleEdge : std::uint8_t { zero, clamp, zero_samples };
+
+/// Image n of dst is image n / R of src seen through region n % R of the R regions. nearest: the pixel at the position
+/// rounded down; bilinear: the pixels on both sides of it, each counted by how near it is.
+struct ResampleProblem {
+  struct Region {
+    Positions h, w;
+  };
+  ImageView src, dst;
+  ResampleType type = ResampleType::nearest;
+  ResampleEdge edge = ResampleEdge::zero;
+  std::vector<Region> regions;
+};
+
+/// Every image of dst has the values of the same image of src in the same order: channels, then columns, then rows.
+/// As many values in both.
+struct ReshapeProblem {
+  ImageView src, dst;
+};
+
+/// What stands beyond the source: the nearest value; the source mirrored at the middle of its outermost values (these
+/// stand there once) or at their outer side (twice); a constant.
+enum class PadEdge : std::uint8_t { clamp, mirror, mirror_with_edge, constant };
+
+/// dst[n][y][x][k] = src[n][start_h + y][start_w + x][start_c + k], `edge` along all three axes.
+struct PadProblem {
+  ImageView src, dst;
+  std::int64_t start_h = 0, start_w = 0, start_c = 0;
+  PadEdge edge = PadEdge::constant;
+  float fill = 0;                                              ///< the constant
+  std::shared_ptr<const std::vector<float>> fill_per_channel;  ///< or one for each channel of dst
+};
+
+/// Which values are kept: engine/shared/dropout.hpp. A mask has extent 1 along axes on which all values share theirs.
+struct DropoutMask {
+  std::uint64_t seed = 0, image = 0;  ///< of the first image; image + 1 of the second
+  std::int64_t h = 1, w = 1, c = 1;
+  float keep = 0.5f;  ///< probability
+};
+
+/// dst = src / mask.keep where the mask keeps the value, else 0. src repeats nothing and shares no memory with dst.
+struct DropoutProblem {
+  Operand src;
+  ImageView dst;
+  DropoutMask mask;
+};
+
 /// dst = src, same extents, formats may differ (converted through float, rounded to nearest even once, unorm clamped to
 /// [0, 1]).
 struct CopyProblem {
@@ -219,7 +298,8 @@ struct HostTask {
 };
 
 using Problem = std::variant<ConvProblem, TransposeProblem, PoolProblem, NeuronProblem, NeuronGradientProblem,
-                             BinaryProblem, LocalNormProblem, NormalizeProblem, StatisticsProblem, CopyProblem,
+                             BinaryProblem, LocalNormProblem, NormalizeProblem, StatisticsProblem, SoftmaxProblem,
+                             ReduceProblem, ResampleProblem, ReshapeProblem, PadProblem, DropoutProblem, CopyProblem,
                              BufferCopyProblem, BufferFillProblem, HostTask>;
 
 /// One recorded encode.
@@ -256,6 +336,12 @@ class Engine : public std::enable_shared_from_this<Engine> {
   virtual void normalize_locally(const LocalNormProblem& problem) = 0;
   virtual void normalize(const NormalizeProblem& problem) = 0;
   virtual void find_statistics(const StatisticsProblem& problem) = 0;
+  virtual void softmax(const SoftmaxProblem& problem) = 0;
+  virtual void reduce(const ReduceProblem& problem) = 0;
+  virtual void resample(const ResampleProblem& problem) = 0;
+  virtual void reshape(const ReshapeProblem& problem) = 0;
+  virtual void pad(const PadProblem& problem) = 0;
+  virtual void dropout(const DropoutProblem& problem) = 0;
   virtual void copy(const CopyProblem& problem) = 0;
   virtual void copy_buffer(const BufferCopyProblem& problem) = 0;
   virtual void fill_buffer(const BufferFillProblem& problem) = 0;

@@ -83,6 +83,14 @@ class KeyWriter {
         put(p.neuron);
   }
   void operator()(const StatisticsProblem& p) { put(p.src), put(p.mean), put(p.variance), put(p.count); }
+  void operator()(const SoftmaxProblem& p) { put(p.src), put(p.dst), put(p.log); }
+  void operator()(const ReduceProblem& p) { put(p.src), put(p.dst), put(p.axis), put(p.type), put(!p.weights.memory); }
+  void operator()(const ResampleProblem& p) { put(p.src), put(p.dst), put(p.type), put(p.edge), put(p.regions.size()); }
+  void operator()(const ReshapeProblem& p) { put(p.src), put(p.dst); }
+  void operator()(const PadProblem& p) {
+    put(p.src), put(p.dst), put(p.start_h), put(p.start_w), put(p.start_c), put(p.edge);
+  }
+  void operator()(const DropoutProblem& p) { put(p.src), put(p.dst); }
   void operator()(const CopyProblem& p) { put(p.src), put(p.dst); }
   void operator()(const BufferCopyProblem& p) {
     put(p.src), put(p.dst), put(p.src_offset), put(p.dst_offset), put(p.bytes);
@@ -144,6 +152,12 @@ struct Runner {
   void operator()(const LocalNormProblem& problem) const { engine.normalize_locally(problem); }
   void operator()(const NormalizeProblem& problem) const { engine.normalize(problem); }
   void operator()(const StatisticsProblem& problem) const { engine.find_statistics(problem); }
+  void operator()(const SoftmaxProblem& problem) const { engine.softmax(problem); }
+  void operator()(const ReduceProblem& problem) const { engine.reduce(problem); }
+  void operator()(const ResampleProblem& problem) const { engine.resample(problem); }
+  void operator()(const ReshapeProblem& problem) const { engine.reshape(problem); }
+  void operator()(const PadProblem& problem) const { engine.pad(problem); }
+  void operator()(const DropoutProblem& problem) const { engine.dropout(problem); }
   void operator()(const CopyProblem& problem) const { engine.copy(problem); }
   void operator()(const BufferCopyProblem& problem) const { engine.copy_buffer(problem); }
   void operator()(const BufferFillProblem& problem) const { engine.fill_buffer(problem); }

@@ -25,10 +25,10 @@ Encode resolve(const ImageKernelState &state, Images sources, MPSImage *destinat
   encode.src.reserve(sources.size());
   std::vector<NSUInteger> channels(sources.size());
   for (std::size_t i = 0; i < sources.size(); ++i) {
-    encode.src.push_back(source_view(state, slots[i], state.names(i), [sources[i] openmps_view], clip.depth));
+    encode.src.push_back(state.view_of_source(i, [sources[i] openmps_view], clip.depth));
     channels[i] = static_cast<NSUInteger>(encode.src[i].c);
   }
-  encode.dst = destination_view(state, state.destination, whole, clip, state.result_channels(channels));
+  encode.dst = state.view_of_destination(whole, clip, channels);
   state.check_encode(encode, clip);
   for (std::size_t i = 0; i < sources.size(); ++i)
     if (overlap(encode.src[i], encode.dst))
@@ -50,6 +50,12 @@ void check_states(const ImageKernelState &state, MPSStateBatch *states, NSUInteg
   if (states != nil && [states count] != count)
     raise_for(state, @"%s has %lu states, expected one for each of %lu images.", name, (unsigned long)[states count],
               (unsigned long)count);
+}
+
+/// Where the images do not share a state, each has its own [MPSCNNKernel.h, isResultStateReusedAcrossBatch].
+void check_states_differ(const ImageKernelState &state, MPSStateBatch *states) {
+  if ([[NSSet setWithArray:states] count] != [states count])
+    raise_for(state, @"destinationStates has one state for several images; each needs its own.");
 }
 
 }  // namespace
@@ -83,6 +89,8 @@ void encode_images(ImageKernel *kernel, id<MTLCommandBuffer> buffer, Batches sou
   MPSStateBatch *source_states = states.source, *result_states = states.result;
   check_states(state, source_states, count, states.source_name);
   check_states(state, result_states, count, "destinationStates");
+  if (result_states != nil && state.uses_states() && ![kernel isResultStateReusedAcrossBatch])
+    check_states_differ(state, result_states);
 
   // Neighbours in memory become one problem of several images.
   std::vector<Encode> runs;

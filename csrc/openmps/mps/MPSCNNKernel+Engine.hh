@@ -78,6 +78,13 @@ struct ImageKernelState : KernelState {
   std::span<const SourceSlot> const_slots() const { return const_cast<ImageKernelState *>(this)->slots(); }
   virtual const SourceNames &names(std::size_t source) const = 0;
 
+  /// What of an image a source slot selects, for so many images of the destination.
+  virtual ImageView view_of_source(std::size_t source, const ImageView &image, std::int64_t images) const;
+  /// What is written of the destination, from so many channels of each source.
+  virtual ImageView view_of_destination(const ImageView &image, const Clip &clip,
+                                        std::span<const NSUInteger> channels) const;
+  /// What an offset of source channels is a multiple of.
+  virtual NSUInteger source_channel_step() const { return 4; }
   /// Edge modes other than Zero and Clamp exist in MPSNNPad only.
   virtual bool takes_edge(MPSImageEdgeMode edge) const { return edge <= MPSImageEdgeModeClamp; }
   /// 0 where a source's stride of 0 repeats one pixel.
@@ -196,13 +203,16 @@ Recorder &begin_encode(const KernelState &state, id<MTLCommandBuffer> buffer);
 void check_image(const KernelState &state, MPSImage *image, const char *name);
 /// Batches: arrays of `count` single images of one size and format.
 void check_batch(const KernelState &state, NSArray *batch, NSUInteger count, const char *name);
+/// What a rectangle leaves of an image; raises when that is nothing. The names are for the sentence.
+Clip clip_of(const KernelState &state, const MTLRegion &rect, const char *name, NSUInteger width, NSUInteger height,
+             NSUInteger images, const char *image_name);
 /// What clipRect leaves of the destination.
 Clip clip_of(const KernelState &state, const DestinationSlot &slot, const ImageView &destination);
 /// How many channels a source slot selects.
-NSUInteger source_channels(const KernelState &state, const SourceSlot &slot, const SourceNames &names,
+NSUInteger source_channels(const ImageKernelState &state, const SourceSlot &slot, const SourceNames &names,
                            NSUInteger channels);
 /// The images and channels a source slot selects: `images` of them from offset.z on.
-ImageView source_view(const KernelState &state, const SourceSlot &slot, const SourceNames &names,
+ImageView source_view(const ImageKernelState &state, const SourceSlot &slot, const SourceNames &names,
                       const ImageView &source, std::int64_t images);
 /// A source of a problem that works value by value; a stride of 0 repeats.
 Operand operand(const SourceSlot &slot, const ImageView &view);

@@ -41,6 +41,15 @@ NSUInteger ImageKernelState::suggested_channels(Images sources, NSArray<MPSState
   return result_channels(channels);
 }
 
+ImageView ImageKernelState::view_of_source(std::size_t source, const ImageView &image, std::int64_t images) const {
+  return source_view(*this, const_slots()[source], names(source), image, images);
+}
+
+ImageView ImageKernelState::view_of_destination(const ImageView &image, const Clip &clip,
+                                                std::span<const NSUInteger> channels) const {
+  return destination_view(*this, destination, image, clip, result_channels(channels));
+}
+
 void ImageKernelState::check_slots() const {
   std::size_t source = 0;
   for (const SourceSlot &slot : const_slots()) slot.check(*this, names(source++), least_stride());
@@ -109,12 +118,7 @@ void SourceSlot::check(const KernelState &state, const SourceNames &names, NSUIn
 
 void DestinationSlot::archive(Archive &archive, NSString *prefix) {
   const auto key = [prefix](NSString *name) { return [prefix stringByAppendingString:name]; };
-  archive.field(key(@".clipRect.origin.x"), clip.origin.x);
-  archive.field(key(@".clipRect.origin.y"), clip.origin.y);
-  archive.field(key(@".clipRect.origin.z"), clip.origin.z);
-  archive.field(key(@".clipRect.size.width"), clip.size.width);
-  archive.field(key(@".clipRect.size.height"), clip.size.height);
-  archive.field(key(@".clipRect.size.depth"), clip.size.depth);
+  archive.field(key(@".clipRect"), clip);
   archive.field(key(@".featureChannelOffset"), channel_offset);
   Ref<id<MPSNNPadding>> policy = padding;
   archive.object_answering(key(@".padding"), @selector(paddingMethod), policy);
@@ -136,24 +140,28 @@ void check_image(const KernelState &state, MPSImage *image, const char *name) {
   if ([image device] != state.device.get()) raise_for(state, @"%s belongs to another device than the kernel.", name);
 }
 
-Clip clip_of(const KernelState &state, const DestinationSlot &slot, const ImageView &destination) {
-  const MTLRegion &rect = slot.clip;
+Clip clip_of(const KernelState &state, const MTLRegion &rect, const char *name, NSUInteger width, NSUInteger height,
+             NSUInteger images, const char *image_name) {
   Clip clip;
   clip.x = static_cast<std::int64_t>(rect.origin.x);
   clip.y = static_cast<std::int64_t>(rect.origin.y);
   clip.z = static_cast<std::int64_t>(rect.origin.z);
-  clip.width = clipped(rect.origin.x, rect.size.width, static_cast<std::uint64_t>(destination.w));
-  clip.height = clipped(rect.origin.y, rect.size.height, static_cast<std::uint64_t>(destination.h));
-  clip.depth = clipped(rect.origin.z, rect.size.depth, static_cast<std::uint64_t>(destination.n));
+  clip.width = clipped(rect.origin.x, rect.size.width, width);
+  clip.height = clipped(rect.origin.y, rect.size.height, height);
+  clip.depth = clipped(rect.origin.z, rect.size.depth, images);
   if (clip.is_empty())
-    raise_for(
-        state,
-        @"clipRect, origin (%lu, %lu, %lu) and size (%lu, %lu, %lu), leaves nothing of the destination of %ld x %ld "
-        @"pixels (width x height) and %ld images.",
-        (unsigned long)rect.origin.x, (unsigned long)rect.origin.y, (unsigned long)rect.origin.z,
-        (unsigned long)rect.size.width, (unsigned long)rect.size.height, (unsigned long)rect.size.depth,
-        (long)destination.w, (long)destination.h, (long)destination.n);
+    raise_for(state,
+              @"%s, origin (%lu, %lu, %lu) and size (%lu, %lu, %lu), leaves nothing of the %s of %lu x %lu pixels "
+              @"(width x height) and %lu images.",
+              name, (unsigned long)rect.origin.x, (unsigned long)rect.origin.y, (unsigned long)rect.origin.z,
+              (unsigned long)rect.size.width, (unsigned long)rect.size.height, (unsigned long)rect.size.depth,
+              image_name, (unsigned long)width, (unsigned long)height, (unsigned long)images);
   return clip;
+}
+
+Clip clip_of(const KernelState &state, const DestinationSlot &slot, const ImageView &destination) {
+  return clip_of(state, slot.clip, "clipRect", static_cast<NSUInteger>(destination.w),
+                 static_cast<NSUInteger>(destination.h), static_cast<NSUInteger>(destination.n), "destination");
 }
 
 void check_offset(const KernelState &state, NSInteger x, NSInteger y, const std::string &name) {
@@ -162,11 +170,11 @@ void check_offset(const KernelState &state, NSInteger x, NSInteger y, const std:
               (long)kFarthest);
 }
 
-NSUInteger source_channels(const KernelState &state, const SourceSlot &slot, const SourceNames &names,
+NSUInteger source_channels(const ImageKernelState &state, const SourceSlot &slot, const SourceNames &names,
                            NSUInteger channels) {
-  if (slot.channel_offset % 4 != 0)
-    raise_for(state, @"%s (%lu) is not a multiple of 4.", names.property("sourceFeatureChannelOffset").c_str(),
-              (unsigned long)slot.channel_offset);
+  if (slot.channel_offset % state.source_channel_step() != 0)
+    raise_for(state, @"%s (%lu) is not a multiple of %lu.", names.property("sourceFeatureChannelOffset").c_str(),
+              (unsigned long)slot.channel_offset, (unsigned long)state.source_channel_step());
   if (slot.channel_offset >= channels)
     raise_for(state, @"%s (%lu) is not less than the %lu feature channels of %s.",
               names.property("sourceFeatureChannelOffset").c_str(), (unsigned long)slot.channel_offset,
@@ -176,7 +184,7 @@ NSUInteger source_channels(const KernelState &state, const SourceSlot &slot, con
   return std::min(slot.channel_max, channels - slot.channel_offset);
 }
 
-ImageView source_view(const KernelState &state, const SourceSlot &slot, const SourceNames &names,
+ImageView source_view(const ImageKernelState &state, const SourceSlot &slot, const SourceNames &names,
                       const ImageView &source, std::int64_t images) {
   if (slot.offset.x < -kFarthest || slot.offset.x > kFarthest || slot.offset.y < -kFarthest ||
       slot.offset.y > kFarthest)

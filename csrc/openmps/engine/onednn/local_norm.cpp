@@ -12,8 +12,8 @@
 #include "engine/shared/fast_math.hpp"
 #include "engine/shared/float_rows.hpp"
 #include "engine/shared/isa.hpp"
+#include "engine/shared/operands.hpp"
 #include "engine/shared/parallel.hpp"
-#include "engine/shared/pixel_runs.hpp"
 #include "engine/shared/taps.hpp"
 
 namespace openmps::onednn {
@@ -85,11 +85,11 @@ void normalize_by_channels(const LocalNormProblem& problem) {
   const std::int64_t work_size = 2 * c + neighbours.count() - 1;
   std::vector<double> work(static_cast<std::size_t>(work_size * threads_for(problem.dst.size(), kGrain)));
   const double scale = static_cast<double>(problem.alpha) / static_cast<double>(problem.size);
-  for_pixel_runs<1>({src}, problem.dst, kGrain,
-                    [&](std::int64_t, const auto& from, float* to, std::int64_t count) {
-                      respond(from[0], to, count / c, c, neighbours.before, neighbours.after, scale, problem.delta,
-                              -static_cast<double>(problem.beta), work.data() + work_size * omp_get_thread_num());
-                    });
+  for_operands<1>({&src}, problem.dst, kGrain, /*across_images=*/true,
+                  [&](const std::array<const float*, 1>& from, float* to, std::int64_t, std::int64_t pixels) {
+                    respond(from[0], to, pixels, c, neighbours.before, neighbours.after, scale, problem.delta,
+                            -static_cast<double>(problem.beta), work.data() + work_size * omp_get_thread_num());
+                  });
 }
 
 /// Eight floats of a pixel, and as doubles.
@@ -98,8 +98,7 @@ typedef float FloatsAnywhere __attribute__((vector_size(32), aligned(4)));
 typedef double Doubles __attribute__((vector_size(64)));
 typedef double DoublesAnywhere __attribute__((vector_size(64), aligned(8)));
 
-#define MPSCNN_LOAD(pointer) \
-  __builtin_convertvector(Floats(*reinterpret_cast<const FloatsAnywhere*>(pointer)), Doubles)
+#define MPSCNN_LOAD(pointer) __builtin_convertvector(Floats(*reinterpret_cast<const FloatsAnywhere*>(pointer)), Doubles)
 #define MPSCNN_DOUBLES(pointer) (*reinterpret_cast<DoublesAnywhere*>(pointer))
 
 /// Sums down the columns of a window: of the values (unless null) and of their squares, kBlock of them for each column
@@ -230,11 +229,11 @@ void normalize_by_windows(const LocalNormProblem& problem) {
   const bool direct = dst.format == Format::float32;
   const int threads = threads_for(dst.size(), kGrain);
   const auto row_sums = static_cast<std::size_t>(src.w * kBlock);
-  std::vector<Scratch> scratch(static_cast<std::size_t>(threads),
-                               {FloatRows(src, most_h), Taps(most_h),
-                                std::vector<const float*>(static_cast<std::size_t>(most_h) + 2),
-                                std::vector<double>(contrast ? row_sums : 0), std::vector<double>(row_sums),
-                                std::vector<float>(direct ? 0 : static_cast<std::size_t>(dst.w * c))});
+  std::vector<Scratch> scratch(
+      static_cast<std::size_t>(threads),
+      {FloatRows(src, most_h), Taps(most_h), std::vector<const float*>(static_cast<std::size_t>(most_h) + 2),
+       std::vector<double>(contrast ? row_sums : 0), std::vector<double>(row_sums),
+       std::vector<float>(direct ? 0 : static_cast<std::size_t>(dst.w * c))});
 
   parallel_ranges(dst.n * dst.h, threads, [&](std::int64_t begin, std::int64_t end) {
     Scratch& my = scratch[static_cast<std::size_t>(omp_get_thread_num())];

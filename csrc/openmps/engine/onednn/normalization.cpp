@@ -8,8 +8,8 @@
 #include "engine/shared/float_rows.hpp"
 #include "engine/shared/isa.hpp"
 #include "engine/shared/neuron.hpp"
+#include "engine/shared/operands.hpp"
 #include "engine/shared/parallel.hpp"
-#include "engine/shared/pixel_runs.hpp"
 
 namespace openmps::onednn {
 namespace {
@@ -95,7 +95,7 @@ struct Moments {
 void find_moments(Tensor src, std::int64_t first, std::int64_t count, std::vector<Moments>& results) {
   src.data = src.at(first, 0);
   src.n = count;
-  if (src.images_are_dense() && src.format == Format::float32) src.flatten_images();
+  if (src.images_are_dense() && src.format == Format::float32) src.flatten();
   const auto c = static_cast<std::size_t>(src.c);
   for (std::size_t i = 0; i < results.size(); ++i) {
     results[i].pivot.resize(c);
@@ -157,17 +157,18 @@ void apply(const NormalizeProblem& problem, std::int64_t first, std::int64_t cou
   const std::int64_t c = problem.dst.c;
   const bool identity = neuron_is_identity(problem.neuron), one_set = coefficients.mean.size() == coefficients.channels;
   const std::int64_t most = c * std::max<std::int64_t>(1, kNeuronBlock / c);
-  for_pixel_runs<1>({src}, problem.dst.images(first, count), kGrain,
-                    [&](std::int64_t n, const auto& from, float* to, std::int64_t values) {
-                      const std::int64_t set = one_set ? 0 : n * c;
-                      const std::int64_t block = identity ? values : most;
-                      for (std::int64_t i = 0; i < values; i += block) {
-                        const std::int64_t part = std::min(block, values - i);
-                        scale_pixels(from[0] + i, to + i, part / c, c, coefficients.mean.data() + set,
-                                     coefficients.scale.data() + set, coefficients.shift.data() + set);
-                        if (!identity) row_neuron(problem.neuron, to + i, to + i, part, c, nullptr);
-                      }
-                    });
+  const std::int64_t image = problem.dst.h * problem.dst.w;
+  for_operands<1>({&src}, problem.dst.images(first, count), kGrain, one_set,
+                  [&](const std::array<const float*, 1>& from, float* to, std::int64_t pixel, std::int64_t pixels) {
+                    const std::int64_t set = one_set ? 0 : pixel / image * c, values = pixels * c;
+                    const std::int64_t block = identity ? values : most;
+                    for (std::int64_t i = 0; i < values; i += block) {
+                      const std::int64_t part = std::min(block, values - i);
+                      scale_pixels(from[0] + i, to + i, part / c, c, coefficients.mean.data() + set,
+                                   coefficients.scale.data() + set, coefficients.shift.data() + set);
+                      if (!identity) row_neuron(problem.neuron, to + i, to + i, part, c, nullptr);
+                    }
+                  });
 }
 
 void normalize_with_given(const NormalizeProblem& problem) {

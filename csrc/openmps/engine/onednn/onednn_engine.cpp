@@ -7,7 +7,11 @@
 #include "engine/onednn/normalization.hpp"
 #include "engine/onednn/pointwise.hpp"
 #include "engine/onednn/pooling.hpp"
+#include "engine/onednn/reduce.hpp"
+#include "engine/onednn/resample.hpp"
+#include "engine/onednn/reshape.hpp"
 #include "engine/onednn/runtime.hpp"
+#include "engine/onednn/softmax.hpp"
 #include "engine/shared/machine.hpp"
 
 namespace openmps {
@@ -37,6 +41,12 @@ class OneDnnEngine final : public Engine {
   void normalize_locally(const LocalNormProblem& problem) override { onednn::normalize_locally(problem); }
   void normalize(const NormalizeProblem& problem) override { onednn::normalize(problem); }
   void find_statistics(const StatisticsProblem& problem) override { onednn::find_statistics(problem); }
+  void softmax(const SoftmaxProblem& problem) override { onednn::softmax(problem); }
+  void reduce(const ReduceProblem& problem) override { onednn::reduce(problem); }
+  void resample(const ResampleProblem& problem) override { onednn::resample(problem); }
+  void reshape(const ReshapeProblem& problem) override { onednn::reshape(problem); }
+  void pad(const PadProblem& problem) override { onednn::pad(problem); }
+  void dropout(const DropoutProblem& problem) override { onednn::dropout(problem); }
   void copy(const CopyProblem& problem) override { onednn::copy(tensor_of(problem.src), tensor_of(problem.dst)); }
   void copy_buffer(const BufferCopyProblem& problem) override {
     onednn::copy_bytes(problem.src->data() + problem.src_offset, problem.dst->data() + problem.dst_offset,

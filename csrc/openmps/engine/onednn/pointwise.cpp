@@ -1,236 +1,29 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "engine/onednn/pointwise.hpp"
 
-#include <algorithm>
-#include <cstring>
-#include <type_traits>
-#include <vector>
-
-#include "engine/shared/parallel.hpp"
-#include "engine/shared/rows.hpp"
-#include "engine/shared/tensor.hpp"
+#include "engine/shared/operands.hpp"
 
 namespace openmps::onednn {
 namespace {
 
 constexpr std::int64_t kGrain = 32 * 1024;  // values that are worth a thread
-constexpr std::int64_t kChunk = 1024;       // values of a buffer: three of them fit the first-level cache
-
-/// An operand whose memory is there.
-struct Source {
-  Tensor tensor;
-  std::int64_t start_h, start_w;
-  bool repeat_h, repeat_w, repeat_c;
-  Edge edge;
-
-  explicit Source(const Operand& operand)
-      : tensor(tensor_of(operand.view)),
-        start_h(operand.start_h),
-        start_w(operand.start_w),
-        repeat_h(operand.repeat_h),
-        repeat_w(operand.repeat_w),
-        repeat_c(operand.repeat_c),
-        edge(operand.edge) {}
-
-  std::int64_t row(std::int64_t y) const { return start_h + (repeat_h ? 0 : y); }
-  bool pixels_are_adjacent() const { return tensor.w == 1 || tensor.w_stride == tensor.c; }
-  /// The same pixels as the destination's, one after the other.
-  bool is_like(const Tensor& dst) const {
-    return !repeat_h && !repeat_w && !repeat_c && start_h == 0 && start_w == 0 && tensor.h == dst.h &&
-           tensor.w == dst.w && tensor.is_dense();
-  }
-  /// Pixels of a row can be used where they are, if there are any.
-  bool is_direct(Format format = Format::float32) const {
-    return tensor.format == format && !repeat_w && !repeat_c && pixels_are_adjacent();
-  }
-  /// Every pixel of such a destination sees a pixel of the source.
-  bool covers(const Tensor& dst) const {
-    const auto inside = [](std::int64_t start, std::int64_t count, std::int64_t size) {
-      return start >= 0 && start + count <= size;
-    };
-    return inside(start_h, repeat_h ? 1 : dst.h, tensor.h) && inside(start_w, repeat_w ? 1 : dst.w, tensor.w);
-  }
-};
-
-/// Runs of pixels of a source as floats, `channels` in each pixel, in place or in a buffer.
-class Reader {
- public:
-  Reader(const Source& source, std::int64_t channels, float* buffer)
-      : source_(source), tensor_(source.tensor), channels_(channels), buffer_(buffer) {}
-
-  /// What destination pixels x ... x + pixels - 1 of row y see.
-  const float* read(std::int64_t n, std::int64_t y, std::int64_t x, std::int64_t pixels) {
-    std::int64_t row = source_.row(y);
-    if (source_.edge == Edge::clamp) row = std::clamp<std::int64_t>(row, 0, tensor_.h - 1);
-    if (row < 0 || row >= tensor_.h) return zeros(pixels);
-    if (source_.repeat_w) return repeated(n, row, pixels);
-
-    const std::int64_t start = source_.start_w + x;
-    const std::int64_t first = std::clamp<std::int64_t>(-start, 0, pixels);  // [first, last) lie in the source
-    const std::int64_t last = std::clamp<std::int64_t>(tensor_.w - start, first, pixels);
-    if (first == 0 && last == pixels && source_.is_direct()) return tensor_.floats(n, row, start);
-    border(n, row, 0, 0, first);
-    if (first < last) convert(n, row, start + first, last - first, buffer_ + first * channels_);
-    border(n, row, tensor_.w - 1, last, pixels);
-    return buffer_;
-  }
-
- private:
-  const float* zeros(std::int64_t pixels) {
-    std::memset(buffer_, 0, static_cast<std::size_t>(pixels * channels_) * 4);
-    held_ = 0;
-    return buffer_;
-  }
-
-  /// The same pixel over and over; kept for the next run of the row.
-  const float* repeated(std::int64_t n, std::int64_t row, std::int64_t pixels) {
-    if (held_ >= pixels && held_n_ == n && held_row_ == row) return buffer_;
-    std::int64_t column = source_.start_w;
-    if (source_.edge == Edge::clamp) column = std::clamp<std::int64_t>(column, 0, tensor_.w - 1);
-    if (column < 0 || column >= tensor_.w) return zeros(pixels);
-    convert(n, row, column, 1, buffer_);
-    copies(buffer_, 1, pixels);
-    held_ = pixels, held_n_ = n, held_row_ = row;
-    return buffer_;
-  }
-
-  /// Pixels [begin, end) of the buffer, which lie beyond the source's pixel `nearest`.
-  void border(std::int64_t n, std::int64_t row, std::int64_t nearest, std::int64_t begin, std::int64_t end) {
-    if (begin == end) return;
-    float* const to = buffer_ + begin * channels_;
-    if (source_.edge == Edge::zero) {
-      std::memset(to, 0, static_cast<std::size_t>((end - begin) * channels_) * 4);
-    } else {
-      convert(n, row, nearest, 1, to);
-      copies(to, 1, end - begin);
-    }
-  }
-
-  /// Makes `count` pixels out of the `done` ones that are there.
-  void copies(float* pixels, std::int64_t done, std::int64_t count) const {
-    while (done < count) {
-      const std::int64_t more = std::min(done, count - done);
-      std::memcpy(pixels + done * channels_, pixels, static_cast<std::size_t>(more * channels_) * 4);
-      done += more;
-    }
-  }
-
-  /// Pixels of the source that are there.
-  void convert(std::int64_t n, std::int64_t row, std::int64_t column, std::int64_t count, float* to) const {
-    const std::byte* const from = tensor_.at(n, row, column);
-    const std::int64_t step = tensor_.w_stride * static_cast<std::int64_t>(size_of(tensor_.format));
-    if (source_.repeat_c) {
-      float values[kChunk];  // one for each pixel of a run
-      if (tensor_.w_stride == 1 || count == 1) {
-        row_to_float(from, tensor_.format, values, count);
-      } else {
-        for (std::int64_t i = 0; i < count; ++i) row_to_float(from + i * step, tensor_.format, values + i, 1);
-      }
-      row_repeat(values, to, count, channels_);
-    } else if (source_.pixels_are_adjacent()) {
-      row_to_float(from, tensor_.format, to, count * channels_);
-    } else {
-      for (std::int64_t i = 0; i < count; ++i)
-        row_to_float(from + i * step, tensor_.format, to + i * channels_, channels_);
-    }
-  }
-
-  const Source& source_;
-  const Tensor& tensor_;
-  const std::int64_t channels_;
-  float* const buffer_;
-  std::int64_t held_ = 0, held_n_ = 0, held_row_ = 0;  ///< copies of a repeated pixel in the buffer, and which pixel
-};
-
-/// dst = body(a, b). The body gets runs of whole pixels as floats, or as halves if it takes them and they lie so.
-template <class Body>
-void for_pairs(const Operand& first, const Operand& second, const ImageView& view, const Body& body) {
-  Source a(first), b(second);
-  Tensor dst = tensor_of(view);
-  const std::int64_t c = dst.c, element = static_cast<std::int64_t>(size_of(dst.format));
-  // One line of pixels where nothing lies between them, else the rows.
-  const bool flat = a.is_like(dst) && b.is_like(dst) && dst.is_dense();
-  if (flat) {
-    for (Tensor* const tensor : {&a.tensor, &b.tensor, &dst}) {
-      tensor->w *= tensor->n * tensor->h;
-      tensor->w_stride = c;
-      tensor->n = tensor->h = 1;
-    }
-  }
-  const bool adjacent = dst.w == 1 || dst.w_stride == c;
-  const bool in_place = adjacent && dst.format == Format::float32;
-  const bool covered = adjacent && a.covers(dst) && b.covers(dst);
-  const bool unbuffered = in_place && covered && a.is_direct() && b.is_direct();
-  constexpr bool kTakesHalf =
-      std::is_invocable_v<Body, const std::uint16_t*, const std::uint16_t*, std::uint16_t*, std::int64_t>;
-  const bool halves = kTakesHalf && covered && dst.format == Format::float16 && a.is_direct(Format::float16) &&
-                      b.is_direct(Format::float16);
-  const std::int64_t run = unbuffered ? dst.w : std::max<std::int64_t>(1, kChunk / c);
-  const std::int64_t buffer = std::max(kChunk, c);
-
-  const int threads = threads_for(dst.size(), kGrain);
-  std::vector<float> wide;  // pixels of more channels than a buffer on the stack has
-  if (c > kChunk) wide.resize(static_cast<std::size_t>(3 * buffer * threads));
-  // Pixels [begin, end) of lines [first_line, last_line).
-  const auto work = [&](std::int64_t first_line, std::int64_t last_line, std::int64_t begin, std::int64_t end) {
-    if constexpr (kTakesHalf) {
-      if (halves) {
-        const auto at = [](const Tensor& tensor, std::int64_t n, std::int64_t y, std::int64_t x) {
-          return reinterpret_cast<std::uint16_t*>(tensor.at(n, y, x));
-        };
-        for (std::int64_t line = first_line; line < last_line; ++line) {
-          const std::int64_t n = line / dst.h, y = line % dst.h;
-          body(at(a.tensor, n, a.row(y), a.start_w + begin), at(b.tensor, n, b.row(y), b.start_w + begin),
-               at(dst, n, y, begin), (end - begin) * c);
-        }
-        return;
-      }
-    }
-    float stack[3 * kChunk];
-    float* const buffers = wide.empty() ? stack : wide.data() + 3 * buffer * omp_get_thread_num();
-    Reader reader_a(a, c, buffers), reader_b(b, c, buffers + buffer);
-    for (std::int64_t line = first_line; line < last_line; ++line) {
-      const std::int64_t n = line / dst.h, y = line % dst.h;
-      for (std::int64_t x = begin; x < end; x += run) {
-        const std::int64_t count = std::min(run, end - x);
-        const float* const from_a = reader_a.read(n, y, x, count);
-        const float* const from_b = reader_b.read(n, y, x, count);
-        std::byte* const to = dst.at(n, y, x);
-        if (in_place) {
-          body(from_a, from_b, reinterpret_cast<float*>(to), count * c);
-          continue;
-        }
-        float* const values = buffers + 2 * buffer;
-        body(from_a, from_b, values, count * c);
-        if (adjacent) {
-          row_from_float(values, to, dst.format, count * c);
-        } else {
-          for (std::int64_t i = 0; i < count; ++i)
-            row_from_float(values + i * c, to + i * dst.w_stride * element, dst.format, c);
-        }
-      }
-    }
-  };
-  if (flat) {
-    parallel_ranges(dst.w, threads, [&](std::int64_t begin, std::int64_t end) { work(0, 1, begin, end); });
-  } else {
-    parallel_ranges(dst.n * dst.h, threads, [&](std::int64_t begin, std::int64_t end) { work(begin, end, 0, dst.w); });
-  }
-}
 
 }  // namespace
 
 void binary(const BinaryProblem& problem) {
-  for_pairs(problem.src0, problem.src1, problem.dst, [&](const auto* a, const auto* b, auto* dst, std::int64_t count) {
-    row_arithmetic(problem.function, a, b, dst, count);
-  });
+  const std::int64_t c = problem.dst.c;
+  for_operands<2>({&problem.src0, &problem.src1}, problem.dst, kGrain, /*across_images=*/true,
+                  [&](const auto& src, auto* dst, std::int64_t, std::int64_t pixels) {
+                    row_arithmetic(problem.function, src[0], src[1], dst, pixels * c);
+                  });
 }
 
 void neuron_gradient(const NeuronGradientProblem& problem) {
-  for_pairs(problem.diff_dst, problem.src, problem.diff_src,
-            [&](const float* diff, const float* src, float* dst, std::int64_t count) {
-              row_neuron_gradient(problem.neuron, diff, src, dst, count, problem.diff_src.c);
-            });
+  const std::int64_t c = problem.diff_src.c;
+  for_operands<2>({&problem.diff_dst, &problem.src}, problem.diff_src, kGrain, /*across_images=*/true,
+                  [&](const std::array<const float*, 2>& src, float* dst, std::int64_t, std::int64_t pixels) {
+                    row_neuron_gradient(problem.neuron, src[0], src[1], dst, pixels * c, c);
+                  });
 }
 
 }  // namespace openmps::onednn

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What is done value by value to two sources. Threaded where it pays.
+// What is done value by value to one or two sources. Threaded where it pays.
 #pragma once
 
 #include "engine/engine.hpp"
@@ -8,5 +8,6 @@ namespace openmps::onednn {
 
 void binary(const BinaryProblem& problem);
 void neuron_gradient(const NeuronGradientProblem& problem);
+void dropout(const DropoutProblem& problem);
 
 }  // namespace openmps::onednn

@@ -28,6 +28,27 @@ struct FastMath {
     return scale * tail + scale;
   }
 
+  /// e^(x - most) for x <= most, in float: relatively exact to 1.2e-7, also where x and most are large and close,
+  /// because what their difference loses is put back. Differences below -104 give 0.
+  static MPSCNN_HOST_DEVICE float exp_below(float x, float most) {
+    const float rounded = x - most, back = rounded - x;
+    const bool far = rounded < -104.0f;  // also where x is -inf, whose difference loses a NaN
+    const float d = far ? -104.0f : rounded, lost = far ? 0.0f : (x - (rounded - back)) - (most + back);
+    constexpr float kShift = 12582912.0f;  // 1.5 * 2^23: the sum's low bits hold the rounded integer
+    const float shifted = d * 1.44269504f + kShift, k = shifted - kShift;
+    const float r = ((d - k * 0.693359375f) - k * -2.12194440e-4f) + lost;
+    // (e^r - 1 - r) / r^2, |r| <= ln(2) / 2, fitted to 3e-9 of e^r.
+    float p = 0.0013814467f;
+    p = p * r + 0.0083687808f;
+    p = p * r + 0.041668393f;
+    p = p * r + 0.1666652f;
+    p = p * r + 0.49999994f;
+    const float value = 1.0f + (r + r * r * p);
+    // 2^k in two factors: the first keeps the second away from the smallest exponents.
+    const std::int32_t whole = std::bit_cast<std::int32_t>(shifted) - 0x4b400000, half = whole >> 1;
+    return value * std::bit_cast<float>((half + 127) << 23) * std::bit_cast<float>((whole - half + 127) << 23);
+  }
+
   /// ln(1 + x) for x in [0, 1], relatively exact near 0.
   static MPSCNN_HOST_DEVICE double log1p_unit(double x) {
     const double s = x / (2.0 + x), z = s * s;  // z <= 1/9

@@ -27,10 +27,12 @@ struct Tensor {
   float* floats(std::int64_t in, std::int64_t y, std::int64_t x = 0) const {
     return reinterpret_cast<float*>(data) + in * n_stride + y * h_stride + x * w_stride;
   }
-  /// Each image as one row; the images are dense.
-  void flatten_images() {
+  /// Each image as one row, or everything; dense as far.
+  void flatten(bool images = false) {
     w *= h, w_stride = c;
-    h = 1, h_stride = w * c;
+    h = 1;
+    if (images) w *= n, n = 1;
+    h_stride = w * c;
   }
   Tensor region(std::int64_t y, std::int64_t x, std::int64_t height, std::int64_t width) const {
     Tensor part = *this;
