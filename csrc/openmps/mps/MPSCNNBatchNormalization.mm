@@ -212,8 +212,7 @@ OPENMPS_INIT_WITH_CODER
   std::vector<openmps::ImageView> runs;  // neighbours in memory together
   std::vector<MPSImage *> read;
   for (MPSImage *image in sourceImages) {
-    const openmps::ImageView view =
-        openmps::source_view(state, state.source, state.names(0), [image openmps_view], 1);
+    const openmps::ImageView view = openmps::source_view(state, state.source, state.names(0), [image openmps_view], 1);
     if (view.c != static_cast<std::int64_t>(data.channels))
       openmps::raise_for(state,
                          @"sourceImages have %ld feature channels (from sourceFeatureChannelOffset on, at most "

@@ -84,9 +84,9 @@ MPSCNNDropoutGradientState *new_dropout_state(MPSCNNDropout *kernel, id<MTLComma
   take_sources(*data, state, {&source, 1});
   MPSStateResourceList *none = [MPSStateResourceList resourceList];
   MPSCNNDropoutGradientState *made =
-      buffer != nil ? [MPSCNNDropoutGradientState temporaryStateWithCommandBuffer:buffer resourceList:none]
-                    : [[[MPSCNNDropoutGradientState alloc] initWithDevice:state.device.get()
-                                                             resourceList:none] autorelease];
+      buffer != nil
+          ? [MPSCNNDropoutGradientState temporaryStateWithCommandBuffer:buffer resourceList:none]
+          : [[[MPSCNNDropoutGradientState alloc] initWithDevice:state.device.get() resourceList:none] autorelease];
   [made openmps_setData:std::move(data)];
   return made;
 }

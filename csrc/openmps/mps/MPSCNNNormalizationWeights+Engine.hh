@@ -95,60 +95,60 @@ NSArray<id<MTLResource>> *two_resources(Class kind, id<MTLBuffer> first, const c
 }  // namespace openmps
 
 /// Methods that the three kernels have alike.
-#define OPENMPS_NORMALIZATION_KERNEL                                                                       \
-  -(instancetype)initWithDevice : (id<MTLDevice>)device {                                                  \
-    (void)device;                                                                                          \
-    openmps::UnwindRelease unwind(self);                                                                   \
-    openmps::raise_unavailable(self, _cmd, "-initWithDevice:dataSource:");                                 \
-  }                                                                                                        \
-  OPENMPS_INIT_WITH_CODER                                                                                  \
-  OPENMPS_GETTER(openmps::NormalizationState, float, epsilon, epsilon)                                     \
-  -(void)setEpsilon : (float)epsilon {                                                                     \
-    openmps::state_of<openmps::NormalizationState>(self).set_epsilon(epsilon);                             \
-  }                                                                                                        \
-  -(void)reloadGammaAndBetaFromDataSource {                                                                \
+#define OPENMPS_NORMALIZATION_KERNEL                                                                            \
+  -(instancetype)initWithDevice : (id<MTLDevice>)device {                                                       \
+    (void)device;                                                                                               \
+    openmps::UnwindRelease unwind(self);                                                                        \
+    openmps::raise_unavailable(self, _cmd, "-initWithDevice:dataSource:");                                      \
+  }                                                                                                             \
+  OPENMPS_INIT_WITH_CODER                                                                                       \
+  OPENMPS_GETTER(openmps::NormalizationState, float, epsilon, epsilon)                                          \
+  -(void)setEpsilon : (float)epsilon {                                                                          \
+    openmps::state_of<openmps::NormalizationState>(self).set_epsilon(epsilon);                                  \
+  }                                                                                                             \
+  -(void)reloadGammaAndBetaFromDataSource {                                                                     \
     openmps::reload_normalization(self, openmps::state_of<openmps::NormalizationState>(self).data_source.get(), \
-                                  openmps::SourceParts::gamma_and_beta);                                   \
-  }                                                                                                        \
-  -(void)reloadGammaAndBetaWithCommandBuffer : (id<MTLCommandBuffer>)commandBuffer gammaAndBetaState       \
-      : (MPSCNNNormalizationGammaAndBetaState *)gammaAndBetaState {                                        \
-    openmps::reload_normalization(self, commandBuffer, gammaAndBetaState);                                 \
+                                  openmps::SourceParts::gamma_and_beta);                                        \
+  }                                                                                                             \
+  -(void)reloadGammaAndBetaWithCommandBuffer : (id<MTLCommandBuffer>)commandBuffer gammaAndBetaState            \
+      : (MPSCNNNormalizationGammaAndBetaState *)gammaAndBetaState {                                             \
+    openmps::reload_normalization(self, commandBuffer, gammaAndBetaState);                                      \
   }
 
 /// The same for those of which each image has its own mean and variance.
-#define OPENMPS_IMAGE_NORMALIZATION_KERNEL(STATE)                                                                      \
-  OPENMPS_NORMALIZATION_KERNEL                                                                                         \
-  -(STATE *)resultStateForSourceImage : (MPSImage *)sourceImage sourceStates : (NSArray<MPSState *> *)sourceStates     \
-      destinationImage : (MPSImage *)destinationImage {                                                                \
-    (void)sourceStates, (void)destinationImage;                                                                        \
-    return (STATE *)openmps::new_normalization_state([STATE class], self, nil, sourceImage,                            \
-                                                     std::make_unique<openmps::NormalizationGradientData>());          \
-  }                                                                                                                    \
-  -(STATE *)temporaryResultStateForCommandBuffer : (id<MTLCommandBuffer>)commandBuffer sourceImage                     \
-      : (MPSImage *)sourceImage sourceStates : (NSArray<MPSState *> *)sourceStates destinationImage                    \
-      : (MPSImage *)destinationImage {                                                                                 \
-    (void)sourceStates, (void)destinationImage;                                                                        \
-    return (STATE *)openmps::new_normalization_state([STATE class], self, commandBuffer, sourceImage,                  \
-                                                     std::make_unique<openmps::NormalizationGradientData>());          \
+#define OPENMPS_IMAGE_NORMALIZATION_KERNEL(STATE)                                                             \
+  OPENMPS_NORMALIZATION_KERNEL                                                                                \
+  -(STATE *)resultStateForSourceImage : (MPSImage *)sourceImage sourceStates                                  \
+      : (NSArray<MPSState *> *)sourceStates destinationImage : (MPSImage *)destinationImage {                 \
+    (void)sourceStates, (void)destinationImage;                                                               \
+    return (STATE *)openmps::new_normalization_state([STATE class], self, nil, sourceImage,                   \
+                                                     std::make_unique<openmps::NormalizationGradientData>()); \
+  }                                                                                                           \
+  -(STATE *)temporaryResultStateForCommandBuffer : (id<MTLCommandBuffer>)commandBuffer sourceImage            \
+      : (MPSImage *)sourceImage sourceStates : (NSArray<MPSState *> *)sourceStates destinationImage           \
+      : (MPSImage *)destinationImage {                                                                        \
+    (void)sourceStates, (void)destinationImage;                                                               \
+    return (STATE *)openmps::new_normalization_state([STATE class], self, commandBuffer, sourceImage,         \
+                                                     std::make_unique<openmps::NormalizationGradientData>()); \
   }
 
 /// Methods that the states have alike.
-#define OPENMPS_NORMALIZATION_STATE(KERNEL, NAME)                                                     \
-  -(KERNEL *)NAME {                                                                                   \
-    return (KERNEL *)openmps::state_data(self).kernel.get();                                          \
-  }                                                                                                   \
-  -(id<MTLBuffer>)gamma {                                                                             \
-    return openmps::state_data(self).gamma.get();                                                     \
-  }                                                                                                   \
-  -(id<MTLBuffer>)beta {                                                                              \
-    return openmps::state_data(self).beta.get();                                                      \
+#define OPENMPS_NORMALIZATION_STATE(KERNEL, NAME)            \
+  -(KERNEL *)NAME {                                          \
+    return (KERNEL *)openmps::state_data(self).kernel.get(); \
+  }                                                          \
+  -(id<MTLBuffer>)gamma {                                    \
+    return openmps::state_data(self).gamma.get();            \
+  }                                                          \
+  -(id<MTLBuffer>)beta {                                     \
+    return openmps::state_data(self).beta.get();             \
   }
 /// The gradients are zeros until they have been computed.
-#define OPENMPS_IMAGE_NORMALIZATION_STATE(KERNEL, NAME)                                        \
-  OPENMPS_NORMALIZATION_STATE(KERNEL, NAME)                                                    \
-  -(id<MTLBuffer>)gradientForGamma {                                                           \
+#define OPENMPS_IMAGE_NORMALIZATION_STATE(KERNEL, NAME)                                         \
+  OPENMPS_NORMALIZATION_STATE(KERNEL, NAME)                                                     \
+  -(id<MTLBuffer>)gradientForGamma {                                                            \
     return (id<MTLBuffer>)[self resourceAtIndex:openmps::kGradientForGamma allocateMemory:YES]; \
-  }                                                                                            \
-  -(id<MTLBuffer>)gradientForBeta {                                                            \
+  }                                                                                             \
+  -(id<MTLBuffer>)gradientForBeta {                                                             \
     return (id<MTLBuffer>)[self resourceAtIndex:openmps::kGradientForBeta allocateMemory:YES];  \
   }

@@ -23,8 +23,8 @@ float *floats_of(const Values &values) { return static_cast<float *>([values.get
 Values new_values(const KernelState &state, NSUInteger count) {
   Values values = Values::adopt([state.device.get() newBufferWithLength:count * sizeof(float)
                                                                 options:MTLResourceStorageModeShared]);
-  if (!values) raise_memory(@"%s: There is no memory for the values of %lu channels.", state.title.c_str(),
-                            (unsigned long)count);
+  if (!values)
+    raise_memory(@"%s: There is no memory for the values of %lu channels.", state.title.c_str(), (unsigned long)count);
   return values;
 }
 
@@ -195,7 +195,8 @@ void NormalizationState::did_copy(id<OpenMPSDevice> target) {
 Problem ImageNormalizationState::make_problem(const Encode &encode) const {
   Problem made = NormalizationState::make_problem(encode);
   if (encode.result_state == nil) return made;
-  const NormalizationGradientData &data = normalization_data(*this, encode.result_state, state_class(), "destinationState");
+  const NormalizationGradientData &data =
+      normalization_data(*this, encode.result_state, state_class(), "destinationState");
   if (static_cast<std::int64_t>(data.images) < encode.src[0].n)
     raise_for(*this, @"destinationState was made for %lu images, and the source has %ld.", (unsigned long)data.images,
               (long)encode.src[0].n);

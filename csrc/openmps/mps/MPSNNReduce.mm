@@ -47,8 +47,10 @@ struct Reduction {
     const auto wide = static_cast<long>(width(static_cast<NSUInteger>(src.w)));
     const auto high = static_cast<long>(height(static_cast<NSUInteger>(src.h)));
     if (clip.width > wide || clip.height > high)
-      raise_for(state, @"clipRect leaves %ld x %ld pixels (width x height) of the destination, and the result has "
-                @"%ld x %ld.", (long)clip.width, (long)clip.height, wide, high);
+      raise_for(state,
+                @"clipRect leaves %ld x %ld pixels (width x height) of the destination, and the result has "
+                @"%ld x %ld.",
+                (long)clip.width, (long)clip.height, wide, high);
   }
 
   ReduceProblem problem(const ImageView &src, const ImageView &dst, double weight = 1) const {
@@ -76,9 +78,7 @@ struct ReduceState : Extends<ReduceState, CNNKernelState> {
     return part_of_source(*this, 0, clip_source, image, images);
   }
 
-  void check_geometry(const ImageView &src, const Clip &clip) const override {
-    reduction.check_size(*this, src, clip);
-  }
+  void check_geometry(const ImageView &src, const Clip &clip) const override { reduction.check_size(*this, src, clip); }
 
   void size_result(Images images, MPSImageDescriptor *descriptor) override {
     reduction.size_result(*this, clip_source, "clipRectSource", images[0], names(0).image, descriptor);
@@ -116,8 +116,10 @@ struct ReduceBinaryState : Extends<ReduceBinaryState, CNNBinaryKernelState> {
   void check_encode(const Encode &encode, const Clip &clip) const override {
     const ImageView &src = encode.src[0], &weights = encode.src[1];
     if (src.w != weights.w || src.h != weights.h)
-      raise_for(*this, @"The kernel reads %ld x %ld pixels (width x height) of primaryImage and %ld x %ld of "
-                @"secondaryImage.", (long)src.w, (long)src.h, (long)weights.w, (long)weights.h);
+      raise_for(*this,
+                @"The kernel reads %ld x %ld pixels (width x height) of primaryImage and %ld x %ld of "
+                @"secondaryImage.",
+                (long)src.w, (long)src.h, (long)weights.w, (long)weights.h);
     reduction.check_size(*this, src, clip);
   }
 
@@ -166,13 +168,13 @@ OPENMPS_PROPERTY(ReduceState, MPSOffset, offset, setOffset, source.offset)
 @end
 
 // What a class folds, and into what.
-#define OPENMPS_REDUCTION(...)                             \
-  +(openmps::KernelState *)openmps_newState {              \
-    return new ReduceState({__VA_ARGS__});                 \
-  }                                                        \
-  -(instancetype)initWithDevice : (id<MTLDevice>)device {  \
-    return [self openmps_initWithDevice:device];           \
-  }                                                        \
+#define OPENMPS_REDUCTION(...)                            \
+  +(openmps::KernelState *)openmps_newState {             \
+    return new ReduceState({__VA_ARGS__});                \
+  }                                                       \
+  -(instancetype)initWithDevice : (id<MTLDevice>)device { \
+    return [self openmps_initWithDevice:device];          \
+  }                                                       \
   OPENMPS_INIT_WITH_CODER
 
 @implementation MPSNNReduceRowMin

@@ -24,7 +24,8 @@ struct ReshapeState : Extends<ReshapeState, CNNKernelState> {
     NSUInteger wanted = 0;
     if (__builtin_mul_overflow(shape.width, shape.height, &wanted) ||
         __builtin_mul_overflow(wanted, shape.channels, &wanted) || wanted != values)
-      raise_for(*this, @"reshapedWidth (%lu), reshapedHeight (%lu) and reshapedFeatureChannels (%lu) do not make the "
+      raise_for(*this,
+                @"reshapedWidth (%lu), reshapedHeight (%lu) and reshapedFeatureChannels (%lu) do not make the "
                 @"%lu values of the source of %lu x %lu x %lu (width x height x channels).",
                 (unsigned long)shape.width, (unsigned long)shape.height, (unsigned long)shape.channels,
                 (unsigned long)values, (unsigned long)[sources[0] width], (unsigned long)[sources[0] height],
@@ -35,8 +36,7 @@ struct ReshapeState : Extends<ReshapeState, CNNKernelState> {
   }
 
   /// As many channels as the destination has.
-  ImageView view_of_destination(const ImageView &image, const Clip &clip,
-                                std::span<const NSUInteger>) const override {
+  ImageView view_of_destination(const ImageView &image, const Clip &clip, std::span<const NSUInteger>) const override {
     const auto all = static_cast<NSUInteger>(image.c);
     const NSUInteger channels = all > destination.channel_offset ? all - destination.channel_offset : 1;
     return destination_view(*this, destination, image, clip, channels);
@@ -48,9 +48,11 @@ struct ReshapeState : Extends<ReshapeState, CNNKernelState> {
       raise_for(*this, @"offset (%ld, %ld) is not (0, 0): the whole source is reshaped.", (long)source.offset.x,
                 (long)source.offset.y);
     if (src.h * src.w * src.c != dst.h * dst.w * dst.c)
-      raise_for(*this, @"The %ld values of the source, %ld x %ld x %ld (width x height x channels), are not the %ld of "
-                @"the destination, %ld x %ld x %ld.", (long)(src.h * src.w * src.c), (long)src.w, (long)src.h,
-                (long)src.c, (long)(dst.h * dst.w * dst.c), (long)dst.w, (long)dst.h, (long)dst.c);
+      raise_for(*this,
+                @"The %ld values of the source, %ld x %ld x %ld (width x height x channels), are not the %ld of "
+                @"the destination, %ld x %ld x %ld.",
+                (long)(src.h * src.w * src.c), (long)src.w, (long)src.h, (long)src.c, (long)(dst.h * dst.w * dst.c),
+                (long)dst.w, (long)dst.h, (long)dst.c);
   }
 
   Problem problem(const ImageView &src, const ImageView &dst, const Window &) const override {

@@ -36,9 +36,8 @@ struct ResizeState : Extends<ResizeState, CNNKernelState> {
     problem.src = src, problem.dst = dst;
     problem.type = ResampleType::bilinear;
     problem.edge = source.edge == MPSImageEdgeModeClamp ? ResampleEdge::clamp : ResampleEdge::zero;
-    problem.regions = {
-        {positions_of(source.offset.y, src.h, static_cast<std::int64_t>(height), align_corners),
-         positions_of(source.offset.x, src.w, static_cast<std::int64_t>(width), align_corners)}};
+    problem.regions = {{positions_of(source.offset.y, src.h, static_cast<std::int64_t>(height), align_corners),
+                        positions_of(source.offset.x, src.w, static_cast<std::int64_t>(width), align_corners)}};
     return problem;
   }
 
@@ -68,15 +67,17 @@ struct CropState : Extends<CropState, ResizeState> {
       const MPSRegion &region = regions[i];
       for (const double value : {region.origin.x, region.origin.y, region.size.width, region.size.height})
         if (!(std::fabs(value) <= 1e6))
-          raise_for(*this, @"regions[%lu], origin (%g, %g) and size (%g, %g), has a value that is not between -1e6 and "
-                    @"1e6.", (unsigned long)i, region.origin.x, region.origin.y, region.size.width,
-                    region.size.height);
+          raise_for(*this,
+                    @"regions[%lu], origin (%g, %g) and size (%g, %g), has a value that is not between -1e6 and "
+                    @"1e6.",
+                    (unsigned long)i, region.origin.x, region.origin.y, region.size.width, region.size.height);
     }
   }
 
   ImageView view_of_source(std::size_t slot, const ImageView &image, std::int64_t images) const override {
     if (images % count() != 0)
-      raise_for(*this, @"clipRect selects %ld images of the destination, which is no multiple of numberOfRegions (%ld).",
+      raise_for(*this,
+                @"clipRect selects %ld images of the destination, which is no multiple of numberOfRegions (%ld).",
                 (long)images, (long)count());
     return ResizeState::view_of_source(slot, image, images / count());
   }

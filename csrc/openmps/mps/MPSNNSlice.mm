@@ -11,8 +11,7 @@ struct SliceState : Extends<SliceState, CNNKernelState> {
   Class result_state_class() const override { return [MPSNNGradientState class]; }
 
   Problem problem(const ImageView &src, const ImageView &dst, const Window &window) const override {
-    if (is_inside(window, src, dst))
-      return CopyProblem{src.region(window.start_h, window.start_w, dst.h, dst.w), dst};
+    if (is_inside(window, src, dst)) return CopyProblem{src.region(window.start_h, window.start_w, dst.h, dst.w), dst};
     PadProblem problem;
     problem.src = src, problem.dst = dst;
     problem.start_h = window.start_h;
