@@ -273,6 +273,8 @@ Geometry unary_geometry(const Kernel::Impl &impl, ImageShape source, MPSImage *i
     }
   } else if (made.window) {
     g = windows(impl, source, image, channels);
+  } else if (made.result_shape) {
+    g.shape = made.result_shape(g.shape);
   } else if (!made.neuron.data.empty()) {
     check(static_cast<std::int64_t>(made.neuron.data.size()) == channels, row.name, ": x has ", channels,
           " channels to read; there are ", made.neuron.data.size(), " slopes.");

@@ -6,9 +6,11 @@
 
 #include <array>
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <optional>
 
+#include <mpscnn/image.hpp>
 #include <mpscnn/table.hpp>
 
 #include "data_source.hh"
@@ -34,6 +36,9 @@ struct Made {
   std::shared_ptr<GuardedSource> source = {};            ///< families with weights
   std::optional<ConvolutionDescriptor> descriptor = {};  ///< families with weights
   std::optional<WindowShape> window = {};                ///< families with windows, other than transposed ones
+  /// Extents of the result from those that are read of the source; throws std::invalid_argument if there is none.
+  /// Empty: by the window, the weights, or the same extents.
+  std::function<ImageShape(ImageShape)> result_shape = {};
   NeuronDescriptor neuron = {};
   Padding padding = {};
   Pair output_padding{0, 0};
