@@ -28,6 +28,7 @@ def prepared(case: Case, dtype: str) -> tuple[Inputs, Expected]:
     return inputs, expected(case, inputs, case.result_dtype or dtype)
 
 
+Sources = list[np.ndarray]
 ROWS = [pytest.param(case, dtype, id=f"{case}-{dtype}") for case in all_cases() for dtype in case.dtypes]
 
 
@@ -76,6 +77,8 @@ def build(case: Case, inputs: Inputs, device: mpscnn.Device | None = None) -> mp
     """The kernel of a row."""
     kind = getattr(mpscnn, case.kernel)
     params = dict(case.params)
+    if case.kernel == "NeuronGradient":
+        return kind(_activation(case, inputs), **params, device=device)
     if not case.weight:
         if inputs.slopes is not None:
             params["a" if case.kernel == "NeuronPReLU" else "data"] = inputs.slopes
@@ -88,24 +91,24 @@ def build(case: Case, inputs: Inputs, device: mpscnn.Device | None = None) -> mp
     return kind(inputs.weight, inputs.bias, **params, activation=_activation(case, inputs), device=device)
 
 
-def _alone(kernel: mpscnn.Kernel, case: Case, x: np.ndarray, right: Expected, dtype: str) -> np.ndarray:
+def _alone(kernel: mpscnn.Kernel, case: Case, sources: Sources, right: Expected, dtype: str) -> np.ndarray:
     if case.out:
         pytest.skip("the row's result needs a destination")
-    whole = kernel(x, dtype=case.result_dtype)
+    whole = kernel(*sources, dtype=case.result_dtype)
     assert whole.dtype == np.dtype(dtype)
     assert whole.shape == right.shape
-    assert kernel.result_shape(x.shape) == right.shape
+    assert kernel.result_shape(*(source.shape for source in sources)) == right.shape
     return whole[right.region]
 
 
-def _into(kernel: mpscnn.Kernel, case: Case, x: np.ndarray, right: Expected, dtype: str) -> np.ndarray:
+def _into(kernel: mpscnn.Kernel, case: Case, sources: Sources, right: Expected, dtype: str) -> np.ndarray:
     out = Guarded(right.shape, dtype, case.out_view)
-    assert kernel(x, out=out.array) is out.array
+    assert kernel(*sources, out=out.array) is out.array
     out.check(right.region)
     return out.array[right.region]
 
 
-def _chained(kernel: mpscnn.Kernel, case: Case, x: np.ndarray, right: Expected, dtype: str) -> np.ndarray:
+def _chained(kernel: mpscnn.Kernel, case: Case, sources: Sources, right: Expected, dtype: str) -> np.ndarray:
     """Copied, then the kernel, then times -2: all in one command buffer, with temporary images between them."""
     if case.out or right.first != (0, 0, 0, 0):
         pytest.skip("a part of a temporary image would stay undefined")
@@ -113,12 +116,12 @@ def _chained(kernel: mpscnn.Kernel, case: Case, x: np.ndarray, right: Expected, 
     scale = mpscnn.NeuronLinear(-2.0 if np.dtype(dtype).kind == "f" else 1.0, 0.0)
     out = Guarded(right.shape, dtype)
     with mpscnn.CommandBuffer() as buffer:
-        first = copy.encode(buffer, mpscnn.Image.from_array(x), temporary=True)
-        assert (first.is_temporary, first.read_count) == (True, 1)
-        second = kernel.encode(buffer, first, temporary=True, dtype=case.result_dtype)
-        assert (first.read_count, second.read_count) == (0, 1)
-        assert second.shape == right.shape
-        last = scale.encode(buffer, second, out=mpscnn.Image(right.shape, dtype))
+        copies = [copy.encode(buffer, mpscnn.Image.from_array(x), temporary=True) for x in sources]
+        assert all((one.is_temporary, one.read_count) == (True, 1) for one in copies)
+        result = kernel.encode(buffer, *copies, temporary=True, dtype=case.result_dtype)
+        assert [one.read_count for one in (*copies, result)] == [0] * len(copies) + [1]
+        assert result.shape == right.shape
+        last = scale.encode(buffer, result, out=mpscnn.Image(right.shape, dtype))
     last.numpy(out=out.array)
     out.check()
     return out.array if out.array.dtype.kind == "u" else out.array.astype(np.float64) / -2
@@ -131,15 +134,16 @@ WAYS: dict[str, Callable[..., np.ndarray]] = {"alone": _alone, "into": _into, "c
 @pytest.mark.parametrize(("case", "dtype"), ROWS)
 def test_against_oracle(case: Case, dtype: str, way: str) -> None:
     inputs, right = prepared(case, dtype)
-    before = inputs.x.copy()
+    before = [source.copy() for source in inputs.sources]
     result_dtype = case.result_dtype or dtype
     kernel = build(case, inputs)
     if way == "chained" and np.dtype(dtype).kind == "f" and np.isnan(right.value).all():
         pytest.skip("nothing to scale")
 
-    result = WAYS[way](kernel, case, inputs.x, right, result_dtype)
+    result = WAYS[way](kernel, case, inputs.sources, right, result_dtype)
 
-    assert np.array_equal(inputs.x, before, equal_nan=dtype.startswith("f")), "the source was written"
+    for source, kept in zip(inputs.sources, before, strict=True):
+        assert np.array_equal(source, kept, equal_nan=kept.dtype.kind == "f"), "a source was written"
     numbers = compare.as_numbers(result)
     compare.assert_close(numbers, right.value, right.bound)
     # The same comparison has to refuse what is wrong.
@@ -157,7 +161,7 @@ def test_against_torch(case: Case, dtype: str) -> None:
     if case.out:
         pytest.skip("the row is about the destination")
     right = prepared(case, dtype)[1]
-    result = build(case, inputs)(inputs.x, dtype=case.result_dtype)[right.region]
+    result = build(case, inputs)(*inputs.sources, dtype=case.result_dtype)[right.region]
     numbers = compare.as_numbers(result)
     if result.dtype.kind == "u":
         theirs = np.clip(theirs, 0, 1)
@@ -172,11 +176,11 @@ def test_every_engine_sizes_alike(case: Case, engine: mpscnn.Device) -> None:
     dtype = case.result_dtype or case.dtypes[0]
     kernel = build(case, inputs, engine)
     out = Guarded(right.shape, dtype, case.out_view)
-    kernel(inputs.x, out=out.array)
+    kernel(*inputs.sources, out=out.array)
     out.check(None if case.out_view != "dense" or engine.name == NULL_DEVICE else right.region)
     if not case.out:
-        assert kernel.result_shape(inputs.x.shape) == right.shape
-        result = kernel(inputs.x, dtype=case.result_dtype)
+        assert kernel.result_shape(*(source.shape for source in inputs.sources)) == right.shape
+        result = kernel(*inputs.sources, dtype=case.result_dtype)
         assert (result.shape, result.dtype) == (right.shape, np.dtype(dtype))
 
 

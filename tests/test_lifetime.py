@@ -520,6 +520,82 @@ def test_a_fork_ends() -> None:
     )
 
 
+KERNELS: dict[str, str] = {
+    "convolution": "mpscnn.Convolution(np.ones((32, 32, 3, 3), np.float32), padding=1, activation='elu')",
+    "transposed convolution": "mpscnn.ConvolutionTranspose(np.ones((32, 32, 4, 4), np.float32), stride=2)",
+    "fully connected": "mpscnn.FullyConnected(np.ones((32, 32 * 48 * 48), np.float32), feature_map=(32, 48, 48))",
+    "neuron": "mpscnn.NeuronTanH(a=1, b=1)",
+}
+ENDS: dict[str, str] = {
+    "the last line": "",
+    "sys.exit": "    sys.exit(0)",
+    "os._exit": "    os._exit(0)",
+    "exit() of C": "    ctypes.CDLL(None).exit(0)",
+    "exit() of C, on another thread": """
+        threading.Thread(target=ctypes.CDLL(None).exit, args=(0,)).start()
+        commands.wait()
+        time.sleep(60)
+    """,
+    "a fork that ends": """
+        child = os.fork()
+        if child == 0:
+            os._exit(3)
+        assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 3
+    """,
+    "a fork that ends with exit() of C": """
+        child = os.fork()
+        if child == 0:
+            signal.alarm(1)
+            ctypes.CDLL(None).exit(3)
+        assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 3
+    """,
+}
+
+
+@pytest.mark.parametrize("kernel", KERNELS)
+@pytest.mark.parametrize("end", ENDS)
+def test_a_program_can_end_inside_its_first_command_buffer(end: str, kernel: str) -> None:
+    """Where oneDNN sets itself up. tests/objc/exit_test.mm does this hundreds of times."""
+    program = f"""
+        import ctypes, os, signal, sys, threading, time, warnings
+        import numpy as np, mpscnn
+        warnings.simplefilter("ignore")  # Python 3.12 warns of every fork with threads
+        kernel = {KERNELS[kernel]}
+        commands = mpscnn.CommandBuffer()
+        kernel.encode(commands, mpscnn.Image.from_array(np.ones((1, 48, 48, 32), np.float32)))
+        commands.commit()
+        time.sleep(float(sys.argv[1]))
+    {ENDS[end]}
+    """
+    for milliseconds in (0, 1, 3) if "exit() of C" in end else (0,):
+        run_python(program, str(milliseconds / 1000), timeout=60)
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="there is no fork here")
+def test_work_in_a_fork_is_refused() -> None:
+    """The queue's thread has stayed in the parent; waiting for it would never end."""
+    output = run_python(
+        """
+        import os, warnings
+        import numpy as np, mpscnn
+        warnings.simplefilter("ignore")
+        kernel, x = mpscnn.NeuronReLU(), np.ones((1, 2, 3, 4), np.float32)
+        kernel(x)
+        child = os.fork()
+        if child == 0:
+            try:
+                kernel(x)
+            except RuntimeError as error:
+                print(error, flush=True)
+            os._exit(0)
+        os.waitpid(child, 0)
+        kernel(x)
+        """,
+        timeout=60,
+    )
+    assert "was in use when this process was forked" in output
+
+
 def test_a_long_lived_array_over_image_memory() -> None:
     """Results stay valid when everything else is gone, and their pages are used again only after them."""
     results: list[Any] = []

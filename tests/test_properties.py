@@ -12,8 +12,10 @@ import torch.nn.functional as F  # noqa: N812
 from hypothesis import HealthCheck, given, settings
 
 import mpscnn
+from cases import viewed
 from conftest import Guarded
-from oracle import compare
+from oracle import MPSCNNMath, compare
+from oracle.MPSCNNConvolution import tap
 
 # Derandomized: the same examples on every run. No deadline: a machine that is busy is no failure.
 BOUNDED = settings(
@@ -193,6 +195,68 @@ def test_clip_and_offset(
     kernel(x, out=out.array)
     out.check(region)
     compare.assert_close(out.array[region].astype(np.float64), right, bound)
+
+
+@st.composite
+def operands(draw: st.DrawFn) -> dict[str, Any]:
+    """Two sources whose extents broadcast, both within a larger array or not, and how they are placed."""
+    whole = [draw(st.integers(1, high)) for high in (3, 9, 9, 19)]
+    one = st.tuples(*(st.sampled_from([extent, extent, 1]) for extent in whole))
+    places = st.one_of(st.none(), pairs(-11, 11))
+    edges = st.sampled_from(["zero", "clamp"])
+    return {
+        "shapes": (draw(one), draw(one)),
+        "offsets": (draw(places), draw(places)),
+        "edges": (draw(edges), draw(edges)),
+        "views": (draw(st.sampled_from(["dense", "nchw", "channels"])), draw(st.sampled_from(["dense", "steps"]))),
+        "dtypes": (
+            draw(st.sampled_from(["float32", "float16", "uint8"])),
+            draw(st.sampled_from(["float32", "uint16"])),
+        ),
+        "operation": draw(st.sampled_from(["Add", "Subtract", "Multiply"])),
+        "scales": draw(st.sampled_from([(1.0, 1.0), (-0.5, 2.0)])),
+        "limits": draw(st.sampled_from([(None, None), (-0.25, None), (-0.5, 0.5)])),
+        "seed": draw(st.integers(0, 2**32 - 1)),
+    }
+
+
+@BOUNDED
+@given(operands())
+def test_arithmetic_against_numpy(row: dict[str, Any]) -> None:
+    """NumPy broadcasts as the strides do; offsets are rows and columns of the source, or nothing."""
+    rng = np.random.default_rng(row["seed"])
+    sources = []
+    for shape, dtype, view in zip(row["shapes"], row["dtypes"], row["views"], strict=True):
+        kind = np.dtype(dtype)
+        full = rng.integers(0, np.iinfo(kind).max, shape, kind, endpoint=True) if kind.kind == "u" else None
+        sources.append(viewed(rng.normal(size=shape).astype(kind) if full is None else full, view))
+    extents = np.broadcast_shapes(*row["shapes"])
+    seen = []
+    for x, offset, edge in zip(sources, row["offsets"], row["edges"], strict=True):
+        places = []
+        for axis in (1, 2):
+            start = 0 if offset is None else offset[axis - 1]
+            repeats = x.shape[axis] == 1 and extents[axis] > 1
+            places.append(start + (np.zeros(extents[axis], int) if repeats else np.arange(extents[axis])))
+        seen.append(tap(compare.as_numbers(x), *places, edge))
+    kernel = getattr(mpscnn, row["operation"])(
+        primary_scale=row["scales"][0],
+        secondary_scale=row["scales"][1],
+        minimum_value=row["limits"][0],
+        maximum_value=row["limits"][1],
+        primary_offset=row["offsets"][0],
+        secondary_offset=row["offsets"][1],
+        primary_edge_mode=row["edges"][0],
+        secondary_edge_mode=row["edges"][1],
+    )
+    right = MPSCNNMath.arithmetic(row["operation"], *seen, row["scales"], 0.0, *row["limits"])
+    size = MPSCNNMath.magnitude(row["operation"], *seen, row["scales"], 0.0)
+    assert kernel.result_shape(*row["shapes"]) == right.shape == extents
+    out = Guarded(right.shape, "float32", "channels" if row["seed"] % 2 else "dense")
+    kernel(*sources, out=out.array)
+    out.check()
+    bound = 8 * compare.U * size + compare.store_bound(right, "float32", 1.0)
+    compare.assert_close(out.array.astype(np.float64), right, bound)
 
 
 @BOUNDED

@@ -24,6 +24,7 @@ from support import runtime_arguments
 ROOT = Path(__file__).resolve().parent.parent
 SOURCES = ROOT / "python"
 PACKAGE = Path(mpscnn.__file__).parent
+COMMON = (_core.common_params(1), _core.common_params(2))
 
 pytestmark = pytest.mark.skipif(
     bool(os.environ.get("LD_PRELOAD")), reason="a type checker under a preloaded sanitizer takes minutes"
@@ -57,17 +58,17 @@ def cache(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 def test_kernels_stub_is_up_to_date() -> None:
     generator = tool("gen_stubs")
-    wanted = generator.stub(_core.kernel_table(), _core.common_params())
+    wanted = generator.stub(_core.kernel_table(), COMMON)
     assert generator.TARGET.read_text() == wanted, "python tools/gen_stubs.py writes it again"
 
 
 def test_a_stale_stub_is_noticed(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     generator = tool("gen_stubs")
     table = _core.kernel_table()
-    table[0]["params"][0]["name"] = "wait"
+    next(row for row in table if row["name"] == "Convolution")["params"][0]["name"] = "wait"
     stale = tmp_path / "kernels.pyi"
     stale.write_text(generator.TARGET.read_text())
-    assert generator.update(stale, generator.stub(table, _core.common_params()), check=True) == 1
+    assert generator.update(stale, generator.stub(table, COMMON), check=True) == 1
     assert "+        wait: t.Array" in capsys.readouterr().out
     assert stale.read_text() == generator.TARGET.read_text()
 
@@ -324,6 +325,18 @@ GOOD = """
     assert_type(memoryview(mpscnn.Buffer(4096)).nbytes, int)
     mpscnn.Buffer(mpscnn.empty(4096, "uint8")).numpy()
 
+    # two sources
+    add = mpscnn.Add(bias=1, minimum_value=0.0, secondary_stride=(0, 1), primary_edge_mode="clamp")
+    assert_type(add(x, x), NDArray[Any])
+    assert_type(add(x, x, out=x), NDArray[np.float32])
+    assert_type(add(image, image), mpscnn.Image)
+    assert_type(add.result_shape((1, 8, 6, 4), (1, 1, 1, 4)), tuple[int, int, int, int])
+    gradient = mpscnn.NeuronGradient(relu)
+    gradient.secondary_offset = (0, 1)
+    assert_type(gradient(x, x), NDArray[Any])
+    with mpscnn.CommandBuffer() as cb:
+        assert_type(gradient.encode(cb, image, add.encode(cb, image, image, temporary=True)), mpscnn.Image)
+
     # attributes
     conv.offset = (1, 1)
     conv.clip_rect = ((0, 0, 0), (4, 4, 1))
@@ -404,7 +417,10 @@ BAD = """
     mpscnn.Neuron("selu")  # [arg-type]
     mpscnn.NeuronDescriptor("selu")  # [arg-type]
     mpscnn.NeuronReLU("0.1")  # [arg-type]
-    mpscnn.PoolingMax  # [attr-defined]
+    mpscnn.PoolingMaximum  # [attr-defined]
+    mpscnn.Add(offset=(0, 0))  # [call-arg]
+    mpscnn.Add().offset = (0, 0)  # [attr-defined]
+    mpscnn.NeuronGradient("selu")  # [arg-type]
     mpscnn.kernel(3)  # [call-overload]
     mpscnn.reorder(x, "OIHW", "WHIO")  # [call-overload]
     conv.edge_mode = "mirror"  # [assignment]

@@ -17,11 +17,12 @@ import pytest
 import mpscnn
 from cases import all_cases
 from mpscnn import _core
-from oracle import MPSCNNConvolution, MPSCNNNeuron
+from oracle import MPSCNNConvolution, MPSCNNMath, MPSCNNNeuron, MPSCNNPooling
 from oracle.expected import NEURON_KERNELS, SHORT_ACTIVATIONS
 
 ROWS: list[dict[str, Any]] = _core.kernel_table()
-COMMON: list[dict[str, Any]] = _core.common_params()
+# By number of sources.
+COMMON: dict[int, list[dict[str, Any]]] = {count: _core.common_params(count) for count in (1, 2)}
 BY_NAME = {row["name"]: row for row in ROWS}
 CASES = all_cases()
 
@@ -31,6 +32,12 @@ ORACLES = {
     "ConvolutionTranspose": MPSCNNConvolution.transpose,
     "FullyConnected": MPSCNNConvolution.fully_connected,
     "Neuron": MPSCNNNeuron.neuron,
+    "NeuronGradient": MPSCNNNeuron.slope,
+    **MPSCNNMath.OPERATIONS,
+    "DilatedPoolingMax": MPSCNNPooling.maximum,
+    "PoolingAverage": MPSCNNPooling.average,
+    "PoolingL2Norm": MPSCNNPooling.l2_norm,
+    "PoolingMax": MPSCNNPooling.maximum,
     **{kernel: MPSCNNNeuron.FUNCTIONS[name] for kernel, (name, _) in NEURON_KERNELS.items()},
 }
 
@@ -44,7 +51,25 @@ COMMON_VALUES: dict[str, list[Any]] = {
     "destination_feature_channel_offset": [12],
     "allow_reduced_precision": [True],
     "label": ["first", "zweite Ebene"],
+    "primary_offset": [(1, -2), (3, 4, 1)],
+    "secondary_offset": [(-3, 2), (1, 0, 2)],
+    "primary_edge_mode": ["clamp", "zero"],
+    "secondary_edge_mode": ["clamp", "zero"],
+    "primary_source_feature_channel_offset": [8],
+    "primary_source_feature_channel_max_count": [4],
+    "secondary_source_feature_channel_offset": [16],
+    "secondary_source_feature_channel_max_count": [5],
 }
+
+
+def common(row: dict[str, Any]) -> list[dict[str, Any]]:
+    """What the row shares with the others; a name of its own stands for a default of its own."""
+    own = {spec["name"] for spec in row["params"]}
+    return [spec for spec in COMMON[len(row["sources"])] if spec["name"] not in own]
+
+
+def attributes(row: dict[str, Any]) -> list[dict[str, Any]]:
+    return [spec for spec in row["params"] if spec["attribute"]] + common(row)
 
 
 def minimal(name: str) -> mpscnn.Kernel:
@@ -53,8 +78,13 @@ def minimal(name: str) -> mpscnn.Kernel:
         "Convolution": (np.ones((4, 4, 3, 3), np.float32),),
         "ConvolutionTranspose": (np.ones((4, 4, 3, 3), np.float32),),
         "FullyConnected": (np.ones((4, 4), np.float32),),
+        "DilatedPoolingMax": (3,),
         "Neuron": ("relu",),
+        "NeuronGradient": ("relu",),
         "NeuronPReLU": (np.ones(4, np.float32),),
+        "PoolingAverage": (3,),
+        "PoolingL2Norm": (3,),
+        "PoolingMax": (3,),
     }
     return getattr(mpscnn, name)(*arguments.get(name, ()))
 
@@ -122,10 +152,10 @@ def test_every_parameter_has_a_case() -> None:
 
 
 def test_every_common_parameter_has_a_case_by_family() -> None:
-    families = {
-        "convolution": {spec["name"] for spec in COMMON} - {"label"},
-        "neuron": {spec["name"] for spec in COMMON} - {"label", "allow_reduced_precision"},
-    }
+    one, two = ({spec["name"] for spec in specs} - {"label"} for specs in COMMON.values())
+    inert = {"allow_reduced_precision"}
+    families = {"convolution": one, "neuron": one - inert, "arithmetic": two - inert, "neuron_gradient": two - inert}
+    families["pooling"] = one - inert
     for family, wanted in families.items():
         used = {name for case in CASES if BY_NAME[case.kernel]["family"] == family for name in case.params}
         assert sorted(wanted - used) == [], family
@@ -193,7 +223,8 @@ def test_row_agrees_with_apple(row: dict[str, Any]) -> None:
     described = facts()["classes"][row["apple_class"]]
     # The sources of the facts disagree about a few classes; either is as good.
     assert row["macos"] in {value for name, value in described.items() if name.startswith("since_macos")}
-    assert row["gradient"] in facts()["classes"], f"{row['gradient']} is no class of Apple's"
+    gradient = f"{row['apple_class']}Gradient"
+    assert row["gradient"] in facts()["classes"] if row["gradient"] else gradient not in facts()["classes"]
     header, symbol = row["source"].split(", ")
     assert symbol == row["apple_class"]
     assert header.startswith(("MPSNeuralNetwork/", "MPSCore/", "MPSImage/"))
@@ -209,7 +240,7 @@ def test_parameters_resolve(row: dict[str, Any]) -> None:
     known |= set(facts()["classes"])
     known |= {case for enum in facts()["enums"].values() for case in enum["cases"]}
     unknown = []
-    for spec in row["params"] + COMMON:
+    for spec in row["params"] + common(row):
         for name in re.split(r",\s*", spec["apple"]):
             owner, _, member = name.rpartition(".")
             if not (name in known or (owner in known and member in selectors(owner))):
@@ -223,10 +254,12 @@ def test_parameters_resolve(row: dict[str, Any]) -> None:
 @pytest.mark.parametrize("row", ROWS, ids=lambda row: row["name"])
 def test_docstring(row: dict[str, Any]) -> None:
     text = inspect.getdoc(getattr(mpscnn, row["name"])) or ""
-    for part in (row["summary"], row["formula"], row["source"], row["shape"], f"macOS {row['macos']}", row["gradient"]):
+    for part in (row["summary"], row["formula"], row["source"], row["shape"], f"macOS {row['macos']}"):
         assert part, row["name"]
         assert part in text, f"{part!r} is not in the docstring of {row['name']}"
-    for spec in row["params"] + COMMON:
+    assert row["gradient"] in text
+    assert f"kernel({', '.join(row['sources'])})" in text
+    for spec in row["params"] + common(row):
         lines = [line for line in text.splitlines() if line.startswith(f"{spec['name']} : ")]
         assert len(lines) == 1, f"{row['name']}: {spec['name']} is described {len(lines)} times"
         assert spec["summary"] in text
@@ -240,7 +273,7 @@ def test_docstring(row: dict[str, Any]) -> None:
 @pytest.mark.parametrize("row", ROWS, ids=lambda row: row["name"])
 def test_signature(row: dict[str, Any]) -> None:
     parameters = inspect.signature(getattr(mpscnn, row["name"])).parameters
-    specs = row["params"] + COMMON
+    specs = row["params"] + common(row)
     assert list(parameters) == [spec["name"] for spec in specs] + ["device"]
     for index, spec in enumerate(specs):
         given = parameters[spec["name"]]
@@ -250,8 +283,10 @@ def test_signature(row: dict[str, Any]) -> None:
         assert by_position == (index < row["positional"])
 
 
-@pytest.mark.parametrize("spec", COMMON, ids=lambda spec: spec["name"])
-@pytest.mark.parametrize("row", ROWS, ids=lambda row: row["name"])
+@pytest.mark.parametrize(
+    ("row", "spec"),
+    [pytest.param(row, spec, id=f"{row['name']}-{spec['name']}") for row in ROWS for spec in attributes(row)],
+)
 def test_attributes_come_back(row: dict[str, Any], spec: dict[str, Any]) -> None:
     name = spec["name"]
     kernel = minimal(row["name"])
@@ -267,12 +302,13 @@ def test_attributes_come_back(row: dict[str, Any], spec: dict[str, Any]) -> None
 
 
 def test_every_attribute_is_tried() -> None:
-    assert sorted(COMMON_VALUES) == sorted(spec["name"] for spec in COMMON)
+    assert set(COMMON_VALUES) == {spec["name"] for specs in COMMON.values() for spec in specs}
 
 
-def test_common_parameters_can_be_given_at_once() -> None:
-    given = {name: values[0] for name, values in COMMON_VALUES.items()}
-    kernel = mpscnn.NeuronReLU(0.5, **given)
+@pytest.mark.parametrize("name", ["NeuronReLU", "Subtract"])
+def test_common_parameters_can_be_given_at_once(name: str) -> None:
+    given = {spec["name"]: COMMON_VALUES[spec["name"]][0] for spec in common(BY_NAME[name])}
+    kernel = getattr(mpscnn, name)(**given)
     assert {name: getattr(kernel, name) for name in given} == given
 
 
@@ -301,6 +337,16 @@ def test_neuron_types_stand_in_apples_order() -> None:
     assert variants == {kernel: MPSCNNNeuron.NUMBERS[name] for kernel, (name, _) in NEURON_KERNELS.items()}
 
 
+@pytest.mark.parametrize("row", ROWS, ids=lambda row: row["name"])
+def test_bases(row: dict[str, Any]) -> None:
+    """One source or two: the base class, and the attributes that go with it."""
+    kind = getattr(mpscnn, row["name"])
+    is_binary = len(row["sources"]) == 2
+    assert issubclass(kind, mpscnn.BinaryKernel if is_binary else mpscnn.UnaryKernel)
+    assert hasattr(kind, "primary_offset") == is_binary
+    assert hasattr(kind, "offset") != is_binary
+
+
 # -------------------------------------------------------------------------------------------- what is not there
 
 
@@ -324,7 +370,7 @@ def test_missing_kernels_say_so(name: str) -> None:
 
 def test_there_are_missing_kernels() -> None:
     """The list above is not empty by mistake."""
-    assert {"MPSCNNPoolingMax", "MPSCNNSoftMax", "MPSNNReduceRowMean"} <= set(_kernels_without_row())
+    assert {"MPSCNNYOLOLoss", "MPSCNNLoss"} <= set(_kernels_without_row())
 
 
 @pytest.mark.parametrize("name", ["PoolingMaximum", "convolution", "NSObject", "", "MPSImage"])

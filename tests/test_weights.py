@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import gc
 import itertools
 import subprocess
 import sys
@@ -15,6 +16,7 @@ import pytest
 import mpscnn
 
 hypothesis = pytest.importorskip("hypothesis")
+torch = pytest.importorskip("torch")
 from hypothesis import given, settings  # noqa: E402
 from hypothesis import strategies as st  # noqa: E402
 
@@ -260,6 +262,7 @@ A = np.zeros((4, 3, 2, 5), np.float32)
             TypeError,
             r"takes at most 4 positional arguments \(5 given\)",
         ),
+        (lambda: mpscnn.reorder(A, copy=1), TypeError, r"^copy \(int\) is not True, False or None\.$"),
         (lambda: mpscnn.reorder(A, layout="OIHW"), TypeError, r"has no argument 'layout'"),
         (lambda: mpscnn.reorder(A, "OIHW", source="OIHW"), TypeError, r"got 'source' twice"),
         (lambda: mpscnn.reorder(), TypeError, r"misses the argument 'array'"),
@@ -326,6 +329,59 @@ def test_results_do_not_share_memory():
     assert np.array_equal(words(third), expected(b, "OIHW", "OHWI"))
 
 
+IN_ORDER = {
+    "1 x 1": (lambda: random_array((64, 32, 1, 1), np.float16), "OIHW", "OHWI"),
+    "depth-wise": (lambda: random_array((32, 1, 3, 5), np.float32), "OIHW", "OHWI"),
+    "C1HW": (lambda: random_array((32, 1, 3, 5), np.float32), "C1HW", "OHWI"),
+    "permuted": (lambda: random_array((8, 3, 5, 7), np.uint8).transpose(0, 3, 1, 2), "OIHW", "OHWI"),
+    "the same order": (lambda: random_array((8, 3, 5, 7), np.float32), "HWIO", "HWIO"),
+    "torch": (lambda: torch.randn(8, 7, 3, 5).contiguous(memory_format=torch.channels_last), "OIHW", "OHWI"),
+}
+
+
+@pytest.mark.parametrize("case", IN_ORDER)
+def test_copy_only_where_it_is_needed(case):
+    make, source, target = IN_ORDER[case]
+    a = make()
+    array = a.numpy() if isinstance(a, torch.Tensor) else a
+    for copy in (None, False):
+        view = mpscnn.reorder(a, source, target, copy=copy)
+        assert np.array_equal(words(view), expected(array, source, target))
+        assert np.shares_memory(view, array)
+        assert view.flags.c_contiguous
+        assert view.flags.writeable
+    made = mpscnn.reorder(a, source, target, copy=True)
+    assert not np.shares_memory(made, array)
+    assert np.array_equal(words(made), expected(array, source, target))
+    with pytest.raises(ValueError, match=r"reorder: copy \(False\) and out exclude each other"):
+        mpscnn.reorder(a, source, target, out=made, copy=False)
+
+
+def test_views_keep_their_array_alive_and_read_only():
+    a = random_array((64, 32, 1, 1), np.float32)
+    want = expected(a, "OIHW", "OHWI")
+    a.flags.writeable = False
+    references = sys.getrefcount(a), sys.getrefcount(a.dtype)
+    for _ in range(100):
+        mpscnn.reorder(a)
+    assert (sys.getrefcount(a), sys.getrefcount(a.dtype)) == references
+    view = mpscnn.reorder(a)
+    assert not view.flags.writeable
+    del a
+    gc.collect()
+    assert np.array_equal(words(view), want)
+    linear = random_array((4, 24), np.float32)
+    assert np.shares_memory(mpscnn.reorder_linear(linear, (24, 1, 1)), linear)
+    assert not np.shares_memory(mpscnn.reorder_linear(linear, (24, 1, 1), copy=True), linear)
+
+
+@pytest.mark.parametrize("a", [random_array((8, 3, 5, 7), np.float32), random_array((8, 6, 1, 1), np.uint8)[::2, ::2]])
+def test_copy_false_refuses_what_must_be_copied(a):
+    for array in (a, torch.from_numpy(a)):
+        with pytest.raises(BufferError, match=r"array \(\d, 3, \d, \d\) has to be copied from OIHW to OHWI order"):
+            mpscnn.reorder(array, copy=False)
+
+
 def test_from_many_threads_at_once():
     arrays = [random_array((128, 256, 5, 5), np.float32, seed) for seed in range(4)]
     wrong = []
@@ -363,7 +419,7 @@ def test_signature_and_docstring():
     import inspect
 
     signature = str(inspect.signature(mpscnn.reorder))
-    assert signature == "(array, source='OIHW', target='OHWI', out=None, *, feature_map=None, threads=None)"
+    assert signature == "(array, source='OIHW', target='OHWI', out=None, *, feature_map=None, copy=None, threads=None)"
     for function in (mpscnn.reorder, mpscnn.reorder_linear, mpscnn.empty):
         for section in ("Parameters", "Returns", "Raises", "Source"):
             assert f"\n{section}\n---" in function.__doc__

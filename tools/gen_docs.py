@@ -19,6 +19,8 @@ import sys
 from pathlib import Path
 from typing import Any
 
+Common = tuple[list[dict[str, Any]], list[dict[str, Any]]]
+
 ROOT = Path(__file__).resolve().parent.parent
 KERNELS = ROOT / "docs" / "kernels.md"
 README = ROOT / "README.md"
@@ -32,8 +34,9 @@ PROTOCOLS = ("MPSImageSizeEncodingState",)
 
 # Apple's names that are no kernels of the table and can be used from Python all the same.
 PYTHON = {
+    "MPSCNNBinaryKernel": "`BinaryKernel`",
     "MPSCNNDepthWiseConvolutionDescriptor": "`ConvolutionDescriptor(depthwise=True)`",
-    "MPSCNNKernel": "`Kernel`",
+    "MPSCNNKernel": "`UnaryKernel`",
     "MPSCNNSubPixelConvolutionDescriptor": "`ConvolutionDescriptor(sub_pixel_scale_factor=...)`",
     "MPSImage": "`Image`",
     "MPSNNDefaultPadding": '`padding="same"`, `"valid"`',
@@ -124,15 +127,18 @@ def activation_table(names: list[dict[str, Any]], table: list[dict[str, Any]]) -
 
 def kernel_section(row: dict[str, Any]) -> str:
     text = f"### {row['name']}\n\n{row['summary']}\n\n    {row['formula']}\n\n"
-    text += f"* Result: `{row['shape']}` for x of shape `(N, H, W, C)`.\n"
+    text += f"* Result: `{row['shape']}` for {' and '.join(row['sources'])} of shape `(N, H, W, C)`.\n"
     text += f"* Apple: {row['apple_class']}, macOS {row['macos']}. Source: {row['source']}.\n"
     if row["gradient"]:
         text += f"* Gradient: {row['gradient']}.\n"
     if not row["params"]:
         return text + "* No parameters of its own.\n"
     names = [f"`{spec['name']}`" for spec in row["params"]]
-    text += f"* By position: {', '.join(names[: row['positional']])}"
-    text += "; the rest by keyword.\n" if len(names) > row["positional"] else ".\n"
+    if row["positional"]:
+        text += f"* By position: {', '.join(names[: row['positional']])}"
+        text += "; the rest by keyword.\n" if len(names) > row["positional"] else ".\n"
+    else:
+        text += "* By keyword only.\n"
     return text + "\n" + parameter_table(row["params"])
 
 
@@ -178,7 +184,8 @@ def support_table(rows: list[dict[str, Any]]) -> str:
     return "\n".join(lines) + "\n"
 
 
-def kernels_page(table: list[dict[str, Any]], common: list[dict[str, Any]], names: list[dict[str, Any]]) -> str:
+def kernels_page(table: list[dict[str, Any]], common: Common, names: list[dict[str, Any]]) -> str:
+    """`common`: the parameters of all kernels with one source, and of those with two."""
     rows = support(table)
     families: dict[str, list[dict[str, Any]]] = {}
     for row in table:
@@ -192,10 +199,10 @@ def kernels_page(table: list[dict[str, Any]], common: list[dict[str, Any]], name
     return f"""# Kernels
 
 {GENERATED}
-{len(table)} kernels, one class each in `mpscnn`, made from `csrc/table/kernels.cpp`. x is an array of shape
-(N, H, W, C), float32, float16, uint8 or uint16 (the last two mean 0...1); the result has the dtype of x unless `dtype`
-or `out` says otherwise. Pairs are (height, width). How a kernel is called and encoded is in the docstrings of
-`mpscnn.Kernel.__call__` and `mpscnn.Kernel.encode`.
+{len(table)} kernels, one class each in `mpscnn`, made from `csrc/table/kernels.cpp`. Sources are arrays of shape
+(N, H, W, C), float32, float16, uint8 or uint16 (the last two mean 0...1); the result has the dtype of the first source
+unless `dtype` or `out` says otherwise. Pairs are (height, width). How a kernel is called and encoded is in the
+docstrings of `mpscnn.Kernel.__call__` and `mpscnn.Kernel.encode`.
 
 {index}
 ## Parameters that every kernel has
@@ -203,7 +210,12 @@ or `out` says otherwise. Pairs are (height, width). How a kernel is called and e
 By keyword only; they can be read and set afterwards as well. `device` (a `Device`, default the system's) can be given
 too and is fixed from then on.
 
-{parameter_table(common)}
+Kernels with one source, derived from `mpscnn.UnaryKernel`:
+
+{parameter_table(common[0])}
+Kernels with two sources, derived from `mpscnn.BinaryKernel`; primary is the first source, secondary the second:
+
+{parameter_table(common[1])}
 ## Activations by name
 
 What `activation=` of a kernel with weights or of a `ConvolutionDescriptor`, `NeuronDescriptor` and `Neuron` take. All
@@ -240,7 +252,7 @@ def summary(rows: list[dict[str, Any]]) -> str:
 
 # What the names of classes tell about their subject, for the line of README.md that says what is missing.
 SUBJECTS = {
-    "gradients": "Gradient$",
+    "the other gradients": "ConvolutionGradient$",
     "pooling": "Pooling",
     "normalization": "Normalization$",
     "soft max": "SoftMax$",
@@ -258,7 +270,8 @@ SUBJECTS = {
 def readme_block(table: list[dict[str, Any]]) -> str:
     rows = support(table)
     neurons = [row["name"] for row in table if row["family"] == "neuron"]
-    others = [row["name"] for row in table if row["family"] != "neuron"]
+    gradients = [row["name"] for row in table if row["name"].endswith("Gradient")]
+    others = [row["name"] for row in table if row["name"] not in neurons + gradients]
     lines = [
         BEGIN,
         f"{summary(rows)} [docs/kernels.md](docs/kernels.md#support) lists them by name.",
@@ -268,6 +281,8 @@ def readme_block(table: list[dict[str, Any]]) -> str:
         f"| {', '.join(f'`{name}`' for name in others)} | forward | compiles, has not run |",
         f"| {len(neurons)} activations: `{neurons[0]}` ... `{neurons[-1]}` | forward | compiles, has not run |",
     ]
+    if gradients:
+        lines.append(f"| {', '.join(f'`{name}`' for name in gradients)} | backward | compiles, has not run |")
     missing = [
         subject
         for subject, pattern in SUBJECTS.items()
@@ -296,7 +311,7 @@ def main() -> int:
     table = _core.kernel_table()
     status = 0
     for path, wanted in (
-        (KERNELS, kernels_page(table, _core.common_params(), _core.neuron_names())),
+        (KERNELS, kernels_page(table, (_core.common_params(1), _core.common_params(2)), _core.neuron_names())),
         (README, readme(README.read_text(encoding="utf-8"), table)),
     ):
         present = path.read_text(encoding="utf-8") if path.exists() else ""

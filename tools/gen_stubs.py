@@ -16,6 +16,8 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+Common = tuple[list[dict[str, Any]], list[dict[str, Any]]]
+
 TARGET = Path(__file__).resolve().parent.parent / "python" / "mpscnn" / "kernels.pyi"
 
 # What an argument may be, by the ParamType of its spec; text depends on the choices, see argument_type().
@@ -83,7 +85,8 @@ def docstring(indent: str, text: str) -> str:
 
 def parameters(row: dict[str, Any], common: list[dict[str, Any]]) -> str:
     lines = ["self,"]
-    for index, spec in enumerate(row["params"] + common):
+    own = {spec["name"] for spec in row["params"]}
+    for index, spec in enumerate(row["params"] + [spec for spec in common if spec["name"] not in own]):
         if index == row["positional"]:
             lines.append("*,")
         default = f" = {spec['default']}" if spec["default"] else ""
@@ -92,11 +95,16 @@ def parameters(row: dict[str, Any], common: list[dict[str, Any]]) -> str:
     return "".join(f"        {line}\n" for line in lines)
 
 
-def kernel_base(common: list[dict[str, Any]]) -> str:
-    text = "class Kernel(_core.Kernel):\n"
-    text += docstring("    ", "Base of all kernels: the parameters that can be set after a kernel was made.")
-    text += "\n    apple_class: ClassVar[str]\n"
-    for spec in common:
+BASES = {
+    "Kernel": "Base of all kernels: the parameters that can be set after a kernel was made.",
+    "UnaryKernel": "Base of the kernels with one source: kernel(x).",
+    "BinaryKernel": "Base of the kernels with two sources, by position: kernel(a, b).",
+}
+
+
+def attributes(specs: list[dict[str, Any]]) -> str:
+    text = ""
+    for spec in specs:
         text += f"    @property\n    def {spec['name']}(self) -> {result_type(spec)}:\n"
         text += docstring("        ", spec["summary"])
         text += f"\n    @{spec['name']}.setter\n"
@@ -104,10 +112,20 @@ def kernel_base(common: list[dict[str, Any]]) -> str:
     return text
 
 
-def kernel_class(row: dict[str, Any], common: list[dict[str, Any]]) -> str:
-    text = f"class {row['name']}(Kernel):\n"
+def kernel_bases(common: Common) -> list[str]:
+    unary, binary = common
+    text = "class Kernel(_core.Kernel):\n" + docstring("    ", BASES["Kernel"]) + "\n    apple_class: ClassVar[str]\n"
+    texts = [text + attributes([spec for spec in unary if spec in binary])]
+    for name, own, other in (("UnaryKernel", unary, binary), ("BinaryKernel", binary, unary)):
+        text = f"class {name}(Kernel):\n" + docstring("    ", BASES[name]) + "\n"
+        texts.append(text + attributes([spec for spec in own if spec not in other]))
+    return texts
+
+
+def kernel_class(row: dict[str, Any], common: Common) -> str:
+    text = f"class {row['name']}({'BinaryKernel' if len(row['sources']) == 2 else 'UnaryKernel'}):\n"
     text += f'    """{row["summary"]}\n\n    {row["formula"]}\n    """\n\n'
-    text += f"    def __init__(\n{parameters(row, common)}    ) -> None: ...\n"
+    text += f"    def __init__(\n{parameters(row, common[len(row['sources']) - 1])}    ) -> None: ...\n"
     return text
 
 
@@ -120,13 +138,14 @@ def lookup(table: list[dict[str, Any]]) -> str:
     return text + "@overload\ndef kernel(name: str) -> type[Any]: ...\n"
 
 
-def stub(table: list[dict[str, Any]], common: list[dict[str, Any]]) -> str:
-    exported = sorted(["Kernel", "kernel", *(row["name"] for row in table)], key=sort_key())
+def stub(table: list[dict[str, Any]], common: Common) -> str:
+    """`common`: the parameters of all kernels with one source, and of those with two."""
+    exported = sorted([*BASES, "kernel", *(row["name"] for row in table)], key=sort_key())
     parts = [
         HEADER,
         "__all__ = [\n" + "".join(f'    "{name}",\n' for name in exported) + "]\n",
         "KERNELS: dict[str, type[Kernel]]\n",
-        kernel_base(common),
+        *kernel_bases(common),
         *(kernel_class(row, common) for row in table),
         lookup(table),
     ]
@@ -159,7 +178,7 @@ def main() -> int:
     parser = argparse.ArgumentParser(description="writes python/mpscnn/kernels.pyi from the kernel table")
     parser.add_argument("--check", action="store_true", help="compare only; status 1 when the file is stale")
     check = parser.parse_args().check
-    return update(TARGET, stub(_core.kernel_table(), _core.common_params()), check)
+    return update(TARGET, stub(_core.kernel_table(), (_core.common_params(1), _core.common_params(2))), check)
 
 
 if __name__ == "__main__":

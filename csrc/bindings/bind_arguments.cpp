@@ -18,13 +18,9 @@ namespace mpscnn::bindings {
 
 // ---- strict types
 
-namespace {
-
 std::string type_name(py::handle object) {
   return py::str(py::type::handle_of(object).attr("__name__")).cast<std::string>();
 }
-
-}  // namespace
 
 bool load(py::handle object, Text& text) {
   if (!PyUnicode_Check(object.ptr())) return false;
@@ -115,6 +111,7 @@ struct Parameter {
 struct Signature {
   std::vector<Parameter> parameters;
   std::size_t positional = 0;
+  bool takes_more = false;      ///< has *args
   bool takes_keywords = false;  ///< has **kwargs
 };
 
@@ -162,9 +159,10 @@ Signature signature_of(std::string_view doc) {
   Signature signature;
   bool by_keyword = false;
   for (const auto part : split(doc.substr(std::min(doc.find('('), doc.size() - 1) + 1))) {
-    if (part == "*" || part.starts_with("**")) {
+    if (part.starts_with("*")) {
       by_keyword = true;
       signature.takes_keywords |= part.starts_with("**");
+      signature.takes_more |= part != "*" && !part.starts_with("**");
       continue;
     }
     Parameter parameter;
@@ -246,13 +244,19 @@ void check_argument(const Parameter& parameter, py::handle object) {
 
   // `self` is not counted among the arguments that a caller writes.
   const std::size_t hidden = callable.has_self ? 1 : 0;
-  const auto* values = given.values.data();
+  std::vector<PyObject*> values = given.values;
   std::size_t positional = given.positional;
   if (hidden) {
     check<TypeError>(positional > 0, callable.name, "() misses the argument 'self'.");
     if (!callable.is_constructor) check_argument(parameters.at(0), values[0]);
-    ++values;
+    values.erase(values.begin());
     --positional;
+  }
+  const std::size_t most = signature.positional - std::min(hidden, signature.positional);
+  if (signature.takes_more && positional > most) {
+    values.erase(values.begin() + static_cast<std::ptrdiff_t>(most),
+                 values.begin() + static_cast<std::ptrdiff_t>(positional));
+    positional = most;
   }
   std::vector<const char*> names;
   std::size_t required = 0;
@@ -261,8 +265,8 @@ void check_argument(const Parameter& parameter, py::handle object) {
     if (!parameters[i].has_default) required = names.size();
   }
   std::vector<PyObject*> placed(names.size());
-  place_arguments(callable.name.c_str(), names, signature.positional - std::min(hidden, signature.positional), required,
-                  values, positional, signature.takes_keywords ? nullptr : given.keywords.ptr(), placed);
+  place_arguments(callable.name.c_str(), names, most, required, values.data(), positional,
+                  signature.takes_keywords ? nullptr : given.keywords.ptr(), placed);
   for (std::size_t i = 0; i < placed.size(); ++i)
     if (placed[i]) check_argument(parameters[hidden + i], placed[i]);
   throw TypeError(say(callable.name, "(): the arguments are of types that it does not take."));

@@ -34,6 +34,9 @@ bool load(py::handle object, Integer& integer);
 bool load(py::handle object, Boolean& boolean);
 bool load(py::handle object, Real& real);
 
+/// "ndarray", "NoneType".
+std::string type_name(py::handle object);
+
 /// Throws what text_of() is said to throw.
 [[noreturn]] void refuse_text(py::handle object, std::string_view name);
 

@@ -566,6 +566,19 @@ py::object empty_like_numpy(py::handle like, int ndim, const std::int64_t* shape
   return py::reinterpret_steal<py::object>(array);
 }
 
+py::object view_of_numpy(py::handle array, int ndim, const std::int64_t* shape) {
+  const auto& npy = Npy::get();
+  const auto* fields = reinterpret_cast<const py::detail::PyArray_Proxy*>(array.ptr());
+  Py_INCREF(fields->descr);
+  PyObject* view = npy.PyArray_NewFromDescr_(npy.PyArray_Type_, fields->descr, ndim, shape, nullptr, fields->data,
+                                             fields->flags & Npy::NPY_ARRAY_WRITEABLE_, nullptr);
+  if (!view) throw py::error_already_set();
+  auto result = py::reinterpret_steal<py::object>(view);
+  // Steals the reference, also when it fails.
+  if (npy.PyArray_SetBaseObject_(view, array.inc_ref().ptr()) != 0) throw py::error_already_set();
+  return result;
+}
+
 py::array empty_array(const Extents& shape, DType dtype) {
   check(shape.size() <= 32, "empty: ndim (", shape.size(), ") is greater than the maximum 32.");
   const std::size_t bytes = bytes_of(shape, dtype, "empty: shape ");

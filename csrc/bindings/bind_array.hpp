@@ -75,6 +75,9 @@ bool read_numpy(py::handle object, NumpyFields& fields);
 /// them; below, from NumPy's own allocator, which is faster than whole pages are.
 py::object empty_like_numpy(py::handle like, int ndim, const std::int64_t* shape, std::int64_t bytes, void** data);
 
+/// C-contiguous view of the memory of `array`, a NumPy array, which it keeps alive; as writable as that is.
+py::object view_of_numpy(py::handle array, int ndim, const std::int64_t* shape);
+
 /// Uninitialized C-contiguous array on whole pages of its own, which a device can always share.
 py::array empty_array(const Extents& shape, DType dtype);
 

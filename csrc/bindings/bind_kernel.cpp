@@ -3,6 +3,9 @@
 #include <mpscnn/kernel.hpp>
 
 #include <algorithm>
+#include <array>
+#include <span>
+#include <vector>
 
 #include <pybind11/stl.h>
 
@@ -25,7 +28,7 @@ std::shared_ptr<Kernel> make(const std::string& name, const py::dict& arguments,
   for (const auto& [key, object] : arguments) {
     const auto parameter = key.cast<std::string>();
     const ParamSpec* spec = nullptr;
-    for (auto specs : {row->params, common_params()})
+    for (auto specs : {row->params, common_params(*row)})
       for (const auto* candidate : specs)
         if (candidate->name == parameter) spec = candidate;
     check<KeyError>(spec != nullptr, row->name, " has no parameter \"", parameter, "\".");
@@ -36,7 +39,7 @@ std::shared_ptr<Kernel> make(const std::string& name, const py::dict& arguments,
 }
 
 const ParamSpec& attribute(const Kernel& kernel, std::string_view name) {
-  for (const auto* spec : common_params())
+  for (const auto* spec : common_params(kernel.row()))
     if (spec->name == name) return *spec;
   throw KeyError(say(kernel.row().name, " has no attribute \"", name, "\"."));
 }
@@ -45,9 +48,51 @@ std::optional<DType> optional_dtype(const py::object& dtype) {
   return dtype.is_none() ? std::nullopt : std::optional(dtype_from(dtype, "dtype"));
 }
 
+/// One thing for each source of a call, in the order of the row's names. No allocation: a small kernel takes ten
+/// microseconds from Python and back.
+template <class T>
+class Each {
+ public:
+  void push_back(T item) { items_[size_++] = std::move(item); }
+  std::size_t size() const { return size_; }
+  T& operator[](std::size_t source) { return items_[source]; }
+  const T& operator[](std::size_t source) const { return items_[source]; }
+  T* begin() { return items_.data(); }
+  T* end() { return items_.data() + size_; }
+  const T* begin() const { return items_.data(); }
+  const T* end() const { return items_.data() + size_; }
+  std::span<const T> span() const { return std::span(items_).first(size_); }
+
+ private:
+  std::array<T, SourceNames::kMost> items_{};
+  std::size_t size_ = 0;
+};
+using Images = Each<std::shared_ptr<Image>>;
+using Views = Each<ArrayView>;
+using Shapes = Each<ImageShape>;
+
+/// x and what follows it.
+Each<py::handle> sources_of(const Kernel& kernel, const py::object& x, const py::args& others) {
+  kernel.check_source_count(1 + others.size());
+  Each<py::handle> sources;
+  sources.push_back(x);
+  for (const auto other : others) sources.push_back(other);
+  return sources;
+}
+
+std::shared_ptr<Image> encode_images(Kernel& kernel, CommandBuffer& buffer, const Images& images,
+                                     const std::shared_ptr<Image>& out, bool temporary = false,
+                                     std::optional<DType> dtype = std::nullopt) {
+  Each<const Image*> sources;
+  for (const auto& image : images) sources.push_back(image.get());
+  return kernel.encode(buffer, sources.span(), out, temporary, dtype);
+}
+
 /// A destination whose pixels NumPy can see, for results that nobody provided.
-std::shared_ptr<Image> result_image(const Kernel& kernel, const Image& source, std::optional<DType> dtype) {
-  return make_visible_image(kernel.device(), kernel.result_shape(source.shape()), dtype.value_or(source.dtype()));
+std::shared_ptr<Image> result_image(const Kernel& kernel, const Images& sources, std::optional<DType> dtype) {
+  Shapes shapes;
+  for (const auto& source : sources) shapes.push_back(source->shape());
+  return make_visible_image(kernel.device(), kernel.result_shape(shapes.span()), dtype.value_or(sources[0]->dtype()));
 }
 
 bool has_clip(const Kernel& kernel) { return !std::holds_alternative<std::monostate>(kernel.get("clip_rect")); }
@@ -56,35 +101,42 @@ void check_no_clip(const Kernel& kernel) {
   check(!has_clip(kernel), kernel.row().name, ": clip_rect needs a destination (out) whose other pixels are kept.");
 }
 
-std::shared_ptr<Image> encode(Kernel& kernel, CommandBuffer& buffer, const std::shared_ptr<Image>& x,
+std::shared_ptr<Image> encode(Kernel& kernel, CommandBuffer& buffer, const py::object& x, const py::args& others,
                               const std::shared_ptr<Image>& out, Boolean temporary, const py::object& dtype_like) {
+  Images images;
+  for (const auto source : sources_of(kernel, x, others)) {
+    check<TypeError>(py::isinstance<Image>(source), kernel.row().sources[images.size()], " (", type_name(source),
+                     ") is not an Image.");
+    images.push_back(source.cast<std::shared_ptr<Image>>());
+  }
   const auto dtype = optional_dtype(dtype_like);
   check(!out || !temporary, kernel.row().name, ": temporary (True) was given together with out.");
   check(!out || !dtype, kernel.row().name, ": dtype was given together with out, which has one.");
   const ReleaseGil release;
-  if (out || temporary) return kernel.encode(buffer, *x, out, temporary, dtype);
+  if (out || temporary) return encode_images(kernel, buffer, images, out, temporary, dtype);
   check_no_clip(kernel);
-  return kernel.encode(buffer, *x, result_image(kernel, *x, dtype));
+  return encode_images(kernel, buffer, images, result_image(kernel, images, dtype));
 }
 
-void run(Kernel& kernel, const Image& x, const std::shared_ptr<Image>& out) {
+void run(Kernel& kernel, const Images& sources, const std::shared_ptr<Image>& out) {
   const auto buffer = CommandBuffer::make(kernel.device());
-  kernel.encode(*buffer, x, out);
+  encode_images(kernel, *buffer, sources, out);
   buffer->commit();
   buffer->wait();
 }
 
 /// Into the array itself where its memory can be an image's, else through an image.
-void run(Kernel& kernel, const ArrayView& x, const ArrayView& out) {
-  const auto source = Image::from_array(kernel.device(), x);
+void run(Kernel& kernel, const Views& views, const ArrayView& out) {
+  Images sources;
+  for (const auto& view : views) sources.push_back(Image::from_array(kernel.device(), view));
   if (Image::why_not_shared(*kernel.device(), out, ImageLayout::NHWC).empty()) {
-    run(kernel, *source, Image::from_array(kernel.device(), out, ImageLayout::NHWC, false));
+    run(kernel, sources, Image::from_array(kernel.device(), out, ImageLayout::NHWC, false));
     return;
   }
   const auto& s = out.shape;
   const auto destination = Image::make(kernel.device(), {s[0], s[1], s[2], s[3]}, out.dtype);
   if (has_clip(kernel)) destination->write(out);
-  run(kernel, *source, destination);
+  run(kernel, sources, destination);
   destination->to_array(out);
 }
 
@@ -95,16 +147,30 @@ ArrayView images_of(ArrayView view, std::int64_t first, std::int64_t count) {
 }
 
 /// Arrays may hold more images than one MPSImage takes: they are run so many at a time. Fills `out` if it is empty.
-void run_in_batches(Kernel& kernel, const ArrayView& x, std::optional<ArrayView>& out, std::optional<DType> dtype) {
-  const std::int64_t n = x.shape[0], h = x.shape[1], w = x.shape[2], c = x.shape[3];
-  Image::bytes(*kernel.device(), {n, h, w, c}, x.dtype);  // says what is wrong
-  const auto set = [&](const char* name) { return !std::holds_alternative<std::monostate>(kernel.get(name)); };
-  const bool together = set("offset") || set("clip_rect");  // these count images
+void run_in_batches(Kernel& kernel, const Views& views, std::optional<ArrayView>& out, std::optional<DType> dtype) {
+  Shapes shapes;
+  for (const auto& view : views) {
+    const auto& s = view.shape;
+    const ImageShape shape{s[0], s[1], s[2], s[3]};
+    Image::bytes(*kernel.device(), shape, view.dtype);  // says what is wrong
+    shapes.push_back(shape);
+  }
+  // What counts images.
+  bool together = has_clip(kernel);
+  for (const auto* spec : common_params(kernel.row()))
+    if (spec->type == ParamType::offset) together |= !std::holds_alternative<std::monostate>(kernel.get(spec->name));
   if (!out) check_no_clip(kernel);
-  auto shape = kernel.result_shape({together ? n : 1, h, w, c});
+  // Sources differ in their number of images where one of them has a single one: it goes into every part.
+  std::int64_t n = 0;
+  for (const auto& shape : shapes) n = std::max(n, shape.n);
+  const auto parts_of = [n](const auto& source_n) { return source_n == n; };
+  auto part_shapes = shapes;
+  if (!together)
+    for (auto& shape : part_shapes) shape.n = parts_of(shape.n) ? 1 : shape.n;
+  auto shape = kernel.result_shape(part_shapes.span());
   if (!together) shape.n = n;
   if (!out) {
-    const auto type = dtype.value_or(x.dtype);
+    const auto type = dtype.value_or(views[0].dtype);
     const auto pages = allocate_pages(Image::bytes(*kernel.device(), shape, type));
     out = ArrayView{.data = pages.get(),
                     .dtype = type,
@@ -112,44 +178,76 @@ void run_in_batches(Kernel& kernel, const ArrayView& x, std::optional<ArrayView>
                     .strides = contiguous_strides(shape.nhwc(), type),
                     .owner = pages};
   }
-  const auto most = together ? n : std::max<std::int64_t>(1, Image::most_images(std::max(c, out->shape[3])));
-  if (n <= most) return run(kernel, x, *out);
+  std::int64_t channels = out->shape[3];
+  for (const auto& source : shapes) channels = std::max(channels, source.c);
+  const auto most = together ? n : std::max<std::int64_t>(1, Image::most_images(channels));
+  if (n <= most) return run(kernel, views, *out);
   check(out->shape[0] == n, kernel.row().name, ": out.shape ", to_string(out->shape), " is not the result's ",
         to_string(shape.nhwc()), ".");
   for (std::int64_t first = 0; first < n; first += most) {
     const auto count = std::min(most, n - first);
-    run(kernel, images_of(x, first, count), images_of(*out, first, count));
+    Views part;
+    for (const auto& view : views) part.push_back(parts_of(view.shape[0]) ? images_of(view, first, count) : view);
+    run(kernel, part, images_of(*out, first, count));
   }
 }
 
 /// One kernel, one command buffer, waits. Arrays in, arrays out; images in, images out.
-py::object call(Kernel& kernel, const py::object& x, const py::object& out, const py::object& dtype_like) {
+py::object call(Kernel& kernel, const py::object& x, const py::args& others, const py::object& out,
+                const py::object& dtype_like) {
+  const auto& row = kernel.row();
+  const auto objects = sources_of(kernel, x, others);
   const auto dtype = optional_dtype(dtype_like);
-  check(out.is_none() || !dtype, kernel.row().name, ": dtype was given together with out, which has one.");
+  check(out.is_none() || !dtype, row.name, ": dtype was given together with out, which has one.");
   if (py::isinstance<Image>(x)) {
-    const auto source = x.cast<std::shared_ptr<Image>>();
-    check<TypeError>(out.is_none() || py::isinstance<Image>(out), kernel.row().name, ": x is an Image; out is not.");
+    Images sources;
+    for (const auto object : objects) {
+      check<TypeError>(py::isinstance<Image>(object), row.name, ": ", row.sources[0], " is an Image; ",
+                       row.sources[sources.size()], " is not.");
+      sources.push_back(object.cast<std::shared_ptr<Image>>());
+    }
+    check<TypeError>(out.is_none() || py::isinstance<Image>(out), row.name, ": ", row.sources[0],
+                     " is an Image; out is not.");
     auto destination = out.is_none() ? nullptr : out.cast<std::shared_ptr<Image>>();
     {
       const ReleaseGil release;
       if (!destination) check_no_clip(kernel);
-      if (!destination) destination = result_image(kernel, *source, dtype);
-      run(kernel, *source, destination);
+      if (!destination) destination = result_image(kernel, sources, dtype);
+      run(kernel, sources, destination);
     }
     return py::cast(destination);
   }
-  const auto view = view_of(x, "x");
-  check(view.ndim() == 4, kernel.row().name, ": x.ndim (", view.ndim(), ") is not 4 (N, H, W, C).");
+  Views views;
+  for (const auto object : objects) {
+    const std::string name(row.sources[views.size()]);
+    auto view = view_of(object, name.c_str());
+    check(view.ndim() == 4, row.name, ": ", name, ".ndim (", view.ndim(), ") is not 4 (N, H, W, C).");
+    views.push_back(std::move(view));
+  }
   std::optional<ArrayView> target;
   if (!out.is_none()) {
     target = writable_view_of(out, "out");
-    check(target->ndim() == 4, kernel.row().name, ": out.ndim (", target->ndim(), ") is not 4 (N, H, W, C).");
+    check(target->ndim() == 4, row.name, ": out.ndim (", target->ndim(), ") is not 4 (N, H, W, C).");
   }
   {
     const ReleaseGil release;
-    run_in_batches(kernel, view, target, dtype);
+    run_in_batches(kernel, views, target, dtype);
   }
   return out.is_none() ? array_from(*target) : out;
+}
+
+py::tuple result_shape(const Kernel& kernel, const py::object& shape, const py::args& others) {
+  Shapes shapes;
+  for (const auto object : sources_of(kernel, shape, others)) {
+    const auto extents = extents_from(object, "shape");
+    check(extents.size() == 4, kernel.row().name, ": len(shape) (", extents.size(), ") is not 4 (N, H, W, C).");
+    for (auto extent : extents)
+      check(extent >= 1, kernel.row().name, ": shape ", to_string(extents), " has an extent (", extent,
+            ") less than the minimum (1).");
+    shapes.push_back({extents[0], extents[1], extents[2], extents[3]});
+  }
+  const auto s = kernel.result_shape(shapes.span());
+  return py::make_tuple(s.n, s.h, s.w, s.c);
 }
 
 }  // namespace
@@ -157,13 +255,15 @@ py::object call(Kernel& kernel, const py::object& x, const py::object& out, cons
 void bind_kernel(py::module_& module) {
   py::class_<Kernel, std::shared_ptr<Kernel>>(module, "Kernel", py::dynamic_attr(), "Base of all kernels.")
       .def(py::init(&make), py::arg("name"), py::arg("arguments"), py::arg("device") = nullptr)
-      .def("__call__", &call, py::arg("x"), py::kw_only(), py::arg("out") = py::none(), py::arg("dtype") = py::none(),
+      .def("__call__", &call, py::arg("x"), py::arg("out") = py::none(), py::arg("dtype") = py::none(),
            R"(Run the kernel and wait.
 
         Parameters
         ----------
         x : array, shape (N, H, W, C), or Image
             float32, float16, uint8 or uint16. Not copied where its memory can be shared.
+        *others : arrays or Images, as x is
+            Further sources of kernels that have several, in the order of their docstring.
         out : array or Image like the result, optional
             Written in place and returned; with ``clip_rect`` only in part.
         dtype : dtype, optional
@@ -172,8 +272,8 @@ void bind_kernel(py::module_& module) {
         Returns
         -------
         array or Image, as x is)")
-      .def("encode", &encode, py::arg("command_buffer"), py::arg("x").none(false), py::kw_only(),
-           py::arg("out") = nullptr, py::arg("temporary") = false, py::arg("dtype") = py::none(),
+      .def("encode", &encode, py::arg("command_buffer"), py::arg("x"), py::arg("out") = nullptr,
+           py::arg("temporary") = false, py::arg("dtype") = py::none(),
            R"(Append the kernel to a command buffer.
 
         Parameters
@@ -181,6 +281,8 @@ void bind_kernel(py::module_& module) {
         command_buffer : CommandBuffer
             Not committed yet.
         x : Image
+        *others : Image
+            Further sources of kernels that have several, in the order of their docstring.
         out : Image, optional
             Destination.
         temporary : bool, default False
@@ -192,18 +294,8 @@ void bind_kernel(py::module_& module) {
         -------
         Image
             May be read when the command buffer has completed.)")
-      .def(
-          "result_shape",
-          [](const Kernel& kernel, const py::object& shape) {
-            const auto extents = extents_from(shape, "shape");
-            check(extents.size() == 4, kernel.row().name, ": len(shape) (", extents.size(), ") is not 4 (N, H, W, C).");
-            for (auto extent : extents)
-              check(extent >= 1, kernel.row().name, ": shape ", to_string(extents), " has an extent (", extent,
-                    ") less than the minimum (1).");
-            const auto s = kernel.result_shape({extents[0], extents[1], extents[2], extents[3]});
-            return py::make_tuple(s.n, s.h, s.w, s.c);
-          },
-          py::arg("shape"), "(N, H, W, C) of the result for such a source.")
+      .def("result_shape", &result_shape, py::arg("shape"),
+           "(N, H, W, C) of the result for such a source, or such sources.")
       .def("reload", &Kernel::reload, py::call_guard<ReleaseGil>(), "Read the data source again.")
       .def_property_readonly(
           "data_source", [](const Kernel& kernel) { return to_python(kernel.data_source()); },

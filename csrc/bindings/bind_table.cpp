@@ -33,6 +33,12 @@ py::list as_list(std::span<const ParamSpec* const> specs) {
   return list;
 }
 
+py::list source_names(const KernelRow& row) {
+  py::list names;
+  for (std::size_t i = 0; i < row.sources.size(); ++i) names.append(row.sources[i]);
+  return names;
+}
+
 }  // namespace
 
 void bind_table(py::module_& module) {
@@ -42,11 +48,11 @@ void bind_table(py::module_& module) {
         using namespace py::literals;
         py::list rows;
         for (const auto& row : kernel_table())
-          rows.append(py::dict("name"_a = row.name, "apple_class"_a = row.apple_class, "family"_a = name_of(row.family),
-                               "variant"_a = row.variant, "params"_a = as_list(row.params),
-                               "positional"_a = row.positional, "shape"_a = formula_of(row.shape),
-                               "gradient"_a = row.gradient, "summary"_a = row.summary, "formula"_a = row.formula,
-                               "source"_a = row.source, "macos"_a = row.macos));
+          rows.append(py::dict(
+              "name"_a = row.name, "apple_class"_a = row.apple_class, "family"_a = name_of(row.family),
+              "sources"_a = source_names(row), "variant"_a = row.variant, "params"_a = as_list(row.params),
+              "positional"_a = row.positional, "shape"_a = formula_of(row.shape), "gradient"_a = row.gradient,
+              "summary"_a = row.summary, "formula"_a = row.formula, "source"_a = row.source, "macos"_a = row.macos));
         return rows;
       },
       "list of dict: one row per kernel, as in csrc/table/kernels.cpp.");
@@ -62,8 +68,8 @@ void bind_table(py::module_& module) {
       },
       "list of dict: the names of activation functions, as in csrc/table/neurons.hpp.");
   module.def(
-      "common_params", [] { return as_list(common_params()); },
-      "list of dict: the parameters every kernel has, settable afterwards.");
+      "common_params", [](std::size_t sources) { return as_list(common_params(sources)); }, py::arg("sources") = 1,
+      "list of dict: the parameters that every kernel of so many sources has, settable afterwards.");
 }
 
 }  // namespace mpscnn::bindings

@@ -19,13 +19,14 @@ void bind_weights(py::module_& module);
 namespace {
 
 constexpr const char* kReorderDoc =
-    R"(reorder(array, source="OIHW", target="OHWI", out=None, *, feature_map=None, threads=None)
+    R"(reorder(array, source="OIHW", target="OHWI", out=None, *, feature_map=None, copy=None, threads=None)
 --
 
 Reorder the axes of convolution weights.
 
-A copy at memory speed: elements are moved as they are (NaN payloads survive), straight from the array into the result.
-I counts the input channels of one group.
+At memory speed: elements are moved as they are (NaN payloads survive), straight from the array into the result, and not
+at all where they lie in the right order already (1 x 1 windows, depth-wise weights). I counts the input channels of one
+group.
 
 Parameters
 ----------
@@ -40,19 +41,26 @@ out : array of the reordered shape and of the dtype of `array`, optional
 feature_map : (C, H, W), elements, optional
     `array` holds the weights of a linear layer behind a flattened feature map of that shape, with two axes:
     (O, C*H*W) for ``OIHW``, (O, H*W*C) for ``OHWI``, (H*W*C, O) for ``HWIO``.
+copy : bool, optional
+    None: a view of `array` where its elements lie in the right order without gaps, else a new array. True: always a new
+    array. False: a view, or BufferError. Not together with `out`.
 threads : int >= 0, optional
-    At most so many threads; by default as many as OpenMP has. Less than 1 MB is always moved by the calling one.
+    At most so many threads; by default as many as OpenMP has. Less than 512 KB is always moved by the calling one, and
+    less than 8 MB when the last such call is more than a millisecond ago: sleeping threads would come too late.
 
 Returns
 -------
 array, shape of `array` in `target` order, dtype of `array`
-    `out`, or a new NumPy array (never a view): from 64 KB on one as `empty` makes them.
+    `out`, a view (read-only where `array` is), or a new NumPy array: from 64 KB on one as `empty` makes them.
 
 Raises
 ------
 ValueError
     "reorder: array.ndim (3) is not 4."  "source ('OIWH') is not one of OIHW, OHWI, HWIO, IOHW, C1HW."
     "reorder: out.shape (2, 3) is not ..."  "out is read-only."  "reorder: the memory of out overlaps that of array."
+    "reorder: copy (True) and out exclude each other."
+BufferError
+    "reorder: array (64, 3, 7, 7) has to be copied from OIHW to OHWI order, which copy=False rules out."
 TypeError
     "array (list) is not an array: ..."  "array.dtype (int8) is not uint8, ..."
     "reorder: out.dtype (float16) is not array.dtype (float32)."
@@ -77,12 +85,12 @@ Examples
 (10, 7, 7, 512)
 )";
 
-constexpr const char* kReorderLinearDoc = R"(reorder_linear(array, feature_map, out=None, *, threads=None)
+constexpr const char* kReorderLinearDoc = R"(reorder_linear(array, feature_map, out=None, *, copy=None, threads=None)
 --
 
 Weights of a linear layer behind a flattened feature map, for a fully connected kernel.
 
-The same as ``reorder(array, "OIHW", "OHWI", out, feature_map=feature_map)``.
+The same as ``reorder(array, "OIHW", "OHWI", out, feature_map=feature_map)``, with the same `copy`.
 
 Parameters
 ----------
@@ -91,6 +99,7 @@ array : array, shape (O, C*H*W), any dtype of `reorder`
 feature_map : (C, H, W), elements
 out : array, shape (O, H, W, C), dtype of `array`, optional
     Written in place and returned.
+copy : bool, optional
 threads : int >= 0, optional
 
 Returns
@@ -143,6 +152,9 @@ Source
 Metal/MTLDevice.h, newBufferWithBytesNoCopy:length:options:deallocator: takes page-aligned memory of whole pages.
 )";
 
+/// What may become of the array's memory.
+enum class Copy : std::uint8_t { if_needed, always, never };
+
 /// Arguments of a METH_FASTCALL function by position or keyword; the rules of a Python signature.
 template <std::size_t kCount>
 class Arguments {
@@ -160,6 +172,13 @@ class Arguments {
   Layout layout(std::size_t i, Layout otherwise) const {
     if (!values_[i]) return otherwise;
     return layout_from_name(text_of(values_[i], names_[i]), names_[i]);
+  }
+
+  Copy copy(std::size_t i) const {
+    if (!(*this)[i]) return Copy::if_needed;
+    check<TypeError>(PyBool_Check(values_[i]), names_[i], " (", Py_TYPE(values_[i])->tp_name,
+                     ") is not True, False or None.");
+    return values_[i] == Py_True ? Copy::always : Copy::never;
   }
 
   int threads(std::size_t i) const {
@@ -180,66 +199,86 @@ class Arguments {
 /// Small copies are over before another thread could take the GIL.
 constexpr std::int64_t kReleaseGil = 64 << 10;
 
-py::object reorder_into(PyObject* array, Layout source_layout, Layout target_layout, PyObject* out,
-                        PyObject* feature_map, int threads) {
+template <class Run>
+void without_gil_if_long(std::int64_t bytes, const Run& run) {
+  if (bytes < kReleaseGil) return run();
+  const ReleaseGil release;
+  run();
+}
+
+struct Reordering {
+  PyObject* array;
+  Layout source, target;
+  PyObject* out;
+  PyObject* feature_map;
+  Copy copy;
+  int threads;
+};
+
+/// A plain NumPy array of four axes into a new one or a view, without a single allocation but the result's: nothing
+/// else may cost time for small weights. Null where that is not the case.
+py::object reorder_numpy(const Reordering& call) {
   NumpyFields fields;
-  const bool plain = !out && !feature_map && source_layout != Layout::C1HW && target_layout != Layout::C1HW;
-  if (plain && read_numpy(array, fields) && fields.ndim == 4) {
-    // The common case, without a single allocation but the result's.
-    std::int64_t shape[4], bytes = static_cast<std::int64_t>(size_of(fields.dtype));
-    const auto from = axes_from(source_layout, target_layout);
-    bool fits = true;
-    for (int i = 0; i < 4; ++i) {
-      shape[i] = fields.shape[from[static_cast<std::size_t>(i)]];
-      fits &= !__builtin_mul_overflow(bytes, shape[i], &bytes);  // broadcast views may be larger than any memory
-    }
-    if (fits) {
-      void* data = nullptr;
-      py::object result = empty_like_numpy(array, 4, shape, bytes, &data);
-      const auto run = [&] {
-        reorder_unchecked(fields.data, fields.shape, fields.strides, source_layout, data, target_layout,
-                          size_of(fields.dtype), threads);
-      };
-      if (bytes < kReleaseGil) {
-        run();
-      } else {
-        const ReleaseGil release;
-        run();
-      }
-      return result;
-    }
+  if (call.out || call.feature_map || call.source == Layout::C1HW || call.target == Layout::C1HW) return {};
+  if (!read_numpy(call.array, fields) || fields.ndim != 4) return {};
+  const std::size_t word = size_of(fields.dtype);
+  std::int64_t shape[4], bytes = static_cast<std::int64_t>(word);
+  const auto from = axes_from(call.source, call.target);
+  for (int i = 0; i < 4; ++i) {
+    shape[i] = fields.shape[from[static_cast<std::size_t>(i)]];
+    if (__builtin_mul_overflow(bytes, shape[i], &bytes)) return {};  // broadcast views may be larger than any memory
   }
-  ArrayView source = view_of(array, "array", Keep::borrowed);
-  if (feature_map) source = unflatten(source, extents_from(feature_map, "feature_map"), source_layout, "array");
+  if (call.copy != Copy::always && is_in_order(fields.shape, fields.strides, call.source, call.target, word))
+    return view_of_numpy(call.array, 4, shape);
+  if (call.copy == Copy::never) return {};
+  void* data = nullptr;
+  py::object result = empty_like_numpy(call.array, 4, shape, bytes, &data);
+  without_gil_if_long(bytes, [&] {
+    reorder_unchecked(fields.data, fields.shape, fields.strides, call.source, data, call.target, word, call.threads);
+  });
+  return result;
+}
+
+py::object reorder_any(const Reordering& call) {
+  if (py::object result = reorder_numpy(call)) return result;
+  ArrayView source = view_of(call.array, "array", call.copy == Copy::always ? Keep::borrowed : Keep::owner);
+  if (call.feature_map) source = unflatten(source, extents_from(call.feature_map, "feature_map"), call.source, "array");
   check(source.ndim() == 4, "reorder: array.ndim (", source.ndim(), ") is not 4.");
+  const std::size_t word = size_of(source.dtype);
   py::object result;
   ArrayView target;
-  if (out) {
-    result = py::reinterpret_borrow<py::object>(out);
+  if (call.out) {
+    check(call.copy == Copy::if_needed, "reorder: copy (", call.copy == Copy::always ? "True" : "False",
+          ") and out exclude each other.");
+    result = py::reinterpret_borrow<py::object>(call.out);
     target = writable_view_of(result, "out", Keep::borrowed);
   } else {
-    target.shape = reordered_shape(source.shape, source_layout, target_layout, "array", "the result");
+    target.shape = reordered_shape(source.shape, call.source, call.target, "array", "the result");
     target.dtype = source.dtype;
+    if (call.copy != Copy::always &&
+        is_in_order(source.shape.data(), source.strides.data(), call.source, call.target, word)) {
+      source.strides = contiguous_strides(target.shape, target.dtype);
+      source.shape = target.shape;
+      return array_from(source);
+    }
+    check<BufferError>(call.copy != Copy::never, "reorder: array ", to_string(source.shape), " has to be copied from ",
+                       name_of(call.source), " to ", name_of(call.target), " order, which copy=False rules out.");
     target.strides = contiguous_strides(target.shape, target.dtype);
     py::array made = empty_array(target.shape, target.dtype);  // refuses what is too large to count
     target.data = made.mutable_data();
     result = std::move(made);
   }
-  if (source.size() * static_cast<std::int64_t>(size_of(source.dtype)) < kReleaseGil) {
-    reorder(source, source_layout, target, target_layout, threads, "array", "out");
-  } else {
-    const ReleaseGil release;
-    reorder(source, source_layout, target, target_layout, threads, "array", "out");
-  }
+  without_gil_if_long(source.size() * static_cast<std::int64_t>(word),
+                      [&] { reorder(source, call.source, target, call.target, call.threads, "array", "out"); });
   return result;
 }
 
 PyObject* py_reorder(PyObject*, PyObject* const* values, Py_ssize_t given, PyObject* keywords) {
-  static constexpr const char* kNames[] = {"array", "source", "target", "out", "feature_map", "threads"};
+  static constexpr const char* kNames[] = {"array", "source", "target", "out", "feature_map", "copy", "threads"};
   try {
     const Arguments arguments("reorder", kNames, 4, 1, values, given, keywords);
-    return reorder_into(arguments.as_given(0), arguments.layout(1, Layout::OIHW), arguments.layout(2, Layout::OHWI),
-                        arguments[3], arguments[4], arguments.threads(5))
+    return reorder_any({arguments.as_given(0), arguments.layout(1, Layout::OIHW), arguments.layout(2, Layout::OHWI),
+                        arguments[3], arguments[4], arguments.copy(5), arguments.threads(6)})
         .release()
         .ptr();
   } catch (...) {
@@ -249,11 +288,11 @@ PyObject* py_reorder(PyObject*, PyObject* const* values, Py_ssize_t given, PyObj
 }
 
 PyObject* py_reorder_linear(PyObject*, PyObject* const* values, Py_ssize_t given, PyObject* keywords) {
-  static constexpr const char* kNames[] = {"array", "feature_map", "out", "threads"};
+  static constexpr const char* kNames[] = {"array", "feature_map", "out", "copy", "threads"};
   try {
     const Arguments arguments("reorder_linear", kNames, 3, 2, values, given, keywords);
-    return reorder_into(arguments.as_given(0), Layout::OIHW, Layout::OHWI, arguments[2], arguments.as_given(1),
-                        arguments.threads(3))
+    return reorder_any({arguments.as_given(0), Layout::OIHW, Layout::OHWI, arguments[2], arguments.as_given(1),
+                        arguments.copy(3), arguments.threads(4)})
         .release()
         .ptr();
   } catch (...) {

@@ -8,32 +8,54 @@
 
 namespace mpscnn {
 
-constexpr std::int64_t kBytesPerThread = 512 << 10;  // below, waking a thread costs more than it saves
+constexpr std::int64_t kBytesPerThread = 256 << 10;  ///< below, handing work over costs more than it saves
 
 /// How many threads `bytes` are worth, at most `threads` (0: as many as OpenMP has).
 int threads_for(std::int64_t bytes, int threads);
 
-/// work(context) here and on up to `count` helpers at once; returns when all that began have ended.
-void run_with_helpers(void (*work)(void* context), void* context, int count);
+constexpr int kMaxThreads = 64;
 
-/// body(begin, end) over [0, count) in chunks, handed out as threads get to them.
+/// work(context, thread) here, as thread 0, and on up to `count` helpers at once, each under its own number from 1 on;
+/// returns when all that began have ended.
+void run_with_helpers(void (*work)(void* context, int thread), void* context, int count);
+
+/// body(begin, end) over [0, count) in chunks. Each thread begins with a part of its own, the same one every time, so
+/// that it finds in its cache what it left there; then it helps those that are late.
 template <class Body>
 void in_parallel(std::int64_t count, int threads, const Body& body) {
-  if (threads <= 1 || count <= 1) return body(std::int64_t{0}, count);
+  const int parts = static_cast<int>(std::min<std::int64_t>({threads, count, kMaxThreads}));
+  if (parts <= 1) return body(std::int64_t{0}, count);
+  struct alignas(64) Part {
+    std::atomic<std::int64_t> next;
+    std::int64_t end;
+    std::atomic<bool> begun;  ///< by its own thread, which then brings it to its end
+  };
   struct Shared {
     const Body& body;
-    const std::int64_t count, chunk;
-    std::atomic<std::int64_t> next{0};
-  } shared{body, count, std::max<std::int64_t>(1, count / (16 * threads))};
-  const auto work = [](void* context) {
+    const int parts;
+    const std::int64_t chunk;
+    Part part[kMaxThreads];
+  } shared{body, parts, std::max<std::int64_t>(1, count / (16 * parts)), {}};
+  for (int i = 0; i < parts; ++i) {
+    shared.part[i].next.store(count * i / parts, std::memory_order_relaxed);
+    shared.part[i].end = count * (i + 1) / parts;
+  }
+  const auto work = [](void* context, int thread) {
     auto& job = *static_cast<Shared*>(context);
-    for (;;) {
-      const std::int64_t begin = job.next.fetch_add(job.chunk, std::memory_order_relaxed);
-      if (begin >= job.count) return;
-      job.body(begin, std::min(job.count, begin + job.chunk));
+    for (int i = 0; i < job.parts; ++i) {
+      Part& part = job.part[(thread + i) % job.parts];
+      if (i == 0) part.begun.store(true, std::memory_order_relaxed);
+      for (;;) {
+        // What is nearly done costs more to fetch from the other's cache than to wait for.
+        const bool near_end = part.end - part.next.load(std::memory_order_relaxed) <= 3 * job.chunk;
+        if (i > 0 && near_end && part.begun.load(std::memory_order_relaxed)) break;
+        const std::int64_t begin = part.next.fetch_add(job.chunk, std::memory_order_relaxed);
+        if (begin >= part.end) break;
+        job.body(begin, std::min(part.end, begin + job.chunk));
+      }
     }
   };
-  run_with_helpers(work, &shared, static_cast<int>(std::min<std::int64_t>(threads, count)) - 1);
+  run_with_helpers(work, &shared, parts - 1);
 }
 
 }  // namespace mpscnn

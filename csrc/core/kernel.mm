@@ -4,11 +4,18 @@
 #include <mpscnn/kernel.hpp>
 
 #include <algorithm>
+#include <array>
 #include <mutex>
 
 #include "device_impl.hh"
 #include "families/family.hh"
 #include "objc_scope.hh"
+
+/// What MPSCNNKernel and MPSCNNBinaryKernel have in common: Apple has no class between them and MPSKernel.
+@protocol CommonProperties
+@property (nonatomic) MTLRegion clipRect;
+@property (nonatomic) NSUInteger destinationFeatureChannelOffset;
+@end
 
 namespace mpscnn {
 
@@ -16,15 +23,29 @@ struct Kernel::Impl {
   const KernelRow *row;
   std::shared_ptr<Device> device;
   Made made;
-  Params attributes = {};  ///< common parameters as they were set
-  std::optional<Offset3> offset = {};
+  Params attributes = {};                              ///< common parameters as they were set
+  std::array<std::optional<Offset3>, 2> offsets = {};  ///< of each source
   std::optional<Region3> clip = {};
   std::mutex mutex = {};  ///< encode writes properties of the MPS object
 };
 
 namespace {
 
-MPSCNNKernel *object(const Kernel::Impl &impl) { return impl.made.kernel.get(); }
+bool is_binary(const Kernel::Impl &impl) { return impl.row->sources.size() == 2; }
+
+/// In front of the names of a source's properties.
+const char *prefix_of(const Kernel::Impl &impl, std::size_t source) {
+  return !is_binary(impl) ? "" : source == 0 ? "primary_" : "secondary_";
+}
+
+// The MPS object as what it is.
+id<CommonProperties> common(const Kernel::Impl &impl) {
+  return static_cast<id<CommonProperties>>(static_cast<id>(impl.made.kernel.get()));
+}
+MPSCNNKernel *unary(const Kernel::Impl &impl) { return static_cast<MPSCNNKernel *>(impl.made.kernel.get()); }
+MPSCNNBinaryKernel *binary(const Kernel::Impl &impl) {
+  return static_cast<MPSCNNBinaryKernel *>(impl.made.kernel.get());
+}
 
 Made make(id<MTLDevice> device, const KernelRow &row, const Params &params) {
   switch (row.family) {
@@ -32,62 +53,124 @@ Made make(id<MTLDevice> device, const KernelRow &row, const Params &params) {
     case Family::convolution_transpose:
     case Family::fully_connected: return make_convolution(device, row, params);
     case Family::neuron: return make_neuron(device, row, params);
+    case Family::neuron_gradient: return make_neuron_gradient(device, row, params);
+    case Family::pooling: return make_pooling(device, row, params);
+    case Family::arithmetic: return make_arithmetic(device, row, params);
   }
   throw NotImplementedError(say(row.name, ": no such family."));
 }
 
+// ---- properties of one source: Apple has them twice, with "primary" and "secondary" in front, in binary kernels
+
+void set_offset(const Kernel::Impl &impl, std::size_t source, MPSOffset offset) {
+  if (!is_binary(impl))
+    unary(impl).offset = offset;
+  else if (source == 0)
+    binary(impl).primaryOffset = offset;
+  else
+    binary(impl).secondaryOffset = offset;
+}
+
+void set_edge_mode(const Kernel::Impl &impl, std::size_t source, MPSImageEdgeMode mode) {
+  if (!is_binary(impl))
+    unary(impl).edgeMode = mode;
+  else if (source == 0)
+    binary(impl).primaryEdgeMode = mode;
+  else
+    binary(impl).secondaryEdgeMode = mode;
+}
+
+void set_first_channel(const Kernel::Impl &impl, std::size_t source, NSUInteger channel) {
+  if (!is_binary(impl))
+    unary(impl).sourceFeatureChannelOffset = channel;
+  else if (source == 0)
+    binary(impl).primarySourceFeatureChannelOffset = channel;
+  else
+    binary(impl).secondarySourceFeatureChannelOffset = channel;
+}
+
+void set_most_channels(const Kernel::Impl &impl, std::size_t source, NSUInteger count) {
+  if (!is_binary(impl))
+    unary(impl).sourceFeatureChannelMaxCount = count;
+  else if (source == 0)
+    binary(impl).primarySourceFeatureChannelMaxCount = count;
+  else
+    binary(impl).secondarySourceFeatureChannelMaxCount = count;
+}
+
+NSUInteger first_channel(const Kernel::Impl &impl, std::size_t source) {
+  return !is_binary(impl) ? unary(impl).sourceFeatureChannelOffset
+         : source == 0    ? binary(impl).primarySourceFeatureChannelOffset
+                          : binary(impl).secondarySourceFeatureChannelOffset;
+}
+
+NSUInteger most_channels(const Kernel::Impl &impl, std::size_t source) {
+  return !is_binary(impl) ? unary(impl).sourceFeatureChannelMaxCount
+         : source == 0    ? binary(impl).primarySourceFeatureChannelMaxCount
+                          : binary(impl).secondarySourceFeatureChannelMaxCount;
+}
+
+MTLRegion clip_region(const Kernel::Impl &impl) {
+  if (!impl.clip) return MPSRectNoClip;
+  const auto &[origin, height, width, images] = *impl.clip;
+  return MTLRegionMake3D(origin.x, origin.y, origin.image, width, height, images);
+}
+
 /// Sets one common parameter on the MPS object.
 void apply(Kernel::Impl &impl, std::string_view name, const Value &value) {
-  MPSCNNKernel *kernel = object(impl);
   const bool none = std::holds_alternative<std::monostate>(value);
   const auto number = [&] { return static_cast<NSUInteger>(std::get<std::int64_t>(value)); };
   const auto channel_offset = [&] {
     check(number() % 4 == 0, impl.row->name, ": ", name, " (", number(), ") is not a multiple of 4.");
     return number();
   };
-  if (name == "offset") {
-    impl.offset = to_offset(value);
-  } else if (name == "clip_rect") {
-    impl.clip = to_region(value);
-    MTLRegion clip = MPSRectNoClip;
-    if (impl.clip) {
-      const auto &[origin, height, width, images] = *impl.clip;
-      clip = MTLRegionMake3D(origin.x, origin.y, origin.image, width, height, images);
+  // "secondary_offset" is "offset" of source 1.
+  std::size_t source = 0;
+  std::string_view own = name;
+  for (std::size_t i = 0; i < impl.row->sources.size(); ++i)
+    if (const std::string_view prefix = prefix_of(impl, i); name.starts_with(prefix)) {
+      source = i;
+      own = name.substr(prefix.size());
+      break;
     }
-    kernel.clipRect = clip;
-  } else if (name == "edge_mode") {
-    kernel.edgeMode = std::get<std::string>(value) == "clamp" ? MPSImageEdgeModeClamp : MPSImageEdgeModeZero;
-  } else if (name == "source_feature_channel_offset") {
-    kernel.sourceFeatureChannelOffset = channel_offset();
-  } else if (name == "source_feature_channel_max_count") {
-    kernel.sourceFeatureChannelMaxCount = none ? NSUIntegerMax : number();
-  } else if (name == "destination_feature_channel_offset") {
-    kernel.destinationFeatureChannelOffset = channel_offset();
-  } else if (name == "allow_reduced_precision") {
+  if (own == "offset") {
+    impl.offsets[source] = to_offset(value);
+  } else if (own == "clip_rect") {
+    impl.clip = to_region(value);
+    common(impl).clipRect = clip_region(impl);
+  } else if (own == "edge_mode") {
+    set_edge_mode(impl, source, std::get<std::string>(value) == "clamp" ? MPSImageEdgeModeClamp : MPSImageEdgeModeZero);
+  } else if (own == "source_feature_channel_offset") {
+    set_first_channel(impl, source, channel_offset());
+  } else if (own == "source_feature_channel_max_count") {
+    set_most_channels(impl, source, none ? NSUIntegerMax : number());
+  } else if (own == "destination_feature_channel_offset") {
+    common(impl).destinationFeatureChannelOffset = channel_offset();
+  } else if (own == "allow_reduced_precision") {
+    MPSKernel *kernel = impl.made.kernel.get();
     kernel.options = std::get<bool>(value) ? kernel.options | MPSKernelOptionsAllowReducedPrecision
                                            : kernel.options & ~MPSKernelOptionsAllowReducedPrecision;
-  } else if (name == "label") {
-    kernel.label = none ? nil : ns(std::get<std::string>(value));
+  } else if (own == "label") {
+    impl.made.kernel.get().label = none ? nil : ns(std::get<std::string>(value));
   }
 }
 
 std::int64_t dilated(std::int64_t k, std::int64_t dilation) { return (k - 1) * dilation + 1; }
 
-/// Channels of the source that the kernel reads.
-std::int64_t source_channels(const Kernel::Impl &impl, ImageShape source) {
-  MPSCNNKernel *kernel = object(impl);
-  const auto first = static_cast<std::int64_t>(kernel.sourceFeatureChannelOffset);
-  check(first < source.c, impl.row->name, ": source_feature_channel_offset (", first,
-        ") is not less than the channels of x (", source.c, ").");
-  const auto most = kernel.sourceFeatureChannelMaxCount;
-  return static_cast<std::int64_t>(std::min<NSUInteger>(source.c - first, most));
+/// Channels of a source that the kernel reads.
+std::int64_t source_channels(const Kernel::Impl &impl, std::size_t source, ImageShape shape) {
+  const auto first = static_cast<std::int64_t>(first_channel(impl, source));
+  check(first < shape.c, impl.row->name, ": ", prefix_of(impl, source), "source_feature_channel_offset (", first,
+        ") is not less than the channels of ", impl.row->sources[source], " (", shape.c, ").");
+  return static_cast<std::int64_t>(std::min<NSUInteger>(shape.c - first, most_channels(impl, source)));
 }
 
-/// How the result lies on the source: its extents and the kernel's offset.
+/// How the result lies on the sources: its extents and the kernel's offsets.
 struct Geometry {
   ImageShape shape;
-  MPSOffset offset{0, 0, 0};
-  Pair kernel_offset{0, 0};  ///< transposed convolution
+  std::array<MPSOffset, 2> offsets{};
+  Pair kernel_offset{0, 0};             ///< transposed convolution
+  std::array<ImageShape, 2> strides{};  ///< arithmetic: 0 along axes on which a source repeats; n: its only image
 };
 
 MPSNNDefaultPadding *policy(Padding::Kind kind) {
@@ -99,13 +182,18 @@ MPSNNDefaultPadding *policy(Padding::Kind kind) {
   return [MPSNNDefaultPadding paddingWithMethod:method];
 }
 
-Geometry window_geometry(const ConvolutionDescriptor &d, const Padding &padding, ImageShape source) {
-  const auto kh = dilated(d.kernel_size.h, d.dilation.h), kw = dilated(d.kernel_size.w, d.dilation.w);
-  const auto r = d.sub_pixel_scale_factor;
+/// Pixels from the first tap to the last.
+Pair extent_of(const WindowShape &window) {
+  return {dilated(window.kernel_size.h, window.dilation.h), dilated(window.kernel_size.w, window.dilation.w)};
+}
+
+/// One result for each window, of `channels`.
+Geometry window_geometry(const WindowShape &window, const Padding &padding, ImageShape source, std::int64_t channels) {
+  const auto [kh, kw] = extent_of(window);
   Geometry g;
-  g.shape = {source.n, window_extent(source.h, kh, d.stride.h, padding.top, padding.bottom) * r,
-             window_extent(source.w, kw, d.stride.w, padding.left, padding.right) * r, d.out_channels / (r * r)};
-  g.offset = {.x = kw / 2 - padding.left, .y = kh / 2 - padding.top, .z = 0};
+  g.shape = {source.n, window_extent(source.h, kh, window.stride.h, padding.top, padding.bottom, window.ceil_mode),
+             window_extent(source.w, kw, window.stride.w, padding.left, padding.right, window.ceil_mode), channels};
+  g.offsets[0] = {.x = kw / 2 - padding.left, .y = kh / 2 - padding.top, .z = 0};
   return g;
 }
 
@@ -121,56 +209,126 @@ Geometry transpose_geometry(const ConvolutionDescriptor &d, const Padding &paddi
 
 /// The result by MPS's own padding policy, which also sets the kernel's offset.
 Geometry policy_geometry(const Kernel::Impl &impl, MPSImage *source, Padding::Kind kind) {
-  MPSCNNKernel *kernel = object(impl);
+  MPSCNNKernel *kernel = unary(impl);
   kernel.padding = policy(kind);
   MPSImageDescriptor *result = [kernel destinationImageDescriptorForSourceImages:@[ source ] sourceStates:nil];
   Geometry g;
   g.shape = {static_cast<std::int64_t>(result.numberOfImages), static_cast<std::int64_t>(result.height),
              static_cast<std::int64_t>(result.width), static_cast<std::int64_t>(result.featureChannels)};
-  g.offset = kernel.offset;
+  g.offsets[0] = kernel.offset;
   return g;
 }
 
-Geometry geometry(const Kernel::Impl &impl, ImageShape source, MPSImage *image) {
+void check_result(const Kernel::Impl &impl, const Geometry &g, ImageShape source, Pair kernel_size, Pair dilation) {
+  check(g.shape.h >= 1 && g.shape.w >= 1, impl.row->name, ": the result has ", g.shape.h, " x ", g.shape.w,
+        " pixels, less than the minimum (1 x 1): kernel_size (", kernel_size.h, ", ", kernel_size.w, "), dilation (",
+        dilation.h, ", ", dilation.w, ") do not fit x (", source.h, ", ", source.w, ") with its padding.");
+}
+
+/// By pixels of padding or by a policy.
+Geometry windows(const Kernel::Impl &impl, ImageShape source, MPSImage *image, std::int64_t channels) {
+  const auto &window = *impl.made.window;
+  const auto &padding = impl.made.padding;
+  Geometry g;
+  if (padding.kind == Padding::Kind::pixels) {
+    g = window_geometry(window, padding, source, channels);
+  } else {
+    // Where a kernel does not fit at all, a policy has nothing to size.
+    const auto [kh, kw] = extent_of(window);
+    check(padding.kind == Padding::Kind::same || (source.h >= kh && source.w >= kw), impl.row->name, ": kernel_size (",
+          kh, ", ", kw, ") dilated is greater than x (", source.h, ", ", source.w, ") with padding \"valid\".");
+    g = policy_geometry(impl, image, padding.kind);
+    g.shape.c = channels;  // the policy's include destinationFeatureChannelOffset, which the callers add themselves
+  }
+  check_result(impl, g, source, window.kernel_size, window.dilation);
+  return g;
+}
+
+/// Kernels of one source. `image` is looked at by padding policies only.
+Geometry unary_geometry(const Kernel::Impl &impl, ImageShape source, MPSImage *image) {
   const auto &row = *impl.row;
-  const auto channels = source_channels(impl, source);
+  const auto &made = impl.made;
+  const auto channels = source_channels(impl, 0, source);
   Geometry g;
   g.shape = {source.n, source.h, source.w, channels};
-  if (const auto &d = impl.made.descriptor) {
+  if (const auto &d = made.descriptor) {
     check(channels == d->in_channels, row.name, ": x has ", channels,
           " channels to read; the weights have in_channels (", d->in_channels, ").");
     if (row.family == Family::fully_connected) {
       check(source.h == d->kernel_size.h && source.w == d->kernel_size.w, row.name, ": x has ", source.h, " x ",
             source.w, " pixels; the weights cover kernel_size (", d->kernel_size.h, ", ", d->kernel_size.w, ").");
       g.shape = {source.n, 1, 1, d->out_channels};
-    } else if (impl.made.padding.kind != Padding::Kind::pixels) {
-      // Where a kernel does not fit at all, a policy has nothing to size.
-      const auto kh = dilated(d->kernel_size.h, d->dilation.h), kw = dilated(d->kernel_size.w, d->dilation.w);
-      check(impl.made.padding.kind == Padding::Kind::same || row.family == Family::convolution_transpose ||
-                (source.h >= kh && source.w >= kw),
-            row.name, ": kernel_size (", kh, ", ", kw, ") dilated is greater than x (", source.h, ", ", source.w,
-            ") with padding \"valid\".");
-      g = policy_geometry(impl, image, impl.made.padding.kind);
-      // Its channels include destinationFeatureChannelOffset, which the callers add themselves.
-      g.shape.c = d->out_channels / (d->sub_pixel_scale_factor * d->sub_pixel_scale_factor);
     } else if (row.family == Family::convolution_transpose) {
-      g = transpose_geometry(*d, impl.made.padding, impl.made.output_padding, source);
+      if (made.padding.kind == Padding::Kind::pixels) {
+        g = transpose_geometry(*d, made.padding, made.output_padding, source);
+      } else {
+        g = policy_geometry(impl, image, made.padding.kind);
+        g.shape.c = d->out_channels;
+      }
+      check_result(impl, g, source, d->kernel_size, d->dilation);
     } else {
-      g = window_geometry(*d, impl.made.padding, source);
+      const auto r = d->sub_pixel_scale_factor;
+      g = windows(impl, source, image, d->out_channels / (r * r));
+      if (made.padding.kind == Padding::Kind::pixels) g.shape.h *= r, g.shape.w *= r;
     }
-    check(g.shape.h >= 1 && g.shape.w >= 1, row.name, ": the result has ", g.shape.h, " x ", g.shape.w,
-          " pixels, less than the minimum (1 x 1): kernel_size (", d->kernel_size.h, ", ", d->kernel_size.w,
-          "), dilation (", d->dilation.h, ", ", d->dilation.w, ") do not fit x (", source.h, ", ", source.w,
-          ") with its padding.");
-  } else if (!impl.made.neuron.data.empty()) {
-    check(static_cast<std::int64_t>(impl.made.neuron.data.size()) == channels, row.name, ": x has ", channels,
-          " channels to read; there are ", impl.made.neuron.data.size(), " slopes.");
+  } else if (made.window) {
+    g = windows(impl, source, image, channels);
+  } else if (made.result_shape) {
+    g.shape = made.result_shape(g.shape);
+  } else if (!made.neuron.data.empty()) {
+    check(static_cast<std::int64_t>(made.neuron.data.size()) == channels, row.name, ": x has ", channels,
+          " channels to read; there are ", made.neuron.data.size(), " slopes.");
   }
-  if (impl.offset) {
-    g.offset = {.x = impl.offset->x, .y = impl.offset->y, .z = impl.offset->image};
-    check(impl.offset->image >= 0 && impl.offset->image < source.n, row.name, ": offset has image (",
-          impl.offset->image, "), not in [0, ", source.n, ").");
-    g.shape.n = source.n - impl.offset->image;
+  return g;
+}
+
+/// Two sources, value by value: extents are equal, or 1 where a source repeats.
+Geometry pointwise_geometry(const Kernel::Impl &impl, std::span<const ImageShape> sources) {
+  const auto &row = *impl.row;
+  const bool repeats = row.family == Family::arithmetic;
+  std::array<ImageShape, 2> read{sources[0], sources[1]};
+  for (std::size_t i = 0; i < 2; ++i) {
+    read[i].c = source_channels(impl, i, sources[i]);
+    if (impl.offsets[i]) read[i].n -= impl.offsets[i]->image;
+  }
+  Geometry g;
+  const auto axis = [&](std::int64_t ImageShape::*extent, std::optional<bool> Repeat::*given, const char *name) {
+    std::array<bool, 2> repeat{};
+    for (std::size_t i = 0; i < 2; ++i) {
+      const auto asked = given == nullptr ? std::nullopt : impl.made.repeat[i].*given;
+      repeat[i] = asked.value_or(repeats && read[i].*extent == 1 && read[1 - i].*extent != 1);
+      g.strides[i].*extent = repeat[i] ? 0 : 1;
+    }
+    // A clip rectangle may be put where both sources, or their edge modes, have something to say.
+    check(repeat[0] || repeat[1] || read[0].*extent == read[1].*extent || (impl.clip && given != &Repeat::c), row.name,
+          ": the ", name, " of ", row.sources[0], " (", read[0].*extent, ") is not that of ", row.sources[1], " (",
+          read[1].*extent, ").");
+    g.shape.*extent = repeat[0] && repeat[1] ? 1
+                      : repeat[0]            ? read[1].*extent
+                      : repeat[1]            ? read[0].*extent
+                                             : std::min(read[0].*extent, read[1].*extent);
+  };
+  axis(&ImageShape::n, nullptr, "number of images");
+  axis(&ImageShape::h, &Repeat::h, "height");
+  axis(&ImageShape::w, &Repeat::w, "width");
+  axis(&ImageShape::c, &Repeat::c, "number of channels");
+  if (!impl.made.neuron.data.empty())
+    check(static_cast<std::int64_t>(impl.made.neuron.data.size()) == g.shape.c, row.name, ": ", row.sources[1], " has ",
+          g.shape.c, " channels to read; there are ", impl.made.neuron.data.size(), " slopes.");
+  return g;
+}
+
+Geometry geometry(const Kernel::Impl &impl, std::span<const ImageShape> sources, MPSImage *image) {
+  for (std::size_t i = 0; i < sources.size(); ++i)
+    if (const auto &given = impl.offsets[i])
+      check(given->image >= 0 && given->image < sources[i].n, impl.row->name, ": ", prefix_of(impl, i),
+            "offset has image (", given->image, "), not in [0, ", sources[i].n, ").");
+  auto g = is_binary(impl) ? pointwise_geometry(impl, sources) : unary_geometry(impl, sources[0], image);
+  for (std::size_t i = 0; i < sources.size(); ++i) {
+    const auto &given = impl.offsets[i];
+    if (!given) continue;
+    g.offsets[i] = {.x = given->x, .y = given->y, .z = given->image};
+    if (!is_binary(impl)) g.shape.n = sources[i].n - given->image;
   }
   return g;
 }
@@ -178,7 +336,7 @@ Geometry geometry(const Kernel::Impl &impl, ImageShape source, MPSImage *image) 
 /// What must hold of a destination the caller gives. Without a clip_rect the result fills it exactly.
 void check_destination(const Kernel::Impl &impl, const Geometry &g, ImageShape out) {
   const auto &row = *impl.row;
-  const auto first = static_cast<std::int64_t>(object(impl).destinationFeatureChannelOffset);
+  const auto first = static_cast<std::int64_t>(common(impl).destinationFeatureChannelOffset);
   check(first + g.shape.c <= out.c, row.name, ": out has ", out.c, " channels; destination_feature_channel_offset (",
         first, ") and the result's channels (", g.shape.c, ") need ", first + g.shape.c, ".");
   if (impl.clip) {
@@ -190,7 +348,8 @@ void check_destination(const Kernel::Impl &impl, const Geometry &g, ImageShape o
     inside(origin.y, height, out.h, "height");
     inside(origin.x, width, out.w, "width");
     inside(origin.image, images, out.n, "images");
-    check(images <= g.shape.n, row.name, ": clip_rect has ", images, " images; x provides ", g.shape.n, ".");
+    check(images <= g.shape.n, row.name, ": clip_rect has ", images, " images; ",
+          is_binary(impl) ? "the sources provide " : "x provides ", g.shape.n, ".");
     return;
   }
   check(out.h == g.shape.h && out.w == g.shape.w && out.n == g.shape.n, row.name, ": out.shape ", to_string(out.nhwc()),
@@ -216,7 +375,8 @@ std::shared_ptr<Kernel> Kernel::make(std::shared_ptr<Device> device, const Kerne
   return guard([&] {
     auto made = mpscnn::make(device->impl().device.get(), row, params);
     auto kernel = std::make_shared<Kernel>(std::unique_ptr<Impl>(new Impl{&row, device, std::move(made)}));
-    for (const auto *spec : common_params())
+    for (const auto &[name, value] : kernel->impl_->made.attributes) kernel->set(name, value);
+    for (const auto *spec : common_params(row))
       if (const auto given = params.find(spec->name); given != params.end()) kernel->set(spec->name, given->second);
     return kernel;
   });
@@ -226,7 +386,8 @@ const KernelRow &Kernel::row() const { return *impl_->row; }
 std::shared_ptr<Device> Kernel::device() const { return impl_->device; }
 
 std::optional<NeuronDescriptor> Kernel::neuron() const {
-  if (impl_->row->family == Family::neuron) return impl_->made.neuron;
+  const auto family = impl_->row->family;
+  if (family == Family::neuron || family == Family::neuron_gradient) return impl_->made.neuron;
   const auto &descriptor = impl_->made.descriptor;
   return descriptor && descriptor->activation.type != MPSCNNNeuronTypeNone ? std::optional(descriptor->activation)
                                                                            : std::nullopt;
@@ -259,7 +420,7 @@ void Kernel::reload() {
   check<std::runtime_error>(impl_->made.source != nullptr, impl_->row->name, ": there is no data source to reload.");
   guard([&] {
     const std::scoped_lock lock(impl_->mutex);
-    MPSCNNKernel *kernel = object(*impl_);
+    MPSCNNKernel *kernel = unary(*impl_);
     check<NotImplementedError>([kernel respondsToSelector:@selector(reloadWeightsAndBiasesFromDataSource)],
                                impl_->row->apple_class, " cannot reload its weights.");
     if (!impl_->made.source->load()) impl_->made.source->rethrow();
@@ -270,11 +431,23 @@ void Kernel::reload() {
   });
 }
 
-ImageShape Kernel::result_shape(const ImageShape &source) const {
+void Kernel::check_source_count(std::size_t count) const {
+  const auto &row = *impl_->row;
+  if (count == row.sources.size()) return;
+  std::string names;
+  for (std::size_t i = 0; i < row.sources.size(); ++i) names.append(i > 0 ? ", " : "").append(row.sources[i]);
+  throw TypeError(
+      say(row.name, ": the number of sources (", count, ") is not ", row.sources.size(), " (", names, ")."));
+}
+
+ImageShape Kernel::result_shape(std::span<const ImageShape> sources) const {
+  check_source_count(sources.size());
   // With the limits of the parameters this keeps every sum and product of extents within 64 bits.
-  for (auto extent : source.nhwc())
-    check<MemoryError>(extent <= std::int64_t{1} << 31, impl_->row->name, ": x of shape ", to_string(source.nhwc()),
-                       " has an extent (", extent, ") greater than the maximum (", std::int64_t{1} << 31, ").");
+  for (std::size_t i = 0; i < sources.size(); ++i)
+    for (auto extent : sources[i].nhwc())
+      check<MemoryError>(extent <= std::int64_t{1} << 31, impl_->row->name, ": ", impl_->row->sources[i], " of shape ",
+                         to_string(sources[i].nhwc()), " has an extent (", extent, ") greater than the maximum (",
+                         std::int64_t{1} << 31, ").");
   return guard([&] {
     const std::scoped_lock lock(impl_->mutex);
     // A policy wants an image to look at; its storage is never touched.
@@ -282,49 +455,139 @@ ImageShape Kernel::result_shape(const ImageShape &source) const {
         impl_->made.padding.kind == Padding::Kind::pixels
             ? Ref<MPSImage *>()
             : Ref<MPSImage *>::adopt([[MPSImage alloc] initWithDevice:impl_->device->impl().device.get()
-                                                      imageDescriptor:image_descriptor(source, DType::float32)]);
-    auto shape = geometry(*impl_, source, image.get()).shape;
-    shape.c += static_cast<std::int64_t>(object(*impl_).destinationFeatureChannelOffset);
+                                                      imageDescriptor:image_descriptor(sources[0], DType::float32)]);
+    auto shape = geometry(*impl_, sources, image.get()).shape;
+    shape.c += static_cast<std::int64_t>(common(*impl_).destinationFeatureChannelOffset);
     return shape;
   });
 }
 
-std::shared_ptr<Image> Kernel::encode(CommandBuffer &buffer, const Image &source, std::shared_ptr<Image> destination,
-                                      bool temporary, std::optional<DType> dtype) {
-  check_same_device(*buffer.device(), *impl_->device, impl_->row->name.data());
-  check_same_device(*buffer.device(), *source.device(), "x");
-  check<std::runtime_error>(buffer.status() < CommandBufferStatus::committed, impl_->row->name,
+namespace {
+
+void encode_unary(const Kernel::Impl &impl, id<MTLCommandBuffer> commands, const Geometry &g, const Image &source,
+                  const Image &destination) {
+  MPSCNNKernel *kernel = unary(impl);
+  kernel.offset = g.offsets[0];
+  if (impl.row->family == Family::convolution_transpose && impl.made.padding.kind == Padding::Kind::pixels) {
+    auto *transpose = static_cast<MPSCNNConvolutionTranspose *>(kernel);
+    transpose.kernelOffsetX = g.kernel_offset.w;
+    transpose.kernelOffsetY = g.kernel_offset.h;
+  }
+  [kernel encodeToCommandBuffer:commands
+                    sourceImage:source.impl().image.get()
+               destinationImage:destination.impl().image.get()];
+}
+
+/// Temporary sources are read by `encodes` encodes, and count as read once. When one of these raises, the rest is not
+/// owed any more.
+class ExtraReads {
+ public:
+  ExtraReads(std::span<const Image *const> sources, std::int64_t encodes)
+      : sources_(sources), left_(static_cast<NSUInteger>(encodes - 1)) {
+    change([this](NSUInteger count) { return count + left_; });
+  }
+  ~ExtraReads() {
+    change([this](NSUInteger count) { return count - left_; });
+  }
+  ExtraReads(const ExtraReads &) = delete;
+  ExtraReads &operator=(const ExtraReads &) = delete;
+  void did_encode() {
+    if (left_ > 0) --left_;
+  }
+
+ private:
+  template <class F>
+  void change(F f) {
+    if (left_ == 0) return;
+    for (const Image *source : sources_)
+      if (source->is_temporary()) {
+        auto *image = static_cast<MPSTemporaryImage *>(source->impl().image.get());
+        image.readCount = f(image.readCount);
+      }
+  }
+
+  std::span<const Image *const> sources_;
+  NSUInteger left_;
+};
+
+/// A source of one image for several of the other: MPS has no stride for images, so each gets an encode of its own.
+/// Gradient kernels are encoded like others: what they would take from a state of the forward kernel is set here.
+/// unverified: that Apple's do so without a state.
+void encode_binary(const Kernel::Impl &impl, id<MTLCommandBuffer> commands, const Geometry &g,
+                   std::span<const Image *const> sources, const Image &destination) {
+  MPSCNNBinaryKernel *kernel = binary(impl);
+  if (impl.row->family == Family::arithmetic) {
+    auto *arithmetic = static_cast<MPSCNNArithmetic *>(kernel);
+    arithmetic.primaryStrideInPixelsX = static_cast<NSUInteger>(g.strides[0].w);
+    arithmetic.primaryStrideInPixelsY = static_cast<NSUInteger>(g.strides[0].h);
+    arithmetic.primaryStrideInFeatureChannels = static_cast<NSUInteger>(g.strides[0].c);
+    arithmetic.secondaryStrideInPixelsX = static_cast<NSUInteger>(g.strides[1].w);
+    arithmetic.secondaryStrideInPixelsY = static_cast<NSUInteger>(g.strides[1].h);
+    arithmetic.secondaryStrideInFeatureChannels = static_cast<NSUInteger>(g.strides[1].c);
+  }
+  const bool together = g.strides[0].n == g.strides[1].n;
+  const auto images = impl.clip ? impl.clip->images : g.shape.n, encodes = together ? 1 : images;
+  ExtraReads reads(sources, encodes);
+  const MTLRegion clip = clip_region(impl);
+  for (std::int64_t i = 0; i < encodes; ++i) {
+    MTLRegion part = clip;
+    if (!together) {
+      part.origin.z += static_cast<NSUInteger>(i);
+      part.size.depth = 1;
+    }
+    kernel.clipRect = part;
+    auto offsets = g.offsets;
+    for (std::size_t source = 0; source < 2; ++source) {
+      offsets[source].z += i * g.strides[source].n;
+      set_offset(impl, source, offsets[source]);
+    }
+    [kernel encodeToCommandBuffer:commands
+                     primaryImage:sources[0]->impl().image.get()
+                   secondaryImage:sources[1]->impl().image.get()
+                 destinationImage:destination.impl().image.get()];
+    reads.did_encode();
+  }
+}
+
+}  // namespace
+
+std::shared_ptr<Image> Kernel::encode(CommandBuffer &buffer, std::span<const Image *const> sources,
+                                      std::shared_ptr<Image> destination, bool temporary, std::optional<DType> dtype) {
+  const auto &row = *impl_->row;
+  check_source_count(sources.size());
+  check_same_device(*buffer.device(), *impl_->device, row.name.data());
+  check<std::runtime_error>(buffer.status() < CommandBufferStatus::committed, row.name,
                             ": the command buffer has been committed already; its status is ", name_of(buffer.status()),
                             ".");
-  check<std::runtime_error>(!source.is_temporary() || source.read_count() > 0, impl_->row->name,
-                            ": x is a temporary image whose read_count is 0: its last read has been encoded.");
+  std::array<ImageShape, 2> shapes;
+  for (std::size_t i = 0; i < sources.size(); ++i) {
+    check_same_device(*buffer.device(), *sources[i]->device(), row.sources[i].data());
+    check<std::runtime_error>(!sources[i]->is_temporary() || sources[i]->read_count() > 0, row.name, ": ",
+                              row.sources[i],
+                              " is a temporary image whose read_count is 0: its last read has been encoded.");
+    shapes[i] = sources[i]->shape();
+  }
   return guard([&] {
     const std::scoped_lock lock(impl_->mutex);
-    MPSCNNKernel *kernel = object(*impl_);
-    MPSImage *from = source.impl().image.get();
-    const auto g = geometry(*impl_, source.shape(), from);
+    const auto g = geometry(*impl_, std::span(shapes).first(sources.size()), sources[0]->impl().image.get());
     if (destination) {
       check_same_device(*buffer.device(), *destination->device(), "out");
-      check<std::runtime_error>(!destination->is_temporary() || destination->read_count() > 0, impl_->row->name,
+      check<std::runtime_error>(!destination->is_temporary() || destination->read_count() > 0, row.name,
                                 ": out is a temporary image whose read_count is 0.");
-      check(!destination->impl().shared || !destination->impl().shared->read_only, impl_->row->name,
-            ": out is read-only.");
+      check(!destination->impl().shared || !destination->impl().shared->read_only, row.name, ": out is read-only.");
       check_destination(*impl_, g, destination->shape());
     } else {
-      check(!impl_->clip, impl_->row->name, ": clip_rect needs a destination (out) whose other pixels are kept.");
+      check(!impl_->clip, row.name, ": clip_rect needs a destination (out) whose other pixels are kept.");
       auto shape = g.shape;
-      shape.c += static_cast<std::int64_t>(kernel.destinationFeatureChannelOffset);
-      const auto type = dtype.value_or(source.dtype());
+      shape.c += static_cast<std::int64_t>(common(*impl_).destinationFeatureChannelOffset);
+      const auto type = dtype.value_or(sources[0]->dtype());
       destination = temporary ? Image::temporary(buffer, shape, type) : Image::make(impl_->device, shape, type);
     }
-    kernel.offset = g.offset;
-    if (impl_->row->family == Family::convolution_transpose && impl_->made.padding.kind == Padding::Kind::pixels) {
-      auto *transpose = static_cast<MPSCNNConvolutionTranspose *>(kernel);
-      transpose.kernelOffsetX = g.kernel_offset.w;
-      transpose.kernelOffsetY = g.kernel_offset.h;
-    }
     id<MTLCommandBuffer> commands = buffer.impl().buffer.get();
-    [kernel encodeToCommandBuffer:commands sourceImage:from destinationImage:destination->impl().image.get()];
+    if (is_binary(*impl_))
+      encode_binary(*impl_, commands, g, sources, *destination);
+    else
+      encode_unary(*impl_, commands, g, *sources[0], *destination);
     destination->impl().writer->set(commands);
     return destination;
   });

@@ -148,7 +148,7 @@ void check_value(const KernelRow& row, const ParamSpec& spec, const Value& value
 const ParamSpec* find_param(const KernelRow& row, std::string_view name) {
   for (const auto* spec : row.params)
     if (spec->name == name) return spec;
-  for (const auto* spec : common_params())
+  for (const auto* spec : common_params(row))
     if (spec->name == name) return spec;
   return nullptr;
 }
@@ -169,6 +169,11 @@ bool has(const Params& params, std::string_view name) { return find(params, name
 std::int64_t integer(const Params& params, std::string_view name, std::int64_t fallback) {
   const auto* value = find(params, name);
   return value ? std::get<std::int64_t>(*value) : fallback;
+}
+
+bool boolean(const Params& params, std::string_view name, bool fallback) {
+  const auto* value = find(params, name);
+  return value ? std::get<bool>(*value) : fallback;
 }
 
 double real(const Params& params, std::string_view name, double fallback) {

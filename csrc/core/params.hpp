@@ -37,6 +37,7 @@ const ParamSpec* find_param(const KernelRow& row, std::string_view name);
 /// The value given, or the spec's meaning of None / of being absent.
 bool has(const Params& params, std::string_view name);
 std::int64_t integer(const Params& params, std::string_view name, std::int64_t fallback);
+bool boolean(const Params& params, std::string_view name, bool fallback);
 double real(const Params& params, std::string_view name, double fallback);
 std::string text(const Params& params, std::string_view name, const std::string& fallback);
 Pair pair(const Params& params, std::string_view name, Pair fallback);

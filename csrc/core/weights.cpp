@@ -169,12 +169,12 @@ void run_plan(const Plan& plan, std::int64_t bytes, int threads) {
   const bool big = bytes >= stream_threshold();
 
   if (plan.kind == Plan::kCopy) {
-    const bool far = bytes >= 8 * stream_threshold();  // below that libc's memcpy is faster
+    const bool far = bytes >= 2 * stream_threshold();  // below that libc's memcpy is faster
     if (threads == 1 && !far) {
       std::memcpy(plan.dst, plan.src, static_cast<std::size_t>(plan.run));
       return;
     }
-    constexpr std::int64_t piece = 256 << 10;
+    const std::int64_t piece = std::min<std::int64_t>(8 << 20, (plan.run / threads + 63) & ~std::int64_t{63});
     in_parallel(ceil_div(plan.run, piece), threads, [&](std::int64_t begin, std::int64_t end) {
       const std::int64_t from = begin * piece;
       const auto length = static_cast<std::size_t>(std::min(plan.run, end * piece) - from);
@@ -283,21 +283,8 @@ void run_plan(const Plan& plan, std::int64_t bytes, int threads) {
         if (loops[i].over == Loop::kP) tp.n = std::min(block_p, p.n - at[i] * block_p);
         if (loops[i].over == Loop::kQ) tq.n = std::min(block_q, q.n - at[i] * block_q);
       }
-      if (plan.kind == Plan::kTranspose) {
-        const Transpose transpose = tp.n == block_p && tq.n == block_q
-                                        ? whole
-                                        : choose_transpose(plan.word, tp.n, tq.n, stream, tp.src == tq.n * plan.word);
-        if (stage) {
-          transpose({src, plan.src_end, staged, tp.n, tq.n, tp.src, tp.n * plan.word, prefetch});
-          stream_copy(dst, staged, static_cast<std::size_t>(tp.n * tq.n * plan.word));
-        } else {
-          transpose({src, plan.src_end, dst, tp.n, tq.n, tp.src, tq.dst, prefetch});
-        }
-      } else if (plan.kind == Plan::kRows) {
-        rows_tile(plan.run, src, dst, tp, tq);
-      } else {
-        words_tile(plan.word, src, dst, tp, tq);
-      }
+      const char* const from = src;
+      char* const to = dst;
       for (int i = count; i-- > 0;) {
         src += loops[i].src;
         dst += loops[i].dst;
@@ -305,6 +292,21 @@ void run_plan(const Plan& plan, std::int64_t bytes, int threads) {
         src -= loops[i].n * loops[i].src;
         dst -= loops[i].n * loops[i].dst;
         at[i] = 0;
+      }
+      if (plan.kind == Plan::kTranspose) {
+        const Transpose transpose = tp.n == block_p && tq.n == block_q
+                                        ? whole
+                                        : choose_transpose(plan.word, tp.n, tq.n, stream, tp.src == tq.n * plan.word);
+        if (stage) {
+          transpose({from, plan.src_end, staged, tp.n, tq.n, tp.src, tp.n * plan.word, prefetch});
+          stream_copy(to, staged, static_cast<std::size_t>(tp.n * tq.n * plan.word));
+        } else {
+          transpose({from, plan.src_end, to, tp.n, tq.n, tp.src, tq.dst, prefetch});
+        }
+      } else if (plan.kind == Plan::kRows) {
+        rows_tile(plan.run, from, to, tp, tq);
+      } else {
+        words_tile(plan.word, from, to, tp, tq);
       }
     }
     if (stream || stage) stream_fence();
@@ -357,6 +359,17 @@ Extents reordered_shape(const Extents& shape, Layout source, Layout target, cons
   Extents reordered{shape[from[0]], shape[from[1]], shape[from[2]], shape[from[3]]};
   check_c1hw(target, reordered, target_name);
   return reordered;
+}
+
+bool is_in_order(const std::int64_t* shape, const std::int64_t* strides, Layout source_layout, Layout target_layout,
+                 std::size_t word) {
+  const auto from = axes_from(source_layout, target_layout);
+  auto step = static_cast<std::int64_t>(word);
+  for (int i = 4; i-- > 0;) {
+    if (shape[from[i]] == 1) continue;
+    if (strides[from[i]] != step || __builtin_mul_overflow(step, shape[from[i]], &step)) return false;
+  }
+  return step != 0;
 }
 
 void reorder_unchecked(const void* source, const std::int64_t* shape, const std::int64_t* strides, Layout source_layout,
@@ -442,7 +455,7 @@ void reorder_linear(const ArrayView& source, const Extents& feature_map_chw, con
 }
 
 void copy_threads(void* target, const void* source, std::size_t bytes, int threads) {
-  threads = std::clamp(threads, 1, 64);
+  threads = std::clamp(threads, 1, kMaxThreads);
   const std::size_t part = (bytes / static_cast<std::size_t>(threads) + 63) & ~std::size_t{63};
   in_parallel(threads, threads, [&](std::int64_t begin, std::int64_t end) {
     const std::size_t from = std::min(bytes, static_cast<std::size_t>(begin) * part);

@@ -28,6 +28,9 @@ const char* name_of(Family family) {
     case Family::convolution_transpose: return "convolution_transpose";
     case Family::fully_connected: return "fully_connected";
     case Family::neuron: return "neuron";
+    case Family::neuron_gradient: return "neuron_gradient";
+    case Family::pooling: return "pooling";
+    case Family::arithmetic: return "arithmetic";
   }
   return "?";
 }
@@ -39,8 +42,11 @@ const char* formula_of(ShapeRule rule) {
       return "(N, (H + ph0 + ph1 - dh*(kh-1) - 1) // sh + 1, (W + pw0 + pw1 - dw*(kw-1) - 1) // sw + 1, O), times r, r "
              "and "
              "by r*r for sub-pixel convolution";
+    case ShapeRule::pooling:
+      return "(N, (H + ph0 + ph1 - dh*(kh-1) - 1) // sh + 1, (W + pw0 + pw1 - dw*(kw-1) - 1) // sw + 1, C)";
     case ShapeRule::transpose: return "(N, (H-1)*sh - ph0 - ph1 + kh + oh, (W-1)*sw - pw0 - pw1 + kw + ow, O)";
     case ShapeRule::fully_connected: return "(N, 1, 1, O)";
+    case ShapeRule::broadcast: return "(N, H, W, C), extents as NumPy broadcasts them";
   }
   return "?";
 }

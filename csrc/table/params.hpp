@@ -205,7 +205,120 @@ inline constexpr ParamSpec neuron_slopes{.name = "a",
                                          .apple = "initWithDevice:a:count:",
                                          .summary = "Slope below zero, one float32 per channel."};
 
-// Every MPSCNNKernel [MPSCNNKernel.h].
+// Pooling [MPSCNNPooling.h].
+inline constexpr ParamSpec kernel_size{.name = "kernel_size",
+                                       .type = ParamType::pair,
+                                       .min = 1,
+                                       .max = 1 << 20,
+                                       .unit = "pixels",
+                                       .apple = "kernelHeight, kernelWidth",
+                                       .summary = "Extents of the window."};
+inline constexpr ParamSpec pooling_stride{.name = "stride",
+                                          .type = ParamType::pair,
+                                          .fallback = "None",
+                                          .min = 1,
+                                          .max = 65535,
+                                          .unit = "pixels",
+                                          .apple = "strideInPixelsY, strideInPixelsX",
+                                          .summary = "Step of the window; None: its extents."};
+inline constexpr ParamSpec ceil_mode{
+    .name = "ceil_mode",
+    .type = ParamType::boolean,
+    .fallback = "False",
+    .apple = "destinationImage",
+    .summary =
+        "With `padding` in pixels: a last window that reaches beyond the padding counts as well, if it begins "
+        "before the padding behind the source."};
+inline constexpr ParamSpec zero_pad_size{
+    .name = "zero_pad_size",
+    .type = ParamType::pair,
+    .fallback = "0",
+    .min = 0,
+    .max = 1 << 20,
+    .unit = "pixels",
+    .apple = "zeroPadSizeY, zeroPadSizeX",
+    .summary = "With edge_mode \"clamp\": so many zeros around the source count as pixels."};
+inline constexpr ParamSpec count_include_pad{
+    .name = "count_include_pad",
+    .type = ParamType::boolean,
+    .fallback = "None",
+    .apple = "edgeMode, zeroPadSizeX, zeroPadSizeY",
+    .summary =
+        "PyTorch's: whether zeros of the padding count as pixels; pixels beyond it never do. None: as "
+        "`edge_mode` (\"zero\": every tap of the window counts) and `zero_pad_size` say."};
+
+// Neuron gradients [MPSCNNNeuron.h].
+inline constexpr ParamSpec neuron_of_gradient{
+    .name = "activation",
+    .type = ParamType::activation,
+    .apple = "initWithDevice:neuronDescriptor:",
+    .summary = "The function of the forward kernel: a name as \"relu\", a NeuronDescriptor or a neuron kernel."};
+
+// Arithmetic [MPSCNNMath.h].
+inline constexpr ParamSpec primary_scale{.name = "primary_scale",
+                                         .type = ParamType::real,
+                                         .fallback = "1.0",
+                                         .apple = "primaryScale",
+                                         .summary = "Factor of a."};
+inline constexpr ParamSpec secondary_scale{.name = "secondary_scale",
+                                           .type = ParamType::real,
+                                           .fallback = "1.0",
+                                           .apple = "secondaryScale",
+                                           .summary = "Factor of b."};
+inline constexpr ParamSpec arithmetic_bias{.name = "bias",
+                                           .type = ParamType::real,
+                                           .fallback = "0.0",
+                                           .apple = "bias",
+                                           .summary = "Added before the bounds are applied."};
+inline constexpr ParamSpec minimum_value{.name = "minimum_value",
+                                         .type = ParamType::real,
+                                         .fallback = "None",
+                                         .apple = "minimumValue",
+                                         .summary = "Smaller results become this; None: no bound."};
+inline constexpr ParamSpec maximum_value{.name = "maximum_value",
+                                         .type = ParamType::real,
+                                         .fallback = "None",
+                                         .apple = "maximumValue",
+                                         .summary = "Larger results become this; None: no bound."};
+inline constexpr ParamSpec primary_stride{
+    .name = "primary_stride",
+    .type = ParamType::pair,
+    .fallback = "None",
+    .min = 0,
+    .max = 1,
+    .unit = "pixels",
+    .apple = "primaryStrideInPixelsY, primaryStrideInPixelsX",
+    .summary = "0 repeats one row or column of a along that axis; None: as the shapes broadcast."};
+inline constexpr ParamSpec secondary_stride{
+    .name = "secondary_stride",
+    .type = ParamType::pair,
+    .fallback = "None",
+    .min = 0,
+    .max = 1,
+    .unit = "pixels",
+    .apple = "secondaryStrideInPixelsY, secondaryStrideInPixelsX",
+    .summary = "0 repeats one row or column of b along that axis; None: as the shapes broadcast."};
+inline constexpr ParamSpec primary_stride_in_feature_channels{
+    .name = "primary_stride_in_feature_channels",
+    .type = ParamType::integer,
+    .fallback = "None",
+    .min = 0,
+    .max = 1,
+    .unit = "channels",
+    .apple = "primaryStrideInFeatureChannels",
+    .summary = "0 repeats one channel of a; None: as the shapes broadcast."};
+inline constexpr ParamSpec secondary_stride_in_feature_channels{
+    .name = "secondary_stride_in_feature_channels",
+    .type = ParamType::integer,
+    .fallback = "None",
+    .min = 0,
+    .max = 1,
+    .unit = "channels",
+    .apple = "secondaryStrideInFeatureChannels",
+    .summary = "0 repeats one channel of b; None: as the shapes broadcast."};
+
+// Every kernel on images [MPSCNNKernel.h]; those of one source belong to MPSCNNKernel, the others to
+// MPSCNNBinaryKernel.
 inline constexpr ParamSpec offset{
     .name = "offset",
     .type = ParamType::offset,
@@ -231,6 +344,15 @@ inline constexpr ParamSpec edge_mode{.name = "edge_mode",
                                      .apple = "edgeMode",
                                      .summary = "Pixels outside of the source: zero, or the nearest pixel.",
                                      .attribute = true};
+inline constexpr ParamSpec edge_mode_clamp{.name = "edge_mode",
+                                           .type = ParamType::text,
+                                           .fallback = "'clamp'",
+                                           .choices = "zero|clamp",
+                                           .apple = "edgeMode",
+                                           .summary =
+                                               "Pixels outside of the source: zero, or the nearest pixel, which "
+                                               "changes no maximum of a window without gaps.",
+                                           .attribute = true};
 inline constexpr ParamSpec source_feature_channel_offset{.name = "source_feature_channel_offset",
                                                          .type = ParamType::integer,
                                                          .fallback = "0",
@@ -249,6 +371,82 @@ inline constexpr ParamSpec source_feature_channel_max_count{
     .unit = "channels",
     .apple = "sourceFeatureChannelMaxCount",
     .summary = "At most so many source channels are read; None: all.",
+    .attribute = true};
+inline constexpr ParamSpec primary_offset{
+    .name = "primary_offset",
+    .type = ParamType::offset,
+    .fallback = "None",
+    .min = -(1 << 30),
+    .max = 1 << 30,
+    .unit = "pixels",
+    .apple = "primaryOffset",
+    .summary = "Pixel (and image) of the first source under the first pixel that is written; None: its first.",
+    .attribute = true};
+inline constexpr ParamSpec primary_edge_mode{
+    .name = "primary_edge_mode",
+    .type = ParamType::text,
+    .fallback = "'zero'",
+    .choices = "zero|clamp",
+    .apple = "primaryEdgeMode",
+    .summary = "Pixels outside of the first source: zero, or the nearest pixel.",
+    .attribute = true};
+inline constexpr ParamSpec primary_source_feature_channel_offset{
+    .name = "primary_source_feature_channel_offset",
+    .type = ParamType::integer,
+    .fallback = "0",
+    .min = 0,
+    .max = 1 << 30,
+    .unit = "channels, a multiple of 4",
+    .apple = "primarySourceFeatureChannelOffset",
+    .summary = "First channel of the first source that is read.",
+    .attribute = true};
+inline constexpr ParamSpec primary_source_feature_channel_max_count{
+    .name = "primary_source_feature_channel_max_count",
+    .type = ParamType::integer,
+    .fallback = "None",
+    .min = 1,
+    .max = 1 << 30,
+    .unit = "channels",
+    .apple = "primarySourceFeatureChannelMaxCount",
+    .summary = "At most so many channels of the first source are read; None: all.",
+    .attribute = true};
+inline constexpr ParamSpec secondary_offset{
+    .name = "secondary_offset",
+    .type = ParamType::offset,
+    .fallback = "None",
+    .min = -(1 << 30),
+    .max = 1 << 30,
+    .unit = "pixels",
+    .apple = "secondaryOffset",
+    .summary = "Pixel (and image) of the second source under the first pixel that is written; None: its first.",
+    .attribute = true};
+inline constexpr ParamSpec secondary_edge_mode{
+    .name = "secondary_edge_mode",
+    .type = ParamType::text,
+    .fallback = "'zero'",
+    .choices = "zero|clamp",
+    .apple = "secondaryEdgeMode",
+    .summary = "Pixels outside of the second source: zero, or the nearest pixel.",
+    .attribute = true};
+inline constexpr ParamSpec secondary_source_feature_channel_offset{
+    .name = "secondary_source_feature_channel_offset",
+    .type = ParamType::integer,
+    .fallback = "0",
+    .min = 0,
+    .max = 1 << 30,
+    .unit = "channels, a multiple of 4",
+    .apple = "secondarySourceFeatureChannelOffset",
+    .summary = "First channel of the second source that is read.",
+    .attribute = true};
+inline constexpr ParamSpec secondary_source_feature_channel_max_count{
+    .name = "secondary_source_feature_channel_max_count",
+    .type = ParamType::integer,
+    .fallback = "None",
+    .min = 1,
+    .max = 1 << 30,
+    .unit = "channels",
+    .apple = "secondarySourceFeatureChannelMaxCount",
+    .summary = "At most so many channels of the second source are read; None: all.",
     .attribute = true};
 inline constexpr ParamSpec destination_feature_channel_offset{.name = "destination_feature_channel_offset",
                                                               .type = ParamType::integer,

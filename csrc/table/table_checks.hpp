@@ -30,6 +30,16 @@ consteval bool documented(std::span<const KernelRow> rows) {
   return true;
 }
 
+/// Each source has a name of its own, and none that a parameter of the row has.
+consteval bool sources_named(std::span<const KernelRow> rows) {
+  for (const auto& row : rows) {
+    if (row.sources.first.empty() || row.sources.first == row.sources.second) return false;
+    for (const auto* param : row.params)
+      if (param->name == row.sources.first || param->name == row.sources.second) return false;
+  }
+  return true;
+}
+
 /// Required parameters stand first and can be given by position.
 consteval bool required_first(std::span<const KernelRow> rows) {
   for (const auto& row : rows) {

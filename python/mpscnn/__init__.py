@@ -11,13 +11,14 @@ from . import _core
 from ._core import BatchNorm, Buffer, CommandBuffer, ConvolutionDescriptor, Device, Image, NeuronDescriptor
 from .data_source import DataSource, map_weights
 from .kernels import *  # noqa: F403  (a class for each row of the table; kernels.pyi lists them)
-from .kernels import KERNELS, Kernel, kernel
+from .kernels import KERNELS, BinaryKernel, Kernel, UnaryKernel, kernel
 from .weights import empty, reorder, reorder_linear
 
 __version__: str = _core.__version__
 
 __all__ = [
     "BatchNorm",
+    "BinaryKernel",
     "Buffer",
     "CommandBuffer",
     "ConvolutionDescriptor",
@@ -26,6 +27,7 @@ __all__ = [
     "Image",
     "Kernel",
     "NeuronDescriptor",
+    "UnaryKernel",
     "__version__",
     "empty",
     "kernel",

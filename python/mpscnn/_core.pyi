@@ -25,6 +25,7 @@ def reorder(
     out: None = None,
     *,
     feature_map: t.Shape | None = None,
+    copy: bool | None = None,
     threads: int | None = None,
 ) -> NDArray[Any]:
     """Reorder the axes of convolution weights."""
@@ -37,6 +38,7 @@ def reorder(
     *,
     out: _Out,
     feature_map: t.Shape | None = None,
+    copy: None = None,
     threads: int | None = None,
 ) -> _Out: ...
 @overload
@@ -47,16 +49,19 @@ def reorder(
     out: _Out,
     *,
     feature_map: t.Shape | None = None,
+    copy: None = None,
     threads: int | None = None,
 ) -> _Out: ...
 @overload
 def reorder_linear(
-    array: t.Array, feature_map: t.Shape, out: None = None, *, threads: int | None = None
+    array: t.Array, feature_map: t.Shape, out: None = None, *, copy: bool | None = None, threads: int | None = None
 ) -> NDArray[Any]:
     """Weights of a linear layer behind a flattened feature map, for a fully connected kernel."""
 
 @overload
-def reorder_linear(array: t.Array, feature_map: t.Shape, out: _Out, *, threads: int | None = None) -> _Out: ...
+def reorder_linear(
+    array: t.Array, feature_map: t.Shape, out: _Out, *, copy: None = None, threads: int | None = None
+) -> _Out: ...
 def empty(shape: t.Shape, dtype: DTypeLike | None = "float32") -> NDArray[Any]:
     """Uninitialized array whose memory can always be shared with a device."""
 
@@ -68,8 +73,8 @@ def kernel_table() -> list[t.Row]:
 def neuron_names() -> list[t.NeuronName]:
     """The names of activation functions, as in csrc/table/neurons.hpp."""
 
-def common_params() -> list[t.Param]:
-    """The parameters every kernel has, settable afterwards."""
+def common_params(sources: int = 1) -> list[t.Param]:
+    """The parameters that every kernel of so many sources has, settable afterwards."""
 
 # ---- device, memory, work
 
@@ -352,26 +357,28 @@ class Kernel:
 
     def __init__(self, name: str, arguments: dict[str, Any], device: Device | None = None) -> None: ...
     @overload
-    def __call__(self, x: Image, *, out: Image | None = None, dtype: DTypeLike | None = None) -> Image:
+    def __call__(self, x: Image, *args: Image, out: Image | None = None, dtype: DTypeLike | None = None) -> Image:
         """Run the kernel and wait."""
 
     @overload
-    def __call__(self, x: t.Array, *, out: None = None, dtype: DTypeLike | None = None) -> NDArray[Any]: ...
+    def __call__(
+        self, x: t.Array, *args: t.Array, out: None = None, dtype: DTypeLike | None = None
+    ) -> NDArray[Any]: ...
     @overload
-    def __call__(self, x: t.Array, *, out: _Out, dtype: None = None) -> _Out: ...
+    def __call__(self, x: t.Array, *args: t.Array, out: _Out, dtype: None = None) -> _Out: ...
     def encode(
         self,
         command_buffer: CommandBuffer,
         x: Image,
-        *,
+        *args: Image,
         out: Image | None = None,
         temporary: bool = False,
         dtype: DTypeLike | None = None,
     ) -> Image:
         """Append the kernel to a command buffer."""
 
-    def result_shape(self, shape: t.Shape4) -> tuple[int, int, int, int]:
-        """(N, H, W, C) of the result for such a source."""
+    def result_shape(self, shape: t.Shape4, *args: t.Shape4) -> tuple[int, int, int, int]:
+        """(N, H, W, C) of the result for such a source, or such sources."""
 
     def reload(self) -> None:
         """Read the data source again."""

@@ -35,6 +35,8 @@ def _number(value: float) -> str:
 def parameter(spec: Param) -> str:
     """Two lines in numpydoc form: what it may be, what it means."""
     head = " or ".join(f'"{choice}"' for choice in spec["choices"]) or _TYPES[spec["type"]]
+    if not spec["default"]:
+        head = head.removesuffix(" or None")
     if spec["unit"]:
         head += f", {spec['unit']}"
     if spec["min"] is not None:
@@ -51,13 +53,17 @@ def kernel(row: Row, common: list[Param]) -> str:
     parameters = "\n".join(parameter(spec) for spec in row["params"])
     shared = "\n".join(parameter(spec) for spec in common)
     weights = _WEIGHTS if any(spec["type"] == "weights" for spec in row["params"]) else ""
+    sources = row["sources"]
+    subject = " and ".join(sources) + (" have" if len(sources) > 1 else " has")
+    listed = ", ".join(sources)
     gradient = f"\n\nGradient: {row['gradient']}." if row["gradient"] else ""
     return f"""{row["summary"]}
 
     {row["formula"]}
 
-x has shape (N, H, W, C), float32, float16, uint8 or uint16; the result {row["shape"]} and the dtype of x. Arithmetic is
-float32, rounded once when the result is stored.{gradient}
+{subject} shape (N, H, W, C), float32, float16, uint8 or uint16; the result
+{row["shape"]} and the dtype of {sources[0]}. Arithmetic is float32, rounded once
+when the result is stored.{gradient}
 
 Parameters
 ----------
@@ -71,8 +77,9 @@ device : Device, optional
 
 Sharing
 -------
-x and ``out`` are used in place where ``Device.shares_images`` is true, their channels are adjacent and their strides
-positive; otherwise each is copied once. Neither may change while a committed command buffer is at work.{weights}
+{listed} and ``out`` are used in place where ``Device.shares_images`` is true, their channels are adjacent and their
+strides positive; otherwise each is copied once. None of them may change while a committed command buffer is at
+work.{weights}
 
 Raises
 ------
@@ -88,7 +95,7 @@ NotImplementedError
 
 See Also
 --------
-Kernel.__call__ : y = kernel(x), one kernel and its own command buffer.
+Kernel.__call__ : kernel({listed}), one kernel and its own command buffer.
 Kernel.encode : several kernels on one command buffer.
 
 Source

@@ -138,6 +138,7 @@ class Row(TypedDict):
     name: str
     apple_class: str
     family: str
+    sources: list[str]
     variant: int
     params: list[Param]
     positional: int

@@ -13,16 +13,23 @@ if TYPE_CHECKING:
     from ._typing import Param, Row
 
 _TABLE: list[Row] = _core.kernel_table()
-_COMMON: list[Param] = _core.common_params()
+# By number of sources.
+_COMMON: dict[int, list[Param]] = {count: _core.common_params(count) for count in (1, 2)}
 
 
 def _default(spec: Param) -> Any:
     return ast.literal_eval(spec["default"]) if spec["default"] else inspect.Parameter.empty
 
 
+def _common(row: Row) -> list[Param]:
+    """What the row shares with the others; a name of its own stands for a default of its own."""
+    own = {spec["name"] for spec in row["params"]}
+    return [spec for spec in _COMMON[len(row["sources"])] if spec["name"] not in own]
+
+
 def _signature(row: Row) -> inspect.Signature:
     parameters = []
-    for index, spec in enumerate(row["params"] + _COMMON):
+    for index, spec in enumerate(row["params"] + _common(row)):
         by_position = index < row["positional"]
         kind = inspect.Parameter.POSITIONAL_OR_KEYWORD if by_position else inspect.Parameter.KEYWORD_ONLY
         parameters.append(inspect.Parameter(spec["name"], kind, default=_default(spec)))
@@ -44,21 +51,45 @@ def _attribute(spec: Param) -> property:
 
 
 class Kernel(_core.Kernel):
-    """Base of all kernels: how they are called and encoded, and the parameters that can be set afterwards.
+    """Base of all kernels: how they are called and encoded, and what can be set afterwards whatever their sources are.
 
     ``mpscnn.kernel(name)`` finds a kernel's class; ``apple_class`` is Apple's name of it. Kernels are made once and
     used often, from several threads if need be, each with a command buffer of its own.
 
     Source
     ------
-    MPSNeuralNetwork/MPSCNNKernel.h, MPSCNNKernel.
+    MPSNeuralNetwork/MPSCNNKernel.h.
     """
 
     apple_class: str
 
 
-for _spec in _COMMON:
-    setattr(Kernel, _spec["name"], _attribute(_spec))
+class UnaryKernel(Kernel):
+    """Base of the kernels with one source: ``kernel(x)``.
+
+    Source
+    ------
+    MPSNeuralNetwork/MPSCNNKernel.h, MPSCNNKernel.
+    """
+
+
+class BinaryKernel(Kernel):
+    """Base of the kernels with two sources, by position: ``kernel(a, b)``, ``kernel.encode(command_buffer, a, b)``.
+
+    What is set for one of them has "primary" (the first) or "secondary" in its name, as Apple has it.
+
+    Source
+    ------
+    MPSNeuralNetwork/MPSCNNKernel.h, MPSCNNBinaryKernel.
+    """
+
+
+_BASES: dict[int, type[Kernel]] = {1: UnaryKernel, 2: BinaryKernel}
+
+for _count, _specs in _COMMON.items():
+    for _spec in _specs:
+        _shared = all(_spec in other for other in _COMMON.values())
+        setattr(Kernel if _shared else _BASES[_count], _spec["name"], _attribute(_spec))
 
 
 def _make_class(row: Row) -> type[Kernel]:
@@ -91,19 +122,19 @@ def _make_class(row: Row) -> type[Kernel]:
         "__init__": __init__,
         "__repr__": __repr__,
         "__setattr__": __setattr__,
-        "__doc__": _docs.kernel(row, _COMMON),
+        "__doc__": _docs.kernel(row, _common(row)),
         "__module__": "mpscnn",
         "__signature__": signature,
         "apple_class": row["apple_class"],
     }
-    return type(name, (Kernel,), members)
+    return type(name, (_BASES[len(row["sources"])],), members)
 
 
 KERNELS: dict[str, type[Kernel]] = {row["name"]: _make_class(row) for row in _TABLE}
 globals().update(KERNELS)
 
 # kernels.pyi lists the classes by name.
-__all__ = ["Kernel", "kernel", *KERNELS]
+__all__ = ["BinaryKernel", "Kernel", "UnaryKernel", "kernel", *KERNELS]
 
 
 def kernel(name: str) -> type[Kernel]:

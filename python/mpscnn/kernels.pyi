@@ -9,14 +9,20 @@ from . import _typing as t
 from ._core import Device, NeuronDescriptor
 
 __all__ = [
+    "Add",
+    "BinaryKernel",
     "Convolution",
     "ConvolutionTranspose",
+    "DilatedPoolingMax",
+    "Divide",
     "FullyConnected",
     "Kernel",
+    "Multiply",
     "Neuron",
     "NeuronAbsolute",
     "NeuronELU",
     "NeuronExponential",
+    "NeuronGradient",
     "NeuronHardSigmoid",
     "NeuronLinear",
     "NeuronLogarithm",
@@ -28,6 +34,11 @@ __all__ = [
     "NeuronSoftPlus",
     "NeuronSoftSign",
     "NeuronTanH",
+    "PoolingAverage",
+    "PoolingL2Norm",
+    "PoolingMax",
+    "Subtract",
+    "UnaryKernel",
     "kernel",
 ]
 
@@ -38,35 +49,11 @@ class Kernel(_core.Kernel):
 
     apple_class: ClassVar[str]
     @property
-    def offset(self) -> tuple[int, int] | tuple[int, int, int] | None:
-        """Source pixel (and first source image) under the centre of the first window; None: from the padding."""
-
-    @offset.setter
-    def offset(self, value: t.Offset | None) -> None: ...
-    @property
     def clip_rect(self) -> tuple[tuple[int, int, int], tuple[int, int, int]] | None:
         """Part of the destination that is written; None: all of it."""
 
     @clip_rect.setter
     def clip_rect(self, value: t.Region | None) -> None: ...
-    @property
-    def edge_mode(self) -> Literal["zero", "clamp"]:
-        """Pixels outside of the source: zero, or the nearest pixel."""
-
-    @edge_mode.setter
-    def edge_mode(self, value: Literal["zero", "clamp"]) -> None: ...
-    @property
-    def source_feature_channel_offset(self) -> int:
-        """First source channel that is read."""
-
-    @source_feature_channel_offset.setter
-    def source_feature_channel_offset(self, value: SupportsIndex) -> None: ...
-    @property
-    def source_feature_channel_max_count(self) -> int | None:
-        """At most so many source channels are read; None: all."""
-
-    @source_feature_channel_max_count.setter
-    def source_feature_channel_max_count(self, value: SupportsIndex | None) -> None: ...
     @property
     def destination_feature_channel_offset(self) -> int:
         """First destination channel that is written."""
@@ -86,7 +73,120 @@ class Kernel(_core.Kernel):
     @label.setter
     def label(self, value: str | None) -> None: ...
 
-class Convolution(Kernel):
+class UnaryKernel(Kernel):
+    """Base of the kernels with one source: kernel(x)."""
+
+    @property
+    def offset(self) -> tuple[int, int] | tuple[int, int, int] | None:
+        """Source pixel (and first source image) under the centre of the first window; None: from the padding."""
+
+    @offset.setter
+    def offset(self, value: t.Offset | None) -> None: ...
+    @property
+    def edge_mode(self) -> Literal["zero", "clamp"]:
+        """Pixels outside of the source: zero, or the nearest pixel."""
+
+    @edge_mode.setter
+    def edge_mode(self, value: Literal["zero", "clamp"]) -> None: ...
+    @property
+    def source_feature_channel_offset(self) -> int:
+        """First source channel that is read."""
+
+    @source_feature_channel_offset.setter
+    def source_feature_channel_offset(self, value: SupportsIndex) -> None: ...
+    @property
+    def source_feature_channel_max_count(self) -> int | None:
+        """At most so many source channels are read; None: all."""
+
+    @source_feature_channel_max_count.setter
+    def source_feature_channel_max_count(self, value: SupportsIndex | None) -> None: ...
+
+class BinaryKernel(Kernel):
+    """Base of the kernels with two sources, by position: kernel(a, b)."""
+
+    @property
+    def primary_offset(self) -> tuple[int, int] | tuple[int, int, int] | None:
+        """Pixel (and image) of the first source under the first pixel that is written; None: its first."""
+
+    @primary_offset.setter
+    def primary_offset(self, value: t.Offset | None) -> None: ...
+    @property
+    def secondary_offset(self) -> tuple[int, int] | tuple[int, int, int] | None:
+        """Pixel (and image) of the second source under the first pixel that is written; None: its first."""
+
+    @secondary_offset.setter
+    def secondary_offset(self, value: t.Offset | None) -> None: ...
+    @property
+    def primary_edge_mode(self) -> Literal["zero", "clamp"]:
+        """Pixels outside of the first source: zero, or the nearest pixel."""
+
+    @primary_edge_mode.setter
+    def primary_edge_mode(self, value: Literal["zero", "clamp"]) -> None: ...
+    @property
+    def secondary_edge_mode(self) -> Literal["zero", "clamp"]:
+        """Pixels outside of the second source: zero, or the nearest pixel."""
+
+    @secondary_edge_mode.setter
+    def secondary_edge_mode(self, value: Literal["zero", "clamp"]) -> None: ...
+    @property
+    def primary_source_feature_channel_offset(self) -> int:
+        """First channel of the first source that is read."""
+
+    @primary_source_feature_channel_offset.setter
+    def primary_source_feature_channel_offset(self, value: SupportsIndex) -> None: ...
+    @property
+    def primary_source_feature_channel_max_count(self) -> int | None:
+        """At most so many channels of the first source are read; None: all."""
+
+    @primary_source_feature_channel_max_count.setter
+    def primary_source_feature_channel_max_count(self, value: SupportsIndex | None) -> None: ...
+    @property
+    def secondary_source_feature_channel_offset(self) -> int:
+        """First channel of the second source that is read."""
+
+    @secondary_source_feature_channel_offset.setter
+    def secondary_source_feature_channel_offset(self, value: SupportsIndex) -> None: ...
+    @property
+    def secondary_source_feature_channel_max_count(self) -> int | None:
+        """At most so many channels of the second source are read; None: all."""
+
+    @secondary_source_feature_channel_max_count.setter
+    def secondary_source_feature_channel_max_count(self, value: SupportsIndex | None) -> None: ...
+
+class Add(BinaryKernel):
+    """Sum of two sources, pixel by pixel; an extent of 1 is repeated.
+
+    y = min(max((primary_scale * a) + (secondary_scale * b) + bias, minimum_value), maximum_value)
+    """
+
+    def __init__(
+        self,
+        *,
+        primary_scale: t.Real = 1.0,
+        secondary_scale: t.Real = 1.0,
+        bias: t.Real = 0.0,
+        minimum_value: t.Real | None = None,
+        maximum_value: t.Real | None = None,
+        primary_stride: t.Pair | None = None,
+        secondary_stride: t.Pair | None = None,
+        primary_stride_in_feature_channels: SupportsIndex | None = None,
+        secondary_stride_in_feature_channels: SupportsIndex | None = None,
+        primary_offset: t.Offset | None = None,
+        secondary_offset: t.Offset | None = None,
+        clip_rect: t.Region | None = None,
+        primary_edge_mode: Literal["zero", "clamp"] = "zero",
+        secondary_edge_mode: Literal["zero", "clamp"] = "zero",
+        primary_source_feature_channel_offset: SupportsIndex = 0,
+        primary_source_feature_channel_max_count: SupportsIndex | None = None,
+        secondary_source_feature_channel_offset: SupportsIndex = 0,
+        secondary_source_feature_channel_max_count: SupportsIndex | None = None,
+        destination_feature_channel_offset: SupportsIndex = 0,
+        allow_reduced_precision: bool = False,
+        label: str | None = None,
+        device: Device | None = None,
+    ) -> None: ...
+
+class Convolution(UnaryKernel):
     """Cross-correlates the source with a kernel per output channel, adds the bias and applies the activation.
 
     y[n,i,j,o] = f(b[o] + sum w[o,p,q,c] * x[n, i*sh + p*dh - ph, j*sw + q*dw - pw, g(o)*I/g + c])
@@ -118,7 +218,7 @@ class Convolution(Kernel):
         device: Device | None = None,
     ) -> None: ...
 
-class ConvolutionTranspose(Kernel):
+class ConvolutionTranspose(UnaryKernel):
     """Up-samples by spreading each source pixel over a window of the result: the transpose of a strided convolution.
 
     y[n,i,j,o] = f(b[o] + sum w[c,o,p,q] * x[n,y,x,c] over y*sh + p = i + ph, x*sw + q = j + pw)
@@ -146,7 +246,65 @@ class ConvolutionTranspose(Kernel):
         device: Device | None = None,
     ) -> None: ...
 
-class FullyConnected(Kernel):
+class DilatedPoolingMax(UnaryKernel):
+    """The greatest pixel of a window with gaps, channel by channel.
+
+    y[n,i,j,c] = max over p, q of x[n, i*sh + p*dh - ph, j*sw + q*dw - pw, c]
+    """
+
+    def __init__(
+        self,
+        kernel_size: t.Pair,
+        dilation: t.Pair = 1,
+        *,
+        stride: t.Pair | None = None,
+        padding: t.Padding = 0,
+        ceil_mode: bool = False,
+        edge_mode: Literal["zero", "clamp"] = "clamp",
+        offset: t.Offset | None = None,
+        clip_rect: t.Region | None = None,
+        source_feature_channel_offset: SupportsIndex = 0,
+        source_feature_channel_max_count: SupportsIndex | None = None,
+        destination_feature_channel_offset: SupportsIndex = 0,
+        allow_reduced_precision: bool = False,
+        label: str | None = None,
+        device: Device | None = None,
+    ) -> None: ...
+
+class Divide(BinaryKernel):
+    """Quotient of two sources, pixel by pixel; an extent of 1 is repeated.
+
+    y = min(max((primary_scale * a) / (secondary_scale * b) + bias, minimum_value), maximum_value)
+    """
+
+    def __init__(
+        self,
+        *,
+        primary_scale: t.Real = 1.0,
+        secondary_scale: t.Real = 1.0,
+        bias: t.Real = 0.0,
+        minimum_value: t.Real | None = None,
+        maximum_value: t.Real | None = None,
+        primary_stride: t.Pair | None = None,
+        secondary_stride: t.Pair | None = None,
+        primary_stride_in_feature_channels: SupportsIndex | None = None,
+        secondary_stride_in_feature_channels: SupportsIndex | None = None,
+        primary_offset: t.Offset | None = None,
+        secondary_offset: t.Offset | None = None,
+        clip_rect: t.Region | None = None,
+        primary_edge_mode: Literal["zero", "clamp"] = "zero",
+        secondary_edge_mode: Literal["zero", "clamp"] = "zero",
+        primary_source_feature_channel_offset: SupportsIndex = 0,
+        primary_source_feature_channel_max_count: SupportsIndex | None = None,
+        secondary_source_feature_channel_offset: SupportsIndex = 0,
+        secondary_source_feature_channel_max_count: SupportsIndex | None = None,
+        destination_feature_channel_offset: SupportsIndex = 0,
+        allow_reduced_precision: bool = False,
+        label: str | None = None,
+        device: Device | None = None,
+    ) -> None: ...
+
+class FullyConnected(UnaryKernel):
     """A convolution whose kernel covers the whole source: one pixel of O channels.
 
     y[n,0,0,o] = f(b[o] + sum w[o,i,j,c] * x[n,i,j,c])
@@ -174,7 +332,40 @@ class FullyConnected(Kernel):
         device: Device | None = None,
     ) -> None: ...
 
-class Neuron(Kernel):
+class Multiply(BinaryKernel):
+    """Product of two sources, pixel by pixel; an extent of 1 is repeated.
+
+    y = min(max((primary_scale * a) * (secondary_scale * b) + bias, minimum_value), maximum_value)
+    """
+
+    def __init__(
+        self,
+        *,
+        primary_scale: t.Real = 1.0,
+        secondary_scale: t.Real = 1.0,
+        bias: t.Real = 0.0,
+        minimum_value: t.Real | None = None,
+        maximum_value: t.Real | None = None,
+        primary_stride: t.Pair | None = None,
+        secondary_stride: t.Pair | None = None,
+        primary_stride_in_feature_channels: SupportsIndex | None = None,
+        secondary_stride_in_feature_channels: SupportsIndex | None = None,
+        primary_offset: t.Offset | None = None,
+        secondary_offset: t.Offset | None = None,
+        clip_rect: t.Region | None = None,
+        primary_edge_mode: Literal["zero", "clamp"] = "zero",
+        secondary_edge_mode: Literal["zero", "clamp"] = "zero",
+        primary_source_feature_channel_offset: SupportsIndex = 0,
+        primary_source_feature_channel_max_count: SupportsIndex | None = None,
+        secondary_source_feature_channel_offset: SupportsIndex = 0,
+        secondary_source_feature_channel_max_count: SupportsIndex | None = None,
+        destination_feature_channel_offset: SupportsIndex = 0,
+        allow_reduced_precision: bool = False,
+        label: str | None = None,
+        device: Device | None = None,
+    ) -> None: ...
+
+class Neuron(UnaryKernel):
     """Any activation function, chosen by `type`.
 
     y = f(x; a, b, c), f of `type`
@@ -223,7 +414,7 @@ class Neuron(Kernel):
         device: Device | None = None,
     ) -> None: ...
 
-class NeuronAbsolute(Kernel):
+class NeuronAbsolute(UnaryKernel):
     """Absolute value.
 
     y = abs(x)
@@ -243,7 +434,7 @@ class NeuronAbsolute(Kernel):
         device: Device | None = None,
     ) -> None: ...
 
-class NeuronELU(Kernel):
+class NeuronELU(UnaryKernel):
     """Exponential linear unit.
 
     y = x if x >= 0 else a * (exp(x) - 1)
@@ -264,7 +455,7 @@ class NeuronELU(Kernel):
         device: Device | None = None,
     ) -> None: ...
 
-class NeuronExponential(Kernel):
+class NeuronExponential(UnaryKernel):
     """A power of a constant.
 
     y = c ** (a * x + b), c = -1: exp(a * x + b)
@@ -287,7 +478,32 @@ class NeuronExponential(Kernel):
         device: Device | None = None,
     ) -> None: ...
 
-class NeuronHardSigmoid(Kernel):
+class NeuronGradient(BinaryKernel):
+    """Gradient of an activation function with respect to its source x, given `grad_y`, that of its result.
+
+    grad_x = grad_y * f'(x), f of `activation`
+    """
+
+    def __init__(
+        self,
+        activation: t.ActivationName | NeuronDescriptor | Kernel,
+        *,
+        primary_offset: t.Offset | None = None,
+        secondary_offset: t.Offset | None = None,
+        clip_rect: t.Region | None = None,
+        primary_edge_mode: Literal["zero", "clamp"] = "zero",
+        secondary_edge_mode: Literal["zero", "clamp"] = "zero",
+        primary_source_feature_channel_offset: SupportsIndex = 0,
+        primary_source_feature_channel_max_count: SupportsIndex | None = None,
+        secondary_source_feature_channel_offset: SupportsIndex = 0,
+        secondary_source_feature_channel_max_count: SupportsIndex | None = None,
+        destination_feature_channel_offset: SupportsIndex = 0,
+        allow_reduced_precision: bool = False,
+        label: str | None = None,
+        device: Device | None = None,
+    ) -> None: ...
+
+class NeuronHardSigmoid(UnaryKernel):
     """A line between 0 and 1.
 
     y = min(max(a * x + b, 0), 1)
@@ -309,7 +525,7 @@ class NeuronHardSigmoid(Kernel):
         device: Device | None = None,
     ) -> None: ...
 
-class NeuronLinear(Kernel):
+class NeuronLinear(UnaryKernel):
     """A line.
 
     y = a * x + b
@@ -331,7 +547,7 @@ class NeuronLinear(Kernel):
         device: Device | None = None,
     ) -> None: ...
 
-class NeuronLogarithm(Kernel):
+class NeuronLogarithm(UnaryKernel):
     """Logarithm to base c.
 
     y = log(a * x + b) / log(c), c = -1: log(a * x + b)
@@ -354,7 +570,7 @@ class NeuronLogarithm(Kernel):
         device: Device | None = None,
     ) -> None: ...
 
-class NeuronPReLU(Kernel):
+class NeuronPReLU(UnaryKernel):
     """Rectifier with a slope below zero for each channel.
 
     y = x if x >= 0 else a[channel] * x
@@ -375,7 +591,7 @@ class NeuronPReLU(Kernel):
         device: Device | None = None,
     ) -> None: ...
 
-class NeuronPower(Kernel):
+class NeuronPower(UnaryKernel):
     """A power of a line.
 
     y = (a * x + b) ** c
@@ -398,7 +614,7 @@ class NeuronPower(Kernel):
         device: Device | None = None,
     ) -> None: ...
 
-class NeuronReLU(Kernel):
+class NeuronReLU(UnaryKernel):
     """Rectified linear unit, leaky with a != 0.
 
     y = x if x >= 0 else a * x
@@ -419,7 +635,7 @@ class NeuronReLU(Kernel):
         device: Device | None = None,
     ) -> None: ...
 
-class NeuronReLUN(Kernel):
+class NeuronReLUN(UnaryKernel):
     """Rectified linear unit with a largest value; ReLU6 is a = 0, b = 6.
 
     y = min(x if x >= 0 else a * x, b)
@@ -441,7 +657,7 @@ class NeuronReLUN(Kernel):
         device: Device | None = None,
     ) -> None: ...
 
-class NeuronSigmoid(Kernel):
+class NeuronSigmoid(UnaryKernel):
     """Logistic function.
 
     y = 1 / (1 + exp(-x))
@@ -461,7 +677,7 @@ class NeuronSigmoid(Kernel):
         device: Device | None = None,
     ) -> None: ...
 
-class NeuronSoftPlus(Kernel):
+class NeuronSoftPlus(UnaryKernel):
     """Smooth rectifier.
 
     y = a * log(1 + exp(b * x))
@@ -483,7 +699,7 @@ class NeuronSoftPlus(Kernel):
         device: Device | None = None,
     ) -> None: ...
 
-class NeuronSoftSign(Kernel):
+class NeuronSoftSign(UnaryKernel):
     """Smooth sign.
 
     y = x / (1 + abs(x))
@@ -503,7 +719,7 @@ class NeuronSoftSign(Kernel):
         device: Device | None = None,
     ) -> None: ...
 
-class NeuronTanH(Kernel):
+class NeuronTanH(UnaryKernel):
     """Scaled hyperbolic tangent.
 
     y = a * tanh(b * x)
@@ -525,12 +741,127 @@ class NeuronTanH(Kernel):
         device: Device | None = None,
     ) -> None: ...
 
+class PoolingAverage(UnaryKernel):
+    """The mean of the pixels of a window, channel by channel.
+
+    y[n,i,j,c] = sum over p, q of x[n, i*sh + p - ph, j*sw + q - pw, c] / number of taps that count
+    """
+
+    def __init__(
+        self,
+        kernel_size: t.Pair,
+        stride: t.Pair | None = None,
+        padding: t.Padding = 0,
+        *,
+        ceil_mode: bool = False,
+        count_include_pad: bool | None = None,
+        zero_pad_size: t.Pair = 0,
+        offset: t.Offset | None = None,
+        clip_rect: t.Region | None = None,
+        edge_mode: Literal["zero", "clamp"] = "zero",
+        source_feature_channel_offset: SupportsIndex = 0,
+        source_feature_channel_max_count: SupportsIndex | None = None,
+        destination_feature_channel_offset: SupportsIndex = 0,
+        allow_reduced_precision: bool = False,
+        label: str | None = None,
+        device: Device | None = None,
+    ) -> None: ...
+
+class PoolingL2Norm(UnaryKernel):
+    """The Euclidean norm of the pixels of a window, channel by channel.
+
+    y[n,i,j,c] = sqrt(sum over p, q of x[n, i*sh + p - ph, j*sw + q - pw, c] ** 2)
+    """
+
+    def __init__(
+        self,
+        kernel_size: t.Pair,
+        stride: t.Pair | None = None,
+        padding: t.Padding = 0,
+        *,
+        ceil_mode: bool = False,
+        offset: t.Offset | None = None,
+        clip_rect: t.Region | None = None,
+        edge_mode: Literal["zero", "clamp"] = "zero",
+        source_feature_channel_offset: SupportsIndex = 0,
+        source_feature_channel_max_count: SupportsIndex | None = None,
+        destination_feature_channel_offset: SupportsIndex = 0,
+        allow_reduced_precision: bool = False,
+        label: str | None = None,
+        device: Device | None = None,
+    ) -> None: ...
+
+class PoolingMax(UnaryKernel):
+    """The greatest pixel of a window, channel by channel.
+
+    y[n,i,j,c] = max over p, q of x[n, i*sh + p - ph, j*sw + q - pw, c]
+    """
+
+    def __init__(
+        self,
+        kernel_size: t.Pair,
+        stride: t.Pair | None = None,
+        padding: t.Padding = 0,
+        *,
+        ceil_mode: bool = False,
+        edge_mode: Literal["zero", "clamp"] = "clamp",
+        offset: t.Offset | None = None,
+        clip_rect: t.Region | None = None,
+        source_feature_channel_offset: SupportsIndex = 0,
+        source_feature_channel_max_count: SupportsIndex | None = None,
+        destination_feature_channel_offset: SupportsIndex = 0,
+        allow_reduced_precision: bool = False,
+        label: str | None = None,
+        device: Device | None = None,
+    ) -> None: ...
+
+class Subtract(BinaryKernel):
+    """Difference of two sources, pixel by pixel; an extent of 1 is repeated.
+
+    y = min(max((primary_scale * a) - (secondary_scale * b) + bias, minimum_value), maximum_value)
+    """
+
+    def __init__(
+        self,
+        *,
+        primary_scale: t.Real = 1.0,
+        secondary_scale: t.Real = 1.0,
+        bias: t.Real = 0.0,
+        minimum_value: t.Real | None = None,
+        maximum_value: t.Real | None = None,
+        primary_stride: t.Pair | None = None,
+        secondary_stride: t.Pair | None = None,
+        primary_stride_in_feature_channels: SupportsIndex | None = None,
+        secondary_stride_in_feature_channels: SupportsIndex | None = None,
+        primary_offset: t.Offset | None = None,
+        secondary_offset: t.Offset | None = None,
+        clip_rect: t.Region | None = None,
+        primary_edge_mode: Literal["zero", "clamp"] = "zero",
+        secondary_edge_mode: Literal["zero", "clamp"] = "zero",
+        primary_source_feature_channel_offset: SupportsIndex = 0,
+        primary_source_feature_channel_max_count: SupportsIndex | None = None,
+        secondary_source_feature_channel_offset: SupportsIndex = 0,
+        secondary_source_feature_channel_max_count: SupportsIndex | None = None,
+        destination_feature_channel_offset: SupportsIndex = 0,
+        allow_reduced_precision: bool = False,
+        label: str | None = None,
+        device: Device | None = None,
+    ) -> None: ...
+
+@overload
+def kernel(name: Literal["Add", "MPSCNNAdd"]) -> type[Add]: ...
 @overload
 def kernel(name: Literal["Convolution", "MPSCNNConvolution"]) -> type[Convolution]: ...
 @overload
 def kernel(name: Literal["ConvolutionTranspose", "MPSCNNConvolutionTranspose"]) -> type[ConvolutionTranspose]: ...
 @overload
+def kernel(name: Literal["DilatedPoolingMax", "MPSCNNDilatedPoolingMax"]) -> type[DilatedPoolingMax]: ...
+@overload
+def kernel(name: Literal["Divide", "MPSCNNDivide"]) -> type[Divide]: ...
+@overload
 def kernel(name: Literal["FullyConnected", "MPSCNNFullyConnected"]) -> type[FullyConnected]: ...
+@overload
+def kernel(name: Literal["Multiply", "MPSCNNMultiply"]) -> type[Multiply]: ...
 @overload
 def kernel(name: Literal["Neuron", "MPSCNNNeuron"]) -> type[Neuron]: ...
 @overload
@@ -539,6 +870,8 @@ def kernel(name: Literal["NeuronAbsolute", "MPSCNNNeuronAbsolute"]) -> type[Neur
 def kernel(name: Literal["NeuronELU", "MPSCNNNeuronELU"]) -> type[NeuronELU]: ...
 @overload
 def kernel(name: Literal["NeuronExponential", "MPSCNNNeuronExponential"]) -> type[NeuronExponential]: ...
+@overload
+def kernel(name: Literal["NeuronGradient", "MPSCNNNeuronGradient"]) -> type[NeuronGradient]: ...
 @overload
 def kernel(name: Literal["NeuronHardSigmoid", "MPSCNNNeuronHardSigmoid"]) -> type[NeuronHardSigmoid]: ...
 @overload
@@ -561,5 +894,13 @@ def kernel(name: Literal["NeuronSoftPlus", "MPSCNNNeuronSoftPlus"]) -> type[Neur
 def kernel(name: Literal["NeuronSoftSign", "MPSCNNNeuronSoftSign"]) -> type[NeuronSoftSign]: ...
 @overload
 def kernel(name: Literal["NeuronTanH", "MPSCNNNeuronTanH"]) -> type[NeuronTanH]: ...
+@overload
+def kernel(name: Literal["PoolingAverage", "MPSCNNPoolingAverage"]) -> type[PoolingAverage]: ...
+@overload
+def kernel(name: Literal["PoolingL2Norm", "MPSCNNPoolingL2Norm"]) -> type[PoolingL2Norm]: ...
+@overload
+def kernel(name: Literal["PoolingMax", "MPSCNNPoolingMax"]) -> type[PoolingMax]: ...
+@overload
+def kernel(name: Literal["Subtract", "MPSCNNSubtract"]) -> type[Subtract]: ...
 @overload
 def kernel(name: str) -> type[Any]: ...

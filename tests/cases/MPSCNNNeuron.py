@@ -34,6 +34,10 @@ WIDE = (
 TINY = (1e-4, -1e-4, 3e-6, -3e-6, 1e-7, -1e-7, 0.0, 1e-30, -1e-30)
 SPECIAL = (math.nan, math.inf, -math.inf, 1.0, -1.0, 0.0)
 
+POSITIVE = (0.5, 1.0, 4.5, 49.5, 0.125, 7.0, 100.0)
+# Values at which no function has a kink.
+STEEP = (0.5, -0.5, 3.0, -3.0, 7.5, -7.5, 20.0, -20.0, 88.0, -88.0, 1000.0, -1000.0, 1e-3, -1e-3)
+
 # Every function with parameters that tell them apart; also fused into a convolution.
 ALL_TYPES: dict[str, tuple[float, ...]] = {
     "none": (),
@@ -53,6 +57,9 @@ ALL_TYPES: dict[str, tuple[float, ...]] = {
     "logarithm": (0.25, 4.0, 10.0),
     "gelu": (),
 }
+
+# What a NeuronGradient can be given as text.
+SHORT = ("relu", "relu6", "leaky_relu", "sigmoid", "hardsigmoid", "tanh", "softplus", "softsign", "elu", "gelu")
 
 CASES = [
     # The general class, by type.
@@ -244,4 +251,149 @@ CASES = [
     row("NeuronSigmoid", x=(1, 1, 1, 1), why="a single element"),
     row("NeuronSigmoid", x=(1, 1, 1, 4099), why="one pixel of many channels, a prime number of them"),
     row("NeuronSigmoid", x=(2, 61, 67, 19), why="more than one thread's share, nothing divides it"),
+    # Gradients: x is the gradient of the result, `second` the source.
+    *[
+        row(
+            "NeuronGradient",
+            x=(2, 3, 5, 7),
+            second=(2, 3, 5, 7),
+            activation=(name, *numbers),
+            values=POSITIVE if name == "logarithm" else (),
+            why=f"gradient of type {name}",
+        )
+        for name, numbers in ALL_TYPES.items()
+    ],
+    *[
+        row(
+            "NeuronGradient",
+            x=(1, 3, 4, 4),
+            second=(1, 3, 4, 4),
+            activation=name,
+            why=f"gradient of {name} by its name",
+        )
+        for name in (
+            "relu",
+            "relu6",
+            "leaky_relu",
+            "sigmoid",
+            "hardsigmoid",
+            "tanh",
+            "softplus",
+            "softsign",
+            "elu",
+            "gelu",
+        )
+    ],
+    *[
+        row("NeuronGradient", x=(1, 4, 5, 4), second=(1, 4, 5, 4), activation=activation, values=STEEP, why=why)
+        for activation, why in (
+            (("sigmoid",), "slope of the logistic function far out: nothing overflows"),
+            (("softplus", 0.5, -3.0), "slope of soft plus far out, mirrored"),
+            (("elu", 0.7), "slope of ELU far below 0"),
+            (("gelu",), "slope of gelu far out"),
+            (("softsign",), "slope of soft sign far out"),
+        )
+    ],
+    row(
+        "NeuronGradient",
+        x=(1, 4, 5, 4),
+        second=(1, 4, 5, 4),
+        activation=("tanh", 3.0, 0.5),
+        values=(0.5, -0.5, 3.0, -7.5, 16.0, -16.0, 20.0, -20.0, 1000.0, -1000.0, 1e-3),  # as far as PyTorch has digits
+        why="slope of tanh far out, where 1 - tanh ** 2 has none in float32",
+    ),
+    row(
+        "NeuronGradient",
+        x=(1, 3, 5, 4),
+        second=(1, 3, 5, 4),
+        activation=("exponential", 1.5, 0.5, -1.0),
+        why="slope of exp: base e",
+    ),
+    row(
+        "NeuronGradient",
+        x=(1, 3, 5, 4),
+        second=(1, 3, 5, 4),
+        activation=("logarithm", 2.0, 1.0, -1.0),
+        values=POSITIVE,
+        why="slope of the natural logarithm",
+    ),
+    row(
+        "NeuronGradient",
+        x=(1, 3, 5, 4),
+        second=(1, 3, 5, 4),
+        activation=("power", 1.5, 0.5, 1.0),
+        why="slope of the first power: constant",
+    ),
+    row(
+        "NeuronGradient",
+        x=(1, 3, 5, 4),
+        second=(1, 3, 5, 4),
+        activation=("power", 1.5, 0.5, 3.0),
+        why="slope of an odd power",
+    ),
+    row(
+        "NeuronGradient",
+        x=(1, 40, 41, 16),
+        second=(1, 40, 41, 16),
+        activation="gelu",
+        why="gradient on several threads",
+    ),
+    row(
+        "NeuronGradient",
+        x=(2, 4, 5, 6),
+        second=(2, 4, 5, 6),
+        activation="tanh",
+        primary_offset=(-1, 2),
+        why="gradient of a result that was moved, zeros around it",
+    ),
+    row(
+        "NeuronGradient",
+        x=(2, 4, 5, 6),
+        second=(2, 4, 5, 6),
+        activation="tanh",
+        secondary_offset=(1, -2),
+        secondary_edge_mode="clamp",
+        primary_edge_mode="clamp",
+        why="source of the gradient moved, clamped",
+    ),
+    row(
+        "NeuronGradient",
+        x=(2, 4, 5, 12),
+        second=(2, 4, 5, 8),
+        activation="sigmoid",
+        primary_source_feature_channel_offset=8,
+        primary_source_feature_channel_max_count=4,
+        secondary_source_feature_channel_offset=4,
+        secondary_source_feature_channel_max_count=8,
+        why="gradient of a run of channels",
+    ),
+    row(
+        "NeuronGradient",
+        x=(2, 4, 5, 4),
+        second=(2, 4, 5, 4),
+        activation="elu",
+        destination_feature_channel_offset=4,
+        clip_rect=((1, 1, 0), (2, 3, 1)),
+        out=(2, 4, 5, 9),
+        why="gradient into a part of a destination",
+    ),
+    row(
+        "NeuronGradient",
+        x=(1, 4, 5, 6),
+        second=(1, 4, 5, 6),
+        activation="gelu",
+        dtypes=("float16",),
+        second_dtype="float32",
+        result_dtype="float32",
+        why="gradient of other types than the source",
+    ),
+    row(
+        "NeuronGradient",
+        x=(1, 4, 5, 6),
+        second=(1, 4, 5, 6),
+        activation="sigmoid",
+        x_view="nchw",
+        second_view="channels",
+        why="gradient of arrays with strides",
+    ),
 ]

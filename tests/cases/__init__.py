@@ -41,11 +41,14 @@ def _text(value: object) -> str:
 
 @dataclass(frozen=True, eq=False)
 class Case:
-    """One kernel, one source, and the reason to try them together."""
+    """One kernel, its sources, and the reason to try them together."""
 
     kernel: str
-    x: tuple[int, int, int, int]
+    x: tuple[int, int, int, int]  # the first source
     why: str
+    second: tuple[int, int, int, int] | None = None  # kernels with two sources
+    second_dtype: str | None = None  # other than the first one's
+    second_view: str = "dense"
     params: dict[str, Any] = field(default_factory=dict)
     weight: tuple[int, ...] | None = None  # extents in the order of `layout`
     weight_dtype: str = "float32"
@@ -58,12 +61,15 @@ class Case:
     x_view: str = "dense"
     out: tuple[int, int, int, int] | None = None  # a destination other than the result itself
     out_view: str = "dense"
-    values: tuple[float, ...] = ()  # the source holds these, over and over
+    values: tuple[float, ...] = ()  # the last source holds these, over and over
     tolerance: Tolerance = Tolerance()
     tags: frozenset[str] = frozenset({"ci"})
 
     def __str__(self) -> str:
         parts = [self.kernel, f"x:{_text(self.x)}"]
+        parts += [f"second:{_text(self.second)}"] if self.second else []
+        parts += [f"second:{self.second_dtype}"] if self.second_dtype else []
+        parts += [f"second:{self.second_view}"] if self.second_view != "dense" else []
         if self.weight:
             parts.append(f"weight:{_text(self.weight)}")
         if self.weight_dtype != "float32":
@@ -120,6 +126,7 @@ class Inputs:
     """The arrays of a row."""
 
     x: Array
+    second: Array | None = None
     weight: Array | None = None  # in the layout of the row
     bias: Array | None = None
     ranges: Array | None = None
@@ -127,14 +134,18 @@ class Inputs:
     slopes: Array | None = None
     norm: dict[str, Any] | None = None
 
+    @property
+    def sources(self) -> list[Array]:
+        return [self.x] if self.second is None else [self.x, self.second]
 
-def _source(case: Case, dtype: str, rng: np.random.Generator) -> Array:
+
+def _source(extents: tuple[int, ...], values: tuple[float, ...], dtype: str, rng: np.random.Generator) -> Array:
     kind = np.dtype(dtype)
     if kind.kind == "u":
-        return rng.integers(0, np.iinfo(kind).max, case.x, kind, endpoint=True)
-    if case.values:
-        return np.resize(np.array(case.values), case.x).astype(kind)
-    return rng.normal(size=case.x).astype(kind)
+        return rng.integers(0, np.iinfo(kind).max, extents, kind, endpoint=True)
+    if values:
+        return np.resize(np.array(values), extents).astype(kind)
+    return rng.normal(size=extents).astype(kind)
 
 
 def viewed(x: Array, view: str) -> Array:
@@ -166,10 +177,15 @@ def viewed(x: Array, view: str) -> Array:
 def make(case: Case, dtype: str) -> Inputs:
     """Seeded by the row's text: the same numbers whatever runs before."""
     rng = np.random.default_rng(zlib.crc32(str(case).encode()))
-    x = _source(case, dtype, rng)
+    x = _source(case.x, () if case.second else case.values, dtype, rng)
     if case.x_view == "broadcast":
         x[:] = x[0]
     inputs = Inputs(viewed(x, case.x_view))
+    if case.second:
+        second = _source(case.second, case.values, case.second_dtype or dtype, rng)
+        inputs.second = viewed(second, case.second_view)
+        if case.activation and case.activation[0] == "prelu":
+            inputs.slopes = rng.normal(size=case.second[3]).astype(np.float32)
     if case.params.get("type") == "prelu" or case.kernel == "NeuronPReLU":
         first, most = (case.params.get(f"source_feature_channel_{name}") for name in ("offset", "max_count"))
         read = min(case.x[3] - (first or 0), most or case.x[3])
@@ -209,6 +225,7 @@ def make(case: Case, dtype: str) -> Inputs:
 
 
 def all_cases() -> list[Case]:
-    from . import MPSCNNConvolution, MPSCNNNeuron
+    from . import MPSCNNConvolution, MPSCNNMath, MPSCNNNeuron, MPSCNNPooling
 
-    return [*MPSCNNConvolution.CASES, *MPSCNNNeuron.CASES]
+    modules = (MPSCNNConvolution, MPSCNNMath, MPSCNNNeuron, MPSCNNPooling)
+    return [case for module in modules for case in module.CASES]

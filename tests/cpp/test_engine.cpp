@@ -5,179 +5,15 @@
 //
 //   test_engine [seed offset]      prints "N passed, N failed"
 #include <atomic>
-#include <cmath>
-#include <cstdarg>
-#include <cstdio>
 #include <cstdlib>
-#include <cstring>
 #include <limits>
-#include <random>
-#include <stdexcept>
 #include <thread>
 
-#include "engine/engine.hpp"
 #include "engine/onednn/convolution.hpp"
-#include "engine/plan.hpp"
-#include "engine/shared/half.hpp"
 #include "engine/shared/rows.hpp"
-
-using namespace openmps;
-using i64 = std::int64_t;
+#include "engine_test.hpp"
 
 namespace {
-
-int passed = 0, failed = 0;
-unsigned seed_offset = 0;
-
-void report(bool ok, const char* format, ...) {
-  ok ? ++passed : ++failed;
-  if (ok || failed > 40) return;
-  va_list arguments;
-  va_start(arguments, format);
-  std::printf("FAIL ");
-  std::vprintf(format, arguments);
-  std::printf("\n");
-  va_end(arguments);
-}
-
-Engine& cpu() {
-  static const auto engine = [] {
-    for (const auto& e : engines()) {
-      if (std::string(e->name()) == "onednn") return e;
-    }
-    throw std::runtime_error("no onednn engine");
-  }();
-  return *engine;
-}
-
-struct Random {
-  std::mt19937 bits;
-  explicit Random(unsigned seed) : bits(seed + seed_offset) {}
-  i64 whole(i64 low, i64 high) { return low + static_cast<i64>(bits() % static_cast<std::uint32_t>(high - low + 1)); }
-  bool one_in(int n) { return bits() % static_cast<unsigned>(n) == 0; }
-  float real(float low, float high) { return low + (high - low) * static_cast<float>(bits() >> 8) / 16777216.0f; }
-  template <class T>
-  T pick(std::initializer_list<T> list) {
-    return list.begin()[bits() % list.size()];
-  }
-};
-
-// ------------------------------------------------------------------------------------------------------------- images
-
-double stored_value(const std::byte* at, Format format) {
-  if (format == Format::float32) {
-    float v;
-    std::memcpy(&v, at, 4);
-    return v;
-  }
-  if (format == Format::unorm8) return std::to_integer<int>(*at) / 255.0;
-  std::uint16_t v;
-  std::memcpy(&v, at, 2);
-  if (format == Format::unorm16) return v / 65535.0;
-  const int exponent = (v >> 10) & 31, mantissa = v & 1023;
-  const double m = exponent == 31  ? (mantissa ? NAN : INFINITY)
-                   : exponent == 0 ? std::ldexp(mantissa, -24)
-                                   : std::ldexp(1024 + mantissa, exponent - 25);
-  return v & 0x8000 ? -m : m;
-}
-
-/// An image inside a larger block: gaps between channels, columns, rows and images, all NaN (0xff bytes).
-struct Image {
-  ImageView view;
-  std::vector<std::byte> before;  // the whole block as it was
-
-  Image(Random& random, Format format, i64 n, i64 h, i64 w, i64 c, bool dense) {
-    view.format = format;
-    view.n = n, view.h = h, view.w = w, view.c = c;
-    view.w_stride = dense ? c : c + random.whole(0, 9);
-    view.h_stride = dense ? w * c : view.w_stride * w + random.whole(0, 2) * view.w_stride + random.whole(0, 3);
-    view.n_stride = dense ? h * view.h_stride : view.h_stride * h + random.whole(0, 1) * view.h_stride;
-    const i64 lead = dense ? 64 : random.whole(0, 70), elements = lead + (n + 1) * view.n_stride + 64;
-    view.offset = static_cast<std::size_t>(lead) * size_of(format);
-    view.memory = Memory::lazy(cpu().shared_from_this(), static_cast<std::size_t>(elements) * size_of(format));
-    std::memset(view.memory->data(), 0xff, view.memory->size());
-  }
-  std::byte* at(i64 n, i64 y, i64 x, i64 c) const {
-    return view.memory->data() + view.offset +
-           static_cast<std::size_t>(n * view.n_stride + y * view.h_stride + x * view.w_stride + c) *
-               size_of(view.format);
-  }
-  double value(i64 n, i64 y, i64 x, i64 c) const { return stored_value(at(n, y, x, c), view.format); }
-  template <class F>
-  void for_each(const F& f) const {
-    for (i64 n = 0; n < view.n; ++n)
-      for (i64 y = 0; y < view.h; ++y)
-        for (i64 x = 0; x < view.w; ++x)
-          for (i64 c = 0; c < view.c; ++c) f(n, y, x, c);
-  }
-  void randomize(Random& random, float low = -2, float high = 2) {
-    for_each([&](i64 n, i64 y, i64 x, i64 c) {
-      const float v = random.real(low, high);
-      if (view.format == Format::float32) {
-        std::memcpy(at(n, y, x, c), &v, 4);
-      } else if (view.format == Format::float16) {
-        const std::uint16_t h = float_to_half(v);
-        std::memcpy(at(n, y, x, c), &h, 2);
-      } else {
-        const auto u = static_cast<std::uint16_t>(random.bits());
-        std::memcpy(at(n, y, x, c), &u, size_of(view.format));
-      }
-    });
-    snapshot();
-  }
-  void snapshot() { before.assign(view.memory->data(), view.memory->data() + view.memory->size()); }
-  /// Whether everything that does not belong to the image is as it was.
-  bool surroundings_unchanged() const {
-    std::vector<std::byte> now(view.memory->data(), view.memory->data() + view.memory->size());
-    for_each([&](i64 n, i64 y, i64 x, i64 c) {
-      const auto offset = static_cast<std::size_t>(at(n, y, x, c) - view.memory->data());
-      std::memcpy(now.data() + offset, before.data() + offset, size_of(view.format));
-    });
-    return std::memcmp(now.data(), before.data(), now.size()) == 0;
-  }
-  bool unchanged() const { return std::memcmp(view.memory->data(), before.data(), before.size()) == 0; }
-};
-
-/// What rounding to the format may cost beside the error of the arithmetic.
-double format_error(Format format, double value) {
-  if (format == Format::float16) return std::fabs(value) * 0x1p-11 + 0x1p-25;
-  if (format == Format::unorm8) return 0.5 / 255 + 1e-7;
-  if (format == Format::unorm16) return 0.5 / 65535 + 1e-7;
-  return 0;
-}
-double clamped(Format format, double value) {
-  return format == Format::unorm8 || format == Format::unorm16 ? std::fmin(std::fmax(value, 0), 1) : value;
-}
-
-// ------------------------------------------------------------------------------------------------------------ neurons
-
-const char* const kNeuronNames[] = {"none",     "relu",        "linear",    "sigmoid", "hard_sigmoid", "tanh",
-                                    "absolute", "softplus",    "softsign",  "elu",     "prelu",        "relun",
-                                    "power",    "exponential", "logarithm", "gelu"};
-
-double neuron_value(const Neuron& f, double x, i64 channel) {
-  const double a = f.a, b = f.b, c = f.c;
-  switch (f.type) {
-    case NeuronType::none: return x;
-    case NeuronType::relu: return x >= 0 ? x : a * x;
-    case NeuronType::linear: return a * x + b;
-    case NeuronType::sigmoid: return x < 0 ? std::exp(x) / (1 + std::exp(x)) : 1 / (1 + std::exp(-x));
-    case NeuronType::hard_sigmoid: return std::fmin(std::fmax(a * x + b, 0), 1);
-    case NeuronType::tanh: return a * std::tanh(b * x);
-    case NeuronType::absolute: return std::fabs(x);
-    case NeuronType::softplus: return a * (std::fmax(b * x, 0) + std::log1p(std::exp(-std::fabs(b * x))));
-    case NeuronType::softsign: return x / (1 + std::fabs(x));
-    case NeuronType::elu: return x >= 0 ? x : a * std::expm1(x);
-    case NeuronType::prelu:
-      return x >= 0 ? x : (f.a_per_channel ? (*f.a_per_channel)[static_cast<std::size_t>(channel)] : a) * x;
-    case NeuronType::relun: return std::fmin(x >= 0 ? x : a * x, b);
-    case NeuronType::power: return std::pow(a * x + b, c);
-    case NeuronType::exponential: return f.c == -1 ? std::exp(a * x + b) : std::pow(c, a * x + b);
-    case NeuronType::logarithm: return std::log(a * x + b) / (f.c == -1 ? 1 : std::log(c));
-    case NeuronType::gelu: return x * 0.5 * std::erfc(-x * std::sqrt(0.5));
-  }
-  return NAN;
-}
 
 /// Largest change of f when x is off by `dx`: tells how an error before the activation shows behind it.
 double neuron_error(const Neuron& f, double x, double dx, i64 channel) {
@@ -185,33 +21,10 @@ double neuron_error(const Neuron& f, double x, double dx, i64 channel) {
   return std::fmax(std::fabs(neuron_value(f, x + dx, channel) - y), std::fabs(neuron_value(f, x - dx, channel) - y));
 }
 
-Neuron random_neuron(Random& random, NeuronType type, i64 channels) {
-  Neuron f;
-  f.type = type;
-  f.a = random.real(-1.5f, 1.5f), f.b = random.real(-1.5f, 1.5f), f.c = random.real(0.5f, 3.0f);
-  if (type == NeuronType::relun && random.one_in(2)) f.a = 0, f.b = 1.25f;
-  if (type == NeuronType::relu && random.one_in(2)) f.a = 0;
-  if (type == NeuronType::power) f.c = random.pick({1.0f, 2.0f, 3.0f});
-  if (type == NeuronType::exponential && random.one_in(2)) f.c = -1;
-  if (type == NeuronType::tanh && random.one_in(2)) f.a = f.b = 1;
-  if (type == NeuronType::softplus && random.one_in(2)) f.a = f.b = 1;
-  if (type == NeuronType::prelu) {
-    auto slopes = std::make_shared<std::vector<float>>();
-    for (i64 i = 0; i < channels; ++i) slopes->push_back(random.real(-1, 1));
-    f.a_per_channel = slopes;
-  }
-  return f;
-}
-
 /// Without logarithm: its argument would have to be kept positive.
 NeuronType random_type(Random& random) {
   const auto type = static_cast<NeuronType>(random.whole(0, 15));
   return type == NeuronType::logarithm ? NeuronType::none : type;
-}
-
-std::vector<std::string> failures_of(const std::vector<Command>& commands) {
-  const std::string error = execute(cpu(), commands);
-  return error.empty() ? std::vector<std::string>() : std::vector<std::string>{error};
 }
 
 // ------------------------------------------------------------------------------------------------------- convolutions
@@ -563,6 +376,87 @@ void test_threads() {
   report(wrong == 0, "%d wrong values when four threads share weights", wrong.load());
 }
 
+// ------------------------------------------------------------------------------------------------------------- pooling
+
+double pooled(const PoolProblem& p, const Image& src, i64 n, i64 y, i64 x, i64 c, double& magnitude) {
+  const Window& w = p.window;
+  const bool clamp = w.edge == Edge::clamp, average = p.type == PoolType::average;
+  double best = -INFINITY, sum = 0, squares = 0, counted = 0;
+  for (i64 j = 0; j < w.kernel_h; ++j) {
+    for (i64 i = 0; i < w.kernel_w; ++i) {
+      i64 sy = w.start_h + y * w.stride_h + j * w.dilation_h, sx = w.start_w + x * w.stride_w + i * w.dilation_w;
+      const bool inside = sy >= 0 && sx >= 0 && sy < p.src.h && sx < p.src.w;
+      counted += !clamp || (sy >= -p.zero_pad_h && sx >= -p.zero_pad_w && sy < p.src.h + p.zero_pad_h &&
+                            sx < p.src.w + p.zero_pad_w);
+      sy = sy < 0 ? 0 : sy >= p.src.h ? p.src.h - 1 : sy;
+      sx = sx < 0 ? 0 : sx >= p.src.w ? p.src.w - 1 : sx;
+      const double v = inside || (clamp && !average) ? src.value(n, sy, sx, c) : 0.0;
+      best = std::fmax(best, v), sum += v, squares += v * v, magnitude += std::fabs(v);
+    }
+  }
+  if (p.type == PoolType::max) magnitude = 0;
+  if (average) magnitude /= std::fmax(counted, 1);
+  if (p.type == PoolType::l2_norm) magnitude = std::sqrt(squares);
+  return p.type == PoolType::max ? best : average ? sum / std::fmax(counted, 1) : std::sqrt(squares);
+}
+
+void test_pooling() {
+  for (unsigned seed = 0; seed < 400; ++seed) {
+    Random random(250000 + seed);
+    const Format format = random.pick({Format::float32, Format::float32, Format::float16, Format::unorm8});
+    const i64 c = random.pick({1, 3, 4, 31, 32, 33, 64, 77, 200});
+    Image src(random, format, random.whole(1, 2), random.whole(1, 18), random.whole(1, 18), c, random.one_in(2));
+    const bool global = random.one_in(6);
+    const i64 h = global ? 1 : random.whole(1, 12), width = global ? 1 : random.whole(1, 12);
+    Image dst(random, random.one_in(4) ? Format::float16 : format, src.view.n, h, width, c, random.one_in(2));
+    PoolProblem p;
+    p.src = src.view, p.dst = dst.view;
+    p.type = random.pick({PoolType::max, PoolType::average, PoolType::l2_norm});
+    Window& w = p.window;
+    w.kernel_h = global ? src.view.h : random.whole(1, 5), w.kernel_w = global ? src.view.w : random.whole(1, 5);
+    w.stride_h = random.whole(1, 4), w.stride_w = random.whole(1, 4);
+    if (!global) w.dilation_h = random.whole(1, 3), w.dilation_w = random.whole(1, 3);
+    if (!global) w.start_h = random.whole(-14, 8), w.start_w = random.whole(-14, 8);
+    if (random.one_in(20)) w.kernel_h = 1000, w.start_h = -500;  // far beyond the source on both sides
+    w.edge = random.pick({Edge::zero, Edge::clamp});
+    if (random.one_in(2)) p.zero_pad_h = random.whole(0, 3), p.zero_pad_w = random.whole(0, 3);
+    src.randomize(random, -3, random.one_in(3) ? -1.0f : 3.0f);
+    dst.snapshot();
+    const auto errors = failures_of({{p, "pool"}});
+    double worst = 0, got_worst = 0, right_worst = 0;
+    dst.for_each([&](i64 n, i64 y, i64 x, i64 ch) {
+      double magnitude = 0;
+      const double right = clamped(dst.view.format, pooled(p, src, n, y, x, ch, magnitude));
+      const double got = dst.value(n, y, x, ch);
+      const double allowed = magnitude * 3e-6 + format_error(dst.view.format, right) + 1e-30;
+      const double ratio = std::isnan(got) ? 1e30 : std::fabs(got - right) / allowed;
+      if (ratio > worst) worst = ratio, got_worst = got, right_worst = right;
+    });
+    report(errors.empty() && worst <= 1,
+           "pool type %d src %dx%dx%dx%d f%d dst %dx%d f%d k %dx%d s %d,%d d %d,%d start %d,%d %s pad %d,%d: %.9g, not "
+           "%.9g",
+           int(p.type), int(p.src.n), int(p.src.h), int(p.src.w), int(c), int(format), int(h), int(width),
+           int(dst.view.format), int(w.kernel_h), int(w.kernel_w), int(w.stride_h), int(w.stride_w), int(w.dilation_h),
+           int(w.dilation_w), int(w.start_h), int(w.start_w), w.edge == Edge::clamp ? "clamp" : "zero",
+           int(p.zero_pad_h), int(p.zero_pad_w), got_worst, right_worst);
+    report(dst.surroundings_unchanged() && src.unchanged(), "pool wrote outside");
+  }
+  // NaN is the result wherever a window sees one; a kernel of any size is no more work than the source.
+  Random random(1);
+  for (const i64 c : {5, 64}) {
+    Image src(random, Format::float32, 1, 3, 3, c, true), dst(random, Format::float32, 1, 1, 1, c, true);
+    src.randomize(random);
+    const float nan = NAN;
+    std::memcpy(src.at(0, 1, 1, 2), &nan, 4);
+    PoolProblem p;
+    p.src = src.view, p.dst = dst.view;
+    p.window.kernel_h = p.window.kernel_w = i64{1} << 31;
+    p.window.start_h = p.window.start_w = -(i64{1} << 30);
+    const auto errors = failures_of({{p, "pool"}});
+    report(errors.empty() && std::isnan(dst.value(0, 0, 0, 2)) && dst.value(0, 0, 0, 1) >= 0, "pool of NaN");
+  }
+}
+
 // -------------------------------------------------------------------------------------------------- value by value
 
 void test_neurons() {
@@ -840,6 +734,7 @@ int main(int argc, char** argv) {
   test_null();
   test_plans();
   test_buffers();
+  test_pooling();
   test_copies();
   test_neuron_ends();
   test_neurons();

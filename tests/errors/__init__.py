@@ -34,12 +34,14 @@ class Array:
 
 
 class Error:
-    """One wrong call: parameters of the kernel; `x`, `out`, `dtype` are the call's. Without `x` the kernel is refused.
+    """One wrong call: parameters of the kernel; `x`, `second`, `out`, `dtype` are the call's. Without `x` the kernel is
+    refused.
 
-    A tuple for `weight`, `bias`, `x`, `out`, `ranges`, `lookup_table` and `data` is the shape of a float32 array.
+    A tuple for `weight`, `bias`, `x`, `second`, `out`, `ranges`, `lookup_table` and `data` is the shape of a float32
+    array.
     """
 
-    ARRAYS = ("weight", "bias", "x", "out", "ranges", "lookup_table", "data")
+    ARRAYS = ("weight", "bias", "x", "second", "out", "ranges", "lookup_table", "data")
 
     def __init__(self, kernel: str, *, raises: type[Exception], match: str, **given: Any) -> None:
         self.kernel, self.raises, self.match, self.given = kernel, raises, match, given
@@ -54,15 +56,15 @@ class Error:
             if isinstance(value, tuple) and name in self.ARRAYS:
                 value = Array(value)
             made[name] = value.make() if isinstance(value, Array) else value
-        return made, {name: made.pop(name) for name in ("x", "out", "dtype") if name in made}
+        return made, {name: made.pop(name) for name in ("x", "second", "out", "dtype") if name in made}
 
 
 def good_source(kernel: mpscnn.Kernel) -> np.ndarray:
     """A source that this kernel takes, unless its properties ask for more."""
     source = kernel.data_source
     if source is None:
-        slopes = kernel.neuron_descriptor.data
-        return random((1, 6, 5, len(slopes) or 4))
+        neuron = kernel.neuron_descriptor
+        return random((1, 6, 5, len(neuron.data) if neuron and len(neuron.data) else 4))
     d = source.descriptor
     height, width = d.kernel_size if isinstance(kernel, mpscnn.FullyConnected) else (9, 11)
     return random((2, height, width, d.in_channels))
@@ -83,16 +85,17 @@ def check_row(row: Error) -> None:
             cls(**parameters)
     else:
         kernel = cls(**parameters)
-        x = call.pop("x")
+        sources = [call.pop(name) for name in ("x", "second") if name in call]
         with pytest.raises(row.raises, match=row.match):
-            kernel(x, **call)
+            kernel(*sources, **call)
         # The kernel is as it was: without its properties, which may be what is wrong, it computes what a new one does.
-        common = {spec["name"] for spec in mpscnn.kernels._COMMON}
+        common = {spec["name"] for specs in mpscnn.kernels._COMMON.values() for spec in specs}
         for name in common & parameters.keys():
             setattr(kernel, name, getattr(cls(**{k: v for k, v in parameters.items() if k not in common}), name))
         fresh = cls(**{name: value for name, value in parameters.items() if name not in common})
         good = good_source(kernel)
         if parameters.get("padding") == 6:  # leaves nothing of the usual size
             good = random((1, 20, 20, good.shape[3]))
-        np.testing.assert_array_equal(kernel(good), fresh(good))
+        many = [good] * (2 if isinstance(kernel, mpscnn.BinaryKernel) else 1)
+        np.testing.assert_array_equal(kernel(*many), fresh(*many))
     canary()

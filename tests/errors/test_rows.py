@@ -5,9 +5,10 @@ from __future__ import annotations
 
 import mpscnn
 
-from . import test_calls, test_convolutions, test_other_kernels
+from . import test_calls, test_convolutions, test_other_kernels, test_pooling, test_two_sources
 
-ROWS = [*test_convolutions.ROWS, *test_calls.ROWS, *test_other_kernels.ROWS]
+FILES = (test_calls, test_convolutions, test_other_kernels, test_pooling, test_two_sources)
+ROWS = [row for file in FILES for row in file.ROWS]
 
 
 def test_every_kernel_has_an_error_row() -> None:

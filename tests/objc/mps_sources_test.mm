@@ -231,15 +231,6 @@ void test_export_and_reload() {
 
 // ------------------------------------------------------------------------------------ copies and archives
 
-id archived(id object) {
-  NSData *data = [NSKeyedArchiver archivedDataWithRootObject:object];
-  NSError *error = nil;
-  id result = [MPSKeyedUnarchiver unarchivedObjectOfClass:[object class] fromData:data device:device error:&error];
-  check(result != nil, std::string("an archive of ") + [NSStringFromClass([object class]) UTF8String] +
-                           " is read: " + (error == nil ? "" : [[error localizedDescription] UTF8String]));
-  return result;
-}
-
 /// The kernel, its copy and what its archive gives compute the same.
 void check_twins(const std::string &what, MPSCNNKernel *kernel, const Tensor &x, long h, long w, long c) {
   id twins[] = {kernel, [[kernel copy] autorelease], archived(kernel)};

@@ -166,12 +166,72 @@ inline Tensor read_image(MPSImage *image) {
   return t;
 }
 
+/// In half precision; for values that it holds exactly.
+inline MPSImage *make_half_image(const Tensor &t) {
+  MPSImage *image =
+      [[[MPSImage alloc] initWithDevice:device
+                        imageDescriptor:describe(t.n, t.h, t.w, t.c, MPSImageFeatureChannelFormatFloat16)] autorelease];
+  std::vector<_Float16> values(t.values.begin(), t.values.end());
+  const std::size_t count = static_cast<std::size_t>(t.h * t.w * t.c);
+  for (long i = 0; i < t.n; ++i)
+    [image writeBytes:values.data() + static_cast<std::size_t>(i) * count
+           dataLayout:MPSDataLayoutHeightxWidthxFeatureChannels
+           imageIndex:static_cast<NSUInteger>(i)];
+  return image;
+}
+
+inline Tensor read_half_image(MPSImage *image) {
+  Tensor t(static_cast<long>([image numberOfImages]), static_cast<long>([image height]),
+           static_cast<long>([image width]), static_cast<long>([image featureChannels]));
+  const std::size_t count = static_cast<std::size_t>(t.h * t.w * t.c);
+  std::vector<_Float16> values(t.values.size());
+  for (long i = 0; i < t.n; ++i)
+    [image readBytes:values.data() + static_cast<std::size_t>(i) * count
+          dataLayout:MPSDataLayoutHeightxWidthxFeatureChannels
+          imageIndex:static_cast<NSUInteger>(i)];
+  for (std::size_t i = 0; i < values.size(); ++i) t.values[i] = static_cast<double>(values[i]);
+  return t;
+}
+
+/// Image i of the tensor as an image of its own.
+inline MPSImageBatch *make_batch(const Tensor &t) {
+  NSMutableArray *batch = [NSMutableArray array];
+  for (long i = 0; i < t.n; ++i) [batch addObject:make_image(t.image(i))];
+  return batch;
+}
+
 inline id<MTLCommandBuffer> command_buffer() { return [queue commandBuffer]; }
 
 inline void run(id<MTLCommandBuffer> buffer) {
   [buffer commit];
   [buffer waitUntilCompleted];
   check([buffer status] == MTLCommandBufferStatusCompleted, "a command buffer ends completed");
+}
+
+/// What the kernel makes of `source` in `destination`.
+inline void encode(MPSCNNKernel *kernel, MPSImage *source, MPSImage *destination) {
+  id<MTLCommandBuffer> buffer = command_buffer();
+  [kernel encodeToCommandBuffer:buffer sourceImage:source destinationImage:destination];
+  run(buffer);
+}
+
+/// What the kernel makes of `source` in an image of its own size.
+inline Tensor result_of(MPSCNNKernel *kernel, MPSImage *source) {
+  [kernel setDestinationImageAllocator:[MPSImage defaultAllocator]];
+  id<MTLCommandBuffer> buffer = command_buffer();
+  MPSImage *result = [kernel encodeToCommandBuffer:buffer sourceImage:source];
+  run(buffer);
+  return read_image(result);
+}
+
+/// What an archive of the object gives back.
+template <class Kernel>
+inline Kernel *archived(Kernel *object) {
+  NSData *data = [NSKeyedArchiver archivedDataWithRootObject:object];
+  NSError *error = nil;
+  id result = [MPSKeyedUnarchiver unarchivedObjectOfClass:[object class] fromData:data device:device error:&error];
+  check(result != nil, std::string("an archive of ") + [NSStringFromClass([object class]) UTF8String] + " is read");
+  return result;
 }
 
 // ------------------------------------------------------------------------------------------ data sources

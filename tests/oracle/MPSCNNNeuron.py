@@ -59,6 +59,42 @@ TYPES: list[tuple[str, Callable[[Array, ArrayLike, float, float], Array]]] = [
     ("logarithm", logarithm),
     ("gelu", lambda x, a, b, c: gelu(x)),
 ]
+
+
+def logistic_slope(x: Array) -> Array:
+    return logistic(x) * logistic(-x)
+
+
+def sech(x: Array) -> Array:
+    return 2.0 / (np.exp(x) + np.exp(-x))
+
+
+def gelu_slope(x: Array) -> Array:
+    """The bracket of the header belongs around both terms: 0.5 * (1 + erf) + x * density."""
+    near = np.clip(x, -40.0, 40.0)
+    density = np.exp(-0.5 * near**2) / math.sqrt(2.0 * math.pi)
+    return 0.5 * _erfc(-x * math.sqrt(0.5)).astype(np.float64) + near * density
+
+
+# df/dx by the header's table [MPSCNNNeuron.h]; where it leaves a choice, see docs/differences_from_apple.md.
+SLOPES: dict[str, Callable[[Array, ArrayLike, float, float], Array]] = {
+    "none": lambda x, a, b, c: np.ones_like(x),
+    "relu": lambda x, a, b, c: np.where(x >= 0, 1.0, a),
+    "linear": lambda x, a, b, c: np.full_like(x, a),
+    "sigmoid": lambda x, a, b, c: logistic_slope(x),
+    "hard_sigmoid": lambda x, a, b, c: np.where((a * x + b >= 0) & (a * x + b <= 1), a, 0.0),
+    "tanh": lambda x, a, b, c: a * b * sech(b * x) ** 2,
+    "absolute": lambda x, a, b, c: np.sign(x),
+    "softplus": lambda x, a, b, c: a * b * logistic(b * x),
+    "softsign": lambda x, a, b, c: (1.0 + np.abs(x)) ** -2.0,
+    "elu": lambda x, a, b, c: np.where(x >= 0, 1.0, a * np.exp(np.minimum(x, 0.0))),
+    "prelu": lambda x, a, b, c: np.where(x >= 0, 1.0, a),
+    "relun": lambda x, a, b, c: np.where(relu(x, a) >= b, 0.0, np.where(x >= 0, 1.0, a)),
+    "power": lambda x, a, b, c: a * c * (a * x + b) ** (c - 1.0) if c != 0 else np.zeros_like(x),
+    "exponential": lambda x, a, b, c: a * (1.0 if c == -1 else math.log(c)) * exponential(x, a, b, c),
+    "logarithm": lambda x, a, b, c: a / ((a * x + b) * (1.0 if c == -1 else math.log(c))),
+    "gelu": lambda x, a, b, c: gelu_slope(x),
+}
 NUMBERS = {name: number for number, (name, _) in enumerate(TYPES)}
 FUNCTIONS = dict(TYPES)
 
@@ -67,3 +103,9 @@ def neuron(name: str, x: Array, a: ArrayLike = 0.0, b: float = 0.0, c: float = 0
     """The function `name` of every element; prelu: one slope `a` per channel. NaN and infinities as in NumPy."""
     with np.errstate(all="ignore"):
         return FUNCTIONS[name](np.asarray(x, np.float64), a, b, c)
+
+
+def slope(name: str, x: Array, a: ArrayLike = 0.0, b: float = 0.0, c: float = 0.0) -> Array:
+    """The derivative of the function `name` at every element."""
+    with np.errstate(all="ignore"):
+        return SLOPES[name](np.asarray(x, np.float64), a, b, c)

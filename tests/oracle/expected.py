@@ -13,7 +13,9 @@ from numpy.typing import NDArray
 from cases import Case, Inputs
 
 from . import MPSCNNConvolution as conv  # noqa: N813
+from . import MPSCNNMath as arithmetic  # noqa: N813
 from . import MPSCNNNeuron as neurons  # noqa: N813
+from . import MPSCNNPooling as pooling  # noqa: N813
 from . import compare, padding
 
 Array = NDArray[np.float64]
@@ -120,9 +122,9 @@ def _sides(value: Any) -> tuple[Pair, Pair]:
     return tuple(value[0]), tuple(value[1])
 
 
-def _window(case: Case, kernel: Pair, source: Pair) -> tuple[Pair, Pair]:
-    """Size of the result and offset of a convolution: from `padding`."""
-    pad, steps = case.params.get("padding", 0), case.pair("stride")
+def _window(case: Case, kernel: Pair, source: Pair, steps: Pair) -> tuple[Pair, Pair]:
+    """Size of the result and offset of kernels with windows: from `padding`."""
+    pad, ceil = case.params.get("padding", 0), case.params.get("ceil_mode", False)
     sizes, offsets = [], []
     for axis in (0, 1):
         if isinstance(pad, str):
@@ -130,7 +132,7 @@ def _window(case: Case, kernel: Pair, source: Pair) -> tuple[Pair, Pair]:
             offsets.append(padding.forward_offset(source[axis], kernel[axis], steps[axis], pad, remainder_first=False))
         else:
             before, after = _sides(pad)[axis]
-            sizes.append(padding.framework_size(source[axis], kernel[axis], steps[axis], before, after))
+            sizes.append(padding.framework_size(source[axis], kernel[axis], steps[axis], before, after, ceil=ceil))
             offsets.append(padding.framework_offset(kernel[axis], before))
     return (sizes[0], sizes[1]), (offsets[0], offsets[1])
 
@@ -173,7 +175,7 @@ def _convolve(case: Case, x: Array, weight: Array, bias: Array | None) -> Array:
         )
     dilation = case.pair("dilation")
     dilated = tuple((k - 1) * d + 1 for k, d in zip(weight.shape[1:3], dilation, strict=True))
-    size, start = _window(case, dilated, source)
+    size, start = _window(case, dilated, source, case.pair("stride"))
     if clip:
         size = tuple(-(-extent // factor) for extent in clip[1][:2])
     window = {
@@ -207,11 +209,13 @@ def _activation(case: Case, inputs: Inputs) -> tuple[str, list[Any]]:
     return name, [float(np.float32(number)) for number in [*numbers, 0.0, 0.0, 0.0][:3]]
 
 
-def _apply(name: str, numbers: list[Any], x: Array, bound: Array) -> tuple[Array, Array]:
+def _apply(
+    name: str, numbers: list[Any], x: Array, bound: Array, function: Callable[..., Array] = neurons.neuron
+) -> tuple[Array, Array]:
     """f(x) and how far it may be off when x may be off by `bound`."""
 
     def of(numbers: list[Any]) -> Callable[[Array], Array]:
-        return lambda x: neurons.neuron(name, x, *numbers)
+        return lambda x: function(name, x, *numbers)
 
     value = of(numbers)(x)
     if name == "none":
@@ -232,29 +236,141 @@ def _apply(name: str, numbers: list[Any], x: Array, bound: Array) -> tuple[Array
     return value, total + 2 * compare.U * size * (1 + inner)
 
 
+PREFIXES = ("primary_", "secondary_")
+
+
+def _read(params: dict[str, Any], prefix: str, x: Array) -> Array:
+    """The images and channels of a source that the kernel reads."""
+    x = x[..., params.get(f"{prefix}source_feature_channel_offset", 0) :]
+    x = x[..., : params.get(f"{prefix}source_feature_channel_max_count") or x.shape[3]]
+    offset = params.get(f"{prefix}offset")
+    return x[offset[2] if offset and len(offset) == 3 else 0 :]
+
+
+def _repeats(case: Case, source: int, own: tuple[int, ...], other: tuple[int, ...]) -> list[bool]:
+    """Whether a source repeats along images, rows, columns, channels: by its strides, or by the shapes."""
+    repeats = [a == 1 and b != 1 for a, b in zip(own, other, strict=True)]
+    pixels = case.params.get(f"{PREFIXES[source]}stride")
+    channels = case.params.get(f"{PREFIXES[source]}stride_in_feature_channels")
+    if pixels is not None:
+        repeats[1:3] = [step == 0 for step in ((pixels, pixels) if isinstance(pixels, int) else pixels)]
+    if channels is not None:
+        repeats[3] = channels == 0
+    return repeats
+
+
+def _placed(case: Case, inputs: Inputs) -> list[Array]:
+    """What the pixels that are written see of both sources."""
+    sources = [_read(case.params, p, compare.as_numbers(x)) for p, x in zip(PREFIXES, inputs.sources, strict=True)]
+    shapes = [source.shape for source in sources]
+    repeats = [_repeats(case, i, shapes[i], shapes[1 - i]) for i in (0, 1)]
+    extents = [
+        min((shape[axis] for shape, repeat in zip(shapes, repeats, strict=True) if not repeat[axis]), default=1)
+        for axis in range(4)
+    ]
+    clip = case.params.get("clip_rect")
+    if clip:
+        extents[:3] = [clip[1][2], *clip[1][:2]]
+    seen = []
+    for source, repeat, prefix in zip(sources, repeats, PREFIXES, strict=True):
+        dy, dx = (case.params.get(f"{prefix}offset") or (0, 0))[:2]
+        rows = dy + (np.zeros(extents[1], int) if repeat[1] else np.arange(extents[1]))
+        columns = dx + (np.zeros(extents[2], int) if repeat[2] else np.arange(extents[2]))
+        pixels = conv.tap(source, rows, columns, case.params.get(f"{prefix}edge_mode", "zero"))
+        pixels = pixels[: 1 if repeat[0] else extents[0], ..., : 1 if repeat[3] else extents[3]]
+        seen.append(np.broadcast_to(pixels, extents))
+    return seen
+
+
+def _binary(case: Case, inputs: Inputs) -> tuple[Array, Array]:
+    """Kernels of two sources: the result and its bound, before it is stored."""
+    a, b = _placed(case, inputs)
+    if case.kernel == "NeuronGradient":
+        name, numbers = _activation(case, inputs)
+        slope, bound = _apply(name, numbers, b, np.zeros_like(b), neurons.slope)
+        # Near the minimum of gelu the slope's two terms cancel; each is good to 1e-9 in units of 1.
+        bound = bound + 2 * compare.U * np.abs(slope) + (1e-9 if name == "gelu" else 0.0)
+        return a * slope, np.abs(a) * bound
+    params = case.params
+    numbers = [float(np.float32(params.get(key, default))) for key, default in ARITHMETIC_DEFAULTS.items()]
+    scales, bias = (numbers[0], numbers[1]), numbers[2]
+    limits = [params.get(f"{name}_value") for name in ("minimum", "maximum")]
+    least, most = (None if limit is None else float(np.float32(limit)) for limit in limits)
+    size = arithmetic.magnitude(case.kernel, a, b, scales, bias)
+    # Each source is scaled once (8-bit ones twice), then two operations; all relative to the terms.
+    return (
+        arithmetic.arithmetic(case.kernel, a, b, scales, bias, least, most),
+        8 * compare.U * np.where(np.isfinite(size), size, 0.0),
+    )
+
+
+def _pool(case: Case, x: Array) -> tuple[Array, Array]:
+    """Pooling: the result and its bound, before it is stored."""
+    clip, offset = case.params.get("clip_rect"), case.params.get("offset")
+    kernel, dilation = case.pair("kernel_size"), case.pair("dilation")
+    stride = case.pair("stride") if case.params.get("stride") is not None else kernel
+    dilated = ((kernel[0] - 1) * dilation[0] + 1, (kernel[1] - 1) * dilation[1] + 1)
+    size, start = _window(case, dilated, (x.shape[1], x.shape[2]), stride)
+    window: dict[str, Any] = {
+        "size": clip[1][:2] if clip else size,
+        "offset": offset[:2] if offset else start,
+        "kernel": kernel,
+        "stride": stride,
+        "dilation": dilation,
+        "edge": case.params.get("edge_mode", "clamp" if case.kernel in ("PoolingMax", "DilatedPoolingMax") else "zero"),
+    }
+    if case.kernel in ("PoolingMax", "DilatedPoolingMax"):
+        value = pooling.maximum(x, **window)
+        return value, np.zeros_like(value)
+    terms = kernel[0] * kernel[1]
+    if case.kernel == "PoolingL2Norm":
+        value = pooling.l2_norm(x, **window)
+        return value, compare.sum_bound(value, terms, case.tolerance.sums)
+    if "count_include_pad" in case.params:
+        sides = _sides(case.params.get("padding", 0))
+        window["edge"] = "clamp"
+        window["zero_pad"] = (sides[0][0], sides[1][0]) if case.params["count_include_pad"] else (0, 0)
+    elif "zero_pad_size" in case.params:
+        window["zero_pad"] = case.pair("zero_pad_size")
+    magnitude = pooling.average(np.abs(x), **window)
+    return pooling.average(x, **window), compare.sum_bound(magnitude, terms, case.tolerance.sums)
+
+
+# Kernels of one source without weights: the result and its bound, from what is read of the source.
+OTHERS: dict[str, Callable[[Case, Array], tuple[Array, Array]]] = {
+    "DilatedPoolingMax": _pool,
+    "PoolingAverage": _pool,
+    "PoolingL2Norm": _pool,
+    "PoolingMax": _pool,
+}
+
+ARITHMETIC_DEFAULTS = {"primary_scale": 1.0, "secondary_scale": 1.0, "bias": 0.0}
+
+
 def expected(case: Case, inputs: Inputs, dtype: str) -> Expected:
     """What the kernel of the row has to give for the inputs, as an image of `dtype`."""
-    x = compare.as_numbers(inputs.x)
-    first_channel = case.params.get("source_feature_channel_offset", 0)
-    x = x[..., first_channel:]
-    x = x[..., : case.params.get("source_feature_channel_max_count") or x.shape[3]]
     clip, offset = case.params.get("clip_rect"), case.params.get("offset")
-    x = x[offset[2] if offset and len(offset) == 3 else 0 :]
+    x = _read(case.params, "", compare.as_numbers(inputs.x))
     if clip:
         x = x[: clip[1][2]]
 
-    if case.weight:
+    if case.second:
+        value, bound = _binary(case, inputs)
+    elif case.weight:
         weight, bias = _weights(case, inputs)
         value = _convolve(case, x, weight, bias)
         magnitude = _convolve(case, np.abs(x), np.abs(weight), None if bias is None else np.abs(bias))
         bound = compare.sum_bound(magnitude, weight[0].size, case.tolerance.sums, case.tolerance.products)
+    elif case.kernel in OTHERS:
+        value, bound = OTHERS[case.kernel](case, x)
     else:
         dy, dx = offset[:2] if offset else (0, 0)
         height, width = clip[1][:2] if clip else x.shape[1:3]
         rows, columns = dy + np.arange(height), dx + np.arange(width)
         value = conv.tap(x, rows, columns, case.params.get("edge_mode", "zero"))
         bound = np.zeros_like(value)
-    value, bound = _apply(*_activation(case, inputs), value, bound)
+    if not case.second and case.kernel not in OTHERS:
+        value, bound = _apply(*_activation(case, inputs), value, bound)
 
     factor = case.params.get("sub_pixel_scale_factor", 1)
     if factor > 1:

@@ -36,9 +36,15 @@ def reverse_offset(source: int, kernel: int, stride: int, size: str, *, remainde
     return forward_offset((source - 1) * stride + 1, kernel, 1, size, remainder_first=remainder_first)
 
 
-def framework_size(source: int, kernel: int, stride: int, before: int, after: int) -> int:
-    """Pixels of padding on either side, as PyTorch and ONNX count: only windows that lie inside."""
-    return (source + before + after - kernel) // stride + 1
+def framework_size(source: int, kernel: int, stride: int, before: int, after: int, *, ceil: bool = False) -> int:
+    """Pixels of padding on either side, as PyTorch and ONNX count: only windows that lie inside.
+
+    `ceil`: also one that ends beyond, unless it begins in the padding behind the source.
+    """
+    windows = (source + before + after - kernel) // stride + 1
+    if ceil and (source + before + after - kernel) % stride and windows * stride < source + before:
+        windows += 1
+    return windows
 
 
 def framework_offset(kernel: int, before: int) -> int:

@@ -14,6 +14,7 @@ from cases import Case, Inputs
 
 from . import compare
 from .expected import NEURON_KERNELS, SHORT_ACTIVATIONS
+from .padding import framework_size
 
 Array = NDArray[np.float64]
 
@@ -109,14 +110,59 @@ def _same(case: Case, kernel: tuple[int, int], source: tuple[int, int]) -> list[
     return amounts
 
 
+def _sources(case: Case, inputs: Inputs) -> tuple[torch.Tensor, ...]:
+    """Both sources of a kernel that has two, (N, C, H, W); what has a stride of 0 is cut to what is repeated."""
+    tensors = []
+    for prefix, array in zip(("primary_", "secondary_"), inputs.sources, strict=True):
+        x = compare.as_numbers(array)[..., case.params.get(f"{prefix}source_feature_channel_offset", 0) :]
+        x = x[..., : case.params.get(f"{prefix}source_feature_channel_max_count")]
+        tensor = _tensor(x.transpose(0, 3, 1, 2))
+        steps = case.params.get(f"{prefix}stride", 1)
+        for axis, step in zip((2, 3), (steps, steps) if isinstance(steps, int) else steps, strict=True):
+            tensor = tensor.narrow(axis, 0, 1) if step == 0 else tensor
+        if case.params.get(f"{prefix}stride_in_feature_channels") == 0:
+            tensor = tensor.narrow(1, 0, 1)
+        tensors.append(tensor)
+    return tuple(tensors)
+
+
+def _arithmetic(case: Case, inputs: Inputs) -> torch.Tensor:
+    """With PyTorch's own broadcasting and clamp."""
+    params = case.params
+    number = {
+        name: float(np.float32(value)) for name, value in params.items() if name.endswith(("scale", "bias", "_value"))
+    }
+    a, b = _sources(case, inputs)
+    a, b = a * number.get("primary_scale", 1.0), b * number.get("secondary_scale", 1.0)
+    operations = {"Add": torch.add, "Subtract": torch.sub, "Multiply": torch.mul, "Divide": torch.div}
+    y = operations[case.kernel](a, b) + number.get("bias", 0.0)
+    limits = number.get("minimum_value"), number.get("maximum_value")
+    return y if limits == (None, None) else torch.clamp(y, *limits)
+
+
+def _gradient(case: Case, inputs: Inputs) -> torch.Tensor:
+    """What autograd makes of PyTorch's own function."""
+    gradient, x = _sources(case, inputs)
+    x.requires_grad_()
+    name, numbers = _numbers(case, inputs)
+    y = _activate(x, name, *numbers)
+    return torch.autograd.grad(y, x, gradient)[0]
+
+
 def reference(case: Case, inputs: Inputs) -> Array | None:
     """The result (N, H, W, C) before it is stored; None when PyTorch has nothing like it."""
     params = case.params
-    if "offset" in params or "clip_rect" in params:
+    if any(name.endswith(("offset", "clip_rect")) and not name.endswith("channel_offset") for name in params):
         return None
+    if case.second:
+        y = _gradient(case, inputs) if case.kernel == "NeuronGradient" else _arithmetic(case, inputs)
+        return np.ascontiguousarray(y.numpy().transpose(0, 2, 3, 1))
     x = compare.as_numbers(inputs.x)[..., params.get("source_feature_channel_offset", 0) :]
     source = _tensor(x[..., : params.get("source_feature_channel_max_count")].transpose(0, 3, 1, 2))
     y = source
+    if case.kernel in POOLING:
+        pooled = _pooled(case, source)
+        return None if pooled is None else np.ascontiguousarray(pooled.numpy().transpose(0, 2, 3, 1))
     if case.weight:
         weight = _oihw(case, inputs)
         bias = None if inputs.bias is None else _tensor(inputs.bias)
@@ -137,6 +183,51 @@ def reference(case: Case, inputs: Inputs) -> Array | None:
         # PyTorch wants the positions of one channel together, MPS the channels of one position.
         y = F.pixel_shuffle(y.unflatten(1, (factor**2, channels)).transpose(1, 2).flatten(1, 2), factor)
     return np.ascontiguousarray(y.numpy().transpose(0, 2, 3, 1))
+
+
+POOLING = ("DilatedPoolingMax", "PoolingAverage", "PoolingL2Norm", "PoolingMax")
+
+
+def _pooled(case: Case, x: torch.Tensor) -> torch.Tensor | None:
+    """By PyTorch's own padding and counting where it has them, else on a source padded by hand."""
+    params, maximum = case.params, case.kernel in ("PoolingMax", "DilatedPoolingMax")
+    kernel, dilation, ceil = case.pair("kernel_size"), case.pair("dilation"), params.get("ceil_mode", False)
+    stride = case.pair("stride") if params.get("stride") is not None else kernel
+    pad, edge = params.get("padding", 0), params.get("edge_mode", "clamp" if maximum else "zero")
+    if "zero_pad_size" in params:
+        return None
+    if isinstance(pad, str):
+        extents = tuple((k - 1) * d + 1 for k, d in zip(kernel, dilation, strict=True))
+        amounts = _same(case, (extents[0], extents[1]), (x.shape[2], x.shape[3]))
+        if amounts is None:
+            return None
+        left, right, top, bottom = amounts
+    else:
+        top, bottom, left, right = _sides(pad)
+    symmetric = (top, left) == (bottom, right) and 2 * top <= kernel[0] and 2 * left <= kernel[1]
+    if maximum and edge == "clamp" and (symmetric or not any((top, bottom, left, right))):
+        # With gaps a clamped tap reads a pixel that no other tap reads: PyTorch leaves it out.
+        if dilation != (1, 1) and (ceil or any((top, left))):
+            return None
+        return F.max_pool2d(x, kernel, stride, (top, left), dilation, ceil)
+    if "count_include_pad" in params or (case.kernel == "PoolingAverage" and edge == "clamp"):
+        include = params.get("count_include_pad", False)
+        return F.avg_pool2d(x, kernel, stride, (top, left), ceil, include) if symmetric else None
+    if ceil:  # pixels behind the padding, for a last window that needs them
+        sizes = [
+            framework_size(size, (k - 1) * d + 1, s, before, after, ceil=True)
+            for size, k, d, s, before, after in zip(
+                x.shape[2:], kernel, dilation, stride, (top, left), (bottom, right), strict=True
+            )
+        ]
+        bottom = (sizes[0] - 1) * stride[0] + (kernel[0] - 1) * dilation[0] + 1 - x.shape[2] - top
+        right = (sizes[1] - 1) * stride[1] + (kernel[1] - 1) * dilation[1] + 1 - x.shape[3] - left
+    x = F.pad(x, [left, right, top, bottom], mode="replicate" if edge == "clamp" else "constant")
+    if maximum:
+        return F.max_pool2d(x, kernel, stride, 0, dilation)
+    if case.kernel == "PoolingL2Norm":
+        return torch.sqrt(F.avg_pool2d(x**2, kernel, stride, 0) * kernel[0] * kernel[1])
+    return F.avg_pool2d(x, kernel, stride, 0)
 
 
 def _convolved(case: Case, x: torch.Tensor, weight: torch.Tensor, bias: torch.Tensor | None) -> torch.Tensor | None:

@@ -36,12 +36,14 @@ Made make_convolution(id<MTLDevice> device, const KernelRow &row, const Params &
   made.descriptor = made.source->descriptor();
   const auto unload = std::shared_ptr<void>(nullptr, [source = made.source](void *) { source->purge(); });
   check_family(row, *made.descriptor, made.output_padding);
+  if (row.family == Family::convolution)
+    made.window = {made.descriptor->kernel_size, made.descriptor->stride, made.descriptor->dilation};
   check(row.family != Family::convolution_transpose || made.source->dtype() == DType::float32, row.name,
         ": weight.dtype (", name_of(made.source->dtype()), ") is not float32, the only type MPS takes here.");
 
   auto objc_source =
       Ref<MPSCNNArrayDataSource *>::adopt([[MPSCNNArrayDataSource alloc] initWithGuardedSource:made.source]);
-  made.kernel = Ref<MPSCNNKernel *>::adopt([[kind alloc] initWithDevice:device weights:objc_source.get()]);
+  made.kernel = Ref<MPSKernel *>::adopt([[kind alloc] initWithDevice:device weights:objc_source.get()]);
   made.source->rethrow();
   check<std::runtime_error>(static_cast<bool>(made.kernel), row.name, ": the device refused the kernel.");
   return made;

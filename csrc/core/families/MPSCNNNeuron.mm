@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// MPSCNNNeuron and its subclasses, which differ by their initializers.
+// MPSCNNNeuron and its subclasses, which differ by their initializers, and MPSCNNNeuronGradient.
 #include "families/family.hh"
 
 #include <locale>
@@ -76,7 +76,18 @@ Made make_neuron(id<MTLDevice> device, const KernelRow &row, const Params &param
       default: kernel = [static_cast<MPSCNNNeuronSigmoid *>(kernel) initWithDevice:device]; break;
     }
   }
-  made.kernel = Ref<MPSCNNKernel *>::adopt(kernel);
+  made.kernel = Ref<MPSKernel *>::adopt(kernel);
+  check<std::runtime_error>(static_cast<bool>(made.kernel), row.name, ": the device refused the kernel.");
+  return made;
+}
+
+Made make_neuron_gradient(id<MTLDevice> device, const KernelRow &row, const Params &params) {
+  const Class kind = class_of(row);
+  Made made;
+  made.neuron = activation(params, "activation");
+  made.kernel = Ref<MPSKernel *>::adopt([static_cast<MPSCNNNeuronGradient *>([kind alloc])
+        initWithDevice:device
+      neuronDescriptor:objc_neuron(made.neuron)]);
   check<std::runtime_error>(static_cast<bool>(made.kernel), row.name, ": the device refused the kernel.");
   return made;
 }

@@ -4,10 +4,13 @@
 
 #import <MetalPerformanceShaders/MetalPerformanceShaders.h>
 
+#include <array>
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <optional>
 
+#include <mpscnn/image.hpp>
 #include <mpscnn/table.hpp>
 
 #include "data_source.hh"
@@ -16,14 +19,31 @@
 
 namespace mpscnn {
 
+/// Whether a source repeats one row, column or channel; nullopt: as the shapes say.
+struct Repeat {
+  std::optional<bool> h = {}, w = {}, c = {};
+};
+
+/// The window of a kernel: how large its results are.
+struct WindowShape {
+  Pair kernel_size{1, 1}, stride{1, 1}, dilation{1, 1};
+  bool ceil_mode = false;  ///< PyTorch's: a window that begins in the source or its padding may end beyond
+};
+
 /// A kernel and what encode() needs to know of it.
 struct Made {
-  Ref<MPSCNNKernel *> kernel;
+  Ref<MPSKernel *> kernel;                               ///< MPSCNNKernel, or MPSCNNBinaryKernel for two sources
   std::shared_ptr<GuardedSource> source = {};            ///< families with weights
   std::optional<ConvolutionDescriptor> descriptor = {};  ///< families with weights
+  std::optional<WindowShape> window = {};                ///< families with windows, other than transposed ones
+  /// Extents of the result from those that are read of the source; throws std::invalid_argument if there is none.
+  /// Empty: by the window, the weights, or the same extents.
+  std::function<ImageShape(ImageShape)> result_shape = {};
   NeuronDescriptor neuron = {};
   Padding padding = {};
   Pair output_padding{0, 0};
+  std::array<Repeat, 2> repeat = {};  ///< families that broadcast
+  Params attributes = {};             ///< common parameters whose default is not the usual one here
 };
 
 /// The class by Apple's name. Throws NotImplementedError when the platform has none.
@@ -31,5 +51,8 @@ Class class_of(const KernelRow &row);
 
 Made make_convolution(id<MTLDevice> device, const KernelRow &row, const Params &params);
 Made make_neuron(id<MTLDevice> device, const KernelRow &row, const Params &params);
+Made make_neuron_gradient(id<MTLDevice> device, const KernelRow &row, const Params &params);
+Made make_pooling(id<MTLDevice> device, const KernelRow &row, const Params &params);
+Made make_arithmetic(id<MTLDevice> device, const KernelRow &row, const Params &params);
 
 }  // namespace mpscnn

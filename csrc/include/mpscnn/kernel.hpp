@@ -1,9 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
-// Kernel: an MPSCNNKernel made from a row of the table.
+// Kernel: an MPSCNNKernel or MPSCNNBinaryKernel made from a row of the table.
 #pragma once
 
 #include <memory>
 #include <optional>
+#include <span>
 #include <string>
 
 #include <mpscnn/command_buffer.hpp>
@@ -29,12 +30,15 @@ class Kernel {
   Value get(std::string_view name) const;
   void set(std::string_view name, const Value& value);
 
-  /// Extents of the result for such a source. Throws like encode().
-  ImageShape result_shape(const ImageShape& source) const;
+  /// TypeError unless `count` is the row's number of sources.
+  void check_source_count(std::size_t count) const;
 
-  /// Encodes; with `destination` into it, else into a new image of `dtype` (default: the source's), temporary if asked.
-  /// Safe from several threads on different command buffers.
-  std::shared_ptr<Image> encode(CommandBuffer& buffer, const Image& source,
+  /// Extents of the result for such sources. Throws like encode().
+  ImageShape result_shape(std::span<const ImageShape> sources) const;
+
+  /// Encodes; with `destination` into it, else into a new image of `dtype` (default: the first source's), temporary if
+  /// asked. Safe from several threads on different command buffers.
+  std::shared_ptr<Image> encode(CommandBuffer& buffer, std::span<const Image* const> sources,
                                 std::shared_ptr<Image> destination = nullptr, bool temporary = false,
                                 std::optional<DType> dtype = std::nullopt);
 

@@ -41,15 +41,33 @@ struct ParamSpec {
   bool attribute = false;         ///< can be read and set on the kernel afterwards
 };
 
-enum class Family : std::uint8_t { convolution, convolution_transpose, fully_connected, neuron };
+enum class Family : std::uint8_t {
+  convolution,
+  convolution_transpose,
+  fully_connected,
+  neuron,
+  neuron_gradient,
+  pooling,
+  arithmetic,
+};
 
 /// Rules for the extents of the result (formulas in shapes.cpp, names in docs).
-enum class ShapeRule : std::uint8_t { same, window, transpose, fully_connected };
+enum class ShapeRule : std::uint8_t { same, window, pooling, transpose, fully_connected, broadcast };
+
+/// Names of a kernel's sources, in Apple's order: primary before secondary.
+struct SourceNames {
+  static constexpr std::size_t kMost = 2;
+  std::string_view first = "x", second = {};
+
+  constexpr std::size_t size() const { return second.empty() ? 1 : 2; }
+  constexpr std::string_view operator[](std::size_t source) const { return source == 0 ? first : second; }
+};
 
 struct KernelRow {
   std::string_view name;         ///< Python class
   std::string_view apple_class;  ///< with prefix
   Family family = Family::neuron;
+  SourceNames sources = {};
   int variant = 0;  ///< what tells siblings of a family apart: MPSCNNNeuronType of a neuron
   std::span<const ParamSpec* const> params = {};
   int positional = 0;  ///< so many leading params may be given by position
@@ -59,6 +77,13 @@ struct KernelRow {
   std::string_view formula = {};  ///< in the letters of the oracle
   std::string_view source = {};   ///< Apple header and class
   std::string_view macos = {};    ///< since
+
+  /// Whether the row names the parameter itself.
+  constexpr bool is_own(std::string_view param) const {
+    for (const auto* spec : params)
+      if (spec->name == param) return true;
+    return false;
+  }
 };
 
 /// A name of an activation function.
@@ -82,8 +107,12 @@ std::span<const KernelRow> kernel_table();
 /// By Python name or Apple's; nullptr when there is none.
 const KernelRow* find_kernel(std::string_view name);
 
-/// Parameters every MPSCNNKernel has, settable afterwards; they follow the row's own.
-std::span<const ParamSpec* const> common_params();
+/// Parameters that every kernel of so many sources has (MPSCNNKernel, MPSCNNBinaryKernel), settable afterwards; they
+/// follow the row's own. A row that names one of them among its own has another default for it.
+std::span<const ParamSpec* const> common_params(std::size_t sources);
+inline std::span<const ParamSpec* const> common_params(const KernelRow& row) {
+  return common_params(row.sources.size());
+}
 
 const char* name_of(ParamType type);
 const char* name_of(Family family);
@@ -91,11 +120,14 @@ const char* name_of(Family family);
 const char* formula_of(ShapeRule rule);
 
 /// Result extent along one axis. `k` is the dilated kernel size; window: floor((size + before + after - k) / stride) +
-/// 1, transpose: (size - 1) * stride - before - after + k + extra. May be <= 0: nothing to compute.
+/// 1, or ceil() as long as the last window begins before the padding behind the source; transpose: (size - 1) * stride
+/// - before - after + k + extra. May be <= 0: nothing to compute.
 constexpr std::int64_t window_extent(std::int64_t size, std::int64_t k, std::int64_t stride, std::int64_t before,
-                                     std::int64_t after) {
+                                     std::int64_t after, bool ceil = false) {
   const std::int64_t span = size + before + after - k;
-  return span < 0 ? 0 : span / stride + 1;
+  if (span < 0 && !ceil) return 0;
+  const std::int64_t steps = !ceil ? span / stride : span <= 0 ? 0 : (span + stride - 1) / stride;
+  return ceil && steps * stride >= size + before ? steps : steps + 1;
 }
 constexpr std::int64_t transpose_extent(std::int64_t size, std::int64_t k, std::int64_t stride, std::int64_t before,
                                         std::int64_t after, std::int64_t extra) {

@@ -37,6 +37,10 @@ Extents reordered_shape(const Extents& shape, Layout source, Layout target, cons
 void reorder(const ArrayView& source, Layout source_layout, const ArrayView& target, Layout target_layout,
              int threads = 0, const char* source_name = "source", const char* target_name = "target");
 
+/// Whether the elements of such an array lie in memory in the order of the target layout already, without gaps.
+bool is_in_order(const std::int64_t* shape, const std::int64_t* strides, Layout source_layout, Layout target_layout,
+                 std::size_t word);
+
 /// The same into new contiguous memory, without the checks: four extents and strides, `word` bytes an element (1, 2, 4
 /// or 8).
 void reorder_unchecked(const void* source, const std::int64_t* shape, const std::int64_t* strides, Layout source_layout,

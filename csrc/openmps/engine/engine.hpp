@@ -6,6 +6,7 @@
 
 #include <cstdint>
 #include <functional>
+#include <limits>
 #include <map>
 #include <memory>
 #include <mutex>
@@ -97,10 +98,179 @@ struct TransposeProblem {
   bool reduced_precision = false;
 };
 
+enum class PoolType : std::uint8_t { max, average, l2_norm };
+
+/// dst[n][y][x][c] over the taps of window(y, x): the greatest; their sum divided by their number; the root of the sum
+/// of squares. Taps outside of the source are zeros or the nearest pixels; an average takes as many taps as the window
+/// has with Edge::zero, and with Edge::clamp only those within the source grown by zero_pad pixels of 0 on each side
+/// (none: 0).
+struct PoolProblem {
+  ImageView src, dst;
+  PoolType type = PoolType::max;
+  Window window;
+  std::int64_t zero_pad_h = 0, zero_pad_w = 0;  ///< average
+};
+
 /// dst = neuron(src), same extents. src and dst may be the same view.
 struct NeuronProblem {
   ImageView src, dst;
   Neuron neuron;
+};
+
+/// A source of a problem that works value by value. Value (y, x, k) of the destination sees value (start_h + y, start_w
+/// + x, k) of the view; along an axis that repeats, the one at the start, k = 0 for channels. The view has as many
+/// images as the destination, and as many channels unless they repeat.
+struct Operand {
+  ImageView view;
+  std::int64_t start_h = 0, start_w = 0;
+  bool repeat_h = false, repeat_w = false, repeat_c = false;
+  Edge edge = Edge::zero;
+};
+
+/// diff_src = diff_dst * f'(src), f the neuron: slopes in engine/shared/neuron.hpp.
+struct NeuronGradientProblem {
+  Operand diff_dst, src;
+  ImageView diff_src;  ///< shares no memory with the sources
+  Neuron neuron;
+};
+
+enum class BinaryOperation : std::uint8_t { add, subtract, multiply, divide };
+
+/// min(max((scale0 * a) op (scale1 * b) + bias, least), greatest); NaN stays NaN. Infinite bounds do nothing.
+struct Arithmetic {
+  BinaryOperation operation = BinaryOperation::add;
+  float scale0 = 1, scale1 = 1, bias = 0;
+  float least = -std::numeric_limits<float>::infinity(), greatest = std::numeric_limits<float>::infinity();
+};
+
+/// dst = function(src0, src1).
+struct BinaryProblem {
+  Operand src0, src1;
+  ImageView dst;  ///< shares no memory with the sources
+  Arithmetic function;
+};
+
+/// Float32 values in a buffer, one per channel unless something else is said.
+struct ChannelValues {
+  std::shared_ptr<Memory> memory;  ///< none: there are no values
+  std::size_t offset = 0;          ///< bytes to the first one, a multiple of 4
+};
+
+/// Normalization of x by what surrounds it: dst = pm + ps * (x - p0 * M) / (delta + alpha * V)^beta.
+///   channels: V is the sum of the squares of channels k - size / 2 ... k + (size - 1) / 2 of the pixel, those that
+///             exist, divided by size; M is 0
+///   pixels:   V is the mean of the squares in a window of the channel; M is 0
+///   contrast: M is the mean and V the variance in the window
+/// x is the value under tap (kernel / 2) of the window. Taps outside of the source are zeros or the nearest pixels, and
+/// a mean divides by all of them.
+enum class LocalNormType : std::uint8_t { channels, pixels, contrast };
+
+struct LocalNormProblem {
+  ImageView src, dst;  ///< share no memory
+  LocalNormType type = LocalNormType::channels;
+  Window window;          ///< stride and dilation 1; channels: kernel 1 x 1
+  std::int64_t size = 1;  ///< channels
+  float alpha = 1, beta = 5, delta = 1;
+  float p0 = 0, pm = 0, ps = 1;  ///< contrast
+};
+
+/// dst = neuron((x - mean) * gamma / sqrt(variance + epsilon) + beta).
+struct NormalizeProblem {
+  Operand src;  ///< without repeated axes
+  ImageView dst;
+  ChannelValues gamma, beta;
+  /// 0: mean and variance are given. Otherwise they are those of each image: over all pixels of src.view and each of so
+  /// many groups of c / groups neighbouring channels; images x groups values, stored where there is memory for them.
+  std::int64_t groups = 0;
+  ChannelValues mean, variance;
+  float epsilon = 0;
+  Neuron neuron;
+};
+
+/// mean and variance (the mean square of the distance from the mean) of each channel over all pixels and images.
+struct StatisticsProblem {
+  ImageView src;
+  ChannelValues mean, variance;
+  std::int64_t count = 0;  ///< pixels of which they hold the values already, which the new ones join
+};
+
+/// dst[n][y][x][k] = exp(x_k) / sum exp(x_q), or with `log` its natural logarithm, x_k - ln(sum exp(x_q)), over the
+/// channels q of the pixel that src has there. src repeats nothing and shares no memory with dst.
+struct SoftmaxProblem {
+  Operand src;
+  ImageView dst;
+  bool log = false;
+};
+
+enum class ReduceAxis : std::uint8_t { row, column, channels };
+enum class ReduceType : std::uint8_t { max, min, sum, argument_max, argument_min };
+
+/// One value of dst for each row (dst.w == 1), column (dst.h == 1) or pixel (dst.c == 1) of src, whose other extents
+/// dst has or cuts off: the greatest, the least, `scale` times the sum, or the index from 0 of the first extreme
+/// (channels only). NaN is greater and less than anything.
+struct ReduceProblem {
+  ImageView src, dst;
+  ReduceAxis axis = ReduceAxis::row;
+  ReduceType type = ReduceType::max;
+  double scale = 1;
+  ImageView weights;  ///< with memory, sums over channels only: products with it are summed; extents of src
+  bool by_nonzero_weights = false;  ///< and divided by how many weights of the pixel are not 0, if there is one
+};
+
+/// Where the results along an axis look: result i at source position start + i * numerator / denominator, in pixels,
+/// pixel 0 at 0.
+struct Positions {
+  double start = 0, numerator = 1, denominator = 1;
+};
+
+enum class ResampleType : std::uint8_t { nearest, bilinear };
+/// What a sample takes from beyond the source: zeros, the nearest pixel; or a sample beyond the first or the last pixel
+/// is 0 altogether, however near they are.
+enum class ResampleEdge : std::uint8_t { zero, clamp, zero_samples };
+
+/// Image n of dst is image n / R of src seen through region n % R of the R regions. nearest: the pixel at the position
+/// rounded down; bilinear: the pixels on both sides of it, each counted by how near it is.
+struct ResampleProblem {
+  struct Region {
+    Positions h, w;
+  };
+  ImageView src, dst;
+  ResampleType type = ResampleType::nearest;
+  ResampleEdge edge = ResampleEdge::zero;
+  std::vector<Region> regions;
+};
+
+/// Every image of dst has the values of the same image of src in the same order: channels, then columns, then rows.
+/// As many values in both.
+struct ReshapeProblem {
+  ImageView src, dst;
+};
+
+/// What stands beyond the source: the nearest value; the source mirrored at the middle of its outermost values (these
+/// stand there once) or at their outer side (twice); a constant.
+enum class PadEdge : std::uint8_t { clamp, mirror, mirror_with_edge, constant };
+
+/// dst[n][y][x][k] = src[n][start_h + y][start_w + x][start_c + k], `edge` along all three axes.
+struct PadProblem {
+  ImageView src, dst;
+  std::int64_t start_h = 0, start_w = 0, start_c = 0;
+  PadEdge edge = PadEdge::constant;
+  float fill = 0;                                              ///< the constant
+  std::shared_ptr<const std::vector<float>> fill_per_channel;  ///< or one for each channel of dst
+};
+
+/// Which values are kept: engine/shared/dropout.hpp. A mask has extent 1 along axes on which all values share theirs.
+struct DropoutMask {
+  std::uint64_t seed = 0, image = 0;  ///< of the first image; image + 1 of the second
+  std::int64_t h = 1, w = 1, c = 1;
+  float keep = 0.5f;  ///< probability
+};
+
+/// dst = src / mask.keep where the mask keeps the value, else 0. src repeats nothing and shares no memory with dst.
+struct DropoutProblem {
+  Operand src;
+  ImageView dst;
+  DropoutMask mask;
 };
 
 /// dst = src, same extents, formats may differ (converted through float, rounded to nearest even once, unorm clamped to
@@ -127,8 +297,10 @@ struct HostTask {
   std::function<void()> run;
 };
 
-using Problem = std::variant<ConvProblem, TransposeProblem, NeuronProblem, CopyProblem, BufferCopyProblem,
-                             BufferFillProblem, HostTask>;
+using Problem = std::variant<ConvProblem, TransposeProblem, PoolProblem, NeuronProblem, NeuronGradientProblem,
+                             BinaryProblem, LocalNormProblem, NormalizeProblem, StatisticsProblem, SoftmaxProblem,
+                             ReduceProblem, ResampleProblem, ReshapeProblem, PadProblem, DropoutProblem, CopyProblem,
+                             BufferCopyProblem, BufferFillProblem, HostTask>;
 
 /// One recorded encode.
 struct Command {
@@ -157,7 +329,19 @@ class Engine : public std::enable_shared_from_this<Engine> {
 
   virtual void convolve(const ConvProblem& problem) = 0;
   virtual void convolve_transpose(const TransposeProblem& problem) = 0;
+  virtual void pool(const PoolProblem& problem) = 0;
   virtual void neuron(const NeuronProblem& problem) = 0;
+  virtual void neuron_gradient(const NeuronGradientProblem& problem) = 0;
+  virtual void binary(const BinaryProblem& problem) = 0;
+  virtual void normalize_locally(const LocalNormProblem& problem) = 0;
+  virtual void normalize(const NormalizeProblem& problem) = 0;
+  virtual void find_statistics(const StatisticsProblem& problem) = 0;
+  virtual void softmax(const SoftmaxProblem& problem) = 0;
+  virtual void reduce(const ReduceProblem& problem) = 0;
+  virtual void resample(const ResampleProblem& problem) = 0;
+  virtual void reshape(const ReshapeProblem& problem) = 0;
+  virtual void pad(const PadProblem& problem) = 0;
+  virtual void dropout(const DropoutProblem& problem) = 0;
   virtual void copy(const CopyProblem& problem) = 0;
   virtual void copy_buffer(const BufferCopyProblem& problem) = 0;
   virtual void fill_buffer(const BufferFillProblem& problem) = 0;

@@ -46,6 +46,15 @@ class KeyWriter {
     put(neuron.b);
     put(neuron.c);
   }
+  void put(const Operand& operand) {
+    put(operand.view), put(operand.start_h), put(operand.start_w);
+    put(operand.repeat_h), put(operand.repeat_w), put(operand.repeat_c), put(operand.edge);
+  }
+  void put(const ChannelValues& values) { put(values.memory), put(values.offset); }
+  void put(const Arithmetic& f) {
+    put(f.operation);
+    for (const float value : {f.scale0, f.scale1, f.bias, f.least, f.greatest}) put(value);
+  }
   void put(const ConvWeights& weights) {
     put(weights.out_channels);
     put(weights.in_channels_per_group);
@@ -59,7 +68,29 @@ class KeyWriter {
   void operator()(const TransposeProblem& p) {
     put(p.src), put(p.dst), put(*p.weights), put(p.window), put(p.neuron), put(p.reduced_precision);
   }
+  void operator()(const PoolProblem& p) {
+    put(p.src), put(p.dst), put(p.type), put(p.window), put(p.zero_pad_h), put(p.zero_pad_w);
+  }
   void operator()(const NeuronProblem& p) { put(p.src), put(p.dst), put(p.neuron); }
+  void operator()(const NeuronGradientProblem& p) { put(p.diff_dst), put(p.src), put(p.diff_src), put(p.neuron); }
+  void operator()(const BinaryProblem& p) { put(p.src0), put(p.src1), put(p.dst), put(p.function); }
+  void operator()(const LocalNormProblem& p) {
+    put(p.src), put(p.dst), put(p.type), put(p.window), put(p.size);
+    for (const float value : {p.alpha, p.beta, p.delta, p.p0, p.pm, p.ps}) put(value);
+  }
+  void operator()(const NormalizeProblem& p) {
+    put(p.src), put(p.dst), put(p.gamma), put(p.beta), put(p.groups), put(p.mean), put(p.variance), put(p.epsilon),
+        put(p.neuron);
+  }
+  void operator()(const StatisticsProblem& p) { put(p.src), put(p.mean), put(p.variance), put(p.count); }
+  void operator()(const SoftmaxProblem& p) { put(p.src), put(p.dst), put(p.log); }
+  void operator()(const ReduceProblem& p) { put(p.src), put(p.dst), put(p.axis), put(p.type), put(!p.weights.memory); }
+  void operator()(const ResampleProblem& p) { put(p.src), put(p.dst), put(p.type), put(p.edge), put(p.regions.size()); }
+  void operator()(const ReshapeProblem& p) { put(p.src), put(p.dst); }
+  void operator()(const PadProblem& p) {
+    put(p.src), put(p.dst), put(p.start_h), put(p.start_w), put(p.start_c), put(p.edge);
+  }
+  void operator()(const DropoutProblem& p) { put(p.src), put(p.dst); }
   void operator()(const CopyProblem& p) { put(p.src), put(p.dst); }
   void operator()(const BufferCopyProblem& p) {
     put(p.src), put(p.dst), put(p.src_offset), put(p.dst_offset), put(p.bytes);
@@ -114,7 +145,19 @@ struct Runner {
   Engine& engine;
   void operator()(const ConvProblem& problem) const { engine.convolve(problem); }
   void operator()(const TransposeProblem& problem) const { engine.convolve_transpose(problem); }
+  void operator()(const PoolProblem& problem) const { engine.pool(problem); }
   void operator()(const NeuronProblem& problem) const { engine.neuron(problem); }
+  void operator()(const NeuronGradientProblem& problem) const { engine.neuron_gradient(problem); }
+  void operator()(const BinaryProblem& problem) const { engine.binary(problem); }
+  void operator()(const LocalNormProblem& problem) const { engine.normalize_locally(problem); }
+  void operator()(const NormalizeProblem& problem) const { engine.normalize(problem); }
+  void operator()(const StatisticsProblem& problem) const { engine.find_statistics(problem); }
+  void operator()(const SoftmaxProblem& problem) const { engine.softmax(problem); }
+  void operator()(const ReduceProblem& problem) const { engine.reduce(problem); }
+  void operator()(const ResampleProblem& problem) const { engine.resample(problem); }
+  void operator()(const ReshapeProblem& problem) const { engine.reshape(problem); }
+  void operator()(const PadProblem& problem) const { engine.pad(problem); }
+  void operator()(const DropoutProblem& problem) const { engine.dropout(problem); }
   void operator()(const CopyProblem& problem) const { engine.copy(problem); }
   void operator()(const BufferCopyProblem& problem) const { engine.copy_buffer(problem); }
   void operator()(const BufferFillProblem& problem) const { engine.fill_buffer(problem); }

@@ -4,6 +4,8 @@
 #import "metal/MTLCommandBufferOnEngine.hh"
 #import "metal/MTLEventOnEngine.hh"
 
+#include "metal/process_end.hpp"
+
 NSErrorDomain const MTLCommandBufferErrorDomain = @"MTLCommandBufferErrorDomain";
 NSErrorUserInfoKey const MTLCommandBufferEncoderInfoErrorKey = @"MTLCommandBufferEncoderInfoErrorKey";
 
@@ -92,8 +94,16 @@ OPENMPS_UNKNOWN_SELECTORS
   }
 }
 
+- (void)openmps_requireThread:(const char *)what {
+  if (_queue.get()->_queue->is_orphan())
+    openmps::raise_usage(@"MTLCommandBuffer: %s would never end: the command queue was in use when this process was "
+                         @"forked, and works in the parent process only.",
+                         what);
+}
+
 - (void)openmps_submit {
   [self openmps_requireUncommitted:"commit"];
+  [self openmps_requireThread:"commit"];
   if (_encoderOpen)
     openmps::raise_usage(
         @"MTLCommandBuffer: commit came while a command encoder is open (endEncoding was not called).");
@@ -158,6 +168,7 @@ OPENMPS_UNKNOWN_SELECTORS
       openmps::raise_usage(@"MTLCommandBuffer: waiting on the command queue's own thread would never end.");
     return;
   }
+  if (!_recorder->completion()->is_done()) [self openmps_requireThread:"waiting"];
   _submission->wait_for(stage);
 }
 
@@ -227,7 +238,11 @@ OPENMPS_UNKNOWN_SELECTORS
 
 - (void)encodeWaitForEvent:(id<MTLEvent>)event value:(uint64_t)value {
   std::shared_ptr<openmps::EventValue> shared = openmps::value_of(event, "MTLCommandBuffer: event");
-  [self openmps_recorder].append(openmps::HostTask{[shared, value] { shared->wait(value); }}, "encodeWaitForEvent");
+  [self openmps_recorder].append(openmps::HostTask{[shared, value] {
+                                   const openmps::WorkPause pause;
+                                   shared->wait(value);
+                                 }},
+                                 "encodeWaitForEvent");
 }
 
 - (void)encodeSignalEvent:(id<MTLEvent>)event value:(uint64_t)value {

@@ -15,8 +15,8 @@
 #include "metal/recording.hpp"
 #include "mps/Ref.hh"
 
-/// Names of the exceptions raised besides Foundation's NSInvalidArgumentException (a wrong argument), NSRangeException
-/// and NSMallocException (memory).
+/// Names of the exceptions raised besides Foundation's NSInvalidArgumentException (a wrong argument) and
+/// NSMallocException (memory).
 FOUNDATION_EXPORT NSString *const MPSNotImplementedException;  ///< class or method not there (yet)
 FOUNDATION_EXPORT NSString *const MPSUsageException;           ///< right argument at the wrong time (state)
 

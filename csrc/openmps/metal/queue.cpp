@@ -3,12 +3,12 @@
 
 #include <algorithm>
 #include <chrono>
-#include <cstdlib>
 #include <functional>
 #include <thread>
 
 #include "engine/plan.hpp"
 #include "metal/host.hpp"
+#include "metal/process_end.hpp"
 
 namespace openmps {
 namespace {
@@ -43,43 +43,6 @@ bool spin_until(Condition condition) {
 
 std::size_t this_thread_id() { return std::hash<std::thread::id>{}(std::this_thread::get_id()) | 1; }
 
-/// The end of the process: exit() destroys what the engine's libraries keep in statics while queue threads may still be
-/// computing with it. No thread begins a command buffer any more, and exit() waits for those under way.
-class ProcessEnd {
- public:
-  static ProcessEnd& instance() {
-    static auto* end = new ProcessEnd;  // threads look at it until the very last moment
-    return *end;
-  }
-
-  /// exit() calls the latest registrations first, and libraries register theirs when they are first used: called
-  /// before and after the first command buffer runs. TODO: a program that ends inside its very first one can still
-  /// crash, because what oneDNN registers in there is undone before us; only warming it up beforehand would help.
-  void watch() noexcept {
-    std::atexit([] { instance().halt(); });
-  }
-
-  void begin_work() noexcept {
-    under_way_.fetch_add(1, std::memory_order_seq_cst);
-    if (!ending_.load(std::memory_order_seq_cst)) return;
-    under_way_.fetch_sub(1, std::memory_order_seq_cst);
-    for (;;) std::this_thread::sleep_for(std::chrono::hours(1));
-  }
-  void end_work() noexcept { under_way_.fetch_sub(1, std::memory_order_seq_cst); }
-
- private:
-  void halt() noexcept {
-    ending_.store(true, std::memory_order_seq_cst);
-    // A command buffer may be waiting for an event that nobody will signal.
-    const auto limit = std::chrono::steady_clock::now() + std::chrono::seconds(2);
-    while (under_way_.load(std::memory_order_seq_cst) > 0 && std::chrono::steady_clock::now() < limit)
-      std::this_thread::sleep_for(std::chrono::microseconds(50));
-  }
-
-  std::atomic<bool> ending_{false};
-  std::atomic<int> under_way_{0};
-};
-
 void swallow(const std::function<void()>& action) noexcept {
   try {
     if (action) action();
@@ -90,6 +53,7 @@ void swallow(const std::function<void()>& action) noexcept {
 }  // namespace
 
 void Submission::wait_for(Stage wanted) const noexcept {
+  ProcessEnd::instance().allow_work();
   if (spin_until([&] { return stage.load(std::memory_order_acquire) >= wanted; })) return;
   for (int seen = stage.load(std::memory_order_acquire); seen < wanted; seen = stage.load(std::memory_order_acquire)) {
     stage.wait(seen, std::memory_order_acquire);
@@ -104,12 +68,13 @@ void Queue::enqueue(const std::shared_ptr<Submission>& submission) {
 
 bool Queue::commit(const std::shared_ptr<Submission>& submission) noexcept {
   bool asleep = false;
+  auto& process_end = ProcessEnd::instance();
+  process_end.allow_work();
   try {
     std::lock_guard<std::mutex> lock(mutex_);
-    if (!has_thread_) {
-      ProcessEnd::instance().watch();
+    if (generation_.load() == kNoThread) {
       std::thread([self = shared_from_this()] { self->run(); }).detach();
-      has_thread_ = true;
+      generation_.store(process_end.generation());
     }
     if (submission->completion->progress.load(std::memory_order_relaxed) == Progress::not_enqueued) {
       places_.push_back(submission);
@@ -140,17 +105,25 @@ void Queue::withdraw(const std::shared_ptr<Submission>& submission) noexcept {
 }
 
 void Queue::wait_for_room() noexcept {
-  if (is_own_thread()) return;
+  if (is_own_thread() || is_orphan()) return;
+  ProcessEnd::instance().allow_work();
   std::unique_lock<std::mutex> lock(mutex_);
   room_.wait(lock, [this] { return in_flight_ < max_in_flight_; });
 }
 
 bool Queue::is_own_thread() const noexcept { return thread_id_.load(std::memory_order_relaxed) == this_thread_id(); }
 
+bool Queue::is_orphan() const noexcept {
+  const int generation = generation_.load();
+  return generation != kNoThread && generation != ProcessEnd::instance().generation();
+}
+
 void Queue::close() noexcept {
+  if (is_orphan()) return;  // also because the thread may hold the mutex there
+  ProcessEnd::instance().allow_work();
   {
     std::lock_guard<std::mutex> lock(mutex_);
-    if (!has_thread_) return;
+    if (generation_.load() == kNoThread) return;
     closing_ = true;
     calls_.fetch_add(1, std::memory_order_release);
   }
@@ -206,7 +179,6 @@ void Queue::run() noexcept {
   thread_id_.store(this_thread_id(), std::memory_order_relaxed);
   hooks_.begin();
   auto& process_end = ProcessEnd::instance();
-  bool first = true;
   while (const auto submission = next()) {
     process_end.begin_work();
     struct Context {
@@ -227,8 +199,6 @@ void Queue::run() noexcept {
     }
     room_.notify_all();
     process_end.end_work();
-    if (first) process_end.watch();
-    first = false;
   }
   hooks_.end();
   ended_.store(true, std::memory_order_release);

@@ -54,6 +54,8 @@ class Queue : public std::enable_shared_from_this<Queue> {
   /// Returns when fewer than max_in_flight committed submissions are unfinished. At once on the queue's own thread.
   void wait_for_room() noexcept;
   bool is_own_thread() const noexcept;
+  /// Whether the thread was left behind by fork(): then nothing that is committed here ever runs.
+  bool is_orphan() const noexcept;
   /// Runs what has been committed, then ends the thread. From the queue's own thread it does not wait for that.
   void close() noexcept;
 
@@ -62,6 +64,8 @@ class Queue : public std::enable_shared_from_this<Queue> {
   std::shared_ptr<Submission> next() noexcept;
   void process(Submission& submission) noexcept;
 
+  static constexpr int kNoThread = -1;
+
   const ThreadHooks hooks_;
   const std::size_t max_in_flight_;
 
@@ -69,9 +73,10 @@ class Queue : public std::enable_shared_from_this<Queue> {
   std::condition_variable wake_, room_;
   std::deque<std::shared_ptr<Submission>> places_;
   std::size_t in_flight_ = 0;
-  bool has_thread_ = false, closing_ = false, sleeping_ = false;
+  bool closing_ = false, sleeping_ = false;
   std::atomic<int> calls_{0};  ///< rises with each commit and close: what the idle thread watches
   std::atomic<std::size_t> thread_id_{0};
+  std::atomic<int> generation_{kNoThread};  ///< the process that has the thread, counted in forks
   std::atomic<bool> ended_{false};
 };
 

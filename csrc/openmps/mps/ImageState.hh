@@ -50,6 +50,17 @@ NSUInteger lanes_of(NSUInteger channels);
 /// What a view of `parent` starts from; owned by the caller.
 ImageState *new_view_state(MPSImage *parent, const ImageView &view);
 
+/// Steps in the program's buffer as the caller gives them, bytes; 0: dense.
+struct ByteStrides {
+  NSUInteger column = 0, row = 0, image = 0;
+};
+/// What -readBytes:... and -writeBytes:... do. `bytes` is only written when `to_image` is false.
+void transfer(MPSImage *image, void *bytes, MPSDataLayout layout, ByteStrides strides, MTLRegion region,
+              MPSImageReadWriteParams info, NSUInteger index, bool to_image);
+
+/// One object, which archives by its class alone.
+id<MPSImageAllocator> permanent_image_allocator();
+
 /// "MPSImage 'label' (2 x 7 x 7 x 64)": class, label, images x height x width x channels.
 NSString *describe(MPSImage *image);
 

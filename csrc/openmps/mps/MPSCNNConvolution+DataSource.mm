@@ -1,30 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 // Reading a convolution data source [MPSCNNConvolution.h, MPSCNNConvolutionDataSource].
 
+#import "mps/DataSource.hh"
 #import "mps/MPSCNNConvolution+Engine.hh"
 
 namespace openmps {
 namespace {
-
-/// Between load and purge.
-class Loaded {
- public:
-  explicit Loaded(id<MPSCNNConvolutionDataSource> source) : source_(source) {}
-  ~Loaded() {
-    if (source_ == nil) return;
-    // An exception is on its way already; a second one out of here would end the process.
-    @try {
-      [source_ purge];
-    } @catch (NSException *) {
-    }
-  }
-  Loaded(const Loaded &) = delete;
-  Loaded &operator=(const Loaded &) = delete;
-  void purge() { [std::exchange(source_, nil) purge]; }
-
- private:
-  id<MPSCNNConvolutionDataSource> source_;
-};
 
 bool answers(id source, SEL selector) { return [source respondsToSelector:selector]; }
 

@@ -31,7 +31,7 @@ struct ConvolutionState : Extends<ConvolutionState, CNNKernelState> {
 
   NSUInteger output_channels(NSUInteger channels) const override;
   Problem problem(const ImageView &src, const ImageView &dst, const Window &window) const override;
-  void adjust_result(MPSImageDescriptor *descriptor) override;
+  void size_result(Images sources, MPSImageDescriptor *descriptor) override;
   void archive(Archive &archive) override;
   void did_read(MPSKernel *kernel) override;
   void did_copy(id<OpenMPSDevice> device) override;

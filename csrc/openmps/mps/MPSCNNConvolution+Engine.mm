@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // The state of the convolution kernels: what a descriptor means, and the problem it makes [MPSCNNConvolution.h].
 
+#import "mps/DataSource.hh"
 #import "mps/MPSCNNConvolution+Engine.hh"
 
 namespace openmps {
@@ -47,7 +48,7 @@ void ConvolutionState::set_descriptor(MPSCNNConvolutionDescriptor *descriptor) {
   source.kernel_width = given.kernel_width, source.kernel_height = given.kernel_height;
   source.stride_x = given.stride_x, source.stride_y = given.stride_y;
   source.dilation_x = given.dilation_x, source.dilation_y = given.dilation_y;
-  source.check(*this);
+  check_slots();
   inputs = given.inputs, outputs = given.outputs, groups = given.groups;
   subpixel = given.subpixel;
 
@@ -103,7 +104,8 @@ Problem ConvolutionState::problem(const ImageView &src, const ImageView &dst, co
 
 /// unverified: that the result is subPixelScaleFactor times as large. It has to be: nothing else makes the encode that
 /// returns an image useful.
-void ConvolutionState::adjust_result(MPSImageDescriptor *descriptor) {
+void ConvolutionState::size_result(Images sources, MPSImageDescriptor *descriptor) {
+  CNNKernelState::size_result(sources, descriptor);
   [descriptor setWidth:[descriptor width] * subpixel];
   [descriptor setHeight:[descriptor height] * subpixel];
 }
@@ -156,15 +158,10 @@ void ConvolutionState::did_read(MPSKernel *kernel) {
               (unsigned long)neuron.a_per_channel->size(), (unsigned long)outputs);
 }
 
-/// copyWithZone:device:, else copyWithZone:, else the same data source [MPSCNNConvolution.h]. The weights are
-/// immutable: shared.
+/// The weights are immutable: shared.
 void ConvolutionState::did_copy(id<OpenMPSDevice> target) {
   CNNKernelState::did_copy(target);
-  id<MPSCNNConvolutionDataSource> source = data_source.get();
-  if ([source respondsToSelector:@selector(copyWithZone:device:)])
-    data_source = Ref<id<MPSCNNConvolutionDataSource>>::adopt([source copyWithZone:NULL device:target]);
-  else if ([source respondsToSelector:@selector(copyWithZone:)])
-    data_source = Ref<id<MPSCNNConvolutionDataSource>>::adopt([source copyWithZone:NULL]);
+  data_source = Ref<id<MPSCNNConvolutionDataSource>>::adopt(new_copy_of_source(data_source.get(), target));
 }
 
 void set_accumulator(ConvolutionState &state, MPSNNConvolutionAccumulatorPrecisionOption option) {

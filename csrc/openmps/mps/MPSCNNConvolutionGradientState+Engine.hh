@@ -7,11 +7,9 @@
 
 namespace openmps {
 
-struct ConvolutionGradientData : StateData {
+struct ConvolutionGradientData : GradientData {
   Ref<MPSCNNKernel *> kernel;     ///< MPSCNNConvolution or MPSCNNConvolutionTranspose
   Ref<MPSCNNConvolution *> pair;  ///< what `convolution` answers
-  SourceSlot source;              ///< the kernel's properties when the state was made
-  NSUInteger source_width = 0, source_height = 0;
 };
 
 }  // namespace openmps

@@ -26,20 +26,13 @@ using openmps::Ref;
   data->kernel = Ref<MPSCNNKernel *>(kernel);
   if ([kernel isKindOfClass:[MPSCNNConvolution class]])
     data->pair = Ref<MPSCNNConvolution *>((MPSCNNConvolution *)kernel);
-  data->source = state.source;
-  data->source_width = [source width];
-  data->source_height = [source height];
+  openmps::take_sources(*data, state, {&source, 1});
   [result openmps_setData:std::move(data)];
   return result;
 }
 
 - (ConvolutionGradientData &)openmps_gradientData {
-  openmps::StateData *data = [self openmps_data];
-  if (data == nullptr)
-    openmps::raise_usage(
-        @"%@: only a kernel can make this state (resultStateForSourceImage:sourceStates:destinationImage:).",
-        [self class]);
-  return *static_cast<ConvolutionGradientData *>(data);
+  return static_cast<ConvolutionGradientData &>(openmps::gradient_data(self));
 }
 
 - (id<MTLBuffer>)gradientForWeights {
@@ -59,11 +52,11 @@ using openmps::Ref;
 }
 
 - (NSUInteger)sourceWidth {
-  return [self openmps_gradientData].source_width;
+  return [self openmps_gradientData].sources[0].width;
 }
 
 - (NSUInteger)sourceHeight {
-  return [self openmps_gradientData].source_height;
+  return [self openmps_gradientData].sources[0].height;
 }
 
 /// A transpose undoes the convolution: its result is as large as the convolution's source, and tap q of the one meets
@@ -77,13 +70,14 @@ using openmps::Ref;
                                                                           forKernel:kernel
                                                                 suggestedDescriptor:inDescriptor];
   if (![kernel isKindOfClass:[MPSCNNConvolutionTranspose class]]) return descriptor;
-  const ConvolutionGradientData &data = [self openmps_gradientData];
-  [descriptor setWidth:data.source_width];
-  [descriptor setHeight:data.source_height];
+  const openmps::GradientData::Source &forward = [self openmps_gradientData].sources[0];
+  const openmps::SourceSlot &slot = forward.slot;
+  [descriptor setWidth:forward.width];
+  [descriptor setHeight:forward.height];
   MPSCNNConvolutionTranspose *transpose = (MPSCNNConvolutionTranspose *)kernel;
   [transpose setOffset:MPSOffset{0, 0, 0}];
-  [transpose setKernelOffsetX:-data.source.offset.x + (data.source.extent_x() % 2 == 0 ? 1 : 0)];
-  [transpose setKernelOffsetY:-data.source.offset.y + (data.source.extent_y() % 2 == 0 ? 1 : 0)];
+  [transpose setKernelOffsetX:-slot.offset.x + (slot.extent_x() % 2 == 0 ? 1 : 0)];
+  [transpose setKernelOffsetY:-slot.offset.y + (slot.extent_y() % 2 == 0 ? 1 : 0)];
   return descriptor;
 }
 

@@ -22,10 +22,8 @@ struct TransposeState : Extends<TransposeState, ConvolutionState> {
   /// Counted in pixels of the up-sampled source. unverified: that a dilated kernel is centred on its dilated size.
   Window window() const override {
     Window window = ConvolutionState::window();
-    const auto start = [this](NSInteger offset, NSUInteger stride, NSInteger kernel_offset, std::int64_t extent) {
-      constexpr NSInteger kFarthest = NSInteger{1} << 31;
-      if (kernel_offset < -kFarthest || kernel_offset > kFarthest)
-        raise_for(*this, @"kernelOffset (%ld) is farther than %ld pixels away.", (long)kernel_offset, (long)kFarthest);
+    check_offset(*this, kernel_offset_x, kernel_offset_y, "kernelOffset");
+    const auto start = [](NSInteger offset, NSUInteger stride, NSInteger kernel_offset, std::int64_t extent) {
       return offset * static_cast<NSInteger>(stride) + kernel_offset - extent / 2;
     };
     window.start_h = start(source.offset.y, source.stride_y, kernel_offset_y, source.extent_y());
@@ -34,7 +32,7 @@ struct TransposeState : Extends<TransposeState, ConvolutionState> {
   }
 
   /// `offset` counts source pixels, too coarse for what the policy finds: the kernel offset takes it. unverified.
-  void take_offset(NSInteger x, NSInteger y) override {
+  void take_offset(std::size_t, NSInteger x, NSInteger y) override {
     source.offset = {0, 0, 0};
     kernel_offset_x = x;
     kernel_offset_y = y;
@@ -59,20 +57,7 @@ struct TransposeState : Extends<TransposeState, ConvolutionState> {
 
 TransposeState &transpose_state(MPSCNNConvolutionTranspose *kernel) { return state_of<TransposeState>(kernel); }
 
-/// The distinct states of a batch, which all have to come from a convolution.
-void check_states(MPSCNNConvolutionTranspose *kernel, NSArray *states, NSUInteger count) {
-  if (states != nil && [states count] != count)
-    raise_for(transpose_state(kernel),
-              @"convolutionGradientStates has %lu states, expected one for each of %lu images.",
-              (unsigned long)[states count], (unsigned long)count);
-}
-
 NSArray *array_of(id object) { return object == nil ? nil : [NSArray arrayWithObject:object]; }
-
-/// The first state sizes the result: all states of a batch are alike, mostly the same object.
-NSArray *first_of(NSArray *states) {
-  return [states count] == 0 ? nil : [NSArray arrayWithObject:[states objectAtIndex:0]];
-}
 
 }  // namespace
 }  // namespace openmps
@@ -118,8 +103,8 @@ static MPSImage *undo(MPSCNNConvolutionTranspose *kernel, id<MTLCommandBuffer> b
                       MPSCNNConvolutionGradientState *convolution, MPSCNNConvolutionTransposeGradientState **out_state,
                       BOOL is_temporary) {
   NSArray *states = openmps::array_of(convolution);
-  openmps::will_use_states(states, buffer);
-  MPSImage *result = openmps::new_destination(kernel, buffer, source, states);
+  openmps::States given = {.source = convolution};
+  MPSImage *result = openmps::new_destination(kernel, buffer, {&source, 1}, given);
   openmps::Discard discard([NSArray arrayWithObject:result]);
   MPSCNNConvolutionTransposeGradientState *state = nil;
   if (out_state != NULL)
@@ -128,8 +113,8 @@ static MPSImage *undo(MPSCNNConvolutionTranspose *kernel, id<MTLCommandBuffer> b
                                                            sourceStates:states
                                                        destinationImage:result]
                          : [kernel resultStateForSourceImage:source sourceStates:states destinationImage:result];
-  openmps::encode_image(kernel, buffer, source, state, result);
-  openmps::did_read_states(states);
+  given.result = state;
+  openmps::encode_image(kernel, buffer, {&source, 1}, given, result);
   discard.keep();
   if (out_state != NULL) *out_state = state;
   return result;
@@ -138,12 +123,10 @@ static MPSImage *undo(MPSCNNConvolutionTranspose *kernel, id<MTLCommandBuffer> b
 static MPSImageBatch *undo_batch(MPSCNNConvolutionTranspose *kernel, id<MTLCommandBuffer> buffer,
                                  MPSImageBatch *sources, MPSCNNConvolutionGradientStateBatch *convolutions,
                                  MPSCNNConvolutionTransposeGradientStateBatch **out_states, BOOL is_temporary) {
-  NSArray *states = (NSArray *)convolutions;
-  openmps::check_states(kernel, states, [sources count]);
-  openmps::will_use_states(states, buffer);
-  MPSImageBatch *result = openmps::new_destinations(kernel, buffer, sources, openmps::first_of(states));
+  openmps::States given = {.source = convolutions, .source_name = "convolutionGradientStates"};
+  MPSImageBatch *result = openmps::new_destinations(kernel, buffer, {&sources, 1}, given);
   openmps::Discard discard(result);
-  NSArray *batches = openmps::array_of(states);
+  NSArray *batches = openmps::array_of(convolutions);
   MPSCNNConvolutionTransposeGradientStateBatch *made = nil;
   if (out_states != NULL)
     made = is_temporary ? [kernel temporaryResultStateBatchForCommandBuffer:buffer
@@ -151,8 +134,8 @@ static MPSImageBatch *undo_batch(MPSCNNConvolutionTranspose *kernel, id<MTLComma
                                                                sourceStates:batches
                                                            destinationImage:result]
                         : [kernel resultStateBatchForSourceImage:sources sourceStates:batches destinationImage:result];
-  openmps::encode_images(kernel, buffer, sources, (MPSStateBatch *)made, result);
-  openmps::did_read_states(states);
+  given.result = made;
+  openmps::encode_images(kernel, buffer, {&sources, 1}, given, result);
   discard.keep();
   if (out_states != NULL) *out_states = made;
   return result;
@@ -190,20 +173,16 @@ static MPSImageBatch *undo_batch(MPSCNNConvolutionTranspose *kernel, id<MTLComma
                   sourceImage:(MPSImage *)sourceImage
      convolutionGradientState:(MPSCNNConvolutionGradientState *)convolutionGradientState
              destinationImage:(MPSImage *)destinationImage {
-  NSArray *states = openmps::array_of(convolutionGradientState);
-  openmps::will_use_states(states, commandBuffer);
-  openmps::encode_image(self, commandBuffer, sourceImage, nil, destinationImage);
-  openmps::did_read_states(states);
+  openmps::encode_image(self, commandBuffer, {&sourceImage, 1}, {.source = convolutionGradientState}, destinationImage);
 }
 
 - (void)encodeBatchToCommandBuffer:(id<MTLCommandBuffer>)commandBuffer
                       sourceImages:(MPSImageBatch *)sourceImage
          convolutionGradientStates:(MPSCNNConvolutionGradientStateBatch *)convolutionGradientState
                  destinationImages:(MPSImageBatch *)destinationImage {
-  openmps::check_states(self, convolutionGradientState, [sourceImage count]);
-  openmps::will_use_states((NSArray *)convolutionGradientState, commandBuffer);
-  openmps::encode_images(self, commandBuffer, sourceImage, nil, destinationImage);
-  openmps::did_read_states((NSArray *)convolutionGradientState);
+  openmps::encode_images(self, commandBuffer, {&sourceImage, 1},
+                         {.source = convolutionGradientState, .source_name = "convolutionGradientStates"},
+                         destinationImage);
 }
 
 // ---------------------------------------------------------------------------------------------- states

@@ -4,31 +4,47 @@
 #import "mps/MPSCNNNeuron+Engine.hh"
 
 namespace openmps {
+
+void NeuronFunction::set(const KernelState &state, MPSNNNeuronDescriptor *given) {
+  if (given == nil) raise_for(state, @"neuronDescriptor is nil.");
+  descriptor = Ref<MPSNNNeuronDescriptor *>::adopt([given copy]);
+  neuron = [given openmps_neuron];
+}
+
+void NeuronFunction::check_channels(const KernelState &state, NSUInteger channels) const {
+  if (!descriptor) raise_for(state, @"The kernel has no neuron.");
+  if (neuron.a_per_channel && neuron.a_per_channel->size() != channels)
+    raise_for(state, @"data has %lu values, and the source has %lu feature channels.",
+              (unsigned long)neuron.a_per_channel->size(), (unsigned long)channels);
+}
+
+void NeuronFunction::archive(Archive &archive, NSString *key) {
+  archive.object(key, [MPSNNNeuronDescriptor class], descriptor);
+}
+
+void NeuronFunction::did_read(const KernelState &state) {
+  if (!descriptor) raise_for(state, @"The archive holds no neuronDescriptor.");
+  neuron = [descriptor.get() openmps_neuron];
+}
+
 namespace {
 
 struct NeuronState : Extends<NeuronState, CNNKernelState> {
-  Neuron neuron;
-  Ref<MPSNNNeuronDescriptor *> descriptor;  ///< our copy
+  NeuronFunction function;
 
   /// Convolution with 1 for every channel: the pixels outside of the source, which a pointwise problem lacks.
   mutable std::shared_ptr<const ConvWeights> ones;
 
-  void set_descriptor(MPSNNNeuronDescriptor *given) {
-    descriptor = Ref<MPSNNNeuronDescriptor *>::adopt([given copy]);
-    neuron = [given openmps_neuron];
-  }
+  Class result_state_class() const override { return [MPSNNGradientState class]; }
 
   NSUInteger output_channels(NSUInteger channels) const override {
-    if (neuron.a_per_channel && neuron.a_per_channel->size() != channels)
-      raise_for(*this, @"data has %lu values, and the source has %lu feature channels.",
-                (unsigned long)neuron.a_per_channel->size(), (unsigned long)channels);
+    function.check_channels(*this, channels);
     return channels;
   }
 
   Problem problem(const ImageView &src, const ImageView &dst, const Window &window) const override {
-    if (!descriptor) raise_for(*this, @"The kernel has no neuron.");
     if (is_inside(window, src, dst))
-      return NeuronProblem{src.region(window.start_h, window.start_w, dst.h, dst.w), dst, neuron};
+      return NeuronProblem{src.region(window.start_h, window.start_w, dst.h, dst.w), dst, function.neuron};
     return outside(src, dst, window);
   }
 
@@ -46,19 +62,18 @@ struct NeuronState : Extends<NeuronState, CNNKernelState> {
     problem.src = src, problem.dst = dst;
     problem.weights = ones;
     problem.window = window;
-    problem.neuron = neuron;
+    problem.neuron = function.neuron;
     return problem;
   }
 
   void archive(Archive &archive) override {
     CNNKernelState::archive(archive);
-    archive.object(@"MPSCNNNeuron.neuronDescriptor", [MPSNNNeuronDescriptor class], descriptor);
+    function.archive(archive, @"MPSCNNNeuron.neuronDescriptor");
   }
 
   void did_read(MPSKernel *kernel) override {
     CNNKernelState::did_read(kernel);
-    if (!descriptor) raise_for(*this, @"The archive holds no neuronDescriptor.");
-    neuron = [descriptor.get() openmps_neuron];
+    function.did_read(*this);
   }
 };
 
@@ -67,8 +82,7 @@ NeuronState &neuron_state(MPSCNNNeuron *kernel) { return state_of<NeuronState>(k
 id init_neuron(MPSCNNNeuron *kernel, id<MTLDevice> device, MPSNNNeuronDescriptor *descriptor) {
   if (!(kernel = [kernel openmps_initWithDevice:device])) return nil;
   UnwindRelease unwind(kernel);
-  if (descriptor == nil) raise_for(neuron_state(kernel), @"neuronDescriptor is nil.");
-  neuron_state(kernel).set_descriptor(descriptor);
+  neuron_state(kernel).function.set(neuron_state(kernel), descriptor);
   return unwind.done();
 }
 
@@ -102,11 +116,11 @@ using openmps::NeuronState;
 
 OPENMPS_INIT_WITH_CODER
 
-OPENMPS_GETTER(NeuronState, MPSCNNNeuronType, neuronType, descriptor.get().neuronType)
-OPENMPS_GETTER(NeuronState, float, a, neuron.a)
-OPENMPS_GETTER(NeuronState, float, b, neuron.b)
-OPENMPS_GETTER(NeuronState, float, c, neuron.c)
-OPENMPS_GETTER(NeuronState, NSData *, data, descriptor.get().data)
+OPENMPS_GETTER(NeuronState, MPSCNNNeuronType, neuronType, function.descriptor.get().neuronType)
+OPENMPS_GETTER(NeuronState, float, a, function.neuron.a)
+OPENMPS_GETTER(NeuronState, float, b, function.neuron.b)
+OPENMPS_GETTER(NeuronState, float, c, function.neuron.c)
+OPENMPS_GETTER(NeuronState, NSData *, data, function.descriptor.get().data)
 
 @end
 

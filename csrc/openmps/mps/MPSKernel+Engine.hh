@@ -32,7 +32,10 @@ class Archive {
   void field(NSString *key, float &value);
   void field(NSString *key, std::string &value) = delete;
   /// Nothing at all for an empty list.
-  void field(NSString *key, std::vector<float> &values);
+  void field(NSString *key, std::vector<float> &values) { list(key, values); }
+  void field(NSString *key, std::vector<double> &values) { list(key, values); }
+  /// Under `key`.origin.x and so forth.
+  void field(NSString *key, MTLRegion &region);
   /// An object of class `cls`, or nil.
   template <class T>
   void object(NSString *key, Class cls, Ref<T> &value) {
@@ -48,6 +51,8 @@ class Archive {
 
  private:
   void integer(NSString *key, std::int64_t &value);
+  template <class T>
+  void list(NSString *key, std::vector<T> &values);
   id object_of(NSString *key, id value, Class cls, SEL selector);
 
   NSCoder *coder_;

@@ -19,16 +19,29 @@ void Archive::field(NSString *key, float &value) {
     value = static_cast<float>([coder_ decodeDoubleForKey:key]);
 }
 
-void Archive::field(NSString *key, std::vector<float> &values) {
+template <class T>
+void Archive::list(NSString *key, std::vector<T> &values) {
   if (!reading_) {
     if (values.empty()) return;
-    [coder_ encodeObject:[NSData dataWithBytesNoCopy:values.data() length:values.size() * sizeof(float) freeWhenDone:NO]
-                  forKey:key];
+    // A copy: the coder may keep the data until it has finished.
+    [coder_ encodeObject:[NSData dataWithBytes:values.data() length:values.size() * sizeof(T)] forKey:key];
     return;
   }
   NSData *data = object_of(key, nil, [NSData class], NULL);
-  const float *first = static_cast<const float *>([data bytes]);
-  values.assign(first, first + [data length] / sizeof(float));
+  const T *first = static_cast<const T *>([data bytes]);
+  values.assign(first, first + [data length] / sizeof(T));
+}
+template void Archive::list(NSString *key, std::vector<float> &values);
+template void Archive::list(NSString *key, std::vector<double> &values);
+
+void Archive::field(NSString *key, MTLRegion &region) {
+  const auto part = [key](NSString *name) { return [key stringByAppendingString:name]; };
+  field(part(@".origin.x"), region.origin.x);
+  field(part(@".origin.y"), region.origin.y);
+  field(part(@".origin.z"), region.origin.z);
+  field(part(@".size.width"), region.size.width);
+  field(part(@".size.height"), region.size.height);
+  field(part(@".size.depth"), region.size.depth);
 }
 
 id Archive::object_of(NSString *key, id value, Class cls, SEL selector) {

@@ -27,7 +27,19 @@ class NullEngine final : public Engine {
 
   void convolve(const ConvProblem&) override {}
   void convolve_transpose(const TransposeProblem&) override {}
+  void pool(const PoolProblem&) override {}
   void neuron(const NeuronProblem&) override {}
+  void neuron_gradient(const NeuronGradientProblem&) override {}
+  void binary(const BinaryProblem&) override {}
+  void normalize_locally(const LocalNormProblem&) override {}
+  void normalize(const NormalizeProblem&) override {}
+  void find_statistics(const StatisticsProblem&) override {}
+  void softmax(const SoftmaxProblem&) override {}
+  void reduce(const ReduceProblem&) override {}
+  void resample(const ResampleProblem&) override {}
+  void reshape(const ReshapeProblem&) override {}
+  void pad(const PadProblem&) override {}
+  void dropout(const DropoutProblem&) override {}
   void copy(const CopyProblem&) override {}
   void copy_buffer(const BufferCopyProblem& problem) override {
     std::memmove(problem.dst->data() + problem.dst_offset, problem.src->data() + problem.src_offset, problem.bytes);

@@ -3,7 +3,15 @@
 
 #include "engine/onednn/convolution.hpp"
 #include "engine/onednn/elementwise.hpp"
+#include "engine/onednn/local_norm.hpp"
+#include "engine/onednn/normalization.hpp"
+#include "engine/onednn/pointwise.hpp"
+#include "engine/onednn/pooling.hpp"
+#include "engine/onednn/reduce.hpp"
+#include "engine/onednn/resample.hpp"
+#include "engine/onednn/reshape.hpp"
 #include "engine/onednn/runtime.hpp"
+#include "engine/onednn/softmax.hpp"
 #include "engine/shared/machine.hpp"
 
 namespace openmps {
@@ -11,6 +19,8 @@ namespace {
 
 class OneDnnEngine final : public Engine {
  public:
+  OneDnnEngine() { onednn::keep_statics(); }
+
   const char* name() const override { return "onednn"; }
   std::string device_name() const override { return machine_cpu_name() + " (oneDNN " + onednn::version() + ")"; }
   std::uint64_t working_set_limit() const override { return machine_memory_bytes(); }
@@ -22,9 +32,21 @@ class OneDnnEngine final : public Engine {
 
   void convolve(const ConvProblem& problem) override { onednn::convolve(problem); }
   void convolve_transpose(const TransposeProblem& problem) override { onednn::convolve_transpose(problem); }
+  void pool(const PoolProblem& problem) override { onednn::pool(problem); }
   void neuron(const NeuronProblem& problem) override {
     onednn::activate(tensor_of(problem.src), tensor_of(problem.dst), problem.neuron);
   }
+  void neuron_gradient(const NeuronGradientProblem& problem) override { onednn::neuron_gradient(problem); }
+  void binary(const BinaryProblem& problem) override { onednn::binary(problem); }
+  void normalize_locally(const LocalNormProblem& problem) override { onednn::normalize_locally(problem); }
+  void normalize(const NormalizeProblem& problem) override { onednn::normalize(problem); }
+  void find_statistics(const StatisticsProblem& problem) override { onednn::find_statistics(problem); }
+  void softmax(const SoftmaxProblem& problem) override { onednn::softmax(problem); }
+  void reduce(const ReduceProblem& problem) override { onednn::reduce(problem); }
+  void resample(const ResampleProblem& problem) override { onednn::resample(problem); }
+  void reshape(const ReshapeProblem& problem) override { onednn::reshape(problem); }
+  void pad(const PadProblem& problem) override { onednn::pad(problem); }
+  void dropout(const DropoutProblem& problem) override { onednn::dropout(problem); }
   void copy(const CopyProblem& problem) override { onednn::copy(tensor_of(problem.src), tensor_of(problem.dst)); }
   void copy_buffer(const BufferCopyProblem& problem) override {
     onednn::copy_bytes(problem.src->data() + problem.src_offset, problem.dst->data() + problem.dst_offset,

@@ -28,6 +28,27 @@ struct FastMath {
     return scale * tail + scale;
   }
 
+  /// e^(x - most) for x <= most, in float: relatively exact to 1.2e-7, also where x and most are large and close,
+  /// because what their difference loses is put back. Differences below -104 give 0.
+  static MPSCNN_HOST_DEVICE float exp_below(float x, float most) {
+    const float rounded = x - most, back = rounded - x;
+    const bool far = rounded < -104.0f;  // also where x is -inf, whose difference loses a NaN
+    const float d = far ? -104.0f : rounded, lost = far ? 0.0f : (x - (rounded - back)) - (most + back);
+    constexpr float kShift = 12582912.0f;  // 1.5 * 2^23: the sum's low bits hold the rounded integer
+    const float shifted = d * 1.44269504f + kShift, k = shifted - kShift;
+    const float r = ((d - k * 0.693359375f) - k * -2.12194440e-4f) + lost;
+    // (e^r - 1 - r) / r^2, |r| <= ln(2) / 2, fitted to 3e-9 of e^r.
+    float p = 0.0013814467f;
+    p = p * r + 0.0083687808f;
+    p = p * r + 0.041668393f;
+    p = p * r + 0.1666652f;
+    p = p * r + 0.49999994f;
+    const float value = 1.0f + (r + r * r * p);
+    // 2^k in two factors: the first keeps the second away from the smallest exponents.
+    const std::int32_t whole = std::bit_cast<std::int32_t>(shifted) - 0x4b400000, half = whole >> 1;
+    return value * std::bit_cast<float>((half + 127) << 23) * std::bit_cast<float>((whole - half + 127) << 23);
+  }
+
   /// ln(1 + x) for x in [0, 1], relatively exact near 0.
   static MPSCNN_HOST_DEVICE double log1p_unit(double x) {
     const double s = x / (2.0 + x), z = s * s;  // z <= 1/9
@@ -65,6 +86,11 @@ struct FastMath {
   /// Distribution function of the normal distribution: 0.5 * (1 + erf(x / sqrt(2))), relatively exact in the lower
   /// tail.
   static MPSCNN_HOST_DEVICE double normal_cdf(double x) {
+    double bell;
+    return normal_cdf(x, bell);
+  }
+  /// Also exp(-x * x / 2), which it needs itself; for |x| beyond 15.5 that of 15.5.
+  static MPSCNN_HOST_DEVICE double normal_cdf(double x, double& bell) {
     double z = (x < 0 ? -x : x) * 0.707106781186547524;
     z = z > 11.0 ? 11.0 : z;  // 0 and 1 in float from there on
     // erfc(z) = exp(-z*z) * t * q(t) with t = 2 / (2 + z); q interpolated at Chebyshev points of [2/13, 1].
@@ -82,7 +108,8 @@ struct FastMath {
     q = q * u + 0.104900601791979755;
     q = q * u + 0.328058041157462003;
     q = q * u + 0.567017294777017552;
-    const double tail = 0.5 * exp(-z * z) * t * q;
+    bell = exp(-z * z);
+    const double tail = 0.5 * bell * t * q;
     return x < 0 ? tail : 1.0 - tail;
   }
 

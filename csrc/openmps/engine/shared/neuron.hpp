@@ -26,6 +26,10 @@ struct LibraryMath {
   static MPSCNN_HOST_DEVICE float log(float x) { return ::logf(x); }
   static MPSCNN_HOST_DEVICE float log1p_unit(float x) { return ::log1pf(x); }
   static MPSCNN_HOST_DEVICE float normal_cdf(float x) { return 0.5f * ::erfcf(x * -0.70710678f); }
+  static MPSCNN_HOST_DEVICE float normal_cdf(float x, float& bell) {
+    bell = ::expf(-0.5f * x * x);
+    return normal_cdf(x);
+  }
   static MPSCNN_HOST_DEVICE float pow(float x, float y) { return ::powf(x, y); }
 };
 
@@ -77,6 +81,56 @@ struct NeuronFormulas {
     return static_cast<float>(Math::log(Real(a) * x + b) / log_base);
   }
   static MPSCNN_HOST_DEVICE float gelu(float x) { return static_cast<float>(x * Math::normal_cdf(x)); }
+
+  // Gradients: e * f'(x), e the gradient of the result. Where f has a kink they follow the header's order of cases
+  // [MPSCNNNeuron.h]: at 0 the rectifiers have the slope of x >= 0.
+  static MPSCNN_HOST_DEVICE float relu_gradient(float e, float x, float a) { return x >= 0 ? e : a * e; }
+  static MPSCNN_HOST_DEVICE float sigmoid_gradient(float e, float x) {
+    const Real t = Math::exp(x < 0 ? Real(x) : -Real(x));
+    return static_cast<float>(e * (t / ((1 + t) * (1 + t))));
+  }
+  static MPSCNN_HOST_DEVICE float hard_sigmoid_gradient(float e, float x, float a, float b) {
+    const Real t = Real(a) * x + b;
+    return t >= 0 && t <= 1 ? a * e : 0.0f;
+  }
+  static MPSCNN_HOST_DEVICE float tanh_gradient(float e, float x, float a, float b) {
+    const Real t = 2 * (Real(b) * x);
+    const Real u = Math::exp(t < 0 ? t : -t);  // 1 - tanh^2 = 4u / (1 + u)^2, without the difference
+    return static_cast<float>(e * (Real(a) * b * 4 * u / ((1 + u) * (1 + u))));
+  }
+  /// unverified: 0 at 0.
+  static MPSCNN_HOST_DEVICE float absolute_gradient(float e, float x) { return x > 0 ? e : x < 0 ? -e : 0.0f; }
+  static MPSCNN_HOST_DEVICE float softplus_gradient(float e, float x, float a, float b) {
+    const Real t = Real(b) * x, u = Math::exp(t < 0 ? t : -t);
+    return static_cast<float>(e * (Real(a) * b * ((t < 0 ? u : Real(1)) / (1 + u))));
+  }
+  static MPSCNN_HOST_DEVICE float softsign_gradient(float e, float x) {
+    const float t = 1.0f + (x < 0 ? -x : x);
+    return e / (t * t);
+  }
+  static MPSCNN_HOST_DEVICE float elu_gradient(float e, float x, float a) {
+    const Real t = Math::exp(x >= 0 ? Real(0) : Real(x));
+    return x >= 0 ? e : static_cast<float>(e * (a * t));
+  }
+  /// unverified: 0 where the largest result is reached. The header prints the result itself, b, which is no slope.
+  static MPSCNN_HOST_DEVICE float relun_gradient(float e, float x, float a, float b) {
+    return relu(x, a) >= b ? 0.0f : relu_gradient(e, x, a);
+  }
+  static MPSCNN_HOST_DEVICE float power_gradient(float e, float x, float a, float b, float c) {
+    return static_cast<float>(e * (Real(a) * c * Math::pow(Real(a) * x + b, Real(c) - 1)));
+  }
+  static MPSCNN_HOST_DEVICE float exponential_gradient(float e, float x, float a, float b, Real log_base) {
+    return static_cast<float>(e * (a * log_base * Math::exp((Real(a) * x + b) * log_base)));
+  }
+  static MPSCNN_HOST_DEVICE float logarithm_gradient(float e, float x, float a, float b, Real log_base) {
+    return static_cast<float>(e * (a / ((Real(a) * x + b) * log_base)));
+  }
+  static MPSCNN_HOST_DEVICE float gelu_gradient(float e, float x) {
+    Real bell;  // exp(-x * x / 2)
+    const Real cdf = Math::normal_cdf(x, bell);
+    const Real t = x < -40 ? Real(-40) : x > 40 ? Real(40) : Real(x);  // the bell is 0 in float; infinity * 0 is NaN
+    return static_cast<float>(e * (cdf + t * bell * Real(0.398942280401432678)));
+  }
 };
 
 /// ln of the base of exponential and logarithm; -1 stands for e.

@@ -13,6 +13,7 @@
 #include <immintrin.h>
 #endif
 
+#include "engine/shared/arithmetic.hpp"
 #include "engine/shared/fast_math.hpp"
 #include "engine/shared/half.hpp"
 #include "engine/shared/isa.hpp"
@@ -90,6 +91,79 @@ MPSCNN_CLONES void neuron_row(NeuronType type, float a, float b, float c, double
   }
 #undef MPSCNN_LOOP
 }
+
+MPSCNN_CLONES void neuron_gradient_row(NeuronType type, float a, float b, float c, double log_base, const float* diff,
+                                       const float* src, float* dst, std::int64_t count) {
+#define MPSCNN_LOOP(expression)                                  \
+  _Pragma("omp simd") for (std::int64_t i = 0; i < count; ++i) { \
+    const float e = diff[i], x = src[i];                         \
+    dst[i] = (expression);                                       \
+  }                                                              \
+  break
+  switch (type) {
+    case NeuronType::none: std::memcpy(dst, diff, static_cast<std::size_t>(count) * 4); break;
+    case NeuronType::prelu:
+    case NeuronType::relu: MPSCNN_LOOP(F::relu_gradient(e, x, a));
+    case NeuronType::linear: _Pragma("omp simd") for (std::int64_t i = 0; i < count; ++i) dst[i] = a * diff[i]; break;
+    case NeuronType::sigmoid: MPSCNN_LOOP(F::sigmoid_gradient(e, x));
+    case NeuronType::hard_sigmoid: MPSCNN_LOOP(F::hard_sigmoid_gradient(e, x, a, b));
+    case NeuronType::tanh: MPSCNN_LOOP(F::tanh_gradient(e, x, a, b));
+    case NeuronType::absolute: MPSCNN_LOOP(F::absolute_gradient(e, x));
+    case NeuronType::softplus: MPSCNN_LOOP(F::softplus_gradient(e, x, a, b));
+    case NeuronType::softsign: MPSCNN_LOOP(F::softsign_gradient(e, x));
+    case NeuronType::elu: MPSCNN_LOOP(F::elu_gradient(e, x, a));
+    case NeuronType::relun: MPSCNN_LOOP(F::relun_gradient(e, x, a, b));
+    case NeuronType::power: MPSCNN_LOOP(F::power_gradient(e, x, a, b, c));
+    case NeuronType::exponential: MPSCNN_LOOP(F::exponential_gradient(e, x, a, b, log_base));
+    case NeuronType::logarithm: MPSCNN_LOOP(F::logarithm_gradient(e, x, a, b, log_base));
+    case NeuronType::gelu: MPSCNN_LOOP(F::gelu_gradient(e, x));
+  }
+#undef MPSCNN_LOOP
+}
+
+MPSCNN_CLONES void prelu_gradient_rows(const float* slopes, const float* diff, const float* src, float* dst,
+                                       std::int64_t pixels, std::int64_t channels) {
+  for (std::int64_t p = 0; p < pixels; ++p, diff += channels, src += channels, dst += channels) {
+#pragma omp simd
+    for (std::int64_t i = 0; i < channels; ++i) dst[i] = F::relu_gradient(diff[i], src[i], slopes[i]);
+  }
+}
+
+MPSCNN_CLONES void arithmetic_row(const Arithmetic& function, const float* a, const float* b, float* dst,
+                                  std::int64_t count) {
+  const Arithmetic f = function;  // dst is of the type of its members: the compiler must see that it is another
+#define MPSCNN_LOOP(operation)                                     \
+  _Pragma("omp simd") for (std::int64_t i = 0; i < count; ++i) {   \
+    float result;                                                  \
+    arithmetic<BinaryOperation::operation>(f, a[i], b[i], result); \
+    dst[i] = result;                                               \
+  }                                                                \
+  break
+  switch (f.operation) {
+    case BinaryOperation::add: MPSCNN_LOOP(add);
+    case BinaryOperation::subtract: MPSCNN_LOOP(subtract);
+    case BinaryOperation::multiply: MPSCNN_LOOP(multiply);
+    case BinaryOperation::divide: MPSCNN_LOOP(divide);
+  }
+#undef MPSCNN_LOOP
+}
+
+#if defined(__x86_64__)
+/// The first count / 8 * 8 values, without floats in memory between.
+template <BinaryOperation operation>
+__attribute__((target("avx,f16c"))) void half_arithmetic_f16c(const Arithmetic& function, const std::uint16_t* a,
+                                                              const std::uint16_t* b, std::uint16_t* dst,
+                                                              std::int64_t count) {
+  const Arithmetic f = function;
+  for (std::int64_t i = 0; i + 8 <= count; i += 8) {
+    const __m256 x = _mm256_cvtph_ps(_mm_loadu_si128(reinterpret_cast<const __m128i*>(a + i)));
+    const __m256 y = _mm256_cvtph_ps(_mm_loadu_si128(reinterpret_cast<const __m128i*>(b + i)));
+    __m256 result;
+    arithmetic<operation>(f, x, y, result);
+    _mm_storeu_si128(reinterpret_cast<__m128i*>(dst + i), _mm256_cvtps_ph(result, _MM_FROUND_TO_NEAREST_INT));
+  }
+}
+#endif
 
 /// One pixel: x >= 0 ? x : a[channel] * x.
 MPSCNN_CLONES void prelu_rows(const float* slopes, const float* src, float* dst, std::int64_t pixels,
@@ -181,6 +255,53 @@ void row_neuron(const Neuron& neuron, const float* src, float* dst, std::int64_t
     const std::int64_t part = count - i < block ? count - i : block;
     bias_rows(bias, src + i, dst + i, part / channels, channels);
     activate(neuron, dst + i, dst + i, part, channels);
+  }
+}
+
+void row_neuron_gradient(const Neuron& neuron, const float* diff, const float* src, float* dst, std::int64_t count,
+                         std::int64_t channels) {
+  const float a = neuron.a, c = neuron.c;
+  if (neuron_is_per_channel(neuron)) {
+    prelu_gradient_rows(neuron.a_per_channel->data(), diff, src, dst, count / channels, channels);
+  } else if (neuron.type == NeuronType::exponential && c <= 0 && c != -1.0f) {
+    const double base = c, factor = static_cast<double>(a) * std::log(base);
+    for (std::int64_t i = 0; i < count; ++i) {
+      dst[i] = static_cast<float>(diff[i] * (factor * std::pow(base, static_cast<double>(a) * src[i] + neuron.b)));
+    }
+  } else if (neuron.type == NeuronType::power && (c == 0 || c == 1)) {  // 0 ** 0 and 0 ** -1 do not come up
+    neuron_gradient_row(NeuronType::linear, c * a, 0, 0, 1, diff, src, dst, count);
+  } else {
+    const bool has_base = neuron.type == NeuronType::exponential || neuron.type == NeuronType::logarithm;
+    neuron_gradient_row(neuron.type, a, neuron.b, c, has_base ? neuron_log_base(c) : 1.0, diff, src, dst, count);
+  }
+}
+
+void row_arithmetic(const Arithmetic& f, const float* a, const float* b, float* dst, std::int64_t count) {
+  arithmetic_row(f, a, b, dst, count);
+}
+
+void row_arithmetic(const Arithmetic& f, const std::uint16_t* a, const std::uint16_t* b, std::uint16_t* dst,
+                    std::int64_t count) {
+  std::int64_t done = 0;
+#if defined(__x86_64__)
+  if (has_f16c()) {
+    switch (f.operation) {
+      case BinaryOperation::add: half_arithmetic_f16c<BinaryOperation::add>(f, a, b, dst, count); break;
+      case BinaryOperation::subtract: half_arithmetic_f16c<BinaryOperation::subtract>(f, a, b, dst, count); break;
+      case BinaryOperation::multiply: half_arithmetic_f16c<BinaryOperation::multiply>(f, a, b, dst, count); break;
+      case BinaryOperation::divide: half_arithmetic_f16c<BinaryOperation::divide>(f, a, b, dst, count); break;
+    }
+    done = count / 8 * 8;
+  }
+#endif
+  constexpr std::int64_t kBlock = 256;
+  float x[kBlock], y[kBlock];
+  for (; done < count; done += kBlock) {
+    const std::int64_t part = count - done < kBlock ? count - done : kBlock;
+    row_to_float(a + done, Format::float16, x, part);
+    row_to_float(b + done, Format::float16, y, part);
+    arithmetic_row(f, x, y, x, part);
+    row_from_float(x, dst + done, Format::float16, part);
   }
 }
 

@@ -18,6 +18,15 @@ void row_from_float(const float* src, void* dst, Format format, std::int64_t cou
 void row_neuron(const Neuron& neuron, const float* src, float* dst, std::int64_t count, std::int64_t channels,
                 const float* bias);
 
+/// dst = diff * f'(src) over `count` values that start at channel 0, f the neuron.
+void row_neuron_gradient(const Neuron& neuron, const float* diff, const float* src, float* dst, std::int64_t count,
+                         std::int64_t channels);
+
+/// dst = f(a, b), all of them floats or all half.
+void row_arithmetic(const Arithmetic& f, const float* a, const float* b, float* dst, std::int64_t count);
+void row_arithmetic(const Arithmetic& f, const std::uint16_t* a, const std::uint16_t* b, std::uint16_t* dst,
+                    std::int64_t count);
+
 /// `copies` adjacent copies of each value.
 void row_repeat(const float* src, float* dst, std::int64_t count, std::int64_t copies);
 

@@ -15,9 +15,9 @@ struct Tensor {
   std::int64_t n = 1, h = 1, w = 1, c = 1;
   std::int64_t n_stride = 0, h_stride = 0, w_stride = 0;  ///< elements
 
-  bool is_dense() const {
-    return (w == 1 || w_stride == c) && (h == 1 || h_stride == w * c) && (n == 1 || n_stride == h * w * c);
-  }
+  /// No gaps between the pixels of an image.
+  bool images_are_dense() const { return (w == 1 || w_stride == c) && (h == 1 || h_stride == w * c); }
+  bool is_dense() const { return images_are_dense() && (n == 1 || n_stride == h * w * c); }
   bool is_dense_float() const { return format == Format::float32 && is_dense(); }
   std::int64_t size() const { return n * h * w * c; }
   std::byte* at(std::int64_t in, std::int64_t y, std::int64_t x = 0) const {
@@ -26,6 +26,13 @@ struct Tensor {
   float* floats() const { return reinterpret_cast<float*>(data); }
   float* floats(std::int64_t in, std::int64_t y, std::int64_t x = 0) const {
     return reinterpret_cast<float*>(data) + in * n_stride + y * h_stride + x * w_stride;
+  }
+  /// Each image as one row, or everything; dense as far.
+  void flatten(bool images = false) {
+    w *= h, w_stride = c;
+    h = 1;
+    if (images) w *= n, n = 1;
+    h_stride = w * c;
   }
   Tensor region(std::int64_t y, std::int64_t x, std::int64_t height, std::int64_t width) const {
     Tensor part = *this;

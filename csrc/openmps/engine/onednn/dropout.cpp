@@ -1,0 +1,57 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "engine/shared/dropout.hpp"
+
+#include <algorithm>
+
+#include "engine/onednn/pointwise.hpp"
+#include "engine/shared/isa.hpp"
+#include "engine/shared/operands.hpp"
+
+namespace openmps::onednn {
+namespace {
+
+constexpr std::int64_t kGrain = 16 * 1024;  // values that are worth a thread
+constexpr std::int64_t kPart = 1024;        // values whose bits are made at a time
+
+MPSCNN_CLONES void drop(const float* src, const std::uint32_t* bits, std::uint32_t threshold, float keep, float* dst,
+                        std::int64_t count) {
+#pragma omp simd
+  for (std::int64_t i = 0; i < count; ++i) dst[i] = bits[i] < threshold ? src[i] / keep : 0.0f;
+}
+
+}  // namespace
+
+void dropout(const DropoutProblem& problem) {
+  const DropoutMask& mask = problem.mask;
+  const std::int64_t h = problem.dst.h, w = problem.dst.w, c = problem.dst.c;
+  const std::uint32_t threshold = dropout_threshold(mask.keep);
+  const bool rows = mask.c == c && mask.w == w;  // values follow each other in the mask as they do in a row
+
+  const auto body = [&](const std::array<const float*, 1>& src, float* dst, std::int64_t first, std::int64_t pixels) {
+    std::uint32_t bits[kPart];
+    const float* from = src[0];
+    for (std::int64_t pixel = first; pixel < first + pixels;) {
+      const std::int64_t x = pixel % w, y = pixel / w % h;
+      const std::uint64_t image = mask.image + static_cast<std::uint64_t>(pixel / (w * h));
+      const std::int64_t run = rows ? std::min(w - x, first + pixels - pixel) : 1;
+      const std::int64_t at = ((mask.h == 1 ? 0 : y) * mask.w + (mask.w == 1 ? 0 : x)) * mask.c;
+      if (mask.c == c) {
+        for (std::int64_t done = 0; done < run * c;) {
+          const std::int64_t lead = (at + done) % 64, count = std::min(kPart - lead, run * c - done);
+          dropout_bits(mask.seed, image, at + done - lead, lead + count, bits);
+          drop(from + done, bits + lead, threshold, mask.keep, dst + done, count);
+          done += count;
+        }
+      } else {
+        // One value for all channels.
+        dropout_bits(mask.seed, image, at / 64 * 64, 64, bits);
+        const bool kept = bits[at % 64] < threshold;
+        for (std::int64_t k = 0; k < c; ++k) dst[k] = kept ? from[k] / mask.keep : 0.0f;
+      }
+      from += run * c, dst += run * c, pixel += run;
+    }
+  };
+  for_operands<1>({&problem.src}, problem.dst, kGrain, /*across_images=*/true, body);
+}
+
+}  // namespace openmps::onednn

@@ -1,0 +1,272 @@
+// SPDX-License-Identifier: Apache-2.0
+// Nobody unmasks floating-point traps, and without this line the powers below stay scalar. Values are the same.
+#if defined(__GNUC__) && !defined(__clang__)
+#pragma GCC optimize("no-trapping-math")
+#endif
+
+#include "engine/onednn/local_norm.hpp"
+
+#include <algorithm>
+#include <vector>
+
+#include "engine/shared/fast_math.hpp"
+#include "engine/shared/float_rows.hpp"
+#include "engine/shared/isa.hpp"
+#include "engine/shared/operands.hpp"
+#include "engine/shared/parallel.hpp"
+#include "engine/shared/taps.hpp"
+
+namespace openmps::onednn {
+namespace {
+
+constexpr std::int64_t kGrain = 8 * 1024;  // values that are worth a thread
+constexpr std::int64_t kBlock = 16;        // channels whose sums stay in registers
+
+/// Which channels around one are summed: `before` + 1 + `after` of them, no more than can meet.
+struct Neighbours {
+  std::int64_t before, after;
+
+  Neighbours(std::int64_t size, std::int64_t channels)
+      : before(std::min(size / 2, channels - 1)), after(std::min((size - 1) / 2, channels - 1)) {}
+  std::int64_t count() const { return before + 1 + after; }
+};
+
+/// sums[k] = values[k] + ... + values[k + terms - 1] for k < count. Overwrites the values: count + terms - 1 of them.
+inline __attribute__((always_inline)) void sum_neighbours(double* values, std::int64_t count, std::int64_t terms,
+                                                          double* sums) {
+  std::int64_t valid = count + terms - 1;  // values[k] holds the sum of `width` of them
+  std::int64_t taken = 0;
+  for (std::int64_t width = 1;; width *= 2) {
+    if (terms & width) {
+      const double* const more = values + taken;
+      if (taken == 0) {
+#pragma omp simd
+        for (std::int64_t k = 0; k < count; ++k) sums[k] = more[k];
+      } else {
+#pragma omp simd
+        for (std::int64_t k = 0; k < count; ++k) sums[k] += more[k];
+      }
+      taken += width;
+    }
+    if (taken == terms) return;
+    valid -= width;
+#pragma omp simd
+    for (std::int64_t k = 0; k < valid; ++k) values[k] += values[k + width];
+  }
+}
+
+/// x * (delta + scale * sum of the neighbours' squares)^exponent. `work`: 2 * channels + before + after doubles.
+MPSCNN_CLONES void respond(const float* from, float* to, std::int64_t pixels, std::int64_t channels,
+                           std::int64_t before, std::int64_t after, double scale, double delta, double exponent,
+                           double* work) {
+  double* const sums = work;
+  double* const squares = work + channels;
+  for (std::int64_t p = 0; p < pixels; ++p, from += channels, to += channels) {
+    std::fill(squares, squares + before, 0.0);
+    double* const own = squares + before;
+#pragma omp simd
+    for (std::int64_t k = 0; k < channels; ++k) own[k] = static_cast<double>(from[k]) * from[k];
+    std::fill(own + channels, own + channels + after, 0.0);
+    sum_neighbours(squares, channels, before + 1 + after, sums);
+#pragma omp simd
+    for (std::int64_t k = 0; k < channels; ++k)
+      to[k] = static_cast<float>(from[k] * FastMath::pow(delta + scale * sums[k], exponent));
+  }
+}
+
+void normalize_by_channels(const LocalNormProblem& problem) {
+  const std::int64_t c = problem.dst.c;
+  Operand src;
+  src.view = problem.src;
+  src.start_h = problem.window.start_h;
+  src.start_w = problem.window.start_w;
+  src.edge = problem.window.edge;
+  const Neighbours neighbours(problem.size, c);
+  const std::int64_t work_size = 2 * c + neighbours.count() - 1;
+  std::vector<double> work(static_cast<std::size_t>(work_size * threads_for(problem.dst.size(), kGrain)));
+  const double scale = static_cast<double>(problem.alpha) / static_cast<double>(problem.size);
+  for_operands<1>({&src}, problem.dst, kGrain, /*across_images=*/true,
+                  [&](const std::array<const float*, 1>& from, float* to, std::int64_t, std::int64_t pixels) {
+                    respond(from[0], to, pixels, c, neighbours.before, neighbours.after, scale, problem.delta,
+                            -static_cast<double>(problem.beta), work.data() + work_size * omp_get_thread_num());
+                  });
+}
+
+/// Eight floats of a pixel, and as doubles.
+typedef float Floats __attribute__((vector_size(32)));
+typedef float FloatsAnywhere __attribute__((vector_size(32), aligned(4)));
+typedef double Doubles __attribute__((vector_size(64)));
+typedef double DoublesAnywhere __attribute__((vector_size(64), aligned(8)));
+
+#define MPSCNN_LOAD(pointer) __builtin_convertvector(Floats(*reinterpret_cast<const FloatsAnywhere*>(pointer)), Doubles)
+#define MPSCNN_DOUBLES(pointer) (*reinterpret_cast<DoublesAnywhere*>(pointer))
+
+/// Sums down the columns of a window: of the values (unless null) and of their squares, kBlock of them for each column
+/// [first, last).
+MPSCNN_CLONES void sum_columns(const float* const* rows, const float* row_times, std::int64_t row_count,
+                               std::int64_t first, std::int64_t last, std::int64_t step, double* sums, double* squares,
+                               std::int64_t channels) {
+  if (channels == kBlock) {
+    for (std::int64_t x = first; x < last; ++x) {
+      Doubles a{}, b{}, aa{}, bb{};
+      for (std::int64_t j = 0; j < row_count; ++j) {
+        const float* const pixel = rows[j] + x * step;
+        const Doubles u = MPSCNN_LOAD(pixel), v = MPSCNN_LOAD(pixel + 8);
+        const double times = row_times[j];
+        a += times * u, b += times * v;
+        aa += times * u * u, bb += times * v * v;
+      }
+      if (sums) MPSCNN_DOUBLES(sums + x * kBlock) = a, MPSCNN_DOUBLES(sums + x * kBlock + 8) = b;
+      MPSCNN_DOUBLES(squares + x * kBlock) = aa, MPSCNN_DOUBLES(squares + x * kBlock + 8) = bb;
+    }
+    return;
+  }
+  for (std::int64_t x = first; x < last; ++x) {
+    double a[kBlock] = {}, aa[kBlock] = {};
+    for (std::int64_t j = 0; j < row_count; ++j) {
+      const float* const pixel = rows[j] + x * step;
+      const double times = row_times[j];
+#pragma omp simd
+      for (std::int64_t k = 0; k < channels; ++k) {
+        const double u = pixel[k];
+        a[k] += times * u;
+        aa[k] += times * u * u;
+      }
+    }
+    if (sums) std::copy(a, a + channels, sums + x * kBlock);
+    std::copy(aa, aa + channels, squares + x * kBlock);
+  }
+}
+
+/// What a destination pixel sees of the columns.
+struct Columns {
+  Span span;
+  std::int64_t centre;  ///< column of the value itself, -1: a zero
+};
+
+struct Formula {
+  double n, alpha, negative_beta, delta, p0, pm, ps;
+};
+
+/// One row of the result from the sums down its columns. `centre` is the row of the values, null: zeros; the result's
+/// pixels are `result_step` apart.
+MPSCNN_CLONES void divide(const Columns* columns, std::int64_t pixels, std::int64_t width, bool clamp,
+                          const double* sums, const double* squares, const float* centre, std::int64_t step,
+                          const Formula& f, float* result, std::int64_t result_step, std::int64_t channels) {
+  for (std::int64_t x = 0; x < pixels; ++x, result += result_step) {
+    double mean[kBlock] = {}, power[kBlock] = {};
+    const auto add = [&](std::int64_t column, double times) __attribute__((always_inline)) {
+      const double* const s = sums + column * kBlock;
+      const double* const q = squares + column * kBlock;
+      if (sums) {
+#pragma omp simd
+        for (std::int64_t k = 0; k < kBlock; ++k) mean[k] += times * s[k];
+      }
+#pragma omp simd
+      for (std::int64_t k = 0; k < kBlock; ++k) power[k] += times * q[k];
+    };
+    const Span& span = columns[x].span;
+    for (std::int64_t i = 0; i < span.count; ++i) add(span.first + i, 1.0);
+    if (clamp && span.before > 0) add(0, static_cast<double>(span.before));
+    if (clamp && span.after > 0) add(width - 1, static_cast<double>(span.after));
+
+    float values[kBlock] = {};
+    if (centre && columns[x].centre >= 0)
+      std::copy(centre + columns[x].centre * step, centre + columns[x].centre * step + channels, values);
+    float out[kBlock];
+#pragma omp simd
+    for (std::int64_t k = 0; k < kBlock; ++k) {
+      const double m = mean[k] / f.n;
+      double v = power[k] / f.n - m * m;
+      v = v < 0 ? 0.0 : v;  // by rounding only
+      out[k] = static_cast<float>(f.pm + f.ps * (values[k] - f.p0 * m) *
+                                             FastMath::pow(f.delta + f.alpha * v, f.negative_beta));
+    }
+    std::copy(out, out + channels, result);
+  }
+}
+
+/// What a thread needs for itself.
+struct Scratch {
+  FloatRows source;
+  Taps rows;
+  std::vector<const float*> row_pointers;
+  std::vector<double> sums, squares;
+  std::vector<float> result;
+};
+
+void normalize_by_windows(const LocalNormProblem& problem) {
+  const Tensor src = tensor_of(problem.src), dst = tensor_of(problem.dst);
+  const Window& w = problem.window;
+  const bool clamp = w.edge == Edge::clamp, contrast = problem.type == LocalNormType::contrast;
+  const std::int64_t c = dst.c, most_h = std::min(w.kernel_h, src.h);
+  const Formula formula = {static_cast<double>(w.kernel_h) * static_cast<double>(w.kernel_w),
+                           problem.alpha,
+                           -static_cast<double>(problem.beta),
+                           problem.delta,
+                           contrast ? problem.p0 : 0,
+                           contrast ? problem.pm : 0,
+                           contrast ? problem.ps : 1};
+
+  /// The tap's place in the source, -1: a zero.
+  const auto place = [&](std::int64_t at, std::int64_t size) {
+    return at >= 0 && at < size ? at : clamp ? std::clamp<std::int64_t>(at, 0, size - 1) : -1;
+  };
+  std::vector<Columns> columns(static_cast<std::size_t>(dst.w));
+  std::int64_t first_column = src.w, last_column = 0;  // of those that are read
+  for (std::int64_t x = 0; x < dst.w; ++x) {
+    const std::int64_t left = w.start_w + x;
+    const Span span = span_of(left, w.kernel_w, 1, src.w);
+    columns[static_cast<std::size_t>(x)] = {span, place(left + w.kernel_w / 2, src.w)};
+    if (span.count > 0) {
+      first_column = std::min(first_column, span.first);
+      last_column = std::max(last_column, span.first + span.count);
+    }
+    if (clamp && span.before > 0) first_column = 0, last_column = std::max<std::int64_t>(last_column, 1);
+    if (clamp && span.after > 0) last_column = src.w, first_column = std::min(first_column, src.w - 1);
+  }
+
+  const bool direct = dst.format == Format::float32;
+  const int threads = threads_for(dst.size(), kGrain);
+  const auto row_sums = static_cast<std::size_t>(src.w * kBlock);
+  std::vector<Scratch> scratch(
+      static_cast<std::size_t>(threads),
+      {FloatRows(src, most_h), Taps(most_h), std::vector<const float*>(static_cast<std::size_t>(most_h) + 2),
+       std::vector<double>(contrast ? row_sums : 0), std::vector<double>(row_sums),
+       std::vector<float>(direct ? 0 : static_cast<std::size_t>(dst.w * c))});
+
+  parallel_ranges(dst.n * dst.h, threads, [&](std::int64_t begin, std::int64_t end) {
+    Scratch& my = scratch[static_cast<std::size_t>(omp_get_thread_num())];
+    const std::int64_t step = my.source.pixel_stride();
+    for (std::int64_t row = begin; row < end; ++row) {
+      const std::int64_t n = row / dst.h, y = row % dst.h, top = w.start_h + y;
+      my.rows.fill(span_of(top, w.kernel_h, 1, src.h), 1, src.h, clamp);
+      const auto row_count = static_cast<std::int64_t>(my.rows.at.size());
+      for (std::int64_t j = 0; j < row_count; ++j)
+        my.row_pointers[static_cast<std::size_t>(j)] = my.source.row(n, my.rows.at[static_cast<std::size_t>(j)]);
+      const std::int64_t centre_row = place(top + w.kernel_h / 2, src.h);
+      const float* const centre = centre_row < 0 ? nullptr : my.source.row(n, centre_row);
+      float* const result = direct ? dst.floats(n, y) : my.result.data();
+      const std::int64_t result_step = direct ? dst.w_stride : c;
+      for (std::int64_t c0 = 0; c0 < c; c0 += kBlock) {
+        const std::int64_t channels = std::min(kBlock, c - c0);
+        sum_columns(my.row_pointers.data(), my.rows.times.data(), row_count, first_column, last_column, step,
+                    contrast ? my.sums.data() : nullptr, my.squares.data(), channels);
+        divide(columns.data(), dst.w, src.w, clamp, contrast ? my.sums.data() : nullptr, my.squares.data(),
+               centre ? centre + c0 : nullptr, step, formula, result + c0, result_step, channels);
+        for (std::int64_t j = 0; j < row_count; ++j) my.row_pointers[static_cast<std::size_t>(j)] += kBlock;
+      }
+      if (direct) continue;
+      for (std::int64_t x = 0; x < dst.w; ++x) row_from_float(result + x * c, dst.at(n, y, x), dst.format, c);
+    }
+  });
+}
+
+}  // namespace
+
+void normalize_locally(const LocalNormProblem& problem) {
+  if (problem.type == LocalNormType::channels) return normalize_by_channels(problem);
+  normalize_by_windows(problem);
+}
+
+}  // namespace openmps::onednn

@@ -1,0 +1,12 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include "engine/engine.hpp"
+
+namespace openmps::onednn {
+
+/// Own loops: sums and powers in double, so that the error is that of storing the result. A window is summed along the
+/// columns, then along the rows; neighbouring channels by doubling.
+void normalize_locally(const LocalNormProblem& problem);
+
+}  // namespace openmps::onednn

@@ -1,0 +1,29 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "engine/onednn/pointwise.hpp"
+
+#include "engine/shared/operands.hpp"
+
+namespace openmps::onednn {
+namespace {
+
+constexpr std::int64_t kGrain = 32 * 1024;  // values that are worth a thread
+
+}  // namespace
+
+void binary(const BinaryProblem& problem) {
+  const std::int64_t c = problem.dst.c;
+  for_operands<2>({&problem.src0, &problem.src1}, problem.dst, kGrain, /*across_images=*/true,
+                  [&](const auto& src, auto* dst, std::int64_t, std::int64_t pixels) {
+                    row_arithmetic(problem.function, src[0], src[1], dst, pixels * c);
+                  });
+}
+
+void neuron_gradient(const NeuronGradientProblem& problem) {
+  const std::int64_t c = problem.diff_src.c;
+  for_operands<2>({&problem.diff_dst, &problem.src}, problem.diff_src, kGrain, /*across_images=*/true,
+                  [&](const std::array<const float*, 2>& src, float* dst, std::int64_t, std::int64_t pixels) {
+                    row_neuron_gradient(problem.neuron, src[0], src[1], dst, pixels * c, c);
+                  });
+}
+
+}  // namespace openmps::onednn

@@ -1,0 +1,11 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include "engine/engine.hpp"
+
+namespace openmps::onednn {
+
+/// Own loops over the channels of each pixel, or over whole runs of pixels where they have few channels.
+void softmax(const SoftmaxProblem& problem);
+
+}  // namespace openmps::onednn

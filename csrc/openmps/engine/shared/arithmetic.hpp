@@ -1,0 +1,23 @@
+// SPDX-License-Identifier: Apache-2.0
+// Sums, differences, products and quotients of two values, each formula once. Compiles for the host and for a GPU.
+#pragma once
+
+#include "engine/engine.hpp"
+#include "engine/shared/neuron.hpp"
+
+namespace openmps {
+
+/// result = f(a, b). The bounds are written so that NaN comes out as NaN. Value is float, or a vector of floats (by
+/// reference: not every caller's instruction set has a register for it).
+template <BinaryOperation operation, class Value>
+MPSCNN_HOST_DEVICE void arithmetic(const Arithmetic& f, const Value& a, const Value& b, Value& result) {
+  const Value x = f.scale0 * a, y = f.scale1 * b;
+  if constexpr (operation == BinaryOperation::add) result = x + y + f.bias;
+  if constexpr (operation == BinaryOperation::subtract) result = x - y + f.bias;
+  if constexpr (operation == BinaryOperation::multiply) result = x * y + f.bias;
+  if constexpr (operation == BinaryOperation::divide) result = x / y + f.bias;
+  result = result < f.least ? f.least : result;
+  result = result > f.greatest ? f.greatest : result;
+}
+
+}  // namespace openmps

@@ -1,0 +1,229 @@
+// SPDX-License-Identifier: Apache-2.0
+// Operands read as floats: runs of pixels in place where they are floats that lie next to each other, else copied or
+// converted into a small buffer. And the loop over all pixels of a result that the pointwise problems share.
+#pragma once
+
+#include <algorithm>
+#include <array>
+#include <cstdint>
+#include <cstring>
+#include <type_traits>
+#include <utility>
+#include <vector>
+
+#include "engine/engine.hpp"
+#include "engine/shared/parallel.hpp"
+#include "engine/shared/rows.hpp"
+#include "engine/shared/tensor.hpp"
+
+namespace openmps {
+
+constexpr std::int64_t kOperandChunk = 1024;  ///< values of a buffer: three of them fit the first-level cache
+
+/// An operand whose memory is there.
+struct OperandSource {
+  Tensor tensor;
+  std::int64_t start_h, start_w;
+  bool repeat_h, repeat_w, repeat_c;
+  Edge edge;
+
+  explicit OperandSource(const Operand& operand)
+      : tensor(tensor_of(operand.view)),
+        start_h(operand.start_h),
+        start_w(operand.start_w),
+        repeat_h(operand.repeat_h),
+        repeat_w(operand.repeat_w),
+        repeat_c(operand.repeat_c),
+        edge(operand.edge) {}
+
+  std::int64_t row(std::int64_t y) const { return start_h + (repeat_h ? 0 : y); }
+  bool pixels_are_adjacent() const { return tensor.w == 1 || tensor.w_stride == tensor.c; }
+  /// The same pixels as the destination's.
+  bool is_like(const Tensor& dst) const {
+    return !repeat_h && !repeat_w && !repeat_c && start_h == 0 && start_w == 0 && tensor.h == dst.h &&
+           tensor.w == dst.w;
+  }
+  /// Pixels of a row can be used where they are, if there are any.
+  bool is_direct(Format format = Format::float32) const {
+    return tensor.format == format && !repeat_w && !repeat_c && pixels_are_adjacent();
+  }
+  /// Every pixel of such a destination sees a pixel of the source.
+  bool covers(const Tensor& dst) const {
+    const auto inside = [](std::int64_t start, std::int64_t count, std::int64_t size) {
+      return start >= 0 && start + count <= size;
+    };
+    return inside(start_h, repeat_h ? 1 : dst.h, tensor.h) && inside(start_w, repeat_w ? 1 : dst.w, tensor.w);
+  }
+};
+
+/// Runs of pixels of a source as floats, `channels` in each pixel, in place or in the buffer, which holds
+/// max(kOperandChunk, channels) values. Runs that are not in place have at most kOperandChunk values or one pixel.
+class OperandReader {
+ public:
+  OperandReader(const OperandSource& source, std::int64_t channels, float* buffer)
+      : source_(source), tensor_(source.tensor), channels_(channels), buffer_(buffer) {}
+
+  /// What destination pixels x ... x + pixels - 1 of row y see.
+  const float* read(std::int64_t n, std::int64_t y, std::int64_t x, std::int64_t pixels) {
+    std::int64_t row = source_.row(y);
+    if (source_.edge == Edge::clamp) row = std::clamp<std::int64_t>(row, 0, tensor_.h - 1);
+    if (row < 0 || row >= tensor_.h) return zeros(pixels);
+    if (source_.repeat_w) return repeated(n, row, pixels);
+
+    const std::int64_t start = source_.start_w + x;
+    const std::int64_t first = std::clamp<std::int64_t>(-start, 0, pixels);  // [first, last) lie in the source
+    const std::int64_t last = std::clamp<std::int64_t>(tensor_.w - start, first, pixels);
+    if (first == 0 && last == pixels && source_.is_direct()) return tensor_.floats(n, row, start);
+    border(n, row, 0, 0, first);
+    if (first < last) convert(n, row, start + first, last - first, buffer_ + first * channels_);
+    border(n, row, tensor_.w - 1, last, pixels);
+    return buffer_;
+  }
+
+ private:
+  const float* zeros(std::int64_t pixels) {
+    std::memset(buffer_, 0, static_cast<std::size_t>(pixels * channels_) * 4);
+    held_ = 0;
+    return buffer_;
+  }
+
+  /// The same pixel over and over; kept for the next run of the row.
+  const float* repeated(std::int64_t n, std::int64_t row, std::int64_t pixels) {
+    if (held_ >= pixels && held_n_ == n && held_row_ == row) return buffer_;
+    std::int64_t column = source_.start_w;
+    if (source_.edge == Edge::clamp) column = std::clamp<std::int64_t>(column, 0, tensor_.w - 1);
+    if (column < 0 || column >= tensor_.w) return zeros(pixels);
+    convert(n, row, column, 1, buffer_);
+    copies(buffer_, 1, pixels);
+    held_ = pixels, held_n_ = n, held_row_ = row;
+    return buffer_;
+  }
+
+  /// Pixels [begin, end) of the buffer, which lie beyond the source's pixel `nearest`.
+  void border(std::int64_t n, std::int64_t row, std::int64_t nearest, std::int64_t begin, std::int64_t end) {
+    if (begin == end) return;
+    float* const to = buffer_ + begin * channels_;
+    if (source_.edge == Edge::zero) {
+      std::memset(to, 0, static_cast<std::size_t>((end - begin) * channels_) * 4);
+    } else {
+      convert(n, row, nearest, 1, to);
+      copies(to, 1, end - begin);
+    }
+  }
+
+  /// Makes `count` pixels out of the `done` ones that are there.
+  void copies(float* pixels, std::int64_t done, std::int64_t count) const {
+    while (done < count) {
+      const std::int64_t more = std::min(done, count - done);
+      std::memcpy(pixels + done * channels_, pixels, static_cast<std::size_t>(more * channels_) * 4);
+      done += more;
+    }
+  }
+
+  /// Pixels of the source that are there.
+  void convert(std::int64_t n, std::int64_t row, std::int64_t column, std::int64_t count, float* to) const {
+    const std::byte* const from = tensor_.at(n, row, column);
+    const std::int64_t step = tensor_.w_stride * static_cast<std::int64_t>(size_of(tensor_.format));
+    if (source_.repeat_c) {
+      float values[kOperandChunk];  // one for each pixel of a run
+      if (tensor_.w_stride == 1 || count == 1) {
+        row_to_float(from, tensor_.format, values, count);
+      } else {
+        for (std::int64_t i = 0; i < count; ++i) row_to_float(from + i * step, tensor_.format, values + i, 1);
+      }
+      row_repeat(values, to, count, channels_);
+    } else if (source_.pixels_are_adjacent()) {
+      row_to_float(from, tensor_.format, to, count * channels_);
+    } else {
+      for (std::int64_t i = 0; i < count; ++i)
+        row_to_float(from + i * step, tensor_.format, to + i * channels_, channels_);
+    }
+  }
+
+  const OperandSource& source_;
+  const Tensor& tensor_;
+  const std::int64_t channels_;
+  float* const buffer_;
+  std::int64_t held_ = 0, held_n_ = 0, held_row_ = 0;  ///< copies of a repeated pixel in the buffer, and which pixel
+};
+
+/// Stores adjacent floats, whole pixels, from `to` on, which is in a row of dst.
+inline void store_pixels(const float* values, std::byte* to, const Tensor& dst, std::int64_t pixels) {
+  if (dst.w_stride == dst.c || pixels == 1) return row_from_float(values, to, dst.format, pixels * dst.c);
+  const std::int64_t step = dst.w_stride * static_cast<std::int64_t>(size_of(dst.format));
+  for (std::int64_t i = 0; i < pixels; ++i) row_from_float(values + i * dst.c, to + i * step, dst.format, dst.c);
+}
+
+/// body(sources, dst, first, pixels) over the pixels of `view` in runs, threaded: the operands' values and room for the
+/// result's, of `pixels` whole pixels of one image, or of several if `across_images`; `first` counts from the view's
+/// first pixel, images over rows over columns. The values are floats, or halves if the body takes these too and they
+/// lie side by side in all operands and the view. The body must not throw.
+template <std::size_t count, class Body>
+void for_operands(const std::array<const Operand*, count>& operands, const ImageView& view, std::int64_t grain,
+                  bool across_images, const Body& body) {
+  const auto make = [&]<std::size_t... i>(std::index_sequence<i...>) {
+    return std::array<OperandSource, count>{OperandSource(*operands[i])...};
+  };
+  std::array<OperandSource, count> sources = make(std::make_index_sequence<count>());
+  const auto all = [&](const auto& condition) { return std::all_of(sources.begin(), sources.end(), condition); };
+  Tensor dst = tensor_of(view);
+  const std::int64_t c = dst.c;
+  // One line of pixels where nothing lies between them, or one for each image, else the rows.
+  const auto are_like = [&](bool (Tensor::*is_dense)() const) {
+    return (dst.*is_dense)() &&
+           all([&](const OperandSource& source) { return source.is_like(dst) && (source.tensor.*is_dense)(); });
+  };
+  if (are_like(&Tensor::images_are_dense)) {
+    const bool one_line = across_images && are_like(&Tensor::is_dense);
+    for (OperandSource& source : sources) source.tensor.flatten(one_line);
+    dst.flatten(one_line);
+  }
+  const bool adjacent = dst.w == 1 || dst.w_stride == c;
+  const bool covered = adjacent && all([&](const OperandSource& source) { return source.covers(dst); });
+  const auto are_direct = [&](Format format) {
+    return covered && dst.format == format &&
+           all([&](const OperandSource& source) { return source.is_direct(format); });
+  };
+  using Halves = std::array<const std::uint16_t*, count>;
+  constexpr bool kTakesHalves = std::is_invocable_v<Body, const Halves&, std::uint16_t*, std::int64_t, std::int64_t>;
+  const bool halves = kTakesHalves && are_direct(Format::float16), in_place = adjacent && dst.format == Format::float32;
+  const std::int64_t run = halves || are_direct(Format::float32) ? dst.w : std::max<std::int64_t>(1, kOperandChunk / c);
+  const std::int64_t buffer = std::max(kOperandChunk, c);
+
+  const int threads = threads_for(dst.size(), grain);
+  std::vector<float> wide;  // pixels of more channels than a buffer on the stack has
+  if (c > kOperandChunk && !halves) wide.resize((count + 1) * static_cast<std::size_t>(buffer * threads));
+  parallel_ranges(dst.n * dst.h * dst.w, threads, [&](std::int64_t begin, std::int64_t end) {
+    float stack[(count + 1) * kOperandChunk];
+    float* const buffers = wide.empty() ? stack : wide.data() + (count + 1) * buffer * omp_get_thread_num();
+    const auto readers_of = [&]<std::size_t... i>(std::index_sequence<i...>) {
+      return std::array<OperandReader, count>{OperandReader(sources[i], c, buffers + i * buffer)...};
+    };
+    std::array<OperandReader, count> readers = readers_of(std::make_index_sequence<count>());
+    std::array<const float*, count> from;
+    std::int64_t line = begin / dst.w, x = begin % dst.w, pixels = 0;
+    for (std::int64_t pixel = begin; pixel < end; pixel += pixels, x += pixels) {
+      if (x == dst.w) x = 0, ++line;
+      pixels = std::min({run, dst.w - x, end - pixel});
+      const std::int64_t n = line / dst.h, y = line % dst.h;
+      std::byte* const to = dst.at(n, y, x);
+      if constexpr (kTakesHalves) {
+        if (halves) {
+          Halves half;
+          for (std::size_t i = 0; i < count; ++i) {
+            const OperandSource& source = sources[i];
+            half[i] = reinterpret_cast<std::uint16_t*>(source.tensor.at(n, source.row(y), source.start_w + x));
+          }
+          body(half, reinterpret_cast<std::uint16_t*>(to), pixel, pixels);
+          continue;
+        }
+      }
+      for (std::size_t i = 0; i < count; ++i) from[i] = readers[i].read(n, y, x, pixels);
+      float* const values = in_place ? reinterpret_cast<float*>(to) : buffers + count * buffer;
+      body(from, values, pixel, pixels);
+      if (!in_place) store_pixels(values, to, dst, pixels);
+    }
+  });
+}
+
+}  // namespace openmps

@@ -1,0 +1,66 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "metal/process_end.hpp"
+
+#include <pthread.h>
+
+#include <chrono>
+#include <cstdlib>
+
+namespace openmps {
+namespace {
+
+thread_local bool works = false;
+
+}  // namespace
+
+ProcessEnd& ProcessEnd::instance() {
+  static auto* const end = new ProcessEnd;  // threads look at it until the very last moment
+  return *end;
+}
+
+ProcessEnd::ProcessEnd() {
+  pthread_atfork(nullptr, nullptr, [] {
+    auto& end = instance();
+    end.under_way_.store(works ? 1 : 0);
+    end.generation_.fetch_add(1, std::memory_order_relaxed);
+  });
+}
+
+void ProcessEnd::watch() noexcept {
+  std::atexit([] { instance().halt(); });
+}
+
+void ProcessEnd::allow_work() noexcept {
+  std::call_once(watched_, [this] { watch(); });
+  if (!ending_.load() || ender_.load() != std::this_thread::get_id()) return;
+  watch();  // what an exit handler registers is called next
+  ending_.store(false);
+  ending_.notify_all();
+}
+
+void ProcessEnd::begin_work() noexcept {
+  for (;;) {
+    under_way_.fetch_add(1);
+    if (!ending_.load()) break;
+    under_way_.fetch_sub(1);
+    ending_.wait(true);
+  }
+  works = true;
+}
+
+void ProcessEnd::end_work() noexcept {
+  works = false;
+  under_way_.fetch_sub(1);
+}
+
+void ProcessEnd::halt() noexcept {
+  ender_.store(std::this_thread::get_id());
+  ending_.store(true);
+  const int own = works ? 1 : 0;  // a command buffer's handler calls exit()
+  // A handler may be waiting for something that does not come any more.
+  const auto limit = std::chrono::steady_clock::now() + std::chrono::seconds(2);
+  while (under_way_.load() > own && std::chrono::steady_clock::now() < limit)
+    std::this_thread::sleep_for(std::chrono::microseconds(50));
+}
+
+}  // namespace openmps

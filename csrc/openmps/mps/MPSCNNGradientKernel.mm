@@ -1,0 +1,102 @@
+// SPDX-License-Identifier: Apache-2.0
+// MPSCNNGradientKernel: from the gradient of a forward kernel's result, and that kernel's source, to the gradient of
+// the source [MPSCNNKernel.h].
+
+#import "mps/MPSCNNKernel+Engine.hh"
+
+namespace openmps {
+
+const SourceNames &GradientKernelState::names(std::size_t source) const {
+  static const SourceNames source_names[] = {{"primary", "sourceGradient", "sourceGradients"},
+                                             {"secondary", "sourceImage", "sourceImages"}};
+  return source_names[source];
+}
+
+void GradientKernelState::size_result(Images sources, MPSImageDescriptor *descriptor) {
+  [descriptor setWidth:[sources[1] width]];
+  [descriptor setHeight:[sources[1] height]];
+}
+
+NSUInteger GradientKernelState::suggested_channels(Images sources, NSArray<MPSState *> *states) const {
+  return [states count] > 0 ? [sources[1] featureChannels] : CNNBinaryKernelState::suggested_channels(sources, states);
+}
+
+std::int64_t GradientKernelState::first_row() const {
+  check_offset(*this, kernel_offset_x, kernel_offset_y, "kernelOffset");
+  return primary().offset.y * static_cast<std::int64_t>(secondary().stride_y) + kernel_offset_y;
+}
+
+std::int64_t GradientKernelState::first_column() const {
+  check_offset(*this, kernel_offset_x, kernel_offset_y, "kernelOffset");
+  return primary().offset.x * static_cast<std::int64_t>(secondary().stride_x) + kernel_offset_x;
+}
+
+void GradientKernelState::take_forward(const GradientData::Source &forward) {
+  secondary() = forward.slot;
+  primary().offset = {0, 0, 0};
+  kernel_offset_x = -forward.slot.offset.x + (forward.slot.extent_x() % 2 == 0 ? 1 : 0);
+  kernel_offset_y = -forward.slot.offset.y + (forward.slot.extent_y() % 2 == 0 ? 1 : 0);
+}
+
+void GradientKernelState::archive(Archive &archive) {
+  CNNBinaryKernelState::archive(archive);
+  archive.field(@"MPSCNNGradientKernel.kernelOffsetX", kernel_offset_x);
+  archive.field(@"MPSCNNGradientKernel.kernelOffsetY", kernel_offset_y);
+}
+
+}  // namespace openmps
+
+using openmps::GradientKernelState;
+
+@implementation MPSCNNGradientKernel
+
++ (openmps::KernelState *)openmps_newState {
+  return new GradientKernelState();
+}
+
+OPENMPS_INIT_WITH_DEVICE
+OPENMPS_INIT_WITH_CODER
+
+OPENMPS_PROPERTY(GradientKernelState, NSInteger, kernelOffsetX, setKernelOffsetX, kernel_offset_x)
+OPENMPS_PROPERTY(GradientKernelState, NSInteger, kernelOffsetY, setKernelOffsetY, kernel_offset_y)
+
+// The forms that return an image take the forward kernel's properties from the state; those with a destination use the
+// properties as they are [MPSCNNKernel.h].
+
+- (MPSImage *)encodeToCommandBuffer:(id<MTLCommandBuffer>)commandBuffer
+                     sourceGradient:(MPSImage *)sourceGradient
+                        sourceImage:(MPSImage *)sourceImage
+                      gradientState:(MPSState *)gradientState {
+  MPSImage *const sources[] = {sourceGradient, sourceImage};
+  return openmps::encode_to_new_image(self, commandBuffer, sources, {.source = gradientState});
+}
+
+- (void)encodeToCommandBuffer:(id<MTLCommandBuffer>)commandBuffer
+               sourceGradient:(MPSImage *)sourceGradient
+                  sourceImage:(MPSImage *)sourceImage
+                gradientState:(MPSState *)gradientState
+          destinationGradient:(MPSImage *)destinationGradient {
+  MPSImage *const sources[] = {sourceGradient, sourceImage};
+  openmps::encode_image(self, commandBuffer, sources, {.source = gradientState}, destinationGradient);
+}
+
+- (MPSImageBatch *)encodeBatchToCommandBuffer:(id<MTLCommandBuffer>)commandBuffer
+                              sourceGradients:(MPSImageBatch *)sourceGradients
+                                 sourceImages:(MPSImageBatch *)sourceImages
+                               gradientStates:(MPSStateBatch *)gradientStates {
+  MPSImageBatch *const sources[] = {sourceGradients, sourceImages};
+  return openmps::encode_to_new_images(self, commandBuffer, sources,
+                                       {.source = gradientStates, .source_name = "gradientStates"});
+}
+
+- (void)encodeBatchToCommandBuffer:(id<MTLCommandBuffer>)commandBuffer
+                   sourceGradients:(MPSImageBatch *)sourceGradients
+                      sourceImages:(MPSImageBatch *)sourceImages
+                    gradientStates:(MPSStateBatch *)gradientStates
+              destinationGradients:(MPSImageBatch *)destinationGradients {
+  MPSImageBatch *const sources[] = {sourceGradients, sourceImages};
+  openmps::encode_images(self, commandBuffer, sources, {.source = gradientStates, .source_name = "gradientStates"},
+                         destinationGradients);
+}
+
+@end

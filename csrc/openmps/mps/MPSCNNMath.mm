@@ -1,0 +1,165 @@
+// SPDX-License-Identifier: Apache-2.0
+// The arithmetic of two images: MPSCNNAdd, MPSCNNSubtract, MPSCNNMultiply, MPSCNNDivide [MPSCNNMath.h].
+
+#import "mps/MPSCNNKernel+Engine.hh"
+
+#include <cfloat>
+
+namespace openmps {
+namespace {
+
+struct ArithmeticState : Extends<ArithmeticState, CNNBinaryKernelState> {
+  BinaryOperation operation = BinaryOperation::add;  ///< the class's own
+  float scales[2] = {1, 1}, bias = 0;
+  NSUInteger channel_strides[2] = {1, 1};
+  float least = -FLT_MAX, greatest = FLT_MAX;
+
+  ArithmeticState() = default;
+  explicit ArithmeticState(BinaryOperation own) : operation(own) {}
+
+  NSUInteger least_stride() const override { return 0; }
+  Class result_state_class() const override { return [MPSCNNArithmeticGradientState class]; }
+
+  void check_strides() const {
+    for (std::size_t i = 0; i < 2; ++i) {
+      const auto check = [&](NSUInteger stride, const char *name) {
+        if (stride > 1)
+          raise_for(*this, @"%s (%lu) is neither 0 nor 1.", names(i).property(name).c_str(), (unsigned long)stride);
+      };
+      check(sources[i].stride_x, "strideInPixelsX");
+      check(sources[i].stride_y, "strideInPixelsY");
+      check(channel_strides[i], "strideInFeatureChannels");
+    }
+  }
+
+  NSUInteger result_channels(std::span<const NSUInteger> channels) const override {
+    check_strides();
+    if (channel_strides[0] != 0 && channel_strides[1] != 0) return CNNBinaryKernelState::result_channels(channels);
+    return channel_strides[0] != 0 ? channels[0] : channel_strides[1] != 0 ? channels[1] : 1;
+  }
+
+  /// The larger of the sources that do not repeat. unverified: Apple's rule.
+  void size_result(Images images, MPSImageDescriptor *descriptor) override {
+    NSUInteger width = 1, height = 1;
+    for (std::size_t i = 0; i < 2; ++i) {
+      if (sources[i].stride_x != 0) width = std::max(width, [images[i] width]);
+      if (sources[i].stride_y != 0) height = std::max(height, [images[i] height]);
+      sources[i].offset = {0, 0, 0};
+    }
+    [descriptor setWidth:width];
+    [descriptor setHeight:height];
+  }
+
+  /// The bounds a kernel has from the start let infinities through, as measured [MPSCNNMath.h].
+  bool is_bounded() const { return least > -FLT_MAX || greatest < FLT_MAX; }
+
+  Problem make_problem(const Encode &encode) const override {
+    // The state would hold a mask of the values that were cut off, for gradient kernels that are not there.
+    if (encode.result_state != nil && is_bounded())
+      [NSException
+           raise:MPSNotImplementedException
+          format:@"%s: A destinationState of a kernel with minimumValue (%g) and maximumValue (%g) is not implemented "
+                 @"by openmps yet.",
+                 title.c_str(), least, greatest];
+    BinaryProblem problem;
+    Operand *const operands[] = {&problem.src0, &problem.src1};
+    for (std::size_t i = 0; i < 2; ++i) {
+      *operands[i] = operand(sources[i], encode.src[i]);
+      operands[i]->repeat_c = channel_strides[i] == 0;
+    }
+    problem.dst = encode.dst;
+    problem.function.operation = operation;
+    problem.function.scale0 = scales[0];
+    problem.function.scale1 = scales[1];
+    problem.function.bias = bias;
+    if (least > -FLT_MAX) problem.function.least = least;
+    if (greatest < FLT_MAX) problem.function.greatest = greatest;
+    return problem;
+  }
+
+  void archive(Archive &archive) override {
+    CNNBinaryKernelState::archive(archive);
+    archive.field(@"MPSCNNArithmetic.primaryScale", scales[0]);
+    archive.field(@"MPSCNNArithmetic.secondaryScale", scales[1]);
+    archive.field(@"MPSCNNArithmetic.bias", bias);
+    archive.field(@"MPSCNNArithmetic.primaryStrideInFeatureChannels", channel_strides[0]);
+    archive.field(@"MPSCNNArithmetic.secondaryStrideInFeatureChannels", channel_strides[1]);
+    archive.field(@"MPSCNNArithmetic.minimumValue", least);
+    archive.field(@"MPSCNNArithmetic.maximumValue", greatest);
+  }
+};
+
+}  // namespace
+}  // namespace openmps
+
+using openmps::ArithmeticState;
+using openmps::BinaryOperation;
+
+@implementation MPSCNNArithmetic
+
++ (openmps::KernelState *)openmps_newState {
+  return new ArithmeticState();
+}
+
+- (instancetype)initWithDevice:(id<MTLDevice>)device {
+  (void)device;
+  openmps::UnwindRelease unwind(self);
+  openmps::raise_unavailable(self, _cmd, "a subclass (MPSCNNAdd, MPSCNNSubtract, MPSCNNMultiply or MPSCNNDivide)");
+}
+
+OPENMPS_PROPERTY(ArithmeticState, float, primaryScale, setPrimaryScale, scales[0])
+OPENMPS_PROPERTY(ArithmeticState, float, secondaryScale, setSecondaryScale, scales[1])
+OPENMPS_PROPERTY(ArithmeticState, float, bias, setBias, bias)
+OPENMPS_PROPERTY(ArithmeticState, NSUInteger, primaryStrideInFeatureChannels, setPrimaryStrideInFeatureChannels,
+                 channel_strides[0])
+OPENMPS_PROPERTY(ArithmeticState, NSUInteger, secondaryStrideInFeatureChannels, setSecondaryStrideInFeatureChannels,
+                 channel_strides[1])
+OPENMPS_PROPERTY(ArithmeticState, float, minimumValue, setMinimumValue, least)
+OPENMPS_PROPERTY(ArithmeticState, float, maximumValue, setMaximumValue, greatest)
+
+- (void)encodeToCommandBuffer:(id<MTLCommandBuffer>)commandBuffer
+                 primaryImage:(MPSImage *)primaryImage
+               secondaryImage:(MPSImage *)secondaryImage
+             destinationState:(MPSCNNArithmeticGradientState *)destinationState
+             destinationImage:(MPSImage *)destinationImage {
+  MPSImage *const sources[] = {primaryImage, secondaryImage};
+  openmps::encode_image(self, commandBuffer, sources, {.result = destinationState}, destinationImage);
+}
+
+- (void)encodeBatchToCommandBuffer:(id<MTLCommandBuffer>)commandBuffer
+                     primaryImages:(MPSImageBatch *)primaryImages
+                   secondaryImages:(MPSImageBatch *)secondaryImages
+                 destinationStates:(MPSCNNArithmeticGradientStateBatch *)destinationStates
+                 destinationImages:(MPSImageBatch *)destinationImages {
+  MPSImageBatch *const sources[] = {primaryImages, secondaryImages};
+  openmps::encode_images(self, commandBuffer, sources, {.result = destinationStates}, destinationImages);
+}
+
+@end
+
+@implementation MPSCNNArithmeticGradientState
+@end
+
+#define OPENMPS_ARITHMETIC(OPERATION)                     \
+  +(openmps::KernelState *)openmps_newState {             \
+    return new ArithmeticState(OPERATION);                \
+  }                                                       \
+  -(instancetype)initWithDevice : (id<MTLDevice>)device { \
+    return [self openmps_initWithDevice:device];          \
+  }
+
+@implementation MPSCNNAdd
+OPENMPS_ARITHMETIC(BinaryOperation::add)
+@end
+
+@implementation MPSCNNSubtract
+OPENMPS_ARITHMETIC(BinaryOperation::subtract)
+@end
+
+@implementation MPSCNNMultiply
+OPENMPS_ARITHMETIC(BinaryOperation::multiply)
+@end
+
+@implementation MPSCNNDivide
+OPENMPS_ARITHMETIC(BinaryOperation::divide)
+@end

@@ -1,0 +1,292 @@
+// SPDX-License-Identifier: Apache-2.0
+// Reductions: one value for each row, each column or each pixel of a source, or of a part of it [MPSNNReduce.h]. The
+// size of a result follows from that wording; Apple's text does not print it.
+
+#import "mps/MPSCNNKernel+Engine.hh"
+
+namespace openmps {
+namespace {
+
+/// The images and pixels of a source that its rectangle leaves. Offsets are ignored: the rectangle replaces them.
+ImageView part_of_source(const ImageKernelState &state, std::size_t source, const MTLRegion &rect,
+                         const ImageView &image, std::int64_t images) {
+  const SourceNames &names = state.names(source);
+  const std::string name = source == 0 && *names.prefix == 0 ? "clipRectSource" : names.property("sourceClipRect");
+  const Clip clip = clip_of(state, rect, name.c_str(), static_cast<NSUInteger>(image.w),
+                            static_cast<NSUInteger>(image.h), static_cast<NSUInteger>(image.n), names.image);
+  if (clip.depth < images)
+    raise_for(state, @"%s selects %ld images of %s, and clipRect %ld of the destination.", name.c_str(),
+              (long)clip.depth, names.image, (long)images);
+  const SourceSlot &slot = state.const_slots()[source];
+  const NSUInteger channels = source_channels(state, slot, names, static_cast<NSUInteger>(image.c));
+  return image.images(clip.z, images)
+      .region(clip.y, clip.x, clip.height, clip.width)
+      .channels(static_cast<std::int64_t>(slot.channel_offset), static_cast<std::int64_t>(channels));
+}
+
+/// What is folded, and into what.
+struct Reduction {
+  ReduceAxis axis = ReduceAxis::channels;
+  ReduceType type = ReduceType::sum;
+  bool mean = false;
+
+  NSUInteger width(NSUInteger source) const { return axis == ReduceAxis::row ? 1 : source; }
+  NSUInteger height(NSUInteger source) const { return axis == ReduceAxis::column ? 1 : source; }
+  NSUInteger channels(NSUInteger source) const { return axis == ReduceAxis::channels ? 1 : source; }
+
+  void size_result(const KernelState &state, const MTLRegion &rect, const char *name, MPSImage *image,
+                   const char *image_name, MPSImageDescriptor *descriptor) const {
+    const Clip clip = clip_of(state, rect, name, [image width], [image height], [image numberOfImages], image_name);
+    [descriptor setWidth:width(static_cast<NSUInteger>(clip.width))];
+    [descriptor setHeight:height(static_cast<NSUInteger>(clip.height))];
+    [descriptor setNumberOfImages:static_cast<NSUInteger>(clip.depth)];
+  }
+
+  /// A destination with less is filled; one with more would have pixels that nothing stands for.
+  void check_size(const KernelState &state, const ImageView &src, const Clip &clip) const {
+    const auto wide = static_cast<long>(width(static_cast<NSUInteger>(src.w)));
+    const auto high = static_cast<long>(height(static_cast<NSUInteger>(src.h)));
+    if (clip.width > wide || clip.height > high)
+      raise_for(state,
+                @"clipRect leaves %ld x %ld pixels (width x height) of the destination, and the result has "
+                @"%ld x %ld.",
+                (long)clip.width, (long)clip.height, wide, high);
+  }
+
+  ReduceProblem problem(const ImageView &src, const ImageView &dst, double weight = 1) const {
+    ReduceProblem problem;
+    problem.src = src, problem.dst = dst;
+    problem.axis = axis;
+    problem.type = type;
+    const std::int64_t count = axis == ReduceAxis::row ? src.w : axis == ReduceAxis::column ? src.h : src.c;
+    problem.scale = mean ? 1.0 / static_cast<double>(count) : weight;
+    return problem;
+  }
+};
+
+struct ReduceState : Extends<ReduceState, CNNKernelState> {
+  Reduction reduction;  ///< the class's own
+  MTLRegion clip_source = MPSRectNoClip;
+  float weight = 1;
+
+  ReduceState() = default;
+  explicit ReduceState(Reduction own) : reduction(own) {}
+
+  NSUInteger output_channels(NSUInteger channels) const override { return reduction.channels(channels); }
+
+  ImageView view_of_source(std::size_t, const ImageView &image, std::int64_t images) const override {
+    return part_of_source(*this, 0, clip_source, image, images);
+  }
+
+  void check_geometry(const ImageView &src, const Clip &clip) const override { reduction.check_size(*this, src, clip); }
+
+  void size_result(Images images, MPSImageDescriptor *descriptor) override {
+    reduction.size_result(*this, clip_source, "clipRectSource", images[0], names(0).image, descriptor);
+  }
+
+  Problem problem(const ImageView &src, const ImageView &dst, const Window &) const override {
+    return reduction.problem(src, dst, weight);
+  }
+
+  void archive(Archive &archive) override {
+    CNNKernelState::archive(archive);
+    archive.field(@"MPSNNReduceUnary.clipRectSource", clip_source);
+    archive.field(@"MPSNNReduceFeatureChannelsSum.weight", weight);
+  }
+};
+
+struct ReduceBinaryState : Extends<ReduceBinaryState, CNNBinaryKernelState> {
+  Reduction reduction;  ///< over the channels, the class's own
+  MTLRegion clips[2] = {MPSRectNoClip, MPSRectNoClip};
+  bool by_nonzero_weights = false;
+
+  ReduceBinaryState() = default;
+  explicit ReduceBinaryState(bool mean) { reduction.mean = mean; }
+
+  /// The weights have the channels of the source.
+  NSUInteger result_channels(std::span<const NSUInteger> channels) const override {
+    CNNBinaryKernelState::result_channels(channels);
+    return 1;
+  }
+
+  ImageView view_of_source(std::size_t source, const ImageView &image, std::int64_t images) const override {
+    return part_of_source(*this, source, clips[source], image, images);
+  }
+
+  void check_encode(const Encode &encode, const Clip &clip) const override {
+    const ImageView &src = encode.src[0], &weights = encode.src[1];
+    if (src.w != weights.w || src.h != weights.h)
+      raise_for(*this,
+                @"The kernel reads %ld x %ld pixels (width x height) of primaryImage and %ld x %ld of "
+                @"secondaryImage.",
+                (long)src.w, (long)src.h, (long)weights.w, (long)weights.h);
+    reduction.check_size(*this, src, clip);
+  }
+
+  void size_result(Images images, MPSImageDescriptor *descriptor) override {
+    reduction.size_result(*this, clips[0], "primarySourceClipRect", images[0], names(0).image, descriptor);
+  }
+
+  Problem make_problem(const Encode &encode) const override {
+    ReduceProblem problem = reduction.problem(encode.src[0], encode.dst);
+    problem.weights = encode.src[1];
+    problem.by_nonzero_weights = by_nonzero_weights;
+    return problem;
+  }
+
+  void archive(Archive &archive) override {
+    CNNBinaryKernelState::archive(archive);
+    archive.field(@"MPSNNReduceBinary.primarySourceClipRect", clips[0]);
+    archive.field(@"MPSNNReduceBinary.secondarySourceClipRect", clips[1]);
+    archive.field(@"MPSNNReduceFeatureChannelsAndWeightsSum.doWeightedSumByNonZeroWeights", by_nonzero_weights);
+  }
+};
+
+}  // namespace
+}  // namespace openmps
+
+using openmps::ReduceAxis;
+using openmps::ReduceBinaryState;
+using openmps::ReduceState;
+using openmps::ReduceType;
+
+@implementation MPSNNReduceUnary
+
++ (openmps::KernelState *)openmps_newState {
+  return new ReduceState();
+}
+
+- (instancetype)initWithDevice:(id<MTLDevice>)device {
+  (void)device;
+  openmps::UnwindRelease unwind(self);
+  openmps::raise_unavailable(self, _cmd, "a subclass (MPSNNReduceRowMax, MPSNNReduceFeatureChannelsSum, ...)");
+}
+
+OPENMPS_PROPERTY(ReduceState, MTLRegion, clipRectSource, setClipRectSource, clip_source)
+OPENMPS_PROPERTY(ReduceState, MPSOffset, offset, setOffset, source.offset)
+
+@end
+
+// What a class folds, and into what.
+#define OPENMPS_REDUCTION(...)                            \
+  +(openmps::KernelState *)openmps_newState {             \
+    return new ReduceState({__VA_ARGS__});                \
+  }                                                       \
+  -(instancetype)initWithDevice : (id<MTLDevice>)device { \
+    return [self openmps_initWithDevice:device];          \
+  }                                                       \
+  OPENMPS_INIT_WITH_CODER
+
+@implementation MPSNNReduceRowMin
+OPENMPS_REDUCTION(ReduceAxis::row, ReduceType::min)
+@end
+
+@implementation MPSNNReduceRowMax
+OPENMPS_REDUCTION(ReduceAxis::row, ReduceType::max)
+@end
+
+@implementation MPSNNReduceRowMean
+OPENMPS_REDUCTION(ReduceAxis::row, ReduceType::sum, true)
+@end
+
+@implementation MPSNNReduceRowSum
+OPENMPS_REDUCTION(ReduceAxis::row, ReduceType::sum)
+@end
+
+@implementation MPSNNReduceColumnMin
+OPENMPS_REDUCTION(ReduceAxis::column, ReduceType::min)
+@end
+
+@implementation MPSNNReduceColumnMax
+OPENMPS_REDUCTION(ReduceAxis::column, ReduceType::max)
+@end
+
+@implementation MPSNNReduceColumnMean
+OPENMPS_REDUCTION(ReduceAxis::column, ReduceType::sum, true)
+@end
+
+@implementation MPSNNReduceColumnSum
+OPENMPS_REDUCTION(ReduceAxis::column, ReduceType::sum)
+@end
+
+@implementation MPSNNReduceFeatureChannelsMin
+OPENMPS_REDUCTION(ReduceAxis::channels, ReduceType::min)
+@end
+
+@implementation MPSNNReduceFeatureChannelsMax
+OPENMPS_REDUCTION(ReduceAxis::channels, ReduceType::max)
+@end
+
+@implementation MPSNNReduceFeatureChannelsMean
+OPENMPS_REDUCTION(ReduceAxis::channels, ReduceType::sum, true)
+@end
+
+@implementation MPSNNReduceFeatureChannelsSum
+OPENMPS_REDUCTION(ReduceAxis::channels, ReduceType::sum)
+OPENMPS_PROPERTY(ReduceState, float, weight, setWeight, weight)
+@end
+
+@implementation MPSNNReduceFeatureChannelsArgumentMin
+OPENMPS_REDUCTION(ReduceAxis::channels, ReduceType::argument_min)
+@end
+
+@implementation MPSNNReduceFeatureChannelsArgumentMax
+OPENMPS_REDUCTION(ReduceAxis::channels, ReduceType::argument_max)
+@end
+
+@implementation MPSNNReduceBinary
+
++ (openmps::KernelState *)openmps_newState {
+  return new ReduceBinaryState();
+}
+
+- (instancetype)initWithDevice:(id<MTLDevice>)device {
+  (void)device;
+  openmps::UnwindRelease unwind(self);
+  openmps::raise_unavailable(self, _cmd,
+                             "a subclass (MPSNNReduceFeatureChannelsAndWeightsMean or "
+                             "MPSNNReduceFeatureChannelsAndWeightsSum)");
+}
+
+OPENMPS_PROPERTY(ReduceBinaryState, MTLRegion, primarySourceClipRect, setPrimarySourceClipRect, clips[0])
+OPENMPS_PROPERTY(ReduceBinaryState, MTLRegion, secondarySourceClipRect, setSecondarySourceClipRect, clips[1])
+OPENMPS_PROPERTY(ReduceBinaryState, MPSOffset, primaryOffset, setPrimaryOffset, primary().offset)
+OPENMPS_PROPERTY(ReduceBinaryState, MPSOffset, secondaryOffset, setSecondaryOffset, secondary().offset)
+
+@end
+
+@implementation MPSNNReduceFeatureChannelsAndWeightsMean
+
+/// unverified: divided by the number of channels, not by the sum of the weights.
++ (openmps::KernelState *)openmps_newState {
+  return new ReduceBinaryState(true);
+}
+
+- (instancetype)initWithDevice:(id<MTLDevice>)device {
+  return [self openmps_initWithDevice:device];
+}
+
+OPENMPS_INIT_WITH_CODER
+
+@end
+
+@implementation MPSNNReduceFeatureChannelsAndWeightsSum
+
++ (openmps::KernelState *)openmps_newState {
+  return new ReduceBinaryState(false);
+}
+
+- (instancetype)initWithDevice:(id<MTLDevice>)device {
+  return [self initWithDevice:device doWeightedSumByNonZeroWeights:false];
+}
+
+- (instancetype)initWithDevice:(id<MTLDevice>)device doWeightedSumByNonZeroWeights:(bool)doWeightedSumByNonZeroWeights {
+  if (!(self = [self openmps_initWithDevice:device])) return nil;
+  openmps::state_of<ReduceBinaryState>(self).by_nonzero_weights = doWeightedSumByNonZeroWeights;
+  return self;
+}
+
+OPENMPS_INIT_WITH_CODER
+OPENMPS_GETTER(ReduceBinaryState, bool, doWeightedSumByNonZeroWeights, by_nonzero_weights)
+
+@end

@@ -1,0 +1,139 @@
+// SPDX-License-Identifier: Apache-2.0
+// What the tests of Metal and MPSCore share: checks, the device, images, the count of objects that are left.
+#pragma once
+
+#import <Foundation/Foundation.h>
+#import <MetalPerformanceShaders/MetalPerformanceShaders.h>
+
+#include <unistd.h>
+
+#include <chrono>
+#include <cstdio>
+#include <cstring>
+#include <functional>
+#include <string>
+#include <vector>
+
+#pragma clang diagnostic ignored "-Wnonnull"  // nil is passed on purpose
+
+/// Selectors that Apple has, or nobody, and openmps has not.
+@protocol Unknown
+- (void)drawPatches;
+- (void)gpuAddress;
+- (void)renderCommandEncoder;
+- (void)foo;
++ (void)foo;
+@end
+
+inline int passed = 0, failed = 0;
+inline const char *section = "";
+
+inline void check(bool good, const char *what, int line) {
+  if (good) {
+    ++passed;
+  } else {
+    ++failed;
+    std::printf("FAILED %s, line %d: %s\n", section, line, what);
+  }
+}
+#define CHECK(...) check((__VA_ARGS__), #__VA_ARGS__, __LINE__)
+
+struct Raised {
+  std::string name, reason;
+};
+
+inline Raised raised_by(const std::function<void()> &body) {
+  Raised raised;
+  @try {
+    body();
+  } @catch (NSException *exception) {
+    raised.name = [[exception name] UTF8String];
+    raised.reason = [[exception reason] UTF8String];
+  }
+  return raised;
+}
+
+/// The body raises `name` with a reason that contains each of `parts`.
+inline void check_raises(const char *name, std::initializer_list<const char *> parts, const std::function<void()> &body,
+                         int line) {
+  NSAutoreleasePool *pool = [[NSAutoreleasePool alloc] init];
+  const Raised raised = raised_by(body);
+  bool good = raised.name == name && !raised.reason.empty() && raised.reason.back() == '.';
+  for (const char *part : parts) good = good && raised.reason.find(part) != std::string::npos;
+  if (!good) std::printf("  raised %s: %s\n", raised.name.c_str(), raised.reason.c_str());
+  check(good, name, line);
+  [pool drain];
+}
+#define CHECK_RAISES(NAME, PARTS, ...) check_raises(NAME, PARTS, [&] { __VA_ARGS__; }, __LINE__)
+#define PARTS(...) {__VA_ARGS__}
+constexpr const char *kArgument = "NSInvalidArgumentException";
+constexpr const char *kUsage = "MPSUsageException";
+constexpr const char *kMissing = "MPSNotImplementedException";
+
+struct Pool {
+  NSAutoreleasePool *pool = [[NSAutoreleasePool alloc] init];
+  ~Pool() { [pool drain]; }
+};
+
+inline id<MTLDevice> device;
+
+inline double microseconds(const std::function<void()> &body) {
+  const auto start = std::chrono::steady_clock::now();
+  body();
+  return std::chrono::duration<double, std::micro>(std::chrono::steady_clock::now() - start).count();
+}
+
+inline MPSImageDescriptor *described(MPSImageFeatureChannelFormat format, NSUInteger h, NSUInteger w, NSUInteger c,
+                                     NSUInteger n = 1) {
+  return [MPSImageDescriptor imageDescriptorWithChannelFormat:format
+                                                        width:w
+                                                       height:h
+                                              featureChannels:c
+                                               numberOfImages:n
+                                                        usage:MTLTextureUsageShaderRead | MTLTextureUsageShaderWrite];
+}
+
+inline MPSImage *made(MPSImageDescriptor *descriptor) {
+  return [[[MPSImage alloc] initWithDevice:device imageDescriptor:descriptor] autorelease];
+}
+
+constexpr auto kFloat32 = MPSImageFeatureChannelFormatFloat32;
+constexpr auto kFloat16 = MPSImageFeatureChannelFormatFloat16;
+constexpr auto kUnorm8 = MPSImageFeatureChannelFormatUnorm8;
+constexpr auto kHWC = MPSDataLayoutHeightxWidthxFeatureChannels;
+constexpr auto kCHW = MPSDataLayoutFeatureChannelsxHeightxWidth;
+
+// -------------------------------------------------------------------------------------------------- leaks
+
+/// Objects of our classes that live, by class.
+inline int alive() {
+  int count = 0;
+  for (NSString *name in
+       [NSArray arrayWithObjects:@"MTLCommandBufferOnEngine", @"MTLCommandQueueOnEngine", @"MTLBufferOnEngine",
+                                 @"MTLTextureOnEngine", @"MTLBlitCommandEncoderOnEngine", @"MTLHeapOnEngine",
+                                 @"MTLSharedEventOnEngine", @"MTLSharedEventListener", @"MTLTextureDescriptor",
+                                 @"MTLHeapDescriptor", @"MPSImage", @"MPSImageDescriptor", @"MPSTemporaryImage",
+                                 @"MPSState", @"MPSStateResourceList", @"MPSCommandBuffer", nil]) {
+    const int of_class = GSDebugAllocationCount(NSClassFromString(name));
+    if (of_class != 0) std::printf("  %d of %s\n", of_class, [name UTF8String]);
+    count += of_class;
+  }
+  return count;
+}
+
+/// An exception in a test ends the program: it would not outlive the pool that it passes through.
+inline int run_tests(const std::vector<void (*)()> &tests) {
+  GSDebugAllocationActive(YES);
+  const Pool pool;
+  device = MTLCreateSystemDefaultDevice();
+  std::printf("device: %s\n", [[device name] UTF8String]);
+  const NSUInteger bytes_before = [device currentAllocatedSize];
+  for (void (*test)() : tests) test();
+  section = "leaks";
+  for (int i = 0; i < 1000 && GSDebugAllocationCount(NSClassFromString(@"MTLCommandQueueOnEngine")) != 0; ++i)
+    usleep(1000);
+  CHECK(alive() == 0);
+  CHECK([device currentAllocatedSize] == bytes_before);
+  std::printf("%d passed, %d failed\n", passed, failed);
+  return failed == 0 ? 0 : 1;
+}

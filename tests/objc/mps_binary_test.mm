@@ -1,0 +1,612 @@
+// SPDX-License-Identifier: Apache-2.0
+// Kernels with two sources: properties, encode forms, states, copies, archives, and what they refuse. Prints
+// "N passed, N failed".
+
+#import "mps_test.hh"
+
+namespace {
+
+NSString *const kArgument = NSInvalidArgumentException;
+NSString *const kUsage = @"MPSUsageException";
+
+bool is_offset(MPSOffset offset, NSInteger x, NSInteger y, NSInteger z) {
+  return offset.x == x && offset.y == y && offset.z == z;
+}
+
+void test_defaults() {
+  MPSCNNBinaryKernel *kernel = [[[MPSCNNBinaryKernel alloc] initWithDevice:device] autorelease];
+  check(is_offset([kernel primaryOffset], 0, 0, 0) && is_offset([kernel secondaryOffset], 0, 0, 0), "offsets are 0");
+  check([kernel primarySourceFeatureChannelOffset] == 0 && [kernel secondarySourceFeatureChannelOffset] == 0 &&
+            [kernel destinationFeatureChannelOffset] == 0,
+        "channel offsets are 0");
+  check([kernel primarySourceFeatureChannelMaxCount] == NSUIntegerMax &&
+            [kernel secondarySourceFeatureChannelMaxCount] == NSUIntegerMax,
+        "all channels are read");
+  check([kernel primaryEdgeMode] == MPSImageEdgeModeZero && [kernel secondaryEdgeMode] == MPSImageEdgeModeZero,
+        "the edge modes are zero");
+  const NSUInteger ones[] = {[kernel primaryKernelWidth],       [kernel primaryKernelHeight],
+                             [kernel secondaryKernelWidth],     [kernel secondaryKernelHeight],
+                             [kernel primaryStrideInPixelsX],   [kernel primaryStrideInPixelsY],
+                             [kernel secondaryStrideInPixelsX], [kernel secondaryStrideInPixelsY],
+                             [kernel primaryDilationRateX],     [kernel primaryDilationRateY],
+                             [kernel secondaryDilationRateX],   [kernel secondaryDilationRateY]};
+  for (NSUInteger one : ones) check(one == 1, "kernel sizes, strides and dilation rates are 1");
+  check([kernel clipRect].size.width == MPSRectNoClip.size.width, "clipRect is no clip");
+  check(![kernel isBackwards] && ![kernel isStateModified] && ![kernel isResultStateReusedAcrossBatch] &&
+            ![kernel appendBatchBarrier],
+        "flags of a forward kernel are off");
+  check([[kernel padding] paddingMethod] == MPSNNPaddingMethodSizeSame, "the padding policy keeps the size");
+  check([kernel destinationImageAllocator] == [MPSTemporaryImage defaultAllocator], "results are temporary images");
+
+  MPSCNNGradientKernel *gradient = [[[MPSCNNGradientKernel alloc] initWithDevice:device] autorelease];
+  check([gradient isBackwards] && [gradient kernelOffsetX] == 0 && [gradient kernelOffsetY] == 0,
+        "a gradient kernel runs backwards, its kernel offset is 0");
+}
+
+void set_everything(MPSCNNBinaryKernel *kernel) {
+  [kernel setLabel:@"two sources"];
+  [kernel setPrimaryOffset:MPSOffset{1, -2, 3}];
+  [kernel setSecondaryOffset:MPSOffset{-4, 5, 6}];
+  [kernel setClipRect:MTLRegionMake3D(1, 2, 3, 4, 5, 6)];
+  [kernel setDestinationFeatureChannelOffset:8];
+  [kernel setPrimarySourceFeatureChannelOffset:12];
+  [kernel setSecondarySourceFeatureChannelOffset:16];
+  [kernel setPrimarySourceFeatureChannelMaxCount:20];
+  [kernel setSecondarySourceFeatureChannelMaxCount:24];
+  [kernel setPrimaryEdgeMode:MPSImageEdgeModeClamp];
+  [kernel setPrimaryStrideInPixelsX:2];
+  [kernel setPrimaryStrideInPixelsY:3];
+  [kernel setSecondaryStrideInPixelsX:4];
+  [kernel setSecondaryStrideInPixelsY:5];
+  [kernel setPadding:[MPSNNDefaultPadding paddingWithMethod:MPSNNPaddingMethodSizeFull]];
+  [kernel setDestinationImageAllocator:[MPSImage defaultAllocator]];
+}
+
+void check_everything(const std::string &what, MPSCNNBinaryKernel *kernel) {
+  check([[kernel label] isEqual:@"two sources"], what + ": label");
+  check(is_offset([kernel primaryOffset], 1, -2, 3) && is_offset([kernel secondaryOffset], -4, 5, 6),
+        what + ": offsets");
+  const MTLRegion clip = [kernel clipRect];
+  check(clip.origin.x == 1 && clip.origin.y == 2 && clip.origin.z == 3 && clip.size.width == 4 &&
+            clip.size.height == 5 && clip.size.depth == 6,
+        what + ": clipRect");
+  check([kernel destinationFeatureChannelOffset] == 8 && [kernel primarySourceFeatureChannelOffset] == 12 &&
+            [kernel secondarySourceFeatureChannelOffset] == 16 && [kernel primarySourceFeatureChannelMaxCount] == 20 &&
+            [kernel secondarySourceFeatureChannelMaxCount] == 24,
+        what + ": channels");
+  check([kernel primaryEdgeMode] == MPSImageEdgeModeClamp && [kernel secondaryEdgeMode] == MPSImageEdgeModeZero,
+        what + ": edge modes");
+  check([kernel primaryStrideInPixelsX] == 2 && [kernel primaryStrideInPixelsY] == 3 &&
+            [kernel secondaryStrideInPixelsX] == 4 && [kernel secondaryStrideInPixelsY] == 5,
+        what + ": strides");
+  check([[kernel padding] paddingMethod] == MPSNNPaddingMethodSizeFull, what + ": padding");
+  check([(id)[kernel destinationImageAllocator] class] == [(id)[MPSImage defaultAllocator] class], what + ": allocator");
+}
+
+void test_properties_are_kept() {
+  MPSCNNGradientKernel *kernel = [[[MPSCNNGradientKernel alloc] initWithDevice:device] autorelease];
+  set_everything(kernel);
+  [kernel setKernelOffsetX:7];
+  [kernel setKernelOffsetY:-9];
+  MPSCNNGradientKernel *copy = [[kernel copyWithZone:NULL device:device] autorelease];
+  [kernel setKernelOffsetX:0];
+  check_everything("the kernel", kernel);
+  check_everything("its copy", copy);
+  check([copy kernelOffsetX] == 7 && [copy kernelOffsetY] == -9, "a copy is independent");
+
+  NSData *data = [NSKeyedArchiver archivedDataWithRootObject:copy];
+  check([[copy class] supportsSecureCoding] && [data length] > 0, "kernels can be archived");
+  MPSCNNGradientKernel *read = archived(copy);
+  check_everything("what its archive gives", read);
+  check([read kernelOffsetX] == 7 && [read kernelOffsetY] == -9, "kernel offsets are archived");
+}
+
+void test_base_classes_cannot_be_encoded() {
+  MPSCNNBinaryKernel *kernel = [[[MPSCNNBinaryKernel alloc] initWithDevice:device] autorelease];
+  MPSImage *image = make_nan_image(1, 2, 2, 4), *result = make_nan_image(1, 2, 2, 4);
+  check_raises("MPSCNNBinaryKernel", kArgument, "cannot be encoded", [&] {
+    [kernel encodeToCommandBuffer:command_buffer() primaryImage:image secondaryImage:image destinationImage:result];
+  });
+  check([kernel resultStateForPrimaryImage:image secondaryImage:image sourceStates:nil destinationImage:result] == nil,
+        "MPSCNNBinaryKernel leaves no state");
+}
+
+
+// ------------------------------------------------------------------------------------------- arithmetic
+
+template <class Kernel>
+Kernel *make() {
+  return [[[Kernel alloc] initWithDevice:device] autorelease];
+}
+
+/// Where destination pixel (0, 0) of the clip looks in a source, and which axes repeat.
+struct Place {
+  long y = 0, x = 0, z = 0, c = 0;
+  bool repeat_y = false, repeat_x = false, repeat_c = false, clamp = false;
+
+  double operator()(const Tensor &t, long n, long j, long i, long k) const {
+    long row = y + (repeat_y ? 0 : j), column = x + (repeat_x ? 0 : i);
+    if (clamp) {
+      row = std::min(std::max(row, 0l), t.h - 1);
+      column = std::min(std::max(column, 0l), t.w - 1);
+    } else if (row < 0 || row >= t.h || column < 0 || column >= t.w) {
+      return 0;
+    }
+    return t.at(z + n, row, column, c + (repeat_c ? 0 : k));
+  }
+};
+
+Tensor combine(const Tensor &a, const Place &pa, const Tensor &b, const Place &pb, long n, long h, long w, long c,
+               const std::function<double(double, double)> &f) {
+  Tensor r(n, h, w, c);
+  for (long m = 0; m < n; ++m)
+    for (long j = 0; j < h; ++j)
+      for (long i = 0; i < w; ++i)
+        for (long k = 0; k < c; ++k) r.at(m, j, i, k) = f(pa(a, m, j, i, k), pb(b, m, j, i, k));
+  return r;
+}
+
+double sum(double a, double b) { return a + b; }
+
+void test_four_operations() {
+  const Tensor a = Tensor::random(2, 5, 7, 6, 1);
+  Tensor b = Tensor::random(2, 5, 7, 6, 2);
+  for (double &value : b.values) value += value < 0 ? -0.5 : 0.5;
+  const struct {
+    MPSCNNArithmetic *kernel;
+    double (*f)(double, double);
+  } cases[] = {{make<MPSCNNAdd>(), sum},
+               {make<MPSCNNSubtract>(), [](double x, double y) { return x - y; }},
+               {make<MPSCNNMultiply>(), [](double x, double y) { return x * y; }},
+               {make<MPSCNNDivide>(), [](double x, double y) { return x / y; }}};
+  for (const auto &one : cases) {
+    const std::string name = [NSStringFromClass([one.kernel class]) UTF8String];
+    MPSCNNArithmetic *kernel = one.kernel;
+    check([kernel primaryScale] == 1 && [kernel secondaryScale] == 1 && [kernel bias] == 0 &&
+              [kernel primaryStrideInFeatureChannels] == 1 && [kernel secondaryStrideInFeatureChannels] == 1 &&
+              [kernel minimumValue] == -std::numeric_limits<float>::max() &&
+              [kernel maximumValue] == std::numeric_limits<float>::max(),
+          name + ": defaults");
+    MPSImage *plain = make_nan_image(2, 5, 7, 6), *scaled = make_nan_image(2, 5, 7, 6);
+    id<MTLCommandBuffer> buffer = command_buffer();
+    [kernel encodeToCommandBuffer:buffer
+                     primaryImage:make_image(a)
+                   secondaryImage:make_image(b)
+                 destinationImage:plain];
+    [kernel setPrimaryScale:0.5f];
+    [kernel setSecondaryScale:-2];
+    [kernel setBias:0.25f];
+    [kernel setMinimumValue:-0.75f];
+    [kernel setMaximumValue:0.5f];
+    for (MPSCNNArithmetic *twin in [NSArray arrayWithObjects:kernel, archived([[kernel copy] autorelease]), nil]) {
+      [twin encodeToCommandBuffer:buffer
+                     primaryImage:make_image(a)
+                   secondaryImage:make_image(b)
+                 destinationImage:scaled];
+    }
+    run(buffer);
+    check_equal(name, read_image(plain), combine(a, {}, b, {}, 2, 5, 7, 6, one.f), 1e-6);
+    check_equal(name + ", scales, bias, bounds, out of a copy's archive", read_image(scaled),
+                combine(a, {}, b, {}, 2, 5, 7, 6,
+                        [&](double x, double y) {
+                          return std::min(std::max(one.f(0.5 * x, -2 * y) + 0.25, -0.75), 0.5);
+                        }),
+                1e-6);
+  }
+}
+
+void test_infinities_pass_the_bounds_of_the_start() {
+  MPSCNNDivide *kernel = make<MPSCNNDivide>();
+  Tensor a(1, 1, 1, 4), b(1, 1, 1, 4);
+  a.values = {1, -1, 0, 6}, b.values = {0, 0, 0, 2};
+  MPSImage *result = make_nan_image(1, 1, 1, 4);
+  id<MTLCommandBuffer> buffer = command_buffer();
+  [kernel encodeToCommandBuffer:buffer primaryImage:make_image(a) secondaryImage:make_image(b) destinationImage:result];
+  run(buffer);
+  Tensor expected(1, 1, 1, 4);
+  expected.values = {INFINITY, -INFINITY, NAN, 3};
+  check_equal("quotients by 0", read_image(result), expected, 0);
+}
+
+void test_places() {
+  // Offsets, edges, images, channels and clip, all different for the two sources.
+  const Tensor a = Tensor::random(3, 6, 7, 11, 3), b = Tensor::random(4, 5, 9, 12, 4);
+  MPSCNNAdd *kernel = make<MPSCNNAdd>();
+  [kernel setPrimaryOffset:MPSOffset{2, -1, 1}];
+  [kernel setSecondaryOffset:MPSOffset{-3, 2, 2}];
+  [kernel setSecondaryEdgeMode:MPSImageEdgeModeClamp];
+  [kernel setPrimarySourceFeatureChannelOffset:4];
+  [kernel setPrimarySourceFeatureChannelMaxCount:5];
+  [kernel setSecondarySourceFeatureChannelOffset:8];
+  [kernel setSecondarySourceFeatureChannelMaxCount:100];
+  [kernel setSecondaryStrideInFeatureChannels:0];
+  [kernel setClipRect:MTLRegionMake3D(1, 2, 0, 6, 1000, 2)];
+  [kernel setDestinationFeatureChannelOffset:4];
+  MPSImage *result = make_nan_image(2, 8, 9, 10);
+  id<MTLCommandBuffer> buffer = command_buffer();
+  [kernel encodeToCommandBuffer:buffer primaryImage:make_image(a) secondaryImage:make_image(b) destinationImage:result];
+  run(buffer);
+  Tensor expected(2, 8, 9, 10, NAN);
+  paste(expected,
+        combine(a, {.y = -1, .x = 2, .z = 1, .c = 4}, b,
+                {.y = 2, .x = -3, .z = 2, .c = 8, .repeat_c = true, .clamp = true}, 2, 6, 6, 5, sum),
+        0, 2, 1, 4);
+  check_equal("offsets, edge modes, channel ranges and clip", read_image(result), expected, 1e-6);
+}
+
+void test_strides_of_zero() {
+  const Tensor a = Tensor::random(2, 5, 6, 7, 5);
+  const struct {
+    const char *why;
+    Tensor b;
+    bool y, x, c;
+  } cases[] = {{"one value", Tensor::random(2, 1, 1, 1, 6), true, true, true},
+               {"one pixel", Tensor::random(2, 1, 1, 7, 7), true, true, false},
+               {"one row", Tensor::random(2, 1, 6, 7, 8), true, false, false},
+               {"one column", Tensor::random(2, 5, 1, 7, 9), false, true, false},
+               {"one channel", Tensor::random(2, 5, 6, 1, 10), false, false, true},
+               {"the first row of several", Tensor::random(2, 4, 6, 7, 11), true, false, false}};
+  for (const auto &one : cases)
+    for (const bool secondary : {true, false}) {
+      MPSCNNSubtract *kernel = make<MPSCNNSubtract>();
+      if (secondary) {
+        [kernel setSecondaryStrideInPixelsY:one.y ? 0 : 1];
+        [kernel setSecondaryStrideInPixelsX:one.x ? 0 : 1];
+        [kernel setSecondaryStrideInFeatureChannels:one.c ? 0 : 1];
+      } else {
+        [kernel setPrimaryStrideInPixelsY:one.y ? 0 : 1];
+        [kernel setPrimaryStrideInPixelsX:one.x ? 0 : 1];
+        [kernel setPrimaryStrideInFeatureChannels:one.c ? 0 : 1];
+      }
+      MPSImage *large = make_image(a), *small = make_image(one.b);
+      id<MTLCommandBuffer> buffer = command_buffer();
+      [kernel setDestinationImageAllocator:[MPSImage defaultAllocator]];
+      MPSImage *result = [kernel encodeToCommandBuffer:buffer
+                                          primaryImage:secondary ? large : small
+                                        secondaryImage:secondary ? small : large];
+      run(buffer);
+      const Place repeats = {.repeat_y = one.y, .repeat_x = one.x, .repeat_c = one.c};
+      const double sign = secondary ? 1 : -1;
+      check_equal(std::string(one.why) + (secondary ? ", secondary" : ", primary"), read_image(result),
+                  combine(a, {}, one.b, repeats, 2, 5, 6, 7,
+                          [sign](double x, double y) { return sign * (x - y); }),
+                  1e-6);
+    }
+}
+
+void test_formats() {
+  const Tensor a = Tensor::random(1, 4, 5, 6, 12), b = Tensor::random(1, 4, 5, 6, 13);
+  MPSImage *halves[2];
+  int i = 0;
+  MPSCNNKernel *copy = [[[MPSCNNNeuronLinear alloc] initWithDevice:device a:1 b:0] autorelease];
+  id<MTLCommandBuffer> buffer = command_buffer();
+  for (const Tensor *t : {&a, &b}) {
+    halves[i] = [[[MPSImage alloc] initWithDevice:device
+                                  imageDescriptor:describe(1, 4, 5, 6, MPSImageFeatureChannelFormatFloat16)] autorelease];
+    [copy encodeToCommandBuffer:buffer sourceImage:make_image(*t) destinationImage:halves[i++]];
+  }
+  MPSImage *result = make_nan_image(1, 4, 5, 6);
+  [make<MPSCNNMultiply>() encodeToCommandBuffer:buffer
+                                   primaryImage:halves[0]
+                                 secondaryImage:make_image(b)
+                               destinationImage:result];
+  MPSImage *same = [make<MPSCNNAdd>() encodeToCommandBuffer:buffer primaryImage:halves[0] secondaryImage:halves[1]];
+  check([same featureChannelFormat] == MPSImageFeatureChannelFormatFloat16, "a new result has the primary's format");
+  [(MPSTemporaryImage *)same setReadCount:0];
+  run(buffer);
+  check_equal("half times float", read_image(result),
+              combine(a, {}, b, {}, 1, 4, 5, 6, [](double x, double y) { return x * y; }), 1e-6);
+}
+
+// ------------------------------------------------------------------------------------------ encode forms
+
+MPSImageBatch *split(MPSImage *image) {
+  return [image batchRepresentation];
+}
+
+void test_encode_forms() {
+  const Tensor a = Tensor::random(3, 4, 5, 8, 20), b = Tensor::random(3, 4, 5, 8, 21);
+  const Tensor expected = combine(a, {}, b, {}, 3, 4, 5, 8, sum);
+  MPSCNNAdd *kernel = make<MPSCNNAdd>();
+  [kernel setDestinationImageAllocator:[MPSImage defaultAllocator]];
+  MPSImage *whole_a = make_image(a), *whole_b = make_image(b);
+  id<MTLCommandBuffer> buffer = command_buffer();
+
+  MPSImage *given = make_nan_image(3, 4, 5, 8);
+  [kernel encodeToCommandBuffer:buffer primaryImage:whole_a secondaryImage:whole_b destinationImage:given];
+  MPSImage *made = [kernel encodeToCommandBuffer:buffer primaryImage:whole_a secondaryImage:whole_b];
+  MPSState *state = nil;
+  MPSImage *with_state = [kernel encodeToCommandBuffer:buffer
+                                          primaryImage:whole_a
+                                        secondaryImage:whole_b
+                                      destinationState:&state
+                           destinationStateIsTemporary:NO];
+  check([state isKindOfClass:[MPSCNNArithmeticGradientState class]], "an arithmetic kernel leaves a state");
+  MPSImage *with_given_state = make_nan_image(3, 4, 5, 8);
+  [kernel encodeToCommandBuffer:buffer
+                   primaryImage:whole_a
+                 secondaryImage:whole_b
+               destinationState:(MPSCNNArithmeticGradientState *)state
+               destinationImage:with_given_state];
+
+  MPSImage *batch_given = make_nan_image(3, 4, 5, 8), *batch_states_given = make_nan_image(3, 4, 5, 8);
+  [kernel encodeBatchToCommandBuffer:buffer
+                       primaryImages:split(whole_a)
+                     secondaryImages:split(whole_b)
+                   destinationImages:split(batch_given)];
+  MPSImageBatch *batch = [kernel encodeBatchToCommandBuffer:buffer
+                                              primaryImages:split(whole_a)
+                                            secondaryImages:split(whole_b)];
+  MPSStateBatch *states = nil;
+  MPSImageBatch *batch_with_states = [kernel encodeBatchToCommandBuffer:buffer
+                                                          primaryImages:split(whole_a)
+                                                        secondaryImages:split(whole_b)
+                                                      destinationStates:&states
+                                            destinationStateIsTemporary:YES];
+  check([states count] == 3 && [states objectAtIndex:0] != [states objectAtIndex:1], "a state for each image");
+  [kernel encodeBatchToCommandBuffer:buffer
+                       primaryImages:split(whole_a)
+                     secondaryImages:split(whole_b)
+                   destinationStates:(MPSCNNArithmeticGradientStateBatch *)states
+                   destinationImages:split(batch_states_given)];
+  // One image for all of a batch.
+  MPSImage *single = make_image(b.image(1)), *shared = make_nan_image(3, 4, 5, 8);
+  [kernel encodeBatchToCommandBuffer:buffer
+                       primaryImages:split(whole_a)
+                     secondaryImages:[NSArray arrayWithObjects:single, single, single, nil]
+                   destinationImages:split(shared)];
+  run(buffer);
+  check_equal("destination given", read_image(given), expected, 1e-6);
+  check_equal("destination made", read_image(made), expected, 1e-6);
+  check_equal("destination and state made", read_image(with_state), expected, 1e-6);
+  check_equal("destination and state given", read_image(with_given_state), expected, 1e-6);
+  check_equal("batch, destinations given", read_image(batch_given), expected, 1e-6);
+  check_equal("batch, destinations and states given", read_image(batch_states_given), expected, 1e-6);
+  for (NSUInteger i = 0; i < 3; ++i) {
+    check_equal("batch, destinations made", read_image([batch objectAtIndex:i]), expected.image((long)i), 1e-6);
+    check_equal("batch, destinations and states made", read_image([batch_with_states objectAtIndex:i]),
+                expected.image((long)i), 1e-6);
+  }
+  const Tensor all = read_image(shared);
+  for (long i = 0; i < 3; ++i)
+    check_equal("one image for all of a batch", all.image(i),
+                combine(a.image(i), {}, b.image(1), {}, 1, 4, 5, 8, sum), 1e-6);
+}
+
+void test_read_counts() {
+  const Tensor x = Tensor::random(1, 3, 4, 4, 22);
+  MPSCNNNeuronReLU *relu = [[[MPSCNNNeuronReLU alloc] initWithDevice:device a:0.5f] autorelease];
+  MPSCNNMultiply *square = make<MPSCNNMultiply>();
+  [square setDestinationImageAllocator:[MPSImage defaultAllocator]];
+  id<MTLCommandBuffer> buffer = command_buffer();
+  MPSImage *temporary = [relu encodeToCommandBuffer:buffer sourceImage:make_image(x)];
+  check([(MPSTemporaryImage *)temporary readCount] == 1, "a temporary image is to be read once");
+  MPSImage *result = [square encodeToCommandBuffer:buffer primaryImage:temporary secondaryImage:temporary];
+  check([(MPSTemporaryImage *)temporary readCount] == 0, "an image that is both sources is read once");
+  check_raises("a temporary image that was read", kUsage, "readCount of 0", [&] {
+    [square encodeToCommandBuffer:buffer primaryImage:make_image(x) secondaryImage:temporary];
+  });
+  run(buffer);
+  check_equal("a square", read_image(result), combine(x, {}, x, {}, 1, 3, 4, 4,
+                                                      [](double v, double) {
+                                                        const double r = v >= 0 ? v : 0.5 * v;
+                                                        return r * r;
+                                                      }),
+              1e-6);
+}
+
+// ---------------------------------------------------------------------------------------- neuron gradient
+
+double slope_of_relu(double x) { return x >= 0 ? 1 : 0.25; }
+
+MPSCNNNeuronGradient *make_gradient() {
+  MPSNNNeuronDescriptor *d = [MPSNNNeuronDescriptor cnnNeuronDescriptorWithType:MPSCNNNeuronTypeReLU a:0.25f];
+  return [[[MPSCNNNeuronGradient alloc] initWithDevice:device neuronDescriptor:d] autorelease];
+}
+
+Tensor relu_gradient(const Tensor &e, const Tensor &x) {
+  return combine(e, {}, x, {}, e.n, e.h, e.w, e.c, [](double g, double v) { return g * slope_of_relu(v); });
+}
+
+void test_gradient_encode_forms() {
+  const Tensor e = Tensor::random(2, 4, 5, 6, 30), x = Tensor::random(2, 4, 5, 6, 31);
+  const Tensor expected = relu_gradient(e, x);
+  MPSCNNNeuronReLU *forward = [[[MPSCNNNeuronReLU alloc] initWithDevice:device a:0.25f] autorelease];
+  [forward setDestinationImageAllocator:[MPSImage defaultAllocator]];
+  MPSCNNNeuronGradient *kernel = archived([[make_gradient() copy] autorelease]);
+  check([kernel neuronType] == MPSCNNNeuronTypeReLU && [kernel a] == 0.25f, "a copy's archive keeps the neuron");
+  [kernel setDestinationImageAllocator:[MPSImage defaultAllocator]];
+  MPSImage *whole_e = make_image(e), *whole_x = make_image(x);
+  id<MTLCommandBuffer> buffer = command_buffer();
+
+  MPSState *state = nil;
+  [forward encodeToCommandBuffer:buffer sourceImage:whole_x destinationState:&state destinationStateIsTemporary:YES];
+  check([state isKindOfClass:[MPSNNGradientState class]], "a neuron leaves a state");
+  MPSImage *made = [kernel encodeToCommandBuffer:buffer
+                                  sourceGradient:whole_e
+                                     sourceImage:whole_x
+                                   gradientState:state];
+  MPSImage *given = make_nan_image(2, 4, 5, 6), *binary = make_nan_image(2, 4, 5, 6);
+  [kernel encodeToCommandBuffer:buffer
+                 sourceGradient:whole_e
+                    sourceImage:whole_x
+                  gradientState:state
+            destinationGradient:given];
+  [kernel encodeToCommandBuffer:buffer primaryImage:whole_e secondaryImage:whole_x destinationImage:binary];
+
+  MPSStateBatch *states = nil;
+  [forward encodeBatchToCommandBuffer:buffer
+                         sourceImages:split(whole_x)
+                    destinationStates:&states
+          destinationStateIsTemporary:NO];
+  MPSImageBatch *batch = [kernel encodeBatchToCommandBuffer:buffer
+                                            sourceGradients:split(whole_e)
+                                               sourceImages:split(whole_x)
+                                             gradientStates:states];
+  MPSImage *batch_given = make_nan_image(2, 4, 5, 6);
+  [kernel encodeBatchToCommandBuffer:buffer
+                     sourceGradients:split(whole_e)
+                        sourceImages:split(whole_x)
+                      gradientStates:states
+                destinationGradients:split(batch_given)];
+  check_raises("a state too few", kArgument, "gradientStates has 1 states, expected one for each of 2 images", [&] {
+    [kernel encodeBatchToCommandBuffer:buffer
+                       sourceGradients:split(whole_e)
+                          sourceImages:split(whole_x)
+                        gradientStates:[states subarrayWithRange:NSMakeRange(0, 1)]];
+  });
+  run(buffer);
+  check_equal("gradient, destination made", read_image(made), expected, 1e-6);
+  check_equal("gradient, destination given", read_image(given), expected, 1e-6);
+  check_equal("gradient as a binary kernel", read_image(binary), expected, 1e-6);
+  check_equal("gradient of a batch, destinations given", read_image(batch_given), expected, 1e-6);
+  for (NSUInteger i = 0; i < 2; ++i)
+    check_equal("gradient of a batch, destinations made", read_image([batch objectAtIndex:i]),
+                expected.image((long)i), 1e-6);
+}
+
+/// The forward kernel's offset and channels come back through the state: pixel (y, x) of the source got to (y - off).
+void test_gradient_takes_the_forward_properties() {
+  const Tensor x = Tensor::random(1, 6, 7, 12, 32), e = Tensor::random(1, 4, 5, 4, 33);
+  MPSCNNNeuronReLU *forward = [[[MPSCNNNeuronReLU alloc] initWithDevice:device a:0.25f] autorelease];
+  [forward setOffset:MPSOffset{1, 2, 0}];
+  [forward setSourceFeatureChannelOffset:4];
+  [forward setSourceFeatureChannelMaxCount:4];
+  MPSImage *source = make_image(x), *result = make_nan_image(1, 4, 5, 4);
+  MPSState *state = [forward resultStateForSourceImage:source sourceStates:nil destinationImage:result];
+  MPSCNNNeuronGradient *kernel = make_gradient();
+  [kernel setDestinationImageAllocator:[MPSImage defaultAllocator]];
+  id<MTLCommandBuffer> buffer = command_buffer();
+  [forward encodeToCommandBuffer:buffer sourceImage:source destinationState:state destinationImage:result];
+  [forward setOffset:MPSOffset{-3, -3, 0}];  // the state keeps what was
+  MPSImage *gradient = [kernel encodeToCommandBuffer:buffer
+                                      sourceGradient:make_image(e)
+                                         sourceImage:source
+                                       gradientState:state];
+  run(buffer);
+  check([kernel kernelOffsetX] == -1 && [kernel kernelOffsetY] == -2, "kernelOffset is the forward offset, negated");
+  check_equal("gradient through an offset", read_image(gradient),
+              combine(e, {.y = -2, .x = -1}, x, {.c = 4}, 1, 6, 7, 4,
+                      [](double g, double v) { return g * slope_of_relu(v); }),
+              1e-6);
+  // What the last state has set does not stand in the way of the next one.
+  MPSImage *few = make_image(x.channels(0, 4));
+  [forward setOffset:MPSOffset{0, 0, 0}];
+  [forward setSourceFeatureChannelOffset:0];
+  buffer = command_buffer();
+  gradient = [kernel encodeToCommandBuffer:buffer
+                            sourceGradient:few
+                               sourceImage:few
+                             gradientState:[forward resultStateForSourceImage:few
+                                                                 sourceStates:nil
+                                                             destinationImage:result]];
+  run(buffer);
+  check_equal("a second state", read_image(gradient), relu_gradient(x.channels(0, 4), x.channels(0, 4)), 1e-6);
+  check_raises("a source of another size", kArgument, "sourceImage has 5 x 5 pixels (width x height); the forward", [&] {
+    [kernel encodeToCommandBuffer:command_buffer()
+                   sourceGradient:make_image(e)
+                      sourceImage:make_nan_image(1, 5, 5, 12)
+                    gradientState:state];
+  });
+}
+
+void test_gradient_of_prelu() {
+  const float slopes[] = {0.5f, -2, 3};
+  MPSNNNeuronDescriptor *d = [MPSNNNeuronDescriptor
+      cnnNeuronPReLUDescriptorWithData:[NSData dataWithBytes:slopes length:sizeof slopes]
+                                noCopy:false];
+  MPSCNNNeuronGradient *kernel = [[[MPSCNNNeuronGradient alloc] initWithDevice:device neuronDescriptor:d] autorelease];
+  const Tensor e = Tensor::random(1, 3, 4, 3, 34), x = Tensor::random(1, 3, 4, 3, 35);
+  MPSImage *result = make_nan_image(1, 3, 4, 3);
+  id<MTLCommandBuffer> buffer = command_buffer();
+  [kernel encodeToCommandBuffer:buffer primaryImage:make_image(e) secondaryImage:make_image(x) destinationImage:result];
+  run(buffer);
+  Tensor expected = e;
+  for (long j = 0; j < 3; ++j)
+    for (long i = 0; i < 4; ++i)
+      for (long k = 0; k < 3; ++k) expected.at(0, j, i, k) *= x.at(0, j, i, k) >= 0 ? 1.0 : (double)slopes[k];
+  check_equal("gradient of PReLU", read_image(result), expected, 1e-6);
+  check_raises("four channels for three slopes", kArgument, "data has 3 values", [&] {
+    MPSImage *four = make_nan_image(1, 3, 4, 4);
+    [kernel encodeToCommandBuffer:command_buffer() primaryImage:four secondaryImage:four destinationImage:result];
+  });
+}
+
+// --------------------------------------------------------------------------------------- what is refused
+
+void refuse(const std::string &what, const char *part, const std::function<void(MPSCNNAdd *)> &change, long other_c = 8,
+            bool small_result = false) {
+  MPSCNNAdd *kernel = make<MPSCNNAdd>();
+  change(kernel);
+  MPSImage *a = make_nan_image(1, 4, 5, 8), *b = make_nan_image(1, 4, 5, other_c);
+  MPSImage *result = make_nan_image(1, 4, 5, small_result ? 4 : 8);
+  check_raises(what, kArgument, part, [&] {
+    [kernel encodeToCommandBuffer:command_buffer() primaryImage:a secondaryImage:b destinationImage:result];
+  });
+}
+
+void test_refusals() {
+  const auto nothing = [](MPSCNNAdd *) {};
+  refuse("channels that differ", "The kernel reads 8 feature channels of primaryImage and 4 of secondaryImage", nothing, 4);
+  refuse("a destination with few channels", "writes 8 feature channels", nothing, 8, true);
+  refuse("a stride of 2", "primaryStrideInPixelsX (2) is neither 0 nor 1",
+         [](MPSCNNAdd *k) { [k setPrimaryStrideInPixelsX:2]; });
+  refuse("a channel stride of 3", "secondaryStrideInFeatureChannels (3) is neither 0 nor 1",
+         [](MPSCNNAdd *k) { [k setSecondaryStrideInFeatureChannels:3]; });
+  refuse("an odd channel offset", "secondarySourceFeatureChannelOffset (2) is not a multiple of 4",
+         [](MPSCNNAdd *k) { [k setSecondarySourceFeatureChannelOffset:2]; });
+  refuse("a channel offset beyond", "primarySourceFeatureChannelOffset (8) is not less than the 8 feature channels of "
+         "primaryImage", [](MPSCNNAdd *k) { [k setPrimarySourceFeatureChannelOffset:8]; });
+  refuse("no channels", "primarySourceFeatureChannelMaxCount (0) is less than 1",
+         [](MPSCNNAdd *k) { [k setPrimarySourceFeatureChannelMaxCount:0]; });
+  refuse("an edge mode of MPSNNPad", "secondaryEdgeMode (2) is not one that the kernel has",
+         [](MPSCNNAdd *k) { [k setSecondaryEdgeMode:MPSImageEdgeModeMirror]; });
+  refuse("an image beyond", "secondaryOffset.z (1) and the 1 images",
+         [](MPSCNNAdd *k) { [k setSecondaryOffset:MPSOffset{0, 0, 1}]; });
+  refuse("an offset far away", "primaryOffset (4294967296, 0) is farther than",
+         [](MPSCNNAdd *k) { [k setPrimaryOffset:MPSOffset{NSInteger{1} << 32, 0, 0}]; });
+  refuse("an empty clip", "clipRect", [](MPSCNNAdd *k) { [k setClipRect:MTLRegionMake3D(9, 0, 0, 1, 1, 1)]; });
+
+  MPSCNNAdd *kernel = make<MPSCNNAdd>();
+  MPSImage *a = make_nan_image(1, 4, 5, 8), *b = make_nan_image(1, 4, 5, 8);
+  check_raises("in place", kArgument, "secondaryImage and the destination share memory", [&] {
+    [kernel encodeToCommandBuffer:command_buffer() primaryImage:a secondaryImage:b destinationImage:b];
+  });
+  MPSImage *none = nil;
+  check_raises("no image", kArgument, "secondaryImage is nil", [&] {
+    [kernel encodeToCommandBuffer:command_buffer() primaryImage:a secondaryImage:none destinationImage:b];
+  });
+  MPSImageBatch *two = [NSArray arrayWithObjects:a, a, nil], *one = [NSArray arrayWithObject:b];
+  check_raises("batches of two lengths", kArgument, "secondaryImages has 1 images, expected 2", [&] {
+    [kernel encodeBatchToCommandBuffer:command_buffer() primaryImages:two secondaryImages:one destinationImages:two];
+  });
+  check_raises("a strided gradient", kArgument, "secondaryStrideInPixelsX (2) and secondaryStrideInPixelsY (1)", [&] {
+    MPSCNNNeuronGradient *gradient = make_gradient();
+    [gradient setSecondaryStrideInPixelsX:2];
+    [gradient encodeToCommandBuffer:command_buffer() primaryImage:a secondaryImage:a destinationImage:b];
+  });
+  [kernel setMaximumValue:1];
+  check_raises("a mask", @"MPSNotImplementedException", "maximumValue (1)", [&] {
+    MPSState *state = nil;
+    [kernel encodeToCommandBuffer:command_buffer()
+                     primaryImage:a
+                   secondaryImage:b
+                 destinationState:&state
+      destinationStateIsTemporary:NO];
+  });
+  check_raises("the base class", kArgument, "is unavailable", [&] {
+    [[[MPSCNNArithmetic alloc] initWithDevice:device] autorelease];
+  });
+  check_raises("a gradient without a neuron", kArgument, "is unavailable", [&] {
+    [[[MPSCNNNeuronGradient alloc] initWithDevice:device] autorelease];
+  });
+}
+
+}  // namespace
+
+int main() {
+  return run_tests({test_defaults, test_properties_are_kept, test_base_classes_cannot_be_encoded, test_four_operations,
+                    test_infinities_pass_the_bounds_of_the_start, test_places, test_strides_of_zero, test_formats,
+                    test_encode_forms, test_read_counts, test_gradient_encode_forms,
+                    test_gradient_takes_the_forward_properties, test_gradient_of_prelu, test_refusals});
+}

@@ -1,0 +1,185 @@
+# SPDX-License-Identifier: Apache-2.0
+"""docs/differences_from_apple.md: each row names its tests, and they exist; what of the rows is seen from Python."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+from typing import NamedTuple
+
+import numpy as np
+import pytest
+
+import mpscnn
+from support import assert_close, conv2d, random, run_python
+
+ROOT = Path(__file__).resolve().parent.parent
+PAGE = ROOT / "docs" / "differences_from_apple.md"
+OWN = ("differences_test.mm", "test_differences.py")
+
+NOT_TESTED: set[str] = set()
+"""First cells of the rows that nothing on Linux can test; their last cell says why."""
+
+
+class Row(NamedTuple):
+    subject: str
+    where: str
+    test: str
+
+
+def rows(text: str) -> list[Row]:
+    found = []
+    for line in text.splitlines():
+        if not line.startswith("|") or re.fullmatch(r"[|-]+", line):
+            continue
+        cells = [cell.strip() for cell in line.strip("|").split("|")]
+        assert len(cells) == 6, f"{len(cells)} cells, expected 6: {line}"
+        if cells[0] != "class or function":
+            found.append(Row(cells[0], *cells[4:]))
+    return found
+
+
+ROWS = rows(PAGE.read_text())
+
+
+def functions(file: Path) -> dict[str, str]:
+    """Bodies of the tests that a file runs, by name."""
+    text = file.read_text()
+    if file.suffix == ".py":
+        return dict(re.findall(r"^def (test_\w+)(.*?)(?=^\S|\Z)", text, re.MULTILINE | re.DOTALL))
+    bodies = dict(re.findall(r"^void (test_\w+)\(\)(.*?^\})", text, re.MULTILINE | re.DOTALL))
+    run = text[text.index("int main(") :]
+    return {name: body for name, body in bodies.items() if re.search(rf"\b{name}\b", run)}
+
+
+def problems(row: Row) -> list[str]:
+    """What is wrong with the last cell: `file::function`, with the checks it means in quotes behind, or several."""
+    if row.subject in NOT_TESTED:
+        return [] if row.test.startswith("none: ") else [f"{row.test!r} does not give the reason"]
+    found = []
+    named = re.findall(r"`([\w.]+)::(\w+)`((?: \"[^\"]+\",?)*)", row.test)
+    if not named or re.sub(r"`[\w.]+::\w+`|\"[^\"]+\"|[, ]", "", row.test):
+        found.append(f"{row.test!r} is no list of tests")
+    for name, function, checks in named:
+        files = [file for file in (ROOT / "tests").rglob(name) if file.is_file()]
+        if len(files) != 1:
+            found.append(f"{name} is not one file of tests/")
+            continue
+        body = functions(files[0]).get(function)
+        if body is None:
+            found.append(f"{name} runs no {function}")
+        else:
+            found += [f"{function} has no {check}" for check in re.findall(r"\"[^\"]+\"", checks) if check not in body]
+    return found
+
+
+# -------------------------------------------------------------------------------------------------------- the table
+
+
+@pytest.mark.parametrize("row", ROWS, ids=lambda row: row.subject)
+def test_row_names_its_test(row: Row) -> None:
+    assert problems(row) == []
+
+
+@pytest.mark.parametrize("row", ROWS, ids=lambda row: row.subject)
+def test_row_says_where_it_stands(row: Row) -> None:
+    paths = re.findall(r"`([^`]+)`", row.where)
+    assert paths
+    for path in paths:
+        assert (ROOT / "csrc" / "openmps" / path).exists() or (ROOT / path).exists(), path
+
+
+def test_rows_have_names_of_their_own() -> None:
+    assert len({row.subject for row in ROWS}) == len(ROWS) > 30
+    assert {row.subject for row in ROWS} >= NOT_TESTED
+
+
+def test_tests_of_the_table_are_in_it() -> None:
+    """A test that was written for a row, and the row is gone."""
+    text = " ".join(row.test for row in ROWS)
+    about_the_table = {"test_row_names_its_test", "test_row_says_where_it_stands", "test_rows_have_names_of_their_own"}
+    about_the_table |= {"test_tests_of_the_table_are_in_it", "test_a_wrong_name_is_noticed"}
+    for name in OWN:
+        (file,) = (ROOT / "tests").rglob(name)
+        assert {test for test in functions(file) if f"`{name}::{test}`" not in text} - about_the_table == set()
+
+
+@pytest.mark.parametrize(
+    ("test", "complaint"),
+    [
+        ("", "no list of tests"),
+        ("somewhere", "no list of tests"),
+        ("`mps_test.mm::test_padding` and more", "no list of tests"),
+        ("`missing_test.mm::test_padding`", "not one file"),
+        ("`mps_test.mm::test_nothing`", "runs no test_nothing"),
+        ('`mps_test.mm::test_padding` "not there"', "has no"),
+        ("none: no reason counts for a row that is not listed", "no list of tests"),
+    ],
+)
+def test_a_wrong_name_is_noticed(test: str, complaint: str) -> None:
+    (found, *_) = problems(Row("a row", "`mps`", test))
+    assert complaint in found
+
+
+# ------------------------------------------------------------------------------------------------------------- rows
+
+
+def test_pooling_of_nan() -> None:
+    x = np.zeros((1, 2, 4, 40), np.float32)
+    x[0, 1, 1, [3, 37]] = np.nan
+    y = mpscnn.PoolingMax(2)(x)
+    assert np.argwhere(np.isnan(y)).tolist() == [[0, 0, 0, 3], [0, 0, 0, 37]]
+
+
+def test_clamped_taps_of_dilated_pooling() -> None:
+    """Two taps, three pixels apart, around pixel 0 of three: -2 and 1, of which the first reads pixel 0."""
+    x = np.array([5.0, 1.0, 2.0], np.float32).reshape(1, 1, 3, 1)
+    pool = mpscnn.DilatedPoolingMax(
+        (1, 2), (1, 3), stride=1, padding=(0, 2), offset=(0, 0), clip_rect=((0, 0, 0), (1, 1, 1))
+    )
+    assert pool(x, out=np.zeros((1, 1, 1, 1), np.float32)).item() == 5.0
+
+
+def test_clamped_taps_of_the_l2_norm() -> None:
+    x = np.array([3.0, 4.0], np.float32).reshape(1, 1, 2, 1)
+    assert mpscnn.PoolingL2Norm((1, 3), padding=(0, 1), edge_mode="clamp")(x).item() == np.float32(np.sqrt(9 + 9 + 16))
+
+
+def test_neuron_defaults_of_python() -> None:
+    x = np.abs(random((1, 3, 4, 5))) + 0.5
+    np.testing.assert_array_equal(mpscnn.NeuronPower()(x), x)
+    assert_close(mpscnn.NeuronExponential()(x), np.exp(x.astype(np.float64)), 1e-6)
+    assert_close(mpscnn.NeuronLogarithm()(x), np.log(x.astype(np.float64)), 1e-6)
+
+
+def test_no_dilated_transpose_in_python() -> None:
+    with pytest.raises(TypeError, match="dilation"):
+        mpscnn.ConvolutionTranspose(random((4, 3, 2, 2)), dilation=2)  # type: ignore[call-arg]
+
+
+def reduced(permission: bool) -> tuple[np.ndarray, np.ndarray]:
+    x, weight = random((1, 24, 24, 64)), random((64, 64, 3, 3), seed=1) / np.float32(24)
+    return mpscnn.Convolution(weight, padding=1, allow_reduced_precision=permission)(x), conv2d(x, weight, padding=1)
+
+
+def test_reduced_precision_is_bfloat16_at_most() -> None:
+    """Products of two numbers of 8 bits; never without the permission."""
+    assert_close(*reduced(False), relative=2e-6)
+    assert_close(*reduced(True), relative=2**-7)
+
+
+def test_reduced_precision_is_asked_for() -> None:
+    """oneDNN takes bfloat16 where the processor multiplies matrices of them; it is told on all."""
+    program = """
+        import os
+        os.environ["ONEDNN_VERBOSE"] = "1"
+        import numpy as np, mpscnn
+        x, weight = np.ones((1, 24, 24, 64), np.float32), np.ones((64, 64, 3, 3), np.float32)
+        for permission in (False, True):
+            print("permission", permission, flush=True)
+            mpscnn.Convolution(weight, padding=1, allow_reduced_precision=permission)(x)
+    """
+    _, without, allowed = run_python(program).split("permission")
+    assert "exec,cpu,convolution" in without
+    assert "attr-fpmath" not in without
+    assert "attr-fpmath:bf16" in allowed
