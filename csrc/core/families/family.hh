@@ -10,6 +10,7 @@
 #include <memory>
 #include <optional>
 
+#include <mpscnn/batch_normalization_state.hpp>
 #include <mpscnn/image.hpp>
 #include <mpscnn/table.hpp>
 
@@ -33,12 +34,17 @@ struct WindowShape {
 /// A kernel and what encode() needs to know of it.
 struct Made {
   Ref<MPSKernel *> kernel;                               ///< MPSCNNKernel, or MPSCNNBinaryKernel for two sources
-  std::shared_ptr<GuardedSource> source = {};            ///< families with weights
+  std::shared_ptr<Guarded> source = {};                  ///< families that read one
+  std::function<void()> read_again = {};                 ///< reads the source anew; empty: the class cannot
   std::optional<ConvolutionDescriptor> descriptor = {};  ///< families with weights
   std::optional<WindowShape> window = {};                ///< families with windows, other than transposed ones
   /// Extents of the result from those that are read of the source; throws std::invalid_argument if there is none.
   /// Empty: by the window, the weights, or the same extents.
   std::function<ImageShape(ImageShape)> result_shape = {};
+  /// How it is encoded, its offset being set; empty: from sourceImage to destinationImage. The destination is nil where
+  /// the result is a state; the state may be null where it is not.
+  std::function<void(id<MTLCommandBuffer>, MPSImage *source, MPSImage *destination, BatchNormalizationState *state)>
+      encode = {};
   NeuronDescriptor neuron = {};
   Padding padding = {};
   Pair output_padding{0, 0};
@@ -54,5 +60,8 @@ Made make_neuron(id<MTLDevice> device, const KernelRow &row, const Params &param
 Made make_neuron_gradient(id<MTLDevice> device, const KernelRow &row, const Params &params);
 Made make_pooling(id<MTLDevice> device, const KernelRow &row, const Params &params);
 Made make_arithmetic(id<MTLDevice> device, const KernelRow &row, const Params &params);
+Made make_local_normalization(id<MTLDevice> device, const KernelRow &row, const Params &params);
+Made make_normalization(id<MTLDevice> device, const KernelRow &row, const Params &params);
+Made make_batch_statistics(id<MTLDevice> device, const KernelRow &row, const Params &params);
 
 }  // namespace mpscnn

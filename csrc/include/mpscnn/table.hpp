@@ -25,6 +25,7 @@ enum class ParamType : std::uint8_t {
   array,       ///< array
   weights,     ///< array or data source
   activation,  ///< name, NeuronDescriptor, neuron kernel or None
+  channel_values,  ///< array or data source of normalization
 };
 
 /// One parameter, shared by the rows that have it.
@@ -49,10 +50,13 @@ enum class Family : std::uint8_t {
   neuron_gradient,
   pooling,
   arithmetic,
+  local_normalization,
+  normalization,
+  batch_statistics,
 };
 
-/// Rules for the extents of the result (formulas in shapes.cpp, names in docs).
-enum class ShapeRule : std::uint8_t { same, window, pooling, transpose, fully_connected, broadcast };
+/// Rules for the extents of the result (formulas in names.cpp). `state`: the result is a BatchNormalizationState.
+enum class ShapeRule : std::uint8_t { same, window, pooling, transpose, fully_connected, broadcast, state };
 
 /// Names of a kernel's sources, in Apple's order: primary before secondary.
 struct SourceNames {
@@ -73,10 +77,13 @@ struct KernelRow {
   int positional = 0;  ///< so many leading params may be given by position
   ShapeRule shape = ShapeRule::same;
   std::string_view gradient = {};  ///< Apple class of the partner, empty: none
+  std::string_view state = {};     ///< kernel(x, state): what it is for, one sentence; empty: none is taken
   std::string_view summary = {};
   std::string_view formula = {};  ///< in the letters of the oracle
   std::string_view source = {};   ///< Apple header and class
   std::string_view macos = {};    ///< since
+
+  bool has_image() const { return shape != ShapeRule::state; }
 
   /// Whether the row names the parameter itself.
   constexpr bool is_own(std::string_view param) const {
