@@ -134,7 +134,7 @@ constexpr KernelRow kRows[] = {
      .apple_class = "MPSCNNGroupNormalization",
      .family = Family::normalization,
      .params = params<&p::gamma, &p::norm_beta_values, &p::norm_groups, &p::norm_epsilon>(),
-     .positional = 2,
+     .positional = 3,
      .gradient = "MPSCNNGroupNormalizationGradient",
      .summary = "Normalizes by mean and variance of each group of neighbouring channels of each image.",
      .formula = "y = (x - mean[n,g(c)]) * gamma[c] / sqrt(variance[n,g(c)] + epsilon) + beta[c]",

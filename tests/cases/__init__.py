@@ -62,6 +62,8 @@ class Case:
     out: tuple[int, int, int, int] | None = None  # a destination other than the result itself
     out_view: str = "dense"
     values: tuple[float, ...] = ()  # the last source holds these, over and over
+    centre: float = 0.0  # what the first source's numbers lie around
+    given: tuple[str, ...] = ()  # one value per channel each: gamma, beta, mean, variance
     tolerance: Tolerance = Tolerance()
     tags: frozenset[str] = frozenset({"ci"})
 
@@ -83,6 +85,8 @@ class Case:
                 "activation:" + _text([self.activation] if isinstance(self.activation, str) else self.activation)
             )
         parts += [f"values:{len(self.values)}"] if self.values else []
+        parts += [f"centre:{self.centre:g}"] if self.centre else []
+        parts += [f"given:{'_'.join(self.given)}"] if self.given else []
         parts += [f"x:{self.x_view}"] if self.x_view != "dense" else []
         parts += [f"out:{_text(self.out)}"] if self.out else []
         parts += [f"out:{self.out_view}"] if self.out_view != "dense" else []
@@ -133,6 +137,7 @@ class Inputs:
     lookup_table: Array | None = None
     slopes: Array | None = None
     norm: dict[str, Any] | None = None
+    given: dict[str, Array] = field(default_factory=dict)  # by name, (C,)
 
     @property
     def sources(self) -> list[Array]:
@@ -178,6 +183,8 @@ def make(case: Case, dtype: str) -> Inputs:
     """Seeded by the row's text: the same numbers whatever runs before."""
     rng = np.random.default_rng(zlib.crc32(str(case).encode()))
     x = _source(case.x, () if case.second else case.values, dtype, rng)
+    if case.centre:
+        x = (x + case.centre).astype(dtype)
     if case.x_view == "broadcast":
         x[:] = x[0]
     inputs = Inputs(viewed(x, case.x_view))
@@ -186,10 +193,14 @@ def make(case: Case, dtype: str) -> Inputs:
         inputs.second = viewed(second, case.second_view)
         if case.activation and case.activation[0] == "prelu":
             inputs.slopes = rng.normal(size=case.second[3]).astype(np.float32)
-    if case.params.get("type") == "prelu" or case.kernel == "NeuronPReLU":
-        first, most = (case.params.get(f"source_feature_channel_{name}") for name in ("offset", "max_count"))
-        read = min(case.x[3] - (first or 0), most or case.x[3])
+    first, most = (case.params.get(f"source_feature_channel_{name}") for name in ("offset", "max_count"))
+    read = min(case.x[3] - (first or 0), most or case.x[3])
+    slopes_are_given = case.activation and case.activation[0] == "prelu" and case.given
+    if case.params.get("type") == "prelu" or case.kernel == "NeuronPReLU" or slopes_are_given:
         inputs.slopes = rng.normal(size=read).astype(np.float32)
+    for name in case.given:
+        given = rng.uniform(0.2, 2, read) if name == "variance" else rng.normal(size=read)
+        inputs.given[name] = (given + (case.centre if name == "mean" else 0)).astype(np.float32)
     if not case.weight:
         return inputs
 
@@ -226,6 +237,8 @@ def make(case: Case, dtype: str) -> Inputs:
 
 def all_cases() -> list[Case]:
     from . import MPSCNNConvolution, MPSCNNMath, MPSCNNNeuron, MPSCNNPooling
+    from . import MPSCNNBatchNormalization, MPSCNNNormalization
 
     modules = (MPSCNNConvolution, MPSCNNMath, MPSCNNNeuron, MPSCNNPooling)
+    modules += (MPSCNNNormalization, MPSCNNBatchNormalization)
     return [case for module in modules for case in module.CASES]

@@ -16,7 +16,7 @@ from . import MPSCNNConvolution as conv  # noqa: N813
 from . import MPSCNNMath as arithmetic  # noqa: N813
 from . import MPSCNNNeuron as neurons  # noqa: N813
 from . import MPSCNNPooling as pooling  # noqa: N813
-from . import compare, padding
+from . import compare, normalized, padding
 
 Array = NDArray[np.float64]
 Pair = tuple[int, int]
@@ -342,6 +342,7 @@ OTHERS: dict[str, Callable[[Case, Array], tuple[Array, Array]]] = {
     "PoolingAverage": _pool,
     "PoolingL2Norm": _pool,
     "PoolingMax": _pool,
+    **normalized.LOCAL,
 }
 
 ARITHMETIC_DEFAULTS = {"primary_scale": 1.0, "secondary_scale": 1.0, "bias": 0.0}
@@ -363,6 +364,8 @@ def expected(case: Case, inputs: Inputs, dtype: str) -> Expected:
         bound = compare.sum_bound(magnitude, weight[0].size, case.tolerance.sums, case.tolerance.products)
     elif case.kernel in OTHERS:
         value, bound = OTHERS[case.kernel](case, x)
+    elif case.kernel in normalized.BY_MOMENTS:
+        value, bound = normalized.BY_MOMENTS[case.kernel](case, x, inputs)
     else:
         dy, dx = offset[:2] if offset else (0, 0)
         height, width = clip[1][:2] if clip else x.shape[1:3]

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from cases import Case, Inputs
 
-from . import compare
+from . import compare, normalized_by_torch
 from .expected import NEURON_KERNELS, SHORT_ACTIVATIONS
 from .padding import framework_size
 
@@ -163,6 +163,8 @@ def reference(case: Case, inputs: Inputs) -> Array | None:
     if case.kernel in POOLING:
         pooled = _pooled(case, source)
         return None if pooled is None else np.ascontiguousarray(pooled.numpy().transpose(0, 2, 3, 1))
+    if case.kernel in normalized_by_torch.KERNELS:
+        y = normalized_by_torch.normalized(case, source, inputs)
     if case.weight:
         weight = _oihw(case, inputs)
         bias = None if inputs.bias is None else _tensor(inputs.bias)
