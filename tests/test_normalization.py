@@ -324,6 +324,51 @@ def test_reload_reads_again(kind: str) -> None:
     np.testing.assert_array_equal(recorded.numpy(), before)
 
 
+@pytest.mark.parametrize("kind", KINDS)
+def test_gamma_and_beta_from_the_device(kind: str) -> None:
+    """What is encoded before uses the old ones, what comes after those that stand in the buffers when it runs."""
+    x = random(X)
+    kernel, made = getattr(mpscnn, kind)(GAMMA, BETA, **KINDS[kind]), getattr(mpscnn, kind)
+    buffer = mpscnn.Buffer(6 * 4)
+    state = mpscnn.NormalizationGammaAndBetaState(buffer, BETA.tolist())
+    with mpscnn.CommandBuffer() as commands:
+        image = mpscnn.Image.from_array(x)
+        before = kernel.encode(commands, image)
+        kernel.reload(commands, state)
+        after = kernel.encode(commands, image)
+        state.gamma[...] = 2 * GAMMA
+        assert address(state.gamma) == address(buffer.numpy("float32")), "the buffer itself"
+    np.testing.assert_array_equal(before.numpy(), made(GAMMA, BETA, **KINDS[kind])(x))
+    np.testing.assert_array_equal(after.numpy(), made(2 * GAMMA, BETA, **KINDS[kind])(x))
+    np.testing.assert_array_equal(kernel(x), after.numpy())
+    kernel.reload()
+    np.testing.assert_array_equal(kernel(x), before.numpy())
+    assert repr(state) == "<mpscnn.NormalizationGammaAndBetaState of 6 channels>"
+
+
+@pytest.mark.parametrize("source", ["values", "state"])
+@pytest.mark.parametrize("given", [{}, {"mean": MEAN, "variance": VARIANCE}])
+def test_mean_and_variance_from_the_device(source: str, given: dict[str, Any]) -> None:
+    """Of a state: what training has found becomes the kernel's own without the CPU."""
+    x = random(X) * 2 + 1
+    kernel = mpscnn.BatchNormalization(GAMMA, BETA, **given)
+    with mpscnn.CommandBuffer() as commands:
+        if source == "state":
+            state: Any = mpscnn.BatchNormalizationStatistics().encode(commands, mpscnn.Image.from_array(x))
+        else:
+            state = mpscnn.NormalizationMeanAndVarianceState(2 * MEAN, 3 * VARIANCE)
+        kernel.reload(commands, state)
+        encoded = kernel.encode(commands, mpscnn.Image.from_array(x))
+    np.testing.assert_array_equal(kernel(x), encoded.numpy())
+    np.testing.assert_array_equal(kernel(x), mpscnn.BatchNormalization(GAMMA, BETA, state.mean, state.variance)(x))
+    kernel.reload()
+    if given:
+        np.testing.assert_array_equal(kernel(x), mpscnn.BatchNormalization(GAMMA, BETA, **given)(x))
+    else:
+        with pytest.raises(ValueError, match="the kernel has no mean and variance, and no state was given"):
+            kernel(x)
+
+
 def test_activation_of_a_kernel() -> None:
     kernel = mpscnn.BatchNormalization(GAMMA, BETA, MEAN, VARIANCE, activation=mpscnn.NeuronELU(0.5))
     assert (kernel.neuron_descriptor.type, kernel.neuron_descriptor.a) == ("elu", 0.5)

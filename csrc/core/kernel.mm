@@ -7,6 +7,7 @@
 #include <array>
 #include <mutex>
 
+#include "batch_normalization_state_impl.hh"
 #include "device_impl.hh"
 #include "families/family.hh"
 #include "objc_scope.hh"
@@ -26,7 +27,7 @@ struct Kernel::Impl {
   Params attributes = {};                              ///< common parameters as they were set
   std::array<std::optional<Offset3>, 2> offsets = {};  ///< of each source
   std::optional<Region3> clip = {};
-  std::mutex mutex = {};  ///< encode writes properties of the MPS object
+  mutable std::mutex mutex = {};  ///< encode writes properties of the MPS object
 };
 
 namespace {
@@ -431,6 +432,53 @@ void Kernel::reload() {
     impl_->made.source->rethrow();
     impl_->made.read_again();
     impl_->made.source->rethrow();
+  });
+}
+
+namespace {
+
+/// Both reloads of normalization: `buffers` by the names of what they hold.
+void reload_from(const Kernel::Impl &impl, CommandBuffer &commands,
+                 const std::function<void(id<MTLCommandBuffer>, id<MTLBuffer>, id<MTLBuffer>)> &read,
+                 std::array<std::pair<const char *, id<MTLBuffer>>, 2> buffers) {
+  const auto &row = *impl.row;
+  check<TypeError>(read != nullptr, row.name, ": the kernel has no ", buffers[0].first, " and ", buffers[1].first,
+                   " to reload.");
+  check_same_device(*commands.device(), *impl.device, row.name.data());
+  check<std::runtime_error>(commands.status() < CommandBufferStatus::committed, row.name,
+                            ": the command buffer has been committed already; its status is ",
+                            name_of(commands.status()), ".");
+  const auto bytes = static_cast<NSUInteger>(impl.made.channels) * sizeof(float);
+  for (const auto &[name, buffer] : buffers)
+    check([buffer length] >= bytes, row.name, ": ", name, " of the state has ", [buffer length], " bytes; ",
+          impl.made.channels, " channels need ", bytes, ".");
+  const std::scoped_lock lock(impl.mutex);
+  read(commands.impl().buffer.get(), buffers[0].second, buffers[1].second);
+}
+
+}  // namespace
+
+void Kernel::reload(CommandBuffer &buffer, const NormalizationGammaAndBetaState &state) {
+  guard([&] {
+    reload_from(*impl_, buffer, impl_->made.reload_gamma_and_beta,
+                {{{"gamma", state.gamma->impl().buffer.get()}, {"beta", state.beta->impl().buffer.get()}}});
+  });
+}
+
+void Kernel::reload(CommandBuffer &buffer, const NormalizationMeanAndVarianceState &state) {
+  guard([&] {
+    reload_from(*impl_, buffer, impl_->made.reload_mean_and_variance,
+                {{{"mean", state.mean->impl().buffer.get()}, {"variance", state.variance->impl().buffer.get()}}});
+  });
+}
+
+void Kernel::reload(CommandBuffer &buffer, const BatchNormalizationState &state) {
+  guard([&] {
+    auto &impl = state.impl();
+    const std::scoped_lock lock(impl.mutex);
+    check<std::runtime_error>(impl.count > 0, impl_->row->name, ": no statistics have been encoded to state.");
+    reload_from(*impl_, buffer, impl_->made.reload_mean_and_variance,
+                {{{"mean", [impl.state.get() mean]}, {"variance", [impl.state.get() variance]}}});
   });
 }
 

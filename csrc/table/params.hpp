@@ -336,7 +336,7 @@ inline constexpr ParamSpec gamma{.name = "gamma", .type = ParamType::channel_val
 inline constexpr ParamSpec norm_beta_values{.name = "beta", .type = ParamType::array, .fallback = "None", .apple = "beta", .summary = "Added to each channel, shape (C,), converted to float32; None: 0."};
 inline constexpr ParamSpec norm_mean{.name = "mean", .type = ParamType::array, .fallback = "None", .apple = "mean", .summary = "Mean of each channel, shape (C,), converted to float32; None: only a state has one."};
 inline constexpr ParamSpec norm_variance{.name = "variance", .type = ParamType::array, .fallback = "None", .apple = "variance", .summary = "Variance of each channel, shape (C,), >= 0, converted to float32; None: only a state has one."};
-inline constexpr ParamSpec norm_epsilon{.name = "epsilon", .type = ParamType::real, .fallback = "None", .min = 0, .apple = "epsilon", .summary = "Added to the variance. None: PyTorch's 1e-5 for arrays; a data source has its own."};
+inline constexpr ParamSpec norm_epsilon{.name = "epsilon", .type = ParamType::real, .fallback = "None", .min = 0, .unit = "of the variance", .apple = "epsilon", .summary = "Added to the variance. None: PyTorch's 1e-5 for arrays; a data source has its own."};
 inline constexpr ParamSpec norm_groups{.name = "groups", .type = ParamType::integer, .fallback = "None", .min = 1, .max = 1 << 30, .unit = "groups", .apple = "numberOfGroups", .summary = "Channels are split into so many runs of the same length, each with a mean and variance of its own. Required for arrays; a data source has its own."};
 
 // Every kernel on images [MPSCNNKernel.h]; those of one source belong to MPSCNNKernel, the others to

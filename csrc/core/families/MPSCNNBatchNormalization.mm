@@ -35,6 +35,16 @@ std::shared_ptr<NormalizationSource> source_of(const KernelRow &row, const Param
   return normalization_arrays(row.name, std::move(arrays));
 }
 
+/// All three classes have the method.
+auto gamma_and_beta_reload(id kernel) {
+  return [kernel](id<MTLCommandBuffer> commands, id<MTLBuffer> gamma, id<MTLBuffer> beta) {
+    const auto state = Ref<MPSCNNNormalizationGammaAndBetaState *>::adopt(
+        [[MPSCNNNormalizationGammaAndBetaState alloc] initWithGamma:gamma beta:beta]);
+    [static_cast<MPSCNNBatchNormalization *>(kernel) reloadGammaAndBetaWithCommandBuffer:commands
+                                                                      gammaAndBetaState:state.get()];
+  };
+}
+
 }  // namespace
 
 Made make_normalization(id<MTLDevice> device, const KernelRow &row, const Params &params) {
@@ -51,6 +61,7 @@ Made make_normalization(id<MTLDevice> device, const KernelRow &row, const Params
   const auto unload = std::shared_ptr<void>(nullptr, [source](void *) { source->purge(); });
   source->keep_channels();
   const auto channels = source->channels();
+  made.channels = channels;
   made.result_shape = [&row, channels](ImageShape shape) {
     check(shape.c == channels, row.name, ": x has ", shape.c, " channels to read; gamma has ", channels, ".");
     return shape;
@@ -67,6 +78,7 @@ Made make_normalization(id<MTLDevice> device, const KernelRow &row, const Params
     kernel = [kernel initWithDevice:device dataSource:values.get()];
     made.kernel = Ref<MPSKernel *>::adopt(kernel);
     made.read_again = [kernel] { [kernel reloadGammaAndBetaFromDataSource]; };
+    made.reload_gamma_and_beta = gamma_and_beta_reload(kernel);
   } else {
     MPSCNNBatchNormalization *kernel = [kind alloc];
     kernel = made.neuron.type == MPSCNNNeuronTypeNone ? [kernel initWithDevice:device dataSource:values.get()]
@@ -74,14 +86,24 @@ Made make_normalization(id<MTLDevice> device, const KernelRow &row, const Params
                                                                         dataSource:values.get()
                                                              fusedNeuronDescriptor:objc_neuron(made.neuron)];
     made.kernel = Ref<MPSKernel *>::adopt(kernel);
-    made.read_again = [kernel] {
+    const auto has_statistics = std::make_shared<bool>(source->has_statistics());
+    made.read_again = [kernel, source, has_statistics] {
       [kernel reloadGammaAndBetaFromDataSource];
       [kernel reloadMeanAndVarianceFromDataSource];
+      *has_statistics = source->has_statistics();
     };
-    made.encode = [kernel, source, &row](id<MTLCommandBuffer> commands, MPSImage *from, MPSImage *to,
+    made.reload_gamma_and_beta = gamma_and_beta_reload(kernel);
+    made.reload_mean_and_variance = [kernel, has_statistics](id<MTLCommandBuffer> commands, id<MTLBuffer> mean,
+                                                             id<MTLBuffer> variance) {
+      const auto state = Ref<MPSCNNNormalizationMeanAndVarianceState *>::adopt(
+          [[MPSCNNNormalizationMeanAndVarianceState alloc] initWithMean:mean variance:variance]);
+      [kernel reloadMeanAndVarianceWithCommandBuffer:commands meanAndVarianceState:state.get()];
+      *has_statistics = true;
+    };
+    made.encode = [kernel, has_statistics, &row](id<MTLCommandBuffer> commands, MPSImage *from, MPSImage *to,
                                          BatchNormalizationState *state) {
       if (state == nullptr) {
-        check(source->has_statistics(), row.name, ": the kernel has no mean and variance, and no state was given.");
+        check(*has_statistics, row.name, ": the kernel has no mean and variance, and no state was given.");
         return [kernel encodeToCommandBuffer:commands sourceImage:from destinationImage:to];
       }
       auto &impl = state->impl();

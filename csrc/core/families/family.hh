@@ -41,6 +41,10 @@ struct Made {
   /// Extents of the result from those that are read of the source; throws std::invalid_argument if there is none.
   /// Empty: by the window, the weights, or the same extents.
   std::function<ImageShape(ImageShape)> result_shape = {};
+  /// Reload from buffers of floats of each channel, of which so many are needed; empty: the class cannot.
+  std::function<void(id<MTLCommandBuffer>, id<MTLBuffer> gamma, id<MTLBuffer> beta)> reload_gamma_and_beta = {};
+  std::function<void(id<MTLCommandBuffer>, id<MTLBuffer> mean, id<MTLBuffer> variance)> reload_mean_and_variance = {};
+  std::int64_t channels = 0;
   /// How it is encoded, its offset being set; empty: from sourceImage to destinationImage. The destination is nil where
   /// the result is a state; the state may be null where it is not.
   std::function<void(id<MTLCommandBuffer>, MPSImage *source, MPSImage *destination, BatchNormalizationState *state)>
