@@ -17,7 +17,7 @@ import pytest
 import mpscnn
 from cases import all_cases
 from mpscnn import _core
-from oracle import MPSCNNConvolution, MPSCNNMath, MPSCNNNeuron, MPSCNNPooling
+from oracle import MPSCNNBinaryConvolution, MPSCNNConvolution, MPSCNNMath, MPSCNNNeuron, MPSCNNPooling
 from oracle.expected import NEURON_KERNELS, SHORT_ACTIVATIONS
 
 ROWS: list[dict[str, Any]] = _core.kernel_table()
@@ -28,6 +28,8 @@ CASES = all_cases()
 
 # Where the oracle of a kernel is.
 ORACLES = {
+    "BinaryConvolution": MPSCNNBinaryConvolution.convolution,
+    "BinaryFullyConnected": MPSCNNBinaryConvolution.convolution,
     "Convolution": MPSCNNConvolution.convolution,
     "ConvolutionTranspose": MPSCNNConvolution.transpose,
     "FullyConnected": MPSCNNConvolution.fully_connected,
@@ -75,6 +77,8 @@ def attributes(row: dict[str, Any]) -> list[dict[str, Any]]:
 def minimal(name: str) -> mpscnn.Kernel:
     """A kernel with nothing but what is required."""
     arguments: dict[str, tuple[Any, ...]] = {
+        "BinaryConvolution": (np.ones((4, 3, 3, 1), np.uint32),),
+        "BinaryFullyConnected": (np.ones((4, 1, 1, 1), np.uint32),),
         "Convolution": (np.ones((4, 4, 3, 3), np.float32),),
         "ConvolutionTranspose": (np.ones((4, 4, 3, 3), np.float32),),
         "FullyConnected": (np.ones((4, 4), np.float32),),
@@ -137,7 +141,8 @@ def test_every_parameter_has_a_case() -> None:
             name = spec["name"]
             given: list[Any] = [case.params[name] for case in cases if name in case.params]
             given += [value for case in cases if name in fields and (value := getattr(case, fields[name]))]
-            given += [name for case in cases if case.quantized == name]
+            given += [name for case in cases if case.quantized == name or name in case.arrays]
+            given += [name for case in cases if case.is_binary and name == "in_channels"]
             given += [case.params["type"] for case in cases if case.params.get("type") == "prelu" and name == "data"]
             given += [name for case in cases if case.kernel == "NeuronPReLU" and name == "a"]
             if not given:
@@ -155,7 +160,7 @@ def test_every_common_parameter_has_a_case_by_family() -> None:
     one, two = ({spec["name"] for spec in specs} - {"label"} for specs in COMMON.values())
     inert = {"allow_reduced_precision"}
     families = {"convolution": one, "neuron": one - inert, "arithmetic": two - inert, "neuron_gradient": two - inert}
-    families["pooling"] = one - inert
+    families["pooling"] = families["binary_convolution"] = one - inert
     for family, wanted in families.items():
         used = {name for case in CASES if BY_NAME[case.kernel]["family"] == family for name in case.params}
         assert sorted(wanted - used) == [], family
@@ -237,7 +242,7 @@ def test_parameters_resolve(row: dict[str, Any]) -> None:
     known = set().union(*(selectors(name) for name in around))
     known |= {m["selector"] for m in facts()["protocols"]["MPSCNNConvolutionDataSource"]["methods"]}
     known |= {"destinationImage"}  # an argument of encode
-    known |= set(facts()["classes"])
+    known |= set(facts()["classes"]) | set(facts()["enums"])
     known |= {case for enum in facts()["enums"].values() for case in enum["cases"]}
     unknown = []
     for spec in row["params"] + common(row):

@@ -5,9 +5,23 @@ from __future__ import annotations
 
 import mpscnn
 
-from . import test_calls, test_convolutions, test_other_kernels, test_pooling, test_two_sources
+from . import (
+    test_binary_convolutions,
+    test_calls,
+    test_convolutions,
+    test_other_kernels,
+    test_pooling,
+    test_two_sources,
+)
 
-FILES = (test_calls, test_convolutions, test_other_kernels, test_pooling, test_two_sources)
+FILES = (
+    test_binary_convolutions,
+    test_calls,
+    test_convolutions,
+    test_other_kernels,
+    test_pooling,
+    test_two_sources,
+)
 ROWS = [row for file in FILES for row in file.ROWS]
 
 

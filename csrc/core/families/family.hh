@@ -50,6 +50,7 @@ struct Made {
 Class class_of(const KernelRow &row);
 
 Made make_convolution(id<MTLDevice> device, const KernelRow &row, const Params &params);
+Made make_binary_convolution(id<MTLDevice> device, const KernelRow &row, const Params &params);
 Made make_neuron(id<MTLDevice> device, const KernelRow &row, const Params &params);
 Made make_neuron_gradient(id<MTLDevice> device, const KernelRow &row, const Params &params);
 Made make_pooling(id<MTLDevice> device, const KernelRow &row, const Params &params);

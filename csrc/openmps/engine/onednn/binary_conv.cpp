@@ -31,16 +31,11 @@ constexpr std::int64_t kPixels = 4;  // that share a load of weights
 constexpr std::int64_t kFold = 31;   // words whose counts of at most 8 a byte can add up
 
 typedef std::uint32_t Lanes __attribute__((vector_size(kLanes * 4)));
+typedef std::uint32_t LanesAnywhere __attribute__((vector_size(kLanes * 4), aligned(4)));
 
 /// What counts differing bits: counts[p] += those of words[p][i] and of `weights`, kLanes outputs for each i.
 using CountBits = void (*)(const std::uint32_t* const* words, std::int64_t count, const std::uint32_t* weights,
                            std::int64_t weights_step, Lanes* counts);
-
-inline Lanes lanes_at(const std::uint32_t* weights) {
-  Lanes lanes;
-  std::memcpy(&lanes, weights, sizeof(lanes));
-  return lanes;
-}
 
 MPSCNN_CLONES void count_bits(const std::uint32_t* const* words, std::int64_t count, const std::uint32_t* weights,
                               std::int64_t weights_step, Lanes* counts) {
@@ -48,7 +43,7 @@ MPSCNN_CLONES void count_bits(const std::uint32_t* const* words, std::int64_t co
     const std::int64_t end = std::min(begin + kFold, count);
     Lanes bytes[kPixels] = {};
     for (std::int64_t i = begin; i < end; ++i) {
-      const Lanes w = lanes_at(weights + i * weights_step);
+      const Lanes w = *reinterpret_cast<const LanesAnywhere*>(weights + i * weights_step);
 #pragma GCC unroll 4
       for (int p = 0; p < kPixels; ++p) {
         Lanes v = w ^ words[p][i];
