@@ -135,7 +135,7 @@ RIGHT: dict[str, Callable[[], dict[str, Any]]] = {
 }
 TAKES_ANYTHING = {"CommandBuffer.__exit__"}
 SEVERAL_SOURCES = {"Kernel.__call__", "Kernel.encode", "Kernel.result_shape"}
-PYTHONS_OWN = {"DataSource.load", "DataSource.purge", "kernel", "map_weights"}
+PYTHONS_OWN = {"DataSource.load", "DataSource.purge", "kernel", "map_weights", "pack_bits"}
 """Functions in Python, whose arguments Python itself counts."""
 
 # Nothing that pybind11 says about C++, signatures or casts.

@@ -38,14 +38,15 @@ constexpr KernelRow kRows[] = {
     {.name = "BinaryConvolution",
      .apple_class = "MPSCNNBinaryConvolution",
      .family = Family::binary_convolution,
-     .params = params<&p::binary_weight, &p::binary_bias, &p::binary_type, &p::binary_in_channels, &p::stride,
-                      &p::padding, &p::dilation, &p::activation, &p::binary_scale, &p::input_bias, &p::input_scale,
-                      &p::beta_scaling>(),
+     .params =
+         params<&p::binary_weight, &p::binary_bias, &p::binary_type, &p::binary_in_channels, &p::stride, &p::padding,
+                &p::dilation, &p::activation, &p::binary_scale, &p::input_bias, &p::input_scale, &p::beta_scaling>(),
      .positional = 2,
      .shape = ShapeRule::window,
-     .summary = "A convolution whose weights, and unless `type` is binary_weights its source too, are single bits.",
-     .formula = "y[n,i,j,o] = f(b[o] + scale[o] * beta[n,i,j] * sum times(u[n, i*sh + p*dh - ph, j*sw + q*dw - pw, c], "
-                "w[o,p,q,c])), u = (x + input_bias) * input_scale, times of `type`",
+     .summary =
+         "A convolution whose weights are single bits, and unless `type` is binary_weights so is u, the scaled source.",
+     .formula =
+         "y[n,i,j,o] = f(b[o] + scale[o] * beta[n,i,j] * sum times(u[n,i*sh+p*dh-ph,j*sw+q*dw-pw,c], w[o,p,q,c]))",
      .source = "MPSNeuralNetwork/MPSCNNConvolution.h, MPSCNNBinaryConvolution",
      .macos = "10.13"},
     {.name = "BinaryFullyConnected",
@@ -56,8 +57,7 @@ constexpr KernelRow kRows[] = {
      .positional = 2,
      .shape = ShapeRule::fully_connected,
      .summary = "A binary convolution whose kernel covers the whole source: one pixel of O channels.",
-     .formula = "y[n,0,0,o] = f(b[o] + scale[o] * beta[n] * sum times(u[n,i,j,c], w[o,i,j,c])), u = (x + input_bias) * "
-                "input_scale, times of `type`",
+     .formula = "y[n,0,0,o] = f(b[o] + scale[o] * beta[n] * sum times(u[n,i,j,c], w[o,i,j,c]))",
      .source = "MPSNeuralNetwork/MPSCNNConvolution.h, MPSCNNBinaryFullyConnected",
      .macos = "10.13"},
     {.name = "Convolution",

@@ -136,9 +136,11 @@ inline constexpr ParamSpec lookup_table{.name = "lookup_table",
 inline constexpr ParamSpec binary_weight{
     .name = "weight",
     .type = ParamType::weights,
-    .apple = "initWithDevice:convolutionData:outputBiasTerms:outputScaleTerms:inputBiasTerms:inputScaleTerms:type:flags:",
-    .summary = "uint32, shape (O, kH, kW, ceil(I / 32)): bit c % 32 of word c / 32 is the weight of channel c; "
-               "mpscnn.pack_bits() makes them. Or a data source of such weights."};
+    .apple =
+        "initWithDevice:convolutionData:outputBiasTerms:outputScaleTerms:inputBiasTerms:inputScaleTerms:type:flags:",
+    .summary =
+        "uint32, shape (O, kH, kW, ceil(I / 32)): bit c % 32 of word c / 32 is the weight of channel c; "
+        "mpscnn.pack_bits() makes them. Or a data source of such weights."};
 inline constexpr ParamSpec binary_in_channels{
     .name = "in_channels",
     .type = ParamType::integer,
@@ -153,9 +155,10 @@ inline constexpr ParamSpec binary_type{
     .fallback = "'xnor'",
     .choices = "binary_weights|xnor|and",
     .apple = "MPSCNNBinaryConvolutionType",
-    .summary = "How a bit multiplies u = (x + input_bias) * input_scale: binary_weights, u times +1 or -1; xnor, the "
-               "sign of u (+1 unless u < 0) times +1 or -1; and, 1 where the bit is 1 and u is not less than 0, else "
-               "0."};
+    .summary =
+        "times() of u = (x + input_bias) * input_scale and a bit: binary_weights, u times +1 or -1; xnor, the "
+        "sign of u (+1 unless u < 0) times +1 or -1; and, 1 where the bit is 1 and u is not less than 0, else "
+        "0."};
 inline constexpr ParamSpec binary_bias{
     .name = "bias",
     .type = ParamType::array,
@@ -173,13 +176,15 @@ inline constexpr ParamSpec input_bias{
     .name = "input_bias",
     .type = ParamType::array,
     .fallback = "None",
-    .apple = "initWithDevice:convolutionData:outputBiasTerms:outputScaleTerms:inputBiasTerms:inputScaleTerms:type:flags:",
+    .apple =
+        "initWithDevice:convolutionData:outputBiasTerms:outputScaleTerms:inputBiasTerms:inputScaleTerms:type:flags:",
     .summary = "Added to the source, shape (I,) or (1,); None: 0."};
 inline constexpr ParamSpec input_scale{
     .name = "input_scale",
     .type = ParamType::array,
     .fallback = "None",
-    .apple = "initWithDevice:convolutionData:outputBiasTerms:outputScaleTerms:inputBiasTerms:inputScaleTerms:type:flags:",
+    .apple =
+        "initWithDevice:convolutionData:outputBiasTerms:outputScaleTerms:inputBiasTerms:inputScaleTerms:type:flags:",
     .summary = "Factor of source plus `input_bias`, shape (I,) or (1,); None: 1."};
 inline constexpr ParamSpec beta_scaling{
     .name = "beta_scaling",

@@ -189,9 +189,9 @@ class Add(BinaryKernel):
     ) -> None: ...
 
 class BinaryConvolution(UnaryKernel):
-    """A convolution whose weights, and unless `type` is binary_weights its source too, are single bits.
+    """A convolution whose weights are single bits, and unless `type` is binary_weights so is u, the scaled source.
 
-    y[n,i,j,o] = f(b[o] + scale[o] * beta[n,i,j] * sum times(u[n, i*sh + p*dh - ph, j*sw + q*dw - pw, c], w[o,p,q,c])), u = (x + input_bias) * input_scale, times of `type`
+    y[n,i,j,o] = f(b[o] + scale[o] * beta[n,i,j] * sum times(u[n,i*sh+p*dh-ph,j*sw+q*dw-pw,c], w[o,p,q,c]))
     """
 
     def __init__(
@@ -223,7 +223,7 @@ class BinaryConvolution(UnaryKernel):
 class BinaryFullyConnected(UnaryKernel):
     """A binary convolution whose kernel covers the whole source: one pixel of O channels.
 
-    y[n,0,0,o] = f(b[o] + scale[o] * beta[n] * sum times(u[n,i,j,c], w[o,i,j,c])), u = (x + input_bias) * input_scale, times of `type`
+    y[n,0,0,o] = f(b[o] + scale[o] * beta[n] * sum times(u[n,i,j,c], w[o,i,j,c]))
     """
 
     def __init__(

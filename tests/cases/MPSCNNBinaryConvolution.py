@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """Convolutions with weights of one bit."""
+# ruff: noqa: N999  (named after Apple's class)
 
 from __future__ import annotations
 
@@ -11,7 +12,7 @@ TERMS = ("scale", "input_bias", "input_scale")
 CASES: list[Case] = [
     # bits of both
     row(C, x=(1, 5, 7, 32), weight=(16, 3, 3, 32), padding=1, why="one word a pixel, one block of outputs"),
-    row(C, x=(2, 5, 7, 70), weight=(17, 3, 3, 70), padding=1, why="a last word of six bits, an output in a second block"),
+    row(C, x=(2, 5, 7, 70), weight=(17, 3, 3, 70), padding=1, why="a last word of six bits, a second block"),
     row(C, x=(1, 4, 6, 5), weight=(3, 1, 1, 5), why="fewer channels than a word, one tap"),
     row(C, x=(1, 9, 3, 33), weight=(20, 2, 3, 33), stride=(2, 1), why="an even kernel, strides, a word of one bit"),
     row(C, x=(1, 9, 11, 40), weight=(5, 3, 2, 40), dilation=(2, 3), padding=2, why="gaps between the taps"),
@@ -22,7 +23,16 @@ CASES: list[Case] = [
     row(C, x=(1, 5, 6, 40), weight=(9, 3, 3, 40), padding=1, edge_mode="clamp", why="the nearest pixel outside"),
     row(C, x=(1, 5, 6, 40), weight=(9, 3, 3, 40), padding=1, type="and", edge_mode="clamp", why="the same for and"),
     row(C, x=(1, 5, 6, 40), weight=(9, 3, 3, 40), padding=1, arrays=TERMS, why="terms that move the bits"),
-    row(C, x=(1, 5, 6, 40), weight=(9, 3, 3, 40), padding=1, type="and", arrays=TERMS, bias=False, why="terms and no bias"),
+    row(
+        C,
+        x=(1, 5, 6, 40),
+        weight=(9, 3, 3, 40),
+        padding=1,
+        type="and",
+        arrays=TERMS,
+        bias=False,
+        why="terms and no bias",
+    ),
     row(C, x=(2, 5, 6, 40), weight=(9, 3, 3, 40), padding=1, beta_scaling=True, why="the mean size of each window"),
     row(
         C,

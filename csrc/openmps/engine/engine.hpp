@@ -101,8 +101,8 @@ struct TransposeProblem {
 /// Values of MPSCNNBinaryConvolutionType.
 enum class BinaryConvType : std::int32_t { binary_weights = 0, xnor, logical_and };
 
-/// Weights of one bit each, 32 channels in a word, lowest bit first; immutable. What is empty of the scales is 1, of the
-/// biases 0.
+/// Weights of one bit each, 32 channels in a word, lowest bit first; immutable. What is empty of the scales is 1, of
+/// the biases 0.
 struct BinaryWeights {
   static constexpr std::int64_t kLanes = 16;
 
@@ -123,8 +123,8 @@ struct BinaryWeights {
   bool scales_inputs() const { return !input_scale.empty() || !input_bias.empty(); }
 };
 
-/// With u = (src + input_bias) * input_scale and w a bit: dst = neuron(scale * beta * sum + bias), the sum over the taps
-/// and channels of
+/// With u = (src + input_bias) * input_scale and w a bit: dst = neuron(scale * beta * sum + bias), the sum over the
+/// taps and channels of
 ///   binary_weights: u * (w ? 1 : -1);  xnor: (u < 0 ? -1 : 1) * (w ? 1 : -1);  logical_and: !(u < 0) && w ? 1 : 0
 /// and beta = 1 or, with uses_beta, the mean over taps and channels of |u|. With Edge::zero, u is 0 outside of src.
 struct BinaryConvProblem {
@@ -334,9 +334,9 @@ struct HostTask {
 };
 
 using Problem = std::variant<ConvProblem, TransposeProblem, BinaryConvProblem, PoolProblem, NeuronProblem,
-                             NeuronGradientProblem, BinaryProblem, LocalNormProblem, NormalizeProblem, StatisticsProblem, SoftmaxProblem,
-                             ReduceProblem, ResampleProblem, ReshapeProblem, PadProblem, DropoutProblem, CopyProblem,
-                             BufferCopyProblem, BufferFillProblem, HostTask>;
+                             NeuronGradientProblem, BinaryProblem, LocalNormProblem, NormalizeProblem,
+                             StatisticsProblem, SoftmaxProblem, ReduceProblem, ResampleProblem, ReshapeProblem,
+                             PadProblem, DropoutProblem, CopyProblem, BufferCopyProblem, BufferFillProblem, HostTask>;
 
 /// One recorded encode.
 struct Command {

@@ -68,8 +68,9 @@ class KeyWriter {
   void operator()(const TransposeProblem& p) {
     put(p.src), put(p.dst), put(*p.weights), put(p.window), put(p.neuron), put(p.reduced_precision);
   }
-  void operator()(const BinaryConvProblem& p) { 
-    put(p.src), put(p.dst), put(p.weights->type), put(p.weights->in_channels), put(p.weights->uses_beta), put(p.window), put(p.neuron);
+  void operator()(const BinaryConvProblem& p) {
+    put(p.src), put(p.dst), put(p.weights->type), put(p.weights->in_channels), put(p.weights->uses_beta), put(p.window),
+        put(p.neuron);
   }
   void operator()(const PoolProblem& p) {
     put(p.src), put(p.dst), put(p.type), put(p.window), put(p.zero_pad_h), put(p.zero_pad_w);

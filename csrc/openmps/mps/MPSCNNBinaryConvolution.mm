@@ -105,8 +105,8 @@ id init_binary(MPSCNNKernel *kernel, id<MTLDevice> device, id<MPSCNNConvolutionD
   weights->type = static_cast<BinaryConvType>(type);
   weights->uses_beta = flags == MPSCNNBinaryConvolutionFlagsUseBetaScaling;
   const WeightShape shape = state.weight_shape();
-  weights->words.assign(words, words + shape.out_channels * shape.kernel_h * shape.kernel_w *
-                                           ((shape.in_channels_per_group + 31) / 32));
+  weights->words.assign(
+      words, words + shape.out_channels * shape.kernel_h * shape.kernel_w * ((shape.in_channels_per_group + 31) / 32));
   if (terms.scale_value != nullptr) {
     weights->scale.assign(state.outputs, *terms.scale_value);
     weights->bias = terms_of([source biasTerms], state.outputs);

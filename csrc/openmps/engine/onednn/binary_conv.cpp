@@ -90,8 +90,7 @@ MPSCNN_CLONES void scale_inputs(const float* from, float* to, std::int64_t pixel
                                 const float* bias, const float* scale) {
   for (std::int64_t x = 0; x < pixels; ++x, from += channels, to += channels) {
 #pragma omp simd
-    for (std::int64_t k = 0; k < channels; ++k)
-      to[k] = (from[k] + (bias ? bias[k] : 0.0f)) * (scale ? scale[k] : 1.0f);
+    for (std::int64_t k = 0; k < channels; ++k) to[k] = (from[k] + (bias ? bias[k] : 0.0f)) * (scale ? scale[k] : 1.0f);
   }
 }
 
@@ -115,9 +114,9 @@ const float* or_null(const std::vector<float>& values) { return values.empty() ?
 /// The source as it enters the products, u = (x + input_bias) * input_scale: as bits, as the mean of its sizes over the
 /// channels of a pixel, as floats; what is not wanted is empty.
 struct Scaled {
-  std::vector<std::uint32_t> bits;   ///< [n][h][w][words]
-  std::vector<std::int32_t> ones;    ///< [n][h][w]
-  std::vector<float> sizes;          ///< [n][h][w]
+  std::vector<std::uint32_t> bits;  ///< [n][h][w][words]
+  std::vector<std::int32_t> ones;   ///< [n][h][w]
+  std::vector<float> sizes;         ///< [n][h][w]
   std::optional<ScratchTensor> floats;
 };
 
@@ -126,7 +125,8 @@ Scaled scaled(const BinaryConvProblem& problem, bool with_bits, bool with_floats
   const ImageView& view = problem.src;
   const std::int64_t c = view.c, words = weights.words_per_pixel(), pixels = view.n * view.h * view.w;
   Scaled result;
-  if (with_bits) result.bits.resize(static_cast<std::size_t>(pixels * words)), result.ones.resize(static_cast<std::size_t>(pixels));
+  if (with_bits)
+    result.bits.resize(static_cast<std::size_t>(pixels * words)), result.ones.resize(static_cast<std::size_t>(pixels));
   if (weights.uses_beta) result.sizes.resize(static_cast<std::size_t>(pixels));
   if (with_floats) result.floats.emplace(view.n, view.h, view.w, c);
   if (pixels == 0 || (!with_bits && !with_floats && !weights.uses_beta)) return result;
@@ -226,8 +226,9 @@ void multiply_bits(const BinaryConvProblem& problem, const Scaled& source, const
             float* const to = sums.floats(n, y, x + p) + o;
             for (std::int64_t k = 0; k < outputs; ++k) {
               const auto differing = static_cast<std::int32_t>(counts[p][k]);
-              const std::int32_t sum = is_and ? (ones[p] + weights.ones[static_cast<std::size_t>(o + k)] - differing) / 2
-                                              : static_cast<std::int32_t>(src.c * taps) - 2 * differing;
+              const std::int32_t sum = is_and
+                                           ? (ones[p] + weights.ones[static_cast<std::size_t>(o + k)] - differing) / 2
+                                           : static_cast<std::int32_t>(src.c * taps) - 2 * differing;
               to[k] = static_cast<float>(sum);
             }
           }
