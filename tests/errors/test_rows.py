@@ -11,7 +11,7 @@ from . import (
     test_convolutions,
     test_other_kernels,
     test_pooling,
-    test_two_sources,
+    test_sources,
 )
 
 FILES = (
@@ -20,7 +20,7 @@ FILES = (
     test_convolutions,
     test_other_kernels,
     test_pooling,
-    test_two_sources,
+    test_sources,
 )
 ROWS = [row for file in FILES for row in file.ROWS]
 
