@@ -140,7 +140,7 @@ PYTHONS_OWN = {"DataSource.load", "DataSource.purge", "kernel", "map_weights", "
 
 # Nothing that pybind11 says about C++, signatures or casts.
 RAW = re.compile(r"incompatible|pybind|C\+\+|argument types are|Invoked with|mpscnn\._core|std::|[Uu]nable to cast")
-DEFAULT_MEMBERS = {"__eq__", "__hash__", "__repr__", "__init__", "__module__", "__doc__"}
+DEFAULT_MEMBERS = {"__copy__", "__doc__", "__eq__", "__hash__", "__init__", "__module__", "__reduce__", "__repr__"}
 
 
 def own_members(kind: type) -> Iterator[tuple[str, Any]]:

@@ -383,6 +383,38 @@ std::shared_ptr<Kernel> Kernel::make(std::shared_ptr<Device> device, const Kerne
   });
 }
 
+namespace {
+
+/// What an archive of the kernel gives back on the device.
+Ref<MPSKernel *> archived_copy(MPSKernel *kernel, id<MTLDevice> device) {
+  NSError *error = nil;
+  NSData *data = [NSKeyedArchiver archivedDataWithRootObject:kernel];
+  id made = [MPSKeyedUnarchiver unarchivedObjectOfClass:[kernel class] fromData:data device:device error:&error];
+  check<std::runtime_error>(made != nil, "the kernel cannot be archived: ",
+                            error == nil ? std::string("no reason given") : mpscnn::text([error localizedDescription]),
+                            ".");
+  return Ref<MPSKernel *>::adopt([static_cast<MPSKernel *>(made) retain]);
+}
+
+}  // namespace
+
+std::shared_ptr<Kernel> Kernel::copy(bool archived) const {
+  return guard([&] {
+    const std::scoped_lock lock(impl_->mutex);
+    id<MTLDevice> device = impl_->device->impl().device.get();
+    auto made = impl_->made;
+    MPSKernel *kernel = made.kernel.get();
+    made.kernel =
+        archived ? archived_copy(kernel, device) : Ref<MPSKernel *>::adopt([kernel copyWithZone:NULL device:device]);
+    check<std::runtime_error>(static_cast<bool>(made.kernel), impl_->row->name, ": the kernel cannot be copied.");
+    auto copied = std::unique_ptr<Impl>(new Impl{impl_->row, impl_->device, std::move(made)});
+    copied->attributes = impl_->attributes;
+    copied->offsets = impl_->offsets;
+    copied->clip = impl_->clip;
+    return std::make_shared<Kernel>(std::move(copied));
+  });
+}
+
 const KernelRow &Kernel::row() const { return *impl_->row; }
 std::shared_ptr<Device> Kernel::device() const { return impl_->device; }
 

@@ -24,6 +24,10 @@ class Kernel {
   explicit Kernel(std::unique_ptr<Impl> impl);
   ~Kernel();
 
+  /// Another kernel that computes the same, by MPS's copyWithZone:device: with the same data source, or with `archived`
+  /// by way of an archive, which has weights and no data source.
+  std::shared_ptr<Kernel> copy(bool archived) const;
+
   const KernelRow& row() const;
   std::shared_ptr<Device> device() const;
 
