@@ -30,6 +30,7 @@ ARGUMENTS = {
     "offset": "t.Offset",
     "region": "t.Region",
     "shape": "t.Extent3",
+    "extents": "t.Extent3",
     "array": "t.Values",
     "weights": "t.Array | t.WeightSource",
     "activation": "t.ActivationName | NeuronDescriptor | Kernel",
