@@ -401,9 +401,8 @@ constexpr KernelRow kRows[] = {
      .family = Family::reduction,
      .params = kReduction,
      .shape = ShapeRule::channels,
-     .summary = "Index from 0 of the greatest channel of each pixel, the first of several. float16 is exact up to 2048 "
-                "and uint8 holds 0 and 1 alone: `dtype` of the call is for others.",
-     .formula = "y[n,i,j,0] = argmax over c of x[n,i,j,c]",
+     .summary = "Index from 0 of the greatest channel of each pixel, the first of several.",
+     .formula = "y[n,i,j,0] = argmax over c of x[n,i,j,c]; float16 is exact up to 2048, uint8 holds 0 and 1 alone",
      .source = "MPSNeuralNetwork/MPSNNReduce.h, MPSNNReduceFeatureChannelsArgumentMax",
      .macos = "10.14"},
     {.name = "ReduceFeatureChannelsArgumentMin",
@@ -411,10 +410,8 @@ constexpr KernelRow kRows[] = {
      .family = Family::reduction,
      .params = kReduction,
      .shape = ShapeRule::channels,
-     .summary =
-         "Index from 0 of the least channel of each pixel, the first of several. float16 is exact up to 2048 and uint8 "
-         "holds 0 and 1 alone: `dtype` of the call is for others.",
-     .formula = "y[n,i,j,0] = argmin over c of x[n,i,j,c]",
+     .summary = "Index from 0 of the least channel of each pixel, the first of several.",
+     .formula = "y[n,i,j,0] = argmin over c of x[n,i,j,c]; float16 is exact up to 2048, uint8 holds 0 and 1 alone",
      .source = "MPSNeuralNetwork/MPSNNReduce.h, MPSNNReduceFeatureChannelsArgumentMin",
      .macos = "10.14"},
     {.name = "ReduceFeatureChannelsMax",

@@ -528,6 +528,7 @@ inline constexpr ParamSpec keep_probability{
     .fallback = "0.5",
     .min = 0,
     .max = 1,
+    .unit = "probability",
     .apple = "keepProbability",
     .summary = "Probability p with which a value is kept, neither 0 nor 1; PyTorch's p is 1 - keep_probability."};
 inline constexpr ParamSpec dropout_seed{
@@ -535,6 +536,7 @@ inline constexpr ParamSpec dropout_seed{
     .type = ParamType::integer,
     .fallback = "0",
     .min = 0,
+    .unit = "any number",
     .apple = "seed",
     .summary = "Start of the random numbers: kernels of one seed draw the same masks, one after the other."};
 inline constexpr ParamSpec mask_stride{

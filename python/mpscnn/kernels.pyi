@@ -1070,9 +1070,9 @@ class ReduceFeatureChannelsAndWeightsSum(BinaryKernel):
     ) -> None: ...
 
 class ReduceFeatureChannelsArgumentMax(UnaryKernel):
-    """Index from 0 of the greatest channel of each pixel, the first of several. float16 is exact up to 2048 and uint8 holds 0 and 1 alone: `dtype` of the call is for others.
+    """Index from 0 of the greatest channel of each pixel, the first of several.
 
-    y[n,i,j,0] = argmax over c of x[n,i,j,c]
+    y[n,i,j,0] = argmax over c of x[n,i,j,c]; float16 is exact up to 2048, uint8 holds 0 and 1 alone
     """
 
     def __init__(
@@ -1091,9 +1091,9 @@ class ReduceFeatureChannelsArgumentMax(UnaryKernel):
     ) -> None: ...
 
 class ReduceFeatureChannelsArgumentMin(UnaryKernel):
-    """Index from 0 of the least channel of each pixel, the first of several. float16 is exact up to 2048 and uint8 holds 0 and 1 alone: `dtype` of the call is for others.
+    """Index from 0 of the least channel of each pixel, the first of several.
 
-    y[n,i,j,0] = argmin over c of x[n,i,j,c]
+    y[n,i,j,0] = argmin over c of x[n,i,j,c]; float16 is exact up to 2048, uint8 holds 0 and 1 alone
     """
 
     def __init__(
@@ -1509,21 +1509,37 @@ def kernel(name: Literal["ReduceColumnMin", "MPSNNReduceColumnMin"]) -> type[Red
 @overload
 def kernel(name: Literal["ReduceColumnSum", "MPSNNReduceColumnSum"]) -> type[ReduceColumnSum]: ...
 @overload
-def kernel(name: Literal["ReduceFeatureChannelsAndWeightsMean", "MPSNNReduceFeatureChannelsAndWeightsMean"]) -> type[ReduceFeatureChannelsAndWeightsMean]: ...
+def kernel(
+    name: Literal["ReduceFeatureChannelsAndWeightsMean", "MPSNNReduceFeatureChannelsAndWeightsMean"],
+) -> type[ReduceFeatureChannelsAndWeightsMean]: ...
 @overload
-def kernel(name: Literal["ReduceFeatureChannelsAndWeightsSum", "MPSNNReduceFeatureChannelsAndWeightsSum"]) -> type[ReduceFeatureChannelsAndWeightsSum]: ...
+def kernel(
+    name: Literal["ReduceFeatureChannelsAndWeightsSum", "MPSNNReduceFeatureChannelsAndWeightsSum"],
+) -> type[ReduceFeatureChannelsAndWeightsSum]: ...
 @overload
-def kernel(name: Literal["ReduceFeatureChannelsArgumentMax", "MPSNNReduceFeatureChannelsArgumentMax"]) -> type[ReduceFeatureChannelsArgumentMax]: ...
+def kernel(
+    name: Literal["ReduceFeatureChannelsArgumentMax", "MPSNNReduceFeatureChannelsArgumentMax"],
+) -> type[ReduceFeatureChannelsArgumentMax]: ...
 @overload
-def kernel(name: Literal["ReduceFeatureChannelsArgumentMin", "MPSNNReduceFeatureChannelsArgumentMin"]) -> type[ReduceFeatureChannelsArgumentMin]: ...
+def kernel(
+    name: Literal["ReduceFeatureChannelsArgumentMin", "MPSNNReduceFeatureChannelsArgumentMin"],
+) -> type[ReduceFeatureChannelsArgumentMin]: ...
 @overload
-def kernel(name: Literal["ReduceFeatureChannelsMax", "MPSNNReduceFeatureChannelsMax"]) -> type[ReduceFeatureChannelsMax]: ...
+def kernel(
+    name: Literal["ReduceFeatureChannelsMax", "MPSNNReduceFeatureChannelsMax"],
+) -> type[ReduceFeatureChannelsMax]: ...
 @overload
-def kernel(name: Literal["ReduceFeatureChannelsMean", "MPSNNReduceFeatureChannelsMean"]) -> type[ReduceFeatureChannelsMean]: ...
+def kernel(
+    name: Literal["ReduceFeatureChannelsMean", "MPSNNReduceFeatureChannelsMean"],
+) -> type[ReduceFeatureChannelsMean]: ...
 @overload
-def kernel(name: Literal["ReduceFeatureChannelsMin", "MPSNNReduceFeatureChannelsMin"]) -> type[ReduceFeatureChannelsMin]: ...
+def kernel(
+    name: Literal["ReduceFeatureChannelsMin", "MPSNNReduceFeatureChannelsMin"],
+) -> type[ReduceFeatureChannelsMin]: ...
 @overload
-def kernel(name: Literal["ReduceFeatureChannelsSum", "MPSNNReduceFeatureChannelsSum"]) -> type[ReduceFeatureChannelsSum]: ...
+def kernel(
+    name: Literal["ReduceFeatureChannelsSum", "MPSNNReduceFeatureChannelsSum"],
+) -> type[ReduceFeatureChannelsSum]: ...
 @overload
 def kernel(name: Literal["ReduceRowMax", "MPSNNReduceRowMax"]) -> type[ReduceRowMax]: ...
 @overload

@@ -225,7 +225,22 @@ def make(case: Case, dtype: str) -> Inputs:
 
 
 def all_cases() -> list[Case]:
-    from . import MPSCNNConvolution, MPSCNNMath, MPSCNNNeuron, MPSCNNPooling
+    from . import (
+        MPSCNNConvolution,
+        MPSCNNDropout,
+        MPSCNNMath,
+        MPSCNNNeuron,
+        MPSCNNPooling,
+        MPSCNNSoftMax,
+        MPSCNNUpsampling,
+        MPSNNReduce,
+        MPSNNReshape,
+        MPSNNResize,
+        MPSNNSlice,
+    )
 
-    modules = (MPSCNNConvolution, MPSCNNMath, MPSCNNNeuron, MPSCNNPooling)
+    modules = (
+        *(MPSCNNConvolution, MPSCNNMath, MPSCNNNeuron, MPSCNNPooling),
+        *(MPSCNNDropout, MPSCNNSoftMax, MPSCNNUpsampling, MPSNNReduce, MPSNNReshape, MPSNNResize, MPSNNSlice),
+    )
     return [case for module in modules for case in module.CASES]

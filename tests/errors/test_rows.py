@@ -5,9 +5,22 @@ from __future__ import annotations
 
 import mpscnn
 
-from . import test_calls, test_convolutions, test_other_kernels, test_pooling, test_two_sources
+from . import (
+    test_calls,
+    test_convolutions,
+    test_other_kernels,
+    test_pooling,
+    test_reductions,
+    test_resampling,
+    test_reshaping,
+    test_softmax_dropout,
+    test_two_sources,
+)
 
-FILES = (test_calls, test_convolutions, test_other_kernels, test_pooling, test_two_sources)
+FILES = (
+    *(test_calls, test_convolutions, test_other_kernels, test_pooling, test_two_sources),
+    *(test_reductions, test_resampling, test_reshaping, test_softmax_dropout),
+)
 ROWS = [row for file in FILES for row in file.ROWS]
 
 
