@@ -99,6 +99,7 @@ RIGHT: dict[str, Callable[[], dict[str, Any]]] = {
     "empty": lambda: {"shape": (2, 3), "dtype": "float32"},
     "kernel": lambda: {"name": "Convolution"},
     "map_weights": lambda: {"path": Path(__file__), "shape": (Path(__file__).stat().st_size,), "dtype": "uint8"},
+    "pack_bits": lambda: {"weight": random(W), "layout": "OIHW"},
     "reorder": lambda: {
         "array": random(W),
         "source": "OIHW",
@@ -277,7 +278,9 @@ def test_wrong_names_and_numbers_of_arguments(name: str) -> None:
 def test_a_stranger_is_no_parameter_of_a_kernel(name: str) -> None:
     signature = inspect.signature(KERNELS[name])
     required = {
-        "weight": random((8, 32) if name == "FullyConnected" else W),
+        "weight": np.ones((8, 3, 3, 1), np.uint32)
+        if name.startswith("Binary")
+        else random((8, 32) if name == "FullyConnected" else W),
         "type": "linear",
         "activation": "relu",
         "a": random((4,)),

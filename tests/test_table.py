@@ -18,6 +18,7 @@ import mpscnn
 from cases import all_cases
 from mpscnn import _core
 from oracle import (
+    MPSCNNBinaryConvolution,
     MPSCNNConvolution,
     MPSCNNDropout,
     MPSCNNMath,
@@ -40,6 +41,8 @@ CASES = all_cases()
 
 # Where the oracle of a kernel is.
 ORACLES = {
+    "BinaryConvolution": MPSCNNBinaryConvolution.convolution,
+    "BinaryFullyConnected": MPSCNNBinaryConvolution.convolution,
     "Convolution": MPSCNNConvolution.convolution,
     "ConvolutionTranspose": MPSCNNConvolution.transpose,
     "FullyConnected": MPSCNNConvolution.fully_connected,
@@ -109,6 +112,8 @@ def allows(spec: dict[str, Any], value: Any) -> bool:
 def minimal(name: str) -> mpscnn.Kernel:
     """A kernel with nothing but what is required."""
     arguments: dict[str, tuple[Any, ...]] = {
+        "BinaryConvolution": (np.ones((4, 3, 3, 1), np.uint32),),
+        "BinaryFullyConnected": (np.ones((4, 1, 1, 1), np.uint32),),
         "Convolution": (np.ones((4, 4, 3, 3), np.float32),),
         "CropAndResizeBilinear": (3, [[0.0, 0.0, 1.0, 1.0]]),
         "ConvolutionTranspose": (np.ones((4, 4, 3, 3), np.float32),),
@@ -176,7 +181,8 @@ def test_every_parameter_has_a_case() -> None:
             name = spec["name"]
             given: list[Any] = [case.params[name] for case in cases if name in case.params]
             given += [value for case in cases if name in fields and (value := getattr(case, fields[name]))]
-            given += [name for case in cases if case.quantized == name]
+            given += [name for case in cases if case.quantized == name or name in case.arrays]
+            given += [name for case in cases if case.is_binary and name == "in_channels"]
             given += [case.params["type"] for case in cases if case.params.get("type") == "prelu" and name == "data"]
             given += [name for case in cases if case.kernel == "NeuronPReLU" and name == "a"]
             if not given and may_differ(spec):
@@ -194,7 +200,9 @@ def test_every_common_parameter_has_a_case_by_family() -> None:
     one, two = ({spec["name"] for spec in specs} - {"label"} for specs in COMMON.values())
     inert = {"allow_reduced_precision"}
     families = {"convolution": one, "neuron": one - inert, "arithmetic": two - inert, "neuron_gradient": two - inert}
-    families |= dict.fromkeys(("dropout", "pad", "pooling", "slice", "softmax", "upsampling"), one - inert)
+    families |= dict.fromkeys(
+        ("binary_convolution", "dropout", "pad", "pooling", "slice", "softmax", "upsampling"), one - inert
+    )
     families["resize"] = one - inert
     # Reductions and reshaping read whole sources, or have rectangles of their own for them.
     placed = {
@@ -286,7 +294,7 @@ def test_parameters_resolve(row: dict[str, Any]) -> None:
     known = set().union(*(selectors(name) for name in around))
     known |= {m["selector"] for m in facts()["protocols"]["MPSCNNConvolutionDataSource"]["methods"]}
     known |= {"destinationImage"}  # an argument of encode
-    known |= set(facts()["classes"])
+    known |= set(facts()["classes"]) | set(facts()["enums"])
     known |= {case for enum in facts()["enums"].values() for case in enum["cases"]}
     unknown = []
     for spec in row["params"] + common(row):

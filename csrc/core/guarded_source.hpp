@@ -3,6 +3,7 @@
 // made the kernel. Plain C++, since a .mm cannot catch.
 #pragma once
 
+#include <cstdint>
 #include <exception>
 #include <memory>
 #include <mutex>
@@ -13,7 +14,10 @@ namespace mpscnn {
 
 class GuardedSource {
  public:
-  explicit GuardedSource(std::shared_ptr<DataSource> source) : source_(std::move(source)) {}
+  /// Numbers, or words of 32 weights of one bit each.
+  enum class Takes : std::uint8_t { numbers, bits };
+  explicit GuardedSource(std::shared_ptr<DataSource> source, Takes takes = Takes::numbers)
+      : source_(std::move(source)), takes_(takes) {}
 
   /// False when the source declines or throws. Reads everything MPS may ask for until purge().
   bool load() noexcept;
@@ -36,6 +40,7 @@ class GuardedSource {
   void read();
 
   std::shared_ptr<DataSource> source_;
+  const Takes takes_;
   std::mutex mutex_;
   int loads_ = 0;
   ConvolutionDescriptor descriptor_;

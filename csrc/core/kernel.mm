@@ -52,6 +52,7 @@ Made make(id<MTLDevice> device, const KernelRow &row, const Params &params) {
     case Family::convolution:
     case Family::convolution_transpose:
     case Family::fully_connected: return make_convolution(device, row, params);
+    case Family::binary_convolution: return make_binary_convolution(device, row, params);
     case Family::neuron: return make_neuron(device, row, params);
     case Family::neuron_gradient: return make_neuron_gradient(device, row, params);
     case Family::pooling: return make_pooling(device, row, params);
@@ -268,7 +269,7 @@ Geometry unary_geometry(const Kernel::Impl &impl, ImageShape source, MPSImage *i
   if (const auto &d = made.descriptor) {
     check(channels == d->in_channels, row.name, ": x has ", channels,
           " channels to read; the weights have in_channels (", d->in_channels, ").");
-    if (row.family == Family::fully_connected) {
+    if (row.shape == ShapeRule::fully_connected) {
       check(source.h == d->kernel_size.h && source.w == d->kernel_size.w, row.name, ": x has ", source.h, " x ",
             source.w, " pixels; the weights cover kernel_size (", d->kernel_size.h, ", ", d->kernel_size.w, ").");
       g.shape = {source.n, 1, 1, d->out_channels};

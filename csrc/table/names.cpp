@@ -28,6 +28,7 @@ const char* name_of(Family family) {
     case Family::convolution: return "convolution";
     case Family::convolution_transpose: return "convolution_transpose";
     case Family::fully_connected: return "fully_connected";
+    case Family::binary_convolution: return "binary_convolution";
     case Family::neuron: return "neuron";
     case Family::neuron_gradient: return "neuron_gradient";
     case Family::pooling: return "pooling";

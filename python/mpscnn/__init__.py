@@ -12,7 +12,7 @@ from ._core import BatchNorm, Buffer, CommandBuffer, ConvolutionDescriptor, Devi
 from .data_source import DataSource, map_weights
 from .kernels import *  # noqa: F403  (a class for each row of the table; kernels.pyi lists them)
 from .kernels import KERNELS, BinaryKernel, Kernel, UnaryKernel, kernel
-from .weights import empty, reorder, reorder_linear
+from .weights import empty, pack_bits, reorder, reorder_linear
 
 __version__: str = _core.__version__
 
@@ -32,6 +32,7 @@ __all__ = [
     "empty",
     "kernel",
     "map_weights",
+    "pack_bits",
     "reorder",
     "reorder_linear",
     *KERNELS,

@@ -10,6 +10,8 @@ from ._core import Device, NeuronDescriptor
 
 __all__ = [
     "Add",
+    "BinaryConvolution",
+    "BinaryFullyConnected",
     "BinaryKernel",
     "Convolution",
     "ConvolutionTranspose",
@@ -206,6 +208,67 @@ class Add(BinaryKernel):
         primary_source_feature_channel_max_count: SupportsIndex | None = None,
         secondary_source_feature_channel_offset: SupportsIndex = 0,
         secondary_source_feature_channel_max_count: SupportsIndex | None = None,
+        destination_feature_channel_offset: SupportsIndex = 0,
+        allow_reduced_precision: bool = False,
+        label: str | None = None,
+        device: Device | None = None,
+    ) -> None: ...
+
+class BinaryConvolution(UnaryKernel):
+    """A convolution whose weights, and unless `type` is binary_weights its source too, are single bits.
+
+    y[n,i,j,o] = f(b[o] + scale[o] * beta[n,i,j] * sum times(u[n, i*sh + p*dh - ph, j*sw + q*dw - pw, c], w[o,p,q,c])), u = (x + input_bias) * input_scale, times of `type`
+    """
+
+    def __init__(
+        self,
+        weight: t.Array | t.WeightSource,
+        bias: t.Values | None = None,
+        *,
+        type: Literal["binary_weights", "xnor", "and"] = "xnor",
+        in_channels: SupportsIndex | None = None,
+        stride: t.Pair = 1,
+        padding: t.Padding = 0,
+        dilation: t.Pair = 1,
+        activation: t.ActivationName | NeuronDescriptor | Kernel | None = None,
+        scale: t.Values | None = None,
+        input_bias: t.Values | None = None,
+        input_scale: t.Values | None = None,
+        beta_scaling: bool = False,
+        offset: t.Offset | None = None,
+        clip_rect: t.Region | None = None,
+        edge_mode: Literal["zero", "clamp"] = "zero",
+        source_feature_channel_offset: SupportsIndex = 0,
+        source_feature_channel_max_count: SupportsIndex | None = None,
+        destination_feature_channel_offset: SupportsIndex = 0,
+        allow_reduced_precision: bool = False,
+        label: str | None = None,
+        device: Device | None = None,
+    ) -> None: ...
+
+class BinaryFullyConnected(UnaryKernel):
+    """A binary convolution whose kernel covers the whole source: one pixel of O channels.
+
+    y[n,0,0,o] = f(b[o] + scale[o] * beta[n] * sum times(u[n,i,j,c], w[o,i,j,c])), u = (x + input_bias) * input_scale, times of `type`
+    """
+
+    def __init__(
+        self,
+        weight: t.Array | t.WeightSource,
+        bias: t.Values | None = None,
+        *,
+        type: Literal["binary_weights", "xnor", "and"] = "xnor",
+        in_channels: SupportsIndex | None = None,
+        activation: t.ActivationName | NeuronDescriptor | Kernel | None = None,
+        scale: t.Values | None = None,
+        input_bias: t.Values | None = None,
+        input_scale: t.Values | None = None,
+        beta_scaling: bool = False,
+        offset: t.Offset | None = None,
+        clip_rect: t.Region | None = None,
+        edge_mode: Literal["zero", "clamp"] = "zero",
+        source_feature_channel_offset: SupportsIndex = 0,
+        source_feature_channel_max_count: SupportsIndex | None = None,
         destination_feature_channel_offset: SupportsIndex = 0,
         allow_reduced_precision: bool = False,
         label: str | None = None,
@@ -1442,6 +1505,10 @@ class UpsamplingNearest(UnaryKernel):
 
 @overload
 def kernel(name: Literal["Add", "MPSCNNAdd"]) -> type[Add]: ...
+@overload
+def kernel(name: Literal["BinaryConvolution", "MPSCNNBinaryConvolution"]) -> type[BinaryConvolution]: ...
+@overload
+def kernel(name: Literal["BinaryFullyConnected", "MPSCNNBinaryFullyConnected"]) -> type[BinaryFullyConnected]: ...
 @overload
 def kernel(name: Literal["Convolution", "MPSCNNConvolution"]) -> type[Convolution]: ...
 @overload

@@ -66,7 +66,8 @@ def good_source(kernel: mpscnn.Kernel) -> np.ndarray:
         neuron = kernel.neuron_descriptor
         return random((1, 6, 5, len(neuron.data) if neuron and len(neuron.data) else 4))
     d = source.descriptor
-    height, width = d.kernel_size if isinstance(kernel, mpscnn.FullyConnected) else (9, 11)
+    covers = isinstance(kernel, (mpscnn.BinaryFullyConnected, mpscnn.FullyConnected))
+    height, width = d.kernel_size if covers else (9, 11)
     return random((2, height, width, d.in_channels))
 
 

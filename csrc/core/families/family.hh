@@ -62,6 +62,7 @@ inline MTLRegion mtl_region(const Region3 &region) {
 Class class_of(const KernelRow &row);
 
 Made make_convolution(id<MTLDevice> device, const KernelRow &row, const Params &params);
+Made make_binary_convolution(id<MTLDevice> device, const KernelRow &row, const Params &params);
 Made make_neuron(id<MTLDevice> device, const KernelRow &row, const Params &params);
 Made make_neuron_gradient(id<MTLDevice> device, const KernelRow &row, const Params &params);
 Made make_pooling(id<MTLDevice> device, const KernelRow &row, const Params &params);

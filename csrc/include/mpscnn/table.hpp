@@ -46,6 +46,7 @@ enum class Family : std::uint8_t {
   convolution,
   convolution_transpose,
   fully_connected,
+  binary_convolution,
   neuron,
   neuron_gradient,
   pooling,
