@@ -285,6 +285,10 @@ def test_a_stranger_is_no_parameter_of_a_kernel(name: str) -> None:
         "activation": "relu",
         "a": random((4,)),
         "kernel_size": 3,
+        "regions": [[0.0, 0.0, 1.0, 1.0]],
+        "scale_factor": 2,
+        "shape": (1, 1, -1),
+        "size": 3,
     }
     right = {
         parameter: required[parameter]

@@ -163,7 +163,7 @@ void run_in_batches(Kernel& kernel, const Views& views, std::optional<ArrayView>
     shapes.push_back(shape);
   }
   // What counts images.
-  bool together = has_clip(kernel);
+  bool together = has_clip(kernel) || !kernel.works_image_by_image();
   for (const auto* spec : common_params(kernel.row()))
     if (spec->type == ParamType::offset) together |= !std::holds_alternative<std::monostate>(kernel.get(spec->name));
   if (!out) check_no_clip(kernel);

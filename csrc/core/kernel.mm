@@ -57,6 +57,14 @@ Made make(id<MTLDevice> device, const KernelRow &row, const Params &params) {
     case Family::neuron_gradient: return make_neuron_gradient(device, row, params);
     case Family::pooling: return make_pooling(device, row, params);
     case Family::arithmetic: return make_arithmetic(device, row, params);
+    case Family::softmax: return make_softmax(device, row, params);
+    case Family::upsampling: return make_upsampling(device, row, params);
+    case Family::reduction: return make_reduction(device, row, params);
+    case Family::slice: return make_slice(device, row, params);
+    case Family::reshape: return make_reshape(device, row, params);
+    case Family::resize: return make_resize(device, row, params);
+    case Family::pad: return make_pad(device, row, params);
+    case Family::dropout: return make_dropout(device, row, params);
   }
   throw NotImplementedError(say(row.name, ": no such family."));
 }
@@ -111,18 +119,24 @@ NSUInteger most_channels(const Kernel::Impl &impl, std::size_t source) {
                           : binary(impl).secondarySourceFeatureChannelMaxCount;
 }
 
-MTLRegion clip_region(const Kernel::Impl &impl) {
-  if (!impl.clip) return MPSRectNoClip;
-  const auto &[origin, height, width, images] = *impl.clip;
-  return MTLRegionMake3D(origin.x, origin.y, origin.image, width, height, images);
+MTLRegion clip_region(const Kernel::Impl &impl) { return impl.clip ? mtl_region(*impl.clip) : MPSRectNoClip; }
+
+/// By one of the choices of edge_mode.
+MPSImageEdgeMode edge_mode(std::string_view name) {
+  return name == "clamp"              ? MPSImageEdgeModeClamp
+         : name == "mirror"           ? MPSImageEdgeModeMirror
+         : name == "mirror_with_edge" ? MPSImageEdgeModeMirrorWithEdge
+         : name == "constant"         ? MPSImageEdgeModeConstant
+                                      : MPSImageEdgeModeZero;
 }
 
 /// Sets one common parameter on the MPS object.
 void apply(Kernel::Impl &impl, std::string_view name, const Value &value) {
   const bool none = std::holds_alternative<std::monostate>(value);
   const auto number = [&] { return static_cast<NSUInteger>(std::get<std::int64_t>(value)); };
-  const auto channel_offset = [&] {
-    check(number() % 4 == 0, impl.row->name, ": ", name, " (", number(), ") is not a multiple of 4.");
+  const auto channel_offset = [&](std::int64_t step) {
+    check(number() % static_cast<NSUInteger>(step) == 0, impl.row->name, ": ", name, " (", number(),
+          ") is not a multiple of ", step, ".");
     return number();
   };
   // "secondary_offset" is "offset" of source 1.
@@ -140,13 +154,13 @@ void apply(Kernel::Impl &impl, std::string_view name, const Value &value) {
     impl.clip = to_region(value);
     common(impl).clipRect = clip_region(impl);
   } else if (own == "edge_mode") {
-    set_edge_mode(impl, source, std::get<std::string>(value) == "clamp" ? MPSImageEdgeModeClamp : MPSImageEdgeModeZero);
+    set_edge_mode(impl, source, edge_mode(std::get<std::string>(value)));
   } else if (own == "source_feature_channel_offset") {
-    set_first_channel(impl, source, channel_offset());
+    set_first_channel(impl, source, channel_offset(impl.made.source_channel_step));
   } else if (own == "source_feature_channel_max_count") {
     set_most_channels(impl, source, none ? NSUIntegerMax : number());
   } else if (own == "destination_feature_channel_offset") {
-    common(impl).destinationFeatureChannelOffset = channel_offset();
+    common(impl).destinationFeatureChannelOffset = channel_offset(4);
   } else if (own == "allow_reduced_precision") {
     MPSKernel *kernel = impl.made.kernel.get();
     kernel.options = std::get<bool>(value) ? kernel.options | MPSKernelOptionsAllowReducedPrecision
@@ -275,7 +289,8 @@ Geometry unary_geometry(const Kernel::Impl &impl, ImageShape source, MPSImage *i
   } else if (made.window) {
     g = windows(impl, source, image, channels);
   } else if (made.result_shape) {
-    g.shape = made.result_shape(g.shape);
+    g.shape = made.result_shape(made.read_shape ? made.read_shape(0, g.shape) : g.shape);
+    g.offsets[0] = {.x = made.offset.x, .y = made.offset.y, .z = made.offset.image};
   } else if (!made.neuron.data.empty()) {
     check(static_cast<std::int64_t>(made.neuron.data.size()) == channels, row.name, ": x has ", channels,
           " channels to read; there are ", made.neuron.data.size(), " slopes.");
@@ -291,6 +306,7 @@ Geometry pointwise_geometry(const Kernel::Impl &impl, std::span<const ImageShape
   for (std::size_t i = 0; i < 2; ++i) {
     read[i].c = source_channels(impl, i, sources[i]);
     if (impl.offsets[i]) read[i].n -= impl.offsets[i]->image;
+    if (impl.made.read_shape) read[i] = impl.made.read_shape(i, read[i]);
   }
   Geometry g;
   const auto axis = [&](std::int64_t ImageShape::*extent, std::optional<bool> Repeat::*given, const char *name) {
@@ -316,6 +332,7 @@ Geometry pointwise_geometry(const Kernel::Impl &impl, std::span<const ImageShape
   if (!impl.made.neuron.data.empty())
     check(static_cast<std::int64_t>(impl.made.neuron.data.size()) == g.shape.c, row.name, ": ", row.sources[1], " has ",
           g.shape.c, " channels to read; there are ", impl.made.neuron.data.size(), " slopes.");
+  if (impl.made.result_shape) g.shape = impl.made.result_shape(g.shape);
   return g;
 }
 
@@ -448,6 +465,8 @@ void Kernel::set(std::string_view name, const Value &value) {
     impl_->attributes.insert_or_assign(std::string(name), value);
   });
 }
+
+bool Kernel::works_image_by_image() const { return impl_->made.image_by_image; }
 
 void Kernel::reload() {
   check<std::runtime_error>(impl_->made.source != nullptr, impl_->row->name, ": there is no data source to reload.");

@@ -56,9 +56,9 @@ class Kernel(_core.Kernel):
     ``mpscnn.kernel(name)`` finds a kernel's class; ``apple_class`` is Apple's name of it. Kernels are made once and
     used often, from several threads if need be, each with a command buffer of its own.
 
-    ``copy.copy(kernel)`` is a kernel with the same weights and the same data source. A pickle has the arguments that the
-    kernel was made of, arrays and data sources as they are when it is written, and what has been set since; it is read
-    back on the default device, on any platform.
+    ``copy.copy(kernel)`` is a kernel with the same weights and the same data source. A pickle has the arguments that
+    the kernel was made of, arrays and data sources as they are when it is written, and what has been set since; it is
+    read back on the default device, on any platform.
 
     Source
     ------

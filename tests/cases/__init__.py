@@ -248,7 +248,33 @@ def make(case: Case, dtype: str) -> Inputs:
 
 
 def all_cases() -> list[Case]:
-    from . import MPSCNNBinaryConvolution, MPSCNNConvolution, MPSCNNMath, MPSCNNNeuron, MPSCNNPooling
+    from . import (
+        MPSCNNBinaryConvolution,
+        MPSCNNConvolution,
+        MPSCNNDropout,
+        MPSCNNMath,
+        MPSCNNNeuron,
+        MPSCNNPooling,
+        MPSCNNSoftMax,
+        MPSCNNUpsampling,
+        MPSNNReduce,
+        MPSNNReshape,
+        MPSNNResize,
+        MPSNNSlice,
+    )
 
-    modules = (MPSCNNBinaryConvolution, MPSCNNConvolution, MPSCNNMath, MPSCNNNeuron, MPSCNNPooling)
+    modules = (
+        MPSCNNBinaryConvolution,
+        MPSCNNConvolution,
+        MPSCNNDropout,
+        MPSCNNMath,
+        MPSCNNNeuron,
+        MPSCNNPooling,
+        MPSCNNSoftMax,
+        MPSCNNUpsampling,
+        MPSNNReduce,
+        MPSNNReshape,
+        MPSNNResize,
+        MPSNNSlice,
+    )
     return [case for module in modules for case in module.CASES]

@@ -11,6 +11,10 @@ from . import (
     test_convolutions,
     test_other_kernels,
     test_pooling,
+    test_reductions,
+    test_resampling,
+    test_reshaping,
+    test_softmax_dropout,
     test_sources,
 )
 
@@ -20,6 +24,10 @@ FILES = (
     test_convolutions,
     test_other_kernels,
     test_pooling,
+    test_reductions,
+    test_resampling,
+    test_reshaping,
+    test_softmax_dropout,
     test_sources,
 )
 ROWS = [row for file in FILES for row in file.ROWS]

@@ -17,7 +17,7 @@ from . import MPSCNNConvolution as conv  # noqa: N813
 from . import MPSCNNMath as arithmetic  # noqa: N813
 from . import MPSCNNNeuron as neurons  # noqa: N813
 from . import MPSCNNPooling as pooling  # noqa: N813
-from . import compare, padding
+from . import compare, expected_others, padding
 
 Array = NDArray[np.float64]
 Pair = tuple[int, int]
@@ -315,6 +315,9 @@ def _placed(case: Case, inputs: Inputs) -> list[Array]:
 
 def _binary(case: Case, inputs: Inputs) -> tuple[Array, Array]:
     """Kernels of two sources: the result and its bound, before it is stored."""
+    if case.kernel in expected_others.TWO_SOURCES:
+        read = [_read(case.params, p, compare.as_numbers(x)) for p, x in zip(PREFIXES, inputs.sources, strict=True)]
+        return expected_others.TWO_SOURCES[case.kernel](case, *read)
     a, b = _placed(case, inputs)
     if case.kernel == "NeuronGradient":
         name, numbers = _activation(case, inputs)
@@ -373,6 +376,7 @@ OTHERS: dict[str, Callable[[Case, Array], tuple[Array, Array]]] = {
     "PoolingAverage": _pool,
     "PoolingL2Norm": _pool,
     "PoolingMax": _pool,
+    **expected_others.ONE_SOURCE,
 }
 
 ARITHMETIC_DEFAULTS = {"primary_scale": 1.0, "secondary_scale": 1.0, "bias": 0.0}
@@ -382,7 +386,7 @@ def expected(case: Case, inputs: Inputs, dtype: str) -> Expected:
     """What the kernel of the row has to give for the inputs, as an image of `dtype`."""
     clip, offset = case.params.get("clip_rect"), case.params.get("offset")
     x = _read(case.params, "", compare.as_numbers(inputs.x))
-    if clip:
+    if clip and case.kernel not in expected_others.OTHER_IMAGES:
         x = x[: clip[1][2]]
 
     if case.second:

@@ -36,15 +36,27 @@ struct Made {
   std::shared_ptr<GuardedSource> source = {};            ///< families with weights
   std::optional<ConvolutionDescriptor> descriptor = {};  ///< families with weights
   std::optional<WindowShape> window = {};                ///< families with windows, other than transposed ones
-  /// Extents of the result from those that are read of the source; throws std::invalid_argument if there is none.
-  /// Empty: by the window, the weights, or the same extents.
+  /// Images and pixels that are read of a source, by its extents, where the kernel has a rectangle for it; throws
+  /// std::invalid_argument if there are none.
+  std::function<ImageShape(std::size_t source, ImageShape)> read_shape = {};
+  /// Extents of the result from those that are read of the source, or of both where they are equal; throws
+  /// std::invalid_argument if there is none. Empty: by the window, the weights, or the same extents.
   std::function<ImageShape(ImageShape)> result_shape = {};
+  /// An image of the result comes of the same image of each source, so that arrays of many images may be run in parts.
+  bool image_by_image = true;
+  std::int64_t source_channel_step = 4;  ///< what an offset of source channels is a multiple of
+  Offset3 offset = {};                   ///< of the source where the caller gives none; families without windows
   NeuronDescriptor neuron = {};
   Padding padding = {};
   Pair output_padding{0, 0};
   std::array<Repeat, 2> repeat = {};  ///< families that broadcast
   Params attributes = {};             ///< common parameters whose default is not the usual one here
 };
+
+inline MTLRegion mtl_region(const Region3 &region) {
+  const auto &[origin, height, width, images] = region;
+  return MTLRegionMake3D(origin.x, origin.y, origin.image, width, height, images);
+}
 
 /// The class by Apple's name. Throws NotImplementedError when the platform has none.
 Class class_of(const KernelRow &row);
@@ -55,5 +67,13 @@ Made make_neuron(id<MTLDevice> device, const KernelRow &row, const Params &param
 Made make_neuron_gradient(id<MTLDevice> device, const KernelRow &row, const Params &params);
 Made make_pooling(id<MTLDevice> device, const KernelRow &row, const Params &params);
 Made make_arithmetic(id<MTLDevice> device, const KernelRow &row, const Params &params);
+Made make_softmax(id<MTLDevice> device, const KernelRow &row, const Params &params);
+Made make_upsampling(id<MTLDevice> device, const KernelRow &row, const Params &params);
+Made make_reduction(id<MTLDevice> device, const KernelRow &row, const Params &params);
+Made make_slice(id<MTLDevice> device, const KernelRow &row, const Params &params);
+Made make_reshape(id<MTLDevice> device, const KernelRow &row, const Params &params);
+Made make_resize(id<MTLDevice> device, const KernelRow &row, const Params &params);
+Made make_pad(id<MTLDevice> device, const KernelRow &row, const Params &params);
+Made make_dropout(id<MTLDevice> device, const KernelRow &row, const Params &params);
 
 }  // namespace mpscnn

@@ -40,6 +40,9 @@ class Kernel {
   /// Extents of the result for such sources. Throws like encode().
   ImageShape result_shape(std::span<const ImageShape> sources) const;
 
+  /// Whether an image of the result comes of the same image of each source and of no other.
+  bool works_image_by_image() const;
+
   /// Encodes; with `destination` into it, else into a new image of `dtype` (default: the first source's), temporary if
   /// asked. Safe from several threads on different command buffers.
   std::shared_ptr<Image> encode(CommandBuffer& buffer, std::span<const Image* const> sources,

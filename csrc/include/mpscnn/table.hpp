@@ -22,6 +22,7 @@ enum class ParamType : std::uint8_t {
   offset,      ///< (y, x) or (y, x, image), None: from the padding
   region,      ///< ((y, x, image), (height, width, images)), None: everything
   shape,       ///< (C, H, W), None
+  extents,     ///< (H, W, C)
   array,       ///< array
   weights,     ///< array or data source
   activation,  ///< name, NeuronDescriptor, neuron kernel or None
@@ -50,10 +51,34 @@ enum class Family : std::uint8_t {
   neuron_gradient,
   pooling,
   arithmetic,
+  softmax,
+  upsampling,
+  reduction,
+  slice,
+  reshape,
+  resize,
+  pad,
+  dropout,
 };
 
 /// Rules for the extents of the result (formulas in shapes.cpp, names in docs).
-enum class ShapeRule : std::uint8_t { same, window, pooling, transpose, fully_connected, broadcast };
+enum class ShapeRule : std::uint8_t {
+  same,
+  window,
+  pooling,
+  transpose,
+  fully_connected,
+  broadcast,
+  upsampling,
+  row,
+  column,
+  channels,
+  slice,
+  reshape,
+  resize,
+  crop,
+  pad,
+};
 
 /// Names of a kernel's sources, in Apple's order: primary before secondary.
 struct SourceNames {
