@@ -106,6 +106,7 @@ RIGHT: dict[str, Callable[[], dict[str, Any]]] = {
     "empty": lambda: {"shape": (2, 3), "dtype": "float32"},
     "kernel": lambda: {"name": "Convolution"},
     "map_weights": lambda: {"path": Path(__file__), "shape": (Path(__file__).stat().st_size,), "dtype": "uint8"},
+    "pack_bits": lambda: {"weight": random(W), "layout": "OIHW"},
     "reorder": lambda: {
         "array": random(W),
         "source": "OIHW",
@@ -144,12 +145,12 @@ RIGHT: dict[str, Callable[[], dict[str, Any]]] = {
 TAKES_ANYTHING = {"CommandBuffer.__exit__"}
 SEVERAL_SOURCES = {"Kernel.__call__", "Kernel.encode", "Kernel.result_shape"}
 SOURCES = {"DataSource", "NormalizationDataSource"}
-PYTHONS_OWN = {"kernel", "map_weights", *(f"{name}.{method}" for name in SOURCES for method in ("load", "purge"))}
+PYTHONS_OWN = {"kernel", "map_weights", "pack_bits", *(f"{name}.{method}" for name in SOURCES for method in ("load", "purge"))}
 """Functions in Python, whose arguments Python itself counts."""
 
 # Nothing that pybind11 says about C++, signatures or casts.
 RAW = re.compile(r"incompatible|pybind|C\+\+|argument types are|Invoked with|mpscnn\._core|std::|[Uu]nable to cast")
-DEFAULT_MEMBERS = {"__eq__", "__hash__", "__repr__", "__init__", "__module__", "__doc__"}
+DEFAULT_MEMBERS = {"__copy__", "__doc__", "__eq__", "__hash__", "__init__", "__module__", "__reduce__", "__repr__"}
 
 
 def own_members(kind: type) -> Iterator[tuple[str, Any]]:
@@ -287,12 +288,18 @@ def test_wrong_names_and_numbers_of_arguments(name: str) -> None:
 def test_a_stranger_is_no_parameter_of_a_kernel(name: str) -> None:
     signature = inspect.signature(KERNELS[name])
     required = {
-        "weight": random((8, 32) if name == "FullyConnected" else W),
+        "weight": np.ones((8, 3, 3, 1), np.uint32)
+        if name.startswith("Binary")
+        else random((8, 32) if name == "FullyConnected" else W),
         "type": "linear",
         "activation": "relu",
         "a": random((4,)),
         "kernel_size": 3,
         "gamma": random((4,)),
+        "regions": [[0.0, 0.0, 1.0, 1.0]],
+        "scale_factor": 2,
+        "shape": (1, 1, -1),
+        "size": 3,
     }
     right = {
         parameter: required[parameter]

@@ -95,6 +95,9 @@ def build(case: Case, inputs: Inputs, device: mpscnn.Device | None = None) -> mp
     if inputs.norm is not None:
         source, params = _data_source(case, inputs)
         return kind(source, **params, device=device)
+    if case.is_binary:
+        params |= inputs.arrays
+        params["in_channels"] = case.weight[3]
     if case.quantized:
         params[case.quantized] = getattr(inputs, case.quantized)
     return kind(inputs.weight, inputs.bias, **params, activation=_activation(case, inputs), device=device)

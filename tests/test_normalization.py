@@ -112,6 +112,20 @@ def test_normalization_by_a_state(dtype: str, activation: str | None) -> None:
     assert_close(kernel(x), np.maximum(by_torch(x, MEAN, VARIANCE, GAMMA, BETA), 0 if activation else -np.inf), 1e-3)
 
 
+def test_statistics_have_no_place() -> None:
+    """Neither an offset nor a rectangle, of all pixels."""
+    with pytest.raises(ValueError, match=r"offset \(1, 0\) is greater than the maximum \(0\)"):
+        mpscnn.BatchNormalizationStatistics(offset=(1, 0))
+    kernel = mpscnn.BatchNormalizationStatistics(clip_rect=((0, 0, 0), (2, 2, 1)))
+    with pytest.raises(ValueError, match=r"clip_rect is set; there is no destination"):
+        kernel(random(X))
+
+
+def test_groups_divide_the_channels() -> None:
+    with pytest.raises(ValueError, match=r"GroupNormalization: groups \(4\) does not divide channels \(6\)"):
+        mpscnn.GroupNormalization(GAMMA, groups=4)
+
+
 def test_one_command_buffer_from_statistics_to_the_result() -> None:
     x = random(X) * 2 - 3
     with mpscnn.CommandBuffer() as buffer:

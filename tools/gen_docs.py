@@ -57,6 +57,7 @@ TYPES = {
     "offset": "(y, x) or (y, x, image)",
     "region": "((y, x, image), (height, width, images))",
     "shape": "(channels, height, width)",
+    "extents": "(height, width, channels)",
     "array": "array or sequence",
     "weights": "array or data source",
     "activation": "name, `NeuronDescriptor` or neuron kernel",
@@ -280,7 +281,8 @@ def readme_block(table: list[dict[str, Any]]) -> str:
     rows = support(table)
     neurons = [row["name"] for row in table if row["family"] == "neuron"]
     gradients = [row["name"] for row in table if row["name"].endswith("Gradient")]
-    others = [row["name"] for row in table if row["name"] not in neurons + gradients]
+    reductions = [row["name"] for row in table if row["family"] == "reduction"]
+    others = [row["name"] for row in table if row["name"] not in neurons + gradients + reductions]
     lines = [
         BEGIN,
         f"{summary(rows)} [docs/kernels.md](docs/kernels.md#support) lists them by name.",
@@ -289,6 +291,7 @@ def readme_block(table: list[dict[str, Any]]) -> str:
         "|---|---|---|",
         f"| {', '.join(f'`{name}`' for name in others)} | forward | compiles, has not run |",
         f"| {len(neurons)} activations: `{neurons[0]}` ... `{neurons[-1]}` | forward | compiles, has not run |",
+        f"| {len(reductions)} reductions: `{reductions[0]}` ... `{reductions[-1]}` | forward | compiles, has not run |",
     ]
     if gradients:
         lines.append(f"| {', '.join(f'`{name}`' for name in gradients)} | backward | compiles, has not run |")

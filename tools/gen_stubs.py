@@ -30,6 +30,7 @@ ARGUMENTS = {
     "offset": "t.Offset",
     "region": "t.Region",
     "shape": "t.Extent3",
+    "extents": "t.Extent3",
     "array": "t.Values",
     "weights": "t.Array | t.WeightSource",
     "activation": "t.ActivationName | NeuronDescriptor | Kernel",
@@ -143,7 +144,10 @@ def lookup(table: list[dict[str, Any]]) -> str:
     text = ""
     for row in table:
         names = literal([row["name"], row["apple_class"]])
-        text += f"@overload\ndef kernel(name: {names}) -> type[{row['name']}]: ...\n"
+        line = f"def kernel(name: {names}) -> type[{row['name']}]: ..."
+        if len(line) > 120:  # as the formatter breaks it
+            line = f"def kernel(\n    name: {names},\n) -> type[{row['name']}]: ..."
+        text += f"@overload\n{line}\n"
     # Nobody knows the arguments of a kernel whose name is found at run time.
     return text + "@overload\ndef kernel(name: str) -> type[Any]: ...\n"
 

@@ -20,8 +20,15 @@
 namespace mpscnn::bindings {
 namespace {
 
-std::shared_ptr<Kernel> make(const std::string& name, const py::dict& arguments,
-                             const std::shared_ptr<Device>& device) {
+/// Of the row's arguments by name; or a copy of a kernel, which brings its device.
+std::shared_ptr<Kernel> make(const std::string& name, const py::object& given, const std::shared_ptr<Device>& device) {
+  if (py::isinstance<Kernel>(given)) {
+    const auto kernel = given.cast<std::shared_ptr<Kernel>>();
+    const ReleaseGil release;
+    return kernel->copy(false);
+  }
+  check<TypeError>(py::isinstance<py::dict>(given), "arguments (", type_name(given), ") is not a dict.");
+  const auto arguments = py::reinterpret_borrow<py::dict>(given);
   const auto* row = find_kernel(name);
   check<KeyError>(row != nullptr, "there is no kernel \"", name, "\".");
   Params params;
@@ -197,7 +204,7 @@ void run_in_batches(Kernel& kernel, const Views& views, const State& state, std:
   Shapes shapes;
   for (const auto& view : views) shapes.push_back(checked_shape(kernel, view));
   // What counts images.
-  bool together = has_clip(kernel);
+  bool together = has_clip(kernel) || !kernel.works_image_by_image();
   for (const auto* spec : common_params(kernel.row()))
     if (spec->type == ParamType::offset) together |= !std::holds_alternative<std::monostate>(kernel.get(spec->name));
   if (!out) check_no_clip(kernel);
@@ -410,6 +417,13 @@ void bind_kernel(py::module_& module) {
       .def_property_readonly("neuron_descriptor", &Kernel::neuron,
                              "NeuronDescriptor or None: what a neuron kernel computes, or what a kernel with weights "
                              "applies to its result before it is stored.")
+      .def(
+          "_archived",
+          [](const Kernel& kernel) {
+            const ReleaseGil release;
+            return kernel.copy(true);
+          },
+          "A copy by way of NSKeyedArchiver and MPSKeyedUnarchiver.")
       .def("_get",
            [](const Kernel& kernel, const std::string& name) {
              const auto& spec = attribute(kernel, name);

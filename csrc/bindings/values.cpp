@@ -42,6 +42,7 @@ bool collect(const KernelRow& row, const ParamSpec& spec, py::handle object, Int
                       : spec.type == ParamType::offset  ? "(y, x) or (y, x, image)"
                       : spec.type == ParamType::region  ? "((y, x, image), (height, width, images))"
                       : spec.type == ParamType::shape   ? "(channels, height, width)"
+                      : spec.type == ParamType::extents ? "(height, width, channels)"
                       : spec.type == ParamType::real    ? "a number"
                       : spec.type == ParamType::boolean ? "True or False"
                       : spec.type == ParamType::text    ? "a string"
@@ -95,7 +96,8 @@ Value value_of(const KernelRow& row, const ParamSpec& spec, py::handle object) {
     case ParamType::pair:
     case ParamType::offset:
     case ParamType::region:
-    case ParamType::shape: {
+    case ParamType::shape:
+    case ParamType::extents: {
       Ints ints;
       if (!collect(row, spec, object, ints)) refuse(row, spec, object);
       return ints;

@@ -10,8 +10,8 @@ namespace {
 
 /// Given beside a data source these would be ignored: its descriptor holds them.
 void check_no_array_params(const KernelRow& row, const Params& params) {
-  static constexpr const char* kDescribed[] = {"bias",         "ranges",     "lookup_table",
-                                               "kernel_dtype", "activation", "feature_map"};
+  static constexpr const char* kDescribed[] = {"bias",       "ranges",      "lookup_table", "kernel_dtype",
+                                               "activation", "feature_map", "in_channels"};
   for (const auto* name : kDescribed)
     check(!has(params, name), row.name, ": ", name, " was given together with a data source, which provides it.");
   static constexpr const char* kPairs[] = {"stride", "dilation"};
@@ -116,8 +116,8 @@ std::shared_ptr<DataSource> convolution_source(const KernelRow& row, const Param
     return *source;
   }
   const auto& weight = std::get<ArrayView>(given);
-  if (weight.dtype == DType::float64)
-    throw TypeError(say(row.name, ": weight.dtype (float64) is not float32, float16, bfloat16 or uint8."));
+  check<TypeError>(weight.dtype != DType::float64 && weight.dtype != DType::uint32, row.name, ": weight.dtype (",
+                   name_of(weight.dtype), ") is not float32, float16, bfloat16 or uint8.");
   const bool is_transpose = row.family == Family::convolution_transpose;
   const auto layout_name = text(params, "layout",
                                 is_transpose                            ? "IOHW"
@@ -158,6 +158,33 @@ std::shared_ptr<DataSource> convolution_source(const KernelRow& row, const Param
     }
   }
   check_descriptor(row.name, d);
+  return array_data_source(std::move(d), weight, std::move(options));
+}
+
+std::shared_ptr<DataSource> binary_source(const KernelRow& row, const Params& params) {
+  const auto& given = params.find("weight")->second;
+  if (const auto* source = std::get_if<std::shared_ptr<DataSource>>(&given)) {
+    check_no_array_params(row, params);
+    return *source;
+  }
+  const auto& weight = std::get<ArrayView>(given);
+  check<TypeError>(weight.dtype == DType::uint32, row.name, ": weight.dtype (", name_of(weight.dtype),
+                   ") is not uint32, words of 32 weights of one bit; mpscnn.pack_bits() makes them.");
+  check_rank(row, weight, 4);
+  check(weight.is_contiguous(), row.name, ": weight is not C-contiguous (strides ", to_string(weight.strides), ").");
+  const auto words = weight.shape[3], most = words * 32;
+  const auto channels = integer(params, "in_channels", most);
+  check(channels > most - 32 && channels <= most, row.name, ": in_channels (", channels, ") is not in [", most - 31,
+        ", ", most, "], what ", words, " words of 32 bits hold.");
+  ConvolutionDescriptor d{.kernel_size = {weight.shape[1], weight.shape[2]},
+                          .in_channels = channels,
+                          .out_channels = weight.shape[0],
+                          .stride = pair(params, "stride", {1, 1}),
+                          .dilation = pair(params, "dilation", {1, 1}),
+                          .activation = activation(params, "activation")};
+  check_descriptor(row.name, d);
+  auto options = options_of(params);
+  options.layout = Layout::OHWI;
   return array_data_source(std::move(d), weight, std::move(options));
 }
 

@@ -142,7 +142,8 @@ std::shared_ptr<DataSource> array_data_source(ConvolutionDescriptor descriptor, 
                                               ArrayDataSourceOptions options) {
   const bool is_uint8 = weights.dtype == DType::uint8;
   check<TypeError>(is_uint8 || weights.dtype == DType::float32 || weights.dtype == DType::float16 ||
-                       weights.dtype == DType::bfloat16,
+                       weights.dtype == DType::bfloat16 ||
+                       (weights.dtype == DType::uint32 && options.layout == Layout::OHWI && weights.is_contiguous()),
                    "weight.dtype (", name_of(weights.dtype), ") is not float32, float16, bfloat16 or uint8.");
   check(is_uint8 == (options.ranges || options.lookup_table),
         is_uint8 ? "weight.dtype (uint8) needs ranges or lookup_table."

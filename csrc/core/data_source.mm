@@ -45,6 +45,7 @@ static MPSDataType objc_dtype(DType dtype) {
   switch (dtype) {
     case DType::float16: return MPSDataTypeFloat16;
     case DType::uint8: return MPSDataTypeUInt8;
+    case DType::uint32: return MPSDataTypeUInt32;
     default: return MPSDataTypeFloat32;
   }
 }

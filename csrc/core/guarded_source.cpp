@@ -11,8 +11,10 @@
 namespace mpscnn {
 namespace {
 
-Extents ohwi_shape(const ConvolutionDescriptor& d) {
-  return {d.out_channels, d.kernel_size.h, d.kernel_size.w, d.depthwise ? 1 : d.in_channels / d.groups};
+/// Weights of one bit stand in words of 32 channels.
+Extents ohwi_shape(const ConvolutionDescriptor& d, DType dtype) {
+  const auto inputs = d.depthwise ? 1 : d.in_channels / d.groups;
+  return {d.out_channels, d.kernel_size.h, d.kernel_size.w, dtype == DType::uint32 ? (inputs + 31) / 32 : inputs};
 }
 
 void check_floats(const std::optional<ArrayView>& array, const Extents& shape, const char* what) {
@@ -74,11 +76,16 @@ void GuardedSource::read() {
   descriptor_ = source_.descriptor();
   check_descriptor("data source", descriptor_);
   weights_ = source_.weights();
-  const auto shape = ohwi_shape(descriptor_);
   check(weights_.data != nullptr, "data source: weights() returned nothing.");
-  check<TypeError>(
-      weights_.dtype == DType::float32 || weights_.dtype == DType::float16 || weights_.dtype == DType::uint8,
-      "data source: weights.dtype (", name_of(weights_.dtype), ") is not float32, float16 or uint8.");
+  if (takes_ == Takes::bits) {
+    check<TypeError>(weights_.dtype == DType::uint32, "data source: weights.dtype (", name_of(weights_.dtype),
+                     ") is not uint32, words of 32 weights of one bit.");
+  } else {
+    check<TypeError>(
+        weights_.dtype == DType::float32 || weights_.dtype == DType::float16 || weights_.dtype == DType::uint8,
+        "data source: weights.dtype (", name_of(weights_.dtype), ") is not float32, float16 or uint8.");
+  }
+  const auto shape = ohwi_shape(descriptor_, weights_.dtype);
   const auto element = static_cast<std::int64_t>(size_of(weights_.dtype));
   std::int64_t bytes = element;
   for (auto extent : shape)

@@ -3,6 +3,7 @@
 // made the kernel. Plain C++, since a .mm cannot catch.
 #pragma once
 
+#include <cstdint>
 #include <exception>
 #include <memory>
 #include <mutex>
@@ -43,7 +44,10 @@ class Guarded {
 /// Of weights.
 class GuardedSource final : public Guarded {
  public:
-  explicit GuardedSource(std::shared_ptr<DataSource> source) : Guarded(source), source_(*source) {}
+  /// Numbers, or words of 32 weights of one bit each.
+  enum class Takes : std::uint8_t { numbers, bits };
+  explicit GuardedSource(std::shared_ptr<DataSource> source, Takes takes = Takes::numbers)
+      : Guarded(source), source_(*source), takes_(takes) {}
 
   const ConvolutionDescriptor& descriptor() const { return descriptor_; }
   const void* weights() const { return weights_.data; }
@@ -59,6 +63,7 @@ class GuardedSource final : public Guarded {
   void forget() override;
 
   DataSource& source_;
+  const Takes takes_;
   ConvolutionDescriptor descriptor_;
   ArrayView weights_;
   std::optional<ArrayView> bias_, ranges_, table_;

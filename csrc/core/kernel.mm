@@ -27,7 +27,7 @@ struct Kernel::Impl {
   Params attributes = {};                              ///< common parameters as they were set
   std::array<std::optional<Offset3>, 2> offsets = {};  ///< of each source
   std::optional<Region3> clip = {};
-  mutable std::mutex mutex = {};  ///< encode writes properties of the MPS object
+  std::mutex mutex = {};  ///< encode writes properties of the MPS object
 };
 
 namespace {
@@ -53,6 +53,7 @@ Made make(id<MTLDevice> device, const KernelRow &row, const Params &params) {
     case Family::convolution:
     case Family::convolution_transpose:
     case Family::fully_connected: return make_convolution(device, row, params);
+    case Family::binary_convolution: return make_binary_convolution(device, row, params);
     case Family::neuron: return make_neuron(device, row, params);
     case Family::neuron_gradient: return make_neuron_gradient(device, row, params);
     case Family::pooling: return make_pooling(device, row, params);
@@ -60,6 +61,14 @@ Made make(id<MTLDevice> device, const KernelRow &row, const Params &params) {
     case Family::local_normalization: return make_local_normalization(device, row, params);
     case Family::normalization: return make_normalization(device, row, params);
     case Family::batch_statistics: return make_batch_statistics(device, row, params);
+    case Family::softmax: return make_softmax(device, row, params);
+    case Family::upsampling: return make_upsampling(device, row, params);
+    case Family::reduction: return make_reduction(device, row, params);
+    case Family::slice: return make_slice(device, row, params);
+    case Family::reshape: return make_reshape(device, row, params);
+    case Family::resize: return make_resize(device, row, params);
+    case Family::pad: return make_pad(device, row, params);
+    case Family::dropout: return make_dropout(device, row, params);
   }
   throw NotImplementedError(say(row.name, ": no such family."));
 }
@@ -114,18 +123,24 @@ NSUInteger most_channels(const Kernel::Impl &impl, std::size_t source) {
                           : binary(impl).secondarySourceFeatureChannelMaxCount;
 }
 
-MTLRegion clip_region(const Kernel::Impl &impl) {
-  if (!impl.clip) return MPSRectNoClip;
-  const auto &[origin, height, width, images] = *impl.clip;
-  return MTLRegionMake3D(origin.x, origin.y, origin.image, width, height, images);
+MTLRegion clip_region(const Kernel::Impl &impl) { return impl.clip ? mtl_region(*impl.clip) : MPSRectNoClip; }
+
+/// By one of the choices of edge_mode.
+MPSImageEdgeMode edge_mode(std::string_view name) {
+  return name == "clamp"              ? MPSImageEdgeModeClamp
+         : name == "mirror"           ? MPSImageEdgeModeMirror
+         : name == "mirror_with_edge" ? MPSImageEdgeModeMirrorWithEdge
+         : name == "constant"         ? MPSImageEdgeModeConstant
+                                      : MPSImageEdgeModeZero;
 }
 
 /// Sets one common parameter on the MPS object.
 void apply(Kernel::Impl &impl, std::string_view name, const Value &value) {
   const bool none = std::holds_alternative<std::monostate>(value);
   const auto number = [&] { return static_cast<NSUInteger>(std::get<std::int64_t>(value)); };
-  const auto channel_offset = [&] {
-    check(number() % 4 == 0, impl.row->name, ": ", name, " (", number(), ") is not a multiple of 4.");
+  const auto channel_offset = [&](std::int64_t step) {
+    check(number() % static_cast<NSUInteger>(step) == 0, impl.row->name, ": ", name, " (", number(),
+          ") is not a multiple of ", step, ".");
     return number();
   };
   // "secondary_offset" is "offset" of source 1.
@@ -143,13 +158,13 @@ void apply(Kernel::Impl &impl, std::string_view name, const Value &value) {
     impl.clip = to_region(value);
     common(impl).clipRect = clip_region(impl);
   } else if (own == "edge_mode") {
-    set_edge_mode(impl, source, std::get<std::string>(value) == "clamp" ? MPSImageEdgeModeClamp : MPSImageEdgeModeZero);
+    set_edge_mode(impl, source, edge_mode(std::get<std::string>(value)));
   } else if (own == "source_feature_channel_offset") {
-    set_first_channel(impl, source, channel_offset());
+    set_first_channel(impl, source, channel_offset(impl.made.source_channel_step));
   } else if (own == "source_feature_channel_max_count") {
     set_most_channels(impl, source, none ? NSUIntegerMax : number());
   } else if (own == "destination_feature_channel_offset") {
-    common(impl).destinationFeatureChannelOffset = channel_offset();
+    common(impl).destinationFeatureChannelOffset = channel_offset(4);
   } else if (own == "allow_reduced_precision") {
     MPSKernel *kernel = impl.made.kernel.get();
     kernel.options = std::get<bool>(value) ? kernel.options | MPSKernelOptionsAllowReducedPrecision
@@ -258,7 +273,7 @@ Geometry unary_geometry(const Kernel::Impl &impl, ImageShape source, MPSImage *i
   if (const auto &d = made.descriptor) {
     check(channels == d->in_channels, row.name, ": x has ", channels,
           " channels to read; the weights have in_channels (", d->in_channels, ").");
-    if (row.family == Family::fully_connected) {
+    if (row.shape == ShapeRule::fully_connected) {
       check(source.h == d->kernel_size.h && source.w == d->kernel_size.w, row.name, ": x has ", source.h, " x ",
             source.w, " pixels; the weights cover kernel_size (", d->kernel_size.h, ", ", d->kernel_size.w, ").");
       g.shape = {source.n, 1, 1, d->out_channels};
@@ -278,7 +293,8 @@ Geometry unary_geometry(const Kernel::Impl &impl, ImageShape source, MPSImage *i
   } else if (made.window) {
     g = windows(impl, source, image, channels);
   } else if (made.result_shape) {
-    g.shape = made.result_shape(g.shape);
+    g.shape = made.result_shape(made.read_shape ? made.read_shape(0, g.shape) : g.shape);
+    g.offsets[0] = {.x = made.offset.x, .y = made.offset.y, .z = made.offset.image};
   } else if (!made.neuron.data.empty()) {
     check(static_cast<std::int64_t>(made.neuron.data.size()) == channels, row.name, ": x has ", channels,
           " channels to read; there are ", made.neuron.data.size(), " slopes.");
@@ -294,6 +310,7 @@ Geometry pointwise_geometry(const Kernel::Impl &impl, std::span<const ImageShape
   for (std::size_t i = 0; i < 2; ++i) {
     read[i].c = source_channels(impl, i, sources[i]);
     if (impl.offsets[i]) read[i].n -= impl.offsets[i]->image;
+    if (impl.made.read_shape) read[i] = impl.made.read_shape(i, read[i]);
   }
   Geometry g;
   const auto axis = [&](std::int64_t ImageShape::*extent, std::optional<bool> Repeat::*given, const char *name) {
@@ -319,6 +336,7 @@ Geometry pointwise_geometry(const Kernel::Impl &impl, std::span<const ImageShape
   if (!impl.made.neuron.data.empty())
     check(static_cast<std::int64_t>(impl.made.neuron.data.size()) == g.shape.c, row.name, ": ", row.sources[1], " has ",
           g.shape.c, " channels to read; there are ", impl.made.neuron.data.size(), " slopes.");
+  if (impl.made.result_shape) g.shape = impl.made.result_shape(g.shape);
   return g;
 }
 
@@ -386,6 +404,38 @@ std::shared_ptr<Kernel> Kernel::make(std::shared_ptr<Device> device, const Kerne
   });
 }
 
+namespace {
+
+/// What an archive of the kernel gives back on the device.
+Ref<MPSKernel *> archived_copy(MPSKernel *kernel, id<MTLDevice> device) {
+  NSError *error = nil;
+  NSData *data = [NSKeyedArchiver archivedDataWithRootObject:kernel];
+  id made = [MPSKeyedUnarchiver unarchivedObjectOfClass:[kernel class] fromData:data device:device error:&error];
+  check<std::runtime_error>(made != nil, "the kernel cannot be archived: ",
+                            error == nil ? std::string("no reason given") : mpscnn::text([error localizedDescription]),
+                            ".");
+  return Ref<MPSKernel *>::adopt([static_cast<MPSKernel *>(made) retain]);
+}
+
+}  // namespace
+
+std::shared_ptr<Kernel> Kernel::copy(bool archived) const {
+  return guard([&] {
+    const std::scoped_lock lock(impl_->mutex);
+    id<MTLDevice> device = impl_->device->impl().device.get();
+    auto made = impl_->made;
+    MPSKernel *kernel = made.kernel.get();
+    made.kernel =
+        archived ? archived_copy(kernel, device) : Ref<MPSKernel *>::adopt([kernel copyWithZone:NULL device:device]);
+    check<std::runtime_error>(static_cast<bool>(made.kernel), impl_->row->name, ": the kernel cannot be copied.");
+    auto copied = std::unique_ptr<Impl>(new Impl{impl_->row, impl_->device, std::move(made)});
+    copied->attributes = impl_->attributes;
+    copied->offsets = impl_->offsets;
+    copied->clip = impl_->clip;
+    return std::make_shared<Kernel>(std::move(copied));
+  });
+}
+
 const KernelRow &Kernel::row() const { return *impl_->row; }
 std::shared_ptr<Device> Kernel::device() const { return impl_->device; }
 
@@ -421,6 +471,8 @@ void Kernel::set(std::string_view name, const Value &value) {
   });
 }
 
+bool Kernel::works_image_by_image() const { return impl_->made.image_by_image; }
+
 void Kernel::reload() {
   check<std::runtime_error>(impl_->made.source != nullptr, impl_->row->name, ": there is no data source to reload.");
   guard([&] {
@@ -430,7 +482,7 @@ void Kernel::reload() {
     if (!impl_->made.source->load()) impl_->made.source->rethrow();
     impl_->made.source->purge();
     impl_->made.source->rethrow();
-    impl_->made.read_again();
+    impl_->made.read_again(impl_->made);
     impl_->made.source->rethrow();
   });
 }
@@ -438,8 +490,8 @@ void Kernel::reload() {
 namespace {
 
 /// Both reloads of normalization: `buffers` by the names of what they hold.
-void reload_from(const Kernel::Impl &impl, CommandBuffer &commands,
-                 const std::function<void(id<MTLCommandBuffer>, id<MTLBuffer>, id<MTLBuffer>)> &read,
+void reload_from(Kernel::Impl &impl, CommandBuffer &commands,
+                 const std::function<void(Made &, id<MTLCommandBuffer>, id<MTLBuffer>, id<MTLBuffer>)> &read,
                  std::array<std::pair<const char *, id<MTLBuffer>>, 2> buffers) {
   const auto &row = *impl.row;
   check<TypeError>(read != nullptr, row.name, ": the kernel has no ", buffers[0].first, " and ", buffers[1].first,
@@ -453,7 +505,7 @@ void reload_from(const Kernel::Impl &impl, CommandBuffer &commands,
     check([buffer length] >= bytes, row.name, ": ", name, " of the state has ", [buffer length], " bytes; ",
           impl.made.channels, " channels need ", bytes, ".");
   const std::scoped_lock lock(impl.mutex);
-  read(commands.impl().buffer.get(), buffers[0].second, buffers[1].second);
+  read(impl.made, commands.impl().buffer.get(), buffers[0].second, buffers[1].second);
 }
 
 }  // namespace
@@ -526,7 +578,7 @@ void encode_unary(const Kernel::Impl &impl, id<MTLCommandBuffer> commands, const
     transpose.kernelOffsetY = g.kernel_offset.h;
   }
   MPSImage *from = source.impl().image.get(), *to = destination.impl().image.get();
-  if (impl.made.encode) return impl.made.encode(commands, from, to, state);
+  if (impl.made.encode) return impl.made.encode(impl.made, commands, from, to, state);
   [kernel encodeToCommandBuffer:commands sourceImage:from destinationImage:to];
 }
 
@@ -637,11 +689,10 @@ std::shared_ptr<BatchNormalizationState> Kernel::encode_state(CommandBuffer &buf
       check(!given, row.name, ": ", name, " is set; there is no destination.");
     };
     no(impl_->clip.has_value(), "clip_rect");
-    no(impl_->offsets[0].has_value(), "offset");
     no(common(*impl_).destinationFeatureChannelOffset != 0, "destination_feature_channel_offset");
     const auto channels = source_channels(*impl_, 0, source.shape());
     if (!state) state = BatchNormalizationState::make(impl_->device, channels);
-    impl_->made.encode(buffer.impl().buffer.get(), source.impl().image.get(), nil, state.get());
+    impl_->made.encode(impl_->made, buffer.impl().buffer.get(), source.impl().image.get(), nil, state.get());
     return state;
   });
 }

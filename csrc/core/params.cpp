@@ -54,7 +54,8 @@ bool kind_fits(ParamType type, const Value& value) {
     case ParamType::padding: return is<std::string>(value) || length == 1 || length == 2 || length == 4;
     case ParamType::offset: return length == 2 || length == 3;
     case ParamType::region: return length == 6;
-    case ParamType::shape: return length == 3;
+    case ParamType::shape:
+    case ParamType::extents: return length == 3;
     case ParamType::array: return is<ArrayView>(value);
     case ParamType::weights: return is<ArrayView, std::shared_ptr<DataSource>>(value);
     case ParamType::activation: return is<NeuronDescriptor>(value);
@@ -75,6 +76,7 @@ const char* wanted(ParamType type) {
     case ParamType::offset: return "(y, x) or (y, x, image)";
     case ParamType::region: return "((y, x, image), (height, width, images))";
     case ParamType::shape: return "(channels, height, width)";
+    case ParamType::extents: return "(height, width, channels)";
     case ParamType::array: return "an array";
     case ParamType::weights: return "an array or a data source";
     case ParamType::activation: return "a name, a NeuronDescriptor or a neuron kernel";

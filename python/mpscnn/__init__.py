@@ -23,7 +23,7 @@ from ._core import (
 from .data_source import DataSource, NormalizationDataSource, map_weights
 from .kernels import *  # noqa: F403  (a class for each row of the table; kernels.pyi lists them)
 from .kernels import KERNELS, BinaryKernel, Kernel, UnaryKernel, kernel
-from .weights import empty, reorder, reorder_linear
+from .weights import empty, pack_bits, reorder, reorder_linear
 
 __version__: str = _core.__version__
 
@@ -47,6 +47,7 @@ __all__ = [
     "empty",
     "kernel",
     "map_weights",
+    "pack_bits",
     "reorder",
     "reorder_linear",
     *KERNELS,

@@ -18,6 +18,7 @@ _TYPES = {
     "offset": "(int, int) or (int, int, int)",
     "region": "((int, int, int), (int, int, int))",
     "shape": "(int, int, int)",
+    "extents": "(int, int, int)",
     "array": "array",
     "weights": "array or DataSource",
     "activation": "str, NeuronDescriptor, neuron kernel or None",

@@ -53,6 +53,7 @@ class Case:
     weight: tuple[int, ...] | None = None  # extents in the order of `layout`
     weight_dtype: str = "float32"
     bias: bool = True
+    arrays: tuple[str, ...] = ()  # parameters with a value for each channel: those of Inputs.arrays
     quantized: str = ""  # uint8 weights: "ranges" or "lookup_table"
     activation: tuple[Any, ...] | str | None = None  # (type, a, b, c), or one of the short names
     batch_norm: bool = False
@@ -77,6 +78,7 @@ class Case:
         if self.weight_dtype != "float32":
             parts.append(self.weight_dtype)
         parts += [self.quantized] if self.quantized else []
+        parts += self.arrays
         parts += ["no_bias"] if self.weight and not self.bias else []
         parts += ["batch_norm"] if self.batch_norm else []
         parts += [f"{name}:{_text(value)}" for name, value in self.params.items()]
@@ -93,6 +95,11 @@ class Case:
         parts += [f"{dtype}_in" for dtype in self.dtypes] if self.result_dtype else []
         parts += [f"{self.result_dtype}_out"] if self.result_dtype else []
         return "/".join(parts)
+
+    @property
+    def is_binary(self) -> bool:
+        """Weights of one bit; `weight` counts them."""
+        return self.kernel in ("BinaryConvolution", "BinaryFullyConnected")
 
     @property
     def groups(self) -> int:
@@ -113,6 +120,7 @@ class Case:
     @property
     def layout(self) -> str:
         fallback = {"ConvolutionTranspose": "IOHW", "FullyConnected": "OI"}.get(self.kernel, "OIHW")
+        fallback = "OHWI" if self.is_binary else fallback
         return str(self.params.get("layout", fallback))
 
 
@@ -132,6 +140,8 @@ class Inputs:
     x: Array
     second: Array | None = None
     weight: Array | None = None  # in the layout of the row
+    bits: Array | None = None  # OHWI, of binary kernels; `weight` has them in words
+    arrays: dict[str, Array] = field(default_factory=dict)
     bias: Array | None = None
     ranges: Array | None = None
     lookup_table: Array | None = None
@@ -179,6 +189,14 @@ def viewed(x: Array, view: str) -> Array:
     raise ValueError(view)
 
 
+def _words(bits: Array) -> Array:
+    """Bit c % 32 of word c // 32 is that of channel c."""
+    words = np.zeros((*bits.shape[:-1], -(-bits.shape[-1] // 32)), np.uint32)
+    for channel in range(bits.shape[-1]):
+        words[..., channel // 32] |= bits[..., channel].astype(np.uint32) << np.uint32(channel % 32)
+    return words
+
+
 def make(case: Case, dtype: str) -> Inputs:
     """Seeded by the row's text: the same numbers whatever runs before."""
     rng = np.random.default_rng(zlib.crc32(str(case).encode()))
@@ -211,6 +229,11 @@ def make(case: Case, dtype: str) -> Inputs:
         low = rng.normal(size=case.out_channels())
         inputs.ranges = np.stack([low, low + rng.uniform(0.1, 2, low.shape)], axis=1).astype(np.float32)
         inputs.lookup_table = (rng.normal(size=256) / np.sqrt(terms)).astype(np.float32)
+    elif case.is_binary:
+        inputs.bits = rng.integers(0, 1, case.weight, np.uint8, endpoint=True)
+        inputs.weight = _words(inputs.bits)
+        extents = {"scale": case.weight[0], "input_bias": case.weight[3], "input_scale": case.weight[3]}
+        inputs.arrays = {name: rng.normal(size=extents[name]).astype(np.float32) for name in case.arrays}
     elif case.weight_dtype == "bfloat16":
         import ml_dtypes
 
@@ -236,9 +259,37 @@ def make(case: Case, dtype: str) -> Inputs:
 
 
 def all_cases() -> list[Case]:
-    from . import MPSCNNConvolution, MPSCNNMath, MPSCNNNeuron, MPSCNNPooling
-    from . import MPSCNNBatchNormalization, MPSCNNNormalization
+    from . import (
+        MPSCNNBatchNormalization,
+        MPSCNNBinaryConvolution,
+        MPSCNNConvolution,
+        MPSCNNDropout,
+        MPSCNNMath,
+        MPSCNNNeuron,
+        MPSCNNNormalization,
+        MPSCNNPooling,
+        MPSCNNSoftMax,
+        MPSCNNUpsampling,
+        MPSNNReduce,
+        MPSNNReshape,
+        MPSNNResize,
+        MPSNNSlice,
+    )
 
-    modules = (MPSCNNConvolution, MPSCNNMath, MPSCNNNeuron, MPSCNNPooling)
-    modules += (MPSCNNNormalization, MPSCNNBatchNormalization)
+    modules = (
+        MPSCNNBatchNormalization,
+        MPSCNNBinaryConvolution,
+        MPSCNNConvolution,
+        MPSCNNDropout,
+        MPSCNNMath,
+        MPSCNNNeuron,
+        MPSCNNNormalization,
+        MPSCNNPooling,
+        MPSCNNSoftMax,
+        MPSCNNUpsampling,
+        MPSNNReduce,
+        MPSNNReshape,
+        MPSNNResize,
+        MPSNNSlice,
+    )
     return [case for module in modules for case in module.CASES]

@@ -72,7 +72,8 @@ def good_source(kernel: mpscnn.Kernel) -> np.ndarray:
     if not hasattr(source, "descriptor"):  # of normalization
         return random((2, 9, 11, source.channels))
     d = source.descriptor
-    height, width = d.kernel_size if isinstance(kernel, mpscnn.FullyConnected) else (9, 11)
+    covers = isinstance(kernel, (mpscnn.BinaryFullyConnected, mpscnn.FullyConnected))
+    height, width = d.kernel_size if covers else (9, 11)
     return random((2, height, width, d.in_channels))
 
 

@@ -120,11 +120,12 @@ ROWS = [
             match=rf"BatchNormalizationStatistics: {name} is set; there is no destination",
         )
         for name, value in (
-            ("offset", (1, 0)),
             ("clip_rect", ((0, 0, 0), (2, 2, 1))),
             ("destination_feature_channel_offset", 4),
         )
     ],
+    Error("BatchNormalizationStatistics", offset=(1, 0), raises=ValueError, match=r"offset \(1, 0\) is greater than"),
+    Error("BatchNormalizationStatistics", edge_mode="clamp", raises=ValueError, match=r"edge_mode .* is not one of"),
     Error("BatchNormalizationStatistics", x=X, out=X, raises=TypeError, match=r"out was given; the result is a Batch"),
     Error("BatchNormalizationStatistics", x=X, dtype="float16", raises=TypeError, match=r"dtype was given; the result"),
     Error("BatchNormalizationStatistics", x=(5, 7, 4), raises=ValueError, match=r"x.ndim \(3\) is not 4"),

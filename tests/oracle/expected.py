@@ -12,11 +12,12 @@ from numpy.typing import NDArray
 
 from cases import Case, Inputs
 
+from . import MPSCNNBinaryConvolution as binary  # noqa: N813
 from . import MPSCNNConvolution as conv  # noqa: N813
 from . import MPSCNNMath as arithmetic  # noqa: N813
 from . import MPSCNNNeuron as neurons  # noqa: N813
 from . import MPSCNNPooling as pooling  # noqa: N813
-from . import compare, normalized, padding
+from . import compare, expected_others, normalized, padding
 
 Array = NDArray[np.float64]
 Pair = tuple[int, int]
@@ -190,6 +191,36 @@ def _convolve(case: Case, x: Array, weight: Array, bias: Array | None) -> Array:
     return conv.convolution(x, weight, bias, groups=case.groups, **window)
 
 
+def _binary_convolution(case: Case, x: Array, inputs: Inputs) -> tuple[Array, Array]:
+    """Weights of one bit, before the activation: the result and its bound."""
+    assert inputs.bits is not None
+    terms = {name: values.astype(np.float64) for name, values in inputs.arrays.items()}
+    u = (x + terms.get("input_bias", 0.0)) * terms.get("input_scale", 1.0)
+    kernel, dilation = inputs.bits.shape[1:3], case.pair("dilation")
+    clip, offset = case.params.get("clip_rect"), case.params.get("offset")
+    if case.kernel == "BinaryFullyConnected":
+        size, start = (1, 1), (kernel[0] // 2, kernel[1] // 2)
+    else:
+        dilated = ((kernel[0] - 1) * dilation[0] + 1, (kernel[1] - 1) * dilation[1] + 1)
+        size, start = _window(case, dilated, (x.shape[1], x.shape[2]), case.pair("stride"))
+    window: dict[str, Any] = {
+        "size": clip[1][:2] if clip else size,
+        "offset": offset[:2] if offset else start,
+        "stride": case.pair("stride"),
+        "dilation": dilation,
+        "edge": case.params.get("edge_mode", "zero"),
+    }
+    kind = case.params.get("type", "xnor")
+    sums, beta = binary.convolution(u, inputs.bits, kind, **window)
+    sizes, _ = binary.convolution(u, inputs.bits, kind, **window, sizes=True)
+    scale = terms.get("scale", 1.0) * (beta if case.params.get("beta_scaling") else 1.0)
+    bias = 0.0 if inputs.bias is None else inputs.bias.astype(np.float64)
+    # Sums of bits are exact; those of real sources, beta, three products and the bias are rounded.
+    terms_of_sum = inputs.bits[0].size if kind == "binary_weights" else 0
+    bound = compare.sum_bound(np.abs(scale) * sizes + np.abs(bias), terms_of_sum + 1, case.tolerance.sums)
+    return scale * sums + bias, bound
+
+
 def _activation(case: Case, inputs: Inputs) -> tuple[str, list[Any]]:
     """Type and a, b, c as the device has them: float32."""
     if case.kernel in NEURON_KERNELS:
@@ -284,6 +315,9 @@ def _placed(case: Case, inputs: Inputs) -> list[Array]:
 
 def _binary(case: Case, inputs: Inputs) -> tuple[Array, Array]:
     """Kernels of two sources: the result and its bound, before it is stored."""
+    if case.kernel in expected_others.TWO_SOURCES:
+        read = [_read(case.params, p, compare.as_numbers(x)) for p, x in zip(PREFIXES, inputs.sources, strict=True)]
+        return expected_others.TWO_SOURCES[case.kernel](case, *read)
     a, b = _placed(case, inputs)
     if case.kernel == "NeuronGradient":
         name, numbers = _activation(case, inputs)
@@ -342,6 +376,7 @@ OTHERS: dict[str, Callable[[Case, Array], tuple[Array, Array]]] = {
     "PoolingAverage": _pool,
     "PoolingL2Norm": _pool,
     "PoolingMax": _pool,
+    **expected_others.ONE_SOURCE,
     **normalized.LOCAL,
 }
 
@@ -352,11 +387,13 @@ def expected(case: Case, inputs: Inputs, dtype: str) -> Expected:
     """What the kernel of the row has to give for the inputs, as an image of `dtype`."""
     clip, offset = case.params.get("clip_rect"), case.params.get("offset")
     x = _read(case.params, "", compare.as_numbers(inputs.x))
-    if clip:
+    if clip and case.kernel not in expected_others.OTHER_IMAGES:
         x = x[: clip[1][2]]
 
     if case.second:
         value, bound = _binary(case, inputs)
+    elif case.is_binary:
+        value, bound = _binary_convolution(case, x, inputs)
     elif case.weight:
         weight, bias = _weights(case, inputs)
         value = _convolve(case, x, weight, bias)

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from cases import Case, Inputs
 
-from . import compare, normalized_by_torch
+from . import compare, normalized_by_torch, torch_others
 from .expected import NEURON_KERNELS, SHORT_ACTIVATIONS
 from .padding import framework_size
 
@@ -126,6 +126,17 @@ def _sources(case: Case, inputs: Inputs) -> tuple[torch.Tensor, ...]:
     return tuple(tensors)
 
 
+def _read(case: Case, inputs: Inputs) -> list[torch.Tensor]:
+    """The images and channels of each source that are read, (N, C, H, W)."""
+    tensors = []
+    for prefix, array in zip(("primary_", "secondary_") if case.second else ("",), inputs.sources, strict=True):
+        x = compare.as_numbers(array)[..., case.params.get(f"{prefix}source_feature_channel_offset", 0) :]
+        x = x[..., : case.params.get(f"{prefix}source_feature_channel_max_count")]
+        offset = case.params.get(f"{prefix}offset", (0, 0))
+        tensors.append(_tensor(x[offset[2] if len(offset) == 3 else 0 :].transpose(0, 3, 1, 2)))
+    return tensors
+
+
 def _arithmetic(case: Case, inputs: Inputs) -> torch.Tensor:
     """With PyTorch's own broadcasting and clamp."""
     params = case.params
@@ -152,6 +163,9 @@ def _gradient(case: Case, inputs: Inputs) -> torch.Tensor:
 def reference(case: Case, inputs: Inputs) -> Array | None:
     """The result (N, H, W, C) before it is stored; None when PyTorch has nothing like it."""
     params = case.params
+    if case.kernel in torch_others.KERNELS:
+        y = torch_others.reference(case, _read(case, inputs))
+        return None if y is None else np.ascontiguousarray(y.numpy().transpose(0, 2, 3, 1))
     if any(name.endswith(("offset", "clip_rect")) and not name.endswith("channel_offset") for name in params):
         return None
     if case.second:
@@ -165,7 +179,12 @@ def reference(case: Case, inputs: Inputs) -> Array | None:
         return None if pooled is None else np.ascontiguousarray(pooled.numpy().transpose(0, 2, 3, 1))
     if case.kernel in normalized_by_torch.KERNELS:
         y = normalized_by_torch.normalized(case, source, inputs)
-    if case.weight:
+    elif case.is_binary:
+        found = _binary(case, inputs, source)
+        if found is None:
+            return None
+        y = found
+    elif case.weight:
         weight = _oihw(case, inputs)
         bias = None if inputs.bias is None else _tensor(inputs.bias)
         found = _convolved(case, source, weight, bias)
@@ -230,6 +249,33 @@ def _pooled(case: Case, x: torch.Tensor) -> torch.Tensor | None:
     if case.kernel == "PoolingL2Norm":
         return torch.sqrt(F.avg_pool2d(x**2, kernel, stride, 0) * kernel[0] * kernel[1])
     return F.avg_pool2d(x, kernel, stride, 0)
+
+
+def _binary(case: Case, inputs: Inputs, x: torch.Tensor) -> torch.Tensor | None:
+    """An ordinary convolution of numbers that stand for the bits; padding is what the bit of 0 stands for."""
+    assert inputs.bits is not None
+    params, kind = case.params, case.params.get("type", "xnor")
+    bits = _tensor(inputs.bits.transpose(0, 3, 1, 2))
+    terms = {name: _tensor(values)[:, None, None] for name, values in inputs.arrays.items()}
+    u = (x + terms.get("input_bias", 0.0)) * terms.get("input_scale", 1.0)
+    stride, dilation, pad = case.pair("stride"), case.pair("dilation"), params.get("padding", 0)
+    if isinstance(pad, str):
+        dilated = tuple((k - 1) * d + 1 for k, d in zip(bits.shape[2:], dilation, strict=True))
+        amounts = _same(case, (dilated[0], dilated[1]), (x.shape[2], x.shape[3]))
+        if amounts is None:
+            return None
+    else:
+        top, bottom, left, right = _sides(pad)
+        amounts = [left, right, top, bottom]
+    u = F.pad(u, amounts, mode="replicate" if params.get("edge_mode") == "clamp" else "constant")
+    ones = torch.ones_like(u)
+    a = {"binary_weights": u, "xnor": torch.where(u < 0, -ones, ones), "and": (u >= 0).to(u.dtype)}[kind]
+    y = F.conv2d(a, bits if kind == "and" else 2 * bits - 1, stride=stride, dilation=dilation)
+    y = y * terms.get("scale", 1.0)
+    if params.get("beta_scaling"):
+        mean = torch.full((1, 1, *bits.shape[2:]), 1 / (bits.shape[2] * bits.shape[3]), dtype=u.dtype)
+        y = y * F.conv2d(u.abs().mean(1, keepdim=True), mean, stride=stride, dilation=dilation)
+    return y if inputs.bias is None else y + _tensor(inputs.bias)[:, None, None]
 
 
 def _convolved(case: Case, x: torch.Tensor, weight: torch.Tensor, bias: torch.Tensor | None) -> torch.Tensor | None:

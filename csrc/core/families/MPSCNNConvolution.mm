@@ -47,9 +47,10 @@ Made make_convolution(id<MTLDevice> device, const KernelRow &row, const Params &
   made.kernel = Ref<MPSKernel *>::adopt([[kind alloc] initWithDevice:device weights:objc_source.get()]);
   source->rethrow();
   check<std::runtime_error>(static_cast<bool>(made.kernel), row.name, ": the device refused the kernel.");
-  auto *kernel = static_cast<MPSCNNConvolution *>(made.kernel.get());
-  if ([kernel respondsToSelector:@selector(reloadWeightsAndBiasesFromDataSource)])
-    made.read_again = [kernel] { [kernel reloadWeightsAndBiasesFromDataSource]; };
+  if ([made.kernel.get() respondsToSelector:@selector(reloadWeightsAndBiasesFromDataSource)])
+    made.read_again = [](Made &own) {
+      [static_cast<MPSCNNConvolution *>(own.kernel.get()) reloadWeightsAndBiasesFromDataSource];
+    };
   return made;
 }
 

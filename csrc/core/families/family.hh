@@ -35,19 +35,31 @@ struct WindowShape {
 struct Made {
   Ref<MPSKernel *> kernel;                               ///< MPSCNNKernel, or MPSCNNBinaryKernel for two sources
   std::shared_ptr<Guarded> source = {};                  ///< families that read one
-  std::function<void()> read_again = {};                 ///< reads the source anew; empty: the class cannot
   std::optional<ConvolutionDescriptor> descriptor = {};  ///< families with weights
   std::optional<WindowShape> window = {};                ///< families with windows, other than transposed ones
-  /// Extents of the result from those that are read of the source; throws std::invalid_argument if there is none.
-  /// Empty: by the window, the weights, or the same extents.
+  /// Images and pixels that are read of a source, by its extents, where the kernel has a rectangle for it; throws
+  /// std::invalid_argument if there are none.
+  std::function<ImageShape(std::size_t source, ImageShape)> read_shape = {};
+  /// Extents of the result from those that are read of the source, or of both where they are equal; throws
+  /// std::invalid_argument if there is none. Empty: by the window, the weights, or the same extents.
   std::function<ImageShape(ImageShape)> result_shape = {};
-  /// Reload from buffers of floats of each channel, of which so many are needed; empty: the class cannot.
-  std::function<void(id<MTLCommandBuffer>, id<MTLBuffer> gamma, id<MTLBuffer> beta)> reload_gamma_and_beta = {};
-  std::function<void(id<MTLCommandBuffer>, id<MTLBuffer> mean, id<MTLBuffer> variance)> reload_mean_and_variance = {};
+  /// An image of the result comes of the same image of each source, so that arrays of many images may be run in parts.
+  bool image_by_image = true;
+  std::int64_t source_channel_step = 4;  ///< what an offset of source channels is a multiple of
+  Offset3 offset = {};                   ///< of the source where the caller gives none; families without windows
+  // Hooks are given the Made that they belong to, since a kernel may be copied.
+  /// Reads the source anew. Empty: the class cannot.
+  std::function<void(Made &)> read_again = {};
+  /// Reload from buffers with a float for each channel, `channels` of them. Empty: the class cannot.
+  std::function<void(Made &, id<MTLCommandBuffer>, id<MTLBuffer> gamma, id<MTLBuffer> beta)> reload_gamma_and_beta = {};
+  std::function<void(Made &, id<MTLCommandBuffer>, id<MTLBuffer> mean, id<MTLBuffer> variance)>
+      reload_mean_and_variance = {};
   std::int64_t channels = 0;
-  /// How it is encoded, its offset being set; empty: from sourceImage to destinationImage. The destination is nil where
+  bool has_statistics = false;  ///< batch normalization: the kernel has a mean and variance of its own
+  /// How it is encoded, its offset being set. Empty: from sourceImage to destinationImage. The destination is nil where
   /// the result is a state; the state may be null where it is not.
-  std::function<void(id<MTLCommandBuffer>, MPSImage *source, MPSImage *destination, BatchNormalizationState *state)>
+  std::function<void(const Made &, id<MTLCommandBuffer>, MPSImage *source, MPSImage *destination,
+                     BatchNormalizationState *state)>
       encode = {};
   NeuronDescriptor neuron = {};
   Padding padding = {};
@@ -56,10 +68,16 @@ struct Made {
   Params attributes = {};             ///< common parameters whose default is not the usual one here
 };
 
+inline MTLRegion mtl_region(const Region3 &region) {
+  const auto &[origin, height, width, images] = region;
+  return MTLRegionMake3D(origin.x, origin.y, origin.image, width, height, images);
+}
+
 /// The class by Apple's name. Throws NotImplementedError when the platform has none.
 Class class_of(const KernelRow &row);
 
 Made make_convolution(id<MTLDevice> device, const KernelRow &row, const Params &params);
+Made make_binary_convolution(id<MTLDevice> device, const KernelRow &row, const Params &params);
 Made make_neuron(id<MTLDevice> device, const KernelRow &row, const Params &params);
 Made make_neuron_gradient(id<MTLDevice> device, const KernelRow &row, const Params &params);
 Made make_pooling(id<MTLDevice> device, const KernelRow &row, const Params &params);
@@ -67,5 +85,13 @@ Made make_arithmetic(id<MTLDevice> device, const KernelRow &row, const Params &p
 Made make_local_normalization(id<MTLDevice> device, const KernelRow &row, const Params &params);
 Made make_normalization(id<MTLDevice> device, const KernelRow &row, const Params &params);
 Made make_batch_statistics(id<MTLDevice> device, const KernelRow &row, const Params &params);
+Made make_softmax(id<MTLDevice> device, const KernelRow &row, const Params &params);
+Made make_upsampling(id<MTLDevice> device, const KernelRow &row, const Params &params);
+Made make_reduction(id<MTLDevice> device, const KernelRow &row, const Params &params);
+Made make_slice(id<MTLDevice> device, const KernelRow &row, const Params &params);
+Made make_reshape(id<MTLDevice> device, const KernelRow &row, const Params &params);
+Made make_resize(id<MTLDevice> device, const KernelRow &row, const Params &params);
+Made make_pad(id<MTLDevice> device, const KernelRow &row, const Params &params);
+Made make_dropout(id<MTLDevice> device, const KernelRow &row, const Params &params);
 
 }  // namespace mpscnn

@@ -28,7 +28,8 @@ struct ConvolutionDescriptor {
 class DataSource : public Source {
  public:
   virtual ConvolutionDescriptor descriptor() = 0;
-  /// OHWI, C-contiguous, float32, float16 or uint8; valid until purge().
+  /// OHWI, C-contiguous, float32, float16 or uint8, or uint32 for weights of one bit, 32 channels in a word; valid
+  /// until purge().
   virtual ArrayView weights() = 0;
   /// One float32 per output channel.
   virtual std::optional<ArrayView> bias() { return std::nullopt; }

@@ -27,6 +27,10 @@ class Kernel {
   explicit Kernel(std::unique_ptr<Impl> impl);
   ~Kernel();
 
+  /// Another kernel that computes the same, by MPS's copyWithZone:device: with the same data source, or with `archived`
+  /// by way of an archive, which has weights and no data source.
+  std::shared_ptr<Kernel> copy(bool archived) const;
+
   const KernelRow& row() const;
   std::shared_ptr<Device> device() const;
 
@@ -38,6 +42,9 @@ class Kernel {
 
   /// Extents of the result, an image, for such sources. Throws like encode().
   ImageShape result_shape(std::span<const ImageShape> sources) const;
+
+  /// Whether an image of the result comes of the same image of each source and of no other.
+  bool works_image_by_image() const;
 
   /// Encodes; with `destination` into it, else into a new image of `dtype` (default: the first source's), temporary if
   /// asked. Safe from several threads on different command buffers. A state is for rows that name one.

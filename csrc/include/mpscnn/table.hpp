@@ -22,6 +22,7 @@ enum class ParamType : std::uint8_t {
   offset,      ///< (y, x) or (y, x, image), None: from the padding
   region,      ///< ((y, x, image), (height, width, images)), None: everything
   shape,       ///< (C, H, W), None
+  extents,     ///< (H, W, C)
   array,       ///< array
   weights,     ///< array or data source
   activation,  ///< name, NeuronDescriptor, neuron kernel or None
@@ -46,6 +47,7 @@ enum class Family : std::uint8_t {
   convolution,
   convolution_transpose,
   fully_connected,
+  binary_convolution,
   neuron,
   neuron_gradient,
   pooling,
@@ -53,10 +55,35 @@ enum class Family : std::uint8_t {
   local_normalization,
   normalization,
   batch_statistics,
+  softmax,
+  upsampling,
+  reduction,
+  slice,
+  reshape,
+  resize,
+  pad,
+  dropout,
 };
 
 /// Rules for the extents of the result (formulas in names.cpp). `state`: the result is a BatchNormalizationState.
-enum class ShapeRule : std::uint8_t { same, window, pooling, transpose, fully_connected, broadcast, state };
+enum class ShapeRule : std::uint8_t {
+  same,
+  window,
+  pooling,
+  transpose,
+  fully_connected,
+  broadcast,
+  upsampling,
+  row,
+  column,
+  channels,
+  slice,
+  reshape,
+  resize,
+  crop,
+  pad,
+  state,
+};
 
 /// Names of a kernel's sources, in Apple's order: primary before secondary.
 struct SourceNames {

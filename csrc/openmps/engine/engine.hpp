@@ -98,6 +98,42 @@ struct TransposeProblem {
   bool reduced_precision = false;
 };
 
+/// Values of MPSCNNBinaryConvolutionType.
+enum class BinaryConvType : std::int32_t { binary_weights = 0, xnor, logical_and };
+
+/// Weights of one bit each, 32 channels in a word, lowest bit first; immutable. What is empty of the scales is 1, of
+/// the biases 0.
+struct BinaryWeights {
+  static constexpr std::int64_t kLanes = 16;
+
+  BinaryConvType type = BinaryConvType::binary_weights;
+  bool uses_beta = false;
+  std::int64_t out_channels = 0, kernel_h = 0, kernel_w = 0, in_channels = 0;
+  std::vector<std::uint32_t> words;            ///< [O][kH][kW][words_per_pixel()], 0 beyond the last channel
+  std::vector<float> scale, bias;              ///< O values
+  std::vector<float> input_scale, input_bias;  ///< I values
+
+  // For the engine: binary_weights as +-scale, with the bias unless beta comes between; else the words with the outputs
+  // side by side, [kH][kW][words_per_pixel()][O rounded up to kLanes], and how many bits of each output are set.
+  std::shared_ptr<const ConvWeights> signs;
+  std::vector<std::uint32_t> by_word;
+  std::vector<std::int32_t> ones;
+
+  std::int64_t words_per_pixel() const { return (in_channels + 31) / 32; }
+  bool scales_inputs() const { return !input_scale.empty() || !input_bias.empty(); }
+};
+
+/// With u = (src + input_bias) * input_scale and w a bit: dst = neuron(scale * beta * sum + bias), the sum over the
+/// taps and channels of
+///   binary_weights: u * (w ? 1 : -1);  xnor: (u < 0 ? -1 : 1) * (w ? 1 : -1);  logical_and: !(u < 0) && w ? 1 : 0
+/// and beta = 1 or, with uses_beta, the mean over taps and channels of |u|. With Edge::zero, u is 0 outside of src.
+struct BinaryConvProblem {
+  ImageView src, dst;
+  std::shared_ptr<const BinaryWeights> weights;
+  Window window;
+  Neuron neuron;
+};
+
 enum class PoolType : std::uint8_t { max, average, l2_norm };
 
 /// dst[n][y][x][c] over the taps of window(y, x): the greatest; their sum divided by their number; the root of the sum
@@ -297,10 +333,10 @@ struct HostTask {
   std::function<void()> run;
 };
 
-using Problem = std::variant<ConvProblem, TransposeProblem, PoolProblem, NeuronProblem, NeuronGradientProblem,
-                             BinaryProblem, LocalNormProblem, NormalizeProblem, StatisticsProblem, SoftmaxProblem,
-                             ReduceProblem, ResampleProblem, ReshapeProblem, PadProblem, DropoutProblem, CopyProblem,
-                             BufferCopyProblem, BufferFillProblem, HostTask>;
+using Problem = std::variant<ConvProblem, TransposeProblem, BinaryConvProblem, PoolProblem, NeuronProblem,
+                             NeuronGradientProblem, BinaryProblem, LocalNormProblem, NormalizeProblem,
+                             StatisticsProblem, SoftmaxProblem, ReduceProblem, ResampleProblem, ReshapeProblem,
+                             PadProblem, DropoutProblem, CopyProblem, BufferCopyProblem, BufferFillProblem, HostTask>;
 
 /// One recorded encode.
 struct Command {
@@ -329,6 +365,7 @@ class Engine : public std::enable_shared_from_this<Engine> {
 
   virtual void convolve(const ConvProblem& problem) = 0;
   virtual void convolve_transpose(const TransposeProblem& problem) = 0;
+  virtual void convolve_binary(const BinaryConvProblem& problem) = 0;
   virtual void pool(const PoolProblem& problem) = 0;
   virtual void neuron(const NeuronProblem& problem) = 0;
   virtual void neuron_gradient(const NeuronGradientProblem& problem) = 0;

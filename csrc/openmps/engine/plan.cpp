@@ -68,6 +68,10 @@ class KeyWriter {
   void operator()(const TransposeProblem& p) {
     put(p.src), put(p.dst), put(*p.weights), put(p.window), put(p.neuron), put(p.reduced_precision);
   }
+  void operator()(const BinaryConvProblem& p) {
+    put(p.src), put(p.dst), put(p.weights->type), put(p.weights->in_channels), put(p.weights->uses_beta), put(p.window),
+        put(p.neuron);
+  }
   void operator()(const PoolProblem& p) {
     put(p.src), put(p.dst), put(p.type), put(p.window), put(p.zero_pad_h), put(p.zero_pad_w);
   }
@@ -145,6 +149,7 @@ struct Runner {
   Engine& engine;
   void operator()(const ConvProblem& problem) const { engine.convolve(problem); }
   void operator()(const TransposeProblem& problem) const { engine.convolve_transpose(problem); }
+  void operator()(const BinaryConvProblem& problem) const { engine.convolve_binary(problem); }
   void operator()(const PoolProblem& problem) const { engine.pool(problem); }
   void operator()(const NeuronProblem& problem) const { engine.neuron(problem); }
   void operator()(const NeuronGradientProblem& problem) const { engine.neuron_gradient(problem); }

@@ -6,14 +6,11 @@
 
 namespace openmps {
 
-/// The data of MPSCNNConvolution; MPSCNNFullyConnected and MPSCNNConvolutionTranspose derive theirs from it.
-struct ConvolutionState : Extends<ConvolutionState, CNNKernelState> {
+/// What a convolution descriptor decides, whatever the weights are.
+struct DescribedState : Extends<DescribedState, CNNKernelState> {
   NSUInteger inputs = 0, outputs = 0, groups = 1;
   NSUInteger channel_multiplier = 0;  ///< 0: not depth-wise
   NSUInteger subpixel = 1;
-  MPSNNConvolutionAccumulatorPrecisionOption accumulator = MPSNNConvolutionAccumulatorPrecisionOptionFloat;
-  bool float_weights = false;  ///< the weights have not been rounded to half
-  std::shared_ptr<const ConvWeights> weights;
   Neuron neuron;
   Ref<MPSNNNeuronDescriptor *> neuron_descriptor;  ///< our copy; nil: none
   Ref<MPSCNNNeuron *> neuron_filter;
@@ -23,18 +20,31 @@ struct ConvolutionState : Extends<ConvolutionState, CNNKernelState> {
   void set_descriptor(MPSCNNConvolutionDescriptor *descriptor);
   /// What the descriptor of this class must be beyond the common rules; called at the end of set_descriptor().
   virtual void check_descriptor(MPSCNNConvolutionDescriptor *) const {}
-  /// MPSCNNConvolutionTranspose takes float weights only.
-  virtual bool takes_type(MPSDataType type) const {
-    return type == MPSDataTypeFloat32 || type == MPSDataTypeFloat16 || type == MPSDataTypeUInt8;
-  }
+  virtual bool has_weights() const { return false; }
   WeightShape weight_shape() const;
 
   NSUInteger output_channels(NSUInteger channels) const override;
-  Problem problem(const ImageView &src, const ImageView &dst, const Window &window) const override;
   void size_result(Images sources, MPSImageDescriptor *descriptor) override;
   void archive(Archive &archive) override;
   void did_read(MPSKernel *kernel) override;
   void did_copy(id<OpenMPSDevice> device) override;
+};
+
+/// The data of MPSCNNConvolution; MPSCNNFullyConnected and MPSCNNConvolutionTranspose derive theirs from it.
+struct ConvolutionState : Extends<ConvolutionState, DescribedState> {
+  MPSNNConvolutionAccumulatorPrecisionOption accumulator = MPSNNConvolutionAccumulatorPrecisionOptionFloat;
+  bool float_weights = false;  ///< the weights have not been rounded to half
+  std::shared_ptr<const ConvWeights> weights;
+
+  bool has_weights() const override { return weights != nullptr; }
+  /// MPSCNNConvolutionTranspose takes float weights only.
+  virtual bool takes_type(MPSDataType type) const {
+    return type == MPSDataTypeFloat32 || type == MPSDataTypeFloat16 || type == MPSDataTypeUInt8;
+  }
+
+  Problem problem(const ImageView &src, const ImageView &dst, const Window &window) const override;
+  void archive(Archive &archive) override;
+  void did_read(MPSKernel *kernel) override;
 };
 
 /// load ... purge around everything that a kernel reads from a data source; purge also when something raises.

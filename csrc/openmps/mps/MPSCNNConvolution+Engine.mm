@@ -39,7 +39,7 @@ void check_channels(const KernelState &state, const ConvolutionDescriptorState &
 
 }  // namespace
 
-void ConvolutionState::set_descriptor(MPSCNNConvolutionDescriptor *descriptor) {
+void DescribedState::set_descriptor(MPSCNNConvolutionDescriptor *descriptor) {
   const ConvolutionDescriptorState &given = [descriptor openmps_state];
   const bool depthwise = [descriptor isKindOfClass:[MPSCNNDepthWiseConvolutionDescriptor class]];
   channel_multiplier = [descriptor openmps_channelMultiplier];
@@ -65,7 +65,7 @@ void ConvolutionState::set_descriptor(MPSCNNConvolutionDescriptor *descriptor) {
   check_descriptor(descriptor);
 }
 
-WeightShape ConvolutionState::weight_shape() const {
+WeightShape DescribedState::weight_shape() const {
   WeightShape shape;
   const bool depthwise = channel_multiplier != 0;
   shape.out_channels = static_cast<std::int64_t>(outputs);
@@ -81,8 +81,8 @@ WeightShape ConvolutionState::weight_shape() const {
   return shape;
 }
 
-NSUInteger ConvolutionState::output_channels(NSUInteger channels) const {
-  if (!weights) raise_for(*this, @"The kernel has no weights.");
+NSUInteger DescribedState::output_channels(NSUInteger channels) const {
+  if (!has_weights()) raise_for(*this, @"The kernel has no weights.");
   if (channels != inputs)
     raise_for(*this,
               @"The source has %lu feature channels (from sourceFeatureChannelOffset on, at most "
@@ -104,22 +104,42 @@ Problem ConvolutionState::problem(const ImageView &src, const ImageView &dst, co
 
 /// unverified: that the result is subPixelScaleFactor times as large. It has to be: nothing else makes the encode that
 /// returns an image useful.
-void ConvolutionState::size_result(Images sources, MPSImageDescriptor *descriptor) {
+void DescribedState::size_result(Images sources, MPSImageDescriptor *descriptor) {
   CNNKernelState::size_result(sources, descriptor);
   [descriptor setWidth:[descriptor width] * subpixel];
   [descriptor setHeight:[descriptor height] * subpixel];
 }
 
-void ConvolutionState::archive(Archive &archive) {
+void DescribedState::archive(Archive &archive) {
   CNNKernelState::archive(archive);
   archive.field(@"MPSCNNConvolution.inputFeatureChannels", inputs);
   archive.field(@"MPSCNNConvolution.outputFeatureChannels", outputs);
   archive.field(@"MPSCNNConvolution.groups", groups);
   archive.field(@"MPSCNNConvolution.channelMultiplier", channel_multiplier);
   archive.field(@"MPSCNNConvolution.subPixelScaleFactor", subpixel);
+  archive.object(@"MPSCNNConvolution.fusedNeuronDescriptor", [MPSNNNeuronDescriptor class], neuron_descriptor);
+}
+
+void DescribedState::did_read(MPSKernel *kernel) {
+  CNNKernelState::did_read(kernel);
+  constexpr NSUInteger kMost = NSUInteger{1} << 31;
+  for (NSUInteger value : {inputs, outputs, groups, subpixel})
+    if (value < 1 || value > kMost)
+      raise_for(*this, @"The archive holds a number of channels (%lu) below 1.", (unsigned long)value);
+  if (inputs % groups != 0 || outputs % groups != 0 || outputs % (subpixel * subpixel) != 0 || channel_multiplier > 1 ||
+      (channel_multiplier == 1 && inputs != outputs))
+    raise_for(*this, @"The archive holds numbers of channels that do not belong together.");
+  if (!neuron_descriptor) return;
+  neuron = [neuron_descriptor.get() openmps_neuron];
+  if (neuron.a_per_channel && neuron.a_per_channel->size() != outputs)
+    raise_for(*this, @"The archive holds a PReLU of %lu channels, expected %lu.",
+              (unsigned long)neuron.a_per_channel->size(), (unsigned long)outputs);
+}
+
+void ConvolutionState::archive(Archive &archive) {
+  DescribedState::archive(archive);
   archive.field(@"MPSCNNConvolution.accumulatorPrecisionOption", accumulator);
   archive.field(@"MPSCNNConvolution.floatWeights", float_weights);
-  archive.object(@"MPSCNNConvolution.fusedNeuronDescriptor", [MPSNNNeuronDescriptor class], neuron_descriptor);
   // As the kernel has them: batch normalization folded in, rounded.
   auto kept = std::make_shared<ConvWeights>();
   if (!archive.is_reading() && !weights) return;
@@ -130,14 +150,7 @@ void ConvolutionState::archive(Archive &archive) {
 }
 
 void ConvolutionState::did_read(MPSKernel *kernel) {
-  CNNKernelState::did_read(kernel);
-  constexpr NSUInteger kMost = NSUInteger{1} << 31;
-  for (NSUInteger value : {inputs, outputs, groups, subpixel})
-    if (value < 1 || value > kMost)
-      raise_for(*this, @"The archive holds a number of channels (%lu) below 1.", (unsigned long)value);
-  if (inputs % groups != 0 || outputs % groups != 0 || outputs % (subpixel * subpixel) != 0 || channel_multiplier > 1 ||
-      (channel_multiplier == 1 && inputs != outputs))
-    raise_for(*this, @"The archive holds numbers of channels that do not belong together.");
+  DescribedState::did_read(kernel);
   const WeightShape shape = weight_shape();
   const std::size_t count =
       static_cast<std::size_t>(shape.out_channels * shape.kernel_h * shape.kernel_w * shape.in_channels_per_group);
@@ -151,15 +164,10 @@ void ConvolutionState::did_read(MPSKernel *kernel) {
   kept.kernel_w = shape.kernel_w;
   kept.in_channels_per_group = shape.in_channels_per_group;
   kept.groups = shape.groups;
-  if (!neuron_descriptor) return;
-  neuron = [neuron_descriptor.get() openmps_neuron];
-  if (neuron.a_per_channel && neuron.a_per_channel->size() != outputs)
-    raise_for(*this, @"The archive holds a PReLU of %lu channels, expected %lu.",
-              (unsigned long)neuron.a_per_channel->size(), (unsigned long)outputs);
 }
 
 /// The weights are immutable: shared.
-void ConvolutionState::did_copy(id<OpenMPSDevice> target) {
+void DescribedState::did_copy(id<OpenMPSDevice> target) {
   CNNKernelState::did_copy(target);
   data_source = Ref<id<MPSCNNConvolutionDataSource>>::adopt(new_copy_of_source(data_source.get(), target));
 }

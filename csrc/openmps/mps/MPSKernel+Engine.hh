@@ -34,6 +34,7 @@ class Archive {
   /// Nothing at all for an empty list.
   void field(NSString *key, std::vector<float> &values) { list(key, values); }
   void field(NSString *key, std::vector<double> &values) { list(key, values); }
+  void field(NSString *key, std::vector<std::uint32_t> &values) { list(key, values); }
   /// Under `key`.origin.x and so forth.
   void field(NSString *key, MTLRegion &region);
   /// An object of class `cls`, or nil.

@@ -33,6 +33,7 @@ void Archive::list(NSString *key, std::vector<T> &values) {
 }
 template void Archive::list(NSString *key, std::vector<float> &values);
 template void Archive::list(NSString *key, std::vector<double> &values);
+template void Archive::list(NSString *key, std::vector<std::uint32_t> &values);
 
 void Archive::field(NSString *key, MTLRegion &region) {
   const auto part = [key](NSString *name) { return [key stringByAppendingString:name]; };

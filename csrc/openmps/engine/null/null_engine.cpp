@@ -27,6 +27,7 @@ class NullEngine final : public Engine {
 
   void convolve(const ConvProblem&) override {}
   void convolve_transpose(const TransposeProblem&) override {}
+  void convolve_binary(const BinaryConvProblem&) override {}
   void pool(const PoolProblem&) override {}
   void neuron(const NeuronProblem&) override {}
   void neuron_gradient(const NeuronGradientProblem&) override {}

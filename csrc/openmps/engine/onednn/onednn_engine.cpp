@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "engine/onednn/onednn_engine.hpp"
 
+#include "engine/onednn/binary_conv.hpp"
 #include "engine/onednn/convolution.hpp"
 #include "engine/onednn/elementwise.hpp"
 #include "engine/onednn/local_norm.hpp"
@@ -32,6 +33,7 @@ class OneDnnEngine final : public Engine {
 
   void convolve(const ConvProblem& problem) override { onednn::convolve(problem); }
   void convolve_transpose(const TransposeProblem& problem) override { onednn::convolve_transpose(problem); }
+  void convolve_binary(const BinaryConvProblem& problem) override { onednn::convolve_binary(problem); }
   void pool(const PoolProblem& problem) override { onednn::pool(problem); }
   void neuron(const NeuronProblem& problem) override {
     onednn::activate(tensor_of(problem.src), tensor_of(problem.dst), problem.neuron);
