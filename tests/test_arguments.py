@@ -143,7 +143,9 @@ RIGHT: dict[str, Callable[[], dict[str, Any]]] = {
 TAKES_ANYTHING = {"CommandBuffer.__exit__"}
 SEVERAL_SOURCES = {"Kernel.__call__", "Kernel.encode", "Kernel.result_shape"}
 SOURCES = {"DataSource", "NormalizationDataSource"}
-PYTHONS_OWN = {"kernel", "map_weights", "pack_bits"} | {f"{name}.{method}" for name in SOURCES for method in ("load", "purge")}
+PYTHONS_OWN = {"kernel", "map_weights", "pack_bits"} | {
+    f"{name}.{method}" for name in SOURCES for method in ("load", "purge")
+}
 """Functions in Python, whose arguments Python itself counts."""
 
 # Nothing that pybind11 says about C++, signatures or casts.

@@ -73,8 +73,8 @@ Made make_normalization(id<MTLDevice> device, const KernelRow &row, const Params
     MPSCNNBatchNormalization *kernel = [kind alloc];
     kernel = made.neuron.type == MPSCNNNeuronTypeNone ? [kernel initWithDevice:device dataSource:values.get()]
                                                       : [kernel initWithDevice:device
-                                                                        dataSource:values.get()
-                                                             fusedNeuronDescriptor:objc_neuron(made.neuron)];
+                                                                       dataSource:values.get()
+                                                            fusedNeuronDescriptor:objc_neuron(made.neuron)];
     made.kernel = Ref<MPSKernel *>::adopt(kernel);
     made.read_again = [](MPSKernel *given) {
       auto *kernel = static_cast<MPSCNNBatchNormalization *>(given);
@@ -117,8 +117,8 @@ Made make_batch_statistics(id<MTLDevice> device, const KernelRow &row, const Par
     auto *kernel = static_cast<MPSCNNBatchNormalizationStatistics *>(given);
     auto &impl = state->impl();
     const std::scoped_lock lock(impl.mutex);
-    const auto channels = std::min(source.featureChannels - kernel.sourceFeatureChannelOffset,
-                                   kernel.sourceFeatureChannelMaxCount);
+    const auto channels =
+        std::min(source.featureChannels - kernel.sourceFeatureChannelOffset, kernel.sourceFeatureChannelMaxCount);
     check(static_cast<std::int64_t>(channels) == impl.channels, row.name, ": x has ", channels,
           " channels to read; state has ", impl.channels, ".");
     if (impl.is_used) {
