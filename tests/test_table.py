@@ -7,6 +7,8 @@ import ast
 import inspect
 import json
 import re
+import subprocess
+import sys
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -183,6 +185,13 @@ def test_every_row_has_an_error_case() -> None:
     from errors.test_rows import ROWS as ERRORS
 
     assert sorted(set(BY_NAME) - {error.kernel for error in ERRORS}) == []
+
+
+def test_every_row_has_a_mutation() -> None:
+    """And each can be applied; that the tests notice them is what `make mutations` finds out."""
+    tool = Path(__file__).parent.parent / "tools" / "mutations.py"
+    done = subprocess.run([sys.executable, tool, "--check"], capture_output=True, text=True, timeout=60)
+    assert (done.returncode, done.stderr) == (0, "")
 
 
 def test_every_parameter_has_a_case() -> None:
