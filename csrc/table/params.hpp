@@ -702,6 +702,7 @@ inline constexpr ParamSpec norm_epsilon{
     .type = ParamType::real,
     .fallback = "None",
     .min = 0,
+    .unit = "of the variance",
     .apple = "epsilon",
     .summary = "Added to the variance. None: PyTorch's 1e-5 for arrays; a data source has its own."};
 inline constexpr ParamSpec norm_groups{.name = "groups",

@@ -17,6 +17,8 @@ from ._core import (
     Device,
     Image,
     NeuronDescriptor,
+    NormalizationGammaAndBetaState,
+    NormalizationMeanAndVarianceState,
 )
 from .data_source import DataSource, NormalizationDataSource, map_weights
 from .kernels import *  # noqa: F403  (a class for each row of the table; kernels.pyi lists them)
@@ -38,6 +40,8 @@ __all__ = [
     "Kernel",
     "NeuronDescriptor",
     "NormalizationDataSource",
+    "NormalizationGammaAndBetaState",
+    "NormalizationMeanAndVarianceState",
     "UnaryKernel",
     "__version__",
     "empty",

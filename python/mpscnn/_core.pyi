@@ -399,6 +399,24 @@ class BatchNormalizationState:
     @property
     def device(self) -> Device: ...
 
+class NormalizationGammaAndBetaState:
+    """gamma and beta in memory of the device."""
+
+    def __init__(self, gamma: Buffer | t.Values, beta: Buffer | t.Values, *, device: Device | None = None) -> None: ...
+    @property
+    def gamma(self) -> NDArray[np.float32]: ...
+    @property
+    def beta(self) -> NDArray[np.float32]: ...
+
+class NormalizationMeanAndVarianceState:
+    """Mean and variance in memory of the device."""
+
+    def __init__(self, mean: Buffer | t.Values, variance: Buffer | t.Values, *, device: Device | None = None) -> None: ...
+    @property
+    def mean(self) -> NDArray[np.float32]: ...
+    @property
+    def variance(self) -> NDArray[np.float32]: ...
+
 # ---- kernels
 
 class Kernel:
@@ -449,8 +467,15 @@ class Kernel:
     def result_shape(self, shape: t.Shape4, *args: t.Shape4) -> tuple[int, int, int, int]:
         """(N, H, W, C) of the result for such a source, or such sources."""
 
-    def reload(self) -> None:
-        """Read the data source again."""
+    def reload(
+        self,
+        command_buffer: CommandBuffer | None = None,
+        state: NormalizationGammaAndBetaState
+        | NormalizationMeanAndVarianceState
+        | BatchNormalizationState
+        | None = None,
+    ) -> None:
+        """Read the weights or values again: from the data source, at once, or from memory of the device."""
 
     @property
     def data_source(self) -> Any:
