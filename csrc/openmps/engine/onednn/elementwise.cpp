@@ -61,12 +61,14 @@ void for_runs(const Tensor& src, const Tensor& dst, const Body& body) {
   });
 }
 
-/// Short runs are the rule for slices of channels; calling memcpy for 16 bytes would be most of the work.
+/// Short runs are the rule for slices of channels; calling memcpy for a few bytes would be most of the work.
 inline void copy_run(std::byte* dst, const std::byte* src, std::size_t bytes) {
-  if (bytes == 16) {
-    std::memcpy(dst, src, 16);
-  } else {
-    std::memcpy(dst, src, bytes);
+  switch (bytes) {
+    case 16: std::memcpy(dst, src, 16); break;
+    case 32: std::memcpy(dst, src, 32); break;
+    case 64: std::memcpy(dst, src, 64); break;
+    case 128: std::memcpy(dst, src, 128); break;
+    default: std::memcpy(dst, src, bytes); break;
   }
 }
 
