@@ -180,7 +180,7 @@ def _rows() -> list[Row]:
                 (shape,),
                 lambda torch, x: x[:, : x.shape[1] // 2, 4:-4, 4:-4].contiguous(memory_format=torch.channels_last),
             )
-            for shape in (FEATURES, (1, 512, 512, 16))
+            for shape in ((8, 112, 112, 64), (1, 512, 512, 16))
         ],
         *[
             Row(
