@@ -49,15 +49,18 @@ def temporary() -> mpscnn.Image:
 
 # Objects whose methods are called, and arguments that are right, by the name of the callable.
 OWNERS: dict[str, Callable[[], Any]] = {
+    "BatchNormalizationState": lambda: mpscnn.BatchNormalizationState(4),
     "Buffer": lambda: mpscnn.Buffer(4096),
     "CommandBuffer": commands,
     "DataSource": mpscnn.DataSource,
     "Device": mpscnn.Device,
     "Image": image,
     "Kernel": mpscnn.NeuronReLU,
+    "NormalizationDataSource": mpscnn.NormalizationDataSource,
 }
 RIGHT: dict[str, Callable[[], dict[str, Any]]] = {
     "BatchNorm": lambda: {"mean": [0], "variance": [1], "gamma": [1], "beta": [0], "epsilon": 1e-3},
+    "BatchNormalizationState": lambda: {"channels": 4, "device": None},
     "Buffer": lambda: {"source": 16, "device": None},
     "Buffer.__array__": lambda: {"dtype": "uint8", "copy": None},
     "Buffer.numpy": lambda: {"dtype": "uint8", "shape": (4096,)},
@@ -86,12 +89,13 @@ RIGHT: dict[str, Callable[[], dict[str, Any]]] = {
     "Image.temporary": lambda: {"command_buffer": commands(), "shape": X, "dtype": "float32"},
     "Image.write": lambda: {"x": random(X), "layout": "NHWC"},
     "Kernel": lambda: {"name": "NeuronReLU", "arguments": {}, "device": None},
-    "Kernel.__call__": lambda: {"x": random(X), "out": None, "dtype": None},
+    "Kernel.__call__": lambda: {"x": random(X), "out": None, "state": None, "dtype": None},
     "Kernel.encode": lambda: {
         "command_buffer": commands(),
         "x": image(),
         "out": None,
         "temporary": False,
+        "state": None,
         "dtype": None,
     },
     "Kernel.result_shape": lambda: {"shape": X},
@@ -117,6 +121,7 @@ RIGHT: dict[str, Callable[[], dict[str, Any]]] = {
         "threads": None,
     },
     # without arguments
+    "BatchNormalizationState.reset": dict,
     "Buffer.__dlpack__": dict,
     "Buffer.__dlpack_device__": dict,
     "Buffer.__len__": dict,
@@ -130,17 +135,22 @@ RIGHT: dict[str, Callable[[], dict[str, Any]]] = {
     "Image.__dlpack__": dict,
     "Image.__dlpack_device__": dict,
     "Kernel.reload": dict,
+    "NormalizationDataSource.load": dict,
+    "NormalizationDataSource.purge": dict,
     # of any object
     "CommandBuffer.__exit__": lambda: {"type": None, "value": None, "traceback": None},
 }
 TAKES_ANYTHING = {"CommandBuffer.__exit__"}
 SEVERAL_SOURCES = {"Kernel.__call__", "Kernel.encode", "Kernel.result_shape"}
-PYTHONS_OWN = {"DataSource.load", "DataSource.purge", "kernel", "map_weights"}
+SOURCES = {"DataSource", "NormalizationDataSource"}
+PYTHONS_OWN = {"kernel", "map_weights", "pack_bits"} | {
+    f"{name}.{method}" for name in SOURCES for method in ("load", "purge")
+}
 """Functions in Python, whose arguments Python itself counts."""
 
 # Nothing that pybind11 says about C++, signatures or casts.
 RAW = re.compile(r"incompatible|pybind|C\+\+|argument types are|Invoked with|mpscnn\._core|std::|[Uu]nable to cast")
-DEFAULT_MEMBERS = {"__eq__", "__hash__", "__repr__", "__init__", "__module__", "__doc__"}
+DEFAULT_MEMBERS = {"__copy__", "__doc__", "__eq__", "__hash__", "__init__", "__module__", "__reduce__", "__repr__"}
 
 
 def own_members(kind: type) -> Iterator[tuple[str, Any]]:
@@ -156,7 +166,7 @@ def own_members(kind: type) -> Iterator[tuple[str, Any]]:
 
 def public_callables() -> set[str]:
     """Functions, classes, methods and properties that can be set."""
-    names = set(mpscnn.__all__) - {"DataSource", *BASES, *KERNELS}  # a DataSource has no arguments
+    names = set(mpscnn.__all__) - {*SOURCES, *BASES, *KERNELS}  # a data source has no arguments
     found = {name for name in names if callable(getattr(mpscnn, name))}
     of_kernels = {f"Kernel.{spec['name']}" for spec in _core.common_params()}
     for name in set(CLASSES) - set(KERNELS) - BASES:
@@ -289,12 +299,15 @@ def test_a_stranger_is_no_parameter_of_a_kernel(name: str) -> None:
         "scale_factor": 2,
         "shape": (1, 1, -1),
         "size": 3,
+        "gamma": random((4,)),
     }
     right = {
         parameter: required[parameter]
         for parameter, spec in signature.parameters.items()
         if spec.default is inspect.Parameter.empty
     }
+    if "gamma" in right and "groups" in signature.parameters:
+        right["groups"] = 2  # optional for data sources, which have their own
     KERNELS[name](**right)
     for parameter in signature.parameters:
         with pytest.raises(TypeError) as caught:
@@ -464,7 +477,7 @@ def half_made(kind: type) -> Any:
 UNAFFECTED = {"__init__", "__repr__", "__enter__", "_pybind11_conduit_v1_"}
 
 
-@pytest.mark.parametrize("name", sorted(set(CLASSES) - set(KERNELS) - {"DataSource"} | {"NeuronReLU", "Convolution"}))
+@pytest.mark.parametrize("name", sorted(set(CLASSES) - set(KERNELS) - SOURCES | {"NeuronReLU", "Convolution"}))
 def test_objects_that_were_not_made(name: str) -> None:
     """Reading them would read memory that is nobody's."""
     half = half_made(CLASSES[name])

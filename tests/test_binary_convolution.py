@@ -43,6 +43,17 @@ def test_bits_beyond_the_last_channel_count_for_nothing() -> None:
         np.testing.assert_array_equal(clean, dirty)
 
 
+def test_outside_of_the_source() -> None:
+    """u is 0 there, whatever the input's bias is: a bit of 1, a size of 0."""
+    x, terms = np.full((1, 1, 1, 8), -1, np.float32), {"input_bias": [0.5], "in_channels": 8, "padding": 1}
+    words = mpscnn.pack_bits(np.ones((1, 8, 3, 3)))
+    assert mpscnn.BinaryConvolution(words, **terms)(x).item() == 8 * 8 - 8
+    assert mpscnn.BinaryConvolution(words, type="and", **terms)(x).item() == 8 * 8
+    assert mpscnn.BinaryConvolution(words, type="binary_weights", **terms)(x).item() == -4
+    beta = mpscnn.BinaryConvolution(words, beta_scaling=True, **terms)(x).item()
+    assert beta == pytest.approx((8 * 8 - 8) * 0.5 / 9)
+
+
 def test_not_a_number_is_not_less_than_zero() -> None:
     x = np.full((1, 1, 1, 3), np.nan, np.float32)
     words = np.array([[[[0b101]]]], np.uint32)

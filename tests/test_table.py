@@ -7,6 +7,8 @@ import ast
 import inspect
 import json
 import re
+import subprocess
+import sys
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -18,11 +20,13 @@ import mpscnn
 from cases import all_cases
 from mpscnn import _core
 from oracle import (
+    MPSCNNBatchNormalization,
     MPSCNNBinaryConvolution,
     MPSCNNConvolution,
     MPSCNNDropout,
     MPSCNNMath,
     MPSCNNNeuron,
+    MPSCNNNormalization,
     MPSCNNPooling,
     MPSCNNSoftMax,
     MPSCNNUpsampling,
@@ -43,12 +47,19 @@ CASES = all_cases()
 ORACLES = {
     "BinaryConvolution": MPSCNNBinaryConvolution.convolution,
     "BinaryFullyConnected": MPSCNNBinaryConvolution.convolution,
+    "BatchNormalization": MPSCNNBatchNormalization.normalize,
+    "BatchNormalizationStatistics": MPSCNNBatchNormalization.statistics,
     "Convolution": MPSCNNConvolution.convolution,
     "ConvolutionTranspose": MPSCNNConvolution.transpose,
     "FullyConnected": MPSCNNConvolution.fully_connected,
     "Neuron": MPSCNNNeuron.neuron,
     "NeuronGradient": MPSCNNNeuron.slope,
     **MPSCNNMath.OPERATIONS,
+    "CrossChannelNormalization": MPSCNNNormalization.cross_channel,
+    "GroupNormalization": MPSCNNBatchNormalization.of_groups,
+    "InstanceNormalization": MPSCNNBatchNormalization.of_instances,
+    "LocalContrastNormalization": MPSCNNNormalization.local_contrast,
+    "SpatialNormalization": MPSCNNNormalization.spatial,
     "DilatedPoolingMax": MPSCNNPooling.maximum,
     "PoolingAverage": MPSCNNPooling.average,
     "PoolingL2Norm": MPSCNNPooling.l2_norm,
@@ -114,11 +125,15 @@ def minimal(name: str) -> mpscnn.Kernel:
     arguments: dict[str, tuple[Any, ...]] = {
         "BinaryConvolution": (np.ones((4, 3, 3, 1), np.uint32),),
         "BinaryFullyConnected": (np.ones((4, 1, 1, 1), np.uint32),),
+        "BatchNormalization": (np.ones(4, np.float32),),
         "Convolution": (np.ones((4, 4, 3, 3), np.float32),),
         "CropAndResizeBilinear": (3, [[0.0, 0.0, 1.0, 1.0]]),
         "ConvolutionTranspose": (np.ones((4, 4, 3, 3), np.float32),),
         "FullyConnected": (np.ones((4, 4), np.float32),),
         "DilatedPoolingMax": (3,),
+        "GroupNormalization": (np.ones(4, np.float32), None, 2),
+        "InstanceNormalization": (np.ones(4, np.float32),),
+        "LocalContrastNormalization": (3,),
         "Neuron": ("relu",),
         "NeuronGradient": ("relu",),
         "NeuronPReLU": (np.ones(4, np.float32),),
@@ -129,6 +144,7 @@ def minimal(name: str) -> mpscnn.Kernel:
         "ResizeBilinear": (3,),
         "UpsamplingBilinear": (2,),
         "UpsamplingNearest": (2,),
+        "SpatialNormalization": (3,),
     }
     return getattr(mpscnn, name)(*arguments.get(name, ()))
 
@@ -171,6 +187,13 @@ def test_every_row_has_an_error_case() -> None:
     assert sorted(set(BY_NAME) - {error.kernel for error in ERRORS}) == []
 
 
+def test_every_row_has_a_mutation() -> None:
+    """And each can be applied; that the tests notice them is what `make mutations` finds out."""
+    tool = Path(__file__).parent.parent / "tools" / "mutations.py"
+    done = subprocess.run([sys.executable, tool, "--check"], capture_output=True, text=True, timeout=60)
+    assert (done.returncode, done.stderr) == (0, "")
+
+
 def test_every_parameter_has_a_case() -> None:
     """Each parameter of each row is given somewhere; each choice of a text as well."""
     fields = {"weight": "weight", "bias": "bias", "activation": "activation"}
@@ -181,7 +204,7 @@ def test_every_parameter_has_a_case() -> None:
             name = spec["name"]
             given: list[Any] = [case.params[name] for case in cases if name in case.params]
             given += [value for case in cases if name in fields and (value := getattr(case, fields[name]))]
-            given += [name for case in cases if case.quantized == name or name in case.arrays]
+            given += [name for case in cases if case.quantized == name or name in case.given]
             given += [name for case in cases if case.is_binary and name == "in_channels"]
             given += [case.params["type"] for case in cases if case.params.get("type") == "prelu" and name == "data"]
             given += [name for case in cases if case.kernel == "NeuronPReLU" and name == "a"]
@@ -212,6 +235,9 @@ def test_every_common_parameter_has_a_case_by_family() -> None:
     }
     families["reshape"] = one - inert - placed
     families["reduction"] = (one | two) - inert - placed
+    families |= dict.fromkeys(("pooling", "local_normalization", "normalization"), one - inert)
+    families["batch_statistics"] = {f"source_feature_channel_{name}" for name in ("offset", "max_count")}
+    assert set(families) <= {row["family"] for row in ROWS}
     for family, wanted in families.items():
         used = {name for case in CASES if BY_NAME[case.kernel]["family"] == family for name in case.params}
         assert sorted(wanted - used) == [], family
@@ -292,7 +318,10 @@ def test_parameters_resolve(row: dict[str, Any]) -> None:
     """What a parameter names of Apple's is there: a property, a method, a class or an enumerator."""
     around = {row["apple_class"], "MPSCNNConvolutionDescriptor", "MPSCNNSubPixelConvolutionDescriptor"}
     known = set().union(*(selectors(name) for name in around))
-    known |= {m["selector"] for m in facts()["protocols"]["MPSCNNConvolutionDataSource"]["methods"]}
+    for protocol in ("MPSCNNConvolutionDataSource", f"{row['apple_class']}DataSource"):
+        described = facts()["protocols"].get(protocol, {})
+        known |= {method["selector"] for method in described.get("methods", [])}
+        known |= {entry["name"] for entry in described.get("properties", [])}
     known |= {"destinationImage"}  # an argument of encode
     known |= set(facts()["classes"]) | set(facts()["enums"])
     known |= {case for enum in facts()["enums"].values() for case in enum["cases"]}

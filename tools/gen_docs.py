@@ -34,6 +34,7 @@ PROTOCOLS = ("MPSImageSizeEncodingState",)
 
 # Apple's names that are no kernels of the table and can be used from Python all the same.
 PYTHON = {
+    "MPSCNNBatchNormalizationState": "`BatchNormalizationState`",
     "MPSCNNBinaryKernel": "`BinaryKernel`",
     "MPSCNNDepthWiseConvolutionDescriptor": "`ConvolutionDescriptor(depthwise=True)`",
     "MPSCNNKernel": "`UnaryKernel`",
@@ -58,6 +59,7 @@ TYPES = {
     "array": "array or sequence",
     "weights": "array or data source",
     "activation": "name, `NeuronDescriptor` or neuron kernel",
+    "channel_values": "array, sequence or data source",
 }
 
 
@@ -132,6 +134,8 @@ def kernel_section(row: dict[str, Any]) -> str:
     text += f"* Apple: {row['apple_class']}, macOS {row['macos']}. Source: {row['source']}.\n"
     if row["gradient"]:
         text += f"* Gradient: {row['gradient']}.\n"
+    if row["state"]:
+        text += f"* `kernel({', '.join(row['sources'])}, state)`: {row['state']}\n"
     if not row["params"]:
         return text + "* No parameters of its own.\n"
     names = [f"`{spec['name']}`" for spec in row["params"]]

@@ -18,6 +18,7 @@ PYBIND11_MODULE(_core, module) {
   bind_image(module);
   bind_descriptor(module);
   bind_data_source(module);
+  bind_state(module);
   bind_kernel(module);
   answer_wrong_arguments(module);
 }

@@ -65,6 +65,9 @@ Made make(id<MTLDevice> device, const KernelRow &row, const Params &params) {
     case Family::resize: return make_resize(device, row, params);
     case Family::pad: return make_pad(device, row, params);
     case Family::dropout: return make_dropout(device, row, params);
+    case Family::local_normalization: return make_local_normalization(device, row, params);
+    case Family::normalization: return make_normalization(device, row, params);
+    case Family::batch_statistics: return make_batch_statistics(device, row, params);
   }
   throw NotImplementedError(say(row.name, ": no such family."));
 }
@@ -400,18 +403,51 @@ std::shared_ptr<Kernel> Kernel::make(std::shared_ptr<Device> device, const Kerne
   });
 }
 
+namespace {
+
+/// What an archive of the kernel gives back on the device.
+Ref<MPSKernel *> archived_copy(MPSKernel *kernel, id<MTLDevice> device) {
+  NSError *error = nil;
+  NSData *data = [NSKeyedArchiver archivedDataWithRootObject:kernel];
+  id made = [MPSKeyedUnarchiver unarchivedObjectOfClass:[kernel class] fromData:data device:device error:&error];
+  check<std::runtime_error>(made != nil, "the kernel cannot be archived: ",
+                            error == nil ? std::string("no reason given") : mpscnn::text([error localizedDescription]),
+                            ".");
+  return Ref<MPSKernel *>::adopt([static_cast<MPSKernel *>(made) retain]);
+}
+
+}  // namespace
+
+std::shared_ptr<Kernel> Kernel::copy(bool archived) const {
+  return guard([&] {
+    const std::scoped_lock lock(impl_->mutex);
+    id<MTLDevice> device = impl_->device->impl().device.get();
+    auto made = impl_->made;
+    MPSKernel *kernel = made.kernel.get();
+    made.kernel =
+        archived ? archived_copy(kernel, device) : Ref<MPSKernel *>::adopt([kernel copyWithZone:NULL device:device]);
+    check<std::runtime_error>(static_cast<bool>(made.kernel), impl_->row->name, ": the kernel cannot be copied.");
+    auto copied = std::unique_ptr<Impl>(new Impl{impl_->row, impl_->device, std::move(made)});
+    copied->attributes = impl_->attributes;
+    copied->offsets = impl_->offsets;
+    copied->clip = impl_->clip;
+    return std::make_shared<Kernel>(std::move(copied));
+  });
+}
+
 const KernelRow &Kernel::row() const { return *impl_->row; }
 std::shared_ptr<Device> Kernel::device() const { return impl_->device; }
 
 std::optional<NeuronDescriptor> Kernel::neuron() const {
   const auto family = impl_->row->family;
   if (family == Family::neuron || family == Family::neuron_gradient) return impl_->made.neuron;
+  if (impl_->made.neuron.type != MPSCNNNeuronTypeNone) return impl_->made.neuron;
   const auto &descriptor = impl_->made.descriptor;
   return descriptor && descriptor->activation.type != MPSCNNNeuronTypeNone ? std::optional(descriptor->activation)
                                                                            : std::nullopt;
 }
 
-std::shared_ptr<DataSource> Kernel::data_source() const {
+std::shared_ptr<Source> Kernel::data_source() const {
   return impl_->made.source ? impl_->made.source->source() : nullptr;
 }
 
@@ -440,13 +476,12 @@ void Kernel::reload() {
   check<std::runtime_error>(impl_->made.source != nullptr, impl_->row->name, ": there is no data source to reload.");
   guard([&] {
     const std::scoped_lock lock(impl_->mutex);
-    MPSCNNKernel *kernel = unary(*impl_);
-    check<NotImplementedError>([kernel respondsToSelector:@selector(reloadWeightsAndBiasesFromDataSource)],
-                               impl_->row->apple_class, " cannot reload its weights.");
+    check<NotImplementedError>(impl_->made.read_again != nullptr, impl_->row->apple_class,
+                               " cannot reload its weights.");
     if (!impl_->made.source->load()) impl_->made.source->rethrow();
     impl_->made.source->purge();
     impl_->made.source->rethrow();
-    [static_cast<MPSCNNConvolution *>(kernel) reloadWeightsAndBiasesFromDataSource];
+    impl_->made.read_again(impl_->made.kernel.get());
     impl_->made.source->rethrow();
   });
 }
@@ -462,6 +497,7 @@ void Kernel::check_source_count(std::size_t count) const {
 
 ImageShape Kernel::result_shape(std::span<const ImageShape> sources) const {
   check_source_count(sources.size());
+  check_result_is_image();
   // With the limits of the parameters this keeps every sum and product of extents within 64 bits.
   for (std::size_t i = 0; i < sources.size(); ++i)
     for (auto extent : sources[i].nhwc())
@@ -485,7 +521,7 @@ ImageShape Kernel::result_shape(std::span<const ImageShape> sources) const {
 namespace {
 
 void encode_unary(const Kernel::Impl &impl, id<MTLCommandBuffer> commands, const Geometry &g, const Image &source,
-                  const Image &destination) {
+                  const Image &destination, BatchNormalizationState *state) {
   MPSCNNKernel *kernel = unary(impl);
   kernel.offset = g.offsets[0];
   if (impl.row->family == Family::convolution_transpose && impl.made.padding.kind == Padding::Kind::pixels) {
@@ -493,9 +529,9 @@ void encode_unary(const Kernel::Impl &impl, id<MTLCommandBuffer> commands, const
     transpose.kernelOffsetX = g.kernel_offset.w;
     transpose.kernelOffsetY = g.kernel_offset.h;
   }
-  [kernel encodeToCommandBuffer:commands
-                    sourceImage:source.impl().image.get()
-               destinationImage:destination.impl().image.get()];
+  MPSImage *from = source.impl().image.get(), *to = destination.impl().image.get();
+  if (impl.made.encode) return impl.made.encode(impl.made.kernel.get(), commands, from, to, state);
+  [kernel encodeToCommandBuffer:commands sourceImage:from destinationImage:to];
 }
 
 /// Temporary sources are read by `encodes` encodes, and count as read once. When one of these raises, the rest is not
@@ -571,22 +607,58 @@ void encode_binary(const Kernel::Impl &impl, id<MTLCommandBuffer> commands, cons
 
 }  // namespace
 
-std::shared_ptr<Image> Kernel::encode(CommandBuffer &buffer, std::span<const Image *const> sources,
-                                      std::shared_ptr<Image> destination, bool temporary, std::optional<DType> dtype) {
+void Kernel::check_encode(const CommandBuffer &buffer, std::span<const Image *const> sources,
+                          const BatchNormalizationState *state) const {
   const auto &row = *impl_->row;
   check_source_count(sources.size());
   check_same_device(*buffer.device(), *impl_->device, row.name.data());
   check<std::runtime_error>(buffer.status() < CommandBufferStatus::committed, row.name,
                             ": the command buffer has been committed already; its status is ", name_of(buffer.status()),
                             ".");
-  std::array<ImageShape, 2> shapes;
   for (std::size_t i = 0; i < sources.size(); ++i) {
     check_same_device(*buffer.device(), *sources[i]->device(), row.sources[i].data());
     check<std::runtime_error>(!sources[i]->is_temporary() || sources[i]->read_count() > 0, row.name, ": ",
                               row.sources[i],
                               " is a temporary image whose read_count is 0: its last read has been encoded.");
-    shapes[i] = sources[i]->shape();
   }
+  if (!state) return;
+  check<TypeError>(!row.state.empty(), row.name, ": state was given; the kernel takes none.");
+  check_same_device(*buffer.device(), *state->device(), "state");
+}
+
+void Kernel::check_result_is_image() const {
+  check<TypeError>(impl_->row->has_image(), impl_->row->name, ": the result is a state, not an image.");
+}
+
+std::shared_ptr<BatchNormalizationState> Kernel::encode_state(CommandBuffer &buffer, const Image &source,
+                                                              std::shared_ptr<BatchNormalizationState> state) {
+  const auto &row = *impl_->row;
+  const Image *const sources[] = {&source};
+  check_encode(buffer, sources, state.get());
+  return guard([&] {
+    const std::scoped_lock lock(impl_->mutex);
+    const auto no = [&](bool given, const char *name) {
+      check(!given, row.name, ": ", name, " is set; there is no destination.");
+    };
+    no(impl_->clip.has_value(), "clip_rect");
+    no(impl_->offsets[0].has_value(), "offset");
+    no(common(*impl_).destinationFeatureChannelOffset != 0, "destination_feature_channel_offset");
+    const auto channels = source_channels(*impl_, 0, source.shape());
+    if (!state) state = BatchNormalizationState::make(impl_->device, channels);
+    impl_->made.encode(impl_->made.kernel.get(), buffer.impl().buffer.get(), source.impl().image.get(), nil,
+                       state.get());
+    return state;
+  });
+}
+
+std::shared_ptr<Image> Kernel::encode(CommandBuffer &buffer, std::span<const Image *const> sources,
+                                      std::shared_ptr<Image> destination, bool temporary, std::optional<DType> dtype,
+                                      BatchNormalizationState *state) {
+  const auto &row = *impl_->row;
+  check_encode(buffer, sources, state);
+  check_result_is_image();
+  std::array<ImageShape, 2> shapes;
+  for (std::size_t i = 0; i < sources.size(); ++i) shapes[i] = sources[i]->shape();
   return guard([&] {
     const std::scoped_lock lock(impl_->mutex);
     const auto g = geometry(*impl_, std::span(shapes).first(sources.size()), sources[0]->impl().image.get());
@@ -607,7 +679,7 @@ std::shared_ptr<Image> Kernel::encode(CommandBuffer &buffer, std::span<const Ima
     if (is_binary(*impl_))
       encode_binary(*impl_, commands, g, sources, *destination);
     else
-      encode_unary(*impl_, commands, g, *sources[0], *destination);
+      encode_unary(*impl_, commands, g, *sources[0], *destination, state);
     destination->impl().writer->set(commands);
     return destination;
   });

@@ -19,6 +19,7 @@ const char* name_of(ParamType type) {
     case ParamType::array: return "array";
     case ParamType::weights: return "weights";
     case ParamType::activation: return "activation";
+    case ParamType::channel_values: return "channel_values";
   }
   return "?";
 }
@@ -41,6 +42,9 @@ const char* name_of(Family family) {
     case Family::resize: return "resize";
     case Family::pad: return "pad";
     case Family::dropout: return "dropout";
+    case Family::local_normalization: return "local_normalization";
+    case Family::normalization: return "normalization";
+    case Family::batch_statistics: return "batch_statistics";
   }
   return "?";
 }
@@ -56,6 +60,7 @@ const char* formula_of(ShapeRule rule) {
       return "(N, (H + ph0 + ph1 - dh*(kh-1) - 1) // sh + 1, (W + pw0 + pw1 - dw*(kw-1) - 1) // sw + 1, C)";
     case ShapeRule::transpose: return "(N, (H-1)*sh - ph0 - ph1 + kh + oh, (W-1)*sw - pw0 - pw1 + kw + ow, O)";
     case ShapeRule::fully_connected: return "(N, 1, 1, O)";
+    case ShapeRule::state: return "BatchNormalizationState, mean and variance (C,)";
     case ShapeRule::broadcast: return "(N, H, W, C), extents as NumPy broadcasts them";
     case ShapeRule::upsampling: return "(N, H*sh, W*sw, C)";
     case ShapeRule::row: return "(N, H, 1, C)";

@@ -8,8 +8,17 @@
 """
 
 from . import _core
-from ._core import BatchNorm, Buffer, CommandBuffer, ConvolutionDescriptor, Device, Image, NeuronDescriptor
-from .data_source import DataSource, map_weights
+from ._core import (
+    BatchNorm,
+    BatchNormalizationState,
+    Buffer,
+    CommandBuffer,
+    ConvolutionDescriptor,
+    Device,
+    Image,
+    NeuronDescriptor,
+)
+from .data_source import DataSource, NormalizationDataSource, map_weights
 from .kernels import *  # noqa: F403  (a class for each row of the table; kernels.pyi lists them)
 from .kernels import KERNELS, BinaryKernel, Kernel, UnaryKernel, kernel
 from .weights import empty, pack_bits, reorder, reorder_linear
@@ -18,6 +27,7 @@ __version__: str = _core.__version__
 
 __all__ = [
     "BatchNorm",
+    "BatchNormalizationState",
     "BinaryKernel",
     "Buffer",
     "CommandBuffer",
@@ -27,6 +37,7 @@ __all__ = [
     "Image",
     "Kernel",
     "NeuronDescriptor",
+    "NormalizationDataSource",
     "UnaryKernel",
     "__version__",
     "empty",

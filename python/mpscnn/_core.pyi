@@ -350,29 +350,98 @@ class _DataSource:
     @property
     def label(self) -> str | None: ...
 
+@final
+class _NormalizationDataSource:
+    """The built-in data source of normalization."""
+
+    def load(self) -> bool:
+        """The values are there at any time."""
+
+    def purge(self) -> None:
+        """The values are not needed until the next load()."""
+
+    @property
+    def channels(self) -> int: ...
+    @property
+    def gamma(self) -> NDArray[np.float32]: ...
+    @property
+    def beta(self) -> NDArray[np.float32] | None: ...
+    @property
+    def mean(self) -> NDArray[np.float32] | None: ...
+    @property
+    def variance(self) -> NDArray[np.float32] | None: ...
+    @property
+    def groups(self) -> int | None: ...
+    @property
+    def epsilon(self) -> float: ...
+    @property
+    def label(self) -> str | None: ...
+
+# ---- states
+
+class BatchNormalizationState:
+    """Mean and variance of a batch."""
+
+    def __init__(self, channels: SupportsIndex, *, device: Device | None = None) -> None: ...
+    @property
+    def channels(self) -> int: ...
+    @property
+    def count(self) -> int:
+        """Values of each channel that the statistics encoded so far cover."""
+
+    @property
+    def mean(self) -> NDArray[np.float32]: ...
+    @property
+    def variance(self) -> NDArray[np.float32]: ...
+    def reset(self) -> None:
+        """The statistics that are encoded from now on begin a new batch."""
+
+    @property
+    def device(self) -> Device: ...
+
 # ---- kernels
 
 class Kernel:
     """Base of all kernels."""
 
-    def __init__(self, name: str, arguments: dict[str, Any], device: Device | None = None) -> None: ...
+    def __init__(self, name: str, arguments: dict[str, Any] | Kernel, device: Device | None = None) -> None: ...
     @overload
-    def __call__(self, x: Image, *args: Image, out: Image | None = None, dtype: DTypeLike | None = None) -> Image:
+    def __call__(
+        self,
+        x: Image,
+        *args: Image | BatchNormalizationState,
+        out: Image | None = None,
+        state: BatchNormalizationState | None = None,
+        dtype: DTypeLike | None = None,
+    ) -> Image:
         """Run the kernel and wait."""
 
     @overload
     def __call__(
-        self, x: t.Array, *args: t.Array, out: None = None, dtype: DTypeLike | None = None
+        self,
+        x: t.Array,
+        *args: t.Array | BatchNormalizationState,
+        out: None = None,
+        state: BatchNormalizationState | None = None,
+        dtype: DTypeLike | None = None,
     ) -> NDArray[Any]: ...
     @overload
-    def __call__(self, x: t.Array, *args: t.Array, out: _Out, dtype: None = None) -> _Out: ...
+    def __call__(
+        self,
+        x: t.Array,
+        *args: t.Array | BatchNormalizationState,
+        out: _Out,
+        state: BatchNormalizationState | None = None,
+        dtype: None = None,
+    ) -> _Out: ...
     def encode(
         self,
         command_buffer: CommandBuffer,
         x: Image,
-        *args: Image,
+        *args: Image | BatchNormalizationState,
         out: Image | None = None,
         temporary: bool = False,
+        state: BatchNormalizationState | None = None,
         dtype: DTypeLike | None = None,
     ) -> Image:
         """Append the kernel to a command buffer."""
@@ -393,6 +462,7 @@ class Kernel:
     def neuron_descriptor(self) -> NeuronDescriptor | None:
         """What a neuron kernel computes, or what a kernel with weights applies to its result before it is stored."""
 
+    def _archived(self) -> Kernel: ...
     def _get(self, name: str, /) -> Any: ...
     def _set(self, name: str, value: Any, /) -> None: ...
 

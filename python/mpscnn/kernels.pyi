@@ -6,21 +6,27 @@ from typing import Any, ClassVar, Literal, SupportsIndex, overload
 
 from . import _core
 from . import _typing as t
-from ._core import Device, NeuronDescriptor
+from ._core import BatchNormalizationState, CommandBuffer, Device, Image, NeuronDescriptor
 
 __all__ = [
     "Add",
+    "BatchNormalization",
+    "BatchNormalizationStatistics",
     "BinaryConvolution",
     "BinaryFullyConnected",
     "BinaryKernel",
     "Convolution",
     "ConvolutionTranspose",
     "CropAndResizeBilinear",
+    "CrossChannelNormalization",
     "DilatedPoolingMax",
     "Divide",
     "Dropout",
     "FullyConnected",
+    "GroupNormalization",
+    "InstanceNormalization",
     "Kernel",
+    "LocalContrastNormalization",
     "LogSoftMax",
     "Multiply",
     "Neuron",
@@ -63,6 +69,7 @@ __all__ = [
     "ResizeBilinear",
     "Slice",
     "SoftMax",
+    "SpatialNormalization",
     "Subtract",
     "UnaryKernel",
     "UpsamplingBilinear",
@@ -214,10 +221,62 @@ class Add(BinaryKernel):
         device: Device | None = None,
     ) -> None: ...
 
-class BinaryConvolution(UnaryKernel):
-    """A convolution whose weights, and unless `type` is binary_weights its source too, are single bits.
+class BatchNormalization(UnaryKernel):
+    """Normalizes each channel by a mean and a variance that are given: those of training, or a state's.
 
-    y[n,i,j,o] = f(b[o] + scale[o] * beta[n,i,j] * sum times(u[n, i*sh + p*dh - ph, j*sw + q*dw - pw, c], w[o,p,q,c])), u = (x + input_bias) * input_scale, times of `type`
+    y = f((x - mean[c]) * gamma[c] / sqrt(variance[c] + epsilon) + beta[c])
+    """
+
+    def __init__(
+        self,
+        gamma: t.Values | t.NormalizationSource,
+        beta: t.Values | None = None,
+        mean: t.Values | None = None,
+        variance: t.Values | None = None,
+        *,
+        epsilon: t.Real | None = None,
+        activation: t.ActivationName | NeuronDescriptor | Kernel | None = None,
+        offset: t.Offset | None = None,
+        clip_rect: t.Region | None = None,
+        edge_mode: Literal["zero", "clamp"] = "zero",
+        source_feature_channel_offset: SupportsIndex = 0,
+        source_feature_channel_max_count: SupportsIndex | None = None,
+        destination_feature_channel_offset: SupportsIndex = 0,
+        allow_reduced_precision: bool = False,
+        label: str | None = None,
+        device: Device | None = None,
+    ) -> None: ...
+
+class BatchNormalizationStatistics(UnaryKernel):
+    """Mean and variance of each channel over all images and pixels, for BatchNormalization.
+
+    mean[c] = sum(x) / n, variance[c] = sum((x - mean[c]) ** 2) / n, n = N * H * W
+    """
+
+    def __init__(
+        self,
+        *,
+        offset: t.Offset | None = None,
+        clip_rect: t.Region | None = None,
+        edge_mode: Literal["zero", "clamp"] = "zero",
+        source_feature_channel_offset: SupportsIndex = 0,
+        source_feature_channel_max_count: SupportsIndex | None = None,
+        destination_feature_channel_offset: SupportsIndex = 0,
+        allow_reduced_precision: bool = False,
+        label: str | None = None,
+        device: Device | None = None,
+    ) -> None: ...
+    def __call__(  # type: ignore[override]
+        self, x: t.Array | Image, state: BatchNormalizationState | None = None
+    ) -> BatchNormalizationState: ...
+    def encode(  # type: ignore[override]
+        self, command_buffer: CommandBuffer, x: Image, state: BatchNormalizationState | None = None
+    ) -> BatchNormalizationState: ...
+
+class BinaryConvolution(UnaryKernel):
+    """A convolution whose weights are single bits, and unless `type` is binary_weights so is u, the scaled source.
+
+    y[n,i,j,o] = f(b[o] + scale[o] * beta[n,i,j] * sum times(u[n,i*sh+p*dh-ph,j*sw+q*dw-pw,c], w[o,p,q,c]))
     """
 
     def __init__(
@@ -249,7 +308,7 @@ class BinaryConvolution(UnaryKernel):
 class BinaryFullyConnected(UnaryKernel):
     """A binary convolution whose kernel covers the whole source: one pixel of O channels.
 
-    y[n,0,0,o] = f(b[o] + scale[o] * beta[n] * sum times(u[n,i,j,c], w[o,i,j,c])), u = (x + input_bias) * input_scale, times of `type`
+    y[n,0,0,o] = f(b[o] + scale[o] * beta[n] * sum times(u[n,i,j,c], w[o,i,j,c]))
     """
 
     def __init__(
@@ -357,6 +416,30 @@ class CropAndResizeBilinear(UnaryKernel):
         device: Device | None = None,
     ) -> None: ...
 
+class CrossChannelNormalization(UnaryKernel):
+    """Divides each value by a power of the mean square of its neighbours across channels: PyTorch's local response normalization, with delta for k.
+
+    y[c] = x[c] / (delta + alpha / k * sum(x[q] ** 2)) ** beta, q from c - k // 2 to c + (k - 1) // 2
+    """
+
+    def __init__(
+        self,
+        kernel_size: SupportsIndex = 5,
+        *,
+        alpha: t.Real = 1.0,
+        beta: t.Real = 5.0,
+        delta: t.Real = 1.0,
+        offset: t.Offset | None = None,
+        clip_rect: t.Region | None = None,
+        edge_mode: Literal["zero", "clamp"] = "zero",
+        source_feature_channel_offset: SupportsIndex = 0,
+        source_feature_channel_max_count: SupportsIndex | None = None,
+        destination_feature_channel_offset: SupportsIndex = 0,
+        allow_reduced_precision: bool = False,
+        label: str | None = None,
+        device: Device | None = None,
+    ) -> None: ...
+
 class DilatedPoolingMax(UnaryKernel):
     """The greatest pixel of a window with gaps, channel by channel.
 
@@ -456,6 +539,80 @@ class FullyConnected(UnaryKernel):
         ranges: t.Values | None = None,
         lookup_table: t.Values | None = None,
         kernel_dtype: Literal["float32", "float16"] | None = None,
+        offset: t.Offset | None = None,
+        clip_rect: t.Region | None = None,
+        edge_mode: Literal["zero", "clamp"] = "zero",
+        source_feature_channel_offset: SupportsIndex = 0,
+        source_feature_channel_max_count: SupportsIndex | None = None,
+        destination_feature_channel_offset: SupportsIndex = 0,
+        allow_reduced_precision: bool = False,
+        label: str | None = None,
+        device: Device | None = None,
+    ) -> None: ...
+
+class GroupNormalization(UnaryKernel):
+    """Normalizes by mean and variance of each group of neighbouring channels of each image.
+
+    y = (x - mean[n,g(c)]) * gamma[c] / sqrt(variance[n,g(c)] + epsilon) + beta[c]
+    """
+
+    def __init__(
+        self,
+        gamma: t.Values | t.NormalizationSource,
+        beta: t.Values | None = None,
+        groups: SupportsIndex | None = None,
+        *,
+        epsilon: t.Real | None = None,
+        offset: t.Offset | None = None,
+        clip_rect: t.Region | None = None,
+        edge_mode: Literal["zero", "clamp"] = "zero",
+        source_feature_channel_offset: SupportsIndex = 0,
+        source_feature_channel_max_count: SupportsIndex | None = None,
+        destination_feature_channel_offset: SupportsIndex = 0,
+        allow_reduced_precision: bool = False,
+        label: str | None = None,
+        device: Device | None = None,
+    ) -> None: ...
+
+class InstanceNormalization(UnaryKernel):
+    """Normalizes by mean and variance of each channel of each image.
+
+    y = (x - mean[n,c]) * gamma[c] / sqrt(variance[n,c] + epsilon) + beta[c]
+    """
+
+    def __init__(
+        self,
+        gamma: t.Values | t.NormalizationSource,
+        beta: t.Values | None = None,
+        *,
+        epsilon: t.Real | None = None,
+        offset: t.Offset | None = None,
+        clip_rect: t.Region | None = None,
+        edge_mode: Literal["zero", "clamp"] = "zero",
+        source_feature_channel_offset: SupportsIndex = 0,
+        source_feature_channel_max_count: SupportsIndex | None = None,
+        destination_feature_channel_offset: SupportsIndex = 0,
+        allow_reduced_precision: bool = False,
+        label: str | None = None,
+        device: Device | None = None,
+    ) -> None: ...
+
+class LocalContrastNormalization(UnaryKernel):
+    """Subtracts the mean of a window and divides by a power of its variance, channel by channel.
+
+    y = pm + ps * (x - p0 * mean) / (delta + alpha * variance) ** beta, both over k * k pixels
+    """
+
+    def __init__(
+        self,
+        kernel_size: SupportsIndex,
+        *,
+        alpha: t.Real = 0.0,
+        beta: t.Real = 0.5,
+        delta: t.Real = 0.0009765625,
+        p0: t.Real = 1.0,
+        pm: t.Real = 0.0,
+        ps: t.Real = 1.0,
         offset: t.Offset | None = None,
         clip_rect: t.Region | None = None,
         edge_mode: Literal["zero", "clamp"] = "zero",
@@ -1427,6 +1584,30 @@ class SoftMax(UnaryKernel):
         device: Device | None = None,
     ) -> None: ...
 
+class SpatialNormalization(UnaryKernel):
+    """Divides each value by a power of the mean square of a window, channel by channel.
+
+    y = x / (delta + alpha / (k * k) * sum over p, q of x[n, i + p - k // 2, j + q - k // 2, c] ** 2) ** beta
+    """
+
+    def __init__(
+        self,
+        kernel_size: SupportsIndex,
+        *,
+        alpha: t.Real = 1.0,
+        beta: t.Real = 5.0,
+        delta: t.Real = 1.0,
+        offset: t.Offset | None = None,
+        clip_rect: t.Region | None = None,
+        edge_mode: Literal["zero", "clamp"] = "zero",
+        source_feature_channel_offset: SupportsIndex = 0,
+        source_feature_channel_max_count: SupportsIndex | None = None,
+        destination_feature_channel_offset: SupportsIndex = 0,
+        allow_reduced_precision: bool = False,
+        label: str | None = None,
+        device: Device | None = None,
+    ) -> None: ...
+
 class Subtract(BinaryKernel):
     """Difference of two sources, pixel by pixel; an extent of 1 is repeated.
 
@@ -1506,6 +1687,12 @@ class UpsamplingNearest(UnaryKernel):
 @overload
 def kernel(name: Literal["Add", "MPSCNNAdd"]) -> type[Add]: ...
 @overload
+def kernel(name: Literal["BatchNormalization", "MPSCNNBatchNormalization"]) -> type[BatchNormalization]: ...
+@overload
+def kernel(
+    name: Literal["BatchNormalizationStatistics", "MPSCNNBatchNormalizationStatistics"],
+) -> type[BatchNormalizationStatistics]: ...
+@overload
 def kernel(name: Literal["BinaryConvolution", "MPSCNNBinaryConvolution"]) -> type[BinaryConvolution]: ...
 @overload
 def kernel(name: Literal["BinaryFullyConnected", "MPSCNNBinaryFullyConnected"]) -> type[BinaryFullyConnected]: ...
@@ -1516,6 +1703,10 @@ def kernel(name: Literal["ConvolutionTranspose", "MPSCNNConvolutionTranspose"]) 
 @overload
 def kernel(name: Literal["CropAndResizeBilinear", "MPSNNCropAndResizeBilinear"]) -> type[CropAndResizeBilinear]: ...
 @overload
+def kernel(
+    name: Literal["CrossChannelNormalization", "MPSCNNCrossChannelNormalization"],
+) -> type[CrossChannelNormalization]: ...
+@overload
 def kernel(name: Literal["DilatedPoolingMax", "MPSCNNDilatedPoolingMax"]) -> type[DilatedPoolingMax]: ...
 @overload
 def kernel(name: Literal["Divide", "MPSCNNDivide"]) -> type[Divide]: ...
@@ -1523,6 +1714,14 @@ def kernel(name: Literal["Divide", "MPSCNNDivide"]) -> type[Divide]: ...
 def kernel(name: Literal["Dropout", "MPSCNNDropout"]) -> type[Dropout]: ...
 @overload
 def kernel(name: Literal["FullyConnected", "MPSCNNFullyConnected"]) -> type[FullyConnected]: ...
+@overload
+def kernel(name: Literal["GroupNormalization", "MPSCNNGroupNormalization"]) -> type[GroupNormalization]: ...
+@overload
+def kernel(name: Literal["InstanceNormalization", "MPSCNNInstanceNormalization"]) -> type[InstanceNormalization]: ...
+@overload
+def kernel(
+    name: Literal["LocalContrastNormalization", "MPSCNNLocalContrastNormalization"],
+) -> type[LocalContrastNormalization]: ...
 @overload
 def kernel(name: Literal["LogSoftMax", "MPSCNNLogSoftMax"]) -> type[LogSoftMax]: ...
 @overload
@@ -1623,6 +1822,8 @@ def kernel(name: Literal["ResizeBilinear", "MPSNNResizeBilinear"]) -> type[Resiz
 def kernel(name: Literal["Slice", "MPSNNSlice"]) -> type[Slice]: ...
 @overload
 def kernel(name: Literal["SoftMax", "MPSCNNSoftMax"]) -> type[SoftMax]: ...
+@overload
+def kernel(name: Literal["SpatialNormalization", "MPSCNNSpatialNormalization"]) -> type[SpatialNormalization]: ...
 @overload
 def kernel(name: Literal["Subtract", "MPSCNNSubtract"]) -> type[Subtract]: ...
 @overload

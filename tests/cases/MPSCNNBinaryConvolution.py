@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """Convolutions with weights of one bit."""
+# ruff: noqa: N999  (named after Apple's class)
 
 from __future__ import annotations
 
@@ -11,9 +12,7 @@ TERMS = ("scale", "input_bias", "input_scale")
 CASES: list[Case] = [
     # bits of both
     row(C, x=(1, 5, 7, 32), weight=(16, 3, 3, 32), padding=1, why="one word a pixel, one block of outputs"),
-    row(
-        C, x=(2, 5, 7, 70), weight=(17, 3, 3, 70), padding=1, why="a last word of six bits, an output in a second block"
-    ),
+    row(C, x=(2, 5, 7, 70), weight=(17, 3, 3, 70), padding=1, why="a last word of six bits, a second block"),
     row(C, x=(1, 4, 6, 5), weight=(3, 1, 1, 5), why="fewer channels than a word, one tap"),
     row(C, x=(1, 9, 3, 33), weight=(20, 2, 3, 33), stride=(2, 1), why="an even kernel, strides, a word of one bit"),
     row(C, x=(1, 9, 11, 40), weight=(5, 3, 2, 40), dilation=(2, 3), padding=2, why="gaps between the taps"),
@@ -23,14 +22,14 @@ CASES: list[Case] = [
     row(C, x=(1, 6, 7, 65), weight=(33, 2, 2, 65), padding=(1, 0), type="and", why="and, masked words"),
     row(C, x=(1, 5, 6, 40), weight=(9, 3, 3, 40), padding=1, edge_mode="clamp", why="the nearest pixel outside"),
     row(C, x=(1, 5, 6, 40), weight=(9, 3, 3, 40), padding=1, type="and", edge_mode="clamp", why="the same for and"),
-    row(C, x=(1, 5, 6, 40), weight=(9, 3, 3, 40), padding=1, arrays=TERMS, why="terms that move the bits"),
+    row(C, x=(1, 5, 6, 40), weight=(9, 3, 3, 40), padding=1, given=TERMS, why="terms that move the bits"),
     row(
         C,
         x=(1, 5, 6, 40),
         weight=(9, 3, 3, 40),
         padding=1,
         type="and",
-        arrays=TERMS,
+        given=TERMS,
         bias=False,
         why="terms and no bias",
     ),
@@ -43,20 +42,20 @@ CASES: list[Case] = [
         stride=2,
         type="and",
         beta_scaling=True,
-        arrays=TERMS,
+        given=TERMS,
         edge_mode="clamp",
         why="sizes of the nearest pixels, after the terms",
     ),
     # real sources
     row(C, x=(1, 5, 7, 32), weight=(16, 3, 3, 32), padding=1, type="binary_weights", why="an ordinary convolution"),
-    row(C, x=(2, 6, 5, 7), weight=(5, 3, 2, 7), type="binary_weights", arrays=("scale",), why="scaled weights"),
+    row(C, x=(2, 6, 5, 7), weight=(5, 3, 2, 7), type="binary_weights", given=("scale",), why="scaled weights"),
     row(
         C,
         x=(2, 6, 5, 7),
         weight=(5, 3, 2, 7),
         padding=1,
         type="binary_weights",
-        arrays=TERMS,
+        given=TERMS,
         why="the source is scaled first, zeros outside are not",
     ),
     row(
@@ -66,7 +65,7 @@ CASES: list[Case] = [
         padding=1,
         type="binary_weights",
         beta_scaling=True,
-        arrays=("scale",),
+        given=("scale",),
         why="beta between sum and bias",
     ),
     row(
@@ -76,12 +75,12 @@ CASES: list[Case] = [
         padding=1,
         type="binary_weights",
         beta_scaling=True,
-        arrays=TERMS,
+        given=TERMS,
         activation=("relu", 0.25),
         why="everything at once",
     ),
     # the result
-    row(C, x=(1, 5, 6, 40), weight=(9, 3, 3, 40), padding=1, activation="sigmoid", arrays=("scale",), why="a neuron"),
+    row(C, x=(1, 5, 6, 40), weight=(9, 3, 3, 40), padding=1, activation="sigmoid", given=("scale",), why="a neuron"),
     row(
         C,
         x=(1, 5, 6, 40),
@@ -90,12 +89,12 @@ CASES: list[Case] = [
         activation=("prelu",),
         why="slopes for each output, of sums that are often below 0",
     ),
-    row(C, x=(1, 4, 6, 16), weight=(6, 1, 1, 16), dtypes=("uint8",), arrays=TERMS, why="unsigned bytes"),
+    row(C, x=(1, 4, 6, 16), weight=(6, 1, 1, 16), dtypes=("uint8",), given=TERMS, why="unsigned bytes"),
     row(
         C,
         x=(1, 4, 6, 16),
         weight=(6, 1, 1, 16),
-        arrays=("scale",),
+        given=("scale",),
         result_dtype="float16",
         dtypes=("float32",),
         why="a result of another type",
@@ -132,13 +131,13 @@ CASES: list[Case] = [
     # fully connected
     row(F, x=(1, 3, 5, 40), weight=(21, 3, 5, 40), why="the whole source, W != H"),
     row(F, x=(5, 1, 1, 64), weight=(40, 1, 1, 64), type="and", why="one pixel, several images"),
-    row(F, x=(2, 3, 2, 20), weight=(8, 3, 2, 20), type="binary_weights", arrays=TERMS, why="real sources"),
+    row(F, x=(2, 3, 2, 20), weight=(8, 3, 2, 20), type="binary_weights", given=TERMS, why="real sources"),
     row(
         F,
         x=(2, 3, 2, 20),
         weight=(8, 3, 2, 20),
         beta_scaling=True,
-        arrays=TERMS,
+        given=TERMS,
         activation="tanh",
         why="terms, beta and a neuron",
     ),

@@ -44,16 +44,8 @@
 
 namespace {
 
-NSString *const kArgument = NSInvalidArgumentException;
 NSString *const kUsage = @"MPSUsageException";
 NSString *const kMissing = @"MPSNotImplementedException";
-
-MPSCNNConvolutionDescriptor *descriptor_of(NSUInteger kh, NSUInteger kw, NSUInteger inputs, NSUInteger outputs) {
-  return [MPSCNNConvolutionDescriptor cnnConvolutionDescriptorWithKernelWidth:kw
-                                                                 kernelHeight:kh
-                                                         inputFeatureChannels:inputs
-                                                        outputFeatureChannels:outputs];
-}
 
 template <class Kernel = MPSCNNConvolution>
 Kernel *make_kernel(id<MPSCNNConvolutionDataSource> source) {

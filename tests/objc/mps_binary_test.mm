@@ -6,7 +6,6 @@
 
 namespace {
 
-NSString *const kArgument = NSInvalidArgumentException;
 NSString *const kUsage = @"MPSUsageException";
 
 bool is_offset(MPSOffset offset, NSInteger x, NSInteger y, NSInteger z) {
@@ -110,7 +109,6 @@ void test_base_classes_cannot_be_encoded() {
   check([kernel resultStateForPrimaryImage:image secondaryImage:image sourceStates:nil destinationImage:result] == nil,
         "MPSCNNBinaryKernel leaves no state");
 }
-
 
 // ------------------------------------------------------------------------------------------- arithmetic
 

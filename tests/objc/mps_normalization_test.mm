@@ -92,7 +92,6 @@
 
 namespace {
 
-NSString *const kArgument = NSInvalidArgumentException;
 NSString *const kUsage = @"MPSUsageException";
 
 using Numbers = std::vector<double>;

@@ -8,8 +8,6 @@
 
 namespace {
 
-NSString *const kArgument = NSInvalidArgumentException;
-
 template <class Kernel>
 Kernel *make() {
   return [[[Kernel alloc] initWithDevice:device] autorelease];

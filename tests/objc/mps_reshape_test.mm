@@ -10,8 +10,6 @@
 
 namespace {
 
-NSString *const kArgument = NSInvalidArgumentException;
-
 /// The value of a pixel, by the edge mode where there is none.
 double pixel(const Tensor &x, long n, long y, long left, long c, bool clamp) {
   if (clamp) {

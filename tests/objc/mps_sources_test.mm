@@ -5,15 +5,7 @@
 
 namespace {
 
-NSString *const kArgument = NSInvalidArgumentException;
 NSString *const kUsage = @"MPSUsageException";
-
-MPSCNNConvolutionDescriptor *descriptor_of(NSUInteger kh, NSUInteger kw, NSUInteger inputs, NSUInteger outputs) {
-  return [MPSCNNConvolutionDescriptor cnnConvolutionDescriptorWithKernelWidth:kw
-                                                                 kernelHeight:kh
-                                                         inputFeatureChannels:inputs
-                                                        outputFeatureChannels:outputs];
-}
 
 MPSCNNConvolution *make_convolution(id<MPSCNNConvolutionDataSource> source) {
   return [[[MPSCNNConvolution alloc] initWithDevice:device weights:source] autorelease];
@@ -230,23 +222,6 @@ void test_export_and_reload() {
 }
 
 // ------------------------------------------------------------------------------------ copies and archives
-
-/// The kernel, its copy and what its archive gives compute the same.
-void check_twins(const std::string &what, MPSCNNKernel *kernel, const Tensor &x, long h, long w, long c) {
-  id twins[] = {kernel, [[kernel copy] autorelease], archived(kernel)};
-  MPSImage *results[3];
-  id<MTLCommandBuffer> buffer = command_buffer();
-  for (int i = 0; i < 3; ++i) {
-    check([twins[i] device] == device && [twins[i] isKindOfClass:[kernel class]], what + ": device and class");
-    results[i] = make_nan_image(x.n, h, w, c);
-    [twins[i] encodeToCommandBuffer:buffer sourceImage:make_image(x) destinationImage:results[i]];
-  }
-  run(buffer);
-  const Tensor expected = read_image(results[0]);
-  check(!std::isnan(expected.values.back()), what + ": something is computed");
-  check_equal(what + ", copy", read_image(results[1]), expected, 0);
-  check_equal(what + ", archive", read_image(results[2]), expected, 0);
-}
 
 void test_copies_and_archives() {
   MPSCNNConvolutionDescriptor *d = descriptor_of(3, 2, 8, 16);

@@ -75,6 +75,9 @@ struct Random {
   }
 };
 
+/// What wrong arguments raise.
+inline NSString *const kArgument = NSInvalidArgumentException;
+
 struct Tensor {
   long n = 1, h = 1, w = 1, c = 1;
   std::vector<double> values;
@@ -234,6 +237,23 @@ inline Kernel *archived(Kernel *object) {
   return result;
 }
 
+/// The kernel, its copy and what its archive gives compute the same.
+inline void check_twins(const std::string &what, MPSCNNKernel *kernel, const Tensor &x, long h, long w, long c) {
+  id twins[] = {kernel, [[kernel copy] autorelease], archived(kernel)};
+  MPSImage *results[3];
+  id<MTLCommandBuffer> buffer = command_buffer();
+  for (int i = 0; i < 3; ++i) {
+    check([twins[i] device] == device && [twins[i] isKindOfClass:[kernel class]], what + ": device and class");
+    results[i] = make_nan_image(x.n, h, w, c);
+    [twins[i] encodeToCommandBuffer:buffer sourceImage:make_image(x) destinationImage:results[i]];
+  }
+  run(buffer);
+  const Tensor expected = read_image(results[0]);
+  check(!std::isnan(expected.values.back()), what + ": something is computed");
+  check_equal(what + ", copy", read_image(results[1]), expected, 0);
+  check_equal(what + ", archive", read_image(results[2]), expected, 0);
+}
+
 // ------------------------------------------------------------------------------------------ data sources
 
 /// Answers what its fields say, and counts.
@@ -310,6 +330,13 @@ inline Kernel *archived(Kernel *object) {
   return MPSCNNConvolutionWeightsLayoutOHWI;
 }
 @end
+
+inline MPSCNNConvolutionDescriptor *descriptor_of(NSUInteger kh, NSUInteger kw, NSUInteger inputs, NSUInteger outputs) {
+  return [MPSCNNConvolutionDescriptor cnnConvolutionDescriptorWithKernelWidth:kw
+                                                                 kernelHeight:kh
+                                                         inputFeatureChannels:inputs
+                                                        outputFeatureChannels:outputs];
+}
 
 template <class Source = TestSource>
 Source *make_source(MPSCNNConvolutionDescriptor *descriptor, const std::vector<double> &weights,

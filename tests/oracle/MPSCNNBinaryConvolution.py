@@ -3,6 +3,7 @@
 
 Outside of a source with edge mode zero u is 0: its bit is 1, and its size in beta is 0.
 """
+# ruff: noqa: N999  (named after Apple's class)
 
 from __future__ import annotations
 

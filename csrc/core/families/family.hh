@@ -10,6 +10,7 @@
 #include <memory>
 #include <optional>
 
+#include <mpscnn/batch_normalization_state.hpp>
 #include <mpscnn/image.hpp>
 #include <mpscnn/table.hpp>
 
@@ -30,10 +31,11 @@ struct WindowShape {
   bool ceil_mode = false;  ///< PyTorch's: a window that begins in the source or its padding may end beyond
 };
 
-/// A kernel and what encode() needs to know of it.
+/// A kernel and what encode() needs to know of it. Copied with the kernel: the functions are given theirs.
 struct Made {
   Ref<MPSKernel *> kernel;                               ///< MPSCNNKernel, or MPSCNNBinaryKernel for two sources
-  std::shared_ptr<GuardedSource> source = {};            ///< families with weights
+  std::shared_ptr<Guarded> source = {};                  ///< families that read one
+  std::function<void(MPSKernel *)> read_again = {};      ///< reads the source anew; empty: the class cannot
   std::optional<ConvolutionDescriptor> descriptor = {};  ///< families with weights
   std::optional<WindowShape> window = {};                ///< families with windows, other than transposed ones
   /// Images and pixels that are read of a source, by its extents, where the kernel has a rectangle for it; throws
@@ -46,6 +48,11 @@ struct Made {
   bool image_by_image = true;
   std::int64_t source_channel_step = 4;  ///< what an offset of source channels is a multiple of
   Offset3 offset = {};                   ///< of the source where the caller gives none; families without windows
+  /// How it is encoded, its offset being set; empty: from sourceImage to destinationImage. The destination is nil where
+  /// the result is a state; the state may be null where it is not.
+  std::function<void(MPSKernel *, id<MTLCommandBuffer>, MPSImage *source, MPSImage *destination,
+                     BatchNormalizationState *state)>
+      encode = {};
   NeuronDescriptor neuron = {};
   Padding padding = {};
   Pair output_padding{0, 0};
@@ -75,5 +82,8 @@ Made make_reshape(id<MTLDevice> device, const KernelRow &row, const Params &para
 Made make_resize(id<MTLDevice> device, const KernelRow &row, const Params &params);
 Made make_pad(id<MTLDevice> device, const KernelRow &row, const Params &params);
 Made make_dropout(id<MTLDevice> device, const KernelRow &row, const Params &params);
+Made make_local_normalization(id<MTLDevice> device, const KernelRow &row, const Params &params);
+Made make_normalization(id<MTLDevice> device, const KernelRow &row, const Params &params);
+Made make_batch_statistics(id<MTLDevice> device, const KernelRow &row, const Params &params);
 
 }  // namespace mpscnn
