@@ -110,9 +110,7 @@ def _result(y: Any) -> np.ndarray:
     return y.permute(0, 2, 3, 1).double().numpy() if hasattr(y, "permute") else y.astype(np.float64)
 
 
-def run(
-    seconds: float = 1.0, case: str = "", timed: Callable[..., dict[str, float]] = interleaved
-) -> list[dict[str, Any]]:
+def run(seconds: float = 1.0, case: str = "", best: bool = False) -> list[dict[str, Any]]:
     """Rows with seconds per call and GB/s; each row takes about `seconds`."""
     rng = np.random.default_rng(0)
     results = []
@@ -137,7 +135,7 @@ def run(
                 difference = np.abs(_result(kernel(x)) - right).max() / np.abs(right).max()
                 limit = 2e-2 if dtype == "float16" else 1e-4
                 assert difference <= limit, f"{row.name(dtype)} differs by {difference}"
-            times = timed(contestants, seconds)
+            times = interleaved(contestants, seconds, best=best)
             moved = x.nbytes + (0 if out is None else out.nbytes)
-            results.append({"case": row.name(dtype), "seconds": times, "gbs": moved / times["ours"] / 1e9})
+            results.append({"case": row.name(dtype), "seconds": times, "gigabytes": moved / times["ours"] / 1e9})
     return results

@@ -145,7 +145,9 @@ RIGHT: dict[str, Callable[[], dict[str, Any]]] = {
 TAKES_ANYTHING = {"CommandBuffer.__exit__"}
 SEVERAL_SOURCES = {"Kernel.__call__", "Kernel.encode", "Kernel.result_shape"}
 SOURCES = {"DataSource", "NormalizationDataSource"}
-PYTHONS_OWN = {"kernel", "map_weights", "pack_bits", *(f"{name}.{method}" for name in SOURCES for method in ("load", "purge"))}
+PYTHONS_OWN = {"kernel", "map_weights", "pack_bits"} | {
+    f"{name}.{method}" for name in SOURCES for method in ("load", "purge")
+}
 """Functions in Python, whose arguments Python itself counts."""
 
 # Nothing that pybind11 says about C++, signatures or casts.
@@ -295,11 +297,11 @@ def test_a_stranger_is_no_parameter_of_a_kernel(name: str) -> None:
         "activation": "relu",
         "a": random((4,)),
         "kernel_size": 3,
-        "gamma": random((4,)),
         "regions": [[0.0, 0.0, 1.0, 1.0]],
         "scale_factor": 2,
         "shape": (1, 1, -1),
         "size": 3,
+        "gamma": random((4,)),
     }
     right = {
         parameter: required[parameter]

@@ -83,7 +83,7 @@ def build(case: Case, inputs: Inputs, device: mpscnn.Device | None = None) -> mp
     params = dict(case.params)
     if case.kernel == "NeuronGradient":
         return kind(_activation(case, inputs), **params, device=device)
-    if case.given:
+    if case.given and not case.is_binary:
         params |= inputs.given
         if case.activation is not None:
             params["activation"] = _activation(case, inputs)
@@ -96,7 +96,7 @@ def build(case: Case, inputs: Inputs, device: mpscnn.Device | None = None) -> mp
         source, params = _data_source(case, inputs)
         return kind(source, **params, device=device)
     if case.is_binary:
-        params |= inputs.arrays
+        params |= inputs.given
         params["in_channels"] = case.weight[3]
     if case.quantized:
         params[case.quantized] = getattr(inputs, case.quantized)

@@ -172,6 +172,7 @@ PLAIN = {
     "__module__",
     "__doc__",
     "__dict__",
+    "__reduce__",
     "__repr__",
     "__eq__",
     "__hash__",

@@ -7,6 +7,8 @@ import ast
 import inspect
 import json
 import re
+import subprocess
+import sys
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -43,10 +45,10 @@ CASES = all_cases()
 
 # Where the oracle of a kernel is.
 ORACLES = {
-    "BatchNormalization": MPSCNNBatchNormalization.normalize,
-    "BatchNormalizationStatistics": MPSCNNBatchNormalization.statistics,
     "BinaryConvolution": MPSCNNBinaryConvolution.convolution,
     "BinaryFullyConnected": MPSCNNBinaryConvolution.convolution,
+    "BatchNormalization": MPSCNNBatchNormalization.normalize,
+    "BatchNormalizationStatistics": MPSCNNBatchNormalization.statistics,
     "Convolution": MPSCNNConvolution.convolution,
     "ConvolutionTranspose": MPSCNNConvolution.transpose,
     "FullyConnected": MPSCNNConvolution.fully_connected,
@@ -121,9 +123,9 @@ def allows(spec: dict[str, Any], value: Any) -> bool:
 def minimal(name: str) -> mpscnn.Kernel:
     """A kernel with nothing but what is required."""
     arguments: dict[str, tuple[Any, ...]] = {
-        "BatchNormalization": (np.ones(4, np.float32),),
         "BinaryConvolution": (np.ones((4, 3, 3, 1), np.uint32),),
         "BinaryFullyConnected": (np.ones((4, 1, 1, 1), np.uint32),),
+        "BatchNormalization": (np.ones(4, np.float32),),
         "Convolution": (np.ones((4, 4, 3, 3), np.float32),),
         "CropAndResizeBilinear": (3, [[0.0, 0.0, 1.0, 1.0]]),
         "ConvolutionTranspose": (np.ones((4, 4, 3, 3), np.float32),),
@@ -138,11 +140,11 @@ def minimal(name: str) -> mpscnn.Kernel:
         "PoolingAverage": (3,),
         "PoolingL2Norm": (3,),
         "PoolingMax": (3,),
-        "SpatialNormalization": (3,),
         "Reshape": ((-1, 1, 1),),
         "ResizeBilinear": (3,),
         "UpsamplingBilinear": (2,),
         "UpsamplingNearest": (2,),
+        "SpatialNormalization": (3,),
     }
     return getattr(mpscnn, name)(*arguments.get(name, ()))
 
@@ -185,6 +187,13 @@ def test_every_row_has_an_error_case() -> None:
     assert sorted(set(BY_NAME) - {error.kernel for error in ERRORS}) == []
 
 
+def test_every_row_has_a_mutation() -> None:
+    """And each can be applied; that the tests notice them is what `make mutations` finds out."""
+    tool = Path(__file__).parent.parent / "tools" / "mutations.py"
+    done = subprocess.run([sys.executable, tool, "--check"], capture_output=True, text=True, timeout=60)
+    assert (done.returncode, done.stderr) == (0, "")
+
+
 def test_every_parameter_has_a_case() -> None:
     """Each parameter of each row is given somewhere; each choice of a text as well."""
     fields = {"weight": "weight", "bias": "bias", "activation": "activation"}
@@ -195,7 +204,7 @@ def test_every_parameter_has_a_case() -> None:
             name = spec["name"]
             given: list[Any] = [case.params[name] for case in cases if name in case.params]
             given += [value for case in cases if name in fields and (value := getattr(case, fields[name]))]
-            given += [name for case in cases if case.quantized == name or name in case.arrays or name in case.given]
+            given += [name for case in cases if case.quantized == name or name in case.given]
             given += [name for case in cases if case.is_binary and name == "in_channels"]
             given += [case.params["type"] for case in cases if case.params.get("type") == "prelu" and name == "data"]
             given += [name for case in cases if case.kernel == "NeuronPReLU" and name == "a"]
@@ -218,8 +227,6 @@ def test_every_common_parameter_has_a_case_by_family() -> None:
         ("binary_convolution", "dropout", "pad", "pooling", "slice", "softmax", "upsampling"), one - inert
     )
     families["resize"] = one - inert
-    families |= dict.fromkeys(("local_normalization", "normalization"), one - inert)
-    families["batch_statistics"] = {f"source_feature_channel_{name}" for name in ("offset", "max_count")}
     # Reductions and reshaping read whole sources, or have rectangles of their own for them.
     placed = {
         "offset",
@@ -228,6 +235,9 @@ def test_every_common_parameter_has_a_case_by_family() -> None:
     }
     families["reshape"] = one - inert - placed
     families["reduction"] = (one | two) - inert - placed
+    families |= dict.fromkeys(("pooling", "local_normalization", "normalization"), one - inert)
+    families["batch_statistics"] = {f"source_feature_channel_{name}" for name in ("offset", "max_count")}
+    assert set(families) <= {row["family"] for row in ROWS}
     for family, wanted in families.items():
         used = {name for case in CASES if BY_NAME[case.kernel]["family"] == family for name in case.params}
         assert sorted(wanted - used) == [], family

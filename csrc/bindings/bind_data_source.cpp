@@ -164,8 +164,7 @@ namespace {
 
 /// `Python` around an object with all these members, or the built-in `Kind`; empty if it is neither.
 template <class Kind, class Python>
-std::shared_ptr<Kind> source_of(py::handle object, const char* argument,
-                                std::initializer_list<const char*> members) {
+std::shared_ptr<Kind> source_of(py::handle object, const char* argument, std::initializer_list<const char*> members) {
   check_made(object, argument);
   if (py::isinstance<Kind>(object)) return object.cast<std::shared_ptr<Kind>>();
   for (const auto* name : members)

@@ -94,8 +94,8 @@ Each<py::handle> sources_of(const Kernel& kernel, const py::object& x, const py:
   return sources;
 }
 
-std::shared_ptr<Image> encode_images(Kernel& kernel, CommandBuffer& buffer, const Images& images,
-                                     const State& state, const std::shared_ptr<Image>& out, bool temporary = false,
+std::shared_ptr<Image> encode_images(Kernel& kernel, CommandBuffer& buffer, const Images& images, const State& state,
+                                     const std::shared_ptr<Image>& out, bool temporary = false,
                                      std::optional<DType> dtype = std::nullopt) {
   Each<const Image*> sources;
   for (const auto& image : images) sources.push_back(image.get());

@@ -188,13 +188,15 @@ void bind_state(py::module_& module) {
       .def_property_readonly(
           "variance",
           [](const BatchNormalizationState& state) { return floats_of(state, &BatchNormalizationState::variance); },
-          "array, shape (C,), float32: a copy. Of all values, not an estimate from a sample: the sum of squares is divided "
+          "array, shape (C,), float32: a copy. Of all values, not an estimate from a sample: the sum of squares is "
+          "divided "
           "by count.")
       .def("reset", &BatchNormalizationState::reset, py::call_guard<ReleaseGil>(),
            "The statistics that are encoded from now on begin a new batch.")
       .def_property_readonly("device", &BatchNormalizationState::device, "Device")
       .def("__repr__", [](const BatchNormalizationState& state) {
-        return say("<mpscnn.BatchNormalizationState of ", state.channels(), " channels, ", state.count(), " values each>");
+        return say("<mpscnn.BatchNormalizationState of ", state.channels(), " channels, ", state.count(),
+                   " values each>");
       });
 }
 

@@ -47,12 +47,13 @@ std::shared_ptr<BatchNormalizationState> BatchNormalizationState::make(std::shar
     impl->channels = channels;
     impl->maker = make_maker(metal, channels);
     // A state is made for an image; of this one only the channels count, its storage is never touched.
-    const auto image = Ref<MPSImage *>::adopt([[MPSImage alloc] initWithDevice:metal
-                                                               imageDescriptor:image_descriptor(shape,
-                                                                                                DType::float32)]);
-    impl->state = Ref<MPSCNNBatchNormalizationState *>::retain([impl->maker.get() resultStateForSourceImage:image.get()
-                                                                                               sourceStates:nil
-                                                                                           destinationImage:image.get()]);
+    const auto image =
+        Ref<MPSImage *>::adopt([[MPSImage alloc] initWithDevice:metal
+                                                imageDescriptor:image_descriptor(shape, DType::float32)]);
+    impl->state =
+        Ref<MPSCNNBatchNormalizationState *>::retain([impl->maker.get() resultStateForSourceImage:image.get()
+                                                                                     sourceStates:nil
+                                                                                 destinationImage:image.get()]);
     check<std::runtime_error>(static_cast<bool>(impl->state), "BatchNormalizationState: the device refused the state.");
     return std::make_shared<BatchNormalizationState>(std::move(impl));
   });

@@ -16,9 +16,9 @@
 - (instancetype)initWithGuardedSource:(std::shared_ptr<mpscnn::GuardedSource>)source;
 @end
 
-@interface MPSCNNNormalizationValues
-    : NSObject <MPSCNNBatchNormalizationDataSource, MPSCNNInstanceNormalizationDataSource,
-                MPSCNNGroupNormalizationDataSource> {
+@interface MPSCNNNormalizationValues : NSObject <MPSCNNBatchNormalizationDataSource,
+                                                 MPSCNNInstanceNormalizationDataSource,
+                                                 MPSCNNGroupNormalizationDataSource> {
  @private
   std::shared_ptr<mpscnn::GuardedNormalization> source_;
 }

@@ -58,9 +58,6 @@ Made make(id<MTLDevice> device, const KernelRow &row, const Params &params) {
     case Family::neuron_gradient: return make_neuron_gradient(device, row, params);
     case Family::pooling: return make_pooling(device, row, params);
     case Family::arithmetic: return make_arithmetic(device, row, params);
-    case Family::local_normalization: return make_local_normalization(device, row, params);
-    case Family::normalization: return make_normalization(device, row, params);
-    case Family::batch_statistics: return make_batch_statistics(device, row, params);
     case Family::softmax: return make_softmax(device, row, params);
     case Family::upsampling: return make_upsampling(device, row, params);
     case Family::reduction: return make_reduction(device, row, params);
@@ -69,6 +66,9 @@ Made make(id<MTLDevice> device, const KernelRow &row, const Params &params) {
     case Family::resize: return make_resize(device, row, params);
     case Family::pad: return make_pad(device, row, params);
     case Family::dropout: return make_dropout(device, row, params);
+    case Family::local_normalization: return make_local_normalization(device, row, params);
+    case Family::normalization: return make_normalization(device, row, params);
+    case Family::batch_statistics: return make_batch_statistics(device, row, params);
   }
   throw NotImplementedError(say(row.name, ": no such family."));
 }
@@ -490,8 +490,7 @@ void Kernel::reload() {
 namespace {
 
 /// Both reloads of normalization: `buffers` by the names of what they hold.
-void reload_from(Kernel::Impl &impl, CommandBuffer &commands,
-                 const std::function<void(Made &, id<MTLCommandBuffer>, id<MTLBuffer>, id<MTLBuffer>)> &read,
+void reload_from(Kernel::Impl &impl, CommandBuffer &commands, const Made::Reload &read,
                  std::array<std::pair<const char *, id<MTLBuffer>>, 2> buffers) {
   const auto &row = *impl.row;
   check<TypeError>(read != nullptr, row.name, ": the kernel has no ", buffers[0].first, " and ", buffers[1].first,
@@ -568,7 +567,7 @@ ImageShape Kernel::result_shape(std::span<const ImageShape> sources) const {
 
 namespace {
 
-void encode_unary(const Kernel::Impl &impl, id<MTLCommandBuffer> commands, const Geometry &g, const Image &source,
+void encode_unary(Kernel::Impl &impl, id<MTLCommandBuffer> commands, const Geometry &g, const Image &source,
                   const Image &destination, BatchNormalizationState *state) {
   MPSCNNKernel *kernel = unary(impl);
   kernel.offset = g.offsets[0];
@@ -689,10 +688,12 @@ std::shared_ptr<BatchNormalizationState> Kernel::encode_state(CommandBuffer &buf
       check(!given, row.name, ": ", name, " is set; there is no destination.");
     };
     no(impl_->clip.has_value(), "clip_rect");
+    no(impl_->offsets[0].has_value(), "offset");
     no(common(*impl_).destinationFeatureChannelOffset != 0, "destination_feature_channel_offset");
     const auto channels = source_channels(*impl_, 0, source.shape());
     if (!state) state = BatchNormalizationState::make(impl_->device, channels);
-    impl_->made.encode(impl_->made, buffer.impl().buffer.get(), source.impl().image.get(), nil, state.get());
+    impl_->made.encode(impl_->made, buffer.impl().buffer.get(), source.impl().image.get(), nil,
+                       state.get());
     return state;
   });
 }

@@ -7,8 +7,8 @@
 #include <sstream>
 
 #include <mpscnn/data_source.hpp>
-#include <mpscnn/normalization_source.hpp>
 #include <mpscnn/error.hpp>
+#include <mpscnn/normalization_source.hpp>
 
 namespace mpscnn {
 namespace {

@@ -39,12 +39,13 @@ constexpr KernelRow kRows[] = {
     {.name = "BatchNormalization",
      .apple_class = "MPSCNNBatchNormalization",
      .family = Family::normalization,
-     .params = params<&p::gamma, &p::norm_beta_values, &p::norm_mean, &p::norm_variance, &p::norm_epsilon,
-                      &p::activation>(),
+     .params =
+         params<&p::gamma, &p::norm_beta_values, &p::norm_mean, &p::norm_variance, &p::norm_epsilon, &p::activation>(),
      .positional = 4,
      .gradient = "MPSCNNBatchNormalizationGradient",
-     .state = "Its mean and variance take the place of the kernel's own, as in training; statistics that it is given to "
-              "afterwards begin a new batch.",
+     .state =
+         "Its mean and variance take the place of the kernel's own, as in training; statistics that it is given to "
+         "afterwards begin a new batch.",
      .summary = "Normalizes each channel by a mean and a variance that are given: those of training, or a state's.",
      .formula = "y = f((x - mean[c]) * gamma[c] / sqrt(variance[c] + epsilon) + beta[c])",
      .source = "MPSNeuralNetwork/MPSCNNBatchNormalization.h, MPSCNNBatchNormalization",
@@ -52,11 +53,11 @@ constexpr KernelRow kRows[] = {
     {.name = "BatchNormalizationStatistics",
      .apple_class = "MPSCNNBatchNormalizationStatistics",
      .family = Family::batch_statistics,
-     .params = params<&p::offset_none, &p::edge_mode_none>(),
      .shape = ShapeRule::state,
      .gradient = "MPSCNNBatchNormalizationStatisticsGradient",
-     .state = "What it covers already counts too, so that a batch may come in several parts; without one a new state is "
-              "made.",
+     .state =
+         "What it covers already counts too, so that a batch may come in several parts; without one a new state is "
+         "made.",
      .summary = "Mean and variance of each channel over all images and pixels, for BatchNormalization.",
      .formula = "mean[c] = sum(x) / n, variance[c] = sum((x - mean[c]) ** 2) / n, n = N * H * W",
      .source = "MPSNeuralNetwork/MPSCNNBatchNormalization.h, MPSCNNBatchNormalizationStatistics",
@@ -626,7 +627,8 @@ constexpr KernelRow kRows[] = {
      .positional = 1,
      .gradient = "MPSCNNSpatialNormalizationGradient",
      .summary = "Divides each value by a power of the mean square of a window, channel by channel.",
-     .formula = "y = x / (delta + alpha / (k * k) * sum over p, q of x[n, i + p - k // 2, j + q - k // 2, c] ** 2) ** beta",
+     .formula =
+         "y = x / (delta + alpha / (k * k) * sum over p, q of x[n, i + p - k // 2, j + q - k // 2, c] ** 2) ** beta",
      .source = "MPSNeuralNetwork/MPSCNNNormalization.h, MPSCNNSpatialNormalization",
      .macos = "10.13"},
     {.name = "Subtract",

@@ -34,9 +34,6 @@ const char* name_of(Family family) {
     case Family::neuron_gradient: return "neuron_gradient";
     case Family::pooling: return "pooling";
     case Family::arithmetic: return "arithmetic";
-    case Family::local_normalization: return "local_normalization";
-    case Family::normalization: return "normalization";
-    case Family::batch_statistics: return "batch_statistics";
     case Family::softmax: return "softmax";
     case Family::upsampling: return "upsampling";
     case Family::reduction: return "reduction";
@@ -45,6 +42,9 @@ const char* name_of(Family family) {
     case Family::resize: return "resize";
     case Family::pad: return "pad";
     case Family::dropout: return "dropout";
+    case Family::local_normalization: return "local_normalization";
+    case Family::normalization: return "normalization";
+    case Family::batch_statistics: return "batch_statistics";
   }
   return "?";
 }

@@ -422,7 +422,7 @@ class NormalizationMeanAndVarianceState:
 class Kernel:
     """Base of all kernels."""
 
-    def __init__(self, name: str, arguments: dict[str, Any], device: Device | None = None) -> None: ...
+    def __init__(self, name: str, arguments: dict[str, Any] | Kernel, device: Device | None = None) -> None: ...
     @overload
     def __call__(
         self,
@@ -487,6 +487,7 @@ class Kernel:
     def neuron_descriptor(self) -> NeuronDescriptor | None:
         """What a neuron kernel computes, or what a kernel with weights applies to its result before it is stored."""
 
+    def _archived(self) -> Kernel: ...
     def _get(self, name: str, /) -> Any: ...
     def _set(self, name: str, value: Any, /) -> None: ...
 

@@ -71,12 +71,16 @@ def kernel(row: Row, common: list[Param]) -> str:
     subject = " and ".join(sources) + (" have" if len(sources) > 1 else " has")
     listed = ", ".join(sources)
     result = (_IMAGE if row["result"] == "image" else _STATE).format(shape=row["shape"], first=sources[0])
-    state = f"""
+    state = (
+        f"""
 
 State
 -----
 ``kernel({listed}, state)`` and ``kernel.encode(command_buffer, {listed}, state)`` take a
-BatchNormalizationState. {row["state"]}""" if row["state"] else ""
+BatchNormalizationState. {row["state"]}"""
+        if row["state"]
+        else ""
+    )
     outputs = f"{listed} and ``out`` are" if row["result"] == "image" else f"{listed} is"
     gradient = f"\n\nGradient: {row['gradient']}." if row["gradient"] else ""
     return f"""{row["summary"]}

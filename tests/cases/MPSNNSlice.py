@@ -37,6 +37,16 @@ CASES = [
         why="one part into another",
     ),
     row("Slice", x=(2, 50, 60, 12), size=(48, 57), offset=(1, 2), why="sliced by several threads"),
+    *[
+        row(
+            "Slice",
+            x=(2, 5, 6, 40),
+            source_feature_channel_offset=4,
+            source_feature_channel_max_count=count,
+            why=f"a run of {count} channels, which has a copy of its own",
+        )
+        for count in (4, 8, 16, 32)
+    ],
     row("Slice", x=S, size=3, offset=(1, 1), x_view="nchw", out_view="steps", why="sliced across strides"),
     row("Slice", x=S, size=3, offset=(2, 2), dtypes=("uint8", "uint16"), why="sliced codes"),
     row(

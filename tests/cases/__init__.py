@@ -53,7 +53,6 @@ class Case:
     weight: tuple[int, ...] | None = None  # extents in the order of `layout`
     weight_dtype: str = "float32"
     bias: bool = True
-    arrays: tuple[str, ...] = ()  # parameters with a value for each channel: those of Inputs.arrays
     quantized: str = ""  # uint8 weights: "ranges" or "lookup_table"
     activation: tuple[Any, ...] | str | None = None  # (type, a, b, c), or one of the short names
     batch_norm: bool = False
@@ -64,7 +63,7 @@ class Case:
     out_view: str = "dense"
     values: tuple[float, ...] = ()  # the last source holds these, over and over
     centre: float = 0.0  # what the first source's numbers lie around
-    given: tuple[str, ...] = ()  # one value per channel each: gamma, beta, mean, variance
+    given: tuple[str, ...] = ()  # one value per channel each: gamma, beta, mean, variance; terms of binary kernels
     tolerance: Tolerance = Tolerance()
     tags: frozenset[str] = frozenset({"ci"})
 
@@ -78,7 +77,6 @@ class Case:
         if self.weight_dtype != "float32":
             parts.append(self.weight_dtype)
         parts += [self.quantized] if self.quantized else []
-        parts += self.arrays
         parts += ["no_bias"] if self.weight and not self.bias else []
         parts += ["batch_norm"] if self.batch_norm else []
         parts += [f"{name}:{_text(value)}" for name, value in self.params.items()]
@@ -141,7 +139,6 @@ class Inputs:
     second: Array | None = None
     weight: Array | None = None  # in the layout of the row
     bits: Array | None = None  # OHWI, of binary kernels; `weight` has them in words
-    arrays: dict[str, Array] = field(default_factory=dict)
     bias: Array | None = None
     ranges: Array | None = None
     lookup_table: Array | None = None
@@ -213,10 +210,10 @@ def make(case: Case, dtype: str) -> Inputs:
             inputs.slopes = rng.normal(size=case.second[3]).astype(np.float32)
     first, most = (case.params.get(f"source_feature_channel_{name}") for name in ("offset", "max_count"))
     read = min(case.x[3] - (first or 0), most or case.x[3])
-    slopes_are_given = case.activation and case.activation[0] == "prelu" and case.given
+    slopes_are_given = case.activation and case.activation[0] == "prelu" and case.given and not case.weight
     if case.params.get("type") == "prelu" or case.kernel == "NeuronPReLU" or slopes_are_given:
         inputs.slopes = rng.normal(size=read).astype(np.float32)
-    for name in case.given:
+    for name in () if case.is_binary else case.given:
         given = rng.uniform(0.2, 2, read) if name == "variance" else rng.normal(size=read)
         inputs.given[name] = (given + (case.centre if name == "mean" else 0)).astype(np.float32)
     if not case.weight:
@@ -233,7 +230,7 @@ def make(case: Case, dtype: str) -> Inputs:
         inputs.bits = rng.integers(0, 1, case.weight, np.uint8, endpoint=True)
         inputs.weight = _words(inputs.bits)
         extents = {"scale": case.weight[0], "input_bias": case.weight[3], "input_scale": case.weight[3]}
-        inputs.arrays = {name: rng.normal(size=extents[name]).astype(np.float32) for name in case.arrays}
+        inputs.given = {name: rng.normal(size=extents[name]).astype(np.float32) for name in case.given}
     elif case.weight_dtype == "bfloat16":
         import ml_dtypes
 

@@ -29,9 +29,13 @@ def _of_values(kernel: str) -> list[Error]:
     return [
         Error(kernel, raises=TypeError, match=rf"{kernel}: missing a required argument: 'gamma'"),
         Error(kernel, gamma=3, raises=TypeError, match=r"gamma \(int\) is not an array"),
-        Error(kernel, gamma=None, raises=TypeError, match=rf"{kernel}: gamma \(None\) is not an array or a data source"),
+        Error(
+            kernel, gamma=None, raises=TypeError, match=rf"{kernel}: gamma \(None\) is not an array or a data source"
+        ),
         Error(kernel, gamma=(2, 2), **split, raises=ValueError, match=rf"{kernel}: gamma.ndim \(2\) is not 1"),
-        Error(kernel, gamma=(0,), **split, raises=ValueError, match=r"gamma.shape \(0,\) has an extent \(0\) less than"),
+        Error(
+            kernel, gamma=(0,), **split, raises=ValueError, match=r"gamma.shape \(0,\) has an extent \(0\) less than"
+        ),
         Error(kernel, gamma=(4,), beta=(3,), **split, raises=ValueError, match=r"beta.shape \(3,\) is not gamma.shape"),
         Error(
             kernel,
@@ -42,7 +46,9 @@ def _of_values(kernel: str) -> list[Error]:
         ),
         Error(kernel, gamma=(4,), epsilon=-1e-5, **split, raises=ValueError, match=r"epsilon \(-1e-05\) is less than"),
         Error(kernel, gamma=(4,), epsilon=float("nan"), **split, raises=ValueError, match=r"epsilon \(nan\) is less"),
-        Error(kernel, gamma=(4,), epsilon="small", **split, raises=TypeError, match=r"epsilon \('small'\) is not a num"),
+        Error(
+            kernel, gamma=(4,), epsilon="small", **split, raises=TypeError, match=r"epsilon \('small'\) is not a num"
+        ),
         Error(
             kernel,
             gamma=(4,),
@@ -68,11 +74,15 @@ def _of_values(kernel: str) -> list[Error]:
 ROWS = [
     *[error for kernel in BY_VALUES for error in _of_values(kernel)],
     Error("GroupNormalization", gamma=(4,), raises=ValueError, match=r"groups \(None\) is needed with gamma in an arr"),
-    Error("GroupNormalization", gamma=(4,), groups=3, raises=ValueError, match=r"groups \(3\) does not divide .* \(4\)"),
+    Error(
+        "GroupNormalization", gamma=(4,), groups=3, raises=ValueError, match=r"groups \(3\) does not divide .* \(4\)"
+    ),
     Error("GroupNormalization", gamma=(4,), groups=0, raises=ValueError, match=r"groups \(0\) is less than"),
     Error("GroupNormalization", gamma=(4,), groups=1.5, raises=TypeError, match=r"groups \(1\.5\) is not an integer"),
     Error("BatchNormalization", gamma=(4,), mean=(4,), raises=ValueError, match=r"variance \(None\) goes with mean"),
-    Error("BatchNormalization", gamma=(4,), variance=(4,), raises=ValueError, match=r"mean \(None\) goes with variance"),
+    Error(
+        "BatchNormalization", gamma=(4,), variance=(4,), raises=ValueError, match=r"mean \(None\) goes with variance"
+    ),
     Error(
         "BatchNormalization",
         gamma=(4,),
@@ -193,7 +203,10 @@ def test_a_state_is_not_read_too_early() -> None:
 
 def test_devices_of_states_must_agree(device: mpscnn.Device, null_device: mpscnn.Device) -> None:
     x, state = random(X), mpscnn.BatchNormalizationState(4, device=null_device)
-    for kernel in (mpscnn.BatchNormalizationStatistics(device=device), mpscnn.BatchNormalization(np.ones(4, np.float32))):
+    for kernel in (
+        mpscnn.BatchNormalizationStatistics(device=device),
+        mpscnn.BatchNormalization(np.ones(4, np.float32)),
+    ):
         with pytest.raises(ValueError, match=r"state"):
             kernel(x, state)
 
@@ -270,7 +283,12 @@ def test_a_source_that_does_not_load() -> None:
         ("InstanceNormalization", {"channels": 4.0}, TypeError, r"channels \(float\) is not an int"),
         ("InstanceNormalization", {"channels": None}, ValueError, r"channels is None"),
         ("InstanceNormalization", {"channels": 5}, ValueError, r"gamma\.shape \(4,\) is not a contiguous \(5,\)"),
-        ("InstanceNormalization", {"gamma": ONES.astype("float64")}, TypeError, r"gamma\.dtype \(float64\) is not float"),
+        (
+            "InstanceNormalization",
+            {"gamma": ONES.astype("float64")},
+            TypeError,
+            r"gamma\.dtype \(float64\) is not float",
+        ),
         ("InstanceNormalization", {"gamma": np.ones(8, np.float32)[::2]}, ValueError, r"gamma\.shape .* contiguous"),
         ("InstanceNormalization", {"beta": ONES[:3]}, ValueError, r"beta\.shape \(3,\) is not a contiguous \(4,\)"),
         ("InstanceNormalization", {"beta": "x"}, TypeError, r"beta \(str\) is not an array"),

@@ -194,7 +194,7 @@ def _convolve(case: Case, x: Array, weight: Array, bias: Array | None) -> Array:
 def _binary_convolution(case: Case, x: Array, inputs: Inputs) -> tuple[Array, Array]:
     """Weights of one bit, before the activation: the result and its bound."""
     assert inputs.bits is not None
-    terms = {name: values.astype(np.float64) for name, values in inputs.arrays.items()}
+    terms = {name: values.astype(np.float64) for name, values in inputs.given.items()}
     u = (x + terms.get("input_bias", 0.0)) * terms.get("input_scale", 1.0)
     kernel, dilation = inputs.bits.shape[1:3], case.pair("dilation")
     clip, offset = case.params.get("clip_rect"), case.params.get("offset")

@@ -179,7 +179,7 @@ def reference(case: Case, inputs: Inputs) -> Array | None:
         return None if pooled is None else np.ascontiguousarray(pooled.numpy().transpose(0, 2, 3, 1))
     if case.kernel in normalized_by_torch.KERNELS:
         y = normalized_by_torch.normalized(case, source, inputs)
-    elif case.is_binary:
+    if case.is_binary:
         found = _binary(case, inputs, source)
         if found is None:
             return None
@@ -256,7 +256,7 @@ def _binary(case: Case, inputs: Inputs, x: torch.Tensor) -> torch.Tensor | None:
     assert inputs.bits is not None
     params, kind = case.params, case.params.get("type", "xnor")
     bits = _tensor(inputs.bits.transpose(0, 3, 1, 2))
-    terms = {name: _tensor(values)[:, None, None] for name, values in inputs.arrays.items()}
+    terms = {name: _tensor(values)[:, None, None] for name, values in inputs.given.items()}
     u = (x + terms.get("input_bias", 0.0)) * terms.get("input_scale", 1.0)
     stride, dilation, pad = case.pair("stride"), case.pair("dilation"), params.get("padding", 0)
     if isinstance(pad, str):

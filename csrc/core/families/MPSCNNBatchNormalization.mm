@@ -35,21 +35,19 @@ std::shared_ptr<NormalizationSource> source_of(const KernelRow &row, const Param
   return normalization_arrays(row.name, std::move(arrays));
 }
 
-/// What all three classes have; their methods have the same names.
-MPSCNNBatchNormalization *normalization(const Made &made) {
-  return static_cast<MPSCNNBatchNormalization *>(made.kernel.get());
-}
-
+/// All three classes have the method.
 void reload_gamma_and_beta(Made &made, id<MTLCommandBuffer> commands, id<MTLBuffer> gamma, id<MTLBuffer> beta) {
   const auto state = Ref<MPSCNNNormalizationGammaAndBetaState *>::adopt(
       [[MPSCNNNormalizationGammaAndBetaState alloc] initWithGamma:gamma beta:beta]);
-  [normalization(made) reloadGammaAndBetaWithCommandBuffer:commands gammaAndBetaState:state.get()];
+  [static_cast<MPSCNNBatchNormalization *>(made.kernel.get()) reloadGammaAndBetaWithCommandBuffer:commands
+                                                                               gammaAndBetaState:state.get()];
 }
 
 void reload_mean_and_variance(Made &made, id<MTLCommandBuffer> commands, id<MTLBuffer> mean, id<MTLBuffer> variance) {
   const auto state = Ref<MPSCNNNormalizationMeanAndVarianceState *>::adopt(
       [[MPSCNNNormalizationMeanAndVarianceState alloc] initWithMean:mean variance:variance]);
-  [normalization(made) reloadMeanAndVarianceWithCommandBuffer:commands meanAndVarianceState:state.get()];
+  [static_cast<MPSCNNBatchNormalization *>(made.kernel.get()) reloadMeanAndVarianceWithCommandBuffer:commands
+                                                                               meanAndVarianceState:state.get()];
   made.has_statistics = true;
 }
 
@@ -70,6 +68,8 @@ Made make_normalization(id<MTLDevice> device, const KernelRow &row, const Params
   source->keep_channels();
   const auto channels = source->channels();
   made.channels = channels;
+  made.has_statistics = source->has_statistics();
+  made.reload_gamma_and_beta = reload_gamma_and_beta;
   made.result_shape = [&row, channels](ImageShape shape) {
     check(shape.c == channels, row.name, ": x has ", shape.c, " channels to read; gamma has ", channels, ".");
     return shape;
@@ -80,41 +80,44 @@ Made make_normalization(id<MTLDevice> device, const KernelRow &row, const Params
 
   const auto values =
       Ref<MPSCNNNormalizationValues *>::adopt([[MPSCNNNormalizationValues alloc] initWithGuardedNormalization:source]);
-  made.reload_gamma_and_beta = reload_gamma_and_beta;
   if (!is_batch) {
     // The initialisers of both classes have the same selector.
     MPSCNNInstanceNormalization *kernel = [kind alloc];
-    made.kernel = Ref<MPSKernel *>::adopt([kernel initWithDevice:device dataSource:values.get()]);
-    made.read_again = [](Made &own) { [normalization(own) reloadGammaAndBetaFromDataSource]; };
+    kernel = [kernel initWithDevice:device dataSource:values.get()];
+    made.kernel = Ref<MPSKernel *>::adopt(kernel);
+    made.read_again = [](Made &given) {
+      [static_cast<MPSCNNInstanceNormalization *>(given.kernel.get()) reloadGammaAndBetaFromDataSource];
+    };
   } else {
     MPSCNNBatchNormalization *kernel = [kind alloc];
     kernel = made.neuron.type == MPSCNNNeuronTypeNone ? [kernel initWithDevice:device dataSource:values.get()]
                                                       : [kernel initWithDevice:device
-                                                                        dataSource:values.get()
-                                                             fusedNeuronDescriptor:objc_neuron(made.neuron)];
+                                                                       dataSource:values.get()
+                                                            fusedNeuronDescriptor:objc_neuron(made.neuron)];
     made.kernel = Ref<MPSKernel *>::adopt(kernel);
-    made.has_statistics = source->has_statistics();
-    made.read_again = [source](Made &own) {
-      [normalization(own) reloadGammaAndBetaFromDataSource];
-      [normalization(own) reloadMeanAndVarianceFromDataSource];
-      own.has_statistics = source->has_statistics();
+    made.read_again = [source](Made &given) {
+      auto *kernel = static_cast<MPSCNNBatchNormalization *>(given.kernel.get());
+      [kernel reloadGammaAndBetaFromDataSource];
+      [kernel reloadMeanAndVarianceFromDataSource];
+      given.has_statistics = source->has_statistics();
     };
     made.reload_mean_and_variance = reload_mean_and_variance;
-    made.encode = [&row](const Made &own, id<MTLCommandBuffer> commands, MPSImage *from, MPSImage *to,
+    made.encode = [&row](Made &given, id<MTLCommandBuffer> commands, MPSImage *from, MPSImage *to,
                          BatchNormalizationState *state) {
+      auto *kernel = static_cast<MPSCNNBatchNormalization *>(given.kernel.get());
       if (state == nullptr) {
-        check(own.has_statistics, row.name, ": the kernel has no mean and variance, and no state was given.");
-        return [normalization(own) encodeToCommandBuffer:commands sourceImage:from destinationImage:to];
+        check(given.has_statistics, row.name, ": the kernel has no mean and variance, and no state was given.");
+        return [kernel encodeToCommandBuffer:commands sourceImage:from destinationImage:to];
       }
       auto &impl = state->impl();
       const std::scoped_lock lock(impl.mutex);
-      check(impl.channels == own.channels, row.name, ": state has ", impl.channels, " channels; gamma has ",
-            own.channels, ".");
+      const auto own = static_cast<std::int64_t>(kernel.numberOfFeatureChannels);
+      check(impl.channels == own, row.name, ": state has ", impl.channels, " channels; gamma has ", own, ".");
       check<std::runtime_error>(impl.count > 0, row.name, ": no statistics have been encoded to state.");
-      [normalization(own) encodeToCommandBuffer:commands
-                                    sourceImage:from
-                        batchNormalizationState:impl.state.get()
-                               destinationImage:to];
+      [kernel encodeToCommandBuffer:commands
+                        sourceImage:from
+            batchNormalizationState:impl.state.get()
+                   destinationImage:to];
       impl.is_used = true;
     };
   }
@@ -130,13 +133,13 @@ Made make_batch_statistics(id<MTLDevice> device, const KernelRow &row, const Par
   kernel = [kernel initWithDevice:device];
   made.kernel = Ref<MPSKernel *>::adopt(kernel);
   check<std::runtime_error>(kernel != nil, row.name, ": the device refused the kernel.");
-  made.encode = [&row](const Made &own, id<MTLCommandBuffer> commands, MPSImage *source, MPSImage *,
+  made.encode = [&row](Made &given, id<MTLCommandBuffer> commands, MPSImage *source, MPSImage *,
                        BatchNormalizationState *state) {
-    auto *statistics = static_cast<MPSCNNBatchNormalizationStatistics *>(own.kernel.get());
+    auto *kernel = static_cast<MPSCNNBatchNormalizationStatistics *>(given.kernel.get());
     auto &impl = state->impl();
     const std::scoped_lock lock(impl.mutex);
-    const auto channels = std::min(source.featureChannels - statistics.sourceFeatureChannelOffset,
-                                   statistics.sourceFeatureChannelMaxCount);
+    const auto channels =
+        std::min(source.featureChannels - kernel.sourceFeatureChannelOffset, kernel.sourceFeatureChannelMaxCount);
     check(static_cast<std::int64_t>(channels) == impl.channels, row.name, ": x has ", channels,
           " channels to read; state has ", impl.channels, ".");
     if (impl.is_used) {
@@ -146,7 +149,7 @@ Made make_batch_statistics(id<MTLDevice> device, const KernelRow &row, const Par
     }
     const NSUInteger images = source.numberOfImages;
     MPSImageBatch *batch = images == 1 ? @[ source ] : [source batchRepresentation];
-    [statistics encodeBatchToCommandBuffer:commands sourceImages:batch batchNormalizationState:impl.state.get()];
+    [kernel encodeBatchToCommandBuffer:commands sourceImages:batch batchNormalizationState:impl.state.get()];
     // The parts were read, and each held a read of the whole.
     if (images > 1 && [source isKindOfClass:[MPSTemporaryImage class]]) {
       auto *whole = static_cast<MPSTemporaryImage *>(source);

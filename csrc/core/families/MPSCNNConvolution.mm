@@ -39,17 +39,16 @@ Made make_convolution(id<MTLDevice> device, const KernelRow &row, const Params &
   check_family(row, *made.descriptor, made.output_padding);
   if (row.family == Family::convolution)
     made.window = {made.descriptor->kernel_size, made.descriptor->stride, made.descriptor->dilation};
-  check(row.family != Family::convolution_transpose || source->dtype() == DType::float32, row.name,
-        ": weight.dtype (", name_of(source->dtype()), ") is not float32, the only type MPS takes here.");
+  check(row.family != Family::convolution_transpose || source->dtype() == DType::float32, row.name, ": weight.dtype (",
+        name_of(source->dtype()), ") is not float32, the only type MPS takes here.");
 
-  auto objc_source =
-      Ref<MPSCNNArrayDataSource *>::adopt([[MPSCNNArrayDataSource alloc] initWithGuardedSource:source]);
+  auto objc_source = Ref<MPSCNNArrayDataSource *>::adopt([[MPSCNNArrayDataSource alloc] initWithGuardedSource:source]);
   made.kernel = Ref<MPSKernel *>::adopt([[kind alloc] initWithDevice:device weights:objc_source.get()]);
   source->rethrow();
   check<std::runtime_error>(static_cast<bool>(made.kernel), row.name, ": the device refused the kernel.");
   if ([made.kernel.get() respondsToSelector:@selector(reloadWeightsAndBiasesFromDataSource)])
-    made.read_again = [](Made &own) {
-      [static_cast<MPSCNNConvolution *>(own.kernel.get()) reloadWeightsAndBiasesFromDataSource];
+    made.read_again = [](Made &given) {
+      [static_cast<MPSCNNConvolution *>(given.kernel.get()) reloadWeightsAndBiasesFromDataSource];
     };
   return made;
 }

@@ -31,10 +31,12 @@ struct WindowShape {
   bool ceil_mode = false;  ///< PyTorch's: a window that begins in the source or its padding may end beyond
 };
 
-/// A kernel and what encode() needs to know of it.
+/// A kernel and what encode() needs to know of it. Copied with the kernel: its functions are given the one
+/// that they are called for.
 struct Made {
   Ref<MPSKernel *> kernel;                               ///< MPSCNNKernel, or MPSCNNBinaryKernel for two sources
   std::shared_ptr<Guarded> source = {};                  ///< families that read one
+  std::function<void(Made &)> read_again = {};           ///< reads the source anew; empty: the class cannot
   std::optional<ConvolutionDescriptor> descriptor = {};  ///< families with weights
   std::optional<WindowShape> window = {};                ///< families with windows, other than transposed ones
   /// Images and pixels that are read of a source, by its extents, where the kernel has a rectangle for it; throws
@@ -47,18 +49,14 @@ struct Made {
   bool image_by_image = true;
   std::int64_t source_channel_step = 4;  ///< what an offset of source channels is a multiple of
   Offset3 offset = {};                   ///< of the source where the caller gives none; families without windows
-  // Hooks are given the Made that they belong to, since a kernel may be copied.
-  /// Reads the source anew. Empty: the class cannot.
-  std::function<void(Made &)> read_again = {};
-  /// Reload from buffers with a float for each channel, `channels` of them. Empty: the class cannot.
-  std::function<void(Made &, id<MTLCommandBuffer>, id<MTLBuffer> gamma, id<MTLBuffer> beta)> reload_gamma_and_beta = {};
-  std::function<void(Made &, id<MTLCommandBuffer>, id<MTLBuffer> mean, id<MTLBuffer> variance)>
-      reload_mean_and_variance = {};
+  /// Reload from buffers of floats, one for each of so many channels; empty: the class cannot.
+  using Reload = std::function<void(Made &, id<MTLCommandBuffer>, id<MTLBuffer>, id<MTLBuffer>)>;
+  Reload reload_gamma_and_beta = {}, reload_mean_and_variance = {};
   std::int64_t channels = 0;
-  bool has_statistics = false;  ///< batch normalization: the kernel has a mean and variance of its own
-  /// How it is encoded, its offset being set. Empty: from sourceImage to destinationImage. The destination is nil where
+  bool has_statistics = false;  ///< mean and variance are there
+  /// How it is encoded, its offset being set; empty: from sourceImage to destinationImage. The destination is nil where
   /// the result is a state; the state may be null where it is not.
-  std::function<void(const Made &, id<MTLCommandBuffer>, MPSImage *source, MPSImage *destination,
+  std::function<void(Made &, id<MTLCommandBuffer>, MPSImage *source, MPSImage *destination,
                      BatchNormalizationState *state)>
       encode = {};
   NeuronDescriptor neuron = {};
@@ -82,9 +80,6 @@ Made make_neuron(id<MTLDevice> device, const KernelRow &row, const Params &param
 Made make_neuron_gradient(id<MTLDevice> device, const KernelRow &row, const Params &params);
 Made make_pooling(id<MTLDevice> device, const KernelRow &row, const Params &params);
 Made make_arithmetic(id<MTLDevice> device, const KernelRow &row, const Params &params);
-Made make_local_normalization(id<MTLDevice> device, const KernelRow &row, const Params &params);
-Made make_normalization(id<MTLDevice> device, const KernelRow &row, const Params &params);
-Made make_batch_statistics(id<MTLDevice> device, const KernelRow &row, const Params &params);
 Made make_softmax(id<MTLDevice> device, const KernelRow &row, const Params &params);
 Made make_upsampling(id<MTLDevice> device, const KernelRow &row, const Params &params);
 Made make_reduction(id<MTLDevice> device, const KernelRow &row, const Params &params);
@@ -93,5 +88,8 @@ Made make_reshape(id<MTLDevice> device, const KernelRow &row, const Params &para
 Made make_resize(id<MTLDevice> device, const KernelRow &row, const Params &params);
 Made make_pad(id<MTLDevice> device, const KernelRow &row, const Params &params);
 Made make_dropout(id<MTLDevice> device, const KernelRow &row, const Params &params);
+Made make_local_normalization(id<MTLDevice> device, const KernelRow &row, const Params &params);
+Made make_normalization(id<MTLDevice> device, const KernelRow &row, const Params &params);
+Made make_batch_statistics(id<MTLDevice> device, const KernelRow &row, const Params &params);
 
 }  // namespace mpscnn

@@ -13,19 +13,19 @@ namespace mpscnn {
 
 /// How an argument is written in Python, and so how a Value of it looks.
 enum class ParamType : std::uint8_t {
-  boolean,     ///< bool
-  integer,     ///< int
-  real,        ///< float
-  text,        ///< one of `choices`, or any string
-  pair,        ///< int or (height, width)
-  padding,     ///< int, (height, width), ((top, bottom), (left, right)), "same" or "valid"
-  offset,      ///< (y, x) or (y, x, image), None: from the padding
-  region,      ///< ((y, x, image), (height, width, images)), None: everything
-  shape,       ///< (C, H, W), None
-  extents,     ///< (H, W, C)
-  array,       ///< array
-  weights,     ///< array or data source
-  activation,  ///< name, NeuronDescriptor, neuron kernel or None
+  boolean,         ///< bool
+  integer,         ///< int
+  real,            ///< float
+  text,            ///< one of `choices`, or any string
+  pair,            ///< int or (height, width)
+  padding,         ///< int, (height, width), ((top, bottom), (left, right)), "same" or "valid"
+  offset,          ///< (y, x) or (y, x, image), None: from the padding
+  region,          ///< ((y, x, image), (height, width, images)), None: everything
+  shape,           ///< (C, H, W), None
+  extents,         ///< (H, W, C)
+  array,           ///< array
+  weights,         ///< array or data source
+  activation,      ///< name, NeuronDescriptor, neuron kernel or None
   channel_values,  ///< array or data source of normalization
 };
 
@@ -52,9 +52,6 @@ enum class Family : std::uint8_t {
   neuron_gradient,
   pooling,
   arithmetic,
-  local_normalization,
-  normalization,
-  batch_statistics,
   softmax,
   upsampling,
   reduction,
@@ -63,6 +60,9 @@ enum class Family : std::uint8_t {
   resize,
   pad,
   dropout,
+  local_normalization,
+  normalization,
+  batch_statistics,
 };
 
 /// Rules for the extents of the result (formulas in names.cpp). `state`: the result is a BatchNormalizationState.
