@@ -53,6 +53,7 @@ constexpr KernelRow kRows[] = {
     {.name = "BatchNormalizationStatistics",
      .apple_class = "MPSCNNBatchNormalizationStatistics",
      .family = Family::batch_statistics,
+     .params = params<&p::offset_none, &p::edge_mode_none>(),
      .shape = ShapeRule::state,
      .gradient = "MPSCNNBatchNormalizationStatisticsGradient",
      .state =

@@ -165,7 +165,7 @@ float* values_of(const ChannelValues& values) {
 
 /// Per channel, of one image or of several together.
 struct Moments {
-  std::vector<float> pivot;           ///< the first pixel
+  std::vector<float> pivot;           ///< about the mean of the first pixels
   std::vector<double> sums, squares;  ///< of the distances from it
 
   double mean(std::size_t channel, double pixels) const { return pivot[channel] + sums[channel] / pixels; }
@@ -181,11 +181,16 @@ struct Moments {
 void find_moments(Tensor src, std::int64_t first, std::int64_t count, std::vector<Moments>& results) {
   src.data = src.at(first, 0);
   src.n = count;
-  if (src.images_are_dense()) src.flatten();
   const auto c = static_cast<std::size_t>(src.c);
   for (std::size_t i = 0; i < results.size(); ++i) {
-    results[i].pivot.resize(c);
-    row_to_float(src.at(static_cast<std::int64_t>(i), 0), src.format, results[i].pivot.data(), src.c);
+    // The closer to the mean, the less is lost where the square of its distance is subtracted.
+    results[i].pivot.assign(c, 0);
+    std::vector<float> pixel(c);
+    const std::int64_t first_pixels = std::min<std::int64_t>(src.w, 8);
+    for (std::int64_t x = 0; x < first_pixels; ++x) {
+      row_to_float(src.at(static_cast<std::int64_t>(i), 0, x), src.format, pixel.data(), src.c);
+      for (std::size_t k = 0; k < c; ++k) results[i].pivot[k] += pixel[k] / static_cast<float>(first_pixels);
+    }
     results[i].sums.assign(c, 0);
     results[i].squares.assign(c, 0);
   }
@@ -193,7 +198,8 @@ void find_moments(Tensor src, std::int64_t first, std::int64_t count, std::vecto
   const int threads = threads_for(src.size(), kGrain);
   const std::size_t per_thread = results.size() * 2 * c;
   std::vector<double> partial(per_thread * static_cast<std::size_t>(threads));
-  // A few pixels at a time, all of their channels; what are no floats is converted.
+  // A few pixels of a row at a time, all of their channels, alike wherever the rows lie: which distances are added as
+  // floats must not depend on that. What are no floats is converted.
   const bool in_place = src.format == Format::float32, adjacent = src.w == 1 || src.w_stride == src.c;
   const std::int64_t step = in_place ? src.w_stride : src.c;
   const std::int64_t most = std::max<std::int64_t>(8, kAdded / src.c / 8 * 8);
@@ -210,7 +216,7 @@ void find_moments(Tensor src, std::int64_t first, std::int64_t count, std::vecto
       const std::byte* const from = src.at(n, row % src.h, x);
       const float* values = reinterpret_cast<const float*>(from);
 #if defined(__x86_64__)
-      if (src.format == Format::float16 && adjacent && src.c % 8 == 0 && has_f16c()) {
+      if (src.format == Format::float16 && adjacent && src.c % kBlock == 0 && has_f16c()) {
         add_halves_f16c(reinterpret_cast<const std::uint16_t*>(from), pixels, src.c, results[target].pivot.data(), sums,
                         sums + c);
         continue;
