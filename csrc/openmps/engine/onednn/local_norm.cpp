@@ -182,9 +182,9 @@ typedef double DoublesAnywhere __attribute__((vector_size(64), aligned(8)));
 
 /// Sums down the columns of a window: of the values (unless null) and of their squares, kBlock channels from c0 on for
 /// each column [first, last).
-MPSCNN_CLONES void sum_columns(const float* const* rows, std::int64_t c0, const float* row_times, std::int64_t row_count,
-                               std::int64_t first, std::int64_t last, std::int64_t step, double* sums, double* squares,
-                               std::int64_t channels) {
+MPSCNN_CLONES void sum_columns(const float* const* rows, std::int64_t c0, const float* row_times,
+                               std::int64_t row_count, std::int64_t first, std::int64_t last, std::int64_t step,
+                               double* sums, double* squares, std::int64_t channels) {
   if (channels == kBlock) {
     for (std::int64_t x = first; x < last; ++x) {
       Doubles a{}, b{}, aa{}, bb{};
@@ -308,7 +308,7 @@ void normalize_by_windows(const LocalNormProblem& problem) {
   // All channels of a tile of pixels, so that its memory stays in the first-level cache.
   const std::int64_t tile_width = std::max<std::int64_t>(32, 2 * w.kernel_w);
   struct Tile {
-    std::int64_t begin, end;    // pixels of the result
+    std::int64_t begin, end;   // pixels of the result
     std::int64_t first, last;  // columns that are read
   };
   std::vector<Tile> tiles;
@@ -353,8 +353,8 @@ void normalize_by_windows(const LocalNormProblem& problem) {
           const std::int64_t channels = std::min(kBlock, c - c0);
           sum_columns(my.row_pointers.data(), c0, my.rows.times.data(), row_count, tile.first, tile.last, step,
                       contrast ? my.sums.data() : nullptr, my.squares.data(), channels);
-          divide(columns.data() + tile.begin, tile.end - tile.begin, src.w, clamp,
-                 contrast ? my.sums.data() : nullptr, my.squares.data(), centre ? centre + c0 : nullptr, step, formula,
+          divide(columns.data() + tile.begin, tile.end - tile.begin, src.w, clamp, contrast ? my.sums.data() : nullptr,
+                 my.squares.data(), centre ? centre + c0 : nullptr, step, formula,
                  result + tile.begin * result_step + c0, result_step, channels);
         }
       }

@@ -29,8 +29,8 @@ typedef float FloatsAnywhere __attribute__((vector_size(32), aligned(4)));
 typedef double Doubles __attribute__((vector_size(64)));
 typedef double DoublesAnywhere __attribute__((vector_size(64), aligned(8)));
 
-/// sums += x - pivot and squares += (x - pivot)^2 for each channel of `pixels` pixels, `step` floats apart. A few pixels
-/// are added as floats, which costs no more than the rounding of a distance does, and these sums as doubles.
+/// sums += x - pivot and squares += (x - pivot)^2 for each channel of `pixels` pixels, `step` floats apart. A few
+/// pixels are added as floats, which costs no more than the rounding of a distance does, and these sums as doubles.
 MPSCNN_CLONES void add_pixels(const float* first, std::int64_t step, std::int64_t pixels, std::int64_t channels,
                               const float* pivot, double* sums, double* squares) {
   constexpr int kVectors = kBlock / 8;
@@ -240,8 +240,8 @@ void find_moments(Tensor src, std::int64_t first, std::int64_t count, std::vecto
   }
 }
 
-/// (x - mean) * scale + shift, one set for each image or one for all. Sets of few channels stand there several times, so
-/// that several pixels are scaled as one.
+/// (x - mean) * scale + shift, one set for each image or one for all. Sets of few channels stand there several times,
+/// so that several pixels are scaled as one.
 struct Coefficients {
   std::size_t channels, repeats;
   std::vector<float> mean, scale, shift;
