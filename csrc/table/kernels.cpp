@@ -132,7 +132,7 @@ constexpr KernelRow kRows[] = {
      .positional = 1,
      .gradient = "MPSCNNCrossChannelNormalizationGradient",
      .summary =
-         "Divides each value by a power of the mean square of its neighbours across channels; PyTorch's delta is k.",
+         "Divides each value by a power of the mean square of its neighbours across channels; delta is PyTorch's k.",
      .formula = "y[c] = x[c] / (delta + alpha / k * sum(x[q] ** 2)) ** beta, q from c - k // 2 to c + (k - 1) // 2",
      .source = "MPSNeuralNetwork/MPSCNNNormalization.h, MPSCNNCrossChannelNormalization",
      .macos = "10.13"},
