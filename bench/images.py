@@ -73,7 +73,7 @@ AXES = {"Row": 3, "Column": 2, "FeatureChannels": 1}
 
 
 def _rows() -> list[Row]:
-    rows = [
+    return [
         Row("SoftMax 21 at 256", mpscnn.SoftMax, (SEGMENTATION,), lambda torch, x: torch.softmax(x, 1)),
         Row("SoftMax 1000, batch 256", mpscnn.SoftMax, ((256, 1, 1, 1000),), lambda torch, x: torch.softmax(x, 1)),
         Row("LogSoftMax 21 at 256", mpscnn.LogSoftMax, (SEGMENTATION,), lambda torch, x: torch.log_softmax(x, 1)),
@@ -207,7 +207,6 @@ def _rows() -> list[Row]:
             for shape in (FEATURES, (256, 1, 1, 4096))
         ],
     ]
-    return rows
 
 
 def _contestants(row: Row) -> tuple[dict[str, Callable[[], object]], int]:
