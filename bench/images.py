@@ -151,14 +151,13 @@ def rows() -> list[Row]:
         *[
             Row(
                 f"Reshape {shape[3]} at {shape[1]}, batch {shape[0]}",
-                lambda shape=shape: (
-                    mpscnn.Reshape((1, 1, int(np.prod(shape[1:])))) if shape[1] < 20 else mpscnn.Reshape((-1, 7, 32))
-                ),
+                lambda to=to: mpscnn.Reshape(to),
                 (shape,),
                 lambda torch, x: x.clone(),  # a view costs nothing there
                 exact=False,
             )
-            for shape in ((64, 14, 14, 32), FEATURES)
+            # The last one is flattened: one image object for each image, as none has room for two of so many channels.
+            for shape, to in ((FEATURES, (-1, 7, 32)), ((1, 256, 256, 32), (-1, 64, 8)), ((64, 14, 14, 32), (1, 1, -1)))
         ],
         *[
             Row(
