@@ -145,6 +145,12 @@ void test_many_channels() {
   const Tensor x = Tensor::random(3, 2, 3, 9, 6);
   for (const MPSAlphaType type : {kPlain, kPremultiplied})
     check_equal("nine channels", converted(make_conversion(type, type), x), x, 0);
+  MPSImageConversion *kernel = make_conversion();
+  const MPSOffset second = {0, 0, 1};
+  [kernel setOffset:second];
+  MPSImage *two = make_nan_image(2, 2, 3, 9);
+  convert(kernel, make_image(x), two);
+  check_equal("two images of three", read_image(two).image(1), x.image(2), 0);
   for (long channels = 1; channels <= 3; ++channels)
     check_equal("no alpha", converted(make_conversion(kPlain, kOne), x.channels(0, channels)), x.channels(0, channels),
                 0);
