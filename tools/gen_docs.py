@@ -39,6 +39,7 @@ PYTHON = {
     "MPSCNNKernel": "`UnaryKernel`",
     "MPSCNNSubPixelConvolutionDescriptor": "`ConvolutionDescriptor(sub_pixel_scale_factor=...)`",
     "MPSImage": "`Image`",
+    "MPSMatrix": "`Matrix`",
     "MPSNNDefaultPadding": '`padding="same"`, `"valid"`',
     "MPSNNNeuronDescriptor": "`NeuronDescriptor`",
     "MPSTemporaryImage": "`Image.temporary`, `encode(temporary=True)`",

@@ -8,7 +8,19 @@
 """
 
 from . import _core
-from ._core import BatchNorm, Buffer, CommandBuffer, ConvolutionDescriptor, Device, Image, NeuronDescriptor
+from ._core import (
+    BatchNorm,
+    Buffer,
+    CommandBuffer,
+    ConvolutionDescriptor,
+    Device,
+    Image,
+    ImageConversion,
+    ImageCopyToMatrix,
+    Matrix,
+    MatrixCopyToImage,
+    NeuronDescriptor,
+)
 from .data_source import DataSource, map_weights
 from .kernels import *  # noqa: F403  (a class for each row of the table; kernels.pyi lists them)
 from .kernels import KERNELS, BinaryKernel, Kernel, UnaryKernel, kernel
@@ -25,7 +37,11 @@ __all__ = [
     "DataSource",
     "Device",
     "Image",
+    "ImageConversion",
+    "ImageCopyToMatrix",
     "Kernel",
+    "Matrix",
+    "MatrixCopyToImage",
     "NeuronDescriptor",
     "UnaryKernel",
     "__version__",
