@@ -38,6 +38,9 @@ test: $(stamps)/package $(stamps)/group-test    ## all tests
 bench: $(stamps)/package $(stamps)/group-bench  ## benchmarks, side by side with NumPy and PyTorch
 	@$(py) -m bench $(ARGS)
 
+mutations: $(stamps)/group-test $(stamps)/group-build  ## break each kernel in a small way and see that the tests notice
+	@$(py) tools/mutations.py $(ARGS)
+
 # ----------------------------------------------------------------------------------------------- development
 dev: $(stamps)/group-build                      ## incremental build with warnings as errors, in build/dev
 	@[ -f build/dev/build.ninja ] || $(VENV)/bin/cmake --preset dev -DPython_EXECUTABLE=$(abspath $(py)) $(quiet_configure)

@@ -116,3 +116,24 @@ class Source:
 
     def purge(self) -> None:
         self.calls.append("purge")
+
+
+class Values:
+    """A data source of normalization with attributes, which counts what it is asked."""
+
+    def __init__(self, gamma: Any = None, **members: Any) -> None:
+        self.set_up(gamma=gamma, **members)
+
+    def set_up(self, **members: Any) -> None:
+        self.calls: list[str] = []
+        defaults = {"channels": 4, "beta": None, "mean": None, "variance": None, "groups": None, "epsilon": None}
+        for name, value in (defaults | members).items():
+            if not isinstance(getattr(type(self), name, None), property):
+                setattr(self, name, value)
+
+    def load(self) -> bool:
+        self.calls.append("load")
+        return True
+
+    def purge(self) -> None:
+        self.calls.append("purge")

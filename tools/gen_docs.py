@@ -34,9 +34,12 @@ PROTOCOLS = ("MPSImageSizeEncodingState",)
 
 # Apple's names that are no kernels of the table and can be used from Python all the same.
 PYTHON = {
+    "MPSCNNBatchNormalizationState": "`BatchNormalizationState`",
     "MPSCNNBinaryKernel": "`BinaryKernel`",
     "MPSCNNDepthWiseConvolutionDescriptor": "`ConvolutionDescriptor(depthwise=True)`",
     "MPSCNNKernel": "`UnaryKernel`",
+    "MPSCNNNormalizationGammaAndBetaState": "`NormalizationGammaAndBetaState`",
+    "MPSCNNNormalizationMeanAndVarianceState": "`NormalizationMeanAndVarianceState`",
     "MPSCNNSubPixelConvolutionDescriptor": "`ConvolutionDescriptor(sub_pixel_scale_factor=...)`",
     "MPSImage": "`Image`",
     "MPSMatrix": "`Matrix`",
@@ -55,9 +58,11 @@ TYPES = {
     "offset": "(y, x) or (y, x, image)",
     "region": "((y, x, image), (height, width, images))",
     "shape": "(channels, height, width)",
+    "extents": "(height, width, channels)",
     "array": "array or sequence",
     "weights": "array or data source",
     "activation": "name, `NeuronDescriptor` or neuron kernel",
+    "channel_values": "array, sequence or data source",
 }
 
 
@@ -132,6 +137,8 @@ def kernel_section(row: dict[str, Any]) -> str:
     text += f"* Apple: {row['apple_class']}, macOS {row['macos']}. Source: {row['source']}.\n"
     if row["gradient"]:
         text += f"* Gradient: {row['gradient']}.\n"
+    if row["state"]:
+        text += f"* `kernel({', '.join(row['sources'])}, state)`: {row['state']}\n"
     if not row["params"]:
         return text + "* No parameters of its own.\n"
     names = [f"`{spec['name']}`" for spec in row["params"]]
@@ -160,9 +167,10 @@ def support(table: list[dict[str, Any]]) -> list[dict[str, Any]]:
             "openmps": name not in lacking,
             "macos": described["since_macos"],
             "python": kernels.get(name) or PYTHON.get(name, ""),
+            "promised": described.get("scope") == SCOPE,
         }
         for name, described in facts["classes"].items()
-        if described.get("scope") == SCOPE
+        if described.get("scope") == SCOPE or name in kernels
     ]
     for name in PROTOCOLS:
         adopting = [other for other, one in facts["classes"].items() if name in one["protocols"]]
@@ -172,6 +180,7 @@ def support(table: list[dict[str, Any]]) -> list[dict[str, Any]]:
                 "openmps": any(other not in lacking for other in adopting),
                 "macos": facts["protocols"][name]["since_macos"],
                 "python": "",
+                "promised": True,
             }
         )
     return sorted(rows, key=lambda row: row["name"])
@@ -243,6 +252,7 @@ for `NeuronHardSigmoid` and `NeuronReLUN`.
 
 
 def summary(rows: list[dict[str, Any]]) -> str:
+    rows = [row for row in rows if row["promised"]]
     done = sum(row["openmps"] for row in rows)
     reached = sum(bool(row["python"]) for row in rows)
     return (
@@ -272,7 +282,8 @@ def readme_block(table: list[dict[str, Any]]) -> str:
     rows = support(table)
     neurons = [row["name"] for row in table if row["family"] == "neuron"]
     gradients = [row["name"] for row in table if row["name"].endswith("Gradient")]
-    others = [row["name"] for row in table if row["name"] not in neurons + gradients]
+    reductions = [row["name"] for row in table if row["family"] == "reduction"]
+    others = [row["name"] for row in table if row["name"] not in neurons + gradients + reductions]
     lines = [
         BEGIN,
         f"{summary(rows)} [docs/kernels.md](docs/kernels.md#support) lists them by name.",
@@ -281,6 +292,7 @@ def readme_block(table: list[dict[str, Any]]) -> str:
         "|---|---|---|",
         f"| {', '.join(f'`{name}`' for name in others)} | forward | compiles, has not run |",
         f"| {len(neurons)} activations: `{neurons[0]}` ... `{neurons[-1]}` | forward | compiles, has not run |",
+        f"| {len(reductions)} reductions: `{reductions[0]}` ... `{reductions[-1]}` | forward | compiles, has not run |",
     ]
     if gradients:
         lines.append(f"| {', '.join(f'`{name}`' for name in gradients)} | backward | compiles, has not run |")

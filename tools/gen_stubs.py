@@ -30,9 +30,11 @@ ARGUMENTS = {
     "offset": "t.Offset",
     "region": "t.Region",
     "shape": "t.Extent3",
+    "extents": "t.Extent3",
     "array": "t.Values",
     "weights": "t.Array | t.WeightSource",
     "activation": "t.ActivationName | NeuronDescriptor | Kernel",
+    "channel_values": "t.Values | t.NormalizationSource",
 }
 # What an attribute reads as.
 RESULTS = {
@@ -51,7 +53,7 @@ from typing import Any, ClassVar, Literal, SupportsIndex, overload
 
 from . import _core
 from . import _typing as t
-from ._core import Device, NeuronDescriptor
+from ._core import BatchNormalizationState, CommandBuffer, Device, Image, NeuronDescriptor
 '''
 
 
@@ -95,6 +97,15 @@ def parameters(row: dict[str, Any], common: list[dict[str, Any]]) -> str:
     return "".join(f"        {line}\n" for line in lines)
 
 
+# How kernels are called whose result is no image.
+CALLS_FOR_A_STATE = """    def __call__(  # type: ignore[override]
+        self, x: t.Array | Image, state: BatchNormalizationState | None = None
+    ) -> BatchNormalizationState: ...
+    def encode(  # type: ignore[override]
+        self, command_buffer: CommandBuffer, x: Image, state: BatchNormalizationState | None = None
+    ) -> BatchNormalizationState: ...
+"""
+
 BASES = {
     "Kernel": "Base of all kernels: the parameters that can be set after a kernel was made.",
     "UnaryKernel": "Base of the kernels with one source: kernel(x).",
@@ -126,14 +137,17 @@ def kernel_class(row: dict[str, Any], common: Common) -> str:
     text = f"class {row['name']}({'BinaryKernel' if len(row['sources']) == 2 else 'UnaryKernel'}):\n"
     text += f'    """{row["summary"]}\n\n    {row["formula"]}\n    """\n\n'
     text += f"    def __init__(\n{parameters(row, common[len(row['sources']) - 1])}    ) -> None: ...\n"
-    return text
+    return text + (CALLS_FOR_A_STATE if row["result"] == "state" else "")
 
 
 def lookup(table: list[dict[str, Any]]) -> str:
     text = ""
     for row in table:
         names = literal([row["name"], row["apple_class"]])
-        text += f"@overload\ndef kernel(name: {names}) -> type[{row['name']}]: ...\n"
+        line = f"def kernel(name: {names}) -> type[{row['name']}]: ..."
+        if len(line) > 120:  # as the formatter breaks it
+            line = f"def kernel(\n    name: {names},\n) -> type[{row['name']}]: ..."
+        text += f"@overload\n{line}\n"
     # Nobody knows the arguments of a kernel whose name is found at run time.
     return text + "@overload\ndef kernel(name: str) -> type[Any]: ...\n"
 

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Data sources written in Python, and the built-in one as Python sees it.
 #include <mpscnn/data_source.hpp>
+#include <mpscnn/normalization_source.hpp>
 
 #include <pybind11/stl.h>
 
@@ -25,23 +26,70 @@ bool has_member(py::handle object, const char* name) {
   return false;
 }
 
-/// A Python object with `load()`, `purge()`, `descriptor` and `weights`; attributes and methods without arguments
-/// are equally good. Called by MPS from any thread.
-class PythonSource final : public DataSource {
+/// A Python object whose members MPS asks for, from any thread; attributes and methods without arguments are equally
+/// good.
+class PythonObject {
  public:
-  explicit PythonSource(py::object object) : object_(keep_python_object(object)), self_(object.ptr()) {}
+  explicit PythonObject(py::object object) : object_(keep_python_object(object)), self_(object.ptr()) {}
+  virtual ~PythonObject() = default;
 
-  bool load() override {
+  py::object object() const { return py::reinterpret_borrow<py::object>(self_); }
+
+ protected:
+  bool call_load() const {
     const AcquireGil gil;
-    const py::object loaded = method("load");
+    const py::object loaded = object().attr("load")();
     check<TypeError>(loaded.is_none() || PyBool_Check(loaded.ptr()), "data source: load() returned ",
                      py::repr(loaded).cast<std::string>(), ", which is not True, False or None.");
     return !loaded.is(py::bool_(false));
   }
-  void purge() override {
+  void call_purge() const {
     const AcquireGil gil;
-    method("purge");
+    object().attr("purge")();
   }
+  /// None where there is none. The GIL is held.
+  py::object member(const char* name) const {
+    // py::getattr() with a default would also swallow what a property raises.
+    if (!has_member(self_, name)) return py::none();
+    const py::object value = object().attr(name);
+    return PyCallable_Check(value.ptr()) ? value() : value;
+  }
+  std::optional<ArrayView> array(const char* name) const {
+    const AcquireGil gil;
+    const auto value = member(name);
+    if (value.is_none()) return std::nullopt;
+    return view_of(value, name);
+  }
+  std::optional<std::int64_t> integer(const char* name) const {
+    const AcquireGil gil;
+    const auto value = member(name);
+    if (value.is_none()) return std::nullopt;
+    check<TypeError>(is_integer(value), "data source: ", name, " (", type_name(value), ") is not an int.");
+    const auto number = py::reinterpret_steal<py::object>(PyNumber_Index(value.ptr()));
+    if (!number) throw py::error_already_set();
+    int overflow = 0;
+    const auto integer = PyLong_AsLongLongAndOverflow(number.ptr(), &overflow);
+    check(overflow == 0, "data source: ", name, " (", py::str(number).cast<std::string>(), ") is beyond 64 bits.");
+    return integer;
+  }
+  std::string text(const char* name) const {
+    const AcquireGil gil;
+    const auto value = member(name);
+    return value.is_none() ? std::string() : std::string(text_of(py::str(value), say("data source: ", name)));
+  }
+
+ private:
+  std::shared_ptr<void> object_;
+  PyObject* self_;
+};
+
+/// With `load()`, `purge()`, `descriptor` and `weights`.
+class PythonSource final : public DataSource, public PythonObject {
+ public:
+  using PythonObject::PythonObject;
+
+  bool load() override { return call_load(); }
+  void purge() override { call_purge(); }
   ConvolutionDescriptor descriptor() override {
     const AcquireGil gil;
     const auto value = member("descriptor");
@@ -59,12 +107,7 @@ class PythonSource final : public DataSource {
   std::optional<ArrayView> bias() override { return array("bias"); }
   std::optional<ArrayView> ranges() override { return array("ranges"); }
   std::optional<ArrayView> lookup_table() override { return array("lookup_table"); }
-  std::string label() override {
-    const AcquireGil gil;
-    const auto value = member("label");
-    return value.is_none() ? std::string() : std::string(text_of(py::str(value), "data source: label"));
-  }
-  py::object object() const { return py::reinterpret_borrow<py::object>(self_); }
+  std::string label() override { return text("label"); }
   DType kernel_dtype() override {
     {
       const AcquireGil gil;
@@ -73,27 +116,33 @@ class PythonSource final : public DataSource {
     }
     return DataSource::kernel_dtype();
   }
+};
 
- private:
-  py::object method(const char* name) const { return py::reinterpret_borrow<py::object>(self_).attr(name)(); }
-  py::object member(const char* name) const {
-    // py::getattr() with a default would also swallow what a property raises.
-    if (!has_member(self_, name)) return py::none();
-    const py::object value = py::reinterpret_borrow<py::object>(self_).attr(name);
-    return PyCallable_Check(value.ptr()) ? value() : value;
+/// With `load()`, `purge()`, `channels` and `gamma`.
+class PythonNormalizationSource final : public NormalizationSource, public PythonObject {
+ public:
+  using PythonObject::PythonObject;
+
+  bool load() override { return call_load(); }
+  void purge() override { call_purge(); }
+  std::int64_t channels() override {
+    const auto channels = integer("channels");
+    check(channels.has_value(), "data source: channels is None.");
+    return *channels;
   }
-  std::optional<ArrayView> array(const char* name) const {
+  std::optional<ArrayView> gamma() override { return array("gamma"); }
+  std::optional<ArrayView> beta() override { return array("beta"); }
+  std::optional<ArrayView> mean() override { return array("mean"); }
+  std::optional<ArrayView> variance() override { return array("variance"); }
+  std::optional<std::int64_t> groups() override { return integer("groups"); }
+  std::optional<double> epsilon() override {
     const AcquireGil gil;
-    const auto value = member(name);
+    const auto value = member("epsilon");
     if (value.is_none()) return std::nullopt;
-    return view_of(value, name);
+    check<TypeError>(is_number(value), "data source: epsilon (", type_name(value), ") is not a number.");
+    return py::float_(value).cast<double>();
   }
-  static std::string type_name(py::handle value) {
-    return py::str(py::type::handle_of(value).attr("__name__")).cast<std::string>();
-  }
-
-  std::shared_ptr<void> object_;
-  PyObject* self_;
+  std::string label() override { return text("label"); }
 };
 
 py::object array_or_none(const std::optional<ArrayView>& view) {
@@ -105,17 +154,33 @@ py::object array_or_none(const std::optional<ArrayView>& view) {
 
 }  // namespace
 
-py::object to_python(const std::shared_ptr<DataSource>& source) {
-  const auto* python = dynamic_cast<const PythonSource*>(source.get());
-  return python ? python->object() : py::cast(source);
+py::object to_python(const std::shared_ptr<Source>& source) {
+  if (const auto* python = dynamic_cast<const PythonObject*>(source.get())) return python->object();
+  if (const auto normalization = std::dynamic_pointer_cast<NormalizationSource>(source)) return py::cast(normalization);
+  return py::cast(std::dynamic_pointer_cast<DataSource>(source));
 }
 
-std::shared_ptr<DataSource> data_source_of(py::handle object) {
-  check_made(object, "weight");
-  if (py::isinstance<DataSource>(object)) return object.cast<std::shared_ptr<DataSource>>();
-  for (const auto* name : {"load", "purge", "descriptor", "weights"})
+namespace {
+
+/// `Python` around an object with all these members, or the built-in `Kind`; empty if it is neither.
+template <class Kind, class Python>
+std::shared_ptr<Kind> source_of(py::handle object, const char* argument, std::initializer_list<const char*> members) {
+  check_made(object, argument);
+  if (py::isinstance<Kind>(object)) return object.cast<std::shared_ptr<Kind>>();
+  for (const auto* name : members)
     if (!has_member(object, name)) return nullptr;
-  return std::make_shared<PythonSource>(py::reinterpret_borrow<py::object>(object));
+  return std::make_shared<Python>(py::reinterpret_borrow<py::object>(object));
+}
+
+}  // namespace
+
+std::shared_ptr<DataSource> data_source_of(py::handle object) {
+  return source_of<DataSource, PythonSource>(object, "weight", {"load", "purge", "descriptor", "weights"});
+}
+
+std::shared_ptr<NormalizationSource> normalization_source_of(py::handle object) {
+  return source_of<NormalizationSource, PythonNormalizationSource>(object, "gamma",
+                                                                   {"load", "purge", "channels", "gamma"});
 }
 
 void bind_data_source(py::module_& module) {
@@ -149,6 +214,34 @@ void bind_data_source(py::module_& module) {
       .def("__repr__", [](DataSource& source) {
         return say("<mpscnn.DataSource, built in, of ", py::repr(py::cast(source.descriptor())).cast<std::string>(),
                    ">");
+      });
+
+  const auto values = [](const char* summary, std::optional<ArrayView> (NormalizationSource::*read)()) {
+    return std::pair([read](NormalizationSource& source) { return array_or_none((source.*read)()); }, summary);
+  };
+  const auto [gamma, gamma_summary] = values("array, shape (C,), float32, read-only.", &NormalizationSource::gamma);
+  const auto [beta, beta_summary] = values("array like gamma, or None: 0.", &NormalizationSource::beta);
+  const auto [mean, mean_summary] = values("array like gamma, or None.", &NormalizationSource::mean);
+  const auto [variance, variance_summary] = values("array like gamma, or None.", &NormalizationSource::variance);
+  py::class_<NormalizationSource, std::shared_ptr<NormalizationSource>>(module, "_NormalizationDataSource",
+                                                                        R"(The built-in data source of normalization.
+
+    What ``kernel.data_source`` is for values that were given as arrays. Its members are those of
+    ``mpscnn.NormalizationDataSource``.)")
+      .def("load", &NormalizationSource::load, py::call_guard<ReleaseGil>(), "The values are there at any time.")
+      .def("purge", &NormalizationSource::purge, py::call_guard<ReleaseGil>(),
+           "The values are not needed until the next load().")
+      .def_property_readonly("channels", &NormalizationSource::channels, "int: channels of the source image.")
+      .def_property_readonly("gamma", gamma, gamma_summary)
+      .def_property_readonly("beta", beta, beta_summary)
+      .def_property_readonly("mean", mean, mean_summary)
+      .def_property_readonly("variance", variance, variance_summary)
+      .def_property_readonly("groups", &NormalizationSource::groups, "int or None: of group normalization.")
+      .def_property_readonly("epsilon", &NormalizationSource::epsilon, "float: added to the variance.")
+      .def_property_readonly(
+          "label", [](NormalizationSource& source) { return text_or_none(source.label()); }, "str or None")
+      .def("__repr__", [](NormalizationSource& source) {
+        return say("<mpscnn.NormalizationDataSource, built in, of ", source.channels(), " channels>");
       });
 }
 

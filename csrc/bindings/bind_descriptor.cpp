@@ -137,6 +137,14 @@ py::array values_of(const py::object& self) {
                      .owner = keep_python_object(self)});
 }
 
+/// For pickle: the class with these attributes as its arguments.
+py::tuple made_again(const py::object& self, std::initializer_list<const char*> names) {
+  py::dict arguments;
+  for (const char* name : names) arguments[name] = self.attr(name);
+  const auto partial = py::module_::import("functools").attr("partial");
+  return py::make_tuple(partial(py::type::of(self), **arguments), py::tuple());
+}
+
 }  // namespace
 
 void bind_descriptor(py::module_& module) {
@@ -178,7 +186,8 @@ void bind_descriptor(py::module_& module) {
       .def_readonly("b", &NeuronDescriptor::b, "float: second parameter of the formula.")
       .def_readonly("c", &NeuronDescriptor::c, "float: third parameter of the formula.")
       .def_readonly("data", &NeuronDescriptor::data, "list of float: PReLU's slopes, one per channel.")
-      .def("__repr__", [](const NeuronDescriptor& neuron) { return repr_of(neuron); });
+      .def("__repr__", [](const NeuronDescriptor& neuron) { return repr_of(neuron); })
+      .def("__reduce__", [](const py::object& self) { return made_again(self, {"type", "a", "b", "c", "data"}); });
 
   py::class_<BatchNorm>(module, "BatchNorm",
                         R"(Batch normalization in inference, folded into the weights of a convolution.
@@ -220,7 +229,9 @@ void bind_descriptor(py::module_& module) {
       .def_property_readonly("gamma", &values_of<&BatchNorm::gamma>, "array, shape (O,), float32, read-only.")
       .def_property_readonly("beta", &values_of<&BatchNorm::beta>, "array, shape (O,), float32, read-only.")
       .def_readonly("epsilon", &BatchNorm::epsilon, "float: added to the variance.")
-      .def("__repr__", [](const BatchNorm& norm) { return repr_of(norm); });
+      .def("__repr__", [](const BatchNorm& norm) { return repr_of(norm); })
+      .def("__reduce__",
+           [](const py::object& self) { return made_again(self, {"mean", "variance", "gamma", "beta", "epsilon"}); });
 
   py::class_<ConvolutionDescriptor>(module, "ConvolutionDescriptor", R"(Geometry of a convolution, for data sources.
 
@@ -293,7 +304,11 @@ void bind_descriptor(py::module_& module) {
                              "NeuronDescriptor or None: what is applied to the result before it is stored.")
       .def_readonly("batch_norm", &ConvolutionDescriptor::batch_norm,
                     "BatchNorm or None: what is folded into the weights.")
-      .def("__repr__", [](const ConvolutionDescriptor& d) { return repr_of(d); });
+      .def("__repr__", [](const ConvolutionDescriptor& d) { return repr_of(d); })
+      .def("__reduce__", [](const py::object& self) {
+        return made_again(self, {"kernel_size", "in_channels", "out_channels", "stride", "dilation", "groups",
+                                 "depthwise", "sub_pixel_scale_factor", "activation", "batch_norm"});
+      });
 }
 
 }  // namespace mpscnn::bindings

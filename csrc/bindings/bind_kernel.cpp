@@ -20,8 +20,15 @@
 namespace mpscnn::bindings {
 namespace {
 
-std::shared_ptr<Kernel> make(const std::string& name, const py::dict& arguments,
-                             const std::shared_ptr<Device>& device) {
+/// Of the row's arguments by name; or a copy of a kernel, which brings its device.
+std::shared_ptr<Kernel> make(const std::string& name, const py::object& given, const std::shared_ptr<Device>& device) {
+  if (py::isinstance<Kernel>(given)) {
+    const auto kernel = given.cast<std::shared_ptr<Kernel>>();
+    const ReleaseGil release;
+    return kernel->copy(false);
+  }
+  check<TypeError>(py::isinstance<py::dict>(given), "arguments (", type_name(given), ") is not a dict.");
+  const auto arguments = py::reinterpret_borrow<py::dict>(given);
   const auto* row = find_kernel(name);
   check<KeyError>(row != nullptr, "there is no kernel \"", name, "\".");
   Params params;
@@ -71,21 +78,28 @@ using Images = Each<std::shared_ptr<Image>>;
 using Views = Each<ArrayView>;
 using Shapes = Each<ImageShape>;
 
-/// x and what follows it.
-Each<py::handle> sources_of(const Kernel& kernel, const py::object& x, const py::args& others) {
-  kernel.check_source_count(1 + others.size());
+using State = std::shared_ptr<BatchNormalizationState>;
+
+/// x and what follows it. A state may stand behind the sources as well as go by its name: `state`, if it is null.
+Each<py::handle> sources_of(const Kernel& kernel, const py::object& x, const py::args& others, State* state = nullptr) {
+  auto count = others.size();
+  if (state && !*state && count > 0 && py::isinstance<BatchNormalizationState>(others[count - 1])) {
+    check_made(others[count - 1], "state");
+    *state = others[--count].cast<State>();
+  }
+  kernel.check_source_count(1 + count);
   Each<py::handle> sources;
   sources.push_back(x);
-  for (const auto other : others) sources.push_back(other);
+  for (std::size_t i = 0; i < count; ++i) sources.push_back(others[i]);
   return sources;
 }
 
-std::shared_ptr<Image> encode_images(Kernel& kernel, CommandBuffer& buffer, const Images& images,
+std::shared_ptr<Image> encode_images(Kernel& kernel, CommandBuffer& buffer, const Images& images, const State& state,
                                      const std::shared_ptr<Image>& out, bool temporary = false,
                                      std::optional<DType> dtype = std::nullopt) {
   Each<const Image*> sources;
   for (const auto& image : images) sources.push_back(image.get());
-  return kernel.encode(buffer, sources.span(), out, temporary, dtype);
+  return kernel.encode(buffer, sources.span(), out, temporary, dtype, state.get());
 }
 
 /// A destination whose pixels NumPy can see, for results that nobody provided.
@@ -101,42 +115,72 @@ void check_no_clip(const Kernel& kernel) {
   check(!has_clip(kernel), kernel.row().name, ": clip_rect needs a destination (out) whose other pixels are kept.");
 }
 
-std::shared_ptr<Image> encode(Kernel& kernel, CommandBuffer& buffer, const py::object& x, const py::args& others,
-                              const std::shared_ptr<Image>& out, Boolean temporary, const py::object& dtype_like) {
+/// What a kernel whose result is a state cannot be given.
+void check_no_destination(const Kernel& kernel, const py::object& out, const py::object& dtype, bool temporary) {
+  const auto no = [&](bool given, const char* name) {
+    check<TypeError>(!given, kernel.row().name, ": ", name, " was given; the result is a BatchNormalizationState.");
+  };
+  no(!out.is_none(), "out");
+  no(!dtype.is_none(), "dtype");
+  no(temporary, "temporary");
+}
+
+std::shared_ptr<Image> image_of(const Kernel& kernel, py::handle source, std::size_t number) {
+  check<TypeError>(py::isinstance<Image>(source), kernel.row().sources[number], " (", type_name(source),
+                   ") is not an Image.");
+  return source.cast<std::shared_ptr<Image>>();
+}
+
+py::object encode(Kernel& kernel, CommandBuffer& buffer, const py::object& x, const py::args& others,
+                  const std::shared_ptr<Image>& out, Boolean temporary, const State& given_state,
+                  const py::object& dtype_like) {
+  State state = given_state;
   Images images;
-  for (const auto source : sources_of(kernel, x, others)) {
-    check<TypeError>(py::isinstance<Image>(source), kernel.row().sources[images.size()], " (", type_name(source),
-                     ") is not an Image.");
-    images.push_back(source.cast<std::shared_ptr<Image>>());
+  for (const auto source : sources_of(kernel, x, others, &state))
+    images.push_back(image_of(kernel, source, images.size()));
+  if (!kernel.row().has_image()) {
+    check_no_destination(kernel, py::cast(out), dtype_like, temporary);
+    {
+      const ReleaseGil release;
+      state = kernel.encode_state(buffer, *images[0], state);
+    }
+    return py::cast(state);
   }
   const auto dtype = optional_dtype(dtype_like);
   check(!out || !temporary, kernel.row().name, ": temporary (True) was given together with out.");
   check(!out || !dtype, kernel.row().name, ": dtype was given together with out, which has one.");
-  const ReleaseGil release;
-  if (out || temporary) return encode_images(kernel, buffer, images, out, temporary, dtype);
-  check_no_clip(kernel);
-  return encode_images(kernel, buffer, images, result_image(kernel, images, dtype));
+  std::shared_ptr<Image> result;
+  {
+    const ReleaseGil release;
+    if (out || temporary) {
+      result = encode_images(kernel, buffer, images, state, out, temporary, dtype);
+    } else {
+      check_no_clip(kernel);
+      result = encode_images(kernel, buffer, images, state, result_image(kernel, images, dtype));
+    }
+  }
+  return py::cast(result);
 }
 
-void run(Kernel& kernel, const Images& sources, const std::shared_ptr<Image>& out) {
+void run(Kernel& kernel, const Images& sources, const State& state, const std::shared_ptr<Image>& out) {
   const auto buffer = CommandBuffer::make(kernel.device());
-  encode_images(kernel, *buffer, sources, out);
+  encode_images(kernel, *buffer, sources, state, out);
   buffer->commit();
   buffer->wait();
 }
 
 /// Into the array itself where its memory can be an image's, else through an image.
-void run(Kernel& kernel, const Views& views, const ArrayView& out) {
+void run(Kernel& kernel, const Views& views, const State& state, const ArrayView& out) {
   Images sources;
   for (const auto& view : views) sources.push_back(Image::from_array(kernel.device(), view));
   if (Image::why_not_shared(*kernel.device(), out, ImageLayout::NHWC).empty()) {
-    run(kernel, sources, Image::from_array(kernel.device(), out, ImageLayout::NHWC, false));
+    run(kernel, sources, state, Image::from_array(kernel.device(), out, ImageLayout::NHWC, false));
     return;
   }
   const auto& s = out.shape;
   const auto destination = Image::make(kernel.device(), {s[0], s[1], s[2], s[3]}, out.dtype);
   if (has_clip(kernel)) destination->write(out);
-  run(kernel, sources, destination);
+  run(kernel, sources, state, destination);
   destination->to_array(out);
 }
 
@@ -146,17 +190,21 @@ ArrayView images_of(ArrayView view, std::int64_t first, std::int64_t count) {
   return view;
 }
 
+/// Throws what is wrong with the array as images.
+ImageShape checked_shape(const Kernel& kernel, const ArrayView& view) {
+  const auto& s = view.shape;
+  const ImageShape shape{s[0], s[1], s[2], s[3]};
+  Image::bytes(*kernel.device(), shape, view.dtype);
+  return shape;
+}
+
 /// Arrays may hold more images than one MPSImage takes: they are run so many at a time. Fills `out` if it is empty.
-void run_in_batches(Kernel& kernel, const Views& views, std::optional<ArrayView>& out, std::optional<DType> dtype) {
+void run_in_batches(Kernel& kernel, const Views& views, const State& state, std::optional<ArrayView>& out,
+                    std::optional<DType> dtype) {
   Shapes shapes;
-  for (const auto& view : views) {
-    const auto& s = view.shape;
-    const ImageShape shape{s[0], s[1], s[2], s[3]};
-    Image::bytes(*kernel.device(), shape, view.dtype);  // says what is wrong
-    shapes.push_back(shape);
-  }
+  for (const auto& view : views) shapes.push_back(checked_shape(kernel, view));
   // What counts images.
-  bool together = has_clip(kernel);
+  bool together = has_clip(kernel) || !kernel.works_image_by_image();
   for (const auto* spec : common_params(kernel.row()))
     if (spec->type == ParamType::offset) together |= !std::holds_alternative<std::monostate>(kernel.get(spec->name));
   if (!out) check_no_clip(kernel);
@@ -181,22 +229,57 @@ void run_in_batches(Kernel& kernel, const Views& views, std::optional<ArrayView>
   std::int64_t channels = out->shape[3];
   for (const auto& source : shapes) channels = std::max(channels, source.c);
   const auto most = together ? n : std::max<std::int64_t>(1, Image::most_images(channels));
-  if (n <= most) return run(kernel, views, *out);
+  if (n <= most) return run(kernel, views, state, *out);
   check(out->shape[0] == n, kernel.row().name, ": out.shape ", to_string(out->shape), " is not the result's ",
         to_string(shape.nhwc()), ".");
   for (std::int64_t first = 0; first < n; first += most) {
     const auto count = std::min(most, n - first);
     Views part;
     for (const auto& view : views) part.push_back(parts_of(view.shape[0]) ? images_of(view, first, count) : view);
-    run(kernel, part, images_of(*out, first, count));
+    run(kernel, part, state, images_of(*out, first, count));
   }
+}
+
+ArrayView images_view(const Kernel& kernel, py::handle object, std::size_t source) {
+  const auto& row = kernel.row();
+  const std::string name(row.sources[source]);
+  auto view = view_of(object, name.c_str());
+  check(view.ndim() == 4, row.name, ": ", name, ".ndim (", view.ndim(), ") is not 4 (N, H, W, C).");
+  return view;
+}
+
+/// Kernels whose result is a state, which takes a large array in several parts.
+State call_for_state(Kernel& kernel, const py::object& x, State state) {
+  const bool is_image = py::isinstance<Image>(x);
+  const auto image = is_image ? x.cast<std::shared_ptr<Image>>() : nullptr;
+  const auto view = is_image ? ArrayView{} : images_view(kernel, x, 0);
+  const ReleaseGil release;
+  const auto buffer = CommandBuffer::make(kernel.device());
+  if (is_image) {
+    state = kernel.encode_state(*buffer, *image, state);
+  } else {
+    const auto shape = checked_shape(kernel, view);
+    const auto most = std::max<std::int64_t>(1, Image::most_images(shape.c));
+    for (std::int64_t first = 0; first < shape.n; first += most) {
+      const auto part = images_of(view, first, std::min(most, shape.n - first));
+      state = kernel.encode_state(*buffer, *Image::from_array(kernel.device(), part), state);
+    }
+  }
+  buffer->commit();
+  buffer->wait();
+  return state;
 }
 
 /// One kernel, one command buffer, waits. Arrays in, arrays out; images in, images out.
 py::object call(Kernel& kernel, const py::object& x, const py::args& others, const py::object& out,
-                const py::object& dtype_like) {
+                const State& given_state, const py::object& dtype_like) {
   const auto& row = kernel.row();
-  const auto objects = sources_of(kernel, x, others);
+  State state = given_state;
+  const auto objects = sources_of(kernel, x, others, &state);
+  if (!row.has_image()) {
+    check_no_destination(kernel, out, dtype_like, false);
+    return py::cast(call_for_state(kernel, x, state));
+  }
   const auto dtype = optional_dtype(dtype_like);
   check(out.is_none() || !dtype, row.name, ": dtype was given together with out, which has one.");
   if (py::isinstance<Image>(x)) {
@@ -213,17 +296,12 @@ py::object call(Kernel& kernel, const py::object& x, const py::args& others, con
       const ReleaseGil release;
       if (!destination) check_no_clip(kernel);
       if (!destination) destination = result_image(kernel, sources, dtype);
-      run(kernel, sources, destination);
+      run(kernel, sources, state, destination);
     }
     return py::cast(destination);
   }
   Views views;
-  for (const auto object : objects) {
-    const std::string name(row.sources[views.size()]);
-    auto view = view_of(object, name.c_str());
-    check(view.ndim() == 4, row.name, ": ", name, ".ndim (", view.ndim(), ") is not 4 (N, H, W, C).");
-    views.push_back(std::move(view));
-  }
+  for (const auto object : objects) views.push_back(images_view(kernel, object, views.size()));
   std::optional<ArrayView> target;
   if (!out.is_none()) {
     target = writable_view_of(out, "out");
@@ -231,9 +309,29 @@ py::object call(Kernel& kernel, const py::object& x, const py::args& others, con
   }
   {
     const ReleaseGil release;
-    run_in_batches(kernel, views, target, dtype);
+    run_in_batches(kernel, views, state, target, dtype);
   }
   return out.is_none() ? array_from(*target) : out;
+}
+
+void reload(Kernel& kernel, const std::shared_ptr<CommandBuffer>& buffer, const py::object& state) {
+  const auto with = [&]<class Kind>(Kind&& given) {
+    check<TypeError>(buffer != nullptr, kernel.row().name, ": state was given without command_buffer.");
+    const ReleaseGil release;
+    kernel.reload(*buffer, *given);
+  };
+  check_made(state, "state");
+  if (py::isinstance<NormalizationGammaAndBetaState>(state))
+    return with(state.cast<std::shared_ptr<NormalizationGammaAndBetaState>>());
+  if (py::isinstance<NormalizationMeanAndVarianceState>(state))
+    return with(state.cast<std::shared_ptr<NormalizationMeanAndVarianceState>>());
+  if (py::isinstance<BatchNormalizationState>(state)) return with(state.cast<State>());
+  check<TypeError>(state.is_none(), "state (", type_name(state),
+                   ") is not a NormalizationGammaAndBetaState, NormalizationMeanAndVarianceState or "
+                   "BatchNormalizationState.");
+  check<TypeError>(buffer == nullptr, kernel.row().name, ": command_buffer was given without state.");
+  const ReleaseGil release;
+  kernel.reload();
 }
 
 py::tuple result_shape(const Kernel& kernel, const py::object& shape, const py::args& others) {
@@ -252,10 +350,13 @@ py::tuple result_shape(const Kernel& kernel, const py::object& shape, const py::
 
 }  // namespace
 
+// pybind11 tries the last argument behind *args without conversions, which None is one of for a class of ours: so it is
+// dtype, an object of any kind.
 void bind_kernel(py::module_& module) {
   py::class_<Kernel, std::shared_ptr<Kernel>>(module, "Kernel", py::dynamic_attr(), "Base of all kernels.")
       .def(py::init(&make), py::arg("name"), py::arg("arguments"), py::arg("device") = nullptr)
-      .def("__call__", &call, py::arg("x"), py::arg("out") = py::none(), py::arg("dtype") = py::none(),
+      .def("__call__", &call, py::arg("x"), py::arg("out") = py::none(), py::arg("state") = nullptr,
+           py::arg("dtype") = py::none(),
            R"(Run the kernel and wait.
 
         Parameters
@@ -266,14 +367,16 @@ void bind_kernel(py::module_& module) {
             Further sources of kernels that have several, in the order of their docstring.
         out : array or Image like the result, optional
             Written in place and returned; with ``clip_rect`` only in part.
+        state : BatchNormalizationState, optional
+            For kernels whose docstring names it; it may stand behind the sources without its name.
         dtype : dtype, optional
             Of the result; default that of x.
 
         Returns
         -------
-        array or Image, as x is)")
+        array or Image, as x is, or BatchNormalizationState)")
       .def("encode", &encode, py::arg("command_buffer"), py::arg("x"), py::arg("out") = nullptr,
-           py::arg("temporary") = false, py::arg("dtype") = py::none(),
+           py::arg("temporary") = false, py::arg("state") = nullptr, py::arg("dtype") = py::none(),
            R"(Append the kernel to a command buffer.
 
         Parameters
@@ -287,16 +390,26 @@ void bind_kernel(py::module_& module) {
             Destination.
         temporary : bool, default False
             The result is read on this command buffer only, as often as its read_count says (1), never by the CPU.
+        state : BatchNormalizationState, optional
+            For kernels whose docstring names it; it may stand behind the sources without its name.
         dtype : dtype, optional
             Of the result; default that of x.
 
         Returns
         -------
-        Image
+        Image or BatchNormalizationState
             May be read when the command buffer has completed.)")
       .def("result_shape", &result_shape, py::arg("shape"),
            "(N, H, W, C) of the result for such a source, or such sources.")
-      .def("reload", &Kernel::reload, py::call_guard<ReleaseGil>(), "Read the data source again.")
+      .def("reload", &reload, py::arg("command_buffer") = nullptr, py::arg("state") = py::none(),
+           R"(Read the weights or values again: from the data source, at once, or from memory of the device.
+
+        Parameters
+        ----------
+        command_buffer : CommandBuffer, optional
+            With ``state``. What is encoded from now on uses what stands in the state when the device gets there.
+        state : NormalizationGammaAndBetaState, NormalizationMeanAndVarianceState or BatchNormalizationState, optional
+            Of the last, mean and variance.)")
       .def_property_readonly(
           "data_source", [](const Kernel& kernel) { return to_python(kernel.data_source()); },
           "Where the weights come from; None without weights.")
@@ -304,6 +417,13 @@ void bind_kernel(py::module_& module) {
       .def_property_readonly("neuron_descriptor", &Kernel::neuron,
                              "NeuronDescriptor or None: what a neuron kernel computes, or what a kernel with weights "
                              "applies to its result before it is stored.")
+      .def(
+          "_archived",
+          [](const Kernel& kernel) {
+            const ReleaseGil release;
+            return kernel.copy(true);
+          },
+          "A copy by way of NSKeyedArchiver and MPSKeyedUnarchiver.")
       .def("_get",
            [](const Kernel& kernel, const std::string& name) {
              const auto& spec = attribute(kernel, name);

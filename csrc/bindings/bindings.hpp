@@ -7,6 +7,7 @@
 #include <pybind11/pybind11.h>
 
 #include <mpscnn/device.hpp>
+#include <mpscnn/source.hpp>
 #include <mpscnn/table.hpp>
 #include <mpscnn/value.hpp>
 
@@ -25,6 +26,7 @@ void bind_image_conversion(py::module_& module);
 void bind_matrix(py::module_& module);
 void bind_descriptor(py::module_& module);
 void bind_data_source(py::module_& module);
+void bind_state(py::module_& module);
 void bind_kernel(py::module_& module);
 
 /// The device, or the default one for None.
@@ -40,7 +42,10 @@ NeuronDescriptor neuron_from(py::handle object);
 /// The C++ side of a Python object with load(), purge(), descriptor and weights; empty if it is none.
 std::shared_ptr<DataSource> data_source_of(py::handle object);
 
+/// The same of one with load(), purge(), channels and gamma.
+std::shared_ptr<NormalizationSource> normalization_source_of(py::handle object);
+
 /// What Python gave for it, or the built-in one; None for none.
-py::object to_python(const std::shared_ptr<DataSource>& source);
+py::object to_python(const std::shared_ptr<Source>& source);
 
 }  // namespace mpscnn::bindings

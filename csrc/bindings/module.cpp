@@ -20,6 +20,7 @@ PYBIND11_MODULE(_core, module) {
   bind_matrix(module);
   bind_descriptor(module);
   bind_data_source(module);
+  bind_state(module);
   bind_kernel(module);
   answer_wrong_arguments(module);
 }

@@ -2,6 +2,7 @@
 // Python arguments <-> Values of kernel parameters, by the ParamType of their spec.
 #include <mpscnn/data_source.hpp>
 #include <mpscnn/kernel.hpp>
+#include <mpscnn/normalization_source.hpp>
 #include <mpscnn/value.hpp>
 
 #include <mpscnn/error.hpp>
@@ -41,6 +42,7 @@ bool collect(const KernelRow& row, const ParamSpec& spec, py::handle object, Int
                       : spec.type == ParamType::offset  ? "(y, x) or (y, x, image)"
                       : spec.type == ParamType::region  ? "((y, x, image), (height, width, images))"
                       : spec.type == ParamType::shape   ? "(channels, height, width)"
+                      : spec.type == ParamType::extents ? "(height, width, channels)"
                       : spec.type == ParamType::real    ? "a number"
                       : spec.type == ParamType::boolean ? "True or False"
                       : spec.type == ParamType::text    ? "a string"
@@ -67,6 +69,12 @@ NeuronDescriptor neuron_from(py::handle object) {
 
 Value value_of(const KernelRow& row, const ParamSpec& spec, py::handle object) {
   if (object.is_none()) return std::monostate{};
+  const auto array_of = [&](py::handle given) {
+    const std::string name(spec.name);
+    if (PyTuple_Check(given.ptr()) || PyList_Check(given.ptr()))
+      return view_of(py::module_::import("numpy").attr("asarray")(given, "float32"), name.c_str());
+    return view_of(given, name.c_str());
+  };
   switch (spec.type) {
     case ParamType::boolean:
       if (!PyBool_Check(object.ptr())) refuse(row, spec, object);
@@ -88,20 +96,20 @@ Value value_of(const KernelRow& row, const ParamSpec& spec, py::handle object) {
     case ParamType::pair:
     case ParamType::offset:
     case ParamType::region:
-    case ParamType::shape: {
+    case ParamType::shape:
+    case ParamType::extents: {
       Ints ints;
       if (!collect(row, spec, object, ints)) refuse(row, spec, object);
       return ints;
     }
-    case ParamType::array: {
-      if (PyTuple_Check(object.ptr()) || PyList_Check(object.ptr()))
-        return view_of(py::module_::import("numpy").attr("asarray")(object, "float32"), std::string(spec.name).c_str());
-      return view_of(object, std::string(spec.name).c_str());
-    }
+    case ParamType::array: return array_of(object);
     case ParamType::weights:
       if (auto source = data_source_of(object)) return source;
       return view_of(object, std::string(spec.name).c_str());
     case ParamType::activation: return neuron_from(object);
+    case ParamType::channel_values:
+      if (auto source = normalization_source_of(object)) return source;
+      return array_of(object);
   }
   refuse(row, spec, object);
 }
@@ -123,6 +131,7 @@ py::object to_python(const ParamSpec& spec, const Value& value) {
     }
     py::object operator()(const ArrayView& a) const { return array_from(a); }
     py::object operator()(const std::shared_ptr<DataSource>& s) const { return py::cast(s); }
+    py::object operator()(const std::shared_ptr<NormalizationSource>& s) const { return py::cast(s); }
     py::object operator()(const NeuronDescriptor& n) const { return py::cast(n); }
   };
   return std::visit(Convert{spec}, value);

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The one place where Apple calls us: MPSCNNConvolutionDataSource over a GuardedSource.
+// The one place where Apple calls us: data source protocols over guarded sources.
 #pragma once
 
 #import <MetalPerformanceShaders/MetalPerformanceShaders.h>
@@ -14,6 +14,15 @@
   std::shared_ptr<mpscnn::GuardedSource> source_;
 }
 - (instancetype)initWithGuardedSource:(std::shared_ptr<mpscnn::GuardedSource>)source;
+@end
+
+@interface MPSCNNNormalizationValues : NSObject <MPSCNNBatchNormalizationDataSource,
+                                                 MPSCNNInstanceNormalizationDataSource,
+                                                 MPSCNNGroupNormalizationDataSource> {
+ @private
+  std::shared_ptr<mpscnn::GuardedNormalization> source_;
+}
+- (instancetype)initWithGuardedNormalization:(std::shared_ptr<mpscnn::GuardedNormalization>)source;
 @end
 
 namespace mpscnn {

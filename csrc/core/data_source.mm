@@ -111,3 +111,62 @@ static MPSDataType objc_dtype(DType dtype) {
 }
 
 @end
+
+@implementation MPSCNNNormalizationValues
+
+- (instancetype)initWithGuardedNormalization:(std::shared_ptr<mpscnn::GuardedNormalization>)source {
+  if ((self = [super init])) source_ = std::move(source);
+  return self;
+}
+
+- (BOOL)load {
+  return source_->load();
+}
+
+- (void)purge {
+  source_->purge();
+}
+
+- (NSUInteger)numberOfFeatureChannels {
+  return static_cast<NSUInteger>(source_->channels());
+}
+
+- (NSUInteger)numberOfGroups {
+  return static_cast<NSUInteger>(source_->groups());
+}
+
+/// Apple declares it settable; the groups are the source's own.
+- (void)setNumberOfGroups:(NSUInteger)numberOfGroups {
+  (void)numberOfGroups;
+}
+
+- (float *)gamma {
+  return const_cast<float *>(source_->gamma());
+}
+
+- (float *)beta {
+  return const_cast<float *>(source_->beta());
+}
+
+- (float *)mean {
+  return const_cast<float *>(source_->mean());
+}
+
+- (float *)variance {
+  return const_cast<float *>(source_->variance());
+}
+
+- (float)epsilon {
+  return source_->epsilon();
+}
+
+- (NSString *)label {
+  return source_->label().empty() ? nil : [NSString stringWithUTF8String:source_->label().c_str()];
+}
+
+- (id)copyWithZone:(NSZone *)zone {
+  // The values are shared, not copied.
+  return [[[self class] allocWithZone:zone] initWithGuardedNormalization:source_];
+}
+
+@end

@@ -57,6 +57,9 @@ class Writer {
   Ref<id<MTLCommandBuffer>> buffer_;
 };
 
+/// Throws unless the CPU may read now what `last` writes.
+void check_written(Writer &last, const char *what);
+
 struct Image::Impl {
   std::shared_ptr<Device> device;
   Ref<MPSImage *> image;

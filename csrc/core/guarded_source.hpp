@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// A data source as MPS may call it: nothing is thrown into MPS's frames, the first failure is kept for the code that
+// Data sources as MPS may call them: nothing is thrown into MPS's frames, the first failure is kept for the code that
 // made the kernel. Plain C++, since a .mm cannot catch.
 #pragma once
 
@@ -7,24 +7,49 @@
 #include <exception>
 #include <memory>
 #include <mutex>
+#include <string>
+#include <vector>
 
 #include <mpscnn/data_source.hpp>
+#include <mpscnn/normalization_source.hpp>
 
 namespace mpscnn {
 
-class GuardedSource {
+class Guarded {
  public:
-  /// Numbers, or words of 32 weights of one bit each.
-  enum class Takes : std::uint8_t { numbers, bits };
-  explicit GuardedSource(std::shared_ptr<DataSource> source, Takes takes = Takes::numbers)
-      : source_(std::move(source)), takes_(takes) {}
+  explicit Guarded(std::shared_ptr<Source> source) : source_(std::move(source)) {}
+  virtual ~Guarded() = default;
 
   /// False when the source declines or throws. Reads everything MPS may ask for until purge().
   bool load() noexcept;
   void purge() noexcept;
 
+  const std::shared_ptr<Source>& source() const { return source_; }
+
+  /// Throws what a callback threw since the last call, if any did.
+  void rethrow();
+
+ private:
+  /// Asks the source for everything; throws what is wrong with it.
+  virtual void read() = 0;
+  /// What was read is not valid any more.
+  virtual void forget() = 0;
+
+  std::shared_ptr<Source> source_;
+  std::mutex mutex_;
+  int loads_ = 0;
+  std::exception_ptr failure_;
+};
+
+/// Of weights.
+class GuardedSource final : public Guarded {
+ public:
+  /// Numbers, or words of 32 weights of one bit each.
+  enum class Takes : std::uint8_t { numbers, bits };
+  explicit GuardedSource(std::shared_ptr<DataSource> source, Takes takes = Takes::numbers)
+      : Guarded(source), source_(*source), takes_(takes) {}
+
   const ConvolutionDescriptor& descriptor() const { return descriptor_; }
-  const std::shared_ptr<DataSource>& source() const { return source_; }
   const void* weights() const { return weights_.data; }
   DType dtype() const { return weights_.dtype; }
   DType kernel_dtype() const { return kernel_dtype_; }
@@ -33,22 +58,69 @@ class GuardedSource {
   const float* lookup_table() const { return table_ ? static_cast<const float*>(table_->data) : nullptr; }
   const std::string& label() const { return label_; }
 
-  /// Throws what a callback threw since the last call, if any did.
-  void rethrow();
-
  private:
-  void read();
+  void read() override;
+  void forget() override;
 
-  std::shared_ptr<DataSource> source_;
+  DataSource& source_;
   const Takes takes_;
-  std::mutex mutex_;
-  int loads_ = 0;
   ConvolutionDescriptor descriptor_;
   ArrayView weights_;
   std::optional<ArrayView> bias_, ranges_, table_;
   DType kernel_dtype_ = DType::float32;
   std::string label_;
-  std::exception_ptr failure_;
+};
+
+/// Of the values of normalization. What the source leaves out is there with its default, since it is not known what
+/// Apple makes of NULL: only beta, which may be, and mean and variance of kernels that have none.
+class GuardedNormalization final : public Guarded {
+ public:
+  struct Wanted {
+    std::string who = "data source";  ///< whose values are wrong, in errors
+    bool groups = false, statistics = false;
+  };
+  GuardedNormalization(std::shared_ptr<NormalizationSource> source, Wanted wanted)
+      : Guarded(source), source_(*source), wanted_(std::move(wanted)) {}
+
+  std::int64_t channels() const { return channels_; }
+  std::int64_t groups() const { return groups_; }
+  float epsilon() const { return epsilon_; }
+  const float* gamma() const { return gamma_.data(); }
+  const float* beta() const { return beta_ ? static_cast<const float*>(beta_->data) : nullptr; }
+  const float* mean() const { return mean_.data(); }
+  const float* variance() const { return variance_.data(); }
+  /// Whether the source has mean and variance.
+  bool has_statistics() const { return has_statistics_; }
+  const std::string& label() const { return label_; }
+
+  /// From now on the source must have as many channels as it has now.
+  void keep_channels() { kept_channels_ = channels_; }
+
+ private:
+  /// Floats of the source, or `fallback` for each channel.
+  class Values {
+   public:
+    void set(std::optional<ArrayView> array, std::int64_t channels, float fallback);
+    void clear() { *this = {}; }
+    const float* data() const { return array_ ? static_cast<const float*>(array_->data) : defaults_.data(); }
+
+   private:
+    std::optional<ArrayView> array_;
+    std::vector<float> defaults_;
+  };
+
+  void read() override;
+  void forget() override;
+
+  NormalizationSource& source_;
+  const Wanted wanted_;
+  std::int64_t channels_ = 0, groups_ = 0;
+  std::optional<std::int64_t> kept_channels_;
+  float epsilon_ = 0;
+  Values gamma_, mean_, variance_;
+  std::optional<ArrayView> beta_;
+  bool has_statistics_ = false;
+  std::string label_;
 };
 
 }  // namespace mpscnn

@@ -286,17 +286,21 @@ void Image::to_array(const ArrayView &array, ImageLayout layout) const {
   });
 }
 
-void Image::check_readable() const {
-  check<std::runtime_error>(!impl_->temporary, "Image: a temporary image cannot be read by the CPU.");
-  const auto writer = impl_->writer->get();
+void check_written(Writer &last, const char *what) {
+  const auto writer = last.get();
   if (!writer) return;
   const auto status = [writer.get() status];
-  check<std::runtime_error>(status >= MTLCommandBufferStatusCompleted,
-                            "Image: the command buffer that writes it has not completed (status ",
+  check<std::runtime_error>(status >= MTLCommandBufferStatusCompleted, what,
+                            ": the command buffer that writes it has not completed (status ",
                             name_of(static_cast<CommandBufferStatus>(status)), "); commit() and wait() come first.");
-  check<std::runtime_error>(status != MTLCommandBufferStatusError,
-                            "Image: the command buffer that writes it has failed.");
-  impl_->writer->forget(writer);
+  check<std::runtime_error>(status != MTLCommandBufferStatusError, what,
+                            ": the command buffer that writes it has failed.");
+  last.forget(writer);
+}
+
+void Image::check_readable() const {
+  check<std::runtime_error>(!impl_->temporary, "Image: a temporary image cannot be read by the CPU.");
+  check_written(*impl_->writer, "Image");
 }
 
 std::optional<ArrayView> Image::shared_array() const { return impl_->shared; }

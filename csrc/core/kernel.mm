@@ -7,6 +7,7 @@
 #include <array>
 #include <mutex>
 
+#include "batch_normalization_state_impl.hh"
 #include "device_impl.hh"
 #include "families/family.hh"
 #include "objc_scope.hh"
@@ -57,6 +58,17 @@ Made make(id<MTLDevice> device, const KernelRow &row, const Params &params) {
     case Family::neuron_gradient: return make_neuron_gradient(device, row, params);
     case Family::pooling: return make_pooling(device, row, params);
     case Family::arithmetic: return make_arithmetic(device, row, params);
+    case Family::softmax: return make_softmax(device, row, params);
+    case Family::upsampling: return make_upsampling(device, row, params);
+    case Family::reduction: return make_reduction(device, row, params);
+    case Family::slice: return make_slice(device, row, params);
+    case Family::reshape: return make_reshape(device, row, params);
+    case Family::resize: return make_resize(device, row, params);
+    case Family::pad: return make_pad(device, row, params);
+    case Family::dropout: return make_dropout(device, row, params);
+    case Family::local_normalization: return make_local_normalization(device, row, params);
+    case Family::normalization: return make_normalization(device, row, params);
+    case Family::batch_statistics: return make_batch_statistics(device, row, params);
   }
   throw NotImplementedError(say(row.name, ": no such family."));
 }
@@ -111,18 +123,24 @@ NSUInteger most_channels(const Kernel::Impl &impl, std::size_t source) {
                           : binary(impl).secondarySourceFeatureChannelMaxCount;
 }
 
-MTLRegion clip_region(const Kernel::Impl &impl) {
-  if (!impl.clip) return MPSRectNoClip;
-  const auto &[origin, height, width, images] = *impl.clip;
-  return MTLRegionMake3D(origin.x, origin.y, origin.image, width, height, images);
+MTLRegion clip_region(const Kernel::Impl &impl) { return impl.clip ? mtl_region(*impl.clip) : MPSRectNoClip; }
+
+/// By one of the choices of edge_mode.
+MPSImageEdgeMode edge_mode(std::string_view name) {
+  return name == "clamp"              ? MPSImageEdgeModeClamp
+         : name == "mirror"           ? MPSImageEdgeModeMirror
+         : name == "mirror_with_edge" ? MPSImageEdgeModeMirrorWithEdge
+         : name == "constant"         ? MPSImageEdgeModeConstant
+                                      : MPSImageEdgeModeZero;
 }
 
 /// Sets one common parameter on the MPS object.
 void apply(Kernel::Impl &impl, std::string_view name, const Value &value) {
   const bool none = std::holds_alternative<std::monostate>(value);
   const auto number = [&] { return static_cast<NSUInteger>(std::get<std::int64_t>(value)); };
-  const auto channel_offset = [&] {
-    check(number() % 4 == 0, impl.row->name, ": ", name, " (", number(), ") is not a multiple of 4.");
+  const auto channel_offset = [&](std::int64_t step) {
+    check(number() % static_cast<NSUInteger>(step) == 0, impl.row->name, ": ", name, " (", number(),
+          ") is not a multiple of ", step, ".");
     return number();
   };
   // "secondary_offset" is "offset" of source 1.
@@ -140,13 +158,13 @@ void apply(Kernel::Impl &impl, std::string_view name, const Value &value) {
     impl.clip = to_region(value);
     common(impl).clipRect = clip_region(impl);
   } else if (own == "edge_mode") {
-    set_edge_mode(impl, source, std::get<std::string>(value) == "clamp" ? MPSImageEdgeModeClamp : MPSImageEdgeModeZero);
+    set_edge_mode(impl, source, edge_mode(std::get<std::string>(value)));
   } else if (own == "source_feature_channel_offset") {
-    set_first_channel(impl, source, channel_offset());
+    set_first_channel(impl, source, channel_offset(impl.made.source_channel_step));
   } else if (own == "source_feature_channel_max_count") {
     set_most_channels(impl, source, none ? NSUIntegerMax : number());
   } else if (own == "destination_feature_channel_offset") {
-    common(impl).destinationFeatureChannelOffset = channel_offset();
+    common(impl).destinationFeatureChannelOffset = channel_offset(4);
   } else if (own == "allow_reduced_precision") {
     MPSKernel *kernel = impl.made.kernel.get();
     kernel.options = std::get<bool>(value) ? kernel.options | MPSKernelOptionsAllowReducedPrecision
@@ -275,7 +293,8 @@ Geometry unary_geometry(const Kernel::Impl &impl, ImageShape source, MPSImage *i
   } else if (made.window) {
     g = windows(impl, source, image, channels);
   } else if (made.result_shape) {
-    g.shape = made.result_shape(g.shape);
+    g.shape = made.result_shape(made.read_shape ? made.read_shape(0, g.shape) : g.shape);
+    g.offsets[0] = {.x = made.offset.x, .y = made.offset.y, .z = made.offset.image};
   } else if (!made.neuron.data.empty()) {
     check(static_cast<std::int64_t>(made.neuron.data.size()) == channels, row.name, ": x has ", channels,
           " channels to read; there are ", made.neuron.data.size(), " slopes.");
@@ -291,6 +310,7 @@ Geometry pointwise_geometry(const Kernel::Impl &impl, std::span<const ImageShape
   for (std::size_t i = 0; i < 2; ++i) {
     read[i].c = source_channels(impl, i, sources[i]);
     if (impl.offsets[i]) read[i].n -= impl.offsets[i]->image;
+    if (impl.made.read_shape) read[i] = impl.made.read_shape(i, read[i]);
   }
   Geometry g;
   const auto axis = [&](std::int64_t ImageShape::*extent, std::optional<bool> Repeat::*given, const char *name) {
@@ -316,6 +336,7 @@ Geometry pointwise_geometry(const Kernel::Impl &impl, std::span<const ImageShape
   if (!impl.made.neuron.data.empty())
     check(static_cast<std::int64_t>(impl.made.neuron.data.size()) == g.shape.c, row.name, ": ", row.sources[1], " has ",
           g.shape.c, " channels to read; there are ", impl.made.neuron.data.size(), " slopes.");
+  if (impl.made.result_shape) g.shape = impl.made.result_shape(g.shape);
   return g;
 }
 
@@ -383,18 +404,51 @@ std::shared_ptr<Kernel> Kernel::make(std::shared_ptr<Device> device, const Kerne
   });
 }
 
+namespace {
+
+/// What an archive of the kernel gives back on the device.
+Ref<MPSKernel *> archived_copy(MPSKernel *kernel, id<MTLDevice> device) {
+  NSError *error = nil;
+  NSData *data = [NSKeyedArchiver archivedDataWithRootObject:kernel];
+  id made = [MPSKeyedUnarchiver unarchivedObjectOfClass:[kernel class] fromData:data device:device error:&error];
+  check<std::runtime_error>(made != nil, "the kernel cannot be archived: ",
+                            error == nil ? std::string("no reason given") : mpscnn::text([error localizedDescription]),
+                            ".");
+  return Ref<MPSKernel *>::adopt([static_cast<MPSKernel *>(made) retain]);
+}
+
+}  // namespace
+
+std::shared_ptr<Kernel> Kernel::copy(bool archived) const {
+  return guard([&] {
+    const std::scoped_lock lock(impl_->mutex);
+    id<MTLDevice> device = impl_->device->impl().device.get();
+    auto made = impl_->made;
+    MPSKernel *kernel = made.kernel.get();
+    made.kernel =
+        archived ? archived_copy(kernel, device) : Ref<MPSKernel *>::adopt([kernel copyWithZone:NULL device:device]);
+    check<std::runtime_error>(static_cast<bool>(made.kernel), impl_->row->name, ": the kernel cannot be copied.");
+    auto copied = std::unique_ptr<Impl>(new Impl{impl_->row, impl_->device, std::move(made)});
+    copied->attributes = impl_->attributes;
+    copied->offsets = impl_->offsets;
+    copied->clip = impl_->clip;
+    return std::make_shared<Kernel>(std::move(copied));
+  });
+}
+
 const KernelRow &Kernel::row() const { return *impl_->row; }
 std::shared_ptr<Device> Kernel::device() const { return impl_->device; }
 
 std::optional<NeuronDescriptor> Kernel::neuron() const {
   const auto family = impl_->row->family;
   if (family == Family::neuron || family == Family::neuron_gradient) return impl_->made.neuron;
+  if (impl_->made.neuron.type != MPSCNNNeuronTypeNone) return impl_->made.neuron;
   const auto &descriptor = impl_->made.descriptor;
   return descriptor && descriptor->activation.type != MPSCNNNeuronTypeNone ? std::optional(descriptor->activation)
                                                                            : std::nullopt;
 }
 
-std::shared_ptr<DataSource> Kernel::data_source() const {
+std::shared_ptr<Source> Kernel::data_source() const {
   return impl_->made.source ? impl_->made.source->source() : nullptr;
 }
 
@@ -417,18 +471,65 @@ void Kernel::set(std::string_view name, const Value &value) {
   });
 }
 
+bool Kernel::works_image_by_image() const { return impl_->made.image_by_image; }
+
 void Kernel::reload() {
   check<std::runtime_error>(impl_->made.source != nullptr, impl_->row->name, ": there is no data source to reload.");
   guard([&] {
     const std::scoped_lock lock(impl_->mutex);
-    MPSCNNKernel *kernel = unary(*impl_);
-    check<NotImplementedError>([kernel respondsToSelector:@selector(reloadWeightsAndBiasesFromDataSource)],
-                               impl_->row->apple_class, " cannot reload its weights.");
+    check<NotImplementedError>(impl_->made.read_again != nullptr, impl_->row->apple_class,
+                               " cannot reload its weights.");
     if (!impl_->made.source->load()) impl_->made.source->rethrow();
     impl_->made.source->purge();
     impl_->made.source->rethrow();
-    [static_cast<MPSCNNConvolution *>(kernel) reloadWeightsAndBiasesFromDataSource];
+    impl_->made.read_again(impl_->made);
     impl_->made.source->rethrow();
+  });
+}
+
+namespace {
+
+/// Both reloads of normalization: `buffers` by the names of what they hold.
+void reload_from(Kernel::Impl &impl, CommandBuffer &commands, const Made::Reload &read,
+                 std::array<std::pair<const char *, id<MTLBuffer>>, 2> buffers) {
+  const auto &row = *impl.row;
+  check<TypeError>(read != nullptr, row.name, ": the kernel has no ", buffers[0].first, " and ", buffers[1].first,
+                   " to reload.");
+  check_same_device(*commands.device(), *impl.device, row.name.data());
+  check<std::runtime_error>(commands.status() < CommandBufferStatus::committed, row.name,
+                            ": the command buffer has been committed already; its status is ",
+                            name_of(commands.status()), ".");
+  const auto bytes = static_cast<NSUInteger>(impl.made.channels) * sizeof(float);
+  for (const auto &[name, buffer] : buffers)
+    check([buffer length] >= bytes, row.name, ": ", name, " of the state has ", [buffer length], " bytes; ",
+          impl.made.channels, " channels need ", bytes, ".");
+  const std::scoped_lock lock(impl.mutex);
+  read(impl.made, commands.impl().buffer.get(), buffers[0].second, buffers[1].second);
+}
+
+}  // namespace
+
+void Kernel::reload(CommandBuffer &buffer, const NormalizationGammaAndBetaState &state) {
+  guard([&] {
+    reload_from(*impl_, buffer, impl_->made.reload_gamma_and_beta,
+                {{{"gamma", state.gamma->impl().buffer.get()}, {"beta", state.beta->impl().buffer.get()}}});
+  });
+}
+
+void Kernel::reload(CommandBuffer &buffer, const NormalizationMeanAndVarianceState &state) {
+  guard([&] {
+    reload_from(*impl_, buffer, impl_->made.reload_mean_and_variance,
+                {{{"mean", state.mean->impl().buffer.get()}, {"variance", state.variance->impl().buffer.get()}}});
+  });
+}
+
+void Kernel::reload(CommandBuffer &buffer, const BatchNormalizationState &state) {
+  guard([&] {
+    auto &impl = state.impl();
+    const std::scoped_lock lock(impl.mutex);
+    check<std::runtime_error>(impl.count > 0, impl_->row->name, ": no statistics have been encoded to state.");
+    reload_from(*impl_, buffer, impl_->made.reload_mean_and_variance,
+                {{{"mean", [impl.state.get() mean]}, {"variance", [impl.state.get() variance]}}});
   });
 }
 
@@ -443,6 +544,7 @@ void Kernel::check_source_count(std::size_t count) const {
 
 ImageShape Kernel::result_shape(std::span<const ImageShape> sources) const {
   check_source_count(sources.size());
+  check_result_is_image();
   // With the limits of the parameters this keeps every sum and product of extents within 64 bits.
   for (std::size_t i = 0; i < sources.size(); ++i)
     for (auto extent : sources[i].nhwc())
@@ -465,8 +567,8 @@ ImageShape Kernel::result_shape(std::span<const ImageShape> sources) const {
 
 namespace {
 
-void encode_unary(const Kernel::Impl &impl, id<MTLCommandBuffer> commands, const Geometry &g, const Image &source,
-                  const Image &destination) {
+void encode_unary(Kernel::Impl &impl, id<MTLCommandBuffer> commands, const Geometry &g, const Image &source,
+                  const Image &destination, BatchNormalizationState *state) {
   MPSCNNKernel *kernel = unary(impl);
   kernel.offset = g.offsets[0];
   if (impl.row->family == Family::convolution_transpose && impl.made.padding.kind == Padding::Kind::pixels) {
@@ -474,9 +576,9 @@ void encode_unary(const Kernel::Impl &impl, id<MTLCommandBuffer> commands, const
     transpose.kernelOffsetX = g.kernel_offset.w;
     transpose.kernelOffsetY = g.kernel_offset.h;
   }
-  [kernel encodeToCommandBuffer:commands
-                    sourceImage:source.impl().image.get()
-               destinationImage:destination.impl().image.get()];
+  MPSImage *from = source.impl().image.get(), *to = destination.impl().image.get();
+  if (impl.made.encode) return impl.made.encode(impl.made, commands, from, to, state);
+  [kernel encodeToCommandBuffer:commands sourceImage:from destinationImage:to];
 }
 
 /// Temporary sources are read by `encodes` encodes, and count as read once. When one of these raises, the rest is not
@@ -552,22 +654,58 @@ void encode_binary(const Kernel::Impl &impl, id<MTLCommandBuffer> commands, cons
 
 }  // namespace
 
-std::shared_ptr<Image> Kernel::encode(CommandBuffer &buffer, std::span<const Image *const> sources,
-                                      std::shared_ptr<Image> destination, bool temporary, std::optional<DType> dtype) {
+void Kernel::check_encode(const CommandBuffer &buffer, std::span<const Image *const> sources,
+                          const BatchNormalizationState *state) const {
   const auto &row = *impl_->row;
   check_source_count(sources.size());
   check_same_device(*buffer.device(), *impl_->device, row.name.data());
   check<std::runtime_error>(buffer.status() < CommandBufferStatus::committed, row.name,
                             ": the command buffer has been committed already; its status is ", name_of(buffer.status()),
                             ".");
-  std::array<ImageShape, 2> shapes;
   for (std::size_t i = 0; i < sources.size(); ++i) {
     check_same_device(*buffer.device(), *sources[i]->device(), row.sources[i].data());
     check<std::runtime_error>(!sources[i]->is_temporary() || sources[i]->read_count() > 0, row.name, ": ",
                               row.sources[i],
                               " is a temporary image whose read_count is 0: its last read has been encoded.");
-    shapes[i] = sources[i]->shape();
   }
+  if (!state) return;
+  check<TypeError>(!row.state.empty(), row.name, ": state was given; the kernel takes none.");
+  check_same_device(*buffer.device(), *state->device(), "state");
+}
+
+void Kernel::check_result_is_image() const {
+  check<TypeError>(impl_->row->has_image(), impl_->row->name, ": the result is a state, not an image.");
+}
+
+std::shared_ptr<BatchNormalizationState> Kernel::encode_state(CommandBuffer &buffer, const Image &source,
+                                                              std::shared_ptr<BatchNormalizationState> state) {
+  const auto &row = *impl_->row;
+  const Image *const sources[] = {&source};
+  check_encode(buffer, sources, state.get());
+  return guard([&] {
+    const std::scoped_lock lock(impl_->mutex);
+    const auto no = [&](bool given, const char *name) {
+      check(!given, row.name, ": ", name, " is set; there is no destination.");
+    };
+    no(impl_->clip.has_value(), "clip_rect");
+    no(impl_->offsets[0].has_value(), "offset");
+    no(common(*impl_).destinationFeatureChannelOffset != 0, "destination_feature_channel_offset");
+    const auto channels = source_channels(*impl_, 0, source.shape());
+    if (!state) state = BatchNormalizationState::make(impl_->device, channels);
+    impl_->made.encode(impl_->made, buffer.impl().buffer.get(), source.impl().image.get(), nil,
+                       state.get());
+    return state;
+  });
+}
+
+std::shared_ptr<Image> Kernel::encode(CommandBuffer &buffer, std::span<const Image *const> sources,
+                                      std::shared_ptr<Image> destination, bool temporary, std::optional<DType> dtype,
+                                      BatchNormalizationState *state) {
+  const auto &row = *impl_->row;
+  check_encode(buffer, sources, state);
+  check_result_is_image();
+  std::array<ImageShape, 2> shapes;
+  for (std::size_t i = 0; i < sources.size(); ++i) shapes[i] = sources[i]->shape();
   return guard([&] {
     const std::scoped_lock lock(impl_->mutex);
     const auto g = geometry(*impl_, std::span(shapes).first(sources.size()), sources[0]->impl().image.get());
@@ -588,7 +726,7 @@ std::shared_ptr<Image> Kernel::encode(CommandBuffer &buffer, std::span<const Ima
     if (is_binary(*impl_))
       encode_binary(*impl_, commands, g, sources, *destination);
     else
-      encode_unary(*impl_, commands, g, *sources[0], *destination);
+      encode_unary(*impl_, commands, g, *sources[0], *destination, state);
     destination->impl().writer->set(commands);
     return destination;
   });

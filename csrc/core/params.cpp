@@ -8,6 +8,7 @@
 
 #include <mpscnn/data_source.hpp>
 #include <mpscnn/error.hpp>
+#include <mpscnn/normalization_source.hpp>
 
 namespace mpscnn {
 namespace {
@@ -24,6 +25,7 @@ std::string show(const Value& value) {
     }
     std::string operator()(const ArrayView& a) const { return say("array of shape ", to_string(a.shape)); }
     std::string operator()(const std::shared_ptr<DataSource>&) const { return "data source"; }
+    std::string operator()(const std::shared_ptr<NormalizationSource>&) const { return "data source"; }
     std::string operator()(const NeuronDescriptor& n) const { return say("neuron of type ", neuron_name(n.type).name); }
   };
   return std::visit(Show{}, value);
@@ -52,10 +54,12 @@ bool kind_fits(ParamType type, const Value& value) {
     case ParamType::padding: return is<std::string>(value) || length == 1 || length == 2 || length == 4;
     case ParamType::offset: return length == 2 || length == 3;
     case ParamType::region: return length == 6;
-    case ParamType::shape: return length == 3;
+    case ParamType::shape:
+    case ParamType::extents: return length == 3;
     case ParamType::array: return is<ArrayView>(value);
     case ParamType::weights: return is<ArrayView, std::shared_ptr<DataSource>>(value);
     case ParamType::activation: return is<NeuronDescriptor>(value);
+    case ParamType::channel_values: return is<ArrayView, std::shared_ptr<NormalizationSource>>(value);
   }
   return false;
 }
@@ -72,9 +76,11 @@ const char* wanted(ParamType type) {
     case ParamType::offset: return "(y, x) or (y, x, image)";
     case ParamType::region: return "((y, x, image), (height, width, images))";
     case ParamType::shape: return "(channels, height, width)";
+    case ParamType::extents: return "(height, width, channels)";
     case ParamType::array: return "an array";
     case ParamType::weights: return "an array or a data source";
     case ParamType::activation: return "a name, a NeuronDescriptor or a neuron kernel";
+    case ParamType::channel_values: return "an array or a data source";
   }
   return "?";
 }

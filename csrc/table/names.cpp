@@ -15,9 +15,11 @@ const char* name_of(ParamType type) {
     case ParamType::offset: return "offset";
     case ParamType::region: return "region";
     case ParamType::shape: return "shape";
+    case ParamType::extents: return "extents";
     case ParamType::array: return "array";
     case ParamType::weights: return "weights";
     case ParamType::activation: return "activation";
+    case ParamType::channel_values: return "channel_values";
   }
   return "?";
 }
@@ -32,6 +34,17 @@ const char* name_of(Family family) {
     case Family::neuron_gradient: return "neuron_gradient";
     case Family::pooling: return "pooling";
     case Family::arithmetic: return "arithmetic";
+    case Family::softmax: return "softmax";
+    case Family::upsampling: return "upsampling";
+    case Family::reduction: return "reduction";
+    case Family::slice: return "slice";
+    case Family::reshape: return "reshape";
+    case Family::resize: return "resize";
+    case Family::pad: return "pad";
+    case Family::dropout: return "dropout";
+    case Family::local_normalization: return "local_normalization";
+    case Family::normalization: return "normalization";
+    case Family::batch_statistics: return "batch_statistics";
   }
   return "?";
 }
@@ -47,7 +60,17 @@ const char* formula_of(ShapeRule rule) {
       return "(N, (H + ph0 + ph1 - dh*(kh-1) - 1) // sh + 1, (W + pw0 + pw1 - dw*(kw-1) - 1) // sw + 1, C)";
     case ShapeRule::transpose: return "(N, (H-1)*sh - ph0 - ph1 + kh + oh, (W-1)*sw - pw0 - pw1 + kw + ow, O)";
     case ShapeRule::fully_connected: return "(N, 1, 1, O)";
+    case ShapeRule::state: return "BatchNormalizationState, mean and variance (C,)";
     case ShapeRule::broadcast: return "(N, H, W, C), extents as NumPy broadcasts them";
+    case ShapeRule::upsampling: return "(N, H*sh, W*sw, C)";
+    case ShapeRule::row: return "(N, H, 1, C)";
+    case ShapeRule::column: return "(N, 1, W, C)";
+    case ShapeRule::channels: return "(N, H, W, 1)";
+    case ShapeRule::slice: return "(N, h, w, C), by default H and W";
+    case ShapeRule::reshape: return "(N, h, w, c), h*w*c == H*W*C";
+    case ShapeRule::resize: return "(N, h, w, C)";
+    case ShapeRule::crop: return "(N*R, h, w, C)";
+    case ShapeRule::pad: return "(N, H + ph0 + ph1, W + pw0 + pw1, C + pc0 + pc1)";
   }
   return "?";
 }

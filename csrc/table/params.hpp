@@ -376,6 +376,346 @@ inline constexpr ParamSpec secondary_stride_in_feature_channels{
     .apple = "secondaryStrideInFeatureChannels",
     .summary = "0 repeats one channel of b; None: as the shapes broadcast."};
 
+// Upsampling [MPSCNNUpsampling.h] and resizing [MPSNNResize.h].
+inline constexpr ParamSpec scale_factor{.name = "scale_factor",
+                                        .type = ParamType::pair,
+                                        .min = 1,
+                                        .max = 65536,
+                                        .unit = "pixels of the result for one of the source",
+                                        .apple = "scaleFactorY, scaleFactorX",
+                                        .summary = "How many times larger the result is."};
+inline constexpr ParamSpec align_corners{
+    .name = "align_corners",
+    .type = ParamType::boolean,
+    .fallback = "False",
+    .apple = "alignCorners",
+    .summary =
+        "True: the outermost pixels of source and result stand on each other, as PyTorch's align_corners=True "
+        "has it. False: pixel 0 stands on pixel 0, without the half pixel by which PyTorch's "
+        "align_corners=False is shifted."};
+inline constexpr ParamSpec resize_size{.name = "size",
+                                       .type = ParamType::pair,
+                                       .min = 1,
+                                       .max = 1 << 20,
+                                       .unit = "pixels",
+                                       .apple = "resizeHeight, resizeWidth",
+                                       .summary = "Extents h, w of the result."};
+inline constexpr ParamSpec regions{
+    .name = "regions",
+    .type = ParamType::array,
+    .unit = "fractions of the source, 0 its first pixel and 1 its last",
+    .apple = "regions",
+    .summary = "(R, 4), converted to float32: y, x, height, width of each region; what lies beyond the source is 0."};
+inline constexpr ParamSpec edge_mode_samples{
+    .name = "edge_mode",
+    .type = ParamType::text,
+    .fallback = "'clamp'",
+    .choices = "zero|clamp",
+    .apple = "edgeMode",
+    .summary =
+        "Pixels outside of the source: zero, with which the last rows and columns of the result are blended, or "
+        "the nearest pixel.",
+    .attribute = true};
+
+// Reductions [MPSNNReduce.h].
+inline constexpr ParamSpec clip_rect_source{
+    .name = "clip_rect_source",
+    .type = ParamType::region,
+    .fallback = "None",
+    .max = 1 << 30,
+    .unit = "pixels",
+    .apple = "clipRectSource",
+    .summary = "Part of the source that is read, as far as the source reaches; None: all of it."};
+inline constexpr ParamSpec primary_source_clip_rect{
+    .name = "primary_source_clip_rect",
+    .type = ParamType::region,
+    .fallback = "None",
+    .max = 1 << 30,
+    .unit = "pixels",
+    .apple = "primarySourceClipRect",
+    .summary = "Part of x that is read, as far as x reaches; None: all of it."};
+inline constexpr ParamSpec secondary_source_clip_rect{
+    .name = "secondary_source_clip_rect",
+    .type = ParamType::region,
+    .fallback = "None",
+    .max = 1 << 30,
+    .unit = "pixels",
+    .apple = "secondarySourceClipRect",
+    .summary = "Part of `weights` that is read, of the extents that are read of x; None: all of it."};
+inline constexpr ParamSpec sum_weight{.name = "weight",
+                                      .type = ParamType::real,
+                                      .fallback = "1.0",
+                                      .apple = "weight",
+                                      .summary = "Factor of every channel."};
+inline constexpr ParamSpec by_nonzero_weights{
+    .name = "by_nonzero_weights",
+    .type = ParamType::boolean,
+    .fallback = "False",
+    .apple = "doWeightedSumByNonZeroWeights",
+    .summary = "The sum of a pixel is divided by how many of its weights are not 0, if there is one."};
+
+// Kernels that read whole sources, or have rectangles of their own for them: what their offsets and edge modes may be.
+inline constexpr ParamSpec offset_none{.name = "offset",
+                                       .type = ParamType::offset,
+                                       .fallback = "None",
+                                       .min = 0,
+                                       .max = 0,
+                                       .unit = "pixels",
+                                       .apple = "offset",
+                                       .summary = "This kernel has none.",
+                                       .attribute = true};
+inline constexpr ParamSpec primary_offset_none{.name = "primary_offset",
+                                               .type = ParamType::offset,
+                                               .fallback = "None",
+                                               .min = 0,
+                                               .max = 0,
+                                               .unit = "pixels",
+                                               .apple = "primaryOffset",
+                                               .summary = "This kernel has none.",
+                                               .attribute = true};
+inline constexpr ParamSpec secondary_offset_none{.name = "secondary_offset",
+                                                 .type = ParamType::offset,
+                                                 .fallback = "None",
+                                                 .min = 0,
+                                                 .max = 0,
+                                                 .unit = "pixels",
+                                                 .apple = "secondaryOffset",
+                                                 .summary = "This kernel has none.",
+                                                 .attribute = true};
+inline constexpr ParamSpec edge_mode_none{.name = "edge_mode",
+                                          .type = ParamType::text,
+                                          .fallback = "'zero'",
+                                          .choices = "zero",
+                                          .apple = "edgeMode",
+                                          .summary = "This kernel reads no pixels outside of the source.",
+                                          .attribute = true};
+inline constexpr ParamSpec primary_edge_mode_none{.name = "primary_edge_mode",
+                                                  .type = ParamType::text,
+                                                  .fallback = "'zero'",
+                                                  .choices = "zero",
+                                                  .apple = "primaryEdgeMode",
+                                                  .summary = "This kernel reads no pixels outside of the source.",
+                                                  .attribute = true};
+inline constexpr ParamSpec secondary_edge_mode_none{.name = "secondary_edge_mode",
+                                                    .type = ParamType::text,
+                                                    .fallback = "'zero'",
+                                                    .choices = "zero",
+                                                    .apple = "secondaryEdgeMode",
+                                                    .summary = "This kernel reads no pixels outside of the source.",
+                                                    .attribute = true};
+
+// Slices [MPSNNSlice.h], reshaping and padding [MPSNNReshape.h].
+inline constexpr ParamSpec slice_size{.name = "size",
+                                      .type = ParamType::pair,
+                                      .fallback = "None",
+                                      .min = 1,
+                                      .max = 1 << 20,
+                                      .unit = "pixels",
+                                      .apple = "destinationImage",
+                                      .summary = "Extents h, w of the result, from `offset` on; None: the source's."};
+inline constexpr ParamSpec reshape_shape{
+    .name = "shape",
+    .type = ParamType::extents,
+    .min = -1,
+    .max = 1 << 20,
+    .unit = "(height, width, channels)",
+    .apple = "destinationImage",
+    .summary = "Extents h, w, c of each image of the result; one of them may be -1: what the others leave."};
+inline constexpr ParamSpec pad_padding{
+    .name = "padding",
+    .type = ParamType::padding,
+    .fallback = "0",
+    .min = 0,
+    .max = 1 << 20,
+    .unit = "pixels",
+    .apple = "paddingSizeBefore, paddingSizeAfter",
+    .summary =
+        "Rows and columns around the source: all four sides, (rows, columns) or ((top, bottom), (left, right))."};
+inline constexpr ParamSpec channels_before{.name = "channels_before",
+                                           .type = ParamType::integer,
+                                           .fallback = "0",
+                                           .min = 0,
+                                           .max = 8192,
+                                           .unit = "channels",
+                                           .apple = "paddingSizeBefore",
+                                           .summary = "Channels in front of those of the source."};
+inline constexpr ParamSpec channels_after{.name = "channels_after",
+                                          .type = ParamType::integer,
+                                          .fallback = "0",
+                                          .min = 0,
+                                          .max = 8192,
+                                          .unit = "channels",
+                                          .apple = "paddingSizeAfter",
+                                          .summary = "Channels behind those of the source."};
+inline constexpr ParamSpec pad_value{.name = "value",
+                                     .type = ParamType::real,
+                                     .fallback = "None",
+                                     .apple = "fillValue",
+                                     .summary = "With edge_mode \"constant\": what is put around; None: 0."};
+inline constexpr ParamSpec channel_values{
+    .name = "channel_values",
+    .type = ParamType::array,
+    .fallback = "None",
+    .apple = "initWithDevice:paddingSizeBefore:paddingSizeAfter:fillValueArray:",
+    .summary =
+        "With edge_mode \"constant\": instead of `value`, one for each channel of the result, converted to "
+        "float32."};
+inline constexpr ParamSpec edge_mode_pad{
+    .name = "edge_mode",
+    .type = ParamType::text,
+    .fallback = "'constant'",
+    .choices = "zero|clamp|mirror|mirror_with_edge|constant",
+    .apple = "edgeMode",
+    .summary =
+        "What is put around, along all three axes: zero, the nearest value (PyTorch's replicate), the source mirrored "
+        "at its outermost values (reflect) or with them repeated (symmetric), or a constant.",
+    .attribute = true};
+inline constexpr ParamSpec pad_source_feature_channel_offset{.name = "source_feature_channel_offset",
+                                                             .type = ParamType::integer,
+                                                             .fallback = "0",
+                                                             .min = 0,
+                                                             .max = 1 << 30,
+                                                             .unit = "channels",
+                                                             .apple = "sourceFeatureChannelOffset",
+                                                             .summary = "First source channel that is read; any.",
+                                                             .attribute = true};
+
+// Dropout [MPSCNNDropout.h].
+inline constexpr ParamSpec keep_probability{
+    .name = "keep_probability",
+    .type = ParamType::real,
+    .fallback = "0.5",
+    .min = 0,
+    .max = 1,
+    .unit = "probability",
+    .apple = "keepProbability",
+    .summary = "Probability p with which a value is kept, neither 0 nor 1; PyTorch's p is 1 - keep_probability."};
+inline constexpr ParamSpec dropout_seed{
+    .name = "seed",
+    .type = ParamType::integer,
+    .fallback = "0",
+    .min = 0,
+    .unit = "any number",
+    .apple = "seed",
+    .summary = "Start of the random numbers: kernels of one seed draw the same masks, one after the other."};
+inline constexpr ParamSpec mask_stride{
+    .name = "mask_stride",
+    .type = ParamType::pair,
+    .fallback = "1",
+    .min = 0,
+    .max = 1,
+    .unit = "pixels",
+    .apple = "maskStrideInPixels",
+    .summary =
+        "0: all rows, or all columns, are kept and dropped alike; 0 for both drops whole channels, as PyTorch's "
+        "dropout2d."};
+inline constexpr ParamSpec mask_stride_in_feature_channels{
+    .name = "mask_stride_in_feature_channels",
+    .type = ParamType::integer,
+    .fallback = "1",
+    .min = 0,
+    .max = 1,
+    .unit = "channels",
+    .apple = "maskStrideInPixels",
+    .summary = "0: all channels of a pixel are kept and dropped alike."};
+// Normalization by what surrounds a value [MPSCNNNormalization.h].
+inline constexpr ParamSpec channels_around{.name = "kernel_size",
+                                           .type = ParamType::integer,
+                                           .fallback = "5",
+                                           .min = 1,
+                                           .max = 1 << 30,
+                                           .unit = "channels",
+                                           .apple = "kernelSize",
+                                           .summary =
+                                               "Channels whose squares are summed around each one, one more before it "
+                                               "than behind if even. The divisor is the same where some are missing."};
+inline constexpr ParamSpec square_kernel_size{
+    .name = "kernel_size",
+    .type = ParamType::integer,
+    .min = 1,
+    .max = 1 << 20,
+    .unit = "pixels",
+    .apple = "kernelHeight, kernelWidth",
+    .summary = "Rows and columns of the window; an even one reaches further to the top left."};
+inline constexpr ParamSpec norm_alpha{.name = "alpha",
+                                      .type = ParamType::real,
+                                      .fallback = "1.0",
+                                      .apple = "alpha",
+                                      .summary = "Factor of the mean of the squares."};
+inline constexpr ParamSpec norm_alpha_contrast{.name = "alpha",
+                                               .type = ParamType::real,
+                                               .fallback = "0.0",
+                                               .apple = "alpha",
+                                               .summary = "Factor of the variance."};
+inline constexpr ParamSpec norm_beta{
+    .name = "beta", .type = ParamType::real, .fallback = "5.0", .apple = "beta", .summary = "Exponent."};
+inline constexpr ParamSpec norm_beta_contrast{
+    .name = "beta", .type = ParamType::real, .fallback = "0.5", .apple = "beta", .summary = "Exponent."};
+inline constexpr ParamSpec norm_delta{.name = "delta",
+                                      .type = ParamType::real,
+                                      .fallback = "1.0",
+                                      .apple = "delta",
+                                      .summary = "Added before the power is taken."};
+inline constexpr ParamSpec norm_delta_contrast{.name = "delta",
+                                               .type = ParamType::real,
+                                               .fallback = "0.0009765625",
+                                               .apple = "delta",
+                                               .summary = "Added before the power is taken."};
+inline constexpr ParamSpec norm_p0{.name = "p0",
+                                   .type = ParamType::real,
+                                   .fallback = "1.0",
+                                   .apple = "p0",
+                                   .summary = "Factor of the mean that is subtracted."};
+inline constexpr ParamSpec norm_pm{
+    .name = "pm", .type = ParamType::real, .fallback = "0.0", .apple = "pm", .summary = "Added to the result."};
+inline constexpr ParamSpec norm_ps{
+    .name = "ps", .type = ParamType::real, .fallback = "1.0", .apple = "ps", .summary = "Factor of the result."};
+
+// Normalization by mean and variance [MPSCNNBatchNormalization.h, MPSCNNInstanceNormalization.h,
+// MPSCNNGroupNormalization.h].
+inline constexpr ParamSpec gamma{
+    .name = "gamma",
+    .type = ParamType::channel_values,
+    .apple = "initWithDevice:dataSource:",
+    .summary =
+        "Factor of each channel, shape (C,), converted to float32; or a data source, which provides all the values."};
+inline constexpr ParamSpec norm_beta_values{
+    .name = "beta",
+    .type = ParamType::array,
+    .fallback = "None",
+    .apple = "beta",
+    .summary = "Added to each channel, shape (C,), converted to float32; None: 0."};
+inline constexpr ParamSpec norm_mean{
+    .name = "mean",
+    .type = ParamType::array,
+    .fallback = "None",
+    .apple = "mean",
+    .summary = "Mean of each channel, shape (C,), converted to float32; None: only a state has one."};
+inline constexpr ParamSpec norm_variance{
+    .name = "variance",
+    .type = ParamType::array,
+    .fallback = "None",
+    .apple = "variance",
+    .summary = "Variance of each channel, shape (C,), >= 0, converted to float32; None: only a state has one."};
+inline constexpr ParamSpec norm_epsilon{
+    .name = "epsilon",
+    .type = ParamType::real,
+    .fallback = "None",
+    .min = 0,
+    .unit = "of the variance",
+    .apple = "epsilon",
+    .summary = "Added to the variance. None: PyTorch's 1e-5 for arrays; a data source has its own."};
+inline constexpr ParamSpec norm_groups{.name = "groups",
+                                       .type = ParamType::integer,
+                                       .fallback = "None",
+                                       .min = 1,
+                                       .max = 1 << 30,
+                                       .unit = "groups",
+                                       .apple = "numberOfGroups",
+                                       .summary =
+                                           "Channels are split into so many runs of the same length, each with a mean "
+                                           "and variance of its own. Required for arrays; a data source has its own."};
+
 // Every kernel on images [MPSCNNKernel.h]; those of one source belong to MPSCNNKernel, the others to
 // MPSCNNBinaryKernel.
 inline constexpr ParamSpec offset{

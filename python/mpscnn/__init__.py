@@ -10,6 +10,7 @@
 from . import _core
 from ._core import (
     BatchNorm,
+    BatchNormalizationState,
     Buffer,
     CommandBuffer,
     ConvolutionDescriptor,
@@ -20,8 +21,10 @@ from ._core import (
     Matrix,
     MatrixCopyToImage,
     NeuronDescriptor,
+    NormalizationGammaAndBetaState,
+    NormalizationMeanAndVarianceState,
 )
-from .data_source import DataSource, map_weights
+from .data_source import DataSource, NormalizationDataSource, map_weights
 from .kernels import *  # noqa: F403  (a class for each row of the table; kernels.pyi lists them)
 from .kernels import KERNELS, BinaryKernel, Kernel, UnaryKernel, kernel
 from .weights import empty, pack_bits, reorder, reorder_linear
@@ -30,6 +33,7 @@ __version__: str = _core.__version__
 
 __all__ = [
     "BatchNorm",
+    "BatchNormalizationState",
     "BinaryKernel",
     "Buffer",
     "CommandBuffer",
@@ -43,6 +47,9 @@ __all__ = [
     "Matrix",
     "MatrixCopyToImage",
     "NeuronDescriptor",
+    "NormalizationDataSource",
+    "NormalizationGammaAndBetaState",
+    "NormalizationMeanAndVarianceState",
     "UnaryKernel",
     "__version__",
     "empty",

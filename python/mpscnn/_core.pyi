@@ -461,29 +461,116 @@ class _DataSource:
     @property
     def label(self) -> str | None: ...
 
+@final
+class _NormalizationDataSource:
+    """The built-in data source of normalization."""
+
+    def load(self) -> bool:
+        """The values are there at any time."""
+
+    def purge(self) -> None:
+        """The values are not needed until the next load()."""
+
+    @property
+    def channels(self) -> int: ...
+    @property
+    def gamma(self) -> NDArray[np.float32]: ...
+    @property
+    def beta(self) -> NDArray[np.float32] | None: ...
+    @property
+    def mean(self) -> NDArray[np.float32] | None: ...
+    @property
+    def variance(self) -> NDArray[np.float32] | None: ...
+    @property
+    def groups(self) -> int | None: ...
+    @property
+    def epsilon(self) -> float: ...
+    @property
+    def label(self) -> str | None: ...
+
+# ---- states
+
+class BatchNormalizationState:
+    """Mean and variance of a batch."""
+
+    def __init__(self, channels: SupportsIndex, *, device: Device | None = None) -> None: ...
+    @property
+    def channels(self) -> int: ...
+    @property
+    def count(self) -> int:
+        """Values of each channel that the statistics encoded so far cover."""
+
+    @property
+    def mean(self) -> NDArray[np.float32]: ...
+    @property
+    def variance(self) -> NDArray[np.float32]: ...
+    def reset(self) -> None:
+        """The statistics that are encoded from now on begin a new batch."""
+
+    @property
+    def device(self) -> Device: ...
+
+class NormalizationGammaAndBetaState:
+    """gamma and beta in memory of the device."""
+
+    def __init__(self, gamma: Buffer | t.Values, beta: Buffer | t.Values, *, device: Device | None = None) -> None: ...
+    @property
+    def gamma(self) -> NDArray[np.float32]: ...
+    @property
+    def beta(self) -> NDArray[np.float32]: ...
+
+class NormalizationMeanAndVarianceState:
+    """Mean and variance in memory of the device."""
+
+    def __init__(self, mean: Buffer | t.Values, variance: Buffer | t.Values, *, device: Device | None = None) -> None: ...
+    @property
+    def mean(self) -> NDArray[np.float32]: ...
+    @property
+    def variance(self) -> NDArray[np.float32]: ...
+
 # ---- kernels
 
 class Kernel:
     """Base of all kernels."""
 
-    def __init__(self, name: str, arguments: dict[str, Any], device: Device | None = None) -> None: ...
+    def __init__(self, name: str, arguments: dict[str, Any] | Kernel, device: Device | None = None) -> None: ...
     @overload
-    def __call__(self, x: Image, *args: Image, out: Image | None = None, dtype: DTypeLike | None = None) -> Image:
+    def __call__(
+        self,
+        x: Image,
+        *args: Image | BatchNormalizationState,
+        out: Image | None = None,
+        state: BatchNormalizationState | None = None,
+        dtype: DTypeLike | None = None,
+    ) -> Image:
         """Run the kernel and wait."""
 
     @overload
     def __call__(
-        self, x: t.Array, *args: t.Array, out: None = None, dtype: DTypeLike | None = None
+        self,
+        x: t.Array,
+        *args: t.Array | BatchNormalizationState,
+        out: None = None,
+        state: BatchNormalizationState | None = None,
+        dtype: DTypeLike | None = None,
     ) -> NDArray[Any]: ...
     @overload
-    def __call__(self, x: t.Array, *args: t.Array, out: _Out, dtype: None = None) -> _Out: ...
+    def __call__(
+        self,
+        x: t.Array,
+        *args: t.Array | BatchNormalizationState,
+        out: _Out,
+        state: BatchNormalizationState | None = None,
+        dtype: None = None,
+    ) -> _Out: ...
     def encode(
         self,
         command_buffer: CommandBuffer,
         x: Image,
-        *args: Image,
+        *args: Image | BatchNormalizationState,
         out: Image | None = None,
         temporary: bool = False,
+        state: BatchNormalizationState | None = None,
         dtype: DTypeLike | None = None,
     ) -> Image:
         """Append the kernel to a command buffer."""
@@ -491,8 +578,15 @@ class Kernel:
     def result_shape(self, shape: t.Shape4, *args: t.Shape4) -> tuple[int, int, int, int]:
         """(N, H, W, C) of the result for such a source, or such sources."""
 
-    def reload(self) -> None:
-        """Read the data source again."""
+    def reload(
+        self,
+        command_buffer: CommandBuffer | None = None,
+        state: NormalizationGammaAndBetaState
+        | NormalizationMeanAndVarianceState
+        | BatchNormalizationState
+        | None = None,
+    ) -> None:
+        """Read the weights or values again: from the data source, at once, or from memory of the device."""
 
     @property
     def data_source(self) -> Any:
@@ -504,6 +598,7 @@ class Kernel:
     def neuron_descriptor(self) -> NeuronDescriptor | None:
         """What a neuron kernel computes, or what a kernel with weights applies to its result before it is stored."""
 
+    def _archived(self) -> Kernel: ...
     def _get(self, name: str, /) -> Any: ...
     def _set(self, name: str, value: Any, /) -> None: ...
 

@@ -18,14 +18,27 @@ _TYPES = {
     "offset": "(int, int) or (int, int, int)",
     "region": "((int, int, int), (int, int, int))",
     "shape": "(int, int, int)",
+    "extents": "(int, int, int)",
     "array": "array",
     "weights": "array or DataSource",
     "activation": "str, NeuronDescriptor, neuron kernel or None",
+    "channel_values": "array or NormalizationDataSource",
 }
 
 _WEIGHTS = """
 Weights are read while the kernel is made, and by ``reload()``: in place when they are OHWI, C-contiguous and not
 bfloat16, else from a reordered copy that is gone afterwards."""
+
+
+_VALUES = """
+Values are read while the kernel is made, and by ``reload()``: in place when they are contiguous float32, else
+converted once."""
+
+_IMAGE = """
+{shape} and the dtype of {first}. Arithmetic is float32, rounded once
+when the result is stored."""
+_STATE = """
+a {shape}, float32."""
 
 
 def _number(value: float) -> str:
@@ -52,18 +65,29 @@ def kernel(row: Row, common: list[Param]) -> str:
     """Docstring of the class of a row."""
     parameters = "\n".join(parameter(spec) for spec in row["params"])
     shared = "\n".join(parameter(spec) for spec in common)
-    weights = _WEIGHTS if any(spec["type"] == "weights" for spec in row["params"]) else ""
+    kinds = {spec["type"] for spec in row["params"]}
+    weights = _WEIGHTS if "weights" in kinds else _VALUES if "channel_values" in kinds else ""
     sources = row["sources"]
     subject = " and ".join(sources) + (" have" if len(sources) > 1 else " has")
     listed = ", ".join(sources)
+    result = (_IMAGE if row["result"] == "image" else _STATE).format(shape=row["shape"], first=sources[0])
+    state = (
+        f"""
+
+State
+-----
+``kernel({listed}, state)`` and ``kernel.encode(command_buffer, {listed}, state)`` take a
+BatchNormalizationState. {row["state"]}"""
+        if row["state"]
+        else ""
+    )
+    outputs = f"{listed} and ``out`` are" if row["result"] == "image" else f"{listed} is"
     gradient = f"\n\nGradient: {row['gradient']}." if row["gradient"] else ""
     return f"""{row["summary"]}
 
     {row["formula"]}
 
-{subject} shape (N, H, W, C), float32, float16, uint8 or uint16; the result
-{row["shape"]} and the dtype of {sources[0]}. Arithmetic is float32, rounded once
-when the result is stored.{gradient}
+{subject} shape (N, H, W, C), float32, float16, uint8 or uint16; the result{result}{gradient}{state}
 
 Parameters
 ----------
@@ -77,7 +101,7 @@ device : Device, optional
 
 Sharing
 -------
-{listed} and ``out`` are used in place where ``Device.shares_images`` is true, their channels are adjacent and their
+{outputs} used in place where ``Device.shares_images`` is true, their channels are adjacent and their
 strides positive; otherwise each is copied once. None of them may change while a committed command buffer is at
 work.{weights}
 

@@ -66,6 +66,32 @@ class WeightSource(Protocol):
         ...
 
 
+class NormalizationSource(Protocol):
+    """What a kernel of normalization takes as a data source: members may be attributes, properties or methods without
+    arguments.
+
+    `beta`, `mean`, `variance`, `groups`, `epsilon` and `label` are asked for too, where they are there.
+    """
+
+    @property
+    def channels(self) -> SupportsIndex | Callable[[], SupportsIndex]:
+        """Of the source image."""
+        ...
+
+    @property
+    def gamma(self) -> Array | Callable[[], Array] | None:
+        """One float32 per channel, valid from load() to purge()."""
+        ...
+
+    def load(self) -> bool | None:
+        """Make the values available."""
+        ...
+
+    def purge(self) -> object:
+        """They are not needed until the next load()."""
+        ...
+
+
 Real: TypeAlias = SupportsFloat | SupportsIndex
 
 # (height, width), one number for both, and lists of as many numbers, whose length a type cannot tell.
@@ -145,6 +171,8 @@ class Row(TypedDict):
     params: list[Param]
     positional: int
     shape: str
+    result: str
+    state: str
     gradient: str
     summary: str
     formula: str

@@ -81,6 +81,73 @@ class DataSource:
         """The weights are not needed until the next ``load()``."""
 
 
+class NormalizationDataSource:
+    """Values of batch, instance or group normalization, read by MPS through its protocols of data sources.
+
+    Derive from it, or give any object with the same members in place of ``gamma``. MPS calls ``load()`` before it
+    reads anything and ``purge()`` when it is done, always in pairs and possibly several times, from any thread; what is
+    raised in a callback reaches the code that makes the kernel. Members may be attributes, properties or methods
+    without arguments.
+
+    Attributes
+    ----------
+    channels : int, >= 1
+        Of the source image.
+    gamma : array, shape (channels,), C-contiguous, float32, optional
+        Factors; None: 1. Valid from ``load()`` to ``purge()``, as are the others.
+    beta : array like gamma, optional
+        What is added in the end; None: 0.
+    mean, variance : arrays like gamma, optional
+        Batch normalization: both, or neither, where the kernel is only called with a state. variance >= 0.
+    groups : int, >= 1, which divides channels
+        Group normalization.
+    epsilon : float, >= 0, optional
+        Added to the variance; None: Apple's smallest normal float32, 1.2e-38. PyTorch has 1e-5.
+    label : str, optional
+
+    Raises
+    ------
+    Whatever a member raises reaches the code that makes or reloads the kernel, and besides
+    TypeError
+        "data source: gamma.dtype (float64) is not float32.", "data source: channels (str) is not an int."
+    ValueError
+        "data source: beta.shape (3,) is not a contiguous (4,).", "data source: groups (3) does not divide channels (4)."
+
+    Source
+    ------
+    MPSNeuralNetwork/MPSCNNBatchNormalization.h, MPSCNNBatchNormalizationDataSource;
+    MPSNeuralNetwork/MPSCNNInstanceNormalization.h, MPSCNNInstanceNormalizationDataSource;
+    MPSNeuralNetwork/MPSCNNGroupNormalization.h, MPSCNNGroupNormalizationDataSource.
+
+    Examples
+    --------
+    >>> import mpscnn, numpy as np
+    >>> class Twice(mpscnn.NormalizationDataSource):
+    ...     channels = 2
+    ...     gamma = np.full(2, 2, np.float32)
+    ...     mean, variance = np.float32([1, 5]), np.float32([4, 1])
+    >>> mpscnn.BatchNormalization(Twice())(np.float32([[[[3, 3]]]])).tolist()
+    [[[[2.0, -4.0]]]]
+    """
+
+    # Any: what is derived may have attributes, properties or methods in their places.
+    channels: Any
+    gamma: Any = None
+    beta: Any = None
+    mean: Any = None
+    variance: Any = None
+    groups: Any = None
+    epsilon: Any = None
+    label: Any = None
+
+    def load(self) -> bool:
+        """Make the values available; False when they cannot be had."""
+        return True
+
+    def purge(self) -> None:
+        """The values are not needed until the next ``load()``."""
+
+
 def _extents(shape: Any) -> tuple[int, ...]:
     try:
         extents = tuple(shape)

@@ -56,12 +56,43 @@ class Kernel(_core.Kernel):
     ``mpscnn.kernel(name)`` finds a kernel's class; ``apple_class`` is Apple's name of it. Kernels are made once and
     used often, from several threads if need be, each with a command buffer of its own.
 
+    ``copy.copy(kernel)`` is a kernel with the same weights and the same data source. A pickle has the arguments that
+    the kernel was made of, arrays and data sources as they are when it is written, and what has been set since; it is
+    read back on the default device, on any platform.
+
     Source
     ------
     MPSNeuralNetwork/MPSCNNKernel.h.
     """
 
     apple_class: str
+
+    def __copy__(self) -> Kernel:
+        copied = type(self).__new__(type(self))
+        _core.Kernel.__init__(copied, type(self).__name__, self, None)
+        copied.__dict__.update(self.__dict__)
+        return copied
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        own = dict(self.__dict__)
+        arguments = own.pop("_arguments")
+        row = next(row for row in _TABLE if row["apple_class"] == self.apple_class)
+        settable = [spec["name"] for spec in row["params"] + _common(row) if spec["attribute"]]
+        values = {name: self._get(name) for name in settable}
+        given = {name: value for name, value in values.items() if value is not None}
+        return _restore, (type(self), row["name"], arguments, given, own)
+
+
+def _restore(
+    kind: type[Kernel], name: str, arguments: dict[str, Any], attributes: dict[str, Any], own: dict[str, Any]
+) -> Kernel:
+    """What a pickle of a kernel calls. Classes derived from a kernel's are not initialized again."""
+    kernel = kind.__new__(kind)
+    _core.Kernel.__init__(kernel, name, arguments, None)
+    kernel.__dict__.update(own, _arguments=arguments)
+    for attribute, value in attributes.items():
+        kernel._set(attribute, value)
+    return kernel
 
 
 class UnaryKernel(Kernel):
@@ -103,11 +134,11 @@ def _make_class(row: Row) -> type[Kernel]:
         arguments = dict(bound.arguments)
         device = arguments.pop("device", None)
         Kernel.__init__(self, name, arguments, device)
-        self.__dict__["_made"] = True
+        self.__dict__["_arguments"] = arguments
 
     def __repr__(self: Kernel) -> str:
         # Tracebacks show objects whose __init__ has failed; there is no kernel behind them that could be asked.
-        if "_made" not in self.__dict__:
+        if "_arguments" not in self.__dict__:
             return f"<mpscnn.{name}, not made>"
         label = f' "{self.label}"' if self.label else ""  # type: ignore[attr-defined]
         return f"<mpscnn.{name}{label}>"

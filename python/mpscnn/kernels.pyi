@@ -6,19 +6,28 @@ from typing import Any, ClassVar, Literal, SupportsIndex, overload
 
 from . import _core
 from . import _typing as t
-from ._core import Device, NeuronDescriptor
+from ._core import BatchNormalizationState, CommandBuffer, Device, Image, NeuronDescriptor
 
 __all__ = [
     "Add",
+    "BatchNormalization",
+    "BatchNormalizationStatistics",
     "BinaryConvolution",
     "BinaryFullyConnected",
     "BinaryKernel",
     "Convolution",
     "ConvolutionTranspose",
+    "CropAndResizeBilinear",
+    "CrossChannelNormalization",
     "DilatedPoolingMax",
     "Divide",
+    "Dropout",
     "FullyConnected",
+    "GroupNormalization",
+    "InstanceNormalization",
     "Kernel",
+    "LocalContrastNormalization",
+    "LogSoftMax",
     "Multiply",
     "Neuron",
     "NeuronAbsolute",
@@ -36,11 +45,35 @@ __all__ = [
     "NeuronSoftPlus",
     "NeuronSoftSign",
     "NeuronTanH",
+    "Pad",
     "PoolingAverage",
     "PoolingL2Norm",
     "PoolingMax",
+    "ReduceColumnMax",
+    "ReduceColumnMean",
+    "ReduceColumnMin",
+    "ReduceColumnSum",
+    "ReduceFeatureChannelsAndWeightsMean",
+    "ReduceFeatureChannelsAndWeightsSum",
+    "ReduceFeatureChannelsArgumentMax",
+    "ReduceFeatureChannelsArgumentMin",
+    "ReduceFeatureChannelsMax",
+    "ReduceFeatureChannelsMean",
+    "ReduceFeatureChannelsMin",
+    "ReduceFeatureChannelsSum",
+    "ReduceRowMax",
+    "ReduceRowMean",
+    "ReduceRowMin",
+    "ReduceRowSum",
+    "Reshape",
+    "ResizeBilinear",
+    "Slice",
+    "SoftMax",
+    "SpatialNormalization",
     "Subtract",
     "UnaryKernel",
+    "UpsamplingBilinear",
+    "UpsamplingNearest",
     "kernel",
 ]
 
@@ -188,6 +221,58 @@ class Add(BinaryKernel):
         device: Device | None = None,
     ) -> None: ...
 
+class BatchNormalization(UnaryKernel):
+    """Normalizes each channel by a mean and a variance that are given: those of training, or a state's.
+
+    y = f((x - mean[c]) * gamma[c] / sqrt(variance[c] + epsilon) + beta[c])
+    """
+
+    def __init__(
+        self,
+        gamma: t.Values | t.NormalizationSource,
+        beta: t.Values | None = None,
+        mean: t.Values | None = None,
+        variance: t.Values | None = None,
+        *,
+        epsilon: t.Real | None = None,
+        activation: t.ActivationName | NeuronDescriptor | Kernel | None = None,
+        offset: t.Offset | None = None,
+        clip_rect: t.Region | None = None,
+        edge_mode: Literal["zero", "clamp"] = "zero",
+        source_feature_channel_offset: SupportsIndex = 0,
+        source_feature_channel_max_count: SupportsIndex | None = None,
+        destination_feature_channel_offset: SupportsIndex = 0,
+        allow_reduced_precision: bool = False,
+        label: str | None = None,
+        device: Device | None = None,
+    ) -> None: ...
+
+class BatchNormalizationStatistics(UnaryKernel):
+    """Mean and variance of each channel over all images and pixels, for BatchNormalization.
+
+    mean[c] = sum(x) / n, variance[c] = sum((x - mean[c]) ** 2) / n, n = N * H * W
+    """
+
+    def __init__(
+        self,
+        *,
+        offset: t.Offset | None = None,
+        clip_rect: t.Region | None = None,
+        edge_mode: Literal["zero", "clamp"] = "zero",
+        source_feature_channel_offset: SupportsIndex = 0,
+        source_feature_channel_max_count: SupportsIndex | None = None,
+        destination_feature_channel_offset: SupportsIndex = 0,
+        allow_reduced_precision: bool = False,
+        label: str | None = None,
+        device: Device | None = None,
+    ) -> None: ...
+    def __call__(  # type: ignore[override]
+        self, x: t.Array | Image, state: BatchNormalizationState | None = None
+    ) -> BatchNormalizationState: ...
+    def encode(  # type: ignore[override]
+        self, command_buffer: CommandBuffer, x: Image, state: BatchNormalizationState | None = None
+    ) -> BatchNormalizationState: ...
+
 class BinaryConvolution(UnaryKernel):
     """A convolution whose weights are single bits, and unless `type` is binary_weights so is u, the scaled source.
 
@@ -309,6 +394,52 @@ class ConvolutionTranspose(UnaryKernel):
         device: Device | None = None,
     ) -> None: ...
 
+class CropAndResizeBilinear(UnaryKernel):
+    """Regions of the source, each resized to the same extents: R images of the result for each of the source.
+
+    y[n*R+r,i,j,c] = x[n] at row (ry + i/(h-1) * rh) * (H-1), column (rx + j/(w-1) * rw) * (W-1)
+    """
+
+    def __init__(
+        self,
+        size: t.Pair,
+        regions: t.Values,
+        *,
+        offset: t.Offset | None = None,
+        edge_mode: Literal["zero"] = "zero",
+        clip_rect: t.Region | None = None,
+        source_feature_channel_offset: SupportsIndex = 0,
+        source_feature_channel_max_count: SupportsIndex | None = None,
+        destination_feature_channel_offset: SupportsIndex = 0,
+        allow_reduced_precision: bool = False,
+        label: str | None = None,
+        device: Device | None = None,
+    ) -> None: ...
+
+class CrossChannelNormalization(UnaryKernel):
+    """Divides each value by a power of the mean square of its neighbours across channels: PyTorch's local response normalization, with delta for k.
+
+    y[c] = x[c] / (delta + alpha / k * sum(x[q] ** 2)) ** beta, q from c - k // 2 to c + (k - 1) // 2
+    """
+
+    def __init__(
+        self,
+        kernel_size: SupportsIndex = 5,
+        *,
+        alpha: t.Real = 1.0,
+        beta: t.Real = 5.0,
+        delta: t.Real = 1.0,
+        offset: t.Offset | None = None,
+        clip_rect: t.Region | None = None,
+        edge_mode: Literal["zero", "clamp"] = "zero",
+        source_feature_channel_offset: SupportsIndex = 0,
+        source_feature_channel_max_count: SupportsIndex | None = None,
+        destination_feature_channel_offset: SupportsIndex = 0,
+        allow_reduced_precision: bool = False,
+        label: str | None = None,
+        device: Device | None = None,
+    ) -> None: ...
+
 class DilatedPoolingMax(UnaryKernel):
     """The greatest pixel of a window with gaps, channel by channel.
 
@@ -367,6 +498,30 @@ class Divide(BinaryKernel):
         device: Device | None = None,
     ) -> None: ...
 
+class Dropout(UnaryKernel):
+    """Drops values at random and enlarges the others; each image has a mask of its own, and no call repeats one.
+
+    y = x / keep_probability where the mask keeps the value, else 0
+    """
+
+    def __init__(
+        self,
+        keep_probability: t.Real = 0.5,
+        seed: SupportsIndex = 0,
+        *,
+        mask_stride: t.Pair = 1,
+        mask_stride_in_feature_channels: SupportsIndex = 1,
+        offset: t.Offset | None = None,
+        clip_rect: t.Region | None = None,
+        edge_mode: Literal["zero", "clamp"] = "zero",
+        source_feature_channel_offset: SupportsIndex = 0,
+        source_feature_channel_max_count: SupportsIndex | None = None,
+        destination_feature_channel_offset: SupportsIndex = 0,
+        allow_reduced_precision: bool = False,
+        label: str | None = None,
+        device: Device | None = None,
+    ) -> None: ...
+
 class FullyConnected(UnaryKernel):
     """A convolution whose kernel covers the whole source: one pixel of O channels.
 
@@ -384,6 +539,100 @@ class FullyConnected(UnaryKernel):
         ranges: t.Values | None = None,
         lookup_table: t.Values | None = None,
         kernel_dtype: Literal["float32", "float16"] | None = None,
+        offset: t.Offset | None = None,
+        clip_rect: t.Region | None = None,
+        edge_mode: Literal["zero", "clamp"] = "zero",
+        source_feature_channel_offset: SupportsIndex = 0,
+        source_feature_channel_max_count: SupportsIndex | None = None,
+        destination_feature_channel_offset: SupportsIndex = 0,
+        allow_reduced_precision: bool = False,
+        label: str | None = None,
+        device: Device | None = None,
+    ) -> None: ...
+
+class GroupNormalization(UnaryKernel):
+    """Normalizes by mean and variance of each group of neighbouring channels of each image.
+
+    y = (x - mean[n,g(c)]) * gamma[c] / sqrt(variance[n,g(c)] + epsilon) + beta[c]
+    """
+
+    def __init__(
+        self,
+        gamma: t.Values | t.NormalizationSource,
+        beta: t.Values | None = None,
+        groups: SupportsIndex | None = None,
+        *,
+        epsilon: t.Real | None = None,
+        offset: t.Offset | None = None,
+        clip_rect: t.Region | None = None,
+        edge_mode: Literal["zero", "clamp"] = "zero",
+        source_feature_channel_offset: SupportsIndex = 0,
+        source_feature_channel_max_count: SupportsIndex | None = None,
+        destination_feature_channel_offset: SupportsIndex = 0,
+        allow_reduced_precision: bool = False,
+        label: str | None = None,
+        device: Device | None = None,
+    ) -> None: ...
+
+class InstanceNormalization(UnaryKernel):
+    """Normalizes by mean and variance of each channel of each image.
+
+    y = (x - mean[n,c]) * gamma[c] / sqrt(variance[n,c] + epsilon) + beta[c]
+    """
+
+    def __init__(
+        self,
+        gamma: t.Values | t.NormalizationSource,
+        beta: t.Values | None = None,
+        *,
+        epsilon: t.Real | None = None,
+        offset: t.Offset | None = None,
+        clip_rect: t.Region | None = None,
+        edge_mode: Literal["zero", "clamp"] = "zero",
+        source_feature_channel_offset: SupportsIndex = 0,
+        source_feature_channel_max_count: SupportsIndex | None = None,
+        destination_feature_channel_offset: SupportsIndex = 0,
+        allow_reduced_precision: bool = False,
+        label: str | None = None,
+        device: Device | None = None,
+    ) -> None: ...
+
+class LocalContrastNormalization(UnaryKernel):
+    """Subtracts the mean of a window and divides by a power of its variance, channel by channel.
+
+    y = pm + ps * (x - p0 * mean) / (delta + alpha * variance) ** beta, both over k * k pixels
+    """
+
+    def __init__(
+        self,
+        kernel_size: SupportsIndex,
+        *,
+        alpha: t.Real = 0.0,
+        beta: t.Real = 0.5,
+        delta: t.Real = 0.0009765625,
+        p0: t.Real = 1.0,
+        pm: t.Real = 0.0,
+        ps: t.Real = 1.0,
+        offset: t.Offset | None = None,
+        clip_rect: t.Region | None = None,
+        edge_mode: Literal["zero", "clamp"] = "zero",
+        source_feature_channel_offset: SupportsIndex = 0,
+        source_feature_channel_max_count: SupportsIndex | None = None,
+        destination_feature_channel_offset: SupportsIndex = 0,
+        allow_reduced_precision: bool = False,
+        label: str | None = None,
+        device: Device | None = None,
+    ) -> None: ...
+
+class LogSoftMax(UnaryKernel):
+    """Natural logarithm of the soft max over the channels of each pixel.
+
+    y[n,i,j,k] = x[n,i,j,k] - log(sum over q of exp(x[n,i,j,q]))
+    """
+
+    def __init__(
+        self,
+        *,
         offset: t.Offset | None = None,
         clip_rect: t.Region | None = None,
         edge_mode: Literal["zero", "clamp"] = "zero",
@@ -804,6 +1053,31 @@ class NeuronTanH(UnaryKernel):
         device: Device | None = None,
     ) -> None: ...
 
+class Pad(UnaryKernel):
+    """Puts rows, columns and channels around the source.
+
+    y[n,i,j,k] = x[n, i - ph0, j - pw0, k - pc0], beyond the source as `edge_mode` says
+    """
+
+    def __init__(
+        self,
+        padding: t.Padding = 0,
+        *,
+        channels_before: SupportsIndex = 0,
+        channels_after: SupportsIndex = 0,
+        value: t.Real | None = None,
+        channel_values: t.Values | None = None,
+        edge_mode: Literal["zero", "clamp", "mirror", "mirror_with_edge", "constant"] = "constant",
+        source_feature_channel_offset: SupportsIndex = 0,
+        offset: t.Offset | None = None,
+        clip_rect: t.Region | None = None,
+        source_feature_channel_max_count: SupportsIndex | None = None,
+        destination_feature_channel_offset: SupportsIndex = 0,
+        allow_reduced_precision: bool = False,
+        label: str | None = None,
+        device: Device | None = None,
+    ) -> None: ...
+
 class PoolingAverage(UnaryKernel):
     """The mean of the pixels of a window, channel by channel.
 
@@ -878,6 +1152,462 @@ class PoolingMax(UnaryKernel):
         device: Device | None = None,
     ) -> None: ...
 
+class ReduceColumnMax(UnaryKernel):
+    """The greatest value of each column, channel by channel.
+
+    y[n,0,j,c] = max over i of x[n,i,j,c]
+    """
+
+    def __init__(
+        self,
+        *,
+        clip_rect_source: t.Region | None = None,
+        offset: t.Offset | None = None,
+        edge_mode: Literal["zero"] = "zero",
+        clip_rect: t.Region | None = None,
+        source_feature_channel_offset: SupportsIndex = 0,
+        source_feature_channel_max_count: SupportsIndex | None = None,
+        destination_feature_channel_offset: SupportsIndex = 0,
+        allow_reduced_precision: bool = False,
+        label: str | None = None,
+        device: Device | None = None,
+    ) -> None: ...
+
+class ReduceColumnMean(UnaryKernel):
+    """The mean of each column, channel by channel.
+
+    y[n,0,j,c] = mean over i of x[n,i,j,c]
+    """
+
+    def __init__(
+        self,
+        *,
+        clip_rect_source: t.Region | None = None,
+        offset: t.Offset | None = None,
+        edge_mode: Literal["zero"] = "zero",
+        clip_rect: t.Region | None = None,
+        source_feature_channel_offset: SupportsIndex = 0,
+        source_feature_channel_max_count: SupportsIndex | None = None,
+        destination_feature_channel_offset: SupportsIndex = 0,
+        allow_reduced_precision: bool = False,
+        label: str | None = None,
+        device: Device | None = None,
+    ) -> None: ...
+
+class ReduceColumnMin(UnaryKernel):
+    """The least value of each column, channel by channel.
+
+    y[n,0,j,c] = min over i of x[n,i,j,c]
+    """
+
+    def __init__(
+        self,
+        *,
+        clip_rect_source: t.Region | None = None,
+        offset: t.Offset | None = None,
+        edge_mode: Literal["zero"] = "zero",
+        clip_rect: t.Region | None = None,
+        source_feature_channel_offset: SupportsIndex = 0,
+        source_feature_channel_max_count: SupportsIndex | None = None,
+        destination_feature_channel_offset: SupportsIndex = 0,
+        allow_reduced_precision: bool = False,
+        label: str | None = None,
+        device: Device | None = None,
+    ) -> None: ...
+
+class ReduceColumnSum(UnaryKernel):
+    """The sum of each column, channel by channel.
+
+    y[n,0,j,c] = sum over i of x[n,i,j,c]
+    """
+
+    def __init__(
+        self,
+        *,
+        clip_rect_source: t.Region | None = None,
+        offset: t.Offset | None = None,
+        edge_mode: Literal["zero"] = "zero",
+        clip_rect: t.Region | None = None,
+        source_feature_channel_offset: SupportsIndex = 0,
+        source_feature_channel_max_count: SupportsIndex | None = None,
+        destination_feature_channel_offset: SupportsIndex = 0,
+        allow_reduced_precision: bool = False,
+        label: str | None = None,
+        device: Device | None = None,
+    ) -> None: ...
+
+class ReduceFeatureChannelsAndWeightsMean(BinaryKernel):
+    """The mean over the channels of each pixel of x times its weights.
+
+    y[n,i,j,0] = mean over c of x[n,i,j,c] * weights[n,i,j,c]
+    """
+
+    def __init__(
+        self,
+        *,
+        primary_source_clip_rect: t.Region | None = None,
+        secondary_source_clip_rect: t.Region | None = None,
+        primary_offset: t.Offset | None = None,
+        secondary_offset: t.Offset | None = None,
+        primary_edge_mode: Literal["zero"] = "zero",
+        secondary_edge_mode: Literal["zero"] = "zero",
+        clip_rect: t.Region | None = None,
+        primary_source_feature_channel_offset: SupportsIndex = 0,
+        primary_source_feature_channel_max_count: SupportsIndex | None = None,
+        secondary_source_feature_channel_offset: SupportsIndex = 0,
+        secondary_source_feature_channel_max_count: SupportsIndex | None = None,
+        destination_feature_channel_offset: SupportsIndex = 0,
+        allow_reduced_precision: bool = False,
+        label: str | None = None,
+        device: Device | None = None,
+    ) -> None: ...
+
+class ReduceFeatureChannelsAndWeightsSum(BinaryKernel):
+    """The sum over the channels of each pixel of x times its weights.
+
+    y[n,i,j,0] = sum over c of x[n,i,j,c] * weights[n,i,j,c]
+    """
+
+    def __init__(
+        self,
+        *,
+        by_nonzero_weights: bool = False,
+        primary_source_clip_rect: t.Region | None = None,
+        secondary_source_clip_rect: t.Region | None = None,
+        primary_offset: t.Offset | None = None,
+        secondary_offset: t.Offset | None = None,
+        primary_edge_mode: Literal["zero"] = "zero",
+        secondary_edge_mode: Literal["zero"] = "zero",
+        clip_rect: t.Region | None = None,
+        primary_source_feature_channel_offset: SupportsIndex = 0,
+        primary_source_feature_channel_max_count: SupportsIndex | None = None,
+        secondary_source_feature_channel_offset: SupportsIndex = 0,
+        secondary_source_feature_channel_max_count: SupportsIndex | None = None,
+        destination_feature_channel_offset: SupportsIndex = 0,
+        allow_reduced_precision: bool = False,
+        label: str | None = None,
+        device: Device | None = None,
+    ) -> None: ...
+
+class ReduceFeatureChannelsArgumentMax(UnaryKernel):
+    """Index from 0 of the greatest channel of each pixel, the first of several.
+
+    y[n,i,j,0] = argmax over c of x[n,i,j,c]; float16 is exact up to 2048, uint8 holds 0 and 1 alone
+    """
+
+    def __init__(
+        self,
+        *,
+        clip_rect_source: t.Region | None = None,
+        offset: t.Offset | None = None,
+        edge_mode: Literal["zero"] = "zero",
+        clip_rect: t.Region | None = None,
+        source_feature_channel_offset: SupportsIndex = 0,
+        source_feature_channel_max_count: SupportsIndex | None = None,
+        destination_feature_channel_offset: SupportsIndex = 0,
+        allow_reduced_precision: bool = False,
+        label: str | None = None,
+        device: Device | None = None,
+    ) -> None: ...
+
+class ReduceFeatureChannelsArgumentMin(UnaryKernel):
+    """Index from 0 of the least channel of each pixel, the first of several.
+
+    y[n,i,j,0] = argmin over c of x[n,i,j,c]; float16 is exact up to 2048, uint8 holds 0 and 1 alone
+    """
+
+    def __init__(
+        self,
+        *,
+        clip_rect_source: t.Region | None = None,
+        offset: t.Offset | None = None,
+        edge_mode: Literal["zero"] = "zero",
+        clip_rect: t.Region | None = None,
+        source_feature_channel_offset: SupportsIndex = 0,
+        source_feature_channel_max_count: SupportsIndex | None = None,
+        destination_feature_channel_offset: SupportsIndex = 0,
+        allow_reduced_precision: bool = False,
+        label: str | None = None,
+        device: Device | None = None,
+    ) -> None: ...
+
+class ReduceFeatureChannelsMax(UnaryKernel):
+    """The greatest value of the channels of each pixel.
+
+    y[n,i,j,0] = max over c of x[n,i,j,c]
+    """
+
+    def __init__(
+        self,
+        *,
+        clip_rect_source: t.Region | None = None,
+        offset: t.Offset | None = None,
+        edge_mode: Literal["zero"] = "zero",
+        clip_rect: t.Region | None = None,
+        source_feature_channel_offset: SupportsIndex = 0,
+        source_feature_channel_max_count: SupportsIndex | None = None,
+        destination_feature_channel_offset: SupportsIndex = 0,
+        allow_reduced_precision: bool = False,
+        label: str | None = None,
+        device: Device | None = None,
+    ) -> None: ...
+
+class ReduceFeatureChannelsMean(UnaryKernel):
+    """The mean of the channels of each pixel.
+
+    y[n,i,j,0] = mean over c of x[n,i,j,c]
+    """
+
+    def __init__(
+        self,
+        *,
+        clip_rect_source: t.Region | None = None,
+        offset: t.Offset | None = None,
+        edge_mode: Literal["zero"] = "zero",
+        clip_rect: t.Region | None = None,
+        source_feature_channel_offset: SupportsIndex = 0,
+        source_feature_channel_max_count: SupportsIndex | None = None,
+        destination_feature_channel_offset: SupportsIndex = 0,
+        allow_reduced_precision: bool = False,
+        label: str | None = None,
+        device: Device | None = None,
+    ) -> None: ...
+
+class ReduceFeatureChannelsMin(UnaryKernel):
+    """The least value of the channels of each pixel.
+
+    y[n,i,j,0] = min over c of x[n,i,j,c]
+    """
+
+    def __init__(
+        self,
+        *,
+        clip_rect_source: t.Region | None = None,
+        offset: t.Offset | None = None,
+        edge_mode: Literal["zero"] = "zero",
+        clip_rect: t.Region | None = None,
+        source_feature_channel_offset: SupportsIndex = 0,
+        source_feature_channel_max_count: SupportsIndex | None = None,
+        destination_feature_channel_offset: SupportsIndex = 0,
+        allow_reduced_precision: bool = False,
+        label: str | None = None,
+        device: Device | None = None,
+    ) -> None: ...
+
+class ReduceFeatureChannelsSum(UnaryKernel):
+    """The sum of the channels of each pixel.
+
+    y[n,i,j,0] = weight * sum over c of x[n,i,j,c]
+    """
+
+    def __init__(
+        self,
+        *,
+        weight: t.Real = 1.0,
+        clip_rect_source: t.Region | None = None,
+        offset: t.Offset | None = None,
+        edge_mode: Literal["zero"] = "zero",
+        clip_rect: t.Region | None = None,
+        source_feature_channel_offset: SupportsIndex = 0,
+        source_feature_channel_max_count: SupportsIndex | None = None,
+        destination_feature_channel_offset: SupportsIndex = 0,
+        allow_reduced_precision: bool = False,
+        label: str | None = None,
+        device: Device | None = None,
+    ) -> None: ...
+
+class ReduceRowMax(UnaryKernel):
+    """The greatest value of each row, channel by channel.
+
+    y[n,i,0,c] = max over j of x[n,i,j,c]
+    """
+
+    def __init__(
+        self,
+        *,
+        clip_rect_source: t.Region | None = None,
+        offset: t.Offset | None = None,
+        edge_mode: Literal["zero"] = "zero",
+        clip_rect: t.Region | None = None,
+        source_feature_channel_offset: SupportsIndex = 0,
+        source_feature_channel_max_count: SupportsIndex | None = None,
+        destination_feature_channel_offset: SupportsIndex = 0,
+        allow_reduced_precision: bool = False,
+        label: str | None = None,
+        device: Device | None = None,
+    ) -> None: ...
+
+class ReduceRowMean(UnaryKernel):
+    """The mean of each row, channel by channel.
+
+    y[n,i,0,c] = mean over j of x[n,i,j,c]
+    """
+
+    def __init__(
+        self,
+        *,
+        clip_rect_source: t.Region | None = None,
+        offset: t.Offset | None = None,
+        edge_mode: Literal["zero"] = "zero",
+        clip_rect: t.Region | None = None,
+        source_feature_channel_offset: SupportsIndex = 0,
+        source_feature_channel_max_count: SupportsIndex | None = None,
+        destination_feature_channel_offset: SupportsIndex = 0,
+        allow_reduced_precision: bool = False,
+        label: str | None = None,
+        device: Device | None = None,
+    ) -> None: ...
+
+class ReduceRowMin(UnaryKernel):
+    """The least value of each row, channel by channel.
+
+    y[n,i,0,c] = min over j of x[n,i,j,c]
+    """
+
+    def __init__(
+        self,
+        *,
+        clip_rect_source: t.Region | None = None,
+        offset: t.Offset | None = None,
+        edge_mode: Literal["zero"] = "zero",
+        clip_rect: t.Region | None = None,
+        source_feature_channel_offset: SupportsIndex = 0,
+        source_feature_channel_max_count: SupportsIndex | None = None,
+        destination_feature_channel_offset: SupportsIndex = 0,
+        allow_reduced_precision: bool = False,
+        label: str | None = None,
+        device: Device | None = None,
+    ) -> None: ...
+
+class ReduceRowSum(UnaryKernel):
+    """The sum of each row, channel by channel.
+
+    y[n,i,0,c] = sum over j of x[n,i,j,c]
+    """
+
+    def __init__(
+        self,
+        *,
+        clip_rect_source: t.Region | None = None,
+        offset: t.Offset | None = None,
+        edge_mode: Literal["zero"] = "zero",
+        clip_rect: t.Region | None = None,
+        source_feature_channel_offset: SupportsIndex = 0,
+        source_feature_channel_max_count: SupportsIndex | None = None,
+        destination_feature_channel_offset: SupportsIndex = 0,
+        allow_reduced_precision: bool = False,
+        label: str | None = None,
+        device: Device | None = None,
+    ) -> None: ...
+
+class Reshape(UnaryKernel):
+    """The values of each image in another shape, in the order of its array: channels first, then columns, then rows.
+
+    y[n].ravel() = x[n].ravel()
+    """
+
+    def __init__(
+        self,
+        shape: t.Extent3,
+        *,
+        offset: t.Offset | None = None,
+        edge_mode: Literal["zero"] = "zero",
+        clip_rect: t.Region | None = None,
+        source_feature_channel_offset: SupportsIndex = 0,
+        source_feature_channel_max_count: SupportsIndex | None = None,
+        destination_feature_channel_offset: SupportsIndex = 0,
+        allow_reduced_precision: bool = False,
+        label: str | None = None,
+        device: Device | None = None,
+    ) -> None: ...
+
+class ResizeBilinear(UnaryKernel):
+    """Enlarges or reduces to any size, between the pixels on both sides; a reduction leaves pixels out.
+
+    y[n,i,j,c] = x at row i * H/h, column j * W/w; with align_corners at i * (H-1)/(h-1), j * (W-1)/(w-1)
+    """
+
+    def __init__(
+        self,
+        size: t.Pair,
+        align_corners: bool = False,
+        *,
+        edge_mode: Literal["zero", "clamp"] = "clamp",
+        offset: t.Offset | None = None,
+        clip_rect: t.Region | None = None,
+        source_feature_channel_offset: SupportsIndex = 0,
+        source_feature_channel_max_count: SupportsIndex | None = None,
+        destination_feature_channel_offset: SupportsIndex = 0,
+        allow_reduced_precision: bool = False,
+        label: str | None = None,
+        device: Device | None = None,
+    ) -> None: ...
+
+class Slice(UnaryKernel):
+    """Some channels of some pixels, which offset, size and source_feature_channel_offset and -max_count select.
+
+    y[n,i,j,k] = x[n, oy + i, ox + j, c0 + k]
+    """
+
+    def __init__(
+        self,
+        size: t.Pair | None = None,
+        *,
+        offset: t.Offset | None = None,
+        clip_rect: t.Region | None = None,
+        edge_mode: Literal["zero", "clamp"] = "zero",
+        source_feature_channel_offset: SupportsIndex = 0,
+        source_feature_channel_max_count: SupportsIndex | None = None,
+        destination_feature_channel_offset: SupportsIndex = 0,
+        allow_reduced_precision: bool = False,
+        label: str | None = None,
+        device: Device | None = None,
+    ) -> None: ...
+
+class SoftMax(UnaryKernel):
+    """Soft max over the channels of each pixel: positive values whose sum is 1.
+
+    y[n,i,j,k] = exp(x[n,i,j,k]) / sum over q of exp(x[n,i,j,q])
+    """
+
+    def __init__(
+        self,
+        *,
+        offset: t.Offset | None = None,
+        clip_rect: t.Region | None = None,
+        edge_mode: Literal["zero", "clamp"] = "zero",
+        source_feature_channel_offset: SupportsIndex = 0,
+        source_feature_channel_max_count: SupportsIndex | None = None,
+        destination_feature_channel_offset: SupportsIndex = 0,
+        allow_reduced_precision: bool = False,
+        label: str | None = None,
+        device: Device | None = None,
+    ) -> None: ...
+
+class SpatialNormalization(UnaryKernel):
+    """Divides each value by a power of the mean square of a window, channel by channel.
+
+    y = x / (delta + alpha / (k * k) * sum over p, q of x[n, i + p - k // 2, j + q - k // 2, c] ** 2) ** beta
+    """
+
+    def __init__(
+        self,
+        kernel_size: SupportsIndex,
+        *,
+        alpha: t.Real = 1.0,
+        beta: t.Real = 5.0,
+        delta: t.Real = 1.0,
+        offset: t.Offset | None = None,
+        clip_rect: t.Region | None = None,
+        edge_mode: Literal["zero", "clamp"] = "zero",
+        source_feature_channel_offset: SupportsIndex = 0,
+        source_feature_channel_max_count: SupportsIndex | None = None,
+        destination_feature_channel_offset: SupportsIndex = 0,
+        allow_reduced_precision: bool = False,
+        label: str | None = None,
+        device: Device | None = None,
+    ) -> None: ...
+
 class Subtract(BinaryKernel):
     """Difference of two sources, pixel by pixel; an extent of 1 is repeated.
 
@@ -911,8 +1641,57 @@ class Subtract(BinaryKernel):
         device: Device | None = None,
     ) -> None: ...
 
+class UpsamplingBilinear(UnaryKernel):
+    """Enlarges by whole factors sh, sw, `scale_factor`, between the pixels on both sides.
+
+    y[n,i,j,c] = x at row i / sh, column j / sw; with align_corners at i * (H-1)/(H*sh-1), j * (W-1)/(W*sw-1)
+    """
+
+    def __init__(
+        self,
+        scale_factor: t.Pair,
+        align_corners: bool = False,
+        *,
+        edge_mode: Literal["zero", "clamp"] = "clamp",
+        offset: t.Offset | None = None,
+        clip_rect: t.Region | None = None,
+        source_feature_channel_offset: SupportsIndex = 0,
+        source_feature_channel_max_count: SupportsIndex | None = None,
+        destination_feature_channel_offset: SupportsIndex = 0,
+        allow_reduced_precision: bool = False,
+        label: str | None = None,
+        device: Device | None = None,
+    ) -> None: ...
+
+class UpsamplingNearest(UnaryKernel):
+    """Repeats each pixel: sh rows of sw, `scale_factor`.
+
+    y[n,i,j,c] = x[n, i // sh, j // sw, c]
+    """
+
+    def __init__(
+        self,
+        scale_factor: t.Pair,
+        *,
+        offset: t.Offset | None = None,
+        clip_rect: t.Region | None = None,
+        edge_mode: Literal["zero", "clamp"] = "zero",
+        source_feature_channel_offset: SupportsIndex = 0,
+        source_feature_channel_max_count: SupportsIndex | None = None,
+        destination_feature_channel_offset: SupportsIndex = 0,
+        allow_reduced_precision: bool = False,
+        label: str | None = None,
+        device: Device | None = None,
+    ) -> None: ...
+
 @overload
 def kernel(name: Literal["Add", "MPSCNNAdd"]) -> type[Add]: ...
+@overload
+def kernel(name: Literal["BatchNormalization", "MPSCNNBatchNormalization"]) -> type[BatchNormalization]: ...
+@overload
+def kernel(
+    name: Literal["BatchNormalizationStatistics", "MPSCNNBatchNormalizationStatistics"],
+) -> type[BatchNormalizationStatistics]: ...
 @overload
 def kernel(name: Literal["BinaryConvolution", "MPSCNNBinaryConvolution"]) -> type[BinaryConvolution]: ...
 @overload
@@ -922,11 +1701,29 @@ def kernel(name: Literal["Convolution", "MPSCNNConvolution"]) -> type[Convolutio
 @overload
 def kernel(name: Literal["ConvolutionTranspose", "MPSCNNConvolutionTranspose"]) -> type[ConvolutionTranspose]: ...
 @overload
+def kernel(name: Literal["CropAndResizeBilinear", "MPSNNCropAndResizeBilinear"]) -> type[CropAndResizeBilinear]: ...
+@overload
+def kernel(
+    name: Literal["CrossChannelNormalization", "MPSCNNCrossChannelNormalization"],
+) -> type[CrossChannelNormalization]: ...
+@overload
 def kernel(name: Literal["DilatedPoolingMax", "MPSCNNDilatedPoolingMax"]) -> type[DilatedPoolingMax]: ...
 @overload
 def kernel(name: Literal["Divide", "MPSCNNDivide"]) -> type[Divide]: ...
 @overload
+def kernel(name: Literal["Dropout", "MPSCNNDropout"]) -> type[Dropout]: ...
+@overload
 def kernel(name: Literal["FullyConnected", "MPSCNNFullyConnected"]) -> type[FullyConnected]: ...
+@overload
+def kernel(name: Literal["GroupNormalization", "MPSCNNGroupNormalization"]) -> type[GroupNormalization]: ...
+@overload
+def kernel(name: Literal["InstanceNormalization", "MPSCNNInstanceNormalization"]) -> type[InstanceNormalization]: ...
+@overload
+def kernel(
+    name: Literal["LocalContrastNormalization", "MPSCNNLocalContrastNormalization"],
+) -> type[LocalContrastNormalization]: ...
+@overload
+def kernel(name: Literal["LogSoftMax", "MPSCNNLogSoftMax"]) -> type[LogSoftMax]: ...
 @overload
 def kernel(name: Literal["Multiply", "MPSCNNMultiply"]) -> type[Multiply]: ...
 @overload
@@ -962,12 +1759,76 @@ def kernel(name: Literal["NeuronSoftSign", "MPSCNNNeuronSoftSign"]) -> type[Neur
 @overload
 def kernel(name: Literal["NeuronTanH", "MPSCNNNeuronTanH"]) -> type[NeuronTanH]: ...
 @overload
+def kernel(name: Literal["Pad", "MPSNNPad"]) -> type[Pad]: ...
+@overload
 def kernel(name: Literal["PoolingAverage", "MPSCNNPoolingAverage"]) -> type[PoolingAverage]: ...
 @overload
 def kernel(name: Literal["PoolingL2Norm", "MPSCNNPoolingL2Norm"]) -> type[PoolingL2Norm]: ...
 @overload
 def kernel(name: Literal["PoolingMax", "MPSCNNPoolingMax"]) -> type[PoolingMax]: ...
 @overload
+def kernel(name: Literal["ReduceColumnMax", "MPSNNReduceColumnMax"]) -> type[ReduceColumnMax]: ...
+@overload
+def kernel(name: Literal["ReduceColumnMean", "MPSNNReduceColumnMean"]) -> type[ReduceColumnMean]: ...
+@overload
+def kernel(name: Literal["ReduceColumnMin", "MPSNNReduceColumnMin"]) -> type[ReduceColumnMin]: ...
+@overload
+def kernel(name: Literal["ReduceColumnSum", "MPSNNReduceColumnSum"]) -> type[ReduceColumnSum]: ...
+@overload
+def kernel(
+    name: Literal["ReduceFeatureChannelsAndWeightsMean", "MPSNNReduceFeatureChannelsAndWeightsMean"],
+) -> type[ReduceFeatureChannelsAndWeightsMean]: ...
+@overload
+def kernel(
+    name: Literal["ReduceFeatureChannelsAndWeightsSum", "MPSNNReduceFeatureChannelsAndWeightsSum"],
+) -> type[ReduceFeatureChannelsAndWeightsSum]: ...
+@overload
+def kernel(
+    name: Literal["ReduceFeatureChannelsArgumentMax", "MPSNNReduceFeatureChannelsArgumentMax"],
+) -> type[ReduceFeatureChannelsArgumentMax]: ...
+@overload
+def kernel(
+    name: Literal["ReduceFeatureChannelsArgumentMin", "MPSNNReduceFeatureChannelsArgumentMin"],
+) -> type[ReduceFeatureChannelsArgumentMin]: ...
+@overload
+def kernel(
+    name: Literal["ReduceFeatureChannelsMax", "MPSNNReduceFeatureChannelsMax"],
+) -> type[ReduceFeatureChannelsMax]: ...
+@overload
+def kernel(
+    name: Literal["ReduceFeatureChannelsMean", "MPSNNReduceFeatureChannelsMean"],
+) -> type[ReduceFeatureChannelsMean]: ...
+@overload
+def kernel(
+    name: Literal["ReduceFeatureChannelsMin", "MPSNNReduceFeatureChannelsMin"],
+) -> type[ReduceFeatureChannelsMin]: ...
+@overload
+def kernel(
+    name: Literal["ReduceFeatureChannelsSum", "MPSNNReduceFeatureChannelsSum"],
+) -> type[ReduceFeatureChannelsSum]: ...
+@overload
+def kernel(name: Literal["ReduceRowMax", "MPSNNReduceRowMax"]) -> type[ReduceRowMax]: ...
+@overload
+def kernel(name: Literal["ReduceRowMean", "MPSNNReduceRowMean"]) -> type[ReduceRowMean]: ...
+@overload
+def kernel(name: Literal["ReduceRowMin", "MPSNNReduceRowMin"]) -> type[ReduceRowMin]: ...
+@overload
+def kernel(name: Literal["ReduceRowSum", "MPSNNReduceRowSum"]) -> type[ReduceRowSum]: ...
+@overload
+def kernel(name: Literal["Reshape", "MPSNNReshape"]) -> type[Reshape]: ...
+@overload
+def kernel(name: Literal["ResizeBilinear", "MPSNNResizeBilinear"]) -> type[ResizeBilinear]: ...
+@overload
+def kernel(name: Literal["Slice", "MPSNNSlice"]) -> type[Slice]: ...
+@overload
+def kernel(name: Literal["SoftMax", "MPSCNNSoftMax"]) -> type[SoftMax]: ...
+@overload
+def kernel(name: Literal["SpatialNormalization", "MPSCNNSpatialNormalization"]) -> type[SpatialNormalization]: ...
+@overload
 def kernel(name: Literal["Subtract", "MPSCNNSubtract"]) -> type[Subtract]: ...
+@overload
+def kernel(name: Literal["UpsamplingBilinear", "MPSCNNUpsamplingBilinear"]) -> type[UpsamplingBilinear]: ...
+@overload
+def kernel(name: Literal["UpsamplingNearest", "MPSCNNUpsamplingNearest"]) -> type[UpsamplingNearest]: ...
 @overload
 def kernel(name: str) -> type[Any]: ...

@@ -53,7 +53,6 @@ class Case:
     weight: tuple[int, ...] | None = None  # extents in the order of `layout`
     weight_dtype: str = "float32"
     bias: bool = True
-    arrays: tuple[str, ...] = ()  # parameters with a value for each channel: those of Inputs.arrays
     quantized: str = ""  # uint8 weights: "ranges" or "lookup_table"
     activation: tuple[Any, ...] | str | None = None  # (type, a, b, c), or one of the short names
     batch_norm: bool = False
@@ -63,6 +62,8 @@ class Case:
     out: tuple[int, int, int, int] | None = None  # a destination other than the result itself
     out_view: str = "dense"
     values: tuple[float, ...] = ()  # the last source holds these, over and over
+    centre: float = 0.0  # what the first source's numbers lie around
+    given: tuple[str, ...] = ()  # one value per channel each: gamma, beta, mean, variance; terms of binary kernels
     tolerance: Tolerance = Tolerance()
     tags: frozenset[str] = frozenset({"ci"})
 
@@ -76,7 +77,6 @@ class Case:
         if self.weight_dtype != "float32":
             parts.append(self.weight_dtype)
         parts += [self.quantized] if self.quantized else []
-        parts += self.arrays
         parts += ["no_bias"] if self.weight and not self.bias else []
         parts += ["batch_norm"] if self.batch_norm else []
         parts += [f"{name}:{_text(value)}" for name, value in self.params.items()]
@@ -85,6 +85,8 @@ class Case:
                 "activation:" + _text([self.activation] if isinstance(self.activation, str) else self.activation)
             )
         parts += [f"values:{len(self.values)}"] if self.values else []
+        parts += [f"centre:{self.centre:g}"] if self.centre else []
+        parts += [f"given:{'_'.join(self.given)}"] if self.given else []
         parts += [f"x:{self.x_view}"] if self.x_view != "dense" else []
         parts += [f"out:{_text(self.out)}"] if self.out else []
         parts += [f"out:{self.out_view}"] if self.out_view != "dense" else []
@@ -137,12 +139,12 @@ class Inputs:
     second: Array | None = None
     weight: Array | None = None  # in the layout of the row
     bits: Array | None = None  # OHWI, of binary kernels; `weight` has them in words
-    arrays: dict[str, Array] = field(default_factory=dict)
     bias: Array | None = None
     ranges: Array | None = None
     lookup_table: Array | None = None
     slopes: Array | None = None
     norm: dict[str, Any] | None = None
+    given: dict[str, Array] = field(default_factory=dict)  # by name, (C,)
 
     @property
     def sources(self) -> list[Array]:
@@ -196,6 +198,8 @@ def make(case: Case, dtype: str) -> Inputs:
     """Seeded by the row's text: the same numbers whatever runs before."""
     rng = np.random.default_rng(zlib.crc32(str(case).encode()))
     x = _source(case.x, () if case.second else case.values, dtype, rng)
+    if case.centre:
+        x = (x + case.centre).astype(dtype)
     if case.x_view == "broadcast":
         x[:] = x[0]
     inputs = Inputs(viewed(x, case.x_view))
@@ -204,10 +208,14 @@ def make(case: Case, dtype: str) -> Inputs:
         inputs.second = viewed(second, case.second_view)
         if case.activation and case.activation[0] == "prelu":
             inputs.slopes = rng.normal(size=case.second[3]).astype(np.float32)
-    if case.params.get("type") == "prelu" or case.kernel == "NeuronPReLU":
-        first, most = (case.params.get(f"source_feature_channel_{name}") for name in ("offset", "max_count"))
-        read = min(case.x[3] - (first or 0), most or case.x[3])
+    first, most = (case.params.get(f"source_feature_channel_{name}") for name in ("offset", "max_count"))
+    read = min(case.x[3] - (first or 0), most or case.x[3])
+    slopes_are_given = case.activation and case.activation[0] == "prelu" and case.given and not case.weight
+    if case.params.get("type") == "prelu" or case.kernel == "NeuronPReLU" or slopes_are_given:
         inputs.slopes = rng.normal(size=read).astype(np.float32)
+    for name in () if case.is_binary else case.given:
+        given = rng.uniform(0.2, 2, read) if name == "variance" else rng.normal(size=read)
+        inputs.given[name] = (given + (case.centre if name == "mean" else 0)).astype(np.float32)
     if not case.weight:
         return inputs
 
@@ -222,7 +230,7 @@ def make(case: Case, dtype: str) -> Inputs:
         inputs.bits = rng.integers(0, 1, case.weight, np.uint8, endpoint=True)
         inputs.weight = _words(inputs.bits)
         extents = {"scale": case.weight[0], "input_bias": case.weight[3], "input_scale": case.weight[3]}
-        inputs.arrays = {name: rng.normal(size=extents[name]).astype(np.float32) for name in case.arrays}
+        inputs.given = {name: rng.normal(size=extents[name]).astype(np.float32) for name in case.given}
     elif case.weight_dtype == "bfloat16":
         import ml_dtypes
 
@@ -248,7 +256,37 @@ def make(case: Case, dtype: str) -> Inputs:
 
 
 def all_cases() -> list[Case]:
-    from . import MPSCNNBinaryConvolution, MPSCNNConvolution, MPSCNNMath, MPSCNNNeuron, MPSCNNPooling
+    from . import (
+        MPSCNNBatchNormalization,
+        MPSCNNBinaryConvolution,
+        MPSCNNConvolution,
+        MPSCNNDropout,
+        MPSCNNMath,
+        MPSCNNNeuron,
+        MPSCNNNormalization,
+        MPSCNNPooling,
+        MPSCNNSoftMax,
+        MPSCNNUpsampling,
+        MPSNNReduce,
+        MPSNNReshape,
+        MPSNNResize,
+        MPSNNSlice,
+    )
 
-    modules = (MPSCNNBinaryConvolution, MPSCNNConvolution, MPSCNNMath, MPSCNNNeuron, MPSCNNPooling)
+    modules = (
+        MPSCNNBatchNormalization,
+        MPSCNNBinaryConvolution,
+        MPSCNNConvolution,
+        MPSCNNDropout,
+        MPSCNNMath,
+        MPSCNNNeuron,
+        MPSCNNNormalization,
+        MPSCNNPooling,
+        MPSCNNSoftMax,
+        MPSCNNUpsampling,
+        MPSNNReduce,
+        MPSNNReshape,
+        MPSNNResize,
+        MPSNNSlice,
+    )
     return [case for module in modules for case in module.CASES]

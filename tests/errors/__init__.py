@@ -18,6 +18,10 @@ W = (8, 4, 3, 3)
 X = (1, 5, 7, 4)
 
 
+VALUES = ("gamma", "beta", "mean", "variance")
+"""Of normalization, one per channel."""
+
+
 class Array:
     """An array that a row asks for."""
 
@@ -37,11 +41,11 @@ class Error:
     """One wrong call: parameters of the kernel; `x`, `second`, `out`, `dtype` are the call's. Without `x` the kernel is
     refused.
 
-    A tuple for `weight`, `bias`, `x`, `second`, `out`, `ranges`, `lookup_table` and `data` is the shape of a float32
-    array.
+    A tuple for `weight`, `bias`, `x`, `second`, `out`, `ranges`, `lookup_table`, `data` and VALUES is the shape of a
+    float32 array.
     """
 
-    ARRAYS = ("weight", "bias", "x", "second", "out", "ranges", "lookup_table", "data")
+    ARRAYS = ("weight", "bias", "x", "second", "out", "ranges", "lookup_table", "data", *VALUES)
 
     def __init__(self, kernel: str, *, raises: type[Exception], match: str, **given: Any) -> None:
         self.kernel, self.raises, self.match, self.given = kernel, raises, match, given
@@ -65,6 +69,8 @@ def good_source(kernel: mpscnn.Kernel) -> np.ndarray:
     if source is None:
         neuron = kernel.neuron_descriptor
         return random((1, 6, 5, len(neuron.data) if neuron and len(neuron.data) else 4))
+    if not hasattr(source, "descriptor"):  # of normalization
+        return random((2, 9, 11, source.channels))
     d = source.descriptor
     covers = isinstance(kernel, (mpscnn.BinaryFullyConnected, mpscnn.FullyConnected))
     height, width = d.kernel_size if covers else (9, 11)
@@ -98,5 +104,8 @@ def check_row(row: Error) -> None:
         if parameters.get("padding") == 6:  # leaves nothing of the usual size
             good = random((1, 20, 20, good.shape[3]))
         many = [good] * (2 if isinstance(kernel, mpscnn.BinaryKernel) else 1)
-        np.testing.assert_array_equal(kernel(*many), fresh(*many))
+        results = [one(*many) for one in (kernel, fresh)]
+        if isinstance(results[0], mpscnn.BatchNormalizationState):
+            results = [np.stack([state.mean, state.variance]) for state in results]
+        np.testing.assert_array_equal(*results)
     canary()

@@ -25,7 +25,7 @@ ROWS = [
             ),
             Error(kernel, weight=Array((8, 3, 1), "uint32"), raises=ValueError, match=r"weight\.ndim \(3\) is not 4"),
             Error(
-                kernel, weight=WORDS, in_channels=33, raises=ValueError, match=r"in_channels \(33\) is not in \[1, 3"
+                kernel, weight=WORDS, in_channels=33, raises=ValueError, match=r"in_channels \(33\) is not in \[1, 32\]"
             ),
             Error(kernel, weight=WORDS, in_channels=0, raises=ValueError, match=r"in_channels \(0\) is less than"),
             Error(
@@ -33,10 +33,12 @@ ROWS = [
                 weight=WORDS,
                 type="or",
                 raises=ValueError,
-                match=r'type \("or"\) is not one of "bin',
+                match=r'type \("or"\) is not one of "binary_weights"',
             ),
             Error(kernel, weight=WORDS, bias=(7,), raises=ValueError, match=r"bias\.shape \(7,\) is not \(8,\)"),
-            Error(kernel, weight=WORDS, scale=np.ones(7), raises=ValueError, match=r"scale\.shape \(7,\) is not \(8"),
+            Error(
+                kernel, weight=WORDS, scale=np.ones(7), raises=ValueError, match=r"scale\.shape \(7,\) is not \(8,\)"
+            ),
             Error(kernel, weight=WORDS, scale=np.ones((8, 1)), raises=ValueError, match=r"scale\.ndim \(2\) is not 1"),
             Error(
                 kernel,
@@ -53,8 +55,12 @@ ROWS = [
                 raises=TypeError,
                 match=r"input_scale\.dtype \(int32\) is not float16",
             ),
-            Error(kernel, weight=WORDS, beta_scaling=1, raises=TypeError, match=r"beta_scaling \(1\) is not True"),
-            Error(kernel, weight=WORDS, x=X, raises=ValueError, match=r"x has 4 channels to read; .* \(32\)"),
+            Error(
+                kernel, weight=WORDS, beta_scaling=1, raises=TypeError, match=r"beta_scaling \(1\) is not True or False"
+            ),
+            Error(
+                kernel, weight=WORDS, x=X, raises=ValueError, match=r"x has 4 channels to read; .* in_channels \(32\)"
+            ),
         )
     ],
     Error(

@@ -9,8 +9,13 @@ from . import (
     test_binary_convolutions,
     test_calls,
     test_convolutions,
+    test_normalizations,
     test_other_kernels,
     test_pooling,
+    test_reductions,
+    test_resampling,
+    test_reshaping,
+    test_softmax_dropout,
     test_sources,
 )
 
@@ -18,8 +23,13 @@ FILES = (
     test_binary_convolutions,
     test_calls,
     test_convolutions,
+    test_normalizations,
     test_other_kernels,
     test_pooling,
+    test_reductions,
+    test_resampling,
+    test_reshaping,
+    test_softmax_dropout,
     test_sources,
 )
 ROWS = [row for file in FILES for row in file.ROWS]

@@ -17,7 +17,7 @@ from . import MPSCNNConvolution as conv  # noqa: N813
 from . import MPSCNNMath as arithmetic  # noqa: N813
 from . import MPSCNNNeuron as neurons  # noqa: N813
 from . import MPSCNNPooling as pooling  # noqa: N813
-from . import compare, padding
+from . import compare, expected_others, normalized, padding
 
 Array = NDArray[np.float64]
 Pair = tuple[int, int]
@@ -194,7 +194,7 @@ def _convolve(case: Case, x: Array, weight: Array, bias: Array | None) -> Array:
 def _binary_convolution(case: Case, x: Array, inputs: Inputs) -> tuple[Array, Array]:
     """Weights of one bit, before the activation: the result and its bound."""
     assert inputs.bits is not None
-    terms = {name: values.astype(np.float64) for name, values in inputs.arrays.items()}
+    terms = {name: values.astype(np.float64) for name, values in inputs.given.items()}
     u = (x + terms.get("input_bias", 0.0)) * terms.get("input_scale", 1.0)
     kernel, dilation = inputs.bits.shape[1:3], case.pair("dilation")
     clip, offset = case.params.get("clip_rect"), case.params.get("offset")
@@ -315,6 +315,9 @@ def _placed(case: Case, inputs: Inputs) -> list[Array]:
 
 def _binary(case: Case, inputs: Inputs) -> tuple[Array, Array]:
     """Kernels of two sources: the result and its bound, before it is stored."""
+    if case.kernel in expected_others.TWO_SOURCES:
+        read = [_read(case.params, p, compare.as_numbers(x)) for p, x in zip(PREFIXES, inputs.sources, strict=True)]
+        return expected_others.TWO_SOURCES[case.kernel](case, *read)
     a, b = _placed(case, inputs)
     if case.kernel == "NeuronGradient":
         name, numbers = _activation(case, inputs)
@@ -373,6 +376,8 @@ OTHERS: dict[str, Callable[[Case, Array], tuple[Array, Array]]] = {
     "PoolingAverage": _pool,
     "PoolingL2Norm": _pool,
     "PoolingMax": _pool,
+    **expected_others.ONE_SOURCE,
+    **normalized.LOCAL,
 }
 
 ARITHMETIC_DEFAULTS = {"primary_scale": 1.0, "secondary_scale": 1.0, "bias": 0.0}
@@ -382,7 +387,7 @@ def expected(case: Case, inputs: Inputs, dtype: str) -> Expected:
     """What the kernel of the row has to give for the inputs, as an image of `dtype`."""
     clip, offset = case.params.get("clip_rect"), case.params.get("offset")
     x = _read(case.params, "", compare.as_numbers(inputs.x))
-    if clip:
+    if clip and case.kernel not in expected_others.OTHER_IMAGES:
         x = x[: clip[1][2]]
 
     if case.second:
@@ -396,6 +401,8 @@ def expected(case: Case, inputs: Inputs, dtype: str) -> Expected:
         bound = compare.sum_bound(magnitude, weight[0].size, case.tolerance.sums, case.tolerance.products)
     elif case.kernel in OTHERS:
         value, bound = OTHERS[case.kernel](case, x)
+    elif case.kernel in normalized.BY_MOMENTS:
+        value, bound = normalized.BY_MOMENTS[case.kernel](case, x, inputs)
     else:
         dy, dx = offset[:2] if offset else (0, 0)
         height, width = clip[1][:2] if clip else x.shape[1:3]

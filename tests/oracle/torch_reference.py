@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from cases import Case, Inputs
 
-from . import compare
+from . import compare, normalized_by_torch, torch_others
 from .expected import NEURON_KERNELS, SHORT_ACTIVATIONS
 from .padding import framework_size
 
@@ -126,6 +126,17 @@ def _sources(case: Case, inputs: Inputs) -> tuple[torch.Tensor, ...]:
     return tuple(tensors)
 
 
+def _read(case: Case, inputs: Inputs) -> list[torch.Tensor]:
+    """The images and channels of each source that are read, (N, C, H, W)."""
+    tensors = []
+    for prefix, array in zip(("primary_", "secondary_") if case.second else ("",), inputs.sources, strict=True):
+        x = compare.as_numbers(array)[..., case.params.get(f"{prefix}source_feature_channel_offset", 0) :]
+        x = x[..., : case.params.get(f"{prefix}source_feature_channel_max_count")]
+        offset = case.params.get(f"{prefix}offset", (0, 0))
+        tensors.append(_tensor(x[offset[2] if len(offset) == 3 else 0 :].transpose(0, 3, 1, 2)))
+    return tensors
+
+
 def _arithmetic(case: Case, inputs: Inputs) -> torch.Tensor:
     """With PyTorch's own broadcasting and clamp."""
     params = case.params
@@ -152,6 +163,9 @@ def _gradient(case: Case, inputs: Inputs) -> torch.Tensor:
 def reference(case: Case, inputs: Inputs) -> Array | None:
     """The result (N, H, W, C) before it is stored; None when PyTorch has nothing like it."""
     params = case.params
+    if case.kernel in torch_others.KERNELS:
+        y = torch_others.reference(case, _read(case, inputs))
+        return None if y is None else np.ascontiguousarray(y.numpy().transpose(0, 2, 3, 1))
     if any(name.endswith(("offset", "clip_rect")) and not name.endswith("channel_offset") for name in params):
         return None
     if case.second:
@@ -163,6 +177,8 @@ def reference(case: Case, inputs: Inputs) -> Array | None:
     if case.kernel in POOLING:
         pooled = _pooled(case, source)
         return None if pooled is None else np.ascontiguousarray(pooled.numpy().transpose(0, 2, 3, 1))
+    if case.kernel in normalized_by_torch.KERNELS:
+        y = normalized_by_torch.normalized(case, source, inputs)
     if case.is_binary:
         found = _binary(case, inputs, source)
         if found is None:
@@ -240,7 +256,7 @@ def _binary(case: Case, inputs: Inputs, x: torch.Tensor) -> torch.Tensor | None:
     assert inputs.bits is not None
     params, kind = case.params, case.params.get("type", "xnor")
     bits = _tensor(inputs.bits.transpose(0, 3, 1, 2))
-    terms = {name: _tensor(values)[:, None, None] for name, values in inputs.arrays.items()}
+    terms = {name: _tensor(values)[:, None, None] for name, values in inputs.given.items()}
     u = (x + terms.get("input_bias", 0.0)) * terms.get("input_scale", 1.0)
     stride, dilation, pad = case.pair("stride"), case.pair("dilation"), params.get("padding", 0)
     if isinstance(pad, str):

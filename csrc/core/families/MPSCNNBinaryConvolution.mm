@@ -28,11 +28,12 @@ Made make_binary_convolution(id<MTLDevice> device, const KernelRow &row, const P
   const Class kind = class_of(row);
   Made made;
   made.padding = padding(params, "padding");
-  made.source = std::make_shared<GuardedSource>(binary_source(row, params), GuardedSource::Takes::bits);
+  const auto source = std::make_shared<GuardedSource>(binary_source(row, params), GuardedSource::Takes::bits);
+  made.source = source;
   // Loaded here once more than MPS does, so that everything is checked before MPS, which would abort, sees it.
-  if (!made.source->load()) made.source->rethrow();
-  made.descriptor = made.source->descriptor();
-  const auto unload = std::shared_ptr<void>(nullptr, [source = made.source](void *) { source->purge(); });
+  if (!source->load()) source->rethrow();
+  made.descriptor = source->descriptor();
+  const auto unload = std::shared_ptr<void>(nullptr, [source](void *) { source->purge(); });
   const auto &d = *made.descriptor;
   check(d.groups == 1 && !d.depthwise && d.sub_pixel_scale_factor == 1 && !d.batch_norm, row.name,
         ": the descriptor has groups, sub_pixel_scale_factor or batch_norm, which weights of one bit cannot have.");
@@ -46,12 +47,11 @@ Made make_binary_convolution(id<MTLDevice> device, const KernelRow &row, const P
   const auto input_bias = terms(row, params, "input_bias", d.in_channels);
   const auto input_scale = terms(row, params, "input_scale", d.in_channels);
   const auto type = text(params, "type", "xnor");
-  auto objc_source =
-      Ref<MPSCNNArrayDataSource *>::adopt([[MPSCNNArrayDataSource alloc] initWithGuardedSource:made.source]);
+  auto objc_source = Ref<MPSCNNArrayDataSource *>::adopt([[MPSCNNArrayDataSource alloc] initWithGuardedSource:source]);
   MPSCNNBinaryConvolution *kernel = [kind alloc];
   kernel = [kernel initWithDevice:device
                   convolutionData:objc_source.get()
-                  outputBiasTerms:made.source->bias()
+                  outputBiasTerms:source->bias()
                  outputScaleTerms:or_null(scale)
                    inputBiasTerms:or_null(input_bias)
                   inputScaleTerms:or_null(input_scale)
@@ -61,7 +61,7 @@ Made make_binary_convolution(id<MTLDevice> device, const KernelRow &row, const P
                             flags:boolean(params, "beta_scaling", false) ? MPSCNNBinaryConvolutionFlagsUseBetaScaling
                                                                          : MPSCNNBinaryConvolutionFlagsNone];
   made.kernel = Ref<MPSKernel *>::adopt(kernel);
-  made.source->rethrow();
+  source->rethrow();
   check<std::runtime_error>(static_cast<bool>(made.kernel), row.name, ": the device refused the kernel.");
   return made;
 }

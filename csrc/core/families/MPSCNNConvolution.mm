@@ -30,22 +30,26 @@ Made make_convolution(id<MTLDevice> device, const KernelRow &row, const Params &
   Made made;
   made.padding = padding(params, "padding");
   made.output_padding = pair(params, "output_padding", {0, 0});
-  made.source = std::make_shared<GuardedSource>(convolution_source(row, params));
+  const auto source = std::make_shared<GuardedSource>(convolution_source(row, params));
+  made.source = source;
   // Loaded here once more than MPS does, so that everything is checked before MPS, which would abort, sees it.
-  if (!made.source->load()) made.source->rethrow();
-  made.descriptor = made.source->descriptor();
-  const auto unload = std::shared_ptr<void>(nullptr, [source = made.source](void *) { source->purge(); });
+  if (!source->load()) source->rethrow();
+  made.descriptor = source->descriptor();
+  const auto unload = std::shared_ptr<void>(nullptr, [source](void *) { source->purge(); });
   check_family(row, *made.descriptor, made.output_padding);
   if (row.family == Family::convolution)
     made.window = {made.descriptor->kernel_size, made.descriptor->stride, made.descriptor->dilation};
-  check(row.family != Family::convolution_transpose || made.source->dtype() == DType::float32, row.name,
-        ": weight.dtype (", name_of(made.source->dtype()), ") is not float32, the only type MPS takes here.");
+  check(row.family != Family::convolution_transpose || source->dtype() == DType::float32, row.name, ": weight.dtype (",
+        name_of(source->dtype()), ") is not float32, the only type MPS takes here.");
 
-  auto objc_source =
-      Ref<MPSCNNArrayDataSource *>::adopt([[MPSCNNArrayDataSource alloc] initWithGuardedSource:made.source]);
+  auto objc_source = Ref<MPSCNNArrayDataSource *>::adopt([[MPSCNNArrayDataSource alloc] initWithGuardedSource:source]);
   made.kernel = Ref<MPSKernel *>::adopt([[kind alloc] initWithDevice:device weights:objc_source.get()]);
-  made.source->rethrow();
+  source->rethrow();
   check<std::runtime_error>(static_cast<bool>(made.kernel), row.name, ": the device refused the kernel.");
+  if ([made.kernel.get() respondsToSelector:@selector(reloadWeightsAndBiasesFromDataSource)])
+    made.read_again = [](Made &given) {
+      [static_cast<MPSCNNConvolution *>(given.kernel.get()) reloadWeightsAndBiasesFromDataSource];
+    };
   return made;
 }
 

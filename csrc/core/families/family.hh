@@ -10,6 +10,7 @@
 #include <memory>
 #include <optional>
 
+#include <mpscnn/batch_normalization_state.hpp>
 #include <mpscnn/image.hpp>
 #include <mpscnn/table.hpp>
 
@@ -30,21 +31,45 @@ struct WindowShape {
   bool ceil_mode = false;  ///< PyTorch's: a window that begins in the source or its padding may end beyond
 };
 
-/// A kernel and what encode() needs to know of it.
+/// A kernel and what encode() needs to know of it. Copied with the kernel: its functions are given the one
+/// that they are called for.
 struct Made {
   Ref<MPSKernel *> kernel;                               ///< MPSCNNKernel, or MPSCNNBinaryKernel for two sources
-  std::shared_ptr<GuardedSource> source = {};            ///< families with weights
+  std::shared_ptr<Guarded> source = {};                  ///< families that read one
+  std::function<void(Made &)> read_again = {};           ///< reads the source anew; empty: the class cannot
   std::optional<ConvolutionDescriptor> descriptor = {};  ///< families with weights
   std::optional<WindowShape> window = {};                ///< families with windows, other than transposed ones
-  /// Extents of the result from those that are read of the source; throws std::invalid_argument if there is none.
-  /// Empty: by the window, the weights, or the same extents.
+  /// Images and pixels that are read of a source, by its extents, where the kernel has a rectangle for it; throws
+  /// std::invalid_argument if there are none.
+  std::function<ImageShape(std::size_t source, ImageShape)> read_shape = {};
+  /// Extents of the result from those that are read of the source, or of both where they are equal; throws
+  /// std::invalid_argument if there is none. Empty: by the window, the weights, or the same extents.
   std::function<ImageShape(ImageShape)> result_shape = {};
+  /// An image of the result comes of the same image of each source, so that arrays of many images may be run in parts.
+  bool image_by_image = true;
+  std::int64_t source_channel_step = 4;  ///< what an offset of source channels is a multiple of
+  Offset3 offset = {};                   ///< of the source where the caller gives none; families without windows
+  /// Reload from buffers of floats, one for each of so many channels; empty: the class cannot.
+  using Reload = std::function<void(Made &, id<MTLCommandBuffer>, id<MTLBuffer>, id<MTLBuffer>)>;
+  Reload reload_gamma_and_beta = {}, reload_mean_and_variance = {};
+  std::int64_t channels = 0;
+  bool has_statistics = false;  ///< mean and variance are there
+  /// How it is encoded, its offset being set; empty: from sourceImage to destinationImage. The destination is nil where
+  /// the result is a state; the state may be null where it is not.
+  std::function<void(Made &, id<MTLCommandBuffer>, MPSImage *source, MPSImage *destination,
+                     BatchNormalizationState *state)>
+      encode = {};
   NeuronDescriptor neuron = {};
   Padding padding = {};
   Pair output_padding{0, 0};
   std::array<Repeat, 2> repeat = {};  ///< families that broadcast
   Params attributes = {};             ///< common parameters whose default is not the usual one here
 };
+
+inline MTLRegion mtl_region(const Region3 &region) {
+  const auto &[origin, height, width, images] = region;
+  return MTLRegionMake3D(origin.x, origin.y, origin.image, width, height, images);
+}
 
 /// The class by Apple's name. Throws NotImplementedError when the platform has none.
 Class class_of(const KernelRow &row);
@@ -55,5 +80,16 @@ Made make_neuron(id<MTLDevice> device, const KernelRow &row, const Params &param
 Made make_neuron_gradient(id<MTLDevice> device, const KernelRow &row, const Params &params);
 Made make_pooling(id<MTLDevice> device, const KernelRow &row, const Params &params);
 Made make_arithmetic(id<MTLDevice> device, const KernelRow &row, const Params &params);
+Made make_softmax(id<MTLDevice> device, const KernelRow &row, const Params &params);
+Made make_upsampling(id<MTLDevice> device, const KernelRow &row, const Params &params);
+Made make_reduction(id<MTLDevice> device, const KernelRow &row, const Params &params);
+Made make_slice(id<MTLDevice> device, const KernelRow &row, const Params &params);
+Made make_reshape(id<MTLDevice> device, const KernelRow &row, const Params &params);
+Made make_resize(id<MTLDevice> device, const KernelRow &row, const Params &params);
+Made make_pad(id<MTLDevice> device, const KernelRow &row, const Params &params);
+Made make_dropout(id<MTLDevice> device, const KernelRow &row, const Params &params);
+Made make_local_normalization(id<MTLDevice> device, const KernelRow &row, const Params &params);
+Made make_normalization(id<MTLDevice> device, const KernelRow &row, const Params &params);
+Made make_batch_statistics(id<MTLDevice> device, const KernelRow &row, const Params &params);
 
 }  // namespace mpscnn

@@ -7,6 +7,7 @@
 #include <string>
 
 #include <mpscnn/array.hpp>
+#include <mpscnn/source.hpp>
 #include <mpscnn/value.hpp>
 #include <mpscnn/weights.hpp>
 
@@ -24,21 +25,14 @@ struct ConvolutionDescriptor {
   std::optional<BatchNorm> batch_norm = {};
 };
 
-/// MPS calls load() before anything else and purge() when it has read what it wants, always balanced, from any thread.
-/// Exceptions reach the code that made the kernel.
-class DataSource {
+class DataSource : public Source {
  public:
-  virtual ~DataSource() = default;
-
-  virtual bool load() = 0;
-  virtual void purge() = 0;
   virtual ConvolutionDescriptor descriptor() = 0;
   /// OHWI, C-contiguous, float32, float16 or uint8, or uint32 for weights of one bit, 32 channels in a word; valid
   /// until purge().
   virtual ArrayView weights() = 0;
   /// One float32 per output channel.
   virtual std::optional<ArrayView> bias() { return std::nullopt; }
-  virtual std::string label() { return {}; }
   /// uint8 weights, one of the two: (O, 2) float32 minimum and maximum, or 256 float32.
   virtual std::optional<ArrayView> ranges() { return std::nullopt; }
   virtual std::optional<ArrayView> lookup_table() { return std::nullopt; }

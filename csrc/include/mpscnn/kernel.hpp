@@ -7,8 +7,11 @@
 #include <span>
 #include <string>
 
+#include <mpscnn/batch_normalization_state.hpp>
 #include <mpscnn/command_buffer.hpp>
 #include <mpscnn/image.hpp>
+#include <mpscnn/normalization_states.hpp>
+#include <mpscnn/source.hpp>
 #include <mpscnn/table.hpp>
 #include <mpscnn/value.hpp>
 
@@ -24,6 +27,10 @@ class Kernel {
   explicit Kernel(std::unique_ptr<Impl> impl);
   ~Kernel();
 
+  /// Another kernel that computes the same, by MPS's copyWithZone:device: with the same data source, or with `archived`
+  /// by way of an archive, which has weights and no data source.
+  std::shared_ptr<Kernel> copy(bool archived) const;
+
   const KernelRow& row() const;
   std::shared_ptr<Device> device() const;
 
@@ -33,22 +40,38 @@ class Kernel {
   /// TypeError unless `count` is the row's number of sources.
   void check_source_count(std::size_t count) const;
 
-  /// Extents of the result for such sources. Throws like encode().
+  /// Extents of the result, an image, for such sources. Throws like encode().
   ImageShape result_shape(std::span<const ImageShape> sources) const;
 
+  /// Whether an image of the result comes of the same image of each source and of no other.
+  bool works_image_by_image() const;
+
   /// Encodes; with `destination` into it, else into a new image of `dtype` (default: the first source's), temporary if
-  /// asked. Safe from several threads on different command buffers.
+  /// asked. Safe from several threads on different command buffers. A state is for rows that name one.
   std::shared_ptr<Image> encode(CommandBuffer& buffer, std::span<const Image* const> sources,
                                 std::shared_ptr<Image> destination = nullptr, bool temporary = false,
-                                std::optional<DType> dtype = std::nullopt);
+                                std::optional<DType> dtype = std::nullopt, BatchNormalizationState* state = nullptr);
+
+  /// For rows whose result is a state: encodes into that, or into a new one.
+  std::shared_ptr<BatchNormalizationState> encode_state(CommandBuffer& buffer, const Image& source,
+                                                        std::shared_ptr<BatchNormalizationState> state = nullptr);
 
   /// The activation that the kernel computes, or applies to its result before that is stored; nullopt for none.
   std::optional<NeuronDescriptor> neuron() const;
-  std::shared_ptr<DataSource> data_source() const;
+  std::shared_ptr<Source> data_source() const;
   /// Reads the data source again.
   void reload();
+  /// On a command buffer: what is encoded from now on uses what stands in the state's buffers when the device gets
+  /// there; of a batch normalization's state, mean and variance.
+  void reload(CommandBuffer& buffer, const NormalizationGammaAndBetaState& state);
+  void reload(CommandBuffer& buffer, const NormalizationMeanAndVarianceState& state);
+  void reload(CommandBuffer& buffer, const BatchNormalizationState& state);
 
  private:
+  void check_encode(const CommandBuffer& buffer, std::span<const Image* const> sources,
+                    const BatchNormalizationState* state) const;
+  void check_result_is_image() const;
+
   std::unique_ptr<Impl> impl_;
 };
 

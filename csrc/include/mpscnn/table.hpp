@@ -13,18 +13,20 @@ namespace mpscnn {
 
 /// How an argument is written in Python, and so how a Value of it looks.
 enum class ParamType : std::uint32_t {
-  boolean,     ///< bool
-  integer,     ///< int
-  real,        ///< float
-  text,        ///< one of `choices`, or any string
-  pair,        ///< int or (height, width)
-  padding,     ///< int, (height, width), ((top, bottom), (left, right)), "same" or "valid"
-  offset,      ///< (y, x) or (y, x, image), None: from the padding
-  region,      ///< ((y, x, image), (height, width, images)), None: everything
-  shape,       ///< (C, H, W), None
-  array,       ///< array
-  weights,     ///< array or data source
-  activation,  ///< name, NeuronDescriptor, neuron kernel or None
+  boolean,         ///< bool
+  integer,         ///< int
+  real,            ///< float
+  text,            ///< one of `choices`, or any string
+  pair,            ///< int or (height, width)
+  padding,         ///< int, (height, width), ((top, bottom), (left, right)), "same" or "valid"
+  offset,          ///< (y, x) or (y, x, image), None: from the padding
+  region,          ///< ((y, x, image), (height, width, images)), None: everything
+  shape,           ///< (C, H, W), None
+  extents,         ///< (H, W, C)
+  array,           ///< array
+  weights,         ///< array or data source
+  activation,      ///< name, NeuronDescriptor, neuron kernel or None
+  channel_values,  ///< array or data source of normalization
 };
 
 /// One parameter, shared by the rows that have it.
@@ -50,10 +52,38 @@ enum class Family : std::uint32_t {
   neuron_gradient,
   pooling,
   arithmetic,
+  softmax,
+  upsampling,
+  reduction,
+  slice,
+  reshape,
+  resize,
+  pad,
+  dropout,
+  local_normalization,
+  normalization,
+  batch_statistics,
 };
 
-/// Rules for the extents of the result (formulas in shapes.cpp, names in docs).
-enum class ShapeRule : std::uint32_t { same, window, pooling, transpose, fully_connected, broadcast };
+/// Rules for the extents of the result (formulas in names.cpp). `state`: the result is a BatchNormalizationState.
+enum class ShapeRule : std::uint32_t {
+  same,
+  window,
+  pooling,
+  transpose,
+  fully_connected,
+  broadcast,
+  upsampling,
+  row,
+  column,
+  channels,
+  slice,
+  reshape,
+  resize,
+  crop,
+  pad,
+  state,
+};
 
 /// Names of a kernel's sources, in Apple's order: primary before secondary.
 struct SourceNames {
@@ -74,10 +104,13 @@ struct KernelRow {
   int positional = 0;  ///< so many leading params may be given by position
   ShapeRule shape = ShapeRule::same;
   std::string_view gradient = {};  ///< Apple class of the partner, empty: none
+  std::string_view state = {};     ///< kernel(x, state): what it is for, one sentence; empty: none is taken
   std::string_view summary = {};
   std::string_view formula = {};  ///< in the letters of the oracle
   std::string_view source = {};   ///< Apple header and class
   std::string_view macos = {};    ///< since
+
+  bool has_image() const { return shape != ShapeRule::state; }
 
   /// Whether the row names the parameter itself.
   constexpr bool is_own(std::string_view param) const {

@@ -16,6 +16,7 @@
 namespace mpscnn {
 
 class DataSource;
+class NormalizationSource;
 
 struct Pair {
   std::int64_t h = 1, w = 1;
@@ -42,8 +43,9 @@ struct BatchNorm {
 };
 
 /// None, bool, int, float, str, ints (pairs, regions), array, data source, activation.
-using Value = std::variant<std::monostate, bool, std::int64_t, double, std::string, std::vector<std::int64_t>,
-                           ArrayView, std::shared_ptr<DataSource>, NeuronDescriptor>;
+using Value =
+    std::variant<std::monostate, bool, std::int64_t, double, std::string, std::vector<std::int64_t>, ArrayView,
+                 std::shared_ptr<DataSource>, std::shared_ptr<NormalizationSource>, NeuronDescriptor>;
 
 using Params = std::map<std::string, Value, std::less<>>;
 

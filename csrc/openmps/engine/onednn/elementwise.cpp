@@ -70,10 +70,41 @@ inline void copy_run(std::byte* dst, const std::byte* src, std::size_t bytes) {
   }
 }
 
+/// `count` runs of so many bytes, the steps between them in bytes.
+template <std::int64_t bytes>
+void copy_runs(std::byte* dst, std::int64_t dst_step, const std::byte* src, std::int64_t src_step, std::int64_t count) {
+  for (std::int64_t i = 0; i < count; ++i) std::memcpy(dst + i * dst_step, src + i * src_step, bytes);
+}
+
+/// Whether these are slices of channels that copy_runs() has a size for, row by row; done then.
+bool copy_slices(const Tensor& src, const Tensor& dst) {
+  const auto size = static_cast<std::int64_t>(size_of(src.format));
+  const int threads = threads_for(src.size(), kGrain);
+  if (src.w_stride == src.c && dst.w_stride == dst.c) return false;
+  if (src.n * src.h < threads) return false;
+  const auto rows = [&](auto copy_row) {
+    parallel_ranges(src.n * src.h, threads, [&](std::int64_t begin, std::int64_t end) {
+      for (std::int64_t i = begin; i < end; ++i) {
+        const std::int64_t n = i / src.h, y = i % src.h;
+        copy_row(dst.at(n, y), dst.w_stride * size, src.at(n, y), src.w_stride * size, src.w);
+      }
+    });
+    return true;
+  };
+  switch (src.c * size) {
+    case 16: return rows(copy_runs<16>);
+    case 32: return rows(copy_runs<32>);
+    case 64: return rows(copy_runs<64>);
+    case 128: return rows(copy_runs<128>);
+    default: return false;
+  }
+}
+
 }  // namespace
 
 void copy(const Tensor& src, const Tensor& dst) {
   if (src.format == dst.format) {
+    if (copy_slices(src, dst)) return;
     const auto size = static_cast<std::int64_t>(size_of(src.format));
     for_runs(src, dst, [size](const std::byte* s, std::byte* d, std::int64_t count) {
       copy_run(d, s, static_cast<std::size_t>(count * size));

@@ -8,6 +8,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <cstring>
 #include <limits>
 #include <vector>
 
@@ -148,18 +149,133 @@ void reduce_pixels(const ReduceProblem& problem) {
 
 // --------------------------------------------------------------------------------------------------------- channels
 
-/// Blocks of vector sums, added up in double.
-template <class Value>
-MPSCNN_HOST_DEVICE double sum_of(std::int64_t count, Value value) {
-  double sum = 0;
-  for (std::int64_t begin = 0; begin < count; begin += kLane) {
-    const std::int64_t end = std::min(begin + kLane, count);
-    float part = 0;
-#pragma omp simd reduction(+ : part)
-    for (std::int64_t i = begin; i < end; ++i) part += value(i);
-    sum += part;
+// Pixels are many and short: four are folded together, each in vectors of its own whose lanes are then folded across.
+// What loops of any length cost before and behind their vectors would be most of the work. The vectors are the
+// compiler's own; where the processor's are shorter, it takes several.
+using Lanes = float __attribute__((vector_size(64)));
+using HalfLanes = float __attribute__((vector_size(32)));
+using Quad = float __attribute__((vector_size(16)));
+constexpr std::int64_t kLanes = 16, kTogether = 4;
+
+struct Add {
+  static constexpr float kStart = 0;
+  template <class V>
+  MPSCNN_HOST_DEVICE void operator()(V& a, const V& x) const {
+    a = a + x;
   }
-  return sum;
+};
+// Without an eye for NaN.
+struct Greater {
+  static constexpr float kStart = -INFINITY;
+  template <class V>
+  MPSCNN_HOST_DEVICE void operator()(V& a, const V& x) const {
+    a = x > a ? x : a;
+  }
+};
+struct Less {
+  static constexpr float kStart = INFINITY;
+  template <class V>
+  MPSCNN_HOST_DEVICE void operator()(V& a, const V& x) const {
+    a = x < a ? x : a;
+  }
+};
+
+template <class Op>
+MPSCNN_HOST_DEVICE void fold_lanes(Op op, const Lanes& lanes, Quad& result) {
+  HalfLanes halves[2];
+  std::memcpy(halves, &lanes, sizeof lanes);
+  op(halves[0], halves[1]);
+  Quad quads[2];
+  std::memcpy(quads, &halves[0], sizeof quads);
+  op(quads[0], quads[1]);
+  result = quads[0];
+}
+
+/// The lanes of four vectors folded: one value for each vector.
+template <class Op>
+MPSCNN_HOST_DEVICE void fold_across(Op op, const Lanes (&lanes)[kTogether], Quad& result) {
+  Quad q[kTogether];
+  for (int p = 0; p < kTogether; ++p) fold_lanes(op, lanes[p], q[p]);
+  Quad low = __builtin_shufflevector(q[0], q[1], 0, 4, 1, 5), high = __builtin_shufflevector(q[2], q[3], 0, 4, 1, 5);
+  op(low, __builtin_shufflevector(q[0], q[1], 2, 6, 3, 7));
+  op(high, __builtin_shufflevector(q[2], q[3], 2, 6, 3, 7));
+  result = __builtin_shufflevector(low, high, 0, 1, 4, 5);
+  op(result, __builtin_shufflevector(low, high, 2, 3, 6, 7));
+}
+
+/// The values of four pixels, `channels` apart; with weights the products.
+struct FourPixels {
+  const float *values, *weights;  ///< weights may be null
+  std::int64_t channels;
+
+  MPSCNN_HOST_DEVICE void read(int pixel, std::int64_t channel, Lanes& lanes) const {
+    std::memcpy(&lanes, values + pixel * channels + channel, sizeof lanes);
+    if (!weights) return;
+    Lanes factors;
+    std::memcpy(&factors, weights + pixel * channels + channel, sizeof factors);
+    lanes = lanes * factors;
+  }
+  MPSCNN_HOST_DEVICE void read(std::int64_t channel, Quad& quad) const {
+    for (int p = 0; p < kTogether; ++p) {
+      const std::int64_t at = p * channels + channel;
+      quad[p] = weights ? values[at] * weights[at] : values[at];
+    }
+  }
+};
+
+/// Sums of four pixels: blocks in floats, these in double.
+MPSCNN_HOST_DEVICE void sum_four(const FourPixels& pixels, double* sums) {
+  std::fill_n(sums, kTogether, 0.0);
+  for (std::int64_t begin = 0; begin < pixels.channels; begin += kLane) {
+    const std::int64_t end = std::min(begin + kLane, pixels.channels);
+    Lanes lanes[kTogether] = {};
+    Quad rest = {}, result;
+    std::int64_t i = begin;
+    for (; i + kLanes <= end; i += kLanes) {
+      for (int p = 0; p < kTogether; ++p) {
+        Lanes values;
+        pixels.read(p, i, values);
+        lanes[p] = lanes[p] + values;
+      }
+    }
+    for (; i < end; ++i) {
+      Quad values;
+      pixels.read(i, values);
+      rest = rest + values;
+    }
+    fold_across(Add(), lanes, result);
+    for (int p = 0; p < kTogether; ++p) sums[p] += result[p] + rest[p];
+  }
+}
+
+/// The extreme values of four pixels; false if one of them may have a NaN, and then they mean nothing.
+template <class Op>
+MPSCNN_HOST_DEVICE bool extremes_of_four(Op op, const FourPixels& pixels, float* extremes) {
+  // Every value times 0, summed: 0 if all are finite. Sums that overflow, and infinities, are a NaN as well.
+  Lanes lanes[kTogether], probe = {};
+  for (int p = 0; p < kTogether; ++p) lanes[p] = Op::kStart - Lanes{};
+  Quad rest = Op::kStart - Quad{}, result;
+  std::int64_t i = 0;
+  for (; i + kLanes <= pixels.channels; i += kLanes) {
+    Lanes values[kTogether];
+    for (int p = 0; p < kTogether; ++p) {
+      pixels.read(p, i, values[p]);
+      op(lanes[p], values[p]);
+    }
+    probe = probe + (values[0] + values[1] + values[2] + values[3]) * 0.0f;
+  }
+  Quad bad;
+  fold_lanes(Add(), probe, bad);
+  for (; i < pixels.channels; ++i) {
+    Quad values;
+    pixels.read(i, values);
+    op(rest, values);
+    bad = bad + values * 0.0f;
+  }
+  fold_across(op, lanes, result);
+  op(result, rest);
+  for (int p = 0; p < kTogether; ++p) extremes[p] = result[p];
+  return bad[0] + bad[1] + bad[2] + bad[3] == 0;
 }
 
 /// The extreme value of a pixel, by a sign that makes it the greatest; NaN if there is one.
@@ -187,17 +303,57 @@ MPSCNN_HOST_DEVICE float argument_of(const float* pixel, std::int64_t channels, 
   return static_cast<float>(first);
 }
 
-MPSCNN_CLONES void reduce_many(ReduceType type, double scale, const float* src, float* dst, std::int64_t pixels,
-                               std::int64_t channels) {
-  const float sign = type == ReduceType::min || type == ReduceType::argument_min ? -1.0f : 1.0f;
-  const bool argument = type == ReduceType::argument_max || type == ReduceType::argument_min;
-  for (std::int64_t p = 0; p < pixels; ++p, src += channels) {
-    if (type == ReduceType::sum) {
-      dst[p] = static_cast<float>(scale * sum_of(channels, [src](std::int64_t i) { return src[i]; }));
+/// The extreme values of `count` pixels, at most four; `four` reads them.
+MPSCNN_HOST_DEVICE void find_extremes(bool least, const FourPixels& four, std::int64_t count, float* extremes) {
+  if (count == kTogether &&
+      (least ? extremes_of_four(Less(), four, extremes) : extremes_of_four(Greater(), four, extremes)))
+    return;
+  for (std::int64_t p = 0; p < count; ++p)
+    extremes[p] = extreme_of(four.values + p * four.channels, four.channels, least ? -1.0f : 1.0f);
+}
+
+/// Four pixels at a time; where fewer are left at the end, the last four once more, or one by one if there never were
+/// as many.
+MPSCNN_CLONES void sum_many(double scale, bool by_nonzero, const float* src, const float* weights, float* dst,
+                            std::int64_t pixels, std::int64_t channels) {
+  double sums[kTogether];
+  for (std::int64_t p = 0; p < pixels; p += kTogether) {
+    const std::int64_t first = std::max<std::int64_t>(0, std::min(p, pixels - kTogether));
+    const std::int64_t count = std::min(kTogether, pixels);
+    const float *const values = src + first * channels, *const factors = weights ? weights + first * channels : nullptr;
+    if (count == kTogether) {
+      sum_four({values, factors, channels}, sums);
     } else {
-      const float extreme = extreme_of(src, channels, sign);
-      dst[p] = argument ? argument_of(src, channels, extreme) : extreme;
+      for (std::int64_t q = 0; q < count; ++q) {
+        sums[q] = 0;
+        for (std::int64_t i = q * channels; i < (q + 1) * channels; ++i)
+          sums[q] += factors ? values[i] * factors[i] : values[i];
+      }
     }
+    for (std::int64_t q = 0; q < count; ++q) {
+      double sum = scale * sums[q];
+      if (by_nonzero) {
+        std::int64_t nonzero = 0;
+#pragma omp simd reduction(+ : nonzero)
+        for (std::int64_t i = q * channels; i < (q + 1) * channels; ++i) nonzero += factors[i] != 0;
+        if (nonzero > 0) sum /= static_cast<double>(nonzero);
+      }
+      dst[first + q] = static_cast<float>(sum);
+    }
+  }
+}
+
+MPSCNN_CLONES void find_many(ReduceType type, const float* src, float* dst, std::int64_t pixels,
+                             std::int64_t channels) {
+  const bool least = type == ReduceType::min || type == ReduceType::argument_min;
+  const bool argument = type == ReduceType::argument_max || type == ReduceType::argument_min;
+  for (std::int64_t p = 0; p < pixels; p += kTogether) {
+    const std::int64_t first = std::max<std::int64_t>(0, std::min(p, pixels - kTogether));
+    const std::int64_t count = std::min(kTogether, pixels);
+    float extremes[kTogether];
+    find_extremes(least, {src + first * channels, nullptr, channels}, count, extremes);
+    for (std::int64_t q = 0; q < count; ++q)
+      dst[first + q] = argument ? argument_of(src + (first + q) * channels, channels, extremes[q]) : extremes[q];
   }
 }
 
@@ -232,20 +388,6 @@ MPSCNN_CLONES void reduce_few(ReduceType type, double scale, const float* src, f
   }
 }
 
-MPSCNN_CLONES void reduce_weighted(double scale, bool by_nonzero, const float* src, const float* weights, float* dst,
-                                   std::int64_t pixels, std::int64_t channels) {
-  for (std::int64_t p = 0; p < pixels; ++p, src += channels, weights += channels) {
-    double sum = scale * sum_of(channels, [src, weights](std::int64_t i) { return src[i] * weights[i]; });
-    if (by_nonzero) {
-      std::int64_t count = 0;
-#pragma omp simd reduction(+ : count)
-      for (std::int64_t i = 0; i < channels; ++i) count += weights[i] != 0;
-      if (count > 0) sum /= static_cast<double>(count);
-    }
-    dst[p] = static_cast<float>(sum);
-  }
-}
-
 void reduce_channels(const ReduceProblem& problem) {
   const bool weighted = problem.weights.memory != nullptr;
   Operand operands[2];
@@ -254,7 +396,10 @@ void reduce_channels(const ReduceProblem& problem) {
   const OperandSource source(operands[0]), second(operands[1]);
   const Tensor &src = source.tensor, dst = tensor_of(problem.dst);
   const std::int64_t c = src.c;
-  const std::int64_t chunk = std::max(kOperandChunk, c), run = std::max<std::int64_t>(1, kOperandChunk / c);
+  const std::int64_t chunk = std::max(kOperandChunk, c);
+  // Pixels that are used where they are need no buffer, and long runs spare calls.
+  const bool direct = source.is_direct() && second.is_direct();
+  const std::int64_t run = direct ? std::min(dst.w, kOperandChunk) : std::max<std::int64_t>(1, kOperandChunk / c);
 
   const int threads = threads_for(dst.n * dst.h * dst.w * c, kGrain);
   std::vector<float> memory(static_cast<std::size_t>(threads * (2 * chunk + run)));
@@ -267,10 +412,14 @@ void reduce_channels(const ReduceProblem& problem) {
         const std::int64_t pixels = std::min(run, dst.w - x);
         const float* const values = reader.read(n, y, x, pixels);
         if (weighted) {
-          reduce_weighted(problem.scale, problem.by_nonzero_weights, values, reader_of_second.read(n, y, x, pixels),
-                          result, pixels, c);
+          const float* const factors = reader_of_second.read(n, y, x, pixels);
+          sum_many(problem.scale, problem.by_nonzero_weights, values, factors, result, pixels, c);
+        } else if (c < kFew) {
+          reduce_few(problem.type, problem.scale, values, result, pixels, c);
+        } else if (problem.type == ReduceType::sum) {
+          sum_many(problem.scale, false, values, nullptr, result, pixels, c);
         } else {
-          (c < kFew ? reduce_few : reduce_many)(problem.type, problem.scale, values, result, pixels, c);
+          find_many(problem.type, values, result, pixels, c);
         }
         store_pixels(result, dst.at(n, y, x), dst, pixels);
       }

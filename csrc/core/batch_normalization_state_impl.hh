@@ -1,0 +1,25 @@
+// SPDX-License-Identifier: Apache-2.0
+// The MPS objects behind a BatchNormalizationState, for the kernels that take one.
+#pragma once
+
+#import <MetalPerformanceShaders/MetalPerformanceShaders.h>
+
+#include <mutex>
+
+#include <mpscnn/batch_normalization_state.hpp>
+
+#include "device_impl.hh"
+
+namespace mpscnn {
+
+struct BatchNormalizationState::Impl {
+  std::shared_ptr<Device> device;
+  Ref<MPSCNNBatchNormalization *> maker;  ///< a kernel makes states; nothing else is asked of it
+  Ref<MPSCNNBatchNormalizationState *> state;
+  std::int64_t channels = 0, count = 0;
+  bool is_used = false;  ///< by a normalization: the next statistics begin a new batch
+  mutable Writer writer = {};
+  mutable std::mutex mutex = {};
+};
+
+}  // namespace mpscnn

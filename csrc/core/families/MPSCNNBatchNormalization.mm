@@ -1,0 +1,164 @@
+// SPDX-License-Identifier: Apache-2.0
+// MPSCNNBatchNormalization, MPSCNNInstanceNormalization, MPSCNNGroupNormalization, which take a data source alike, and
+// MPSCNNBatchNormalizationStatistics.
+#include "families/family.hh"
+
+#include <algorithm>
+
+#include <mpscnn/error.hpp>
+
+#include "batch_normalization_state_impl.hh"
+
+namespace mpscnn {
+namespace {
+
+/// Given as arrays, or by whoever wrote a data source, who gives everything.
+std::shared_ptr<NormalizationSource> source_of(const KernelRow &row, const Params &params) {
+  const auto &given = params.find("gamma")->second;
+  if (const auto *source = std::get_if<std::shared_ptr<NormalizationSource>>(&given)) {
+    for (const char *name : {"beta", "mean", "variance", "groups", "epsilon"})
+      check(!has(params, name), row.name, ": ", name, " was given together with a data source, which provides it.");
+    return *source;
+  }
+  NormalizationArrays arrays{.gamma = std::get<ArrayView>(given),
+                             .beta = array(params, "beta"),
+                             .mean = array(params, "mean"),
+                             .variance = array(params, "variance"),
+                             .epsilon = real(params, "epsilon", 1e-5),
+                             .label = text(params, "label", "")};
+  check(arrays.mean.has_value() == arrays.variance.has_value(), row.name, ": ", arrays.mean ? "variance" : "mean",
+        " (None) goes with ", arrays.mean ? "mean" : "variance", ", which is given.");
+  if (row.is_own("groups")) {
+    check(has(params, "groups"), row.name, ": groups (None) is needed with gamma in an array.");
+    arrays.groups = integer(params, "groups", 1);
+  }
+  return normalization_arrays(row.name, std::move(arrays));
+}
+
+/// All three classes have the method.
+void reload_gamma_and_beta(Made &made, id<MTLCommandBuffer> commands, id<MTLBuffer> gamma, id<MTLBuffer> beta) {
+  const auto state = Ref<MPSCNNNormalizationGammaAndBetaState *>::adopt(
+      [[MPSCNNNormalizationGammaAndBetaState alloc] initWithGamma:gamma beta:beta]);
+  [static_cast<MPSCNNBatchNormalization *>(made.kernel.get()) reloadGammaAndBetaWithCommandBuffer:commands
+                                                                               gammaAndBetaState:state.get()];
+}
+
+void reload_mean_and_variance(Made &made, id<MTLCommandBuffer> commands, id<MTLBuffer> mean, id<MTLBuffer> variance) {
+  const auto state = Ref<MPSCNNNormalizationMeanAndVarianceState *>::adopt(
+      [[MPSCNNNormalizationMeanAndVarianceState alloc] initWithMean:mean variance:variance]);
+  [static_cast<MPSCNNBatchNormalization *>(made.kernel.get()) reloadMeanAndVarianceWithCommandBuffer:commands
+                                                                               meanAndVarianceState:state.get()];
+  made.has_statistics = true;
+}
+
+}  // namespace
+
+Made make_normalization(id<MTLDevice> device, const KernelRow &row, const Params &params) {
+  const Class kind = class_of(row);
+  Made made;
+  const bool is_array = std::holds_alternative<ArrayView>(params.find("gamma")->second);
+  const bool is_batch = row.is_own("mean");
+  GuardedNormalization::Wanted wanted{.groups = row.is_own("groups"), .statistics = is_batch};
+  if (is_array) wanted.who = row.name;
+  const auto source = std::make_shared<GuardedNormalization>(source_of(row, params), wanted);
+  made.source = source;
+  // Loaded here once more than MPS does, so that everything is checked before MPS, which would abort, sees it.
+  if (!source->load()) source->rethrow();
+  const auto unload = std::shared_ptr<void>(nullptr, [source](void *) { source->purge(); });
+  source->keep_channels();
+  const auto channels = source->channels();
+  made.channels = channels;
+  made.has_statistics = source->has_statistics();
+  made.reload_gamma_and_beta = reload_gamma_and_beta;
+  made.result_shape = [&row, channels](ImageShape shape) {
+    check(shape.c == channels, row.name, ": x has ", shape.c, " channels to read; gamma has ", channels, ".");
+    return shape;
+  };
+  made.neuron = activation(params, "activation");
+  check(made.neuron.type != MPSCNNNeuronTypePReLU || static_cast<std::int64_t>(made.neuron.data.size()) == channels,
+        row.name, ": activation has ", made.neuron.data.size(), " PReLU slopes for ", channels, " channels.");
+
+  const auto values =
+      Ref<MPSCNNNormalizationValues *>::adopt([[MPSCNNNormalizationValues alloc] initWithGuardedNormalization:source]);
+  if (!is_batch) {
+    // The initialisers of both classes have the same selector.
+    MPSCNNInstanceNormalization *kernel = [kind alloc];
+    kernel = [kernel initWithDevice:device dataSource:values.get()];
+    made.kernel = Ref<MPSKernel *>::adopt(kernel);
+    made.read_again = [](Made &given) {
+      [static_cast<MPSCNNInstanceNormalization *>(given.kernel.get()) reloadGammaAndBetaFromDataSource];
+    };
+  } else {
+    MPSCNNBatchNormalization *kernel = [kind alloc];
+    kernel = made.neuron.type == MPSCNNNeuronTypeNone ? [kernel initWithDevice:device dataSource:values.get()]
+                                                      : [kernel initWithDevice:device
+                                                                       dataSource:values.get()
+                                                            fusedNeuronDescriptor:objc_neuron(made.neuron)];
+    made.kernel = Ref<MPSKernel *>::adopt(kernel);
+    made.read_again = [source](Made &given) {
+      auto *kernel = static_cast<MPSCNNBatchNormalization *>(given.kernel.get());
+      [kernel reloadGammaAndBetaFromDataSource];
+      [kernel reloadMeanAndVarianceFromDataSource];
+      given.has_statistics = source->has_statistics();
+    };
+    made.reload_mean_and_variance = reload_mean_and_variance;
+    made.encode = [&row](Made &given, id<MTLCommandBuffer> commands, MPSImage *from, MPSImage *to,
+                         BatchNormalizationState *state) {
+      auto *kernel = static_cast<MPSCNNBatchNormalization *>(given.kernel.get());
+      if (state == nullptr) {
+        check(given.has_statistics, row.name, ": the kernel has no mean and variance, and no state was given.");
+        return [kernel encodeToCommandBuffer:commands sourceImage:from destinationImage:to];
+      }
+      auto &impl = state->impl();
+      const std::scoped_lock lock(impl.mutex);
+      const auto own = static_cast<std::int64_t>(kernel.numberOfFeatureChannels);
+      check(impl.channels == own, row.name, ": state has ", impl.channels, " channels; gamma has ", own, ".");
+      check<std::runtime_error>(impl.count > 0, row.name, ": no statistics have been encoded to state.");
+      [kernel encodeToCommandBuffer:commands
+                        sourceImage:from
+            batchNormalizationState:impl.state.get()
+                   destinationImage:to];
+      impl.is_used = true;
+    };
+  }
+  source->rethrow();
+  check<std::runtime_error>(static_cast<bool>(made.kernel), row.name, ": the device refused the kernel.");
+  return made;
+}
+
+Made make_batch_statistics(id<MTLDevice> device, const KernelRow &row, const Params &) {
+  const Class kind = class_of(row);
+  Made made;
+  MPSCNNBatchNormalizationStatistics *kernel = [kind alloc];
+  kernel = [kernel initWithDevice:device];
+  made.kernel = Ref<MPSKernel *>::adopt(kernel);
+  check<std::runtime_error>(kernel != nil, row.name, ": the device refused the kernel.");
+  made.encode = [&row](Made &given, id<MTLCommandBuffer> commands, MPSImage *source, MPSImage *,
+                       BatchNormalizationState *state) {
+    auto *kernel = static_cast<MPSCNNBatchNormalizationStatistics *>(given.kernel.get());
+    auto &impl = state->impl();
+    const std::scoped_lock lock(impl.mutex);
+    const auto channels =
+        std::min(source.featureChannels - kernel.sourceFeatureChannelOffset, kernel.sourceFeatureChannelMaxCount);
+    check(static_cast<std::int64_t>(channels) == impl.channels, row.name, ": x has ", channels,
+          " channels to read; state has ", impl.channels, ".");
+    if (impl.is_used) {
+      [impl.state.get() reset];
+      impl.count = 0;
+      impl.is_used = false;
+    }
+    const NSUInteger images = source.numberOfImages;
+    MPSImageBatch *batch = images == 1 ? @[ source ] : [source batchRepresentation];
+    [kernel encodeBatchToCommandBuffer:commands sourceImages:batch batchNormalizationState:impl.state.get()];
+    // The parts were read, and each held a read of the whole.
+    if (images > 1 && [source isKindOfClass:[MPSTemporaryImage class]]) {
+      auto *whole = static_cast<MPSTemporaryImage *>(source);
+      whole.readCount = whole.readCount - 1;
+    }
+    impl.count += static_cast<std::int64_t>(images * source.height * source.width);
+    impl.writer.set(commands);
+  };
+  return made;
+}
+
+}  // namespace mpscnn

@@ -1,0 +1,26 @@
+// SPDX-License-Identifier: Apache-2.0
+// MPSCNNDropout.
+#include "families/family.hh"
+
+#include <mpscnn/error.hpp>
+
+namespace mpscnn {
+
+Made make_dropout(id<MTLDevice> device, const KernelRow &row, const Params &params) {
+  const Class kind = class_of(row);
+  const auto keep = static_cast<float>(real(params, "keep_probability", 0.5));
+  check(keep > 0 && keep < 1, row.name, ": keep_probability (", keep, ") is not between 0 and 1, both excluded.");
+  const Pair stride = pair(params, "mask_stride", {1, 1});
+  const MTLSize mask = MTLSizeMake(static_cast<NSUInteger>(stride.w), static_cast<NSUInteger>(stride.h),
+                                   static_cast<NSUInteger>(integer(params, "mask_stride_in_feature_channels", 1)));
+  Made made;
+  made.kernel = Ref<MPSKernel *>::adopt([static_cast<MPSCNNDropout *>([kind alloc])
+          initWithDevice:device
+         keepProbability:keep
+                    seed:static_cast<NSUInteger>(integer(params, "seed", 0))
+      maskStrideInPixels:mask]);
+  check<std::runtime_error>(static_cast<bool>(made.kernel), row.name, ": the device refused the kernel.");
+  return made;
+}
+
+}  // namespace mpscnn

@@ -1,0 +1,17 @@
+// SPDX-License-Identifier: Apache-2.0
+// MPSCNNSoftMax, MPSCNNLogSoftMax: without parameters.
+#include "families/family.hh"
+
+#include <mpscnn/error.hpp>
+
+namespace mpscnn {
+
+Made make_softmax(id<MTLDevice> device, const KernelRow &row, const Params &) {
+  const Class kind = class_of(row);
+  Made made;
+  made.kernel = Ref<MPSKernel *>::adopt([static_cast<MPSCNNKernel *>([kind alloc]) initWithDevice:device]);
+  check<std::runtime_error>(static_cast<bool>(made.kernel), row.name, ": the device refused the kernel.");
+  return made;
+}
+
+}  // namespace mpscnn

@@ -1,0 +1,33 @@
+// SPDX-License-Identifier: Apache-2.0
+// MPSCNNUpsamplingNearest, MPSCNNUpsamplingBilinear.
+#include "families/family.hh"
+
+#include <mpscnn/error.hpp>
+
+namespace mpscnn {
+
+Made make_upsampling(id<MTLDevice> device, const KernelRow &row, const Params &params) {
+  const Class kind = class_of(row);
+  const Pair factor = pair(params, "scale_factor", {1, 1});
+  const auto x = static_cast<NSUInteger>(factor.w), y = static_cast<NSUInteger>(factor.h);
+  Made made;
+  if (row.is_own("align_corners")) {
+    made.kernel = Ref<MPSKernel *>::adopt([static_cast<MPSCNNUpsamplingBilinear *>([kind alloc])
+             initWithDevice:device
+        integerScaleFactorX:x
+        integerScaleFactorY:y
+               alignCorners:boolean(params, "align_corners", false)]);
+    made.attributes["edge_mode"] = std::string("clamp");
+  } else {
+    made.kernel = Ref<MPSKernel *>::adopt([static_cast<MPSCNNUpsamplingNearest *>([kind alloc]) initWithDevice:device
+                                                                                           integerScaleFactorX:x
+                                                                                           integerScaleFactorY:y]);
+  }
+  check<std::runtime_error>(static_cast<bool>(made.kernel), row.name, ": the device refused the kernel.");
+  made.result_shape = [factor](ImageShape read) {
+    return ImageShape{read.n, read.h * factor.h, read.w * factor.w, read.c};
+  };
+  return made;
+}
+
+}  // namespace mpscnn

@@ -1,0 +1,36 @@
+// SPDX-License-Identifier: Apache-2.0
+// BatchNormalizationState: an MPSCNNBatchNormalizationState, mean and variance of a batch on the device.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <vector>
+
+#include <mpscnn/device.hpp>
+
+namespace mpscnn {
+
+class BatchNormalizationState {
+ public:
+  struct Impl;
+  static std::shared_ptr<BatchNormalizationState> make(std::shared_ptr<Device> device, std::int64_t channels);
+
+  explicit BatchNormalizationState(std::unique_ptr<Impl> impl);
+  ~BatchNormalizationState();
+
+  std::int64_t channels() const;
+  /// Values of each channel that the statistics encoded so far cover.
+  std::int64_t count() const;
+  /// One value per channel. Throw std::runtime_error before any statistics, and while these are being computed.
+  std::vector<float> mean() const;
+  std::vector<float> variance() const;
+  /// For what is encoded from now on: the next statistics begin a new batch.
+  void reset();
+  std::shared_ptr<Device> device() const;
+  Impl& impl() const { return *impl_; }
+
+ private:
+  std::unique_ptr<Impl> impl_;
+};
+
+}  // namespace mpscnn

@@ -1,0 +1,63 @@
+# SPDX-License-Identifier: Apache-2.0
+"""MPSNNReduceUnary's and MPSNNReduceBinary's subclasses [MPSNNReduce.h]."""
+# ruff: noqa: N999  (named after Apple's header)
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import numpy as np
+from numpy.typing import NDArray
+
+Array = NDArray[np.float64]
+Region = tuple[tuple[int, int, int], tuple[int, int, int]]
+
+AXES = {"Row": 2, "Column": 1, "FeatureChannels": 3}
+"""Axis of (N, H, W, C) that is folded: a row over its columns, a column over its rows."""
+
+
+def part(x: Array, rect: Region | None) -> Array:
+    """What ((y, x, image), (height, width, images)) leaves of a source; it may reach beyond."""
+    if rect is None:
+        return x
+    (y, left, image), (height, width, images) = rect
+    return x[image : image + images, y : y + height, left : left + width]
+
+
+# NaN is greater and less than anything, and the index is that of the first; NumPy has it so.
+FUNCTIONS: dict[str, Callable[..., Array]] = {
+    "Max": np.max,
+    "Min": np.min,
+    "Mean": np.mean,
+    "Sum": np.sum,
+    "ArgumentMax": np.argmax,
+    "ArgumentMin": np.argmin,
+}
+
+
+def reduce(axis: str, function: str, x: Array) -> Array:
+    """One value along the axis; arguments count from 0."""
+    with np.errstate(all="ignore"):
+        return FUNCTIONS[function](x, axis=AXES[axis], keepdims=True).astype(np.float64)
+
+
+def weighted_mean(x: Array, weights: Array) -> Array:
+    """Sum of the products over the channels, divided by their number."""
+    return (x * weights).sum(axis=3, keepdims=True) / x.shape[3]
+
+
+def weighted_sum(x: Array, weights: Array, *, by_nonzero_weights: bool = False) -> Array:
+    """Sum of the products; `by_nonzero_weights`: divided by how many weights are not 0, if there is one."""
+    result = (x * weights).sum(axis=3, keepdims=True)
+    if not by_nonzero_weights:
+        return result
+    return result / np.maximum((weights != 0).sum(axis=3, keepdims=True), 1)
+
+
+KERNELS = {
+    f"Reduce{axis}{function}": (axis, function)
+    for axis in AXES
+    for function in FUNCTIONS
+    if axis == "FeatureChannels" or not function.startswith("Argument")
+}
+"""Kernels of one source: the axis and the function."""

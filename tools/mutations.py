@@ -1,0 +1,186 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
+"""Break each kernel in a small way and see that its tests notice.
+
+    tools/mutations.py                   all mutations, one build and one run of tests for each
+    tools/mutations.py --kernel Add      those of one kernel
+    tools/mutations.py --check           only that every kernel has one and that each can be applied
+
+Input: tests/mutations/*.json, lists of
+    {"kernel": row of the table, "file": source, "find": text that occurs there once, "replace": text, "why": sentence,
+     "tests": file of tests (default tests/test_forward.py), "select": pytest's -k (default: cases of the kernel)}
+
+Works on a copy of the tracked files in build/mutations. Exit status 1 when a mutation is not seen; 2 when one cannot be
+applied or built, or when the unbroken code fails.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import pathlib
+import re
+import shutil
+import subprocess
+import sys
+import time
+from dataclasses import dataclass
+
+ROOT = pathlib.Path(__file__).resolve().parent.parent
+TABLES = ROOT / "tests" / "mutations"
+COPY = ROOT / "build" / "mutations"
+
+
+@dataclass(frozen=True)
+class Mutation:
+    kernel: str
+    file: str
+    find: str
+    replace: str
+    why: str
+    tests: str = "tests/test_forward.py"
+    select: str = ""
+
+    def __str__(self) -> str:
+        return f"{self.kernel}: {self.why} ({self.file})"
+
+    def applied(self, source: str) -> str:
+        count = source.count(self.find)
+        if count != 1:
+            raise ValueError(f"{self}: the text to find occurs {count} times, not once: {self.find!r}")
+        return source.replace(self.find, self.replace)
+
+
+def all_mutations() -> list[Mutation]:
+    return [Mutation(**entry) for path in sorted(TABLES.glob("*.json")) for entry in json.loads(path.read_text())]
+
+
+def kernels() -> set[str]:
+    """Names of the table's rows, from its source: nothing need be built to check."""
+    return set(re.findall(r'\{\.name = "(\w+)"', (ROOT / "csrc/table/kernels.cpp").read_text()))
+
+
+def check(mutations: list[Mutation]) -> list[str]:
+    """What is wrong with the lists."""
+    names, wrong = kernels(), []
+    wrong += [f"{name} has no mutation" for name in sorted(names - {mutation.kernel for mutation in mutations})]
+    for mutation in mutations:
+        if mutation.kernel not in names:
+            wrong.append(f"{mutation}: there is no such kernel")
+        try:
+            if mutation.applied((ROOT / mutation.file).read_text()) == (ROOT / mutation.file).read_text():
+                wrong.append(f"{mutation}: changes nothing")
+        except (OSError, ValueError) as error:
+            wrong.append(str(error))
+    return wrong
+
+
+class Workshop:
+    """The copy of the tree, built and tested there."""
+
+    def __init__(self, python: str) -> None:
+        self.python, self.source, self.build = python, COPY / "source", COPY / "build"
+        names = subprocess.run(["git", "ls-files", "-z"], cwd=ROOT, check=True, capture_output=True, text=True).stdout
+        for name in filter(None, names.split("\0")):
+            origin, target = ROOT / name, self.source / name
+            if not origin.is_file():
+                continue
+            target.parent.mkdir(parents=True, exist_ok=True)
+            if not target.exists() or target.read_bytes() != origin.read_bytes():
+                shutil.copyfile(origin, target)
+        launcher = [f"-DCMAKE_{kind}_COMPILER_LAUNCHER=ccache" for kind in ("CXX", "OBJCXX") if shutil.which("ccache")]
+        self._run(
+            ["cmake", "-S", str(self.source), "-B", str(self.build), "-G", "Ninja", "-DCMAKE_BUILD_TYPE=Release"]
+            + [f"-DPython_EXECUTABLE={python}", *launcher],
+            check=True,
+        )
+
+    def _run(self, command: list[str], check: bool = False) -> subprocess.CompletedProcess[str]:
+        path = f"{pathlib.Path(self.python).parent}{os.pathsep}{os.environ['PATH']}"
+        environment = os.environ | {"PYTHONPATH": str(self.build / "package"), "PATH": path}
+        done = subprocess.run(command, cwd=self.source, env=environment, capture_output=True, text=True)
+        if check and done.returncode != 0:
+            sys.exit(f"{' '.join(command)} failed:\n{done.stdout[-4000:]}{done.stderr[-4000:]}")
+        return done
+
+    def builds(self) -> bool:
+        return self._run(["cmake", "--build", str(self.build)]).returncode == 0
+
+    def passes(self, tests: str, select: str) -> bool:
+        done = self._run([self.python, "-m", "pytest", "-q", "-x", "-p", "no:cacheprovider", tests, "-k", select])
+        if done.returncode not in (0, 1):
+            sys.exit(f"pytest {tests} -k {select!r} ran no test:\n{done.stdout[-4000:]}{done.stderr[-4000:]}")
+        return done.returncode == 0
+
+    def sees(self, mutation: Mutation) -> bool | None:
+        """Whether a test fails; None if the mutant cannot be built."""
+        path = self.source / mutation.file
+        before = path.read_text()
+        path.write_text(mutation.applied(before))
+        try:
+            return not self.passes(*selection(mutation)) if self.builds() else None
+        finally:
+            path.write_text(before)
+
+
+def selection(mutation: Mutation) -> tuple[str, str]:
+    return mutation.tests, mutation.select or f"[{mutation.kernel}/"
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--kernel", action="append", help="only mutations of this row; may be repeated")
+    parser.add_argument("--check", action="store_true", help="build and run nothing")
+    parser.add_argument("--json", action="store_true", help="print the outcome as JSON")
+    parser.add_argument("--python", default=sys.executable, help="with the packages of the tests; default: this one")
+    arguments = parser.parse_args()
+
+    mutations = all_mutations()
+    wrong = check(mutations)
+    if wrong:
+        print("\n".join(wrong), file=sys.stderr)
+        return 2
+    if arguments.check:
+        print(f"{len(mutations)} mutations of {len(kernels())} kernels can be applied")
+        return 0
+    if arguments.kernel:
+        unknown = set(arguments.kernel) - kernels()
+        if unknown:
+            parser.error(f"--kernel {', '.join(sorted(unknown))}: no row of the table has that name")
+        mutations = [mutation for mutation in mutations if mutation.kernel in arguments.kernel]
+
+    from tqdm import tqdm
+
+    begin = time.monotonic()
+    workshop = Workshop(arguments.python)
+    if not workshop.builds():
+        sys.exit("the unbroken code does not build")
+    for tests in sorted({mutation.tests for mutation in mutations}):
+        chosen = {select for m in mutations for file, select in [selection(m)] if file == tests}
+        if not workshop.passes(tests, " or ".join(sorted(chosen))):
+            print(f"the unbroken code fails {tests}", file=sys.stderr)
+            return 2
+    seen: dict[Mutation, bool | None] = {}
+    with tqdm(mutations, unit="mutation", disable=None) as progress:
+        for mutation in progress:
+            progress.set_postfix_str(mutation.kernel)
+            seen[mutation] = workshop.sees(mutation)
+            if not seen[mutation]:
+                progress.write(f"{'not seen' if seen[mutation] is False else 'does not build'}: {mutation}")
+    counts = {what: list(seen.values()).count(key) for what, key in (("seen", True), ("not seen", False))}
+    counts["not built"] = list(seen.values()).count(None)
+    if arguments.json:
+        rows = [{"kernel": m.kernel, "file": m.file, "why": m.why, "seen": found} for m, found in seen.items()]
+        print(json.dumps({**counts, "mutations": rows}, indent=1))
+    else:
+        names = {mutation.kernel for mutation in seen}
+        print(
+            f"{counts['seen']} of {len(seen)} mutations of {len(names)} kernels are seen by the tests "
+            f"({counts['not seen']} are not, {counts['not built']} do not build), {time.monotonic() - begin:.0f} s"
+        )
+    return 2 if counts["not built"] else 1 if counts["not seen"] else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
