@@ -108,6 +108,8 @@ Shape: TypeAlias = SupportsIndex | Sequence[SupportsIndex]
 Shape4: TypeAlias = tuple[SupportsIndex, SupportsIndex, SupportsIndex, SupportsIndex] | list[int]
 
 ImageLayout: TypeAlias = Literal["NHWC", "NCHW"]
+RowLayout: TypeAlias = Literal["CHW", "HWC"]
+AlphaType: TypeAlias = Literal["non_premultiplied", "alpha_is_one", "premultiplied"]
 WeightLayout: TypeAlias = Literal["OIHW", "OHWI", "HWIO", "IOHW", "C1HW"]
 NeuronType: TypeAlias = Literal[
     "none",
