@@ -1652,7 +1652,7 @@ class UpsamplingBilinear(UnaryKernel):
         scale_factor: t.Pair,
         align_corners: bool = False,
         *,
-        edge_mode: Literal["zero", "clamp"] = "clamp",
+        edge_mode: Literal["zero", "clamp"] = "zero",
         offset: t.Offset | None = None,
         clip_rect: t.Region | None = None,
         source_feature_channel_offset: SupportsIndex = 0,
