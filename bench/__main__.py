@@ -11,7 +11,7 @@ from typing import Any
 
 import mpscnn
 
-from . import images, kernels, reorder
+from . import images, kernels, normalization, reorder
 
 
 def _print_kernels(rows: list[dict[str, Any]]) -> None:
@@ -27,25 +27,27 @@ def _print_kernels(rows: list[dict[str, Any]]) -> None:
 
 
 def _print_images(rows: list[dict[str, Any]]) -> None:
-    print(f"{'kernel without weights':<50} {'ours us':>10} {'torch us':>10} {'torch/ours':>10} {'GB/s':>9}")
+    print(f"{'kernel without weights':<56} {'ours us':>10} {'torch us':>10} {'torch/ours':>10} {'GB/s':>7}")
     for row in rows:
         ours, theirs = row["seconds"]["ours"], row["seconds"].get("torch")
         print(
-            f"{row['case']:<50} {ours * 1e6:>10.1f} "
+            f"{row['case']:<56} {ours * 1e6:>10.1f} "
             + (f"{theirs * 1e6:>10.1f} {theirs / ours:>10.2f}" if theirs else f"{'-':>10} {'-':>10}")
-            + f" {row['gigabytes']:>9.1f}"
+            + f" {row['gigabytes']:>7.1f}"
         )
 
 
 def main(arguments: list[str] | None = None) -> int:
     parser = argparse.ArgumentParser(prog="python -m bench", description=__doc__)
-    parser.add_argument("what", nargs="*", choices=["reorder", "kernels", "images", []], help="default: all")
+    parser.add_argument(
+        "what", nargs="*", choices=["reorder", "kernels", "normalization", "images", []], help="default: all"
+    )
     parser.add_argument("--seconds", type=float, default=1.0, help="time for each case (default: %(default)s)")
     parser.add_argument("--case", default="", help="only cases whose name contains this text")
-    parser.add_argument("--best", action="store_true", help="kernels without weights: least times, not medians")
+    parser.add_argument("--best", action="store_true", help="least times, not medians (kernels without weights)")
     parser.add_argument("--json", action="store_true", help="print one JSON object")
     options = parser.parse_args(arguments)
-    what = options.what or ["reorder", "kernels", "images"]
+    what = options.what or ["reorder", "kernels", "normalization", "images"]
     results: dict[str, Any] = {"device": mpscnn.Device().name, "version": mpscnn.__version__, "cpus": os.cpu_count()}
     if not options.json:
         print(f"mpscnn {results['version']} on {results['device']}, {results['cpus']} processors")
@@ -58,11 +60,13 @@ def main(arguments: list[str] | None = None) -> int:
         if not options.json:
             print()
             _print_kernels(results["kernels"])
-    if "images" in what:
-        results["images"] = images.run(options.seconds, options.case, options.best)
+    for section, module in (("normalization", normalization), ("images", images)):
+        if section not in what:
+            continue
+        results[section] = module.run(options.seconds, options.case, options.best)
         if not options.json:
             print()
-            _print_images(results["images"])
+            _print_images(results[section])
     if options.json:
         print(json.dumps(results))
     return 0

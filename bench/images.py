@@ -7,26 +7,15 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 
 import mpscnn
 
+from . import pointwise
+from .rows import Row, Shape
 from .timing import interleaved
-
-Shape = tuple[int, int, int, int]
-
-
-class Row(NamedTuple):
-    """A kernel with its source or sources (N, H, W, C), and PyTorch's function of (N, C, H, W)."""
-
-    name: str
-    kernel: Callable[[], Any]
-    shapes: tuple[Shape, ...]
-    theirs: Callable[..., Any]  # of the module torch, then of the sources
-    exact: bool = True  # False: the results are random
-
 
 def _interpolate(**options: Any) -> Callable[..., Any]:
     return lambda torch, x: torch.nn.functional.interpolate(x, **options)
@@ -72,8 +61,8 @@ FOLDS = {"Max": "amax", "Min": "amin", "Mean": "mean", "Sum": "sum"}
 AXES = {"Row": 3, "Column": 2, "FeatureChannels": 1}
 
 
-def _rows() -> list[Row]:
-    return [
+def rows() -> list[Row]:
+    found = [
         Row("SoftMax 21 at 256", mpscnn.SoftMax, (SEGMENTATION,), lambda torch, x: torch.softmax(x, 1)),
         Row("SoftMax 1000, batch 256", mpscnn.SoftMax, ((256, 1, 1, 1000),), lambda torch, x: torch.softmax(x, 1)),
         Row("LogSoftMax 21 at 256", mpscnn.LogSoftMax, (SEGMENTATION,), lambda torch, x: torch.log_softmax(x, 1)),
@@ -207,6 +196,7 @@ def _rows() -> list[Row]:
             for shape in (FEATURES, (256, 1, 1, 4096))
         ],
     ]
+    return [*found, *pointwise.rows()]
 
 
 def _contestants(row: Row) -> tuple[dict[str, Callable[[], object]], int]:
@@ -239,7 +229,7 @@ def _contestants(row: Row) -> tuple[dict[str, Callable[[], object]], int]:
 def run(seconds: float = 1.0, case: str = "", best: bool = False) -> list[dict[str, Any]]:
     """Rows with seconds per call and GB/s; each row takes about `seconds`."""
     results = []
-    for row in _rows():
+    for row in rows():
         if case not in row.name:
             continue
         contestants, moved = _contestants(row)

@@ -112,6 +112,20 @@ def test_normalization_by_a_state(dtype: str, activation: str | None) -> None:
     assert_close(kernel(x), np.maximum(by_torch(x, MEAN, VARIANCE, GAMMA, BETA), 0 if activation else -np.inf), 1e-3)
 
 
+def test_statistics_have_no_place() -> None:
+    """Neither an offset nor a rectangle, of all pixels."""
+    with pytest.raises(ValueError, match=r"offset \(1, 0\) is greater than the maximum \(0\)"):
+        mpscnn.BatchNormalizationStatistics(offset=(1, 0))
+    kernel = mpscnn.BatchNormalizationStatistics(clip_rect=((0, 0, 0), (2, 2, 1)))
+    with pytest.raises(ValueError, match=r"clip_rect is set; there is no destination"):
+        kernel(random(X))
+
+
+def test_groups_divide_the_channels() -> None:
+    with pytest.raises(ValueError, match=r"GroupNormalization: groups \(4\) does not divide channels \(6\)"):
+        mpscnn.GroupNormalization(GAMMA, groups=4)
+
+
 def test_one_command_buffer_from_statistics_to_the_result() -> None:
     x = random(X) * 2 - 3
     with mpscnn.CommandBuffer() as buffer:
@@ -322,6 +336,51 @@ def test_reload_reads_again(kind: str) -> None:
     commands.commit()
     commands.wait()
     np.testing.assert_array_equal(recorded.numpy(), before)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_gamma_and_beta_from_the_device(kind: str) -> None:
+    """What is encoded before uses the old ones, what comes after those that stand in the buffers when it runs."""
+    x = random(X)
+    kernel, made = getattr(mpscnn, kind)(GAMMA, BETA, **KINDS[kind]), getattr(mpscnn, kind)
+    buffer = mpscnn.Buffer(6 * 4)
+    state = mpscnn.NormalizationGammaAndBetaState(buffer, BETA.tolist())
+    with mpscnn.CommandBuffer() as commands:
+        image = mpscnn.Image.from_array(x)
+        before = kernel.encode(commands, image)
+        kernel.reload(commands, state)
+        after = kernel.encode(commands, image)
+        state.gamma[...] = 2 * GAMMA
+        assert address(state.gamma) == address(buffer.numpy("float32")), "the buffer itself"
+    np.testing.assert_array_equal(before.numpy(), made(GAMMA, BETA, **KINDS[kind])(x))
+    np.testing.assert_array_equal(after.numpy(), made(2 * GAMMA, BETA, **KINDS[kind])(x))
+    np.testing.assert_array_equal(kernel(x), after.numpy())
+    kernel.reload()
+    np.testing.assert_array_equal(kernel(x), before.numpy())
+    assert repr(state) == "<mpscnn.NormalizationGammaAndBetaState of 6 channels>"
+
+
+@pytest.mark.parametrize("source", ["values", "state"])
+@pytest.mark.parametrize("given", [{}, {"mean": MEAN, "variance": VARIANCE}])
+def test_mean_and_variance_from_the_device(source: str, given: dict[str, Any]) -> None:
+    """Of a state: what training has found becomes the kernel's own without the CPU."""
+    x = random(X) * 2 + 1
+    kernel = mpscnn.BatchNormalization(GAMMA, BETA, **given)
+    with mpscnn.CommandBuffer() as commands:
+        if source == "state":
+            state: Any = mpscnn.BatchNormalizationStatistics().encode(commands, mpscnn.Image.from_array(x))
+        else:
+            state = mpscnn.NormalizationMeanAndVarianceState(2 * MEAN, 3 * VARIANCE)
+        kernel.reload(commands, state)
+        encoded = kernel.encode(commands, mpscnn.Image.from_array(x))
+    np.testing.assert_array_equal(kernel(x), encoded.numpy())
+    np.testing.assert_array_equal(kernel(x), mpscnn.BatchNormalization(GAMMA, BETA, state.mean, state.variance)(x))
+    kernel.reload()
+    if given:
+        np.testing.assert_array_equal(kernel(x), mpscnn.BatchNormalization(GAMMA, BETA, **given)(x))
+    else:
+        with pytest.raises(ValueError, match="the kernel has no mean and variance, and no state was given"):
+            kernel(x)
 
 
 def test_activation_of_a_kernel() -> None:

@@ -6,9 +6,9 @@
     gen_headers.py --check    write nothing; exit 1 and name the files that differ from what would be written
 
 Input:
-    tools/api/mps_api.json, metal_api.json    what Apple declares (of Metal: tier 1)
-    tools/api/headers.json                    in which header each name stands
-    csrc/openmps/**/*.mm                      which classes have an @implementation
+    tools/api/mps_api.json, mps_image_api.json, metal_api.json    what Apple declares (of Metal: tier 1)
+    tools/api/headers.json    in which header each name stands
+    csrc/openmps/**/*.mm      which classes have an @implementation
 
 Run it again after adding or removing the @implementation of a class. Python standard library only.
 """
@@ -25,6 +25,7 @@ OPENMPS = pathlib.Path("csrc/openmps")
 INCLUDE = OPENMPS / "include"
 STUBS = OPENMPS / "mps" / "not_implemented.mm"
 
+FACTS = ("mps_api.json", "mps_image_api.json", "metal_api.json")
 SECTIONS = ("constants", "enums", "structs", "typedefs", "protocols", "classes", "functions")
 UMBRELLAS = {
     "Metal/Metal.h": "Metal",
@@ -59,6 +60,7 @@ typedef NSString *NSErrorUserInfoKey;
 // Spelled as libdispatch spells them, so that both can be included.
 typedef struct dispatch_queue_s *dispatch_queue_t;
 typedef struct dispatch_data_s *dispatch_data_t;
+typedef struct CGColorConversionInfo *CGColorConversionInfoRef;  // CoreGraphics
 
 typedef float vector_float2 __attribute__((ext_vector_type(2)));
 typedef unsigned char vector_uchar16 __attribute__((ext_vector_type(16)));
@@ -91,12 +93,12 @@ FUNCTION_ORDER = {"MTLRegionMake3D": 0, "MPSDataTypeBitsCount": 0}
 
 
 class Facts:
-    """The two fact files as one, of Metal only what is in tier 1."""
+    """The fact files as one, of Metal only what is in tier 1."""
 
     def __init__(self):
         self.table = {section: {} for section in SECTIONS}
         self.skipped_protocols = {}
-        for name in ("mps_api.json", "metal_api.json"):
+        for name in FACTS:
             data = json.loads((API / name).read_text(encoding="utf-8"))
             tier2 = set(data.get("tier2_typedefs", ()))
             for section in SECTIONS:
@@ -188,6 +190,8 @@ def annotated(text, nullability=None):
         return text  # both levels are nullable by convention
     if re.fullmatch(r"const id<\w+> \*", text):
         return text[:-1] + f"_Nullable *{outer}"
+    if re.fullmatch(r"id<\w+> \*", text):
+        return text[:-1] + f"_Nonnull *{outer}"
     if text.endswith("**"):
         return text[:-2] + f"*_Nullable *{outer}"
     return text + ("_Nullable" if text.endswith("*") else " _Nullable") if nullable else text
@@ -339,6 +343,8 @@ def emit_struct(name, entry):
 
 
 def emit_typedef(name, text):
+    # What a block answers is outside of the assume-nonnull region.
+    text = re.sub(r"^(id ?<\w+>) \(\^\)", r"\1 _Nonnull (^)", text)
     return [f"typedef {declarator(text, name)};"]
 
 

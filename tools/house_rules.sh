@@ -27,6 +27,7 @@ core=$(sources 'csrc/core/*' 'csrc/bindings/*' 'csrc/table/*' 'csrc/include/*')
     forbid "catch in Objective-C++ aborts; it belongs in a .cpp" '(^|[^@[:alnum:]_])(try[[:space:]]*\{|catch[[:space:]]*\()' $objective_c
     forbid "@YES, @NO and @autoreleasepool: write @(YES), @(NO), Pool" '@(YES|NO|autoreleasepool)\b' $objective_c
     forbid "Objective-C in plain C++" '^[[:space:]]*(#[[:space:]]*import|@(interface|implementation|protocol|class|selector))' $plain
+    forbid "enums narrower than 32 bits do not pass from g++ to clang unharmed" 'enum class .*: *std::u?int(8|16)_t' $(sources 'csrc/include/*')
     # (__unix__ || __APPLE__ asks for POSIX, which both have.)
     forbid "the core does not ask for the platform" '^[[:space:]]*#[[:space:]]*(if|ifdef|ifndef|elif)[^u]*(__APPLE__|__linux__|TARGET_OS_|GNUSTEP)' $core
 }

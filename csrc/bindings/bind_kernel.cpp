@@ -341,6 +341,26 @@ py::object call(Kernel& kernel, const py::object& x, const py::args& others, con
   return out.is_none() ? array_from(*target) : out;
 }
 
+void reload(Kernel& kernel, const std::shared_ptr<CommandBuffer>& buffer, const py::object& state) {
+  const auto with = [&]<class Kind>(Kind&& given) {
+    check<TypeError>(buffer != nullptr, kernel.row().name, ": state was given without command_buffer.");
+    const ReleaseGil release;
+    kernel.reload(*buffer, *given);
+  };
+  check_made(state, "state");
+  if (py::isinstance<NormalizationGammaAndBetaState>(state))
+    return with(state.cast<std::shared_ptr<NormalizationGammaAndBetaState>>());
+  if (py::isinstance<NormalizationMeanAndVarianceState>(state))
+    return with(state.cast<std::shared_ptr<NormalizationMeanAndVarianceState>>());
+  if (py::isinstance<BatchNormalizationState>(state)) return with(state.cast<State>());
+  check<TypeError>(state.is_none(), "state (", type_name(state),
+                   ") is not a NormalizationGammaAndBetaState, NormalizationMeanAndVarianceState or "
+                   "BatchNormalizationState.");
+  check<TypeError>(buffer == nullptr, kernel.row().name, ": command_buffer was given without state.");
+  const ReleaseGil release;
+  kernel.reload();
+}
+
 py::tuple result_shape(const Kernel& kernel, const py::object& shape, const py::args& others) {
   Shapes shapes;
   for (const auto object : sources_of(kernel, shape, others)) {
@@ -408,7 +428,15 @@ void bind_kernel(py::module_& module) {
             May be read when the command buffer has completed.)")
       .def("result_shape", &result_shape, py::arg("shape"),
            "(N, H, W, C) of the result for such a source, or such sources.")
-      .def("reload", &Kernel::reload, py::call_guard<ReleaseGil>(), "Read the data source again.")
+      .def("reload", &reload, py::arg("command_buffer") = nullptr, py::arg("state") = py::none(),
+           R"(Read the weights or values again: from the data source, at once, or from memory of the device.
+
+        Parameters
+        ----------
+        command_buffer : CommandBuffer, optional
+            With ``state``. What is encoded from now on uses what stands in the state when the device gets there.
+        state : NormalizationGammaAndBetaState, NormalizationMeanAndVarianceState or BatchNormalizationState, optional
+            Of the last, mean and variance.)")
       .def_property_readonly(
           "data_source", [](const Kernel& kernel) { return to_python(kernel.data_source()); },
           "Where the weights come from; None without weights.")

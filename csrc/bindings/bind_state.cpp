@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // States that go from kernel to kernel.
 #include <mpscnn/batch_normalization_state.hpp>
+#include <mpscnn/normalization_states.hpp>
 
 #include <cstring>
 
@@ -26,7 +27,120 @@ py::array floats_of(const BatchNormalizationState& state, std::vector<float> (Ba
 
 }  // namespace
 
+namespace {
+
+/// The buffer itself, or a new one with the numbers in it.
+std::shared_ptr<Buffer> floats_buffer(py::handle object, const char* name, const std::shared_ptr<Device>& device) {
+  check_made(object, name);
+  if (py::isinstance<Buffer>(object)) {
+    auto buffer = object.cast<std::shared_ptr<Buffer>>();
+    check(buffer->bytes() % sizeof(float) == 0, name, " has ", buffer->bytes(), " bytes, not a multiple of ",
+          sizeof(float), ".");
+    return buffer;
+  }
+  if (!PyTuple_Check(object.ptr()) && !PyList_Check(object.ptr())) view_of(object, name);  // says what is no array
+  const auto floats = py::module_::import("numpy").attr("ascontiguousarray")(object, "float32");
+  const auto view = view_of(floats, name);
+  check(view.ndim() == 1, name, ".ndim (", view.ndim(), ") is not 1.");
+  check(view.size() >= 1, name, ".shape (0,) has an extent (0) less than the minimum (1).");
+  const auto bytes = static_cast<std::size_t>(view.size()) * sizeof(float);
+  auto buffer = Buffer::make(device, bytes);
+  std::memcpy(buffer->contents(), view.data, bytes);
+  return buffer;
+}
+
+py::array floats_view(const std::shared_ptr<Buffer>& buffer) {
+  const Extents shape{static_cast<std::int64_t>(buffer->bytes() / sizeof(float))};
+  return array_from({.data = buffer->contents(),
+                     .dtype = DType::float32,
+                     .shape = shape,
+                     .strides = contiguous_strides(shape, DType::float32),
+                     .owner = buffer});
+}
+
+/// A state of two buffers, as a class with a property for each.
+template <class Kind>
+void bind_buffers(py::module_& module, const char* name, const char* doc,
+                  std::pair<const char*, std::shared_ptr<Buffer> Kind::*> first,
+                  std::pair<const char*, std::shared_ptr<Buffer> Kind::*> second) {
+  py::class_<Kind, std::shared_ptr<Kind>> kind(module, name, doc);
+  kind.def(py::init([=](const py::object& a, const py::object& b, const std::shared_ptr<Device>& device) {
+             const auto target = device_or_default(device);
+             auto state = std::make_shared<Kind>();
+             (*state).*(first.second) = floats_buffer(a, first.first, target);
+             (*state).*(second.second) = floats_buffer(b, second.first, target);
+             return state;
+           }),
+           py::arg(first.first), py::arg(second.first), py::kw_only(), py::arg("device") = nullptr);
+  for (const auto& [property, buffer] : {first, second})
+    kind.def_property_readonly(
+        property, [buffer](const Kind& state) { return floats_view(state.*buffer); },
+        "array, float32, writable: a view of the buffer, which work that is committed may read.");
+  kind.def("__repr__", [=](const Kind& state) {
+    return say("<mpscnn.", name, " of ", (state.*(first.second))->bytes() / sizeof(float), " channels>");
+  });
+}
+
+}  // namespace
+
 void bind_state(py::module_& module) {
+  bind_buffers<NormalizationGammaAndBetaState>(
+      module, "NormalizationGammaAndBetaState",
+      R"(gamma and beta in memory of the device, for ``kernel.reload(command_buffer, state)``.
+
+    Parameters
+    ----------
+    gamma, beta : Buffers, arrays or sequences, shape (C,)
+        Buffers are used as they are, float32; anything else is copied into a new one as float32.
+    device : Device, optional
+
+    Raises
+    ------
+    ValueError "gamma.ndim (2) is not 1."
+    TypeError  "gamma (int) is not an array: …"
+
+    Source
+    ------
+    MPSNeuralNetwork/MPSCNNNormalizationWeights.h, MPSCNNNormalizationGammaAndBetaState.
+
+    Examples
+    --------
+    >>> import mpscnn, numpy as np
+    >>> norm = mpscnn.InstanceNormalization(np.ones(2, np.float32))
+    >>> state = mpscnn.NormalizationGammaAndBetaState([0, 0], [3, 4])
+    >>> with mpscnn.CommandBuffer() as commands:
+    ...     norm.reload(commands, state)
+    >>> norm(np.ones((1, 1, 1, 2), np.float32)).tolist()
+    [[[[3.0, 4.0]]]])",
+      {"gamma", &NormalizationGammaAndBetaState::gamma}, {"beta", &NormalizationGammaAndBetaState::beta});
+  bind_buffers<NormalizationMeanAndVarianceState>(
+      module, "NormalizationMeanAndVarianceState",
+      R"(Mean and variance in memory of the device, for ``kernel.reload(command_buffer, state)``.
+
+    Parameters
+    ----------
+    mean, variance : Buffers, arrays or sequences, shape (C,)
+        Buffers are used as they are, float32; anything else is copied into a new one as float32.
+    device : Device, optional
+
+    Raises
+    ------
+    ValueError "mean.ndim (2) is not 1."
+    TypeError  "mean (int) is not an array: …"
+
+    Source
+    ------
+    MPSNeuralNetwork/MPSCNNBatchNormalization.h, MPSCNNNormalizationMeanAndVarianceState.
+
+    Examples
+    --------
+    >>> import mpscnn, numpy as np
+    >>> norm = mpscnn.BatchNormalization(np.ones(2, np.float32), epsilon=0)
+    >>> with mpscnn.CommandBuffer() as commands:
+    ...     norm.reload(commands, mpscnn.NormalizationMeanAndVarianceState([1, 2], [4, 1]))
+    >>> norm(np.ones((1, 1, 1, 2), np.float32)).tolist()
+    [[[[0.0, -1.0]]]])",
+      {"mean", &NormalizationMeanAndVarianceState::mean}, {"variance", &NormalizationMeanAndVarianceState::variance});
   py::class_<BatchNormalizationState, std::shared_ptr<BatchNormalizationState>>(module, "BatchNormalizationState",
                                                                                 R"(Mean and variance of a batch.
 

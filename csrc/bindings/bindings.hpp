@@ -22,6 +22,8 @@ void bind_device(py::module_& module);
 void bind_buffer(py::module_& module);
 void bind_command_buffer(py::module_& module);
 void bind_image(py::module_& module);
+void bind_image_conversion(py::module_& module);
+void bind_matrix(py::module_& module);
 void bind_descriptor(py::module_& module);
 void bind_data_source(py::module_& module);
 void bind_state(py::module_& module);

@@ -16,6 +16,8 @@ PYBIND11_MODULE(_core, module) {
   bind_buffer(module);
   bind_command_buffer(module);
   bind_image(module);
+  bind_image_conversion(module);
+  bind_matrix(module);
   bind_descriptor(module);
   bind_data_source(module);
   bind_state(module);

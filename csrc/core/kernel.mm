@@ -7,6 +7,7 @@
 #include <array>
 #include <mutex>
 
+#include "batch_normalization_state_impl.hh"
 #include "device_impl.hh"
 #include "families/family.hh"
 #include "objc_scope.hh"
@@ -481,8 +482,54 @@ void Kernel::reload() {
     if (!impl_->made.source->load()) impl_->made.source->rethrow();
     impl_->made.source->purge();
     impl_->made.source->rethrow();
-    impl_->made.read_again(impl_->made.kernel.get());
+    impl_->made.read_again(impl_->made);
     impl_->made.source->rethrow();
+  });
+}
+
+namespace {
+
+/// Both reloads of normalization: `buffers` by the names of what they hold.
+void reload_from(Kernel::Impl &impl, CommandBuffer &commands, const Made::Reload &read,
+                 std::array<std::pair<const char *, id<MTLBuffer>>, 2> buffers) {
+  const auto &row = *impl.row;
+  check<TypeError>(read != nullptr, row.name, ": the kernel has no ", buffers[0].first, " and ", buffers[1].first,
+                   " to reload.");
+  check_same_device(*commands.device(), *impl.device, row.name.data());
+  check<std::runtime_error>(commands.status() < CommandBufferStatus::committed, row.name,
+                            ": the command buffer has been committed already; its status is ",
+                            name_of(commands.status()), ".");
+  const auto bytes = static_cast<NSUInteger>(impl.made.channels) * sizeof(float);
+  for (const auto &[name, buffer] : buffers)
+    check([buffer length] >= bytes, row.name, ": ", name, " of the state has ", [buffer length], " bytes; ",
+          impl.made.channels, " channels need ", bytes, ".");
+  const std::scoped_lock lock(impl.mutex);
+  read(impl.made, commands.impl().buffer.get(), buffers[0].second, buffers[1].second);
+}
+
+}  // namespace
+
+void Kernel::reload(CommandBuffer &buffer, const NormalizationGammaAndBetaState &state) {
+  guard([&] {
+    reload_from(*impl_, buffer, impl_->made.reload_gamma_and_beta,
+                {{{"gamma", state.gamma->impl().buffer.get()}, {"beta", state.beta->impl().buffer.get()}}});
+  });
+}
+
+void Kernel::reload(CommandBuffer &buffer, const NormalizationMeanAndVarianceState &state) {
+  guard([&] {
+    reload_from(*impl_, buffer, impl_->made.reload_mean_and_variance,
+                {{{"mean", state.mean->impl().buffer.get()}, {"variance", state.variance->impl().buffer.get()}}});
+  });
+}
+
+void Kernel::reload(CommandBuffer &buffer, const BatchNormalizationState &state) {
+  guard([&] {
+    auto &impl = state.impl();
+    const std::scoped_lock lock(impl.mutex);
+    check<std::runtime_error>(impl.count > 0, impl_->row->name, ": no statistics have been encoded to state.");
+    reload_from(*impl_, buffer, impl_->made.reload_mean_and_variance,
+                {{{"mean", [impl.state.get() mean]}, {"variance", [impl.state.get() variance]}}});
   });
 }
 
@@ -520,7 +567,7 @@ ImageShape Kernel::result_shape(std::span<const ImageShape> sources) const {
 
 namespace {
 
-void encode_unary(const Kernel::Impl &impl, id<MTLCommandBuffer> commands, const Geometry &g, const Image &source,
+void encode_unary(Kernel::Impl &impl, id<MTLCommandBuffer> commands, const Geometry &g, const Image &source,
                   const Image &destination, BatchNormalizationState *state) {
   MPSCNNKernel *kernel = unary(impl);
   kernel.offset = g.offsets[0];
@@ -530,7 +577,7 @@ void encode_unary(const Kernel::Impl &impl, id<MTLCommandBuffer> commands, const
     transpose.kernelOffsetY = g.kernel_offset.h;
   }
   MPSImage *from = source.impl().image.get(), *to = destination.impl().image.get();
-  if (impl.made.encode) return impl.made.encode(impl.made.kernel.get(), commands, from, to, state);
+  if (impl.made.encode) return impl.made.encode(impl.made, commands, from, to, state);
   [kernel encodeToCommandBuffer:commands sourceImage:from destinationImage:to];
 }
 
@@ -645,8 +692,7 @@ std::shared_ptr<BatchNormalizationState> Kernel::encode_state(CommandBuffer &buf
     no(common(*impl_).destinationFeatureChannelOffset != 0, "destination_feature_channel_offset");
     const auto channels = source_channels(*impl_, 0, source.shape());
     if (!state) state = BatchNormalizationState::make(impl_->device, channels);
-    impl_->made.encode(impl_->made.kernel.get(), buffer.impl().buffer.get(), source.impl().image.get(), nil,
-                       state.get());
+    impl_->made.encode(impl_->made, buffer.impl().buffer.get(), source.impl().image.get(), nil, state.get());
     return state;
   });
 }

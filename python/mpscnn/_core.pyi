@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """The compiled core of mpscnn; use the package mpscnn."""
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from types import TracebackType
 from typing import Any, Literal, SupportsFloat, SupportsIndex, TypeVar, final, overload
 
@@ -212,6 +212,117 @@ class Image:
     def __dlpack__(self, **kwargs: Any) -> Any: ...
     def __dlpack_device__(self) -> tuple[int, int]: ...
 
+class ImageConversion:
+    """Images to another dtype, and another meaning of alpha."""
+
+    def __init__(
+        self,
+        dtype: DTypeLike | None = "float32",
+        *,
+        source_alpha: t.AlphaType = "non_premultiplied",
+        destination_alpha: t.AlphaType = "non_premultiplied",
+        background_color: Sequence[t.Real] | None = None,
+        device: Device | None = None,
+    ) -> None: ...
+    @overload
+    def __call__(self, x: Image, out: Image | None = None) -> Image:
+        """Convert and wait."""
+
+    @overload
+    def __call__(self, x: t.Array, out: None = None) -> NDArray[Any]: ...
+    @overload
+    def __call__(self, x: t.Array, out: _Out) -> _Out: ...
+    def encode(
+        self, command_buffer: CommandBuffer, x: Image, out: Image | None = None, temporary: bool = False
+    ) -> Image:
+        """Append the conversion to a command buffer."""
+
+    @property
+    def dtype(self) -> np.dtype[Any]: ...
+    @property
+    def source_alpha(self) -> t.AlphaType: ...
+    @property
+    def destination_alpha(self) -> t.AlphaType: ...
+    @property
+    def device(self) -> Device: ...
+
+class Matrix:
+    """Rows of numbers that the device and NumPy share."""
+
+    def __init__(
+        self,
+        rows: SupportsIndex,
+        columns: SupportsIndex,
+        dtype: DTypeLike | None = "float32",
+        *,
+        device: Device | None = None,
+    ) -> None: ...
+    @staticmethod
+    def from_array(x: t.Array, *, copy: bool | None = None, device: Device | None = None) -> Matrix:
+        """Matrix that shows an array of shape (rows, columns)."""
+
+    def numpy(self) -> NDArray[Any]:
+        """View of the matrix's memory, shape (rows, columns); not a copy."""
+
+    @property
+    def rows(self) -> int: ...
+    @property
+    def columns(self) -> int: ...
+    @property
+    def shape(self) -> tuple[int, int]:
+        """(rows, columns)."""
+
+    @property
+    def dtype(self) -> np.dtype[Any]: ...
+    @property
+    def device(self) -> Device: ...
+    def __array__(self, dtype: DTypeLike | None = None, copy: bool | None = None) -> NDArray[Any]: ...
+    def __buffer__(self, flags: int, /) -> memoryview: ...
+    def __dlpack__(self, **kwargs: Any) -> Any: ...
+    def __dlpack_device__(self) -> tuple[int, int]: ...
+
+class ImageCopyToMatrix:
+    """Images to rows of a matrix: image i to row origin[0] + i."""
+
+    def __init__(
+        self, layout: t.RowLayout = "CHW", *, origin: t.Shape = (0, 0), device: Device | None = None
+    ) -> None: ...
+    def __call__(self, x: Image, out: Matrix | None = None) -> Matrix:
+        """Copy and wait."""
+
+    def encode(self, command_buffer: CommandBuffer, x: Image, out: Matrix | None = None) -> Matrix:
+        """The same on a command buffer; may be read when that has completed."""
+
+    @property
+    def layout(self) -> t.RowLayout: ...
+    @property
+    def origin(self) -> tuple[int, int]:
+        """Row and column of the first value."""
+
+    @property
+    def device(self) -> Device: ...
+
+class MatrixCopyToImage:
+    """Rows of a matrix to images: row origin[0] + i to image i."""
+
+    def __init__(
+        self, layout: t.RowLayout = "CHW", *, origin: t.Shape = (0, 0), device: Device | None = None
+    ) -> None: ...
+    def __call__(self, x: Matrix, out: Image) -> Image:
+        """Copy and wait."""
+
+    def encode(self, command_buffer: CommandBuffer, x: Matrix, out: Image) -> Image:
+        """The same on a command buffer; may be read when that has completed."""
+
+    @property
+    def layout(self) -> t.RowLayout: ...
+    @property
+    def origin(self) -> tuple[int, int]:
+        """Row and column of the first value."""
+
+    @property
+    def device(self) -> Device: ...
+
 # ---- data sources
 
 class NeuronDescriptor:
@@ -399,6 +510,26 @@ class BatchNormalizationState:
     @property
     def device(self) -> Device: ...
 
+class NormalizationGammaAndBetaState:
+    """gamma and beta in memory of the device."""
+
+    def __init__(self, gamma: Buffer | t.Values, beta: Buffer | t.Values, *, device: Device | None = None) -> None: ...
+    @property
+    def gamma(self) -> NDArray[np.float32]: ...
+    @property
+    def beta(self) -> NDArray[np.float32]: ...
+
+class NormalizationMeanAndVarianceState:
+    """Mean and variance in memory of the device."""
+
+    def __init__(
+        self, mean: Buffer | t.Values, variance: Buffer | t.Values, *, device: Device | None = None
+    ) -> None: ...
+    @property
+    def mean(self) -> NDArray[np.float32]: ...
+    @property
+    def variance(self) -> NDArray[np.float32]: ...
+
 # ---- kernels
 
 class Kernel:
@@ -449,8 +580,15 @@ class Kernel:
     def result_shape(self, shape: t.Shape4, *args: t.Shape4) -> tuple[int, int, int, int]:
         """(N, H, W, C) of the result for such a source, or such sources."""
 
-    def reload(self) -> None:
-        """Read the data source again."""
+    def reload(
+        self,
+        command_buffer: CommandBuffer | None = None,
+        state: NormalizationGammaAndBetaState
+        | NormalizationMeanAndVarianceState
+        | BatchNormalizationState
+        | None = None,
+    ) -> None:
+        """Read the weights or values again: from the data source, at once, or from memory of the device."""
 
     @property
     def data_source(self) -> Any:

@@ -67,8 +67,7 @@ class WeightSource(Protocol):
 
 
 class NormalizationSource(Protocol):
-    """What a kernel of normalization takes as a data source: members may be attributes, properties or methods without
-    arguments.
+    """What a kernel of normalization takes as a data source: attributes, properties or methods without arguments.
 
     `beta`, `mean`, `variance`, `groups`, `epsilon` and `label` are asked for too, where they are there.
     """
@@ -109,6 +108,8 @@ Shape: TypeAlias = SupportsIndex | Sequence[SupportsIndex]
 Shape4: TypeAlias = tuple[SupportsIndex, SupportsIndex, SupportsIndex, SupportsIndex] | list[int]
 
 ImageLayout: TypeAlias = Literal["NHWC", "NCHW"]
+RowLayout: TypeAlias = Literal["CHW", "HWC"]
+AlphaType: TypeAlias = Literal["non_premultiplied", "alpha_is_one", "premultiplied"]
 WeightLayout: TypeAlias = Literal["OIHW", "OHWI", "HWIO", "IOHW", "C1HW"]
 NeuronType: TypeAlias = Literal[
     "none",

@@ -16,6 +16,7 @@ from . import Array, Error, canary, check_row
 BY_VALUES = ("BatchNormalization", "GroupNormalization", "InstanceNormalization")
 WINDOWS = ("LocalContrastNormalization", "SpatialNormalization")
 X = (1, 5, 7, 4)
+ONES = np.ones(4, np.float32)
 
 
 def _groups(kernel: str) -> dict[str, Any]:
@@ -129,11 +130,12 @@ ROWS = [
             match=rf"BatchNormalizationStatistics: {name} is set; there is no destination",
         )
         for name, value in (
-            ("offset", (1, 0)),
             ("clip_rect", ((0, 0, 0), (2, 2, 1))),
             ("destination_feature_channel_offset", 4),
         )
     ],
+    Error("BatchNormalizationStatistics", offset=(1, 0), raises=ValueError, match=r"offset \(1, 0\) is greater than"),
+    Error("BatchNormalizationStatistics", edge_mode="clamp", raises=ValueError, match=r"edge_mode .* is not one of"),
     Error("BatchNormalizationStatistics", x=X, out=X, raises=TypeError, match=r"out was given; the result is a Batch"),
     Error("BatchNormalizationStatistics", x=X, dtype="float16", raises=TypeError, match=r"dtype was given; the result"),
     Error("BatchNormalizationStatistics", x=(5, 7, 4), raises=ValueError, match=r"x.ndim \(3\) is not 4"),
@@ -209,6 +211,35 @@ def test_devices_of_states_must_agree(device: mpscnn.Device, null_device: mpscnn
             kernel(x, state)
 
 
+def test_reloads_that_do_not_fit() -> None:
+    values, commands = mpscnn.NormalizationMeanAndVarianceState([1, 2, 3], [1, 1, 1]), mpscnn.CommandBuffer()
+    kernel = mpscnn.BatchNormalization(ONES)
+    with pytest.raises(TypeError, match=r"BatchNormalization: state was given without command_buffer"):
+        kernel.reload(state=values)
+    with pytest.raises(TypeError, match=r"BatchNormalization: command_buffer was given without state"):
+        kernel.reload(commands)
+    with pytest.raises(ValueError, match=r"mean of the state has 12 bytes; 4 channels need 16"):
+        kernel.reload(commands, values)
+    with pytest.raises(ValueError, match=r"beta of the state has 8 bytes; 4 channels need 16"):
+        kernel.reload(commands, mpscnn.NormalizationGammaAndBetaState(ONES, mpscnn.Buffer(8)))
+    with pytest.raises(TypeError, match=r"InstanceNormalization: the kernel has no mean and variance to reload"):
+        mpscnn.InstanceNormalization(ONES).reload(commands, values)
+    with pytest.raises(TypeError, match=r"NeuronReLU: the kernel has no gamma and beta to reload"):
+        mpscnn.NeuronReLU().reload(commands, mpscnn.NormalizationGammaAndBetaState(ONES, ONES))
+    with pytest.raises(RuntimeError, match=r"no statistics have been encoded to state"):
+        kernel.reload(commands, mpscnn.BatchNormalizationState(4))
+    commands.commit()
+    with pytest.raises(RuntimeError, match=r"BatchNormalization: the command buffer has been committed already"):
+        kernel.reload(commands, mpscnn.NormalizationMeanAndVarianceState(ONES, ONES))
+    for wrong, match in (([[1, 2]], r"gamma\.ndim \(2\) is not 1"), ([], r"\(0,\) has an extent \(0\)")):
+        with pytest.raises(ValueError, match=match):
+            mpscnn.NormalizationGammaAndBetaState(wrong, ONES)
+    with pytest.raises(ValueError, match=r"gamma has 6 bytes, not a multiple of 4"):
+        mpscnn.NormalizationGammaAndBetaState(mpscnn.Buffer(6), ONES)
+    commands.wait()
+    canary()
+
+
 # ------------------------------------------------------------------------------------------------ data sources
 
 
@@ -241,9 +272,6 @@ def test_a_source_that_does_not_load() -> None:
 
     with pytest.raises(RuntimeError, match=r"data source: load\(\) returned False"):
         mpscnn.InstanceNormalization(Declining(np.ones(4, np.float32)))
-
-
-ONES = np.ones(4, np.float32)
 
 
 @pytest.mark.parametrize(

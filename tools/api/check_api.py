@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""Check Objective-C headers against the API fact base (mps_api.json, metal_api.json).
+"""Check Objective-C headers against the API fact base (mps_api.json, mps_image_api.json, metal_api.json).
 
     check_api.py INCLUDE_DIR [options]
 
@@ -28,6 +28,7 @@ import sys
 import tempfile
 
 HERE = os.path.dirname(os.path.abspath(__file__))
+FACTS = ("mps_api.json", "mps_image_api.json", "metal_api.json")
 
 # GNU-family runtimes (-fobjc-runtime=gcc / gnustep-*) make clang 19's JSON dumper crash on
 # any method that is declared in a protocol, so the AST is produced for the macosx runtime.
@@ -962,7 +963,7 @@ def main(argv=None):
         "--api",
         action="append",
         metavar="JSON",
-        help="fact file(s); default: mps_api.json and metal_api.json beside this script",
+        help="fact file(s); default: mps_api.json, mps_image_api.json and metal_api.json beside this script",
     )
     ap.add_argument(
         "--entry",
@@ -1012,7 +1013,7 @@ def main(argv=None):
     opts = ap.parse_args(argv)
     if not os.path.isdir(opts.include_dir):
         ap.error("not a directory: " + opts.include_dir)
-    api = load_api(opts.api or [os.path.join(HERE, "mps_api.json"), os.path.join(HERE, "metal_api.json")])
+    api = load_api(opts.api or [os.path.join(HERE, name) for name in FACTS])
     opts.only = parse_only(opts.only, api)
     with tempfile.TemporaryDirectory(prefix="check_api.") as work:
         act = run_clang(opts, work)

@@ -35,6 +35,22 @@ std::shared_ptr<NormalizationSource> source_of(const KernelRow &row, const Param
   return normalization_arrays(row.name, std::move(arrays));
 }
 
+/// All three classes have the method.
+void reload_gamma_and_beta(Made &made, id<MTLCommandBuffer> commands, id<MTLBuffer> gamma, id<MTLBuffer> beta) {
+  const auto state = Ref<MPSCNNNormalizationGammaAndBetaState *>::adopt(
+      [[MPSCNNNormalizationGammaAndBetaState alloc] initWithGamma:gamma beta:beta]);
+  [static_cast<MPSCNNBatchNormalization *>(made.kernel.get()) reloadGammaAndBetaWithCommandBuffer:commands
+                                                                                gammaAndBetaState:state.get()];
+}
+
+void reload_mean_and_variance(Made &made, id<MTLCommandBuffer> commands, id<MTLBuffer> mean, id<MTLBuffer> variance) {
+  const auto state = Ref<MPSCNNNormalizationMeanAndVarianceState *>::adopt(
+      [[MPSCNNNormalizationMeanAndVarianceState alloc] initWithMean:mean variance:variance]);
+  [static_cast<MPSCNNBatchNormalization *>(made.kernel.get()) reloadMeanAndVarianceWithCommandBuffer:commands
+                                                                                meanAndVarianceState:state.get()];
+  made.has_statistics = true;
+}
+
 }  // namespace
 
 Made make_normalization(id<MTLDevice> device, const KernelRow &row, const Params &params) {
@@ -51,6 +67,9 @@ Made make_normalization(id<MTLDevice> device, const KernelRow &row, const Params
   const auto unload = std::shared_ptr<void>(nullptr, [source](void *) { source->purge(); });
   source->keep_channels();
   const auto channels = source->channels();
+  made.channels = channels;
+  made.has_statistics = source->has_statistics();
+  made.reload_gamma_and_beta = reload_gamma_and_beta;
   made.result_shape = [&row, channels](ImageShape shape) {
     check(shape.c == channels, row.name, ": x has ", shape.c, " channels to read; gamma has ", channels, ".");
     return shape;
@@ -66,8 +85,8 @@ Made make_normalization(id<MTLDevice> device, const KernelRow &row, const Params
     MPSCNNInstanceNormalization *kernel = [kind alloc];
     kernel = [kernel initWithDevice:device dataSource:values.get()];
     made.kernel = Ref<MPSKernel *>::adopt(kernel);
-    made.read_again = [](MPSKernel *kernel) {
-      [static_cast<MPSCNNInstanceNormalization *>(kernel) reloadGammaAndBetaFromDataSource];
+    made.read_again = [](Made &given) {
+      [static_cast<MPSCNNInstanceNormalization *>(given.kernel.get()) reloadGammaAndBetaFromDataSource];
     };
   } else {
     MPSCNNBatchNormalization *kernel = [kind alloc];
@@ -76,16 +95,18 @@ Made make_normalization(id<MTLDevice> device, const KernelRow &row, const Params
                                                                        dataSource:values.get()
                                                             fusedNeuronDescriptor:objc_neuron(made.neuron)];
     made.kernel = Ref<MPSKernel *>::adopt(kernel);
-    made.read_again = [](MPSKernel *given) {
-      auto *kernel = static_cast<MPSCNNBatchNormalization *>(given);
+    made.read_again = [source](Made &given) {
+      auto *kernel = static_cast<MPSCNNBatchNormalization *>(given.kernel.get());
       [kernel reloadGammaAndBetaFromDataSource];
       [kernel reloadMeanAndVarianceFromDataSource];
+      given.has_statistics = source->has_statistics();
     };
-    made.encode = [source, &row](MPSKernel *given, id<MTLCommandBuffer> commands, MPSImage *from, MPSImage *to,
-                                 BatchNormalizationState *state) {
-      auto *kernel = static_cast<MPSCNNBatchNormalization *>(given);
+    made.reload_mean_and_variance = reload_mean_and_variance;
+    made.encode = [&row](Made &given, id<MTLCommandBuffer> commands, MPSImage *from, MPSImage *to,
+                         BatchNormalizationState *state) {
+      auto *kernel = static_cast<MPSCNNBatchNormalization *>(given.kernel.get());
       if (state == nullptr) {
-        check(source->has_statistics(), row.name, ": the kernel has no mean and variance, and no state was given.");
+        check(given.has_statistics, row.name, ": the kernel has no mean and variance, and no state was given.");
         return [kernel encodeToCommandBuffer:commands sourceImage:from destinationImage:to];
       }
       auto &impl = state->impl();
@@ -112,9 +133,9 @@ Made make_batch_statistics(id<MTLDevice> device, const KernelRow &row, const Par
   kernel = [kernel initWithDevice:device];
   made.kernel = Ref<MPSKernel *>::adopt(kernel);
   check<std::runtime_error>(kernel != nil, row.name, ": the device refused the kernel.");
-  made.encode = [&row](MPSKernel *given, id<MTLCommandBuffer> commands, MPSImage *source, MPSImage *,
+  made.encode = [&row](Made &given, id<MTLCommandBuffer> commands, MPSImage *source, MPSImage *,
                        BatchNormalizationState *state) {
-    auto *kernel = static_cast<MPSCNNBatchNormalizationStatistics *>(given);
+    auto *kernel = static_cast<MPSCNNBatchNormalizationStatistics *>(given.kernel.get());
     auto &impl = state->impl();
     const std::scoped_lock lock(impl.mutex);
     const auto channels =

@@ -47,8 +47,8 @@ Made make_convolution(id<MTLDevice> device, const KernelRow &row, const Params &
   source->rethrow();
   check<std::runtime_error>(static_cast<bool>(made.kernel), row.name, ": the device refused the kernel.");
   if ([made.kernel.get() respondsToSelector:@selector(reloadWeightsAndBiasesFromDataSource)])
-    made.read_again = [](MPSKernel *kernel) {
-      [static_cast<MPSCNNConvolution *>(kernel) reloadWeightsAndBiasesFromDataSource];
+    made.read_again = [](Made &given) {
+      [static_cast<MPSCNNConvolution *>(given.kernel.get()) reloadWeightsAndBiasesFromDataSource];
     };
   return made;
 }

@@ -31,11 +31,12 @@ struct WindowShape {
   bool ceil_mode = false;  ///< PyTorch's: a window that begins in the source or its padding may end beyond
 };
 
-/// A kernel and what encode() needs to know of it. Copied with the kernel: the functions are given theirs.
+/// A kernel and what encode() needs to know of it. Copied with the kernel: its functions are given the one
+/// that they are called for.
 struct Made {
   Ref<MPSKernel *> kernel;                               ///< MPSCNNKernel, or MPSCNNBinaryKernel for two sources
   std::shared_ptr<Guarded> source = {};                  ///< families that read one
-  std::function<void(MPSKernel *)> read_again = {};      ///< reads the source anew; empty: the class cannot
+  std::function<void(Made &)> read_again = {};           ///< reads the source anew; empty: the class cannot
   std::optional<ConvolutionDescriptor> descriptor = {};  ///< families with weights
   std::optional<WindowShape> window = {};                ///< families with windows, other than transposed ones
   /// Images and pixels that are read of a source, by its extents, where the kernel has a rectangle for it; throws
@@ -48,9 +49,14 @@ struct Made {
   bool image_by_image = true;
   std::int64_t source_channel_step = 4;  ///< what an offset of source channels is a multiple of
   Offset3 offset = {};                   ///< of the source where the caller gives none; families without windows
+  /// Reload from buffers of floats, one for each of so many channels; empty: the class cannot.
+  using Reload = std::function<void(Made &, id<MTLCommandBuffer>, id<MTLBuffer>, id<MTLBuffer>)>;
+  Reload reload_gamma_and_beta = {}, reload_mean_and_variance = {};
+  std::int64_t channels = 0;
+  bool has_statistics = false;  ///< mean and variance are there
   /// How it is encoded, its offset being set; empty: from sourceImage to destinationImage. The destination is nil where
   /// the result is a state; the state may be null where it is not.
-  std::function<void(MPSKernel *, id<MTLCommandBuffer>, MPSImage *source, MPSImage *destination,
+  std::function<void(Made &, id<MTLCommandBuffer>, MPSImage *source, MPSImage *destination,
                      BatchNormalizationState *state)>
       encode = {};
   NeuronDescriptor neuron = {};

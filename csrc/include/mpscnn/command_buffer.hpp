@@ -10,7 +10,7 @@
 
 namespace mpscnn {
 
-enum class CommandBufferStatus : std::uint8_t { not_enqueued, enqueued, committed, scheduled, completed, error };
+enum class CommandBufferStatus : std::uint32_t { not_enqueued, enqueued, committed, scheduled, completed, error };
 const char* name_of(CommandBufferStatus status);
 
 class CommandBuffer {

@@ -7,7 +7,9 @@
 
 namespace mpscnn {
 
-enum class DType : std::uint8_t { uint8, uint16, int32, uint32, int64, float16, bfloat16, float32, float64 };
+/// 32 bits, as all enums of the public face: g++ hands narrower ones over with whatever stands in the upper bits of the
+/// register, and the code that clang makes of .mm files looks at these.
+enum class DType : std::uint32_t { uint8, uint16, int32, uint32, int64, float16, bfloat16, float32, float64 };
 
 /// Bytes of one element.
 constexpr std::size_t size_of(DType dtype) {

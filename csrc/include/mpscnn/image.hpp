@@ -14,7 +14,7 @@ namespace mpscnn {
 class CommandBuffer;
 
 /// Order of the axes of an array that goes into or comes out of an image.
-enum class ImageLayout : std::uint8_t { NHWC, NCHW };
+enum class ImageLayout : std::uint32_t { NHWC, NCHW };
 ImageLayout image_layout_from_name(std::string_view name);
 
 /// Array API's `copy=`: true copies, false shares or throws, nullopt shares if it can.

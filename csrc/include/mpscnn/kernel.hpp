@@ -10,6 +10,7 @@
 #include <mpscnn/batch_normalization_state.hpp>
 #include <mpscnn/command_buffer.hpp>
 #include <mpscnn/image.hpp>
+#include <mpscnn/normalization_states.hpp>
 #include <mpscnn/source.hpp>
 #include <mpscnn/table.hpp>
 #include <mpscnn/value.hpp>
@@ -60,6 +61,11 @@ class Kernel {
   std::shared_ptr<Source> data_source() const;
   /// Reads the data source again.
   void reload();
+  /// On a command buffer: what is encoded from now on uses what stands in the state's buffers when the device gets
+  /// there; of a batch normalization's state, mean and variance.
+  void reload(CommandBuffer& buffer, const NormalizationGammaAndBetaState& state);
+  void reload(CommandBuffer& buffer, const NormalizationMeanAndVarianceState& state);
+  void reload(CommandBuffer& buffer, const BatchNormalizationState& state);
 
  private:
   void check_encode(const CommandBuffer& buffer, std::span<const Image* const> sources,

@@ -12,7 +12,7 @@
 namespace mpscnn {
 
 /// How an argument is written in Python, and so how a Value of it looks.
-enum class ParamType : std::uint8_t {
+enum class ParamType : std::uint32_t {
   boolean,         ///< bool
   integer,         ///< int
   real,            ///< float
@@ -43,7 +43,7 @@ struct ParamSpec {
   bool attribute = false;         ///< can be read and set on the kernel afterwards
 };
 
-enum class Family : std::uint8_t {
+enum class Family : std::uint32_t {
   convolution,
   convolution_transpose,
   fully_connected,
@@ -66,7 +66,7 @@ enum class Family : std::uint8_t {
 };
 
 /// Rules for the extents of the result (formulas in names.cpp). `state`: the result is a BatchNormalizationState.
-enum class ShapeRule : std::uint8_t {
+enum class ShapeRule : std::uint32_t {
   same,
   window,
   pooling,

@@ -12,7 +12,7 @@
 namespace mpscnn {
 
 /// Axis orders. I counts the input channels of one group.
-enum class Layout : std::uint8_t {
+enum class Layout : std::uint32_t {
   OIHW,  ///< PyTorch convolution
   OHWI,  ///< MPS, every kernel with weights
   HWIO,  ///< TensorFlow, Keras, Flax

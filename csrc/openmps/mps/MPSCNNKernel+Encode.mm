@@ -60,7 +60,7 @@ void check_states_differ(const ImageKernelState &state, MPSStateBatch *states) {
 
 }  // namespace
 
-void encode_image(ImageKernel *kernel, id<MTLCommandBuffer> buffer, Images sources, const States &states,
+void encode_image(MPSKernel *kernel, id<MTLCommandBuffer> buffer, Images sources, const States &states,
                   MPSImage *destination) {
   const auto &state = state_of<ImageKernelState>(kernel);
   Recorder &recorder = begin_encode(state, buffer);

@@ -18,7 +18,8 @@ namespace openmps {
 struct SourceNames {
   const char *prefix;  ///< "", "primary", "secondary"
   const char *image, *images;
-  /// "offset" -> "offset", "primaryOffset"
+  const char *suffix = "";  ///< " at index 2"
+  /// "offset" -> "offset", "primaryOffset", "offset at index 2"
   std::string property(const char *name) const;
 };
 
@@ -153,6 +154,21 @@ struct CNNBinaryKernelState : Extends<CNNBinaryKernelState, ImageKernelState> {
   void archive(Archive &archive) override;
 };
 
+/// The data of an MPSCNNMultiaryKernel.
+struct CNNMultiaryKernelState : Extends<CNNMultiaryKernelState, ImageKernelState> {
+  /// More make no sense, and an archive may hold any number.
+  static constexpr NSUInteger kMaxSources = 1024;
+  std::vector<SourceSlot> sources;
+
+  Slots slots() override { return sources; }
+  const SourceNames &names(std::size_t source) const override;
+  /// unverified: of the first source. Classes that combine channels say otherwise.
+  NSUInteger result_channels(std::span<const NSUInteger> channels) const override { return channels[0]; }
+  void check_source_count(NSUInteger count) const;
+
+  void archive(Archive &archive) override;
+};
+
 /// What a forward kernel did, for the gradient kernel that undoes it.
 struct GradientData : StateData {
   struct Source {
@@ -247,6 +263,8 @@ id<MPSImageAllocator> allocator_of(const ImageKernelState &state);
 @end
 @interface MPSCNNBinaryKernel (Engine) <OpenMPSImageKernel>
 @end
+@interface MPSCNNMultiaryKernel (Engine) <OpenMPSImageKernel>
+@end
 
 namespace openmps {
 
@@ -260,7 +278,7 @@ struct States {
 };
 
 // What the encode forms of all classes are made of.
-void encode_image(ImageKernel *kernel, id<MTLCommandBuffer> buffer, Images sources, const States &states,
+void encode_image(MPSKernel *kernel, id<MTLCommandBuffer> buffer, Images sources, const States &states,
                   MPSImage *destination);
 void encode_images(ImageKernel *kernel, id<MTLCommandBuffer> buffer, Batches sources, const States &states,
                    MPSImageBatch *destinations);

@@ -23,7 +23,7 @@ std::string SourceNames::property(const char *name) const {
   const bool opens = text.empty();
   text += name;
   if (!opens) text[text.size() - std::strlen(name)] ^= 'a' ^ 'A';
-  return text;
+  return text + suffix;
 }
 
 ImageKernelState::ImageKernelState() {

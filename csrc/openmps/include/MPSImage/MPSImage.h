@@ -3,4 +3,7 @@
 
 #pragma once
 
+#import <MPSImage/MPSImageConversion.h>
+#import <MPSImage/MPSImageCopy.h>
+#import <MPSImage/MPSImageKernel.h>
 #import <MPSImage/MPSImageTypes.h>

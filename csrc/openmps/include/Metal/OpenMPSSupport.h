@@ -20,6 +20,7 @@ typedef NSString *NSErrorUserInfoKey;
 // Spelled as libdispatch spells them, so that both can be included.
 typedef struct dispatch_queue_s *dispatch_queue_t;
 typedef struct dispatch_data_s *dispatch_data_t;
+typedef struct CGColorConversionInfo *CGColorConversionInfoRef;  // CoreGraphics
 
 typedef float vector_float2 __attribute__((ext_vector_type(2)));
 typedef unsigned char vector_uchar16 __attribute__((ext_vector_type(16)));

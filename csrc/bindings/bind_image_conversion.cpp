@@ -1,0 +1,188 @@
+// SPDX-License-Identifier: Apache-2.0
+#include <mpscnn/image_conversion.hpp>
+
+#include <algorithm>
+
+#include <mpscnn/error.hpp>
+
+#include "bind_arguments.hpp"
+#include "bind_array.hpp"
+#include "bind_image.hpp"
+#include "bindings.hpp"
+
+namespace mpscnn::bindings {
+namespace {
+
+constexpr const char* kName = "ImageConversion";
+
+std::array<double, 3> colour_from(const py::object& background) {
+  std::array<double, 3> colour = {0, 0, 0};
+  if (background.is_none()) return colour;
+  check<TypeError>(PySequence_Check(background.ptr()) && !PyUnicode_Check(background.ptr()), "background_color (",
+                   py::repr(background).cast<std::string>(), ") is not a sequence of numbers.");
+  const auto values = py::reinterpret_borrow<py::sequence>(background);
+  check(values.size() == 3, kName, ": len(background_color) (", values.size(), ") is not 3 (red, green, blue).");
+  for (std::size_t i = 0; i < 3; ++i) {
+    const py::object value = values[i];
+    check<TypeError>(is_number(value), "background_color (", py::repr(background).cast<std::string>(),
+                     ") is not a sequence of numbers.");
+    colour[i] = value.cast<double>();
+  }
+  return colour;
+}
+
+void run(const ImageConversion& kernel, const Image& source, const std::shared_ptr<Image>& out) {
+  const auto buffer = CommandBuffer::make(kernel.device());
+  kernel.encode(*buffer, source, out);
+  buffer->commit();
+  buffer->wait();
+}
+
+ArrayView images_of(ArrayView view, std::int64_t first, std::int64_t count) {
+  view.data = static_cast<std::byte*>(view.data) + first * view.strides[0];
+  view.shape[0] = count;
+  return view;
+}
+
+/// Arrays may hold more images than one MPSImage takes: so many at a time.
+void run(const ImageConversion& kernel, const ArrayView& x, const ArrayView& out) {
+  const auto& device = kernel.device();
+  const auto most = std::max<std::int64_t>(1, Image::most_images(x.shape[3]));
+  for (std::int64_t first = 0; first < x.shape[0]; first += most) {
+    const auto count = std::min(most, x.shape[0] - first);
+    const auto part = images_of(out, first, count);
+    const auto source = Image::from_array(device, images_of(x, first, count));
+    if (Image::why_not_shared(*device, part, ImageLayout::NHWC).empty()) {
+      run(kernel, *source, Image::from_array(device, part, ImageLayout::NHWC, false));
+    } else {
+      const auto result = Image::make(device, source->shape(), kernel.dtype());
+      run(kernel, *source, result);
+      result->to_array(part);
+    }
+  }
+}
+
+py::object call(const ImageConversion& kernel, const py::object& x, const py::object& out) {
+  if (py::isinstance<Image>(x)) {
+    check<TypeError>(out.is_none() || py::isinstance<Image>(out), kName, ": x is an Image; out is not.");
+    const auto source = x.cast<std::shared_ptr<Image>>();
+    auto result = out.is_none() ? nullptr : out.cast<std::shared_ptr<Image>>();
+    {
+      const ReleaseGil release;
+      kernel.check_channels(source->shape().c);
+      if (!result) result = make_visible_image(kernel.device(), source->shape(), kernel.dtype());
+      run(kernel, *source, result);
+    }
+    return py::cast(result);
+  }
+  const auto view = view_of(x, "x");
+  check(view.ndim() == 4, kName, ": x.ndim (", view.ndim(), ") is not 4 (N, H, W, C).");
+  const auto& s = view.shape;
+  kernel.check_channels(s[3]);
+  Image::bytes(*kernel.device(), {s[0], s[1], s[2], s[3]}, view.dtype);  // says what is wrong
+  const py::object result = out.is_none() ? py::object(empty_array(s, kernel.dtype())) : out;
+  const auto target = writable_view_of(result, "out");
+  check(target.shape == s, kName, ": out.shape ", to_string(target.shape), " is not x.shape ", to_string(s), ".");
+  check<TypeError>(target.dtype == kernel.dtype(), kName, ": out.dtype (", name_of(target.dtype), ") is not dtype (",
+                   name_of(kernel.dtype()), ").");
+  {
+    const ReleaseGil release;
+    run(kernel, view, target);
+  }
+  return result;
+}
+
+}  // namespace
+
+void bind_image_conversion(py::module_& module) {
+  py::class_<ImageConversion, std::shared_ptr<ImageConversion>>(
+      module, "ImageConversion",
+      R"(Images to another dtype, and another meaning of alpha.
+
+    Values stay what they are; uint8 and uint16 hold 0...1 in steps of 1/255 and 1/65535, rounded to the nearest and
+    clamped.
+
+    Parameters
+    ----------
+    dtype : dtype, default float32
+        Of the result: float32, float16, uint8 or uint16.
+    source_alpha, destination_alpha : "non_premultiplied", "alpha_is_one" or "premultiplied"
+        What channel 3 of images of four channels says about the others. The default leaves all channels as they are;
+        "alpha_is_one" ignores it in the source, and puts the result on the background and makes it 1.
+    background_color : (float, float, float), default black
+        What shows through where alpha is below 1.
+    device : Device, optional
+
+    Raises
+    ------
+    ValueError   "ImageConversion: source_alpha ("…") and destination_alpha ("…") ask for a change of alpha, which images
+                 of 5 channels have not."
+    TypeError    "ImageConversion: out.dtype (float16) is not dtype (uint8)."
+
+    Source
+    ------
+    MPSImage/MPSImageConversion.h, MPSImageConversion.)")
+      .def(py::init([](const py::object& dtype, const Text& source_alpha, const Text& destination_alpha,
+                       const py::object& background, const std::shared_ptr<Device>& device) {
+             return ImageConversion::make(device_or_default(device), dtype_from(dtype, "dtype", DType::float32),
+                                          alpha_type_from_name(source_alpha.value, "source_alpha"),
+                                          alpha_type_from_name(destination_alpha.value, "destination_alpha"),
+                                          colour_from(background));
+           }),
+           py::arg("dtype") = "float32", py::kw_only(), py::arg("source_alpha") = "non_premultiplied",
+           py::arg("destination_alpha") = "non_premultiplied", py::arg("background_color") = py::none(),
+           py::arg("device") = nullptr)
+      .def("__call__", &call, py::arg("x"), py::arg("out") = py::none(),
+           R"(Convert and wait.
+
+        Parameters
+        ----------
+        x : array, shape (N, H, W, C), or Image
+            float32, float16, uint8 or uint16.
+        out : array or Image of x's shape and of dtype, optional
+            Written in place and returned.
+
+        Returns
+        -------
+        array or Image, as x is)")
+      .def(
+          "encode",
+          [](const ImageConversion& kernel, CommandBuffer& buffer, const Image& x, const std::shared_ptr<Image>& out,
+             Boolean temporary) {
+            check(!out || !temporary, kName, ": temporary (True) was given together with out.");
+            const ReleaseGil release;
+            if (out || temporary) return kernel.encode(buffer, x, out, temporary);
+            kernel.check_channels(x.shape().c);
+            return kernel.encode(buffer, x, make_visible_image(kernel.device(), x.shape(), kernel.dtype()));
+          },
+          py::arg("command_buffer"), py::arg("x"), py::arg("out") = nullptr, py::arg("temporary") = false,
+          R"(Append the conversion to a command buffer.
+
+        Parameters
+        ----------
+        command_buffer : CommandBuffer
+            Not committed yet.
+        x : Image
+        out : Image, optional
+            Destination.
+        temporary : bool, default False
+            The result is read on this command buffer only, never by the CPU.
+
+        Returns
+        -------
+        Image
+            May be read when the command buffer has completed.)")
+      .def_property_readonly(
+          "dtype", [](const ImageConversion& kernel) { return numpy_dtype(kernel.dtype()); }, "numpy.dtype")
+      .def_property_readonly(
+          "source_alpha", [](const ImageConversion& kernel) { return name_of(kernel.source_alpha()); }, "str")
+      .def_property_readonly(
+          "destination_alpha", [](const ImageConversion& kernel) { return name_of(kernel.destination_alpha()); }, "str")
+      .def_property_readonly("device", &ImageConversion::device, "Device")
+      .def("__repr__", [](const ImageConversion& kernel) {
+        return say("<mpscnn.ImageConversion to ", name_of(kernel.dtype()), ", alpha ", name_of(kernel.source_alpha()),
+                   " to ", name_of(kernel.destination_alpha()), ">");
+      });
+}
+
+}  // namespace mpscnn::bindings

@@ -1,0 +1,86 @@
+// SPDX-License-Identifier: Apache-2.0
+// Matrix: an MPSMatrix whose memory NumPy sees, and the kernels that copy between images and matrices.
+#pragma once
+
+#include <array>
+#include <memory>
+#include <string_view>
+
+#include <mpscnn/array.hpp>
+#include <mpscnn/buffer.hpp>
+#include <mpscnn/command_buffer.hpp>
+#include <mpscnn/image.hpp>
+
+namespace mpscnn {
+
+class Matrix {
+ public:
+  struct Impl;
+  /// Zero-filled rows without gaps. float32, float16, uint8, uint16, int32 or uint32.
+  static std::shared_ptr<Matrix> make(std::shared_ptr<Device> device, std::int64_t rows, std::int64_t columns,
+                                      DType dtype);
+  /// The array's own memory, shape (rows, columns). Throws BufferError when Buffer::share() would.
+  static std::shared_ptr<Matrix> share(std::shared_ptr<Device> device, const ArrayView& array);
+
+  explicit Matrix(std::unique_ptr<Impl> impl);
+  ~Matrix();
+
+  std::int64_t rows() const;
+  std::int64_t columns() const;
+  Extents shape() const { return {rows(), columns()}; }
+  DType dtype() const;
+  std::shared_ptr<Device> device() const;
+  /// Throws std::runtime_error while a command buffer is to write it.
+  void check_readable() const;
+  /// Its memory, without an owner.
+  ArrayView array() const;
+  Impl& impl() const { return *impl_; }
+
+ private:
+  std::unique_ptr<Impl> impl_;
+};
+
+/// Order of the values of an image in a row of a matrix.
+enum class RowLayout : std::uint32_t { CHW, HWC };
+RowLayout row_layout_from_name(std::string_view name);
+const char* name_of(RowLayout layout);
+
+/// Where image 0 begins: row, column.
+using MatrixOrigin = std::array<std::int64_t, 2>;
+
+/// Image i goes to row origin[0] + i, from column origin[1] on. Safe from several threads on different command buffers.
+class ImageCopyToMatrix {
+ public:
+  struct Impl;
+  static std::shared_ptr<ImageCopyToMatrix> make(std::shared_ptr<Device> device, RowLayout layout, MatrixOrigin origin);
+  explicit ImageCopyToMatrix(std::unique_ptr<Impl> impl);
+  ~ImageCopyToMatrix();
+
+  /// Into `out`, else into a new matrix that ends where the values end. Types are equal.
+  std::shared_ptr<Matrix> encode(CommandBuffer& buffer, const Image& source, std::shared_ptr<Matrix> out) const;
+  RowLayout layout() const;
+  MatrixOrigin origin() const;
+  std::shared_ptr<Device> device() const;
+
+ private:
+  std::unique_ptr<Impl> impl_;
+};
+
+/// The way back.
+class MatrixCopyToImage {
+ public:
+  struct Impl;
+  static std::shared_ptr<MatrixCopyToImage> make(std::shared_ptr<Device> device, RowLayout layout, MatrixOrigin origin);
+  explicit MatrixCopyToImage(std::unique_ptr<Impl> impl);
+  ~MatrixCopyToImage();
+
+  void encode(CommandBuffer& buffer, const Matrix& source, const Image& out) const;
+  RowLayout layout() const;
+  MatrixOrigin origin() const;
+  std::shared_ptr<Device> device() const;
+
+ private:
+  std::unique_ptr<Impl> impl_;
+};
+
+}  // namespace mpscnn

@@ -1,0 +1,13 @@
+// SPDX-License-Identifier: Apache-2.0
+// What matrices and vectors ask of their descriptors.
+#pragma once
+
+#import "mps/MPSMatrix+Engine.hh"
+
+@interface MPSMatrixDescriptor (Engine)
+- (const openmps::RowLayout &)openmps_layout;
+@end
+
+@interface MPSVectorDescriptor (Engine)
+- (const openmps::RowLayout &)openmps_layout;
+@end

@@ -1,0 +1,206 @@
+# SPDX-License-Identifier: Apache-2.0
+"""ImageConversion: dtypes and alpha, against float64 NumPy."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+
+import mpscnn
+from support import random
+
+DTYPES = ["float32", "float16", "uint8", "uint16"]
+X = (2, 3, 5, 4)
+
+
+def pixels(shape: tuple[int, ...], dtype: str) -> np.ndarray:
+    """With values beyond 0...1 where the dtype has them, and halfway cases of uint8."""
+    if dtype.startswith("uint"):
+        return np.random.default_rng(1).integers(0, np.iinfo(dtype).max, shape, dtype=dtype, endpoint=True)
+    x = np.random.default_rng(1).uniform(-0.5, 1.5, shape)
+    x.reshape(-1)[:4] = (0, 1, 0.5 / 255, 2.5)
+    return x.astype(dtype)
+
+
+def values(x: np.ndarray) -> np.ndarray:
+    """What the device sees."""
+    return x / np.float64(np.iinfo(x.dtype).max) if x.dtype.kind == "u" else x.astype(np.float64)
+
+
+def assert_stored(got: np.ndarray, expected: np.ndarray, dtype: str) -> None:
+    """At most half a step of the dtype off, and a little for arithmetic in float32."""
+    assert got.dtype == np.dtype(dtype)
+    if dtype.startswith("uint"):
+        most = np.iinfo(dtype).max
+        step = np.abs(got - np.clip(expected, 0, 1) * most)
+        assert step.max() <= 0.5 + most * 2.0**-23
+        return
+    error = np.abs(got.astype(np.float64) - expected)
+    assert (error <= np.finfo(dtype).eps * (np.abs(expected) + 2.0**-13)).all()
+
+
+ALPHA = ["non_premultiplied", "alpha_is_one", "premultiplied"]
+
+
+def oracle(x: np.ndarray, source: str, destination: str, background: np.ndarray) -> np.ndarray:
+    """Colours c and alpha a of an image of four channels, float64."""
+    colour, a = x[..., :3], x[..., 3:]
+    if source == "alpha_is_one":
+        a = np.ones_like(a)
+    if source == "premultiplied":
+        over = colour
+        with np.errstate(divide="ignore", invalid="ignore"):
+            straight = np.where(a == 0, 0, colour / a)
+    else:
+        over, straight = colour * a, colour
+    if destination == "alpha_is_one":
+        return np.concatenate([over + background * (1 - a), np.ones_like(a)], -1)
+    return np.concatenate([straight if destination == "non_premultiplied" else over, a], -1)
+
+
+@pytest.mark.parametrize("target", DTYPES)
+@pytest.mark.parametrize("source", DTYPES)
+def test_dtypes(source: str, target: str) -> None:
+    """More channels than four, and a number of them that is no multiple of four."""
+    kernel = mpscnn.ImageConversion(target)
+    assert kernel.dtype == np.dtype(target)
+    for channels in (1, 3, 4, 9):
+        x = pixels((2, 3, 5, channels), source)
+        y = kernel(x)
+        assert_stored(y, values(x), target)
+        if source == target:
+            np.testing.assert_array_equal(y, x)
+        image = kernel(mpscnn.Image.from_array(x))
+        assert isinstance(image, mpscnn.Image)
+        np.testing.assert_array_equal(image.numpy(), y)
+
+
+@pytest.mark.parametrize("destination", ALPHA)
+@pytest.mark.parametrize("source", ALPHA)
+@pytest.mark.parametrize("dtypes", [("float32", "float32"), ("uint8", "float32"), ("float32", "uint8")], ids=str)
+def test_alpha(dtypes: tuple[str, str], source: str, destination: str) -> None:
+    x = pixels(X, dtypes[0])
+    x[0, 0, 0, 3] = 0
+    background = np.array([1, 0.25, 0])
+    kernel = mpscnn.ImageConversion(
+        dtypes[1], source_alpha=source, destination_alpha=destination, background_color=tuple(background)
+    )
+    assert (kernel.source_alpha, kernel.destination_alpha) == (source, destination)
+    assert repr(kernel) == f"<mpscnn.ImageConversion to {dtypes[1]}, alpha {source} to {destination}>"
+    expected = oracle(values(x), source, destination, background)
+    y = kernel(x)
+    if dtypes[1] == "uint8":
+        assert_stored(y, expected, "uint8")
+    else:
+        np.testing.assert_allclose(y, expected, rtol=4e-7, atol=4e-7)
+
+
+def test_out() -> None:
+    x = random(X)
+    kernel = mpscnn.ImageConversion("float16")
+    out = np.empty(X, np.float16)
+    assert kernel(x, out) is out
+    np.testing.assert_array_equal(out, x.astype(np.float16))
+    wide = np.full((*X[:3], 8), 7, np.float16)
+    kernel(x, out=wide[..., ::2])  # channels that are not adjacent
+    np.testing.assert_array_equal(wide[..., ::2], out)
+    assert (wide[..., 1::2] == 7).all()
+    image = mpscnn.Image(X, "float16")
+    assert kernel(mpscnn.Image.from_array(x), image) is image
+    np.testing.assert_array_equal(image.numpy(), out)
+
+
+def test_on_a_command_buffer() -> None:
+    x = pixels(X, "uint8")
+    with mpscnn.CommandBuffer() as cb:
+        seen = mpscnn.ImageConversion("float32").encode(cb, mpscnn.Image.from_array(x), temporary=True)
+        assert seen.is_temporary
+        assert seen.dtype == np.float32
+        result = mpscnn.NeuronLinear(a=2, b=0).encode(cb, seen)
+        half = mpscnn.ImageConversion("float16").encode(cb, result)
+    np.testing.assert_allclose(result.numpy(), 2 * values(x), rtol=3e-7)
+    np.testing.assert_array_equal(half.numpy(), result.numpy().astype(np.float16))
+
+
+def test_more_images_than_one_image_holds() -> None:
+    x = random((2050, 1, 1, 8))
+    np.testing.assert_array_equal(mpscnn.ImageConversion("float16")(x), x.astype(np.float16))
+
+
+def image(dtype: str = "float32") -> mpscnn.Image:
+    return mpscnn.Image(X, dtype)
+
+
+ERRORS: list[tuple[Callable[[], Any], type[Exception], str]] = [
+    (lambda: mpscnn.ImageConversion("int32"), TypeError, r"dtype \(int32\) is not float32, float16, uint8 or uint16\."),
+    (
+        lambda: mpscnn.ImageConversion(source_alpha="straight"),
+        ValueError,
+        r'source_alpha \("straight"\) is not "non_premultiplied", "alpha_is_one" or "premultiplied"\.',
+    ),
+    (
+        lambda: mpscnn.ImageConversion(background_color=(1, 2)),
+        ValueError,
+        r"ImageConversion: len\(background_color\) \(2\) is not 3 \(red, green, blue\)\.",
+    ),
+    (
+        lambda: mpscnn.ImageConversion(destination_alpha="premultiplied")(random((1, 2, 3, 5))),
+        ValueError,
+        r'source_alpha \("non_premultiplied"\) and destination_alpha \("premultiplied"\) ask for a change of alpha, '
+        r"which images of 5 channels have not\.",
+    ),
+    (
+        lambda: mpscnn.ImageConversion(source_alpha="alpha_is_one", destination_alpha="alpha_is_one")(
+            mpscnn.Image((1, 2, 3, 5))
+        ),
+        ValueError,
+        r"which images of 5 channels have not\.",
+    ),
+    (
+        lambda: mpscnn.ImageConversion("uint8")(random(X), np.empty(X, np.float32)),
+        TypeError,
+        r"ImageConversion: out\.dtype \(float32\) is not dtype \(uint8\)\.",
+    ),
+    (
+        lambda: mpscnn.ImageConversion("uint8")(image(), image()),
+        TypeError,
+        r"ImageConversion: out\.dtype \(float32\) is not dtype \(uint8\)\.",
+    ),
+    (
+        lambda: mpscnn.ImageConversion()(random(X), np.empty((1, 3, 5, 4), np.float32)),
+        ValueError,
+        r"ImageConversion: out\.shape \(1, 3, 5, 4\) is not x\.shape \(2, 3, 5, 4\)\.",
+    ),
+    (
+        lambda: mpscnn.ImageConversion()(image(), mpscnn.Image((1, 3, 5, 4))),
+        ValueError,
+        r"ImageConversion: out\.shape \(1, 3, 5, 4\) is not x\.shape \(2, 3, 5, 4\)\.",
+    ),
+    (
+        lambda: mpscnn.ImageConversion()(random((3, 5, 4))),
+        ValueError,
+        r"ImageConversion: x\.ndim \(3\) is not 4 \(N, H, W, C\)\.",
+    ),
+    (
+        lambda: mpscnn.ImageConversion().encode(mpscnn.CommandBuffer(), image(), image(), temporary=True),
+        ValueError,
+        r"ImageConversion: temporary \(True\) was given together with out\.",
+    ),
+]
+
+
+@pytest.mark.parametrize(("wrong", "raises", "match"), ERRORS, ids=[match for _, _, match in ERRORS])
+def test_wrong_conversions(wrong: Callable[[], Any], raises: type[Exception], match: str) -> None:
+    with pytest.raises(raises, match=match):
+        wrong()
+
+
+def test_a_committed_command_buffer_takes_no_conversion() -> None:
+    cb = mpscnn.CommandBuffer()
+    cb.commit()
+    cb.wait()
+    with pytest.raises(RuntimeError, match=r"ImageConversion: the command buffer has been committed already"):
+        mpscnn.ImageConversion().encode(cb, image())
