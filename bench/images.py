@@ -17,6 +17,7 @@ from . import pointwise
 from .rows import Row, Shape
 from .timing import interleaved
 
+
 def _interpolate(**options: Any) -> Callable[..., Any]:
     return lambda torch, x: torch.nn.functional.interpolate(x, **options)
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Kernels with weights beside PyTorch (CPU, channels_last, the same threads), interleaved in one run, arrays in and out of both.
+"""Kernels with weights beside PyTorch (CPU, channels_last, the same threads), arrays in and out of both.
 
 ``ours`` is ``kernel(x, out=out)``: image, command buffer, queue and wait included; ``make`` is the time to build the
 kernel.
