@@ -150,7 +150,9 @@ def main() -> int:
     parser.add_argument("--kernel", action="append", help="only mutations of this row; may be repeated")
     parser.add_argument("--check", action="store_true", help="build and run nothing")
     parser.add_argument(
-        "--together", action="store_true", help="several in one build, of other kernels and files each: a third of the time"
+        "--together",
+        action="store_true",
+        help="several in one build, of other kernels and files each: a third of the time",
     )
     parser.add_argument("--json", action="store_true", help="print the outcome as JSON")
     parser.add_argument("--python", default=sys.executable, help="with the packages of the tests; default: this one")

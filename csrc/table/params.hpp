@@ -413,7 +413,8 @@ inline constexpr ParamSpec edge_mode_far{
     .choices = "zero|clamp",
     .apple = "edgeMode",
     .summary =
-        "Pixels outside of the source: zero, with which the last rows and columns of the result are blended, as Apple's "
+        "Pixels outside of the source: zero, with which the last rows and columns of the result are blended, as "
+        "Apple's "
         "have been since macOS 10.14; or the nearest pixel, as other frameworks have it.",
     .attribute = true};
 inline constexpr ParamSpec edge_mode_samples{

@@ -417,7 +417,7 @@ class CropAndResizeBilinear(UnaryKernel):
     ) -> None: ...
 
 class CrossChannelNormalization(UnaryKernel):
-    """Divides each value by a power of the mean square of its neighbours across channels; delta is PyTorch's k.
+    """Divides each value by a power of the mean square of its neighbours across channels; PyTorch's delta is k.
 
     y[c] = x[c] / (delta + alpha / k * sum(x[q] ** 2)) ** beta, q from c - k // 2 to c + (k - 1) // 2
     """
