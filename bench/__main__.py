@@ -39,7 +39,9 @@ def _print_images(rows: list[dict[str, Any]]) -> None:
 
 def main(arguments: list[str] | None = None) -> int:
     parser = argparse.ArgumentParser(prog="python -m bench", description=__doc__)
-    parser.add_argument("what", nargs="*", choices=["reorder", "kernels", "normalization", "images", []], help="default: all")
+    parser.add_argument(
+        "what", nargs="*", choices=["reorder", "kernels", "normalization", "images", []], help="default: all"
+    )
     parser.add_argument("--seconds", type=float, default=1.0, help="time for each case (default: %(default)s)")
     parser.add_argument("--case", default="", help="only cases whose name contains this text")
     parser.add_argument("--best", action="store_true", help="least times, not medians (kernels without weights)")

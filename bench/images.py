@@ -7,25 +7,15 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 
 import mpscnn
 
+from . import pointwise
+from .rows import Row, Shape
 from .timing import interleaved
-
-Shape = tuple[int, int, int, int]
-
-
-class Row(NamedTuple):
-    """A kernel with its source or sources (N, H, W, C), and PyTorch's function of (N, C, H, W)."""
-
-    name: str
-    kernel: Callable[[], Any]
-    shapes: tuple[Shape, ...]
-    theirs: Callable[..., Any]  # of the module torch, then of the sources
-    exact: bool = True  # False: the results are random
 
 
 def _interpolate(**options: Any) -> Callable[..., Any]:
@@ -72,8 +62,8 @@ FOLDS = {"Max": "amax", "Min": "amin", "Mean": "mean", "Sum": "sum"}
 AXES = {"Row": 3, "Column": 2, "FeatureChannels": 1}
 
 
-def _rows() -> list[Row]:
-    rows = [
+def rows() -> list[Row]:
+    found = [
         Row("SoftMax 21 at 256", mpscnn.SoftMax, (SEGMENTATION,), lambda torch, x: torch.softmax(x, 1)),
         Row("SoftMax 1000, batch 256", mpscnn.SoftMax, ((256, 1, 1, 1000),), lambda torch, x: torch.softmax(x, 1)),
         Row("LogSoftMax 21 at 256", mpscnn.LogSoftMax, (SEGMENTATION,), lambda torch, x: torch.log_softmax(x, 1)),
@@ -162,14 +152,13 @@ def _rows() -> list[Row]:
         *[
             Row(
                 f"Reshape {shape[3]} at {shape[1]}, batch {shape[0]}",
-                lambda shape=shape: (
-                    mpscnn.Reshape((1, 1, int(np.prod(shape[1:])))) if shape[1] < 20 else mpscnn.Reshape((-1, 7, 32))
-                ),
+                lambda to=to: mpscnn.Reshape(to),
                 (shape,),
                 lambda torch, x: x.clone(),  # a view costs nothing there
                 exact=False,
             )
-            for shape in ((64, 14, 14, 32), FEATURES)
+            # The last one is flattened: one image object for each image, as none has room for two of so many channels.
+            for shape, to in ((FEATURES, (-1, 7, 32)), ((1, 256, 256, 32), (-1, 64, 8)), ((64, 14, 14, 32), (1, 1, -1)))
         ],
         *[
             Row(
@@ -208,7 +197,7 @@ def _rows() -> list[Row]:
             for shape in (FEATURES, (256, 1, 1, 4096))
         ],
     ]
-    return rows
+    return [*found, *pointwise.rows()]
 
 
 def _contestants(row: Row) -> tuple[dict[str, Callable[[], object]], int]:
@@ -241,7 +230,7 @@ def _contestants(row: Row) -> tuple[dict[str, Callable[[], object]], int]:
 def run(seconds: float = 1.0, case: str = "", best: bool = False) -> list[dict[str, Any]]:
     """Rows with seconds per call and GB/s; each row takes about `seconds`."""
     results = []
-    for row in _rows():
+    for row in rows():
         if case not in row.name:
             continue
         contestants, moved = _contestants(row)

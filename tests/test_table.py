@@ -194,6 +194,16 @@ def test_every_row_has_a_mutation() -> None:
     assert (done.returncode, done.stderr) == (0, "")
 
 
+def test_every_row_has_two_benchmarks() -> None:
+    from bench import images, kernels, normalization
+
+    rows = [row.kernel for row in kernels.ROWS] + [row.kernel for row in normalization.ROWS]
+    rows += [type(row.kernel()).__name__ for row in images.rows()]
+    neurons = {name for name in BY_NAME if name.startswith("Neuron")}
+    assert sorted(name for name in set(BY_NAME) - neurons if rows.count(name) < 2) == []
+    assert sorted(neurons - set(rows)) == []
+
+
 def test_every_parameter_has_a_case() -> None:
     """Each parameter of each row is given somewhere; each choice of a text as well."""
     fields = {"weight": "weight", "bias": "bias", "activation": "activation"}

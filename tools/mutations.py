@@ -25,6 +25,7 @@ import shutil
 import subprocess
 import sys
 import time
+from collections.abc import Iterator
 from dataclasses import dataclass
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent
@@ -113,15 +114,31 @@ class Workshop:
             sys.exit(f"pytest {tests} -k {select!r} ran no test:\n{done.stdout[-4000:]}{done.stderr[-4000:]}")
         return done.returncode == 0
 
-    def sees(self, mutation: Mutation) -> bool | None:
-        """Whether a test fails; None if the mutant cannot be built."""
-        path = self.source / mutation.file
-        before = path.read_text()
-        path.write_text(mutation.applied(before))
+    def sees(self, group: list[Mutation]) -> Iterator[tuple[Mutation, bool | None]]:
+        """All of them applied: for each whether a test of its kernel fails; None if the code does not build."""
+        before = {mutation.file: (self.source / mutation.file).read_text() for mutation in group}
+        for mutation in group:
+            (self.source / mutation.file).write_text(mutation.applied(before[mutation.file]))
         try:
-            return not self.passes(*selection(mutation)) if self.builds() else None
+            builds = self.builds()
+            for mutation in group:
+                yield mutation, not self.passes(*selection(mutation)) if builds else None
         finally:
-            path.write_text(before)
+            for file, text in before.items():
+                (self.source / file).write_text(text)
+
+
+def groups(mutations: list[Mutation], together: bool) -> list[list[Mutation]]:
+    """One by one; or as many at once as have each a kernel and a file of their own."""
+    found: list[list[Mutation]] = []
+    for mutation in mutations:
+        for group in found if together else []:
+            if all(mutation.kernel != other.kernel and mutation.file != other.file for other in group):
+                group.append(mutation)
+                break
+        else:
+            found.append([mutation])
+    return found
 
 
 def selection(mutation: Mutation) -> tuple[str, str]:
@@ -132,6 +149,9 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--kernel", action="append", help="only mutations of this row; may be repeated")
     parser.add_argument("--check", action="store_true", help="build and run nothing")
+    parser.add_argument(
+        "--together", action="store_true", help="several in one build, of other kernels and files each: a third of the time"
+    )
     parser.add_argument("--json", action="store_true", help="print the outcome as JSON")
     parser.add_argument("--python", default=sys.executable, help="with the packages of the tests; default: this one")
     arguments = parser.parse_args()
@@ -162,12 +182,14 @@ def main() -> int:
             print(f"the unbroken code fails {tests}", file=sys.stderr)
             return 2
     seen: dict[Mutation, bool | None] = {}
-    with tqdm(mutations, unit="mutation", disable=None) as progress:
-        for mutation in progress:
-            progress.set_postfix_str(mutation.kernel)
-            seen[mutation] = workshop.sees(mutation)
-            if not seen[mutation]:
-                progress.write(f"{'not seen' if seen[mutation] is False else 'does not build'}: {mutation}")
+    with tqdm(total=len(mutations), unit="mutation", disable=None) as progress:
+        for group in groups(mutations, arguments.together):
+            progress.set_postfix_str(", ".join(mutation.kernel for mutation in group))
+            for mutation, found in workshop.sees(group):
+                seen[mutation] = found
+                progress.update()
+                if not found:
+                    progress.write(f"{'not seen' if found is False else 'does not build'}: {mutation}")
     counts = {what: list(seen.values()).count(key) for what, key in (("seen", True), ("not seen", False))}
     counts["not built"] = list(seen.values()).count(None)
     if arguments.json:

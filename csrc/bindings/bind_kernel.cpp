@@ -162,26 +162,47 @@ py::object encode(Kernel& kernel, CommandBuffer& buffer, const py::object& x, co
   return py::cast(result);
 }
 
-void run(Kernel& kernel, const Images& sources, const State& state, const std::shared_ptr<Image>& out) {
-  const auto buffer = CommandBuffer::make(kernel.device());
-  encode_images(kernel, *buffer, sources, state, out);
-  buffer->commit();
-  buffer->wait();
-}
+/// Calls on one command buffer, and what they hold until it has completed.
+class Calls {
+ public:
+  explicit Calls(Kernel& kernel) : kernel_(kernel), buffer_(CommandBuffer::make(kernel.device())) {}
 
-/// Into the array itself where its memory can be an image's, else through an image.
-void run(Kernel& kernel, const Views& views, const State& state, const ArrayView& out) {
-  Images sources;
-  for (const auto& view : views) sources.push_back(Image::from_array(kernel.device(), view));
-  if (Image::why_not_shared(*kernel.device(), out, ImageLayout::NHWC).empty()) {
-    run(kernel, sources, state, Image::from_array(kernel.device(), out, ImageLayout::NHWC, false));
-    return;
+  void add(const Images& sources, const State& state, const std::shared_ptr<Image>& out) {
+    for (const auto& source : sources) images_.push_back(source);
+    images_.push_back(out);
+    encode_images(kernel_, *buffer_, sources, state, out);
   }
-  const auto& s = out.shape;
-  const auto destination = Image::make(kernel.device(), {s[0], s[1], s[2], s[3]}, out.dtype);
-  if (has_clip(kernel)) destination->write(out);
-  run(kernel, sources, state, destination);
-  destination->to_array(out);
+  /// Into the array itself where its memory can be an image's, else through an image.
+  void add(const Views& views, const State& state, const ArrayView& out) {
+    Images sources;
+    for (const auto& view : views) sources.push_back(Image::from_array(kernel_.device(), view));
+    if (Image::why_not_shared(*kernel_.device(), out, ImageLayout::NHWC).empty()) {
+      return add(sources, state, Image::from_array(kernel_.device(), out, ImageLayout::NHWC, false));
+    }
+    const auto& s = out.shape;
+    const auto destination = Image::make(kernel_.device(), {s[0], s[1], s[2], s[3]}, out.dtype);
+    if (has_clip(kernel_)) destination->write(out);
+    add(sources, state, destination);
+    results_.emplace_back(destination, out);
+  }
+  void run() {
+    buffer_->commit();
+    buffer_->wait();
+    for (const auto& [image, array] : results_) image->to_array(array);
+  }
+
+ private:
+  Kernel& kernel_;
+  std::shared_ptr<CommandBuffer> buffer_;
+  std::vector<std::shared_ptr<Image>> images_;
+  std::vector<std::pair<std::shared_ptr<Image>, ArrayView>> results_;  ///< to be copied into arrays
+};
+
+template <class Sources, class Result>
+void run(Kernel& kernel, const Sources& sources, const State& state, const Result& out) {
+  Calls calls(kernel);
+  calls.add(sources, state, out);
+  calls.run();
 }
 
 ArrayView images_of(ArrayView view, std::int64_t first, std::int64_t count) {
@@ -232,11 +253,17 @@ void run_in_batches(Kernel& kernel, const Views& views, const State& state, std:
   if (n <= most) return run(kernel, views, state, *out);
   check(out->shape[0] == n, kernel.row().name, ": out.shape ", to_string(out->shape), " is not the result's ",
         to_string(shape.nhwc()), ".");
-  for (std::int64_t first = 0; first < n; first += most) {
-    const auto count = std::min(most, n - first);
-    Views part;
-    for (const auto& view : views) part.push_back(parts_of(view.shape[0]) ? images_of(view, first, count) : view);
-    run(kernel, part, state, images_of(*out, first, count));
+  constexpr int kCalls = 32;  // on one command buffer: copies of sources and results live as long as it works
+  for (std::int64_t first = 0; first < n;) {
+    Calls calls(kernel);
+    for (int i = 0; i < kCalls && first < n; ++i) {
+      const auto count = std::min(most, n - first);
+      Views part;
+      for (const auto& view : views) part.push_back(parts_of(view.shape[0]) ? images_of(view, first, count) : view);
+      calls.add(part, state, images_of(*out, first, count));
+      first += count;
+    }
+    calls.run();
   }
 }
 

@@ -84,8 +84,9 @@ void bind_buffers(py::module_& module, const char* name, const char* doc,
 }  // namespace
 
 void bind_state(py::module_& module) {
-  bind_buffers<NormalizationGammaAndBetaState>(module, "NormalizationGammaAndBetaState",
-                                               R"(gamma and beta in memory of the device, for ``kernel.reload(command_buffer, state)``.
+  bind_buffers<NormalizationGammaAndBetaState>(
+      module, "NormalizationGammaAndBetaState",
+      R"(gamma and beta in memory of the device, for ``kernel.reload(command_buffer, state)``.
 
     Parameters
     ----------
@@ -111,10 +112,10 @@ void bind_state(py::module_& module) {
     ...     norm.reload(commands, state)
     >>> norm(np.ones((1, 1, 1, 2), np.float32)).tolist()
     [[[[3.0, 4.0]]]])",
-                                               {"gamma", &NormalizationGammaAndBetaState::gamma},
-                                               {"beta", &NormalizationGammaAndBetaState::beta});
-  bind_buffers<NormalizationMeanAndVarianceState>(module, "NormalizationMeanAndVarianceState",
-                                                  R"(Mean and variance in memory of the device, for ``kernel.reload(command_buffer, state)``.
+      {"gamma", &NormalizationGammaAndBetaState::gamma}, {"beta", &NormalizationGammaAndBetaState::beta});
+  bind_buffers<NormalizationMeanAndVarianceState>(
+      module, "NormalizationMeanAndVarianceState",
+      R"(Mean and variance in memory of the device, for ``kernel.reload(command_buffer, state)``.
 
     Parameters
     ----------
@@ -139,8 +140,7 @@ void bind_state(py::module_& module) {
     ...     norm.reload(commands, mpscnn.NormalizationMeanAndVarianceState([1, 2], [4, 1]))
     >>> norm(np.ones((1, 1, 1, 2), np.float32)).tolist()
     [[[[0.0, -1.0]]]])",
-                                                  {"mean", &NormalizationMeanAndVarianceState::mean},
-                                                  {"variance", &NormalizationMeanAndVarianceState::variance});
+      {"mean", &NormalizationMeanAndVarianceState::mean}, {"variance", &NormalizationMeanAndVarianceState::variance});
   py::class_<BatchNormalizationState, std::shared_ptr<BatchNormalizationState>>(module, "BatchNormalizationState",
                                                                                 R"(Mean and variance of a batch.
 

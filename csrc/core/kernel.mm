@@ -692,8 +692,7 @@ std::shared_ptr<BatchNormalizationState> Kernel::encode_state(CommandBuffer &buf
     no(common(*impl_).destinationFeatureChannelOffset != 0, "destination_feature_channel_offset");
     const auto channels = source_channels(*impl_, 0, source.shape());
     if (!state) state = BatchNormalizationState::make(impl_->device, channels);
-    impl_->made.encode(impl_->made, buffer.impl().buffer.get(), source.impl().image.get(), nil,
-                       state.get());
+    impl_->made.encode(impl_->made, buffer.impl().buffer.get(), source.impl().image.get(), nil, state.get());
     return state;
   });
 }

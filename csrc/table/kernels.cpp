@@ -53,6 +53,7 @@ constexpr KernelRow kRows[] = {
     {.name = "BatchNormalizationStatistics",
      .apple_class = "MPSCNNBatchNormalizationStatistics",
      .family = Family::batch_statistics,
+     .params = params<&p::offset_none, &p::edge_mode_none>(),
      .shape = ShapeRule::state,
      .gradient = "MPSCNNBatchNormalizationStatisticsGradient",
      .state =
@@ -130,8 +131,8 @@ constexpr KernelRow kRows[] = {
      .params = params<&p::channels_around, &p::norm_alpha, &p::norm_beta, &p::norm_delta>(),
      .positional = 1,
      .gradient = "MPSCNNCrossChannelNormalizationGradient",
-     .summary = "Divides each value by a power of the mean square of its neighbours across channels: PyTorch's local "
-                "response normalization, with delta for k.",
+     .summary =
+         "Divides each value by a power of the mean square of its neighbours across channels; delta is PyTorch's k.",
      .formula = "y[c] = x[c] / (delta + alpha / k * sum(x[q] ** 2)) ** beta, q from c - k // 2 to c + (k - 1) // 2",
      .source = "MPSNeuralNetwork/MPSCNNNormalization.h, MPSCNNCrossChannelNormalization",
      .macos = "10.13"},
@@ -645,7 +646,7 @@ constexpr KernelRow kRows[] = {
     {.name = "UpsamplingBilinear",
      .apple_class = "MPSCNNUpsamplingBilinear",
      .family = Family::upsampling,
-     .params = params<&p::scale_factor, &p::align_corners, &p::edge_mode_samples>(),
+     .params = params<&p::scale_factor, &p::align_corners, &p::edge_mode_far>(),
      .positional = 2,
      .shape = ShapeRule::upsampling,
      .gradient = "MPSCNNUpsamplingBilinearGradient",

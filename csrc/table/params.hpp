@@ -406,6 +406,16 @@ inline constexpr ParamSpec regions{
     .unit = "fractions of the source, 0 its first pixel and 1 its last",
     .apple = "regions",
     .summary = "(R, 4), converted to float32: y, x, height, width of each region; what lies beyond the source is 0."};
+inline constexpr ParamSpec edge_mode_far{
+    .name = "edge_mode",
+    .type = ParamType::text,
+    .fallback = "'zero'",
+    .choices = "zero|clamp",
+    .apple = "edgeMode",
+    .summary =
+        "Pixels outside of the source: zero, with which the last rows and columns of the result are blended, as Apple's "
+        "have been since macOS 10.14; or the nearest pixel, as other frameworks have it.",
+    .attribute = true};
 inline constexpr ParamSpec edge_mode_samples{
     .name = "edge_mode",
     .type = ParamType::text,

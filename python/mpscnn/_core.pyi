@@ -522,7 +522,9 @@ class NormalizationGammaAndBetaState:
 class NormalizationMeanAndVarianceState:
     """Mean and variance in memory of the device."""
 
-    def __init__(self, mean: Buffer | t.Values, variance: Buffer | t.Values, *, device: Device | None = None) -> None: ...
+    def __init__(
+        self, mean: Buffer | t.Values, variance: Buffer | t.Values, *, device: Device | None = None
+    ) -> None: ...
     @property
     def mean(self) -> NDArray[np.float32]: ...
     @property

@@ -67,8 +67,7 @@ class WeightSource(Protocol):
 
 
 class NormalizationSource(Protocol):
-    """What a kernel of normalization takes as a data source: members may be attributes, properties or methods without
-    arguments.
+    """What a kernel of normalization takes as a data source: attributes, properties or methods without arguments.
 
     `beta`, `mean`, `variance`, `groups`, `epsilon` and `label` are asked for too, where they are there.
     """

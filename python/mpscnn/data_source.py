@@ -111,7 +111,8 @@ class NormalizationDataSource:
     TypeError
         "data source: gamma.dtype (float64) is not float32.", "data source: channels (str) is not an int."
     ValueError
-        "data source: beta.shape (3,) is not a contiguous (4,).", "data source: groups (3) does not divide channels (4)."
+        "data source: beta.shape (3,) is not a contiguous (4,).", "data source: groups (3) does not divide channels
+        (4)."
 
     Source
     ------

@@ -257,8 +257,8 @@ class BatchNormalizationStatistics(UnaryKernel):
         self,
         *,
         offset: t.Offset | None = None,
+        edge_mode: Literal["zero"] = "zero",
         clip_rect: t.Region | None = None,
-        edge_mode: Literal["zero", "clamp"] = "zero",
         source_feature_channel_offset: SupportsIndex = 0,
         source_feature_channel_max_count: SupportsIndex | None = None,
         destination_feature_channel_offset: SupportsIndex = 0,
@@ -417,7 +417,7 @@ class CropAndResizeBilinear(UnaryKernel):
     ) -> None: ...
 
 class CrossChannelNormalization(UnaryKernel):
-    """Divides each value by a power of the mean square of its neighbours across channels: PyTorch's local response normalization, with delta for k.
+    """Divides each value by a power of the mean square of its neighbours across channels; delta is PyTorch's k.
 
     y[c] = x[c] / (delta + alpha / k * sum(x[q] ** 2)) ** beta, q from c - k // 2 to c + (k - 1) // 2
     """
@@ -1652,7 +1652,7 @@ class UpsamplingBilinear(UnaryKernel):
         scale_factor: t.Pair,
         align_corners: bool = False,
         *,
-        edge_mode: Literal["zero", "clamp"] = "clamp",
+        edge_mode: Literal["zero", "clamp"] = "zero",
         offset: t.Offset | None = None,
         clip_rect: t.Region | None = None,
         source_feature_channel_offset: SupportsIndex = 0,

@@ -84,16 +84,15 @@ CASES = [
         x=(1, 3, 4, 5),
         scale_factor=(1, 3),
         align_corners=True,
-        edge_mode="zero",
+        edge_mode="clamp",
         why="corners on corners never leave the source",
     ),
     row(
         "UpsamplingBilinear",
         x=(1, 2, 2, 1),
         scale_factor=2,
-        edge_mode="zero",
         values=(3.0, 6.0, 9.0, 12.0),
         why="the last row and column are blended with zeros, numbers that Apple's gave",
     ),
-    row("UpsamplingBilinear", x=(1, 3, 4, 20), scale_factor=2, edge_mode="zero", why="zeros in many channels"),
+    row("UpsamplingBilinear", x=(1, 3, 4, 20), scale_factor=2, edge_mode="clamp", why="no zeros, many channels"),
 ]

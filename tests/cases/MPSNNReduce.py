@@ -71,6 +71,14 @@ def _of_each(kernel: str) -> list[Case]:
             row(kernel, x=(1, 5, 6, 9), values=TIES, why=f"{kernel}: ties"),
             row(kernel, x=(1, 5, 6, 40), values=TIES, why=f"{kernel}: ties in many channels"),
             row(kernel, x=(1, 4, 5, 3), values=SPECIAL, why=f"{kernel}: infinities"),
+            row(kernel, x=(1, 4, 5, 40), values=SPECIAL, why=f"{kernel}: infinities among many channels"),
+            row(
+                kernel,
+                x=(1, 3, 6, 34),
+                values=(1.5e38, -1e38, 1.4e38, 1.6e38, -1.5e38, 1.25e38, 0.0),
+                dtypes=("float32",),
+                why=f"{kernel}: values whose sum overflows",
+            ),
             row(kernel, x=(1, 4, 5, 3), values=BAD, why=f"{kernel}: NaN here and there"),
             row(kernel, x=(1, 4, 5, 50), values=BAD, why=f"{kernel}: NaN among many channels"),
         ]

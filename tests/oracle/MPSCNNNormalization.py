@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""MPSCNNCrossChannelNormalization, MPSCNNSpatialNormalization, MPSCNNLocalContrastNormalization [MPSCNNNormalization.h].
+"""MPSCNNCrossChannelNormalization, MPSCNNSpatialNormalization, MPSCNNLocalContrastNormalization
+[MPSCNNNormalization.h].
 
 A window of k reaches from k // 2 before a value to (k - 1) // 2 behind it; what it is divided by is k, or k * k, also
 where a part of it is missing.

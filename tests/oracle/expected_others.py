@@ -70,7 +70,7 @@ def upsample(case: Case, x: Array) -> Result:
     rows, columns = (upsampling.positions(size[i], source[i], full[i], start[i], align_corners=align) for i in (0, 1))
     if case.kernel == "UpsamplingNearest":
         return _exact(upsampling.nearest(x, rows, columns, case.params.get("edge_mode", "zero")))
-    edge = case.params.get("edge_mode", "clamp")
+    edge = case.params.get("edge_mode", "zero" if case.kernel == "UpsamplingBilinear" else "clamp")
     return upsampling.bilinear(x, rows, columns, edge), 8 * compare.U * upsampling.greatest(x, rows, columns, edge)
 
 

@@ -63,7 +63,7 @@ def cross_channel(case: Case, x: Array) -> tuple[Array, Array]:
     window = placed(case, x)
     seen = local.centres(x, **window)
     squares = given["alpha"] / size * local.around_channels(seen**2, size)
-    scale, off = _power(given["delta"] + squares, given["beta"], sum_bound(np.abs(squares), size))
+    _, off = _power(given["delta"] + squares, given["beta"], sum_bound(np.abs(squares), size))
     value = local.cross_channel(seen, size=size, **given)
     return value, np.abs(seen) * off + 2 * U * np.abs(value)
 
@@ -73,7 +73,7 @@ def spatial(case: Case, x: Array) -> tuple[Array, Array]:
     kernel = given.pop("kernel_size")
     window = placed(case, x)
     square = given["alpha"] * local.means(x**2, kernel=kernel, **window)
-    scale, off = _power(given["delta"] + square, given["beta"], sum_bound(np.abs(square), kernel**2))
+    _, off = _power(given["delta"] + square, given["beta"], sum_bound(np.abs(square), kernel**2))
     value = local.spatial(x, kernel=kernel, **window, **given)
     return value, np.abs(local.centres(x, **window)) * off + 2 * U * np.abs(value)
 

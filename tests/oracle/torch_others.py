@@ -76,7 +76,9 @@ def _resized(case: Case, x: torch.Tensor) -> torch.Tensor | None:
     if case.params.get("align_corners"):
         return F.interpolate(x, size, mode="bilinear", align_corners=True)
     rows, columns = (torch.arange(n, dtype=torch.float64) * m / n for n, m in zip(size, source, strict=True))
-    return _sampled(x, rows, columns, case.params.get("edge_mode", "clamp"))
+    return _sampled(
+        x, rows, columns, case.params.get("edge_mode", "zero" if case.kernel == "UpsamplingBilinear" else "clamp")
+    )
 
 
 def _cropped(case: Case, x: torch.Tensor) -> torch.Tensor | None:

@@ -40,14 +40,14 @@ void reload_gamma_and_beta(Made &made, id<MTLCommandBuffer> commands, id<MTLBuff
   const auto state = Ref<MPSCNNNormalizationGammaAndBetaState *>::adopt(
       [[MPSCNNNormalizationGammaAndBetaState alloc] initWithGamma:gamma beta:beta]);
   [static_cast<MPSCNNBatchNormalization *>(made.kernel.get()) reloadGammaAndBetaWithCommandBuffer:commands
-                                                                               gammaAndBetaState:state.get()];
+                                                                                gammaAndBetaState:state.get()];
 }
 
 void reload_mean_and_variance(Made &made, id<MTLCommandBuffer> commands, id<MTLBuffer> mean, id<MTLBuffer> variance) {
   const auto state = Ref<MPSCNNNormalizationMeanAndVarianceState *>::adopt(
       [[MPSCNNNormalizationMeanAndVarianceState alloc] initWithMean:mean variance:variance]);
   [static_cast<MPSCNNBatchNormalization *>(made.kernel.get()) reloadMeanAndVarianceWithCommandBuffer:commands
-                                                                               meanAndVarianceState:state.get()];
+                                                                                meanAndVarianceState:state.get()];
   made.has_statistics = true;
 }
 

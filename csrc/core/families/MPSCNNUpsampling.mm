@@ -17,7 +17,6 @@ Made make_upsampling(id<MTLDevice> device, const KernelRow &row, const Params &p
         integerScaleFactorX:x
         integerScaleFactorY:y
                alignCorners:boolean(params, "align_corners", false)]);
-    made.attributes["edge_mode"] = std::string("clamp");
   } else {
     made.kernel = Ref<MPSKernel *>::adopt([static_cast<MPSCNNUpsamplingNearest *>([kind alloc]) initWithDevice:device
                                                                                            integerScaleFactorX:x

@@ -7,6 +7,7 @@
 #include "engine/onednn/local_norm.hpp"
 
 #include <algorithm>
+#include <cmath>
 #include <vector>
 
 #include "engine/shared/fast_math.hpp"
@@ -21,6 +22,82 @@ namespace {
 
 constexpr std::int64_t kGrain = 8 * 1024;  // values that are worth a thread
 constexpr std::int64_t kBlock = 16;        // channels whose sums stay in registers
+
+/// values[i] ^ exponent. Multiples of 1/4, which networks have, take roots and products; they are an order of magnitude
+/// faster than a power. A run should be short enough for the first-level cache.
+inline __attribute__((always_inline)) void raise_to(double* values, std::int64_t count, double exponent) {
+  constexpr double kMost = 32;
+  const double quarters = 4 * std::abs(exponent);
+  if (quarters != std::floor(quarters) || quarters > 4 * kMost) {
+#pragma omp simd
+    for (std::int64_t i = 0; i < count; ++i) values[i] = FastMath::pow(values[i], exponent);
+    return;
+  }
+  const auto bits = static_cast<unsigned>(quarters);
+  constexpr std::int64_t kRun = 256;
+  // The usual ones begin with the root of a float, where nothing is too large or too small for that, and improve it by
+  // one step of Newton's in double, which squares its error of 1e-7.
+  const auto by_floats = [&](double* v, std::int64_t run) __attribute__((always_inline)) {
+    bool fits = exponent < 0 && bits <= 4;
+#pragma omp simd reduction(&& : fits)
+    for (std::int64_t i = 0; i < run; ++i) fits = fits && v[i] > 1e-30 && v[i] < 1e30;
+    if (!fits) return false;
+    float x[kRun];
+#pragma omp simd
+    for (std::int64_t i = 0; i < run; ++i) x[i] = static_cast<float>(v[i]);
+    if (bits == 4) {
+#pragma omp simd
+      for (std::int64_t i = 0; i < run; ++i) {
+        const double inverse = static_cast<double>(1.0f / x[i]);
+        v[i] = inverse * (2 - v[i] * inverse);
+      }
+    } else if (bits == 2) {
+#pragma omp simd
+      for (std::int64_t i = 0; i < run; ++i) {
+        const double root = static_cast<double>(1.0f / std::sqrt(x[i]));
+        v[i] = root * (1.5 - 0.5 * v[i] * root * root);
+      }
+    } else {
+#pragma omp simd
+      for (std::int64_t i = 0; i < run; ++i) {
+        double root = static_cast<double>(1.0f / std::sqrt(std::sqrt(x[i])));
+        const double square = root * root;
+        root *= 1.25 - 0.25 * v[i] * square * square;
+        v[i] = bits == 1 ? root : root * root * root;
+      }
+    }
+    return true;
+  };
+  for (std::int64_t begin = 0; begin < count; begin += kRun) {
+    double power[kRun];
+    double* const v = values + begin;
+    const std::int64_t run = std::min(kRun, count - begin);
+    if (bits > 0 && by_floats(v, run)) continue;
+#pragma omp simd
+    for (std::int64_t i = 0; i < run; ++i) power[i] = 1;
+    // From the fourth root on, each the square of the one before.
+    const auto take = [&](auto&& factor) __attribute__((always_inline)) {
+#pragma omp simd
+      for (std::int64_t i = 0; i < run; ++i) power[i] *= factor(v[i]);
+    };
+    if (bits & 1) take([](double x) { return std::sqrt(std::sqrt(x)); });
+    if (bits & 2) take([](double x) { return std::sqrt(x); });
+    for (unsigned rest = bits >> 2; rest > 0; rest >>= 1) {
+      if (rest & 1) take([](double x) { return x; });
+      if (rest > 1) {
+#pragma omp simd
+        for (std::int64_t i = 0; i < run; ++i) v[i] *= v[i];
+      }
+    }
+    if (exponent < 0) {
+#pragma omp simd
+      for (std::int64_t i = 0; i < run; ++i) v[i] = 1 / power[i];
+    } else {
+#pragma omp simd
+      for (std::int64_t i = 0; i < run; ++i) v[i] = power[i];
+    }
+  }
+}
 
 /// Which channels around one are summed: `before` + 1 + `after` of them, no more than can meet.
 struct Neighbours {
@@ -69,8 +146,10 @@ MPSCNN_CLONES void respond(const float* from, float* to, std::int64_t pixels, st
     std::fill(own + channels, own + channels + after, 0.0);
     sum_neighbours(squares, channels, before + 1 + after, sums);
 #pragma omp simd
-    for (std::int64_t k = 0; k < channels; ++k)
-      to[k] = static_cast<float>(from[k] * FastMath::pow(delta + scale * sums[k], exponent));
+    for (std::int64_t k = 0; k < channels; ++k) sums[k] = delta + scale * sums[k];
+    raise_to(sums, channels, exponent);
+#pragma omp simd
+    for (std::int64_t k = 0; k < channels; ++k) to[k] = static_cast<float>(from[k] * sums[k]);
   }
 }
 
@@ -101,16 +180,16 @@ typedef double DoublesAnywhere __attribute__((vector_size(64), aligned(8)));
 #define MPSCNN_LOAD(pointer) __builtin_convertvector(Floats(*reinterpret_cast<const FloatsAnywhere*>(pointer)), Doubles)
 #define MPSCNN_DOUBLES(pointer) (*reinterpret_cast<DoublesAnywhere*>(pointer))
 
-/// Sums down the columns of a window: of the values (unless null) and of their squares, kBlock of them for each column
-/// [first, last).
-MPSCNN_CLONES void sum_columns(const float* const* rows, const float* row_times, std::int64_t row_count,
-                               std::int64_t first, std::int64_t last, std::int64_t step, double* sums, double* squares,
-                               std::int64_t channels) {
+/// Sums down the columns of a window: of the values (unless null) and of their squares, kBlock channels from c0 on for
+/// each column [first, last).
+MPSCNN_CLONES void sum_columns(const float* const* rows, std::int64_t c0, const float* row_times,
+                               std::int64_t row_count, std::int64_t first, std::int64_t last, std::int64_t step,
+                               double* sums, double* squares, std::int64_t channels) {
   if (channels == kBlock) {
     for (std::int64_t x = first; x < last; ++x) {
       Doubles a{}, b{}, aa{}, bb{};
       for (std::int64_t j = 0; j < row_count; ++j) {
-        const float* const pixel = rows[j] + x * step;
+        const float* const pixel = rows[j] + x * step + c0;
         const Doubles u = MPSCNN_LOAD(pixel), v = MPSCNN_LOAD(pixel + 8);
         const double times = row_times[j];
         a += times * u, b += times * v;
@@ -124,7 +203,7 @@ MPSCNN_CLONES void sum_columns(const float* const* rows, const float* row_times,
   for (std::int64_t x = first; x < last; ++x) {
     double a[kBlock] = {}, aa[kBlock] = {};
     for (std::int64_t j = 0; j < row_count; ++j) {
-      const float* const pixel = rows[j] + x * step;
+      const float* const pixel = rows[j] + x * step + c0;
       const double times = row_times[j];
 #pragma omp simd
       for (std::int64_t k = 0; k < channels; ++k) {
@@ -153,36 +232,49 @@ struct Formula {
 MPSCNN_CLONES void divide(const Columns* columns, std::int64_t pixels, std::int64_t width, bool clamp,
                           const double* sums, const double* squares, const float* centre, std::int64_t step,
                           const Formula& f, float* result, std::int64_t result_step, std::int64_t channels) {
-  for (std::int64_t x = 0; x < pixels; ++x, result += result_step) {
-    double mean[kBlock] = {}, power[kBlock] = {};
-    const auto add = [&](std::int64_t column, double times) __attribute__((always_inline)) {
-      const double* const s = sums + column * kBlock;
-      const double* const q = squares + column * kBlock;
-      if (sums) {
+  constexpr std::int64_t kPixels = 16;  // whose powers are taken together
+  double mean[kPixels * kBlock], power[kPixels * kBlock];
+  for (std::int64_t begin = 0; begin < pixels; begin += kPixels) {
+    const std::int64_t run = std::min(kPixels, pixels - begin);
+    for (std::int64_t x = 0; x < run; ++x) {
+      double* const m = mean + x * kBlock;
+      double* const p = power + x * kBlock;
+      std::fill(m, m + kBlock, 0.0);
+      std::fill(p, p + kBlock, 0.0);
+      const auto add = [&](std::int64_t column, double times) __attribute__((always_inline)) {
+        const double* const s = sums + column * kBlock;
+        const double* const q = squares + column * kBlock;
+        if (sums) {
 #pragma omp simd
-        for (std::int64_t k = 0; k < kBlock; ++k) mean[k] += times * s[k];
+          for (std::int64_t k = 0; k < kBlock; ++k) m[k] += times * s[k];
+        }
+#pragma omp simd
+        for (std::int64_t k = 0; k < kBlock; ++k) p[k] += times * q[k];
+      };
+      const Span& span = columns[begin + x].span;
+      for (std::int64_t i = 0; i < span.count; ++i) add(span.first + i, 1.0);
+      if (clamp && span.before > 0) add(0, static_cast<double>(span.before));
+      if (clamp && span.after > 0) add(width - 1, static_cast<double>(span.after));
+#pragma omp simd
+      for (std::int64_t k = 0; k < kBlock; ++k) {
+        m[k] /= f.n;
+        double v = p[k] / f.n - m[k] * m[k];
+        v = v < 0 ? 0.0 : v;  // by rounding only
+        p[k] = f.delta + f.alpha * v;
       }
-#pragma omp simd
-      for (std::int64_t k = 0; k < kBlock; ++k) power[k] += times * q[k];
-    };
-    const Span& span = columns[x].span;
-    for (std::int64_t i = 0; i < span.count; ++i) add(span.first + i, 1.0);
-    if (clamp && span.before > 0) add(0, static_cast<double>(span.before));
-    if (clamp && span.after > 0) add(width - 1, static_cast<double>(span.after));
-
-    float values[kBlock] = {};
-    if (centre && columns[x].centre >= 0)
-      std::copy(centre + columns[x].centre * step, centre + columns[x].centre * step + channels, values);
-    float out[kBlock];
-#pragma omp simd
-    for (std::int64_t k = 0; k < kBlock; ++k) {
-      const double m = mean[k] / f.n;
-      double v = power[k] / f.n - m * m;
-      v = v < 0 ? 0.0 : v;  // by rounding only
-      out[k] = static_cast<float>(f.pm + f.ps * (values[k] - f.p0 * m) *
-                                             FastMath::pow(f.delta + f.alpha * v, f.negative_beta));
     }
-    std::copy(out, out + channels, result);
+    raise_to(power, run * kBlock, f.negative_beta);
+    for (std::int64_t x = 0; x < run; ++x, result += result_step) {
+      const double* const m = mean + x * kBlock;
+      const double* const p = power + x * kBlock;
+      const std::int64_t from = columns[begin + x].centre;
+      float values[kBlock] = {}, out[kBlock];
+      if (centre && from >= 0) std::copy(centre + from * step, centre + from * step + channels, values);
+#pragma omp simd
+      for (std::int64_t k = 0; k < kBlock; ++k)
+        out[k] = static_cast<float>(f.pm + f.ps * (values[k] - f.p0 * m[k]) * p[k]);
+      std::copy(out, out + channels, result);
+    }
   }
 }
 
@@ -213,17 +305,25 @@ void normalize_by_windows(const LocalNormProblem& problem) {
     return at >= 0 && at < size ? at : clamp ? std::clamp<std::int64_t>(at, 0, size - 1) : -1;
   };
   std::vector<Columns> columns(static_cast<std::size_t>(dst.w));
-  std::int64_t first_column = src.w, last_column = 0;  // of those that are read
+  // All channels of a tile of pixels, so that its memory stays in the first-level cache.
+  const std::int64_t tile_width = std::max<std::int64_t>(32, 2 * w.kernel_w);
+  struct Tile {
+    std::int64_t begin, end;   // pixels of the result
+    std::int64_t first, last;  // columns that are read
+  };
+  std::vector<Tile> tiles;
   for (std::int64_t x = 0; x < dst.w; ++x) {
     const std::int64_t left = w.start_w + x;
     const Span span = span_of(left, w.kernel_w, 1, src.w);
     columns[static_cast<std::size_t>(x)] = {span, place(left + w.kernel_w / 2, src.w)};
+    if (x % tile_width == 0) tiles.push_back({x, std::min(x + tile_width, dst.w), src.w, 0});
+    Tile& tile = tiles.back();
     if (span.count > 0) {
-      first_column = std::min(first_column, span.first);
-      last_column = std::max(last_column, span.first + span.count);
+      tile.first = std::min(tile.first, span.first);
+      tile.last = std::max(tile.last, span.first + span.count);
     }
-    if (clamp && span.before > 0) first_column = 0, last_column = std::max<std::int64_t>(last_column, 1);
-    if (clamp && span.after > 0) last_column = src.w, first_column = std::min(first_column, src.w - 1);
+    if (clamp && span.before > 0) tile.first = 0, tile.last = std::max<std::int64_t>(tile.last, 1);
+    if (clamp && span.after > 0) tile.last = src.w, tile.first = std::min(tile.first, src.w - 1);
   }
 
   const bool direct = dst.format == Format::float32;
@@ -248,13 +348,15 @@ void normalize_by_windows(const LocalNormProblem& problem) {
       const float* const centre = centre_row < 0 ? nullptr : my.source.row(n, centre_row);
       float* const result = direct ? dst.floats(n, y) : my.result.data();
       const std::int64_t result_step = direct ? dst.w_stride : c;
-      for (std::int64_t c0 = 0; c0 < c; c0 += kBlock) {
-        const std::int64_t channels = std::min(kBlock, c - c0);
-        sum_columns(my.row_pointers.data(), my.rows.times.data(), row_count, first_column, last_column, step,
-                    contrast ? my.sums.data() : nullptr, my.squares.data(), channels);
-        divide(columns.data(), dst.w, src.w, clamp, contrast ? my.sums.data() : nullptr, my.squares.data(),
-               centre ? centre + c0 : nullptr, step, formula, result + c0, result_step, channels);
-        for (std::int64_t j = 0; j < row_count; ++j) my.row_pointers[static_cast<std::size_t>(j)] += kBlock;
+      for (const Tile& tile : tiles) {
+        for (std::int64_t c0 = 0; c0 < c; c0 += kBlock) {
+          const std::int64_t channels = std::min(kBlock, c - c0);
+          sum_columns(my.row_pointers.data(), c0, my.rows.times.data(), row_count, tile.first, tile.last, step,
+                      contrast ? my.sums.data() : nullptr, my.squares.data(), channels);
+          divide(columns.data() + tile.begin, tile.end - tile.begin, src.w, clamp, contrast ? my.sums.data() : nullptr,
+                 my.squares.data(), centre ? centre + c0 : nullptr, step, formula,
+                 result + tile.begin * result_step + c0, result_step, channels);
+        }
       }
       if (direct) continue;
       for (std::int64_t x = 0; x < dst.w; ++x) row_from_float(result + x * c, dst.at(n, y, x), dst.format, c);

@@ -5,7 +5,10 @@
 #include <cmath>
 #include <vector>
 
-#include "engine/shared/float_rows.hpp"
+#if defined(__x86_64__)
+#include <immintrin.h>
+#endif
+
 #include "engine/shared/isa.hpp"
 #include "engine/shared/neuron.hpp"
 #include "engine/shared/operands.hpp"
@@ -17,6 +20,7 @@ namespace {
 constexpr std::int64_t kGrain = 32 * 1024;       // values that are worth a thread
 constexpr std::int64_t kBlock = 32;              // channels whose sums stay in registers
 constexpr std::int64_t kNeuronBlock = 2048;      // values that wait in the first-level cache for their neuron
+constexpr std::int64_t kAdded = 6 * 1024;        // values that stay in the first-level cache while they are added up
 constexpr std::int64_t kTogether = 1024 * 1024;  // bytes of images that are read twice before the next ones
 
 /// Eight floats of a pixel, and as doubles.
@@ -25,23 +29,32 @@ typedef float FloatsAnywhere __attribute__((vector_size(32), aligned(4)));
 typedef double Doubles __attribute__((vector_size(64)));
 typedef double DoublesAnywhere __attribute__((vector_size(64), aligned(8)));
 
-/// sums += x - pivot and squares += (x - pivot)^2 for each channel of `pixels` pixels, `step` floats apart.
+/// sums += x - pivot and squares += (x - pivot)^2 for each channel of `pixels` pixels, `step` floats apart. A few
+/// pixels are added as floats, which costs no more than the rounding of a distance does, and these sums as doubles.
 MPSCNN_CLONES void add_pixels(const float* first, std::int64_t step, std::int64_t pixels, std::int64_t channels,
                               const float* pivot, double* sums, double* squares) {
   constexpr int kVectors = kBlock / 8;
+  constexpr std::int64_t kAsFloats = 8;
   std::int64_t c = 0;
   for (; c + kBlock <= channels; c += kBlock) {
     Floats p[kVectors];
     Doubles s[kVectors] = {}, q[kVectors] = {};
     for (int i = 0; i < kVectors; ++i) p[i] = *reinterpret_cast<const FloatsAnywhere*>(pivot + c + 8 * i);
     const float* pixel = first + c;
-    for (std::int64_t x = 0; x < pixels; ++x, pixel += step) {
+    for (std::int64_t x = 0; x < pixels;) {
+      Floats a[kVectors] = {}, b[kVectors] = {};
+      const std::int64_t end = std::min(pixels, x + kAsFloats);
+      for (; x < end; ++x, pixel += step) {
 #pragma GCC unroll 4
+        for (int i = 0; i < kVectors; ++i) {
+          const Floats distance = *reinterpret_cast<const FloatsAnywhere*>(pixel + 8 * i) - p[i];
+          a[i] += distance;
+          b[i] += distance * distance;
+        }
+      }
       for (int i = 0; i < kVectors; ++i) {
-        const Floats distance = *reinterpret_cast<const FloatsAnywhere*>(pixel + 8 * i) - p[i];
-        const Doubles d = __builtin_convertvector(distance, Doubles);
-        s[i] += d;
-        q[i] += d * d;
+        s[i] += __builtin_convertvector(a[i], Doubles);
+        q[i] += __builtin_convertvector(b[i], Doubles);
       }
     }
     for (int i = 0; i < kVectors; ++i) {
@@ -73,13 +86,86 @@ MPSCNN_CLONES void scale_pixels(const float* from, float* to, std::int64_t pixel
   }
 }
 
+#if defined(__x86_64__)
+/// The same of halves, `channels` a multiple of 8.
+template <bool is_rectified>
+__attribute__((target("avx2,fma,f16c"))) void scale_halves_f16c(const std::uint16_t* from, std::uint16_t* to,
+                                                                std::int64_t pixels, std::int64_t channels,
+                                                                const float* mean, const float* scale,
+                                                                const float* shift) {
+  for (std::int64_t x = 0; x < pixels; ++x, from += channels, to += channels) {
+    for (std::int64_t k = 0; k < channels; k += 8) {
+      const __m256 value = _mm256_cvtph_ps(_mm_loadu_si128(reinterpret_cast<const __m128i*>(from + k)));
+      const __m256 distance = _mm256_sub_ps(value, _mm256_loadu_ps(mean + k));
+      __m256 result = _mm256_fmadd_ps(distance, _mm256_loadu_ps(scale + k), _mm256_loadu_ps(shift + k));
+      if constexpr (is_rectified) result = _mm256_max_ps(_mm256_setzero_ps(), result);  // the second, if it is NaN
+      _mm_storeu_si128(reinterpret_cast<__m128i*>(to + k), _mm256_cvtps_ph(result, _MM_FROUND_TO_NEAREST_INT));
+    }
+  }
+}
+/// add_pixels() of halves, all channels of each pixel next to each other; of so many channels as a multiple of 8 has.
+__attribute__((target("avx2,fma,f16c"))) void add_halves_f16c(const std::uint16_t* first, std::int64_t pixels,
+                                                              std::int64_t channels, const float* pivot, double* sums,
+                                                              double* squares) {
+  constexpr std::int64_t kAsFloats = 8;
+  for (std::int64_t k = 0; k + 8 <= channels; k += 8) {
+    const __m256 p = _mm256_loadu_ps(pivot + k);
+    __m256d totals[4] = {_mm256_loadu_pd(sums + k), _mm256_loadu_pd(sums + k + 4), _mm256_loadu_pd(squares + k),
+                         _mm256_loadu_pd(squares + k + 4)};
+    const std::uint16_t* pixel = first + k;
+    for (std::int64_t x = 0; x < pixels;) {
+      __m256 a = _mm256_setzero_ps(), b = a;
+      for (const std::int64_t end = std::min(pixels, x + kAsFloats); x < end; ++x, pixel += channels) {
+        const __m256 value = _mm256_cvtph_ps(_mm_loadu_si128(reinterpret_cast<const __m128i*>(pixel)));
+        const __m256 distance = _mm256_sub_ps(value, p);
+        a = _mm256_add_ps(a, distance);
+        b = _mm256_fmadd_ps(distance, distance, b);
+      }
+      totals[0] = _mm256_add_pd(totals[0], _mm256_cvtps_pd(_mm256_castps256_ps128(a)));
+      totals[1] = _mm256_add_pd(totals[1], _mm256_cvtps_pd(_mm256_extractf128_ps(a, 1)));
+      totals[2] = _mm256_add_pd(totals[2], _mm256_cvtps_pd(_mm256_castps256_ps128(b)));
+      totals[3] = _mm256_add_pd(totals[3], _mm256_cvtps_pd(_mm256_extractf128_ps(b, 1)));
+    }
+    _mm256_storeu_pd(sums + k, totals[0]), _mm256_storeu_pd(sums + k + 4, totals[1]);
+    _mm256_storeu_pd(squares + k, totals[2]), _mm256_storeu_pd(squares + k + 4, totals[3]);
+  }
+}
+bool has_f16c() {
+  static const bool has =
+      __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma") && __builtin_cpu_supports("f16c");
+  return has;
+}
+#endif
+
+/// scale_pixels() of halves; nothing below zero is left if `is_rectified`.
+template <bool is_rectified>
+void scale_halves(const std::uint16_t* from, std::uint16_t* to, std::int64_t pixels, std::int64_t channels,
+                  const float* mean, const float* scale, const float* shift) {
+#if defined(__x86_64__)
+  if (channels % 8 == 0 && has_f16c())
+    return scale_halves_f16c<is_rectified>(from, to, pixels, channels, mean, scale, shift);
+#endif
+  constexpr std::int64_t kPart = 1024;
+  float values[kPart];
+  for (std::int64_t x = 0; x < pixels; ++x, from += channels, to += channels) {
+    for (std::int64_t k = 0; k < channels; k += kPart) {
+      const std::int64_t part = std::min(kPart, channels - k);
+      row_to_float(from + k, Format::float16, values, part);
+      scale_pixels(values, values, 1, part, mean + k, scale + k, shift + k);
+      if constexpr (is_rectified)
+        for (std::int64_t i = 0; i < part; ++i) values[i] = values[i] < 0 ? 0.0f : values[i];
+      row_from_float(values, to + k, Format::float16, part);
+    }
+  }
+}
+
 float* values_of(const ChannelValues& values) {
   return reinterpret_cast<float*>(values.memory->data() + values.offset);
 }
 
 /// Per channel, of one image or of several together.
 struct Moments {
-  std::vector<float> pivot;           ///< the first pixel
+  std::vector<float> pivot;           ///< about the mean of the first pixels
   std::vector<double> sums, squares;  ///< of the distances from it
 
   double mean(std::size_t channel, double pixels) const { return pivot[channel] + sums[channel] / pixels; }
@@ -95,11 +181,16 @@ struct Moments {
 void find_moments(Tensor src, std::int64_t first, std::int64_t count, std::vector<Moments>& results) {
   src.data = src.at(first, 0);
   src.n = count;
-  if (src.images_are_dense() && src.format == Format::float32) src.flatten();
   const auto c = static_cast<std::size_t>(src.c);
   for (std::size_t i = 0; i < results.size(); ++i) {
-    results[i].pivot.resize(c);
-    row_to_float(src.at(static_cast<std::int64_t>(i), 0), src.format, results[i].pivot.data(), src.c);
+    // The closer to the mean, the less is lost where the square of its distance is subtracted.
+    results[i].pivot.assign(c, 0);
+    std::vector<float> pixel(c);
+    const std::int64_t first_pixels = std::min<std::int64_t>(src.w, 8);
+    for (std::int64_t x = 0; x < first_pixels; ++x) {
+      row_to_float(src.at(static_cast<std::int64_t>(i), 0, x), src.format, pixel.data(), src.c);
+      for (std::size_t k = 0; k < c; ++k) results[i].pivot[k] += pixel[k] / static_cast<float>(first_pixels);
+    }
     results[i].sums.assign(c, 0);
     results[i].squares.assign(c, 0);
   }
@@ -107,18 +198,38 @@ void find_moments(Tensor src, std::int64_t first, std::int64_t count, std::vecto
   const int threads = threads_for(src.size(), kGrain);
   const std::size_t per_thread = results.size() * 2 * c;
   std::vector<double> partial(per_thread * static_cast<std::size_t>(threads));
-  std::vector<FloatRows> rows(static_cast<std::size_t>(threads), FloatRows(src, 1));
+  // A few pixels of a row at a time, all of their channels, alike wherever the rows lie: which distances are added as
+  // floats must not depend on that. What are no floats is converted.
+  const bool in_place = src.format == Format::float32, adjacent = src.w == 1 || src.w_stride == src.c;
+  const std::int64_t step = in_place ? src.w_stride : src.c;
+  const std::int64_t most = std::max<std::int64_t>(8, kAdded / src.c / 8 * 8);
+  std::vector<float> buffers(in_place ? 0 : static_cast<std::size_t>(threads * most * src.c));
   parallel_ranges(src.n * src.h * src.w, threads, [&](std::int64_t begin, std::int64_t end) {
     const auto me = static_cast<std::size_t>(omp_get_thread_num());
-    const std::int64_t step = rows[me].pixel_stride();
+    float* const buffer = buffers.data() + (in_place ? 0 : static_cast<std::int64_t>(me) * most * src.c);
     std::int64_t pixels = 0;
     for (std::int64_t pixel = begin; pixel < end; pixel += pixels) {
       const std::int64_t row = pixel / src.w, x = pixel % src.w, n = row / src.h;
-      pixels = std::min(src.w - x, end - pixel);
+      pixels = std::min({most, src.w - x, end - pixel});
       const std::size_t target = results.size() == 1 ? 0 : static_cast<std::size_t>(n);
       double* const sums = partial.data() + me * per_thread + target * 2 * c;
-      add_pixels(rows[me].row(n, row % src.h) + x * step, step, pixels, src.c, results[target].pivot.data(), sums,
-                 sums + c);
+      const std::byte* const from = src.at(n, row % src.h, x);
+      const float* values = reinterpret_cast<const float*>(from);
+#if defined(__x86_64__)
+      if (src.format == Format::float16 && adjacent && src.c % kBlock == 0 && has_f16c()) {
+        add_halves_f16c(reinterpret_cast<const std::uint16_t*>(from), pixels, src.c, results[target].pivot.data(), sums,
+                        sums + c);
+        continue;
+      }
+#endif
+      if (!in_place) {
+        values = buffer;
+        const std::int64_t runs = adjacent ? 1 : pixels;  // of values that lie next to each other
+        for (std::int64_t i = 0; i < runs; ++i)
+          row_to_float(from + i * src.w_stride * static_cast<std::int64_t>(size_of(src.format)), src.format,
+                       buffer + i * src.c, pixels / runs * src.c);
+      }
+      add_pixels(values, step, pixels, src.c, results[target].pivot.data(), sums, sums + c);
     }
   });
   for (std::size_t thread = 0; thread < static_cast<std::size_t>(threads); ++thread) {
@@ -129,46 +240,77 @@ void find_moments(Tensor src, std::int64_t first, std::int64_t count, std::vecto
   }
 }
 
-/// (x - mean) * scale + shift, one set for each image or one for all.
+/// (x - mean) * scale + shift, one set for each image or one for all. Sets of few channels stand there several times,
+/// so that several pixels are scaled as one.
 struct Coefficients {
-  std::size_t channels;
+  std::size_t channels, repeats;
   std::vector<float> mean, scale, shift;
 
   Coefficients(std::size_t images, std::int64_t c)
       : channels(static_cast<std::size_t>(c)),
-        mean(images * channels),
-        scale(images * channels),
-        shift(images * channels) {}
+        repeats((c % 8 == 0 && c >= 64) || c > 256 ? 1 : 8),
+        mean(images * repeats * channels),
+        scale(images * repeats * channels),
+        shift(images * repeats * channels) {}
 
   /// The rounding of the mean goes into the shift.
   void set(std::size_t image, std::size_t channel, double m, double variance, double epsilon, float gamma, float beta) {
-    const std::size_t at = image * channels + channel;
     const double factor = gamma / std::sqrt(variance + epsilon);
-    mean[at] = static_cast<float>(m);
-    scale[at] = static_cast<float>(factor);
-    shift[at] = static_cast<float>(beta + (mean[at] - m) * factor);
+    const auto rounded = static_cast<float>(m);
+    for (std::size_t i = 0; i < repeats; ++i) {
+      const std::size_t at = (image * repeats + i) * channels + channel;
+      mean[at] = rounded;
+      scale[at] = static_cast<float>(factor);
+      shift[at] = static_cast<float>(beta + (rounded - m) * factor);
+    }
+  }
+
+  /// `pixels` adjacent pixels of one image.
+  template <class T, class Scale>
+  void apply(const T* from, T* to, std::int64_t pixels, std::int64_t image, const Scale& scale_with) const {
+    const auto many = static_cast<std::int64_t>(repeats), c = static_cast<std::int64_t>(channels);
+    const std::int64_t set = image * many * c, whole = pixels / many, done = whole * many * c;
+    scale_with(from, to, whole, many * c, mean.data() + set, scale.data() + set, shift.data() + set);
+    scale_with(from + done, to + done, pixels % many, c, mean.data() + set, scale.data() + set, shift.data() + set);
   }
 };
 
 /// Images [first, first + count) of the problem.
 void apply(const NormalizeProblem& problem, std::int64_t first, std::int64_t count, const Coefficients& coefficients) {
+  using FromFloats = std::array<const float*, 1>;
+  using FromHalves = std::array<const std::uint16_t*, 1>;
   Operand src = problem.src;
   src.view = src.view.images(first, count);
-  const std::int64_t c = problem.dst.c;
-  const bool identity = neuron_is_identity(problem.neuron), one_set = coefficients.mean.size() == coefficients.channels;
-  const std::int64_t most = c * std::max<std::int64_t>(1, kNeuronBlock / c);
-  const std::int64_t image = problem.dst.h * problem.dst.w;
-  for_operands<1>({&src}, problem.dst.images(first, count), kGrain, one_set,
-                  [&](const std::array<const float*, 1>& from, float* to, std::int64_t pixel, std::int64_t pixels) {
-                    const std::int64_t set = one_set ? 0 : pixel / image * c, values = pixels * c;
-                    const std::int64_t block = identity ? values : most;
-                    for (std::int64_t i = 0; i < values; i += block) {
-                      const std::int64_t part = std::min(block, values - i);
-                      scale_pixels(from[0] + i, to + i, part / c, c, coefficients.mean.data() + set,
-                                   coefficients.scale.data() + set, coefficients.shift.data() + set);
-                      if (!identity) row_neuron(problem.neuron, to + i, to + i, part, c, nullptr);
-                    }
-                  });
+  const ImageView dst = problem.dst.images(first, count);
+  const std::int64_t c = dst.c, image = dst.h * dst.w;
+  const bool one_set = coefficients.mean.size() == coefficients.repeats * coefficients.channels;
+  const auto set_of = [one_set, image](std::int64_t pixel) { return one_set ? 0 : pixel / image; };
+  const std::int64_t block = std::max<std::int64_t>(1, kNeuronBlock / c);
+  const bool identity = neuron_is_identity(problem.neuron);
+  const auto scale_floats = [&](const FromFloats& from, float* to, std::int64_t pixel, std::int64_t pixels) {
+    if (identity) return coefficients.apply(from[0], to, pixels, set_of(pixel), scale_pixels);
+    for (std::int64_t i = 0; i < pixels; i += block) {
+      const std::int64_t part = std::min(block, pixels - i);
+      coefficients.apply(from[0] + i * c, to + i * c, part, set_of(pixel), scale_pixels);
+      row_neuron(problem.neuron, to + i * c, to + i * c, part * c, c, nullptr);
+    }
+  };
+  // Halves stay what they are with no neuron or the usual one.
+  const bool rectified = problem.neuron.type == NeuronType::relu && problem.neuron.a == 0;
+  if (!identity && !rectified) return for_operands<1>({&src}, dst, kGrain, one_set, scale_floats);
+  struct Body {
+    const decltype(scale_floats)& floats;
+    const decltype(set_of)& set;
+    const Coefficients& coefficients;
+    bool rectified;
+    void operator()(const FromFloats& from, float* to, std::int64_t pixel, std::int64_t pixels) const {
+      floats(from, to, pixel, pixels);
+    }
+    void operator()(const FromHalves& from, std::uint16_t* to, std::int64_t pixel, std::int64_t pixels) const {
+      coefficients.apply(from[0], to, pixels, set(pixel), rectified ? scale_halves<true> : scale_halves<false>);
+    }
+  };
+  for_operands<1>({&src}, dst, kGrain, one_set, Body{scale_floats, set_of, coefficients, rectified});
 }
 
 void normalize_with_given(const NormalizeProblem& problem) {

@@ -203,21 +203,21 @@ MPSCNN_HOST_DEVICE void fold_across(Op op, const Lanes (&lanes)[kTogether], Quad
   op(result, __builtin_shufflevector(low, high, 2, 3, 6, 7));
 }
 
-/// The values of four pixels, `channels` apart; with weights the products.
+/// The values of four pixels; with weights the products.
 struct FourPixels {
   const float *values, *weights;  ///< weights may be null
-  std::int64_t channels;
+  std::int64_t channels, step;    ///< values from one pixel to the next; 0: the same pixel four times
 
   MPSCNN_HOST_DEVICE void read(int pixel, std::int64_t channel, Lanes& lanes) const {
-    std::memcpy(&lanes, values + pixel * channels + channel, sizeof lanes);
+    std::memcpy(&lanes, values + pixel * step + channel, sizeof lanes);
     if (!weights) return;
     Lanes factors;
-    std::memcpy(&factors, weights + pixel * channels + channel, sizeof factors);
+    std::memcpy(&factors, weights + pixel * step + channel, sizeof factors);
     lanes = lanes * factors;
   }
   MPSCNN_HOST_DEVICE void read(std::int64_t channel, Quad& quad) const {
     for (int p = 0; p < kTogether; ++p) {
-      const std::int64_t at = p * channels + channel;
+      const std::int64_t at = p * step + channel;
       quad[p] = weights ? values[at] * weights[at] : values[at];
     }
   }
@@ -312,24 +312,16 @@ MPSCNN_HOST_DEVICE void find_extremes(bool least, const FourPixels& four, std::i
     extremes[p] = extreme_of(four.values + p * four.channels, four.channels, least ? -1.0f : 1.0f);
 }
 
-/// Four pixels at a time; where fewer are left at the end, the last four once more, or one by one if there never were
-/// as many.
+/// Four pixels at a time, of which the last four may have been there before; where there are fewer, each stands for
+/// four, so that a sum does not depend on the pixels beside it.
 MPSCNN_CLONES void sum_many(double scale, bool by_nonzero, const float* src, const float* weights, float* dst,
                             std::int64_t pixels, std::int64_t channels) {
+  const std::int64_t count = pixels < kTogether ? 1 : kTogether, step = count == 1 ? 0 : channels;
   double sums[kTogether];
-  for (std::int64_t p = 0; p < pixels; p += kTogether) {
-    const std::int64_t first = std::max<std::int64_t>(0, std::min(p, pixels - kTogether));
-    const std::int64_t count = std::min(kTogether, pixels);
+  for (std::int64_t p = 0; p < pixels; p += count) {
+    const std::int64_t first = std::min(p, pixels - count);
     const float *const values = src + first * channels, *const factors = weights ? weights + first * channels : nullptr;
-    if (count == kTogether) {
-      sum_four({values, factors, channels}, sums);
-    } else {
-      for (std::int64_t q = 0; q < count; ++q) {
-        sums[q] = 0;
-        for (std::int64_t i = q * channels; i < (q + 1) * channels; ++i)
-          sums[q] += factors ? values[i] * factors[i] : values[i];
-      }
-    }
+    sum_four({values, factors, channels, step}, sums);
     for (std::int64_t q = 0; q < count; ++q) {
       double sum = scale * sums[q];
       if (by_nonzero) {
@@ -343,6 +335,7 @@ MPSCNN_CLONES void sum_many(double scale, bool by_nonzero, const float* src, con
   }
 }
 
+/// Four pixels at a time as above, or one by one.
 MPSCNN_CLONES void find_many(ReduceType type, const float* src, float* dst, std::int64_t pixels,
                              std::int64_t channels) {
   const bool least = type == ReduceType::min || type == ReduceType::argument_min;
@@ -351,7 +344,7 @@ MPSCNN_CLONES void find_many(ReduceType type, const float* src, float* dst, std:
     const std::int64_t first = std::max<std::int64_t>(0, std::min(p, pixels - kTogether));
     const std::int64_t count = std::min(kTogether, pixels);
     float extremes[kTogether];
-    find_extremes(least, {src + first * channels, nullptr, channels}, count, extremes);
+    find_extremes(least, {src + first * channels, nullptr, channels, channels}, count, extremes);
     for (std::int64_t q = 0; q < count; ++q)
       dst[first + q] = argument ? argument_of(src + (first + q) * channels, channels, extremes[q]) : extremes[q];
   }
