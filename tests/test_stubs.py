@@ -208,6 +208,10 @@ def test_stub_has_the_names_of_the_extension() -> None:
     assert set(STUB) - {"_Out"} == public(vars(_core))
 
 
+BUFFERS = {"Buffer": (1,), "Matrix": (1, 1)}
+"""Arguments for what has the buffer protocol."""
+
+
 @pytest.mark.parametrize("name", sorted(name for name, value in vars(_core).items() if callable(value)))
 def test_stub_has_the_members_and_arguments_of(name: str) -> None:
     value, nodes = getattr(_core, name), STUB[name]
@@ -220,7 +224,7 @@ def test_stub_has_the_members_and_arguments_of(name: str) -> None:
     runtime = public(vars(value)) - ({"__init__"} if name in CANNOT_BE_MADE else set())
     # The buffer protocol has a method since Python 3.12 only (PEP 688).
     if members.pop("__buffer__", None) is not None:
-        memoryview(value(1))
+        memoryview(value(*BUFFERS[name]))
     assert set(members) == runtime - {"__buffer__"}
     for member, definitions in members.items():
         where, attribute = f"{name}.{member}", inspect.getattr_static(value, member)

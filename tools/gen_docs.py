@@ -42,7 +42,6 @@ PYTHON = {
     "MPSCNNNormalizationMeanAndVarianceState": "`NormalizationMeanAndVarianceState`",
     "MPSCNNSubPixelConvolutionDescriptor": "`ConvolutionDescriptor(sub_pixel_scale_factor=...)`",
     "MPSImage": "`Image`",
-    "MPSMatrix": "`Matrix`",
     "MPSNNDefaultPadding": '`padding="same"`, `"valid"`',
     "MPSNNNeuronDescriptor": "`NeuronDescriptor`",
     "MPSTemporaryImage": "`Image.temporary`, `encode(temporary=True)`",
