@@ -15,6 +15,8 @@ namespace {
 
 constexpr std::int64_t kGrain = 64 * 1024;  // taps that are worth a thread
 constexpr std::int64_t kBlock = 32;         // channels whose results stay in registers
+// Columns and channels of a window that are better read as they lie in memory than in blocks of channels.
+constexpr std::int64_t kManyColumns = 6, kManyChannels = 96;
 
 /// Taps inside of the source grown by `grown` pixels on both sides.
 std::int64_t taps_within(std::int64_t start, std::int64_t kernel, std::int64_t dilation, std::int64_t size,
@@ -100,6 +102,32 @@ MPSCNN_CLONES void mean_of(const float* const* rows, std::int64_t row_count, con
   for (std::int64_t k = 0; k < rest; ++k) result[c + k] = sums[k] / divisor;
 }
 
+/// The same of large windows with many channels: pixel by pixel, four at a time, as they lie in memory.
+MPSCNN_CLONES void mean_of_many(const float* const* rows, std::int64_t row_count, const std::int64_t* columns,
+                                std::int64_t column_count, float divisor, float* result, std::int64_t channels,
+                                float* sums) {
+  std::fill_n(result, channels, 0.0f);
+  for (std::int64_t j = 0; j < row_count; ++j) {
+    std::fill_n(sums, channels, 0.0f);
+    std::int64_t i = 0;
+    for (; i + 4 <= column_count; i += 4) {
+      const float *a = rows[j] + columns[i], *b = rows[j] + columns[i + 1], *c = rows[j] + columns[i + 2],
+                  *d = rows[j] + columns[i + 3];
+#pragma omp simd
+      for (std::int64_t k = 0; k < channels; ++k) sums[k] += (a[k] + b[k]) + (c[k] + d[k]);
+    }
+    for (; i < column_count; ++i) {
+      const float* const pixel = rows[j] + columns[i];
+#pragma omp simd
+      for (std::int64_t k = 0; k < channels; ++k) sums[k] += pixel[k];
+    }
+#pragma omp simd
+    for (std::int64_t k = 0; k < channels; ++k) result[k] += sums[k];
+  }
+#pragma omp simd
+  for (std::int64_t k = 0; k < channels; ++k) result[k] /= divisor;
+}
+
 MPSCNN_CLONES void norm_of(const float* const* rows, const float* row_times, std::int64_t row_count,
                            const std::int64_t* columns, const float* column_times, std::int64_t column_count,
                            float* result, std::int64_t channels) {
@@ -127,7 +155,7 @@ struct Scratch {
   FloatRows source;
   Taps rows, columns;
   std::vector<const float*> row_pointers;
-  std::vector<float> result;
+  std::vector<float> result, sums;
 };
 
 }  // namespace
@@ -152,7 +180,8 @@ void pool(const PoolProblem& problem) {
   std::vector<Scratch> scratch(static_cast<std::size_t>(std::max(threads, 1)),
                                {FloatRows(src, std::min(reach, src.h)), Taps(most_h), Taps(most_w),
                                 std::vector<const float*>(static_cast<std::size_t>(most_h) + 2),
-                                std::vector<float>(static_cast<std::size_t>(direct ? 0 : c))});
+                                std::vector<float>(static_cast<std::size_t>(direct ? 0 : c)),
+                                std::vector<float>(static_cast<std::size_t>(average && most_w >= kManyColumns ? c : 0))});
 
   parallel_ranges(rows_of_work * parts, threads, [&](std::int64_t begin, std::int64_t end) {
     Scratch& my = scratch[static_cast<std::size_t>(omp_get_thread_num())];
@@ -187,8 +216,13 @@ void pool(const PoolProblem& problem) {
             const std::int64_t taps_w =
                 zero ? w.kernel_w : taps_within(left, w.kernel_w, w.dilation_w, src.w, problem.zero_pad_w);
             // No tap that counts: 0.
-            mean_of(my.row_pointers.data(), row_count, my.columns.at.data(), column_count,
-                    std::max(1.0f, static_cast<float>(taps_h) * static_cast<float>(taps_w)), result, channels);
+            const float divisor = std::max(1.0f, static_cast<float>(taps_h) * static_cast<float>(taps_w));
+            if (column_count >= kManyColumns && channels >= kManyChannels) {
+              mean_of_many(my.row_pointers.data(), row_count, my.columns.at.data(), column_count, divisor, result,
+                           channels, my.sums.data());
+            } else {
+              mean_of(my.row_pointers.data(), row_count, my.columns.at.data(), column_count, divisor, result, channels);
+            }
             break;
           }
           case PoolType::l2_norm:

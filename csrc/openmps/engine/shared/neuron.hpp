@@ -22,6 +22,7 @@ namespace openmps {
 struct LibraryMath {
   using Real = float;
   static MPSCNN_HOST_DEVICE float exp(float x) { return ::expf(x); }
+  static MPSCNN_HOST_DEVICE float exp_negative(float x) { return ::expf(x); }
   static MPSCNN_HOST_DEVICE float expm1(float x) { return ::expm1f(x); }
   static MPSCNN_HOST_DEVICE float log(float x) { return ::logf(x); }
   static MPSCNN_HOST_DEVICE float log1p_unit(float x) { return ::log1pf(x); }
@@ -41,9 +42,9 @@ struct NeuronFormulas {
   static MPSCNN_HOST_DEVICE float relu(float x, float a) { return x >= 0 ? x : a * x; }
   static MPSCNN_HOST_DEVICE float linear(float x, float a, float b) { return static_cast<float>(Real(a) * x + b); }
   static MPSCNN_HOST_DEVICE float sigmoid(float x) {
-    // exp of a value <= 0 only, so nothing overflows in float either.
-    const Real e = Math::exp(x < 0 ? Real(x) : -Real(x));
-    return static_cast<float>((x < 0 ? e : Real(1)) / (Real(1) + e));
+    // exp of a value <= 0 only, so nothing overflows; in float, whose roundings the sum with 1 makes smaller.
+    const float e = Math::exp_negative(x < 0 ? x : -x);
+    return (x < 0 ? e : 1.0f) / (1.0f + e);
   }
   static MPSCNN_HOST_DEVICE float hard_sigmoid(float x, float a, float b) {
     const float t = linear(x, a, b);
