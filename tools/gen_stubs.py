@@ -51,6 +51,8 @@ HEADER = '''# SPDX-License-Identifier: Apache-2.0
 
 from typing import Any, ClassVar, Literal, SupportsIndex, overload
 
+from typing_extensions import Self
+
 from . import _core
 from . import _typing as t
 from ._core import BatchNormalizationState, CommandBuffer, Device, Image, NeuronDescriptor
@@ -126,6 +128,7 @@ def attributes(specs: list[dict[str, Any]]) -> str:
 def kernel_bases(common: Common) -> list[str]:
     unary, binary = common
     text = "class Kernel(_core.Kernel):\n" + docstring("    ", BASES["Kernel"]) + "\n    apple_class: ClassVar[str]\n"
+    text += "    def __copy__(self) -> Self: ...\n"
     texts = [text + attributes([spec for spec in unary if spec in binary])]
     for name, own, other in (("UnaryKernel", unary, binary), ("BinaryKernel", binary, unary)):
         text = f"class {name}(Kernel):\n" + docstring("    ", BASES[name]) + "\n"

@@ -91,11 +91,8 @@ class Workshop:
             if not target.exists() or target.read_bytes() != origin.read_bytes():
                 shutil.copyfile(origin, target)
         launcher = [f"-DCMAKE_{kind}_COMPILER_LAUNCHER=ccache" for kind in ("CXX", "OBJCXX") if shutil.which("ccache")]
-        self._run(
-            ["cmake", "-S", str(self.source), "-B", str(self.build), "-G", "Ninja", "-DCMAKE_BUILD_TYPE=Release"]
-            + [f"-DPython_EXECUTABLE={python}", *launcher],
-            check=True,
-        )
+        options = ["-DCMAKE_BUILD_TYPE=Release", f"-DPython_EXECUTABLE={python}", *launcher]
+        self._run(["cmake", "-S", str(self.source), "-B", str(self.build), "-G", "Ninja", *options], check=True)
 
     def _run(self, command: list[str], check: bool = False) -> subprocess.CompletedProcess[str]:
         path = f"{pathlib.Path(self.python).parent}{os.pathsep}{os.environ['PATH']}"

@@ -4,6 +4,8 @@
 
 from typing import Any, ClassVar, Literal, SupportsIndex, overload
 
+from typing_extensions import Self
+
 from . import _core
 from . import _typing as t
 from ._core import BatchNormalizationState, CommandBuffer, Device, Image, NeuronDescriptor
@@ -83,6 +85,7 @@ class Kernel(_core.Kernel):
     """Base of all kernels: the parameters that can be set after a kernel was made."""
 
     apple_class: ClassVar[str]
+    def __copy__(self) -> Self: ...
     @property
     def clip_rect(self) -> tuple[tuple[int, int, int], tuple[int, int, int]] | None:
         """Part of the destination that is written; None: all of it."""
@@ -417,7 +420,7 @@ class CropAndResizeBilinear(UnaryKernel):
     ) -> None: ...
 
 class CrossChannelNormalization(UnaryKernel):
-    """Divides each value by a power of the mean square of its neighbours across channels; PyTorch's delta is k.
+    """Divides each value by a power of the mean square of its neighbours across channels; delta is PyTorch's k.
 
     y[c] = x[c] / (delta + alpha / k * sum(x[q] ** 2)) ** beta, q from c - k // 2 to c + (k - 1) // 2
     """

@@ -177,11 +177,12 @@ void pool(const PoolProblem& problem) {
 
   const bool direct = dst.format == Format::float32;
   const std::int64_t reach = (most_h - 1) * std::min(w.dilation_h, src.h) + 1;
-  std::vector<Scratch> scratch(static_cast<std::size_t>(std::max(threads, 1)),
-                               {FloatRows(src, std::min(reach, src.h)), Taps(most_h), Taps(most_w),
-                                std::vector<const float*>(static_cast<std::size_t>(most_h) + 2),
-                                std::vector<float>(static_cast<std::size_t>(direct ? 0 : c)),
-                                std::vector<float>(static_cast<std::size_t>(average && most_w >= kManyColumns ? c : 0))});
+  std::vector<Scratch> scratch(
+      static_cast<std::size_t>(std::max(threads, 1)),
+      {FloatRows(src, std::min(reach, src.h)), Taps(most_h), Taps(most_w),
+       std::vector<const float*>(static_cast<std::size_t>(most_h) + 2),
+       std::vector<float>(static_cast<std::size_t>(direct ? 0 : c)),
+       std::vector<float>(static_cast<std::size_t>(average && most_w >= kManyColumns ? c : 0))});
 
   parallel_ranges(rows_of_work * parts, threads, [&](std::int64_t begin, std::int64_t end) {
     Scratch& my = scratch[static_cast<std::size_t>(omp_get_thread_num())];
