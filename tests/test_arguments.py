@@ -114,6 +114,7 @@ RIGHT: dict[str, Callable[[], dict[str, Any]]] = {
         "state": None,
         "dtype": None,
     },
+    "Kernel.export_weights": lambda: {"command_buffer": commands()},
     "Kernel.reload": lambda: {"command_buffer": None, "state": None},
     "Kernel.result_shape": lambda: {"shape": X},
     "Matrix": lambda: {"rows": 3, "columns": 5, "dtype": "int32", "device": None},
@@ -122,6 +123,7 @@ RIGHT: dict[str, Callable[[], dict[str, Any]]] = {
     "MatrixCopyToImage": lambda: {"layout": "HWC", "origin": (0, 0), "device": None},
     "MatrixCopyToImage.__call__": lambda: {"x": mpscnn.Matrix(1, 140), "out": image()},
     "MatrixCopyToImage.encode": lambda: {"command_buffer": commands(), "x": mpscnn.Matrix(1, 140), "out": image()},
+    "ConvolutionWeightsAndBiasesState": lambda: {"weights": random(W), "biases": [1.0] * 8, "device": None},
     "NormalizationGammaAndBetaState": lambda: {"gamma": [1, 2], "beta": random((2,)), "device": None},
     "NormalizationMeanAndVarianceState": lambda: {"mean": [1, 2], "variance": mpscnn.Buffer(8), "device": None},
     "NeuronDescriptor": lambda: {"type": "prelu", "a": 0, "b": 0.0, "c": np.float32(0), "data": [0.25]},
@@ -248,8 +250,8 @@ def refused(name: str, arguments: dict[str, Any], *more: Any) -> str:
 
 @pytest.mark.parametrize("name", sorted(RIGHT))
 def test_right_arguments_are_taken(name: str) -> None:
-    if name in ("CommandBuffer.wait", "Kernel.reload"):
-        with pytest.raises(RuntimeError, match=r"before commit|no data source"):
+    if name in ("CommandBuffer.wait", "Kernel.export_weights", "Kernel.reload"):
+        with pytest.raises((RuntimeError, TypeError), match=r"before commit|no data source|no weights to export"):
             call(name, RIGHT[name]())
     else:
         call(name, RIGHT[name]())

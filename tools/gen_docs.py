@@ -38,6 +38,7 @@ PYTHON = {
     "MPSCNNBinaryKernel": "`BinaryKernel`",
     "MPSCNNDepthWiseConvolutionDescriptor": "`ConvolutionDescriptor(depthwise=True)`",
     "MPSCNNKernel": "`UnaryKernel`",
+    "MPSCNNConvolutionWeightsAndBiasesState": "`ConvolutionWeightsAndBiasesState`",
     "MPSCNNNormalizationGammaAndBetaState": "`NormalizationGammaAndBetaState`",
     "MPSCNNNormalizationMeanAndVarianceState": "`NormalizationMeanAndVarianceState`",
     "MPSCNNSubPixelConvolutionDescriptor": "`ConvolutionDescriptor(sub_pixel_scale_factor=...)`",

@@ -352,10 +352,12 @@ void reload(Kernel& kernel, const std::shared_ptr<CommandBuffer>& buffer, const 
     return with(state.cast<std::shared_ptr<NormalizationGammaAndBetaState>>());
   if (py::isinstance<NormalizationMeanAndVarianceState>(state))
     return with(state.cast<std::shared_ptr<NormalizationMeanAndVarianceState>>());
+  if (py::isinstance<ConvolutionWeightsAndBiasesState>(state))
+    return with(state.cast<std::shared_ptr<ConvolutionWeightsAndBiasesState>>());
   if (py::isinstance<BatchNormalizationState>(state)) return with(state.cast<State>());
   check<TypeError>(state.is_none(), "state (", type_name(state),
-                   ") is not a NormalizationGammaAndBetaState, NormalizationMeanAndVarianceState or "
-                   "BatchNormalizationState.");
+                   ") is not a ConvolutionWeightsAndBiasesState, NormalizationGammaAndBetaState, "
+                   "NormalizationMeanAndVarianceState or BatchNormalizationState.");
   check<TypeError>(buffer == nullptr, kernel.row().name, ": command_buffer was given without state.");
   const ReleaseGil release;
   kernel.reload();
@@ -435,8 +437,22 @@ void bind_kernel(py::module_& module) {
         ----------
         command_buffer : CommandBuffer, optional
             With ``state``. What is encoded from now on uses what stands in the state when the device gets there.
-        state : NormalizationGammaAndBetaState, NormalizationMeanAndVarianceState or BatchNormalizationState, optional
-            Of the last, mean and variance.)")
+        state : ConvolutionWeightsAndBiasesState or a state of normalization, optional
+            NormalizationGammaAndBetaState, NormalizationMeanAndVarianceState or BatchNormalizationState, of which mean
+            and variance are read.)")
+      .def("export_weights", &Kernel::export_weights, py::arg("command_buffer"), py::call_guard<ReleaseGil>(),
+           R"(Append the export of the weights, as the kernel has them, to a command buffer.
+
+        Parameters
+        ----------
+        command_buffer : CommandBuffer
+            Not committed yet.
+
+        Returns
+        -------
+        ConvolutionWeightsAndBiasesState
+            float32 in MPS's order, batch normalization folded in and rounded as the kernel's are; to be read when the
+            command buffer has completed.)")
       .def_property_readonly(
           "data_source", [](const Kernel& kernel) { return to_python(kernel.data_source()); },
           "Where the weights come from; None without weights.")

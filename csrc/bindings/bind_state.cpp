@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // States that go from kernel to kernel.
 #include <mpscnn/batch_normalization_state.hpp>
+#include <mpscnn/convolution_state.hpp>
 #include <mpscnn/normalization_states.hpp>
 
 #include <cstring>
@@ -25,12 +26,9 @@ py::array floats_of(const BatchNormalizationState& state, std::vector<float> (Ba
   return array;
 }
 
-}  // namespace
-
-namespace {
-
 /// The buffer itself, or a new one with the numbers in it.
-std::shared_ptr<Buffer> floats_buffer(py::handle object, const char* name, const std::shared_ptr<Device>& device) {
+std::shared_ptr<Buffer> floats_buffer(py::handle object, const char* name, const std::shared_ptr<Device>& device,
+                                      bool any_rank = false) {
   check_made(object, name);
   if (py::isinstance<Buffer>(object)) {
     auto buffer = object.cast<std::shared_ptr<Buffer>>();
@@ -41,7 +39,7 @@ std::shared_ptr<Buffer> floats_buffer(py::handle object, const char* name, const
   if (!PyTuple_Check(object.ptr()) && !PyList_Check(object.ptr())) view_of(object, name);  // says what is no array
   const auto floats = py::module_::import("numpy").attr("ascontiguousarray")(object, "float32");
   const auto view = view_of(floats, name);
-  check(view.ndim() == 1, name, ".ndim (", view.ndim(), ") is not 1.");
+  check(any_rank || view.ndim() == 1, name, ".ndim (", view.ndim(), ") is not 1.");
   check(view.size() >= 1, name, ".shape (0,) has an extent (0) less than the minimum (1).");
   const auto bytes = static_cast<std::size_t>(view.size()) * sizeof(float);
   auto buffer = Buffer::make(device, bytes);
@@ -49,8 +47,9 @@ std::shared_ptr<Buffer> floats_buffer(py::handle object, const char* name, const
   return buffer;
 }
 
-py::array floats_view(const std::shared_ptr<Buffer>& buffer) {
-  const Extents shape{static_cast<std::int64_t>(buffer->bytes() / sizeof(float))};
+/// In the shape, or all that there are.
+py::array floats_view(const std::shared_ptr<Buffer>& buffer, Extents shape = {}) {
+  if (shape.empty()) shape = {static_cast<std::int64_t>(buffer->bytes() / sizeof(float))};
   return array_from({.data = buffer->contents(),
                      .dtype = DType::float32,
                      .shape = shape,
@@ -81,9 +80,67 @@ void bind_buffers(py::module_& module, const char* name, const char* doc,
   });
 }
 
+void bind_convolution_state(py::module_& module) {
+  using State = ConvolutionWeightsAndBiasesState;
+  py::class_<State, std::shared_ptr<State>>(module, "ConvolutionWeightsAndBiasesState",
+                                            R"(Weights and biases of a convolution in memory of the device.
+
+    ``kernel.export_weights(command_buffer)`` makes one, ``kernel.reload(command_buffer, state)`` takes one.
+
+    Parameters
+    ----------
+    weights : Buffer, array or sequence, shape (O, kH, kW, I / groups) or any of as many elements
+        In MPS's order, those of a transposed convolution rotated. A Buffer is used as it is, float32; anything else is
+        copied into a new one as float32.
+    biases : Buffer, array or sequence, shape (O,), optional
+        None: the kernel has none afterwards.
+    device : Device, optional
+
+    Raises
+    ------
+    ValueError "biases.ndim (2) is not 1."
+    TypeError  "weights (int) is not an array: …"
+
+    Source
+    ------
+    MPSNeuralNetwork/MPSCNNConvolution.h, MPSCNNConvolutionWeightsAndBiasesState.
+
+    Examples
+    --------
+    >>> import mpscnn, numpy as np
+    >>> conv = mpscnn.Convolution(np.ones((1, 2, 1, 1), np.float32))
+    >>> with mpscnn.CommandBuffer() as commands:
+    ...     conv.reload(commands, mpscnn.ConvolutionWeightsAndBiasesState([2, 3], [10]))
+    ...     state = conv.export_weights(commands)
+    >>> conv(np.ones((1, 1, 1, 2), np.float32)).item(), state.weights.ravel().tolist()
+    (15.0, [2.0, 3.0]))")
+      .def(py::init([](const py::object& weights, const py::object& biases, const std::shared_ptr<Device>& device) {
+             const auto target = device_or_default(device);
+             auto state = std::make_shared<State>();
+             state->weights = floats_buffer(weights, "weights", target, /*any_rank=*/true);
+             if (!biases.is_none()) state->biases = floats_buffer(biases, "biases", target);
+             return state;
+           }),
+           py::arg("weights"), py::arg("biases") = py::none(), py::kw_only(), py::arg("device") = nullptr)
+      .def_property_readonly(
+          "weights", [](const State& state) { return floats_view(state.weights, state.shape); },
+          "array, float32, writable: a view of the buffer, which work that is committed may read or write. Exported "
+          "ones "
+          "have shape (O, kH, kW, I / groups), others one axis.")
+      .def_property_readonly(
+          "biases",
+          [](const State& state) { return state.biases ? py::object(floats_view(state.biases)) : py::none(); },
+          "array, float32, writable: a view of the buffer; or None.")
+      .def("__repr__", [](const State& state) {
+        return say("<mpscnn.ConvolutionWeightsAndBiasesState of ", state.weights->bytes() / sizeof(float), " weights, ",
+                   state.biases ? state.biases->bytes() / sizeof(float) : 0, " biases>");
+      });
+}
+
 }  // namespace
 
 void bind_state(py::module_& module) {
+  bind_convolution_state(module);
   bind_buffers<NormalizationGammaAndBetaState>(
       module, "NormalizationGammaAndBetaState",
       R"(gamma and beta in memory of the device, for ``kernel.reload(command_buffer, state)``.

@@ -533,6 +533,69 @@ void Kernel::reload(CommandBuffer &buffer, const BatchNormalizationState &state)
   });
 }
 
+namespace {
+
+/// The convolution, if it can move its weights on a command buffer that is still open.
+MPSCNNConvolution *movable(const Kernel::Impl &impl, const CommandBuffer &commands, SEL selector, const char *what) {
+  const auto &row = *impl.row;
+  check<TypeError>(impl.made.descriptor && [impl.made.kernel.get() respondsToSelector:selector], row.name,
+                   ": the kernel has no weights to ", what, ".");
+  check_same_device(*commands.device(), *impl.device, row.name.data());
+  check<std::runtime_error>(commands.status() < CommandBufferStatus::committed, row.name,
+                            ": the command buffer has been committed already; its status is ",
+                            name_of(commands.status()), ".");
+  // MPSCNNConvolutionTranspose has the same methods.
+  return static_cast<MPSCNNConvolution *>(static_cast<id>(impl.made.kernel.get()));
+}
+
+Extents weights_shape(const ConvolutionDescriptor &d) {
+  return {d.out_channels, d.kernel_size.h, d.kernel_size.w, d.depthwise ? 1 : d.in_channels / d.groups};
+}
+
+}  // namespace
+
+void Kernel::reload(CommandBuffer &buffer, const ConvolutionWeightsAndBiasesState &state) {
+  guard([&] {
+    const std::scoped_lock lock(impl_->mutex);
+    MPSCNNConvolution *kernel =
+        movable(*impl_, buffer, @selector(reloadWeightsAndBiasesWithCommandBuffer:state:), "reload");
+    const auto shape = weights_shape(*impl_->made.descriptor);
+    const auto enough = [&](const Buffer &values, const char *name, std::int64_t count) {
+      check(values.bytes() >= static_cast<std::uint64_t>(count) * sizeof(float), impl_->row->name, ": ", name,
+            " of the state has ", values.bytes(), " bytes; the kernel needs ", count * sizeof(float), " (OHWI ",
+            to_string(shape), ", float32).");
+    };
+    enough(*state.weights, "weights", shape[0] * shape[1] * shape[2] * shape[3]);
+    if (state.biases) enough(*state.biases, "biases", shape[0]);
+    const auto values =
+        Ref<MPSCNNConvolutionWeightsAndBiasesState *>::adopt([[MPSCNNConvolutionWeightsAndBiasesState alloc]
+            initWithWeights:state.weights->impl().buffer.get()
+                     biases:state.biases ? state.biases->impl().buffer.get() : nil]);
+    [kernel reloadWeightsAndBiasesWithCommandBuffer:buffer.impl().buffer.get() state:values.get()];
+  });
+}
+
+std::shared_ptr<ConvolutionWeightsAndBiasesState> Kernel::export_weights(CommandBuffer &buffer) {
+  return guard([&] {
+    const std::scoped_lock lock(impl_->mutex);
+    MPSCNNConvolution *kernel = movable(
+        *impl_, buffer, @selector(exportWeightsAndBiasesWithCommandBuffer:resultStateCanBeTemporary:), "export");
+    MPSCNNConvolutionWeightsAndBiasesState *state =
+        [kernel exportWeightsAndBiasesWithCommandBuffer:buffer.impl().buffer.get() resultStateCanBeTemporary:NO];
+    check<std::runtime_error>(state != nil && state.weightsOffset == 0 && state.biasesOffset == 0, impl_->row->name,
+                              ": the weights cannot be exported.");
+    const auto held = [&](id<MTLBuffer> values) {
+      return std::make_shared<Buffer>(
+          std::make_unique<Buffer::Impl>(Buffer::Impl{impl_->device, Ref<id<MTLBuffer>>::adopt([values retain])}));
+    };
+    auto result = std::make_shared<ConvolutionWeightsAndBiasesState>();
+    result->weights = held(state.weights);
+    if (state.biases != nil) result->biases = held(state.biases);
+    result->shape = weights_shape(*impl_->made.descriptor);
+    return result;
+  });
+}
+
 void Kernel::check_source_count(std::size_t count) const {
   const auto &row = *impl_->row;
   if (count == row.sources.size()) return;

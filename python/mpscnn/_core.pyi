@@ -510,6 +510,21 @@ class BatchNormalizationState:
     @property
     def device(self) -> Device: ...
 
+class ConvolutionWeightsAndBiasesState:
+    """Weights and biases of a convolution in memory of the device."""
+
+    def __init__(
+        self,
+        weights: Buffer | t.Array | t.Values,
+        biases: Buffer | t.Values | None = None,
+        *,
+        device: Device | None = None,
+    ) -> None: ...
+    @property
+    def weights(self) -> NDArray[np.float32]: ...
+    @property
+    def biases(self) -> NDArray[np.float32] | None: ...
+
 class NormalizationGammaAndBetaState:
     """gamma and beta in memory of the device."""
 
@@ -577,13 +592,17 @@ class Kernel:
     ) -> Image:
         """Append the kernel to a command buffer."""
 
+    def export_weights(self, command_buffer: CommandBuffer) -> ConvolutionWeightsAndBiasesState:
+        """Append the export of the weights, as the kernel has them, to a command buffer."""
+
     def result_shape(self, shape: t.Shape4, *args: t.Shape4) -> tuple[int, int, int, int]:
         """(N, H, W, C) of the result for such a source, or such sources."""
 
     def reload(
         self,
         command_buffer: CommandBuffer | None = None,
-        state: NormalizationGammaAndBetaState
+        state: ConvolutionWeightsAndBiasesState
+        | NormalizationGammaAndBetaState
         | NormalizationMeanAndVarianceState
         | BatchNormalizationState
         | None = None,

@@ -9,6 +9,7 @@
 
 #include <mpscnn/batch_normalization_state.hpp>
 #include <mpscnn/command_buffer.hpp>
+#include <mpscnn/convolution_state.hpp>
 #include <mpscnn/image.hpp>
 #include <mpscnn/normalization_states.hpp>
 #include <mpscnn/source.hpp>
@@ -66,6 +67,9 @@ class Kernel {
   void reload(CommandBuffer& buffer, const NormalizationGammaAndBetaState& state);
   void reload(CommandBuffer& buffer, const NormalizationMeanAndVarianceState& state);
   void reload(CommandBuffer& buffer, const BatchNormalizationState& state);
+  void reload(CommandBuffer& buffer, const ConvolutionWeightsAndBiasesState& state);
+  /// The weights as the kernel has them, batch normalization folded in and rounded, when the device gets there.
+  std::shared_ptr<ConvolutionWeightsAndBiasesState> export_weights(CommandBuffer& buffer);
 
  private:
   void check_encode(const CommandBuffer& buffer, std::span<const Image* const> sources,
