@@ -126,8 +126,9 @@ _FIELDS = set(Case.__dataclass_fields__) - {"params"}
 
 
 def row(kernel: str, *, why: str, tags: Iterable[str] = ("ci",), **arguments: Any) -> Case:
-    """A Case; what is no field of it is a parameter of the kernel."""
-    own = {name: arguments.pop(name) for name in list(arguments) if name in _FIELDS}
+    """A Case; what is no field of it is a parameter of the kernel, as the bias is of kernels without weights."""
+    fields = _FIELDS if "weight" in arguments else _FIELDS - {"bias"}
+    own = {name: arguments.pop(name) for name in list(arguments) if name in fields}
     return Case(kernel, why=why, tags=frozenset(tags), params=arguments, **own)
 
 
