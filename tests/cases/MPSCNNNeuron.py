@@ -81,6 +81,7 @@ CASES = [
     # The subclasses.
     row("NeuronAbsolute", x=(1, 5, 7, 6), why="subclass without parameters"),
     row("NeuronAbsolute", x=(1, 3, 3, 2), values=SPECIAL, why="NaN stays, -inf becomes inf"),
+    row("NeuronAbsolute", x=(1, 2, 3, 4), values=(-1e-2, 1e-3, -1e-4, -3e-5, 2e-4), why="small numbers on both sides"),
     row("NeuronELU", x=(1, 4, 5, 4), values=WIDE, why="a defaults to 1; far below 0 the result is -a"),
     row(
         "NeuronELU", x=(1, 4, 5, 4), a=0.3, values=TINY, dtypes=("float32",), why="next to 0 exp(x) - 1 must not cancel"

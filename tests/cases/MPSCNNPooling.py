@@ -138,6 +138,15 @@ CASES = [
     row("PoolingAverage", x=(1, 3, 3, 4), kernel_size=2, offset=(-5, 9), edge_mode="clamp", why="no pixel at all: 0"),
     row("PoolingAverage", x=(1, 60, 70, 3), kernel_size=(60, 70), why="a sum of thousands"),
     row("PoolingL2Norm", x=(1, 4, 4, 3), kernel_size=2, values=(-3.0, 4.0, 0.0), why="the sign is lost"),
+    row(
+        "PoolingL2Norm",
+        x=(2, 6, 5, 7),
+        kernel_size=(5, 4),
+        stride=1,
+        padding=((4, 3), (2, 3)),
+        edge_mode="clamp",
+        why="rows and columns outside of the source count as often as they are seen",
+    ),
     row("DilatedPoolingMax", x=(2, 9, 11, 6), kernel_size=3, dilation=2, stride=1, why="every other pixel of 5 x 5"),
     row(
         "DilatedPoolingMax",
