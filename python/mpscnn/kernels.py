@@ -5,6 +5,8 @@ from __future__ import annotations
 
 import ast
 import inspect
+from collections.abc import Callable
+from functools import cache
 from typing import TYPE_CHECKING, Any
 
 from . import _core, _docs
@@ -123,12 +125,23 @@ for _count, _specs in _COMMON.items():
         setattr(Kernel if _shared else _BASES[_count], _spec["name"], _attribute(_spec))
 
 
+class _Lazy:
+    """A class attribute that is made when it is first asked for: there are many kernels, and a program uses few."""
+
+    def __init__(self, make: Callable[[], Any]) -> None:
+        self._make = cache(make)
+
+    def __get__(self, instance: object, owner: type) -> Any:
+        return self._make()
+
+
 def _make_class(row: Row) -> type[Kernel]:
-    name, signature = row["name"], _signature(row)
+    name = row["name"]
+    signature_of = cache(lambda: _signature(row))
 
     def __init__(self: Kernel, *args: Any, **kwargs: Any) -> None:
         try:
-            bound = signature.bind(*args, **kwargs)
+            bound = signature_of().bind(*args, **kwargs)
         except TypeError as error:
             raise TypeError(f"{name}: {error}.") from None
         arguments = dict(bound.arguments)
@@ -153,9 +166,9 @@ def _make_class(row: Row) -> type[Kernel]:
         "__init__": __init__,
         "__repr__": __repr__,
         "__setattr__": __setattr__,
-        "__doc__": _docs.kernel(row, _common(row)),
+        "__doc__": _Lazy(lambda: _docs.kernel(row, _common(row))),
         "__module__": "mpscnn",
-        "__signature__": signature,
+        "__signature__": _Lazy(signature_of),
         "apple_class": row["apple_class"],
     }
     return type(name, (_BASES[len(row["sources"])],), members)
