@@ -26,6 +26,7 @@ if [ ! -e "$sdk/Frameworks/MetalPerformanceShaders.framework" ]; then
     mkdir "$ours/Metal"
     {
         echo '#pragma once'
+        echo '#import <CoreGraphics/CoreGraphics.h>'
         echo '#import <Foundation/Foundation.h>'
         grep -E '^#(define|ifdef|else|endif)' csrc/openmps/include/Metal/OpenMPSSupport.h
         [ -e "$sdk/include/simd/vector_types.h" ] && echo '#include <simd/vector_types.h>' ||
