@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What every encode of a kernel outside of the table checks first; `name` is the kernel's. MPS would abort.
+// What every encode checks first; `name` is the kernel's. MPS would abort.
 #pragma once
 
 #include <mpscnn/command_buffer.hpp>

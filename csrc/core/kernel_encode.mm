@@ -1,0 +1,174 @@
+// SPDX-License-Identifier: Apache-2.0
+// Kernels and their images on command buffers.
+#include "encode_checks.hh"
+#include "kernel_impl.hh"
+
+namespace mpscnn {
+
+namespace {
+
+/// Apple has it twice, with "primary" and "secondary" in front, in binary kernels.
+void set_offset(const Kernel::Impl &impl, std::size_t source, MPSOffset offset) {
+  if (!is_binary(impl))
+    unary(impl).offset = offset;
+  else if (source == 0)
+    binary(impl).primaryOffset = offset;
+  else
+    binary(impl).secondaryOffset = offset;
+}
+
+void encode_unary(Kernel::Impl &impl, id<MTLCommandBuffer> commands, const Geometry &g, const Image &source,
+                  const Image &destination, BatchNormalizationState *state) {
+  MPSCNNKernel *kernel = unary(impl);
+  kernel.offset = g.offsets[0];
+  if (impl.row->family == Family::convolution_transpose && impl.made.padding.kind == Padding::Kind::pixels) {
+    auto *transpose = static_cast<MPSCNNConvolutionTranspose *>(kernel);
+    transpose.kernelOffsetX = g.kernel_offset.w;
+    transpose.kernelOffsetY = g.kernel_offset.h;
+  }
+  MPSImage *from = source.impl().image.get(), *to = destination.impl().image.get();
+  if (impl.made.encode) return impl.made.encode(impl.made, commands, from, to, state);
+  [kernel encodeToCommandBuffer:commands sourceImage:from destinationImage:to];
+}
+
+/// Temporary sources are read by `encodes` encodes, and count as read once. When one of these raises, the rest is not
+/// owed any more.
+class ExtraReads {
+ public:
+  ExtraReads(std::span<const Image *const> sources, std::int64_t encodes)
+      : sources_(sources), left_(static_cast<NSUInteger>(encodes - 1)) {
+    change([this](NSUInteger count) { return count + left_; });
+  }
+  ~ExtraReads() {
+    change([this](NSUInteger count) { return count - left_; });
+  }
+  ExtraReads(const ExtraReads &) = delete;
+  ExtraReads &operator=(const ExtraReads &) = delete;
+  void did_encode() {
+    if (left_ > 0) --left_;
+  }
+
+ private:
+  template <class F>
+  void change(F f) {
+    if (left_ == 0) return;
+    for (const Image *source : sources_)
+      if (source->is_temporary()) {
+        auto *image = static_cast<MPSTemporaryImage *>(source->impl().image.get());
+        image.readCount = f(image.readCount);
+      }
+  }
+
+  std::span<const Image *const> sources_;
+  NSUInteger left_;
+};
+
+/// A source of one image for several of the other: MPS has no stride for images, so each gets an encode of its own.
+/// Gradient kernels are encoded like others: what they would take from a state of the forward kernel is set here.
+/// unverified: that Apple's do so without a state.
+void encode_binary(const Kernel::Impl &impl, id<MTLCommandBuffer> commands, const Geometry &g,
+                   std::span<const Image *const> sources, const Image &destination) {
+  MPSCNNBinaryKernel *kernel = binary(impl);
+  if (impl.row->family == Family::arithmetic) {
+    auto *arithmetic = static_cast<MPSCNNArithmetic *>(kernel);
+    arithmetic.primaryStrideInPixelsX = static_cast<NSUInteger>(g.strides[0].w);
+    arithmetic.primaryStrideInPixelsY = static_cast<NSUInteger>(g.strides[0].h);
+    arithmetic.primaryStrideInFeatureChannels = static_cast<NSUInteger>(g.strides[0].c);
+    arithmetic.secondaryStrideInPixelsX = static_cast<NSUInteger>(g.strides[1].w);
+    arithmetic.secondaryStrideInPixelsY = static_cast<NSUInteger>(g.strides[1].h);
+    arithmetic.secondaryStrideInFeatureChannels = static_cast<NSUInteger>(g.strides[1].c);
+  }
+  const bool together = g.strides[0].n == g.strides[1].n;
+  const auto images = impl.clip ? impl.clip->images : g.shape.n, encodes = together ? 1 : images;
+  ExtraReads reads(sources, encodes);
+  const MTLRegion clip = clip_region(impl);
+  for (std::int64_t i = 0; i < encodes; ++i) {
+    MTLRegion part = clip;
+    if (!together) {
+      part.origin.z += static_cast<NSUInteger>(i);
+      part.size.depth = 1;
+    }
+    kernel.clipRect = part;
+    auto offsets = g.offsets;
+    for (std::size_t source = 0; source < 2; ++source) {
+      offsets[source].z += i * g.strides[source].n;
+      set_offset(impl, source, offsets[source]);
+    }
+    [kernel encodeToCommandBuffer:commands
+                     primaryImage:sources[0]->impl().image.get()
+                   secondaryImage:sources[1]->impl().image.get()
+                 destinationImage:destination.impl().image.get()];
+    reads.did_encode();
+  }
+}
+
+}  // namespace
+
+void Kernel::check_encode(const CommandBuffer &buffer, std::span<const Image *const> sources,
+                          const BatchNormalizationState *state) const {
+  const auto &row = *impl_->row;
+  check_source_count(sources.size());
+  check_open(buffer, *impl_->device, row.name.data());
+  for (std::size_t i = 0; i < sources.size(); ++i) {
+    check_same_device(*buffer.device(), *sources[i]->device(), row.sources[i].data());
+    check<std::runtime_error>(!sources[i]->is_temporary() || sources[i]->read_count() > 0, row.name, ": ",
+                              row.sources[i],
+                              " is a temporary image whose read_count is 0: its last read has been encoded.");
+  }
+  if (!state) return;
+  check<TypeError>(!row.state.empty(), row.name, ": state was given; the kernel takes none.");
+  check_same_device(*buffer.device(), *state->device(), "state");
+}
+
+std::shared_ptr<BatchNormalizationState> Kernel::encode_state(CommandBuffer &buffer, const Image &source,
+                                                              std::shared_ptr<BatchNormalizationState> state) {
+  const auto &row = *impl_->row;
+  const Image *const sources[] = {&source};
+  check_encode(buffer, sources, state.get());
+  return guard([&] {
+    const std::scoped_lock lock(impl_->mutex);
+    const auto no = [&](bool given, const char *name) {
+      check(!given, row.name, ": ", name, " is set; there is no destination.");
+    };
+    no(impl_->clip.has_value(), "clip_rect");
+    no(impl_->offsets[0].has_value(), "offset");
+    no(common(*impl_).destinationFeatureChannelOffset != 0, "destination_feature_channel_offset");
+    const auto channels = source_channels(*impl_, 0, source.shape());
+    if (!state) state = BatchNormalizationState::make(impl_->device, channels);
+    impl_->made.encode(impl_->made, buffer.impl().buffer.get(), source.impl().image.get(), nil, state.get());
+    return state;
+  });
+}
+
+std::shared_ptr<Image> Kernel::encode(CommandBuffer &buffer, std::span<const Image *const> sources,
+                                      std::shared_ptr<Image> destination, bool temporary, std::optional<DType> dtype,
+                                      BatchNormalizationState *state) {
+  const auto &row = *impl_->row;
+  check_encode(buffer, sources, state);
+  check_result_is_image();
+  std::array<ImageShape, 2> shapes;
+  for (std::size_t i = 0; i < sources.size(); ++i) shapes[i] = sources[i]->shape();
+  return guard([&] {
+    const std::scoped_lock lock(impl_->mutex);
+    const auto g = geometry(*impl_, std::span(shapes).first(sources.size()), sources[0]->impl().image.get());
+    if (destination) {
+      check_target(*destination, *buffer.device(), row.name.data());
+      check_destination(*impl_, g, destination->shape());
+    } else {
+      check(!impl_->clip, row.name, ": clip_rect needs a destination (out) whose other pixels are kept.");
+      auto shape = g.shape;
+      shape.c += static_cast<std::int64_t>(common(*impl_).destinationFeatureChannelOffset);
+      const auto type = dtype.value_or(sources[0]->dtype());
+      destination = temporary ? Image::temporary(buffer, shape, type) : Image::make(impl_->device, shape, type);
+    }
+    id<MTLCommandBuffer> commands = buffer.impl().buffer.get();
+    if (is_binary(*impl_))
+      encode_binary(*impl_, commands, g, sources, *destination);
+    else
+      encode_unary(*impl_, commands, g, *sources[0], *destination, state);
+    destination->impl().writer->set(commands);
+    return destination;
+  });
+}
+
+}  // namespace mpscnn

@@ -1,0 +1,69 @@
+// SPDX-License-Identifier: Apache-2.0
+// What the files of Kernel share: what stands behind it, and how a result lies on its sources.
+#pragma once
+
+#include <mpscnn/error.hpp>
+#include <mpscnn/kernel.hpp>
+
+#include <array>
+#include <mutex>
+
+#include "device_impl.hh"
+#include "families/family.hh"
+#include "objc_scope.hh"
+
+/// What MPSCNNKernel and MPSCNNBinaryKernel have in common: Apple has no class between them and MPSKernel.
+@protocol CommonProperties
+@property(nonatomic) MTLRegion clipRect;
+@property(nonatomic) NSUInteger destinationFeatureChannelOffset;
+@end
+
+namespace mpscnn {
+
+struct Kernel::Impl {
+  const KernelRow *row;
+  std::shared_ptr<Device> device;
+  Made made;
+  Params attributes = {};                              ///< common parameters as they were set
+  std::array<std::optional<Offset3>, 2> offsets = {};  ///< of each source
+  std::optional<Region3> clip = {};
+  std::mutex mutex = {};  ///< encode writes properties of the MPS object
+};
+
+inline bool is_binary(const Kernel::Impl &impl) { return impl.row->sources.size() == 2; }
+
+/// In front of the names of a source's properties.
+inline const char *prefix_of(const Kernel::Impl &impl, std::size_t source) {
+  return !is_binary(impl) ? "" : source == 0 ? "primary_" : "secondary_";
+}
+
+// The MPS object as what it is.
+inline id<CommonProperties> common(const Kernel::Impl &impl) {
+  return static_cast<id<CommonProperties>>(static_cast<id>(impl.made.kernel.get()));
+}
+inline MPSCNNKernel *unary(const Kernel::Impl &impl) { return static_cast<MPSCNNKernel *>(impl.made.kernel.get()); }
+inline MPSCNNBinaryKernel *binary(const Kernel::Impl &impl) {
+  return static_cast<MPSCNNBinaryKernel *>(impl.made.kernel.get());
+}
+
+inline MTLRegion clip_region(const Kernel::Impl &impl) { return impl.clip ? mtl_region(*impl.clip) : MPSRectNoClip; }
+
+/// How the result lies on the sources: its extents and the kernel's offsets.
+struct Geometry {
+  ImageShape shape;
+  std::array<MPSOffset, 2> offsets{};
+  Pair kernel_offset{0, 0};             ///< transposed convolution
+  std::array<ImageShape, 2> strides{};  ///< arithmetic: 0 along axes on which a source repeats; n: its only image
+};
+
+/// Throws std::invalid_argument where the kernel does not fit the sources. `image`, of the first source's shape, is
+/// looked at by padding policies only.
+Geometry geometry(const Kernel::Impl &impl, std::span<const ImageShape> sources, MPSImage *image);
+
+/// What must hold of a destination the caller gives. Without a clip_rect the result fills it exactly.
+void check_destination(const Kernel::Impl &impl, const Geometry &g, ImageShape out);
+
+/// Channels of a source that the kernel reads.
+std::int64_t source_channels(const Kernel::Impl &impl, std::size_t source, ImageShape shape);
+
+}  // namespace mpscnn

@@ -1,0 +1,126 @@
+// SPDX-License-Identifier: Apache-2.0
+// Weights and statistics that move between a kernel and its data source, or a state.
+#include "batch_normalization_state_impl.hh"
+#include "encode_checks.hh"
+#include "kernel_impl.hh"
+
+namespace mpscnn {
+
+void Kernel::reload() {
+  check<std::runtime_error>(impl_->made.source != nullptr, impl_->row->name, ": there is no data source to reload.");
+  guard([&] {
+    const std::scoped_lock lock(impl_->mutex);
+    check<NotImplementedError>(impl_->made.read_again != nullptr, impl_->row->apple_class,
+                               " cannot reload its weights.");
+    if (!impl_->made.source->load()) impl_->made.source->rethrow();
+    impl_->made.source->purge();
+    impl_->made.source->rethrow();
+    impl_->made.read_again(impl_->made);
+    impl_->made.source->rethrow();
+  });
+}
+
+namespace {
+
+/// Both reloads of normalization: `buffers` by the names of what they hold.
+void reload_from(Kernel::Impl &impl, CommandBuffer &commands, const Made::Reload &read,
+                 std::array<std::pair<const char *, id<MTLBuffer>>, 2> buffers) {
+  const auto &row = *impl.row;
+  check<TypeError>(read != nullptr, row.name, ": the kernel has no ", buffers[0].first, " and ", buffers[1].first,
+                   " to reload.");
+  check_open(commands, *impl.device, row.name.data());
+  const auto bytes = static_cast<NSUInteger>(impl.made.channels) * sizeof(float);
+  for (const auto &[name, buffer] : buffers)
+    check([buffer length] >= bytes, row.name, ": ", name, " of the state has ", [buffer length], " bytes; ",
+          impl.made.channels, " channels need ", bytes, ".");
+  const std::scoped_lock lock(impl.mutex);
+  read(impl.made, commands.impl().buffer.get(), buffers[0].second, buffers[1].second);
+}
+
+}  // namespace
+
+void Kernel::reload(CommandBuffer &buffer, const NormalizationGammaAndBetaState &state) {
+  guard([&] {
+    reload_from(*impl_, buffer, impl_->made.reload_gamma_and_beta,
+                {{{"gamma", state.gamma->impl().buffer.get()}, {"beta", state.beta->impl().buffer.get()}}});
+  });
+}
+
+void Kernel::reload(CommandBuffer &buffer, const NormalizationMeanAndVarianceState &state) {
+  guard([&] {
+    reload_from(*impl_, buffer, impl_->made.reload_mean_and_variance,
+                {{{"mean", state.mean->impl().buffer.get()}, {"variance", state.variance->impl().buffer.get()}}});
+  });
+}
+
+void Kernel::reload(CommandBuffer &buffer, const BatchNormalizationState &state) {
+  guard([&] {
+    auto &impl = state.impl();
+    const std::scoped_lock lock(impl.mutex);
+    check<std::runtime_error>(impl.count > 0, impl_->row->name, ": no statistics have been encoded to state.");
+    reload_from(*impl_, buffer, impl_->made.reload_mean_and_variance,
+                {{{"mean", [impl.state.get() mean]}, {"variance", [impl.state.get() variance]}}});
+  });
+}
+
+namespace {
+
+/// The convolution, if it can move its weights on a command buffer that is still open.
+MPSCNNConvolution *movable(const Kernel::Impl &impl, const CommandBuffer &commands, SEL selector, const char *what) {
+  const auto &row = *impl.row;
+  check<TypeError>(impl.made.descriptor && [impl.made.kernel.get() respondsToSelector:selector], row.name,
+                   ": the kernel has no weights to ", what, ".");
+  check_open(commands, *impl.device, row.name.data());
+  // MPSCNNConvolutionTranspose has the same methods.
+  return static_cast<MPSCNNConvolution *>(static_cast<id>(impl.made.kernel.get()));
+}
+
+Extents weights_shape(const ConvolutionDescriptor &d) {
+  return {d.out_channels, d.kernel_size.h, d.kernel_size.w, d.depthwise ? 1 : d.in_channels / d.groups};
+}
+
+}  // namespace
+
+void Kernel::reload(CommandBuffer &buffer, const ConvolutionWeightsAndBiasesState &state) {
+  guard([&] {
+    const std::scoped_lock lock(impl_->mutex);
+    MPSCNNConvolution *kernel =
+        movable(*impl_, buffer, @selector(reloadWeightsAndBiasesWithCommandBuffer:state:), "reload");
+    const auto shape = weights_shape(*impl_->made.descriptor);
+    const auto enough = [&](const Buffer &values, const char *name, std::int64_t count) {
+      check(values.bytes() >= static_cast<std::uint64_t>(count) * sizeof(float), impl_->row->name, ": ", name,
+            " of the state has ", values.bytes(), " bytes; the kernel needs ", count * sizeof(float), " (OHWI ",
+            to_string(shape), ", float32).");
+    };
+    enough(*state.weights, "weights", shape[0] * shape[1] * shape[2] * shape[3]);
+    if (state.biases) enough(*state.biases, "biases", shape[0]);
+    const auto values =
+        Ref<MPSCNNConvolutionWeightsAndBiasesState *>::adopt([[MPSCNNConvolutionWeightsAndBiasesState alloc]
+            initWithWeights:state.weights->impl().buffer.get()
+                     biases:state.biases ? state.biases->impl().buffer.get() : nil]);
+    [kernel reloadWeightsAndBiasesWithCommandBuffer:buffer.impl().buffer.get() state:values.get()];
+  });
+}
+
+std::shared_ptr<ConvolutionWeightsAndBiasesState> Kernel::export_weights(CommandBuffer &buffer) {
+  return guard([&] {
+    const std::scoped_lock lock(impl_->mutex);
+    MPSCNNConvolution *kernel = movable(
+        *impl_, buffer, @selector(exportWeightsAndBiasesWithCommandBuffer:resultStateCanBeTemporary:), "export");
+    MPSCNNConvolutionWeightsAndBiasesState *state =
+        [kernel exportWeightsAndBiasesWithCommandBuffer:buffer.impl().buffer.get() resultStateCanBeTemporary:NO];
+    check<std::runtime_error>(state != nil && state.weightsOffset == 0 && state.biasesOffset == 0, impl_->row->name,
+                              ": the weights cannot be exported.");
+    const auto held = [&](id<MTLBuffer> values) {
+      return std::make_shared<Buffer>(
+          std::make_unique<Buffer::Impl>(Buffer::Impl{impl_->device, Ref<id<MTLBuffer>>::adopt([values retain])}));
+    };
+    auto result = std::make_shared<ConvolutionWeightsAndBiasesState>();
+    result->weights = held(state.weights);
+    if (state.biases != nil) result->biases = held(state.biases);
+    result->shape = weights_shape(*impl_->made.descriptor);
+    return result;
+  });
+}
+
+}  // namespace mpscnn
