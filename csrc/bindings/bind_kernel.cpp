@@ -132,9 +132,10 @@ std::shared_ptr<Image> image_of(const Kernel& kernel, py::handle source, std::si
 }
 
 py::object encode(Kernel& kernel, CommandBuffer& buffer, const py::object& x, const py::args& others,
-                  const std::shared_ptr<Image>& out, Boolean temporary, const State& given_state,
+                  const OrNone<Image>& destination, Boolean temporary, const OrNone<BatchNormalizationState>& given,
                   const py::object& dtype_like) {
-  State state = given_state;
+  State state = given.value;
+  const auto& out = destination.value;
   Images images;
   for (const auto source : sources_of(kernel, x, others, &state))
     images.push_back(image_of(kernel, source, images.size()));
@@ -297,9 +298,9 @@ State call_for_state(Kernel& kernel, const py::object& x, State state) {
 
 /// One kernel, one command buffer, waits. Arrays in, arrays out; images in, images out.
 py::object call(Kernel& kernel, const py::object& x, const py::args& others, const py::object& out,
-                const State& given_state, const py::object& dtype_like) {
+                const OrNone<BatchNormalizationState>& given, const py::object& dtype_like) {
   const auto& row = kernel.row();
-  State state = given_state;
+  State state = given.value;
   const auto objects = sources_of(kernel, x, others, &state);
   if (!row.has_image()) {
     check_no_destination(kernel, out, dtype_like, false);
@@ -377,12 +378,10 @@ py::tuple result_shape(const Kernel& kernel, const py::object& shape, const py::
 
 }  // namespace
 
-// pybind11 tries the last argument behind *args without conversions, which None is one of for a class of ours: so it is
-// dtype, an object of any kind.
 void bind_kernel(py::module_& module) {
   py::class_<Kernel, std::shared_ptr<Kernel>>(module, "Kernel", py::dynamic_attr(), "Base of all kernels.")
       .def(py::init(&make), py::arg("name"), py::arg("arguments"), py::arg("device") = nullptr)
-      .def("__call__", &call, py::arg("x"), py::arg("out") = py::none(), py::arg("state") = nullptr,
+      .def("__call__", &call, py::arg("x"), py::arg("out") = py::none(), py::arg("state") = py::none(),
            py::arg("dtype") = py::none(),
            R"(Run the kernel and wait.
 
@@ -402,8 +401,8 @@ void bind_kernel(py::module_& module) {
         Returns
         -------
         array or Image, as x is, or BatchNormalizationState)")
-      .def("encode", &encode, py::arg("command_buffer"), py::arg("x"), py::arg("out") = nullptr,
-           py::arg("temporary") = false, py::arg("state") = nullptr, py::arg("dtype") = py::none(),
+      .def("encode", &encode, py::arg("command_buffer"), py::arg("x"), py::arg("out") = py::none(),
+           py::arg("temporary") = false, py::arg("state") = py::none(), py::arg("dtype") = py::none(),
            R"(Append the kernel to a command buffer.
 
         Parameters

@@ -113,7 +113,8 @@ void CommandBuffer::wait() {
     check<std::runtime_error>(status() >= CommandBufferStatus::committed,
                               "CommandBuffer: wait() was called before commit().");
     [impl_->buffer.get() waitUntilCompleted];
-    check<std::runtime_error>(status() != CommandBufferStatus::error, "CommandBuffer: the device failed: ", error());
+    if (status() == CommandBufferStatus::error)
+      throw std::runtime_error(say("CommandBuffer: the device failed: ", error()));
   });
 }
 
