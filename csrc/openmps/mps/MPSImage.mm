@@ -56,7 +56,7 @@ OPENMPS_UNKNOWN_SELECTORS
 
 - (instancetype)init {
   const openmps::UnwindRelease half(self);
-  openmps::raise_argument(@"-[%@ init] is unavailable; use -initWithDevice:imageDescriptor:.", [self class]);
+  openmps::raise_unavailable(self, _cmd, "-initWithDevice:imageDescriptor:");
 }
 
 - (instancetype)initWithDevice:(id<MTLDevice>)device imageDescriptor:(const MPSImageDescriptor *)imageDescriptor {

@@ -102,7 +102,7 @@ OPENMPS_UNKNOWN_SELECTORS
 
 - (instancetype)init {
   const openmps::UnwindRelease half(self);
-  openmps::raise_argument(@"-[%@ init] is unavailable; use -initWithDevice:resourceList:.", [self class]);
+  openmps::raise_unavailable(self, _cmd, "-initWithDevice:resourceList:");
 }
 
 + (instancetype)temporaryStateWithCommandBuffer:(id<MTLCommandBuffer>)cmdBuf bufferSize:(size_t)bufferSize {

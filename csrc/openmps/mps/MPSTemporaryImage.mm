@@ -97,17 +97,13 @@
 - (instancetype)initWithDevice:(id<MTLDevice>)device imageDescriptor:(const MPSImageDescriptor *)imageDescriptor {
   (void)device, (void)imageDescriptor;
   const openmps::UnwindRelease half(self);
-  openmps::raise_argument(
-      @"-[MPSTemporaryImage %@] is unavailable; use +temporaryImageWithCommandBuffer:imageDescriptor:.",
-      NSStringFromSelector(_cmd));
+  openmps::raise_unavailable(self, _cmd, "+temporaryImageWithCommandBuffer:imageDescriptor:");
 }
 
 - (instancetype)initWithTexture:(id<MTLTexture>)texture featureChannels:(NSUInteger)featureChannels {
   (void)texture, (void)featureChannels;
   const openmps::UnwindRelease half(self);
-  openmps::raise_argument(
-      @"-[MPSTemporaryImage %@] is unavailable; use +temporaryImageWithCommandBuffer:imageDescriptor:.",
-      NSStringFromSelector(_cmd));
+  openmps::raise_unavailable(self, _cmd, "+temporaryImageWithCommandBuffer:imageDescriptor:");
 }
 
 - (NSUInteger)readCount {
