@@ -81,7 +81,7 @@ py::object array_on_pages(PyObject* descr, int ndim, const std::int64_t* shape, 
     pages = take_pages(bytes);
   } catch (const std::bad_alloc&) {
     throw MemoryError(
-        say(bytes, " bytes for an array of shape ", to_string(Extents(shape, shape + ndim)), " are not available."));
+        say(bytes, " bytes for an array of shape ", as_tuple(Extents(shape, shape + ndim)), " are not available."));
   }
   // One allocation less than a shared_ptr in a capsule: this stands in the path of every result.
   auto* held = new Pages(pages);

@@ -37,8 +37,7 @@ std::array<double, 3> colour_from(const py::object& background) {
 void run(const ImageConversion& kernel, const Image& source, const std::shared_ptr<Image>& out) {
   const auto buffer = CommandBuffer::make(kernel.device());
   kernel.encode(*buffer, source, out);
-  buffer->commit();
-  buffer->wait();
+  buffer->run();
 }
 
 ArrayView images_of(ArrayView view, std::int64_t first, std::int64_t count) {
@@ -85,7 +84,7 @@ py::object call(const ImageConversion& kernel, const py::object& x, const py::ob
   Image::bytes(*kernel.device(), {s[0], s[1], s[2], s[3]}, view.dtype);  // says what is wrong
   const py::object result = out.is_none() ? py::object(empty_array(s, kernel.dtype())) : out;
   const auto target = writable_view_of(result, "out");
-  check(target.shape == s, kName, ": out.shape ", to_string(target.shape), " is not x.shape ", to_string(s), ".");
+  check(target.shape == s, kName, ": out.shape ", as_tuple(target.shape), " is not x.shape ", as_tuple(s), ".");
   check<TypeError>(target.dtype == kernel.dtype(), kName, ": out.dtype (", name_of(target.dtype), ") is not dtype (",
                    name_of(kernel.dtype()), ").");
   {

@@ -190,8 +190,7 @@ class Calls {
     results_.emplace_back(destination, out);
   }
   void run() {
-    buffer_->commit();
-    buffer_->wait();
+    buffer_->run();
     for (const auto& [image, array] : results_) image->to_array(array);
   }
 
@@ -255,8 +254,8 @@ void run_in_batches(Kernel& kernel, const Views& views, const State& state, std:
   for (const auto& source : shapes) channels = std::max(channels, source.c);
   const auto most = together ? n : std::max<std::int64_t>(1, Image::most_images(channels));
   if (n <= most) return run(kernel, views, state, *out);
-  check(out->shape[0] == n, kernel.row().name, ": out.shape ", to_string(out->shape), " is not the result's ",
-        to_string(shape.nhwc()), ".");
+  check(out->shape[0] == n, kernel.row().name, ": out.shape ", as_tuple(out->shape), " is not the result's ", shape,
+        ".");
   constexpr int kCalls = 32;  // on one command buffer: copies of sources and results live as long as it works
   for (std::int64_t first = 0; first < n;) {
     Calls calls(kernel);
@@ -296,8 +295,7 @@ State call_for_state(Kernel& kernel, const py::object& x, State state) {
       state = kernel.encode_state(*buffer, *Image::from_array(kernel.device(), part), state);
     }
   }
-  buffer->commit();
-  buffer->wait();
+  buffer->run();
   return state;
 }
 
@@ -373,7 +371,7 @@ py::tuple result_shape(const Kernel& kernel, const py::object& shape, const py::
     const auto extents = extents_from(object, "shape");
     check(extents.size() == 4, kernel.row().name, ": len(shape) (", extents.size(), ") is not 4 (N, H, W, C).");
     for (auto extent : extents)
-      check(extent >= 1, kernel.row().name, ": shape ", to_string(extents), " has an extent (", extent,
+      check(extent >= 1, kernel.row().name, ": shape ", as_tuple(extents), " has an extent (", extent,
             ") less than the minimum (1).");
     shapes.push_back({extents[0], extents[1], extents[2], extents[3]});
   }

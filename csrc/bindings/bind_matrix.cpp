@@ -155,7 +155,7 @@ void bind_matrix(py::module_& module) {
           "dtype", [](const Matrix& matrix) { return numpy_dtype(matrix.dtype()); }, "numpy.dtype")
       .def_property_readonly("device", &Matrix::device, "Device")
       .def("__repr__", [](const Matrix& matrix) {
-        return say("<mpscnn.Matrix ", to_string(matrix.shape()), " ", name_of(matrix.dtype()), ">");
+        return say("<mpscnn.Matrix ", as_tuple(matrix.shape()), " ", name_of(matrix.dtype()), ">");
       });
 
   bind_copy<ImageCopyToMatrix>(module, "ImageCopyToMatrix", R"(Images to rows of a matrix: image i to row origin[0] + i.
@@ -182,8 +182,7 @@ void bind_matrix(py::module_& module) {
             const ReleaseGil release;
             const auto buffer = CommandBuffer::make(kernel.device());
             const auto matrix = kernel.encode(*buffer, x, out);
-            buffer->commit();
-            buffer->wait();
+            buffer->run();
             return matrix;
           },
           py::arg("x"), py::arg("out") = nullptr,
@@ -229,8 +228,7 @@ void bind_matrix(py::module_& module) {
             const ReleaseGil release;
             const auto buffer = CommandBuffer::make(kernel.device());
             kernel.encode(*buffer, x, *out);
-            buffer->commit();
-            buffer->wait();
+            buffer->run();
             return out;
           },
           py::arg("x"), py::arg("out").none(false),

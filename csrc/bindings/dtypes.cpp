@@ -57,11 +57,11 @@ std::size_t bytes_of(const Extents& shape, DType dtype, const char* what) {
   std::int64_t bytes = static_cast<std::int64_t>(size_of(dtype));
   bool empty = false;
   for (const auto extent : shape) {
-    check(extent >= 0, what, to_string(shape), " has a negative extent.");
+    check(extent >= 0, what, as_tuple(shape), " has a negative extent.");
     empty |= extent == 0;
   }
   for (const auto extent : shape)
-    check<MemoryError>(empty || !__builtin_mul_overflow(bytes, extent, &bytes), what, to_string(shape), " of ",
+    check<MemoryError>(empty || !__builtin_mul_overflow(bytes, extent, &bytes), what, as_tuple(shape), " of ",
                        name_of(dtype), " is more than 2^63 bytes.");
   return empty ? 0 : static_cast<std::size_t>(bytes);
 }

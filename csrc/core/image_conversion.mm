@@ -86,8 +86,7 @@ std::shared_ptr<Image> ImageConversion::encode(CommandBuffer &buffer, const Imag
     check_target(*out, *impl_->device, name);
     check<TypeError>(out->dtype() == impl_->dtype, name, ": out.dtype (", name_of(out->dtype()), ") is not dtype (",
                      name_of(impl_->dtype), ").");
-    check(out->shape() == shape, name, ": out.shape ", to_string(out->shape().nhwc()), " is not x.shape ",
-          to_string(shape.nhwc()), ".");
+    check(out->shape() == shape, name, ": out.shape ", out->shape(), " is not x.shape ", shape, ".");
   } else {
     out = temporary ? Image::temporary(buffer, shape, impl_->dtype) : Image::make(impl_->device, shape, impl_->dtype);
   }
