@@ -260,11 +260,13 @@ def _apply(
                 other = [*numbers[:i], number * (1 + sign * 2 * compare.U), *numbers[i + 1 :]]
                 change = np.abs(of(other)(x) - value)
                 total = total + np.where(np.isfinite(change), change, 0.0)
-    # Two roundings of the function's own, and of the logarithm inside of a power.
+    # Two roundings of the function's own, four of those with several operations behind their exponential, and that of
+    # the logarithm inside of a power.
+    roundings = 4 if name in ("gelu", "softplus") else 2
     with np.errstate(all="ignore"):
         size = np.where(np.isfinite(value), np.abs(value), 0.0)
         inner = np.abs(np.log(np.fmax(size, 1e-300))) if name in ("exponential", "power") else 0.0
-    return value, total + 2 * compare.U * size * (1 + inner)
+    return value, total + roundings * compare.U * size * (1 + inner)
 
 
 PREFIXES = ("primary_", "secondary_")
@@ -322,8 +324,8 @@ def _binary(case: Case, inputs: Inputs) -> tuple[Array, Array]:
     if case.kernel == "NeuronGradient":
         name, numbers = _activation(case, inputs)
         slope, bound = _apply(name, numbers, b, np.zeros_like(b), neurons.slope)
-        # Near the minimum of gelu the slope's two terms cancel; each is good to 1e-9 in units of 1.
-        bound = bound + 2 * compare.U * np.abs(slope) + (1e-9 if name == "gelu" else 0.0)
+        # Near the minimum of gelu the slope's two terms cancel; each is good to a rounding in units of 1.
+        bound = bound + 2 * compare.U * np.abs(slope) + (compare.U if name == "gelu" else 0.0)
         return a * slope, np.abs(a) * bound
     params = case.params
     numbers = [float(np.float32(params.get(key, default))) for key, default in ARITHMETIC_DEFAULTS.items()]

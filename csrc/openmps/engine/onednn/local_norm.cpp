@@ -254,8 +254,7 @@ MPSCNN_CLONES void divide(const Columns* columns, std::int64_t pixels, std::int6
         const Doubles average = m[half] * f.per_n, variance = p[half] * f.per_n - average * average;
         MPSCNN_DOUBLES(mean + x * kBlock + 8 * half) = average;
         // Negative by rounding only.
-        MPSCNN_DOUBLES(power + x * kBlock + 8 * half) =
-            f.delta + f.alpha * (variance < 0 ? Doubles{} : variance);
+        MPSCNN_DOUBLES(power + x * kBlock + 8 * half) = f.delta + f.alpha * (variance < 0 ? Doubles{} : variance);
       }
     }
     raise_to(power, run * kBlock, f.negative_beta);

@@ -16,7 +16,7 @@ namespace {
 constexpr std::int64_t kGrain = 64 * 1024;  // taps that are worth a thread
 constexpr std::int64_t kBlock = 32;         // channels whose results stay in registers
 // Columns and channels of a window that are better read as they lie in memory than in blocks of channels.
-constexpr std::int64_t kManyColumns = 6, kManyChannels = 96;
+constexpr std::int64_t kManyColumns = 6, kWideBlock = 64;
 
 /// Taps inside of the source grown by `grown` pixels on both sides.
 std::int64_t taps_within(std::int64_t start, std::int64_t kernel, std::int64_t dilation, std::int64_t size,
@@ -68,10 +68,12 @@ MPSCNN_CLONES void max_of(const float* const* rows, std::int64_t row_count, cons
   }
 }
 
-/// The sum of a row first: the error grows with the extents of the window, not with their product.
+/// Of the channels from `first` on. The sum of a row first: the error grows with the extents of the window, not with
+/// their product.
 MPSCNN_CLONES void mean_of(const float* const* rows, std::int64_t row_count, const std::int64_t* columns,
-                           std::int64_t column_count, float divisor, float* result, std::int64_t channels) {
-  std::int64_t c = 0;
+                           std::int64_t column_count, float divisor, float* result, std::int64_t first,
+                           std::int64_t channels) {
+  std::int64_t c = first;
   for (; c + kBlock <= channels; c += kBlock) {
     Floats a{}, b{};
     for (std::int64_t j = 0; j < row_count; ++j) {
@@ -102,30 +104,25 @@ MPSCNN_CLONES void mean_of(const float* const* rows, std::int64_t row_count, con
   for (std::int64_t k = 0; k < rest; ++k) result[c + k] = sums[k] / divisor;
 }
 
-/// The same of large windows with many channels: pixel by pixel, four at a time, as they lie in memory.
+/// The same of large windows with many channels: a wide block, whose parts of a pixel are a run of memory.
 MPSCNN_CLONES void mean_of_many(const float* const* rows, std::int64_t row_count, const std::int64_t* columns,
-                                std::int64_t column_count, float divisor, float* result, std::int64_t channels,
-                                float* sums) {
-  std::fill_n(result, channels, 0.0f);
-  for (std::int64_t j = 0; j < row_count; ++j) {
-    std::fill_n(sums, channels, 0.0f);
-    std::int64_t i = 0;
-    for (; i + 4 <= column_count; i += 4) {
-      const float *a = rows[j] + columns[i], *b = rows[j] + columns[i + 1], *c = rows[j] + columns[i + 2],
-                  *d = rows[j] + columns[i + 3];
-#pragma omp simd
-      for (std::int64_t k = 0; k < channels; ++k) sums[k] += (a[k] + b[k]) + (c[k] + d[k]);
+                                std::int64_t column_count, float divisor, float* result, std::int64_t channels) {
+  for (std::int64_t first = 0; first + kWideBlock <= channels; first += kWideBlock) {
+    Floats a{}, b{}, c{}, d{};
+    for (std::int64_t j = 0; j < row_count; ++j) {
+      Floats x{}, y{}, z{}, u{};
+      for (std::int64_t i = 0; i < column_count; ++i) {
+        const float* pixel = rows[j] + columns[i] + first;
+        x += MPSCNN_LOAD(pixel), y += MPSCNN_LOAD(pixel + 16);
+        z += MPSCNN_LOAD(pixel + 32), u += MPSCNN_LOAD(pixel + 48);
+      }
+      a += x, b += y, c += z, d += u;
     }
-    for (; i < column_count; ++i) {
-      const float* const pixel = rows[j] + columns[i];
-#pragma omp simd
-      for (std::int64_t k = 0; k < channels; ++k) sums[k] += pixel[k];
-    }
-#pragma omp simd
-    for (std::int64_t k = 0; k < channels; ++k) result[k] += sums[k];
+    MPSCNN_STORE(result + first, a / divisor);
+    MPSCNN_STORE(result + first + 16, b / divisor);
+    MPSCNN_STORE(result + first + 32, c / divisor);
+    MPSCNN_STORE(result + first + 48, d / divisor);
   }
-#pragma omp simd
-  for (std::int64_t k = 0; k < channels; ++k) result[k] /= divisor;
 }
 
 MPSCNN_CLONES void norm_of(const float* const* rows, const float* row_times, std::int64_t row_count,
@@ -170,7 +167,7 @@ struct Scratch {
   FloatRows source;
   Taps rows, columns;
   std::vector<const float*> row_pointers;
-  std::vector<float> result, sums;
+  std::vector<float> result;
 };
 
 }  // namespace
@@ -192,12 +189,10 @@ void pool(const PoolProblem& problem) {
 
   const bool direct = dst.format == Format::float32;
   const std::int64_t reach = (most_h - 1) * std::min(w.dilation_h, src.h) + 1;
-  std::vector<Scratch> scratch(
-      static_cast<std::size_t>(std::max(threads, 1)),
-      {FloatRows(src, std::min(reach, src.h)), Taps(most_h), Taps(most_w),
-       std::vector<const float*>(static_cast<std::size_t>(most_h) + 2),
-       std::vector<float>(static_cast<std::size_t>(direct ? 0 : c)),
-       std::vector<float>(static_cast<std::size_t>(average && most_w >= kManyColumns ? c : 0))});
+  std::vector<Scratch> scratch(static_cast<std::size_t>(std::max(threads, 1)),
+                               {FloatRows(src, std::min(reach, src.h)), Taps(most_h), Taps(most_w),
+                                std::vector<const float*>(static_cast<std::size_t>(most_h) + 2),
+                                std::vector<float>(static_cast<std::size_t>(direct ? 0 : c))});
 
   parallel_ranges(rows_of_work * parts, threads, [&](std::int64_t begin, std::int64_t end) {
     Scratch& my = scratch[static_cast<std::size_t>(omp_get_thread_num())];
@@ -233,12 +228,10 @@ void pool(const PoolProblem& problem) {
                 zero ? w.kernel_w : taps_within(left, w.kernel_w, w.dilation_w, src.w, problem.zero_pad_w);
             // No tap that counts: 0.
             const float divisor = std::max(1.0f, static_cast<float>(taps_h) * static_cast<float>(taps_w));
-            if (column_count >= kManyColumns && channels >= kManyChannels) {
-              mean_of_many(my.row_pointers.data(), row_count, my.columns.at.data(), column_count, divisor, result,
-                           channels, my.sums.data());
-            } else {
-              mean_of(my.row_pointers.data(), row_count, my.columns.at.data(), column_count, divisor, result, channels);
-            }
+            const std::int64_t wide = column_count >= kManyColumns ? channels / kWideBlock * kWideBlock : 0;
+            mean_of_many(my.row_pointers.data(), row_count, my.columns.at.data(), column_count, divisor, result, wide);
+            mean_of(my.row_pointers.data(), row_count, my.columns.at.data(), column_count, divisor, result, wide,
+                    channels);
             break;
           }
           case PoolType::l2_norm:

@@ -51,6 +51,13 @@ MPSCNN_CLONES void blend(const float* a, const float* b, float weight, float* ds
   }
 }
 
+/// Sixteen floats, in as many registers as the instruction set takes for them.
+typedef float Floats __attribute__((vector_size(64)));
+typedef float FloatsAnywhere __attribute__((vector_size(64), aligned(4)));
+
+#define MPSCNN_LOAD(pointer) (*reinterpret_cast<const FloatsAnywhere*>(pointer))
+#define MPSCNN_STORE(pointer, value) (*reinterpret_cast<FloatsAnywhere*>(pointer) = (value))
+
 /// A row of the result from a row of pixels `step` floats apart; `zeros` is a pixel of them, a null row all of them.
 MPSCNN_CLONES void sample_pixels(const float* row, std::int64_t step, const float* zeros, const Taps* taps,
                                  std::int64_t count, std::int64_t channels, float* dst) {
@@ -64,8 +71,10 @@ MPSCNN_CLONES void sample_pixels(const float* row, std::int64_t step, const floa
     }
     const float* const b = !row || t.second < 0 ? zeros : row + t.second * step;
     const float weight = t.weight, rest = 1.0f - weight;
-#pragma omp simd
-    for (std::int64_t k = 0; k < channels; ++k) dst[k] = a[k] * rest + b[k] * weight;
+    std::int64_t k = 0;
+    for (; k + 16 <= channels; k += 16)
+      MPSCNN_STORE(dst + k, Floats(MPSCNN_LOAD(a + k)) * rest + Floats(MPSCNN_LOAD(b + k)) * weight);
+    for (; k < channels; ++k) dst[k] = a[k] * rest + b[k] * weight;
   }
 }
 
