@@ -21,7 +21,7 @@ CLASSES = {name: value for name in mpscnn.__all__ if inspect.isclass(value := ge
 
 
 BASES = {"BinaryKernel", "UnaryKernel"}
-"""Between Kernel and the kernels: they have nothing but parameters of the table."""
+"""Between Kernel and the kernels: they have nothing but parameters of the table, and the window of one source."""
 
 
 class Stranger:
@@ -171,7 +171,13 @@ RIGHT: dict[str, Callable[[], dict[str, Any]]] = {
 }
 TAKES_ANYTHING = {"CommandBuffer.__exit__"}
 SEVERAL_SOURCES = {"Kernel.__call__", "Kernel.encode", "Kernel.result_shape"}
-SOURCES = {"DataSource", "NormalizationDataSource"}
+TEMPORARIES: dict[str, Callable[[], Any]] = {
+    "Image.read_count": temporary,
+    "Matrix.read_count": lambda: mpscnn.Matrix.temporary(commands(), 3, 5),
+}
+"""Owners of properties that others have not."""
+
+SOURCES = {"DataSource", "NormalizationDataSource", "PaddingPolicy"}
 PYTHONS_OWN = {"kernel", "map_weights", "pack_bits"} | {
     f"{name}.{method}" for name in SOURCES for method in ("load", "purge")
 }
@@ -200,6 +206,8 @@ def public_callables() -> set[str]:
     of_kernels = {f"Kernel.{spec['name']}" for spec in _core.common_params()}
     for name in set(CLASSES) - set(KERNELS) - BASES:
         for member, value in own_members(CLASSES[name]):
+            if getattr(value, "__isabstractmethod__", False):
+                continue
             if inspect.isfunction(value) or is_bound_by_pybind11(value) or is_settable(value):
                 found.add(f"{name}.{member}")
     return found - of_kernels

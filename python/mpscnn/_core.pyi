@@ -620,6 +620,9 @@ class Kernel:
         """What a neuron kernel computes, or what a kernel with weights applies to its result before it is stored."""
 
     def _archived(self) -> Kernel: ...
+    def _window(self) -> tuple[tuple[int, int], tuple[int, int], tuple[int, int]]:
+        """kernel_size, stride and dilation, each (height, width)."""
+
     def _get(self, name: str, /) -> Any: ...
     def _set(self, name: str, value: Any, /) -> None: ...
 
