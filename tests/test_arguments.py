@@ -103,7 +103,7 @@ RIGHT: dict[str, Callable[[], dict[str, Any]]] = {
     "ImageConversion.encode": lambda: {"command_buffer": commands(), "x": image(), "out": None, "temporary": False},
     "ImageCopyToMatrix": lambda: {"layout": "CHW", "origin": (0, 0), "device": None},
     "ImageCopyToMatrix.__call__": lambda: {"x": image(), "out": None},
-    "ImageCopyToMatrix.encode": lambda: {"command_buffer": commands(), "x": image(), "out": None},
+    "ImageCopyToMatrix.encode": lambda: {"command_buffer": commands(), "x": image(), "out": None, "temporary": False},
     "Kernel": lambda: {"name": "NeuronReLU", "arguments": {}, "device": None},
     "Kernel.__call__": lambda: {"x": random(X), "out": None, "state": None, "dtype": None},
     "Kernel.encode": lambda: {
@@ -120,6 +120,8 @@ RIGHT: dict[str, Callable[[], dict[str, Any]]] = {
     "Matrix": lambda: {"rows": 3, "columns": 5, "dtype": "int32", "device": None},
     "Matrix.__array__": lambda: {"dtype": "float32", "copy": None},
     "Matrix.from_array": lambda: {"x": random((3, 5)), "copy": None, "device": None},
+    "Matrix.read_count": lambda: {"read_count": 0},
+    "Matrix.temporary": lambda: {"command_buffer": commands(), "rows": 3, "columns": 5, "dtype": "uint8"},
     "MatrixCopyToImage": lambda: {"layout": "HWC", "origin": (0, 0), "device": None},
     "MatrixCopyToImage.__call__": lambda: {"x": mpscnn.Matrix(1, 140), "out": image()},
     "MatrixCopyToImage.encode": lambda: {"command_buffer": commands(), "x": mpscnn.Matrix(1, 140), "out": image()},
@@ -239,7 +241,7 @@ def call(name: str, arguments: dict[str, Any], *more: Any) -> Any:
     attribute = inspect.getattr_static(kind, member)
     if isinstance(attribute, staticmethod):
         return getattr(kind, member)(*more, **arguments)
-    made = temporary() if name == "Image.read_count" else OWNERS[owner]()
+    made = TEMPORARIES.get(name, OWNERS.get(owner))()
     if isinstance(attribute, property):
         (value,) = arguments.values()
         return setattr(made, member, value)

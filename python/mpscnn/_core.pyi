@@ -261,6 +261,15 @@ class Matrix:
     def from_array(x: t.Array, *, copy: bool | None = None, device: Device | None = None) -> Matrix:
         """Matrix that shows an array of shape (rows, columns)."""
 
+    @staticmethod
+    def temporary(
+        command_buffer: CommandBuffer,
+        rows: SupportsIndex,
+        columns: SupportsIndex,
+        dtype: DTypeLike | None = "float32",
+    ) -> Matrix:
+        """Matrix that lives on one command buffer, until its read_count is 0 (MPSTemporaryMatrix)."""
+
     def numpy(self) -> NDArray[Any]:
         """View of the matrix's memory, shape (rows, columns); not a copy."""
 
@@ -274,6 +283,14 @@ class Matrix:
 
     @property
     def dtype(self) -> np.dtype[Any]: ...
+    @property
+    def is_temporary(self) -> bool: ...
+    @property
+    def read_count(self) -> int:
+        """Reads left before a temporary matrix's storage is recycled."""
+
+    @read_count.setter
+    def read_count(self, value: SupportsIndex) -> None: ...
     @property
     def device(self) -> Device: ...
     def __array__(self, dtype: DTypeLike | None = None, copy: bool | None = None) -> NDArray[Any]: ...
@@ -290,7 +307,9 @@ class ImageCopyToMatrix:
     def __call__(self, x: Image, out: Matrix | None = None) -> Matrix:
         """Copy and wait."""
 
-    def encode(self, command_buffer: CommandBuffer, x: Image, out: Matrix | None = None) -> Matrix:
+    def encode(
+        self, command_buffer: CommandBuffer, x: Image, out: Matrix | None = None, temporary: bool = False
+    ) -> Matrix:
         """The same on a command buffer; may be read when that has completed."""
 
     @property
