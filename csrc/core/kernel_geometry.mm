@@ -2,6 +2,7 @@
 // Extents of a kernel's result, and where its sources are read.
 #include <algorithm>
 
+#include "encode_checks.hh"
 #include "kernel_impl.hh"
 #include "padding_policy.hh"
 
@@ -215,14 +216,8 @@ void check_destination(const Kernel::Impl &impl, const Geometry &g, ImageShape o
   check(first + g.shape.c <= out.c, row.name, ": out has ", out.c, " channels; destination_feature_channel_offset (",
         first, ") and the result's channels (", g.shape.c, ") need ", first + g.shape.c, ".");
   if (impl.clip) {
-    const auto &[origin, height, width, images] = *impl.clip;
-    const auto inside = [&](std::int64_t start, std::int64_t extent, std::int64_t size, const char *axis) {
-      check(start + extent <= size, row.name, ": clip_rect reaches ", start + extent, " along the ", axis, " of out (",
-            size, ").");
-    };
-    inside(origin.y, height, out.h, "height");
-    inside(origin.x, width, out.w, "width");
-    inside(origin.image, images, out.n, "images");
+    check_inside(row.name, *impl.clip, out);
+    const auto images = impl.clip->images;
     check(images <= g.shape.n, row.name, ": clip_rect has ", images, " images; ",
           is_binary(impl) ? "the sources provide " : "x provides ", g.shape.n, ".");
     return;

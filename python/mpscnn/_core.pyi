@@ -222,6 +222,9 @@ class ImageConversion:
         source_alpha: t.AlphaType = "non_premultiplied",
         destination_alpha: t.AlphaType = "non_premultiplied",
         background_color: Sequence[t.Real] | None = None,
+        offset: t.Offset | None = None,
+        clip_rect: t.Region | None = None,
+        edge_mode: Literal["zero", "clamp"] = "zero",
         device: Device | None = None,
     ) -> None: ...
     @overload
@@ -243,6 +246,24 @@ class ImageConversion:
     def source_alpha(self) -> t.AlphaType: ...
     @property
     def destination_alpha(self) -> t.AlphaType: ...
+    @property
+    def offset(self) -> tuple[int, int] | tuple[int, int, int] | None:
+        """Source pixel, and first source image, under the first that is written."""
+
+    @offset.setter
+    def offset(self, value: t.Offset | None) -> None: ...
+    @property
+    def clip_rect(self) -> tuple[tuple[int, int, int], tuple[int, int, int]] | None:
+        """Part of the destination that is written."""
+
+    @clip_rect.setter
+    def clip_rect(self, value: t.Region | None) -> None: ...
+    @property
+    def edge_mode(self) -> Literal["zero", "clamp"]:
+        """Pixels outside of the source: zero, or the nearest pixel."""
+
+    @edge_mode.setter
+    def edge_mode(self, value: Literal["zero", "clamp"]) -> None: ...
     @property
     def device(self) -> Device: ...
 
