@@ -59,7 +59,8 @@ def address(array: NDArray[Any]) -> int:
 def held_queue(device: mpscnn.Device | None = None) -> Iterator[threading.Event]:
     """The device's queue waits in a completion handler, so what is committed inside cannot complete before the exit.
 
-    Setting the event that is handed out lets the queue go earlier. openmps calls handlers on the queue's own thread.
+    Setting the event that is handed out lets the queue go earlier. openmps calls handlers on the thread that does the
+    work, here the queue's own.
     """
     gate, entered = threading.Event(), threading.Event()
 

@@ -6,6 +6,8 @@ from __future__ import annotations
 import gc
 import os
 import sys
+import threading
+import time
 import weakref
 from typing import Any
 
@@ -518,6 +520,85 @@ def test_a_fork_ends() -> None:
         """,
         timeout=60,
     )
+
+
+def handler_threads(commands: mpscnn.CommandBuffer) -> list[int]:
+    threads: list[int] = []
+    mpscnn.NeuronReLU().encode(commands, mpscnn.Image.from_array(random(X)))
+    commands.add_completed_handler(lambda: threads.append(threading.get_ident()))
+    return threads
+
+
+def settle() -> None:
+    """Longer than a queue stays with the thread that ran its last work."""
+    time.sleep(0.02)
+
+
+@pytest.mark.skipif(sys.platform == "darwin", reason="which thread works is Metal's business there")
+def test_who_waits_for_an_idle_queue_does_its_work() -> None:
+    settle()
+    with mpscnn.CommandBuffer() as commands:
+        threads = handler_threads(commands)
+    assert threads == [threading.get_ident()]
+
+
+@pytest.mark.skipif(sys.platform == "darwin", reason="which thread works is Metal's business there")
+def test_work_that_nobody_waits_for_at_once_is_the_queues() -> None:
+    settle()
+    commands = mpscnn.CommandBuffer()
+    threads = handler_threads(commands)
+    commands.commit()
+    commands.wait()
+    assert len(threads) == 1
+    assert threads != [threading.get_ident()]
+    with mpscnn.CommandBuffer() as again:  # right after it: the same thread, whose helpers are awake
+        later = handler_threads(again)
+    assert later == threads
+
+
+def test_the_order_holds_whoever_works() -> None:
+    """Some command buffers are left to the queue, others waited for at once, from two threads."""
+    order: list[int] = []
+    commands: list[mpscnn.CommandBuffer] = []
+    for i in range(60):
+        commands.append(mpscnn.CommandBuffer())
+        mpscnn.NeuronReLU().encode(commands[-1], mpscnn.Image.from_array(random(X)))
+        commands[-1].add_completed_handler(lambda i=i: order.append(i))
+        if i % 7 < 3:
+            commands[-1].commit()
+        elif i % 7 < 5:
+            with commands[-1]:
+                pass
+            assert order == list(range(i + 1)), "all before it are done, too"
+        else:
+            thread = threading.Thread(target=commands[-1].__exit__, args=(None, None, None))
+            thread.start()
+            thread.join()
+            assert order[-1] == i
+    last = mpscnn.CommandBuffer()
+    last.commit()
+    last.wait()
+    assert order == list(range(60))
+
+
+def test_a_handler_of_the_waiting_thread_may_not_wait_for_itself() -> None:
+    settle()
+    said: list[str] = []
+    commands = mpscnn.CommandBuffer()
+
+    def wait() -> None:
+        other = mpscnn.CommandBuffer()
+        other.commit()
+        try:
+            other.wait()
+        except RuntimeError as error:
+            said.append(str(error))
+
+    commands.add_completed_handler(wait)
+    with commands:
+        pass
+    assert len(said) == 1
+    assert "would never end" in said[0]
 
 
 KERNELS: dict[str, str] = {

@@ -7,6 +7,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <memory>
 #include <span>
 #include <string>
 #include <string_view>
@@ -28,6 +29,13 @@ using Text = Strict<std::string>;      ///< str
 using Integer = Strict<std::int64_t>;  ///< int, or a scalar that is one
 using Boolean = Strict<bool>;          ///< True or False, NumPy's too
 using Real = Strict<double>;           ///< float, or a scalar that is a number
+
+/// An object of a class of ours, or None. A plain shared_ptr takes None only after pybind11 has looked for another
+/// overload, which costs half a microsecond a call.
+template <class T>
+struct OrNone {
+  std::shared_ptr<T> value;
+};
 
 bool load(py::handle object, Text& text);
 bool load(py::handle object, Integer& integer);
@@ -105,5 +113,18 @@ MPSCNN_STRICT_CASTER(Boolean, "bool");
 MPSCNN_STRICT_CASTER(Real, "float");
 
 #undef MPSCNN_STRICT_CASTER
+
+template <class T>
+struct type_caster<mpscnn::bindings::OrNone<T>> {
+  using Caster = make_caster<std::shared_ptr<T>>;
+  PYBIND11_TYPE_CASTER(mpscnn::bindings::OrNone<T>, Caster::name);
+  bool load(handle source, bool convert) {
+    if (source.is_none()) return true;
+    Caster caster;
+    if (!caster.load(source, convert)) return false;
+    value.value = cast_op<std::shared_ptr<T>&>(caster);
+    return true;
+  }
+};
 
 }  // namespace pybind11::detail

@@ -152,11 +152,11 @@ std::size_t bytes_of(const Extents& shape, DType dtype, const char* what) {
   std::int64_t bytes = static_cast<std::int64_t>(size_of(dtype));
   bool empty = false;
   for (const auto extent : shape) {
-    check(extent >= 0, what, to_string(shape), " has a negative extent.");
+    check(extent >= 0, what, as_tuple(shape), " has a negative extent.");
     empty |= extent == 0;
   }
   for (const auto extent : shape)
-    check<MemoryError>(empty || !__builtin_mul_overflow(bytes, extent, &bytes), what, to_string(shape), " of ",
+    check<MemoryError>(empty || !__builtin_mul_overflow(bytes, extent, &bytes), what, as_tuple(shape), " of ",
                        name_of(dtype), " is more than 2^63 bytes.");
   return empty ? 0 : static_cast<std::size_t>(bytes);
 }
@@ -516,7 +516,7 @@ py::object array_on_pages(PyObject* descr, int ndim, const std::int64_t* shape, 
     pages = take_pages(bytes);
   } catch (const std::bad_alloc&) {
     throw MemoryError(
-        say(bytes, " bytes for an array of shape ", to_string(Extents(shape, shape + ndim)), " are not available."));
+        say(bytes, " bytes for an array of shape ", as_tuple(Extents(shape, shape + ndim)), " are not available."));
   }
   // One allocation less than a shared_ptr in a capsule: this stands in the path of every result.
   auto* held = new Pages(pages);

@@ -24,9 +24,9 @@ py::array numpy_view(const std::shared_ptr<Buffer>& buffer, py::handle dtype_lik
     std::int64_t wanted = size;
     extents = extents_from(shape, "Buffer.numpy: shape");
     for (auto extent : extents)
-      check(extent >= 0 && !__builtin_mul_overflow(wanted, extent, &wanted), "Buffer.numpy: shape ", to_string(extents),
+      check(extent >= 0 && !__builtin_mul_overflow(wanted, extent, &wanted), "Buffer.numpy: shape ", as_tuple(extents),
             " is negative or too large.");
-    check(wanted <= bytes, "Buffer.numpy: shape ", to_string(extents), " of ", name_of(dtype), " needs ", wanted,
+    check(wanted <= bytes, "Buffer.numpy: shape ", as_tuple(extents), " of ", name_of(dtype), " needs ", wanted,
           " bytes; the buffer has ", bytes, ".");
   }
   return array_from({.data = buffer->contents(),

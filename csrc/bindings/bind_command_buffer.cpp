@@ -73,7 +73,8 @@ void bind_command_buffer(py::module_& module) {
       .def("wait", &CommandBuffer::wait, py::call_guard<ReleaseGil>(),
            "Wait until the work is done; raises RuntimeError when it failed.")
       .def("add_completed_handler", &add_completed_handler, py::arg("handler"),
-           "Call ``handler()`` when the work is done, on the queue's thread; before commit(). Its exceptions go to "
+           "Call ``handler()`` when the work is done, on the queue's thread or on one that waits; before commit(). Its "
+           "exceptions go to "
            "sys.unraisablehook.")
       .def_property_readonly(
           "status", [](const CommandBuffer& buffer) { return name_of(buffer.status()); },
@@ -95,8 +96,10 @@ void bind_command_buffer(py::module_& module) {
           [](CommandBuffer& buffer, const py::object& type, const py::object&, const py::object&) {
             if (!type.is_none()) return;
             const ReleaseGil release;
-            if (buffer.status() < CommandBufferStatus::committed) buffer.commit();
-            buffer.wait();
+            if (buffer.status() < CommandBufferStatus::committed)
+              buffer.run();
+            else
+              buffer.wait();
           },
           py::arg("type"), py::arg("value"), py::arg("traceback"))
       .def("__repr__", [](const CommandBuffer& buffer) {

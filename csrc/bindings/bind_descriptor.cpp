@@ -111,7 +111,7 @@ py::object activation_of(const ConvolutionDescriptor& d) {
 
 /// As it would be written, without what has its default.
 std::string repr_of(const ConvolutionDescriptor& d) {
-  const auto pair = [](Pair p) { return to_string({p.h, p.w}); };
+  const auto pair = [](Pair p) { return say("(", p.h, ", ", p.w, ")"); };
   std::string text =
       say("mpscnn.ConvolutionDescriptor(", pair(d.kernel_size), ", ", d.in_channels, ", ", d.out_channels);
   if (d.stride != Pair{1, 1}) text += ", stride=" + pair(d.stride);

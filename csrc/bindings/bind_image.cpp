@@ -191,7 +191,7 @@ void bind_image(py::module_& module) {
            })
       .def("__dlpack_device__", [](const Image&) { return py::make_tuple(1, 0); })
       .def("__repr__", [](const Image& image) {
-        return say("<mpscnn.", image.is_temporary() ? "temporary " : "", "Image ", to_string(image.shape().nhwc()), " ",
+        return say("<mpscnn.", image.is_temporary() ? "temporary " : "", "Image ", image.shape(), " ",
                    name_of(image.dtype()), ">");
       });
 }

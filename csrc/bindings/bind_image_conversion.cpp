@@ -34,8 +34,7 @@ std::array<double, 3> colour_from(const py::object& background) {
 void run(const ImageConversion& kernel, const Image& source, const std::shared_ptr<Image>& out) {
   const auto buffer = CommandBuffer::make(kernel.device());
   kernel.encode(*buffer, source, out);
-  buffer->commit();
-  buffer->wait();
+  buffer->run();
 }
 
 ArrayView images_of(ArrayView view, std::int64_t first, std::int64_t count) {

@@ -132,9 +132,10 @@ std::shared_ptr<Image> image_of(const Kernel& kernel, py::handle source, std::si
 }
 
 py::object encode(Kernel& kernel, CommandBuffer& buffer, const py::object& x, const py::args& others,
-                  const std::shared_ptr<Image>& out, Boolean temporary, const State& given_state,
+                  const OrNone<Image>& destination, Boolean temporary, const OrNone<BatchNormalizationState>& given,
                   const py::object& dtype_like) {
-  State state = given_state;
+  State state = given.value;
+  const auto& out = destination.value;
   Images images;
   for (const auto source : sources_of(kernel, x, others, &state))
     images.push_back(image_of(kernel, source, images.size()));
@@ -186,8 +187,7 @@ class Calls {
     results_.emplace_back(destination, out);
   }
   void run() {
-    buffer_->commit();
-    buffer_->wait();
+    buffer_->run();
     for (const auto& [image, array] : results_) image->to_array(array);
   }
 
@@ -253,8 +253,8 @@ void run_in_batches(Kernel& kernel, const Views& views, const State& state, std:
   for (const auto& source : shapes) channels = std::max(channels, source.c);
   const auto most = together ? n : std::max<std::int64_t>(1, Image::most_images(channels));
   if (n <= most) return run(kernel, views, state, *out);
-  check(out->shape[0] == n, kernel.row().name, ": out.shape ", to_string(out->shape), " is not the result's ",
-        to_string(shape.nhwc()), ".");
+  check(out->shape[0] == n, kernel.row().name, ": out.shape ", as_tuple(out->shape), " is not the result's ", shape,
+        ".");
   constexpr int kCalls = 32;  // on one command buffer: copies of sources and results live as long as it works
   for (std::int64_t first = 0; first < n;) {
     Calls calls(kernel);
@@ -294,16 +294,15 @@ State call_for_state(Kernel& kernel, const py::object& x, State state) {
       state = kernel.encode_state(*buffer, *Image::from_array(kernel.device(), part), state);
     }
   }
-  buffer->commit();
-  buffer->wait();
+  buffer->run();
   return state;
 }
 
 /// One kernel, one command buffer, waits. Arrays in, arrays out; images in, images out.
 py::object call(Kernel& kernel, const py::object& x, const py::args& others, const py::object& out,
-                const State& given_state, const py::object& dtype_like) {
+                const OrNone<BatchNormalizationState>& given, const py::object& dtype_like) {
   const auto& row = kernel.row();
-  State state = given_state;
+  State state = given.value;
   const auto objects = sources_of(kernel, x, others, &state);
   if (!row.has_image()) {
     check_no_destination(kernel, out, dtype_like, false);
@@ -371,7 +370,7 @@ py::tuple result_shape(const Kernel& kernel, const py::object& shape, const py::
     const auto extents = extents_from(object, "shape");
     check(extents.size() == 4, kernel.row().name, ": len(shape) (", extents.size(), ") is not 4 (N, H, W, C).");
     for (auto extent : extents)
-      check(extent >= 1, kernel.row().name, ": shape ", to_string(extents), " has an extent (", extent,
+      check(extent >= 1, kernel.row().name, ": shape ", as_tuple(extents), " has an extent (", extent,
             ") less than the minimum (1).");
     shapes.push_back({extents[0], extents[1], extents[2], extents[3]});
   }
@@ -382,10 +381,6 @@ py::tuple result_shape(const Kernel& kernel, const py::object& shape, const py::
   }
   return py::make_tuple(s.n, s.h, s.w, s.c);
 }
-
-}  // namespace
-
-namespace {
 
 /// Shows Python's garbage collector the reference that a kernel has to its padding policy, which may refer to the
 /// kernel. Whatever a cycle passes through besides can be cleared, and ends it.
@@ -406,17 +401,15 @@ void set_up_type(PyHeapTypeObject* type) {
   type->ht_type.tp_traverse = &traverse;
 }
 
-py::tuple as_tuple(Pair pair) { return py::make_tuple(pair.h, pair.w); }
+py::tuple tuple_of(Pair pair) { return py::make_tuple(pair.h, pair.w); }
 
 }  // namespace
 
-// pybind11 tries the last argument behind *args without conversions, which None is one of for a class of ours: so it is
-// dtype, an object of any kind.
 void bind_kernel(py::module_& module) {
   py::class_<Kernel, std::shared_ptr<Kernel>>(module, "Kernel", py::custom_type_setup(&set_up_type),
                                               "Base of all kernels.")
       .def(py::init(&make), py::arg("name"), py::arg("arguments"), py::arg("device") = nullptr)
-      .def("__call__", &call, py::arg("x"), py::arg("out") = py::none(), py::arg("state") = nullptr,
+      .def("__call__", &call, py::arg("x"), py::arg("out") = py::none(), py::arg("state") = py::none(),
            py::arg("dtype") = py::none(),
            R"(Run the kernel and wait.
 
@@ -436,8 +429,8 @@ void bind_kernel(py::module_& module) {
         Returns
         -------
         array or Image, as x is, or BatchNormalizationState)")
-      .def("encode", &encode, py::arg("command_buffer"), py::arg("x"), py::arg("out") = nullptr,
-           py::arg("temporary") = false, py::arg("state") = nullptr, py::arg("dtype") = py::none(),
+      .def("encode", &encode, py::arg("command_buffer"), py::arg("x"), py::arg("out") = py::none(),
+           py::arg("temporary") = false, py::arg("state") = py::none(), py::arg("dtype") = py::none(),
            R"(Append the kernel to a command buffer.
 
         Parameters
@@ -507,7 +500,7 @@ void bind_kernel(py::module_& module) {
               const ReleaseGil release;
               window = kernel.window();
             }
-            return py::make_tuple(as_tuple(window.kernel_size), as_tuple(window.stride), as_tuple(window.dilation));
+            return py::make_tuple(tuple_of(window.kernel_size), tuple_of(window.stride), tuple_of(window.dilation));
           },
           "kernel_size, stride and dilation, each (height, width).")
       .def("_get",

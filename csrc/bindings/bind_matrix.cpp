@@ -164,7 +164,7 @@ void bind_matrix(py::module_& module) {
           "int: reads left before a temporary matrix's storage is recycled.")
       .def_property_readonly("device", &Matrix::device, "Device")
       .def("__repr__", [](const Matrix& matrix) {
-        return say("<mpscnn.", matrix.is_temporary() ? "temporary " : "", "Matrix ", to_string(matrix.shape()), " ",
+        return say("<mpscnn.", matrix.is_temporary() ? "temporary " : "", "Matrix ", as_tuple(matrix.shape()), " ",
                    name_of(matrix.dtype()), ">");
       });
 
@@ -192,8 +192,7 @@ void bind_matrix(py::module_& module) {
             const ReleaseGil release;
             const auto buffer = CommandBuffer::make(kernel.device());
             const auto matrix = kernel.encode(*buffer, x, out);
-            buffer->commit();
-            buffer->wait();
+            buffer->run();
             return matrix;
           },
           py::arg("x"), py::arg("out") = nullptr,
@@ -241,8 +240,7 @@ void bind_matrix(py::module_& module) {
             const ReleaseGil release;
             const auto buffer = CommandBuffer::make(kernel.device());
             kernel.encode(*buffer, x, *out);
-            buffer->commit();
-            buffer->wait();
+            buffer->run();
             return out;
           },
           py::arg("x"), py::arg("out").none(false),

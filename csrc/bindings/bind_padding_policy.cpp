@@ -14,7 +14,7 @@
 namespace mpscnn::bindings {
 namespace {
 
-py::tuple as_tuple(ImageShape shape) { return py::make_tuple(shape.n, shape.h, shape.w, shape.c); }
+py::tuple tuple_of(ImageShape shape) { return py::make_tuple(shape.n, shape.h, shape.w, shape.c); }
 
 bool is_sequence(py::handle object) {
   return PySequence_Check(object.ptr()) && !PyUnicode_Check(object.ptr()) && !PyBytes_Check(object.ptr());
@@ -50,9 +50,9 @@ class PythonPolicy final : public PaddingPolicy {
     const AcquireGil gil;
     const auto who = say(kernel.row().name, ": padding policy ", name());
     py::list shapes;
-    for (const auto& source : sources) shapes.append(as_tuple(source));
+    for (const auto& source : sources) shapes.append(tuple_of(source));
     const py::object answer =
-        py::getattr(policy_, "destination")(py::cast(kernel.shared_from_this()), shapes, as_tuple(suggested));
+        py::getattr(policy_, "destination")(py::cast(kernel.shared_from_this()), shapes, tuple_of(suggested));
     const auto refuse = [&] {
       throw TypeError(say(who, ": destination() returned ", shown(answer),
                           ", which is neither a shape (N, H, W, C) nor (shape, offset)."));

@@ -261,7 +261,7 @@ py::object reorder_any(const Reordering& call) {
       source.shape = target.shape;
       return array_from(source);
     }
-    check<BufferError>(call.copy != Copy::never, "reorder: array ", to_string(source.shape), " has to be copied from ",
+    check<BufferError>(call.copy != Copy::never, "reorder: array ", as_tuple(source.shape), " has to be copied from ",
                        name_of(call.source), " to ", name_of(call.target), " order, which copy=False rules out.");
     target.strides = contiguous_strides(target.shape, target.dtype);
     py::array made = empty_array(target.shape, target.dtype);  // refuses what is too large to count

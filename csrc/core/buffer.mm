@@ -34,8 +34,8 @@ std::shared_ptr<Buffer> Buffer::share(std::shared_ptr<Device> device, const Arra
   const auto page = static_cast<std::uint64_t>(sysconf(_SC_PAGESIZE));
   const auto bytes = static_cast<std::uint64_t>(array.size()) * size_of(array.dtype);
   const auto address = reinterpret_cast<std::uintptr_t>(array.data);
-  check<BufferError>(array.is_contiguous(), "Buffer: the array cannot be shared: strides ", to_string(array.strides),
-                     " of shape ", to_string(array.shape), " are not C-contiguous.");
+  check<BufferError>(array.is_contiguous(), "Buffer: the array cannot be shared: strides ", as_tuple(array.strides),
+                     " of shape ", as_tuple(array.shape), " are not C-contiguous.");
   check<BufferError>(!array.read_only, "Buffer: the array cannot be shared: it is read-only.");
   check<BufferError>(bytes > 0 && bytes % page == 0, "Buffer: the array cannot be shared: its length (", bytes,
                      " bytes) is not a positive multiple of the page size (", page,

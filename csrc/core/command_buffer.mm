@@ -11,6 +11,7 @@
 
 #include "device_impl.hh"
 #include "objc_scope.hh"
+#include "sharing.hh"
 
 namespace mpscnn {
 namespace {
@@ -72,7 +73,14 @@ std::shared_ptr<CommandBuffer> CommandBuffer::make(std::shared_ptr<Device> devic
   });
 }
 
-void CommandBuffer::commit() {
+void CommandBuffer::commit() { submit(false); }
+
+void CommandBuffer::run() {
+  submit(true);
+  wait();
+}
+
+void CommandBuffer::submit(bool awaited) {
   guard([&] {
     const auto open = gate().enter();
     // Between the question and the commit another thread could commit.
@@ -80,7 +88,11 @@ void CommandBuffer::commit() {
     const auto now = status();
     check<std::runtime_error>(now < CommandBufferStatus::committed,
                               "CommandBuffer: commit() was called already; its status is ", name_of(now), ".");
-    [impl_->buffer.get() commit];
+    id<MTLCommandBuffer> buffer = impl_->buffer.get();
+    if (awaited && [buffer respondsToSelector:@selector(commitAwaited)])
+      [static_cast<id<AwaitedCommit>>(static_cast<id>(buffer)) commitAwaited];
+    else
+      [buffer commit];
   });
 }
 
@@ -101,7 +113,8 @@ void CommandBuffer::wait() {
     check<std::runtime_error>(status() >= CommandBufferStatus::committed,
                               "CommandBuffer: wait() was called before commit().");
     [impl_->buffer.get() waitUntilCompleted];
-    check<std::runtime_error>(status() != CommandBufferStatus::error, "CommandBuffer: the device failed: ", error());
+    if (status() == CommandBufferStatus::error)
+      throw std::runtime_error(say("CommandBuffer: the device failed: ", error()));
   });
 }
 

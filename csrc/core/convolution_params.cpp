@@ -35,7 +35,7 @@ ArrayDataSourceOptions options_of(const Params& params) {
 
 void check_extents(const KernelRow& row, const ArrayView& weight) {
   for (auto extent : weight.shape)
-    check(extent >= 1, row.name, ": weight.shape ", to_string(weight.shape), " has an extent (", extent,
+    check(extent >= 1, row.name, ": weight.shape ", as_tuple(weight.shape), " has an extent (", extent,
           ") less than the minimum (1).");
 }
 
@@ -52,10 +52,10 @@ std::shared_ptr<DataSource> linear_source(const KernelRow& row, const Params& pa
   const Extents chw = map ? *map : Extents{in, 1, 1};
   std::int64_t elements = 1;
   for (auto extent : chw)
-    check(!__builtin_mul_overflow(elements, extent, &elements), row.name, ": feature_map ", to_string(chw),
+    check(!__builtin_mul_overflow(elements, extent, &elements), row.name, ": feature_map ", as_tuple(chw),
           " has more elements than can be counted.");
-  check(elements == in, row.name, ": weight.shape ", to_string(weight.shape), " has ", in, " inputs, feature_map ",
-        to_string(chw), " has ", elements, ".");
+  check(elements == in, row.name, ": weight.shape ", as_tuple(weight.shape), " has ", in, " inputs, feature_map ",
+        as_tuple(chw), " has ", elements, ".");
   // A row of C * H * W inputs is the O, I, H, W order with the last three axes split out of one.
   const auto step = weight.strides[1];
   weight.shape = {out, chw[0], chw[1], chw[2]};
@@ -138,13 +138,13 @@ std::shared_ptr<DataSource> convolution_source(const KernelRow& row, const Param
                           .sub_pixel_scale_factor = integer(params, "sub_pixel_scale_factor", 1),
                           .activation = activation(params, "activation")};
   if (options.layout == Layout::IOHW) {
-    check(weight.shape[0] % groups == 0, row.name, ": weight.shape ", to_string(weight.shape), " has ", weight.shape[0],
+    check(weight.shape[0] % groups == 0, row.name, ": weight.shape ", as_tuple(weight.shape), " has ", weight.shape[0],
           " input channels, which groups (", groups, ") does not divide.");
     d.in_channels = weight.shape[0];
     d.out_channels = weight.shape[1] * groups;
     d.kernel_size = {weight.shape[2], weight.shape[3]};
   } else {
-    check(options.layout != Layout::C1HW || weight.shape[1] == 1, row.name, ": weight.shape ", to_string(weight.shape),
+    check(options.layout != Layout::C1HW || weight.shape[1] == 1, row.name, ": weight.shape ", as_tuple(weight.shape),
           " has ", weight.shape[1], " channels along the second axis of C1HW, which is not 1.");
     const auto ohwi = reordered_shape(weight.shape, options.layout, Layout::OHWI);
     d.out_channels = ohwi[0];
@@ -171,7 +171,7 @@ std::shared_ptr<DataSource> binary_source(const KernelRow& row, const Params& pa
   check<TypeError>(weight.dtype == DType::uint32, row.name, ": weight.dtype (", name_of(weight.dtype),
                    ") is not uint32, words of 32 weights of one bit; mpscnn.pack_bits() makes them.");
   check_rank(row, weight, 4);
-  check(weight.is_contiguous(), row.name, ": weight is not C-contiguous (strides ", to_string(weight.strides), ").");
+  check(weight.is_contiguous(), row.name, ": weight is not C-contiguous (strides ", as_tuple(weight.strides), ").");
   const auto words = weight.shape[3], most = words * 32;
   const auto channels = integer(params, "in_channels", most);
   check(channels > most - 32 && channels <= most, row.name, ": in_channels (", channels, ") is not in [", most - 31,

@@ -121,7 +121,7 @@ class ArraySource final : public DataSource {
 
 /// Contiguous float32 of that shape, copied only when it is not.
 ArrayView float_parameter(const ArrayView& given, const Extents& shape, const char* what) {
-  check(given.shape == shape, what, ".shape ", to_string(given.shape), " is not ", to_string(shape), ".");
+  check(given.shape == shape, what, ".shape ", as_tuple(given.shape), " is not ", as_tuple(shape), ".");
   if (given.dtype == DType::float32 && given.is_contiguous()) return given;
   std::vector<float> values;
   auto row = given;

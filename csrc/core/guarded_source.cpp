@@ -21,8 +21,8 @@ void check_floats(const std::optional<ArrayView>& array, const Extents& shape, c
   if (!array) return;
   check<TypeError>(array->dtype == DType::float32, "data source: ", what, ".dtype (", name_of(array->dtype),
                    ") is not float32.");
-  check(array->shape == shape && array->is_contiguous(), "data source: ", what, ".shape ", to_string(array->shape),
-        " is not a contiguous ", to_string(shape), ".");
+  check(array->shape == shape && array->is_contiguous(), "data source: ", what, ".shape ", as_tuple(array->shape),
+        " is not a contiguous ", as_tuple(shape), ".");
 }
 
 }  // namespace
@@ -90,10 +90,10 @@ void GuardedSource::read() {
   std::int64_t bytes = element;
   for (auto extent : shape)
     check(extent >= 1 && !__builtin_mul_overflow(bytes, extent, &bytes),
-          "data source: descriptor asks for weights of shape ", to_string(shape), ".");
-  check(weights_.size() * element == bytes, "data source: weights of shape ", to_string(weights_.shape), " have ",
-        weights_.size(), " elements; the descriptor asks for ", bytes / element, " (OHWI ", to_string(shape), ").");
-  check(weights_.is_contiguous(), "data source: weights are not C-contiguous (strides ", to_string(weights_.strides),
+          "data source: descriptor asks for weights of shape ", as_tuple(shape), ".");
+  check(weights_.size() * element == bytes, "data source: weights of shape ", as_tuple(weights_.shape), " have ",
+        weights_.size(), " elements; the descriptor asks for ", bytes / element, " (OHWI ", as_tuple(shape), ").");
+  check(weights_.is_contiguous(), "data source: weights are not C-contiguous (strides ", as_tuple(weights_.strides),
         ").");
   bias_ = source_.bias();
   ranges_ = source_.ranges();

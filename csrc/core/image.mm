@@ -51,8 +51,7 @@ void check_matches(const ArrayView &array, ImageLayout layout, ImageShape shape,
   check<TypeError>(array.dtype == dtype, what, ": dtype (", name_of(array.dtype), ") is not the image's (",
                    name_of(dtype), ").");
   const auto given = shape_of(array, layout, what);
-  check(given == shape, what, ": shape ", to_string(given.nhwc()), " is not the image's ", to_string(shape.nhwc()),
-        " (as N, H, W, C).");
+  check(given == shape, what, ": shape ", given, " is not the image's ", shape, " (as N, H, W, C).");
 }
 
 MPSDataLayout data_layout(ImageLayout layout) {
@@ -115,15 +114,14 @@ std::uint64_t Image::bytes(const Device &device, ImageShape shape, DType dtype) 
   format_of(dtype);
   std::uint64_t bytes = size_of(dtype);
   for (auto extent : shape.nhwc()) {
-    check(extent > 0, "Image: shape ", to_string(shape.nhwc()), " has an extent (", extent,
-          ") less than the minimum (1).");
+    check(extent > 0, "Image: shape ", shape, " has an extent (", extent, ") less than the minimum (1).");
     check<MemoryError>(!__builtin_mul_overflow(bytes, static_cast<std::uint64_t>(extent), &bytes), "Image: shape ",
-                       to_string(shape.nhwc()), " of ", name_of(dtype), " needs more bytes than can be counted.");
+                       shape, " of ", name_of(dtype), " needs more bytes than can be counted.");
   }
   const auto limit = device.recommended_max_working_set_bytes();
-  check<MemoryError>(bytes <= limit, "Image: shape ", to_string(shape.nhwc()), " of ", name_of(dtype), " needs ", bytes,
+  check<MemoryError>(bytes <= limit, "Image: shape ", shape, " of ", name_of(dtype), " needs ", bytes,
                      " bytes, more than the device's recommended_max_working_set_bytes (", limit, ").");
-  check(shape.h <= kMostPixels && shape.w <= kMostPixels, "Image: shape ", to_string(shape.nhwc()), " has an extent (",
+  check(shape.h <= kMostPixels && shape.w <= kMostPixels, "Image: shape ", shape, " has an extent (",
         std::max(shape.h, shape.w), ") along its height or width greater than the maximum (", kMostPixels, ").");
   return bytes;
 }
@@ -137,10 +135,10 @@ std::int64_t Image::most_images(std::int64_t channels) {
 static void check_image(const Device &device, ImageShape shape, DType dtype) {
   Image::bytes(device, shape, dtype);
   const auto most = Image::most_images(shape.c);
-  check(most > 0, "Image: shape ", to_string(shape.nhwc()), " has more channels (", shape.c, ") than the maximum (",
-        Image::kMostChannels, ").");
-  check(shape.n <= most, "Image: shape ", to_string(shape.nhwc()), " has more images (", shape.n,
-        ") than the maximum (", most, ") for ", shape.c, " channels.");
+  check(most > 0, "Image: shape ", shape, " has more channels (", shape.c, ") than the maximum (", Image::kMostChannels,
+        ").");
+  check(shape.n <= most, "Image: shape ", shape, " has more images (", shape.n, ") than the maximum (", most, ") for ",
+        shape.c, " channels.");
 }
 
 Image::Image(std::unique_ptr<Impl> impl) : impl_(std::move(impl)) {}
@@ -154,8 +152,7 @@ std::shared_ptr<Image> Image::make(std::shared_ptr<Device> device, ImageShape sh
   return guard([&] {
     auto image = Ref<MPSImage *>::adopt([[MPSImage alloc] initWithDevice:device->impl().device.get()
                                                          imageDescriptor:image_descriptor(shape, dtype)]);
-    check<std::runtime_error>(static_cast<bool>(image), "Image: the device cannot make an image of shape ",
-                              to_string(shape.nhwc()), ".");
+    check<std::runtime_error>(static_cast<bool>(image), "Image: the device cannot make an image of shape ", shape, ".");
     return std::make_shared<Image>(std::make_unique<Impl>(Impl{.device = device, .image = image, .shared = {}}));
   });
 }
@@ -167,7 +164,7 @@ std::shared_ptr<Image> Image::temporary(CommandBuffer &buffer, ImageShape shape,
         Ref<MPSImage *>::retain([MPSTemporaryImage temporaryImageWithCommandBuffer:buffer.impl().buffer.get()
                                                                    imageDescriptor:image_descriptor(shape, dtype)]);
     check<std::runtime_error>(static_cast<bool>(image), "Image: the device cannot make a temporary image of shape ",
-                              to_string(shape.nhwc()), ".");
+                              shape, ".");
     return std::make_shared<Image>(
         std::make_unique<Impl>(Impl{.device = buffer.device(), .image = image, .shared = {}, .temporary = true}));
   });

@@ -135,8 +135,8 @@ void ImageConversion::check_destination(ImageShape source, ImageShape out) const
   const auto result = result_shape(source);
   const std::scoped_lock lock(impl_->mutex);
   if (!impl_->clip) {
-    check(out == result, name, ": out.shape ", to_string(out.nhwc()), " is not ",
-          result == source ? "x.shape " : "the result's ", to_string(result.nhwc()), ".");
+    check(out == result, name, ": out.shape ", out, " is not ", result == source ? "x.shape " : "the result's ", result,
+          ".");
     return;
   }
   const auto images = impl_->clip->images;

@@ -222,8 +222,8 @@ void check_destination(const Kernel::Impl &impl, const Geometry &g, ImageShape o
           is_binary(impl) ? "the sources provide " : "x provides ", g.shape.n, ".");
     return;
   }
-  check(out.h == g.shape.h && out.w == g.shape.w && out.n == g.shape.n, row.name, ": out.shape ", to_string(out.nhwc()),
-        " is not the result's ", to_string(g.shape.nhwc()), " (clip_rect restricts what is written).");
+  check(out.h == g.shape.h && out.w == g.shape.w && out.n == g.shape.n, row.name, ": out.shape ", out,
+        " is not the result's ", g.shape, " (clip_rect restricts what is written).");
 }
 
 ImageShape Kernel::result_shape(std::span<const ImageShape> sources) const {
@@ -233,8 +233,8 @@ ImageShape Kernel::result_shape(std::span<const ImageShape> sources) const {
   for (std::size_t i = 0; i < sources.size(); ++i)
     for (auto extent : sources[i].nhwc())
       check<MemoryError>(extent <= std::int64_t{1} << 31, impl_->row->name, ": ", impl_->row->sources[i], " of shape ",
-                         to_string(sources[i].nhwc()), " has an extent (", extent, ") greater than the maximum (",
-                         std::int64_t{1} << 31, ").");
+                         sources[i], " has an extent (", extent, ") greater than the maximum (", std::int64_t{1} << 31,
+                         ").");
   return guard([&] {
     const std::scoped_lock lock(impl_->mutex);
     // A policy wants an image to look at; its storage is never touched.

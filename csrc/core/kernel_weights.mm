@@ -90,7 +90,7 @@ void Kernel::reload(CommandBuffer &buffer, const ConvolutionWeightsAndBiasesStat
     const auto enough = [&](const Buffer &values, const char *name, std::int64_t count) {
       check(values.bytes() >= static_cast<std::uint64_t>(count) * sizeof(float), impl_->row->name, ": ", name,
             " of the state has ", values.bytes(), " bytes; the kernel needs ", count * sizeof(float), " (OHWI ",
-            to_string(shape), ", float32).");
+            as_tuple(shape), ", float32).");
     };
     enough(*state.weights, "weights", shape[0] * shape[1] * shape[2] * shape[3]);
     if (state.biases) enough(*state.biases, "biases", shape[0]);

@@ -189,7 +189,7 @@ void check_fits(const char *name, const Image &image, const Matrix &matrix, Matr
   check(origin[0] <= matrix.rows() && s.n <= matrix.rows() - origin[0] && origin[1] <= matrix.columns() &&
             values <= matrix.columns() - origin[1],
         name, ": ", s.n, " rows of ", values, " values from origin (", origin[0], ", ", origin[1], ") on end beyond ",
-        matrix_name, ".shape ", to_string(matrix.shape()), ".");
+        matrix_name, ".shape ", as_tuple(matrix.shape()), ".");
 }
 
 }  // namespace

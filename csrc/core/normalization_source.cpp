@@ -44,13 +44,13 @@ ArrayView values(const ArrayView& given, const std::string& what) {
 std::shared_ptr<NormalizationSource> normalization_arrays(std::string_view who, NormalizationArrays arrays) {
   arrays.gamma = values(arrays.gamma, say(who, ": gamma"));
   const auto channels = arrays.gamma.shape[0];
-  check(channels >= 1, who, ": gamma.shape ", to_string(arrays.gamma.shape), " has an extent (", channels,
+  check(channels >= 1, who, ": gamma.shape ", as_tuple(arrays.gamma.shape), " has an extent (", channels,
         ") less than the minimum (1).");
   const auto take = [&](std::optional<ArrayView>& array, const char* name) {
     if (!array) return;
     array = values(*array, say(who, ": ", name));
-    check(array->shape[0] == channels, who, ": ", name, ".shape ", to_string(array->shape), " is not gamma.shape ",
-          to_string(arrays.gamma.shape), ".");
+    check(array->shape[0] == channels, who, ": ", name, ".shape ", as_tuple(array->shape), " is not gamma.shape ",
+          as_tuple(arrays.gamma.shape), ".");
   };
   take(arrays.beta, "beta");
   take(arrays.mean, "mean");

@@ -24,9 +24,9 @@ std::string show(const Value& value) {
     std::string operator()(double d) const { return say(d); }
     std::string operator()(const std::string& s) const { return "\"" + s + "\""; }
     std::string operator()(const std::vector<std::int64_t>& v) const {
-      return v.size() == 1 ? std::to_string(v[0]) : to_string(v);
+      return v.size() == 1 ? std::to_string(v[0]) : say(as_tuple(v));
     }
-    std::string operator()(const ArrayView& a) const { return say("array of shape ", to_string(a.shape)); }
+    std::string operator()(const ArrayView& a) const { return say("array of shape ", as_tuple(a.shape)); }
     std::string operator()(const std::shared_ptr<DataSource>&) const { return "data source"; }
     std::string operator()(const std::shared_ptr<NormalizationSource>&) const { return "data source"; }
     std::string operator()(const std::shared_ptr<PaddingPolicy>& p) const { return say("padding policy ", p->name()); }

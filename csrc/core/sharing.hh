@@ -17,6 +17,11 @@
                             deallocator:(nullable void (^)(void))deallocator;
 @end
 
+@protocol AwaitedCommit
+/// -commit by a thread whose next call is -waitUntilCompleted: where the queue is idle, that thread may do the work.
+- (void)commitAwaited;
+@end
+
 namespace mpscnn {
 /// Whether images can use memory of the caller's.
 inline bool shares_images() {

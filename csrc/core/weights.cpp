@@ -324,7 +324,7 @@ std::array<std::uintptr_t, 2> memory_of(const ArrayView& view) {
 }
 
 void check_c1hw(Layout layout, const Extents& shape, const char* name) {
-  check(layout != Layout::C1HW || shape[1] == 1, "reorder: ", name, ".shape ", to_string(shape), " has ", shape[1],
+  check(layout != Layout::C1HW || shape[1] == 1, "reorder: ", name, ".shape ", as_tuple(shape), " has ", shape[1],
         ", not 1, as its second extent, which C1HW asks for.");
 }
 
@@ -353,7 +353,7 @@ std::array<std::uint8_t, 4> axes_from(Layout source, Layout target) {
 
 Extents reordered_shape(const Extents& shape, Layout source, Layout target, const char* source_name,
                         const char* target_name) {
-  check(shape.size() == 4, "reorder: shape ", to_string(shape), " has ", shape.size(), " axes, not 4.");
+  check(shape.size() == 4, "reorder: shape ", as_tuple(shape), " has ", shape.size(), " axes, not 4.");
   check_c1hw(source, shape, source_name);
   const auto from = axes_from(source, target);
   Extents reordered{shape[from[0]], shape[from[1]], shape[from[2]], shape[from[3]]};
@@ -402,9 +402,9 @@ void reorder(const ArrayView& source, Layout source_layout, const ArrayView& tar
   for (int i = 0; i < 4; ++i) {
     axes[i] = {target.shape[i], source.strides[from[i]], target.strides[i]};
     if (source.shape[from[i]] != axes[i].n) {
-      throw std::invalid_argument(say("reorder: ", target_name, ".shape ", to_string(target.shape), " is not ",
-                                      to_string(reordered_shape(source.shape, source_layout, target_layout)), ": ",
-                                      source_name, " ", to_string(source.shape), " in ", name_of(source_layout),
+      throw std::invalid_argument(say("reorder: ", target_name, ".shape ", as_tuple(target.shape), " is not ",
+                                      as_tuple(reordered_shape(source.shape, source_layout, target_layout)), ": ",
+                                      source_name, " ", as_tuple(source.shape), " in ", name_of(source_layout),
                                       " order, written in ", name_of(target_layout), " order."));
     }
     bytes *= axes[i].n;
@@ -414,7 +414,7 @@ void reorder(const ArrayView& source, Layout source_layout, const ArrayView& tar
   check(read[1] <= written[0] || written[1] <= read[0], "reorder: the memory of ", target_name, " overlaps that of ",
         source_name, ".");
   for (const Axis& axis : axes)
-    check(axis.n == 1 || axis.dst != 0, "reorder: ", target_name, ".strides ", to_string(target.strides),
+    check(axis.n == 1 || axis.dst != 0, "reorder: ", target_name, ".strides ", as_tuple(target.strides),
           " name the same element twice.");
   run_plan(make_plan(static_cast<const char*>(source.data), static_cast<char*>(target.data),
                      static_cast<int>(size_of(source.dtype)), axes, 4),
@@ -423,17 +423,17 @@ void reorder(const ArrayView& source, Layout source_layout, const ArrayView& tar
 
 ArrayView unflatten(const ArrayView& source, const Extents& feature_map_chw, Layout layout, const char* source_name) {
   check(source.ndim() == 2, "reorder: ", source_name, ".ndim (", source.ndim(), ") is not 2, as feature_map asks for.");
-  check(feature_map_chw.size() == 3, "reorder: feature_map ", to_string(feature_map_chw), " is not (C, H, W).");
+  check(feature_map_chw.size() == 3, "reorder: feature_map ", as_tuple(feature_map_chw), " is not (C, H, W).");
   check(layout != Layout::IOHW && layout != Layout::C1HW, "reorder: the layout (", name_of(layout),
         ") of flattened weights is not OIHW, OHWI or HWIO.");
   std::int64_t features = 1;
   for (const auto extent : feature_map_chw) {
     check(extent >= 0 && !__builtin_mul_overflow(features, extent, &features), "reorder: feature_map ",
-          to_string(feature_map_chw), " has an extent that is negative or too large.");
+          as_tuple(feature_map_chw), " has an extent that is negative or too large.");
   }
   const std::size_t flat = layout == Layout::HWIO ? 0 : 1;
   check(source.shape[flat] == features, "reorder: ", source_name, ".shape[", flat, "] (", source.shape[flat],
-        ") is not the size of feature_map ", to_string(feature_map_chw), ", ", features, ".");
+        ") is not the size of feature_map ", as_tuple(feature_map_chw), ", ", features, ".");
   const std::int64_t c = feature_map_chw[0], h = feature_map_chw[1], w = feature_map_chw[2];
   const std::int64_t step = source.strides[flat];
   const bool channels_first = layout == Layout::OIHW;

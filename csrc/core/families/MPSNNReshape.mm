@@ -24,7 +24,7 @@ ImageShape reshaped(const KernelRow &row, const Extents &shape, ImageShape read)
   for (auto &extent : extents)
     if (extent < 0) extent = values / known;
   const ImageShape result{read.n, extents[0], extents[1], extents[2]};
-  check(result.h * result.w * result.c == values, row.name, ": shape ", to_string(shape), " does not hold the ", values,
+  check(result.h * result.w * result.c == values, row.name, ": shape ", as_tuple(shape), " does not hold the ", values,
         " values of an image of x, (", read.h, ", ", read.w, ", ", read.c, ").");
   return result;
 }
@@ -41,10 +41,10 @@ Made make_reshape(id<MTLDevice> device, const KernelRow &row, const Params &para
   const auto &shape = std::get<Extents>(params.find("shape")->second);
   int open = 0;
   for (const auto extent : shape) {
-    check(extent != 0, row.name, ": shape ", to_string(shape), " has an extent (0) that is neither -1 nor 1 or more.");
+    check(extent != 0, row.name, ": shape ", as_tuple(shape), " has an extent (0) that is neither -1 nor 1 or more.");
     open += extent < 0 ? 1 : 0;
   }
-  check(open <= 1, row.name, ": shape ", to_string(shape), " has more than one extent (-1) to be found.");
+  check(open <= 1, row.name, ": shape ", as_tuple(shape), " has more than one extent (-1) to be found.");
   Made made;
   made.kernel = Ref<MPSKernel *>::adopt([static_cast<MPSNNReshape *>([kind alloc]) initWithDevice:device]);
   check<std::runtime_error>(static_cast<bool>(made.kernel), row.name, ": the device refused the kernel.");

@@ -14,7 +14,7 @@ constexpr float kMostRegion = 1e6f;  // beyond it nothing of any image is near
 
 /// Rows (y, x, height, width).
 std::vector<MPSRegion> regions_of(const KernelRow &row, const ArrayView &array) {
-  check(array.ndim() == 2 && array.shape[1] == 4, row.name, ": regions.shape ", to_string(array.shape),
+  check(array.ndim() == 2 && array.shape[1] == 4, row.name, ": regions.shape ", as_tuple(array.shape),
         " is not (R, 4): y, x, height, width.");
   check(array.shape[0] >= 1, row.name, ": the number of regions (0) is less than the minimum (1).");
   std::vector<MPSRegion> regions;

@@ -6,7 +6,9 @@
 #include <cstdint>
 #include <initializer_list>
 #include <memory>
+#include <ostream>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include <mpscnn/dtype.hpp>
@@ -51,14 +53,19 @@ inline Extents contiguous_strides(const Extents& shape, DType dtype) {
   return strides;
 }
 
-/// "(2, 3, 4)", as Python prints a shape.
-inline std::string to_string(const Extents& extents) {
-  std::string text = "(";
-  for (std::size_t i = 0; i < extents.size(); ++i) {
-    if (i) text += ", ";
-    text += std::to_string(extents[i]);
-  }
-  return text + (extents.size() == 1 ? ",)" : ")");
+/// "(2, 3, 4)", as Python prints a shape. A part of a sentence that is seldom built: refers to what outlives it.
+template <class E>
+struct AsTuple {
+  E extents;
+};
+inline AsTuple<const Extents&> as_tuple(const Extents& extents) { return {extents}; }
+inline AsTuple<Extents> as_tuple(Extents&& extents) { return {std::move(extents)}; }
+template <class E>
+std::ostream& operator<<(std::ostream& out, const AsTuple<E>& tuple) {
+  const auto& extents = tuple.extents;
+  out << '(';
+  for (std::size_t i = 0; i < extents.size(); ++i) out << (i ? ", " : "") << extents[i];
+  return out << (extents.size() == 1 ? ",)" : ")");
 }
 
 }  // namespace mpscnn

@@ -25,11 +25,15 @@ class CommandBuffer {
   void commit();
   /// Throws std::runtime_error before commit(), and with the device's sentence when the work has failed.
   void wait();
+  /// commit() and wait(), which may save handing the work over to the queue's thread and back. Handlers then run on
+  /// this thread.
+  void run();
   CommandBufferStatus status() const;
   std::string error() const;
   std::string label() const;
   void set_label(const std::string& label);
-  /// Called once on the queue's thread when the work is done; before commit() only. Must not throw.
+  /// Called once when the work is done, on the queue's thread or the one in run(); before commit() only. Must not
+  /// throw.
   void add_completed_handler(std::function<void()> handler);
   /// Seconds on the device's clock; 0 until completed.
   double gpu_start_time() const;
@@ -40,6 +44,8 @@ class CommandBuffer {
   Impl& impl() const { return *impl_; }
 
  private:
+  void submit(bool awaited);
+
   std::unique_ptr<Impl> impl_;
 };
 

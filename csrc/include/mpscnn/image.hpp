@@ -25,6 +25,7 @@ struct ImageShape {
   Extents nhwc() const { return {n, h, w, c}; }
   bool operator==(const ImageShape&) const = default;
 };
+inline std::ostream& operator<<(std::ostream& out, const ImageShape& shape) { return out << as_tuple(shape.nhwc()); }
 
 class Image {
  public:

@@ -101,7 +101,8 @@ OPENMPS_UNKNOWN_SELECTORS
                          what);
 }
 
-- (void)openmps_submit {
+/// `awaited`: by the thread that waits next.
+- (void)openmps_submit:(BOOL)awaited {
   [self openmps_requireUncommitted:"commit"];
   [self openmps_requireThread:"commit"];
   if (_encoderOpen)
@@ -126,12 +127,21 @@ OPENMPS_UNKNOWN_SELECTORS
     const openmps::Pool pool;
     [buffer openmps_runHandlers:std::move(buffer->_completedHandlers)];
   };
+  if (awaited && _queue.get()->_queue->claim(_submission)) return;
   if (_queue.get()->_queue->commit(_submission)) return;
   _submission->on_scheduled = _submission->on_completed = nullptr;
   openmps::raise_memory(@"MTLCommandBuffer: there is no memory or no thread for the command queue.");
 }
 
 - (void)commit {
+  [self openmps_checkedSubmit:NO];
+}
+
+- (void)commitAwaited {
+  [self openmps_checkedSubmit:YES];
+}
+
+- (void)openmps_checkedSubmit:(BOOL)awaited {
   [self openmps_requireUncommitted:"commit"];
   if (const auto unread = _recorder->temporaries()->first_unread())
     openmps::raise_usage(
@@ -139,11 +149,11 @@ OPENMPS_UNKNOWN_SELECTORS
         @"for readers that never came.",
         unread->name.c_str(), unread->label.empty() ? "" : " ", unread->label.c_str(),
         (unsigned long)unread->read_count);
-  [self openmps_submit];
+  [self openmps_submit:awaited];
 }
 
 - (void)openmps_commitContinuingIn:(id<OpenMPSCommandBuffer>)next {
-  [self openmps_submit];
+  [self openmps_submit:NO];
   [next openmps_adoptTemporaries:_recorder->temporaries()];
 }
 
@@ -163,13 +173,13 @@ OPENMPS_UNKNOWN_SELECTORS
   if (_recorder->is_recording())
     openmps::raise_usage(@"MTLCommandBuffer: waiting would never end: the command buffer has not been committed.");
   // A handler that waits for its own command buffer: the work is done, the handlers are not.
-  if (_queue.get()->_queue->is_own_thread()) {
+  if (_queue.get()->_queue->is_running_thread()) {
     if (!_recorder->completion()->is_done() && stage == openmps::Submission::finished)
       openmps::raise_usage(@"MTLCommandBuffer: waiting on the command queue's own thread would never end.");
     return;
   }
   if (!_recorder->completion()->is_done()) [self openmps_requireThread:"waiting"];
-  _submission->wait_for(stage);
+  if (!_queue.get()->_queue->run_claimed(*_submission)) _submission->wait_for(stage);
 }
 
 - (void)waitUntilScheduled {

@@ -38,6 +38,10 @@ void ProcessEnd::allow_work() noexcept {
   ending_.notify_all();
 }
 
+void ProcessEnd::watch_again() noexcept {
+  std::call_once(watched_again_, [this] { watch(); });
+}
+
 void ProcessEnd::begin_work() noexcept {
   for (;;) {
     under_way_.fetch_add(1);

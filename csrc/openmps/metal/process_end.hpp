@@ -19,6 +19,9 @@ class ProcessEnd {
   /// Before anything that counts on a queue. Does nothing after the first time but for the thread that is inside of
   /// exit(), which lets the queues work again until the exit handler it is in returns.
   void allow_work() noexcept;
+  /// After the first thread of a queue has begun, which may have made the Objective-C runtime register exit handlers:
+  /// those have to come after ours.
+  void watch_again() noexcept;
 
   /// Around the work on a command buffer, by the thread that does it. Begins when the process is not ending.
   void begin_work() noexcept;
@@ -33,7 +36,7 @@ class ProcessEnd {
   void watch() noexcept;
   void halt() noexcept;
 
-  std::once_flag watched_;
+  std::once_flag watched_, watched_again_;
   std::atomic<bool> ending_{false};
   std::atomic<std::thread::id> ender_{};
   std::atomic<int> under_way_{0};

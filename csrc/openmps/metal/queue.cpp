@@ -17,6 +17,10 @@ namespace {
 // fro meet within this time.
 constexpr auto kSpin = std::chrono::microseconds(40);
 
+// Each thread that computes has helper threads of OpenMP's behind it, which spin for a while after their work and are
+// in the way of another thread's. So two threads do not take turns at this pace.
+constexpr double kTurn = 1e-3;  // seconds
+
 inline void relax() {
 #if defined(__x86_64__)
   __builtin_ia32_pause();
@@ -66,28 +70,81 @@ void Queue::enqueue(const std::shared_ptr<Submission>& submission) {
   submission->completion->progress.store(Progress::enqueued, std::memory_order_release);
 }
 
-bool Queue::commit(const std::shared_ptr<Submission>& submission) noexcept {
-  bool asleep = false;
+void Queue::start() {
   auto& process_end = ProcessEnd::instance();
-  process_end.allow_work();
-  try {
+  {
     std::lock_guard<std::mutex> lock(mutex_);
-    if (generation_.load() == kNoThread) {
+    if (!has_thread_) {
       std::thread([self = shared_from_this()] { self->run(); }).detach();
+      has_thread_ = true;
       generation_.store(process_end.generation());
     }
+  }
+  if (is_begun_.load(std::memory_order_acquire)) return;
+  // Without the mutex: in a process that ends, the thread begins only when the one inside of exit() has come this far.
+  is_begun_.wait(false, std::memory_order_acquire);
+  process_end.watch_again();
+}
+
+bool Queue::commit(const std::shared_ptr<Submission>& submission) noexcept {
+  bool asleep = false;
+  ProcessEnd::instance().allow_work();
+  try {
+    start();
+    std::lock_guard<std::mutex> lock(mutex_);
     if (submission->completion->progress.load(std::memory_order_relaxed) == Progress::not_enqueued) {
       places_.push_back(submission);
     }
-    ++in_flight_;
-    submission->kernel_start = now_seconds();
-    submission->completion->progress.store(Progress::committed, std::memory_order_release);
-    submission->stage.store(Submission::running, std::memory_order_release);
+    accept(*submission);
     calls_.fetch_add(1, std::memory_order_release);
     asleep = sleeping_;
   } catch (...) {
     return false;
   }
+  if (asleep) wake_.notify_one();
+  return true;
+}
+
+bool Queue::claim(const std::shared_ptr<Submission>& submission) noexcept {
+  auto& process_end = ProcessEnd::instance();
+  process_end.allow_work();
+  std::lock_guard<std::mutex> lock(mutex_);
+  const bool idle = places_.empty() && in_flight_ == 0;
+  const bool enqueued = submission->completion->progress.load(std::memory_order_relaxed) != Progress::not_enqueued;
+  if (!idle || enqueued) return false;
+  const auto self = this_thread_id();
+  if (last_runner_ != 0 && last_runner_ != self && now_seconds() - last_end_ < kTurn) return false;
+  generation_.store(process_end.generation());
+  is_claimed_ = true;
+  submission->claimant.store(self, std::memory_order_relaxed);
+  accept(*submission);
+  return true;
+}
+
+void Queue::accept(Submission& submission) noexcept {
+  ++in_flight_;
+  submission.kernel_start = now_seconds();
+  submission.completion->progress.store(Progress::committed, std::memory_order_release);
+  submission.stage.store(Submission::running, std::memory_order_release);
+}
+
+bool Queue::run_claimed(Submission& submission) noexcept {
+  if (submission.claimant.load(std::memory_order_relaxed) != this_thread_id()) return false;
+  submission.claimant.store(0, std::memory_order_relaxed);
+  auto& process_end = ProcessEnd::instance();
+  process_end.allow_work();
+  process_end.begin_work();
+  finish(submission);
+  bool asleep = false;
+  {
+    std::lock_guard<std::mutex> lock(mutex_);
+    is_claimed_ = false;
+    if (!places_.empty()) {
+      calls_.fetch_add(1, std::memory_order_release);
+      asleep = sleeping_;
+    }
+  }
+  process_end.end_work();
   if (asleep) wake_.notify_one();
   return true;
 }
@@ -105,37 +162,39 @@ void Queue::withdraw(const std::shared_ptr<Submission>& submission) noexcept {
 }
 
 void Queue::wait_for_room() noexcept {
-  if (is_own_thread() || is_orphan()) return;
+  if (is_running_thread() || is_orphan()) return;
   ProcessEnd::instance().allow_work();
   std::unique_lock<std::mutex> lock(mutex_);
   room_.wait(lock, [this] { return in_flight_ < max_in_flight_; });
 }
 
-bool Queue::is_own_thread() const noexcept { return thread_id_.load(std::memory_order_relaxed) == this_thread_id(); }
+bool Queue::is_running_thread() const noexcept { return runner_.load(std::memory_order_relaxed) == this_thread_id(); }
 
 bool Queue::is_orphan() const noexcept {
   const int generation = generation_.load();
-  return generation != kNoThread && generation != ProcessEnd::instance().generation();
+  return generation != kUnused && generation != ProcessEnd::instance().generation();
 }
 
 void Queue::close() noexcept {
-  if (is_orphan()) return;  // also because the thread may hold the mutex there
+  if (is_orphan()) return;  // also because a thread of the parent may hold the mutex there
   ProcessEnd::instance().allow_work();
   {
     std::lock_guard<std::mutex> lock(mutex_);
-    if (generation_.load() == kNoThread) return;
+    if (!has_thread_) return;
     closing_ = true;
     calls_.fetch_add(1, std::memory_order_release);
   }
   wake_.notify_one();
-  if (is_own_thread()) return;
-  // A detached thread and a flag rather than a join: the last release may come from the queue's own thread.
+  if (is_running_thread()) return;
+  // A detached thread and a flag rather than a join: the last release may come from a handler.
   while (!ended_.load(std::memory_order_acquire)) ended_.wait(false, std::memory_order_acquire);
 }
 
 std::shared_ptr<Submission> Queue::next() noexcept {
   std::unique_lock<std::mutex> lock(mutex_);
-  const auto is_ready = [this] { return !places_.empty() && places_.front()->completion->is_committed(); };
+  const auto is_ready = [this] {
+    return !is_claimed_ && !places_.empty() && places_.front()->completion->is_committed();
+  };
   for (;;) {
     if (is_ready()) {
       auto submission = std::move(places_.front());
@@ -175,32 +234,49 @@ void Queue::process(Submission& submission) noexcept {
   submission.on_completed = nullptr;
 }
 
+void Queue::finish(Submission& submission) noexcept {
+  const auto self = this_thread_id();
+  runner_.store(self, std::memory_order_relaxed);
+  struct Context {
+    Queue* queue;
+    Submission* submission;
+  } context{this, &submission};
+  hooks_.in_pool(
+      [](void* pointer) {
+        const auto& both = *static_cast<Context*>(pointer);
+        both.queue->process(*both.submission);
+      },
+      &context);
+  runner_.store(0, std::memory_order_relaxed);
+  submission.stage.store(Submission::finished, std::memory_order_release);
+  submission.stage.notify_all();
+  {
+    std::lock_guard<std::mutex> lock(mutex_);
+    --in_flight_;
+    last_runner_ = self;
+    last_end_ = now_seconds();
+  }
+  room_.notify_all();
+}
+
 void Queue::run() noexcept {
-  thread_id_.store(this_thread_id(), std::memory_order_relaxed);
-  hooks_.begin();
   auto& process_end = ProcessEnd::instance();
-  while (const auto submission = next()) {
+  // The thread's entry into the Objective-C runtime and its leave are work too: exit handlers of the runtime walk the
+  // same lists.
+  process_end.begin_work();
+  hooks_.begin();
+  process_end.end_work();
+  is_begun_.store(true, std::memory_order_release);
+  is_begun_.notify_all();
+  while (auto submission = next()) {
     process_end.begin_work();
-    struct Context {
-      Queue* queue;
-      Submission* submission;
-    } context{this, submission.get()};
-    hooks_.in_pool(
-        [](void* pointer) {
-          const auto& both = *static_cast<Context*>(pointer);
-          both.queue->process(*both.submission);
-        },
-        &context);
-    submission->stage.store(Submission::finished, std::memory_order_release);
-    submission->stage.notify_all();
-    {
-      std::lock_guard<std::mutex> lock(mutex_);
-      --in_flight_;
-    }
-    room_.notify_all();
+    finish(*submission);
+    submission.reset();
     process_end.end_work();
   }
+  process_end.begin_work();
   hooks_.end();
+  process_end.end_work();
   ended_.store(true, std::memory_order_release);
   ended_.notify_all();
 }

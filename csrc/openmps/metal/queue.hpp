@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The thread behind an MTLCommandQueue: runs committed command buffers in the order of their places.
+// Behind an MTLCommandQueue: runs committed command buffers in the order of their places, on a thread of its own or,
+// when the queue is idle, on the thread that waits for them.
 #pragma once
 
 #include <atomic>
@@ -28,6 +29,9 @@ struct Submission {
   std::atomic<int> stage{recording};
   void wait_for(Stage wanted) const noexcept;
 
+  /// The thread that has to run it when it waits for it; 0 for the queue's.
+  std::atomic<std::size_t> claimant{0};
+
   /// Valid once the work is done.
   std::string error;
   double kernel_start = 0, kernel_end = 0, gpu_start = 0, gpu_end = 0;  ///< seconds, monotonic clock
@@ -49,22 +53,32 @@ class Queue : public std::enable_shared_from_this<Queue> {
   /// Lets it run, in its place; takes one if it has none. Starts the thread if need be. Once per submission. False:
   /// the thread could not be started, and nothing has changed.
   [[nodiscard]] bool commit(const std::shared_ptr<Submission>& submission) noexcept;
+  /// Instead of commit(), by a thread whose next call is run_claimed(): an idle queue leaves the work to that thread,
+  /// which saves handing it over and back. False: nothing has changed, and commit() is the way.
+  [[nodiscard]] bool claim(const std::shared_ptr<Submission>& submission) noexcept;
+  /// Runs what this thread has claimed; false if it has not.
+  bool run_claimed(Submission& submission) noexcept;
   /// Gives its place up (a command buffer that is dropped without commit).
   void withdraw(const std::shared_ptr<Submission>& submission) noexcept;
-  /// Returns when fewer than max_in_flight committed submissions are unfinished. At once on the queue's own thread.
+  /// Returns when fewer than max_in_flight committed submissions are unfinished. At once on the running thread.
   void wait_for_room() noexcept;
-  bool is_own_thread() const noexcept;
-  /// Whether the thread was left behind by fork(): then nothing that is committed here ever runs.
+  /// Whether the calling thread is the one that runs a command buffer now: it is in a handler.
+  bool is_running_thread() const noexcept;
+  /// Whether the queue was in use when the process was forked: then nothing that is committed here ever runs.
   bool is_orphan() const noexcept;
-  /// Runs what has been committed, then ends the thread. From the queue's own thread it does not wait for that.
+  /// Runs what has been committed, then ends the thread. From a handler it does not wait for that.
   void close() noexcept;
 
  private:
+  /// Starts the thread, unless it has been, and returns when it is ready for work.
+  void start();
   void run() noexcept;
   std::shared_ptr<Submission> next() noexcept;
+  void accept(Submission& submission) noexcept;
+  void finish(Submission& submission) noexcept;
   void process(Submission& submission) noexcept;
 
-  static constexpr int kNoThread = -1;
+  static constexpr int kUnused = -1;
 
   const ThreadHooks hooks_;
   const std::size_t max_in_flight_;
@@ -73,11 +87,14 @@ class Queue : public std::enable_shared_from_this<Queue> {
   std::condition_variable wake_, room_;
   std::deque<std::shared_ptr<Submission>> places_;
   std::size_t in_flight_ = 0;
-  bool closing_ = false, sleeping_ = false;
-  std::atomic<int> calls_{0};  ///< rises with each commit and close: what the idle thread watches
-  std::atomic<std::size_t> thread_id_{0};
-  std::atomic<int> generation_{kNoThread};  ///< the process that has the thread, counted in forks
-  std::atomic<bool> ended_{false};
+  bool has_thread_ = false, closing_ = false, sleeping_ = false;
+  bool is_claimed_ = false;  ///< some thread has work of this queue; nothing else may begin
+  std::size_t last_runner_ = 0;
+  double last_end_ = 0;                   ///< seconds, monotonic clock
+  std::atomic<int> calls_{0};             ///< rises with each commit and close: what the idle thread watches
+  std::atomic<std::size_t> runner_{0};    ///< the thread that runs a command buffer now
+  std::atomic<int> generation_{kUnused};  ///< the process that uses the queue, counted in forks
+  std::atomic<bool> is_begun_{false}, ended_{false};
 };
 
 }  // namespace openmps

@@ -22,7 +22,11 @@ namespace openmps {
 struct LibraryMath {
   using Real = float;
   static MPSCNN_HOST_DEVICE float exp(float x) { return ::expf(x); }
-  static MPSCNN_HOST_DEVICE float exp_negative(float x) { return ::expf(x); }
+  static MPSCNN_HOST_DEVICE float exp_negative(float x, float rest = 0) { return ::expf(x) * (1 + rest); }
+  static MPSCNN_HOST_DEVICE float product(float x, float y, float& lost) {
+    lost = ::fmaf(x, y, -(x * y));
+    return x * y;
+  }
   static MPSCNN_HOST_DEVICE float expm1(float x) { return ::expm1f(x); }
   static MPSCNN_HOST_DEVICE float log(float x) { return ::logf(x); }
   static MPSCNN_HOST_DEVICE float log1p_unit(float x) { return ::log1pf(x); }
@@ -58,9 +62,8 @@ struct NeuronFormulas {
   }
   static MPSCNN_HOST_DEVICE float absolute(float x) { return x < 0 ? -x : x + 0.0f; }
   static MPSCNN_HOST_DEVICE float softplus(float x, float a, float b) {
-    const Real t = Real(b) * x;
-    const Real positive = t < 0 ? Real(0) : t, negative = t < 0 ? t : -t;
-    return static_cast<float>(a * (positive + Math::log1p_unit(Math::exp(negative))));
+    const float t = b * x;
+    return a * ((t < 0 ? 0.0f : t) + Math::log1p_unit(exp_below_zero(x, b)));
   }
   static MPSCNN_HOST_DEVICE float softsign(float x) { return x / (1.0f + (x < 0 ? -x : x)); }
   static MPSCNN_HOST_DEVICE float elu(float x, float a) {
@@ -81,14 +84,22 @@ struct NeuronFormulas {
   static MPSCNN_HOST_DEVICE float logarithm(float x, float a, float b, Real log_base) {
     return static_cast<float>(Math::log(Real(a) * x + b) / log_base);
   }
-  static MPSCNN_HOST_DEVICE float gelu(float x) { return static_cast<float>(x * Math::normal_cdf(x)); }
+  static MPSCNN_HOST_DEVICE float gelu(float x) { return x * Math::normal_cdf(x); }
+
+  /// exp(-|b * x|), exact to float although the product is rounded.
+  static MPSCNN_HOST_DEVICE float exp_below_zero(float x, float b) {
+    float lost;
+    const float t = Math::product(b, x, lost);
+    lost = t < -104 || t > 104 ? 0.0f : lost;  // where it is 0, also of infinity, whose rest is NaN
+    return Math::exp_negative(t < 0 ? t : -t, t < 0 ? lost : -lost);
+  }
 
   // Gradients: e * f'(x), e the gradient of the result. Where f has a kink they follow the header's order of cases
   // [MPSCNNNeuron.h]: at 0 the rectifiers have the slope of x >= 0.
   static MPSCNN_HOST_DEVICE float relu_gradient(float e, float x, float a) { return x >= 0 ? e : a * e; }
   static MPSCNN_HOST_DEVICE float sigmoid_gradient(float e, float x) {
-    const Real t = Math::exp(x < 0 ? Real(x) : -Real(x));
-    return static_cast<float>(e * (t / ((1 + t) * (1 + t))));
+    const float t = Math::exp_negative(x < 0 ? x : -x);
+    return e * (t / ((1.0f + t) * (1.0f + t)));
   }
   static MPSCNN_HOST_DEVICE float hard_sigmoid_gradient(float e, float x, float a, float b) {
     const Real t = Real(a) * x + b;
@@ -102,8 +113,8 @@ struct NeuronFormulas {
   /// unverified: 0 at 0.
   static MPSCNN_HOST_DEVICE float absolute_gradient(float e, float x) { return x > 0 ? e : x < 0 ? -e : 0.0f; }
   static MPSCNN_HOST_DEVICE float softplus_gradient(float e, float x, float a, float b) {
-    const Real t = Real(b) * x, u = Math::exp(t < 0 ? t : -t);
-    return static_cast<float>(e * (Real(a) * b * ((t < 0 ? u : Real(1)) / (1 + u))));
+    const float u = exp_below_zero(x, b);
+    return e * (a * b * ((b * x < 0 ? u : 1.0f) / (1.0f + u)));
   }
   static MPSCNN_HOST_DEVICE float softsign_gradient(float e, float x) {
     const float t = 1.0f + (x < 0 ? -x : x);
@@ -127,10 +138,10 @@ struct NeuronFormulas {
     return static_cast<float>(e * (a / ((Real(a) * x + b) * log_base)));
   }
   static MPSCNN_HOST_DEVICE float gelu_gradient(float e, float x) {
-    Real bell;  // exp(-x * x / 2)
-    const Real cdf = Math::normal_cdf(x, bell);
-    const Real t = x < -40 ? Real(-40) : x > 40 ? Real(40) : Real(x);  // the bell is 0 in float; infinity * 0 is NaN
-    return static_cast<float>(e * (cdf + t * bell * Real(0.398942280401432678)));
+    float bell;  // exp(-x * x / 2)
+    const float cdf = Math::normal_cdf(x, bell);
+    const float t = x < -40 ? -40.0f : x > 40 ? 40.0f : x;  // the bell is 0 there; infinity * 0 is NaN
+    return e * (cdf + t * bell * 0.398942280f);
   }
 };
 
