@@ -11,8 +11,8 @@
 
 #include <mpscnn/error.hpp>
 
-#include "bind_array.hpp"
 #include "bindings.hpp"
+#include "numbers.hpp"
 
 namespace mpscnn::bindings {
 
@@ -36,11 +36,9 @@ bool load(py::handle object, Text& text) {
 
 bool load(py::handle object, Integer& integer) {
   if (!is_integer(object)) return false;
-  const auto number = py::reinterpret_steal<py::object>(PyNumber_Index(object.ptr()));
-  if (!number) throw py::error_already_set();
-  int overflow = 0;
-  integer.value = PyLong_AsLongLongAndOverflow(number.ptr(), &overflow);
-  return overflow == 0;
+  const Index index = index_of(object);
+  integer.value = index.value.value_or(0);
+  return index.value.has_value();
 }
 
 bool load(py::handle object, Boolean& boolean) {

@@ -7,7 +7,7 @@
 #include <pybind11/pybind11.h>
 #include <pybind11/stl.h>
 
-#include <cstddef>
+#include <cstdint>
 #include <memory>
 
 #include <mpscnn/array.hpp>
@@ -15,35 +15,6 @@
 namespace mpscnn::bindings {
 
 namespace py = pybind11;
-
-/// The GIL is let go, and taken back at the end. Once the interpreter ends, a thread that wants it back is ended by
-/// Python, by unwinding its stack: out of a destructor that would end the process. Such a thread stays where it is
-/// instead.
-class ReleaseGil {
- public:
-  ReleaseGil() : state_(PyEval_SaveThread()) {}
-  ~ReleaseGil();
-  ReleaseGil(const ReleaseGil&) = delete;
-  ReleaseGil& operator=(const ReleaseGil&) = delete;
-
- private:
-  PyThreadState* state_;
-};
-
-/// The GIL on any thread, with or without it so far; the same holds at the end of the interpreter.
-class AcquireGil {
- public:
-  AcquireGil();
-  ~AcquireGil() { PyGILState_Release(state_); }
-  AcquireGil(const AcquireGil&) = delete;
-  AcquireGil& operator=(const AcquireGil&) = delete;
-
- private:
-  PyGILState_STATE state_ = PyGILState_LOCKED;
-};
-
-/// Whether there is an interpreter to call into.
-bool interpreter_runs();
 
 /// Who keeps the memory of a view alive.
 enum class Keep {
@@ -84,39 +55,7 @@ py::array empty_array(const Extents& shape, DType dtype);
 /// NumPy view of that memory; its base holds `view.owner`. Writable unless the view is read-only.
 py::array array_from(const ArrayView& view);
 
-/// Whole pages, at least one. Freed ones are kept for the next request of about the same size, up to 64 MB in total,
-/// because the kernel clears fresh pages more slowly than they are written. No GIL needed. Throws std::bad_alloc.
-std::shared_ptr<void> allocate_pages(std::size_t bytes);
-
-/// Holds a reference. The last copy may go away on any thread, with or without the GIL, and after the interpreter.
-std::shared_ptr<void> keep_python_object(py::object object);
-
 /// A capsule that holds `owner`: the base of NumPy arrays over memory that C++ owns.
 py::object to_python_owner(std::shared_ptr<void> owner);
-
-/// numpy.dtype(dtype). Throws TypeError "dtype ('nothing') is not a dtype."
-py::dtype dtype_object(py::handle dtype, const char* name);
-
-/// The element type of a NumPy dtype, or of anything that numpy.dtype() takes. Throws TypeError.
-DType dtype_from(py::handle dtype, const char* name);
-
-/// The same; None is `otherwise`.
-DType dtype_from(py::handle dtype, const char* name, DType otherwise);
-
-/// numpy.dtype of that element type; bfloat16 imports ml_dtypes.
-py::dtype numpy_dtype(DType dtype);
-
-/// An int or a scalar that is one; no bool, and no array, whatever its __index__ says.
-bool is_integer(py::handle object);
-
-/// A float, an int or a scalar that is a number; no bool, no complex number and no array, whatever its __float__ says.
-bool is_number(py::handle object);
-
-/// The integers of a shape: an int, or a sequence of them. Throws TypeError, naming what was given;
-/// std::invalid_argument beyond 64 bits.
-Extents extents_from(py::handle object, const char* name);
-
-/// To be called inside `catch (...)` of functions that pybind11 does not wrap: sets the Python error.
-void set_python_error() noexcept;
 
 }  // namespace mpscnn::bindings

@@ -8,6 +8,8 @@
 #include "bind_arguments.hpp"
 #include "bind_array.hpp"
 #include "bindings.hpp"
+#include "dtypes.hpp"
+#include "numbers.hpp"
 
 namespace mpscnn::bindings {
 namespace {

@@ -5,8 +5,8 @@
 #include <mpscnn/error.hpp>
 
 #include "bind_arguments.hpp"
-#include "bind_array.hpp"
 #include "bindings.hpp"
+#include "gil.hpp"
 
 namespace mpscnn::bindings {
 namespace {

@@ -10,6 +10,9 @@
 #include "bind_arguments.hpp"
 #include "bind_array.hpp"
 #include "bindings.hpp"
+#include "dtypes.hpp"
+#include "gil.hpp"
+#include "numbers.hpp"
 
 namespace mpscnn::bindings {
 namespace {
@@ -65,12 +68,7 @@ class PythonObject {
     const auto value = member(name);
     if (value.is_none()) return std::nullopt;
     check<TypeError>(is_integer(value), "data source: ", name, " (", type_name(value), ") is not an int.");
-    const auto number = py::reinterpret_steal<py::object>(PyNumber_Index(value.ptr()));
-    if (!number) throw py::error_already_set();
-    int overflow = 0;
-    const auto integer = PyLong_AsLongLongAndOverflow(number.ptr(), &overflow);
-    check(overflow == 0, "data source: ", name, " (", py::str(number).cast<std::string>(), ") is beyond 64 bits.");
-    return integer;
+    return integer_from(value, "data source: ", name);
   }
   std::string text(const char* name) const {
     const AcquireGil gil;

@@ -9,6 +9,9 @@
 #include "bind_array.hpp"
 #include "bind_image.hpp"
 #include "bindings.hpp"
+#include "dtypes.hpp"
+#include "gil.hpp"
+#include "numbers.hpp"
 
 namespace mpscnn::bindings {
 namespace {

@@ -16,6 +16,10 @@
 #include "bind_array.hpp"
 #include "bind_image.hpp"
 #include "bindings.hpp"
+#include "dtypes.hpp"
+#include "gil.hpp"
+#include "numbers.hpp"
+#include "pages.hpp"
 
 namespace mpscnn::bindings {
 namespace {

@@ -6,6 +6,9 @@
 #include "bind_arguments.hpp"
 #include "bind_array.hpp"
 #include "bindings.hpp"
+#include "dtypes.hpp"
+#include "gil.hpp"
+#include "numbers.hpp"
 
 namespace mpscnn::bindings {
 namespace {

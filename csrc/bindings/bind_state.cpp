@@ -11,6 +11,7 @@
 #include "bind_arguments.hpp"
 #include "bind_array.hpp"
 #include "bindings.hpp"
+#include "gil.hpp"
 
 namespace mpscnn::bindings {
 namespace {

@@ -30,6 +30,9 @@ void bind_data_source(py::module_& module);
 void bind_state(py::module_& module);
 void bind_kernel(py::module_& module);
 
+/// To be called inside `catch (...)` of functions that pybind11 does not wrap: sets the Python error.
+void set_python_error() noexcept;
+
 /// The device, or the default one for None.
 std::shared_ptr<Device> device_or_default(const std::shared_ptr<Device>& device);
 

@@ -10,6 +10,7 @@
 #include "bind_arguments.hpp"
 #include "bind_array.hpp"
 #include "bindings.hpp"
+#include "numbers.hpp"
 
 namespace mpscnn::bindings {
 namespace {
@@ -19,12 +20,7 @@ using Ints = std::vector<std::int64_t>;
 /// Appends an integer, or those of a (nested) tuple or list; false when there is anything else.
 bool collect(const KernelRow& row, const ParamSpec& spec, py::handle object, Ints& ints) {
   if (is_integer(object)) {
-    const auto number = py::reinterpret_steal<py::object>(PyNumber_Index(object.ptr()));
-    if (!number) throw py::error_already_set();
-    int overflow = 0;
-    const auto value = PyLong_AsLongLongAndOverflow(number.ptr(), &overflow);
-    check(overflow == 0, row.name, ": ", spec.name, " (", py::str(number).cast<std::string>(), ") is beyond 64 bits.");
-    ints.push_back(value);
+    ints.push_back(integer_from(object, row.name, ": ", spec.name));
     return true;
   }
   if (!PyTuple_Check(object.ptr()) && !PyList_Check(object.ptr())) return false;

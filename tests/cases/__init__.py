@@ -6,6 +6,8 @@ A row's text is its test id; with `pytest -k` it selects the row again.
 
 from __future__ import annotations
 
+import importlib
+import pkgutil
 import zlib
 from collections.abc import Iterable
 from dataclasses import dataclass, field
@@ -257,37 +259,6 @@ def make(case: Case, dtype: str) -> Inputs:
 
 
 def all_cases() -> list[Case]:
-    from . import (
-        MPSCNNBatchNormalization,
-        MPSCNNBinaryConvolution,
-        MPSCNNConvolution,
-        MPSCNNDropout,
-        MPSCNNMath,
-        MPSCNNNeuron,
-        MPSCNNNormalization,
-        MPSCNNPooling,
-        MPSCNNSoftMax,
-        MPSCNNUpsampling,
-        MPSNNReduce,
-        MPSNNReshape,
-        MPSNNResize,
-        MPSNNSlice,
-    )
-
-    modules = (
-        MPSCNNBatchNormalization,
-        MPSCNNBinaryConvolution,
-        MPSCNNConvolution,
-        MPSCNNDropout,
-        MPSCNNMath,
-        MPSCNNNeuron,
-        MPSCNNNormalization,
-        MPSCNNPooling,
-        MPSCNNSoftMax,
-        MPSCNNUpsampling,
-        MPSNNReduce,
-        MPSNNReshape,
-        MPSNNResize,
-        MPSNNSlice,
-    )
-    return [case for module in modules for case in module.CASES]
+    """Of every module of this package, sorted by its name."""
+    names = sorted(module.name for module in pkgutil.iter_modules(__path__))
+    return [case for name in names for case in importlib.import_module(f"{__name__}.{name}").CASES]

@@ -6,7 +6,9 @@
 #include <cmath>
 #include <cstdarg>
 #include <cstdio>
+#include <cstdlib>
 #include <cstring>
+#include <initializer_list>
 #include <memory>
 #include <random>
 #include <stdexcept>
@@ -191,7 +193,27 @@ inline Neuron random_neuron(Random& random, NeuronType type, i64 channels) {
   return f;
 }
 
+inline std::shared_ptr<ConvWeights> random_weights(Random& random, i64 out, i64 kh, i64 kw, i64 per_group, i64 groups,
+                                                   bool bias) {
+  auto weights = std::make_shared<ConvWeights>();
+  weights->out_channels = out, weights->kernel_h = kh, weights->kernel_w = kw;
+  weights->in_channels_per_group = per_group, weights->groups = groups;
+  for (i64 i = 0; i < out * kh * kw * per_group; ++i) weights->values.push_back(random.real(-1, 1));
+  if (bias) {
+    for (i64 i = 0; i < out; ++i) weights->bias.push_back(random.real(-1, 1));
+  }
+  return weights;
+}
+
 inline std::vector<std::string> failures_of(const std::vector<Command>& commands) {
   const std::string error = execute(cpu(), commands);
   return error.empty() ? std::vector<std::string>() : std::vector<std::string>{error};
+}
+
+/// The main function of a program of tests.
+inline int run_tests(int argc, char** argv, std::initializer_list<void (*)()> tests) {
+  if (argc > 1) seed_offset = static_cast<unsigned>(std::strtoul(argv[1], nullptr, 10));
+  for (const auto test : tests) test();
+  std::printf("%d passed, %d failed\n", passed, failed);
+  return failed ? 1 : 0;
 }

@@ -282,11 +282,5 @@ void test_keys() {
 }  // namespace
 
 int main(int argc, char** argv) {
-  if (argc > 1) seed_offset = static_cast<unsigned>(std::strtoul(argv[1], nullptr, 10));
-  test_keys();
-  test_local_norm();
-  test_normalize();
-  test_statistics();
-  std::printf("%d passed, %d failed\n", passed, failed);
-  return failed ? 1 : 0;
+  return run_tests(argc, argv, {test_keys, test_local_norm, test_normalize, test_statistics});
 }

@@ -285,14 +285,7 @@ void test_dropout_statistics() {
 }  // namespace
 
 int main(int argc, char** argv) {
-  if (argc > 1) seed_offset = static_cast<unsigned>(std::strtoul(argv[1], nullptr, 10));
-  test_resample();
-  test_resample_exactness();
-  test_reshape();
-  test_pad();
-  test_philox();
-  test_dropout();
-  test_dropout_statistics();
-  std::printf("%d passed, %d failed\n", passed, failed);
-  return failed ? 1 : 0;
+  return run_tests(argc, argv,
+                   {test_resample, test_resample_exactness, test_reshape, test_pad, test_philox, test_dropout,
+                    test_dropout_statistics});
 }

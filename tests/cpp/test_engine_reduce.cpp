@@ -216,11 +216,5 @@ void test_long_sums() {
 }  // namespace
 
 int main(int argc, char** argv) {
-  if (argc > 1) seed_offset = static_cast<unsigned>(std::strtoul(argv[1], nullptr, 10));
-  test_softmax();
-  test_softmax_ends();
-  test_reduce();
-  test_long_sums();
-  std::printf("%d passed, %d failed\n", passed, failed);
-  return failed ? 1 : 0;
+  return run_tests(argc, argv, {test_softmax, test_softmax_ends, test_reduce, test_long_sums});
 }

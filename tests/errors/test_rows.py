@@ -3,36 +3,19 @@
 
 from __future__ import annotations
 
+import importlib
+import pkgutil
+
 import mpscnn
 
-from . import (
-    test_binary_convolutions,
-    test_calls,
-    test_convolutions,
-    test_normalizations,
-    test_other_kernels,
-    test_pooling,
-    test_reductions,
-    test_resampling,
-    test_reshaping,
-    test_softmax_dropout,
-    test_sources,
-)
+from . import __path__
 
-FILES = (
-    test_binary_convolutions,
-    test_calls,
-    test_convolutions,
-    test_normalizations,
-    test_other_kernels,
-    test_pooling,
-    test_reductions,
-    test_resampling,
-    test_reshaping,
-    test_softmax_dropout,
-    test_sources,
-)
-ROWS = [row for file in FILES for row in file.ROWS]
+MODULES = [
+    importlib.import_module(f"{__package__}.{module.name}")
+    for module in pkgutil.iter_modules(__path__)
+    if f"{__package__}.{module.name}" != __name__
+]
+ROWS = [row for module in MODULES for row in getattr(module, "ROWS", ())]
 
 
 def test_every_kernel_has_an_error_row() -> None:

@@ -3,6 +3,7 @@
 // column. Prints "N passed, N failed".
 
 #import "mps_test.hh"
+#import "sharing.hh"
 
 #include <algorithm>
 #include <atomic>
@@ -10,18 +11,6 @@
 #include <thread>
 
 #pragma clang diagnostic ignored "-Wnonnull"  // nil is passed on purpose
-
-/// openmps' addition: an image over the program's memory.
-@interface MPSImage (Sharing)
-- (instancetype)initWithDevice:(id<MTLDevice>)device
-               imageDescriptor:(const MPSImageDescriptor *)imageDescriptor
-                   bytesNoCopy:(void *)bytes
-                 bytesPerPixel:(NSUInteger)bytesPerPixel
-                   bytesPerRow:(NSUInteger)bytesPerRow
-                 bytesPerImage:(NSUInteger)bytesPerImage
-                      readOnly:(BOOL)readOnly
-                   deallocator:(void (^)(void))deallocator;
-@end
 
 /// Custom bit alone, and takes what is suggested.
 @interface SuggestedPadding : NSObject<MPSNNPadding>

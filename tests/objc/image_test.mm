@@ -3,19 +3,9 @@
 // "N passed, N failed".
 
 #import "metal_test.hh"
+#import "sharing.hh"
 
 #include <algorithm>
-
-@interface MPSImage (Sharing)
-- (instancetype)initWithDevice:(id<MTLDevice>)device
-               imageDescriptor:(const MPSImageDescriptor *)imageDescriptor
-                   bytesNoCopy:(void *)bytes
-                 bytesPerPixel:(NSUInteger)bytesPerPixel
-                   bytesPerRow:(NSUInteger)bytesPerRow
-                 bytesPerImage:(NSUInteger)bytesPerImage
-                      readOnly:(BOOL)readOnly
-                   deallocator:(void (^)(void))deallocator;
-@end
 
 namespace {
 

@@ -142,9 +142,13 @@ inline MPSImageDescriptor *describe(long n, long h, long w, long c,
                                                         usage:MTLTextureUsageShaderRead | MTLTextureUsageShaderWrite];
 }
 
-inline MPSImage *make_image(const Tensor &t) {
-  MPSImage *image = [[[MPSImage alloc] initWithDevice:device imageDescriptor:describe(t.n, t.h, t.w, t.c)] autorelease];
-  std::vector<float> values(t.values.begin(), t.values.end());
+/// Of elements T: float or _Float16.
+template <class T>
+MPSImage *make_image_of(const Tensor &t) {
+  const auto format = sizeof(T) == 2 ? MPSImageFeatureChannelFormatFloat16 : MPSImageFeatureChannelFormatFloat32;
+  MPSImage *image = [[[MPSImage alloc] initWithDevice:device
+                                      imageDescriptor:describe(t.n, t.h, t.w, t.c, format)] autorelease];
+  std::vector<T> values(t.values.begin(), t.values.end());
   const std::size_t count = static_cast<std::size_t>(t.h * t.w * t.c);
   for (long i = 0; i < t.n; ++i)
     [image writeBytes:values.data() + static_cast<std::size_t>(i) * count
@@ -153,41 +157,12 @@ inline MPSImage *make_image(const Tensor &t) {
   return image;
 }
 
-/// Full of NaN: what a kernel leaves alone shows.
-inline MPSImage *make_nan_image(long n, long h, long w, long c) { return make_image(Tensor(n, h, w, c, NAN)); }
-
-inline Tensor read_image(MPSImage *image) {
+template <class T>
+Tensor read_image_of(MPSImage *image) {
   Tensor t(static_cast<long>([image numberOfImages]), static_cast<long>([image height]),
            static_cast<long>([image width]), static_cast<long>([image featureChannels]));
   const std::size_t count = static_cast<std::size_t>(t.h * t.w * t.c);
-  std::vector<float> values(t.values.size());
-  for (long i = 0; i < t.n; ++i)
-    [image readBytes:values.data() + static_cast<std::size_t>(i) * count
-          dataLayout:MPSDataLayoutHeightxWidthxFeatureChannels
-          imageIndex:static_cast<NSUInteger>(i)];
-  t.values.assign(values.begin(), values.end());
-  return t;
-}
-
-/// In half precision; for values that it holds exactly.
-inline MPSImage *make_half_image(const Tensor &t) {
-  MPSImage *image =
-      [[[MPSImage alloc] initWithDevice:device
-                        imageDescriptor:describe(t.n, t.h, t.w, t.c, MPSImageFeatureChannelFormatFloat16)] autorelease];
-  std::vector<_Float16> values(t.values.begin(), t.values.end());
-  const std::size_t count = static_cast<std::size_t>(t.h * t.w * t.c);
-  for (long i = 0; i < t.n; ++i)
-    [image writeBytes:values.data() + static_cast<std::size_t>(i) * count
-           dataLayout:MPSDataLayoutHeightxWidthxFeatureChannels
-           imageIndex:static_cast<NSUInteger>(i)];
-  return image;
-}
-
-inline Tensor read_half_image(MPSImage *image) {
-  Tensor t(static_cast<long>([image numberOfImages]), static_cast<long>([image height]),
-           static_cast<long>([image width]), static_cast<long>([image featureChannels]));
-  const std::size_t count = static_cast<std::size_t>(t.h * t.w * t.c);
-  std::vector<_Float16> values(t.values.size());
+  std::vector<T> values(t.values.size());
   for (long i = 0; i < t.n; ++i)
     [image readBytes:values.data() + static_cast<std::size_t>(i) * count
           dataLayout:MPSDataLayoutHeightxWidthxFeatureChannels
@@ -195,6 +170,16 @@ inline Tensor read_half_image(MPSImage *image) {
   for (std::size_t i = 0; i < values.size(); ++i) t.values[i] = static_cast<double>(values[i]);
   return t;
 }
+
+inline MPSImage *make_image(const Tensor &t) { return make_image_of<float>(t); }
+inline Tensor read_image(MPSImage *image) { return read_image_of<float>(image); }
+
+/// Full of NaN: what a kernel leaves alone shows.
+inline MPSImage *make_nan_image(long n, long h, long w, long c) { return make_image(Tensor(n, h, w, c, NAN)); }
+
+/// In half precision; for values that it holds exactly.
+inline MPSImage *make_half_image(const Tensor &t) { return make_image_of<_Float16>(t); }
+inline Tensor read_half_image(MPSImage *image) { return read_image_of<_Float16>(image); }
 
 /// Image i of the tensor as an image of its own.
 inline MPSImageBatch *make_batch(const Tensor &t) {

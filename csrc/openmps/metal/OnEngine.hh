@@ -65,6 +65,8 @@ class Label {
 [[noreturn]] void raise_memory(NSString *format, ...) NS_FORMAT_FUNCTION(1, 2);
 /// "-[Class selector] is not implemented by openmps yet."
 [[noreturn]] void raise_not_implemented(id object, SEL selector);
+/// For initialisers that Apple marks unavailable: "-[Class selector] is unavailable; use instead."
+[[noreturn]] void raise_unavailable(id object, SEL selector, const char *instead);
 
 /// Raises MPSUsageException for an image or texture (`what`) that a command buffer still writes or reads.
 void check_cpu_may_read(const Usage &usage, NSString *what);

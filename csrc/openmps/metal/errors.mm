@@ -45,6 +45,10 @@ void raise_not_implemented(id object, SEL selector) {
   __builtin_unreachable();
 }
 
+void raise_unavailable(id object, SEL selector, const char *instead) {
+  raise_argument(@"-[%@ %@] is unavailable; use %s.", [object class], NSStringFromSelector(selector), instead);
+}
+
 void check_cpu_may_read(const Usage &usage, NSString *what) {
   switch (usage.before_reading()) {
     case Usage::Blocker::uncommitted_writer:

@@ -168,6 +168,17 @@ void to_pixels(const Pixels& dst, const Planes& src, std::size_t y0, std::size_t
   }
 }
 
+/// `part(y0, y1, x0, x1)` on several threads: of the rows, or of a single row's pixels.
+template <class Part>
+void in_regions(std::size_t height, std::size_t width, std::size_t pixel_bytes, const Part& part) {
+  const std::size_t bytes = height * width * pixel_bytes;
+  if (height == 1) {
+    in_parts(width, bytes, [&](std::size_t x0, std::size_t x1) { part(0, 1, x0, x1); });
+  } else {
+    in_parts(height, bytes, [&](std::size_t y0, std::size_t y1) { part(y0, y1, 0, width); });
+  }
+}
+
 /// A single tall column (a fully connected layer's image, a 1 x N row) still has to be cut into parts: one row of
 /// height * width pixels when the rows follow each other.
 bool join_rows(std::size_t& height, std::size_t& width, std::size_t pixel, std::size_t row, std::size_t element,
@@ -224,12 +235,7 @@ void pixels_to_planes(const Planes& dst, const Pixels& src, std::size_t height, 
     if (size == 2) to_planes<std::uint16_t>(to, from, y0, y1, x1 - x0, channels);
     if (size == 4) to_planes<std::uint32_t>(to, from, y0, y1, x1 - x0, channels);
   };
-  const std::size_t bytes = height * width * channels * size;
-  if (height == 1) {
-    in_parts(width, bytes, [&](std::size_t x0, std::size_t x1) { part(0, 1, x0, x1); });
-  } else {
-    in_parts(height, bytes, [&](std::size_t y0, std::size_t y1) { part(y0, y1, 0, width); });
-  }
+  in_regions(height, width, channels * size, part);
 }
 
 void planes_to_pixels(const Pixels& dst, const Planes& src, std::size_t height, std::size_t width, std::size_t channels,
@@ -244,12 +250,7 @@ void planes_to_pixels(const Pixels& dst, const Planes& src, std::size_t height, 
     if (size == 2) to_pixels<std::uint16_t>(to, from, y0, y1, x1 - x0, channels);
     if (size == 4) to_pixels<std::uint32_t>(to, from, y0, y1, x1 - x0, channels);
   };
-  const std::size_t bytes = height * width * channels * size;
-  if (height == 1) {
-    in_parts(width, bytes, [&](std::size_t x0, std::size_t x1) { part(0, 1, x0, x1); });
-  } else {
-    in_parts(height, bytes, [&](std::size_t y0, std::size_t y1) { part(y0, y1, 0, width); });
-  }
+  in_regions(height, width, channels * size, part);
 }
 
 }  // namespace openmps

@@ -47,6 +47,8 @@ Format format_of(MPSImageFeatureChannelFormat format);
 MPSImageFeatureChannelFormat channel_format_of(MTLPixelFormat pixel_format);
 NSUInteger lanes_of(NSUInteger channels);
 
+/// An image of its own memory, by a descriptor; owned by the caller. Raises as check_image_descriptor() does.
+ImageState *new_image_state(const char *who, id<OpenMPSDevice> device, const MPSImageDescriptor *descriptor);
 /// What a view of `parent` starts from; owned by the caller.
 ImageState *new_view_state(MPSImage *parent, const ImageView &view);
 
@@ -65,6 +67,11 @@ id<MPSImageAllocator> permanent_image_allocator();
 NSString *describe(MPSImage *image);
 
 }  // namespace openmps
+
+/// What the two allocators have in common: one object without properties, of which an archive holds the class only.
+/// Its own images are permanent; a derived class overrides -imageForCommandBuffer:imageDescriptor:kernel:.
+@interface MPSImageAllocatorOnEngine : NSObject <MPSImageAllocator>
+@end
 
 @interface MPSImage (Private)
 - (openmps::ImageState &)openmps_state;

@@ -140,26 +140,18 @@ OPENMPS_PROPERTY(ArithmeticState, float, maximumValue, setMaximumValue, greatest
 @implementation MPSCNNArithmeticGradientState
 @end
 
-#define OPENMPS_ARITHMETIC(OPERATION)                     \
+// A class by what it computes.
+#define OPENMPS_ARITHMETIC(NAME, OPERATION)               \
+  @implementation NAME                                    \
   +(openmps::KernelState *)openmps_newState {             \
     return new ArithmeticState(OPERATION);                \
   }                                                       \
   -(instancetype)initWithDevice : (id<MTLDevice>)device { \
     return [self openmps_initWithDevice:device];          \
-  }
+  }                                                       \
+  @end
 
-@implementation MPSCNNAdd
-OPENMPS_ARITHMETIC(BinaryOperation::add)
-@end
-
-@implementation MPSCNNSubtract
-OPENMPS_ARITHMETIC(BinaryOperation::subtract)
-@end
-
-@implementation MPSCNNMultiply
-OPENMPS_ARITHMETIC(BinaryOperation::multiply)
-@end
-
-@implementation MPSCNNDivide
-OPENMPS_ARITHMETIC(BinaryOperation::divide)
-@end
+OPENMPS_ARITHMETIC(MPSCNNAdd, BinaryOperation::add)
+OPENMPS_ARITHMETIC(MPSCNNSubtract, BinaryOperation::subtract)
+OPENMPS_ARITHMETIC(MPSCNNMultiply, BinaryOperation::multiply)
+OPENMPS_ARITHMETIC(MPSCNNDivide, BinaryOperation::divide)

@@ -126,46 +126,44 @@ OPENMPS_GETTER(NeuronState, NSData *, data, function.descriptor.get().data)
 
 // The shorthands differ in the type and in the parameters they ask for.
 
-#define OPENMPS_NEURON_OF_X(TYPE)                         \
+#define OPENMPS_NEURON_OF_X(NAME, TYPE)                   \
+  @implementation NAME                                    \
   -(instancetype)initWithDevice : (id<MTLDevice>)device { \
     return init_neuron(self, device, TYPE);               \
-  }
-#define OPENMPS_NEURON_OF_A(TYPE)                                      \
+  }                                                       \
+  @end
+#define OPENMPS_NEURON_OF_A(NAME, TYPE)                                \
+  @implementation NAME                                                 \
   -(instancetype)initWithDevice : (id<MTLDevice>)device a : (float)a { \
     return init_neuron(self, device, TYPE, a);                         \
-  }
-#define OPENMPS_NEURON_OF_AB(TYPE)                                                  \
+  }                                                                    \
+  @end
+#define OPENMPS_NEURON_OF_AB(NAME, TYPE)                                            \
+  @implementation NAME                                                              \
   -(instancetype)initWithDevice : (id<MTLDevice>)device a : (float)a b : (float)b { \
     return init_neuron(self, device, TYPE, a, b);                                   \
-  }
-#define OPENMPS_NEURON_OF_ABC(TYPE)                                                              \
+  }                                                                                 \
+  @end
+#define OPENMPS_NEURON_OF_ABC(NAME, TYPE)                                                        \
+  @implementation NAME                                                                           \
   -(instancetype)initWithDevice : (id<MTLDevice>)device a : (float)a b : (float)b c : (float)c { \
     return init_neuron(self, device, TYPE, a, b, c);                                             \
-  }
+  }                                                                                              \
+  @end
 
-@implementation MPSCNNNeuronAbsolute
-OPENMPS_NEURON_OF_X(MPSCNNNeuronTypeAbsolute)
-@end
-
-@implementation MPSCNNNeuronELU
-OPENMPS_NEURON_OF_A(MPSCNNNeuronTypeELU)
-@end
-
-@implementation MPSCNNNeuronExponential
-OPENMPS_NEURON_OF_ABC(MPSCNNNeuronTypeExponential)
-@end
-
-@implementation MPSCNNNeuronHardSigmoid
-OPENMPS_NEURON_OF_AB(MPSCNNNeuronTypeHardSigmoid)
-@end
-
-@implementation MPSCNNNeuronLinear
-OPENMPS_NEURON_OF_AB(MPSCNNNeuronTypeLinear)
-@end
-
-@implementation MPSCNNNeuronLogarithm
-OPENMPS_NEURON_OF_ABC(MPSCNNNeuronTypeLogarithm)
-@end
+OPENMPS_NEURON_OF_X(MPSCNNNeuronAbsolute, MPSCNNNeuronTypeAbsolute)
+OPENMPS_NEURON_OF_A(MPSCNNNeuronELU, MPSCNNNeuronTypeELU)
+OPENMPS_NEURON_OF_ABC(MPSCNNNeuronExponential, MPSCNNNeuronTypeExponential)
+OPENMPS_NEURON_OF_AB(MPSCNNNeuronHardSigmoid, MPSCNNNeuronTypeHardSigmoid)
+OPENMPS_NEURON_OF_AB(MPSCNNNeuronLinear, MPSCNNNeuronTypeLinear)
+OPENMPS_NEURON_OF_ABC(MPSCNNNeuronLogarithm, MPSCNNNeuronTypeLogarithm)
+OPENMPS_NEURON_OF_ABC(MPSCNNNeuronPower, MPSCNNNeuronTypePower)
+OPENMPS_NEURON_OF_A(MPSCNNNeuronReLU, MPSCNNNeuronTypeReLU)
+OPENMPS_NEURON_OF_AB(MPSCNNNeuronReLUN, MPSCNNNeuronTypeReLUN)
+OPENMPS_NEURON_OF_X(MPSCNNNeuronSigmoid, MPSCNNNeuronTypeSigmoid)
+OPENMPS_NEURON_OF_AB(MPSCNNNeuronSoftPlus, MPSCNNNeuronTypeSoftPlus)
+OPENMPS_NEURON_OF_X(MPSCNNNeuronSoftSign, MPSCNNNeuronTypeSoftSign)
+OPENMPS_NEURON_OF_AB(MPSCNNNeuronTanH, MPSCNNNeuronTypeTanH)
 
 @implementation MPSCNNNeuronPReLU
 
@@ -177,32 +175,4 @@ OPENMPS_NEURON_OF_ABC(MPSCNNNeuronTypeLogarithm)
   return init_neuron(unwind.done(), device, descriptor);
 }
 
-@end
-
-@implementation MPSCNNNeuronPower
-OPENMPS_NEURON_OF_ABC(MPSCNNNeuronTypePower)
-@end
-
-@implementation MPSCNNNeuronReLU
-OPENMPS_NEURON_OF_A(MPSCNNNeuronTypeReLU)
-@end
-
-@implementation MPSCNNNeuronReLUN
-OPENMPS_NEURON_OF_AB(MPSCNNNeuronTypeReLUN)
-@end
-
-@implementation MPSCNNNeuronSigmoid
-OPENMPS_NEURON_OF_X(MPSCNNNeuronTypeSigmoid)
-@end
-
-@implementation MPSCNNNeuronSoftPlus
-OPENMPS_NEURON_OF_AB(MPSCNNNeuronTypeSoftPlus)
-@end
-
-@implementation MPSCNNNeuronSoftSign
-OPENMPS_NEURON_OF_X(MPSCNNNeuronTypeSoftSign)
-@end
-
-@implementation MPSCNNNeuronTanH
-OPENMPS_NEURON_OF_AB(MPSCNNNeuronTypeTanH)
 @end

@@ -36,7 +36,7 @@ OPENMPS_UNKNOWN_SELECTORS
 
 - (instancetype)init {
   const openmps::UnwindRelease half(self);
-  openmps::raise_argument(@"-[MPSCommandBuffer init] is unavailable; use -initWithCommandBuffer:.");
+  openmps::raise_unavailable(self, _cmd, "-initWithCommandBuffer:");
 }
 
 - (instancetype)initWithCommandBuffer:(id<MTLCommandBuffer>)commandBuffer {

@@ -3,10 +3,6 @@
 
 #import "mps/ImageState.hh"
 
-/// The permanent images' allocator.
-@interface MPSImageAllocatorOnEngine : NSObject<MPSImageAllocator>
-@end
-
 @implementation MPSImageAllocatorOnEngine
 
 OPENMPS_UNKNOWN_SELECTORS
@@ -15,7 +11,6 @@ OPENMPS_UNKNOWN_SELECTORS
   return YES;
 }
 
-// One object without properties: an archive holds its class only.
 - (instancetype)initWithCoder:(NSCoder *)coder {
   (void)coder;
   return [self init];

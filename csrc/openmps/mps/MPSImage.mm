@@ -17,6 +17,19 @@ NSString *describe(MPSImage *image) {
                                     (long)state.view.w, (long)state.view.c];
 }
 
+ImageState *new_image_state(const char *who, id<OpenMPSDevice> device, const MPSImageDescriptor *descriptor) {
+  ImageShape shape = check_image_descriptor(who, device, descriptor);
+  auto *state = new ImageState;
+  state->device = Ref<id<OpenMPSDevice>>(device);
+  state->view = std::move(shape.view);
+  state->view.memory = Memory::lazy([device openmps_engine], shape.bytes);
+  state->format = shape.format;
+  state->pixel_format = shape.pixel_format;
+  state->texture_usage = shape.usage;
+  state->storage_mode = shape.storage_mode;
+  return state;
+}
+
 ImageState *new_view_state(MPSImage *parent, const ImageView &view) {
   const ImageState &from = [parent openmps_state];
   auto *state = new ImageState;
@@ -56,21 +69,13 @@ OPENMPS_UNKNOWN_SELECTORS
 
 - (instancetype)init {
   const openmps::UnwindRelease half(self);
-  openmps::raise_argument(@"-[%@ init] is unavailable; use -initWithDevice:imageDescriptor:.", [self class]);
+  openmps::raise_unavailable(self, _cmd, "-initWithDevice:imageDescriptor:");
 }
 
 - (instancetype)initWithDevice:(id<MTLDevice>)device imageDescriptor:(const MPSImageDescriptor *)imageDescriptor {
   openmps::UnwindRelease half(self);
   id<OpenMPSDevice> own = openmps::device_of(device, "MPSImage: device");
-  openmps::ImageShape shape = openmps::check_image_descriptor("MPSImage", own, imageDescriptor);
-  auto *state = new openmps::ImageState;
-  state->device = openmps::Ref<id<OpenMPSDevice>>(own);
-  state->view = std::move(shape.view);
-  state->view.memory = openmps::Memory::lazy([own openmps_engine], shape.bytes);
-  state->format = shape.format;
-  state->pixel_format = shape.pixel_format;
-  state->texture_usage = shape.usage;
-  state->storage_mode = shape.storage_mode;
+  openmps::ImageState *state = openmps::new_image_state("MPSImage", own, imageDescriptor);
   return [half.done() openmps_initWithState:state];
 }
 

@@ -103,9 +103,6 @@ State &state_of(MPSKernel *kernel) {
   return *static_cast<State *>([kernel openmps_state]);
 }
 
-/// For classes whose -initWithDevice: Apple marks unavailable.
-[[noreturn]] void raise_unavailable(id object, SEL selector, const char *instead);
-
 }  // namespace openmps
 
 /// Accessors of a property that is a field of the state. FIELD may be a path (source.edge).

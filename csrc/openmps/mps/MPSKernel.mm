@@ -69,10 +69,6 @@ void KernelState::did_read(MPSKernel *) {}
 
 void KernelState::did_copy(id<OpenMPSDevice> new_device) { device = Ref<id<OpenMPSDevice>>(new_device); }
 
-void raise_unavailable(id object, SEL selector, const char *instead) {
-  raise_argument(@"-[%@ %@] is unavailable; use %s.", [object class], NSStringFromSelector(selector), instead);
-}
-
 }  // namespace openmps
 
 using openmps::KernelState;

@@ -40,6 +40,8 @@ extern const RowNames kMatrixNames, kVectorNames;
 RowState *new_row_state(const RowNames &names, id<MTLBuffer> buffer, NSUInteger offset, const RowLayout &layout);
 RowState *new_row_state(const RowNames &names, id<MTLDevice> device, const RowLayout &layout);
 RowState *new_temporary_row_state(const RowNames &names, id<MTLCommandBuffer> buffer, const RowLayout &layout);
+/// Raises unless kernels may still be encoded on `buffer`.
+id<OpenMPSCommandBuffer> open_command_buffer(const RowNames &names, id<MTLCommandBuffer> buffer);
 /// Raises for what no temporary matrix or vector of this command buffer can be.
 void check_row_prefetch(const RowNames &names, id<MTLCommandBuffer> buffer, const std::vector<RowLayout> &layouts);
 

@@ -143,9 +143,14 @@ RowState *new_row_state(const RowNames &names, id<MTLDevice> device, const RowLa
   return state;
 }
 
-RowState *new_temporary_row_state(const RowNames &names, id<MTLCommandBuffer> buffer, const RowLayout &layout) {
+id<OpenMPSCommandBuffer> open_command_buffer(const RowNames &names, id<MTLCommandBuffer> buffer) {
   id<OpenMPSCommandBuffer> own = command_buffer_of(buffer, (std::string(names.who) + ": commandBuffer").c_str());
   [own openmps_recorder];
+  return own;
+}
+
+RowState *new_temporary_row_state(const RowNames &names, id<MTLCommandBuffer> buffer, const RowLayout &layout) {
+  id<OpenMPSCommandBuffer> own = open_command_buffer(names, buffer);
   id<OpenMPSDevice> device = device_of([own device], names.who);
   const NSUInteger bytes = check_memory(names, device, layout);
   auto *state = new RowState;
@@ -163,8 +168,7 @@ RowState *new_temporary_row_state(const RowNames &names, id<MTLCommandBuffer> bu
 }
 
 void check_row_prefetch(const RowNames &names, id<MTLCommandBuffer> buffer, const std::vector<RowLayout> &layouts) {
-  id<OpenMPSCommandBuffer> own = command_buffer_of(buffer, (std::string(names.who) + ": commandBuffer").c_str());
-  [own openmps_recorder];
+  id<OpenMPSCommandBuffer> own = open_command_buffer(names, buffer);
   id<OpenMPSDevice> device = device_of([own device], names.who);
   for (const RowLayout &layout : layouts) check_memory(names, device, layout);
 }

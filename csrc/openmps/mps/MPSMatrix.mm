@@ -1,108 +1,27 @@
 // SPDX-License-Identifier: Apache-2.0
 // Matrices over buffers, and those that live on one command buffer [MPSMatrix.h].
 
-#import "mps/MPSMatrixDescriptor+Engine.hh"
+#import "mps/MPSMatrix+Rows.hh"
 
 using openmps::kMatrixNames;
 using openmps::RowState;
-
-static const openmps::RowLayout &layout_of(MPSMatrixDescriptor *descriptor) {
-  if (descriptor == nil) openmps::raise_argument(@"MPSMatrix: descriptor is nil.");
-  return [descriptor openmps_layout];
-}
 
 @implementation MPSMatrix
 
 OPENMPS_UNKNOWN_SELECTORS
 
-- (RowState &)openmps_own {
-  return *static_cast<RowState *>(_openmps);
-}
+OPENMPS_ROWS_LIFE
+OPENMPS_ROWS_INIT(kMatrixNames, MPSMatrixDescriptor)
+OPENMPS_ROWS_MEMORY(kMatrixNames)
+OPENMPS_ROWS_GETTER(NSUInteger, rows, layout.rows)
+OPENMPS_ROWS_GETTER(NSUInteger, columns, layout.columns)
+OPENMPS_ROWS_GETTER(NSUInteger, matrices, layout.matrices)
+OPENMPS_ROWS_GETTER(NSUInteger, rowBytes, layout.row_bytes)
+OPENMPS_ROWS_GETTER(NSUInteger, matrixBytes, layout.matrix_bytes)
+OPENMPS_ROWS_GETTER(MPSDataType, dataType, layout.type)
 
 - (const RowState &)openmps_state {
   return [self openmps_own];
-}
-
-/// The initialiser behind all others: takes `state`.
-- (instancetype)openmps_initWithState:(RowState *)state {
-  if ((self = [super init]))
-    _openmps = state;
-  else
-    delete state;
-  return self;
-}
-
-- (instancetype)init {
-  const openmps::UnwindRelease half(self);
-  openmps::raise_argument(@"-[%@ init] is unavailable; use -initWithDevice:descriptor:.", [self class]);
-}
-
-- (instancetype)initWithBuffer:(id<MTLBuffer>)buffer descriptor:(MPSMatrixDescriptor *)descriptor {
-  return [self initWithBuffer:buffer offset:0 descriptor:descriptor];
-}
-
-- (instancetype)initWithBuffer:(id<MTLBuffer>)buffer
-                        offset:(NSUInteger)offset
-                    descriptor:(MPSMatrixDescriptor *)descriptor {
-  openmps::UnwindRelease half(self);
-  RowState *state = openmps::new_row_state(kMatrixNames, buffer, offset, layout_of(descriptor));
-  return [half.done() openmps_initWithState:state];
-}
-
-- (instancetype)initWithDevice:(id<MTLDevice>)device descriptor:(MPSMatrixDescriptor *)descriptor {
-  openmps::UnwindRelease half(self);
-  RowState *state = openmps::new_row_state(kMatrixNames, device, layout_of(descriptor));
-  return [half.done() openmps_initWithState:state];
-}
-
-- (void)dealloc {
-  delete static_cast<RowState *>(_openmps);
-  [super dealloc];
-}
-
-- (id<MTLDevice>)device {
-  return [self openmps_own].device.get();
-}
-
-- (NSUInteger)rows {
-  return [self openmps_own].layout.rows;
-}
-
-- (NSUInteger)columns {
-  return [self openmps_own].layout.columns;
-}
-
-- (NSUInteger)matrices {
-  return [self openmps_own].layout.matrices;
-}
-
-- (MPSDataType)dataType {
-  return [self openmps_own].layout.type;
-}
-
-- (NSUInteger)rowBytes {
-  return [self openmps_own].layout.row_bytes;
-}
-
-- (NSUInteger)matrixBytes {
-  return [self openmps_own].layout.matrix_bytes;
-}
-
-- (NSUInteger)offset {
-  return [self openmps_own].offset;
-}
-
-- (id<MTLBuffer>)data {
-  return openmps::buffer_of(kMatrixNames, [self openmps_own]);
-}
-
-// Memory is shared between CPU and engine: nothing to copy.
-- (void)synchronizeOnCommandBuffer:(id<MTLCommandBuffer>)commandBuffer {
-  [openmps::command_buffer_of(commandBuffer, "MPSMatrix: commandBuffer") openmps_recorder];
-}
-
-- (NSUInteger)resourceSize {
-  return [[self openmps_own].buffer.get() allocatedSize];
 }
 
 - (void)openmps_willUseOn:(id<MTLCommandBuffer>)buffer {
@@ -122,47 +41,20 @@ OPENMPS_UNKNOWN_SELECTORS
 
 @end
 
-[[noreturn]] static void raise_unavailable(SEL selector) {
-  openmps::raise_argument(
-      @"-[MPSTemporaryMatrix %@] is unavailable; use +temporaryMatrixWithCommandBuffer:matrixDescriptor:.",
-      NSStringFromSelector(selector));
-}
-
 @implementation MPSTemporaryMatrix
+
+OPENMPS_TEMPORARY_ROWS(kMatrixNames, MPSMatrixDescriptor, "+temporaryMatrixWithCommandBuffer:matrixDescriptor:")
 
 + (instancetype)temporaryMatrixWithCommandBuffer:(id<MTLCommandBuffer>)commandBuffer
                                 matrixDescriptor:(MPSMatrixDescriptor *)matrixDescriptor {
-  RowState *state = openmps::new_temporary_row_state(kMatrixNames, commandBuffer, layout_of(matrixDescriptor));
+  RowState *state =
+      openmps::new_temporary_row_state(kMatrixNames, commandBuffer, openmps::layout_of(kMatrixNames, matrixDescriptor));
   return [[[self alloc] openmps_initWithState:state] autorelease];
 }
 
 + (void)prefetchStorageWithCommandBuffer:(id<MTLCommandBuffer>)commandBuffer
                     matrixDescriptorList:(NSArray<MPSMatrixDescriptor *> *)descriptorList {
-  std::vector<openmps::RowLayout> layouts;
-  for (MPSMatrixDescriptor *descriptor in descriptorList) layouts.push_back([descriptor openmps_layout]);
-  openmps::check_row_prefetch(kMatrixNames, commandBuffer, layouts);
-}
-
-- (instancetype)initWithBuffer:(id<MTLBuffer>)buffer
-                        offset:(NSUInteger)offset
-                    descriptor:(MPSMatrixDescriptor *)descriptor {
-  (void)buffer, (void)offset, (void)descriptor;
-  const openmps::UnwindRelease half(self);
-  raise_unavailable(_cmd);
-}
-
-- (instancetype)initWithDevice:(id<MTLDevice>)device descriptor:(MPSMatrixDescriptor *)descriptor {
-  (void)device, (void)descriptor;
-  const openmps::UnwindRelease half(self);
-  raise_unavailable(_cmd);
-}
-
-- (NSUInteger)readCount {
-  return openmps::read_count([self openmps_own]);
-}
-
-- (void)setReadCount:(NSUInteger)readCount {
-  openmps::set_read_count(kMatrixNames, [self openmps_own], readCount);
+  openmps::check_row_prefetch(kMatrixNames, commandBuffer, openmps::layouts_of<MPSMatrixDescriptor>(descriptorList));
 }
 
 - (void)openmps_didRead {

@@ -168,7 +168,7 @@ OPENMPS_PROPERTY(ReduceState, MPSOffset, offset, setOffset, source.offset)
 @end
 
 // What a class folds, and into what.
-#define OPENMPS_REDUCTION(...)                            \
+#define OPENMPS_FOLDS(...)                                \
   +(openmps::KernelState *)openmps_newState {             \
     return new ReduceState({__VA_ARGS__});                \
   }                                                       \
@@ -177,61 +177,28 @@ OPENMPS_PROPERTY(ReduceState, MPSOffset, offset, setOffset, source.offset)
   }                                                       \
   OPENMPS_INIT_WITH_CODER
 
-@implementation MPSNNReduceRowMin
-OPENMPS_REDUCTION(ReduceAxis::row, ReduceType::min)
-@end
+#define OPENMPS_REDUCTION(NAME, ...) \
+  @implementation NAME               \
+  OPENMPS_FOLDS(__VA_ARGS__)         \
+  @end
 
-@implementation MPSNNReduceRowMax
-OPENMPS_REDUCTION(ReduceAxis::row, ReduceType::max)
-@end
-
-@implementation MPSNNReduceRowMean
-OPENMPS_REDUCTION(ReduceAxis::row, ReduceType::sum, true)
-@end
-
-@implementation MPSNNReduceRowSum
-OPENMPS_REDUCTION(ReduceAxis::row, ReduceType::sum)
-@end
-
-@implementation MPSNNReduceColumnMin
-OPENMPS_REDUCTION(ReduceAxis::column, ReduceType::min)
-@end
-
-@implementation MPSNNReduceColumnMax
-OPENMPS_REDUCTION(ReduceAxis::column, ReduceType::max)
-@end
-
-@implementation MPSNNReduceColumnMean
-OPENMPS_REDUCTION(ReduceAxis::column, ReduceType::sum, true)
-@end
-
-@implementation MPSNNReduceColumnSum
-OPENMPS_REDUCTION(ReduceAxis::column, ReduceType::sum)
-@end
-
-@implementation MPSNNReduceFeatureChannelsMin
-OPENMPS_REDUCTION(ReduceAxis::channels, ReduceType::min)
-@end
-
-@implementation MPSNNReduceFeatureChannelsMax
-OPENMPS_REDUCTION(ReduceAxis::channels, ReduceType::max)
-@end
-
-@implementation MPSNNReduceFeatureChannelsMean
-OPENMPS_REDUCTION(ReduceAxis::channels, ReduceType::sum, true)
-@end
+OPENMPS_REDUCTION(MPSNNReduceRowMin, ReduceAxis::row, ReduceType::min)
+OPENMPS_REDUCTION(MPSNNReduceRowMax, ReduceAxis::row, ReduceType::max)
+OPENMPS_REDUCTION(MPSNNReduceRowMean, ReduceAxis::row, ReduceType::sum, true)
+OPENMPS_REDUCTION(MPSNNReduceRowSum, ReduceAxis::row, ReduceType::sum)
+OPENMPS_REDUCTION(MPSNNReduceColumnMin, ReduceAxis::column, ReduceType::min)
+OPENMPS_REDUCTION(MPSNNReduceColumnMax, ReduceAxis::column, ReduceType::max)
+OPENMPS_REDUCTION(MPSNNReduceColumnMean, ReduceAxis::column, ReduceType::sum, true)
+OPENMPS_REDUCTION(MPSNNReduceColumnSum, ReduceAxis::column, ReduceType::sum)
+OPENMPS_REDUCTION(MPSNNReduceFeatureChannelsMin, ReduceAxis::channels, ReduceType::min)
+OPENMPS_REDUCTION(MPSNNReduceFeatureChannelsMax, ReduceAxis::channels, ReduceType::max)
+OPENMPS_REDUCTION(MPSNNReduceFeatureChannelsMean, ReduceAxis::channels, ReduceType::sum, true)
+OPENMPS_REDUCTION(MPSNNReduceFeatureChannelsArgumentMin, ReduceAxis::channels, ReduceType::argument_min)
+OPENMPS_REDUCTION(MPSNNReduceFeatureChannelsArgumentMax, ReduceAxis::channels, ReduceType::argument_max)
 
 @implementation MPSNNReduceFeatureChannelsSum
-OPENMPS_REDUCTION(ReduceAxis::channels, ReduceType::sum)
+OPENMPS_FOLDS(ReduceAxis::channels, ReduceType::sum)
 OPENMPS_PROPERTY(ReduceState, float, weight, setWeight, weight)
-@end
-
-@implementation MPSNNReduceFeatureChannelsArgumentMin
-OPENMPS_REDUCTION(ReduceAxis::channels, ReduceType::argument_min)
-@end
-
-@implementation MPSNNReduceFeatureChannelsArgumentMax
-OPENMPS_REDUCTION(ReduceAxis::channels, ReduceType::argument_max)
 @end
 
 @implementation MPSNNReduceBinary

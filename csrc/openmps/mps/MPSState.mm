@@ -102,7 +102,7 @@ OPENMPS_UNKNOWN_SELECTORS
 
 - (instancetype)init {
   const openmps::UnwindRelease half(self);
-  openmps::raise_argument(@"-[%@ init] is unavailable; use -initWithDevice:resourceList:.", [self class]);
+  openmps::raise_unavailable(self, _cmd, "-initWithDevice:resourceList:");
 }
 
 + (instancetype)temporaryStateWithCommandBuffer:(id<MTLCommandBuffer>)cmdBuf bufferSize:(size_t)bufferSize {
@@ -242,7 +242,8 @@ OPENMPS_UNKNOWN_SELECTORS
   const openmps::StateResource &resource = [self openmps_resourceAt:index];
   MPSStateTextureInfo info = {};
   if (resource.type != MPSStateResourceTypeTexture) return info;
-  if (MTLTextureDescriptor *texture = resource.texture.get()) {
+  // A descriptor and a texture answer alike.
+  const auto fill = [&](auto texture) {
     info.width = [texture width];
     info.height = [texture height];
     info.depth = [texture depth];
@@ -250,16 +251,11 @@ OPENMPS_UNKNOWN_SELECTORS
     info.pixelFormat = [texture pixelFormat];
     info.textureType = [texture textureType];
     info.usage = [texture usage];
-  } else {
-    id<MTLTexture> existing = (id<MTLTexture>)resource.resource.get();
-    info.width = [existing width];
-    info.height = [existing height];
-    info.depth = [existing depth];
-    info.arrayLength = [existing arrayLength];
-    info.pixelFormat = [existing pixelFormat];
-    info.textureType = [existing textureType];
-    info.usage = [existing usage];
-  }
+  };
+  if (resource.texture)
+    fill(resource.texture.get());
+  else
+    fill((id<MTLTexture>)resource.resource.get());
   return info;
 }
 

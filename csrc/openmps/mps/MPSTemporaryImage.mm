@@ -6,7 +6,7 @@
 #include <cstdio>
 
 /// The temporary images' allocator.
-@interface MPSTemporaryImageAllocatorOnEngine : NSObject<MPSImageAllocator>
+@interface MPSTemporaryImageAllocatorOnEngine : MPSImageAllocatorOnEngine
 @end
 
 @implementation MPSTemporaryImage
@@ -33,14 +33,7 @@
   id<OpenMPSCommandBuffer> buffer = openmps::command_buffer_of(commandBuffer, "MPSTemporaryImage: commandBuffer");
   [buffer openmps_recorder];
   id<OpenMPSDevice> device = openmps::device_of([buffer device], "MPSTemporaryImage: commandBuffer.device");
-  openmps::ImageShape shape = openmps::check_image_descriptor("MPSTemporaryImage", device, imageDescriptor);
-  auto *state = new openmps::ImageState;
-  state->device = openmps::Ref<id<OpenMPSDevice>>(device);
-  state->view = std::move(shape.view);
-  state->view.memory = openmps::Memory::lazy([device openmps_engine], shape.bytes);
-  state->format = shape.format;
-  state->pixel_format = shape.pixel_format;
-  state->texture_usage = shape.usage;
+  openmps::ImageState *state = openmps::new_image_state("MPSTemporaryImage", device, imageDescriptor);
   MPSTemporaryImage *image = [[[self alloc] openmps_initWithState:state] autorelease];
   [image openmps_beTemporaryIn:[buffer openmps_temporaries]];
   return image;
@@ -97,17 +90,13 @@
 - (instancetype)initWithDevice:(id<MTLDevice>)device imageDescriptor:(const MPSImageDescriptor *)imageDescriptor {
   (void)device, (void)imageDescriptor;
   const openmps::UnwindRelease half(self);
-  openmps::raise_argument(
-      @"-[MPSTemporaryImage %@] is unavailable; use +temporaryImageWithCommandBuffer:imageDescriptor:.",
-      NSStringFromSelector(_cmd));
+  openmps::raise_unavailable(self, _cmd, "+temporaryImageWithCommandBuffer:imageDescriptor:");
 }
 
 - (instancetype)initWithTexture:(id<MTLTexture>)texture featureChannels:(NSUInteger)featureChannels {
   (void)texture, (void)featureChannels;
   const openmps::UnwindRelease half(self);
-  openmps::raise_argument(
-      @"-[MPSTemporaryImage %@] is unavailable; use +temporaryImageWithCommandBuffer:imageDescriptor:.",
-      NSStringFromSelector(_cmd));
+  openmps::raise_unavailable(self, _cmd, "+temporaryImageWithCommandBuffer:imageDescriptor:");
 }
 
 - (NSUInteger)readCount {
@@ -153,36 +142,11 @@
 
 @implementation MPSTemporaryImageAllocatorOnEngine
 
-OPENMPS_UNKNOWN_SELECTORS
-
-+ (BOOL)supportsSecureCoding {
-  return YES;
-}
-
-- (instancetype)initWithCoder:(NSCoder *)coder {
-  (void)coder;
-  return [self init];
-}
-
-- (void)encodeWithCoder:(NSCoder *)coder {
-  (void)coder;
-}
-
 - (MPSImage *)imageForCommandBuffer:(id<MTLCommandBuffer>)cmdBuf
                     imageDescriptor:(MPSImageDescriptor *)descriptor
                              kernel:(MPSKernel *)kernel {
   (void)kernel;
   return [MPSTemporaryImage temporaryImageWithCommandBuffer:cmdBuf imageDescriptor:descriptor];
-}
-
-- (MPSImageBatch *)imageBatchForCommandBuffer:(id<MTLCommandBuffer>)cmdBuf
-                              imageDescriptor:(MPSImageDescriptor *)descriptor
-                                       kernel:(MPSKernel *)kernel
-                                        count:(NSUInteger)count {
-  NSMutableArray *batch = [NSMutableArray arrayWithCapacity:count];
-  for (NSUInteger i = 0; i < count; ++i)
-    [batch addObject:[self imageForCommandBuffer:cmdBuf imageDescriptor:descriptor kernel:kernel]];
-  return batch;
 }
 
 @end

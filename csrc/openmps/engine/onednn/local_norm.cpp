@@ -179,6 +179,7 @@ typedef double DoublesAnywhere __attribute__((vector_size(64), aligned(8)));
 
 #define MPSCNN_LOAD(pointer) __builtin_convertvector(Floats(*reinterpret_cast<const FloatsAnywhere*>(pointer)), Doubles)
 #define MPSCNN_DOUBLES(pointer) (*reinterpret_cast<DoublesAnywhere*>(pointer))
+#define MPSCNN_READ(pointer) (*reinterpret_cast<const DoublesAnywhere*>(pointer))
 
 /// Sums down the columns of a window: of the values (unless null) and of their squares, kBlock channels from c0 on for
 /// each column [first, last).
@@ -224,7 +225,7 @@ struct Columns {
 };
 
 struct Formula {
-  double n, alpha, negative_beta, delta, p0, pm, ps;
+  double per_n, alpha, negative_beta, delta, p0, pm, ps;
 };
 
 /// One row of the result from the sums down its columns. `centre` is the row of the values, null: zeros; the result's
@@ -237,30 +238,24 @@ MPSCNN_CLONES void divide(const Columns* columns, std::int64_t pixels, std::int6
   for (std::int64_t begin = 0; begin < pixels; begin += kPixels) {
     const std::int64_t run = std::min(kPixels, pixels - begin);
     for (std::int64_t x = 0; x < run; ++x) {
-      double* const m = mean + x * kBlock;
-      double* const p = power + x * kBlock;
-      std::fill(m, m + kBlock, 0.0);
-      std::fill(p, p + kBlock, 0.0);
+      Doubles m[2] = {}, p[2] = {};
       const auto add = [&](std::int64_t column, double times) __attribute__((always_inline)) {
-        const double* const s = sums + column * kBlock;
         const double* const q = squares + column * kBlock;
-        if (sums) {
-#pragma omp simd
-          for (std::int64_t k = 0; k < kBlock; ++k) m[k] += times * s[k];
-        }
-#pragma omp simd
-        for (std::int64_t k = 0; k < kBlock; ++k) p[k] += times * q[k];
+        p[0] += times * MPSCNN_READ(q), p[1] += times * MPSCNN_READ(q + 8);
+        if (!sums) return;
+        const double* const s = sums + column * kBlock;
+        m[0] += times * MPSCNN_READ(s), m[1] += times * MPSCNN_READ(s + 8);
       };
       const Span& span = columns[begin + x].span;
       for (std::int64_t i = 0; i < span.count; ++i) add(span.first + i, 1.0);
       if (clamp && span.before > 0) add(0, static_cast<double>(span.before));
       if (clamp && span.after > 0) add(width - 1, static_cast<double>(span.after));
-#pragma omp simd
-      for (std::int64_t k = 0; k < kBlock; ++k) {
-        m[k] /= f.n;
-        double v = p[k] / f.n - m[k] * m[k];
-        v = v < 0 ? 0.0 : v;  // by rounding only
-        p[k] = f.delta + f.alpha * v;
+      for (int half = 0; half < 2; ++half) {
+        const Doubles average = m[half] * f.per_n, variance = p[half] * f.per_n - average * average;
+        MPSCNN_DOUBLES(mean + x * kBlock + 8 * half) = average;
+        // Negative by rounding only.
+        MPSCNN_DOUBLES(power + x * kBlock + 8 * half) =
+            f.delta + f.alpha * (variance < 0 ? Doubles{} : variance);
       }
     }
     raise_to(power, run * kBlock, f.negative_beta);
@@ -292,7 +287,7 @@ void normalize_by_windows(const LocalNormProblem& problem) {
   const Window& w = problem.window;
   const bool clamp = w.edge == Edge::clamp, contrast = problem.type == LocalNormType::contrast;
   const std::int64_t c = dst.c, most_h = std::min(w.kernel_h, src.h);
-  const Formula formula = {static_cast<double>(w.kernel_h) * static_cast<double>(w.kernel_w),
+  const Formula formula = {1 / (static_cast<double>(w.kernel_h) * static_cast<double>(w.kernel_w)),
                            problem.alpha,
                            -static_cast<double>(problem.beta),
                            problem.delta,

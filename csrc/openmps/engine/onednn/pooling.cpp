@@ -131,23 +131,38 @@ MPSCNN_CLONES void mean_of_many(const float* const* rows, std::int64_t row_count
 MPSCNN_CLONES void norm_of(const float* const* rows, const float* row_times, std::int64_t row_count,
                            const std::int64_t* columns, const float* column_times, std::int64_t column_count,
                            float* result, std::int64_t channels) {
-  for (std::int64_t c = 0; c < channels; c += kBlock) {
-    const std::int64_t block = std::min(kBlock, channels - c);
-    float sums[kBlock] = {};
+  std::int64_t c = 0;
+  for (; c + kBlock <= channels; c += kBlock) {
+    Floats a{}, b{};
     for (std::int64_t j = 0; j < row_count; ++j) {
-      float row[kBlock] = {};
+      Floats x{}, y{};
       for (std::int64_t i = 0; i < column_count; ++i) {
         const float* pixel = rows[j] + columns[i] + c;
-        const float times = column_times[i];
-#pragma omp simd
-        for (std::int64_t k = 0; k < block; ++k) row[k] += times * (pixel[k] * pixel[k]);
+        const Floats u = MPSCNN_LOAD(pixel), v = MPSCNN_LOAD(pixel + 16);
+        x += column_times[i] * (u * u);
+        y += column_times[i] * (v * v);
       }
+      a += row_times[j] * x, b += row_times[j] * y;
+    }
+    MPSCNN_STORE(result + c, a);
+    MPSCNN_STORE(result + c + 16, b);
+  }
+  const std::int64_t rest = channels - c;
+  float sums[kBlock] = {};
+  for (std::int64_t j = 0; j < row_count && rest > 0; ++j) {
+    float row[kBlock] = {};
+    for (std::int64_t i = 0; i < column_count; ++i) {
+      const float* pixel = rows[j] + columns[i] + c;
+      const float times = column_times[i];
 #pragma omp simd
-      for (std::int64_t k = 0; k < block; ++k) sums[k] += row_times[j] * row[k];
+      for (std::int64_t k = 0; k < rest; ++k) row[k] += times * (pixel[k] * pixel[k]);
     }
 #pragma omp simd
-    for (std::int64_t k = 0; k < block; ++k) result[c + k] = std::sqrt(sums[k]);
+    for (std::int64_t k = 0; k < rest; ++k) sums[k] += row_times[j] * row[k];
   }
+  std::copy(sums, sums + rest, result + c);
+#pragma omp simd
+  for (std::int64_t k = 0; k < channels; ++k) result[k] = std::sqrt(result[k]);
 }
 
 /// What a thread needs for itself.

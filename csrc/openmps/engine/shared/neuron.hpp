@@ -44,7 +44,7 @@ struct NeuronFormulas {
   using Real = typename Math::Real;
 
   static MPSCNN_HOST_DEVICE float relu(float x, float a) { return x >= 0 ? x : a * x; }
-  static MPSCNN_HOST_DEVICE float linear(float x, float a, float b) { return static_cast<float>(Real(a) * x + b); }
+  static MPSCNN_HOST_DEVICE float linear(float x, float a, float b) { return a * x + b; }
   static MPSCNN_HOST_DEVICE float sigmoid(float x) {
     // exp of a value <= 0 only, so nothing overflows; in float, whose roundings the sum with 1 makes smaller.
     const float e = Math::exp_negative(x < 0 ? x : -x);

@@ -1,0 +1,106 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "pages.hpp"
+
+#include <sys/mman.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cstdint>
+#include <mutex>
+#include <new>
+#include <vector>
+
+namespace mpscnn::bindings {
+
+namespace {
+
+std::size_t page_size() {
+  static const auto size = static_cast<std::size_t>(sysconf(_SC_PAGESIZE));
+  return size;
+}
+
+constexpr std::size_t kHugePage = std::size_t{2} << 20;
+
+Pages map_pages(std::size_t bytes) {
+  const std::size_t slack = bytes >= kHugePage ? kHugePage - page_size() : 0;
+  if (bytes > SIZE_MAX - slack) throw std::bad_alloc();
+  Pages pages;
+  pages.bytes = bytes;
+  pages.mapped = bytes + slack;
+  pages.mapping = mmap(nullptr, pages.mapped, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+  if (pages.mapping == MAP_FAILED) throw std::bad_alloc();
+  auto at = reinterpret_cast<std::uintptr_t>(pages.mapping);
+  if (slack) {
+    at = (at + kHugePage - 1) & ~(kHugePage - 1);
+#if defined(MADV_HUGEPAGE)
+    // Only whole huge pages: the remainder would otherwise grow to one, which is memory nobody asked for.
+    madvise(reinterpret_cast<void*>(at), bytes & ~(kHugePage - 1), MADV_HUGEPAGE);
+#endif
+  }
+  pages.data = reinterpret_cast<void*>(at);
+  return pages;
+}
+
+/// Freed pages waiting for the next request. Never destroyed: arrays may outlive static objects.
+class PageCache {
+ public:
+  static PageCache& instance() {
+    static auto* cache = new PageCache;
+    return *cache;
+  }
+
+  Pages take(std::size_t bytes) {
+    {
+      const std::lock_guard lock(mutex_);
+      for (std::size_t i = free_.size(); i-- > 0;) {
+        if (free_[i].bytes < bytes || free_[i].bytes - bytes > bytes / 8) continue;
+        const Pages pages = free_[i];
+        free_.erase(free_.begin() + static_cast<std::ptrdiff_t>(i));
+        held_ -= pages.bytes;
+        return pages;
+      }
+    }
+    return map_pages(bytes);
+  }
+
+  void give(const Pages& pages) {
+    std::vector<Pages> dropped;
+    if (pages.bytes > kMost) {
+      dropped.push_back(pages);
+    } else {
+      const std::lock_guard lock(mutex_);
+      free_.push_back(pages);
+      held_ += pages.bytes;
+      while (held_ > kMost || free_.size() > kEntries) {
+        dropped.push_back(free_.front());
+        held_ -= free_.front().bytes;
+        free_.erase(free_.begin());
+      }
+    }
+    for (const Pages& each : dropped) munmap(each.mapping, each.mapped);
+  }
+
+ private:
+  static constexpr std::size_t kMost = std::size_t{64} << 20;
+  static constexpr std::size_t kEntries = 32;
+  std::mutex mutex_;
+  std::vector<Pages> free_;
+  std::size_t held_ = 0;
+};
+
+}  // namespace
+
+Pages take_pages(std::size_t bytes) {
+  const std::size_t page = page_size();
+  if (bytes > SIZE_MAX - page) throw std::bad_alloc();
+  return PageCache::instance().take((std::max<std::size_t>(bytes, 1) + page - 1) / page * page);
+}
+
+void give_pages(const Pages& pages) { PageCache::instance().give(pages); }
+
+std::shared_ptr<void> allocate_pages(std::size_t bytes) {
+  const Pages pages = take_pages(bytes);
+  return {pages.data, [pages](void*) { give_pages(pages); }};
+}
+
+}  // namespace mpscnn::bindings

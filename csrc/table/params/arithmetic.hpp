@@ -1,0 +1,71 @@
+// SPDX-License-Identifier: Apache-2.0
+// Arithmetic [MPSCNNMath.h].
+#pragma once
+
+#include <mpscnn/table.hpp>
+
+namespace mpscnn::p {
+
+inline constexpr ParamSpec primary_scale{.name = "primary_scale",
+                                         .type = ParamType::real,
+                                         .fallback = "1.0",
+                                         .apple = "primaryScale",
+                                         .summary = "Factor of a."};
+inline constexpr ParamSpec secondary_scale{.name = "secondary_scale",
+                                           .type = ParamType::real,
+                                           .fallback = "1.0",
+                                           .apple = "secondaryScale",
+                                           .summary = "Factor of b."};
+inline constexpr ParamSpec arithmetic_bias{.name = "bias",
+                                           .type = ParamType::real,
+                                           .fallback = "0.0",
+                                           .apple = "bias",
+                                           .summary = "Added before the bounds are applied."};
+inline constexpr ParamSpec minimum_value{.name = "minimum_value",
+                                         .type = ParamType::real,
+                                         .fallback = "None",
+                                         .apple = "minimumValue",
+                                         .summary = "Smaller results become this; None: no bound."};
+inline constexpr ParamSpec maximum_value{.name = "maximum_value",
+                                         .type = ParamType::real,
+                                         .fallback = "None",
+                                         .apple = "maximumValue",
+                                         .summary = "Larger results become this; None: no bound."};
+inline constexpr ParamSpec primary_stride{
+    .name = "primary_stride",
+    .type = ParamType::pair,
+    .fallback = "None",
+    .min = 0,
+    .max = 1,
+    .unit = "pixels",
+    .apple = "primaryStrideInPixelsY, primaryStrideInPixelsX",
+    .summary = "0 repeats one row or column of a along that axis; None: as the shapes broadcast."};
+inline constexpr ParamSpec secondary_stride{
+    .name = "secondary_stride",
+    .type = ParamType::pair,
+    .fallback = "None",
+    .min = 0,
+    .max = 1,
+    .unit = "pixels",
+    .apple = "secondaryStrideInPixelsY, secondaryStrideInPixelsX",
+    .summary = "0 repeats one row or column of b along that axis; None: as the shapes broadcast."};
+inline constexpr ParamSpec primary_stride_in_feature_channels{
+    .name = "primary_stride_in_feature_channels",
+    .type = ParamType::integer,
+    .fallback = "None",
+    .min = 0,
+    .max = 1,
+    .unit = "channels",
+    .apple = "primaryStrideInFeatureChannels",
+    .summary = "0 repeats one channel of a; None: as the shapes broadcast."};
+inline constexpr ParamSpec secondary_stride_in_feature_channels{
+    .name = "secondary_stride_in_feature_channels",
+    .type = ParamType::integer,
+    .fallback = "None",
+    .min = 0,
+    .max = 1,
+    .unit = "channels",
+    .apple = "secondaryStrideInFeatureChannels",
+    .summary = "0 repeats one channel of b; None: as the shapes broadcast."};
+
+}  // namespace mpscnn::p

@@ -1,0 +1,282 @@
+// SPDX-License-Identifier: Apache-2.0
+// Data sources, affine parameters and the formulas of normalization by mean and variance, for
+// mps_*normalization_test.mm and mps_batch_statistics_test.mm.
+#pragma once
+
+#import "mps_test.hh"
+
+#include <cfloat>
+
+// ---------------------------------------------------------------------------------------------- data sources
+
+/// Instance normalization asks for no more than this.
+@interface PlainNormSource : NSObject <MPSCNNInstanceNormalizationDataSource> {
+ @public
+  NSUInteger channels;
+  std::vector<float> gammas, betas, means, variances;
+  int copies;
+}
+@end
+
+/// Batch normalization asks for this.
+@interface NormSource : PlainNormSource <MPSCNNBatchNormalizationDataSource> {
+ @public
+  int loads, purges;
+  BOOL refuses_load;
+}
+@end
+
+/// With every optional method.
+@interface FullNormSource : NormSource {
+ @public
+  float epsilon_value;
+}
+@end
+
+@interface GroupSource : PlainNormSource <MPSCNNGroupNormalizationDataSource> {
+ @public
+  NSUInteger groups;
+}
+@end
+
+@implementation PlainNormSource
+- (NSUInteger)numberOfFeatureChannels {
+  return channels;
+}
+- (float *)gamma {
+  return gammas.empty() ? NULL : gammas.data();
+}
+- (float *)beta {
+  return betas.empty() ? NULL : betas.data();
+}
+- (NSString *)label {
+  return @"norm source";
+}
+- (id)copyWithZone:(NSZone *)zone {
+  (void)zone;
+  ++copies;
+  return [self retain];
+}
+@end
+
+@implementation NormSource
+- (float *)mean {
+  return means.empty() ? NULL : means.data();
+}
+- (float *)variance {
+  return variances.empty() ? NULL : variances.data();
+}
+- (BOOL)load {
+  if (refuses_load) return NO;
+  ++loads;
+  return YES;
+}
+- (void)purge {
+  ++purges;
+}
+@end
+
+@implementation FullNormSource
+- (float)epsilon {
+  return epsilon_value;
+}
+@end
+
+@implementation GroupSource
+- (NSUInteger)numberOfGroups {
+  return groups;
+}
+- (void)setNumberOfGroups:(NSUInteger)value {
+  groups = value;
+}
+@end
+
+using Numbers = std::vector<double>;
+
+inline std::vector<float> floats(const Numbers &values) { return {values.begin(), values.end()}; }
+
+/// The numbers of every channel.
+struct Affine {
+  Numbers gamma, beta, mean, variance;
+
+  Affine(std::size_t channels, unsigned seed)
+      : gamma(random_values(channels, seed)),
+        beta(random_values(channels, seed + 1)),
+        mean(random_values(channels, seed + 2)),
+        variance(random_values(channels, seed + 3)) {
+    for (double &value : gamma) value += 1.5;
+    for (double &value : variance) value = std::fabs(value) + 0.25;
+  }
+};
+
+template <class Source>
+Source *make_norm_source(const Affine &values) {
+  Source *source = [[[Source alloc] init] autorelease];
+  source->channels = values.gamma.size();
+  source->gammas = floats(values.gamma);
+  source->betas = floats(values.beta);
+  source->means = floats(values.mean);
+  source->variances = floats(values.variance);
+  return source;
+}
+
+template <class Kernel>
+Kernel *make_norm(id source) {
+  return [[[Kernel alloc] initWithDevice:device dataSource:source] autorelease];
+}
+
+inline Numbers floats_in(id<MTLBuffer> buffer) {
+  const float *first = static_cast<const float *>([buffer contents]);
+  return Numbers(first, first + [buffer length] / sizeof(float));
+}
+
+inline id<MTLBuffer> make_buffer(const Numbers &values) {
+  const std::vector<float> all = floats(values);
+  return [[device newBufferWithBytes:all.data() length:all.size() * sizeof(float) options:MTLResourceStorageModeShared]
+      autorelease];
+}
+
+inline void check_numbers(const std::string &what, const Numbers &got, const Numbers &expected,
+                          double tolerance = 1e-6) {
+  double worst = got.size() == expected.size() ? 0 : INFINITY;
+  for (std::size_t i = 0; i < std::min(got.size(), expected.size()); ++i)
+    if (const double d = std::fabs(got[i] - expected[i]); !(d <= worst)) worst = std::isnan(d) ? INFINITY : d;
+  check(worst <= tolerance, what + ", largest difference " + std::to_string(worst));
+}
+
+/// The images one after the other in memory, and one by one.
+inline Tensor read_batch(MPSImageBatch *batch) {
+  Tensor all;
+  for (MPSImage *image in batch) {
+    const Tensor one = read_image(image);
+    if (all.values.size() <= 1) all = Tensor(0, one.h, one.w, one.c);
+    ++all.n;
+    all.values.insert(all.values.end(), one.values.begin(), one.values.end());
+  }
+  return all;
+}
+
+inline MPSImageBatch *nan_batch(long n, long h, long w, long c) {
+  NSMutableArray *batch = [NSMutableArray array];
+  for (long i = 0; i < n; ++i) [batch addObject:make_nan_image(1, h, w, c)];
+  return batch;
+}
+
+inline Tensor run_kernel(MPSCNNKernel *kernel, const Tensor &x, long h = 0, long w = 0, long c = 0) {
+  MPSImage *result = make_nan_image(x.n, h ? h : x.h, w ? w : x.w, c ? c : x.c);
+  id<MTLCommandBuffer> buffer = command_buffer();
+  [kernel encodeToCommandBuffer:buffer sourceImage:make_image(x) destinationImage:result];
+  run(buffer);
+  return read_image(result);
+}
+
+// ------------------------------------------------------------------------------------------------ the formulas
+
+/// Where the kernel looks: pixel (0, 0) of the result lies over `y`, `x` of the source.
+struct Place {
+  long y = 0, x = 0;
+  bool clamp = false;
+
+  double operator()(const Tensor &t, long n, long j, long i, long k) const {
+    long row = y + j, column = x + i;
+    if (clamp) {
+      row = std::min(std::max(row, 0l), t.h - 1);
+      column = std::min(std::max(column, 0l), t.w - 1);
+    } else if (row < 0 || row >= t.h || column < 0 || column >= t.w) {
+      return 0;
+    }
+    return t.at(n, row, column, k);
+  }
+};
+
+/// Where check_placed() puts its kernels.
+inline Place placed(bool clamp) { return {.y = -2, .x = 3, .clamp = clamp}; }
+
+/// Offset, clip rectangle, channels and edge mode: images 1 and 2 and channels 4 ... 9 of `x` are read, `expected`, 6 x 5
+/// pixels, lies inside of a larger destination whose other pixels are kept.
+inline void check_placed(MPSCNNKernel *kernel, const Tensor &x, bool clamp, const Tensor &expected, double tolerance) {
+  [kernel setOffset:MPSOffset{3, -2, 1}];
+  [kernel setClipRect:MTLRegionMake3D(1, 2, 0, 5, 1000, 2)];
+  [kernel setSourceFeatureChannelOffset:4];
+  [kernel setSourceFeatureChannelMaxCount:6];
+  [kernel setDestinationFeatureChannelOffset:8];
+  [kernel setEdgeMode:clamp ? MPSImageEdgeModeClamp : MPSImageEdgeModeZero];
+  MPSImage *result = make_nan_image(2, 8, 8, 14);
+  id<MTLCommandBuffer> buffer = command_buffer();
+  [kernel encodeToCommandBuffer:buffer sourceImage:make_image(x) destinationImage:result];
+  run(buffer);
+  Tensor whole(2, 8, 8, 14, NAN);
+  paste(whole, expected, 0, 2, 1, 8);
+  check_equal(std::string([NSStringFromClass([kernel class]) UTF8String]) + (clamp ? ", clamp" : ", zero"),
+              read_image(result), whole, tolerance);
+}
+
+struct Moments {
+  double mean = 0, variance = 0;
+};
+
+/// Of images [first, first + images) and channels [channel, channel + channels).
+inline Moments moments_of(const Tensor &x, long first, long images, long channel, long channels) {
+  Moments m;
+  const double count = static_cast<double>(images * x.h * x.w * channels);
+  const auto each = [&](const auto &f) {
+    for (long n = first; n < first + images; ++n)
+      for (long j = 0; j < x.h; ++j)
+        for (long i = 0; i < x.w; ++i)
+          for (long k = channel; k < channel + channels; ++k) f(x.at(n, j, i, k));
+  };
+  each([&](double v) { m.mean += v / count; });
+  each([&](double v) { m.variance += (v - m.mean) * (v - m.mean) / count; });
+  return m;
+}
+
+inline Tensor affine(const Tensor &x, const Affine &a, double epsilon, const Place &place, long h, long w) {
+  Tensor r(x.n, h, w, x.c);
+  for (long n = 0; n < x.n; ++n)
+    for (long j = 0; j < h; ++j)
+      for (long i = 0; i < w; ++i)
+        for (long k = 0; k < x.c; ++k) {
+          const auto c = static_cast<std::size_t>(k);
+          r.at(n, j, i, k) =
+              (place(x, n, j, i, k) - a.mean[c]) * a.gamma[c] / std::sqrt(a.variance[c] + epsilon) + a.beta[c];
+        }
+  return r;
+}
+
+inline Tensor affine(const Tensor &x, const Affine &a, double epsilon) { return affine(x, a, epsilon, {}, x.h, x.w); }
+
+/// `groups` of neighbouring channels; as many as channels: instance normalization.
+inline Tensor by_image(const Tensor &x, long groups, const Affine &a, double epsilon, const Place &place, long h,
+                       long w) {
+  Tensor r(x.n, h, w, x.c);
+  const long each = x.c / groups;
+  for (long n = 0; n < x.n; ++n) {
+    Affine own = a;
+    for (long k = 0; k < x.c; ++k) {
+      const Moments m = moments_of(x, n, 1, k / each * each, each);
+      own.mean[static_cast<std::size_t>(k)] = m.mean, own.variance[static_cast<std::size_t>(k)] = m.variance;
+    }
+    paste(r, affine(x.image(n), own, epsilon, place, h, w), n, 0, 0, 0);
+  }
+  return r;
+}
+
+inline Tensor by_image(const Tensor &x, long groups, const Affine &a, double epsilon) {
+  return by_image(x, groups, a, epsilon, {}, x.h, x.w);
+}
+
+inline Numbers means_of(const Tensor &x, long first, long images) {
+  Numbers result;
+  for (long k = 0; k < x.c; ++k) result.push_back(moments_of(x, first, images, k, 1).mean);
+  return result;
+}
+
+inline Numbers variances_of(const Tensor &x, long first, long images) {
+  Numbers result;
+  for (long k = 0; k < x.c; ++k) result.push_back(moments_of(x, first, images, k, 1).variance);
+  return result;
+}
+
+inline MPSCNNBatchNormalizationStatistics *make_statistics() {
+  return [[[MPSCNNBatchNormalizationStatistics alloc] initWithDevice:device] autorelease];
+}
