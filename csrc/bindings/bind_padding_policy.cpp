@@ -8,8 +8,9 @@
 #include <mpscnn/kernel.hpp>
 
 #include "bind_arguments.hpp"
-#include "bind_array.hpp"
 #include "bindings.hpp"
+#include "gil.hpp"
+#include "numbers.hpp"
 
 namespace mpscnn::bindings {
 namespace {
@@ -88,11 +89,7 @@ class PythonPolicy final : public PaddingPolicy {
     for (std::size_t i = 0; i < count; ++i) {
       const py::object item = items[i];
       check<TypeError>(is_integer(item), who, ": ", what, "[", i, "] (", shown(item), ") is not an int.");
-      const auto number = py::reinterpret_steal<py::object>(PyNumber_Index(item.ptr()));
-      if (!number) throw py::error_already_set();
-      int overflow = 0;
-      values.push_back(PyLong_AsLongLongAndOverflow(number.ptr(), &overflow));
-      check(overflow == 0, who, ": ", what, "[", i, "] (", shown(number), ") is beyond 64 bits.");
+      values.push_back(integer_from(item, who, ": ", what, "[", i, "]"));
     }
     return values;
   }
