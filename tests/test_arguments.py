@@ -21,7 +21,7 @@ CLASSES = {name: value for name in mpscnn.__all__ if inspect.isclass(value := ge
 
 
 BASES = {"BinaryKernel", "UnaryKernel"}
-"""Between Kernel and the kernels: they have nothing but parameters of the table."""
+"""Between Kernel and the kernels: they have nothing but parameters of the table, and the window of one source."""
 
 
 class Stranger:
@@ -98,12 +98,18 @@ RIGHT: dict[str, Callable[[], dict[str, Any]]] = {
         "destination_alpha": "alpha_is_one",
         "background_color": (0, 0.5, 1),
         "device": None,
+        "offset": None,
+        "clip_rect": None,
+        "edge_mode": "clamp",
     },
+    "ImageConversion.clip_rect": lambda: {"clip_rect": ((0, 1, 0), (2, 3, 1))},
+    "ImageConversion.edge_mode": lambda: {"edge_mode": "clamp"},
+    "ImageConversion.offset": lambda: {"offset": (1, -2, 0)},
     "ImageConversion.__call__": lambda: {"x": random(X), "out": None},
     "ImageConversion.encode": lambda: {"command_buffer": commands(), "x": image(), "out": None, "temporary": False},
     "ImageCopyToMatrix": lambda: {"layout": "CHW", "origin": (0, 0), "device": None},
     "ImageCopyToMatrix.__call__": lambda: {"x": image(), "out": None},
-    "ImageCopyToMatrix.encode": lambda: {"command_buffer": commands(), "x": image(), "out": None},
+    "ImageCopyToMatrix.encode": lambda: {"command_buffer": commands(), "x": image(), "out": None, "temporary": False},
     "Kernel": lambda: {"name": "NeuronReLU", "arguments": {}, "device": None},
     "Kernel.__call__": lambda: {"x": random(X), "out": None, "state": None, "dtype": None},
     "Kernel.encode": lambda: {
@@ -120,6 +126,8 @@ RIGHT: dict[str, Callable[[], dict[str, Any]]] = {
     "Matrix": lambda: {"rows": 3, "columns": 5, "dtype": "int32", "device": None},
     "Matrix.__array__": lambda: {"dtype": "float32", "copy": None},
     "Matrix.from_array": lambda: {"x": random((3, 5)), "copy": None, "device": None},
+    "Matrix.read_count": lambda: {"read_count": 0},
+    "Matrix.temporary": lambda: {"command_buffer": commands(), "rows": 3, "columns": 5, "dtype": "uint8"},
     "MatrixCopyToImage": lambda: {"layout": "HWC", "origin": (0, 0), "device": None},
     "MatrixCopyToImage.__call__": lambda: {"x": mpscnn.Matrix(1, 140), "out": image()},
     "MatrixCopyToImage.encode": lambda: {"command_buffer": commands(), "x": mpscnn.Matrix(1, 140), "out": image()},
@@ -171,7 +179,13 @@ RIGHT: dict[str, Callable[[], dict[str, Any]]] = {
 }
 TAKES_ANYTHING = {"CommandBuffer.__exit__"}
 SEVERAL_SOURCES = {"Kernel.__call__", "Kernel.encode", "Kernel.result_shape"}
-SOURCES = {"DataSource", "NormalizationDataSource"}
+TEMPORARIES: dict[str, Callable[[], Any]] = {
+    "Image.read_count": temporary,
+    "Matrix.read_count": lambda: mpscnn.Matrix.temporary(commands(), 3, 5),
+}
+"""Owners of properties that others have not."""
+
+SOURCES = {"DataSource", "NormalizationDataSource", "PaddingPolicy"}
 PYTHONS_OWN = {"kernel", "map_weights", "pack_bits"} | {
     f"{name}.{method}" for name in SOURCES for method in ("load", "purge")
 }
@@ -200,6 +214,8 @@ def public_callables() -> set[str]:
     of_kernels = {f"Kernel.{spec['name']}" for spec in _core.common_params()}
     for name in set(CLASSES) - set(KERNELS) - BASES:
         for member, value in own_members(CLASSES[name]):
+            if getattr(value, "__isabstractmethod__", False):
+                continue
             if inspect.isfunction(value) or is_bound_by_pybind11(value) or is_settable(value):
                 found.add(f"{name}.{member}")
     return found - of_kernels
@@ -231,7 +247,7 @@ def call(name: str, arguments: dict[str, Any], *more: Any) -> Any:
     attribute = inspect.getattr_static(kind, member)
     if isinstance(attribute, staticmethod):
         return getattr(kind, member)(*more, **arguments)
-    made = temporary() if name == "Image.read_count" else OWNERS[owner]()
+    made = TEMPORARIES.get(name, OWNERS.get(owner))()
     if isinstance(attribute, property):
         (value,) = arguments.values()
         return setattr(made, member, value)

@@ -83,7 +83,7 @@ def wanted_sections(name: str) -> set[str]:
         return {"Source"}  # made through its subclasses
     if value is mpscnn.Device:
         return {"Raises", "Source"}  # no arguments
-    if value in (mpscnn.DataSource, mpscnn.NormalizationDataSource):
+    if value in (mpscnn.DataSource, mpscnn.NormalizationDataSource, mpscnn.PaddingPolicy):
         return {"Attributes", "Raises", "Source"}
     wanted = {"Parameters", "Raises", "Source"}
     if name in KERNELS:
@@ -157,7 +157,7 @@ def test_examples_in_docstrings(name: str) -> None:
 
 
 def test_there_are_examples() -> None:
-    assert {"mpscnn", "reorder", "kernel", "DataSource", "map_weights"} <= set(EXAMPLES)
+    assert {"mpscnn", "reorder", "kernel", "DataSource", "PaddingPolicy", "map_weights"} <= set(EXAMPLES)
 
 
 def test_example_of_the_readme() -> None:

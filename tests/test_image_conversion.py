@@ -130,6 +130,142 @@ def test_more_images_than_one_image_holds() -> None:
     np.testing.assert_array_equal(mpscnn.ImageConversion("float16")(x), x.astype(np.float16))
 
 
+# -------------------------------------------------------------------------------------- offset, clip_rect and edge_mode
+
+
+def moved(x: np.ndarray, offset: tuple[int, ...], size: tuple[int, int], edge: str) -> np.ndarray:
+    """The pixels of x from `offset` on, by NumPy's padding."""
+    y, x0, first = (*offset, 0)[:3]
+    frame = 20
+    mode: Any = {"mode": "edge"} if edge == "clamp" else {"mode": "constant"}
+    wide = np.pad(x, ((0, 0), (frame, frame), (frame, frame), (0, 0)), **mode)
+    return wide[first:, frame + y : frame + y + size[0], frame + x0 : frame + x0 + size[1]]
+
+
+@pytest.mark.parametrize("edge", ["zero", "clamp"])
+@pytest.mark.parametrize("offset", [(0, 0), (1, 2), (-2, 1), (2, -3, 1), (-9, 9), (0, 0, 2)], ids=str)
+@pytest.mark.parametrize("target", ["float32", "uint8"])
+def test_offset(target: str, offset: tuple[int, ...], edge: str) -> None:
+    x = pixels((3, 6, 7, 4), "float32")
+    kernel = mpscnn.ImageConversion(target, offset=offset, edge_mode=edge)
+    assert (kernel.offset, kernel.edge_mode, kernel.clip_rect) == (offset, edge, None)
+    expected = moved(x, offset, (6, 7), edge)
+    y = kernel(x)
+    assert_stored(y, expected, target)
+    np.testing.assert_array_equal(kernel(mpscnn.Image.from_array(x)).numpy(), y)
+    with mpscnn.CommandBuffer() as cb:
+        encoded = kernel.encode(cb, mpscnn.Image.from_array(x))
+        hidden = kernel.encode(cb, mpscnn.Image.from_array(x), temporary=True)
+        again = mpscnn.ImageConversion(target).encode(cb, hidden)
+    np.testing.assert_array_equal(encoded.numpy(), y)
+    np.testing.assert_array_equal(again.numpy(), y)
+    out = np.empty(y.shape, target)
+    assert kernel(x, out) is out
+    np.testing.assert_array_equal(out, y)
+
+
+@pytest.mark.parametrize("strided", [False, True])
+@pytest.mark.parametrize("edge", ["zero", "clamp"])
+@pytest.mark.parametrize(
+    ("clip", "offset"),
+    [
+        (((0, 0, 0), (4, 5, 3)), None),
+        (((2, 1, 1), (3, 4, 2)), None),
+        (((1, 3, 0), (6, 2, 1)), (2, -1)),
+        (((5, 0, 3), (1, 9, 1)), (0, 2, 2)),
+    ],
+    ids=str,
+)
+def test_clip_rect(clip: Any, offset: Any, edge: str, strided: bool) -> None:
+    """A part of a destination of another size, whose other pixels are kept."""
+    x = pixels((3, 6, 7, 4), "float32")
+    kernel = mpscnn.ImageConversion("float16", clip_rect=clip, edge_mode=edge)
+    kernel.offset = offset
+    assert kernel.clip_rect == clip
+    wide = np.full((4, 8, 9, 8), 7, np.float16)
+    out = wide[..., ::2] if strided else np.full((4, 8, 9, 4), 7, np.float16)
+    kernel(x, out)
+    (y, x0, n), (height, width, images) = clip
+    expected = np.full((4, 8, 9, 4), 7, np.float16)
+    expected[n : n + images, y : y + height, x0 : x0 + width] = moved(x, offset or (0, 0), (height, width), edge)[
+        :images
+    ].astype(np.float16)
+    np.testing.assert_array_equal(out, expected)
+    assert (wide[..., 1::2] == 7).all()
+    image = mpscnn.Image.from_array(np.full((4, 8, 9, 4), 7, np.float16))
+    assert kernel(mpscnn.Image.from_array(x), out=image) is image
+    np.testing.assert_array_equal(image.numpy(), expected)
+
+
+def test_alpha_of_a_part() -> None:
+    x = pixels((1, 6, 7, 4), "float32")
+    kernel = mpscnn.ImageConversion(destination_alpha="premultiplied", offset=(2, 1), clip_rect=((1, 1, 0), (3, 4, 1)))
+    out = np.zeros((1, 5, 6, 4), np.float32)
+    kernel(x, out)
+    wanted = oracle(values(x), "non_premultiplied", "premultiplied", np.zeros(3))[:, 2:5, 1:5]
+    np.testing.assert_allclose(out[:, 1:4, 1:5], wanted, rtol=4e-7, atol=4e-7)
+    assert not out[:, 0].any()
+
+
+def test_attributes_are_set_and_taken_back() -> None:
+    x = pixels((2, 6, 7, 4), "float32")
+    kernel = mpscnn.ImageConversion()
+    assert (kernel.offset, kernel.clip_rect, kernel.edge_mode) == (None, None, "zero")
+    kernel.offset, kernel.edge_mode, kernel.clip_rect = (3, 3), "clamp", ((0, 0, 0), (1, 1, 1))
+    kernel.offset, kernel.edge_mode, kernel.clip_rect = None, "zero", None
+    np.testing.assert_array_equal(kernel(x), x)
+
+
+def test_an_offset_in_pixels_of_more_images_than_one_holds() -> None:
+    x = random((2050, 2, 1, 8))
+    np.testing.assert_array_equal(mpscnn.ImageConversion(offset=(1, 0))(x)[:, :1], x[:, 1:])
+    with pytest.raises(ValueError, match=r"has more images \(2050\) than the maximum \(1024\)"):
+        mpscnn.ImageConversion(offset=(0, 0, 1))(x)
+
+
+@pytest.mark.parametrize(
+    ("attribute", "value", "raises", "match"),
+    [
+        ("offset", 3, TypeError, r"offset \(3\) is not \(y, x\) or \(y, x, image\)\."),
+        ("offset", (1,), TypeError, r"offset \(1\) is not \(y, x\) or"),
+        ("offset", (1.5, 2), TypeError, r"offset \(\(1\.5, 2\)\) is not \(y, x\)"),
+        ("offset", (2**40, 0), ValueError, r"offset \(1099511627776, 0\) is greater than the maximum \(1073741824\)\."),
+        ("offset", (0, -(2**40)), ValueError, r"offset .* is less than the minimum \(-1073741824\)\."),
+        (
+            "clip_rect",
+            (1, 2, 3),
+            TypeError,
+            r"clip_rect \(1, 2, 3\) is not \(\(y, x, image\), \(height, width, images\)\)",
+        ),
+        (
+            "clip_rect",
+            ((0, 0, 0), (0, 1, 1)),
+            ValueError,
+            r"clip_rect .* has an extent \(0\) less than the minimum \(1\)",
+        ),
+        (
+            "clip_rect",
+            ((0, -1, 0), (1, 1, 1)),
+            ValueError,
+            r"clip_rect .* has an origin \(-1\) less than the minimum \(0\)",
+        ),
+        ("edge_mode", "mirror", ValueError, r'edge_mode \("mirror"\) is not one of "zero", "clamp"\.'),
+        ("edge_mode", 0, TypeError, r"edge_mode \(0\) is not a string\."),
+        ("edge_mode", None, TypeError, r"edge_mode \(None\) is not a string\."),
+    ],
+)
+def test_wrong_attributes(attribute: str, value: Any, raises: type[Exception], match: str) -> None:
+    """As kernels of the table answer them."""
+    for name in ("NeuronReLU", "ImageConversion"):
+        kind = getattr(mpscnn, name)
+        with pytest.raises(raises, match=f"{name}: {match}") as made:
+            kind(**{attribute: value})
+        kernel = kind()
+        with pytest.raises(raises, match=f"{name}: {match}") as set_later:
+            setattr(kernel, attribute, value)
+        assert str(made.value) == str(set_later.value)
+
+
 def image(dtype: str = "float32") -> mpscnn.Image:
     return mpscnn.Image(X, dtype)
 
@@ -178,6 +314,52 @@ ERRORS: list[tuple[Callable[[], Any], type[Exception], str]] = [
         lambda: mpscnn.ImageConversion()(image(), mpscnn.Image((1, 3, 5, 4))),
         ValueError,
         r"ImageConversion: out\.shape \(1, 3, 5, 4\) is not x\.shape \(2, 3, 5, 4\)\.",
+    ),
+    (
+        lambda: mpscnn.ImageConversion(offset=(0, 0, 2))(random(X)),
+        ValueError,
+        r"ImageConversion: offset has image \(2\), not in \[0, 2\)\.",
+    ),
+    (
+        lambda: mpscnn.ImageConversion(offset=(0, 0, -1)).encode(mpscnn.CommandBuffer(), image()),
+        ValueError,
+        r"ImageConversion: offset has image \(-1\), not in \[0, 2\)\.",
+    ),
+    (
+        lambda: mpscnn.ImageConversion(offset=(0, 0, 1))(random(X), np.empty(X, np.float32)),
+        ValueError,
+        r"ImageConversion: out\.shape \(2, 3, 5, 4\) is not the result's \(1, 3, 5, 4\)\.",
+    ),
+    *[
+        (call, ValueError, r"ImageConversion: clip_rect needs a destination \(out\) whose other pixels are kept\.")
+        for call in (
+            lambda: mpscnn.ImageConversion(clip_rect=((0, 0, 0), (1, 1, 1)))(random(X)),
+            lambda: mpscnn.ImageConversion(clip_rect=((0, 0, 0), (1, 1, 1)))(image()),
+            lambda: mpscnn.ImageConversion(clip_rect=((0, 0, 0), (1, 1, 1))).encode(mpscnn.CommandBuffer(), image()),
+            lambda: mpscnn.ImageConversion(clip_rect=((0, 0, 0), (1, 1, 1))).encode(
+                mpscnn.CommandBuffer(), image(), temporary=True
+            ),
+        )
+    ],
+    (
+        lambda: mpscnn.ImageConversion(clip_rect=((1, 0, 0), (3, 1, 1)))(image(), image()),
+        ValueError,
+        r"ImageConversion: clip_rect reaches 4 along the height of out \(3\)\.",
+    ),
+    (
+        lambda: mpscnn.ImageConversion(clip_rect=((0, 5, 0), (1, 1, 1)))(random(X), np.empty(X, np.float32)),
+        ValueError,
+        r"ImageConversion: clip_rect reaches 6 along the width of out \(5\)\.",
+    ),
+    (
+        lambda: mpscnn.ImageConversion(clip_rect=((0, 0, 0), (1, 1, 3)))(image(), mpscnn.Image((3, 3, 5, 4))),
+        ValueError,
+        r"ImageConversion: clip_rect has 3 images; x provides 2\.",
+    ),
+    (
+        lambda: mpscnn.ImageConversion(clip_rect=((0, 0, 0), (1, 1, 1)))(image(), mpscnn.Image((3, 3, 5, 3))),
+        ValueError,
+        r"ImageConversion: out has 3 channels; x has 4\.",
     ),
     (
         lambda: mpscnn.ImageConversion()(random((3, 5, 4))),

@@ -297,3 +297,138 @@ def test_a_read_only_image_takes_no_rows() -> None:
         pytest.skip("images have memory of their own here")
     with pytest.raises(ValueError, match=r"MatrixCopyToImage: out is read-only\."):
         mpscnn.MatrixCopyToImage()(mpscnn.Matrix(3, 140), image)
+
+
+# --------------------------------------------------------------------------------------------------- temporary matrices
+
+
+def test_a_temporary_matrix_on_the_way() -> None:
+    x = pixels(X, "float32")
+    with mpscnn.CommandBuffer() as cb:
+        rows = mpscnn.ImageCopyToMatrix("HWC").encode(cb, mpscnn.Image.from_array(x), temporary=True)
+        assert rows.is_temporary
+        assert rows.read_count == 1
+        assert repr(rows) == "<mpscnn.temporary Matrix (3, 140) float32>"
+        assert (rows.rows, rows.columns, rows.shape) == (3, 140, (3, 140))
+        result = mpscnn.MatrixCopyToImage("HWC").encode(cb, rows, mpscnn.Image(X))
+        assert rows.read_count == 0
+    np.testing.assert_array_equal(result.numpy(), x)
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float16", "uint8", "uint16"])
+def test_a_temporary_matrix_as_a_destination(dtype: str) -> None:
+    """Two images in one matrix, which is read three times."""
+    a, b = pixels(X, dtype), pixels(X, dtype)[::-1].copy()
+    with mpscnn.CommandBuffer() as cb:
+        store = mpscnn.Matrix.temporary(cb, 6, 150, dtype)
+        assert store.dtype == np.dtype(dtype)
+        assert store.device is cb.device
+        store.read_count = 3
+        mpscnn.ImageCopyToMatrix(origin=(0, 10)).encode(cb, mpscnn.Image.from_array(a), out=store)
+        mpscnn.ImageCopyToMatrix(origin=(3, 10)).encode(cb, mpscnn.Image.from_array(b), store)
+        results = [
+            mpscnn.MatrixCopyToImage(origin=(row, 10)).encode(cb, store, mpscnn.Image(X, dtype)) for row in (3, 0, 3)
+        ]
+        assert store.read_count == 0
+    for result, expected in zip(results, (b, a, b), strict=True):
+        np.testing.assert_array_equal(result.numpy(), expected)
+
+
+def test_storage_of_temporary_matrices_is_used_again() -> None:
+    x = pixels(X, "float32")
+    there, back = mpscnn.ImageCopyToMatrix(), mpscnn.MatrixCopyToImage()
+    with mpscnn.CommandBuffer() as cb:
+        image = mpscnn.Image.from_array(x)
+        for _ in range(50):
+            image = back.encode(cb, there.encode(cb, image, temporary=True), mpscnn.Image(X))
+    np.testing.assert_array_equal(image.numpy(), x)
+
+
+def test_a_temporary_matrix_after_its_last_read() -> None:
+    cb = mpscnn.CommandBuffer()
+    there, back = mpscnn.ImageCopyToMatrix(), mpscnn.MatrixCopyToImage()
+    rows = there.encode(cb, image_of(), temporary=True)
+    result = back.encode(cb, rows, mpscnn.Image(X))
+    with pytest.raises(RuntimeError, match=r"MatrixCopyToImage: x is a temporary matrix whose read_count is 0"):
+        back.encode(cb, rows, mpscnn.Image(X))
+    with pytest.raises(RuntimeError, match=r"ImageCopyToMatrix: out is a temporary matrix whose read_count is 0"):
+        there.encode(cb, image_of(), out=rows)
+    with pytest.raises(RuntimeError, match=r"Matrix: read_count is 0 already; the storage is gone"):
+        rows.read_count = 3
+    cb.commit()
+    cb.wait()
+    np.testing.assert_array_equal(result.numpy(), pixels(X, "float32"))
+
+
+@pytest.mark.parametrize("read", [lambda m: m.numpy(), np.asarray, memoryview, np.from_dlpack])
+def test_the_cpu_does_not_read_a_temporary_matrix(read: Callable[[Any], Any]) -> None:
+    cb = mpscnn.CommandBuffer()
+    rows = mpscnn.Matrix.temporary(cb, 2, 3)
+    with pytest.raises((RuntimeError, BufferError), match=r"Matrix: a temporary matrix cannot be read by the CPU"):
+        read(rows)
+    rows.read_count = 0
+    cb.commit()
+    cb.wait()
+
+
+def test_a_temporary_matrix_that_nobody_reads() -> None:
+    cb = mpscnn.CommandBuffer()
+    rows = mpscnn.ImageCopyToMatrix().encode(cb, image_of(), temporary=True)
+    with pytest.raises(RuntimeError, match=r"MPSTemporaryMatrix.* readCount 1 when .* must be 0"):
+        cb.commit()
+    rows.read_count = 0
+    cb.commit()
+    cb.wait()
+
+
+def test_read_counts() -> None:
+    matrix = mpscnn.Matrix(2, 3)
+    assert not matrix.is_temporary
+    assert matrix.read_count == 0
+    with pytest.raises(RuntimeError, match=r"Matrix: only a temporary matrix has a read_count"):
+        matrix.read_count = 1
+    cb = mpscnn.CommandBuffer()
+    temporary = mpscnn.Matrix.temporary(cb, 2, 3)
+    with pytest.raises(ValueError, match=r"Matrix: read_count \(-1\) is less than the minimum \(0\)"):
+        temporary.read_count = -1
+    with pytest.raises(TypeError, match=r"read_count \(float\) is not an int"):
+        temporary.read_count = 1.0  # type: ignore[assignment]
+    temporary.read_count = 0
+    cb.commit()
+    cb.wait()
+    with pytest.raises(RuntimeError, match=r"commit"):
+        mpscnn.Matrix.temporary(cb, 2, 3)
+
+
+def test_a_temporary_matrix_of_another_command_buffer() -> None:
+    first, second = mpscnn.CommandBuffer(), mpscnn.CommandBuffer()
+    rows = mpscnn.ImageCopyToMatrix().encode(first, image_of(), temporary=True)
+    with pytest.raises(RuntimeError, match=r"belongs to another command buffer"):
+        mpscnn.MatrixCopyToImage().encode(second, rows, mpscnn.Image(X))
+    result = mpscnn.MatrixCopyToImage().encode(first, rows, mpscnn.Image(X))
+    for cb in (first, second):
+        cb.commit()
+        cb.wait()
+    np.testing.assert_array_equal(result.numpy(), pixels(X, "float32"))
+
+
+@pytest.mark.parametrize(
+    ("arguments", "raises", "match"),
+    [
+        ((0, 3), ValueError, r"Matrix: rows \(0\) is less than the minimum \(1\)\."),
+        ((2, -1), ValueError, r"Matrix: columns \(-1\) is less than the minimum \(1\)\."),
+        ((2, 3, "float64"), TypeError, r"Matrix: dtype \(float64\) is not float32, float16, uint8"),
+        ((2**40, 2**10), MemoryError, r"more than the device's max_buffer_bytes"),
+        ((2**62, 2**62), MemoryError, r"need more bytes than can be counted"),
+        ((2.0, 3), TypeError, r"rows \(float\) is not an int\."),
+    ],
+    ids=str,
+)
+def test_what_no_temporary_matrix_can_be(arguments: Any, raises: type[Exception], match: str) -> None:
+    with pytest.raises(raises, match=match):
+        mpscnn.Matrix.temporary(mpscnn.CommandBuffer(), *arguments)
+
+
+def test_temporary_and_out_exclude_each_other() -> None:
+    with pytest.raises(ValueError, match=r"ImageCopyToMatrix: temporary \(True\) was given together with out\."):
+        mpscnn.ImageCopyToMatrix().encode(mpscnn.CommandBuffer(), image_of(), mpscnn.Matrix(3, 140), temporary=True)

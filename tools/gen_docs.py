@@ -54,7 +54,7 @@ TYPES = {
     "real": "float",
     "text": "str",
     "pair": "int or (height, width)",
-    "padding": 'int, (height, width), ((top, bottom), (left, right)), "same" or "valid"',
+    "padding": 'int, (height, width), ((top, bottom), (left, right)), "same", "valid" or `PaddingPolicy`',
     "offset": "(y, x) or (y, x, image)",
     "region": "((y, x, image), (height, width, images))",
     "shape": "(channels, height, width)",
@@ -220,12 +220,41 @@ docstrings of `mpscnn.Kernel.__call__` and `mpscnn.Kernel.encode`.
 By keyword only; they can be read and set afterwards as well. `device` (a `Device`, default the system's) can be given
 too and is fixed from then on.
 
-Kernels with one source, derived from `mpscnn.UnaryKernel`:
+Kernels with one source, derived from `mpscnn.UnaryKernel`, which also tells the window: `kernel_size`, `stride` and
+`dilation`.
 
 {parameter_table(common[0])}
 Kernels with two sources, derived from `mpscnn.BinaryKernel`; primary is the first source, secondary the second:
 
 {parameter_table(common[1])}
+## Padding
+
+`padding=` says where the windows of a kernel lie on its source, and by that how large the result is:
+
+* pixels, as PyTorch counts them: one number, (height, width) or ((top, bottom), (left, right));
+* `"same"`, as many results as pixels (over the stride), or `"valid"`, only windows that lie inside: by MPS's own
+  padding policy, MPSNNDefaultPadding;
+* an object of a class derived from `mpscnn.PaddingPolicy`, which MPS asks through its protocol MPSNNPadding. It is
+  given the kernel, the shapes of its sources and the shape that MPS suggests by the policy's `padding_method`, and
+  answers with a shape and, if it likes, with the offset of the kernel for this encode:
+
+```python
+class Full(mpscnn.PaddingPolicy):
+    def destination(self, kernel, sources, suggested):
+        n, h, w, c = suggested  # as with padding 0
+        top, left = (size - 1 for size in kernel.kernel_size)
+        shape = (n, h + 2 * top, w + 2 * left, c)
+        return shape, ((top + 1) // 2 - top, (left + 1) // 2 - left)
+
+
+conv = mpscnn.Convolution(weight, padding=Full())
+```
+
+Height and width are 1 to 16384; the number of images is that of the suggestion; channels may be more, as room that is
+not written. An offset is the source pixel under the centre of the first window, `extent // 2 - pixels of padding`,
+where the extent of k taps is `(k - 1) * dilation + 1`. Whatever the method raises reaches the caller.
+`help(mpscnn.PaddingPolicy)` has the rest.
+
 ## Activations by name
 
 What `activation=` of a kernel with weights or of a `ConvolutionDescriptor`, `NeuronDescriptor` and `Neuron` take. All

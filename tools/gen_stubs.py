@@ -115,6 +115,21 @@ BASES = {
 }
 
 
+WINDOW = """    @property
+    def kernel_size(self) -> tuple[int, int]:
+        \"\"\"(height, width) of the window, in taps; (1, 1) where there is none.\"\"\"
+
+    @property
+    def stride(self) -> tuple[int, int]:
+        \"\"\"(height, width), pixels from window to window; of the result for a transposed convolution.\"\"\"
+
+    @property
+    def dilation(self) -> tuple[int, int]:
+        \"\"\"(height, width), pixels from tap to tap.\"\"\"
+
+"""
+
+
 def attributes(specs: list[dict[str, Any]]) -> str:
     text = ""
     for spec in specs:
@@ -132,7 +147,7 @@ def kernel_bases(common: Common) -> list[str]:
     texts = [text + attributes([spec for spec in unary if spec in binary])]
     for name, own, other in (("UnaryKernel", unary, binary), ("BinaryKernel", binary, unary)):
         text = f"class {name}(Kernel):\n" + docstring("    ", BASES[name]) + "\n"
-        texts.append(text + attributes([spec for spec in own if spec not in other]))
+        texts.append(text + (WINDOW if own is unary else "") + attributes([spec for spec in own if spec not in other]))
     return texts
 
 

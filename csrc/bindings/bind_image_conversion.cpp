@@ -46,18 +46,21 @@ ArrayView images_of(ArrayView view, std::int64_t first, std::int64_t count) {
   return view;
 }
 
-/// Arrays may hold more images than one MPSImage takes: so many at a time.
+/// Arrays may hold more images than one MPSImage takes: so many at a time, unless an attribute counts images.
 void run(const ImageConversion& kernel, const ArrayView& x, const ArrayView& out) {
   const auto& device = kernel.device();
-  const auto most = std::max<std::int64_t>(1, Image::most_images(x.shape[3]));
+  const bool together = !kernel.works_image_by_image();
+  const auto most = together ? x.shape[0] : std::max<std::int64_t>(1, Image::most_images(x.shape[3]));
   for (std::int64_t first = 0; first < x.shape[0]; first += most) {
     const auto count = std::min(most, x.shape[0] - first);
-    const auto part = images_of(out, first, count);
+    const auto part = together ? out : images_of(out, first, count);
     const auto source = Image::from_array(device, images_of(x, first, count));
     if (Image::why_not_shared(*device, part, ImageLayout::NHWC).empty()) {
       run(kernel, *source, Image::from_array(device, part, ImageLayout::NHWC, false));
     } else {
-      const auto result = Image::make(device, source->shape(), kernel.dtype());
+      const auto& s = part.shape;
+      const auto result = Image::make(device, {s[0], s[1], s[2], s[3]}, kernel.dtype());
+      if (kernel.has_clip()) result->write(part);
       run(kernel, *source, result);
       result->to_array(part);
     }
@@ -72,7 +75,10 @@ py::object call(const ImageConversion& kernel, const py::object& x, const py::ob
     {
       const ReleaseGil release;
       kernel.check_channels(source->shape().c);
-      if (!result) result = make_visible_image(kernel.device(), source->shape(), kernel.dtype());
+      if (!result) {
+        kernel.check_no_clip();
+        result = make_visible_image(kernel.device(), kernel.result_shape(source->shape()), kernel.dtype());
+      }
       run(kernel, *source, result);
     }
     return py::cast(result);
@@ -81,10 +87,15 @@ py::object call(const ImageConversion& kernel, const py::object& x, const py::ob
   check(view.ndim() == 4, kName, ": x.ndim (", view.ndim(), ") is not 4 (N, H, W, C).");
   const auto& s = view.shape;
   kernel.check_channels(s[3]);
-  Image::bytes(*kernel.device(), {s[0], s[1], s[2], s[3]}, view.dtype);  // says what is wrong
-  const py::object result = out.is_none() ? py::object(empty_array(s, kernel.dtype())) : out;
+  const ImageShape shape{s[0], s[1], s[2], s[3]};
+  Image::bytes(*kernel.device(), shape, view.dtype);  // says what is wrong
+  if (out.is_none()) kernel.check_no_clip();
+  const py::object result =
+      out.is_none() ? py::object(empty_array(kernel.result_shape(shape).nhwc(), kernel.dtype())) : out;
   const auto target = writable_view_of(result, "out");
-  check(target.shape == s, kName, ": out.shape ", as_tuple(target.shape), " is not x.shape ", as_tuple(s), ".");
+  check(target.ndim() == 4, kName, ": out.ndim (", target.ndim(), ") is not 4 (N, H, W, C).");
+  const auto& t = target.shape;
+  kernel.check_destination(shape, {t[0], t[1], t[2], t[3]});
   check<TypeError>(target.dtype == kernel.dtype(), kName, ": out.dtype (", name_of(target.dtype), ") is not dtype (",
                    name_of(kernel.dtype()), ").");
   {
@@ -94,10 +105,38 @@ py::object call(const ImageConversion& kernel, const py::object& x, const py::ob
   return result;
 }
 
+const ParamSpec& attribute(const char* name) {
+  for (const auto* spec : ImageConversion::row().params)
+    if (spec->name == name) return *spec;
+  throw KeyError(name);
+}
+
+void set(ImageConversion& kernel, const char* name, const py::object& object) {
+  const auto value = value_of(ImageConversion::row(), attribute(name), object);
+  const ReleaseGil release;
+  kernel.set(name, value);
+}
+
+/// As kernels of the table have it: `doc` says what it is.
+template <class Class>
+void add_attribute(Class& type, const char* name, const char* doc) {
+  type.def_property(
+      name,
+      [name](const ImageConversion& kernel) {
+        Value value;
+        {
+          const ReleaseGil release;
+          value = kernel.get(name);
+        }
+        return to_python(attribute(name), value);
+      },
+      [name](ImageConversion& kernel, const py::object& value) { set(kernel, name, value); }, doc);
+}
+
 }  // namespace
 
 void bind_image_conversion(py::module_& module) {
-  py::class_<ImageConversion, std::shared_ptr<ImageConversion>>(
+  py::class_<ImageConversion, std::shared_ptr<ImageConversion>> type(
       module, "ImageConversion",
       R"(Images to another dtype, and another meaning of alpha.
 
@@ -113,26 +152,43 @@ void bind_image_conversion(py::module_& module) {
         "alpha_is_one" ignores it in the source, and puts the result on the background and makes it 1.
     background_color : (float, float, float), default black
         What shows through where alpha is below 1.
+    offset : (y, x) or (y, x, image), pixels, optional
+        Source pixel, and first source image, under the first pixel that is written; None: (0, 0, 0).
+    clip_rect : ((y, x, image), (height, width, images)), pixels, optional
+        Part of the destination that is written; None: all of it. The other pixels are kept, so that it needs ``out``,
+        which may then be of another size than x.
+    edge_mode : "zero" or "clamp"
+        Pixels outside of the source: zero, or the nearest pixel.
     device : Device, optional
 
     Raises
     ------
     ValueError   "ImageConversion: source_alpha ("…") and destination_alpha ("…") ask for a change of alpha, which images
                  of 5 channels have not."
+                 "ImageConversion: clip_rect reaches 9 along the height of out (8)."
     TypeError    "ImageConversion: out.dtype (float16) is not dtype (uint8)."
 
     Source
     ------
-    MPSImage/MPSImageConversion.h, MPSImageConversion.)")
-      .def(py::init([](const py::object& dtype, const Text& source_alpha, const Text& destination_alpha,
-                       const py::object& background, const std::shared_ptr<Device>& device) {
-             return ImageConversion::make(device_or_default(device), dtype_from(dtype, "dtype", DType::float32),
-                                          alpha_type_from_name(source_alpha.value, "source_alpha"),
-                                          alpha_type_from_name(destination_alpha.value, "destination_alpha"),
-                                          colour_from(background));
+    MPSImage/MPSImageConversion.h, MPSImageConversion; MPSImage/MPSImageKernel.h, MPSUnaryImageKernel.)");
+  add_attribute(type, "offset", "(y, x), (y, x, image) or None: source pixel under the first that is written.");
+  add_attribute(type, "clip_rect", "((y, x, image), (height, width, images)) or None: what is written.");
+  add_attribute(type, "edge_mode", "str: \"zero\" or \"clamp\", pixels outside of the source.");
+  type.def(py::init([](const py::object& dtype, const Text& source_alpha, const Text& destination_alpha,
+                       const py::object& background, const py::object& offset, const py::object& clip_rect,
+                       const py::object& edge_mode, const std::shared_ptr<Device>& device) {
+             const auto kernel = ImageConversion::make(
+                 device_or_default(device), dtype_from(dtype, "dtype", DType::float32),
+                 alpha_type_from_name(source_alpha.value, "source_alpha"),
+                 alpha_type_from_name(destination_alpha.value, "destination_alpha"), colour_from(background));
+             set(*kernel, "offset", offset);
+             set(*kernel, "clip_rect", clip_rect);
+             set(*kernel, "edge_mode", edge_mode);
+             return kernel;
            }),
            py::arg("dtype") = "float32", py::kw_only(), py::arg("source_alpha") = "non_premultiplied",
            py::arg("destination_alpha") = "non_premultiplied", py::arg("background_color") = py::none(),
+           py::arg("offset") = py::none(), py::arg("clip_rect") = py::none(), py::arg("edge_mode") = "zero",
            py::arg("device") = nullptr)
       .def("__call__", &call, py::arg("x"), py::arg("out") = py::none(),
            R"(Convert and wait.
@@ -142,7 +198,8 @@ void bind_image_conversion(py::module_& module) {
         x : array, shape (N, H, W, C), or Image
             float32, float16, uint8 or uint16.
         out : array or Image of x's shape and of dtype, optional
-            Written in place and returned.
+            Written in place and returned; with ``clip_rect`` only in part, and of any height, width and number of
+            images.
 
         Returns
         -------
@@ -155,7 +212,9 @@ void bind_image_conversion(py::module_& module) {
             const ReleaseGil release;
             if (out || temporary) return kernel.encode(buffer, x, out, temporary);
             kernel.check_channels(x.shape().c);
-            return kernel.encode(buffer, x, make_visible_image(kernel.device(), x.shape(), kernel.dtype()));
+            kernel.check_no_clip();
+            const auto shape = kernel.result_shape(x.shape());
+            return kernel.encode(buffer, x, make_visible_image(kernel.device(), shape, kernel.dtype()));
           },
           py::arg("command_buffer"), py::arg("x"), py::arg("out") = nullptr, py::arg("temporary") = false,
           R"(Append the conversion to a command buffer.

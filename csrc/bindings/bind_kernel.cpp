@@ -239,7 +239,9 @@ void run_in_batches(Kernel& kernel, const Views& views, const State& state, std:
   const auto parts_of = [n](const auto& source_n) { return source_n == n; };
   auto part_shapes = shapes;
   if (!together)
-    for (auto& shape : part_shapes) shape.n = parts_of(shape.n) ? 1 : shape.n;
+    // Of a size that one Image holds; how many there are makes no difference to the rest of the result's shape.
+    for (auto& shape : part_shapes)
+      if (parts_of(shape.n)) shape.n = std::min(shape.n, std::max<std::int64_t>(1, Image::most_images(shape.c)));
   auto shape = kernel.result_shape(part_shapes.span());
   if (!together) shape.n = n;
   if (!out) {
@@ -376,14 +378,40 @@ py::tuple result_shape(const Kernel& kernel, const py::object& shape, const py::
             ") less than the minimum (1).");
     shapes.push_back({extents[0], extents[1], extents[2], extents[3]});
   }
-  const auto s = kernel.result_shape(shapes.span());
+  ImageShape s;
+  {
+    const ReleaseGil release;
+    s = kernel.result_shape(shapes.span());
+  }
   return py::make_tuple(s.n, s.h, s.w, s.c);
 }
+
+/// Shows Python's garbage collector the reference that a kernel has to its padding policy, which may refer to the
+/// kernel. Whatever a cycle passes through besides can be cleared, and ends it.
+int traverse(PyObject* self, visitproc visit, void* arg) {
+  const auto* instance = reinterpret_cast<const py::detail::instance*>(self);
+  if (instance->simple_layout && instance->simple_holder_constructed) {
+    const auto* kernel = py::cast<const Kernel*>(py::handle(self));
+    if (const auto policy = kernel->padding_policy()) Py_VISIT(to_python(policy).ptr());
+  }
+  Py_VISIT(Py_TYPE(self));
+  return 0;
+}
+
+/// Attributes of their own are for classes derived in Python. With pybind11's dynamic_attr, Python 3.11 would show the
+/// collector their dictionary twice, and no cycle through a kernel would ever be collected.
+void set_up_type(PyHeapTypeObject* type) {
+  type->ht_type.tp_flags |= Py_TPFLAGS_HAVE_GC;
+  type->ht_type.tp_traverse = &traverse;
+}
+
+py::tuple tuple_of(Pair pair) { return py::make_tuple(pair.h, pair.w); }
 
 }  // namespace
 
 void bind_kernel(py::module_& module) {
-  py::class_<Kernel, std::shared_ptr<Kernel>>(module, "Kernel", py::dynamic_attr(), "Base of all kernels.")
+  py::class_<Kernel, std::shared_ptr<Kernel>>(module, "Kernel", py::custom_type_setup(&set_up_type),
+                                              "Base of all kernels.")
       .def(py::init(&make), py::arg("name"), py::arg("arguments"), py::arg("device") = nullptr)
       .def("__call__", &call, py::arg("x"), py::arg("out") = py::none(), py::arg("state") = py::none(),
            py::arg("dtype") = py::none(),
@@ -468,6 +496,17 @@ void bind_kernel(py::module_& module) {
             return kernel.copy(true);
           },
           "A copy by way of NSKeyedArchiver and MPSKeyedUnarchiver.")
+      .def(
+          "_window",
+          [](const Kernel& kernel) {
+            KernelWindow window;
+            {
+              const ReleaseGil release;
+              window = kernel.window();
+            }
+            return py::make_tuple(tuple_of(window.kernel_size), tuple_of(window.stride), tuple_of(window.dilation));
+          },
+          "kernel_size, stride and dilation, each (height, width).")
       .def("_get",
            [](const Kernel& kernel, const std::string& name) {
              const auto& spec = attribute(kernel, name);

@@ -125,7 +125,7 @@ void bind_matrix(py::module_& module) {
 
     Source
     ------
-    MPSCore/MPSMatrix.h, MPSMatrix.)")
+    MPSCore/MPSMatrix.h, MPSMatrix and MPSTemporaryMatrix.)")
       .def(py::init([](Integer rows, Integer columns, const py::object& dtype, const std::shared_ptr<Device>& device) {
              return Matrix::make(device_or_default(device), rows, columns, dtype_from(dtype, "dtype", DType::float32));
            }),
@@ -141,6 +141,14 @@ void bind_matrix(py::module_& module) {
         copy : bool, optional
             None shares the memory if it can, True copies, False shares or raises BufferError with the reason: as for
             Buffer, the array is C-contiguous, writable and on whole pages.)")
+      .def_static(
+          "temporary",
+          [](CommandBuffer& buffer, Integer rows, Integer columns, const py::object& dtype) {
+            return Matrix::temporary(buffer, rows, columns, dtype_from(dtype, "dtype", DType::float32));
+          },
+          py::arg("command_buffer"), py::arg("rows"), py::arg("columns"), py::arg("dtype") = "float32",
+          "Matrix that lives on one command buffer, until its read_count is 0 (MPSTemporaryMatrix); never read by the "
+          "CPU.")
       .def("numpy", &numpy_of, "array: a view of the matrix's memory, shape (rows, columns); not a copy.")
       .def("__array__", &array_of, py::arg("dtype") = py::none(), py::arg("copy") = py::none())
       .def("__dlpack__", [](const std::shared_ptr<Matrix>& matrix,
@@ -153,9 +161,14 @@ void bind_matrix(py::module_& module) {
           "(rows, columns)")
       .def_property_readonly(
           "dtype", [](const Matrix& matrix) { return numpy_dtype(matrix.dtype()); }, "numpy.dtype")
+      .def_property_readonly("is_temporary", &Matrix::is_temporary, "bool")
+      .def_property(
+          "read_count", &Matrix::read_count, [](Matrix& matrix, Integer count) { matrix.set_read_count(count); },
+          "int: reads left before a temporary matrix's storage is recycled.")
       .def_property_readonly("device", &Matrix::device, "Device")
       .def("__repr__", [](const Matrix& matrix) {
-        return say("<mpscnn.Matrix ", as_tuple(matrix.shape()), " ", name_of(matrix.dtype()), ">");
+        return say("<mpscnn.", matrix.is_temporary() ? "temporary " : "", "Matrix ", as_tuple(matrix.shape()), " ",
+                   name_of(matrix.dtype()), ">");
       });
 
   bind_copy<ImageCopyToMatrix>(module, "ImageCopyToMatrix", R"(Images to rows of a matrix: image i to row origin[0] + i.
@@ -196,13 +209,15 @@ void bind_matrix(py::module_& module) {
             elsewhere.)")
       .def(
           "encode",
-          [](const ImageCopyToMatrix& kernel, CommandBuffer& buffer, const Image& x,
-             const std::shared_ptr<Matrix>& out) {
+          [](const ImageCopyToMatrix& kernel, CommandBuffer& buffer, const Image& x, const std::shared_ptr<Matrix>& out,
+             Boolean temporary) {
+            check(!out || !temporary, "ImageCopyToMatrix: temporary (True) was given together with out.");
             const ReleaseGil release;
-            return kernel.encode(buffer, x, out);
+            return kernel.encode(buffer, x, out, temporary);
           },
-          py::arg("command_buffer"), py::arg("x"), py::arg("out") = nullptr,
-          "Matrix: the same on a command buffer; may be read when that has completed.");
+          py::arg("command_buffer"), py::arg("x"), py::arg("out") = nullptr, py::arg("temporary") = false,
+          "Matrix: the same on a command buffer; may be read when that has completed, and a temporary one on that "
+          "command buffer only, as often as its read_count says (1).");
 
   bind_copy<MatrixCopyToImage>(module, "MatrixCopyToImage", R"(Rows of a matrix to images: row origin[0] + i to image i.
 

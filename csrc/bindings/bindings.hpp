@@ -7,6 +7,7 @@
 #include <pybind11/pybind11.h>
 
 #include <mpscnn/device.hpp>
+#include <mpscnn/padding_policy.hpp>
 #include <mpscnn/source.hpp>
 #include <mpscnn/table.hpp>
 #include <mpscnn/value.hpp>
@@ -47,6 +48,12 @@ std::shared_ptr<DataSource> data_source_of(py::handle object);
 
 /// The same of one with load(), purge(), channels and gamma.
 std::shared_ptr<NormalizationSource> normalization_source_of(py::handle object);
+
+/// The C++ side of a Python object with destination(), no class; empty if it is none.
+std::shared_ptr<PaddingPolicy> padding_policy_of(py::handle object);
+
+/// The object that Python gave; its reference is the one that the policy owns. Null for a null pointer.
+py::handle to_python(const std::shared_ptr<PaddingPolicy>& policy);
 
 /// What Python gave for it, or the built-in one; None for none.
 py::object to_python(const std::shared_ptr<Source>& source);

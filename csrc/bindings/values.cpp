@@ -30,20 +30,21 @@ bool collect(const KernelRow& row, const ParamSpec& spec, py::handle object, Int
 }
 
 [[noreturn]] void refuse(const KernelRow& row, const ParamSpec& spec, py::handle object) {
-  throw TypeError(say(row.name, ": ", spec.name, " (", py::repr(object).cast<std::string>(), ") is not ",
-                      spec.type == ParamType::integer ? "an integer"
-                      : spec.type == ParamType::pair  ? "an integer or a pair (height, width)"
-                      : spec.type == ParamType::padding
-                          ? "an integer, (height, width), ((top, bottom), (left, right)), \"same\" or \"valid\""
-                      : spec.type == ParamType::offset  ? "(y, x) or (y, x, image)"
-                      : spec.type == ParamType::region  ? "((y, x, image), (height, width, images))"
-                      : spec.type == ParamType::shape   ? "(channels, height, width)"
-                      : spec.type == ParamType::extents ? "(height, width, channels)"
-                      : spec.type == ParamType::real    ? "a number"
-                      : spec.type == ParamType::boolean ? "True or False"
-                      : spec.type == ParamType::text    ? "a string"
-                                                        : "of a type it can have",
-                      "."));
+  throw TypeError(
+      say(row.name, ": ", spec.name, " (", py::repr(object).cast<std::string>(), ") is not ",
+          spec.type == ParamType::integer ? "an integer"
+          : spec.type == ParamType::pair  ? "an integer or a pair (height, width)"
+          : spec.type == ParamType::padding
+              ? "an integer, (height, width), ((top, bottom), (left, right)), \"same\", \"valid\" or a padding policy"
+          : spec.type == ParamType::offset  ? "(y, x) or (y, x, image)"
+          : spec.type == ParamType::region  ? "((y, x, image), (height, width, images))"
+          : spec.type == ParamType::shape   ? "(channels, height, width)"
+          : spec.type == ParamType::extents ? "(height, width, channels)"
+          : spec.type == ParamType::real    ? "a number"
+          : spec.type == ParamType::boolean ? "True or False"
+          : spec.type == ParamType::text    ? "a string"
+                                            : "of a type it can have",
+          "."));
 }
 
 }  // namespace
@@ -88,6 +89,7 @@ Value value_of(const KernelRow& row, const ParamSpec& spec, py::handle object) {
       return std::string(text_of(object, say(row.name, ": ", spec.name)));
     case ParamType::padding:
       if (py::isinstance<py::str>(object)) return std::string(text_of(object, say(row.name, ": ", spec.name)));
+      if (auto policy = padding_policy_of(object)) return policy;
       [[fallthrough]];
     case ParamType::pair:
     case ParamType::offset:
@@ -129,6 +131,9 @@ py::object to_python(const ParamSpec& spec, const Value& value) {
     py::object operator()(const std::shared_ptr<DataSource>& s) const { return py::cast(s); }
     py::object operator()(const std::shared_ptr<NormalizationSource>& s) const { return py::cast(s); }
     py::object operator()(const NeuronDescriptor& n) const { return py::cast(n); }
+    py::object operator()(const std::shared_ptr<PaddingPolicy>& p) const {
+      return py::reinterpret_borrow<py::object>(to_python(p));
+    }
   };
   return std::visit(Convert{spec}, value);
 }

@@ -7,6 +7,7 @@
 #include <mpscnn/image.hpp>
 
 #include "device_impl.hh"
+#include "params.hpp"
 
 namespace mpscnn {
 
@@ -21,6 +22,17 @@ inline void check_source(const Image &image, const Device &device, const char *n
   check_same_device(*image.device(), device, "x");
   check<std::runtime_error>(!image.is_temporary() || image.read_count() > 0, name,
                             ": x is a temporary image whose read_count is 0: its last read has been encoded.");
+}
+
+/// Of a clip_rect on a destination.
+inline void check_inside(std::string_view name, const Region3 &clip, ImageShape out) {
+  const auto inside = [&](std::int64_t start, std::int64_t extent, std::int64_t size, const char *axis) {
+    check(start + extent <= size, name, ": clip_rect reaches ", start + extent, " along the ", axis, " of out (", size,
+          ").");
+  };
+  inside(clip.origin.y, clip.height, out.h, "height");
+  inside(clip.origin.x, clip.width, out.w, "width");
+  inside(clip.origin.image, clip.images, out.n, "images");
 }
 
 inline void check_target(const Image &image, const Device &device, const char *name) {

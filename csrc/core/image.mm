@@ -121,23 +121,22 @@ std::uint64_t Image::bytes(const Device &device, ImageShape shape, DType dtype) 
   const auto limit = device.recommended_max_working_set_bytes();
   check<MemoryError>(bytes <= limit, "Image: shape ", shape, " of ", name_of(dtype), " needs ", bytes,
                      " bytes, more than the device's recommended_max_working_set_bytes (", limit, ").");
-  // Largest texture [Metal feature set tables, all GPU families with MPS].
-  constexpr std::int64_t kMostPixels = 16384;
   check(shape.h <= kMostPixels && shape.w <= kMostPixels, "Image: shape ", shape, " has an extent (",
         std::max(shape.h, shape.w), ") along its height or width greater than the maximum (", kMostPixels, ").");
   return bytes;
 }
 
 std::int64_t Image::most_images(std::int64_t channels) {
-  // Slices of an array texture [Metal feature set tables]; four channels each, every image has its own.
-  constexpr std::int64_t kMostSlices = 2048;
+  // Every image has slices of its own.
+  constexpr std::int64_t kMostSlices = kMostChannels / 4;
   return kMostSlices / ((channels + 3) / 4);
 }
 
 static void check_image(const Device &device, ImageShape shape, DType dtype) {
   Image::bytes(device, shape, dtype);
   const auto most = Image::most_images(shape.c);
-  check(most > 0, "Image: shape ", shape, " has more channels (", shape.c, ") than the maximum (8192).");
+  check(most > 0, "Image: shape ", shape, " has more channels (", shape.c, ") than the maximum (", Image::kMostChannels,
+        ").");
   check(shape.n <= most, "Image: shape ", shape, " has more images (", shape.n, ") than the maximum (", most, ") for ",
         shape.c, " channels.");
 }

@@ -3,10 +3,13 @@
 #include <mpscnn/error.hpp>
 #include <mpscnn/image_conversion.hpp>
 
+#include <algorithm>
 #include <iterator>
+#include <mutex>
 
 #include "device_impl.hh"
 #include "encode_checks.hh"
+#include "families/family.hh"
 #include "objc_scope.hh"
 
 namespace mpscnn {
@@ -16,9 +19,23 @@ struct ImageConversion::Impl {
   Ref<MPSImageConversion *> kernel;
   DType dtype;
   AlphaType source_alpha, destination_alpha;
+  Params attributes = {};  ///< as they were set
+  Offset3 offset = {};
+  std::optional<Region3> clip = {};
+  mutable std::mutex mutex = {};  ///< guards the attributes and the MPS object's
 };
 
 namespace {
+
+const ParamSpec *shared_spec(std::string_view name) {
+  return *std::ranges::find(common_params(std::size_t{1}), name, [](const ParamSpec *spec) { return spec->name; });
+}
+
+const ParamSpec &attribute(std::string_view name) {
+  for (const auto *spec : ImageConversion::row().params)
+    if (spec->name == name) return *spec;
+  throw KeyError(say("ImageConversion has no attribute \"", name, "\"."));
+}
 
 constexpr const char *kAlphaNames[] = {"non_premultiplied", "alpha_is_one", "premultiplied"};
 
@@ -74,6 +91,74 @@ void ImageConversion::check_channels(std::int64_t channels) const {
         "\") ask for a change of alpha, which images of ", channels, " channels have not.");
 }
 
+const KernelRow &ImageConversion::row() {
+  static const ParamSpec *const specs[] = {shared_spec("offset"), shared_spec("clip_rect"), shared_spec("edge_mode")};
+  static const KernelRow row{.name = "ImageConversion", .apple_class = "MPSImageConversion", .params = specs};
+  return row;
+}
+
+Value ImageConversion::get(std::string_view name) const {
+  attribute(name);
+  const std::scoped_lock lock(impl_->mutex);
+  const auto found = impl_->attributes.find(name);
+  return found == impl_->attributes.end() ? Value{} : found->second;
+}
+
+void ImageConversion::set(std::string_view name, const Value &value) {
+  check_value(row(), attribute(name), value);
+  guard([&] {
+    const std::scoped_lock lock(impl_->mutex);
+    MPSImageConversion *kernel = impl_->kernel.get();
+    if (name == "offset") {
+      impl_->offset = to_offset(value).value_or(Offset3{});
+      kernel.offset = {.x = impl_->offset.x, .y = impl_->offset.y, .z = impl_->offset.image};
+    } else if (name == "clip_rect") {
+      impl_->clip = to_region(value);
+      kernel.clipRect = impl_->clip ? mtl_region(*impl_->clip) : MPSRectNoClip;
+    } else {
+      kernel.edgeMode = std::get<std::string>(value) == "clamp" ? MPSImageEdgeModeClamp : MPSImageEdgeModeZero;
+    }
+    impl_->attributes.insert_or_assign(std::string(name), value);
+  });
+}
+
+ImageShape ImageConversion::result_shape(ImageShape source) const {
+  const std::scoped_lock lock(impl_->mutex);
+  const auto image = impl_->offset.image;
+  check(image >= 0 && image < source.n, "ImageConversion: offset has image (", image, "), not in [0, ", source.n, ").");
+  source.n -= image;
+  return source;
+}
+
+void ImageConversion::check_destination(ImageShape source, ImageShape out) const {
+  const char *const name = "ImageConversion";
+  const auto result = result_shape(source);
+  const std::scoped_lock lock(impl_->mutex);
+  if (!impl_->clip) {
+    check(out == result, name, ": out.shape ", out, " is not ", result == source ? "x.shape " : "the result's ", result,
+          ".");
+    return;
+  }
+  const auto images = impl_->clip->images;
+  check(out.c == source.c, name, ": out has ", out.c, " channels; x has ", source.c, ".");
+  check_inside(name, *impl_->clip, out);
+  check(images <= result.n, name, ": clip_rect has ", images, " images; x provides ", result.n, ".");
+}
+
+void ImageConversion::check_no_clip() const {
+  check(!has_clip(), "ImageConversion: clip_rect needs a destination (out) whose other pixels are kept.");
+}
+
+bool ImageConversion::has_clip() const {
+  const std::scoped_lock lock(impl_->mutex);
+  return impl_->clip.has_value();
+}
+
+bool ImageConversion::works_image_by_image() const {
+  const std::scoped_lock lock(impl_->mutex);
+  return !impl_->clip && impl_->offset.image == 0;
+}
+
 /// unverified: images of more than 4 channels and several images at once on Apple's.
 std::shared_ptr<Image> ImageConversion::encode(CommandBuffer &buffer, const Image &source, std::shared_ptr<Image> out,
                                                bool temporary) const {
@@ -86,11 +171,14 @@ std::shared_ptr<Image> ImageConversion::encode(CommandBuffer &buffer, const Imag
     check_target(*out, *impl_->device, name);
     check<TypeError>(out->dtype() == impl_->dtype, name, ": out.dtype (", name_of(out->dtype()), ") is not dtype (",
                      name_of(impl_->dtype), ").");
-    check(out->shape() == shape, name, ": out.shape ", out->shape(), " is not x.shape ", shape, ".");
+    check_destination(shape, out->shape());
   } else {
-    out = temporary ? Image::temporary(buffer, shape, impl_->dtype) : Image::make(impl_->device, shape, impl_->dtype);
+    check_no_clip();
+    const auto result = result_shape(shape);
+    out = temporary ? Image::temporary(buffer, result, impl_->dtype) : Image::make(impl_->device, result, impl_->dtype);
   }
   guard([&] {
+    const std::scoped_lock lock(impl_->mutex);
     id<MTLCommandBuffer> commands = buffer.impl().buffer.get();
     [impl_->kernel.get() encodeToCommandBuffer:commands
                                    sourceImage:source.impl().image.get()

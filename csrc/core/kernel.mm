@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Row -> MPS object -> properties. No branch on kernel names.
 #include "kernel_impl.hh"
+#include "padding_policy.hh"
 
 namespace mpscnn {
 
@@ -117,7 +118,7 @@ Class class_of(const KernelRow &row) {
   return kind;
 }
 
-Kernel::Kernel(std::unique_ptr<Impl> impl) : impl_(std::move(impl)) {}
+Kernel::Kernel(std::unique_ptr<Impl> impl) : impl_(std::move(impl)) { impl_->owner = this; }
 Kernel::~Kernel() {
   Pool pool;
   impl_.reset();
@@ -131,6 +132,8 @@ std::shared_ptr<Kernel> Kernel::make(std::shared_ptr<Device> device, const Kerne
     for (const auto &[name, value] : kernel->impl_->made.attributes) kernel->set(name, value);
     for (const auto *spec : common_params(row))
       if (const auto given = params.find(spec->name); given != params.end()) kernel->set(spec->name, given->second);
+    if (const auto &policy = kernel->impl_->made.padding.policy)
+      check_padding_method(blame(*kernel, *policy->policy()), *policy->policy());
     return kernel;
   });
 }
@@ -159,6 +162,7 @@ std::shared_ptr<Kernel> Kernel::copy(bool archived) const {
     made.kernel =
         archived ? archived_copy(kernel, device) : Ref<MPSKernel *>::adopt([kernel copyWithZone:NULL device:device]);
     check<std::runtime_error>(static_cast<bool>(made.kernel), impl_->row->name, ": the kernel cannot be copied.");
+    if (auto &policy = made.padding.policy) policy = policy->again();
     auto copied = std::unique_ptr<Impl>(new Impl{impl_->row, impl_->device, std::move(made)});
     copied->attributes = impl_->attributes;
     copied->offsets = impl_->offsets;
@@ -181,6 +185,25 @@ std::optional<NeuronDescriptor> Kernel::neuron() const {
 
 std::shared_ptr<Source> Kernel::data_source() const {
   return impl_->made.source ? impl_->made.source->source() : nullptr;
+}
+
+std::shared_ptr<PaddingPolicy> Kernel::padding_policy() const {
+  const auto &policy = impl_->made.padding.policy;
+  return policy ? policy->policy() : nullptr;
+}
+
+KernelWindow Kernel::window() const {
+  check<TypeError>(!is_binary(*impl_), impl_->row->name, ": kernels of two sources have no window.");
+  return guard([&] {
+    const std::scoped_lock lock(impl_->mutex);
+    MPSCNNKernel *kernel = unary(*impl_);
+    const auto pair = [](NSUInteger h, NSUInteger w) {
+      return Pair{static_cast<std::int64_t>(h), static_cast<std::int64_t>(w)};
+    };
+    return KernelWindow{pair(kernel.kernelHeight, kernel.kernelWidth),
+                        pair(kernel.strideInPixelsY, kernel.strideInPixelsX),
+                        pair(kernel.dilationRateY, kernel.dilationRateX)};
+  });
 }
 
 Value Kernel::get(std::string_view name) const {

@@ -156,8 +156,7 @@ std::shared_ptr<Image> Kernel::encode(CommandBuffer &buffer, std::span<const Ima
       check_destination(*impl_, g, destination->shape());
     } else {
       check(!impl_->clip, row.name, ": clip_rect needs a destination (out) whose other pixels are kept.");
-      auto shape = g.shape;
-      shape.c += static_cast<std::int64_t>(common(*impl_).destinationFeatureChannelOffset);
+      const auto shape = new_destination(*impl_, g);
       const auto type = dtype.value_or(sources[0]->dtype());
       destination = temporary ? Image::temporary(buffer, shape, type) : Image::make(impl_->device, shape, type);
     }

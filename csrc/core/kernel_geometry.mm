@@ -2,7 +2,9 @@
 // Extents of a kernel's result, and where its sources are read.
 #include <algorithm>
 
+#include "encode_checks.hh"
 #include "kernel_impl.hh"
+#include "padding_policy.hh"
 
 namespace mpscnn {
 
@@ -57,14 +59,23 @@ Geometry transpose_geometry(const ConvolutionDescriptor &d, const Padding &paddi
   return g;
 }
 
-/// The result by MPS's own padding policy, which also sets the kernel's offset.
-Geometry policy_geometry(const Kernel::Impl &impl, MPSImage *source, Padding::Kind kind) {
+/// The result by the caller's policy or MPS's own, which also set the kernel's offset; of `channels` and, where the
+/// caller's makes room for more, others that are not written.
+Geometry policy_geometry(const Kernel::Impl &impl, MPSImage *source, std::int64_t channels) {
   MPSCNNKernel *kernel = unary(impl);
-  kernel.padding = policy(kind);
-  MPSImageDescriptor *result = [kernel destinationImageDescriptorForSourceImages:@[ source ] sourceStates:nil];
   Geometry g;
+  if (const auto &callers = impl.made.padding.policy) {
+    g.shape = ask_policy(callers, *impl.owner, kernel, source);
+    g.offsets[0] = kernel.offset;
+    // The policy's channels include destinationFeatureChannelOffset, which the callers add themselves.
+    g.spare_channels = g.shape.c - channels - static_cast<std::int64_t>(common(impl).destinationFeatureChannelOffset);
+    g.shape.c = channels;
+    return g;
+  }
+  kernel.padding = policy(impl.made.padding.kind);
+  MPSImageDescriptor *result = [kernel destinationImageDescriptorForSourceImages:@[ source ] sourceStates:nil];
   g.shape = {static_cast<std::int64_t>(result.numberOfImages), static_cast<std::int64_t>(result.height),
-             static_cast<std::int64_t>(result.width), static_cast<std::int64_t>(result.featureChannels)};
+             static_cast<std::int64_t>(result.width), channels};
   g.offsets[0] = kernel.offset;
   return g;
 }
@@ -85,10 +96,9 @@ Geometry windows(const Kernel::Impl &impl, ImageShape source, MPSImage *image, s
   } else {
     // Where a kernel does not fit at all, a policy has nothing to size.
     const auto [kh, kw] = extent_of(window);
-    check(padding.kind == Padding::Kind::same || (source.h >= kh && source.w >= kw), impl.row->name, ": kernel_size (",
+    check(padding.kind != Padding::Kind::valid || (source.h >= kh && source.w >= kw), impl.row->name, ": kernel_size (",
           kh, ", ", kw, ") dilated is greater than x (", source.h, ", ", source.w, ") with padding \"valid\".");
-    g = policy_geometry(impl, image, padding.kind);
-    g.shape.c = channels;  // the policy's include destinationFeatureChannelOffset, which the callers add themselves
+    g = policy_geometry(impl, image, channels);
   }
   check_result(impl, g, source, window.kernel_size, window.dilation);
   return g;
@@ -112,8 +122,7 @@ Geometry unary_geometry(const Kernel::Impl &impl, ImageShape source, MPSImage *i
       if (made.padding.kind == Padding::Kind::pixels) {
         g = transpose_geometry(*d, made.padding, made.output_padding, source);
       } else {
-        g = policy_geometry(impl, image, made.padding.kind);
-        g.shape.c = d->out_channels;
+        g = policy_geometry(impl, image, d->out_channels);
       }
       check_result(impl, g, source, d->kernel_size, d->dilation);
     } else {
@@ -195,20 +204,20 @@ Geometry geometry(const Kernel::Impl &impl, std::span<const ImageShape> sources,
   return g;
 }
 
+ImageShape new_destination(const Kernel::Impl &impl, const Geometry &g) {
+  auto shape = g.shape;
+  shape.c += static_cast<std::int64_t>(common(impl).destinationFeatureChannelOffset) + g.spare_channels;
+  return shape;
+}
+
 void check_destination(const Kernel::Impl &impl, const Geometry &g, ImageShape out) {
   const auto &row = *impl.row;
   const auto first = static_cast<std::int64_t>(common(impl).destinationFeatureChannelOffset);
   check(first + g.shape.c <= out.c, row.name, ": out has ", out.c, " channels; destination_feature_channel_offset (",
         first, ") and the result's channels (", g.shape.c, ") need ", first + g.shape.c, ".");
   if (impl.clip) {
-    const auto &[origin, height, width, images] = *impl.clip;
-    const auto inside = [&](std::int64_t start, std::int64_t extent, std::int64_t size, const char *axis) {
-      check(start + extent <= size, row.name, ": clip_rect reaches ", start + extent, " along the ", axis, " of out (",
-            size, ").");
-    };
-    inside(origin.y, height, out.h, "height");
-    inside(origin.x, width, out.w, "width");
-    inside(origin.image, images, out.n, "images");
+    check_inside(row.name, *impl.clip, out);
+    const auto images = impl.clip->images;
     check(images <= g.shape.n, row.name, ": clip_rect has ", images, " images; ",
           is_binary(impl) ? "the sources provide " : "x provides ", g.shape.n, ".");
     return;
@@ -234,9 +243,7 @@ ImageShape Kernel::result_shape(std::span<const ImageShape> sources) const {
             ? Ref<MPSImage *>()
             : Ref<MPSImage *>::adopt([[MPSImage alloc] initWithDevice:impl_->device->impl().device.get()
                                                       imageDescriptor:image_descriptor(sources[0], DType::float32)]);
-    auto shape = geometry(*impl_, sources, image.get()).shape;
-    shape.c += static_cast<std::int64_t>(common(*impl_).destinationFeatureChannelOffset);
-    return shape;
+    return new_destination(*impl_, geometry(*impl_, sources, image.get()));
   });
 }
 

@@ -27,7 +27,9 @@ struct Kernel::Impl {
   Params attributes = {};                              ///< common parameters as they were set
   std::array<std::optional<Offset3>, 2> offsets = {};  ///< of each source
   std::optional<Region3> clip = {};
-  std::mutex mutex = {};  ///< encode writes properties of the MPS object
+  /// Encode writes properties of the MPS object. A padding policy, which is asked meanwhile, may read the kernel's.
+  std::recursive_mutex mutex = {};
+  Kernel *owner = nullptr;
 };
 
 inline bool is_binary(const Kernel::Impl &impl) { return impl.row->sources.size() == 2; }
@@ -53,12 +55,16 @@ struct Geometry {
   ImageShape shape;
   std::array<MPSOffset, 2> offsets{};
   Pair kernel_offset{0, 0};             ///< transposed convolution
+  std::int64_t spare_channels = 0;      ///< of a new destination, behind those that are written
   std::array<ImageShape, 2> strides{};  ///< arithmetic: 0 along axes on which a source repeats; n: its only image
 };
 
 /// Throws std::invalid_argument where the kernel does not fit the sources. `image`, of the first source's shape, is
 /// looked at by padding policies only.
 Geometry geometry(const Kernel::Impl &impl, std::span<const ImageShape> sources, MPSImage *image);
+
+/// Extents of a destination that nobody gives.
+ImageShape new_destination(const Kernel::Impl &impl, const Geometry &g);
 
 /// What must hold of a destination the caller gives. Without a clip_rect the result fills it exactly.
 void check_destination(const Kernel::Impl &impl, const Geometry &g, ImageShape out);

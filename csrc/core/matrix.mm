@@ -10,7 +10,8 @@
 namespace mpscnn {
 
 struct Matrix::Impl {
-  std::shared_ptr<Buffer> buffer;
+  std::shared_ptr<Device> device;
+  std::shared_ptr<Buffer> buffer;  ///< null: a temporary matrix
   Ref<MPSMatrix *> matrix;
   DType dtype;
   Writer writer = {};
@@ -43,22 +44,31 @@ std::uint64_t bytes_of(std::int64_t rows, std::int64_t columns, DType dtype) {
   return bytes;
 }
 
-/// Rows without gaps on all of the buffer.
+std::uint64_t checked_bytes(const Device &device, std::int64_t rows, std::int64_t columns, DType dtype) {
+  const auto bytes = bytes_of(rows, columns, dtype), limit = device.max_buffer_bytes();
+  check<MemoryError>(bytes <= limit, "Matrix: ", rows, " rows of ", columns, " ", name_of(dtype), " need ", bytes,
+                     " bytes, more than the device's max_buffer_bytes (", limit, ").");
+  return bytes;
+}
+
+/// Rows without gaps.
+MPSMatrixDescriptor *descriptor_of(std::int64_t rows, std::int64_t columns, DType dtype) {
+  return [MPSMatrixDescriptor matrixDescriptorWithRows:static_cast<NSUInteger>(rows)
+                                               columns:static_cast<NSUInteger>(columns)
+                                              rowBytes:static_cast<NSUInteger>(columns) * size_of(dtype)
+                                              dataType:data_type_of(dtype)];
+}
+
+/// On all of the buffer.
 std::shared_ptr<Matrix> matrix_on(std::shared_ptr<Buffer> buffer, std::int64_t rows, std::int64_t columns,
                                   DType dtype) {
-  const auto size = size_of(dtype);
   return guard([&] {
-    MPSMatrixDescriptor *descriptor =
-        [MPSMatrixDescriptor matrixDescriptorWithRows:static_cast<NSUInteger>(rows)
-                                              columns:static_cast<NSUInteger>(columns)
-                                             rowBytes:static_cast<NSUInteger>(columns) * size
-                                             dataType:data_type_of(dtype)];
     auto matrix = Ref<MPSMatrix *>::adopt([[MPSMatrix alloc] initWithBuffer:buffer->impl().buffer.get()
-                                                                 descriptor:descriptor]);
+                                                                 descriptor:descriptor_of(rows, columns, dtype)]);
     check<std::runtime_error>(static_cast<bool>(matrix), "Matrix: the device cannot make one of ", rows, " rows and ",
                               columns, " columns.");
     return std::make_shared<Matrix>(
-        std::unique_ptr<Matrix::Impl>(new Matrix::Impl{.buffer = buffer, .matrix = matrix, .dtype = dtype}));
+        std::unique_ptr<Matrix::Impl>(new Matrix::Impl{buffer->impl().device, buffer, matrix, dtype}));
   });
 }
 
@@ -72,10 +82,21 @@ Matrix::~Matrix() {
 
 std::shared_ptr<Matrix> Matrix::make(std::shared_ptr<Device> device, std::int64_t rows, std::int64_t columns,
                                      DType dtype) {
-  const auto bytes = bytes_of(rows, columns, dtype), limit = device->max_buffer_bytes();
-  check<MemoryError>(bytes <= limit, "Matrix: ", rows, " rows of ", columns, " ", name_of(dtype), " need ", bytes,
-                     " bytes, more than the device's max_buffer_bytes (", limit, ").");
+  const auto bytes = checked_bytes(*device, rows, columns, dtype);
   return matrix_on(Buffer::make(device, bytes), rows, columns, dtype);
+}
+
+std::shared_ptr<Matrix> Matrix::temporary(CommandBuffer &buffer, std::int64_t rows, std::int64_t columns, DType dtype) {
+  const auto device = buffer.device();
+  checked_bytes(*device, rows, columns, dtype);
+  return guard([&] {
+    auto matrix = Ref<MPSMatrix *>::retain([MPSTemporaryMatrix
+        temporaryMatrixWithCommandBuffer:buffer.impl().buffer.get()
+                        matrixDescriptor:descriptor_of(rows, columns, dtype)]);
+    check<std::runtime_error>(static_cast<bool>(matrix), "Matrix: the device cannot make a temporary one of ", rows,
+                              " rows and ", columns, " columns.");
+    return std::make_shared<Matrix>(std::unique_ptr<Impl>(new Impl{device, nullptr, matrix, dtype}));
+  });
 }
 
 std::shared_ptr<Matrix> Matrix::share(std::shared_ptr<Device> device, const ArrayView &array) {
@@ -86,9 +107,23 @@ std::shared_ptr<Matrix> Matrix::share(std::shared_ptr<Device> device, const Arra
 std::int64_t Matrix::rows() const { return static_cast<std::int64_t>([impl_->matrix.get() rows]); }
 std::int64_t Matrix::columns() const { return static_cast<std::int64_t>([impl_->matrix.get() columns]); }
 DType Matrix::dtype() const { return impl_->dtype; }
-std::shared_ptr<Device> Matrix::device() const { return impl_->buffer->impl().device; }
+std::shared_ptr<Device> Matrix::device() const { return impl_->device; }
+bool Matrix::is_temporary() const { return impl_->buffer == nullptr; }
+
+std::int64_t Matrix::read_count() const {
+  if (!is_temporary()) return 0;
+  return static_cast<std::int64_t>([static_cast<MPSTemporaryMatrix *>(impl_->matrix.get()) readCount]);
+}
+
+void Matrix::set_read_count(std::int64_t count) {
+  check<std::runtime_error>(is_temporary(), "Matrix: only a temporary matrix has a read_count.");
+  check(count >= 0, "Matrix: read_count (", count, ") is less than the minimum (0).");
+  check<std::runtime_error>(read_count() > 0, "Matrix: read_count is 0 already; the storage is gone.");
+  guard([&] { [static_cast<MPSTemporaryMatrix *>(impl_->matrix.get()) setReadCount:static_cast<NSUInteger>(count)]; });
+}
 
 void Matrix::check_readable() const {
+  check<std::runtime_error>(!is_temporary(), "Matrix: a temporary matrix cannot be read by the CPU.");
   const auto writer = impl_->writer.get();
   if (!writer) return;
   const auto status = [writer.get() status];
@@ -179,19 +214,22 @@ std::shared_ptr<ImageCopyToMatrix> ImageCopyToMatrix::make(std::shared_ptr<Devic
 }
 
 std::shared_ptr<Matrix> ImageCopyToMatrix::encode(CommandBuffer &buffer, const Image &source,
-                                                  std::shared_ptr<Matrix> out) const {
+                                                  std::shared_ptr<Matrix> out, bool temporary) const {
   const char *const name = "ImageCopyToMatrix";
   check_open(buffer, *impl_->device, name);
   check_source(source, *impl_->device, name);
   if (out) {
     check_same_device(*out->device(), *impl_->device, "out");
+    check<std::runtime_error>(!out->is_temporary() || out->read_count() > 0, name,
+                              ": out is a temporary matrix whose read_count is 0.");
   } else {
     const auto s = source.shape();
     std::int64_t rows = 0, columns = 0;
     check<MemoryError>(!__builtin_add_overflow(impl_->origin[0], s.n, &rows) &&
                            !__builtin_add_overflow(impl_->origin[1], s.h * s.w * s.c, &columns),
                        name, ": origin (", impl_->origin[0], ", ", impl_->origin[1], ") is beyond any matrix.");
-    out = Matrix::make(impl_->device, rows, columns, source.dtype());
+    out = temporary ? Matrix::temporary(buffer, rows, columns, source.dtype())
+                    : Matrix::make(impl_->device, rows, columns, source.dtype());
   }
   check_fits(name, source, *out, impl_->origin, "x", "out");
   guard([&] {
@@ -224,6 +262,8 @@ void MatrixCopyToImage::encode(CommandBuffer &buffer, const Matrix &source, cons
   const char *const name = "MatrixCopyToImage";
   check_open(buffer, *impl_->device, name);
   check_same_device(*source.device(), *impl_->device, "x");
+  check<std::runtime_error>(!source.is_temporary() || source.read_count() > 0, name,
+                            ": x is a temporary matrix whose read_count is 0: its last read has been encoded.");
   check_target(out, *impl_->device, name);
   check_fits(name, out, source, impl_->origin, "out", "x");
   guard([&] {

@@ -9,6 +9,9 @@
 #include <mpscnn/data_source.hpp>
 #include <mpscnn/error.hpp>
 #include <mpscnn/normalization_source.hpp>
+#include <mpscnn/padding_policy.hpp>
+
+#include "guarded_policy.hpp"
 
 namespace mpscnn {
 namespace {
@@ -26,6 +29,7 @@ std::string show(const Value& value) {
     std::string operator()(const ArrayView& a) const { return say("array of shape ", as_tuple(a.shape)); }
     std::string operator()(const std::shared_ptr<DataSource>&) const { return "data source"; }
     std::string operator()(const std::shared_ptr<NormalizationSource>&) const { return "data source"; }
+    std::string operator()(const std::shared_ptr<PaddingPolicy>& p) const { return say("padding policy ", p->name()); }
     std::string operator()(const NeuronDescriptor& n) const { return say("neuron of type ", neuron_name(n.type).name); }
   };
   return std::visit(Show{}, value);
@@ -51,7 +55,8 @@ bool kind_fits(ParamType type, const Value& value) {
     case ParamType::real: return is<double, std::int64_t>(value);
     case ParamType::text: return is<std::string>(value);
     case ParamType::pair: return length == 1 || length == 2;
-    case ParamType::padding: return is<std::string>(value) || length == 1 || length == 2 || length == 4;
+    case ParamType::padding:
+      return is<std::string, std::shared_ptr<PaddingPolicy>>(value) || length == 1 || length == 2 || length == 4;
     case ParamType::offset: return length == 2 || length == 3;
     case ParamType::region: return length == 6;
     case ParamType::shape:
@@ -72,7 +77,7 @@ const char* wanted(ParamType type) {
     case ParamType::text: return "a string";
     case ParamType::pair: return "an integer or a pair (height, width)";
     case ParamType::padding:
-      return "an integer, (height, width), ((top, bottom), (left, right)), \"same\" or \"valid\"";
+      return "an integer, (height, width), ((top, bottom), (left, right)), \"same\", \"valid\" or a padding policy";
     case ParamType::offset: return "(y, x) or (y, x, image)";
     case ParamType::region: return "((y, x, image), (height, width, images))";
     case ParamType::shape: return "(channels, height, width)";
@@ -214,6 +219,8 @@ Padding padding(const Params& params, std::string_view name) {
 Padding to_padding(const Value& value) {
   if (const auto* name = std::get_if<std::string>(&value))
     return {.kind = *name == "same" ? Padding::Kind::same : Padding::Kind::valid};
+  if (const auto* policy = std::get_if<std::shared_ptr<PaddingPolicy>>(&value))
+    return {.kind = Padding::Kind::callers, .policy = std::make_shared<GuardedPolicy>(*policy)};
   const auto& v = std::get<std::vector<std::int64_t>>(value);
   if (v.size() == 4) return {.top = v[0], .bottom = v[1], .left = v[2], .right = v[3]};
   return {.top = v.front(), .bottom = v.front(), .left = v.back(), .right = v.back()};

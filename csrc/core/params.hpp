@@ -2,6 +2,7 @@
 // Parameters of a kernel against the specs of its row, and typed access to them. Plain C++.
 #pragma once
 
+#include <memory>
 #include <optional>
 #include <string>
 
@@ -10,10 +11,13 @@
 
 namespace mpscnn {
 
-/// Framework padding in pixels, or one of MPS's own policies.
+class GuardedPolicy;
+
+/// Framework padding in pixels, one of MPS's own policies, or the caller's.
 struct Padding {
-  enum class Kind : std::uint8_t { pixels, same, valid } kind = Kind::pixels;
+  enum class Kind : std::uint8_t { pixels, same, valid, callers } kind = Kind::pixels;
   std::int64_t top = 0, bottom = 0, left = 0, right = 0;
+  std::shared_ptr<GuardedPolicy> policy = {};
 };
 
 /// (y, x, image).

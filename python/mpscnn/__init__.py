@@ -28,6 +28,7 @@ from ._core import (
 from .data_source import DataSource, NormalizationDataSource, map_weights
 from .kernels import *  # noqa: F403  (a class for each row of the table; kernels.pyi lists them)
 from .kernels import KERNELS, BinaryKernel, Kernel, UnaryKernel, kernel
+from .padding_policy import PaddingPolicy
 from .weights import empty, pack_bits, reorder, reorder_linear
 
 __version__: str = _core.__version__
@@ -52,6 +53,7 @@ __all__ = [
     "NormalizationDataSource",
     "NormalizationGammaAndBetaState",
     "NormalizationMeanAndVarianceState",
+    "PaddingPolicy",
     "UnaryKernel",
     "__version__",
     "empty",

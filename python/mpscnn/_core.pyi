@@ -222,6 +222,9 @@ class ImageConversion:
         source_alpha: t.AlphaType = "non_premultiplied",
         destination_alpha: t.AlphaType = "non_premultiplied",
         background_color: Sequence[t.Real] | None = None,
+        offset: t.Offset | None = None,
+        clip_rect: t.Region | None = None,
+        edge_mode: Literal["zero", "clamp"] = "zero",
         device: Device | None = None,
     ) -> None: ...
     @overload
@@ -244,6 +247,24 @@ class ImageConversion:
     @property
     def destination_alpha(self) -> t.AlphaType: ...
     @property
+    def offset(self) -> tuple[int, int] | tuple[int, int, int] | None:
+        """Source pixel, and first source image, under the first that is written."""
+
+    @offset.setter
+    def offset(self, value: t.Offset | None) -> None: ...
+    @property
+    def clip_rect(self) -> tuple[tuple[int, int, int], tuple[int, int, int]] | None:
+        """Part of the destination that is written."""
+
+    @clip_rect.setter
+    def clip_rect(self, value: t.Region | None) -> None: ...
+    @property
+    def edge_mode(self) -> Literal["zero", "clamp"]:
+        """Pixels outside of the source: zero, or the nearest pixel."""
+
+    @edge_mode.setter
+    def edge_mode(self, value: Literal["zero", "clamp"]) -> None: ...
+    @property
     def device(self) -> Device: ...
 
 class Matrix:
@@ -261,6 +282,15 @@ class Matrix:
     def from_array(x: t.Array, *, copy: bool | None = None, device: Device | None = None) -> Matrix:
         """Matrix that shows an array of shape (rows, columns)."""
 
+    @staticmethod
+    def temporary(
+        command_buffer: CommandBuffer,
+        rows: SupportsIndex,
+        columns: SupportsIndex,
+        dtype: DTypeLike | None = "float32",
+    ) -> Matrix:
+        """Matrix that lives on one command buffer, until its read_count is 0 (MPSTemporaryMatrix)."""
+
     def numpy(self) -> NDArray[Any]:
         """View of the matrix's memory, shape (rows, columns); not a copy."""
 
@@ -274,6 +304,14 @@ class Matrix:
 
     @property
     def dtype(self) -> np.dtype[Any]: ...
+    @property
+    def is_temporary(self) -> bool: ...
+    @property
+    def read_count(self) -> int:
+        """Reads left before a temporary matrix's storage is recycled."""
+
+    @read_count.setter
+    def read_count(self, value: SupportsIndex) -> None: ...
     @property
     def device(self) -> Device: ...
     def __array__(self, dtype: DTypeLike | None = None, copy: bool | None = None) -> NDArray[Any]: ...
@@ -290,7 +328,9 @@ class ImageCopyToMatrix:
     def __call__(self, x: Image, out: Matrix | None = None) -> Matrix:
         """Copy and wait."""
 
-    def encode(self, command_buffer: CommandBuffer, x: Image, out: Matrix | None = None) -> Matrix:
+    def encode(
+        self, command_buffer: CommandBuffer, x: Image, out: Matrix | None = None, temporary: bool = False
+    ) -> Matrix:
         """The same on a command buffer; may be read when that has completed."""
 
     @property
@@ -620,6 +660,9 @@ class Kernel:
         """What a neuron kernel computes, or what a kernel with weights applies to its result before it is stored."""
 
     def _archived(self) -> Kernel: ...
+    def _window(self) -> tuple[tuple[int, int], tuple[int, int], tuple[int, int]]:
+        """kernel_size, stride and dilation, each (height, width)."""
+
     def _get(self, name: str, /) -> Any: ...
     def _set(self, name: str, value: Any, /) -> None: ...
 

@@ -14,7 +14,7 @@ _TYPES = {
     "real": "float",
     "text": "str",
     "pair": "int or (int, int)",
-    "padding": 'int, (int, int), ((int, int), (int, int)), "same" or "valid"',
+    "padding": 'int, (int, int), ((int, int), (int, int)), "same", "valid" or PaddingPolicy',
     "offset": "(int, int) or (int, int, int)",
     "region": "((int, int, int), (int, int, int))",
     "shape": "(int, int, int)",

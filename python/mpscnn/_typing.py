@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, Literal, Protocol, SupportsFloat, Support
 
 if TYPE_CHECKING:
     from ._core import ConvolutionDescriptor
+    from .kernels import UnaryKernel
 
 
 class SupportsDLPack(Protocol):
@@ -91,6 +92,25 @@ class NormalizationSource(Protocol):
         ...
 
 
+class PaddingPolicy(Protocol):
+    """What a kernel takes as a padding policy; `mpscnn.PaddingPolicy` is one."""
+
+    @property
+    def padding_method(self) -> Any:
+        """Flags of MPSNNPaddingMethod: one name, or a tuple of them."""
+        ...
+
+    def destination(
+        self,
+        kernel: UnaryKernel,
+        sources: list[tuple[int, int, int, int]],
+        suggested: tuple[int, int, int, int],
+        /,
+    ) -> Any:
+        """Shape of the result, or (shape, offset)."""
+        ...
+
+
 Real: TypeAlias = SupportsFloat | SupportsIndex
 
 # (height, width), one number for both, and lists of as many numbers, whose length a type cannot tell.
@@ -100,6 +120,7 @@ Padding: TypeAlias = (
     | tuple[tuple[SupportsIndex, SupportsIndex], tuple[SupportsIndex, SupportsIndex]]
     | list[list[int]]
     | Literal["same", "valid"]
+    | PaddingPolicy
 )
 Offset: TypeAlias = tuple[SupportsIndex, SupportsIndex] | tuple[SupportsIndex, SupportsIndex, SupportsIndex] | list[int]
 Extent3: TypeAlias = tuple[SupportsIndex, SupportsIndex, SupportsIndex] | list[int]

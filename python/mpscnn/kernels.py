@@ -105,6 +105,21 @@ class UnaryKernel(Kernel):
     MPSNeuralNetwork/MPSCNNKernel.h, MPSCNNKernel.
     """
 
+    @property
+    def kernel_size(self) -> tuple[int, int]:
+        """(height, width) of the window, in taps; (1, 1) where there is none. Apple: kernelHeight, kernelWidth."""
+        return self._window()[0]
+
+    @property
+    def stride(self) -> tuple[int, int]:
+        """(height, width), pixels from window to window; of the result for a transposed convolution."""
+        return self._window()[1]
+
+    @property
+    def dilation(self) -> tuple[int, int]:
+        """(height, width), pixels from tap to tap. Apple: dilationRateY, dilationRateX."""
+        return self._window()[2]
+
 
 class BinaryKernel(Kernel):
     """Base of the kernels with two sources, by position: ``kernel(a, b)``, ``kernel.encode(command_buffer, a, b)``.

@@ -115,6 +115,18 @@ class UnaryKernel(Kernel):
     """Base of the kernels with one source: kernel(x)."""
 
     @property
+    def kernel_size(self) -> tuple[int, int]:
+        """(height, width) of the window, in taps; (1, 1) where there is none."""
+
+    @property
+    def stride(self) -> tuple[int, int]:
+        """(height, width), pixels from window to window; of the result for a transposed convolution."""
+
+    @property
+    def dilation(self) -> tuple[int, int]:
+        """(height, width), pixels from tap to tap."""
+
+    @property
     def offset(self) -> tuple[int, int] | tuple[int, int, int] | None:
         """Source pixel (and first source image) under the centre of the first window; None: from the padding."""
 

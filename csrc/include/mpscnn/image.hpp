@@ -41,6 +41,10 @@ class Image {
   /// Bytes of such pixels, of however many images. Throws when an extent is not positive or beyond what MPS takes, or
   /// when the device could never hold them.
   static std::uint64_t bytes(const Device& device, ImageShape shape, DType dtype);
+  /// Largest height and width of a texture [Metal feature set tables, all GPU families with MPS].
+  static constexpr std::int64_t kMostPixels = 16384;
+  /// 2048 slices of an array texture, of four channels each [Metal feature set tables].
+  static constexpr std::int64_t kMostChannels = 8192;
   /// How many images of so many channels one Image can hold; 0 for too many channels.
   static std::int64_t most_images(std::int64_t channels);
 

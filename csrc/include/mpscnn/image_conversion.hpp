@@ -10,6 +10,8 @@
 
 #include <mpscnn/command_buffer.hpp>
 #include <mpscnn/image.hpp>
+#include <mpscnn/table.hpp>
+#include <mpscnn/value.hpp>
 
 namespace mpscnn {
 
@@ -29,8 +31,24 @@ class ImageConversion {
 
   /// Throws unless images of so many channels can be converted.
   void check_channels(std::int64_t channels) const;
-  /// Into `out` (the source's shape, dtype()), else into a new image, temporary if asked. Safe from several threads on
-  /// different command buffers.
+
+  /// Its name and its attributes: offset, clip_rect and edge_mode, as kernels of the table have them.
+  static const KernelRow& row();
+  Value get(std::string_view name) const;
+  void set(std::string_view name, const Value& value);
+
+  /// Of the result for such a source; throws unless the offset's image is one of the source.
+  ImageShape result_shape(ImageShape source) const;
+  /// Throws unless `out` may be the destination for such a source: all of the result, or what clip_rect says.
+  void check_destination(ImageShape source, ImageShape out) const;
+  /// Throws when there is a clip_rect, which needs a destination.
+  void check_no_clip() const;
+  bool has_clip() const;
+  /// Whether image i of the result comes of image i of the source, and so arrays may be run in parts.
+  bool works_image_by_image() const;
+
+  /// Into `out` (dtype()), else into a new image, temporary if asked. Safe from several threads on different command
+  /// buffers.
   std::shared_ptr<Image> encode(CommandBuffer& buffer, const Image& source, std::shared_ptr<Image> out = nullptr,
                                 bool temporary = false) const;
   DType dtype() const;

@@ -12,13 +12,19 @@
 #include <mpscnn/convolution_state.hpp>
 #include <mpscnn/image.hpp>
 #include <mpscnn/normalization_states.hpp>
+#include <mpscnn/padding_policy.hpp>
 #include <mpscnn/source.hpp>
 #include <mpscnn/table.hpp>
 #include <mpscnn/value.hpp>
 
 namespace mpscnn {
 
-class Kernel {
+/// Of the sources, in pixels.
+struct KernelWindow {
+  Pair kernel_size, stride, dilation;
+};
+
+class Kernel : public std::enable_shared_from_this<Kernel> {
  public:
   struct Impl;
   /// Throws std::invalid_argument, TypeError, KeyError with the parameter, its value and the limit; NotImplementedError
@@ -60,6 +66,10 @@ class Kernel {
   /// The activation that the kernel computes, or applies to its result before that is stored; nullopt for none.
   std::optional<NeuronDescriptor> neuron() const;
   std::shared_ptr<Source> data_source() const;
+  /// Of the caller's; null for pixels and MPS's own policies. Needs no lock.
+  std::shared_ptr<PaddingPolicy> padding_policy() const;
+  /// Kernels of one source.
+  KernelWindow window() const;
   /// Reads the data source again.
   void reload();
   /// On a command buffer: what is encoded from now on uses what stands in the state's buffers when the device gets

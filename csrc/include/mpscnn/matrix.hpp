@@ -19,6 +19,8 @@ class Matrix {
   /// Zero-filled rows without gaps. float32, float16, uint8, uint16, int32 or uint32.
   static std::shared_ptr<Matrix> make(std::shared_ptr<Device> device, std::int64_t rows, std::int64_t columns,
                                       DType dtype);
+  /// On one command buffer, until its read_count() is 0, which begins with 1. Its values are undefined at first.
+  static std::shared_ptr<Matrix> temporary(CommandBuffer& buffer, std::int64_t rows, std::int64_t columns, DType dtype);
   /// The array's own memory, shape (rows, columns). Throws BufferError when Buffer::share() would.
   static std::shared_ptr<Matrix> share(std::shared_ptr<Device> device, const ArrayView& array);
 
@@ -30,9 +32,12 @@ class Matrix {
   Extents shape() const { return {rows(), columns()}; }
   DType dtype() const;
   std::shared_ptr<Device> device() const;
-  /// Throws std::runtime_error while a command buffer is to write it.
+  bool is_temporary() const;
+  std::int64_t read_count() const;
+  void set_read_count(std::int64_t count);
+  /// Throws std::runtime_error for a temporary matrix, and while a command buffer is to write it.
   void check_readable() const;
-  /// Its memory, without an owner.
+  /// Its memory, without an owner; after check_readable().
   ArrayView array() const;
   Impl& impl() const { return *impl_; }
 
@@ -56,8 +61,9 @@ class ImageCopyToMatrix {
   explicit ImageCopyToMatrix(std::unique_ptr<Impl> impl);
   ~ImageCopyToMatrix();
 
-  /// Into `out`, else into a new matrix that ends where the values end. Types are equal.
-  std::shared_ptr<Matrix> encode(CommandBuffer& buffer, const Image& source, std::shared_ptr<Matrix> out) const;
+  /// Into `out`, else into a new matrix that ends where the values end, temporary if asked. Types are equal.
+  std::shared_ptr<Matrix> encode(CommandBuffer& buffer, const Image& source, std::shared_ptr<Matrix> out = nullptr,
+                                 bool temporary = false) const;
   RowLayout layout() const;
   MatrixOrigin origin() const;
   std::shared_ptr<Device> device() const;

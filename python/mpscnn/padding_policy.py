@@ -1,0 +1,95 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Where the windows of a kernel lie, by a rule of one's own."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from .kernels import UnaryKernel
+
+
+class PaddingPolicy(ABC):
+    """Size of a kernel's result and place of its windows, asked by MPS through its MPSNNPadding protocol.
+
+    Derive from it and give an object of the class as ``padding``, wherever that may be "same". ``destination()`` is
+    called whenever a shape is asked for or a kernel is encoded, from any thread that does so: once by
+    ``encode(..., temporary=True)``, twice by ``kernel(x)`` and by other encodes that make their result, where the
+    answers must be equal. Arrays of more images than an Image holds are run in parts, and each part asks for itself.
+    What is raised reaches the caller. The policy may read properties of the kernel, and neither calls nor encodes it.
+
+    A kernel's ``offset``, where it is set, goes before the policy's. ``copy.copy(kernel)`` has the same policy,
+    ``copy.deepcopy(kernel)`` and pickles a copy of it.
+
+    Attributes
+    ----------
+    padding_method : str or tuple of str, default "size_valid_only"
+        Flags of MPSNNPaddingMethod, by which MPS makes the suggestion; at most one of each line.
+
+        "size_valid_only", "size_same", "size_full"
+        "align_centered", "align_top_left", "align_bottom_right"
+        "add_remainder_to_top_left", "..._top_right", "..._bottom_left", "..._bottom_right"
+
+    Raises
+    ------
+    Whatever ``destination()`` raises reaches the caller, and besides
+    ValueError
+        'Convolution: padding policy Full: height (0) is less than the minimum (1).', "... width (20000) is greater than
+        the maximum (16384).", "... len(shape) (3) is not 4 (N, H, W, C)."
+    TypeError
+        "Convolution: padding policy Full: offset[0] (nan) is not an int.", "... destination() returned None, which is
+        neither a shape (N, H, W, C) nor (shape, offset)."
+    RuntimeError
+        "Convolution: padding policy Full: the kernel is used inside of the policy that it asks."
+
+    Source
+    ------
+    MPSNeuralNetwork/MPSNeuralNetworkTypes.h, MPSNNPadding and MPSNNPaddingMethod.
+
+    Examples
+    --------
+    >>> import mpscnn, numpy as np
+    >>> class Full(mpscnn.PaddingPolicy):
+    ...     '''Every pixel whose window sees the source: PyTorch's padding of kernel_size - 1.'''
+    ...
+    ...     def destination(self, kernel, sources, suggested):
+    ...         n, h, w, c = suggested  # as with padding 0
+    ...         top, left = (size - 1 for size in kernel.kernel_size)
+    ...         shape = (n, h + 2 * top, w + 2 * left, c)
+    ...         return shape, ((top + 1) // 2 - top, (left + 1) // 2 - left)
+    >>> mpscnn.Convolution(np.ones((4, 4, 3, 3), np.float32), padding=Full())(np.ones((1, 5, 7, 4), np.float32)).shape
+    (1, 7, 9, 4)
+    """
+
+    # Any: what is derived may have attributes or properties in its place.
+    padding_method: Any = "size_valid_only"
+
+    @abstractmethod
+    def destination(
+        self,
+        kernel: UnaryKernel,
+        sources: list[tuple[int, int, int, int]],
+        suggested: tuple[int, int, int, int],
+    ) -> Any:
+        """Answer with the shape of the result, or with ``(shape, offset)``.
+
+        Parameters
+        ----------
+        kernel : UnaryKernel
+            Which is encoded; ``kernel_size``, ``stride`` and ``dilation`` can be read.
+        sources : list of (N, H, W, C)
+        suggested : (N, H, W, C)
+            By ``padding_method``; H and W may be less than 1 where the window is greater than the source.
+
+        Returns
+        -------
+        shape : (N, H, W, C), pixels
+            N is that of the suggestion, H and W are 1 to 16384. C is at least that of the suggestion; channels behind
+            are room that is not written, and hold whatever stands there.
+        offset : (y, x), pixels, or None
+            Source pixel under the centre of the first window, where the centre of k taps is tap k // 2: with p rows of
+            padding at the top and e = (kernel_size - 1) * dilation + 1, y is e // 2 - p. Of a transposed convolution,
+            which has it for kernelOffset, y is k // 2 - k + 1 + p for p rows cut off at the top. None: that of the
+            suggestion.
+        """
