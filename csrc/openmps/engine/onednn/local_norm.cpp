@@ -8,6 +8,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <cstring>
 #include <vector>
 
 #include "engine/shared/fast_math.hpp"
@@ -218,6 +219,15 @@ MPSCNN_CLONES void sum_columns(const float* const* rows, std::int64_t c0, const 
   }
 }
 
+/// At most kBlock channels, which is the usual number and spares a call.
+inline __attribute__((always_inline)) void copy_channels(const float* from, float* to, std::int64_t channels) {
+  if (channels == kBlock) {
+    std::memcpy(to, from, kBlock * sizeof(float));
+  } else {
+    std::memcpy(to, from, static_cast<std::size_t>(channels) * sizeof(float));
+  }
+}
+
 /// What a destination pixel sees of the columns.
 struct Columns {
   Span span;
@@ -262,12 +272,14 @@ MPSCNN_CLONES void divide(const Columns* columns, std::int64_t pixels, std::int6
       const double* const m = mean + x * kBlock;
       const double* const p = power + x * kBlock;
       const std::int64_t from = columns[begin + x].centre;
-      float values[kBlock] = {}, out[kBlock];
-      if (centre && from >= 0) std::copy(centre + from * step, centre + from * step + channels, values);
-#pragma omp simd
-      for (std::int64_t k = 0; k < kBlock; ++k)
-        out[k] = static_cast<float>(f.pm + f.ps * (values[k] - f.p0 * m[k]) * p[k]);
-      std::copy(out, out + channels, result);
+      float values[kBlock] = {};
+      if (centre && from >= 0) copy_channels(centre + from * step, values, channels);
+      for (int half = 0; half < 2; ++half) {
+        const Doubles distance = MPSCNN_LOAD(values + 8 * half) - f.p0 * MPSCNN_READ(m + 8 * half);
+        const Doubles out = f.pm + f.ps * distance * MPSCNN_READ(p + 8 * half);
+        *reinterpret_cast<FloatsAnywhere*>(values + 8 * half) = __builtin_convertvector(out, Floats);
+      }
+      copy_channels(values, result, channels);
     }
   }
 }
