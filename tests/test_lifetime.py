@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import gc
 import os
+import signal
 import sys
 import threading
 import time
@@ -554,6 +555,25 @@ def test_work_that_nobody_waits_for_at_once_is_the_queues() -> None:
     with mpscnn.CommandBuffer() as again:  # right after it: the same thread, whose helpers are awake
         later = handler_threads(again)
     assert later == threads
+
+
+@pytest.mark.filterwarnings("ignore::pytest.PytestUnhandledThreadExceptionWarning")
+@pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
+def test_an_interrupt_in_a_handler_reaches_who_waits(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Ctrl-C is Python's main thread's: where that one runs a handler, it comes there, and is not the handler's."""
+    monkeypatch.setattr(sys, "unraisablehook", lambda _: None)
+    settle()
+    commands = mpscnn.CommandBuffer()
+    commands.add_completed_handler(lambda: signal.raise_signal(signal.SIGINT))
+
+    def run() -> None:
+        with commands:
+            pass
+        time.sleep(5)  # the next line of the program that lets Python look
+
+    with pytest.raises(KeyboardInterrupt):
+        run()
+    assert commands.status == "completed"
 
 
 def test_the_order_holds_whoever_works() -> None:

@@ -11,6 +11,16 @@
 namespace mpscnn::bindings {
 namespace {
 
+/// What a handler has raised: there is nobody to throw to. But Ctrl-C on the main thread, where the handler may have
+/// been run because that thread waits, is not the handler's, and comes again when the wait is over.
+void report(PyObject* handler) {
+  const bool interrupted = PyErr_ExceptionMatches(PyExc_KeyboardInterrupt);
+  PyErr_WriteUnraisable(handler);
+  if (!interrupted) return;
+  const auto threading = py::module_::import("threading");
+  if (threading.attr("current_thread")().is(threading.attr("main_thread")())) PyErr_SetInterrupt();
+}
+
 void add_completed_handler(CommandBuffer& buffer, py::object handler) {
   if (!PyCallable_Check(handler.ptr()))
     throw TypeError(say("CommandBuffer: handler (", Py_TYPE(handler.ptr())->tp_name, ") is not callable."));
@@ -20,9 +30,14 @@ void add_completed_handler(CommandBuffer& buffer, py::object handler) {
   buffer.add_completed_handler([kept, callable] {
     if (!interpreter_runs()) return;
     const AcquireGil acquire;
-    // There is nobody to throw to on the queue's thread.
     PyObject* result = PyObject_CallNoArgs(callable);
-    if (result == nullptr) PyErr_WriteUnraisable(callable);
+    if (result == nullptr) {
+      try {
+        report(callable);
+      } catch (py::error_already_set& error) {
+        error.discard_as_unraisable("CommandBuffer: handler");
+      }
+    }
     Py_XDECREF(result);
   });
 }
