@@ -223,6 +223,16 @@ ImageShape checked_shape(const Kernel& kernel, const ArrayView& view) {
   return shape;
 }
 
+/// One image whose results are more than one MPSImage takes: so many results at a time.
+void run_some_results(const Kernel& kernel, const ArrayView& image, const ArrayView& out, std::int64_t most) {
+  for (std::int64_t first = 0; first < kernel.results_per_image(); first += most) {
+    const auto count = std::min(most, kernel.results_per_image() - first);
+    Views sources;
+    sources.push_back(image);
+    run(*kernel.some_results(first, count), sources, State(), images_of(out, first, count));
+  }
+}
+
 /// Arrays may hold more images than one MPSImage takes: they are run so many at a time. Fills `out` if it is empty.
 void run_in_batches(Kernel& kernel, const Views& views, const State& state, std::optional<ArrayView>& out,
                     std::optional<DType> dtype) {
@@ -243,7 +253,8 @@ void run_in_batches(Kernel& kernel, const Views& views, const State& state, std:
     for (auto& shape : part_shapes)
       if (parts_of(shape.n)) shape.n = std::min(shape.n, std::max<std::int64_t>(1, Image::most_images(shape.c)));
   auto shape = kernel.result_shape(part_shapes.span());
-  if (!together) shape.n = n;
+  const auto results = kernel.results_per_image();
+  if (!together) shape.n = n * results;
   if (!out) {
     const auto type = dtype.value_or(views[0].dtype);
     const auto pages = allocate_pages(Image::bytes(*kernel.device(), shape, type));
@@ -255,10 +266,16 @@ void run_in_batches(Kernel& kernel, const Views& views, const State& state, std:
   }
   std::int64_t channels = out->shape[3];
   for (const auto& source : shapes) channels = std::max(channels, source.c);
-  const auto most = together ? n : std::max<std::int64_t>(1, Image::most_images(channels));
-  if (n <= most) return run(kernel, views, state, *out);
-  check(out->shape[0] == n, kernel.row().name, ": out.shape ", as_tuple(out->shape), " is not the result's ", shape,
-        ".");
+  const auto most_images = std::max<std::int64_t>(1, Image::most_images(channels));
+  const auto most = together ? n : std::max<std::int64_t>(1, most_images / results);
+  if (n <= most && (together || results <= most_images)) return run(kernel, views, state, *out);
+  check(out->shape[0] == n * results, kernel.row().name, ": out.shape ", as_tuple(out->shape), " is not the result's ",
+        shape, ".");
+  if (results > most_images) {
+    for (std::int64_t i = 0; i < n; ++i)
+      run_some_results(kernel, images_of(views[0], i, 1), images_of(*out, i * results, results), most_images);
+    return;
+  }
   constexpr int kCalls = 32;  // on one command buffer: copies of sources and results live as long as it works
   for (std::int64_t first = 0; first < n;) {
     Calls calls(kernel);
@@ -266,7 +283,7 @@ void run_in_batches(Kernel& kernel, const Views& views, const State& state, std:
       const auto count = std::min(most, n - first);
       Views part;
       for (const auto& view : views) part.push_back(parts_of(view.shape[0]) ? images_of(view, first, count) : view);
-      calls.add(part, state, images_of(*out, first, count));
+      calls.add(part, state, images_of(*out, first * results, count * results));
       first += count;
     }
     calls.run();

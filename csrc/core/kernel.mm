@@ -227,6 +227,21 @@ void Kernel::set(std::string_view name, const Value &value) {
 
 bool Kernel::works_image_by_image() const { return impl_->made.image_by_image; }
 
+std::int64_t Kernel::results_per_image() const { return impl_->made.results_per_image; }
+
+std::shared_ptr<Kernel> Kernel::some_results(std::int64_t first, std::int64_t count) const {
+  return guard([&] {
+    const std::scoped_lock lock(impl_->mutex);
+    const auto &row = *impl_->row;
+    check<NotImplementedError>(static_cast<bool>(impl_->made.some_results), row.name,
+                               ": the kernel cannot be divided.");
+    auto kernel = std::make_shared<Kernel>(
+        std::unique_ptr<Impl>(new Impl{&row, impl_->device, impl_->made.some_results(first, count)}));
+    for (const auto &[name, value] : impl_->attributes) kernel->set(name, value);
+    return kernel;
+  });
+}
+
 void Kernel::check_source_count(std::size_t count) const {
   const auto &row = *impl_->row;
   if (count == row.sources.size()) return;

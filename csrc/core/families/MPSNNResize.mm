@@ -33,34 +33,42 @@ std::vector<MPSRegion> regions_of(const KernelRow &row, const ArrayView &array) 
   return regions;
 }
 
+Made make_crop(id<MTLDevice> device, const KernelRow &row, Pair size, const std::vector<MPSRegion> &regions) {
+  Made made;
+  made.kernel = Ref<MPSKernel *>::adopt([static_cast<MPSNNCropAndResizeBilinear *>([class_of(row) alloc])
+       initWithDevice:device
+          resizeWidth:static_cast<NSUInteger>(size.w)
+         resizeHeight:static_cast<NSUInteger>(size.h)
+      numberOfRegions:regions.size()
+              regions:regions.data()]);
+  made.results_per_image = static_cast<std::int64_t>(regions.size());
+  made.result_shape = [size, count = made.results_per_image](ImageShape read) {
+    return ImageShape{read.n * count, size.h, size.w, read.c};
+  };
+  const auto kept = Ref<id<MTLDevice>>::retain(device);
+  made.some_results = [kept, &row, size, regions](std::int64_t first, std::int64_t count) {
+    return make_crop(kept.get(), row, size, {regions.begin() + first, regions.begin() + first + count});
+  };
+  return made;
+}
+
 }  // namespace
 
 Made make_resize(id<MTLDevice> device, const KernelRow &row, const Params &params) {
-  const Class kind = class_of(row);
   const Pair size = pair(params, "size", {1, 1});
-  const auto width = static_cast<NSUInteger>(size.w), height = static_cast<NSUInteger>(size.h);
   Made made;
-  std::int64_t count = 1;
   if (row.is_own("regions")) {
-    const auto regions = regions_of(row, *array(params, "regions"));
-    count = static_cast<std::int64_t>(regions.size());
-    made.image_by_image = false;
-    made.kernel = Ref<MPSKernel *>::adopt([static_cast<MPSNNCropAndResizeBilinear *>([kind alloc])
-         initWithDevice:device
-            resizeWidth:width
-           resizeHeight:height
-        numberOfRegions:regions.size()
-                regions:regions.data()]);
+    made = make_crop(device, row, size, regions_of(row, *array(params, "regions")));
   } else {
-    made.kernel = Ref<MPSKernel *>::adopt([static_cast<MPSNNResizeBilinear *>([kind alloc])
+    made.kernel = Ref<MPSKernel *>::adopt([static_cast<MPSNNResizeBilinear *>([class_of(row) alloc])
         initWithDevice:device
-           resizeWidth:width
-          resizeHeight:height
+           resizeWidth:static_cast<NSUInteger>(size.w)
+          resizeHeight:static_cast<NSUInteger>(size.h)
           alignCorners:boolean(params, "align_corners", false)]);
     made.attributes["edge_mode"] = std::string("clamp");
+    made.result_shape = [size](ImageShape read) { return ImageShape{read.n, size.h, size.w, read.c}; };
   }
   check<std::runtime_error>(static_cast<bool>(made.kernel), row.name, ": the device refused the kernel.");
-  made.result_shape = [size, count](ImageShape read) { return ImageShape{read.n * count, size.h, size.w, read.c}; };
   return made;
 }
 

@@ -47,6 +47,10 @@ struct Made {
   std::function<ImageShape(ImageShape)> result_shape = {};
   /// An image of the result comes of the same image of each source, so that arrays of many images may be run in parts.
   bool image_by_image = true;
+  /// Images of the result that come of each image of the source, next to each other.
+  std::int64_t results_per_image = 1;
+  /// The kernel of results [first, first + count) of each image, if there are several.
+  std::function<Made(std::int64_t first, std::int64_t count)> some_results = {};
   std::int64_t source_channel_step = 4;  ///< what an offset of source channels is a multiple of
   Offset3 offset = {};                   ///< of the source where the caller gives none; families without windows
   /// Reload from buffers of floats, one for each of so many channels; empty: the class cannot.

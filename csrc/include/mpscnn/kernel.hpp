@@ -52,6 +52,10 @@ class Kernel : public std::enable_shared_from_this<Kernel> {
 
   /// Whether an image of the result comes of the same image of each source and of no other.
   bool works_image_by_image() const;
+  /// Images of the result that come of each image of the source.
+  std::int64_t results_per_image() const;
+  /// A kernel with the same attributes that makes results [first, first + count) of each image only.
+  std::shared_ptr<Kernel> some_results(std::int64_t first, std::int64_t count) const;
 
   /// Encodes; with `destination` into it, else into a new image of `dtype` (default: the first source's), temporary if
   /// asked. Safe from several threads on different command buffers. A state is for rows that name one.
