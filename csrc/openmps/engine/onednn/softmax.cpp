@@ -17,7 +17,7 @@ namespace openmps::onednn {
 namespace {
 
 constexpr std::int64_t kGrain = 16 * 1024;  // values that are worth a thread
-constexpr std::int64_t kBlock = 512;        // values whose float sum is exact enough
+constexpr std::int64_t kBlock = 128;        // values whose float sum is exact enough, in vectors or one by one
 constexpr std::int64_t kFew = 32;           // channels below which vectors hold several pixels
 constexpr std::int64_t kGroup = 16;         // pixels whose logarithms are taken together
 constexpr std::int64_t kPixels = 64;        // of few channels that are worked on together
