@@ -331,7 +331,7 @@ Source *make_source(MPSCNNConvolutionDescriptor *descriptor, const std::vector<d
   source->type = MPSDataTypeFloat32;
   std::vector<float> values(weights.begin(), weights.end());
   source->bytes.resize(values.size() * sizeof(float));
-  std::memcpy(source->bytes.data(), values.data(), source->bytes.size());
+  if (!values.empty()) std::memcpy(source->bytes.data(), values.data(), source->bytes.size());
   source->bias.assign(bias.begin(), bias.end());
   return source;
 }

@@ -6,6 +6,8 @@
 #if defined(__x86_64__) && defined(__GNUC__) && !defined(__clang__) && !defined(__SANITIZE_ADDRESS__) && \
     !defined(__SANITIZE_THREAD__)
 #define MPSCNN_CLONES __attribute__((target_clones("default", "arch=x86-64-v3", "arch=x86-64-v4")))
+#define MPSCNN_HAS_CLONES 1
 #else
 #define MPSCNN_CLONES
+#define MPSCNN_HAS_CLONES 0
 #endif
