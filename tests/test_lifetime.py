@@ -575,6 +575,7 @@ def test_threads_do_not_take_turns() -> None:
 def test_an_interrupt_in_a_handler_reaches_who_waits(monkeypatch: pytest.MonkeyPatch) -> None:
     """Ctrl-C is Python's main thread's: where that one runs a handler, it comes there, and is not the handler's."""
     monkeypatch.setattr(sys, "unraisablehook", lambda _: None)
+    handler = signal.signal(signal.SIGINT, signal.default_int_handler)  # ignored where the tests run in the background
     settle()
     commands = mpscnn.CommandBuffer()
     commands.add_completed_handler(lambda: signal.raise_signal(signal.SIGINT))
@@ -584,8 +585,11 @@ def test_an_interrupt_in_a_handler_reaches_who_waits(monkeypatch: pytest.MonkeyP
             pass
         time.sleep(5)  # the next line of the program that lets Python look
 
-    with pytest.raises(KeyboardInterrupt):
-        run()
+    try:
+        with pytest.raises(KeyboardInterrupt):
+            run()
+    finally:
+        signal.signal(signal.SIGINT, handler)
     assert commands.status == "completed"
 
 

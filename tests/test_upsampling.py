@@ -44,15 +44,16 @@ def test_more_images_than_fit(images: int) -> None:
 
 
 def test_kernels_that_mix_images_take_them_together() -> None:
-    """Regions and rectangles of images count those of the whole source, which must fit then."""
+    """Rectangles of images count those of the whole source, which must fit then. Crops come of one image each."""
     x = random((3, 4, 5, 2048))
-    np.testing.assert_array_equal(
-        mpscnn.ReduceRowMax(clip_rect_source=((0, 0, 2), (4, 5, 1)))(x), x[2:].max(2, keepdims=True)
-    )
-    crop = mpscnn.CropAndResizeBilinear((4, 5), [[0, 0, 1, 1]])
-    np.testing.assert_array_equal(crop(x), x)
+    last = mpscnn.ReduceRowMax(clip_rect_source=((0, 0, 2), (4, 5, 1)))
+    np.testing.assert_array_equal(last(x), x[2:].max(2, keepdims=True))
     with pytest.raises(ValueError, match=r"more images \(9\) than the maximum \(4\) for 2048 channels"):
-        crop(random((9, 2, 3, 2048)))
+        last(random((9, 4, 5, 2048)))
+    crop = mpscnn.CropAndResizeBilinear((4, 5), [[0, 0, 1, 1]])
+    for images in (3, 9):
+        x = random((images, 4, 5, 2048))
+        np.testing.assert_array_equal(crop(x), x)
 
 
 def test_shapes_of_results() -> None:
