@@ -192,6 +192,42 @@ static int leave_an_event(Kind kind, long) {
   return 0;
 }
 
+static std::atomic<bool> slow_threads{false}, thread_begins{false}, work_is_done{false};
+
+/// The queue's thread enters the Objective-C runtime; slowly if it is told to, and as where this makes the runtime
+/// register an exit handler.
+extern "C" BOOL GSRegisterCurrentThread(void) {
+  static const auto next = reinterpret_cast<BOOL (*)()>(dlsym(RTLD_NEXT, "GSRegisterCurrentThread"));
+  if (!slow_threads.exchange(false)) return next();
+  thread_begins = true;
+  std::atexit([] {
+    if (!work_is_done) _exit(3);
+  });
+  spend(50000);
+  const BOOL is_new = next();
+  thread_begins = false;
+  return is_new;
+}
+
+/// exit() waits for a thread that begins, since exit handlers of the runtime use what it is changing; and for work under
+/// way before it calls those that the beginning has registered.
+static int leave_a_beginning(Kind kind, long) {
+  std::atexit([] {
+    if (thread_begins) _exit(1);
+  });
+  const Work work = make_work(kind);
+  slow_threads = true;
+  id<MTLCommandBuffer> commands = [queue commandBuffer];
+  [work.kernel encodeToCommandBuffer:commands sourceImage:work.source destinationImage:work.result];
+  [commands addCompletedHandler:^(id<MTLCommandBuffer>) {
+    spend(20000);
+    work_is_done = true;
+  }];
+  [commands commit];
+  [commands waitUntilScheduled];
+  return slow_threads ? 2 : 0;
+}
+
 static void *lent_memory;
 static constexpr NSUInteger kLentBytes = 16 << 20;
 
@@ -339,6 +375,7 @@ static constexpr Mode kModes[] = {
     {"leave_without_handlers", leave_without_handlers, 5, 500},
     {"leave_by_handler", leave_by_handler, 2, 0},
     {"leave_an_event", leave_an_event, 2, 0},
+    {"leave_a_beginning", leave_a_beginning, 1, 0},
     {"leave_memory", leave_memory, 2, 2000},
     {"leave_to_a_handler", leave_to_a_handler, 2, 0},
     {"leave_a_fork", leave_a_fork, 5, 500},

@@ -1,0 +1,224 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A program may end, or fork, at any time, with work under way."""
+
+from __future__ import annotations
+
+import os
+
+import pytest
+
+from support import run_python
+
+EXITS: dict[str, str] = {
+    "work under way": """
+        y = kernel.encode(commands, image)
+        commands.commit()
+    """,
+    "work not committed": """
+        y = kernel.encode(commands, image)
+    """,
+    "work under way, references dropped": """
+        kernel.encode(commands, image)
+        commands.commit()
+        del commands, kernel, image, x
+    """,
+    "many command buffers under way": """
+        for _ in range(20):
+            commands = mpscnn.CommandBuffer()
+            kernel.encode(commands, image)
+            commands.commit()
+    """,
+    "a handler still to be called": """
+        kernel.encode(commands, image)
+        commands.add_completed_handler(lambda: sum(range(1000)))
+        commands.commit()
+    """,
+    "handlers that commit more and more": """
+        def step():
+            commands = mpscnn.CommandBuffer()
+            kernel.encode(commands, image)
+            commands.add_completed_handler(step)
+            try:
+                commands.commit()
+            except RuntimeError as error:
+                assert "while the process ends" in str(error), error
+        step()
+    """,
+    "another thread waits": """
+        import threading
+        kernel.encode(commands, image)
+        commands.commit()
+        threading.Thread(target=commands.wait, daemon=True).start()
+    """,
+    "other threads compute": """
+        import threading
+        def loop():
+            while True:
+                kernel(x)
+        for _ in range(2):
+            threading.Thread(target=loop, daemon=True).start()
+        import time
+        time.sleep(0.05)
+    """,
+    "sys.exit inside": """
+        with mpscnn.CommandBuffer() as inner:
+            kernel.encode(inner, image)
+            sys.exit(0)
+    """,
+    "everything global": """
+        y = kernel(x)
+        view = mpscnn.Image.from_array(x).numpy()
+        source = kernel.data_source
+        source.load()
+        weights = source.weights
+        buffer = mpscnn.Buffer(4096)
+    """,
+}
+
+
+@pytest.mark.parametrize("name", EXITS)
+def test_the_interpreter_can_end_at_any_time(name: str) -> None:
+    program = f"""
+        import sys
+        import numpy as np, mpscnn
+        x = np.ones((4, 128, 128, 32), np.float32)
+        kernel = mpscnn.Convolution(np.ones((32, 32, 3, 3), np.float32), padding=1)
+        image = mpscnn.Image.from_array(x)
+        commands = mpscnn.CommandBuffer()
+    {EXITS[name]}
+    """
+    for _ in range(3):
+        run_python(program, timeout=60)
+
+
+def test_handlers_after_the_end_of_the_interpreter() -> None:
+    """Work that completes, with its handler, while or after the interpreter goes down."""
+    run_python(
+        """
+        import atexit, time
+        import numpy as np, mpscnn
+        x = np.ones((8, 128, 128, 32), np.float32)
+        kernel = mpscnn.Convolution(np.ones((32, 32, 3, 3), np.float32), padding=1)
+        def last():
+            for _ in range(10):
+                commands = mpscnn.CommandBuffer()
+                kernel.encode(commands, mpscnn.Image.from_array(x))
+                commands.add_completed_handler(lambda: time.sleep(0.001))
+                commands.commit()
+        atexit.register(last)
+        """,
+        timeout=60,
+    )
+
+
+def test_work_after_the_end_is_refused() -> None:
+    """An exit function that was registered before the import runs after the devices have been left."""
+    output = run_python(
+        """
+        import atexit
+        def late():
+            try:
+                kernel(x)
+            except RuntimeError as error:
+                print(error)
+        atexit.register(late)
+        import numpy as np, mpscnn
+        x, kernel = np.ones((1, 2, 3, 4), np.float32), mpscnn.NeuronReLU()
+        kernel(x)
+        """
+    )
+    assert "commit() came while the process ends" in output
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="there is no fork here")
+def test_a_fork_ends() -> None:
+    """Work is not promised there, but its exit does not wait for a thread that it has not."""
+    run_python(
+        """
+        import os, sys
+        import numpy as np, mpscnn
+        mpscnn.NeuronReLU()(np.ones((1, 2, 3, 4), np.float32))
+        child = os.fork()
+        if child == 0:
+            sys.exit(7)
+        _, status = os.waitpid(child, 0)
+        assert os.waitstatus_to_exitcode(status) == 7, status
+        """,
+        timeout=60,
+    )
+
+
+KERNELS: dict[str, str] = {
+    "convolution": "mpscnn.Convolution(np.ones((32, 32, 3, 3), np.float32), padding=1, activation='elu')",
+    "transposed convolution": "mpscnn.ConvolutionTranspose(np.ones((32, 32, 4, 4), np.float32), stride=2)",
+    "fully connected": "mpscnn.FullyConnected(np.ones((32, 32 * 48 * 48), np.float32), feature_map=(32, 48, 48))",
+    "neuron": "mpscnn.NeuronTanH(a=1, b=1)",
+}
+ENDS: dict[str, str] = {
+    "the last line": "",
+    "sys.exit": "    sys.exit(0)",
+    "os._exit": "    os._exit(0)",
+    "exit() of C": "    ctypes.CDLL(None).exit(0)",
+    "exit() of C, on another thread": """
+        threading.Thread(target=ctypes.CDLL(None).exit, args=(0,)).start()
+        commands.wait()
+        time.sleep(60)
+    """,
+    "a fork that ends": """
+        child = os.fork()
+        if child == 0:
+            os._exit(3)
+        assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 3
+    """,
+    "a fork that ends with exit() of C": """
+        child = os.fork()
+        if child == 0:
+            signal.alarm(1)
+            ctypes.CDLL(None).exit(3)
+        assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 3
+    """,
+}
+
+
+@pytest.mark.parametrize("kernel", KERNELS)
+@pytest.mark.parametrize("end", ENDS)
+def test_a_program_can_end_inside_its_first_command_buffer(end: str, kernel: str) -> None:
+    """Where oneDNN sets itself up. tests/objc/exit_test.mm does this hundreds of times."""
+    program = f"""
+        import ctypes, os, signal, sys, threading, time, warnings
+        import numpy as np, mpscnn
+        warnings.simplefilter("ignore")  # Python 3.12 warns of every fork with threads
+        kernel = {KERNELS[kernel]}
+        commands = mpscnn.CommandBuffer()
+        kernel.encode(commands, mpscnn.Image.from_array(np.ones((1, 48, 48, 32), np.float32)))
+        commands.commit()
+        time.sleep(float(sys.argv[1]))
+    {ENDS[end]}
+    """
+    for milliseconds in (0, 1, 3) if "exit() of C" in end else (0,):
+        run_python(program, str(milliseconds / 1000), timeout=60)
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="there is no fork here")
+def test_work_in_a_fork_is_refused() -> None:
+    """The queue's thread has stayed in the parent; waiting for it would never end."""
+    output = run_python(
+        """
+        import os, warnings
+        import numpy as np, mpscnn
+        warnings.simplefilter("ignore")
+        kernel, x = mpscnn.NeuronReLU(), np.ones((1, 2, 3, 4), np.float32)
+        kernel(x)
+        child = os.fork()
+        if child == 0:
+            try:
+                kernel(x)
+            except RuntimeError as error:
+                print(error, flush=True)
+            os._exit(0)
+        os.waitpid(child, 0)
+        kernel(x)
+        """,
+        timeout=60,
+    )
+    assert "was in use when this process was forked" in output

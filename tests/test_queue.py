@@ -1,0 +1,131 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Which thread does the work of a command buffer, and what holds whichever does."""
+
+from __future__ import annotations
+
+import signal
+import sys
+import threading
+import time
+
+import pytest
+
+import mpscnn
+from support import random
+
+X = (1, 9, 7, 4)
+
+
+def handler_threads(commands: mpscnn.CommandBuffer) -> list[int]:
+    threads: list[int] = []
+    mpscnn.NeuronReLU().encode(commands, mpscnn.Image.from_array(random(X)))
+    commands.add_completed_handler(lambda: threads.append(threading.get_ident()))
+    return threads
+
+
+def settle() -> None:
+    """Longer than a queue stays with the thread that ran its last work."""
+    time.sleep(0.02)
+
+
+@pytest.mark.skipif(sys.platform == "darwin", reason="which thread works is Metal's business there")
+def test_who_waits_for_an_idle_queue_does_its_work() -> None:
+    settle()
+    with mpscnn.CommandBuffer() as commands:
+        threads = handler_threads(commands)
+    assert threads == [threading.get_ident()]
+
+
+@pytest.mark.skipif(sys.platform == "darwin", reason="which thread works is Metal's business there")
+def test_work_that_nobody_waits_for_at_once_is_the_queues() -> None:
+    settle()
+    commands = mpscnn.CommandBuffer()
+    threads = handler_threads(commands)
+    commands.commit()
+    commands.wait()
+    assert len(threads) == 1
+    assert threads != [threading.get_ident()]
+
+
+@pytest.mark.skipif(sys.platform == "darwin", reason="which thread works is Metal's business there")
+def test_threads_do_not_take_turns() -> None:
+    """Right after the queue's own thread it works again: its helpers are awake. Slow machines may miss the moment."""
+    for _ in range(100):
+        first, second = mpscnn.CommandBuffer(), mpscnn.CommandBuffer()
+        threads, later = handler_threads(first), handler_threads(second)
+        first.commit()
+        first.wait()
+        with second:
+            pass
+        if later == threads:
+            break
+    assert later == threads
+    settle()
+
+
+@pytest.mark.filterwarnings("ignore::pytest.PytestUnhandledThreadExceptionWarning")
+@pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
+def test_an_interrupt_in_a_handler_reaches_who_waits(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Ctrl-C is Python's main thread's: where that one runs a handler, it comes there, and is not the handler's."""
+    monkeypatch.setattr(sys, "unraisablehook", lambda _: None)
+    handler = signal.signal(signal.SIGINT, signal.default_int_handler)  # ignored where the tests run in the background
+    settle()
+    commands = mpscnn.CommandBuffer()
+    commands.add_completed_handler(lambda: signal.raise_signal(signal.SIGINT))
+
+    def run() -> None:
+        with commands:
+            pass
+        time.sleep(5)  # the next line of the program that lets Python look
+
+    try:
+        with pytest.raises(KeyboardInterrupt):
+            run()
+    finally:
+        signal.signal(signal.SIGINT, handler)
+    assert commands.status == "completed"
+
+
+def test_the_order_holds_whoever_works() -> None:
+    """Some command buffers are left to the queue, others waited for at once, from two threads."""
+    order: list[int] = []
+    commands: list[mpscnn.CommandBuffer] = []
+    for i in range(60):
+        commands.append(mpscnn.CommandBuffer())
+        mpscnn.NeuronReLU().encode(commands[-1], mpscnn.Image.from_array(random(X)))
+        commands[-1].add_completed_handler(lambda i=i: order.append(i))
+        if i % 7 < 3:
+            commands[-1].commit()
+        elif i % 7 < 5:
+            with commands[-1]:
+                pass
+            assert order == list(range(i + 1)), "all before it are done, too"
+        else:
+            thread = threading.Thread(target=commands[-1].__exit__, args=(None, None, None))
+            thread.start()
+            thread.join()
+            assert order[-1] == i
+    last = mpscnn.CommandBuffer()
+    last.commit()
+    last.wait()
+    assert order == list(range(60))
+
+
+def test_a_handler_of_the_waiting_thread_may_not_wait_for_itself() -> None:
+    settle()
+    said: list[str] = []
+    commands = mpscnn.CommandBuffer()
+
+    def wait() -> None:
+        other = mpscnn.CommandBuffer()
+        other.commit()
+        try:
+            other.wait()
+        except RuntimeError as error:
+            said.append(str(error))
+
+    commands.add_completed_handler(wait)
+    with commands:
+        pass
+    assert len(said) == 1
+    assert "would never end" in said[0]
