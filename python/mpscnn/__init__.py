@@ -7,6 +7,8 @@
 (1, 5, 7, 8)
 """
 
+from typing import TYPE_CHECKING, Any
+
 from . import _core
 from ._core import (
     BatchNorm,
@@ -31,7 +33,35 @@ from .kernels import KERNELS, BinaryKernel, Kernel, UnaryKernel, kernel
 from .padding_policy import PaddingPolicy
 from .weights import empty, pack_bits, reorder, reorder_linear
 
+if TYPE_CHECKING:
+    from .errors import ImportError, InvalidModelError, MissingPackageError, UnsupportedOperatorError
+    from .graph import Graph
+
 __version__: str = _core.__version__
+
+# Imported when first asked for: a program that uses kernels alone does not wait for them.
+_LAZY = {
+    "Graph": "graph",
+    "ImportError": "errors",
+    "InvalidModelError": "errors",
+    "MissingPackageError": "errors",
+    "UnsupportedOperatorError": "errors",
+}
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _LAZY:
+        raise AttributeError(f"module 'mpscnn' has no attribute '{name}'")
+    from importlib import import_module
+
+    value = getattr(import_module(f".{_LAZY[name]}", __name__), name)
+    globals()[name] = value
+    return value
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *_LAZY})
+
 
 __all__ = [
     "BatchNorm",
@@ -43,18 +73,23 @@ __all__ = [
     "ConvolutionWeightsAndBiasesState",
     "DataSource",
     "Device",
+    "Graph",
     "Image",
     "ImageConversion",
     "ImageCopyToMatrix",
+    "ImportError",
+    "InvalidModelError",
     "Kernel",
     "Matrix",
     "MatrixCopyToImage",
+    "MissingPackageError",
     "NeuronDescriptor",
     "NormalizationDataSource",
     "NormalizationGammaAndBetaState",
     "NormalizationMeanAndVarianceState",
     "PaddingPolicy",
     "UnaryKernel",
+    "UnsupportedOperatorError",
     "__version__",
     "empty",
     "kernel",

@@ -78,7 +78,7 @@ class Kernel(_core.Kernel):
     def __reduce__(self) -> tuple[Any, ...]:
         own = dict(self.__dict__)
         arguments = own.pop("_arguments")
-        row = next(row for row in _TABLE if row["apple_class"] == self.apple_class)
+        row = row_of(type(self))
         settable = [spec["name"] for spec in row["params"] + _common(row) if spec["attribute"]]
         values = {name: self._get(name) for name in settable}
         given = {name: value for name, value in values.items() if value is not None}
@@ -194,6 +194,11 @@ globals().update(KERNELS)
 
 # kernels.pyi lists the classes by name.
 __all__ = ["BinaryKernel", "Kernel", "UnaryKernel", "kernel", *KERNELS]
+
+
+def row_of(kind: type[Kernel]) -> Row:
+    """The row of a kernel's class, or of a class derived from one."""
+    return next(row for row in _TABLE if row["apple_class"] == kind.apple_class)
 
 
 def kernel(name: str) -> type[Kernel]:

@@ -1,0 +1,167 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Builder: what importers write a Graph with. Tensors here have the axes of the source model, images have theirs.
+
+An importer walks its model and calls the functions of `mpscnn.importing.ops`, which take a Builder and Tensors, mean
+what PyTorch's operators of the same name mean, and add kernels to the graph.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import math
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from typing import Any
+
+from ..graph import Graph, Value
+
+
+class UnmappedError(Exception):
+    """An operator, or a use of it, that no kernel computes. Importers collect these and refuse the model as a whole."""
+
+
+@dataclass(frozen=True)
+class Tensor:
+    """A tensor of the source model: one image per image of the batch, and how its axes are called there.
+
+    Attributes
+    ----------
+    value : Value
+        In the graph.
+    height, width, channels : int
+        Of the image, for the input shapes that the model is imported with.
+    axes : str
+        Which axis of the image each axis of the tensor is: "NCHW" for PyTorch's images, "NC" for vectors. The batch
+        comes first. Axes of the image that are missing have extent 1.
+    flat : tuple of int or None
+        Shape behind the batch when axes have been taken together or apart since: the values in the order of `axes`.
+        None: one extent for each of `axes`.
+    """
+
+    value: Value
+    height: int
+    width: int
+    channels: int
+    axes: str = "NCHW"
+    flat: tuple[int, ...] | None = None
+
+    def extent(self, axis: str) -> int:
+        """Of the image's axis "H", "W" or "C"."""
+        return {"H": self.height, "W": self.width, "C": self.channels}[axis]
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """Extents behind the batch, as the source model sees them."""
+        if self.flat is not None:
+            return self.flat
+        return tuple(self.extent(axis) for axis in self.axes[1:])
+
+    @property
+    def rank(self) -> int:
+        """Number of axes, the batch included."""
+        return 1 + len(self.shape)
+
+    @property
+    def size(self) -> int:
+        """Values of each image."""
+        return self.height * self.width * self.channels
+
+    def axis(self, dim: int) -> str:
+        """The image's axis that axis `dim` of the tensor is (negative: from the last). UnmappedError if there is none."""
+        if not -self.rank <= dim < self.rank:
+            raise UnmappedError(f"axis {dim} is not one of the {self.rank} axes")
+        if self.flat is not None:
+            raise UnmappedError(f"axis {dim} of a tensor whose axes were taken together or apart: {self.shape}")
+        return self.axes[dim]
+
+
+class Builder:
+    """Writes a Graph, node by node.
+
+    Attributes
+    ----------
+    graph : Graph
+    origin : str
+        Of the nodes that are added now: name and operator in the source model.
+    """
+
+    def __init__(self) -> None:
+        self.graph = Graph()
+        self.origin = ""
+        self._name = ""
+        self._extents: dict[str, dict[str, int]] = {}  # of each input, as the model is imported
+
+    @contextlib.contextmanager
+    def node(self, name: str, operator: str) -> Iterator[None]:
+        """Everything added inside comes from that node of the source model."""
+        before = self.origin, self._name
+        self.origin, self._name = f"{name} ({operator})", name
+        try:
+            yield
+        finally:
+            self.origin, self._name = before
+
+    def input(self, name: str, shape: tuple[int, ...], axes: str = "NCHW") -> Tensor:
+        """A source of the model. `shape` is that of one image, without the batch, in the order of `axes`.
+
+        Height and width of a graph are free; `fix` pins them where something was imported for these alone.
+        """
+        extents = dict(zip(axes[1:], shape, strict=True))
+        value = self.graph.input(
+            name,
+            height=None if "H" in axes else 1,
+            width=None if "W" in axes else 1,
+            channels=extents.get("C", 1),
+            layout=axes,
+        )
+        self._extents[name] = extents
+        return Tensor(value, extents.get("H", 1), extents.get("W", 1), extents.get("C", 1), axes)
+
+    def fix(self) -> None:
+        """Heights and widths of all inputs are what the model was imported with: the current node depends on them."""
+        for name, extents in self._extents.items():
+            spec = self.graph.inputs[name]
+            if spec.fixed_by:
+                continue
+            self.graph.inputs[name] = replace(
+                spec, height=extents.get("H", 1), width=extents.get("W", 1), fixed_by=self.origin or "the importer"
+            )
+
+    def add(
+        self,
+        kernel: str,
+        *sources: Tensor,
+        height: int | None = None,
+        width: int | None = None,
+        channels: int | None = None,
+        **arguments: Any,
+    ) -> Tensor:
+        """Add a kernel. The result has the axes of the first source; extents that are not given are its, too."""
+        first = sources[0]
+        value = self.graph.add(
+            kernel,
+            *(source.value for source in sources),
+            name=self.graph.unique(self._name or kernel.lower()),
+            origin=self.origin,
+            **arguments,
+        )
+        return replace(
+            first,
+            value=value,
+            height=first.height if height is None else height,
+            width=first.width if width is None else width,
+            channels=first.channels if channels is None else channels,
+        )
+
+    def output(self, name: str, tensor: Tensor) -> None:
+        """A result of the model, with the shape that it has there."""
+        self.graph.output(tensor.value, name, layout=tensor.axes, shape=tensor.flat)
+
+
+def as_image(tensor: Tensor) -> Tensor:
+    """The tensor with axes of its own again where that needs no work: a flat one of vectors, (N, C)."""
+    if tensor.flat is None:
+        return tensor
+    if tensor.height == tensor.width == 1 and math.prod(tensor.flat) == tensor.channels and len(tensor.flat) == 1:
+        return replace(tensor, axes="NC", flat=None)
+    raise UnmappedError(f"a tensor whose axes were taken together or apart: {tensor.shape}")

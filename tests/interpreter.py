@@ -1,0 +1,41 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Runs a Graph one kernel at a time, array by array: slow, simple, and the oracle of mpscnn.Network.
+
+Knows nothing of images between kernels, command buffers, placement or fusion.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+from numpy.typing import NDArray
+
+import mpscnn
+from mpscnn.graph import CONCATENATE, Graph
+
+
+def to_nhwc(array: NDArray, layout: str) -> NDArray:
+    """The array as N, H, W, C: missing axes have extent 1."""
+    missing = [letter for letter in "NHWC" if letter not in layout]
+    array = array.reshape(array.shape + (1,) * len(missing))
+    order = layout + "".join(missing)
+    return np.ascontiguousarray(array.transpose([order.index(letter) for letter in "NHWC"]))
+
+
+def from_nhwc(image: NDArray, layout: str, shape: tuple[int, ...] | None) -> NDArray:
+    order = [*layout, *(letter for letter in "NHWC" if letter not in layout)]
+    array = image.transpose(["NHWC".index(letter) for letter in order])
+    array = np.ascontiguousarray(array).reshape(array.shape[: len(layout)])
+    return array if shape is None else array.reshape(len(array), *shape)
+
+
+def interpret(graph: Graph, **arrays: NDArray) -> dict[str, NDArray]:
+    values = {name: to_nhwc(np.asarray(arrays[name]), spec.layout) for name, spec in graph.inputs.items()}
+    for node in graph.nodes:
+        sources = [values[name] for name in node.sources]
+        if node.kernel == CONCATENATE:
+            values[node.name] = np.concatenate(sources, axis=3)
+        else:
+            values[node.name] = mpscnn.KERNELS[node.kernel](**node.arguments)(*sources)
+    return {
+        name: from_nhwc(values[output.source], output.layout, output.shape) for name, output in graph.outputs.items()
+    }
