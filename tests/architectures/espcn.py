@@ -8,7 +8,7 @@ from torch import Tensor, nn
 
 
 class ESPCN(nn.Module):
-    """(N, C, H, W) to (N, C, factor * H, factor * W). Layers of `widths` channels and one more, called conv1, conv2, ..."""
+    """(N, C, H, W) to (N, C, factor * H, factor * W). Layers conv1, conv2, ... of `widths` channels, and one more."""
 
     def __init__(
         self,

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A detector in the manner of YOLOv3-tiny (Redmon and Farhadi, 2018, arXiv:1804.02767): the two maps before decoding."""
+"""A detector in the manner of YOLOv3-tiny (Redmon and Farhadi, 2018, arXiv:1804.02767): two maps, not decoded."""
 
 from __future__ import annotations
 
