@@ -1,0 +1,367 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Arithmetic of two tensors, or of one with numbers and arrays, with NumPy's broadcasting; functions of one value."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any, TypeAlias
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ..builder import Builder, Tensor, UnmappedError, as_image
+
+Constant: TypeAlias = "float | int | NDArray[Any]"
+Operand: TypeAlias = "Tensor | Constant"
+
+EXTENT_LIMIT = 16384  # pixels along an axis of a Metal texture
+
+
+def _described(tensor: Tensor) -> str:
+    return f"{tensor.axes} {tensor.shape}"
+
+
+def align(builder: Builder, a: Tensor, b: Tensor) -> tuple[Tensor, Tensor]:
+    """Both with the same axes, as NumPy broadcasts them. UnmappedError where an image would have to be transposed."""
+    if a.flat is not None or b.flat is not None:
+        same = (a.height, a.width, a.channels) == (b.height, b.width, b.channels)
+        if a.flat == b.flat and a.axes == b.axes and same:
+            return a, b
+        a, b = as_image(a), as_image(b)
+    if a.rank != b.rank:
+        raise UnmappedError(f"tensors of {a.rank} and {b.rank} axes: the batch of one meets another axis of the other")
+    if a.axes == b.axes:
+        _broadcast(a.shape, b.shape)
+        return a, b
+    # An axis of extent 1 stands for any: the letter of each position is that of a tensor with more.
+    letters = ["N"]
+    for i in range(1, a.rank):
+        one, other = a.axes[i], b.axes[i]
+        extents = a.extent(one), b.extent(other)
+        if one != other and extents[0] > 1 and extents[1] > 1:
+            raise UnmappedError(f"tensors whose axes are in another order: {_described(a)} and {_described(b)}")
+        letters.append(other if extents[0] == 1 and extents[1] > 1 else one if extents[0] > 1 else "")
+    for i, letter in enumerate(letters):
+        if not letter:
+            free = [c for c in (a.axes[i], b.axes[i], *"CHW") if c not in letters]
+            letters[i] = free[0]
+    axes = "".join(letters)
+    if len(set(axes)) != len(axes):
+        raise UnmappedError(f"tensors whose axes are in another order: {_described(a)} and {_described(b)}")
+    _broadcast(a.shape, b.shape)
+    builder.fix()  # an axis may have extent 1 only here
+    return replace(a, axes=axes), replace(b, axes=axes)
+
+
+def _broadcast(a: tuple[int, ...], b: tuple[int, ...]) -> tuple[int, ...]:
+    try:
+        return np.broadcast_shapes(a, b)
+    except ValueError:
+        raise UnmappedError(f"shapes {a} and {b} behind the batch do not broadcast") from None
+
+
+def _binary(builder: Builder, kernel: str, a: Tensor, b: Tensor, **arguments: Any) -> Tensor:
+    a, b = align(builder, a, b)
+    return builder.add(
+        kernel,
+        a,
+        b,
+        height=max(a.height, b.height),
+        width=max(a.width, b.width),
+        channels=max(a.channels, b.channels),
+        **arguments,
+    )
+
+
+def as_float32(constant: Constant) -> NDArray[np.float32]:
+    """The constant as float32; UnmappedError for complex numbers and text."""
+    array = np.asarray(constant)
+    if array.dtype.kind not in "fiub" and array.dtype.name not in ("bfloat16",):
+        raise UnmappedError(f"a constant of type {array.dtype}")
+    with np.errstate(over="ignore"):
+        return np.asarray(array, np.float32)
+
+
+def _placed(tensor: Tensor, constant: Constant) -> NDArray[np.float32]:
+    """The constant with one extent (1 or the tensor's) for each axis behind the batch. UnmappedError if it has more."""
+    array = as_float32(constant)
+    if array.size == 1 and array.ndim <= tensor.rank:
+        return array.reshape((1,) * (tensor.rank - 1))
+    if array.ndim > tensor.rank:
+        raise UnmappedError(f"a constant of shape {array.shape} with a tensor of {tensor.rank} axes")
+    array = array.reshape((1,) * (tensor.rank - array.ndim) + array.shape)
+    if array.shape[0] != 1:
+        raise UnmappedError(f"a constant of shape {array.shape} with values of its own for each image of the batch")
+    array = array[0]
+    _broadcast(tensor.shape, array.shape)
+    return array
+
+
+def _by_axis(tensor: Tensor, array: NDArray[np.float32]) -> NDArray[np.float32]:
+    """The array as (H, W, C), each 1 or the image's extent."""
+    missing = [letter for letter in "HWC" if letter not in tensor.axes]
+    array = array.reshape(array.shape + (1,) * len(missing))
+    order = tensor.axes[1:] + "".join(missing)
+    return array.transpose([order.index(letter) for letter in "HWC"])
+
+
+def _split(builder: Builder, tensor: Tensor, constant: Constant) -> tuple[Tensor, NDArray[np.float32], str]:
+    """What the constant is to the tensor's image: ("scalar", (1,)), ("channels", (C,)) or ("image", (H, W, C))."""
+    array = _placed(tensor, constant)
+    if array.size > 1 and (array == array.flat[0]).all() and _broadcast(tensor.shape, array.shape) == tensor.shape:
+        array = array.ravel()[:1].reshape((1,) * array.ndim)  # one number written many times
+    if array.size == 1:
+        return tensor, array.reshape(1), "scalar"
+    if tensor.flat is not None:
+        if array.shape != tensor.flat:
+            tensor = as_image(tensor)
+        else:
+            builder.fix()
+            extents = tuple(tensor.extent(axis) for axis in tensor.axes[1:])
+            array = array.reshape(extents)
+    image = _by_axis(tensor, array)
+    if image.shape[:2] == (1, 1) and image.shape[2] == tensor.channels:
+        return tensor, image.reshape(-1), "channels"
+    return tensor, image, "image"
+
+
+def constant_image(builder: Builder, like: Tensor, image: NDArray[np.float32]) -> Tensor:
+    """A tensor of constants, (H, W, C), with the batch of `like`: the bias of a layer whose weights are 0."""
+    height, width, channels = image.shape
+    if max(height, width) > EXTENT_LIMIT:
+        raise UnmappedError(f"a constant of {height} x {width} pixels")
+    builder.fix()
+    one = builder.add("Slice", like, size=1, source_feature_channel_max_count=1, height=1, width=1, channels=1)
+    one = builder.add("NeuronSigmoid", one)  # finite also where the source is not
+    size = image.size
+    flat = builder.add(
+        "FullyConnected",
+        one,
+        height=1,
+        width=1,
+        channels=size,
+        weight=np.zeros((size, 1), np.float32),
+        bias=np.ascontiguousarray(image, np.float32).reshape(-1),
+    )
+    if (height, width) == (1, 1):
+        return flat
+    return builder.add("Reshape", flat, shape=(height, width, channels), height=height, width=width, channels=channels)
+
+
+def _affine(builder: Builder, tensor: Tensor, scale: NDArray[np.float32], shift: NDArray[np.float32]) -> Tensor:
+    """scale[c] * x + shift[c], with arrays of shape (1,) or (C,)."""
+    if scale.size == shift.size == 1:
+        a, b = float(scale[0]), float(shift[0])
+        if (a, b) == (1.0, 0.0):
+            return tensor
+        return builder.add("NeuronLinear", tensor, a=a, b=b)
+    zeros, ones = np.zeros(tensor.channels, np.float32), np.ones(tensor.channels, np.float32)
+    return builder.add(
+        "BatchNormalization", tensor, gamma=scale * ones, beta=shift + zeros, mean=zeros, variance=ones, epsilon=0.0
+    )
+
+
+ONE, ZERO = np.ones(1, np.float32), np.zeros(1, np.float32)
+_Line: TypeAlias = "Callable[[NDArray[np.float32]], tuple[NDArray[np.float32], NDArray[np.float32]]]"
+
+
+def _with_constant(
+    builder: Builder, kernel: str, tensor: Tensor, constant: Constant, line: _Line | None, *, first: bool = False
+) -> Tensor:
+    """The kernel of tensor and constant, which stands first if `first`.
+
+    `line` gives scale and shift where the result is a line in the tensor.
+    """
+    tensor, array, kind = _split(builder, tensor, constant)
+    if line is not None and kind != "image":
+        with np.errstate(divide="ignore"):
+            return _affine(builder, tensor, *line(array))
+    image = array.reshape(1, 1, -1) if kind != "image" else array
+    other = replace(constant_image(builder, tensor, image), axes=tensor.axes, flat=tensor.flat)
+    return _binary(builder, kernel, other, tensor) if first else _binary(builder, kernel, tensor, other)
+
+
+def _tensors(name: str, a: Operand, b: Operand) -> None:
+    if not isinstance(a, Tensor) and not isinstance(b, Tensor):
+        raise TypeError(f"{name}: neither a ({type(a).__name__}) nor b ({type(b).__name__}) is a Tensor.")
+
+
+def add(builder: Builder, a: Operand, b: Operand, *, alpha: float = 1.0) -> Tensor:
+    """The sum, a + alpha * b."""
+    _tensors("add", a, b)
+    if isinstance(a, Tensor) and isinstance(b, Tensor):
+        return _binary(builder, "Add", a, b, **({} if alpha == 1 else {"secondary_scale": float(alpha)}))
+    if isinstance(a, Tensor):
+        return _with_constant(builder, "Add", a, as_float32(b) * np.float32(alpha), lambda c: (ONE, c))  # type: ignore[arg-type]
+    scale = np.float32([alpha])
+    return (
+        _with_constant(builder, "Add", multiply(builder, b, alpha), a, lambda c: (ONE, c))
+        if alpha != 1
+        else (
+            _with_constant(builder, "Add", b, a, lambda c: (scale, c))  # type: ignore[arg-type]
+        )
+    )
+
+
+def subtract(builder: Builder, a: Operand, b: Operand, *, alpha: float = 1.0) -> Tensor:
+    """The difference, a - alpha * b."""
+    _tensors("subtract", a, b)
+    if isinstance(a, Tensor) and isinstance(b, Tensor):
+        return _binary(builder, "Subtract", a, b, **({} if alpha == 1 else {"secondary_scale": float(alpha)}))
+    if isinstance(a, Tensor):
+        return add(builder, a, -as_float32(b) * np.float32(alpha))  # type: ignore[arg-type]
+    assert isinstance(b, Tensor)
+    if alpha != 1:
+        b = multiply(builder, b, alpha)
+    return _with_constant(builder, "Subtract", b, a, lambda c: (-ONE, c), first=True)
+
+
+def multiply(builder: Builder, a: Operand, b: Operand) -> Tensor:
+    """The product."""
+    _tensors("multiply", a, b)
+    if isinstance(a, Tensor) and isinstance(b, Tensor):
+        return _binary(builder, "Multiply", a, b)
+    tensor, constant = (a, b) if isinstance(a, Tensor) else (b, a)
+    return _with_constant(builder, "Multiply", tensor, constant, lambda c: (c, ZERO))  # type: ignore[arg-type]
+
+
+def divide(builder: Builder, a: Operand, b: Operand) -> Tensor:
+    """The quotient, a true division."""
+    _tensors("divide", a, b)
+    if isinstance(a, Tensor) and isinstance(b, Tensor):
+        return _binary(builder, "Divide", a, b)
+    if isinstance(a, Tensor):
+        divisor = as_float32(b)  # type: ignore[arg-type]
+        with np.errstate(all="ignore"):
+            factor = np.asarray(1 / divisor.astype(np.float64))
+            exact = np.isfinite(factor.astype(np.float32)) & (np.abs(factor) >= np.finfo(np.float32).tiny)
+        if exact.all():
+            return multiply(builder, a, factor)
+        return _with_constant(builder, "Divide", a, divisor, None)
+    assert isinstance(b, Tensor)
+    return multiply(builder, reciprocal(builder, b), a)
+
+
+def clamp(builder: Builder, tensor: Tensor, minimum: float | None = None, maximum: float | None = None) -> Tensor:
+    """Smaller values become `minimum`, greater ones `maximum`; None: no bound."""
+    bounds = {
+        name: float(bound)
+        for name, bound in (("minimum_value", minimum), ("maximum_value", maximum))
+        if bound is not None and not math.isinf(bound)
+    }
+    if not bounds:
+        return tensor
+    # x / 2 + x / 2 is x; an Add has bounds, which no neuron has on both sides.
+    return builder.add("Add", tensor, tensor, primary_scale=0.5, secondary_scale=0.5, **bounds)
+
+
+def _extremum(builder: Builder, name: str, a: Operand, b: Operand) -> Tensor:
+    _tensors(name, a, b)
+    if not isinstance(a, Tensor):
+        a, b = b, a
+    assert isinstance(a, Tensor)
+    if not isinstance(b, Tensor):
+        a, array, kind = _split(builder, a, b)
+        if kind == "scalar":
+            bound = float(array[0])
+            return clamp(builder, a, bound) if name == "maximum" else clamp(builder, a, None, bound)
+        image = array.reshape(1, 1, -1) if kind != "image" else array
+        b = replace(constant_image(builder, a, image), axes=a.axes, flat=a.flat)
+    a, b = align(builder, a, b)
+    if (a.height, a.width, a.channels) != (b.height, b.width, b.channels):
+        raise UnmappedError(f"{name} of tensors of different shapes: {a.shape} and {b.shape}")
+    if a.width * a.channels > EXTENT_LIMIT:
+        raise UnmappedError(f"{name} of tensors of {a.width} x {a.channels} values in each row")
+    # The two become the channels of one image, whose greatest or least is taken.
+    size = {"height": a.height, "width": a.width * a.channels, "channels": 1}
+    if a.channels > 1:
+        builder.fix()
+        a_row, b_row = (builder.add("Reshape", x, shape=(a.height, a.width * a.channels, 1), **size) for x in (a, b))
+    else:
+        a_row, b_row = a, b
+    value = builder.graph.concatenate(
+        a_row.value, b_row.value, name=builder.graph.unique(builder._name or "concatenate"), origin=builder.origin
+    )
+    both = replace(a_row, value=value, channels=2)
+    kernel = "ReduceFeatureChannelsMax" if name == "maximum" else "ReduceFeatureChannelsMin"
+    row = builder.add(kernel, both, channels=1)
+    if a.channels > 1:
+        shape = (a.height, a.width, a.channels)
+        row = builder.add("Reshape", row, shape=shape, height=shape[0], width=shape[1], channels=shape[2])
+    return replace(row, axes=a.axes, flat=a.flat)
+
+
+def maximum(builder: Builder, a: Operand, b: Operand) -> Tensor:
+    """The greater of two values, each with each."""
+    return _extremum(builder, "maximum", a, b)
+
+
+def minimum(builder: Builder, a: Operand, b: Operand) -> Tensor:
+    """The lesser of two values, each with each."""
+    return _extremum(builder, "minimum", a, b)
+
+
+def neg(builder: Builder, tensor: Tensor) -> Tensor:
+    """-x."""
+    return builder.add("NeuronLinear", tensor, a=-1.0, b=0.0)
+
+
+def abs(builder: Builder, tensor: Tensor) -> Tensor:
+    """|x|."""
+    return builder.add("NeuronAbsolute", tensor)
+
+
+def square(builder: Builder, tensor: Tensor) -> Tensor:
+    """The square, x * x."""
+    return builder.add("Multiply", tensor, tensor)
+
+
+def sqrt(builder: Builder, tensor: Tensor) -> Tensor:
+    """The square root."""
+    return builder.add("NeuronPower", tensor, c=0.5)
+
+
+def rsqrt(builder: Builder, tensor: Tensor) -> Tensor:
+    """One over the square root."""
+    return builder.add("NeuronPower", tensor, c=-0.5)
+
+
+def reciprocal(builder: Builder, tensor: Tensor) -> Tensor:
+    """1 / x."""
+    return builder.add("NeuronPower", tensor, c=-1.0)
+
+
+def exp(builder: Builder, tensor: Tensor) -> Tensor:
+    """The exponential function."""
+    return builder.add("NeuronExponential", tensor)
+
+
+def log(builder: Builder, tensor: Tensor) -> Tensor:
+    """The natural logarithm."""
+    return builder.add("NeuronLogarithm", tensor)
+
+
+def pow(builder: Builder, base: Operand, exponent: Operand) -> Tensor:
+    """The power, base ** exponent; one of them is a number."""
+    _tensors("pow", base, exponent)
+    if isinstance(base, Tensor) and isinstance(exponent, Tensor):
+        raise UnmappedError("a power whose base and exponent are both computed")
+    if isinstance(base, Tensor):
+        base, power, kind = _split(builder, base, exponent)  # type: ignore[arg-type]
+        if kind != "scalar":
+            raise UnmappedError("a power with an exponent of its own for each value")
+        c = float(power[0])
+        if c == 1:
+            return base
+        if c == 2:
+            return square(builder, base)
+        if c == 3:
+            return builder.add("Multiply", square(builder, base), base)
+        return builder.add("NeuronPower", base, c=c)
+    assert isinstance(exponent, Tensor)
+    exponent, number, kind = _split(builder, exponent, base)
+    if kind != "scalar" or not float(number[0]) > 0:
+        raise UnmappedError("a power of other than one positive number")
+    return builder.add("NeuronExponential", exponent, c=float(number[0]))
