@@ -15,6 +15,10 @@ from typing import Any
 
 from ..graph import Graph, Value
 
+# Kernels whose results have these extents whatever their sources have: 1, or those that an argument gives.
+_LEAVES_ONE = {"ReduceRow": "W", "ReduceColumn": "H", "FullyConnected": "HW"}
+_SIZED = ("Slice", "ResizeBilinear", "CropAndResizeBilinear")
+
 
 class UnmappedError(Exception):
     """An operator, or a use of it, that no kernel computes. Importers collect these and refuse the model as a whole."""
@@ -67,7 +71,7 @@ class Tensor:
         return self.height * self.width * self.channels
 
     def axis(self, dim: int) -> str:
-        """The image's axis that axis `dim` of the tensor is (negative: from the last). UnmappedError if there is none."""
+        """The image's axis that axis `dim` of the tensor is (negative: from the last); UnmappedError."""
         if not -self.rank <= dim < self.rank:
             raise UnmappedError(f"axis {dim} is not one of the {self.rank} axes")
         if self.flat is not None:
@@ -127,6 +131,31 @@ class Builder:
                 spec, height=extents.get("H", 1), width=extents.get("W", 1), fixed_by=self.origin or "the importer"
             )
 
+    def is_constant(self, tensor: Tensor, axis: str) -> bool:
+        """Whether the extent along "H", "W" or "C" is the same for all heights and widths of the inputs."""
+        if axis == "C":
+            return True
+        known = {
+            name: (spec.height if axis == "H" else spec.width) is not None for name, spec in self.graph.inputs.items()
+        }
+        for node in self.graph.nodes:
+            if node.kernel == "Reshape":
+                known[node.name] = node.arguments["shape"]["HW".index(axis)] > 0
+            else:
+                known[node.name] = (
+                    any(node.kernel.startswith(name) and axis in axes for name, axes in _LEAVES_ONE.items())
+                    or (node.kernel in _SIZED and node.arguments.get("size") is not None)
+                    or all(known[source] for source in node.sources)
+                )
+            if node.name == tensor.value.name:
+                break
+        return known[tensor.value.name]
+
+    def fix_unless_constant(self, tensor: Tensor, axes: str = "HW") -> None:
+        """`fix`, unless the extents of `tensor` along `axes` are constant."""
+        if not all(self.is_constant(tensor, axis) for axis in axes):
+            self.fix()
+
     def add(
         self,
         kernel: str,
@@ -154,7 +183,9 @@ class Builder:
         )
 
     def output(self, name: str, tensor: Tensor) -> None:
-        """A result of the model, with the shape that it has there."""
+        """A result of the model, with the shape that it has there. A flat one has it for these inputs alone."""
+        if tensor.flat is not None:
+            self.fix_unless_constant(tensor)
         self.graph.output(tensor.value, name, layout=tensor.axes, shape=tensor.flat)
 
 

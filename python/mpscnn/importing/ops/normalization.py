@@ -1,0 +1,189 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Normalization: by given statistics, by those of each image, by those of neighbouring channels."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ...errors import InvalidModelError
+from ..builder import Builder, Tensor, UnmappedError, as_image
+
+
+def batch_norm(
+    builder: Builder,
+    x: Tensor,
+    running_mean: NDArray[Any],
+    running_var: NDArray[Any],
+    weight: NDArray[Any] | None = None,
+    bias: NDArray[Any] | None = None,
+    eps: float = 1e-5,
+) -> Tensor:
+    """As torch.nn.functional.batch_norm in inference: by mean and variance of training."""
+    x = _channels_second(x)
+    values = _values(x, weight=weight, bias=bias, running_mean=running_mean, running_var=running_var)
+    return builder.add(
+        "BatchNormalization",
+        x,
+        gamma=_or_ones(values["weight"], x.channels),
+        beta=values["bias"],
+        mean=values["running_mean"],
+        variance=values["running_var"],
+        epsilon=_epsilon(eps),
+    )
+
+
+def instance_norm(
+    builder: Builder,
+    x: Tensor,
+    running_mean: NDArray[Any] | None = None,
+    running_var: NDArray[Any] | None = None,
+    weight: NDArray[Any] | None = None,
+    bias: NDArray[Any] | None = None,
+    use_input_stats: bool = True,
+    eps: float = 1e-5,
+) -> Tensor:
+    """As torch.nn.functional.instance_norm: with statistics of each image, or with those of training."""
+    if not use_input_stats:
+        if running_mean is None or running_var is None:
+            raise InvalidModelError("instance_norm without statistics of the source has none of training either.")
+        return batch_norm(builder, x, running_mean, running_var, weight, bias, eps)
+    x = _channels_second(x)
+    values = _values(x, weight=weight, bias=bias)
+    return builder.add(
+        "InstanceNormalization",
+        x,
+        gamma=_or_ones(values["weight"], x.channels),
+        beta=values["bias"],
+        epsilon=_epsilon(eps),
+    )
+
+
+def group_norm(
+    builder: Builder,
+    x: Tensor,
+    num_groups: int,
+    weight: NDArray[Any] | None = None,
+    bias: NDArray[Any] | None = None,
+    eps: float = 1e-5,
+) -> Tensor:
+    """As torch.nn.functional.group_norm."""
+    x = _channels_second(x)
+    if num_groups < 1 or x.channels % num_groups:
+        raise InvalidModelError(f"num_groups ({num_groups}) does not divide the {x.channels} channels.")
+    values = _values(x, weight=weight, bias=bias)
+    return builder.add(
+        "GroupNormalization",
+        x,
+        gamma=_or_ones(values["weight"], x.channels),
+        beta=values["bias"],
+        groups=num_groups,
+        epsilon=_epsilon(eps),
+    )
+
+
+def layer_norm(
+    builder: Builder,
+    x: Tensor,
+    normalized_shape: Sequence[int],
+    weight: NDArray[Any] | None = None,
+    bias: NDArray[Any] | None = None,
+    eps: float = 1e-5,
+) -> Tensor:
+    """As torch.nn.functional.layer_norm, over the channels of each pixel or over whole images.
+
+    Over the channels the variance is the mean square of the distances from the mean, by kernels of their own. Over
+    whole images `weight` and `bias` must be the same for all pixels of a channel: no kernel has a value for each pixel.
+    """
+    shape = tuple(normalized_shape)
+    x = as_image(x)
+    if not shape or x.shape[-len(shape) :] != shape:
+        raise InvalidModelError(f"normalized_shape {shape} is not the end of the source's shape {x.shape}.")
+    for name, values in (("weight", weight), ("bias", bias)):
+        if values is not None and values.shape != shape:
+            raise InvalidModelError(f"{name} has shape {values.shape}, not that of normalized_shape, {shape}.")
+    over = x.axes[-len(shape) :]
+    if all(x.extent(axis) == 1 for axis in "HW" if axis not in over) and "C" in over:
+        builder.fix_unless_constant(x)
+        gamma, beta = (_per_channel(values, over, name) for name, values in (("weight", weight), ("bias", bias)))
+        return builder.add(
+            "GroupNormalization",
+            x,
+            gamma=_or_ones(gamma, x.channels),
+            beta=beta,
+            groups=1,
+            epsilon=_epsilon(eps),
+        )
+    if over != "C":
+        raise UnmappedError(f"layer normalization over {over} of {x.axes}")
+    centred = builder.add("Subtract", x, builder.add("ReduceFeatureChannelsMean", x, channels=1))
+    squares = builder.add("Multiply", centred, centred)
+    variance = builder.add("ReduceFeatureChannelsMean", squares, channels=1)
+    factor = builder.add("NeuronPower", variance, a=1.0, b=_epsilon(eps), c=-0.5)
+    y = builder.add("Multiply", centred, factor)
+    if weight is None and bias is None:
+        return y
+    return builder.add(
+        "BatchNormalization",
+        y,
+        gamma=_or_ones(weight, x.channels),
+        beta=bias,
+        mean=np.zeros(x.channels, np.float32),
+        variance=np.ones(x.channels, np.float32),
+        epsilon=0.0,
+    )
+
+
+def local_response_norm(
+    builder: Builder, x: Tensor, size: int, alpha: float = 1e-4, beta: float = 0.75, k: float = 1.0
+) -> Tensor:
+    """As torch.nn.functional.local_response_norm, whose window over the channels is MPS's."""
+    x = _channels_second(x)
+    if size < 1:
+        raise InvalidModelError(f"size ({size}) is less than the minimum (1).")
+    return builder.add(
+        "CrossChannelNormalization", x, kernel_size=size, alpha=float(alpha), beta=float(beta), delta=float(k)
+    )
+
+
+def _channels_second(x: Tensor) -> Tensor:
+    """`x` as an image whose axis 1 is its channels."""
+    x = as_image(x)
+    if x.rank < 2 or x.axes[1] == "C":
+        return x
+    if x.channels == 1 and x.extent(x.axes[1]) == 1:
+        # Both have extent 1: which is which makes no difference.
+        names = str.maketrans({x.axes[1]: "C", "C": x.axes[1]})
+        return replace(x, axes=x.axes.translate(names))
+    raise UnmappedError(f"statistics of {x.axes[1]} of {x.axes}, an axis that is not the image's channels")
+
+
+def _values(x: Tensor, **arrays: NDArray[Any] | None) -> dict[str, NDArray[Any] | None]:
+    for name, values in arrays.items():
+        if values is not None and values.shape != (x.channels,):
+            raise InvalidModelError(f"{name} has shape {values.shape}, the source has {x.channels} channels.")
+    return arrays
+
+
+def _epsilon(eps: float) -> float:
+    if not eps >= 0:
+        raise InvalidModelError(f"eps ({eps}) is less than the minimum (0).")
+    return float(eps)
+
+
+def _or_ones(values: NDArray[Any] | None, channels: int) -> NDArray[Any]:
+    return np.ones(channels, np.float32) if values is None else values
+
+
+def _per_channel(values: NDArray[Any] | None, axes: str, name: str) -> NDArray[Any] | None:
+    """One value for each channel of an array along `axes`, which has the same for all pixels."""
+    if values is None:
+        return None
+    columns = np.moveaxis(values, axes.index("C"), 0).reshape(values.shape[axes.index("C")], -1)
+    if (columns != columns[:, :1]).any():
+        raise UnmappedError(f"layer normalization with a {name} for each pixel, {values.shape}")
+    return np.ascontiguousarray(columns[:, 0])

@@ -1,0 +1,494 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Axes: relabelling them, taking them together and apart, joining tensors along them and taking parts."""
+
+from __future__ import annotations
+
+import itertools
+import math
+from collections.abc import Iterable, Sequence
+from dataclasses import replace
+
+import numpy as np
+
+from ...errors import InvalidModelError
+from ..builder import Builder, Tensor, UnmappedError
+
+# Taps of a kernel that cuts rows or columns from both ends; beyond this heights and widths are fixed instead.
+MAXIMUM_CUT = 16
+# A stop from here on means the end: PyTorch writes the largest integer, some exporters that of 32 bits.
+ENDLESS = 2**31 - 1
+# Values of the weights that pick channels.
+MAXIMUM_PICK = 1 << 24
+
+
+def is_constant(builder: Builder, x: Tensor, axis: str) -> bool:
+    """`Builder.is_constant`."""
+    return builder.is_constant(x, axis)
+
+
+def fix_unless_constant(builder: Builder, x: Tensor, axes: str = "HW") -> None:
+    """`Builder.fix_unless_constant`."""
+    builder.fix_unless_constant(x, axes)
+
+
+# ---- axes
+
+
+def _is_unit(builder: Builder, x: Tensor, axis: str) -> bool:
+    """The extent is 1 and stays so."""
+    return x.extent(axis) == 1 and builder.is_constant(x, axis)
+
+
+def arrange(builder: Builder, x: Tensor, axes: str) -> Tensor:
+    """The same tensor in an image whose axes are `axes`: another name where axes of extent 1 allow it, else a Reshape.
+
+    An image is stored row by row, pixel by pixel, channel by channel. UnmappedError where values would have to change
+    their order in there.
+    """
+    if x.rank != len(axes):
+        raise UnmappedError(f"a tensor of shape {x.shape} behind the batch as {axes}")
+    extents = dict(zip(axes[1:], x.shape, strict=True))
+    new = {axis: extents.get(axis, 1) for axis in "HWC"}
+    if x.flat is None:
+        if x.axes == axes:
+            return x
+        if all(was == now or _is_unit(builder, x, was) for was, now in zip(x.axes[1:], axes[1:], strict=True)):
+            return replace(x, axes=axes)
+    before = [axis for axis in x.axes[1:] if not _is_unit(builder, x, axis)]
+    after = [axis for axis in axes[1:] if new[axis] > 1]
+    if before != _stored(before) or after != _stored(after):
+        raise UnmappedError(f"values of {x.shape} in another order: {x.axes} as {axes}")
+    free = [axis for axis in before if not builder.is_constant(x, axis)]
+    shape = [new["H"], new["W"], new["C"]]
+    if x.flat is None and len(free) == 1:
+        shape["HWC".index(axes[x.axes.index(free[0])])] = -1
+    elif free:
+        builder.fix()
+    y = builder.add("Reshape", x, height=new["H"], width=new["W"], channels=new["C"], shape=tuple(shape))
+    return replace(y, axes=axes, flat=None)
+
+
+def _stored(axes: Iterable[str]) -> list[str]:
+    """The axes in the order in which an image is stored."""
+    return sorted(axes, key="HWC".index)
+
+
+def reshape(builder: Builder, x: Tensor, shape: Sequence[int]) -> Tensor:
+    """As torch.reshape and view; `shape` is that behind the batch, and may have one -1.
+
+    Where axes come and go that have extent 1 the result has axes; else it is flat: the same values in the same order.
+    Heights and widths stay free where -1 stands for those that are taken together, as flatten(2) does.
+    """
+    wanted = tuple(int(extent) for extent in shape)
+    shape = _resolve(x, wanted)
+    names = _relabelled(builder, x, shape)
+    if names is not None:
+        return replace(x, axes="N" + names, flat=None)
+    if not _keeps_free_axes(builder, x, shape, wanted.index(-1) if -1 in wanted else None):
+        builder.fix()
+    return replace(x, flat=shape)
+
+
+def _resolve(x: Tensor, shape: tuple[int, ...]) -> tuple[int, ...]:
+    if shape.count(-1) > 1 or any(extent < -1 or extent == 0 for extent in shape):
+        raise InvalidModelError(f"{shape} is no shape.")
+    if -1 in shape:
+        rest = -math.prod(shape)
+        if x.size % rest:
+            raise InvalidModelError(f"{x.shape} has {x.size} values, no multiple of those of {shape}.")
+        shape = tuple(x.size // rest if extent == -1 else extent for extent in shape)
+    if math.prod(shape) != x.size:
+        raise InvalidModelError(f"{x.shape} has {x.size} values, the shape {shape} has {math.prod(shape)}.")
+    return shape
+
+
+def _relabelled(builder: Builder, x: Tensor, shape: tuple[int, ...]) -> str | None:
+    """Names for the axes of `shape`, when it differs from `x.axes` in axes of extent 1 alone."""
+    if len(shape) > 3:
+        return None
+    old = x.axes[1:]
+    best: tuple[int, str] | None = None
+    for kept in range(len(old), -1, -1):
+        for chosen in itertools.combinations(old, kept):
+            if not all(_is_unit(builder, x, axis) for axis in old if axis not in chosen):
+                continue
+            for places in itertools.combinations(range(len(shape)), kept):
+                named = dict(zip(places, chosen, strict=True))
+                if any(shape[place] != x.extent(axis) for place, axis in named.items()):
+                    continue
+                if any(extent != 1 for place, extent in enumerate(shape) if place not in named):
+                    continue
+                unused = iter(axis for axis in "CHW" if axis not in chosen)
+                names = "".join(named[place] if place in named else next(unused) for place in range(len(shape)))
+                same = sum(a == b for a, b in zip(names, old, strict=False))
+                if best is None or same > best[0]:
+                    best = same, names
+        if best is not None:
+            return best[1]
+    return None
+
+
+def _keeps_free_axes(builder: Builder, x: Tensor, shape: tuple[int, ...], open_place: int | None) -> bool:
+    """Whether each axis that may have any extent is one of `shape`'s, or one of those together at `open_place`."""
+    bounds = list(itertools.accumulate(shape, lambda a, b: a * b, initial=1))
+    spans = list(itertools.pairwise(bounds))
+    taken = None if open_place is None else spans[open_place]
+    before, edges = 1, [1]
+    for axis in x.axes[1:]:
+        after = before * x.extent(axis)
+        alone = after > before and (before, after) in spans
+        together = taken is not None and taken[0] <= before <= after <= taken[1]
+        if not (alone or together or builder.is_constant(x, axis)):
+            return False
+        before = after
+        edges.append(after)
+    # What is taken together must be whole axes: else a part of one would be counted by the extents of another.
+    return taken is None or set(taken) <= set(edges)
+
+
+def flatten(builder: Builder, x: Tensor, start_dim: int = 1, end_dim: int = -1) -> Tensor:
+    """As torch.flatten, without the batch."""
+    start, end = _dim(x, start_dim), _dim(x, end_dim)
+    if start == 0:
+        raise UnmappedError("the batch taken together with other axes")
+    if start > end:
+        return x
+    shape = x.shape
+    return reshape(builder, x, (*shape[: start - 1], -1, *shape[end:]))
+
+
+def _dim(x: Tensor, dim: int, rank: int | None = None) -> int:
+    rank = x.rank if rank is None else rank
+    if not -rank <= dim < rank:
+        raise InvalidModelError(f"axis {dim} is not one of the {rank} axes.")
+    return dim % rank
+
+
+def squeeze(builder: Builder, x: Tensor, dim: int | Sequence[int] | None = None) -> Tensor:
+    """As torch.squeeze. The batch is none of the axes that may go."""
+    if dim is None:
+        gone = {place for place, extent in enumerate(x.shape, 1) if extent == 1}
+    else:
+        gone = {_dim(x, place) for place in ((dim,) if isinstance(dim, int) else dim)}
+        gone = {place for place in gone if place == 0 or x.shape[place - 1] == 1}
+    if 0 in gone:
+        raise UnmappedError("the axis of the batch squeezed")
+    if x.flat is None and len(gone) < len(x.shape):
+        for place in gone:
+            if not _is_unit(builder, x, x.axes[place]):
+                builder.fix()
+        return replace(x, axes="".join(axis for place, axis in enumerate(x.axes) if place not in gone))
+    return reshape(builder, x, [extent for place, extent in enumerate(x.shape, 1) if place not in gone])
+
+
+def unsqueeze(builder: Builder, x: Tensor, dim: int) -> Tensor:
+    """As torch.unsqueeze."""
+    place = _dim(x, dim, x.rank + 1)
+    if place == 0:
+        raise UnmappedError("an axis in front of the batch")
+    if x.flat is None and x.rank < 4:
+        axis = next(axis for axis in "CHW" if axis not in x.axes)
+        return replace(x, axes=x.axes[:place] + axis + x.axes[place:])
+    return reshape(builder, x, (*x.shape[: place - 1], 1, *x.shape[place - 1 :]))
+
+
+def transpose(builder: Builder, x: Tensor, dim0: int, dim1: int) -> Tensor:
+    """As torch.transpose."""
+    order = list(range(x.rank))
+    first, second = _dim(x, dim0), _dim(x, dim1)
+    order[first], order[second] = second, first
+    return permute(builder, x, order)
+
+
+def permute(builder: Builder, x: Tensor, dims: Sequence[int]) -> Tensor:
+    """As torch.permute: other names for the axes of the image, whose values stay where they are.
+
+    Axes that the channels were taken apart into may change places, too (a channel shuffle): the channels are picked by
+    a 1 x 1 convolution then.
+    """
+    order = [_dim(x, dim) for dim in dims]
+    if sorted(order) != list(range(x.rank)):
+        raise InvalidModelError(f"{tuple(dims)} is no order of {x.rank} axes.")
+    if order == list(range(x.rank)):
+        return x
+    if order[0] != 0:
+        raise UnmappedError("the axis of the batch at another place")
+    if x.flat is None:
+        return replace(x, axes="".join(x.axes[place] for place in order))
+    return _permute_flat(builder, x, [place - 1 for place in order[1:]])
+
+
+def _permute_flat(builder: Builder, x: Tensor, order: list[int]) -> Tensor:
+    flat = x.shape
+    owners = _owners(x, flat)
+    moved = [place for place in order if flat[place] > 1]
+    letters = [owners[place] for place in moved]
+    axes = [axis for axis, _ in itertools.groupby(letters)]
+    if len(set(axes)) < len(axes):
+        raise UnmappedError(f"values of {flat} in the order of the axes {tuple(order)}")
+    for axis in set(axes) - {"C"}:
+        places = [place for place in moved if owners[place] == axis]
+        if places != sorted(places):
+            raise UnmappedError(f"values of {flat} in the order of the axes {tuple(order)}")
+    parts = [place for place in range(len(flat)) if owners[place] == "C" and flat[place] > 1]
+    after = [place for place in moved if owners[place] == "C"]
+    y = replace(x, flat=None)
+    if parts != after:
+        channels = np.arange(x.channels).reshape([flat[place] for place in parts])
+        y = pick_channels(builder, y, channels.transpose([parts.index(place) for place in after]).ravel())
+    rest = [axis for axis in x.axes[1:] if axis not in axes]
+    return reshape(builder, replace(y, axes="N" + "".join(axes + rest)), [flat[place] for place in order])
+
+
+def _owners(x: Tensor, flat: tuple[int, ...]) -> list[str]:
+    """Which axis of the image each axis of `flat` is a part of."""
+    owners: list[str] = []
+    axes = [axis for axis in x.axes[1:] if x.extent(axis) > 1]
+    left = x.extent(axes[0]) if axes else 1
+    for extent in flat:
+        if extent == 1:
+            owners.append("")
+            continue
+        if left % extent:
+            raise UnmappedError(f"axes {x.axes} of an image taken together in {flat}")
+        owners.append(axes[0])
+        left //= extent
+        if left == 1 and axes:
+            axes.pop(0)
+            left = x.extent(axes[0]) if axes else 1
+    return owners
+
+
+# ---- joining
+
+
+def cat(builder: Builder, tensors: Sequence[Tensor], dim: int = 0) -> Tensor:
+    """As torch.cat: channels side by side, rows and columns padded with zeros and added, which is exact."""
+    if not tensors:
+        raise InvalidModelError("there is nothing to concatenate.")
+    first = tensors[0]
+    place = _dim(first, dim)
+    if place == 0:
+        raise UnmappedError("a concatenation along the batch")
+    if any(x.rank != first.rank for x in tensors):
+        raise InvalidModelError(f"tensors of shapes {[x.shape for x in tensors]} are concatenated.")
+    if len(tensors) == 1:
+        return first
+    if any(x.flat is not None for x in tensors):
+        if first.rank > 4:
+            raise UnmappedError(f"a concatenation of tensors with {first.rank} axes")
+        axes = "NC" if first.rank == 2 else "N" + "HWC"[1 - first.rank :]
+        tensors = [arrange(builder, x, axes) for x in tensors]
+    elif any(x.axes != first.axes for x in tensors):
+        tensors = _in_common_axes(builder, tensors)
+    first = tensors[0]
+    axis = first.axes[place]
+    for x in tensors[1:]:
+        if any(x.extent(other) != first.extent(other) for other in "HWC" if other != axis):
+            raise InvalidModelError(f"tensors of shapes {[x.shape for x in tensors]} are concatenated along {dim}.")
+    if axis == "C":
+        return _side_by_side(builder, tensors)
+    for x in tensors:
+        builder.fix_unless_constant(x, axis)
+    total, before, joined = sum(x.extent(axis) for x in tensors), 0, None
+    for x in tensors:
+        pads = (before, total - before - x.extent(axis))
+        before += x.extent(axis)
+        extents = {"height" if axis == "H" else "width": total}
+        padding = (pads, (0, 0)) if axis == "H" else ((0, 0), pads)
+        y = builder.add("Pad", x, padding=padding, **extents)
+        joined = y if joined is None else builder.add("Add", joined, y)
+    assert joined is not None
+    return joined
+
+
+def _in_common_axes(builder: Builder, tensors: Sequence[Tensor]) -> list[Tensor]:
+    """All of them with the axes of one, which no value has to be moved for if that can be."""
+    reason = None
+    for axes in dict.fromkeys(x.axes for x in tensors):
+        try:
+            return [arrange(builder, x, axes) for x in tensors]
+        except UnmappedError as error:
+            reason = reason or error
+    raise UnmappedError(str(reason))
+
+
+def _side_by_side(builder: Builder, tensors: Sequence[Tensor]) -> Tensor:
+    graph = builder.graph
+    value = graph.concatenate(
+        *(x.value for x in tensors), name=graph.unique(builder._name or "concatenate"), origin=builder.origin
+    )
+    return replace(tensors[0], value=value, channels=sum(x.channels for x in tensors))
+
+
+def stack(builder: Builder, tensors: Sequence[Tensor], dim: int = 0) -> Tensor:
+    """As torch.stack."""
+    return cat(builder, [unsqueeze(builder, x, dim) for x in tensors], dim)
+
+
+# ---- parts
+
+
+def narrow(builder: Builder, x: Tensor, dim: int, start: int, length: int) -> Tensor:
+    """As torch.narrow: `length` channels, rows or columns from `start` on."""
+    return strided_slice(builder, x, dim, start, start + length)
+
+
+def strided_slice(
+    builder: Builder, x: Tensor, dim: int, start: int | None = 0, stop: int | None = None, step: int = 1
+) -> Tensor:
+    """As x[start:stop:step] along axis `dim`; negative numbers count from the end, as there.
+
+    Heights and widths stay free where both ends count from the nearest end of the source: x[1:], x[:-1], x[::2].
+    """
+    place = _dim(x, dim)
+    if place == 0:
+        raise UnmappedError("a part of the batch")
+    if step < 1:
+        raise UnmappedError(f"a step of {step}")
+    extent = x.shape[place - 1]
+    from_end = (stop is None or stop < 0 or stop >= ENDLESS) and (start is None or start >= 0)
+    first, last, _ = slice(start, stop).indices(extent)
+    if first >= last:
+        raise UnmappedError(f"a part without values: {start}:{stop} of {extent}")
+    if x.flat is not None:
+        return _part_of_flat(builder, x, place - 1, range(first, last, step))
+    axis = x.axes[place]
+    if axis == "C":
+        return pick_channels(builder, x, range(first, last, step))
+    behind = extent - last
+    if not from_end or first + behind > MAXIMUM_CUT:
+        builder.fix_unless_constant(x, axis)
+    if (first, behind) != (0, 0) and builder.is_constant(x, "H") and builder.is_constant(x, "W"):
+        x = _crop(builder, x, axis, first, last - first)
+        first = behind = 0
+    if first or behind:
+        return _cut(builder, x, axis, first, behind, step)
+    if step == 1:
+        return x
+    result = -(-x.extent(axis) // step)
+    stride = (step, 1) if axis == "H" else (1, step)
+    return builder.add("PoolingMax", x, kernel_size=1, stride=stride, **{"height" if axis == "H" else "width": result})
+
+
+def _crop(builder: Builder, x: Tensor, axis: str, start: int, length: int) -> Tensor:
+    size = (length, x.width) if axis == "H" else (x.height, length)
+    offset = (start, 0) if axis == "H" else (0, start)
+    return builder.add("Slice", x, height=size[0], width=size[1], size=size, offset=offset)
+
+
+def _cut(builder: Builder, x: Tensor, axis: str, before: int, behind: int, step: int) -> Tensor:
+    """Without so many rows or columns at both ends, whatever the extent is: by a depth-wise convolution."""
+    taps = before + behind + 1
+    weight = np.zeros((x.channels, 1, taps, 1) if axis == "H" else (x.channels, 1, 1, taps), np.float32)
+    weight.reshape(x.channels, taps)[:, before] = 1
+    arguments: dict[str, object] = {"groups": x.channels} if x.channels > 1 else {}
+    if step > 1:
+        arguments["stride"] = (step, 1) if axis == "H" else (1, step)
+    result = (x.extent(axis) - taps) // step + 1
+    arguments["height" if axis == "H" else "width"] = result
+    return builder.add("Convolution", x, weight=weight, **arguments)  # type: ignore[arg-type]
+
+
+def pick_channels(builder: Builder, x: Tensor, channels: Iterable[int]) -> Tensor:
+    """The channels of these indices, in this order; neighbours are read where they lie."""
+    wanted = [int(channel) for channel in channels]
+    if wanted == list(range(x.channels)):
+        return x
+    first, count = wanted[0], len(wanted)
+    if wanted == list(range(first, first + count)):
+        # Slice begins at multiples of 4 channels, Pad anywhere.
+        return builder.add(
+            "Slice" if first % 4 == 0 else "Pad",
+            x,
+            channels=count,
+            source_feature_channel_offset=first,
+            source_feature_channel_max_count=count,
+        )
+    if count * x.channels > MAXIMUM_PICK:
+        raise UnmappedError(f"{count} of {x.channels} channels in another order")
+    weight = np.zeros((count, x.channels, 1, 1), np.float32)
+    weight[range(count), wanted] = 1
+    return builder.add("Convolution", x, channels=count, weight=weight)
+
+
+def _part_of_flat(builder: Builder, x: Tensor, place: int, wanted: range) -> Tensor:
+    """A part of a flat tensor along an axis that the channels were taken apart into, or of an arrangeable one."""
+    flat = x.shape
+    shape = (*flat[:place], len(wanted), *flat[place + 1 :])
+    try:
+        owners = _owners(x, flat)
+    except UnmappedError:
+        owners = []
+    if owners and owners[place] == "C":
+        parts = [spot for spot in range(len(flat)) if owners[spot] == "C"]
+        channels = np.arange(x.channels).reshape([flat[spot] for spot in parts])
+        chosen = np.take(channels, list(wanted), axis=parts.index(place)).ravel()
+        return reshape(builder, pick_channels(builder, replace(x, flat=None), chosen), shape)
+    if len(flat) > 3:
+        raise UnmappedError(f"a part of {flat} along axis {place + 1}")
+    axes = "NC" if len(flat) == 1 else "N" + "HWC"[-len(flat) :]
+    return strided_slice(builder, arrange(builder, x, axes), place + 1, wanted.start, wanted.stop, wanted.step)
+
+
+def select(builder: Builder, x: Tensor, dim: int, index: int) -> Tensor:
+    """As torch.select: one place along an axis, without that axis."""
+    place = _dim(x, dim)
+    extent = x.shape[place - 1] if place else 0
+    if place and not -extent <= index < extent:
+        raise InvalidModelError(f"index {index} is not one of the {extent} along axis {dim}.")
+    stop = index + 1 if index != -1 else None
+    part = strided_slice(builder, x, place, index, stop)
+    return reshape(builder, part, [e for spot, e in enumerate(part.shape, 1) if spot != place])
+
+
+def split(builder: Builder, x: Tensor, split_size: int | Sequence[int], dim: int = 0) -> list[Tensor]:
+    """As torch.split: parts of one length, or of these."""
+    place = _dim(x, dim)
+    if place == 0:
+        raise UnmappedError("a part of the batch")
+    extent = x.shape[place - 1]
+    if isinstance(split_size, int):
+        if split_size < 1:
+            raise InvalidModelError(f"split_size ({split_size}) is less than the minimum (1).")
+        sizes = [min(split_size, extent - start) for start in range(0, extent, split_size)]
+    else:
+        sizes = list(split_size)
+        if sum(sizes) != extent:
+            raise InvalidModelError(f"the lengths {sizes} are not {extent} together.")
+    parts, start = [], 0
+    for size in sizes:
+        parts.append(narrow(builder, x, dim, start, size))
+        start += size
+    return parts
+
+
+def chunk(builder: Builder, x: Tensor, chunks: int, dim: int = 0) -> list[Tensor]:
+    """As torch.chunk: so many parts at most, the last one may be shorter."""
+    place = _dim(x, dim)
+    if place == 0:
+        raise UnmappedError("a part of the batch")
+    return split(builder, x, -(-x.shape[place - 1] // chunks), dim)
+
+
+def expand(builder: Builder, x: Tensor, shape: Sequence[int]) -> Tensor:
+    """As torch.expand, with the shape behind the batch: axes of extent 1 repeated; -1 leaves one as it is."""
+    if len(shape) < len(x.shape):
+        raise InvalidModelError(f"{x.shape} cannot be expanded to {tuple(shape)}.")
+    while len(x.shape) < len(shape):
+        x = unsqueeze(builder, x, 1)
+    for place, extent in enumerate(shape, 1):
+        if extent in (-1, x.shape[place - 1]):
+            continue
+        if x.flat is not None or x.shape[place - 1] != 1:
+            raise UnmappedError(f"{x.shape} expanded to {tuple(shape)}")
+        axis = x.axes[place]
+        if axis == "C":
+            x = builder.add("Convolution", x, channels=extent, weight=np.ones((extent, 1, 1, 1), np.float32))
+        else:
+            builder.fix()
+            factor = (extent, 1) if axis == "H" else (1, extent)
+            x = builder.add(
+                "UpsamplingNearest", x, scale_factor=factor, **{"height" if axis == "H" else "width": extent}
+            )
+    return x
