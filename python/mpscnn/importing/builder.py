@@ -67,7 +67,7 @@ class Tensor:
         return self.height * self.width * self.channels
 
     def axis(self, dim: int) -> str:
-        """The image's axis that axis `dim` of the tensor is (negative: from the last). UnmappedError if there is none."""
+        """The image's axis that axis `dim` of the tensor is (negative: from the last); UnmappedError."""
         if not -self.rank <= dim < self.rank:
             raise UnmappedError(f"axis {dim} is not one of the {self.rank} axes")
         if self.flat is not None:
