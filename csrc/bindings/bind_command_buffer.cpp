@@ -22,24 +22,10 @@ void report(PyObject* handler) {
 }
 
 void add_completed_handler(CommandBuffer& buffer, py::object handler) {
-  if (!PyCallable_Check(handler.ptr()))
-    throw TypeError(say("CommandBuffer: handler (", Py_TYPE(handler.ptr())->tp_name, ") is not callable."));
-  auto kept = keep_python_object(handler);
-  auto* callable = handler.ptr();
+  check<TypeError>(!handler.is_none(), "CommandBuffer: handler (NoneType) is not callable.");
+  auto function = completed_handler(handler);
   const ReleaseGil release;
-  buffer.add_completed_handler([kept, callable] {
-    if (!interpreter_runs()) return;
-    const AcquireGil acquire;
-    PyObject* result = PyObject_CallNoArgs(callable);
-    if (result == nullptr) {
-      try {
-        report(callable);
-      } catch (py::error_already_set& error) {
-        error.discard_as_unraisable("CommandBuffer: handler");
-      }
-    }
-    Py_XDECREF(result);
-  });
+  buffer.add_completed_handler(std::move(function));
 }
 
 /// Work under way would run on while libraries are taken down around it.
@@ -54,6 +40,25 @@ void finish_at_exit() {
 }
 
 }  // namespace
+
+std::function<void()> completed_handler(const py::object& handler) {
+  if (handler.is_none()) return {};
+  if (!PyCallable_Check(handler.ptr()))
+    throw TypeError(say("CommandBuffer: handler (", Py_TYPE(handler.ptr())->tp_name, ") is not callable."));
+  return [kept = keep_python_object(handler), callable = handler.ptr()] {
+    if (!interpreter_runs()) return;
+    const AcquireGil acquire;
+    PyObject* result = PyObject_CallNoArgs(callable);
+    if (result == nullptr) {
+      try {
+        report(callable);
+      } catch (py::error_already_set& error) {
+        error.discard_as_unraisable("CommandBuffer: handler");
+      }
+    }
+    Py_XDECREF(result);
+  };
+}
 
 void bind_command_buffer(py::module_& module) {
   finish_at_exit();

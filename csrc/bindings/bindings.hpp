@@ -2,6 +2,7 @@
 // One function per topic, called by module.cpp.
 #pragma once
 
+#include <functional>
 #include <memory>
 
 #include <pybind11/pybind11.h>
@@ -29,9 +30,14 @@ void bind_descriptor(py::module_& module);
 void bind_data_source(py::module_& module);
 void bind_state(py::module_& module);
 void bind_kernel(py::module_& module);
+void bind_network(py::module_& module);
 
 /// To be called inside `catch (...)` of functions that pybind11 does not wrap: sets the Python error.
 void set_python_error() noexcept;
+
+/// A Python callable as a handler of completed work, on whatever thread that ends; what it raises goes to
+/// sys.unraisablehook. Empty for None. TypeError for what cannot be called.
+std::function<void()> completed_handler(const py::object& handler);
 
 /// The device, or the default one for None.
 std::shared_ptr<Device> device_or_default(const std::shared_ptr<Device>& device);

@@ -22,5 +22,6 @@ PYBIND11_MODULE(_core, module) {
   bind_data_source(module);
   bind_state(module);
   bind_kernel(module);
+  bind_network(module);
   answer_wrong_arguments(module);
 }

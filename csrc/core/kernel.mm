@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Row -> MPS object -> properties. No branch on kernel names.
 #include "kernel_impl.hh"
+#include "kernel_sources.hh"
 #include "padding_policy.hh"
 
 namespace mpscnn {
@@ -30,35 +31,6 @@ Made make(id<MTLDevice> device, const KernelRow &row, const Params &params) {
     case Family::batch_statistics: return make_batch_statistics(device, row, params);
   }
   throw NotImplementedError(say(row.name, ": no such family."));
-}
-
-// ---- properties of one source: Apple has them twice, with "primary" and "secondary" in front, in binary kernels
-
-void set_edge_mode(const Kernel::Impl &impl, std::size_t source, MPSImageEdgeMode mode) {
-  if (!is_binary(impl))
-    unary(impl).edgeMode = mode;
-  else if (source == 0)
-    binary(impl).primaryEdgeMode = mode;
-  else
-    binary(impl).secondaryEdgeMode = mode;
-}
-
-void set_first_channel(const Kernel::Impl &impl, std::size_t source, NSUInteger channel) {
-  if (!is_binary(impl))
-    unary(impl).sourceFeatureChannelOffset = channel;
-  else if (source == 0)
-    binary(impl).primarySourceFeatureChannelOffset = channel;
-  else
-    binary(impl).secondarySourceFeatureChannelOffset = channel;
-}
-
-void set_most_channels(const Kernel::Impl &impl, std::size_t source, NSUInteger count) {
-  if (!is_binary(impl))
-    unary(impl).sourceFeatureChannelMaxCount = count;
-  else if (source == 0)
-    binary(impl).primarySourceFeatureChannelMaxCount = count;
-  else
-    binary(impl).secondarySourceFeatureChannelMaxCount = count;
 }
 
 /// By one of the choices of edge_mode.

@@ -2,20 +2,11 @@
 // Kernels and their images on command buffers.
 #include "encode_checks.hh"
 #include "kernel_impl.hh"
+#include "kernel_sources.hh"
 
 namespace mpscnn {
 
 namespace {
-
-/// Apple has it twice, with "primary" and "secondary" in front, in binary kernels.
-void set_offset(const Kernel::Impl &impl, std::size_t source, MPSOffset offset) {
-  if (!is_binary(impl))
-    unary(impl).offset = offset;
-  else if (source == 0)
-    binary(impl).primaryOffset = offset;
-  else
-    binary(impl).secondaryOffset = offset;
-}
 
 void encode_unary(Kernel::Impl &impl, id<MTLCommandBuffer> commands, const Geometry &g, const Image &source,
                   const Image &destination, BatchNormalizationState *state) {
@@ -102,6 +93,56 @@ void encode_binary(const Kernel::Impl &impl, id<MTLCommandBuffer> commands, cons
   }
 }
 
+void encode_into(Kernel::Impl &impl, CommandBuffer &buffer, const Geometry &g, std::span<const Image *const> sources,
+                 const Image &destination, BatchNormalizationState *state) {
+  id<MTLCommandBuffer> commands = buffer.impl().buffer.get();
+  if (is_binary(impl))
+    encode_binary(impl, commands, g, sources, destination);
+  else
+    encode_unary(impl, commands, g, *sources[0], destination, state);
+  destination.impl().writer->set(commands);
+}
+
+/// Which channels are read and written, for one encode.
+class Placed {
+ public:
+  Placed(const Kernel::Impl &impl, const Placement &placement) : impl_(impl), placement_(placement) {
+    if (placement_.is_whole()) return;
+    written_ = common(impl_).destinationFeatureChannelOffset;
+    for (std::size_t i = 0; i < impl_.row->sources.size(); ++i) {
+      first_[i] = first_channel(impl_, i);
+      most_[i] = most_channels(impl_, i);
+      const auto count = static_cast<NSUInteger>(placement_.sources[i].count);
+      check(count == 0 || first_[i] < count, impl_.row->name, ": ", prefix_of(impl_, i),
+            "source_feature_channel_offset (", first_[i], ") is not less than the channels of ", impl_.row->sources[i],
+            " (", count, ").");
+    }
+    common(impl_).destinationFeatureChannelOffset = written_ + static_cast<NSUInteger>(placement_.destination);
+    for (std::size_t i = 0; i < impl_.row->sources.size(); ++i) {
+      const auto [first, count] = placement_.sources[i];
+      if (count == 0) continue;
+      set_first_channel(impl_, i, static_cast<NSUInteger>(first) + first_[i]);
+      set_most_channels(impl_, i, std::min(most_[i], static_cast<NSUInteger>(count) - first_[i]));
+    }
+  }
+  ~Placed() {
+    if (placement_.is_whole()) return;
+    common(impl_).destinationFeatureChannelOffset = written_;
+    for (std::size_t i = 0; i < impl_.row->sources.size(); ++i) {
+      set_first_channel(impl_, i, first_[i]);
+      set_most_channels(impl_, i, most_[i]);
+    }
+  }
+  Placed(const Placed &) = delete;
+  Placed &operator=(const Placed &) = delete;
+
+ private:
+  const Kernel::Impl &impl_;
+  const Placement &placement_;
+  NSUInteger written_ = 0;
+  std::array<NSUInteger, 2> first_{}, most_{};
+};
+
 }  // namespace
 
 void Kernel::check_encode(const CommandBuffer &buffer, std::span<const Image *const> sources,
@@ -160,13 +201,24 @@ std::shared_ptr<Image> Kernel::encode(CommandBuffer &buffer, std::span<const Ima
       const auto type = dtype.value_or(sources[0]->dtype());
       destination = temporary ? Image::temporary(buffer, shape, type) : Image::make(impl_->device, shape, type);
     }
-    id<MTLCommandBuffer> commands = buffer.impl().buffer.get();
-    if (is_binary(*impl_))
-      encode_binary(*impl_, commands, g, sources, *destination);
-    else
-      encode_unary(*impl_, commands, g, *sources[0], *destination, state);
-    destination->impl().writer->set(commands);
+    encode_into(*impl_, buffer, g, sources, *destination, state);
     return destination;
+  });
+}
+
+void Kernel::encode_placed(CommandBuffer &buffer, std::span<const Image *const> sources, const Image &destination,
+                           const Placement &placement) {
+  check_encode(buffer, sources, nullptr);
+  check_result_is_image();
+  std::array<ImageShape, 2> shapes;
+  for (std::size_t i = 0; i < sources.size(); ++i) shapes[i] = sources[i]->shape();
+  guard([&] {
+    const std::scoped_lock lock(impl_->mutex);
+    const Placed placed(*impl_, placement);
+    const auto g = geometry(*impl_, std::span(shapes).first(sources.size()), sources[0]->impl().image.get());
+    check_target(destination, *buffer.device(), impl_->row->name.data());
+    check_destination(*impl_, g, destination.shape());
+    encode_into(*impl_, buffer, g, sources, destination, nullptr);
   });
 }
 

@@ -4,24 +4,12 @@
 
 #include "encode_checks.hh"
 #include "kernel_impl.hh"
+#include "kernel_sources.hh"
 #include "padding_policy.hh"
 
 namespace mpscnn {
 
 namespace {
-
-// Properties of one source: Apple has them twice, with "primary" and "secondary" in front, in binary kernels.
-NSUInteger first_channel(const Kernel::Impl &impl, std::size_t source) {
-  return !is_binary(impl) ? unary(impl).sourceFeatureChannelOffset
-         : source == 0    ? binary(impl).primarySourceFeatureChannelOffset
-                          : binary(impl).secondarySourceFeatureChannelOffset;
-}
-
-NSUInteger most_channels(const Kernel::Impl &impl, std::size_t source) {
-  return !is_binary(impl) ? unary(impl).sourceFeatureChannelMaxCount
-         : source == 0    ? binary(impl).primarySourceFeatureChannelMaxCount
-                          : binary(impl).secondarySourceFeatureChannelMaxCount;
-}
 
 std::int64_t dilated(std::int64_t k, std::int64_t dilation) { return (k - 1) * dilation + 1; }
 

@@ -36,6 +36,7 @@ from .weights import empty, pack_bits, reorder, reorder_linear
 if TYPE_CHECKING:
     from .errors import ImportError, InvalidModelError, MissingPackageError, UnsupportedOperatorError
     from .graph import Graph
+    from .network import Network
 
 __version__: str = _core.__version__
 
@@ -45,6 +46,7 @@ _LAZY = {
     "ImportError": "errors",
     "InvalidModelError": "errors",
     "MissingPackageError": "errors",
+    "Network": "network",
     "UnsupportedOperatorError": "errors",
 }
 
@@ -83,6 +85,7 @@ __all__ = [
     "Matrix",
     "MatrixCopyToImage",
     "MissingPackageError",
+    "Network",
     "NeuronDescriptor",
     "NormalizationDataSource",
     "NormalizationGammaAndBetaState",

@@ -2,6 +2,7 @@
 // Kernel: an MPSCNNKernel or MPSCNNBinaryKernel made from a row of the table.
 #pragma once
 
+#include <array>
 #include <memory>
 #include <optional>
 #include <span>
@@ -22,6 +23,20 @@ namespace mpscnn {
 /// Of the sources, in pixels.
 struct KernelWindow {
   Pair kernel_size, stride, dilation;
+};
+
+/// Channels [first, first + count); count 0: all of them.
+struct ChannelRange {
+  std::int64_t first = 0, count = 0;
+};
+
+/// Where a kernel's sources and its result lie in images that hold more channels than theirs. All `first` are
+/// multiples of 4, the channels of a slice [MPSCNNKernel.h].
+struct Placement {
+  std::array<ChannelRange, SourceNames::kMost> sources = {};
+  std::int64_t destination = 0;
+
+  bool is_whole() const { return destination == 0 && sources[0].count == 0 && sources[1].count == 0; }
 };
 
 class Kernel : public std::enable_shared_from_this<Kernel> {
@@ -62,6 +77,11 @@ class Kernel : public std::enable_shared_from_this<Kernel> {
   std::shared_ptr<Image> encode(CommandBuffer& buffer, std::span<const Image* const> sources,
                                 std::shared_ptr<Image> destination = nullptr, bool temporary = false,
                                 std::optional<DType> dtype = std::nullopt, BatchNormalizationState* state = nullptr);
+
+  /// Encodes into those channels of `destination`, from those of the sources; what was set on the kernel holds within
+  /// them. The destination is larger than the result in channels only.
+  void encode_placed(CommandBuffer& buffer, std::span<const Image* const> sources, const Image& destination,
+                     const Placement& placement);
 
   /// For rows whose result is a state: encodes into that, or into a new one.
   std::shared_ptr<BatchNormalizationState> encode_state(CommandBuffer& buffer, const Image& source,

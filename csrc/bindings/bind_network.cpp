@@ -1,0 +1,332 @@
+// SPDX-License-Identifier: Apache-2.0
+// _core.Network: arrays in, arrays out, in any order of axes; at once or later.
+#include <mpscnn/network.hpp>
+
+#include <algorithm>
+#include <mutex>
+#include <optional>
+#include <vector>
+
+#include <pybind11/stl.h>
+
+#include <mpscnn/error.hpp>
+
+#include "bind_arguments.hpp"
+#include "bind_array.hpp"
+#include "bindings.hpp"
+#include "boundary.hpp"
+#include "dtypes.hpp"
+#include "gil.hpp"
+
+namespace mpscnn::bindings {
+namespace {
+
+using Names = std::vector<std::string>;
+
+std::shared_ptr<Network> make(
+    const std::vector<std::tuple<std::string, std::optional<std::int64_t>, std::optional<std::int64_t>,
+                                 std::optional<std::int64_t>, std::string>>& inputs,
+    const std::vector<std::tuple<std::string, std::shared_ptr<Kernel>, std::vector<std::uint32_t>>>& nodes,
+    const std::vector<std::uint32_t>& outputs, const py::object& dtype, const std::shared_ptr<Device>& device) {
+  NetworkParts parts;
+  for (const auto& [name, h, w, c, fixed_by] : inputs) parts.inputs.push_back({name, h, w, c, fixed_by});
+  for (const auto& [name, kernel, sources] : nodes) parts.nodes.push_back({name, kernel, sources});
+  parts.outputs = outputs;
+  parts.dtype = dtype_from(dtype, "dtype", DType::float32);
+  check<TypeError>(parts.dtype == DType::float32 || parts.dtype == DType::float16, "Network: dtype (",
+                   name_of(parts.dtype), ") is not float32 or float16.");
+  const ReleaseGil release;
+  return Network::make(device_or_default(device), std::move(parts));
+}
+
+std::vector<ImageShape> shapes_from(const std::vector<std::array<std::int64_t, 4>>& given) {
+  std::vector<ImageShape> shapes;
+  for (const auto& s : given) shapes.push_back({s[0], s[1], s[2], s[3]});
+  return shapes;
+}
+
+py::tuple tuple_of(ImageShape s) { return py::make_tuple(s.n, s.h, s.w, s.c); }
+
+/// Arrays on their way through a network: so many images at a time as its images hold.
+class Call {
+ public:
+  Call(std::shared_ptr<Network> network, std::vector<ArrayView> inputs)
+      : network_(std::move(network)), inputs_(std::move(inputs)), n_(inputs_[0].shape[0]) {
+    const auto& specs = network_->parts().inputs;
+    std::vector<ImageShape> one;  // image of each input: shapes of results are then known for a batch of none, too
+    for (std::size_t i = 0; i < inputs_.size(); ++i) {
+      one.push_back(shape_of(inputs_[i]));
+      check(one[i].n == n_, "input \"", specs[i].name, "\" has ", one[i].n, " images; \"", specs[0].name, "\" has ", n_,
+            ".");
+      one[i].n = 1;
+      for (const auto extent : one[i].nhwc())
+        check(extent > 0, "input \"", specs[i].name, "\": an extent (0) is less than the minimum (1).");
+    }
+    const auto all = network_->shapes(one);
+    for (const auto value : network_->parts().outputs) {
+      result_shapes_.push_back(all[value]);
+      result_shapes_.back().n = n_;
+    }
+    most_ = network_->most_images(one);
+  }
+
+  const std::vector<ImageShape>& result_shapes() const { return result_shapes_; }
+
+  /// Where the results go: NHWC views of arrays.
+  void set_results(std::vector<ArrayView> results) { results_ = std::move(results); }
+
+  /// Encodes and commits everything; `handler` is called when the last part is done.
+  void commit(const std::function<void()>& handler) {
+    const auto parts = part_count();
+    for (std::int64_t part = 0; part < parts; ++part) {
+      encode(part);
+      if (part + 1 == parts && handler) parts_.back().buffer->add_completed_handler(handler);
+      parts_.back().buffer->commit();
+    }
+    if (parts == 0 && handler) handler();
+  }
+
+  void run() {
+    const auto parts = part_count();
+    for (std::int64_t part = 0; part < parts; ++part) {
+      encode(part);
+      parts_.back().buffer->run();
+      finish(parts_.back());
+      parts_.pop_back();
+    }
+  }
+
+  void wait() {
+    const std::scoped_lock lock(mutex_);
+    // An error leaves what follows uncopied, and is thrown again by the next wait().
+    while (!parts_.empty()) {
+      parts_.front().buffer->wait();
+      finish(parts_.front());
+      parts_.erase(parts_.begin());
+    }
+  }
+
+  bool is_done() {
+    const std::scoped_lock lock(mutex_);
+    return std::all_of(parts_.begin(), parts_.end(),
+                       [](const Part& part) { return part.buffer->status() >= CommandBufferStatus::completed; });
+  }
+
+ private:
+  struct Part {
+    std::shared_ptr<CommandBuffer> buffer;
+    std::vector<std::pair<std::shared_ptr<Image>, ArrayView>>
+        copies;  ///< results that do not go into arrays by themselves
+  };
+
+  std::int64_t most() const { return most_ == 0 ? std::max<std::int64_t>(n_, 1) : most_; }
+  std::int64_t part_count() const { return (n_ + most() - 1) / most(); }
+
+  void encode(std::int64_t part) {
+    // Parts of about equal size.
+    const auto parts = part_count();
+    const auto first = n_ * part / parts, count = n_ * (part + 1) / parts - first;
+    const auto& device = network_->device();
+    auto& made = parts_.emplace_back();
+    made.buffer = CommandBuffer::make(device, "Network");
+    std::vector<std::shared_ptr<Image>> sources, results;
+    for (const auto& input : inputs_) sources.push_back(image_of(device, images_of(input, first, count)));
+    for (const auto& result : results_) {
+      const auto view = images_of(result, first, count);
+      if (Image::why_not_shared(*device, view, ImageLayout::NHWC).empty()) {
+        results.push_back(Image::from_array(device, view, ImageLayout::NHWC, false));
+      } else {
+        results.push_back(Image::make(device, shape_of(view), view.dtype));
+        made.copies.emplace_back(results.back(), view);
+      }
+    }
+    network_->encode(*made.buffer, sources, results);
+  }
+
+  void finish(const Part& part) {
+    for (const auto& [image, view] : part.copies) read_image(*image, view);
+  }
+
+  std::shared_ptr<Network> network_;
+  std::vector<ArrayView> inputs_, results_;
+  std::vector<ImageShape> result_shapes_;
+  std::int64_t n_ = 0, most_ = 0;  ///< images; so many of them at once
+  std::mutex mutex_;
+  std::vector<Part> parts_;
+};
+
+/// A Call and the Python objects that come of it.
+struct Pending {
+  std::shared_ptr<Call> call;
+  py::list results;
+};
+
+std::string input_name(const Network& network, std::size_t i) { return network.parts().inputs[i].name; }
+
+Pending prepare(const std::shared_ptr<Network>& network, const py::sequence& arrays, const py::object& outs,
+                const Names& input_layouts, const Names& output_layouts,
+                const std::vector<std::optional<Extents>>& output_shapes) {
+  const auto& parts = network->parts();
+  check<TypeError>(arrays.size() == parts.inputs.size(), "the number of arrays (", arrays.size(), ") is not ",
+                   parts.inputs.size(), ".");
+  std::vector<ArrayView> inputs;
+  for (std::size_t i = 0; i < arrays.size(); ++i) {
+    const auto name = input_name(*network, i);
+    inputs.push_back(to_nhwc(view_of(arrays[i], name.c_str()), BoundaryLayout(input_layouts.at(i)), name));
+  }
+  std::vector<BoundaryLayout> layouts;
+  for (const auto& layout : output_layouts) layouts.emplace_back(layout);
+  Pending pending;
+  {
+    const ReleaseGil release;
+    pending.call = std::make_shared<Call>(network, inputs);
+  }
+  const auto& shapes = pending.call->result_shapes();
+  std::vector<ArrayView> results;
+  for (std::size_t i = 0; i < shapes.size(); ++i) {
+    const auto extents = layouts[i].extents(shapes[i]);
+    const auto wanted = output_shapes[i] ? batch_of(shapes[i].n, *output_shapes[i]) : extents;
+    py::object given = outs.is_none() ? py::none() : py::object(py::sequence(outs)[i]);
+    if (given.is_none()) given = empty_array(wanted, parts.dtype);
+    const auto name = outs.is_none() ? std::string("out") : say("out[", i, "]");
+    auto view = writable_view_of(given, name.c_str());
+    check(view.shape == wanted, name, ".shape ", as_tuple(view.shape), " is not the result's ", as_tuple(wanted), ".");
+    check<TypeError>(view.dtype == DType::float32 || view.dtype == DType::float16 || view.dtype == DType::uint8 ||
+                         view.dtype == DType::uint16,
+                     name, ".dtype (", name_of(view.dtype), ") is not float32, float16, uint8 or uint16.");
+    if (output_shapes[i]) {
+      check<BufferError>(view.is_contiguous(), name, " is not C-contiguous, which a flattened result has to be.");
+      view.shape = extents;
+      view.strides = contiguous_strides(extents, view.dtype);
+    }
+    results.push_back(to_nhwc(view, layouts[i], name));
+    for (std::size_t j = 0; j < inputs.size(); ++j)
+      check(!overlap(inputs[j], results.back()), name, " may share memory with \"", input_name(*network, j), "\".");
+    pending.results.append(given);
+  }
+  pending.call->set_results(std::move(results));
+  return pending;
+}
+
+}  // namespace
+
+void bind_network(py::module_& module) {
+  py::class_<Pending, std::shared_ptr<Pending>>(module, "_NetworkCall", "A network at work: wait() gives its results.")
+      .def(
+          "wait",
+          [](Pending& pending) {
+            {
+              const ReleaseGil release;
+              pending.call->wait();
+            }
+            return pending.results;
+          },
+          "Wait until the work is done; raises RuntimeError when it failed.")
+      .def_property_readonly("is_done", [](Pending& pending) { return pending.call->is_done(); }, "bool");
+
+  py::class_<Network, std::shared_ptr<Network>>(module, "_Network", "What a mpscnn.Network has in the core.")
+      .def(py::init(&make), py::arg("inputs"), py::arg("nodes"), py::arg("outputs"), py::arg("dtype"),
+           py::arg("device") = nullptr)
+      .def(
+          "call",
+          [](const std::shared_ptr<Network>& network, const py::sequence& arrays, const py::object& outs,
+             const Names& input_layouts, const Names& output_layouts,
+             const std::vector<std::optional<Extents>>& output_shapes) {
+            auto pending = prepare(network, arrays, outs, input_layouts, output_layouts, output_shapes);
+            {
+              const ReleaseGil release;
+              pending.call->run();
+            }
+            return pending.results;
+          },
+          py::arg("arrays"), py::arg("outs"), py::arg("input_layouts"), py::arg("output_layouts"),
+          py::arg("output_shapes"))
+      .def(
+          "submit",
+          [](const std::shared_ptr<Network>& network, const py::sequence& arrays, const py::object& outs,
+             const Names& input_layouts, const Names& output_layouts,
+             const std::vector<std::optional<Extents>>& output_shapes, const py::object& handler) {
+            auto pending =
+                std::make_shared<Pending>(prepare(network, arrays, outs, input_layouts, output_layouts, output_shapes));
+            std::function<void()> done = completed_handler(handler);
+            const ReleaseGil release;
+            pending->call->commit(done);
+            return pending;
+          },
+          py::arg("arrays"), py::arg("outs"), py::arg("input_layouts"), py::arg("output_layouts"),
+          py::arg("output_shapes"), py::arg("handler") = py::none())
+      .def(
+          "encode",
+          [](Network& network, CommandBuffer& buffer, std::vector<std::shared_ptr<Image>> inputs,
+             std::vector<std::shared_ptr<Image>> outputs) {
+            for (const auto& input : inputs) check<TypeError>(input != nullptr, "an input is None.");
+            check<TypeError>(inputs.size() == network.parts().inputs.size(), "the number of images (", inputs.size(),
+                             ") is not ", network.parts().inputs.size(), ".");
+            outputs.resize(std::max(outputs.size(), network.parts().outputs.size()));
+            {
+              const ReleaseGil release;
+              network.encode(buffer, inputs, outputs);
+            }
+            return outputs;
+          },
+          py::arg("command_buffer"), py::arg("inputs"), py::arg("outputs"))
+      .def(
+          "shapes",
+          [](const Network& network, const std::vector<std::array<std::int64_t, 4>>& inputs) {
+            std::vector<ImageShape> shapes;
+            {
+              const auto given = shapes_from(inputs);
+              const ReleaseGil release;
+              shapes = network.shapes(given);
+            }
+            py::list list;
+            for (const auto& shape : shapes) list.append(tuple_of(shape));
+            return list;
+          },
+          py::arg("inputs"), "(N, H, W, C) of every value: inputs, then the result of each node.")
+      .def(
+          "steps",
+          [](const Network& network, const std::vector<std::array<std::int64_t, 4>>& inputs) {
+            py::list list;
+            for (const auto& step : network.steps(shapes_from(inputs))) {
+              py::dict row;
+              row["node"] = step.name;
+              row["kernel"] = step.kernel;
+              row["sources"] = step.sources;
+              row["destination"] = step.destination;
+              py::list ranges;
+              for (std::size_t i = 0; i < step.sources.size(); ++i)
+                ranges.append(py::make_tuple(step.placement.sources[i].first, step.placement.sources[i].count));
+              row["source_channels"] = ranges;
+              row["destination_channel"] = step.placement.destination;
+              list.append(row);
+            }
+            return list;
+          },
+          py::arg("inputs"), "What is encoded, in order.")
+      .def(
+          "images",
+          [](const Network& network, const std::vector<std::array<std::int64_t, 4>>& inputs) {
+            py::list list;
+            for (const auto& image : network.images(shapes_from(inputs))) {
+              py::dict row;
+              row["shape"] = tuple_of(image.shape);
+              row["reads"] = image.reads;
+              row["input"] = image.input < 0 ? py::object(py::none()) : py::int_(image.input);
+              row["output"] = image.output < 0 ? py::object(py::none()) : py::int_(image.output);
+              list.append(row);
+            }
+            return list;
+          },
+          py::arg("inputs"), "The images that are encoded from and to; temporary where they are no input or output.")
+      .def(
+          "most_images",
+          [](const Network& network, const std::vector<std::array<std::int64_t, 4>>& inputs) {
+            return network.most_images(shapes_from(inputs));
+          },
+          py::arg("inputs"), "The most images of one command buffer; 0: all have to be together.")
+      .def_property_readonly("plans", &Network::plans, "int: input shapes that are kept prepared.")
+      .def_property_readonly("device", &Network::device, "Device");
+}
+
+}  // namespace mpscnn::bindings

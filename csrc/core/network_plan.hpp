@@ -1,0 +1,66 @@
+// SPDX-License-Identifier: Apache-2.0
+// NetworkPlan: what a network encodes for inputs of some height and width. Shapes, liveness, and where the parts of a
+// concatenation lie.
+#pragma once
+
+#include <mpscnn/network.hpp>
+
+namespace mpscnn {
+
+class NetworkPlan {
+ public:
+  /// Shapes of all values for such inputs, whose n are equal.
+  static std::vector<ImageShape> infer(const NetworkParts& parts, std::span<const ImageShape> inputs);
+
+  NetworkPlan(const std::shared_ptr<Device>& device, const NetworkParts& parts, std::vector<ImageShape> shapes);
+
+  struct Step {
+    std::uint32_t node = 0;          ///< for its name
+    std::shared_ptr<Kernel> kernel;  ///< the node's, or one that moves channels
+    std::vector<std::uint32_t> sources;
+    std::uint32_t destination = 0;
+    Placement placement;
+  };
+
+  std::vector<Step> steps;
+  std::vector<NetworkImage> images;
+  std::vector<std::uint32_t> output_images;  ///< of each output
+  std::int64_t most_images = 0;              ///< that the widest image takes
+
+ private:
+  struct Location {
+    std::uint32_t image = 0;
+    std::int64_t first = 0;
+  };
+  struct Part {
+    std::uint32_t concatenation = 0;  ///< value that this one is part of
+    std::int64_t first = 0;           ///< channel there
+  };
+
+  void find_prefixes();
+  void find_live();
+  void find_parts();
+  std::uint32_t outermost(std::uint32_t value) const;
+  std::uint32_t add_image(ImageShape shape);
+  Location location(std::uint32_t value);
+  ChannelRange range(std::uint32_t value);
+  void add_step(std::uint32_t node, std::shared_ptr<Kernel> kernel, const std::vector<std::uint32_t>& sources,
+                Location destination);
+  void add_copy(std::uint32_t node, std::uint32_t source, Location destination);
+  void add_concatenation(std::uint32_t node);
+  void add_unaligned(std::uint32_t node, std::span<const std::uint32_t> sources, Location destination);
+  std::shared_ptr<Kernel> mover(std::string_view row, const Params& params = {});
+
+  bool is_input(std::uint32_t value) const { return value < parts_.inputs.size(); }
+  const NetworkNode& node_of(std::uint32_t value) const { return parts_.nodes[value - parts_.inputs.size()]; }
+
+  const std::shared_ptr<Device>& device_;
+  const NetworkParts& parts_;
+  std::vector<ImageShape> shapes_;
+  std::vector<std::vector<std::uint32_t>> sources_;  ///< of each node, prefixes of other concatenations taken together
+  std::vector<bool> is_live_;                        ///< of each value: some output depends on it
+  std::vector<std::optional<Part>> part_;            ///< of each value
+  std::vector<std::int64_t> image_of_;               ///< of each value, -1: none yet
+};
+
+}  // namespace mpscnn

@@ -1,0 +1,403 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Network: a graph of kernels that runs in the core, one call from Python for each batch."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import os
+import weakref
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any, cast
+
+import numpy as np
+from numpy.typing import NDArray
+
+from . import _core, passes
+from .graph import CONCATENATE, Graph, Input, Node, Output, check_layout
+from .kernels import KERNELS
+
+if TYPE_CHECKING:
+    from ._core import CommandBuffer, Device, Image
+    from .stream import Stream
+
+# Requests of apredict() that are on the device's queue at once, of each network and event loop.
+_MOST_AWAITED = 4
+
+
+class Network:
+    """A graph of kernels, ready to run.
+
+    Kernels are made once, batch normalization and activations become part of the kernels before them, and each call
+    encodes the whole graph onto one command buffer, with temporary images between the kernels. A network is safe to call
+    from several threads at once; the GIL is released while it works. Batches may have any number of images, and images
+    any height and width that the kernels take; the shapes used last are kept prepared.
+
+    Parameters
+    ----------
+    graph : Graph
+        Not changed, and not looked at again.
+    dtype : "float32" or "float16", default "float32"
+        Of the images between kernels, and of results. Arithmetic is float32 in both cases on Linux.
+    mean, std : float or sequence of float, one per channel, optional
+        With either, the input x becomes (x - mean) / std on the device first; of a network with several inputs a dict
+        by name. Pixels of uint8 arrays are 0...1, x / 255, before that, as in torchvision.
+    allow_reduced_precision : bool, default False
+        Apple's MPSKernelOptionsAllowReducedPrecision for every kernel: bfloat16 products on Linux.
+    optimize : bool, default True
+        False: one kernel for each node, as the graph has them.
+    device : Device, optional
+
+    Raises
+    ------
+    TypeError, ValueError, NotImplementedError
+        What a kernel raises about its arguments, with the node's name in front.
+
+    Source
+    ------
+    csrc/core/network.cpp. Kernels: MPSNeuralNetwork; no MPSNNGraph is involved.
+
+    Examples
+    --------
+    >>> import mpscnn, numpy as np
+    >>> graph = mpscnn.Graph()
+    >>> x = graph.input("x", channels=3, layout="NCHW")
+    >>> y = graph.add("Convolution", x, weight=np.ones((8, 3, 3, 3), np.float32), padding=1)
+    >>> graph.output(graph.add("NeuronReLU", y), "y", layout="NCHW")
+    >>> net = mpscnn.Network(graph)
+    >>> net(np.ones((2, 3, 4, 6), np.float32)).shape
+    (2, 8, 4, 6)
+    """
+
+    def __init__(
+        self,
+        graph: Graph,
+        *,
+        dtype: str = "float32",
+        mean: Any = None,
+        std: Any = None,
+        allow_reduced_precision: bool = False,
+        optimize: bool = True,
+        device: Device | None = None,
+    ) -> None:
+        if not isinstance(graph, Graph):
+            raise TypeError(f"graph ({type(graph).__name__}) is not a Graph.")
+        if not graph.outputs:
+            raise ValueError("graph has no outputs: call graph.output(value) for each.")
+        self._given = graph.copy()
+        self._options = {"dtype": dtype, "allow_reduced_precision": allow_reduced_precision}
+        graph = _normalize_inputs(graph, mean, std)
+        self.graph = passes.optimize(graph) if optimize else passes.remove_dead(graph)
+        self._inputs = dict(self.graph.inputs)
+        self._outputs = dict(self.graph.outputs)
+        numbers = {name: number for number, name in enumerate(self._inputs)}
+        nodes = []
+        for node in self.graph.nodes:
+            nodes.append((node.name, self._kernel(node, device), [numbers[source] for source in node.sources]))
+            numbers[node.name] = len(numbers)
+        self._core = _core._Network(
+            [(spec.name, spec.height, spec.width, spec.channels, spec.fixed_by) for spec in self._inputs.values()],
+            nodes,
+            [numbers[output.source] for output in self._outputs.values()],
+            dtype,
+            device,
+        )
+        self._semaphores: weakref.WeakKeyDictionary[Any, asyncio.Semaphore] = weakref.WeakKeyDictionary()
+        self._set_boundary()
+
+    def _kernel(self, node: Node, device: Device | None) -> Any:
+        if node.kernel == CONCATENATE:
+            return None
+        arguments = {"label": node.name, **node.arguments}
+        if self._options["allow_reduced_precision"]:
+            arguments["allow_reduced_precision"] = True
+        try:
+            return KERNELS[node.kernel](**arguments, device=device)
+        except (TypeError, ValueError, KeyError, NotImplementedError, MemoryError) as error:
+            origin = f", from {node.origin}" if node.origin else ""
+            raise type(error)(f'node "{node.name}"{origin}: {error}') from error
+
+    def _set_boundary(self) -> None:
+        self._boundary = (
+            [spec.layout for spec in self._inputs.values()],
+            [output.layout for output in self._outputs.values()],
+            [None if output.shape is None else list(output.shape) for output in self._outputs.values()],
+        )
+
+    # ---- what it is
+
+    @property
+    def inputs(self) -> dict[str, Input]:
+        """Of each input its name, channels, layout, and height and width where they are fixed; in order."""
+        return dict(self._inputs)
+
+    @property
+    def outputs(self) -> dict[str, Output]:
+        """Of each output its name and layout; in order."""
+        return dict(self._outputs)
+
+    @property
+    def device(self) -> Device:
+        """Device."""
+        return self._core.device
+
+    @property
+    def dtype(self) -> str:
+        """Of the images between kernels, and of results."""
+        return cast(str, self._options["dtype"])
+
+    @property
+    def input_layout(self) -> str | dict[str, str]:
+        """Order of the axes of input arrays, "NCHW" or "NHWC" (or fewer axes): that of the source model until it is set.
+
+        One word when all inputs have the same, else a dict by name; either can be set.
+        """
+        return _layouts(self._inputs)
+
+    @input_layout.setter
+    def input_layout(self, value: str | Mapping[str, str]) -> None:
+        self._inputs = _with_layouts(self._inputs, value, "input_layout")
+        self._set_boundary()
+
+    @property
+    def output_layout(self) -> str | dict[str, str]:
+        """The same of results. A result that the source model flattens has a layout that cannot be set."""
+        return _layouts(self._outputs)
+
+    @output_layout.setter
+    def output_layout(self, value: str | Mapping[str, str]) -> None:
+        changed = _with_layouts(self._outputs, value, "output_layout")
+        for name, output in changed.items():
+            if output.shape is not None and output != self._outputs[name]:
+                raise ValueError(
+                    f'output_layout: output "{name}" is flattened ({output.shape}) and has its order fixed.'
+                )
+        self._outputs = changed
+        self._set_boundary()
+
+    def __repr__(self) -> str:
+        count = len(self.graph.nodes)
+        return f"<mpscnn.Network {', '.join(self._inputs)} -> {count} kernels -> {', '.join(self._outputs)}>"
+
+    # ---- running
+
+    def __call__(self, *arrays: Any, out: Any = None, **named: Any) -> Any:
+        """Run the network on a batch and wait.
+
+        Parameters
+        ----------
+        *arrays, **named : arrays
+            The inputs, in order or by name: NumPy, PyTorch (CPU), DLPack, buffers; float32, float16, uint8 or uint16, in
+            the order of axes that ``input_layout`` says, N first. Not copied where their memory can be an image's.
+        out : array, or sequence of arrays and None, optional
+            Where the results go: in their shape, float32, float16, uint8 or uint16.
+
+        Returns
+        -------
+        array, or tuple of arrays when there are several outputs
+            dtype of the network, in the order of axes that ``output_layout`` says.
+
+        Raises
+        ------
+        ValueError
+            'input "x": its number of channels (4) is not 3.', "out.shape (1, 8) is not the result's (2, 8)."
+        TypeError
+            "the number of arrays (2) is not 1.", a dtype that images do not have.
+        RuntimeError
+            The device failed.
+        """
+        results = self._core.call(self._arrays(arrays, named), self._outs(out), *self._boundary)
+        return results[0] if len(results) == 1 else tuple(results)
+
+    async def apredict(self, *arrays: Any, out: Any = None, **named: Any) -> Any:
+        """Run the network without keeping the event loop waiting: ``await net.apredict(x)``.
+
+        As ``net(x)`` otherwise. Requests are served in the order in which they are made; at most four of them are on the
+        device's queue, the others wait for their turn in the event loop. Who is cancelled before its turn is never run;
+        afterwards the work goes on, and its result is dropped.
+        """
+        loop = asyncio.get_running_loop()
+        semaphore = self._semaphores.get(loop)
+        if semaphore is None:
+            semaphore = self._semaphores[loop] = asyncio.Semaphore(_MOST_AWAITED)
+        given = self._arrays(arrays, named), self._outs(out)
+        await semaphore.acquire()
+        done = loop.create_future()
+
+        def finish() -> None:
+            semaphore.release()
+            if not done.done():
+                done.set_result(None)
+
+        def completed() -> None:
+            with contextlib.suppress(RuntimeError):  # the event loop is closed: nobody waits any more
+                loop.call_soon_threadsafe(finish)
+
+        try:
+            call = self._core.submit(*given, *self._boundary, completed)
+        except BaseException:
+            semaphore.release()
+            raise
+        await done
+        results = call.wait()
+        return results[0] if len(results) == 1 else tuple(results)
+
+    def stream(self, batches: Iterable[Any], *, in_flight: int = 3, progress: Any = None) -> Stream:
+        """Run the network on one batch after another: an iterator of results, in order.
+
+        See `Stream`: while a result is being looked at, the device works on the batches behind it.
+
+        Parameters
+        ----------
+        batches : iterable
+            Of arrays; of tuples of arrays or dicts by name where the network has several inputs.
+        in_flight : int, >= 1, default 3
+            Batches that are taken from the iterable before the first of their results is asked for.
+        progress : bool, callable or None
+            True shows a bar (tqdm); a callable is given the number of results so far and the total, None if unknown.
+        """
+        from .stream import Stream
+
+        return Stream(self, batches, in_flight=in_flight, progress=progress)
+
+    def encode(self, command_buffer: CommandBuffer, *images: Image, out: Sequence[Image | None] | None = None) -> Any:
+        """Append the network to a command buffer, images in and out.
+
+        Parameters
+        ----------
+        command_buffer : CommandBuffer
+            Not committed yet.
+        *images : Image
+            The inputs, in order.
+        out : sequence of Image or None, optional
+            Where the results go.
+
+        Returns
+        -------
+        Image, or tuple of Images when there are several outputs
+        """
+        results = self._core.encode(command_buffer, list(images), [] if out is None else list(out))
+        return results[0] if len(results) == 1 else tuple(results)
+
+    def _submit(self, item: Any) -> Any:
+        """A batch of a stream."""
+        if isinstance(item, Mapping):
+            arrays = self._arrays((), item)
+        elif isinstance(item, (tuple, list)) and len(self._inputs) > 1:
+            arrays = self._arrays(tuple(item), {})
+        else:
+            arrays = self._arrays((item,), {})
+        return self._core.submit(arrays, None, *self._boundary)
+
+    def _arrays(self, arrays: tuple[Any, ...], named: Mapping[str, Any]) -> list[Any]:
+        if not named:
+            if len(arrays) != len(self._inputs):
+                raise TypeError(
+                    f"the number of arrays ({len(arrays)}) is not {len(self._inputs)} ({', '.join(self._inputs)})."
+                )
+            return list(arrays)
+        given = dict(zip(self._inputs, arrays, strict=False))
+        for name, array in named.items():
+            if name not in self._inputs:
+                raise TypeError(f'there is no input "{name}"; there are {", ".join(self._inputs)}.')
+            if name in given:
+                raise TypeError(f'input "{name}" is given twice.')
+            given[name] = array
+        missing = [name for name in self._inputs if name not in given]
+        if missing or len(arrays) > len(self._inputs):
+            raise TypeError(f"no array is given for {', '.join(missing)}.")
+        return [given[name] for name in self._inputs]
+
+    def _outs(self, out: Any) -> list[Any] | None:
+        if out is None:
+            return None
+        if isinstance(out, (tuple, list)):
+            if len(out) != len(self._outputs):
+                raise TypeError(f"the number of arrays in out ({len(out)}) is not {len(self._outputs)}.")
+            return list(out)
+        if len(self._outputs) != 1:
+            raise TypeError(f"out is one array; there are {len(self._outputs)} outputs ({', '.join(self._outputs)}).")
+        return [out]
+
+    # ---- files
+
+    def save(self, path: str | os.PathLike[str]) -> None:
+        """Write the network to a file that `mpscnn.load` maps into memory: see docs/file_format.md.
+
+        The weights are written as the kernels read them: batch normalization folded, OHWI.
+
+        Raises
+        ------
+        TypeError
+            A kernel was made of something that is no array: a data source or a padding policy of Python.
+        """
+        from .file_format import save
+
+        save(self, path)
+
+
+def _layouts(specs: Mapping[str, Input] | Mapping[str, Output]) -> str | dict[str, str]:
+    layouts = {name: spec.layout for name, spec in specs.items()}
+    return next(iter(layouts.values())) if len(set(layouts.values())) == 1 else layouts
+
+
+def _with_layouts(specs: dict[str, Any], value: str | Mapping[str, str], what: str) -> dict[str, Any]:
+    wanted = dict(value) if isinstance(value, Mapping) else dict.fromkeys(specs, value)
+    changed = dict(specs)
+    for name, layout in wanted.items():
+        if name not in specs:
+            raise KeyError(f'{what}: there is no "{name}"; there are {", ".join(specs)}.')
+        check_layout(layout, what)
+        changed[name] = replace(specs[name], layout=layout)
+    return changed
+
+
+def _normalize_inputs(graph: Graph, mean: Any, std: Any) -> Graph:
+    """With (x - mean) / std of the inputs that have either."""
+    if mean is None and std is None:
+        return graph
+    by_name: dict[str, dict[str, NDArray[np.float32]]] = {}
+    for what, given in (("mean", mean), ("std", std)):
+        if given is None:
+            continue
+        if not isinstance(given, Mapping) and len(graph.inputs) > 1:
+            raise TypeError(f"{what} is no dict, and the network has several inputs ({', '.join(graph.inputs)}).")
+        given = given if isinstance(given, Mapping) else {next(iter(graph.inputs)): given}
+        for name, values in given.items():
+            if name not in graph.inputs:
+                raise KeyError(f'{what}: there is no input "{name}"; there are {", ".join(graph.inputs)}.')
+            channels = graph.inputs[name].channels
+            array = np.asarray(values, np.float32).reshape(-1)
+            if channels is None:
+                raise ValueError(f'{what}: the number of channels of input "{name}" is not known.')
+            if array.size not in (1, channels):
+                raise ValueError(f'{what} has {array.size} values; input "{name}" has {channels} channels.')
+            if not np.isfinite(array).all() or (what == "std" and (array <= 0).any()):
+                raise ValueError(f"{what} ({values}) is not finite{' and greater than 0' if what == 'std' else ''}.")
+            by_name.setdefault(name, {})[what] = np.broadcast_to(array, (channels,)).copy()
+    graph = graph.copy()
+    renamed, before = {}, []
+    for name, given in by_name.items():
+        channels = cast(int, graph.inputs[name].channels)
+        zeros, ones = np.zeros(channels, np.float32), np.ones(channels, np.float32)
+        node = graph.unique(f"{name}_normalized")
+        renamed[name] = node
+        arguments = {
+            "gamma": 1 / given.get("std", ones).astype(np.float64),
+            "beta": zeros,
+            "mean": given.get("mean", zeros),
+            "variance": ones,
+            "epsilon": 0.0,
+        }
+        arguments["gamma"] = cast(NDArray[Any], arguments["gamma"]).astype(np.float32)
+        before.append(Node(node, "BatchNormalization", (name,), arguments, "mean and std of the input"))
+        graph._names.add(node)
+    graph.nodes = before + [
+        node.with_(sources=tuple(renamed.get(source, source) for source in node.sources)) for node in graph.nodes
+    ]
+    graph.outputs = {
+        name: replace(output, source=renamed.get(output.source, output.source))
+        for name, output in graph.outputs.items()
+    }
+    return graph

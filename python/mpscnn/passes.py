@@ -1,0 +1,242 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What is done to a Graph before it becomes kernels: fewer kernels, the same numbers up to rounding."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from . import _core
+from ._core import NeuronDescriptor
+from .graph import Graph, Node
+from .kernels import KERNELS, row_of
+
+_WITH_WEIGHTS = ("Convolution", "ConvolutionTranspose", "FullyConnected")
+_WITH_BOUNDS = ("Add", "Subtract", "Multiply", "Divide")
+# Arguments that change what of its source or destination a kernel sees: such nodes are left as they are.
+_PLACING = (
+    "offset",
+    "clip_rect",
+    "source_feature_channel_offset",
+    "source_feature_channel_max_count",
+    "destination_feature_channel_offset",
+)
+
+
+def optimize(graph: Graph) -> Graph:
+    """The graph after all passes."""
+    for one in PASSES:
+        graph = one(graph)
+    return graph
+
+
+def remove_dead(graph: Graph) -> Graph:
+    """Without nodes that no output depends on."""
+    live = {output.source for output in graph.outputs.values()}
+    for node in reversed(graph.nodes):
+        if node.name in live:
+            live.update(node.sources)
+    return _with_nodes(graph, [node for node in graph.nodes if node.name in live])
+
+
+def fold_padding(graph: Graph) -> Graph:
+    """Rows and columns of zeros that only one convolution reads are padding of that convolution."""
+
+    def fold(pad: Node, node: Node) -> Node | None:
+        if pad.kernel != "Pad" or node.kernel != "Convolution" or _is_placed(pad) or _is_placed(node):
+            return None
+        given = dict(pad.arguments)
+        before = _pixels(given.pop("padding", 0))
+        own = _pixels(node.arguments.get("padding", 0))
+        if before is None or own is None or given.pop("edge_mode", "constant") not in ("zero", "constant"):
+            return None
+        if any(given.pop(name, None) not in (0, 0.0, None) for name in ("value", "channels_before", "channels_after")):
+            return None
+        given.pop("label", None)
+        if given or node.arguments.get("edge_mode", "zero") != "zero":
+            return None
+        sums = tuple((a[0] + b[0], a[1] + b[1]) for a, b in zip(before, own, strict=True))
+        return node.with_(arguments={**node.arguments, "padding": sums})
+
+    return _fold_pairs(graph, fold, keep_first=False)
+
+
+def fold_batch_normalization(graph: Graph) -> Graph:
+    """Batch normalization of what a convolution makes becomes part of its weights and bias."""
+
+    def fold(producer: Node, node: Node) -> Node | None:
+        if node.kernel != "BatchNormalization" or producer.kernel not in _WITH_WEIGHTS:
+            return None
+        given = producer.arguments
+        values = _normalization(node)
+        if values is None or _is_placed(node) or not _has_plain_weights(producer):
+            return None
+        scale, shift = values
+        weight = np.asarray(given["weight"])
+        scaled = _scale_outputs(weight, scale, given)
+        if scaled is None:
+            return None
+        bias = np.zeros(len(scale)) if given.get("bias") is None else np.asarray(given["bias"], np.float64)
+        return producer.with_(
+            arguments={
+                **given,
+                "weight": scaled,
+                "bias": (bias * scale + shift).astype(np.float32),
+                "activation": node.arguments.get("activation"),
+            }
+        )
+
+    return _fold_pairs(graph, fold)
+
+
+def fuse_neurons(graph: Graph) -> Graph:
+    """An activation that alone reads what a kernel makes is applied by that kernel, where it can."""
+
+    def fold(producer: Node, node: Node) -> Node | None:
+        if node.kernel not in KERNELS or row_of(KERNELS[node.kernel])["family"] != "neuron" or _is_placed(node):
+            return None
+        given = producer.arguments
+        if "activation" in _parameters(producer.kernel) and given.get("activation") is None:
+            if int(given.get("sub_pixel_scale_factor", 1)) != 1 and node.kernel == "NeuronPReLU":
+                return None  # slopes count the channels before the pixels are spread
+            return producer.with_(arguments={**given, "activation": neuron_descriptor(node.kernel, node.arguments)})
+        if producer.kernel in _WITH_BOUNDS and not {"minimum_value", "maximum_value"} & {
+            name for name, value in given.items() if value is not None
+        }:
+            neuron = neuron_descriptor(node.kernel, node.arguments)
+            if neuron.type == "relu" and neuron.a == 0:
+                return producer.with_(arguments={**given, "minimum_value": 0.0})
+            if neuron.type == "relun" and neuron.a == 0 and neuron.b >= 0:
+                return producer.with_(arguments={**given, "minimum_value": 0.0, "maximum_value": neuron.b})
+        return None
+
+    return _fold_pairs(graph, fold)
+
+
+PASSES: tuple[Callable[[Graph], Graph], ...] = (remove_dead, fold_padding, fold_batch_normalization, fuse_neurons)
+
+
+def neuron_descriptor(kernel: str, arguments: dict[str, Any]) -> NeuronDescriptor:
+    """The activation that a neuron kernel computes."""
+    bound = inspect.signature(KERNELS[kernel]).bind(**arguments)
+    bound.apply_defaults()
+    given = bound.arguments
+    if kernel == "Neuron":
+        data = given.get("data")
+        return NeuronDescriptor(given["type"], given["a"], given["b"], given["c"], () if data is None else list(data))
+    name = next(row["name"] for row in _core.neuron_names() if row["type"] == _neuron_type(kernel))
+    if kernel == "NeuronPReLU":
+        return NeuronDescriptor(name, data=[float(value) for value in np.asarray(given["a"]).reshape(-1)])
+    return NeuronDescriptor(name, *(float(given[letter]) for letter in "abc" if letter in given))
+
+
+def _neuron_type(kernel: str) -> Any:
+    variant = row_of(KERNELS[kernel])["variant"]
+    names = list(dict.fromkeys(row["type"] for row in _core.neuron_names()))
+    return names[variant]
+
+
+def _parameters(kernel: str) -> frozenset[str]:
+    return frozenset(inspect.signature(KERNELS[kernel]).parameters) if kernel in KERNELS else frozenset()
+
+
+def _is_placed(node: Node) -> bool:
+    return any(node.arguments.get(name) not in (None, 0) for name in _PLACING)
+
+
+def _has_plain_weights(node: Node) -> bool:
+    given = node.arguments
+    return (
+        not _is_placed(node)
+        and given.get("activation") is None
+        and all(given.get(name) is None for name in ("ranges", "lookup_table", "kernel_dtype"))
+        and int(given.get("sub_pixel_scale_factor", 1)) == 1
+        and not hasattr(given["weight"], "load")
+    )
+
+
+def _pixels(padding: Any) -> tuple[tuple[int, int], tuple[int, int]] | None:
+    """((top, bottom), (left, right)); None for a policy."""
+    if isinstance(padding, int):
+        return ((padding, padding), (padding, padding))
+    if not isinstance(padding, (tuple, list)):
+        return None
+    h, w = padding
+    return ((h, h), (w, w)) if isinstance(h, int) else ((h[0], h[1]), (w[0], w[1]))
+
+
+def _normalization(node: Node) -> tuple[NDArray[np.float64], NDArray[np.float64]] | None:
+    """Scale and shift of each channel; None where they come from a data source or a state."""
+    given = node.arguments
+    if any(given.get(name) is None or hasattr(given[name], "load") for name in ("gamma", "mean", "variance")):
+        return None
+    gamma, mean, variance = (np.asarray(given[name], np.float64) for name in ("gamma", "mean", "variance"))
+    epsilon = given.get("epsilon")
+    scale = gamma / np.sqrt(variance + (np.finfo(np.float32).tiny if epsilon is None else float(epsilon)))
+    beta = 0.0 if given.get("beta") is None else np.asarray(given["beta"], np.float64)
+    return scale, beta - mean * scale
+
+
+def _scale_outputs(
+    weight: NDArray[Any], scale: NDArray[np.float64], given: dict[str, Any]
+) -> NDArray[np.float32] | None:
+    """Weights times one factor for each output channel; None for a layout with no such axis."""
+    layout = given.get("layout", "OIHW")
+    if weight.dtype not in (np.float32, np.float64):
+        return None  # a product would be rounded once more than the kernel rounds
+    if layout == "IOHW":
+        groups = int(given.get("groups", 1))
+        grouped = weight.reshape(groups, weight.shape[0] // groups, *weight.shape[1:])
+        product = grouped * scale.reshape(groups, 1, -1, 1, 1)
+        return np.ascontiguousarray(product.reshape(weight.shape), np.float32)
+    if layout not in ("OIHW", "OHWI", "HWIO", "C1HW", "OI"):
+        return None
+    axis = layout.index("O") if "O" in layout else 0
+    if weight.ndim == 4 and layout == "OI":
+        axis = 0
+    if axis >= weight.ndim or weight.shape[axis] != len(scale):
+        return None
+    shape = [1] * weight.ndim
+    shape[axis] = -1
+    return np.ascontiguousarray(weight * scale.reshape(shape), np.float32)
+
+
+def _fold_pairs(graph: Graph, fold: Callable[[Node, Node], Node | None], *, keep_first: bool = True) -> Graph:
+    """Two nodes become one where `fold` says so: a node and the only one that reads what it makes.
+
+    The new node takes the first one's place and its sources, and the second one's name, which others read.
+    """
+    while True:
+        consumers, outputs = graph.consumers(), {output.source for output in graph.outputs.values()}
+        by_name = {node.name: node for node in graph.nodes}
+        replaced: dict[str, Node | None] = {}
+        for node in graph.nodes:
+            if len(node.sources) != 1 or node.sources[0] not in by_name or node.sources[0] in replaced:
+                continue
+            producer = by_name[node.sources[0]]
+            if len(consumers[producer.name]) != 1 or producer.name in outputs:
+                continue
+            folded = fold(producer, node)
+            if folded is None:
+                continue
+            kept = producer if keep_first else node
+            origin = ", ".join(part for part in (producer.origin, node.origin) if part)
+            replaced[producer.name] = None
+            replaced[node.name] = folded.with_(
+                name=node.name, kernel=kept.kernel, sources=producer.sources, origin=origin
+            )
+        if not replaced:
+            return graph
+        nodes = [replaced.get(node.name, node) for node in graph.nodes]
+        graph = _with_nodes(graph, [node for node in nodes if node is not None])
+
+
+def _with_nodes(graph: Graph, nodes: list[Node]) -> Graph:
+    other = graph.copy()
+    other.nodes = nodes
+    other._names = {*other.inputs, *(node.name for node in nodes)}
+    return other
