@@ -95,10 +95,10 @@ def _placed(tensor: Tensor, constant: Constant) -> NDArray[np.float32]:
         return array.reshape((1,) * (tensor.rank - 1))
     if array.ndim > tensor.rank:
         raise UnmappedError(f"a constant of shape {array.shape} with a tensor of {tensor.rank} axes")
-    array = array.reshape((1,) * (tensor.rank - array.ndim) + array.shape)
-    if array.shape[0] != 1:
+    shape = [1] * (tensor.rank - array.ndim) + list(array.shape)
+    if shape[0] != 1:
         raise UnmappedError(f"a constant of shape {array.shape} with values of its own for each image of the batch")
-    array = array.reshape(list(array.shape)[1:])
+    array = array.reshape(shape[1:])
     _broadcast(tensor.shape, array.shape)
     return array
 
