@@ -12,7 +12,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ..builder import Builder, Tensor, UnmappedError, as_image
-from .shape import fix_unless_constant, is_constant
 
 Constant: TypeAlias = "float | int | NDArray[Any]"
 Operand: TypeAlias = "Tensor | Constant"
@@ -54,7 +53,7 @@ def align(builder: Builder, a: Tensor, b: Tensor) -> tuple[Tensor, Tensor]:
     _broadcast(a.shape, b.shape)
     for x in (a, b):
         for was, now in zip(x.axes, axes, strict=True):
-            if was != now and not is_constant(builder, x, was):
+            if was != now and not builder.is_constant(x, was):
                 builder.fix()  # the axis has extent 1 only here
     return replace(a, axes=axes), replace(b, axes=axes)
 
@@ -122,7 +121,7 @@ def _split(builder: Builder, tensor: Tensor, constant: Constant) -> tuple[Tensor
         if array.shape != tensor.flat:
             tensor = as_image(tensor)
         else:
-            fix_unless_constant(builder, tensor)
+            builder.fix_unless_constant(tensor)
             extents = tuple(tensor.extent(axis) for axis in tensor.axes[1:])
             array = array.reshape(extents)
     image = _by_axis(tensor, array)
@@ -136,7 +135,7 @@ def constant_image(builder: Builder, like: Tensor, image: NDArray[np.float32]) -
     height, width, channels = image.shape
     if max(height, width) > EXTENT_LIMIT:
         raise UnmappedError(f"a constant of {height} x {width} pixels")
-    fix_unless_constant(builder, like, "H" * (height > 1) + "W" * (width > 1))
+    builder.fix_unless_constant(like, "H" * (height > 1) + "W" * (width > 1))
     one = builder.add("Slice", like, size=1, source_feature_channel_max_count=1, height=1, width=1, channels=1)
     one = builder.add("NeuronSigmoid", one)  # finite also where the source is not
     size = image.size
@@ -275,7 +274,7 @@ def _extremum(builder: Builder, name: str, a: Operand, b: Operand) -> Tensor:
     # The two become the channels of one image, whose greatest or least is taken.
     size = {"height": a.height, "width": a.width * a.channels, "channels": 1}
     if a.channels > 1:
-        fix_unless_constant(builder, a)
+        builder.fix_unless_constant(a)
         a_row, b_row = (builder.add("Reshape", x, shape=(a.height, a.width * a.channels, 1), **size) for x in (a, b))
     else:
         a_row, b_row = a, b

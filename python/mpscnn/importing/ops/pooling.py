@@ -11,7 +11,6 @@ import numpy as np
 
 from ..builder import Builder, Tensor, UnmappedError
 from . import arithmetic, reduction
-from .shape import fix_unless_constant
 
 Pair: TypeAlias = "int | Sequence[int]"
 Padding: TypeAlias = "int | Sequence[int] | Sequence[Sequence[int]]"
@@ -142,7 +141,7 @@ def max_pool2d(
             if pads[axis][1] + w.stride[axis] - 1 < w.reach[axis]:
                 pads[axis][1] += w.stride[axis] - 1
             else:  # the last window may begin behind the source, which depends on the extent
-                fix_unless_constant(builder, tensor)
+                builder.fix_unless_constant(tensor)
                 needed = (w.extents[axis] - 1) * w.stride[axis] + w.reach[axis]
                 pads[axis][1] = max(needed - extent - pads[axis][0], 0)
     source = tensor
@@ -220,7 +219,7 @@ def _avg_pool_of_padded(builder: Builder, tensor: Tensor, w: _Window) -> Tensor:
     extents = tensor.height, tensor.width
     for extent, count, kernel, stride, pads in zip(extents, w.extents, w.kernel, w.stride, w.padding, strict=True):
         if pads[1] + stride - 1 >= kernel:  # a window may begin in the padding behind the source, at some extents
-            fix_unless_constant(builder, tensor)
+            builder.fix_unless_constant(tensor)
             if pooled_extent(extent + sum(pads), kernel, stride, (0, 0), 1, True) != count:
                 raise UnmappedError("average pooling with a window that begins in the padding behind the source")
     height, width = (extent + sum(pads) for extent, pads in zip(extents, w.padding, strict=True))
@@ -294,7 +293,7 @@ def _adaptive(builder: Builder, tensor: Tensor, output_size: Any, kind: str) -> 
     counts = sizes["H"] or tensor.height, sizes["W"] or tensor.width
     if sizes["H"] is None and sizes["W"] is None:
         return tensor
-    fix_unless_constant(builder, tensor)
+    builder.fix_unless_constant(tensor)
     if counts == (tensor.height, tensor.width):
         return tensor
     rows, columns = _areas(tensor.height, counts[0]), _areas(tensor.width, counts[1])
