@@ -227,7 +227,7 @@ def _elements(path: Path, name: str, shape: tuple[int, ...]) -> int:
     return math.prod(shape)
 
 
-def _bfloat16(words: NDArray[Any]) -> NDArray[Any]:
+def bfloat16_of(words: NDArray[Any]) -> NDArray[Any]:
     """Words of 16 bits as bfloat16, or widened where no package has the type: the same values."""
     try:
         import ml_dtypes
@@ -242,7 +242,7 @@ def _view(buffer: memoryview, dtype: str, shape: tuple[int, ...]) -> NDArray[Any
     if not array.flags.aligned or not array.dtype.isnative:
         array = array.astype(array.dtype.newbyteorder("="))
     if dtype == "bfloat16":
-        array = _bfloat16(array)
+        array = bfloat16_of(array)
     if array.flags.writeable:
         array.flags.writeable = False
     return array
@@ -650,7 +650,7 @@ def _from_torch(torch: Any, path: Path, name: str, tensor: Any, size: int) -> Ca
         dense = tensor.detach()
         array: NDArray[Any]
         if dtype == "bfloat16":
-            array = _bfloat16(dense.view(torch.int16).numpy().view(np.uint16))
+            array = bfloat16_of(dense.view(torch.int16).numpy().view(np.uint16))
         else:
             array = dense.numpy()
         array = array.view()
