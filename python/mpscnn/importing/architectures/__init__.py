@@ -128,6 +128,11 @@ def read(
 def _configured(family: Family, config: Mapping[str, Any]) -> dict[str, Any]:
     """The options that a config.json has, of the types that the family's defaults have."""
     known = inspect.signature(family.write).parameters
+    architecture = config.get("architecture")
+    if isinstance(architecture, str) and re.fullmatch(family.refused, architecture):
+        raise UnsupportedOperatorError(
+            architecture, [("architecture", architecture, f"it has the tensors of a {family.name}, and other layers")]
+        )
     options = {}
     for key, option in family.config.items():
         if key not in config:
