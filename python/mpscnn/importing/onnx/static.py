@@ -88,6 +88,9 @@ class Extent:
     def __mod__(self, other: Any) -> Extent:
         return self._opaque(other, lambda a, b: a % b if b else 0)
 
+    def __rmod__(self, other: Any) -> Extent:
+        return self._opaque(other, lambda a, b: b % a if a else 0)
+
     def rounded(self, f: Callable[[float], int]) -> Extent:
         """The whole number that `f` makes of it."""
         if self.of is not None and self.ratio.denominator == 1:
