@@ -155,13 +155,12 @@ def _block(
     averaged = not layers.has(f"{name}.downsample.0")
     conv, norm = (f"{name}.downsample.{index + averaged}" for index in (0, 1))
     if layers.has(conv):
-        if averaged:
-            if stride > 1:
-                with layers.node(f"{name}.downsample.0", "AvgPool2d"):
-                    x = pooling.avg_pool2d(
-                        layers.builder, x, (2, 2), (stride, stride), ceil_mode=True, count_include_pad=False
-                    )
-                stride = 1
+        if averaged and stride > 1:
+            with layers.node(f"{name}.downsample.0", "AvgPool2d"):
+                x = pooling.avg_pool2d(
+                    layers.builder, x, (2, 2), (stride, stride), ceil_mode=True, count_include_pad=False
+                )
+            stride = 1
         kernel = layers.shape(conv, rank=4)[2]
         x = layers.convolution(x, conv, stride=stride, padding=(stride - 1 + kernel - 1) // 2)
         x = layers.batch_norm(x, norm, epsilon)
