@@ -111,6 +111,10 @@ def read(
     if architecture not in (None, found.family, found.name):
         raise InvalidModelError(f'the tensors are those of {found.name}, not of "{architecture}".')
     layers = Layers(weights, shapes, found.prefix, naming.rename, f"{found.name} ({naming.name})")
+    known = list(inspect.signature(family.write).parameters)[2:]
+    for option in options:
+        if option not in known:
+            raise TypeError(f"{option} is no option of {found.name}: it has {', '.join(known) or 'none'}.")
     configured = _configured(family, getattr(weights, "config", {}))
     try:
         family.write(layers, _size(input_shapes, family), **{**naming.defaults, **configured, **options})

@@ -10,8 +10,9 @@ Names and numbers:
   bn1, blocks.stage.block.conv_pw, bn1, conv_dw, bn2, conv_pwl, bn3, and in the first stage conv_dw, bn1, conv_pw, bn2;
   conv_head, bn2, classifier. BatchNorm2d's epsilon, 1e-5: these models set no bn_eps.
 * huggingface/transformers, models/mobilenet_v2: mobilenet_v2.conv_stem.first_conv, .conv_3x3, .reduce_1x1,
-  layer.0.expand_1x1, .conv_3x3, .reduce_1x1, conv_1x1, each with .convolution and .normalization; classifier.
-  The first block, conv_stem, adds no source. layer_norm_eps 0.001, tf_padding ("same" as TensorFlow has it), output_stride, beyond which convolutions are dilated.
+  layer.0.expand_1x1, .conv_3x3, .reduce_1x1, conv_1x1, each with .convolution and .normalization; classifier. The
+  first block, conv_stem, adds no source. layer_norm_eps 0.001, tf_padding ("same" as TensorFlow has it),
+  output_stride, beyond which convolutions are dilated.
 * Blocks of each stage and strides: table 2 of the paper, the same in all three.
 """
 
