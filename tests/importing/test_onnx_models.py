@@ -152,7 +152,9 @@ def test_exported_by_tracing(name, opset, free):
         pytest.skip("bilinear resizing of version 9 is another function: see test_opset_9_has_no_half_pixels")
     proto = exported(module, shapes[0], opset, False, free)
     inputs = {"x": (1, *shapes[0])} if free else None
-    fixed = fixed or (opset == 9 and name == "shuffled")  # version 9 has pixel shuffles as shapes, which are written out
+    fixed = fixed or (
+        opset == 9 and name == "shuffled"
+    )  # version 9 has pixel shuffles as shapes, which are written out
     others = shapes if free and not fixed else shapes[:1]
     check(proto, *({"x": (n, *s)} for s in others for n in (1, 3)), input_shapes=inputs, fixed=fixed, relative=1e-4)
 

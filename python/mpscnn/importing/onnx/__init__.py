@@ -179,6 +179,11 @@ class _Walk:
         if unknown:
             known = ", ".join(info.name for info in graph.input if info.name not in self._initializers)
             raise ValueError(f'input_shapes names "{sorted(unknown)[0]}"; the inputs are {known}.')
+        for kind, infos in (("inputs", graph.input), ("outputs", graph.output)):
+            names = [info.name for info in infos]
+            twice = sorted({name for name in names if names.count(name) > 1})
+            if twice or "" in names:
+                raise InvalidModelError(f'{self.source.name}: two of its {kind} are called "{(twice or [""])[0]}".')
         for info in graph.input:
             if info.name in needed and info.name not in self._initializers:
                 self._input(info)
@@ -283,6 +288,8 @@ class _Walk:
             raise InvalidModelError(f'{self.source.name}: the input "{name}" has the shape {declared}.')
         if 0 in (*extents, first):
             raise UnmappedError(f"it has no values, {declared}")
+        if max([*extents, first or 1]) > layers.EXTENT_LIMIT:
+            raise UnmappedError(f"an extent of {declared} is more than the limit ({layers.EXTENT_LIMIT})")
         if self.probe is not None:
             # An extent of 1 is one that is repeated, as often as not.
             extents = [e * self.probe.get(a, 1) if e > 1 else 1 for e, a in zip(extents, axes[1:], strict=True)]
@@ -333,6 +340,11 @@ class _Walk:
             # Extents, axes or types that do not go together, in ways that no function above looked for.
             raise InvalidModelError(f"{self.source.name}: {name} ({operator}): {error}") from error
         for output, value in zip(node.output, results, strict=False):
+            if isinstance(value, Tensor) and max(value.height, value.width, value.channels) > layers.EXTENT_LIMIT:
+                reason = f"a result of {value.height} x {value.width} pixels, {value.channels} channels:"
+                self.refused.append((operator, name, f"{reason} the limit is {layers.EXTENT_LIMIT} each"))
+                self.failed.update(node.output)
+                return
             if output:
                 self.values[output] = value
         integers = node.op_type in ("ArgMax", "ArgMin") or any(i in self.integers for i in inputs)

@@ -16,6 +16,7 @@ from ..ops import activation, arithmetic, convolution, normalization, pooling, r
 from .node import Call, Value
 from .table import operator
 
+EXTENT_LIMIT = 1 << 20  # pixels, of windows and of images
 SAME = ("SAME_UPPER", "SAME_LOWER")
 
 
@@ -34,6 +35,8 @@ class Windows:
             raise InvalidModelError(
                 f"{call.name}: kernel {self.kernel}, strides {self.stride}, dilations {self.dilation}."
             )
+        if max(*self.kernel, *self.stride, *self.dilation) > EXTENT_LIMIT:
+            raise UnmappedError(f"windows of {self.kernel} pixels, steps of {self.stride}, more than the limit")
         self.mode = call.text("auto_pad", "NOTSET")
         self.reach = [(k - 1) * d + 1 for k, d in zip(self.kernel, self.dilation, strict=True)]
         if self.mode not in (*SAME, "VALID", "NOTSET"):

@@ -23,7 +23,7 @@ from .reading import DTYPES, dtype_name
 if TYPE_CHECKING:
     from .node import Call
 
-SIZE_LIMIT = 1 << 27  # values of an array that is computed here
+SIZE_LIMIT = 1 << 26  # values of an array that is computed here
 
 
 @dataclass(frozen=True, eq=False)

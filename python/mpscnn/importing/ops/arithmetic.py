@@ -16,6 +16,7 @@ from ..builder import Builder, Tensor, UnmappedError, as_image
 Constant: TypeAlias = "float | int | NDArray[Any]"
 Operand: TypeAlias = "Tensor | Constant"
 
+WEIGHTS_LIMIT = 1 << 26  # values of weights that are made here
 EXTENT_LIMIT = 16384  # pixels along an axis of a Metal texture
 
 
