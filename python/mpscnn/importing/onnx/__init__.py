@@ -47,7 +47,8 @@ def read(model: PathLike | bytes | ModelProto, *, input_shapes: Mapping[str, tup
     -------
     Graph
         With the names of the model's inputs, outputs and nodes. Inputs that nothing reads are left out. Results are
-        floats also where the model has integers (ArgMax).
+        floats also where the model has integers (ArgMax). Casts between floating-point types change nothing: kernels
+        compute with float32.
 
     Raises
     ------
