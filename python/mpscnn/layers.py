@@ -51,6 +51,8 @@ class Layer:
         The nodes of the source model that it comes from.
     kernel, family, apple_class : str
         Concatenation has no class: the kernels before it write side by side.
+    detail : str
+        Window, stride and the like, height before width: "3x3, stride 2, groups 32".
     activation : str
         That the kernel applies to its result; empty: none.
     weight_layout : str
@@ -71,6 +73,7 @@ class Layer:
     kernel: str
     family: str
     apple_class: str
+    detail: str
     activation: str
     weight_layout: str
     sources: tuple[str, ...]
@@ -114,11 +117,12 @@ class LayerTable(list[Layer]):
 
     def rows(self) -> tuple[tuple[str, ...], list[tuple[str, ...]], tuple[str, ...]]:
         """Header, one row for each layer, and totals, as text."""
-        header = ("layer", "kernel", "Apple's class", "weights", "from", "to", "parameters", "MFLOP", "KiB")
+        header = ("layer", "kernel", "", "Apple's class", "weights", "from", "to", "parameters", "MFLOP", "KiB")
         rows: list[tuple[str, ...]] = [
             (
                 layer.name,
                 layer.kernel + (f" + {layer.activation}" if layer.activation else ""),
+                layer.detail,
                 layer.apple_class or "-",
                 layer.weight_layout or "-",
                 ", ".join(map(shape_text, layer.input_shapes)),
@@ -129,7 +133,7 @@ class LayerTable(list[Layer]):
             )
             for layer in self
         ]
-        totals: tuple[str, ...] = ("total", f"{len(self)} kernels", "", "", "", "", f"{self.parameters:,}")
+        totals: tuple[str, ...] = ("total", f"{len(self)} kernels", "", "", "", "", "", f"{self.parameters:,}")
         return header, rows, (*totals, f"{self.flops / 1e6:,.2f}", f"{self.result_bytes / 1024:,.1f}")
 
     def __str__(self) -> str:
@@ -161,6 +165,7 @@ def layer_table(model: Graph | Network, input_shapes: InputShapes = None) -> Lay
         result = shapes[node.name]
         multiply_adds = _multiply_adds(node, sources, result)
         kind = None if node.kernel == CONCATENATE else KERNELS[node.kernel]
+        layout = _layout(node)
         table.append(
             Layer(
                 name=node.name,
@@ -168,8 +173,9 @@ def layer_table(model: Graph | Network, input_shapes: InputShapes = None) -> Lay
                 kernel=node.kernel,
                 family=row_of(kind)["family"] if kind else "concatenation",
                 apple_class=kind.apple_class if kind else "",
+                detail=_detail(node),
                 activation=_activation(node),
-                weight_layout=_layout(node),
+                weight_layout=layout if layout in ("", _WEIGHT_LAYOUT) else f"{layout} -> {_WEIGHT_LAYOUT}",
                 sources=node.sources,
                 input_shapes=sources,
                 output_shape=result,
@@ -310,14 +316,45 @@ def _activation(node: Node) -> str:
 
 
 def _layout(node: Node) -> str:
+    """Of the weights as they are given; empty: there are none."""
     if not _weights(node):
         return ""
-    weight = node.arguments["weight"]
-    if _is_source(weight) or node.kernel.startswith("Binary"):
+    if _is_source(node.arguments["weight"]) or node.kernel.startswith("Binary"):
         return _WEIGHT_LAYOUT
     default = {"ConvolutionTranspose": "IOHW", "FullyConnected": "OI"}.get(node.kernel, "OIHW")
-    layout = node.arguments.get("layout", default)
-    return layout if layout == _WEIGHT_LAYOUT else f"{layout} -> {_WEIGHT_LAYOUT}"
+    return str(node.arguments.get("layout", default))
+
+
+def _pair(value: Any) -> tuple[int, int]:
+    return (int(value), int(value)) if isinstance(value, (int, np.integer)) else (int(value[0]), int(value[1]))
+
+
+def _pair_text(value: Any) -> str:
+    h, w = _pair(value)
+    return f"{h}x{w}"
+
+
+def _detail(node: Node) -> str:
+    given, parts = node.arguments, []
+    layout: str = _layout(node)
+    weight: Any = given.get("weight")
+    if _is_source(weight):
+        descriptor = weight.descriptor() if callable(weight.descriptor) else weight.descriptor
+        parts.append(_pair_text(descriptor.kernel_size))
+    elif "H" in layout and len(weight.shape) == len(layout):
+        parts.append(_pair_text([weight.shape[layout.index(letter)] for letter in "HW"]))
+    elif given.get("kernel_size") is not None:
+        size = given["kernel_size"]
+        parts.append(f"{size} channels" if node.kernel == "CrossChannelNormalization" else _pair_text(size))
+    for name in ("stride", "dilation"):
+        if given.get(name) is not None and _pair(given[name]) != (1, 1):
+            h, w = _pair(given[name])
+            parts.append(f"{name} {h}" if h == w else f"{name} {h}x{w}")
+    for name, word in (("groups", "groups"), ("sub_pixel_scale_factor", "sub-pixel"), ("scale_factor", "times")):
+        value = given.get(name)
+        if value is not None and value != 1:
+            parts.append(f"{word} {value if isinstance(value, (int, float)) else 'x'.join(map(str, value))}")
+    return ", ".join(parts)
 
 
 # ---- operations
