@@ -318,10 +318,10 @@ def _place(ranks: list[list[_Box]]) -> None:
             if box.passes:
                 box.height = height
         y += height + _RANK_GAP
-    left = min(box.x - box.width / 2 for rank in ranks for box in rank)
+    first = min(box.x - box.width / 2 for rank in ranks for box in rank)
     for rank in ranks:
         for box in rank:
-            box.x -= left
+            box.x -= first
 
 
 def _stiffness(a: _Box, b: _Box) -> float:
