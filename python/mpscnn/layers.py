@@ -244,6 +244,17 @@ def default_shapes(network: Network, *, batch: int = 1) -> dict[str, tuple[int, 
     return found
 
 
+def output_shapes(network: Network, input_shapes: InputShapes = None) -> dict[str, tuple[int, ...]]:
+    """Shapes of the arrays that the network returns for inputs of these shapes."""
+    shapes = dict(zip(_value_names(network), network._core.shapes(image_shapes(network, input_shapes)), strict=True))
+    found = {}
+    for name, output in network.outputs.items():
+        image = shapes[output.source]
+        extents = tuple(image["NHWC".index(letter)] for letter in output.layout)
+        found[name] = extents if output.shape is None else (image[0], *output.shape)
+    return found
+
+
 def _value_names(network: Network) -> list[str]:
     return [*network.graph.inputs, *(node.name for node in network.graph.nodes)]
 
