@@ -10,6 +10,7 @@
 #include <pybind11/stl.h>
 
 #include <mpscnn/error.hpp>
+#include <mpscnn/profile.hpp>
 
 #include "bind_arguments.hpp"
 #include "bind_array.hpp"
@@ -128,7 +129,6 @@ class Call {
     const auto first = n_ * part / parts, count = n_ * (part + 1) / parts - first;
     const auto& device = network_->device();
     auto& made = parts_.emplace_back();
-    made.buffer = CommandBuffer::make(device, "Network");
     std::vector<std::shared_ptr<Image>> sources, results;
     for (const auto& input : inputs_) sources.push_back(image_of(device, images_of(input, first, count)));
     for (const auto& result : results_) {
@@ -140,7 +140,10 @@ class Call {
         made.copies.emplace_back(results.back(), view);
       }
     }
-    network_->encode(*made.buffer, sources, results);
+    if (const auto profile = Profile::current(); profile && profile->per_kernel())
+      made.buffer = network_->encode_apart(sources, results);
+    else
+      network_->encode(*(made.buffer = CommandBuffer::make(device, "Network")), sources, results);
   }
 
   void finish(const Part& part) {

@@ -23,5 +23,6 @@ PYBIND11_MODULE(_core, module) {
   bind_state(module);
   bind_kernel(module);
   bind_network(module);
+  bind_profile(module);
   answer_wrong_arguments(module);
 }

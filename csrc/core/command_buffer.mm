@@ -64,12 +64,19 @@ const char *name_of(CommandBufferStatus status) {
 CommandBuffer::CommandBuffer(std::unique_ptr<Impl> impl) : impl_(std::move(impl)) {}
 CommandBuffer::~CommandBuffer() = default;
 
-std::shared_ptr<CommandBuffer> CommandBuffer::make(std::shared_ptr<Device> device, const std::string &label) {
+std::shared_ptr<CommandBuffer> CommandBuffer::make(std::shared_ptr<Device> device, const std::string &label,
+                                                   const std::string &kernel) {
   return guard([&] {
     auto buffer = Ref<id<MTLCommandBuffer>>::retain([device->impl().queue.get() commandBuffer]);
     check<std::runtime_error>(static_cast<bool>(buffer), "CommandBuffer: the device gave no command buffer.");
     if (!label.empty()) [buffer.get() setLabel:ns(label)];
-    return std::make_shared<CommandBuffer>(std::unique_ptr<Impl>(new Impl{device, buffer}));
+    auto impl = std::unique_ptr<Impl>(new Impl{device, buffer});
+    if (auto profile = Profile::current()) {
+      const auto thread = std::hash<std::thread::id>()(std::this_thread::get_id());
+      impl->event = {label, kernel, "encode", profile_clock(), 0, profile->next_buffer(), thread};
+      impl->profile = std::move(profile);
+    }
+    return std::make_shared<CommandBuffer>(std::move(impl));
   });
 }
 
@@ -88,12 +95,30 @@ void CommandBuffer::submit(bool awaited) {
     const auto now = status();
     check<std::runtime_error>(now < CommandBufferStatus::committed,
                               "CommandBuffer: commit() was called already; its status is ", name_of(now), ".");
+    impl_->device->impl().note_allocated();
+    add_to_profile();
     id<MTLCommandBuffer> buffer = impl_->buffer.get();
     if (awaited && [buffer respondsToSelector:@selector(commitAwaited)])
       [static_cast<id<AwaitedCommit>>(static_cast<id>(buffer)) commitAwaited];
     else
       [buffer commit];
   });
+}
+
+/// The time of the encoding, now that it is over, and that of the execution when it will be.
+void CommandBuffer::add_to_profile() {
+  if (!impl_->profile) return;
+  auto event = impl_->event;
+  event.end = profile_clock();
+  impl_->profile->add(event);
+  event.kind = "execute";
+  const auto shared = std::make_shared<ProfileEvent>(std::move(event));
+  const auto profile = impl_->profile;
+  [impl_->buffer.get() addCompletedHandler:^(id<MTLCommandBuffer> done) {
+    shared->start = [done GPUStartTime];
+    shared->end = [done GPUEndTime];
+    profile->add(*shared);
+  }];
 }
 
 void finish_all_work() {

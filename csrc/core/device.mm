@@ -79,6 +79,38 @@ std::string Device::name() const {
   return guard([&] { return text([impl_->device.get() name]); });
 }
 std::uint64_t Device::allocated_bytes() const { return [impl_->device.get() currentAllocatedSize]; }
+
+namespace {
+
+id<CountedMemory> counted(id<MTLDevice> device) {
+  return [device respondsToSelector:@selector(peakAllocatedSize)] ? static_cast<id<CountedMemory>>(static_cast<id>(device))
+                                                                   : nil;
+}
+
+id<CountedMemory> counted_or_throw(const Device &device) {
+  id<CountedMemory> memory = counted(device.impl().device.get());
+  check<NotImplementedError>(memory != nil, "Device: ", device.name(), " does not tell what memory it keeps.");
+  return memory;
+}
+
+}  // namespace
+
+std::uint64_t Device::peak_bytes() const {
+  if (id<CountedMemory> memory = counted(impl_->device.get())) return [memory peakAllocatedSize];
+  impl_->note_allocated();
+  return impl_->peak;
+}
+
+void Device::reset_peak_bytes() {
+  if (id<CountedMemory> memory = counted(impl_->device.get()))
+    [memory resetPeakAllocatedSize];
+  else
+    impl_->peak = allocated_bytes();
+}
+
+std::uint64_t Device::cached_bytes() const { return [counted_or_throw(*this) cachedSize]; }
+void Device::free_cached_bytes() { [counted_or_throw(*this) freeCachedMemory]; }
+
 std::uint64_t Device::recommended_max_working_set_bytes() const {
   return [impl_->device.get() recommendedMaxWorkingSetSize];
 }

@@ -5,6 +5,7 @@
 #import <Metal/Metal.h>
 #import <MetalPerformanceShaders/MetalPerformanceShaders.h>
 
+#include <atomic>
 #include <memory>
 #include <mutex>
 #include <vector>
@@ -13,14 +14,26 @@
 #include <mpscnn/command_buffer.hpp>
 #include <mpscnn/device.hpp>
 #include <mpscnn/image.hpp>
+#include <mpscnn/profile.hpp>
 
 #include "objc_ref.hh"
+#include "sharing.hh"
 
 namespace mpscnn {
 
 struct Device::Impl {
   Ref<id<MTLDevice>> device;
   Ref<id<MTLCommandQueue>> queue;
+  std::atomic<std::uint64_t> peak = 0;  ///< for devices that do not count it
+
+  /// To be called when much memory is in use.
+  void note_allocated() {
+    if ([device.get() respondsToSelector:@selector(peakAllocatedSize)]) return;
+    const std::uint64_t now = [device.get() currentAllocatedSize];
+    auto before = peak.load();
+    while (before < now && !peak.compare_exchange_weak(before, now)) {
+    }
+  }
 };
 
 struct Buffer::Impl {
@@ -32,6 +45,8 @@ struct CommandBuffer::Impl {
   std::shared_ptr<Device> device;
   Ref<id<MTLCommandBuffer>> buffer;
   std::mutex commit_mutex = {};
+  std::shared_ptr<Profile> profile = {};  ///< that collected when the command buffer was made
+  ProfileEvent event = {};                ///< of the encoding, so far
 };
 
 /// The last command buffer that encoded a write to some memory: the CPU reads when it is done. Shared by an image and

@@ -101,20 +101,17 @@ std::size_t Network::plans() const {
   return cache_->entries.size();
 }
 
-void Network::encode(CommandBuffer& buffer, std::span<const std::shared_ptr<Image>> inputs,
-                     std::span<std::shared_ptr<Image>> outputs) const {
-  std::vector<ImageShape> shapes;
-  for (const auto& input : inputs) shapes.push_back(input->shape());
-  const auto made = plan(shapes);
+/// The plan's images, inputs and outputs among them; none yet where they are temporary.
+Network::Images Network::boundary(const NetworkPlan& made, std::span<const std::shared_ptr<Image>> inputs,
+                                  std::span<std::shared_ptr<Image>> outputs) const {
   check<TypeError>(outputs.size() == parts_.outputs.size(), "the number of outputs (", outputs.size(), ") is not ",
                    parts_.outputs.size(), ".");
-  const auto n = shapes[0].n;
-  check(made->most_images == 0 || n <= made->most_images, "the number of images (", n,
-        ") is greater than the maximum (", made->most_images,
-        ") of one encode, which the images with the most channels have.");
-  std::vector<std::shared_ptr<Image>> images(made->images.size());
+  const auto n = inputs[0]->shape().n;
+  check(made.most_images == 0 || n <= made.most_images, "the number of images (", n, ") is greater than the maximum (",
+        made.most_images, ") of one encode, which the images with the most channels have.");
+  Images images(made.images.size());
   for (std::size_t i = 0; i < images.size(); ++i) {
-    const auto& spec = made->images[i];
+    const auto& spec = made.images[i];
     if (spec.input >= 0) images[i] = inputs[static_cast<std::size_t>(spec.input)];
     if (spec.output < 0) continue;
     auto& output = outputs[static_cast<std::size_t>(spec.output)];
@@ -124,27 +121,73 @@ void Network::encode(CommandBuffer& buffer, std::span<const std::shared_ptr<Imag
     check(output->shape() == shape, "output ", spec.output, " has the shape ", output->shape(), ", not ", shape, ".");
     images[i] = output;
   }
+  return images;
+}
+
+const std::string& Network::name_of(std::uint32_t node) const {
+  static const std::string none = "copy";
+  return parts_.nodes.empty() ? none : parts_.nodes[node].name;
+}
+
+namespace {
+
+std::vector<ImageShape> shapes_of(std::span<const std::shared_ptr<Image>> images) {
+  std::vector<ImageShape> shapes;
+  for (const auto& image : images) shapes.push_back(image->shape());
+  return shapes;
+}
+
+void encode_step(const NetworkPlan::Step& step, CommandBuffer& buffer, std::span<const std::shared_ptr<Image>> images) {
+  const Image* sources[SourceNames::kMost] = {};
+  for (std::size_t i = 0; i < step.sources.size(); ++i) sources[i] = images[step.sources[i]].get();
+  step.kernel->encode_placed(buffer, std::span(sources).first(step.sources.size()), *images[step.destination],
+                             step.placement);
+}
+
+}  // namespace
+
+void Network::encode(CommandBuffer& buffer, std::span<const std::shared_ptr<Image>> inputs,
+                     std::span<std::shared_ptr<Image>> outputs) const {
+  const auto made = plan(shapes_of(inputs));
+  auto images = boundary(*made, inputs, outputs);
   for (const auto& step : made->steps) {
-    in_node(parts_.nodes.empty() ? std::string() : parts_.nodes[step.node].name, [&] {
+    in_node(name_of(step.node), [&] {
       auto& destination = images[step.destination];
       if (!destination) {
         const auto& spec = made->images[step.destination];
         auto shape = spec.shape;
-        shape.n = n;
+        shape.n = inputs[0]->shape().n;
         destination = Image::temporary(buffer, shape, parts_.dtype);
         if (spec.reads != 1) destination->set_read_count(spec.reads);
       }
-      const Image* sources[SourceNames::kMost] = {};
-      for (std::size_t i = 0; i < step.sources.size(); ++i) sources[i] = images[step.sources[i]].get();
-      step.kernel->encode_placed(buffer, std::span(sources).first(step.sources.size()), *destination, step.placement);
+      encode_step(step, buffer, images);
     });
   }
+}
+
+std::shared_ptr<CommandBuffer> Network::encode_apart(std::span<const std::shared_ptr<Image>> inputs,
+                                                     std::span<std::shared_ptr<Image>> outputs) const {
+  const auto made = plan(shapes_of(inputs));
+  auto images = boundary(*made, inputs, outputs);
+  std::shared_ptr<CommandBuffer> buffer;
+  for (const auto& step : made->steps) {
+    if (buffer) buffer->commit();
+    in_node(name_of(step.node), [&] {
+      buffer = CommandBuffer::make(device_, name_of(step.node), std::string(step.kernel->row().name));
+      auto shape = made->images[step.destination].shape;
+      shape.n = inputs[0]->shape().n;
+      if (auto& destination = images[step.destination]; !destination)
+        destination = Image::make(device_, shape, parts_.dtype);
+      encode_step(step, *buffer, images);
+    });
+  }
+  return buffer;
 }
 
 std::vector<NetworkStep> Network::steps(std::span<const ImageShape> inputs) const {
   std::vector<NetworkStep> all;
   for (const auto& step : plan(inputs)->steps)
-    all.push_back({.name = parts_.nodes.empty() ? std::string() : parts_.nodes[step.node].name,
+    all.push_back({.name = name_of(step.node),
                    .kernel = std::string(step.kernel->row().name),
                    .sources = step.sources,
                    .destination = step.destination,

@@ -22,6 +22,15 @@
 - (void)commitAwaited;
 @end
 
+@protocol CountedMemory
+/// Bytes: the most that currentAllocatedSize has been since -resetPeakAllocatedSize.
+- (NSUInteger)peakAllocatedSize;
+- (void)resetPeakAllocatedSize;
+/// Bytes that are free and kept for the next allocation.
+- (NSUInteger)cachedSize;
+- (void)freeCachedMemory;
+@end
+
 namespace mpscnn {
 /// Whether images can use memory of the caller's.
 inline bool shares_images() {

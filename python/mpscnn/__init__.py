@@ -34,19 +34,23 @@ from .padding_policy import PaddingPolicy
 from .weights import empty, pack_bits, reorder, reorder_linear
 
 if TYPE_CHECKING:
+    from . import memory
     from .errors import ImportError, InvalidModelError, MissingPackageError, UnsupportedOperatorError
     from .graph import Graph
     from .network import Network
+    from .profiling import profile
 
 __version__: str = _core.__version__
 
 # Imported when first asked for: a program that uses kernels alone does not wait for them.
 _LAZY = {
+    "memory": "",  # the module itself
     "Graph": "graph",
     "ImportError": "errors",
     "InvalidModelError": "errors",
     "MissingPackageError": "errors",
     "Network": "network",
+    "profile": "profiling",
     "UnsupportedOperatorError": "errors",
 }
 
@@ -56,7 +60,8 @@ def __getattr__(name: str) -> Any:
         raise AttributeError(f"module 'mpscnn' has no attribute '{name}'")
     from importlib import import_module
 
-    value = getattr(import_module(f".{_LAZY[name]}", __name__), name)
+    module = import_module(f".{_LAZY[name] or name}", __name__)
+    value = getattr(module, name) if _LAZY[name] else module
     globals()[name] = value
     return value
 
@@ -97,7 +102,9 @@ __all__ = [
     "empty",
     "kernel",
     "map_weights",
+    "memory",
     "pack_bits",
+    "profile",
     "reorder",
     "reorder_linear",
     *KERNELS,

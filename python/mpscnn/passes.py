@@ -176,7 +176,7 @@ def _normalization(node: Node) -> tuple[NDArray[np.float64], NDArray[np.float64]
         return None
     gamma, mean, variance = (np.asarray(given[name], np.float64) for name in ("gamma", "mean", "variance"))
     epsilon = given.get("epsilon")
-    scale = gamma / np.sqrt(variance + (np.finfo(np.float32).tiny if epsilon is None else float(epsilon)))
+    scale = gamma / np.sqrt(variance + (1e-5 if epsilon is None else float(epsilon)))  # as the kernel, for arrays
     beta = 0.0 if given.get("beta") is None else np.asarray(given["beta"], np.float64)
     return scale, beta - mean * scale
 

@@ -16,7 +16,9 @@ const char* name_of(CommandBufferStatus status);
 class CommandBuffer {
  public:
   struct Impl;
-  static std::shared_ptr<CommandBuffer> make(std::shared_ptr<Device> device, const std::string& label = {});
+  /// `kernel` is the row's name where a profile has one command buffer for each kernel.
+  static std::shared_ptr<CommandBuffer> make(std::shared_ptr<Device> device, const std::string& label = {},
+                                             const std::string& kernel = {});
 
   explicit CommandBuffer(std::unique_ptr<Impl> impl);
   ~CommandBuffer();
@@ -45,6 +47,7 @@ class CommandBuffer {
 
  private:
   void submit(bool awaited);
+  void add_to_profile();
 
   std::unique_ptr<Impl> impl_;
 };

@@ -21,6 +21,13 @@ class Device {
 
   std::string name() const;
   std::uint64_t allocated_bytes() const;
+  /// The most that allocated_bytes() has been since reset_peak_bytes(). Where the device does not count that itself, as
+  /// seen whenever a command buffer is committed.
+  std::uint64_t peak_bytes() const;
+  void reset_peak_bytes();
+  /// Free memory that is kept for the next allocation. Throws NotImplementedError where the device does not tell.
+  std::uint64_t cached_bytes() const;
+  void free_cached_bytes();
   std::uint64_t recommended_max_working_set_bytes() const;
   std::uint64_t max_buffer_bytes() const;
   /// Whether images can use an array's memory in place.

@@ -76,6 +76,10 @@ class Network {
   void encode(CommandBuffer& buffer, std::span<const std::shared_ptr<Image>> inputs,
               std::span<std::shared_ptr<Image>> outputs) const;
 
+  /// The same with a command buffer for each kernel, all of them committed but the last, which is returned.
+  std::shared_ptr<CommandBuffer> encode_apart(std::span<const std::shared_ptr<Image>> inputs,
+                                              std::span<std::shared_ptr<Image>> outputs) const;
+
   std::vector<NetworkStep> steps(std::span<const ImageShape> inputs) const;
   std::vector<NetworkImage> images(std::span<const ImageShape> inputs) const;
 
@@ -87,6 +91,10 @@ class Network {
  private:
   std::shared_ptr<const NetworkPlan> plan(std::span<const ImageShape> inputs) const;
   void check_inputs(std::span<const ImageShape> inputs) const;
+  using Images = std::vector<std::shared_ptr<Image>>;
+  Images boundary(const NetworkPlan& made, std::span<const std::shared_ptr<Image>> inputs,
+                  std::span<std::shared_ptr<Image>> outputs) const;
+  const std::string& name_of(std::uint32_t node) const;
 
   std::shared_ptr<Device> device_;
   NetworkParts parts_;

@@ -359,6 +359,10 @@ class Engine : public std::enable_shared_from_this<Engine> {
   virtual std::byte* allocate(std::size_t bytes) = 0;
   virtual void deallocate(std::byte* data, std::size_t bytes) noexcept = 0;
   virtual std::uint64_t allocated_bytes() const = 0;  ///< in blocks that are in use
+  virtual std::uint64_t peak_bytes() const = 0;       ///< the most that was since reset_peak_bytes()
+  virtual void reset_peak_bytes() = 0;
+  virtual std::uint64_t cached_bytes() const = 0;  ///< in free blocks that are kept
+  virtual void free_cached_bytes() = 0;
 
   /// Step between neighbouring pixels of an image made by the engine, elements, >= channels.
   virtual std::int64_t channel_stride(Format format, std::int64_t channels) const = 0;

@@ -124,6 +124,23 @@ OPENMPS_UNKNOWN_SELECTORS
   return _engine->allocated_bytes();
 }
 
+// Beyond Apple's interface: csrc/core/sharing.hh asks for these.
+- (NSUInteger)peakAllocatedSize {
+  return _engine->peak_bytes();
+}
+
+- (void)resetPeakAllocatedSize {
+  _engine->reset_peak_bytes();
+}
+
+- (NSUInteger)cachedSize {
+  return _engine->cached_bytes();
+}
+
+- (void)freeCachedMemory {
+  _engine->free_cached_bytes();
+}
+
 - (NSUInteger)maxThreadgroupMemoryLength {
   return 32768;  // Metal Feature Set Tables, Mac2
 }

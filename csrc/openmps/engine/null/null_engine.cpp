@@ -23,6 +23,10 @@ class NullEngine final : public Engine {
   }
   void deallocate(std::byte* data, std::size_t bytes) noexcept override { allocator_.deallocate(data, bytes); }
   std::uint64_t allocated_bytes() const override { return allocator_.used_bytes(); }
+  std::uint64_t peak_bytes() const override { return allocator_.peak_bytes(); }
+  void reset_peak_bytes() override { allocator_.reset_peak_bytes(); }
+  std::uint64_t cached_bytes() const override { return allocator_.cached_bytes(); }
+  void free_cached_bytes() override { allocator_.trim(0); }
   std::int64_t channel_stride(Format, std::int64_t channels) const override { return channels; }
 
   void convolve(const ConvProblem&) override {}

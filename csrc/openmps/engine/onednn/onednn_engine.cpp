@@ -29,6 +29,10 @@ class OneDnnEngine final : public Engine {
   std::byte* allocate(std::size_t bytes) override { return onednn::blocks().allocate(bytes); }
   void deallocate(std::byte* data, std::size_t bytes) noexcept override { onednn::blocks().deallocate(data, bytes); }
   std::uint64_t allocated_bytes() const override { return onednn::blocks().used_bytes(); }
+  std::uint64_t peak_bytes() const override { return onednn::blocks().peak_bytes(); }
+  void reset_peak_bytes() override { onednn::blocks().reset_peak_bytes(); }
+  std::uint64_t cached_bytes() const override { return onednn::blocks().cached_bytes(); }
+  void free_cached_bytes() override { onednn::blocks().trim(0); }
   std::int64_t channel_stride(Format, std::int64_t channels) const override { return channels; }
 
   void convolve(const ConvProblem& problem) override { onednn::convolve(problem); }

@@ -50,7 +50,7 @@ std::byte* BlockAllocator::allocate(std::size_t bytes) {
     std::byte* data = free_[i].data;
     free_.erase(free_.begin() + static_cast<std::ptrdiff_t>(i));
     cached_ -= size;
-    used_ += size;
+    count_used(size);
     return data;
   }
   std::byte* data = map_block(size);
@@ -59,7 +59,7 @@ std::byte* BlockAllocator::allocate(std::size_t bytes) {
     data = map_block(size);
   }
   if (!data) throw std::bad_alloc();
-  used_ += size;
+  count_used(size);
   return data;
 }
 
@@ -84,6 +84,26 @@ void BlockAllocator::deallocate(std::byte* data, std::size_t bytes) noexcept {
 std::uint64_t BlockAllocator::used_bytes() const {
   const std::lock_guard lock(mutex_);
   return used_;
+}
+
+std::uint64_t BlockAllocator::peak_bytes() const {
+  const std::lock_guard lock(mutex_);
+  return peak_;
+}
+
+void BlockAllocator::reset_peak_bytes() {
+  const std::lock_guard lock(mutex_);
+  peak_ = used_;
+}
+
+std::uint64_t BlockAllocator::cached_bytes() const {
+  const std::lock_guard lock(mutex_);
+  return cached_;
+}
+
+void BlockAllocator::count_used(std::size_t size) {
+  used_ += size;
+  peak_ = std::max(peak_, used_);
 }
 
 void BlockAllocator::trim(std::uint64_t keep) noexcept {

@@ -24,6 +24,11 @@ class BlockAllocator {
   void deallocate(std::byte* data, std::size_t bytes) noexcept;
   /// Of blocks in use, rounded up to the sizes that blocks have.
   std::uint64_t used_bytes() const;
+  /// The most that used_bytes() has been since reset_peak_bytes().
+  std::uint64_t peak_bytes() const;
+  void reset_peak_bytes();
+  /// Of free blocks that are kept.
+  std::uint64_t cached_bytes() const;
   /// Gives free blocks back to the system until at most `keep` bytes of them are left.
   void trim(std::uint64_t keep) noexcept;
 
@@ -32,12 +37,13 @@ class BlockAllocator {
     std::byte* data;
     std::size_t size;
   };
+  void count_used(std::size_t size);
   void trim_locked(std::uint64_t keep) noexcept;
 
   const std::uint64_t limit_, cache_limit_;
   mutable std::mutex mutex_;
   std::vector<Block> free_;  ///< oldest first
-  std::uint64_t used_ = 0, cached_ = 0;
+  std::uint64_t used_ = 0, cached_ = 0, peak_ = 0;
 };
 
 }  // namespace openmps

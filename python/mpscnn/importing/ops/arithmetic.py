@@ -51,7 +51,10 @@ def align(builder: Builder, a: Tensor, b: Tensor) -> tuple[Tensor, Tensor]:
     if len(set(axes)) != len(axes):
         raise UnmappedError(f"tensors whose axes are in another order: {_described(a)} and {_described(b)}")
     _broadcast(a.shape, b.shape)
-    builder.fix()  # an axis may have extent 1 only here
+    for x in (a, b):
+        for was, now in zip(x.axes, axes, strict=True):
+            if was != now and not builder.is_constant(x, was):
+                builder.fix()  # the axis has extent 1 only here
     return replace(a, axes=axes), replace(b, axes=axes)
 
 
@@ -91,10 +94,10 @@ def _placed(tensor: Tensor, constant: Constant) -> NDArray[np.float32]:
         return array.reshape((1,) * (tensor.rank - 1))
     if array.ndim > tensor.rank:
         raise UnmappedError(f"a constant of shape {array.shape} with a tensor of {tensor.rank} axes")
-    array = array.reshape((1,) * (tensor.rank - array.ndim) + array.shape)
-    if array.shape[0] != 1:
+    shape = [1] * (tensor.rank - array.ndim) + list(array.shape)
+    if shape[0] != 1:
         raise UnmappedError(f"a constant of shape {array.shape} with values of its own for each image of the batch")
-    array = array[0]
+    array = array.reshape(shape[1:])
     _broadcast(tensor.shape, array.shape)
     return array
 
@@ -104,7 +107,7 @@ def _by_axis(tensor: Tensor, array: NDArray[np.float32]) -> NDArray[np.float32]:
     missing = [letter for letter in "HWC" if letter not in tensor.axes]
     array = array.reshape(array.shape + (1,) * len(missing))
     order = tensor.axes[1:] + "".join(missing)
-    return array.transpose([order.index(letter) for letter in "HWC"])
+    return np.transpose(array, [order.index(letter) for letter in "HWC"])
 
 
 def _split(builder: Builder, tensor: Tensor, constant: Constant) -> tuple[Tensor, NDArray[np.float32], str]:
@@ -118,7 +121,7 @@ def _split(builder: Builder, tensor: Tensor, constant: Constant) -> tuple[Tensor
         if array.shape != tensor.flat:
             tensor = as_image(tensor)
         else:
-            builder.fix()
+            builder.fix_unless_constant(tensor)
             extents = tuple(tensor.extent(axis) for axis in tensor.axes[1:])
             array = array.reshape(extents)
     image = _by_axis(tensor, array)
@@ -132,7 +135,7 @@ def constant_image(builder: Builder, like: Tensor, image: NDArray[np.float32]) -
     height, width, channels = image.shape
     if max(height, width) > EXTENT_LIMIT:
         raise UnmappedError(f"a constant of {height} x {width} pixels")
-    builder.fix()
+    builder.fix_unless_constant(like, "H" * (height > 1) + "W" * (width > 1))
     one = builder.add("Slice", like, size=1, source_feature_channel_max_count=1, height=1, width=1, channels=1)
     one = builder.add("NeuronSigmoid", one)  # finite also where the source is not
     size = image.size
@@ -195,14 +198,8 @@ def add(builder: Builder, a: Operand, b: Operand, *, alpha: float = 1.0) -> Tens
         return _binary(builder, "Add", a, b, **({} if alpha == 1 else {"secondary_scale": float(alpha)}))
     if isinstance(a, Tensor):
         return _with_constant(builder, "Add", a, as_float32(b) * np.float32(alpha), lambda c: (ONE, c))  # type: ignore[arg-type]
-    scale = np.float32([alpha])
-    return (
-        _with_constant(builder, "Add", multiply(builder, b, alpha), a, lambda c: (ONE, c))
-        if alpha != 1
-        else (
-            _with_constant(builder, "Add", b, a, lambda c: (scale, c))  # type: ignore[arg-type]
-        )
-    )
+    assert isinstance(b, Tensor)
+    return _with_constant(builder, "Add", multiply(builder, b, alpha), a, lambda c: (ONE, c))
 
 
 def subtract(builder: Builder, a: Operand, b: Operand, *, alpha: float = 1.0) -> Tensor:
@@ -246,7 +243,7 @@ def divide(builder: Builder, a: Operand, b: Operand) -> Tensor:
 
 def clamp(builder: Builder, tensor: Tensor, minimum: float | None = None, maximum: float | None = None) -> Tensor:
     """Smaller values become `minimum`, greater ones `maximum`; None: no bound."""
-    bounds = {
+    bounds: dict[str, Any] = {
         name: float(bound)
         for name, bound in (("minimum_value", minimum), ("maximum_value", maximum))
         if bound is not None and not math.isinf(bound)
@@ -277,7 +274,7 @@ def _extremum(builder: Builder, name: str, a: Operand, b: Operand) -> Tensor:
     # The two become the channels of one image, whose greatest or least is taken.
     size = {"height": a.height, "width": a.width * a.channels, "channels": 1}
     if a.channels > 1:
-        builder.fix()
+        builder.fix_unless_constant(a)
         a_row, b_row = (builder.add("Reshape", x, shape=(a.height, a.width * a.channels, 1), **size) for x in (a, b))
     else:
         a_row, b_row = a, b

@@ -141,7 +141,7 @@ def max_pool2d(
             if pads[axis][1] + w.stride[axis] - 1 < w.reach[axis]:
                 pads[axis][1] += w.stride[axis] - 1
             else:  # the last window may begin behind the source, which depends on the extent
-                builder.fix()
+                builder.fix_unless_constant(tensor)
                 needed = (w.extents[axis] - 1) * w.stride[axis] + w.reach[axis]
                 pads[axis][1] = max(needed - extent - pads[axis][0], 0)
     source = tensor
@@ -207,9 +207,25 @@ def avg_pool2d(
     if divisor_override is not None:
         sums = builder.add("PoolingAverage", tensor, **w.arguments())  # every tap counts, whatever lies under it
         return arithmetic.multiply(builder, sums, w.kernel[0] * w.kernel[1] / divisor_override)
-    if padded or w.ceil_mode:
-        return builder.add("PoolingAverage", tensor, count_include_pad=bool(count_include_pad), **w.arguments())
-    return builder.add("PoolingAverage", tensor, **w.arguments())
+    if not w.ceil_mode and (count_include_pad or not padded):
+        return builder.add("PoolingAverage", tensor, **w.arguments())  # every tap counts
+    if count_include_pad and any(before != behind for before, behind in w.padding):
+        return _avg_pool_of_padded(builder, tensor, w)
+    return builder.add("PoolingAverage", tensor, count_include_pad=bool(count_include_pad), **w.arguments())
+
+
+def _avg_pool_of_padded(builder: Builder, tensor: Tensor, w: _Window) -> Tensor:
+    """Of ceil_mode with zeros that count, and that are not as many on opposite sides: they become pixels first."""
+    extents = tensor.height, tensor.width
+    for extent, count, kernel, stride, pads in zip(extents, w.extents, w.kernel, w.stride, w.padding, strict=True):
+        if pads[1] + stride - 1 >= kernel:  # a window may begin in the padding behind the source, at some extents
+            builder.fix_unless_constant(tensor)
+            if pooled_extent(extent + sum(pads), kernel, stride, (0, 0), 1, True) != count:
+                raise UnmappedError("average pooling with a window that begins in the padding behind the source")
+    height, width = (extent + sum(pads) for extent, pads in zip(extents, w.padding, strict=True))
+    tensor = builder.add("Pad", tensor, padding=w.padding, height=height, width=width)
+    arguments = w.arguments() | {"padding": 0, "count_include_pad": False}
+    return builder.add("PoolingAverage", tensor, **arguments)
 
 
 def lp_pool2d(
@@ -222,20 +238,25 @@ def lp_pool2d(
     padding: Padding = 0,
     absolute: bool = False,
 ) -> Tensor:
-    """The norm of each window, sum(x ** norm_type) ** (1 / norm_type); of absolute values (ONNX) or not (PyTorch)."""
+    """The norm of each window, sum(x ** norm_type) ** (1 / norm_type).
+
+    `absolute` is ONNX's meaning: of |x|. PyTorch's is another for windows that ceil_mode adds as well: it scales the
+    mean of those pixels that are there.
+    """
     what = "norm pooling"
     w = _Window(tensor, what, kernel_size, stride, padding, 1, ceil_mode)
     p = float(norm_type)
     if not 0 < p < float("inf"):
         raise UnmappedError(f"norm pooling with exponent {norm_type}")
-    if p == 2:
+    if p == 2 and (absolute or not w.ceil_mode):
         return builder.add("PoolingL2Norm", tensor, **w.arguments())
     if not absolute and p % 2 and p != 1:
         raise UnmappedError(f"norm pooling with exponent {norm_type} of values that may be negative")
     if absolute:
         tensor = arithmetic.abs(builder, tensor)
     powers = arithmetic.pow(builder, tensor, p)
-    means = builder.add("PoolingAverage", powers, **w.arguments())
+    of_all = {} if absolute or not w.ceil_mode else {"count_include_pad": True}
+    means = builder.add("PoolingAverage", powers, **of_all, **w.arguments())
     sums = arithmetic.multiply(builder, means, float(w.kernel[0] * w.kernel[1]))
     return arithmetic.pow(builder, sums, 1 / p)
 
@@ -256,10 +277,13 @@ def _regular(areas: list[tuple[int, int]]) -> tuple[int, int] | None:
 def _adaptive(builder: Builder, tensor: Tensor, output_size: Any, kind: str) -> Tensor:
     what = f"adaptive {kind} pooling"
     axes = window_axes(tensor, what)
-    asked = [output_size] * len(axes) if output_size is None or isinstance(output_size, int) else list(output_size)
+    asked: list[Any] = (
+        [output_size] * len(axes) if output_size is None or isinstance(output_size, int) else list(output_size)
+    )
     if len(asked) != len(axes):
         raise UnmappedError(f"{what} to {tuple(asked)} for {len(axes)} axes")
-    sizes: dict[str, int | None] = {"H": None, "W": None} | dict(zip(axes, asked, strict=True))
+    sizes: dict[str, int | None] = {"H": None, "W": None}
+    sizes.update(zip(axes, asked, strict=True))
     if any(size is not None and size < 1 for size in sizes.values()):
         raise UnmappedError(f"{what} to {tuple(asked)} pixels")
     for axis in "WH":
@@ -269,15 +293,21 @@ def _adaptive(builder: Builder, tensor: Tensor, output_size: Any, kind: str) -> 
     counts = sizes["H"] or tensor.height, sizes["W"] or tensor.width
     if sizes["H"] is None and sizes["W"] is None:
         return tensor
-    builder.fix()
+    builder.fix_unless_constant(tensor)
     if counts == (tensor.height, tensor.width):
         return tensor
     rows, columns = _areas(tensor.height, counts[0]), _areas(tensor.width, counts[1])
     by_row, by_column = _regular(rows), _regular(columns)
     if by_row and by_column:
-        kernel, stride = zip(by_row, by_column, strict=True)
         name = "PoolingMax" if kind == "Max" else "PoolingAverage"
-        return builder.add(name, tensor, kernel_size=kernel, stride=stride, height=counts[0], width=counts[1])
+        return builder.add(
+            name,
+            tensor,
+            kernel_size=(by_row[0], by_column[0]),
+            stride=(by_row[1], by_column[1]),
+            height=counts[0],
+            width=counts[1],
+        )
     if counts[0] % tensor.height == 0 and counts[1] % tensor.width == 0:
         factors = counts[0] // tensor.height, counts[1] // tensor.width
         return builder.add("UpsamplingNearest", tensor, scale_factor=factors, height=counts[0], width=counts[1])

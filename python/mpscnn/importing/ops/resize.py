@@ -107,7 +107,7 @@ def resize(
             found[axis] = _axis(tensor.extent(axis), asked_size, asked_scale)
     rows, columns = found["H"], found["W"]
     if not (rows.free and columns.free):
-        builder.fix()
+        builder.fix_unless_constant(tensor)
     if rows.scale == columns.scale == 1 and (rows.result, columns.result) == (tensor.height, tensor.width):
         return tensor
     if mode == "nearest":
@@ -122,7 +122,7 @@ def _sources(axis: Axis, coordinates: str, rounding: str, source: int, result: i
     """Which pixel each of the result is."""
     i = np.arange(result, dtype=np.float64)
     positions = COORDINATES[coordinates](i, axis.scale, source, result)
-    return np.clip(ROUNDING[rounding](positions), 0, source - 1).astype(np.int64)
+    return np.asarray(np.clip(ROUNDING[rounding](positions), 0, source - 1), np.int64)
 
 
 def _always(axis: Axis, coordinates: str, rounding: str, rule: Callable[[NDArray[Any], int], NDArray[Any]]) -> bool:
@@ -195,7 +195,7 @@ def _gathered(builder: Builder, tensor: Tensor, rows: NDArray[np.int64], columns
                 f"a resize of {extent} to {len(wanted)} pixels, which repeats pixels by no whole number"
                 f" (parts of {each * len(wanted)} channels are more than {PARTS_LIMIT})"
             )
-        builder.fix()
+        builder.fix_unless_constant(tensor)
         parts: dict[int, Tensor] = {}
         for index in sorted(set(wanted.tolist())):
             if axis == "W":
@@ -234,12 +234,12 @@ def _linear(builder: Builder, tensor: Tensor, rows: Axis, columns: Axis, coordin
     if coordinates == "align_corners":
         if whole:
             return builder.add("UpsamplingBilinear", tensor, scale_factor=tuple(factors), align_corners=True, **size)
-        builder.fix()
+        builder.fix_unless_constant(tensor)
         return builder.add("ResizeBilinear", tensor, size=tuple(size.values()), align_corners=True, **size)
     if coordinates == "asymmetric":
         if whole:
             return builder.add("UpsamplingBilinear", tensor, scale_factor=tuple(factors), edge_mode="clamp", **size)
-        builder.fix()
+        builder.fix_unless_constant(tensor)
         if all(abs(axis.source / axis.result * axis.scale - 1) < 1e-7 for axis in axes):
             return builder.add("ResizeBilinear", tensor, size=tuple(size.values()), **size)
         return _sampled(builder, tensor, rows, columns, coordinates)
@@ -247,7 +247,7 @@ def _linear(builder: Builder, tensor: Tensor, rows: Axis, columns: Axis, coordin
         raise UnmappedError(f"a linear resize with {coordinates}")
     if whole and not (coordinates == "pytorch_half_pixel" and 1 in (rows.result, columns.result)):
         return _half_pixel(builder, tensor, factors[0] or 1, factors[1] or 1, size)
-    builder.fix()
+    builder.fix_unless_constant(tensor)
     return _sampled(builder, tensor, rows, columns, coordinates)
 
 
@@ -276,7 +276,7 @@ def _half_pixel(builder: Builder, tensor: Tensor, sh: int, sw: int, size: dict[s
     tensor = builder.add(
         "UpsamplingBilinear", tensor, scale_factor=(sh, sw), edge_mode="clamp", height=height * sh, width=width * sw
     )
-    down, across = np.float32(_taps(sh) if sh > 1 else [1]), np.float32(_taps(sw) if sw > 1 else [1])
+    down, across = (np.array(_taps(s) if s > 1 else [1], np.float32) for s in (sh, sw))
     filters = [np.outer(down, across)] if max(sh, sw) <= 2 else [down[:, None], across[None, :]]
     for taps in filters:
         if taps.size > 1:
@@ -414,7 +414,7 @@ def pad(
 def _cropped(builder: Builder, tensor: Tensor, cuts: dict[str, tuple[int, int]]) -> Tensor:
     """Without the first and last pixels and channels: negative numbers of them."""
     if any(cuts["H"]) or any(cuts["W"]):
-        builder.fix()
+        builder.fix_unless_constant(tensor)
         size = tensor.height + sum(cuts["H"]), tensor.width + sum(cuts["W"])
         offset = -cuts["H"][0], -cuts["W"][0]
         tensor = builder.add("Slice", tensor, size=size, offset=offset, height=size[0], width=size[1])

@@ -1,0 +1,166 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Networks whose weights alone are at hand, told by the names and shapes of their tensors.
+
+A file of weights says nothing of strides, padding or activations. For the families here they are known, and depths and
+widths are read off the tensors.
+"""
+
+from __future__ import annotations
+
+import inspect
+import os
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from ...errors import InvalidModelError, UnsupportedOperatorError
+from ...graph import Graph
+from ..builder import UnmappedError
+from . import espcn, mobilenet_v2, resnet, squeezenet, style_transfer, vgg
+from .layers import Family, Layers, Naming, Shape, shapes_of
+
+__all__ = ["FAMILIES", "Architecture", "detect", "read"]
+
+FAMILIES: dict[str, Family] = {
+    module.FAMILY.name: module.FAMILY for module in (resnet, mobilenet_v2, squeezenet, vgg, style_transfer, espcn)
+}
+
+
+@dataclass(frozen=True)
+class Architecture:
+    """What a file of weights is.
+
+    Attributes
+    ----------
+    family : str
+        One of `FAMILIES`.
+    name : str
+        Of the network: "resnet50".
+    naming : str
+        Whose names the tensors have: "torchvision", "timm", "transformers".
+    prefix : str
+        In front of all of them: "module." where DataParallel wrote the file.
+    """
+
+    family: str
+    name: str
+    naming: str
+    prefix: str
+
+
+def detect(weights: Mapping[str, Any]) -> Architecture:
+    """Which network the tensors are of.
+
+    Parameters
+    ----------
+    weights : mapping of names to arrays, tensors or shapes
+
+    Raises
+    ------
+    InvalidModelError
+        Of none that is known. The sentence has those that are, and the first names.
+    """
+    return _detect(weights, shapes_of(weights), None)[0]
+
+
+def read(
+    weights: Mapping[str, Any] | str | os.PathLike[str],
+    architecture: str | None = None,
+    *,
+    size: tuple[int, int] | None = None,
+    **options: Any,
+) -> Graph:
+    """The network of these weights as a graph.
+
+    Parameters
+    ----------
+    weights : mapping of names to arrays or tensors, or path
+        A state_dict, or what `mpscnn.importing.weights_files.load` takes.
+    architecture : str, optional
+        One of `FAMILIES`, or the name of a network ("resnet50"); None: what `detect` says.
+    size : (height, width), optional
+        Pixels, for networks that take one size alone; what they were trained on by default.
+    **options
+        What the tensors do not tell, with the names of the arguments of the family's function `write`: epsilon and
+        activation; tf_padding and output_stride of MobileNetV2; downsample_in_first_stage and downsample_in_bottleneck
+        of ResNet; factor and bounded of ESPCN. By default what the library has whose names the tensors have, or what
+        the config.json of a folder says.
+
+    Returns
+    -------
+    Graph
+        One input, "input", (N, C, H, W); one output, "logits" (N, classes), "features" where there is no classifier, or
+        "output", an image.
+
+    Raises
+    ------
+    InvalidModelError
+        Of no network that is known; tensors are missing, of another shape, or left over.
+    UnsupportedOperatorError
+        An activation that no kernel computes.
+    TypeError
+        An option that the family has not.
+    """
+    if isinstance(weights, (str, os.PathLike)):
+        from ..weights_files import load
+
+        weights = load(weights)
+    shapes = shapes_of(weights)
+    found, family, naming = _detect(weights, shapes, architecture)
+    if architecture not in (None, found.family, found.name):
+        raise InvalidModelError(f'the tensors are those of {found.name}, not of "{architecture}".')
+    layers = Layers(weights, shapes, found.prefix, naming.rename, f"{found.name} ({naming.name})")
+    configured = _configured(family, getattr(weights, "config", {}))
+    try:
+        family.write(layers, size or family.size, **{**naming.defaults, **configured, **options})
+    except UnmappedError as error:
+        raise UnsupportedOperatorError(found.name, [(*layers.current, str(error))]) from error
+    unused = re.compile(re.escape(found.prefix) + f"(?:{family.unused})")
+    left = [name for name in shapes if name not in layers.taken and not unused.fullmatch(name)]
+    if left:
+        raise InvalidModelError(
+            f"{len(left)} tensors are not of {layers.what}: {_listed(left)}. It is another network with the same names."
+        )
+    return layers.builder.graph
+
+
+def _configured(family: Family, config: Mapping[str, Any]) -> dict[str, Any]:
+    """The options that a config.json has, of the types that the family's defaults have."""
+    known = inspect.signature(family.write).parameters
+    options = {}
+    for key, option in family.config.items():
+        if key not in config:
+            continue
+        value, kind = config[key], type(known[option].default)
+        if type(value) is not kind and not (kind is float and type(value) is int):
+            raise InvalidModelError(f"config.json: {key} ({value!r:.80}) is not of the type {kind.__name__}.")
+        options[option] = value
+    return options
+
+
+def _listed(names: list[str]) -> str:
+    more = f" and {len(names) - 8} more" if len(names) > 8 else ""
+    return ", ".join(f'"{name:.100}"' for name in names[:8]) + more
+
+
+def _detect(
+    weights: Mapping[str, Any], shapes: Mapping[str, Shape], architecture: str | None
+) -> tuple[Architecture, Family, Naming]:
+    for family in FAMILIES.values():
+        for naming in family.namings:
+            marker = naming.markers[0]
+            # The shortest first: "layer1.0." also stands in front of "conv1.weight".
+            prefixes = sorted(
+                (name.removesuffix(marker) for name in shapes if name == marker or name.endswith("." + marker)), key=len
+            )
+            for prefix in prefixes[:1]:
+                if not all(prefix + other in shapes for other in naming.markers):
+                    continue
+                layers = Layers(weights, shapes, prefix, naming.rename, f"{family.name} ({naming.name})")
+                if naming.fits is None or naming.fits(layers):
+                    return Architecture(family.name, family.variant(layers), naming.name, prefix), family, naming
+    known = ", ".join(FAMILIES)
+    asked = f' "{architecture}" was asked for.' if architecture else ""
+    names = f"The first tensors are {_listed(list(shapes))}." if shapes else "There are no tensors."
+    raise InvalidModelError(f"these are not the weights of an architecture that is known ({known}).{asked} {names}")

@@ -1,0 +1,660 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Files of weights as mappings of names to arrays: safetensors, .npz, PyTorch's .pt and .pth, raw .bin.
+
+Every size is checked against the file's before memory is taken or a view is made, nothing in a file is run, and
+whatever is wrong with one is answered with an exception of the family `mpscnn.ImportError`.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import math
+import mmap
+import os
+import stat
+import warnings
+import zipfile
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from pathlib import Path
+from typing import Any, BinaryIO
+
+import numpy as np
+from numpy.typing import NDArray
+
+from .. import errors
+from ..errors import InvalidModelError, MissingPackageError
+
+HEADER_LIMIT = 100_000_000  # bytes; the safetensors package refuses longer headers as well
+TEXT_LIMIT = 64 << 20  # bytes of an index or a config.json
+RANK_LIMIT = 32  # axes of a NumPy array, before NumPy 2
+EXTENT_LIMIT = 2**31 - 1
+INFLATION_LIMIT = 100  # times the size of the archive
+INFLATION_FREE = 64 << 20  # bytes that need no archive of a hundredth of them
+
+# https://github.com/huggingface/safetensors#format. Types of less than a byte and of eight bits are taken by no kernel.
+SAFETENSORS_DTYPES = {
+    "F64": "<f8",
+    "F32": "<f4",
+    "F16": "<f2",
+    "BF16": "bfloat16",
+    "I64": "<i8",
+    "I32": "<i4",
+    "I16": "<i2",
+    "I8": "|i1",
+    "U64": "<u8",
+    "U32": "<u4",
+    "U16": "<u2",
+    "U8": "|u1",
+    "BOOL": "|b1",
+}
+
+
+class Weights(Mapping[str, NDArray[Any]]):
+    """Arrays by name, each made when it is asked for, read-only, in the order of the file.
+
+    Attributes
+    ----------
+    path : str
+        Of the file or folder.
+    config : dict
+        The config.json of a folder, as Hugging Face's models have it; else empty.
+    shapes : dict of str to tuple of int
+        Known without reading an array.
+    """
+
+    def __init__(
+        self,
+        path: str,
+        arrays: Mapping[str, Callable[[], NDArray[Any]]],
+        shapes: Mapping[str, tuple[int, ...]],
+        config: Mapping[str, Any] | None = None,
+    ) -> None:
+        self.path = path
+        self.shapes = dict(shapes)
+        self.config = dict(config or {})
+        self._arrays = dict(arrays)
+
+    def __getitem__(self, name: str) -> NDArray[Any]:
+        return self._arrays[name]()
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._arrays)
+
+    def __len__(self) -> int:
+        return len(self._arrays)
+
+    def __contains__(self, name: object) -> bool:  # Mapping's own would read the array
+        return name in self._arrays
+
+    def __repr__(self) -> str:
+        return f"Weights({self.path!r}, {len(self)} arrays)"
+
+
+def load(
+    path: str | os.PathLike[str],
+    layout: Iterable[tuple[str, str, tuple[int, ...]]] | None = None,
+    *,
+    inflation_limit: int = INFLATION_LIMIT,
+) -> Weights:
+    """The weights in a file or a folder.
+
+    Parameters
+    ----------
+    path : path
+        - .safetensors: mapped into memory; the arrays are views of the file's pages.
+        - a folder, or an index (.safetensors.index.json): its safetensors files, of which none may lie outside.
+        - .npz: read with allow_pickle=False, array by array.
+        - .pt, .pth, .bin: by PyTorch, which has to be installed, with weights_only=True and mmap=True: tensors alone,
+          and no code of the file is run. A state_dict is found under the keys it is usually kept under.
+        - .bin with `layout`: raw numbers, mapped into memory.
+    layout : iterable of (name, dtype, shape), optional
+        The arrays of a raw file in their order, without gaps, in the machine's byte order.
+    inflation_limit : int, default 100
+        An .npz archive that would take more than so many times its own size, and more than 64 MiB, is refused.
+
+    Returns
+    -------
+    Weights
+        Arrays are read-only. bfloat16 is ml_dtypes.bfloat16 where that package is installed, else float32 with the same
+        values, as a copy.
+
+    Raises
+    ------
+    InvalidModelError
+        There is no such file, it is damaged, or it is not what its name says.
+    MissingPackageError
+        PyTorch's files without PyTorch.
+    ImportError
+        The file is valid, and holds what no kernel takes: a module instead of its weights, types of eight bits.
+    """
+    if not isinstance(path, (str, os.PathLike)):
+        raise TypeError(f"path ({type(path).__name__}) is not a path.")
+    file = Path(path)
+    if layout is not None:
+        return raw(file, layout)
+    if file.is_dir():
+        return folder(file)
+    if file.name.endswith(".index.json"):
+        return sharded(file)
+    readers: dict[str, Callable[[Path], Weights]] = {
+        ".safetensors": safetensors,
+        ".npz": lambda archive: npz(archive, inflation_limit=inflation_limit),
+        ".pt": pytorch,
+        ".pth": pytorch,
+        ".bin": pytorch,
+    }
+    reader = readers.get(file.suffix.lower())
+    if reader is None:
+        raise InvalidModelError(f'"{file}" has a suffix ("{file.suffix}") that is not one of {", ".join(readers)}.')
+    return reader(file)
+
+
+# ---- files
+
+
+def _opened(path: Path) -> tuple[BinaryIO, int]:
+    """The file and its size in bytes. Neither a folder nor a device nor a pipe."""
+    try:
+        # O_NONBLOCK: a pipe that nobody writes to would be waited for.
+        number = os.open(path, os.O_RDONLY | getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_CLOEXEC", 0))
+    except (OSError, ValueError) as error:
+        raise InvalidModelError(f'"{path}" cannot be opened: {getattr(error, "strerror", None) or error}.') from error
+    file = os.fdopen(number, "rb")
+    status = os.fstat(number)
+    if not stat.S_ISREG(status.st_mode):
+        file.close()
+        raise InvalidModelError(f'"{path}" is not a regular file.')
+    return file, status.st_size
+
+
+def _mapped(path: Path) -> memoryview:
+    """The bytes of a file, read when they are touched."""
+    file, size = _opened(path)
+    with file:
+        if size == 0:
+            return memoryview(b"")
+        return memoryview(mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ))
+
+
+def _text(path: Path) -> bytes:
+    file, size = _opened(path)
+    with file:
+        if size > TEXT_LIMIT:
+            raise InvalidModelError(f'"{path}" has {size} bytes, more than the limit ({TEXT_LIMIT}).')
+        return file.read(size)
+
+
+def _json(path: Path, text: bytes, what: str) -> dict[str, Any]:
+    """An object of JSON, each of whose keys stands there once, without surrogates, which no message could show."""
+
+    def unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+        found = dict(pairs)
+        if len(found) != len(pairs):
+            names = [name for name, _ in pairs]
+            twice = next(name for name, after in zip(sorted(names), sorted(names)[1:], strict=False) if name == after)
+            raise InvalidModelError(f'"{path}": {what} has the key {twice!r:.200} twice.')
+        for text in (text for pair in pairs for text in pair if isinstance(text, str)):
+            text.encode()  # UnicodeEncodeError is a ValueError
+        return found
+
+    try:
+        value = json.loads(text.decode(), object_pairs_hook=unique)
+    except InvalidModelError:
+        raise
+    except (ValueError, RecursionError) as error:
+        raise InvalidModelError(f'"{path}": {what} is not JSON: {error!s:.200}.') from error
+    if not isinstance(value, dict):
+        raise InvalidModelError(f'"{path}": {what} ({type(value).__name__}) is not an object of JSON.')
+    return value
+
+
+def _elements(path: Path, name: str, shape: tuple[int, ...]) -> int:
+    """Number of elements; refuses shapes that no array can have."""
+    if len(shape) > RANK_LIMIT:
+        raise InvalidModelError(
+            f'"{path}": array "{name:.200}" has {len(shape)} axes, more than the limit ({RANK_LIMIT}).'
+        )
+    for extent in shape:
+        if not 0 <= extent <= EXTENT_LIMIT:
+            raise InvalidModelError(
+                f'"{path}": array "{name:.200}" has an extent ({extent!s:.30}) outside of 0 to {EXTENT_LIMIT}.'
+            )
+    if math.prod(extent for extent in shape if extent) > 2**62:  # NumPy refuses it even with an extent of 0 beside
+        raise InvalidModelError(
+            f'"{path}": array "{name:.200}" has a shape {shape} of more elements than memory can hold.'
+        )
+    return math.prod(shape)
+
+
+def bfloat16_of(words: NDArray[Any]) -> NDArray[Any]:
+    """Words of 16 bits as bfloat16, or widened where no package has the type: the same values."""
+    try:
+        import ml_dtypes
+    except ImportError:
+        return (words.astype(np.uint32) << 16).view(np.float32)
+    return words.view(ml_dtypes.bfloat16)
+
+
+def _view(buffer: memoryview, dtype: str, shape: tuple[int, ...]) -> NDArray[Any]:
+    """The bytes as a read-only array; a copy where the machine's order of bytes or their place asks for one."""
+    array = np.frombuffer(buffer, "<u2" if dtype == "bfloat16" else dtype).reshape(shape)
+    if not array.flags.aligned or not array.dtype.isnative:
+        array = array.astype(array.dtype.newbyteorder("="))
+    if dtype == "bfloat16":
+        array = bfloat16_of(array)
+    if array.flags.writeable:
+        array.flags.writeable = False
+    return array
+
+
+# ---- safetensors
+
+
+def safetensors(path: Path) -> Weights:
+    """8 bytes, the length of the header; the header, an object of JSON; the arrays, without gaps. Nothing is copied."""
+    buffer = _mapped(path)
+    if len(buffer) < 8:
+        raise InvalidModelError(
+            f'"{path}" has {len(buffer)} bytes, fewer than the 8 that a safetensors file begins with.'
+        )
+    length = int.from_bytes(buffer[:8], "little")
+    if length > min(len(buffer) - 8, HEADER_LIMIT):
+        raise InvalidModelError(
+            f'"{path}": the header\'s length ({length}) is more than {len(buffer) - 8}, what the file has, or than the'
+            f" limit ({HEADER_LIMIT})."
+        )
+    header = _json(path, bytes(buffer[8 : 8 + length]), "the header")
+    data = buffer[8 + length :]
+    header.pop("__metadata__", None)
+    arrays: dict[str, Callable[[], NDArray[Any]]] = {}
+    shapes: dict[str, tuple[int, ...]] = {}
+    ranges: list[tuple[int, int, str]] = []
+    for name, entry in header.items():
+        dtype, shape, begin, end = _safetensors_entry(path, name, entry, len(data))
+        arrays[name] = _later(data[begin:end], dtype, shape)
+        shapes[name] = shape
+        ranges.append((begin, end, name))
+    at = 0
+    for begin, end, name in sorted(ranges):
+        if begin != at:
+            what = "overlaps the array before it" if begin < at else "leaves a gap before it"
+            raise InvalidModelError(f'"{path}": array "{name:.200}" at {begin} {what}, which ends at {at}.')
+        at = end
+    if at != len(data):
+        raise InvalidModelError(f'"{path}" has {len(data)} bytes of arrays; those of the header end at {at}.')
+    return Weights(str(path), arrays, shapes)
+
+
+def _later(buffer: memoryview, dtype: str, shape: tuple[int, ...]) -> Callable[[], NDArray[Any]]:
+    return lambda: _view(buffer, dtype, shape)
+
+
+def _integers(value: object, count: int | None = None) -> tuple[int, ...] | None:
+    """A list of integers from JSON, where true and 1.0 are none; None: it is something else."""
+    if not isinstance(value, list) or not all(type(item) is int for item in value):
+        return None
+    return tuple(value) if count in (None, len(value)) else None
+
+
+def _safetensors_entry(path: Path, name: str, entry: object, available: int) -> tuple[str, tuple[int, ...], int, int]:
+    if not isinstance(entry, dict) or entry.keys() != {"dtype", "shape", "data_offsets"}:
+        raise InvalidModelError(
+            f'"{path}": the header\'s entry "{name:.200}" has not dtype, shape and data_offsets alone.'
+        )
+    shape, offsets = _integers(entry["shape"]), _integers(entry["data_offsets"], 2)
+    if shape is None:
+        raise InvalidModelError(
+            f'"{path}": array "{name:.200}" has a shape ({entry["shape"]!r:.80}) that is no list of integers.'
+        )
+    if offsets is None or not 0 <= offsets[0] <= offsets[1] <= available:
+        raise InvalidModelError(
+            f'"{path}": array "{name:.200}" has data_offsets ({entry["data_offsets"]!r:.80}) that are not within the'
+            f" file's {available} bytes of arrays."
+        )
+    elements = _elements(path, name, shape)
+    dtype = SAFETENSORS_DTYPES.get(entry["dtype"]) if isinstance(entry["dtype"], str) else None
+    if dtype is None:
+        raise errors.ImportError(
+            f'"{path}": array "{name:.200}" has a dtype ({entry["dtype"]!r:.80}) that is not one of'
+            f" {', '.join(SAFETENSORS_DTYPES)}."
+        )
+    needed = elements * (2 if dtype == "bfloat16" else np.dtype(dtype).itemsize)
+    if offsets[1] - offsets[0] != needed:
+        raise InvalidModelError(
+            f'"{path}": array "{name:.200}" has {offsets[1] - offsets[0]} bytes;'
+            f" {shape} of {entry['dtype']} needs {needed}."
+        )
+    return dtype, shape, *offsets  # type: ignore[return-value]  # two of them
+
+
+def sharded(index: Path) -> Weights:
+    """An index of Hugging Face's: {"weight_map": {name of the array: name of the file beside the index}}."""
+    mapping = _json(index, _text(index), "the index").get("weight_map")
+    if not isinstance(mapping, dict) or not all(isinstance(file, str) for file in mapping.values()):
+        raise InvalidModelError(f'"{index}" has no weight_map of names to files.')
+    arrays: dict[str, Callable[[], NDArray[Any]]] = {}
+    shapes: dict[str, tuple[int, ...]] = {}
+    for file in dict.fromkeys(mapping.values()):
+        shard = safetensors(_inside(index.parent, file))
+        for name in shard:
+            if mapping.get(name) != file:
+                raise InvalidModelError(
+                    f'"{index}": array "{name:.200}" is in "{file}", where the index has'
+                    f" {'it not' if name not in mapping else repr(mapping[name])}."
+                )
+            arrays[name], shapes[name] = shard._arrays[name], shard.shapes[name]
+    missing = [name for name in mapping if name not in arrays]
+    if missing:
+        raise InvalidModelError(f'"{index}": array "{missing[0]}" is not in "{mapping[missing[0]]}".')
+    return Weights(str(index), {name: arrays[name] for name in mapping}, {name: shapes[name] for name in mapping})
+
+
+def _inside(parent: Path, name: str) -> Path:
+    """The file of that name in the folder; links lead nowhere else but to the blobs of Hugging Face's own cache."""
+    if name in ("", ".", "..") or "/" in name or "\\" in name or "\0" in name:
+        raise InvalidModelError(f'"{parent}": "{name:.200}" is not the name of a file in the folder.')
+    if not name.endswith(".safetensors"):
+        raise InvalidModelError(f'"{parent}": "{name:.200}" is not the name of a safetensors file.')
+    root = parent.resolve()
+    target = (parent / name).resolve()
+    # .../models--owner--name/snapshots/revision/file -> ../../blobs/hash: huggingface_hub's cache, guides/manage-cache
+    cache = root.parent.parent / "blobs" if root.parent.name == "snapshots" else None
+    if target.parent != root and target.parent != cache:
+        raise InvalidModelError(f'"{parent / name}" leads out of the folder, to "{target}".')
+    return parent / name
+
+
+def folder(path: Path) -> Weights:
+    """A folder with one model: an index, one safetensors file, or one file of another kind; and maybe a config.json."""
+    try:
+        names = sorted(entry.name for entry in os.scandir(path))
+    except OSError as error:
+        raise InvalidModelError(f'"{path}" cannot be read: {error.strerror}.') from error
+    suffixes = (".safetensors.index.json", ".safetensors", ".npz", ".pt", ".pth", ".bin")
+    for suffix in suffixes:
+        found = [name for name in names if name.endswith(suffix)]
+        if "model" + suffix in found:  # beside others, it is the one that Hugging Face's library takes
+            found = ["model" + suffix]
+        if len(found) > 1:
+            raise InvalidModelError(
+                f'"{path}" has {len(found)} files {suffix}: {", ".join(found[:8])}. Name one of them.'
+            )
+        if found:
+            file = path / found[0]
+            weights = safetensors(_inside(path, found[0])) if suffix == ".safetensors" else load(file)
+            break
+    else:
+        raise InvalidModelError(f'"{path}" has no file of weights ({", ".join(suffixes)}).')
+    config = _json(path / "config.json", _text(path / "config.json"), "the file") if "config.json" in names else {}
+    return Weights(str(path), weights._arrays, weights.shapes, config)
+
+
+# ---- raw numbers
+
+
+def raw(path: Path, layout: Iterable[tuple[str, str, tuple[int, ...]]]) -> Weights:
+    """Arrays one after the other, as `array.tofile` writes them; the file has exactly their size."""
+    arrays: dict[str, tuple[str, tuple[int, ...], int, int]] = {}
+    at = 0
+    for row in layout:
+        try:
+            name, dtype, extents = row
+            shape = tuple(int(extent) for extent in extents)
+            kind = "bfloat16" if str(dtype) == "bfloat16" else np.dtype(dtype).str
+            if type(name) is not str:
+                raise TypeError(f"the name ({type(name).__name__}) is not a str")
+        except (TypeError, ValueError, OverflowError) as error:
+            raise InvalidModelError(f"layout: {row!r:.200} is not (name, dtype, shape): {error!s:.200}.") from error
+        if name in arrays:
+            raise InvalidModelError(f'layout: the name "{name:.200}" stands there twice.')
+        if kind != "bfloat16" and (np.dtype(kind).kind not in "fiub" or np.dtype(kind).itemsize > 8):
+            raise InvalidModelError(
+                f'layout: array "{name:.200}" has a dtype ({kind}) that is not a number of at most 64 bits.'
+            )
+        size = _elements(path, name, shape) * (2 if kind == "bfloat16" else np.dtype(kind).itemsize)
+        arrays[name] = kind, shape, at, at + size
+        at += size
+    buffer = _mapped(path)
+    if len(buffer) != at:
+        raise InvalidModelError(f'"{path}" has {len(buffer)} bytes; the {len(arrays)} arrays of the layout need {at}.')
+    return Weights(
+        str(path),
+        {name: _later(buffer[begin:end], kind, shape) for name, (kind, shape, begin, end) in arrays.items()},
+        {name: shape for name, (_, shape, _, _) in arrays.items()},
+    )
+
+
+# ---- .npz
+
+
+def npz(path: Path, *, inflation_limit: int = INFLATION_LIMIT) -> Weights:
+    """NumPy's archives of arrays. The arrays are read when they are asked for, each time anew."""
+    file, size = _opened(path)
+    with file, _archive(path, file) as archive:
+        entries = archive.infolist()
+        total = sum(entry.file_size for entry in entries)
+        if total > max(INFLATION_FREE, inflation_limit * size):
+            raise InvalidModelError(
+                f'"{path}" would take {total} bytes, more than {inflation_limit} times its {size}; see inflation_limit.'
+            )
+        arrays: dict[str, Callable[[], NDArray[Any]]] = {}
+        shapes: dict[str, tuple[int, ...]] = {}
+        for entry in entries:
+            if entry.compress_type not in (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED):
+                raise InvalidModelError(
+                    f'"{path}": the member "{entry.filename:.200}" is compressed as NumPy never does.'
+                )
+            name = entry.filename.removesuffix(".npy")
+            if name == entry.filename:
+                raise InvalidModelError(f'"{path}": the member "{name:.200}" is not an array (.npy).')
+            if name in arrays:
+                raise InvalidModelError(f'"{path}": the array "{name:.200}" stands there twice.')
+            with _reading(path, name), archive.open(entry) as member:
+                shapes[name], *_ = _npy_header(path, name, member, entry.file_size)
+            arrays[name] = _from_npz(path, name, entry.file_size)
+    return Weights(str(path), arrays, shapes)
+
+
+@contextlib.contextmanager
+def _archive(path: Path, file: BinaryIO) -> Iterator[zipfile.ZipFile]:
+    try:
+        archive = zipfile.ZipFile(file)
+    except (zipfile.BadZipFile, ValueError, OSError, EOFError, NotImplementedError, OverflowError) as error:
+        raise InvalidModelError(f'"{path}" is not a ZIP archive: {error!s:.200}.') from error
+    with archive:
+        yield archive
+
+
+@contextlib.contextmanager
+def _reading(path: Path, name: str) -> Iterator[None]:
+    """What zipfile and its decompressors raise for members that are damaged, encrypted or compressed in other ways."""
+    try:
+        yield
+    except errors.ImportError:
+        raise
+    except Exception as error:  # zipfile's, zlib's, struct's, tokenize's, ast's and NumPy's have no class in common
+        raise InvalidModelError(f'"{path}": the array "{name:.200}" cannot be read: {error!s:.200}.') from error
+
+
+def _npy_header(path: Path, name: str, member: Any, available: int) -> tuple[tuple[int, ...], bool, np.dtype[Any], int]:
+    """Shape, order, dtype and number of bytes of the data that follows. `available` is the member's size."""
+    version = np.lib.format.read_magic(member)
+    readers = {(1, 0): np.lib.format.read_array_header_1_0, (2, 0): np.lib.format.read_array_header_2_0}
+    if version not in readers:
+        raise InvalidModelError(f'"{path}": the array "{name:.200}" has a format ({version}) that is not 1.0 or 2.0.')
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # headers of Python 2 are read with a warning
+        shape, fortran, dtype = readers[version](member)
+    if dtype.kind not in "fiub" or dtype.itemsize > 8:
+        raise errors.ImportError(
+            f'"{path}": the array "{name:.200}" has a dtype ({dtype!s:.80}) that is not a number of at most 64 bits.'
+        )
+    shape = tuple(shape)
+    size = _elements(path, name, shape) * dtype.itemsize
+    if member.tell() + size != available:
+        raise InvalidModelError(
+            f'"{path}": the array "{name:.200}" has {available - member.tell()} bytes; {shape} of {dtype} needs {size}.'
+        )
+    return shape, fortran, dtype, size
+
+
+def _from_npz(path: Path, name: str, available: int) -> Callable[[], NDArray[Any]]:
+    def read() -> NDArray[Any]:
+        file, _ = _opened(path)
+        with file, _archive(path, file) as archive, _reading(path, name):
+            try:
+                entry = archive.getinfo(name + ".npy")
+            except KeyError:
+                raise InvalidModelError(f'"{path}": the array "{name:.200}" is not in the archive any more.') from None
+            if entry.file_size != available:
+                raise InvalidModelError(f'"{path}": the array "{name:.200}" is not what it was before.')
+            with archive.open(entry) as member:
+                shape, fortran, dtype, size = _npy_header(path, name, member, available)
+                data = member.read(size)
+                if len(data) != size or member.read(1):  # reading to the end compares the checksum
+                    raise InvalidModelError(f'"{path}": the array "{name:.200}" has not the {size} bytes it says.')
+        array = np.frombuffer(data, dtype).reshape(shape, order="F" if fortran else "C")
+        if not dtype.isnative:
+            array = array.astype(dtype.newbyteorder("="))
+            array.flags.writeable = False
+        return array
+
+    return read
+
+
+# ---- PyTorch
+
+STATE_DICT_KEYS = (
+    "state_dict",
+    "model_state_dict",
+    "model",
+    "params_ema",
+    "params",
+    "net",
+    "network",
+    "weights",
+    "ema",
+)
+
+
+def pytorch(path: Path) -> Weights:
+    """A state_dict that torch.save wrote, alone or inside of dictionaries. The tensors' own memory, not copied."""
+    file, size = _opened(path)
+    with file:
+        start = file.read(4)
+        if start[:2] == b"PK":
+            _check_pytorch_archive(path, file, size)
+    try:
+        import torch
+    except ImportError as error:
+        raise MissingPackageError(f'Reading "{path}", a file of PyTorch\'s,', "torch") from error
+    tensors = _state_dict(path, _torch_load(torch, path, mapped=start[:2] == b"PK"))
+    return Weights(
+        str(path),
+        {name: _from_torch(torch, path, name, tensor, size) for name, tensor in tensors.items()},
+        {name: tuple(tensor.shape) for name, tensor in tensors.items()},
+    )
+
+
+def _check_pytorch_archive(path: Path, file: BinaryIO, size: int) -> None:
+    """The archive is one that torch.load takes, and as large as it says: its members are not compressed."""
+    with _archive(path, file) as archive:
+        entries = archive.infolist()
+    if any(entry.compress_type != zipfile.ZIP_STORED or entry.flag_bits & 1 for entry in entries):
+        raise InvalidModelError(
+            f'"{path}": members of the archive are compressed or encrypted, which PyTorch never does.'
+        )
+    if sum(entry.file_size for entry in entries) > size:
+        raise InvalidModelError(f'"{path}": the members of the archive are larger than the file ({size} bytes).')
+    names = {entry.filename.rpartition("/")[2] for entry in entries}
+    if "constants.pkl" in names:
+        raise errors.ImportError(
+            f'"{path}" is a TorchScript module, whose code would have to be run. Save its weights in the program that'
+            " has it: torch.save(module.state_dict(), path)."
+        )
+    if "data.pkl" not in names:
+        raise InvalidModelError(f'"{path}" is a ZIP archive without data.pkl: no file of torch.save.')
+
+
+def _torch_load(torch: Any, path: Path, *, mapped: bool) -> Any:
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # deprecations inside of PyTorch for files of old versions
+            return torch.load(path, map_location="cpu", weights_only=True, mmap=mapped or None)
+    except Exception as error:  # PyTorch has no class of its own for files that are damaged
+        text = str(error)
+        if "GLOBAL" in text or "weights_only" in text.lower() or "Unsupported class" in text:
+            unwanted = text.partition("GLOBAL ")[2].split(" ")[0].strip(".,`'") or "something"
+            raise errors.ImportError(
+                f'"{path}" holds more than weights: {unwanted:.200}, which would have to be made by running code that'
+                " the file names. Save the weights alone in the program that has the module:"
+                " torch.save(module.state_dict(), path)."
+            ) from error
+        raise InvalidModelError(
+            f'"{path}" cannot be read by torch.load: {type(error).__name__}: {text.partition(chr(10))[0]:.200}'
+        ) from error
+
+
+def _state_dict(path: Path, value: Any) -> dict[str, Any]:
+    """The tensors by name: those of the dictionary itself, or of one inside of it."""
+
+    def tensors(candidate: Any) -> dict[str, Any]:
+        if not isinstance(candidate, dict):
+            return {}
+        return {
+            name: item
+            for name, item in candidate.items()
+            if isinstance(name, str) and hasattr(item, "detach") and hasattr(item, "layout")
+        }
+
+    level = [("", value)]
+    for _ in range(4):
+        found = [(key, tensors(item)) for key, item in level if tensors(item)]
+        if found:
+            usual = [entry for entry in found if entry[0] in STATE_DICT_KEYS]
+            found = sorted(usual, key=lambda entry: STATE_DICT_KEYS.index(entry[0])) or found
+            if len(found) > 1 and not usual:
+                keys = ", ".join(f'"{key}"' for key, _ in found)
+                raise InvalidModelError(f'"{path}" has several dictionaries of tensors ({keys:.400}): which is meant?')
+            return found[0][1]
+        level = [
+            (key, item)
+            for _, inner in level
+            if isinstance(inner, dict)
+            for key, item in inner.items()
+            if isinstance(key, str) and isinstance(item, dict)
+        ]
+    raise InvalidModelError(f'"{path}" ({type(value).__name__}) has no dictionary of tensors by name, a state_dict.')
+
+
+def _from_torch(torch: Any, path: Path, name: str, tensor: Any, size: int) -> Callable[[], NDArray[Any]]:
+    names = ("float64", "float32", "float16", "bfloat16", "int64", "int32", "int16", "int8", "uint8", "bool")
+    dtype = str(tensor.dtype).removeprefix("torch.")
+    if tensor.layout is not torch.strided or tensor.is_quantized or dtype not in names:
+        raise errors.ImportError(
+            f'"{path}": tensor "{name:.200}" ({dtype}, {tensor.layout}) is not a dense one of {", ".join(names)}.'
+        )
+    if tensor.device.type != "cpu":
+        raise InvalidModelError(f'"{path}": tensor "{name:.200}" has no values (device {tensor.device}).')
+    # PyTorch enlarges the storages of old files to what a tensor claims; nobody has touched that memory so far. Others
+    # repeat a few values by strides of 0: they would take their memory in a kernel.
+    needed = max(tensor.numel() * tensor.element_size(), tensor.untyped_storage().nbytes())
+    if needed > size:
+        raise InvalidModelError(
+            f'"{path}": tensor "{name:.200}" of shape {tuple(tensor.shape)} has {needed} bytes,'
+            f" more than the file ({size})."
+        )
+
+    def read() -> NDArray[Any]:
+        dense = tensor.detach()
+        array: NDArray[Any]
+        if dtype == "bfloat16":
+            array = bfloat16_of(dense.view(torch.int16).numpy().view(np.uint16))
+        else:
+            array = dense.numpy()
+        array = array.view()
+        array.flags.writeable = False
+        return array
+
+    return read
