@@ -26,7 +26,8 @@ _PACKAGES = ("onnx", "torch", "safetensors", "pillow", "matplotlib", "onnxruntim
 
 def info(
     model: Annotated[
-        Path | None, typer.Argument(exists=True, help="A model; without one: the device and the build.", show_default=False)
+        Path | None,
+        typer.Argument(exists=True, help="A model; without one: the device and the build.", show_default=False),
     ] = None,
     input_shape: options.InputShapes = None,
     architecture: options.Architecture = None,
@@ -156,7 +157,9 @@ def show(
         if spec["height"] and spec["width"]:
             size = f"{spec['height']} x {spec['width']} pixels" if spec["height"] * spec["width"] > 1 else ""
         fixed = f", fixed by {spec['fixed_by']}" if spec["fixed_by"] else ""
-        rows.append((f"input {spec['name']}", f"{spec['layout']} {shape_text(spec['shape'])}; {size}{fixed}".strip("; ")))
+        rows.append(
+            (f"input {spec['name']}", f"{spec['layout']} {shape_text(spec['shape'])}; {size}{fixed}".strip("; "))
+        )
     rows += [(f"output {spec['name']}", f"{spec['layout']} {shape_text(spec['shape'])}") for spec in ends["outputs"]]
     out.print(pairs(rows))
     header, lines, totals = layers.rows()

@@ -82,7 +82,7 @@ def load(
         shapes = {next(iter(in_file)): shapes[""]}
     given: Any = None
     if shapes and path.suffix.lower() != ".mpscnn":
-        given = shapes[""] if "" in shapes else shapes
+        given = shapes.get("", shapes)
     with progress(f"loading {path.name}"):
         network = mpscnn.load(
             path,
@@ -136,7 +136,7 @@ def onnx_shapes(path: Path) -> dict[str, tuple[int | None, ...]]:
 
 
 def torch_module(text: str, weights: Path) -> Any:
-    """The torch.nn.Module that "package.module:callable" makes, with the weights of the file where it is one of weights.
+    """The torch.nn.Module that "package.module:callable" makes, with the file's weights where it is one of weights.
 
     What is named is imported and called: it is the user's own code.
     """

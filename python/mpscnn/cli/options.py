@@ -63,11 +63,13 @@ Traceback = Annotated[
 
 
 def shape(text: str, option: str) -> tuple[int, ...]:
-    """ "1x3x224x224" as numbers; a usage error says what is wrong."""
+    """Numbers of "1x3x224x224"; a usage error says what is wrong."""
     try:
         extents = tuple(int(part) for part in text.lower().replace(",", "x").split("x"))
     except ValueError:
-        raise typer.BadParameter(f'"{text}" is not numbers with x between them: 1x3x224x224.', param_hint=option) from None
+        raise typer.BadParameter(
+            f'"{text}" is not numbers with x between them: 1x3x224x224.', param_hint=option
+        ) from None
     if min(extents) < 1:
         raise typer.BadParameter(f'"{text}": {min(extents)} is less than the minimum (1).', param_hint=option)
     return extents
@@ -82,12 +84,14 @@ def input_shapes(texts: list[str] | None) -> dict[str, tuple[int, ...]]:
             raise typer.BadParameter(f'the input "{name}" is given twice.', param_hint="--input-shape")
         found[name] = shape(extents, "--input-shape")
     if "" in found and len(found) > 1:
-        raise typer.BadParameter("with several inputs each shape needs a name: NAME=1x3x224x224.", param_hint="--input-shape")
+        raise typer.BadParameter(
+            "with several inputs each shape needs a name: NAME=1x3x224x224.", param_hint="--input-shape"
+        )
     return found
 
 
 def pair(text: str | None, option: str) -> tuple[int, int] | None:
-    """ "224" or "224x320" as (height, width)."""
+    """(height, width) of "224" or "224x320"."""
     if text is None:
         return None
     extents = shape(text, option)
@@ -97,7 +101,7 @@ def pair(text: str | None, option: str) -> tuple[int, int] | None:
 
 
 def numbers(text: str | None, option: str) -> list[float] | None:
-    """ "0.485,0.456,0.406" as numbers."""
+    """Numbers of "0.485,0.456,0.406"."""
     if text is None:
         return None
     try:
