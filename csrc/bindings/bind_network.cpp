@@ -191,7 +191,7 @@ Pending prepare(const std::shared_ptr<Network>& network, const py::sequence& arr
     const auto wanted = output_shapes[i] ? batch_of(shapes[i].n, *output_shapes[i]) : extents;
     py::object given = outs.is_none() ? py::none() : py::object(py::sequence(outs)[i]);
     if (given.is_none()) given = empty_array(wanted, parts.dtype);
-    const auto name = outs.is_none() ? std::string("out") : say("out[", i, "]");
+    const auto name = shapes.size() == 1 ? std::string("out") : say("out[", i, "]");
     auto view = writable_view_of(given, name.c_str());
     check(view.shape == wanted, name, ".shape ", as_tuple(view.shape), " is not the result's ", as_tuple(wanted), ".");
     check<TypeError>(view.dtype == DType::float32 || view.dtype == DType::float16 || view.dtype == DType::uint8 ||

@@ -37,6 +37,7 @@ if TYPE_CHECKING:
     from . import memory
     from .errors import ImportError, InvalidModelError, MissingPackageError, UnsupportedOperatorError
     from .graph import Graph
+    from .loading import load
     from .network import Network
     from .profiling import profile
 
@@ -50,6 +51,7 @@ _LAZY = {
     "InvalidModelError": "errors",
     "MissingPackageError": "errors",
     "Network": "network",
+    "load": "loading",
     "profile": "profiling",
     "UnsupportedOperatorError": "errors",
 }
@@ -101,6 +103,7 @@ __all__ = [
     "__version__",
     "empty",
     "kernel",
+    "load",
     "map_weights",
     "memory",
     "pack_bits",

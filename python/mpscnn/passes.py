@@ -77,7 +77,7 @@ def fold_batch_normalization(graph: Graph) -> Graph:
             return None
         scale, shift = values
         weight = np.asarray(given["weight"])
-        scaled = _scale_outputs(weight, scale, given)
+        scaled = _scale_outputs(weight, scale, _argument(producer, "layout"), int(given.get("groups", 1)))
         if scaled is None:
             return None
         bias = np.zeros(len(scale)) if given.get("bias") is None else np.asarray(given["bias"], np.float64)
@@ -140,6 +140,10 @@ def _neuron_type(kernel: str) -> Any:
     return names[variant]
 
 
+def _argument(node: Node, name: str) -> Any:
+    return node.arguments.get(name, inspect.signature(KERNELS[node.kernel]).parameters[name].default)
+
+
 def _parameters(kernel: str) -> frozenset[str]:
     return frozenset(inspect.signature(KERNELS[kernel]).parameters) if kernel in KERNELS else frozenset()
 
@@ -182,22 +186,18 @@ def _normalization(node: Node) -> tuple[NDArray[np.float64], NDArray[np.float64]
 
 
 def _scale_outputs(
-    weight: NDArray[Any], scale: NDArray[np.float64], given: dict[str, Any]
+    weight: NDArray[Any], scale: NDArray[np.float64], layout: str, groups: int
 ) -> NDArray[np.float32] | None:
     """Weights times one factor for each output channel; None for a layout with no such axis."""
-    layout = given.get("layout", "OIHW")
     if weight.dtype not in (np.float32, np.float64):
         return None  # a product would be rounded once more than the kernel rounds
     if layout == "IOHW":
-        groups = int(given.get("groups", 1))
         grouped = weight.reshape(groups, weight.shape[0] // groups, *weight.shape[1:])
         product = grouped * scale.reshape(groups, 1, -1, 1, 1)
         return np.ascontiguousarray(product.reshape(weight.shape), np.float32)
     if layout not in ("OIHW", "OHWI", "HWIO", "C1HW", "OI"):
         return None
-    axis = layout.index("O") if "O" in layout else 0
-    if weight.ndim == 4 and layout == "OI":
-        axis = 0
+    axis = layout.index("O") if "O" in layout else 0  # C1HW: a filter for each output channel
     if axis >= weight.ndim or weight.shape[axis] != len(scale):
         return None
     shape = [1] * weight.ndim

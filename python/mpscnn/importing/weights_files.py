@@ -61,6 +61,8 @@ class Weights(Mapping[str, NDArray[Any]]):
         The config.json of a folder, as Hugging Face's models have it; else empty.
     shapes : dict of str to tuple of int
         Known without reading an array.
+    metadata : dict
+        Of a safetensors file, as it stands there; else empty.
     """
 
     def __init__(
@@ -69,10 +71,12 @@ class Weights(Mapping[str, NDArray[Any]]):
         arrays: Mapping[str, Callable[[], NDArray[Any]]],
         shapes: Mapping[str, tuple[int, ...]],
         config: Mapping[str, Any] | None = None,
+        metadata: Mapping[str, Any] | None = None,
     ) -> None:
         self.path = path
         self.shapes = dict(shapes)
         self.config = dict(config or {})
+        self.metadata = dict(metadata or {})
         self._arrays = dict(arrays)
 
     def __getitem__(self, name: str) -> NDArray[Any]:
@@ -266,7 +270,9 @@ def safetensors(path: Path) -> Weights:
         )
     header = _json(path, bytes(buffer[8 : 8 + length]), "the header")
     data = buffer[8 + length :]
-    header.pop("__metadata__", None)
+    metadata = header.pop("__metadata__", None)
+    if metadata is not None and not isinstance(metadata, dict):
+        raise InvalidModelError(f'"{path}": the metadata is no object of JSON.')
     arrays: dict[str, Callable[[], NDArray[Any]]] = {}
     shapes: dict[str, tuple[int, ...]] = {}
     ranges: list[tuple[int, int, str]] = []
@@ -283,7 +289,7 @@ def safetensors(path: Path) -> Weights:
         at = end
     if at != len(data):
         raise InvalidModelError(f'"{path}" has {len(data)} bytes of arrays; those of the header end at {at}.')
-    return Weights(str(path), arrays, shapes)
+    return Weights(str(path), arrays, shapes, metadata=metadata)
 
 
 def _later(buffer: memoryview, dtype: str, shape: tuple[int, ...]) -> Callable[[], NDArray[Any]]:

@@ -73,18 +73,19 @@ def _stored(axes: Iterable[str]) -> list[str]:
     return sorted(axes, key="HWC".index)
 
 
-def reshape(builder: Builder, x: Tensor, shape: Sequence[int]) -> Tensor:
+def reshape(builder: Builder, x: Tensor, shape: Sequence[int], computed: Iterable[int] = ()) -> Tensor:
     """As torch.reshape and view; `shape` is that behind the batch, and may have one -1.
 
     Where axes come and go that have extent 1 the result has axes; else it is flat: the same values in the same order.
-    Heights and widths stay free where -1 stands for those that are taken together, as flatten(2) does.
+    Heights and widths stay free where -1 stands for those that are taken together, as flatten(2) does, or one of the
+    places `computed` in `shape`, whose extents the source model computes from those of the source.
     """
     wanted = tuple(int(extent) for extent in shape)
     shape = _resolve(x, wanted)
     names = _relabelled(builder, x, shape)
     if names is not None:
         return replace(x, axes="N" + names, flat=None)
-    if not _keeps_free_axes(builder, x, shape, wanted.index(-1) if -1 in wanted else None):
+    if not _keeps_free_axes(builder, x, shape, {*computed, *(i for i, extent in enumerate(wanted) if extent == -1)}):
         builder.fix()
     return replace(x, flat=shape)
 
@@ -128,22 +129,19 @@ def _relabelled(builder: Builder, x: Tensor, shape: tuple[int, ...]) -> str | No
     return None
 
 
-def _keeps_free_axes(builder: Builder, x: Tensor, shape: tuple[int, ...], open_place: int | None) -> bool:
-    """Whether each axis that may have any extent is one of `shape`'s, or one of those together at `open_place`."""
+def _keeps_free_axes(builder: Builder, x: Tensor, shape: tuple[int, ...], computed: set[int]) -> bool:
+    """Whether each axis of any extent is one of `shape`'s, or one of whole axes together at a computed one."""
     bounds = list(itertools.accumulate(shape, lambda a, b: a * b, initial=1))
     spans = list(itertools.pairwise(bounds))
-    taken = None if open_place is None else spans[open_place]
-    before, edges = 1, [1]
-    for axis in x.axes[1:]:
-        after = before * x.extent(axis)
+    taken = [spans[place] for place in computed]
+    edges = list(itertools.accumulate((x.extent(axis) for axis in x.axes[1:]), lambda a, b: a * b, initial=1))
+    for axis, (before, after) in zip(x.axes[1:], itertools.pairwise(edges), strict=True):
         alone = after > before and (before, after) in spans
-        together = taken is not None and taken[0] <= before <= after <= taken[1]
+        together = any(first <= before <= after <= last for first, last in taken)
         if not (alone or together or builder.is_constant(x, axis)):
             return False
-        before = after
-        edges.append(after)
     # What is taken together must be whole axes: else a part of one would be counted by the extents of another.
-    return taken is None or set(taken) <= set(edges)
+    return all(set(span) <= set(edges) for span in taken)
 
 
 def flatten(builder: Builder, x: Tensor, start_dim: int = 1, end_dim: int = -1) -> Tensor:

@@ -1,0 +1,280 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The file of a network: safetensors, with the graph in its metadata. docs/file_format.md describes it."""
+
+from __future__ import annotations
+
+import inspect
+import json
+import os
+from collections.abc import Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from .errors import InvalidModelError, MissingPackageError
+from .graph import CONCATENATE, Graph, Value
+from .kernels import KERNELS
+
+if TYPE_CHECKING:
+    from .network import Network
+
+FORMAT = "mpscnn"
+# Becomes larger when a file can no longer be read by the version before.
+VERSION = 1
+_MOST_NODES = 100_000
+
+
+def save(network: Network, path: str | os.PathLike[str]) -> None:
+    """Write the network: its graph after all passes, with weights in the order of the kernels.
+
+    The file is written beside `path` and takes its place when it is whole.
+    """
+    try:
+        from safetensors.numpy import save_file
+    except ModuleNotFoundError:
+        raise MissingPackageError("net.save", "safetensors") from None
+    arrays: dict[str, NDArray[Any]] = {}
+    nodes = []
+    for node in network.graph.nodes:
+        arguments = _in_kernels_order(node.kernel, node.arguments)
+        nodes.append(
+            {
+                "name": node.name,
+                "kernel": node.kernel,
+                "sources": list(node.sources),
+                "arguments": {
+                    name: _encoded(f"{node.name}.{name}", value, arrays, node.name)
+                    for name, value in arguments.items()
+                    if value is not None
+                },
+                "origin": node.origin,
+            }
+        )
+    graph = {
+        "inputs": [
+            {
+                "name": spec.name,
+                "height": spec.height,
+                "width": spec.width,
+                "channels": spec.channels,
+                "layout": spec.layout,
+                "fixed_by": spec.fixed_by,
+            }
+            for spec in network.inputs.values()
+        ],
+        "nodes": nodes,
+        "outputs": [
+            {
+                "name": output.name,
+                "source": output.source,
+                "layout": output.layout,
+                "shape": None if output.shape is None else list(output.shape),
+            }
+            for output in network.outputs.values()
+        ],
+        "dtype": network.dtype,
+    }
+    metadata = {"format": FORMAT, "version": str(VERSION), "graph": json.dumps(graph, separators=(",", ":"))}
+    target = Path(path)
+    partial = target.with_name(f"{target.name}.{os.getpid()}.partial")
+    try:
+        save_file(arrays, str(partial), metadata)
+        os.replace(partial, target)
+    finally:
+        partial.unlink(missing_ok=True)
+
+
+def read(path: str | os.PathLike[str]) -> tuple[Graph, dict[str, Any]]:
+    """The graph, its arrays views of the file's pages, and the options of the network that was saved.
+
+    Raises
+    ------
+    InvalidModelError
+        The file is damaged, of a later version, or not a network's.
+    """
+    from .importing.weights_files import safetensors
+
+    weights = safetensors(Path(path))
+    metadata = weights.metadata
+    if metadata.get("format") != FORMAT:
+        raise InvalidModelError(f'"{path}" is no network of mpscnn: its metadata has no "format": "{FORMAT}".')
+    version = metadata.get("version")
+    if not (isinstance(version, str) and version.isdecimal() and len(version) < 9):
+        raise InvalidModelError(f'"{path}": version ({version!r:.100}) is no number.')
+    if int(version) != VERSION:
+        raise InvalidModelError(
+            f'"{path}": version ({version}) of the file is not {VERSION}, the one that this mpscnn reads; a network can'
+            " be written again from its model."
+        )
+    return _Reader(str(path), weights).graph(metadata.get("graph"))
+
+
+def _in_kernels_order(kernel: str, arguments: dict[str, Any]) -> dict[str, Any]:
+    """Weights as MPS takes them, OHWI, whatever order they were given in."""
+    if kernel not in ("Convolution", "ConvolutionTranspose", "FullyConnected") or hasattr(arguments["weight"], "load"):
+        return arguments
+    source = KERNELS[kernel](
+        **{name: value for name, value in arguments.items() if name not in ("padding", "edge_mode")}
+    ).data_source
+    source.load()
+    try:
+        descriptor = source.descriptor
+        weights = np.asarray(source.weights)
+        if descriptor.depthwise:
+            weights = weights.reshape(descriptor.out_channels, *descriptor.kernel_size, 1)
+        weights = weights.copy()
+    finally:
+        source.purge()
+    changed = {**arguments, "weight": weights, "layout": "OHWI"}
+    if descriptor.depthwise:
+        changed["groups"] = descriptor.out_channels
+    changed.pop("feature_map", None)
+    if changed.get("bias") is not None:
+        changed["bias"] = np.asarray(changed["bias"], np.float32)
+    return changed
+
+
+def _encoded(name: str, value: Any, arrays: dict[str, NDArray[Any]], node: str) -> Any:
+    """An argument in JSON; arrays go into `arrays`."""
+    from ._core import NeuronDescriptor
+
+    if value is None or isinstance(value, (bool, int, float, str)):
+        return value
+    if isinstance(value, np.generic):
+        return value.item()
+    if isinstance(value, NeuronDescriptor):
+        data = np.asarray(value.data, np.float32)
+        neuron: dict[str, Any] = {"type": value.type, "a": value.a, "b": value.b, "c": value.c}
+        if data.size:
+            neuron["data"] = _encoded(f"{name}.data", data, arrays, node)
+        return {"neuron": neuron}
+    if hasattr(value, "load") or hasattr(value, "destination"):
+        raise TypeError(
+            f'node "{node}": {name} ({type(value).__name__}) is a Python object that a file cannot hold; only arrays,'
+            " numbers and names can be saved."
+        )
+    if isinstance(value, (tuple, list)):
+        return [_encoded(name, one, arrays, node) for one in value]
+    array = np.ascontiguousarray(np.asarray(value))
+    if array.dtype.kind not in "fiu" and array.dtype.name != "bfloat16":
+        raise TypeError(f'node "{node}": {name} ({type(value).__name__}) is neither an array, a number nor a name.')
+    arrays[name] = array
+    return {"array": name}
+
+
+class _Reader:
+    """From JSON to a Graph; whatever is not as `save` writes it is an InvalidModelError."""
+
+    def __init__(self, path: str, weights: Mapping[str, NDArray[Any]]) -> None:
+        self._path = path
+        self._weights = weights
+
+    def _wrong(self, what: str) -> InvalidModelError:
+        return InvalidModelError(f'"{self._path}": {what}')
+
+    def _get(self, table: Any, key: str, kind: type | tuple[type, ...], where: str) -> Any:
+        if not isinstance(table, dict) or key not in table:
+            raise self._wrong(f'{where} has no "{key}".')
+        value = table[key]
+        if not isinstance(value, kind) or (isinstance(value, bool) and kind is int):
+            raise self._wrong(f'{where}: "{key}" ({value!r:.100}) is of another type than it should be.')
+        return value
+
+    def graph(self, text: Any) -> tuple[Graph, dict[str, Any]]:
+        if not isinstance(text, str):
+            raise self._wrong('the metadata has no "graph".')
+        try:
+            table = json.loads(text, parse_constant=lambda name: float(name))
+        except (ValueError, RecursionError) as error:
+            raise self._wrong(f"the graph is no JSON: {error}.") from None
+        graph = Graph()
+        try:
+            self._fill(graph, table)
+        except (TypeError, ValueError, KeyError) as error:
+            if isinstance(error, InvalidModelError):
+                raise
+            raise self._wrong(str(error)) from None
+        dtype = self._get(table, "dtype", str, "the graph")
+        if dtype not in ("float32", "float16"):
+            raise self._wrong(f'"dtype" ({dtype:.100}) is not float32 or float16.')
+        return graph, {"dtype": dtype}
+
+    def _fill(self, graph: Graph, table: Any) -> None:
+        optional = (int, type(None))
+        for number, spec in enumerate(self._get(table, "inputs", list, "the graph")):
+            where = f"input {number}"
+            graph.input(
+                self._get(spec, "name", str, where),
+                height=self._get(spec, "height", optional, where),
+                width=self._get(spec, "width", optional, where),
+                channels=self._get(spec, "channels", optional, where),
+                layout=self._get(spec, "layout", str, where),
+                fixed_by=self._get(spec, "fixed_by", str, where),
+            )
+        nodes = self._get(table, "nodes", list, "the graph")
+        if len(nodes) > _MOST_NODES:
+            raise self._wrong(f"the number of nodes ({len(nodes)}) is greater than the maximum ({_MOST_NODES}).")
+        for number, node in enumerate(nodes):
+            self._add(graph, node, f"node {number}")
+        for number, output in enumerate(self._get(table, "outputs", list, "the graph")):
+            where = f"output {number}"
+            shape = self._get(output, "shape", (list, type(None)), where)
+            if shape is not None and not all(isinstance(extent, int) and extent >= 0 for extent in shape):
+                raise self._wrong(f"{where}: a shape of {shape!r:.100}.")
+            graph.output(
+                Value(self._get(output, "source", str, where)),
+                self._get(output, "name", str, where),
+                layout=self._get(output, "layout", str, where),
+                shape=shape,
+            )
+        if not graph.inputs or not graph.outputs:
+            raise self._wrong("the graph has no inputs or no outputs.")
+
+    def _add(self, graph: Graph, node: Any, where: str) -> None:
+        name, kernel = self._get(node, "name", str, where), self._get(node, "kernel", str, where)
+        where = f'node "{name:.100}"'
+        sources = []
+        for source in self._get(node, "sources", list, where):
+            if not isinstance(source, str):
+                raise self._wrong(f"{where}: a source is no name.")
+            sources.append(Value(source))
+        origin = self._get(node, "origin", str, where)
+        arguments = {
+            key: self._decoded(value, f"{where}: {key}")
+            for key, value in self._get(node, "arguments", dict, where).items()
+        }
+        if kernel == CONCATENATE:
+            if len(sources) < 2:
+                raise self._wrong(f"{where} has {len(sources)} sources.")
+            graph.concatenate(*sources, name=name, origin=origin)
+            return
+        if kernel not in KERNELS:
+            raise self._wrong(f'{where}: there is no kernel "{kernel:.100}".')
+        # Some that Graph.add has for itself.
+        strange = set(arguments) - set(inspect.signature(KERNELS[kernel]).parameters) | set(arguments) & {"device"}
+        if strange:
+            raise self._wrong(f'{where}: {kernel} has no parameter "{min(strange):.100}".')
+        graph.add(kernel, *sources, name=name, origin=origin, **arguments)
+
+    def _decoded(self, value: Any, where: str, depth: int = 0) -> Any:
+        from ._core import NeuronDescriptor
+
+        if value is None or isinstance(value, (bool, int, float, str)):
+            return value
+        if isinstance(value, list) and depth < 4:
+            return tuple(self._decoded(one, where, depth + 1) for one in value)
+        if isinstance(value, dict) and set(value) == {"array"}:
+            name = value["array"]
+            if not isinstance(name, str) or name not in self._weights:
+                raise self._wrong(f"{where}: the file has no array {name!r:.100}.")
+            return self._weights[name]
+        if isinstance(value, dict) and set(value) == {"neuron"}:
+            neuron = value["neuron"]
+            a, b, c = (self._get(neuron, letter, (int, float), where) for letter in "abc")
+            data = self._decoded(neuron.get("data"), where, depth + 1)
+            return NeuronDescriptor(
+                self._get(neuron, "type", str, where), a, b, c, () if data is None else [float(one) for one in data]
+            )
+        raise self._wrong(f"{where}: {value!r:.100} is no argument.")

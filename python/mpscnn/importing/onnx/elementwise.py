@@ -1,0 +1,223 @@
+# SPDX-License-Identifier: Apache-2.0
+"""ONNX operators of one value at a time, and reductions."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ...errors import InvalidModelError
+from ..builder import Builder, Tensor, UnmappedError
+from ..ops import activation, arithmetic, reduction
+from .node import Call, Value
+from .table import OPERATORS, operator, unary
+
+unary("Relu", activation.relu)
+unary("Sigmoid", activation.sigmoid)
+unary("HardSwish", activation.hardswish)
+unary("Tanh", activation.tanh)
+unary("Softplus", activation.softplus)
+unary("Softsign", activation.softsign)
+unary("Mish", activation.mish)
+unary("Exp", arithmetic.exp)
+unary("Log", arithmetic.log)
+unary("Abs", arithmetic.abs)
+unary("Neg", arithmetic.neg)
+unary("Sqrt", arithmetic.sqrt)
+unary("Reciprocal", arithmetic.reciprocal)
+unary("Elu", activation.elu, alpha=1.0)
+
+
+@operator("LeakyRelu")
+def _leaky_relu(call: Call) -> Value:
+    return activation.leaky_relu(call.builder, call.tensor(), call.real("alpha", 0.01))
+
+
+@operator("HardSigmoid")
+def _hard_sigmoid(call: Call) -> Value:
+    return activation.hardsigmoid(call.builder, call.tensor(), call.real("alpha", 0.2), call.real("beta", 0.5))
+
+
+@operator("Selu")
+def _selu(call: Call) -> Value:
+    alpha, gamma = call.real("alpha", 1.67326319217681884765625), call.real("gamma", 1.05070102214813232421875)
+    return activation.elu(call.builder, call.tensor(), alpha, gamma)
+
+
+@operator("Celu")
+def _celu(call: Call) -> Value:
+    return activation.celu(call.builder, call.tensor(), call.real("alpha", 1.0))
+
+
+@operator("Gelu")
+def _gelu(call: Call) -> Value:
+    return activation.gelu(call.builder, call.tensor(), call.text("approximate", "none"))
+
+
+@operator("Swish")
+def _swish(call: Call) -> Value:
+    x, alpha = call.tensor(), call.real("alpha", 1.0)
+    scaled = arithmetic.multiply(call.builder, x, alpha) if alpha != 1 else x
+    return arithmetic.multiply(call.builder, x, activation.sigmoid(call.builder, scaled))
+
+
+@operator("ThresholdedRelu")
+def _thresholded_relu(call: Call) -> Value:
+    alpha = call.real("alpha", 1.0)
+    if alpha != 0:
+        raise UnmappedError(f"a jump from 0 to {alpha}")
+    return activation.relu(call.builder, call.tensor())
+
+
+@operator("Shrink")
+def _shrink(call: Call) -> Value:
+    bias, lambd = call.real("bias", 0.0), call.real("lambd", 0.5)
+    if bias != lambd:
+        raise UnmappedError(f"a jump from 0 to {lambd - bias}")
+    return activation.softshrink(call.builder, call.tensor(), lambd)
+
+
+@operator("Clip")
+def _clip(call: Call) -> Value:
+    bounds: list[float | None] = []
+    for i, name in ((1, "min"), (2, "max")):
+        if call.has(name):
+            bounds.append(call.real(name))
+            continue
+        array = call.array(i, "bounds", None)
+        if array is not None and array.size != 1:
+            raise InvalidModelError(f"{call.name}: {name} of shape {array.shape}.")
+        bounds.append(None if array is None else float(array.reshape(())))
+    return activation.clamp(call.builder, call.tensor(), *bounds)
+
+
+# ---- several tensors
+
+
+def _binary(function: Callable[..., Tensor]) -> Callable[[Call], Value]:
+    return lambda call: function(call.builder, call.operand(0), call.operand(1))
+
+
+OPERATORS["Add"] = _binary(arithmetic.add)
+OPERATORS["Sub"] = _binary(arithmetic.subtract)
+OPERATORS["Mul"] = _binary(arithmetic.multiply)
+OPERATORS["Div"] = _binary(arithmetic.divide)
+OPERATORS["Pow"] = _binary(arithmetic.pow)
+
+
+def _folded(call: Call, function: Callable[..., Tensor]) -> Tensor:
+    """One after another, constants last."""
+    operands = [call.operand(i) for i in range(len(call.values))]
+    operands.sort(key=lambda operand: not isinstance(operand, Tensor))
+    result = operands[0]
+    if not isinstance(result, Tensor):
+        raise UnmappedError("constants alone")
+    for operand in operands[1:]:
+        result = function(call.builder, result, operand)
+    return result
+
+
+@operator("Sum")
+def _sum(call: Call) -> Value:
+    return _folded(call, arithmetic.add)
+
+
+@operator("Mean")
+def _mean(call: Call) -> Value:
+    return arithmetic.divide(call.builder, _folded(call, arithmetic.add), len(call.values))
+
+
+@operator("Max")
+def _max(call: Call) -> Value:
+    return _folded(call, arithmetic.maximum)
+
+
+@operator("Min")
+def _min(call: Call) -> Value:
+    return _folded(call, arithmetic.minimum)
+
+
+# ---- reductions
+
+
+def _dims(call: Call, x: Tensor) -> list[int] | None:
+    """The axes; None: nothing is to be done."""
+    axes = call.numbers(1, "axes", "axes")
+    if axes:
+        return axes
+    return None if call.integer("noop_with_empty_axes", 0) else list(range(x.rank))
+
+
+def _reduction(
+    function: Callable[..., Tensor],
+    before: Callable[[Builder, Tensor], Tensor] | None = None,
+    after: Callable[[Builder, Tensor], Tensor] | None = None,
+) -> Callable[[Call], Value]:
+    def run(call: Call) -> Value:
+        x = call.tensor()
+        dims = _dims(call, x)
+        if before is not None:
+            x = before(call.builder, x)
+        if dims is not None:
+            x = function(call.builder, x, dims, bool(call.integer("keepdims", 1)))
+        return x if after is None else after(call.builder, x)
+
+    return run
+
+
+OPERATORS["ReduceMean"] = _reduction(reduction.mean)
+OPERATORS["ReduceSum"] = _reduction(reduction.sum)
+OPERATORS["ReduceMax"] = _reduction(reduction.amax)
+OPERATORS["ReduceMin"] = _reduction(reduction.amin)
+OPERATORS["ReduceL1"] = _reduction(reduction.sum, arithmetic.abs)
+OPERATORS["ReduceL2"] = _reduction(reduction.sum, arithmetic.square, arithmetic.sqrt)
+OPERATORS["ReduceSumSquare"] = _reduction(reduction.sum, arithmetic.square)
+OPERATORS["ReduceLogSum"] = _reduction(reduction.sum, None, arithmetic.log)
+
+
+@operator("ReduceLogSumExp")
+def _reduce_log_sum_exp(call: Call) -> Value:
+    x = call.tensor()
+    dims = _dims(call, x)
+    return x if dims is None else reduction.logsumexp(call.builder, x, dims, bool(call.integer("keepdims", 1)))
+
+
+def _argument(function: Callable[..., Tensor]) -> Callable[[Call], Value]:
+    def run(call: Call) -> Value:
+        if call.integer("select_last_index", 0):
+            raise UnmappedError("the last of equal values")
+        return function(call.builder, call.tensor(), call.integer("axis", 0), bool(call.integer("keepdims", 1)))
+
+    return run
+
+
+OPERATORS["ArgMax"] = _argument(reduction.argmax)
+OPERATORS["ArgMin"] = _argument(reduction.argmin)
+
+
+def _softmax(function: Callable[..., Tensor]) -> Callable[[Call], Value]:
+    def run(call: Call) -> Value:
+        x = call.tensor()
+        if call.opset >= 13:
+            return function(call.builder, x, call.integer("axis", -1))
+        axis = call.integer("axis", 1)  # and all behind it
+        axis = axis + x.rank if axis < 0 else axis
+        return function(call.builder, x, range(axis, x.rank))
+
+    return run
+
+
+OPERATORS["Softmax"] = _softmax(reduction.softmax)
+OPERATORS["LogSoftmax"] = _softmax(reduction.log_softmax)
+
+
+def is_number(value: Any, number: float) -> bool:
+    """Whether an input is that number, to within rounding."""
+    return isinstance(value, np.ndarray) and value.size == 1 and _near(value, number)
+
+
+def _near(value: NDArray[Any], number: float) -> bool:
+    return value.dtype.kind == "f" and bool(np.abs(value.ravel()[0] - number) <= 1e-6 * abs(number))

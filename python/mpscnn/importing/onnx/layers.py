@@ -1,0 +1,403 @@
+# SPDX-License-Identifier: Apache-2.0
+"""ONNX operators with windows and weights: convolutions, linear layers, pooling, normalization."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ...errors import InvalidModelError
+from ..builder import Builder, Tensor, UnmappedError
+from ..ops import activation, arithmetic, convolution, normalization, pooling, reduction, shape
+from .node import Call, Value
+from .table import operator
+
+SAME = ("SAME_UPPER", "SAME_LOWER")
+
+
+class Windows:
+    """Where the windows of a node lie: one number for each spatial axis of the tensor."""
+
+    def __init__(self, call: Call, x: Tensor, kernel: Sequence[int]) -> None:
+        self.call, self.x = call, x
+        self.rank = x.rank - 2
+        self.kernel = list(kernel)
+        if len(self.kernel) != self.rank or self.rank not in (1, 2):
+            raise UnmappedError(f"windows of {len(self.kernel)} axes on a tensor of {x.rank} axes")
+        self.stride = self._extents("strides")
+        self.dilation = self._extents("dilations")
+        if min(*self.kernel, *self.stride, *self.dilation) < 1:
+            raise InvalidModelError(
+                f"{call.name}: kernel {self.kernel}, strides {self.stride}, dilations {self.dilation}."
+            )
+        self.mode = call.text("auto_pad", "NOTSET")
+        self.reach = [(k - 1) * d + 1 for k, d in zip(self.kernel, self.dilation, strict=True)]
+        if self.mode not in (*SAME, "VALID", "NOTSET"):
+            raise InvalidModelError(f'{call.name}: auto_pad "{self.mode}".')
+
+    def _extents(self, name: str) -> list[int]:
+        values = self.call.integers(name, [1] * self.rank)
+        if len(values) != self.rank:
+            raise InvalidModelError(f"{self.call.name}: {name} {values} for {self.rank} axes.")
+        return values
+
+    def explicit(self) -> tuple[tuple[int, int], ...]:
+        """The padding as the node gives it."""
+        pads = self.call.integers("pads", [0] * (2 * self.rank)) if self.mode == "NOTSET" else [0] * (2 * self.rank)
+        if len(pads) != 2 * self.rank or min(pads) < 0:
+            raise InvalidModelError(f"{self.call.name}: pads {pads} for {self.rank} axes.")
+        return tuple(zip(pads[: self.rank], pads[self.rank :], strict=True))
+
+    @property
+    def follows_size(self) -> bool:
+        """Whether the padding depends on the extents and MPS's own "same" is this padding at any of them."""
+        return (
+            self.mode == "SAME_UPPER"
+            and all(s <= r for s, r in zip(self.stride, self.reach, strict=True))
+            and any(s > 1 for s in self.stride)
+        )
+
+    def padding(self) -> tuple[tuple[int, int], ...]:
+        """(before, behind) of each axis. Fixes heights and widths if they decide."""
+        if self.mode not in SAME:
+            return self.explicit()
+        found = []
+        for extent, stride, reach in zip(self.x.shape[1:], self.stride, self.reach, strict=True):
+            total = max((-(-extent // stride) - 1) * stride + reach - extent, 0)
+            small, large = total // 2, total - total // 2
+            found.append((small, large) if self.mode == "SAME_UPPER" else (large, small))
+        depends = any(s > 1 and r > 1 for s, r in zip(self.stride, self.reach, strict=True))
+        # With a stride of 1 a window may still be larger than the source, which changes nothing: reach - 1 in all.
+        if depends and not self.follows_size:
+            self.call.builder.fix_unless_constant(self.x)
+        return tuple(found)
+
+
+def _pads(pads: tuple[tuple[int, int], ...]) -> Any:
+    return pads[0] if len(pads) == 1 else pads
+
+
+def _follow_size(builder: Builder, before: int) -> None:
+    """The kernel that was just added pads as MPS's policy "same" does, at any size."""
+    added = builder.graph.nodes[before:]
+    assert len(added) == 1, added
+    node = added[0]
+    builder.graph.nodes[-1] = node.with_(arguments=node.arguments | {"padding": "same"})
+
+
+# ---- convolutions and linear layers
+
+
+def _kernel_of(call: Call, x: Tensor, weight: NDArray[Any]) -> list[int]:
+    if weight.ndim != x.rank:
+        raise InvalidModelError(f"{call.name}: weights {weight.shape} for a tensor of {x.rank} axes.")
+    kernel = list(weight.shape[2:])
+    given = call.integers("kernel_shape", kernel)
+    if given != kernel:
+        raise InvalidModelError(f"{call.name}: kernel_shape {given}, but weights {weight.shape}.")
+    return kernel
+
+
+@operator("Conv")
+def _conv(call: Call) -> Value:
+    x, weight, bias = call.tensor(), call.weights(1, "weights"), call.weights_or_none(2, "a bias")
+    w = Windows(call, x, _kernel_of(call, x, weight))
+    padding, groups = w.padding(), call.integer("group", 1)
+    before = len(call.builder.graph.nodes)
+    if w.rank == 1:
+        y = convolution.conv1d(call.builder, x, weight, bias, w.stride[0], padding[0], w.dilation[0], groups)
+    else:
+        y = convolution.conv2d(
+            call.builder,
+            x,
+            weight,
+            bias,
+            (w.stride[0], w.stride[1]),
+            (padding[0], padding[1]),
+            (w.dilation[0], w.dilation[1]),
+            groups,
+        )
+    if w.follows_size:
+        if w.rank == 1:
+            call.builder.fix_unless_constant(x)
+        else:
+            _follow_size(call.builder, before)
+    return y
+
+
+@operator("ConvTranspose")
+def _conv_transpose(call: Call) -> Value:
+    x, weight, bias = call.tensor(), call.weights(1, "weights"), call.weights_or_none(2, "a bias")
+    w = Windows(call, x, _kernel_of(call, x, weight))
+    more = call.integers("output_padding", [0] * w.rank)
+    if len(more) != w.rank or min(more) < 0:
+        raise InvalidModelError(f"{call.name}: output_padding {more} for {w.rank} axes.")
+    wanted = call.integers("output_shape", None)
+    if wanted is not None:
+        wanted = wanted[-w.rank :]
+        call.builder.fix_unless_constant(x)
+    elif w.mode in SAME:
+        wanted = [e * s for e, s in zip(x.shape[1:], w.stride, strict=True)]
+    padding: list[tuple[int, int]] = list(w.explicit())
+    if wanted is not None:
+        if len(wanted) != w.rank:
+            raise InvalidModelError(f"{call.name}: output_shape {wanted} for {w.rank} axes.")
+        padding = []
+        for i, extent in enumerate(x.shape[1:]):
+            total = w.stride[i] * (extent - 1) + more[i] + w.reach[i] - wanted[i]
+            if total < 0:  # more than all windows cover
+                more[i] -= total
+                total = 0
+            half = total // 2
+            padding.append((half, total - half) if w.mode == "SAME_UPPER" else (total - half, half))
+    groups = call.integer("group", 1)
+    if w.rank == 1:
+        return convolution.conv_transpose1d(
+            call.builder, x, weight, bias, w.stride[0], padding[0], more[0], groups, w.dilation[0]
+        )
+    return convolution.conv_transpose2d(
+        call.builder,
+        x,
+        weight,
+        bias,
+        (w.stride[0], w.stride[1]),
+        (padding[0], padding[1]),
+        (more[0], more[1]),
+        groups,
+        (w.dilation[0], w.dilation[1]),
+    )
+
+
+@operator("Gemm")
+def _gemm(call: Call) -> Value:
+    x, weight = call.tensor(), call.weights(1, "weights")
+    if call.integer("transA", 0):
+        raise UnmappedError("transA: the batch would be summed over")
+    if weight.ndim != 2 or x.rank != 2:
+        raise InvalidModelError(f"{call.name}: a product of {x.rank} axes and weights {weight.shape}.")
+    weight = weight if call.integer("transB", 0) else weight.T
+    alpha, beta = call.real("alpha", 1.0), call.real("beta", 1.0)
+    if alpha != 1:
+        weight = weight.astype(np.float32) * np.float32(alpha)
+    other = call.value(2)
+    bias: NDArray[Any] | None = None
+    if other is not None and not isinstance(other, Tensor):
+        offsets = np.asarray(call.operand(2))
+        if offsets.ndim < 2 or offsets.shape[0] == 1:
+            offsets = offsets.reshape(-1).astype(np.float32)
+            if offsets.size not in (1, len(weight)):
+                raise InvalidModelError(f"{call.name}: a bias of {offsets.size} values for {len(weight)} results.")
+            bias = np.broadcast_to(offsets * np.float32(beta) if beta != 1 else offsets, (len(weight),)).copy()
+            other = None
+    y = convolution.linear(call.builder, x, weight, bias)
+    if other is None:
+        return y
+    added = call.operand(2)
+    if beta != 1:
+        added = arithmetic.multiply(call.builder, added, beta) if isinstance(added, Tensor) else added * beta
+    return arithmetic.add(call.builder, y, added)
+
+
+@operator("MatMul")
+def _matmul(call: Call) -> Value:
+    builder, first, second = call.builder, call.value(0), call.value(1)
+    if isinstance(first, Tensor) and isinstance(second, Tensor):
+        raise UnmappedError("a product of two computed matrices")
+    if isinstance(first, Tensor):
+        weight = call.weights(1, "weights")
+        while weight.ndim > 2 and weight.shape[0] == 1 and weight.ndim <= first.rank:
+            weight = weight[0]
+        if weight.ndim not in (1, 2) or first.rank < 2:
+            raise UnmappedError(f"a product with weights {weight.shape} of a tensor of {first.rank} axes")
+        y = convolution.linear(builder, first, weight.T if weight.ndim == 2 else weight[None])
+        return shape.squeeze(builder, y, -1) if weight.ndim == 1 else y
+    x, weight = call.tensor(1), call.weights(0, "weights")
+    if weight.ndim != 2 or x.rank < 3:
+        raise UnmappedError(f"weights {weight.shape} in front of a tensor of {x.rank} axes")
+    y = convolution.linear(builder, shape.transpose(builder, x, -1, -2), weight)
+    return shape.transpose(builder, y, -1, -2)
+
+
+# ---- pooling
+
+
+def _kernel_shape(call: Call) -> list[int]:
+    return call.integers("kernel_shape")
+
+
+@operator("MaxPool")
+def _max_pool(call: Call) -> Value:
+    call.only_first_output()
+    x = call.tensor()
+    w = Windows(call, x, _kernel_shape(call))
+    y = pooling.max_pool2d(
+        call.builder, x, w.kernel, w.stride, _both(w.padding()), w.dilation, bool(call.integer("ceil_mode", 0))
+    )
+    return _following(call, w, x, y)
+
+
+def _both(pads: tuple[tuple[int, int], ...]) -> list[tuple[int, int]]:
+    return list(pads)
+
+
+def _following(call: Call, w: Windows, x: Tensor, y: Tensor, **arguments: Any) -> Tensor:
+    """With the padding of the kernel that was just added by the size of the source, where that decides."""
+    if not w.follows_size:
+        return y
+    node = call.builder.graph.nodes[-1]
+    if w.rank == 1 or set(w.dilation) != {1} or "padding" not in node.arguments or node.name != y.value.name:
+        call.builder.fix_unless_constant(x)
+        return y
+    changed = {k: v for k, v in node.arguments.items() if k not in ("count_include_pad", "ceil_mode")}
+    call.builder.graph.nodes[-1] = node.with_(arguments=changed | {"padding": "same"} | arguments)
+    return y
+
+
+@operator("AveragePool")
+def _average_pool(call: Call) -> Value:
+    x = call.tensor()
+    w = Windows(call, x, _kernel_shape(call))
+    include, ceil_mode = bool(call.integer("count_include_pad", 0)), bool(call.integer("ceil_mode", 0))
+    y = pooling.avg_pool2d(
+        call.builder, x, w.kernel, w.stride, _both(w.padding()), ceil_mode, include, None, w.dilation
+    )
+    # edge_mode "clamp" counts the pixels that are there, "zero" all taps.
+    return _following(call, w, x, y, edge_mode="zero" if include else "clamp")
+
+
+@operator("LpPool")
+def _lp_pool(call: Call) -> Value:
+    x = call.tensor()
+    w = Windows(call, x, _kernel_shape(call))
+    if set(w.dilation) != {1}:
+        raise UnmappedError("norm pooling with gaps")
+    if w.follows_size:
+        call.builder.fix_unless_constant(x)
+    ceil_mode = bool(call.integer("ceil_mode", 0))
+    return pooling.lp_pool2d(
+        call.builder, x, call.integer("p", 2), w.kernel, w.stride, ceil_mode, _both(w.padding()), absolute=True
+    )
+
+
+@operator("GlobalAveragePool")
+def _global_average_pool(call: Call) -> Value:
+    x = call.tensor()
+    return reduction.mean(call.builder, x, range(2, x.rank), True)
+
+
+@operator("GlobalMaxPool")
+def _global_max_pool(call: Call) -> Value:
+    x = call.tensor()
+    return reduction.amax(call.builder, x, range(2, x.rank), True)
+
+
+@operator("GlobalLpPool")
+def _global_lp_pool(call: Call) -> Value:
+    x = call.tensor()
+    return reduction.norm(call.builder, x, call.integer("p", 2), range(2, x.rank), True)
+
+
+# ---- normalization
+
+
+@operator("BatchNormalization")
+def _batch_normalization(call: Call) -> Value:
+    if call.integer("training_mode", 0) or not call.integer("spatial", 1):
+        raise UnmappedError("batch normalization in training, or of each pixel on its own")
+    call.only_first_output()
+    weight, bias, mean, variance = (
+        call.weights(i, what) for i, what in enumerate(("scales", "a bias", "means", "variances"), 1)
+    )
+    return normalization.batch_norm(
+        call.builder, call.tensor(), mean, variance, weight, bias, call.real("epsilon", 1e-5)
+    )
+
+
+@operator("InstanceNormalization")
+def _instance_normalization(call: Call) -> Value:
+    weight, bias = call.weights(1, "scales"), call.weights(2, "a bias")
+    return normalization.instance_norm(
+        call.builder, call.tensor(), None, None, weight, bias, True, call.real("epsilon", 1e-5)
+    )
+
+
+@operator("GroupNormalization")
+def _group_normalization(call: Call) -> Value:
+    x, groups = call.tensor(), call.integer("num_groups")
+    weight, bias = call.weights(1, "scales"), call.weights(2, "a bias")
+    if call.opset < 21 and x.rank > 1 and groups > 0 and weight.shape == bias.shape == (groups,):
+        channels = x.shape[0] // groups  # one scale for each group, which version 21 has for each channel
+        weight, bias = np.repeat(weight, channels), np.repeat(bias, channels)
+    return normalization.group_norm(call.builder, x, groups, weight, bias, call.real("epsilon", 1e-5))
+
+
+def _last_axes(call: Call, x: Tensor) -> tuple[int, ...]:
+    axis = call.integer("axis", -1)
+    axis = axis + x.rank if axis < 0 else axis
+    if not 0 < axis < x.rank:
+        raise UnmappedError(f"normalization from axis {axis} on, of {x.rank}")
+    return tuple(x.shape[axis - 1 :])
+
+
+@operator("LayerNormalization")
+def _layer_normalization(call: Call) -> Value:
+    call.only_first_output()
+    x = call.tensor()
+    over = _last_axes(call, x)
+    weight, bias = call.weights(1, "scales"), call.weights_or_none(2, "a bias")
+    weight = np.broadcast_to(weight, over)
+    bias = None if bias is None else np.broadcast_to(bias, over)
+    return normalization.layer_norm(call.builder, x, over, weight, bias, call.real("epsilon", 1e-5))
+
+
+@operator("RMSNormalization")
+def _rms_normalization(call: Call) -> Value:
+    builder, x = call.builder, call.tensor()
+    dims = range(x.rank - len(_last_axes(call, x)), x.rank)
+    square = reduction.mean(builder, arithmetic.square(builder, x), dims, True)
+    factor = builder.add("NeuronPower", square, a=1.0, b=call.real("epsilon", 1e-5), c=-0.5)
+    return arithmetic.multiply(builder, arithmetic.multiply(builder, x, factor), call.weights(1, "scales"))
+
+
+@operator("MeanVarianceNormalization")
+def _mean_variance_normalization(call: Call) -> Value:
+    builder, x = call.builder, call.tensor()
+    axes = call.integers("axes", [0, 2, 3])
+    centred = arithmetic.subtract(builder, x, reduction.mean(builder, x, axes, True))
+    variance = reduction.mean(builder, arithmetic.square(builder, centred), axes, True)
+    deviation = arithmetic.add(builder, arithmetic.sqrt(builder, variance), 1e-9)
+    return arithmetic.divide(builder, centred, deviation)
+
+
+@operator("LRN")
+def _lrn(call: Call) -> Value:
+    size = call.integer("size")
+    if size % 2 == 0:
+        raise UnmappedError(f"a window of {size} channels, an even number: MPS's reaches further to the other side")
+    alpha, beta, bias = call.real("alpha", 1e-4), call.real("beta", 0.75), call.real("bias", 1.0)
+    return normalization.local_response_norm(call.builder, call.tensor(), size, alpha, beta, bias)
+
+
+@operator("LpNormalization")
+def _lp_normalization(call: Call) -> Value:
+    builder, x = call.builder, call.tensor()
+    norm = reduction.norm(builder, x, call.integer("p", 2), call.integer("axis", -1), True)
+    # Where all are 0 the result is 0, not 0 / 0.
+    return arithmetic.divide(builder, x, arithmetic.clamp(builder, norm, float(np.finfo(np.float32).tiny)))
+
+
+@operator("PRelu")
+def _prelu(call: Call) -> Value:
+    builder, x = call.builder, call.tensor()
+    slope = call.operand(1)
+    if not isinstance(slope, Tensor):
+        slope = arithmetic.as_float32(slope)
+        channels = x.axes[1:2] == "C" and x.flat is None and slope.size == x.channels
+        if slope.size == 1 or (channels and slope.ndim >= x.rank - 1 and slope.shape[1 - x.rank] == slope.size):
+            return activation.prelu(builder, x, slope.reshape(-1))
+    positive = activation.relu(builder, x)
+    negative = arithmetic.subtract(builder, x, positive)
+    return arithmetic.add(builder, positive, arithmetic.multiply(builder, negative, slope))

@@ -1,0 +1,295 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Call: a node of an ONNX graph as the operators see it, with its attributes and what its inputs are."""
+
+from __future__ import annotations
+
+import math
+from typing import TYPE_CHECKING, Any, TypeAlias, overload
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ...errors import InvalidModelError
+from ..builder import Builder, Tensor, UnmappedError
+from .reading import Source, array_of
+from .static import BATCH, Extent, extents, is_symbolic, settled
+
+if TYPE_CHECKING:
+    from onnx import NodeProto
+
+Value: TypeAlias = "Tensor | NDArray[Any]"
+
+_REQUIRED: Any = object()
+
+
+class Call:
+    """A node with its inputs.
+
+    Attributes
+    ----------
+    operator, name : str
+    opset : int
+        Version of ONNX's operators that the model imports.
+    values : list of Tensor, array or None
+        Inputs in their order; None: left out.
+    batch : int or None
+        What the model declares; None: any.
+    wanted : list of bool
+        For each output, whether something reads it.
+    """
+
+    def __init__(
+        self,
+        node: NodeProto,
+        name: str,
+        source: Source,
+        builder: Builder,
+        values: list[Value | None],
+        batch: int | None,
+        wanted: list[bool],
+    ) -> None:
+        self.operator, self.name, self.opset = node.op_type, name, source.opset
+        self.source, self.builder, self.values = source, builder, values
+        self.batch, self.wanted = batch, wanted
+        self._attributes = {attribute.name: attribute for attribute in node.attribute}
+
+    # ---- attributes
+
+    def has(self, name: str) -> bool:
+        """Whether the node has this attribute."""
+        return name in self._attributes
+
+    def _attribute(self, name: str, kind: int, default: Any) -> Any:
+        attribute = self._attributes.get(name)
+        if attribute is None:
+            if default is _REQUIRED:
+                raise InvalidModelError(f"{self.name} ({self.operator}): the attribute {name} is missing.")
+            return None
+        if attribute.type != kind:
+            raise InvalidModelError(f"{self.name} ({self.operator}): the attribute {name} has another type.")
+        return attribute
+
+    def integer(self, name: str, default: int = _REQUIRED) -> int:
+        """An attribute that is an integer."""
+        attribute = self._attribute(name, 2, default)
+        return default if attribute is None else int(attribute.i)
+
+    def real(self, name: str, default: float = _REQUIRED) -> float:
+        """An attribute that is a number."""
+        attribute = self._attribute(name, 1, default)
+        return default if attribute is None else float(attribute.f)
+
+    def text(self, name: str, default: str = _REQUIRED) -> str:
+        """An attribute that is a string."""
+        attribute = self._attribute(name, 3, default)
+        return default if attribute is None else bytes(attribute.s).decode("utf-8", "replace")
+
+    @overload
+    def integers(self, name: str) -> list[int]: ...
+    @overload
+    def integers(self, name: str, default: list[int]) -> list[int]: ...
+    @overload
+    def integers(self, name: str, default: None) -> list[int] | None: ...
+    def integers(self, name: str, default: list[int] | None = _REQUIRED) -> list[int] | None:
+        """An attribute that is a list of integers."""
+        attribute = self._attribute(name, 7, default)
+        return default if attribute is None else [int(v) for v in attribute.ints]
+
+    def reals(self, name: str) -> list[float] | None:
+        """An attribute that is a list of numbers; None: left out."""
+        attribute = self._attribute(name, 6, None)
+        return None if attribute is None else [float(v) for v in attribute.floats]
+
+    def tensor_attribute(self, name: str) -> NDArray[Any] | None:
+        """An attribute that is a tensor; None: left out."""
+        attribute = self._attribute(name, 4, None)
+        return None if attribute is None else array_of(attribute.t, self.source)
+
+    # ---- inputs
+
+    def value(self, index: int) -> Value | None:
+        """An input; None: left out."""
+        return self.values[index] if index < len(self.values) else None
+
+    def tensor(self, index: int = 0) -> Tensor:
+        """An input that is computed. UnmappedError for constants."""
+        value = self.value(index)
+        if isinstance(value, Tensor):
+            return value
+        if value is None:
+            raise InvalidModelError(f"{self.name} ({self.operator}): input {index} is missing.")
+        raise UnmappedError(f"input {index} is a constant")
+
+    @overload
+    def array(self, index: int, what: str) -> NDArray[Any]: ...
+    @overload
+    def array(self, index: int, what: str, default: None) -> NDArray[Any] | None: ...
+    def array(self, index: int, what: str, default: None = _REQUIRED) -> NDArray[Any] | None:
+        """An input that is constant. UnmappedError for computed ones."""
+        value = self.value(index)
+        if value is None:
+            if default is _REQUIRED:
+                raise InvalidModelError(f"{self.name} ({self.operator}): the input {what} is missing.")
+            return default
+        if isinstance(value, Tensor):
+            raise UnmappedError(f"{what} that are computed")
+        return settled(value, self.builder.fix)
+
+    def weights(self, index: int, what: str) -> NDArray[Any]:
+        """A constant input of a floating-point type."""
+        return self._floats(self.array(index, what), what)
+
+    def weights_or_none(self, index: int, what: str) -> NDArray[Any] | None:
+        """A constant input of a floating-point type; None: left out."""
+        array = self.array(index, what, None)
+        return None if array is None else self._floats(array, what)
+
+    @staticmethod
+    def _floats(array: NDArray[Any], what: str) -> NDArray[Any]:
+        if array.dtype.kind != "f":
+            raise UnmappedError(f"{what} of type {array.dtype}")
+        return array.astype(np.float32) if array.dtype == np.float64 else array
+
+    def operand(self, index: int) -> Tensor | NDArray[Any]:
+        """An input of arithmetic: a Tensor, or a constant without an axis for the batch where it says nothing."""
+        value = self.value(index)
+        if value is None:
+            raise InvalidModelError(f"{self.name} ({self.operator}): input {index} is missing.")
+        if isinstance(value, Tensor):
+            return value
+        array = settled(value, self.builder.fix)
+        rank = max((v.rank for v in self.values if isinstance(v, Tensor)), default=0)
+        same = array.ndim == rank > 0 and self.batch is not None and array.shape[0] == self.batch > 1
+        if same and (array == array[:1]).all():
+            return array[:1]
+        return array
+
+    def numbers(self, index: int, attribute: str | None, what: str) -> list[int] | None:
+        """Integers of an attribute or, in newer versions, of an input; None: left out."""
+        if attribute is not None and self.has(attribute):
+            return self.integers(attribute)
+        array = self.array(index, what, None)
+        if array is None:
+            return None
+        if array.dtype.kind not in "iu":
+            raise InvalidModelError(f"{self.name} ({self.operator}): {what} of type {array.dtype}.")
+        return [int(v) for v in array.ravel()]
+
+    def only_first_output(self) -> None:
+        """UnmappedError if something reads more than the first output."""
+        if any(self.wanted[1:]):
+            raise UnmappedError("more than its first output is used")
+
+    # ---- what several operators share
+
+    def shape_of(self, tensor: Tensor) -> NDArray[Any]:
+        """The shape as the model sees it: the batch a symbol, heights and widths with what they come of."""
+        items: list[Any] = [BATCH]
+        builder = self.builder
+        if tensor.flat is not None:
+            constant = builder.is_constant(tensor, "H") and builder.is_constant(tensor, "W")
+            items += [e if constant else Extent(e) for e in tensor.flat]
+        else:
+            for axis in tensor.axes[1:]:
+                extent = tensor.extent(axis)
+                constant = builder.is_constant(tensor, axis)
+                items.append(extent if constant else Extent(extent, (tensor.value.name, axis)))
+        return extents(items)
+
+    def shape_slice(self, shape: Any) -> NDArray[Any]:
+        """What the operator Shape gives of a shape: from `start` to `end`."""
+        start, end = self.integer("start", 0), self.integer("end", 2**31)
+        return extents(list(shape)[slice(start, end)])
+
+    def split_sizes(self, extent: int, given: Any) -> list[int]:
+        """Lengths of the parts of an axis, which the operator Split makes."""
+        sizes: list[int] | None
+        if given is not None and not isinstance(given, Tensor):
+            sizes = [int(v) for v in settled(given, self.builder.fix).ravel()]
+        else:
+            sizes = self.integers("split", None)
+        if sizes is None:
+            parts = self.integer("num_outputs", len(self.wanted))
+            if parts < 1 or parts != len(self.wanted) or (extent % parts and not self.has("num_outputs")):
+                raise InvalidModelError(
+                    f"{self.name} (Split): {extent} in {parts} parts for {len(self.wanted)} outputs."
+                )
+            length = -(-extent // parts)
+            sizes = [max(min(length, extent - i * length), 0) for i in range(parts)]
+        if sum(sizes) != extent or min(sizes) < 0 or len(sizes) != len(self.wanted):
+            raise InvalidModelError(
+                f"{self.name} (Split): {extent} in parts of {sizes}, for {len(self.wanted)} outputs."
+            )
+        return sizes
+
+    def slices(self, rank: int, given: list[Any]) -> tuple[list[Any], list[Any], list[int], list[int]]:
+        """Starts, stops, axes and steps of the operator Slice."""
+        if self.opset < 10:
+            starts: list[Any] = list(self.integers("starts"))
+            stops: list[Any] = list(self.integers("ends"))
+            axes = self.integers("axes", None)
+            steps = None
+        else:
+            arrays = [*given, None, None, None, None]
+            if arrays[0] is None or arrays[1] is None:
+                raise InvalidModelError(f"{self.name} (Slice): starts or ends are missing.")
+            starts, stops = (self._numbers(a) for a in arrays[:2])
+            axes, steps = (None if a is None else self._numbers(a) for a in arrays[2:4])
+        axes = list(range(len(starts))) if axes is None else axes
+        steps = [1] * len(starts) if steps is None else steps
+        if not len(starts) == len(stops) == len(axes) == len(steps):
+            raise InvalidModelError(f"{self.name} (Slice): {len(starts)} starts, {len(stops)} ends, {len(axes)} axes.")
+        if any(not -rank <= a < rank for a in axes) or 0 in steps:
+            raise InvalidModelError(f"{self.name} (Slice): axes {axes} of {rank}, steps {steps}.")
+        return starts, stops, [a % rank for a in axes], steps
+
+    def _numbers(self, array: Any) -> list[int]:
+        if isinstance(array, Tensor):
+            raise UnmappedError("a part whose ends are computed")
+        return [int(v) for v in settled(array, self.builder.fix).ravel()]
+
+
+def whole_shape(call: Call, tensor: Tensor, target: NDArray[Any]) -> list[int]:
+    """The shape behind the batch that a Reshape to `target` means, with -1 for what is not known otherwise.
+
+    UnmappedError where the batch does not stay the first axis.
+    """
+    items: list[Any] = list(target.ravel())
+    if not items:
+        raise UnmappedError("a tensor with a batch as a single number")
+    own: list[Any] = [BATCH, *call.shape_of(tensor)[1:]]
+    if not (call.integer("allowzero", 0) and call.opset >= 14):
+        zeros = [i for i, item in enumerate(items) if not isinstance(item, Extent) and item == 0]
+        if any(i >= len(own) for i in zeros):
+            raise InvalidModelError(f"{call.name} (Reshape): 0 at an axis that {tensor.shape} has not.")
+        items = [own[i] if i in zeros else item for i, item in enumerate(items)]
+    first, rest = items[0], items[1:]
+    minus = [i for i, item in enumerate(rest) if not isinstance(item, Extent) and item == -1]
+    free = [i for i, item in enumerate(rest) if isinstance(item, Extent)]
+    for i in free:
+        if rest[i].value is None:
+            raise UnmappedError("the batch taken together with other axes")
+    numbers = [int((item.value or 0) if isinstance(item, Extent) else item) for item in rest]
+    known = math.prod(n for n in numbers if n != -1)
+    fits = known > 0 and (tensor.size % known == 0 if minus else tensor.size == known)
+    if isinstance(first, Extent):
+        if not first.is_batch:
+            raise UnmappedError("the batch taken together with other axes")
+    elif first == -1:
+        if minus or tensor.size != known:
+            raise UnmappedError("the batch taken together with other axes, or apart")
+    elif not (call.batch is not None and first == call.batch and fits):
+        raise UnmappedError(f"a shape with {first} in the place of the batch")
+    if not fits:
+        raise InvalidModelError(f"{call.name} (Reshape): {tensor.shape} has {tensor.size} values, not {numbers}.")
+    if not minus and len(free) == 1 and not _is_axis(tensor, rest[free[0]]):
+        numbers[free[0]] = -1  # what the others leave, at any size
+    return numbers
+
+
+def _is_axis(tensor: Tensor, item: Extent) -> bool:
+    """Whether the number is just an extent of the tensor."""
+    return item.ratio == 1 and item.of is not None and item.of[0] == tensor.value.name
+
+
+__all__ = ["Call", "Value", "extents", "is_symbolic", "whole_shape"]

@@ -1,0 +1,89 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Several nodes that mean one function, as exporters write it before there is an operator for it."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+from .elementwise import is_number
+
+if TYPE_CHECKING:
+    from onnx import NodeProto
+
+
+class Gelus:
+    """x / 2 * (1 + erf(x / sqrt(2))) in one of the orders in which its factors come.
+
+    Parameters
+    ----------
+    nodes : sequence of NodeProto
+    constant : callable
+        The value of a name if it is constant, else None.
+    """
+
+    def __init__(self, nodes: Any, constant: Callable[[str], Any]) -> None:
+        self._constant = constant
+        self._makers: dict[str, NodeProto] = {name: node for node in nodes for name in node.output if name}
+        self._readers: dict[str, list[NodeProto]] = {}
+        for node in nodes:
+            for name in node.input:
+                self._readers.setdefault(name, []).append(node)
+        self.sources: dict[str, str] = {}
+        """Of each value that is the GELU of another, that other."""
+        self.inner: set[str] = set()
+        """Values that only lead there."""
+        for node in nodes:
+            if node.op_type == "Erf" and not node.domain and len(node.input) == 1:
+                self._match(node)
+
+    def _other(self, node: NodeProto, operator: str, test: Callable[[str], bool]) -> str | None:
+        """The other operand of a node of two, one of which passes the test."""
+        if node.op_type != operator or node.domain or len(node.input) != 2:
+            return None
+        for i in (0, 1):
+            if test(node.input[i]) and not (operator == "Div" and i == 0):
+                return str(node.input[1 - i])
+        return None
+
+    def _is(self, number: float) -> Callable[[str], bool]:
+        return lambda name: is_number(self._constant(name), number)
+
+    def _only_reader(self, name: str) -> NodeProto | None:
+        readers = self._readers.get(name, [])
+        return readers[0] if len(readers) == 1 else None
+
+    def _match(self, erf: NodeProto) -> None:
+        scaled = self._makers.get(erf.input[0])
+        if scaled is None:
+            return
+        x = self._other(scaled, "Div", self._is(math.sqrt(2))) or self._other(scaled, "Mul", self._is(math.sqrt(0.5)))
+        plus = self._only_reader(erf.output[0])
+        if x is None or plus is None or self._other(plus, "Add", self._is(1.0)) != erf.output[0]:
+            return
+        product = self._only_reader(plus.output[0])
+        if product is None or product.op_type != "Mul" or len(product.input) != 2:
+            return
+        factor = self._other(product, "Mul", lambda name: name == plus.output[0])
+        if factor is None:
+            return
+        inner = {erf.output[0], plus.output[0]}
+        halved = self._makers.get(factor)
+        if halved is not None and factor != x and self._half_of(halved) == x:
+            self._found(product, x, inner)  # (x / 2) * (1 + erf)
+            return
+        last = self._only_reader(product.output[0])
+        if last is None:
+            return
+        if factor == x and self._half_of(last) == product.output[0]:
+            self._found(last, x, inner | {product.output[0]})  # (x * (1 + erf)) / 2
+        elif self._is(0.5)(factor) and self._other(last, "Mul", lambda name: name == product.output[0]) == x:
+            self._found(last, x, inner | {product.output[0]})  # x * ((1 + erf) / 2)
+
+    def _half_of(self, node: NodeProto) -> str | None:
+        return self._other(node, "Mul", self._is(0.5)) or self._other(node, "Div", self._is(2.0))
+
+    def _found(self, node: NodeProto, x: str, inner: set[str]) -> None:
+        self.sources[node.output[0]] = x
+        self.inner |= inner

@@ -1,0 +1,438 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Values that are known when a model is imported: constants, and what is computed of shapes.
+
+The batch stays a symbol. Heights and widths are known, but whatever is computed of them remembers it: who uses such a
+number fixes the heights and widths of the graph.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from fractions import Fraction
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ...errors import InvalidModelError
+from ..builder import UnmappedError
+from .reading import DTYPES, dtype_name
+
+if TYPE_CHECKING:
+    from .node import Call
+
+SIZE_LIMIT = 1 << 27  # values of an array that is computed here
+
+
+@dataclass(frozen=True, eq=False)
+class Extent:
+    """An extent that may be another when the graph runs, or a number computed of such.
+
+    Attributes
+    ----------
+    value : int, float or None
+        For the input shapes that the model is imported with; None: of the batch, which is not known.
+    of : (str, str) or None
+        The value of the graph, and its axis, that this is `ratio` times the extent of; ("", "N") is the batch. None:
+        something else.
+    ratio : Fraction
+    """
+
+    value: int | float | None
+    of: tuple[str, str] | None = None
+    ratio: Fraction = Fraction(1)
+
+    def _opaque(self, other: Any, f: Callable[[Any, Any], Any]) -> Extent:
+        values = self.value, other.value if isinstance(other, Extent) else other
+        return Extent(None if None in values else f(*values))
+
+    def __add__(self, other: Any) -> Extent:
+        return self if _is_number(other, 0) else self._opaque(other, lambda a, b: a + b)
+
+    __radd__ = __add__
+
+    def __sub__(self, other: Any) -> Extent:
+        return self if _is_number(other, 0) else self._opaque(other, lambda a, b: a - b)
+
+    def __rsub__(self, other: Any) -> Extent:
+        return self._opaque(other, lambda a, b: b - a)
+
+    def __neg__(self) -> Extent:
+        return self * -1
+
+    def __mul__(self, other: Any) -> Extent:
+        if isinstance(other, Extent) or self.of is None or not math.isfinite(other) or other == 0:
+            return self._opaque(other, lambda a, b: a * b)
+        value = None if self.value is None else self.value * other
+        return Extent(value, self.of, self.ratio * Fraction(other))
+
+    __rmul__ = __mul__
+
+    def __truediv__(self, other: Any) -> Extent:
+        return self._opaque(other, lambda a, b: a / b if b else math.nan)
+
+    def __rtruediv__(self, other: Any) -> Extent:
+        return self._opaque(other, lambda a, b: b / a if a else math.nan)
+
+    def __floordiv__(self, other: Any) -> Extent:
+        if not isinstance(other, Extent) and self.of is not None and other and not self.ratio % Fraction(other):
+            value = None if self.value is None else self.value // other
+            return Extent(value, self.of, self.ratio / Fraction(other))
+        return self._opaque(other, lambda a, b: a // b if b else 0)
+
+    def __rfloordiv__(self, other: Any) -> Extent:
+        return self._opaque(other, lambda a, b: b // a if a else 0)
+
+    def __mod__(self, other: Any) -> Extent:
+        return self._opaque(other, lambda a, b: a % b if b else 0)
+
+    def rounded(self, f: Callable[[float], int]) -> Extent:
+        """The whole number that `f` makes of it."""
+        if self.of is not None and self.ratio.denominator == 1:
+            return Extent(None if self.value is None else int(self.value), self.of, self.ratio)
+        return Extent(None if self.value is None or not math.isfinite(self.value) else int(f(self.value)))
+
+    def is_multiple_of(self, other: Extent) -> Fraction | None:
+        """How many times the other this is at any size; None: that depends on the size."""
+        return self.ratio / other.ratio if self.of is not None and self.of == other.of else None
+
+    @property
+    def is_batch(self) -> bool:
+        """Whether this is the size of the batch itself."""
+        return self.of == ("", "N") and self.ratio == 1
+
+
+BATCH = Extent(None, ("", "N"))
+
+
+def _is_number(value: Any, number: int) -> bool:
+    return not isinstance(value, Extent) and value == number
+
+
+def extents(items: Iterable[Any]) -> NDArray[Any]:
+    """A vector of them, of integers where none is an Extent."""
+    found = list(items)
+    if not any(isinstance(item, Extent) for item in found):
+        return np.array(found, np.int64)
+    array = np.empty(len(found), object)
+    array[:] = found
+    return array
+
+
+def is_symbolic(array: NDArray[Any]) -> bool:
+    """Whether some of the values are extents that may change."""
+    return array.dtype == object and any(isinstance(item, Extent) for item in array.ravel())
+
+
+def settled(array: NDArray[Any], fix: Callable[[], None]) -> NDArray[Any]:
+    """The numbers alone. Heights and widths are fixed if they come of these, and the batch cannot be asked for."""
+    if array.dtype != object:
+        return array
+    values = []
+    for item in array.ravel():
+        if isinstance(item, Extent):
+            if item.value is None:
+                raise UnmappedError("a value that is computed of the size of the batch")
+            fix()
+            values.append(item.value)
+        else:
+            values.append(item)
+    whole = all(isinstance(v, (int, np.integer)) for v in values)
+    return np.array(values, np.int64 if whole else np.float32).reshape(array.shape)
+
+
+# ---- operators
+
+
+def _checked(shape: Iterable[int]) -> tuple[int, ...]:
+    found = tuple(int(e) for e in shape)
+    if any(e < 0 for e in found) or math.prod(found) > SIZE_LIMIT:
+        raise UnmappedError(f"a constant of shape {found}")
+    return found
+
+
+def _together(arrays: Iterable[NDArray[Any]]) -> None:
+    try:
+        _checked(np.broadcast_shapes(*(a.shape for a in arrays)))
+    except ValueError:
+        raise InvalidModelError(f"shapes {[a.shape for a in arrays]} do not broadcast.") from None
+
+
+def _elementwise(f: Callable[..., Any]) -> Callable[[Call, list[Any]], list[Any]]:
+    def run(call: Call, arrays: list[Any]) -> list[Any]:
+        _together(arrays)
+        with np.errstate(all="ignore"):
+            return [np.asarray(f(*arrays))]
+
+    return run
+
+
+def _settled(f: Callable[..., Any]) -> Callable[[Call, list[Any]], list[Any]]:
+    inner = _elementwise(f)
+
+    def run(call: Call, arrays: list[Any]) -> list[Any]:
+        return inner(call, [settled(a, call.builder.fix) for a in arrays])
+
+    return run
+
+
+def _divide(a: Any, b: Any) -> Any:
+    if a.dtype == object or b.dtype == object:
+        whole = all(
+            isinstance(v.value if isinstance(v, Extent) else v, (int, np.integer, type(None)))
+            for v in (*a.ravel(), *b.ravel())
+        )
+        return a // b if whole else a / b
+    if a.dtype.kind in "iu" and b.dtype.kind in "iu":
+        if (b == 0).any():
+            raise InvalidModelError("a division of integers by 0.")
+        quotient = np.abs(a) // np.abs(b)
+        return (quotient * np.sign(a) * np.sign(b)).astype(a.dtype)
+    return np.divide(a, b)
+
+
+def _power(a: Any, b: Any) -> Any:
+    return np.power(a.astype(np.float64), b.astype(np.float64)).astype(a.dtype)
+
+
+def _rounding(f: Callable[[float], int], array_f: Callable[..., Any]) -> Callable[[Call, list[Any]], list[Any]]:
+    def run(call: Call, arrays: list[Any]) -> list[Any]:
+        (array,) = arrays
+        if is_symbolic(array):
+            return [_map(array, lambda v: v.rounded(f) if isinstance(v, Extent) else f(v))]
+        return [np.asarray(array_f(array))]
+
+    return run
+
+
+def _map(array: NDArray[Any], f: Callable[[Any], Any]) -> NDArray[Any]:
+    found = np.empty(array.size, object)
+    found[:] = [f(v) for v in array.ravel()]
+    return found.reshape(array.shape)
+
+
+def _cast(call: Call, arrays: list[Any]) -> list[Any]:
+    number = call.integer("to")
+    dtype = DTYPES.get(number)
+    if dtype is None:
+        raise UnmappedError(f"a constant as {dtype_name(number)}")
+    (array,) = arrays[:1]
+    if is_symbolic(array):
+        if dtype.kind in "iu":
+            return [_map(array, lambda v: v.rounded(math.trunc) if isinstance(v, Extent) else int(v))]
+        if dtype.kind == "f":
+            return [array]
+        array = settled(array, call.builder.fix)
+    if number == 16:
+        dtype = np.dtype(np.float32)
+    with np.errstate(all="ignore"):
+        return [array.astype(dtype)]
+
+
+def _gather(call: Call, arrays: list[Any]) -> list[Any]:
+    data, indices = arrays[0], settled(arrays[1], call.builder.fix)
+    axis = call.integer("axis", 0)
+    if not data.ndim or not -data.ndim <= axis < data.ndim:
+        raise InvalidModelError(f"axis {axis} of an array of {data.ndim} axes.")
+    extent = data.shape[axis]
+    if indices.size and not (-extent <= indices.min() and indices.max() < extent):
+        raise InvalidModelError(f"an index beyond the {extent} along axis {axis}.")
+    _checked(data.shape[: axis % data.ndim] + indices.shape + data.shape[axis % data.ndim + 1 :])
+    return [np.take(data, indices.astype(np.int64), axis=axis)]
+
+
+def _concat(call: Call, arrays: list[Any]) -> list[Any]:
+    if any(a.dtype == object for a in arrays):
+        arrays = [a.astype(object) for a in arrays]
+    _checked([sum(a.size for a in arrays)])
+    return [np.concatenate(arrays, axis=call.integer("axis"))]
+
+
+def _axes(call: Call, arrays: list[Any]) -> list[int] | None:
+    if len(arrays) > 1 and arrays[1] is not None:
+        return [int(a) for a in settled(arrays[1], call.builder.fix).ravel()]
+    return call.integers("axes", None)
+
+
+def _squeeze(call: Call, arrays: list[Any]) -> list[Any]:
+    axes = _axes(call, arrays)
+    return [np.squeeze(arrays[0], None if axes is None else tuple(axes))]
+
+
+def _unsqueeze(call: Call, arrays: list[Any]) -> list[Any]:
+    axes = _axes(call, arrays)
+    if axes is None or arrays[0].ndim + len(axes) > 32:
+        raise InvalidModelError("Unsqueeze without axes.")
+    return [np.expand_dims(arrays[0], tuple(axes))]
+
+
+def _reshape(call: Call, arrays: list[Any]) -> list[Any]:
+    array = arrays[0]
+    shape = [int(e) for e in settled(arrays[1], call.builder.fix).ravel()]
+    if not call.integer("allowzero", 0):
+        shape = [array.shape[i] if e == 0 else e for i, e in enumerate(shape)]
+    return [array.reshape(shape)]
+
+
+def _slice(call: Call, arrays: list[Any]) -> list[Any]:
+    array = arrays[0]
+    starts, stops, axes, steps = call.slices(array.ndim, arrays[1:])
+    index = [slice(None)] * array.ndim
+    for start, stop, axis, step in zip(starts, stops, axes, steps, strict=True):
+        index[axis] = slice(start, None if step < 0 and stop < -array.shape[axis] else stop, step)
+    return [array[tuple(index)]]
+
+
+def _range(call: Call, arrays: list[Any]) -> list[Any]:
+    start, stop, step = (settled(a, call.builder.fix).ravel()[0] for a in arrays)
+    if step == 0 or not np.isfinite([start, stop, step]).all():
+        raise InvalidModelError(f"a range from {start} to {stop} by {step}.")
+    _checked([max(math.ceil((float(stop) - float(start)) / float(step)), 0)])
+    return [np.arange(start, stop, step).astype(np.asarray(start).dtype)]
+
+
+def _constant_of_shape(call: Call, arrays: list[Any]) -> list[Any]:
+    items = list(arrays[0].ravel())
+    if items and isinstance(items[0], Extent) and items[0].is_batch:
+        items[0] = 1  # the same for each image
+    shape = _checked(settled(extents(items), call.builder.fix).tolist())
+    value = call.tensor_attribute("value")
+    fill = np.zeros(1, np.float32) if value is None else value.ravel()[:1]
+    return [np.broadcast_to(fill, shape) if shape else fill.reshape(())]
+
+
+def _expand(call: Call, arrays: list[Any]) -> list[Any]:
+    items = list(arrays[1].ravel())
+    if items and isinstance(items[0], Extent) and items[0].is_batch:
+        items[0] = 1
+    shape = settled(extents(items), call.builder.fix).tolist()
+    return [np.broadcast_to(arrays[0], _checked(np.broadcast_shapes(arrays[0].shape, tuple(shape))))]
+
+
+def _tile(call: Call, arrays: list[Any]) -> list[Any]:
+    repeats = settled(arrays[1], call.builder.fix).ravel().tolist()
+    if len(repeats) != arrays[0].ndim:
+        raise InvalidModelError(f"repeats {repeats} of an array of {arrays[0].ndim} axes.")
+    _checked(e * r for e, r in zip(arrays[0].shape, repeats, strict=True))
+    return [np.tile(arrays[0], repeats)]
+
+
+def _split(call: Call, arrays: list[Any]) -> list[Any]:
+    array, axis = arrays[0], call.integer("axis", 0)
+    if not -array.ndim <= axis < array.ndim:
+        raise InvalidModelError(f"axis {axis} of an array of {array.ndim} axes.")
+    sizes = call.split_sizes(array.shape[axis], arrays[1] if len(arrays) > 1 else None)
+    return list(np.split(array, np.cumsum(sizes)[:-1], axis=axis))
+
+
+def _transpose(call: Call, arrays: list[Any]) -> list[Any]:
+    return [np.transpose(arrays[0], call.integers("perm", None))]
+
+
+def _flatten(call: Call, arrays: list[Any]) -> list[Any]:
+    axis = call.integer("axis", 1)
+    array = arrays[0]
+    axis = axis + array.ndim if axis < 0 else axis
+    return [array.reshape(math.prod(array.shape[:axis]), -1)]
+
+
+def _reduction(f: Callable[..., Any]) -> Callable[[Call, list[Any]], list[Any]]:
+    def run(call: Call, arrays: list[Any]) -> list[Any]:
+        axes = _axes(call, arrays)
+        if not axes and call.integer("noop_with_empty_axes", 0):
+            return [arrays[0]]
+        keep = bool(call.integer("keepdims", 1))
+        array = arrays[0] if f is _prod else settled(arrays[0], call.builder.fix)
+        with np.errstate(all="ignore"):
+            return [np.asarray(f(array, axis=tuple(axes) if axes else None, keepdims=keep))]
+
+    return run
+
+
+def _prod(array: Any, axis: Any, keepdims: bool) -> Any:
+    if array.dtype == object:
+        return np.asarray(np.multiply.reduce(array.ravel())).reshape((1,) * array.ndim if keepdims else ())
+    return np.prod(array, axis=axis, keepdims=keepdims, dtype=array.dtype)
+
+
+def _dequantize(call: Call, arrays: list[Any]) -> list[Any]:
+    """Weights that are kept as integers: (x - zero point) * scale, along one axis."""
+    x, scale = arrays[:2]
+    zero = arrays[2] if len(arrays) > 2 and arrays[2] is not None else np.zeros_like(scale, dtype=x.dtype)
+    axis = call.integer("axis", 1)
+    if call.integer("block_size", 0):
+        raise UnmappedError("blocks of quantized values")
+    if scale.ndim == 1 and scale.size > 1:
+        shape = [1] * x.ndim
+        shape[axis] = scale.size
+        scale, zero = scale.reshape(shape), zero.reshape(shape)
+    _together([x, scale])
+    return [((x.astype(np.int64) - zero.astype(np.int64)).astype(np.float32) * scale.astype(np.float32))]
+
+
+def _matmul(call: Call, arrays: list[Any]) -> list[Any]:
+    a, b = arrays
+    if a.ndim > 1 and b.ndim > 1:
+        _checked([math.prod(a.shape[:-1]) * b.shape[-1] * math.prod(b.shape[:-2])])
+    return [np.matmul(a, b)]
+
+
+def _round(v: float) -> int:
+    return int(np.round(v))
+
+
+OPERATORS: dict[str, Callable[[Call, list[Any]], list[Any]]] = {
+    "Abs": _settled(np.abs),
+    "Add": _elementwise(lambda a, b: a + b),
+    "And": _settled(np.logical_and),
+    "Cast": _cast,
+    "Ceil": _rounding(math.ceil, np.ceil),
+    "Concat": _concat,
+    "ConstantOfShape": _constant_of_shape,
+    "DequantizeLinear": _dequantize,
+    "Div": _elementwise(_divide),
+    "Dropout": lambda call, arrays: [arrays[0]],
+    "Equal": _settled(np.equal),
+    "Exp": _settled(np.exp),
+    "Expand": _expand,
+    "Flatten": _flatten,
+    "Floor": _rounding(math.floor, np.floor),
+    "Gather": _gather,
+    "Greater": _settled(np.greater),
+    "GreaterOrEqual": _settled(np.greater_equal),
+    "Identity": lambda call, arrays: [arrays[0]],
+    "Less": _settled(np.less),
+    "LessOrEqual": _settled(np.less_equal),
+    "Log": _settled(np.log),
+    "MatMul": _matmul,
+    "Max": _settled(lambda *a: np.maximum.reduce(np.broadcast_arrays(*a))),
+    "Min": _settled(lambda *a: np.minimum.reduce(np.broadcast_arrays(*a))),
+    "Mod": _elementwise(lambda a, b: a % b),
+    "Mul": _elementwise(lambda a, b: a * b),
+    "Neg": _elementwise(lambda a: -a),
+    "Not": _settled(np.logical_not),
+    "Or": _settled(np.logical_or),
+    "Pow": _settled(_power),
+    "Range": _range,
+    "Reciprocal": _settled(lambda a: (1 / a).astype(a.dtype)),
+    "ReduceMax": _reduction(np.max),
+    "ReduceMean": _reduction(np.mean),
+    "ReduceMin": _reduction(np.min),
+    "ReduceProd": _reduction(_prod),
+    "ReduceSum": _reduction(np.sum),
+    "Reshape": _reshape,
+    "Round": _rounding(_round, np.round),
+    "Shape": lambda call, arrays: [call.shape_slice(arrays[0].shape)],
+    "Size": lambda call, arrays: [np.array(arrays[0].size, np.int64)],
+    "Slice": _slice,
+    "Split": _split,
+    "Sqrt": _settled(np.sqrt),
+    "Squeeze": _squeeze,
+    "Sub": _elementwise(lambda a, b: a - b),
+    "Tile": _tile,
+    "Transpose": _transpose,
+    "Unsqueeze": _unsqueeze,
+    "Where": _settled(lambda c, a, b: np.where(c, a, b)),
+}

@@ -1,0 +1,533 @@
+# SPDX-License-Identifier: Apache-2.0
+"""From a torch.export.ExportedProgram to a Graph, by its ATen operators.
+
+Heights and widths that the program was exported for are those of the graph: dynamic ones stay free, static ones are
+fixed. Where a number of the program was computed from them it is fixed, too. The batch is always free.
+"""
+
+from __future__ import annotations
+
+import collections
+import math
+import operator
+import re
+from collections.abc import Iterable, Iterator
+from dataclasses import replace
+from typing import Any
+
+import torch
+from torch.export.graph_signature import ConstantArgument, InputKind, OutputKind, TensorArgument
+from torch.utils import _pytree as pytree
+
+from ..errors import InvalidModelError, UnsupportedOperatorError
+from ..graph import Graph
+from .builder import Builder, Tensor, UnmappedError
+from .torch_operators import OPERATORS, Arguments, Merged, Missing, Number, Sized
+
+# Layouts to try for an input of so many axes: the first is that of PyTorch's images, sequences and vectors; models
+# that permute their input first have another.
+LAYOUTS = {1: ("N",), 2: ("NC",), 3: ("NCW", "NHW", "NWC"), 4: ("NCHW", "NHWC")}
+
+# Values of a constant that the program computes; a larger one is not computed.
+MAXIMUM_CONSTANT = 1 << 28
+
+_FAILED = Missing("an operator in front of it has no kernel")
+
+
+def read(program: torch.export.ExportedProgram, *, name: str = "the exported program") -> Graph:
+    """The program as a Graph.
+
+    Inputs have the names of the program's arguments, outputs "output", "output_0", ... or the keys of the dictionary
+    that the program returns. Parameters are not copied: a graph sees what they are when a network is made of it.
+
+    Parameters
+    ----------
+    program : torch.export.ExportedProgram
+        Exported from a module in eval mode; both as torch.export.export returns it and after run_decompositions().
+    name : str
+        What errors call it.
+
+    Raises
+    ------
+    UnsupportedOperatorError
+        Operators that no kernel computes: all of them.
+    InvalidModelError
+        Inputs or parameters that no image can hold.
+    TypeError
+        `program` is not an ExportedProgram.
+    """
+    if not isinstance(program, torch.export.ExportedProgram):
+        raise TypeError(f"program ({type(program).__name__}) is not a torch.export.ExportedProgram.")
+    if _needs_functional_form(program.graph):
+        program = program.run_decompositions({})
+    first: UnsupportedOperatorError | None = None
+    for attempt in range(max(map(len, LAYOUTS.values()))):
+        reader = _Reader(program, name, attempt)
+        if attempt and not reader.has_another_layout:
+            break
+        try:
+            return reader.graph()
+        except UnsupportedOperatorError as error:
+            first = first or error
+    assert first is not None
+    raise first
+
+
+def _needs_functional_form(graph: torch.fx.Graph) -> bool:
+    """Whether a value is read after an operator has changed it through another name of its memory."""
+    memory: dict[torch.fx.Node, torch.fx.Node] = {}  # of each node the first that owns what it views
+    same: dict[torch.fx.Node, torch.fx.Node] = {}  # of each node the first that has the same values
+    order = {node: place for place, node in enumerate(graph.nodes)}
+    members: dict[torch.fx.Node, list[torch.fx.Node]] = {}
+    changes: list[tuple[torch.fx.Node, torch.fx.Node]] = []
+    for node in graph.nodes:
+        if node.op == "call_function" and node.target is operator.getitem:
+            source, is_change, is_same = node.args[0], False, False
+        else:
+            source, is_change, is_same = _aliased(node)
+        if is_change and (source is None or not node.users):
+            return True
+        if isinstance(source, torch.fx.Node):
+            memory[node] = memory[source]
+            same[node] = same[source] if is_change or is_same else node
+            if is_change:
+                changes.append((node, source))
+        else:
+            memory[node] = same[node] = node
+        members.setdefault(memory[node], []).append(node)
+    for change, source in changes:
+        for other in members[memory[source]]:
+            if same[other] is same[source]:
+                continue
+            if any(order[user] > order[change] for user in other.users):
+                return True
+    return False
+
+
+# Operators that return their source itself in eval mode although their schema does not say so.
+_IDENTITIES = {"dropout", "feature_dropout", "alpha_dropout", "dropout_", "feature_dropout_", "alpha_dropout_"}
+
+
+def _aliased(node: torch.fx.Node) -> tuple[torch.fx.Node | None, bool, bool]:
+    """The node whose memory this one has, whether it changes it, and whether it is the very same tensor."""
+    schema = getattr(node.target, "_schema", None)
+    if schema is None:
+        return None, False, False
+    for place, argument in enumerate(schema.arguments):
+        alias = argument.alias_info
+        value = node.args[place] if place < len(node.args) else node.kwargs.get(argument.name)
+        if alias is not None and isinstance(value, torch.fx.Node):
+            return value, bool(alias.is_write), _operator_name(node) in ("detach", "alias")
+        if alias is not None and alias.is_write:
+            return None, True, False
+    if _operator_name(node) in _IDENTITIES and isinstance(node.args[0], torch.fx.Node):
+        return node.args[0], False, True
+    return None, False, False
+
+
+def _operator_name(node: torch.fx.Node) -> str:
+    """As in `OPERATORS`: "conv2d"; "add" for add_."""
+    if isinstance(node.target, torch._ops.OpOverload) and node.target.namespace == "aten":
+        name = node.target._opname
+        return name if name.startswith("__") else name.rstrip("_")
+    return ""
+
+
+def _operator_text(node: torch.fx.Node) -> str:
+    """As in tables and errors: "aten.conv2d"."""
+    if isinstance(node.target, torch._ops.OpOverload):
+        return f"{node.target.namespace}.{node.target._opname}"
+    return str(getattr(node.target, "__name__", node.target))
+
+
+def _hint(value: Any) -> Any:
+    """A number of the program, for the shapes that it was exported with."""
+    if isinstance(value, (torch.SymInt, torch.SymFloat, torch.SymBool)):
+        hint = value.node.hint
+        if hint is None:
+            raise UnmappedError("a number that depends on values of the inputs")
+        return hint
+    return value
+
+
+def _constant(tensor: torch.Tensor, name: str) -> torch.Tensor:
+    """The tensor as one that NumPy can see: strided, on the CPU, with values."""
+    tensor = tensor.detach()
+    if tensor.is_meta or isinstance(tensor, torch._subclasses.FakeTensor):
+        raise InvalidModelError(f"{name} has no values: it is on the device {tensor.device}.")
+    if tensor.layout != torch.strided or tensor.is_quantized:
+        raise InvalidModelError(f"{name} is no dense tensor of numbers: {tensor.layout}, {tensor.dtype}.")
+    return tensor.cpu()
+
+
+class _Reader:
+    """Walks the graph of one program once."""
+
+    def __init__(self, program: torch.export.ExportedProgram, name: str, attempt: int) -> None:
+        self.program = program
+        self.name = name
+        self.attempt = attempt
+        self.builder = Builder()
+        self.values: dict[torch.fx.Node, Any] = {}
+        self.nodes = list(program.graph.nodes)
+        self.batch: Any = None  # first extent of the inputs: an int or an expression
+        self.extents: set[Any] = set()  # symbols that heights and widths of the inputs are written with
+        self.failures: list[tuple[str, str, str]] = []
+        self.has_another_layout = False
+        self.user_inputs: list[tuple[torch.fx.Node, str]] = []
+        self.normalizations = dict(_local_response_normalizations(program.graph))
+        self.is_leaf: dict[str, bool] = {}
+        self._read_placeholders()
+
+    # ---- inputs and constants
+
+    def _read_placeholders(self) -> None:
+        placeholders = {node.name: node for node in self.nodes if node.op == "placeholder"}
+        for spec in self.program.graph_signature.input_specs:
+            node = placeholders[spec.arg.name]
+            if spec.kind == InputKind.USER_INPUT:
+                if isinstance(spec.arg, ConstantArgument):
+                    self.values[node] = spec.arg.value
+                elif isinstance(spec.arg, TensorArgument):
+                    self.user_inputs.append((node, spec.arg.name))
+                else:
+                    raise InvalidModelError(f'{self.name}: the input "{spec.arg.name}" is not a tensor.')
+                continue
+            target = str(spec.target)
+            if target in self.program.state_dict:
+                value = self.program.state_dict[target]
+            else:
+                value = self.program.constants.get(target)
+            self.values[node] = value if value is not None else Missing(f'"{target}", which has no value')
+        if not self.user_inputs:
+            raise InvalidModelError(f"{self.name} has no inputs.")
+        for node, name in self.user_inputs:
+            layouts = self._layouts(node, name)
+            self.has_another_layout = self.has_another_layout or len(layouts) > self.attempt
+
+    def _layouts(self, node: torch.fx.Node, name: str) -> tuple[str, ...]:
+        fake = node.meta["val"]
+        if fake.dtype not in (torch.float32, torch.float16, torch.bfloat16):
+            raise InvalidModelError(
+                f'{self.name}: the input "{name}" is {fake.dtype}; images are torch.float32, torch.float16 or'
+                " torch.bfloat16."
+            )
+        if fake.ndim not in LAYOUTS:
+            raise InvalidModelError(
+                f'{self.name}: the input "{name}" has {fake.ndim} axes; images have 1 to 4, the batch first.'
+            )
+        return LAYOUTS[fake.ndim]
+
+    def _read_inputs(self) -> None:
+        for node, name in self.user_inputs:
+            layouts = self._layouts(node, name)
+            axes = layouts[min(self.attempt, len(layouts) - 1)]
+            shape = node.meta["val"].shape
+            if self.batch is None:
+                self.batch = shape[0]
+            x = self.builder.input(name, tuple(int(_hint(extent)) for extent in shape[1:]), axes)
+            for axis, extent in zip(axes[1:], shape[1:], strict=True):
+                if axis != "C" and isinstance(extent, torch.SymInt):
+                    self.extents |= extent.node.expr.free_symbols
+            static = {
+                axis: int(extent)
+                for axis, extent in zip(axes[1:], shape[1:], strict=True)
+                if axis != "C" and not isinstance(extent, torch.SymInt)
+            }
+            if static:
+                inputs = self.builder.graph.inputs
+                spec = replace(inputs[name], height=static.get("H", inputs[name].height))
+                spec = replace(spec, width=static.get("W", spec.width))
+                if spec.height is not None and spec.width is not None:
+                    spec = replace(spec, fixed_by="torch.export, without dynamic shapes")
+                inputs[name] = spec
+            self.values[node] = x
+
+    # ---- the walk
+
+    def graph(self) -> Graph:
+        self._read_inputs()
+        needed = self._needed()
+        for node in self.nodes:
+            if node.op in ("placeholder", "output") or node not in needed:
+                continue
+            self.values[node] = self._value(node)
+        self._write_outputs()
+        if self.failures:
+            raise UnsupportedOperatorError(self.name, self.failures)
+        return self.builder.graph
+
+    def _needed(self) -> set[torch.fx.Node]:
+        output = next(node for node in self.nodes if node.op == "output")
+        found: set[torch.fx.Node] = set()
+        wanted = list(output.all_input_nodes)
+        while wanted:
+            node = wanted.pop()
+            if node in found:
+                continue
+            found.add(node)
+            if node in self.normalizations:
+                wanted.append(self.normalizations[node][0])
+            else:
+                wanted += node.all_input_nodes
+        return found
+
+    def _label(self, node: torch.fx.Node) -> str:
+        """Name of a node: the path of its module, and its own in the program unless the module is one operator."""
+        stack = node.meta.get("nn_module_stack") or {}
+        path, kind = "", ""
+        for path, kind in stack.values():  # noqa: B007  (the innermost)
+            pass
+        path = re.sub(r"@\d+", "", path).removeprefix("L['self'].").removeprefix("L__self__").lstrip(".")
+        if path and str(kind).startswith("torch.nn.modules.") and ".container." not in str(kind):
+            return path
+        return f"{path}.{node.name}" if path else node.name
+
+    def _value(self, node: torch.fx.Node) -> Any:
+        if node.op == "get_attr":
+            value = operator.attrgetter(str(node.target))(self.program.graph_module)
+            return value if isinstance(value, torch.Tensor) else Missing(f'"{node.target}", which is no tensor')
+        known = _operator_name(node) in OPERATORS or node.target is operator.getitem or self._is_number(node)
+        try:
+            if self._is_number(node):
+                return self._number(node.meta["val"])
+            if node in self.normalizations:
+                source, arguments = self.normalizations[node]
+                return self._local_response_normalization(node, source, arguments)
+            args = [self._argument(argument) for argument in node.args]
+            kwargs = {key: self._argument(argument) for key, argument in node.kwargs.items()}
+            flat = list(_flattened([*args, *kwargs.values()]))
+            if _FAILED in flat:
+                if not known and not self._is_check(node):
+                    raise UnmappedError("no kernel computes this")
+                return _FAILED
+            if node.target is operator.getitem:
+                return args[0][args[1]] if isinstance(args[0], (list, tuple)) else args[0]
+            if not any(isinstance(value, (Tensor, Merged, Missing)) for value in flat):
+                return self._folded(node, args, kwargs)
+            if self._is_check(node):
+                return None
+            if not known:
+                raise UnmappedError("no kernel computes this")
+            return self._mapped(node, args, kwargs)
+        except UnmappedError as reason:
+            self.failures.append((_operator_text(node), self._label(node), str(reason)))
+            return _FAILED
+
+    @staticmethod
+    def _is_number(node: torch.fx.Node) -> bool:
+        return (
+            isinstance(node.meta.get("val"), (torch.SymInt, torch.SymFloat, torch.SymBool, bool, int, float))
+            and node.op == "call_function"
+        )
+
+    @staticmethod
+    def _is_check(node: torch.fx.Node) -> bool:
+        """Asserts something, computes nothing."""
+        return not node.users and _operator_text(node).rpartition(".")[2].startswith(("_assert", "sym_constrain"))
+
+    def _number(self, value: Any) -> Any:
+        """A number of the program; one that was computed from extents of the inputs as a `Sized`."""
+        if not isinstance(value, (torch.SymInt, torch.SymFloat, torch.SymBool)):
+            return value
+        hint = _hint(value)
+        symbols = value.node.expr.free_symbols
+        if not symbols or isinstance(hint, bool):
+            return hint
+        batch = self.batch.node.expr.free_symbols if isinstance(self.batch, torch.SymInt) else set()
+        kind = Sized if isinstance(hint, int) else Number
+        return kind.of(hint, value.node.expr, bool(symbols & batch), bool(symbols & self.extents))
+
+    def _argument(self, argument: Any) -> Any:
+        if isinstance(argument, torch.fx.Node):
+            return self.values[argument]
+        if isinstance(argument, (list, tuple)):
+            return [self._argument(part) for part in argument]
+        if isinstance(argument, slice):
+            return slice(*(self._argument(part) for part in (argument.start, argument.stop, argument.step)))
+        return argument
+
+    def _arguments(self, node: torch.fx.Node, args: list[Any], kwargs: dict[str, Any]) -> Arguments:
+        schema = node.target._schema  # type: ignore[union-attr]
+        values: dict[str, Any] = {}
+        for place, argument in enumerate(schema.arguments):
+            if place < len(args) and not argument.kwarg_only:
+                values[argument.name] = args[place]
+            elif argument.name in kwargs:
+                values[argument.name] = kwargs[argument.name]
+            elif argument.has_default_value():
+                values[argument.name] = argument.default_value
+            else:
+                values[argument.name] = None
+        return Arguments(self.builder, node, values, self.batch, self._number, _constant)
+
+    def _mapped(self, node: torch.fx.Node, args: list[Any], kwargs: dict[str, Any]) -> Any:
+        name, label = _operator_name(node), self._label(node)
+        with self.builder.node(label, _operator_text(node)):
+            result = OPERATORS[name](self.builder, self._arguments(node, args, kwargs))
+        if isinstance(result, Tensor) and _aliased(node)[0] is None:
+            result = replace(result)  # a tensor of its own, also where its values are those of its source
+        if isinstance(node.target, torch._ops.OpOverload) and node.target._schema.is_mutable:
+            source = node.args[0]
+            assert isinstance(source, torch.fx.Node)
+            if not isinstance(self.values[source], (Tensor, Merged)):
+                raise UnmappedError("a constant that is changed")
+            changed = self.values[source]
+            for other, value in self.values.items():
+                if value is changed:
+                    self.values[other] = result
+        return result
+
+    def _folded(self, node: torch.fx.Node, args: list[Any], kwargs: dict[str, Any]) -> Any:
+        """The value of a node that depends on constants alone."""
+        if not isinstance(node.target, torch._ops.OpOverload):
+            raise UnmappedError("no kernel computes this")
+        if node.target._schema.is_mutable:
+            raise UnmappedError("a constant that is changed")
+        if torch.Tag.nondeterministic_seeded in node.target.tags:
+            raise UnmappedError("random numbers")
+        for value in _flattened([*args, *kwargs.values()]):
+            if isinstance(value, (Sized, Number)) and value.of_extents:
+                with self.builder.node(self._label(node), _operator_text(node)):
+                    self.builder.fix()
+        for fake in _flattened([node.meta.get("val")]):
+            if isinstance(fake, torch.Tensor):
+                size = math.prod(int(_hint(extent)) for extent in fake.shape)
+                if size > MAXIMUM_CONSTANT:
+                    raise UnmappedError(f"a constant of {size} values")
+        with torch.no_grad():
+            return node.target(*_plain(args), **_plain(kwargs))
+
+    def _local_response_normalization(
+        self, node: torch.fx.Node, source: torch.fx.Node, arguments: tuple[int, float, float, float]
+    ) -> Any:
+        from .ops import normalization
+
+        x = self.values[source]
+        if x is _FAILED:
+            return _FAILED
+        if not isinstance(x, Tensor):
+            raise UnmappedError("local response normalization of something else than a tensor")
+        with self.builder.node(self._label(node), "local_response_norm"):
+            return normalization.local_response_norm(self.builder, x, *arguments)
+
+    # ---- outputs
+
+    def _write_outputs(self) -> None:
+        signature = self.program.graph_signature
+        output = next(node for node in self.nodes if node.op == "output")
+        returned = list(output.args[0])
+        leaves: list[Any] = []
+        for spec, value in zip(signature.output_specs, returned, strict=True):
+            if spec.kind == OutputKind.USER_OUTPUT:
+                leaves.append(value)
+            elif spec.kind not in (OutputKind.USER_INPUT_MUTATION,):
+                target = str(spec.target)
+                if isinstance(value, torch.fx.Node) and self.values.get(value) is not _FAILED:
+                    self.failures.append(("buffer mutation", target, "the model changes it; call module.eval() first"))
+        for name, leaf in zip(self._output_names(len(leaves)), leaves, strict=True):
+            if leaf is None:
+                continue
+            value = self.values[leaf] if isinstance(leaf, torch.fx.Node) else leaf
+            if value is _FAILED:
+                continue
+            if isinstance(value, Tensor):
+                self.builder.output(name, value)
+            else:
+                what = value.why if isinstance(value, Missing) else "a constant"
+                if isinstance(value, Merged):
+                    what = "the batch taken together with other axes"
+                self.failures.append(("output", name, what))
+        if not self.failures and not self.builder.graph.outputs:
+            raise InvalidModelError(f"{self.name} has no outputs.")
+
+    def _output_names(self, count: int) -> list[str]:
+        spec = self.program.call_spec.out_spec
+        if spec is None or spec.num_leaves != count:
+            return ["output"] if count == 1 else [f"output_{i}" for i in range(count)]
+        paths = [path for path, _ in pytree.tree_flatten_with_path(pytree.tree_unflatten(list(range(count)), spec))[0]]
+        names = []
+        for path in paths:
+            parts = [str(getattr(key, "key", getattr(key, "idx", getattr(key, "name", key)))) for key in path]
+            text = ".".join(parts)
+            names.append("output" if not text else f"output_{text}" if text[0].isdigit() else text)
+        taken = collections.Counter(names)
+        return [name if taken[name] == 1 else f"{name}_{place}" for place, name in enumerate(names)]
+
+
+def _flattened(values: Iterable[Any]) -> Iterator[Any]:
+    for value in values:
+        if isinstance(value, (list, tuple)):
+            yield from _flattened(value)
+        elif isinstance(value, slice):
+            yield from (value.start, value.stop, value.step)
+        else:
+            yield value
+
+
+def _plain(value: Any) -> Any:
+    """Arguments for PyTorch itself."""
+    if isinstance(value, dict):
+        return {key: _plain(part) for key, part in value.items()}
+    if isinstance(value, (list, tuple)):
+        return [_plain(part) for part in value]
+    if isinstance(value, Sized):
+        return int(value)
+    if isinstance(value, Number):
+        return float(value)
+    return value
+
+
+# ---- local response normalization, which PyTorch writes as x / (pow(k + alpha * mean of squares, beta))
+
+
+def _local_response_normalizations(
+    graph: torch.fx.Graph,
+) -> Iterator[tuple[torch.fx.Node, tuple[torch.fx.Node, tuple[int, float, float, float]]]]:
+    """Of each division that is one its source and (size, alpha, beta, k)."""
+    for node in graph.nodes:
+        if _operator_name(node) == "div" and len(node.args) == 2:
+            found = _local_response_normalization(*node.args)
+            if found is not None:
+                yield node, found
+
+
+def _local_response_normalization(
+    source: Any, divisor: Any
+) -> tuple[torch.fx.Node, tuple[int, float, float, float]] | None:
+    power = _call(divisor, "pow")
+    total = _call(power[0], "add") if power else None
+    product = _call(total[0], "mul") if total else None
+    if not (power and total and product and isinstance(source, torch.fx.Node)):
+        return None
+    mean = _behind_views(product[0])
+    pooled = _call(mean, "avg_pool3d") or _call(mean, "avg_pool2d")
+    padded = (_call(pooled[0], "pad") or _call(pooled[0], "constant_pad_nd")) if pooled else None
+    square = _call(_behind_views(padded[0]), "mul") if padded else None
+    if not (pooled and padded and square) or square[0] is not source or square[1] is not source:
+        return None
+    window, pads, rest = list(pooled[1]), list(padded[1]), list(pooled[2:])
+    size = window[0]
+    numbers = (product[1], power[1], total[1])
+    if (
+        window[1:] != [1] * (len(window) - 1)
+        or pads != [0] * (2 * len(window) - 2) + [size // 2, (size - 1) // 2]
+        or [list(stride) for stride in rest] != [[1] * len(window)]
+        or not all(value in ("constant", 0) for value in padded[2:])
+        or not all(isinstance(number, (int, float)) for number in numbers)
+    ):
+        return None
+    return source, (int(size), float(product[1]), float(power[1]), float(total[1]))
+
+
+def _call(node: Any, name: str) -> tuple[Any, ...] | None:
+    """The arguments of a node that is a call of that operator."""
+    if isinstance(node, torch.fx.Node) and _operator_name(node) == name and not node.kwargs:
+        return tuple(node.args)
+    return None
+
+
+def _behind_views(node: Any) -> Any:
+    while isinstance(node, torch.fx.Node) and _operator_name(node) in ("view", "reshape", "squeeze", "unsqueeze"):
+        node = node.args[0]
+    return node

@@ -1,0 +1,187 @@
+# SPDX-License-Identifier: Apache-2.0
+"""load() and read(): one door for all models."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from . import errors
+from .errors import InvalidModelError
+from .graph import Graph
+
+if TYPE_CHECKING:
+    from .network import Network
+
+Shapes = Mapping[str, Sequence[int]] | Sequence[int] | None
+
+_WEIGHTS = (".safetensors", ".npz", ".pt", ".pth", ".bin")
+
+
+def load(
+    model: Any,
+    *,
+    input_shapes: Shapes = None,
+    architecture: str | None = None,
+    layers: Any = None,
+    example_inputs: Any = None,
+    dtype: str | None = None,
+    mean: Any = None,
+    std: Any = None,
+    allow_reduced_precision: bool = False,
+    optimize: bool = True,
+    device: Any = None,
+) -> Network:
+    """Make a network of a model, whatever it comes from.
+
+    Parameters
+    ----------
+    model : path, torch.nn.Module, torch.export.ExportedProgram, onnx.ModelProto, mapping of arrays or Graph
+        A path ends in .mpscnn (a network of ours), .onnx, or is a file or folder of weights: .safetensors, .npz, .pt,
+        .pth, .bin.
+    input_shapes : tuple of int, or dict by name, optional
+        With the batch, as (1, 3, 224, 224): for modules, which do not tell, and for models that leave extents open.
+        Batches of any size can be run afterwards, and other heights and widths wherever the model allows.
+    architecture : str, optional
+        Of weights: "resnet50", ...; default: what their names and shapes say.
+    layers : list, optional
+        Of weights: the layers by name, for a network that is no known architecture; see docs/pytorch.md.
+    example_inputs : tuple, optional
+        For modules, in place of input_shapes.
+    dtype, mean, std, allow_reduced_precision, optimize, device
+        See `Network`. dtype: that of the file for .mpscnn, else "float32".
+
+    Raises
+    ------
+    mpscnn.ImportError
+        InvalidModelError, UnsupportedOperatorError (with the list of nodes), MissingPackageError.
+    TypeError
+        "model (int) is no path, module, exported program, ONNX model, mapping of arrays or Graph."
+
+    Source
+    ------
+    docs/pytorch.md, docs/onnx.md, docs/file_format.md.
+    """
+    from .network import Network
+
+    options: dict[str, Any] = {}
+    if _suffix(model) == ".mpscnn":
+        from . import file_format
+
+        _refuse(".mpscnn", input_shapes=input_shapes, architecture=architecture, layers=layers, example=example_inputs)
+        graph, options = file_format.read(model)
+        optimize = False  # passes were run before it was written
+    else:
+        graph = read(
+            model,
+            input_shapes=input_shapes,
+            architecture=architecture,
+            layers=layers,
+            example_inputs=example_inputs,
+        )
+    return Network(
+        graph,
+        dtype=dtype or options.get("dtype", "float32"),
+        mean=mean,
+        std=std,
+        allow_reduced_precision=allow_reduced_precision,
+        optimize=optimize,
+        device=device,
+    )
+
+
+def read(
+    model: Any,
+    *,
+    input_shapes: Shapes = None,
+    architecture: str | None = None,
+    layers: Any = None,
+    example_inputs: Any = None,
+) -> Graph:
+    """The graph of a model, nothing folded or fused: what `load` makes a network of."""
+    if isinstance(model, Graph):
+        return model
+    kind = _kind(model)
+    if kind == "onnx":
+        _refuse("ONNX models", architecture=architecture, layers=layers, example_inputs=example_inputs)
+        from .importing import onnx
+
+        return onnx.read(model, input_shapes=_by_name(input_shapes))
+    if kind == "program":
+        _refuse("exported programs", architecture=architecture, layers=layers, shapes=input_shapes, x=example_inputs)
+        from .importing import torch_export
+
+        return torch_export.read(model)
+    if kind == "module":
+        _refuse("modules", architecture=architecture, layers=layers)
+        from .importing import torch_module
+
+        return torch_module.read(model, input_shapes=input_shapes, example_inputs=example_inputs)
+    if kind == "mpscnn":
+        from . import file_format
+
+        return file_format.read(model)[0]
+    if kind == "weights":
+        from .importing import weights_files
+
+        model = weights_files.load(model)
+    _refuse("weights", example_inputs=example_inputs)
+    if layers is not None:
+        from .importing import layer_list
+
+        if architecture is not None:
+            raise TypeError("architecture was given together with layers.")
+        return layer_list.read_layers(layers, model, input_shapes=input_shapes)
+    from .importing import architectures
+
+    return architectures.read(model, architecture, input_shapes=input_shapes)
+
+
+def _suffix(model: Any) -> str:
+    return Path(model).suffix.lower() if isinstance(model, (str, os.PathLike)) else ""
+
+
+def _kind(model: Any) -> str:
+    if isinstance(model, (str, os.PathLike)):
+        suffix = _suffix(model)
+        if suffix in (".onnx", ".mpscnn"):
+            return suffix[1:]
+        if suffix in _WEIGHTS or Path(model).is_dir() or str(model).endswith(".index.json"):
+            return "weights"
+        raise InvalidModelError(
+            f'model ("{model}") does not end in .mpscnn, .onnx, {", ".join(_WEIGHTS)}, and is no folder of safetensors.'
+        )
+    if isinstance(model, (bytes, bytearray)):
+        return "onnx"
+    # Asked by name: none of these packages is imported for the question.
+    names = {f"{kind.__module__}.{kind.__qualname__}" for kind in type(model).__mro__}
+    if any(name.startswith("onnx.") and name.endswith(".ModelProto") for name in names):
+        return "onnx"
+    if "torch.export.exported_program.ExportedProgram" in names:
+        return "program"
+    if "torch.nn.modules.module.Module" in names:
+        return "module"
+    if isinstance(model, Mapping):
+        return "arrays"
+    raise TypeError(
+        f"model ({type(model).__name__}) is no path, module, exported program, ONNX model, mapping of arrays or Graph."
+    )
+
+
+def _by_name(input_shapes: Shapes) -> dict[str, tuple[int, ...]] | None:
+    if input_shapes is None:
+        return None
+    if not isinstance(input_shapes, Mapping):
+        raise TypeError("input_shapes is no dict; ONNX models have names for their inputs.")
+    return {name: tuple(shape) for name, shape in input_shapes.items()}
+
+
+def _refuse(what: str, **given: Any) -> None:
+    names = [name for name, value in given.items() if value is not None]
+    if names:
+        raise TypeError(f"{names[0]} was given; {what} take none.")
+
+
+__all__ = ["errors", "load", "read"]

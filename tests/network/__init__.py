@@ -1,0 +1,111 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Wrong input: a Python exception of the right type, whose sentence has the name, the value given and the limit.
+
+One file per subject. Rows of wrong calls of kernels stand in lists called ROWS; check_row() tries one.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+import mpscnn
+from support import random
+
+W = (8, 4, 3, 3)
+X = (1, 5, 7, 4)
+
+
+VALUES = ("gamma", "beta", "mean", "variance")
+"""Of normalization, one per channel."""
+
+
+class Array:
+    """An array that a row asks for."""
+
+    def __init__(self, shape: tuple[int, ...], dtype: str = "float32", read_only: bool = False) -> None:
+        self.shape, self.dtype, self.read_only = shape, dtype, read_only
+
+    def __repr__(self) -> str:
+        return f"Array({self.shape}, {self.dtype}{', read-only' if self.read_only else ''})"
+
+    def make(self) -> Any:
+        array = np.zeros(self.shape, self.dtype) if self.dtype == "complex64" else random(self.shape, self.dtype)
+        array.flags.writeable = not self.read_only
+        return array
+
+
+class Error:
+    """One wrong call: parameters of the kernel; `x`, `second`, `out`, `dtype` are the call's. Without `x` the kernel is
+    refused.
+
+    A tuple for `weight`, `bias`, `x`, `second`, `out`, `ranges`, `lookup_table`, `data` and VALUES is the shape of a
+    float32 array.
+    """
+
+    ARRAYS = ("weight", "bias", "x", "second", "out", "ranges", "lookup_table", "data", *VALUES)
+
+    def __init__(self, kernel: str, *, raises: type[Exception], match: str, **given: Any) -> None:
+        self.kernel, self.raises, self.match, self.given = kernel, raises, match, given
+
+    def __repr__(self) -> str:
+        return f"Error({', '.join([self.kernel, *(f'{name}={value!r}' for name, value in self.given.items())])})"
+
+    def values(self) -> tuple[dict[str, Any], dict[str, Any]]:
+        """(parameters of the kernel, arguments of the call)."""
+        made = dict(self.given)
+        for name, value in made.items():
+            if isinstance(value, tuple) and name in self.ARRAYS:
+                value = Array(value)
+            made[name] = value.make() if isinstance(value, Array) else value
+        return made, {name: made.pop(name) for name in ("x", "second", "out", "dtype") if name in made}
+
+
+def good_source(kernel: mpscnn.Kernel) -> np.ndarray:
+    """A source that this kernel takes, unless its properties ask for more."""
+    source = kernel.data_source
+    if source is None:
+        neuron = kernel.neuron_descriptor
+        return random((1, 6, 5, len(neuron.data) if neuron and len(neuron.data) else 4))
+    if not hasattr(source, "descriptor"):  # of normalization
+        return random((2, 9, 11, source.channels))
+    d = source.descriptor
+    covers = isinstance(kernel, (mpscnn.BinaryFullyConnected, mpscnn.FullyConnected))
+    height, width = d.kernel_size if covers else (9, 11)
+    return random((2, height, width, d.in_channels))
+
+
+def canary() -> None:
+    """A kernel that has nothing to do with the error."""
+    x = random((1, 6, 5, 4))
+    np.testing.assert_array_equal(mpscnn.NeuronReLU()(x), np.maximum(x, 0))
+
+
+def check_row(row: Error) -> None:
+    """The kernel or its call is refused as the row says; and the kernel is none the worse for it."""
+    parameters, call = row.values()
+    cls = getattr(mpscnn, row.kernel)
+    if not call:
+        with pytest.raises(row.raises, match=row.match):
+            cls(**parameters)
+    else:
+        kernel = cls(**parameters)
+        sources = [call.pop(name) for name in ("x", "second") if name in call]
+        with pytest.raises(row.raises, match=row.match):
+            kernel(*sources, **call)
+        # The kernel is as it was: without its properties, which may be what is wrong, it computes what a new one does.
+        common = {spec["name"] for specs in mpscnn.kernels._COMMON.values() for spec in specs}
+        for name in common & parameters.keys():
+            setattr(kernel, name, getattr(cls(**{k: v for k, v in parameters.items() if k not in common}), name))
+        fresh = cls(**{name: value for name, value in parameters.items() if name not in common})
+        good = good_source(kernel)
+        if parameters.get("padding") == 6:  # leaves nothing of the usual size
+            good = random((1, 20, 20, good.shape[3]))
+        many = [good] * (2 if isinstance(kernel, mpscnn.BinaryKernel) else 1)
+        results = [one(*many) for one in (kernel, fresh)]
+        if isinstance(results[0], mpscnn.BatchNormalizationState):
+            results = [np.stack([state.mean, state.variance]) for state in results]
+        np.testing.assert_array_equal(*results)
+    canary()

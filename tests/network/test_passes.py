@@ -1,0 +1,204 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What is folded and fused, what is not, and that the numbers stay."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+from interpreter import interpret
+from numpy.typing import NDArray
+
+import mpscnn
+from mpscnn import passes
+from mpscnn.graph import Value
+from network.graphs import Draw, batch_norm
+
+X = np.random.default_rng(0).standard_normal((2, 9, 8, 8)).astype(np.float32)
+
+
+def start() -> tuple[mpscnn.Graph, Value, Draw]:
+    graph = mpscnn.Graph()
+    return graph, graph.input("x", channels=8), Draw(0)
+
+
+def optimized(graph: mpscnn.Graph, relative: float = 2e-6) -> list[str]:
+    """Kernels after all passes, which change the results by rounding only."""
+    after = passes.optimize(graph)
+    for name, expected in interpret(graph, x=X).items():
+        actual = interpret(after, x=X)[name]
+        assert float(np.abs(actual - expected).max()) <= relative * float(np.abs(expected).max())
+        assert actual.shape == expected.shape
+    return [node.kernel for node in after]
+
+
+CONVOLUTIONS: dict[str, tuple[str, Any]] = {
+    "OIHW": ("Convolution", lambda d: {"weight": d.weight(12, 8, 3, 2)}),
+    "OHWI": ("Convolution", lambda d: {"weight": d.weight(12, 3, 2, 8), "layout": "OHWI"}),
+    "HWIO": ("Convolution", lambda d: {"weight": d.weight(3, 2, 8, 12), "layout": "HWIO", "bias": d.values(12)}),
+    "groups": ("Convolution", lambda d: {"weight": d.weight(16, 4, 3, 3), "groups": 2}),
+    "depth-wise": ("Convolution", lambda d: {"weight": d.weight(8, 1, 3, 3), "groups": 8}),
+    "C1HW": ("Convolution", lambda d: {"weight": d.weight(8, 1, 3, 3), "layout": "C1HW"}),
+    "transposed": ("ConvolutionTranspose", lambda d: {"weight": d.weight(8, 12, 3, 2), "stride": 2}),
+    "transposed groups": ("ConvolutionTranspose", lambda d: {"weight": d.weight(8, 4, 3, 3), "groups": 2}),
+    "linear": (
+        "FullyConnected",
+        lambda d: {"weight": d.weight(12, 8 * 9 * 8), "feature_map": (8, 9, 8), "bias": d.values(12)},
+    ),
+}
+
+
+@pytest.mark.parametrize("name", CONVOLUTIONS)
+def test_batch_normalization_goes_into_the_weights(name: str) -> None:
+    graph, x, draw = start()
+    kernel, arguments = CONVOLUTIONS[name]
+    y = graph.add(kernel, x, **arguments(draw))
+    channels = {"groups": 16, "depth-wise": 8, "C1HW": 8, "transposed groups": 8}.get(name, 12)
+    graph.output(graph.add("NeuronReLU", batch_norm(graph, y, channels, draw)))
+    assert optimized(graph, 1e-5) == [kernel]
+
+
+def test_names_and_origins_stay() -> None:
+    graph, x, draw = start()
+    y = graph.add("Convolution", x, weight=draw.weight(8, 8, 1, 1), name="conv", origin="conv (Conv2d)")
+    y = graph.add("NeuronReLU", y, name="relu", origin="relu (ReLU)")
+    graph.output(y, "y")
+    (node,) = passes.optimize(graph)
+    assert (node.name, node.origin) == ("relu", "conv (Conv2d), relu (ReLU)")
+
+
+def keep_convolution_output(graph: mpscnn.Graph, conv: Value, _: Draw) -> None:
+    graph.output(conv, "conv")
+
+
+def keep_second_reader(graph: mpscnn.Graph, conv: Value, _: Draw) -> None:
+    graph.output(graph.add("NeuronTanH", conv), "other")
+
+
+@pytest.mark.parametrize("keep", [keep_convolution_output, keep_second_reader])
+def test_what_others_see_is_left(keep: Any) -> None:
+    graph, x, draw = start()
+    conv = graph.add("Convolution", x, weight=draw.weight(12, 8, 1, 1))
+    graph.output(batch_norm(graph, conv, 12, draw), "y")
+    keep(graph, conv, draw)
+    assert "BatchNormalization" in optimized(graph)
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        {"activation": "relu"},
+        {"kernel_dtype": "float16"},
+        {"sub_pixel_scale_factor": 2},
+        {"source_feature_channel_max_count": 8, "offset": (1, 1)},
+    ],
+)
+def test_kernels_whose_weights_cannot_be_scaled_are_left(arguments: dict[str, Any]) -> None:
+    graph, x, draw = start()
+    conv = graph.add("Convolution", x, weight=draw.weight(12, 8, 1, 1), **arguments)
+    graph.output(batch_norm(graph, conv, 3 if "sub_pixel_scale_factor" in arguments else 12, draw))
+    assert optimized(graph) == ["Convolution", "BatchNormalization"]
+
+
+def test_half_weights_are_left() -> None:
+    """They would be rounded a second time."""
+    graph, x, draw = start()
+    conv = graph.add("Convolution", x, weight=draw.weight(12, 8, 1, 1).astype(np.float16))
+    graph.output(batch_norm(graph, conv, 12, draw))
+    assert optimized(graph) == ["Convolution", "BatchNormalization"]
+
+
+NEURONS: list[tuple[str, dict[str, Any]]] = [
+    (name, {"a": np.linspace(0.1, 0.8, 8, dtype=np.float32)} if name == "NeuronPReLU" else {})
+    for name in mpscnn.KERNELS
+    if name.startswith("Neuron") and name not in ("Neuron", "NeuronGradient", "NeuronLogarithm", "NeuronPower")
+]
+NEURONS += [
+    ("NeuronReLU", {"a": 0.2}),
+    ("NeuronLinear", {"a": 2.0, "b": 0.5}),
+    ("NeuronReLUN", {"a": 0.1, "b": 0.5}),
+    ("NeuronPower", {"a": 0.5, "b": 1.0, "c": 2.0}),
+    ("Neuron", {"type": "gelu"}),
+    ("Neuron", {"type": "elu", "a": 0.5}),
+    ("Neuron", {"type": "prelu", "data": np.linspace(0.1, 0.8, 8, dtype=np.float32)}),
+]
+
+
+@pytest.mark.parametrize(("name", "arguments"), NEURONS)
+def test_activations_go_into_the_kernel_before(name: str, arguments: dict[str, Any]) -> None:
+    graph, x, draw = start()
+    y = graph.add("Convolution", x, weight=draw.weight(8, 8, 1, 1) / 4)
+    graph.output(graph.add(name, y, **arguments))
+    assert optimized(graph, 4e-6) == ["Convolution"]
+    graph, x, draw = start()
+    graph.output(graph.add(name, batch_norm(graph, x, 8, draw), **arguments))
+    assert optimized(graph, 4e-6) == ["BatchNormalization"]
+
+
+def test_only_one_activation_goes_in() -> None:
+    graph, x, draw = start()
+    y = graph.add("Convolution", x, weight=draw.weight(8, 8, 1, 1))
+    graph.output(graph.add("NeuronTanH", graph.add("NeuronReLU", y)))
+    assert optimized(graph) == ["Convolution", "NeuronTanH"]
+
+
+@pytest.mark.parametrize("kernel", ["Add", "Subtract", "Multiply"])
+@pytest.mark.parametrize(
+    ("neuron", "arguments", "fused"),
+    [
+        ("NeuronReLU", {}, True),
+        ("NeuronReLU", {"a": 0.1}, False),
+        ("NeuronReLUN", {"a": 0.0, "b": 0.5}, True),
+        ("NeuronReLUN", {"a": 0.5, "b": 0.5}, False),
+        ("NeuronTanH", {}, False),
+    ],
+)
+def test_bounds_of_arithmetic(kernel: str, neuron: str, arguments: dict[str, Any], fused: bool) -> None:
+    graph, x, _ = start()
+    total = graph.add(kernel, x, graph.add("NeuronSigmoid", x))
+    graph.output(graph.add(neuron, total, **arguments))
+    assert optimized(graph) == ["NeuronSigmoid", kernel] + ([] if fused else [neuron])
+
+
+def test_bounds_that_are_there_are_kept() -> None:
+    graph, x, _ = start()
+    total = graph.add("Add", x, x, maximum_value=0.5)
+    graph.output(graph.add("NeuronReLU", total))
+    assert optimized(graph) == ["Add", "NeuronReLU"]
+
+
+@pytest.mark.parametrize(
+    ("pad", "conv", "folded"),
+    [
+        ({"padding": ((1, 2), (0, 3))}, {}, True),
+        ({"padding": 1}, {"padding": (1, 0), "stride": 2}, True),
+        ({"padding": 1, "edge_mode": "zero"}, {}, True),
+        ({"padding": 1, "edge_mode": "mirror"}, {}, False),
+        ({"padding": 1, "value": 0.5}, {}, False),
+        ({"padding": 1, "channels_after": 4}, {}, False),
+        ({"padding": 1}, {"padding": "same"}, False),
+    ],
+)
+def test_zeros_around_a_convolution(pad: dict[str, Any], conv: dict[str, Any], folded: bool) -> None:
+    graph, x, draw = start()
+    channels = 8 + pad.get("channels_after", 0)
+    graph.output(graph.add("Convolution", graph.add("Pad", x, **pad), weight=draw.weight(4, channels, 3, 2), **conv))
+    assert optimized(graph) == (["Convolution"] if folded else ["Pad", "Convolution"])
+
+
+def test_zeros_around_a_maximum_are_left() -> None:
+    graph, x, _ = start()
+    graph.output(graph.add("PoolingMax", graph.add("Pad", x, padding=1), kernel_size=3))
+    assert optimized(graph) == ["Pad", "PoolingMax"]
+
+
+def test_the_graph_that_is_given_stays() -> None:
+    graph, x, draw = start()
+    weight: NDArray[np.float32] = draw.weight(8, 8, 1, 1)
+    conv = graph.add("Convolution", x, weight=weight)
+    graph.output(batch_norm(graph, conv, 8, draw))
+    before, values = [node.kernel for node in graph], weight.copy()
+    mpscnn.Network(graph)
+    assert [node.kernel for node in graph] == before
+    assert np.array_equal(graph.nodes[0].arguments["weight"], values)
