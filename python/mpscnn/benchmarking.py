@@ -109,7 +109,7 @@ class Contestant:
     name : str
     version : str
     precision : str
-        Of the products: "float32", "bfloat16", as far as the contestant tells.
+        Of the products: "float32", "bfloat16", or "bfloat16 permitted" where the contestant does not tell which.
     run : callable
         Runs the batch; the results as arrays, in the order of the network's outputs.
     """
@@ -131,7 +131,7 @@ def ours(network: Network, arrays: Mapping[str, NDArray[Any]], *, name: str = "m
         return outs
 
     reduced = bool(network._options["allow_reduced_precision"])
-    return Contestant(name, metadata_version("mpscnn"), "bfloat16" if reduced else "float32", run)
+    return Contestant(name, metadata_version("mpscnn"), "bfloat16 permitted" if reduced else "float32", run)
 
 
 def torch_contestant(module: Any, arrays: Mapping[str, NDArray[Any]]) -> Contestant:
