@@ -10,6 +10,7 @@ import sys
 from typing import Any
 
 import mpscnn
+from mpscnn.layers import aligned
 
 from . import images, kernels, networks, normalization, reorder
 
@@ -40,14 +41,22 @@ def _print_images(rows: list[dict[str, Any]]) -> None:
 
 
 def _print_networks(rows: list[dict[str, Any]]) -> None:
-    print(f"{'network':<26} {'':<18} {'products':<19} {'ms':>9} {'images/s':>9} {'time/ours':>9} {'difference':>10}")
-    for row in rows:
-        for one in row["measured"]:
-            print(
-                f"{row['case'] + ', batch ' + str(row['batch']):<26} {one['name']:<18} {one['precision']:<19}"
-                f" {one['seconds'] * 1e3:>9.2f} {one['images_per_second']:>9.1f} {one['ratio']:>9.2f}"
-                f" {one['difference']:>10.0e}"
-            )
+    header = ("network", "", "products", "ms", "least", "images/s", "time/ours", "difference")
+    lines = [
+        (
+            f"{row['case']}, batch {row['batch']}",
+            one["name"],
+            one["precision"],
+            f"{one['seconds'] * 1e3:.2f}",
+            f"{one['least'] * 1e3:.2f}",
+            f"{one['images_per_second']:.1f}",
+            f"{one['ratio']:.2f}",
+            f"{one['difference']:.0e}",
+        )
+        for row in rows
+        for one in row["measured"]
+    ]
+    print(aligned(header, lines, right=5))
     for name, reason in {name: reason for row in rows for name, reason in row["absent"].items()}.items():
         print(f"without {name}: {reason}")
 

@@ -25,7 +25,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ._core import empty
-from .errors import ImportError as ImportError_
 from .errors import MissingPackageError
 from .network import Network
 
@@ -233,7 +232,7 @@ class Measured:
     name, version, precision : str
     seconds : float
         Median of a call, of the whole batch.
-    least, most : float
+    least, lower_quartile, upper_quartile : float
         Of the rounds.
     images_per_second : float
     ratio : float
@@ -247,7 +246,8 @@ class Measured:
     precision: str
     seconds: float
     least: float
-    most: float
+    lower_quartile: float
+    upper_quartile: float
     images_per_second: float
     ratio: float
     difference: float
@@ -315,7 +315,8 @@ def compare(
                 player.precision,
                 medians[player.name],
                 min(samples[player.name]),
-                max(samples[player.name]),
+                float(np.quantile(samples[player.name], 0.25)),
+                float(np.quantile(samples[player.name], 0.75)),
                 batch / medians[player.name],
                 medians[player.name] / medians[first.name],
                 differences[player.name],
@@ -344,8 +345,8 @@ def peers(makers: Mapping[str, Callable[[], Contestant]]) -> tuple[list[Contesta
     for name, make in makers.items():
         try:
             found.append(make())
-        except (ImportError_, ValueError, TypeError, NotImplementedError, RuntimeError, OSError) as error:
-            absent[name] = str(error).strip().splitlines()[0] if str(error).strip() else type(error).__name__
+        except Exception as error:  # each has exceptions of its own, and none is a reason to go without the others
+            absent[name] = (str(error).strip() or type(error).__name__).splitlines()[0]
     return found, absent
 
 
@@ -386,7 +387,7 @@ _COLOURS = {
 
 
 def plot(comparisons: Iterable[Comparison], path: str | os.PathLike[str], *, title: str = "") -> None:
-    """Milliseconds per image as bars, one group for each comparison; the suffix says the format.
+    """Milliseconds per image as bars with their quartiles, a group for each comparison; the suffix says the format.
 
     Raises
     ------
@@ -416,7 +417,10 @@ def plot(comparisons: Iterable[Comparison], path: str | os.PathLike[str], *, tit
                     one.seconds * scale,
                     width * 0.92,
                     color=_COLOURS.get(name, "#2f8f5b"),
-                    yerr=[[(one.seconds - one.least) * scale], [(one.most - one.seconds) * scale]],
+                    yerr=[
+                        [(one.seconds - one.lower_quartile) * scale],
+                        [(one.upper_quartile - one.seconds) * scale],
+                    ],
                     error_kw={"elinewidth": 0.8, "ecolor": "#474d55"},
                     label=name if not axes.get_legend_handles_labels()[1].count(name) else None,
                 )

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import numpy as np
 import typer
@@ -58,10 +58,13 @@ def bench(
     reduced = None
     if reduced_precision:
         reduced = load(model, input_shape, architecture=architecture, dtype=dtype.value, reduced_precision=True)
+    module: Any = None
+    if "torch" in names and torch is not None:
+        module = torch_module(torch, model)
     comparisons = []
     for size in sizes:
         arrays = loaded.random_arrays(seed, size)
-        contestants, absent = _contestants(loaded, reduced, names, torch, arrays)
+        contestants, absent = _contestants(loaded, reduced, names, module, arrays)
         with progress(f"batch {size}: {', '.join(one.name for one in contestants)}", total=1.0) as done:
             comparisons.append(
                 benchmarking.compare(model.name, size, contestants, seconds, absent=absent, progress=done)
@@ -87,7 +90,8 @@ def show(comparisons: list[Comparison]) -> None:
             measured.version,
             measured.precision,
             f"{measured.seconds * 1e3:.2f}",
-            f"{measured.least * 1e3:.2f}-{measured.most * 1e3:.2f}",
+            f"{measured.lower_quartile * 1e3:.2f}-{measured.upper_quartile * 1e3:.2f}",
+            f"{measured.least * 1e3:.2f}",
             f"{measured.images_per_second:.1f}",
             f"{measured.ratio:.2f}",
             f"{measured.difference:.0e}",
@@ -95,8 +99,19 @@ def show(comparisons: list[Comparison]) -> None:
         for one in comparisons
         for measured in one.measured
     ]
-    header = ("batch", "", "version", "products", "ms", "range", "images/s", "time/ours", "difference")
-    stdout().print(table(header, rows, right=5))
+    header = (
+        "batch",
+        "",
+        "version",
+        "products",
+        "median ms",
+        "quartiles",
+        "least",
+        "images/s",
+        "time/ours",
+        "difference",
+    )
+    stdout().print(table(header, rows, right=6))
 
 
 def batches(text: str) -> list[int]:
@@ -116,13 +131,13 @@ def _contestants(
     loaded: Loaded,
     reduced: Loaded | None,
     names: list[str],
-    torch: str | None,
+    module: Any,
     arrays: dict[str, NDArray[np.float32]],
 ) -> tuple[list[Contestant], dict[str, str]]:
     makers: dict[str, Callable[[], Contestant]] = {}
     path = loaded.path
     if "torch" in names:
-        makers["torch"] = lambda: benchmarking.torch_contestant(torch_module(str(torch), path), arrays)
+        makers["torch"] = lambda: benchmarking.torch_contestant(module, arrays)
     if "onnxruntime" in names:
         makers["onnxruntime"] = lambda: benchmarking.onnxruntime_contestant(_onnx(path), arrays)
     if "openvino" in names:

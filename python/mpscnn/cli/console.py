@@ -70,14 +70,31 @@ def _finite(value: Any) -> Any:
     return value
 
 
-def table(header: Sequence[str], rows: Sequence[Sequence[str]], totals: Sequence[str] = (), *, right: int = 0) -> Table:
-    """A table whose last `right` columns are numbers."""
+def table(
+    header: Sequence[str],
+    rows: Sequence[Sequence[str]],
+    totals: Sequence[str] = (),
+    *,
+    right: int = 0,
+    less_important: Sequence[str] = (),
+) -> Table:
+    """A table whose last `right` columns are numbers; a narrow terminal does without the less important ones."""
+    numeric = set(header[len(header) - right :])
+    lines = [list(line) for line in (header, *rows, *([totals] if totals else []))]
+    for name in less_important:
+        widths = [max(len(line[number]) for line in lines) for number in range(len(lines[0]))]
+        if sum(widths) + 3 * len(widths) <= stdout().width:
+            break
+        number = lines[0].index(name)
+        for line in lines:
+            del line[number]
+    header, rows, totals = lines[0], lines[1 : 1 + len(rows)], lines[1 + len(rows)] if totals else ()
     made = Table(box=box.SIMPLE_HEAD, show_footer=bool(totals), pad_edge=False, header_style="bold")
     for number, name in enumerate(header):
         made.add_column(
             Text(name),
             Text(totals[number]) if totals else "",
-            justify="right" if number >= len(header) - right else "left",
+            justify="right" if name in numeric else "left",
             overflow="fold",
             footer_style="bold",
         )

@@ -12,6 +12,7 @@ import typer
 from ..layers import bytes_text, layer_table
 from . import options
 from .console import pairs, progress, stdout, table, write_json
+from .info import LESS_IMPORTANT
 from .models import load
 
 
@@ -45,7 +46,7 @@ def convert(
     show = stdout()
     if layers is not None:
         header, rows, totals = layers.rows()
-        show.print(table(header, rows, totals, right=3))
+        show.print(table(header, rows, totals, right=3, less_important=LESS_IMPORTANT))
     show.print(
         pairs(
             [

@@ -21,6 +21,8 @@ from . import options
 from .console import pairs, stdout, table, write_json
 from .models import load
 
+# Columns of the table of layers, the first to go first.
+LESS_IMPORTANT = ("weights", "Apple's class", "from", "KiB")
 _PACKAGES = ("onnx", "torch", "safetensors", "pillow", "matplotlib", "onnxruntime", "openvino")
 
 
@@ -163,5 +165,5 @@ def show(
     rows += [(f"output {spec['name']}", f"{spec['layout']} {shape_text(spec['shape'])}") for spec in ends["outputs"]]
     out.print(pairs(rows))
     header, lines, totals = layers.rows()
-    out.print(table(header, lines, totals, right=3))
+    out.print(table(header, lines, totals, right=3, less_important=LESS_IMPORTANT))
     out.print(pairs([("multiply-adds", f"{layers.multiply_adds / 1e9:.3f} G"), *plan.rows()]))

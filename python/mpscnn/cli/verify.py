@@ -127,7 +127,7 @@ def verify(
             for row in shown
         ]
         header = ("", "layer", "kernel", found.against, "shape", "difference", "magnitude", "relative")
-        stdout().print(table(header, rows, right=3))
+        stdout().print(table(header, rows, right=3, less_important=(found.against, "magnitude", "shape")))
         if first is not None:
             origin = f", from {first.origin}" if first.origin else ""
             say(
@@ -135,8 +135,8 @@ def verify(
                 f" by {first.relative:.1e}, tolerance {found.tolerance:.0e}."
             )
         elif found.rows:
-            unmatched = f"; {len(found.unmatched)} layers have no counterpart" if found.unmatched else ""
-            say(f"{len(found.rows)} results agree within {found.tolerance:.0e}{unmatched}.")
+            rest = f"; without a counterpart: {len(found.unmatched)}" if found.unmatched else ""
+            say(f"{len(found.rows)} results agree within {found.tolerance:.0e}{rest}.")
         else:
             say("Nothing could be compared: no layer has a counterpart.")
     if not found.agrees:
