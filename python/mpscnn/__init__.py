@@ -34,7 +34,7 @@ from .padding_policy import PaddingPolicy
 from .weights import empty, pack_bits, reorder, reorder_linear
 
 if TYPE_CHECKING:
-    from . import memory
+    from . import importing, memory
     from .errors import ImportError, InvalidModelError, MissingPackageError, UnsupportedOperatorError
     from .graph import Graph
     from .loading import load
@@ -45,7 +45,8 @@ __version__: str = _core.__version__
 
 # Imported when first asked for: a program that uses kernels alone does not wait for them.
 _LAZY = {
-    "memory": "",  # the module itself
+    "importing": "",  # the module itself
+    "memory": "",
     "Graph": "graph",
     "ImportError": "errors",
     "InvalidModelError": "errors",
@@ -102,6 +103,7 @@ __all__ = [
     "UnsupportedOperatorError",
     "__version__",
     "empty",
+    "importing",
     "kernel",
     "load",
     "map_weights",
