@@ -205,3 +205,28 @@ def test_refusals(shapes: object, error: type[Exception], match: str) -> None:
 def test_neither_graph_nor_network() -> None:
     with pytest.raises(TypeError, match=r"model \(int\) is not a Graph or a Network"):
         layer_table(3)  # type: ignore[arg-type]
+
+
+# ---- networks that others have counted
+
+# Parameters and multiply-adds for 224 x 224 pixels, as published with torchvision's weights ("num_params", "_ops").
+PUBLISHED = {
+    "resnet50": (25_557_032, 4.089),
+    "mobilenet_v2": (3_504_872, 0.301),
+    "squeezenet1_1": (1_235_496, 0.349),
+}
+
+
+@pytest.mark.parametrize("name", PUBLISHED)
+def test_as_published(name: str) -> None:
+    pytest.importorskip("torch")
+    from architectures import ARCHITECTURES
+    from mpscnn.importing import torch_module
+
+    module = ARCHITECTURES[name].make().eval()
+    graph = torch_module.read(module, input_shapes=(1, 3, 224, 224), free_size=False)
+    table = layer_table(graph, (1, 3, 224, 224))
+    parameters, multiply_adds = PUBLISHED[name]
+    assert table.parameters == parameters
+    assert table.multiply_adds / 1e9 == pytest.approx(multiply_adds, abs=6e-4)
+    assert sum(tensor.numel() for tensor in module.parameters()) == parameters

@@ -335,7 +335,8 @@ def _difference(ours: list[NDArray[Any]], theirs: list[NDArray[Any]]) -> float:
         if a.size != b.size:
             return float("inf")
         scale = float(np.abs(a).max(initial=0.0)) or 1.0
-        worst = max(worst, float(np.abs(a.reshape(-1) - b.reshape(-1)).max(initial=0.0)) / scale)
+        difference = float(np.abs(a.reshape(-1) - b.reshape(-1)).max(initial=0.0)) / scale
+        worst = difference if not difference <= worst else worst  # what is no number stays
     return worst
 
 

@@ -5,12 +5,14 @@ from __future__ import annotations
 
 import traceback
 from collections.abc import Sequence
+from typing import Annotated
 
 import typer
 
+from .._core import __version__
 from ..errors import ImportError as ModelError
 from . import bench, convert, info, plot, run_command, trace, verify
-from .console import say
+from .console import say, write
 from .options import State
 
 app = typer.Typer(
@@ -27,6 +29,21 @@ app.command()(bench.bench)
 app.command()(verify.verify)
 app.command()(trace.trace)
 app.command()(plot.plot)
+
+
+def _version(value: bool) -> None:
+    if value:
+        write(f"mpscnn {__version__}")
+        raise typer.Exit
+
+
+@app.callback()
+def _options(
+    version: Annotated[
+        bool, typer.Option("--version", help="Show the version and leave.", callback=_version, is_eager=True)
+    ] = False,
+) -> None:
+    pass
 
 
 def run(arguments: Sequence[str] | None = None) -> int:

@@ -127,4 +127,5 @@ def progress(text: str, total: float | None = None) -> Iterator[Callable[[float]
     finally:
         timer.cancel()
         timer.join()
-        bar.stop()
+        if bar.live.is_started:  # else it would write an empty line
+            bar.stop()
