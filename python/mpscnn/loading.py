@@ -8,8 +8,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from . import errors
-from .errors import InvalidModelError
+from .errors import InvalidModelError, UnsupportedOperatorError
 from .graph import Graph
 
 if TYPE_CHECKING:
@@ -81,15 +80,24 @@ def load(
             layers=layers,
             example_inputs=example_inputs,
         )
-    return Network(
-        graph,
-        dtype=dtype or options.get("dtype", "float32"),
-        mean=mean,
-        std=std,
-        allow_reduced_precision=allow_reduced_precision,
-        optimize=optimize,
-        device=device,
-    )
+    try:
+        return Network(
+            graph,
+            dtype=dtype or options.get("dtype", "float32"),
+            mean=mean,
+            std=std,
+            allow_reduced_precision=allow_reduced_precision,
+            optimize=optimize,
+            device=device,
+        )
+    except Exception as error:
+        node = getattr(error, "node", None)
+        if node is None or isinstance(model, Graph):
+            raise
+        if _suffix(model) == ".mpscnn" and not isinstance(error, NotImplementedError):
+            raise InvalidModelError(f'"{model}": {error}') from error
+        what = f'"{model}"' if isinstance(model, (str, os.PathLike)) else type(model).__name__
+        raise UnsupportedOperatorError(what, [(node.kernel, node.origin or node.name, str(error))]) from error
 
 
 def read(
@@ -194,5 +202,3 @@ def _refuse(what: str, **given: Any) -> None:
     if names:
         raise TypeError(f"{names[0]} was given; {what} take none.")
 
-
-__all__ = ["errors", "load", "read"]

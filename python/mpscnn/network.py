@@ -117,7 +117,9 @@ class Network:
             return KERNELS[node.kernel](**arguments, device=device)
         except (TypeError, ValueError, KeyError, NotImplementedError, MemoryError) as error:
             origin = f", from {node.origin}" if node.origin else ""
-            raise type(error)(f'node "{node.name}"{origin}: {error}') from error
+            named = type(error)(f'node "{node.name}"{origin}: {error}')
+            named.node = node  # type: ignore[attr-defined]  # for load(), whose errors are of another family
+            raise named from error
 
     def _set_boundary(self) -> None:
         self._boundary = (
