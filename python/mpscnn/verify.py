@@ -343,7 +343,9 @@ def _torch(network: Network, arrays: Mapping[str, NDArray[Any]], model: Any) -> 
 
         return hook
 
-    handles = [part.register_forward_hook(keep(path)) for path, part in model.named_modules() if path]
+    # A name of a module that has others inside may stand for any of the operators between them.
+    leaves = [(path, part) for path, part in model.named_modules() if path and not any(part.children())]
+    handles = [part.register_forward_hook(keep(path)) for path, part in leaves]
     modes = [(part, part.training) for part in model.modules()]
     try:
         model.eval()

@@ -188,3 +188,33 @@ def test_a_module_on_the_command_line(run, tmp_path: Path, monkeypatch: pytest.M
     assert ran.status == 0
     assert ran.json["against"].startswith("torch ")
     assert [row["name"] for row in ran.json["rows"]] == ["y"]
+
+
+def test_weights_of_a_file_go_into_the_module(run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    torch = pytest.importorskip("torch")
+    from architectures import build_small
+
+    torch.save(build_small("resnet18").state_dict(), tmp_path / "weights.pth")
+    (tmp_path / "its_network.py").write_text(
+        "from architectures import ARCHITECTURES\n"
+        "def small():\n"
+        "    one = ARCHITECTURES['resnet18']\n"
+        "    return one.make(**one.small)\n"
+    )
+    monkeypatch.syspath_prepend(tmp_path)
+    options = ["--torch", "its_network:small", "--input-shape", "2x3x64x64", "--no-optimize", "--json"]
+    ran = run("verify", tmp_path / "weights.pth", *options)
+    assert ran.status == 0, ran.json["first"]
+    assert {"conv1", "layer4.1.bn2", "fc"} <= {row["reference"] for row in ran.json["rows"]}
+    bench = run("bench", tmp_path / "weights.pth", "--against", "torch", "--seconds", 0, *options[:4], "--json")
+    assert [one["name"] for one in bench.json["comparisons"][0]["measured"]] == ["mpscnn", "torch"]
+
+
+def test_weights_that_are_not_the_modules(run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    torch = pytest.importorskip("torch")
+    from architectures import build_small
+
+    torch.save(build_small("resnet18").state_dict(), tmp_path / "weights.pth")
+    ran = run("verify", tmp_path / "weights.pth", "--torch", "torch.nn:Identity", "--input-shape", "1x3x64x64")
+    assert (ran.status, ran.out) == (1, "")
+    assert "Unexpected key(s)" in ran.err

@@ -160,5 +160,5 @@ def torch_module(text: str, weights: Path) -> Any:
         from ..importing import weights_files
 
         read = weights_files.load(weights)
-        module.load_state_dict({key: torch.as_tensor(read[key]) for key in read})
+        module.load_state_dict({key: torch.from_numpy(np.array(read[key])) for key in read})
     return module.eval()
