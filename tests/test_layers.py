@@ -77,6 +77,10 @@ def test_totals_grow_with_the_batch_and_parameters_do_not() -> None:
 def test_half_floats_take_half_the_bytes() -> None:
     halves, floats = (mpscnn.Network(small(), dtype=dtype).layers() for dtype in ("float16", "float32"))
     assert 2 * halves.result_bytes == floats.result_bytes
+    plans = [memory_plan(mpscnn.Network(small(), dtype=dtype)) for dtype in ("float16", "float32")]
+    assert 2 * plans[0].output_bytes == plans[1].output_bytes
+    assert 2 * plans[0].peak_temporary_bytes == plans[1].peak_temporary_bytes
+    assert plans[0].input_bytes == plans[1].input_bytes  # arrays of float32
 
 
 @pytest.mark.parametrize(

@@ -67,6 +67,24 @@ def test_a_size_that_nobody_knows_is_asked_for(run, classifier: Path, tmp_path: 
     assert ran.message == ('mpscnn: input "x" takes any size (NCHW: 1x3x?x?): say which with --input-shape x=...')
 
 
+def test_extents_that_an_onnx_file_leaves_open(run, tmp_path: Path) -> None:
+    model = save(
+        tmp_path / "open.onnx",
+        [node("Conv", "x w", "y")],
+        {"x": ["n", 3, "h", "w"]},
+        {"y": ["n", 4, "h", "w"]},
+        w=normal(0, 4, 3, 1, 1),
+    )
+    ran = run("info", model)
+    assert (ran.status, ran.out) == (1, "")
+    assert ran.message == (
+        'mpscnn: open.onnx: the input "x" leaves extents open, ?x3x?x?: say for which it is read, with'
+        " --input-shape x=..."
+    )
+    for option in ("1x3x5x6", "x=1x3x5x6"):
+        assert run("info", model, "--input-shape", option, "--json").json["totals"]["multiply_adds"] == 12 * 30
+
+
 def test_as_text(run, classifier: Path) -> None:
     ran = run("info", classifier)
     assert ran.status == 0

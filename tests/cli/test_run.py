@@ -46,6 +46,30 @@ def test_batches_change_nothing(run, classifier: Path, pictures: Path) -> None:
         np.testing.assert_allclose(*([c["score"] for c in r["classes"]] for r in (a, b)), rtol=1e-4, atol=1e-5)
 
 
+@pytest.mark.parametrize(("batch", "sizes"), [(1, [1] * 6), (2, [2, 2, 1, 1]), (4, [4, 1, 1]), (9, [5, 1])])
+def test_sizes_of_batches(
+    run, brighter: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, batch: int, sizes: list[int]
+) -> None:
+    """Five arrays of one size, then one of another."""
+    seen = []
+    submit = mpscnn.Network._submit
+
+    def watch(network: mpscnn.Network, item: np.ndarray) -> object:
+        seen.append(len(item))
+        return submit(network, item)
+
+    monkeypatch.setattr(mpscnn.Network, "_submit", watch)
+    folder = tmp_path / "arrays"
+    folder.mkdir()
+    for number in range(6):
+        np.save(folder / f"{number}.npy", normal(number, 3, 6, 6 + number // 5))
+    assert run("run", brighter, folder, "-o", tmp_path / "out", "--as", "array", "--batch", batch).status == 0
+    assert seen == sizes
+    for number in range(6):
+        expected = normal(number, 3, 6, 6 + number // 5)[::-1] / 2 + np.float32(0.25)
+        np.testing.assert_allclose(np.load(tmp_path / "out" / f"{number}.npy")[0], expected, atol=1e-6)
+
+
 def test_probabilities(run, classifier: Path, pictures: Path) -> None:
     ran = run("run", classifier, pictures / "a.png", "--top", 10, "--softmax", "--json")
     found = [one["score"] for one in ran.json["results"][0]["classes"]]

@@ -80,6 +80,13 @@ def load(
     in_file = onnx_shapes(path) if path.suffix.lower() == ".onnx" else {}
     if "" in shapes and len(in_file) == 1:
         shapes = {next(iter(in_file)): shapes[""]}
+    for name, extents in in_file.items():
+        if name not in shapes and None in extents[1:]:
+            known = "x".join("?" if extent is None else str(extent) for extent in extents)
+            raise ValueError(
+                f'{path.name}: the input "{name}" leaves extents open, {known}: say for which it is read, with'
+                f" --input-shape {name}=..."
+            )
     given: Any = None
     if shapes and path.suffix.lower() != ".mpscnn":
         given = shapes.get("", shapes)
