@@ -3,8 +3,10 @@
 
 from __future__ import annotations
 
+import io
 import subprocess
 import sys
+import time
 from pathlib import Path
 
 import pytest
@@ -128,3 +130,19 @@ def test_a_reader_that_leaves_is_no_error(classifier: Path) -> None:
     assert ran.stdout == "{"
     assert "Traceback" not in ran.stderr
     assert "Error" not in ran.stderr
+
+
+@pytest.mark.parametrize(("seconds", "shown"), [(0.0, False), (0.4, True)])
+def test_progress_is_shown_of_what_takes_long(monkeypatch: pytest.MonkeyPatch, seconds: float, shown: bool) -> None:
+    from rich.console import Console
+
+    from mpscnn.cli import console
+
+    file = io.StringIO()
+    monkeypatch.setattr(console, "_PATIENCE_SECONDS", 0.1)
+    monkeypatch.setattr(console, "stderr", lambda: Console(file=file, force_terminal=True, width=80))
+    with console.progress("reading", total=3) as done:
+        done(1)
+        time.sleep(seconds)
+    assert ("reading" in file.getvalue()) is shown
+    assert ("1/3" in file.getvalue()) is shown
