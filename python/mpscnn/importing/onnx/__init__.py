@@ -102,7 +102,7 @@ def read(model: PathLike | bytes | ModelProto, *, input_shapes: Mapping[str, tup
     raise refused
 
 
-def _checked_shapes(shapes: Mapping[str, tuple[int, ...]] | None) -> dict[str, tuple[int, ...]]:
+def _checked_shapes(shapes: Mapping[str, Any] | None) -> dict[str, tuple[int, ...]]:
     if shapes is None:
         return {}
     if not hasattr(shapes, "items"):
