@@ -121,6 +121,10 @@ def read(
     ------
     mpscnn.ImportError, TypeError
         As `load`.
+
+    Source
+    ------
+    docs/pytorch.md, docs/onnx.md, docs/file_format.md.
     """
     _check(input_shapes, architecture, layers, example_inputs)
     if isinstance(model, Graph):
