@@ -76,7 +76,8 @@ def save(network: Network, path: str | os.PathLike[str]) -> None:
         ],
         "dtype": network.dtype,
     }
-    metadata = {"format": FORMAT, "version": str(VERSION), "graph": json.dumps(graph, separators=(",", ":"))}
+    # One entry: safetensors writes several in any order, and equal networks shall be equal files.
+    metadata = {FORMAT: json.dumps({"version": VERSION, **graph}, separators=(",", ":"))}
     target = Path(path)
     partial = target.with_name(f"{target.name}.{os.getpid()}.partial")
     try:
@@ -97,18 +98,10 @@ def read(path: str | os.PathLike[str]) -> tuple[Graph, dict[str, Any]]:
     from .importing.weights_files import safetensors
 
     weights = safetensors(Path(path))
-    metadata = weights.metadata
-    if metadata.get("format") != FORMAT:
-        raise InvalidModelError(f'"{path}" is no network of mpscnn: its metadata has no "format": "{FORMAT}".')
-    version = metadata.get("version")
-    if not (isinstance(version, str) and version.isdecimal() and len(version) < 9):
-        raise InvalidModelError(f'"{path}": version ({version!r:.100}) is no number.')
-    if int(version) != VERSION:
-        raise InvalidModelError(
-            f'"{path}": version ({version}) of the file is not {VERSION}, the one that this mpscnn reads; a network can'
-            " be written again from its model."
-        )
-    return _Reader(str(path), weights).graph(metadata.get("graph"))
+    text = weights.metadata.get(FORMAT)
+    if not isinstance(text, str):
+        raise InvalidModelError(f'"{path}" is no network of mpscnn: its metadata has no "{FORMAT}".')
+    return _Reader(str(path), weights).graph(text)
 
 
 def _in_kernels_order(kernel: str, arguments: dict[str, Any]) -> dict[str, Any]:
@@ -182,13 +175,17 @@ class _Reader:
             raise self._wrong(f'{where}: "{key}" ({value!r:.100}) is of another type than it should be.')
         return value
 
-    def graph(self, text: Any) -> tuple[Graph, dict[str, Any]]:
-        if not isinstance(text, str):
-            raise self._wrong('the metadata has no "graph".')
+    def graph(self, text: str) -> tuple[Graph, dict[str, Any]]:
         try:
-            table = json.loads(text, parse_constant=lambda name: float(name))
+            table = json.loads(text)
         except (ValueError, RecursionError) as error:
             raise self._wrong(f"the graph is no JSON: {error}.") from None
+        version = self._get(table, "version", int, "the graph")
+        if version != VERSION:
+            raise self._wrong(
+                f"version ({version:.20g}) of the file is not {VERSION}, the one that this mpscnn reads; a network can be"
+                " written again from its model."
+            )
         graph = Graph()
         try:
             self._fill(graph, table)

@@ -8,8 +8,8 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from . import _checks, errors
-from .errors import InvalidModelError
+from . import _checks
+from .errors import InvalidModelError, UnsupportedOperatorError
 from .graph import Graph
 
 if TYPE_CHECKING:
@@ -87,15 +87,24 @@ def load(
             layers=layers,
             example_inputs=example_inputs,
         )
-    return Network(
-        graph,
-        dtype=dtype or options.get("dtype", "float32"),
-        mean=mean,
-        std=std,
-        allow_reduced_precision=allow_reduced_precision,
-        optimize=optimize,
-        device=device,
-    )
+    try:
+        return Network(
+            graph,
+            dtype=dtype or options.get("dtype", "float32"),
+            mean=mean,
+            std=std,
+            allow_reduced_precision=allow_reduced_precision,
+            optimize=optimize,
+            device=device,
+        )
+    except Exception as error:
+        node = getattr(error, "node", None)
+        if node is None or isinstance(model, Graph):
+            raise
+        if _suffix(model) == ".mpscnn" and not isinstance(error, NotImplementedError):
+            raise InvalidModelError(f'"{model}": {error}') from error
+        what = f'"{model}"' if isinstance(model, (str, os.PathLike)) else type(model).__name__
+        raise UnsupportedOperatorError(what, [(node.kernel, node.origin or node.name, str(error))]) from error
 
 
 def read(
@@ -257,5 +266,3 @@ def _refuse(what: str, **given: Any) -> None:
     if names:
         raise TypeError(f"{names[0]} was given; {what} take none.")
 
-
-__all__ = ["errors", "load", "read"]

@@ -125,7 +125,9 @@ class Network(_checks.Made):
             return KERNELS[node.kernel](**arguments, device=device)
         except (TypeError, ValueError, KeyError, NotImplementedError, MemoryError) as error:
             origin = f", from {node.origin}" if node.origin else ""
-            raise type(error)(f'node "{node.name}"{origin}: {error}') from error
+            named: Any = type(error)(f'node "{node.name}"{origin}: {error}')
+            named.node = node  # for load(), whose errors are of another family
+            raise named from error
 
     def _set_boundary(self) -> None:
         self._boundary: tuple[list[str], list[str], list[list[int] | None]] = (

@@ -72,7 +72,8 @@ def build(name: str, seed: int = 0, **options: Any) -> nn.Module:
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(seed)
         module = architecture.make(**options).eval()
-        draw(module, torch.randn(8, *architecture.shape))
+        channels, height, width = architecture.shape
+        draw(module, torch.randn(8, options.get("channels", channels), height, width))
     return module
 
 

@@ -3,6 +3,8 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
 from torch import Tensor, nn
 
 # expansion, channels, blocks, stride of the first block: table 2 of the paper
@@ -15,23 +17,54 @@ def multiple_of_8(channels: float) -> int:
     return rounded + 8 if rounded < 0.9 * channels else rounded
 
 
-def convolution(inputs: int, outputs: int, kernel: int, stride: int = 1, groups: int = 1) -> nn.Sequential:
+class SameConv2d(nn.Conv2d):
+    """Padded as TensorFlow's "SAME" is: ceil(extent / stride) results, the odd pixel behind."""
+
+    def forward(self, x: Tensor) -> Tensor:
+        pads: list[int] = []
+        for extent, kernel, stride, dilation in zip(
+            x.shape[2:], self.kernel_size, self.stride, self.dilation, strict=True
+        ):
+            total = max(((extent + stride - 1) // stride - 1) * stride + (kernel - 1) * dilation + 1 - extent, 0)
+            pads = [total // 2, total - total // 2, *pads]
+        return nn.functional.conv2d(
+            nn.functional.pad(x, pads), self.weight, None, self.stride, 0, self.dilation, self.groups
+        )
+
+
+@dataclass(frozen=True)
+class Kind:
+    """Where networks of other libraries differ."""
+
+    epsilon: float = 1e-5
+    same: bool = False
+
+    def convolution(self, inputs: int, outputs: int, kernel: int, **geometry: int) -> nn.Conv2d:
+        if self.same:
+            return SameConv2d(inputs, outputs, kernel, bias=False, **geometry)
+        padding = kernel // 2 * geometry.get("dilation", 1)
+        return nn.Conv2d(inputs, outputs, kernel, padding=padding, bias=False, **geometry)
+
+
+def convolution(kind: Kind, inputs: int, outputs: int, kernel: int, **geometry: int) -> nn.Sequential:
     return nn.Sequential(
-        nn.Conv2d(inputs, outputs, kernel, stride, kernel // 2, groups=groups, bias=False),
-        nn.BatchNorm2d(outputs),
+        kind.convolution(inputs, outputs, kernel, **geometry),
+        nn.BatchNorm2d(outputs, eps=kind.epsilon),
         nn.ReLU6(inplace=True),
     )
 
 
 class InvertedResidual(nn.Module):
-    def __init__(self, inputs: int, outputs: int, stride: int, expansion: int) -> None:
+    def __init__(
+        self, kind: Kind, inputs: int, outputs: int, expansion: int, *, stride: int = 1, dilation: int = 1
+    ) -> None:
         super().__init__()
         inner = inputs * expansion
-        layers: list[nn.Module] = [] if expansion == 1 else [convolution(inputs, inner, 1)]
+        layers: list[nn.Module] = [] if expansion == 1 else [convolution(kind, inputs, inner, 1)]
         layers += [
-            convolution(inner, inner, 3, stride, groups=inner),
+            convolution(kind, inner, inner, 3, stride=stride, dilation=dilation, groups=inner),
             nn.Conv2d(inner, outputs, 1, bias=False),
-            nn.BatchNorm2d(outputs),
+            nn.BatchNorm2d(outputs, eps=kind.epsilon),
         ]
         self.conv = nn.Sequential(*layers)
         self.residual = stride == 1 and inputs == outputs
@@ -41,18 +74,36 @@ class InvertedResidual(nn.Module):
 
 
 class MobileNetV2(nn.Module):
-    """(N, 3, H, W) to (N, classes). `multiplier` scales the channels of every layer."""
+    """(N, 3, H, W) to (N, classes). `multiplier` scales the channels of every layer.
 
-    def __init__(self, *, multiplier: float = 1.0, classes: int = 1000) -> None:
+    Where the picture is reduced to one of `output_stride`, strides become dilation of what follows.
+    """
+
+    def __init__(
+        self,
+        *,
+        multiplier: float = 1.0,
+        classes: int = 1000,
+        epsilon: float = 1e-5,
+        same: bool = False,
+        output_stride: int = 32,
+    ) -> None:
         super().__init__()
+        kind = Kind(epsilon, same)
         inputs, last = multiple_of_8(32 * multiplier), multiple_of_8(1280 * max(1.0, multiplier))
-        self.features = nn.Sequential(convolution(3, inputs, 3, 2))
+        self.features = nn.Sequential(convolution(kind, 3, inputs, 3, stride=2))
+        reduced, dilation = 2, 1
         for expansion, channels, count, stride in SETTING:
             outputs = multiple_of_8(channels * multiplier)
             for block in range(count):
-                self.features.append(InvertedResidual(inputs, outputs, stride if block == 0 else 1, expansion))
+                step, geometry = stride if block == 0 else 1, {}
+                if reduced == output_stride:
+                    geometry["dilation"], dilation = dilation, dilation * step
+                else:
+                    geometry["stride"], reduced = step, reduced * step
+                self.features.append(InvertedResidual(kind, inputs, outputs, expansion, **geometry))
                 inputs = outputs
-        self.features.append(convolution(inputs, last, 1))
+        self.features.append(convolution(kind, inputs, last, 1))
         self.classifier = nn.Sequential(nn.Dropout(0.2), nn.Linear(last, classes))
 
     def forward(self, x: Tensor) -> Tensor:

@@ -78,6 +78,8 @@ struct ConvWeights {
 /// src.c == in_channels_per_group * groups. With subpixel r > 1 the convolution has h/r x w/r pixels of r*r*dst.c
 /// channels (rounded up) and dst[y][x][c] = result[y/r][x/r][(r * (y % r) + x % r) * dst.c + c]. src and dst have the
 /// same n and do not overlap. Fully connected layers are windows that cover the whole source, dst 1 x 1.
+/// With memory in `addend`, which has dst's extents, dst = after(neuron(...) + addend) and subpixel is 1. The addend
+/// may be the very view of dst; else they do not overlap. Plans make such problems, command buffers do not.
 struct ConvProblem {
   ImageView src, dst;
   std::shared_ptr<const ConvWeights> weights;
@@ -85,6 +87,8 @@ struct ConvProblem {
   Neuron neuron;
   std::int64_t subpixel = 1;
   bool reduced_precision = false;  ///< MPSKernelOptionsAllowReducedPrecision: bfloat16 products are allowed
+  ImageView addend;
+  Neuron after;  ///< without slopes per channel
 };
 
 /// Transposed convolution. Z is the source with stride - 1 zeros between pixels, (h - 1) * stride_h + 1 rows:

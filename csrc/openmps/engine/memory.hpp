@@ -31,6 +31,13 @@ class Memory {
   std::byte* data();
   std::size_t size() const { return bytes_; }
   bool is_allocated() const;
+  /// The engine whose memory it is, as lazy() made it; null for the others.
+  const Engine* owner() const { return engine_.get(); }
+
+  /// For memory of lazy() that is not allocated: from now on it lies at `data`, which stays the caller's, until
+  /// displace(). Nobody else may use the memory meanwhile.
+  void place(std::byte* data) { data_.store(data, std::memory_order_release); }
+  void displace() { data_.store(nullptr, std::memory_order_release); }
 
  private:
   Memory() = default;

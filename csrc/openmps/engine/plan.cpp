@@ -1,118 +1,59 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "engine/plan.hpp"
 
-#include <bit>
+#include <chrono>
+#include <cstdio>
+#include <cstdlib>
 #include <exception>
 #include <list>
-#include <map>
 #include <mutex>
 #include <new>
-#include <type_traits>
 #include <unordered_map>
+
+#include "engine/arena.hpp"
+#include "engine/fusion.hpp"
+#include "engine/structure.hpp"
 
 namespace openmps {
 namespace {
 
 constexpr std::size_t kMaxPlans = 64;
 
-/// Collects the fields of a list into bytes. Memory blocks become their order of first appearance.
-class KeyWriter {
- public:
-  template <class T>
-    requires(std::is_arithmetic_v<T> || std::is_enum_v<T>)
-  void put(T value) {
-    const auto* bytes = reinterpret_cast<const char*>(&value);
-    key_.append(bytes, sizeof(value));
-  }
-  void put(const std::shared_ptr<Memory>& memory) {
-    put(static_cast<std::uint32_t>(order_.try_emplace(memory.get(), order_.size()).first->second));
-  }
-  void put(const ImageView& view) {
-    put(view.memory);
-    put(view.offset);
-    put(view.format);
-    for (const auto value : {view.n, view.h, view.w, view.c, view.n_stride, view.h_stride, view.w_stride}) put(value);
-  }
-  void put(const Window& window) {
-    for (const auto value : {window.kernel_h, window.kernel_w, window.stride_h, window.stride_w, window.dilation_h,
-                             window.dilation_w, window.start_h, window.start_w}) {
-      put(value);
-    }
-    put(window.edge);
-  }
-  void put(const Neuron& neuron) {
-    put(neuron.type);
-    put(neuron.a);
-    put(neuron.b);
-    put(neuron.c);
-  }
-  void put(const Operand& operand) {
-    put(operand.view), put(operand.start_h), put(operand.start_w);
-    put(operand.repeat_h), put(operand.repeat_w), put(operand.repeat_c), put(operand.edge);
-  }
-  void put(const ChannelValues& values) { put(values.memory), put(values.offset); }
-  void put(const Arithmetic& f) {
-    put(f.operation);
-    for (const float value : {f.scale0, f.scale1, f.bias, f.least, f.greatest}) put(value);
-  }
-  void put(const ConvWeights& weights) {
-    put(weights.out_channels);
-    put(weights.in_channels_per_group);
-    put(weights.groups);
-    put(weights.bias.empty());
-  }
+bool fuses() {
+  static const bool value = [] {
+    const char* const wanted = std::getenv("MPSCNN_FUSE");
+    return !wanted || std::string(wanted) != "0";
+  }();
+  return value;
+}
 
-  void operator()(const ConvProblem& p) {
-    put(p.src), put(p.dst), put(*p.weights), put(p.window), put(p.neuron), put(p.subpixel), put(p.reduced_precision);
-  }
-  void operator()(const TransposeProblem& p) {
-    put(p.src), put(p.dst), put(*p.weights), put(p.window), put(p.neuron), put(p.reduced_precision);
-  }
-  void operator()(const BinaryConvProblem& p) {
-    put(p.src), put(p.dst), put(p.weights->type), put(p.weights->in_channels), put(p.weights->uses_beta), put(p.window),
-        put(p.neuron);
-  }
-  void operator()(const PoolProblem& p) {
-    put(p.src), put(p.dst), put(p.type), put(p.window), put(p.zero_pad_h), put(p.zero_pad_w);
-  }
-  void operator()(const NeuronProblem& p) { put(p.src), put(p.dst), put(p.neuron); }
-  void operator()(const NeuronGradientProblem& p) { put(p.diff_dst), put(p.src), put(p.diff_src), put(p.neuron); }
-  void operator()(const BinaryProblem& p) { put(p.src0), put(p.src1), put(p.dst), put(p.function); }
-  void operator()(const LocalNormProblem& p) {
-    put(p.src), put(p.dst), put(p.type), put(p.window), put(p.size);
-    for (const float value : {p.alpha, p.beta, p.delta, p.p0, p.pm, p.ps}) put(value);
-  }
-  void operator()(const NormalizeProblem& p) {
-    put(p.src), put(p.dst), put(p.gamma), put(p.beta), put(p.groups), put(p.mean), put(p.variance), put(p.epsilon),
-        put(p.neuron);
-  }
-  void operator()(const StatisticsProblem& p) { put(p.src), put(p.mean), put(p.variance), put(p.count); }
-  void operator()(const SoftmaxProblem& p) { put(p.src), put(p.dst), put(p.log); }
-  void operator()(const ReduceProblem& p) { put(p.src), put(p.dst), put(p.axis), put(p.type), put(!p.weights.memory); }
-  void operator()(const ResampleProblem& p) { put(p.src), put(p.dst), put(p.type), put(p.edge), put(p.regions.size()); }
-  void operator()(const ReshapeProblem& p) { put(p.src), put(p.dst); }
-  void operator()(const PadProblem& p) {
-    put(p.src), put(p.dst), put(p.start_h), put(p.start_w), put(p.start_c), put(p.edge);
-  }
-  void operator()(const DropoutProblem& p) { put(p.src), put(p.dst); }
-  void operator()(const CopyProblem& p) { put(p.src), put(p.dst); }
-  void operator()(const BufferCopyProblem& p) {
-    put(p.src), put(p.dst), put(p.src_offset), put(p.dst_offset), put(p.bytes);
-  }
-  void operator()(const BufferFillProblem& p) { put(p.dst), put(p.offset), put(p.bytes); }
-  void operator()(const HostTask&) {}
+bool traces_steps() {
+  static const bool value = [] {
+    const char* const wanted = std::getenv("MPSCNN_TRACE");
+    return wanted && (std::string(",") + wanted + ",").find(",steps,") != std::string::npos;
+  }();
+  return value;
+}
 
-  std::string take() { return std::move(key_); }
+void trace_step(Engine& engine, const std::vector<Command>& commands, const Plan::Step& step,
+                std::chrono::steady_clock::time_point begin) {
+  engine.synchronize();
+  const std::chrono::duration<double, std::micro> time = std::chrono::steady_clock::now() - begin;
+  std::string labels;
+  for (const std::uint32_t command : step.commands) {
+    labels += (labels.empty() ? "" : " + ") + commands[command].label;
+  }
+  std::fprintf(stderr, "mpscnn steps: %8.1f us %s\n", time.count(), labels.c_str());
+}
 
- private:
-  std::string key_;
-  std::unordered_map<const Memory*, std::size_t> order_;
-};
-
-std::shared_ptr<const Plan> make_plan(const std::vector<Command>& commands) {
+std::shared_ptr<const Plan> make_plan(const std::vector<Command>& commands, const Structure& structure, bool fused) {
   auto plan = std::make_shared<Plan>();
-  plan->steps.reserve(commands.size());
-  for (std::uint32_t i = 0; i < commands.size(); ++i) plan->steps.push_back({{i}});
+  if (fused) {
+    plan->steps = fuse(commands, structure);
+  } else {
+    for (std::uint32_t i = 0; i < commands.size(); ++i) plan->steps.push_back({{i}});
+  }
+  place_blocks(commands, structure, *plan);
   return plan;
 }
 
@@ -172,39 +113,51 @@ struct Runner {
   }
 };
 
-}  // namespace
-
-std::string structure_key(const std::vector<Command>& commands) {
-  KeyWriter writer;
-  for (const Command& command : commands) {
-    writer.put(static_cast<std::uint8_t>(command.problem.index()));
-    std::visit(writer, command.problem);
-  }
-  return writer.take();
-}
-
-std::shared_ptr<const Plan> plan_for(const std::vector<Command>& commands) {
+std::shared_ptr<const Plan> plan_of(const std::vector<Command>& commands, const Structure& structure) {
   static auto* const cache = new PlanCache;  // never destroyed: queues may outlive this file's statics
-  const std::string key = structure_key(commands);
-  if (auto plan = cache->find(key)) return plan;
-  auto plan = make_plan(commands);
-  cache->insert(key, plan);
+  if (auto plan = cache->find(structure.key)) return plan;
+  auto plan = make_plan(commands, structure, fuses());
+  cache->insert(structure.key, plan);
   return plan;
 }
 
-std::string execute(Engine& engine, const std::vector<Command>& commands) noexcept {
+void run_step(Engine& engine, const std::vector<Command>& commands, const Plan::Step& step) {
+  const Problem& first = commands[step.commands.front()].problem;
+  if (step.commands.size() == 1) return std::visit(Runner{engine}, first);
+  ConvProblem fused = std::get<ConvProblem>(first);
+  for (std::size_t i = 1; i < step.commands.size(); ++i) absorb(fused, commands[step.commands[i]].problem);
+  engine.convolve(fused);
+}
+
+}  // namespace
+
+std::string structure_key(const std::vector<Command>& commands) { return describe(commands).key; }
+
+std::shared_ptr<const Plan> make_plan(const std::vector<Command>& commands, bool fused) {
+  return make_plan(commands, describe(commands), fused);
+}
+
+std::shared_ptr<const Plan> plan_for(const std::vector<Command>& commands) {
+  return plan_of(commands, describe(commands));
+}
+
+std::string execute(Engine& engine, const std::vector<Command>& commands, std::shared_ptr<const Plan> plan) noexcept {
   const std::string* label = nullptr;
   try {
     const auto sentence = [&](const char* what) {
       return (label && !label->empty() ? *label + ": " : std::string()) + what;
     };
     try {
-      const auto plan = plan_for(commands);
+      const Structure structure = describe(commands);
+      if (!plan) plan = plan_of(commands, structure);
+      if (!commands.empty()) label = &commands.front().label;
+      const Arena arena(engine, *plan, structure);
+      const bool traces = traces_steps();
       for (const Plan::Step& step : plan->steps) {
-        for (const std::uint32_t index : step.commands) {
-          label = &commands[index].label;
-          std::visit(Runner{engine}, commands[index].problem);
-        }
+        label = &commands[step.commands.front()].label;
+        const auto begin = std::chrono::steady_clock::now();
+        run_step(engine, commands, step);
+        if (traces) trace_step(engine, commands, step, begin);
       }
       engine.synchronize();
       return {};

@@ -11,24 +11,37 @@
 
 namespace openmps {
 
-/// How to run a list of commands of one structure: which commands become one engine call. Holds no memory and no
-/// pointer of the list it was made from, so lists of the same structure share it.
+/// How to run a list of commands of one structure: which commands become one engine call, and where memory lies that
+/// nobody else knows. Holds no memory and no pointer of the list it was made from, so lists of the same structure share
+/// it.
 struct Plan {
+  /// One call. Of several commands, the first is a convolution and each takes the result of the one before.
   struct Step {
     std::vector<std::uint32_t> commands;  ///< indices into the list, in order
   };
+  struct Placement {
+    std::uint32_t block;  ///< in the order of their first use
+    std::size_t offset;   ///< bytes
+  };
   std::vector<Step> steps;
+  std::vector<Placement> placements;
+  std::size_t arena_bytes = 0;  ///< that the placements need
 };
 
-/// Kinds, extents, strides, formats, windows, neurons and which commands share memory, without addresses or values:
-/// lists of equal structure have equal keys.
+/// What a plan depends on: equal for lists of equal structure.
 std::string structure_key(const std::vector<Command>& commands);
 
-/// The plan of that structure: out of a cache (bounded, shared by all queues) or made anew.
+/// A new plan; unless `fused`, with a step for each command.
+std::shared_ptr<const Plan> make_plan(const std::vector<Command>& commands, bool fused);
+
+/// The plan of that structure: out of a cache (bounded, shared by all queues) or made anew, fused unless the
+/// environment says MPSCNN_FUSE=0.
 std::shared_ptr<const Plan> plan_for(const std::vector<Command>& commands);
 
-/// Runs the list on the engine and waits. Returns an empty string, or the sentence of the first failure, which names
-/// the command's label; later commands are then not run. Never throws (called from code that cannot catch).
-std::string execute(Engine& engine, const std::vector<Command>& commands) noexcept;
+/// Runs the list on the engine and waits, by `plan` or, without one, by plan_for(). Returns an empty string, or the
+/// sentence of the first failure, which names the command's label; later commands are then not run. Never throws
+/// (called from code that cannot catch). MPSCNN_TRACE=steps prints the time of each step.
+std::string execute(Engine& engine, const std::vector<Command>& commands,
+                    std::shared_ptr<const Plan> plan = nullptr) noexcept;
 
 }  // namespace openmps

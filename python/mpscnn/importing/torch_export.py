@@ -22,7 +22,9 @@ from torch.utils import _pytree as pytree
 from ..errors import InvalidModelError, UnsupportedOperatorError
 from ..graph import Graph
 from .builder import Builder, Tensor, UnmappedError
-from .torch_operators import OPERATORS, Arguments, Merged, Missing, Number, Sized
+from .torch_arguments import Arguments, Merged, Missing, Number, Sized
+from .torch_operators import OPERATORS
+from .torch_patterns import Pattern, operator_name, patterns
 
 # Layouts to try for an input of so many axes: the first is that of PyTorch's images, sequences and vectors; models
 # that permute their input first have another.
@@ -30,6 +32,9 @@ LAYOUTS = {1: ("N",), 2: ("NC",), 3: ("NCW", "NHW", "NWC"), 4: ("NCHW", "NHWC")}
 
 # Values of a constant that the program computes; a larger one is not computed.
 MAXIMUM_CONSTANT = 1 << 28
+
+# Operators to which the extents of a constant make no difference: repeated weights, and noise that is not added.
+_ANY_EXTENT = {"bmm", "rrelu_with_noise", "rrelu_with_noise_functional"}
 
 _FAILED = Missing("an operator in front of it has no kernel")
 
@@ -117,20 +122,12 @@ def _aliased(node: torch.fx.Node) -> tuple[torch.fx.Node | None, bool, bool]:
         alias = argument.alias_info
         value = node.args[place] if place < len(node.args) else node.kwargs.get(argument.name)
         if alias is not None and isinstance(value, torch.fx.Node):
-            return value, bool(alias.is_write), _operator_name(node) in ("detach", "alias")
+            return value, bool(alias.is_write), operator_name(node) in ("detach", "alias")
         if alias is not None and alias.is_write:
             return None, True, False
-    if _operator_name(node) in _IDENTITIES and isinstance(node.args[0], torch.fx.Node):
+    if operator_name(node) in _IDENTITIES and isinstance(node.args[0], torch.fx.Node):
         return node.args[0], False, True
     return None, False, False
-
-
-def _operator_name(node: torch.fx.Node) -> str:
-    """As in `OPERATORS`: "conv2d"; "add" for add_."""
-    if isinstance(node.target, torch._ops.OpOverload) and node.target.namespace == "aten":
-        name = node.target._opname
-        return name if name.startswith("__") else name.rstrip("_")
-    return ""
 
 
 def _operator_text(node: torch.fx.Node) -> str:
@@ -148,6 +145,13 @@ def _hint(value: Any) -> Any:
             raise UnmappedError("a number that depends on values of the inputs")
         return hint
     return value
+
+
+def _symbols(value: Any) -> set[Any]:
+    """What a number of the program is written with: none if it is always the same, also where PyTorch wraps it."""
+    if isinstance(value, (torch.SymInt, torch.SymFloat, torch.SymBool)):
+        return set(value.node.expr.free_symbols)
+    return set()
 
 
 def _constant(tensor: torch.Tensor, name: str) -> torch.Tensor:
@@ -171,11 +175,12 @@ class _Reader:
         self.values: dict[torch.fx.Node, Any] = {}
         self.nodes = list(program.graph.nodes)
         self.batch: Any = None  # first extent of the inputs: an int or an expression
+        self.sized: set[torch.fx.Node] = set()  # constants whose extents or values depend on those of the inputs
         self.extents: set[Any] = set()  # symbols that heights and widths of the inputs are written with
         self.failures: list[tuple[str, str, str]] = []
         self.has_another_layout = False
         self.user_inputs: list[tuple[torch.fx.Node, str]] = []
-        self.normalizations = dict(_local_response_normalizations(program.graph))
+        self.patterns = {node: found for node in self.nodes for found in patterns(node)}
         self.is_leaf: dict[str, bool] = {}
         self._read_placeholders()
 
@@ -227,12 +232,12 @@ class _Reader:
                 self.batch = shape[0]
             x = self.builder.input(name, tuple(int(_hint(extent)) for extent in shape[1:]), axes)
             for axis, extent in zip(axes[1:], shape[1:], strict=True):
-                if axis != "C" and isinstance(extent, torch.SymInt):
-                    self.extents |= extent.node.expr.free_symbols
+                if axis != "C":
+                    self.extents |= _symbols(extent)
             static = {
                 axis: int(extent)
                 for axis, extent in zip(axes[1:], shape[1:], strict=True)
-                if axis != "C" and not isinstance(extent, torch.SymInt)
+                if axis != "C" and not _symbols(extent)
             }
             if static:
                 inputs = self.builder.graph.inputs
@@ -266,8 +271,8 @@ class _Reader:
             if node in found:
                 continue
             found.add(node)
-            if node in self.normalizations:
-                wanted.append(self.normalizations[node][0])
+            if node in self.patterns:
+                wanted += self.patterns[node].sources
             else:
                 wanted += node.all_input_nodes
         return found
@@ -287,13 +292,12 @@ class _Reader:
         if node.op == "get_attr":
             value = operator.attrgetter(str(node.target))(self.program.graph_module)
             return value if isinstance(value, torch.Tensor) else Missing(f'"{node.target}", which is no tensor')
-        known = _operator_name(node) in OPERATORS or node.target is operator.getitem or self._is_number(node)
+        known = operator_name(node) in OPERATORS or node.target is operator.getitem or self._is_number(node)
         try:
             if self._is_number(node):
                 return self._number(node.meta["val"])
-            if node in self.normalizations:
-                source, arguments = self.normalizations[node]
-                return self._local_response_normalization(node, source, arguments)
+            if node in self.patterns:
+                return self._matched(node, self.patterns[node])
             args = [self._argument(argument) for argument in node.args]
             kwargs = {key: self._argument(argument) for key, argument in node.kwargs.items()}
             flat = list(_flattened([*args, *kwargs.values()]))
@@ -331,11 +335,11 @@ class _Reader:
         if not isinstance(value, (torch.SymInt, torch.SymFloat, torch.SymBool)):
             return value
         hint = _hint(value)
-        symbols = value.node.expr.free_symbols
+        symbols = _symbols(value)
         if not symbols or isinstance(hint, bool):
             return hint
-        batch = self.batch.node.expr.free_symbols if isinstance(self.batch, torch.SymInt) else set()
         kind = Sized if isinstance(hint, int) else Number
+        batch = _symbols(self.batch)
         return kind.of(hint, value.node.expr, bool(symbols & batch), bool(symbols & self.extents))
 
     def _argument(self, argument: Any) -> Any:
@@ -362,8 +366,10 @@ class _Reader:
         return Arguments(self.builder, node, values, self.batch, self._number, _constant)
 
     def _mapped(self, node: torch.fx.Node, args: list[Any], kwargs: dict[str, Any]) -> Any:
-        name, label = _operator_name(node), self._label(node)
+        name, label = operator_name(node), self._label(node)
         with self.builder.node(label, _operator_text(node)):
+            if self.sized & set(node.all_input_nodes) and name not in _ANY_EXTENT:
+                self.builder.fix()
             result = OPERATORS[name](self.builder, self._arguments(node, args, kwargs))
         if isinstance(result, Tensor) and _aliased(node)[0] is None:
             result = replace(result)  # a tensor of its own, also where its values are those of its source
@@ -386,10 +392,11 @@ class _Reader:
             raise UnmappedError("a constant that is changed")
         if torch.Tag.nondeterministic_seeded in node.target.tags:
             raise UnmappedError("random numbers")
-        for value in _flattened([*args, *kwargs.values()]):
-            if isinstance(value, (Sized, Number)) and value.of_extents:
-                with self.builder.node(self._label(node), _operator_text(node)):
-                    self.builder.fix()
+        if any(
+            isinstance(value, (Sized, Number)) and value.of_extents for value in _flattened([*args, *kwargs.values()])
+        ):
+            self.sized.add(node)
+        self.sized |= {node} if self.sized & set(node.all_input_nodes) else set()
         for fake in _flattened([node.meta.get("val")]):
             if isinstance(fake, torch.Tensor):
                 size = math.prod(int(_hint(extent)) for extent in fake.shape)
@@ -398,18 +405,13 @@ class _Reader:
         with torch.no_grad():
             return node.target(*_plain(args), **_plain(kwargs))
 
-    def _local_response_normalization(
-        self, node: torch.fx.Node, source: torch.fx.Node, arguments: tuple[int, float, float, float]
-    ) -> Any:
-        from .ops import normalization
-
-        x = self.values[source]
-        if x is _FAILED:
+    def _matched(self, node: torch.fx.Node, pattern: Pattern) -> Any:
+        values = {name: self._argument(value) for name, value in pattern.arguments.items()}
+        if any(value is _FAILED for value in values.values()):
             return _FAILED
-        if not isinstance(x, Tensor):
-            raise UnmappedError("local response normalization of something else than a tensor")
-        with self.builder.node(self._label(node), "local_response_norm"):
-            return normalization.local_response_norm(self.builder, x, *arguments)
+        arguments = Arguments(self.builder, node, values, self.batch, self._number, _constant)
+        with self.builder.node(self._label(node), pattern.operator):
+            return pattern.compute(self.builder, arguments)
 
     # ---- outputs
 
@@ -476,58 +478,3 @@ def _plain(value: Any) -> Any:
     if isinstance(value, Number):
         return float(value)
     return value
-
-
-# ---- local response normalization, which PyTorch writes as x / (pow(k + alpha * mean of squares, beta))
-
-
-def _local_response_normalizations(
-    graph: torch.fx.Graph,
-) -> Iterator[tuple[torch.fx.Node, tuple[torch.fx.Node, tuple[int, float, float, float]]]]:
-    """Of each division that is one its source and (size, alpha, beta, k)."""
-    for node in graph.nodes:
-        if _operator_name(node) == "div" and len(node.args) == 2:
-            found = _local_response_normalization(*node.args)
-            if found is not None:
-                yield node, found
-
-
-def _local_response_normalization(
-    source: Any, divisor: Any
-) -> tuple[torch.fx.Node, tuple[int, float, float, float]] | None:
-    power = _call(divisor, "pow")
-    total = _call(power[0], "add") if power else None
-    product = _call(total[0], "mul") if total else None
-    if not (power and total and product and isinstance(source, torch.fx.Node)):
-        return None
-    mean = _behind_views(product[0])
-    pooled = _call(mean, "avg_pool3d") or _call(mean, "avg_pool2d")
-    padded = (_call(pooled[0], "pad") or _call(pooled[0], "constant_pad_nd")) if pooled else None
-    square = _call(_behind_views(padded[0]), "mul") if padded else None
-    if not (pooled and padded and square) or square[0] is not source or square[1] is not source:
-        return None
-    window, pads, rest = list(pooled[1]), list(padded[1]), list(pooled[2:])
-    size = window[0]
-    numbers = (product[1], power[1], total[1])
-    if (
-        window[1:] != [1] * (len(window) - 1)
-        or pads != [0] * (2 * len(window) - 2) + [size // 2, (size - 1) // 2]
-        or [list(stride) for stride in rest] != [[1] * len(window)]
-        or not all(value in ("constant", 0) for value in padded[2:])
-        or not all(isinstance(number, (int, float)) for number in numbers)
-    ):
-        return None
-    return source, (int(size), float(product[1]), float(power[1]), float(total[1]))
-
-
-def _call(node: Any, name: str) -> tuple[Any, ...] | None:
-    """The arguments of a node that is a call of that operator."""
-    if isinstance(node, torch.fx.Node) and _operator_name(node) == name and not node.kwargs:
-        return tuple(node.args)
-    return None
-
-
-def _behind_views(node: Any) -> Any:
-    while isinstance(node, torch.fx.Node) and _operator_name(node) in ("view", "reshape", "squeeze", "unsqueeze"):
-        node = node.args[0]
-    return node

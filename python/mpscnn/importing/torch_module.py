@@ -186,7 +186,5 @@ def _dynamic_shapes(module: torch.nn.Module, args: tuple[Any, ...], kwargs: dict
     def free(value: Any) -> Any:
         return dict.fromkeys(range(value.ndim), torch.export.Dim.AUTO) if isinstance(value, torch.Tensor) else None
 
-    if not kwargs:
-        return tuple(pytree.tree_map(free, value) for value in args)
     bound = inspect.signature(module.forward).bind(*args, **kwargs)
     return {name: pytree.tree_map(free, value) for name, value in bound.arguments.items()}

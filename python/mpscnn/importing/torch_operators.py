@@ -9,7 +9,7 @@ from __future__ import annotations
 import itertools
 import math
 from collections.abc import Callable, Collection
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any, TypeAlias, TypeVar
 
 import numpy as np
@@ -19,196 +19,9 @@ from numpy.typing import NDArray
 from ..errors import InvalidModelError
 from .builder import Builder, Tensor, UnmappedError
 from .ops import activation, arithmetic, convolution, normalization, pooling, reduction, resize, shape
+from .torch_arguments import Arguments, Computed, Merged, Missing, Operand, Sized, same_extent
 
-# ---- what arguments are, apart from Tensors and constants
-
-
-class _Computed:
-    """A number that the program computes from extents of its inputs."""
-
-    expression: Any  # sympy's
-    of_batch: bool
-    of_extents: bool  # heights and widths
-
-    @classmethod
-    def of(cls, hint: Any, expression: Any, of_batch: bool, of_extents: bool) -> Any:
-        number = cls(hint)  # type: ignore[call-arg]
-        number.expression, number.of_batch, number.of_extents = expression, of_batch, of_extents
-        return number
-
-
-class Sized(_Computed, int):
-    """An integer of them; its value is that for the shapes that the program was exported with."""
-
-
-class Number(_Computed, float):
-    """A fraction of them."""
-
-
-@dataclass(frozen=True)
-class Merged:
-    """A tensor in a shape where its batch was taken together with other axes, until it comes apart again."""
-
-    tensor: Tensor
-    shape: tuple[int, ...]
-
-
-@dataclass(frozen=True)
-class Missing:
-    """A value that the graph has not: `why` says what it is."""
-
-    why: str
-
-
-Operand: TypeAlias = "Tensor | float | NDArray[Any]"
 Operator: TypeAlias = "Callable[[Builder, Arguments], Any]"
-
-
-class Arguments:
-    """Those of one node, by their names in the operator's schema, and in the types that operators want."""
-
-    def __init__(
-        self,
-        builder: Builder,
-        node: torch.fx.Node,
-        values: dict[str, Any],
-        batch: Any,
-        number: Callable[[Any], Any],
-        constant: Callable[[torch.Tensor, str], torch.Tensor],
-    ) -> None:
-        self.builder, self.node, self.values = builder, node, values
-        self._batch, self._number, self._constant = batch, number, constant
-
-    def __getitem__(self, name: str) -> Any:
-        return self.values[name]
-
-    def __contains__(self, name: str) -> bool:
-        return name in self.values
-
-    @property
-    def source(self) -> Tensor:
-        """The first argument, a tensor."""
-        return self.tensor("self" if "self" in self.values else "input")
-
-    def tensor(self, name: str) -> Tensor:
-        """UnmappedError unless it is one that the graph computes."""
-        value = self.values[name]
-        if isinstance(value, Tensor):
-            return value
-        if isinstance(value, Merged):
-            raise UnmappedError(f"{name}: the batch taken together with other axes, {value.shape}")
-        if isinstance(value, Missing):
-            raise UnmappedError(f"{name}: {value.why}")
-        raise UnmappedError(f"{name} is a constant")
-
-    def array(self, name: str) -> NDArray[Any]:
-        """UnmappedError unless it is a constant tensor."""
-        value = self.values[name]
-        if isinstance(value, torch.Tensor):
-            return self._as_array(value, name)
-        raise UnmappedError(f"{name} is computed by the network, not a constant")
-
-    def _as_array(self, value: torch.Tensor, name: str) -> NDArray[Any]:
-        value = self._constant(value, f"{self.builder.origin}: {name}")
-        if value.dtype == torch.bfloat16:
-            value = value.float()  # NumPy has no bfloat16
-        array: NDArray[Any] = value.numpy()
-        return array.astype(np.float32) if array.dtype == np.float64 else array
-
-    def optional_array(self, name: str) -> NDArray[Any] | None:
-        """An array, or None."""
-        return None if self.values[name] is None else self.array(name)
-
-    def operand(self, name: str) -> Operand:
-        """A tensor, a number or an array."""
-        value = self.values[name]
-        if isinstance(value, torch.Tensor):
-            return self._without_batch(self._as_array(value, name))
-        if isinstance(value, (bool, int, float)):
-            return self.number(name)
-        return self.tensor(name)
-
-    def _without_batch(self, array: NDArray[Any]) -> NDArray[Any]:
-        """A constant that was repeated for each image, for one."""
-        rank = len(self.node.meta["val"].shape) if isinstance(self.node.meta.get("val"), torch.Tensor) else 0
-        if array.ndim == rank and array.ndim and len(array) > 1 and (array == array[:1]).all():
-            return array[:1]
-        return array
-
-    def number(self, name: str) -> float:
-        """A number. One that was computed from heights and widths fixes them."""
-        return float(self._fixed(self.values[name], name))
-
-    def optional_number(self, name: str) -> float | None:
-        """A number, or None."""
-        return None if self.values[name] is None else self.number(name)
-
-    def integer(self, name: str) -> int:
-        """As `number`."""
-        return int(self._fixed(self.values[name], name))
-
-    def optional_integer(self, name: str) -> int | None:
-        """As `number`, or None."""
-        return None if self.values[name] is None else self.integer(name)
-
-    def integers(self, name: str) -> tuple[int, ...]:
-        """As `number`, of a list or of one."""
-        values = self.values[name]
-        values = values if isinstance(values, (list, tuple)) else [values]
-        return tuple(int(self._fixed(value, name)) for value in values)
-
-    def _fixed(self, value: Any, name: str) -> Any:
-        if isinstance(value, (Sized, Number)):
-            if value.of_batch:
-                raise UnmappedError(f"{name} depends on the number of images")
-            if value.of_extents:
-                self.builder.fix()
-        elif not isinstance(value, (bool, int, float)):
-            raise UnmappedError(f"{name} ({type(value).__name__}) is no number")
-        return value
-
-    def pair(self, name: str) -> tuple[int, int]:
-        """Two integers; one stands for both."""
-        values = self.integers(name)
-        return (values[0], values[0]) if len(values) == 1 else (values[0], values[1])
-
-    def refuse(self, **expected: Any) -> None:
-        """UnmappedError unless these arguments are what they usually are."""
-        for name, usual in expected.items():
-            if name in self.values and self.values[name] != usual:
-                raise UnmappedError(f"{name} is {self.values[name]}")
-
-    @property
-    def shape(self) -> tuple[Any, ...]:
-        """Extents of the (first) result, `Sized` where they depend on the inputs; the batch included."""
-        value = self.node.meta["val"]
-        value = value[0] if isinstance(value, (list, tuple)) else value
-        return tuple(self._number(extent) for extent in value.shape)
-
-    def shape_of(self, name: str) -> tuple[Any, ...]:
-        """As `shape`, of an argument."""
-        for place, argument in enumerate(self.node.target._schema.arguments):  # type: ignore[union-attr]
-            if argument.name == name:
-                node = self.node.args[place]
-                return tuple(self._number(extent) for extent in node.meta["val"].shape)  # type: ignore[union-attr]
-        raise KeyError(name)
-
-    @property
-    def batch(self) -> Any:
-        """The number of images that the program was exported with."""
-        return self._number(self._batch)
-
-    def is_batch(self, extent: Any) -> bool:
-        """Whether an extent is the number of images."""
-        return _same(extent, self.batch)
-
-
-def _same(a: Any, b: Any) -> bool:
-    """Whether two extents are the same for all inputs."""
-    if isinstance(a, _Computed) or isinstance(b, _Computed):
-        return bool(getattr(a, "expression", a) == getattr(b, "expression", b))
-    return bool(a == b)
-
 
 OPERATORS: dict[str, Operator] = {}
 Function = TypeVar("Function", bound=Callable[..., Any])
@@ -290,9 +103,9 @@ def _core_convolution(b: Builder, a: Arguments) -> Tensor:
 def _linear(b: Builder, value: Any, weight: NDArray[Any], bias: NDArray[Any] | None, a: Arguments) -> Any:
     """A linear layer, also of pixels that were taken together with the batch."""
     if isinstance(value, Merged):
-        if len(value.shape) != 2 or value.tensor.shape[-1:] != value.shape[1:]:
+        if value.tensor.shape[-1:] != value.shape[-1:]:
             raise UnmappedError(f"a linear layer on {value.shape}, the batch taken together with other axes")
-        return Merged(convolution.linear(b, value.tensor, weight, bias), (value.shape[0], len(weight)))
+        return Merged(convolution.linear(b, value.tensor, weight, bias), (*value.shape[:-1], len(weight)))
     return convolution.linear(b, a.tensor("input") if value is None else value, weight, bias)
 
 
@@ -316,12 +129,14 @@ def _addmm(b: Builder, a: Arguments) -> Any:
     return _linear(b, source, weight if alpha == 1 else weight * alpha, bias if beta == 1 else bias * beta, a)
 
 
-@operator("mm", "matmul")
+@operator("mm", "matmul", "bmm")
 def _matmul(b: Builder, a: Arguments) -> Any:
     name, other = ("mat2", a["mat2"]) if "mat2" in a else ("other", a["other"])
     if not isinstance(other, torch.Tensor):
         raise UnmappedError("a product of two matrices that the network computes")
     weight = a.array(name)
+    if weight.ndim == 3 and (weight == weight[:1]).all():
+        weight = weight[0]  # the same for each row of pixels, as core ATen repeats it
     if weight.ndim != 2:
         raise UnmappedError(f"a product with a constant of shape {weight.shape}")
     return _linear(b, _first(a, "self"), weight.T, None, a)
@@ -337,15 +152,18 @@ def _batch_norm(b: Builder, a: Arguments) -> Any:
         if several and "running_mean" not in a:
             return [_instance_norm_of_batch(b, a), *[Missing("statistics of a normalization")] * 2]
         raise UnmappedError("normalization by the statistics of the batch: call module.eval() before the export")
-    y = normalization.batch_norm(
-        b,
-        a.source,
-        a.array("running_mean"),
-        a.array("running_var"),
-        a.optional_array("weight"),
-        a.optional_array("bias"),
-        a.number("eps" if "eps" in a else "epsilon"),
-    )
+    names, eps = ("running_mean", "running_var", "weight", "bias"), a.number("eps" if "eps" in a else "epsilon")
+    y: Tensor | Merged
+    if isinstance(a["input"], Merged):
+        x = _images_as_channels(a["input"])
+        mean, variance, weight, bias = (_one_of_many(a.optional_array(name), x.channels, name) for name in names)
+        assert mean is not None
+        assert variance is not None
+        y = Merged(normalization.batch_norm(b, x, mean, variance, weight, bias, eps), a["input"].shape)
+    else:
+        mean, variance = a.array("running_mean"), a.array("running_var")
+        weight, bias = a.optional_array("weight"), a.optional_array("bias")
+        y = normalization.batch_norm(b, a.source, mean, variance, weight, bias, eps)
     return [y, *[Missing("statistics of a normalization")] * 3] if several else y
 
 
@@ -360,12 +178,9 @@ def _instance_norm_of_batch(b: Builder, a: Arguments) -> Merged | Tensor:
     source = a["input"]
     eps = a.number("eps")
     if isinstance(source, Merged):
-        channels = source.tensor.channels
-        if source.shape[0] != 1 or source.shape[2:] != source.tensor.shape[1:] or source.tensor.axes[1:2] != "C":
-            raise UnmappedError(f"normalization of {source.shape}, the batch taken together with other axes")
-        weight, bias = (_one_of_many(a.optional_array(name), channels, name) for name in ("weight", "bias"))
-        y = normalization.instance_norm(b, source.tensor, None, None, weight, bias, True, eps)
-        return Merged(y, source.shape)
+        x = _images_as_channels(source)
+        weight, bias = (_one_of_many(a.optional_array(name), x.channels, name) for name in ("weight", "bias"))
+        return Merged(normalization.instance_norm(b, x, None, None, weight, bias, True, eps), source.shape)
     # Of a batch of one image the two are the same: what it is, is seen by the view in front of it.
     before = a.node.args[0]
     if isinstance(before, torch.fx.Node) and "view" in str(before.target) and a.batch == 1:
@@ -373,6 +188,14 @@ def _instance_norm_of_batch(b: Builder, a: Arguments) -> Merged | Tensor:
             b, a.tensor("input"), None, None, a.optional_array("weight"), a.optional_array("bias"), True, eps
         )
     raise UnmappedError("normalization by the statistics of the batch: call module.eval() before the export")
+
+
+def _images_as_channels(source: Merged) -> Tensor:
+    """The tensor in one image with the channels of all."""
+    x = source.tensor
+    if source.shape[0] != 1 or source.shape[2:] != x.shape[1:] or x.axes[1:2] != "C":
+        raise UnmappedError(f"normalization of {source.shape}, the batch taken together with other axes")
+    return x
 
 
 def _one_of_many(values: NDArray[Any] | None, channels: int, name: str) -> NDArray[Any] | None:
@@ -546,14 +369,28 @@ def _glu(b: Builder, a: Arguments) -> Tensor:
 # ---- arithmetic
 
 
+def _of_two(b: Builder, function: Callable[..., Tensor], first: Operand, second: Operand, **options: Any) -> Tensor:
+    """A function of two operands. One that cannot be broadcast where it lies is arranged like the larger one."""
+    try:
+        return function(b, first, second, **options)
+    except UnmappedError:
+        if not (isinstance(first, Tensor) and isinstance(second, Tensor)) or first.rank != second.rank:
+            raise
+        like = first if first.size >= second.size else second
+        if like.flat is not None:
+            raise
+        first, second = (x if x is like else shape.arrange(b, x, like.axes) for x in (first, second))
+        return function(b, first, second, **options)
+
+
 @operator("add")
 def _add(b: Builder, a: Arguments) -> Tensor:
-    return arithmetic.add(b, a.operand("self"), a.operand("other"), alpha=a.number("alpha"))
+    return _of_two(b, arithmetic.add, a.operand("self"), a.operand("other"), alpha=a.number("alpha"))
 
 
 @operator("sub", "subtract")
 def _sub(b: Builder, a: Arguments) -> Tensor:
-    return arithmetic.subtract(b, a.operand("self"), a.operand("other"), alpha=a.number("alpha"))
+    return _of_two(b, arithmetic.subtract, a.operand("self"), a.operand("other"), alpha=a.number("alpha"))
 
 
 @operator("rsub")
@@ -563,13 +400,13 @@ def _rsub(b: Builder, a: Arguments) -> Tensor:
 
 @operator("mul", "multiply")
 def _mul(b: Builder, a: Arguments) -> Tensor:
-    return arithmetic.multiply(b, a.operand("self"), a.operand("other"))
+    return _of_two(b, arithmetic.multiply, a.operand("self"), a.operand("other"))
 
 
 @operator("div", "divide", "true_divide")
 def _div(b: Builder, a: Arguments) -> Tensor:
     a.refuse(rounding_mode=None)
-    return arithmetic.divide(b, a.operand("self"), a.operand("other"))
+    return _of_two(b, arithmetic.divide, a.operand("self"), a.operand("other"))
 
 
 @operator("pow", "float_power")
@@ -787,7 +624,7 @@ def _avg_pool(b: Builder, a: Arguments, one: bool) -> Tensor:
     x = _pooled(a, one)
     window = a["kernel_size"]
     extents = a.shape_of("self")[-len(window) :]
-    if all(isinstance(size, Sized) for size in window) and all(map(_same, window, extents)):
+    if all(isinstance(size, Sized) for size in window) and all(map(same_extent, window, extents)):
         a.refuse(padding=[0] * len(window))
         # A window that is computed from the source's extents covers all of it: a mean over any size.
         return reduction.mean(b, x, tuple(range(-len(window), 0)), True)
@@ -850,7 +687,7 @@ def _resize(mode: str, *names: str) -> None:
             scales = [a[name] for name in ("scales_h", "scales_w", "scales") if name in a]
         if not scales or any(scale is None for scale in scales):
             scales = _whole_factors(a)
-        if scales and not any(isinstance(scale, _Computed) for scale in scales):
+        if scales and not any(isinstance(scale, Computed) for scale in scales):
             factors = [float(scale) for scale in scales]
             return resize.interpolate(b, x, None, factors if count > 1 else factors[0], mode, aligned)
         if a["output_size"] is None:
@@ -924,14 +761,15 @@ def _reshape(b: Builder, a: Arguments) -> Any:
         raise UnmappedError(f"{source.shape}, the batch taken together with other axes, as {tuple(map(int, to))}")
     x = a.source
     if name == "squeeze" and "dim" in a:
-        return shape.squeeze(b, x, a.integers("dim"))
+        dims = [dim for dim in a.integers("dim") if dim % x.rank or int(a.batch) == 1]
+        return shape.squeeze(b, x, dims)
     if name == "unsqueeze":
         return shape.unsqueeze(b, x, a.integer("dim"))
     if not to or not a.is_batch(to[0]):
         return Merged(x, tuple(map(int, to)))
     if name == "squeeze" and int(to[0]) == 1:
         raise UnmappedError("all axes of extent 1 squeezed, the batch of one image among them")
-    computed = [place for place, extent in enumerate(to[1:]) if isinstance(extent, Sized)]
+    computed = [place for place, extent in enumerate(to[1:]) if isinstance(extent, Sized) and extent.of_extents]
     return shape.reshape(b, x, [int(extent) for extent in to[1:]], computed)
 
 
@@ -979,6 +817,16 @@ def _to(b: Builder, a: Arguments) -> Any:
     if after not in (before, torch.float32):
         raise UnmappedError(f"a conversion from {before} to {after}")
     return a["self"] if isinstance(a["self"], Merged) else a.source
+
+
+@operator("where")
+def _where(b: Builder, a: Arguments) -> Any:
+    condition = a["condition"]
+    if not isinstance(condition, torch.Tensor):
+        raise UnmappedError("a choice by values that the network computes")
+    if condition.numel() != 1:
+        raise UnmappedError(f"a choice by a mask of shape {tuple(condition.shape)}")
+    return a.tensor("self" if bool(condition) else "other")
 
 
 @operator("cat", "concat", "concatenate", "stack")
@@ -1054,7 +902,7 @@ def _unbind(b: Builder, a: Arguments) -> list[Tensor]:
 def _slice(b: Builder, a: Arguments) -> Tensor:
     dim = _dim(a, "dim")
     before, after = a.shape_of("self")[dim], a.shape[dim]
-    if a["step"] == 1 and _same(before, after):
+    if a["step"] == 1 and same_extent(before, after):
         return a.source
     return shape.strided_slice(
         b, a.source, dim, a.optional_integer("start"), a.optional_integer("end"), a.integer("step")
@@ -1090,12 +938,28 @@ def _index(b: Builder, a: Arguments) -> Tensor:
 
 def _picked(b: Builder, x: Tensor, dim: int, indices: NDArray[Any]) -> Tensor:
     if x.axis(dim) != "C":
-        raise UnmappedError("indices along another axis than the channels")
+        return _padded(b, x, dim, indices)
     count = x.channels
     wanted = [int(index) for index in indices.reshape(-1)]
     if any(not -count <= index < count for index in wanted):
         raise InvalidModelError(f"{b.origin}: an index of {wanted} is not one of the {count} channels.")
     return shape.pick_channels(b, x, [index % count for index in wanted])
+
+
+def _padded(b: Builder, x: Tensor, dim: int, indices: NDArray[Any]) -> Tensor:
+    """Rows or columns by number, as core ATen writes paddings."""
+    extent = x.shape[dim - 1]
+    for before in range(len(indices) - extent + 1):
+        pads = (before, len(indices) - extent - before)
+        if np.array_equal(np.pad(np.arange(extent), pads, "edge"), indices):
+            mode = "replicate"
+        elif max(pads) < extent and np.array_equal(np.pad(np.arange(extent), pads, "reflect"), indices):
+            mode = "reflect"
+        else:
+            continue
+        b.fix_unless_constant(x, x.axis(dim))
+        return resize.pad(b, x, [*[0, 0] * (x.rank - 1 - dim), *pads], mode)
+    raise UnmappedError("indices along another axis than the channels")
 
 
 @operator("flip")
@@ -1150,7 +1014,7 @@ def _repeat(b: Builder, a: Arguments) -> Tensor:
     if counts[0] != 1 or len(counts) != x.rank:
         raise UnmappedError("the batch repeated")
     for dim, count in enumerate(counts):
-        if isinstance(count, _Computed) and count.of_extents:
+        if isinstance(count, Computed) and count.of_extents:
             b.fix()
         if count != 1:
             x = shape.cat(b, [x] * int(count), dim)

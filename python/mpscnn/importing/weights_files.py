@@ -224,7 +224,7 @@ def _elements(path: Path, name: str, shape: tuple[int, ...]) -> int:
             raise InvalidModelError(
                 f'"{path}": array "{name:.200}" has an extent ({extent!s:.30}) outside of 0 to {EXTENT_LIMIT}.'
             )
-    if math.prod(extent for extent in shape if extent) > 2**62:  # NumPy refuses it even with an extent of 0 beside
+    if math.prod(extent for extent in shape if extent) > 2**59:  # NumPy refuses it even with an extent of 0 beside
         raise InvalidModelError(
             f'"{path}": array "{name:.200}" has a shape {shape} of more elements than memory can hold.'
         )

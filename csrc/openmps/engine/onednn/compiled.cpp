@@ -28,15 +28,14 @@ dnnl::engine& cpu() {
 }
 
 Compiled::Compiled(dnnl::primitive primitive, dnnl::memory::desc src, dnnl::memory::desc dst,
-                   dnnl::memory::desc scratchpad, std::vector<Fixed> fixed, int slopes_argument,
-                   dnnl::memory::desc slopes, int threads, std::shared_ptr<void> owner)
+                   dnnl::memory::desc scratchpad, std::vector<Fixed> fixed, std::vector<Lent> lent, int threads,
+                   std::shared_ptr<void> owner)
     : primitive_(std::move(primitive)),
       src_(std::move(src)),
       dst_(std::move(dst)),
       scratchpad_(std::move(scratchpad)),
-      slopes_(std::move(slopes)),
       fixed_(std::move(fixed)),
-      slopes_argument_(slopes_argument),
+      lent_(std::move(lent)),
       threads_(threads),
       scratchpad_bytes_(scratchpad_.get_size()),
       owner_(std::move(owner)) {}
@@ -54,7 +53,7 @@ std::unique_ptr<Compiled::Context> Compiled::make_context() const {
   context->src = add(DNNL_ARG_SRC, src_, nullptr);
   context->dst = add(DNNL_ARG_DST, dst_, nullptr);
   if (scratchpad_bytes_) context->scratchpad = add(DNNL_ARG_SCRATCHPAD, scratchpad_, nullptr);
-  if (slopes_argument_) context->slopes = add(slopes_argument_, slopes_, nullptr);
+  for (const Lent& lent : lent_) context->lent.push_back(add(lent.argument, lent.desc, nullptr));
   for (const Fixed& fixed : fixed_) context->fixed.push_back(add(fixed.argument, fixed.desc, fixed.data));
   return context;
 }
@@ -73,7 +72,10 @@ void Compiled::run(const CallArguments& arguments) {
   context->src.set_data_handle(arguments.src);
   context->dst.set_data_handle(arguments.dst);
   if (scratchpad_bytes_) context->scratchpad.set_data_handle(scratchpad.data());
-  if (slopes_argument_) context->slopes.set_data_handle(const_cast<void*>(arguments.slopes));
+  for (std::size_t i = 0; i < lent_.size(); ++i) {
+    const void* data = lent_[i].what == Lent::slopes ? arguments.slopes : arguments.addend;
+    context->lent[i].set_data_handle(const_cast<void*>(data));
+  }
   {
     const ThreadLimit limit(threads_);
     check(dnnl_primitive_execute(primitive_.get(), context->stream.get(), static_cast<int>(context->arguments.size()),

@@ -24,6 +24,7 @@ struct CallArguments {
   void* src = nullptr;
   void* dst = nullptr;
   const void* slopes = nullptr;  ///< of a prelu post-op
+  const void* addend = nullptr;  ///< of a binary post-op
 };
 
 class Compiled {
@@ -33,10 +34,15 @@ class Compiled {
     dnnl::memory::desc desc;
     const void* data;
   };
-  /// `fixed`: weights and bias, which stay alive as long as `owner` does. `slopes_argument`: 0 for none.
+  /// What post-operations read, given with each call.
+  struct Lent {
+    int argument;
+    dnnl::memory::desc desc;
+    enum What : std::uint8_t { slopes, addend } what;
+  };
+  /// `fixed`: weights and bias, which stay alive as long as `owner` does.
   Compiled(dnnl::primitive primitive, dnnl::memory::desc src, dnnl::memory::desc dst, dnnl::memory::desc scratchpad,
-           std::vector<Fixed> fixed, int slopes_argument, dnnl::memory::desc slopes, int threads,
-           std::shared_ptr<void> owner);
+           std::vector<Fixed> fixed, std::vector<Lent> lent, int threads, std::shared_ptr<void> owner);
   ~Compiled();
   Compiled(const Compiled&) = delete;
   Compiled& operator=(const Compiled&) = delete;
@@ -50,16 +56,17 @@ class Compiled {
  private:
   struct Context {
     dnnl::stream stream;
-    dnnl::memory src, dst, scratchpad, slopes;
-    std::vector<dnnl::memory> fixed;
+    dnnl::memory src, dst, scratchpad;
+    std::vector<dnnl::memory> fixed, lent;
     std::vector<dnnl_exec_arg_t> arguments;
   };
   std::unique_ptr<Context> make_context() const;
 
   const dnnl::primitive primitive_;
-  const dnnl::memory::desc src_, dst_, scratchpad_, slopes_;
+  const dnnl::memory::desc src_, dst_, scratchpad_;
   const std::vector<Fixed> fixed_;
-  const int slopes_argument_, threads_;
+  const std::vector<Lent> lent_;
+  const int threads_;
   const std::size_t scratchpad_bytes_;
   const std::shared_ptr<void> owner_;
   std::mutex mutex_;
@@ -69,7 +76,7 @@ class Compiled {
 /// What was derived from one set of weights. Kept in ConvWeights::cache.
 class WeightsCache {
  public:
-  static constexpr std::size_t kKeyWords = 20;
+  static constexpr std::size_t kKeyWords = 24;
   static constexpr std::size_t kMaxEntries = 16;
   using Key = std::array<std::int64_t, kKeyWords>;
 

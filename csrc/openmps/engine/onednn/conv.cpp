@@ -69,20 +69,25 @@ WeightsCache::Key key_of(std::int64_t kind, const ConvCall& call, const Geometry
           key_bits(f.a),
           key_bits(f.b),
           key_bits(f.c),
-          neuron_is_per_channel(f),
-          0};
+          neuron_is_per_channel(f) | (call.adds() ? adds_in_place(call) ? 2 : 4 : 0),
+          call.adds() ? static_cast<std::int64_t>(call.after->type) : 0,
+          call.adds() ? key_bits(call.after->a) : 0,
+          call.adds() ? key_bits(call.after->b) : 0,
+          call.adds() ? key_bits(call.after->c) : 0};
 }
 
 std::shared_ptr<Compiled> make_convolution(const ConvCall& call, const Geometry& g, int threads) {
   const Window& w = call.window;
   const ThreadLimit limit(threads);
   Fusion fusion;
-  const auto attributes = attributes_of(call, true, fusion);
+  const auto dst = image_desc(call.dst.n, call.dst.c, call.dst.h, call.dst.w);
+  const auto attributes = attributes_of(call, dst, true, fusion);
+  if (call.adds() && !fusion.sum) return nullptr;
   const dnnl::convolution_forward::primitive_desc pd(
       cpu(), dnnl::prop_kind::forward_inference, dnnl::algorithm::convolution_direct,
       image_desc(call.src.n, call.src.c, g.h.count, g.w.count), filter_desc(*call.weights), bias_desc(*call.weights),
-      image_desc(call.dst.n, call.dst.c, call.dst.h, call.dst.w), {w.stride_h, w.stride_w},
-      {w.dilation_h - 1, w.dilation_w - 1}, {g.h.before, g.w.before}, {g.h.after, g.w.after}, attributes, true);
+      dst, {w.stride_h, w.stride_w}, {w.dilation_h - 1, w.dilation_w - 1}, {g.h.before, g.w.before},
+      {g.h.after, g.w.after}, attributes, true);
   if (!pd || is_reference(pd)) return nullptr;
   return compile<dnnl::convolution_forward>(pd, call, fusion, call.weights->groups > 1, false, threads);
 }
@@ -91,8 +96,9 @@ std::shared_ptr<Compiled> make_inner_product(const ConvCall& call, int threads) 
   const ConvWeights& weights = *call.weights;
   const ThreadLimit limit(threads);
   Fusion fusion;
-  const auto attributes = attributes_of(call, true, fusion);
   const dnnl::memory::desc dst({call.dst.n, call.dst.c}, dnnl::memory::data_type::f32, dnnl::memory::format_tag::nc);
+  const auto attributes = attributes_of(call, dst, true, fusion);
+  if (call.adds() && !fusion.sum) return nullptr;
   const dnnl::inner_product_forward::primitive_desc pd(cpu(), dnnl::prop_kind::forward_inference,
                                                        image_desc(call.src.n, call.src.c, call.src.h, call.src.w),
                                                        filter_desc(weights), bias_desc(weights), dst, attributes, true);
@@ -103,6 +109,7 @@ std::shared_ptr<Compiled> make_inner_product(const ConvCall& call, int threads) 
 }  // namespace
 
 const char* conv_nothing_seen(const ConvCall& call) {
+  if (call.adds()) return "something is added";
   if (call.window.edge == Edge::clamp) return "clamped edges always show something";
   const Window& w = call.window;
   const auto outside = [](std::int64_t extent, std::int64_t results, std::int64_t start, std::int64_t stride,
@@ -208,6 +215,31 @@ const char* conv_materialized(const ConvCall& call) {
   next.window.start_h = next.window.start_w = 0;
   next.window.edge = Edge::zero;
   return conv_primitive(next);
+}
+
+const char* conv_apart(const ConvCall& call) {
+  if (!call.adds()) return "nothing is added";
+  const Tensor& dst = call.dst;
+  const ScratchTensor result(dst.n, dst.h, dst.w, dst.c);
+  ConvCall next = call;
+  next.dst = result.tensor;
+  next.addend = {};
+  run_convolution(next);
+  Tensor addend = call.addend;
+  Scratch addend_memory;
+  if (!addend.is_dense_float()) {
+    ScratchTensor dense(dst.n, dst.h, dst.w, dst.c);
+    copy(addend, dense.tensor);
+    addend = dense.tensor;
+    addend_memory = std::move(dense.memory);
+  }
+  const std::int64_t values = dst.size();
+  parallel_ranges(values, threads_for(values, 32 * 1024), [&](std::int64_t begin, std::int64_t end) {
+    float* const sums = result.tensor.floats() + begin;
+    row_arithmetic({}, sums, addend.floats() + begin, sums, end - begin);
+  });
+  activate(result.tensor, dst, *call.after);
+  return nullptr;
 }
 
 }  // namespace openmps::onednn

@@ -14,8 +14,8 @@ constexpr auto kFloat = memory::data_type::f32;
 }  // namespace
 
 void run_compiled(Compiled& compiled, const ConvCall& call, const Tensor& src) {
-  Scratch src_memory, dst_memory;
-  Tensor from = src, to = call.dst;
+  Scratch src_memory, dst_memory, addend_memory;
+  Tensor from = src, to = call.dst, addend = call.addend;
   if (!from.is_dense_float()) {
     ScratchTensor dense(src.n, src.h, src.w, src.c);
     copy(src, dense.tensor);
@@ -27,8 +27,15 @@ void run_compiled(Compiled& compiled, const ConvCall& call, const Tensor& src) {
     to = dense.tensor;
     dst_memory = std::move(dense.memory);
   }
+  if (call.adds() && !addend.is_dense_float()) {
+    ScratchTensor dense(to.n, to.h, to.w, to.c);
+    copy(addend, dense.tensor);
+    addend = dense.tensor;
+    addend_memory = std::move(dense.memory);
+  }
   const Neuron& neuron = *call.neuron;
-  compiled.run({from.data, to.data, neuron_is_per_channel(neuron) ? neuron.a_per_channel->data() : nullptr});
+  compiled.run(
+      {from.data, to.data, neuron_is_per_channel(neuron) ? neuron.a_per_channel->data() : nullptr, addend.data});
   const float* bias = compiled.bias_is_fused ? nullptr : bias_of(call);
   if (bias || (!compiled.neuron_is_fused && !neuron_is_identity(neuron))) {
     activate(to, call.dst, compiled.neuron_is_fused ? Neuron{} : neuron, bias);
@@ -51,7 +58,7 @@ memory::desc image_desc(std::int64_t n, std::int64_t c, std::int64_t h, std::int
   return memory::desc({n, c, h, w}, kFloat, memory::format_tag::nhwc);
 }
 
-dnnl::primitive_attr attributes_of(const ConvCall& call, bool fuse, Fusion& fusion) {
+dnnl::primitive_attr attributes_of(const ConvCall& call, const memory::desc& dst, bool fuse, Fusion& fusion) {
   dnnl::primitive_attr attributes;
   attributes.set_scratchpad_mode(dnnl::scratchpad_mode::user);
   if (call.reduced_precision) attributes.set_fpmath_mode(dnnl::fpmath_mode::bf16);
@@ -60,10 +67,19 @@ dnnl::primitive_attr attributes_of(const ConvCall& call, bool fuse, Fusion& fusi
   fusion.bias = fuse;
   fusion.neuron = fuse && append_neuron(ops, *call.neuron);
   if (fusion.neuron) {
-    attributes.set_post_ops(ops);
     if (neuron_is_per_channel(*call.neuron)) {
       fusion.slopes_argument = DNNL_ARG_ATTR_MULTIPLE_POST_OP(0) | DNNL_ARG_WEIGHTS;
     }
+    if (call.adds()) {
+      if (adds_in_place(call)) {
+        ops.append_sum();
+      } else {
+        fusion.addend_argument = DNNL_ARG_ATTR_MULTIPLE_POST_OP(ops.len()) | DNNL_ARG_SRC_1;
+        ops.append_binary(dnnl::algorithm::binary_add, dst);
+      }
+      fusion.sum = append_neuron(ops, *call.after);
+    }
+    attributes.set_post_ops(ops);
   }
   return attributes;
 }

@@ -33,14 +33,22 @@ dnnl::memory::desc filter_desc(const ConvWeights& weights);
 dnnl::memory::desc bias_desc(const ConvWeights& weights);
 dnnl::memory::desc image_desc(std::int64_t n, std::int64_t c, std::int64_t h, std::int64_t w);
 
-/// How the neuron is fused: as post-operations, or not at all.
+/// What is done in the primitive: the neuron as post-operations, or not; likewise the addend and what comes after.
 struct Fusion {
   bool neuron = false;
   bool bias = true;
+  bool sum = false;
   int slopes_argument = 0;
+  int addend_argument = 0;  ///< 0 also for an addend that lies in the destination
 };
 
-dnnl::primitive_attr attributes_of(const ConvCall& call, bool fuse, Fusion& fusion);
+/// Whether the addend is read from the destination itself.
+inline bool adds_in_place(const ConvCall& call) {
+  return call.addend.data == call.dst.data && call.dst.is_dense_float() && call.addend.is_dense_float();
+}
+
+/// `dst`: as the primitive sees the result.
+dnnl::primitive_attr attributes_of(const ConvCall& call, const dnnl::memory::desc& dst, bool fuse, Fusion& fusion);
 
 /// Packs the weights and wraps the primitive.
 template <class Primitive, class PrimitiveDesc>
@@ -50,8 +58,11 @@ std::shared_ptr<Compiled> compile(const PrimitiveDesc& pd, const ConvCall& call,
   std::vector<Compiled::Fixed> fixed = {{DNNL_ARG_WEIGHTS, pd.weights_desc(), packed.get()}};
   if (const float* bias = bias_of(call); bias && fusion.bias) fixed.push_back({DNNL_ARG_BIAS, pd.bias_desc(), bias});
   const dnnl::memory::desc slopes({call.dst.c}, dnnl::memory::data_type::f32, dnnl::memory::format_tag::a);
+  std::vector<Compiled::Lent> lent;
+  if (fusion.slopes_argument) lent.push_back({fusion.slopes_argument, slopes, Compiled::Lent::slopes});
+  if (fusion.addend_argument) lent.push_back({fusion.addend_argument, pd.dst_desc(), Compiled::Lent::addend});
   auto compiled = std::make_shared<Compiled>(Primitive(pd), pd.src_desc(), pd.dst_desc(), pd.scratchpad_desc(),
-                                             std::move(fixed), fusion.slopes_argument, slopes, threads, packed);
+                                             std::move(fixed), std::move(lent), threads, packed);
   compiled->neuron_is_fused = fusion.neuron;
   compiled->bias_is_fused = fusion.bias;
   return compiled;

@@ -17,13 +17,10 @@ struct Implementation {
 
 /// Ordered: the first that does not decline. The loops at the end take everything.
 constexpr Implementation<ConvCall> kConvolutions[] = {
-    {"nothing_seen", conv_nothing_seen},
-    {"multiplier", conv_multiplier},
-    {"inner_product", conv_inner_product},
-    {"primitive", conv_primitive},
-    {"materialized", conv_materialized},
-    {"depthwise_loop", conv_depthwise_loop},
-    {"loop", conv_loop},
+    {"nothing_seen", conv_nothing_seen},     {"multiplier", conv_multiplier},
+    {"inner_product", conv_inner_product},   {"primitive", conv_primitive},
+    {"materialized", conv_materialized},     {"apart", conv_apart},
+    {"depthwise_loop", conv_depthwise_loop}, {"loop", conv_loop},
 };
 constexpr Implementation<TransposeCall> kTransposes[] = {
     {"primitive", transpose_primitive},
@@ -49,6 +46,10 @@ void convolve(const ConvProblem& problem) {
   const std::int64_t r = problem.subpixel;
   ConvCall call = {tensor_of(problem.src), tensor_of(problem.dst), problem.weights.get(),
                    problem.window,         &problem.neuron,        problem.reduced_precision};
+  if (problem.addend.memory) {
+    call.addend = tensor_of(problem.addend);
+    call.after = &problem.after;
+  }
   if (r <= 1) return run_convolution(call);
   const Tensor dst = call.dst;
   const ScratchTensor result(dst.n, (dst.h + r - 1) / r, (dst.w + r - 1) / r, r * r * dst.c);

@@ -17,6 +17,10 @@ struct ConvCall {
   Window window;
   const Neuron* neuron;
   bool reduced_precision;
+  Tensor addend = {};  ///< with data: dst = after(neuron(...) + addend); the very pixels of dst, or none of them
+  const Neuron* after = nullptr;
+
+  bool adds() const { return addend.data != nullptr; }
 };
 
 /// The list of implementations.
@@ -28,6 +32,7 @@ const char* conv_multiplier(const ConvCall& call);
 const char* conv_inner_product(const ConvCall& call);
 const char* conv_primitive(const ConvCall& call);
 const char* conv_materialized(const ConvCall& call);
+const char* conv_apart(const ConvCall& call);
 const char* conv_depthwise_loop(const ConvCall& call);
 const char* conv_loop(const ConvCall& call);
 

@@ -58,12 +58,12 @@ std::shared_ptr<Compiled> make_deconvolution(const TransposeCall& call, const Ax
   const Window& w = call.window;
   const ThreadLimit limit(threads);
   Fusion fusion;
-  const auto attributes = attributes_of(call, fuse, fusion);
+  const auto dst = image_desc(call.dst.n, call.dst.c, call.dst.h, call.dst.w);
+  const auto attributes = attributes_of(call, dst, fuse, fusion);
   const dnnl::deconvolution_forward::primitive_desc pd(
       cpu(), dnnl::prop_kind::forward_inference, dnnl::algorithm::deconvolution_direct,
       image_desc(call.src.n, call.src.c, h.count, v.count), filter_desc(*call.weights),
-      fuse ? bias_desc(*call.weights) : dnnl::memory::desc(),
-      image_desc(call.dst.n, call.dst.c, call.dst.h, call.dst.w), {w.stride_h, w.stride_w},
+      fuse ? bias_desc(*call.weights) : dnnl::memory::desc(), dst, {w.stride_h, w.stride_w},
       {w.dilation_h - 1, w.dilation_w - 1}, {h.before, v.before}, {h.after, v.after}, attributes, true);
   if (!pd || is_reference(pd)) return nullptr;
   // Of its two kinds only this one adds bias and neuron as it goes; the other does so in loops much slower than ours.

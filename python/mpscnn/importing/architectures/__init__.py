@@ -10,7 +10,7 @@ from __future__ import annotations
 import inspect
 import os
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -68,7 +68,7 @@ def read(
     weights: Mapping[str, Any] | str | os.PathLike[str],
     architecture: str | None = None,
     *,
-    size: tuple[int, int] | None = None,
+    input_shapes: Mapping[str, Sequence[int]] | Sequence[int] | None = None,
     **options: Any,
 ) -> Graph:
     """The network of these weights as a graph.
@@ -79,8 +79,8 @@ def read(
         A state_dict, or what `mpscnn.importing.weights_files.load` takes.
     architecture : str, optional
         One of `FAMILIES`, or the name of a network ("resnet50"); None: what `detect` says.
-    size : (height, width), optional
-        Pixels, for networks that take one size alone; what they were trained on by default.
+    input_shapes : (batch, channels, height, width), or a dict with it under "input", optional
+        For networks that take one size alone; what they were trained on by default. Any batch is taken afterwards.
     **options
         What the tensors do not tell, with the names of the arguments of the family's function `write`: epsilon and
         activation; tf_padding and output_stride of MobileNetV2; downsample_in_first_stage and downsample_in_bottleneck
@@ -99,8 +99,8 @@ def read(
         Of no network that is known; tensors are missing, of another shape, or left over.
     UnsupportedOperatorError
         An activation that no kernel computes.
-    TypeError
-        An option that the family has not.
+    TypeError, ValueError
+        An option that the family has not; a shape that is none.
     """
     if isinstance(weights, (str, os.PathLike)):
         from ..weights_files import load
@@ -111,11 +111,18 @@ def read(
     if architecture not in (None, found.family, found.name):
         raise InvalidModelError(f'the tensors are those of {found.name}, not of "{architecture}".')
     layers = Layers(weights, shapes, found.prefix, naming.rename, f"{found.name} ({naming.name})")
+    known = list(inspect.signature(family.write).parameters)[2:]
+    for option in options:
+        if option not in known:
+            raise TypeError(f"{option} is no option of {found.name}: it has {', '.join(known) or 'none'}.")
     configured = _configured(family, getattr(weights, "config", {}))
     try:
-        family.write(layers, size or family.size, **{**naming.defaults, **configured, **options})
+        family.write(layers, _size(input_shapes, family), **{**naming.defaults, **configured, **options})
     except UnmappedError as error:
         raise UnsupportedOperatorError(found.name, [(*layers.current, str(error))]) from error
+    channels, given = layers.builder.graph.inputs["input"].channels, _image(input_shapes)
+    if given and given[0] != channels:
+        raise ValueError(f"input_shapes: {given[0]} channels are not the {channels} that the tensors take.")
     unused = re.compile(re.escape(found.prefix) + f"(?:{family.unused})")
     left = [name for name in shapes if name not in layers.taken and not unused.fullmatch(name)]
     if left:
@@ -125,9 +132,35 @@ def read(
     return layers.builder.graph
 
 
+def _image(input_shapes: Mapping[str, Sequence[int]] | Sequence[int] | None) -> tuple[int, int, int] | None:
+    """Channels, height and width."""
+    if isinstance(input_shapes, Mapping):
+        if input_shapes.keys() != {"input"}:
+            raise ValueError(
+                f'input_shapes has the names {sorted(map(str, input_shapes))}; there is one input, "input".'
+            )
+        input_shapes = input_shapes["input"]
+    if input_shapes is None:
+        return None
+    shape = tuple(input_shapes)
+    if len(shape) != 4 or any(type(extent) is not int or extent < 1 for extent in shape):
+        raise ValueError(f"input_shapes: {shape} is not (batch, channels, height, width), each 1 or more.")
+    return shape[1], shape[2], shape[3]
+
+
+def _size(input_shapes: Mapping[str, Sequence[int]] | Sequence[int] | None, family: Family) -> tuple[int, int]:
+    image = _image(input_shapes)
+    return family.size if image is None else image[1:]
+
+
 def _configured(family: Family, config: Mapping[str, Any]) -> dict[str, Any]:
     """The options that a config.json has, of the types that the family's defaults have."""
     known = inspect.signature(family.write).parameters
+    architecture = config.get("architecture")
+    if isinstance(architecture, str) and re.fullmatch(family.refused, architecture):
+        raise UnsupportedOperatorError(
+            architecture, [("architecture", architecture, f"it has the tensors of a {family.name}, and other layers")]
+        )
     options = {}
     for key, option in family.config.items():
         if key not in config:

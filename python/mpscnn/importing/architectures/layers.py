@@ -246,6 +246,8 @@ class Family:
         Of the layers the name of the network, "resnet50".
     config : mapping
         Keys of a config.json, and the options that they are.
+    refused : str
+        Regular expression of names in config.json ("architecture") of networks with the same tensors, which are others.
     unused : str
         Regular expression of names, without the prefix, that may be left over.
     size : (height, width)
@@ -257,5 +259,6 @@ class Family:
     write: Callable[..., None]
     variant: Callable[[Layers], str]
     config: Mapping[str, str] = field(default_factory=dict)
+    refused: str = r"$^"
     unused: str = r"$^"
     size: Pair = (224, 224)

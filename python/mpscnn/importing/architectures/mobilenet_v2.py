@@ -10,8 +10,9 @@ Names and numbers:
   bn1, blocks.stage.block.conv_pw, bn1, conv_dw, bn2, conv_pwl, bn3, and in the first stage conv_dw, bn1, conv_pw, bn2;
   conv_head, bn2, classifier. BatchNorm2d's epsilon, 1e-5: these models set no bn_eps.
 * huggingface/transformers, models/mobilenet_v2: mobilenet_v2.conv_stem.first_conv, .conv_3x3, .reduce_1x1,
-  layer.0.expand_1x1, .conv_3x3, .reduce_1x1, conv_1x1, each with .convolution and .normalization; classifier.
-  layer_norm_eps 0.001, tf_padding ("same" as TensorFlow has it), output_stride, beyond which convolutions are dilated.
+  layer.0.expand_1x1, .conv_3x3, .reduce_1x1, conv_1x1, each with .convolution and .normalization; classifier. The
+  first block, conv_stem, adds no source. layer_norm_eps 0.001, tf_padding ("same" as TensorFlow has it),
+  output_stride, beyond which convolutions are dilated.
 * Blocks of each stage and strides: table 2 of the paper, the same in all three.
 """
 
@@ -108,8 +109,12 @@ def write(
     activation: str = "relu6",
     tf_padding: bool = False,
     output_stride: int = 32,
+    first_residual: bool = True,
 ) -> None:
-    """The network: logits, or the pooled features of one without a classifier."""
+    """The network: logits, or the pooled features of one without a classifier.
+
+    `first_residual`: the first block, too, adds its source where the channels are as many, in networks of few channels.
+    """
     if output_stride not in (8, 16, 32):
         raise InvalidModelError(f"output_stride ({output_stride}) is not one of 8, 16, 32.")
     builder = layers.builder
@@ -143,7 +148,7 @@ def write(
                 x = layer(x, f"{name}.expand")
             x = layer(x, f"{name}.depthwise", stride=stride, dilation=spread, groups=x.channels)
             x = layer(x, f"{name}.project", active=False)
-            if stage > 0 and stride == 1 and source.channels == x.channels:
+            if (stage > 0 or first_residual) and stride == 1 and source.channels == x.channels:
                 x = layers.add(source, x, f"{name}.project.conv")
     x = layers.global_average(layer(x, "head"))
     if layers.has("classifier"):
@@ -152,7 +157,7 @@ def write(
         builder.output("features", x)
 
 
-HUGGING_FACE = {"epsilon": 1e-3, "tf_padding": True}
+HUGGING_FACE = {"epsilon": 1e-3, "tf_padding": True, "first_residual": False}
 
 FAMILY = Family(
     "mobilenet_v2",

@@ -12,10 +12,11 @@ Names and numbers:
   of 3x3 is padded by timm/layers/padding.py: (stride - 1 + kernel - 1) // 2.
 * huggingface/transformers, models/resnet/modeling_resnet.py and configuration_resnet.py: resnet.embedder.embedder,
   resnet.encoder.stages.0.layers.0.layer.0, .shortcut, each with .convolution and .normalization, classifier.1;
-  hidden_act, downsample_in_first_stage, downsample_in_bottleneck.
+  hidden_act (of the stem and behind the sums; ReLU inside of the blocks), downsample_in_first_stage,
+  downsample_in_bottleneck.
 
-Networks whose pooling is blurred (timm's resnetaa, resnetblur) or whose strides are replaced by dilation have the same
-names and shapes: they cannot be told apart, and are not these.
+Networks with blurred strides (timm's resnetaa, resnetblur) or with dilation instead of strides have the same names and
+shapes: tensors alone do not tell them apart. The config.json of timm's folders does, and they are refused then.
 """
 
 from __future__ import annotations
@@ -98,10 +99,14 @@ def write(
     *,
     epsilon: float = 1e-5,
     activation: str = "relu",
+    inner_activation: str = "",
     downsample_in_first_stage: bool = False,
     downsample_in_bottleneck: bool = False,
 ) -> None:
-    """The network: logits, or the pooled features of one without a classifier."""
+    """The network: logits, or the pooled features of one without a classifier.
+
+    `inner_activation` is that inside of the blocks, "": the same.
+    """
     builder = layers.builder
     deep = layers.has("conv1.0")
     first = "conv1.0" if deep else "conv1"
@@ -128,7 +133,7 @@ def write(
             strides = [1, stride, 1] if bottleneck else [stride, 1]
             if bottleneck and downsample_in_bottleneck:
                 strides = [stride, 1, 1]
-            x = _block(layers, x, name, strides, epsilon, activation)
+            x = _block(layers, x, name, strides, epsilon, activation, inner_activation or activation)
     x = layers.global_average(x)
     if layers.has("fc"):
         builder.output("logits", layers.linear(x, "fc"))
@@ -136,25 +141,26 @@ def write(
         builder.output("features", x)
 
 
-def _block(layers: Layers, x: Tensor, name: str, strides: list[int], epsilon: float, activation: str) -> Tensor:
+def _block(
+    layers: Layers, x: Tensor, name: str, strides: list[int], epsilon: float, activation: str, inner: str
+) -> Tensor:
     y = x
     for index, stride in enumerate(strides, 1):
         groups = _groups(layers, name) if index == 2 else 1
         y = layers.convolution(y, f"{name}.conv{index}", stride=stride, groups=groups)
         y = layers.batch_norm(y, f"{name}.bn{index}", epsilon)
         if index < len(strides):
-            y = layers.activation(y, activation)
+            y = layers.activation(y, inner)
     stride = max(strides)
-    if layers.has(f"{name}.downsample.0") or layers.has(f"{name}.downsample.1", "running_mean"):
-        conv, norm = f"{name}.downsample.0", f"{name}.downsample.1"
-        if not layers.has(conv):  # timm's, behind an average
-            conv, norm = f"{name}.downsample.1", f"{name}.downsample.2"
-            if stride > 1:
-                with layers.node(f"{name}.downsample.0", "AvgPool2d"):
-                    x = pooling.avg_pool2d(
-                        layers.builder, x, (2, 2), (stride, stride), ceil_mode=True, count_include_pad=False
-                    )
-                stride = 1
+    averaged = not layers.has(f"{name}.downsample.0")
+    conv, norm = (f"{name}.downsample.{index + averaged}" for index in (0, 1))
+    if layers.has(conv):
+        if averaged and stride > 1:
+            with layers.node(f"{name}.downsample.0", "AvgPool2d"):
+                x = pooling.avg_pool2d(
+                    layers.builder, x, (2, 2), (stride, stride), ceil_mode=True, count_include_pad=False
+                )
+            stride = 1
         kernel = layers.shape(conv, rank=4)[2]
         x = layers.convolution(x, conv, stride=stride, padding=(stride - 1 + kernel - 1) // 2)
         x = layers.batch_norm(x, norm, epsilon)
@@ -163,15 +169,23 @@ def _block(layers: Layers, x: Tensor, name: str, strides: list[int], epsilon: fl
     return layers.activation(layers.add(y, x, name), activation)
 
 
+HUGGING_FACE = {"inner_activation": "relu"}
+
 FAMILY = Family(
     "resnet",
     (
         Naming("torchvision or timm", ("layer1.0.conv1.weight", "layer1.0.bn1.weight", "bn1.weight")),
-        Naming("transformers", ("resnet.encoder.stages.0.layers.0.layer.0.convolution.weight",), _transformers),
+        Naming(
+            "transformers",
+            ("resnet.encoder.stages.0.layers.0.layer.0.convolution.weight",),
+            _transformers,
+            HUGGING_FACE,
+        ),
         Naming(
             "transformers",
             ("encoder.stages.0.layers.0.layer.0.convolution.weight", "embedder.embedder.convolution.weight"),
             _backbone,
+            HUGGING_FACE,
         ),
     ),
     write,
@@ -181,4 +195,5 @@ FAMILY = Family(
         "downsample_in_first_stage": "downsample_in_first_stage",
         "downsample_in_bottleneck": "downsample_in_bottleneck",
     },
+    refused=r".*(aa|blur)\d.*",
 )

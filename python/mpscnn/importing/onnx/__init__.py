@@ -22,7 +22,7 @@ from ..builder import Builder, Tensor, UnmappedError
 from ..ops import activation
 from . import elementwise, layers, shaping, static  # noqa: F401  (the first three fill the table)
 from .node import Call, Value
-from .patterns import Gelus
+from .patterns import Patterns
 from .reading import Source, array_of, dtype_name
 from .table import OPERATORS
 
@@ -173,12 +173,17 @@ class _Walk:
     def run(self) -> Graph:
         """The graph; UnsupportedOperatorError with all nodes that have no kernel."""
         graph = self.source.graph
-        self._gelus = Gelus(graph.node, self._known_constant)
+        self._patterns = Patterns(graph.node, self._known_constant)
         needed = self._needed()
         unknown = set(self.shapes) - {info.name for info in graph.input}
         if unknown:
             known = ", ".join(info.name for info in graph.input if info.name not in self._initializers)
             raise ValueError(f'input_shapes names "{sorted(unknown)[0]}"; the inputs are {known}.')
+        for kind, infos in (("inputs", graph.input), ("outputs", graph.output)):
+            names = [info.name for info in infos]
+            twice = sorted({name for name in names if names.count(name) > 1})
+            if twice or "" in names:
+                raise InvalidModelError(f'{self.source.name}: two of its {kind} are called "{(twice or [""])[0]}".')
         for info in graph.input:
             if info.name in needed and info.name not in self._initializers:
                 self._input(info)
@@ -199,8 +204,8 @@ class _Walk:
         for node in reversed(self.source.graph.node):
             if not any(name in needed for name in node.output):
                 continue
-            gelu = self._gelus.sources.get(node.output[0])
-            needed.update(node.input if gelu is None else [gelu])
+            known = self._patterns.sources.get(node.output[0])
+            needed.update(node.input if known is None else known[1:])
             for attribute in node.attribute:  # what graphs of control flow read from around them
                 for inner in (*attribute.graphs, *([attribute.g] if attribute.HasField("g") else [])):
                     needed.update(name for n in inner.node for name in n.input)
@@ -283,8 +288,11 @@ class _Walk:
             raise InvalidModelError(f'{self.source.name}: the input "{name}" has the shape {declared}.')
         if 0 in (*extents, first):
             raise UnmappedError(f"it has no values, {declared}")
+        if max([*extents, first or 1]) > layers.EXTENT_LIMIT:
+            raise UnmappedError(f"an extent of {declared} is more than the limit ({layers.EXTENT_LIMIT})")
         if self.probe is not None:
-            extents = [e * self.probe.get(axis, 1) for e, axis in zip(extents, axes[1:], strict=True)]
+            # An extent of 1 is one that is repeated, as often as not.
+            extents = [e * self.probe.get(a, 1) if e > 1 else 1 for e, a in zip(extents, axes[1:], strict=True)]
         return tuple(extents), first, axes
 
     def _output(self, name: str) -> None:
@@ -303,15 +311,15 @@ class _Walk:
     # ---- nodes
 
     def _node(self, node: NodeProto, name: str, needed: set[str]) -> None:
-        gelu = self._gelus.sources.get(node.output[0])
-        inputs = list(node.input) if gelu is None else [gelu]
+        known = self._patterns.sources.get(node.output[0])
+        inputs = list(node.input) if known is None else [known[1]]
         if any(i in self.failed for i in inputs):
             self.failed.update(node.output)
             return
         operator = f"{node.domain}.{node.op_type}" if node.domain not in ("", "ai.onnx") else node.op_type
         try:
             with self.builder.node(name, node.op_type):
-                results = self._results(node, name, operator, inputs, gelu is not None, needed)
+                results = self._results(node, name, operator, inputs, known[0] if known else None, needed)
         except UnmappedError as error:
             self.refused.append((operator, name, str(error)))
             self.failed.update(node.output)
@@ -332,6 +340,11 @@ class _Walk:
             # Extents, axes or types that do not go together, in ways that no function above looked for.
             raise InvalidModelError(f"{self.source.name}: {name} ({operator}): {error}") from error
         for output, value in zip(node.output, results, strict=False):
+            if isinstance(value, Tensor) and max(value.height, value.width, value.channels) > layers.EXTENT_LIMIT:
+                reason = f"a result of {value.height} x {value.width} pixels, {value.channels} channels:"
+                self.refused.append((operator, name, f"{reason} the limit is {layers.EXTENT_LIMIT} each"))
+                self.failed.update(node.output)
+                return
             if output:
                 self.values[output] = value
         integers = node.op_type in ("ArgMax", "ArgMin") or any(i in self.integers for i in inputs)
@@ -339,19 +352,19 @@ class _Walk:
             self.integers.update(node.output)
 
     def _results(
-        self, node: NodeProto, name: str, operator: str, inputs: list[str], is_gelu: bool, needed: set[str]
+        self, node: NodeProto, name: str, operator: str, inputs: list[str], known: str | None, needed: set[str]
     ) -> list[Value]:
         if node.domain not in ("", "ai.onnx"):
             raise UnmappedError(f'an operator of the domain "{node.domain}"')
         values = [self._value(i) if i else None for i in inputs]
-        if is_gelu:
+        if known is not None:
             source = values[0]
-            assert source is not None
-            if isinstance(source, Tensor):
-                return [activation.gelu(self.builder, source)]
-            raise UnmappedError("an error function of constants")
+            if not isinstance(source, Tensor):
+                raise UnmappedError("an activation function of constants")
+            return [activation.gelu(self.builder, source) if known == "gelu" else source]
         wanted = [bool(output) and output in needed for output in node.output]
-        call = Call(node, name, self.source, self.builder, values, self.batch, wanted)
+        readers = self._patterns.readers(node.output[0])
+        call = Call(node, name, self.source, self.builder, values, self.batch, wanted, readers)
         if node.op_type == "Constant":
             return [_constant(call)]
         if not any(isinstance(v, Tensor) for v in values):

@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -15,6 +16,7 @@ from ..ops import activation, arithmetic, convolution, normalization, pooling, r
 from .node import Call, Value
 from .table import operator
 
+EXTENT_LIMIT = 1 << 20  # pixels, of windows and of images
 SAME = ("SAME_UPPER", "SAME_LOWER")
 
 
@@ -33,6 +35,8 @@ class Windows:
             raise InvalidModelError(
                 f"{call.name}: kernel {self.kernel}, strides {self.stride}, dilations {self.dilation}."
             )
+        if max(*self.kernel, *self.stride, *self.dilation) > EXTENT_LIMIT:
+            raise UnmappedError(f"windows of {self.kernel} pixels, steps of {self.stride}, more than the limit")
         self.mode = call.text("auto_pad", "NOTSET")
         self.reach = [(k - 1) * d + 1 for k, d in zip(self.kernel, self.dilation, strict=True)]
         if self.mode not in (*SAME, "VALID", "NOTSET"):
@@ -318,10 +322,19 @@ def _batch_normalization(call: Call) -> Value:
 
 @operator("InstanceNormalization")
 def _instance_normalization(call: Call) -> Value:
-    weight, bias = call.weights(1, "scales"), call.weights(2, "a bias")
-    return normalization.instance_norm(
-        call.builder, call.tensor(), None, None, weight, bias, True, call.real("epsilon", 1e-5)
+    x, weight, bias = call.tensor(), call.weights(1, "scales"), call.weights(2, "a bias")
+    epsilon = call.real("epsilon", 1e-5)
+    if x.flat is None:
+        return normalization.instance_norm(call.builder, x, None, None, weight, bias, True, epsilon)
+    groups = x.flat[0]
+    if len(x.flat) != 2 or x.axes[1] != "C" or x.channels % groups or not weight.shape == bias.shape == (groups,):
+        raise UnmappedError(f"a tensor whose axes were taken together or apart: {x.shape}")
+    repeats = x.channels // groups
+    image = replace(x, flat=None)
+    y = normalization.group_norm(
+        call.builder, image, groups, np.repeat(weight, repeats), np.repeat(bias, repeats), epsilon
     )
+    return replace(y, flat=x.flat)
 
 
 @operator("GroupNormalization")
@@ -345,12 +358,21 @@ def _last_axes(call: Call, x: Tensor) -> tuple[int, ...]:
 @operator("LayerNormalization")
 def _layer_normalization(call: Call) -> Value:
     call.only_first_output()
-    x = call.tensor()
+    builder, x = call.builder, call.tensor()
     over = _last_axes(call, x)
     weight, bias = call.weights(1, "scales"), call.weights_or_none(2, "a bias")
-    weight = np.broadcast_to(weight, over)
-    bias = None if bias is None else np.broadcast_to(bias, over)
-    return normalization.layer_norm(call.builder, x, over, weight, bias, call.real("epsilon", 1e-5))
+    epsilon = call.real("epsilon", 1e-5)
+    if len(over) == 1:
+        weight = np.broadcast_to(weight, over)
+        bias = None if bias is None else np.broadcast_to(bias, over)
+        if x.flat is None and x.axes[-1] == "C":
+            return normalization.layer_norm(builder, x, over, weight, bias, epsilon)
+    dims = range(x.rank - len(over), x.rank)
+    centred = arithmetic.subtract(builder, x, reduction.mean(builder, x, dims, True))
+    variance = reduction.mean(builder, arithmetic.square(builder, centred), dims, True)
+    factor = builder.add("NeuronPower", variance, a=1.0, b=epsilon, c=-0.5)
+    y = arithmetic.multiply(builder, arithmetic.multiply(builder, centred, factor), weight)
+    return y if bias is None else arithmetic.add(builder, y, bias)
 
 
 @operator("RMSNormalization")

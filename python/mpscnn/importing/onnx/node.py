@@ -36,6 +36,8 @@ class Call:
         What the model declares; None: any.
     wanted : list of bool
         For each output, whether something reads it.
+    readers : tuple of str
+        Operators of the nodes that read the first output.
     """
 
     def __init__(
@@ -47,10 +49,11 @@ class Call:
         values: list[Value | None],
         batch: int | None,
         wanted: list[bool],
+        readers: tuple[str, ...],
     ) -> None:
         self.operator, self.name, self.opset = node.op_type, name, source.opset
         self.source, self.builder, self.values = source, builder, values
-        self.batch, self.wanted = batch, wanted
+        self.batch, self.wanted, self.readers = batch, wanted, readers
         self._attributes = {attribute.name: attribute for attribute in node.attribute}
 
     # ---- attributes

@@ -7,14 +7,18 @@ import math
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
+from ..ops.activation import SOFTPLUS_IS_LINEAR
 from .elementwise import is_number
 
 if TYPE_CHECKING:
     from onnx import NodeProto
 
 
-class Gelus:
-    """x / 2 * (1 + erf(x / sqrt(2))) in one of the orders in which its factors come.
+class Patterns:
+    """Values that are a function of another value, which several nodes make.
+
+    The GELU, x / 2 * (1 + erf(x / sqrt(2))), in one of the orders in which its factors come; and softplus, with x
+    itself where that is greater than a threshold from which on float32 has no difference.
 
     Parameters
     ----------
@@ -30,13 +34,17 @@ class Gelus:
         for node in nodes:
             for name in node.input:
                 self._readers.setdefault(name, []).append(node)
-        self.sources: dict[str, str] = {}
-        """Of each value that is the GELU of another, that other."""
-        self.inner: set[str] = set()
-        """Values that only lead there."""
+        self.sources: dict[str, tuple[str, str]] = {}
+        """Of each such value: "gelu" or "same", and the value that it is the function of."""
         for node in nodes:
             if node.op_type == "Erf" and not node.domain and len(node.input) == 1:
-                self._match(node)
+                self._match_gelu(node)
+            if node.op_type == "Where" and not node.domain and len(node.input) == 3:
+                self._match_softplus(node)
+
+    def readers(self, name: str) -> tuple[str, ...]:
+        """Operators of the nodes that read a value."""
+        return tuple(str(node.op_type) for node in self._readers.get(name, ()))
 
     def _other(self, node: NodeProto, operator: str, test: Callable[[str], bool]) -> str | None:
         """The other operand of a node of two, one of which passes the test."""
@@ -54,7 +62,7 @@ class Gelus:
         readers = self._readers.get(name, [])
         return readers[0] if len(readers) == 1 else None
 
-    def _match(self, erf: NodeProto) -> None:
+    def _match_gelu(self, erf: NodeProto) -> None:
         scaled = self._makers.get(erf.input[0])
         if scaled is None:
             return
@@ -68,22 +76,41 @@ class Gelus:
         factor = self._other(product, "Mul", lambda name: name == plus.output[0])
         if factor is None:
             return
-        inner = {erf.output[0], plus.output[0]}
         halved = self._makers.get(factor)
         if halved is not None and factor != x and self._half_of(halved) == x:
-            self._found(product, x, inner)  # (x / 2) * (1 + erf)
+            self._found(product, x)  # (x / 2) * (1 + erf)
             return
         last = self._only_reader(product.output[0])
         if last is None:
             return
         if factor == x and self._half_of(last) == product.output[0]:
-            self._found(last, x, inner | {product.output[0]})  # (x * (1 + erf)) / 2
+            self._found(last, x)  # (x * (1 + erf)) / 2
         elif self._is(0.5)(factor) and self._other(last, "Mul", lambda name: name == product.output[0]) == x:
-            self._found(last, x, inner | {product.output[0]})  # x * ((1 + erf) / 2)
+            self._found(last, x)  # x * ((1 + erf) / 2)
 
     def _half_of(self, node: NodeProto) -> str | None:
         return self._other(node, "Mul", self._is(0.5)) or self._other(node, "Div", self._is(2.0))
 
-    def _found(self, node: NodeProto, x: str, inner: set[str]) -> None:
-        self.sources[node.output[0]] = x
-        self.inner |= inner
+    def _found(self, node: NodeProto, x: str) -> None:
+        self.sources[node.output[0]] = "gelu", x
+
+    def _match_softplus(self, where: NodeProto) -> None:
+        """Where(beta * x > threshold, x, softplus(beta * x) / beta)."""
+        greater, x, y = (self._makers.get(where.input[0]), where.input[1], where.input[2])
+        if greater is None or greater.op_type != "Greater" or len(greater.input) != 2:
+            return
+        threshold = self._constant(greater.input[1])
+        if threshold is None or threshold.dtype.kind != "f" or not threshold.ravel()[0] >= SOFTPLUS_IS_LINEAR:
+            return
+        argument = greater.input[0]
+        softplus = self._makers.get(y)
+        if argument != x:
+            scaled = self._makers.get(argument)
+            beta = next((n for n in scaled.input if n != x), None) if scaled is not None else None
+            if scaled is None or beta is None or self._other(scaled, "Mul", lambda name: name == beta) != x:
+                return
+            if softplus is None or softplus.op_type != "Div" or list(softplus.input)[1:] != [beta]:
+                return
+            softplus = self._makers.get(softplus.input[0])
+        if softplus is not None and softplus.op_type == "Softplus" and list(softplus.input) == [argument]:
+            self.sources[where.output[0]] = "same", y

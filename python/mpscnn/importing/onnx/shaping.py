@@ -20,6 +20,8 @@ from .reading import DTYPES, dtype_name
 from .static import Extent, settled
 from .table import operator
 
+REPEATS_LIMIT = 64  # parts of a concatenation that repeats its source
+
 
 @operator("Identity")
 def _identity(call: Call) -> Value:
@@ -52,13 +54,23 @@ def _cast_like(call: Call) -> Value:
     return call.tensor()
 
 
+def in_groups(x: Tensor, groups: int) -> bool:
+    """Whether the channels, which are the first axis of each image, can be taken together in so many groups."""
+    return x.flat is None and x.axes[1:2] == "C" and x.channels % groups == 0
+
+
 @operator("Reshape")
 def _reshape(call: Call) -> Value:
     x = call.tensor()
     target = call.value(1)
     if target is None or isinstance(target, Tensor):
         raise UnmappedError("a shape that is computed of values")
-    return shape.reshape(call.builder, x, whole_shape(call, x, target))
+    extents = whole_shape(call, x, target)
+    groups = extents[0] if len(extents) == 2 else 0
+    if groups > 1 and set(call.readers) == {"InstanceNormalization"} and in_groups(x, groups):
+        # A group normalization: nothing else sees how its values are taken together, which may be any number.
+        return replace(x, flat=(groups, x.size // groups))
+    return shape.reshape(call.builder, x, extents)
 
 
 @operator("Flatten")
@@ -99,7 +111,38 @@ def _unsqueeze(call: Call) -> Value:
 @operator("Transpose")
 def _transpose(call: Call) -> Value:
     x = call.tensor()
-    return shape.permute(call.builder, x, call.integers("perm", list(range(x.rank))[::-1]))
+    order = call.integers("perm", list(range(x.rank))[::-1])
+    if x.flat is not None and x.axes == "NCHW" and len(x.flat) == 5 and tuple(order) in BLOCKS:
+        y = _blocks(call, x, tuple(order))
+        if y is not None:
+            return y
+    return shape.permute(call.builder, x, order)
+
+
+# Orders of six axes that move blocks of pixels: whether out of channels, and whether channels are position-major.
+BLOCKS: dict[tuple[int, ...], tuple[bool, bool]] = {
+    (0, 1, 4, 2, 5, 3): (True, False),
+    (0, 3, 4, 1, 5, 2): (True, True),
+    (0, 1, 3, 5, 2, 4): (False, False),
+    (0, 3, 5, 1, 2, 4): (False, True),
+}
+
+
+def _blocks(call: Call, x: Tensor, order: tuple[int, ...]) -> Tensor | None:
+    """Depth to space, or back, written as a Transpose of axes that were taken apart. None: it is something else."""
+    assert x.flat is not None
+    to_space, major = BLOCKS[order]
+    image, flat = replace(x, flat=None), tuple(x.flat[axis - 1] for axis in order[1:])
+    if to_space:
+        r = x.flat[0] if major else x.flat[1]
+        taken = (r, r, x.channels // (r * r)) if major else (x.channels // (r * r), r, r)
+        if x.flat != (*taken, x.height, x.width):
+            return None
+        return replace(resize.pixel_shuffle(call.builder, image, r, position_major=major), flat=flat)
+    r = x.flat[2]
+    if x.flat != (x.channels, x.height // r, r, x.width // r, r):
+        return None
+    return replace(resize.pixel_unshuffle(call.builder, image, r, position_major=major), flat=flat)
 
 
 @operator("Expand")
@@ -129,10 +172,15 @@ def _expand(call: Call) -> Value:
 
 @operator("Tile")
 def _tile(call: Call) -> Value:
-    repeats = call.array(1, "repeats")
-    if (repeats != 1).any():
-        raise UnmappedError(f"values repeated {repeats.ravel().tolist()} times")
-    return call.tensor()
+    x, repeats = call.tensor(), call.array(1, "repeats").ravel().tolist()
+    if len(repeats) != x.rank or min(repeats) < 0:
+        raise InvalidModelError(f"{call.name}: repeats {repeats} of a tensor of {x.rank} axes.")
+    if repeats[0] != 1 or 0 in repeats or max(repeats) > REPEATS_LIMIT:
+        raise UnmappedError(f"values repeated {repeats} times")
+    for axis, count in enumerate(repeats):
+        if count > 1:
+            x = shape.cat(call.builder, [x] * count, axis)
+    return x
 
 
 @operator("Concat")
@@ -372,6 +420,10 @@ def _resized(
         raise UnmappedError("antialias")
     if old and mode == "nearest" and smaller and any((1 / (scales[a] or 1)) % 1 for a in changed):
         raise UnmappedError("a reduction by no whole number, whose rounding ONNX left open before version 11")
+    if coordinates == "align_corners" and any(
+        sizes[a] is None and (x.shape[a - 1] * (scales[a] or 1)) % 1 for a in changed
+    ):
+        raise UnmappedError("aligned corners of a result whose extent was rounded: ONNX takes the one that was not")
     spatial = [axis for axis in range(1, x.rank) if x.axes[axis] != "C"]
     place = x.axes.find("C")
     axes = x.axes if place < 0 else "NC" + x.axes[1:place] + x.axes[place + 1 :]

@@ -23,7 +23,7 @@ from .reading import DTYPES, dtype_name
 if TYPE_CHECKING:
     from .node import Call
 
-SIZE_LIMIT = 1 << 27  # values of an array that is computed here
+SIZE_LIMIT = 1 << 26  # values of an array that is computed here
 
 
 @dataclass(frozen=True, eq=False)
@@ -87,6 +87,9 @@ class Extent:
 
     def __mod__(self, other: Any) -> Extent:
         return self._opaque(other, lambda a, b: a % b if b else 0)
+
+    def __rmod__(self, other: Any) -> Extent:
+        return self._opaque(other, lambda a, b: b % a if a else 0)
 
     def rounded(self, f: Callable[[float], int]) -> Extent:
         """The whole number that `f` makes of it."""

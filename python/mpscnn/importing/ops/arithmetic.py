@@ -16,6 +16,7 @@ from ..builder import Builder, Tensor, UnmappedError, as_image
 Constant: TypeAlias = "float | int | NDArray[Any]"
 Operand: TypeAlias = "Tensor | Constant"
 
+WEIGHTS_LIMIT = 1 << 26  # values of weights that are made here
 EXTENT_LIMIT = 16384  # pixels along an axis of a Metal texture
 
 
@@ -264,7 +265,8 @@ def _extremum(builder: Builder, name: str, a: Operand, b: Operand) -> Tensor:
         if kind == "scalar":
             bound = float(array[0])
             return clamp(builder, a, bound) if name == "maximum" else clamp(builder, a, None, bound)
-        image = array.reshape(1, 1, -1) if kind != "image" else array
+        builder.fix_unless_constant(a)
+        image = np.broadcast_to(array.reshape(1, 1, -1) if kind != "image" else array, (a.height, a.width, a.channels))
         b = replace(constant_image(builder, a, image), axes=a.axes, flat=a.flat)
     a, b = align(builder, a, b)
     if (a.height, a.width, a.channels) != (b.height, b.width, b.channels):

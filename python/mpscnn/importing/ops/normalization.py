@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 
 from ...errors import InvalidModelError
 from ..builder import Builder, Tensor, UnmappedError, as_image
+from . import arithmetic
 
 
 def batch_norm(
@@ -96,8 +97,7 @@ def layer_norm(
 ) -> Tensor:
     """As torch.nn.functional.layer_norm, over the channels of each pixel or over whole images.
 
-    Over the channels the variance is the mean square of the distances from the mean, by kernels of their own. Over
-    whole images `weight` and `bias` must be the same for all pixels of a channel: no kernel has a value for each pixel.
+    Over the channels the variance is the mean square of the distances from the mean, by kernels of their own.
     """
     shape = tuple(normalized_shape)
     x = as_image(x)
@@ -109,15 +109,21 @@ def layer_norm(
     over = x.axes[-len(shape) :]
     if all(x.extent(axis) == 1 for axis in "HW" if axis not in over) and "C" in over:
         builder.fix_unless_constant(x)
-        gamma, beta = (_per_channel(values, over, name) for name, values in (("weight", weight), ("bias", bias)))
-        return builder.add(
+        channels = {name: _per_channel(values, over) for name, values in (("weight", weight), ("bias", bias))}
+        by_channel = all(values is not None for values in channels.values())
+        y = builder.add(
             "GroupNormalization",
             x,
-            gamma=_or_ones(gamma, x.channels),
-            beta=beta,
+            gamma=channels["weight"] if by_channel and weight is not None else np.ones(x.channels, np.float32),
+            beta=channels["bias"] if by_channel and bias is not None else None,
             groups=1,
             epsilon=_epsilon(eps),
         )
+        if by_channel:
+            return y
+        if weight is not None:
+            y = arithmetic.multiply(builder, y, weight)
+        return y if bias is None else arithmetic.add(builder, y, bias)
     if over != "C":
         raise UnmappedError(f"layer normalization over {over} of {x.axes}")
     centred = builder.add("Subtract", x, builder.add("ReduceFeatureChannelsMean", x, channels=1))
@@ -179,11 +185,9 @@ def _or_ones(values: NDArray[Any] | None, channels: int) -> NDArray[Any]:
     return np.ones(channels, np.float32) if values is None else values
 
 
-def _per_channel(values: NDArray[Any] | None, axes: str, name: str) -> NDArray[Any] | None:
-    """One value for each channel of an array along `axes`, which has the same for all pixels."""
+def _per_channel(values: NDArray[Any] | None, axes: str) -> NDArray[Any] | None:
+    """One value for each channel of an array along `axes`; None if its pixels have values of their own."""
     if values is None:
-        return None
+        return np.empty(0, np.float32)
     columns = np.moveaxis(values, axes.index("C"), 0).reshape(values.shape[axes.index("C")], -1)
-    if (columns != columns[:, :1]).any():
-        raise UnmappedError(f"layer normalization with a {name} for each pixel, {values.shape}")
-    return np.ascontiguousarray(columns[:, 0])
+    return None if (columns != columns[:, :1]).any() else np.ascontiguousarray(columns[:, 0])

@@ -192,6 +192,8 @@ def avg_pool2d(
         if w.ceil_mode or (padded and not count_include_pad and divisor_override is None):
             raise UnmappedError("average pooling with gaps whose windows have different numbers of pixels")
         weight = 1 / (divisor_override or w.kernel[0] * w.kernel[1])
+        if tensor.channels * w.kernel[0] * w.kernel[1] > arithmetic.WEIGHTS_LIMIT:
+            raise UnmappedError(f"average pooling with gaps of {w.kernel} pixels, more than the limit")
         height, width = w.extents
         return builder.add(
             "Convolution",

@@ -12,9 +12,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ..builder import Builder, Tensor, UnmappedError
+from .arithmetic import WEIGHTS_LIMIT
 from .pooling import window_axes
 
 EXTENT = {"H": "height", "W": "width", "C": "channels"}
+RESULT_LIMIT = 1 << 20  # pixels along an axis
 PARTS_LIMIT = 4096  # channels of an image that rows or columns are gathered in
 
 _Positions: TypeAlias = "Callable[[NDArray[Any], float, int, int], NDArray[Any]]"
@@ -62,6 +64,9 @@ class Axis:
 
 
 def _axis(source: int, size: int | None, scale: float | None) -> Axis:
+    asked = size if size is not None else source * (scale or 0)
+    if asked > RESULT_LIMIT:
+        raise UnmappedError(f"a resize to {asked} pixels, more than the limit ({RESULT_LIMIT})")
     if size is not None:
         if size < 1:
             raise UnmappedError(f"a resize to {size} pixels")
@@ -130,7 +135,7 @@ def _always(axis: Axis, coordinates: str, rounding: str, rule: Callable[[NDArray
     extents = {axis.source} if not axis.free else {axis.source, *range(1, 24), 63, 64, 65, 200, 1000}
     for source in sorted(extents):
         result = axis.result if source == axis.source else math.floor(source * axis.scale)
-        if result < 1:
+        if not 1 <= result <= RESULT_LIMIT:
             continue
         expected = np.clip(rule(np.arange(result), source), 0, source - 1)
         if not np.array_equal(_sources(axis, coordinates, rounding, source, result), expected):
@@ -163,6 +168,7 @@ def _nearest(builder: Builder, tensor: Tensor, rows: Axis, columns: Axis, coordi
         phases.append((k, first))
     if len(phases) == 2:
         (kh, ph), (kw, pw) = phases
+        _check_weights(tensor.channels, kh, kw)
         weight = np.zeros((tensor.channels, 1, kh, kw), np.float32)
         weight[:, 0, ph, pw] = 1
         return _depthwise(builder, tensor, weight, (kh, kw), rows.result, columns.result)
@@ -172,6 +178,11 @@ def _nearest(builder: Builder, tensor: Tensor, rows: Axis, columns: Axis, coordi
         _sources(rows, coordinates, rounding, rows.source, rows.result),
         _sources(columns, coordinates, rounding, columns.source, columns.result),
     )
+
+
+def _check_weights(*extents: int) -> None:
+    if math.prod(extents) > WEIGHTS_LIMIT:
+        raise UnmappedError(f"weights of shape {extents}, more than the limit ({WEIGHTS_LIMIT} values)")
 
 
 def _depthwise(
@@ -280,6 +291,7 @@ def _half_pixel(builder: Builder, tensor: Tensor, sh: int, sw: int, size: dict[s
     filters = [np.outer(down, across)] if max(sh, sw) <= 2 else [down[:, None], across[None, :]]
     for taps in filters:
         if taps.size > 1:
+            _check_weights(tensor.channels, *taps.shape)
             weight = np.broadcast_to(taps, (tensor.channels, 1, *taps.shape)).copy()
             tensor = _depthwise(
                 builder,
@@ -449,6 +461,7 @@ def pixel_shuffle(builder: Builder, tensor: Tensor, upscale_factor: int, *, posi
     order = np.arange(tensor.channels)
     if not position_major:
         order = order.reshape(channels, r * r).T.ravel()  # Metal's sub-pixel convolution is position-major
+    _check_weights(tensor.channels, tensor.channels)
     weight = np.zeros((tensor.channels, tensor.channels, 1, 1), np.float32)
     weight[np.arange(tensor.channels), order] = 1
     return builder.add(
@@ -474,6 +487,7 @@ def pixel_unshuffle(builder: Builder, tensor: Tensor, downscale_factor: int, *, 
         raise UnmappedError(f"a pixel unshuffle by {r} of {tensor.height} x {tensor.width} pixels")
     if r == 1:
         return tensor
+    _check_weights(tensor.channels * r * r, tensor.channels, r, r)
     c, i, j = (grid.ravel() for grid in np.indices((tensor.channels, r, r)))
     target = (i * r + j) * tensor.channels + c if position_major else (c * r + i) * r + j
     weight = np.zeros((tensor.channels * r * r, tensor.channels, r, r), np.float32)

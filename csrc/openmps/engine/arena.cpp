@@ -1,0 +1,128 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "engine/arena.hpp"
+
+#include <algorithm>
+
+#include "engine/fusion.hpp"
+
+namespace openmps {
+namespace {
+
+constexpr std::size_t kAlignment = 256;
+
+/// What shares one place: a block, or a block and what is stored over it as it is read for the last time.
+struct Slot {
+  std::size_t bytes = 0, offset = 0;
+  std::uint32_t first = 0xffffffff, last = 0;  ///< steps
+  bool is_used() const { return first <= last && bytes > 0; }
+  bool meets(const Slot& other) const { return first <= other.last && other.first <= last; }
+};
+
+class Placer {
+ public:
+  Placer(const std::vector<Command>& commands, const Structure& structure, Plan& plan)
+      : commands_(commands), structure_(structure), index_(structure), plan_(plan), slots_(structure.blocks.size()) {}
+
+  void place() {
+    find_times();
+    share_places();
+    std::vector<std::uint32_t> order;
+    for (std::uint32_t i = 0; i < slots_.size(); ++i) {
+      if (slots_[i].is_used() && slot_of_[i] == i) order.push_back(i);
+    }
+    // Large ones first: the small ones fit between them.
+    std::stable_sort(order.begin(), order.end(),
+                     [&](std::uint32_t a, std::uint32_t b) { return slots_[a].bytes > slots_[b].bytes; });
+    for (std::size_t i = 0; i < order.size(); ++i) settle(order, i);
+    for (std::uint32_t i = 0; i < slots_.size(); ++i) {
+      const Slot& slot = slots_[slot_of_[i]];
+      if (slots_[i].is_used()) plan_.placements.push_back({i, slot.offset});
+    }
+  }
+
+ private:
+  void find_times() {
+    for (std::uint32_t at = 0; at < plan_.steps.size(); ++at) {
+      for (const std::uint32_t command : plan_.steps[at].commands) {
+        for (const std::uint32_t block : structure_.uses_of(command)) {
+          slots_[block].first = std::min(slots_[block].first, at);
+          slots_[block].last = std::max(slots_[block].last, at);
+        }
+      }
+    }
+    for (std::uint32_t i = 0; i < slots_.size(); ++i) {
+      slot_of_.push_back(i);
+      const auto& block = structure_.blocks[i];
+      if (block.is_private) slots_[i].bytes = (block.memory->size() + kAlignment - 1) / kAlignment * kAlignment;
+    }
+  }
+
+  /// What is handed on within a step is never in memory, and a sum may be stored over the addend.
+  void share_places() {
+    for (std::uint32_t at = 0; at < plan_.steps.size(); ++at) {
+      const auto& members = plan_.steps[at].commands;
+      if (members.size() == 1) continue;
+      ConvProblem fused = std::get<ConvProblem>(commands_[members.front()].problem);
+      for (std::size_t i = 1; i < members.size(); ++i) {
+        slots_[index_.of(fused.dst.memory.get())].bytes = 0;
+        absorb(fused, commands_[members[i]].problem);
+      }
+      const ImageView &addend = fused.addend, &dst = fused.dst;
+      if (!addend.memory || addend.memory == fused.src.memory) continue;
+      const std::uint32_t from = index_.of(addend.memory.get()), to = index_.of(dst.memory.get());
+      if (!slots_[from].is_used() || !slots_[to].is_used() || slots_[from].bytes != slots_[to].bytes) continue;
+      if (slots_[slot_of_[from]].last != at || slots_[to].first != at) continue;
+      if (addend.offset != dst.offset || dst.format != Format::float32 || !dst.is_dense()) continue;
+      Slot& slot = slots_[slot_of_[from]];
+      slot.last = slots_[to].last;
+      slot_of_[to] = slot_of_[from];
+    }
+  }
+
+  /// The lowest place that is free for the whole time of a slot.
+  void settle(const std::vector<std::uint32_t>& order, std::size_t count) {
+    Slot& slot = slots_[order[count]];
+    std::vector<const Slot*> others;
+    for (std::size_t i = 0; i < count; ++i) {
+      if (slots_[order[i]].meets(slot)) others.push_back(&slots_[order[i]]);
+    }
+    std::sort(others.begin(), others.end(), [](const Slot* a, const Slot* b) { return a->offset < b->offset; });
+    for (const Slot* other : others) {
+      if (slot.offset + slot.bytes <= other->offset) break;
+      slot.offset = std::max(slot.offset, other->offset + other->bytes);
+    }
+    plan_.arena_bytes = std::max(plan_.arena_bytes, slot.offset + slot.bytes);
+  }
+
+  const std::vector<Command>& commands_;
+  const Structure& structure_;
+  const BlockIndex index_;
+  Plan& plan_;
+  std::vector<Slot> slots_;
+  std::vector<std::uint32_t> slot_of_;
+};
+
+}  // namespace
+
+void place_blocks(const std::vector<Command>& commands, const Structure& structure, Plan& plan) {
+  Placer(commands, structure, plan).place();
+}
+
+Arena::Arena(Engine& engine, const Plan& plan, const Structure& structure) : engine_(engine), bytes_(plan.arena_bytes) {
+  if (!bytes_) return;
+  placed_.reserve(plan.placements.size());
+  data_ = engine.allocate(bytes_);
+  for (const Plan::Placement& placement : plan.placements) {
+    Memory* const memory = structure.blocks[placement.block].memory;
+    if (memory->owner() != &engine || memory->is_allocated()) continue;  // something was written before this list
+    memory->place(data_ + placement.offset);
+    placed_.push_back(memory);
+  }
+}
+
+Arena::~Arena() {
+  for (Memory* memory : placed_) memory->displace();
+  if (data_) engine_.deallocate(data_, bytes_);
+}
+
+}  // namespace openmps

@@ -1,0 +1,18 @@
+// SPDX-License-Identifier: Apache-2.0
+// Which commands become one call of an engine.
+#pragma once
+
+#include "engine/plan.hpp"
+#include "engine/structure.hpp"
+
+namespace openmps {
+
+/// Steps in the order in which they run: each command once. What is fused is what nobody can observe: the result of a
+/// convolution that is one whole float32 source of the next command, in memory which only these two refer to.
+std::vector<Plan::Step> fuse(const std::vector<Command>& commands, const Structure& structure);
+
+/// Makes `conv` compute what `next` makes of its result, which has the same extents, and store it where `next` does.
+/// False: there is no such problem.
+bool absorb(ConvProblem& conv, const Problem& next);
+
+}  // namespace openmps

@@ -1,0 +1,201 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Arguments of ATen operators: what a node of a torch.export program is called with."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, TypeAlias
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+from .builder import Builder, Tensor, UnmappedError
+
+
+class Computed:
+    """A number that the program computes from extents of its inputs."""
+
+    expression: Any  # sympy's
+    of_batch: bool
+    of_extents: bool  # heights and widths
+
+    @classmethod
+    def of(cls, hint: Any, expression: Any, of_batch: bool, of_extents: bool) -> Any:
+        """A number whose value is `hint` for the shapes that the program was exported with."""
+        number = cls(hint)  # type: ignore[call-arg]
+        number.expression, number.of_batch, number.of_extents = expression, of_batch, of_extents
+        return number
+
+
+class Sized(Computed, int):
+    """An integer of them; its value is that for the shapes that the program was exported with."""
+
+
+class Number(Computed, float):
+    """A fraction of them."""
+
+
+@dataclass(frozen=True)
+class Merged:
+    """A tensor in a shape where its batch was taken together with other axes, until it comes apart again."""
+
+    tensor: Tensor
+    shape: tuple[int, ...]
+
+
+@dataclass(frozen=True)
+class Missing:
+    """A value that the graph has not: `why` says what it is."""
+
+    why: str
+
+
+Operand: TypeAlias = "Tensor | float | NDArray[Any]"
+
+
+class Arguments:
+    """Those of one node, by their names in the operator's schema, and in the types that operators want."""
+
+    def __init__(
+        self,
+        builder: Builder,
+        node: torch.fx.Node,
+        values: dict[str, Any],
+        batch: Any,
+        number: Callable[[Any], Any],
+        constant: Callable[[torch.Tensor, str], torch.Tensor],
+    ) -> None:
+        self.builder, self.node, self.values = builder, node, values
+        self._batch, self._number, self._constant = batch, number, constant
+
+    def __getitem__(self, name: str) -> Any:
+        return self.values[name]
+
+    def __contains__(self, name: str) -> bool:
+        return name in self.values
+
+    @property
+    def source(self) -> Tensor:
+        """The first argument, a tensor."""
+        return self.tensor("self" if "self" in self.values else "input")
+
+    def tensor(self, name: str) -> Tensor:
+        """UnmappedError unless it is one that the graph computes."""
+        value = self.values[name]
+        if isinstance(value, Tensor):
+            return value
+        if isinstance(value, Merged):
+            raise UnmappedError(f"{name}: the batch taken together with other axes, {value.shape}")
+        if isinstance(value, Missing):
+            raise UnmappedError(f"{name}: {value.why}")
+        raise UnmappedError(f"{name} is a constant")
+
+    def array(self, name: str) -> NDArray[Any]:
+        """UnmappedError unless it is a constant tensor."""
+        value = self.values[name]
+        if isinstance(value, torch.Tensor):
+            return self._as_array(value, name)
+        raise UnmappedError(f"{name} is computed by the network, not a constant")
+
+    def _as_array(self, value: torch.Tensor, name: str) -> NDArray[Any]:
+        value = self._constant(value, f"{self.builder.origin}: {name}")
+        if value.dtype == torch.bfloat16:
+            value = value.float()  # NumPy has no bfloat16
+        array: NDArray[Any] = value.numpy()
+        return array.astype(np.float32) if array.dtype == np.float64 else array
+
+    def optional_array(self, name: str) -> NDArray[Any] | None:
+        """An array, or None."""
+        return None if self.values[name] is None else self.array(name)
+
+    def operand(self, name: str) -> Operand:
+        """A tensor, a number or an array."""
+        value = self.values[name]
+        if isinstance(value, torch.Tensor):
+            return self._without_batch(self._as_array(value, name))
+        if isinstance(value, (bool, int, float)):
+            return self.number(name)
+        return self.tensor(name)
+
+    def _without_batch(self, array: NDArray[Any]) -> NDArray[Any]:
+        """A constant that was repeated for each image, for one."""
+        rank = len(self.node.meta["val"].shape) if isinstance(self.node.meta.get("val"), torch.Tensor) else 0
+        if array.ndim == rank and array.ndim and len(array) > 1 and (array == array[:1]).all():
+            return array[:1]
+        return array
+
+    def number(self, name: str) -> float:
+        """A number. One that was computed from heights and widths fixes them."""
+        return float(self._fixed(self.values[name], name))
+
+    def optional_number(self, name: str) -> float | None:
+        """A number, or None."""
+        return None if self.values[name] is None else self.number(name)
+
+    def integer(self, name: str) -> int:
+        """As `number`."""
+        return int(self._fixed(self.values[name], name))
+
+    def optional_integer(self, name: str) -> int | None:
+        """As `number`, or None."""
+        return None if self.values[name] is None else self.integer(name)
+
+    def integers(self, name: str) -> tuple[int, ...]:
+        """As `number`, of a list or of one."""
+        values = self.values[name]
+        values = values if isinstance(values, (list, tuple)) else [values]
+        return tuple(int(self._fixed(value, name)) for value in values)
+
+    def _fixed(self, value: Any, name: str) -> Any:
+        if isinstance(value, (Sized, Number)):
+            if value.of_batch:
+                raise UnmappedError(f"{name} depends on the number of images")
+            if value.of_extents:
+                self.builder.fix()
+        elif not isinstance(value, (bool, int, float)):
+            raise UnmappedError(f"{name} ({type(value).__name__}) is no number")
+        return value
+
+    def pair(self, name: str) -> tuple[int, int]:
+        """Two integers; one stands for both."""
+        values = self.integers(name)
+        return (values[0], values[0]) if len(values) == 1 else (values[0], values[1])
+
+    def refuse(self, **expected: Any) -> None:
+        """UnmappedError unless these arguments are what they usually are."""
+        for name, usual in expected.items():
+            if name in self.values and self.values[name] != usual:
+                raise UnmappedError(f"{name} is {self.values[name]}")
+
+    @property
+    def shape(self) -> tuple[Any, ...]:
+        """Extents of the (first) result, `Sized` where they depend on the inputs; the batch included."""
+        value = self.node.meta["val"]
+        value = value[0] if isinstance(value, (list, tuple)) else value
+        return tuple(self._number(extent) for extent in value.shape)
+
+    def shape_of(self, name: str) -> tuple[Any, ...]:
+        """As `shape`, of an argument."""
+        for place, argument in enumerate(self.node.target._schema.arguments):  # type: ignore[union-attr]
+            if argument.name == name:
+                node = self.node.args[place]
+                return tuple(self._number(extent) for extent in node.meta["val"].shape)  # type: ignore[union-attr]
+        raise KeyError(name)
+
+    @property
+    def batch(self) -> Any:
+        """The number of images that the program was exported with."""
+        return self._number(self._batch)
+
+    def is_batch(self, extent: Any) -> bool:
+        """Whether an extent is the number of images."""
+        return same_extent(extent, self.batch)
+
+
+def same_extent(a: Any, b: Any) -> bool:
+    """Whether two extents are the same for all inputs."""
+    if isinstance(a, Computed) or isinstance(b, Computed):
+        return bool(getattr(a, "expression", a) == getattr(b, "expression", b))
+    return bool(a == b)

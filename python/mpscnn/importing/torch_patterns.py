@@ -1,0 +1,252 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Operators that PyTorch writes as several: local response normalization, and what core ATen takes apart."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import Any, TypeAlias
+
+import numpy as np
+import torch
+
+from .builder import Builder, Tensor, UnmappedError
+from .ops import activation, normalization, resize
+from .torch_arguments import Arguments
+
+Compute: TypeAlias = "Callable[[Builder, Arguments], Tensor]"
+
+
+@dataclass(frozen=True)
+class Pattern:
+    """What some nodes compute together: the last of them is replaced by this.
+
+    Attributes
+    ----------
+    operator : str
+        For tables and errors.
+    arguments : dict
+        Of `compute`, by name; nodes stand for what they compute.
+    compute : callable
+    """
+
+    operator: str
+    arguments: dict[str, Any]
+    compute: Compute
+
+    @property
+    def sources(self) -> list[torch.fx.Node]:
+        """The nodes that it reads."""
+        return [value for value in self.arguments.values() if isinstance(value, torch.fx.Node)]
+
+
+def operator_name(node: torch.fx.Node) -> str:
+    """As in `OPERATORS`: "conv2d"; "add" for add_."""
+    if isinstance(node.target, torch._ops.OpOverload) and node.target.namespace == "aten":
+        name = node.target._opname
+        return name if name.startswith("__") else name.rstrip("_")
+    return ""
+
+
+def patterns(node: torch.fx.Node) -> Iterator[Pattern]:
+    """Those that end at this node."""
+    for name, template, compute in TEMPLATES:
+        found: dict[str, Any] = {}
+        if _match(node, template, found):
+            yield Pattern(name, found, compute)
+            return
+    for match in (_local_response_normalization, _pixel_shuffle):
+        pattern = match(node)
+        if pattern is not None:
+            yield pattern
+            return
+
+
+# ---- templates: an operator and its arguments; a word is any value, the same wherever it stands
+
+
+def _match(value: Any, template: Any, found: dict[str, Any]) -> bool:
+    if isinstance(template, str):
+        if template not in found:
+            found[template] = value
+            return True
+        return found[template] is value or (not isinstance(value, torch.fx.Node) and bool(found[template] == value))
+    if isinstance(template, tuple):
+        arguments = _call(value, template[0])
+        return (
+            arguments is not None
+            and len(arguments) == len(template) - 1
+            and all(map(lambda a, t: _match(a, t, found), arguments, template[1:]))
+        )
+    return not isinstance(value, torch.fx.Node) and bool(value == template)
+
+
+def _prelu(builder: Builder, arguments: Arguments) -> Tensor:
+    x, slopes = arguments.tensor("x"), arguments.array("weight")
+    if slopes.size > 1 and (slopes.ndim != x.rank or slopes.shape[1] != slopes.size):
+        raise UnmappedError(f"slopes of shape {slopes.shape} for {x.rank} axes")
+    return activation.prelu(builder, x, slopes.reshape(-1))
+
+
+def _log_sigmoid(builder: Builder, arguments: Arguments) -> Tensor:
+    if arguments.array("zero").any():
+        raise UnmappedError("log1p")
+    return activation.logsigmoid(builder, arguments.tensor("x"))
+
+
+def _threshold(builder: Builder, arguments: Arguments) -> Tensor:
+    value = arguments.array("value")
+    if value.size != 1:
+        raise UnmappedError(f"values of shape {value.shape} below a threshold")
+    threshold = arguments.number("threshold")
+    same = np.float32(threshold) == value  # core ATen keeps it as a float32
+    return activation.threshold(builder, arguments.tensor("x"), threshold, threshold if same else float(value))
+
+
+TEMPLATES: list[tuple[str, Any, Compute]] = [
+    # What torch.nn.functional.lp_pool2d does with sums of its powers.
+    ("identity", ("mul", ("sign", "x"), ("relu", ("abs", "x"))), lambda b, a: a.tensor("x")),
+    ("prelu", ("where", ("gt", "x", 0), "x", ("mul", "weight", "x")), _prelu),
+    (
+        "softplus",
+        (
+            "where",
+            ("gt", ("mul", "x", "beta"), "threshold"),
+            "x",
+            ("div", ("log1p", ("exp", ("mul", "x", "beta"))), "beta"),
+        ),
+        lambda b, a: activation.softplus(b, a.tensor("x"), a.number("beta"), a.number("threshold")),
+    ),
+    (
+        "softplus",
+        ("where", ("gt", "x", "threshold"), "x", ("log1p", ("exp", "x"))),
+        lambda b, a: activation.softplus(b, a.tensor("x"), 1.0, a.number("threshold")),
+    ),
+    (
+        "celu",
+        ("where", ("gt", "x", 0), "x", ("mul", ("expm1", ("div", "x", "alpha")), "alpha")),
+        lambda b, a: activation.celu(b, a.tensor("x"), a.number("alpha")),
+    ),
+    ("celu", ("where", ("gt", "x", 0), "x", ("expm1", "x")), lambda b, a: activation.celu(b, a.tensor("x"))),
+    ("log_sigmoid", ("sub", ("minimum", "zero", "x"), ("log1p", ("exp", ("neg", ("abs", "x"))))), _log_sigmoid),
+    ("threshold", ("where", ("le", "x", "threshold"), "value", "x"), _threshold),
+    (
+        "softshrink",
+        (
+            "where",
+            ("gt", ("abs", "x"), "lambd"),
+            ("sub", "x", ("mul", ("sign", "x"), "lambd")),
+            ("mul", "x", 0),
+        ),
+        lambda b, a: activation.softshrink(b, a.tensor("x"), a.number("lambd")),
+    ),
+]
+
+
+# ---- others
+
+
+def _local_response_normalization(node: torch.fx.Node) -> Pattern | None:
+    """X / pow(k + alpha * mean of squares of channels, beta)."""
+    quotient = _call(node, "div")
+    if quotient is None or len(quotient) != 2:
+        return None
+    source, divisor = quotient
+    power = _call(divisor, "pow")
+    total = _call(power[0], "add") if power else None
+    product = _call(total[0], "mul") if total else None
+    if not (power and total and product and isinstance(source, torch.fx.Node)):
+        return None
+    mean = _behind_views(product[0])
+    pooled = _call(mean, "avg_pool3d") or _call(mean, "avg_pool2d")
+    padded = (_call(pooled[0], "pad") or _call(pooled[0], "constant_pad_nd")) if pooled else None
+    square = _call(_behind_views(padded[0]), "mul") if padded else None
+    if not (pooled and padded and square) or square[0] is not source or square[1] is not source:
+        return None
+    window, pads, rest = list(pooled[1]), list(padded[1]), list(pooled[2:])
+    size, alpha, beta, k = window[0], product[1], power[1], total[1]
+    if (
+        window[1:] != [1] * (len(window) - 1)
+        or pads != [0] * (2 * len(window) - 2) + [size // 2, (size - 1) // 2]
+        or [list(stride) for stride in rest] != [[1] * len(window)]
+        or not all(value in ("constant", 0) for value in padded[2:])
+        or not all(isinstance(number, (int, float)) for number in (size, alpha, beta, k))
+    ):
+        return None
+    return Pattern(
+        "local_response_norm",
+        {"x": source},
+        lambda b, a: normalization.local_response_norm(b, a.tensor("x"), size, alpha, beta, k),
+    )
+
+
+# Orders of the six axes that a depth to space, or its inverse, is written with: PyTorch's, and position-major.
+_TO_SPACE = {(0, 1, 4, 2, 5, 3): False, (0, 3, 4, 1, 5, 2): True}
+_TO_DEPTH = {(0, 1, 3, 5, 2, 4): False, (0, 3, 5, 1, 2, 4): True}
+
+
+def _pixel_shuffle(node: torch.fx.Node) -> Pattern | None:
+    """A view, a permute and a view, which move r x r pixels to channels or back."""
+    last = _view(node)
+    permuted = _call(_behind_copies(last[0]), "permute") if last else None
+    first = _view(permuted[0]) if permuted else None
+    if not (last and permuted and first) or not isinstance(first[0], torch.fx.Node):
+        return None
+    source, order = first[0], tuple(permuted[1])
+    shape = permuted[0].meta["val"].shape
+    before, after = source.meta["val"].shape, node.meta["val"].shape
+    if len(shape) != 6 or len(before) != 4 or len(after) != 4:
+        return None
+    kept: tuple[tuple[Any, ...], tuple[Any, ...]]
+    function: Callable[..., Tensor]
+    if order in _TO_SPACE:
+        major = _TO_SPACE[order]
+        factors = (shape[1], shape[2]) if major else (shape[2], shape[3])
+        kept = (shape[0], shape[4], shape[5]), (before[0], before[2], before[3])
+        result = (shape[4] * factors[0], shape[5] * factors[1])
+        function = resize.pixel_shuffle
+    elif order in _TO_DEPTH:
+        major = _TO_DEPTH[order]
+        factors = (shape[3], shape[5])
+        kept = (shape[0], shape[1], shape[2], shape[4]), (before[0], before[1], after[2], after[3])
+        result = (shape[2], shape[4])
+        function = resize.pixel_unshuffle
+    else:
+        return None
+    r = _hint(factors[0])
+    if r != _hint(factors[1]) or any(_hint(a) != _hint(b) for a, b in zip(*kept, strict=True)):
+        return None
+    if tuple(map(_hint, result)) != tuple(map(_hint, after[2:])):
+        return None
+    return Pattern(
+        "pixel_shuffle" if function is resize.pixel_shuffle else "pixel_unshuffle",
+        {"x": source},
+        lambda b, a: function(b, a.tensor("x"), r, position_major=major),
+    )
+
+
+def _view(node: Any) -> tuple[Any, ...] | None:
+    return _call(node, "view") or _call(node, "reshape") or _call(node, "_unsafe_view")
+
+
+def _behind_copies(node: Any) -> Any:
+    while isinstance(node, torch.fx.Node) and operator_name(node) in ("clone", "contiguous"):
+        node = node.args[0]
+    return node
+
+
+def _hint(extent: Any) -> int:
+    return int(extent.node.hint if isinstance(extent, torch.SymInt) else extent)
+
+
+def _call(node: Any, name: str) -> tuple[Any, ...] | None:
+    """The arguments of a node that is a call of that operator."""
+    if isinstance(node, torch.fx.Node) and operator_name(node) == name and not node.kwargs:
+        return tuple(node.args)
+    return None
+
+
+def _behind_views(node: Any) -> Any:
+    while isinstance(node, torch.fx.Node) and operator_name(node) in ("view", "reshape", "squeeze", "unsqueeze"):
+        node = node.args[0]
+    return node

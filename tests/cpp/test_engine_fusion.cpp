@@ -1,0 +1,437 @@
+// SPDX-License-Identifier: Apache-2.0
+// What plans fuse, what they must not, and where they place memory: each list is run by its plan, by a plan that fuses
+// nothing, and with all of its memory held by the test, so that nothing may be fused or placed.
+//
+//   test_engine_fusion [seed offset]      prints "N passed, N failed"
+#include <functional>
+#include <limits>
+
+#include "engine_test.hpp"
+
+namespace {
+
+constexpr float kInfinity = std::numeric_limits<float>::infinity();
+
+ImageView dense_view(std::shared_ptr<Memory> memory, i64 n, i64 h, i64 w, i64 c, Format format = Format::float32) {
+  ImageView view;
+  view.memory = std::move(memory);
+  view.format = format;
+  view.n = n, view.h = h, view.w = w, view.c = c;
+  view.w_stride = c, view.h_stride = w * c, view.n_stride = h * w * c;
+  return view;
+}
+
+ImageView temporary(i64 n, i64 h, i64 w, i64 c, Format format = Format::float32) {
+  const auto bytes = static_cast<std::size_t>(n * h * w * c) * size_of(format);
+  return dense_view(Memory::lazy(cpu().shared_from_this(), bytes), n, h, w, c, format);
+}
+
+Arithmetic bounded(float least, float greatest) {
+  Arithmetic f;
+  f.least = least, f.greatest = greatest;
+  return f;
+}
+
+Neuron relu() {
+  Neuron f;
+  f.type = NeuronType::relu;
+  return f;
+}
+
+// ---------------------------------------------------------------------------------------------------------- structure
+
+constexpr i64 kSide = 6, kChannels = 16;
+
+/// source -> conv 0 -> t0 -> conv 1 -> t1; t1 + addend -> result. Each case changes something.
+struct Parts {
+  ImageView source = temporary(1, kSide, kSide, kChannels), t0 = temporary(1, kSide, kSide, kChannels);
+  ImageView t1 = temporary(1, kSide, kSide, kChannels), result = temporary(1, kSide, kSide, kChannels);
+  ConvProblem first, second;
+  BinaryProblem sum;
+  std::vector<Command> between, after;
+  std::vector<std::shared_ptr<Memory>> held;
+
+  Parts() {
+    Random random(1);
+    first.src = source, first.dst = t0;
+    second.src = t0, second.dst = t1;
+    first.weights = second.weights = random_weights(random, kChannels, 1, 1, kChannels, 1, true);
+    sum.src0.view = t1, sum.src1.view = t0;
+    sum.dst = result;
+    held = {source.memory, result.memory};
+  }
+};
+
+/// The commands alone keep the memory, but for what is `held`.
+std::vector<Command> commands_of(Parts& parts) {
+  std::vector<Command> commands = {{parts.first, "first"}, {parts.second, "second"}};
+  for (Command& command : parts.between) commands.push_back(std::move(command));
+  commands.push_back({parts.sum, "sum"});
+  for (Command& command : parts.after) commands.push_back(std::move(command));
+  const auto held = std::move(parts.held);
+  parts = Parts();
+  parts.held = held;
+  return commands;
+}
+
+NeuronProblem neuron_problem(const ImageView& src, const ImageView& dst, NeuronType type) {
+  NeuronProblem problem{src, dst, {}};
+  problem.neuron.type = type;
+  return problem;
+}
+
+void expect(const char* what, const std::function<void(Parts&)>& change, const std::vector<std::uint32_t>& fused) {
+  Parts parts;
+  change(parts);
+  const auto commands = commands_of(parts);
+  const auto plan = make_plan(commands, true);
+  std::vector<std::uint32_t> longest, all;
+  for (const auto& step : plan->steps) {
+    if (step.commands.size() > longest.size()) longest = step.commands;
+    all.insert(all.end(), step.commands.begin(), step.commands.end());
+  }
+  std::string text;
+  for (const auto command : longest) text += " " + std::to_string(command);
+  report(fused.size() > 1 ? longest == fused : longest.size() == 1, "%s: fused are%s", what, text.c_str());
+  report(all.size() == commands.size(), "%s: %zu of %zu commands are in the plan", what, all.size(), commands.size());
+  report(make_plan(commands, false)->steps.size() == commands.size(), "%s: without fusion", what);
+}
+
+void test_what_is_fused() {
+  const std::vector<std::uint32_t> both = {1, 2}, none = {};
+  expect("sum", [](Parts&) {}, both);
+  expect("sum, operands swapped", [](Parts& p) { std::swap(p.sum.src0, p.sum.src1); }, both);
+  expect("ReLU behind", [](Parts& p) { p.sum.function = bounded(0, kInfinity); }, both);
+  expect("ReLU6 behind", [](Parts& p) { p.sum.function = bounded(0, 6); }, both);
+  expect("ReLU before", [](Parts& p) { p.second.neuron = relu(); }, both);
+  expect("result that others know", [](Parts& p) { p.held.push_back(p.result.memory); }, both);
+  expect("addend that others know", [](Parts& p) {
+    p.sum.src1.view = temporary(1, kSide, kSide, kChannels);
+    p.held.push_back(p.sum.src1.view.memory);
+  }, both);
+  expect("addend made between, as by a projection", [](Parts& p) {
+    ConvProblem projection = p.first;
+    projection.src = p.source;
+    projection.dst = p.sum.src1.view = temporary(1, kSide, kSide, kChannels);
+    p.between.push_back({projection, "projection"});
+  }, {1, 3});
+  expect("neuron behind the sum", [](Parts& p) {
+    const ImageView end = temporary(1, kSide, kSide, kChannels);
+    p.held = {p.source.memory, end.memory};
+    p.after.push_back({neuron_problem(p.result, end, NeuronType::tanh), "neuron"});
+  }, {1, 2, 3});
+
+  expect("other bounds", [](Parts& p) { p.sum.function = bounded(-1, kInfinity); }, none);
+  expect("upper bound alone", [](Parts& p) { p.sum.function = bounded(-kInfinity, 6); }, none);
+  expect("scale", [](Parts& p) { p.sum.function.scale1 = 2; }, none);
+  expect("bias", [](Parts& p) { p.sum.function.bias = 1; }, none);
+  expect("difference", [](Parts& p) { p.sum.function.operation = BinaryOperation::subtract; }, none);
+  expect("intermediate that others know", [](Parts& p) { p.held.push_back(p.t1.memory); }, none);
+  expect("intermediate read twice by the sum", [](Parts& p) { p.sum.src1.view = p.t1; }, none);
+  expect("intermediate read by a later command", [](Parts& p) {
+    p.after.push_back({neuron_problem(p.t1, temporary(1, kSide, kSide, kChannels), NeuronType::tanh), "later"});
+  }, none);
+  expect("intermediate read by a command between", [](Parts& p) {
+    p.between.push_back({neuron_problem(p.t1, temporary(1, kSide, kSide, kChannels), NeuronType::tanh), "between"});
+  }, none);
+  expect("intermediate that holds more than is read", [](Parts& p) {
+    p.sum.src0.view = p.t1.region(1, 0, kSide - 1, kSide);
+    p.sum.src1.view = p.t0.region(0, 0, kSide - 1, kSide);
+    p.sum.dst = p.result.region(0, 0, kSide - 1, kSide);
+  }, none);
+  expect("sum of a part of the intermediate", [](Parts& p) {
+    p.sum.src0.start_h = 1;
+    p.sum.dst = p.result.region(0, 0, kSide - 1, kSide);
+  }, none);
+  expect("intermediate of halves", [](Parts& p) {
+    p.t1 = temporary(1, kSide, kSide, kChannels, Format::float16);
+    p.second.dst = p.sum.src0.view = p.t1;
+  }, none);
+  expect("addend of halves", [](Parts& p) {
+    p.sum.src1.view = temporary(1, kSide, kSide, kChannels, Format::float16);
+  }, none);
+  expect("addend repeated", [](Parts& p) {
+    p.sum.src1.view = temporary(1, 1, kSide, kChannels);
+    p.sum.src1.repeat_h = true;
+  }, none);
+  expect("intermediate repeated", [](Parts& p) {
+    p.t1 = temporary(1, 1, kSide, kChannels);
+    p.second.src = p.t0.region(0, 0, 1, kSide);
+    p.second.dst = p.sum.src0.view = p.t1;
+    p.sum.src0.repeat_h = true;
+  }, none);
+  expect("addend of which a part is read", [](Parts& p) {
+    p.sum.src1.view = temporary(1, kSide + 1, kSide, kChannels);
+    p.sum.src1.start_h = 1;
+  }, none);
+  expect("result in the convolution's source", [](Parts& p) {
+    p.second.src = p.sum.dst = temporary(1, kSide, kSide, kChannels);
+    p.sum.src1.view = temporary(1, kSide, kSide, kChannels);
+    p.held = {p.sum.dst.memory};
+  }, none);
+  expect("host between", [](Parts& p) { p.between.push_back({HostTask{}, "host"}); }, none);
+  expect("source changed between", [](Parts& p) {
+    p.between.push_back({CopyProblem{p.source, p.t0}, "copy"});
+    p.sum.src1.view = temporary(1, kSide, kSide, kChannels);
+  }, none);
+  expect("pixels rearranged by the convolution", [](Parts& p) {
+    Random random(2);
+    p.second.weights = random_weights(random, 4 * kChannels, 1, 1, kChannels, 1, false);
+    p.second.src = temporary(1, kSide / 2, kSide / 2, kChannels);
+    p.second.subpixel = 2;
+  }, none);
+  // Two images of one array are different blocks with the same bytes.
+  static std::vector<float> array(kSide * kSide * kChannels);
+  expect("source and result that may be one array", [](Parts& p) {
+    const auto wrapped = [] {
+      return dense_view(Memory::wrap(array.data(), array.size() * 4, {}), 1, kSide, kSide, kChannels);
+    };
+    p.second.src = wrapped();
+    p.sum.dst = wrapped();
+  }, none);
+
+  // The sum taken away: what may follow alone.
+  const auto expect_neuron = [&](const char* what, const Neuron& before, const std::vector<std::uint32_t>& fused) {
+    std::vector<Command> commands;
+    {
+      Parts parts;
+      parts.second.neuron = before;
+      commands = {{parts.first, ""}, {parts.second, ""}};
+      commands.push_back({neuron_problem(parts.t1, parts.result, NeuronType::sigmoid), ""});
+    }
+    const auto steps = make_plan(commands, true)->steps;
+    report(steps.back().commands == fused, "%s", what);
+  };
+  expect_neuron("a neuron is fused", {}, {1, 2});
+  expect_neuron("a neuron behind another is not", relu(), {2});
+}
+
+void test_keys() {
+  Parts mine;
+  Parts theirs;
+  theirs.held.push_back(theirs.t1.memory);
+  const auto a = commands_of(mine), b = commands_of(theirs);
+  report(structure_key(a) != structure_key(b), "who knows the memory is part of the key");
+  report(plan_for(a)->steps.size() == 2 && plan_for(b)->steps.size() == 3, "plans differ where others know the memory");
+}
+
+// ------------------------------------------------------------------------------------------------------------- values
+
+/// A random network on images of one size: convolutions, sums, neurons and pools of earlier results. With `held`, the
+/// caller has a reference to each block.
+std::vector<Command> random_network(unsigned seed, const ImageView& input, const std::vector<ImageView>& outputs,
+                                    std::vector<std::shared_ptr<Memory>>* held) {
+  Random random(seed);
+  const i64 n = input.n, h = input.h, w = input.w, c = input.c;
+  std::vector<ImageView> values = {input};
+  std::vector<int> reads = {1};
+  std::vector<Command> commands;
+  const auto result = [&] {
+    ImageView view = temporary(n, h, w, c);
+    if (held) held->push_back(view.memory);
+    values.push_back(view), reads.push_back(0);
+    return view;
+  };
+  const auto any = [&] {
+    const auto least = values.size() > 4 ? static_cast<i64>(values.size()) - 4 : 0;
+    const auto i = static_cast<std::size_t>(random.whole(least, static_cast<i64>(values.size()) - 1));
+    ++reads[i];
+    return values[i];
+  };
+  const auto convolution = [&](const ImageView& src, const ImageView& dst, NeuronType type) {
+    ConvProblem conv;
+    const bool depthwise = random.one_in(3);
+    const i64 k = random.pick({1, 1, 3});
+    conv.weights = random_weights(random, c, k, k, depthwise ? 1 : c, depthwise ? c : 1, !random.one_in(4));
+    // So that results keep their size from layer to layer.
+    auto& all = const_cast<std::vector<float>&>(conv.weights->values);
+    const float size = 1.0f / std::sqrt(static_cast<float>(k * k * (depthwise ? 1 : c)));
+    for (float& value : all) value *= size;
+    conv.window.kernel_h = conv.window.kernel_w = k;
+    conv.window.start_h = conv.window.start_w = -(k / 2);
+    if (random.one_in(6)) conv.window.edge = Edge::clamp;
+    conv.neuron.type = type;
+    conv.src = src, conv.dst = dst;
+    commands.push_back({conv, "conv"});
+  };
+  const auto sum = [&](const ImageView& a, const ImageView& b, const ImageView& dst) {
+    BinaryProblem add;
+    add.src0.view = a, add.src1.view = b, add.dst = dst;
+    if (random.one_in(2)) std::swap(add.src0, add.src1);
+    add.function = random.pick({bounded(-kInfinity, kInfinity), bounded(0, kInfinity), bounded(0, 1), bounded(-1, 1)});
+    commands.push_back({add, "sum"});
+  };
+  const auto type = [&] {
+    return random.pick({NeuronType::none, NeuronType::none, NeuronType::relu, NeuronType::softsign});
+  };
+  for (i64 i = random.whole(2, 12); i > 0; --i) {
+    switch (random.whole(0, 4)) {
+      case 0: {
+        const ImageView src = any();
+        convolution(src, result(), type());
+        break;
+      }
+      case 1: {  // a block with its residual sum
+        const ImageView src = any(), addend = any();
+        const ImageView inner = result();
+        convolution(src, inner, type());
+        ++reads.back();
+        if (random.one_in(4)) commands.push_back({neuron_problem(input, result(), NeuronType::relu), "between"});
+        sum(inner, addend, result());
+        break;
+      }
+      case 2: {
+        const ImageView a = any(), b = any();
+        sum(a, b, result());
+        break;
+      }
+      case 3: {
+        const ImageView src = any();
+        commands.push_back({neuron_problem(src, result(), type()), "neuron"});
+        break;
+      }
+      default: {
+        PoolProblem pool;
+        pool.src = any();
+        pool.dst = result();
+        pool.window.kernel_h = pool.window.kernel_w = 3;
+        pool.window.start_h = pool.window.start_w = -1;
+        commands.push_back({pool, "pool"});
+      }
+    }
+  }
+  // Nothing is made for nobody, and the last results can be seen.
+  std::size_t output = 0;
+  for (std::size_t i = values.size(); i-- > 0 && output < outputs.size();) {
+    if (reads[i] == 0 || i + 1 == values.size()) {
+      const ImageView src = values[i], addend = any();
+      ImageView inner = temporary(n, h, w, c);
+      if (held) held->push_back(inner.memory);
+      convolution(src, inner, NeuronType::none);
+      sum(inner, addend, outputs[output++]);
+    }
+  }
+  return commands;
+}
+
+void test_networks() {
+  Random random(20);
+  int fused = 0, placed = 0;
+  for (unsigned round = 0; round < 300; ++round) {
+    const i64 n = random.whole(1, 2), h = random.whole(1, 9), w = random.whole(1, 9);
+    const i64 c = random.pick({1, 3, 4, 8, 16, 17, 32, 64});
+    const Format format = random.one_in(4) ? Format::float16 : Format::float32;
+    Image input(random, Format::float32, n, h, w, c, random.one_in(2));
+    input.randomize(random, -1, 1);
+    const bool dense = random.one_in(2);
+    const auto run = [&](bool hold, bool fuse) {
+      std::vector<Image> outputs;
+      Random places(100 + round);
+      for (int i = 0; i < 3; ++i) outputs.emplace_back(places, format, n, h, w, c, dense);
+      for (Image& output : outputs) output.snapshot();
+      std::vector<std::shared_ptr<Memory>> held;
+      const auto before = cpu().allocated_bytes();
+      {
+        const auto commands = random_network(1000 + round, input.view, {outputs[0].view, outputs[1].view, outputs[2].view},
+                                             hold ? &held : nullptr);
+        const auto plan = make_plan(commands, fuse);
+        if (fuse && !hold) fused += plan->steps.size() < commands.size(), placed += plan->arena_bytes > 0;
+        if (hold) report(plan->arena_bytes == 0, "round %u: memory that others know is not placed", round);
+        for (int times = 0; times < 2; ++times) {  // a list may be run again
+          const std::string error = execute(cpu(), commands, plan);
+          report(error.empty(), "round %u: %s", round, error.c_str());
+        }
+      }
+      if (!hold) report(cpu().allocated_bytes() == before, "round %u: memory is given back", round);
+      for (const Image& output : outputs) {
+        report(output.surroundings_unchanged(), "round %u: wrote beside a result", round);
+      }
+      return outputs;
+    };
+    const auto expected = run(true, false), unfused = run(false, false), both = run(false, true);
+    report(input.unchanged(), "round %u: wrote to the input", round);
+    double worst = 0, size = 1;
+    for (std::size_t i = 0; i < expected.size(); ++i) {
+      expected[i].for_each([&](i64 b, i64 y, i64 x, i64 k) {
+        const double want = expected[i].value(b, y, x, k);
+        if (std::isnan(want) && std::isnan(both[i].value(b, y, x, k))) return;  // fewer results than images
+        size = std::fmax(size, std::fabs(want));
+        worst = std::fmax(worst, std::fabs(unfused[i].value(b, y, x, k) - want));
+        worst = std::fmax(worst, std::fabs(both[i].value(b, y, x, k) - want));
+        if (std::isnan(both[i].value(b, y, x, k))) worst = 1e30;
+      });
+    }
+    const double allowed = (format == Format::float16 ? 0x1p-9 : 2e-5) * size;
+    report(worst <= allowed, "round %u: off by %g, allowed %g", round, worst, allowed);
+  }
+  report(fused > 200 && placed > 200, "%d of 300 networks had something fused, %d something placed", fused, placed);
+}
+
+/// The engine's own answer to problems with an addend, in every place and format, against the problems one by one.
+void test_addends() {
+  Random random(30);
+  for (int round = 0; round < 400; ++round) {
+    const i64 n = random.whole(1, 2), groups = random.pick({1, 1, 2, 4});
+    const bool depthwise = random.one_in(3);
+    const i64 per_group = depthwise ? 1 : random.whole(1, 20), in = (depthwise ? random.whole(1, 40) : groups) * per_group;
+    const i64 g = depthwise ? in : groups, out = depthwise ? in * random.whole(1, 2) : groups * random.whole(1, 20);
+    ConvProblem conv;
+    Window& w = conv.window;
+    w.kernel_h = random.whole(1, 3), w.kernel_w = random.whole(1, 3);
+    w.stride_h = random.whole(1, 2), w.stride_w = random.whole(1, 2);
+    const i64 h = random.whole(1, 9), width = random.whole(1, 9);
+    w.start_h = random.whole(-2, 2), w.start_w = random.whole(-2, 2);
+    if (random.one_in(4)) w.edge = Edge::clamp;
+    if (random.one_in(6)) w.start_h = 20;  // nothing is seen
+    Image src(random, Format::float32, n, h, width, in, random.one_in(2));
+    src.randomize(random);
+    const auto format = [&] { return random.pick({Format::float32, Format::float32, Format::float16}); };
+    const i64 dh = random.whole(1, 8), dw = random.whole(1, 8);
+    const bool in_place = random.one_in(3);
+    Image addend(random, format(), n, dh, dw, out, random.one_in(2));
+    addend.randomize(random);
+    Image dst(random, in_place ? addend.view.format : format(), n, dh, dw, out, random.one_in(2));
+    dst.snapshot();
+    conv.src = src.view;
+    conv.weights = random_weights(random, out, w.kernel_h, w.kernel_w, per_group, g, random.one_in(2));
+    conv.neuron = random_neuron(random, random.pick({NeuronType::none, NeuronType::relu, NeuronType::prelu,
+                                                     NeuronType::gelu, NeuronType::relun}), out);
+    auto after = random_neuron(
+        random, random.pick({NeuronType::none, NeuronType::relu, NeuronType::relun, NeuronType::softsign}), out);
+    if (after.type == NeuronType::none) after = {};  // only the addend tells this call from the one without
+    const ImageView plain = temporary(n, dh, dw, out);
+    conv.dst = plain;
+    const std::string first = execute(cpu(), {{conv, "conv"}});
+    report(first.empty(), "%s", first.c_str());
+    std::vector<double> expected;
+    Image given = addend;  // values of the addend, which may be overwritten
+    std::vector<double> added;
+    given.for_each([&](i64 b, i64 y, i64 x, i64 c) { added.push_back(given.value(b, y, x, c)); });
+    conv.addend = addend.view;
+    conv.after = after;
+    conv.dst = in_place ? addend.view : dst.view;
+    const Image& result = in_place ? addend : dst;
+    const std::string second = execute(cpu(), {{conv, "conv"}});
+    report(second.empty(), "%s", second.c_str());
+    const auto* values = reinterpret_cast<const float*>(plain.memory->data());
+    std::size_t at = 0;
+    double worst = 0;
+    result.for_each([&](i64 b, i64 y, i64 x, i64 c) {
+      const double sum = double{values[at]} + added[at];
+      ++at;
+      const double want = neuron_value(after, sum, c);
+      const double slack = (std::fabs(sum) + 60) * 4e-6 + format_error(result.view.format, want);
+      const double error = std::fabs(result.value(b, y, x, c) - want) / slack;
+      worst = std::isnan(error) ? 1e30 : std::fmax(worst, error);
+    });
+    report(worst <= 1, "addend, round %d: %g times the allowed error", round, worst);
+    report(result.surroundings_unchanged() && src.unchanged(), "addend, round %d: wrote beside the result", round);
+    if (!in_place) report(addend.unchanged(), "addend, round %d: wrote to the addend", round);
+  }
+}
+
+}  // namespace
+
+int main(int argc, char** argv) {
+  return run_tests(argc, argv, {test_what_is_fused, test_keys, test_networks, test_addends});
+}
