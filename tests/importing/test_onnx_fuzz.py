@@ -163,13 +163,17 @@ def test_the_network_is_read():
     assert len(importer.read(network())) > 12
 
 
-@settings(max_examples=150, deadline=None, suppress_health_check=list(HealthCheck), database=None)
+@settings(
+    max_examples=150, deadline=None, suppress_health_check=list(HealthCheck), database=None, derandomize=not SECONDS
+)
 @given(st.binary(max_size=200))
 def test_bytes(data):
     attempt(data)
 
 
-@settings(max_examples=300, deadline=None, suppress_health_check=list(HealthCheck), database=None)
+@settings(
+    max_examples=300, deadline=None, suppress_health_check=list(HealthCheck), database=None, derandomize=not SECONDS
+)
 @given(st.data())
 def test_bytes_of_a_model(data):
     good = bytearray(network().SerializeToString())
