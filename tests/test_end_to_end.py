@@ -47,7 +47,8 @@ def onnx_bytes(name: str) -> bytes:
     pytest.importorskip("onnx")
     file = io.BytesIO()
     example = torch.zeros(1, *ARCHITECTURES[name].shape)
-    axes = {0: "n", 2: "h", 3: "w"}
+    # PyTorch's exporter cannot write an adaptive pooling of images of unknown size.
+    axes = {0: "n"} if name == "vgg16" else {0: "n", 2: "h", 3: "w"}
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # the exporter's own deprecation, and its remarks on traced sizes
         torch.onnx.export(
@@ -114,7 +115,10 @@ def test_equals_pytorch_at_another_size(name: str, source: str) -> None:
 @pytest.mark.parametrize("name", NAMES)
 def test_equals_onnx_runtime(name: str) -> None:
     onnxruntime = pytest.importorskip("onnxruntime")
-    session = onnxruntime.InferenceSession(onnx_bytes(name), providers=["CPUExecutionProvider"])
+    options = onnxruntime.SessionOptions()
+    # With it, 1.31 takes zeros in front of a maximum for padding of the maximum, which never wins: yolo_tiny is wrong.
+    options.graph_optimization_level = onnxruntime.GraphOptimizationLevel.ORT_DISABLE_ALL
+    session = onnxruntime.InferenceSession(onnx_bytes(name), options, providers=["CPUExecutionProvider"])
     x = images(name, 2)
     assert difference(flat(network(name, "onnx")(x)), flat(session.run(None, {"x": x}))) < 1e-4
 
