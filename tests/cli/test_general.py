@@ -146,3 +146,14 @@ def test_progress_is_shown_of_what_takes_long(monkeypatch: pytest.MonkeyPatch, s
         time.sleep(seconds)
     assert ("reading" in file.getvalue()) is shown
     assert ("1/3" in file.getvalue()) is shown
+
+
+def test_what_is_declared() -> None:
+    tomllib = pytest.importorskip("tomllib", reason="part of Python 3.11")
+    from mpscnn import cli
+
+    project = tomllib.loads((Path(__file__).resolve().parents[2] / "pyproject.toml").read_text())
+    module, _, name = project["project"]["scripts"]["mpscnn"].partition(":")
+    assert (module, getattr(cli, name)) == ("mpscnn.cli", cli.main)
+    # The extra is for users, the group for the make targets.
+    assert project["project"]["optional-dependencies"]["cli"] == project["dependency-groups"]["cli"]
