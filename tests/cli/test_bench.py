@@ -95,6 +95,14 @@ def test_results_are_compared_first() -> None:
         compare("net", 2, [contestant("ours", 1.0), contestant("other", float("nan"))], 0)
 
 
+def test_results_that_differ_are_one_sentence(run, classifier: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    pytest.importorskip("onnxruntime")
+    monkeypatch.setattr("mpscnn.benchmarking.TOLERANCE", 0.0)
+    ran = run("bench", classifier, "--batch", 3, "--seconds", 0, "--against", "onnxruntime", "--json")
+    assert (ran.status, ran.out) == (1, "")
+    assert ran.err.startswith("mpscnn: classifier.onnx, batch 3: results of onnxruntime differ from those of mpscnn by")
+
+
 def test_rounds_are_interleaved() -> None:
     order: list[str] = []
     found = rounds({name: lambda name=name: order.append(name) or time.sleep(3e-3) for name in "ab"}, 0)

@@ -146,3 +146,32 @@ def test_progress_is_shown_of_what_takes_long(monkeypatch: pytest.MonkeyPatch, s
         time.sleep(seconds)
     assert ("reading" in file.getvalue()) is shown
     assert ("1/3" in file.getvalue()) is shown
+
+
+@pytest.mark.parametrize("name", ["[bold]x", "a b'c", "\udcff"], ids=ascii)
+def test_odd_file_names(run, classifier: Path, monkeypatch: pytest.MonkeyPatch, name: str) -> None:
+    from mpscnn.cli import console
+
+    monkeypatch.setattr(console, "_PATIENCE_SECONDS", 0.0)
+    model = classifier.rename(classifier.parent / f"{name}.onnx")
+    shown = name.encode("utf-8", "backslashreplace").decode()
+    if name != "\udcff":  # which the package onnx does not take
+        ran = run("info", model)
+        assert ran.status == 0
+        assert f"{shown}.onnx" in ran.out
+    model.write_bytes(b"no model")
+    ran = run("info", model)
+    assert ran.status == 1
+    assert f"{shown}.onnx" in ran.err
+    assert run("info", model, "--json").status == 1
+
+
+def test_what_is_declared() -> None:
+    tomllib = pytest.importorskip("tomllib", reason="part of Python 3.11")
+    from mpscnn import cli
+
+    project = tomllib.loads((Path(__file__).resolve().parents[2] / "pyproject.toml").read_text())
+    module, _, name = project["project"]["scripts"]["mpscnn"].partition(":")
+    assert (module, getattr(cli, name)) == ("mpscnn.cli", cli.main)
+    # The extra is for users, the group for the make targets.
+    assert project["project"]["optional-dependencies"]["cli"] == project["dependency-groups"]["cli"]

@@ -10,6 +10,7 @@ from typing import Annotated
 import typer
 
 from .._core import __version__
+from ..benchmarking import ResultsDifferError
 from ..errors import ImportError as ModelError
 from . import bench, convert, info, plot, run_command, trace, verify
 from .console import say, write
@@ -64,7 +65,17 @@ def run(arguments: Sequence[str] | None = None) -> int:
     return 0
 
 
-_OURS = (ModelError, ValueError, TypeError, NotImplementedError, OSError, RuntimeError, MemoryError, KeyError)
+_OURS = (
+    ModelError,
+    ResultsDifferError,
+    ValueError,
+    TypeError,
+    NotImplementedError,
+    OSError,
+    RuntimeError,
+    MemoryError,
+    KeyError,
+)
 
 
 def sentence(error: Exception) -> str:

@@ -33,14 +33,19 @@ def stderr() -> Console:
     return Console(stderr=True, highlight=False)
 
 
+def _text(text: str, **style: Any) -> Text:
+    """As it is: no markup. File names may be bytes that are no text; these are shown as numbers."""
+    return Text(text.encode("utf-8", "backslashreplace").decode("utf-8"), **style)
+
+
 def say(text: str) -> None:
     """A message."""
-    stderr().print(Text(text), soft_wrap=True)
+    stderr().print(_text(text), soft_wrap=True)
 
 
 def write(text: str = "") -> None:
     """A line of the result."""
-    stdout().print(Text(text), soft_wrap=True)
+    stdout().print(_text(text), soft_wrap=True)
 
 
 def _plain(value: Any) -> Any:
@@ -92,14 +97,14 @@ def table(
     made = Table(box=box.SIMPLE_HEAD, show_footer=bool(totals), pad_edge=False, header_style="bold")
     for number, name in enumerate(header):
         made.add_column(
-            Text(name),
-            Text(totals[number]) if totals else "",
+            _text(name),
+            _text(totals[number]) if totals else "",
             justify="right" if name in numeric else "left",
             overflow="fold",
             footer_style="bold",
         )
     for row in rows:
-        made.add_row(*map(Text, row))
+        made.add_row(*map(_text, row))
     return made
 
 
@@ -107,18 +112,18 @@ def pairs(rows: Sequence[tuple[str, str]]) -> Table:
     """Names and values, one line each."""
     made = Table(box=None, show_header=False, pad_edge=False, padding=(0, 2, 0, 0))
     for name, value in rows:
-        made.add_row(Text(name, style="dim"), Text(value, overflow="fold"))
+        made.add_row(_text(name, style="dim"), _text(value, overflow="fold"))
     return made
 
 
 @contextmanager
 def progress(text: str, total: float | None = None) -> Iterator[Callable[[float], None]]:
     """A bar on stderr where the block takes longer than two seconds; what is yielded is told how much is done."""
-    columns = [SpinnerColumn(), TextColumn("{task.description}")]
+    columns = [SpinnerColumn(), TextColumn("{task.description}", markup=False)]
     if total is not None:
         columns += [BarColumn(), MofNCompleteColumn() if total > 1 else TextColumn("{task.percentage:.0f} %")]
     bar = Progress(*columns, TimeElapsedColumn(), console=stderr(), transient=True)
-    task = bar.add_task(text, total=total)
+    task = bar.add_task(_text(text).plain, total=total)
     timer = threading.Timer(_PATIENCE_SECONDS, bar.start)
     timer.daemon = True
     timer.start()

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import os
 import platform
+import re
 import sys
 from pathlib import Path
 from typing import Annotated, Any
@@ -65,6 +66,7 @@ def environment() -> dict[str, Any]:
         "version": __version__,
         "device": {
             "name": device.name,
+            "engine": _engine(device.name),
             "others": [other.name for other in Device.all()[1:]],
             "supported": device.is_supported,
             "shares_images": device.shares_images,
@@ -95,6 +97,12 @@ def config_or_reason(config: Any) -> dict[str, Any]:
     return {name: found[name] for name in ("platform", "compiler", "include_dir", "lib_dir")}
 
 
+def _engine(name: str) -> str:
+    """What computes: a Linux device says it in parentheses."""
+    inside = re.search(r"\(([^()]+)\)$", name)
+    return inside[1] if inside else "Metal Performance Shaders" if sys.platform == "darwin" else name
+
+
 def _cached(device: Device) -> int | None:
     try:
         return memory.cached(device)
@@ -108,6 +116,7 @@ def _environment_rows(described: dict[str, Any]) -> list[tuple[str, str]]:
     return [
         ("mpscnn", described["version"]),
         ("device", device["name"] + ("" if device["supported"] else " (MPS does not support it)")),
+        ("engine", device["engine"]),
         *([("other devices", ", ".join(device["others"]))] if device["others"] else []),
         ("images in arrays' memory", "yes" if device["shares_images"] else "no"),
         ("memory in use", bytes_text(device["allocated_bytes"])),
