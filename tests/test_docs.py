@@ -27,9 +27,7 @@ PUBLIC |= {
     for member in module.__all__
 }
 KERNELS = mpscnn.kernels.KERNELS
-EXCEPTIONS = {
-    name: kind for name, kind in PUBLIC.items() if inspect.isclass(kind) and issubclass(kind, BaseException)
-}
+EXCEPTIONS = {name: kind for name, kind in PUBLIC.items() if inspect.isclass(kind) and issubclass(kind, BaseException)}
 
 
 @pytest.fixture(scope="module")

@@ -315,7 +315,9 @@ class Network(_checks.Made):
 
         return Stream(self, batches, in_flight=in_flight, progress=progress)
 
-    def encode(self, command_buffer: CommandBuffer, *images: Image, out: Image | Sequence[Image | None] | None = None) -> Any:
+    def encode(
+        self, command_buffer: CommandBuffer, *images: Image, out: Image | Sequence[Image | None] | None = None
+    ) -> Any:
         """Append the network to a command buffer, images in and out.
 
         Parameters
