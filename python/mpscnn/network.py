@@ -189,13 +189,46 @@ class Network(_checks.Made):
         self._set_boundary()
 
     def layers(self, input_shapes: InputShapes = None) -> LayerTable:
-        """The kernels with their shapes, parameters, operations and bytes: see `mpscnn.layers.layer_table`."""
+        """The kernels with their shapes, parameters, operations and bytes.
+
+        Parameters
+        ----------
+        input_shapes : tuple of int, or dict by name, optional
+            With the batch, in the order of the axes of the inputs. Needed where a height or width is free; else a batch
+            of 1.
+
+        Returns
+        -------
+        LayerTable
+            A list of `mpscnn.layers.Layer`, which says how operations are counted; `print` shows a table.
+
+        Raises
+        ------
+        ValueError
+            'input "x": height and width are free: give its shape (NCHW).', and what kernels find wrong with a shape.
+        """
         from .layers import layer_table
 
         return layer_table(self, input_shapes)
 
     def summary(self, input_shapes: InputShapes = None) -> str:
-        """The table of layers, and below it the images between them and their memory, as text."""
+        """The table of layers, and below it the images between them and their memory.
+
+        Parameters
+        ----------
+        input_shapes : tuple of int, or dict by name, optional
+            As of `layers`.
+
+        Returns
+        -------
+        str
+            Lines to print.
+
+        Raises
+        ------
+        ValueError
+            As `layers`.
+        """
         from .layers import memory_plan
 
         return f"{self.layers(input_shapes)}\n\n{memory_plan(self, input_shapes)}"
