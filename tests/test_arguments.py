@@ -399,7 +399,9 @@ def signature_of(name: str) -> tuple[list[str], set[str]]:
     return [one for one in [*by_position, *by_keyword] if one != "self"], optional
 
 
-PARAMETERS = [(name, argument) for name in sorted(RIGHT) for argument in dict.fromkeys([*signature_of(name)[0], *RIGHT[name]()])]
+PARAMETERS = [
+    (name, argument) for name in sorted(RIGHT) for argument in dict.fromkeys([*signature_of(name)[0], *RIGHT[name]()])
+]
 
 
 @pytest.mark.parametrize(("name", "argument"), PARAMETERS)
@@ -555,7 +557,10 @@ SENTENCES: list[tuple[Callable[[], Any], str]] = [
     (lambda: mpscnn.Network(graph(), dtype="floa"), "dtype ('floa') is not float32 or float16."),
     (lambda: mpscnn.Network(graph(), dtype=16), "dtype (int) is not float32 or float16."),
     (lambda: mpscnn.Network(graph(), optimize=1), "optimize (int) is not True or False."),
-    (lambda: mpscnn.Network(graph(), mean="0.5f"), "mean (str) is not a number, a sequence of numbers or a dict of them."),
+    (
+        lambda: mpscnn.Network(graph(), mean="0.5f"),
+        "mean (str) is not a number, a sequence of numbers or a dict of them.",
+    ),
     (lambda: mpscnn.Network(graph())(3), f"x (int) {NO_ARRAY}"),
     (lambda: mpscnn.Network(graph())(None), f"x (NoneType) {NO_ARRAY}"),
     (lambda: mpscnn.Network(graph())(random(X), out=3), f"out (int) {NO_ARRAY}"),
@@ -571,7 +576,10 @@ SENTENCES: list[tuple[Callable[[], Any], str]] = [
     (lambda: mpscnn.Network(graph()).stream(3), "batches (int) is not iterable."),
     (lambda: mpscnn.Network(graph()).stream([], in_flight=1.5), "in_flight (float) is not an int."),
     (lambda: mpscnn.Network(graph()).stream([], progress=1), "progress (int) is not a bool, a callable or None."),
-    (lambda: mpscnn.load(3), "model (int) is no path, module, exported program, ONNX model, mapping of arrays or Graph."),
+    (
+        lambda: mpscnn.load(3),
+        "model (int) is no path, module, exported program, ONNX model, mapping of arrays or Graph.",
+    ),
     (lambda: mpscnn.load(graph(), architecture="resnet18"), "architecture was given; graphs take none."),
     (lambda: mpscnn.load(graph(), input_shapes="x"), "input_shapes (str) is not a tuple of int or a dict of them."),
     (lambda: mpscnn.load(graph(), input_shapes={"x": 3}), 'input_shapes["x"] (int) is not a tuple of int.'),

@@ -76,7 +76,13 @@ def load(
     if _suffix(model) == ".mpscnn":
         from . import file_format
 
-        _refuse(".mpscnn", input_shapes=input_shapes, architecture=architecture, layers=layers, example_inputs=example_inputs)
+        _refuse(
+            ".mpscnn",
+            input_shapes=input_shapes,
+            architecture=architecture,
+            layers=layers,
+            example_inputs=example_inputs,
+        )
         graph, options = file_format.read(model)
         optimize = False  # passes were run before it was written
     else:
@@ -265,4 +271,3 @@ def _refuse(what: str, **given: Any) -> None:
     names = [name for name, value in given.items() if value is not None]
     if names:
         raise TypeError(f"{names[0]} was given; {what} take none.")
-

@@ -3,10 +3,7 @@
 
 from __future__ import annotations
 
-import asyncio
-import contextlib
 import os
-import weakref
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, cast
@@ -19,6 +16,8 @@ from .graph import CONCATENATE, Graph, Input, Node, Output, check_layout
 from .kernels import KERNELS
 
 if TYPE_CHECKING:
+    import asyncio
+
     from ._core import CommandBuffer, Device, Image
     from .stream import Stream
 
@@ -26,13 +25,20 @@ if TYPE_CHECKING:
 _MOST_AWAITED = 4
 
 
+class _Turns:
+    """Requests of apredict() of one event loop, those that wait and those at work."""
+
+    def __init__(self, semaphore: asyncio.Semaphore) -> None:
+        self.semaphore, self.requests = semaphore, 0
+
+
 class Network(_checks.Made):
     """A graph of kernels, ready to run.
 
     Kernels are made once, batch normalization and activations become part of the kernels before them, and each call
-    encodes the whole graph onto one command buffer, with temporary images between the kernels. A network is safe to call
-    from several threads at once; the GIL is released while it works. Batches may have any number of images, and images
-    any height and width that the kernels take; the shapes used last are kept prepared.
+    encodes the whole graph onto one command buffer, with temporary images between the kernels. A network is safe to
+    call from several threads at once; the GIL is released while it works. Batches may have any number of images, and
+    images any height and width that the kernels take; the shapes used last are kept prepared.
 
     Parameters
     ----------
@@ -52,8 +58,8 @@ class Network(_checks.Made):
     Raises
     ------
     TypeError, ValueError, NotImplementedError
-        What a kernel raises about its arguments, with the node's name in front: 'node "conv": Convolution: stride (0) is
-        less than the minimum (1).'
+        What a kernel raises about its arguments, with the node's name in front: 'node "conv": Convolution: stride (0)
+        is less than the minimum (1).'
     TypeError
         "graph (int) is not a Graph.", "dtype ('int8') is not float32 or float16."
     ValueError
@@ -112,7 +118,7 @@ class Network(_checks.Made):
             dtype,
             device,
         )
-        self._semaphores: weakref.WeakKeyDictionary[Any, asyncio.Semaphore] = weakref.WeakKeyDictionary()
+        self._turns: dict[asyncio.AbstractEventLoop, _Turns] = {}
         self._set_boundary()
 
     def _kernel(self, node: Node, device: Device | None) -> Any:
@@ -160,7 +166,7 @@ class Network(_checks.Made):
 
     @property
     def input_layout(self) -> str | dict[str, str]:
-        """Order of the axes of input arrays, "NCHW" or "NHWC" (or fewer axes): that of the source model until it is set.
+        """Order of the axes of input arrays, "NCHW" or "NHWC" (or fewer axes): the source model's until it is set.
 
         One word when all inputs have the same, else a dict by name; either can be set.
         """
@@ -201,8 +207,8 @@ class Network(_checks.Made):
         Parameters
         ----------
         *arrays, **named : arrays
-            The inputs, in order or by name: NumPy, PyTorch (CPU), DLPack, buffers; float32, float16, uint8 or uint16, in
-            the order of axes that ``input_layout`` says, N first. Not copied where their memory can be an image's.
+            The inputs, in order or by name: NumPy, PyTorch (CPU), DLPack, buffers; float32, float16, uint8 or uint16,
+            in the order of axes that ``input_layout`` says, N first. Not copied where their memory can be an image's.
         out : array, or sequence of arrays and None, optional
             Where the results go: in their shape, float32, float16, uint8 or uint16.
 
@@ -226,9 +232,9 @@ class Network(_checks.Made):
     async def apredict(self, *arrays: Any, out: Any = None, **named: Any) -> Any:
         """Run the network without keeping the event loop waiting: ``await net.apredict(x)``.
 
-        As ``net(x)`` otherwise. Requests are served in the order in which they are made; at most four of them are on the
-        device's queue, the others wait for their turn in the event loop. Who is cancelled before its turn is never run;
-        afterwards the work goes on, and its result is dropped.
+        As ``net(x)`` otherwise. Requests are served in the order in which they are made; of each event loop at most four
+        are on the device's queue, the others wait for their turn. Who is cancelled before its turn is never run;
+        afterwards the work goes on, into ``out`` if that was given, and its result is dropped.
 
         Parameters
         ----------
@@ -244,27 +250,43 @@ class Network(_checks.Made):
         TypeError, ValueError, RuntimeError
             As ``net(x)``, when it is awaited.
         """
+        import asyncio  # which programs without an event loop do not wait for
+
         loop = asyncio.get_running_loop()
-        semaphore = self._semaphores.get(loop)
-        if semaphore is None:
-            semaphore = self._semaphores[loop] = asyncio.Semaphore(_MOST_AWAITED)
         given, outs = self._arrays(arrays, named), self._outs(out)
-        await semaphore.acquire()
+        # Kept while there are requests: a semaphore refers to its loop, and loops come and go.
+        turns, queues = self._turns.setdefault(loop, _Turns(asyncio.Semaphore(_MOST_AWAITED))), self._turns
+        turns.requests += 1
+
+        def leave() -> None:
+            turns.requests -= 1
+            if not turns.requests:
+                queues.pop(loop, None)
+
+        try:
+            await turns.semaphore.acquire()
+        except BaseException:
+            leave()
+            raise
         done = loop.create_future()
 
         def finish() -> None:
-            semaphore.release()
+            turns.semaphore.release()
+            leave()
             if not done.done():
                 done.set_result(None)
 
         def completed() -> None:
-            with contextlib.suppress(RuntimeError):  # the event loop is closed: nobody waits any more
+            try:
                 loop.call_soon_threadsafe(finish)
+            except RuntimeError:  # the event loop is closed: nobody waits any more
+                queues.pop(loop, None)
 
         try:
             call = self._core.submit(given, outs, *self._boundary, completed)
         except BaseException:
-            semaphore.release()
+            turns.semaphore.release()
+            leave()
             raise
         await done
         results = call.wait()
@@ -302,7 +324,9 @@ class Network(_checks.Made):
 
         return Stream(self, batches, in_flight=in_flight, progress=progress)
 
-    def encode(self, command_buffer: CommandBuffer, *images: Image, out: Image | Sequence[Image | None] | None = None) -> Any:
+    def encode(
+        self, command_buffer: CommandBuffer, *images: Image, out: Image | Sequence[Image | None] | None = None
+    ) -> Any:
         """Append the network to a command buffer, images in and out.
 
         Parameters
@@ -403,7 +427,7 @@ class Network(_checks.Made):
 
 
 def _image_dtype(dtype: Any) -> str:
-    """ "float32" or "float16", in whatever way NumPy knows them."""
+    """Of images that kernels compute, in whatever way NumPy knows it."""
     try:
         name = np.dtype(dtype).name if dtype is not None else "None"
     except TypeError:
