@@ -232,8 +232,8 @@ class Network(_checks.Made):
     async def apredict(self, *arrays: Any, out: Any = None, **named: Any) -> Any:
         """Run the network without keeping the event loop waiting: ``await net.apredict(x)``.
 
-        As ``net(x)`` otherwise. Requests are served in the order in which they are made; of each event loop at most four
-        are on the device's queue, the others wait for their turn. Who is cancelled before its turn is never run;
+        As ``net(x)`` otherwise. Requests are served in the order in which they are made; of each event loop at most
+        four are on the device's queue, the others wait for their turn. Who is cancelled before its turn is never run;
         afterwards the work goes on, into ``out`` if that was given, and its result is dropped.
 
         Parameters
