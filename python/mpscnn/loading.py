@@ -144,7 +144,7 @@ def read(
         return layer_list.read_layers(layers, model, input_shapes=input_shapes)
     from .importing import architectures
 
-    return architectures.read(model, architecture, size=_size(input_shapes))
+    return architectures.read(model, architecture, input_shapes=input_shapes)
 
 
 def _suffix(model: Any) -> str:
@@ -184,17 +184,6 @@ def _by_name(input_shapes: Shapes) -> dict[str, tuple[int, ...]] | None:
     if not isinstance(input_shapes, Mapping):
         raise TypeError("input_shapes is no dict; ONNX models have names for their inputs.")
     return {name: tuple(shape) for name, shape in input_shapes.items()}
-
-
-def _size(input_shapes: Shapes) -> tuple[int, int] | None:
-    """Height and width: all that weights leave open of their network's input."""
-    if input_shapes is None:
-        return None
-    shapes = list(input_shapes.values()) if isinstance(input_shapes, Mapping) else [input_shapes]
-    shape = tuple(shapes[0])
-    if len(shapes) != 1 or len(shape) != 4:
-        raise TypeError(f"input_shapes ({input_shapes}) is not one shape (N, C, H, W).")
-    return int(shape[2]), int(shape[3])
 
 
 def _refuse(what: str, **given: Any) -> None:
