@@ -164,8 +164,8 @@ def stub_members(body: list[ast.stmt]) -> dict[str, list[ast.stmt]]:
 
 STUB = stub_members(ast.parse((SOURCES / "mpscnn" / "_core.pyi").read_text()).body)
 
-# From Python: the built-in data sources.
-CANNOT_BE_MADE = ("_DataSource", "_NormalizationDataSource")
+# From Python: the built-in data sources, and a network at work.
+CANNOT_BE_MADE = ("_DataSource", "_NormalizationDataSource", "_NetworkCall")
 
 # Members of every object, or of the module system.
 PLAIN = {
@@ -401,6 +401,45 @@ GOOD = """
     mpscnn.Convolution(Attributes(weight))
     mpscnn.Convolution(Methods())
     mpscnn.FullyConnected(Stranger())
+
+    # networks
+    graph = mpscnn.Graph()
+    value = graph.input("x", height=8, channels=4, layout="NCHW")
+    value = graph.add("Convolution", value, name="conv", weight=weight, padding=1)
+    value = graph.concatenate(value, graph.add(mpscnn.NeuronReLU, value))
+    graph.output(value, "y", layout="NC", shape=(16,))
+    assert_type(graph.node("conv").arguments, dict[str, Any])
+    print(len(graph), [node.kernel for node in graph], graph.copy().inputs["x"].channels)
+    net = mpscnn.Network(graph, dtype="float16", mean=0.5, std=[0.5] * 4, device=mpscnn.Device())
+    net.input_layout = {"x": "NHWC"}
+    assert_type(net.device, mpscnn.Device)
+    assert_type(net.dtype, str)
+    y = net(x, out=None)
+    for y in net.stream([x, x], in_flight=2, progress=lambda done, total: print(done, total)):
+        print(y.shape)
+    with net.stream(x for _ in range(3)) as stream:
+        print(next(stream))
+    with mpscnn.CommandBuffer() as cb:
+        net.encode(cb, image, out=[None])
+
+
+    async def serve() -> None:
+        print(await net.apredict(x=x))
+
+
+    with mpscnn.profile(per_kernel=False) as profile:
+        net(x)
+    assert_type(profile.table(), str)
+    assert_type(profile.events[0].duration, float)
+    assert_type(mpscnn.memory.peak(net.device) - mpscnn.memory.current(), int)
+    mpscnn.memory.reset()
+    try:
+        assert_type(mpscnn.load(Path("model.onnx"), input_shapes={"x": (1, 3, 224, 224)}), mpscnn.Network)
+    except mpscnn.UnsupportedOperatorError as error:
+        assert_type(error.nodes, list[tuple[str, str, str]])
+    except mpscnn.ImportError as error:
+        print(error)
+    print(mpscnn.importing.read({"weight": x}, architecture="resnet18"))
 """
 
 # One mistake a line.
@@ -445,6 +484,23 @@ BAD = """
     number: int = conv(x)  # [assignment]
     mpscnn.Buffer()  # [call-arg]
     mpscnn.ConvolutionDescriptor(3, 4, 8, 1)  # [call-arg, misc]
+    graph = mpscnn.Graph()
+    graph.input("x", channels="3")  # [arg-type]
+    graph.input("x", layout=None)  # [arg-type]
+    graph.add("NeuronReLU", "x")  # [arg-type]
+    graph.add(3)  # [arg-type]
+    graph.output("x")  # [arg-type]
+    graph.outptu  # [attr-defined]
+    mpscnn.Network()  # [call-arg]
+    net = mpscnn.Network("model.onnx")  # [arg-type]
+    net.predict(x)  # [attr-defined]
+    net.device = None  # [misc]
+    net.input_layout = 3  # [assignment]
+    net.stream(3)  # [arg-type]
+    net.encode(mpscnn.CommandBuffer(), x)  # [arg-type]
+    mpscnn.load("x.onnx", architecture=3)  # [arg-type]
+    mpscnn.memory.peak("gpu")  # [arg-type]
+    mpscnn.profile(True)  # [call-arg, misc]
 """
 
 

@@ -167,7 +167,8 @@ def lookup(table: list[dict[str, Any]]) -> str:
             line = f"def kernel(\n    name: {names},\n) -> type[{row['name']}]: ..."
         text += f"@overload\n{line}\n"
     # Nobody knows the arguments of a kernel whose name is found at run time.
-    return text + "@overload\ndef kernel(name: str) -> type[Any]: ...\n"
+    text += "@overload\ndef kernel(name: str) -> type[Any]: ...\n"
+    return text + "def row_of(kind: type[Kernel]) -> t.Row: ...\n"
 
 
 def stub(table: list[dict[str, Any]], common: Common) -> str:

@@ -58,15 +58,17 @@ _LAZY = {
 }
 
 
-def __getattr__(name: str) -> Any:
-    if name not in _LAZY:
-        raise AttributeError(f"module 'mpscnn' has no attribute '{name}'")
-    from importlib import import_module
+if not TYPE_CHECKING:  # a type checker would take any name
 
-    module = import_module(f".{_LAZY[name] or name}", __name__)
-    value = getattr(module, name) if _LAZY[name] else module
-    globals()[name] = value
-    return value
+    def __getattr__(name: str) -> Any:
+        if name not in _LAZY:
+            raise AttributeError(f"module 'mpscnn' has no attribute '{name}'")
+        from importlib import import_module
+
+        module = import_module(f".{_LAZY[name] or name}", __name__)
+        value = getattr(module, name) if _LAZY[name] else module
+        globals()[name] = value
+        return value
 
 
 def __dir__() -> list[str]:

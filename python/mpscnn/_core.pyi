@@ -95,6 +95,20 @@ class Device:
         """Memory in use on the device."""
 
     @property
+    def peak_bytes(self) -> int:
+        """The most that allocated_bytes has been since reset_peak_bytes()."""
+
+    def reset_peak_bytes(self) -> None:
+        """peak_bytes begins again at allocated_bytes."""
+
+    @property
+    def cached_bytes(self) -> int:
+        """Free memory that is kept for later; NotImplementedError where the device does not tell."""
+
+    def free_cached_bytes(self) -> None:
+        """Give that back to the system; NotImplementedError likewise."""
+
+    @property
     def recommended_max_working_set_bytes(self) -> int:
         """No image may be larger."""
 
@@ -672,3 +686,80 @@ def _address_of(object: t.Array) -> tuple[int, tuple[int, ...], tuple[int, ...],
 def _view(object: t.Array) -> NDArray[Any]: ...
 def _drop_on_thread(object: object) -> None: ...
 def _memcpy_threads(target: t.Array, source: t.Array, threads: int) -> None: ...
+
+# ---- networks
+
+class _Network:
+    """What a mpscnn.Network has in the core. Sources and outputs are numbers of values: inputs, then nodes."""
+
+    def __init__(
+        self,
+        inputs: Sequence[tuple[str, int | None, int | None, int | None, str]],
+        nodes: Sequence[tuple[str, Kernel | None, Sequence[int]]],
+        outputs: Sequence[int],
+        dtype: DTypeLike | None,
+        device: Device | None = None,
+    ) -> None: ...
+    def call(
+        self,
+        arrays: Sequence[t.Array],
+        outs: Sequence[t.Array | None] | None,
+        input_layouts: Sequence[str],
+        output_layouts: Sequence[str],
+        output_shapes: Sequence[Sequence[int] | None],
+    ) -> list[Any]:
+        """Run it and wait; what is given in `outs` comes back."""
+
+    def submit(
+        self,
+        arrays: Sequence[t.Array],
+        outs: Sequence[t.Array | None] | None,
+        input_layouts: Sequence[str],
+        output_layouts: Sequence[str],
+        output_shapes: Sequence[Sequence[int] | None],
+        handler: Callable[[], object] | None = None,
+    ) -> _NetworkCall:
+        """Commit it; `handler()` is called when the work is done, on the queue's thread or on one that waits."""
+
+    def encode(
+        self, command_buffer: CommandBuffer, inputs: Sequence[Image], outputs: Sequence[Image | None]
+    ) -> list[Image]:
+        """Append it to a command buffer."""
+
+    def shapes(self, inputs: Sequence[Sequence[int]]) -> list[tuple[int, int, int, int]]:
+        """(N, H, W, C) of every value: inputs, then the result of each node."""
+
+    def steps(self, inputs: Sequence[Sequence[int]]) -> list[dict[str, Any]]:
+        """What is encoded, in order."""
+
+    def images(self, inputs: Sequence[Sequence[int]]) -> list[dict[str, Any]]:
+        """The images that are encoded from and to; temporary where they are no input or output."""
+
+    def most_images(self, inputs: Sequence[Sequence[int]]) -> int:
+        """The most images of one command buffer; 0: all have to be together."""
+
+    @property
+    def plans(self) -> int:
+        """Input shapes that are kept prepared."""
+
+    @property
+    def device(self) -> Device: ...
+
+@final
+class _NetworkCall:
+    """A network at work; made by `_Network.submit`."""
+
+    def wait(self) -> list[Any]:
+        """The results, when the work is done; raises RuntimeError when it failed."""
+
+    @property
+    def is_done(self) -> bool: ...
+
+class _Profile:
+    """Times of command buffers."""
+
+    def __init__(self, per_kernel: bool) -> None: ...
+    def start(self) -> None: ...
+    def stop(self) -> None: ...
+    def events(self) -> list[tuple[str, str, Literal["encode", "execute"], float, float, int, int]]:
+        """(name, kernel, kind, start, end, command_buffer, thread) of each, in the order in which they ended."""

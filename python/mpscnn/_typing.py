@@ -157,8 +157,8 @@ ActivationName: TypeAlias = NeuronType | Literal["identity", "leaky_relu", "hard
 class NeuronName(TypedDict):
     """A name of an activation function (csrc/include/mpscnn/table.hpp, NeuronName)."""
 
-    name: str
-    type: str
+    name: ActivationName
+    type: NeuronType
     parameters: int
     a: float
     b: float

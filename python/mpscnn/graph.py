@@ -8,6 +8,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field, replace
 from typing import Any
 
+from . import _checks
 from .kernels import KERNELS, Kernel, row_of
 
 CONCATENATE = "Concatenate"
@@ -100,17 +101,32 @@ class Node:
 
 def check_layout(layout: str, name: str) -> None:
     """ValueError unless `layout` is letters of "NHWC", N among them, each at most once."""
-    if not isinstance(layout, str):
-        raise TypeError(f"{name} ({type(layout).__name__}) is not a str.")
+    _checks.text(layout, name)
     if not layout or set(layout) - set("NHWC") or len(set(layout)) != len(layout) or layout[0] != "N":
         raise ValueError(f'{name} ("{layout}") is not "N" followed by letters of "HWC", each at most once.')
 
 
-class Graph:
+def _is_kernel(kind: object) -> bool:
+    """Of the table: a graph holds names, so what a derived class adds would be lost."""
+    return isinstance(kind, type) and KERNELS.get(kind.__name__) is kind
+
+
+class Graph(_checks.Made):
     """Kernels and how images flow between them, to be made a `Network` of.
 
     Nodes stand in an order in which they can run. A graph is a plain description: arguments are kept as they are given
     (arrays are not copied), and no kernel is made before the network is.
+
+    Attributes
+    ----------
+    inputs, outputs : dict of Input, dict of Output
+        By name, in order.
+    nodes : list of Node
+        In an order in which they can run.
+
+    Source
+    ------
+    python/mpscnn/graph.py; of Apple's classes the nearest is MPSNNGraph, which is not used.
 
     Examples
     --------
@@ -133,7 +149,22 @@ class Graph:
     # ---- building
 
     def unique(self, name: str) -> str:
-        """`name`, with a number behind it if it is taken."""
+        """`name`, with a number behind it if it is taken.
+
+        Parameters
+        ----------
+        name : str
+
+        Returns
+        -------
+        str
+
+        Raises
+        ------
+        TypeError
+            "name (int) is not a str."
+        """
+        _checks.text(name, "name")
         if name not in self._names:
             return name
         number = 2
@@ -142,9 +173,7 @@ class Graph:
         return f"{name}_{number}"
 
     def _take(self, name: str) -> str:
-        if not isinstance(name, str):
-            raise TypeError(f"name ({type(name).__name__}) is not a str.")
-        if not name:
+        if not _checks.text(name, "name"):
             raise ValueError("name is empty.")
         if name in self._names:
             raise ValueError(f'name ("{name}") is taken by another input or node of the graph.')
@@ -161,13 +190,37 @@ class Graph:
         layout: str = "NHWC",
         fixed_by: str = "",
     ) -> Value:
-        """Add a source of the whole graph: see `Input`."""
+        """Add a source of the whole graph.
+
+        Parameters
+        ----------
+        name : str
+        height, width : int, pixels, >= 1, optional
+            None: any.
+        channels : int, >= 1, optional
+            None: as the kernels that read it take.
+        layout : str
+            Order of the axes of its array; see `Input`.
+        fixed_by : str
+            What height and width are fixed by; see `Input`.
+
+        Returns
+        -------
+        Value
+
+        Raises
+        ------
+        TypeError
+            "height (str) is not an int."
+        ValueError
+            "height (0) is less than the minimum (1).", 'name ("x") is taken by another input or node of the graph.'
+        """
         check_layout(layout, "layout")
-        for extent, value in (("height", height), ("width", width), ("channels", channels)):
-            if value is not None and (not isinstance(value, int) or isinstance(value, bool)):
-                raise TypeError(f"{extent} ({type(value).__name__}) is not an int.")
-            if value is not None and value < 1:
-                raise ValueError(f"{extent} ({value}) is less than the minimum (1).")
+        height, width, channels = (
+            None if value is None else _checks.integer(value, extent, minimum=1)
+            for extent, value in (("height", height), ("width", width), ("channels", channels))
+        )
+        _checks.text(fixed_by, "fixed_by")
         self._take(name)
         self.inputs[name] = Input(name, height, width, channels, layout, fixed_by)
         return Value(name)
@@ -176,6 +229,23 @@ class Graph:
         self, kernel: str | type[Kernel], *sources: Value, name: str | None = None, origin: str = "", **arguments: Any
     ) -> Value:
         """Add a kernel by its Python name or class, with what its class is called with.
+
+        Parameters
+        ----------
+        kernel : str or class
+            "Convolution" or mpscnn.Convolution.
+        *sources : Value
+            As many as the kernel has sources.
+        name : str, optional
+            Of the node and of what it makes; default: the kernel's, in small letters, numbered.
+        origin : str
+            The node of a source model that it comes from, for tables and errors.
+        **arguments
+            Of the kernel's class; looked at when the network is made.
+
+        Returns
+        -------
+        Value
 
         Raises
         ------
@@ -189,8 +259,8 @@ class Graph:
         kind = KERNELS[kernel] if isinstance(kernel, str) and kernel in KERNELS else kernel
         if isinstance(kind, str):
             raise KeyError(f'there is no kernel "{kind}".')
-        if not (isinstance(kind, type) and issubclass(kind, Kernel)):
-            raise TypeError(f"kernel ({type(kernel).__name__}) is not a kernel's name or class.")
+        if not _is_kernel(kind):
+            _checks.refuse(kernel, "kernel", "a kernel's name or its class in mpscnn")
         row = row_of(kind)
         if len(sources) != len(row["sources"]):
             raise TypeError(
@@ -206,10 +276,33 @@ class Graph:
         return self._append(row["name"], sources, name, origin, arguments)
 
     def concatenate(self, *sources: Value, name: str | None = None, origin: str = "") -> Value:
-        """Add the channels of two or more values of equal height and width, side by side."""
+        """Add the channels of two or more values of equal height and width, side by side.
+
+        Parameters
+        ----------
+        *sources : Value
+            One is given back as it is.
+        name, origin : str, optional
+            As of `add`.
+
+        Returns
+        -------
+        Value
+
+        Raises
+        ------
+        TypeError
+            "Concatenate: a source (int) is not a Value of the graph."
+        ValueError
+            There are no sources; one is not of this graph; the name is taken.
+        """
+        if name is not None:
+            _checks.text(name, "name")
+        _checks.text(origin, "origin")
         if not sources:
             raise ValueError("concatenate: there are no sources.")
         if len(sources) == 1:
+            self._check(sources[0], f"{CONCATENATE}: a source")
             return sources[0]
         return self._append(CONCATENATE, sources, name, origin, {})
 
@@ -217,32 +310,71 @@ class Graph:
         self, kernel: str, sources: tuple[Value, ...], name: str | None, origin: str, arguments: dict[str, Any]
     ) -> Value:
         for source in sources:
-            if not isinstance(source, Value):
-                raise TypeError(f"{kernel}: a source ({type(source).__name__}) is not a Value of the graph.")
-            if source.name not in self._names:
-                raise ValueError(f'{kernel}: the source "{source.name}" is not of this graph.')
+            self._check(source, f"{kernel}: a source")
+        _checks.text(origin, "origin")
         taken = self._take(name if name is not None else self.unique(kernel.lower()))
         self.nodes.append(Node(taken, kernel, tuple(source.name for source in sources), arguments, origin))
         return Value(taken)
 
+    def _check(self, value: Value, what: str) -> None:
+        if not isinstance(value, Value):
+            _checks.refuse(value, what, "a Value of the graph")
+        if value.name not in self._names:
+            raise ValueError(f'{what} ("{value.name}") is not of this graph.')
+
     def output(
         self, value: Value, name: str | None = None, *, layout: str = "NHWC", shape: Iterable[int] | None = None
     ) -> None:
-        """Add a result of the whole graph: see `Output`."""
-        if not isinstance(value, Value):
-            raise TypeError(f"output: value ({type(value).__name__}) is not a Value of the graph.")
-        if value.name not in self._names:
-            raise ValueError(f'output: the value "{value.name}" is not of this graph.')
+        """Add a result of the whole graph.
+
+        Parameters
+        ----------
+        value : Value
+        name : str, optional
+            Default: the value's.
+        layout : str
+            Order of the axes of its array; see `Input`.
+        shape : tuple of int, optional
+            Shape of the array behind its first axis; see `Output`.
+
+        Raises
+        ------
+        TypeError
+            "output: value (int) is not a Value of the graph.", "shape (int) is not a tuple of int."
+        ValueError
+            The value is not of this graph; the name is empty, or taken by another output.
+        """
+        self._check(value, "output: value")
         check_layout(layout, "layout")
-        name = value.name if name is None else name
+        name = value.name if name is None else _checks.text(name, "name")
+        extents = None if shape is None else _checks.integers(shape, "shape", minimum=1)
+        if not name:
+            raise ValueError("name is empty.")
         if name in self.outputs:
             raise ValueError(f'name ("{name}") is taken by another output of the graph.')
-        self.outputs[name] = Output(name, value.name, layout, None if shape is None else tuple(shape))
+        self.outputs[name] = Output(name, value.name, layout, extents)
 
     # ---- looking
 
     def node(self, name: str) -> Node:
-        """The node of that name; KeyError."""
+        """The node of that name.
+
+        Parameters
+        ----------
+        name : str
+
+        Returns
+        -------
+        Node
+
+        Raises
+        ------
+        KeyError
+            'the graph has no node "conv".'
+        TypeError
+            "name (int) is not a str."
+        """
+        _checks.text(name, "name")
         for node in self.nodes:
             if node.name == name:
                 return node
@@ -250,7 +382,7 @@ class Graph:
 
     def consumers(self) -> dict[str, list[Node]]:
         """Of each value the nodes that read it, once for each time they do."""
-        found: dict[str, list[Node]] = {name: [] for name in self.inputs} | {node.name: [] for node in self.nodes}
+        found: dict[str, list[Node]] = {name: [] for name in [*self.inputs, *(node.name for node in self.nodes)]}
         for node in self.nodes:
             for source in node.sources:
                 found[source].append(node)
@@ -270,4 +402,6 @@ class Graph:
         return len(self.nodes)
 
     def __repr__(self) -> str:
+        if not vars(self):
+            return "<mpscnn.Graph, not made>"
         return f"Graph({', '.join(self.inputs)} -> {len(self.nodes)} nodes -> {', '.join(self.outputs)})"

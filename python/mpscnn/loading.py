@@ -8,6 +8,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from . import _checks
 from .errors import InvalidModelError, UnsupportedOperatorError
 from .graph import Graph
 
@@ -52,12 +53,17 @@ def load(
     dtype, mean, std, allow_reduced_precision, optimize, device
         See `Network`. dtype: that of the file for .mpscnn, else "float32".
 
+    Returns
+    -------
+    Network
+
     Raises
     ------
     mpscnn.ImportError
         InvalidModelError, UnsupportedOperatorError (with the list of nodes), MissingPackageError.
     TypeError
-        "model (int) is no path, module, exported program, ONNX model, mapping of arrays or Graph."
+        "model (int) is no path, module, exported program, ONNX model, mapping of arrays or Graph.",
+        "architecture was given; ONNX models take none."
 
     Source
     ------
@@ -66,10 +72,17 @@ def load(
     from .network import Network
 
     options: dict[str, Any] = {}
+    _check(input_shapes, architecture, layers, example_inputs)
     if _suffix(model) == ".mpscnn":
         from . import file_format
 
-        _refuse(".mpscnn", input_shapes=input_shapes, architecture=architecture, layers=layers, example=example_inputs)
+        _refuse(
+            ".mpscnn",
+            input_shapes=input_shapes,
+            architecture=architecture,
+            layers=layers,
+            example_inputs=example_inputs,
+        )
         graph, options = file_format.read(model)
         optimize = False  # passes were run before it was written
     else:
@@ -108,8 +121,31 @@ def read(
     layers: Any = None,
     example_inputs: Any = None,
 ) -> Graph:
-    """The graph of a model, nothing folded or fused: what `load` makes a network of."""
+    """The graph of a model, nothing folded or fused: what `load` makes a network of.
+
+    Parameters
+    ----------
+    model, input_shapes, architecture, layers, example_inputs
+        See `load`.
+
+    Returns
+    -------
+    Graph
+
+    Raises
+    ------
+    mpscnn.ImportError, TypeError
+        As `load`.
+
+    Source
+    ------
+    docs/pytorch.md, docs/onnx.md, docs/file_format.md.
+    """
+    _check(input_shapes, architecture, layers, example_inputs)
     if isinstance(model, Graph):
+        _refuse(
+            "graphs", input_shapes=input_shapes, architecture=architecture, layers=layers, example_inputs=example_inputs
+        )
         return model
     kind = _kind(model)
     if kind == "onnx":
@@ -118,7 +154,13 @@ def read(
 
         return onnx.read(model, input_shapes=_by_name(input_shapes))
     if kind == "program":
-        _refuse("exported programs", architecture=architecture, layers=layers, shapes=input_shapes, x=example_inputs)
+        _refuse(
+            "exported programs",
+            input_shapes=input_shapes,
+            architecture=architecture,
+            layers=layers,
+            example_inputs=example_inputs,
+        )
         from .importing import torch_export
 
         return torch_export.read(model)
@@ -130,6 +172,13 @@ def read(
     if kind == "mpscnn":
         from . import file_format
 
+        _refuse(
+            ".mpscnn",
+            input_shapes=input_shapes,
+            architecture=architecture,
+            layers=layers,
+            example_inputs=example_inputs,
+        )
         return file_format.read(model)[0]
     if kind == "weights":
         from .importing import weights_files
@@ -141,7 +190,7 @@ def read(
 
         if architecture is not None:
             raise TypeError("architecture was given together with layers.")
-        return layer_list.read_layers(layers, model, input_shapes=input_shapes)
+        return layer_list.read_layers(layers, model, input_shape=_one_shape(input_shapes))
     from .importing import architectures
 
     return architectures.read(model, architecture, input_shapes=input_shapes)
@@ -182,12 +231,41 @@ def _by_name(input_shapes: Shapes) -> dict[str, tuple[int, ...]] | None:
     if input_shapes is None:
         return None
     if not isinstance(input_shapes, Mapping):
-        raise TypeError("input_shapes is no dict; ONNX models have names for their inputs.")
+        _checks.refuse(input_shapes, "input_shapes", "a dict; ONNX models have names for their inputs")
     return {name: tuple(shape) for name, shape in input_shapes.items()}
+
+
+def _one_shape(input_shapes: Shapes) -> Sequence[int]:
+    """Of a list of layers, which has one input."""
+    shapes = list(input_shapes.values()) if isinstance(input_shapes, Mapping) else [input_shapes]
+    if len(shapes) != 1 or shapes[0] is None:
+        raise TypeError(f"input_shapes ({input_shapes}) is not the shape of one input, which a list of layers has.")
+    return shapes[0]
+
+
+def _check(input_shapes: Any, architecture: Any, layers: Any, example_inputs: Any) -> None:
+    """The types of what is given beside a model. What fits the model is said where it is read."""
+    if input_shapes is not None:
+        if isinstance(input_shapes, Mapping):
+            for name, shape in input_shapes.items():
+                _checks.integers(shape, f'input_shapes["{_checks.text(name, "name of an input")}"]', minimum=1)
+        elif not isinstance(input_shapes, Sequence) or isinstance(input_shapes, (str, bytes)):
+            _checks.refuse(input_shapes, "input_shapes", "a tuple of int or a dict of them")
+        elif input_shapes and isinstance(input_shapes[0], Sequence):  # of several inputs, by position
+            for i, shape in enumerate(input_shapes):
+                _checks.integers(shape, f"input_shapes[{i}]", minimum=1)
+        else:
+            _checks.integers(input_shapes, "input_shapes", minimum=1)
+    if architecture is not None:
+        _checks.text(architecture, "architecture")
+    if layers is not None and (not isinstance(layers, (Sequence, Mapping)) or isinstance(layers, (str, bytes))):
+        _checks.refuse(layers, "layers", "a list of layers")
+    is_tensor = hasattr(type(example_inputs), "__dlpack__")
+    if example_inputs is not None and not is_tensor and not isinstance(example_inputs, (tuple, list, Mapping)):
+        _checks.refuse(example_inputs, "example_inputs", "a tensor, a tuple or a dict")
 
 
 def _refuse(what: str, **given: Any) -> None:
     names = [name for name, value in given.items() if value is not None]
     if names:
         raise TypeError(f"{names[0]} was given; {what} take none.")
-

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from . import _core
+from . import _checks, _core
 
 if TYPE_CHECKING:
     from ._core import Device
@@ -18,32 +18,132 @@ __all__ = ["cached", "clear", "current", "peak", "reset"]
 
 
 def _of(device: Device | None) -> Device:
-    return _core.Device() if device is None else device
+    return _core.Device() if device is None else _checks.instance(device, "device", _core.Device)
 
 
 def current(device: Device | None = None) -> int:
-    """Bytes in use. Source: Metal/MTLDevice.h, currentAllocatedSize."""
+    """Memory in use.
+
+    Parameters
+    ----------
+    device : Device, optional
+        Default: the system's default device.
+
+    Returns
+    -------
+    int, bytes
+
+    Raises
+    ------
+    TypeError
+        "device (str) is not a Device."
+    RuntimeError
+        "Device: this machine has no Metal device."
+
+    Source
+    ------
+    Metal/MTLDevice.h, currentAllocatedSize.
+
+    Examples
+    --------
+    >>> import mpscnn
+    >>> before = mpscnn.memory.current()
+    >>> buffer = mpscnn.Buffer(4096)
+    >>> mpscnn.memory.current() - before
+    4096
+    """
     return _of(device).allocated_bytes
 
 
 def peak(device: Device | None = None) -> int:
-    """Bytes: the most that have been in use at once since the last ``reset()``.
+    """The most memory that has been in use at once since the last ``reset()``.
 
     Where the device does not count this itself (Apple's do not), as seen whenever work is committed.
+
+    Parameters
+    ----------
+    device : Device, optional
+        Default: the system's default device.
+
+    Returns
+    -------
+    int, bytes
+
+    Raises
+    ------
+    TypeError, RuntimeError
+        As of ``current()``.
+
+    Source
+    ------
+    csrc/core/device.mm; currentAllocatedSize on Apple's devices.
     """
     return _of(device).peak_bytes
 
 
 def cached(device: Device | None = None) -> int:
-    """Bytes that are free and kept for the next images. NotImplementedError where the device does not tell."""
+    """Memory that is free and kept for the next images.
+
+    Parameters
+    ----------
+    device : Device, optional
+        Default: the system's default device.
+
+    Returns
+    -------
+    int, bytes
+
+    Raises
+    ------
+    NotImplementedError
+        The device does not tell.
+    TypeError, RuntimeError
+        As of ``current()``.
+
+    Source
+    ------
+    csrc/core/device.mm; Metal has no such property.
+    """
     return _of(device).cached_bytes
 
 
 def reset(device: Device | None = None) -> None:
-    """Let ``peak()`` begin again at ``current()``."""
+    """Let ``peak()`` begin again at ``current()``.
+
+    Parameters
+    ----------
+    device : Device, optional
+        Default: the system's default device.
+
+    Raises
+    ------
+    TypeError, RuntimeError
+        As of ``current()``.
+
+    Source
+    ------
+    csrc/core/device.mm; Metal has no such method.
+    """
     _of(device).reset_peak_bytes()
 
 
 def clear(device: Device | None = None) -> None:
-    """Give what is cached back to the system. NotImplementedError where the device does not tell."""
+    """Give what is cached back to the system.
+
+    Parameters
+    ----------
+    device : Device, optional
+        Default: the system's default device.
+
+    Raises
+    ------
+    NotImplementedError
+        The device does not tell what it keeps.
+    TypeError, RuntimeError
+        As of ``current()``.
+
+    Source
+    ------
+    csrc/core/device.mm; Metal has no such method.
+    """
     _of(device).free_cached_bytes()

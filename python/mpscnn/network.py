@@ -14,19 +14,20 @@ from typing import TYPE_CHECKING, Any, cast
 import numpy as np
 from numpy.typing import NDArray
 
-from . import _core, passes
+from . import _checks, _core, passes
 from .graph import CONCATENATE, Graph, Input, Node, Output, check_layout
 from .kernels import KERNELS
 
 if TYPE_CHECKING:
     from ._core import CommandBuffer, Device, Image
+    from .layers import InputShapes, LayerTable
     from .stream import Stream
 
 # Requests of apredict() that are on the device's queue at once, of each network and event loop.
 _MOST_AWAITED = 4
 
 
-class Network:
+class Network(_checks.Made):
     """A graph of kernels, ready to run.
 
     Kernels are made once, batch normalization and activations become part of the kernels before them, and each call
@@ -52,7 +53,13 @@ class Network:
     Raises
     ------
     TypeError, ValueError, NotImplementedError
-        What a kernel raises about its arguments, with the node's name in front.
+        What a kernel raises about its arguments, with the node's name in front: 'node "conv": Convolution: stride (0) is
+        less than the minimum (1).'
+    TypeError
+        "graph (int) is not a Graph.", "dtype ('int8') is not float32 or float16."
+    ValueError
+        "graph has no outputs: call graph.output(value) for each.", a mean or std that is not finite, or of another
+        number of channels.
 
     Source
     ------
@@ -81,8 +88,11 @@ class Network:
         optimize: bool = True,
         device: Device | None = None,
     ) -> None:
-        if not isinstance(graph, Graph):
-            raise TypeError(f"graph ({type(graph).__name__}) is not a Graph.")
+        _checks.instance(graph, "graph", Graph)
+        dtype = _image_dtype(dtype)
+        allow_reduced_precision = _checks.boolean(allow_reduced_precision, "allow_reduced_precision")
+        optimize = _checks.boolean(optimize, "optimize")
+        _checks.instance_or_none(device, "device", _core.Device)
         if not graph.outputs:
             raise ValueError("graph has no outputs: call graph.output(value) for each.")
         self._given = graph.copy()
@@ -116,12 +126,12 @@ class Network:
             return KERNELS[node.kernel](**arguments, device=device)
         except (TypeError, ValueError, KeyError, NotImplementedError, MemoryError) as error:
             origin = f", from {node.origin}" if node.origin else ""
-            named = type(error)(f'node "{node.name}"{origin}: {error}')
-            named.node = node  # type: ignore[attr-defined]  # for load(), whose errors are of another family
+            named: Any = type(error)(f'node "{node.name}"{origin}: {error}')
+            named.node = node  # for load(), whose errors are of another family
             raise named from error
 
     def _set_boundary(self) -> None:
-        self._boundary = (
+        self._boundary: tuple[list[str], list[str], list[list[int] | None]] = (
             [spec.layout for spec in self._inputs.values()],
             [output.layout for output in self._outputs.values()],
             [None if output.shape is None else list(output.shape) for output in self._outputs.values()],
@@ -141,7 +151,7 @@ class Network:
 
     @property
     def device(self) -> Device:
-        """Device."""
+        """Where the network runs."""
         return self._core.device
 
     @property
@@ -178,7 +188,21 @@ class Network:
         self._outputs = changed
         self._set_boundary()
 
+    def layers(self, input_shapes: InputShapes = None) -> LayerTable:
+        """The kernels with their shapes, parameters, operations and bytes: see `mpscnn.layers.layer_table`."""
+        from .layers import layer_table
+
+        return layer_table(self, input_shapes)
+
+    def summary(self, input_shapes: InputShapes = None) -> str:
+        """The table of layers, and below it the images between them and their memory, as text."""
+        from .layers import memory_plan
+
+        return f"{self.layers(input_shapes)}\n\n{memory_plan(self, input_shapes)}"
+
     def __repr__(self) -> str:
+        if not vars(self):
+            return "<mpscnn.Network, not made>"
         count = len(self.graph.nodes)
         return f"<mpscnn.Network {', '.join(self._inputs)} -> {count} kernels -> {', '.join(self._outputs)}>"
 
@@ -218,12 +242,26 @@ class Network:
         As ``net(x)`` otherwise. Requests are served in the order in which they are made; at most four of them are on the
         device's queue, the others wait for their turn in the event loop. Who is cancelled before its turn is never run;
         afterwards the work goes on, and its result is dropped.
+
+        Parameters
+        ----------
+        *arrays, **named, out
+            As of ``net(x)``; not to be written before the result is there.
+
+        Returns
+        -------
+        array, or tuple of arrays when there are several outputs
+
+        Raises
+        ------
+        TypeError, ValueError, RuntimeError
+            As ``net(x)``, when it is awaited.
         """
         loop = asyncio.get_running_loop()
         semaphore = self._semaphores.get(loop)
         if semaphore is None:
             semaphore = self._semaphores[loop] = asyncio.Semaphore(_MOST_AWAITED)
-        given = self._arrays(arrays, named), self._outs(out)
+        given, outs = self._arrays(arrays, named), self._outs(out)
         await semaphore.acquire()
         done = loop.create_future()
 
@@ -237,7 +275,7 @@ class Network:
                 loop.call_soon_threadsafe(finish)
 
         try:
-            call = self._core.submit(*given, *self._boundary, completed)
+            call = self._core.submit(given, outs, *self._boundary, completed)
         except BaseException:
             semaphore.release()
             raise
@@ -258,12 +296,28 @@ class Network:
             Batches that are taken from the iterable before the first of their results is asked for.
         progress : bool, callable or None
             True shows a bar (tqdm); a callable is given the number of results so far and the total, None if unknown.
+
+        Returns
+        -------
+        Stream
+            Of arrays, or of tuples of arrays when there are several outputs.
+
+        Raises
+        ------
+        TypeError
+            "batches (int) is not iterable.", "in_flight (float) is not an int."
+        ValueError
+            "in_flight (0) is less than the minimum (1)."
+        MissingPackageError
+            progress=True, and tqdm is not installed.
         """
         from .stream import Stream
 
         return Stream(self, batches, in_flight=in_flight, progress=progress)
 
-    def encode(self, command_buffer: CommandBuffer, *images: Image, out: Sequence[Image | None] | None = None) -> Any:
+    def encode(
+        self, command_buffer: CommandBuffer, *images: Image, out: Image | Sequence[Image | None] | None = None
+    ) -> Any:
         """Append the network to a command buffer, images in and out.
 
         Parameters
@@ -272,14 +326,29 @@ class Network:
             Not committed yet.
         *images : Image
             The inputs, in order.
-        out : sequence of Image or None, optional
+        out : Image, or sequence of Image and None, optional
             Where the results go.
 
         Returns
         -------
         Image, or tuple of Images when there are several outputs
+
+        Raises
+        ------
+        ValueError
+            As ``net(x)``; an image of another shape than the result's.
+        TypeError
+            "the number of images (0) is not 1.", "out[0] (ndarray) is not an Image."
+        RuntimeError
+            The command buffer is committed already.
         """
-        results = self._core.encode(command_buffer, list(images), [] if out is None else list(out))
+        for name, image in zip(self._inputs, images, strict=False):
+            _check_image(image, name)
+        outs = self._outs(out, "image")
+        for i, given in enumerate(outs):
+            if given is not None:
+                _check_image(given, "out" if given is out else f"out[{i}]")
+        results = self._core.encode(command_buffer, images, outs)
         return results[0] if len(results) == 1 else tuple(results)
 
     def _submit(self, item: Any) -> Any:
@@ -311,15 +380,15 @@ class Network:
             raise TypeError(f"no array is given for {', '.join(missing)}.")
         return [given[name] for name in self._inputs]
 
-    def _outs(self, out: Any) -> list[Any] | None:
+    def _outs(self, out: Any, what: str = "array") -> list[Any]:
         if out is None:
-            return None
+            return [None] * len(self._outputs)
         if isinstance(out, (tuple, list)):
             if len(out) != len(self._outputs):
-                raise TypeError(f"the number of arrays in out ({len(out)}) is not {len(self._outputs)}.")
+                raise TypeError(f"the number of {what}s in out ({len(out)}) is not {len(self._outputs)}.")
             return list(out)
         if len(self._outputs) != 1:
-            raise TypeError(f"out is one array; there are {len(self._outputs)} outputs ({', '.join(self._outputs)}).")
+            raise TypeError(f"out is one {what}; there are {len(self._outputs)} outputs ({', '.join(self._outputs)}).")
         return [out]
 
     # ---- files
@@ -329,14 +398,50 @@ class Network:
 
         The weights are written as the kernels read them: batch normalization folded, OHWI.
 
+        Parameters
+        ----------
+        path : path
+            Ends in .mpscnn for `mpscnn.load`; written over if it exists.
+
         Raises
         ------
         TypeError
             A kernel was made of something that is no array: a data source or a padding policy of Python.
+            "path (int) is not a path."
+        MissingPackageError
+            safetensors is not installed.
         """
+        _checks.path(path, "path")
         from .file_format import save
 
         save(self, path)
+
+
+def _image_dtype(dtype: Any) -> str:
+    """ "float32" or "float16", in whatever way NumPy knows them."""
+    try:
+        name = np.dtype(dtype).name if dtype is not None else "None"
+    except TypeError:
+        name = ""
+    if name not in ("float32", "float16"):
+        given = name or (repr(dtype) if isinstance(dtype, str) else type(dtype).__name__)
+        raise TypeError(f"dtype ({given}) is not float32 or float16.")
+    return name
+
+
+def _floats(values: Any, name: str) -> NDArray[np.float32]:
+    try:
+        return np.asarray(values, np.float32).reshape(-1)
+    except (TypeError, ValueError):
+        _checks.refuse(values, name, "a number, a sequence of numbers or a dict of them")
+
+
+def _check_image(image: Any, name: str) -> None:
+    _checks.instance(image, name, _core.Image)
+    try:
+        image.dtype  # noqa: B018  (what is in a list is not looked at before the core reads it)
+    except TypeError:
+        raise TypeError(f"{name} ({type(image).__name__}) was not made: its __init__ has not run.") from None
 
 
 def _layouts(specs: Mapping[str, Input] | Mapping[str, Output]) -> str | dict[str, str]:
@@ -370,7 +475,7 @@ def _normalize_inputs(graph: Graph, mean: Any, std: Any) -> Graph:
             if name not in graph.inputs:
                 raise KeyError(f'{what}: there is no input "{name}"; there are {", ".join(graph.inputs)}.')
             channels = graph.inputs[name].channels
-            array = np.asarray(values, np.float32).reshape(-1)
+            array = _floats(values, what)
             if channels is None:
                 raise ValueError(f'{what}: the number of channels of input "{name}" is not known.')
             if array.size not in (1, channels):

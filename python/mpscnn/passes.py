@@ -131,7 +131,8 @@ def neuron_descriptor(kernel: str, arguments: dict[str, Any]) -> NeuronDescripto
     name = next(row["name"] for row in _core.neuron_names() if row["type"] == _neuron_type(kernel))
     if kernel == "NeuronPReLU":
         return NeuronDescriptor(name, data=[float(value) for value in np.asarray(given["a"]).reshape(-1)])
-    return NeuronDescriptor(name, *(float(given[letter]) for letter in "abc" if letter in given))
+    a, b, c = (float(given[letter]) if letter in given else None for letter in "abc")
+    return NeuronDescriptor(name, a, b, c)
 
 
 def _neuron_type(kernel: str) -> Any:

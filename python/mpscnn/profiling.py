@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from types import TracebackType
 from typing import Any, Literal
 
-from . import _core
+from . import _checks, _core
 
 
 @dataclass(frozen=True)
@@ -46,7 +46,7 @@ class Event:
         return self.end - self.start
 
 
-class profile:  # noqa: N801  (called like a function: with mpscnn.profile() as p)
+class profile(_checks.Made):  # noqa: N801  (called like a function: with mpscnn.profile() as p)
     """Collects the times of what is run inside of a ``with`` block, by any thread.
 
     Parameters
@@ -60,6 +60,8 @@ class profile:  # noqa: N801  (called like a function: with mpscnn.profile() as 
     ------
     RuntimeError
         "profile: another profile collects already; there is one at a time."
+    TypeError
+        "per_kernel (int) is not True or False."
 
     Source
     ------
@@ -75,7 +77,7 @@ class profile:  # noqa: N801  (called like a function: with mpscnn.profile() as 
     """
 
     def __init__(self, *, per_kernel: bool = True) -> None:
-        self._core = _core._Profile(bool(per_kernel))
+        self._core = _core._Profile(_checks.boolean(per_kernel, "per_kernel"))
 
     def __enter__(self) -> profile:
         self._core.start()
@@ -86,13 +88,22 @@ class profile:  # noqa: N801  (called like a function: with mpscnn.profile() as 
     ) -> None:
         self._core.stop()
 
+    def __repr__(self) -> str:
+        return "<mpscnn.profile>" if vars(self) else "<mpscnn.profile, not made>"
+
     @property
     def events(self) -> list[Event]:
         """What has been collected so far, by the time of its beginning."""
         return sorted((Event(*event) for event in self._core.events()), key=lambda event: (event.start, event.end))
 
     def table(self) -> str:
-        """Time on the device by kernel of each network, the longest first, as text."""
+        """Time on the device by kernel of each network, the longest first.
+
+        Returns
+        -------
+        str
+            A line for each, under a heading: name, kernel, calls, milliseconds, share of the whole.
+        """
         rows: dict[tuple[str, str], list[float]] = {}
         for event in self.events:
             if event.kind == "execute":
@@ -107,7 +118,14 @@ class profile:  # noqa: N801  (called like a function: with mpscnn.profile() as 
         return "\n".join(lines)
 
     def trace(self) -> dict[str, Any]:
-        """The events as Chrome's trace format, which https://ui.perfetto.dev shows."""
+        """The events in Chrome's trace format, which https://ui.perfetto.dev shows.
+
+        Returns
+        -------
+        dict
+            For json.dump(): "traceEvents", times in microseconds from the first event on; one track for the device and
+            one for each thread that encoded.
+        """
         events = self.events
         origin = events[0].start if events else 0.0
         threads = {thread: number for number, thread in enumerate(dict.fromkeys(event.thread for event in events))}
@@ -134,6 +152,20 @@ class profile:  # noqa: N801  (called like a function: with mpscnn.profile() as 
         }
 
     def save(self, path: str | os.PathLike[str]) -> None:
-        """Write `trace()` to a file."""
+        """Write `trace()` to a file.
+
+        Parameters
+        ----------
+        path : path
+            JSON, UTF-8; written over if it exists.
+
+        Raises
+        ------
+        TypeError
+            "path (int) is not a path."
+        OSError
+            The file cannot be written.
+        """
+        _checks.path(path, "path")
         with open(path, "w", encoding="utf-8") as file:
             json.dump(self.trace(), file)

@@ -3,18 +3,20 @@
 
 from __future__ import annotations
 
+import importlib
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sized
 from types import TracebackType
 from typing import TYPE_CHECKING, Any
 
+from . import _checks
 from .errors import MissingPackageError
 
 if TYPE_CHECKING:
     from .network import Network
 
 
-class Stream(Iterator[Any]):
+class Stream(_checks.Made, Iterator[Any]):
     """Results of a network, in the order of the batches; made by `Network.stream`.
 
     At most ``in_flight`` batches are taken from the iterable ahead of the result that is asked for. What the iterable
@@ -24,17 +26,18 @@ class Stream(Iterator[Any]):
     """
 
     def __init__(self, network: Network, batches: Iterable[Any], *, in_flight: int = 3, progress: Any = None) -> None:
-        if not isinstance(in_flight, int) or isinstance(in_flight, bool):
-            raise TypeError(f"in_flight ({type(in_flight).__name__}) is not an int.")
-        if in_flight < 1:
-            raise ValueError(f"in_flight ({in_flight}) is less than the minimum (1).")
-        self._network = network
+        from .network import Network
+
+        in_flight = _checks.integer(in_flight, "in_flight", minimum=1)
+        if not hasattr(type(batches), "__iter__") and not hasattr(type(batches), "__getitem__"):
+            _checks.refuse(batches, "batches", "iterable")
+        self._network = _checks.made(_checks.instance(network, "network", Network), "network")
         self._batches = iter(batches)
         self._in_flight = in_flight
         self._calls: deque[Any] = deque()
         self._batch: list[Any] = []  # taken and not at work yet
         self._end: BaseException | None = None
-        total = len(batches) if hasattr(batches, "__len__") else None
+        total = len(batches) if isinstance(batches, Sized) else None
         self._done = 0
         self._show, self._close = _progress(progress, total)
 
@@ -96,11 +99,11 @@ def _progress(progress: Any, total: int | None) -> tuple[Callable[[int], object]
         return lambda done: None, lambda: None
     if progress is True:
         try:
-            from tqdm.auto import tqdm
+            tqdm = importlib.import_module("tqdm.auto").tqdm  # not imported by name: it has no types
         except ModuleNotFoundError:
-            raise MissingPackageError("progress=True", "tqdm") from None
+            raise MissingPackageError("progress=True", "tqdm", "progress") from None
         bar = tqdm(total=total, unit="batch")
         return lambda done: bar.update(), bar.close
     if not callable(progress):
-        raise TypeError(f"progress ({type(progress).__name__}) is not a bool, a callable or None.")
+        _checks.refuse(progress, "progress", "a bool, a callable or None")
     return lambda done: progress(done, total), lambda: None

@@ -167,7 +167,10 @@ WRONG: dict[str, tuple[Callable[[dict[str, Any]], Any], str]] = {
     "no inputs": (lambda g: g.pop("inputs"), 'the graph has no "inputs"'),
     "inputs of another type": (lambda g: g.update(inputs={}), '"inputs" .* is of another type'),
     "no outputs": (lambda g: g.update(outputs=[]), "no inputs or no outputs"),
-    "a kernel that is not there": (lambda g: g["nodes"][0].update(kernel="os.system"), 'there is no kernel "os.system"'),
+    "a kernel that is not there": (
+        lambda g: g["nodes"][0].update(kernel="os.system"),
+        'there is no kernel "os.system"',
+    ),
     "a parameter that is not there": (
         lambda g: g["nodes"][0]["arguments"].update(device=1),
         'Convolution has no parameter "device"',
@@ -178,7 +181,10 @@ WRONG: dict[str, tuple[Callable[[dict[str, Any]], Any], str]] = {
         "the file has no array 'nowhere'",
     ),
     "a value of another type": (lambda g: g["nodes"][0]["arguments"].update(stride="two"), "stride"),
-    "a value out of range": (lambda g: g["nodes"][0]["arguments"].update(stride=0), r'node "\w+".*stride \(0\) is less'),
+    "a value out of range": (
+        lambda g: g["nodes"][0]["arguments"].update(stride=0),
+        r'node "\w+".*stride \(0\) is less',
+    ),
     "weights of another shape": (
         lambda g: g["nodes"][0]["arguments"].update(weight={"array": "branch.weight"}, groups=3),
         'node "',

@@ -1,0 +1,90 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Arguments of functions that are written in Python, in the sentences of the extension (csrc/bindings/bind_arguments)."""
+
+from __future__ import annotations
+
+import operator
+import os
+from typing import TYPE_CHECKING, Any, NoReturn, TypeVar
+
+import numpy as np
+
+_Kind = TypeVar("_Kind")
+
+
+def refuse(value: object, name: str, wanted: str) -> NoReturn:
+    """TypeError "name (type) is not wanted."."""
+    raise TypeError(f"{name} ({type(value).__name__}) is not {wanted}.")
+
+
+def integer(value: Any, name: str, minimum: int | None = None) -> int:
+    """An int, or a scalar that is one; bool is none."""
+    if isinstance(value, (bool, np.bool_)) or not hasattr(type(value), "__index__"):
+        refuse(value, name, "an int")
+    try:
+        number = operator.index(value)
+    except TypeError:  # an array of several
+        refuse(value, name, "an int")
+    if minimum is not None and number < minimum:
+        raise ValueError(f"{name} ({number}) is less than the minimum ({minimum}).")
+    return number
+
+
+def integers(value: Any, name: str, minimum: int | None = None) -> tuple[int, ...]:
+    """A tuple of int, whatever sequence or iterable they come in."""
+    if isinstance(value, (str, bytes)) or not hasattr(type(value), "__iter__"):
+        refuse(value, name, "a tuple of int")
+    return tuple(integer(one, f"{name}[{i}]", minimum) for i, one in enumerate(value))
+
+
+def boolean(value: Any, name: str) -> bool:
+    """True or False, NumPy's too."""
+    if not isinstance(value, (bool, np.bool_)):
+        refuse(value, name, "True or False")
+    return bool(value)
+
+
+def text(value: Any, name: str) -> str:
+    """A str."""
+    if not isinstance(value, str):
+        refuse(value, name, "a str")
+    return value
+
+
+def path(value: Any, name: str) -> str | os.PathLike[str]:
+    """A str, or an object that stands for a path."""
+    if not isinstance(value, (str, os.PathLike)):
+        refuse(value, name, "a path")
+    return value
+
+
+def instance(value: Any, name: str, kind: type[_Kind]) -> _Kind:
+    """An object of a class of ours."""
+    if not isinstance(value, kind):
+        noun = kind.__name__
+        refuse(value, name, f"{'an' if noun[0] in 'AEIOU' else 'a'} {noun}")
+    return value
+
+
+def instance_or_none(value: Any, name: str, kind: type[_Kind]) -> _Kind | None:
+    """An object of a class of ours, or None."""
+    return None if value is None else instance(value, name, kind)
+
+
+def made(value: _Kind, name: str) -> _Kind:
+    """An object of a class written in Python whose __init__ has run."""
+    if not vars(value):
+        raise TypeError(f"{name} ({type(value).__name__}) was not made: its __init__ has not run.")
+    return value
+
+
+class Made:
+    """Base of classes whose objects __init__ makes: before it has run they answer as those of the extension do."""
+
+    if not TYPE_CHECKING:  # a type checker knows the attributes
+
+        def __getattr__(self, name: str) -> Any:
+            # copy, pickle and inspect ask for names of their own, and take AttributeError for an answer.
+            if not name.startswith("__"):
+                made(self, "self")
+            raise AttributeError(f"'{type(self).__name__}' object has no attribute '{name}'")
