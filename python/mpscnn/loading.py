@@ -235,12 +235,11 @@ def _by_name(input_shapes: Shapes) -> dict[str, tuple[int, ...]] | None:
     return {name: tuple(shape) for name, shape in input_shapes.items()}
 
 
-def _one_shape(input_shapes: Shapes) -> Sequence[int]:
-    """Of a list of layers, which has one input."""
+def _one_shape(input_shapes: Shapes) -> tuple[int, ...]:
     shapes = list(input_shapes.values()) if isinstance(input_shapes, Mapping) else [input_shapes]
     if len(shapes) != 1 or shapes[0] is None:
-        raise TypeError(f"input_shapes ({input_shapes}) is not the shape of one input, which a list of layers has.")
-    return shapes[0]
+        raise TypeError(f"input_shapes ({input_shapes}) is not the shape of one input.")
+    return tuple(int(extent) for extent in shapes[0])
 
 
 def _check(input_shapes: Any, architecture: Any, layers: Any, example_inputs: Any) -> None:

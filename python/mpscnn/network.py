@@ -31,9 +31,9 @@ class Network(_checks.Made):
     """A graph of kernels, ready to run.
 
     Kernels are made once, batch normalization and activations become part of the kernels before them, and each call
-    encodes the whole graph onto one command buffer, with temporary images between the kernels. A network is safe to call
-    from several threads at once; the GIL is released while it works. Batches may have any number of images, and images
-    any height and width that the kernels take; the shapes used last are kept prepared.
+    encodes the whole graph onto one command buffer, with temporary images between the kernels. A network is safe to
+    call from several threads at once; the GIL is released while it works. Batches may have any number of images, and
+    images any height and width that the kernels take; the shapes used last are kept prepared.
 
     Parameters
     ----------
@@ -161,7 +161,7 @@ class Network(_checks.Made):
 
     @property
     def input_layout(self) -> str | dict[str, str]:
-        """Order of the axes of input arrays, "NCHW" or "NHWC" (or fewer axes): that of the source model until it is set.
+        """Order of the axes of input arrays, "NCHW" or "NHWC" (or fewer axes): the source model's until it is set.
 
         One word when all inputs have the same, else a dict by name; either can be set.
         """
@@ -189,13 +189,44 @@ class Network(_checks.Made):
         self._set_boundary()
 
     def layers(self, input_shapes: InputShapes = None) -> LayerTable:
-        """The kernels with their shapes, parameters, operations and bytes: see `mpscnn.layers.layer_table`."""
+        """The kernels with their shapes, parameters, operations and bytes: see `mpscnn.layers.layer_table`.
+
+        Parameters
+        ----------
+        input_shapes : tuple of int, or dict by name, optional
+            With the batch, in the order of axes that ``input_layout`` says; optional where heights and widths are fixed.
+
+        Returns
+        -------
+        list of mpscnn.layers.Layer
+            Prints as a table.
+
+        Raises
+        ------
+        ValueError, TypeError
+            A shape is missing, or none that the network takes.
+        """
         from .layers import layer_table
 
         return layer_table(self, input_shapes)
 
     def summary(self, input_shapes: InputShapes = None) -> str:
-        """The table of layers, and below it the images between them and their memory, as text."""
+        """The table of layers, and below it the images between them and their memory, as text.
+
+        Parameters
+        ----------
+        input_shapes
+            As of `layers`.
+
+        Returns
+        -------
+        str
+
+        Raises
+        ------
+        ValueError, TypeError
+            As `layers`.
+        """
         from .layers import memory_plan
 
         return f"{self.layers(input_shapes)}\n\n{memory_plan(self, input_shapes)}"
@@ -214,8 +245,8 @@ class Network(_checks.Made):
         Parameters
         ----------
         *arrays, **named : arrays
-            The inputs, in order or by name: NumPy, PyTorch (CPU), DLPack, buffers; float32, float16, uint8 or uint16, in
-            the order of axes that ``input_layout`` says, N first. Not copied where their memory can be an image's.
+            The inputs, in order or by name: NumPy, PyTorch (CPU), DLPack, buffers; float32, float16, uint8 or uint16,
+            in the order of axes that ``input_layout`` says, N first. Not copied where their memory can be an image's.
         out : array, or sequence of arrays and None, optional
             Where the results go: in their shape, float32, float16, uint8 or uint16.
 
@@ -239,8 +270,8 @@ class Network(_checks.Made):
     async def apredict(self, *arrays: Any, out: Any = None, **named: Any) -> Any:
         """Run the network without keeping the event loop waiting: ``await net.apredict(x)``.
 
-        As ``net(x)`` otherwise. Requests are served in the order in which they are made; at most four of them are on the
-        device's queue, the others wait for their turn in the event loop. Who is cancelled before its turn is never run;
+        As ``net(x)`` otherwise. Requests are served in the order in which they are made; at most four of them are on
+        the device's queue, the others wait for their turn in the event loop. Who is cancelled before its turn is never run;
         afterwards the work goes on, and its result is dropped.
 
         Parameters
@@ -418,7 +449,7 @@ class Network(_checks.Made):
 
 
 def _image_dtype(dtype: Any) -> str:
-    """ "float32" or "float16", in whatever way NumPy knows them."""
+    """The name: "float32" or "float16", in whatever way NumPy knows them."""
     try:
         name = np.dtype(dtype).name if dtype is not None else "None"
     except TypeError:

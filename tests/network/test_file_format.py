@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import struct
@@ -221,7 +222,7 @@ def test_a_wrong_graph_is_an_invalid_model(name: str, saved: Path) -> None:
         ({"mpscnn": "{}"}, 'the graph has no "version"'),
         ({"mpscnn": '{"version": 2}'}, r"version \(2\) of the file is not 1"),
         ({"mpscnn": '{"version": "1"}'}, "\"version\" \\('1'\\) is of another type"),
-        ({"mpscnn": '{"version": true}'}, '"version" .True. is of another type'),
+        ({"mpscnn": '{"version": true}'}, r'"version" \(True\) is of another type'),
         ({"mpscnn": '{"version": 1}'}, 'the graph has no "inputs"'),
     ],
 )
@@ -246,10 +247,9 @@ def tried(path: Path) -> None:
         net = mpscnn.load(path)
     except mpscnn.ImportError:
         return
-    try:
+    # What is wrong with shapes: a graph may be valid for no input.
+    with contextlib.suppress(ValueError, TypeError, MemoryError, NotImplementedError):
         net(np.ones((1, 3, 6, 5), np.float32))
-    except (ValueError, TypeError, MemoryError, NotImplementedError):
-        pass  # of the shapes: a graph that is valid for no input
 
 
 @pytest.mark.parametrize("path", sorted(CORPUS.glob("*.mpscnn")), ids=lambda path: path.stem)
