@@ -14,6 +14,8 @@ from typing import Any
 
 import griffe
 
+# What only stubs tell of without the package; everything else has its docstrings in its source.
+IN_STUBS = ("mpscnn._core.", "mpscnn.kernels.")
 MOST_OVERLOADS = 8  # signatures of one function that are shown: mpscnn.kernel has one for each kernel
 
 
@@ -42,9 +44,9 @@ class RuntimeDocstrings(griffe.Extension):
         for name, member in parent.members.items():
             if member.is_alias or (name.startswith("_") and name not in ("_core", "__call__")):
                 continue
-            text = None if member.is_module else runtime_docstring(member.path)
-            if text is None and member.docstring is not None:
-                text = member.docstring.value
+            text = member.docstring.value if member.docstring is not None else None
+            if member.path.startswith(IN_STUBS) and not member.is_module:
+                text = runtime_docstring(member.path) or text
             if text:
                 member.docstring = griffe.Docstring(
                     as_markdown(text), parent=member, lineno=member.lineno, **self._parsing
