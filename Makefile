@@ -19,7 +19,7 @@ export PATH := $(abspath $(VENV))/bin:$(PATH)
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test bench wheel lint format dev dev-test test-asan check-macos clean distclean
+.PHONY: help demo test bench docs wheel lint format dev dev-test test-asan check-macos clean distclean
 .DELETE_ON_ERROR:
 .NOTPARALLEL:
 
@@ -37,6 +37,10 @@ test: $(stamps)/package $(stamps)/group-test    ## all tests
 
 bench: $(stamps)/package $(stamps)/group-bench $(stamps)/peers  ## benchmarks, side by side with PyTorch and others
 	@$(py) -m bench $(ARGS)
+
+docs: $(stamps)/package $(stamps)/group-docs     ## the documentation as a site, in build/docs
+	@NO_MKDOCS_2_WARNING=1 $(VENV)/bin/mkdocs build $(ARGS)
+	@echo "build/docs/index.html"
 
 mutations: $(stamps)/group-test $(stamps)/group-build  ## break each kernel in a small way and see that the tests notice
 	@$(py) tools/mutations.py $(ARGS)

@@ -239,6 +239,11 @@ Kernels with two sources, derived from `mpscnn.BinaryKernel`; primary is the fir
   answers with a shape and, if it likes, with the offset of the kernel for this encode:
 
 ```python
+import numpy as np
+
+import mpscnn
+
+
 class Full(mpscnn.PaddingPolicy):
     def destination(self, kernel, sources, suggested):
         n, h, w, c = suggested  # as with padding 0
@@ -247,7 +252,7 @@ class Full(mpscnn.PaddingPolicy):
         return shape, ((top + 1) // 2 - top, (left + 1) // 2 - left)
 
 
-conv = mpscnn.Convolution(weight, padding=Full())
+conv = mpscnn.Convolution(np.ones((8, 3, 3, 3), np.float32), padding=Full())
 ```
 
 Height and width are 1 to 16384; the number of images is that of the suggestion; channels may be more, as room that is

@@ -193,7 +193,7 @@ def read(
         return layer_list.read_layers(layers, model, input_shape=_one_shape(input_shapes))
     from .importing import architectures
 
-    return architectures.read(model, architecture, size=_size(input_shapes))
+    return architectures.read(model, architecture, input_shapes=input_shapes)
 
 
 def _suffix(model: Any) -> str:
@@ -233,16 +233,6 @@ def _by_name(input_shapes: Shapes) -> dict[str, tuple[int, ...]] | None:
     if not isinstance(input_shapes, Mapping):
         _checks.refuse(input_shapes, "input_shapes", "a dict; ONNX models have names for their inputs")
     return {name: tuple(shape) for name, shape in input_shapes.items()}
-
-
-def _size(input_shapes: Shapes) -> tuple[int, int] | None:
-    """Height and width: all that weights leave open of their network's input."""
-    if input_shapes is None:
-        return None
-    shape = _one_shape(input_shapes)
-    if len(shape) != 4:
-        raise TypeError(f"input_shapes ({input_shapes}) is not one shape (N, C, H, W).")
-    return shape[2], shape[3]
 
 
 def _one_shape(input_shapes: Shapes) -> tuple[int, ...]:

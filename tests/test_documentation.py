@@ -1,0 +1,107 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The programs on the pages of docs/ run, and print what stands below them."""
+
+from __future__ import annotations
+
+import contextlib
+import doctest
+import importlib.util
+import io
+import re
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+ROOT = Path(__file__).resolve().parent.parent
+PAGES = {path.stem: path for path in sorted((ROOT / "docs").glob("*.md"))}
+
+# What a page needs beside NumPy.
+PACKAGES = {
+    "index": ["torch"],
+    "pytorch": ["torch", "safetensors"],
+    "onnx": ["torch", "onnx", "onnxruntime", "onnxscript"],
+    "serving": ["torch"],
+    "file_format": ["safetensors"],
+}
+
+FENCED = re.compile(r"^```(\w*)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
+
+
+@dataclass
+class Block:
+    code: str
+    line: int
+    output: str
+
+
+def blocks_of(text: str) -> list[Block]:
+    """Blocks of Python, each with the block of text that comes right behind it: what it prints."""
+    found: list[Block] = []
+    end = -1
+    for match in FENCED.finditer(text):
+        language, body = match.groups()
+        if language == "python":
+            found.append(Block(body, text.count("\n", 0, match.start()) + 1, ""))
+            end = match.end()
+        elif language == "text" and found and text[end : match.start()].strip() == "":
+            found[-1].output = body
+            end = -1
+    return found
+
+
+BLOCKS = {name: blocks_of(path.read_text()) for name, path in PAGES.items()}
+
+
+def run(block: Block, page: str, space: dict[str, Any]) -> str:
+    """What it prints. Tracebacks have the line of the page."""
+    printed = io.StringIO()
+    with contextlib.redirect_stdout(printed):
+        exec(compile("\n" * block.line + block.code, page, "exec"), space)
+    return printed.getvalue()
+
+
+def is_as_shown(printed: str, shown: str) -> bool:
+    """Line breaks and spaces may be others, and "..." stands for anything."""
+    return doctest.OutputChecker().check_output(shown, printed, doctest.ELLIPSIS | doctest.NORMALIZE_WHITESPACE)
+
+
+@pytest.mark.filterwarnings("ignore::FutureWarning", "ignore::DeprecationWarning")  # of PyTorch's, within PyTorch
+@pytest.mark.parametrize("page", [name for name, blocks in BLOCKS.items() if blocks])
+def test_page_runs(page: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    for package in PACKAGES.get(page, []):
+        pytest.importorskip(package)
+    monkeypatch.chdir(tmp_path)
+    space: dict[str, Any] = {"__name__": "page"}
+    for block in BLOCKS[page]:
+        printed = run(block, str(PAGES[page]), space)
+        where = f"{PAGES[page].name}:{block.line}"
+        assert is_as_shown(printed, block.output), f"{where} prints\n{printed}\nand not\n{block.output}"
+
+
+def test_pages_with_programs_are_known() -> None:
+    assert {"pytorch", "onnx", "serving", "file_format", "data_flow", "index"} <= {
+        name for name, blocks in BLOCKS.items() if blocks
+    }
+
+
+def test_a_wrong_output_is_noticed() -> None:
+    text = "```python\nprint(1 + 1)\n```\n\n```text\n3\n```\n"
+    (block,) = blocks_of(text)
+    assert block.output == "3\n"
+    assert not is_as_shown(run(block, "page", {}), block.output)
+    (block,) = blocks_of("```python\nprint(1 + 1)\n```\nIn between:\n```text\n2\n```\n")
+    assert not is_as_shown(run(block, "page", {}), block.output), "what is printed has to be shown"
+
+
+def test_table_of_onnx_operators_is_up_to_date() -> None:
+    pytest.importorskip("onnx")
+    spec = importlib.util.spec_from_file_location("gen_onnx_table", ROOT / "tools" / "gen_onnx_table.py")
+    assert spec is not None
+    assert spec.loader is not None
+    generator = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(generator)
+    present = generator.PAGE.read_text()
+    assert generator.page(present) == present, "python tools/gen_onnx_table.py writes it again"
+    assert generator.page(present.replace("| `Relu` | from 7 |", "| `Relu` | from 9 |")) == present

@@ -1,0 +1,127 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The documentation builds as a site without a warning, and needs nothing from the network."""
+
+from __future__ import annotations
+
+import importlib.util
+import os
+import re
+import subprocess
+import sys
+from html.parser import HTMLParser
+from pathlib import Path
+from urllib.parse import unquote, urldefrag
+
+import pytest
+
+import mpscnn
+
+ROOT = Path(__file__).resolve().parent.parent
+
+for package in ("mkdocs", "material", "mkdocstrings_handlers.python"):
+    if importlib.util.find_spec(package.partition(".")[0]) is None:
+        pytest.skip(f"{package} is not installed (make docs installs it)", allow_module_level=True)
+
+pytestmark = pytest.mark.slow
+
+
+class Page(HTMLParser):
+    """What a page links to, and what it loads."""
+
+    def __init__(self, path: Path) -> None:
+        super().__init__()
+        self.links: list[str] = []
+        self.loaded: list[str] = []
+        self.names: set[str] = set()
+        self.feed(path.read_text())
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        given = {name: value or "" for name, value in attrs}
+        self.names |= {given[name] for name in ("id", "name") if given.get(name)}
+        if tag == "a" and "href" in given:
+            self.links.append(given["href"])
+        if tag in ("script", "img", "iframe") and "src" in given:
+            self.loaded.append(given["src"])
+        if tag == "link" and "href" in given and given.get("rel") not in ("canonical", "next", "prev"):
+            self.loaded.append(given["href"])
+
+
+@pytest.fixture(scope="module")
+def site(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The site, built as `make docs` does."""
+    folder = tmp_path_factory.mktemp("site")
+    found = [str(Path(mpscnn.__file__).parents[1]), *os.environ.get("PYTHONPATH", "").split(os.pathsep)]
+    environment = {
+        **os.environ,
+        "NO_MKDOCS_2_WARNING": "1",
+        "PYTHONDONTWRITEBYTECODE": "1",
+        "PYTHONPATH": os.pathsep.join(filter(None, found)),
+    }
+    command = [sys.executable, "-m", "mkdocs", "build", "--strict", "--site-dir", str(folder)]
+    done = subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True, timeout=600, check=False)
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert "WARNING" not in done.stderr, done.stderr
+    return folder
+
+
+@pytest.fixture(scope="module")
+def pages(site: Path) -> dict[Path, Page]:
+    return {path: Page(path) for path in sorted(site.rglob("*.html"))}
+
+
+def test_every_page_is_there(site: Path) -> None:
+    for page in (ROOT / "docs").rglob("*.md"):
+        assert (site / page.relative_to(ROOT / "docs")).with_suffix(".html").exists(), page.name
+    for page in ("readme", "contributing", "super_resolution", "licences"):
+        assert (site / "repository" / f"{page}.html").exists()
+
+
+def test_links_lead_somewhere(pages: dict[Path, Page]) -> None:
+    broken = []
+    count = 0
+    for path, page in pages.items():
+        if path.name == "404.html":
+            continue  # its links are those of the site's root on a server
+        for link in page.links:
+            if re.match(r"https?:|mailto:", link):
+                continue
+            count += 1
+            file, name = urldefrag(link)
+            target = (path.parent / unquote(file)).resolve() if file else path
+            target = target / "index.html" if target.is_dir() else target
+            if target not in pages or (name and unquote(name) not in pages[target].names):
+                broken.append(f"{path.name}: {link}")
+    assert broken == []
+    assert count > 1000
+
+
+def test_sources_are_shown(site: Path) -> None:
+    """What a page links to in the repository is a page of the site."""
+    shown = (site / "source" / "csrc" / "core" / "kernel.mm.html").read_text()
+    assert "SPDX-License-Identifier" in shown
+    assert "source/csrc/core/kernel.mm.html" in (site / "data_flow.html").read_text()
+
+
+def test_nothing_is_loaded_from_the_network(site: Path, pages: dict[Path, Page]) -> None:
+    loaded = {file for page in pages.values() for file in page.loaded}
+    assert loaded
+    assert [file for file in loaded if re.match(r"(https?:)?//", file)] == []
+    for style in site.rglob("*.css"):
+        assert not re.search(r"url\(['\"]?(https?:)?//", style.read_text()), style.name
+
+
+def test_docstrings_are_those_of_help(site: Path) -> None:
+    """Not the first sentences that stubs have: what stands in C++ and in the kernel table."""
+    text = (site / "reference" / "images.html").read_text()
+    assert "recommended_max_working_set_bytes" in text
+    assert "Undefined contents" in text or "undefined contents" in text
+    kernels = (site / "reference" / "kernels.html").read_text()
+    for name in mpscnn.kernels.KERNELS:
+        assert f'id="mpscnn.{name}"' in kernels, name
+    assert "Weights are read while the kernel is made" in kernels
+
+
+def test_every_public_name_is_in_the_reference(pages: dict[Path, Page]) -> None:
+    names = set().union(*(page.names for path, page in pages.items() if path.parent.name == "reference"))
+    missing = {name for name in mpscnn.__all__ if not {f"mpscnn.{name}"} & names}
+    assert missing - {"__version__", "importing"} == set()
