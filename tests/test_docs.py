@@ -18,7 +18,9 @@ import mpscnn
 from mpscnn import _core
 
 ROOT = Path(__file__).resolve().parent.parent
-PAGES = sorted([*ROOT.glob("*.md"), *ROOT.glob("docs/**/*.md"), *ROOT.glob("examples/*/*.md"), *ROOT.glob("tools/*/*.md")])
+PAGES = sorted(
+    [*ROOT.glob("*.md"), *ROOT.glob("docs/**/*.md"), *ROOT.glob("examples/*/*.md"), *ROOT.glob("tools/*/*.md")]
+)
 PUBLIC = {name: getattr(mpscnn, name) for name in mpscnn.__all__ if name != "__version__"}
 PUBLIC |= {
     f"{name}.{member}": getattr(module, member)
