@@ -35,7 +35,7 @@ demo: $(stamps)/package $(stamps)/group-demo    ## upscale a photograph with a n
 test: $(stamps)/package $(stamps)/group-test    ## all tests
 	@MPSCNN_CPP_TESTS=build/release/tests $(py) -m pytest tests $(ARGS)
 
-bench: $(stamps)/package $(stamps)/group-bench  ## benchmarks, side by side with NumPy and PyTorch
+bench: $(stamps)/package $(stamps)/group-bench $(stamps)/peers  ## benchmarks, side by side with PyTorch and others
 	@$(py) -m bench $(ARGS)
 
 mutations: $(stamps)/group-test $(stamps)/group-build  ## break each kernel in a small way and see that the tests notice
@@ -93,6 +93,11 @@ $(stamps)/system-asan: $(stamps)/system
 
 $(stamps)/group-%: pyproject.toml tools/make_venv.sh $(stamps)/system
 	@tools/make_venv.sh "$(PYTHON)" $(VENV) $*
+	@touch $@
+
+# Benchmarks say who is absent.
+$(stamps)/peers: pyproject.toml $(stamps)/group-bench
+	@tools/make_venv.sh "$(PYTHON)" $(VENV) peers || echo "The benchmarks go on without those packages." >&2
 	@touch $@
 
 $(stamps)/package: $(sources) CMakeLists.txt pyproject.toml tools/install_package.sh $(stamps)/group-build

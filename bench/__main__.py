@@ -10,8 +10,11 @@ import sys
 from typing import Any
 
 import mpscnn
+from mpscnn.layers import aligned
 
-from . import images, kernels, normalization, reorder
+from . import images, kernels, networks, normalization, reorder
+
+SECTIONS = ["reorder", "kernels", "normalization", "images", "networks"]
 
 
 def _print_kernels(rows: list[dict[str, Any]]) -> None:
@@ -37,17 +40,37 @@ def _print_images(rows: list[dict[str, Any]]) -> None:
         )
 
 
+def _print_networks(rows: list[dict[str, Any]]) -> None:
+    header = ("network", "", "products", "ms", "least", "images/s", "time/ours", "difference")
+    lines = [
+        (
+            f"{row['case']}, batch {row['batch']}",
+            one["name"],
+            one["precision"],
+            f"{one['seconds'] * 1e3:.2f}",
+            f"{one['least'] * 1e3:.2f}",
+            f"{one['images_per_second']:.1f}",
+            f"{one['ratio']:.2f}",
+            f"{one['difference']:.0e}",
+        )
+        for row in rows
+        for one in row["measured"]
+    ]
+    print(aligned(header, lines, right=5))
+    for name, reason in {name: reason for row in rows for name, reason in row["absent"].items()}.items():
+        print(f"without {name}: {reason}")
+
+
 def main(arguments: list[str] | None = None) -> int:
     parser = argparse.ArgumentParser(prog="python -m bench", description=__doc__)
-    parser.add_argument(
-        "what", nargs="*", choices=["reorder", "kernels", "normalization", "images", []], help="default: all"
-    )
+    parser.add_argument("what", nargs="*", choices=[*SECTIONS, []], help="default: all")
     parser.add_argument("--seconds", type=float, default=1.0, help="time for each case (default: %(default)s)")
     parser.add_argument("--case", default="", help="only cases whose name contains this text")
     parser.add_argument("--best", action="store_true", help="least times, not medians (kernels without weights)")
+    parser.add_argument("--plot", default="", metavar="FILE", help="a picture of the networks' times: .png, .svg, .pdf")
     parser.add_argument("--json", action="store_true", help="print one JSON object")
     options = parser.parse_args(arguments)
-    what = options.what or ["reorder", "kernels", "normalization", "images"]
+    what = options.what or SECTIONS
     results: dict[str, Any] = {"device": mpscnn.Device().name, "version": mpscnn.__version__, "cpus": os.cpu_count()}
     if not options.json:
         print(f"mpscnn {results['version']} on {results['device']}, {results['cpus']} processors")
@@ -67,6 +90,11 @@ def main(arguments: list[str] | None = None) -> int:
         if not options.json:
             print()
             _print_images(results[section])
+    if "networks" in what:
+        results["networks"] = networks.run(options.seconds, options.case, options.plot)
+        if not options.json:
+            print()
+            _print_networks(results["networks"])
     if options.json:
         print(json.dumps(results))
     return 0

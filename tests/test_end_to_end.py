@@ -34,6 +34,9 @@ NAMES = [
 # Rows and columns more than the importer saw. None: the network itself takes multiples only.
 OTHER_SIZES = {"unet": (16, -16), "unet_bilinear": (16, -16), "yolo_tiny": (32, -32), "inception_v3": (13, 6)}
 
+# What the adaptive pooling of VGG divides: it is written to ONNX for whole windows only.
+SHAPES = {name: (3, 224, 224) if name == "vgg16" else ARCHITECTURES[name].shape for name in NAMES}
+
 Arrays = list[NDArray[Any]]
 
 
@@ -46,8 +49,9 @@ def module(name: str) -> torch.nn.Module:
 def onnx_bytes(name: str) -> bytes:
     pytest.importorskip("onnx")
     file = io.BytesIO()
-    example = torch.zeros(1, *ARCHITECTURES[name].shape)
-    axes = {0: "n", 2: "h", 3: "w"}
+    example = torch.zeros(1, *SHAPES[name])
+    # PyTorch's exporter writes an adaptive pooling of images of one size only.
+    axes = {0: "n"} if name == "vgg16" else {0: "n", 2: "h", 3: "w"}
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # the exporter's own deprecation, and its remarks on traced sizes
         torch.onnx.export(
@@ -58,14 +62,14 @@ def onnx_bytes(name: str) -> bytes:
 
 @cache
 def network(name: str, source: str, dtype: str = "float32") -> mpscnn.Network:
-    shape = (1, *ARCHITECTURES[name].shape)
+    shape = (1, *SHAPES[name])
     if source == "torch":
         return mpscnn.load(module(name), input_shapes=shape, dtype=dtype)
     return mpscnn.load(onnx_bytes(name), input_shapes={"x": shape}, dtype=dtype)
 
 
 def images(name: str, n: int, rows: int = 0, columns: int = 0) -> NDArray[np.float32]:
-    c, h, w = ARCHITECTURES[name].shape
+    c, h, w = SHAPES[name]
     return np.random.default_rng(n).standard_normal((n, c, h + rows, w + columns)).astype(np.float32)
 
 
@@ -101,20 +105,21 @@ def test_equals_pytorch(name: str, source: str, n: int) -> None:
 @pytest.mark.parametrize("name", NAMES)
 def test_equals_pytorch_at_another_size(name: str, source: str) -> None:
     x = images(name, 2, *OTHER_SIZES.get(name, (13, -7)))
-    try:
-        results = network(name, source)(x)
-    except ValueError as error:
-        # A graph may be for one size only, where it says so; a wrong result never.
-        assert "the one that the model was imported for" in str(error)
-        assert name in ("vgg16", "unet_bilinear") or source == "onnx", name
+    if name == "vgg16":  # an adaptive pooling whose windows depend on the size
+        with pytest.raises(ValueError, match="the one that the model was imported for"):
+            network(name, source)(x)
         return
+    results = network(name, source)(x)
     assert difference(flat(results), by_torch(name, x)) < 1e-4
 
 
 @pytest.mark.parametrize("name", NAMES)
 def test_equals_onnx_runtime(name: str) -> None:
     onnxruntime = pytest.importorskip("onnxruntime")
-    session = onnxruntime.InferenceSession(onnx_bytes(name), providers=["CPUExecutionProvider"])
+    options = onnxruntime.SessionOptions()
+    # With it, 1.31 takes zeros in front of a maximum for padding of the maximum, which never wins: yolo_tiny is wrong.
+    options.graph_optimization_level = onnxruntime.GraphOptimizationLevel.ORT_DISABLE_ALL
+    session = onnxruntime.InferenceSession(onnx_bytes(name), options, providers=["CPUExecutionProvider"])
     x = images(name, 2)
     assert difference(flat(network(name, "onnx")(x)), flat(session.run(None, {"x": x}))) < 1e-4
 

@@ -35,9 +35,10 @@ void bind_device(py::module_& module) {
       .def_property_readonly("peak_bytes", &Device::peak_bytes,
                              "int, bytes: the most that allocated_bytes has been since reset_peak_bytes().")
       .def("reset_peak_bytes", &Device::reset_peak_bytes, "peak_bytes begins again at allocated_bytes.")
-      .def_property_readonly("cached_bytes", &Device::cached_bytes,
-                             "int, bytes: free memory that is kept for later; NotImplementedError where the device does "
-                             "not tell.")
+      .def_property_readonly(
+          "cached_bytes", &Device::cached_bytes,
+          "int, bytes: free memory that is kept for later; NotImplementedError where the device does "
+          "not tell.")
       .def("free_cached_bytes", &Device::free_cached_bytes, py::call_guard<ReleaseGil>(),
            "Give that back to the system; NotImplementedError likewise.")
       .def_property_readonly("recommended_max_working_set_bytes", &Device::recommended_max_working_set_bytes,

@@ -83,8 +83,9 @@ std::uint64_t Device::allocated_bytes() const { return [impl_->device.get() curr
 namespace {
 
 id<CountedMemory> counted(id<MTLDevice> device) {
-  return [device respondsToSelector:@selector(peakAllocatedSize)] ? static_cast<id<CountedMemory>>(static_cast<id>(device))
-                                                                   : nil;
+  return [device respondsToSelector:@selector(peakAllocatedSize)]
+             ? static_cast<id<CountedMemory>>(static_cast<id>(device))
+             : nil;
 }
 
 id<CountedMemory> counted_or_throw(const Device &device) {

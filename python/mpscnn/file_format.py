@@ -183,8 +183,8 @@ class _Reader:
         version = self._get(table, "version", int, "the graph")
         if version != VERSION:
             raise self._wrong(
-                f"version ({version:.20g}) of the file is not {VERSION}, the one that this mpscnn reads; a network can be"
-                " written again from its model."
+                f"version ({version:.20g}) of the file is not {VERSION}, the one that this mpscnn reads; a network can"
+                " be written again from its model."
             )
         graph = Graph()
         try:

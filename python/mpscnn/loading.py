@@ -190,7 +190,7 @@ def read(
 
         if architecture is not None:
             raise TypeError("architecture was given together with layers.")
-        return layer_list.read_layers(layers, model, input_shapes=input_shapes)
+        return layer_list.read_layers(layers, model, input_shape=_one_shape(input_shapes))
     from .importing import architectures
 
     return architectures.read(model, architecture, size=_size(input_shapes))
@@ -239,10 +239,17 @@ def _size(input_shapes: Shapes) -> tuple[int, int] | None:
     """Height and width: all that weights leave open of their network's input."""
     if input_shapes is None:
         return None
-    shapes = list(input_shapes.values()) if isinstance(input_shapes, Mapping) else [input_shapes]
-    if len(shapes) != 1 or len(shapes[0]) != 4:
+    shape = _one_shape(input_shapes)
+    if len(shape) != 4:
         raise TypeError(f"input_shapes ({input_shapes}) is not one shape (N, C, H, W).")
-    return int(shapes[0][2]), int(shapes[0][3])
+    return shape[2], shape[3]
+
+
+def _one_shape(input_shapes: Shapes) -> tuple[int, ...]:
+    shapes = list(input_shapes.values()) if isinstance(input_shapes, Mapping) else [input_shapes]
+    if len(shapes) != 1 or shapes[0] is None:
+        raise TypeError(f"input_shapes ({input_shapes}) is not the shape of one input.")
+    return tuple(int(extent) for extent in shapes[0])
 
 
 def _check(input_shapes: Any, architecture: Any, layers: Any, example_inputs: Any) -> None:

@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     import asyncio
 
     from ._core import CommandBuffer, Device, Image
+    from .layers import InputShapes, LayerTable
     from .stream import Stream
 
 # Requests of apredict() that are on the device's queue at once, of each network and event loop.
@@ -192,6 +193,18 @@ class Network(_checks.Made):
                 )
         self._outputs = changed
         self._set_boundary()
+
+    def layers(self, input_shapes: InputShapes = None) -> LayerTable:
+        """The kernels with their shapes, parameters, operations and bytes: see `mpscnn.layers.layer_table`."""
+        from .layers import layer_table
+
+        return layer_table(self, input_shapes)
+
+    def summary(self, input_shapes: InputShapes = None) -> str:
+        """The table of layers, and below it the images between them and their memory, as text."""
+        from .layers import memory_plan
+
+        return f"{self.layers(input_shapes)}\n\n{memory_plan(self, input_shapes)}"
 
     def __repr__(self) -> str:
         if not vars(self):

@@ -153,7 +153,7 @@ def _progress(progress: Any, batches: Iterable[Any]) -> tuple[Callable[[int], ob
         try:
             tqdm = importlib.import_module("tqdm.auto").tqdm  # not imported by name: it has no types
         except ModuleNotFoundError:
-            raise MissingPackageError("progress=True", "tqdm") from None
+            raise MissingPackageError("progress=True", "tqdm", "progress") from None
         bar = tqdm(total=total, unit="batch")
         return lambda done: bar.update(), bar.close
     if not callable(progress):

@@ -285,10 +285,15 @@ def test_a_deeper_mobilenet_of_timm(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.mark.parametrize("name", ["resnet18", "resnet50"])
 def test_resnet_of_timm(name: str, size: tuple[int, int]) -> None:
     """resnet50d and its like: three convolutions at first, an average in each shortcut."""
-    module = build_small(name, stem=(8, 12), average_shortcut=True)
-    check(module, module.state_dict(), example(name, seed=1, size=size))
-    module = build_small(name, stem=(8, 12))
-    check(module, module.state_dict(), example(name, seed=1, size=size))
+    for stem, averages, suffix in (
+        ((24, 32), True, "t"),
+        ((32, 32), True, "d"),
+        ((32, 32), False, "c"),
+        ((8, 8), False, "_deep"),
+    ):
+        module = build_small(name, stem=stem, average_shortcut=averages)
+        assert detect(module.state_dict()).name == name + suffix
+        check(module, module.state_dict(), example(name, seed=1, size=size), architecture=name + suffix)
 
 
 class TimmVGG(nn.Module):

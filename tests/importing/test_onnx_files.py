@@ -289,6 +289,13 @@ def test_external_data_is_mapped(tmp_path):
     (tmp_path / "link.bin").symlink_to("inside/other.bin")
 
 
+def test_external_data_at_an_odd_place(tmp_path):
+    path = external(tmp_path, offset="4097")
+    (tmp_path / "weights.bin").write_bytes(b"\0" * 4097 + np.ones(6, np.float32).tobytes())
+    x = np.random.default_rng(1).standard_normal((2, 3, 4, 4)).astype(np.float32)
+    assert_same(mpscnn.Network(importer.read(path))(x), reference(simple(), {"x": x})[0])
+
+
 def test_external_data_needs_a_path(tmp_path):
     data = external(tmp_path).read_bytes()
     invalid(data, "given by its path")

@@ -122,7 +122,7 @@ def changed(value, proto: onnx.ModelProto, rng: random.Random):
 
 def attempt(given: object) -> None:
     """Read; other errors than those of the family are raised, as are those that took too long to come."""
-    start = time.monotonic()
+    start = time.process_time()
     try:
         importer.read(given)
     except mpscnn.ImportError:
@@ -131,7 +131,7 @@ def attempt(given: object) -> None:
         if type(error) is ValueError and "values for field" in str(error):
             return  # protobuf's own, of a value that no field of a file can have
         raise
-    assert time.monotonic() - start < 20
+    assert time.process_time() - start < 20
 
 
 def seeds() -> list[onnx.ModelProto]:
@@ -163,13 +163,17 @@ def test_the_network_is_read():
     assert len(importer.read(network())) > 12
 
 
-@settings(max_examples=150, deadline=None, suppress_health_check=list(HealthCheck), database=None)
+@settings(
+    max_examples=150, deadline=None, suppress_health_check=list(HealthCheck), database=None, derandomize=not SECONDS
+)
 @given(st.binary(max_size=200))
 def test_bytes(data):
     attempt(data)
 
 
-@settings(max_examples=300, deadline=None, suppress_health_check=list(HealthCheck), database=None)
+@settings(
+    max_examples=300, deadline=None, suppress_health_check=list(HealthCheck), database=None, derandomize=not SECONDS
+)
 @given(st.data())
 def test_bytes_of_a_model(data):
     good = bytearray(network().SerializeToString())

@@ -480,7 +480,8 @@ def test_numbers_that_are_computed_of_heights_fix_them():
         ["y"],
         axes=np.int64([2, 3]),
     )
-    check(proto, {"x": (2, 3, 4, 5)}, input_shapes={"x": (1, 3, 4, 5)}, fixed=True)
+    graph = check(proto, {"x": (2, 3, 4, 5)}, input_shapes={"x": (1, 3, 4, 5)}, fixed=True)
+    assert graph.inputs["x"].fixed_by == "Div_4 (Div)"
 
 
 def test_a_shape_that_is_right_for_one_size_only():

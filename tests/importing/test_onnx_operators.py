@@ -3,6 +3,9 @@
 
 from __future__ import annotations
 
+import pathlib
+import re
+
 import numpy as np
 import pytest
 from onnx import helper
@@ -21,6 +24,12 @@ def values(*shape: int) -> np.ndarray:
 
 def numbers(*items: int) -> np.ndarray:
     return np.int64(items)
+
+
+def test_the_documentation_has_all_operators():
+    page = pathlib.Path(__file__).parents[2] / "docs" / "onnx.md"
+    listed = page.read_text().partition("## Operators")[2].partition("Several nodes")[0]
+    assert re.findall(r"`(\w+)`", listed) == sorted(importer.OPERATORS)
 
 
 # Operator, attributes, constant inputs behind the first, version.
@@ -96,6 +105,16 @@ ROWS = [
     ("DepthToSpace", {"blocksize": 2, "mode": "CRD"}, [], 13),
     ("SpaceToDepth", {"blocksize": 1}, [], 13),
     ("Transpose", {"perm": [0, 3, 1, 2]}, [], 13),
+    ("HardSigmoid", {}, [], 13),
+    ("LeakyRelu", {}, [], 13),
+    ("Elu", {}, [], 13),
+    ("Selu", {}, [], 13),
+    ("Celu", {}, [], 13),
+    ("Celu", {"alpha": 0.5}, [], 13),
+    ("Gelu", {"approximate": "tanh"}, [], 20),
+    ("Gelu", {}, [], 20),
+    ("Mish", {}, [], 18),
+    ("HardSwish", {}, [], 14),
     ("Shrink", {"lambd": 0.3, "bias": 0.3}, [], 13),
     ("ThresholdedRelu", {"alpha": 0.0}, [], 13),
     ("Hardmax", {}, [], 13),

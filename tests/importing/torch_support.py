@@ -48,7 +48,7 @@ def randomize(module: nn.Module, seed: int = 0) -> nn.Module:
 
 
 def leaves(result: Any) -> list[torch.Tensor]:
-    return pytree.tree_leaves(result)
+    return [leaf for leaf in pytree.tree_leaves(result) if leaf is not None]
 
 
 def check(graph: Graph, module: nn.Module, *inputs: torch.Tensor) -> None:

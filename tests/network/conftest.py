@@ -22,4 +22,3 @@ def make_x() -> Callable[..., NDArray[np.float32]]:
         return np.random.default_rng(seed).standard_normal((n, 3, h, w)).astype(np.float32)
 
     return make
-

@@ -9,10 +9,10 @@ import hypothesis
 import hypothesis.strategies as st
 import numpy as np
 import pytest
-from interpreter import interpret
 from numpy.typing import NDArray
 
 import mpscnn
+from interpreter import interpret
 from mpscnn.graph import Value
 from network.graphs import Draw
 

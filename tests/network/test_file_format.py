@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import struct
@@ -167,7 +168,10 @@ WRONG: dict[str, tuple[Callable[[dict[str, Any]], Any], str]] = {
     "no inputs": (lambda g: g.pop("inputs"), 'the graph has no "inputs"'),
     "inputs of another type": (lambda g: g.update(inputs={}), '"inputs" .* is of another type'),
     "no outputs": (lambda g: g.update(outputs=[]), "no inputs or no outputs"),
-    "a kernel that is not there": (lambda g: g["nodes"][0].update(kernel="os.system"), 'there is no kernel "os.system"'),
+    "a kernel that is not there": (
+        lambda g: g["nodes"][0].update(kernel="os.system"),
+        'there is no kernel "os.system"',
+    ),
     "a parameter that is not there": (
         lambda g: g["nodes"][0]["arguments"].update(device=1),
         'Convolution has no parameter "device"',
@@ -178,7 +182,10 @@ WRONG: dict[str, tuple[Callable[[dict[str, Any]], Any], str]] = {
         "the file has no array 'nowhere'",
     ),
     "a value of another type": (lambda g: g["nodes"][0]["arguments"].update(stride="two"), "stride"),
-    "a value out of range": (lambda g: g["nodes"][0]["arguments"].update(stride=0), r'node "\w+".*stride \(0\) is less'),
+    "a value out of range": (
+        lambda g: g["nodes"][0]["arguments"].update(stride=0),
+        r'node "\w+".*stride \(0\) is less',
+    ),
     "weights of another shape": (
         lambda g: g["nodes"][0]["arguments"].update(weight={"array": "branch.weight"}, groups=3),
         'node "',
@@ -215,7 +222,7 @@ def test_a_wrong_graph_is_an_invalid_model(name: str, saved: Path) -> None:
         ({"mpscnn": "{}"}, 'the graph has no "version"'),
         ({"mpscnn": '{"version": 2}'}, r"version \(2\) of the file is not 1"),
         ({"mpscnn": '{"version": "1"}'}, "\"version\" \\('1'\\) is of another type"),
-        ({"mpscnn": '{"version": true}'}, '"version" .True. is of another type'),
+        ({"mpscnn": '{"version": true}'}, r'"version" \(True\) is of another type'),
         ({"mpscnn": '{"version": 1}'}, 'the graph has no "inputs"'),
     ],
 )
@@ -240,10 +247,9 @@ def tried(path: Path) -> None:
         net = mpscnn.load(path)
     except mpscnn.ImportError:
         return
-    try:
+    # What is wrong with shapes: a graph may be valid for no input.
+    with contextlib.suppress(ValueError, TypeError, MemoryError, NotImplementedError):
         net(np.ones((1, 3, 6, 5), np.float32))
-    except (ValueError, TypeError, MemoryError, NotImplementedError):
-        pass  # of the shapes: a graph that is valid for no input
 
 
 @pytest.mark.parametrize("path", sorted(CORPUS.glob("*.mpscnn")), ids=lambda path: path.stem)

@@ -8,10 +8,10 @@ from typing import Any
 
 import numpy as np
 import pytest
-from interpreter import interpret
 from numpy.typing import NDArray
 
 import mpscnn
+from interpreter import interpret
 from network.graphs import residual
 
 Make = Callable[..., NDArray[np.float32]]
@@ -124,7 +124,11 @@ def test_out(net: mpscnn.Network, make_x: Make) -> None:
     [
         (np.zeros((2, 10, 9, 7), np.float32), TypeError, r"out is one array; there are 2 outputs \(y, features\)"),
         ([None], TypeError, r"the number of arrays in out \(1\) is not 2"),
-        ([np.zeros((2, 10, 9, 8), np.float32), None], ValueError, r"out\[0\].shape \(2, 10, 9, 8\) is not the result's"),
+        (
+            [np.zeros((2, 10, 9, 8), np.float32), None],
+            ValueError,
+            r"out\[0\].shape \(2, 10, 9, 8\) is not the result's",
+        ),
         ([np.zeros((2, 10, 9, 7), np.int32), None], TypeError, r"out\[0\].dtype \(int32\) is not float32"),
         ([None, np.zeros((2, 9, 7, 16), np.float64)], TypeError, r"out\[1\].dtype \(float64\) is not float32"),
     ],

@@ -7,10 +7,10 @@ from typing import Any
 
 import numpy as np
 import pytest
-from interpreter import interpret
 from numpy.typing import NDArray
 
 import mpscnn
+from interpreter import interpret
 from mpscnn import passes
 from mpscnn.graph import Value
 from network.graphs import Draw, batch_norm

@@ -54,7 +54,8 @@ Made make_reduction(id<MTLDevice> device, const KernelRow &row, const Params &pa
     const auto given = params.find(name);
     rects.push_back(given == params.end() ? std::nullopt : to_region(given->second));
     if (!rects.back()) continue;
-    made.image_by_image = false;
+    constexpr std::int64_t kAll = 1 << 30;  // the greatest that the parameter takes: however many there are
+    if (rects.back()->origin.image != 0 || rects.back()->images < kAll) made.image_by_image = false;
     const MTLRegion rect = mtl_region(*rects.back());
     if (!binary)
       static_cast<MPSNNReduceUnary *>(made.kernel.get()).clipRectSource = rect;

@@ -13,9 +13,9 @@ namespace mpscnn {
 class CommandBuffer;
 
 struct ProfileEvent {
-  std::string name;    ///< of the node or the command buffer
-  std::string kernel;  ///< of the row; empty for a whole command buffer
-  std::string kind;    ///< "encode": on the calling thread; "execute": on the device
+  std::string name;                  ///< of the node or the command buffer
+  std::string kernel;                ///< of the row; empty for a whole command buffer
+  std::string kind;                  ///< "encode": on the calling thread; "execute": on the device
   double start = 0, end = 0;         ///< seconds on the device's clock
   std::uint64_t command_buffer = 0;  ///< numbered from 1
   std::uint64_t thread = 0;          ///< that encoded it

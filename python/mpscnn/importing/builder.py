@@ -17,6 +17,7 @@ from ..graph import Graph, Value
 
 # Kernels whose results have these extents whatever their sources have: 1, or those that an argument gives.
 _LEAVES_ONE = {"ReduceRow": "W", "ReduceColumn": "H", "FullyConnected": "HW"}
+_EXTENTS = {"H": "height", "W": "width"}
 _SIZED = ("Slice", "ResizeBilinear", "CropAndResizeBilinear")
 
 
@@ -94,6 +95,7 @@ class Builder:
         self.origin = ""
         self._name = ""
         self._extents: dict[str, dict[str, int]] = {}  # of each input, as the model is imported
+        self._constant: dict[str, dict[str, bool]] = {"H": {}, "W": {}}  # what is_constant knows of inputs and nodes
 
     @contextlib.contextmanager
     def node(self, name: str, operator: str) -> Iterator[None]:
@@ -110,6 +112,7 @@ class Builder:
 
         Height and width of a graph are free; `fix` pins them where something was imported for these alone.
         """
+        self._forget()
         extents = dict(zip(axes[1:], shape, strict=True))
         value = self.graph.input(
             name,
@@ -127,18 +130,23 @@ class Builder:
             spec = self.graph.inputs[name]
             if spec.fixed_by:
                 continue
+            self._forget()
             self.graph.inputs[name] = replace(
                 spec, height=extents.get("H", 1), width=extents.get("W", 1), fixed_by=self.origin or "the importer"
             )
+
+    def _forget(self) -> None:
+        for known in self._constant.values():
+            known.clear()
 
     def is_constant(self, tensor: Tensor, axis: str) -> bool:
         """Whether the extent along "H", "W" or "C" is the same for all heights and widths of the inputs."""
         if axis == "C":
             return True
-        known = {
-            name: (spec.height if axis == "H" else spec.width) is not None for name, spec in self.graph.inputs.items()
-        }
-        for node in self.graph.nodes:
+        known = self._constant[axis]
+        if not known:
+            known.update({name: getattr(spec, _EXTENTS[axis]) is not None for name, spec in self.graph.inputs.items()})
+        for node in self.graph.nodes[len(known) - len(self.graph.inputs) :]:  # those since the last time
             if node.kernel == "Reshape":
                 known[node.name] = node.arguments["shape"]["HW".index(axis)] > 0
             else:
@@ -147,8 +155,6 @@ class Builder:
                     or (node.kernel in _SIZED and node.arguments.get("size") is not None)
                     or all(known[source] for source in node.sources)
                 )
-            if node.name == tensor.value.name:
-                break
         return known[tensor.value.name]
 
     def fix_unless_constant(self, tensor: Tensor, axes: str = "HW") -> None:

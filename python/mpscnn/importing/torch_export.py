@@ -8,9 +8,12 @@ fixed. Where a number of the program was computed from them it is fixed, too. Th
 from __future__ import annotations
 
 import collections
+import contextlib
+import logging
 import math
 import operator
 import re
+import warnings
 from collections.abc import Iterable, Iterator
 from dataclasses import replace
 from typing import Any
@@ -63,6 +66,11 @@ def read(program: torch.export.ExportedProgram, *, name: str = "the exported pro
     """
     if not isinstance(program, torch.export.ExportedProgram):
         raise TypeError(f"program ({type(program).__name__}) is not a torch.export.ExportedProgram.")
+    with quiet():
+        return _read(program, name)
+
+
+def _read(program: torch.export.ExportedProgram, name: str) -> Graph:
     if _needs_functional_form(program.graph):
         program = program.run_decompositions({})
     first: UnsupportedOperatorError | None = None
@@ -78,8 +86,31 @@ def read(program: torch.export.ExportedProgram, *, name: str = "the exported pro
     raise first
 
 
+@contextlib.contextmanager
+def quiet() -> Iterator[None]:
+    """Without what torch.export warns of and logs while it tries things out: what matters is an error."""
+    logger = logging.getLogger("torch")
+    before = logger.level
+    logger.setLevel(logging.CRITICAL)
+    children = [logging.getLogger(name) for name in ("torch.fx.experimental.symbolic_shapes", "torch.export")]
+    levels = [child.level for child in children]
+    for child in children:
+        child.setLevel(logging.CRITICAL)
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            yield
+    finally:
+        logger.setLevel(before)
+        for child, level in zip(children, levels, strict=True):
+            child.setLevel(level)
+
+
 def _needs_functional_form(graph: torch.fx.Graph) -> bool:
-    """Whether a value is read after an operator has changed it through another name of its memory."""
+    """Whether a value is read after an operator has changed it through another name of its memory.
+
+    Or there are regions inside, as of torch.no_grad(), which become operators like all others by it.
+    """
     memory: dict[torch.fx.Node, torch.fx.Node] = {}  # of each node the first that owns what it views
     same: dict[torch.fx.Node, torch.fx.Node] = {}  # of each node the first that has the same values
     order = {node: place for place, node in enumerate(graph.nodes)}
@@ -91,6 +122,8 @@ def _needs_functional_form(graph: torch.fx.Graph) -> bool:
         else:
             source, is_change, is_same = _aliased(node)
         if is_change and (source is None or not node.users):
+            return True
+        if isinstance(node.target, torch._ops.HigherOrderOperator) and str(node.target).startswith("wrap_with"):
             return True
         if isinstance(source, torch.fx.Node):
             memory[node] = memory[source]

@@ -5,8 +5,6 @@ from __future__ import annotations
 
 import contextlib
 import inspect
-import logging
-import warnings
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
@@ -68,7 +66,7 @@ def read(
         module = module.module
     name = type(module).__name__ if name is None else name
     args, kwargs = _inputs(example_inputs) if input_shapes is None else _examples(module, input_shapes)
-    with _in_eval_mode(module), quiet():
+    with _in_eval_mode(module), torch_export.quiet():
         program = _export(module, args, kwargs, free_size, name)
         return torch_export.read(program, name=name)
 
@@ -84,26 +82,6 @@ def _in_eval_mode(module: torch.nn.Module) -> Iterator[None]:
     finally:
         for part, mode in modes:
             part.training = mode
-
-
-@contextlib.contextmanager
-def quiet() -> Iterator[None]:
-    """Without what torch.export warns of and logs while it tries things out: what matters is an error."""
-    logger = logging.getLogger("torch")
-    before = logger.level
-    logger.setLevel(logging.CRITICAL)
-    children = [logging.getLogger(name) for name in ("torch.fx.experimental.symbolic_shapes", "torch.export")]
-    levels = [child.level for child in children]
-    for child in children:
-        child.setLevel(logging.CRITICAL)
-    try:
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore")
-            yield
-    finally:
-        logger.setLevel(before)
-        for child, level in zip(children, levels, strict=True):
-            child.setLevel(level)
 
 
 def _first_parameter(module: torch.nn.Module) -> torch.Tensor:

@@ -93,6 +93,8 @@ class Layers:
         if name not in self.shapes:
             raise InvalidModelError(f'tensor "{name}" is missing: {self.what} has it.')
         found = self.shapes[name]
+        if 0 in found:
+            raise InvalidModelError(f'tensor "{name}" of shape {found} has an extent less than the minimum (1).')
         if rank is not None and len(found) != rank:
             raise InvalidModelError(
                 f'tensor "{name}" of shape {found} has {len(found)} axes; {self.what} has it with {rank}.'

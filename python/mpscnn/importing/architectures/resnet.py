@@ -29,8 +29,10 @@ from ..ops import pooling
 from .layers import Family, Layers, Naming, Pair
 
 DEPTHS: dict[tuple[bool, tuple[int, ...]], str] = {
+    (False, (1, 1, 1, 1)): "resnet10",
     (False, (2, 2, 2, 2)): "resnet18",
     (False, (3, 4, 6, 3)): "resnet34",
+    (True, (1, 1, 1, 1)): "resnet14",
     (True, (2, 2, 2, 2)): "resnet26",
     (True, (3, 4, 6, 3)): "resnet50",
     (True, (3, 4, 23, 3)): "resnet101",
@@ -80,11 +82,24 @@ def _groups(layers: Layers, block: str) -> int:
     return inner // per_group
 
 
+def _suffix(layers: Layers) -> str:
+    """A letter, as in timm, for a deep stem: table in the docstring of its ResNet."""
+    if not layers.has("conv1.0"):
+        return ""
+    first, second = layers.shape("conv1.0", rank=4)[0], layers.shape("conv1.3", rank=4)[0]
+    averaged = layers.has("layer2.0.downsample.2")
+    if first != second:
+        return "t" if averaged else "_deep"
+    return {(32, False): "c", (32, True): "d", (64, True): "e", (64, False): "s"}.get((first, averaged), "_deep")
+
+
 def variant(layers: Layers) -> str:
-    """The name that torchvision has for it, if any."""
+    """The name that torchvision or timm has for it, if any."""
     kind = depths(layers)
-    name = DEPTHS.get(kind, "resnet")
-    if not kind[0] or name == "resnet":
+    if kind not in DEPTHS:
+        return "resnet"
+    name = DEPTHS[kind] + _suffix(layers)
+    if not kind[0]:
         return name
     groups = _groups(layers, "layer1.0")
     inner, outputs = layers.shape("layer1.0.conv1")[0], layers.shape("layer1.0.conv3")[0]

@@ -4,7 +4,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -12,7 +11,7 @@ from numpy.typing import NDArray
 
 from ...errors import InvalidModelError
 from ..builder import Builder, Tensor, UnmappedError
-from ..ops import activation, arithmetic, convolution, normalization, pooling, reduction, shape
+from ..ops import arithmetic, convolution, pooling, reduction, shape
 from .node import Call, Value
 from .table import operator
 
@@ -302,124 +301,3 @@ def _global_max_pool(call: Call) -> Value:
 def _global_lp_pool(call: Call) -> Value:
     x = call.tensor()
     return reduction.norm(call.builder, x, call.integer("p", 2), range(2, x.rank), True)
-
-
-# ---- normalization
-
-
-@operator("BatchNormalization")
-def _batch_normalization(call: Call) -> Value:
-    if call.integer("training_mode", 0) or not call.integer("spatial", 1):
-        raise UnmappedError("batch normalization in training, or of each pixel on its own")
-    call.only_first_output()
-    weight, bias, mean, variance = (
-        call.weights(i, what) for i, what in enumerate(("scales", "a bias", "means", "variances"), 1)
-    )
-    return normalization.batch_norm(
-        call.builder, call.tensor(), mean, variance, weight, bias, call.real("epsilon", 1e-5)
-    )
-
-
-@operator("InstanceNormalization")
-def _instance_normalization(call: Call) -> Value:
-    x, weight, bias = call.tensor(), call.weights(1, "scales"), call.weights(2, "a bias")
-    epsilon = call.real("epsilon", 1e-5)
-    if x.flat is None:
-        return normalization.instance_norm(call.builder, x, None, None, weight, bias, True, epsilon)
-    groups = x.flat[0]
-    if len(x.flat) != 2 or x.axes[1] != "C" or x.channels % groups or not weight.shape == bias.shape == (groups,):
-        raise UnmappedError(f"a tensor whose axes were taken together or apart: {x.shape}")
-    repeats = x.channels // groups
-    image = replace(x, flat=None)
-    y = normalization.group_norm(
-        call.builder, image, groups, np.repeat(weight, repeats), np.repeat(bias, repeats), epsilon
-    )
-    return replace(y, flat=x.flat)
-
-
-@operator("GroupNormalization")
-def _group_normalization(call: Call) -> Value:
-    x, groups = call.tensor(), call.integer("num_groups")
-    weight, bias = call.weights(1, "scales"), call.weights(2, "a bias")
-    if call.opset < 21 and x.rank > 1 and groups > 0 and weight.shape == bias.shape == (groups,):
-        channels = x.shape[0] // groups  # one scale for each group, which version 21 has for each channel
-        weight, bias = np.repeat(weight, channels), np.repeat(bias, channels)
-    return normalization.group_norm(call.builder, x, groups, weight, bias, call.real("epsilon", 1e-5))
-
-
-def _last_axes(call: Call, x: Tensor) -> tuple[int, ...]:
-    axis = call.integer("axis", -1)
-    axis = axis + x.rank if axis < 0 else axis
-    if not 0 < axis < x.rank:
-        raise UnmappedError(f"normalization from axis {axis} on, of {x.rank}")
-    return tuple(x.shape[axis - 1 :])
-
-
-@operator("LayerNormalization")
-def _layer_normalization(call: Call) -> Value:
-    call.only_first_output()
-    builder, x = call.builder, call.tensor()
-    over = _last_axes(call, x)
-    weight, bias = call.weights(1, "scales"), call.weights_or_none(2, "a bias")
-    epsilon = call.real("epsilon", 1e-5)
-    if len(over) == 1:
-        weight = np.broadcast_to(weight, over)
-        bias = None if bias is None else np.broadcast_to(bias, over)
-        if x.flat is None and x.axes[-1] == "C":
-            return normalization.layer_norm(builder, x, over, weight, bias, epsilon)
-    dims = range(x.rank - len(over), x.rank)
-    centred = arithmetic.subtract(builder, x, reduction.mean(builder, x, dims, True))
-    variance = reduction.mean(builder, arithmetic.square(builder, centred), dims, True)
-    factor = builder.add("NeuronPower", variance, a=1.0, b=epsilon, c=-0.5)
-    y = arithmetic.multiply(builder, arithmetic.multiply(builder, centred, factor), weight)
-    return y if bias is None else arithmetic.add(builder, y, bias)
-
-
-@operator("RMSNormalization")
-def _rms_normalization(call: Call) -> Value:
-    builder, x = call.builder, call.tensor()
-    dims = range(x.rank - len(_last_axes(call, x)), x.rank)
-    square = reduction.mean(builder, arithmetic.square(builder, x), dims, True)
-    factor = builder.add("NeuronPower", square, a=1.0, b=call.real("epsilon", 1e-5), c=-0.5)
-    return arithmetic.multiply(builder, arithmetic.multiply(builder, x, factor), call.weights(1, "scales"))
-
-
-@operator("MeanVarianceNormalization")
-def _mean_variance_normalization(call: Call) -> Value:
-    builder, x = call.builder, call.tensor()
-    axes = call.integers("axes", [0, 2, 3])
-    centred = arithmetic.subtract(builder, x, reduction.mean(builder, x, axes, True))
-    variance = reduction.mean(builder, arithmetic.square(builder, centred), axes, True)
-    deviation = arithmetic.add(builder, arithmetic.sqrt(builder, variance), 1e-9)
-    return arithmetic.divide(builder, centred, deviation)
-
-
-@operator("LRN")
-def _lrn(call: Call) -> Value:
-    size = call.integer("size")
-    if size % 2 == 0:
-        raise UnmappedError(f"a window of {size} channels, an even number: MPS's reaches further to the other side")
-    alpha, beta, bias = call.real("alpha", 1e-4), call.real("beta", 0.75), call.real("bias", 1.0)
-    return normalization.local_response_norm(call.builder, call.tensor(), size, alpha, beta, bias)
-
-
-@operator("LpNormalization")
-def _lp_normalization(call: Call) -> Value:
-    builder, x = call.builder, call.tensor()
-    norm = reduction.norm(builder, x, call.integer("p", 2), call.integer("axis", -1), True)
-    # Where all are 0 the result is 0, not 0 / 0.
-    return arithmetic.divide(builder, x, arithmetic.clamp(builder, norm, float(np.finfo(np.float32).tiny)))
-
-
-@operator("PRelu")
-def _prelu(call: Call) -> Value:
-    builder, x = call.builder, call.tensor()
-    slope = call.operand(1)
-    if not isinstance(slope, Tensor):
-        slope = arithmetic.as_float32(slope)
-        channels = x.axes[1:2] == "C" and x.flat is None and slope.size == x.channels
-        if slope.size == 1 or (channels and slope.ndim >= x.rank - 1 and slope.shape[1 - x.rank] == slope.size):
-            return activation.prelu(builder, x, slope.reshape(-1))
-    positive = activation.relu(builder, x)
-    negative = arithmetic.subtract(builder, x, positive)
-    return arithmetic.add(builder, positive, arithmetic.multiply(builder, negative, slope))

@@ -11,8 +11,8 @@ from numpy.typing import NDArray
 
 from ...errors import InvalidModelError
 from ..builder import Builder, Tensor, UnmappedError
+from .extent import BATCH, Extent, extents, settled
 from .reading import Source, array_of
-from .static import BATCH, Extent, extents, is_symbolic, settled
 
 if TYPE_CHECKING:
     from onnx import NodeProto
@@ -293,6 +293,3 @@ def whole_shape(call: Call, tensor: Tensor, target: NDArray[Any]) -> list[int]:
 def _is_axis(tensor: Tensor, item: Extent) -> bool:
     """Whether the number is just an extent of the tensor."""
     return item.ratio == 1 and item.of is not None and item.of[0] == tensor.value.name
-
-
-__all__ = ["Call", "Value", "extents", "is_symbolic", "whole_shape"]

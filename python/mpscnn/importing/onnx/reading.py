@@ -112,9 +112,7 @@ def open_model(model: PathLike | bytes | ModelProto) -> Source:
     opset = _opset(proto, name)
     for tensor in _tensors(proto.graph, name):
         check_tensor(tensor, name, folder)
-    if not any(_is_external(tensor) for tensor in _tensors(proto.graph, name)):
-        checked = proto.SerializeToString() if isinstance(checked, onnx.ModelProto) else checked
-    elif folder is None:
+    if folder is None and any(_is_external(tensor) for tensor in _tensors(proto.graph, name)):
         raise InvalidModelError(f"{name}: its weights lie in other files; a model that has such is given by its path.")
     try:
         onnx.checker.check_model(checked)
@@ -281,6 +279,8 @@ def array_of(tensor: TensorProto, source: Source) -> NDArray[Any]:
         else:
             try:
                 values = np.memmap(path, dtype, "r", offset, shape)
+                if not values.flags.aligned:  # at an odd place of the file
+                    values = np.array(values)
             except (OSError, ValueError) as error:
                 raise InvalidModelError(f'{source.name}: the tensor "{tensor.name}": {_first_lines(error)}') from None
     elif tensor.HasField("raw_data"):

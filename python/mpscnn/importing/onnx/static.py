@@ -1,16 +1,14 @@
 # SPDX-License-Identifier: Apache-2.0
 """Values that are known when a model is imported: constants, and what is computed of shapes.
 
-The batch stays a symbol. Heights and widths are known, but whatever is computed of them remembers it: who uses such a
-number fixes the heights and widths of the graph.
+The batch stays a symbol. Heights and widths are known, but whatever is computed of them remembers it (`extent.Extent`):
+who uses such a number fixes the heights and widths of the graph.
 """
 
 from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass
-from fractions import Fraction
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -18,135 +16,13 @@ from numpy.typing import NDArray
 
 from ...errors import InvalidModelError
 from ..builder import UnmappedError
+from .extent import Extent, extents, is_symbolic, settled
 from .reading import DTYPES, dtype_name
 
 if TYPE_CHECKING:
     from .node import Call
 
 SIZE_LIMIT = 1 << 26  # values of an array that is computed here
-
-
-@dataclass(frozen=True, eq=False)
-class Extent:
-    """An extent that may be another when the graph runs, or a number computed of such.
-
-    Attributes
-    ----------
-    value : int, float or None
-        For the input shapes that the model is imported with; None: of the batch, which is not known.
-    of : (str, str) or None
-        The value of the graph, and its axis, that this is `ratio` times the extent of; ("", "N") is the batch. None:
-        something else.
-    ratio : Fraction
-    """
-
-    value: int | float | None
-    of: tuple[str, str] | None = None
-    ratio: Fraction = Fraction(1)
-
-    def _opaque(self, other: Any, f: Callable[[Any, Any], Any]) -> Extent:
-        values = self.value, other.value if isinstance(other, Extent) else other
-        return Extent(None if None in values else f(*values))
-
-    def __add__(self, other: Any) -> Extent:
-        return self if _is_number(other, 0) else self._opaque(other, lambda a, b: a + b)
-
-    __radd__ = __add__
-
-    def __sub__(self, other: Any) -> Extent:
-        return self if _is_number(other, 0) else self._opaque(other, lambda a, b: a - b)
-
-    def __rsub__(self, other: Any) -> Extent:
-        return self._opaque(other, lambda a, b: b - a)
-
-    def __neg__(self) -> Extent:
-        return self * -1
-
-    def __mul__(self, other: Any) -> Extent:
-        if isinstance(other, Extent) or self.of is None or not math.isfinite(other) or other == 0:
-            return self._opaque(other, lambda a, b: a * b)
-        value = None if self.value is None else self.value * other
-        return Extent(value, self.of, self.ratio * Fraction(other))
-
-    __rmul__ = __mul__
-
-    def __truediv__(self, other: Any) -> Extent:
-        return self._opaque(other, lambda a, b: a / b if b else math.nan)
-
-    def __rtruediv__(self, other: Any) -> Extent:
-        return self._opaque(other, lambda a, b: b / a if a else math.nan)
-
-    def __floordiv__(self, other: Any) -> Extent:
-        if not isinstance(other, Extent) and self.of is not None and other and not self.ratio % Fraction(other):
-            value = None if self.value is None else self.value // other
-            return Extent(value, self.of, self.ratio / Fraction(other))
-        return self._opaque(other, lambda a, b: a // b if b else 0)
-
-    def __rfloordiv__(self, other: Any) -> Extent:
-        return self._opaque(other, lambda a, b: b // a if a else 0)
-
-    def __mod__(self, other: Any) -> Extent:
-        return self._opaque(other, lambda a, b: a % b if b else 0)
-
-    def __rmod__(self, other: Any) -> Extent:
-        return self._opaque(other, lambda a, b: b % a if a else 0)
-
-    def rounded(self, f: Callable[[float], int]) -> Extent:
-        """The whole number that `f` makes of it."""
-        if self.of is not None and self.ratio.denominator == 1:
-            return Extent(None if self.value is None else int(self.value), self.of, self.ratio)
-        return Extent(None if self.value is None or not math.isfinite(self.value) else int(f(self.value)))
-
-    def is_multiple_of(self, other: Extent) -> Fraction | None:
-        """How many times the other this is at any size; None: that depends on the size."""
-        return self.ratio / other.ratio if self.of is not None and self.of == other.of else None
-
-    @property
-    def is_batch(self) -> bool:
-        """Whether this is the size of the batch itself."""
-        return self.of == ("", "N") and self.ratio == 1
-
-
-BATCH = Extent(None, ("", "N"))
-
-
-def _is_number(value: Any, number: int) -> bool:
-    return not isinstance(value, Extent) and value == number
-
-
-def extents(items: Iterable[Any]) -> NDArray[Any]:
-    """A vector of them, of integers where none is an Extent."""
-    found = list(items)
-    if not any(isinstance(item, Extent) for item in found):
-        return np.array(found, np.int64)
-    array = np.empty(len(found), object)
-    array[:] = found
-    return array
-
-
-def is_symbolic(array: NDArray[Any]) -> bool:
-    """Whether some of the values are extents that may change."""
-    return array.dtype == object and any(isinstance(item, Extent) for item in array.ravel())
-
-
-def settled(array: NDArray[Any], fix: Callable[[], None]) -> NDArray[Any]:
-    """The numbers alone. Heights and widths are fixed if they come of these, and the batch cannot be asked for."""
-    if array.dtype != object:
-        return array
-    values = []
-    for item in array.ravel():
-        if isinstance(item, Extent):
-            if item.value is None:
-                raise UnmappedError("a value that is computed of the size of the batch")
-            fix()
-            values.append(item.value)
-        else:
-            values.append(item)
-    whole = all(isinstance(v, (int, np.integer)) for v in values)
-    return np.array(values, np.int64 if whole else np.float32).reshape(array.shape)
-
-
-# ---- operators
 
 
 def _checked(shape: Iterable[int]) -> tuple[int, ...]:

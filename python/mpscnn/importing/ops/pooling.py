@@ -322,7 +322,7 @@ def _by_cells(
     builder: Builder, tensor: Tensor, kind: str, rows: list[tuple[int, int]], columns: list[tuple[int, int]]
 ) -> Tensor:
     """Areas of different extents: each is reduced on its own, they become channels, and the channels pixels."""
-    images = 1 << 20  # all of the batch
+    images = 1 << 30  # all of the batch
     cells = []
     for top, bottom in rows:
         part = ((top, 0, 0), (bottom - top, tensor.width, images))

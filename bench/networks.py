@@ -1,0 +1,101 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Whole networks beside PyTorch, ONNX Runtime and OpenVINO: ``python -m bench networks [--plot FILE]``.
+
+Those of the tests, with seeded weights, 224 x 224 pixels. PyTorch runs the module in inference mode, channels_last; the
+others run an ONNX file that PyTorch wrote of it. All use the processors' cores as they do by themselves. How they are
+timed and compared: mpscnn.benchmarking. Who is not installed is named, with the reason.
+"""
+
+from __future__ import annotations
+
+import io
+import sys
+import warnings
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+import mpscnn
+from mpscnn import benchmarking
+from mpscnn.benchmarking import Comparison, Contestant
+
+NETWORKS = ("resnet50", "mobilenet_v2")
+BATCHES = (1, 8)
+SHAPE = (3, 224, 224)
+
+
+def _module(name: str) -> Any:
+    """In plain PyTorch, from the tests."""
+    tests = str(Path(__file__).resolve().parent.parent / "tests")
+    if tests not in sys.path:
+        sys.path.append(tests)
+    from architectures import build
+
+    return build(name, seed=0)
+
+
+def _onnx(module: Any) -> bytes:
+    """The module as an ONNX file, for any batch."""
+    import torch
+
+    file = io.BytesIO()
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # that there is a newer exporter, which needs one more package
+        torch.onnx.export(
+            module,
+            (torch.zeros(1, *SHAPE),),
+            file,
+            dynamo=False,
+            input_names=["x"],
+            output_names=["y"],
+            dynamic_axes={"x": {0: "batch"}, "y": {0: "batch"}},
+        )
+    return file.getvalue()
+
+
+def _contestants(
+    networks: dict[str, mpscnn.Network], module: Any, batch: int
+) -> tuple[list[Contestant], dict[str, str]]:
+    rng = np.random.default_rng(0)
+    channels, height, width = SHAPE
+    # Channels innermost in memory: channels_last in PyTorch, no copy here. The others get the same values as NCHW.
+    x = rng.standard_normal((batch, height, width, channels), dtype=np.float32).transpose(0, 3, 1, 2)
+    own = [benchmarking.ours(network, {next(iter(network.inputs)): x}, name=name) for name, network in networks.items()]
+    arrays = {"x": x}
+    file: list[bytes] = []
+
+    def onnx() -> bytes:
+        if not file:
+            file.append(_onnx(module))
+        return file[0]
+
+    makers: dict[str, Callable[[], Contestant]] = {
+        "torch": lambda: benchmarking.torch_contestant(module, arrays),
+        "onnxruntime": lambda: benchmarking.onnxruntime_contestant(onnx(), arrays),
+        "openvino": lambda: benchmarking.openvino_contestant(onnx(), arrays),
+        "openvino, reduced": lambda: benchmarking.openvino_contestant(onnx(), arrays, reduced_precision=True),
+    }
+    peers, absent = benchmarking.peers(makers)
+    return [*own, *peers], absent
+
+
+def run(seconds: float = 1.0, case: str = "", plot: str = "") -> list[dict[str, Any]]:
+    """Comparisons as dicts; each takes about `seconds`, and at least five rounds. `case` is a part of a name."""
+    comparisons: list[Comparison] = []
+    for name in NETWORKS:
+        wanted = [batch for batch in BATCHES if case in f"{name}, batch {batch}"]
+        if not wanted:
+            continue
+        module = _module(name)
+        networks = {
+            label: mpscnn.load(module, input_shapes=(1, *SHAPE), allow_reduced_precision=reduced)
+            for label, reduced in (("mpscnn", False), ("mpscnn, reduced", True))
+        }
+        for batch in wanted:
+            contestants, absent = _contestants(networks, module, batch)
+            comparisons.append(benchmarking.compare(name, batch, contestants, seconds, absent=absent))
+    if plot:
+        benchmarking.plot(comparisons, plot, title=f"224 x 224 pixels, {mpscnn.Device().name}")
+    return [comparison.to_dict() for comparison in comparisons]

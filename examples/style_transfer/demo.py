@@ -1,0 +1,140 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Fast style transfer on a photograph: reflection padding, instance normalization, residual blocks, upsampling.
+
+Weights are those that you have (of PyTorch's example fast_neural_style), or random ones, which paint without having
+learned how. The network is told by the names of its weights; no PyTorch is needed. Where it is installed, the result is
+compared with PyTorch's.
+
+    python examples/style_transfer/demo.py [PHOTOGRAPH] [--weights FILE] [--output PNG] [--json]
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import statistics
+import sys
+import time
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import skimage.data
+from numpy.typing import NDArray
+from PIL import Image
+from weights import random_weights
+
+import mpscnn
+from mpscnn.importing import architectures, weights_files
+
+DIFFERENCE_ALLOWED = 1e-2  # from PyTorch, of colours in 0...255
+
+
+def photograph(path: Path | None) -> NDArray[np.uint8]:
+    """(H, W, 3), both sides multiples of 4, of which the network makes a picture of the same size."""
+    if path is None:
+        picture = np.asarray(skimage.data.chelsea())
+    else:
+        with Image.open(path) as opened:
+            picture = np.asarray(opened.convert("RGB"))
+    height, width = (side - side % 4 for side in picture.shape[:2])
+    return picture[:height, :width]
+
+
+def difference_from_pytorch(
+    weights: Mapping[str, NDArray[Any]], x: NDArray[np.float32], ours: NDArray[np.float32]
+) -> float | None:
+    """Greatest difference from the same network in PyTorch; None where PyTorch is not installed."""
+    try:
+        import torch
+        from model import style_transfer
+    except ImportError:
+        return None
+    with torch.inference_mode():
+        prefix = architectures.detect(weights).prefix  # "module.", for example
+        tensors = {name.removeprefix(prefix): torch.from_numpy(np.array(weights[name], np.float32)) for name in weights}
+        theirs = style_transfer(tensors, torch.from_numpy(x)).numpy()
+    return float(np.abs(ours - theirs).max())
+
+
+def parse(arguments: list[str] | None) -> argparse.Namespace:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("photograph", nargs="?", type=Path, help="picture file (default: a cat, of scikit-image)")
+    parser.add_argument("--weights", type=Path, metavar="FILE", help="of a style: .pth, .safetensors (default: random)")
+    parser.add_argument("--seed", type=int, default=0, metavar="N", help="of random weights (%(default)s)")
+    parser.add_argument("--width", type=int, default=32, metavar="N", help="channels of random weights (%(default)s)")
+    parser.add_argument("--repeat", type=int, default=5, metavar="N", help="runs to take the time of (%(default)s)")
+    parser.add_argument("--output", type=Path, default=Path("style_transfer.png"), help="PNG to write (%(default)s)")
+    parser.add_argument("--json", action="store_true", help="print the figures as JSON")
+    options = parser.parse_args(arguments)
+    for name in ("width", "repeat"):
+        if getattr(options, name) < 1:
+            parser.error(f"--{name} ({getattr(options, name)}) is less than the minimum (1).")
+    if options.seed < 0:
+        parser.error(f"--seed ({options.seed}) is less than the minimum (0).")
+    if options.photograph is not None and not options.photograph.is_file():
+        parser.error(f"photograph ({options.photograph}) is not a file.")
+    return options
+
+
+def main(arguments: list[str] | None = None) -> int:
+    options = parse(arguments)
+    picture = photograph(options.photograph)
+    x = np.ascontiguousarray(picture.transpose(2, 0, 1), np.float32)[None]
+    try:
+        weights = (
+            weights_files.load(options.weights) if options.weights else random_weights(options.seed, options.width)
+        )
+        network = mpscnn.Network(architectures.read(weights, "style_transfer"))
+    except mpscnn.ImportError as error:
+        print(f"demo: {error}", file=sys.stderr)
+        return 1
+
+    result = network(x)
+    times = []
+    for _ in range(options.repeat):
+        start = time.perf_counter()
+        network(x)
+        times.append((time.perf_counter() - start) * 1e3)
+    difference = difference_from_pytorch(weights, x, result)
+
+    painted = result[0].transpose(1, 2, 0).round().clip(0, 255).astype(np.uint8)
+    Image.fromarray(np.concatenate([picture, painted], axis=1)).save(options.output)
+
+    height, width, _ = picture.shape
+    figures = {
+        "device": mpscnn.Device().name,
+        "weights": str(options.weights) if options.weights else f"random, seed {options.seed}",
+        "size": [height, width],
+        "difference_from_pytorch": difference,
+        "milliseconds_per_image": round(statistics.median(times), 2),
+        "picture": str(options.output),
+    }
+    if options.json:
+        print(json.dumps(figures))
+    else:
+        print(f"Device                 {figures['device']}")
+        print(f"Weights                {figures['weights']}")
+        print(f"Picture                {width} x {height}")
+        print(
+            "Difference to PyTorch  "
+            + (
+                "not measured: torch is not installed"
+                if difference is None
+                else f"{difference:.1e} at most, of 0...255"
+            )
+        )
+        print(f"Time                   {figures['milliseconds_per_image']:.2f} ms per image")
+        print(f"Before and after       {options.output}")
+    if difference is not None and not difference <= DIFFERENCE_ALLOWED:
+        print(
+            f"demo: the difference from PyTorch ({difference:.1e}) is greater than {DIFFERENCE_ALLOWED:.0e}.",
+            file=sys.stderr,
+        )
+        return 1
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

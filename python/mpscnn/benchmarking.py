@@ -1,0 +1,436 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Timing of several contestants side by side, and a network beside PyTorch, ONNX Runtime and OpenVINO.
+
+A round runs each contestant once, in random order: a pause, one call that is not counted, which wakes the threads and
+warms the caches, and then calls for about two milliseconds, at least one. A contestant's time is the median over the
+rounds. The pause is for the threads of the one before: those of an OpenMP library spin for some six milliseconds after
+their work, on processors that the next one needs, and two libraries (PyTorch brings one of its own) do not know of each
+other.
+
+Results are compared before anything is timed.
+"""
+
+from __future__ import annotations
+
+import os
+import random
+import statistics
+import time
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import asdict, dataclass, field
+from importlib import metadata
+from typing import Any, cast
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ._core import empty
+from .errors import MissingPackageError
+from .network import Network
+
+ROUND_SECONDS = 2e-3
+PAUSE_SECONDS = 10e-3
+LEAST_ROUNDS = 5
+
+PEERS = ("torch", "onnxruntime", "openvino")
+
+# Largest difference over the largest magnitude of the peer's result, float32 and reduced precision.
+TOLERANCE = 1e-3
+REDUCED_TOLERANCE = 1e-1
+
+
+def interleaved(
+    contestants: Mapping[str, Callable[[], object]],
+    seconds: float,
+    *,
+    best: bool = False,
+    progress: Callable[[float], object] | None = None,
+) -> dict[str, float]:
+    """Median seconds per call of each contestant; `seconds` is for all of them together, warm-up not counted.
+
+    Parameters
+    ----------
+    contestants : dict of callables by name
+    seconds : float
+        There are five rounds at least, however long they take.
+    best : bool, default False
+        The least in place of the median, which says more where others use the machine too.
+    progress : callable, optional
+        Given the share that is done, 0 to 1, after each round.
+    """
+    samples = rounds(contestants, seconds, progress=progress)
+    return {name: (min if best else statistics.median)(values) for name, values in samples.items()}
+
+
+def rounds(
+    contestants: Mapping[str, Callable[[], object]],
+    seconds: float,
+    *,
+    progress: Callable[[float], object] | None = None,
+) -> dict[str, list[float]]:
+    """Seconds per call of each contestant, one number for each round: see `interleaved`."""
+    calls = {
+        name: max(1, int(ROUND_SECONDS / min(_seconds(run, 1) for _ in range(3)))) for name, run in contestants.items()
+    }
+    samples: dict[str, list[float]] = {name: [] for name in contestants}
+    start, done = time.perf_counter(), 0
+    while (passed := time.perf_counter() - start) < seconds or done < LEAST_ROUNDS:
+        if progress:
+            progress(min(passed / seconds if seconds > 0 else 1.0, done / LEAST_ROUNDS))
+        for name in random.sample(list(contestants), len(contestants)):
+            time.sleep(PAUSE_SECONDS)
+            _seconds(contestants[name], 1)
+            samples[name].append(_seconds(contestants[name], calls[name]))
+        done += 1
+    if progress:
+        progress(1.0)
+    return samples
+
+
+def _seconds(run: Callable[[], object], calls: int) -> float:
+    start = time.perf_counter()
+    for _ in range(calls):
+        run()
+    return (time.perf_counter() - start) / calls
+
+
+# ---- contestants
+
+Run = Callable[[], "list[NDArray[Any]]"]
+
+
+@dataclass(frozen=True)
+class Contestant:
+    """Something that computes the network.
+
+    Attributes
+    ----------
+    name : str
+    version : str
+    precision : str
+        Of the products: "float32", "bfloat16", or "bfloat16 permitted" where the contestant does not tell which.
+    run : callable
+        Runs the batch; the results as arrays, in the order of the network's outputs.
+    """
+
+    name: str
+    version: str
+    precision: str
+    run: Run
+
+
+def ours(network: Network, arrays: Mapping[str, NDArray[Any]], *, name: str = "mpscnn") -> Contestant:
+    """The network, with results written into arrays that are made beforehand."""
+    first = network(**arrays)
+    made = list(first) if isinstance(first, tuple) else [first]
+    outs = [empty(result.shape, result.dtype) for result in made]
+
+    def run() -> list[NDArray[Any]]:
+        network(**arrays, out=outs)
+        return outs
+
+    reduced = bool(network._options["allow_reduced_precision"])
+    return Contestant(name, metadata_version("mpscnn"), "bfloat16 permitted" if reduced else "float32", run)
+
+
+def torch_contestant(module: Any, arrays: Mapping[str, NDArray[Any]]) -> Contestant:
+    """A torch.nn.Module, or what torch.export made of one: inference mode, images in channels_last."""
+    try:
+        import torch
+    except ModuleNotFoundError:
+        raise MissingPackageError("PyTorch", "torch") from None
+    model: Any = module
+    if isinstance(model, torch.export.ExportedProgram):
+        model = model.module()
+    elif isinstance(model, torch.nn.Module):
+        model = model.eval()
+    else:
+        raise TypeError(f"{type(module).__name__} is neither a torch.nn.Module nor an exported program.")
+    model = cast(Any, model).to(memory_format=torch.channels_last)
+    tensors = [_channels_last(torch, array) for array in arrays.values()]
+
+    def run() -> list[NDArray[Any]]:
+        with torch.inference_mode():
+            results = model(*tensors)
+        if isinstance(results, Mapping):
+            results = tuple(results.values())
+        return [result.numpy() for result in (results if isinstance(results, (tuple, list)) else (results,))]
+
+    return Contestant("torch", str(torch.__version__), "float32", run)
+
+
+def _channels_last(torch: Any, array: NDArray[Any]) -> Any:
+    tensor = torch.from_numpy(np.ascontiguousarray(array))
+    return tensor.contiguous(memory_format=torch.channels_last) if tensor.dim() == 4 else tensor
+
+
+def onnxruntime_contestant(model: str | bytes, arrays: Mapping[str, NDArray[Any]]) -> Contestant:
+    """An ONNX file, or its bytes, in ONNX Runtime on the CPU."""
+    try:
+        import onnxruntime
+    except ModuleNotFoundError:
+        raise MissingPackageError("ONNX Runtime", "onnxruntime") from None
+    options = onnxruntime.SessionOptions()
+    options.log_severity_level = 3
+    session = onnxruntime.InferenceSession(model, options, providers=["CPUExecutionProvider"])
+    feed = _feed([one.name for one in session.get_inputs()], arrays)
+
+    def run() -> list[NDArray[Any]]:
+        return list(session.run(None, feed))
+
+    return Contestant("onnxruntime", str(onnxruntime.__version__), "float32", run)
+
+
+def openvino_contestant(
+    model: str | bytes, arrays: Mapping[str, NDArray[Any]], *, reduced_precision: bool = False
+) -> Contestant:
+    """An ONNX file, or its bytes, in OpenVINO on the CPU; bfloat16 with `reduced_precision`, where the CPU has it."""
+    try:
+        import openvino
+    except ModuleNotFoundError:
+        raise MissingPackageError("OpenVINO", "openvino") from None
+    core = openvino.Core()
+    read = core.read_model(model)
+    shapes = {port.any_name: port for port in read.inputs}
+    feed = _feed(list(shapes), arrays)
+    read.reshape({shapes[name]: list(array.shape) for name, array in feed.items()})
+    hint = "bf16" if reduced_precision else "f32"
+    compiled = core.compile_model(
+        read, "CPU", {"INFERENCE_PRECISION_HINT": hint, "PERFORMANCE_HINT": "LATENCY", "NUM_STREAMS": "1"}
+    )
+    request = compiled.create_infer_request()
+    inputs = [feed[port.any_name] for port in compiled.inputs]
+
+    def run() -> list[NDArray[Any]]:
+        results = request.infer(inputs, share_inputs=True, share_outputs=True)
+        return [results[port] for port in compiled.outputs]
+
+    used = str(compiled.get_property("INFERENCE_PRECISION_HINT")).strip("<>").lower()
+    precision = "bfloat16" if "bf16" in used or "bfloat16" in used else "float32"
+    name = "openvino, reduced" if reduced_precision else "openvino"
+    return Contestant(name, str(openvino.__version__).split("-")[0], precision, run)
+
+
+def _feed(names: list[str], arrays: Mapping[str, NDArray[Any]]) -> dict[str, NDArray[Any]]:
+    """By the peer's names where they are ours, else in order; C-contiguous."""
+    if set(names) != set(arrays):
+        if len(names) != len(arrays):
+            raise ValueError(f"the model has {len(names)} inputs ({', '.join(names)}), not {len(arrays)}.")
+        arrays = dict(zip(names, arrays.values(), strict=True))
+    return {name: np.ascontiguousarray(arrays[name]) for name in names}
+
+
+# ---- side by side
+
+
+@dataclass(frozen=True)
+class Measured:
+    """A contestant's part of a comparison.
+
+    Attributes
+    ----------
+    name, version, precision : str
+    seconds : float
+        Median of a call, of the whole batch.
+    least, lower_quartile, upper_quartile : float
+        Of the rounds.
+    images_per_second : float
+    ratio : float
+        Its seconds over those of the first contestant: above 1 the first is faster.
+    difference : float
+        Largest difference of its results from the first one's, over the largest magnitude of the latter.
+    """
+
+    name: str
+    version: str
+    precision: str
+    seconds: float
+    least: float
+    lower_quartile: float
+    upper_quartile: float
+    images_per_second: float
+    ratio: float
+    difference: float
+
+
+@dataclass(frozen=True)
+class Comparison:
+    """Contestants on one batch."""
+
+    case: str
+    batch: int
+    measured: list[Measured]
+    absent: dict[str, str] = field(default_factory=dict)
+    """Contestants that are not among them, and why."""
+
+    def to_dict(self) -> dict[str, Any]:
+        """What `json.dumps` takes."""
+        return asdict(self)
+
+
+class ResultsDifferError(Exception):
+    """Contestants compute different numbers, so their times say nothing."""
+
+
+def compare(
+    case: str,
+    batch: int,
+    contestants: Iterable[Contestant],
+    seconds: float,
+    *,
+    absent: Mapping[str, str] | None = None,
+    progress: Callable[[float], object] | None = None,
+) -> Comparison:
+    """Results first, then times.
+
+    Raises
+    ------
+    ResultsDifferError
+        Results differ from the first contestant's by more than 1e-3 of their largest magnitude, or 1e-1 where either
+        computes in reduced precision.
+    """
+    players = list(contestants)
+    first = players[0]
+    results = {player.name: [np.array(array, np.float32) for array in player.run()] for player in players}
+    differences = {}
+    for player in players:
+        difference = _difference(results[first.name], results[player.name])
+        exact = player.precision == first.precision == "float32"
+        tolerance = TOLERANCE if exact else REDUCED_TOLERANCE
+        if not difference <= tolerance:
+            raise ResultsDifferError(
+                f"{case}, batch {batch}: results of {player.name} differ from those of {first.name} by {difference:.1e}"
+                f" of their largest magnitude, which is more than {tolerance:.0e}."
+            )
+        differences[player.name] = difference
+    samples = rounds({player.name: player.run for player in players}, seconds, progress=progress)
+    medians = {name: statistics.median(values) for name, values in samples.items()}
+    return Comparison(
+        case,
+        batch,
+        [
+            Measured(
+                player.name,
+                player.version,
+                player.precision,
+                medians[player.name],
+                min(samples[player.name]),
+                float(np.quantile(samples[player.name], 0.25)),
+                float(np.quantile(samples[player.name], 0.75)),
+                batch / medians[player.name],
+                medians[player.name] / medians[first.name],
+                differences[player.name],
+            )
+            for player in players
+        ],
+        dict(absent or {}),
+    )
+
+
+def _difference(ours: list[NDArray[Any]], theirs: list[NDArray[Any]]) -> float:
+    if len(ours) != len(theirs):
+        return float("inf")
+    worst = 0.0
+    for a, b in zip(ours, theirs, strict=True):
+        if a.size != b.size:
+            return float("inf")
+        scale = float(np.abs(a).max(initial=0.0)) or 1.0
+        difference = float(np.abs(a.reshape(-1) - b.reshape(-1)).max(initial=0.0)) / scale
+        worst = difference if not difference <= worst else worst  # what is no number stays
+    return worst
+
+
+def peers(makers: Mapping[str, Callable[[], Contestant]]) -> tuple[list[Contestant], dict[str, str]]:
+    """The contestants that can be made, and why the others cannot."""
+    found, absent = [], {}
+    for name, make in makers.items():
+        try:
+            found.append(make())
+        except Exception as error:  # each has exceptions of its own, and none is a reason to go without the others
+            absent[name] = (str(error).strip() or type(error).__name__).splitlines()[0]
+    return found, absent
+
+
+def metadata_version(package: str) -> str:
+    """Of an installed package; empty where it is not installed as one."""
+    try:
+        return metadata.version(package)
+    except metadata.PackageNotFoundError:
+        if package == "mpscnn":
+            from ._core import __version__
+
+            return __version__
+        return ""
+
+
+def machine() -> dict[str, Any]:
+    """What results depend on."""
+    from ._core import Device
+
+    return {
+        "device": Device().name,
+        "cpus": len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count(),
+        "threads": os.environ.get("OMP_NUM_THREADS"),
+        "load_average": os.getloadavg()[0],
+    }
+
+
+# ---- pictures
+
+_COLOURS = {
+    "mpscnn": "#3b73b9",
+    "mpscnn, reduced": "#8fb4e3",
+    "torch": "#d9683c",
+    "onnxruntime": "#6c737c",
+    "openvino": "#7350b8",
+    "openvino, reduced": "#b9a3e3",
+}
+
+
+def plot(comparisons: Iterable[Comparison], path: str | os.PathLike[str], *, title: str = "") -> None:
+    """Milliseconds per image as bars with their quartiles, a group for each comparison; the suffix says the format.
+
+    Raises
+    ------
+    MissingPackageError
+        matplotlib is not installed.
+    """
+    try:
+        import matplotlib
+    except ModuleNotFoundError:
+        raise MissingPackageError("a plot of times", "matplotlib", "plot") from None
+    matplotlib.use("Agg")
+    from matplotlib import pyplot
+
+    groups = list(comparisons)
+    names = list(dict.fromkeys(one.name for group in groups for one in group.measured))
+    figure, axes = pyplot.subplots(figsize=(1.8 + 2.1 * len(groups), 4.2), layout="constrained")
+    width = 0.8 / len(names)
+    for number, name in enumerate(names):
+        for place, group in enumerate(groups):
+            for one in group.measured:
+                if one.name != name:
+                    continue
+                scale = 1e3 / group.batch
+                x = place + (number - (len(names) - 1) / 2) * width
+                bar = axes.bar(
+                    x,
+                    one.seconds * scale,
+                    width * 0.92,
+                    color=_COLOURS.get(name, "#2f8f5b"),
+                    yerr=[
+                        [(one.seconds - one.lower_quartile) * scale],
+                        [(one.upper_quartile - one.seconds) * scale],
+                    ],
+                    error_kw={"elinewidth": 0.8, "ecolor": "#474d55"},
+                    label=name if not axes.get_legend_handles_labels()[1].count(name) else None,
+                )
+                axes.bar_label(bar, [f"{one.seconds * scale:.3g}"], padding=2, fontsize=7)
+    axes.set_xticks(range(len(groups)), [f"{group.case}\nbatch {group.batch}" for group in groups])
+    axes.set_ylabel("milliseconds per image")
+    axes.spines[["top", "right"]].set_visible(False)
+    axes.legend(frameon=False, fontsize=8, ncols=min(3, len(names)), loc="upper center", bbox_to_anchor=(0.5, -0.14))
+    if title:
+        axes.set_title(title, fontsize=10)
+    figure.savefig(os.fspath(path), dpi=150)
+    pyplot.close(figure)

@@ -1,0 +1,170 @@
+# SPDX-License-Identifier: Apache-2.0
+"""mpscnn bench: a model beside PyTorch, ONNX Runtime and OpenVINO."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Annotated, Any
+
+import numpy as np
+import typer
+from numpy.typing import NDArray
+
+from .. import benchmarking
+from ..benchmarking import Comparison, Contestant
+from . import options
+from .console import progress, say, stdout, table, write_json
+from .models import Loaded, load, torch_module
+
+
+def bench(
+    model: options.Model,
+    input_shape: options.InputShapes = None,
+    architecture: options.Architecture = None,
+    batch: Annotated[str, typer.Option(help="Images at once; several sizes with commas between them.")] = "1",
+    seconds: Annotated[float, typer.Option(min=0.0, help="For each batch size, all contestants together.")] = 5.0,
+    against: Annotated[
+        str, typer.Option(help="torch, onnxruntime, openvino, with commas between them.", show_default=False)
+    ] = "",
+    torch: Annotated[
+        str | None,
+        typer.Option(
+            metavar="PACKAGE:CALLABLE",
+            help="What makes the module for --against torch; it takes MODEL's weights if that is a file of weights.",
+            show_default=False,
+        ),
+    ] = None,
+    dtype: options.Precision = options.DType.float32,
+    reduced_precision: Annotated[
+        bool, typer.Option("--reduced-precision", help="bfloat16 products besides float32, here and in OpenVINO.")
+    ] = False,
+    plot: Annotated[
+        Path | None, typer.Option(help="A picture of the times: .png, .svg, .pdf.", show_default=False)
+    ] = None,
+    seed: Annotated[int, typer.Option(help="Of the random inputs.")] = 0,
+    json: options.Json = False,
+    traceback: options.Traceback = False,
+) -> None:
+    """Time a model, side by side with others: interleaved in one run, results compared first, medians."""
+    sizes = batches(batch)
+    names = [name.strip() for name in against.split(",") if name.strip()]
+    for name in names:
+        if name not in benchmarking.PEERS:
+            raise typer.BadParameter(f'"{name}" is not one of {", ".join(benchmarking.PEERS)}.', param_hint="--against")
+    if "torch" in names and torch is None:
+        raise typer.BadParameter("torch needs a module: --torch torchvision.models:resnet50.", param_hint="--against")
+    loaded = load(model, input_shape, architecture=architecture, dtype=dtype.value)
+    reduced = None
+    if reduced_precision:
+        reduced = load(model, input_shape, architecture=architecture, dtype=dtype.value, reduced_precision=True)
+    module: Any = None
+    if "torch" in names and torch is not None:
+        module = torch_module(torch, model)
+    comparisons = []
+    for size in sizes:
+        arrays = loaded.random_arrays(seed, size)
+        contestants, absent = _contestants(loaded, reduced, names, module, arrays)
+        with progress(f"batch {size}: {', '.join(one.name for one in contestants)}", total=1.0) as done:
+            comparisons.append(
+                benchmarking.compare(model.name, size, contestants, seconds, absent=absent, progress=done)
+            )
+    for name, reason in {key: value for one in comparisons for key, value in one.absent.items()}.items():
+        say(f"without {name}: {reason}")
+    machine = benchmarking.machine()
+    if plot is not None:
+        benchmarking.plot(comparisons, plot, title=f"{model.name} on {machine['device']}")
+    if json:
+        write_json({"model": model, "machine": machine, "comparisons": [one.to_dict() for one in comparisons]})
+        return
+    say(f"{machine['device']}, {machine['cpus']} processors, load average {machine['load_average']:.1f}")
+    show(comparisons)
+
+
+def show(comparisons: list[Comparison]) -> None:
+    """The times as a table."""
+    rows = [
+        (
+            str(one.batch),
+            measured.name,
+            measured.version,
+            measured.precision,
+            f"{measured.seconds * 1e3:.2f}",
+            f"{measured.lower_quartile * 1e3:.2f}-{measured.upper_quartile * 1e3:.2f}",
+            f"{measured.least * 1e3:.2f}",
+            f"{measured.images_per_second:.1f}",
+            f"{measured.ratio:.2f}",
+            f"{measured.difference:.0e}",
+        )
+        for one in comparisons
+        for measured in one.measured
+    ]
+    header = (
+        "batch",
+        "",
+        "version",
+        "products",
+        "median ms",
+        "quartiles",
+        "least",
+        "images/s",
+        "time/ours",
+        "difference",
+    )
+    stdout().print(table(header, rows, right=6))
+
+
+def batches(text: str) -> list[int]:
+    """Numbers of "1,8"; a usage error says what is wrong."""
+    try:
+        sizes = [int(part) for part in text.split(",")]
+    except ValueError:
+        raise typer.BadParameter(
+            f'"{text}" is not whole numbers with commas between them.', param_hint="--batch"
+        ) from None
+    if min(sizes) < 1:
+        raise typer.BadParameter(f"{min(sizes)} is less than the minimum (1).", param_hint="--batch")
+    return sizes
+
+
+def _contestants(
+    loaded: Loaded,
+    reduced: Loaded | None,
+    names: list[str],
+    module: Any,
+    arrays: dict[str, NDArray[np.float32]],
+) -> tuple[list[Contestant], dict[str, str]]:
+    makers: dict[str, Callable[[], Contestant]] = {}
+    path = loaded.path
+    if "torch" in names:
+        makers["torch"] = lambda: benchmarking.torch_contestant(module, arrays)
+    if "onnxruntime" in names:
+        makers["onnxruntime"] = lambda: benchmarking.onnxruntime_contestant(_onnx(path), arrays)
+    if "openvino" in names:
+        makers["openvino"] = lambda: benchmarking.openvino_contestant(_onnx(path), arrays)
+        if reduced is not None:
+            makers["openvino, reduced"] = lambda: benchmarking.openvino_contestant(
+                _onnx(path), arrays, reduced_precision=True
+            )
+    found, absent = benchmarking.peers(makers)
+    own = [benchmarking.ours(loaded.network, channels_innermost(loaded, arrays))]
+    if reduced is not None:
+        own.append(benchmarking.ours(reduced.network, channels_innermost(reduced, arrays), name="mpscnn, reduced"))
+    return [*own, *found], absent
+
+
+def channels_innermost(loaded: Loaded, arrays: dict[str, NDArray[np.float32]]) -> dict[str, NDArray[np.float32]]:
+    """The same arrays with channels innermost in memory, as PyTorch's channels_last has them."""
+    placed = {}
+    for name, array in arrays.items():
+        layout = loaded.network.inputs[name].layout
+        order = [layout.index(letter) for letter in "NHWC" if letter in layout]
+        back = np.argsort(order)
+        placed[name] = np.ascontiguousarray(array.transpose(order)).transpose(back)
+    return placed
+
+
+def _onnx(path: Path) -> str:
+    if path.suffix.lower() != ".onnx":
+        raise ValueError(f"it reads .onnx, not {path.suffix}.")
+    return str(path)

@@ -1,0 +1,178 @@
+# SPDX-License-Identifier: Apache-2.0
+"""mpscnn info: the device and the build, or a model's layers and memory."""
+
+from __future__ import annotations
+
+import os
+import platform
+import re
+import sys
+from pathlib import Path
+from typing import Annotated, Any
+
+import numpy as np
+import typer
+
+from .. import memory
+from .._core import Device, __version__
+from ..benchmarking import metadata_version
+from ..layers import LayerTable, MemoryPlan, bytes_text, layer_table, memory_plan, shape_text
+from ..network import Network
+from . import options
+from .console import pairs, stdout, table, write_json
+from .models import load
+
+# Columns of the table of layers, the first to go first.
+LESS_IMPORTANT = ("weights", "Apple's class", "from", "KiB")
+_PACKAGES = ("onnx", "torch", "safetensors", "pillow", "matplotlib", "onnxruntime", "openvino")
+
+
+def info(
+    model: Annotated[
+        Path | None,
+        typer.Argument(exists=True, help="A model; without one: the device and the build.", show_default=False),
+    ] = None,
+    input_shape: options.InputShapes = None,
+    architecture: options.Architecture = None,
+    dtype: options.Precision = options.DType.float32,
+    optimize: options.Optimize = True,
+    json: options.Json = False,
+    traceback: options.Traceback = False,
+) -> None:
+    """Show the device, or the layers, shapes, operations and memory of a model."""
+    if model is None:
+        described = environment()
+        if json:
+            write_json(described)
+        else:
+            stdout().print(pairs(_environment_rows(described)))
+        return
+    loaded = load(model, input_shape, architecture=architecture, dtype=dtype.value, optimize=optimize)
+    shapes = loaded.input_shapes()
+    layers, plan = layer_table(loaded.network, shapes), memory_plan(loaded.network, shapes)
+    if json:
+        write_json({"model": model, **boundary(loaded.network, shapes), **layers.to_dict(), "memory": plan.to_dict()})
+    else:
+        show(model, loaded.network, shapes, layers, plan)
+
+
+def environment() -> dict[str, Any]:
+    """Device, memory, versions and build."""
+    from ..config import config
+
+    device = Device()
+    build = config_or_reason(config)
+    return {
+        "version": __version__,
+        "device": {
+            "name": device.name,
+            "engine": _engine(device.name),
+            "others": [other.name for other in Device.all()[1:]],
+            "supported": device.is_supported,
+            "shares_images": device.shares_images,
+            "allocated_bytes": memory.current(device),
+            "peak_bytes": memory.peak(device),
+            "cached_bytes": _cached(device),
+            "recommended_max_working_set_bytes": device.recommended_max_working_set_bytes,
+            "max_buffer_bytes": device.max_buffer_bytes,
+        },
+        "system": {
+            "platform": platform.platform(),
+            "machine": platform.machine(),
+            "cpus": len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count(),
+            "python": platform.python_version(),
+            "numpy": np.__version__,
+        },
+        "build": build,
+        "packages": {name: metadata_version(name) or None for name in _PACKAGES},
+    }
+
+
+def config_or_reason(config: Any) -> dict[str, Any]:
+    """Where headers and libraries are; the reason where that is not known, which is no error here."""
+    try:
+        found = config()
+    except FileNotFoundError as error:
+        return {"platform": sys.platform, "missing": str(error)}
+    return {name: found[name] for name in ("platform", "compiler", "include_dir", "lib_dir")}
+
+
+def _engine(name: str) -> str:
+    """What computes: a Linux device says it in parentheses."""
+    inside = re.search(r"\(([^()]+)\)$", name)
+    return inside[1] if inside else "Metal Performance Shaders" if sys.platform == "darwin" else name
+
+
+def _cached(device: Device) -> int | None:
+    try:
+        return memory.cached(device)
+    except NotImplementedError:
+        return None
+
+
+def _environment_rows(described: dict[str, Any]) -> list[tuple[str, str]]:
+    device, system, build = described["device"], described["system"], described["build"]
+    cached = device["cached_bytes"]
+    return [
+        ("mpscnn", described["version"]),
+        ("device", device["name"] + ("" if device["supported"] else " (MPS does not support it)")),
+        ("engine", device["engine"]),
+        *([("other devices", ", ".join(device["others"]))] if device["others"] else []),
+        ("images in arrays' memory", "yes" if device["shares_images"] else "no"),
+        ("memory in use", bytes_text(device["allocated_bytes"])),
+        *([] if cached is None else [("memory kept for later", bytes_text(cached))]),
+        ("recommended working set", bytes_text(device["recommended_max_working_set_bytes"])),
+        ("largest buffer", bytes_text(device["max_buffer_bytes"])),
+        ("system", f"{system['platform']}, {system['cpus']} processors"),
+        ("Python, NumPy", f"{system['python']}, {system['numpy']}"),
+        *((name.replace("_", " "), str(value)) for name, value in build.items() if value and name != "platform"),
+        ("packages", ", ".join(f"{name} {version or 'absent'}" for name, version in described["packages"].items())),
+    ]
+
+
+def boundary(network: Network, shapes: dict[str, tuple[int, ...]]) -> dict[str, Any]:
+    """Inputs and outputs, for JSON."""
+    from ..layers import output_shapes
+
+    results = output_shapes(network, shapes)
+    return {
+        "dtype": network.dtype,
+        "inputs": [
+            {
+                "name": name,
+                "layout": spec.layout,
+                "shape": list(shapes[name]),
+                "channels": spec.channels,
+                "height": spec.height,
+                "width": spec.width,
+                "fixed_by": spec.fixed_by or None,
+            }
+            for name, spec in network.inputs.items()
+        ],
+        "outputs": [
+            {"name": name, "layout": output.layout, "shape": list(results[name])}
+            for name, output in network.outputs.items()
+        ],
+    }
+
+
+def show(
+    path: Path, network: Network, shapes: dict[str, tuple[int, ...]], layers: LayerTable, plan: MemoryPlan
+) -> None:
+    """The same for people."""
+    out = stdout()
+    ends = boundary(network, shapes)
+    rows = [("model", path.name)]
+    for spec in ends["inputs"]:
+        size = "any height and width"
+        if spec["height"] and spec["width"]:
+            size = f"{spec['height']} x {spec['width']} pixels" if spec["height"] * spec["width"] > 1 else ""
+        fixed = f", fixed by {spec['fixed_by']}" if spec["fixed_by"] else ""
+        rows.append(
+            (f"input {spec['name']}", f"{spec['layout']} {shape_text(spec['shape'])}; {size}{fixed}".strip("; "))
+        )
+    rows += [(f"output {spec['name']}", f"{spec['layout']} {shape_text(spec['shape'])}") for spec in ends["outputs"]]
+    out.print(pairs(rows))
+    header, lines, totals = layers.rows()
+    out.print(table(header, lines, totals, right=3, less_important=LESS_IMPORTANT))
+    out.print(pairs([("multiply-adds", f"{layers.multiply_adds / 1e9:.3f} G"), *plan.rows()]))

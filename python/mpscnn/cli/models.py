@@ -1,0 +1,171 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Models from the command line: files to networks, and the shapes of their inputs."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from importlib import import_module
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import typer
+from numpy.typing import NDArray
+
+import mpscnn
+
+from ..errors import MissingPackageError
+from ..layers import default_shapes, image_shapes
+from ..network import Network
+from . import options
+from .console import progress
+
+
+@dataclass
+class Loaded:
+    """A network, the file it comes from, and the shapes of its inputs that were given or stand in the file."""
+
+    path: Path
+    network: Network
+    shapes: dict[str, tuple[int, ...]]
+    texts: list[str] | None
+
+    def input_shapes(self, batch: int | None = None) -> dict[str, tuple[int, ...]]:
+        """Of arrays for the inputs, in the order of their axes; `batch` in place of the first extent.
+
+        Raises ValueError where neither the command line nor the model says.
+        """
+        network = self.network
+        known = {**(default_shapes(network) or {}), **self.shapes}
+        for name, spec in network.inputs.items():
+            if name not in known:
+                extents = [{"N": 1, "H": spec.height, "W": spec.width, "C": spec.channels}[x] for x in spec.layout]
+                if any(extent is None for extent in extents):
+                    known_part = "x".join("?" if extent is None else str(extent) for extent in extents)
+                    raise ValueError(
+                        f'input "{name}" takes any size ({spec.layout}: {known_part}): say which with'
+                        f" --input-shape {name}=..."
+                    )
+                known[name] = tuple(int(extent or 1) for extent in extents)
+        if batch is not None:
+            known = {name: (batch, *shape[1:]) for name, shape in known.items()}
+        image_shapes(network, known)
+        return {name: known[name] for name in network.inputs}
+
+    def random_arrays(self, seed: int, batch: int | None = None) -> dict[str, NDArray[np.float32]]:
+        """Standard normal numbers, seeded."""
+        return random_arrays(self.input_shapes(batch), seed)
+
+
+def random_arrays(shapes: Mapping[str, tuple[int, ...]], seed: int) -> dict[str, NDArray[np.float32]]:
+    """Standard normal numbers of these shapes, seeded."""
+    rng = np.random.default_rng(seed)
+    return {name: rng.standard_normal(shape, dtype=np.float32) for name, shape in shapes.items()}
+
+
+def load(
+    path: Path,
+    texts: list[str] | None = None,
+    *,
+    architecture: str | None = None,
+    dtype: str | None = None,
+    reduced_precision: bool = False,
+    optimize: bool = True,
+    mean: list[float] | None = None,
+    std: list[float] | None = None,
+) -> Loaded:
+    """A network of a file. `texts` are those of --input-shape; ValueError where they name no input of the model."""
+    shapes = options.input_shapes(texts)
+    in_file = onnx_shapes(path) if path.suffix.lower() == ".onnx" else {}
+    if "" in shapes and len(in_file) == 1:
+        shapes = {next(iter(in_file)): shapes[""]}
+    for name, extents in in_file.items():
+        if name not in shapes and None in extents[1:]:
+            known = "x".join("?" if extent is None else str(extent) for extent in extents)
+            raise ValueError(
+                f'{path.name}: the input "{name}" leaves extents open, {known}: say for which it is read, with'
+                f" --input-shape {name}=..."
+            )
+    given: Any = None
+    if shapes and path.suffix.lower() != ".mpscnn":
+        given = shapes.get("", shapes)
+    with progress(f"loading {path.name}"):
+        network = mpscnn.load(
+            path,
+            input_shapes=given,
+            architecture=architecture,
+            dtype=dtype,
+            mean=mean,
+            std=std,
+            allow_reduced_precision=reduced_precision,
+            optimize=optimize,
+        )
+    if "" in shapes:
+        if len(network.inputs) != 1:
+            raise typer.BadParameter(
+                f"there are {len(network.inputs)} inputs ({', '.join(network.inputs)}): NAME=1x3x224x224.",
+                param_hint="--input-shape",
+            )
+        shapes = {next(iter(network.inputs)): shapes[""]}
+    for name in shapes:
+        if name not in network.inputs:
+            raise typer.BadParameter(
+                f'there is no input "{name}"; there are {", ".join(network.inputs)}.', param_hint="--input-shape"
+            )
+    static = {
+        name: tuple(int(extent or 1) for extent in extents)
+        for name, extents in in_file.items()
+        if name in network.inputs and all(extents[1:])
+    }
+    return Loaded(path, network, {**static, **shapes}, texts)
+
+
+def onnx_shapes(path: Path) -> dict[str, tuple[int | None, ...]]:
+    """Shapes of the inputs of an ONNX file, None where an extent is open; empty where the package onnx is missing."""
+    try:
+        import onnx
+    except ModuleNotFoundError:
+        return {}
+    try:
+        graph = onnx.load(path, load_external_data=False).graph
+    except Exception:  # what is wrong with the file says the importer
+        return {}
+    constants = {tensor.name for tensor in graph.initializer}
+    return {
+        value.name: tuple(
+            int(extent.dim_value) if extent.HasField("dim_value") and extent.dim_value > 0 else None
+            for extent in value.type.tensor_type.shape.dim
+        )
+        for value in graph.input
+        if value.name not in constants
+    }
+
+
+def torch_module(text: str, weights: Path) -> Any:
+    """The torch.nn.Module that "package.module:callable" makes, with the file's weights where it is one of weights.
+
+    What is named is imported and called: it is the user's own code.
+    """
+    try:
+        import torch
+    except ModuleNotFoundError:
+        raise MissingPackageError("--torch", "torch") from None
+    where, _, name = text.partition(":")
+    if not where or not name:
+        raise typer.BadParameter(f'"{text}" is not package.module:callable.', param_hint="--torch")
+    try:
+        make: Any = import_module(where)
+        for part in name.split("."):
+            make = getattr(make, part)
+    except (ModuleNotFoundError, AttributeError) as error:
+        raise typer.BadParameter(f"{text}: {error}.", param_hint="--torch") from None
+    module = make() if not isinstance(make, torch.nn.Module) else make
+    if not isinstance(module, torch.nn.Module):
+        raise typer.BadParameter(f"{text} is a {type(module).__name__}, not a torch.nn.Module.", param_hint="--torch")
+    if weights.suffix.lower() not in (".onnx", ".mpscnn"):
+        from ..importing import weights_files
+
+        read = weights_files.load(weights)
+        module.load_state_dict({key: torch.from_numpy(np.array(read[key])) for key in read})
+    return module.eval()

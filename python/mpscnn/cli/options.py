@@ -1,0 +1,110 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Options that several commands have, and how their texts are read."""
+
+from __future__ import annotations
+
+import enum
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+
+class State:
+    """What holds for the whole command."""
+
+    traceback = False
+
+
+def _show_traceback(value: bool) -> bool:
+    State.traceback = State.traceback or value
+    return value
+
+
+class DType(str, enum.Enum):
+    """Of images between kernels."""
+
+    float32 = "float32"
+    float16 = "float16"
+
+
+Model = Annotated[
+    Path,
+    typer.Argument(
+        exists=True,
+        help="A model: .onnx, .pt2 (torch.export), .pt, .pth, .bin, .safetensors or .npz (weights), or .mpscnn.",
+        show_default=False,
+    ),
+]
+InputShapes = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--input-shape",
+        metavar="[NAME=]1x3x224x224",
+        help="Shape of an input, in the order of the model's axes, batch first. Once for each input.",
+        show_default=False,
+    ),
+]
+Architecture = Annotated[
+    str | None,
+    typer.Option(help="The network that weights alone belong to: resnet50, mobilenet_v2, ...", show_default=False),
+]
+Precision = Annotated[DType, typer.Option("--dtype", help="Of the images between kernels, and of results.")]
+ReducedPrecision = Annotated[
+    bool, typer.Option("--reduced-precision", help="Permit bfloat16 products (allow_reduced_precision).")
+]
+Optimize = Annotated[
+    bool, typer.Option("--optimize/--no-optimize", help="Fold batch normalization and activations into the kernels.")
+]
+Json = Annotated[bool, typer.Option("--json", help="One JSON object on stdout, and nothing else there.")]
+Traceback = Annotated[
+    bool, typer.Option("--traceback", help="Show where an error comes from.", callback=_show_traceback)
+]
+
+
+def shape(text: str, option: str) -> tuple[int, ...]:
+    """Numbers of "1x3x224x224"; a usage error says what is wrong."""
+    try:
+        extents = tuple(int(part) for part in text.lower().replace(",", "x").split("x"))
+    except ValueError:
+        raise typer.BadParameter(
+            f'"{text}" is not numbers with x between them: 1x3x224x224.', param_hint=option
+        ) from None
+    if min(extents) < 1:
+        raise typer.BadParameter(f'"{text}": {min(extents)} is less than the minimum (1).', param_hint=option)
+    return extents
+
+
+def input_shapes(texts: list[str] | None) -> dict[str, tuple[int, ...]]:
+    """By name of the input; "" stands for the only one."""
+    found: dict[str, tuple[int, ...]] = {}
+    for text in texts or []:
+        name, _, extents = text.rpartition("=")
+        if name in found:
+            raise typer.BadParameter(f'the input "{name}" is given twice.', param_hint="--input-shape")
+        found[name] = shape(extents, "--input-shape")
+    if "" in found and len(found) > 1:
+        raise typer.BadParameter(
+            "with several inputs each shape needs a name: NAME=1x3x224x224.", param_hint="--input-shape"
+        )
+    return found
+
+
+def pair(text: str | None, option: str) -> tuple[int, int] | None:
+    """(height, width) of "224" or "224x320"."""
+    if text is None:
+        return None
+    extents = shape(text, option)
+    if len(extents) > 2:
+        raise typer.BadParameter(f'"{text}" is not one number, or height x width.', param_hint=option)
+    return extents[0], extents[-1]
+
+
+def numbers(text: str | None, option: str) -> list[float] | None:
+    """Numbers of "0.485,0.456,0.406"."""
+    if text is None:
+        return None
+    try:
+        return [float(part) for part in text.split(",")]
+    except ValueError:
+        raise typer.BadParameter(f'"{text}" is not numbers with commas between them.', param_hint=option) from None

@@ -1,0 +1,197 @@
+# SPDX-License-Identifier: Apache-2.0
+"""ONNX operators that change heights and widths: padding, resizing, blocks of pixels."""
+
+from __future__ import annotations
+
+import math
+from fractions import Fraction
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ...errors import InvalidModelError
+from ..builder import Tensor, UnmappedError
+from ..ops import resize
+from .extent import Extent, extents, settled
+from .node import Call, Value
+from .table import operator
+
+
+@operator("Pad")
+def _pad(call: Call) -> Value:
+    x = call.tensor()
+    pads = call.numbers(1, "pads", "pads")
+    if pads is None:
+        raise InvalidModelError(f"{call.name}: pads are missing.")
+    value = call.real("value", 0.0)
+    constant = call.array(2, "a value", None) if call.opset >= 11 else None
+    if constant is not None:
+        value = float(constant.ravel()[0]) if constant.size else 0.0
+    axes = call.numbers(3, None, "axes") if call.opset >= 18 else None
+    axes = list(range(x.rank)) if axes is None else [a % x.rank if -x.rank <= a < x.rank else -1 for a in axes]
+    if len(pads) != 2 * len(axes) or -1 in axes:
+        raise InvalidModelError(f"{call.name}: pads {pads} for axes {axes} of {x.rank}.")
+    sides = dict(zip(axes, zip(pads[: len(axes)], pads[len(axes) :], strict=True), strict=True))
+    if any(sides.get(0, (0, 0))):
+        raise UnmappedError("padding of the batch")
+    mode = call.text("mode", "constant")
+    if mode not in ("constant", "reflect", "edge"):
+        raise UnmappedError(f'padding "{mode}"')
+    flat = [p for axis in range(x.rank - 1, 0, -1) for p in sides.get(axis, (0, 0))]
+    return resize.pad(call.builder, x, flat, mode, value)
+
+
+def _sizes(call: Call, x: Tensor, array: NDArray[Any]) -> tuple[list[int | None], list[float | None]]:
+    """Extents of the result, or scales where an extent is a multiple of the source's at any size."""
+    sizes: list[int | None] = []
+    scales: list[float | None] = []
+    for item, mine in zip(array.ravel(), call.shape_of(x), strict=True):
+        multiple = item.is_multiple_of(mine) if isinstance(item, Extent) and isinstance(mine, Extent) else None
+        if multiple is not None:
+            scales.append(float(multiple))
+            sizes.append(None)
+        else:
+            sizes.append(int(settled(extents([item]), call.builder.fix)[0]))
+            scales.append(None)
+    return sizes, scales
+
+
+def _window_axes(call: Call, x: Tensor, axes: list[int]) -> None:
+    if any(a not in range(x.rank) for a in axes) or len(set(axes)) != len(axes):
+        raise InvalidModelError(f"{call.name}: axes {axes} of {x.rank}.")
+
+
+@operator("Resize", "Upsample")
+def _resize(call: Call) -> Value:
+    x = call.tensor()
+    mode = call.text("mode", "nearest")
+    old = call.operator == "Upsample" or call.opset < 11
+    if mode not in ("nearest", "linear"):
+        raise UnmappedError(f'a resize "{mode}"')
+    if old:
+        coordinates, rounding = "asymmetric", "floor"
+    else:
+        coordinates = call.text("coordinate_transformation_mode", "half_pixel")
+        rounding = call.text("nearest_mode", "round_prefer_floor")
+    if coordinates not in resize.COORDINATES:
+        raise UnmappedError(f'coordinates "{coordinates}"')
+    if call.integer("exclude_outside", 0):
+        raise UnmappedError("exclude_outside")
+    axes = call.integers("axes", list(range(x.rank)))
+    axes = [a + x.rank if a < 0 else a for a in axes]
+    _window_axes(call, x, axes)
+    place = 1 if old else 2
+    scale_values = np.array(call.reals("scales"), np.float32) if call.has("scales") else call.value(place)
+    size_values = None if old else call.value(3)
+    if isinstance(scale_values, Tensor) or isinstance(size_values, Tensor):
+        raise UnmappedError("extents that are computed of values")
+    sizes: list[int | None] = [None] * x.rank
+    scales: list[float | None] = [None] * x.rank
+    if size_values is not None and size_values.size:
+        if size_values.size != len(axes):
+            raise InvalidModelError(f"{call.name}: {size_values.size} sizes for {len(axes)} axes.")
+        if len(axes) == x.rank:
+            sizes, scales = _sizes(call, x, size_values)
+        else:
+            for axis, size in zip(axes, settled(size_values, call.builder.fix).ravel().tolist(), strict=True):
+                sizes[axis] = int(size)
+        sizes, scales = _with_policy(call, x, axes, sizes, scales)
+    elif scale_values is not None and scale_values.size:
+        values = settled(scale_values, call.builder.fix).ravel().tolist()
+        if len(values) != len(axes):
+            raise InvalidModelError(f"{call.name}: {len(values)} scales for {len(axes)} axes.")
+        for axis, scale in zip(axes, values, strict=True):
+            scales[axis] = _exact(float(scale))
+    else:
+        raise InvalidModelError(f"{call.name}: neither scales nor sizes.")
+    return _resized(call, x, sizes, scales, mode, coordinates, rounding, old)
+
+
+def _exact(scale: float) -> float:
+    """1 / 3 as it was meant, where float32 is the nearest to it."""
+    fraction = Fraction(scale).limit_denominator(64)
+    return float(fraction) if np.float32(float(fraction)) == np.float32(scale) else scale
+
+
+def _with_policy(
+    call: Call, x: Tensor, axes: list[int], sizes: list[int | None], scales: list[float | None]
+) -> tuple[list[int | None], list[float | None]]:
+    policy = call.text("keep_aspect_ratio_policy", "stretch")
+    if policy == "stretch":
+        return sizes, scales
+    if policy not in ("not_larger", "not_smaller") or any(sizes[a] is None for a in axes) or 0 in axes:
+        raise UnmappedError(f'a resize with the policy "{policy}"')
+    of = [(sizes[a] or 0) / x.shape[a - 1] for a in axes]
+    scale = min(of) if policy == "not_larger" else max(of)
+    call.builder.fix_unless_constant(x)
+    for a in axes:
+        sizes[a], scales[a] = math.floor(x.shape[a - 1] * scale + 0.5), scale
+    return sizes, scales
+
+
+def _resized(
+    call: Call,
+    x: Tensor,
+    sizes: list[int | None],
+    scales: list[float | None],
+    mode: str,
+    coordinates: str,
+    rounding: str,
+    old: bool,
+) -> Value:
+    if scales[0] not in (None, 1.0) or (sizes[0] is not None and sizes[0] != call.batch):
+        raise UnmappedError("the batch resized")
+    changed = []
+    for axis in range(1, x.rank):
+        same = scales[axis] in (None, 1.0) and sizes[axis] in (None, x.shape[axis - 1])
+        if not same:
+            changed.append(axis)
+        elif sizes[axis] is not None and x.flat is None and x.axes[axis] != "C":
+            call.builder.fix_unless_constant(x, x.axes[axis])  # the extent is given, and is the source's here alone
+    if not changed:
+        return x
+    if x.flat is not None or any(x.axes[axis] == "C" for axis in changed):
+        raise UnmappedError(f"a resize of a tensor with axes {x.axes} {x.shape}")
+    smaller = any((scales[a] or (sizes[a] or 0) / x.shape[a - 1]) < 1 for a in changed)
+    if smaller and call.integer("antialias", 0):
+        raise UnmappedError("antialias")
+    if old and mode == "nearest" and smaller and any((1 / (scales[a] or 1)) % 1 for a in changed):
+        raise UnmappedError("a reduction by no whole number, whose rounding ONNX left open before version 11")
+    if coordinates == "align_corners" and any(
+        sizes[a] is None and (x.shape[a - 1] * (scales[a] or 1)) % 1 for a in changed
+    ):
+        raise UnmappedError("aligned corners of a result whose extent was rounded: ONNX takes the one that was not")
+    spatial = [axis for axis in range(1, x.rank) if x.axes[axis] != "C"]
+    place = x.axes.find("C")
+    axes = x.axes if place < 0 else "NC" + x.axes[1:place] + x.axes[place + 1 :]
+    moved = Tensor(x.value, x.height, x.width, x.channels, axes if place >= 0 else "NC" + x.axes[1:])
+    y = resize.resize(
+        call.builder,
+        moved,
+        size=[sizes[a] for a in spatial],
+        scale=[scales[a] for a in spatial],
+        mode=mode,
+        coordinates=coordinates,
+        rounding=rounding,
+    )
+    return Tensor(y.value, y.height, y.width, y.channels, x.axes)
+
+
+def _is_position_major(call: Call) -> bool:
+    mode = call.text("mode", "DCR")
+    if mode not in ("DCR", "CRD"):
+        raise InvalidModelError(f'{call.name}: mode "{mode}".')
+    return mode == "DCR"
+
+
+@operator("DepthToSpace")
+def _depth_to_space(call: Call) -> Value:
+    major = _is_position_major(call)
+    return resize.pixel_shuffle(call.builder, call.tensor(), call.integer("blocksize"), position_major=major)
+
+
+@operator("SpaceToDepth")
+def _space_to_depth(call: Call) -> Value:
+    major = _is_position_major(call)
+    return resize.pixel_unshuffle(call.builder, call.tensor(), call.integer("blocksize"), position_major=major)

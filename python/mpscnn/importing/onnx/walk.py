@@ -1,0 +1,294 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Walk: one pass over the nodes of an ONNX model, which writes a graph."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ...errors import InvalidModelError, UnsupportedOperatorError
+from ...graph import Graph
+from ..builder import Builder, Tensor, UnmappedError
+from ..ops import activation
+from . import static
+from .layers import EXTENT_LIMIT
+from .node import Call, Value
+from .patterns import Patterns
+from .reading import Source, array_of, dtype_name
+from .table import OPERATORS
+
+if TYPE_CHECKING:
+    from onnx import NodeProto, ValueInfoProto
+
+# Element types of inputs: floating-point numbers that float32 has all of.
+INPUT_TYPES = (1, 10, 16)
+# Operators of which integers (which are floats here) may be sources: they move values or change their type.
+MOVING = frozenset(
+    {"Cast", "Concat", "Expand", "Flatten", "Gather", "Identity", "Reshape", "Shape", "Size", "Slice", "Split"}
+    | {"Squeeze", "Transpose", "Unsqueeze"}
+)
+
+
+class Walk:
+    """One import, with the inputs' axes called in one way."""
+
+    def __init__(
+        self,
+        source: Source,
+        shapes: dict[str, tuple[int, ...]],
+        layouts: dict[int, str],
+        arrays: dict[str, Any],
+        probe: dict[str, int] | None = None,
+    ) -> None:
+        self.source, self.shapes, self.layouts, self.probe = source, shapes, layouts, probe
+        self.builder = Builder()
+        self.values: dict[str, Value] = {}
+        self.integers: set[str] = set()
+        self.failed: set[str] = set()
+        self.refused: list[tuple[str, str, str]] = []
+        self.batch: int | None = None
+        self._initializers = {tensor.name: tensor for tensor in source.graph.initializer}
+        self._constant_nodes: dict[str, NodeProto] | None = None
+        self._arrays = arrays  # of initializers, shared by all imports of the model
+
+    def has_free_extents(self) -> bool:
+        """Whether an input takes any height or width."""
+        return any(s.height is None or s.width is None for s in self.builder.graph.inputs.values())
+
+    def run(self) -> Graph:
+        """The graph; UnsupportedOperatorError with all nodes that have no kernel."""
+        graph = self.source.graph
+        self._patterns = Patterns(graph.node, self._known_constant)
+        needed = self._needed()
+        unknown = set(self.shapes) - {info.name for info in graph.input}
+        if unknown:
+            known = ", ".join(info.name for info in graph.input if info.name not in self._initializers)
+            raise ValueError(f'input_shapes names "{sorted(unknown)[0]}"; the inputs are {known}.')
+        for kind, infos in (("inputs", graph.input), ("outputs", graph.output)):
+            names = [info.name for info in infos]
+            twice = sorted({name for name in names if names.count(name) > 1})
+            if twice or "" in names:
+                raise InvalidModelError(f'{self.source.name}: two of its {kind} are called "{(twice or [""])[0]}".')
+        for info in graph.input:
+            if info.name in needed and info.name not in self._initializers:
+                self._input(info)
+        for index, node in enumerate(graph.node):
+            if any(name in needed for name in node.output):
+                self._node(node, node.name or f"{node.op_type}_{index}", needed)
+        for info in graph.output:
+            self._output(info.name)
+        if self.refused:
+            raise UnsupportedOperatorError(self.source.name, self.refused)
+        return self.builder.graph
+
+    # ---- values
+
+    def _needed(self) -> set[str]:
+        """Names of values that an output comes of."""
+        needed = {info.name for info in self.source.graph.output}
+        for node in reversed(self.source.graph.node):
+            if not any(name in needed for name in node.output):
+                continue
+            known = self._patterns.sources.get(node.output[0])
+            needed.update(node.input if known is None else known[1:])
+            for attribute in node.attribute:  # what graphs of control flow read from around them
+                for inner in (*attribute.graphs, *([attribute.g] if attribute.HasField("g") else [])):
+                    needed.update(name for n in inner.node for name in n.input)
+        return needed - {""}
+
+    def _initializer(self, name: str) -> Any:
+        if name not in self._arrays:
+            self._arrays[name] = array_of(self._initializers[name], self.source)
+        return self._arrays[name]
+
+    def _known_constant(self, name: str) -> Any:
+        """A small constant by its name, before anything was evaluated."""
+        tensor = self._initializers.get(name)
+        if tensor is None:
+            node = self._constants().get(name)
+            if node is not None:
+                tensor = node.attribute[0].t if node.attribute and node.attribute[0].HasField("t") else None
+                if node.attribute and node.attribute[0].name == "value_float":
+                    return np.float32(node.attribute[0].f).reshape(1)
+        if tensor is None or any(d != 1 for d in tensor.dims):
+            return None
+        try:
+            return array_of(tensor, self.source)
+        except UnmappedError:
+            return None
+
+    def _constants(self) -> dict[str, NodeProto]:
+        if self._constant_nodes is None:
+            nodes = [node for node in self.source.graph.node if node.op_type == "Constant" and node.output]
+            self._constant_nodes = {node.output[0]: node for node in nodes}
+        return self._constant_nodes
+
+    def _input(self, info: ValueInfoProto) -> None:
+        try:
+            shape, batch, axes = self._input_shape(info)
+        except UnmappedError as error:
+            self.refused.append(("input", info.name, str(error)))
+            self.failed.add(info.name)
+            return
+        if batch is not None:
+            if self.batch is not None and batch != self.batch:
+                reason = f"its first extent ({batch}) is not that of another input ({self.batch}): which is the batch?"
+                self.refused.append(("input", info.name, reason))
+            self.batch = batch
+        self.values[info.name] = self.builder.input(info.name, shape, axes)
+
+    def _input_shape(self, info: ValueInfoProto) -> tuple[tuple[int, ...], int | None, str]:
+        """Extents behind the batch, the batch if it is known, and the names of the axes."""
+        name = info.name
+        if info.type.WhichOneof("value") != "tensor_type":
+            raise UnmappedError("it is no tensor")
+        spec = info.type.tensor_type
+        if spec.elem_type not in INPUT_TYPES:
+            raise UnmappedError(f"values of type {dtype_name(spec.elem_type)}: images have float32 and float16")
+        given = self.shapes.get(name)
+        if not spec.HasField("shape") and given is None:
+            raise InvalidModelError(f'{self.source.name}: the input "{name}" has no shape; give it in input_shapes.')
+        declared: list[int | str] = [
+            int(d.dim_value) if d.HasField("dim_value") else d.dim_param or "?" for d in spec.shape.dim
+        ]
+        if given is not None:
+            if spec.HasField("shape") and len(given) != len(declared):
+                raise ValueError(f'input_shapes["{name}"] ({given}) has not the {len(declared)} axes of {declared}.')
+            for mine, theirs in zip(given[1:], declared[1:], strict=False):
+                if isinstance(theirs, int) and mine != theirs:
+                    raise ValueError(f'input_shapes["{name}"] ({given}) is not what the model has: {declared}.')
+        axes = self.layouts.get(len(given if given is not None else declared))
+        if axes is None:
+            raise UnmappedError(f"{len(declared)} axes: images have 1 to 4")
+        shape = list(given) if given is not None else declared
+        first = declared[0] if declared and isinstance(declared[0], int) else None
+        if any(isinstance(e, str) for e in shape[1:]):
+            example = (first or 1, *(e if isinstance(e, int) else 224 for e in shape[1:]))
+            raise InvalidModelError(
+                f'{self.source.name}: the input "{name}" leaves extents open, {declared};'
+                f' say for which it is read: input_shapes={{"{name}": {example}}}.'
+            )
+        extents = [int(e) for e in shape[1:]]
+        if min([*extents, 1 if first is None else first]) < 0:
+            raise InvalidModelError(f'{self.source.name}: the input "{name}" has the shape {declared}.')
+        if 0 in (*extents, first):
+            raise UnmappedError(f"it has no values, {declared}")
+        if max([*extents, first or 1]) > EXTENT_LIMIT:
+            raise UnmappedError(f"an extent of {declared} is more than the limit ({EXTENT_LIMIT})")
+        if self.probe is not None:
+            # An extent of 1 is one that is repeated, as often as not.
+            extents = [e * self.probe.get(a, 1) if e > 1 else 1 for e, a in zip(extents, axes[1:], strict=True)]
+        return tuple(extents), first, axes
+
+    def _output(self, name: str) -> None:
+        if name in self.failed:
+            return
+        value = self.values.get(name)
+        if value is None and name in self._initializers:
+            value = np.empty(0)
+        if value is None:
+            raise InvalidModelError(f'{self.source.name}: the output "{name}" is not made by any node.')
+        if not isinstance(value, Tensor):
+            self.refused.append(("output", name, "it is the same whatever the inputs are"))
+            return
+        self.builder.output(name, value)
+
+    # ---- nodes
+
+    def _node(self, node: NodeProto, name: str, needed: set[str]) -> None:
+        known = self._patterns.sources.get(node.output[0])
+        inputs = list(node.input) if known is None else [known[1]]
+        if any(i in self.failed for i in inputs):
+            self.failed.update(node.output)
+            return
+        operator = f"{node.domain}.{node.op_type}" if node.domain not in ("", "ai.onnx") else node.op_type
+        try:
+            with self.builder.node(name, node.op_type):
+                results = self._results(node, name, operator, inputs, known[0] if known else None, needed)
+        except UnmappedError as error:
+            self.refused.append((operator, name, str(error)))
+            self.failed.update(node.output)
+            return
+        except InvalidModelError as error:
+            text = str(error)
+            where = f"{name} ({operator})"
+            raise InvalidModelError(f"{self.source.name}: {text if name in text else f'{where}: {text}'}") from None
+        except (
+            ArithmeticError,
+            AssertionError,
+            AttributeError,
+            LookupError,
+            MemoryError,
+            TypeError,
+            ValueError,
+        ) as error:
+            # Extents, axes or types that do not go together, in ways that no function above looked for.
+            raise InvalidModelError(f"{self.source.name}: {name} ({operator}): {error}") from error
+        for output, value in zip(node.output, results, strict=False):
+            if isinstance(value, Tensor) and max(value.height, value.width, value.channels) > EXTENT_LIMIT:
+                reason = f"a result of {value.height} x {value.width} pixels, {value.channels} channels:"
+                self.refused.append((operator, name, f"{reason} the limit is {EXTENT_LIMIT} each"))
+                self.failed.update(node.output)
+                return
+            if output:
+                self.values[output] = value
+        integers = node.op_type in ("ArgMax", "ArgMin") or any(i in self.integers for i in inputs)
+        if integers and node.op_type != "Cast":
+            self.integers.update(node.output)
+
+    def _results(
+        self, node: NodeProto, name: str, operator: str, inputs: list[str], known: str | None, needed: set[str]
+    ) -> list[Value]:
+        if node.domain not in ("", "ai.onnx"):
+            raise UnmappedError(f'an operator of the domain "{node.domain}"')
+        values = [self._value(i) if i else None for i in inputs]
+        if known is not None:
+            source = values[0]
+            if not isinstance(source, Tensor):
+                raise UnmappedError("an activation function of constants")
+            return [activation.gelu(self.builder, source) if known == "gelu" else source]
+        wanted = [bool(output) and output in needed for output in node.output]
+        readers = self._patterns.readers(node.output[0])
+        call = Call(node, name, self.source, self.builder, values, self.batch, wanted, readers)
+        if node.op_type == "Constant":
+            return [_constant(call)]
+        if not any(isinstance(v, Tensor) for v in values):
+            evaluate = static.OPERATORS.get(node.op_type)
+            if evaluate is None:
+                raise UnmappedError("constants alone" if node.op_type in OPERATORS else "no kernel computes it")
+            return [np.asanyarray(array) for array in evaluate(call, values)]
+        handler = OPERATORS.get(node.op_type)
+        if handler is None:
+            raise UnmappedError("no kernel computes it")
+        if any(i in self.integers for i in inputs) and node.op_type not in MOVING:
+            raise UnmappedError("arithmetic of integers")
+        result = handler(call)
+        return result if isinstance(result, list) else [result]
+
+    def _value(self, name: str) -> Value:
+        if name in self.values:
+            return self.values[name]
+        if name in self._initializers:
+            array: NDArray[Any] = np.asanyarray(self._initializer(name))
+            return array
+        sparse = any(tensor.values.name == name for tensor in self.source.graph.sparse_initializer)
+        if sparse:
+            raise UnmappedError(f'"{name}" is sparse')
+        raise InvalidModelError(f'"{name}" is not made by any node before.')
+
+
+def _constant(call: Call) -> Value:
+    value = call.tensor_attribute("value")
+    if value is not None:
+        return value
+    if call.has("value_float"):
+        return np.array(call.real("value_float"), np.float32)
+    if call.has("value_floats"):
+        return np.array(call.reals("value_floats"), np.float32)
+    if call.has("value_int"):
+        return np.array(call.integer("value_int"), np.int64)
+    if call.has("value_ints"):
+        return np.array(call.integers("value_ints"), np.int64)
+    raise UnmappedError("a constant that is sparse or a string")

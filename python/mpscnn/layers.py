@@ -1,0 +1,579 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The layers of a network as a table: kernels, shapes, parameters, operations and bytes; and where its images lie.
+
+Operations are counted by these conventions, of a batch as large as the inputs are:
+
+* A multiply-add is two floating-point operations. Kernels with weights count each weight once for each position of its
+  window, taps over padding included; a bias is the first value of a sum, and an activation that a kernel applies in
+  passing costs nothing.
+* Pooling counts one operation for each tap; spatial and cross-channel normalization one multiply-add for each tap,
+  local contrast normalization two.
+* Batch normalization is a multiply-add for each value; instance and group normalization count 6 operations: mean 1,
+  variance 3, scale and shift 2. SoftMax and LogSoftMax count 5: maximum, difference, exponential, sum, quotient.
+* Bilinear samples are four multiply-adds. Arithmetic and activations count one operation for each result, reductions
+  one for each value that they read, two where it is weighted.
+* What only moves values counts none.
+
+Parameters are what training would have changed: weights, biases, gamma, beta and slopes, not the statistics of batch
+normalization. Bytes are those of values, height times width times channels, without what a device adds to them.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import asdict, dataclass
+from typing import Any
+
+import numpy as np
+
+from .graph import CONCATENATE, Graph, Input, Node
+from .kernels import KERNELS, row_of
+from .network import Network
+
+Shape = tuple[int, int, int, int]
+InputShapes = Mapping[str, Sequence[int]] | Sequence[int] | None
+
+_WEIGHT_LAYOUT = "OHWI"  # of every kernel with weights
+_ITEM_SIZES = {"float32": 4, "float16": 2}
+# Arguments that hold parameters, of whichever kernel.
+_PARAMETERS = ("weight", "bias", "gamma", "beta")
+
+
+@dataclass(frozen=True)
+class Layer:
+    """One kernel of a network.
+
+    Attributes
+    ----------
+    name : str
+    origin : str
+        The nodes of the source model that it comes from.
+    kernel, family, apple_class : str
+        Concatenation has no class: the kernels before it write side by side.
+    detail : str
+        Window, stride and the like, height before width: "3x3, stride 2, groups 32".
+    activation : str
+        That the kernel applies to its result; empty: none.
+    weight_layout : str
+        Order of the axes of the weights as given, and as the kernel reads them: "OIHW -> OHWI".
+    sources : tuple of str
+        Names of inputs and layers.
+    input_shapes : tuple of (N, H, W, C)
+    output_shape : (N, H, W, C)
+    parameters : int
+    multiply_adds : int
+        Of kernels with weights; 0 of others.
+    flops : int
+    result_bytes : int
+    """
+
+    name: str
+    origin: str
+    kernel: str
+    family: str
+    apple_class: str
+    detail: str
+    activation: str
+    weight_layout: str
+    sources: tuple[str, ...]
+    input_shapes: tuple[Shape, ...]
+    output_shape: Shape
+    parameters: int
+    multiply_adds: int
+    flops: int
+    result_bytes: int
+
+
+class LayerTable(list[Layer]):
+    """The layers of a network in the order in which they run; `print` shows them as a table."""
+
+    @property
+    def parameters(self) -> int:
+        """Of all layers."""
+        return sum(layer.parameters for layer in self)
+
+    @property
+    def multiply_adds(self) -> int:
+        """Of all layers."""
+        return sum(layer.multiply_adds for layer in self)
+
+    @property
+    def flops(self) -> int:
+        """Of all layers."""
+        return sum(layer.flops for layer in self)
+
+    @property
+    def result_bytes(self) -> int:
+        """Of all layers: what it took if no image were used twice."""
+        return sum(layer.result_bytes for layer in self)
+
+    def to_dict(self) -> dict[str, Any]:
+        """What `json.dumps` takes: a list of layers, and totals."""
+        return {
+            "layers": [asdict(layer) for layer in self],
+            "totals": {name: getattr(self, name) for name in ("parameters", "multiply_adds", "flops", "result_bytes")},
+        }
+
+    def rows(self) -> tuple[tuple[str, ...], list[tuple[str, ...]], tuple[str, ...]]:
+        """Header, one row for each layer, and totals, as text."""
+        header = ("layer", "kernel", "", "Apple's class", "weights", "from", "to", "parameters", "MFLOP", "KiB")
+        rows: list[tuple[str, ...]] = [
+            (
+                layer.name,
+                layer.kernel + (f" + {layer.activation}" if layer.activation else ""),
+                layer.detail,
+                layer.apple_class or "-",
+                layer.weight_layout or "-",
+                ", ".join(map(shape_text, layer.input_shapes)),
+                shape_text(layer.output_shape),
+                f"{layer.parameters:,}" if layer.parameters else "-",
+                f"{layer.flops / 1e6:,.2f}",
+                f"{layer.result_bytes / 1024:,.1f}",
+            )
+            for layer in self
+        ]
+        totals: tuple[str, ...] = ("total", f"{len(self)} kernels", "", "", "", "", "", f"{self.parameters:,}")
+        return header, rows, (*totals, f"{self.flops / 1e6:,.2f}", f"{self.result_bytes / 1024:,.1f}")
+
+    def __str__(self) -> str:
+        header, rows, totals = self.rows()
+        return aligned(header, rows, totals, right=3)
+
+
+def layer_table(model: Graph | Network, input_shapes: InputShapes = None) -> LayerTable:
+    """The layers of a network, or of a graph as it is: nothing folded, one kernel for each node.
+
+    Parameters
+    ----------
+    model : Graph or Network
+    input_shapes : dict of shapes by name, or the shape of the only input, optional
+        In the order of the input's layout, with N first. Needed where a height or width is free; else a batch of 1.
+
+    Raises
+    ------
+    ValueError
+        'input "x": its height and width are free: give the shape.', and what the kernels find wrong with a shape.
+    TypeError
+        model is neither.
+    """
+    network = network_of(model)
+    shapes = dict(zip(_value_names(network), network._core.shapes(image_shapes(network, input_shapes)), strict=True))
+    table = LayerTable()
+    for node in network.graph.nodes:
+        sources = tuple(shapes[name] for name in node.sources)
+        result = shapes[node.name]
+        multiply_adds = _multiply_adds(node, sources, result)
+        kind = None if node.kernel == CONCATENATE else KERNELS[node.kernel]
+        layout = _layout(node)
+        table.append(
+            Layer(
+                name=node.name,
+                origin=node.origin,
+                kernel=node.kernel,
+                family=row_of(kind)["family"] if kind else "concatenation",
+                apple_class=kind.apple_class if kind else "",
+                detail=_detail(node),
+                activation=_activation(node),
+                weight_layout=layout if layout in ("", _WEIGHT_LAYOUT) else f"{layout} -> {_WEIGHT_LAYOUT}",
+                sources=node.sources,
+                input_shapes=sources,
+                output_shape=result,
+                parameters=_parameters(node),
+                multiply_adds=multiply_adds,
+                flops=2 * multiply_adds or _operations(node, sources, result),
+                result_bytes=math.prod(result) * _ITEM_SIZES[network.dtype],
+            )
+        )
+    return table
+
+
+def network_of(model: Graph | Network) -> Network:
+    """A network that runs the nodes of the graph one by one, or the network itself."""
+    if isinstance(model, Network):
+        return model
+    if not isinstance(model, Graph):
+        raise TypeError(f"model ({type(model).__name__}) is not a Graph or a Network.")
+    return Network(model, optimize=False)
+
+
+def image_shapes(network: Network, input_shapes: InputShapes = None) -> list[Shape]:
+    """(N, H, W, C) of each input, from shapes in the order of the layouts of the inputs."""
+    inputs = network.inputs
+    if input_shapes is None:
+        input_shapes = {}
+    if not isinstance(input_shapes, Mapping):
+        if len(inputs) != 1:
+            raise TypeError(f"input_shapes is no dict, and there are {len(inputs)} inputs ({', '.join(inputs)}).")
+        input_shapes = dict.fromkeys(inputs, input_shapes)
+    for name in input_shapes:
+        if name not in inputs:
+            raise ValueError(f'there is no input "{name}"; there are {", ".join(inputs)}.')
+    return [_image_shape(spec, input_shapes.get(name)) for name, spec in inputs.items()]
+
+
+def _image_shape(spec: Input, shape: Sequence[int] | None) -> Shape:
+    extents: dict[str, int | None] = {"N": 1, "H": spec.height, "W": spec.width, "C": spec.channels}
+    if shape is None:
+        free = [
+            word for letter, word in (("H", "height"), ("W", "width"), ("C", "channels")) if extents[letter] is None
+        ]
+        if free:
+            raise ValueError(f'input "{spec.name}": {" and ".join(free)} are free: give its shape ({spec.layout}).')
+    else:
+        layout = spec.layout
+        if len(shape) != len(layout):
+            raise ValueError(
+                f'input "{spec.name}": the shape {tuple(shape)} has not the {len(layout)} extents of {layout}.'
+            )
+        extents.update(dict.fromkeys("HWC", 1))
+        extents.update(zip(layout, map(int, shape), strict=True))
+    n, h, w, c = (int(extents[letter] or 1) for letter in "NHWC")
+    return n, h, w, c
+
+
+def default_shapes(network: Network, *, batch: int = 1) -> dict[str, tuple[int, ...]] | None:
+    """Shapes of arrays for the inputs; None where a height, width or number of channels is free."""
+    found = {}
+    for name, spec in network.inputs.items():
+        extents = {"N": batch, "H": spec.height, "W": spec.width, "C": spec.channels}
+        sizes = [extents[letter] for letter in spec.layout]
+        if any(size is None for size in sizes):
+            return None
+        found[name] = tuple(int(size or 1) for size in sizes)
+    return found
+
+
+def output_shapes(network: Network, input_shapes: InputShapes = None) -> dict[str, tuple[int, ...]]:
+    """Shapes of the arrays that the network returns for inputs of these shapes."""
+    shapes = dict(zip(_value_names(network), network._core.shapes(image_shapes(network, input_shapes)), strict=True))
+    found = {}
+    for name, output in network.outputs.items():
+        image = shapes[output.source]
+        extents = tuple(image["NHWC".index(letter)] for letter in output.layout)
+        found[name] = extents if output.shape is None else (image[0], *output.shape)
+    return found
+
+
+def _value_names(network: Network) -> list[str]:
+    return [*network.graph.inputs, *(node.name for node in network.graph.nodes)]
+
+
+# ---- what a node has
+
+
+def _size(array: Any) -> int:
+    """Number of values of an array of any kind."""
+    shape = getattr(array, "shape", None)
+    return math.prod(shape) if shape is not None else int(np.size(array))
+
+
+def _is_source(weight: Any) -> bool:
+    """Whether it is an object that MPS calls back."""
+    return hasattr(weight, "load") and hasattr(weight, "purge")
+
+
+def _source_sizes(source: Any) -> tuple[int, int]:
+    """Weights and biases of a data source, by its descriptor."""
+    descriptor = source.descriptor() if callable(source.descriptor) else source.descriptor
+    h, w = descriptor.kernel_size
+    weights = h * w * descriptor.in_channels // descriptor.groups * descriptor.out_channels
+    bias = source.bias() if callable(source.bias) else source.bias
+    return weights, 0 if bias is None else _size(bias)
+
+
+def _weights(node: Node) -> int:
+    weight = node.arguments.get("weight")
+    if weight is None or isinstance(weight, (int, float)):  # the factor of ReduceFeatureChannelsSum is none
+        return 0
+    if _is_source(weight):
+        return _source_sizes(weight)[0]
+    if node.kernel.startswith("Binary"):  # words of 32 weights
+        return _size(weight) // int(weight.shape[-1]) * int(node.arguments["in_channels"])
+    return _size(weight)
+
+
+def _parameters(node: Node) -> int:
+    given = node.arguments
+    if _is_source(given.get("weight")):
+        return sum(_source_sizes(given["weight"]))
+    if _is_source(given.get("gamma")):
+        return 2 * int(given["gamma"].channels() if callable(given["gamma"].channels) else given["gamma"].channels)
+    count = _weights(node)
+    if node.kernel not in KERNELS or row_of(KERNELS[node.kernel])["family"] == "neuron":
+        return _size(given["a"]) if node.kernel == "NeuronPReLU" else 0
+    for name in _PARAMETERS[1:]:
+        value = given.get(name)
+        if value is not None and not isinstance(value, (int, float)):
+            count += _size(value)
+    activation = given.get("activation")
+    if activation is not None and getattr(activation, "type", "") == "prelu":
+        count += _size(activation.data)
+    return count
+
+
+def _activation(node: Node) -> str:
+    given = node.arguments
+    activation = given.get("activation")
+    if activation is not None:
+        name = str(getattr(activation, "type", activation))
+        return "" if name in ("none", "identity") else name
+    low, high = given.get("minimum_value"), given.get("maximum_value")
+    if low is None and high is None:
+        return ""
+    if low == 0 and high is None:
+        return "relu"
+    return f"{'' if low is None else f'>= {low:g}'} {'' if high is None else f'<= {high:g}'}".strip()
+
+
+def _layout(node: Node) -> str:
+    """Of the weights as they are given; empty: there are none."""
+    if not _weights(node):
+        return ""
+    if _is_source(node.arguments["weight"]) or node.kernel.startswith("Binary"):
+        return _WEIGHT_LAYOUT
+    default = {"ConvolutionTranspose": "IOHW", "FullyConnected": "OI"}.get(node.kernel, "OIHW")
+    return str(node.arguments.get("layout", default))
+
+
+def _pair(value: Any) -> tuple[int, int]:
+    return (int(value), int(value)) if isinstance(value, (int, np.integer)) else (int(value[0]), int(value[1]))
+
+
+def _pair_text(value: Any) -> str:
+    h, w = _pair(value)
+    return f"{h}x{w}"
+
+
+def _detail(node: Node) -> str:
+    given, parts = node.arguments, []
+    layout: str = _layout(node)
+    weight: Any = given.get("weight")
+    if _is_source(weight):
+        descriptor = weight.descriptor() if callable(weight.descriptor) else weight.descriptor
+        parts.append(_pair_text(descriptor.kernel_size))
+    elif "H" in layout and len(weight.shape) == len(layout):
+        parts.append(_pair_text([weight.shape[layout.index(letter)] for letter in "HW"]))
+    elif given.get("kernel_size") is not None:
+        size = given["kernel_size"]
+        parts.append(f"{size} channels" if node.kernel == "CrossChannelNormalization" else _pair_text(size))
+    for name in ("stride", "dilation"):
+        if given.get(name) is not None and _pair(given[name]) != (1, 1):
+            h, w = _pair(given[name])
+            parts.append(f"{name} {h}" if h == w else f"{name} {h}x{w}")
+    for name, word in (("groups", "groups"), ("sub_pixel_scale_factor", "sub-pixel"), ("scale_factor", "times")):
+        value = given.get(name)
+        if value is not None and value != 1:
+            parts.append(f"{word} {value if isinstance(value, (int, float)) else 'x'.join(map(str, value))}")
+    return ", ".join(parts)
+
+
+# ---- operations
+
+
+def _pixels(shape: Shape) -> int:
+    return math.prod(shape[:3])
+
+
+def _multiply_adds(node: Node, sources: tuple[Shape, ...], result: Shape) -> int:
+    weights = _weights(node)
+    if node.kernel == "ConvolutionTranspose":
+        return weights * _pixels(sources[0])
+    # Each window position makes a square of pixels where channels are spread over it.
+    return weights * _pixels(result) // int(node.arguments.get("sub_pixel_scale_factor", 1)) ** 2
+
+
+def _taps(node: Node) -> int:
+    size = node.arguments.get("kernel_size", 1)
+    return int(size) ** 2 if isinstance(size, (int, np.integer)) else math.prod(map(int, size))
+
+
+# Operations for each value of the result, by family; see the top of the file.
+_PER_RESULT = {
+    "arithmetic": 1,
+    "dropout": 1,
+    "neuron": 1,
+    "neuron_gradient": 1,
+    "resize": 8,
+    "softmax": 5,
+}
+
+
+def _operations(node: Node, sources: tuple[Shape, ...], result: Shape) -> int:
+    """Of a kernel without weights."""
+    if node.kernel == CONCATENATE:
+        return 0
+    family = row_of(KERNELS[node.kernel])["family"]
+    values = math.prod(result)
+    if family == "normalization":
+        return (2 if node.kernel == "BatchNormalization" else 6) * values
+    if family == "pooling":
+        return _taps(node) * values
+    if family == "local_normalization":
+        if node.kernel == "CrossChannelNormalization":  # its kernel_size is a number of channels
+            return 2 * int(node.arguments.get("kernel_size", 5)) * values
+        return (4 if node.kernel == "LocalContrastNormalization" else 2) * _taps(node) * values
+    if family == "reduction":
+        return math.prod(sources[0]) * (2 if "AndWeights" in node.kernel else 1)
+    if family == "upsampling":
+        return 0 if node.kernel == "UpsamplingNearest" else 8 * values
+    return _PER_RESULT.get(family, 0) * values
+
+
+# ---- images
+
+
+@dataclass(frozen=True)
+class PlannedImage:
+    """An image of a network at work.
+
+    Attributes
+    ----------
+    number : int
+    role : "input", "output" or "temporary"
+    name : str
+        Of the input or output; of a temporary image the node that writes it first.
+    shape : (N, H, W, C)
+    nbytes : int
+    first_step, last_step : int
+        The steps that write it first and read it last; of inputs -1 and of outputs the number of steps.
+    """
+
+    number: int
+    role: str
+    name: str
+    shape: Shape
+    nbytes: int
+    first_step: int
+    last_step: int
+
+
+@dataclass(frozen=True)
+class MemoryPlan:
+    """The images of a network at work, and how many bytes are needed at once.
+
+    Attributes
+    ----------
+    images : list of PlannedImage
+    steps : int
+        Kernels that are encoded.
+    input_bytes, output_bytes : int
+        Arrays can share these.
+    temporary_bytes : int
+        Of all temporary images.
+    peak_temporary_bytes : int
+        The most that temporary images hold between a first write and a last read: what a heap has to have.
+    peak_step : int
+        The step at which they do.
+    weight_bytes : int
+        float32, as given to the kernels.
+    most_images : int
+        That one command buffer takes; larger batches are run in parts. 0: all have to be together.
+    """
+
+    images: list[PlannedImage]
+    steps: int
+    input_bytes: int
+    output_bytes: int
+    temporary_bytes: int
+    peak_temporary_bytes: int
+    peak_step: int
+    weight_bytes: int
+    most_images: int
+
+    def to_dict(self) -> dict[str, Any]:
+        """What `json.dumps` takes."""
+        return asdict(self)
+
+    def rows(self) -> list[tuple[str, str]]:
+        """What there is, and how much, as text."""
+        temporary = [image for image in self.images if image.role == "temporary"]
+        return [
+            ("kernels encoded", str(self.steps)),
+            ("images", f"{len(self.images)}, {len(temporary)} of them temporary"),
+            ("inputs", bytes_text(self.input_bytes)),
+            ("outputs", bytes_text(self.output_bytes)),
+            ("temporary images, all", bytes_text(self.temporary_bytes)),
+            ("temporary images, most at once", bytes_text(self.peak_temporary_bytes)),
+            ("weights", bytes_text(self.weight_bytes)),
+            ("images of one command buffer", str(self.most_images) if self.most_images else "all together"),
+        ]
+
+    def __str__(self) -> str:
+        return "\n".join(f"{what:<32} {how_much:>24}" for what, how_much in self.rows())
+
+
+def memory_plan(model: Graph | Network, input_shapes: InputShapes = None) -> MemoryPlan:
+    """Where the images of a network lie for inputs of these shapes: see `layer_table` for the parameters."""
+    network = network_of(model)
+    shapes = image_shapes(network, input_shapes)
+    batch = shapes[0][0]
+    rows, steps = network._core.images(shapes), network._core.steps(shapes)
+    written: dict[int, tuple[int, str]] = {}
+    read: dict[int, int] = {}
+    for number, step in enumerate(steps):
+        written.setdefault(step["destination"], (number, step["node"]))
+        for source in step["sources"]:
+            read[source] = number
+    inputs, outputs = list(network.inputs), list(network.outputs)
+    images = []
+    for number, row in enumerate(rows):
+        shape = (batch, *row["shape"][1:])
+        first, name = written.get(number, (-1, ""))
+        last = read.get(number, first)
+        if row["input"] is not None:
+            role, name, item = "input", inputs[row["input"]], 4
+        elif row["output"] is not None:
+            role, name, item, last = "output", outputs[row["output"]], _ITEM_SIZES[network.dtype], len(steps)
+        else:
+            role, item = "temporary", _ITEM_SIZES[network.dtype]
+        images.append(PlannedImage(number, role, name, shape, math.prod(shape) * item, first, last))
+    temporary = [image for image in images if image.role == "temporary"]
+    live = [sum(i.nbytes for i in temporary if i.first_step <= step <= i.last_step) for step in range(len(steps))]
+    return MemoryPlan(
+        images=images,
+        steps=len(steps),
+        input_bytes=sum(image.nbytes for image in images if image.role == "input"),
+        output_bytes=sum(image.nbytes for image in images if image.role == "output"),
+        temporary_bytes=sum(image.nbytes for image in temporary),
+        peak_temporary_bytes=max(live, default=0),
+        peak_step=live.index(max(live)) if live else 0,
+        weight_bytes=4 * sum(map(_parameters, network.graph.nodes)),
+        most_images=int(network._core.most_images(shapes)),
+    )
+
+
+# ---- text
+
+
+def shape_text(shape: Iterable[int]) -> str:
+    """(1, 56, 56, 64) as "1x56x56x64"."""
+    return "x".join(map(str, shape))
+
+
+def bytes_text(count: float) -> str:
+    """With a unit: "3.2 MiB"."""
+    for unit in ("bytes", "KiB", "MiB"):
+        if abs(count) < 1024:
+            return f"{count:.0f} {unit}" if unit == "bytes" else f"{count:.1f} {unit}"
+        count /= 1024
+    return f"{count:.2f} GiB"
+
+
+def aligned(
+    header: Sequence[str], rows: Sequence[Sequence[str]], totals: Sequence[str] | None = None, *, right: int = 0
+) -> str:
+    """A table in columns, the last `right` of them with their ends under each other."""
+    lines = [header, *rows, *([totals] if totals else [])]
+    widths = [max(len(line[column]) for line in lines) for column in range(len(header))]
+
+    def line(cells: Sequence[str]) -> str:
+        texts = [
+            cell.rjust(width) if column >= len(header) - right else cell.ljust(width)
+            for column, (cell, width) in enumerate(zip(cells, widths, strict=True))
+        ]
+        return "  ".join(texts).rstrip()
+
+    rule = "-" * (sum(widths) + 2 * (len(widths) - 1))
+    body = [line(header), rule, *map(line, rows)]
+    return "\n".join([*body, rule, line(totals)] if totals else body)

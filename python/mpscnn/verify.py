@@ -1,0 +1,402 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A network beside another program, layer by layer, to see where results begin to differ.
+
+Results of layers are matched by the nodes of the source model that a layer comes from (`Node.origin`). Where passes
+have made one kernel of several nodes, what the last of them makes is compared; without them every node is, as far as
+the importer made a kernel of it.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import asdict, dataclass, field
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from .errors import MissingPackageError
+from .graph import CONCATENATE, Graph, Node, Value
+from .kernels import KERNELS
+from .network import Network
+
+__all__ = ["AGAINST", "Row", "Verification", "verify"]
+
+AGAINST = ("onnxruntime", "reference", "torch", "kernels")
+
+# Largest difference over the largest magnitude: float32 through some fifty layers, halves, bfloat16 products.
+_TOLERANCE = 1e-4
+_HALF_TOLERANCE = 2e-2
+_REDUCED_TOLERANCE = 1e-1
+
+
+@dataclass(frozen=True)
+class Row:
+    """A layer, or an output of the network.
+
+    Attributes
+    ----------
+    name, origin, kernel : str
+        Of the layer; of an output its name alone.
+    reference : str
+        What the other program calls it.
+    shape : tuple of int
+        In the other program.
+    difference : float
+        The largest.
+    magnitude : float
+        The largest of the other program.
+    relative : float
+        The one over the other.
+    differs : bool
+        By more than the tolerance, or one has numbers where the other has none.
+    """
+
+    name: str
+    origin: str
+    kernel: str
+    reference: str
+    shape: tuple[int, ...]
+    difference: float
+    magnitude: float
+    relative: float
+    differs: bool
+
+
+@dataclass(frozen=True)
+class Verification:
+    """What `verify` found.
+
+    Attributes
+    ----------
+    against : str
+        The other program, and its version.
+    tolerance : float
+    rows : list of Row
+        Layers in the order in which they run, then outputs.
+    unmatched : list of str
+        Layers that have no counterpart of their own.
+    """
+
+    against: str
+    tolerance: float
+    rows: list[Row]
+    unmatched: list[str] = field(default_factory=list)
+
+    @property
+    def first(self) -> Row | None:
+        """The first layer that differs."""
+        return next((row for row in self.rows if row.differs), None)
+
+    @property
+    def agrees(self) -> bool:
+        """Whether something was compared, and nothing differs."""
+        return bool(self.rows) and self.first is None
+
+    def to_dict(self) -> dict[str, Any]:
+        """What `json.dumps` takes."""
+        first = self.first
+        return {**asdict(self), "agrees": self.agrees, "first": None if first is None else asdict(first)}
+
+
+def verify(
+    network: Network,
+    against: str,
+    arrays: Mapping[str, NDArray[Any]],
+    *,
+    model: Any = None,
+    tolerance: float | None = None,
+) -> Verification:
+    """Compare what a network makes between its kernels with what another program makes of the same arrays.
+
+    Parameters
+    ----------
+    network : Network
+        Made with ``optimize=False`` all nodes can be compared, else what passes left.
+    against : str
+        "onnxruntime", or "reference": the NumPy evaluator of the package onnx; `model` is an ONNX file. "torch":
+        `model` is a torch.nn.Module. "kernels": each kernel called by itself, one after another, without `model`.
+    arrays : dict of arrays by name
+        The inputs, in the layout of the network's.
+    tolerance : float, optional
+        Of differences over the largest magnitude of a layer's result; default 1e-4 for float32, 2e-2 for float16, 1e-1
+        where products may be bfloat16.
+
+    Raises
+    ------
+    ValueError
+        `against` is none of these.
+    MissingPackageError
+        The other program is not installed.
+    """
+    if against not in AGAINST:
+        raise ValueError(f'against ("{against}") is not one of {", ".join(AGAINST)}.')
+    if tolerance is None:
+        tolerance = _TOLERANCE if network.dtype == "float32" else _HALF_TOLERANCE
+        if network._options["allow_reduced_precision"]:
+            tolerance = _REDUCED_TOLERANCE
+    images, outputs = _ours(network, arrays)
+    reference = {
+        "onnxruntime": _onnxruntime,
+        "reference": _onnx_reference,
+        "torch": _torch,
+        "kernels": _kernels,
+    }[against](network, arrays, model)
+    rows, unmatched = [], []
+    for node in network.graph.nodes:
+        found = reference.layers.get(node.name)
+        if found is None:
+            unmatched.append(node.name)
+            continue
+        name, theirs = found
+        moved = _as_shape(images[node.name], theirs.shape)
+        if moved is None:
+            unmatched.append(node.name)
+        else:
+            rows.append(_row(node.name, node.origin, node.kernel, name, moved, theirs, tolerance))
+    for number, (name, ours) in enumerate(outputs.items()):
+        expected = reference.outputs.get(name)
+        if expected is None and number < len(reference.outputs):
+            expected = list(reference.outputs.values())[number]
+        if expected is not None and expected.size == ours.size:
+            rows.append(_row(name, "", "", f"output {name}", ours.reshape(expected.shape), expected, tolerance))
+        else:
+            unmatched.append(f"output {name}")
+    return Verification(reference.program, tolerance, rows, unmatched)
+
+
+def _row(
+    name: str, origin: str, kernel: str, reference: str, ours: NDArray[Any], theirs: NDArray[Any], tolerance: float
+) -> Row:
+    a, b = np.asarray(ours, np.float64), np.asarray(theirs, np.float64)
+    with np.errstate(invalid="ignore"):
+        same = (a == b) | (np.isnan(a) & np.isnan(b))  # infinities are, too
+        difference = float(np.where(same, 0.0, np.abs(a - b)).max(initial=0.0))
+    magnitude = float(np.abs(b[np.isfinite(b)]).max(initial=0.0))
+    relative = difference / magnitude if magnitude > 0 else difference
+    differs = not relative <= tolerance
+    return Row(name, origin, kernel, reference, tuple(theirs.shape), difference, magnitude, relative, differs)
+
+
+def _ours(
+    network: Network, arrays: Mapping[str, NDArray[Any]]
+) -> tuple[dict[str, NDArray[Any]], dict[str, NDArray[Any]]]:
+    """What each node makes, (N, H, W, C), and the outputs."""
+    graph = network.graph.copy()
+    names = {}
+    for node in graph.nodes:
+        name = f"layer {node.name}"
+        while name in graph.outputs:
+            name += "'"
+        graph.output(Value(node.name), name, layout="NHWC")
+        names[name] = node.name
+    every = Network(
+        graph,
+        dtype=network.dtype,
+        allow_reduced_precision=bool(network._options["allow_reduced_precision"]),
+        optimize=False,
+        device=network.device,
+    )
+    results = every(**arrays)
+    found = dict(zip(every.outputs, results if isinstance(results, tuple) else (results,), strict=True))
+    outputs = {name: result for name, result in found.items() if name not in names}
+    return {node: found[name] for name, node in names.items()}, outputs
+
+
+def _as_shape(image: NDArray[Any], shape: tuple[int, ...]) -> NDArray[Any] | None:
+    """An image (N, H, W, C) in the shape of the other program's tensor; None where no order of axes fits.
+
+    (N, C, H, W) is tried first, and flattened in that order, as the models that are compared have it.
+    """
+    if math.prod(shape) != image.size:
+        return None
+    extents = [extent for extent in shape if extent != 1]
+    for order in ((0, 3, 1, 2), (0, 1, 2, 3), (0, 2, 1, 3), (0, 3, 2, 1), (0, 1, 3, 2), (0, 2, 3, 1)):
+        moved: NDArray[Any] = image.transpose(order)
+        if [extent for extent in moved.shape if extent != 1] == extents:
+            return np.reshape(moved, shape)
+    return np.reshape(image.transpose(0, 3, 1, 2), shape)
+
+
+# ---- others
+
+
+@dataclass(frozen=True)
+class _Reference:
+    """Another program's results: of layers by the name of ours, with its name there, and of outputs."""
+
+    program: str
+    layers: dict[str, tuple[str, NDArray[Any]]]
+    outputs: dict[str, NDArray[Any]]
+
+
+def _last_of(nodes: Iterable[Node], keys: Mapping[str, Any]) -> dict[str, str]:
+    """Of each key the last layer that ends with that node of the source model.
+
+    Origins are "a (Conv), b (Relu)" where passes made one layer of two.
+    """
+    found: dict[str, str] = {}
+    for node in nodes:
+        if node.origin in keys:
+            found[node.origin] = node.name
+            continue
+        # The longest that fits: names may have commas of their own.
+        parts = node.origin.split(", ")
+        for first in range(1, len(parts)):
+            key = ", ".join(parts[first:])
+            if key in keys:
+                found[key] = node.name
+                break
+    return found
+
+
+def _onnx_model(model: Any) -> Any:
+    try:
+        import onnx
+    except ModuleNotFoundError:
+        raise MissingPackageError("looking into an ONNX model", "onnx", "onnx") from None
+    if hasattr(model, "graph"):
+        copy = onnx.ModelProto()
+        copy.CopyFrom(model)
+        return copy
+    return onnx.load(model)
+
+
+def _onnx_layers(network: Network, proto: Any) -> tuple[list[str], dict[str, str]]:
+    """Values of the model that layers can be compared with, and the layer of each."""
+    keys = {}
+    for number, node in enumerate(proto.graph.node):
+        outputs = [name for name in node.output if name]
+        if len(outputs) == 1:
+            keys[f"{node.name or f'{node.op_type}_{number}'} ({node.op_type})"] = outputs[0]
+    layers = _last_of(network.graph.nodes, keys)
+    return [keys[key] for key in layers], {keys[key]: layer for key, layer in layers.items()}
+
+
+def _onnx_results(
+    network: Network,
+    arrays: Mapping[str, NDArray[Any]],
+    model: Any,
+    program: str,
+    run: Callable[[Any, list[str], dict[str, NDArray[Any]]], list[Any]],
+) -> _Reference:
+    proto = _onnx_model(model)
+    values, layers = _onnx_layers(network, proto)
+    outputs = [output.name for output in proto.graph.output]
+    wanted = [*outputs, *(name for name in dict.fromkeys(values) if name not in outputs)]
+    from onnx import helper
+
+    for name in wanted[len(outputs) :]:
+        proto.graph.output.append(helper.make_empty_tensor_value_info(name))
+    feed = {name: np.ascontiguousarray(array) for name, array in arrays.items()}
+    found = dict(zip(wanted, map(np.asarray, run(proto, wanted, feed)), strict=True))
+    return _Reference(
+        program,
+        {layers[name]: (name, found[name]) for name in values},
+        {name: found[name] for name in outputs},
+    )
+
+
+def _onnxruntime(network: Network, arrays: Mapping[str, NDArray[Any]], model: Any) -> _Reference:
+    try:
+        import onnxruntime
+    except ModuleNotFoundError:
+        raise MissingPackageError("verifying against onnxruntime", "onnxruntime") from None
+
+    def run(proto: Any, wanted: list[str], feed: dict[str, NDArray[Any]]) -> list[Any]:
+        options = onnxruntime.SessionOptions()
+        options.log_severity_level = 3
+        # As the model is: nothing fused, so that values between nodes are what they are.
+        options.graph_optimization_level = onnxruntime.GraphOptimizationLevel.ORT_DISABLE_ALL
+        session = onnxruntime.InferenceSession(proto.SerializeToString(), options, providers=["CPUExecutionProvider"])
+        return list(session.run(wanted, feed))
+
+    return _onnx_results(network, arrays, model, f"onnxruntime {onnxruntime.__version__}", run)
+
+
+def _onnx_reference(network: Network, arrays: Mapping[str, NDArray[Any]], model: Any) -> _Reference:
+    def run(proto: Any, wanted: list[str], feed: dict[str, NDArray[Any]]) -> list[Any]:
+        from onnx.reference import ReferenceEvaluator
+
+        return list(ReferenceEvaluator(proto).run(wanted, feed))
+
+    proto = _onnx_model(model)
+    import onnx
+
+    return _onnx_results(network, arrays, proto, f"onnx {onnx.__version__}, reference evaluator", run)
+
+
+def _torch(network: Network, arrays: Mapping[str, NDArray[Any]], model: Any) -> _Reference:
+    try:
+        import torch
+    except ModuleNotFoundError:
+        raise MissingPackageError("verifying against torch", "torch") from None
+    if not isinstance(model, torch.nn.Module):
+        raise TypeError(f"model ({type(model).__name__}) is not a torch.nn.Module.")
+    calls: dict[str, list[NDArray[Any]]] = {}
+
+    def keep(path: str) -> Callable[..., None]:
+        def hook(module: Any, sources: Any, result: Any) -> None:
+            if isinstance(result, torch.Tensor):  # copied: what follows may write in place
+                calls.setdefault(path, []).append(result.detach().to(torch.float32).numpy().copy())
+
+        return hook
+
+    # A name of a module that has others inside may stand for any of the operators between them.
+    leaves = [(path, part) for path, part in model.named_modules() if path and not any(part.children())]
+    handles = [part.register_forward_hook(keep(path)) for path, part in leaves]
+    modes = [(part, part.training) for part in model.modules()]
+    try:
+        model.eval()
+        with torch.inference_mode():
+            results = model(*(torch.from_numpy(np.ascontiguousarray(array)) for array in arrays.values()))
+    finally:
+        for handle in handles:
+            handle.remove()
+        for part, training in modes:
+            part.training = training
+    if isinstance(results, Mapping):
+        outputs = {str(name): result.numpy() for name, result in results.items()}
+    else:
+        several = results if isinstance(results, (tuple, list)) else (results,)
+        outputs = {f"output_{number}": result.numpy() for number, result in enumerate(several)}
+
+    layers: dict[str, tuple[str, NDArray[Any]]] = {}
+    by_path: dict[str, list[str]] = {}
+    for node in network.graph.nodes:
+        path = node.origin.split(", ")[-1].rpartition(" (")[0]
+        if path in calls:
+            by_path.setdefault(path, []).append(node.name)
+    for path, names in by_path.items():
+        # A module that is called several times, or one that several kernels compute: the last of them.
+        every, left = divmod(len(names), len(calls[path]))
+        if not left:
+            layers.update((names[(call + 1) * every - 1], (path, array)) for call, array in enumerate(calls[path]))
+    return _Reference(f"torch {torch.__version__}", layers, outputs)
+
+
+def _kernels(network: Network, arrays: Mapping[str, NDArray[Any]], model: Any) -> _Reference:
+    """The graph that the network was made of, one kernel and one array after another."""
+    graph: Graph = network.graph
+    values: dict[str, NDArray[Any]] = {}
+    for name, spec in network.inputs.items():
+        missing = [letter for letter in "NHWC" if letter not in spec.layout]
+        array = np.asarray(arrays[name])
+        array = array.reshape(array.shape + (1,) * len(missing))
+        order = spec.layout + "".join(missing)
+        values[name] = np.ascontiguousarray(array.transpose([order.index(letter) for letter in "NHWC"]))
+    for node in graph.nodes:
+        sources = [values[name] for name in node.sources]
+        if node.kernel == CONCATENATE:
+            values[node.name] = np.concatenate(sources, axis=3)
+        else:
+            values[node.name] = KERNELS[node.kernel](**node.arguments, device=network.device)(*sources)
+    outputs = {}
+    for name, output in network.outputs.items():
+        order = output.layout + "".join(letter for letter in "NHWC" if letter not in output.layout)
+        array = values[output.source].transpose(["NHWC".index(letter) for letter in order])
+        array = array.reshape(array.shape[: len(output.layout)])
+        outputs[name] = array if output.shape is None else array.reshape(len(array), *output.shape)
+    layers = {node.name: (node.kernel, values[node.name]) for node in graph.nodes}
+    return _Reference("one kernel after another", layers, outputs)
