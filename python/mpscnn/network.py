@@ -195,13 +195,46 @@ class Network(_checks.Made):
         self._set_boundary()
 
     def layers(self, input_shapes: InputShapes = None) -> LayerTable:
-        """The kernels with their shapes, parameters, operations and bytes: see `mpscnn.layers.layer_table`."""
+        """The kernels with their shapes, parameters, operations and bytes.
+
+        Parameters
+        ----------
+        input_shapes : tuple of int, or dict of them by name, optional
+            Of arrays, N first. Needed where a height or width is free; else a batch of 1.
+
+        Returns
+        -------
+        LayerTable
+            Of `mpscnn.layers.Layer`; as text a line for each.
+
+        Raises
+        ------
+        ValueError
+            'input "x": height and width are free: give its shape (NHWC).', a shape that the network does not take.
+        TypeError
+            'input_shapes["x"] (int) is not a tuple of int.'
+        """
         from .layers import layer_table
 
         return layer_table(self, input_shapes)
 
     def summary(self, input_shapes: InputShapes = None) -> str:
-        """The table of layers, and below it the images between them and their memory, as text."""
+        """The table of layers, and below it the images between them and their memory.
+
+        Parameters
+        ----------
+        input_shapes : tuple of int, or dict of them by name, optional
+            As of `layers`.
+
+        Returns
+        -------
+        str
+
+        Raises
+        ------
+        TypeError, ValueError
+            As of `layers`.
+        """
         from .layers import memory_plan
 
         return f"{self.layers(input_shapes)}\n\n{memory_plan(self, input_shapes)}"
