@@ -292,7 +292,7 @@ class Graph(_checks.Made):
         Raises
         ------
         TypeError
-            "Concatenate: a source (int) is not a Value of the graph."
+            "Concatenate: source (int) is not a Value of the graph."
         ValueError
             There are no sources; one is not of this graph; the name is taken.
         """
@@ -302,7 +302,7 @@ class Graph(_checks.Made):
         if not sources:
             raise ValueError("concatenate: there are no sources.")
         if len(sources) == 1:
-            self._check(sources[0], f"{CONCATENATE}: a source")
+            self._check(sources[0], CONCATENATE, "source")
             return sources[0]
         return self._append(CONCATENATE, sources, name, origin, {})
 
@@ -310,17 +310,17 @@ class Graph(_checks.Made):
         self, kernel: str, sources: tuple[Value, ...], name: str | None, origin: str, arguments: dict[str, Any]
     ) -> Value:
         for source in sources:
-            self._check(source, f"{kernel}: a source")
+            self._check(source, kernel, "source")
         _checks.text(origin, "origin")
         taken = self._take(name if name is not None else self.unique(kernel.lower()))
         self.nodes.append(Node(taken, kernel, tuple(source.name for source in sources), arguments, origin))
         return Value(taken)
 
-    def _check(self, value: Value, what: str) -> None:
+    def _check(self, value: Value, where: str, what: str) -> None:
         if not isinstance(value, Value):
-            _checks.refuse(value, what, "a Value of the graph")
+            _checks.refuse(value, f"{where}: {what}", "a Value of the graph")
         if value.name not in self._names:
-            raise ValueError(f'{what} ("{value.name}") is not of this graph.')
+            raise ValueError(f'{where}: the {what} "{value.name}" is not of this graph.')
 
     def output(
         self, value: Value, name: str | None = None, *, layout: str = "NHWC", shape: Iterable[int] | None = None
@@ -344,7 +344,7 @@ class Graph(_checks.Made):
         ValueError
             The value is not of this graph; the name is empty, or taken by another output.
         """
-        self._check(value, "output: value")
+        self._check(value, "output", "value")
         check_layout(layout, "layout")
         name = value.name if name is None else _checks.text(name, "name")
         extents = None if shape is None else _checks.integers(shape, "shape", minimum=1)

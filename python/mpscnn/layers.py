@@ -27,6 +27,7 @@ from typing import Any
 
 import numpy as np
 
+from . import _checks
 from .graph import CONCATENATE, Graph, Input, Node
 from .kernels import KERNELS, row_of
 from .network import Network
@@ -221,13 +222,11 @@ def _image_shape(spec: Input, shape: Sequence[int] | None) -> Shape:
         if free:
             raise ValueError(f'input "{spec.name}": {" and ".join(free)} are free: give its shape ({spec.layout}).')
     else:
-        layout = spec.layout
+        layout, shape = spec.layout, _checks.integers(shape, f'input_shapes["{spec.name}"]', minimum=0)
         if len(shape) != len(layout):
-            raise ValueError(
-                f'input "{spec.name}": the shape {tuple(shape)} has not the {len(layout)} extents of {layout}.'
-            )
+            raise ValueError(f'input "{spec.name}": the shape {shape} has not the {len(layout)} extents of {layout}.')
         extents.update(dict.fromkeys("HWC", 1))
-        extents.update(zip(layout, map(int, shape), strict=True))
+        extents.update(zip(layout, shape, strict=True))
     n, h, w, c = (int(extents[letter] or 1) for letter in "NHWC")
     return n, h, w, c
 

@@ -199,19 +199,20 @@ class Network(_checks.Made):
 
         Parameters
         ----------
-        input_shapes : tuple of int, or dict by name, optional
-            With the batch, in the order of the axes of the inputs. Needed where a height or width is free; else a batch
-            of 1.
+        input_shapes : tuple of int, or dict of them by name, optional
+            Of arrays, N first. Needed where a height or width is free; else a batch of 1.
 
         Returns
         -------
         LayerTable
-            A list of `mpscnn.layers.Layer`, which says how operations are counted; `print` shows a table.
+            Of `mpscnn.layers.Layer`; as text a line for each.
 
         Raises
         ------
         ValueError
-            'input "x": height and width are free: give its shape (NCHW).', and what kernels find wrong with a shape.
+            'input "x": height and width are free: give its shape (NHWC).', a shape that the network does not take.
+        TypeError
+            'input_shapes["x"] (int) is not a tuple of int.'
         """
         from .layers import layer_table
 
@@ -222,18 +223,17 @@ class Network(_checks.Made):
 
         Parameters
         ----------
-        input_shapes : tuple of int, or dict by name, optional
+        input_shapes : tuple of int, or dict of them by name, optional
             As of `layers`.
 
         Returns
         -------
         str
-            Lines to print.
 
         Raises
         ------
-        ValueError
-            As `layers`.
+        TypeError, ValueError
+            As of `layers`.
         """
         from .layers import memory_plan
 

@@ -4,7 +4,7 @@
 from __future__ import annotations
 
 import gc
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 
 import numpy as np
 import pytest
@@ -21,11 +21,10 @@ IMAGE = 1 * 128 * 128 * 16 * 4
 
 
 @pytest.fixture(autouse=True)
-def _from_a_clean_beginning() -> Iterator[None]:
+def _from_a_clean_beginning() -> None:
     gc.collect()
     memory.clear()
     memory.reset()
-    yield
 
 
 def chain(length: int, fan: int = 1) -> mpscnn.Network:

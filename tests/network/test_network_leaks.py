@@ -290,7 +290,7 @@ def test_a_request_that_is_cancelled(cancelled: str, x: Any) -> None:
     arrays = [x.copy() for _ in range(6)]
     references = [weakref.ref(one) for one in arrays]
 
-    async def main() -> None:
+    async def main(net: mpscnn.Network, arrays: list[Any]) -> None:
         with held_queue(net.device) as gate:
             requests = [asyncio.ensure_future(net.apredict(one)) for one in arrays]
             await asyncio.sleep(0.01)
@@ -300,7 +300,7 @@ def test_a_request_that_is_cancelled(cancelled: str, x: Any) -> None:
             gate.set()
             await asyncio.gather(*requests, return_exceptions=True)
 
-    asyncio.run(main())
+    asyncio.run(main(net, arrays))
     net(x)
     del arrays, net
     assert owned.is_gone()

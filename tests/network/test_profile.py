@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import gc
+import itertools
 import json
 import threading
 import time
@@ -87,7 +88,7 @@ def test_times_are_in_order(net: mpscnn.Network, make_x: Make, per_kernel: bool)
         assert 0 < execute.duration < seconds
     assert max(event.end for event in events) - min(event.start for event in events) <= seconds
     executions = [event for event in events if event.kind == "execute"]
-    for one, next_one in zip(executions, executions[1:], strict=False):
+    for one, next_one in itertools.pairwise(executions):
         assert one.end <= next_one.start, "one queue does one thing at a time"
 
 
