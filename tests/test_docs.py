@@ -129,9 +129,9 @@ def methods_with_arguments() -> dict[str, Any]:
     found = {}
     for kind in (mpscnn.Graph, mpscnn.Network, mpscnn.profile, Stream):
         for name, value in vars(kind).items():
-            if inspect.isfunction(value) and (name == "__call__" or not name.startswith("_")):
-                if len(inspect.signature(value).parameters) > 1:
-                    found[f"{kind.__name__}.{name}"] = value
+            is_public = inspect.isfunction(value) and (name == "__call__" or not name.startswith("_"))
+            if is_public and len(inspect.signature(value).parameters) > 1:
+                found[f"{kind.__name__}.{name}"] = value
     return found
 
 

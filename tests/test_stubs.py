@@ -246,6 +246,8 @@ def test_stubtest(tmp_path: Path) -> None:
         r"mpscnn\.kernels\.\w+\.__signature__ is not present in stub",
         r'mpscnn\.kernels\.\w+\.__init__ is inconsistent, stub does not have \*args parameter "args"',  # __signature__
         r"mpscnn\._typing\.\w+ is not a Union",  # written with |
+        # Has no stubs: its source is compared with itself, of which stubtest does not know decorators and aliases.
+        r"mpscnn\.importing\..*",
         r"mpscnn\.__all__ names exported .*",  # the star in it; test_all_is_typed compares
     )
     lines = (result.stdout + result.stderr).splitlines()

@@ -184,8 +184,14 @@ void NetworkPlan::add_step(std::uint32_t node, std::shared_ptr<Kernel> kernel,
   for (std::size_t i = 0; i < sources.size(); ++i) {
     step.placement.sources[i] = range(sources[i]);
     step.sources.push_back(location(sources[i]).image);
-    ++images[step.sources.back()].reads;
   }
+  append(std::move(step));
+}
+
+void NetworkPlan::append(Step step) {
+  // A kernel that has one image as both of its sources reads it once.
+  for (auto source = step.sources.begin(); source != step.sources.end(); ++source)
+    if (std::find(step.sources.begin(), source, *source) == source) ++images[*source].reads;
   steps.push_back(std::move(step));
 }
 
@@ -221,8 +227,7 @@ void NetworkPlan::add_copy(std::uint32_t node, std::uint32_t source, Location de
   add_step(node, mover("Slice"), {source}, {between, 0});
   Step step{.node = node, .kernel = mover("Slice"), .sources = {between}, .destination = destination.image};
   step.placement.destination = destination.first;
-  ++images[between].reads;
-  steps.push_back(std::move(step));
+  append(std::move(step));
 }
 
 /// Several sources whose channels share slices: each with zeros in the others' places, added up.
@@ -244,8 +249,7 @@ void NetworkPlan::add_unaligned(std::uint32_t node, std::span<const std::uint32_
       const auto target = last ? destination : Location{add_image(shape), 0};
       Step step{.node = node, .kernel = mover("Add"), .sources = {sum, padded}, .destination = target.image};
       step.placement.destination = target.first;
-      for (const auto image : step.sources) ++images[image].reads;
-      steps.push_back(std::move(step));
+      append(std::move(step));
       sum = target.image;
     } else {
       sum = padded;

@@ -46,6 +46,7 @@ class NetworkPlan {
   ChannelRange range(std::uint32_t value);
   void add_step(std::uint32_t node, std::shared_ptr<Kernel> kernel, const std::vector<std::uint32_t>& sources,
                 Location destination);
+  void append(Step step);
   void add_copy(std::uint32_t node, std::uint32_t source, Location destination);
   void add_concatenation(std::uint32_t node);
   void add_unaligned(std::uint32_t node, std::span<const std::uint32_t> sources, Location destination);

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Arguments of functions that are written in Python, in the sentences of the extension (csrc/bindings/bind_arguments)."""
+"""Arguments of functions written in Python, in the sentences of the extension (csrc/bindings/bind_arguments.cpp)."""
 
 from __future__ import annotations
 

@@ -1,8 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """Memory of a device: ``mpscnn.memory.current()``, ``peak()``, ``cached()``, in bytes.
 
-Counted are images and buffers that the device allocates. Arrays that images share are not among them, nor are weights
-that kernels keep in the process's own memory.
+Counted are images and buffers that the device allocates: between the kernels of networks, temporary images, scratch.
+What images share with arrays is not among them (on Linux these are all images that Python makes or is given), nor are
+weights in the process's own memory.
 """
 
 from __future__ import annotations

@@ -3,10 +3,7 @@
 
 from __future__ import annotations
 
-import asyncio
-import contextlib
 import os
-import weakref
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, cast
@@ -19,12 +16,21 @@ from .graph import CONCATENATE, Graph, Input, Node, Output, check_layout
 from .kernels import KERNELS
 
 if TYPE_CHECKING:
+    import asyncio
+
     from ._core import CommandBuffer, Device, Image
     from .layers import InputShapes, LayerTable
     from .stream import Stream
 
 # Requests of apredict() that are on the device's queue at once, of each network and event loop.
 _MOST_AWAITED = 4
+
+
+class _Turns:
+    """Requests of apredict() of one event loop, those that wait and those at work."""
+
+    def __init__(self, semaphore: asyncio.Semaphore) -> None:
+        self.semaphore, self.requests = semaphore, 0
 
 
 class Network(_checks.Made):
@@ -53,8 +59,8 @@ class Network(_checks.Made):
     Raises
     ------
     TypeError, ValueError, NotImplementedError
-        What a kernel raises about its arguments, with the node's name in front: 'node "conv": Convolution: stride (0) is
-        less than the minimum (1).'
+        What a kernel raises about its arguments, with the node's name in front: 'node "conv": Convolution: stride (0)
+        is less than the minimum (1).'
     TypeError
         "graph (int) is not a Graph.", "dtype ('int8') is not float32 or float16."
     ValueError
@@ -113,7 +119,7 @@ class Network(_checks.Made):
             dtype,
             device,
         )
-        self._semaphores: weakref.WeakKeyDictionary[Any, asyncio.Semaphore] = weakref.WeakKeyDictionary()
+        self._turns: dict[asyncio.AbstractEventLoop, _Turns] = {}
         self._set_boundary()
 
     def _kernel(self, node: Node, device: Device | None) -> Any:
@@ -189,42 +195,44 @@ class Network(_checks.Made):
         self._set_boundary()
 
     def layers(self, input_shapes: InputShapes = None) -> LayerTable:
-        """The kernels with their shapes, parameters, operations and bytes: see `mpscnn.layers.layer_table`.
+        """The kernels with their shapes, parameters, operations and bytes.
 
         Parameters
         ----------
         input_shapes : tuple of int, or dict by name, optional
-            With the batch, in the order of axes that ``input_layout`` says; optional where heights and widths are fixed.
+            With the batch, in the order of the axes of the inputs. Needed where a height or width is free; else a batch
+            of 1.
 
         Returns
         -------
-        list of mpscnn.layers.Layer
-            Prints as a table.
+        LayerTable
+            A list of `mpscnn.layers.Layer`, which says how operations are counted; `print` shows a table.
 
         Raises
         ------
-        ValueError, TypeError
-            A shape is missing, or none that the network takes.
+        ValueError
+            'input "x": height and width are free: give its shape (NCHW).', and what kernels find wrong with a shape.
         """
         from .layers import layer_table
 
         return layer_table(self, input_shapes)
 
     def summary(self, input_shapes: InputShapes = None) -> str:
-        """The table of layers, and below it the images between them and their memory, as text.
+        """The table of layers, and below it the images between them and their memory.
 
         Parameters
         ----------
-        input_shapes
+        input_shapes : tuple of int, or dict by name, optional
             As of `layers`.
 
         Returns
         -------
         str
+            Lines to print.
 
         Raises
         ------
-        ValueError, TypeError
+        ValueError
             As `layers`.
         """
         from .layers import memory_plan
@@ -270,9 +278,9 @@ class Network(_checks.Made):
     async def apredict(self, *arrays: Any, out: Any = None, **named: Any) -> Any:
         """Run the network without keeping the event loop waiting: ``await net.apredict(x)``.
 
-        As ``net(x)`` otherwise. Requests are served in the order in which they are made; at most four of them are on
-        the device's queue, the others wait for their turn in the event loop. Who is cancelled before its turn is never run;
-        afterwards the work goes on, and its result is dropped.
+        As ``net(x)`` otherwise. Requests are served in the order in which they are made; of each event loop at most
+        four are on the device's queue, the others wait for their turn. Who is cancelled before its turn is never run;
+        afterwards the work goes on, into ``out`` if that was given, and its result is dropped.
 
         Parameters
         ----------
@@ -288,27 +296,43 @@ class Network(_checks.Made):
         TypeError, ValueError, RuntimeError
             As ``net(x)``, when it is awaited.
         """
+        import asyncio  # which programs without an event loop do not wait for
+
         loop = asyncio.get_running_loop()
-        semaphore = self._semaphores.get(loop)
-        if semaphore is None:
-            semaphore = self._semaphores[loop] = asyncio.Semaphore(_MOST_AWAITED)
         given, outs = self._arrays(arrays, named), self._outs(out)
-        await semaphore.acquire()
+        # Kept while there are requests: a semaphore refers to its loop, and loops come and go.
+        turns, queues = self._turns.setdefault(loop, _Turns(asyncio.Semaphore(_MOST_AWAITED))), self._turns
+        turns.requests += 1
+
+        def leave() -> None:
+            turns.requests -= 1
+            if not turns.requests:
+                queues.pop(loop, None)
+
+        try:
+            await turns.semaphore.acquire()
+        except BaseException:
+            leave()
+            raise
         done = loop.create_future()
 
         def finish() -> None:
-            semaphore.release()
+            turns.semaphore.release()
+            leave()
             if not done.done():
                 done.set_result(None)
 
         def completed() -> None:
-            with contextlib.suppress(RuntimeError):  # the event loop is closed: nobody waits any more
+            try:
                 loop.call_soon_threadsafe(finish)
+            except RuntimeError:  # the event loop is closed: nobody waits any more
+                queues.pop(loop, None)
 
         try:
             call = self._core.submit(given, outs, *self._boundary, completed)
         except BaseException:
-            semaphore.release()
+            turns.semaphore.release()
+            leave()
             raise
         await done
         results = call.wait()
@@ -449,7 +473,7 @@ class Network(_checks.Made):
 
 
 def _image_dtype(dtype: Any) -> str:
-    """The name: "float32" or "float16", in whatever way NumPy knows them."""
+    """Of images that kernels compute, in whatever way NumPy knows it."""
     try:
         name = np.dtype(dtype).name if dtype is not None else "None"
     except TypeError:

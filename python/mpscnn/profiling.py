@@ -107,7 +107,7 @@ class profile(_checks.Made):  # noqa: N801  (called like a function: with mpscnn
         rows: dict[tuple[str, str], list[float]] = {}
         for event in self.events:
             if event.kind == "execute":
-                rows.setdefault((event.name, event.kernel), []).append(event.duration)
+                rows.setdefault((event.name or "command buffer", event.kernel), []).append(event.duration)
         total = sum(sum(times) for times in rows.values()) or 1.0
         width = max((len(name) for name, _ in rows), default=4)
         lines = [f"{'name':<{width}}  {'kernel':<24} {'calls':>6} {'ms':>10} {'share':>7}"]

@@ -487,8 +487,17 @@ def altered(name: str, **changes: Any) -> dict[str, Any]:
             {"features__9__conv__1__0__weight": torch.ones(384, 2, 3, 3)},
             r'"features\.9\.conv\.1\.0\.weight" has the shape \(384, 2, 3, 3\); .* \(384, 1, 3, 3\)',
         ),
+        (
+            "resnet50",
+            {"layer2__1__conv2__weight": torch.ones(32, 32, 5, 5)},
+            r'"layer2\.1\.conv2\.weight" is a convolution of 5 x 5 pixels; resnet50 .* has it with 3 x 3',
+        ),
         ("mobilenet_v2", {"features__9__conv__2__weight": None}, r'"features\.9\.conv\.2\.weight" is missing'),
-        ("mobilenet_v2", {"features__9__conv__2__weight": torch.ones(63, 384, 1, 1)}, r"ask for \(63,\)"),
+        (
+            "mobilenet_v2",
+            {"features__9__conv__2__weight": torch.ones(63, 384, 1, 1)},
+            r"not the weights of an architecture that is known",
+        ),
         (
             "vgg11",
             {"features__3__weight": None, "features__3__bias": None},
@@ -537,6 +546,20 @@ def test_another_architecture(state: State, match: str) -> None:
     for function in (detect, read):
         with pytest.raises(mpscnn.InvalidModelError, match=match):
             function(state)
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"features__9__conv__1__0__weight": torch.ones(384, 1, 5, 5)},
+        {"features__9__conv__1__0__weight": torch.ones(192, 1, 3, 3)},
+        {"features__17__conv__2__weight": torch.ones(160, 960, 1, 1)},
+    ],
+)
+def test_relatives_of_mobilenet(changes: dict[str, Tensor]) -> None:
+    """MNASNet in timm has these names, kernels of 5x5, other expansions, and ReLU."""
+    with pytest.raises(mpscnn.InvalidModelError, match="not the weights of an architecture that is known"):
+        detect(altered("mobilenet_v2", **changes))
 
 
 @pytest.mark.parametrize("name", ["densenet121", "inception_v3", "unet", "yolo_tiny"])

@@ -54,7 +54,7 @@ def test_against_the_module(kind: str) -> None:
         module = module.to(torch.bfloat16)
         weights = module.state_dict()
         module = module.float()
-    graph = read_layers(RESIDUAL, weights, input_shape=(1, 3, 12, 10))
+    graph = read_layers(RESIDUAL, weights, input_shapes=(1, 3, 12, 10))
     assert is_free(graph)
     check(graph, module, *inputs((3, 12, 10)))
     check(graph, module, *inputs((3, 15, 17), batch=5))
@@ -63,7 +63,7 @@ def test_against_the_module(kind: str) -> None:
 
 def test_weights_are_not_copied() -> None:
     module = randomize(Residual())
-    graph = read_layers(RESIDUAL, module.state_dict(), input_shape=(1, 3, 12, 10))
+    graph = read_layers(RESIDUAL, module.state_dict(), input_shapes=(1, 3, 12, 10))
     assert np.shares_memory(graph.node("conv1").arguments["weight"], module.conv1.weight.detach().numpy())
 
 
@@ -158,7 +158,7 @@ KINDS: dict[str, tuple[nn.Module, dict[str, Any], tuple[int, ...]]] = {
 def test_layer(kind: str) -> None:
     module, options, extents = KINDS[kind]
     module = randomize(nn.Sequential(module))
-    graph = read_layers([("0", kind, options)], module.state_dict(), input_shape=(1, *extents))
+    graph = read_layers([("0", kind, options)], module.state_dict(), input_shapes=(1, *extents))
     check(graph, module, *inputs(extents))
 
 
@@ -172,7 +172,7 @@ def test_layers_of_several() -> None:
         ("product", "Multiply", {"inputs": ["double", "input"]}),
         ("rest", "Subtract", {"inputs": ["product", "double"]}),
     ]
-    graph = read_layers(layers, {}, input_shape=(1, 3, 4, 5), outputs=["rest", "double"])
+    graph = read_layers(layers, {}, input_shapes=(1, 3, 4, 5), outputs=["rest", "double"])
     assert list(graph.outputs) == ["rest", "double"]
     module = nn.Identity()
     module.forward = lambda x: (3 * x * x - 3 * x, 3 * x)  # type: ignore[assignment]
@@ -210,12 +210,25 @@ WRONG: dict[str, tuple[Any, dict[str, Any], Any, str]] = {
 def test_wrong(name: str) -> None:
     layers, weights, extents, reason = WRONG[name]
     with pytest.raises(mpscnn.InvalidModelError, match=reason):
-        read_layers(layers, weights, input_shape=extents)
+        read_layers(layers, weights, input_shapes=extents)
+
+
+def test_inputs_with_names() -> None:
+    layers = [("double", "Add", {"inputs": ["b", "b"]}), ("sum", "Add", {"inputs": ["a", "double"]})]
+    graph = read_layers(layers, {}, input_shapes={"a": (1, 3, 4, 5), "b": (1, 3, 4, 5)})
+    module = nn.Identity()
+    module.forward = lambda a, b: a + 2 * b  # type: ignore[assignment]
+    check(graph, module, *inputs((3, 4, 5), (3, 4, 5)))
+
+
+def test_without_a_shape() -> None:
+    with pytest.raises(TypeError, match="input_shapes is missing"):
+        read_layers([("relu", "ReLU")], {}, input_shapes=None)
 
 
 def test_wrong_outputs() -> None:
     with pytest.raises(mpscnn.InvalidModelError, match=r'no layer "rleu".*Nearest: relu'):
-        read_layers([("relu", "ReLU")], {}, input_shape=(1, 3), outputs=["rleu"])
+        read_layers([("relu", "ReLU")], {}, input_shapes=(1, 3), outputs=["rleu"])
 
 
 def test_all_unsupported_layers_are_listed() -> None:
@@ -225,5 +238,5 @@ def test_all_unsupported_layers_are_listed() -> None:
         ("plus", "Softplus", {"threshold": 1.0, "inputs": ["input"]}),
     ]
     with pytest.raises(mpscnn.UnsupportedOperatorError) as caught:
-        read_layers(layers, {"conv.weight": ONES}, input_shape=(1, 3, 4, 4))
+        read_layers(layers, {"conv.weight": ONES}, input_shapes=(1, 3, 4, 4))
     assert [(kind, layer) for kind, layer, _ in caught.value.nodes] == [("Upsample", "up"), ("Softplus", "plus")]

@@ -289,6 +289,19 @@ def test_external_data_is_mapped(tmp_path):
     (tmp_path / "link.bin").symlink_to("inside/other.bin")
 
 
+@pytest.mark.parametrize("one_file", [False, True])
+def test_external_data_as_the_package_writes_it(tmp_path, one_file):
+    proto = simple(unused=np.ones(3, np.float32), s=np.float32([2]))
+    proto.graph.node.insert(0, node("Mul", ["x", "s"], ["m"]))
+    proto.graph.node[1].input[0] = "m"
+    path = tmp_path / "model.onnx"
+    x = np.random.default_rng(1).standard_normal((2, 3, 4, 4)).astype(np.float32)
+    expected = reference(proto, {"x": x})[0]
+    onnx.save(proto, path, save_as_external_data=True, all_tensors_to_one_file=one_file, size_threshold=0)
+    assert len(list(tmp_path.iterdir())) == (2 if one_file else 4)
+    assert_same(run(importer.read(path), {"x": x})["y"], expected)
+
+
 def test_external_data_at_an_odd_place(tmp_path):
     path = external(tmp_path, offset="4097")
     (tmp_path / "weights.bin").write_bytes(b"\0" * 4097 + np.ones(6, np.float32).tobytes())

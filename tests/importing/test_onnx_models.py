@@ -560,6 +560,15 @@ def test_expanded_constants():
     check(proto, {"x": (2, 3, 4, 5)}, {"x": (1, 3, 4, 5)})
 
 
+def test_integers_are_divided_towards_zero():
+    nodes = [node("Div", ["a", "b"], ["s"]), node("Slice", ["x", "s", "end", "axis"], ["y"])]
+    proto = model(
+        nodes, {"x": ("n", 8)}, ["y"], a=np.int64([-7]), b=np.int64([2]), end=np.int64([8]), axis=np.int64([1])
+    )
+    graph = check(proto, {"x": (2, 8)})
+    assert mpscnn.Network(graph)(np.ones((1, 8), np.float32)).shape == (1, 3)
+
+
 # ---- parts of models
 
 
@@ -578,6 +587,10 @@ def test_gelu_in_every_order():
         arrays = {name: np.asarray(a) for name, a in arrays.items() if name in used}
         graph = check(model([*erf, *order], {"x": ("n", 3, 4, 5)}, ["y"], **arrays), {"x": (2, 3, 4, 5)})
         assert [(n.kernel, n.arguments) for n in graph] == [("Neuron", {"type": "gelu"})]
+        for name in arrays:  # with any other number it is no GELU
+            other = arrays | {name: arrays[name] * np.float32(1.25)}
+            with pytest.raises(mpscnn.UnsupportedOperatorError, match="Erf"):
+                importer.read(model([*erf, *order], {"x": ("n", 3, 4, 5)}, ["y"], **other))
     with pytest.raises(mpscnn.UnsupportedOperatorError, match="Erf"):
         importer.read(model([*erf, *orders[0]], {"x": ("n", 3, 4, 5)}, ["y", "e"], root=root.reshape(1),
                             half=half.reshape(1), one=one.reshape(1)))  # fmt: skip

@@ -78,16 +78,31 @@ def test_alpha(op, reference):
     check(lambda b, x: op(b, c, x, alpha=2), lambda x: reference(torch.from_numpy(c), x, alpha=2), A)
 
 
-def test_axes_of_extent_1_stand_for_any():
-    """(N, 1, C) of a transposed tensor meets (N, H, C)."""
-    check(
-        lambda b, x, y: arithmetic.add(b, x, shape.permute(b, reduction.mean(b, y, (2, 3), True), (0, 2, 3, 1))),
-        lambda x, y: x + y.mean((2, 3), True).permute(0, 2, 3, 1),
-        (2, 5, 4, 3),
-        A,
-        axes=("NHWC", "NCHW"),
-        fixed=False,
-    )
+@pytest.mark.parametrize("swapped", [False, True])
+def test_axes_of_extent_1_stand_for_any(swapped):
+    """(N, 1, 1, C) of a transposed tensor meets (N, H, W, C), from both sides."""
+
+    def op(builder, x, y):
+        means = shape.permute(builder, reduction.mean(builder, y, (2, 3), True), (0, 2, 3, 1))
+        result = arithmetic.subtract(builder, means, x) if swapped else arithmetic.subtract(builder, x, means)
+        return reduction.mean(builder, result, 3)  # whose axes are the image's
+
+    def reference(x, y):
+        means = y.mean((2, 3), True).permute(0, 2, 3, 1)
+        return (means - x if swapped else x - means).mean(3)
+
+    check(op, reference, (2, 5, 4, 3), A, axes=("NHWC", "NCHW"), fixed=False)
+
+
+@pytest.mark.parametrize("swapped", [False, True])
+def test_other_names_of_axes(swapped):
+    """Channels that are called rows in one tensor, and have extent 1 there."""
+
+    def op(builder, x, y):
+        sums = shape.permute(builder, reduction.sum(builder, y, (1, 2), True), (0, 2, 1, 3))
+        return arithmetic.add(builder, sums, x) if swapped else arithmetic.add(builder, x, sums)
+
+    check(op, lambda x, y: x + y.sum((1, 2), True), (2, 3, 5, 4), (2, 3, 5, 4), fixed=False)
 
 
 def test_an_extent_of_1_that_may_change_is_fixed():

@@ -41,6 +41,7 @@ def values(*shape: int, seed: int = 3) -> torch.Tensor:
     return torch.randn(shape, generator=torch.Generator().manual_seed(seed))
 
 
+aten = torch.ops.aten
 IMAGE, SEQUENCE, VECTOR = (8, 9, 11), (8, 13), (10,)
 
 ROWS = [
@@ -279,6 +280,58 @@ ROWS = [
     row("weight_norm", lambda: torch.nn.utils.parametrizations.weight_norm(nn.Conv2d(8, 4, 3))),
     row("spectral_norm", lambda: torch.nn.utils.parametrizations.spectral_norm(nn.Conv2d(8, 4, 3))),
     function("float_of_float", lambda x: x.float().to(torch.float32).type_as(x) * 2),
+    # operators by the names that torch.export writes for other spellings, or that other builds write
+    function("absolute_negative_positive", lambda x: torch.absolute(x) + torch.negative(x) * torch.positive(x)),
+    function("long_names", lambda x: torch.subtract(torch.multiply(x, 2), 1).divide(3).true_divide(2)),
+    function("square", lambda x: torch.square(x) + 1),
+    function("special", lambda x: torch.special.expit(torch.special.softmax(x, 1)) + torch.special.log_softmax(x, 1)),
+    function("clip", lambda x: torch.clip(x, -0.5, 0.5)),
+    function("min_argmin", lambda x: (x.min(1).values, x.min(1).indices, x.argmin(1, keepdim=True))),
+    function(
+        "norms", lambda x: (torch.norm(x, 2, 1), aten.norm.ScalarOpt_dim(x, 1, [1]), aten.frobenius_norm.dim(x, [1]))
+    ),
+    function("prelu_kernel", lambda x, w: aten._prelu_kernel(x, w), w=values(1, 8, 1, 1)),
+    function("relu6_as_one", lambda x: aten.relu6(x * 9)),
+    function("log_sigmoid_forward", lambda x: aten.log_sigmoid_forward(x)[0]),
+    function(
+        "native_batch_norm",
+        lambda x, w, b, m, v: aten.native_batch_norm(x, w, b, m, v, False, 0.1, 1e-3)[0],
+        w=values(8),
+        b=values(8, seed=4),
+        m=values(8, seed=5),
+        v=values(8, seed=6).abs() + 0.5,
+    ),
+    function(
+        "native_dropout", lambda x: aten.native_dropout(x, 0.5, False)[0] + F.feature_alpha_dropout(x, 0.5, False)
+    ),
+    function(
+        "convolution_as_one",
+        lambda x, w: aten._convolution(
+            x, w, None, [1, 2], [1, 0], [1, 1], False, [0, 0], 1, False, False, False, False
+        ),
+        w=values(4, 8, 3, 3),
+    ),
+    function("paddings", lambda x: aten.reflection_pad2d(x, [1, 2, 3, 0]) + aten.replication_pad2d(x, [1, 2, 3, 0])),
+    function(
+        "paddings_of_sequences",
+        lambda x: aten.reflection_pad1d(x, [1, 2]) + aten.replication_pad1d(x, [1, 2]),
+        SEQUENCE,
+    ),
+    function("nearest_exact", lambda x: F.interpolate(x, scale_factor=2, mode="nearest-exact")),
+    function(
+        "resized_sequences",
+        lambda x: [F.interpolate(x, scale_factor=2, mode=m) for m in ("nearest", "linear", "nearest-exact")],
+        SEQUENCE,
+    ),
+    function("max_pools_with_indices", lambda x: aten.max_pool1d_with_indices(x, [3], [2])[0], SEQUENCE),
+    function("adaptive_max_pool1d", lambda x: aten.adaptive_max_pool1d(x, [1])[0], SEQUENCE),
+    function("joined", lambda x: torch.concat([torch.concatenate([x, x], 1), x], 1)),
+    function("parts", lambda x: x.narrow(1, 2, 5) * aten.split.Tensor(x, 5, 1)[0]),
+    function("moved", lambda x: x.swapaxes(2, 3).swapdims(2, 3).moveaxis(1, 3).mT),
+    function("copies", lambda x: aten._to_copy(x.contiguous().detach() * 2)),
+    function("unsafe_view", lambda x: aten._unsafe_view(x, list(x.shape)) + x.view_as(x) + x.reshape_as(x)),
+    function("unflatten", lambda x: x.unflatten(1, (2, 4)).flatten(1, 2)),
+    function("tile", lambda x: torch.tile(x, (2, 1, 1))),
     function("unused_operators", lambda x: (x.cumsum(1), x + 1)[1]),
 ]
 
@@ -325,6 +378,8 @@ def batched(items: list[Row], count: int) -> list[list[Row]]:
 # Rows whose decomposition has operators that no kernel computes: what PyTorch makes of them cannot be told from others.
 NOT_AS_CORE_ATEN = {
     "logsumexp": "infinities are replaced",
+    "nearest_exact": "rows and columns by number",
+    "resized_sequences": "columns by number",
     "nhwc_input": "the layout is that of the other rows",
 }
 # Rows whose decomposition names rows and columns by number.

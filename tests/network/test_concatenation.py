@@ -103,6 +103,18 @@ def test_no_kernel_writes_into_an_image_that_it_reads() -> None:
         assert step["destination"] not in step["sources"]
 
 
+def test_a_kernel_that_reads_one_image_twice() -> None:
+    """As both sources, and as two parts of one concatenation."""
+    graph = mpscnn.Graph()
+    x = graph.input("x", channels=4)
+    a, b = branches(graph, x, [8, 8])
+    square = graph.add("Multiply", a, a)
+    joined = graph.concatenate(square, b)
+    y = graph.add("Add", square, b)
+    graph.output(graph.add("Subtract", graph.concatenate(y, y), joined))
+    check(graph, X)
+
+
 def test_a_concatenation_of_itself_and_of_concatenations() -> None:
     graph = mpscnn.Graph()
     x = graph.input("x", channels=4)
@@ -132,13 +144,16 @@ def test_any_graph_of_concatenations(data: st.DataObject) -> None:
     graph, draw = mpscnn.Graph(), Draw(1)
     values = [(graph.input("x", channels=4), 4)]
     for _ in range(data.draw(st.integers(2, 9))):
-        kind = data.draw(st.sampled_from(["conv", "conv", "relu", "cat", "cat", "pool", "slice"]))
+        kind = data.draw(st.sampled_from(["conv", "conv", "relu", "cat", "cat", "pool", "slice", "sum"]))
         value, channels = data.draw(st.sampled_from(values))
         if kind == "conv":
             count = data.draw(st.sampled_from([1, 3, 4, 5, 8]))
             values.append((graph.add("Convolution", value, weight=draw.weight(count, channels, 1, 1)), count))
         elif kind == "relu":
             values.append((graph.add("NeuronReLU", value), channels))
+        elif kind == "sum":
+            other = data.draw(st.sampled_from([other for other, count in values if count == channels]))
+            values.append((graph.add("Add", value, other), channels))
         elif kind == "pool":
             values.append((graph.add("PoolingMax", value, kernel_size=3, stride=1, padding=1), channels))
         elif kind == "slice" and channels > 4:
@@ -153,6 +168,6 @@ def test_any_graph_of_concatenations(data: st.DataObject) -> None:
     net = check(graph, X, optimize=False)
     steps, images = net._core.steps([(1, 5, 6, 4)]), net._core.images([(1, 5, 6, 4)])
     for number, image in enumerate(images):
-        assert image["reads"] == sum(step["sources"].count(number) for step in steps)
+        assert image["reads"] == sum(number in step["sources"] for step in steps)
     for step in steps:
         assert step["destination"] not in step["sources"]

@@ -237,7 +237,7 @@ def test_wrong_metadata(metadata: dict[str, str] | None, message: str, saved: Pa
 
 
 def test_options_of_models_are_refused(saved: Path) -> None:
-    with pytest.raises(TypeError, match="input_shapes was given; .mpscnn take none"):
+    with pytest.raises(TypeError, match=r"input_shapes was given; \.mpscnn take none"):
         mpscnn.load(saved, input_shapes=(1, 3, 4, 4))
 
 

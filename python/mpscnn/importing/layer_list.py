@@ -29,7 +29,7 @@ def read_layers(
     layers: Sequence[Layer],
     state_dict: Mapping[str, Any],
     *,
-    input_shape: Sequence[int],
+    input_shapes: Sequence[int] | Mapping[str, Sequence[int]] | None,
     outputs: Sequence[str] | None = None,
     name: str = "the list of layers",
 ) -> Graph:
@@ -40,11 +40,13 @@ def read_layers(
     layers : sequence of (name, kind) or (name, kind, options)
         `kind` is a layer of torch.nn, or "Add", "Subtract", "Multiply" or "Concat" of several. `options` are the
         layer's arguments in torch.nn but those that its arrays tell, and "inputs": names of the layers that it reads,
-        "input" being that of the whole; without it a layer reads the one in front of it.
+        "input" being that of the whole unless inputs have
+        names; without it a layer reads the one in front of it.
     state_dict : mapping of str to array
         "<name>.weight" and so on, in PyTorch's layouts: NumPy arrays or tensors. Not copied.
-    input_shape : tuple of int
-        (N, C, H, W), (N, C, W) or (N, C). Other batches, heights and widths are taken where the layers do.
+    input_shapes : tuple of int, or dict
+        (N, C, H, W), (N, C, W) or (N, C) of the input, or of each of several by its name. Other batches, heights and
+        widths are taken where the layers do.
     outputs : sequence of str, optional
         Names of layers whose results are those of the graph; by default the last one's, which is called "output".
     name : str
@@ -63,16 +65,15 @@ def read_layers(
     >>> from mpscnn.importing.layer_list import read_layers
     >>> weights = {"conv1.weight": np.ones((8, 3, 3, 3), np.float32)}
     >>> layers = [("conv1", "Conv2d", {"padding": 1}), ("relu", "ReLU"), ("sum", "Add", {"inputs": ["conv1", "relu"]})]
-    >>> read_layers(layers, weights, input_shape=(1, 3, 32, 32))
+    >>> read_layers(layers, weights, input_shapes=(1, 3, 32, 32))
     Graph(input -> 3 nodes -> output)
     """
-    extents: tuple[Any, ...] = tuple(input_shape)
-    if len(extents) not in _AXES or any(not isinstance(extent, int) or extent < 1 for extent in extents):
-        raise InvalidModelError(f"input_shape {extents} is not (N, C, H, W), (N, C, W) or (N, C) of numbers from 1 on.")
     builder, arrays = Builder(), _Arrays(state_dict)
-    values: dict[str, Tensor | None] = {"input": builder.input("input", extents[1:], _AXES[len(extents)])}
+    values: dict[str, Tensor | None] = {
+        key: builder.input(key, extents[1:], _AXES[len(extents)]) for key, extents in _extents(input_shapes).items()
+    }
     failures: list[tuple[str, str, str]] = []
-    last = "input"
+    last = next(iter(values))
     for entry in cast("Sequence[Any]", layers):
         if not isinstance(entry, (tuple, list)) or not 2 <= len(entry) <= 3:
             raise InvalidModelError(f"{name}: {entry!r} is not (name, kind) or (name, kind, options).")
@@ -111,6 +112,25 @@ def read_layers(
             raise InvalidModelError(f'{name}: there is no layer "{output}" for an output.{_nearest(output, values)}')
         builder.output("output" if outputs is None else output, value)
     return builder.graph
+
+
+def _extents(shapes: Any) -> dict[str, tuple[int, ...]]:
+    """Of each input the shape that is asked for."""
+    if shapes is None:
+        raise TypeError("input_shapes is missing: a list of layers does not tell the shape of its input.")
+    by_name = dict(shapes) if isinstance(shapes, Mapping) else {"input": shapes}
+    if not by_name:
+        raise InvalidModelError("input_shapes is empty.")
+    for key, extents in by_name.items():
+        if (
+            not isinstance(extents, (tuple, list))
+            or len(extents) not in _AXES
+            or any(not isinstance(extent, int) or extent < 1 for extent in extents)
+        ):
+            raise InvalidModelError(
+                f'input_shapes: {extents} of "{key}" is not (N, C, H, W), (N, C, W) or (N, C) of numbers from 1 on.'
+            )
+    return {key: tuple(extents) for key, extents in by_name.items()}
 
 
 def _nearest(name: Any, names: Iterable[str]) -> str:

@@ -37,7 +37,7 @@ LAYOUTS = {1: ("N",), 2: ("NC",), 3: ("NCW", "NHW", "NWC"), 4: ("NCHW", "NHWC")}
 MAXIMUM_CONSTANT = 1 << 28
 
 # Operators to which the extents of a constant make no difference: repeated weights, and noise that is not added.
-_ANY_EXTENT = {"bmm", "rrelu_with_noise", "rrelu_with_noise_functional"}
+_ANY_EXTENT = {"bmm", "rrelu_with_noise_functional"}
 
 _FAILED = Missing("an operator in front of it has no kernel")
 

@@ -145,14 +145,14 @@ def _matmul(b: Builder, a: Arguments) -> Any:
 # ---- normalization
 
 
-@operator("batch_norm", "_native_batch_norm_legit", "native_batch_norm", "cudnn_batch_norm")
+@operator("batch_norm", "_native_batch_norm_legit", "native_batch_norm")
 def _batch_norm(b: Builder, a: Arguments) -> Any:
     several = a.node.target._schema.name != "aten::batch_norm"  # type: ignore[union-attr]
     if a["training"]:
         if several and "running_mean" not in a:
             return [_instance_norm_of_batch(b, a), *[Missing("statistics of a normalization")] * 2]
         raise UnmappedError("normalization by the statistics of the batch: call module.eval() before the export")
-    names, eps = ("running_mean", "running_var", "weight", "bias"), a.number("eps" if "eps" in a else "epsilon")
+    names, eps = ("running_mean", "running_var", "weight", "bias"), a.number("eps")
     y: Tensor | Merged
     if isinstance(a["input"], Merged):
         x = _images_as_channels(a["input"])
@@ -293,10 +293,9 @@ def _rrelu(b: Builder, a: Arguments) -> Tensor:
     return activation.rrelu(b, a.source, a.number("lower"), a.number("upper"))
 
 
-@operator("rrelu_with_noise", "rrelu_with_noise_functional")
+@operator("rrelu_with_noise_functional")
 def _rrelu_with_noise(b: Builder, a: Arguments) -> Any:
-    y = _rrelu(b, a)
-    return [y, Missing("the noise of rrelu")] if isinstance(a.node.meta["val"], (list, tuple)) else y
+    return [_rrelu(b, a), Missing("the noise of rrelu")]
 
 
 @operator("prelu", "_prelu_kernel")
@@ -409,17 +408,17 @@ def _div(b: Builder, a: Arguments) -> Tensor:
     return _of_two(b, arithmetic.divide, a.operand("self"), a.operand("other"))
 
 
-@operator("pow", "float_power")
+@operator("pow")
 def _pow(b: Builder, a: Arguments) -> Tensor:
     return arithmetic.pow(b, a.operand("self"), a.operand("exponent"))
 
 
-@operator("maximum", "fmax")
+@operator("maximum")
 def _maximum(b: Builder, a: Arguments) -> Tensor:
     return arithmetic.maximum(b, a.operand("self"), a.operand("other"))
 
 
-@operator("minimum", "fmin")
+@operator("minimum")
 def _minimum(b: Builder, a: Arguments) -> Tensor:
     return arithmetic.minimum(b, a.operand("self"), a.operand("other"))
 
@@ -799,7 +798,7 @@ def _movedim(b: Builder, a: Arguments) -> Tensor:
     return shape.permute(b, a.source, order)
 
 
-@operator("contiguous", "clone", "detach", "alias", "lift_fresh_copy", "lift", "positive")
+@operator("contiguous", "clone", "detach", "alias", "lift_fresh_copy", "positive")
 def _same_values(b: Builder, a: Arguments) -> Any:
     return a["self"] if isinstance(a["self"], Merged) else a.source
 
@@ -811,7 +810,7 @@ def _dropout(b: Builder, a: Arguments) -> Any:
     return [a.source, Missing("the mask of a dropout")] if isinstance(a.node.meta["val"], (list, tuple)) else a.source
 
 
-@operator("to", "_to_copy", "type_as", "_to_dtype", "float", "half")
+@operator("to", "_to_copy", "type_as")
 def _to(b: Builder, a: Arguments) -> Any:
     before, after = a.node.args[0].meta["val"].dtype, a.node.meta["val"].dtype  # type: ignore[union-attr]
     if after not in (before, torch.float32):

@@ -25,6 +25,7 @@ from ..builder import Tensor
 from .layers import Family, Layers, Naming, Pair
 
 COUNTS = (1, 2, 3, 4, 3, 3, 1)
+CHANNELS = (16, 24, 32, 64, 96, 160, 320)
 STRIDES = (1, 2, 2, 2, 1, 2, 1)
 
 # Here: stem.conv, stem.norm; stage.block.expand.conv, .depthwise, .project; head.conv, head.norm; classifier.
@@ -95,6 +96,27 @@ def _blocks(layers: Layers, stage: int) -> int:
     return count
 
 
+def fits(layers: Layers) -> bool:
+    """Kernels of 3x3, six times the channels inside, and channels as in the table times one number.
+
+    timm's MNASNet, FBNet and others have the same names, and other activations.
+    """
+    if not layers.has("6.0.project.conv"):
+        return True  # something is missing, which is said where it is
+    multiplier = layers.shape("6.0.project.conv", rank=4)[0] / CHANNELS[-1]
+    channels = 0
+    for stage, expected in enumerate(CHANNELS):
+        for block in range(_blocks(layers, stage)):
+            name = f"{stage}.{block}"
+            inner, _, height, width = layers.shape(f"{name}.depthwise.conv", rank=4)
+            if (height, width) != (3, 3) or (stage > 0 and inner != 6 * channels):
+                return False
+            channels = layers.shape(f"{name}.project.conv", rank=4)[0]
+            if abs(channels - expected * multiplier) > max(8, 0.15 * channels):  # multiples of 8
+                return False
+    return True
+
+
 def variant(layers: Layers) -> str:
     """With the width of the last layer of the paper's table, 320 channels times the multiplier."""
     channels = layers.shape("6.0.project.conv", rank=4)[0]
@@ -163,9 +185,14 @@ FAMILY = Family(
     "mobilenet_v2",
     (
         Naming(
-            "torchvision", ("features.0.0.weight", "features.1.conv.1.weight", "features.18.0.weight"), _torchvision
+            "torchvision",
+            ("features.0.0.weight", "features.1.conv.1.weight", "features.18.0.weight"),
+            _torchvision,
+            fits=fits,
         ),
-        Naming("timm", ("conv_stem.weight", "blocks.0.0.conv_dw.weight", "blocks.1.0.conv_pwl.weight"), _timm),
+        Naming(
+            "timm", ("conv_stem.weight", "blocks.0.0.conv_dw.weight", "blocks.1.0.conv_pwl.weight"), _timm, fits=fits
+        ),
         Naming("transformers", ("mobilenet_v2.conv_stem.first_conv.convolution.weight",), _transformers, HUGGING_FACE),
         Naming("transformers", ("conv_stem.first_conv.convolution.weight",), _backbone, HUGGING_FACE),
     ),

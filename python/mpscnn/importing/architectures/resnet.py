@@ -160,7 +160,14 @@ def _block(
     layers: Layers, x: Tensor, name: str, strides: list[int], epsilon: float, activation: str, inner: str
 ) -> Tensor:
     y = x
+    kernels = (1, 3, 1) if len(strides) == 3 else (3, 3)
     for index, stride in enumerate(strides, 1):
+        kernel = layers.shape(f"{name}.conv{index}", rank=4)[2:]
+        if kernel != (kernels[index - 1],) * 2:
+            raise InvalidModelError(
+                f'tensor "{layers.full(f"{name}.conv{index}")}" is a convolution of {kernel[0]} x {kernel[1]} pixels;'
+                f" {layers.what} has it with {kernels[index - 1]} x {kernels[index - 1]}."
+            )
         groups = _groups(layers, name) if index == 2 else 1
         y = layers.convolution(y, f"{name}.conv{index}", stride=stride, groups=groups)
         y = layers.batch_norm(y, f"{name}.bn{index}", epsilon)
@@ -176,8 +183,8 @@ def _block(
                     layers.builder, x, (2, 2), (stride, stride), ceil_mode=True, count_include_pad=False
                 )
             stride = 1
-        kernel = layers.shape(conv, rank=4)[2]
-        x = layers.convolution(x, conv, stride=stride, padding=(stride - 1 + kernel - 1) // 2)
+        extent = layers.shape(conv, rank=4)[2]
+        x = layers.convolution(x, conv, stride=stride, padding=(stride - 1 + extent - 1) // 2)
         x = layers.batch_norm(x, norm, epsilon)
     elif stride > 1:
         raise InvalidModelError(f'tensor "{layers.full(name + ".downsample.0")}" is missing: {layers.what} has it.')

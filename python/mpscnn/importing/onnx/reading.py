@@ -266,7 +266,9 @@ def array_of(tensor: TensorProto, source: Source) -> NDArray[Any]:
     dtype = DTYPES.get(tensor.data_type)
     if dtype is None:
         raise UnmappedError(f"a constant of type {dtype_name(tensor.data_type)}")
-    check_tensor(tensor, source.name, source.folder)
+    data = b"" if _is_external(tensor) or not tensor.HasField("raw_data") else tensor.raw_data  # a copy, so just one
+    if len(data) != _count(tensor, source.name) * dtype.itemsize:
+        check_tensor(tensor, source.name, source.folder)
     shape = tuple(int(d) for d in tensor.dims)
     if _is_external(tensor):
         if source.folder is None:
@@ -284,7 +286,7 @@ def array_of(tensor: TensorProto, source: Source) -> NDArray[Any]:
             except (OSError, ValueError) as error:
                 raise InvalidModelError(f'{source.name}: the tensor "{tensor.name}": {_first_lines(error)}') from None
     elif tensor.HasField("raw_data"):
-        values = np.frombuffer(tensor.raw_data, dtype).reshape(shape)
+        values = np.frombuffer(data, dtype).reshape(shape)
     else:
         field = next(f for f, numbers in FIELDS.items() if tensor.data_type in numbers)
         given = np.array(getattr(tensor, field))
