@@ -190,7 +190,7 @@ def read(
 
         if architecture is not None:
             raise TypeError("architecture was given together with layers.")
-        return layer_list.read_layers(layers, model, input_shape=_one_shape(input_shapes))
+        return layer_list.read_layers(layers, model, input_shapes=input_shapes)
     from .importing import architectures
 
     return architectures.read(model, architecture, input_shapes=input_shapes)
@@ -233,13 +233,6 @@ def _by_name(input_shapes: Shapes) -> dict[str, tuple[int, ...]] | None:
     if not isinstance(input_shapes, Mapping):
         _checks.refuse(input_shapes, "input_shapes", "a dict; ONNX models have names for their inputs")
     return {name: tuple(shape) for name, shape in input_shapes.items()}
-
-
-def _one_shape(input_shapes: Shapes) -> tuple[int, ...]:
-    shapes = list(input_shapes.values()) if isinstance(input_shapes, Mapping) else [input_shapes]
-    if len(shapes) != 1 or shapes[0] is None:
-        raise TypeError(f"input_shapes ({input_shapes}) is not the shape of one input.")
-    return tuple(int(extent) for extent in shapes[0])
 
 
 def _check(input_shapes: Any, architecture: Any, layers: Any, example_inputs: Any) -> None:

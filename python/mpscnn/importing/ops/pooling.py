@@ -16,6 +16,7 @@ Pair: TypeAlias = "int | Sequence[int]"
 Padding: TypeAlias = "int | Sequence[int] | Sequence[Sequence[int]]"
 Sides: TypeAlias = "tuple[tuple[int, int], tuple[int, int]]"
 
+CHANNEL_LIMIT = 8192  # of an image: 2048 slices of four [Metal feature set tables]
 CELL_LIMIT = 400  # areas of an adaptive pooling that are pooled one by one
 
 
@@ -315,6 +316,12 @@ def _adaptive(builder: Builder, tensor: Tensor, output_size: Any, kind: str) -> 
         return builder.add("UpsamplingNearest", tensor, scale_factor=factors, height=counts[0], width=counts[1])
     if counts[0] * counts[1] > CELL_LIMIT:
         raise UnmappedError(f"{what} from {tensor.height} x {tensor.width} to {counts[0]} x {counts[1]} pixels")
+    channels = counts[0] * counts[1] * tensor.channels
+    if channels > CHANNEL_LIMIT:
+        raise UnmappedError(
+            f"{what} from {tensor.height} x {tensor.width} to {counts[0]} x {counts[1]} pixels of {tensor.channels}"
+            f" channels, which would need {channels} channels side by side, more than the maximum ({CHANNEL_LIMIT})"
+        )
     return _by_cells(builder, tensor, kind, rows, columns)
 
 
