@@ -19,6 +19,22 @@ namespace {
 
 using Npy = py::detail::npy_api;
 
+/// Whether no array and no buffer below a read-only array can be written. What is no buffer (a capsule) is believed.
+bool nobody_writes(const py::detail::PyArray_Proxy* array) {
+  while (array->base && Npy::get().PyArray_Check_(array->base)) {
+    array = reinterpret_cast<const py::detail::PyArray_Proxy*>(array->base);
+    if (array->flags & Npy::NPY_ARRAY_WRITEABLE_) return false;
+  }
+  if (!array->base || !PyObject_CheckBuffer(array->base)) return true;
+  Py_buffer buffer;
+  if (PyObject_GetBuffer(array->base, &buffer, PyBUF_WRITABLE) != 0) {
+    PyErr_Clear();
+    return true;
+  }
+  PyBuffer_Release(&buffer);
+  return false;
+}
+
 ArrayView view_of_numpy(py::handle object, const char* name, Keep keep) {
   const auto* array = reinterpret_cast<const py::detail::PyArray_Proxy*>(object.ptr());
   const auto* descr = reinterpret_cast<const py::detail::PyArrayDescr_Proxy*>(array->descr);
@@ -30,7 +46,10 @@ ArrayView view_of_numpy(py::handle object, const char* name, Keep keep) {
   view.shape.assign(array->dimensions, array->dimensions + array->nd);
   view.strides.assign(array->strides, array->strides + array->nd);
   view.read_only = !(array->flags & Npy::NPY_ARRAY_WRITEABLE_);
-  if (keep == Keep::owner) view.owner = keep_python_object(py::reinterpret_borrow<py::object>(object));
+  if (keep == Keep::owner) {
+    view.owner = keep_python_object(py::reinterpret_borrow<py::object>(object));
+    view.is_constant = view.read_only && nobody_writes(array);
+  }
   return view;
 }
 

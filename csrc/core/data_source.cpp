@@ -60,6 +60,9 @@ class ArraySource final : public DataSource {
     check<std::runtime_error>(loads_ > 0, "ArrayDataSource: weights were asked for outside of load() and purge().");
     return loaded_ ? *loaded_ : source_;
   }
+  std::shared_ptr<void> weights_owner() override {
+    return is_in_place() && source_.is_constant ? source_.owner : nullptr;
+  }
 
   std::optional<ArrayView> bias() override { return options_.bias; }
   std::optional<ArrayView> ranges() override { return options_.ranges; }
@@ -71,9 +74,14 @@ class ArraySource final : public DataSource {
   }
 
  private:
+  /// Whether the elements lie in memory as OHWI's do, whatever the order of the axes is called.
   bool is_in_place() const {
-    return options_.layout == Layout::OHWI && !options_.rotate && source_.is_contiguous() &&
-           source_.dtype != DType::bfloat16;
+    if (options_.rotate || source_.dtype == DType::bfloat16) return false;
+    if (options_.layout == Layout::OHWI) return source_.is_contiguous();
+    if (options_.layout != Layout::OIHW || source_.ndim() != 4) return false;
+    auto seen = source_;
+    for (auto* axes : {&seen.shape, &seen.strides}) *axes = {(*axes)[0], (*axes)[2], (*axes)[3], (*axes)[1]};
+    return seen.is_contiguous();
   }
 
   ArrayView reordered() const {

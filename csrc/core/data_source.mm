@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "data_source.hh"
 
+#import "sharing.hh"
+
 namespace mpscnn {
 
 MPSNNNeuronDescriptor *objc_neuron(const NeuronDescriptor &neuron) {
@@ -52,6 +54,26 @@ static MPSDataType objc_dtype(DType dtype) {
 
 }  // namespace mpscnn
 
+/// Holds what a shared pointer holds.
+@interface MPSCNNSharedOwner : NSObject {
+ @private
+  std::shared_ptr<void> owner_;
+}
+- (instancetype)initWithOwner:(std::shared_ptr<void>)owner;
+@end
+
+@implementation MPSCNNSharedOwner
+
+- (instancetype)initWithOwner:(std::shared_ptr<void>)owner {
+  if ((self = [super init])) owner_ = std::move(owner);
+  return self;
+}
+
+@end
+
+@interface MPSCNNArrayDataSource ()<WeightsOwner>
+@end
+
 @implementation MPSCNNArrayDataSource
 
 - (instancetype)initWithGuardedSource:(std::shared_ptr<mpscnn::GuardedSource>)source {
@@ -77,6 +99,11 @@ static MPSDataType objc_dtype(DType dtype) {
 
 - (void *)weights {
   return const_cast<void *>(source_->weights());
+}
+
+- (id)weightsOwner {
+  if (!source_->weights_owner()) return nil;
+  return [[[MPSCNNSharedOwner alloc] initWithOwner:source_->weights_owner()] autorelease];
 }
 
 - (float *)biasTerms {

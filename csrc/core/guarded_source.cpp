@@ -67,6 +67,7 @@ void Guarded::rethrow() {
 void GuardedSource::forget() {
   weights_.data = nullptr;
   weights_.owner.reset();
+  weights_owner_.reset();
   bias_.reset();
   ranges_.reset();
   table_.reset();
@@ -95,6 +96,7 @@ void GuardedSource::read() {
         weights_.size(), " elements; the descriptor asks for ", bytes / element, " (OHWI ", as_tuple(shape), ").");
   check(weights_.is_contiguous(), "data source: weights are not C-contiguous (strides ", as_tuple(weights_.strides),
         ").");
+  weights_owner_ = source_.weights_owner();
   bias_ = source_.bias();
   ranges_ = source_.ranges();
   table_ = source_.lookup_table();

@@ -51,6 +51,7 @@ class GuardedSource final : public Guarded {
 
   const ConvolutionDescriptor& descriptor() const { return descriptor_; }
   const void* weights() const { return weights_.data; }
+  const std::shared_ptr<void>& weights_owner() const { return weights_owner_; }
   DType dtype() const { return weights_.dtype; }
   DType kernel_dtype() const { return kernel_dtype_; }
   const float* bias() const { return bias_ ? static_cast<const float*>(bias_->data) : nullptr; }
@@ -66,6 +67,7 @@ class GuardedSource final : public Guarded {
   const Takes takes_;
   ConvolutionDescriptor descriptor_;
   ArrayView weights_;
+  std::shared_ptr<void> weights_owner_;
   std::optional<ArrayView> bias_, ranges_, table_;
   DType kernel_dtype_ = DType::float32;
   std::string label_;

@@ -31,6 +31,12 @@
 - (void)freeCachedMemory;
 @end
 
+@protocol WeightsOwner
+/// What a convolution's data source may answer beyond Apple's protocol: as long as the object is held, what -weights
+/// answered stays valid and is not written, purge or not. nil: it may change.
+- (nullable id)weightsOwner;
+@end
+
 namespace mpscnn {
 /// Whether images can use memory of the caller's.
 inline bool shares_images() {

@@ -198,7 +198,7 @@ inline std::shared_ptr<ConvWeights> random_weights(Random& random, i64 out, i64 
   auto weights = std::make_shared<ConvWeights>();
   weights->out_channels = out, weights->kernel_h = kh, weights->kernel_w = kw;
   weights->in_channels_per_group = per_group, weights->groups = groups;
-  for (i64 i = 0; i < out * kh * kw * per_group; ++i) weights->values.push_back(random.real(-1, 1));
+  for (i64 i = 0; i < out * kh * kw * per_group; ++i) weights->values.own().push_back(random.real(-1, 1));
   if (bias) {
     for (i64 i = 0; i < out; ++i) weights->bias.push_back(random.real(-1, 1));
   }

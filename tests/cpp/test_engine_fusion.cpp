@@ -242,11 +242,11 @@ std::vector<Command> random_network(unsigned seed, const ImageView& input, const
     ConvProblem conv;
     const bool depthwise = random.one_in(3);
     const i64 k = random.pick({1, 1, 3});
-    conv.weights = random_weights(random, c, k, k, depthwise ? 1 : c, depthwise ? c : 1, !random.one_in(4));
+    const auto weights = random_weights(random, c, k, k, depthwise ? 1 : c, depthwise ? c : 1, !random.one_in(4));
+    conv.weights = weights;
     // So that results keep their size from layer to layer.
-    auto& all = const_cast<std::vector<float>&>(conv.weights->values);
     const float size = 1.0f / std::sqrt(static_cast<float>(k * k * (depthwise ? 1 : c)));
-    for (float& value : all) value *= size;
+    for (float& value : weights->values.own()) value *= size;
     conv.window.kernel_h = conv.window.kernel_w = k;
     conv.window.start_h = conv.window.start_w = -(k / 2);
     if (random.one_in(6)) conv.window.edge = Edge::clamp;

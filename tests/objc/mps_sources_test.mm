@@ -3,6 +3,44 @@
 
 #import "mps_test.hh"
 
+/// Values that are NaN when nobody holds them any more.
+@interface Lender : NSObject {
+ @public
+  std::vector<float> values;
+  bool *ended;
+}
+@end
+
+@implementation Lender
+- (void)dealloc {
+  std::fill(values.begin(), values.end(), NAN);
+  *ended = true;
+  [super dealloc];
+}
+@end
+
+/// Lets go of its values when it is purged.
+@interface LendingSource : FullTestSource {
+ @public
+  Lender *lender;
+}
+- (id)weightsOwner;
+@end
+
+@implementation LendingSource
+- (void *)weights {
+  return lender->values.data();
+}
+- (id)weightsOwner {
+  return lender;
+}
+- (void)purge {
+  [super purge];
+  [lender release];
+  lender = nil;
+}
+@end
+
 namespace {
 
 NSString *const kUsage = @"MPSUsageException";
@@ -502,6 +540,53 @@ void test_encode_errors() {
                [&] { [kernel performSelector:NSSelectorFromString(@"frobnicate")]; });
 }
 
+/// A source that says who keeps its weights: they are used where they are, and that one is held.
+void test_lent_weights() {
+  const auto lend = [](MPSDataType kept, bool normalized, bool *ended, float **values) {
+    MPSCNNConvolutionDescriptor *descriptor = descriptor_of(1, 1, 3, 2);
+    const float ones[] = {1, 1}, zeros[] = {0, 0};
+    if (normalized)
+      [descriptor setBatchNormalizationParametersForInferenceWithMean:zeros
+                                                             variance:ones
+                                                                gamma:ones
+                                                                 beta:zeros
+                                                              epsilon:0];
+    LendingSource *source = make_source<LendingSource>(descriptor, {}, {});
+    source->kept = kept;
+    source->lender = [[Lender alloc] init];
+    source->lender->values = {1, 2, 3, 4, 5, 6};
+    source->lender->ended = ended;
+    *values = source->lender->values.data();
+    return [[MPSCNNConvolution alloc] initWithDevice:device weights:source];
+  };
+  bool ended = false;
+  float *values = nullptr;
+  NSAutoreleasePool *pool = [[NSAutoreleasePool alloc] init];
+  MPSCNNConvolution *kernel = lend(MPSDataTypeFloat32, false, &ended, &values);
+  [pool drain];
+  check(!ended, "lent weights are held beyond purge");
+  if (!ended) values[0] = 7;  // before the engine has read any
+  pool = [[NSAutoreleasePool alloc] init];
+  check_weights("lent weights are not copied", kernel, {7, 2, 3, 4, 5, 6}, 0);
+  MPSCNNConvolution *copy = [kernel copyWithZone:NULL device:device];
+  [kernel release];
+  check_weights("a copy has the same", copy, {7, 2, 3, 4, 5, 6}, 0);
+  check(!ended, "lent weights are held by a copy");
+  [copy release];
+  [pool drain];
+  check(ended, "lent weights are let go with the last kernel");
+
+  for (const bool normalized : {false, true}) {
+    pool = [[NSAutoreleasePool alloc] init];
+    ended = false;
+    kernel = lend(normalized ? MPSDataTypeFloat32 : MPSDataTypeFloat16, normalized, &ended, &values);
+    check(ended, normalized ? "weights to be normalized are copied" : "weights to be rounded are copied");
+    check_weights("copied weights", kernel, {1, 2, 3, 4, 5, 6}, 0);
+    [kernel release];
+    [pool drain];
+  }
+}
+
 /// Failing returned-image encodes must not leave temporary images that nobody will read.
 void test_failed_encode_leaves_no_temporaries() {
   MPSCNNConvolution *kernel = plain_convolution(1, 1, 4, 4);
@@ -517,6 +602,6 @@ void test_failed_encode_leaves_no_temporaries() {
 }  // namespace
 
 int main() {
-  return run_tests({test_kinds_of_weights, test_life_cycle, test_export_and_reload, test_copies_and_archives,
+  return run_tests({test_kinds_of_weights, test_life_cycle, test_export_and_reload, test_copies_and_archives, test_lent_weights,
                     test_descriptor_errors, test_encode_errors, test_failed_encode_leaves_no_temporaries});
 }

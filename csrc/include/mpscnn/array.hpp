@@ -24,6 +24,7 @@ struct ArrayView {
   Extents strides;  ///< bytes, may be negative or zero
   bool read_only = false;
   std::shared_ptr<void> owner = {};  ///< keeps `data` alive; may be empty when the caller does
+  bool is_constant = false;          ///< nobody writes the elements as long as `owner` is held
 
   std::size_t ndim() const { return shape.size(); }
   std::int64_t size() const {

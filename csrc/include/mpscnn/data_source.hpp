@@ -31,6 +31,8 @@ class DataSource : public Source {
   /// OHWI, C-contiguous, float32, float16 or uint8, or uint32 for weights of one bit, 32 channels in a word; valid
   /// until purge().
   virtual ArrayView weights() = 0;
+  /// As long as it is held, weights() stays valid and nobody writes it, purge() or not. None: it may change.
+  virtual std::shared_ptr<void> weights_owner() { return {}; }
   /// One float32 per output channel.
   virtual std::optional<ArrayView> bias() { return std::nullopt; }
   /// uint8 weights, one of the two: (O, 2) float32 minimum and maximum, or 256 float32.

@@ -58,12 +58,37 @@ struct Window {
   Edge edge = Edge::zero;
 };
 
+/// Floats of one's own, or lent by somebody: those stay what they are as long as the owner is held.
+class Floats {
+ public:
+  Floats() = default;
+  static Floats lent(const float* data, std::size_t count, std::shared_ptr<const void> owner) {
+    Floats floats;
+    floats.data_ = data, floats.count_ = count;
+    floats.owner_ = std::move(owner);
+    return floats;
+  }
+
+  const float* data() const { return owner_ ? data_ : own_.data(); }
+  std::size_t size() const { return owner_ ? count_ : own_.size(); }
+  const float& operator[](std::size_t index) const { return data()[index]; }
+
+  /// For whoever fills them in. Not of lent ones.
+  std::vector<float>& own() { return own_; }
+
+ private:
+  std::vector<float> own_;
+  std::shared_ptr<const void> owner_;  ///< of what is lent
+  const float* data_ = nullptr;
+  std::size_t count_ = 0;
+};
+
 /// Weights as a kernel keeps them: float32 OHWI with the rounding to half already done if the data source wants
 /// it, and batch normalization folded in. Immutable: a reload makes a new object.
 struct ConvWeights {
   std::int64_t out_channels = 0, kernel_h = 0, kernel_w = 0, in_channels_per_group = 0, groups = 1;
-  std::vector<float> values;  ///< [O][kH][kW][I/groups]; depth-wise: groups == O, I/groups == 1
-  std::vector<float> bias;    ///< O values, or empty for none
+  Floats values;            ///< [O][kH][kW][I/groups]; depth-wise: groups == O, I/groups == 1
+  std::vector<float> bias;  ///< O values, or empty for none
 
   /// What an engine derived from the weights (packed copies, compiled primitives), by the engine's own key;
   /// dies with the weights.

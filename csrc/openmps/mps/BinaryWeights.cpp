@@ -15,8 +15,8 @@ std::shared_ptr<const ConvWeights> signs_of(const BinaryWeights &bits) {
   signs->kernel_w = bits.kernel_w;
   signs->in_channels_per_group = bits.in_channels;
   const std::int64_t taps = bits.kernel_h * bits.kernel_w, words = bits.words_per_pixel();
-  signs->values.resize(static_cast<std::size_t>(bits.out_channels * taps * bits.in_channels));
-  float *to = signs->values.data();
+  signs->values.own().resize(static_cast<std::size_t>(bits.out_channels * taps * bits.in_channels));
+  float *to = signs->values.own().data();
   const std::uint32_t *word = bits.words.data();
   for (std::int64_t o = 0; o < bits.out_channels; ++o) {
     const float one = bits.scale.empty() ? 1.0f : bits.scale[static_cast<std::size_t>(o)];

@@ -56,12 +56,19 @@ std::string build_weights(const WeightSource &source, std::shared_ptr<const Conv
     weights->kernel_w = shape.kernel_w;
     weights->in_channels_per_group = shape.in_channels_per_group;
     weights->groups = shape.groups;
-    weights->values.resize(static_cast<std::size_t>(per_channel * shape.out_channels));
+    const auto count = static_cast<std::size_t>(per_channel * shape.out_channels);
+    const auto address = reinterpret_cast<std::uintptr_t>(source.weights);
+    const bool as_given = source.type == WeightType::float32 && !source.norm && !source.round_to_half;
+    const bool lent = as_given && source.owner && address % alignof(float) == 0;
+    if (lent)
+      weights->values = Floats::lent(static_cast<const float *>(source.weights), count, source.owner);
+    else
+      weights->values.own().resize(count);
     if (source.bias) weights->bias.assign(source.bias, source.bias + shape.out_channels);
     if (source.norm && weights->bias.empty()) weights->bias.assign(static_cast<std::size_t>(shape.out_channels), 0.0f);
 
-    for (std::int64_t o = 0; o < shape.out_channels; ++o) {
-      float *row = weights->values.data() + o * per_channel;
+    for (std::int64_t o = 0; o < shape.out_channels && !lent; ++o) {
+      float *row = weights->values.own().data() + o * per_channel;
       decode(source, o, per_channel, row);
       if (source.norm) {
         const BatchNorm &norm = *source.norm;
@@ -89,7 +96,7 @@ std::shared_ptr<ConvWeights> weights_to_fill(const ConvWeights &like, bool has_b
     weights->kernel_w = like.kernel_w;
     weights->in_channels_per_group = like.in_channels_per_group;
     weights->groups = like.groups;
-    weights->values.resize(like.values.size());
+    weights->values.own().resize(like.values.size());
     if (has_bias) weights->bias.resize(static_cast<std::size_t>(like.out_channels));
     return weights;
   } catch (const std::exception &) {
@@ -99,10 +106,10 @@ std::shared_ptr<ConvWeights> weights_to_fill(const ConvWeights &like, bool has_b
 
 void fill_weights(ConvWeights &weights, const WeightBuffers &buffers, bool round_to_half) noexcept {
   // The buffers were touched when the work was encoded: data() does not allocate here.
-  std::memcpy(weights.values.data(), buffers.weights->data() + buffers.weights_offset,
-              weights.values.size() * sizeof(float));
+  std::vector<float> &values = weights.values.own();
+  std::memcpy(values.data(), buffers.weights->data() + buffers.weights_offset, values.size() * sizeof(float));
   if (round_to_half)
-    for (float &value : weights.values) value = rounded_to_half(value);
+    for (float &value : values) value = rounded_to_half(value);
   if (!weights.bias.empty())
     std::memcpy(weights.bias.data(), buffers.biases->data() + buffers.biases_offset,
                 weights.bias.size() * sizeof(float));

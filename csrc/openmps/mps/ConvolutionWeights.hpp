@@ -24,12 +24,15 @@ struct WeightShape {
 
 enum class WeightType { float32, float16, uint8_linear, uint8_table };
 
-/// Pointers as a data source gives them; read during build_weights() only.
+/// Pointers as a data source gives them; read during build_weights() only, but for lent weights.
 struct WeightSource {
   WeightShape shape;
   WeightType type = WeightType::float32;
   const void *weights = nullptr;  ///< OHWI without gaps
   const float *bias = nullptr;    ///< out_channels values or nothing
+  /// While it is held, the weights stay where and what they are: they are used in place where the kernel's are the same
+  /// values. None: they are copied.
+  std::shared_ptr<const void> owner;
   const float *ranges = nullptr;  ///< uint8_linear: (min, max) per output channel
   const float *table = nullptr;   ///< uint8_table: 256 values
   const BatchNorm *norm = nullptr;

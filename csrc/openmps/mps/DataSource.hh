@@ -6,6 +6,13 @@
 
 #include <utility>
 
+/// An extension of MPSCNNConvolutionDataSource; asked by respondsToSelector: between load and purge.
+@protocol OpenMPSWeightsOwner
+/// As long as the object is held, what -weights answered stays valid and is not written, purge or not. nil: it may
+/// change.
+- (nullable id)weightsOwner;
+@end
+
 namespace openmps {
 
 /// Between load and purge of a data source of any protocol; one without purge needs none.

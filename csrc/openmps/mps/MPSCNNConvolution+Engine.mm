@@ -144,7 +144,9 @@ void ConvolutionState::archive(Archive &archive) {
   auto kept = std::make_shared<ConvWeights>();
   if (!archive.is_reading() && !weights) return;
   ConvWeights &fields = archive.is_reading() ? *kept : const_cast<ConvWeights &>(*weights);
-  archive.field(@"MPSCNNConvolution.weights", fields.values);
+  std::vector<float> values(fields.values.data(), fields.values.data() + fields.values.size());
+  archive.field(@"MPSCNNConvolution.weights", values);
+  if (archive.is_reading()) fields.values.own() = std::move(values);
   archive.field(@"MPSCNNConvolution.biases", fields.bias);
   if (archive.is_reading()) weights = std::move(kept);
 }

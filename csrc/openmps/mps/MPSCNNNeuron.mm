@@ -55,7 +55,7 @@ struct NeuronState : Extends<NeuronState, CNNKernelState> {
       auto weights = std::make_shared<ConvWeights>();
       weights->out_channels = weights->groups = dst.c;
       weights->kernel_h = weights->kernel_w = weights->in_channels_per_group = 1;
-      weights->values.assign(static_cast<std::size_t>(dst.c), 1.0f);
+      weights->values.own().assign(static_cast<std::size_t>(dst.c), 1.0f);
       ones = std::move(weights);
     }
     ConvProblem problem;
