@@ -211,13 +211,29 @@ def test_there_are_examples() -> None:
     assert {"mpscnn", "reorder", "kernel", "DataSource", "PaddingPolicy", "map_weights"} <= set(EXAMPLES)
 
 
-def test_example_of_the_readme() -> None:
-    blocks = re.findall(r"^```python\n(.*?)^```", (ROOT / "README.md").read_text(), re.MULTILINE | re.DOTALL)
-    assert len(blocks) == 1
-    code = [line for line in blocks[0].splitlines() if line.strip()]
-    assert len(code) <= 15
+def examples_of_the_readme() -> list[str]:
+    return re.findall(r"^```python\n(.*?)^```", (ROOT / "README.md").read_text(), re.MULTILINE | re.DOTALL)
+
+
+def test_network_of_the_readme(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    torch = pytest.importorskip("torch")
+    monkeypatch.chdir(tmp_path)
+    code, _ = examples_of_the_readme()
+    assert len([line for line in code.splitlines() if line.strip()]) <= 10
     space: dict[str, Any] = {}
-    exec(compile(blocks[0], "README.md", "exec"), space)
+    exec(compile(code, "README.md", "exec"), space)
+    assert space["y"].shape == (4, 8, 224, 224)
+    with torch.no_grad():
+        expected = space["module"].eval()(torch.from_numpy(space["x"]))
+    np.testing.assert_allclose(space["y"], expected.numpy(), atol=1e-5)
+    np.testing.assert_array_equal(mpscnn.load("net.mpscnn")(space["x"]), space["y"])
+
+
+def test_kernels_of_the_readme() -> None:
+    _, code = examples_of_the_readme()
+    assert len([line for line in code.splitlines() if line.strip()]) <= 15
+    space: dict[str, Any] = {}
+    exec(compile(code, "README.md", "exec"), space)
     assert space["y"].shape == (1, 112, 112, 64)
     np.testing.assert_array_equal(space["z"], space["y"])
     # What the comments promise: a ReLU, then tanh.

@@ -39,11 +39,11 @@ class RuntimeDocstrings(griffe.Extension):
                 function = overloads[0]
                 function.overloads = overloads
                 parent.set_member(name, function)
-            if len(overloads) > MOST_OVERLOADS:
-                parent.members[name].overloads = []
         for name, member in parent.members.items():
             if member.is_alias or (name.startswith("_") and name not in ("_core", "__call__")):
                 continue
+            if member.is_function and len(member.overloads or ()) > MOST_OVERLOADS:
+                member.overloads = None
             text = member.docstring.value if member.docstring is not None else None
             if member.path.startswith(IN_STUBS) and not member.is_module:
                 text = runtime_docstring(member.path) or text
