@@ -395,6 +395,11 @@ def test_an_image_without_a_batch() -> None:
         torch_module.read(nn.Conv2d(3, 4, 3), input_shapes=(3, 8, 8))
 
 
+def test_one_image_that_is_repeated() -> None:
+    with pytest.raises(mpscnn.UnsupportedOperatorError, match="the batch repeated"):
+        torch_module.read(Function(lambda x: x.expand(4, -1, -1, -1) * 2), input_shapes=(1, 3, 8, 8))
+
+
 def test_a_module_that_does_not_run() -> None:
     with pytest.raises(mpscnn.InvalidModelError, match=r"does not run with inputs of shapes \[\(1, 4, 8, 8\)\]"):
         torch_module.read(nn.Conv2d(3, 4, 3), input_shapes=(1, 4, 8, 8))

@@ -244,7 +244,7 @@ ROWS = [
     function("flip_channels", lambda x: x.flip(1)),
     function("flatten_for_output", lambda x: x.flatten(1), free=False),
     function("flatten_pixels", lambda x: x.flatten(2), free=False),
-    function("permute_for_output", lambda x: x.permute(0, 2, 3, 1) * 2),
+    function("permute_for_output", lambda x: x.permute(0, 2, 3, 1).contiguous() * 2),
     function("transpose", lambda x: x.transpose(1, 3).transpose(1, 3).contiguous()),
     function("movedim", lambda x: x.movedim(1, -1)),
     function("squeeze", lambda x: x.mean((2, 3), keepdim=True).squeeze(-1).squeeze(2)),
@@ -280,6 +280,17 @@ ROWS = [
     row("weight_norm", lambda: torch.nn.utils.parametrizations.weight_norm(nn.Conv2d(8, 4, 3))),
     row("spectral_norm", lambda: torch.nn.utils.parametrizations.spectral_norm(nn.Conv2d(8, 4, 3))),
     function("float_of_float", lambda x: x.float().to(torch.float32).type_as(x) * 2),
+    function("computed_constant", lambda x: x * torch.ones(x.shape[3]).sum(), free=False),
+    function(
+        "depth_to_space_by_hand",
+        lambda x: x.view(len(x), 2, 2, 2, 9, 11).permute(0, 3, 4, 1, 5, 2).reshape(len(x), 2, 18, 22),
+        free=False,
+    ),
+    function(
+        "pixel_shuffle_by_hand",
+        lambda x: x.view(len(x), 2, 2, 2, 9, 11).permute(0, 1, 4, 2, 5, 3).reshape(len(x), 2, 18, 22),
+        free=False,
+    ),
     # operators by the names that torch.export writes for other spellings, or that other builds write
     function("absolute_negative_positive", lambda x: torch.absolute(x) + torch.negative(x) * torch.positive(x)),
     function("long_names", lambda x: torch.subtract(torch.multiply(x, 2), 1).divide(3).true_divide(2)),
