@@ -545,3 +545,15 @@ def test_descriptors_can_be_read() -> None:
     ]
     assert read == [(3, 5), 8, 16, (2, 1), (2, 2), 2, False]
     assert mpscnn.Convolution(random((16, 4, 3, 5)), groups=2).data_source.descriptor.groups == 2
+
+
+@pytest.mark.parametrize("constant", [False, True])
+@pytest.mark.parametrize("shape", [(8, 4, 1, 1), (8, 4, 3, 2), (8, 1, 3, 2)])
+def test_built_in_source_serves_ohwi(shape: tuple[int, ...], constant: bool) -> None:
+    """Whatever lies in place: PyTorch's order is that of MPS where windows have one pixel or groups one channel."""
+    weight = np.arange(np.prod(shape), dtype=np.float32).reshape(shape)
+    weight.flags.writeable = not constant
+    source = mpscnn.Convolution(weight, groups=shape[0] if shape[1] == 1 else 1).data_source
+    assert source.load()
+    assert np.array_equal(np.asarray(source.weights), weight.transpose(0, 2, 3, 1))
+    source.purge()

@@ -44,7 +44,7 @@ class ArraySource final : public DataSource {
 
   bool load() override {
     const std::scoped_lock lock(mutex_);
-    if (loads_++ == 0 && !is_in_place()) loaded_ = reordered();
+    if (loads_++ == 0 && !in_place()) loaded_ = reordered();
     return true;
   }
 
@@ -58,10 +58,10 @@ class ArraySource final : public DataSource {
   ArrayView weights() override {
     const std::scoped_lock lock(mutex_);
     check<std::runtime_error>(loads_ > 0, "ArrayDataSource: weights were asked for outside of load() and purge().");
-    return loaded_ ? *loaded_ : source_;
+    return loaded_ ? *loaded_ : *in_place();
   }
   std::shared_ptr<void> weights_owner() override {
-    return is_in_place() && source_.is_constant ? source_.owner : nullptr;
+    return source_.is_constant && in_place() ? source_.owner : nullptr;
   }
 
   std::optional<ArrayView> bias() override { return options_.bias; }
@@ -74,14 +74,17 @@ class ArraySource final : public DataSource {
   }
 
  private:
-  /// Whether the elements lie in memory as OHWI's do, whatever the order of the axes is called.
-  bool is_in_place() const {
-    if (options_.rotate || source_.dtype == DType::bfloat16) return false;
-    if (options_.layout == Layout::OHWI) return source_.is_contiguous();
-    if (options_.layout != Layout::OIHW || source_.ndim() != 4) return false;
+  /// The source as OHWI, if its elements lie so in memory, whatever the order of its axes is called.
+  std::optional<ArrayView> in_place() const {
+    if (options_.rotate || source_.dtype == DType::bfloat16) return std::nullopt;
     auto seen = source_;
-    for (auto* axes : {&seen.shape, &seen.strides}) *axes = {(*axes)[0], (*axes)[2], (*axes)[3], (*axes)[1]};
-    return seen.is_contiguous();
+    if (options_.layout == Layout::OIHW && source_.ndim() == 4)
+      for (auto* axes : {&seen.shape, &seen.strides}) *axes = {(*axes)[0], (*axes)[2], (*axes)[3], (*axes)[1]};
+    else if (options_.layout != Layout::OHWI)
+      return std::nullopt;
+    if (!seen.is_contiguous()) return std::nullopt;
+    seen.strides = contiguous_strides(seen.shape, seen.dtype);  // those of extents of 1 may be anything
+    return seen;
   }
 
   ArrayView reordered() const {
