@@ -394,7 +394,14 @@ NOT_AS_CORE_ATEN = {
     "nhwc_input": "the layout is that of the other rows",
 }
 # Rows whose decomposition names rows and columns by number.
-FIXED_AS_CORE_ATEN = {"conv2d_reflect", "reflection_pad", "replication_pad", "reflection_pad1d"}
+FIXED_AS_CORE_ATEN = {
+    "conv2d_reflect",
+    "paddings",
+    "paddings_of_sequences",
+    "reflection_pad",
+    "reflection_pad1d",
+    "replication_pad",
+}
 
 
 @pytest.mark.parametrize("rows", bundles(), ids=lambda rows: f"{rows[0].name}-{len(rows)}")
