@@ -9,7 +9,7 @@ import sys
 import threading
 import time
 import weakref
-from collections.abc import Iterator
+from collections.abc import Coroutine, Iterator
 from typing import Any
 
 import numpy as np
@@ -74,6 +74,15 @@ def batch(value: float, n: int = 1) -> NDArray[np.float32]:
     return np.full((n, 3, 5, 4), value, np.float32)
 
 
+def run(main: Coroutine[Any, Any, Any]) -> Any:
+    """asyncio.run, which ends when requests wait for each other."""
+
+    async def limited() -> Any:
+        return await asyncio.wait_for(main, 60)
+
+    return asyncio.run(limited())
+
+
 async def until(condition: Any) -> None:
     end = time.monotonic() + 30
     while not condition():
@@ -95,7 +104,7 @@ def test_a_thousand_requests(double: mpscnn.Network) -> None:
     async def main() -> list[NDArray[Any]]:
         return await asyncio.gather(*(request(i) for i in range(1000)))
 
-    results = asyncio.run(main())
+    results = run(main())
     for i, y in enumerate(results):
         assert y.shape == (1 + i % 3, 3, 5, 4)
         assert (y == 2 * i).all()
@@ -114,7 +123,7 @@ def test_never_more_than_four_at_work(double: mpscnn.Network) -> None:
             gate.set()
             await asyncio.gather(*requests)
 
-    asyncio.run(main())
+    run(main())
     assert watched(double).most == 4
     assert watched(double).submitted == 30
 
@@ -132,7 +141,7 @@ def test_the_event_loop_goes_on(double: mpscnn.Network) -> None:
             assert (await request == 6).all()
         return ticks
 
-    assert asyncio.run(main()) == 20
+    assert run(main()) == 20
 
 
 def test_as_the_call_does() -> None:
@@ -142,7 +151,7 @@ def test_as_the_call_does() -> None:
     async def main() -> Any:
         return await net.apredict(x), await net.apredict(x=x), await net.apredict(x[:0])
 
-    by_position, by_name, none = asyncio.run(main())
+    by_position, by_name, none = run(main())
     for result in (by_position, by_name):
         assert all(np.array_equal(a, b) for a, b in zip(result, net(x), strict=True))
     assert [one.shape for one in none] == [(0, 10, 9, 7), (0, 9, 7, 16)]
@@ -156,7 +165,7 @@ def test_out(double: mpscnn.Network) -> None:
         assert await double.apredict(batch(4, 2), out=out) is out
         assert await double.apredict(batch(5, 2), out=[half]) is half
 
-    asyncio.run(main())
+    run(main())
     assert (out == 8).all()
     assert (half == 10).all()
 
@@ -177,7 +186,7 @@ def test_cancelled_before_its_turn(double: mpscnn.Network) -> None:
             gate.set()
             return await asyncio.gather(*requests, return_exceptions=True)
 
-    results = asyncio.run(main())
+    results = run(main())
     for i, result in enumerate(results):
         if i in (5, 6, 9):
             assert isinstance(result, asyncio.CancelledError)
@@ -203,7 +212,7 @@ def test_cancelled_during_its_turn(double: mpscnn.Network) -> None:
             gate.set()
             return await asyncio.gather(*requests, return_exceptions=True)
 
-    results = asyncio.run(main())
+    results = run(main())
     assert isinstance(results[1], asyncio.CancelledError)
     assert all((y == 2 * i).all() for i, y in enumerate(results) if i != 1)
     assert watched(double).submitted == 9
@@ -220,7 +229,7 @@ def test_time_limits(double: mpscnn.Network) -> None:
         assert (await double.apredict(batch(2)) == 4).all()
         await until(lambda: not double._turns)
 
-    asyncio.run(main())
+    run(main())
 
 
 # ------------------------------------------------------------------------------------------------------ exceptions
@@ -238,7 +247,7 @@ def test_wrong_arrays_take_nobodys_turn(double: mpscnn.Network) -> None:
         requests = [double.apredict(*wrong[i // 2 % 4][0]) if i % 2 else double.apredict(batch(i)) for i in range(80)]
         return await asyncio.gather(*requests, return_exceptions=True)
 
-    for i, result in enumerate(asyncio.run(main())):
+    for i, result in enumerate(run(main())):
         if i % 2:
             _, kind, text = wrong[i // 2 % 4]
             assert type(result) is kind
@@ -266,7 +275,7 @@ def test_a_device_that_fails(double: mpscnn.Network) -> None:
     async def main() -> list[Any]:
         return await asyncio.gather(*(double.apredict(batch(i)) for i in range(12)), return_exceptions=True)
 
-    assert [str(one) for one in asyncio.run(main())] == ["the device failed"] * 12
+    assert [str(one) for one in run(main())] == ["the device failed"] * 12
 
 
 def test_outside_of_an_event_loop(double: mpscnn.Network) -> None:
@@ -305,7 +314,7 @@ def test_one_loop_after_another(double: mpscnn.Network) -> None:
         await asyncio.gather(*(double.apredict(batch(i)) for i in range(10)))
 
     for _ in range(5):
-        asyncio.run(main())
+        run(main())
     gc.collect()
     assert [one() for one in gone] == [None] * 5
 
@@ -316,10 +325,10 @@ def test_two_loops_in_two_threads(double: mpscnn.Network) -> None:
     async def main(first: int) -> list[Any]:
         return await asyncio.gather(*(double.apredict(batch(i)) for i in range(first, first + 200)))
 
-    def run(first: int) -> None:
-        results[first] = asyncio.run(main(first))
+    def serve(first: int) -> None:
+        results[first] = run(main(first))
 
-    workers = [threading.Thread(target=run, args=(first,)) for first in (0, 1000)]
+    workers = [threading.Thread(target=serve, args=(first,)) for first in (0, 1000)]
     for worker in workers:
         worker.start()
     for worker in workers:
@@ -337,4 +346,4 @@ def test_beside_calls_and_streams(double: mpscnn.Network) -> None:
         assert len(list(stream)) == 5
         return await request
 
-    assert [float(y.flat[0]) for y in asyncio.run(main())] == [2 * i for i in range(50)]
+    assert [float(y.flat[0]) for y in run(main())] == [2 * i for i in range(50)]

@@ -342,12 +342,18 @@ def test_close_waits_and_takes_no_more(double: mpscnn.Network) -> None:
     source = Counted(10)
     stream = double.stream(source, in_flight=3)
     next(stream)
-    calls = list(stream._calls)
-    assert len(calls) == 2
-    stream.close()
+    with held_queue(double.device):
+        stream._fill()
+        calls = list(stream._calls)
+        assert len(calls) == 3
+        closer = threading.Thread(target=stream.close)
+        closer.start()
+        closer.join(0.05)
+        assert closer.is_alive(), "the device has not done the work"
+    closer.join(60)
     assert all(call.is_done for call in calls)
     assert list(stream) == []
-    assert source.taken == 3
+    assert source.taken == 4
     stream.close()
 
 
