@@ -233,6 +233,17 @@ def test_a_call_while_it_works(x: Any) -> None:
     assert owned.is_gone()
 
 
+def test_arrays_of_calls(x: Any) -> None:
+    """The network keeps neither what it was given nor what it gave."""
+    net = mpscnn.Network(Owned().graph)
+    given, out = x.copy(), np.empty((2, 8, 16, 16), np.float32)
+    results = [net(given), net(x=given, out=out), next(net.stream([given]))]
+    references = [weakref.ref(one) for one in [given, out, *results]]
+    del given, out, results
+    gc.collect()
+    assert [one() for one in references] == [None] * 5
+
+
 def test_a_call_that_is_refused(x: Any) -> None:
     owned = Owned()
     net, given = mpscnn.Network(owned.graph), np.zeros((1, 4, 9, 9), np.float32)

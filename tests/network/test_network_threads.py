@@ -4,8 +4,9 @@
 from __future__ import annotations
 
 import gc
+import sys
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import numpy as np
@@ -19,6 +20,15 @@ Make = Callable[..., NDArray[np.float32]]
 THREADS = 8
 # Batch, height, width: those of one thread are not those of another; plans are shared, made and thrown away.
 SHAPES = [(1 + i % 3, 5 + i, 4 + 3 * i % 11) for i in range(20)]
+
+
+@pytest.fixture(autouse=True)
+def _threads_change_often() -> Iterator[None]:
+    """Between almost any two calls of Python, not after 5 ms."""
+    before = sys.getswitchinterval()
+    sys.setswitchinterval(1e-6)
+    yield
+    sys.setswitchinterval(before)
 
 
 def together(work: Callable[[int], None], count: int = THREADS) -> None:
@@ -68,7 +78,7 @@ def test_one_shape_at_once(net: mpscnn.Network, make_x: Make) -> None:
 
     def work(number: int) -> None:
         out = [np.empty_like(one) for one in alone[number]]
-        for turn in range(40):
+        for turn in range(1000):
             results = net(inputs[number], out=out) if turn % 2 else net(inputs[number])
             assert same(results, alone[number])
             for one in out:
