@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import io
 import warnings
+from collections.abc import Iterator
 from functools import cache
 from typing import Any
 
@@ -66,6 +67,14 @@ def network(name: str, source: str, dtype: str = "float32") -> mpscnn.Network:
     if source == "torch":
         return mpscnn.load(module(name), input_shapes=shape, dtype=dtype)
     return mpscnn.load(onnx_bytes(name), input_shapes={"x": shape}, dtype=dtype)
+
+
+@pytest.fixture(scope="module", autouse=True)
+def forget() -> Iterator[None]:
+    """Whole networks and what exported them are many objects, which each collection of garbage would go through."""
+    yield
+    for cached in (module, onnx_bytes, network):
+        cached.cache_clear()
 
 
 def images(name: str, n: int, rows: int = 0, columns: int = 0) -> NDArray[np.float32]:
