@@ -11,6 +11,7 @@
 
 #include <mpscnn/data_source.hpp>
 #include <mpscnn/error.hpp>
+#include <mpscnn/gradient_state.hpp>
 
 #include "bind_arguments.hpp"
 #include "bind_array.hpp"
@@ -24,12 +25,17 @@
 namespace mpscnn::bindings {
 namespace {
 
-/// Of the row's arguments by name; or a copy of a kernel, which brings its device.
+/// Of the row's arguments by name; or a copy of a kernel, which brings its device, or its gradient by (kernel, source).
 std::shared_ptr<Kernel> make(const std::string& name, const py::object& given, const std::shared_ptr<Device>& device) {
   if (py::isinstance<Kernel>(given)) {
     const auto kernel = given.cast<std::shared_ptr<Kernel>>();
     const ReleaseGil release;
     return kernel->copy(false);
+  }
+  if (PyTuple_Check(given.ptr())) {
+    const auto [kernel, source] = given.cast<std::pair<std::shared_ptr<Kernel>, std::size_t>>();
+    const ReleaseGil release;
+    return kernel->gradient(source);
   }
   check<TypeError>(py::isinstance<py::dict>(given), "arguments (", type_name(given), ") is not a dict.");
   const auto arguments = py::reinterpret_borrow<py::dict>(given);
@@ -82,15 +88,36 @@ using Images = Each<std::shared_ptr<Image>>;
 using Views = Each<ArrayView>;
 using Shapes = Each<ImageShape>;
 
-using State = std::shared_ptr<BatchNormalizationState>;
+/// The state that a call was given: one of them or none.
+struct State {
+  std::shared_ptr<BatchNormalizationState> batch;
+  std::shared_ptr<GradientState> gradient;
+  bool is_given() const { return batch || gradient; }
+};
+
+bool is_state(py::handle object) {
+  return py::isinstance<BatchNormalizationState>(object) || py::isinstance<GradientState>(object);
+}
+
+/// Of the argument `state`.
+State state_of(const Kernel& kernel, py::handle object) {
+  State state;
+  if (object.is_none()) return state;
+  check<TypeError>(is_state(object), kernel.row().name, ": state (", type_name(object),
+                   ") is not a BatchNormalizationState or GradientState.");
+  check_made(object, "state");
+  if (py::isinstance<GradientState>(object))
+    state.gradient = object.cast<std::shared_ptr<GradientState>>();
+  else
+    state.batch = object.cast<std::shared_ptr<BatchNormalizationState>>();
+  return state;
+}
 
 /// x and what follows it. A state may stand behind the sources as well as go by its name: `state`, if it is null.
 Each<py::handle> sources_of(const Kernel& kernel, const py::object& x, const py::args& others, State* state = nullptr) {
   auto count = others.size();
-  if (state && !*state && count > 0 && py::isinstance<BatchNormalizationState>(others[count - 1])) {
-    check_made(others[count - 1], "state");
-    *state = others[--count].cast<State>();
-  }
+  if (state && !state->is_given() && count > 0 && is_state(others[count - 1]))
+    *state = state_of(kernel, others[--count]);
   kernel.check_source_count(1 + count);
   Each<py::handle> sources;
   sources.push_back(x);
@@ -100,10 +127,12 @@ Each<py::handle> sources_of(const Kernel& kernel, const py::object& x, const py:
 
 std::shared_ptr<Image> encode_images(Kernel& kernel, CommandBuffer& buffer, const Images& images, const State& state,
                                      const std::shared_ptr<Image>& out, bool temporary = false,
-                                     std::optional<DType> dtype = std::nullopt) {
+                                     std::optional<DType> dtype = std::nullopt,
+                                     std::shared_ptr<GradientState>* left = nullptr) {
   Each<const Image*> sources;
   for (const auto& image : images) sources.push_back(image.get());
-  return kernel.encode(buffer, sources.span(), out, temporary, dtype, state.get());
+  return kernel.encode(buffer, sources.span(), out, temporary, dtype,
+                       {.batch = state.batch.get(), .gradient = state.gradient.get(), .left = left});
 }
 
 /// A destination whose pixels NumPy can see, for results that nobody provided.
@@ -120,13 +149,19 @@ void check_no_clip(const Kernel& kernel) {
 }
 
 /// What a kernel whose result is a state cannot be given.
-void check_no_destination(const Kernel& kernel, const py::object& out, const py::object& dtype, bool temporary) {
+void check_no_destination(const Kernel& kernel, const py::object& out, const py::object& dtype, bool temporary,
+                          bool with_state) {
   const auto no = [&](bool given, const char* name) {
     check<TypeError>(!given, kernel.row().name, ": ", name, " was given; the result is a BatchNormalizationState.");
   };
   no(!out.is_none(), "out");
   no(!dtype.is_none(), "dtype");
   no(temporary, "temporary");
+  no(with_state, "with_state");
+}
+
+void check_batch_state(const Kernel& kernel, const State& state) {
+  check<TypeError>(!state.gradient, kernel.row().name, ": state is not a BatchNormalizationState.");
 }
 
 std::shared_ptr<Image> image_of(const Kernel& kernel, py::handle source, std::size_t number) {
@@ -136,35 +171,39 @@ std::shared_ptr<Image> image_of(const Kernel& kernel, py::handle source, std::si
 }
 
 py::object encode(Kernel& kernel, CommandBuffer& buffer, const py::object& x, const py::args& others,
-                  const OrNone<Image>& destination, Boolean temporary, const OrNone<BatchNormalizationState>& given,
-                  const py::object& dtype_like) {
-  State state = given.value;
+                  const OrNone<Image>& destination, Boolean temporary, const py::object& given,
+                  const py::object& dtype_like, Boolean with_state) {
+  State state = state_of(kernel, given);
   const auto& out = destination.value;
   Images images;
   for (const auto source : sources_of(kernel, x, others, &state))
     images.push_back(image_of(kernel, source, images.size()));
   if (!kernel.row().has_image()) {
-    check_no_destination(kernel, py::cast(out), dtype_like, temporary);
+    check_no_destination(kernel, py::cast(out), dtype_like, temporary, with_state);
+    check_batch_state(kernel, state);
     {
       const ReleaseGil release;
-      state = kernel.encode_state(buffer, *images[0], state);
+      state.batch = kernel.encode_state(buffer, *images[0], state.batch);
     }
-    return py::cast(state);
+    return py::cast(state.batch);
   }
   const auto dtype = optional_dtype(dtype_like);
   check(!out || !temporary, kernel.row().name, ": temporary (True) was given together with out.");
   check(!out || !dtype, kernel.row().name, ": dtype was given together with out, which has one.");
   std::shared_ptr<Image> result;
+  std::shared_ptr<GradientState> left;
+  auto* const wanted = with_state ? &left : nullptr;
   {
     const ReleaseGil release;
     if (out || temporary) {
-      result = encode_images(kernel, buffer, images, state, out, temporary, dtype);
+      result = encode_images(kernel, buffer, images, state, out, temporary, dtype, wanted);
     } else {
       check_no_clip(kernel);
-      result = encode_images(kernel, buffer, images, state, result_image(kernel, images, dtype));
+      const auto destination = result_image(kernel, images, dtype);
+      result = encode_images(kernel, buffer, images, state, destination, false, std::nullopt, wanted);
     }
   }
-  return py::cast(result);
+  return left ? py::object(py::make_tuple(result, left)) : py::cast(result);
 }
 
 /// Calls on one command buffer, and what they hold until it has completed.
@@ -172,22 +211,24 @@ class Calls {
  public:
   explicit Calls(Kernel& kernel) : kernel_(kernel), buffer_(CommandBuffer::make(kernel.device())) {}
 
-  void add(const Images& sources, const State& state, const std::shared_ptr<Image>& out) {
+  void add(const Images& sources, const State& state, const std::shared_ptr<Image>& out,
+           std::shared_ptr<GradientState>* left = nullptr) {
     for (const auto& source : sources) images_.push_back(source);
     images_.push_back(out);
-    encode_images(kernel_, *buffer_, sources, state, out);
+    encode_images(kernel_, *buffer_, sources, state, out, false, std::nullopt, left);
   }
   /// Into the array itself where its memory can be an image's, else through an image.
-  void add(const Views& views, const State& state, const ArrayView& out) {
+  void add(const Views& views, const State& state, const ArrayView& out,
+           std::shared_ptr<GradientState>* left = nullptr) {
     Images sources;
     for (const auto& view : views) sources.push_back(Image::from_array(kernel_.device(), view));
     if (Image::why_not_shared(*kernel_.device(), out, ImageLayout::NHWC).empty()) {
-      return add(sources, state, Image::from_array(kernel_.device(), out, ImageLayout::NHWC, false));
+      return add(sources, state, Image::from_array(kernel_.device(), out, ImageLayout::NHWC, false), left);
     }
     const auto& s = out.shape;
     const auto destination = Image::make(kernel_.device(), {s[0], s[1], s[2], s[3]}, out.dtype);
     if (has_clip(kernel_)) destination->write(out);
-    add(sources, state, destination);
+    add(sources, state, destination, left);
     results_.emplace_back(destination, out);
   }
   void run() {
@@ -203,9 +244,10 @@ class Calls {
 };
 
 template <class Sources, class Result>
-void run(Kernel& kernel, const Sources& sources, const State& state, const Result& out) {
+void run(Kernel& kernel, const Sources& sources, const State& state, const Result& out,
+         std::shared_ptr<GradientState>* left = nullptr) {
   Calls calls(kernel);
-  calls.add(sources, state, out);
+  calls.add(sources, state, out, left);
   calls.run();
 }
 
@@ -235,11 +277,11 @@ void run_some_results(const Kernel& kernel, const ArrayView& image, const ArrayV
 
 /// Arrays may hold more images than one MPSImage takes: they are run so many at a time. Fills `out` if it is empty.
 void run_in_batches(Kernel& kernel, const Views& views, const State& state, std::optional<ArrayView>& out,
-                    std::optional<DType> dtype) {
+                    std::optional<DType> dtype, std::shared_ptr<GradientState>* left) {
   Shapes shapes;
   for (const auto& view : views) shapes.push_back(checked_shape(kernel, view));
-  // What counts images.
-  bool together = has_clip(kernel) || !kernel.works_image_by_image();
+  // What counts images, or belongs to all of them.
+  bool together = has_clip(kernel) || !kernel.works_image_by_image() || state.gradient || left;
   for (const auto* spec : common_params(kernel.row()))
     if (spec->type == ParamType::offset) together |= !std::holds_alternative<std::monostate>(kernel.get(spec->name));
   if (!out) check_no_clip(kernel);
@@ -268,7 +310,7 @@ void run_in_batches(Kernel& kernel, const Views& views, const State& state, std:
   for (const auto& source : shapes) channels = std::max(channels, source.c);
   const auto most_images = std::max<std::int64_t>(1, Image::most_images(channels));
   const auto most = together ? n : std::max<std::int64_t>(1, most_images / results);
-  if (n <= most && (together || results <= most_images)) return run(kernel, views, state, *out);
+  if (n <= most && (together || results <= most_images)) return run(kernel, views, state, *out, left);
   check(out->shape[0] == n * results, kernel.row().name, ": out.shape ", as_tuple(out->shape), " is not the result's ",
         shape, ".");
   if (results > most_images) {
@@ -299,7 +341,8 @@ ArrayView images_view(const Kernel& kernel, py::handle object, std::size_t sourc
 }
 
 /// Kernels whose result is a state, which takes a large array in several parts.
-State call_for_state(Kernel& kernel, const py::object& x, State state) {
+std::shared_ptr<BatchNormalizationState> call_for_state(Kernel& kernel, const py::object& x,
+                                                        std::shared_ptr<BatchNormalizationState> state) {
   const bool is_image = py::isinstance<Image>(x);
   const auto image = is_image ? x.cast<std::shared_ptr<Image>>() : nullptr;
   const auto view = is_image ? ArrayView{} : images_view(kernel, x, 0);
@@ -321,14 +364,20 @@ State call_for_state(Kernel& kernel, const py::object& x, State state) {
 
 /// One kernel, one command buffer, waits. Arrays in, arrays out; images in, images out.
 py::object call(Kernel& kernel, const py::object& x, const py::args& others, const py::object& out,
-                const OrNone<BatchNormalizationState>& given, const py::object& dtype_like) {
+                const py::object& given, const py::object& dtype_like, Boolean with_state) {
   const auto& row = kernel.row();
-  State state = given.value;
+  State state = state_of(kernel, given);
   const auto objects = sources_of(kernel, x, others, &state);
   if (!row.has_image()) {
-    check_no_destination(kernel, out, dtype_like, false);
-    return py::cast(call_for_state(kernel, x, state));
+    check_no_destination(kernel, out, dtype_like, false, with_state);
+    check_batch_state(kernel, state);
+    return py::cast(call_for_state(kernel, x, state.batch));
   }
+  std::shared_ptr<GradientState> left;
+  auto* const wanted = with_state ? &left : nullptr;
+  const auto with_left = [&left](py::object result) {
+    return left ? py::object(py::make_tuple(result, left)) : result;
+  };
   const auto dtype = optional_dtype(dtype_like);
   check(out.is_none() || !dtype, row.name, ": dtype was given together with out, which has one.");
   if (py::isinstance<Image>(x)) {
@@ -345,9 +394,9 @@ py::object call(Kernel& kernel, const py::object& x, const py::args& others, con
       const ReleaseGil release;
       if (!destination) check_no_clip(kernel);
       if (!destination) destination = result_image(kernel, sources, dtype);
-      run(kernel, sources, state, destination);
+      run(kernel, sources, state, destination, wanted);
     }
-    return py::cast(destination);
+    return with_left(py::cast(destination));
   }
   Views views;
   for (const auto object : objects) views.push_back(images_view(kernel, object, views.size()));
@@ -358,9 +407,9 @@ py::object call(Kernel& kernel, const py::object& x, const py::args& others, con
   }
   {
     const ReleaseGil release;
-    run_in_batches(kernel, views, state, target, dtype);
+    run_in_batches(kernel, views, state, target, dtype, wanted);
   }
-  return out.is_none() ? array_from(*target) : out;
+  return with_left(out.is_none() ? py::object(array_from(*target)) : out);
 }
 
 void reload(Kernel& kernel, const std::shared_ptr<CommandBuffer>& buffer, const py::object& state) {
@@ -376,7 +425,8 @@ void reload(Kernel& kernel, const std::shared_ptr<CommandBuffer>& buffer, const 
     return with(state.cast<std::shared_ptr<NormalizationMeanAndVarianceState>>());
   if (py::isinstance<ConvolutionWeightsAndBiasesState>(state))
     return with(state.cast<std::shared_ptr<ConvolutionWeightsAndBiasesState>>());
-  if (py::isinstance<BatchNormalizationState>(state)) return with(state.cast<State>());
+  if (py::isinstance<BatchNormalizationState>(state))
+    return with(state.cast<std::shared_ptr<BatchNormalizationState>>());
   check<TypeError>(state.is_none(), "state (", type_name(state),
                    ") is not a ConvolutionWeightsAndBiasesState, NormalizationGammaAndBetaState, "
                    "NormalizationMeanAndVarianceState or BatchNormalizationState.");
@@ -431,7 +481,7 @@ void bind_kernel(py::module_& module) {
                                               "Base of all kernels.")
       .def(py::init(&make), py::arg("name"), py::arg("arguments"), py::arg("device") = nullptr)
       .def("__call__", &call, py::arg("x"), py::arg("out") = py::none(), py::arg("state") = py::none(),
-           py::arg("dtype") = py::none(),
+           py::arg("dtype") = py::none(), py::arg("with_state") = false,
            R"(Run the kernel and wait.
 
         Parameters
@@ -442,16 +492,19 @@ void bind_kernel(py::module_& module) {
             Further sources of kernels that have several, in the order of their docstring.
         out : array or Image like the result, optional
             Written in place and returned; with ``clip_rect`` only in part.
-        state : BatchNormalizationState, optional
+        state : BatchNormalizationState or GradientState, optional
             For kernels whose docstring names it; it may stand behind the sources without its name.
         dtype : dtype, optional
             Of the result; default that of x.
+        with_state : bool, default False
+            Of a kernel that has a gradient: return (result, GradientState), the state being for ``kernel.gradient``.
 
         Returns
         -------
-        array or Image, as x is, or BatchNormalizationState)")
+        array or Image, as x is, or BatchNormalizationState; with ``with_state`` a tuple of two)")
       .def("encode", &encode, py::arg("command_buffer"), py::arg("x"), py::arg("out") = py::none(),
            py::arg("temporary") = false, py::arg("state") = py::none(), py::arg("dtype") = py::none(),
+           py::arg("with_state") = false,
            R"(Append the kernel to a command buffer.
 
         Parameters
@@ -465,14 +518,16 @@ void bind_kernel(py::module_& module) {
             Destination.
         temporary : bool, default False
             The result is read on this command buffer only, as often as its read_count says (1), never by the CPU.
-        state : BatchNormalizationState, optional
+        state : BatchNormalizationState or GradientState, optional
             For kernels whose docstring names it; it may stand behind the sources without its name.
         dtype : dtype, optional
             Of the result; default that of x.
+        with_state : bool, default False
+            Of a kernel that has a gradient: return (result, GradientState), the state being for ``kernel.gradient``.
 
         Returns
         -------
-        Image or BatchNormalizationState
+        Image or BatchNormalizationState, with ``with_state`` a tuple of two
             May be read when the command buffer has completed.)")
       .def("result_shape", &result_shape, py::arg("shape"),
            "(N, H, W, C) of the result for such a source, or such sources.")

@@ -2,8 +2,11 @@
 // States that go from kernel to kernel.
 #include <mpscnn/batch_normalization_state.hpp>
 #include <mpscnn/convolution_state.hpp>
+#include <mpscnn/gradient_state.hpp>
+#include <mpscnn/kernel.hpp>
 #include <mpscnn/normalization_states.hpp>
 
+#include <algorithm>
 #include <cstring>
 
 #include <mpscnn/error.hpp>
@@ -138,10 +141,67 @@ void bind_convolution_state(py::module_& module) {
       });
 }
 
+void bind_gradient_state(py::module_& module) {
+  using State = GradientState;
+  py::class_<State, std::shared_ptr<State>> kind(module, "GradientState",
+                                                 R"(What a forward kernel leaves for its gradient kernel.
+
+    ``y, state = kernel.encode(commands, x, with_state=True)`` makes one, ``kernel.gradient.encode(commands, grad_y, x,
+    state)`` takes it, once. It holds the geometry of the forward encode, and what the gradient kernel computes with
+    respect to parameters: the sums over all images, in memory of the device that NumPy sees without a copy.
+
+    Raises
+    ------
+    AttributeError "GradientState: the state of PoolingMax has no grad_weight."
+    RuntimeError   "GradientState: no gradient kernel that computes grad_weight has been encoded with the state.", and
+                   before the command buffer that computes it has completed.
+
+    Source
+    ------
+    MPSNeuralNetwork/MPSNNGradientState.h, MPSNNGradientState and the classes derived from it.
+
+    Examples
+    --------
+    >>> import mpscnn, numpy as np
+    >>> x = np.array([[[[-1.0, 2.0]]]], np.float32)
+    >>> relu = mpscnn.NeuronReLU()
+    >>> y, state = relu(x, with_state=True)
+    >>> relu.gradient(np.ones_like(y), x, state).tolist()
+    [[[[0.0, 1.0]]]])");
+  const auto property = [&kind](const char* name, const char* doc) {
+    kind.def_property_readonly(
+        name,
+        [name](const State& state) {
+          State::Values values;
+          {
+            const ReleaseGil release;
+            const auto names = state.names();
+            if (std::ranges::find(names, name) == names.end())
+              throw py::attribute_error(
+                  say("GradientState: the state of ", state.kernel()->row().name, " has no ", name, "."));
+            values = state.values(name);
+          }
+          return floats_view(values.buffer, values.shape);
+        },
+        doc);
+  };
+  property("grad_weight",
+           "array, shape (O, kH, kW, I / groups), float32: with respect to the weights, in MPS's order; a view. "
+           "``.transpose(0, 3, 1, 2)`` is PyTorch's order.");
+  property("grad_bias", "array, shape (O,), float32: with respect to the biases; a view.");
+  property("grad_gamma", "array, shape (C,), float32: with respect to gamma; a view.");
+  property("grad_beta", "array, shape (C,), float32: with respect to beta; a view.");
+  kind.def_property_readonly("device", &State::device, "Device")
+      .def("__repr__", [](const State& state) {
+        return say("<mpscnn.GradientState of ", state.kernel()->row().name, ">");
+      });
+}
+
 }  // namespace
 
 void bind_state(py::module_& module) {
   bind_convolution_state(module);
+  bind_gradient_state(module);
   bind_buffers<NormalizationGammaAndBetaState>(
       module, "NormalizationGammaAndBetaState",
       R"(gamma and beta in memory of the device, for ``kernel.reload(command_buffer, state)``.

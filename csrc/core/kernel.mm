@@ -98,6 +98,7 @@ Kernel::~Kernel() {
 
 std::shared_ptr<Kernel> Kernel::make(std::shared_ptr<Device> device, const KernelRow &row, const Params &params) {
   check_params(row, params);
+  if (row.has_forward()) return guard([&] { return make_gradient(device, row, params); });
   return guard([&] {
     auto made = mpscnn::make(device->impl().device.get(), row, params);
     auto kernel = std::make_shared<Kernel>(std::unique_ptr<Impl>(new Impl{&row, device, std::move(made)}));
@@ -139,6 +140,8 @@ std::shared_ptr<Kernel> Kernel::copy(bool archived) const {
     copied->attributes = impl_->attributes;
     copied->offsets = impl_->offsets;
     copied->clip = impl_->clip;
+    copied->lineage = impl_->lineage;
+    if (auto &forward = copied->made.forward) forward = forward->copy(archived);
     return std::make_shared<Kernel>(std::move(copied));
   });
 }
@@ -181,6 +184,7 @@ KernelWindow Kernel::window() const {
 Value Kernel::get(std::string_view name) const {
   const auto *spec = find_param(*impl_->row, name);
   check<KeyError>(spec && spec->attribute, impl_->row->name, " has no attribute \"", name, "\".");
+  if (!has_own_attribute(*impl_, name)) return impl_->made.forward->get(name);
   const std::scoped_lock lock(impl_->mutex);
   const auto found = impl_->attributes.find(name);
   return found == impl_->attributes.end() ? Value{} : found->second;
@@ -190,6 +194,7 @@ void Kernel::set(std::string_view name, const Value &value) {
   const auto *spec = find_param(*impl_->row, name);
   check<KeyError>(spec && spec->attribute, impl_->row->name, " has no attribute \"", name, "\".");
   check_value(*impl_->row, *spec, value);
+  if (!has_own_attribute(*impl_, name)) return impl_->made.forward->set(name, value);
   guard([&] {
     const std::scoped_lock lock(impl_->mutex);
     apply(*impl_, name, value);

@@ -1,25 +1,50 @@
 // SPDX-License-Identifier: Apache-2.0
 // Kernels and their images on command buffers.
 #include "encode_checks.hh"
+#include "gradient_state_impl.hh"
 #include "kernel_impl.hh"
 #include "kernel_sources.hh"
 
 namespace mpscnn {
 
+void set_geometry(const Kernel::Impl &impl, const Geometry &g) {
+  if (is_binary(impl)) {
+    if (impl.row->family == Family::arithmetic) {
+      auto *arithmetic = static_cast<MPSCNNArithmetic *>(binary(impl));
+      arithmetic.primaryStrideInPixelsX = static_cast<NSUInteger>(g.strides[0].w);
+      arithmetic.primaryStrideInPixelsY = static_cast<NSUInteger>(g.strides[0].h);
+      arithmetic.primaryStrideInFeatureChannels = static_cast<NSUInteger>(g.strides[0].c);
+      arithmetic.secondaryStrideInPixelsX = static_cast<NSUInteger>(g.strides[1].w);
+      arithmetic.secondaryStrideInPixelsY = static_cast<NSUInteger>(g.strides[1].h);
+      arithmetic.secondaryStrideInFeatureChannels = static_cast<NSUInteger>(g.strides[1].c);
+    }
+    for (std::size_t source = 0; source < 2; ++source) set_offset(impl, source, g.offsets[source]);
+    return;
+  }
+  MPSCNNKernel *kernel = unary(impl);
+  kernel.offset = g.offsets[0];
+  if (impl.row->family != Family::convolution_transpose || impl.made.padding.kind != Padding::Kind::pixels) return;
+  auto *transpose = static_cast<MPSCNNConvolutionTranspose *>(kernel);
+  transpose.kernelOffsetX = g.kernel_offset.w;
+  transpose.kernelOffsetY = g.kernel_offset.h;
+}
+
 namespace {
 
 void encode_unary(Kernel::Impl &impl, id<MTLCommandBuffer> commands, const Geometry &g, const Image &source,
-                  const Image &destination, BatchNormalizationState *state) {
+                  const Image &destination, BatchNormalizationState *batch, GradientState *left) {
+  set_geometry(impl, g);
   MPSCNNKernel *kernel = unary(impl);
-  kernel.offset = g.offsets[0];
-  if (impl.row->family == Family::convolution_transpose && impl.made.padding.kind == Padding::Kind::pixels) {
-    auto *transpose = static_cast<MPSCNNConvolutionTranspose *>(kernel);
-    transpose.kernelOffsetX = g.kernel_offset.w;
-    transpose.kernelOffsetY = g.kernel_offset.h;
-  }
   MPSImage *from = source.impl().image.get(), *to = destination.impl().image.get();
-  if (impl.made.encode) return impl.made.encode(impl.made, commands, from, to, state);
-  [kernel encodeToCommandBuffer:commands sourceImage:from destinationImage:to];
+  if (left != nullptr)
+    [kernel encodeToCommandBuffer:commands
+                      sourceImage:from
+                 destinationState:left->impl().state.get()
+                 destinationImage:to];
+  else if (impl.made.encode)
+    impl.made.encode(impl.made, commands, from, to, batch);
+  else
+    [kernel encodeToCommandBuffer:commands sourceImage:from destinationImage:to];
 }
 
 /// Temporary sources are read by `encodes` encodes, and count as read once. When one of these raises, the rest is not
@@ -55,20 +80,12 @@ class ExtraReads {
 };
 
 /// A source of one image for several of the other: MPS has no stride for images, so each gets an encode of its own.
-/// Gradient kernels are encoded like others: what they would take from a state of the forward kernel is set here.
-/// unverified: that Apple's do so without a state.
+/// MPSCNNNeuronGradient is encoded like others: what it would take from a state of the forward kernel is set here.
+/// unverified: that Apple's does so without a state.
 void encode_binary(const Kernel::Impl &impl, id<MTLCommandBuffer> commands, const Geometry &g,
-                   std::span<const Image *const> sources, const Image &destination) {
+                   std::span<const Image *const> sources, const Image &destination, GradientState *left) {
   MPSCNNBinaryKernel *kernel = binary(impl);
-  if (impl.row->family == Family::arithmetic) {
-    auto *arithmetic = static_cast<MPSCNNArithmetic *>(kernel);
-    arithmetic.primaryStrideInPixelsX = static_cast<NSUInteger>(g.strides[0].w);
-    arithmetic.primaryStrideInPixelsY = static_cast<NSUInteger>(g.strides[0].h);
-    arithmetic.primaryStrideInFeatureChannels = static_cast<NSUInteger>(g.strides[0].c);
-    arithmetic.secondaryStrideInPixelsX = static_cast<NSUInteger>(g.strides[1].w);
-    arithmetic.secondaryStrideInPixelsY = static_cast<NSUInteger>(g.strides[1].h);
-    arithmetic.secondaryStrideInFeatureChannels = static_cast<NSUInteger>(g.strides[1].c);
-  }
+  set_geometry(impl, g);
   const bool together = g.strides[0].n == g.strides[1].n;
   const auto images = impl.clip ? impl.clip->images : g.shape.n, encodes = together ? 1 : images;
   ExtraReads reads(sources, encodes);
@@ -85,22 +102,37 @@ void encode_binary(const Kernel::Impl &impl, id<MTLCommandBuffer> commands, cons
       offsets[source].z += i * g.strides[source].n;
       set_offset(impl, source, offsets[source]);
     }
-    [kernel encodeToCommandBuffer:commands
-                     primaryImage:sources[0]->impl().image.get()
-                   secondaryImage:sources[1]->impl().image.get()
-                 destinationImage:destination.impl().image.get()];
+    MPSImage *a = sources[0]->impl().image.get(), *b = sources[1]->impl().image.get();
+    MPSImage *to = destination.impl().image.get();
+    if (left != nullptr)
+      [static_cast<MPSCNNArithmetic *>(kernel)
+          encodeToCommandBuffer:commands
+                   primaryImage:a
+                 secondaryImage:b
+               destinationState:static_cast<MPSCNNArithmeticGradientState *>(left->impl().state.get())
+               destinationImage:to];
+    else
+      [kernel encodeToCommandBuffer:commands primaryImage:a secondaryImage:b destinationImage:to];
     reads.did_encode();
   }
 }
 
 void encode_into(Kernel::Impl &impl, CommandBuffer &buffer, const Geometry &g, std::span<const Image *const> sources,
-                 const Image &destination, BatchNormalizationState *state) {
+                 const Image &destination, const EncodeStates &states = {}) {
   id<MTLCommandBuffer> commands = buffer.impl().buffer.get();
-  if (is_binary(impl))
-    encode_binary(impl, commands, g, sources, destination);
+  std::shared_ptr<GradientState> left;
+  if (states.left != nullptr) {
+    set_geometry(impl, g);
+    left = make_gradient_state(*impl.owner, g, sources, destination.impl().image.get());
+  }
+  if (is_gradient(impl))
+    encode_gradient(impl, commands, g, sources, destination, states.gradient);
+  else if (is_binary(impl))
+    encode_binary(impl, commands, g, sources, destination, left.get());
   else
-    encode_unary(impl, commands, g, *sources[0], destination, state);
+    encode_unary(impl, commands, g, *sources[0], destination, states.batch, left.get());
   destination.impl().writer->set(commands);
+  if (left) *states.left = std::move(left);
 }
 
 /// Which channels are read and written, for one encode.
@@ -146,7 +178,7 @@ class Placed {
 }  // namespace
 
 void Kernel::check_encode(const CommandBuffer &buffer, std::span<const Image *const> sources,
-                          const BatchNormalizationState *state) const {
+                          const EncodeStates &states) const {
   const auto &row = *impl_->row;
   check_source_count(sources.size());
   check_open(buffer, *impl_->device, row.name.data());
@@ -156,16 +188,23 @@ void Kernel::check_encode(const CommandBuffer &buffer, std::span<const Image *co
                               row.sources[i],
                               " is a temporary image whose read_count is 0: its last read has been encoded.");
   }
-  if (!state) return;
-  check<TypeError>(!row.state.empty(), row.name, ": state was given; the kernel takes none.");
-  check_same_device(*buffer.device(), *state->device(), "state");
+  const bool is_made_of_one = impl_->made.forward != nullptr;
+  if (states.batch || states.gradient) {
+    check<TypeError>(!row.state.empty() || is_made_of_one, row.name, ": state was given; the kernel takes none.");
+    check<TypeError>(is_made_of_one == (states.gradient != nullptr), row.name, ": state is not a ",
+                     is_made_of_one ? "GradientState." : "BatchNormalizationState.");
+    check_same_device(*buffer.device(), states.batch ? *states.batch->device() : *states.gradient->device(), "state");
+  }
+  if (states.left)
+    check<TypeError>(!row.gradient.empty() && !is_made_of_one && row.has_image(), row.name,
+                     ": with_state (True) was given; the kernel leaves no state for a gradient kernel.");
 }
 
 std::shared_ptr<BatchNormalizationState> Kernel::encode_state(CommandBuffer &buffer, const Image &source,
                                                               std::shared_ptr<BatchNormalizationState> state) {
   const auto &row = *impl_->row;
   const Image *const sources[] = {&source};
-  check_encode(buffer, sources, state.get());
+  check_encode(buffer, sources, {.batch = state.get()});
   return guard([&] {
     const std::scoped_lock lock(impl_->mutex);
     const auto no = [&](bool given, const char *name) {
@@ -183,15 +222,15 @@ std::shared_ptr<BatchNormalizationState> Kernel::encode_state(CommandBuffer &buf
 
 std::shared_ptr<Image> Kernel::encode(CommandBuffer &buffer, std::span<const Image *const> sources,
                                       std::shared_ptr<Image> destination, bool temporary, std::optional<DType> dtype,
-                                      BatchNormalizationState *state) {
+                                      const EncodeStates &states) {
   const auto &row = *impl_->row;
-  check_encode(buffer, sources, state);
+  check_encode(buffer, sources, states);
   check_result_is_image();
   std::array<ImageShape, 2> shapes;
   for (std::size_t i = 0; i < sources.size(); ++i) shapes[i] = sources[i]->shape();
   return guard([&] {
     const std::scoped_lock lock(impl_->mutex);
-    const auto g = geometry(*impl_, std::span(shapes).first(sources.size()), sources[0]->impl().image.get());
+    const auto g = geometry(*impl_, std::span(shapes).first(sources.size()), sources.back()->impl().image.get());
     if (destination) {
       check_target(*destination, *buffer.device(), row.name.data());
       check_destination(*impl_, g, destination->shape());
@@ -201,24 +240,24 @@ std::shared_ptr<Image> Kernel::encode(CommandBuffer &buffer, std::span<const Ima
       const auto type = dtype.value_or(sources[0]->dtype());
       destination = temporary ? Image::temporary(buffer, shape, type) : Image::make(impl_->device, shape, type);
     }
-    encode_into(*impl_, buffer, g, sources, *destination, state);
+    encode_into(*impl_, buffer, g, sources, *destination, states);
     return destination;
   });
 }
 
 void Kernel::encode_placed(CommandBuffer &buffer, std::span<const Image *const> sources, const Image &destination,
                            const Placement &placement) {
-  check_encode(buffer, sources, nullptr);
+  check_encode(buffer, sources, {});
   check_result_is_image();
   std::array<ImageShape, 2> shapes;
   for (std::size_t i = 0; i < sources.size(); ++i) shapes[i] = sources[i]->shape();
   guard([&] {
     const std::scoped_lock lock(impl_->mutex);
     const Placed placed(*impl_, placement);
-    const auto g = geometry(*impl_, std::span(shapes).first(sources.size()), sources[0]->impl().image.get());
+    const auto g = geometry(*impl_, std::span(shapes).first(sources.size()), sources.back()->impl().image.get());
     check_target(destination, *buffer.device(), impl_->row->name.data());
     check_destination(*impl_, g, destination.shape());
-    encode_into(*impl_, buffer, g, sources, destination, nullptr);
+    encode_into(*impl_, buffer, g, sources, destination);
   });
 }
 

@@ -182,6 +182,7 @@ Geometry geometry(const Kernel::Impl &impl, std::span<const ImageShape> sources,
     if (const auto &given = impl.offsets[i])
       check(given->image >= 0 && given->image < sources[i].n, impl.row->name, ": ", prefix_of(impl, i),
             "offset has image (", given->image, "), not in [0, ", sources[i].n, ").");
+  if (is_gradient(impl)) return gradient_geometry(impl, sources, image);
   auto g = is_binary(impl) ? pointwise_geometry(impl, sources) : unary_geometry(impl, sources[0], image);
   for (std::size_t i = 0; i < sources.size(); ++i) {
     const auto &given = impl.offsets[i];
@@ -230,7 +231,8 @@ ImageShape Kernel::result_shape(std::span<const ImageShape> sources) const {
         impl_->made.padding.kind == Padding::Kind::pixels
             ? Ref<MPSImage *>()
             : Ref<MPSImage *>::adopt([[MPSImage alloc] initWithDevice:impl_->device->impl().device.get()
-                                                      imageDescriptor:image_descriptor(sources[0], DType::float32)]);
+                                                      imageDescriptor:image_descriptor(sources.back(),
+                                                                                       DType::float32)]);
     return new_destination(*impl_, geometry(*impl_, sources, image.get()));
   });
 }

@@ -30,9 +30,14 @@ struct Kernel::Impl {
   /// Encode writes properties of the MPS object. A padding policy, which is asked meanwhile, may read the kernel's.
   std::recursive_mutex mutex = {};
   Kernel *owner = nullptr;
+  /// Shared by a kernel and its copies: a state of one is a state of all.
+  std::shared_ptr<const int> lineage = std::make_shared<const int>();
 };
 
+/// An MPSCNNBinaryKernel. Gradient kernels are such; those that are made of a forward kernel follow that one's
+/// attributes, and is_binary() is about it.
 inline bool is_binary(const Kernel::Impl &impl) { return impl.row->sources.size() == 2; }
+inline bool is_gradient(const Kernel::Impl &impl) { return impl.made.forward != nullptr; }
 
 /// In front of the names of a source's properties.
 inline const char *prefix_of(const Kernel::Impl &impl, std::size_t source) {
@@ -62,6 +67,23 @@ struct Geometry {
 /// Throws std::invalid_argument where the kernel does not fit the sources. `image`, of the first source's shape, is
 /// looked at by padding policies only.
 Geometry geometry(const Kernel::Impl &impl, std::span<const ImageShape> sources, MPSImage *image);
+
+/// The same for a gradient kernel with a forward kernel: the result lies on the second source, and the offsets are
+/// those of the forward kernel.
+Geometry gradient_geometry(const Kernel::Impl &impl, std::span<const ImageShape> sources, MPSImage *image);
+/// Such a kernel of a forward kernel of its own, by the parameters of both.
+std::shared_ptr<Kernel> make_gradient(const std::shared_ptr<Device> &device, const KernelRow &row,
+                                      const Params &params);
+/// Whether the kernel keeps the attribute; else its forward kernel does.
+bool has_own_attribute(const Kernel::Impl &impl, std::string_view name);
+/// Encodes such a kernel.
+void encode_gradient(Kernel::Impl &impl, id<MTLCommandBuffer> commands, const Geometry &g,
+                     std::span<const Image *const> sources, const Image &destination, GradientState *state);
+/// What a forward kernel, whose offsets have been set, leaves for its gradient kernel.
+std::shared_ptr<GradientState> make_gradient_state(Kernel &kernel, const Geometry &g,
+                                                   std::span<const Image *const> sources, MPSImage *destination);
+/// Puts `g` into the MPS object: where the sources are read.
+void set_geometry(const Kernel::Impl &impl, const Geometry &g);
 
 /// Extents of a destination that nobody gives.
 ImageShape new_destination(const Kernel::Impl &impl, const Geometry &g);

@@ -70,6 +70,7 @@ const char* formula_of(ShapeRule rule) {
     case ShapeRule::reshape: return "(N, h, w, c), h*w*c == H*W*C";
     case ShapeRule::resize: return "(N, h, w, C)";
     case ShapeRule::crop: return "(N*R, h, w, C)";
+    case ShapeRule::gradient: return "that of the second source";
     case ShapeRule::pad: return "(N, H + ph0 + ph1, W + pw0 + pw1, C + pc0 + pc1)";
   }
   return "?";

@@ -26,7 +26,7 @@ def _default(spec: Param) -> Any:
 def _common(row: Row) -> list[Param]:
     """What the row shares with the others; a name of its own stands for a default of its own."""
     own = {spec["name"] for spec in row["params"]}
-    return [spec for spec in _COMMON[len(row["sources"])] if spec["name"] not in own]
+    return [spec for spec in _COMMON[row["attributes"]] if spec["name"] not in own]
 
 
 def _signature(row: Row) -> inspect.Signature:
@@ -69,20 +69,87 @@ class Kernel(_core.Kernel):
 
     apple_class: str
 
+    @property
+    def gradients(self) -> tuple[Kernel, ...]:
+        """Kernels that compute the gradient with respect to each source, in their order, and to the parameters.
+
+        They are made of this kernel when they are first asked for, and follow what is set on it.
+
+        Raises
+        ------
+        TypeError
+            "NeuronGradient: the kernel has no gradient kernel."
+        NotImplementedError
+            "MPSCNNPoolingMaxGradient is not implemented yet."
+
+        Source
+        ------
+        MPSNeuralNetwork/MPSCNNKernel.h, MPSCNNGradientKernel.
+        """
+        made: tuple[Kernel, ...] | None = self.__dict__.get("_gradients")
+        if made is None:
+            row = row_of(type(self))
+            made = tuple(_gradient(self, row, source) for source in range(len(row["sources"])))
+            self.__dict__["_gradients"] = made
+        return made
+
+    @property
+    def gradient(self) -> Kernel:
+        """The kernel that computes the gradient with respect to the source; of one with several see ``gradients``.
+
+        ``kernel.gradient(grad_y, x, state)``, with the state of ``y, state = kernel(x, with_state=True)``.
+
+        Raises
+        ------
+        TypeError
+            "Add: the kernel has 2 sources; see gradients." and as for ``gradients``.
+        NotImplementedError
+            As for ``gradients``.
+        """
+        count = len(row_of(type(self))["sources"])
+        if count > 1 and self._has_gradient():
+            raise TypeError(f"{type(self).__name__}: the kernel has {count} sources; see gradients.")
+        return self.gradients[0]
+
+    def _has_gradient(self) -> bool:
+        row = row_of(type(self))
+        return bool(row["gradient"]) and not row["forward"]
+
     def __copy__(self) -> Kernel:
         copied = type(self).__new__(type(self))
         _core.Kernel.__init__(copied, type(self).__name__, self, None)
         copied.__dict__.update(self.__dict__)
+        copied.__dict__.pop("_gradients", None)
         return copied
 
     def __reduce__(self) -> tuple[Any, ...]:
         own = dict(self.__dict__)
+        own.pop("_gradients", None)
         arguments = own.pop("_arguments")
         row = row_of(type(self))
         settable = [spec["name"] for spec in row["params"] + _common(row) if spec["attribute"]]
         values = {name: self._get(name) for name in settable}
         given = {name: value for name, value in values.items() if value is not None}
         return _restore, (type(self), row["name"], arguments, given, own)
+
+
+def _gradient(forward: Kernel, row: Row, source: int) -> Kernel:
+    """One of the gradients of a kernel. Its arguments, for pickles, are those of the forward kernel."""
+    name = row["gradient"]
+    kind = next((other for other in KERNELS.values() if other.apple_class == name), None)
+    if kind is None or not forward._has_gradient():  # says which
+        _core.Kernel.__init__(forward.__class__.__new__(forward.__class__), row["name"], (forward, source), None)
+        raise NotImplementedError(f"{name} is not implemented yet.")
+    made = kind.__new__(kind)
+    _core.Kernel.__init__(made, name, (forward, source), None)
+    arguments = {"activation": forward.neuron_descriptor}
+    if row_of(kind)["forward"]:
+        set_since = {spec["name"]: forward._get(spec["name"]) for spec in _common(row)}
+        arguments = {**forward.__dict__["_arguments"], **{key: value for key, value in set_since.items() if value}}
+        if len(row["sources"]) > 1:
+            arguments["of"] = row["sources"][source]
+    made.__dict__["_arguments"] = arguments
+    return made
 
 
 def _restore(

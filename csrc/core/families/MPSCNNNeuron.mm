@@ -81,15 +81,27 @@ Made make_neuron(id<MTLDevice> device, const KernelRow &row, const Params &param
   return made;
 }
 
-Made make_neuron_gradient(id<MTLDevice> device, const KernelRow &row, const Params &params) {
+namespace {
+
+Made make_neuron_gradient(id<MTLDevice> device, const KernelRow &row, const NeuronDescriptor &neuron) {
   const Class kind = class_of(row);
   Made made;
-  made.neuron = activation(params, "activation");
+  made.neuron = neuron;
   made.kernel = Ref<MPSKernel *>::adopt([static_cast<MPSCNNNeuronGradient *>([kind alloc])
         initWithDevice:device
       neuronDescriptor:objc_neuron(made.neuron)]);
   check<std::runtime_error>(static_cast<bool>(made.kernel), row.name, ": the device refused the kernel.");
   return made;
+}
+
+}  // namespace
+
+Made make_neuron_gradient(id<MTLDevice> device, const KernelRow &row, const Params &params) {
+  return make_neuron_gradient(device, row, activation(params, "activation"));
+}
+
+Made make_neuron_gradient(id<MTLDevice> device, const KernelRow &row, const Made &forward) {
+  return make_neuron_gradient(device, row, forward.neuron);
 }
 
 }  // namespace mpscnn

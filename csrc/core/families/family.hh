@@ -9,7 +9,10 @@
 #include <functional>
 #include <memory>
 #include <optional>
+#include <string_view>
+#include <vector>
 
+#include <mpscnn/array.hpp>
 #include <mpscnn/batch_normalization_state.hpp>
 #include <mpscnn/image.hpp>
 #include <mpscnn/table.hpp>
@@ -23,6 +26,20 @@ namespace mpscnn {
 /// Whether a source repeats one row, column or channel; nullopt: as the shapes say.
 struct Repeat {
   std::optional<bool> h = {}, w = {}, c = {};
+};
+
+/// Floats that gradient kernels put into a state, by their Python name and the state's property.
+struct StateValues {
+  std::string_view name;
+  SEL selector;
+  Extents shape;
+};
+
+class Kernel;
+
+/// Which gradients a kernel computes: with respect to its source, to its parameters.
+struct GradientParts {
+  bool source = true, parameters = false;
 };
 
 /// The window of a kernel: how large its results are.
@@ -63,6 +80,15 @@ struct Made {
   std::function<void(Made &, id<MTLCommandBuffer>, MPSImage *source, MPSImage *destination,
                      BatchNormalizationState *state)>
       encode = {};
+  /// Gradient kernels: the kernel that they are the gradient of, and with respect to which of its sources.
+  std::shared_ptr<Kernel> forward = {};
+  std::size_t of_source = 0;
+  bool needs_encoded_state = false;  ///< what the forward encode left there
+  GradientParts parts = {};  ///< that are wanted; those of parameters need a state to hold them
+  /// Before each encode: which of them this one computes. Empty: the kernel has no parameters.
+  std::function<void(Made &, GradientParts)> set_parts = {};
+  /// Forward kernels: what their gradient kernels leave in the state for the CPU.
+  std::vector<StateValues> state_values = {};
   NeuronDescriptor neuron = {};
   Padding padding = {};
   Pair output_padding{0, 0};
@@ -82,6 +108,8 @@ Made make_convolution(id<MTLDevice> device, const KernelRow &row, const Params &
 Made make_binary_convolution(id<MTLDevice> device, const KernelRow &row, const Params &params);
 Made make_neuron(id<MTLDevice> device, const KernelRow &row, const Params &params);
 Made make_neuron_gradient(id<MTLDevice> device, const KernelRow &row, const Params &params);
+/// Of a forward kernel.
+Made make_neuron_gradient(id<MTLDevice> device, const KernelRow &row, const Made &forward);
 Made make_pooling(id<MTLDevice> device, const KernelRow &row, const Params &params);
 Made make_arithmetic(id<MTLDevice> device, const KernelRow &row, const Params &params);
 Made make_softmax(id<MTLDevice> device, const KernelRow &row, const Params &params);

@@ -11,6 +11,7 @@
 #include <mpscnn/batch_normalization_state.hpp>
 #include <mpscnn/command_buffer.hpp>
 #include <mpscnn/convolution_state.hpp>
+#include <mpscnn/gradient_state.hpp>
 #include <mpscnn/image.hpp>
 #include <mpscnn/normalization_states.hpp>
 #include <mpscnn/padding_policy.hpp>
@@ -37,6 +38,13 @@ struct Placement {
   std::int64_t destination = 0;
 
   bool is_whole() const { return destination == 0 && sources[0].count == 0 && sources[1].count == 0; }
+};
+
+/// States of one encode.
+struct EncodeStates {
+  BatchNormalizationState* batch = nullptr;   ///< read, for rows that name a state
+  GradientState* gradient = nullptr;          ///< read by a gradient kernel: what the forward encode left
+  std::shared_ptr<GradientState>* left = nullptr;  ///< for the gradient kernel, made by this encode
 };
 
 class Kernel : public std::enable_shared_from_this<Kernel> {
@@ -73,10 +81,10 @@ class Kernel : public std::enable_shared_from_this<Kernel> {
   std::shared_ptr<Kernel> some_results(std::int64_t first, std::int64_t count) const;
 
   /// Encodes; with `destination` into it, else into a new image of `dtype` (default: the first source's), temporary if
-  /// asked. Safe from several threads on different command buffers. A state is for rows that name one.
+  /// asked. Safe from several threads on different command buffers. States are for rows that take or leave one.
   std::shared_ptr<Image> encode(CommandBuffer& buffer, std::span<const Image* const> sources,
                                 std::shared_ptr<Image> destination = nullptr, bool temporary = false,
-                                std::optional<DType> dtype = std::nullopt, BatchNormalizationState* state = nullptr);
+                                std::optional<DType> dtype = std::nullopt, const EncodeStates& states = {});
 
   /// Encodes into those channels of `destination`, from those of the sources; what was set on the kernel holds within
   /// them. The destination is larger than the result in channels only.
@@ -86,6 +94,13 @@ class Kernel : public std::enable_shared_from_this<Kernel> {
   /// For rows whose result is a state: encodes into that, or into a new one.
   std::shared_ptr<BatchNormalizationState> encode_state(CommandBuffer& buffer, const Image& source,
                                                         std::shared_ptr<BatchNormalizationState> state = nullptr);
+
+  /// The kernel that computes gradients with respect to a source, and to the parameters, from those of this kernel's
+  /// result; made of this kernel, whose attributes it follows. Throws TypeError where there is none, and
+  /// NotImplementedError where the platform or the table lacks it.
+  std::shared_ptr<Kernel> gradient(std::size_t source = 0);
+  /// Of a gradient kernel: the kernel that it was made of. Null for others.
+  std::shared_ptr<Kernel> forward() const;
 
   /// The activation that the kernel computes, or applies to its result before that is stored; nullopt for none.
   std::optional<NeuronDescriptor> neuron() const;
@@ -105,9 +120,11 @@ class Kernel : public std::enable_shared_from_this<Kernel> {
   /// The weights as the kernel has them, batch normalization folded in and rounded, when the device gets there.
   std::shared_ptr<ConvolutionWeightsAndBiasesState> export_weights(CommandBuffer& buffer);
 
+  Impl& impl() const { return *impl_; }
+
  private:
   void check_encode(const CommandBuffer& buffer, std::span<const Image* const> sources,
-                    const BatchNormalizationState* state) const;
+                    const EncodeStates& states) const;
   void check_result_is_image() const;
 
   std::unique_ptr<Impl> impl_;

@@ -83,6 +83,7 @@ enum class ShapeRule : std::uint32_t {
   crop,
   pad,
   state,
+  gradient,
 };
 
 /// Names of a kernel's sources, in Apple's order: primary before secondary.
@@ -104,6 +105,7 @@ struct KernelRow {
   int positional = 0;  ///< so many leading params may be given by position
   ShapeRule shape = ShapeRule::same;
   std::string_view gradient = {};  ///< Apple class of the partner, empty: none
+  std::string_view forward = {};   ///< of a gradient: the row that it is the gradient of; empty: no gradient, or of many
   std::string_view state = {};     ///< kernel(x, state): what it is for, one sentence; empty: none is taken
   std::string_view summary = {};
   std::string_view formula = {};  ///< in the letters of the oracle
@@ -111,6 +113,8 @@ struct KernelRow {
   std::string_view macos = {};    ///< since
 
   bool has_image() const { return shape != ShapeRule::state; }
+  /// Made of a forward kernel, whose window, weights and attributes are its own.
+  bool has_forward() const { return !forward.empty(); }
 
   /// Whether the row names the parameter itself.
   constexpr bool is_own(std::string_view param) const {
@@ -142,10 +146,11 @@ std::span<const KernelRow> kernel_table();
 const KernelRow* find_kernel(std::string_view name);
 
 /// Parameters that every kernel of so many sources has (MPSCNNKernel, MPSCNNBinaryKernel), settable afterwards; they
-/// follow the row's own. A row that names one of them among its own has another default for it.
+/// follow the row's own. A row that names one of them among its own has another default for it. A gradient has those of
+/// its forward kernel.
 std::span<const ParamSpec* const> common_params(std::size_t sources);
 inline std::span<const ParamSpec* const> common_params(const KernelRow& row) {
-  return common_params(row.sources.size());
+  return common_params(row.has_forward() ? find_kernel(row.forward)->sources.size() : row.sources.size());
 }
 
 const char* name_of(ParamType type);

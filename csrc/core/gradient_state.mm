@@ -1,0 +1,45 @@
+// SPDX-License-Identifier: Apache-2.0
+#include <mpscnn/error.hpp>
+
+#include <algorithm>
+
+#include "gradient_state_impl.hh"
+#include "kernel_impl.hh"
+#include "objc_scope.hh"
+
+namespace mpscnn {
+
+GradientState::GradientState(std::unique_ptr<Impl> impl) : impl_(std::move(impl)) {}
+GradientState::~GradientState() {
+  Pool pool;
+  impl_.reset();
+}
+
+std::vector<std::string_view> GradientState::names() const {
+  std::vector<std::string_view> names;
+  for (const auto &values : impl_->values) names.push_back(values.name);
+  return names;
+}
+
+GradientState::Values GradientState::values(std::string_view name) const {
+  return guard([&] {
+    const std::scoped_lock lock(impl_->mutex);
+    const auto found = std::ranges::find(impl_->values, name, &StateValues::name);
+    check<KeyError>(found != impl_->values.end(), "GradientState: the state of ", impl_->kernel->row().name, " has no ",
+                    name, ".");
+    check<std::runtime_error>(impl_->has_values, "GradientState: no gradient kernel that computes ", name,
+                              " has been encoded with the state.");
+    check_written(impl_->writer, "GradientState");
+    id<MTLBuffer> buffer = [impl_->state.get() performSelector:found->selector];
+    check<NotImplementedError>(buffer != nil && [buffer contents] != nullptr,
+                               "GradientState: this device does not show the CPU its memory.");
+    return Values{std::make_shared<Buffer>(std::make_unique<Buffer::Impl>(
+                      Buffer::Impl{impl_->device, Ref<id<MTLBuffer>>::retain(buffer)})),
+                  found->shape};
+  });
+}
+
+std::shared_ptr<Kernel> GradientState::kernel() const { return impl_->kernel; }
+std::shared_ptr<Device> GradientState::device() const { return impl_->device; }
+
+}  // namespace mpscnn

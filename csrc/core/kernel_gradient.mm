@@ -1,0 +1,171 @@
+// SPDX-License-Identifier: Apache-2.0
+// Gradient kernels: made of a forward kernel, encoded with the state that it left, or with one made for them.
+#include <algorithm>
+
+#include "encode_checks.hh"
+#include "gradient_state_impl.hh"
+#include "kernel_impl.hh"
+#include "kernel_sources.hh"
+
+namespace mpscnn {
+namespace {
+
+/// Attributes that a gradient kernel has for itself; the others are its forward kernel's.
+bool is_gradients_own(const KernelRow &row, std::string_view name) {
+  constexpr std::string_view own[] = {"clip_rect", "destination_feature_channel_offset", "allow_reduced_precision",
+                                      "label"};
+  return std::ranges::find(own, name) != std::end(own) || find_param(*find_kernel(row.forward), name) == nullptr;
+}
+
+Made make_made(id<MTLDevice> device, const KernelRow &row, const Made &forward, std::size_t source) {
+  (void)source;
+  switch (row.family) {
+    case Family::neuron_gradient: return make_neuron_gradient(device, row, forward);
+    default: throw NotImplementedError(say(row.name, ": no such family of gradients."));
+  }
+}
+
+/// The gradient kernel of `row` of a forward kernel.
+std::shared_ptr<Kernel> of_forward(std::shared_ptr<Kernel> forward, const KernelRow &row, std::size_t source) {
+  auto &impl = forward->impl();
+  const std::scoped_lock lock(impl.mutex);
+  auto made = make_made(impl.device->impl().device.get(), row, impl.made, source);
+  made.padding.kind = impl.made.padding.kind;  // the policy itself stays with the forward kernel
+  made.image_by_image = made.image_by_image && impl.made.image_by_image;
+  made.forward = std::move(forward);
+  made.of_source = source;
+  return std::make_shared<Kernel>(std::unique_ptr<Kernel::Impl>(new Kernel::Impl{&row, impl.device, std::move(made)}));
+}
+
+}  // namespace
+
+bool has_own_attribute(const Kernel::Impl &impl, std::string_view name) {
+  return !impl.row->has_forward() || is_gradients_own(*impl.row, name);
+}
+
+std::shared_ptr<Kernel> make_gradient(const std::shared_ptr<Device> &device, const KernelRow &row,
+                                      const Params &params) {
+  const KernelRow &forward_row = *find_kernel(row.forward);
+  Params of_forward_kernel, own;
+  for (const auto &[name, value] : params)
+    (is_gradients_own(row, name) ? own : of_forward_kernel).emplace(name, value);
+  const auto of_source = text(params, "of", std::string(forward_row.sources[0]));
+  const std::size_t source = of_source == forward_row.sources[0] ? 0 : 1;
+  own.erase("of");
+  auto gradient = of_forward(Kernel::make(device, forward_row, of_forward_kernel), row, source);
+  for (const auto &[name, value] : own) gradient->set(name, value);
+  return gradient;
+}
+
+std::shared_ptr<Kernel> Kernel::gradient(std::size_t source) {
+  const auto &row = *impl_->row;
+  check<TypeError>(!row.gradient.empty() && !is_gradient(*impl_), row.name, ": the kernel has no gradient kernel.");
+  const auto *partner = find_kernel(row.gradient);
+  check<NotImplementedError>(partner != nullptr, row.gradient, " is not implemented yet.");
+  check(source < row.sources.size(), row.name, ": source (", source, ") is not less than the number of sources (",
+        row.sources.size(), ").");
+  return guard([&] { return of_forward(shared_from_this(), *partner, source); });
+}
+
+std::shared_ptr<Kernel> Kernel::forward() const { return impl_->made.forward; }
+
+Geometry gradient_geometry(const Kernel::Impl &impl, std::span<const ImageShape> sources, MPSImage *image) {
+  const auto &row = *impl.row;
+  auto &forward = impl.made.forward->impl();
+  const std::scoped_lock lock(forward.mutex);
+  // The forward kernel's other source, of a kernel of two, is as large as its result where it does not repeat; a state
+  // knows better.
+  const ImageShape x = sources[1];
+  Geometry g = geometry(forward, std::span(&x, 1), image);
+  check(sources[0] == g.shape, row.name, ": ", row.sources[0], ".shape ", sources[0],
+        " is not that of the forward kernel's result ", g.shape, " for ", row.sources[1], " of shape ", x, ".");
+  g.shape = {sources[0].n, x.h, x.w, source_channels(forward, 0, x)};
+  return g;
+}
+
+std::shared_ptr<GradientState> make_gradient_state(Kernel &kernel, const Geometry &g,
+                                                   std::span<const Image *const> sources, MPSImage *destination) {
+  auto &impl = kernel.impl();
+  auto made = std::make_unique<GradientState::Impl>();
+  made->device = impl.device;
+  made->kernel = kernel.shared_from_this();
+  MPSImage *from = sources[0]->impl().image.get();
+  if (is_binary(impl)) {
+    made->state = Ref<MPSState *>::retain([binary(impl) resultStateForPrimaryImage:from
+                                                                    secondaryImage:sources[1]->impl().image.get()
+                                                                      sourceStates:nil
+                                                                  destinationImage:destination]);
+  } else {
+    made->state = Ref<MPSState *>::retain([unary(impl) resultStateForSourceImage:from
+                                                                    sourceStates:nil
+                                                                destinationImage:destination]);
+  }
+  check<TypeError>(static_cast<bool>(made->state), impl.row->name,
+                   ": the kernel leaves no state for a gradient kernel.");
+  for (std::size_t i = 0; i < sources.size(); ++i) made->sources[i] = sources[i]->shape();
+  made->result = g.shape;
+  made->values = impl.made.state_values;
+  return std::make_shared<GradientState>(std::move(made));
+}
+
+namespace {
+
+void check_state(const Kernel::Impl &impl, const GradientState::Impl &state, std::span<const Image *const> sources,
+                 GradientParts parts) {
+  const auto &row = *impl.row;
+  check(state.kernel->impl().lineage == impl.made.forward->impl().lineage, row.name, ": state is that of another ",
+        state.kernel->row().name, ", not of the kernel that this is the gradient of.");
+  const ImageShape &result = state.result;
+  check(sources[0]->shape() == result, row.name, ": ", row.sources[0], ".shape ", sources[0]->shape(),
+        " is not that of the result of the forward encode ", result, ".");
+  const auto used = [&](int part) { return state.used.contains({&row, part}); };
+  const int of_source = static_cast<int>(impl.made.of_source);
+  check<std::runtime_error>(!(parts.source && used(of_source)) && !(parts.parameters && used(-1)), row.name,
+                            ": the state has been used already; each forward encode leaves a state of its own.");
+}
+
+}  // namespace
+
+void encode_gradient(Kernel::Impl &impl, id<MTLCommandBuffer> commands, const Geometry &g,
+                     std::span<const Image *const> sources, const Image &destination, GradientState *given) {
+  const auto &row = *impl.row;
+  auto &forward = impl.made.forward->impl();
+  auto parts = impl.made.parts;
+  check<TypeError>(given || !impl.made.needs_encoded_state, row.name,
+                   ": state is missing: the forward encode leaves it (with_state=True).");
+  check<TypeError>(given || parts.source, row.name,
+                   ": state is missing: gradients with respect to parameters are put there.");
+  if (!given) parts.parameters = false;
+  std::unique_lock<std::mutex> used;
+  Ref<MPSState *> state;
+  if (given) {
+    used = std::unique_lock(given->impl().mutex);
+    check_state(impl, given->impl(), sources, parts);
+    state = given->impl().state;
+  } else {
+    const std::scoped_lock lock(forward.mutex);
+    set_geometry(forward, g);
+    const Image *const x[] = {sources[1]};
+    state = make_gradient_state(*impl.made.forward, g, x, sources[0]->impl().image.get())->impl().state;
+  }
+  auto *kernel = static_cast<MPSCNNGradientKernel *>(binary(impl));
+  if (impl.made.set_parts) impl.made.set_parts(impl.made, parts);
+  MPSImage *from = sources[0]->impl().image.get(), *x = sources[1]->impl().image.get();
+  // Takes the forward kernel's properties out of the state.
+  [kernel destinationImageDescriptorForSourceImages:@[ from, x ] sourceStates:@[ state.get() ]];
+  kernel.clipRect = clip_region(impl);
+  [kernel encodeToCommandBuffer:commands
+                 sourceGradient:from
+                    sourceImage:x
+                  gradientState:state.get()
+            destinationGradient:destination.impl().image.get()];
+  if (!given) return;
+  if (parts.source) given->impl().used.emplace(&row, static_cast<int>(impl.made.of_source));
+  if (parts.parameters && impl.made.set_parts) {
+    given->impl().used.emplace(&row, -1);
+    given->impl().has_values = true;
+    given->impl().writer.set(commands);
+  }
+}
+
+}  // namespace mpscnn
