@@ -112,6 +112,7 @@ BASES = {
     "Kernel": "Base of all kernels: the parameters that can be set after a kernel was made.",
     "UnaryKernel": "Base of the kernels with one source: kernel(x).",
     "BinaryKernel": "Base of the kernels with two sources, by position: kernel(a, b).",
+    "GradientKernel": "Base of the kernels made of a forward kernel: kernel.gradient(grad_y, x, state).",
 }
 
 
@@ -130,6 +131,17 @@ WINDOW = """    @property
 """
 
 
+GRADIENTS = """    @property
+    def gradients(self) -> tuple[Any, ...]:
+        \"\"\"Kernels that compute the gradient with respect to each source, in their order, and to the parameters.\"\"\"
+
+    @property
+    def gradient(self) -> Any:
+        \"\"\"The kernel that computes the gradient with respect to the source; of one with several see `gradients`.\"\"\"
+
+"""
+
+
 def attributes(specs: list[dict[str, Any]]) -> str:
     text = ""
     for spec in specs:
@@ -143,18 +155,26 @@ def attributes(specs: list[dict[str, Any]]) -> str:
 def kernel_bases(common: Common) -> list[str]:
     unary, binary = common
     text = "class Kernel(_core.Kernel):\n" + docstring("    ", BASES["Kernel"]) + "\n    apple_class: ClassVar[str]\n"
+    text += GRADIENTS
     text += "    def __copy__(self) -> Self: ...\n"
     texts = [text + attributes([spec for spec in unary if spec in binary])]
     for name, own, other in (("UnaryKernel", unary, binary), ("BinaryKernel", binary, unary)):
         text = f"class {name}(Kernel):\n" + docstring("    ", BASES[name]) + "\n"
         texts.append(text + (WINDOW if own is unary else "") + attributes([spec for spec in own if spec not in other]))
+    texts.append("class GradientKernel(Kernel):\n" + docstring("    ", BASES["GradientKernel"]))
     return texts
 
 
 def kernel_class(row: dict[str, Any], common: Common) -> str:
-    text = f"class {row['name']}({'BinaryKernel' if len(row['sources']) == 2 else 'UnaryKernel'}):\n"
+    base = "GradientKernel" if row["forward"] else "BinaryKernel" if len(row["sources"]) == 2 else "UnaryKernel"
+    text = f"class {row['name']}({base}):\n"
     text += f'    """{row["summary"]}\n\n    {row["formula"]}\n    """\n\n'
-    text += f"    def __init__(\n{parameters(row, common[len(row['sources']) - 1])}    ) -> None: ...\n"
+    text += f"    def __init__(\n{parameters(row, common[row['attributes'] - 1])}    ) -> None: ...\n"
+    if row["forward"]:
+        shared = [spec["name"] for spec in common[0] if spec in common[1]]
+        own = {spec["name"] for spec in row["params"]}
+        specs = row["params"] + [spec for spec in common[row["attributes"] - 1] if spec["name"] not in own]
+        text += attributes([spec for spec in specs if spec["attribute"] and spec["name"] not in shared])
     return text + (CALLS_FOR_A_STATE if row["result"] == "state" else "")
 
 

@@ -136,10 +136,12 @@ std::shared_ptr<Image> encode_images(Kernel& kernel, CommandBuffer& buffer, cons
 }
 
 /// A destination whose pixels NumPy can see, for results that nobody provided.
-std::shared_ptr<Image> result_image(const Kernel& kernel, const Images& sources, std::optional<DType> dtype) {
+std::shared_ptr<Image> result_image(const Kernel& kernel, const Images& sources, const State& state,
+                                    std::optional<DType> dtype) {
   Shapes shapes;
   for (const auto& source : sources) shapes.push_back(source->shape());
-  return make_visible_image(kernel.device(), kernel.result_shape(shapes.span()), dtype.value_or(sources[0]->dtype()));
+  return make_visible_image(kernel.device(), kernel.result_shape(shapes.span(), state.gradient.get()),
+                            dtype.value_or(sources[0]->dtype()));
 }
 
 bool has_clip(const Kernel& kernel) { return !std::holds_alternative<std::monostate>(kernel.get("clip_rect")); }
@@ -199,7 +201,7 @@ py::object encode(Kernel& kernel, CommandBuffer& buffer, const py::object& x, co
       result = encode_images(kernel, buffer, images, state, out, temporary, dtype, wanted);
     } else {
       check_no_clip(kernel);
-      const auto destination = result_image(kernel, images, dtype);
+      const auto destination = result_image(kernel, images, state, dtype);
       result = encode_images(kernel, buffer, images, state, destination, false, std::nullopt, wanted);
     }
   }
@@ -294,7 +296,7 @@ void run_in_batches(Kernel& kernel, const Views& views, const State& state, std:
     // Of a size that one Image holds; how many there are makes no difference to the rest of the result's shape.
     for (auto& shape : part_shapes)
       if (parts_of(shape.n)) shape.n = std::min(shape.n, std::max<std::int64_t>(1, Image::most_images(shape.c)));
-  auto shape = kernel.result_shape(part_shapes.span());
+  auto shape = kernel.result_shape(part_shapes.span(), state.gradient.get());
   const auto results = kernel.results_per_image();
   if (!together) shape.n = n * results;
   if (!out) {
@@ -393,7 +395,7 @@ py::object call(Kernel& kernel, const py::object& x, const py::args& others, con
     {
       const ReleaseGil release;
       if (!destination) check_no_clip(kernel);
-      if (!destination) destination = result_image(kernel, sources, dtype);
+      if (!destination) destination = result_image(kernel, sources, state, dtype);
       run(kernel, sources, state, destination, wanted);
     }
     return with_left(py::cast(destination));

@@ -23,6 +23,7 @@ struct GradientState::Impl {
   std::shared_ptr<Kernel> kernel;
   Ref<MPSState *> state;
   std::array<ImageShape, SourceNames::kMost> sources = {};  ///< of the forward encode
+  std::array<ImageShape, SourceNames::kMost> read = {};     ///< with the channels that it read
   ImageShape result = {};
   std::vector<StateValues> values = {};
   /// Which gradients have been encoded: the gradient's row and its part (0: with respect to a source).

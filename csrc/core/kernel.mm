@@ -29,6 +29,7 @@ Made make(id<MTLDevice> device, const KernelRow &row, const Params &params) {
     case Family::local_normalization: return make_local_normalization(device, row, params);
     case Family::normalization: return make_normalization(device, row, params);
     case Family::batch_statistics: return make_batch_statistics(device, row, params);
+    default: break;  // gradients are made of forward kernels
   }
   throw NotImplementedError(say(row.name, ": no such family."));
 }

@@ -230,7 +230,8 @@ std::shared_ptr<Image> Kernel::encode(CommandBuffer &buffer, std::span<const Ima
   for (std::size_t i = 0; i < sources.size(); ++i) shapes[i] = sources[i]->shape();
   return guard([&] {
     const std::scoped_lock lock(impl_->mutex);
-    const auto g = geometry(*impl_, std::span(shapes).first(sources.size()), sources.back()->impl().image.get());
+    const auto g = geometry(*impl_, std::span(shapes).first(sources.size()), sources.back()->impl().image.get(),
+                            states.gradient);
     if (destination) {
       check_target(*destination, *buffer.device(), row.name.data());
       check_destination(*impl_, g, destination->shape());

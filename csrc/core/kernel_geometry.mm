@@ -177,12 +177,13 @@ std::int64_t source_channels(const Kernel::Impl &impl, std::size_t source, Image
   return static_cast<std::int64_t>(std::min<NSUInteger>(shape.c - first, most_channels(impl, source)));
 }
 
-Geometry geometry(const Kernel::Impl &impl, std::span<const ImageShape> sources, MPSImage *image) {
+Geometry geometry(const Kernel::Impl &impl, std::span<const ImageShape> sources, MPSImage *image,
+                  const GradientState *state) {
   for (std::size_t i = 0; i < sources.size(); ++i)
     if (const auto &given = impl.offsets[i])
       check(given->image >= 0 && given->image < sources[i].n, impl.row->name, ": ", prefix_of(impl, i),
             "offset has image (", given->image, "), not in [0, ", sources[i].n, ").");
-  if (is_gradient(impl)) return gradient_geometry(impl, sources, image);
+  if (is_gradient(impl)) return gradient_geometry(impl, sources, image, state);
   auto g = is_binary(impl) ? pointwise_geometry(impl, sources) : unary_geometry(impl, sources[0], image);
   for (std::size_t i = 0; i < sources.size(); ++i) {
     const auto &given = impl.offsets[i];
@@ -215,7 +216,7 @@ void check_destination(const Kernel::Impl &impl, const Geometry &g, ImageShape o
         " is not the result's ", g.shape, " (clip_rect restricts what is written).");
 }
 
-ImageShape Kernel::result_shape(std::span<const ImageShape> sources) const {
+ImageShape Kernel::result_shape(std::span<const ImageShape> sources, const GradientState *state) const {
   check_source_count(sources.size());
   check_result_is_image();
   // With the limits of the parameters this keeps every sum and product of extents within 64 bits.
@@ -233,7 +234,7 @@ ImageShape Kernel::result_shape(std::span<const ImageShape> sources) const {
             : Ref<MPSImage *>::adopt([[MPSImage alloc] initWithDevice:impl_->device->impl().device.get()
                                                       imageDescriptor:image_descriptor(sources.back(),
                                                                                        DType::float32)]);
-    return new_destination(*impl_, geometry(*impl_, sources, image.get()));
+    return new_destination(*impl_, geometry(*impl_, sources, image.get(), state));
   });
 }
 

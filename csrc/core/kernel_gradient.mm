@@ -18,9 +18,15 @@ bool is_gradients_own(const KernelRow &row, std::string_view name) {
 }
 
 Made make_made(id<MTLDevice> device, const KernelRow &row, const Made &forward, std::size_t source) {
-  (void)source;
   switch (row.family) {
     case Family::neuron_gradient: return make_neuron_gradient(device, row, forward);
+    case Family::pooling_gradient: return make_pooling_gradient(device, row, forward);
+    case Family::softmax_gradient: return make_softmax_gradient(device, row, forward);
+    case Family::upsampling_gradient: return make_upsampling_gradient(device, row, forward);
+    case Family::reshape_gradient: return make_reshape_gradient(device, row, forward);
+    case Family::pad_gradient: return make_reshape_gradient(device, row, forward);
+    case Family::dropout_gradient: return make_dropout_gradient(device, row, forward);
+    case Family::arithmetic_gradient: return make_arithmetic_gradient(device, row, forward, source);
     default: throw NotImplementedError(say(row.name, ": no such family of gradients."));
   }
 }
@@ -34,6 +40,7 @@ std::shared_ptr<Kernel> of_forward(std::shared_ptr<Kernel> forward, const Kernel
   made.image_by_image = made.image_by_image && impl.made.image_by_image;
   made.forward = std::move(forward);
   made.of_source = source;
+  made.seen_source = row.sees_other ? 1 - source : source;
   return std::make_shared<Kernel>(std::unique_ptr<Kernel::Impl>(new Kernel::Impl{&row, impl.device, std::move(made)}));
 }
 
@@ -69,12 +76,43 @@ std::shared_ptr<Kernel> Kernel::gradient(std::size_t source) {
 
 std::shared_ptr<Kernel> Kernel::forward() const { return impl_->made.forward; }
 
-Geometry gradient_geometry(const Kernel::Impl &impl, std::span<const ImageShape> sources, MPSImage *image) {
+namespace {
+
+/// The state is of this kernel's forward kernel and of such sources.
+void check_state(const Kernel::Impl &impl, const GradientState::Impl &state, std::span<const ImageShape> sources) {
+  const auto &row = *impl.row;
+  check(state.kernel->impl().lineage == impl.made.forward->impl().lineage, row.name, ": state is that of another ",
+        state.kernel->row().name, ", not of the kernel that this is the gradient of.");
+  check(sources[0] == state.result, row.name, ": ", row.sources[0], ".shape ", sources[0],
+        " is not that of the result of the forward encode ", state.result, ".");
+  const ImageShape &seen = row.takes_result ? state.result : state.sources[impl.made.seen_source];
+  check(sources[1] == seen, row.name, ": ", row.sources[1], ".shape ", sources[1],
+        " is not what the forward encode had ", seen, ".");
+}
+
+void check_not_used(const Kernel::Impl &impl, const GradientState::Impl &state, GradientParts parts) {
+  const auto used = [&](int part) { return state.used.contains({impl.row, part}); };
+  const int of_source = static_cast<int>(impl.made.of_source);
+  check<std::runtime_error>(!(parts.source && used(of_source)) && !(parts.parameters && used(-1)), impl.row->name,
+                            ": the state has been used already; each forward encode leaves a state of its own.");
+}
+
+}  // namespace
+
+Geometry gradient_geometry(const Kernel::Impl &impl, std::span<const ImageShape> sources, MPSImage *image,
+                           const GradientState *state) {
   const auto &row = *impl.row;
   auto &forward = impl.made.forward->impl();
+  check<TypeError>(state || !impl.made.needs_encoded_state, row.name,
+                   ": state is missing: the forward encode leaves it (with_state=True).");
+  if (state) {
+    const auto &left = state->impl();
+    check_state(impl, left, sources);
+    Geometry g;
+    g.shape = left.read[impl.made.of_source];
+    return g;
+  }
   const std::scoped_lock lock(forward.mutex);
-  // The forward kernel's other source, of a kernel of two, is as large as its result where it does not repeat; a state
-  // knows better.
   const ImageShape x = sources[1];
   Geometry g = geometry(forward, std::span(&x, 1), image);
   check(sources[0] == g.shape, row.name, ": ", row.sources[0], ".shape ", sources[0],
@@ -102,37 +140,20 @@ std::shared_ptr<GradientState> make_gradient_state(Kernel &kernel, const Geometr
   }
   check<TypeError>(static_cast<bool>(made->state), impl.row->name,
                    ": the kernel leaves no state for a gradient kernel.");
-  for (std::size_t i = 0; i < sources.size(); ++i) made->sources[i] = sources[i]->shape();
+  for (std::size_t i = 0; i < sources.size(); ++i) {
+    made->sources[i] = made->read[i] = sources[i]->shape();
+    made->read[i].c = source_channels(impl, i, sources[i]->shape());
+  }
   made->result = g.shape;
   made->values = impl.made.state_values;
   return std::make_shared<GradientState>(std::move(made));
 }
-
-namespace {
-
-void check_state(const Kernel::Impl &impl, const GradientState::Impl &state, std::span<const Image *const> sources,
-                 GradientParts parts) {
-  const auto &row = *impl.row;
-  check(state.kernel->impl().lineage == impl.made.forward->impl().lineage, row.name, ": state is that of another ",
-        state.kernel->row().name, ", not of the kernel that this is the gradient of.");
-  const ImageShape &result = state.result;
-  check(sources[0]->shape() == result, row.name, ": ", row.sources[0], ".shape ", sources[0]->shape(),
-        " is not that of the result of the forward encode ", result, ".");
-  const auto used = [&](int part) { return state.used.contains({&row, part}); };
-  const int of_source = static_cast<int>(impl.made.of_source);
-  check<std::runtime_error>(!(parts.source && used(of_source)) && !(parts.parameters && used(-1)), row.name,
-                            ": the state has been used already; each forward encode leaves a state of its own.");
-}
-
-}  // namespace
 
 void encode_gradient(Kernel::Impl &impl, id<MTLCommandBuffer> commands, const Geometry &g,
                      std::span<const Image *const> sources, const Image &destination, GradientState *given) {
   const auto &row = *impl.row;
   auto &forward = impl.made.forward->impl();
   auto parts = impl.made.parts;
-  check<TypeError>(given || !impl.made.needs_encoded_state, row.name,
-                   ": state is missing: the forward encode leaves it (with_state=True).");
   check<TypeError>(given || parts.source, row.name,
                    ": state is missing: gradients with respect to parameters are put there.");
   if (!given) parts.parameters = false;
@@ -140,7 +161,7 @@ void encode_gradient(Kernel::Impl &impl, id<MTLCommandBuffer> commands, const Ge
   Ref<MPSState *> state;
   if (given) {
     used = std::unique_lock(given->impl().mutex);
-    check_state(impl, given->impl(), sources, parts);
+    check_not_used(impl, given->impl(), parts);
     state = given->impl().state;
   } else {
     const std::scoped_lock lock(forward.mutex);

@@ -66,11 +66,14 @@ struct Geometry {
 
 /// Throws std::invalid_argument where the kernel does not fit the sources. `image`, of the first source's shape, is
 /// looked at by padding policies only.
-Geometry geometry(const Kernel::Impl &impl, std::span<const ImageShape> sources, MPSImage *image);
+/// A gradient kernel's state, where it is given, knows what the forward encode's sources were.
+Geometry geometry(const Kernel::Impl &impl, std::span<const ImageShape> sources, MPSImage *image,
+                  const GradientState *state = nullptr);
 
 /// The same for a gradient kernel with a forward kernel: the result lies on the second source, and the offsets are
 /// those of the forward kernel.
-Geometry gradient_geometry(const Kernel::Impl &impl, std::span<const ImageShape> sources, MPSImage *image);
+Geometry gradient_geometry(const Kernel::Impl &impl, std::span<const ImageShape> sources, MPSImage *image,
+                           const GradientState *state);
 /// Such a kernel of a forward kernel of its own, by the parameters of both.
 std::shared_ptr<Kernel> make_gradient(const std::shared_ptr<Device> &device, const KernelRow &row,
                                       const Params &params);

@@ -18,6 +18,7 @@ from ._core import (
     ConvolutionDescriptor,
     ConvolutionWeightsAndBiasesState,
     Device,
+    GradientState,
     Image,
     ImageConversion,
     ImageCopyToMatrix,
@@ -29,7 +30,7 @@ from ._core import (
 )
 from .data_source import DataSource, NormalizationDataSource, map_weights
 from .kernels import *  # noqa: F403  (a class for each row of the table; kernels.pyi lists them)
-from .kernels import KERNELS, BinaryKernel, Kernel, UnaryKernel, kernel
+from .kernels import KERNELS, BinaryKernel, GradientKernel, Kernel, UnaryKernel, kernel
 from .padding_policy import PaddingPolicy
 from .weights import empty, pack_bits, reorder, reorder_linear
 
@@ -85,6 +86,8 @@ __all__ = [
     "ConvolutionWeightsAndBiasesState",
     "DataSource",
     "Device",
+    "GradientKernel",
+    "GradientState",
     "Graph",
     "Image",
     "ImageConversion",

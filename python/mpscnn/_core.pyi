@@ -544,6 +544,29 @@ class _NormalizationDataSource:
 
 # ---- states
 
+class GradientState:
+    """What a forward kernel leaves for its gradient kernel."""
+
+    @property
+    def grad_weight(self) -> NDArray[Any]:
+        """array, shape (O, kH, kW, I / groups), float32: with respect to the weights, in MPS's order; a view."""
+
+    @property
+    def grad_bias(self) -> NDArray[Any]:
+        """array, shape (O,), float32: with respect to the biases; a view."""
+
+    @property
+    def grad_gamma(self) -> NDArray[Any]:
+        """array, shape (C,), float32: with respect to gamma; a view."""
+
+    @property
+    def grad_beta(self) -> NDArray[Any]:
+        """array, shape (C,), float32: with respect to beta; a view."""
+
+    @property
+    def device(self) -> Device:
+        """Device"""
+
 class BatchNormalizationState:
     """Mean and variance of a batch."""
 
@@ -604,15 +627,18 @@ class NormalizationMeanAndVarianceState:
 class Kernel:
     """Base of all kernels."""
 
-    def __init__(self, name: str, arguments: dict[str, Any] | Kernel, device: Device | None = None) -> None: ...
+    def __init__(
+        self, name: str, arguments: dict[str, Any] | Kernel | tuple[Kernel, int], device: Device | None = None
+    ) -> None: ...
     @overload
     def __call__(
         self,
         x: Image,
-        *args: Image | BatchNormalizationState,
+        *args: Image | BatchNormalizationState | GradientState,
         out: Image | None = None,
-        state: BatchNormalizationState | None = None,
+        state: BatchNormalizationState | GradientState | None = None,
         dtype: DTypeLike | None = None,
+        with_state: Literal[False] = False,
     ) -> Image:
         """Run the kernel and wait."""
 
@@ -620,32 +646,78 @@ class Kernel:
     def __call__(
         self,
         x: t.Array,
-        *args: t.Array | BatchNormalizationState,
+        *args: t.Array | BatchNormalizationState | GradientState,
         out: None = None,
-        state: BatchNormalizationState | None = None,
+        state: BatchNormalizationState | GradientState | None = None,
         dtype: DTypeLike | None = None,
+        with_state: Literal[False] = False,
     ) -> NDArray[Any]: ...
     @overload
     def __call__(
         self,
         x: t.Array,
-        *args: t.Array | BatchNormalizationState,
+        *args: t.Array | BatchNormalizationState | GradientState,
         out: _Out,
-        state: BatchNormalizationState | None = None,
+        state: BatchNormalizationState | GradientState | None = None,
         dtype: None = None,
+        with_state: Literal[False] = False,
     ) -> _Out: ...
+    @overload
+    def __call__(
+        self,
+        x: Image,
+        *args: Image,
+        out: Image | None = None,
+        state: None = None,
+        dtype: DTypeLike | None = None,
+        with_state: Literal[True],
+    ) -> tuple[Image, GradientState]: ...
+    @overload
+    def __call__(
+        self,
+        x: t.Array,
+        *args: t.Array,
+        out: None = None,
+        state: None = None,
+        dtype: DTypeLike | None = None,
+        with_state: Literal[True],
+    ) -> tuple[NDArray[Any], GradientState]: ...
+    @overload
+    def __call__(
+        self,
+        x: t.Array,
+        *args: t.Array,
+        out: _Out,
+        state: None = None,
+        dtype: None = None,
+        with_state: Literal[True],
+    ) -> tuple[_Out, GradientState]: ...
+    @overload
     def encode(
         self,
         command_buffer: CommandBuffer,
         x: Image,
-        *args: Image | BatchNormalizationState,
+        *args: Image | BatchNormalizationState | GradientState,
         out: Image | None = None,
         temporary: bool = False,
-        state: BatchNormalizationState | None = None,
+        state: BatchNormalizationState | GradientState | None = None,
         dtype: DTypeLike | None = None,
+        with_state: Literal[False] = False,
     ) -> Image:
         """Append the kernel to a command buffer."""
 
+    @overload
+    def encode(
+        self,
+        command_buffer: CommandBuffer,
+        x: Image,
+        *args: Image,
+        out: Image | None = None,
+        temporary: bool = False,
+        state: None = None,
+        dtype: DTypeLike | None = None,
+        with_state: Literal[True],
+    ) -> tuple[Image, GradientState]: ...
     def export_weights(self, command_buffer: CommandBuffer) -> ConvolutionWeightsAndBiasesState:
         """Append the export of the weights, as the kernel has them, to a command buffer."""
 

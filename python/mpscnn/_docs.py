@@ -77,7 +77,7 @@ def kernel(row: Row, common: list[Param]) -> str:
 State
 -----
 ``kernel({listed}, state)`` and ``kernel.encode(command_buffer, {listed}, state)`` take a
-BatchNormalizationState. {row["state"]}"""
+{"GradientState" if row["forward"] else "BatchNormalizationState"}. {row["state"]}"""
         if row["state"]
         else ""
     )

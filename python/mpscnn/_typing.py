@@ -187,6 +187,7 @@ class Row(TypedDict):
     apple_class: str
     family: str
     sources: list[str]
+    attributes: int
     variant: int
     params: list[Param]
     positional: int
@@ -194,6 +195,7 @@ class Row(TypedDict):
     result: str
     state: str
     gradient: str
+    forward: str
     summary: str
     formula: str
     source: str

@@ -199,6 +199,20 @@ class BinaryKernel(Kernel):
     """
 
 
+class GradientKernel(Kernel):
+    """Base of the kernels made of a forward kernel: ``kernel.gradient(grad_y, x, state)``.
+
+    The result is the gradient with respect to x, and as large as it. Window, weights and what can be set are the forward
+    kernel's, but for the label, the precision and what says where the result is written. ``state`` is what the forward
+    encode left; without one the geometry is the forward kernel's as it is now, and no gradient with respect to
+    parameters is computed.
+
+    Source
+    ------
+    MPSNeuralNetwork/MPSCNNKernel.h, MPSCNNGradientKernel.
+    """
+
+
 _BASES: dict[int, type[Kernel]] = {1: UnaryKernel, 2: BinaryKernel}
 
 for _count, _specs in _COMMON.items():
@@ -253,14 +267,19 @@ def _make_class(row: Row) -> type[Kernel]:
         "__signature__": _Lazy(signature_of),
         "apple_class": row["apple_class"],
     }
-    return type(name, (_BASES[len(row["sources"])],), members)
+    if not row["forward"]:
+        return type(name, (_BASES[len(row["sources"])],), members)
+    for spec in row["params"] + _common(row):
+        if spec["attribute"] and not hasattr(Kernel, spec["name"]):
+            members[spec["name"]] = _attribute(spec)
+    return type(name, (GradientKernel,), members)
 
 
 KERNELS: dict[str, type[Kernel]] = {row["name"]: _make_class(row) for row in _TABLE}
 globals().update(KERNELS)
 
 # kernels.pyi lists the classes by name.
-__all__ = ["BinaryKernel", "Kernel", "UnaryKernel", "kernel", *KERNELS]
+__all__ = ["BinaryKernel", "GradientKernel", "Kernel", "UnaryKernel", "kernel", *KERNELS]
 
 
 def row_of(kind: type[Kernel]) -> Row:

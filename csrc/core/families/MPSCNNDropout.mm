@@ -23,4 +23,18 @@ Made make_dropout(id<MTLDevice> device, const KernelRow &row, const Params &para
   return made;
 }
 
+Made make_dropout_gradient(id<MTLDevice> device, const KernelRow &row, const Made &forward) {
+  const Class kind = class_of(row);
+  auto *dropout = static_cast<MPSCNNDropout *>(forward.kernel.get());
+  Made made;
+  made.kernel = Ref<MPSKernel *>::adopt([static_cast<MPSCNNDropoutGradient *>([kind alloc])
+          initWithDevice:device
+         keepProbability:dropout.keepProbability
+                    seed:dropout.seed
+      maskStrideInPixels:dropout.maskStrideInPixels]);
+  check<std::runtime_error>(static_cast<bool>(made.kernel), row.name, ": the device refused the kernel.");
+  made.needs_encoded_state = true;  // the mask
+  return made;
+}
+
 }  // namespace mpscnn

@@ -58,4 +58,34 @@ Made make_pooling(id<MTLDevice> device, const KernelRow &row, const Params &para
   return made;
 }
 
+Made make_pooling_gradient(id<MTLDevice> device, const KernelRow &row, const Made &forward) {
+  const Class kind = class_of(row);
+  auto *pooling = static_cast<MPSCNNPooling *>(forward.kernel.get());
+  Made made;
+  MPSCNNPoolingGradient *kernel = [kind alloc];
+  if ([kernel isKindOfClass:[MPSCNNDilatedPoolingMaxGradient class]]) {
+    kernel = [static_cast<MPSCNNDilatedPoolingMaxGradient *>(kernel) initWithDevice:device
+                                                                        kernelWidth:pooling.kernelWidth
+                                                                       kernelHeight:pooling.kernelHeight
+                                                                      dilationRateX:pooling.dilationRateX
+                                                                      dilationRateY:pooling.dilationRateY
+                                                                    strideInPixelsX:pooling.strideInPixelsX
+                                                                    strideInPixelsY:pooling.strideInPixelsY];
+  } else {
+    kernel = [kernel initWithDevice:device
+                        kernelWidth:pooling.kernelWidth
+                       kernelHeight:pooling.kernelHeight
+                    strideInPixelsX:pooling.strideInPixelsX
+                    strideInPixelsY:pooling.strideInPixelsY];
+  }
+  made.kernel = Ref<MPSKernel *>::adopt(kernel);
+  check<std::runtime_error>(static_cast<bool>(made.kernel), row.name, ": the device refused the kernel.");
+  if ([kernel isKindOfClass:[MPSCNNPoolingAverageGradient class]]) {
+    auto *average = static_cast<MPSCNNPoolingAverage *>(pooling);
+    static_cast<MPSCNNPoolingAverageGradient *>(kernel).zeroPadSizeX = average.zeroPadSizeX;
+    static_cast<MPSCNNPoolingAverageGradient *>(kernel).zeroPadSizeY = average.zeroPadSizeY;
+  }
+  return made;
+}
+
 }  // namespace mpscnn

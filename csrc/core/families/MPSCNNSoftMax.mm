@@ -14,4 +14,8 @@ Made make_softmax(id<MTLDevice> device, const KernelRow &row, const Params &) {
   return made;
 }
 
+Made make_softmax_gradient(id<MTLDevice> device, const KernelRow &row, const Made &) {
+  return make_softmax(device, row, {});  // the initializers have the same selector
+}
+
 }  // namespace mpscnn

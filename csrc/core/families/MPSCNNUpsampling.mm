@@ -29,4 +29,25 @@ Made make_upsampling(id<MTLDevice> device, const KernelRow &row, const Params &p
   return made;
 }
 
+Made make_upsampling_gradient(id<MTLDevice> device, const KernelRow &row, const Made &forward) {
+  const Class kind = class_of(row);
+  auto *upsampling = static_cast<MPSCNNUpsampling *>(forward.kernel.get());
+  const auto x = static_cast<NSUInteger>(upsampling.scaleFactorX), y = static_cast<NSUInteger>(upsampling.scaleFactorY);
+  Made made;
+  MPSCNNUpsamplingGradient *kernel = [kind alloc];
+  if ([upsampling isKindOfClass:[MPSCNNUpsamplingBilinear class]]) {
+    made.kernel = Ref<MPSKernel *>::adopt([static_cast<MPSCNNUpsamplingBilinearGradient *>(kernel)
+             initWithDevice:device
+        integerScaleFactorX:x
+        integerScaleFactorY:y]);
+  } else {
+    made.kernel = Ref<MPSKernel *>::adopt([static_cast<MPSCNNUpsamplingNearestGradient *>(kernel)
+             initWithDevice:device
+        integerScaleFactorX:x
+        integerScaleFactorY:y]);
+  }
+  check<std::runtime_error>(static_cast<bool>(made.kernel), row.name, ": the device refused the kernel.");
+  return made;
+}
+
 }  // namespace mpscnn

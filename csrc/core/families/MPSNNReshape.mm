@@ -92,4 +92,12 @@ Made make_pad(id<MTLDevice> device, const KernelRow &row, const Params &params) 
   return made;
 }
 
+Made make_reshape_gradient(id<MTLDevice> device, const KernelRow &row, const Made &) {
+  const Class kind = class_of(row);
+  Made made;
+  made.kernel = Ref<MPSKernel *>::adopt([static_cast<MPSNNReshapeGradient *>([kind alloc]) initWithDevice:device]);
+  check<std::runtime_error>(static_cast<bool>(made.kernel), row.name, ": the device refused the kernel.");
+  return made;
+}
+
 }  // namespace mpscnn

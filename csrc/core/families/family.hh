@@ -83,6 +83,7 @@ struct Made {
   /// Gradient kernels: the kernel that they are the gradient of, and with respect to which of its sources.
   std::shared_ptr<Kernel> forward = {};
   std::size_t of_source = 0;
+  std::size_t seen_source = 0;  ///< which of them the second source is
   bool needs_encoded_state = false;  ///< what the forward encode left there
   GradientParts parts = {};  ///< that are wanted; those of parameters need a state to hold them
   /// Before each encode: which of them this one computes. Empty: the kernel has no parameters.
@@ -110,6 +111,15 @@ Made make_neuron(id<MTLDevice> device, const KernelRow &row, const Params &param
 Made make_neuron_gradient(id<MTLDevice> device, const KernelRow &row, const Params &params);
 /// Of a forward kernel.
 Made make_neuron_gradient(id<MTLDevice> device, const KernelRow &row, const Made &forward);
+Made make_pooling_gradient(id<MTLDevice> device, const KernelRow &row, const Made &forward);
+Made make_softmax_gradient(id<MTLDevice> device, const KernelRow &row, const Made &forward);
+Made make_upsampling_gradient(id<MTLDevice> device, const KernelRow &row, const Made &forward);
+/// Of MPSNNPad as well.
+Made make_reshape_gradient(id<MTLDevice> device, const KernelRow &row, const Made &forward);
+Made make_dropout_gradient(id<MTLDevice> device, const KernelRow &row, const Made &forward);
+/// With respect to one of the sources.
+Made make_arithmetic_gradient(id<MTLDevice> device, const KernelRow &row, const Made &forward, std::size_t source);
+
 Made make_pooling(id<MTLDevice> device, const KernelRow &row, const Params &params);
 Made make_arithmetic(id<MTLDevice> device, const KernelRow &row, const Params &params);
 Made make_softmax(id<MTLDevice> device, const KernelRow &row, const Params &params);

@@ -70,8 +70,8 @@ class Kernel : public std::enable_shared_from_this<Kernel> {
   /// TypeError unless `count` is the row's number of sources.
   void check_source_count(std::size_t count) const;
 
-  /// Extents of the result, an image, for such sources. Throws like encode().
-  ImageShape result_shape(std::span<const ImageShape> sources) const;
+  /// Extents of the result, an image, for such sources, and for the state of a gradient kernel. Throws like encode().
+  ImageShape result_shape(std::span<const ImageShape> sources, const GradientState* state = nullptr) const;
 
   /// Whether an image of the result comes of the same image of each source and of no other.
   bool works_image_by_image() const;

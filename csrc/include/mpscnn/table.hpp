@@ -51,15 +51,22 @@ enum class Family : std::uint32_t {
   neuron,
   neuron_gradient,
   pooling,
+  pooling_gradient,
   arithmetic,
+  arithmetic_gradient,
   softmax,
+  softmax_gradient,
   upsampling,
+  upsampling_gradient,
   reduction,
   slice,
   reshape,
+  reshape_gradient,
   resize,
   pad,
+  pad_gradient,
   dropout,
+  dropout_gradient,
   local_normalization,
   normalization,
   batch_statistics,
@@ -106,6 +113,8 @@ struct KernelRow {
   ShapeRule shape = ShapeRule::same;
   std::string_view gradient = {};  ///< Apple class of the partner, empty: none
   std::string_view forward = {};   ///< of a gradient: the row that it is the gradient of; empty: no gradient, or of many
+  bool takes_result = false;       ///< of a gradient: its second source is the forward kernel's result
+  bool sees_other = false;         ///< of a gradient: its second source is the one that it is not the gradient of
   std::string_view state = {};     ///< kernel(x, state): what it is for, one sentence; empty: none is taken
   std::string_view summary = {};
   std::string_view formula = {};  ///< in the letters of the oracle

@@ -68,4 +68,11 @@ inline constexpr ParamSpec secondary_stride_in_feature_channels{
     .apple = "secondaryStrideInFeatureChannels",
     .summary = "0 repeats one channel of b; None: as the shapes broadcast."};
 
+inline constexpr ParamSpec gradient_of{.name = "of",
+                                       .type = ParamType::text,
+                                       .fallback = "'a'",
+                                       .choices = "a|b",
+                                       .apple = "isSecondarySourceFilter",
+                                       .summary = "The source that the gradient is for."};
+
 }  // namespace mpscnn::p
