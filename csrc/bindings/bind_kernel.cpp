@@ -284,8 +284,12 @@ void run_in_batches(Kernel& kernel, const Views& views, const State& state, std:
   for (const auto& view : views) shapes.push_back(checked_shape(kernel, view));
   // What counts images, or belongs to all of them.
   bool together = has_clip(kernel) || !kernel.works_image_by_image() || state.gradient || left;
-  for (const auto* spec : common_params(kernel.row()))
-    if (spec->type == ParamType::offset) together |= !std::holds_alternative<std::monostate>(kernel.get(spec->name));
+  const auto forward = kernel.forward();
+  for (const Kernel* each : {static_cast<const Kernel*>(&kernel), static_cast<const Kernel*>(forward.get())}) {
+    if (each == nullptr) continue;
+    for (const auto* spec : common_params(each->row()))
+      if (spec->type == ParamType::offset) together |= !std::holds_alternative<std::monostate>(each->get(spec->name));
+  }
   if (!out) check_no_clip(kernel);
   // Sources differ in their number of images where one of them has a single one: it goes into every part.
   std::int64_t n = 0;

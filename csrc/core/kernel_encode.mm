@@ -122,6 +122,12 @@ void encode_into(Kernel::Impl &impl, CommandBuffer &buffer, const Geometry &g, s
   id<MTLCommandBuffer> commands = buffer.impl().buffer.get();
   std::shared_ptr<GradientState> left;
   if (states.left != nullptr) {
+    if (is_binary(impl)) {
+      const std::size_t single = g.strides[0].n == 0 ? 0 : 1;
+      check<NotImplementedError>(g.strides[0].n == g.strides[1].n, impl.row->name, ": ", impl.row->sources[1 - single],
+                                 " has more than 1 image, ", impl.row->sources[single],
+                                 " has 1: there is no gradient of a source that is repeated over images.");
+    }
     set_geometry(impl, g);
     left = make_gradient_state(*impl.owner, g, sources, destination.impl().image.get());
   }

@@ -114,6 +114,10 @@ Geometry gradient_geometry(const Kernel::Impl &impl, std::span<const ImageShape>
   }
   const std::scoped_lock lock(forward.mutex);
   const ImageShape x = sources[1];
+  if (row.takes_result) {  // nothing says how large the source was, unless all of it was read
+    check<TypeError>(!forward.offsets[0] && first_channel(forward, 0) == 0 && most_channels(forward, 0) == NSUIntegerMax,
+                     row.name, ": state is missing: the forward kernel reads a part of its source.");
+  }
   Geometry g = geometry(forward, std::span(&x, 1), image);
   check(sources[0] == g.shape, row.name, ": ", row.sources[0], ".shape ", sources[0],
         " is not that of the forward kernel's result ", g.shape, " for ", row.sources[1], " of shape ", x, ".");
@@ -141,8 +145,12 @@ std::shared_ptr<GradientState> make_gradient_state(Kernel &kernel, const Geometr
   check<TypeError>(static_cast<bool>(made->state), impl.row->name,
                    ": the kernel leaves no state for a gradient kernel.");
   for (std::size_t i = 0; i < sources.size(); ++i) {
-    made->sources[i] = made->read[i] = sources[i]->shape();
-    made->read[i].c = source_channels(impl, i, sources[i]->shape());
+    made->sources[i] = sources[i]->shape();
+    const auto repeats = [&](std::int64_t ImageShape::*extent) { return is_binary(impl) && g.strides[i].*extent == 0; };
+    const auto &[n, h, w, c] = made->sources[i];
+    (void)n, (void)c;
+    made->read[i] = {g.shape.n, repeats(&ImageShape::h) ? 1 : h, repeats(&ImageShape::w) ? 1 : w,
+                     repeats(&ImageShape::c) ? 1 : source_channels(impl, i, made->sources[i])};
   }
   made->result = g.shape;
   made->values = impl.made.state_values;

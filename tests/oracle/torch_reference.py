@@ -19,8 +19,15 @@ from .padding import framework_size
 Array = NDArray[np.float64]
 
 
-def _tensor(array: NDArray[Any]) -> torch.Tensor:
-    return torch.from_numpy(np.ascontiguousarray(array, dtype=np.float64))
+# What gradients() asks for, by the name of an argument; None: nobody asks.
+_leaves: dict[str, torch.Tensor] | None = None
+
+
+def _tensor(array: NDArray[Any], name: str = "") -> torch.Tensor:
+    tensor = torch.from_numpy(np.ascontiguousarray(array, dtype=np.float64))
+    if _leaves is not None and name:
+        _leaves[name] = tensor.requires_grad_()
+    return tensor
 
 
 def _oihw(case: Case, inputs: Inputs) -> torch.Tensor:
@@ -40,7 +47,7 @@ def _oihw(case: Case, inputs: Inputs) -> torch.Tensor:
         values = inputs.lookup_table.astype(np.float64)[raw]
     else:
         values = raw.astype(np.float64)
-    weight = _tensor(values)
+    weight = _tensor(values, "weight")
     if layout == "OI":
         channels, height, width = case.params.get("feature_map") or (raw.shape[1], 1, 1)
         weight = weight.reshape(-1, channels, height, width)
@@ -116,7 +123,7 @@ def _sources(case: Case, inputs: Inputs) -> tuple[torch.Tensor, ...]:
     for prefix, array in zip(("primary_", "secondary_"), inputs.sources, strict=True):
         x = compare.as_numbers(array)[..., case.params.get(f"{prefix}source_feature_channel_offset", 0) :]
         x = x[..., : case.params.get(f"{prefix}source_feature_channel_max_count")]
-        tensor = _tensor(x.transpose(0, 3, 1, 2))
+        tensor = _tensor(x.transpose(0, 3, 1, 2), f"source{len(tensors)}")
         steps = case.params.get(f"{prefix}stride", 1)
         for axis, step in zip((2, 3), (steps, steps) if isinstance(steps, int) else steps, strict=True):
             tensor = tensor.narrow(axis, 0, 1) if step == 0 else tensor
@@ -133,7 +140,8 @@ def _read(case: Case, inputs: Inputs) -> list[torch.Tensor]:
         x = compare.as_numbers(array)[..., case.params.get(f"{prefix}source_feature_channel_offset", 0) :]
         x = x[..., : case.params.get(f"{prefix}source_feature_channel_max_count")]
         offset = case.params.get(f"{prefix}offset", (0, 0))
-        tensors.append(_tensor(x[offset[2] if len(offset) == 3 else 0 :].transpose(0, 3, 1, 2)))
+        array = x[offset[2] if len(offset) == 3 else 0 :].transpose(0, 3, 1, 2)
+        tensors.append(_tensor(array, f"source{len(tensors)}"))
     return tensors
 
 
@@ -162,21 +170,41 @@ def _gradient(case: Case, inputs: Inputs) -> torch.Tensor:
 
 def reference(case: Case, inputs: Inputs) -> Array | None:
     """The result (N, H, W, C) before it is stored; None when PyTorch has nothing like it."""
+    y = _result(case, inputs)
+    return None if y is None else np.ascontiguousarray(y.detach().numpy().transpose(0, 2, 3, 1))
+
+
+def gradients(case: Case, inputs: Inputs, grad_y: NDArray[Any]) -> dict[str, Array] | None:
+    """What autograd makes of the row's function in float64: "source0", "source1" (N, H, W, C), "weight" in the row's
+    layout, "bias". None when PyTorch has nothing like the function."""
+    global _leaves
+    _leaves = leaves = {}
+    try:
+        y = _result(case, inputs)
+    finally:
+        _leaves = None
+    if y is None or not leaves:
+        return None
+    found = torch.autograd.grad(y, list(leaves.values()), _tensor(grad_y.transpose(0, 3, 1, 2)), allow_unused=True)
+    named = {name: grad.numpy() for name, grad in zip(leaves, found, strict=True) if grad is not None}
+    return {name: g.transpose(0, 2, 3, 1) if name.startswith("source") else g for name, g in named.items()}
+
+
+def _result(case: Case, inputs: Inputs) -> torch.Tensor | None:
+    """(N, C, H, W)"""
     params = case.params
     if case.kernel in torch_others.KERNELS:
         y = torch_others.reference(case, _read(case, inputs))
-        return None if y is None else np.ascontiguousarray(y.numpy().transpose(0, 2, 3, 1))
+        return y
     if any(name.endswith(("offset", "clip_rect")) and not name.endswith("channel_offset") for name in params):
         return None
     if case.second:
-        y = _gradient(case, inputs) if case.kernel == "NeuronGradient" else _arithmetic(case, inputs)
-        return np.ascontiguousarray(y.numpy().transpose(0, 2, 3, 1))
+        return _gradient(case, inputs) if case.kernel == "NeuronGradient" else _arithmetic(case, inputs)
     x = compare.as_numbers(inputs.x)[..., params.get("source_feature_channel_offset", 0) :]
-    source = _tensor(x[..., : params.get("source_feature_channel_max_count")].transpose(0, 3, 1, 2))
+    source = _tensor(x[..., : params.get("source_feature_channel_max_count")].transpose(0, 3, 1, 2), "source0")
     y = source
     if case.kernel in POOLING:
-        pooled = _pooled(case, source)
-        return None if pooled is None else np.ascontiguousarray(pooled.numpy().transpose(0, 2, 3, 1))
+        return _pooled(case, source)
     if case.kernel in normalized_by_torch.KERNELS:
         y = normalized_by_torch.normalized(case, source, inputs)
     if case.is_binary:
@@ -186,7 +214,7 @@ def reference(case: Case, inputs: Inputs) -> Array | None:
         y = found
     elif case.weight:
         weight = _oihw(case, inputs)
-        bias = None if inputs.bias is None else _tensor(inputs.bias)
+        bias = None if inputs.bias is None else _tensor(inputs.bias, "bias")
         found = _convolved(case, source, weight, bias)
         if found is None:
             return None
@@ -203,7 +231,7 @@ def reference(case: Case, inputs: Inputs) -> Array | None:
         channels = y.shape[1] // factor**2
         # PyTorch wants the positions of one channel together, MPS the channels of one position.
         y = F.pixel_shuffle(y.unflatten(1, (factor**2, channels)).transpose(1, 2).flatten(1, 2), factor)
-    return np.ascontiguousarray(y.numpy().transpose(0, 2, 3, 1))
+    return y
 
 
 POOLING = ("DilatedPoolingMax", "PoolingAverage", "PoolingL2Norm", "PoolingMax")
