@@ -106,6 +106,8 @@ def test_results_that_differ_are_not_timed(networks: Any, monkeypatch: pytest.Mo
     timed: list[Any] = []
     monkeypatch.setattr(networks, "_onnx", other)
     monkeypatch.setattr(benchmarking, "rounds", lambda *arguments, **named: timed.append(arguments))
-    with pytest.raises(benchmarking.ResultsDifferError, match="tiny, batch 1: results of onnxruntime differ from those"):
+    with pytest.raises(
+        benchmarking.ResultsDifferError, match="tiny, batch 1: results of onnxruntime differ from those"
+    ):
         networks.run(0.0)
     assert timed == []

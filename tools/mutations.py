@@ -130,7 +130,9 @@ class Workshop:
         options += launcher
         self._run(["cmake", "-S", str(self.source), "-B", str(self.build), "-G", "Ninja", *options], check=True)
 
-    def _run(self, command: list[str], check: bool = False, seconds: float | None = None) -> subprocess.CompletedProcess[str]:
+    def _run(
+        self, command: list[str], check: bool = False, seconds: float | None = None
+    ) -> subprocess.CompletedProcess[str]:
         path = f"{pathlib.Path(self.python).parent}{os.pathsep}{os.environ['PATH']}"
         environment = os.environ | {
             "PYTHONPATH": str(self.build / "package"),
@@ -220,7 +222,9 @@ def main() -> int:
     if arguments.kernel:
         unknown = set(arguments.kernel) - kernels() - set(COMPONENTS)
         if unknown:
-            parser.error(f"--kernel {', '.join(sorted(unknown))}: no row of the table has that name, nor is it {', '.join(COMPONENTS)}")
+            parser.error(
+                f"--kernel {', '.join(sorted(unknown))}: no row of the table has that name, nor is it {', '.join(COMPONENTS)}"
+            )
         mutations = [mutation for mutation in mutations if mutation.kernel in arguments.kernel]
 
     from tqdm import tqdm
@@ -250,8 +254,9 @@ def main() -> int:
         print(json.dumps({**counts, "mutations": rows}, indent=1))
     else:
         names = {mutation.kernel for mutation in seen}
+        what = ", ".join(names) if len(names) == 1 else f"{len(names)} names"
         print(
-            f"{counts['seen']} of {len(seen)} mutations of {', '.join(names) if len(names) == 1 else f'{len(names)} names'} are seen by the tests "
+            f"{counts['seen']} of {len(seen)} mutations of {what} are seen by the tests "
             f"({counts['not seen']} are not, {counts['not built']} do not build), {time.monotonic() - begin:.0f} s"
         )
     return 2 if counts["not built"] else 1 if counts["not seen"] else 0

@@ -13,8 +13,9 @@ inline constexpr ParamSpec clip_rect_source{
     .max = 1 << 30,
     .unit = "pixels",
     .apple = "clipRectSource",
-    .summary = "Part of the source that is read, as far as the source reaches; 2**30 images are all there are, and let a "
-               "batch be worked on in parts. None: all of it."};
+    .summary =
+        "Part of the source that is read, as far as the source reaches; 2**30 images are all there are, and let a "
+        "batch be worked on in parts. None: all of it."};
 inline constexpr ParamSpec primary_source_clip_rect{
     .name = "primary_source_clip_rect",
     .type = ParamType::region,
