@@ -32,7 +32,7 @@ def _young_objects() -> None:
 
     PyTorch, ONNX and what tracing leaves keep half a million objects, a second for each collection. Garbage of earlier
     modules goes first; an object that is frozen is still freed with its last reference. What is part of a cycle made
-    before, at import or by a fixture of the session, is not collected any more: leak tests make their objects themselves.
+    before, at import or by a fixture of the session, is not collected any more: leak tests make their own objects.
     """
     gc.collect()
     gc.freeze()

@@ -9,8 +9,9 @@
                                          each can be applied
 
 Input: tests/mutations/*.json, lists of
-    {"kernel": row of the table or name in COMPONENTS, "file": source, "find": text that occurs there once, "replace": text, "why": sentence,
-     "tests": file of tests (default tests/test_forward.py), "select": pytest's -k (default: cases of the kernel; needed for COMPONENTS)}
+    {"kernel": row of the table or name in COMPONENTS, "file": source, "find": text that occurs there once,
+     "replace": text, "why": sentence, "tests": file of tests (default tests/test_forward.py),
+     "select": pytest's -k (default: cases of the kernel; needed for COMPONENTS)}
 
 Works on a copy of the tracked files in build/mutations. Exit status 1 when a mutation is not seen; 2 when one cannot be
 applied or built, or when the unbroken code fails.
@@ -222,9 +223,7 @@ def main() -> int:
     if arguments.kernel:
         unknown = set(arguments.kernel) - kernels() - set(COMPONENTS)
         if unknown:
-            parser.error(
-                f"--kernel {', '.join(sorted(unknown))}: no row of the table has that name, nor is it {', '.join(COMPONENTS)}"
-            )
+            parser.error(f"--kernel {', '.join(sorted(unknown))}: no such row or component")
         mutations = [mutation for mutation in mutations if mutation.kernel in arguments.kernel]
 
     from tqdm import tqdm
