@@ -40,6 +40,7 @@ def test_batches_and_sizes_need_no_new_network(net: mpscnn.Network, make_x: Make
         x = make_x(n, h, w)
         for result, expected in zip(net(x), interpret(residual(), x=x).values(), strict=True):
             close(result, expected)
+    assert net._core.plans == 3  # for any number of images
 
 
 def test_shapes_that_are_kept_are_bounded(net: mpscnn.Network, make_x: Make) -> None:
