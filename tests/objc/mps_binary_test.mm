@@ -583,15 +583,6 @@ void test_refusals() {
     [gradient setSecondaryStrideInPixelsX:2];
     [gradient encodeToCommandBuffer:command_buffer() primaryImage:a secondaryImage:a destinationImage:b];
   });
-  [kernel setMaximumValue:1];
-  check_raises("a mask", @"MPSNotImplementedException", "maximumValue (1)", [&] {
-    MPSState *state = nil;
-    [kernel encodeToCommandBuffer:command_buffer()
-                     primaryImage:a
-                   secondaryImage:b
-                 destinationState:&state
-      destinationStateIsTemporary:NO];
-  });
   check_raises("the base class", kArgument, "is unavailable", [&] {
     [[[MPSCNNArithmetic alloc] initWithDevice:device] autorelease];
   });

@@ -176,6 +176,21 @@ struct PoolProblem {
   std::int64_t zero_pad_h = 0, zero_pad_w = 0;  ///< average
 };
 
+/// diff_src(y, x) is the gradient of pixel (first_h + y, first_w + x) of src: the sum over the windows v of diff_dst(v) *
+/// (slope of pool(v) at that pixel), windows and pool() as in PoolProblem; diff_dst has all windows there are.
+///   max: the whole of diff_dst(v) goes to the greatest pixel of the window, of equal ones to the first (rows, then
+///        columns), of NaN to the first NaN; to none when zeros outside are greater.
+///   l2_norm: src / pool(v) for each tap, 0 where pool(v) is 0.
+struct PoolGradientProblem {
+  ImageView diff_dst;
+  ImageView src;       ///< average: extents alone, without memory
+  ImageView diff_src;  ///< shares no memory with the sources
+  std::int64_t first_h = 0, first_w = 0;
+  PoolType type = PoolType::max;
+  Window window;
+  std::int64_t zero_pad_h = 0, zero_pad_w = 0;  ///< average
+};
+
 /// dst = neuron(src), same extents. src and dst may be the same view.
 struct NeuronProblem {
   ImageView src, dst;
@@ -208,11 +223,23 @@ struct Arithmetic {
   float least = -std::numeric_limits<float>::infinity(), greatest = std::numeric_limits<float>::infinity();
 };
 
-/// dst = function(src0, src1).
+/// dst = function(src0, src1). With memory in `mask`, which has dst's extents, that is 1 where the value before the
+/// bounds was strictly between them, else 0.
 struct BinaryProblem {
   Operand src0, src1;
   ImageView dst;  ///< shares no memory with the sources
   Arithmetic function;
+  ImageView mask = {};
+};
+
+/// diff_src = scale * diff_dst * other * mask, value by value over extents of their own, those of diff_src except along
+/// axes along which it has extent 1 and `sum` more: there so many values are summed. Operands look as they do for a
+/// destination of these extents; other and mask without memory are 1.
+struct BinaryGradientProblem {
+  Operand diff_dst, other, mask;
+  ImageView diff_src;  ///< shares no memory with the sources
+  std::int64_t sum_h = 1, sum_w = 1, sum_c = 1;
+  float scale = 1;
 };
 
 /// Float32 values in a buffer, one per channel unless something else is said.
@@ -267,6 +294,14 @@ struct SoftmaxProblem {
   bool log = false;
 };
 
+/// The gradient of softmax's source from its result: diff_src = dst * (diff_dst - sum diff_dst * dst), or with `log`
+/// diff_dst - exp(dst) * sum diff_dst, the sums over the channels of the pixel.
+struct SoftmaxGradientProblem {
+  Operand diff_dst, dst;  ///< repeat nothing
+  ImageView diff_src;     ///< shares no memory with them
+  bool log = false;
+};
+
 enum class ReduceAxis : std::uint8_t { row, column, channels };
 enum class ReduceType : std::uint8_t { max, min, sum, argument_max, argument_min };
 
@@ -305,6 +340,16 @@ struct ResampleProblem {
   std::vector<Region> regions;
 };
 
+/// The adjoint of a ResampleProblem with one region and a source of src_h x src_w pixels: diff_src(y, x) is the sum over
+/// the pixels of diff_dst, each times what pixel (first_h + y, first_w + x) of the source counts in it.
+struct ResampleGradientProblem {
+  ImageView diff_dst, diff_src;  ///< share no memory
+  std::int64_t src_h = 1, src_w = 1, first_h = 0, first_w = 0;
+  ResampleType type = ResampleType::nearest;
+  ResampleEdge edge = ResampleEdge::zero;
+  ResampleProblem::Region region;
+};
+
 /// Every image of dst has the values of the same image of src in the same order: channels, then columns, then rows.
 /// As many values in both.
 struct ReshapeProblem {
@@ -324,6 +369,15 @@ struct PadProblem {
   std::shared_ptr<const std::vector<float>> fill_per_channel;  ///< or one for each channel of dst
 };
 
+/// The adjoint of a PadProblem with a source of src_h x src_w x diff_src.c: diff_src(y, x, k) is the sum of all values of
+/// diff_dst which are copies of value (first_h + y, first_w + x, k) of the source.
+struct PadGradientProblem {
+  ImageView diff_dst, diff_src;  ///< share no memory
+  std::int64_t src_h = 1, src_w = 1, first_h = 0, first_w = 0;
+  std::int64_t start_h = 0, start_w = 0, start_c = 0;
+  PadEdge edge = PadEdge::constant;
+};
+
 /// Which values are kept: engine/shared/dropout.hpp. A mask has extent 1 along axes on which all values share theirs.
 struct DropoutMask {
   std::uint64_t seed = 0, image = 0;  ///< of the first image; image + 1 of the second
@@ -331,11 +385,13 @@ struct DropoutMask {
   float keep = 0.5f;  ///< probability
 };
 
-/// dst = src / mask.keep where the mask keeps the value, else 0. src repeats nothing and shares no memory with dst.
+/// dst = src / mask.keep where the mask keeps the value, else 0. Value (y, x, k) has the place (start_h + y, start_w + x,
+/// k) in the mask and is 0 beyond it. src repeats nothing and shares no memory with dst.
 struct DropoutProblem {
   Operand src;
   ImageView dst;
   DropoutMask mask;
+  std::int64_t start_h = 0, start_w = 0;  ///< 0 along axes on which the mask has extent 1
 };
 
 /// dst = src, same extents, formats may differ (converted through float, rounded to nearest even once, unorm clamped to
@@ -362,10 +418,11 @@ struct HostTask {
   std::function<void()> run;
 };
 
-using Problem = std::variant<ConvProblem, TransposeProblem, BinaryConvProblem, PoolProblem, NeuronProblem,
-                             NeuronGradientProblem, BinaryProblem, LocalNormProblem, NormalizeProblem,
-                             StatisticsProblem, SoftmaxProblem, ReduceProblem, ResampleProblem, ReshapeProblem,
-                             PadProblem, DropoutProblem, CopyProblem, BufferCopyProblem, BufferFillProblem, HostTask>;
+using Problem = std::variant<ConvProblem, TransposeProblem, BinaryConvProblem, PoolProblem, PoolGradientProblem,
+                             NeuronProblem, NeuronGradientProblem, BinaryProblem, BinaryGradientProblem,
+                             LocalNormProblem, NormalizeProblem, StatisticsProblem, SoftmaxProblem,
+                             SoftmaxGradientProblem, ReduceProblem, ResampleProblem, ResampleGradientProblem,
+                             ReshapeProblem, PadProblem, PadGradientProblem, DropoutProblem, CopyProblem, BufferCopyProblem, BufferFillProblem, HostTask>;
 
 /// One recorded encode.
 struct Command {
@@ -400,17 +457,22 @@ class Engine : public std::enable_shared_from_this<Engine> {
   virtual void convolve_transpose(const TransposeProblem& problem) = 0;
   virtual void convolve_binary(const BinaryConvProblem& problem) = 0;
   virtual void pool(const PoolProblem& problem) = 0;
+  virtual void pool_gradient(const PoolGradientProblem& problem) = 0;
   virtual void neuron(const NeuronProblem& problem) = 0;
   virtual void neuron_gradient(const NeuronGradientProblem& problem) = 0;
   virtual void binary(const BinaryProblem& problem) = 0;
+  virtual void binary_gradient(const BinaryGradientProblem& problem) = 0;
   virtual void normalize_locally(const LocalNormProblem& problem) = 0;
   virtual void normalize(const NormalizeProblem& problem) = 0;
   virtual void find_statistics(const StatisticsProblem& problem) = 0;
   virtual void softmax(const SoftmaxProblem& problem) = 0;
+  virtual void softmax_gradient(const SoftmaxGradientProblem& problem) = 0;
   virtual void reduce(const ReduceProblem& problem) = 0;
   virtual void resample(const ResampleProblem& problem) = 0;
+  virtual void resample_gradient(const ResampleGradientProblem& problem) = 0;
   virtual void reshape(const ReshapeProblem& problem) = 0;
   virtual void pad(const PadProblem& problem) = 0;
+  virtual void pad_gradient(const PadGradientProblem& problem) = 0;
   virtual void dropout(const DropoutProblem& problem) = 0;
   virtual void copy(const CopyProblem& problem) = 0;
   virtual void copy_buffer(const BufferCopyProblem& problem) = 0;

@@ -37,6 +37,7 @@ std::optional<Neuron> neuron_of(const Arithmetic& f) {
 
 bool absorb_sum(ConvProblem& conv, const BinaryProblem& next) {
   const Arithmetic& f = next.function;
+  if (next.mask.memory) return false;
   if (f.operation != BinaryOperation::add || f.scale0 != 1 || f.scale1 != 1 || f.bias != 0) return false;
   const auto after = neuron_of(f);
   if (!after || conv.addend.memory) return false;
@@ -68,7 +69,7 @@ bool for_each_result(const Problem& problem, const Visit& visit) {
         if constexpr (std::is_same_v<T, HostTask>) {
           return false;
         } else {
-          if constexpr (std::is_same_v<T, NeuronGradientProblem>) {
+          if constexpr (requires { p.diff_src; }) {
             visit(p.diff_src.memory.get());
           } else if constexpr (std::is_same_v<T, BufferCopyProblem> || std::is_same_v<T, BufferFillProblem>) {
             visit(p.dst.get());
@@ -79,6 +80,7 @@ bool for_each_result(const Problem& problem, const Visit& visit) {
             visit(p.mean.memory.get());
             visit(p.variance.memory.get());
           }
+          if constexpr (std::is_same_v<T, BinaryProblem>) visit(p.mask.memory.get());
           return true;
         }
       },

@@ -92,17 +92,22 @@ struct Runner {
   void operator()(const TransposeProblem& problem) const { engine.convolve_transpose(problem); }
   void operator()(const BinaryConvProblem& problem) const { engine.convolve_binary(problem); }
   void operator()(const PoolProblem& problem) const { engine.pool(problem); }
+  void operator()(const PoolGradientProblem& problem) const { engine.pool_gradient(problem); }
   void operator()(const NeuronProblem& problem) const { engine.neuron(problem); }
   void operator()(const NeuronGradientProblem& problem) const { engine.neuron_gradient(problem); }
   void operator()(const BinaryProblem& problem) const { engine.binary(problem); }
+  void operator()(const BinaryGradientProblem& problem) const { engine.binary_gradient(problem); }
   void operator()(const LocalNormProblem& problem) const { engine.normalize_locally(problem); }
   void operator()(const NormalizeProblem& problem) const { engine.normalize(problem); }
   void operator()(const StatisticsProblem& problem) const { engine.find_statistics(problem); }
   void operator()(const SoftmaxProblem& problem) const { engine.softmax(problem); }
+  void operator()(const SoftmaxGradientProblem& problem) const { engine.softmax_gradient(problem); }
   void operator()(const ReduceProblem& problem) const { engine.reduce(problem); }
   void operator()(const ResampleProblem& problem) const { engine.resample(problem); }
+  void operator()(const ResampleGradientProblem& problem) const { engine.resample_gradient(problem); }
   void operator()(const ReshapeProblem& problem) const { engine.reshape(problem); }
   void operator()(const PadProblem& problem) const { engine.pad(problem); }
+  void operator()(const PadGradientProblem& problem) const { engine.pad_gradient(problem); }
   void operator()(const DropoutProblem& problem) const { engine.dropout(problem); }
   void operator()(const CopyProblem& problem) const { engine.copy(problem); }
   void operator()(const BufferCopyProblem& problem) const { engine.copy_buffer(problem); }

@@ -94,9 +94,16 @@ class KeyWriter {
   void operator()(const PoolProblem& p) {
     put(p.src), put(p.dst), put(p.type), put(p.window), put(p.zero_pad_h), put(p.zero_pad_w);
   }
+  void operator()(const PoolGradientProblem& p) {
+    put(p.diff_dst), put(p.src), put(p.diff_src), put(p.first_h), put(p.first_w), put(p.type), put(p.window),
+        put(p.zero_pad_h), put(p.zero_pad_w);
+  }
   void operator()(const NeuronProblem& p) { put(p.src), put(p.dst), put(p.neuron); }
   void operator()(const NeuronGradientProblem& p) { put(p.diff_dst), put(p.src), put(p.diff_src), put(p.neuron); }
-  void operator()(const BinaryProblem& p) { put(p.src0), put(p.src1), put(p.dst), put(p.function); }
+  void operator()(const BinaryProblem& p) { put(p.src0), put(p.src1), put(p.dst), put(p.function), put(p.mask); }
+  void operator()(const BinaryGradientProblem& p) {
+    put(p.diff_dst), put(p.other), put(p.mask), put(p.diff_src), put(p.sum_h), put(p.sum_w), put(p.sum_c), put(p.scale);
+  }
   void operator()(const LocalNormProblem& p) {
     put(p.src), put(p.dst), put(p.type), put(p.window), put(p.size);
     for (const float value : {p.alpha, p.beta, p.delta, p.p0, p.pm, p.ps}) put(value);
@@ -107,11 +114,20 @@ class KeyWriter {
   }
   void operator()(const StatisticsProblem& p) { put(p.src), put(p.mean), put(p.variance), put(p.count); }
   void operator()(const SoftmaxProblem& p) { put(p.src), put(p.dst), put(p.log); }
+  void operator()(const SoftmaxGradientProblem& p) { put(p.diff_dst), put(p.dst), put(p.diff_src), put(p.log); }
   void operator()(const ReduceProblem& p) { put(p.src), put(p.dst), put(p.axis), put(p.type), put(!p.weights.memory); }
   void operator()(const ResampleProblem& p) { put(p.src), put(p.dst), put(p.type), put(p.edge), put(p.regions.size()); }
+  void operator()(const ResampleGradientProblem& p) {
+    put(p.diff_dst), put(p.diff_src), put(p.src_h), put(p.src_w), put(p.first_h), put(p.first_w), put(p.type),
+        put(p.edge);
+  }
   void operator()(const ReshapeProblem& p) { put(p.src), put(p.dst); }
   void operator()(const PadProblem& p) {
     put(p.src), put(p.dst), put(p.start_h), put(p.start_w), put(p.start_c), put(p.edge);
+  }
+  void operator()(const PadGradientProblem& p) {
+    put(p.diff_dst), put(p.diff_src), put(p.src_h), put(p.src_w), put(p.first_h), put(p.first_w), put(p.start_h),
+        put(p.start_w), put(p.start_c), put(p.edge);
   }
   void operator()(const DropoutProblem& p) { put(p.src), put(p.dst); }
   void operator()(const CopyProblem& p) { put(p.src), put(p.dst); }

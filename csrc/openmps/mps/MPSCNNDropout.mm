@@ -27,30 +27,22 @@ class ImageCounter {
 };
 
 struct DropoutState : Extends<DropoutState, CNNKernelState> {
-  float keep = 0.5f;
-  NSUInteger seed = 0;
-  MTLSize mask_stride = {1, 1, 1};
+  DropoutParameters parameters;
   mutable ImageCounter images;
-
-  void check_parameters() const {
-    if (!(keep > 0 && keep < 1)) raise_for(*this, @"keepProbability (%g) is not between 0 and 1.", keep);
-    if (mask_stride.width > 1 || mask_stride.height > 1 || mask_stride.depth > 1)
-      raise_for(*this, @"maskStrideInPixels (%lu, %lu, %lu) has a value that is neither 0 nor 1.",
-                (unsigned long)mask_stride.width, (unsigned long)mask_stride.height, (unsigned long)mask_stride.depth);
-  }
 
   bool uses_states() const override { return true; }
 
   Problem make_problem(const Encode &encode) const override {
+    const MTLSize &mask_stride = parameters.mask_stride;
     DropoutProblem problem;
     problem.src = operand(source, encode.src[0]);
     problem.dst = encode.dst;
-    problem.mask.seed = seed;
+    problem.mask.seed = parameters.seed;
     problem.mask.image = images.take(encode.dst.n);
     problem.mask.h = mask_stride.height == 0 ? 1 : encode.dst.h;
     problem.mask.w = mask_stride.width == 0 ? 1 : encode.dst.w;
     problem.mask.c = mask_stride.depth == 0 ? 1 : encode.dst.c;
-    problem.mask.keep = keep;
+    problem.mask.keep = parameters.keep;
     if (encode.result_state != nil) {
       if (![encode.result_state isKindOfClass:[MPSCNNDropoutGradientState class]])
         raise_for(*this, @"destinationState is an object of class %@, expected MPSCNNDropoutGradientState.",
@@ -64,16 +56,12 @@ struct DropoutState : Extends<DropoutState, CNNKernelState> {
 
   void archive(Archive &archive) override {
     CNNKernelState::archive(archive);
-    archive.field(@"MPSCNNDropout.keepProbability", keep);
-    archive.field(@"MPSCNNDropout.seed", seed);
-    archive.field(@"MPSCNNDropout.maskStrideInPixels.width", mask_stride.width);
-    archive.field(@"MPSCNNDropout.maskStrideInPixels.height", mask_stride.height);
-    archive.field(@"MPSCNNDropout.maskStrideInPixels.depth", mask_stride.depth);
+    parameters.archive(archive, @"MPSCNNDropout");
   }
 
   void did_read(MPSKernel *kernel) override {
     CNNKernelState::did_read(kernel);
-    check_parameters();
+    parameters.check(*this);
   }
 };
 
@@ -115,17 +103,15 @@ using openmps::DropoutState;
   if (!(self = [self openmps_initWithDevice:device])) return nil;
   openmps::UnwindRelease unwind(self);
   auto &state = openmps::state_of<DropoutState>(self);
-  state.keep = keepProbability;
-  state.seed = seed;
-  state.mask_stride = maskStrideInPixels;
-  state.check_parameters();
+  state.parameters = {keepProbability, seed, maskStrideInPixels};
+  state.parameters.check(state);
   return unwind.done();
 }
 
 OPENMPS_INIT_WITH_CODER
-OPENMPS_GETTER(DropoutState, float, keepProbability, keep)
-OPENMPS_GETTER(DropoutState, NSUInteger, seed, seed)
-OPENMPS_GETTER(DropoutState, MTLSize, maskStrideInPixels, mask_stride)
+OPENMPS_GETTER(DropoutState, float, keepProbability, parameters.keep)
+OPENMPS_GETTER(DropoutState, NSUInteger, seed, parameters.seed)
+OPENMPS_GETTER(DropoutState, MTLSize, maskStrideInPixels, parameters.mask_stride)
 
 // ---------------------------------------------------------------------------------------------- states
 

@@ -38,6 +38,35 @@ void GradientKernelState::take_forward(const GradientData::Source &forward) {
   kernel_offset_y = -forward.slot.offset.y + (forward.slot.extent_y() % 2 == 0 ? 1 : 0);
 }
 
+Part part_of(const GradientKernelState &state, const char *what, std::int64_t offset, NSUInteger size,
+             std::int64_t extent) {
+  const std::int64_t begin = std::max<std::int64_t>(offset, 0);
+  const std::int64_t end = size > static_cast<NSUInteger>(extent - std::min<std::int64_t>(offset, 0))
+                               ? extent
+                               : std::min(extent, offset + static_cast<std::int64_t>(size));
+  if (begin >= end)
+    raise_for(state, @"%s: primaryOffset (%ld) and sourceSize (%lu) leave nothing of the %ld pixels of sourceGradient.",
+              what, (long)offset, (unsigned long)size, (long)extent);
+  return {begin, end - begin};
+}
+
+void check_lies_on_source(const GradientKernelState &state, const Clip &clip, const ImageView &source) {
+  if (clip.x + clip.width <= source.w && clip.y + clip.height <= source.h) return;
+  raise_for(state, @"The result of %ld x %ld pixels (width x height) from (%ld, %ld) on reaches beyond sourceImage, "
+                   @"%ld x %ld.",
+            (long)clip.width, (long)clip.height, (long)clip.x, (long)clip.y, (long)source.w, (long)source.h);
+}
+
+void check_strides_are_1(const GradientKernelState &state) {
+  for (std::size_t i = 0; i < 2; ++i) {
+    const SourceSlot &slot = state.sources[i];
+    if (slot.stride_x != 1 || slot.stride_y != 1)
+      raise_for(state, @"%s (%lu) and %s (%lu) are not 1.", state.names(i).property("strideInPixelsX").c_str(),
+                (unsigned long)slot.stride_x, state.names(i).property("strideInPixelsY").c_str(),
+                (unsigned long)slot.stride_y);
+  }
+}
+
 void GradientKernelState::archive(Archive &archive) {
   CNNBinaryKernelState::archive(archive);
   archive.field(@"MPSCNNGradientKernel.kernelOffsetX", kernel_offset_x);

@@ -194,6 +194,8 @@ MPSImageBatch *encode_to_new_images(ImageKernel *kernel, id<MTLCommandBuffer> bu
 
 // ------------------------------------------------------------------------------------------------ states
 
+std::unique_ptr<GradientData> ImageKernelState::new_gradient_data() const { return std::make_unique<GradientData>(); }
+
 void take_sources(GradientData &data, const ImageKernelState &state, Images sources) {
   const auto slots = state.const_slots();
   for (std::size_t i = 0; i < sources.size(); ++i) {
@@ -208,7 +210,7 @@ MPSState *new_result_state(ImageKernel *kernel, id<MTLCommandBuffer> buffer, Ima
   const Class kind = state.result_state_class();
   if (kind == Nil) return nil;
   if (buffer != nil) begin_encode(state, buffer);
-  auto data = std::make_unique<GradientData>();
+  auto data = state.new_gradient_data();
   take_sources(*data, state, sources);
   MPSState *made = buffer != nil ? [kind temporaryStateWithCommandBuffer:buffer]
                                  : [[[kind alloc] initWithDevice:state.device.get()

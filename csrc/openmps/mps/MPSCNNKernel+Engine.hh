@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <array>
+#include <memory>
 #include <span>
 
 #include "mps/Geometry.hpp"
@@ -60,6 +61,8 @@ using Images = std::span<MPSImage *const>;
 using Batches = std::span<MPSImageBatch *const>;
 using Slots = std::span<SourceSlot>;
 
+struct GradientData;
+
 /// One encode after all checks: what a class makes its problem from.
 struct Encode {
   std::vector<ImageView> src;    ///< the images and channels that each slot selects; as many images as dst
@@ -109,6 +112,8 @@ struct ImageKernelState : KernelState {
   virtual void take_offset(std::size_t source, NSInteger x, NSInteger y) { slots()[source].offset = {x, y, 0}; }
   /// The class of the state that the kernel leaves for its gradient kernel; Nil: none.
   virtual Class result_state_class() const { return Nil; }
+  /// The data of such a state, without the sources; a class derives its own when its gradient kernel is to know more.
+  virtual std::unique_ptr<GradientData> new_gradient_data() const;
 
   void check_slots() const;
   void did_read(MPSKernel *kernel) override;
@@ -204,9 +209,22 @@ struct GradientKernelState : Extends<GradientKernelState, CNNBinaryKernelState> 
   /// Takes the forward kernel's properties. Tap q of the one meets tap extent - 1 - q of the other, so with `offset`
   /// the forward kernel's, kernelOffset = -offset, + 1 for an even extent.
   virtual void take_forward(const GradientData::Source &forward);
+  /// And what else the forward kernel's class has left.
+  virtual void take_data(const GradientData &) {}
 
   void archive(Archive &archive) override;
 };
+
+/// A run of an axis of `extent` pixels: those of the `size` from `offset` on that exist, at least one.
+struct Part {
+  std::int64_t begin, count;
+};
+Part part_of(const GradientKernelState &state, const char *what, std::int64_t offset, NSUInteger size,
+             std::int64_t extent);
+/// Kernels whose result lies on the forward kernel's source, pixel on pixel: clipRect is within it.
+void check_lies_on_source(const GradientKernelState &state, const Clip &clip, const ImageView &source);
+/// Kernels that see one pixel for each pixel: the strides are 1.
+void check_strides_are_1(const GradientKernelState &state);
 
 /// NSInvalidArgumentException, the sentence opened by the kernel's class and label.
 [[noreturn]] void raise_for(const KernelState &state, NSString *format, ...) NS_FORMAT_FUNCTION(2, 3);

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // The arithmetic of two images: MPSCNNAdd, MPSCNNSubtract, MPSCNNMultiply, MPSCNNDivide [MPSCNNMath.h].
 
-#import "mps/MPSCNNKernel+Engine.hh"
+#import "mps/MPSCNNMath+Engine.hh"
 
 #include <cfloat>
 
@@ -50,17 +50,36 @@ struct ArithmeticState : Extends<ArithmeticState, CNNBinaryKernelState> {
     [descriptor setHeight:height];
   }
 
+  std::unique_ptr<GradientData> new_gradient_data() const override {
+    auto data = std::make_unique<ArithmeticData>();
+    std::copy_n(scales, 2, data->scales);
+    std::copy_n(channel_strides, 2, data->channel_strides);
+    return data;
+  }
+
   /// The bounds a kernel has from the start let infinities through, as measured [MPSCNNMath.h].
   bool is_bounded() const { return least > -FLT_MAX || greatest < FLT_MAX; }
 
+  /// Each image's state has a mask of its own.
+  bool uses_states() const override { return is_bounded(); }
+
+  /// A mask of the values that the bounds let through, which the state keeps [MPSCNNMath.h].
+  ImageView new_mask(MPSState *result_state, const ImageView &dst) const {
+    if (![result_state isKindOfClass:[MPSCNNArithmeticGradientState class]])
+      raise_for(*this, @"destinationState is an object of class %@, expected MPSCNNArithmeticGradientState.",
+                [result_state class]);
+    auto &data = static_cast<ArithmeticData &>(gradient_data(result_state));
+    data.mask = {};
+    if (!is_bounded()) return {};
+    ImageView &mask = data.mask;
+    mask.format = Format::unorm8;
+    mask.n = dst.n, mask.h = dst.h, mask.w = dst.w, mask.c = dst.c;
+    mask.w_stride = mask.c, mask.h_stride = mask.w * mask.c, mask.n_stride = mask.h * mask.h_stride;
+    mask.memory = Memory::lazy([device.get() openmps_engine], static_cast<std::size_t>(mask.size()));
+    return mask;
+  }
+
   Problem make_problem(const Encode &encode) const override {
-    // The state would hold a mask of the values that were cut off, for gradient kernels that are not there.
-    if (encode.result_state != nil && is_bounded())
-      [NSException
-           raise:MPSNotImplementedException
-          format:@"%s: A destinationState of a kernel with minimumValue (%g) and maximumValue (%g) is not implemented "
-                 @"by openmps yet.",
-                 title.c_str(), least, greatest];
     BinaryProblem problem;
     Operand *const operands[] = {&problem.src0, &problem.src1};
     for (std::size_t i = 0; i < 2; ++i) {
@@ -74,6 +93,7 @@ struct ArithmeticState : Extends<ArithmeticState, CNNBinaryKernelState> {
     problem.function.bias = bias;
     if (least > -FLT_MAX) problem.function.least = least;
     if (greatest < FLT_MAX) problem.function.greatest = greatest;
+    if (encode.result_state != nil) problem.mask = new_mask(encode.result_state, encode.dst);
     return problem;
   }
 

@@ -22,13 +22,7 @@ struct NeuronGradientState : Extends<NeuronGradientState, GradientKernelState> {
     secondary().offset.x = secondary().offset.y = 0;
   }
 
-  void check_encode(const Encode &, const Clip &) const override {
-    for (std::size_t i = 0; i < 2; ++i)
-      if (sources[i].stride_x != 1 || sources[i].stride_y != 1)
-        raise_for(*this, @"%s (%lu) and %s (%lu) are not 1.", names(i).property("strideInPixelsX").c_str(),
-                  (unsigned long)sources[i].stride_x, names(i).property("strideInPixelsY").c_str(),
-                  (unsigned long)sources[i].stride_y);
-  }
+  void check_encode(const Encode &, const Clip &) const override { check_strides_are_1(*this); }
 
   Problem make_problem(const Encode &encode) const override {
     NeuronGradientProblem problem;

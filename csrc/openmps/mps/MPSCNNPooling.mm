@@ -2,32 +2,32 @@
 // Pooling: the greatest, the mean or the Euclidean norm of the pixels of a window, channel by channel
 // [MPSCNNPooling.h].
 
-#import "mps/MPSCNNKernel+Engine.hh"
+#import "mps/MPSCNNPooling+Engine.hh"
 
 namespace openmps {
 namespace {
 
 struct PoolingState : Extends<PoolingState, CNNKernelState> {
   PoolType type = PoolType::max;
-  NSUInteger zero_pad_x = 0, zero_pad_y = 0;
+  ZeroPad zero_pad;
 
   explicit PoolingState(PoolType kind = PoolType::max) : type(kind) {}
 
-  void check_zero_pad() const {
-    constexpr NSUInteger most = NSUInteger{1} << 31;
-    if (zero_pad_x > most || zero_pad_y > most)
-      raise_for(*this, @"zeroPadSizeX (%lu) or zeroPadSizeY (%lu) is greater than %lu.", (unsigned long)zero_pad_x,
-                (unsigned long)zero_pad_y, (unsigned long)most);
+  Class result_state_class() const override { return [MPSNNGradientState class]; }
+  std::unique_ptr<GradientData> new_gradient_data() const override {
+    auto data = std::make_unique<PoolingData>();
+    data->zero_pad = zero_pad;
+    return data;
   }
 
   Problem problem(const ImageView &src, const ImageView &dst, const Window &window) const override {
-    check_zero_pad();
+    zero_pad.check(*this);
     PoolProblem problem;
     problem.src = src, problem.dst = dst;
     problem.type = type;
     problem.window = window;
-    problem.zero_pad_h = static_cast<std::int64_t>(zero_pad_y);
-    problem.zero_pad_w = static_cast<std::int64_t>(zero_pad_x);
+    problem.zero_pad_h = static_cast<std::int64_t>(zero_pad.y);
+    problem.zero_pad_w = static_cast<std::int64_t>(zero_pad.x);
     return problem;
   }
 
@@ -41,13 +41,12 @@ struct PoolingState : Extends<PoolingState, CNNKernelState> {
 
   void archive(Archive &archive) override {
     CNNKernelState::archive(archive);
-    archive.field(@"MPSCNNPooling.zeroPadSizeX", zero_pad_x);
-    archive.field(@"MPSCNNPooling.zeroPadSizeY", zero_pad_y);
+    zero_pad.archive(archive, @"MPSCNNPooling");
   }
 
   void did_read(MPSKernel *kernel) override {
     CNNKernelState::did_read(kernel);
-    check_zero_pad();
+    zero_pad.check(*this);
   }
 };
 
@@ -164,8 +163,8 @@ OPENMPS_GETTER(PoolingState, NSUInteger, dilationRateY, source.dilation_y)
 }
 
 OPENMPS_POOLING_INIT
-OPENMPS_PROPERTY(PoolingState, NSUInteger, zeroPadSizeX, setZeroPadSizeX, zero_pad_x)
-OPENMPS_PROPERTY(PoolingState, NSUInteger, zeroPadSizeY, setZeroPadSizeY, zero_pad_y)
+OPENMPS_PROPERTY(PoolingState, NSUInteger, zeroPadSizeX, setZeroPadSizeX, zero_pad.x)
+OPENMPS_PROPERTY(PoolingState, NSUInteger, zeroPadSizeY, setZeroPadSizeY, zero_pad.y)
 
 @end
 

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Upsampling by whole factors: the nearest pixel, or between the nearest ones [MPSCNNUpsampling.h].
 
-#import "mps/MPSCNNKernel+Engine.hh"
+#import "mps/MPSCNNUpsampling+Engine.hh"
 
 #include "mps/Resample.hpp"
 
@@ -10,7 +10,7 @@ namespace {
 
 struct UpsamplingState : Extends<UpsamplingState, CNNKernelState> {
   ResampleType type = ResampleType::nearest;  ///< the class's own
-  NSUInteger factor_x = 1, factor_y = 1;
+  UpsamplingFactors factors;
   bool align_corners = false;
 
   UpsamplingState() = default;
@@ -18,20 +18,16 @@ struct UpsamplingState : Extends<UpsamplingState, CNNKernelState> {
 
   Class result_state_class() const override { return [MPSNNGradientState class]; }
 
-  void check_factors() const {
-    constexpr NSUInteger most = NSUInteger{1} << 16;  // beyond the result of any image
-    const auto check = [&](NSUInteger factor, const char *name) {
-      if (factor < 1 || factor > most)
-        raise_for(*this, @"%s (%lu) is not between 1 and %lu.", name, (unsigned long)factor, (unsigned long)most);
-    };
-    check(factor_x, "integerScaleFactorX");
-    check(factor_y, "integerScaleFactorY");
+  std::unique_ptr<GradientData> new_gradient_data() const override {
+    auto data = std::make_unique<UpsamplingData>();
+    data->align_corners = align_corners;
+    return data;
   }
 
   /// The policy has no say: an enlarged image has one size.
   void size_result(Images sources, MPSImageDescriptor *descriptor) override {
-    [descriptor setWidth:[sources[0] width] * factor_x];
-    [descriptor setHeight:[sources[0] height] * factor_y];
+    [descriptor setWidth:[sources[0] width] * factors.x];
+    [descriptor setHeight:[sources[0] height] * factors.y];
     source.offset = {0, 0, 0};
   }
 
@@ -42,21 +38,20 @@ struct UpsamplingState : Extends<UpsamplingState, CNNKernelState> {
     problem.src = src, problem.dst = dst;
     problem.type = type;
     problem.edge = source.edge == MPSImageEdgeModeClamp ? ResampleEdge::clamp : ResampleEdge::zero;
-    problem.regions = {{positions_of(source.offset.y, src.h, enlarged(src.h, factor_y), align_corners),
-                        positions_of(source.offset.x, src.w, enlarged(src.w, factor_x), align_corners)}};
+    problem.regions = {{positions_of(source.offset.y, src.h, enlarged(src.h, factors.y), align_corners),
+                        positions_of(source.offset.x, src.w, enlarged(src.w, factors.x), align_corners)}};
     return problem;
   }
 
   void archive(Archive &archive) override {
     CNNKernelState::archive(archive);
-    archive.field(@"MPSCNNUpsampling.scaleFactorX", factor_x);
-    archive.field(@"MPSCNNUpsampling.scaleFactorY", factor_y);
+    factors.archive(archive, @"MPSCNNUpsampling");
     archive.field(@"MPSCNNUpsampling.alignCorners", align_corners);
   }
 
   void did_read(MPSKernel *kernel) override {
     CNNKernelState::did_read(kernel);
-    check_factors();
+    factors.check(*this);
   }
 };
 
@@ -65,10 +60,9 @@ id init_upsampling(MPSCNNUpsampling *kernel, id<MTLDevice> device, NSUInteger fa
   if (!(kernel = [kernel openmps_initWithDevice:device])) return nil;
   UnwindRelease unwind(kernel);
   auto &state = state_of<UpsamplingState>(kernel);
-  state.factor_x = factor_x;
-  state.factor_y = factor_y;
+  state.factors = {factor_x, factor_y};
   state.align_corners = align_corners;
-  state.check_factors();
+  state.factors.check(state);
   return unwind.done();
 }
 
@@ -91,8 +85,8 @@ using openmps::UpsamplingState;
   openmps::raise_unavailable(self, _cmd, "-initWithDevice:integerScaleFactorX:integerScaleFactorY: of a subclass");
 }
 
-OPENMPS_GETTER(UpsamplingState, double, scaleFactorX, factor_x)
-OPENMPS_GETTER(UpsamplingState, double, scaleFactorY, factor_y)
+OPENMPS_GETTER(UpsamplingState, double, scaleFactorX, factors.x)
+OPENMPS_GETTER(UpsamplingState, double, scaleFactorY, factors.y)
 OPENMPS_GETTER(UpsamplingState, BOOL, alignCorners, align_corners)
 
 @end

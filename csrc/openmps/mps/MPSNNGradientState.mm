@@ -38,6 +38,7 @@ MPSImageDescriptor *size_gradient(MPSState *source_state, NSArray<MPSImage *> *i
   }
   const GradientData::Source &forward = source_at(state.forward_source());
   state.take_forward(forward);
+  state.take_data(data);
   [descriptor setWidth:forward.width];
   [descriptor setHeight:forward.height];
   [descriptor setFeatureChannels:state.destination.channel_offset + forward.channels];

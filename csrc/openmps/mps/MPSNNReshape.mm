@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // The values of an image in another shape, and with a border or more channels around them [MPSNNReshape.h].
 
-#import "mps/MPSCNNKernel+Engine.hh"
+#import "mps/MPSNNReshape+Engine.hh"
 
 namespace openmps {
 namespace {
@@ -84,6 +84,11 @@ struct PadState : Extends<PadState, CNNKernelState> {
   std::vector<float> fills;  ///< one for each channel written, or none
 
   Class result_state_class() const override { return [MPSNNGradientState class]; }
+  std::unique_ptr<GradientData> new_gradient_data() const override {
+    auto data = std::make_unique<PadData>();
+    data->channels_before = before.channel;
+    return data;
+  }
   bool takes_edge(MPSImageEdgeMode edge) const override { return edge <= MPSImageEdgeModeConstant; }
   NSUInteger source_channel_step() const override { return 1; }
 
@@ -120,12 +125,7 @@ struct PadState : Extends<PadState, CNNKernelState> {
     problem.start_h = source.offset.y;
     problem.start_w = source.offset.x;
     problem.start_c = -static_cast<std::int64_t>(before.channel);
-    switch (source.edge) {
-      case MPSImageEdgeModeClamp: problem.edge = PadEdge::clamp; break;
-      case MPSImageEdgeModeMirror: problem.edge = PadEdge::mirror; break;
-      case MPSImageEdgeModeMirrorWithEdge: problem.edge = PadEdge::mirror_with_edge; break;
-      default: problem.edge = PadEdge::constant; break;
-    }
+    problem.edge = pad_edge_of(source.edge);
     if (source.edge == MPSImageEdgeModeConstant) {
       problem.fill = fill;
       if (!fills.empty()) problem.fill_per_channel = std::make_shared<const std::vector<float>>(fills);

@@ -33,17 +33,22 @@ class NullEngine final : public Engine {
   void convolve_transpose(const TransposeProblem&) override {}
   void convolve_binary(const BinaryConvProblem&) override {}
   void pool(const PoolProblem&) override {}
+  void pool_gradient(const PoolGradientProblem&) override {}
   void neuron(const NeuronProblem&) override {}
   void neuron_gradient(const NeuronGradientProblem&) override {}
   void binary(const BinaryProblem&) override {}
+  void binary_gradient(const BinaryGradientProblem&) override {}
   void normalize_locally(const LocalNormProblem&) override {}
   void normalize(const NormalizeProblem&) override {}
   void find_statistics(const StatisticsProblem&) override {}
   void softmax(const SoftmaxProblem&) override {}
+  void softmax_gradient(const SoftmaxGradientProblem&) override {}
   void reduce(const ReduceProblem&) override {}
   void resample(const ResampleProblem&) override {}
+  void resample_gradient(const ResampleGradientProblem&) override {}
   void reshape(const ReshapeProblem&) override {}
   void pad(const PadProblem&) override {}
+  void pad_gradient(const PadGradientProblem&) override {}
   void dropout(const DropoutProblem&) override {}
   void copy(const CopyProblem&) override {}
   void copy_buffer(const BufferCopyProblem& problem) override {

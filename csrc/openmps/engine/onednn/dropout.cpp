@@ -25,17 +25,21 @@ void dropout(const DropoutProblem& problem) {
   const DropoutMask& mask = problem.mask;
   const std::int64_t h = problem.dst.h, w = problem.dst.w, c = problem.dst.c;
   const std::uint32_t threshold = dropout_threshold(mask.keep);
-  const bool rows = mask.c == c && mask.w == w;  // values follow each other in the mask as they do in a row
+  // Values follow each other in the mask as they do in a row.
+  const bool rows = mask.c == c && mask.w == w && problem.start_w == 0;
+  const auto is_within = [](std::int64_t i, std::int64_t extent) { return extent == 1 || (i >= 0 && i < extent); };
 
   const auto body = [&](const std::array<const float*, 1>& src, float* dst, std::int64_t first, std::int64_t pixels) {
     std::uint32_t bits[kPart];
     const float* from = src[0];
     for (std::int64_t pixel = first; pixel < first + pixels;) {
-      const std::int64_t x = pixel % w, y = pixel / w % h;
+      const std::int64_t column = pixel % w, x = problem.start_w + column, y = problem.start_h + pixel / w % h;
       const std::uint64_t image = mask.image + static_cast<std::uint64_t>(pixel / (w * h));
-      const std::int64_t run = rows ? std::min(w - x, first + pixels - pixel) : 1;
+      const std::int64_t run = rows ? std::min(w - column, first + pixels - pixel) : 1;
       const std::int64_t at = ((mask.h == 1 ? 0 : y) * mask.w + (mask.w == 1 ? 0 : x)) * mask.c;
-      if (mask.c == c) {
+      if (!is_within(y, mask.h) || !is_within(x, mask.w)) {
+        std::fill_n(dst, run * c, 0.0f);
+      } else if (mask.c == c) {
         for (std::int64_t done = 0; done < run * c;) {
           const std::int64_t lead = (at + done) % 64, count = std::min(kPart - lead, run * c - done);
           dropout_bits(mask.seed, image, at + done - lead, lead + count, bits);

@@ -8,8 +8,10 @@
 #include "engine/onednn/normalization.hpp"
 #include "engine/onednn/pointwise.hpp"
 #include "engine/onednn/pooling.hpp"
+#include "engine/onednn/pooling_gradient.hpp"
 #include "engine/onednn/reduce.hpp"
 #include "engine/onednn/resample.hpp"
+#include "engine/onednn/resample_gradient.hpp"
 #include "engine/onednn/reshape.hpp"
 #include "engine/onednn/runtime.hpp"
 #include "engine/onednn/softmax.hpp"
@@ -39,19 +41,24 @@ class OneDnnEngine final : public Engine {
   void convolve_transpose(const TransposeProblem& problem) override { onednn::convolve_transpose(problem); }
   void convolve_binary(const BinaryConvProblem& problem) override { onednn::convolve_binary(problem); }
   void pool(const PoolProblem& problem) override { onednn::pool(problem); }
+  void pool_gradient(const PoolGradientProblem& problem) override { onednn::pool_gradient(problem); }
   void neuron(const NeuronProblem& problem) override {
     onednn::activate(tensor_of(problem.src), tensor_of(problem.dst), problem.neuron);
   }
   void neuron_gradient(const NeuronGradientProblem& problem) override { onednn::neuron_gradient(problem); }
   void binary(const BinaryProblem& problem) override { onednn::binary(problem); }
+  void binary_gradient(const BinaryGradientProblem& problem) override { onednn::binary_gradient(problem); }
   void normalize_locally(const LocalNormProblem& problem) override { onednn::normalize_locally(problem); }
   void normalize(const NormalizeProblem& problem) override { onednn::normalize(problem); }
   void find_statistics(const StatisticsProblem& problem) override { onednn::find_statistics(problem); }
   void softmax(const SoftmaxProblem& problem) override { onednn::softmax(problem); }
+  void softmax_gradient(const SoftmaxGradientProblem& problem) override { onednn::softmax_gradient(problem); }
   void reduce(const ReduceProblem& problem) override { onednn::reduce(problem); }
   void resample(const ResampleProblem& problem) override { onednn::resample(problem); }
+  void resample_gradient(const ResampleGradientProblem& problem) override { onednn::resample_gradient(problem); }
   void reshape(const ReshapeProblem& problem) override { onednn::reshape(problem); }
   void pad(const PadProblem& problem) override { onednn::pad(problem); }
+  void pad_gradient(const PadGradientProblem& problem) override { onednn::pad_gradient(problem); }
   void dropout(const DropoutProblem& problem) override { onednn::dropout(problem); }
   void copy(const CopyProblem& problem) override { onednn::copy(tensor_of(problem.src), tensor_of(problem.dst)); }
   void copy_buffer(const BufferCopyProblem& problem) override {

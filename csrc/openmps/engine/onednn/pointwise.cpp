@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "engine/onednn/pointwise.hpp"
 
+#include <limits>
+
 #include "engine/shared/operands.hpp"
 
 namespace openmps::onednn {
@@ -15,6 +17,16 @@ void binary(const BinaryProblem& problem) {
   for_operands<2>({&problem.src0, &problem.src1}, problem.dst, kGrain, /*across_images=*/true,
                   [&](const auto& src, auto* dst, std::int64_t, std::int64_t pixels) {
                     row_arithmetic(problem.function, src[0], src[1], dst, pixels * c);
+                  });
+  if (!problem.mask.memory) return;
+  Arithmetic unbounded = problem.function;
+  unbounded.least = -std::numeric_limits<float>::infinity();
+  unbounded.greatest = std::numeric_limits<float>::infinity();
+  for_operands<2>({&problem.src0, &problem.src1}, problem.mask, kGrain, /*across_images=*/true,
+                  [&](const std::array<const float*, 2>& src, float* dst, std::int64_t, std::int64_t pixels) {
+                    row_arithmetic(unbounded, src[0], src[1], dst, pixels * c);
+                    for (std::int64_t i = 0; i < pixels * c; ++i)
+                      dst[i] = dst[i] > problem.function.least && dst[i] < problem.function.greatest ? 1.0f : 0.0f;
                   });
 }
 

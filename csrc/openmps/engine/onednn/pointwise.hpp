@@ -7,6 +7,7 @@
 namespace openmps::onednn {
 
 void binary(const BinaryProblem& problem);
+void binary_gradient(const BinaryGradientProblem& problem);
 void neuron_gradient(const NeuronGradientProblem& problem);
 void dropout(const DropoutProblem& problem);
 

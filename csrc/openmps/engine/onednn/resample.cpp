@@ -2,9 +2,9 @@
 #include "engine/onednn/resample.hpp"
 
 #include <algorithm>
-#include <cmath>
 #include <vector>
 
+#include "engine/onednn/sample_taps.hpp"
 #include "engine/shared/float_rows.hpp"
 #include "engine/shared/isa.hpp"
 #include "engine/shared/operands.hpp"
@@ -14,27 +14,6 @@ namespace {
 
 constexpr std::int64_t kGrain = 32 * 1024;  // values that are worth a thread
 constexpr std::int64_t kFew = 16;           // channels below which vectors hold several pixels
-
-/// The two pixels that a sample takes along one axis, -1 for zeros, and what the second one counts.
-struct Taps {
-  std::int64_t first, second;
-  float weight;
-};
-
-Taps taps_of(const Positions& positions, std::int64_t i, std::int64_t size, ResampleType type, ResampleEdge edge) {
-  const double at = positions.start + static_cast<double>(i) * positions.numerator / positions.denominator;
-  // Beyond this nothing changes any more, and the numbers fit.
-  const double near = std::clamp(at, -2.0, static_cast<double>(size) + 1.0), floor = std::floor(near);
-  const auto pixel = static_cast<std::int64_t>(floor);
-  const auto inside = [&](std::int64_t p) {
-    if (edge == ResampleEdge::clamp) return std::clamp<std::int64_t>(p, 0, size - 1);
-    return p < 0 || p >= size ? -1 : p;
-  };
-  if (edge == ResampleEdge::zero_samples && !(at >= 0 && at <= static_cast<double>(size - 1))) return {-1, -1, 0};
-  const float weight = type == ResampleType::nearest ? 0.0f : static_cast<float>(near - floor);
-  const Taps taps{inside(pixel), inside(weight == 0 ? pixel : pixel + 1), weight};
-  return {taps.first, taps.second, taps.first == taps.second ? 0.0f : weight};
-}
 
 /// a * (1 - weight) + b * weight, `count` values; a null pointer stands for zeros. dst may be a.
 MPSCNN_CLONES void blend(const float* a, const float* b, float weight, float* dst, std::int64_t count) {
@@ -59,10 +38,10 @@ typedef float FloatsAnywhere __attribute__((vector_size(64), aligned(4)));
 #define MPSCNN_STORE(pointer, value) (*reinterpret_cast<FloatsAnywhere*>(pointer) = (value))
 
 /// A row of the result from a row of pixels `step` floats apart; `zeros` is a pixel of them, a null row all of them.
-MPSCNN_CLONES void sample_pixels(const float* row, std::int64_t step, const float* zeros, const Taps* taps,
+MPSCNN_CLONES void sample_pixels(const float* row, std::int64_t step, const float* zeros, const SampleTaps* taps,
                                  std::int64_t count, std::int64_t channels, float* dst) {
   for (std::int64_t x = 0; x < count; ++x, dst += channels) {
-    const Taps& t = taps[x];
+    const SampleTaps& t = taps[x];
     const float* const a = !row || t.first < 0 ? zeros : row + t.first * step;
     if (t.weight == 0) {
 #pragma omp simd
@@ -90,7 +69,7 @@ MPSCNN_CLONES void sample_values(const float* row, const std::int32_t* first, co
 
 /// What all rows of a region's result have in common.
 struct Columns {
-  std::vector<Taps> taps;           ///< pixels counted from `begin`
+  std::vector<SampleTaps> taps;           ///< pixels counted from `begin`
   std::int64_t begin = 0, end = 0;  ///< pixels of the source that are read
   // For few channels: each value's places in a row of these pixels and one of zeros.
   std::vector<std::int32_t> first, second;
@@ -100,12 +79,12 @@ struct Columns {
     const std::int64_t size = problem.src.w, count = problem.dst.w, channels = problem.dst.c;
     begin = size;
     for (std::int64_t x = 0; x < count; ++x) {
-      taps.push_back(taps_of(positions, x, size, problem.type, problem.edge));
+      taps.push_back(sample_taps(positions, x, size, problem.type, problem.edge));
       for (const std::int64_t pixel : {taps.back().first, taps.back().second})
         if (pixel >= 0) begin = std::min(begin, pixel), end = std::max(end, pixel + 1);
     }
     begin = std::min(begin, end);
-    for (Taps& t : taps) {
+    for (SampleTaps& t : taps) {
       if (t.first >= 0) t.first -= begin;
       if (t.second >= 0) t.second -= begin;
       for (std::int64_t k = 0; channels < kFew && k < channels; ++k) {
@@ -154,9 +133,9 @@ void resample(const ResampleProblem& problem) {
     for (std::int64_t task = begin; task < end; ++task) {
       const std::int64_t n = task / dst.h, y = task % dst.h, region = n % regions;
       const Columns& across = columns[static_cast<std::size_t>(region)];
-      const Taps* const taps = across.taps.data();
-      const Taps down =
-          taps_of(problem.regions[static_cast<std::size_t>(region)].h, y, src.h, problem.type, problem.edge);
+      const SampleTaps* const taps = across.taps.data();
+      const SampleTaps down =
+          sample_taps(problem.regions[static_cast<std::size_t>(region)].h, y, src.h, problem.type, problem.edge);
       const auto row_at = [&](std::int64_t row) {
         return row < 0 ? nullptr : my.source.row(n / regions, row) + across.begin * step;
       };

@@ -5,6 +5,7 @@
 #include <cstring>
 #include <vector>
 
+#include "engine/onednn/adjoint.hpp"
 #include "engine/onednn/elementwise.hpp"
 #include "engine/shared/operands.hpp"
 
@@ -178,6 +179,39 @@ void pad(const PadProblem& problem) {
       }
     }
   });
+}
+
+void pad_gradient(const PadGradientProblem& problem) {
+  const Tensor diff = tensor_of(problem.diff_dst), dst = tensor_of(problem.diff_src);
+  const auto shares = [&](std::int64_t start, std::int64_t size, std::int64_t results, std::int64_t first,
+                          std::int64_t count) {
+    return Shares(first, count, results, [&](std::int64_t i, const auto& add) {
+      const std::int64_t at = place(start + i, size, problem.edge);
+      if (at >= 0) add(at, 1.0f);
+    });
+  };
+  const Shares rows = shares(problem.start_h, problem.src_h, diff.h, problem.first_h, dst.h),
+               columns = shares(problem.start_w, problem.src_w, diff.w, problem.first_w, dst.w);
+  const std::vector<std::int64_t> channels = places(problem.start_c, diff.c, dst.c, problem.edge);
+  const bool as_they_are = problem.start_c == 0 && diff.c == dst.c;
+  const Partition work = partition(dst, rows.reach(), false);
+  DiffRows diff_rows(diff, work.threads);
+  std::vector<std::vector<float>> lines(static_cast<std::size_t>(work.threads));
+  for (auto& line : lines) line.resize(static_cast<std::size_t>(as_they_are ? 0 : diff.w * dst.c));
+  const auto make_row = [&](int thread, std::int64_t n, std::int64_t v, std::int64_t, std::int64_t c) {
+    const PixelRow row = diff_rows(thread, n, v, 0);
+    if (as_they_are) return row;
+    float* const line = lines[static_cast<std::size_t>(thread)].data();
+    std::fill_n(line, diff.w * c, 0.0f);
+    for (std::int64_t u = 0; u < diff.w; ++u) {
+      const float* const from = row.data + u * row.step;
+      float* const to = line + u * c;
+      for (std::size_t k = 0; k < channels.size(); ++k)
+        if (channels[k] >= 0) to[channels[k]] += from[k];
+    }
+    return PixelRow{line, c};
+  };
+  gather_separable(dst, diff.h, rows, columns, work, make_row, no_factor);
 }
 
 }  // namespace openmps::onednn

@@ -8,5 +8,6 @@ namespace openmps::onednn {
 
 void reshape(const ReshapeProblem& problem);
 void pad(const PadProblem& problem);
+void pad_gradient(const PadGradientProblem& problem);
 
 }  // namespace openmps::onednn

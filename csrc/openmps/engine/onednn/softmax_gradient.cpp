@@ -1,0 +1,88 @@
+// SPDX-License-Identifier: Apache-2.0
+#include <algorithm>
+
+#include "engine/onednn/softmax.hpp"
+#include "engine/shared/fast_math.hpp"
+#include "engine/shared/isa.hpp"
+#include "engine/shared/operands.hpp"
+
+namespace openmps::onednn {
+namespace {
+
+constexpr std::int64_t kGrain = 16 * 1024;  // values that are worth a thread
+constexpr std::int64_t kBlock = 128;        // values whose float sum is exact enough
+constexpr std::int64_t kFew = 32;           // channels below which vectors hold several pixels
+constexpr std::int64_t kPixels = 64;        // of few channels that are worked on together
+
+/// Vectors along the channels.
+MPSCNN_CLONES void pixels_gradient(const float* diff, const float* result, float* dst, std::int64_t pixels,
+                                   std::int64_t channels, bool log) {
+  for (std::int64_t p = 0; p < pixels; ++p, diff += channels, result += channels, dst += channels) {
+    double sum = 0;
+    for (std::int64_t begin = 0; begin < channels; begin += kBlock) {
+      const std::int64_t end = std::min(begin + kBlock, channels);
+      float part = 0;
+      if (log) {
+#pragma omp simd reduction(+ : part)
+        for (std::int64_t i = begin; i < end; ++i) part += diff[i];
+      } else {
+#pragma omp simd reduction(+ : part)
+        for (std::int64_t i = begin; i < end; ++i) part += diff[i] * result[i];
+      }
+      sum += part;
+    }
+    const auto whole = static_cast<float>(sum);
+    if (log) {
+#pragma omp simd
+      for (std::int64_t i = 0; i < channels; ++i) dst[i] = diff[i] - FastMath::exp_negative(result[i]) * whole;
+    } else {
+#pragma omp simd
+      for (std::int64_t i = 0; i < channels; ++i) dst[i] = result[i] * (diff[i] - whole);
+    }
+  }
+}
+
+/// Vectors along the pixels.
+MPSCNN_CLONES void few_gradient(const float* diff, const float* result, float* dst, std::int64_t pixels,
+                                std::int64_t channels, bool log) {
+  float sum[kPixels];
+  const std::int64_t step = kPixels * channels;
+  for (; pixels > 0; pixels -= kPixels, diff += step, result += step, dst += step) {
+    const std::int64_t count = std::min(pixels, kPixels);
+    std::fill_n(sum, count, 0.0f);
+    for (std::int64_t i = 0; i < channels; ++i) {
+#pragma omp simd
+      for (std::int64_t p = 0; p < count; ++p) {
+        const std::int64_t at = p * channels + i;
+        sum[p] += log ? diff[at] : diff[at] * result[at];
+      }
+    }
+    for (std::int64_t i = 0; i < channels; ++i) {
+      if (log) {
+#pragma omp simd
+        for (std::int64_t p = 0; p < count; ++p) {
+          const std::int64_t at = p * channels + i;
+          dst[at] = diff[at] - FastMath::exp_negative(result[at]) * sum[p];
+        }
+      } else {
+#pragma omp simd
+        for (std::int64_t p = 0; p < count; ++p) {
+          const std::int64_t at = p * channels + i;
+          dst[at] = result[at] * (diff[at] - sum[p]);
+        }
+      }
+    }
+  }
+}
+
+}  // namespace
+
+void softmax_gradient(const SoftmaxGradientProblem& problem) {
+  const std::int64_t c = problem.diff_src.c;
+  for_operands<2>({&problem.diff_dst, &problem.dst}, problem.diff_src, kGrain, /*across_images=*/true,
+                  [&](const std::array<const float*, 2>& src, float* dst, std::int64_t, std::int64_t pixels) {
+                    (c < kFew ? few_gradient : pixels_gradient)(src[0], src[1], dst, pixels, c, problem.log);
+                  });
+}
+
+}  // namespace openmps::onednn
