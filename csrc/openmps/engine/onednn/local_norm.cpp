@@ -8,7 +8,6 @@
 
 #include <algorithm>
 #include <cmath>
-#include <cstring>
 #include <vector>
 
 #include "engine/onednn/local_norm_parts.hpp"
@@ -96,15 +95,6 @@ void normalize_by_channels(const LocalNormProblem& problem) {
                     respond(from[0], to, pixels, c, neighbours.before, neighbours.after, scale, problem.delta,
                             -static_cast<double>(problem.beta), work.data() + work_size * omp_get_thread_num());
                   });
-}
-
-/// At most kBlock channels, which is the usual number and spares a call.
-inline __attribute__((always_inline)) void copy_channels(const float* from, float* to, std::int64_t channels) {
-  if (channels == kBlock) {
-    std::memcpy(to, from, kBlock * sizeof(float));
-  } else {
-    std::memcpy(to, from, static_cast<std::size_t>(channels) * sizeof(float));
-  }
 }
 
 /// What a destination pixel sees of the columns.

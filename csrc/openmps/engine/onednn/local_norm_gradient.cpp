@@ -21,9 +21,8 @@
 namespace openmps::onednn {
 namespace {
 
-constexpr std::int64_t kGrain = 8 * 1024;                // values that are worth a thread
-constexpr std::int64_t kKeptBytes = 4 * 1024 * 1024;     // of what windows give back, before it is summed
-constexpr std::int64_t kPixelsTogether = 16;             // whose powers are taken together
+constexpr std::int64_t kGrain = 8 * 1024;     // values that are worth a thread
+constexpr std::int64_t kPixelsTogether = 16;  // whose powers are taken together
 
 // ------------------------------------------------------------------------------------------------ across channels
 
@@ -103,6 +102,13 @@ struct Axis {
       for (std::int64_t v = std::max<std::int64_t>(0, size - kernel - start + 1); v < windows; ++v)
         f(v, static_cast<double>(std::min(kernel, start + v + kernel - size)));
   }
+  /// The first and the last of all of these.
+  std::int64_t first_seer(std::int64_t at) const {
+    return clamp && at == 0 ? 0 : std::max<std::int64_t>(0, at - start - kernel + 1);
+  }
+  std::int64_t last_seer(std::int64_t at) const {
+    return clamp && at == size - 1 ? windows - 1 : std::min(windows - 1, at - start);
+  }
   /// Those whose middle it was.
   Seers centres(std::int64_t at) const { return Seers(at, start + kernel / 2, size, windows, clamp); }
   /// The position in the middle, -1: a zero beyond the source.
@@ -160,8 +166,8 @@ MPSCNN_CLONES void differentiate(const Axis& axis, const Span* spans, const doub
     for (std::int64_t x = 0; x < run; ++x) {
       const std::int64_t middle = axis.centre(begin + x);
       float values[kBlock] = {}, gradients[kBlock] = {};
-      if (centre && middle >= 0) std::copy_n(centre + middle * step, channels, values);
-      std::copy_n(gradient + (begin + x) * gradient_step, channels, gradients);
+      if (centre && middle >= 0) copy_channels(centre + middle * step, values, channels);
+      copy_channels(gradient + (begin + x) * gradient_step, gradients, channels);
       for (int half = 0; half < 2; ++half) {
         const std::int64_t at = x * kBlock + 8 * half, to = (begin + x) * kBlock + 8 * half;
         const Doubles average = MPSCNN_READ(mean + at);
@@ -202,17 +208,19 @@ MPSCNN_CLONES void give_to_columns(const Axis& axis, const Given& windows, const
   }
 }
 
-/// Pixels [first, last) of a row of the source from what the rows of windows gave to their columns; `row_of(v)` is what
-/// row v gave. The result's pixels are `result_step` apart.
-struct RowOfGiven {
+/// Rows of what is given, `slots` of them side by side in memory.
+struct Rows {
   double* data;
-  std::int64_t length, fields;  ///< doubles of a field, fields of a row
+  std::int64_t length, fields, slots;  ///< doubles of a field, fields of a row
   Given operator()(std::int64_t v) const {
-    double* const row = data + v * length * fields;
+    double* const row = data + v % slots * length * fields;
     return {row, fields > 2 ? row + 2 * length : nullptr, row + length};
   }
 };
-MPSCNN_CLONES void give_to_rows(const Axis& axis, std::int64_t row, const RowOfGiven& rows, std::int64_t first,
+
+/// Pixels [first, last) of a row of the source from what the rows of windows gave to their columns. The result's pixels
+/// are `result_step` apart.
+MPSCNN_CLONES void give_to_rows(const Axis& axis, std::int64_t row, const Rows& rows, std::int64_t first,
                                 std::int64_t last, const float* source, std::int64_t step, double ps, float* result,
                                 std::int64_t result_step, std::int64_t channels) {
   const Seers seers = axis.centres(row);
@@ -232,12 +240,12 @@ MPSCNN_CLONES void give_to_rows(const Axis& axis, std::int64_t row, const RowOfG
     };
     axis.each_seer(row, add);
     float values[kBlock] = {};
-    std::copy_n(source + x * step, channels, values);
+    copy_channels(source + x * step, values, channels);
     for (int half = 0; half < 2; ++half) {
       const Doubles out = ps * (sum[half] + MPSCNN_LOAD(values + 8 * half) * slope[half]);
       *reinterpret_cast<FloatsAnywhere*>(values + 8 * half) = __builtin_convertvector(out, Floats);
     }
-    std::copy_n(values, channels, result);
+    copy_channels(values, result, channels);
   }
 }
 
@@ -246,7 +254,7 @@ struct Scratch {
   FloatRows source, gradient;
   Taps taps;
   std::vector<const float*> rows;
-  std::vector<double> sums, squares, windows;
+  std::vector<double> sums, squares, windows, columns;
   std::vector<float> result;
 };
 
@@ -268,59 +276,67 @@ void differentiate_windows(const LocalNormGradientProblem& problem) {
   const std::int64_t first = std::clamp<std::int64_t>(-problem.start_w, 0, result.w);
   const std::int64_t last = std::clamp<std::int64_t>(src.w - problem.start_w, first, result.w);
 
+  // A thread goes down the rows of the result, kBlock channels of an image after the other, and keeps what the rows of
+  // windows that saw a row have given, each found once.
+  std::int64_t slots = 1;
+  for (const std::int64_t y : {std::int64_t{0}, src.h / 2, src.h - 1})
+    slots = std::max(slots, down.last_seer(y) - down.first_seer(y) + 1);
+  slots = std::max(slots, std::min(w.kernel_h, g.h));
   const std::int64_t c = src.c, blocks = (c + kBlock - 1) / kBlock, fields = contrast ? 3 : 2;
-  const std::int64_t length = src.w * kBlock, plane = g.h * fields * length;
-  const std::int64_t together =
-      std::clamp<std::int64_t>(kKeptBytes / (plane * static_cast<std::int64_t>(sizeof(double))), 1, src.n * blocks);
-  std::vector<double> kept(static_cast<std::size_t>(together * plane));
+  const std::int64_t length = src.w * kBlock;
   const int threads = threads_for(std::max(g.size(), result.size()), kGrain);
   const std::int64_t most_h = std::min(w.kernel_h, src.h);
+  const auto doubles = [](std::int64_t count) { return std::vector<double>(static_cast<std::size_t>(count)); };
   std::vector<Scratch> scratch(
       static_cast<std::size_t>(threads),
       {FloatRows(src, most_h), FloatRows(g, 1), Taps(most_h),
-       std::vector<const float*>(static_cast<std::size_t>(most_h) + 2),
-       std::vector<double>(static_cast<std::size_t>(contrast ? length : 0)),
-       std::vector<double>(static_cast<std::size_t>(length)),
-       std::vector<double>(static_cast<std::size_t>(fields * g.w * kBlock)),
+       std::vector<const float*>(static_cast<std::size_t>(most_h) + 2), doubles(contrast ? length : 0), doubles(length),
+       doubles(fields * g.w * kBlock), doubles(slots * fields * length),
        std::vector<float>(static_cast<std::size_t>(result.w * kBlock))});
 
-  for (std::int64_t begin = 0; begin < src.n * blocks; begin += together) {
-    const std::int64_t planes = std::min(together, src.n * blocks - begin);
-    parallel_ranges(planes * g.h, threads, [&](std::int64_t from, std::int64_t to) {
-      Scratch& my = scratch[static_cast<std::size_t>(omp_get_thread_num())];
-      const RowOfGiven windows = {my.windows.data(), g.w * kBlock, fields};
-      for (std::int64_t i = from; i < to; ++i) {
-        const std::int64_t n = (begin + i / g.h) / blocks, c0 = (begin + i / g.h) % blocks * kBlock, v = i % g.h;
-        const std::int64_t channels = std::min(kBlock, c - c0), middle = down.centre(v);
-        my.taps.fill(span_of(w.start_h + v, w.kernel_h, 1, src.h), 1, src.h, clamp);
-        for (std::size_t j = 0; j < my.taps.at.size(); ++j) my.rows[j] = my.source.row(n, my.taps.at[j]);
-        const std::int64_t step = my.source.pixel_stride();
-        double* const sums = contrast ? my.sums.data() : nullptr;
-        sum_columns(my.rows.data(), c0, my.taps.times.data(), static_cast<std::int64_t>(my.taps.at.size()), 0, src.w,
-                    step, sums, my.squares.data(), channels);
-        const float* const centre = middle < 0 ? nullptr : my.source.row(n, middle) + c0;
-        differentiate(along, spans.data(), sums, my.squares.data(), centre, step, my.gradient.row(n, v) + c0,
-                      my.gradient.pixel_stride(), formula, windows(0), channels);
-        give_to_columns(along, windows(0), RowOfGiven{kept.data(), length, fields}(i));
-      }
-    });
-    parallel_ranges(planes * result.h, threads, [&](std::int64_t from, std::int64_t to) {
-      Scratch& my = scratch[static_cast<std::size_t>(omp_get_thread_num())];
-      for (std::int64_t i = from; i < to; ++i) {
-        const std::int64_t n = (begin + i / result.h) / blocks, c0 = (begin + i / result.h) % blocks * kBlock;
-        const std::int64_t channels = std::min(kBlock, c - c0), y = i % result.h, row = problem.start_h + y;
-        const auto size = static_cast<std::int64_t>(size_of(result.format));
-        float* const values = my.result.data();
+  parallel_ranges(src.n * blocks * result.h, threads, [&](std::int64_t begin, std::int64_t end) {
+    Scratch& my = scratch[static_cast<std::size_t>(omp_get_thread_num())];
+    const Given windows = Rows{my.windows.data(), g.w * kBlock, fields, 1}(0);
+    const Rows columns = {my.columns.data(), length, fields, slots};
+    double* const sums = contrast ? my.sums.data() : nullptr;
+    const std::int64_t step = my.source.pixel_stride();
+    std::int64_t known = 0;  // rows of windows up to here are done
+    for (std::int64_t i = begin; i < end; ++i) {
+      const std::int64_t y = i % result.h, plane = i / result.h, n = plane / blocks, c0 = plane % blocks * kBlock;
+      const std::int64_t channels = std::min(kBlock, c - c0), row = problem.start_h + y;
+      if (i == begin || y == 0) known = 0;
+      float* const values = my.result.data();
+      if (row >= 0 && row < src.h && first < last) {
+        const std::int64_t last_seer = down.last_seer(row);
+        for (std::int64_t v = std::max(known, down.first_seer(row)); v <= last_seer; ++v) {
+          const std::int64_t middle = down.centre(v);
+          my.taps.fill(span_of(w.start_h + v, w.kernel_h, 1, src.h), 1, src.h, clamp);
+          for (std::size_t j = 0; j < my.taps.at.size(); ++j) my.rows[j] = my.source.row(n, my.taps.at[j]);
+          sum_columns(my.rows.data(), c0, my.taps.times.data(), static_cast<std::int64_t>(my.taps.at.size()), 0, src.w,
+                      step, sums, my.squares.data(), channels);
+          const float* const centre = middle < 0 ? nullptr : my.source.row(n, middle) + c0;
+          differentiate(along, spans.data(), sums, my.squares.data(), centre, step, my.gradient.row(n, v) + c0,
+                        my.gradient.pixel_stride(), formula, windows, channels);
+          give_to_columns(along, windows, columns(v));
+        }
+        known = std::max(known, last_seer + 1);
+        std::fill_n(values, first * kBlock, 0.0f);
+        std::fill_n(values + last * kBlock, (result.w - last) * kBlock, 0.0f);
+        give_to_rows(down, row, columns, problem.start_w + first, problem.start_w + last, my.source.row(n, row) + c0,
+                     step, formula.ps, values + first * kBlock, kBlock, channels);
+      } else {
         std::fill_n(values, result.w * kBlock, 0.0f);
-        if (row >= 0 && row < src.h && first < last)
-          give_to_rows(down, row, RowOfGiven{kept.data() + i / result.h * plane, length, fields},
-                       problem.start_w + first, problem.start_w + last, my.source.row(n, row) + c0,
-                       my.source.pixel_stride(), formula.ps, values + first * kBlock, kBlock, channels);
-        for (std::int64_t x = 0; x < result.w; ++x)
-          row_from_float(values + x * kBlock, result.at(n, y, x) + c0 * size, result.format, channels);
       }
-    });
-  }
+      for (std::int64_t x = 0; x < result.w; ++x) {
+        if (result.format == Format::float32) {
+          copy_channels(values + x * kBlock, result.floats(n, y, x) + c0, channels);
+        } else {
+          row_from_float(values + x * kBlock, result.at(n, y, x) + c0 * static_cast<std::int64_t>(size_of(result.format)),
+                         result.format, channels);
+        }
+      }
+    }
+  });
 }
 
 }  // namespace

@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <cmath>
 #include <cstdint>
+#include <cstring>
 
 #include "engine/shared/fast_math.hpp"
 
@@ -130,6 +131,15 @@ typedef double DoublesAnywhere __attribute__((vector_size(64), aligned(8)));
 #define MPSCNN_LOAD(pointer) __builtin_convertvector(Floats(*reinterpret_cast<const FloatsAnywhere*>(pointer)), Doubles)
 #define MPSCNN_DOUBLES(pointer) (*reinterpret_cast<DoublesAnywhere*>(pointer))
 #define MPSCNN_READ(pointer) (*reinterpret_cast<const DoublesAnywhere*>(pointer))
+
+/// At most kBlock channels, which is the usual number and spares a call.
+inline __attribute__((always_inline)) void copy_channels(const float* from, float* to, std::int64_t channels) {
+  if (channels == kBlock) {
+    std::memcpy(to, from, kBlock * sizeof(float));
+  } else {
+    std::memcpy(to, from, static_cast<std::size_t>(channels) * sizeof(float));
+  }
+}
 
 /// Sums down the columns of a window: of the values (unless null) and of their squares, kBlock channels from c0 on for
 /// each column [first, last).
