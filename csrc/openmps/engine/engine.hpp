@@ -266,6 +266,15 @@ struct LocalNormProblem {
   float p0 = 0, pm = 0, ps = 1;  ///< contrast
 };
 
+/// The derivative of a LocalNormProblem: value u of diff_src is the sum over all values v of the forward problem's dst,
+/// which hold the gradient of its result here and are read, of v times the derivative of v's formula by value u of src.
+/// Pixel (0, 0) of diff_src is pixel (start_h, start_w) of src; 0 beyond src.
+struct LocalNormGradientProblem {
+  LocalNormProblem forward;  ///< dst has any extents: of as many images and channels as src
+  ImageView diff_src;        ///< shares no memory with the others
+  std::int64_t start_h = 0, start_w = 0;
+};
+
 /// dst = neuron((x - mean) * gamma / sqrt(variance + epsilon) + beta).
 struct NormalizeProblem {
   Operand src;  ///< without repeated axes
@@ -275,6 +284,9 @@ struct NormalizeProblem {
   /// many groups of c / groups neighbouring channels; images x groups values, stored where there is memory for them.
   std::int64_t groups = 0;
   ChannelValues mean, variance;
+  /// With memory: the same in double, in pairs (mean, variance), at an offset that is a multiple of 8. Where mean and
+  /// variance are given, a pair counts as long as it rounds to them: somebody may have written others since.
+  ChannelValues exact;
   float epsilon = 0;
   Neuron neuron;
 };
@@ -284,6 +296,39 @@ struct StatisticsProblem {
   ImageView src;
   ChannelValues mean, variance;
   std::int64_t count = 0;  ///< pixels of which they hold the values already, which the new ones join
+  ChannelValues exact;     ///< as in NormalizeProblem
+};
+
+/// With G = diff_dst * f'(y), y what NormalizeProblem hands to its neuron f, and z = (x - mean) / sqrt(variance +
+/// epsilon): for each channel diff_beta = sum G and diff_gamma = sum G * z over all pixels and images of diff_dst.
+struct StatisticsGradientProblem {
+  ImageView diff_dst;
+  Operand src;  ///< what the pixels of diff_dst were made of; without repeated axes
+  ChannelValues gamma, beta, mean, variance, exact;
+  float epsilon = 0;
+  Neuron neuron;
+  ChannelValues diff_gamma, diff_beta;
+  bool adds = false;  ///< to what these hold already
+};
+
+/// diff_src = (gamma * G - (sum(gamma * G) + z * sum(gamma * G * z)) / count) / sqrt(variance + epsilon), G and z as
+/// above, the sums over all values that share a mean.
+struct NormalizeGradientProblem {
+  /// Without repeated axes, diff_dst with Edge::zero. With Edge::clamp, what pixels of diff_dst outside of src are the
+  /// gradients of belongs to the nearest one.
+  Operand diff_dst, src;
+  ImageView diff_src;  ///< shares no memory with the sources; 0 beyond src
+  ChannelValues gamma, beta;
+  /// 0: the sums are those in diff_gamma and diff_beta, which hold what StatisticsGradientProblem stores, and `count`
+  /// the pixels that made mean and variance; with a count of 0 these are constants and nothing is subtracted. Otherwise
+  /// mean, variance and sums are those of each image and of so many groups of channels, and diff_gamma and diff_beta
+  /// are stored: of each channel over all images, all pixels of diff_dst.view.
+  std::int64_t groups = 0;
+  ChannelValues mean, variance, exact;
+  float epsilon = 0;
+  Neuron neuron;
+  ChannelValues diff_gamma, diff_beta;
+  std::int64_t count = 0;
 };
 
 /// dst[n][y][x][k] = exp(x_k) / sum exp(x_q), or with `log` its natural logarithm, x_k - ln(sum exp(x_q)), over the
@@ -418,11 +463,7 @@ struct HostTask {
   std::function<void()> run;
 };
 
-using Problem = std::variant<ConvProblem, TransposeProblem, BinaryConvProblem, PoolProblem, PoolGradientProblem,
-                             NeuronProblem, NeuronGradientProblem, BinaryProblem, BinaryGradientProblem,
-                             LocalNormProblem, NormalizeProblem, StatisticsProblem, SoftmaxProblem,
-                             SoftmaxGradientProblem, ReduceProblem, ResampleProblem, ResampleGradientProblem,
-                             ReshapeProblem, PadProblem, PadGradientProblem, DropoutProblem, CopyProblem, BufferCopyProblem, BufferFillProblem, HostTask>;
+using Problem = std::variant<ConvProblem, TransposeProblem, BinaryConvProblem, PoolProblem, PoolGradientProblem, NeuronProblem, NeuronGradientProblem, BinaryProblem, BinaryGradientProblem, LocalNormProblem, NormalizeProblem, StatisticsProblem, LocalNormGradientProblem, StatisticsGradientProblem, NormalizeGradientProblem, SoftmaxProblem, SoftmaxGradientProblem, ReduceProblem, ResampleProblem, ResampleGradientProblem, ReshapeProblem, PadProblem, PadGradientProblem, DropoutProblem, CopyProblem, BufferCopyProblem, BufferFillProblem, HostTask>;
 
 /// One recorded encode.
 struct Command {
@@ -465,6 +506,9 @@ class Engine : public std::enable_shared_from_this<Engine> {
   virtual void normalize_locally(const LocalNormProblem& problem) = 0;
   virtual void normalize(const NormalizeProblem& problem) = 0;
   virtual void find_statistics(const StatisticsProblem& problem) = 0;
+  virtual void normalize_locally_gradient(const LocalNormGradientProblem& problem) = 0;
+  virtual void statistics_gradient(const StatisticsGradientProblem& problem) = 0;
+  virtual void normalize_gradient(const NormalizeGradientProblem& problem) = 0;
   virtual void softmax(const SoftmaxProblem& problem) = 0;
   virtual void softmax_gradient(const SoftmaxGradientProblem& problem) = 0;
   virtual void reduce(const ReduceProblem& problem) = 0;

@@ -73,12 +73,15 @@ bool for_each_result(const Problem& problem, const Visit& visit) {
             visit(p.diff_src.memory.get());
           } else if constexpr (std::is_same_v<T, BufferCopyProblem> || std::is_same_v<T, BufferFillProblem>) {
             visit(p.dst.get());
-          } else if constexpr (!std::is_same_v<T, StatisticsProblem>) {
+          } else if constexpr (requires { p.dst; }) {
             visit(p.dst.memory.get());
           }
           if constexpr (std::is_same_v<T, StatisticsProblem> || std::is_same_v<T, NormalizeProblem>) {
-            visit(p.mean.memory.get());
-            visit(p.variance.memory.get());
+            for (const ChannelValues* values : {&p.mean, &p.variance, &p.exact}) visit(values->memory.get());
+          }
+          if constexpr (requires { p.diff_gamma; }) {
+            visit(p.diff_gamma.memory.get());
+            visit(p.diff_beta.memory.get());
           }
           if constexpr (std::is_same_v<T, BinaryProblem>) visit(p.mask.memory.get());
           return true;

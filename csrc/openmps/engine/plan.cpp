@@ -100,6 +100,9 @@ struct Runner {
   void operator()(const LocalNormProblem& problem) const { engine.normalize_locally(problem); }
   void operator()(const NormalizeProblem& problem) const { engine.normalize(problem); }
   void operator()(const StatisticsProblem& problem) const { engine.find_statistics(problem); }
+  void operator()(const LocalNormGradientProblem& problem) const { engine.normalize_locally_gradient(problem); }
+  void operator()(const StatisticsGradientProblem& problem) const { engine.statistics_gradient(problem); }
+  void operator()(const NormalizeGradientProblem& problem) const { engine.normalize_gradient(problem); }
   void operator()(const SoftmaxProblem& problem) const { engine.softmax(problem); }
   void operator()(const SoftmaxGradientProblem& problem) const { engine.softmax_gradient(problem); }
   void operator()(const ReduceProblem& problem) const { engine.reduce(problem); }

@@ -109,10 +109,23 @@ class KeyWriter {
     for (const float value : {p.alpha, p.beta, p.delta, p.p0, p.pm, p.ps}) put(value);
   }
   void operator()(const NormalizeProblem& p) {
-    put(p.src), put(p.dst), put(p.gamma), put(p.beta), put(p.groups), put(p.mean), put(p.variance), put(p.epsilon),
-        put(p.neuron);
+    put(p.src), put(p.dst), put(p.gamma), put(p.beta), put(p.groups), put(p.mean), put(p.variance), put(p.exact),
+        put(p.epsilon), put(p.neuron);
   }
-  void operator()(const StatisticsProblem& p) { put(p.src), put(p.mean), put(p.variance), put(p.count); }
+  void operator()(const StatisticsProblem& p) {
+    put(p.src), put(p.mean), put(p.variance), put(p.count), put(p.exact);
+  }
+  void operator()(const LocalNormGradientProblem& p) {
+    (*this)(p.forward), put(p.diff_src), put(p.start_h), put(p.start_w);
+  }
+  void operator()(const StatisticsGradientProblem& p) {
+    put(p.diff_dst), put(p.src), put(p.gamma), put(p.beta), put(p.mean), put(p.variance), put(p.exact), put(p.epsilon),
+        put(p.neuron), put(p.diff_gamma), put(p.diff_beta), put(p.adds);
+  }
+  void operator()(const NormalizeGradientProblem& p) {
+    put(p.diff_dst), put(p.src), put(p.diff_src), put(p.gamma), put(p.beta), put(p.groups), put(p.mean),
+        put(p.variance), put(p.exact), put(p.epsilon), put(p.neuron), put(p.diff_gamma), put(p.diff_beta), put(p.count);
+  }
   void operator()(const SoftmaxProblem& p) { put(p.src), put(p.dst), put(p.log); }
   void operator()(const SoftmaxGradientProblem& p) { put(p.diff_dst), put(p.dst), put(p.diff_src), put(p.log); }
   void operator()(const ReduceProblem& p) { put(p.src), put(p.dst), put(p.axis), put(p.type), put(!p.weights.memory); }

@@ -7,17 +7,6 @@
 namespace openmps {
 namespace {
 
-/// The mean and variance of a state are those that statistics have stored, else the kernel's.
-struct BatchNormalizationData : NormalizationGradientData {
-  Values mean, variance;   ///< of the kernel, like gamma and beta
-  std::int64_t count = 0;  ///< pixels that the stored statistics cover; 0: none are stored
-  bool is_used = false;    ///< by a normalization: the next statistics begin a new batch
-};
-
-BatchNormalizationData &batch_data(MPSState *state) {
-  return static_cast<BatchNormalizationData &>(gradient_data(state));
-}
-
 struct BatchNormalizationState : Extends<BatchNormalizationState, NormalizationState> {
   bool has_statistics() const override { return true; }
 
@@ -35,6 +24,7 @@ struct BatchNormalizationState : Extends<BatchNormalizationState, NormalizationS
     if (encode.source_state != nil && data_of(encode.source_state).count > 0) {
       problem.mean = resource_values(encode.source_state, kMean);
       problem.variance = resource_values(encode.source_state, kVariance);
+      problem.exact = resource_values(encode.source_state, kExact);
       return made;
     }
     if (!mean)
@@ -184,7 +174,7 @@ OPENMPS_NORMALIZATION_STATE(MPSCNNBatchNormalization, batchNormalization)
 - (void)reset {
   openmps::BatchNormalizationData &data = batch_data(self);
   data.count = 0;
-  data.is_used = data.has_gradients = false;
+  data.is_used = data.has_gradients = data.has_used_gradients = false;
 }
 
 @end
@@ -222,12 +212,13 @@ OPENMPS_INIT_WITH_CODER
     read.push_back(image);
   }
   for (MPSImage *image : read) [image openmps_willReadOn:commandBuffer];
-  if (data.is_used) data.count = 0, data.is_used = data.has_gradients = false;
+  if (data.is_used) data.count = 0, data.is_used = data.has_gradients = data.has_used_gradients = false;
   for (const openmps::ImageView &run : runs) {
     openmps::StatisticsProblem problem;
     problem.src = run;
     problem.mean = openmps::resource_values(batchNormalizationState, openmps::kMean);
     problem.variance = openmps::resource_values(batchNormalizationState, openmps::kVariance);
+    problem.exact = openmps::resource_values(batchNormalizationState, openmps::kExact);
     problem.count = data.count;
     data.count += run.n * run.h * run.w;
     recorder.append(std::move(problem), state.title);

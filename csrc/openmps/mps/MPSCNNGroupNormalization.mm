@@ -19,6 +19,10 @@ struct GroupNormalizationState : Extends<GroupNormalizationState, ImageNormaliza
   Class state_class() const override { return [MPSCNNGroupNormalizationGradientState class]; }
 };
 
+struct GroupNormalizationGradientState : Extends<GroupNormalizationGradientState, ImageNormalizationGradientState> {
+  Class state_class() const override { return [MPSCNNGroupNormalizationGradientState class]; }
+};
+
 }  // namespace
 }  // namespace openmps
 
@@ -41,4 +45,8 @@ OPENMPS_GETTER(GroupNormalizationState, id<MPSCNNGroupNormalizationDataSource>, 
 
 @implementation MPSCNNGroupNormalizationGradientState
 OPENMPS_IMAGE_NORMALIZATION_STATE(MPSCNNGroupNormalization, groupNormalization)
+@end
+
+@implementation MPSCNNGroupNormalizationGradient
+OPENMPS_IMAGE_NORMALIZATION_GRADIENT(openmps::GroupNormalizationGradientState)
 @end

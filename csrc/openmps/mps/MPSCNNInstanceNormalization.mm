@@ -12,6 +12,10 @@ struct InstanceNormalizationState : Extends<InstanceNormalizationState, ImageNor
   Class state_class() const override { return [MPSCNNInstanceNormalizationGradientState class]; }
 };
 
+struct InstanceNormalizationGradientState : Extends<InstanceNormalizationGradientState, ImageNormalizationGradientState> {
+  Class state_class() const override { return [MPSCNNInstanceNormalizationGradientState class]; }
+};
+
 }  // namespace
 }  // namespace openmps
 
@@ -38,4 +42,8 @@ OPENMPS_GETTER(InstanceNormalizationState, id<MPSCNNInstanceNormalizationDataSou
 
 @implementation MPSCNNInstanceNormalizationGradientState
 OPENMPS_IMAGE_NORMALIZATION_STATE(MPSCNNInstanceNormalization, instanceNormalization)
+@end
+
+@implementation MPSCNNInstanceNormalizationGradient
+OPENMPS_IMAGE_NORMALIZATION_GRADIENT(openmps::InstanceNormalizationGradientState)
 @end

@@ -52,12 +52,26 @@ struct NormalizationGradientData : GradientData {
   // Of the kernel, when it made the state or was last encoded with it.
   Values gamma, beta;
   float epsilon = 0;
-  bool has_statistics = false;  ///< an encode has been recorded that stores mean and variance
+  NSUInteger known_images = 0;  ///< whose mean and variance the last encode stored; 0: none has
   bool has_gradients = false;   ///< an encode has been recorded that stores the gradients
 };
 
-/// Resources of a state.
-enum NormalizationResource : NSUInteger { kMean = 0, kVariance, kGradientForGamma, kGradientForBeta };
+/// The mean and variance of a state are those that statistics have stored, else the kernel's.
+struct BatchNormalizationData : NormalizationGradientData {
+  Values mean, variance;   ///< of the kernel, like gamma and beta
+  std::int64_t count = 0;  ///< pixels that the stored statistics cover; 0: none are stored
+  bool is_used = false;    ///< by a normalization: the next statistics begin a new batch
+  bool has_used_gradients = false;  ///< the next gradients of gamma and beta begin a new batch
+
+  bool has_statistics() const { return count > 0 || mean; }
+};
+
+inline BatchNormalizationData &batch_data(MPSState *state) {
+  return static_cast<BatchNormalizationData &>(gradient_data(state));
+}
+
+/// Resources of a state. kExact: mean and variance in double, in pairs.
+enum NormalizationResource : NSUInteger { kMean = 0, kVariance, kGradientForGamma, kGradientForBeta, kExact };
 
 /// Where a state keeps one of these; there is memory for it.
 ChannelValues resource_values(MPSState *state, NormalizationResource resource);
@@ -72,6 +86,40 @@ inline NormalizationGradientData &state_data(MPSState *state) {
 /// Raises for a state of another class, that no kernel has made, or that was made for other channels.
 NormalizationGradientData &normalization_data(const NormalizationState &state, MPSState *given, Class kind,
                                               const char *name);
+/// Raises for a state of another class or that no kernel has made.
+NormalizationGradientData &normalization_data(const KernelState &state, MPSState *given, Class kind, const char *name);
+
+/// The data of gradient kernels of which each pixel of the result sees one of each source.
+struct PixelGradientState : Extends<PixelGradientState, GradientKernelState> {
+  NSUInteger result_channels(std::span<const NSUInteger> channels) const override {
+    return CNNBinaryKernelState::result_channels(channels);
+  }
+  /// The result lies on the forward kernel's source.
+  void take_forward(const GradientData::Source &forward) override;
+  void check_encode(const Encode &encode, const Clip &clip) const override;
+  /// Raises for what a gradient cannot have: strides, and values beyond the incoming gradient.
+  void check_sources() const;
+
+  Operand incoming(const ImageView &view) const;
+  Operand source_operand(const ImageView &view) const { return operand(secondary(), view); }
+};
+
+/// The same of the gradient kernels of normalization by mean and variance.
+struct NormalizationGradientState : Extends<NormalizationGradientState, PixelGradientState> {
+  NeuronFunction fused;  ///< without descriptor: none
+
+  bool uses_states() const override { return true; }
+  void archive(Archive &archive) override;
+  void did_read(MPSKernel *kernel) override;
+};
+
+/// Of those of which each image has its own mean and variance.
+struct ImageNormalizationGradientState : Extends<ImageNormalizationGradientState, NormalizationGradientState> {
+  /// That the forward kernel leaves.
+  virtual Class state_class() const { return Nil; }
+  Problem make_problem(const Encode &encode) const override;
+  void did_encode(const Encode &encode) const override;
+};
 
 /// Which values of a data source are read.
 enum class SourceParts { all, gamma_and_beta, mean_and_variance };
@@ -151,4 +199,16 @@ NSArray<id<MTLResource>> *two_resources(Class kind, id<MTLBuffer> first, const c
   }                                                                                             \
   -(id<MTLBuffer>)gradientForBeta {                                                             \
     return (id<MTLBuffer>)[self resourceAtIndex:openmps::kGradientForBeta allocateMemory:YES];  \
+  }
+
+/// The gradient kernels of those.
+#define OPENMPS_IMAGE_NORMALIZATION_GRADIENT(STATE) \
+  +(openmps::KernelState *)openmps_newState {       \
+    return new STATE();                             \
+  }                                                 \
+  OPENMPS_INIT_WITH_DEVICE                          \
+  OPENMPS_INIT_WITH_CODER                           \
+  /* The gradients of gamma and beta. */            \
+  -(BOOL)isStateModified {                          \
+    return YES;                                     \
   }

@@ -203,6 +203,7 @@ Problem ImageNormalizationState::make_problem(const Encode &encode) const {
   NormalizeProblem &problem = std::get<NormalizeProblem>(made);
   problem.mean = resource_values(encode.result_state, kMean);
   problem.variance = resource_values(encode.result_state, kVariance);
+  problem.exact = resource_values(encode.result_state, kExact);
   return made;
 }
 
@@ -211,7 +212,7 @@ void ImageNormalizationState::did_encode(const Encode &encode) const {
   NormalizationGradientData &data = state_data(encode.result_state);
   data.gamma = gamma, data.beta = beta;
   data.epsilon = epsilon;
-  data.has_statistics = true;
+  data.known_images = static_cast<NSUInteger>(encode.src[0].n);
 }
 
 id init_normalization(MPSCNNKernel *kernel, id<MTLDevice> device, id source, MPSNNNeuronDescriptor *fused) {
@@ -284,24 +285,97 @@ MPSState *new_normalization_state(Class kind, MPSCNNKernel *kernel, id<MTLComman
   const NSUInteger each = state.channels * sizeof(float);
   const NSUInteger statistics = state.groups == 0 ? each : data->images * state.groups * sizeof(float);
   MPSStateResourceList *buffers = [MPSStateResourceList resourceList];
-  for (NSUInteger bytes : {statistics, statistics, each, each}) [buffers appendBuffer:bytes];
+  for (NSUInteger bytes : {statistics, statistics, each, each, statistics / sizeof(float) * 2 * sizeof(double)})
+    [buffers appendBuffer:bytes];
   MPSState *made = buffer != nil ? [kind temporaryStateWithCommandBuffer:buffer resourceList:buffers]
                                  : [[[kind alloc] initWithDevice:state.device.get() resourceList:buffers] autorelease];
   [made openmps_setData:std::move(data)];
   return made;
 }
 
-NormalizationGradientData &normalization_data(const NormalizationState &state, MPSState *given, Class kind,
-                                              const char *name) {
+NormalizationGradientData &normalization_data(const KernelState &state, MPSState *given, Class kind, const char *name) {
   if (given == nil) raise_for(state, @"%s is nil.", name);
   if (![given isKindOfClass:kind])
     raise_for(state, @"%s is an object of class %@, which is no %@.", name, [given class], kind);
-  auto &data = static_cast<NormalizationGradientData &>(gradient_data(given));
+  return static_cast<NormalizationGradientData &>(gradient_data(given));
+}
+
+NormalizationGradientData &normalization_data(const NormalizationState &state, MPSState *given, Class kind,
+                                              const char *name) {
+  NormalizationGradientData &data = normalization_data(static_cast<const KernelState &>(state), given, kind, name);
   if (data.channels != state.channels || data.groups != state.groups)
     raise_for(state, @"%s was made for %lu feature channels in %lu groups; the kernel has %lu in %lu.", name,
               (unsigned long)data.channels, (unsigned long)data.groups, (unsigned long)state.channels,
               (unsigned long)state.groups);
   return data;
+}
+
+// ------------------------------------------------------------------------------------------------ gradient kernels
+
+void PixelGradientState::take_forward(const GradientData::Source &forward) {
+  GradientKernelState::take_forward(forward);
+  secondary().offset.x = secondary().offset.y = 0;
+}
+
+void PixelGradientState::check_sources() const {
+  for (std::size_t i = 0; i < 2; ++i)
+    if (sources[i].stride_x != 1 || sources[i].stride_y != 1)
+      raise_for(*this, @"%s (%lu) and %s (%lu) are not 1.", names(i).property("strideInPixelsX").c_str(),
+                (unsigned long)sources[i].stride_x, names(i).property("strideInPixelsY").c_str(),
+                (unsigned long)sources[i].stride_y);
+  if (primary().edge != MPSImageEdgeModeZero)
+    raise_for(*this, @"primaryEdgeMode (%lu) is not MPSImageEdgeModeZero: beyond sourceGradient there is no gradient.",
+              (unsigned long)primary().edge);
+}
+
+void PixelGradientState::check_encode(const Encode &, const Clip &) const { check_sources(); }
+
+Operand PixelGradientState::incoming(const ImageView &view) const {
+  Operand result = operand(primary(), view);
+  result.start_h = first_row();
+  result.start_w = first_column();
+  return result;
+}
+
+void NormalizationGradientState::archive(Archive &archive) {
+  PixelGradientState::archive(archive);
+  fused.archive(archive, @"MPSCNNNormalizationGradient.fusedNeuronDescriptor");
+}
+
+void NormalizationGradientState::did_read(MPSKernel *kernel) {
+  PixelGradientState::did_read(kernel);
+  if (fused.descriptor) fused.did_read(*this);
+}
+
+Problem ImageNormalizationGradientState::make_problem(const Encode &encode) const {
+  const NormalizationGradientData &data = normalization_data(static_cast<const KernelState &>(*this),
+                                                             encode.source_state, state_class(), "gradientState");
+  const ImageView &src = encode.src[1];
+  if (static_cast<std::int64_t>(data.channels) != src.c)
+    raise_for(*this, @"The sources have %ld feature channels, and gradientState was made for %lu.", (long)src.c,
+              (unsigned long)data.channels);
+  if (static_cast<std::int64_t>(data.known_images) < src.n)
+    raise_for(*this, @"gradientState holds mean and variance of %lu images, and the source has %ld.",
+              (unsigned long)data.known_images, (long)src.n);
+  NormalizeGradientProblem problem;
+  problem.diff_dst = incoming(encode.src[0]);
+  problem.src = source_operand(src);
+  problem.diff_src = encode.dst;
+  problem.gamma = channel_values(data.gamma);
+  problem.beta = channel_values(data.beta);
+  problem.groups = static_cast<std::int64_t>(data.groups);
+  problem.mean = resource_values(encode.source_state, kMean);
+  problem.variance = resource_values(encode.source_state, kVariance);
+  problem.exact = resource_values(encode.source_state, kExact);
+  problem.epsilon = data.epsilon;
+  problem.neuron = fused.neuron;
+  problem.diff_gamma = resource_values(encode.source_state, kGradientForGamma);
+  problem.diff_beta = resource_values(encode.source_state, kGradientForBeta);
+  return problem;
+}
+
+void ImageNormalizationGradientState::did_encode(const Encode &encode) const {
+  state_data(encode.source_state).has_gradients = true;
 }
 
 // ------------------------------------------------------------------------------------------- states of two buffers

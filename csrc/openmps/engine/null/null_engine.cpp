@@ -41,6 +41,9 @@ class NullEngine final : public Engine {
   void normalize_locally(const LocalNormProblem&) override {}
   void normalize(const NormalizeProblem&) override {}
   void find_statistics(const StatisticsProblem&) override {}
+  void normalize_locally_gradient(const LocalNormGradientProblem&) override {}
+  void statistics_gradient(const StatisticsGradientProblem&) override {}
+  void normalize_gradient(const NormalizeGradientProblem&) override {}
   void softmax(const SoftmaxProblem&) override {}
   void softmax_gradient(const SoftmaxGradientProblem&) override {}
   void reduce(const ReduceProblem&) override {}

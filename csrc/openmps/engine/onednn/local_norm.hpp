@@ -9,4 +9,7 @@ namespace openmps::onednn {
 /// columns, then along the rows; neighbouring channels by doubling.
 void normalize_locally(const LocalNormProblem& problem);
 
+/// The same: what each window needs is found once, then given back to the columns and rows that it was made of.
+void normalize_locally_gradient(const LocalNormGradientProblem& problem);
+
 }  // namespace openmps::onednn

@@ -9,12 +9,22 @@
 #include <immintrin.h>
 #endif
 
+#include "engine/onednn/normalization_parts.hpp"
 #include "engine/shared/isa.hpp"
 #include "engine/shared/neuron.hpp"
 #include "engine/shared/operands.hpp"
 #include "engine/shared/parallel.hpp"
 
 namespace openmps::onednn {
+
+MPSCNN_CLONES void scale_pixels(const float* from, float* to, std::int64_t pixels, std::int64_t channels,
+                                const float* mean, const float* scale, const float* shift) {
+  for (std::int64_t x = 0; x < pixels; ++x, from += channels, to += channels) {
+#pragma omp simd
+    for (std::int64_t k = 0; k < channels; ++k) to[k] = (from[k] - mean[k]) * scale[k] + shift[k];
+  }
+}
+
 namespace {
 
 constexpr std::int64_t kGrain = 32 * 1024;       // values that are worth a thread
@@ -22,12 +32,6 @@ constexpr std::int64_t kBlock = 32;              // channels whose sums stay in 
 constexpr std::int64_t kNeuronBlock = 2048;      // values that wait in the first-level cache for their neuron
 constexpr std::int64_t kAdded = 6 * 1024;        // values that stay in the first-level cache while they are added up
 constexpr std::int64_t kTogether = 1024 * 1024;  // bytes of images that are read twice before the next ones
-
-/// Eight floats of a pixel, and as doubles.
-typedef float Floats __attribute__((vector_size(32)));
-typedef float FloatsAnywhere __attribute__((vector_size(32), aligned(4)));
-typedef double Doubles __attribute__((vector_size(64)));
-typedef double DoublesAnywhere __attribute__((vector_size(64), aligned(8)));
 
 /// sums += x - pivot and squares += (x - pivot)^2 for each channel of `pixels` pixels, `step` floats apart. A few
 /// pixels are added as floats, which costs no more than the rounding of a distance does, and these sums as doubles.
@@ -75,15 +79,6 @@ MPSCNN_CLONES void add_pixels(const float* first, std::int64_t step, std::int64_
     }
   }
   for (std::int64_t k = 0; k < rest; ++k) sums[c + k] += s[k], squares[c + k] += q[k];
-}
-
-/// to = (from - mean) * scale + shift for each channel of `pixels` adjacent pixels.
-MPSCNN_CLONES void scale_pixels(const float* from, float* to, std::int64_t pixels, std::int64_t channels,
-                                const float* mean, const float* scale, const float* shift) {
-  for (std::int64_t x = 0; x < pixels; ++x, from += channels, to += channels) {
-#pragma omp simd
-    for (std::int64_t k = 0; k < channels; ++k) to[k] = (from[k] - mean[k]) * scale[k] + shift[k];
-  }
 }
 
 #if defined(__x86_64__)
@@ -158,10 +153,6 @@ void scale_halves(const std::uint16_t* from, std::uint16_t* to, std::int64_t pix
       row_from_float(values, to + k, Format::float16, part);
     }
   }
-}
-
-float* values_of(const ChannelValues& values) {
-  return reinterpret_cast<float*>(values.memory->data() + values.offset);
 }
 
 /// Per channel, of one image or of several together.
@@ -241,41 +232,6 @@ void find_moments(Tensor src, std::int64_t first, std::int64_t count, std::vecto
   }
 }
 
-/// (x - mean) * scale + shift, one set for each image or one for all. Sets of few channels stand there several times,
-/// so that several pixels are scaled as one.
-struct Coefficients {
-  std::size_t channels, repeats;
-  std::vector<float> mean, scale, shift;
-
-  Coefficients(std::size_t images, std::int64_t c)
-      : channels(static_cast<std::size_t>(c)),
-        repeats((c % 8 == 0 && c >= 64) || c > 256 ? 1 : 8),
-        mean(images * repeats * channels),
-        scale(images * repeats * channels),
-        shift(images * repeats * channels) {}
-
-  /// The rounding of the mean goes into the shift.
-  void set(std::size_t image, std::size_t channel, double m, double variance, double epsilon, float gamma, float beta) {
-    const double factor = gamma / std::sqrt(variance + epsilon);
-    const auto rounded = static_cast<float>(m);
-    for (std::size_t i = 0; i < repeats; ++i) {
-      const std::size_t at = (image * repeats + i) * channels + channel;
-      mean[at] = rounded;
-      scale[at] = static_cast<float>(factor);
-      shift[at] = static_cast<float>(beta + (rounded - m) * factor);
-    }
-  }
-
-  /// `pixels` adjacent pixels of one image.
-  template <class T, class Scale>
-  void apply(const T* from, T* to, std::int64_t pixels, std::int64_t image, const Scale& scale_with) const {
-    const auto many = static_cast<std::int64_t>(repeats), c = static_cast<std::int64_t>(channels);
-    const std::int64_t set = image * many * c, whole = pixels / many, done = whole * many * c;
-    scale_with(from, to, whole, many * c, mean.data() + set, scale.data() + set, shift.data() + set);
-    scale_with(from + done, to + done, pixels % many, c, mean.data() + set, scale.data() + set, shift.data() + set);
-  }
-};
-
 /// Images [first, first + count) of the problem.
 void apply(const NormalizeProblem& problem, std::int64_t first, std::int64_t count, const Coefficients& coefficients) {
   using FromFloats = std::array<const float*, 1>;
@@ -297,7 +253,7 @@ void apply(const NormalizeProblem& problem, std::int64_t first, std::int64_t cou
     }
   };
   // Halves stay what they are with no neuron or the usual one.
-  const bool rectified = problem.neuron.type == NeuronType::relu && problem.neuron.a == 0;
+  const bool rectified = rectifies(problem.neuron);
   if (!identity && !rectified) return for_operands<1>({&src}, dst, kGrain, one_set, scale_floats);
   struct Body {
     const decltype(scale_floats)& floats;
@@ -316,10 +272,10 @@ void apply(const NormalizeProblem& problem, std::int64_t first, std::int64_t cou
 
 void normalize_with_given(const NormalizeProblem& problem) {
   Coefficients coefficients(1, problem.dst.c);
-  const float *mean = values_of(problem.mean), *variance = values_of(problem.variance);
+  const StoredStatistics stored(problem.mean, problem.variance, problem.exact);
   const float *gamma = values_of(problem.gamma), *beta = values_of(problem.beta);
   for (std::size_t k = 0; k < coefficients.channels; ++k)
-    coefficients.set(0, k, mean[k], variance[k], problem.epsilon, gamma[k], beta[k]);
+    coefficients.set(0, k, stored.mean(k), stored.variance(k), problem.epsilon, gamma[k], beta[k]);
   apply(problem, 0, problem.dst.n, coefficients);
 }
 
@@ -328,8 +284,7 @@ void normalize_images(const NormalizeProblem& problem) {
   const auto groups = static_cast<std::size_t>(problem.groups), each = static_cast<std::size_t>(src.c) / groups;
   const double pixels = static_cast<double>(src.h * src.w), count = pixels * static_cast<double>(each);
   const float *gamma = values_of(problem.gamma), *beta = values_of(problem.beta);
-  float* const stored_mean = problem.mean.memory ? values_of(problem.mean) : nullptr;
-  float* const stored_variance = problem.variance.memory ? values_of(problem.variance) : nullptr;
+  const StoredStatistics stored(problem.mean, problem.variance, problem.exact);
   const auto image_bytes = src.h * src.w * src.c * static_cast<std::int64_t>(size_of(src.format));
   const std::int64_t together = std::max<std::int64_t>(1, kTogether / image_bytes);
   for (std::int64_t first = 0; first < src.n; first += together) {
@@ -346,9 +301,7 @@ void normalize_images(const NormalizeProblem& problem) {
         variance /= count;
         for (std::size_t k = g * each; k < (g + 1) * each; ++k)
           coefficients.set(i, k, mean, variance, problem.epsilon, gamma[k], beta[k]);
-        const std::size_t at = (static_cast<std::size_t>(first) + i) * groups + g;
-        if (stored_mean) stored_mean[at] = static_cast<float>(mean);
-        if (stored_variance) stored_variance[at] = static_cast<float>(variance);
+        stored.set((static_cast<std::size_t>(first) + i) * groups + g, mean, variance);
       }
     }
     apply(problem, first, images, coefficients);
@@ -367,16 +320,15 @@ void find_statistics(const StatisticsProblem& problem) {
   std::vector<Moments> moments(1);
   find_moments(src, 0, src.n, moments);
   const double pixels = static_cast<double>(src.n * src.h * src.w), before = static_cast<double>(problem.count);
-  float *mean = values_of(problem.mean), *variance = values_of(problem.variance);
+  const StoredStatistics stored(problem.mean, problem.variance, problem.exact);
   for (std::size_t k = 0; k < static_cast<std::size_t>(src.c); ++k) {
     double m = moments[0].mean(k, pixels), spread = moments[0].around(k, pixels, m);
     if (problem.count > 0) {
-      const double distance = m - mean[k];
-      m = mean[k] + distance * pixels / (before + pixels);
-      spread += variance[k] * before + distance * distance * before * pixels / (before + pixels);
+      const double distance = m - stored.mean(k);
+      spread += stored.variance(k) * before + distance * distance * before * pixels / (before + pixels);
+      m = stored.mean(k) + distance * pixels / (before + pixels);
     }
-    mean[k] = static_cast<float>(m);
-    variance[k] = static_cast<float>(spread / (before + pixels));
+    stored.set(k, m, spread / (before + pixels));
   }
 }
 

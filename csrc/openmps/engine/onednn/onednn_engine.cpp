@@ -6,6 +6,7 @@
 #include "engine/onednn/elementwise.hpp"
 #include "engine/onednn/local_norm.hpp"
 #include "engine/onednn/normalization.hpp"
+#include "engine/onednn/normalization_gradient.hpp"
 #include "engine/onednn/pointwise.hpp"
 #include "engine/onednn/pooling.hpp"
 #include "engine/onednn/pooling_gradient.hpp"
@@ -51,6 +52,11 @@ class OneDnnEngine final : public Engine {
   void normalize_locally(const LocalNormProblem& problem) override { onednn::normalize_locally(problem); }
   void normalize(const NormalizeProblem& problem) override { onednn::normalize(problem); }
   void find_statistics(const StatisticsProblem& problem) override { onednn::find_statistics(problem); }
+  void normalize_locally_gradient(const LocalNormGradientProblem& problem) override {
+    onednn::normalize_locally_gradient(problem);
+  }
+  void statistics_gradient(const StatisticsGradientProblem& problem) override { onednn::statistics_gradient(problem); }
+  void normalize_gradient(const NormalizeGradientProblem& problem) override { onednn::normalize_gradient(problem); }
   void softmax(const SoftmaxProblem& problem) override { onednn::softmax(problem); }
   void softmax_gradient(const SoftmaxGradientProblem& problem) override { onednn::softmax_gradient(problem); }
   void reduce(const ReduceProblem& problem) override { onednn::reduce(problem); }
