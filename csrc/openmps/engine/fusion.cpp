@@ -68,12 +68,16 @@ bool for_each_result(const Problem& problem, const Visit& visit) {
         if constexpr (std::is_same_v<T, HostTask>) {
           return false;
         } else {
-          if constexpr (std::is_same_v<T, NeuronGradientProblem>) {
+          if constexpr (std::is_same_v<T, NeuronGradientProblem> || std::is_base_of_v<ConvGradientProblem, T>) {
             visit(p.diff_src.memory.get());
           } else if constexpr (std::is_same_v<T, BufferCopyProblem> || std::is_same_v<T, BufferFillProblem>) {
             visit(p.dst.get());
           } else if constexpr (!std::is_same_v<T, StatisticsProblem>) {
             visit(p.dst.memory.get());
+          }
+          if constexpr (std::is_base_of_v<ConvGradientProblem, T>) {
+            visit(p.diff_weights.memory.get());
+            visit(p.diff_bias.memory.get());
           }
           if constexpr (std::is_same_v<T, StatisticsProblem> || std::is_same_v<T, NormalizeProblem>) {
             visit(p.mean.memory.get());
