@@ -116,6 +116,34 @@ struct ConvProblem {
   Neuron after;  ///< without slopes per channel
 };
 
+/// Float32 values in a buffer, one per channel unless something else is said.
+struct ChannelValues {
+  std::shared_ptr<Memory> memory;  ///< none: there are no values
+  std::size_t offset = 0;          ///< bytes to the first one, a multiple of 4
+};
+
+/// Gradients of a ConvProblem without neuron, addend and subpixel; diff_dst is that of its result. Wanted are those
+/// that have memory. "Looks at": window(v, u, p, q) of the forward problem. Sums over images, pixels (v, u) of diff_dst
+/// and taps (p, q), and for diff_src over the outputs o of i's group:
+///   diff_src[n][y][x][i] = sum w[o][p][q][i % (I/groups)] * diff_dst[n][v][u][o] where (v, u) looks at source pixel
+///                          (first_h + y, first_w + x)
+///   diff_weights[o][p][q][i] = sum diff_dst[n][v][u][o] * src[n][what (v, u) looks at][group(o) * I/groups + i]
+///   diff_bias[o] = sum diff_dst[n][v][u][o]
+/// Edge::zero: diff_src goes on beyond the source as if that were larger. Edge::clamp: what looks outside looks at the
+/// nearest pixel, and diff_src is 0 beyond the source.
+struct ConvGradientProblem {
+  ImageView diff_dst;
+  ImageView src;       ///< memory only where diff_weights has some
+  ImageView diff_src;  ///< shares no memory with the sources
+  std::int64_t first_h = 0, first_w = 0;
+  std::shared_ptr<const ConvWeights> weights;
+  Window window;
+  ChannelValues diff_weights;  ///< in the order of ConvWeights::values
+  ChannelValues diff_bias;     ///< one per output
+  bool accumulates = false;    ///< diff_weights and diff_bias are added to what is there
+  bool reduced_precision = false;
+};
+
 /// Transposed convolution. Z is the source with stride - 1 zeros between pixels, (h - 1) * stride_h + 1 rows:
 /// dst[n][y][x][o] = bias[o] + sum w[o][p][q][i] * Z[start_h + y + p * dilation_h][start_w + x + q * dilation_w][...].
 /// The kernel is not rotated. Outside of Z is zero.
@@ -126,6 +154,13 @@ struct TransposeProblem {
   Neuron neuron;
   bool reduced_precision = false;
 };
+
+/// The same of a TransposeProblem without neuron; `window` is its window. With tap (p, q), result pixel (v, u) looks
+/// at pixel (start_h + v + p * dilation_h, start_w + u + q * dilation_w) of Z; diff_src is that of the source:
+///   diff_src[n][y][x][i] = sum w[o][p][q][i % (I/groups)] * diff_dst[n][v][u][o] where (v, u) looks at pixel
+///                          ((first_h + y) * stride_h, (first_w + x) * stride_w) of Z
+///   diff_weights[o][p][q][i] = sum diff_dst[n][v][u][o] * Z[n][what (v, u) looks at][group(o) * I/groups + i]
+struct TransposeGradientProblem : ConvGradientProblem {};
 
 /// Values of MPSCNNBinaryConvolutionType.
 enum class BinaryConvType : std::int32_t { binary_weights = 0, xnor, logical_and };
@@ -240,12 +275,6 @@ struct BinaryGradientProblem {
   ImageView diff_src;  ///< shares no memory with the sources
   std::int64_t sum_h = 1, sum_w = 1, sum_c = 1;
   float scale = 1;
-};
-
-/// Float32 values in a buffer, one per channel unless something else is said.
-struct ChannelValues {
-  std::shared_ptr<Memory> memory;  ///< none: there are no values
-  std::size_t offset = 0;          ///< bytes to the first one, a multiple of 4
 };
 
 /// Normalization of x by what surrounds it: dst = pm + ps * (x - p0 * M) / (delta + alpha * V)^beta.
@@ -463,7 +492,7 @@ struct HostTask {
   std::function<void()> run;
 };
 
-using Problem = std::variant<ConvProblem, TransposeProblem, BinaryConvProblem, PoolProblem, PoolGradientProblem, NeuronProblem, NeuronGradientProblem, BinaryProblem, BinaryGradientProblem, LocalNormProblem, NormalizeProblem, StatisticsProblem, LocalNormGradientProblem, StatisticsGradientProblem, NormalizeGradientProblem, SoftmaxProblem, SoftmaxGradientProblem, ReduceProblem, ResampleProblem, ResampleGradientProblem, ReshapeProblem, PadProblem, PadGradientProblem, DropoutProblem, CopyProblem, BufferCopyProblem, BufferFillProblem, HostTask>;
+using Problem = std::variant<ConvProblem, ConvGradientProblem, TransposeProblem, TransposeGradientProblem, BinaryConvProblem, PoolProblem, PoolGradientProblem, NeuronProblem, NeuronGradientProblem, BinaryProblem, BinaryGradientProblem, LocalNormProblem, NormalizeProblem, StatisticsProblem, LocalNormGradientProblem, StatisticsGradientProblem, NormalizeGradientProblem, SoftmaxProblem, SoftmaxGradientProblem, ReduceProblem, ResampleProblem, ResampleGradientProblem, ReshapeProblem, PadProblem, PadGradientProblem, DropoutProblem, CopyProblem, BufferCopyProblem, BufferFillProblem, HostTask>;
 
 /// One recorded encode.
 struct Command {
@@ -495,7 +524,9 @@ class Engine : public std::enable_shared_from_this<Engine> {
   virtual std::int64_t channel_stride(Format format, std::int64_t channels) const = 0;
 
   virtual void convolve(const ConvProblem& problem) = 0;
+  virtual void convolve_gradient(const ConvGradientProblem& problem) = 0;
   virtual void convolve_transpose(const TransposeProblem& problem) = 0;
+  virtual void convolve_transpose_gradient(const TransposeGradientProblem& problem) = 0;
   virtual void convolve_binary(const BinaryConvProblem& problem) = 0;
   virtual void pool(const PoolProblem& problem) = 0;
   virtual void pool_gradient(const PoolGradientProblem& problem) = 0;

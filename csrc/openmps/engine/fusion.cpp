@@ -76,6 +76,10 @@ bool for_each_result(const Problem& problem, const Visit& visit) {
           } else if constexpr (requires { p.dst; }) {
             visit(p.dst.memory.get());
           }
+          if constexpr (std::is_base_of_v<ConvGradientProblem, T>) {
+            visit(p.diff_weights.memory.get());
+            visit(p.diff_bias.memory.get());
+          }
           if constexpr (std::is_same_v<T, StatisticsProblem> || std::is_same_v<T, NormalizeProblem>) {
             for (const ChannelValues* values : {&p.mean, &p.variance, &p.exact}) visit(values->memory.get());
           }

@@ -89,7 +89,9 @@ class PlanCache {
 struct Runner {
   Engine& engine;
   void operator()(const ConvProblem& problem) const { engine.convolve(problem); }
+  void operator()(const ConvGradientProblem& problem) const { engine.convolve_gradient(problem); }
   void operator()(const TransposeProblem& problem) const { engine.convolve_transpose(problem); }
+  void operator()(const TransposeGradientProblem& problem) const { engine.convolve_transpose_gradient(problem); }
   void operator()(const BinaryConvProblem& problem) const { engine.convolve_binary(problem); }
   void operator()(const PoolProblem& problem) const { engine.pool(problem); }
   void operator()(const PoolGradientProblem& problem) const { engine.pool_gradient(problem); }

@@ -87,6 +87,10 @@ class KeyWriter {
   void operator()(const TransposeProblem& p) {
     put(p.src), put(p.dst), put(*p.weights), put(p.window), put(p.neuron), put(p.reduced_precision);
   }
+  void operator()(const ConvGradientProblem& p) {
+    put(p.diff_dst), put(p.src), put(p.diff_src), put(p.first_h), put(p.first_w), put(*p.weights), put(p.window),
+        put(p.diff_weights), put(p.diff_bias), put(p.accumulates), put(p.reduced_precision);
+  }
   void operator()(const BinaryConvProblem& p) {
     put(p.src), put(p.dst), put(p.weights->type), put(p.weights->in_channels), put(p.weights->uses_beta), put(p.window),
         put(p.neuron);

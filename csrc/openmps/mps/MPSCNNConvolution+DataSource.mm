@@ -94,6 +94,7 @@ void build(ConvolutionState &state, WeightSource &weights, MPSCNNConvolutionDesc
   const std::string error = build_weights(weights, state.weights);
   if (!error.empty()) raise_memory(@"%s: %s", state.title.c_str(), error.c_str());
   state.float_weights = !weights.round_to_half;
+  state.weights_are_there = true;
 }
 
 }  // namespace
@@ -144,8 +145,7 @@ id init_convolution(MPSCNNKernel *kernel, id<MTLDevice> device, const MPSCNNConv
   return unwind.done();
 }
 
-void reload_weights(MPSCNNKernel *kernel, id<MPSCNNConvolutionDataSource> source) {
-  ConvolutionState &state = state_of<ConvolutionState>(kernel);
+void reload_weights(ConvolutionState &state, id<MPSCNNConvolutionDataSource> source) {
   if (source == nil) raise_for(state, @"The kernel has no data source to reload from.");
   if (!read_data_source(state, source, false, nullptr))
     raise_usage(@"%s: The data source did not load.", state.title.c_str());

@@ -35,6 +35,7 @@ struct ConvolutionState : Extends<ConvolutionState, DescribedState> {
   MPSNNConvolutionAccumulatorPrecisionOption accumulator = MPSNNConvolutionAccumulatorPrecisionOptionFloat;
   bool float_weights = false;  ///< the weights have not been rounded to half
   std::shared_ptr<const ConvWeights> weights;
+  bool weights_are_there = true;  ///< false: a command that may be yet to run fills them in
 
   bool has_weights() const override { return weights != nullptr; }
   /// MPSCNNConvolutionTranspose takes float weights only.
@@ -61,9 +62,10 @@ id init_convolution(MPSCNNKernel *kernel, id<MTLDevice> device, const MPSCNNConv
 /// Half is a permission nobody uses here; but weights kept in float need Float [MPSCNNConvolution.h].
 void set_accumulator(ConvolutionState &state, MPSNNConvolutionAccumulatorPrecisionOption option);
 /// reloadWeightsAndBiases...DataSource
-void reload_weights(MPSCNNKernel *kernel, id<MPSCNNConvolutionDataSource> source);
-/// Encodes made from now on use what the state's buffers hold when the command buffer gets to this place.
-void reload_weights(MPSCNNKernel *kernel, id<MTLCommandBuffer> buffer, MPSCNNConvolutionWeightsAndBiasesState *state);
+void reload_weights(ConvolutionState &state, id<MPSCNNConvolutionDataSource> source);
+/// Encodes made from now on use what the given state's buffers hold when the command buffer gets to this place.
+void reload_weights(ConvolutionState &state, id<MTLCommandBuffer> buffer,
+                    MPSCNNConvolutionWeightsAndBiasesState *given);
 /// The weights as the kernel has them: batch normalization folded in, rounded. No biases where the kernel has none.
 MPSCNNConvolutionWeightsAndBiasesState *export_weights(MPSCNNKernel *kernel, id<MTLCommandBuffer> buffer,
                                                        BOOL temporary);

@@ -18,10 +18,37 @@ std::shared_ptr<Memory> memory_of(const ConvolutionState &state, id<MTLBuffer> b
   return memory;
 }
 
+/// The last reload that this thread has recorded. The kernels of one layer are reloaded one after the other.
+struct Load {
+  std::weak_ptr<Completion> completion;  ///< of its command buffer
+  std::size_t commands = 0;              ///< of it, this one included
+  std::weak_ptr<const ConvWeights> weights;
+  std::weak_ptr<Memory> weights_memory, biases_memory;
+  std::size_t weights_offset = 0, biases_offset = 0;
+  bool round_to_half = false;
+};
+thread_local Load last_load;
+
+/// The weights of the last reload, where nothing has been recorded since and they are the same ones.
+std::shared_ptr<const ConvWeights> just_loaded(const Recorder &recorder, const ConvWeights &like,
+                                               const WeightBuffers &buffers, bool round_to_half) {
+  const Load &last = last_load;
+  auto weights = last.weights.lock();
+  if (!weights || last.completion.lock() != recorder.completion() || last.commands != recorder.commands().size() ||
+      last.weights_memory.lock() != buffers.weights || last.biases_memory.lock() != buffers.biases ||
+      last.weights_offset != buffers.weights_offset || last.biases_offset != buffers.biases_offset ||
+      last.round_to_half != round_to_half)
+    return nullptr;
+  const bool is_alike = weights->out_channels == like.out_channels && weights->kernel_h == like.kernel_h &&
+                        weights->kernel_w == like.kernel_w && weights->groups == like.groups &&
+                        weights->in_channels_per_group == like.in_channels_per_group;
+  return is_alike ? weights : nullptr;
+}
+
 }  // namespace
 
-void reload_weights(MPSCNNKernel *kernel, id<MTLCommandBuffer> buffer, MPSCNNConvolutionWeightsAndBiasesState *given) {
-  ConvolutionState &state = state_of<ConvolutionState>(kernel);
+void reload_weights(ConvolutionState &state, id<MTLCommandBuffer> buffer,
+                    MPSCNNConvolutionWeightsAndBiasesState *given) {
   Recorder &recorder = begin_encode(state, buffer);
   if (given == nil) raise_for(state, @"state is nil.");
   if (!state.weights) raise_for(state, @"The kernel has no weights.");
@@ -33,12 +60,19 @@ void reload_weights(MPSCNNKernel *kernel, id<MTLCommandBuffer> buffer, MPSCNNCon
     buffers.biases_offset = [given biasesOffset];
     buffers.biases = memory_of(state, [given biases], "biases", buffers.biases_offset, state.outputs);
   }
-  const std::shared_ptr<ConvWeights> weights = weights_to_fill(*state.weights, buffers.biases != nullptr);
-  if (!weights) raise_memory(@"%s: There is not enough memory for the weights.", state.title.c_str());
   const bool round_to_half = !state.float_weights;
-  recorder.append(HostTask{[weights, buffers, round_to_half] { fill_weights(*weights, buffers, round_to_half); }},
-                  state.title);
-  state.weights = weights;
+  if (auto weights = just_loaded(recorder, *state.weights, buffers, round_to_half)) {
+    state.weights = std::move(weights);
+  } else {
+    const std::shared_ptr<ConvWeights> made = weights_to_fill(*state.weights, buffers.biases != nullptr);
+    if (!made) raise_memory(@"%s: There is not enough memory for the weights.", state.title.c_str());
+    recorder.append(HostTask{[made, buffers, round_to_half] { fill_weights(*made, buffers, round_to_half); }},
+                    state.title);
+    last_load = {recorder.completion(),  recorder.commands().size(), made,         buffers.weights, buffers.biases,
+                 buffers.weights_offset, buffers.biases_offset,      round_to_half};
+    state.weights = made;
+  }
+  state.weights_are_there = false;
   [given openmps_didRead];
 }
 

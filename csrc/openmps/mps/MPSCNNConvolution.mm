@@ -114,16 +114,16 @@ OPENMPS_GETTER(ConvolutionState, MPSNNConvolutionAccumulatorPrecisionOption, acc
 // ------------------------------------------------------------------------------------- weights afterwards
 
 - (void)reloadWeightsAndBiasesFromDataSource {
-  openmps::reload_weights(self, conv_state(self).data_source.get());
+  openmps::reload_weights(conv_state(self), conv_state(self).data_source.get());
 }
 
 - (void)reloadWeightsAndBiasesWithDataSource:(id<MPSCNNConvolutionDataSource>)dataSource {
-  openmps::reload_weights(self, dataSource);
+  openmps::reload_weights(conv_state(self), dataSource);
 }
 
 - (void)reloadWeightsAndBiasesWithCommandBuffer:(id<MTLCommandBuffer>)commandBuffer
                                           state:(MPSCNNConvolutionWeightsAndBiasesState *)state {
-  openmps::reload_weights(self, commandBuffer, state);
+  openmps::reload_weights(conv_state(self), commandBuffer, state);
 }
 
 - (MPSCNNConvolutionWeightsAndBiasesState *)exportWeightsAndBiasesWithCommandBuffer:(id<MTLCommandBuffer>)commandBuffer

@@ -8,8 +8,10 @@
 namespace openmps {
 
 struct ConvolutionGradientData : GradientData {
-  Ref<MPSCNNKernel *> kernel;     ///< MPSCNNConvolution or MPSCNNConvolutionTranspose
-  Ref<MPSCNNConvolution *> pair;  ///< what `convolution` answers
+  Ref<MPSCNNKernel *> kernel;                          ///< MPSCNNConvolution or MPSCNNConvolutionTranspose
+  Ref<MPSCNNConvolution *> pair;                       ///< what `convolution` answers
+  NSInteger kernel_offset_x = 0, kernel_offset_y = 0;  ///< a transpose's
+  bool has_gradients = false;  ///< an encode has been recorded that leaves gradients in the buffers
 };
 
 }  // namespace openmps

@@ -85,6 +85,23 @@ using openmps::Ref;
 
 @implementation MPSCNNConvolutionTransposeGradientState
 
+/// Where the transpose stood is in its kernelOffset too.
+- (MPSImageDescriptor *)destinationImageDescriptorForSourceImages:(NSArray<MPSImage *> *)sourceImages
+                                                     sourceStates:(NSArray<MPSState *> *)sourceStates
+                                                        forKernel:(MPSKernel *)kernel
+                                              suggestedDescriptor:(MPSImageDescriptor *)inDescriptor {
+  MPSImageDescriptor *descriptor = [super destinationImageDescriptorForSourceImages:sourceImages
+                                                                       sourceStates:sourceStates
+                                                                          forKernel:kernel
+                                                                suggestedDescriptor:inDescriptor];
+  if ([kernel isKindOfClass:[MPSCNNConvolutionTransposeGradient class]]) {
+    const ConvolutionGradientData &data = [self openmps_gradientData];
+    [(MPSCNNConvolutionTransposeGradient *)kernel setKernelOffsetX:data.kernel_offset_x];
+    [(MPSCNNConvolutionTransposeGradient *)kernel setKernelOffsetY:data.kernel_offset_y];
+  }
+  return descriptor;
+}
+
 - (MPSCNNConvolutionTranspose *)convolutionTranspose {
   return (MPSCNNConvolutionTranspose *)[self openmps_gradientData].kernel.get();
 }

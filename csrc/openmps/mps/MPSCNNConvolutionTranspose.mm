@@ -195,6 +195,8 @@ static MPSCNNConvolutionTransposeGradientState *result_state(MPSCNNConvolutionTr
                                                              NSArray *states, id<MTLCommandBuffer> buffer) {
   MPSCNNConvolutionTransposeGradientState *result =
       [MPSCNNConvolutionTransposeGradientState openmps_stateForConvolution:kernel source:source on:buffer];
+  [result openmps_gradientData].kernel_offset_x = [kernel kernelOffsetX];
+  [result openmps_gradientData].kernel_offset_y = [kernel kernelOffsetY];
   for (MPSState *state in states)  // `convolution` is the convolution that the transpose undoes
     if ([state isKindOfClass:[MPSCNNConvolutionGradientState class]])
       [result openmps_gradientData].pair =
@@ -245,12 +247,12 @@ static MPSCNNConvolutionTransposeGradientState *result_state(MPSCNNConvolutionTr
 // ------------------------------------------------------------------------------------- weights afterwards
 
 - (void)reloadWeightsAndBiasesFromDataSource {
-  openmps::reload_weights(self, transpose_state(self).data_source.get());
+  openmps::reload_weights(transpose_state(self), transpose_state(self).data_source.get());
 }
 
 - (void)reloadWeightsAndBiasesWithCommandBuffer:(id<MTLCommandBuffer>)commandBuffer
                                           state:(MPSCNNConvolutionWeightsAndBiasesState *)state {
-  openmps::reload_weights(self, commandBuffer, state);
+  openmps::reload_weights(transpose_state(self), commandBuffer, state);
 }
 
 - (MPSCNNConvolutionWeightsAndBiasesState *)exportWeightsAndBiasesWithCommandBuffer:(id<MTLCommandBuffer>)commandBuffer

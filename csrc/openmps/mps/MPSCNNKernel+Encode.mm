@@ -76,7 +76,7 @@ void encode_image(MPSKernel *kernel, id<MTLCommandBuffer> buffer, Images sources
   state.did_encode(encode);
   for (auto image = sources.begin(); image != sources.end(); ++image)
     if (std::find(sources.begin(), image, *image) == image) [*image openmps_didRead];
-  if (states.source != nil) [encode.source_state openmps_didRead];
+  if (states.source != nil && !state.writes_source_state()) [encode.source_state openmps_didRead];
 }
 
 void encode_images(ImageKernel *kernel, id<MTLCommandBuffer> buffer, Batches sources, const States &states,
@@ -103,7 +103,10 @@ void encode_images(ImageKernel *kernel, id<MTLCommandBuffer> buffer, Batches sou
     encode.result_state = [result_states objectAtIndex:i];
     const bool alone = runs.empty() || (state.uses_states() && (runs.back().source_state != encode.source_state ||
                                                                 runs.back().result_state != encode.result_state));
-    if (alone || !append(runs.back(), encode)) runs.push_back(std::move(encode));
+    if (!alone && append(runs.back(), encode)) continue;
+    encode.continues = std::any_of(runs.begin(), runs.end(),
+                                   [&](const Encode &run) { return run.source_state == encode.source_state; });
+    runs.push_back(std::move(encode));
   }
   std::vector<Problem> problems;
   problems.reserve(runs.size());
@@ -122,7 +125,8 @@ void encode_images(ImageKernel *kernel, id<MTLCommandBuffer> buffer, Batches sou
   for (Problem &problem : problems) recorder.append(std::move(problem), state.title);
   for (const Encode &run : runs) state.did_encode(run);
   each_distinct(std::move(read), [](MPSImage *image) { [image openmps_didRead]; });
-  each_distinct(std::move(read_states), [](MPSState *source) { [source openmps_didRead]; });
+  if (!state.writes_source_state())
+    each_distinct(std::move(read_states), [](MPSState *source) { [source openmps_didRead]; });
 }
 
 Discard::~Discard() {

@@ -68,6 +68,7 @@ struct Encode {
   std::vector<ImageView> src;    ///< the images and channels that each slot selects; as many images as dst
   ImageView dst;                 ///< what clipRect and destinationFeatureChannelOffset leave
   MPSState *source_state = nil;  ///< read: what a forward kernel left for this gradient kernel, statistics
+  bool continues = false;        ///< an earlier problem of the same batch has the same source_state
   MPSState *result_state = nil;  ///< to be filled for the gradient kernel
 };
 
@@ -106,6 +107,9 @@ struct ImageKernelState : KernelState {
   /// Whether make_problem() or did_encode() looks at the states: then images with states of their own are not taken
   /// together.
   virtual bool uses_states() const { return false; }
+  /// Whether results go into the source state. Then an encode does not count as one that has read it: whoever takes the
+  /// results out reads it.
+  virtual bool writes_source_state() const { return false; }
   /// Width and height of a result by the padding bits, and where the windows stand.
   virtual void size_result(Images sources, MPSImageDescriptor *descriptor);
   /// Takes the offset that the padding policy computed, in pixels of the (up-sampled) source.

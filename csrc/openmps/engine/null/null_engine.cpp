@@ -30,7 +30,9 @@ class NullEngine final : public Engine {
   std::int64_t channel_stride(Format, std::int64_t channels) const override { return channels; }
 
   void convolve(const ConvProblem&) override {}
+  void convolve_gradient(const ConvGradientProblem&) override {}
   void convolve_transpose(const TransposeProblem&) override {}
+  void convolve_transpose_gradient(const TransposeGradientProblem&) override {}
   void convolve_binary(const BinaryConvProblem&) override {}
   void pool(const PoolProblem&) override {}
   void pool_gradient(const PoolGradientProblem&) override {}

@@ -132,4 +132,15 @@ std::shared_ptr<void> WeightsCache::packed(const ConvWeights& weights, const dnn
   return data;
 }
 
+std::shared_ptr<void> WeightsCache::kept(const ConvWeights& weights, const dnnl::memory::desc& wanted,
+                                         bool with_groups) {
+  constexpr std::size_t kMost = 4;
+  const std::lock_guard lock(mutex_);
+  auto data = packed(weights, wanted, with_groups, false);
+  std::erase(kept_, data);
+  kept_.insert(kept_.begin(), data);
+  if (kept_.size() > kMost) kept_.pop_back();
+  return data;
+}
+
 }  // namespace openmps::onednn

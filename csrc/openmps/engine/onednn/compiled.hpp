@@ -103,6 +103,8 @@ class WeightsCache {
   /// `make`. `rotated`: both kernel axes are reversed.
   std::shared_ptr<void> packed(const ConvWeights& weights, const dnnl::memory::desc& wanted, bool with_groups,
                                bool rotated);
+  /// The same for callers outside of find(), without rotation; kept for the next call.
+  std::shared_ptr<void> kept(const ConvWeights& weights, const dnnl::memory::desc& wanted, bool with_groups);
 
  private:
   struct Entry {
@@ -117,6 +119,7 @@ class WeightsCache {
   std::mutex mutex_;
   std::vector<Entry> entries_;  ///< most recently used first
   std::vector<Packed> packed_;
+  std::vector<std::shared_ptr<void>> kept_;  ///< most recently used first
 };
 
 }  // namespace openmps::onednn

@@ -11,42 +11,17 @@
 namespace openmps::onednn {
 namespace {
 
-/// One axis of the problem as oneDNN takes it: a part of the source and zeros around it.
-struct Axis {
-  std::int64_t first, count;   // source pixels that are used
-  std::int64_t before, after;  // zeros; `after` may be negative down to 1 - stride: pixels that no window reaches
-};
-
-Axis map_axis(std::int64_t extent, std::int64_t results, std::int64_t start, std::int64_t stride, std::int64_t reach) {
-  Axis axis = {0, extent, 0, 0};
-  if (start > 0) {
-    axis.first = start;
-    axis.count = extent - start;
-  } else {
-    axis.before = -start;
-  }
-  axis.after = (results - 1) * stride + reach - (axis.count + axis.before);
-  if (axis.after <= -stride) {
-    axis.count += axis.after;
-    axis.after = 0;
-  }
-  return axis;
-}
-
 struct Geometry {
-  Axis h, w;
+  SourceAxis h, w;
 };
 
 Geometry map_window(const ConvCall& call) {
   const Window& w = call.window;
-  return {map_axis(call.src.h, call.dst.h, w.start_h, w.stride_h, reach_h(w)),
-          map_axis(call.src.w, call.dst.w, w.start_w, w.stride_w, reach_w(w))};
+  return {map_source_axis(call.src.h, call.dst.h, w.start_h, w.stride_h, reach_h(w)),
+          map_source_axis(call.src.w, call.dst.w, w.start_w, w.stride_w, reach_w(w))};
 }
 
 bool sees_edges(const Geometry& g) { return g.h.before > 0 || g.w.before > 0 || g.h.after > 0 || g.w.after > 0; }
-
-/// Whether windows lie wholly outside along an axis although others do not: oneDNN's kernels do not expect that.
-bool is_far(const Axis& axis, std::int64_t reach) { return axis.before >= reach || axis.after >= reach; }
 
 WeightsCache::Key key_of(std::int64_t kind, const ConvCall& call, const Geometry& g, int threads) {
   const Window& w = call.window;
@@ -183,7 +158,7 @@ const char* conv_primitive(const ConvCall& call) {
   const Window& w = call.window;
   if (w.edge == Edge::clamp && sees_edges(g)) return "edges are clamped";
   if (g.h.count <= 0 || g.w.count <= 0) return "no source pixel is used";
-  if (is_far(g.h, reach_h(w)) || is_far(g.w, reach_w(w))) return "some windows lie outside of the source";
+  if (g.h.is_far(reach_h(w)) || g.w.is_far(reach_w(w))) return "some windows lie outside of the source";
   const int threads = threads_for(multiplications(call), kThreadGrain);
   const auto compiled = WeightsCache::of(*call.weights).find(key_of(0, call, g, threads), [&] {
     return make_or_decline([&] { return make_convolution(call, g, threads); });

@@ -13,6 +13,23 @@ constexpr auto kFloat = memory::data_type::f32;
 
 }  // namespace
 
+SourceAxis map_source_axis(std::int64_t extent, std::int64_t results, std::int64_t start, std::int64_t stride,
+                           std::int64_t reach) {
+  SourceAxis axis = {0, extent, 0, 0};
+  if (start > 0) {
+    axis.first = start;
+    axis.count = extent - start;
+  } else {
+    axis.before = -start;
+  }
+  axis.after = (results - 1) * stride + reach - (axis.count + axis.before);
+  if (axis.after <= -stride) {
+    axis.count += axis.after;
+    axis.after = 0;
+  }
+  return axis;
+}
+
 void run_compiled(Compiled& compiled, const ConvCall& call, const Tensor& src) {
   Scratch src_memory, dst_memory, addend_memory;
   Tensor from = src, to = call.dst, addend = call.addend;

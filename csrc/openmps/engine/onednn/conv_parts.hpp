@@ -18,6 +18,17 @@ namespace openmps::onednn {
 /// Multiplications below which a second thread costs more than it brings.
 constexpr std::int64_t kThreadGrain = 200 * 1000;
 
+/// One axis of a convolution as oneDNN takes it: a part of the source and zeros around it.
+struct SourceAxis {
+  std::int64_t first, count;   // source pixels that are used
+  std::int64_t before, after;  // zeros; `after` may be negative down to 1 - stride: pixels that no window reaches
+
+  /// Whether windows lie wholly outside although others do not: oneDNN's kernels do not expect that.
+  bool is_far(std::int64_t reach) const { return before >= reach || after >= reach; }
+};
+SourceAxis map_source_axis(std::int64_t extent, std::int64_t results, std::int64_t start, std::int64_t stride,
+                           std::int64_t reach);
+
 inline const float* bias_of(const ConvCall& call) {
   return call.weights->bias.empty() ? nullptr : call.weights->bias.data();
 }

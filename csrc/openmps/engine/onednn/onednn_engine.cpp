@@ -2,6 +2,7 @@
 #include "engine/onednn/onednn_engine.hpp"
 
 #include "engine/onednn/binary_conv.hpp"
+#include "engine/onednn/conv_gradient.hpp"
 #include "engine/onednn/convolution.hpp"
 #include "engine/onednn/elementwise.hpp"
 #include "engine/onednn/local_norm.hpp"
@@ -39,7 +40,11 @@ class OneDnnEngine final : public Engine {
   std::int64_t channel_stride(Format, std::int64_t channels) const override { return channels; }
 
   void convolve(const ConvProblem& problem) override { onednn::convolve(problem); }
+  void convolve_gradient(const ConvGradientProblem& problem) override { onednn::convolve_gradient(problem); }
   void convolve_transpose(const TransposeProblem& problem) override { onednn::convolve_transpose(problem); }
+  void convolve_transpose_gradient(const TransposeGradientProblem& problem) override {
+    onednn::convolve_transpose_gradient(problem);
+  }
   void convolve_binary(const BinaryConvProblem& problem) override { onednn::convolve_binary(problem); }
   void pool(const PoolProblem& problem) override { onednn::pool(problem); }
   void pool_gradient(const PoolGradientProblem& problem) override { onednn::pool_gradient(problem); }

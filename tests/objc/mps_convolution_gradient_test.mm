@@ -1,0 +1,799 @@
+// SPDX-License-Identifier: Apache-2.0
+// Gradients of convolution, of the fully connected kernel and of the transposed convolution, against plain loops in
+// double: where windows stand, what goes into the state, what is refused.
+#include "mps_test.hh"
+
+namespace {
+
+struct Gradients {
+  Tensor source;
+  std::vector<double> weights, biases;
+};
+
+/// Everything a convolution gives back for the gradient `e` of its result.
+Gradients gradients(const Tensor &e, const Tensor &x, const std::vector<double> &w, const Geometry &g) {
+  Gradients r = {Tensor(x.n, x.h, x.w, x.c), std::vector<double>(w.size()),
+                 std::vector<double>(static_cast<std::size_t>(e.c))};
+  const long inputs = x.c / g.groups, outputs = e.c / g.groups;
+  for (long n = 0; n < e.n; ++n)
+    for (long j = 0; j < e.h; ++j)
+      for (long i = 0; i < e.w; ++i)
+        for (long o = 0; o < e.c; ++o) {
+          r.biases[static_cast<std::size_t>(o)] += e.at(n, j, i, o);
+          for (long p = 0; p < g.kh; ++p)
+            for (long q = 0; q < g.kw; ++q) {
+              long y = g.start_y + j * g.sy + p * g.dy, column = g.start_x + i * g.sx + q * g.dx;
+              if (g.clamp) {
+                y = std::min(std::max(y, 0l), x.h - 1);
+                column = std::min(std::max(column, 0l), x.w - 1);
+              } else if (y < 0 || y >= x.h || column < 0 || column >= x.w) {
+                continue;
+              }
+              for (long c = 0; c < inputs; ++c) {
+                const auto index = static_cast<std::size_t>(((o * g.kh + p) * g.kw + q) * inputs + c);
+                r.source.at(n, y, column, o / outputs * inputs + c) += w[index] * e.at(n, j, i, o);
+                r.weights[index] += e.at(n, j, i, o) * x.at(n, y, column, o / outputs * inputs + c);
+              }
+            }
+        }
+  return r;
+}
+
+/// The same of the transposed convolution: pixel (j, i) of its result sees pixel (start + j + tap) of the source with
+/// zeros between its pixels.
+Gradients transpose_gradients(const Tensor &e, const Tensor &x, const std::vector<double> &w, const Geometry &g) {
+  Gradients r = {Tensor(x.n, x.h, x.w, x.c), std::vector<double>(w.size()),
+                 std::vector<double>(static_cast<std::size_t>(e.c))};
+  for (long n = 0; n < e.n; ++n)
+    for (long j = 0; j < e.h; ++j)
+      for (long i = 0; i < e.w; ++i)
+        for (long o = 0; o < e.c; ++o) {
+          r.biases[static_cast<std::size_t>(o)] += e.at(n, j, i, o);
+          for (long p = 0; p < g.kh; ++p)
+            for (long q = 0; q < g.kw; ++q) {
+              const long y = g.start_y + j + p, column = g.start_x + i + q;
+              if (y < 0 || column < 0 || y % g.sy != 0 || column % g.sx != 0) continue;
+              if (y / g.sy >= x.h || column / g.sx >= x.w) continue;
+              for (long c = 0; c < x.c; ++c) {
+                const auto index = static_cast<std::size_t>(((o * g.kh + p) * g.kw + q) * x.c + c);
+                r.source.at(n, y / g.sy, column / g.sx, c) += w[index] * e.at(n, j, i, o);
+                r.weights[index] += e.at(n, j, i, o) * x.at(n, y / g.sy, column / g.sx, c);
+              }
+            }
+        }
+  return r;
+}
+
+Tensor as_tensor(const std::vector<double> &values) {
+  Tensor t(1, 1, 1, static_cast<long>(values.size()));
+  t.values = values;
+  return t;
+}
+
+Tensor floats_of(id<MTLBuffer> buffer, std::size_t count) {
+  Tensor t(1, 1, 1, static_cast<long>(count));
+  const float *values = static_cast<const float *>([buffer contents]);
+  for (std::size_t i = 0; i < count; ++i) t.values[i] = values[i];
+  return t;
+}
+
+void check_state(const std::string &what, MPSState *given, const Gradients &expected, double tolerance = 2e-4) {
+  MPSCNNConvolutionGradientState *state = (MPSCNNConvolutionGradientState *)given;
+  check([state isKindOfClass:[MPSCNNConvolutionGradientState class]], what + ": the state's class");
+  check([[state gradientForWeights] length] == expected.weights.size() * 4 &&
+            [[state gradientForBiases] length] == expected.biases.size() * 4,
+        what + ": sizes of the gradients");
+  check_equal(what + ", weights", floats_of([state gradientForWeights], expected.weights.size()),
+              as_tensor(expected.weights), tolerance);
+  check_equal(what + ", biases", floats_of([state gradientForBiases], expected.biases.size()),
+              as_tensor(expected.biases), tolerance);
+}
+
+Gradients operator+(Gradients a, const Gradients &b) {
+  for (std::size_t i = 0; i < a.weights.size(); ++i) a.weights[i] += b.weights[i];
+  for (std::size_t i = 0; i < a.biases.size(); ++i) a.biases[i] += b.biases[i];
+  return a;
+}
+
+/// A forward kernel and its gradient kernel, which have one data source.
+template <class Forward, class Gradient>
+struct Pair {
+  std::vector<double> weights;
+  TestSource *source;
+  Forward *forward;
+  Gradient *gradient;
+
+  Pair(MPSCNNConvolutionDescriptor *descriptor, std::size_t count, unsigned seed)
+      : weights(random_values(count, seed)),
+        source(make_source(descriptor, weights, random_values([descriptor outputFeatureChannels], seed + 1))),
+        forward([[[Forward alloc] initWithDevice:device weights:source] autorelease]),
+        gradient([[[Gradient alloc] initWithDevice:device weights:source] autorelease]) {
+    [forward setDestinationImageAllocator:[MPSImage defaultAllocator]];
+    [gradient setDestinationImageAllocator:[MPSImage defaultAllocator]];
+  }
+};
+using Convolution = Pair<MPSCNNConvolution, MPSCNNConvolutionGradient>;
+
+Convolution small_convolution(unsigned seed = 1) {
+  MPSCNNConvolutionDescriptor *descriptor = descriptor_of(3, 2, 5, 6);
+  [descriptor setStrideInPixelsX:2];
+  return Convolution(descriptor, 6 * 3 * 2 * 5, seed);
+}
+
+/// What its kernels do with offset 0: 3 rows and 2 columns, of which every other one begins a window.
+Geometry small_geometry() {
+  return {.kh = 3, .kw = 2, .sy = 1, .sx = 2, .start_y = -1, .start_x = -1};
+}
+
+MPSImage *encode_gradient(MPSCNNGradientKernel *kernel, const Tensor &e, const Tensor &x, MPSState *state) {
+  id<MTLCommandBuffer> buffer = command_buffer();
+  MPSImage *result = [kernel encodeToCommandBuffer:buffer
+                                    sourceGradient:make_image(e)
+                                       sourceImage:make_image(x)
+                                     gradientState:state];
+  run(buffer);
+  return result;
+}
+
+MPSState *state_for(MPSCNNKernel *forward, const Tensor &x, const Tensor &e) {
+  return [forward resultStateForSourceImage:make_image(x) sourceStates:nil destinationImage:make_image(e)];
+}
+
+MPSImageBatch *split(MPSImage *image) { return [image batchRepresentation]; }
+
+void test_properties() {
+  Convolution pair = small_convolution();
+  MPSCNNConvolutionGradient *kernel = pair.gradient;
+  check([kernel sourceGradientFeatureChannels] == 6 && [kernel sourceImageFeatureChannels] == 5 &&
+            [kernel groups] == 1 && [kernel channelMultiplier] == 0,
+        "channels are the descriptor's");
+  check([kernel dataSource] == (id)pair.source && [[kernel label] isEqual:@"test source"], "data source and label");
+  check([kernel gradientOption] == MPSCNNConvolutionGradientOptionAll && ![kernel serializeWeightsAndBiases],
+        "everything is computed from the start");
+  check([kernel isBackwards] && [kernel isStateModified], "it runs backwards, into its state");
+  check([kernel secondaryKernelWidth] == 2 && [kernel secondaryKernelHeight] == 3 &&
+            [kernel secondaryStrideInPixelsX] == 2 && [kernel secondaryStrideInPixelsY] == 1 &&
+            [kernel primaryKernelWidth] == 2 && [kernel primaryStrideInPixelsX] == 1,
+        "geometry is the descriptor's");
+  check(pair.source->loads == pair.source->purges && pair.source->loads == 2, "load and purge are balanced");
+  [kernel setGradientOption:MPSCNNConvolutionGradientOptionGradientWithData];
+  check(![kernel isStateModified], "without weights the state stays");
+  pair.source->refuses_load = YES;
+  check([[MPSCNNConvolutionGradient alloc] initWithDevice:device weights:pair.source] == nil,
+        "a data source that does not load");
+}
+
+void test_encode_forms() {
+  Convolution pair = small_convolution();
+  const Tensor x = Tensor::random(2, 5, 7, 5, 10), e = Tensor::random(2, 5, 4, 6, 11);
+  const Gradients expected = gradients(e, x, pair.weights, small_geometry());
+  MPSImage *whole_x = make_image(x), *whole_e = make_image(e);
+  MPSCNNConvolutionGradient *kernel = pair.gradient;
+  [pair.forward setOffset:MPSOffset{0, 0, 0}];
+  [pair.forward setPadding:[MPSNNDefaultPadding paddingWithMethod:MPSNNPaddingMethodSizeSame |
+                                                                  MPSNNPaddingMethodAddRemainderToTopLeft]];
+  id<MTLCommandBuffer> buffer = command_buffer();
+
+  MPSState *state = nil;
+  MPSImage *forward = [pair.forward encodeToCommandBuffer:buffer
+                                              sourceImage:whole_x
+                                         destinationState:&state
+                              destinationStateIsTemporary:NO];
+  check([forward width] == 4 && [forward height] == 5, "the forward kernel's result");
+  const MPSOffset offset = [pair.forward offset];
+  Geometry placed = small_geometry();
+  placed.start_y += offset.y, placed.start_x += offset.x;
+  const Gradients as_placed = gradients(e, x, pair.weights, placed);
+  MPSImage *made = [kernel encodeToCommandBuffer:buffer
+                                  sourceGradient:whole_e
+                                     sourceImage:whole_x
+                                   gradientState:state];
+  check([made width] == 7 && [made height] == 5 && [made featureChannels] == 5 && [made numberOfImages] == 2,
+        "the result is as large as the source");
+  check([kernel secondaryOffset].x == offset.x && [kernel kernelOffsetX] == -offset.x + 1 &&
+            [kernel kernelOffsetY] == -offset.y,
+        "offsets are the forward kernel's");
+
+  // The properties stay: the forms with a destination use them.
+  [kernel setSecondaryOffset:MPSOffset{0, 0, 0}];
+  [kernel setKernelOffsetX:1];
+  [kernel setKernelOffsetY:0];
+  [pair.forward setOffset:MPSOffset{0, 0, 0}];
+  MPSState *second = state_for(pair.forward, x, e);
+  MPSImage *given = make_nan_image(2, 5, 7, 5);
+  [kernel encodeToCommandBuffer:buffer
+                 sourceGradient:whole_e
+                    sourceImage:whole_x
+                  gradientState:second
+            destinationGradient:given];
+
+  MPSStateBatch *states = [pair.forward resultStateBatchForSourceImage:split(whole_x)
+                                                          sourceStates:nil
+                                                      destinationImage:split(whole_e)];
+  check([pair.forward isResultStateReusedAcrossBatch] && [states objectAtIndex:0] == [states objectAtIndex:1],
+        "a batch has one state");
+  MPSImage *batch_given = make_nan_image(2, 5, 7, 5);
+  [kernel encodeBatchToCommandBuffer:buffer
+                     sourceGradients:split(whole_e)
+                        sourceImages:split(whole_x)
+                      gradientStates:states
+                destinationGradients:split(batch_given)];
+  // Images that do not lie side by side.
+  MPSStateBatch *apart_states = [pair.forward resultStateBatchForSourceImage:split(whole_x)
+                                                                sourceStates:nil
+                                                            destinationImage:split(whole_e)];
+  MPSImageBatch *apart = [kernel encodeBatchToCommandBuffer:buffer
+                                            sourceGradients:make_batch(e)
+                                               sourceImages:make_batch(x)
+                                             gradientStates:apart_states];
+  // Each image with a state of its own.
+  NSArray *own_states = [NSArray arrayWithObjects:state_for(pair.forward, x, e), state_for(pair.forward, x, e), nil];
+  MPSImageBatch *own = [kernel encodeBatchToCommandBuffer:buffer
+                                          sourceGradients:split(whole_e)
+                                             sourceImages:split(whole_x)
+                                           gradientStates:own_states];
+  run(buffer);
+  check_equal("destination made", read_image(made), as_placed.source);
+  check_state("destination made", state, as_placed);
+  check_equal("destination given", read_image(given), expected.source);
+  check_state("destination given", second, expected);
+  check_equal("batch, destinations given", read_image(batch_given), expected.source);
+  check_state("batch, destinations given", [states objectAtIndex:0], expected);
+  check_state("images apart", [apart_states objectAtIndex:0], expected);
+  for (NSUInteger i = 0; i < 2; ++i) {
+    const long n = static_cast<long>(i);
+    check_equal("images apart", read_image([apart objectAtIndex:i]), expected.source.image(n));
+    check_equal("states apart", read_image([own objectAtIndex:i]), expected.source.image(n));
+    check_state("states apart", [own_states objectAtIndex:i],
+                gradients(e.image(n), x.image(n), pair.weights, small_geometry()));
+  }
+}
+
+void test_options() {
+  Convolution pair = small_convolution();
+  const Tensor x = Tensor::random(1, 5, 7, 5, 20), e = Tensor::random(1, 5, 4, 6, 21);
+  const Gradients expected = gradients(e, x, pair.weights, small_geometry());
+  MPSCNNConvolutionGradient *kernel = pair.gradient;
+  MPSCNNConvolutionGradientState *state = (MPSCNNConvolutionGradientState *)state_for(pair.forward, x, e);
+  std::memset([[state gradientForWeights] contents], 0xff, expected.weights.size() * 4);
+  std::memset([[state gradientForBiases] contents], 0xff, expected.biases.size() * 4);
+  [kernel setGradientOption:MPSCNNConvolutionGradientOptionGradientWithData];
+  check_equal("data alone", read_image(encode_gradient(kernel, e, x, state)), expected.source);
+  check(std::isnan(floats_of([state gradientForWeights], 1).values[0]) &&
+            std::isnan(floats_of([state gradientForBiases], 1).values[0]),
+        "data alone leave the state as it is");
+
+  MPSImage *binary = make_nan_image(1, 5, 7, 5), *untouched = make_nan_image(1, 5, 7, 5);
+  id<MTLCommandBuffer> buffer = command_buffer();
+  [kernel encodeToCommandBuffer:buffer primaryImage:make_image(e) secondaryImage:make_image(x) destinationImage:binary];
+  [kernel setGradientOption:MPSCNNConvolutionGradientOptionGradientWithWeightsAndBias];
+  [kernel encodeToCommandBuffer:buffer
+                 sourceGradient:make_image(e)
+                    sourceImage:make_image(x)
+                  gradientState:state
+            destinationGradient:untouched];
+  run(buffer);
+  check_equal("data without a state", read_image(binary), expected.source);
+  check_state("weights alone", state, expected);
+  check(std::isnan(read_image(untouched).values[0]), "weights alone leave the destination as it is");
+}
+
+void test_sums_in_a_state() {
+  Convolution pair = small_convolution();
+  const Tensor x = Tensor::random(1, 5, 7, 5, 30), e = Tensor::random(1, 5, 4, 6, 31), f = Tensor::random(1, 5, 4, 6, 32);
+  const Gradients first = gradients(e, x, pair.weights, small_geometry());
+  const Gradients second = gradients(f, x, pair.weights, small_geometry());
+  MPSCNNConvolutionGradientState *state = (MPSCNNConvolutionGradientState *)state_for(pair.forward, x, e);
+  encode_gradient(pair.gradient, e, x, state);
+  check_state("the first encode begins", state, first);
+  encode_gradient(pair.gradient, f, x, state);
+  check_state("the second one adds", state, first + second);
+  MPSCNNConvolutionGradientState *fresh = (MPSCNNConvolutionGradientState *)state_for(pair.forward, x, e);
+  encode_gradient(pair.gradient, f, x, fresh);
+  check_state("a new state begins anew", fresh, second);
+}
+
+void test_geometry() {
+  const struct {
+    const char *name;
+    NSUInteger kh, kw, sy, sx, dy, dx, groups, inputs, outputs;
+    NSInteger oy, ox;
+    MPSImageEdgeMode edge;
+    bool depthwise;
+  } cases[] = {
+      {"odd kernel", 3, 3, 1, 1, 1, 1, 1, 3, 4, 1, 1, MPSImageEdgeModeZero, false},
+      {"even kernel, far offset", 4, 2, 1, 2, 1, 1, 1, 3, 4, -4, 3, MPSImageEdgeModeZero, false},
+      {"strides and dilation", 2, 3, 2, 3, 3, 2, 1, 3, 4, 1, 2, MPSImageEdgeModeZero, false},
+      {"groups", 3, 3, 2, 1, 1, 1, 2, 8, 16, 0, 0, MPSImageEdgeModeZero, false},
+      {"clamped", 5, 4, 1, 2, 1, 1, 1, 3, 4, 0, 1, MPSImageEdgeModeClamp, false},
+      {"clamped groups", 3, 3, 1, 1, 1, 2, 2, 8, 8, -1, 1, MPSImageEdgeModeClamp, false},
+      {"depth-wise", 3, 3, 1, 1, 1, 1, 1, 7, 7, 0, 0, MPSImageEdgeModeZero, true},
+      {"depth-wise, strides, even kernel", 2, 4, 2, 3, 1, 2, 1, 20, 20, 1, -1, MPSImageEdgeModeZero, true},
+      {"depth-wise, clamped", 3, 3, 2, 1, 1, 1, 1, 5, 5, 0, 0, MPSImageEdgeModeClamp, true},
+  };
+  unsigned seed = 40;
+  for (const auto &one : cases) {
+    MPSCNNConvolutionDescriptor *descriptor =
+        one.depthwise ? [MPSCNNDepthWiseConvolutionDescriptor cnnConvolutionDescriptorWithKernelWidth:one.kw
+                                                                                         kernelHeight:one.kh
+                                                                                 inputFeatureChannels:one.inputs
+                                                                                outputFeatureChannels:one.outputs]
+                      : descriptor_of(one.kh, one.kw, one.inputs, one.outputs);
+    [descriptor setStrideInPixelsX:one.sx];
+    [descriptor setStrideInPixelsY:one.sy];
+    [descriptor setDilationRateX:one.dx];
+    [descriptor setDilationRateY:one.dy];
+    [descriptor setGroups:one.groups];
+    const long groups = static_cast<long>(one.depthwise ? one.inputs : one.groups);
+    Convolution pair(descriptor, one.outputs * one.kh * one.kw * one.inputs / static_cast<NSUInteger>(groups), seed);
+    Geometry g = {.kh = static_cast<long>(one.kh), .kw = static_cast<long>(one.kw), .sy = static_cast<long>(one.sy),
+                  .sx = static_cast<long>(one.sx), .dy = static_cast<long>(one.dy), .dx = static_cast<long>(one.dx),
+                  .groups = groups};
+    g.start_y = one.oy - ((g.kh - 1) * g.dy + 1) / 2, g.start_x = one.ox - ((g.kw - 1) * g.dx + 1) / 2;
+    g.clamp = one.edge == MPSImageEdgeModeClamp;
+    const Tensor x = Tensor::random(2, 8, 9, static_cast<long>(one.inputs), seed + 1);
+    const Tensor e = Tensor::random(2, 4, 5, static_cast<long>(one.outputs), seed + 2);
+    [pair.forward setOffset:MPSOffset{one.ox, one.oy, 0}];
+    [pair.forward setEdgeMode:one.edge];
+    MPSCNNConvolutionGradientState *state = (MPSCNNConvolutionGradientState *)state_for(pair.forward, x, e);
+    check([state sourceWidth] == 9 && [state sourceHeight] == 8 && [state convolution] == pair.forward,
+          std::string(one.name) + ": the state");
+    const Gradients expected = gradients(e, x, pair.weights, g);
+    check_equal(one.name, read_image(encode_gradient(pair.gradient, e, x, state)), expected.source);
+    check_state(one.name, state, expected);
+    check([pair.gradient channelMultiplier] == (one.depthwise ? 1 : 0) && [pair.gradient groups] == one.groups,
+          std::string(one.name) + ": groups and multiplier");
+    seed += 5;
+  }
+}
+
+void test_channels_clip_and_formats() {
+  // The forward kernel reads channels 4...8 of 12; the gradient goes into channels 8... of a part of the result.
+  Convolution pair = small_convolution();
+  [pair.forward setSourceFeatureChannelOffset:4];
+  [pair.forward setSourceFeatureChannelMaxCount:5];
+  const Tensor x = Tensor::random(3, 5, 7, 12, 50), e = Tensor::random(3, 5, 4, 10, 51);
+  MPSCNNConvolutionGradientState *state = (MPSCNNConvolutionGradientState *)state_for(pair.forward, x, e);
+  Tensor part(1, 5, 4, 6), seen(1, 5, 7, 5);
+  for (long y = 0; y < 5; ++y)
+    for (long i = 0; i < 7; ++i)
+      for (long c = 0; c < 12; ++c) {
+        if (c >= 4 && c < 9) seen.at(0, y, i, c - 4) = x.at(2, y, i, c);
+        if (c >= 4 && c < 10 && i < 4) part.at(0, y, i, c - 4) = e.at(1, y, i, c);
+      }
+  const Gradients expected = gradients(part, seen, pair.weights, small_geometry());
+  MPSCNNConvolutionGradient *kernel = pair.gradient;
+  MPSImage *half_x = make_half_image(x), *half_e = make_half_image(e);
+  NSArray *images = [NSArray arrayWithObjects:half_e, half_x, nil];
+  [kernel setDestinationFeatureChannelOffset:8];
+  MPSImageDescriptor *descriptor = [kernel destinationImageDescriptorForSourceImages:images
+                                                                        sourceStates:[NSArray arrayWithObject:state]];
+  check([descriptor featureChannels] == 13 && [descriptor width] == 7 && [descriptor height] == 5,
+        "channels before the result's");
+  check([kernel secondarySourceFeatureChannelOffset] == 4 && [kernel secondarySourceFeatureChannelMaxCount] == 5,
+        "channels are the forward kernel's");
+  [kernel setPrimarySourceFeatureChannelOffset:4];
+  [kernel setPrimaryOffset:MPSOffset{0, 0, 1}];
+  [kernel setSecondaryOffset:MPSOffset{0, 0, 2}];
+  [kernel setClipRect:MTLRegionMake3D(2, 1, 0, 3, 4, 1)];
+  MPSImage *result = [[[MPSImage alloc] initWithDevice:device
+                                       imageDescriptor:describe(1, 6, 6, 14, MPSImageFeatureChannelFormatFloat16)]
+      autorelease];
+  id<MTLCommandBuffer> buffer = command_buffer();
+  [kernel encodeToCommandBuffer:buffer
+                 sourceGradient:half_e
+                    sourceImage:half_x
+                  gradientState:state
+            destinationGradient:result];
+  run(buffer);
+  const Tensor got = read_half_image(result);
+  Tensor clipped(1, 4, 3, 5), wanted(1, 4, 3, 5);
+  for (long y = 0; y < 4; ++y)
+    for (long i = 0; i < 3; ++i)
+      for (long c = 0; c < 5; ++c) {
+        clipped.at(0, y, i, c) = got.at(0, y + 1, i + 2, c + 8);
+        wanted.at(0, y, i, c) = expected.source.at(0, y, i, c);
+      }
+  check_equal("channels, images, clip and halves", clipped, wanted, 4e-3);
+  check_state("channels, images, clip and halves", state, expected);
+}
+
+void test_offsets() {
+  Convolution pair = small_convolution();
+  const Tensor x = Tensor::random(1, 5, 7, 5, 60), e = Tensor::random(1, 5, 4, 6, 61);
+  const Gradients expected = gradients(e, x, pair.weights, small_geometry());
+  // The gradient stands in a larger image, with zeros around it.
+  Tensor larger(1, 8, 9, 6);
+  for (long y = 0; y < 5; ++y)
+    for (long i = 0; i < 4; ++i)
+      for (long c = 0; c < 6; ++c) larger.at(0, y + 2, i + 3, c) = e.at(0, y, i, c);
+  MPSCNNConvolutionGradient *kernel = pair.gradient;
+  MPSCNNConvolutionGradientState *state = (MPSCNNConvolutionGradientState *)state_for(pair.forward, x, e);
+  [kernel setKernelOffsetX:1];
+  [kernel setPrimaryOffset:MPSOffset{3, 2, 0}];
+  MPSImage *result = make_nan_image(1, 5, 7, 5);
+  id<MTLCommandBuffer> buffer = command_buffer();
+  [kernel encodeToCommandBuffer:buffer
+                 sourceGradient:make_image(larger)
+                    sourceImage:make_image(x)
+                  gradientState:state
+            destinationGradient:result];
+  // kernelOffset moves the result over the source.
+  [kernel setPrimaryOffset:MPSOffset{0, 0, 0}];
+  [kernel setKernelOffsetX:1 + 2];
+  [kernel setKernelOffsetY:-1];
+  MPSImage *moved = make_nan_image(1, 4, 4, 5);
+  [kernel setGradientOption:MPSCNNConvolutionGradientOptionGradientWithData];
+  [kernel encodeToCommandBuffer:buffer
+                 sourceGradient:make_image(e)
+                    sourceImage:make_image(x)
+                  gradientState:state
+            destinationGradient:moved];
+  run(buffer);
+  check_equal("from primaryOffset on", read_image(result), expected.source);
+  check_state("from primaryOffset on", state, expected);
+  const Tensor got = read_image(moved);
+  Tensor wanted(1, 3, 4, 5), seen(1, 3, 4, 5);
+  for (long y = 0; y < 3; ++y)
+    for (long i = 0; i < 4; ++i)
+      for (long c = 0; c < 5; ++c) {
+        seen.at(0, y, i, c) = got.at(0, y + 1, i, c);
+        wanted.at(0, y, i, c) = expected.source.at(0, y, i + 2, c);
+      }
+  check_equal("kernelOffset", seen, wanted);
+}
+
+void test_fully_connected() {
+  Pair<MPSCNNFullyConnected, MPSCNNFullyConnectedGradient> pair(descriptor_of(3, 4, 5, 7), 7 * 3 * 4 * 5, 70);
+  const Tensor x = Tensor::random(3, 3, 4, 5, 71), e = Tensor::random(3, 1, 1, 7, 72);
+  const Gradients expected = gradients(e, x, pair.weights, {.kh = 3, .kw = 4});
+  [pair.forward setOffset:MPSOffset{5, -6, 0}];  // ignored
+  MPSCNNConvolutionGradientState *state = (MPSCNNConvolutionGradientState *)state_for(pair.forward, x, e);
+  check_equal("fully connected", read_image(encode_gradient(pair.gradient, e, x, state)), expected.source);
+  check_state("fully connected", state, expected);
+  check_raises("two pixels of gradient", kArgument, "sourceGradient has 2 x 1 pixels (width x height), expected 1 x 1",
+               [&] { encode_gradient(pair.gradient, Tensor::random(1, 1, 2, 7, 1), x.image(0), state); });
+  [pair.gradient setGradientOption:MPSCNNConvolutionGradientOptionGradientWithData];
+  check_raises("another source", kArgument, "sourceImage has 3 x 3 pixels", [&] {
+    [pair.gradient encodeToCommandBuffer:command_buffer()
+                            primaryImage:make_image(e)
+                          secondaryImage:make_image(Tensor::random(3, 3, 3, 5, 1))
+                        destinationImage:make_nan_image(3, 3, 3, 5)];
+  });
+}
+
+void test_transpose() {
+  MPSCNNConvolutionDescriptor *descriptor = descriptor_of(3, 4, 5, 6);
+  [descriptor setStrideInPixelsX:2];
+  [descriptor setStrideInPixelsY:3];
+  Pair<MPSCNNConvolutionTranspose, MPSCNNConvolutionTransposeGradient> pair(descriptor, 6 * 3 * 4 * 5, 80);
+  const Tensor x = Tensor::random(2, 3, 4, 5, 81), e = Tensor::random(2, 9, 8, 6, 82);
+  for (const bool moved : {false, true}) {
+    [pair.forward setOffset:MPSOffset{moved ? -1 : 0, moved ? 1 : 0, 0}];
+    [pair.forward setKernelOffsetX:moved ? 2 : 0];
+    [pair.forward setKernelOffsetY:moved ? -1 : 0];
+    Geometry g = {.kh = 3, .kw = 4, .sy = 3, .sx = 2, .start_y = -1, .start_x = -2};
+    if (moved) g.start_y += 3 - 1, g.start_x += -2 + 2;
+    const Gradients expected = transpose_gradients(e, x, pair.weights, g);
+    MPSCNNConvolutionTransposeGradientState *state =
+        (MPSCNNConvolutionTransposeGradientState *)state_for(pair.forward, x, e);
+    check([state convolutionTranspose] == pair.forward, "the state knows its transpose");
+    MPSImage *result = encode_gradient(pair.gradient, e, x, state);
+    check([result width] == 4 && [result height] == 3 && [result featureChannels] == 5, "the transpose's source");
+    check_equal("transpose", read_image(result), expected.source);
+    check_state("transpose", state, expected);
+  }
+  check([pair.gradient sourceGradientFeatureChannels] == 6 && [pair.gradient sourceImageFeatureChannels] == 5 &&
+            [pair.gradient groups] == 1 && [pair.gradient dataSource] == (id)pair.source,
+        "a transpose's gradient has the descriptor's channels");
+}
+
+void test_temporaries() {
+  Convolution pair = small_convolution();
+  const Tensor x = Tensor::random(1, 5, 7, 5, 90), e = Tensor::random(1, 5, 4, 6, 91);
+  id<MTLCommandBuffer> buffer = command_buffer();
+  MPSCNNConvolutionGradientState *state =
+      [pair.forward temporaryResultStateForCommandBuffer:buffer
+                                             sourceImage:make_image(x)
+                                            sourceStates:nil
+                                        destinationImage:make_image(e)];
+  [pair.gradient setDestinationImageAllocator:[MPSTemporaryImage defaultAllocator]];
+  MPSImage *result = [pair.gradient encodeToCommandBuffer:buffer
+                                           sourceGradient:make_image(e)
+                                              sourceImage:make_image(x)
+                                            gradientState:state];
+  check([result isKindOfClass:[MPSTemporaryImage class]] && [state isTemporary], "temporary image and state");
+  check([state readCount] == 1, "an encode that writes gradients does not use the state up");
+  // Whoever takes the gradients out: new weights of the forward kernel.
+  MPSCNNConvolutionWeightsAndBiasesState *taken =
+      [[[MPSCNNConvolutionWeightsAndBiasesState alloc] initWithWeights:[state gradientForWeights]
+                                                                biases:[state gradientForBiases]] autorelease];
+  [pair.forward reloadWeightsAndBiasesWithCommandBuffer:buffer state:taken];
+  MPSImage *forward = make_nan_image(1, 5, 4, 6);
+  [pair.forward encodeToCommandBuffer:buffer sourceImage:make_image(x) destinationImage:forward];
+  [pair.gradient setGradientOption:MPSCNNConvolutionGradientOptionGradientWithData];
+  [(MPSTemporaryImage *)result setReadCount:0];
+  [pair.gradient encodeToCommandBuffer:buffer
+                        sourceGradient:make_image(e)
+                           sourceImage:make_image(x)
+                         gradientState:state
+                   destinationGradient:make_nan_image(1, 5, 7, 5)];
+  check([state readCount] == 0, "an encode that only reads the state uses it up");
+  run(buffer);
+  const Gradients expected = gradients(e, x, pair.weights, small_geometry());
+  std::vector<double> rounded = expected.weights;  // the kernel keeps halves
+  for (double &value : rounded) value = static_cast<double>(static_cast<_Float16>(value));
+  check_equal("gradients of a temporary state", read_image(forward),
+              convolve(x, rounded, expected.biases, 6, small_geometry(), 5, 4), 0.2);
+}
+
+void test_copies_and_archives() {
+  Convolution pair = small_convolution();
+  const Tensor x = Tensor::random(1, 5, 7, 5, 100), e = Tensor::random(1, 5, 4, 6, 101);
+  const Gradients expected = gradients(e, x, pair.weights, small_geometry());
+  [pair.gradient setGradientOption:MPSCNNConvolutionGradientOptionGradientWithData];
+  [pair.gradient setSerializeWeightsAndBiases:YES];
+  MPSCNNConvolutionGradient *copy = [[pair.gradient copy] autorelease];
+  check(pair.source->copies == 1 && [copy dataSource] == (id)pair.source, "the data source is copied");
+  MPSCNNConvolutionGradient *read = archived(pair.gradient);
+  for (MPSCNNConvolutionGradient *twin in [NSArray arrayWithObjects:copy, read, nil]) {
+    check([twin gradientOption] == MPSCNNConvolutionGradientOptionGradientWithData &&
+              [twin serializeWeightsAndBiases] && [twin sourceGradientFeatureChannels] == 6 &&
+              [twin sourceImageFeatureChannels] == 5 && [twin secondaryStrideInPixelsX] == 2 &&
+              [[twin label] isEqual:@"test source"],
+          "a twin has the properties");
+    [twin setGradientOption:MPSCNNConvolutionGradientOptionAll];
+    [twin setDestinationImageAllocator:[MPSImage defaultAllocator]];
+  }
+  check([pair.gradient gradientOption] == MPSCNNConvolutionGradientOptionGradientWithData, "a copy is independent");
+  check_raises("an archive has no weights", kArgument, "has no weights, and there is no gradientState", [&] {
+    [read setGradientOption:MPSCNNConvolutionGradientOptionGradientWithData];
+    [read encodeToCommandBuffer:command_buffer()
+                   primaryImage:make_image(e)
+                 secondaryImage:make_image(x)
+               destinationImage:make_nan_image(1, 5, 7, 5)];
+  });
+  [read setGradientOption:MPSCNNConvolutionGradientOptionAll];
+  for (MPSCNNConvolutionGradient *twin in [NSArray arrayWithObjects:copy, read, nil]) {
+    MPSCNNConvolutionGradientState *state = (MPSCNNConvolutionGradientState *)state_for(pair.forward, x, e);
+    check_equal("a twin", read_image(encode_gradient(twin, e, x, state)), expected.source);
+    check_state("a twin", state, expected);
+    check([twin dataSource] == (id)pair.source, "a twin's data source is the state's");
+  }
+  Pair<MPSCNNConvolutionTranspose, MPSCNNConvolutionTransposeGradient> transpose(descriptor_of(2, 2, 3, 4), 48, 102);
+  const Tensor small = Tensor::random(1, 3, 3, 3, 103), gradient = Tensor::random(1, 3, 3, 4, 104);
+  MPSState *state = state_for(transpose.forward, small, gradient);
+  MPSCNNConvolutionTransposeGradient *other = archived(transpose.gradient);
+  [other setDestinationImageAllocator:[MPSImage defaultAllocator]];
+  check_equal("a transpose's archive", read_image(encode_gradient(other, gradient, small, state)),
+              transpose_gradients(gradient, small, transpose.weights, {.kh = 2, .kw = 2, .start_y = -1, .start_x = -1})
+                  .source);
+}
+
+void test_reloads() {
+  Convolution pair = small_convolution();
+  const Tensor x = Tensor::random(1, 5, 7, 5, 110), e = Tensor::random(1, 5, 4, 6, 111);
+  const auto check_weights = [&](const std::string &what, const std::vector<double> &weights) {
+    MPSState *state = state_for(pair.forward, x, e);
+    check_equal(what, read_image(encode_gradient(pair.gradient, e, x, state)),
+                gradients(e, x, weights, small_geometry()).source);
+  };
+  const auto set_source = [&](const std::vector<double> &weights) {
+    const std::vector<float> values(weights.begin(), weights.end());
+    std::memcpy(pair.source->bytes.data(), values.data(), values.size() * 4);
+  };
+  check_weights("before", pair.weights);
+  const std::vector<double> second = random_values(pair.weights.size(), 112), third = random_values(second.size(), 113),
+                            fourth = random_values(second.size(), 114);
+  set_source(second);
+  check_weights("a source that changes", pair.weights);
+  [pair.forward reloadWeightsAndBiasesFromDataSource];
+  check_weights("the forward kernel is reloaded", pair.weights);
+  [pair.gradient reloadWeightsAndBiasesFromDataSource];
+  check_weights("reloaded", second);
+
+  MPSCNNConvolutionWeightsAndBiasesState *state =
+      [[[MPSCNNConvolutionWeightsAndBiasesState alloc] initWithDevice:device
+                                             cnnConvolutionDescriptor:pair.source->descriptor] autorelease];
+  const auto fill = [&](id<MTLBuffer> buffer, const std::vector<double> &weights) {
+    float *values = static_cast<float *>([buffer contents]);
+    for (std::size_t i = 0; i < weights.size(); ++i) values[i] = static_cast<float>(weights[i]);
+  };
+  fill([state weights], third);
+  fill([state biases], random_values(6, 115));
+  id<MTLBuffer> next = [[device newBufferWithLength:fourth.size() * 4 options:MTLResourceStorageModeShared] autorelease];
+  fill(next, fourth);
+  MPSImage *first_result = make_nan_image(1, 5, 7, 5), *last_result = make_nan_image(1, 5, 7, 5);
+  MPSImage *forward = make_nan_image(1, 5, 4, 6);
+  id<MTLCommandBuffer> buffer = command_buffer();
+  MPSState *gradient_state = state_for(pair.forward, x, e);
+  const auto encode_given = [&](MPSImage *result) {
+    [pair.gradient encodeToCommandBuffer:buffer
+                          sourceGradient:make_image(e)
+                             sourceImage:make_image(x)
+                           gradientState:gradient_state
+                     destinationGradient:result];
+  };
+  [pair.gradient setGradientOption:MPSCNNConvolutionGradientOptionGradientWithData];
+  [pair.forward reloadWeightsAndBiasesWithCommandBuffer:buffer state:state];
+  [pair.gradient reloadWeightsAndBiasesWithCommandBuffer:buffer state:state];
+  encode_given(first_result);
+  // Between these two the buffer changes.
+  [pair.forward reloadWeightsAndBiasesWithCommandBuffer:buffer state:state];
+  id<MTLBlitCommandEncoder> blit = [buffer blitCommandEncoder];
+  [blit copyFromBuffer:next sourceOffset:0 toBuffer:[state weights] destinationOffset:0 size:fourth.size() * 4];
+  [blit endEncoding];
+  [pair.gradient reloadWeightsAndBiasesWithCommandBuffer:buffer state:state];
+  encode_given(last_result);
+  [pair.forward encodeToCommandBuffer:buffer sourceImage:make_image(x) destinationImage:forward];
+  run(buffer);
+  check_equal("reloaded from a state", read_image(first_result), gradients(e, x, third, small_geometry()).source);
+  check_equal("reloaded after a change", read_image(last_result), gradients(e, x, fourth, small_geometry()).source);
+  Tensor biases = floats_of([state biases], 6);
+  check_equal("the forward kernel before the change", read_image(forward),
+              convolve(x, third, biases.values, 6, small_geometry(), 5, 4));
+}
+
+void test_refusals() {
+  Convolution pair = small_convolution();
+  const Tensor x = Tensor::random(1, 5, 7, 5, 120), e = Tensor::random(1, 5, 4, 6, 121);
+  MPSState *state = state_for(pair.forward, x, e);
+  MPSCNNConvolutionGradient *kernel = pair.gradient;
+  const auto refuse = [&](const char *what, const char *part, const Tensor &gradient, const Tensor &image,
+                          MPSState *given) {
+    check_raises(what, kArgument, part, [&] { encode_gradient(kernel, gradient, image, given); });
+  };
+  refuse("channels of the gradient", "7 feature channels of sourceGradient and sourceGradientFeatureChannels is 6",
+         Tensor::random(1, 5, 4, 7, 1), x, state);
+  // One channel more in the source than the state's forward kernel read.
+  check_raises("channels of the source", kArgument, "4 feature channels of sourceImage and sourceImageFeatureChannels is 5",
+               [&] {
+                 [kernel encodeToCommandBuffer:command_buffer()
+                                  primaryImage:make_image(e)
+                                secondaryImage:make_image(Tensor::random(1, 5, 7, 4, 1))
+                              destinationImage:make_nan_image(1, 5, 7, 5)];
+               });
+  refuse("another source", "sourceImage has 6 x 5 pixels", e, Tensor::random(1, 5, 6, 5, 1), state);
+  check_raises("no state", kArgument, "There is no gradientState to put the gradients of weights and biases into", [&] {
+    [kernel encodeToCommandBuffer:command_buffer()
+                     primaryImage:make_image(e)
+                   secondaryImage:make_image(x)
+                 destinationImage:make_nan_image(1, 5, 7, 5)];
+  });
+  MPSCNNNeuronReLU *neuron = [[[MPSCNNNeuronReLU alloc] initWithDevice:device a:0] autorelease];
+  check_raises("a neuron's state", kArgument, "expected MPSCNNConvolutionGradientState", [&] {
+    [kernel encodeToCommandBuffer:command_buffer()
+                   sourceGradient:make_image(e)
+                      sourceImage:make_image(x)
+                    gradientState:state_for(neuron, x, x)
+              destinationGradient:make_nan_image(1, 5, 7, 5)];
+  });
+  Pair<MPSCNNConvolutionTranspose, MPSCNNConvolutionTransposeGradient> transpose(descriptor_of(3, 2, 5, 6), 180, 5);
+  check_raises("a transpose's state", kArgument, "is of class MPSCNNConvolutionTransposeGradientState", [&] {
+    [kernel encodeToCommandBuffer:command_buffer()
+                   sourceGradient:make_image(e)
+                      sourceImage:make_image(x)
+                    gradientState:state_for(transpose.forward, x, e)
+              destinationGradient:make_nan_image(1, 5, 7, 5)];
+  });
+  Convolution larger(descriptor_of(3, 3, 5, 6), 6 * 9 * 5, 6);
+  check_raises("another convolution's state", kArgument,
+               "that of a kernel with 6 x 3 x 3 x 5 weights (OHWI) in 1 groups; here they are 6 x 3 x 2 x 5 in 1", [&] {
+                 MPSCNNConvolutionGradientState *other =
+                     (MPSCNNConvolutionGradientState *)state_for(larger.forward, x, e);
+                 [kernel encodeToCommandBuffer:command_buffer()
+                                sourceGradient:make_image(e)
+                                   sourceImage:make_image(x)
+                                 gradientState:other
+                           destinationGradient:make_nan_image(1, 5, 7, 5)];
+               });
+  check_raises("no option", kArgument, "gradientOption (0) is neither", [&] { [kernel setGradientOption:0]; });
+  check_raises("an option too many", kArgument, "gradientOption (4) is neither", [&] { [kernel setGradientOption:4]; });
+  [kernel setPrimaryEdgeMode:MPSImageEdgeModeClamp];
+  refuse("a clamped gradient", "primaryEdgeMode (1) is not Zero", e, x, state);
+  [kernel setPrimaryEdgeMode:MPSImageEdgeModeZero];
+  [kernel setPrimaryStrideInPixelsX:2];
+  refuse("a stride of the gradient", "primaryStrideInPixelsX (2) and primaryStrideInPixelsY (1) are not 1", e, x, state);
+  [transpose.gradient setSecondaryEdgeMode:MPSImageEdgeModeClamp];
+  [transpose.gradient setGradientOption:MPSCNNConvolutionGradientOptionGradientWithData];
+  check_raises("a clamped transpose", kArgument, "secondaryEdgeMode (1) is not Zero", [&] {
+    [transpose.gradient encodeToCommandBuffer:command_buffer()
+                                 primaryImage:make_image(e)
+                               secondaryImage:make_image(x)
+                             destinationImage:make_nan_image(1, 5, 7, 5)];
+  });
+
+  MPSCNNSubPixelConvolutionDescriptor *subpixel = (MPSCNNSubPixelConvolutionDescriptor *)
+      [MPSCNNSubPixelConvolutionDescriptor cnnConvolutionDescriptorWithKernelWidth:1
+                                                                      kernelHeight:1
+                                                              inputFeatureChannels:4
+                                                             outputFeatureChannels:16];
+  [subpixel setSubPixelScaleFactor:2];
+  check_raises("sub-pixel", kArgument, "subPixelScaleFactor (2) is not 1", [&] {
+    [[[MPSCNNConvolutionGradient alloc] initWithDevice:device
+                                               weights:make_source(subpixel, random_values(64, 1), {})] autorelease];
+  });
+  MPSCNNConvolutionDescriptor *multiplied =
+      [MPSCNNDepthWiseConvolutionDescriptor cnnConvolutionDescriptorWithKernelWidth:1
+                                                                       kernelHeight:1
+                                                               inputFeatureChannels:4
+                                                              outputFeatureChannels:8];
+  check_raises("a channel multiplier", kArgument, "channelMultiplier other than 1 is not supported", [&] {
+    [[[MPSCNNConvolutionGradient alloc] initWithDevice:device
+                                               weights:make_source(multiplied, random_values(8, 1), {})] autorelease];
+  });
+  id<MPSCNNConvolutionDataSource> nothing = nil;
+  check_raises("no data source", kArgument, "the data source, is nil",
+               [&] { [[[MPSCNNConvolutionGradient alloc] initWithDevice:device weights:nothing] autorelease]; });
+  check_raises("without weights", kArgument, "is unavailable; use -initWithDevice:weights:",
+               [&] { [[[MPSCNNConvolutionTransposeGradient alloc] initWithDevice:device] autorelease]; });
+  MPSCNNConvolutionDescriptor *strided = descriptor_of(1, 1, 4, 4);
+  [strided setStrideInPixelsX:2];
+  check_raises("a strided fully connected kernel", kArgument, "strides, dilation rates and groups of 1", [&] {
+    [[[MPSCNNFullyConnectedGradient alloc] initWithDevice:device
+                                                  weights:make_source(strided, random_values(16, 1), {})] autorelease];
+  });
+}
+
+}  // namespace
+
+/// Steps along the gradient, as a graph would ask it to.
+@interface TrainedSource : TestSource
+@end
+@implementation TrainedSource
+- (MPSCNNConvolutionWeightsAndBiasesState *)updateWithCommandBuffer:(id<MTLCommandBuffer>)commandBuffer
+                                                      gradientState:(MPSCNNConvolutionGradientState *)gradientState
+                                                        sourceState:
+                                                            (MPSCNNConvolutionWeightsAndBiasesState *)sourceState {
+  (void)commandBuffer, (void)gradientState;
+  return sourceState;
+}
+- (BOOL)updateWithGradientState:(MPSCNNConvolutionGradientState *)gradientState
+                    sourceState:(MPSCNNConvolutionWeightsAndBiasesState *)sourceState {
+  const float *gradient = static_cast<const float *>([[gradientState gradientForWeights] contents]);
+  const float *old = static_cast<const float *>([[sourceState weights] contents]);
+  float *values = reinterpret_cast<float *>(bytes.data());
+  for (std::size_t i = 0; i < bytes.size() / 4; ++i) values[i] = old[i] - gradient[i] / 1024;
+  return YES;
+}
+@end
+
+namespace {
+
+/// The data source's update methods are part of the protocol: two steps down the square of the result.
+void test_updates() {
+  TrainedSource *source = make_source<TrainedSource>(descriptor_of(3, 3, 4, 4), random_values(144, 130), {});
+  MPSCNNConvolution *forward = [[[MPSCNNConvolution alloc] initWithDevice:device weights:source] autorelease];
+  MPSCNNConvolutionGradient *gradient =
+      [[[MPSCNNConvolutionGradient alloc] initWithDevice:device weights:source] autorelease];
+  id<MPSCNNConvolutionDataSource> protocol = source;
+  const Tensor x = Tensor::random(1, 4, 4, 4, 131);
+  double before = INFINITY;
+  for (int step = 0; step < 3; ++step) {
+    const Tensor y = result_of(forward, make_image(x));
+    double loss = 0;
+    for (const double value : y.values) loss += value * value / 2;
+    check(loss < before, "each step leads down");
+    before = loss;
+    MPSCNNConvolutionGradientState *state = (MPSCNNConvolutionGradientState *)state_for(forward, x, y);
+    [gradient setDestinationImageAllocator:[MPSImage defaultAllocator]];
+    encode_gradient(gradient, y, x, state);
+    id<MTLCommandBuffer> buffer = command_buffer();
+    MPSCNNConvolutionWeightsAndBiasesState *weights = [forward exportWeightsAndBiasesWithCommandBuffer:buffer
+                                                                             resultStateCanBeTemporary:NO];
+    run(buffer);
+    check([protocol updateWithGradientState:state sourceState:weights], "the data source has new weights");
+    check([protocol updateWithCommandBuffer:buffer gradientState:state sourceState:weights] == weights,
+          "the other method is declared as well");
+    [forward reloadWeightsAndBiasesFromDataSource];
+    [gradient reloadWeightsAndBiasesFromDataSource];
+  }
+}
+
+}  // namespace
+
+int main() {
+  return run_tests({test_properties, test_encode_forms, test_options, test_sums_in_a_state, test_geometry,
+                    test_channels_clip_and_formats, test_offsets, test_fully_connected, test_transpose,
+                    test_temporaries, test_copies_and_archives, test_reloads, test_refusals, test_updates});
+}
