@@ -211,8 +211,8 @@ struct PoolProblem {
   std::int64_t zero_pad_h = 0, zero_pad_w = 0;  ///< average
 };
 
-/// diff_src(y, x) is the gradient of pixel (first_h + y, first_w + x) of src: the sum over the windows v of diff_dst(v) *
-/// (slope of pool(v) at that pixel), windows and pool() as in PoolProblem; diff_dst has all windows there are.
+/// diff_src(y, x) is the gradient of pixel (first_h + y, first_w + x) of src: the sum over the windows v of diff_dst(v)
+/// * (slope of pool(v) at that pixel), windows and pool() as in PoolProblem; diff_dst has all windows there are.
 ///   max: the whole of diff_dst(v) goes to the greatest pixel of the window, of equal ones to the first (rows, then
 ///        columns), of NaN to the first NaN; to none when zeros outside are greater.
 ///   l2_norm: src / pool(v) for each tap, 0 where pool(v) is 0.
@@ -414,8 +414,8 @@ struct ResampleProblem {
   std::vector<Region> regions;
 };
 
-/// The adjoint of a ResampleProblem with one region and a source of src_h x src_w pixels: diff_src(y, x) is the sum over
-/// the pixels of diff_dst, each times what pixel (first_h + y, first_w + x) of the source counts in it.
+/// The adjoint of a ResampleProblem with one region and a source of src_h x src_w pixels: diff_src(y, x) is the sum
+/// over the pixels of diff_dst, each times what pixel (first_h + y, first_w + x) of the source counts in it.
 struct ResampleGradientProblem {
   ImageView diff_dst, diff_src;  ///< share no memory
   std::int64_t src_h = 1, src_w = 1, first_h = 0, first_w = 0;
@@ -443,8 +443,8 @@ struct PadProblem {
   std::shared_ptr<const std::vector<float>> fill_per_channel;  ///< or one for each channel of dst
 };
 
-/// The adjoint of a PadProblem with a source of src_h x src_w x diff_src.c: diff_src(y, x, k) is the sum of all values of
-/// diff_dst which are copies of value (first_h + y, first_w + x, k) of the source.
+/// The adjoint of a PadProblem with a source of src_h x src_w x diff_src.c: diff_src(y, x, k) is the sum of all values
+/// of diff_dst which are copies of value (first_h + y, first_w + x, k) of the source.
 struct PadGradientProblem {
   ImageView diff_dst, diff_src;  ///< share no memory
   std::int64_t src_h = 1, src_w = 1, first_h = 0, first_w = 0;
@@ -459,13 +459,115 @@ struct DropoutMask {
   float keep = 0.5f;  ///< probability
 };
 
-/// dst = src / mask.keep where the mask keeps the value, else 0. Value (y, x, k) has the place (start_h + y, start_w + x,
-/// k) in the mask and is 0 beyond it. src repeats nothing and shares no memory with dst.
+/// dst = src / mask.keep where the mask keeps the value, else 0. Value (y, x, k) has the place (start_h + y, start_w +
+/// x, k) in the mask and is 0 beyond it. src repeats nothing and shares no memory with dst.
 struct DropoutProblem {
   Operand src;
   ImageView dst;
   DropoutMask mask;
   std::int64_t start_h = 0, start_w = 0;  ///< 0 along axes on which the mask has extent 1
+};
+
+/// Values of MPSCNNLossType.
+enum class LossType : std::uint8_t {
+  absolute = 0,
+  square,
+  softmax,
+  sigmoid,
+  categorical,
+  hinge,
+  huber,
+  cosine,
+  log,
+  kullback_leibler,
+};
+
+/// The loss of a prediction y against a label t. With s = smoothing > 0, t below is t * (1 - s) + s / classes (softmax)
+/// or t * (1 - s) + s / 2 (sigmoid). 0 * log(0) is 0. Without per-value weights each value is multiplied by `weight`.
+///   absolute: |y - t|                       square: (y - t)^2
+///   softmax: -t * (y - ln(sum exp(y_q))), the sum over the channels q of the pixel
+///   sigmoid: max(y, 0) - y * t + ln(1 + exp(-|y|))
+///   categorical: -t * ln(y)                 hinge: max(1 - (2 * t - 1) * y, 0)
+///   huber: d * d / 2 where |d| <= delta, else delta * (|d| - delta / 2), with d = y - t
+///   cosine: -y * t, and the sum over an image has `weight` added (1 with per-value weights)
+///   log: -t * ln(y + epsilon) - (1 - t) * ln(1 - y + epsilon)
+///   kullback_leibler: t * (ln(t) - y)
+struct LossFunction {
+  LossType type = LossType::square;
+  float weight = 1, smoothing = 0;
+  std::int64_t classes = 1;
+  float epsilon = 1e-7f, delta = 1;
+};
+
+/// The loss of predictions of boxes. Each pixel is a cell and has for each anchor X Y W H C F0 ... of the prediction,
+/// and x y w h c f0 ... of the label: the box's centre in the cell and its size in cells, c > 0 where there is a box.
+///   t_w = ln(w / anchor's + 1e-5), t_h likewise; fit = IoU of anchor and label, both centred at one point
+///   iou = IoU of the label and the box (sigmoid(X), sigmoid(Y), exp(W) * anchor's, exp(H) * anchor's), a constant
+///   object = c > 0 and (no other anchor of the cell fits better, or fit > least_iou)
+///   absent = fit < greatest_iou and not object
+///   l = object * (xy(sigmoid(X), x) + xy(sigmoid(Y), y) + wh(W, t_w) + wh(H, t_h) + classes(F, f))
+///       + (object * scale_object + absent * scale_no_object) * confidence(C, object * (rescore ? iou : 1))
+/// The functions have the scales of their terms in `weight`, `confidence` has its own.
+struct BoxLoss {
+  LossFunction xy, wh, confidence, classes;
+  float scale_object = 1, scale_no_object = 1;
+  float least_iou = 0.7f, greatest_iou = 0.3f;
+  bool rescore = true;
+  std::vector<float> anchors;  ///< width and height of each, in cells
+};
+
+/// none: loss has the value of each element. The others give one value for each image, at its pixel (0, 0), channel 0:
+/// the sum; divided by the number of pixels (softmax) or values; divided by the number of weights that are not 0, if
+/// there is one.
+enum class LossReduction : std::uint8_t { none, sum, mean, mean_of_nonzero_weights };
+
+/// l_i = weight_i * function(src_i, label_i) of all values of some images, reduced, and the derivatives of
+/// sum incoming_i * l_i by src (or by the labels), which no reduction divides.
+struct LossProblem {
+  /// Images that lie in memory alike. What has no memory of the optional ones is: weights, the function's; incoming, 1;
+  /// gradient and loss, not wanted.
+  struct Part {
+    std::int64_t n = 1, h = 1, w = 1, c = 1;
+    Operand src, labels, weights, incoming;
+    ImageView gradient;  ///< n x h x w x c; shares no memory with the rest
+    ImageView loss;      ///< as large, or with a reduction n x 1 x 1 x 1
+  };
+  std::vector<Part> parts;
+  LossFunction function;
+  std::shared_ptr<const BoxLoss> boxes;  ///< in the place of the function
+  LossReduction reduction = LossReduction::sum;
+  bool across_images = false;  ///< the loss of all images together for the first one, 0 for the others
+  bool by_labels = false;      ///< the gradient; not of boxes
+};
+
+/// Float32 values in a buffer, rows of them in matrices.
+struct FloatMatrices {
+  std::shared_ptr<Memory> memory;
+  std::size_t offset = 0;                          ///< bytes to the first one, a multiple of 4
+  std::int64_t matrix_stride = 0, row_stride = 0;  ///< values
+};
+
+enum class OptimizerType : std::uint8_t { descent, momentum, nesterov, rms, adam, adam_greatest };
+enum class Regularization : std::uint8_t { none, absolute, square };
+
+/// v = values and their gradient, each value by itself. First g = min(max(gradient, least), greatest) * rescale +
+/// regularization_scale * (absolute: the sign of v; square: v); NaN stays NaN. Then with m = momentum, s = squares:
+///   descent:  result = v - rate * g
+///   momentum: m = decay * m + rate * g; result = v - m
+///   nesterov: m = decay * m + g; result = v - rate * (g + decay * m)
+///   rms:      s = decay_of_squares * s + (1 - decay_of_squares) * g^2; result = v - rate * g / (sqrt(s) + epsilon)
+///   adam:     m = decay * m + (1 - decay) * g; s as rms; result = v - rate * m / (sqrt(s) + epsilon)
+///   adam_greatest: the same with greatest_squares = max(greatest_squares, s) under the root
+struct OptimizeProblem {
+  std::int64_t matrices = 1, rows = 1, columns = 1;
+  FloatMatrices gradient, values;
+  FloatMatrices result;                               ///< may be values, or the gradient; else shares no memory
+  FloatMatrices momentum, squares, greatest_squares;  ///< those that the type needs; share no memory
+  OptimizerType type = OptimizerType::descent;
+  Regularization regularization = Regularization::none;
+  double rate = 0.001, decay = 0, decay_of_squares = 0, epsilon = 0;
+  float rescale = 1, regularization_scale = 0;
+  float least = -std::numeric_limits<float>::infinity(), greatest = std::numeric_limits<float>::infinity();
 };
 
 /// dst = src, same extents, formats may differ (converted through float, rounded to nearest even once, unorm clamped to
@@ -492,7 +594,14 @@ struct HostTask {
   std::function<void()> run;
 };
 
-using Problem = std::variant<ConvProblem, ConvGradientProblem, TransposeProblem, TransposeGradientProblem, BinaryConvProblem, PoolProblem, PoolGradientProblem, NeuronProblem, NeuronGradientProblem, BinaryProblem, BinaryGradientProblem, LocalNormProblem, NormalizeProblem, StatisticsProblem, LocalNormGradientProblem, StatisticsGradientProblem, NormalizeGradientProblem, SoftmaxProblem, SoftmaxGradientProblem, ReduceProblem, ResampleProblem, ResampleGradientProblem, ReshapeProblem, PadProblem, PadGradientProblem, DropoutProblem, CopyProblem, BufferCopyProblem, BufferFillProblem, HostTask>;
+using Problem =
+    std::variant<ConvProblem, ConvGradientProblem, TransposeProblem, TransposeGradientProblem, BinaryConvProblem,
+                 PoolProblem, PoolGradientProblem, NeuronProblem, NeuronGradientProblem, BinaryProblem,
+                 BinaryGradientProblem, LocalNormProblem, NormalizeProblem, StatisticsProblem, LocalNormGradientProblem,
+                 StatisticsGradientProblem, NormalizeGradientProblem, SoftmaxProblem, SoftmaxGradientProblem,
+                 ReduceProblem, ResampleProblem, ResampleGradientProblem, ReshapeProblem, PadProblem,
+                 PadGradientProblem, DropoutProblem, LossProblem, OptimizeProblem, CopyProblem, BufferCopyProblem,
+                 BufferFillProblem, HostTask>;
 
 /// One recorded encode.
 struct Command {
@@ -549,6 +658,8 @@ class Engine : public std::enable_shared_from_this<Engine> {
   virtual void pad(const PadProblem& problem) = 0;
   virtual void pad_gradient(const PadGradientProblem& problem) = 0;
   virtual void dropout(const DropoutProblem& problem) = 0;
+  virtual void find_loss(const LossProblem& problem) = 0;
+  virtual void optimize(const OptimizeProblem& problem) = 0;
   virtual void copy(const CopyProblem& problem) = 0;
   virtual void copy_buffer(const BufferCopyProblem& problem) = 0;
   virtual void fill_buffer(const BufferFillProblem& problem) = 0;

@@ -73,6 +73,12 @@ bool for_each_result(const Problem& problem, const Visit& visit) {
             visit(p.diff_src.memory.get());
           } else if constexpr (std::is_same_v<T, BufferCopyProblem> || std::is_same_v<T, BufferFillProblem>) {
             visit(p.dst.get());
+          } else if constexpr (std::is_same_v<T, LossProblem>) {
+            for (const LossProblem::Part& part : p.parts)
+              visit(part.gradient.memory.get()), visit(part.loss.memory.get());
+          } else if constexpr (std::is_same_v<T, OptimizeProblem>) {
+            for (const FloatMatrices* values : {&p.result, &p.momentum, &p.squares, &p.greatest_squares})
+              visit(values->memory.get());
           } else if constexpr (requires { p.dst; }) {
             visit(p.dst.memory.get());
           }

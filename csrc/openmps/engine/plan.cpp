@@ -114,6 +114,8 @@ struct Runner {
   void operator()(const PadProblem& problem) const { engine.pad(problem); }
   void operator()(const PadGradientProblem& problem) const { engine.pad_gradient(problem); }
   void operator()(const DropoutProblem& problem) const { engine.dropout(problem); }
+  void operator()(const LossProblem& problem) const { engine.find_loss(problem); }
+  void operator()(const OptimizeProblem& problem) const { engine.optimize(problem); }
   void operator()(const CopyProblem& problem) const { engine.copy(problem); }
   void operator()(const BufferCopyProblem& problem) const { engine.copy_buffer(problem); }
   void operator()(const BufferFillProblem& problem) const { engine.fill_buffer(problem); }

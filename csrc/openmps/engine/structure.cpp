@@ -69,6 +69,9 @@ class KeyWriter {
     put(operand.repeat_h), put(operand.repeat_w), put(operand.repeat_c), put(operand.edge);
   }
   void put(const ChannelValues& values) { put(values.memory), put(values.offset); }
+  void put(const FloatMatrices& values) {
+    put(values.memory), put(values.offset), put(values.matrix_stride), put(values.row_stride);
+  }
   void put(const Arithmetic& f) {
     put(f.operation);
     for (const float value : {f.scale0, f.scale1, f.bias, f.least, f.greatest}) put(value);
@@ -147,6 +150,20 @@ class KeyWriter {
         put(p.start_w), put(p.start_c), put(p.edge);
   }
   void operator()(const DropoutProblem& p) { put(p.src), put(p.dst); }
+  void operator()(const LossProblem& p) {
+    for (const LossProblem::Part& part : p.parts) {
+      put(part.n), put(part.h), put(part.w), put(part.c);
+      for (const Operand* source : {&part.src, &part.labels, &part.weights, &part.incoming}) put(*source);
+      put(part.gradient), put(part.loss);
+    }
+    put(p.function.type), put(p.boxes != nullptr), put(p.reduction), put(p.across_images), put(p.by_labels);
+  }
+  void operator()(const OptimizeProblem& p) {
+    put(p.matrices), put(p.rows), put(p.columns), put(p.type), put(p.regularization);
+    for (const FloatMatrices* values :
+         {&p.gradient, &p.values, &p.result, &p.momentum, &p.squares, &p.greatest_squares})
+      put(*values);
+  }
   void operator()(const CopyProblem& p) { put(p.src), put(p.dst); }
   void operator()(const BufferCopyProblem& p) {
     put(p.src), put(p.dst), put(p.src_offset), put(p.dst_offset), put(p.bytes);

@@ -50,14 +50,24 @@ id<OpenMPSBuffer> buffer_of(const RowNames &names, const RowState &state);
 NSUInteger read_count(const RowState &state);
 void set_read_count(const RowNames &names, RowState &state, NSUInteger count);
 
+// The protocol OpenMPSRows of both classes.
+void will_use_rows(const RowNames &names, id object, const RowState &state, id<MTLCommandBuffer> buffer);
+void did_read_rows(const RowNames &names, RowState &state);
+
 }  // namespace openmps
 
-@interface MPSMatrix (Engine)
+/// What kernels ask of matrices and vectors.
+@protocol OpenMPSRows <NSObject>
 - (const openmps::RowState &)openmps_state;
-/// An encode on `buffer` is going to use the matrix: raises when it may not (another command buffer's temporary one,
-/// readCount 0, another device's). The caller appends its commands afterwards, and calls openmps_didRead once per
-/// encode that read the matrix.
+/// An encode on `buffer` is going to use it: raises when it may not (another command buffer's temporary one, readCount
+/// 0, another device's). The caller appends its commands afterwards, and calls openmps_didRead once per encode that
+/// read it.
 - (void)openmps_willUseOn:(nonnull id<MTLCommandBuffer>)buffer;
 /// Temporary ones: readCount - 1, storage recycled at 0. Others: nothing.
 - (void)openmps_didRead;
+@end
+
+@interface MPSMatrix (Engine) <OpenMPSRows>
+@end
+@interface MPSVector (Engine) <OpenMPSRows>
 @end

@@ -190,4 +190,20 @@ void set_read_count(const RowNames &names, RowState &state, NSUInteger count) {
   if (count == 0) state.buffer = {};
 }
 
+void will_use_rows(const RowNames &names, id object, const RowState &state, id<MTLCommandBuffer> buffer) {
+  id<OpenMPSCommandBuffer> own = command_buffer_of(buffer, (std::string(names.who) + ": commandBuffer").c_str());
+  buffer_of(names, state);
+  if (state.temporary && state.scope != [own openmps_temporaries])
+    raise_usage(@"%@ belongs to another command buffer: a temporary %s lives on the one that it was made for.",
+                [object class], &names == &kMatrixNames ? "matrix" : "vector");
+  if ([own device] != state.device.get())
+    raise_argument(@"%@ belongs to another device than the command buffer.", [object class]);
+}
+
+void did_read_rows(const RowNames &names, RowState &state) {
+  if (!state.temporary) return;
+  buffer_of(names, state);
+  set_read_count(names, state, state.temporary->read_count - 1);
+}
+
 }  // namespace openmps

@@ -76,6 +76,18 @@ std::vector<RowLayout> layouts_of(NSArray *descriptors) {
     openmps::open_command_buffer(NAMES, commandBuffer);                     \
   }
 
+/// The protocol OpenMPSRows.
+#define OPENMPS_ROWS_USE(NAMES)                                      \
+  -(const openmps::RowState &)openmps_state {                        \
+    return [self openmps_own];                                       \
+  }                                                                  \
+  -(void)openmps_willUseOn : (id<MTLCommandBuffer>)buffer {          \
+    openmps::will_use_rows(NAMES, self, [self openmps_own], buffer); \
+  }                                                                  \
+  -(void)openmps_didRead {                                           \
+    openmps::did_read_rows(NAMES, [self openmps_own]);               \
+  }
+
 /// Of temporary ones, which only INSTEAD makes.
 #define OPENMPS_TEMPORARY_ROWS(NAMES, DESCRIPTOR, INSTEAD)                                      \
   -(instancetype)initWithBuffer : (id<MTLBuffer>)buffer offset : (NSUInteger)offset descriptor  \

@@ -20,24 +20,7 @@ OPENMPS_ROWS_GETTER(NSUInteger, rowBytes, layout.row_bytes)
 OPENMPS_ROWS_GETTER(NSUInteger, matrixBytes, layout.matrix_bytes)
 OPENMPS_ROWS_GETTER(MPSDataType, dataType, layout.type)
 
-- (const RowState &)openmps_state {
-  return [self openmps_own];
-}
-
-- (void)openmps_willUseOn:(id<MTLCommandBuffer>)buffer {
-  const RowState &state = [self openmps_own];
-  id<OpenMPSCommandBuffer> own = openmps::command_buffer_of(buffer, "MPSMatrix: commandBuffer");
-  openmps::buffer_of(kMatrixNames, state);
-  if (state.temporary && state.scope != [own openmps_temporaries])
-    openmps::raise_usage(
-        @"%@ belongs to another command buffer: a temporary matrix lives on the one that it was made for.",
-        [self class]);
-  if ([own device] != state.device.get())
-    openmps::raise_argument(@"%@ belongs to another device than the command buffer.", [self class]);
-}
-
-- (void)openmps_didRead {
-}
+OPENMPS_ROWS_USE(kMatrixNames)
 
 @end
 
@@ -55,12 +38,6 @@ OPENMPS_TEMPORARY_ROWS(kMatrixNames, MPSMatrixDescriptor, "+temporaryMatrixWithC
 + (void)prefetchStorageWithCommandBuffer:(id<MTLCommandBuffer>)commandBuffer
                     matrixDescriptorList:(NSArray<MPSMatrixDescriptor *> *)descriptorList {
   openmps::check_row_prefetch(kMatrixNames, commandBuffer, openmps::layouts_of<MPSMatrixDescriptor>(descriptorList));
-}
-
-- (void)openmps_didRead {
-  const NSUInteger count = [self readCount];
-  openmps::buffer_of(kMatrixNames, [self openmps_own]);
-  [self setReadCount:count - 1];
 }
 
 @end

@@ -18,6 +18,8 @@ OPENMPS_ROWS_GETTER(NSUInteger, vectors, layout.rows)
 OPENMPS_ROWS_GETTER(NSUInteger, vectorBytes, layout.row_bytes)
 OPENMPS_ROWS_GETTER(MPSDataType, dataType, layout.type)
 
+OPENMPS_ROWS_USE(kVectorNames)
+
 @end
 
 @implementation MPSTemporaryVector

@@ -55,6 +55,8 @@ class NullEngine final : public Engine {
   void pad(const PadProblem&) override {}
   void pad_gradient(const PadGradientProblem&) override {}
   void dropout(const DropoutProblem&) override {}
+  void find_loss(const LossProblem&) override {}
+  void optimize(const OptimizeProblem&) override {}
   void copy(const CopyProblem&) override {}
   void copy_buffer(const BufferCopyProblem& problem) override {
     std::memmove(problem.dst->data() + problem.dst_offset, problem.src->data() + problem.src_offset, problem.bytes);

@@ -6,8 +6,10 @@
 #include "engine/onednn/convolution.hpp"
 #include "engine/onednn/elementwise.hpp"
 #include "engine/onednn/local_norm.hpp"
+#include "engine/onednn/loss.hpp"
 #include "engine/onednn/normalization.hpp"
 #include "engine/onednn/normalization_gradient.hpp"
+#include "engine/onednn/optimize.hpp"
 #include "engine/onednn/pointwise.hpp"
 #include "engine/onednn/pooling.hpp"
 #include "engine/onednn/pooling_gradient.hpp"
@@ -71,6 +73,8 @@ class OneDnnEngine final : public Engine {
   void pad(const PadProblem& problem) override { onednn::pad(problem); }
   void pad_gradient(const PadGradientProblem& problem) override { onednn::pad_gradient(problem); }
   void dropout(const DropoutProblem& problem) override { onednn::dropout(problem); }
+  void find_loss(const LossProblem& problem) override { onednn::find_loss(problem); }
+  void optimize(const OptimizeProblem& problem) override { onednn::optimize(problem); }
   void copy(const CopyProblem& problem) override { onednn::copy(tensor_of(problem.src), tensor_of(problem.dst)); }
   void copy_buffer(const BufferCopyProblem& problem) override {
     onednn::copy_bytes(problem.src->data() + problem.src_offset, problem.dst->data() + problem.dst_offset,
