@@ -56,8 +56,9 @@ std::shared_ptr<Kernel> make(const std::string& name, const py::object& given, c
 }
 
 const ParamSpec& attribute(const Kernel& kernel, std::string_view name) {
-  for (const auto* spec : common_params(kernel.row()))
-    if (spec->name == name) return *spec;
+  for (auto specs : {kernel.row().params, common_params(kernel.row())})
+    for (const auto* spec : specs)
+      if (spec->name == name && spec->attribute) return *spec;
   throw KeyError(say(kernel.row().name, " has no attribute \"", name, "\"."));
 }
 
@@ -135,6 +136,13 @@ std::shared_ptr<Image> encode_images(Kernel& kernel, CommandBuffer& buffer, cons
                        {.batch = state.batch.get(), .gradient = state.gradient.get(), .left = left});
 }
 
+std::shared_ptr<BatchNormalizationState> encode_state(Kernel& kernel, CommandBuffer& buffer, const Images& images,
+                                                      const std::shared_ptr<BatchNormalizationState>& state) {
+  Each<const Image*> sources;
+  for (const auto& image : images) sources.push_back(image.get());
+  return kernel.encode_state(buffer, sources.span(), state);
+}
+
 /// A destination whose pixels NumPy can see, for results that nobody provided.
 std::shared_ptr<Image> result_image(const Kernel& kernel, const Images& sources, const State& state,
                                     std::optional<DType> dtype) {
@@ -185,7 +193,7 @@ py::object encode(Kernel& kernel, CommandBuffer& buffer, const py::object& x, co
     check_batch_state(kernel, state);
     {
       const ReleaseGil release;
-      state.batch = kernel.encode_state(buffer, *images[0], state.batch);
+      state.batch = encode_state(kernel, buffer, images, state.batch);
     }
     return py::cast(state.batch);
   }
@@ -346,22 +354,33 @@ ArrayView images_view(const Kernel& kernel, py::handle object, std::size_t sourc
   return view;
 }
 
-/// Kernels whose result is a state, which takes a large array in several parts.
-std::shared_ptr<BatchNormalizationState> call_for_state(Kernel& kernel, const py::object& x,
+/// Kernels whose result is a state, which takes large arrays in several parts.
+std::shared_ptr<BatchNormalizationState> call_for_state(Kernel& kernel, const Each<py::handle>& objects,
                                                         std::shared_ptr<BatchNormalizationState> state) {
-  const bool is_image = py::isinstance<Image>(x);
-  const auto image = is_image ? x.cast<std::shared_ptr<Image>>() : nullptr;
-  const auto view = is_image ? ArrayView{} : images_view(kernel, x, 0);
+  const bool is_image = py::isinstance<Image>(objects[0]);
+  Images images;
+  Views views;
+  for (const auto object : objects) {
+    if (is_image)
+      images.push_back(image_of(kernel, object, images.size()));
+    else
+      views.push_back(images_view(kernel, object, views.size()));
+  }
   const ReleaseGil release;
   const auto buffer = CommandBuffer::make(kernel.device());
   if (is_image) {
-    state = kernel.encode_state(*buffer, *image, state);
+    state = encode_state(kernel, *buffer, images, state);
   } else {
-    const auto shape = checked_shape(kernel, view);
+    const auto shape = checked_shape(kernel, views[0]);
     const auto most = std::max<std::int64_t>(1, Image::most_images(shape.c));
+    for (std::size_t i = 1; i < views.size(); ++i)
+      check(checked_shape(kernel, views[i]) == shape, kernel.row().name, ": ", kernel.row().sources[0], ".shape ",
+            shape, " is not that of ", kernel.row().sources[i], " ", checked_shape(kernel, views[i]), ".");
     for (std::int64_t first = 0; first < shape.n; first += most) {
-      const auto part = images_of(view, first, std::min(most, shape.n - first));
-      state = kernel.encode_state(*buffer, *Image::from_array(kernel.device(), part), state);
+      Images parts;
+      for (const auto& view : views)
+        parts.push_back(Image::from_array(kernel.device(), images_of(view, first, std::min(most, shape.n - first))));
+      state = encode_state(kernel, *buffer, parts, state);
     }
   }
   buffer->run();
@@ -377,7 +396,7 @@ py::object call(Kernel& kernel, const py::object& x, const py::args& others, con
   if (!row.has_image()) {
     check_no_destination(kernel, out, dtype_like, false, with_state);
     check_batch_state(kernel, state);
-    return py::cast(call_for_state(kernel, x, state.batch));
+    return py::cast(call_for_state(kernel, objects, state.batch));
   }
   std::shared_ptr<GradientState> left;
   auto* const wanted = with_state ? &left : nullptr;

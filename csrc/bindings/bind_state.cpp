@@ -191,10 +191,9 @@ void bind_gradient_state(py::module_& module) {
   property("grad_bias", "array, shape (O,), float32: with respect to the biases; a view.");
   property("grad_gamma", "array, shape (C,), float32: with respect to gamma; a view.");
   property("grad_beta", "array, shape (C,), float32: with respect to beta; a view.");
-  kind.def_property_readonly("device", &State::device, "Device")
-      .def("__repr__", [](const State& state) {
-        return say("<mpscnn.GradientState of ", state.kernel()->row().name, ">");
-      });
+  kind.def_property_readonly("device", &State::device, "Device").def("__repr__", [](const State& state) {
+    return say("<mpscnn.GradientState of ", state.kernel()->row().name, ">");
+  });
 }
 
 }  // namespace
@@ -309,6 +308,14 @@ void bind_state(py::module_& module) {
           "array, shape (C,), float32: a copy. Of all values, not an estimate from a sample: the sum of squares is "
           "divided "
           "by count.")
+      .def_property_readonly(
+          "grad_gamma",
+          [](const BatchNormalizationState& state) { return floats_of(state, &BatchNormalizationState::grad_gamma); },
+          "array, shape (C,), float32: a copy of what BatchNormalizationStatisticsGradient found.")
+      .def_property_readonly(
+          "grad_beta",
+          [](const BatchNormalizationState& state) { return floats_of(state, &BatchNormalizationState::grad_beta); },
+          "array, shape (C,), float32: a copy of what BatchNormalizationStatisticsGradient found.")
       .def("reset", &BatchNormalizationState::reset, py::call_guard<ReleaseGil>(),
            "The statistics that are encoded from now on begin a new batch.")
       .def_property_readonly("device", &BatchNormalizationState::device, "Device")

@@ -54,11 +54,11 @@ void bind_table(py::module_& module) {
         py::list rows;
         for (const auto& row : kernel_table())
           rows.append(py::dict("name"_a = row.name, "apple_class"_a = row.apple_class, "family"_a = name_of(row.family),
-                               "sources"_a = source_names(row), "attributes"_a = attributes_of(row), "variant"_a = row.variant,
-                               "params"_a = as_list(row.params), "positional"_a = row.positional,
-                               "shape"_a = formula_of(row.shape), "result"_a = row.has_image() ? "image" : "state",
-                               "state"_a = row.state, "gradient"_a = row.gradient, "forward"_a = row.forward,
-                               "summary"_a = row.summary,
+                               "sources"_a = source_names(row), "attributes"_a = attributes_of(row),
+                               "variant"_a = row.variant, "params"_a = as_list(row.params),
+                               "positional"_a = row.positional, "shape"_a = formula_of(row.shape),
+                               "result"_a = row.has_image() ? "image" : "state", "state"_a = row.state,
+                               "gradient"_a = row.gradient, "forward"_a = row.forward, "summary"_a = row.summary,
                                "formula"_a = row.formula, "source"_a = row.source, "macos"_a = row.macos));
         return rows;
       },

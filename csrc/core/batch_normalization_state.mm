@@ -83,12 +83,31 @@ static std::vector<float> values_of(const BatchNormalizationState::Impl &impl, S
 std::vector<float> BatchNormalizationState::mean() const { return values_of(*impl_, @selector(mean)); }
 std::vector<float> BatchNormalizationState::variance() const { return values_of(*impl_, @selector(variance)); }
 
+namespace {
+
+std::vector<float> gradients_of(const BatchNormalizationState::Impl &impl, SEL which) {
+  {
+    const std::scoped_lock lock(impl.mutex);
+    check<std::runtime_error>(impl.has_gradients, "BatchNormalizationState: no gradients have been encoded to it.");
+  }
+  return values_of(impl, which);
+}
+
+}  // namespace
+
+std::vector<float> BatchNormalizationState::grad_gamma() const {
+  return gradients_of(*impl_, @selector(gradientForGamma));
+}
+std::vector<float> BatchNormalizationState::grad_beta() const {
+  return gradients_of(*impl_, @selector(gradientForBeta));
+}
+
 void BatchNormalizationState::reset() {
   guard([&] {
     const std::scoped_lock lock(impl_->mutex);
     [impl_->state.get() reset];
     impl_->count = 0;
-    impl_->is_used = false;
+    impl_->is_used = impl_->has_gradients = false;
   });
 }
 

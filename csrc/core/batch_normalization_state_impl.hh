@@ -17,7 +17,8 @@ struct BatchNormalizationState::Impl {
   Ref<MPSCNNBatchNormalization *> maker;  ///< a kernel makes states; nothing else is asked of it
   Ref<MPSCNNBatchNormalizationState *> state;
   std::int64_t channels = 0, count = 0;
-  bool is_used = false;  ///< by a normalization: the next statistics begin a new batch
+  bool is_used = false;        ///< by a normalization: the next statistics begin a new batch
+  bool has_gradients = false;  ///< of gamma and beta, for this batch
   mutable Writer writer = {};
   mutable std::mutex mutex = {};
 };

@@ -33,8 +33,8 @@ GradientState::Values GradientState::values(std::string_view name) const {
     id<MTLBuffer> buffer = [impl_->state.get() performSelector:found->selector];
     check<NotImplementedError>(buffer != nil && [buffer contents] != nullptr,
                                "GradientState: this device does not show the CPU its memory.");
-    return Values{std::make_shared<Buffer>(std::make_unique<Buffer::Impl>(
-                      Buffer::Impl{impl_->device, Ref<id<MTLBuffer>>::retain(buffer)})),
+    return Values{std::make_shared<Buffer>(
+                      std::make_unique<Buffer::Impl>(Buffer::Impl{impl_->device, Ref<id<MTLBuffer>>::retain(buffer)})),
                   found->shape};
   });
 }

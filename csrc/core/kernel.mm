@@ -28,6 +28,7 @@ Made make(id<MTLDevice> device, const KernelRow &row, const Params &params) {
     case Family::dropout: return make_dropout(device, row, params);
     case Family::local_normalization: return make_local_normalization(device, row, params);
     case Family::normalization: return make_normalization(device, row, params);
+    case Family::batch_normalization_gradient: return make_batch_normalization_gradient(device, row, params);
     case Family::batch_statistics: return make_batch_statistics(device, row, params);
     default: break;  // gradients are made of forward kernels
   }
@@ -78,6 +79,9 @@ void apply(Kernel::Impl &impl, std::string_view name, const Value &value) {
     MPSKernel *kernel = impl.made.kernel.get();
     kernel.options = std::get<bool>(value) ? kernel.options | MPSKernelOptionsAllowReducedPrecision
                                            : kernel.options & ~MPSKernelOptionsAllowReducedPrecision;
+  } else if (own == "gradient_option") {
+    const auto &option = std::get<std::string>(value);
+    impl.made.parts = {.source = option != "weights_and_bias", .parameters = option != "data"};
   } else if (own == "label") {
     impl.made.kernel.get().label = none ? nil : ns(std::get<std::string>(value));
   }

@@ -131,7 +131,10 @@ void encode_into(Kernel::Impl &impl, CommandBuffer &buffer, const Geometry &g, s
     set_geometry(impl, g);
     left = make_gradient_state(*impl.owner, g, sources, destination.impl().image.get());
   }
-  if (is_gradient(impl))
+  if (impl.made.encode_gradient)
+    impl.made.encode_gradient(impl.made, commands, sources[0]->impl().image.get(), sources[1]->impl().image.get(),
+                              destination.impl().image.get(), states.batch);
+  else if (is_gradient(impl))
     encode_gradient(impl, commands, g, sources, destination, states.gradient);
   else if (is_binary(impl))
     encode_binary(impl, commands, g, sources, destination, left.get());
@@ -206,10 +209,10 @@ void Kernel::check_encode(const CommandBuffer &buffer, std::span<const Image *co
                      ": with_state (True) was given; the kernel leaves no state for a gradient kernel.");
 }
 
-std::shared_ptr<BatchNormalizationState> Kernel::encode_state(CommandBuffer &buffer, const Image &source,
+std::shared_ptr<BatchNormalizationState> Kernel::encode_state(CommandBuffer &buffer,
+                                                              std::span<const Image *const> sources,
                                                               std::shared_ptr<BatchNormalizationState> state) {
   const auto &row = *impl_->row;
-  const Image *const sources[] = {&source};
   check_encode(buffer, sources, {.batch = state.get()});
   return guard([&] {
     const std::scoped_lock lock(impl_->mutex);
@@ -217,11 +220,19 @@ std::shared_ptr<BatchNormalizationState> Kernel::encode_state(CommandBuffer &buf
       check(!given, row.name, ": ", name, " is set; there is no destination.");
     };
     no(impl_->clip.has_value(), "clip_rect");
-    no(impl_->offsets[0].has_value(), "offset");
+    no(impl_->offsets[0].has_value() || impl_->offsets[1].has_value(), "offset");
     no(common(*impl_).destinationFeatureChannelOffset != 0, "destination_feature_channel_offset");
-    const auto channels = source_channels(*impl_, 0, source.shape());
+    MPSImage *first = sources[0]->impl().image.get();
+    if (impl_->made.encode_gradient) {
+      check(sources[0]->shape() == sources[1]->shape(), row.name, ": ", row.sources[0], ".shape ", sources[0]->shape(),
+            " is not that of ", row.sources[1], " ", sources[1]->shape(), ".");
+      impl_->made.encode_gradient(impl_->made, buffer.impl().buffer.get(), first, sources[1]->impl().image.get(), nil,
+                                  state.get());
+      return state;
+    }
+    const auto channels = source_channels(*impl_, 0, sources[0]->shape());
     if (!state) state = BatchNormalizationState::make(impl_->device, channels);
-    impl_->made.encode(impl_->made, buffer.impl().buffer.get(), source.impl().image.get(), nil, state.get());
+    impl_->made.encode(impl_->made, buffer.impl().buffer.get(), first, nil, state.get());
     return state;
   });
 }
@@ -236,8 +247,8 @@ std::shared_ptr<Image> Kernel::encode(CommandBuffer &buffer, std::span<const Ima
   for (std::size_t i = 0; i < sources.size(); ++i) shapes[i] = sources[i]->shape();
   return guard([&] {
     const std::scoped_lock lock(impl_->mutex);
-    const auto g = geometry(*impl_, std::span(shapes).first(sources.size()), sources.back()->impl().image.get(),
-                            states.gradient);
+    const auto g =
+        geometry(*impl_, std::span(shapes).first(sources.size()), sources.back()->impl().image.get(), states.gradient);
     if (destination) {
       check_target(*destination, *buffer.device(), row.name.data());
       check_destination(*impl_, g, destination->shape());

@@ -228,12 +228,11 @@ ImageShape Kernel::result_shape(std::span<const ImageShape> sources, const Gradi
   return guard([&] {
     const std::scoped_lock lock(impl_->mutex);
     // A policy wants an image to look at; its storage is never touched.
-    auto image =
-        impl_->made.padding.kind == Padding::Kind::pixels
-            ? Ref<MPSImage *>()
-            : Ref<MPSImage *>::adopt([[MPSImage alloc] initWithDevice:impl_->device->impl().device.get()
-                                                      imageDescriptor:image_descriptor(sources.back(),
-                                                                                       DType::float32)]);
+    auto image = impl_->made.padding.kind == Padding::Kind::pixels
+                     ? Ref<MPSImage *>()
+                     : Ref<MPSImage *>::adopt([[MPSImage alloc]
+                            initWithDevice:impl_->device->impl().device.get()
+                           imageDescriptor:image_descriptor(sources.back(), DType::float32)]);
     return new_destination(*impl_, geometry(*impl_, sources, image.get(), state));
   });
 }

@@ -25,6 +25,9 @@ Made make_made(id<MTLDevice> device, const KernelRow &row, const Made &forward, 
     case Family::upsampling_gradient: return make_upsampling_gradient(device, row, forward);
     case Family::reshape_gradient: return make_reshape_gradient(device, row, forward);
     case Family::pad_gradient: return make_reshape_gradient(device, row, forward);
+    case Family::convolution_gradient: return make_convolution_gradient(device, row, forward);
+    case Family::local_normalization_gradient: return make_local_normalization_gradient(device, row, forward);
+    case Family::image_normalization_gradient: return make_image_normalization_gradient(device, row, forward);
     case Family::dropout_gradient: return make_dropout_gradient(device, row, forward);
     case Family::arithmetic_gradient: return make_arithmetic_gradient(device, row, forward, source);
     default: throw NotImplementedError(say(row.name, ": no such family of gradients."));
@@ -54,8 +57,7 @@ std::shared_ptr<Kernel> make_gradient(const std::shared_ptr<Device> &device, con
                                       const Params &params) {
   const KernelRow &forward_row = *find_kernel(row.forward);
   Params of_forward_kernel, own;
-  for (const auto &[name, value] : params)
-    (is_gradients_own(row, name) ? own : of_forward_kernel).emplace(name, value);
+  for (const auto &[name, value] : params) (is_gradients_own(row, name) ? own : of_forward_kernel).emplace(name, value);
   const auto of_source = text(params, "of", std::string(forward_row.sources[0]));
   const std::size_t source = of_source == forward_row.sources[0] ? 0 : 1;
   own.erase("of");
@@ -71,7 +73,14 @@ std::shared_ptr<Kernel> Kernel::gradient(std::size_t source) {
   check<NotImplementedError>(partner != nullptr, row.gradient, " is not implemented yet.");
   check(source < row.sources.size(), row.name, ": source (", source, ") is not less than the number of sources (",
         row.sources.size(), ").");
-  return guard([&] { return of_forward(shared_from_this(), *partner, source); });
+  return guard([&] {
+    if (partner->family != Family::batch_normalization_gradient)
+      return of_forward(shared_from_this(), *partner, source);
+    // What it needs of the forward kernel besides comes with the state.
+    Params params;
+    if (impl_->made.neuron.type != MPSCNNNeuronTypeNone) params.emplace("activation", impl_->made.neuron);
+    return make(impl_->device, *partner, params);
+  });
 }
 
 std::shared_ptr<Kernel> Kernel::forward() const { return impl_->made.forward; }
@@ -115,8 +124,9 @@ Geometry gradient_geometry(const Kernel::Impl &impl, std::span<const ImageShape>
   const std::scoped_lock lock(forward.mutex);
   const ImageShape x = sources[1];
   if (row.takes_result) {  // nothing says how large the source was, unless all of it was read
-    check<TypeError>(!forward.offsets[0] && first_channel(forward, 0) == 0 && most_channels(forward, 0) == NSUIntegerMax,
-                     row.name, ": state is missing: the forward kernel reads a part of its source.");
+    check<TypeError>(
+        !forward.offsets[0] && first_channel(forward, 0) == 0 && most_channels(forward, 0) == NSUIntegerMax, row.name,
+        ": state is missing: the forward kernel reads a part of its source.");
   }
   Geometry g = geometry(forward, std::span(&x, 1), image);
   check(sources[0] == g.shape, row.name, ": ", row.sources[0], ".shape ", sources[0],

@@ -75,10 +75,6 @@ MPSCNNConvolution *movable(const Kernel::Impl &impl, const CommandBuffer &comman
   return static_cast<MPSCNNConvolution *>(static_cast<id>(impl.made.kernel.get()));
 }
 
-Extents weights_shape(const ConvolutionDescriptor &d) {
-  return {d.out_channels, d.kernel_size.h, d.kernel_size.w, d.depthwise ? 1 : d.in_channels / d.groups};
-}
-
 }  // namespace
 
 void Kernel::reload(CommandBuffer &buffer, const ConvolutionWeightsAndBiasesState &state) {

@@ -29,6 +29,7 @@ const char* name_of(Family family) {
     case Family::convolution: return "convolution";
     case Family::convolution_transpose: return "convolution_transpose";
     case Family::fully_connected: return "fully_connected";
+    case Family::convolution_gradient: return "convolution_gradient";
     case Family::binary_convolution: return "binary_convolution";
     case Family::neuron: return "neuron";
     case Family::neuron_gradient: return "neuron_gradient";
@@ -50,8 +51,11 @@ const char* name_of(Family family) {
     case Family::dropout: return "dropout";
     case Family::dropout_gradient: return "dropout_gradient";
     case Family::local_normalization: return "local_normalization";
+    case Family::local_normalization_gradient: return "local_normalization_gradient";
     case Family::normalization: return "normalization";
+    case Family::image_normalization_gradient: return "image_normalization_gradient";
     case Family::batch_statistics: return "batch_statistics";
+    case Family::batch_normalization_gradient: return "batch_normalization_gradient";
   }
   return "?";
 }

@@ -581,6 +581,14 @@ class BatchNormalizationState:
     def mean(self) -> NDArray[np.float32]: ...
     @property
     def variance(self) -> NDArray[np.float32]: ...
+    @property
+    def grad_gamma(self) -> NDArray[Any]:
+        """array, shape (C,), float32: a copy of what BatchNormalizationStatisticsGradient found."""
+
+    @property
+    def grad_beta(self) -> NDArray[Any]:
+        """array, shape (C,), float32: a copy of what BatchNormalizationStatisticsGradient found."""
+
     def reset(self) -> None:
         """The statistics that are encoded from now on begin a new batch."""
 

@@ -85,6 +85,8 @@ Made make_normalization(id<MTLDevice> device, const KernelRow &row, const Params
     MPSCNNInstanceNormalization *kernel = [kind alloc];
     kernel = [kernel initWithDevice:device dataSource:values.get()];
     made.kernel = Ref<MPSKernel *>::adopt(kernel);
+    made.state_values = {{"grad_gamma", @selector(gradientForGamma), {channels}},
+                         {"grad_beta", @selector(gradientForBeta), {channels}}};
     made.read_again = [](Made &given) {
       [static_cast<MPSCNNInstanceNormalization *>(given.kernel.get()) reloadGammaAndBetaFromDataSource];
     };
@@ -145,7 +147,7 @@ Made make_batch_statistics(id<MTLDevice> device, const KernelRow &row, const Par
     if (impl.is_used) {
       [impl.state.get() reset];
       impl.count = 0;
-      impl.is_used = false;
+      impl.is_used = impl.has_gradients = false;
     }
     const NSUInteger images = source.numberOfImages;
     MPSImageBatch *batch = images == 1 ? @[ source ] : [source batchRepresentation];
@@ -157,6 +159,79 @@ Made make_batch_statistics(id<MTLDevice> device, const KernelRow &row, const Par
     }
     impl.count += static_cast<std::int64_t>(images * source.height * source.width);
     impl.writer.set(commands);
+  };
+  return made;
+}
+
+Made make_image_normalization_gradient(id<MTLDevice> device, const KernelRow &row, const Made &) {
+  const Class kind = class_of(row);
+  Made made;
+  made.kernel = Ref<MPSKernel *>::adopt([static_cast<MPSCNNKernel *>([kind alloc]) initWithDevice:device]);
+  check<std::runtime_error>(static_cast<bool>(made.kernel), row.name, ": the device refused the kernel.");
+  made.needs_encoded_state = true;  // mean and variance
+  made.parts = {.source = true, .parameters = true};
+  made.set_parts = [](Made &, GradientParts) {};  // always both
+  return made;
+}
+
+namespace {
+
+/// The state, locked, with statistics of as many channels.
+std::pair<BatchNormalizationState::Impl &, std::unique_lock<std::mutex>> complete(const KernelRow &row,
+                                                                                  BatchNormalizationState *state,
+                                                                                  MPSImage *source) {
+  check<TypeError>(state != nullptr, row.name, ": state is missing.");
+  auto &impl = state->impl();
+  std::unique_lock lock(impl.mutex);
+  const auto channels = static_cast<std::int64_t>(source.featureChannels);
+  check(impl.channels == channels, row.name, ": x has ", channels, " channels; state has ", impl.channels, ".");
+  check<std::runtime_error>(impl.count > 0, row.name, ": no statistics have been encoded to state.");
+  return {impl, std::move(lock)};
+}
+
+}  // namespace
+
+Made make_batch_normalization_gradient(id<MTLDevice> device, const KernelRow &row, const Params &params) {
+  const Class kind = class_of(row);
+  Made made;
+  made.neuron = activation(params, "activation");
+  made.kernel = Ref<MPSKernel *>::adopt([static_cast<MPSCNNBatchNormalizationGradient *>([kind alloc])
+             initWithDevice:device
+      fusedNeuronDescriptor:made.neuron.type == MPSCNNNeuronTypeNone ? nil : objc_neuron(made.neuron)]);
+  check<std::runtime_error>(static_cast<bool>(made.kernel), row.name, ": the device refused the kernel.");
+  if (!row.has_image()) {
+    made.encode_gradient = [&row](Made &given, id<MTLCommandBuffer> commands, MPSImage *gradient, MPSImage *source,
+                                  MPSImage *, BatchNormalizationState *state) {
+      auto [impl, lock] = complete(row, state, source);
+      const NSUInteger images = source.numberOfImages;
+      const auto batch = [&](MPSImage *image) { return images == 1 ? @[ image ] : [image batchRepresentation]; };
+      [static_cast<MPSCNNBatchNormalizationStatisticsGradient *>(given.kernel.get())
+          encodeBatchToCommandBuffer:commands
+                     sourceGradients:batch(gradient)
+                        sourceImages:batch(source)
+             batchNormalizationState:impl.state.get()];
+      for (MPSImage *image : {gradient, source})
+        if (images > 1 && [image isKindOfClass:[MPSTemporaryImage class]]) {
+          auto *whole = static_cast<MPSTemporaryImage *>(image);
+          whole.readCount = whole.readCount - 1;
+        }
+      impl.has_gradients = true;
+      impl.writer.set(commands);
+    };
+    return made;
+  }
+  made.encode_gradient = [&row](Made &given, id<MTLCommandBuffer> commands, MPSImage *gradient, MPSImage *source,
+                                MPSImage *destination, BatchNormalizationState *state) {
+    auto [impl, lock] = complete(row, state, source);
+    check<std::runtime_error>(impl.has_gradients, row.name,
+                              ": no gradients of the statistics have been encoded to state "
+                              "(BatchNormalizationStatisticsGradient).");
+    [static_cast<MPSCNNBatchNormalizationGradient *>(given.kernel.get()) encodeToCommandBuffer:commands
+                                                                                sourceGradient:gradient
+                                                                                   sourceImage:source
+                                                                       batchNormalizationState:impl.state.get()
+                                                                           destinationGradient:destination];
+    impl.is_used = true;
   };
   return made;
 }

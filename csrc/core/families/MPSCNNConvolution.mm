@@ -23,7 +23,16 @@ void check_family(const KernelRow &row, const ConvolutionDescriptor &d, Pair out
   }
 }
 
+/// MPSCNNConvolutionTranspose and the gradients have the same method.
+void read_again(Made &given) {
+  [static_cast<MPSCNNConvolution *>(given.kernel.get()) reloadWeightsAndBiasesFromDataSource];
+}
+
 }  // namespace
+
+Extents weights_shape(const ConvolutionDescriptor &d) {
+  return {d.out_channels, d.kernel_size.h, d.kernel_size.w, d.depthwise ? 1 : d.in_channels / d.groups};
+}
 
 Made make_convolution(id<MTLDevice> device, const KernelRow &row, const Params &params) {
   const Class kind = class_of(row);
@@ -47,9 +56,41 @@ Made make_convolution(id<MTLDevice> device, const KernelRow &row, const Params &
   source->rethrow();
   check<std::runtime_error>(static_cast<bool>(made.kernel), row.name, ": the device refused the kernel.");
   if ([made.kernel.get() respondsToSelector:@selector(reloadWeightsAndBiasesFromDataSource)])
-    made.read_again = [](Made &given) {
-      [static_cast<MPSCNNConvolution *>(given.kernel.get()) reloadWeightsAndBiasesFromDataSource];
-    };
+    made.read_again = read_again;
+  const ConvolutionDescriptor &d = *made.descriptor;
+  made.state_values = {{"grad_weight", @selector(gradientForWeights), weights_shape(d)},
+                       {"grad_bias", @selector(gradientForBiases), {d.out_channels}}};
+  return made;
+}
+
+Made make_convolution_gradient(id<MTLDevice> device, const KernelRow &row, const Made &forward) {
+  const Class kind = class_of(row);
+  const ConvolutionDescriptor &d = *forward.descriptor;
+  check<NotImplementedError>(d.activation.type == MPSCNNNeuronTypeNone && !d.batch_norm, row.name,
+                             ": the forward kernel applies an activation or batch normalization itself, which MPS does "
+                             "not differentiate: give it a kernel of its own.");
+  check<NotImplementedError>(d.sub_pixel_scale_factor == 1, row.name, ": sub_pixel_scale_factor (",
+                             d.sub_pixel_scale_factor, ") is not 1, and MPS has no gradient of it.");
+  Made made;
+  made.descriptor = d;
+  made.source = forward.source;
+  const auto &source = forward.source;
+  if (!source->load()) source->rethrow();
+  const auto unload = std::shared_ptr<void>(nullptr, [source](void *) { source->purge(); });
+  // MPSCNNConvolutionTranspose has the same property.
+  id<MPSCNNConvolutionDataSource> values = [static_cast<MPSCNNConvolution *>(forward.kernel.get()) dataSource];
+  made.kernel = Ref<MPSKernel *>::adopt([static_cast<MPSCNNConvolutionGradient *>([kind alloc]) initWithDevice:device
+                                                                                                       weights:values]);
+  source->rethrow();
+  check<std::runtime_error>(static_cast<bool>(made.kernel), row.name, ": the device refused the kernel.");
+  made.read_again = read_again;
+  made.parts = {.source = true, .parameters = true};
+  made.set_parts = [](Made &given, GradientParts parts) {
+    static_cast<MPSCNNConvolutionGradient *>(given.kernel.get()).gradientOption =
+        !parts.parameters ? MPSCNNConvolutionGradientOptionGradientWithData
+        : !parts.source   ? MPSCNNConvolutionGradientOptionGradientWithWeightsAndBias
+                          : MPSCNNConvolutionGradientOptionAll;
+  };
   return made;
 }
 

@@ -45,9 +45,8 @@ Made make_arithmetic_gradient(id<MTLDevice> device, const KernelRow &row, const 
   const Class kind = class_of(row);
   Made made;
   // Scales, strides and what was cut off at the bounds come with the state.
-  made.kernel = Ref<MPSKernel *>::adopt([static_cast<MPSCNNAddGradient *>([kind alloc])
-               initWithDevice:device
-      isSecondarySourceFilter:source == 1]);
+  made.kernel = Ref<MPSKernel *>::adopt([static_cast<MPSCNNAddGradient *>([kind alloc]) initWithDevice:device
+                                                                               isSecondarySourceFilter:source == 1]);
   check<std::runtime_error>(static_cast<bool>(made.kernel), row.name, ": the device refused the kernel.");
   made.needs_encoded_state = true;
   return made;

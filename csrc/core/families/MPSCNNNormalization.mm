@@ -38,4 +38,35 @@ Made make_local_normalization(id<MTLDevice> device, const KernelRow &row, const 
   return made;
 }
 
+Made make_local_normalization_gradient(id<MTLDevice> device, const KernelRow &row, const Made &forward) {
+  const Class kind = class_of(row);
+  Made made;
+  const auto set = [&](auto *kernel, auto *from) {
+    made.kernel = Ref<MPSKernel *>::adopt(kernel);
+    check<std::runtime_error>(kernel != nil, row.name, ": the device refused the kernel.");
+    kernel.alpha = from.alpha;
+    kernel.beta = from.beta;
+    kernel.delta = from.delta;
+  };
+  MPSKernel *given = forward.kernel.get();
+  if ([given isKindOfClass:[MPSCNNLocalContrastNormalization class]]) {
+    auto *from = static_cast<MPSCNNLocalContrastNormalization *>(given);
+    MPSCNNLocalContrastNormalizationGradient *kernel = [kind alloc];
+    kernel = [kernel initWithDevice:device kernelWidth:from.kernelWidth kernelHeight:from.kernelHeight];
+    set(kernel, from);
+    kernel.p0 = from.p0;
+    kernel.pm = from.pm;
+    kernel.ps = from.ps;
+  } else if ([given isKindOfClass:[MPSCNNCrossChannelNormalization class]]) {
+    auto *from = static_cast<MPSCNNCrossChannelNormalization *>(given);
+    MPSCNNCrossChannelNormalizationGradient *kernel = [kind alloc];
+    set([kernel initWithDevice:device kernelSize:from.kernelSize], from);
+  } else {
+    auto *from = static_cast<MPSCNNSpatialNormalization *>(given);
+    MPSCNNSpatialNormalizationGradient *kernel = [kind alloc];
+    set([kernel initWithDevice:device kernelWidth:from.kernelWidth kernelHeight:from.kernelHeight], from);
+  }
+  return made;
+}
+
 }  // namespace mpscnn

@@ -36,15 +36,13 @@ Made make_upsampling_gradient(id<MTLDevice> device, const KernelRow &row, const 
   Made made;
   MPSCNNUpsamplingGradient *kernel = [kind alloc];
   if ([upsampling isKindOfClass:[MPSCNNUpsamplingBilinear class]]) {
-    made.kernel = Ref<MPSKernel *>::adopt([static_cast<MPSCNNUpsamplingBilinearGradient *>(kernel)
-             initWithDevice:device
-        integerScaleFactorX:x
-        integerScaleFactorY:y]);
+    made.kernel = Ref<MPSKernel *>::adopt([static_cast<MPSCNNUpsamplingBilinearGradient *>(kernel) initWithDevice:device
+                                                                                              integerScaleFactorX:x
+                                                                                              integerScaleFactorY:y]);
   } else {
-    made.kernel = Ref<MPSKernel *>::adopt([static_cast<MPSCNNUpsamplingNearestGradient *>(kernel)
-             initWithDevice:device
-        integerScaleFactorX:x
-        integerScaleFactorY:y]);
+    made.kernel = Ref<MPSKernel *>::adopt([static_cast<MPSCNNUpsamplingNearestGradient *>(kernel) initWithDevice:device
+                                                                                             integerScaleFactorX:x
+                                                                                             integerScaleFactorY:y]);
   }
   check<std::runtime_error>(static_cast<bool>(made.kernel), row.name, ": the device refused the kernel.");
   return made;

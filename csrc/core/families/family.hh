@@ -83,13 +83,17 @@ struct Made {
   /// Gradient kernels: the kernel that they are the gradient of, and with respect to which of its sources.
   std::shared_ptr<Kernel> forward = {};
   std::size_t of_source = 0;
-  std::size_t seen_source = 0;  ///< which of them the second source is
+  std::size_t seen_source = 0;       ///< which of them the second source is
   bool needs_encoded_state = false;  ///< what the forward encode left there
-  GradientParts parts = {};  ///< that are wanted; those of parameters need a state to hold them
+  GradientParts parts = {};          ///< that are wanted; those of parameters need a state to hold them
   /// Before each encode: which of them this one computes. Empty: the kernel has no parameters.
   std::function<void(Made &, GradientParts)> set_parts = {};
   /// Forward kernels: what their gradient kernels leave in the state for the CPU.
   std::vector<StateValues> state_values = {};
+  /// How a gradient with a state of batch normalization is encoded; the destination is nil where the result is a state.
+  std::function<void(Made &, id<MTLCommandBuffer>, MPSImage *gradient, MPSImage *source, MPSImage *destination,
+                     BatchNormalizationState *state)>
+      encode_gradient = {};
   NeuronDescriptor neuron = {};
   Padding padding = {};
   Pair output_padding{0, 0};
@@ -116,6 +120,9 @@ Made make_softmax_gradient(id<MTLDevice> device, const KernelRow &row, const Mad
 Made make_upsampling_gradient(id<MTLDevice> device, const KernelRow &row, const Made &forward);
 /// Of MPSNNPad as well.
 Made make_reshape_gradient(id<MTLDevice> device, const KernelRow &row, const Made &forward);
+Made make_convolution_gradient(id<MTLDevice> device, const KernelRow &row, const Made &forward);
+Made make_local_normalization_gradient(id<MTLDevice> device, const KernelRow &row, const Made &forward);
+Made make_image_normalization_gradient(id<MTLDevice> device, const KernelRow &row, const Made &forward);
 Made make_dropout_gradient(id<MTLDevice> device, const KernelRow &row, const Made &forward);
 /// With respect to one of the sources.
 Made make_arithmetic_gradient(id<MTLDevice> device, const KernelRow &row, const Made &forward, std::size_t source);
@@ -132,6 +139,9 @@ Made make_pad(id<MTLDevice> device, const KernelRow &row, const Params &params);
 Made make_dropout(id<MTLDevice> device, const KernelRow &row, const Params &params);
 Made make_local_normalization(id<MTLDevice> device, const KernelRow &row, const Params &params);
 Made make_normalization(id<MTLDevice> device, const KernelRow &row, const Params &params);
+Made make_batch_normalization_gradient(id<MTLDevice> device, const KernelRow &row, const Params &params);
+/// Of a convolution's weights in MPS's order.
+Extents weights_shape(const ConvolutionDescriptor &d);
 Made make_batch_statistics(id<MTLDevice> device, const KernelRow &row, const Params &params);
 
 }  // namespace mpscnn

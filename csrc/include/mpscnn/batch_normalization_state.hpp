@@ -24,6 +24,9 @@ class BatchNormalizationState {
   /// One value per channel. Throw std::runtime_error before any statistics, and while these are being computed.
   std::vector<float> mean() const;
   std::vector<float> variance() const;
+  /// Those of the loss by gamma and beta. Throw likewise before a BatchNormalizationStatisticsGradient.
+  std::vector<float> grad_gamma() const;
+  std::vector<float> grad_beta() const;
   /// For what is encoded from now on: the next statistics begin a new batch.
   void reset();
   std::shared_ptr<Device> device() const;

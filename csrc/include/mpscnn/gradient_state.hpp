@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// GradientState: what a forward kernel leaves for its gradient kernel, an MPSNNGradientState or a class derived from it.
+// GradientState: what a forward kernel leaves for its gradient kernel, an MPSNNGradientState or a class derived from
+// it.
 #pragma once
 
 #include <memory>

@@ -42,8 +42,8 @@ struct Placement {
 
 /// States of one encode.
 struct EncodeStates {
-  BatchNormalizationState* batch = nullptr;   ///< read, for rows that name a state
-  GradientState* gradient = nullptr;          ///< read by a gradient kernel: what the forward encode left
+  BatchNormalizationState* batch = nullptr;        ///< read, for rows that name a state
+  GradientState* gradient = nullptr;               ///< read by a gradient kernel: what the forward encode left
   std::shared_ptr<GradientState>* left = nullptr;  ///< for the gradient kernel, made by this encode
 };
 
@@ -92,7 +92,7 @@ class Kernel : public std::enable_shared_from_this<Kernel> {
                      const Placement& placement);
 
   /// For rows whose result is a state: encodes into that, or into a new one.
-  std::shared_ptr<BatchNormalizationState> encode_state(CommandBuffer& buffer, const Image& source,
+  std::shared_ptr<BatchNormalizationState> encode_state(CommandBuffer& buffer, std::span<const Image* const> sources,
                                                         std::shared_ptr<BatchNormalizationState> state = nullptr);
 
   /// The kernel that computes gradients with respect to a source, and to the parameters, from those of this kernel's

@@ -47,6 +47,7 @@ enum class Family : std::uint32_t {
   convolution,
   convolution_transpose,
   fully_connected,
+  convolution_gradient,
   binary_convolution,
   neuron,
   neuron_gradient,
@@ -68,8 +69,11 @@ enum class Family : std::uint32_t {
   dropout,
   dropout_gradient,
   local_normalization,
+  local_normalization_gradient,
   normalization,
+  image_normalization_gradient,
   batch_statistics,
+  batch_normalization_gradient,
 };
 
 /// Rules for the extents of the result (formulas in names.cpp). `state`: the result is a BatchNormalizationState.
@@ -112,10 +116,10 @@ struct KernelRow {
   int positional = 0;  ///< so many leading params may be given by position
   ShapeRule shape = ShapeRule::same;
   std::string_view gradient = {};  ///< Apple class of the partner, empty: none
-  std::string_view forward = {};   ///< of a gradient: the row that it is the gradient of; empty: no gradient, or of many
-  bool takes_result = false;       ///< of a gradient: its second source is the forward kernel's result
-  bool sees_other = false;         ///< of a gradient: its second source is the one that it is not the gradient of
-  std::string_view state = {};     ///< kernel(x, state): what it is for, one sentence; empty: none is taken
+  std::string_view forward = {};  ///< of a gradient: the row that it is the gradient of; empty: no gradient, or of many
+  bool takes_result = false;      ///< of a gradient: its second source is the forward kernel's result
+  bool sees_other = false;        ///< of a gradient: its second source is the one that it is not the gradient of
+  std::string_view state = {};    ///< kernel(x, state): what it is for, one sentence; empty: none is taken
   std::string_view summary = {};
   std::string_view formula = {};  ///< in the letters of the oracle
   std::string_view source = {};   ///< Apple header and class

@@ -138,4 +138,19 @@ inline constexpr ParamSpec kernel_dtype{
     .apple = "kernelWeightsDataType",
     .summary = "Precision in which the kernel keeps the weights; None: that of `weight`, float16 for uint8."};
 
+inline constexpr ParamSpec gradient_option{
+    .name = "gradient_option",
+    .type = ParamType::text,
+    .fallback = "'all'",
+    .choices = "all|data|weights_and_bias",
+    .apple = "gradientOption",
+    .summary = "Which gradients are computed: with respect to the source, to the weights and biases, or all.",
+    .attribute = true};
+inline constexpr ParamSpec activation_before{
+    .name = "activation",
+    .type = ParamType::activation,
+    .fallback = "None",
+    .apple = "initWithDevice:fusedNeuronDescriptor:",
+    .summary = "That of the forward kernel: a name as \"relu\", a NeuronDescriptor or a neuron kernel."};
+
 }  // namespace mpscnn::p
