@@ -12,25 +12,40 @@ from ._core import BatchNormalizationState, CommandBuffer, Device, Image, Neuron
 
 __all__ = [
     "Add",
+    "AddGradient",
     "BatchNormalization",
+    "BatchNormalizationGradient",
     "BatchNormalizationStatistics",
+    "BatchNormalizationStatisticsGradient",
     "BinaryConvolution",
     "BinaryFullyConnected",
     "BinaryKernel",
     "Convolution",
+    "ConvolutionGradient",
     "ConvolutionTranspose",
+    "ConvolutionTransposeGradient",
     "CropAndResizeBilinear",
     "CrossChannelNormalization",
+    "CrossChannelNormalizationGradient",
     "DilatedPoolingMax",
+    "DilatedPoolingMaxGradient",
     "Divide",
     "Dropout",
+    "DropoutGradient",
     "FullyConnected",
+    "FullyConnectedGradient",
+    "GradientKernel",
     "GroupNormalization",
+    "GroupNormalizationGradient",
     "InstanceNormalization",
+    "InstanceNormalizationGradient",
     "Kernel",
     "LocalContrastNormalization",
+    "LocalContrastNormalizationGradient",
     "LogSoftMax",
+    "LogSoftMaxGradient",
     "Multiply",
+    "MultiplyGradient",
     "Neuron",
     "NeuronAbsolute",
     "NeuronELU",
@@ -48,9 +63,13 @@ __all__ = [
     "NeuronSoftSign",
     "NeuronTanH",
     "Pad",
+    "PadGradient",
     "PoolingAverage",
+    "PoolingAverageGradient",
     "PoolingL2Norm",
+    "PoolingL2NormGradient",
     "PoolingMax",
+    "PoolingMaxGradient",
     "ReduceColumnMax",
     "ReduceColumnMean",
     "ReduceColumnMin",
@@ -68,14 +87,20 @@ __all__ = [
     "ReduceRowMin",
     "ReduceRowSum",
     "Reshape",
+    "ReshapeGradient",
     "ResizeBilinear",
     "Slice",
     "SoftMax",
+    "SoftMaxGradient",
     "SpatialNormalization",
+    "SpatialNormalizationGradient",
     "Subtract",
+    "SubtractGradient",
     "UnaryKernel",
     "UpsamplingBilinear",
+    "UpsamplingBilinearGradient",
     "UpsamplingNearest",
+    "UpsamplingNearestGradient",
     "kernel",
 ]
 
@@ -85,6 +110,14 @@ class Kernel(_core.Kernel):
     """Base of all kernels: the parameters that can be set after a kernel was made."""
 
     apple_class: ClassVar[str]
+    @property
+    def gradients(self) -> tuple[Any, ...]:
+        """Kernels that compute the gradient with respect to each source, in their order, and to the parameters."""
+
+    @property
+    def gradient(self) -> Any:
+        """The kernel that computes the gradient with respect to the source; of one with several see `gradients`."""
+
     def __copy__(self) -> Self: ...
     @property
     def clip_rect(self) -> tuple[tuple[int, int, int], tuple[int, int, int]] | None:
@@ -203,6 +236,9 @@ class BinaryKernel(Kernel):
     @secondary_source_feature_channel_max_count.setter
     def secondary_source_feature_channel_max_count(self, value: SupportsIndex | None) -> None: ...
 
+class GradientKernel(Kernel):
+    """Base of the kernels made of a forward kernel: kernel.gradient(grad_y, x, state)."""
+
 class Add(BinaryKernel):
     """Sum of two sources, pixel by pixel; an extent of 1 is repeated.
 
@@ -236,6 +272,88 @@ class Add(BinaryKernel):
         device: Device | None = None,
     ) -> None: ...
 
+class AddGradient(GradientKernel):
+    """Gradient of Add with respect to one of its sources, x; summed where that was repeated.
+
+    grad_x = scale of x * grad_y, 0 where y was cut off
+    """
+
+    def __init__(
+        self,
+        of: Literal["a", "b"] = "a",
+        *,
+        primary_scale: t.Real = 1.0,
+        secondary_scale: t.Real = 1.0,
+        bias: t.Real = 0.0,
+        minimum_value: t.Real | None = None,
+        maximum_value: t.Real | None = None,
+        primary_stride: t.Pair | None = None,
+        secondary_stride: t.Pair | None = None,
+        primary_stride_in_feature_channels: SupportsIndex | None = None,
+        secondary_stride_in_feature_channels: SupportsIndex | None = None,
+        primary_offset: t.Offset | None = None,
+        secondary_offset: t.Offset | None = None,
+        clip_rect: t.Region | None = None,
+        primary_edge_mode: Literal["zero", "clamp"] = "zero",
+        secondary_edge_mode: Literal["zero", "clamp"] = "zero",
+        primary_source_feature_channel_offset: SupportsIndex = 0,
+        primary_source_feature_channel_max_count: SupportsIndex | None = None,
+        secondary_source_feature_channel_offset: SupportsIndex = 0,
+        secondary_source_feature_channel_max_count: SupportsIndex | None = None,
+        destination_feature_channel_offset: SupportsIndex = 0,
+        allow_reduced_precision: bool = False,
+        label: str | None = None,
+        device: Device | None = None,
+    ) -> None: ...
+    @property
+    def primary_offset(self) -> tuple[int, int] | tuple[int, int, int] | None:
+        """Pixel (and image) of the first source under the first pixel that is written; None: its first."""
+
+    @primary_offset.setter
+    def primary_offset(self, value: t.Offset | None) -> None: ...
+    @property
+    def secondary_offset(self) -> tuple[int, int] | tuple[int, int, int] | None:
+        """Pixel (and image) of the second source under the first pixel that is written; None: its first."""
+
+    @secondary_offset.setter
+    def secondary_offset(self, value: t.Offset | None) -> None: ...
+    @property
+    def primary_edge_mode(self) -> Literal["zero", "clamp"]:
+        """Pixels outside of the first source: zero, or the nearest pixel."""
+
+    @primary_edge_mode.setter
+    def primary_edge_mode(self, value: Literal["zero", "clamp"]) -> None: ...
+    @property
+    def secondary_edge_mode(self) -> Literal["zero", "clamp"]:
+        """Pixels outside of the second source: zero, or the nearest pixel."""
+
+    @secondary_edge_mode.setter
+    def secondary_edge_mode(self, value: Literal["zero", "clamp"]) -> None: ...
+    @property
+    def primary_source_feature_channel_offset(self) -> int:
+        """First channel of the first source that is read."""
+
+    @primary_source_feature_channel_offset.setter
+    def primary_source_feature_channel_offset(self, value: SupportsIndex) -> None: ...
+    @property
+    def primary_source_feature_channel_max_count(self) -> int | None:
+        """At most so many channels of the first source are read; None: all."""
+
+    @primary_source_feature_channel_max_count.setter
+    def primary_source_feature_channel_max_count(self, value: SupportsIndex | None) -> None: ...
+    @property
+    def secondary_source_feature_channel_offset(self) -> int:
+        """First channel of the second source that is read."""
+
+    @secondary_source_feature_channel_offset.setter
+    def secondary_source_feature_channel_offset(self, value: SupportsIndex) -> None: ...
+    @property
+    def secondary_source_feature_channel_max_count(self) -> int | None:
+        """At most so many channels of the second source are read; None: all."""
+
+    @secondary_source_feature_channel_max_count.setter
+    def secondary_source_feature_channel_max_count(self, value: SupportsIndex | None) -> None: ...
+
 class BatchNormalization(UnaryKernel):
     """Normalizes each channel by a mean and a variance that are given: those of training, or a state's.
 
@@ -262,6 +380,31 @@ class BatchNormalization(UnaryKernel):
         device: Device | None = None,
     ) -> None: ...
 
+class BatchNormalizationGradient(BinaryKernel):
+    """Gradient of BatchNormalization in training, with respect to its source.
+
+    grad_x = gamma / sqrt(variance + epsilon) * (g - grad_beta / n - xh * grad_gamma / n), g = grad_y * f'(...)
+    """
+
+    def __init__(
+        self,
+        *,
+        activation: t.ActivationName | NeuronDescriptor | Kernel | None = None,
+        primary_offset: t.Offset | None = None,
+        secondary_offset: t.Offset | None = None,
+        clip_rect: t.Region | None = None,
+        primary_edge_mode: Literal["zero", "clamp"] = "zero",
+        secondary_edge_mode: Literal["zero", "clamp"] = "zero",
+        primary_source_feature_channel_offset: SupportsIndex = 0,
+        primary_source_feature_channel_max_count: SupportsIndex | None = None,
+        secondary_source_feature_channel_offset: SupportsIndex = 0,
+        secondary_source_feature_channel_max_count: SupportsIndex | None = None,
+        destination_feature_channel_offset: SupportsIndex = 0,
+        allow_reduced_precision: bool = False,
+        label: str | None = None,
+        device: Device | None = None,
+    ) -> None: ...
+
 class BatchNormalizationStatistics(UnaryKernel):
     """Mean and variance of each channel over all images and pixels, for BatchNormalization.
 
@@ -276,6 +419,37 @@ class BatchNormalizationStatistics(UnaryKernel):
         clip_rect: t.Region | None = None,
         source_feature_channel_offset: SupportsIndex = 0,
         source_feature_channel_max_count: SupportsIndex | None = None,
+        destination_feature_channel_offset: SupportsIndex = 0,
+        allow_reduced_precision: bool = False,
+        label: str | None = None,
+        device: Device | None = None,
+    ) -> None: ...
+    def __call__(  # type: ignore[override]
+        self, x: t.Array | Image, state: BatchNormalizationState | None = None
+    ) -> BatchNormalizationState: ...
+    def encode(  # type: ignore[override]
+        self, command_buffer: CommandBuffer, x: Image, state: BatchNormalizationState | None = None
+    ) -> BatchNormalizationState: ...
+
+class BatchNormalizationStatisticsGradient(BinaryKernel):
+    """Gradients of BatchNormalization with respect to gamma and beta, for its gradient.
+
+    grad_beta[c] = sum(g), grad_gamma[c] = sum(g * xh), g = grad_y * f'(...), xh normalized
+    """
+
+    def __init__(
+        self,
+        *,
+        activation: t.ActivationName | NeuronDescriptor | Kernel | None = None,
+        primary_offset: t.Offset | None = None,
+        secondary_offset: t.Offset | None = None,
+        clip_rect: t.Region | None = None,
+        primary_edge_mode: Literal["zero", "clamp"] = "zero",
+        secondary_edge_mode: Literal["zero", "clamp"] = "zero",
+        primary_source_feature_channel_offset: SupportsIndex = 0,
+        primary_source_feature_channel_max_count: SupportsIndex | None = None,
+        secondary_source_feature_channel_offset: SupportsIndex = 0,
+        secondary_source_feature_channel_max_count: SupportsIndex | None = None,
         destination_feature_channel_offset: SupportsIndex = 0,
         allow_reduced_precision: bool = False,
         label: str | None = None,
@@ -381,6 +555,69 @@ class Convolution(UnaryKernel):
         device: Device | None = None,
     ) -> None: ...
 
+class ConvolutionGradient(GradientKernel):
+    """Gradient of Convolution with respect to its source, and with a state to its weights and biases.
+
+    grad_x[n,y,x,c] = sum of w[o,p,q,c] * grad_y[n,i,j,o] over the taps that saw the pixel
+    """
+
+    def __init__(
+        self,
+        weight: t.Array | t.WeightSource,
+        bias: t.Values | None = None,
+        *,
+        layout: Literal["OIHW", "OHWI", "HWIO", "C1HW"] = "OIHW",
+        stride: t.Pair = 1,
+        padding: t.Padding = 0,
+        dilation: t.Pair = 1,
+        groups: SupportsIndex = 1,
+        activation: t.ActivationName | NeuronDescriptor | Kernel | None = None,
+        sub_pixel_scale_factor: SupportsIndex = 1,
+        ranges: t.Values | None = None,
+        lookup_table: t.Values | None = None,
+        kernel_dtype: Literal["float32", "float16"] | None = None,
+        gradient_option: Literal["all", "data", "weights_and_bias"] = "all",
+        offset: t.Offset | None = None,
+        clip_rect: t.Region | None = None,
+        edge_mode: Literal["zero", "clamp"] = "zero",
+        source_feature_channel_offset: SupportsIndex = 0,
+        source_feature_channel_max_count: SupportsIndex | None = None,
+        destination_feature_channel_offset: SupportsIndex = 0,
+        allow_reduced_precision: bool = False,
+        label: str | None = None,
+        device: Device | None = None,
+    ) -> None: ...
+    @property
+    def gradient_option(self) -> Literal["all", "data", "weights_and_bias"]:
+        """Which gradients are computed: with respect to the source, to the weights and biases, or all."""
+
+    @gradient_option.setter
+    def gradient_option(self, value: Literal["all", "data", "weights_and_bias"]) -> None: ...
+    @property
+    def offset(self) -> tuple[int, int] | tuple[int, int, int] | None:
+        """Source pixel (and first source image) under the centre of the first window; None: from the padding."""
+
+    @offset.setter
+    def offset(self, value: t.Offset | None) -> None: ...
+    @property
+    def edge_mode(self) -> Literal["zero", "clamp"]:
+        """Pixels outside of the source: zero, or the nearest pixel."""
+
+    @edge_mode.setter
+    def edge_mode(self, value: Literal["zero", "clamp"]) -> None: ...
+    @property
+    def source_feature_channel_offset(self) -> int:
+        """First source channel that is read."""
+
+    @source_feature_channel_offset.setter
+    def source_feature_channel_offset(self, value: SupportsIndex) -> None: ...
+    @property
+    def source_feature_channel_max_count(self) -> int | None:
+        """At most so many source channels are read; None: all."""
+
+    @source_feature_channel_max_count.setter
+    def source_feature_channel_max_count(self, value: SupportsIndex | None) -> None: ...
+
 class ConvolutionTranspose(UnaryKernel):
     """Up-samples by spreading each source pixel over a window of the result: the transpose of a strided convolution.
 
@@ -408,6 +645,65 @@ class ConvolutionTranspose(UnaryKernel):
         label: str | None = None,
         device: Device | None = None,
     ) -> None: ...
+
+class ConvolutionTransposeGradient(GradientKernel):
+    """Gradient of ConvolutionTranspose with respect to its source, and with a state to its weights and biases.
+
+    grad_x[n,y,x,c] = sum of w[c,o,p,q] * grad_y[n,i,j,o], y*sh + p = i + ph, x*sw + q = j + pw
+    """
+
+    def __init__(
+        self,
+        weight: t.Array | t.WeightSource,
+        bias: t.Values | None = None,
+        *,
+        layout: Literal["IOHW", "OHWI"] = "IOHW",
+        stride: t.Pair = 1,
+        padding: t.Padding = 0,
+        output_padding: t.Pair = 0,
+        groups: SupportsIndex = 1,
+        activation: t.ActivationName | NeuronDescriptor | Kernel | None = None,
+        gradient_option: Literal["all", "data", "weights_and_bias"] = "all",
+        offset: t.Offset | None = None,
+        clip_rect: t.Region | None = None,
+        edge_mode: Literal["zero", "clamp"] = "zero",
+        source_feature_channel_offset: SupportsIndex = 0,
+        source_feature_channel_max_count: SupportsIndex | None = None,
+        destination_feature_channel_offset: SupportsIndex = 0,
+        allow_reduced_precision: bool = False,
+        label: str | None = None,
+        device: Device | None = None,
+    ) -> None: ...
+    @property
+    def gradient_option(self) -> Literal["all", "data", "weights_and_bias"]:
+        """Which gradients are computed: with respect to the source, to the weights and biases, or all."""
+
+    @gradient_option.setter
+    def gradient_option(self, value: Literal["all", "data", "weights_and_bias"]) -> None: ...
+    @property
+    def offset(self) -> tuple[int, int] | tuple[int, int, int] | None:
+        """Source pixel (and first source image) under the centre of the first window; None: from the padding."""
+
+    @offset.setter
+    def offset(self, value: t.Offset | None) -> None: ...
+    @property
+    def edge_mode(self) -> Literal["zero", "clamp"]:
+        """Pixels outside of the source: zero, or the nearest pixel."""
+
+    @edge_mode.setter
+    def edge_mode(self, value: Literal["zero", "clamp"]) -> None: ...
+    @property
+    def source_feature_channel_offset(self) -> int:
+        """First source channel that is read."""
+
+    @source_feature_channel_offset.setter
+    def source_feature_channel_offset(self, value: SupportsIndex) -> None: ...
+    @property
+    def source_feature_channel_max_count(self) -> int | None:
+        """At most so many source channels are read; None: all."""
+
+    @source_feature_channel_max_count.setter
+    def source_feature_channel_max_count(self, value: SupportsIndex | None) -> None: ...
 
 class CropAndResizeBilinear(UnaryKernel):
     """Regions of the source, each resized to the same extents: R images of the result for each of the source.
@@ -455,6 +751,54 @@ class CrossChannelNormalization(UnaryKernel):
         device: Device | None = None,
     ) -> None: ...
 
+class CrossChannelNormalizationGradient(GradientKernel):
+    """Gradient of CrossChannelNormalization.
+
+    grad_x = derivative of y with respect to x, transposed, times grad_y
+    """
+
+    def __init__(
+        self,
+        kernel_size: SupportsIndex = 5,
+        *,
+        alpha: t.Real = 1.0,
+        beta: t.Real = 5.0,
+        delta: t.Real = 1.0,
+        offset: t.Offset | None = None,
+        clip_rect: t.Region | None = None,
+        edge_mode: Literal["zero", "clamp"] = "zero",
+        source_feature_channel_offset: SupportsIndex = 0,
+        source_feature_channel_max_count: SupportsIndex | None = None,
+        destination_feature_channel_offset: SupportsIndex = 0,
+        allow_reduced_precision: bool = False,
+        label: str | None = None,
+        device: Device | None = None,
+    ) -> None: ...
+    @property
+    def offset(self) -> tuple[int, int] | tuple[int, int, int] | None:
+        """Source pixel (and first source image) under the centre of the first window; None: from the padding."""
+
+    @offset.setter
+    def offset(self, value: t.Offset | None) -> None: ...
+    @property
+    def edge_mode(self) -> Literal["zero", "clamp"]:
+        """Pixels outside of the source: zero, or the nearest pixel."""
+
+    @edge_mode.setter
+    def edge_mode(self, value: Literal["zero", "clamp"]) -> None: ...
+    @property
+    def source_feature_channel_offset(self) -> int:
+        """First source channel that is read."""
+
+    @source_feature_channel_offset.setter
+    def source_feature_channel_offset(self, value: SupportsIndex) -> None: ...
+    @property
+    def source_feature_channel_max_count(self) -> int | None:
+        """At most so many source channels are read; None: all."""
+
+    @source_feature_channel_max_count.setter
+    def source_feature_channel_max_count(self, value: SupportsIndex | None) -> None: ...
+
 class DilatedPoolingMax(UnaryKernel):
     """The greatest pixel of a window with gaps, channel by channel.
 
@@ -479,6 +823,55 @@ class DilatedPoolingMax(UnaryKernel):
         label: str | None = None,
         device: Device | None = None,
     ) -> None: ...
+
+class DilatedPoolingMaxGradient(GradientKernel):
+    """Gradient of DilatedPoolingMax: each window gives its gradient to its greatest pixel, of several the first.
+
+    grad_x[n,y,x,c] = sum of grad_y[n,i,j,c] over the windows whose greatest pixel is (y, x)
+    """
+
+    def __init__(
+        self,
+        kernel_size: t.Pair,
+        dilation: t.Pair = 1,
+        *,
+        stride: t.Pair | None = None,
+        padding: t.Padding = 0,
+        ceil_mode: bool = False,
+        edge_mode: Literal["zero", "clamp"] = "clamp",
+        offset: t.Offset | None = None,
+        clip_rect: t.Region | None = None,
+        source_feature_channel_offset: SupportsIndex = 0,
+        source_feature_channel_max_count: SupportsIndex | None = None,
+        destination_feature_channel_offset: SupportsIndex = 0,
+        allow_reduced_precision: bool = False,
+        label: str | None = None,
+        device: Device | None = None,
+    ) -> None: ...
+    @property
+    def edge_mode(self) -> Literal["zero", "clamp"]:
+        """Pixels outside of the source: zero, or the nearest pixel, which changes no maximum of a window without gaps."""
+
+    @edge_mode.setter
+    def edge_mode(self, value: Literal["zero", "clamp"]) -> None: ...
+    @property
+    def offset(self) -> tuple[int, int] | tuple[int, int, int] | None:
+        """Source pixel (and first source image) under the centre of the first window; None: from the padding."""
+
+    @offset.setter
+    def offset(self, value: t.Offset | None) -> None: ...
+    @property
+    def source_feature_channel_offset(self) -> int:
+        """First source channel that is read."""
+
+    @source_feature_channel_offset.setter
+    def source_feature_channel_offset(self, value: SupportsIndex) -> None: ...
+    @property
+    def source_feature_channel_max_count(self) -> int | None:
+        """At most so many source channels are read; None: all."""
+
+    @source_feature_channel_max_count.setter
+    def source_feature_channel_max_count(self, value: SupportsIndex | None) -> None: ...
 
 class Divide(BinaryKernel):
     """Quotient of two sources, pixel by pixel; an extent of 1 is repeated.
@@ -537,6 +930,54 @@ class Dropout(UnaryKernel):
         device: Device | None = None,
     ) -> None: ...
 
+class DropoutGradient(GradientKernel):
+    """Gradient of Dropout: what was dropped has none.
+
+    grad_x = grad_y / keep_probability where the mask of the state keeps the value, else 0
+    """
+
+    def __init__(
+        self,
+        keep_probability: t.Real = 0.5,
+        seed: SupportsIndex = 0,
+        *,
+        mask_stride: t.Pair = 1,
+        mask_stride_in_feature_channels: SupportsIndex = 1,
+        offset: t.Offset | None = None,
+        clip_rect: t.Region | None = None,
+        edge_mode: Literal["zero", "clamp"] = "zero",
+        source_feature_channel_offset: SupportsIndex = 0,
+        source_feature_channel_max_count: SupportsIndex | None = None,
+        destination_feature_channel_offset: SupportsIndex = 0,
+        allow_reduced_precision: bool = False,
+        label: str | None = None,
+        device: Device | None = None,
+    ) -> None: ...
+    @property
+    def offset(self) -> tuple[int, int] | tuple[int, int, int] | None:
+        """Source pixel (and first source image) under the centre of the first window; None: from the padding."""
+
+    @offset.setter
+    def offset(self, value: t.Offset | None) -> None: ...
+    @property
+    def edge_mode(self) -> Literal["zero", "clamp"]:
+        """Pixels outside of the source: zero, or the nearest pixel."""
+
+    @edge_mode.setter
+    def edge_mode(self, value: Literal["zero", "clamp"]) -> None: ...
+    @property
+    def source_feature_channel_offset(self) -> int:
+        """First source channel that is read."""
+
+    @source_feature_channel_offset.setter
+    def source_feature_channel_offset(self, value: SupportsIndex) -> None: ...
+    @property
+    def source_feature_channel_max_count(self) -> int | None:
+        """At most so many source channels are read; None: all."""
+
+    @source_feature_channel_max_count.setter
+    def source_feature_channel_max_count(self, value: SupportsIndex | None) -> None: ...
+
 class FullyConnected(UnaryKernel):
     """A convolution whose kernel covers the whole source: one pixel of O channels.
 
@@ -565,6 +1006,65 @@ class FullyConnected(UnaryKernel):
         device: Device | None = None,
     ) -> None: ...
 
+class FullyConnectedGradient(GradientKernel):
+    """Gradient of FullyConnected with respect to its source, and with a state to its weights and biases.
+
+    grad_x[n,y,x,c] = sum over o of w[o,y,x,c] * grad_y[n,0,0,o]
+    """
+
+    def __init__(
+        self,
+        weight: t.Array | t.WeightSource,
+        bias: t.Values | None = None,
+        *,
+        layout: Literal["OI", "OIHW", "OHWI"] = "OI",
+        feature_map: t.Extent3 | None = None,
+        activation: t.ActivationName | NeuronDescriptor | Kernel | None = None,
+        ranges: t.Values | None = None,
+        lookup_table: t.Values | None = None,
+        kernel_dtype: Literal["float32", "float16"] | None = None,
+        gradient_option: Literal["all", "data", "weights_and_bias"] = "all",
+        offset: t.Offset | None = None,
+        clip_rect: t.Region | None = None,
+        edge_mode: Literal["zero", "clamp"] = "zero",
+        source_feature_channel_offset: SupportsIndex = 0,
+        source_feature_channel_max_count: SupportsIndex | None = None,
+        destination_feature_channel_offset: SupportsIndex = 0,
+        allow_reduced_precision: bool = False,
+        label: str | None = None,
+        device: Device | None = None,
+    ) -> None: ...
+    @property
+    def gradient_option(self) -> Literal["all", "data", "weights_and_bias"]:
+        """Which gradients are computed: with respect to the source, to the weights and biases, or all."""
+
+    @gradient_option.setter
+    def gradient_option(self, value: Literal["all", "data", "weights_and_bias"]) -> None: ...
+    @property
+    def offset(self) -> tuple[int, int] | tuple[int, int, int] | None:
+        """Source pixel (and first source image) under the centre of the first window; None: from the padding."""
+
+    @offset.setter
+    def offset(self, value: t.Offset | None) -> None: ...
+    @property
+    def edge_mode(self) -> Literal["zero", "clamp"]:
+        """Pixels outside of the source: zero, or the nearest pixel."""
+
+    @edge_mode.setter
+    def edge_mode(self, value: Literal["zero", "clamp"]) -> None: ...
+    @property
+    def source_feature_channel_offset(self) -> int:
+        """First source channel that is read."""
+
+    @source_feature_channel_offset.setter
+    def source_feature_channel_offset(self, value: SupportsIndex) -> None: ...
+    @property
+    def source_feature_channel_max_count(self) -> int | None:
+        """At most so many source channels are read; None: all."""
+
+    @source_feature_channel_max_count.setter
+    def source_feature_channel_max_count(self, value: SupportsIndex | None) -> None: ...
+
 class GroupNormalization(UnaryKernel):
     """Normalizes by mean and variance of each group of neighbouring channels of each image.
 
@@ -589,6 +1089,54 @@ class GroupNormalization(UnaryKernel):
         device: Device | None = None,
     ) -> None: ...
 
+class GroupNormalizationGradient(GradientKernel):
+    """Gradient of GroupNormalization with respect to its source, gamma and beta.
+
+    grad_x = 1 / sqrt(variance + epsilon) * (g - mean of g - xh * mean of g * xh), g = gamma * grad_y, xh normalized
+    """
+
+    def __init__(
+        self,
+        gamma: t.Values | t.NormalizationSource,
+        beta: t.Values | None = None,
+        groups: SupportsIndex | None = None,
+        *,
+        epsilon: t.Real | None = None,
+        offset: t.Offset | None = None,
+        clip_rect: t.Region | None = None,
+        edge_mode: Literal["zero", "clamp"] = "zero",
+        source_feature_channel_offset: SupportsIndex = 0,
+        source_feature_channel_max_count: SupportsIndex | None = None,
+        destination_feature_channel_offset: SupportsIndex = 0,
+        allow_reduced_precision: bool = False,
+        label: str | None = None,
+        device: Device | None = None,
+    ) -> None: ...
+    @property
+    def offset(self) -> tuple[int, int] | tuple[int, int, int] | None:
+        """Source pixel (and first source image) under the centre of the first window; None: from the padding."""
+
+    @offset.setter
+    def offset(self, value: t.Offset | None) -> None: ...
+    @property
+    def edge_mode(self) -> Literal["zero", "clamp"]:
+        """Pixels outside of the source: zero, or the nearest pixel."""
+
+    @edge_mode.setter
+    def edge_mode(self, value: Literal["zero", "clamp"]) -> None: ...
+    @property
+    def source_feature_channel_offset(self) -> int:
+        """First source channel that is read."""
+
+    @source_feature_channel_offset.setter
+    def source_feature_channel_offset(self, value: SupportsIndex) -> None: ...
+    @property
+    def source_feature_channel_max_count(self) -> int | None:
+        """At most so many source channels are read; None: all."""
+
+    @source_feature_channel_max_count.setter
+    def source_feature_channel_max_count(self, value: SupportsIndex | None) -> None: ...
+
 class InstanceNormalization(UnaryKernel):
     """Normalizes by mean and variance of each channel of each image.
 
@@ -611,6 +1159,53 @@ class InstanceNormalization(UnaryKernel):
         label: str | None = None,
         device: Device | None = None,
     ) -> None: ...
+
+class InstanceNormalizationGradient(GradientKernel):
+    """Gradient of InstanceNormalization with respect to its source, gamma and beta.
+
+    grad_x = gamma / sqrt(variance + epsilon) * (grad_y - mean of grad_y - xh * mean of grad_y * xh), xh normalized
+    """
+
+    def __init__(
+        self,
+        gamma: t.Values | t.NormalizationSource,
+        beta: t.Values | None = None,
+        *,
+        epsilon: t.Real | None = None,
+        offset: t.Offset | None = None,
+        clip_rect: t.Region | None = None,
+        edge_mode: Literal["zero", "clamp"] = "zero",
+        source_feature_channel_offset: SupportsIndex = 0,
+        source_feature_channel_max_count: SupportsIndex | None = None,
+        destination_feature_channel_offset: SupportsIndex = 0,
+        allow_reduced_precision: bool = False,
+        label: str | None = None,
+        device: Device | None = None,
+    ) -> None: ...
+    @property
+    def offset(self) -> tuple[int, int] | tuple[int, int, int] | None:
+        """Source pixel (and first source image) under the centre of the first window; None: from the padding."""
+
+    @offset.setter
+    def offset(self, value: t.Offset | None) -> None: ...
+    @property
+    def edge_mode(self) -> Literal["zero", "clamp"]:
+        """Pixels outside of the source: zero, or the nearest pixel."""
+
+    @edge_mode.setter
+    def edge_mode(self, value: Literal["zero", "clamp"]) -> None: ...
+    @property
+    def source_feature_channel_offset(self) -> int:
+        """First source channel that is read."""
+
+    @source_feature_channel_offset.setter
+    def source_feature_channel_offset(self, value: SupportsIndex) -> None: ...
+    @property
+    def source_feature_channel_max_count(self) -> int | None:
+        """At most so many source channels are read; None: all."""
+
+    @source_feature_channel_max_count.setter
+    def source_feature_channel_max_count(self, value: SupportsIndex | None) -> None: ...
 
 class LocalContrastNormalization(UnaryKernel):
     """Subtracts the mean of a window and divides by a power of its variance, channel by channel.
@@ -639,6 +1234,57 @@ class LocalContrastNormalization(UnaryKernel):
         device: Device | None = None,
     ) -> None: ...
 
+class LocalContrastNormalizationGradient(GradientKernel):
+    """Gradient of LocalContrastNormalization.
+
+    grad_x = derivative of y with respect to x, transposed, times grad_y
+    """
+
+    def __init__(
+        self,
+        kernel_size: SupportsIndex,
+        *,
+        alpha: t.Real = 0.0,
+        beta: t.Real = 0.5,
+        delta: t.Real = 0.0009765625,
+        p0: t.Real = 1.0,
+        pm: t.Real = 0.0,
+        ps: t.Real = 1.0,
+        offset: t.Offset | None = None,
+        clip_rect: t.Region | None = None,
+        edge_mode: Literal["zero", "clamp"] = "zero",
+        source_feature_channel_offset: SupportsIndex = 0,
+        source_feature_channel_max_count: SupportsIndex | None = None,
+        destination_feature_channel_offset: SupportsIndex = 0,
+        allow_reduced_precision: bool = False,
+        label: str | None = None,
+        device: Device | None = None,
+    ) -> None: ...
+    @property
+    def offset(self) -> tuple[int, int] | tuple[int, int, int] | None:
+        """Source pixel (and first source image) under the centre of the first window; None: from the padding."""
+
+    @offset.setter
+    def offset(self, value: t.Offset | None) -> None: ...
+    @property
+    def edge_mode(self) -> Literal["zero", "clamp"]:
+        """Pixels outside of the source: zero, or the nearest pixel."""
+
+    @edge_mode.setter
+    def edge_mode(self, value: Literal["zero", "clamp"]) -> None: ...
+    @property
+    def source_feature_channel_offset(self) -> int:
+        """First source channel that is read."""
+
+    @source_feature_channel_offset.setter
+    def source_feature_channel_offset(self, value: SupportsIndex) -> None: ...
+    @property
+    def source_feature_channel_max_count(self) -> int | None:
+        """At most so many source channels are read; None: all."""
+
+    @source_feature_channel_max_count.setter
+    def source_feature_channel_max_count(self, value: SupportsIndex | None) -> None: ...
+
 class LogSoftMax(UnaryKernel):
     """Natural logarithm of the soft max over the channels of each pixel.
 
@@ -658,6 +1304,50 @@ class LogSoftMax(UnaryKernel):
         label: str | None = None,
         device: Device | None = None,
     ) -> None: ...
+
+class LogSoftMaxGradient(GradientKernel):
+    """Gradient of LogSoftMax, from its result y.
+
+    grad_x[k] = grad_y[k] - exp(y[k]) * sum over q of grad_y[q]
+    """
+
+    def __init__(
+        self,
+        *,
+        offset: t.Offset | None = None,
+        clip_rect: t.Region | None = None,
+        edge_mode: Literal["zero", "clamp"] = "zero",
+        source_feature_channel_offset: SupportsIndex = 0,
+        source_feature_channel_max_count: SupportsIndex | None = None,
+        destination_feature_channel_offset: SupportsIndex = 0,
+        allow_reduced_precision: bool = False,
+        label: str | None = None,
+        device: Device | None = None,
+    ) -> None: ...
+    @property
+    def offset(self) -> tuple[int, int] | tuple[int, int, int] | None:
+        """Source pixel (and first source image) under the centre of the first window; None: from the padding."""
+
+    @offset.setter
+    def offset(self, value: t.Offset | None) -> None: ...
+    @property
+    def edge_mode(self) -> Literal["zero", "clamp"]:
+        """Pixels outside of the source: zero, or the nearest pixel."""
+
+    @edge_mode.setter
+    def edge_mode(self, value: Literal["zero", "clamp"]) -> None: ...
+    @property
+    def source_feature_channel_offset(self) -> int:
+        """First source channel that is read."""
+
+    @source_feature_channel_offset.setter
+    def source_feature_channel_offset(self, value: SupportsIndex) -> None: ...
+    @property
+    def source_feature_channel_max_count(self) -> int | None:
+        """At most so many source channels are read; None: all."""
+
+    @source_feature_channel_max_count.setter
+    def source_feature_channel_max_count(self, value: SupportsIndex | None) -> None: ...
 
 class Multiply(BinaryKernel):
     """Product of two sources, pixel by pixel; an extent of 1 is repeated.
@@ -691,6 +1381,88 @@ class Multiply(BinaryKernel):
         label: str | None = None,
         device: Device | None = None,
     ) -> None: ...
+
+class MultiplyGradient(GradientKernel):
+    """Gradient of Multiply with respect to one of its sources, from the other one; summed where it was repeated.
+
+    grad = primary_scale * secondary_scale * grad_y * other, 0 where y was cut off
+    """
+
+    def __init__(
+        self,
+        of: Literal["a", "b"] = "a",
+        *,
+        primary_scale: t.Real = 1.0,
+        secondary_scale: t.Real = 1.0,
+        bias: t.Real = 0.0,
+        minimum_value: t.Real | None = None,
+        maximum_value: t.Real | None = None,
+        primary_stride: t.Pair | None = None,
+        secondary_stride: t.Pair | None = None,
+        primary_stride_in_feature_channels: SupportsIndex | None = None,
+        secondary_stride_in_feature_channels: SupportsIndex | None = None,
+        primary_offset: t.Offset | None = None,
+        secondary_offset: t.Offset | None = None,
+        clip_rect: t.Region | None = None,
+        primary_edge_mode: Literal["zero", "clamp"] = "zero",
+        secondary_edge_mode: Literal["zero", "clamp"] = "zero",
+        primary_source_feature_channel_offset: SupportsIndex = 0,
+        primary_source_feature_channel_max_count: SupportsIndex | None = None,
+        secondary_source_feature_channel_offset: SupportsIndex = 0,
+        secondary_source_feature_channel_max_count: SupportsIndex | None = None,
+        destination_feature_channel_offset: SupportsIndex = 0,
+        allow_reduced_precision: bool = False,
+        label: str | None = None,
+        device: Device | None = None,
+    ) -> None: ...
+    @property
+    def primary_offset(self) -> tuple[int, int] | tuple[int, int, int] | None:
+        """Pixel (and image) of the first source under the first pixel that is written; None: its first."""
+
+    @primary_offset.setter
+    def primary_offset(self, value: t.Offset | None) -> None: ...
+    @property
+    def secondary_offset(self) -> tuple[int, int] | tuple[int, int, int] | None:
+        """Pixel (and image) of the second source under the first pixel that is written; None: its first."""
+
+    @secondary_offset.setter
+    def secondary_offset(self, value: t.Offset | None) -> None: ...
+    @property
+    def primary_edge_mode(self) -> Literal["zero", "clamp"]:
+        """Pixels outside of the first source: zero, or the nearest pixel."""
+
+    @primary_edge_mode.setter
+    def primary_edge_mode(self, value: Literal["zero", "clamp"]) -> None: ...
+    @property
+    def secondary_edge_mode(self) -> Literal["zero", "clamp"]:
+        """Pixels outside of the second source: zero, or the nearest pixel."""
+
+    @secondary_edge_mode.setter
+    def secondary_edge_mode(self, value: Literal["zero", "clamp"]) -> None: ...
+    @property
+    def primary_source_feature_channel_offset(self) -> int:
+        """First channel of the first source that is read."""
+
+    @primary_source_feature_channel_offset.setter
+    def primary_source_feature_channel_offset(self, value: SupportsIndex) -> None: ...
+    @property
+    def primary_source_feature_channel_max_count(self) -> int | None:
+        """At most so many channels of the first source are read; None: all."""
+
+    @primary_source_feature_channel_max_count.setter
+    def primary_source_feature_channel_max_count(self, value: SupportsIndex | None) -> None: ...
+    @property
+    def secondary_source_feature_channel_offset(self) -> int:
+        """First channel of the second source that is read."""
+
+    @secondary_source_feature_channel_offset.setter
+    def secondary_source_feature_channel_offset(self, value: SupportsIndex) -> None: ...
+    @property
+    def secondary_source_feature_channel_max_count(self) -> int | None:
+        """At most so many channels of the second source are read; None: all."""
+
+    @secondary_source_feature_channel_max_count.setter
+    def secondary_source_feature_channel_max_count(self, value: SupportsIndex | None) -> None: ...
 
 class Neuron(UnaryKernel):
     """Any activation function, chosen by `type`.
@@ -1093,6 +1865,55 @@ class Pad(UnaryKernel):
         device: Device | None = None,
     ) -> None: ...
 
+class PadGradient(GradientKernel):
+    """Gradient of Pad: what was repeated is summed, what is constant has none.
+
+    grad_x = transpose of the map from x to y, applied to grad_y
+    """
+
+    def __init__(
+        self,
+        padding: t.Padding = 0,
+        *,
+        channels_before: SupportsIndex = 0,
+        channels_after: SupportsIndex = 0,
+        value: t.Real | None = None,
+        channel_values: t.Values | None = None,
+        edge_mode: Literal["zero", "clamp", "mirror", "mirror_with_edge", "constant"] = "constant",
+        source_feature_channel_offset: SupportsIndex = 0,
+        offset: t.Offset | None = None,
+        clip_rect: t.Region | None = None,
+        source_feature_channel_max_count: SupportsIndex | None = None,
+        destination_feature_channel_offset: SupportsIndex = 0,
+        allow_reduced_precision: bool = False,
+        label: str | None = None,
+        device: Device | None = None,
+    ) -> None: ...
+    @property
+    def edge_mode(self) -> Literal["zero", "clamp", "mirror", "mirror_with_edge", "constant"]:
+        """What is put around, along all three axes: zero, the nearest value (PyTorch's replicate), the source mirrored at its outermost values (reflect) or with them repeated (symmetric), or a constant."""
+
+    @edge_mode.setter
+    def edge_mode(self, value: Literal["zero", "clamp", "mirror", "mirror_with_edge", "constant"]) -> None: ...
+    @property
+    def source_feature_channel_offset(self) -> int:
+        """First source channel that is read; any."""
+
+    @source_feature_channel_offset.setter
+    def source_feature_channel_offset(self, value: SupportsIndex) -> None: ...
+    @property
+    def offset(self) -> tuple[int, int] | tuple[int, int, int] | None:
+        """Source pixel (and first source image) under the centre of the first window; None: from the padding."""
+
+    @offset.setter
+    def offset(self, value: t.Offset | None) -> None: ...
+    @property
+    def source_feature_channel_max_count(self) -> int | None:
+        """At most so many source channels are read; None: all."""
+
+    @source_feature_channel_max_count.setter
+    def source_feature_channel_max_count(self, value: SupportsIndex | None) -> None: ...
+
 class PoolingAverage(UnaryKernel):
     """The mean of the pixels of a window, channel by channel.
 
@@ -1119,6 +1940,56 @@ class PoolingAverage(UnaryKernel):
         device: Device | None = None,
     ) -> None: ...
 
+class PoolingAverageGradient(GradientKernel):
+    """Gradient of PoolingAverage: each window shares its gradient out among its pixels.
+
+    grad_x[n,y,x,c] = sum of grad_y[n,i,j,c] / number of taps that count over the windows with (y, x)
+    """
+
+    def __init__(
+        self,
+        kernel_size: t.Pair,
+        stride: t.Pair | None = None,
+        padding: t.Padding = 0,
+        *,
+        ceil_mode: bool = False,
+        count_include_pad: bool | None = None,
+        zero_pad_size: t.Pair = 0,
+        offset: t.Offset | None = None,
+        clip_rect: t.Region | None = None,
+        edge_mode: Literal["zero", "clamp"] = "zero",
+        source_feature_channel_offset: SupportsIndex = 0,
+        source_feature_channel_max_count: SupportsIndex | None = None,
+        destination_feature_channel_offset: SupportsIndex = 0,
+        allow_reduced_precision: bool = False,
+        label: str | None = None,
+        device: Device | None = None,
+    ) -> None: ...
+    @property
+    def offset(self) -> tuple[int, int] | tuple[int, int, int] | None:
+        """Source pixel (and first source image) under the centre of the first window; None: from the padding."""
+
+    @offset.setter
+    def offset(self, value: t.Offset | None) -> None: ...
+    @property
+    def edge_mode(self) -> Literal["zero", "clamp"]:
+        """Pixels outside of the source: zero, or the nearest pixel."""
+
+    @edge_mode.setter
+    def edge_mode(self, value: Literal["zero", "clamp"]) -> None: ...
+    @property
+    def source_feature_channel_offset(self) -> int:
+        """First source channel that is read."""
+
+    @source_feature_channel_offset.setter
+    def source_feature_channel_offset(self, value: SupportsIndex) -> None: ...
+    @property
+    def source_feature_channel_max_count(self) -> int | None:
+        """At most so many source channels are read; None: all."""
+
+    @source_feature_channel_max_count.setter
+    def source_feature_channel_max_count(self, value: SupportsIndex | None) -> None: ...
+
 class PoolingL2Norm(UnaryKernel):
     """The Euclidean norm of the pixels of a window, channel by channel.
 
@@ -1143,6 +2014,54 @@ class PoolingL2Norm(UnaryKernel):
         device: Device | None = None,
     ) -> None: ...
 
+class PoolingL2NormGradient(GradientKernel):
+    """Gradient of PoolingL2Norm; where a norm is 0 it is 0.
+
+    grad_x[n,y,x,c] = sum of grad_y[n,i,j,c] * x[n,y,x,c] / y[n,i,j,c] over the windows with (y, x)
+    """
+
+    def __init__(
+        self,
+        kernel_size: t.Pair,
+        stride: t.Pair | None = None,
+        padding: t.Padding = 0,
+        *,
+        ceil_mode: bool = False,
+        offset: t.Offset | None = None,
+        clip_rect: t.Region | None = None,
+        edge_mode: Literal["zero", "clamp"] = "zero",
+        source_feature_channel_offset: SupportsIndex = 0,
+        source_feature_channel_max_count: SupportsIndex | None = None,
+        destination_feature_channel_offset: SupportsIndex = 0,
+        allow_reduced_precision: bool = False,
+        label: str | None = None,
+        device: Device | None = None,
+    ) -> None: ...
+    @property
+    def offset(self) -> tuple[int, int] | tuple[int, int, int] | None:
+        """Source pixel (and first source image) under the centre of the first window; None: from the padding."""
+
+    @offset.setter
+    def offset(self, value: t.Offset | None) -> None: ...
+    @property
+    def edge_mode(self) -> Literal["zero", "clamp"]:
+        """Pixels outside of the source: zero, or the nearest pixel."""
+
+    @edge_mode.setter
+    def edge_mode(self, value: Literal["zero", "clamp"]) -> None: ...
+    @property
+    def source_feature_channel_offset(self) -> int:
+        """First source channel that is read."""
+
+    @source_feature_channel_offset.setter
+    def source_feature_channel_offset(self, value: SupportsIndex) -> None: ...
+    @property
+    def source_feature_channel_max_count(self) -> int | None:
+        """At most so many source channels are read; None: all."""
+
+    @source_feature_channel_max_count.setter
+    def source_feature_channel_max_count(self, value: SupportsIndex | None) -> None: ...
+
 class PoolingMax(UnaryKernel):
     """The greatest pixel of a window, channel by channel.
 
@@ -1166,6 +2085,54 @@ class PoolingMax(UnaryKernel):
         label: str | None = None,
         device: Device | None = None,
     ) -> None: ...
+
+class PoolingMaxGradient(GradientKernel):
+    """Gradient of PoolingMax: each window gives its gradient to its greatest pixel, of several the first.
+
+    grad_x[n,y,x,c] = sum of grad_y[n,i,j,c] over the windows whose greatest pixel is (y, x)
+    """
+
+    def __init__(
+        self,
+        kernel_size: t.Pair,
+        stride: t.Pair | None = None,
+        padding: t.Padding = 0,
+        *,
+        ceil_mode: bool = False,
+        edge_mode: Literal["zero", "clamp"] = "clamp",
+        offset: t.Offset | None = None,
+        clip_rect: t.Region | None = None,
+        source_feature_channel_offset: SupportsIndex = 0,
+        source_feature_channel_max_count: SupportsIndex | None = None,
+        destination_feature_channel_offset: SupportsIndex = 0,
+        allow_reduced_precision: bool = False,
+        label: str | None = None,
+        device: Device | None = None,
+    ) -> None: ...
+    @property
+    def edge_mode(self) -> Literal["zero", "clamp"]:
+        """Pixels outside of the source: zero, or the nearest pixel, which changes no maximum of a window without gaps."""
+
+    @edge_mode.setter
+    def edge_mode(self, value: Literal["zero", "clamp"]) -> None: ...
+    @property
+    def offset(self) -> tuple[int, int] | tuple[int, int, int] | None:
+        """Source pixel (and first source image) under the centre of the first window; None: from the padding."""
+
+    @offset.setter
+    def offset(self, value: t.Offset | None) -> None: ...
+    @property
+    def source_feature_channel_offset(self) -> int:
+        """First source channel that is read."""
+
+    @source_feature_channel_offset.setter
+    def source_feature_channel_offset(self, value: SupportsIndex) -> None: ...
+    @property
+    def source_feature_channel_max_count(self) -> int | None:
+        """At most so many source channels are read; None: all."""
+
+    @source_feature_channel_max_count.setter
+    def source_feature_channel_max_count(self, value: SupportsIndex | None) -> None: ...
 
 class ReduceColumnMax(UnaryKernel):
     """The greatest value of each column, channel by channel.
@@ -1536,6 +2503,51 @@ class Reshape(UnaryKernel):
         device: Device | None = None,
     ) -> None: ...
 
+class ReshapeGradient(GradientKernel):
+    """Gradient of Reshape: the values in the shape that they had.
+
+    grad_x[n].ravel() = grad_y[n].ravel()
+    """
+
+    def __init__(
+        self,
+        shape: t.Extent3,
+        *,
+        offset: t.Offset | None = None,
+        edge_mode: Literal["zero"] = "zero",
+        clip_rect: t.Region | None = None,
+        source_feature_channel_offset: SupportsIndex = 0,
+        source_feature_channel_max_count: SupportsIndex | None = None,
+        destination_feature_channel_offset: SupportsIndex = 0,
+        allow_reduced_precision: bool = False,
+        label: str | None = None,
+        device: Device | None = None,
+    ) -> None: ...
+    @property
+    def offset(self) -> tuple[int, int] | tuple[int, int, int] | None:
+        """This kernel has none."""
+
+    @offset.setter
+    def offset(self, value: t.Offset | None) -> None: ...
+    @property
+    def edge_mode(self) -> Literal["zero"]:
+        """This kernel reads no pixels outside of the source."""
+
+    @edge_mode.setter
+    def edge_mode(self, value: Literal["zero"]) -> None: ...
+    @property
+    def source_feature_channel_offset(self) -> int:
+        """First source channel that is read."""
+
+    @source_feature_channel_offset.setter
+    def source_feature_channel_offset(self, value: SupportsIndex) -> None: ...
+    @property
+    def source_feature_channel_max_count(self) -> int | None:
+        """At most so many source channels are read; None: all."""
+
+    @source_feature_channel_max_count.setter
+    def source_feature_channel_max_count(self, value: SupportsIndex | None) -> None: ...
+
 class ResizeBilinear(UnaryKernel):
     """Enlarges or reduces to any size, between the pixels on both sides; a reduction leaves pixels out.
 
@@ -1599,6 +2611,50 @@ class SoftMax(UnaryKernel):
         device: Device | None = None,
     ) -> None: ...
 
+class SoftMaxGradient(GradientKernel):
+    """Gradient of SoftMax, from its result y.
+
+    grad_x[k] = y[k] * (grad_y[k] - sum over q of grad_y[q] * y[q])
+    """
+
+    def __init__(
+        self,
+        *,
+        offset: t.Offset | None = None,
+        clip_rect: t.Region | None = None,
+        edge_mode: Literal["zero", "clamp"] = "zero",
+        source_feature_channel_offset: SupportsIndex = 0,
+        source_feature_channel_max_count: SupportsIndex | None = None,
+        destination_feature_channel_offset: SupportsIndex = 0,
+        allow_reduced_precision: bool = False,
+        label: str | None = None,
+        device: Device | None = None,
+    ) -> None: ...
+    @property
+    def offset(self) -> tuple[int, int] | tuple[int, int, int] | None:
+        """Source pixel (and first source image) under the centre of the first window; None: from the padding."""
+
+    @offset.setter
+    def offset(self, value: t.Offset | None) -> None: ...
+    @property
+    def edge_mode(self) -> Literal["zero", "clamp"]:
+        """Pixels outside of the source: zero, or the nearest pixel."""
+
+    @edge_mode.setter
+    def edge_mode(self, value: Literal["zero", "clamp"]) -> None: ...
+    @property
+    def source_feature_channel_offset(self) -> int:
+        """First source channel that is read."""
+
+    @source_feature_channel_offset.setter
+    def source_feature_channel_offset(self, value: SupportsIndex) -> None: ...
+    @property
+    def source_feature_channel_max_count(self) -> int | None:
+        """At most so many source channels are read; None: all."""
+
+    @source_feature_channel_max_count.setter
+    def source_feature_channel_max_count(self, value: SupportsIndex | None) -> None: ...
+
 class SpatialNormalization(UnaryKernel):
     """Divides each value by a power of the mean square of a window, channel by channel.
 
@@ -1622,6 +2678,54 @@ class SpatialNormalization(UnaryKernel):
         label: str | None = None,
         device: Device | None = None,
     ) -> None: ...
+
+class SpatialNormalizationGradient(GradientKernel):
+    """Gradient of SpatialNormalization.
+
+    grad_x = derivative of y with respect to x, transposed, times grad_y
+    """
+
+    def __init__(
+        self,
+        kernel_size: SupportsIndex,
+        *,
+        alpha: t.Real = 1.0,
+        beta: t.Real = 5.0,
+        delta: t.Real = 1.0,
+        offset: t.Offset | None = None,
+        clip_rect: t.Region | None = None,
+        edge_mode: Literal["zero", "clamp"] = "zero",
+        source_feature_channel_offset: SupportsIndex = 0,
+        source_feature_channel_max_count: SupportsIndex | None = None,
+        destination_feature_channel_offset: SupportsIndex = 0,
+        allow_reduced_precision: bool = False,
+        label: str | None = None,
+        device: Device | None = None,
+    ) -> None: ...
+    @property
+    def offset(self) -> tuple[int, int] | tuple[int, int, int] | None:
+        """Source pixel (and first source image) under the centre of the first window; None: from the padding."""
+
+    @offset.setter
+    def offset(self, value: t.Offset | None) -> None: ...
+    @property
+    def edge_mode(self) -> Literal["zero", "clamp"]:
+        """Pixels outside of the source: zero, or the nearest pixel."""
+
+    @edge_mode.setter
+    def edge_mode(self, value: Literal["zero", "clamp"]) -> None: ...
+    @property
+    def source_feature_channel_offset(self) -> int:
+        """First source channel that is read."""
+
+    @source_feature_channel_offset.setter
+    def source_feature_channel_offset(self, value: SupportsIndex) -> None: ...
+    @property
+    def source_feature_channel_max_count(self) -> int | None:
+        """At most so many source channels are read; None: all."""
+
+    @source_feature_channel_max_count.setter
+    def source_feature_channel_max_count(self, value: SupportsIndex | None) -> None: ...
 
 class Subtract(BinaryKernel):
     """Difference of two sources, pixel by pixel; an extent of 1 is repeated.
@@ -1656,6 +2760,88 @@ class Subtract(BinaryKernel):
         device: Device | None = None,
     ) -> None: ...
 
+class SubtractGradient(GradientKernel):
+    """Gradient of Subtract with respect to one of its sources, x; summed where that was repeated.
+
+    grad_x = scale of x * grad_y, of b with the other sign, 0 where y was cut off
+    """
+
+    def __init__(
+        self,
+        of: Literal["a", "b"] = "a",
+        *,
+        primary_scale: t.Real = 1.0,
+        secondary_scale: t.Real = 1.0,
+        bias: t.Real = 0.0,
+        minimum_value: t.Real | None = None,
+        maximum_value: t.Real | None = None,
+        primary_stride: t.Pair | None = None,
+        secondary_stride: t.Pair | None = None,
+        primary_stride_in_feature_channels: SupportsIndex | None = None,
+        secondary_stride_in_feature_channels: SupportsIndex | None = None,
+        primary_offset: t.Offset | None = None,
+        secondary_offset: t.Offset | None = None,
+        clip_rect: t.Region | None = None,
+        primary_edge_mode: Literal["zero", "clamp"] = "zero",
+        secondary_edge_mode: Literal["zero", "clamp"] = "zero",
+        primary_source_feature_channel_offset: SupportsIndex = 0,
+        primary_source_feature_channel_max_count: SupportsIndex | None = None,
+        secondary_source_feature_channel_offset: SupportsIndex = 0,
+        secondary_source_feature_channel_max_count: SupportsIndex | None = None,
+        destination_feature_channel_offset: SupportsIndex = 0,
+        allow_reduced_precision: bool = False,
+        label: str | None = None,
+        device: Device | None = None,
+    ) -> None: ...
+    @property
+    def primary_offset(self) -> tuple[int, int] | tuple[int, int, int] | None:
+        """Pixel (and image) of the first source under the first pixel that is written; None: its first."""
+
+    @primary_offset.setter
+    def primary_offset(self, value: t.Offset | None) -> None: ...
+    @property
+    def secondary_offset(self) -> tuple[int, int] | tuple[int, int, int] | None:
+        """Pixel (and image) of the second source under the first pixel that is written; None: its first."""
+
+    @secondary_offset.setter
+    def secondary_offset(self, value: t.Offset | None) -> None: ...
+    @property
+    def primary_edge_mode(self) -> Literal["zero", "clamp"]:
+        """Pixels outside of the first source: zero, or the nearest pixel."""
+
+    @primary_edge_mode.setter
+    def primary_edge_mode(self, value: Literal["zero", "clamp"]) -> None: ...
+    @property
+    def secondary_edge_mode(self) -> Literal["zero", "clamp"]:
+        """Pixels outside of the second source: zero, or the nearest pixel."""
+
+    @secondary_edge_mode.setter
+    def secondary_edge_mode(self, value: Literal["zero", "clamp"]) -> None: ...
+    @property
+    def primary_source_feature_channel_offset(self) -> int:
+        """First channel of the first source that is read."""
+
+    @primary_source_feature_channel_offset.setter
+    def primary_source_feature_channel_offset(self, value: SupportsIndex) -> None: ...
+    @property
+    def primary_source_feature_channel_max_count(self) -> int | None:
+        """At most so many channels of the first source are read; None: all."""
+
+    @primary_source_feature_channel_max_count.setter
+    def primary_source_feature_channel_max_count(self, value: SupportsIndex | None) -> None: ...
+    @property
+    def secondary_source_feature_channel_offset(self) -> int:
+        """First channel of the second source that is read."""
+
+    @secondary_source_feature_channel_offset.setter
+    def secondary_source_feature_channel_offset(self, value: SupportsIndex) -> None: ...
+    @property
+    def secondary_source_feature_channel_max_count(self) -> int | None:
+        """At most so many channels of the second source are read; None: all."""
+
+    @secondary_source_feature_channel_max_count.setter
+    def secondary_source_feature_channel_max_count(self, value: SupportsIndex | None) -> None: ...
+
 class UpsamplingBilinear(UnaryKernel):
     """Enlarges by whole factors sh, sw, `scale_factor`, between the pixels on both sides.
 
@@ -1678,6 +2864,52 @@ class UpsamplingBilinear(UnaryKernel):
         device: Device | None = None,
     ) -> None: ...
 
+class UpsamplingBilinearGradient(GradientKernel):
+    """Gradient of UpsamplingBilinear: each pixel of the result gives to those that it lies between.
+
+    grad_x = transpose of the map from x to y, applied to grad_y
+    """
+
+    def __init__(
+        self,
+        scale_factor: t.Pair,
+        align_corners: bool = False,
+        *,
+        edge_mode: Literal["zero", "clamp"] = "zero",
+        offset: t.Offset | None = None,
+        clip_rect: t.Region | None = None,
+        source_feature_channel_offset: SupportsIndex = 0,
+        source_feature_channel_max_count: SupportsIndex | None = None,
+        destination_feature_channel_offset: SupportsIndex = 0,
+        allow_reduced_precision: bool = False,
+        label: str | None = None,
+        device: Device | None = None,
+    ) -> None: ...
+    @property
+    def edge_mode(self) -> Literal["zero", "clamp"]:
+        """Pixels outside of the source: zero, with which the last rows and columns of the result are blended, as Apple's have been since macOS 10.14; or the nearest pixel, as other frameworks have it."""
+
+    @edge_mode.setter
+    def edge_mode(self, value: Literal["zero", "clamp"]) -> None: ...
+    @property
+    def offset(self) -> tuple[int, int] | tuple[int, int, int] | None:
+        """Source pixel (and first source image) under the centre of the first window; None: from the padding."""
+
+    @offset.setter
+    def offset(self, value: t.Offset | None) -> None: ...
+    @property
+    def source_feature_channel_offset(self) -> int:
+        """First source channel that is read."""
+
+    @source_feature_channel_offset.setter
+    def source_feature_channel_offset(self, value: SupportsIndex) -> None: ...
+    @property
+    def source_feature_channel_max_count(self) -> int | None:
+        """At most so many source channels are read; None: all."""
+
+    @source_feature_channel_max_count.setter
+    def source_feature_channel_max_count(self, value: SupportsIndex | None) -> None: ...
+
 class UpsamplingNearest(UnaryKernel):
     """Repeats each pixel: sh rows of sw, `scale_factor`.
 
@@ -1699,14 +2931,69 @@ class UpsamplingNearest(UnaryKernel):
         device: Device | None = None,
     ) -> None: ...
 
+class UpsamplingNearestGradient(GradientKernel):
+    """Gradient of UpsamplingNearest: the sum of the pixels that each pixel was repeated to.
+
+    grad_x[n,i,j,c] = sum over p, q of grad_y[n, i*sh + p, j*sw + q, c]
+    """
+
+    def __init__(
+        self,
+        scale_factor: t.Pair,
+        *,
+        offset: t.Offset | None = None,
+        clip_rect: t.Region | None = None,
+        edge_mode: Literal["zero", "clamp"] = "zero",
+        source_feature_channel_offset: SupportsIndex = 0,
+        source_feature_channel_max_count: SupportsIndex | None = None,
+        destination_feature_channel_offset: SupportsIndex = 0,
+        allow_reduced_precision: bool = False,
+        label: str | None = None,
+        device: Device | None = None,
+    ) -> None: ...
+    @property
+    def offset(self) -> tuple[int, int] | tuple[int, int, int] | None:
+        """Source pixel (and first source image) under the centre of the first window; None: from the padding."""
+
+    @offset.setter
+    def offset(self, value: t.Offset | None) -> None: ...
+    @property
+    def edge_mode(self) -> Literal["zero", "clamp"]:
+        """Pixels outside of the source: zero, or the nearest pixel."""
+
+    @edge_mode.setter
+    def edge_mode(self, value: Literal["zero", "clamp"]) -> None: ...
+    @property
+    def source_feature_channel_offset(self) -> int:
+        """First source channel that is read."""
+
+    @source_feature_channel_offset.setter
+    def source_feature_channel_offset(self, value: SupportsIndex) -> None: ...
+    @property
+    def source_feature_channel_max_count(self) -> int | None:
+        """At most so many source channels are read; None: all."""
+
+    @source_feature_channel_max_count.setter
+    def source_feature_channel_max_count(self, value: SupportsIndex | None) -> None: ...
+
 @overload
 def kernel(name: Literal["Add", "MPSCNNAdd"]) -> type[Add]: ...
+@overload
+def kernel(name: Literal["AddGradient", "MPSCNNAddGradient"]) -> type[AddGradient]: ...
 @overload
 def kernel(name: Literal["BatchNormalization", "MPSCNNBatchNormalization"]) -> type[BatchNormalization]: ...
 @overload
 def kernel(
+    name: Literal["BatchNormalizationGradient", "MPSCNNBatchNormalizationGradient"],
+) -> type[BatchNormalizationGradient]: ...
+@overload
+def kernel(
     name: Literal["BatchNormalizationStatistics", "MPSCNNBatchNormalizationStatistics"],
 ) -> type[BatchNormalizationStatistics]: ...
+@overload
+def kernel(
+    name: Literal["BatchNormalizationStatisticsGradient", "MPSCNNBatchNormalizationStatisticsGradient"],
+) -> type[BatchNormalizationStatisticsGradient]: ...
 @overload
 def kernel(name: Literal["BinaryConvolution", "MPSCNNBinaryConvolution"]) -> type[BinaryConvolution]: ...
 @overload
@@ -1714,7 +3001,13 @@ def kernel(name: Literal["BinaryFullyConnected", "MPSCNNBinaryFullyConnected"]) 
 @overload
 def kernel(name: Literal["Convolution", "MPSCNNConvolution"]) -> type[Convolution]: ...
 @overload
+def kernel(name: Literal["ConvolutionGradient", "MPSCNNConvolutionGradient"]) -> type[ConvolutionGradient]: ...
+@overload
 def kernel(name: Literal["ConvolutionTranspose", "MPSCNNConvolutionTranspose"]) -> type[ConvolutionTranspose]: ...
+@overload
+def kernel(
+    name: Literal["ConvolutionTransposeGradient", "MPSCNNConvolutionTransposeGradient"],
+) -> type[ConvolutionTransposeGradient]: ...
 @overload
 def kernel(name: Literal["CropAndResizeBilinear", "MPSNNCropAndResizeBilinear"]) -> type[CropAndResizeBilinear]: ...
 @overload
@@ -1722,25 +3015,53 @@ def kernel(
     name: Literal["CrossChannelNormalization", "MPSCNNCrossChannelNormalization"],
 ) -> type[CrossChannelNormalization]: ...
 @overload
+def kernel(
+    name: Literal["CrossChannelNormalizationGradient", "MPSCNNCrossChannelNormalizationGradient"],
+) -> type[CrossChannelNormalizationGradient]: ...
+@overload
 def kernel(name: Literal["DilatedPoolingMax", "MPSCNNDilatedPoolingMax"]) -> type[DilatedPoolingMax]: ...
+@overload
+def kernel(
+    name: Literal["DilatedPoolingMaxGradient", "MPSCNNDilatedPoolingMaxGradient"],
+) -> type[DilatedPoolingMaxGradient]: ...
 @overload
 def kernel(name: Literal["Divide", "MPSCNNDivide"]) -> type[Divide]: ...
 @overload
 def kernel(name: Literal["Dropout", "MPSCNNDropout"]) -> type[Dropout]: ...
 @overload
+def kernel(name: Literal["DropoutGradient", "MPSCNNDropoutGradient"]) -> type[DropoutGradient]: ...
+@overload
 def kernel(name: Literal["FullyConnected", "MPSCNNFullyConnected"]) -> type[FullyConnected]: ...
+@overload
+def kernel(name: Literal["FullyConnectedGradient", "MPSCNNFullyConnectedGradient"]) -> type[FullyConnectedGradient]: ...
 @overload
 def kernel(name: Literal["GroupNormalization", "MPSCNNGroupNormalization"]) -> type[GroupNormalization]: ...
 @overload
+def kernel(
+    name: Literal["GroupNormalizationGradient", "MPSCNNGroupNormalizationGradient"],
+) -> type[GroupNormalizationGradient]: ...
+@overload
 def kernel(name: Literal["InstanceNormalization", "MPSCNNInstanceNormalization"]) -> type[InstanceNormalization]: ...
+@overload
+def kernel(
+    name: Literal["InstanceNormalizationGradient", "MPSCNNInstanceNormalizationGradient"],
+) -> type[InstanceNormalizationGradient]: ...
 @overload
 def kernel(
     name: Literal["LocalContrastNormalization", "MPSCNNLocalContrastNormalization"],
 ) -> type[LocalContrastNormalization]: ...
 @overload
+def kernel(
+    name: Literal["LocalContrastNormalizationGradient", "MPSCNNLocalContrastNormalizationGradient"],
+) -> type[LocalContrastNormalizationGradient]: ...
+@overload
 def kernel(name: Literal["LogSoftMax", "MPSCNNLogSoftMax"]) -> type[LogSoftMax]: ...
 @overload
+def kernel(name: Literal["LogSoftMaxGradient", "MPSCNNLogSoftMaxGradient"]) -> type[LogSoftMaxGradient]: ...
+@overload
 def kernel(name: Literal["Multiply", "MPSCNNMultiply"]) -> type[Multiply]: ...
+@overload
+def kernel(name: Literal["MultiplyGradient", "MPSCNNMultiplyGradient"]) -> type[MultiplyGradient]: ...
 @overload
 def kernel(name: Literal["Neuron", "MPSCNNNeuron"]) -> type[Neuron]: ...
 @overload
@@ -1776,11 +3097,19 @@ def kernel(name: Literal["NeuronTanH", "MPSCNNNeuronTanH"]) -> type[NeuronTanH]:
 @overload
 def kernel(name: Literal["Pad", "MPSNNPad"]) -> type[Pad]: ...
 @overload
+def kernel(name: Literal["PadGradient", "MPSNNPadGradient"]) -> type[PadGradient]: ...
+@overload
 def kernel(name: Literal["PoolingAverage", "MPSCNNPoolingAverage"]) -> type[PoolingAverage]: ...
+@overload
+def kernel(name: Literal["PoolingAverageGradient", "MPSCNNPoolingAverageGradient"]) -> type[PoolingAverageGradient]: ...
 @overload
 def kernel(name: Literal["PoolingL2Norm", "MPSCNNPoolingL2Norm"]) -> type[PoolingL2Norm]: ...
 @overload
+def kernel(name: Literal["PoolingL2NormGradient", "MPSCNNPoolingL2NormGradient"]) -> type[PoolingL2NormGradient]: ...
+@overload
 def kernel(name: Literal["PoolingMax", "MPSCNNPoolingMax"]) -> type[PoolingMax]: ...
+@overload
+def kernel(name: Literal["PoolingMaxGradient", "MPSCNNPoolingMaxGradient"]) -> type[PoolingMaxGradient]: ...
 @overload
 def kernel(name: Literal["ReduceColumnMax", "MPSNNReduceColumnMax"]) -> type[ReduceColumnMax]: ...
 @overload
@@ -1832,19 +3161,37 @@ def kernel(name: Literal["ReduceRowSum", "MPSNNReduceRowSum"]) -> type[ReduceRow
 @overload
 def kernel(name: Literal["Reshape", "MPSNNReshape"]) -> type[Reshape]: ...
 @overload
+def kernel(name: Literal["ReshapeGradient", "MPSNNReshapeGradient"]) -> type[ReshapeGradient]: ...
+@overload
 def kernel(name: Literal["ResizeBilinear", "MPSNNResizeBilinear"]) -> type[ResizeBilinear]: ...
 @overload
 def kernel(name: Literal["Slice", "MPSNNSlice"]) -> type[Slice]: ...
 @overload
 def kernel(name: Literal["SoftMax", "MPSCNNSoftMax"]) -> type[SoftMax]: ...
 @overload
+def kernel(name: Literal["SoftMaxGradient", "MPSCNNSoftMaxGradient"]) -> type[SoftMaxGradient]: ...
+@overload
 def kernel(name: Literal["SpatialNormalization", "MPSCNNSpatialNormalization"]) -> type[SpatialNormalization]: ...
+@overload
+def kernel(
+    name: Literal["SpatialNormalizationGradient", "MPSCNNSpatialNormalizationGradient"],
+) -> type[SpatialNormalizationGradient]: ...
 @overload
 def kernel(name: Literal["Subtract", "MPSCNNSubtract"]) -> type[Subtract]: ...
 @overload
+def kernel(name: Literal["SubtractGradient", "MPSCNNSubtractGradient"]) -> type[SubtractGradient]: ...
+@overload
 def kernel(name: Literal["UpsamplingBilinear", "MPSCNNUpsamplingBilinear"]) -> type[UpsamplingBilinear]: ...
 @overload
+def kernel(
+    name: Literal["UpsamplingBilinearGradient", "MPSCNNUpsamplingBilinearGradient"],
+) -> type[UpsamplingBilinearGradient]: ...
+@overload
 def kernel(name: Literal["UpsamplingNearest", "MPSCNNUpsamplingNearest"]) -> type[UpsamplingNearest]: ...
+@overload
+def kernel(
+    name: Literal["UpsamplingNearestGradient", "MPSCNNUpsamplingNearestGradient"],
+) -> type[UpsamplingNearestGradient]: ...
 @overload
 def kernel(name: str) -> type[Any]: ...
 def row_of(kind: type[Kernel]) -> t.Row: ...
