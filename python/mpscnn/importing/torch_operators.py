@@ -56,8 +56,8 @@ def _convolution(b: Builder, a: Arguments, weight: NDArray[Any], padding: Any, g
     if weight.ndim == 4:
         return convolution.conv2d(b, x, weight, bias, a.pair("stride"), padding, a.pair("dilation"), groups)
     if weight.ndim == 3:
-        pads = padding if isinstance(padding, str) else padding[0]
-        return convolution.conv1d(b, x, weight, bias, a.integers("stride")[0], pads, a.integers("dilation")[0], groups)
+        pads = padding if isinstance(padding, str) else a.one("padding")
+        return convolution.conv1d(b, x, weight, bias, a.one("stride"), pads, a.one("dilation"), groups)
     raise UnmappedError(f"a convolution along {weight.ndim - 2} axes")
 
 
@@ -84,11 +84,11 @@ def _conv_transpose(b: Builder, a: Arguments) -> Tensor:
             x,
             weight,
             bias,
-            a.integers("stride")[0],
-            a.integers("padding")[0],
-            a.integers("output_padding")[0],
+            a.one("stride"),
+            a.one("padding"),
+            a.one("output_padding"),
             a.integer("groups"),
-            a.integers("dilation")[0],
+            a.one("dilation"),
         )
     raise UnmappedError(f"a transposed convolution along {weight.ndim - 2} axes")
 
@@ -468,8 +468,10 @@ def _dims(a: Arguments, name: str = "dim") -> tuple[int, ...]:
 
 def _dim(a: Arguments, name: str) -> int:
     """One axis, not negative."""
-    dim = a.integer(name)
-    return dim + a.source.rank if dim < 0 else dim
+    dim, rank = a.integer(name), a.source.rank
+    if not -rank <= dim < rank:
+        raise InvalidModelError(f"{a.builder.origin}: {name} ({dim}) is not one of the {rank} axes.")
+    return dim + rank if dim < 0 else dim
 
 
 def _reduction(names: str, function: Callable[..., Tensor]) -> None:
@@ -575,8 +577,7 @@ def _var_mean(b: Builder, a: Arguments) -> list[Tensor]:
 
 
 def _window(a: Arguments, name: str, one: bool) -> Any:
-    values = a.integers(name)
-    return values[0] if one or len(values) == 1 else values
+    return a.one(name) if one else a.pair(name)
 
 
 def _max_pool(b: Builder, a: Arguments, one: bool) -> Tensor:
@@ -656,7 +657,7 @@ def _adaptive_avg_pool2d(b: Builder, a: Arguments) -> Tensor:
 
 @operator("adaptive_avg_pool1d")
 def _adaptive_avg_pool1d(b: Builder, a: Arguments) -> Tensor:
-    return pooling.adaptive_avg_pool2d(b, _pooled(a, True), a.integers("output_size")[0])
+    return pooling.adaptive_avg_pool2d(b, _pooled(a, True), a.one("output_size"))
 
 
 @operator("adaptive_max_pool2d")
@@ -667,7 +668,7 @@ def _adaptive_max_pool2d(b: Builder, a: Arguments) -> list[Any]:
 @operator("adaptive_max_pool1d")
 def _adaptive_max_pool1d(b: Builder, a: Arguments) -> list[Any]:
     x = _pooled(a, True)
-    return [pooling.adaptive_max_pool2d(b, x, a.integers("output_size")[0]), Missing("indices of a pooling")]
+    return [pooling.adaptive_max_pool2d(b, x, a.one("output_size")), Missing("indices of a pooling")]
 
 
 # ---- resizing and padding
