@@ -163,3 +163,9 @@ def test_layouts(layout: list[tuple[Any, Any, Any]], content: bytes) -> None:
         except mpscnn.ImportError:
             return
         assert sum(weights[name].nbytes for name in weights) <= 2 * len(content)
+
+
+def test_a_dtype_that_numpy_will_forget(tmp_path: Path) -> None:
+    (tmp_path / "weights.bin").write_bytes(b"")
+    with pytest.raises(mpscnn.InvalidModelError, match="layout"):
+        load(tmp_path / "weights.bin", [("x", "a", ())])

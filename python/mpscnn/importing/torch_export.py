@@ -27,7 +27,7 @@ from ..graph import Graph
 from . import torch_checks
 from .builder import Builder, Tensor, UnmappedError
 from .torch_arguments import Arguments, Merged, Missing, Number, Sized
-from .torch_operators import OPERATORS
+from .aten import OPERATORS
 from .torch_patterns import Pattern, operator_name, patterns
 
 # Layouts to try for an input of so many axes: the first is that of PyTorch's images, sequences and vectors; models
