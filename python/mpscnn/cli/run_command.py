@@ -126,6 +126,7 @@ def run(
     batch: Annotated[int, typer.Option(min=1, help="Images at once, where they are of one size.")] = 8,
     input_shape: options.InputShapes = None,
     architecture: options.Architecture = None,
+    option: options.ReaderOptions = None,
     dtype: options.Precision = options.DType.float32,
     reduced_precision: options.ReducedPrecision = False,
     json: options.Json = False,
@@ -140,7 +141,7 @@ def run(
     loaded = load(
         model,
         input_shape,
-        architecture=architecture,
+        architecture=architecture, option=option,
         dtype=dtype.value,
         reduced_precision=reduced_precision,
         mean=means,
