@@ -24,7 +24,9 @@ class Fuzz:
     def __init__(self) -> None:
         self._tests = 0
 
-    def given(self, examples: int, *strategies: Any, **named: Any) -> Callable[[Callable[..., None]], Callable[[], None]]:
+    def given(
+        self, examples: int, *strategies: Any, **named: Any
+    ) -> Callable[[Callable[..., None]], Callable[[], None]]:
         """As hypothesis.given, with so many examples."""
 
         def decorate(test: Callable[..., None]) -> Callable[[], None]:

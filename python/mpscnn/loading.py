@@ -188,9 +188,7 @@ def read(
             if option != "free_size":
                 raise TypeError(f"{option} is no option of modules: they have free_size.")
             free_size = _checks.boolean(value, option)
-        return torch_module.read(
-            model, input_shapes=input_shapes, example_inputs=example_inputs, free_size=free_size
-        )
+        return torch_module.read(model, input_shapes=input_shapes, example_inputs=example_inputs, free_size=free_size)
     if kind == "mpscnn":
         from . import file_format
 

@@ -149,7 +149,8 @@ class Case:
                     [*ODD, np.ones(()), np.ones((0,)), np.ones((4, 0, 3, 3)), np.full(4, np.nan), np.ones((2, 2), "U3"),
                      np.array([None, {}], object), [[1.0, 2.0], [3.0]], {"a": 1}, np.ones(4, np.complex64), np.ones(1),
                      np.ones((4, 4, 3, 3)), np.float32(3), np.ones((3, 7)), torch.ones(4, dtype=torch.bfloat16),
-                     torch.empty(4, device="meta"), torch.ones(4).to_sparse(), np.full((4, 4, 3, 3), np.inf, np.float32),
+                     torch.empty(4, device="meta"), torch.ones(4).to_sparse(),
+                     np.full((4, 4, 3, 3), np.inf, np.float32),
                      np.broadcast_to(np.float32(1), (4, 4, 2**20, 2**20))]
                 )  # fmt: skip
 

@@ -58,7 +58,9 @@ def bench(
     loaded = load(model, input_shape, architecture=architecture, option=option, dtype=dtype.value)
     reduced = None
     if reduced_precision:
-        reduced = load(model, input_shape, architecture=architecture, option=option, dtype=dtype.value, reduced_precision=True)
+        reduced = load(
+            model, input_shape, architecture=architecture, option=option, dtype=dtype.value, reduced_precision=True
+        )
     module: Any = None
     if "torch" in names and torch is not None:
         module = torch_module(torch, model)

@@ -141,7 +141,8 @@ def run(
     loaded = load(
         model,
         input_shape,
-        architecture=architecture, option=option,
+        architecture=architecture,
+        option=option,
         dtype=dtype.value,
         reduced_precision=reduced_precision,
         mean=means,

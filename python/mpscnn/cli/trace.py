@@ -42,7 +42,14 @@ def trace(
     traceback: options.Traceback = False,
 ) -> None:
     """Write when each kernel was encoded and when it ran, in Chrome's trace format."""
-    loaded = load(model, input_shape, architecture=architecture, option=option, dtype=dtype.value, reduced_precision=reduced_precision)
+    loaded = load(
+        model,
+        input_shape,
+        architecture=architecture,
+        option=option,
+        dtype=dtype.value,
+        reduced_precision=reduced_precision,
+    )
     arrays = loaded.random_arrays(seed, batch)
     loaded.network(**arrays)  # plans, threads and caches
     with progress("running", total=runs) as done, profile(per_kernel=per_kernel) as collected:

@@ -87,7 +87,8 @@ def verify(
     loaded = load(
         model,
         input_shape,
-        architecture=architecture, option=option,
+        architecture=architecture,
+        option=option,
         dtype=dtype.value,
         reduced_precision=reduced_precision,
         optimize=optimize,

@@ -183,7 +183,7 @@ def _check_options(name: str, layer: str, kind: str, options: dict[str, Any], so
                 f'{name}: layer "{layer}", a {kind}, has no option "{option}"; it has'
                 f" {', '.join(known) or 'none'}.{_nearest(option, known)}"
             )
-        what, is_right = (_OF_CONVOLUTIONS if kind.startswith("Conv") else _OPTIONS).get(option, _OPTIONS[option])
+        what, is_right = _OPTIONS_OF.get(kind.rstrip("12d"), {}).get(option, _OPTIONS[option])
         if not is_right(options[option]):
             raise InvalidModelError(
                 f'{name}: layer "{layer}", a {kind}: {option} ({_shown(options[option])}) is not {what}.'
@@ -215,8 +215,8 @@ def _is_truth(value: Any) -> bool:
 
 def _each(is_right: Callable[[Any], bool]) -> Callable[[Any], bool]:
     """Of one, or of a tuple of some."""
-    return lambda value: is_right(value) or (
-        isinstance(value, (tuple, list)) and len(value) > 0 and all(map(is_right, value))
+    return lambda value: (
+        is_right(value) or (isinstance(value, (tuple, list)) and len(value) > 0 and all(map(is_right, value)))
     )
 
 
@@ -248,6 +248,12 @@ _OPTIONS: dict[str, tuple[str, Callable[[Any], bool]]] = {
 _OF_CONVOLUTIONS: dict[str, tuple[str, Callable[[Any], bool]]] = {
     "stride": _INTEGERS,
     "padding": ("an int, a tuple of them or a str", lambda value: _is_word(value) or _each(_is_integer)(value)),
+}
+# Where it is another thing than elsewhere; kinds without "1d" and "2d".
+_OPTIONS_OF = {
+    "Conv": _OF_CONVOLUTIONS,
+    "ConvTranspose": _OF_CONVOLUTIONS,
+    "LocalResponseNorm": {"size": _INTEGER},
 }
 
 
@@ -299,7 +305,9 @@ class _ArraysOfLayer:
         value = self.arrays.state_dict[key]
         if hasattr(value, "detach"):  # a tensor of PyTorch, which need not be imported for it
             if str(value.layout) != "torch.strided" or value.is_meta or value.is_quantized:
-                raise InvalidModelError(f'the array "{key}" is no dense tensor with values: {value.layout}, {value.device}.')
+                raise InvalidModelError(
+                    f'the array "{key}" is no dense tensor with values: {value.layout}, {value.device}.'
+                )
             value = value.detach().cpu()
             value = value.float() if str(value.dtype) == "torch.bfloat16" else value
             value = value.numpy()

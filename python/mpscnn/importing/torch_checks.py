@@ -80,7 +80,8 @@ def _check_call(node: torch.fx.Node, what: str) -> None:
                 raise InvalidModelError(f'{text} has no argument "{argument.name}".')
             continue
         kind = str(getattr(argument, "real_type", argument.type))
-        if not _is_of(given[argument.name], kind, argument.N is not None):
+        is_list_of_one = getattr(argument, "N", None) is not None
+        if not _is_of(given[argument.name], kind, is_list_of_one):
             raise InvalidModelError(f"{text}: {argument.name} ({_shown(given[argument.name])}) is not of type {kind}.")
     results = [str(result.type) for result in schema.returns]
     if results and not _is_result(node.meta.get("val"), results):
@@ -100,7 +101,7 @@ def _is_of(value: Any, kind: str, is_list_of_one: bool) -> bool:
         if value.op == "get_attr" and "val" not in value.meta:
             return True
         made = value.meta.get("val")
-        return isinstance(made, torch.Tensor) if kind == "Tensor" else isinstance(made, _TYPES.get(kind, _NUMBERS))
+        return isinstance(made, (torch.Tensor, *_NUMBERS) if kind == "Tensor" else _TYPES.get(kind, _NUMBERS))
     if isinstance(value, int) and not -_LIMIT <= value < _LIMIT:
         return False
     return isinstance(value, _TYPES[kind]) if kind in _TYPES else True

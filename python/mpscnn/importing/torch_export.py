@@ -25,9 +25,9 @@ from torch.utils import _pytree as pytree
 from ..errors import InvalidModelError, UnsupportedOperatorError
 from ..graph import Graph
 from . import torch_checks
+from .aten import OPERATORS
 from .builder import Builder, Tensor, UnmappedError
 from .torch_arguments import Arguments, Merged, Missing, Number, Sized
-from .aten import OPERATORS
 from .torch_patterns import Pattern, operator_name, patterns
 
 # Layouts to try for an input of so many axes: the first is that of PyTorch's images, sequences and vectors; models
@@ -435,7 +435,9 @@ class _Reader:
 
     def _check_shapes(self, node: torch.fx.Node, result: Any) -> None:
         """InvalidModelError unless the result has the shape that the program says it has."""
-        results, fakes = ([value] if not isinstance(value, (list, tuple)) else value for value in (result, node.meta["val"]))
+        results, fakes = (
+            [value] if not isinstance(value, (list, tuple)) else value for value in (result, node.meta["val"])
+        )
         for value, fake in zip(results, fakes, strict=False):
             if not isinstance(value, Tensor) or not isinstance(fake, torch.Tensor):
                 continue

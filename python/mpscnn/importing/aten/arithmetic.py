@@ -62,11 +62,13 @@ def _pow(b: Builder, a: Arguments) -> Tensor:
 
 @operator("maximum")
 def maximum(b: Builder, a: Arguments) -> Tensor:
+    """The greater of two, also as aten.max."""
     return arithmetic.maximum(b, a.operand("self"), a.operand("other"))
 
 
 @operator("minimum")
 def minimum(b: Builder, a: Arguments) -> Tensor:
+    """The less of two, also as aten.min."""
     return arithmetic.minimum(b, a.operand("self"), a.operand("other"))
 
 
