@@ -141,8 +141,9 @@ def _export(
             (
                 "torch.export",
                 type(reason).__name__,
-                f"{torch_export.first_line(reason)} The module runs, but torch.export cannot trace it: control flow must"
-                " not depend on values of tensors. Import the part that can be traced, or a module without that control flow.",
+                f"{torch_export.first_line(reason)} The module runs, but torch.export cannot trace it: control flow"
+                " must not depend on values of tensors. Import the part that can be traced, or a module without that"
+                " control flow.",
             )
         ],
     ) from reason
