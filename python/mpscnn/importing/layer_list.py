@@ -250,7 +250,7 @@ _OF_CONVOLUTIONS: dict[str, tuple[str, Callable[[Any], bool]]] = {
     "padding": ("an int, a tuple of them or a str", lambda value: _is_word(value) or _each(_is_integer)(value)),
 }
 # Where it is another thing than elsewhere; kinds without "1d" and "2d".
-_OPTIONS_OF = {
+_OPTIONS_OF: dict[str, dict[str, tuple[str, Callable[[Any], bool]]]] = {
     "Conv": _OF_CONVOLUTIONS,
     "ConvTranspose": _OF_CONVOLUTIONS,
     "LocalResponseNorm": {"size": _INTEGER},
