@@ -41,6 +41,10 @@ def tool(name: str) -> ModuleType:
     return module
 
 
+# Which packages have no types.
+CONFIG = ("--config-file", ROOT / "pyproject.toml")
+
+
 def run_mypy(*arguments: str | Path, module: str = "mypy", cwd: Path = ROOT) -> subprocess.CompletedProcess[str]:
     pytest.importorskip("mypy")
     environment = os.environ | {"MYPYPATH": str(SOURCES), "PYTHONPATH": str(PACKAGE.parent), "MYPY_FORCE_COLOR": "0"}
@@ -271,7 +275,7 @@ def test_all_is_typed(tmp_path: Path, cache: Path) -> None:
     names = [name for name in mpscnn.__all__ if name != "__version__"]
     program = tmp_path / "names.py"
     program.write_text("import mpscnn\n" + "".join(f"reveal_type(mpscnn.{name})\n" for name in names))
-    result = run_mypy("--strict", "--cache-dir", cache, program, cwd=tmp_path)
+    result = run_mypy("--strict", *CONFIG, "--cache-dir", cache, program, cwd=tmp_path)
     assert result.returncode == 0, result.stdout + result.stderr
     revealed = re.findall(r'Revealed type is "(.*)"', result.stdout)
     assert len(revealed) == len(names)
@@ -510,7 +514,7 @@ BAD = """
 def test_right_program_passes_mypy(tmp_path: Path, cache: Path) -> None:
     program = tmp_path / "right.py"
     program.write_text(textwrap.dedent(GOOD))
-    result = run_mypy("--strict", "--cache-dir", cache, program, cwd=tmp_path)
+    result = run_mypy("--strict", *CONFIG, "--cache-dir", cache, program, cwd=tmp_path)
     assert result.returncode == 0, result.stdout + result.stderr
 
 
@@ -518,7 +522,7 @@ def test_each_wrong_line_fails_mypy(tmp_path: Path, cache: Path) -> None:
     program = tmp_path / "wrong.py"
     text = textwrap.dedent(BAD)
     program.write_text(text)
-    result = run_mypy("--strict", "--cache-dir", cache, program, cwd=tmp_path)
+    result = run_mypy("--strict", *CONFIG, "--cache-dir", cache, program, cwd=tmp_path)
     found: dict[int, set[str]] = {}
     for line, code in re.findall(r"^wrong\.py:(\d+): error: .*\[([\w-]+)\]$", result.stdout, re.MULTILINE):
         found.setdefault(int(line), set()).add(code)
