@@ -51,6 +51,9 @@ class Shares {
     const auto at = static_cast<std::size_t>(place);
     return std::span(shares_).subspan(begins_[at], begins_[at + 1] - begins_[at]);
   }
+  /// For loops over many places: of(place) is [all()[begins()[place]], all()[begins()[place + 1]]).
+  const Share* all() const { return shares_.data(); }
+  const std::size_t* begins() const { return begins_.data(); }
   std::int64_t most() const { return most_; }    ///< shares of one place
   std::int64_t reach() const { return reach_; }  ///< results from the first to the last one of a place
 
