@@ -176,8 +176,8 @@ struct PoolProblem {
   std::int64_t zero_pad_h = 0, zero_pad_w = 0;  ///< average
 };
 
-/// diff_src(y, x) is the gradient of pixel (first_h + y, first_w + x) of src: the sum over the windows v of diff_dst(v) *
-/// (slope of pool(v) at that pixel), windows and pool() as in PoolProblem; diff_dst has all windows there are.
+/// diff_src(y, x) is the gradient of pixel (first_h + y, first_w + x) of src: the sum over the windows v of diff_dst(v)
+/// * (slope of pool(v) at that pixel), windows and pool() as in PoolProblem; diff_dst has all windows there are.
 ///   max: the whole of diff_dst(v) goes to the greatest pixel of the window, of equal ones to the first (rows, then
 ///        columns), of NaN to the first NaN; to none when zeros outside are greater.
 ///   l2_norm: src / pool(v) for each tap, 0 where pool(v) is 0.
@@ -340,8 +340,8 @@ struct ResampleProblem {
   std::vector<Region> regions;
 };
 
-/// The adjoint of a ResampleProblem with one region and a source of src_h x src_w pixels: diff_src(y, x) is the sum over
-/// the pixels of diff_dst, each times what pixel (first_h + y, first_w + x) of the source counts in it.
+/// The adjoint of a ResampleProblem with one region and a source of src_h x src_w pixels: diff_src(y, x) is the sum
+/// over the pixels of diff_dst, each times what pixel (first_h + y, first_w + x) of the source counts in it.
 struct ResampleGradientProblem {
   ImageView diff_dst, diff_src;  ///< share no memory
   std::int64_t src_h = 1, src_w = 1, first_h = 0, first_w = 0;
@@ -369,8 +369,8 @@ struct PadProblem {
   std::shared_ptr<const std::vector<float>> fill_per_channel;  ///< or one for each channel of dst
 };
 
-/// The adjoint of a PadProblem with a source of src_h x src_w x diff_src.c: diff_src(y, x, k) is the sum of all values of
-/// diff_dst which are copies of value (first_h + y, first_w + x, k) of the source.
+/// The adjoint of a PadProblem with a source of src_h x src_w x diff_src.c: diff_src(y, x, k) is the sum of all values
+/// of diff_dst which are copies of value (first_h + y, first_w + x, k) of the source.
 struct PadGradientProblem {
   ImageView diff_dst, diff_src;  ///< share no memory
   std::int64_t src_h = 1, src_w = 1, first_h = 0, first_w = 0;
@@ -385,8 +385,8 @@ struct DropoutMask {
   float keep = 0.5f;  ///< probability
 };
 
-/// dst = src / mask.keep where the mask keeps the value, else 0. Value (y, x, k) has the place (start_h + y, start_w + x,
-/// k) in the mask and is 0 beyond it. src repeats nothing and shares no memory with dst.
+/// dst = src / mask.keep where the mask keeps the value, else 0. Value (y, x, k) has the place (start_h + y, start_w +
+/// x, k) in the mask and is 0 beyond it. src repeats nothing and shares no memory with dst.
 struct DropoutProblem {
   Operand src;
   ImageView dst;
@@ -418,11 +418,12 @@ struct HostTask {
   std::function<void()> run;
 };
 
-using Problem = std::variant<ConvProblem, TransposeProblem, BinaryConvProblem, PoolProblem, PoolGradientProblem,
-                             NeuronProblem, NeuronGradientProblem, BinaryProblem, BinaryGradientProblem,
-                             LocalNormProblem, NormalizeProblem, StatisticsProblem, SoftmaxProblem,
-                             SoftmaxGradientProblem, ReduceProblem, ResampleProblem, ResampleGradientProblem,
-                             ReshapeProblem, PadProblem, PadGradientProblem, DropoutProblem, CopyProblem, BufferCopyProblem, BufferFillProblem, HostTask>;
+using Problem =
+    std::variant<ConvProblem, TransposeProblem, BinaryConvProblem, PoolProblem, PoolGradientProblem, NeuronProblem,
+                 NeuronGradientProblem, BinaryProblem, BinaryGradientProblem, LocalNormProblem, NormalizeProblem,
+                 StatisticsProblem, SoftmaxProblem, SoftmaxGradientProblem, ReduceProblem, ResampleProblem,
+                 ResampleGradientProblem, ReshapeProblem, PadProblem, PadGradientProblem, DropoutProblem, CopyProblem,
+                 BufferCopyProblem, BufferFillProblem, HostTask>;
 
 /// One recorded encode.
 struct Command {

@@ -76,7 +76,8 @@ struct Axis {
     return {first, count, static_cast<std::int64_t>(taps.size()), [&](std::int64_t v, const auto& add) {
               for (const Place& place : of(v)) {
                 if (type == PoolType::average) {
-                  add(place.at, 1.0f / static_cast<float>(std::max<std::int64_t>(taps[static_cast<std::size_t>(v)], 1)));
+                  add(place.at,
+                      1.0f / static_cast<float>(std::max<std::int64_t>(taps[static_cast<std::size_t>(v)], 1)));
                 } else {
                   add(place.at, type == PoolType::max ? 1.0f : place.times);
                 }
@@ -385,8 +386,7 @@ MPSCNN_CLONES void quotients(const float* const* rows, const Place* row_places, 
 void norm_gradient(const PoolGradientProblem& problem, const Axis& down, const Axis& across, const Shares& rows,
                    const Shares& columns) {
   const Tensor src = tensor_of(problem.src), diff = tensor_of(problem.diff_dst), dst = tensor_of(problem.diff_src);
-  const bool splits =
-      src.format == Format::float32 && diff.format == Format::float32 && dst.format == Format::float32;
+  const bool splits = src.format == Format::float32 && diff.format == Format::float32 && dst.format == Format::float32;
   const Partition work = partition(dst, rows.reach(), splits);
   struct Own {
     FloatRows source, factors;
@@ -394,7 +394,9 @@ void norm_gradient(const PoolGradientProblem& problem, const Axis& down, const A
     std::vector<float> quotients;
   };
   std::vector<Own> own(static_cast<std::size_t>(work.threads),
-                       {FloatRows(src, std::min(down.reach(), src.h)), FloatRows(src, 1), {},
+                       {FloatRows(src, std::min(down.reach(), src.h)),
+                        FloatRows(src, 1),
+                        {},
                         std::vector<float>(static_cast<std::size_t>(diff.w * work.part))});
   DiffRows diff_rows(diff, work.threads);
   const auto make_row = [&](int thread, std::int64_t n, std::int64_t v, std::int64_t c0, std::int64_t channels) {
