@@ -18,7 +18,9 @@ struct Values {
   std::vector<double> at, magnitude;
   Values(i64 n, i64 h, i64 w, i64 c)
       : h(h), w(w), c(c), at(static_cast<std::size_t>(n * h * w * c), 0.0), magnitude(at) {}
-  std::size_t place(i64 n, i64 y, i64 x, i64 k) const { return static_cast<std::size_t>(((n * h + y) * w + x) * c + k); }
+  std::size_t place(i64 n, i64 y, i64 x, i64 k) const {
+    return static_cast<std::size_t>(((n * h + y) * w + x) * c + k);
+  }
   void add(i64 n, i64 y, i64 x, i64 k, double value) {
     at[place(n, y, x, k)] += value, magnitude[place(n, y, x, k)] += std::fabs(value);
   }
@@ -128,7 +130,8 @@ void test_pad() {
     const bool whole = random.one_in(2), channels = random.one_in(3);
     const i64 first_h = whole ? 0 : random.whole(0, h - 1), first_w = whole ? 0 : random.whole(0, w - 1);
     PadGradientProblem p;
-    p.start_h = -random.whole(-2, 12), p.start_w = -random.whole(-2, 12), p.start_c = channels ? -random.whole(0, 9) : 0;
+    p.start_h = -random.whole(-2, 12), p.start_w = -random.whole(-2, 12),
+    p.start_c = channels ? -random.whole(0, 9) : 0;
     Image diff(random, random_format(random, seed), n, random.whole(1, 24), random.whole(1, 24),
                channels ? c - p.start_c + random.whole(0, 9) : c, random.one_in(2));
     Image dst(random, random_format(random, seed), n, whole ? h : random.whole(1, h - first_h),
@@ -202,7 +205,8 @@ void test_threads() {
       failures_of({{problem, "gradient"}});
       const std::byte* const data = dst.view.memory->data();
       if (first.empty()) first.assign(data, data + dst.view.memory->size());
-      report(std::memcmp(first.data(), data, first.size()) == 0, "%s with %d threads", pads ? "pad" : "resample", count);
+      report(std::memcmp(first.data(), data, first.size()) == 0, "%s with %d threads", pads ? "pad" : "resample",
+             count);
     }
   }
   omp_set_num_threads(threads);

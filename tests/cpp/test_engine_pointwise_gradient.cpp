@@ -303,6 +303,7 @@ void test_threads() {
 }  // namespace
 
 int main(int argc, char** argv) {
-  return run_tests(argc, argv, {test_softmax, test_softmax_differences, test_arithmetic, test_masked_infinity,
-                                test_forward_mask, test_dropout, test_threads});
+  return run_tests(argc, argv,
+                   {test_softmax, test_softmax_differences, test_arithmetic, test_masked_infinity, test_forward_mask,
+                    test_dropout, test_threads});
 }

@@ -205,8 +205,8 @@ void test_finite_differences() {
       });
       // A greatest pixel may change within the step; the roundings of the results are divided by it.
       const double allowed = scale * (type == PoolType::max ? 2e-2 : 2e-3);
-      report(std::fabs(forward - backward) <= allowed, "difference of %s: %.9g, not %.9g", describe(p).c_str(), backward,
-             forward);
+      report(std::fabs(forward - backward) <= allowed, "difference of %s: %.9g, not %.9g", describe(p).c_str(),
+             backward, forward);
     }
   }
 }
@@ -311,6 +311,7 @@ void test_immense_kernel() {
 }  // namespace
 
 int main(int argc, char** argv) {
-  return run_tests(argc, argv, {test_choice_of_the_maximum, test_immense_kernel, test_threads, test_against_loops,
-                                test_finite_differences});
+  return run_tests(
+      argc, argv,
+      {test_choice_of_the_maximum, test_immense_kernel, test_threads, test_against_loops, test_finite_differences});
 }

@@ -10,7 +10,8 @@ inline Tensor distinct(long n, long h, long w, long c, unsigned seed, double mid
   Tensor t(n, h, w, c);
   Random random(seed);
   const auto count = static_cast<long>(t.values.size());
-  for (long i = 0; i < count; ++i) t.values[static_cast<std::size_t>(i)] = (static_cast<double>(i - count / 2)) / 8 + middle;
+  for (long i = 0; i < count; ++i)
+    t.values[static_cast<std::size_t>(i)] = (static_cast<double>(i - count / 2)) / 8 + middle;
   for (long i = count - 1; i > 0; --i)
     std::swap(t.values[static_cast<std::size_t>(i)],
               t.values[static_cast<std::size_t>(std::fabs(random.next()) * 0.999 * static_cast<double>(i + 1))]);
@@ -56,10 +57,8 @@ inline void check_pair(const Pair &pair, const Tensor &x) {
   MPSImage *source = make_image(x);
   id<MTLCommandBuffer> buffer = command_buffer();
   MPSState *state = nil;
-  MPSImage *result = [forward encodeToCommandBuffer:buffer
-                                        sourceImage:source
-                                   destinationState:&state
-                        destinationStateIsTemporary:NO];
+  MPSImage *result =
+      [forward encodeToCommandBuffer:buffer sourceImage:source destinationState:&state destinationStateIsTemporary:NO];
   run(buffer);
   check([state isKindOfClass:[MPSNNGradientState class]], pair.name + " leaves a state");
   const Tensor y = read_image(result);
@@ -76,16 +75,13 @@ inline void check_pair(const Pair &pair, const Tensor &x) {
     const Tensor one = by_steps(x.image(n), e.image(n), pair.step, run_forward);
     std::copy(one.values.begin(), one.values.end(), expected.values.begin() + n * static_cast<long>(one.values.size()));
   }
-  const long read = static_cast<long>(std::min<NSUInteger>([forward sourceFeatureChannelMaxCount],
-                                                           static_cast<NSUInteger>(x.c - first)));
+  const long read = static_cast<long>(
+      std::min<NSUInteger>([forward sourceFeatureChannelMaxCount], static_cast<NSUInteger>(x.c - first)));
   expected = expected.channels(first, read);
 
   MPSImage *diff = make_image(e), *seen = pair.from_result ? result : source;
   buffer = command_buffer();
-  MPSImage *made = [gradient encodeToCommandBuffer:buffer
-                                    sourceGradient:diff
-                                       sourceImage:seen
-                                     gradientState:state];
+  MPSImage *made = [gradient encodeToCommandBuffer:buffer sourceGradient:diff sourceImage:seen gradientState:state];
   // With the properties that are set now.
   MPSImage *given = make_nan_image(x.n, x.h, x.w, read), *from_archive = make_nan_image(x.n, x.h, x.w, read);
   [gradient encodeToCommandBuffer:buffer

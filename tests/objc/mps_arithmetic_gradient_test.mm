@@ -18,14 +18,13 @@ Operation operation(const char *name) {
 }
 
 std::vector<Operation> operations() {
-  return {operation<MPSCNNAdd, MPSCNNAddGradient>("add"),
-          operation<MPSCNNSubtract, MPSCNNSubtractGradient>("subtract"),
+  return {operation<MPSCNNAdd, MPSCNNAddGradient>("add"), operation<MPSCNNSubtract, MPSCNNSubtractGradient>("subtract"),
           operation<MPSCNNMultiply, MPSCNNMultiplyGradient>("multiply")};
 }
 
 MPSCNNArithmeticGradient *new_gradient(Class kind, BOOL is_secondary) {
   MPSCNNArithmeticGradient *kernel = [[(MPSCNNAddGradient *)[kind alloc] initWithDevice:device
-                                                               isSecondarySourceFilter:is_secondary] autorelease];
+                                                                isSecondarySourceFilter:is_secondary] autorelease];
   [kernel setDestinationImageAllocator:[MPSImage defaultAllocator]];
   return kernel;
 }
@@ -108,7 +107,8 @@ void check_both(const Operation &one, const std::string &what, const Tensor &a, 
     check_equal(name + ", given", read_image(given), read_image(made), 0);
     check_equal(name + ", out of a copy's archive", read_image(from_archive), read_image(made), 0);
     for (long n = 0; n < own.n; ++n)
-      check_equal(name + ", batch", read_image([batch objectAtIndex:static_cast<NSUInteger>(n)]), expected.image(n), 1e-3);
+      check_equal(name + ", batch", read_image([batch objectAtIndex:static_cast<NSUInteger>(n)]), expected.image(n),
+                  1e-3);
   }
 }
 
@@ -177,11 +177,10 @@ void test_bounds() {
   MPSCNNAdd *forward = [[[MPSCNNAdd alloc] initWithDevice:device] autorelease];
   [forward setMaximumValue:1];
   MPSImage *half = make_image(Tensor(1, 1, 1, 4, 0.5)), *result = make_nan_image(1, 1, 1, 4);
-  MPSCNNArithmeticGradientState *state =
-      (MPSCNNArithmeticGradientState *)[forward resultStateForPrimaryImage:half
-                                                            secondaryImage:half
-                                                              sourceStates:nil
-                                                          destinationImage:result];
+  MPSCNNArithmeticGradientState *state = (MPSCNNArithmeticGradientState *)[forward resultStateForPrimaryImage:half
+                                                                                               secondaryImage:half
+                                                                                                 sourceStates:nil
+                                                                                             destinationImage:result];
   id<MTLCommandBuffer> buffer = command_buffer();
   [forward encodeToCommandBuffer:buffer
                     primaryImage:half
@@ -200,7 +199,10 @@ void test_without_a_state() {
   const auto gradient_of = [&](MPSCNNArithmeticGradient *kernel, const Tensor &seen, long h, long w, long c) {
     MPSImage *result = make_nan_image(1, h, w, c);
     id<MTLCommandBuffer> buffer = command_buffer();
-    [kernel encodeToCommandBuffer:buffer primaryImage:make_image(e) secondaryImage:make_image(seen) destinationImage:result];
+    [kernel encodeToCommandBuffer:buffer
+                     primaryImage:make_image(e)
+                   secondaryImage:make_image(seen)
+                 destinationImage:result];
     run(buffer);
     return read_image(result);
   };
@@ -250,7 +252,8 @@ void test_without_a_state() {
 
 /// The forward kernel read its sources from different pixels on.
 void test_offsets() {
-  const Tensor a = Tensor::random(1, 4, 5, 4, 12), b = Tensor::random(1, 5, 6, 4, 13), e = Tensor::random(1, 3, 4, 4, 14);
+  const Tensor a = Tensor::random(1, 4, 5, 4, 12), b = Tensor::random(1, 5, 6, 4, 13),
+               e = Tensor::random(1, 3, 4, 4, 14);
   MPSCNNMultiply *forward = [[[MPSCNNMultiply alloc] initWithDevice:device] autorelease];
   [forward setPrimaryOffset:MPSOffset{1, 0, 0}];
   [forward setSecondaryOffset:MPSOffset{0, 2, 0}];
@@ -274,7 +277,8 @@ void test_offsets() {
                                        sourceImage:images[!is_secondary]
                                      gradientState:state];
     run(buffer);
-    check_equal(is_secondary ? "offsets, secondary" : "offsets, primary", read_image(made), expected[is_secondary], 1e-6);
+    check_equal(is_secondary ? "offsets, secondary" : "offsets, primary", read_image(made), expected[is_secondary],
+                1e-6);
   }
 }
 
@@ -295,9 +299,11 @@ void test_refusals() {
          [](id k) { [k setSecondaryStrideInPixelsX:2]; });
   refuse("a repeated gradient", [MPSCNNAddGradient class], "primaryStrideInPixelsX (0) and primaryStrideInPixelsY (1)",
          [](id k) { [k setPrimaryStrideInPixelsX:0]; });
-  refuse("a sum with rows", [MPSCNNAddGradient class], "repeated its source along the rows, so its gradient has 1 of them",
+  refuse("a sum with rows", [MPSCNNAddGradient class],
+         "repeated its source along the rows, so its gradient has 1 of them",
          [](id k) { [k setSecondaryStrideInPixelsY:0]; });
-  refuse("channels that differ", [MPSCNNMultiplyGradient class], "8 feature channels of sourceGradient and 4 of sourceImage",
+  refuse("channels that differ", [MPSCNNMultiplyGradient class],
+         "8 feature channels of sourceGradient and 4 of sourceImage",
          [](id k) { [k setSecondarySourceFeatureChannelMaxCount:4]; });
 
   MPSCNNAdd *forward = [[[MPSCNNAdd alloc] initWithDevice:device] autorelease];
@@ -323,7 +329,11 @@ void test_refusals() {
   MPSState *state = nil;
   id<MTLCommandBuffer> buffer = command_buffer();
   [forward setDestinationImageAllocator:[MPSImage defaultAllocator]];
-  [forward encodeToCommandBuffer:buffer primaryImage:e secondaryImage:y destinationState:&state destinationStateIsTemporary:NO];
+  [forward encodeToCommandBuffer:buffer
+                     primaryImage:e
+                   secondaryImage:y
+                 destinationState:&state
+      destinationStateIsTemporary:NO];
   run(buffer);
   check_raises("a mask of fewer images", kArgument, "gradientState is that of an encode of 1 images with 8", [&] {
     [kernel encodeToCommandBuffer:command_buffer()
@@ -345,6 +355,6 @@ void test_refusals() {
 }  // namespace
 
 int main() {
-  return run_tests({test_same_extents, test_repeated_sources, test_bounds, test_without_a_state, test_offsets,
-                    test_refusals});
+  return run_tests(
+      {test_same_extents, test_repeated_sources, test_bounds, test_without_a_state, test_offsets, test_refusals});
 }

@@ -40,7 +40,8 @@ void test_every_form() {
     with_edge({"max 3x3", pooling<MPSCNNPoolingMax>(3, 3, 2, 2), pooling<MPSCNNPoolingMaxGradient>(3, 3, 2, 2)});
     with_edge({"max 5x2", pooling<MPSCNNPoolingMax>(5, 2, 1, 3), pooling<MPSCNNPoolingMaxGradient>(3, 3, 2, 2)});
     with_edge({"dilated max", dilated<MPSCNNDilatedPoolingMax>(2, 3), dilated<MPSCNNDilatedPoolingMaxGradient>(1, 1)});
-    with_edge({"average 3x2", pooling<MPSCNNPoolingAverage>(3, 2, 2, 1), pooling<MPSCNNPoolingAverageGradient>(1, 1, 1, 1)});
+    with_edge(
+        {"average 3x2", pooling<MPSCNNPoolingAverage>(3, 2, 2, 1), pooling<MPSCNNPoolingAverageGradient>(1, 1, 1, 1)});
     MPSCNNPoolingAverage *padded = pooling<MPSCNNPoolingAverage>(4, 3, 1, 2);
     [padded setZeroPadSizeX:1];
     [padded setZeroPadSizeY:2];
@@ -105,7 +106,10 @@ void test_places() {
   [gradient setSourceSize:MTLSizeMake(4, 3, 1)];
   MPSImage *whole = make_nan_image(1, 6, 7, 4), *clipped = make_nan_image(1, 6, 7, 4);
   id<MTLCommandBuffer> buffer = command_buffer();
-  [gradient encodeToCommandBuffer:buffer primaryImage:make_image(e) secondaryImage:make_image(x) destinationImage:whole];
+  [gradient encodeToCommandBuffer:buffer
+                     primaryImage:make_image(e)
+                   secondaryImage:make_image(x)
+                 destinationImage:whole];
   MPSCNNPoolingMaxGradient *twin = archived([[gradient copy] autorelease]);
   [twin setClipRect:MTLRegionMake3D(2, 1, 0, 3, 4, 1)];
   [twin encodeToCommandBuffer:buffer primaryImage:make_image(e) secondaryImage:make_image(x) destinationImage:clipped];
@@ -129,7 +133,10 @@ void test_places() {
   paste(shifted, e, 0, 1, 1, 0);
   MPSImage *before = make_nan_image(1, 6, 7, 4), *moved = make_nan_image(1, 6, 7, 4);
   buffer = command_buffer();
-  [gradient encodeToCommandBuffer:buffer primaryImage:make_image(e) secondaryImage:make_image(x) destinationImage:before];
+  [gradient encodeToCommandBuffer:buffer
+                     primaryImage:make_image(e)
+                   secondaryImage:make_image(x)
+                 destinationImage:before];
   [gradient setPrimaryOffset:MPSOffset{0, 0, 0}];
   [gradient encodeToCommandBuffer:buffer
                      primaryImage:make_image(shifted)
@@ -146,7 +153,10 @@ void test_ties() {
   x.at(0, 0, 0, 0) = 1;  // the first channel's greatest begin at (0, 1)
   MPSImage *result = make_nan_image(1, 3, 3, 4);
   id<MTLCommandBuffer> buffer = command_buffer();
-  [gradient encodeToCommandBuffer:buffer primaryImage:make_image(e) secondaryImage:make_image(x) destinationImage:result];
+  [gradient encodeToCommandBuffer:buffer
+                     primaryImage:make_image(e)
+                   secondaryImage:make_image(x)
+                 destinationImage:result];
   run(buffer);
   Tensor expected(1, 3, 3, 4);
   expected.at(0, 0, 1, 0) = 5;
@@ -186,7 +196,8 @@ void test_refusals() {
                [] { pooling<MPSCNNPoolingGradient>(2, 2, 2, 2); });
   check_raises("no parameters", kArgument, "is unavailable",
                [] { [[[MPSCNNPoolingMaxGradient alloc] initWithDevice:device] autorelease]; });
-  check_raises("no dilation", kArgument, "is unavailable", [] { pooling<MPSCNNDilatedPoolingMaxGradient>(2, 2, 2, 2); });
+  check_raises("no dilation", kArgument, "is unavailable",
+               [] { pooling<MPSCNNDilatedPoolingMaxGradient>(2, 2, 2, 2); });
   check_raises("a kernel of 0", kArgument, "secondaryKernelWidth (0)",
                [] { pooling<MPSCNNPoolingMaxGradient>(0, 2, 2, 2); });
   check_raises("a stride of 0", kArgument, "secondaryStrideInPixelsY (0)",
@@ -199,16 +210,21 @@ void test_refusals() {
       [kernel encodeToCommandBuffer:command_buffer() primaryImage:e secondaryImage:x destinationImage:to];
     });
   };
-  refuse("no size", "primaryOffset (0) and sourceSize (0) leave nothing of the 2 pixels of sourceGradient",
-         [](id k) { [k setSourceSize:MTLSizeMake(0, 1, 1)]; }, y);
-  refuse("an offset beyond", "primaryOffset (2) and sourceSize", [](id k) { [k setPrimaryOffset:MPSOffset{0, 2, 0}]; }, y);
-  refuse("no images", "sourceSize.depth (0) is less than the 1 images",
-         [](id k) { [k setSourceSize:MTLSizeMake(1, 1, 0)]; }, y);
+  refuse(
+      "no size", "primaryOffset (0) and sourceSize (0) leave nothing of the 2 pixels of sourceGradient",
+      [](id k) { [k setSourceSize:MTLSizeMake(0, 1, 1)]; }, y);
+  refuse(
+      "an offset beyond", "primaryOffset (2) and sourceSize", [](id k) { [k setPrimaryOffset:MPSOffset{0, 2, 0}]; }, y);
+  refuse(
+      "no images", "sourceSize.depth (0) is less than the 1 images",
+      [](id k) { [k setSourceSize:MTLSizeMake(1, 1, 0)]; }, y);
   refuse("a large zero pad", "zeroPadSizeX (8589934592)", [](id k) { [k setZeroPadSizeX:NSUInteger{1} << 33]; }, y);
-  refuse("a larger result", "5 x 4 pixels (width x height) from (0, 0) on reaches beyond sourceImage, 4 x 4",
-         [](id) {}, make_nan_image(1, 4, 5, 4));
-  refuse("other channels", "reads 4 feature channels of sourceGradient and 3 of sourceImage",
-         [](id k) { [k setSecondarySourceFeatureChannelMaxCount:3]; }, y);
+  refuse(
+      "a larger result", "5 x 4 pixels (width x height) from (0, 0) on reaches beyond sourceImage, 4 x 4", [](id) {},
+      make_nan_image(1, 4, 5, 4));
+  refuse(
+      "other channels", "reads 4 feature channels of sourceGradient and 3 of sourceImage",
+      [](id k) { [k setSecondarySourceFeatureChannelMaxCount:3]; }, y);
   refuse("in place", "sourceImage and the destination share memory", [](id) {}, x);
 }
 

@@ -31,8 +31,8 @@ void test_soft_max_offset() {
   const Tensor x = Tensor::random(1, 4, 5, 6, 3), e = Tensor::random(1, 3, 3, 6, 4);
   for (const bool log : {false, true}) {
     MPSCNNKernel *forward = log ? (MPSCNNKernel *)make<MPSCNNLogSoftMax>() : (MPSCNNKernel *)make<MPSCNNSoftMax>();
-    MPSCNNGradientKernel *gradient =
-        log ? (MPSCNNGradientKernel *)make<MPSCNNLogSoftMaxGradient>() : (MPSCNNGradientKernel *)make<MPSCNNSoftMaxGradient>();
+    MPSCNNGradientKernel *gradient = log ? (MPSCNNGradientKernel *)make<MPSCNNLogSoftMaxGradient>()
+                                         : (MPSCNNGradientKernel *)make<MPSCNNSoftMaxGradient>();
     [forward setOffset:MPSOffset{2, 1, 0}];
     const auto run_forward = [&](const Tensor &several) {
       MPSImage *destination = make_nan_image(several.n, 3, 3, 6);
@@ -74,9 +74,9 @@ void test_upsampling() {
   for (const MPSImageEdgeMode edge : {MPSImageEdgeModeZero, MPSImageEdgeModeClamp}) {
     for (const bool align : {false, true}) {
       MPSCNNUpsamplingBilinear *bilinear = [[[MPSCNNUpsamplingBilinear alloc] initWithDevice:device
-                                                                        integerScaleFactorX:2
-                                                                        integerScaleFactorY:3
-                                                                               alignCorners:align] autorelease];
+                                                                         integerScaleFactorX:2
+                                                                         integerScaleFactorY:3
+                                                                                alignCorners:align] autorelease];
       [bilinear setEdgeMode:edge];
       check_pair({align ? "bilinear, corners aligned" : "bilinear", bilinear,
                   upsampling<MPSCNNUpsamplingBilinearGradient>(2, 3)},
@@ -131,12 +131,12 @@ void test_reshape() {
   MPSState *state = nil;
   MPSImage *source = make_image(x);
   [forward encodeToCommandBuffer:buffer
-                     sourceImage:source
-                destinationState:&state
-     destinationStateIsTemporary:YES
-                   reshapedWidth:2
-                  reshapedHeight:3
-         reshapedFeatureChannels:20];
+                      sourceImage:source
+                 destinationState:&state
+      destinationStateIsTemporary:YES
+                    reshapedWidth:2
+                   reshapedHeight:3
+          reshapedFeatureChannels:20];
   MPSImage *made = [gradient encodeToCommandBuffer:buffer
                                     sourceGradient:make_image(e)
                                        sourceImage:source
@@ -175,8 +175,8 @@ void test_pad() {
       check_pair({"pad, edge mode " + std::to_string(mode), pad, make<MPSNNPadGradient>()}, x);
     }
   }
-  MPSNNPad *part = [[[MPSNNPad alloc] initWithDevice:device paddingSizeBefore:{1, 1, 2} paddingSizeAfter:{1, 1, 0}]
-      autorelease];
+  MPSNNPad *part = [[[MPSNNPad alloc] initWithDevice:device paddingSizeBefore:{1, 1, 2}
+                                    paddingSizeAfter:{1, 1, 0}] autorelease];
   [part setSourceFeatureChannelOffset:1];
   [part setSourceFeatureChannelMaxCount:3];
   [part setEdgeMode:MPSImageEdgeModeMirror];
@@ -214,7 +214,8 @@ void test_dropout() {
                                                                                      seed:9
                                                                        maskStrideInPixels:stride] autorelease];
     MPSCNNDropoutGradient *gradient = archived([[made_gradient copy] autorelease]);
-    check([gradient keepProbability] == 0.625f && [gradient seed] == 9 && [gradient maskStrideInPixels].width == stride.width,
+    check([gradient keepProbability] == 0.625f && [gradient seed] == 9 &&
+              [gradient maskStrideInPixels].width == stride.width,
           "parameters are kept");
     [forward setDestinationImageAllocator:[MPSImage defaultAllocator]];
     [gradient setDestinationImageAllocator:[MPSImage defaultAllocator]];

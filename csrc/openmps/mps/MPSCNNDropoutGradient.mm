@@ -38,8 +38,8 @@ struct DropoutGradientState : Extends<DropoutGradientState, GradientKernelState>
     if (mask.keep != parameters.keep)
       raise_for(*this, @"keepProbability (%g) is not that of the forward kernel (%g).", parameters.keep, mask.keep);
     if (mask.c != 1 && mask.c != dst.c)
-      raise_for(*this, @"gradientState is that of an encode of %ld feature channels; there are %ld here.",
-                (long)mask.c, (long)dst.c);
+      raise_for(*this, @"gradientState is that of an encode of %ld feature channels; there are %ld here.", (long)mask.c,
+                (long)dst.c);
     DropoutProblem problem;
     problem.src = operand(primary(), encode.src[0]);
     problem.src.start_h = first_row();

@@ -52,8 +52,9 @@ Part part_of(const GradientKernelState &state, const char *what, std::int64_t of
 
 void check_lies_on_source(const GradientKernelState &state, const Clip &clip, const ImageView &source) {
   if (clip.x + clip.width <= source.w && clip.y + clip.height <= source.h) return;
-  raise_for(state, @"The result of %ld x %ld pixels (width x height) from (%ld, %ld) on reaches beyond sourceImage, "
-                   @"%ld x %ld.",
+  raise_for(state,
+            @"The result of %ld x %ld pixels (width x height) from (%ld, %ld) on reaches beyond sourceImage, "
+            @"%ld x %ld.",
             (long)clip.width, (long)clip.height, (long)clip.x, (long)clip.y, (long)source.w, (long)source.h);
 }
 

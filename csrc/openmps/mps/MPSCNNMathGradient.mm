@@ -3,8 +3,8 @@
 // [MPSCNNMath.h].
 //
 // The secondary image is the forward source that the gradient is for, or of a product the other one; its offset and
-// strides are those that the forward kernel had for it. Where the source that the gradient is for had a stride of 0, its
-// gradient is a sum over that axis, and the result has one value along it.
+// strides are those that the forward kernel had for it. Where the source that the gradient is for had a stride of 0,
+// its gradient is a sum over that axis, and the result has one value along it.
 //
 // unverified: what the scales do. Here they are the forward kernel's, and the result is multiplied by what the chain
 // rule says: a sum's or difference's by the scale of its own source, a product's by both.
@@ -123,8 +123,9 @@ struct ArithmeticGradientState : Extends<ArithmeticGradientState, GradientKernel
     const auto sum = [&](bool is_summed, std::int64_t written, std::int64_t there, const char *axis) -> std::int64_t {
       if (!is_summed) return 1;
       if (written != 1)
-        raise_for(*this, @"The forward kernel repeated its source along the %s, so its gradient has 1 of them, not %ld.",
-                  axis, (long)written);
+        raise_for(*this,
+                  @"The forward kernel repeated its source along the %s, so its gradient has 1 of them, not %ld.", axis,
+                  (long)written);
       if (there < 1) raise_for(*this, @"primaryOffset leaves nothing of sourceGradient to sum over its %s.", axis);
       return there;
     };
@@ -141,8 +142,9 @@ struct ArithmeticGradientState : Extends<ArithmeticGradientState, GradientKernel
     if (const ArithmeticData *data = data_of(encode.source_state); data && data->mask.memory) {
       const std::int64_t first = primary().offset.z;
       if (first + dst.n > data->mask.n || data->mask.c != diff.c)
-        raise_for(*this, @"gradientState is that of an encode of %ld images with %ld feature channels; there are %ld "
-                         @"with %ld here.",
+        raise_for(*this,
+                  @"gradientState is that of an encode of %ld images with %ld feature channels; there are %ld "
+                  @"with %ld here.",
                   (long)data->mask.n, (long)data->mask.c, (long)(first + dst.n), (long)diff.c);
       problem.mask.view = data->mask.images(first, dst.n);
       problem.mask.start_h = kernel_offset_y;
@@ -209,14 +211,14 @@ OPENMPS_GETTER(ArithmeticGradientState, BOOL, isSecondarySourceFilter, is_second
 
 @end
 
-#define OPENMPS_ARITHMETIC_GRADIENT(NAME, OPERATION)                                                       \
-  @implementation NAME                                                                                     \
-  +(openmps::KernelState *)openmps_newState {                                                              \
-    return new ArithmeticGradientState(OPERATION);                                                         \
-  }                                                                                                        \
+#define OPENMPS_ARITHMETIC_GRADIENT(NAME, OPERATION)                                                              \
+  @implementation NAME                                                                                            \
+  +(openmps::KernelState *)openmps_newState {                                                                     \
+    return new ArithmeticGradientState(OPERATION);                                                                \
+  }                                                                                                               \
   -(instancetype)initWithDevice : (id<MTLDevice>)device isSecondarySourceFilter : (BOOL)isSecondarySourceFilter { \
-    return openmps::init_arithmetic_gradient(self, device, isSecondarySourceFilter);                       \
-  }                                                                                                        \
+    return openmps::init_arithmetic_gradient(self, device, isSecondarySourceFilter);                              \
+  }                                                                                                               \
   @end
 
 OPENMPS_ARITHMETIC_GRADIENT(MPSCNNAddGradient, BinaryOperation::add)

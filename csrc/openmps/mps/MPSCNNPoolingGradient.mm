@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // Gradients of pooling: what the pixels of a window get of the gradient of its result [MPSCNNPooling.h].
 //
-// secondaryOffset, kernel, strides and edge mode are the forward kernel's, primaryOffset is where its clipRect began, and
-// the result lies on its source: clipRect says which pixels of it are written. unverified: that kernelOffset is not
+// secondaryOffset, kernel, strides and edge mode are the forward kernel's, primaryOffset is where its clipRect began,
+// and the result lies on its source: clipRect says which pixels of it are written. unverified: that kernelOffset is not
 // looked at.
 
 #import "mps/MPSCNNPooling+Engine.hh"

@@ -30,8 +30,7 @@ struct UpsamplingGradientState : Extends<UpsamplingGradientState, GradientKernel
   }
 
   void take_data(const GradientData &data) override {
-    if (const auto *upsampling = dynamic_cast<const UpsamplingData *>(&data))
-      align_corners = upsampling->align_corners;
+    if (const auto *upsampling = dynamic_cast<const UpsamplingData *>(&data)) align_corners = upsampling->align_corners;
   }
 
   void check_encode(const Encode &encode, const Clip &clip) const override {
@@ -106,15 +105,15 @@ OPENMPS_GETTER(UpsamplingGradientState, double, scaleFactorY, factors.y)
 
 @end
 
-#define OPENMPS_UPSAMPLING_GRADIENT(NAME, TYPE)                                                              \
-  @implementation NAME                                                                                       \
-  +(openmps::KernelState *)openmps_newState {                                                                \
-    return new UpsamplingGradientState(TYPE);                                                                \
-  }                                                                                                          \
-  -(instancetype)initWithDevice : (id<MTLDevice>)device integerScaleFactorX : (NSUInteger)integerScaleFactorX \
-      integerScaleFactorY : (NSUInteger)integerScaleFactorY {                                                \
-    return openmps::init_upsampling_gradient(self, device, integerScaleFactorX, integerScaleFactorY);        \
-  }                                                                                                          \
+#define OPENMPS_UPSAMPLING_GRADIENT(NAME, TYPE)                                                       \
+  @implementation NAME                                                                                \
+  +(openmps::KernelState *)openmps_newState {                                                         \
+    return new UpsamplingGradientState(TYPE);                                                         \
+  }                                                                                                   \
+  -(instancetype)initWithDevice : (id<MTLDevice>)device integerScaleFactorX                           \
+      : (NSUInteger)integerScaleFactorX integerScaleFactorY : (NSUInteger)integerScaleFactorY {       \
+    return openmps::init_upsampling_gradient(self, device, integerScaleFactorX, integerScaleFactorY); \
+  }                                                                                                   \
   @end
 
 OPENMPS_UPSAMPLING_GRADIENT(MPSCNNUpsamplingNearestGradient, ResampleType::nearest)

@@ -25,8 +25,9 @@ struct ReshapeGradientState : Extends<ReshapeGradientState, GradientKernelState>
   Problem make_problem(const Encode &encode) const override { return ReshapeProblem{encode.src[0], encode.dst}; }
 };
 
-/// The edge mode and secondaryOffset are the forward kernel's, primaryOffset is where its clipRect began, and the result
-/// lies on its source. How many channels stand before those of the source is in the state alone: without one, none.
+/// The edge mode and secondaryOffset are the forward kernel's, primaryOffset is where its clipRect began, and the
+/// result lies on its source. How many channels stand before those of the source is in the state alone: without one,
+/// none.
 struct PadGradientState : Extends<PadGradientState, GradientKernelState> {
   NSUInteger channels_before = 0;
 
@@ -48,8 +49,9 @@ struct PadGradientState : Extends<PadGradientState, GradientKernelState> {
     check_strides_are_1(*this);
     const ImageView &diff = encode.src[0], &src = encode.src[1];
     if (diff.c < static_cast<std::int64_t>(channels_before) + src.c)
-      raise_for(*this, @"sourceGradient has %ld feature channels, fewer than the %lu that the forward kernel put before "
-                       @"the source and the source's %ld.",
+      raise_for(*this,
+                @"sourceGradient has %ld feature channels, fewer than the %lu that the forward kernel put before "
+                @"the source and the source's %ld.",
                 (long)diff.c, (unsigned long)channels_before, (long)src.c);
   }
 
@@ -90,8 +92,8 @@ struct PadGradientState : Extends<PadGradientState, GradientKernelState> {
     GradientKernelState::did_read(kernel);
     constexpr NSUInteger most = NSUInteger{1} << 31;
     if (channels_before > most)
-      raise_for(*this, @"The archive has %lu channels before the source, more than %lu.", (unsigned long)channels_before,
-                (unsigned long)most);
+      raise_for(*this, @"The archive has %lu channels before the source, more than %lu.",
+                (unsigned long)channels_before, (unsigned long)most);
   }
 };
 

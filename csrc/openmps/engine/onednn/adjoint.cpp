@@ -23,8 +23,7 @@ MPSCNN_CLONES void weighted_pixels(const float* row, std::int64_t step, const Sh
   std::int64_t k = 0;
   for (; k + 16 <= channels; k += 16) {
     Floats sum = shares[0].weight * MPSCNN_LOAD(row + shares[0].result * step + k);
-    for (std::int64_t i = 1; i < count; ++i)
-      sum += shares[i].weight * MPSCNN_LOAD(row + shares[i].result * step + k);
+    for (std::int64_t i = 1; i < count; ++i) sum += shares[i].weight * MPSCNN_LOAD(row + shares[i].result * step + k);
     MPSCNN_STORE(dst + k, sum);
   }
   for (; k < channels; ++k) {

@@ -22,8 +22,8 @@ class Shares {
     float weight;
   };
 
-  /// Of places first ... first + count - 1. each(result, add) calls add(place, weight) for what the result sees; results
-  /// are asked in order, twice.
+  /// Of places first ... first + count - 1. each(result, add) calls add(place, weight) for what the result sees;
+  /// results are asked in order, twice.
   template <class Each>
   Shares(std::int64_t first, std::int64_t count, std::int64_t results, const Each& each)
       : begins_(static_cast<std::size_t>(count) + 1, 0) {
@@ -51,6 +51,9 @@ class Shares {
     const auto at = static_cast<std::size_t>(place);
     return std::span(shares_).subspan(begins_[at], begins_[at + 1] - begins_[at]);
   }
+  /// For loops over many places: of(place) is [all()[begins()[place]], all()[begins()[place + 1]]).
+  const Share* all() const { return shares_.data(); }
+  const std::size_t* begins() const { return begins_.data(); }
   std::int64_t most() const { return most_; }    ///< shares of one place
   std::int64_t reach() const { return reach_; }  ///< results from the first to the last one of a place
 
@@ -66,9 +69,7 @@ template <class Value>
 class RowRing {
  public:
   RowRing(std::int64_t rows, std::int64_t length)
-      : length_(length),
-        held_(static_cast<std::size_t>(rows), -1),
-        values_(static_cast<std::size_t>(rows * length)) {}
+      : length_(length), held_(static_cast<std::size_t>(rows), -1), values_(static_cast<std::size_t>(rows * length)) {}
 
   /// make(values) fills in row `row` of all rows there are, numbered through.
   template <class Make>

@@ -9,9 +9,10 @@
 namespace openmps::onednn {
 namespace {
 
-constexpr std::int64_t kGrain = 32 * 1024;       // values that are worth a thread
-constexpr std::int64_t kPart = 16 * 1024;        // values, about, whose sums are one part: the same for every number of threads
-constexpr std::int64_t kLeastRows = 8;           // of a part, so that the sums of the parts are few
+constexpr std::int64_t kGrain = 32 * 1024;  // values that are worth a thread
+constexpr std::int64_t kPart =
+    16 * 1024;                          // values, about, whose sums are one part: the same for every number of threads
+constexpr std::int64_t kLeastRows = 8;  // of a part, so that the sums of the parts are few
 
 /// scale * diff * other where the mask is not 0, else 0; null: 1.
 MPSCNN_CLONES void products(float scale, const float* diff, const float* other, const float* mask, float* dst,

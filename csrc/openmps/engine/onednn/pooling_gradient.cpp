@@ -76,7 +76,8 @@ struct Axis {
     return {first, count, static_cast<std::int64_t>(taps.size()), [&](std::int64_t v, const auto& add) {
               for (const Place& place : of(v)) {
                 if (type == PoolType::average) {
-                  add(place.at, 1.0f / static_cast<float>(std::max<std::int64_t>(taps[static_cast<std::size_t>(v)], 1)));
+                  add(place.at,
+                      1.0f / static_cast<float>(std::max<std::int64_t>(taps[static_cast<std::size_t>(v)], 1)));
                 } else {
                   add(place.at, type == PoolType::max ? 1.0f : place.times);
                 }
@@ -164,22 +165,100 @@ void find_nan(const MaxRow& row, std::int32_t* found) {
   }
 }
 
-/// One pixel: what it gets of each window that sees it.
-MPSCNN_CLONES void take_shares(const std::int32_t* const* found, const float* const* diff, std::int64_t count,
-                               std::int32_t number, float* dst, std::int64_t channels) {
-  const Numbers own = number - Numbers{};
-  std::int64_t k = 0;
-  for (; k + 16 <= channels; k += 16) {
-    Floats sum{};
-    for (std::int64_t i = 0; i < count; ++i)
-      sum += MPSCNN_LOAD_NUMBERS(found[i] + k) == own ? Floats(MPSCNN_LOAD(diff[i] + k)) : Floats{};
-    MPSCNN_STORE(dst + k, sum);
+/// A row of pixels of the result: what they get of the windows that see them. Window row i found found[i] and has the
+/// gradient diff[i], `diff_step` from one window to the next.
+struct TakenRow {
+  const std::int32_t* const* found;
+  const float* const* diff;
+  std::int64_t row_count, diff_step;
+  const Shares::Share* shares;  ///< of the columns
+  const std::size_t* begins;
+  std::int32_t number;  ///< of the first pixel
+  std::int64_t pixels, channels;
+};
+
+MPSCNN_CLONES void take_shares(const TakenRow& row, float* dst, std::int64_t step) {
+  const std::int64_t channels = row.channels;
+  for (std::int64_t x = 0; x < row.pixels; ++x, dst += step) {
+    const Shares::Share* const begin = row.shares + row.begins[x];
+    const Shares::Share* const end = row.shares + row.begins[x + 1];
+    const auto number = static_cast<std::int32_t>(row.number + x);
+    const Numbers own = number - Numbers{};
+    std::int64_t k = 0;
+    for (; k + 16 <= channels; k += 16) {
+      Floats sum{};
+      for (std::int64_t i = 0; i < row.row_count; ++i) {
+        for (const Shares::Share* share = begin; share != end; ++share) {
+          const Numbers found = MPSCNN_LOAD_NUMBERS(row.found[i] + share->result * channels + k);
+          const Floats diff = MPSCNN_LOAD(row.diff[i] + share->result * row.diff_step + k);
+          sum += found == own ? diff : Floats{};
+        }
+      }
+      MPSCNN_STORE(dst + k, sum);
+    }
+    for (; k < channels; ++k) {
+      float sum = 0;
+      for (std::int64_t i = 0; i < row.row_count; ++i)
+        for (const Shares::Share* share = begin; share != end; ++share)
+          sum += row.found[i][share->result * channels + k] == number ? row.diff[i][share->result * row.diff_step + k]
+                                                                      : 0.0f;
+      dst[k] = sum;
+    }
   }
-  for (; k < channels; ++k) {
-    float sum = 0;
-    for (std::int64_t i = 0; i < count; ++i) sum += found[i][k] == number ? diff[i][k] : 0.0f;
-    dst[k] = sum;
+}
+
+/// The same where each pixel is in one window at most: the windows give to all their pixels at once, found or not.
+/// to[j] is where row j of the windows goes, null: nowhere. Returns whether there is NaN, which is not looked after.
+MPSCNN_CLONES bool give_to_greatest(const MaxRow& row, const float* diff, std::int64_t diff_step, float* const* to,
+                                    std::int64_t step) {
+  Numbers nan{};
+  bool is_nan = false;
+  for (std::int64_t v = 0; v < row.windows; ++v, diff += diff_step) {
+    const Place* const columns = row.columns + row.begins[v];
+    const auto count = static_cast<std::int64_t>(row.begins[v + 1] - row.begins[v]);
+    const bool outside = row.is_outside[v] != 0;
+    if (count == 0) continue;
+    std::int64_t k = 0;
+    for (; k + 16 <= row.channels; k += 16) {
+      Floats best = MPSCNN_LOAD(row.rows[0] + columns[0].at * row.step + k);
+      Numbers at{};
+      for (std::int64_t j = 0, tap = 0; j < row.row_count; ++j) {
+        for (std::int64_t i = 0; i < count; ++i, ++tap) {
+          const Floats x = MPSCNN_LOAD(row.rows[j] + columns[i].at * row.step + k);
+          at = x > best ? static_cast<std::int32_t>(tap) - Numbers{} : at;
+          best = x > best ? x : best;
+          nan |= x != x;
+        }
+      }
+      if (outside) at = best < Floats{} ? Numbers{} - 1 : at;
+      const Floats given = MPSCNN_LOAD(diff + k);
+      for (std::int64_t j = 0, tap = 0; j < row.row_count; ++j) {
+        for (std::int64_t i = 0; i < count; ++i, ++tap) {
+          if (to[j])
+            MPSCNN_STORE(to[j] + columns[i].at * step + k,
+                         at == static_cast<std::int32_t>(tap) - Numbers{} ? given : Floats{});
+        }
+      }
+    }
+    for (; k < row.channels; ++k) {
+      float best = row.rows[0][columns[0].at * row.step + k];
+      std::int64_t at = 0;
+      for (std::int64_t j = 0, tap = 0; j < row.row_count; ++j) {
+        for (std::int64_t i = 0; i < count; ++i, ++tap) {
+          const float x = row.rows[j][columns[i].at * row.step + k];
+          at = x > best ? tap : at;
+          best = x > best ? x : best;
+          is_nan |= x != x;
+        }
+      }
+      if (outside && best < 0) at = -1;
+      for (std::int64_t j = 0, tap = 0; j < row.row_count; ++j)
+        for (std::int64_t i = 0; i < count; ++i, ++tap)
+          if (to[j]) to[j][columns[i].at * step + k] = at == tap ? diff[k] : 0.0f;
+    }
   }
+  for (int i = 0; i < 16; ++i) is_nan |= nan[i] != 0;
+  return is_nan;
 }
 
 void max_gradient(const PoolGradientProblem& problem, const Axis& down, const Axis& across, const Shares& rows,
@@ -190,73 +269,97 @@ void max_gradient(const PoolGradientProblem& problem, const Axis& down, const Ax
   struct Own {
     FloatRows source, diff;
     RowRing<std::int32_t> found;
-    std::vector<const float*> pointers, pixel_diffs, diff_rows;
-    std::vector<const std::int32_t*> pixel_found, found_rows;
+    std::vector<const float*> pointers, diff_rows;
+    std::vector<const std::int32_t*> found_rows;
     std::vector<std::int32_t> numbers;
     std::vector<char> is_outside;
+    std::vector<float*> to;
     std::vector<float> result;
   };
   const bool zero = problem.window.edge == Edge::zero;
-  const std::int64_t c = dst.c, w = dst.w, lines = dst.n * dst.h, most_rows = rows.most();
-  const auto most = static_cast<std::size_t>(most_rows * std::max<std::int64_t>(columns.most(), 1));
-  std::int64_t window_rows = 0;
-  for (std::int64_t v = 0; v < diff.h; ++v)
-    window_rows = std::max(window_rows, static_cast<std::int64_t>(down.of(v).size()));
+  const std::int64_t c = dst.c, w = dst.w, lines = dst.n * dst.h;
+  const auto most_rows = static_cast<std::size_t>(rows.most());
+  std::size_t window_rows = 0;
+  for (std::int64_t v = 0; v < diff.h; ++v) window_rows = std::max(window_rows, down.of(v).size());
   std::vector<Own> own;
   for (int i = 0; i < work.threads; ++i)
     own.push_back({FloatRows(src, std::min(down.reach(), src.h)), FloatRows(diff, std::min(rows.reach(), diff.h)),
-                   RowRing<std::int32_t>(rows.reach(), diff.w * work.part),
-                   std::vector<const float*>(static_cast<std::size_t>(window_rows)), std::vector<const float*>(most),
-                   std::vector<const float*>(static_cast<std::size_t>(most_rows)),
-                   std::vector<const std::int32_t*>(most),
-                   std::vector<const std::int32_t*>(static_cast<std::size_t>(most_rows)),
-                   std::vector<std::int32_t>(static_cast<std::size_t>(window_rows)),
-                   std::vector<char>(static_cast<std::size_t>(diff.w)),
-                   std::vector<float>(static_cast<std::size_t>(floats ? 0 : w * c))});
+                   RowRing<std::int32_t>(rows.reach(), diff.w * work.part), std::vector<const float*>(window_rows),
+                   std::vector<const float*>(most_rows), std::vector<const std::int32_t*>(most_rows),
+                   std::vector<std::int32_t>(window_rows), std::vector<char>(static_cast<std::size_t>(diff.w)),
+                   std::vector<float*>(window_rows), std::vector<float>(static_cast<std::size_t>(floats ? 0 : w * c))});
+  // No pixel is in two windows, and the windows' columns are the result's.
+  const bool apart = floats && rows.most() <= 1 && columns.most() <= 1 && problem.first_w == 0 && w == src.w;
+  std::vector<std::int64_t> bare;  // columns that no window sees
+  for (std::int64_t x = 0; apart && x < w; ++x)
+    if (columns.of(x).empty()) bare.push_back(x);
 
   parallel_ranges(lines * work.parts, work.threads, [&](std::int64_t begin, std::int64_t end) {
     Own& my = own[static_cast<std::size_t>(omp_get_thread_num())];
     const std::int64_t diff_step = my.diff.pixel_stride();
+    std::int64_t done = -1;  // row of windows that has given already
     for (std::int64_t item = begin; item < end; ++item) {
       const std::int64_t part = item / lines, n = item % lines / dst.h, y = item % lines % dst.h;
       const std::int64_t c0 = part * work.part, channels = std::min(work.part, c - c0);
       const auto row_shares = rows.of(y);
+      const auto windows_of = [&](std::int64_t v) {
+        const auto places = down.of(v);
+        for (std::size_t j = 0; j < places.size(); ++j) {
+          my.pointers[j] = my.source.row(n, places[j].at) + c0;
+          my.numbers[j] = static_cast<std::int32_t>(places[j].at * src.w);
+        }
+        for (std::size_t u = 0; u < my.is_outside.size(); ++u)
+          my.is_outside[u] = zero && (down.is_outside[static_cast<std::size_t>(v)] || across.is_outside[u]);
+        return MaxRow{my.pointers.data(),
+                      my.numbers.data(),
+                      static_cast<std::int64_t>(places.size()),
+                      my.source.pixel_stride(),
+                      across.places.data(),
+                      across.begins.data(),
+                      my.is_outside.data(),
+                      diff.w,
+                      channels};
+      };
+      if (apart && row_shares.size() == 1) {
+        const std::int64_t v = row_shares[0].result, line = item / dst.h * diff.h + v;
+        if (done == line) continue;
+        const auto places = down.of(v);
+        for (std::size_t j = 0; j < places.size(); ++j) {
+          const std::int64_t row = places[j].at - problem.first_h, other = item + row - y;
+          // Rows before this one are done, or another thread's.
+          const bool is_mine = row >= y && row < dst.h && other < end;
+          my.to[j] = is_mine ? dst.floats(n, row) + c0 : nullptr;
+          for (const std::int64_t x : bare)
+            if (is_mine) std::fill_n(my.to[j] + x * dst.w_stride, channels, 0.0f);
+        }
+        if (!give_to_greatest(windows_of(v), my.diff.row(n, v) + c0, diff_step, my.to.data(), dst.w_stride)) {
+          done = line;
+          continue;
+        }
+      }
       for (std::size_t i = 0; i < row_shares.size(); ++i) {
         const std::int64_t v = row_shares[i].result;
         my.diff_rows[i] = my.diff.row(n, v) + c0;
         my.found_rows[i] = my.found.row((part * dst.n + n) * diff.h + v, [&](std::int32_t* found) {
-          const auto places = down.of(v);
-          for (std::size_t j = 0; j < places.size(); ++j) {
-            my.pointers[j] = my.source.row(n, places[j].at) + c0;
-            my.numbers[j] = static_cast<std::int32_t>(places[j].at * src.w);
-          }
-          for (std::size_t u = 0; u < my.is_outside.size(); ++u)
-            my.is_outside[u] = zero && (down.is_outside[static_cast<std::size_t>(v)] || across.is_outside[u]);
-          const MaxRow row{my.pointers.data(),
-                           my.numbers.data(),
-                           static_cast<std::int64_t>(places.size()),
-                           my.source.pixel_stride(),
-                           across.places.data(),
-                           across.begins.data(),
-                           my.is_outside.data(),
-                           diff.w,
-                           channels};
+          const MaxRow row = windows_of(v);
           if (find_greatest(row, found)) find_nan(row, found);
         });
       }
-      for (std::int64_t x = 0; x < w; ++x) {
-        std::size_t count = 0;
-        for (std::size_t i = 0; i < row_shares.size(); ++i) {
-          for (const Shares::Share& share : columns.of(x)) {
-            my.pixel_found[count] = my.found_rows[i] + share.result * channels;
-            my.pixel_diffs[count++] = my.diff_rows[i] + share.result * diff_step;
-          }
-        }
-        float* const to = floats ? dst.floats(n, y, x) + c0 : my.result.data() + x * c;
-        take_shares(my.pixel_found.data(), my.pixel_diffs.data(), static_cast<std::int64_t>(count),
-                    static_cast<std::int32_t>((problem.first_h + y) * src.w + problem.first_w + x), to, channels);
+      const TakenRow row{my.found_rows.data(),
+                         my.diff_rows.data(),
+                         static_cast<std::int64_t>(row_shares.size()),
+                         diff_step,
+                         columns.all(),
+                         columns.begins(),
+                         static_cast<std::int32_t>((problem.first_h + y) * src.w + problem.first_w),
+                         w,
+                         channels};
+      if (floats) {
+        take_shares(row, dst.floats(n, y) + c0, dst.w_stride);
+      } else {
+        take_shares(row, my.result.data(), c);
+        store_pixels(my.result.data(), dst.at(n, y), dst, w);
       }
-      if (!floats) store_pixels(my.result.data(), dst.at(n, y), dst, w);
     }
   });
 }
@@ -283,8 +386,7 @@ MPSCNN_CLONES void quotients(const float* const* rows, const Place* row_places, 
 void norm_gradient(const PoolGradientProblem& problem, const Axis& down, const Axis& across, const Shares& rows,
                    const Shares& columns) {
   const Tensor src = tensor_of(problem.src), diff = tensor_of(problem.diff_dst), dst = tensor_of(problem.diff_src);
-  const bool splits =
-      src.format == Format::float32 && diff.format == Format::float32 && dst.format == Format::float32;
+  const bool splits = src.format == Format::float32 && diff.format == Format::float32 && dst.format == Format::float32;
   const Partition work = partition(dst, rows.reach(), splits);
   struct Own {
     FloatRows source, factors;
@@ -292,7 +394,9 @@ void norm_gradient(const PoolGradientProblem& problem, const Axis& down, const A
     std::vector<float> quotients;
   };
   std::vector<Own> own(static_cast<std::size_t>(work.threads),
-                       {FloatRows(src, std::min(down.reach(), src.h)), FloatRows(src, 1), {},
+                       {FloatRows(src, std::min(down.reach(), src.h)),
+                        FloatRows(src, 1),
+                        {},
                         std::vector<float>(static_cast<std::size_t>(diff.w * work.part))});
   DiffRows diff_rows(diff, work.threads);
   const auto make_row = [&](int thread, std::int64_t n, std::int64_t v, std::int64_t c0, std::int64_t channels) {

@@ -69,7 +69,7 @@ MPSCNN_CLONES void sample_values(const float* row, const std::int32_t* first, co
 
 /// What all rows of a region's result have in common.
 struct Columns {
-  std::vector<SampleTaps> taps;           ///< pixels counted from `begin`
+  std::vector<SampleTaps> taps;     ///< pixels counted from `begin`
   std::int64_t begin = 0, end = 0;  ///< pixels of the source that are read
   // For few channels: each value's places in a row of these pixels and one of zeros.
   std::vector<std::int32_t> first, second;

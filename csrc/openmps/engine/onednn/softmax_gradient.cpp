@@ -12,7 +12,7 @@ namespace {
 constexpr std::int64_t kGrain = 16 * 1024;  // values that are worth a thread
 constexpr std::int64_t kBlock = 128;        // values whose float sum is exact enough
 constexpr std::int64_t kFew = 32;           // channels below which vectors hold several pixels
-constexpr std::int64_t kPixels = 64;        // of few channels that are worked on together
+constexpr std::int64_t kRun = 512;          // values of such pixels that are worked on together
 
 /// Vectors along the channels.
 MPSCNN_CLONES void pixels_gradient(const float* diff, const float* result, float* dst, std::int64_t pixels,
@@ -42,36 +42,34 @@ MPSCNN_CLONES void pixels_gradient(const float* diff, const float* result, float
   }
 }
 
-/// Vectors along the pixels.
+/// Few channels: all values of some pixels in one run but for the sums.
 MPSCNN_CLONES void few_gradient(const float* diff, const float* result, float* dst, std::int64_t pixels,
                                 std::int64_t channels, bool log) {
-  float sum[kPixels];
-  const std::int64_t step = kPixels * channels;
-  for (; pixels > 0; pixels -= kPixels, diff += step, result += step, dst += step) {
-    const std::int64_t count = std::min(pixels, kPixels);
-    std::fill_n(sum, count, 0.0f);
-    for (std::int64_t i = 0; i < channels; ++i) {
+  float terms[kRun], sums[kRun];  // of each value: the term it adds, or the factor; then its pixel's sum
+  const std::int64_t most = kRun / channels;
+  while (pixels > 0) {
+    const std::int64_t some = std::min(pixels, most), count = some * channels;
+    if (log) {
 #pragma omp simd
-      for (std::int64_t p = 0; p < count; ++p) {
-        const std::int64_t at = p * channels + i;
-        sum[p] += log ? diff[at] : diff[at] * result[at];
-      }
+      for (std::int64_t i = 0; i < count; ++i) terms[i] = FastMath::exp_negative(result[i]);
+    } else {
+#pragma omp simd
+      for (std::int64_t i = 0; i < count; ++i) terms[i] = diff[i] * result[i];
     }
-    for (std::int64_t i = 0; i < channels; ++i) {
-      if (log) {
-#pragma omp simd
-        for (std::int64_t p = 0; p < count; ++p) {
-          const std::int64_t at = p * channels + i;
-          dst[at] = diff[at] - FastMath::exp_negative(result[at]) * sum[p];
-        }
-      } else {
-#pragma omp simd
-        for (std::int64_t p = 0; p < count; ++p) {
-          const std::int64_t at = p * channels + i;
-          dst[at] = result[at] * (diff[at] - sum[p]);
-        }
-      }
+    const float* const summed = log ? diff : terms;
+    for (std::int64_t p = 0; p < count; p += channels) {
+      float sum = 0;
+      for (std::int64_t i = p; i < p + channels; ++i) sum += summed[i];
+      for (std::int64_t i = p; i < p + channels; ++i) sums[i] = sum;
     }
+    if (log) {
+#pragma omp simd
+      for (std::int64_t i = 0; i < count; ++i) dst[i] = diff[i] - terms[i] * sums[i];
+    } else {
+#pragma omp simd
+      for (std::int64_t i = 0; i < count; ++i) dst[i] = result[i] * (diff[i] - sums[i]);
+    }
+    pixels -= some, diff += count, result += count, dst += count;
   }
 }
 
