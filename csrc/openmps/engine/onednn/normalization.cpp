@@ -193,7 +193,8 @@ void find_moments(Tensor src, std::int64_t first, std::int64_t count, std::vecto
   // Some pixels at a time, all of their channels, alike however they lie in memory: which distances are added as floats
   // must not depend on that. Pixels that are no floats are converted, those of several rows with gaps are put together.
   const bool in_place = src.format == Format::float32, one_set = results.size() == 1;
-  const bool adjacent = src.w == 1 || src.w_stride == src.c, one_line = one_set ? src.is_dense() : src.images_are_dense();
+  const bool adjacent = src.w == 1 || src.w_stride == src.c,
+             one_line = one_set ? src.is_dense() : src.images_are_dense();
   const std::int64_t image = src.h * src.w;
   const std::int64_t most = std::max<std::int64_t>(8, kAdded / src.c / 8 * 8);
   std::vector<float> buffers(in_place && one_line ? 0 : static_cast<std::size_t>(threads * most * src.c));
