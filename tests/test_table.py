@@ -41,6 +41,10 @@ ROWS: list[dict[str, Any]] = _core.kernel_table()
 # By number of sources.
 COMMON: dict[int, list[dict[str, Any]]] = {count: _core.common_params(count) for count in (1, 2)}
 BY_NAME = {row["name"]: row for row in ROWS}
+# Gradients made of a forward kernel: its cases are theirs (test_gradient.py), and PyTorch's autograd is the oracle.
+MADE_OF_FORWARD = {row["name"] for row in ROWS if row["forward"]}
+BATCH_GRADIENTS = {"BatchNormalizationGradient", "BatchNormalizationStatisticsGradient"}  # test_batch_gradient.py
+WITH_CASES = set(BY_NAME) - MADE_OF_FORWARD - BATCH_GRADIENTS
 CASES = all_cases()
 
 # Where the oracle of a kernel is.
@@ -100,11 +104,13 @@ COMMON_VALUES: dict[str, list[Any]] = {
     "secondary_source_feature_channel_max_count": [5],
 }
 
+OWN_VALUES: dict[str, list[Any]] = {"gradient_option": ["data", "weights_and_bias"]}
+
 
 def common(row: dict[str, Any]) -> list[dict[str, Any]]:
     """What the row shares with the others; a name of its own stands for a default of its own."""
     own = {spec["name"] for spec in row["params"]}
-    return [spec for spec in COMMON[len(row["sources"])] if spec["name"] not in own]
+    return [spec for spec in COMMON[row["attributes"]] if spec["name"] not in own]
 
 
 def attributes(row: dict[str, Any]) -> list[dict[str, Any]]:
@@ -146,7 +152,7 @@ def minimal(name: str) -> mpscnn.Kernel:
         "UpsamplingNearest": (2,),
         "SpatialNormalization": (3,),
     }
-    return getattr(mpscnn, name)(*arguments.get(name, ()))
+    return getattr(mpscnn, name)(*arguments.get(BY_NAME[name]["forward"] or name, ()))
 
 
 @cache
@@ -172,13 +178,32 @@ def selectors(class_name: str) -> set[str]:
 
 
 def test_every_row_has_an_oracle() -> None:
-    assert sorted(set(BY_NAME) - set(ORACLES)) == []
-    assert sorted(set(ORACLES) - set(BY_NAME)) == []
+    assert sorted(WITH_CASES - set(ORACLES)) == []
+    assert sorted(set(ORACLES) - WITH_CASES) == []
 
 
 def test_every_row_has_cases() -> None:
-    assert sorted(set(BY_NAME) - {case.kernel for case in CASES}) == []
-    assert sorted({case.kernel for case in CASES} - set(BY_NAME)) == []
+    assert sorted(WITH_CASES - {case.kernel for case in CASES}) == []
+    assert sorted({case.kernel for case in CASES} - WITH_CASES) == []
+
+
+def test_every_gradient_has_cases() -> None:
+    """At least two of its forward kernel's."""
+    from test_gradient import CASES as DIFFERENTIATED
+
+    tried = [case.kernel for case in DIFFERENTIATED]
+    assert sorted(name for name in MADE_OF_FORWARD if tried.count(BY_NAME[name]["forward"]) < 2) == []
+
+
+@pytest.mark.parametrize("name", sorted(MADE_OF_FORWARD))
+def test_a_gradient_has_what_its_forward_kernel_has(name: str) -> None:
+    row, forward = BY_NAME[name], BY_NAME[BY_NAME[name]["forward"]]
+    assert forward["gradient"] == row["apple_class"]
+    own = {"gradient_option", "of"}
+    assert [spec for spec in row["params"] if spec["name"] not in own] == forward["params"]
+    assert row["attributes"] == len(forward["sources"])
+    assert row["sources"][0] == "grad_y"
+    assert row["state"]
 
 
 def test_every_row_has_an_error_case() -> None:
@@ -208,7 +233,7 @@ def test_every_parameter_has_a_case() -> None:
     """Each parameter of each row is given somewhere; each choice of a text as well."""
     fields = {"weight": "weight", "bias": "bias", "activation": "activation"}
     missing = []
-    for row in ROWS:
+    for row in (BY_NAME[name] for name in sorted(WITH_CASES)):
         cases = [case for case in CASES if case.kernel == row["name"]]
         for spec in row["params"]:
             name = spec["name"]
@@ -316,7 +341,10 @@ def test_row_agrees_with_apple(row: dict[str, Any]) -> None:
     """Class, first macOS version and header are those of the collected facts; the gradient's class exists."""
     described = facts()["classes"][row["apple_class"]]
     # The sources of the facts disagree about a few classes; either is as good.
-    assert row["macos"] in {value for name, value in described.items() if name.startswith("since_macos")}
+    since = {value for name, value in described.items() if name.startswith("since_macos")}
+    if since == {None}:  # not in the facts: as the forward kernel's
+        since = {BY_NAME[row["forward"]]["macos"]}
+    assert row["macos"] in since
     gradient = f"{row['apple_class']}Gradient"
     assert row["gradient"] in facts()["classes"] if row["gradient"] else gradient not in facts()["classes"]
     header, symbol = row["source"].split(", ")
@@ -328,8 +356,11 @@ def test_row_agrees_with_apple(row: dict[str, Any]) -> None:
 def test_parameters_resolve(row: dict[str, Any]) -> None:
     """What a parameter names of Apple's is there: a property, a method, a class or an enumerator."""
     around = {row["apple_class"], "MPSCNNConvolutionDescriptor", "MPSCNNSubPixelConvolutionDescriptor"}
+    if row["forward"]:
+        around.add(BY_NAME[row["forward"]]["apple_class"])
     known = set().union(*(selectors(name) for name in around))
-    for protocol in ("MPSCNNConvolutionDataSource", f"{row['apple_class']}DataSource"):
+    owner_class = BY_NAME[row["forward"] or row["name"]]["apple_class"]
+    for protocol in ("MPSCNNConvolutionDataSource", f"{owner_class}DataSource"):
         described = facts()["protocols"].get(protocol, {})
         known |= {method["selector"] for method in described.get("methods", [])}
         known |= {entry["name"] for entry in described.get("properties", [])}
@@ -390,8 +421,9 @@ def test_attributes_come_back(row: dict[str, Any], spec: dict[str, Any]) -> None
     default = ast.literal_eval(spec["default"])
     assert spec["attribute"]
     assert getattr(kernel, name) == default
-    transposed_clamp = row["name"] == "ConvolutionTranspose" and name == "edge_mode"
-    for value in [] if transposed_clamp else [value for value in COMMON_VALUES[name] if allows(spec, value)]:
+    transposed_clamp = "ConvolutionTranspose" in row["name"] and name == "edge_mode"
+    values = COMMON_VALUES.get(name) or OWN_VALUES[name]
+    for value in [] if transposed_clamp else [value for value in values if allows(spec, value)]:
         setattr(kernel, name, value)
         assert getattr(kernel, name) == value
     setattr(kernel, name, default)
@@ -438,8 +470,9 @@ def test_neuron_types_stand_in_apples_order() -> None:
 def test_bases(row: dict[str, Any]) -> None:
     """One source or two: the base class, and the attributes that go with it."""
     kind = getattr(mpscnn, row["name"])
-    is_binary = len(row["sources"]) == 2
-    assert issubclass(kind, mpscnn.BinaryKernel if is_binary else mpscnn.UnaryKernel)
+    is_binary = row["attributes"] == 2
+    base = mpscnn.GradientKernel if row["forward"] else mpscnn.BinaryKernel if is_binary else mpscnn.UnaryKernel
+    assert issubclass(kind, base)
     assert hasattr(kind, "primary_offset") == is_binary
     assert hasattr(kind, "offset") != is_binary
 

@@ -547,6 +547,7 @@ class _NormalizationDataSource:
 class GradientState:
     """What a forward kernel leaves for its gradient kernel."""
 
+    def __init__(self, *args: Never, **kwargs: Never) -> None: ...
     @property
     def grad_weight(self) -> NDArray[Any]:
         """array, shape (O, kH, kW, I / groups), float32: with respect to the weights, in MPS's order; a view."""

@@ -142,7 +142,7 @@ def _gradient(forward: Kernel, row: Row, source: int) -> Kernel:
         raise NotImplementedError(f"{name} is not implemented yet.")
     made = kind.__new__(kind)
     _core.Kernel.__init__(made, name, (forward, source), None)
-    arguments = {"activation": forward.neuron_descriptor}
+    arguments: dict[str, Any] = {"activation": forward.neuron_descriptor}
     if row_of(kind)["forward"]:
         set_since = {spec["name"]: forward._get(spec["name"]) for spec in _common(row)}
         arguments = {**forward.__dict__["_arguments"], **{key: value for key, value in set_since.items() if value}}

@@ -43,8 +43,8 @@ struct Array {
   }
 };
 
-/// Whether got is want to within `error`, which may differ from value to value; beyond `src` 0 is wanted. `want` lies on
-/// the source, diff_src from (start_h, start_w) on.
+/// Whether got is want to within `error`, which may differ from value to value; beyond `src` 0 is wanted. `want` lies
+/// on the source, diff_src from (start_h, start_w) on.
 std::string compare(const Image& got, const Array& want, const Array& error, i64 start_h, i64 start_w) {
   std::string wrong;
   got.for_each([&](i64 n, i64 y, i64 x, i64 c) {
@@ -89,8 +89,8 @@ double local_norm(const LocalNormProblem& p, const Array& src, i64 n, i64 y, i64
   return contrast ? p.pm + p.ps * (centre - p.p0 * mean) * power : centre * power;
 }
 
-/// The derivative, term by term and tap by tap, each added to the place of the source that it belongs to; and the sum of
-/// the magnitudes of what was added, of the least distances that the engine's sums go through.
+/// The derivative, term by term and tap by tap, each added to the place of the source that it belongs to; and the sum
+/// of the magnitudes of what was added, of the least distances that the engine's sums go through.
 void differentiate(const LocalNormProblem& p, const Array& g, const Array& src, Array& result, Array& magnitude) {
   const Window& w = p.window;
   const bool contrast = p.type == LocalNormType::contrast;
@@ -111,7 +111,8 @@ void differentiate(const LocalNormProblem& p, const Array& g, const Array& src, 
           if (p.type == LocalNormType::channels) {
             const i64 low = std::max<i64>(0, c - p.size / 2), high = std::min(src.c - 1, c + (p.size - 1) / 2);
             double L = p.delta;
-            for (i64 k = low; k <= high; ++k) L += alpha / double(p.size) * std::pow(src.value(w.edge, n, top, left, k), 2);
+            for (i64 k = low; k <= high; ++k)
+              L += alpha / double(p.size) * std::pow(src.value(w.edge, n, top, left, k), 2);
             const double own = G * std::pow(L, -beta);
             add(centre, own, std::fabs(own));
             for (i64 k = low; k <= high; ++k) {
@@ -162,7 +163,8 @@ void test_local_norm() {
         f.window.edge = random.pick({Edge::zero, Edge::clamp});
         p.start_h = random.whole(-2, 2), p.start_w = random.whole(-2, 2);
       }
-      f.alpha = random.one_in(8) ? 0 : random.real(0.2f, 3), f.beta = random.pick({0.5f, 0.75f, 1.0f, 5.0f, -0.3f, 0.0f});
+      f.alpha = random.one_in(8) ? 0 : random.real(0.2f, 3),
+      f.beta = random.pick({0.5f, 0.75f, 1.0f, 5.0f, -0.3f, 0.0f});
       f.delta = random.real(0.1f, 2);
       if (type == 2) f.p0 = random.real(0, 1.5f), f.pm = random.real(-1, 1), f.ps = random.real(0.5f, 2);
       const auto around = [&](i64 extent) { return plain ? extent : random.whole(1, extent + 2); };
@@ -306,7 +308,8 @@ struct Reference {
           for (i64 c = 0; c < g.c; ++c) {
             const Statistics& s = all[index(n, c)];
             const auto k = static_cast<std::size_t>(c);
-            const double z = (src.value(edge, n, y + start_h, x + start_w, c) - s.mean) / std::sqrt(s.variance + epsilon);
+            const double z =
+                (src.value(edge, n, y + start_h, x + start_w, c) - s.mean) / std::sqrt(s.variance + epsilon);
             sum += g.at(n, y, x, c) * neuron_value(neuron, gamma[k] * z + beta[k], c);
           }
     return sum;
@@ -419,8 +422,8 @@ void test_statistics_gradients() {
     const i64 cut = random.whole(0, n - 1);
     for (const auto& [first, count] : {std::pair<i64, i64>{0, cut}, {cut, n - cut}}) {
       if (count == 0 || frozen) continue;
-      commands.push_back({StatisticsProblem{src.view.images(first, count), p.mean, p.variance, first * h * w, p.exact},
-                          "statistics"});
+      commands.push_back(
+          {StatisticsProblem{src.view.images(first, count), p.mean, p.variance, first * h * w, p.exact}, "statistics"});
     }
     p.count = frozen ? 0 : n * h * w;
     for (const auto& [first, count] : {std::pair<i64, i64>{0, cut}, {cut, n - cut}}) {
@@ -507,10 +510,19 @@ void test_normalize_differences() {
     Array src(2, 3, 4, c), g(2, 4, 3, c);
     for (double& v : src.values) v = random.real(-2, 2) + 1;
     for (double& v : g.values) v = random.real(-2, 2);
-    Reference reference{src,          random.whole(-1, 1), random.whole(-1, 1), random.pick({Edge::zero, Edge::clamp}),
-                        random.pick<i64>({0, 1, 2, 4}), 1e-3, {}, {}, {}, {}};
+    Reference reference{src,
+                        random.whole(-1, 1),
+                        random.whole(-1, 1),
+                        random.pick({Edge::zero, Edge::clamp}),
+                        random.pick<i64>({0, 1, 2, 4}),
+                        1e-3,
+                        {},
+                        {},
+                        {},
+                        {}};
     reference.neuron.type = types[seed % 2];
-    for (i64 k = 0; k < c; ++k) reference.gamma.push_back(random.real(0.5f, 2)), reference.beta.push_back(random.real(-1, 1));
+    for (i64 k = 0; k < c; ++k)
+      reference.gamma.push_back(random.real(0.5f, 2)), reference.beta.push_back(random.real(-1, 1));
     if (reference.groups == 0 && seed % 4 == 0)
       for (i64 k = 0; k < c; ++k) reference.given.push_back({0.5, 0.75, 0});
     const Reference::Gradients want = reference.differentiate(g);
@@ -582,8 +594,10 @@ void test_far_from_zero() {
     report(off <= 2e-6, "far from zero, by image %d: normalized off by %g", by_image, off);
     double gamma_off = 0;
     for (i64 k = 0; k < c; ++k)
-      gamma_off = std::max(gamma_off, std::fabs(diff_gamma.at(k) - want.gamma[std::size_t(k)]) / want.gamma_size[std::size_t(k)]);
-    report(gamma_off <= 1e-6, "far from zero, by image %d: diff_gamma off by %g of what was added", by_image, gamma_off);
+      gamma_off = std::max(gamma_off,
+                           std::fabs(diff_gamma.at(k) - want.gamma[std::size_t(k)]) / want.gamma_size[std::size_t(k)]);
+    report(gamma_off <= 1e-6, "far from zero, by image %d: diff_gamma off by %g of what was added", by_image,
+           gamma_off);
     // Values that somebody has put there since count, the pairs do not.
     if (by_image) continue;
     for (i64 k = 0; k < c; ++k) mean.at(k) = 299, variance.at(k) = 2;
@@ -616,10 +630,11 @@ void test_determinism() {
     std::vector<float> first;
     bool same = true;
     for (int run = 0; run < 5; ++run) {
-      const auto errors = failures_of(
-          {{StatisticsProblem{src.view, mean.values, variance.values, 0, {}}, "statistics"}, {s, "statistics gradient"}});
+      const auto errors = failures_of({{StatisticsProblem{src.view, mean.values, variance.values, 0, {}}, "statistics"},
+                                       {s, "statistics gradient"}});
       std::vector<float> now;
-      for (i64 k = 0; k < c; ++k) now.insert(now.end(), {mean.at(k), variance.at(k), diff_gamma.at(k), diff_beta.at(k)});
+      for (i64 k = 0; k < c; ++k)
+        now.insert(now.end(), {mean.at(k), variance.at(k), diff_gamma.at(k), diff_beta.at(k)});
       if (run == 0) first = now;
       same = same && errors.empty() && first == now;
     }

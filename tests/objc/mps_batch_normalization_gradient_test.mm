@@ -12,14 +12,16 @@ constexpr double kEpsilon = 0.001953125;  // exact in float
 
 // ------------------------------------------------------------------------------------------------ the formulas
 
-/// Of x by its own mean and variance, or by those in `a` when it is not `trained`; `slope` is that of a rectifier below 0.
+/// Of x by its own mean and variance, or by those in `a` when it is not `trained`; `slope` is that of a rectifier below
+/// 0.
 struct Gradients {
   Tensor x;
   Numbers gamma, beta;
 };
 
 Gradients gradients_of(const Tensor &e, const Tensor &x, const Affine &a, double slope = 1, bool trained = true) {
-  Gradients r{Tensor(x.n, x.h, x.w, x.c), Numbers(static_cast<std::size_t>(x.c)), Numbers(static_cast<std::size_t>(x.c))};
+  Gradients r{Tensor(x.n, x.h, x.w, x.c), Numbers(static_cast<std::size_t>(x.c)),
+              Numbers(static_cast<std::size_t>(x.c))};
   const double count = static_cast<double>(x.n * x.h * x.w);
   for (long k = 0; k < x.c; ++k) {
     const auto c = static_cast<std::size_t>(k);
@@ -317,11 +319,12 @@ void test_temporaries() {
                                               batchNormalizationState:state];
   check([state readCount] == 0, "a gradient of a batch reads the state once");
   check([(MPSTemporaryImage *)[gradients objectAtIndex:1] readCount] == 0, "and each gradient");
-  check_raises("a state that was read", kUsage, "readCount of 0",
-               [&] { [layer.gradient encodeBatchToCommandBuffer:buffer
-                                                sourceGradients:make_batch(e)
-                                                   sourceImages:images
-                                        batchNormalizationState:state]; });
+  check_raises("a state that was read", kUsage, "readCount of 0", [&] {
+    [layer.gradient encodeBatchToCommandBuffer:buffer
+                               sourceGradients:make_batch(e)
+                                  sourceImages:images
+                       batchNormalizationState:state];
+  });
   run(buffer);
   check_equal("of temporary images", read_batch(results), gradients_of(e, x, values).x, 5e-6);
 }
@@ -331,8 +334,8 @@ void test_places() {
   const Affine values(4, 66);
   const Tensor x = Tensor::random(3, 5, 6, 12, 67), e = Tensor::random(2, 4, 5, 9, 68);
   const Layer layer(values, make_image(Tensor(1, 5, 6, 4)));
-  // The source's channels 4 ... 7, images 1 and 2; the gradient's channels 4 ... 7. Pixel (1, 1) of the gradient belongs
-  // to pixel (0, 0) of the source.
+  // The source's channels 4 ... 7, images 1 and 2; the gradient's channels 4 ... 7. Pixel (1, 1) of the gradient
+  // belongs to pixel (0, 0) of the source.
   Tensor part(2, 5, 6, 4), placed(2, 5, 6, 4);
   for (long n = 0; n < 2; ++n) {
     paste(part, x.channels(4, 4).image(n + 1), n, 0, 0, 0);
@@ -428,7 +431,8 @@ void test_refusals() {
   check_raises("images that are missing", kArgument, "sourceImages has 1 images, expected 2",
                [&] { sums([images arrayByAddingObjectsFromArray:images], layer.state); });
   [layer.sums setSecondarySourceFeatureChannelMaxCount:3];
-  check_raises("channels of another state", kArgument, "have 3 feature channels, and batchNormalizationState was made for 4",
+  check_raises("channels of another state", kArgument,
+               "have 3 feature channels, and batchNormalizationState was made for 4",
                [&] { sums(make_batch(x.channels(0, 3)), layer.state); });
   [layer.sums setSecondarySourceFeatureChannelMaxCount:NSUIntegerMax];
   check_raises("a single image", kArgument, "There is no destination", [&] {

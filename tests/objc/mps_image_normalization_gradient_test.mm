@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The gradients of instance and group normalization: numbers against the formulas written out in double, a state for each
-// image, encode forms, copies, and what the kernels refuse. Prints "N passed, N failed".
+// The gradients of instance and group normalization: numbers against the formulas written out in double, a state for
+// each image, encode forms, copies, and what the kernels refuse. Prints "N passed, N failed".
 
 #import "norm_test.hh"
 
@@ -26,7 +26,8 @@ Gradients gradients_of(const Tensor &e, const Tensor &x, long groups, const Affi
         for (long j = 0; j < x.h; ++j)
           for (long i = 0; i < x.w; ++i)
             for (long k = g * each; k < (g + 1) * each; ++k)
-              f(static_cast<std::size_t>(k), e.at(n, j, i, k), (x.at(n, j, i, k) - m.mean) * inverse, r.x.at(n, j, i, k));
+              f(static_cast<std::size_t>(k), e.at(n, j, i, k), (x.at(n, j, i, k) - m.mean) * inverse,
+                r.x.at(n, j, i, k));
       };
       all([&](std::size_t k, double d, double z, double &) {
         beta[k] += d, gamma[k] += d * z;
@@ -90,7 +91,10 @@ void check_class(Forward *forward, long groups, const Affine &values) {
                   gradientState:state
             destinationGradient:result];
   MPSState *temporary = nil;
-  [forward encodeToCommandBuffer:buffer sourceImage:whole_x destinationState:&temporary destinationStateIsTemporary:YES];
+  [forward encodeToCommandBuffer:buffer
+                      sourceImage:whole_x
+                 destinationState:&temporary
+      destinationStateIsTemporary:YES];
   MPSImage *returned = [kernel encodeToCommandBuffer:buffer
                                       sourceGradient:whole_e
                                          sourceImage:whole_x
@@ -106,13 +110,14 @@ void check_class(Forward *forward, long groups, const Affine &values) {
   check_numbers(name + ", beta of three images", floats_in([(State *)state gradientForBeta]), beta, 2e-5);
 
   State *unused = [forward resultStateForSourceImage:whole_x sourceStates:nil destinationImage:whole_x];
-  check_raises(name + ", a state of no encode", kArgument, "holds mean and variance of 0 images, and the source has 3", [&] {
-    [kernel encodeToCommandBuffer:command_buffer()
-                   sourceGradient:whole_e
-                      sourceImage:whole_x
-                    gradientState:unused
-              destinationGradient:result];
-  });
+  check_raises(name + ", a state of no encode", kArgument, "holds mean and variance of 0 images, and the source has 3",
+               [&] {
+                 [kernel encodeToCommandBuffer:command_buffer()
+                                sourceGradient:whole_e
+                                   sourceImage:whole_x
+                                 gradientState:unused
+                           destinationGradient:result];
+               });
   check_raises(name + ", no state", kArgument, "gradientState is nil", [&] {
     [kernel encodeToCommandBuffer:command_buffer() primaryImage:whole_e secondaryImage:whole_x destinationImage:result];
   });

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // The gradients of normalization by what surrounds a value: numbers against the derivatives written out in double and
-// against differences of what the forward kernels make, wherever they look; states, copies, and what the kernels refuse.
-// Prints "N passed, N failed".
+// against differences of what the forward kernels make, wherever they look; states, copies, and what the kernels
+// refuse. Prints "N passed, N failed".
 
 #import "norm_test.hh"
 
@@ -98,8 +98,8 @@ void test_numbers() {
                  {make_window<MPSCNNLocalContrastNormalization>(size),
                   with(make_window<MPSCNNLocalContrastNormalizationGradient>(size), q), false, true}};
     for (const auto &one : cases) {
-      const std::string name = std::string([NSStringFromClass([one.kernel class]) UTF8String]) + ", size " +
-                               std::to_string(size);
+      const std::string name =
+          std::string([NSStringFromClass([one.kernel class]) UTF8String]) + ", size " + std::to_string(size);
       MPSState *state = [one.forward resultStateForSourceImage:images sourceStates:nil destinationImage:images];
       id<MTLCommandBuffer> buffer = command_buffer();
       id twins[] = {one.kernel, [[one.kernel copy] autorelease], archived(one.kernel)};
@@ -119,7 +119,8 @@ void test_numbers() {
                               gradientStates:[NSArray arrayWithObjects:state, state, nil]
                         destinationGradients:[given batchRepresentation]];
       run(buffer);
-      const Tensor expected = gradient_of(e, x, static_cast<long>(size), one.across, one.contrast, one.contrast ? q : p);
+      const Tensor expected =
+          gradient_of(e, x, static_cast<long>(size), one.across, one.contrast, one.contrast ? q : p);
       check_equal(name, read_image(made[0]), expected, 4e-6);
       check_equal(name + ", copy", read_image(made[1]), expected, 4e-6);
       check_equal(name + ", archive", read_image(made[2]), expected, 4e-6);
@@ -208,10 +209,7 @@ void test_places() {
   [kernel setDestinationFeatureChannelOffset:4];
   MPSImage *result = make_nan_image(2, 7, 6, 10);
   id<MTLCommandBuffer> buffer = command_buffer();
-  [kernel encodeToCommandBuffer:buffer
-                 primaryImage:make_image(e)
-                    secondaryImage:make_image(x)
-                                      destinationImage:result];
+  [kernel encodeToCommandBuffer:buffer primaryImage:make_image(e) secondaryImage:make_image(x) destinationImage:result];
   run(buffer);
   Tensor images(2, 6, 5, 5), part(2, 5, 3, 5);
   for (long n = 0; n < 2; ++n) paste(images, x.channels(4, 5).image(n + 1), n, 0, 0, 0);
@@ -232,9 +230,9 @@ void test_half() {
   MPSImage *result = make_half_image(Tensor(1, 4, 5, 6));
   id<MTLCommandBuffer> buffer = command_buffer();
   [kernel encodeToCommandBuffer:buffer
-                 primaryImage:make_half_image(e)
-                    secondaryImage:make_half_image(x)
-                    destinationImage:result];
+                   primaryImage:make_half_image(e)
+                 secondaryImage:make_half_image(x)
+               destinationImage:result];
   run(buffer);
   check_equal("half", read_half_image(result), gradient_of(e, x, 3, false, true, {1, 0.5, 1, 1}), std::ldexp(1, -11));
 }
@@ -244,11 +242,11 @@ void test_refusals() {
                [] { make_cross_channel<MPSCNNCrossChannelNormalizationGradient>(0); });
   check_raises("a kernel of no pixels", kArgument, "secondaryKernelWidth (0)",
                [] { make_window<MPSCNNSpatialNormalizationGradient>(0); });
-  check_raises("a kernel that is not square", kArgument, "secondaryKernelWidth (3) is not secondaryKernelHeight (5)", [] {
-    [[[MPSCNNLocalContrastNormalizationGradient alloc] initWithDevice:device
-                                                          kernelWidth:3
-                                                         kernelHeight:5] autorelease];
-  });
+  check_raises("a kernel that is not square", kArgument, "secondaryKernelWidth (3) is not secondaryKernelHeight (5)",
+               [] {
+                 [[[MPSCNNLocalContrastNormalizationGradient alloc] initWithDevice:device kernelWidth:3
+                                                                      kernelHeight:5] autorelease];
+               });
   check_raises("initWithDevice:", kArgument, "use -initWithDevice:kernelSize:", [] {
     [[[MPSCNNCrossChannelNormalizationGradient alloc] initWithDevice:device] autorelease];
   });
@@ -258,9 +256,9 @@ void test_refusals() {
   MPSImage *image = make_nan_image(1, 3, 3, 4);
   const auto encode_with = [&](MPSCNNGradientKernel *kernel, long channels) {
     [kernel encodeToCommandBuffer:command_buffer()
-                   primaryImage:image
-                      secondaryImage:make_nan_image(1, 3, 3, channels)
-                      destinationImage:make_nan_image(1, 3, 3, channels)];
+                     primaryImage:image
+                   secondaryImage:make_nan_image(1, 3, 3, channels)
+                 destinationImage:make_nan_image(1, 3, 3, channels)];
   };
   check_raises("other channels", kArgument, "reads 4 feature channels of sourceGradient and 3 of sourceImage",
                [&] { encode_with(make_window<MPSCNNSpatialNormalizationGradient>(3), 3); });
@@ -282,6 +280,4 @@ void test_refusals() {
 
 }  // namespace
 
-int main() {
-  return run_tests({test_defaults, test_numbers, test_differences, test_places, test_half, test_refusals});
-}
+int main() { return run_tests({test_defaults, test_numbers, test_differences, test_places, test_half, test_refusals}); }

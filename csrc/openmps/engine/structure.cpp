@@ -119,9 +119,7 @@ class KeyWriter {
     put(p.src), put(p.dst), put(p.gamma), put(p.beta), put(p.groups), put(p.mean), put(p.variance), put(p.exact),
         put(p.epsilon), put(p.neuron);
   }
-  void operator()(const StatisticsProblem& p) {
-    put(p.src), put(p.mean), put(p.variance), put(p.count), put(p.exact);
-  }
+  void operator()(const StatisticsProblem& p) { put(p.src), put(p.mean), put(p.variance), put(p.count), put(p.exact); }
   void operator()(const LocalNormGradientProblem& p) {
     (*this)(p.forward), put(p.diff_src), put(p.start_h), put(p.start_w);
   }

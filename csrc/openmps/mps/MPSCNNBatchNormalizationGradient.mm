@@ -89,15 +89,15 @@ MPSStateBatch *shared_state(MPSCNNGradientKernel *kernel, MPSImageBatch *images,
 }  // namespace
 }  // namespace openmps
 
-#define OPENMPS_BATCH_GRADIENT(STATE)                                                                                \
-  +(openmps::KernelState *)openmps_newState {                                                                        \
-    return new openmps::STATE();                                                                                     \
-  }                                                                                                                  \
-  OPENMPS_INIT_WITH_DEVICE                                                                                           \
-  OPENMPS_INIT_WITH_CODER                                                                                            \
-  -(instancetype)initWithDevice : (id<MTLDevice>)device fusedNeuronDescriptor                                        \
-      : (MPSNNNeuronDescriptor *)fusedNeuronDescriptor {                                                             \
-    return openmps::init_batch_gradient(self, device, fusedNeuronDescriptor);                                        \
+#define OPENMPS_BATCH_GRADIENT(STATE)                                         \
+  +(openmps::KernelState *)openmps_newState {                                 \
+    return new openmps::STATE();                                              \
+  }                                                                           \
+  OPENMPS_INIT_WITH_DEVICE                                                    \
+  OPENMPS_INIT_WITH_CODER                                                     \
+  -(instancetype)initWithDevice : (id<MTLDevice>)device fusedNeuronDescriptor \
+      : (MPSNNNeuronDescriptor *)fusedNeuronDescriptor {                      \
+    return openmps::init_batch_gradient(self, device, fusedNeuronDescriptor); \
   }
 
 @implementation MPSCNNBatchNormalizationGradient
@@ -148,8 +148,8 @@ OPENMPS_BATCH_GRADIENT(BatchNormalizationGradientState)
 
 OPENMPS_BATCH_GRADIENT(BatchStatisticsGradientState)
 
-/// Over all pixels of the gradients, each with the source pixel that primaryOffset, secondaryOffset and kernelOffset put
-/// under it.
+/// Over all pixels of the gradients, each with the source pixel that primaryOffset, secondaryOffset and kernelOffset
+/// put under it.
 - (void)encodeBatchToCommandBuffer:(id<MTLCommandBuffer>)commandBuffer
                    sourceGradients:(MPSImageBatch *)sourceGradients
                       sourceImages:(MPSImageBatch *)sourceImages
@@ -163,8 +163,8 @@ OPENMPS_BATCH_GRADIENT(BatchStatisticsGradientState)
   state.check_slots();
   for (std::size_t i = 0; i < 2; ++i)
     if (!state.takes_edge(state.sources[i].edge))
-      openmps::raise_for(state, @"%s (%lu) is not one that the kernel has.", state.names(i).property("edgeMode").c_str(),
-                         (unsigned long)state.sources[i].edge);
+      openmps::raise_for(state, @"%s (%lu) is not one that the kernel has.",
+                         state.names(i).property("edgeMode").c_str(), (unsigned long)state.sources[i].edge);
   state.check_sources();
   [batchNormalizationState openmps_willUseOn:commandBuffer];
 
@@ -176,8 +176,7 @@ OPENMPS_BATCH_GRADIENT(BatchStatisticsGradientState)
     std::array<NSUInteger, 2> channels;
     for (std::size_t source = 0; source < 2; ++source) {
       MPSImage *image = [sources[source] objectAtIndex:i];
-      views[source] =
-          openmps::source_view(state, state.sources[source], state.names(source), [image openmps_view], 1);
+      views[source] = openmps::source_view(state, state.sources[source], state.names(source), [image openmps_view], 1);
       channels[source] = static_cast<NSUInteger>(views[source].c);
       read.push_back(image);
     }

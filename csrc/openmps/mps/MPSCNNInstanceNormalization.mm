@@ -12,7 +12,8 @@ struct InstanceNormalizationState : Extends<InstanceNormalizationState, ImageNor
   Class state_class() const override { return [MPSCNNInstanceNormalizationGradientState class]; }
 };
 
-struct InstanceNormalizationGradientState : Extends<InstanceNormalizationGradientState, ImageNormalizationGradientState> {
+struct InstanceNormalizationGradientState
+    : Extends<InstanceNormalizationGradientState, ImageNormalizationGradientState> {
   Class state_class() const override { return [MPSCNNInstanceNormalizationGradientState class]; }
 };
 

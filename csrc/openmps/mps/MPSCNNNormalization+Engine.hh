@@ -8,8 +8,8 @@
 namespace openmps {
 
 struct LocalNormParameters {
-  LocalNormType type;    ///< the class's own
-  NSUInteger size = 1;   ///< cross-channel: kernelSize
+  LocalNormType type;   ///< the class's own
+  NSUInteger size = 1;  ///< cross-channel: kernelSize
   float alpha = 1, beta = 5, delta = 1;
   float p0 = 1, pm = 0, ps = 1;
 
@@ -28,22 +28,22 @@ struct LocalNormParameters {
 }  // namespace openmps
 
 /// Methods that all classes have alike.
-#define OPENMPS_LOCAL_NORM_PROPERTIES(STATE)                                 \
-  OPENMPS_INIT_WITH_CODER                                                    \
-  OPENMPS_PROPERTY(STATE, float, alpha, setAlpha, parameters.alpha)          \
-  OPENMPS_PROPERTY(STATE, float, beta, setBeta, parameters.beta)             \
+#define OPENMPS_LOCAL_NORM_PROPERTIES(STATE)                        \
+  OPENMPS_INIT_WITH_CODER                                           \
+  OPENMPS_PROPERTY(STATE, float, alpha, setAlpha, parameters.alpha) \
+  OPENMPS_PROPERTY(STATE, float, beta, setBeta, parameters.beta)    \
   OPENMPS_PROPERTY(STATE, float, delta, setDelta, parameters.delta)
 
-#define OPENMPS_CROSS_CHANNEL_NORM(STATE, INIT)                                                        \
-  OPENMPS_LOCAL_NORM_PROPERTIES(STATE)                                                                 \
-  OPENMPS_GETTER(STATE, NSUInteger, kernelSize, parameters.size)                                       \
-  -(instancetype)initWithDevice : (id<MTLDevice>)device {                                              \
-    (void)device;                                                                                      \
-    openmps::UnwindRelease unwind(self);                                                               \
-    openmps::raise_unavailable(self, _cmd, "-initWithDevice:kernelSize:");                             \
-  }                                                                                                    \
-  -(instancetype)initWithDevice : (id<MTLDevice>)device kernelSize : (NSUInteger)kernelSize {          \
-    return INIT(self, device, 1, 1, kernelSize);                                                       \
+#define OPENMPS_CROSS_CHANNEL_NORM(STATE, INIT)                                               \
+  OPENMPS_LOCAL_NORM_PROPERTIES(STATE)                                                        \
+  OPENMPS_GETTER(STATE, NSUInteger, kernelSize, parameters.size)                              \
+  -(instancetype)initWithDevice : (id<MTLDevice>)device {                                     \
+    (void)device;                                                                             \
+    openmps::UnwindRelease unwind(self);                                                      \
+    openmps::raise_unavailable(self, _cmd, "-initWithDevice:kernelSize:");                    \
+  }                                                                                           \
+  -(instancetype)initWithDevice : (id<MTLDevice>)device kernelSize : (NSUInteger)kernelSize { \
+    return INIT(self, device, 1, 1, kernelSize);                                              \
   }
 
 #define OPENMPS_WINDOW_NORM(STATE, INIT)                                                                   \
@@ -58,8 +58,8 @@ struct LocalNormParameters {
     return INIT(self, device, kernelWidth, kernelHeight, 1);                                               \
   }
 
-#define OPENMPS_CONTRAST_NORM(STATE, INIT)                    \
-  OPENMPS_WINDOW_NORM(STATE, INIT)                            \
-  OPENMPS_PROPERTY(STATE, float, p0, setP0, parameters.p0)    \
-  OPENMPS_PROPERTY(STATE, float, pm, setPm, parameters.pm)    \
+#define OPENMPS_CONTRAST_NORM(STATE, INIT)                 \
+  OPENMPS_WINDOW_NORM(STATE, INIT)                         \
+  OPENMPS_PROPERTY(STATE, float, p0, setP0, parameters.p0) \
+  OPENMPS_PROPERTY(STATE, float, pm, setPm, parameters.pm) \
   OPENMPS_PROPERTY(STATE, float, ps, setPs, parameters.ps)

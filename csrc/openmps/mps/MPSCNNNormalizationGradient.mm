@@ -14,8 +14,8 @@ struct LocalNormGradientState : Extends<LocalNormGradientState, PixelGradientSta
 
   explicit LocalNormGradientState(LocalNormType type) : parameters(type) {}
 
-  /// Pixel (0, 0) of the result lies under the middle of the window of pixel `at` of the gradient: kernelOffset is that of
-  /// the window turned round, whose middle lies one further on when it is even.
+  /// Pixel (0, 0) of the result lies under the middle of the window of pixel `at` of the gradient: kernelOffset is that
+  /// of the window turned round, whose middle lies one further on when it is even.
   Problem make_problem(const Encode &encode) const override {
     LocalNormGradientProblem problem;
     const SourceSlot &slot = secondary();

@@ -58,9 +58,9 @@ struct NormalizationGradientData : GradientData {
 
 /// The mean and variance of a state are those that statistics have stored, else the kernel's.
 struct BatchNormalizationData : NormalizationGradientData {
-  Values mean, variance;   ///< of the kernel, like gamma and beta
-  std::int64_t count = 0;  ///< pixels that the stored statistics cover; 0: none are stored
-  bool is_used = false;    ///< by a normalization: the next statistics begin a new batch
+  Values mean, variance;            ///< of the kernel, like gamma and beta
+  std::int64_t count = 0;           ///< pixels that the stored statistics cover; 0: none are stored
+  bool is_used = false;             ///< by a normalization: the next statistics begin a new batch
   bool has_used_gradients = false;  ///< the next gradients of gamma and beta begin a new batch
 
   bool has_statistics() const { return count > 0 || mean; }

@@ -348,8 +348,8 @@ void NormalizationGradientState::did_read(MPSKernel *kernel) {
 }
 
 Problem ImageNormalizationGradientState::make_problem(const Encode &encode) const {
-  const NormalizationGradientData &data = normalization_data(static_cast<const KernelState &>(*this),
-                                                             encode.source_state, state_class(), "gradientState");
+  const NormalizationGradientData &data =
+      normalization_data(static_cast<const KernelState &>(*this), encode.source_state, state_class(), "gradientState");
   const ImageView &src = encode.src[1];
   if (static_cast<std::int64_t>(data.channels) != src.c)
     raise_for(*this, @"The sources have %ld feature channels, and gradientState was made for %lu.", (long)src.c,

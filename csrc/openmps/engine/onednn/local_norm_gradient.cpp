@@ -27,8 +27,8 @@ constexpr std::int64_t kPixelsTogether = 16;  // whose powers are taken together
 // ------------------------------------------------------------------------------------------------ across channels
 
 /// With L = delta + scale * sum of the squares of channels k - before ... k + after:
-/// to[k] = g[k] * L[k]^exponent + factor * x[k] * sum of g * x * L^(exponent - 1) over channels k - after ... k + before.
-/// `work`: 4 * channels + before + after doubles.
+/// to[k] = g[k] * L[k]^exponent + factor * x[k] * sum of g * x * L^(exponent - 1) over channels k - after ... k +
+/// before. `work`: 4 * channels + before + after doubles.
 MPSCNN_CLONES void respond_gradient(const float* g, const float* x, float* to, std::int64_t pixels,
                                     std::int64_t channels, std::int64_t before, std::int64_t after, double scale,
                                     double delta, double exponent, double factor, double* work) {
@@ -56,8 +56,7 @@ MPSCNN_CLONES void respond_gradient(const float* g, const float* x, float* to, s
     std::fill(given + channels, given + channels + before, 0.0);
     sum_neighbours(row, channels, before + 1 + after, sums);
 #pragma omp simd
-    for (std::int64_t k = 0; k < channels; ++k)
-      to[k] = static_cast<float>(g[k] * powers[k] + factor * x[k] * sums[k]);
+    for (std::int64_t k = 0; k < channels; ++k) to[k] = static_cast<float>(g[k] * powers[k] + factor * x[k] * sums[k]);
   }
 }
 
@@ -331,8 +330,9 @@ void differentiate_windows(const LocalNormGradientProblem& problem) {
         if (result.format == Format::float32) {
           copy_channels(values + x * kBlock, result.floats(n, y, x) + c0, channels);
         } else {
-          row_from_float(values + x * kBlock, result.at(n, y, x) + c0 * static_cast<std::int64_t>(size_of(result.format)),
-                         result.format, channels);
+          row_from_float(values + x * kBlock,
+                         result.at(n, y, x) + c0 * static_cast<std::int64_t>(size_of(result.format)), result.format,
+                         channels);
         }
       }
     }

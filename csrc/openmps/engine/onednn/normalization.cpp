@@ -178,9 +178,9 @@ void find_moments(Tensor src, std::int64_t first, std::int64_t count, std::vecto
     // The closer to the mean, the less is lost where the square of its distance is subtracted.
     results[i].pivot.assign(c, 0);
     std::vector<float> pixel(c);
-    const std::int64_t first_pixels = std::min<std::int64_t>(src.w, 8);
+    const std::int64_t first_pixels = std::min<std::int64_t>(src.h * src.w, 8);
     for (std::int64_t x = 0; x < first_pixels; ++x) {
-      row_to_float(src.at(static_cast<std::int64_t>(i), 0, x), src.format, pixel.data(), src.c);
+      row_to_float(src.at(static_cast<std::int64_t>(i), x / src.w, x % src.w), src.format, pixel.data(), src.c);
       for (std::size_t k = 0; k < c; ++k) results[i].pivot[k] += pixel[k] / static_cast<float>(first_pixels);
     }
     results[i].sums.assign(c, 0);
@@ -190,38 +190,45 @@ void find_moments(Tensor src, std::int64_t first, std::int64_t count, std::vecto
   const int threads = threads_for(src.size(), kGrain);
   const std::size_t per_thread = results.size() * 2 * c;
   std::vector<double> partial(per_thread * static_cast<std::size_t>(threads));
-  // A few pixels of a row at a time, all of their channels, alike wherever the rows lie: which distances are added as
-  // floats must not depend on that. What are no floats is converted.
-  const bool in_place = src.format == Format::float32, adjacent = src.w == 1 || src.w_stride == src.c;
-  const std::int64_t step = in_place ? src.w_stride : src.c;
+  // Some pixels at a time, all of their channels, alike however they lie in memory: which distances are added as floats
+  // must not depend on that. Pixels that are no floats are converted, those of several rows with gaps are put together.
+  const bool in_place = src.format == Format::float32, one_set = results.size() == 1;
+  const bool adjacent = src.w == 1 || src.w_stride == src.c,
+             one_line = one_set ? src.is_dense() : src.images_are_dense();
+  const std::int64_t image = src.h * src.w;
   const std::int64_t most = std::max<std::int64_t>(8, kAdded / src.c / 8 * 8);
-  std::vector<float> buffers(in_place ? 0 : static_cast<std::size_t>(threads * most * src.c));
-  parallel_ranges(src.n * src.h * src.w, threads, [&](std::int64_t begin, std::int64_t end) {
+  std::vector<float> buffers(in_place && one_line ? 0 : static_cast<std::size_t>(threads * most * src.c));
+  parallel_ranges(src.n * image, threads, [&](std::int64_t begin, std::int64_t end) {
     const auto me = static_cast<std::size_t>(omp_get_thread_num());
-    float* const buffer = buffers.data() + (in_place ? 0 : static_cast<std::int64_t>(me) * most * src.c);
+    float* const buffer = buffers.data() + (buffers.empty() ? 0 : static_cast<std::int64_t>(me) * most * src.c);
     std::int64_t pixels = 0;
     for (std::int64_t pixel = begin; pixel < end; pixel += pixels) {
-      const std::int64_t row = pixel / src.w, x = pixel % src.w, n = row / src.h;
-      pixels = std::min({most, src.w - x, end - pixel});
-      const std::size_t target = results.size() == 1 ? 0 : static_cast<std::size_t>(n);
+      const std::int64_t n = pixel / image, row = pixel / src.w, x = pixel % src.w;
+      pixels = std::min({most, (one_set ? end : std::min(end, (n + 1) * image)) - pixel});
+      const std::size_t target = one_set ? 0 : static_cast<std::size_t>(n);
       double* const sums = partial.data() + me * per_thread + target * 2 * c;
+      const float* const pivot = results[target].pivot.data();
       const std::byte* const from = src.at(n, row % src.h, x);
-      const float* values = reinterpret_cast<const float*>(from);
+      const bool in_row = x + pixels <= src.w;
+      if (in_place && (one_line || in_row)) {
+        add_pixels(reinterpret_cast<const float*>(from), one_line ? src.c : src.w_stride, pixels, src.c, pivot, sums,
+                   sums + c);
+        continue;
+      }
 #if defined(__x86_64__)
-      if (src.format == Format::float16 && adjacent && src.c % kBlock == 0 && has_f16c()) {
-        add_halves_f16c(reinterpret_cast<const std::uint16_t*>(from), pixels, src.c, results[target].pivot.data(), sums,
-                        sums + c);
+      if (src.format == Format::float16 && (one_line || (adjacent && in_row)) && src.c % kBlock == 0 && has_f16c()) {
+        add_halves_f16c(reinterpret_cast<const std::uint16_t*>(from), pixels, src.c, pivot, sums, sums + c);
         continue;
       }
 #endif
-      if (!in_place) {
-        values = buffer;
-        const std::int64_t runs = adjacent ? 1 : pixels;  // of values that lie next to each other
-        for (std::int64_t i = 0; i < runs; ++i)
-          row_to_float(from + i * src.w_stride * static_cast<std::int64_t>(size_of(src.format)), src.format,
-                       buffer + i * src.c, pixels / runs * src.c);
+      for (std::int64_t done = 0; done < pixels;) {
+        const std::int64_t line = (pixel + done) / src.w, column = (pixel + done) % src.w;
+        // As many as lie next to each other.
+        const std::int64_t part = one_line ? pixels : adjacent ? std::min(pixels - done, src.w - column) : 1;
+        row_to_float(src.at(line / src.h, line % src.h, column), src.format, buffer + done * src.c, part * src.c);
+        done += part;
       }
-      add_pixels(values, step, pixels, src.c, results[target].pivot.data(), sums, sums + c);
+      add_pixels(buffer, src.c, pixels, src.c, pivot, sums, sums + c);
     }
   });
   for (std::size_t thread = 0; thread < static_cast<std::size_t>(threads); ++thread) {

@@ -74,10 +74,8 @@ inline __attribute__((always_inline)) void add_gradients(const float* g, const f
                                                          std::int64_t channels, const ChannelTerms& terms, double* sums,
                                                          double* products) {
   std::int64_t c = 0;
-  for (; c + 32 <= channels; c += 32)
-    add_channels<4, is_rectified>(g, x, pixels, channels, terms, c, sums, products);
-  for (; c + 8 <= channels; c += 8)
-    add_channels<1, is_rectified>(g, x, pixels, channels, terms, c, sums, products);
+  for (; c + 32 <= channels; c += 32) add_channels<4, is_rectified>(g, x, pixels, channels, terms, c, sums, products);
+  for (; c + 8 <= channels; c += 8) add_channels<1, is_rectified>(g, x, pixels, channels, terms, c, sums, products);
   for (; c < channels; ++c) {
     double sum = 0, product = 0;
     for (std::int64_t pixel = 0; pixel < pixels; ++pixel) {
@@ -205,26 +203,27 @@ void find_sums(const ImageView& diff_dst, const Operand& src, const GradientCoef
   std::vector<double> partial(per_thread * static_cast<std::size_t>(threads));
   const bool has_slopes = !identity && !rectified;
   std::vector<float> buffers(has_slopes ? static_cast<std::size_t>(block * c * threads) : 0);
-  for_pairs(diff_dst, src, one_set, threads, [&](const float* g, const float* x, std::int64_t first, std::int64_t pixels) {
-    const auto me = static_cast<std::size_t>(omp_get_thread_num());
-    const std::int64_t target = one_set ? 0 : first / image;
-    const ChannelTerms terms = coefficients.terms(target);
-    double* const sums = partial.data() + me * per_thread + static_cast<std::size_t>(target) * each;
-    const auto add = [&](const float* gradient, const float* source, std::int64_t count) {
-      const std::int64_t whole = count / repeats, done = whole * wide, rest = count % repeats;
-      const auto add_some = rectified ? add_rectified : add_plain;
-      if (whole > 0) add_some(gradient, source, whole, wide, terms, sums, sums + wide);
-      if (rest > 0) add_some(gradient + done, source + done, rest, c, terms, sums, sums + wide);
-    };
-    if (!has_slopes) return add(g, x, pixels);
-    float* const buffer = buffers.data() + static_cast<std::int64_t>(me) * block * c;
-    for (std::int64_t i = 0; i < pixels; i += block) {
-      const std::int64_t part = std::min(block, pixels - i);
-      coefficients.forward.apply(x + i * c, buffer, part, target, scale_pixels);
-      row_neuron_gradient(neuron, g + i * c, buffer, buffer, part * c, c);
-      add(buffer, x + i * c, part);
-    }
-  });
+  for_pairs(diff_dst, src, one_set, threads,
+            [&](const float* g, const float* x, std::int64_t first, std::int64_t pixels) {
+              const auto me = static_cast<std::size_t>(omp_get_thread_num());
+              const std::int64_t target = one_set ? 0 : first / image;
+              const ChannelTerms terms = coefficients.terms(target);
+              double* const sums = partial.data() + me * per_thread + static_cast<std::size_t>(target) * each;
+              const auto add = [&](const float* gradient, const float* source, std::int64_t count) {
+                const std::int64_t whole = count / repeats, done = whole * wide, rest = count % repeats;
+                const auto add_some = rectified ? add_rectified : add_plain;
+                if (whole > 0) add_some(gradient, source, whole, wide, terms, sums, sums + wide);
+                if (rest > 0) add_some(gradient + done, source + done, rest, c, terms, sums, sums + wide);
+              };
+              if (!has_slopes) return add(g, x, pixels);
+              float* const buffer = buffers.data() + static_cast<std::int64_t>(me) * block * c;
+              for (std::int64_t i = 0; i < pixels; i += block) {
+                const std::int64_t part = std::min(block, pixels - i);
+                coefficients.forward.apply(x + i * c, buffer, part, target, scale_pixels);
+                row_neuron_gradient(neuron, g + i * c, buffer, buffer, part * c, c);
+                add(buffer, x + i * c, part);
+              }
+            });
   for (std::size_t i = 0; i < results.size(); ++i) {
     Sums& result = results[i];
     result.gradients.assign(static_cast<std::size_t>(c), 0);
@@ -249,28 +248,27 @@ void combine(const NormalizeGradientProblem& problem, std::int64_t first, std::i
   const bool identity = neuron_is_identity(problem.neuron), rectified = rectifies(problem.neuron);
   const std::int64_t block = std::max<std::int64_t>(1, kNeuronBlock / c);
   for_gradients(g, x, diff_src, kGrain, one_set,
-                  [&](const std::array<const float*, 2>& from, float* to, std::int64_t pixel, std::int64_t pixels) {
-                    const std::int64_t set = one_set ? 0 : pixel / image;
-                    const ChannelTerms terms = coefficients.terms(set);
-                    const float* const own = coefficients.own.data() + set * wide;
-                    const float* const slope = coefficients.slope.data() + set * wide;
-                    const float* const constant = coefficients.constant.data() + set * wide;
-                    const auto store = [&](const float* gradient, const float* source, float* result,
-                                           std::int64_t many) {
-                      const std::int64_t whole = many / repeats, done = whole * wide;
-                      const auto store_some = rectified ? combine_rectified : combine_plain;
-                      store_some(gradient, source, result, whole, wide, terms, own, slope, constant);
-                      store_some(gradient + done, source + done, result + done, many % repeats, c, terms, own, slope,
-                                 constant);
-                    };
-                    if (identity || rectified) return store(from[0], from[1], to, pixels);
-                    for (std::int64_t i = 0; i < pixels; i += block) {
-                      const std::int64_t part = std::min(block, pixels - i);
-                      coefficients.forward.apply(from[1] + i * c, to + i * c, part, set, scale_pixels);
-                      row_neuron_gradient(problem.neuron, from[0] + i * c, to + i * c, to + i * c, part * c, c);
-                      store(to + i * c, from[1] + i * c, to + i * c, part);
-                    }
-                  });
+                [&](const std::array<const float*, 2>& from, float* to, std::int64_t pixel, std::int64_t pixels) {
+                  const std::int64_t set = one_set ? 0 : pixel / image;
+                  const ChannelTerms terms = coefficients.terms(set);
+                  const float* const own = coefficients.own.data() + set * wide;
+                  const float* const slope = coefficients.slope.data() + set * wide;
+                  const float* const constant = coefficients.constant.data() + set * wide;
+                  const auto store = [&](const float* gradient, const float* source, float* result, std::int64_t many) {
+                    const std::int64_t whole = many / repeats, done = whole * wide;
+                    const auto store_some = rectified ? combine_rectified : combine_plain;
+                    store_some(gradient, source, result, whole, wide, terms, own, slope, constant);
+                    store_some(gradient + done, source + done, result + done, many % repeats, c, terms, own, slope,
+                               constant);
+                  };
+                  if (identity || rectified) return store(from[0], from[1], to, pixels);
+                  for (std::int64_t i = 0; i < pixels; i += block) {
+                    const std::int64_t part = std::min(block, pixels - i);
+                    coefficients.forward.apply(from[1] + i * c, to + i * c, part, set, scale_pixels);
+                    row_neuron_gradient(problem.neuron, from[0] + i * c, to + i * c, to + i * c, part * c, c);
+                    store(to + i * c, from[1] + i * c, to + i * c, part);
+                  }
+                });
 }
 
 void combine_with_given(const NormalizeGradientProblem& problem) {
@@ -304,7 +302,9 @@ void combine_images(const NormalizeGradientProblem& problem) {
   for (std::int64_t first = 0; first < src.n; first += together) {
     const std::int64_t images = std::min(together, src.n - first);
     GradientCoefficients coefficients(static_cast<std::size_t>(images), src.c);
-    const auto index = [&](std::size_t i, std::size_t k) { return (static_cast<std::size_t>(first) + i) * groups + k / each; };
+    const auto index = [&](std::size_t i, std::size_t k) {
+      return (static_cast<std::size_t>(first) + i) * groups + k / each;
+    };
     std::vector<Sums> sums(static_cast<std::size_t>(images));
     for (std::size_t i = 0; i < sums.size(); ++i)
       for (std::size_t k = 0; k < channels; ++k)
