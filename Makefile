@@ -35,14 +35,14 @@ demo: $(stamps)/package $(stamps)/group-demo    ## upscale a photograph with a n
 test: $(stamps)/package $(stamps)/group-test    ## all tests
 	@MPSCNN_CPP_TESTS=build/release/tests $(py) -m pytest tests $(ARGS)
 
-bench: $(stamps)/package $(stamps)/group-bench $(stamps)/peers  ## benchmarks, side by side with PyTorch and others
+bench: $(stamps)/package $(stamps)/group-bench $(stamps)/peers  ## kernels beside NumPy and PyTorch; networks beside PyTorch (channels_last), ONNX Runtime, OpenVINO
 	@$(py) -m bench $(ARGS)
 
 docs: $(stamps)/package $(stamps)/group-docs     ## the documentation as a site, in build/docs
 	@NO_MKDOCS_2_WARNING=1 $(VENV)/bin/mkdocs build $(ARGS)
 	@echo "build/docs/index.html"
 
-mutations: $(stamps)/group-test $(stamps)/group-build  ## break each kernel in a small way and see that the tests notice
+mutations: $(stamps)/group-test $(stamps)/group-build  ## break each kernel, and networks, in a small way and see that the tests notice
 	@$(py) tools/mutations.py $(ARGS)
 
 # ----------------------------------------------------------------------------------------------- development

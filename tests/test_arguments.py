@@ -263,6 +263,7 @@ GIVEN_WITH_A_MODEL: dict[str, Any] = {
     "architecture": None,
     "layers": None,
     "example_inputs": None,
+    "options": None,
 }
 BY_POSITION: dict[str, tuple[tuple[str, ...], Callable[[], tuple[Any, ...]]]] = {
     "Graph.add": (("kernel",), lambda: (Value("x"),)),
@@ -582,6 +583,8 @@ SENTENCES: list[tuple[Callable[[], Any], str]] = [
         lambda: mpscnn.load(3),
         "model (int) is no path, module, exported program, ONNX model, mapping of arrays or Graph.",
     ),
+    (lambda: mpscnn.load(graph(), options={"epsilon": 1e-3}), "options was given; graphs take none."),
+    (lambda: mpscnn.load(graph(), options=3), "options (int) is not a dict."),
     (lambda: mpscnn.load(graph(), architecture="resnet18"), "architecture was given; graphs take none."),
     (lambda: mpscnn.load(graph(), input_shapes="x"), "input_shapes (str) is not a tuple of int or a dict of them."),
     (lambda: mpscnn.load(graph(), input_shapes={"x": 3}), 'input_shapes["x"] (int) is not a tuple of int.'),

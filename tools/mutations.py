@@ -1,14 +1,17 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""Break each kernel in a small way and see that its tests notice.
+"""Break each kernel, and what runs networks of them, in a small way and see that the tests notice.
 
     tools/mutations.py                   all mutations, one build and one run of tests for each
     tools/mutations.py --kernel Add      those of one kernel
-    tools/mutations.py --check           only that every kernel has one and that each can be applied
+    tools/mutations.py --kernel Network  those of networks
+    tools/mutations.py --check           only that every kernel has one, that every file of COMPONENTS has two, and that
+                                         each can be applied
 
 Input: tests/mutations/*.json, lists of
-    {"kernel": row of the table, "file": source, "find": text that occurs there once, "replace": text, "why": sentence,
-     "tests": file of tests (default tests/test_forward.py), "select": pytest's -k (default: cases of the kernel)}
+    {"kernel": row of the table or name in COMPONENTS, "file": source, "find": text that occurs there once,
+     "replace": text, "why": sentence, "tests": file of tests (default tests/test_forward.py),
+     "select": pytest's -k (default: cases of the kernel; needed for COMPONENTS)}
 
 Works on a copy of the tracked files in build/mutations. Exit status 1 when a mutation is not seen; 2 when one cannot be
 applied or built, or when the unbroken code fails.
@@ -31,6 +34,30 @@ from dataclasses import dataclass
 ROOT = pathlib.Path(__file__).resolve().parent.parent
 TABLES = ROOT / "tests" / "mutations"
 COPY = ROOT / "build" / "mutations"
+# What is broken beside rows of the table, each file at least twice.
+COMPONENTS = {
+    "Network": (
+        "csrc/bindings/bind_network.cpp",
+        "csrc/bindings/boundary.cpp",
+        "csrc/core/data_source.mm",
+        "csrc/core/in_node.hpp",
+        "csrc/core/network.cpp",
+        "csrc/core/network_plan.cpp",
+        "csrc/core/profile.cpp",
+        "csrc/openmps/engine/fusion.cpp",
+        "python/mpscnn/file_format.py",
+        "python/mpscnn/graph.py",
+        "python/mpscnn/loading.py",
+        "python/mpscnn/memory.py",
+        "python/mpscnn/network.py",
+        "python/mpscnn/passes.py",
+        "python/mpscnn/profiling.py",
+        "python/mpscnn/stream.py",
+    )
+}
+LEAST_IN_FILE = 2
+# A broken program may wait for ever: it is seen then.
+MOST_SECONDS = 900
 
 
 @dataclass(frozen=True)
@@ -66,8 +93,16 @@ def check(mutations: list[Mutation]) -> list[str]:
     """What is wrong with the lists."""
     names, wrong = kernels(), []
     wrong += [f"{name} has no mutation" for name in sorted(names - {mutation.kernel for mutation in mutations})]
+    for component, files in COMPONENTS.items():
+        for file in files:
+            count = sum(mutation.kernel == component and mutation.file == file for mutation in mutations)
+            if count < LEAST_IN_FILE:
+                wrong.append(f"{component}: {file} has {count} mutations, less than {LEAST_IN_FILE}")
     for mutation in mutations:
-        if mutation.kernel not in names:
+        if mutation.kernel in COMPONENTS:
+            if not mutation.select:
+                wrong.append(f"{mutation}: there is no select")
+        elif mutation.kernel not in names:
             wrong.append(f"{mutation}: there is no such kernel")
         try:
             if mutation.applied((ROOT / mutation.file).read_text()) == (ROOT / mutation.file).read_text():
@@ -81,7 +116,8 @@ class Workshop:
     """The copy of the tree, built and tested there."""
 
     def __init__(self, python: str) -> None:
-        self.python, self.source, self.build = python, COPY / "source", COPY / "build"
+        # As deep in the copy as other builds are in the tree, so that ccache knows what they compiled.
+        self.python, self.source, self.build = python, COPY / "source", COPY / "source" / "build" / "mutations"
         names = subprocess.run(["git", "ls-files", "-z"], cwd=ROOT, check=True, capture_output=True, text=True).stdout
         for name in filter(None, names.split("\0")):
             origin, target = ROOT / name, self.source / name
@@ -91,13 +127,24 @@ class Workshop:
             if not target.exists() or target.read_bytes() != origin.read_bytes():
                 shutil.copyfile(origin, target)
         launcher = [f"-DCMAKE_{kind}_COMPILER_LAUNCHER=ccache" for kind in ("CXX", "OBJCXX") if shutil.which("ccache")]
-        options = ["-DCMAKE_BUILD_TYPE=Release", f"-DPython_EXECUTABLE={python}", *launcher]
+        options = ["-DCMAKE_BUILD_TYPE=Release", f"-DPython_EXECUTABLE={python}", "-DMPSCNN_BUILD_TESTS=ON"]
+        options += launcher
         self._run(["cmake", "-S", str(self.source), "-B", str(self.build), "-G", "Ninja", *options], check=True)
 
-    def _run(self, command: list[str], check: bool = False) -> subprocess.CompletedProcess[str]:
+    def _run(
+        self, command: list[str], check: bool = False, seconds: float | None = None
+    ) -> subprocess.CompletedProcess[str]:
         path = f"{pathlib.Path(self.python).parent}{os.pathsep}{os.environ['PATH']}"
-        environment = os.environ | {"PYTHONPATH": str(self.build / "package"), "PATH": path}
-        done = subprocess.run(command, cwd=self.source, env=environment, capture_output=True, text=True)
+        environment = os.environ | {
+            "PYTHONPATH": str(self.build / "package"),
+            "PATH": path,
+            "MPSCNN_CPP_TESTS": str(self.build / "tests"),
+            "CCACHE_BASEDIR": str(self.source),
+            "CCACHE_NOHASHDIR": "1",
+        }
+        done = subprocess.run(
+            command, cwd=self.source, env=environment, capture_output=True, text=True, timeout=seconds
+        )
         if check and done.returncode != 0:
             sys.exit(f"{' '.join(command)} failed:\n{done.stdout[-4000:]}{done.stderr[-4000:]}")
         return done
@@ -106,8 +153,12 @@ class Workshop:
         return self._run(["cmake", "--build", str(self.build)]).returncode == 0
 
     def passes(self, tests: str, select: str) -> bool:
-        done = self._run([self.python, "-m", "pytest", "-q", "-x", "-p", "no:cacheprovider", tests, "-k", select])
-        if done.returncode not in (0, 1):
+        command = [self.python, "-m", "pytest", "-q", "-x", "-p", "no:cacheprovider", tests, "-k", select]
+        try:
+            done = self._run(command, seconds=MOST_SECONDS)
+        except subprocess.TimeoutExpired:
+            return False
+        if done.returncode > 1:  # less than 0: a signal has ended the process
             sys.exit(f"pytest {tests} -k {select!r} ran no test:\n{done.stdout[-4000:]}{done.stderr[-4000:]}")
         return done.returncode == 0
 
@@ -126,11 +177,17 @@ class Workshop:
 
 
 def groups(mutations: list[Mutation], together: bool) -> list[list[Mutation]]:
-    """One by one; or as many at once as have each a kernel and a file of their own."""
+    """One by one; or as many at once as have each a kernel and a file of their own.
+
+    Tests of COMPONENTS see each other's mutations, so these are always alone.
+    """
     found: list[list[Mutation]] = []
     for mutation in mutations:
-        for group in found if together else []:
-            if all(mutation.kernel != other.kernel and mutation.file != other.file for other in group):
+        for group in found if together and mutation.kernel not in COMPONENTS else []:
+            if all(
+                mutation.kernel != other.kernel and mutation.file != other.file and other.kernel not in COMPONENTS
+                for other in group
+            ):
                 group.append(mutation)
                 break
         else:
@@ -144,7 +201,7 @@ def selection(mutation: Mutation) -> tuple[str, str]:
 
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--kernel", action="append", help="only mutations of this row; may be repeated")
+    parser.add_argument("--kernel", action="append", help="only mutations of this row, or Network; may be repeated")
     parser.add_argument("--check", action="store_true", help="build and run nothing")
     parser.add_argument(
         "--together",
@@ -161,12 +218,12 @@ def main() -> int:
         print("\n".join(wrong), file=sys.stderr)
         return 2
     if arguments.check:
-        print(f"{len(mutations)} mutations of {len(kernels())} kernels can be applied")
+        print(f"{len(mutations)} mutations of {len(kernels())} kernels and networks can be applied")
         return 0
     if arguments.kernel:
-        unknown = set(arguments.kernel) - kernels()
+        unknown = set(arguments.kernel) - kernels() - set(COMPONENTS)
         if unknown:
-            parser.error(f"--kernel {', '.join(sorted(unknown))}: no row of the table has that name")
+            parser.error(f"--kernel {', '.join(sorted(unknown))}: no such row or component")
         mutations = [mutation for mutation in mutations if mutation.kernel in arguments.kernel]
 
     from tqdm import tqdm
@@ -196,8 +253,9 @@ def main() -> int:
         print(json.dumps({**counts, "mutations": rows}, indent=1))
     else:
         names = {mutation.kernel for mutation in seen}
+        what = ", ".join(names) if len(names) == 1 else f"{len(names)} names"
         print(
-            f"{counts['seen']} of {len(seen)} mutations of {len(names)} kernels are seen by the tests "
+            f"{counts['seen']} of {len(seen)} mutations of {what} are seen by the tests "
             f"({counts['not seen']} are not, {counts['not built']} do not build), {time.monotonic() - begin:.0f} s"
         )
     return 2 if counts["not built"] else 1 if counts["not seen"] else 0

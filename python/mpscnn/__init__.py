@@ -35,6 +35,9 @@ from .weights import empty, pack_bits, reorder, reorder_linear
 
 if TYPE_CHECKING:
     from . import importing, memory
+    from . import layers as layers
+    from . import plotting as plotting
+    from . import verify as verify
     from .errors import ImportError, InvalidModelError, MissingPackageError, UnsupportedOperatorError
     from .graph import Graph
     from .loading import load
@@ -46,6 +49,9 @@ __version__: str = _core.__version__
 # Imported when first asked for: a program that uses kernels alone does not wait for them.
 _LAZY = {
     "importing": "",  # the module itself
+    "layers": "",  # these three: not of `import *`, whose `verify` would be a module
+    "plotting": "",
+    "verify": "",
     "memory": "",
     "Graph": "graph",
     "ImportError": "errors",

@@ -27,6 +27,7 @@ def load(
     architecture: str | None = None,
     layers: Any = None,
     example_inputs: Any = None,
+    options: Mapping[str, Any] | None = None,
     dtype: str | None = None,
     mean: Any = None,
     std: Any = None,
@@ -50,6 +51,10 @@ def load(
         Of weights: the layers by name, for a network that is no known architecture; see docs/pytorch.md.
     example_inputs : tuple, optional
         For modules, in place of input_shapes.
+    options : dict, optional
+        By name, what the reader takes besides. Of weights of a known architecture: what tensors do not tell, as
+        {"epsilon": 1e-3, "tf_padding": True}; see docs/pytorch.md. Of modules: {"free_size": False}, for an import in
+        less time, of the one height and width that is given.
     dtype, mean, std, allow_reduced_precision, optimize, device
         See `Network`. dtype: that of the file for .mpscnn, else "float32".
 
@@ -63,7 +68,8 @@ def load(
         InvalidModelError, UnsupportedOperatorError (with the list of nodes), MissingPackageError.
     TypeError
         "model (int) is no path, module, exported program, ONNX model, mapping of arrays or Graph.",
-        "architecture was given; ONNX models take none."
+        "architecture was given; ONNX models take none.",
+        "tf_padding is no option of resnet50: it has epsilon, activation, ..."
 
     Source
     ------
@@ -71,8 +77,8 @@ def load(
     """
     from .network import Network
 
-    options: dict[str, Any] = {}
-    _check(input_shapes, architecture, layers, example_inputs)
+    written: dict[str, Any] = {}
+    _check(input_shapes, architecture, layers, example_inputs, options)
     if _suffix(model) == ".mpscnn":
         from . import file_format
 
@@ -82,8 +88,9 @@ def load(
             architecture=architecture,
             layers=layers,
             example_inputs=example_inputs,
+            options=options,
         )
-        graph, options = file_format.read(model)
+        graph, written = file_format.read(model)
         optimize = False  # passes were run before it was written
     else:
         graph = read(
@@ -92,11 +99,12 @@ def load(
             architecture=architecture,
             layers=layers,
             example_inputs=example_inputs,
+            options=options,
         )
     try:
         return Network(
             graph,
-            dtype=dtype or options.get("dtype", "float32"),
+            dtype=dtype or written.get("dtype", "float32"),
             mean=mean,
             std=std,
             allow_reduced_precision=allow_reduced_precision,
@@ -120,12 +128,13 @@ def read(
     architecture: str | None = None,
     layers: Any = None,
     example_inputs: Any = None,
+    options: Mapping[str, Any] | None = None,
 ) -> Graph:
     """The graph of a model, nothing folded or fused: what `load` makes a network of.
 
     Parameters
     ----------
-    model, input_shapes, architecture, layers, example_inputs
+    model, input_shapes, architecture, layers, example_inputs, options
         See `load`.
 
     Returns
@@ -141,15 +150,20 @@ def read(
     ------
     docs/pytorch.md, docs/onnx.md, docs/file_format.md.
     """
-    _check(input_shapes, architecture, layers, example_inputs)
+    _check(input_shapes, architecture, layers, example_inputs, options)
     if isinstance(model, Graph):
         _refuse(
-            "graphs", input_shapes=input_shapes, architecture=architecture, layers=layers, example_inputs=example_inputs
+            "graphs",
+            input_shapes=input_shapes,
+            architecture=architecture,
+            layers=layers,
+            example_inputs=example_inputs,
+            options=options,
         )
         return model
     kind = _kind(model)
     if kind == "onnx":
-        _refuse("ONNX models", architecture=architecture, layers=layers, example_inputs=example_inputs)
+        _refuse("ONNX models", architecture=architecture, layers=layers, example_inputs=example_inputs, options=options)
         from .importing import onnx
 
         return onnx.read(model, input_shapes=_by_name(input_shapes))
@@ -160,6 +174,7 @@ def read(
             architecture=architecture,
             layers=layers,
             example_inputs=example_inputs,
+            options=options,
         )
         from .importing import torch_export
 
@@ -168,7 +183,12 @@ def read(
         _refuse("modules", architecture=architecture, layers=layers)
         from .importing import torch_module
 
-        return torch_module.read(model, input_shapes=input_shapes, example_inputs=example_inputs)
+        free_size = True
+        for option, value in (options or {}).items():
+            if option != "free_size":
+                raise TypeError(f"{option} is no option of modules: they have free_size.")
+            free_size = _checks.boolean(value, option)
+        return torch_module.read(model, input_shapes=input_shapes, example_inputs=example_inputs, free_size=free_size)
     if kind == "mpscnn":
         from . import file_format
 
@@ -178,6 +198,7 @@ def read(
             architecture=architecture,
             layers=layers,
             example_inputs=example_inputs,
+            options=options,
         )
         return file_format.read(model)[0]
     if kind == "weights":
@@ -190,10 +211,11 @@ def read(
 
         if architecture is not None:
             raise TypeError("architecture was given together with layers.")
+        _refuse("lists of layers", options=options)
         return layer_list.read_layers(layers, model, input_shapes=input_shapes)
     from .importing import architectures
 
-    return architectures.read(model, architecture, input_shapes=input_shapes)
+    return architectures.read(model, architecture, input_shapes=input_shapes, **dict(options or {}))
 
 
 def _suffix(model: Any) -> str:
@@ -235,7 +257,7 @@ def _by_name(input_shapes: Shapes) -> dict[str, tuple[int, ...]] | None:
     return {name: tuple(shape) for name, shape in input_shapes.items()}
 
 
-def _check(input_shapes: Any, architecture: Any, layers: Any, example_inputs: Any) -> None:
+def _check(input_shapes: Any, architecture: Any, layers: Any, example_inputs: Any, options: Any) -> None:
     """The types of what is given beside a model. What fits the model is said where it is read."""
     if input_shapes is not None:
         if isinstance(input_shapes, Mapping):
@@ -255,6 +277,11 @@ def _check(input_shapes: Any, architecture: Any, layers: Any, example_inputs: An
     is_tensor = hasattr(type(example_inputs), "__dlpack__")
     if example_inputs is not None and not is_tensor and not isinstance(example_inputs, (tuple, list, Mapping)):
         _checks.refuse(example_inputs, "example_inputs", "a tensor, a tuple or a dict")
+    if options is not None:
+        if not isinstance(options, Mapping):
+            _checks.refuse(options, "options", "a dict")
+        for name in options:
+            _checks.text(name, "name of an option")
 
 
 def _refuse(what: str, **given: Any) -> None:

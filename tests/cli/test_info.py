@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 
 import mpscnn
+from architectures import ARCHITECTURES
 
 from .conftest import node, normal, save
 
@@ -148,3 +149,22 @@ def test_names_are_escaped_in_a_picture(run, tmp_path: Path) -> None:
     read = ElementTree.fromstring(svg(graph, (1, 4, 5, 5), title=name))
     texts = [element.text for element in read.iter("{http://www.w3.org/2000/svg}text")]
     assert texts.count('<a & "b">�') == 2
+
+
+def test_options_of_the_reader(run, tmp_path: Path) -> None:
+    file = tmp_path / "espcn.npz"
+    state = ARCHITECTURES["espcn"].make(**ARCHITECTURES["espcn"].small).state_dict()
+    np.savez(file, **{name: value.numpy() for name, value in state.items()})
+    size = ("--input-shape", "1x1x16x12")
+    assert "tanh" not in run("info", file, *size).out.lower()
+    assert "tanh" in run("info", file, *size, "--option", "activation=tanh", "--option", "bounded=true").out.lower()
+    for options, message in (
+        (["tf_padding=true"], "tf_padding is no option of espcn_x"),
+        (["factor=1.5"], "factor (float) is not an int"),
+        (["bounded=1"], "bounded (int) is not a bool"),
+    ):
+        ran = run("info", file, *size, "--option", *options)
+        assert ran.status != 0
+        assert message in ran.message
+    assert run("info", file, "--option", "activation").status == 2
+    assert run("info", file, "--option", "factor=2", "--option", "factor=3").status == 2

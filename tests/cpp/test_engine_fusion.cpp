@@ -121,6 +121,14 @@ void test_what_is_fused() {
     p.after.push_back({neuron_problem(p.result, end, NeuronType::tanh), "neuron"});
   }, {1, 2, 3});
 
+  expect("slopes by channel behind the sum", [](Parts& p) {
+    const ImageView end = temporary(1, kSide, kSide, kChannels);
+    p.held = {p.source.memory, end.memory};
+    auto problem = neuron_problem(p.result, end, NeuronType::prelu);
+    problem.neuron.a_per_channel = std::make_shared<const std::vector<float>>(kChannels, 0.5f);
+    p.after.push_back({problem, "neuron"});
+  }, both);
+
   expect("other bounds", [](Parts& p) { p.sum.function = bounded(-1, kInfinity); }, none);
   expect("upper bound alone", [](Parts& p) { p.sum.function = bounded(-kInfinity, 6); }, none);
   expect("scale", [](Parts& p) { p.sum.function.scale1 = 2; }, none);

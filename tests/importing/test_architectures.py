@@ -620,3 +620,38 @@ def test_output_strides() -> None:
     state = mobilenet_to_hugging_face(build_small("mobilenet_v2").state_dict())
     with pytest.raises(mpscnn.InvalidModelError, match=r"output_stride \(4\) is not one of 8, 16, 32"):
         read(WithConfig(state, {"output_stride": 4}))
+
+
+def _espcn() -> dict[str, Any]:
+    return ARCHITECTURES["espcn"].make(**ARCHITECTURES["espcn"].small).state_dict()
+
+
+def test_options_are_passed() -> None:
+    state = _espcn()
+    kernels = [node.kernel for node in mpscnn.importing.read(state, options={"activation": "tanh"})]
+    assert "NeuronTanH" in kernels
+    assert "NeuronTanH" not in [node.kernel for node in mpscnn.importing.read(state, options={"activation": "relu"})]
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"tf_padding": True}, "tf_padding is no option of espcn_x.: it has activation, bounded, factor"),
+        ({"factor": "3"}, r"factor \(str\) is not an int"),
+        ({"bounded": 1}, r"bounded \(int\) is not a bool"),
+        ({3: 1}, r"name of an option \(int\) is not a str"),
+    ],
+)
+def test_wrong_options(options: dict[Any, Any], message: str) -> None:
+    with pytest.raises(TypeError, match=message):
+        mpscnn.load(_espcn(), options=options)
+
+
+def test_options_of_others() -> None:
+    module = torch.nn.Conv2d(1, 4, 3)
+    graph = mpscnn.importing.read(module, input_shapes=(1, 1, 6, 5), options={"free_size": False})
+    assert (graph.inputs["input"].height, graph.inputs["input"].width) == (6, 5)
+    with pytest.raises(TypeError, match="epsilon is no option of modules: they have free_size"):
+        mpscnn.load(module, input_shapes=(1, 1, 6, 5), options={"epsilon": 1e-3})
+    with pytest.raises(TypeError, match="options was given; lists of layers take none"):
+        mpscnn.load({}, layers=[("relu", "ReLU")], input_shapes=(1, 3), options={"epsilon": 1e-3})

@@ -4,24 +4,18 @@
 from __future__ import annotations
 
 import functools
-import os
 from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 import mpscnn
 from architectures import ARCHITECTURES
+from fuzzing import Fuzz
 from mpscnn.importing.architectures import FAMILIES, detect, read
 
-fuzz = settings(
-    max_examples=int(os.environ.get("MPSCNN_FUZZ_EXAMPLES", "60")),
-    deadline=None,
-    database=None,
-    suppress_health_check=list(HealthCheck),
-)
+fuzz = Fuzz()
 NAMES = ["resnet18", "resnet50", "mobilenet_v2", "vgg11_bn", "squeezenet1_1", "espcn", "style_transfer"]
 
 
@@ -68,8 +62,7 @@ def states(draw: st.DrawFn) -> Changed:
     return found
 
 
-@fuzz
-@given(states(), st.tuples(st.sampled_from([1, 2, 7, 32, 64]), st.sampled_from([1, 3, 64])))
+@fuzz.given(60, states(), st.tuples(st.sampled_from([1, 2, 7, 32, 64]), st.sampled_from([1, 3, 64])))
 def test_shapes(changed: Changed, size: tuple[int, int]) -> None:
     state = tensors(changed)
     try:

@@ -1,14 +1,13 @@
 # SPDX-License-Identifier: Apache-2.0
 """Whatever bytes a file of weights has: arrays of the size of the file, or an exception of the family of ImportError.
 
-`MPSCNN_FUZZ_EXAMPLES` is the number of files of each test; the corpus has one file for each kind of damage seen so far.
-Those whose name begins with "valid" are read.
+See tests/fuzzing.py for a long search. The corpus has one file for each kind of damage seen so far; those whose name
+begins with "valid" are read.
 """
 
 from __future__ import annotations
 
 import json
-import os
 import struct
 import tempfile
 from pathlib import Path
@@ -16,22 +15,18 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 import mpscnn
+from fuzzing import Fuzz
 from mpscnn.importing.weights_files import INFLATION_FREE, load
 
 CORPUS = Path(__file__).resolve().parent / "corpus" / "weights_files"
 FILES = sorted(CORPUS.iterdir())
 SUFFIXES = sorted({file.suffix for file in FILES})
 
-fuzz = settings(
-    max_examples=int(os.environ.get("MPSCNN_FUZZ_EXAMPLES", "150")),
-    deadline=None,
-    database=None,
-    suppress_health_check=list(HealthCheck),
-)
+EXAMPLES = 150
+fuzz = Fuzz()
 
 
 def check(content: bytes, suffix: str) -> bool:
@@ -62,8 +57,7 @@ def test_corpus(file: Path) -> None:
     assert check(file.read_bytes(), file.suffix) == file.name.startswith("valid")
 
 
-@fuzz
-@given(content=st.binary(max_size=400), suffix=st.sampled_from(SUFFIXES))
+@fuzz.given(EXAMPLES, content=st.binary(max_size=400), suffix=st.sampled_from(SUFFIXES))
 def test_any_bytes(content: bytes, suffix: str) -> None:
     check(content, suffix)
 
@@ -98,8 +92,7 @@ def damaged(draw: st.DrawFn) -> tuple[bytes, str]:
     return bytes(content), file.suffix
 
 
-@fuzz
-@given(damaged())
+@fuzz.given(EXAMPLES, damaged())
 def test_damaged_files(file: tuple[bytes, str]) -> None:
     check(*file)
 
@@ -122,8 +115,8 @@ entries = st.fixed_dictionaries(
 )
 
 
-@fuzz
-@given(
+@fuzz.given(
+    EXAMPLES,
     header=st.one_of(st.dictionaries(st.text(max_size=4), st.one_of(entries, entries, anything), max_size=4), anything),
     data=st.binary(max_size=64),
 )
@@ -132,8 +125,8 @@ def test_headers_of_safetensors(header: Any, data: bytes) -> None:
     check(struct.pack("<Q", len(text)) + text + data, ".safetensors")
 
 
-@fuzz
-@given(
+@fuzz.given(
+    EXAMPLES,
     shapes=st.lists(
         st.tuples(st.sampled_from(["F32", "U8", "BF16"]), st.lists(st.integers(0, 3), max_size=3)), max_size=4
     ),
@@ -160,8 +153,7 @@ layouts = st.lists(
 )
 
 
-@fuzz
-@given(layouts, st.binary(max_size=16))
+@fuzz.given(EXAMPLES, layouts, st.binary(max_size=16))
 def test_layouts(layout: list[tuple[Any, Any, Any]], content: bytes) -> None:
     with tempfile.TemporaryDirectory() as folder:
         file = Path(folder, "weights.bin")
@@ -171,3 +163,9 @@ def test_layouts(layout: list[tuple[Any, Any, Any]], content: bytes) -> None:
         except mpscnn.ImportError:
             return
         assert sum(weights[name].nbytes for name in weights) <= 2 * len(content)
+
+
+def test_a_dtype_that_numpy_will_forget(tmp_path: Path) -> None:
+    (tmp_path / "weights.bin").write_bytes(b"")
+    with pytest.raises(mpscnn.InvalidModelError, match="layout"):
+        load(tmp_path / "weights.bin", [("x", "a", ())])

@@ -226,6 +226,11 @@ def test_without_a_shape() -> None:
         read_layers([("relu", "ReLU")], {}, input_shapes=None)
 
 
+def test_layers_of_an_architecture() -> None:
+    with pytest.raises(TypeError, match="architecture was given together with layers"):
+        mpscnn.load({}, layers=[("relu", "ReLU")], architecture="resnet18", input_shapes=(1, 3))
+
+
 def test_wrong_outputs() -> None:
     with pytest.raises(mpscnn.InvalidModelError, match=r'no layer "rleu".*Nearest: relu'):
         read_layers([("relu", "ReLU")], {}, input_shapes=(1, 3), outputs=["rleu"])

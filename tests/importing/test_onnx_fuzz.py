@@ -1,13 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0
 """Damaged ONNX models: nothing but the errors of the family mpscnn.ImportError leaves the importer.
 
-MPSCNN_FUZZ_SECONDS=600 looks for so long (and writes what it finds into the corpus), instead of the few seconds of the
-suite.
+See tests/fuzzing.py; a long search writes what it finds into the corpus.
 """
 
 from __future__ import annotations
 
-import os
+import functools
 import pathlib
 import random
 import time
@@ -16,16 +15,16 @@ import zlib
 import numpy as np
 import onnx
 import pytest
-from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from onnx import helper
 from onnx_support import cases, model
 
 import mpscnn
+from fuzzing import SECONDS, Fuzz
 from mpscnn.importing import onnx as importer
 
 CORPUS = pathlib.Path(__file__).with_name("corpus") / "onnx"
-SECONDS = float(os.environ.get("MPSCNN_FUZZ_SECONDS", "0"))
+fuzz = Fuzz()
 node = helper.make_node
 
 
@@ -134,6 +133,7 @@ def attempt(given: object) -> None:
     assert time.process_time() - start < 20
 
 
+@functools.cache
 def seeds() -> list[onnx.ModelProto]:
     every = [case.proto for case in cases() if case.variant == "constants" and len(case.proto.graph.node) == 1]
     return [network(), network(), network(), *every[::7]]
@@ -163,18 +163,12 @@ def test_the_network_is_read():
     assert len(importer.read(network())) > 12
 
 
-@settings(
-    max_examples=150, deadline=None, suppress_health_check=list(HealthCheck), database=None, derandomize=not SECONDS
-)
-@given(st.binary(max_size=200))
+@fuzz.given(150, st.binary(max_size=200))
 def test_bytes(data):
     attempt(data)
 
 
-@settings(
-    max_examples=300, deadline=None, suppress_health_check=list(HealthCheck), database=None, derandomize=not SECONDS
-)
-@given(st.data())
+@fuzz.given(300, st.data())
 def test_bytes_of_a_model(data):
     good = bytearray(network().SerializeToString())
     for _ in range(data.draw(st.integers(1, 4))):
@@ -185,19 +179,15 @@ def test_bytes_of_a_model(data):
     attempt(bytes(good))
 
 
-def test_mutated_models():
-    models = seeds()
-    end = time.monotonic() + (SECONDS or 10)
-    number = int(time.time()) << 20 if SECONDS else 0
-    failed = []
-    while time.monotonic() < end and (SECONDS or number < 1500):
-        number += 1
-        proto = mutated(number, models)
-        try:
-            attempt(proto.SerializeToString())
-        except Exception as error:
-            failed.append(f"{keep(proto.SerializeToString()) if SECONDS else number}: {type(error).__name__}: {error}")
-    assert not failed, "\n".join(failed[:20])
+@fuzz.seeds(1500)
+def test_mutated_models(seed):
+    data = mutated(seed, seeds()).SerializeToString()
+    try:
+        attempt(data)
+    except Exception:
+        if SECONDS:
+            keep(data)
+        raise
 
 
 @pytest.mark.parametrize("path", sorted(CORPUS.glob("*.onnx")), ids=lambda path: path.name)

@@ -14,7 +14,7 @@ from torch import nn
 from torch_support import Function, check, inputs, is_free, randomize
 
 from mpscnn.importing import torch_export, torch_module
-from mpscnn.importing.torch_operators import OPERATORS
+from mpscnn.importing.aten import OPERATORS
 from mpscnn.importing.torch_patterns import operator_name
 
 

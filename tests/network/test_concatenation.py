@@ -137,6 +137,16 @@ def test_sizes_that_differ_are_refused_by_name() -> None:
         mpscnn.Network(graph)(X)
 
 
+def test_another_first_source_is_no_prefix() -> None:
+    graph = mpscnn.Graph()
+    x = graph.input("x", channels=4)
+    a, b, c, d = branches(graph, x, [4, 4, 4, 4])
+    graph.output(graph.concatenate(a, b), "first")
+    graph.output(graph.concatenate(c, b, d), "second")
+    graph.output(graph.concatenate(a, c, b), "third")
+    check(graph, X)
+
+
 @hypothesis.settings(max_examples=60, deadline=None)
 @hypothesis.given(st.data())
 def test_any_graph_of_concatenations(data: st.DataObject) -> None:

@@ -40,12 +40,43 @@ def test_batches_and_sizes_need_no_new_network(net: mpscnn.Network, make_x: Make
         x = make_x(n, h, w)
         for result, expected in zip(net(x), interpret(residual(), x=x).values(), strict=True):
             close(result, expected)
+    assert net._core.plans == 3  # for any number of images
 
 
 def test_shapes_that_are_kept_are_bounded(net: mpscnn.Network, make_x: Make) -> None:
     for size in range(1, 41):
         net(make_x(1, size, 3))
     assert net._core.plans == 16
+
+
+class Counting(mpscnn.PaddingPolicy):
+    """Takes every suggestion, and counts them."""
+
+    asked = 0
+
+    def destination(self, kernel: Any, sources: Any, suggested: tuple[int, ...]) -> Any:
+        self.asked += 1
+        return suggested
+
+
+def test_shapes_used_last_are_kept(make_x: Make) -> None:
+    graph, policy = mpscnn.Graph(), Counting()
+    graph.output(graph.add("PoolingMax", graph.input("x", channels=3, layout="NCHW"), kernel_size=2, padding=policy))
+    net = mpscnn.Network(graph)
+
+    def asked(height: int) -> int:
+        before = policy.asked
+        net(make_x(1, height, 4))
+        return policy.asked - before
+
+    new = asked(4)
+    known = asked(4)
+    assert known < new
+    assert [asked(height) for height in range(5, 20)] == [new] * 15  # sixteen, with the first
+    assert asked(4) == known
+    assert asked(20) == new
+    assert asked(4) == known
+    assert asked(5) == new  # which was not used for longest
 
 
 def test_a_batch_of_more_images_than_an_image_holds(make_x: Make) -> None:
@@ -60,6 +91,25 @@ def test_a_batch_of_more_images_than_an_image_holds(make_x: Make) -> None:
     out = np.full((11, 1, 3, 2), np.nan, np.float32)
     assert net(batch, out=out) is out
     assert np.array_equal(out, interpret(graph, x=batch)["y"])
+
+
+def test_more_images_than_one_encode_takes() -> None:
+    graph = mpscnn.Graph()
+    wide = graph.add("Convolution", graph.input("x", channels=3), weight=np.ones((2048, 3, 1, 1), np.float32))
+    graph.output(graph.add("ReduceFeatureChannelsMax", wide), "y")
+    net = mpscnn.Network(graph)
+    with pytest.raises(ValueError, match=r"the number of images \(5\) is greater than the maximum \(4\) of one encode"):
+        net.encode(mpscnn.CommandBuffer(), mpscnn.Image((5, 2, 2, 3)))
+
+
+def test_a_batch_that_must_stay_whole() -> None:
+    """A rectangle of some of the images counts them from the first of the batch."""
+    for images, most in ((1, 0), (2**30, 4)):
+        graph = mpscnn.Graph()
+        wide = graph.add("Convolution", graph.input("x", channels=3), weight=np.ones((2048, 3, 1, 1), np.float32))
+        rectangle = ((0, 0, 0), (2, 2, images))
+        graph.output(graph.add("ReduceFeatureChannelsMax", wide, clip_rect_source=rectangle), "y")
+        assert mpscnn.Network(graph)._core.most_images([(1, 2, 2, 3)]) == most
 
 
 def test_a_batch_of_none(net: mpscnn.Network, make_x: Make) -> None:
@@ -148,6 +198,20 @@ def test_out_that_is_the_input_or_read_only(net: mpscnn.Network, make_x: Make) -
     out.flags.writeable = False
     with pytest.raises(ValueError, match="out is read-only"):
         small(x, out=out)
+
+
+def test_out_that_is_a_part_of_an_input() -> None:
+    graph = mpscnn.Graph()
+    graph.output(graph.add("Add", graph.input("a", channels=4), graph.input("b", channels=4)), "y")
+    net = mpscnn.Network(graph)
+    memory, apart = np.zeros((4, 5, 6, 4), np.float32), np.ones((2, 5, 6, 4), np.float32)
+    for name, a, b in (("b", apart, memory[:2]), ("a", memory[1:3], apart), ("b", apart, memory[2:0:-1])):
+        with pytest.raises(ValueError, match=f'out may share memory with "{name}"'):
+            net(a, b, out=memory[1:3])
+    # Reversed memory ends where it seems to begin.
+    assert (net(apart, memory[1::-1], out=memory[2:]) == 1).all()
+    with pytest.raises(ValueError, match='out may share memory with "b"'):
+        net(apart, memory[2:0:-1], out=memory[:2])
 
 
 @pytest.mark.parametrize(
@@ -269,6 +333,9 @@ def test_reduced_precision_reaches_the_kernels(make_x: Make) -> None:
     x = make_x()
     exact, reduced = mpscnn.Network(residual()), mpscnn.Network(residual(), allow_reduced_precision=True)
     close(reduced(x)[0], exact(x)[0], 3e-2)
+    for net, wanted in ((exact, False), (reduced, True)):  # the numbers are the same where the device has no bfloat16
+        made = [net._kernel(node, None) for node in net.graph.nodes]
+        assert {kernel.allow_reduced_precision for kernel in made if kernel is not None} == {wanted}
 
 
 def test_dead_nodes_are_not_made_and_inputs_can_be_outputs(make_x: Make) -> None:

@@ -59,6 +59,14 @@ def test_batch_normalization_goes_into_the_weights(name: str) -> None:
     assert optimized(graph, 1e-5) == [kernel]
 
 
+def test_the_epsilon_of_arrays_is_the_kernels() -> None:
+    graph, x, draw = start()
+    conv = graph.add("Convolution", x, weight=draw.weight(12, 8, 1, 1))
+    given = {"gamma": draw.positive(12), "mean": draw.values(12), "variance": np.full(12, 1e-3, np.float32)}
+    graph.output(graph.add("BatchNormalization", conv, **given))
+    assert optimized(graph) == ["Convolution"]
+
+
 def test_names_and_origins_stay() -> None:
     graph, x, draw = start()
     y = graph.add("Convolution", x, weight=draw.weight(8, 8, 1, 1), name="conv", origin="conv (Conv2d)")
@@ -136,6 +144,13 @@ def test_activations_go_into_the_kernel_before(name: str, arguments: dict[str, A
     assert optimized(graph, 4e-6) == ["BatchNormalization"]
 
 
+def test_slopes_before_pixels_are_spread_are_left() -> None:
+    graph, x, draw = start()
+    y = graph.add("Convolution", x, weight=draw.weight(8, 8, 1, 1), sub_pixel_scale_factor=2)
+    graph.output(graph.add("NeuronPReLU", y, a=np.asarray([0.1, 0.7], np.float32)))
+    assert optimized(graph) == ["Convolution", "NeuronPReLU"]
+
+
 def test_only_one_activation_goes_in() -> None:
     graph, x, draw = start()
     y = graph.add("Convolution", x, weight=draw.weight(8, 8, 1, 1))
@@ -173,6 +188,7 @@ def test_bounds_that_are_there_are_kept() -> None:
     [
         ({"padding": ((1, 2), (0, 3))}, {}, True),
         ({"padding": 1}, {"padding": (1, 0), "stride": 2}, True),
+        ({"padding": 1}, {"padding": ((1, 0), (0, 2))}, True),
         ({"padding": 1, "edge_mode": "zero"}, {}, True),
         ({"padding": 1, "edge_mode": "mirror"}, {}, False),
         ({"padding": 1, "value": 0.5}, {}, False),

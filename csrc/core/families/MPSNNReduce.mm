@@ -54,7 +54,7 @@ Made make_reduction(id<MTLDevice> device, const KernelRow &row, const Params &pa
     const auto given = params.find(name);
     rects.push_back(given == params.end() ? std::nullopt : to_region(given->second));
     if (!rects.back()) continue;
-    constexpr std::int64_t kAll = 1 << 30;  // the greatest that the parameter takes: however many there are
+    constexpr std::int64_t kAll = 1 << 30;  // however many there are: see the parameter
     if (rects.back()->origin.image != 0 || rects.back()->images < kAll) made.image_by_image = false;
     const MTLRegion rect = mtl_region(*rects.back());
     if (!binary)

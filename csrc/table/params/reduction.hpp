@@ -13,7 +13,9 @@ inline constexpr ParamSpec clip_rect_source{
     .max = 1 << 30,
     .unit = "pixels",
     .apple = "clipRectSource",
-    .summary = "Part of the source that is read, as far as the source reaches; None: all of it."};
+    .summary =
+        "Part of the source that is read, as far as the source reaches; 2**30 images are all there are, and let a "
+        "batch be worked on in parts. None: all of it."};
 inline constexpr ParamSpec primary_source_clip_rect{
     .name = "primary_source_clip_rect",
     .type = ParamType::region,
@@ -21,7 +23,7 @@ inline constexpr ParamSpec primary_source_clip_rect{
     .max = 1 << 30,
     .unit = "pixels",
     .apple = "primarySourceClipRect",
-    .summary = "Part of x that is read, as far as x reaches; None: all of it."};
+    .summary = "Part of x that is read, as far as x reaches; 2**30 images are all there are. None: all of it."};
 inline constexpr ParamSpec secondary_source_clip_rect{
     .name = "secondary_source_clip_rect",
     .type = ParamType::region,

@@ -22,6 +22,7 @@ def bench(
     model: options.Model,
     input_shape: options.InputShapes = None,
     architecture: options.Architecture = None,
+    option: options.ReaderOptions = None,
     batch: Annotated[str, typer.Option(help="Images at once; several sizes with commas between them.")] = "1",
     seconds: Annotated[float, typer.Option(min=0.0, help="For each batch size, all contestants together.")] = 5.0,
     against: Annotated[
@@ -54,10 +55,12 @@ def bench(
             raise typer.BadParameter(f'"{name}" is not one of {", ".join(benchmarking.PEERS)}.', param_hint="--against")
     if "torch" in names and torch is None:
         raise typer.BadParameter("torch needs a module: --torch torchvision.models:resnet50.", param_hint="--against")
-    loaded = load(model, input_shape, architecture=architecture, dtype=dtype.value)
+    loaded = load(model, input_shape, architecture=architecture, option=option, dtype=dtype.value)
     reduced = None
     if reduced_precision:
-        reduced = load(model, input_shape, architecture=architecture, dtype=dtype.value, reduced_precision=True)
+        reduced = load(
+            model, input_shape, architecture=architecture, option=option, dtype=dtype.value, reduced_precision=True
+        )
     module: Any = None
     if "torch" in names and torch is not None:
         module = torch_module(torch, model)

@@ -21,6 +21,7 @@ def convert(
     out: Annotated[Path, typer.Argument(help="The file to write, .mpscnn.", show_default=False)],
     input_shape: options.InputShapes = None,
     architecture: options.Architecture = None,
+    option: options.ReaderOptions = None,
     dtype: options.Precision = options.DType.float32,
     optimize: options.Optimize = True,
     json: options.Json = False,
@@ -30,7 +31,7 @@ def convert(
     if out.suffix.lower() != ".mpscnn":
         raise typer.BadParameter(f'"{out}" does not end in .mpscnn.', param_hint="OUT")
     start = time.perf_counter()
-    loaded = load(model, input_shape, architecture=architecture, dtype=dtype.value, optimize=optimize)
+    loaded = load(model, input_shape, architecture=architecture, option=option, dtype=dtype.value, optimize=optimize)
     with progress(f"writing {out.name}"):
         loaded.network.save(out)
     seconds = time.perf_counter() - start

@@ -34,6 +34,7 @@ def info(
     ] = None,
     input_shape: options.InputShapes = None,
     architecture: options.Architecture = None,
+    option: options.ReaderOptions = None,
     dtype: options.Precision = options.DType.float32,
     optimize: options.Optimize = True,
     json: options.Json = False,
@@ -47,7 +48,7 @@ def info(
         else:
             stdout().print(pairs(_environment_rows(described)))
         return
-    loaded = load(model, input_shape, architecture=architecture, dtype=dtype.value, optimize=optimize)
+    loaded = load(model, input_shape, architecture=architecture, option=option, dtype=dtype.value, optimize=optimize)
     shapes = loaded.input_shapes()
     layers, plan = layer_table(loaded.network, shapes), memory_plan(loaded.network, shapes)
     if json:

@@ -49,6 +49,15 @@ Architecture = Annotated[
     str | None,
     typer.Option(help="The network that weights alone belong to: resnet50, mobilenet_v2, ...", show_default=False),
 ]
+ReaderOptions = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--option",
+        metavar="NAME=VALUE",
+        help="What weights do not tell of their architecture: epsilon=0.001, tf_padding=true. Once for each.",
+        show_default=False,
+    ),
+]
 Precision = Annotated[DType, typer.Option("--dtype", help="Of the images between kernels, and of results.")]
 ReducedPrecision = Annotated[
     bool, typer.Option("--reduced-precision", help="Permit bfloat16 products (allow_reduced_precision).")
@@ -73,6 +82,30 @@ def shape(text: str, option: str) -> tuple[int, ...]:
     if min(extents) < 1:
         raise typer.BadParameter(f'"{text}": {min(extents)} is less than the minimum (1).', param_hint=option)
     return extents
+
+
+def reader_options(texts: list[str] | None) -> dict[str, bool | int | float | str] | None:
+    """Values by name: true and false, numbers, or else words."""
+    found: dict[str, bool | int | float | str] = {}
+    for text in texts or ():
+        name, sign, value = text.partition("=")
+        if not sign or not name:
+            raise typer.BadParameter(f'"{text}" is not NAME=VALUE.', param_hint="--option")
+        if name in found:
+            raise typer.BadParameter(f'"{name}" stands there twice.', param_hint="--option")
+        found[name] = _value(value)
+    return found or None
+
+
+def _value(text: str) -> bool | int | float | str:
+    if text.lower() in ("true", "false"):
+        return text.lower() == "true"
+    for kind in (int, float):
+        try:
+            return kind(text)
+        except ValueError:
+            continue
+    return text
 
 
 def input_shapes(texts: list[str] | None) -> dict[str, tuple[int, ...]]:

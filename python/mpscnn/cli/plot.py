@@ -19,6 +19,7 @@ def plot(
     output: Annotated[Path, typer.Option("--output", "-o", help="The SVG file to write.", show_default=False)],
     input_shape: options.InputShapes = None,
     architecture: options.Architecture = None,
+    option: options.ReaderOptions = None,
     optimize: options.Optimize = True,
     title: Annotated[
         str | None, typer.Option(help="Above the picture; default: the file's name.", show_default=False)
@@ -29,7 +30,7 @@ def plot(
     """Draw a model: kernels in chains, coloured by what they do, with names, windows and shapes."""
     if output.suffix.lower() != ".svg":
         raise typer.BadParameter(f'"{output}" does not end in .svg.', param_hint="--output")
-    loaded = load(model, input_shape, architecture=architecture, optimize=optimize)
+    loaded = load(model, input_shape, architecture=architecture, option=option, optimize=optimize)
     picture = svg(loaded.network, loaded.input_shapes(), title=model.name if title is None else title)
     output.write_text(picture, encoding="utf-8")
     if json:

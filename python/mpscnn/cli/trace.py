@@ -24,6 +24,7 @@ def trace(
     ],
     input_shape: options.InputShapes = None,
     architecture: options.Architecture = None,
+    option: options.ReaderOptions = None,
     batch: Annotated[
         int | None, typer.Option(min=1, help="Images; default: as the shape says.", show_default=False)
     ] = None,
@@ -41,7 +42,14 @@ def trace(
     traceback: options.Traceback = False,
 ) -> None:
     """Write when each kernel was encoded and when it ran, in Chrome's trace format."""
-    loaded = load(model, input_shape, architecture=architecture, dtype=dtype.value, reduced_precision=reduced_precision)
+    loaded = load(
+        model,
+        input_shape,
+        architecture=architecture,
+        option=option,
+        dtype=dtype.value,
+        reduced_precision=reduced_precision,
+    )
     arrays = loaded.random_arrays(seed, batch)
     loaded.network(**arrays)  # plans, threads and caches
     with progress("running", total=runs) as done, profile(per_kernel=per_kernel) as collected:

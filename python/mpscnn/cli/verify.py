@@ -29,6 +29,7 @@ def verify(
     model: options.Model,
     input_shape: options.InputShapes = None,
     architecture: options.Architecture = None,
+    option: options.ReaderOptions = None,
     against: Annotated[
         Against | None,
         typer.Option(
@@ -87,6 +88,7 @@ def verify(
         model,
         input_shape,
         architecture=architecture,
+        option=option,
         dtype=dtype.value,
         reduced_precision=reduced_precision,
         optimize=optimize,

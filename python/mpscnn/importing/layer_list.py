@@ -21,6 +21,8 @@ from .ops import activation, arithmetic, convolution, normalization, pooling, re
 
 Layer: TypeAlias = "tuple[str, str] | tuple[str, str, Mapping[str, Any]]"
 
+_MAXIMUM_EXTENT = 1 << 24  # more than any image has; arrays of as many values are made
+
 # Axes of an input of so many extents, the batch included.
 _AXES = {2: "NC", 3: "NCW", 4: "NCHW"}
 
@@ -75,14 +77,16 @@ def read_layers(
     failures: list[tuple[str, str, str]] = []
     last = next(iter(values))
     for entry in cast("Sequence[Any]", layers):
-        if not isinstance(entry, (tuple, list)) or not 2 <= len(entry) <= 3:
-            raise InvalidModelError(f"{name}: {entry!r} is not (name, kind) or (name, kind, options).")
+        if not _is_entry(entry):
+            raise InvalidModelError(f"{name}: {_shown(entry)} is not (name, kind) or (name, kind, options).")
         layer, kind, options = entry[0], entry[1], dict(entry[2]) if len(entry) == 3 else {}
         if layer in values:
             raise InvalidModelError(f'{name}: there are two layers "{layer}".')
         if kind not in LAYERS:
             raise InvalidModelError(f'{name}: layer "{layer}" is a "{kind}", which is none.{_nearest(kind, LAYERS)}')
         wanted = options.pop("inputs", [last])
+        if not isinstance(wanted, (list, tuple)) or not all(isinstance(source, str) for source in wanted):
+            raise InvalidModelError(f'{name}: layer "{layer}": inputs ({_shown(wanted)}) is not a list of names.')
         for source in wanted:
             if source not in values:
                 raise InvalidModelError(
@@ -93,12 +97,19 @@ def read_layers(
         reader = arrays.of(layer)
         _check_options(name, layer, kind, options, len(sources))
         tensors = [source for source in sources if source is not None]
+        ranks = _RANKS.get(kind, _RANKS.get(kind[-2:]))
+        for tensor in tensors:
+            if ranks is not None and tensor.rank not in ranks:
+                raise InvalidModelError(
+                    f'{name}: layer "{layer}", a {kind}, reads a tensor with {tensor.rank} axes, the batch included; it'
+                    f" takes {' or '.join(map(str, ranks))}."
+                )
         values[layer], last = None, layer
         if len(tensors) < len(sources):
             arrays.read_all(layer)  # a layer in front of it has failed
             continue
         try:
-            with builder.node(layer, kind):
+            with builder.node(layer, kind), np.errstate(all="ignore"):  # weights may be infinite
                 values[layer] = LAYERS[kind](builder, reader, *tensors, **options)
         except UnmappedError as reason:
             arrays.read_all(layer)
@@ -114,6 +125,24 @@ def read_layers(
     return builder.graph
 
 
+# Axes of what layers read, by their kind or its end: PyTorch takes one axis less as a single image without a batch.
+_RANKS: dict[str, Sequence[int]] = {
+    "1d": (3,), "2d": (4,), "BatchNorm1d": (2, 3), **dict.fromkeys(("Dropout1d", "Dropout2d"), (2, 3, 4)),
+}  # fmt: skip
+
+
+def _is_entry(entry: Any) -> bool:
+    if not isinstance(entry, (tuple, list)) or not 2 <= len(entry) <= 3:
+        return False
+    names = all(isinstance(text, str) and text for text in entry[:2])
+    return names and (len(entry) == 2 or isinstance(entry[2], Mapping))
+
+
+def _shown(value: Any) -> str:
+    text = repr(value)
+    return text if len(text) <= 80 else f"{text[:77]}..."
+
+
 def _extents(shapes: Any) -> dict[str, tuple[int, ...]]:
     """Of each input the shape that is asked for."""
     if shapes is None:
@@ -122,6 +151,8 @@ def _extents(shapes: Any) -> dict[str, tuple[int, ...]]:
     if not by_name:
         raise InvalidModelError("input_shapes is empty.")
     for key, extents in by_name.items():
+        if not isinstance(key, str) or not key:
+            raise InvalidModelError(f"input_shapes: {_shown(key)} is no name of an input.")
         if (
             not isinstance(extents, (tuple, list))
             or len(extents) not in _AXES
@@ -129,6 +160,10 @@ def _extents(shapes: Any) -> dict[str, tuple[int, ...]]:
         ):
             raise InvalidModelError(
                 f'input_shapes: {extents} of "{key}" is not (N, C, H, W), (N, C, W) or (N, C) of numbers from 1 on.'
+            )
+        if max(extents) > _MAXIMUM_EXTENT:
+            raise InvalidModelError(
+                f'input_shapes: {tuple(extents)} of "{key}" has an extent of more than the maximum ({_MAXIMUM_EXTENT}).'
             )
     return {key: tuple(extents) for key, extents in by_name.items()}
 
@@ -148,16 +183,87 @@ def _check_options(name: str, layer: str, kind: str, options: dict[str, Any], so
                 f'{name}: layer "{layer}", a {kind}, has no option "{option}"; it has'
                 f" {', '.join(known) or 'none'}.{_nearest(option, known)}"
             )
+        what, is_right = _OPTIONS_OF.get(kind.rstrip("12d"), {}).get(option, _OPTIONS[option])
+        if not is_right(options[option]):
+            raise InvalidModelError(
+                f'{name}: layer "{layer}", a {kind}: {option} ({_shown(options[option])}) is not {what}.'
+            )
     try:
         signature.bind(None, None, *[None] * sources, **options)
     except TypeError as error:
         raise InvalidModelError(f'{name}: layer "{layer}", a {kind} of {sources} inputs: {error}.') from None
 
 
+_LIMIT = 1 << 31  # of numbers that are counts
+
+
+def _is_integer(value: Any) -> bool:
+    return isinstance(value, int) and not isinstance(value, bool) and -_LIMIT <= value < _LIMIT
+
+
+def _is_number(value: Any) -> bool:
+    return isinstance(value, float) or _is_integer(value)
+
+
+def _is_word(value: Any) -> bool:
+    return isinstance(value, str)
+
+
+def _is_truth(value: Any) -> bool:
+    return isinstance(value, bool)
+
+
+def _each(is_right: Callable[[Any], bool]) -> Callable[[Any], bool]:
+    """Of one, or of a tuple of some."""
+    return lambda value: (
+        is_right(value) or (isinstance(value, (tuple, list)) and len(value) > 0 and all(map(is_right, value)))
+    )
+
+
+def _or_none(is_right: Callable[[Any], bool]) -> Callable[[Any], bool]:
+    return lambda value: value is None or is_right(value)
+
+
+_INTEGERS = ("an int, or a tuple of them", _each(_is_integer))
+_INTEGER, _NUMBER = ("an int", _is_integer), ("a number", _is_number)
+_WORD, _TRUTH = ("a str", _is_word), ("a bool", _is_truth)
+
+# Of each option what it may be.
+_OPTIONS: dict[str, tuple[str, Callable[[Any], bool]]] = {
+    **dict.fromkeys(("kernel_size", "dilation", "output_padding", "normalized_shape"), _INTEGERS),
+    "stride": ("an int, a tuple of them or None", _or_none(_each(_is_integer))),
+    "padding": _INTEGERS,
+    "output_size": ("an int, None, or a tuple of these", _each(_or_none(_is_integer))),
+    **dict.fromkeys(("groups", "num_groups", "dim", "start_dim", "end_dim"), _INTEGER),
+    **dict.fromkeys(("upscale_factor", "downscale_factor"), _INTEGER),
+    "divisor_override": ("an int or None", _or_none(_is_integer)),
+    "size": ("an int, a tuple of them or None", _or_none(_each(_is_integer))),
+    "scale_factor": ("a number, a tuple of them or None", _or_none(_each(_is_number))),
+    **dict.fromkeys(("eps", "alpha", "beta", "k", "p", "negative_slope"), _NUMBER),
+    **dict.fromkeys(("min_val", "max_val", "threshold", "value"), _NUMBER),
+    **dict.fromkeys(("padding_mode", "approximate", "mode"), _WORD),
+    **dict.fromkeys(("ceil_mode", "count_include_pad"), _TRUTH),
+    "align_corners": ("a bool or None", _or_none(_is_truth)),
+}
+_OF_CONVOLUTIONS: dict[str, tuple[str, Callable[[Any], bool]]] = {
+    "stride": _INTEGERS,
+    "padding": ("an int, a tuple of them or a str", lambda value: _is_word(value) or _each(_is_integer)(value)),
+}
+# Where it is another thing than elsewhere; kinds without "1d" and "2d".
+_OPTIONS_OF = {
+    "Conv": _OF_CONVOLUTIONS,
+    "ConvTranspose": _OF_CONVOLUTIONS,
+    "LocalResponseNorm": {"size": _INTEGER},
+}
+
+
 class _Arrays:
     """The arrays of a state_dict, and which of them were read."""
 
     def __init__(self, state_dict: Mapping[str, Any]) -> None:
+        for key in state_dict:
+            if not isinstance(key, str):
+                raise InvalidModelError(f"state_dict: {_shown(key)} is no name of an array.")
         self.state_dict = state_dict
         self.read: set[str] = set()
 
@@ -198,10 +304,17 @@ class _ArraysOfLayer:
         self.arrays.read.add(key)
         value = self.arrays.state_dict[key]
         if hasattr(value, "detach"):  # a tensor of PyTorch, which need not be imported for it
+            if str(value.layout) != "torch.strided" or value.is_meta or value.is_quantized:
+                raise InvalidModelError(
+                    f'the array "{key}" is no dense tensor with values: {value.layout}, {value.device}.'
+                )
             value = value.detach().cpu()
             value = value.float() if str(value.dtype) == "torch.bfloat16" else value
             value = value.numpy()
-        array = np.asarray(value)
+        try:
+            array = np.asarray(value)
+        except (TypeError, ValueError) as error:
+            raise InvalidModelError(f'the array "{key}" ({type(value).__name__}) is none: {error}.') from None
         if array.dtype.kind != "f" and array.dtype.name != "bfloat16":
             raise InvalidModelError(f'the array "{key}" is of {array.dtype}, not of floating-point numbers.')
         return array.astype(np.float32) if array.dtype == np.float64 else array

@@ -11,6 +11,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
+from ..errors import InvalidModelError
 from .builder import Builder, Tensor, UnmappedError
 
 
@@ -158,9 +159,18 @@ class Arguments:
             raise UnmappedError(f"{name} ({type(value).__name__}) is no number")
         return value
 
+    def one(self, name: str) -> int:
+        """The integer of a list of one, or one by itself."""
+        values = self.integers(name)
+        if len(values) != 1:
+            raise InvalidModelError(f"{self.builder.origin}: {name} {values} is not one integer.")
+        return values[0]
+
     def pair(self, name: str) -> tuple[int, int]:
         """Two integers; one stands for both."""
         values = self.integers(name)
+        if len(values) not in (1, 2):
+            raise InvalidModelError(f"{self.builder.origin}: {name} {values} is not one integer or two.")
         return (values[0], values[0]) if len(values) == 1 else (values[0], values[1])
 
     def refuse(self, **expected: Any) -> None:

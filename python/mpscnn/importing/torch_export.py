@@ -10,7 +10,6 @@ from __future__ import annotations
 import collections
 import contextlib
 import logging
-import math
 import operator
 import re
 import warnings
@@ -19,14 +18,16 @@ from dataclasses import replace
 from typing import Any
 
 import torch
+from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.export.graph_signature import ConstantArgument, InputKind, OutputKind, TensorArgument
 from torch.utils import _pytree as pytree
 
 from ..errors import InvalidModelError, UnsupportedOperatorError
 from ..graph import Graph
+from . import torch_checks
+from .aten import OPERATORS
 from .builder import Builder, Tensor, UnmappedError
 from .torch_arguments import Arguments, Merged, Missing, Number, Sized
-from .torch_operators import OPERATORS
 from .torch_patterns import Pattern, operator_name, patterns
 
 # Layouts to try for an input of so many axes: the first is that of PyTorch's images, sequences and vectors; models
@@ -38,6 +39,9 @@ MAXIMUM_CONSTANT = 1 << 28
 
 # Operators to which the extents of a constant make no difference: repeated weights, and noise that is not added.
 _ANY_EXTENT = {"bmm", "rrelu_with_noise_functional"}
+
+# Operators whose results are left as they are where those who read them repeat them by themselves.
+_REPEATED = {"expand", "expand_as"}
 
 _FAILED = Missing("an operator in front of it has no kernel")
 
@@ -71,8 +75,12 @@ def read(program: torch.export.ExportedProgram, *, name: str = "the exported pro
 
 
 def _read(program: torch.export.ExportedProgram, name: str) -> Graph:
+    torch_checks.check(program, name)
     if _needs_functional_form(program.graph):
-        program = program.run_decompositions({})
+        try:
+            program = program.run_decompositions({})
+        except Exception as error:
+            raise InvalidModelError(f"{name}: PyTorch cannot run it: {first_line(error)}") from error
     first: UnsupportedOperatorError | None = None
     for attempt in range(max(map(len, LAYOUTS.values()))):
         reader = _Reader(program, name, attempt)
@@ -84,6 +92,12 @@ def _read(program: torch.export.ExportedProgram, name: str) -> Graph:
             first = first or error
     assert first is not None
     raise first
+
+
+def first_line(error: BaseException) -> str:
+    """Of PyTorch's reasons, which run over pages."""
+    text = str(error).strip()
+    return text.splitlines()[0] if text else type(error).__name__
 
 
 @contextlib.contextmanager
@@ -404,6 +418,8 @@ class _Reader:
             if self.sized & set(node.all_input_nodes) and name not in _ANY_EXTENT:
                 self.builder.fix()
             result = OPERATORS[name](self.builder, self._arguments(node, args, kwargs))
+        if name not in _REPEATED:
+            self._check_shapes(node, result)
         if isinstance(result, Tensor) and _aliased(node)[0] is None:
             result = replace(result)  # a tensor of its own, also where its values are those of its source
         if isinstance(node.target, torch._ops.OpOverload) and node.target._schema.is_mutable:
@@ -417,11 +433,26 @@ class _Reader:
                     self.values[other] = result
         return result
 
+    def _check_shapes(self, node: torch.fx.Node, result: Any) -> None:
+        """InvalidModelError unless the result has the shape that the program says it has."""
+        results, fakes = (
+            [value] if not isinstance(value, (list, tuple)) else value for value in (result, node.meta["val"])
+        )
+        for value, fake in zip(results, fakes, strict=False):
+            if not isinstance(value, Tensor) or not isinstance(fake, torch.Tensor):
+                continue
+            shape = tuple(int(_hint(extent)) for extent in fake.shape)
+            if shape[1:] != value.shape:
+                raise InvalidModelError(
+                    f'{self.name}: "{node.name}" ({_operator_text(node)}) is said to be {shape}; its arguments make it'
+                    f" {(*shape[:1], *value.shape)}."
+                )
+
     def _folded(self, node: torch.fx.Node, args: list[Any], kwargs: dict[str, Any]) -> Any:
         """The value of a node that depends on constants alone."""
         if not isinstance(node.target, torch._ops.OpOverload):
             raise UnmappedError("no kernel computes this")
-        if node.target._schema.is_mutable:
+        if node.target._schema.is_mutable and operator_name(node) != "detach":
             raise UnmappedError("a constant that is changed")
         if torch.Tag.nondeterministic_seeded in node.target.tags:
             raise UnmappedError("random numbers")
@@ -430,13 +461,20 @@ class _Reader:
         ):
             self.sized.add(node)
         self.sized |= {node} if self.sized & set(node.all_input_nodes) else set()
-        for fake in _flattened([node.meta.get("val")]):
-            if isinstance(fake, torch.Tensor):
-                size = math.prod(int(_hint(extent)) for extent in fake.shape)
-                if size > MAXIMUM_CONSTANT:
-                    raise UnmappedError(f"a constant of {size} values")
-        with torch.no_grad():
-            return node.target(*_plain(args), **_plain(kwargs))
+        args, kwargs = _plain(args), _plain(kwargs)
+        try:
+            with torch.no_grad():
+                # What a program says of its shapes need not be so: PyTorch is asked before it allocates anything.
+                with FakeTensorMode(allow_non_fake_inputs=True):
+                    fakes = _flattened([node.target(*args, **kwargs)])
+                for fake in fakes:
+                    if isinstance(fake, torch.Tensor) and fake.numel() > MAXIMUM_CONSTANT:
+                        raise UnmappedError(f"a constant of {fake.numel()} values")
+                return node.target(*args, **kwargs)
+        except UnmappedError:
+            raise
+        except Exception as error:
+            raise InvalidModelError(f'{self.name}: "{node.name}", of constants: {first_line(error)}') from error
 
     def _matched(self, node: torch.fx.Node, pattern: Pattern) -> Any:
         values = {name: self._argument(value) for name, value in pattern.arguments.items()}

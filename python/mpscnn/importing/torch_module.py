@@ -133,7 +133,7 @@ def _export(
             module(*args, **kwargs)
     except Exception as error:
         raise InvalidModelError(
-            f"{name} does not run with inputs of shapes {_described(args, kwargs)}: {_first_line(error)}"
+            f"{name} does not run with inputs of shapes {_described(args, kwargs)}: {torch_export.first_line(error)}"
         ) from error
     raise UnsupportedOperatorError(
         name,
@@ -141,16 +141,12 @@ def _export(
             (
                 "torch.export",
                 type(reason).__name__,
-                f"{_first_line(reason)} The module runs, but torch.export cannot trace it: control flow must not depend"
-                " on values of tensors. Import the part that can be traced, or a module without that control flow.",
+                f"{torch_export.first_line(reason)} The module runs, but torch.export cannot trace it: control flow"
+                " must not depend on values of tensors. Import the part that can be traced, or a module without that"
+                " control flow.",
             )
         ],
     ) from reason
-
-
-def _first_line(error: BaseException) -> str:
-    text = str(error).strip()
-    return text.splitlines()[0] if text else type(error).__name__
 
 
 def _described(args: tuple[Any, ...], kwargs: dict[str, Any]) -> list[Any]:

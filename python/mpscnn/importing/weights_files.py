@@ -407,10 +407,12 @@ def raw(path: Path, layout: Iterable[tuple[str, str, tuple[int, ...]]]) -> Weigh
         try:
             name, dtype, extents = row
             shape = tuple(int(extent) for extent in extents)
-            kind = "bfloat16" if str(dtype) == "bfloat16" else np.dtype(dtype).str
+            with warnings.catch_warnings():
+                warnings.simplefilter("error")  # of names that NumPy is about to forget
+                kind = "bfloat16" if str(dtype) == "bfloat16" else np.dtype(dtype).str
             if type(name) is not str:
                 raise TypeError(f"the name ({type(name).__name__}) is not a str")
-        except (TypeError, ValueError, OverflowError) as error:
+        except (TypeError, ValueError, OverflowError, DeprecationWarning) as error:
             raise InvalidModelError(f"layout: {row!r:.200} is not (name, dtype, shape): {error!s:.200}.") from error
         if name in arrays:
             raise InvalidModelError(f'layout: the name "{name:.200}" stands there twice.')

@@ -111,10 +111,13 @@ def read(
     if architecture not in (None, found.family, found.name):
         raise InvalidModelError(f'the tensors are those of {found.name}, not of "{architecture}".')
     layers = Layers(weights, shapes, found.prefix, naming.rename, f"{found.name} ({naming.name})")
-    known = list(inspect.signature(family.write).parameters)[2:]
-    for option in options:
+    known = dict(list(inspect.signature(family.write).parameters.items())[2:])
+    for option, value in options.items():
         if option not in known:
             raise TypeError(f"{option} is no option of {found.name}: it has {', '.join(known) or 'none'}.")
+        kind = int if known[option].default is None else type(known[option].default)
+        if type(value) is not kind and not (kind is float and type(value) is int):
+            raise TypeError(f"{option} ({type(value).__name__}) is not {'an' if kind is int else 'a'} {kind.__name__}.")
     configured = _configured(family, getattr(weights, "config", {}))
     try:
         family.write(layers, _size(input_shapes, family), **{**naming.defaults, **configured, **options})

@@ -264,7 +264,8 @@ class Walk:
             raise UnmappedError("no kernel computes it")
         if any(i in self.integers for i in inputs) and node.op_type not in MOVING:
             raise UnmappedError("arithmetic of integers")
-        result = handler(call)
+        with np.errstate(all="ignore"):  # weights may be infinite
+            result = handler(call)
         return result if isinstance(result, list) else [result]
 
     def _value(self, name: str) -> Value:

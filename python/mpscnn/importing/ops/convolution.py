@@ -157,12 +157,16 @@ def _two(value: int | Pair) -> Pair:
     if isinstance(value, int):
         return value, value
     values = tuple(int(v) for v in value)
+    if len(values) not in (1, 2):
+        raise InvalidModelError(f"{values} is not one number or two, of a convolution.")
     return (values[0], values[0]) if len(values) == 1 else (values[0], values[1])
 
 
 def _pads(padding: Padding, rank: int) -> tuple[Pair, Pair] | str:
     if isinstance(padding, str):
         return padding
+    if not isinstance(padding, int) and len(padding) not in (1, 2):
+        raise InvalidModelError(f"padding {padding} is not one number or two.")
     first, second = _two(padding) if isinstance(padding, int) or len(padding) == 1 else padding
     return (
         (first, first) if isinstance(first, int) else (int(first[0]), int(first[1])),
@@ -178,6 +182,12 @@ def _check_rank(weight: NDArray[Any], rank: int) -> None:
 def _check_bias(bias: NDArray[Any] | None, outputs: int) -> None:
     if bias is not None and bias.shape != (outputs,):
         raise InvalidModelError(f"the bias has shape {bias.shape}, not ({outputs},).")
+
+
+def _check_steps(builder: Builder, **pairs: Pair) -> None:
+    for name, pair in pairs.items():
+        if min(pair) < 1:
+            raise InvalidModelError(f"{builder.origin}: {name} {pair} is less than the minimum (1).")
 
 
 def _as_image(builder: Builder, x: Tensor, spatial: str) -> Tensor:
@@ -233,6 +243,7 @@ def _convolve(
         raise InvalidModelError(
             f"{builder.origin}: weights {weight.shape} in {groups} groups do not fit a source of {x.channels} channels."
         )
+    _check_steps(builder, stride=stride, dilation=dilation)
     if padding == "valid":
         padding = ((0, 0), (0, 0))
     elif padding == "same":
@@ -288,6 +299,7 @@ def _spread(
         raise InvalidModelError(
             f"{builder.origin}: weights {weight.shape} in {groups} groups do not fit a source of {x.channels} channels."
         )
+    _check_steps(builder, stride=stride, dilation=dilation)
     if _lies_on_its_side(x):
         weight, stride, padding = weight.swapaxes(2, 3), stride[::-1], padding[::-1]
         output_padding, dilation = output_padding[::-1], dilation[::-1]

@@ -299,6 +299,8 @@ def _adaptive(builder: Builder, tensor: Tensor, output_size: Any, kind: str) -> 
     builder.fix_unless_constant(tensor)
     if counts == (tensor.height, tensor.width):
         return tensor
+    if max(counts) > arithmetic.EXTENT_LIMIT:
+        raise UnmappedError(f"{what} to {counts} pixels, more than the maximum ({arithmetic.EXTENT_LIMIT})")
     rows, columns = _areas(tensor.height, counts[0]), _areas(tensor.width, counts[1])
     by_row, by_column = _regular(rows), _regular(columns)
     if by_row and by_column:

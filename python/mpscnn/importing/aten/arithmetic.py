@@ -1,0 +1,105 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Arithmetic of two tensors, or of one with a constant."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ..builder import Builder, Tensor, UnmappedError
+from ..ops import arithmetic, shape
+from ..torch_arguments import Arguments, Operand
+from .registry import operator
+
+
+def _of_two(b: Builder, function: Callable[..., Tensor], first: Operand, second: Operand, **options: Any) -> Tensor:
+    """A function of two operands. One that cannot be broadcast where it lies is arranged like the larger one."""
+    try:
+        return function(b, first, second, **options)
+    except UnmappedError:
+        if not (isinstance(first, Tensor) and isinstance(second, Tensor)) or first.rank != second.rank:
+            raise
+        like = first if first.size >= second.size else second
+        if like.flat is not None:
+            raise
+        first, second = (x if x is like else shape.arrange(b, x, like.axes) for x in (first, second))
+        return function(b, first, second, **options)
+
+
+@operator("add")
+def _add(b: Builder, a: Arguments) -> Tensor:
+    return _of_two(b, arithmetic.add, a.operand("self"), a.operand("other"), alpha=a.number("alpha"))
+
+
+@operator("sub", "subtract")
+def _sub(b: Builder, a: Arguments) -> Tensor:
+    return _of_two(b, arithmetic.subtract, a.operand("self"), a.operand("other"), alpha=a.number("alpha"))
+
+
+@operator("rsub")
+def _rsub(b: Builder, a: Arguments) -> Tensor:
+    return arithmetic.subtract(b, a.operand("other"), a.operand("self"), alpha=a.number("alpha"))
+
+
+@operator("mul", "multiply")
+def _mul(b: Builder, a: Arguments) -> Tensor:
+    return _of_two(b, arithmetic.multiply, a.operand("self"), a.operand("other"))
+
+
+@operator("div", "divide", "true_divide")
+def _div(b: Builder, a: Arguments) -> Tensor:
+    a.refuse(rounding_mode=None)
+    return _of_two(b, arithmetic.divide, a.operand("self"), a.operand("other"))
+
+
+@operator("pow")
+def _pow(b: Builder, a: Arguments) -> Tensor:
+    return arithmetic.pow(b, a.operand("self"), a.operand("exponent"))
+
+
+@operator("maximum")
+def maximum(b: Builder, a: Arguments) -> Tensor:
+    """The greater of two, also as aten.max."""
+    return arithmetic.maximum(b, a.operand("self"), a.operand("other"))
+
+
+@operator("minimum")
+def minimum(b: Builder, a: Arguments) -> Tensor:
+    """The less of two, also as aten.min."""
+    return arithmetic.minimum(b, a.operand("self"), a.operand("other"))
+
+
+@operator("addcmul")
+def _addcmul(b: Builder, a: Arguments) -> Tensor:
+    product = _product(b, a.operand("tensor1"), a.operand("tensor2"))
+    return arithmetic.add(b, a.operand("self"), product, alpha=a.number("value"))
+
+
+def _product(b: Builder, first: Operand, second: Operand) -> Operand:
+    if isinstance(first, Tensor) or isinstance(second, Tensor):
+        return arithmetic.multiply(b, first, second)
+    product: NDArray[Any] = np.asarray(first) * np.asarray(second)
+    return product
+
+
+@operator("addcdiv")
+def _addcdiv(b: Builder, a: Arguments) -> Tensor:
+    first, second = a.operand("tensor1"), a.operand("tensor2")
+    if isinstance(first, Tensor) or isinstance(second, Tensor):
+        quotient: Operand = arithmetic.divide(b, first, second)
+    else:
+        quotient = np.asarray(first) / np.asarray(second)
+    return arithmetic.add(b, a.operand("self"), quotient, alpha=a.number("value"))
+
+
+@operator("lerp")
+def _lerp(b: Builder, a: Arguments) -> Tensor:
+    start, end, weight = (a.operand(name) for name in ("self", "end", "weight"))
+    if isinstance(start, Tensor) or isinstance(end, Tensor):
+        distance: Operand = arithmetic.subtract(b, end, start)
+    else:
+        distance = np.asarray(end) - np.asarray(start)
+    return arithmetic.add(b, start, _product(b, distance, weight))

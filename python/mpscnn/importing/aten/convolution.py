@@ -1,0 +1,115 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Convolutions and linear layers."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+from ..builder import Builder, Tensor, UnmappedError
+from ..ops import convolution
+from ..torch_arguments import Arguments, Merged
+from .registry import operator
+
+
+@operator("conv2d", "conv1d")
+def _conv(b: Builder, a: Arguments) -> Tensor:
+    weight = a.array("weight")
+    padding: Any = a["padding"] if isinstance(a["padding"], str) else a.integers("padding")
+    return _convolution(b, a, weight, padding, a.integer("groups"))
+
+
+def _convolution(b: Builder, a: Arguments, weight: NDArray[Any], padding: Any, groups: int) -> Tensor:
+    x, bias = a.source, a.optional_array("bias")
+    if x.rank == weight.ndim - 1:
+        raise UnmappedError(f"an input without a batch, {x.rank} axes")
+    if weight.ndim == 4:
+        return convolution.conv2d(b, x, weight, bias, a.pair("stride"), padding, a.pair("dilation"), groups)
+    if weight.ndim == 3:
+        pads = padding if isinstance(padding, str) else a.one("padding")
+        return convolution.conv1d(b, x, weight, bias, a.one("stride"), pads, a.one("dilation"), groups)
+    raise UnmappedError(f"a convolution along {weight.ndim - 2} axes")
+
+
+@operator("conv_transpose2d", "conv_transpose1d")
+def _conv_transpose(b: Builder, a: Arguments) -> Tensor:
+    x, weight, bias = a.source, a.array("weight"), a.optional_array("bias")
+    if x.rank == weight.ndim - 1:
+        raise UnmappedError(f"an input without a batch, {x.rank} axes")
+    if weight.ndim == 4:
+        return convolution.conv_transpose2d(
+            b,
+            x,
+            weight,
+            bias,
+            a.pair("stride"),
+            a.pair("padding"),
+            a.pair("output_padding"),
+            a.integer("groups"),
+            a.pair("dilation"),
+        )
+    if weight.ndim == 3:
+        return convolution.conv_transpose1d(
+            b,
+            x,
+            weight,
+            bias,
+            a.one("stride"),
+            a.one("padding"),
+            a.one("output_padding"),
+            a.integer("groups"),
+            a.one("dilation"),
+        )
+    raise UnmappedError(f"a transposed convolution along {weight.ndim - 2} axes")
+
+
+@operator("convolution", "_convolution")
+def _core_convolution(b: Builder, a: Arguments) -> Tensor:
+    if a["transposed"]:
+        return _conv_transpose(b, a)
+    return _convolution(b, a, a.array("weight"), a.integers("padding"), a.integer("groups"))
+
+
+def _linear(b: Builder, value: Any, weight: NDArray[Any], bias: NDArray[Any] | None, a: Arguments) -> Any:
+    """A linear layer, also of pixels that were taken together with the batch."""
+    if isinstance(value, Merged):
+        if value.tensor.shape[-1:] != value.shape[-1:]:
+            raise UnmappedError(f"a linear layer on {value.shape}, the batch taken together with other axes")
+        return Merged(convolution.linear(b, value.tensor, weight, bias), (*value.shape[:-1], len(weight)))
+    return convolution.linear(b, a.tensor("input") if value is None else value, weight, bias)
+
+
+def _first(a: Arguments, name: str) -> Any:
+    return a[name] if isinstance(a[name], Merged) else a.tensor(name)
+
+
+@operator("linear")
+def _linear_layer(b: Builder, a: Arguments) -> Any:
+    return _linear(b, _first(a, "input"), a.array("weight"), a.optional_array("bias"), a)
+
+
+@operator("addmm")
+def _addmm(b: Builder, a: Arguments) -> Any:
+    source, weight, bias = _first(a, "mat1"), a.array("mat2").T, a.array("self")
+    alpha, beta = a.number("alpha"), a.number("beta")
+    if bias.ndim > 1 and bias.shape[0] == 1:
+        bias = bias[0]
+    if bias.ndim == 0 or bias.shape == (1,):
+        bias = np.full(len(weight), bias.reshape(()), np.float32)
+    return _linear(b, source, weight if alpha == 1 else weight * alpha, bias if beta == 1 else bias * beta, a)
+
+
+@operator("mm", "matmul", "bmm")
+def _matmul(b: Builder, a: Arguments) -> Any:
+    name, other = ("mat2", a["mat2"]) if "mat2" in a else ("other", a["other"])
+    if not isinstance(other, torch.Tensor):
+        raise UnmappedError("a product of two matrices that the network computes")
+    weight = a.array(name)
+    if weight.ndim == 3 and (weight == weight[:1]).all():
+        weight = weight[0]  # the same for each row of pixels, as core ATen repeats it
+    if weight.ndim != 2:
+        raise UnmappedError(f"a product with a constant of shape {weight.shape}")
+    return _linear(b, _first(a, "self"), weight.T, None, a)

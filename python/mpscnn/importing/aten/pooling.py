@@ -1,0 +1,106 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Pooling."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from ..builder import Builder, Tensor, UnmappedError
+from ..ops import pooling, reduction
+from ..torch_arguments import Arguments, Missing, Sized, same_extent
+from .registry import operator
+
+
+def _window(a: Arguments, name: str, one: bool) -> Any:
+    return a.one(name) if one else a.pair(name)
+
+
+def _max_pool(b: Builder, a: Arguments, one: bool) -> Tensor:
+    stride = _window(a, "stride", one) if a["stride"] else None
+    return pooling.max_pool2d(
+        b,
+        _pooled(a, one),
+        _window(a, "kernel_size", one),
+        stride,
+        _window(a, "padding", one),
+        _window(a, "dilation", one),
+        bool(a["ceil_mode"]),
+    )
+
+
+def _pooled(a: Arguments, one: bool) -> Tensor:
+    x = a.source
+    if x.rank != (3 if one else 4):
+        raise UnmappedError(f"pooling of a tensor with {x.rank} axes, without a batch")
+    return x
+
+
+@operator("max_pool2d")
+def _max_pool2d(b: Builder, a: Arguments) -> Tensor:
+    return _max_pool(b, a, False)
+
+
+@operator("max_pool1d")
+def _max_pool1d(b: Builder, a: Arguments) -> Tensor:
+    return _max_pool(b, a, True)
+
+
+@operator("max_pool2d_with_indices")
+def _max_pool2d_with_indices(b: Builder, a: Arguments) -> list[Any]:
+    return [_max_pool(b, a, False), Missing("indices of a pooling")]
+
+
+@operator("max_pool1d_with_indices")
+def _max_pool1d_with_indices(b: Builder, a: Arguments) -> list[Any]:
+    return [_max_pool(b, a, True), Missing("indices of a pooling")]
+
+
+def _avg_pool(b: Builder, a: Arguments, one: bool) -> Tensor:
+    x = _pooled(a, one)
+    window = a["kernel_size"]
+    extents = a.shape_of("self")[-len(window) :]
+    if all(isinstance(size, Sized) for size in window) and all(map(same_extent, window, extents)):
+        a.refuse(padding=[0] * len(window))
+        # A window that is computed from the source's extents covers all of it: a mean over any size.
+        return reduction.mean(b, x, tuple(range(-len(window), 0)), True)
+    return pooling.avg_pool2d(
+        b,
+        x,
+        _window(a, "kernel_size", one),
+        _window(a, "stride", one) if a["stride"] else None,
+        _window(a, "padding", one),
+        bool(a["ceil_mode"]),
+        bool(a["count_include_pad"]),
+        a.optional_integer("divisor_override") if "divisor_override" in a else None,
+    )
+
+
+@operator("avg_pool2d")
+def _avg_pool2d(b: Builder, a: Arguments) -> Tensor:
+    return _avg_pool(b, a, False)
+
+
+@operator("avg_pool1d")
+def _avg_pool1d(b: Builder, a: Arguments) -> Tensor:
+    return _avg_pool(b, a, True)
+
+
+@operator("adaptive_avg_pool2d", "_adaptive_avg_pool2d")
+def _adaptive_avg_pool2d(b: Builder, a: Arguments) -> Tensor:
+    return pooling.adaptive_avg_pool2d(b, _pooled(a, False), a.pair("output_size"))
+
+
+@operator("adaptive_avg_pool1d")
+def _adaptive_avg_pool1d(b: Builder, a: Arguments) -> Tensor:
+    return pooling.adaptive_avg_pool2d(b, _pooled(a, True), a.one("output_size"))
+
+
+@operator("adaptive_max_pool2d")
+def _adaptive_max_pool2d(b: Builder, a: Arguments) -> list[Any]:
+    return [pooling.adaptive_max_pool2d(b, _pooled(a, False), a.pair("output_size")), Missing("indices of a pooling")]
+
+
+@operator("adaptive_max_pool1d")
+def _adaptive_max_pool1d(b: Builder, a: Arguments) -> list[Any]:
+    x = _pooled(a, True)
+    return [pooling.adaptive_max_pool2d(b, x, a.one("output_size")), Missing("indices of a pooling")]

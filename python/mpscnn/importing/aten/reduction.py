@@ -1,0 +1,122 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Reductions, soft max and norms."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from typing import Any
+
+import torch
+
+from ..builder import Builder, Tensor, UnmappedError
+from ..ops import arithmetic, reduction
+from ..torch_arguments import Arguments, Missing
+from .arithmetic import maximum, minimum
+from .registry import Operator, operator
+
+
+def _dims(a: Arguments, name: str = "dim") -> tuple[int, ...]:
+    """Axes; UnmappedError where none stand for all, the batch included."""
+    if name not in a or a[name] is None or a[name] == []:
+        raise UnmappedError("a reduction over all axes, the batch included")
+    return a.integers(name)
+
+
+def _reduction(names: str, function: Callable[..., Tensor]) -> None:
+    @operator(*names.split())
+    def reduce(b: Builder, a: Arguments) -> Tensor:
+        _refuse_dtype(a)
+        return function(b, a.source, _dims(a), bool(a["keepdim"]))
+
+
+def _refuse_dtype(a: Arguments) -> None:
+    if a.values.get("dtype") not in (None, torch.float32, a.node.meta["val"].dtype):
+        raise UnmappedError(f"a result of {a['dtype']}")
+
+
+_reduction("mean", reduction.mean)
+_reduction("sum", reduction.sum)
+_reduction("amax", reduction.amax)
+_reduction("amin", reduction.amin)
+_reduction("logsumexp", reduction.logsumexp)
+
+
+def _extremum(name: str, function: Callable[..., Tensor], index: Callable[..., Tensor], pair: Operator) -> None:
+    @operator(name)
+    def reduce(b: Builder, a: Arguments) -> Any:
+        if "other" in a:
+            return pair(b, a)
+        dims, keepdim = _dims(a), bool(a["keepdim"])
+        users = {user.args[1] for user in a.node.users}
+        values: Any = function(b, a.source, dims, keepdim) if 0 in users else Missing("values that nothing reads")
+        indices: Any = index(b, a.source, dims[0], keepdim) if 1 in users else Missing("indices that nothing reads")
+        return [values, indices]
+
+
+_extremum("max", reduction.amax, reduction.argmax, maximum)
+_extremum("min", reduction.amin, reduction.argmin, minimum)
+
+
+@operator("argmax")
+def _argmax(b: Builder, a: Arguments) -> Tensor:
+    return reduction.argmax(b, a.source, _dims(a)[0], bool(a["keepdim"]))
+
+
+@operator("argmin")
+def _argmin(b: Builder, a: Arguments) -> Tensor:
+    return reduction.argmin(b, a.source, _dims(a)[0], bool(a["keepdim"]))
+
+
+@operator("softmax", "_softmax", "special_softmax")
+def _softmax(b: Builder, a: Arguments) -> Tensor:
+    _refuse_dtype(a)
+    return reduction.softmax(b, a.source, a.integer("dim"))
+
+
+@operator("log_softmax", "_log_softmax", "special_log_softmax")
+def _log_softmax(b: Builder, a: Arguments) -> Tensor:
+    _refuse_dtype(a)
+    return reduction.log_softmax(b, a.source, a.integer("dim"))
+
+
+@operator("linalg_vector_norm", "norm", "frobenius_norm")
+def _norm(b: Builder, a: Arguments) -> Tensor:
+    _refuse_dtype(a)
+    ord_ = next((a.optional_number(name) for name in ("ord", "p") if name in a), 2.0)
+    return reduction.norm(b, a.source, 2.0 if ord_ is None else ord_, _dims(a), bool(a["keepdim"]))
+
+
+def _variance(b: Builder, a: Arguments) -> Tensor:
+    x, dims = a.source, _dims(a)
+    if "correction" in a:
+        correction = 1.0 if a["correction"] is None else a.number("correction")
+    else:
+        correction = 1.0 if a["unbiased"] else 0.0
+    distance = arithmetic.subtract(b, x, reduction.mean(b, x, dims, True))
+    mean = reduction.mean(b, arithmetic.square(b, distance), dims, bool(a["keepdim"]))
+    if correction == 0:
+        return mean
+    if x.flat is not None:
+        raise UnmappedError(f"a variance of {x.shape}, whose axes were taken together or apart")
+    axes = "".join(x.axis(dim) for dim in dims)
+    b.fix_unless_constant(x, axes)
+    count = math.prod(x.extent(axis) for axis in axes)
+    if count <= correction:
+        raise UnmappedError(f"a variance of {count} values with a correction of {correction}")
+    return arithmetic.multiply(b, mean, count / (count - correction))
+
+
+@operator("var")
+def _var(b: Builder, a: Arguments) -> Tensor:
+    return _variance(b, a)
+
+
+@operator("std")
+def _std(b: Builder, a: Arguments) -> Tensor:
+    return arithmetic.sqrt(b, _variance(b, a))
+
+
+@operator("var_mean")
+def _var_mean(b: Builder, a: Arguments) -> list[Tensor]:
+    return [_variance(b, a), reduction.mean(b, a.source, _dims(a), bool(a["keepdim"]))]

@@ -1,0 +1,82 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Resizing, padding, and blocks of pixels as channels."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from ..builder import Builder, Tensor, UnmappedError
+from ..ops import resize
+from ..torch_arguments import Arguments, Computed, Sized
+from .registry import operator
+
+
+def _resize(mode: str, *names: str) -> None:
+    @operator(*names)
+    def resample(b: Builder, a: Arguments) -> Tensor:
+        x = a.source
+        count = x.rank - 2
+        aligned = bool(a["align_corners"]) if "align_corners" in a else None
+        scales: list[Any] | None
+        if "scale_factors" in a:
+            scales = a["scale_factors"]
+        else:
+            scales = [a[name] for name in ("scales_h", "scales_w", "scales") if name in a]
+        if not scales or any(scale is None for scale in scales):
+            scales = _whole_factors(a)
+        if scales and not any(isinstance(scale, Computed) for scale in scales):
+            factors = [float(scale) for scale in scales]
+            return resize.interpolate(b, x, None, factors if count > 1 else factors[0], mode, aligned)
+        if a["output_size"] is None:
+            raise UnmappedError("a scale that is computed from the source's size")
+        size = a.integers("output_size")
+        return resize.interpolate(b, x, size if count > 1 else size[0], None, mode, aligned)
+
+
+def _whole_factors(a: Arguments) -> list[int] | None:
+    """How many times larger the result is where both are computed from the inputs: the same whole factor for all."""
+    before = a.shape_of("self" if "self" in a else "input")[2:]
+    factors = []
+    for one, other in zip(before, a.shape[2:], strict=True):
+        if not (isinstance(one, Sized) and isinstance(other, Sized)) or other % one:
+            return None
+        if other.expression != one.expression * (other // one):
+            return None
+        factors.append(other // one)
+    return factors
+
+
+_resize("nearest", "upsample_nearest2d", "upsample_nearest1d")
+_resize("nearest-exact", "_upsample_nearest_exact2d", "_upsample_nearest_exact1d")
+_resize("bilinear", "upsample_bilinear2d")
+_resize("linear", "upsample_linear1d")
+
+
+@operator("pad")
+def _pad(b: Builder, a: Arguments) -> Tensor:
+    return resize.pad(b, a.source, a.integers("pad"), a["mode"], a.optional_number("value"))
+
+
+@operator("constant_pad_nd")
+def _constant_pad(b: Builder, a: Arguments) -> Tensor:
+    return resize.pad(b, a.source, a.integers("pad"), "constant", a.number("value"))
+
+
+@operator("reflection_pad2d", "reflection_pad1d")
+def _reflection_pad(b: Builder, a: Arguments) -> Tensor:
+    return resize.pad(b, a.source, a.integers("padding"), "reflect")
+
+
+@operator("replication_pad2d", "replication_pad1d")
+def _replication_pad(b: Builder, a: Arguments) -> Tensor:
+    return resize.pad(b, a.source, a.integers("padding"), "replicate")
+
+
+@operator("pixel_shuffle")
+def _pixel_shuffle(b: Builder, a: Arguments) -> Tensor:
+    return resize.pixel_shuffle(b, a.source, a.integer("upscale_factor"))
+
+
+@operator("pixel_unshuffle")
+def _pixel_unshuffle(b: Builder, a: Arguments) -> Tensor:
+    return resize.pixel_unshuffle(b, a.source, a.integer("downscale_factor"))

@@ -1,0 +1,291 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Shapes: axes taken together and apart, parts, concatenations."""
+
+from __future__ import annotations
+
+import itertools
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+from ...errors import InvalidModelError
+from ..builder import Builder, Tensor, UnmappedError
+from ..ops import arithmetic, resize, shape
+from ..torch_arguments import Arguments, Computed, Merged, Missing, Sized, same_extent
+from .registry import axis, operator
+
+
+@operator("view", "reshape", "_unsafe_view", "flatten", "unflatten", "view_as", "reshape_as", "squeeze", "unsqueeze")
+def _reshape(b: Builder, a: Arguments) -> Any:
+    name = a.node.target._schema.name.removeprefix("aten::").rstrip("_")  # type: ignore[union-attr]
+    if "dtype" in a:
+        raise UnmappedError(f"values seen as {a['dtype']}")
+    to = a.shape
+    source = a["self"]
+    if isinstance(source, Merged):
+        if to and a.is_batch(to[0]) and tuple(map(int, to[1:])) == source.tensor.shape:
+            return source.tensor
+        raise UnmappedError(f"{source.shape}, the batch taken together with other axes, as {tuple(map(int, to))}")
+    x = a.source
+    if name == "squeeze" and "dim" in a:
+        dims = [dim for dim in a.integers("dim") if dim % x.rank or int(a.batch) == 1]
+        return shape.squeeze(b, x, dims)
+    if name == "unsqueeze":
+        return shape.unsqueeze(b, x, a.integer("dim"))
+    if not to or not a.is_batch(to[0]):
+        return Merged(x, tuple(map(int, to)))
+    if name == "squeeze" and int(to[0]) == 1:
+        raise UnmappedError("all axes of extent 1 squeezed, the batch of one image among them")
+    computed = [place for place, extent in enumerate(to[1:]) if isinstance(extent, Sized) and extent.of_extents]
+    return shape.reshape(b, x, [int(extent) for extent in to[1:]], computed)
+
+
+@operator("permute")
+def _permute(b: Builder, a: Arguments) -> Tensor:
+    return shape.permute(b, a.source, a.integers("dims"))
+
+
+@operator("transpose", "swapaxes", "swapdims")
+def _transpose(b: Builder, a: Arguments) -> Tensor:
+    first, second = ("axis0", "axis1") if "axis0" in a else ("dim0", "dim1")
+    return shape.transpose(b, a.source, a.integer(first), a.integer(second))
+
+
+@operator("mT")
+def _matrix_transpose(b: Builder, a: Arguments) -> Tensor:
+    return shape.transpose(b, a.source, -2, -1)
+
+
+@operator("movedim", "moveaxis")
+def _movedim(b: Builder, a: Arguments) -> Tensor:
+    rank = a.source.rank
+    sources, targets = ([dim % rank for dim in a.integers(name)] for name in ("source", "destination"))
+    order = [dim for dim in range(rank) if dim not in sources]
+    for target, source in sorted(zip(targets, sources, strict=True)):
+        order.insert(target, source)
+    return shape.permute(b, a.source, order)
+
+
+@operator("contiguous", "clone", "detach", "alias", "lift_fresh_copy", "positive")
+def _same_values(b: Builder, a: Arguments) -> Any:
+    return a["self"] if isinstance(a["self"], Merged) else a.source
+
+
+@operator("dropout", "feature_dropout", "alpha_dropout", "feature_alpha_dropout", "native_dropout")
+def _dropout(b: Builder, a: Arguments) -> Any:
+    if a["train"] and a.number("p") > 0:
+        raise UnmappedError("dropout in training: call module.eval() before the export")
+    return [a.source, Missing("the mask of a dropout")] if isinstance(a.node.meta["val"], (list, tuple)) else a.source
+
+
+@operator("to", "_to_copy", "type_as")
+def _to(b: Builder, a: Arguments) -> Any:
+    before, after = a.node.args[0].meta["val"].dtype, a.node.meta["val"].dtype  # type: ignore[union-attr]
+    if after not in (before, torch.float32):
+        raise UnmappedError(f"a conversion from {before} to {after}")
+    return a["self"] if isinstance(a["self"], Merged) else a.source
+
+
+@operator("where")
+def _where(b: Builder, a: Arguments) -> Any:
+    condition = a["condition"]
+    if not isinstance(condition, torch.Tensor):
+        raise UnmappedError("a choice by values that the network computes")
+    if condition.numel() != 1:
+        raise UnmappedError(f"a choice by a mask of shape {tuple(condition.shape)}")
+    return a.tensor("self" if bool(condition) else "other")
+
+
+@operator("cat", "concat", "concatenate", "stack")
+def _cat(b: Builder, a: Arguments) -> Tensor:
+    values = list(a["tensors"])
+    like = next((value for value in values if isinstance(value, Tensor)), None)
+    if like is None:
+        raise UnmappedError("a concatenation of " + next(v.why for v in values if isinstance(v, Missing)))
+    tensors = []
+    for place, value in enumerate(values):
+        a.values["part"] = value
+        if not isinstance(value, torch.Tensor):
+            tensors.append(a.tensor("part"))
+        elif value.numel() > 0:
+            tensors.append(_constant_tensor(b, a, like, place))
+    join = shape.stack if a.node.target._schema.name == "aten::stack" else shape.cat  # type: ignore[union-attr]
+    return join(b, tensors, a.integer("dim"))
+
+
+def _constant_tensor(b: Builder, a: Arguments, like: Tensor, place: int) -> Tensor:
+    """A constant among tensors that are concatenated, with axes as `like` has them."""
+    array = np.asarray(a.operand("part"), np.float32)
+    if like.flat is not None or array.ndim != like.rank or len(array) != 1:
+        raise UnmappedError(f"a concatenation with a constant of shape {array.shape}")
+    missing = [axis for axis in "HWC" if axis not in like.axes]
+    letters = [*like.axes[1:], *missing]
+    image = array[0].reshape(array.shape[1:] + (1,) * len(missing))
+    image = image.transpose([letters.index(axis) for axis in "HWC"])
+    return replace(arithmetic.constant_image(b, like, image), axes=like.axes)
+
+
+@operator("split", "split_with_sizes")
+def _split(b: Builder, a: Arguments) -> list[Any]:
+    sizes = next(a[name] for name in ("split_size", "split_sizes") if name in a)
+    if isinstance(sizes, (list, tuple)):
+        sizes = list(a.integers("split_sizes" if "split_sizes" in a else "split_size"))
+    else:
+        sizes = a.integer("split_size")
+    return list(shape.split(b, a.source, sizes, a.integer("dim")))
+
+
+@operator("chunk")
+def _chunk(b: Builder, a: Arguments) -> list[Tensor]:
+    return shape.chunk(b, a.source, a.integer("chunks"), a.integer("dim"))
+
+
+@operator("tensor_split")
+def _tensor_split(b: Builder, a: Arguments) -> list[Tensor]:
+    x, dim = a.source, axis(a, "dim")
+    if dim == 0:
+        raise UnmappedError("a part of the batch")
+    extent = x.shape[dim - 1]
+    if "sections" in a:
+        count = a.integer("sections")
+        sizes = [extent // count + (part < extent % count) for part in range(count)]
+    elif "indices" in a:
+        bounds = [0, *a.integers("indices"), extent]
+        sizes = [after - before for before, after in itertools.pairwise(bounds)]
+    else:
+        raise UnmappedError("places that a tensor holds")
+    return shape.split(b, x, sizes, dim)
+
+
+@operator("unbind")
+def _unbind(b: Builder, a: Arguments) -> list[Tensor]:
+    dim = axis(a, "dim")
+    if dim == 0:
+        raise UnmappedError("the images of the batch taken apart")
+    return [shape.select(b, a.source, dim, index) for index in range(a.source.shape[dim - 1])]
+
+
+@operator("slice")
+def _slice(b: Builder, a: Arguments) -> Tensor:
+    dim = axis(a, "dim")
+    before, after = a.shape_of("self")[dim], a.shape[dim]
+    if a["step"] == 1 and same_extent(before, after):
+        return a.source
+    return shape.strided_slice(
+        b, a.source, dim, a.optional_integer("start"), a.optional_integer("end"), a.integer("step")
+    )
+
+
+@operator("narrow")
+def _narrow(b: Builder, a: Arguments) -> Tensor:
+    return shape.narrow(b, a.source, a.integer("dim"), a.integer("start"), a.integer("length"))
+
+
+@operator("select")
+def _select(b: Builder, a: Arguments) -> Tensor:
+    return shape.select(b, a.source, a.integer("dim"), a.integer("index"))
+
+
+@operator("index_select")
+def _index_select(b: Builder, a: Arguments) -> Tensor:
+    return _picked(b, a.source, axis(a, "dim"), a.array("index"))
+
+
+@operator("index")
+def _index(b: Builder, a: Arguments) -> Tensor:
+    places = [place for place, index in enumerate(a["indices"]) if index is not None]
+    if len(places) != 1:
+        raise UnmappedError(f"indices along {len(places)} axes")
+    a.values["index"] = a["indices"][places[0]]
+    indices = a.array("index")
+    if indices.dtype == np.bool_ or indices.ndim != 1:
+        raise UnmappedError(f"indices of {indices.dtype} and shape {indices.shape}")
+    return _picked(b, a.source, places[0], indices)
+
+
+def _picked(b: Builder, x: Tensor, dim: int, indices: NDArray[Any]) -> Tensor:
+    if x.axis(dim) != "C":
+        return _padded(b, x, dim, indices)
+    count = x.channels
+    wanted = [int(index) for index in indices.reshape(-1)]
+    if any(not -count <= index < count for index in wanted):
+        raise InvalidModelError(f"{b.origin}: an index of {wanted} is not one of the {count} channels.")
+    return shape.pick_channels(b, x, [index % count for index in wanted])
+
+
+def _padded(b: Builder, x: Tensor, dim: int, indices: NDArray[Any]) -> Tensor:
+    """Rows or columns by number, as core ATen writes paddings."""
+    extent = x.shape[dim - 1]
+    for before in range(len(indices) - extent + 1):
+        pads = (before, len(indices) - extent - before)
+        if np.array_equal(np.pad(np.arange(extent), pads, "edge"), indices):
+            mode = "replicate"
+        elif max(pads) < extent and np.array_equal(np.pad(np.arange(extent), pads, "reflect"), indices):
+            mode = "reflect"
+        else:
+            continue
+        b.fix_unless_constant(x, x.axis(dim))
+        return resize.pad(b, x, [*[0, 0] * (x.rank - 1 - dim), *pads], mode)
+    raise UnmappedError("indices along another axis than the channels")
+
+
+@operator("flip")
+def _flip(b: Builder, a: Arguments) -> Tensor:
+    dims = a.integers("dims")
+    if len(dims) != 1:
+        raise UnmappedError(f"a flip along {len(dims)} axes")
+    return _picked(b, a.source, dims[0] % a.source.rank, np.arange(a.source.channels)[::-1])
+
+
+@operator("channel_shuffle")
+def _channel_shuffle(b: Builder, a: Arguments) -> Tensor:
+    x, groups = a.source, a.integer("groups")
+    if x.axis(1) != "C" or x.channels % groups:
+        raise UnmappedError(f"{groups} groups of {x.axes}, {x.shape}")
+    return shape.pick_channels(b, x, np.arange(x.channels).reshape(groups, -1).T.ravel())
+
+
+# Operators that repeat an extent of 1 by themselves.
+_BROADCASTING = {"add", "sub", "mul", "div", "rsub", "multiply", "subtract", "divide", "true_divide"}
+
+
+@operator("expand", "expand_as")
+def _expand(b: Builder, a: Arguments) -> Tensor:
+    x, to = a.source, a.shape
+    if not a.is_batch(to[0]):
+        raise UnmappedError("the batch repeated")
+    while len(x.shape) < len(to) - 1:
+        x = shape.unsqueeze(b, x, 1)
+    if all(_broadcasts(user, a.node) for user in a.node.users):
+        return x
+    return shape.expand(b, x, [int(extent) for extent in to[1:]])
+
+
+def _broadcasts(user: torch.fx.Node, node: torch.fx.Node) -> bool:
+    """Whether the user's result is the same without the repetition: its other source has all the extents."""
+    name = getattr(user.target, "_opname", "").rstrip("_")
+    others = [argument for argument in user.args[:2] if argument is not node]
+    if name not in _BROADCASTING or len(others) != 1 or not isinstance(others[0], torch.fx.Node):
+        return False
+    other, result = others[0].meta.get("val"), user.meta.get("val")
+    if "expand" in str(others[0].target) or not isinstance(other, torch.Tensor) or not isinstance(result, torch.Tensor):
+        return False
+    return [str(extent) for extent in other.shape] == [str(extent) for extent in result.shape]
+
+
+@operator("repeat", "tile")
+def _repeat(b: Builder, a: Arguments) -> Tensor:
+    x = a.source
+    counts = a["repeats" if "repeats" in a else "dims"]
+    counts = [1] * (x.rank - len(counts)) + list(counts)
+    if counts[0] != 1 or len(counts) != x.rank:
+        raise UnmappedError("the batch repeated")
+    for dim, count in enumerate(counts):
+        if isinstance(count, Computed) and count.of_extents:
+            b.fix()
+        if count != 1:
+            x = shape.cat(b, [x] * int(count), dim)
+    return x

@@ -1,0 +1,102 @@
+# SPDX-License-Identifier: Apache-2.0
+"""How long tests look for input that breaks something.
+
+In the suite a few examples, always the same. With MPSCNN_FUZZ_SECONDS=600 new ones for so long, of each file; its tests
+share that time, and print how many examples they saw (pytest -s).
+"""
+
+from __future__ import annotations
+
+import functools
+import os
+import time
+from collections.abc import Callable, Iterator
+from typing import Any
+
+from hypothesis import HealthCheck, given, settings
+
+SECONDS = float(os.environ.get("MPSCNN_FUZZ_SECONDS", "0"))
+
+
+class Fuzz:
+    """Decorators of the fuzz tests of one file."""
+
+    def __init__(self) -> None:
+        self._tests = 0
+
+    def given(
+        self, examples: int, *strategies: Any, **named: Any
+    ) -> Callable[[Callable[..., None]], Callable[[], None]]:
+        """As hypothesis.given, with so many examples."""
+
+        def decorate(test: Callable[..., None]) -> Callable[[], None]:
+            count = 0
+
+            @functools.wraps(test)
+            def counted(*args: Any, **kwargs: Any) -> None:
+                nonlocal count
+                count += 1
+                test(*args, **kwargs)
+
+            options = settings(
+                max_examples=examples,
+                deadline=None,
+                database=None,
+                derandomize=not SECONDS,
+                suppress_health_check=list(HealthCheck),
+            )
+            look = options(given(*strategies, **named)(counted))
+
+            def run() -> None:
+                for _ in self._rounds():
+                    look()
+                _report(test, count)
+
+            return self._entered(test, run)
+
+        return decorate
+
+    def seeds(self, examples: int, seconds: float = 10) -> Callable[[Callable[[int], None]], Callable[[], None]]:
+        """The test is called with numbers, and all of those that fail are named. In the suite for `seconds` at most."""
+
+        def decorate(test: Callable[[int], None]) -> Callable[[], None]:
+            def run() -> None:
+                end = time.monotonic() + (self._share() if SECONDS else seconds)
+                first = int(time.time()) << 20 if SECONDS else 0
+                seed, failed = first, []
+                while time.monotonic() < end and (SECONDS or seed < examples) and len(failed) < 20:
+                    seed += 1
+                    try:
+                        test(seed)
+                    except Exception as error:
+                        failed.append(f"{seed}: {type(error).__name__}: {error}")
+                _report(test, seed - first)
+                assert not failed, "\n".join(failed)
+
+            return self._entered(test, run)
+
+        return decorate
+
+    def _entered(self, test: Callable[..., None], run: Callable[[], None]) -> Callable[[], None]:
+        self._tests += 1
+        run.__name__, run.__qualname__, run.__doc__, run.__module__ = (
+            test.__name__,
+            test.__qualname__,
+            test.__doc__,
+            test.__module__,
+        )
+        return run
+
+    def _share(self) -> float:
+        return SECONDS / self._tests
+
+    def _rounds(self) -> Iterator[None]:
+        end = time.monotonic() + self._share()
+        yield
+        while time.monotonic() < end:
+            yield
+
+
+def _report(test: Callable[..., None], count: int) -> None:
+    if SECONDS:
+        print(f"{test.__module__}.{test.__name__}: {count} examples")

@@ -1,0 +1,66 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Lists of layers with odd options, and mappings of odd arrays: what PyTorch gives, or a mpscnn.ImportError.
+
+See tests/fuzzing.py for a long search, which writes the seeds of what it finds into the corpus.
+"""
+
+from __future__ import annotations
+
+import time
+from pathlib import Path
+
+import numpy as np
+import pytest
+from layer_cases import Case, outcome
+
+import mpscnn
+from fuzzing import SECONDS, Fuzz
+
+SEEDS = Path(__file__).with_name("corpus") / "layer_list.txt"
+fuzz = Fuzz()
+
+
+def attempt(seed: int) -> str:
+    """ "read", "refused", or "unknown" where there is nothing to compare with."""
+    case = Case(seed)
+    start = time.process_time()
+    try:
+        net = mpscnn.load(case.weights, layers=case.layers, input_shapes=case.shape)
+    except mpscnn.ImportError as error:
+        assert len(str(error)) < 3000  # noqa: PT017  (any of the family will do)
+        return "refused"
+    except (TypeError, ValueError) as error:
+        if "input_shapes" not in str(error) and "name of an input" not in str(error):
+            raise
+        return "refused"
+    finally:
+        assert time.process_time() - start < 20
+    return outcome(net, case)
+
+
+@fuzz.seeds(400)
+def test_layers(seed: int) -> None:
+    try:
+        attempt(seed)
+    except Exception:
+        if SECONDS:
+            with SEEDS.open("a") as file:
+                file.write(f"{seed}\n")
+        raise
+
+
+@pytest.mark.parametrize("seed", [int(line) for line in SEEDS.read_text().split()])
+def test_corpus(seed: int) -> None:
+    attempt(seed)
+
+
+@pytest.mark.xfail(raises=ValueError, strict=True, reason="the core lets MPSNNReshape write into a part of an image")
+def test_a_reshape_is_concatenated() -> None:
+    x = np.arange(336, dtype=np.float32).reshape(2, 4, 6, 7)
+    net = mpscnn.load({}, layers=[("up", "Upsample", {"size": 2})], input_shapes=(2, 4, 6, 7))
+    np.testing.assert_array_equal(net(x), x[:, :, ::3, ::4][:, :, :2, :2])
+
+
+def test_most_that_is_right_is_read() -> None:
+    found = [attempt(seed) for seed in range(60)]
+    assert found.count("read") > 5
