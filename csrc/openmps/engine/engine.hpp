@@ -521,8 +521,8 @@ struct BoxLoss {
 /// there is one.
 enum class LossReduction : std::uint8_t { none, sum, mean, mean_of_nonzero_weights };
 
-/// l_i = weight_i * function(src_i, label_i) of all values of some images, reduced, and the derivatives of
-/// sum incoming_i * l_i by src (or by the labels), which no reduction divides.
+/// l_i = weight_i * incoming_i * function(src_i, label_i) of all values of some images, reduced, and the derivatives of
+/// the sum of all l_i by src (or by the labels), which no reduction divides.
 struct LossProblem {
   /// Images that lie in memory alike. What has no memory of the optional ones is: weights, the function's; incoming, 1;
   /// gradient and loss, not wanted.

@@ -123,8 +123,10 @@ LossProblem::Part resolve(const ImageKernelState &state, const LossImages &image
                 (long)source.w, (long)seen.c, names.image);
     }
   }
-  if (images.gradient != nil)
-    part.gradient = destination_view(state, state.destination, gradient, clip, static_cast<NSUInteger>(seen.c));
+  if (images.gradient != nil) {
+    const std::vector<NSUInteger> channels(state.const_slots().size(), static_cast<NSUInteger>(seen.c));
+    part.gradient = destination_view(state, state.destination, gradient, clip, state.result_channels(channels));
+  }
   if (images.loss != nil) {
     check_image(state, images.loss, "The loss image");
     const ImageView view = [images.loss openmps_view];

@@ -1,0 +1,852 @@
+// SPDX-License-Identifier: Apache-2.0
+// Losses: descriptors, labels, every encode form of MPSCNNLoss, MPSNNForwardLoss, MPSNNLossGradient,
+// MPSNNInitialGradient and MPSCNNYOLOLoss, batches, temporaries and readCounts, what is refused, copies and archives.
+// Values against plain double code; gradients are differences of its losses. Prints "N passed, N failed".
+
+#import "mps_test.hh"
+
+namespace {
+
+NSString *const kUsage = @"MPSUsageException";
+
+// ------------------------------------------------------------------------------------------- the formulas
+
+struct Function {
+  MPSCNNLossType type = MPSCNNLossTypeMeanSquaredError;
+  double weight = 1, smoothing = 0, classes = 1, epsilon = 1e-7, delta = 1;
+};
+
+double value_of(const Function &f, double y, double t) {
+  const double d = y - t;
+  switch (f.type) {
+    case MPSCNNLossTypeMeanAbsoluteError: return std::fabs(d);
+    case MPSCNNLossTypeMeanSquaredError: return d * d;
+    case MPSCNNLossTypeSigmoidCrossEntropy: {
+      const double label = f.smoothing > 0 ? t * (1 - f.smoothing) + f.smoothing / 2 : t;
+      return -(label * std::log(1 / (1 + std::exp(-y))) + (1 - label) * std::log(1 / (1 + std::exp(y))));
+    }
+    case MPSCNNLossTypeCategoricalCrossEntropy: return -t * std::log(y);
+    case MPSCNNLossTypeHinge: return std::fmax(1 - (2 * t - 1) * y, 0);
+    case MPSCNNLossTypeHuber:
+      return std::fabs(d) <= f.delta ? d * d / 2 : f.delta * std::fabs(d) - f.delta * f.delta / 2;
+    case MPSCNNLossTypeCosineDistance: return -y * t;
+    case MPSCNNLossTypeLog: return -t * std::log(y + f.epsilon) - (1 - t) * std::log(1 - y + f.epsilon);
+    case MPSCNNLossTypeKullbackLeiblerDivergence: return t * (std::log(t) - y);
+    default: return NAN;
+  }
+}
+
+/// Weighted losses of all values of one image; null weights are f.weight.
+Tensor losses_of(const Function &f, const Tensor &y, const Tensor &t, const Tensor *w) {
+  Tensor result = y;
+  for (long n = 0; n < y.n; ++n)
+    for (long row = 0; row < y.h; ++row)
+      for (long x = 0; x < y.w; ++x) {
+        double sum = 0;
+        for (long k = 0; k < y.c; ++k) sum += std::exp(y.at(n, row, x, k));
+        for (long k = 0; k < y.c; ++k) {
+          const double label = t.at(n, row, x, k), weight = w ? w->at(n, row, x, k) : f.weight;
+          if (f.type == MPSCNNLossTypeSoftMaxCrossEntropy) {
+            const double smooth = f.smoothing > 0 ? label * (1 - f.smoothing) + f.smoothing / f.classes : label;
+            result.at(n, row, x, k) = -weight * smooth * (y.at(n, row, x, k) - std::log(sum));
+          } else {
+            result.at(n, row, x, k) = weight * value_of(f, y.at(n, row, x, k), label);
+          }
+        }
+      }
+  return result;
+}
+
+double sum_of(const Tensor &t) {
+  double sum = 0;
+  for (const double v : t.values) sum += v;
+  return sum;
+}
+
+/// Of the sum of losses * up (null: 1) by y, or by t.
+Tensor gradient_of(const Function &f, Tensor y, Tensor t, const Tensor *w, const Tensor *up, bool by_labels = false) {
+  Tensor result = y;
+  Tensor &moved = by_labels ? t : y;
+  const auto total = [&] {
+    Tensor l = losses_of(f, y, t, w);
+    if (up)
+      for (std::size_t i = 0; i < l.values.size(); ++i) l.values[i] *= up->values[i];
+    return sum_of(l);
+  };
+  for (std::size_t i = 0; i < y.values.size(); ++i) {
+    const double middle = moved.values[i];
+    moved.values[i] = middle + 1e-5;
+    const double after = total();
+    moved.values[i] = middle - 1e-5;
+    result.values[i] = (after - total()) / 2e-5;
+    moved.values[i] = middle;
+  }
+  return result;
+}
+
+Tensor between(long n, long h, long w, long c, unsigned seed, double low, double high) {
+  Tensor t = Tensor::random(n, h, w, c, seed);
+  for (double &v : t.values) v = static_cast<double>(static_cast<float>(low + (v + 1) / 2 * (high - low)));
+  return t;
+}
+
+/// Predictions that the function takes, none where it has a kink.
+Tensor predictions(const Function &f, long n, long h, long w, long c, unsigned seed) {
+  const bool probabilities = f.type == MPSCNNLossTypeCategoricalCrossEntropy || f.type == MPSCNNLossTypeLog;
+  return probabilities ? between(n, h, w, c, seed, 0.0637, 0.9213) : between(n, h, w, c, seed, -2.0313, 1.9877);
+}
+Tensor labels_for(long n, long h, long w, long c, unsigned seed) { return between(n, h, w, c, seed, 0.107, 0.913); }
+
+MPSCNNLossDescriptor *describe_loss(const Function &f, MPSCNNReductionType reduction, bool across = false) {
+  MPSCNNLossDescriptor *descriptor = [MPSCNNLossDescriptor cnnLossDescriptorWithType:f.type reductionType:reduction];
+  [descriptor setWeight:static_cast<float>(f.weight)];
+  [descriptor setLabelSmoothing:static_cast<float>(f.smoothing)];
+  [descriptor setNumberOfClasses:static_cast<NSUInteger>(f.classes)];
+  [descriptor setEpsilon:static_cast<float>(f.epsilon)];
+  [descriptor setDelta:static_cast<float>(f.delta)];
+  [descriptor setReduceAcrossBatch:across];
+  return descriptor;
+}
+
+MPSCNNLoss *make_loss(const Function &f, MPSCNNReductionType reduction = MPSCNNReductionTypeSum, bool across = false) {
+  MPSCNNLoss *kernel = [[[MPSCNNLoss alloc] initWithDevice:device
+                                            lossDescriptor:describe_loss(f, reduction, across)] autorelease];
+  [kernel setDestinationImageAllocator:[MPSImage defaultAllocator]];
+  return kernel;
+}
+
+MPSCNNLossDataDescriptor *describe_data(const Tensor &t,
+                                        MPSDataLayout layout = MPSDataLayoutHeightxWidthxFeatureChannels) {
+  std::vector<float> values;
+  if (layout == MPSDataLayoutHeightxWidthxFeatureChannels) {
+    values.assign(t.values.begin(), t.values.end());
+  } else {
+    for (long k = 0; k < t.c; ++k)
+      for (long y = 0; y < t.h; ++y)
+        for (long x = 0; x < t.w; ++x) values.push_back(static_cast<float>(t.at(0, y, x, k)));
+  }
+  return [MPSCNNLossDataDescriptor
+      cnnLossDataDescriptorWithData:[NSData dataWithBytes:values.data() length:values.size() * sizeof(float)]
+                             layout:layout
+                               size:MTLSizeMake(static_cast<NSUInteger>(t.w), static_cast<NSUInteger>(t.h),
+                                                static_cast<NSUInteger>(t.c))];
+}
+
+/// With losses of all values, or one.
+MPSCNNLossLabels *make_labels(const Tensor &t, const Tensor *w = nullptr, bool all = false) {
+  const MTLSize size =
+      all ? MTLSizeMake(static_cast<NSUInteger>(t.w), static_cast<NSUInteger>(t.h), static_cast<NSUInteger>(t.c))
+          : MTLSizeMake(1, 1, 1);
+  return [[[MPSCNNLossLabels alloc] initWithDevice:device
+                                     lossImageSize:size
+                                  labelsDescriptor:describe_data(t)
+                                 weightsDescriptor:w ? describe_data(*w) : nil] autorelease];
+}
+
+MPSCNNLossLabelsBatch *make_label_batch(const Tensor &t, const Tensor *w = nullptr, bool all = false) {
+  NSMutableArray *batch = [NSMutableArray array];
+  for (long i = 0; i < t.n; ++i) {
+    const Tensor weights = w ? w->image(i) : Tensor();
+    [batch addObject:make_labels(t.image(i), w ? &weights : nullptr, all)];
+  }
+  return batch;
+}
+
+NSUInteger reads_left(MPSImage *image) { return [(MPSTemporaryImage *)image readCount]; }
+
+Tensor read_batch(MPSImageBatch *batch) {
+  Tensor whole = read_image([batch objectAtIndex:0]);
+  for (NSUInteger i = 1; i < [batch count]; ++i) {
+    const Tensor next = read_image([batch objectAtIndex:i]);
+    whole.values.insert(whole.values.end(), next.values.begin(), next.values.end());
+    ++whole.n;
+  }
+  return whole;
+}
+
+double loss_in(MPSCNNLossLabels *labels) { return read_image([labels lossImage]).values[0]; }
+
+Tensor one_value(double value) { return Tensor(1, 1, 1, 1, value); }
+
+// ------------------------------------------------------------------------------------------------- tests
+
+void test_descriptors() {
+  MPSCNNLossDescriptor *descriptor = [MPSCNNLossDescriptor cnnLossDescriptorWithType:MPSCNNLossTypeHuber
+                                                                       reductionType:MPSCNNReductionTypeMean];
+  check([descriptor lossType] == MPSCNNLossTypeHuber && [descriptor reductionType] == MPSCNNReductionTypeMean &&
+            [descriptor weight] == 1 && [descriptor labelSmoothing] == 0 && [descriptor numberOfClasses] == 1 &&
+            [descriptor epsilon] == 1e-7f && [descriptor delta] == 1 && ![descriptor reduceAcrossBatch],
+        "what a descriptor starts with");
+  Function f;
+  f.type = MPSCNNLossTypeLog, f.weight = 0.5, f.smoothing = 0.25, f.classes = 3, f.epsilon = 0.125, f.delta = 2;
+  descriptor = describe_loss(f, MPSCNNReductionTypeSumByNonZeroWeights, true);
+  MPSCNNLossDescriptor *copy = [[descriptor copy] autorelease];
+  [descriptor setWeight:9];
+  check([copy weight] == 0.5f && [copy lossType] == MPSCNNLossTypeLog && [copy numberOfClasses] == 3 &&
+            [copy reduceAcrossBatch] && [copy epsilon] == 0.125f && [copy delta] == 2,
+        "a copy of a descriptor");
+  MPSCNNLoss *kernel = [[[MPSCNNLoss alloc] initWithDevice:device lossDescriptor:copy] autorelease];
+  MPSNNForwardLoss *forward = [[[MPSNNForwardLoss alloc] initWithDevice:device lossDescriptor:copy] autorelease];
+  MPSNNLossGradient *gradient = [[[MPSNNLossGradient alloc] initWithDevice:device lossDescriptor:copy] autorelease];
+  const auto check_numbers = [](const std::string &what, auto *twin) {
+    check([twin lossType] == MPSCNNLossTypeLog && [twin reductionType] == MPSCNNReductionTypeSumByNonZeroWeights &&
+              [twin weight] == 0.5f && [twin labelSmoothing] == 0.25f && [twin numberOfClasses] == 3 &&
+              [twin epsilon] == 0.125f && [twin delta] == 2 && [twin reduceAcrossBatch],
+          what);
+  };
+  check_numbers("a kernel", kernel);
+  check_numbers("a copy", (MPSCNNLoss *)[[kernel copy] autorelease]);
+  check_numbers("an archive", archived(kernel));
+  check_numbers("a copy of the forward kernel", (MPSNNForwardLoss *)[[forward copy] autorelease]);
+  check_numbers("an archive of the forward kernel", archived(forward));
+  check(![gradient computeLabelGradients], "gradients are those of the predictions");
+  [gradient setComputeLabelGradients:YES];
+  for (MPSNNLossGradient *twin : {(MPSNNLossGradient *)[[gradient copy] autorelease], archived(gradient)}) {
+    check_numbers("a twin of the gradient kernel", twin);
+    check([twin computeLabelGradients] && [twin isBackwards], "a twin computes gradients of labels");
+  }
+  [forward setWeight:2], [forward setLabelSmoothing:0.5f], [forward setEpsilon:0.25f], [forward setDelta:3];
+  check([forward weight] == 2 && [forward labelSmoothing] == 0.5f && [forward epsilon] == 0.25f && [forward delta] == 3,
+        "numbers of a forward kernel may be changed");
+}
+
+void test_data() {
+  const Tensor t = labels_for(1, 3, 4, 5, 1);
+  for (const MPSDataLayout layout :
+       {MPSDataLayoutHeightxWidthxFeatureChannels, MPSDataLayoutFeatureChannelsxHeightxWidth}) {
+    MPSCNNLossDataDescriptor *data = describe_data(t, layout);
+    const bool planes = layout == MPSDataLayoutFeatureChannelsxHeightxWidth;
+    check([data layout] == layout && [data size].width == 4 && [data size].height == 3 && [data size].depth == 5 &&
+              [data bytesPerRow] == (planes ? 16 : 80) && [data bytesPerImage] == (planes ? 48 : 240),
+          "steps without gaps");
+    MPSCNNLossLabels *labels = [[[MPSCNNLossLabels alloc] initWithDevice:device
+                                                        labelsDescriptor:[[data copy] autorelease]] autorelease];
+    check_equal("labels of a layout", read_image([labels labelsImage]), t, 0);
+    check([labels weightsImage] == nil && [[labels lossImage] width] == 1 &&
+              [[labels lossImage] featureChannels] == 1 && [labels resourceSize] > 0 && ![labels isTemporary],
+          "labels without weights");
+  }
+  // Rows with a gap: two columns of three.
+  const float values[] = {1, 2, -1, 3, 4, -1};
+  MPSCNNLossDataDescriptor *data =
+      [MPSCNNLossDataDescriptor cnnLossDataDescriptorWithData:[NSData dataWithBytes:values length:sizeof values]
+                                                       layout:MPSDataLayoutHeightxWidthxFeatureChannels
+                                                         size:MTLSizeMake(2, 2, 1)];
+  [data setBytesPerRow:12];
+  MPSCNNLossLabels *labels = [[[MPSCNNLossLabels alloc] initWithDevice:device labelsDescriptor:data] autorelease];
+  check(read_image([labels labelsImage]).values == std::vector<double>({1, 2, 3, 4}), "rows with a gap");
+  [data setBytesPerRow:20];
+  check_raises("data that end early", kArgument, "data has 24 bytes, expected 28",
+               [&] { [[MPSCNNLossLabels alloc] initWithDevice:device labelsDescriptor:data]; });
+  [data setBytesPerRow:4];
+  check_raises("narrow rows", kArgument, "bytesPerRow (4) is no multiple of 4 of at least 8",
+               [&] { [[MPSCNNLossLabels alloc] initWithDevice:device labelsDescriptor:data]; });
+  check_raises("too few data", kArgument, "data has 24 bytes, too few for 3 x 3 x 1 floats", [&] {
+    [MPSCNNLossDataDescriptor cnnLossDataDescriptorWithData:[NSData dataWithBytes:values length:sizeof values]
+                                                     layout:MPSDataLayoutHeightxWidthxFeatureChannels
+                                                       size:MTLSizeMake(3, 3, 1)];
+  });
+  check_raises("a size of the loss", kArgument, "lossImageSize (2 x 1 x 1, width x height x channels) is neither", [&] {
+    [[MPSCNNLossLabels alloc] initWithDevice:device
+                               lossImageSize:MTLSizeMake(2, 1, 1)
+                            labelsDescriptor:describe_data(t)
+                           weightsDescriptor:nil];
+  });
+  check_raises("weights of another size", kArgument, "weights have 4 x 3 x 4", [&] {
+    [[MPSCNNLossLabels alloc] initWithDevice:device
+                               lossImageSize:MTLSizeMake(1, 1, 1)
+                            labelsDescriptor:describe_data(t)
+                           weightsDescriptor:describe_data(labels_for(1, 3, 4, 4, 2))];
+  });
+  MPSImage *image = make_image(t);
+  labels = [[[MPSCNNLossLabels alloc] initWithDevice:device
+                                       lossImageSize:MTLSizeMake(4, 3, 5)
+                                         labelsImage:image
+                                        weightsImage:image] autorelease];
+  check([labels labelsImage] == image && [labels weightsImage] == image && [[labels lossImage] width] == 4 &&
+            [[labels lossImage] featureChannels] == 5,
+        "labels in images");
+}
+
+void test_functions() {
+  for (int type = 0; type < static_cast<int>(MPSCNNLossTypeCount); ++type) {
+    for (const bool weights : {false, true}) {
+      Function f;
+      f.type = static_cast<MPSCNNLossType>(type);
+      f.weight = 0.5, f.epsilon = 0.01, f.delta = 0.75;
+      if (weights) f.smoothing = 0.25, f.classes = 5;
+      const Tensor y = predictions(f, 1, 3, 4, 5, 10 + static_cast<unsigned>(type)), t = labels_for(1, 3, 4, 5, 30);
+      Tensor w = between(1, 3, 4, 5, 40, 0.5, 2);
+      w.at(0, 1, 1, 2) = w.at(0, 2, 0, 0) = 0;
+      const Tensor *const given = weights ? &w : nullptr;
+      const Tensor want = losses_of(f, y, t, given), slopes = gradient_of(f, y, t, given, nullptr);
+      const bool softmax = f.type == MPSCNNLossTypeSoftMaxCrossEntropy;
+      const double constant = f.type == MPSCNNLossTypeCosineDistance ? (weights ? 1 : f.weight) : 0;
+      const std::pair<MPSCNNReductionType, double> divisors[] = {
+          {MPSCNNReductionTypeSum, 1},
+          {MPSCNNReductionTypeMean, softmax ? 12 : 60},
+          {MPSCNNReductionTypeSumByNonZeroWeights, weights ? 58 : 60},
+          {MPSCNNReductionTypeNone, 1},
+      };
+      for (const auto &[reduction, divisor] : divisors) {
+        if (constant != 0 && reduction != MPSCNNReductionTypeSum) continue;
+        const bool none = reduction == MPSCNNReductionTypeNone;
+        const std::string what =
+            "type " + std::to_string(type) + ", reduction " + std::to_string(reduction) + (weights ? ", weights" : "");
+        MPSCNNLossLabels *labels = make_labels(t, given, none);
+        id<MTLCommandBuffer> buffer = command_buffer();
+        MPSImage *gradient = [make_loss(f, reduction) encodeToCommandBuffer:buffer
+                                                                sourceImage:make_image(y)
+                                                                     labels:labels];
+        [labels synchronizeOnCommandBuffer:buffer];
+        run(buffer);
+        check_equal(what + ": gradient", read_image(gradient), slopes, 1e-5);
+        const Tensor loss = read_image([labels lossImage]);
+        check_equal(what + ": loss", loss, none ? want : one_value((sum_of(want) + constant) / divisor), 2e-5);
+      }
+    }
+  }
+  // 3 channels, 200 apart: 600 and 200, halved by a weight of 0.5 (LossLayerTests.cs).
+  Function f;
+  f.type = MPSCNNLossTypeMeanAbsoluteError;
+  for (const double weight : {1.0, 0.5}) {
+    for (const bool mean : {false, true}) {
+      f.weight = weight;
+      MPSCNNLossLabels *labels = make_labels(Tensor(1, 1, 1, 3, 200));
+      id<MTLCommandBuffer> buffer = command_buffer();
+      [make_loss(f, mean ? MPSCNNReductionTypeMean : MPSCNNReductionTypeSum)
+          encodeToCommandBuffer:buffer
+                    sourceImage:make_image(Tensor(1, 1, 1, 3, 0))
+                         labels:labels];
+      run(buffer);
+      check(loss_in(labels) == (mean ? 200 : 600) * weight, "three values that are 200 apart");
+    }
+  }
+}
+
+/// Where Apple's text contradicts itself, what is chosen is the derivative of the loss.
+void test_chosen_readings() {
+  const auto run_one = [](MPSCNNLossType type, double y, double t, double *loss) {
+    Function f;
+    f.type = type;
+    MPSCNNLossLabels *labels = make_labels(Tensor(1, 1, 1, 1, t));
+    id<MTLCommandBuffer> buffer = command_buffer();
+    MPSImage *gradient = [make_loss(f) encodeToCommandBuffer:buffer
+                                                 sourceImage:make_image(Tensor(1, 1, 1, 1, y))
+                                                      labels:labels];
+    run(buffer);
+    *loss = loss_in(labels);
+    return read_image(gradient).values[0];
+  };
+  const auto near = [](double a, double b) { return std::fabs(a - b) < 1e-6; };
+  double loss = 0;
+  double slope = run_one(MPSCNNLossTypeHinge, -0.5, 0, &loss);
+  check(near(loss, 0.5) && near(slope, 1), "hinge of a label of 0");
+  slope = run_one(MPSCNNLossTypeHinge, -0.5, 1, &loss);
+  check(near(loss, 1.5) && near(slope, -1), "hinge of a label of 1");
+  slope = run_one(MPSCNNLossTypeHuber, 5, 2, &loss);
+  check(near(loss, 2.5) && near(slope, 1), "huber far above");
+  slope = run_one(MPSCNNLossTypeHuber, -1, 2, &loss);
+  check(near(loss, 2.5) && near(slope, -1), "huber far below");
+  slope = run_one(MPSCNNLossTypeHuber, 2.5, 2, &loss);
+  check(near(loss, 0.125) && near(slope, 0.5), "huber near by");
+  slope = run_one(MPSCNNLossTypeKullbackLeiblerDivergence, -2, 0.5, &loss);
+  check(near(loss, 0.5 * (std::log(0.5) + 2)) && near(slope, -0.5), "divergence of logarithms");
+  slope = run_one(MPSCNNLossTypeKullbackLeiblerDivergence, -2, 0, &loss);
+  check(loss == 0 && slope == 0, "divergence of a label of 0");
+  slope = run_one(MPSCNNLossTypeMeanAbsoluteError, 2, 2, &loss);
+  check(loss == 0 && slope == 0, "no difference");
+  slope = run_one(MPSCNNLossTypeMeanSquaredError, NAN, 2, &loss);
+  check(std::isnan(loss) && std::isnan(slope), "NaN is told");
+  // Labels that sum to 2: the gradient sums to 0, as that of the loss does.
+  Tensor y(1, 1, 1, 2), t(1, 1, 1, 2, 1);
+  y.values = {std::log(3.0), 0};
+  MPSCNNLossLabels *labels = make_labels(t);
+  Function f;
+  f.type = MPSCNNLossTypeSoftMaxCrossEntropy;
+  id<MTLCommandBuffer> buffer = command_buffer();
+  MPSImage *gradient = [make_loss(f) encodeToCommandBuffer:buffer sourceImage:make_image(y) labels:labels];
+  run(buffer);
+  Tensor want = y;
+  want.values = {2 * 0.75 - 1, 2 * 0.25 - 1};
+  check_equal("labels that sum to 2", read_image(gradient), want, 1e-6);
+  // Weights take the place of the descriptor's weight.
+  const Tensor weights(1, 1, 1, 2, 3);
+  f.type = MPSCNNLossTypeMeanSquaredError, f.weight = 100;
+  labels = make_labels(t, &weights);
+  buffer = command_buffer();
+  gradient = [make_loss(f) encodeToCommandBuffer:buffer sourceImage:make_image(Tensor(1, 1, 1, 2, 2)) labels:labels];
+  run(buffer);
+  check(loss_in(labels) == 6 && read_image(gradient).values[0] == 6, "weights and a weight");
+  // The gradient of a mean is that of the sum.
+  f.weight = 1;
+  labels = make_labels(t);
+  buffer = command_buffer();
+  gradient = [make_loss(f, MPSCNNReductionTypeMean) encodeToCommandBuffer:buffer
+                                                              sourceImage:make_image(Tensor(1, 1, 1, 2, 2))
+                                                                   labels:labels];
+  run(buffer);
+  check(loss_in(labels) == 1 && read_image(gradient).values[0] == 2, "the gradient of a mean");
+  // Weights of 0 alone.
+  const Tensor zeros(1, 1, 1, 2, 0);
+  labels = make_labels(t, &zeros);
+  buffer = command_buffer();
+  [make_loss(f, MPSCNNReductionTypeSumByNonZeroWeights) encodeToCommandBuffer:buffer
+                                                                  sourceImage:make_image(Tensor(1, 1, 1, 2, 2))
+                                                                       labels:labels];
+  run(buffer);
+  check(loss_in(labels) == 0, "weights of 0 alone");
+}
+
+void test_batches() {
+  Function f;
+  f.type = MPSCNNLossTypeSoftMaxCrossEntropy;
+  f.weight = 0.25;
+  const Tensor y = predictions(f, 5, 2, 1, 12, 50), t = labels_for(5, 2, 1, 12, 51);
+  Tensor w = between(5, 2, 1, 12, 52, 0.5, 1.5);
+  w.at(3, 0, 0, 1) = 0;
+  for (const bool together : {false, true}) {  // images of one object lie behind one another in memory
+    for (const bool weights : {false, true}) {
+      for (int across = 0; across < 4; ++across) {
+        const Tensor *const given = weights ? &w : nullptr;
+        const MPSCNNReductionType reduction = across < 2    ? MPSCNNReductionTypeSum
+                                              : across == 2 ? MPSCNNReductionTypeMean
+                                                            : MPSCNNReductionTypeSumByNonZeroWeights;
+        MPSCNNLoss *kernel = make_loss(f, reduction, across > 0);
+        MPSImage *sources = make_image(y);
+        MPSImageBatch *batch = together ? [sources batchRepresentation] : make_batch(y);
+        MPSCNNLossLabelsBatch *labels = make_label_batch(t, given);
+        MPSImage *whole = make_nan_image(5, 2, 1, 12);
+        MPSImageBatch *results = together ? [whole batchRepresentation] : nil;
+        id<MTLCommandBuffer> buffer = command_buffer();
+        if (together)
+          [kernel encodeBatchToCommandBuffer:buffer sourceImages:batch labels:labels destinationImages:results];
+        else
+          results = [kernel encodeBatchToCommandBuffer:buffer sourceImages:batch labels:labels];
+        run(buffer);
+        const std::string what = std::string("a batch") + (together ? " together" : "") + (weights ? ", weights" : "") +
+                                 ", across " + std::to_string(across);
+        check_equal(what + ": gradients", read_batch(results), gradient_of(f, y, t, given, nullptr), 1e-5);
+        const Tensor losses = losses_of(f, y, t, given);
+        double total = 0;
+        for (long i = 0; i < 5; ++i) total += sum_of(losses.image(i));
+        if (across == 2) total /= 5 * 2;
+        if (across == 3) total /= 5 * 24 - (weights ? 1 : 0);
+        for (long i = 0; i < 5; ++i) {
+          const double want = across == 0 ? sum_of(losses.image(i)) : i == 0 ? total : 0;
+          check(std::fabs(loss_in([labels objectAtIndex:static_cast<NSUInteger>(i)]) - want) < 2e-5, what + ": loss");
+        }
+      }
+    }
+  }
+  // Several images in one object, and labels for them.
+  MPSCNNLossLabels *labels = [[[MPSCNNLossLabels alloc] initWithDevice:device
+                                                         lossImageSize:MTLSizeMake(1, 1, 1)
+                                                           labelsImage:make_image(t)
+                                                          weightsImage:make_image(w)] autorelease];
+  id<MTLCommandBuffer> buffer = command_buffer();
+  MPSImage *gradient = [make_loss(f) encodeToCommandBuffer:buffer sourceImage:make_image(y) labels:labels];
+  run(buffer);
+  check_equal("images of one object", read_image(gradient), gradient_of(f, y, t, &w, nullptr), 1e-5);
+  const Tensor got = read_image([labels lossImage]), losses = losses_of(f, y, t, &w);
+  for (long i = 0; i < 5; ++i) check(std::fabs(got.at(i, 0, 0, 0) - sum_of(losses.image(i))) < 2e-5, "their losses");
+}
+
+void test_places() {
+  Function f;
+  const Tensor y = predictions(f, 1, 5, 6, 12, 60), t = labels_for(1, 5, 6, 4, 61);
+  // Channels 4 to 7 of the source into channels 8 to 11 of a part of the destination, from pixel (2, 1) of the source
+  // on.
+  MPSCNNLoss *kernel = make_loss(f, MPSCNNReductionTypeNone);
+  [kernel setSourceFeatureChannelOffset:4], [kernel setSourceFeatureChannelMaxCount:4];
+  [kernel setDestinationFeatureChannelOffset:8];
+  [kernel setOffset:MPSOffset{2, 1, 0}];
+  [kernel setClipRect:MTLRegionMake3D(1, 0, 0, 3, 4, 1)];
+  MPSCNNLossLabels *labels = make_labels(t, nullptr, true);
+  MPSImage *result = make_nan_image(1, 5, 6, 12);
+  id<MTLCommandBuffer> buffer = command_buffer();
+  [kernel encodeToCommandBuffer:buffer sourceImage:make_image(y) labels:labels destinationImage:result];
+  run(buffer);
+  Tensor want(1, 5, 6, 12, NAN), want_loss(1, 5, 6, 4, NAN);
+  for (long row = 0; row < 4; ++row)
+    for (long x = 0; x < 3; ++x)
+      for (long k = 0; k < 4; ++k) {
+        const double d = y.at(0, row + 1, x + 2, 4 + k) - t.at(0, row + 1, x + 2, k);
+        want.at(0, row, x + 1, 8 + k) = 2 * d;
+        want_loss.at(0, row, x + 1, k) = d * d;
+      }
+  check_equal("a part of an image", read_image(result), want, 1e-5);
+  Tensor got_loss = read_image([labels lossImage]);
+  for (std::size_t i = 0; i < got_loss.values.size(); ++i)
+    if (std::isnan(want_loss.values[i])) got_loss.values[i] = NAN;  // nobody has written there
+  check_equal("the losses of a part", got_loss, want_loss, 1e-5);
+  // In half precision.
+  Tensor exact = Tensor::random(1, 2, 2, 4, 62), zeros(1, 2, 2, 4);
+  labels = make_labels(zeros);
+  buffer = command_buffer();
+  MPSImage *half = [make_loss(f) encodeToCommandBuffer:buffer sourceImage:make_half_image(exact) labels:labels];
+  run(buffer);
+  for (double &v : exact.values) v *= 2;
+  check([half featureChannelFormat] == MPSImageFeatureChannelFormatFloat16, "the gradient has the source's format");
+  check_equal("half precision", read_half_image(half), exact, 0);
+}
+
+void test_two_kernels() {
+  for (int type = 0; type < static_cast<int>(MPSCNNLossTypeCount); ++type) {
+    for (const bool weights : {false, true}) {
+      Function f;
+      f.type = static_cast<MPSCNNLossType>(type);
+      f.weight = 0.5, f.epsilon = 0.01, f.delta = 0.75;
+      if (!weights) f.smoothing = 0.25, f.classes = 6;
+      const Tensor y = predictions(f, 3, 2, 3, 6, 70 + static_cast<unsigned>(type)), t = labels_for(3, 2, 3, 6, 90);
+      const Tensor w = between(3, 2, 3, 6, 91, 0.5, 2), up = between(3, 2, 3, 6, 92, -1, 1);
+      const Tensor *const given = weights ? &w : nullptr;
+      const std::string what = "type " + std::to_string(type) + (weights ? ", weights" : "");
+      const bool cosine = f.type == MPSCNNLossTypeCosineDistance;
+      MPSCNNLossDescriptor *descriptor = describe_loss(f, cosine ? MPSCNNReductionTypeSum : MPSCNNReductionTypeNone);
+      MPSNNForwardLoss *forward = [[[MPSNNForwardLoss alloc] initWithDevice:device
+                                                             lossDescriptor:descriptor] autorelease];
+      MPSNNLossGradient *backward = [[[MPSNNLossGradient alloc] initWithDevice:device
+                                                                lossDescriptor:descriptor] autorelease];
+      [forward setDestinationImageAllocator:[MPSImage defaultAllocator]];
+      [backward setDestinationImageAllocator:[MPSImage defaultAllocator]];
+      MPSImageBatch *sources = make_batch(y), *labels = make_batch(t), *weight_images = weights ? make_batch(w) : nil;
+      MPSStateBatch *states = [NSArray array];
+      id<MTLCommandBuffer> buffer = command_buffer();
+      MPSImageBatch *losses = [forward encodeBatchToCommandBuffer:buffer
+                                                     sourceImages:sources
+                                                           labels:labels
+                                                          weights:weight_images
+                                                destinationStates:&states
+                                      destinationStateIsTemporary:NO];
+      MPSImageBatch *gradients = [backward encodeBatchToCommandBuffer:buffer
+                                                      sourceGradients:make_batch(up)
+                                                         sourceImages:sources
+                                                               labels:labels
+                                                              weights:weight_images
+                                                         sourceStates:nil];
+      [backward setComputeLabelGradients:YES];
+      MPSImageBatch *of_labels = [make_image(Tensor(3, 2, 3, 6, NAN)) batchRepresentation];
+      [backward encodeBatchToCommandBuffer:buffer
+                           sourceGradients:make_batch(up)
+                              sourceImages:sources
+                                    labels:labels
+                                   weights:weight_images
+                              sourceStates:nil
+                      destinationGradients:of_labels];
+      run(buffer);
+      check(states == nil, "a forward loss leaves no states");
+      if (!cosine) check_equal(what + ": losses", read_batch(losses), losses_of(f, y, t, given), 1e-5);
+      check_equal(what + ": gradients", read_batch(gradients), gradient_of(f, y, t, given, &up), 1e-5);
+      check_equal(what + ": gradients of labels", read_batch(of_labels), gradient_of(f, y, t, given, &up, true), 2e-5);
+    }
+  }
+}
+
+void test_reduced_losses_and_their_gradients() {
+  Function f;
+  f.type = MPSCNNLossTypeSigmoidCrossEntropy;
+  const Tensor y = predictions(f, 4, 2, 3, 5, 100), t = labels_for(4, 2, 3, 5, 101);
+  for (const bool across : {false, true}) {
+    MPSCNNLossDescriptor *descriptor = describe_loss(f, MPSCNNReductionTypeMean, across);
+    MPSNNForwardLoss *forward = [[[MPSNNForwardLoss alloc] initWithDevice:device
+                                                           lossDescriptor:descriptor] autorelease];
+    MPSNNInitialGradient *ones = [[[MPSNNInitialGradient alloc] initWithDevice:device] autorelease];
+    MPSNNLossGradient *backward = [[[MPSNNLossGradient alloc] initWithDevice:device
+                                                              lossDescriptor:descriptor] autorelease];
+    [backward setDestinationImageAllocator:[MPSImage defaultAllocator]];
+    MPSImageBatch *sources = make_batch(y), *labels = make_batch(t);
+    id<MTLCommandBuffer> buffer = command_buffer();
+    MPSImageBatch *losses = [forward encodeBatchToCommandBuffer:buffer
+                                                   sourceImages:sources
+                                                         labels:labels
+                                                        weights:nil
+                                              destinationStates:NULL
+                                    destinationStateIsTemporary:NO];
+    MPSImage *first = [losses objectAtIndex:0];
+    check([first width] == 1 && [first height] == 1 && [first featureChannels] == 1 && reads_left(first) == 1 &&
+              [first isKindOfClass:[MPSTemporaryImage class]],
+          "a reduced loss is one value");
+    MPSImageBatch *kept = make_batch(Tensor(4, 1, 1, 1, NAN));
+    for (MPSTemporaryImage *image in losses) [image setReadCount:2];
+    MPSCNNNeuronLinear *copy = [[[MPSCNNNeuronLinear alloc] initWithDevice:device a:1 b:0] autorelease];
+    [copy encodeBatchToCommandBuffer:buffer sourceImages:losses destinationImages:kept];
+    MPSImageBatch *initial = [ones encodeBatchToCommandBuffer:buffer sourceImages:losses];
+    check(reads_left(first) == 0, "an initial gradient reads its source");
+    MPSImageBatch *gradients = [backward encodeBatchToCommandBuffer:buffer
+                                                    sourceGradients:initial
+                                                       sourceImages:sources
+                                                             labels:labels
+                                                            weights:nil
+                                                       sourceStates:nil];
+    check(reads_left([initial objectAtIndex:0]) == 0, "an incoming gradient is read");
+    run(buffer);
+    const Tensor want = losses_of(f, y, t, nullptr), got = read_batch(kept);
+    for (long i = 0; i < 4; ++i) {
+      const double own = across ? (i == 0 ? sum_of(want) / 120 : 0) : sum_of(want.image(i)) / 30;
+      check(std::fabs(got.at(i, 0, 0, 0) - own) < 1e-5, across ? "a loss of a batch" : "a loss of an image");
+    }
+    check_equal("gradients of a reduced loss", read_batch(gradients), gradient_of(f, y, t, nullptr, nullptr), 1e-5);
+  }
+  MPSNNInitialGradient *ones = [[[MPSNNInitialGradient alloc] initWithDevice:device] autorelease];
+  check_equal("ones", result_of(ones, make_image(Tensor(2, 3, 4, 5, NAN))), Tensor(2, 3, 4, 5, 1), 0);
+  check_twins("ones", ones, Tensor(1, 2, 2, 3, 7), 2, 2, 3);
+}
+
+void test_read_counts() {
+  Function f;
+  f.type = MPSCNNLossTypeSoftMaxCrossEntropy;
+  MPSCNNLoss *kernel = make_loss(f);
+  [kernel setDestinationImageAllocator:[MPSTemporaryImage defaultAllocator]];
+  id<MTLCommandBuffer> buffer = command_buffer();
+  const Tensor x = Tensor::random(1, 2, 2, 4, 110);
+  MPSCNNNeuronLinear *copy = [[[MPSCNNNeuronLinear alloc] initWithDevice:device a:1 b:0] autorelease];
+  MPSImage *source = [copy encodeToCommandBuffer:buffer sourceImage:make_image(x)];
+  MPSImage *target = [copy encodeToCommandBuffer:buffer sourceImage:make_image(labels_for(1, 2, 2, 4, 111))];
+  MPSCNNLossLabels *labels = [[[MPSCNNLossLabels alloc] initWithDevice:device
+                                                         lossImageSize:MTLSizeMake(1, 1, 1)
+                                                           labelsImage:target
+                                                          weightsImage:nil] autorelease];
+  MPSImage *gradient = [kernel encodeToCommandBuffer:buffer sourceImage:source labels:labels];
+  check(reads_left(source) == 0 && reads_left(target) == 0 && reads_left(gradient) == 1,
+        "source and labels have been read");
+  check_raises("a loss before its time", kUsage, "has not been committed", [&] { loss_in(labels); });
+  [(MPSTemporaryImage *)gradient setReadCount:0];
+  run(buffer);
+  check(std::isfinite(loss_in(labels)), "a loss");
+  // A destination that nobody got to see is none that somebody forgot.
+  buffer = command_buffer();
+  labels = make_labels(labels_for(1, 2, 2, 5, 112));
+  check_raises("labels of another size", kArgument, "labels has 2 x 2 x 5 (height x width x channels) and 1 images",
+               [&] { [kernel encodeToCommandBuffer:buffer sourceImage:make_image(x) labels:labels]; });
+  run(buffer);
+}
+
+void test_twins() {
+  Function f;
+  f.type = MPSCNNLossTypeHuber, f.delta = 0.5;
+  const Tensor y = predictions(f, 1, 2, 3, 5, 120), t = labels_for(1, 2, 3, 5, 121);
+  MPSCNNLoss *kernel = make_loss(f);
+  for (MPSCNNLoss *twin : {(MPSCNNLoss *)[[kernel copy] autorelease], archived(kernel)}) {
+    MPSCNNLossLabels *labels = make_labels(t);
+    MPSImage *result = make_nan_image(1, 2, 3, 5);
+    id<MTLCommandBuffer> buffer = command_buffer();
+    [twin encodeToCommandBuffer:buffer sourceImage:make_image(y) labels:labels destinationImage:result];
+    run(buffer);
+    check_equal("a twin", read_image(result), gradient_of(f, y, t, nullptr, nullptr), 1e-5);
+  }
+}
+
+void test_refusals() {
+  Function f;
+  const Tensor y = Tensor::random(1, 2, 2, 4, 130), t = labels_for(1, 2, 2, 4, 131);
+  MPSCNNLoss *kernel = make_loss(f);
+  MPSCNNLossLabels *labels = make_labels(t);
+  MPSImage *source = make_image(y), *result = make_nan_image(1, 2, 2, 4);
+  id<MTLCommandBuffer> buffer = command_buffer();
+  const auto refused = [&](const char *part) {
+    check_raises(part, kArgument, part, [&] {
+      [kernel encodeToCommandBuffer:buffer sourceImage:source labels:labels destinationImage:result];
+    });
+  };
+  MPSCNNLossLabels *const good = labels;
+  MPSImage *const good_source = source, *const good_result = result;
+  labels = nil, refused("labels is nil"), labels = good;
+  source = nil, refused("sourceImage is nil"), source = good_source;
+  result = nil, refused("destinationImage is nil");
+  result = source, refused("sourceImage and the destination share memory");
+  result = [labels labelsImage], refused("labels and the destination share memory");
+  result = make_nan_image(1, 2, 2, 3), refused("writes 4 feature channels"), result = good_result;
+  labels = make_labels(labels_for(1, 2, 3, 4, 132)), refused("labels has 2 x 3 x 4"), labels = good;
+  kernel = make_loss(f, MPSCNNReductionTypeNone);
+  refused("The loss image has 1 x 1 x 1 (height x width x channels) and 1 images; with reductionType None 2 x 2 x 4");
+  kernel = make_loss(f);
+  check_raises("no labels", kArgument, "There is no loss without labels",
+               [&] { [kernel encodeToCommandBuffer:buffer sourceImage:source destinationImage:result]; });
+  check_raises("one object for several images", kArgument, "labels has one object for several images", [&] {
+    [kernel encodeBatchToCommandBuffer:buffer
+                          sourceImages:[NSArray arrayWithObjects:source, source, nil]
+                                labels:[NSArray arrayWithObjects:labels, labels, nil]
+                     destinationImages:make_batch(Tensor(2, 2, 2, 4))];
+  });
+  check_raises("few labels", kArgument, "labels has 1 elements, expected one for each of 2 images", [&] {
+    [kernel encodeBatchToCommandBuffer:buffer
+                          sourceImages:[NSArray arrayWithObjects:source, source, nil]
+                                labels:[NSArray arrayWithObjects:labels, nil]
+                     destinationImages:make_batch(Tensor(2, 2, 2, 4))];
+  });
+  const auto refused_numbers = [](const char *part, const std::function<void(MPSCNNLossDescriptor *)> &change) {
+    check_raises(part, kArgument, part, [&] {
+      MPSCNNLossDescriptor *descriptor = describe_loss({}, MPSCNNReductionTypeMean);
+      change(descriptor);
+      [[MPSCNNLoss alloc] initWithDevice:device lossDescriptor:descriptor];
+    });
+  };
+  refused_numbers("labelSmoothing (2) is not between 0 and 1", [](auto *d) { [d setLabelSmoothing:2]; });
+  refused_numbers("numberOfClasses (0) is not between 1", [](auto *d) { [d setNumberOfClasses:0]; });
+  refused_numbers("epsilon (-1) is less than 0", [](auto *d) { [d setEpsilon:-1]; });
+  refused_numbers("delta (-1) is less than 0", [](auto *d) { [d setDelta:-1]; });
+  refused_numbers("weight (nan) is not a number", [](auto *d) { [d setWeight:NAN]; });
+  refused_numbers("lossType (10) is not between 0 and 9",
+                  [](auto *d) { [d setLossType:static_cast<MPSCNNLossType>(10)]; });
+  refused_numbers("reductionType (4) is not between 0 and 3",
+                  [](auto *d) { [d setReductionType:static_cast<MPSCNNReductionType>(4)]; });
+  refused_numbers("reductionType (2) is not MPSCNNReductionTypeSum (1), the only one of the cosine distance",
+                  [](auto *d) { [d setLossType:MPSCNNLossTypeCosineDistance]; });
+  check_raises("no descriptor", kArgument, "lossDescriptor is nil", [] {
+    MPSCNNLossDescriptor *none = nil;
+    [[MPSCNNLoss alloc] initWithDevice:device lossDescriptor:none];
+  });
+  check_raises("init of a descriptor", kArgument, "is unavailable", [] { [[MPSCNNLossDescriptor alloc] init]; });
+
+  MPSNNForwardLoss *forward =
+      [[[MPSNNForwardLoss alloc] initWithDevice:device
+                                 lossDescriptor:describe_loss({}, MPSCNNReductionTypeSum)] autorelease];
+  const auto refused_forward = [&](const char *part) {
+    check_raises(part, kArgument, part, [&] {
+      [forward encodeBatchToCommandBuffer:buffer
+                             sourceImages:[NSArray arrayWithObject:source]
+                                   labels:[NSArray arrayWithObject:make_image(t)]
+                                  weights:nil
+                        destinationStates:nil
+                        destinationImages:make_batch(Tensor(1, 1, 1, 1))];
+    });
+  };
+  [forward setOffset:MPSOffset{1, 0, 0}];
+  refused_forward("offset (1, 0, 0) is not (0, 0, 0): the kernel has none");
+  [forward setOffset:MPSOffset{0, 0, 0}];
+  [forward setClipRect:MTLRegionMake3D(0, 0, 0, 1, 1, 1)];
+  refused_forward("clipRect is not MPSRectNoClip");
+  check_raises("a weight", kArgument, "weight (nan) is not a number", [&] { [forward setWeight:NAN]; });
+  MPSNNLossGradient *backward =
+      [[[MPSNNLossGradient alloc] initWithDevice:device
+                                  lossDescriptor:describe_loss({}, MPSCNNReductionTypeSum)] autorelease];
+  check_raises("an incoming gradient of another size", kArgument,
+               "sourceGradient has 1 x 2 x 4 (height x width x channels), expected 1 x 1 x 1 or the 2 x 2 x 4", [&] {
+                 [backward encodeBatchToCommandBuffer:buffer
+                                      sourceGradients:make_batch(Tensor(1, 1, 2, 4))
+                                         sourceImages:[NSArray arrayWithObject:source]
+                                               labels:[NSArray arrayWithObject:make_image(t)]
+                                              weights:nil
+                                         sourceStates:nil
+                                 destinationGradients:make_batch(Tensor(1, 2, 2, 4))];
+               });
+  check_raises("a gradient without labels", kArgument, "There is no gradient without labels", [&] {
+    [backward encodeToCommandBuffer:buffer primaryImage:source secondaryImage:make_image(t) destinationImage:result];
+  });
+  run(buffer);
+}
+
+// ------------------------------------------------------------------------------------------------- boxes
+
+MPSCNNYOLOLossDescriptor *describe_boxes(const std::vector<float> &anchors) {
+  return [MPSCNNYOLOLossDescriptor cnnLossDescriptorWithXYLossType:MPSCNNLossTypeMeanSquaredError
+                                                        WHLossType:MPSCNNLossTypeHuber
+                                                confidenceLossType:MPSCNNLossTypeSigmoidCrossEntropy
+                                                   classesLossType:MPSCNNLossTypeSoftMaxCrossEntropy
+                                                     reductionType:MPSCNNReductionTypeSum
+                                                       anchorBoxes:[NSData dataWithBytes:anchors.data()
+                                                                                  length:anchors.size() * sizeof(float)]
+                                               numberOfAnchorBoxes:anchors.size() / 2];
+}
+
+void test_boxes() {
+  MPSCNNYOLOLossDescriptor *descriptor = describe_boxes({1, 1, 3, 2});
+  check([descriptor rescore] && [descriptor scaleXY] == 10 && [descriptor scaleWH] == 10 &&
+            [descriptor scaleNoObject] == 5 && [descriptor scaleObject] == 100 && [descriptor scaleClass] == 2 &&
+            [descriptor minIOUForObjectPresence] == 0.7f && [descriptor maxIOUForObjectAbsence] == 0.3f &&
+            ![descriptor reduceAcrossBatch] && [descriptor numberOfAnchorBoxes] == 2 &&
+            [descriptor reductionType] == MPSCNNReductionTypeSum &&
+            [[descriptor WHLossDescriptor] lossType] == MPSCNNLossTypeHuber,
+        "what a descriptor of boxes starts with");
+  [descriptor setRescore:NO];
+  [descriptor setScaleXY:3], [descriptor setScaleWH:4], [descriptor setScaleClass:5];
+  [descriptor setScaleObject:6], [descriptor setScaleNoObject:7];
+  [[descriptor XYLossDescriptor] setWeight:0.5f];
+  MPSCNNYOLOLossDescriptor *copy = [[descriptor copy] autorelease];
+  [[descriptor XYLossDescriptor] setWeight:9];
+  check([[copy XYLossDescriptor] weight] == 0.5f && ![copy rescore] && [copy scaleClass] == 5, "a copy of it");
+  MPSCNNYOLOLoss *kernel = [[[MPSCNNYOLOLoss alloc] initWithDevice:device lossDescriptor:copy] autorelease];
+
+  // One cell. The box of 3 x 2 cells is the second anchor's: the first one's IoU is 1 / 6, below 0.3.
+  Tensor y(1, 1, 1, 14), t(1, 1, 1, 14);
+  y.values = {0, 0, 0, 0, 0.5, 1, 2, /**/ 0.4, -0.2, 0.1, 0.3, -0.7, 0, 1};
+  t.values = {0.25, 0.75, 3, 2, 1, 1, 0, /**/ 0.25, 0.75, 3, 2, 1, 1, 0};
+  const auto sigmoid = [](double v) { return 1 / (1 + std::exp(-v)); };
+  const double dx = sigmoid(0.4) - 0.25, dy = sigmoid(-0.2) - 0.75, tw = std::log(1 + 1e-5);
+  double want = 7 * std::log1p(std::exp(0.5));                            // no object
+  want += 3 * 0.5 * (dx * dx + dy * dy);                                  // XY
+  want += 4 * 0.5 * ((0.1 - tw) * (0.1 - tw) + (0.3 - tw) * (0.3 - tw));  // WH
+  want += 6 * std::log1p(std::exp(0.7));                                  // object
+  want += 5 * std::log(1 + std::exp(1.0));                                // classes
+  Tensor slopes(1, 1, 1, 14, 0);
+  slopes.values[4] = 7 * sigmoid(0.5);
+  slopes.values[7] = 3 * dx * sigmoid(0.4) * sigmoid(-0.4), slopes.values[8] = 3 * dy * sigmoid(-0.2) * sigmoid(0.2);
+  slopes.values[9] = 4 * (0.1 - tw), slopes.values[10] = 4 * (0.3 - tw);
+  slopes.values[11] = 6 * (sigmoid(-0.7) - 1);
+  slopes.values[12] = 5 * (sigmoid(-1) - 1), slopes.values[13] = 5 * sigmoid(1);
+  for (MPSCNNYOLOLoss *twin : {kernel, (MPSCNNYOLOLoss *)[[kernel copy] autorelease], archived(kernel)}) {
+    check([twin scaleXY] == 3 && [twin scaleWH] == 4 && [twin scaleClass] == 5 && [twin scaleObject] == 6 &&
+              [twin scaleNoObject] == 7 && [twin numberOfAnchorBoxes] == 2 && [[twin anchorBoxes] length] == 16 &&
+              [[twin lossXY] lossType] == MPSCNNLossTypeMeanSquaredError && [[twin lossXY] weight] == 0.5f &&
+              [[twin lossWH] lossType] == MPSCNNLossTypeHuber &&
+              [[twin lossConfidence] lossType] == MPSCNNLossTypeSigmoidCrossEntropy &&
+              [[twin lossClasses] lossType] == MPSCNNLossTypeSoftMaxCrossEntropy && ![twin reduceAcrossBatch] &&
+              [twin reductionType] == MPSCNNReductionTypeSum && [twin minIOUForObjectPresence] == 0.7f &&
+              [twin maxIOUForObjectAbsence] == 0.3f,
+          "properties of a loss of boxes");
+    [twin setDestinationImageAllocator:[MPSImage defaultAllocator]];
+    MPSCNNLossLabels *labels = make_labels(t), *again = make_labels(t);
+    id<MTLCommandBuffer> buffer = command_buffer();
+    MPSImage *gradient = [twin encodeToCommandBuffer:buffer sourceImage:make_image(y) labels:labels];
+    MPSImageBatch *gradients = [twin encodeBatchToCommandBuffer:buffer
+                                                   sourceImages:[NSArray arrayWithObject:make_image(y)]
+                                                         labels:[NSArray arrayWithObject:again]];
+    run(buffer);
+    check(std::fabs(loss_in(labels) - want) < 1e-5 && loss_in(again) == loss_in(labels), "the loss of boxes");
+    check_equal("the gradient of boxes", read_image(gradient), slopes, 2e-6);
+    check_equal("the gradient of a batch of boxes", read_batch(gradients), slopes, 2e-6);
+  }
+  // With rescore the label of the confidence is the IoU of the box, here 1.
+  y.values = {0, 0, 0, 0, 0, 0, 0, /**/ 0, 0, 0, 0, -0.7, 0, 0};
+  for (const std::size_t k : {0u, 7u}) t.values[k] = t.values[k + 1] = 0.5;
+  for (const double shrink : {1.0, 0.5}) {
+    [copy setRescore:YES];
+    kernel = [[[MPSCNNYOLOLoss alloc] initWithDevice:device lossDescriptor:copy] autorelease];
+    [kernel setDestinationImageAllocator:[MPSImage defaultAllocator]];
+    y.values[9] = std::log(shrink);
+    id<MTLCommandBuffer> buffer = command_buffer();
+    MPSImage *gradient = [kernel encodeToCommandBuffer:buffer sourceImage:make_image(y) labels:make_labels(t)];
+    run(buffer);
+    check(std::fabs(read_image(gradient).values[11] - 6 * (sigmoid(-0.7) - shrink)) < 1e-5, "rescored confidence");
+  }
+  const auto refused = [](const char *part, const std::function<void(MPSCNNYOLOLossDescriptor *)> &change) {
+    check_raises(part, kArgument, part, [&] {
+      MPSCNNYOLOLossDescriptor *given = describe_boxes({1, 1, 3, 2});
+      change(given);
+      [[MPSCNNYOLOLoss alloc] initWithDevice:device lossDescriptor:given];
+    });
+  };
+  refused("numberOfAnchorBoxes (0) is not between 1 and 1024", [](auto *d) { [d setNumberOfAnchorBoxes:0]; });
+  refused("anchorBoxes has 16 bytes, expected 24", [](auto *d) { [d setNumberOfAnchorBoxes:3]; });
+  refused("WHLossDescriptor is nil", [](auto *d) {
+    MPSCNNLossDescriptor *none = nil;
+    [d setWHLossDescriptor:none];
+  });
+  id<MTLCommandBuffer> buffer = command_buffer();
+  check_raises("channels of boxes", kArgument, "13 feature channels", [&] {
+    [kernel encodeToCommandBuffer:buffer
+                      sourceImage:make_image(Tensor(1, 1, 1, 13))
+                           labels:make_labels(Tensor(1, 1, 1, 13))
+                 destinationImage:make_image(Tensor(1, 1, 1, 13))];
+  });
+  run(buffer);
+}
+
+}  // namespace
+
+int main() {
+  return run_tests({test_descriptors, test_data, test_functions, test_chosen_readings, test_batches, test_places,
+                    test_two_kernels, test_reduced_losses_and_their_gradients, test_read_counts, test_twins,
+                    test_refusals, test_boxes});
+}
