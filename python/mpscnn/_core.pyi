@@ -3,7 +3,7 @@
 
 from collections.abc import Callable, Iterable, Sequence
 from types import TracebackType
-from typing import Any, Literal, SupportsFloat, SupportsIndex, TypeVar, final, overload
+from typing import Any, Literal, Never, SupportsFloat, SupportsIndex, TypeVar, final, overload
 
 import numpy as np
 from numpy.typing import DTypeLike, NDArray

@@ -488,6 +488,27 @@ void test_transpose() {
         "a transpose's gradient has the descriptor's channels");
 }
 
+void test_fused_parts() {
+  MPSCNNConvolutionDescriptor *descriptor = descriptor_of(3, 2, 5, 6);
+  [descriptor setStrideInPixelsX:2];
+  [descriptor setFusedNeuronDescriptor:[MPSNNNeuronDescriptor cnnNeuronDescriptorWithType:MPSCNNNeuronTypeReLU a:0]];
+  const std::vector<float> gamma(6, 2), zero(6, 0), one(6, 1);
+  [descriptor setBatchNormalizationParametersForInferenceWithMean:zero.data()
+                                                         variance:one.data()
+                                                            gamma:gamma.data()
+                                                             beta:zero.data()
+                                                          epsilon:0];
+  Convolution pair(descriptor, 6 * 3 * 2 * 5, 95);
+  const Tensor x = Tensor::random(1, 5, 7, 5, 96), e = Tensor::random(1, 5, 4, 6, 97);
+  std::vector<double> folded = pair.weights;
+  for (double &value : folded) value *= 2;
+  const Gradients expected = gradients(e, x, folded, small_geometry());
+  MPSState *state = state_for(pair.forward, x, e);
+  check_equal("a fused neuron and normalization", read_image(encode_gradient(pair.gradient, e, x, state)),
+              expected.source, 1e-4);
+  check_state("a fused neuron and normalization", state, expected);
+}
+
 void test_temporaries() {
   Convolution pair = small_convolution();
   const Tensor x = Tensor::random(1, 5, 7, 5, 90), e = Tensor::random(1, 5, 4, 6, 91);
@@ -795,5 +816,5 @@ void test_updates() {
 int main() {
   return run_tests({test_properties, test_encode_forms, test_options, test_sums_in_a_state, test_geometry,
                     test_channels_clip_and_formats, test_offsets, test_fully_connected, test_transpose,
-                    test_temporaries, test_copies_and_archives, test_reloads, test_refusals, test_updates});
+                    test_fused_parts, test_temporaries, test_copies_and_archives, test_reloads, test_refusals, test_updates});
 }

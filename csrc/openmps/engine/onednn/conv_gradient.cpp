@@ -27,8 +27,8 @@ constexpr Implementation<DataGradientCall> kData[] = {
     {"primitive", data_gradient_primitive}, {"patches", data_gradient_by_patches},
 };
 constexpr Implementation<WeightsGradientCall> kWeights[] = {
-    {"depthwise", weights_gradient_depthwise}, {"taps", weights_gradient_by_taps},
-    {"in_place", weights_gradient_in_place},   {"primitive", weights_gradient_primitive},
+    {"taps", weights_gradient_by_taps},        {"in_place", weights_gradient_in_place},
+    {"primitive", weights_gradient_primitive}, {"depthwise", weights_gradient_depthwise},
     {"patches", weights_gradient_by_patches},
 };
 

@@ -308,6 +308,7 @@ const char* weights_gradient_in_place(const WeightsGradientCall& call) {
   const Window& w = call.window;
   if (w.start_h != 0 || w.start_w != 0) return "the window does not start at the first pixel";
   const i64 inputs = call.inputs_per_group(), outputs = call.outputs_per_group();
+  if (call.groups > 1 && inputs < 16) return "many small groups";
   const bool is_pixel = w.kernel_h == 1 && w.kernel_w == 1 && e.h == src.h && e.w == src.w &&
                         (w.stride_h == 1 || e.h == 1) && (w.stride_w == 1 || e.w == 1);
   const bool is_image = call.groups == 1 && e.h == 1 && e.w == 1 && w.kernel_h == src.h && w.kernel_w == src.w &&
@@ -325,7 +326,7 @@ const char* weights_gradient_by_patches(const WeightsGradientCall& call) {
   const Axis h = axis_h(call.window, e.h, call.src.h), v = axis_w(call.window, e.w, call.src.w);
   const i64 inputs = call.inputs_per_group(), outputs = call.outputs_per_group();
   const i64 row = h.kernel * v.kernel * inputs, pixels = e.n * e.h * e.w;
-  const i64 at_once = std::min(pixels, std::max<i64>(256, kPatchFloats / row));
+  const i64 at_once = std::min(pixels, std::max<i64>(32, kPatchFloats / row));
   const Scratch memory(static_cast<std::uint64_t>(at_once * row) * sizeof(float));
   auto* const patches = reinterpret_cast<float*>(memory.data());
   for (i64 group = 0; group < call.groups; ++group) {
@@ -389,7 +390,8 @@ const char* data_gradient_by_patches(const DataGradientCall& call) {
   const auto pairs = row_pairs(call, h);
   const i64 of_image = e.h * e.w * row;
   if (of_image <= 8 * kPatchFloats) {
-    const i64 images = images_at_once(of_image, e.n);
+    // Few at a time: the sums find the products in the second-level cache.
+    const i64 images = images_at_once(8 * of_image, e.n);
     const Scratch memory(static_cast<std::uint64_t>(images * of_image) * sizeof(float));
     for (i64 n = 0; n < e.n; n += images)
       add_up_band(call, h, v, pairs, n, std::min(n + images, e.n), 0, to.h, 0, e.h, memory);
@@ -432,6 +434,18 @@ const char* data_gradient_narrow(const DataGradientCall& call) {
   const bool is_image = call.diff_dst.h == 1 && call.diff_dst.w == 1;
   if (weights.groups > 1) return "groups";
   if (weights.in_channels_per_group >= 16 && !is_pixel && !is_image) return "oneDNN fills its vectors";
+  const Tensor &e = call.diff_dst, &to = call.diff_src;
+  const bool starts = w.start_h == 0 && w.start_w == 0;
+  const bool same_source = w.edge == Edge::zero ||
+                           (call.src_first_h == 0 && call.src_first_w == 0 && call.src_h == to.h && call.src_w == to.w);
+  const bool each_once =
+      is_pixel ? e.h == to.h && e.w == to.w && w.stride_h == 1 && w.stride_w == 1
+               : is_image && w.kernel_h == to.h && w.kernel_w == to.w && w.dilation_h == 1 && w.dilation_w == 1;
+  if (starts && same_source && each_once) {  // the products are the result
+    const i64 row = w.kernel_h * w.kernel_w * to.c;
+    multiply(false, e.n * e.h * e.w, row, e.c, e.floats(), e.c, weights.values.data(), row, to.floats(), row, false);
+    return nullptr;
+  }
   return data_gradient_by_patches(call);
 }
 
