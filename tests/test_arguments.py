@@ -58,6 +58,10 @@ def temporary() -> mpscnn.Image:
     return mpscnn.Image.temporary(commands(), X)
 
 
+def labels() -> mpscnn.LossLabels:
+    return mpscnn.LossLabels(random(X))
+
+
 def graph() -> mpscnn.Graph:
     made = mpscnn.Graph()
     x = made.input("x", channels=4)
@@ -83,6 +87,8 @@ OWNERS: dict[str, Callable[[], Any]] = {
     "ImageConversion": mpscnn.ImageConversion,
     "ImageCopyToMatrix": mpscnn.ImageCopyToMatrix,
     "Kernel": mpscnn.NeuronReLU,
+    "Loss": lambda: mpscnn.Loss("huber"),
+    "LossLabels": labels,
     "Matrix": lambda: mpscnn.Matrix(3, 5),
     "MatrixCopyToImage": mpscnn.MatrixCopyToImage,
     "Network": lambda: mpscnn.Network(graph()),
@@ -173,6 +179,33 @@ RIGHT: dict[str, Callable[[], dict[str, Any]]] = {
     "Kernel.export_weights": lambda: {"command_buffer": commands()},
     "Kernel.reload": lambda: {"command_buffer": None, "state": None},
     "Kernel.result_shape": lambda: {"shape": X},
+    "Loss": lambda: {
+        "type": "huber",
+        "reduction": "mean",
+        "weight": 2,
+        "label_smoothing": 0.5,
+        "number_of_classes": 4,
+        "epsilon": 0,
+        "delta": np.float32(2),
+        "reduce_across_batch": True,
+        "device": None,
+    },
+    "Loss.__call__": lambda: {"x": random(X), "labels": random(X), "weights": random(X), "out": None},
+    "Loss.encode": lambda: {
+        "command_buffer": commands(),
+        "x": image(),
+        "labels": labels(),
+        "out": None,
+        "temporary": False,
+    },
+    "LossLabels": lambda: {
+        "labels": random(X),
+        "weights": random(X),
+        "number_of_classes": 4,
+        "loss_shape": X[1:],
+        "device": None,
+    },
+    "LossLabels.write": lambda: {"labels": random(X), "weights": None},
     "Matrix": lambda: {"rows": 3, "columns": 5, "dtype": "int32", "device": None},
     "Matrix.__array__": lambda: {"dtype": "float32", "copy": None},
     "Matrix.from_array": lambda: {"x": random((3, 5)), "copy": None, "device": None},

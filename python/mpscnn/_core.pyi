@@ -281,6 +281,108 @@ class ImageConversion:
     @property
     def device(self) -> Device: ...
 
+class LossLabels:
+    """What a loss compares predictions with: labels, weights, and the place where the loss is put."""
+
+    def __init__(
+        self,
+        labels: Image | t.Array | t.Nested,
+        weights: Image | t.Array | t.Nested | None = None,
+        *,
+        number_of_classes: SupportsIndex | None = None,
+        loss_shape: Sequence[SupportsIndex] | None = None,
+        device: Device | None = None,
+    ) -> None: ...
+    def write(self, labels: t.Array | t.Nested, weights: t.Array | t.Nested | None = None) -> None:
+        """Replace labels, and weights, by those of another batch of the same shape."""
+
+    @property
+    def loss(self) -> NDArray[np.float32]:
+        """A copy of what was computed last, of shape (N, *loss_shape)."""
+
+    @property
+    def shape(self) -> tuple[int, int, int, int]: ...
+    @property
+    def loss_shape(self) -> tuple[int, int, int]: ...
+    @property
+    def has_weights(self) -> bool: ...
+    @property
+    def device(self) -> Device: ...
+
+class Loss:
+    """Loss of predictions, and its gradient with respect to them."""
+
+    def __init__(
+        self,
+        type: t.LossType,
+        *,
+        reduction: t.LossReduction = "sum",
+        weight: t.Real = 1.0,
+        label_smoothing: t.Real = 0.0,
+        number_of_classes: SupportsIndex = 1,
+        epsilon: t.Real = 1e-7,
+        delta: t.Real = 1.0,
+        reduce_across_batch: bool = False,
+        device: Device | None = None,
+    ) -> None: ...
+    @overload
+    def __call__(
+        self,
+        x: Image,
+        labels: LossLabels | t.Array | t.Nested,
+        weights: t.Array | t.Nested | None = None,
+        *,
+        out: Image | None = None,
+    ) -> tuple[NDArray[np.float32], Image]:
+        """Compute loss and gradient, and wait."""
+
+    @overload
+    def __call__(
+        self,
+        x: t.Array,
+        labels: LossLabels | t.Array | t.Nested,
+        weights: t.Array | t.Nested | None = None,
+        *,
+        out: None = None,
+    ) -> tuple[NDArray[np.float32], NDArray[Any]]: ...
+    @overload
+    def __call__(
+        self,
+        x: t.Array,
+        labels: LossLabels | t.Array | t.Nested,
+        weights: t.Array | t.Nested | None = None,
+        *,
+        out: _Out,
+    ) -> tuple[NDArray[np.float32], _Out]: ...
+    def encode(
+        self,
+        command_buffer: CommandBuffer,
+        x: Image,
+        labels: LossLabels,
+        out: Image | None = None,
+        temporary: bool = False,
+    ) -> Image:
+        """Append the computation of loss and gradient to a command buffer."""
+
+    @property
+    def type(self) -> t.LossType: ...
+    @property
+    def reduction(self) -> t.LossReduction: ...
+    @property
+    def weight(self) -> float: ...
+    @property
+    def label_smoothing(self) -> float: ...
+    @property
+    def number_of_classes(self) -> int: ...
+    @property
+    def epsilon(self) -> float: ...
+    @property
+    def delta(self) -> float: ...
+    @property
+    def reduce_across_batch(self) -> bool: ...
+    @property
+    def device(self) -> Device: ...
+
 class Matrix:
     """Rows of numbers that the device and NumPy share."""
 
