@@ -94,9 +94,9 @@ def wanted_sections(name: str) -> set[str]:
         return {"Attributes"} if "self." in inspect.getsource(value) else set()
     if value is mpscnn.Graph:
         return {"Attributes", "Source"}  # no arguments; its methods have them
-    if value in (mpscnn.Kernel, mpscnn.UnaryKernel, mpscnn.BinaryKernel):
+    if value in (mpscnn.Kernel, mpscnn.UnaryKernel, mpscnn.BinaryKernel, mpscnn.GradientKernel):
         return {"Source"}  # made through its subclasses
-    if value is mpscnn.Device:
+    if value in (mpscnn.Device, mpscnn.GradientState):
         return {"Raises", "Source"}  # no arguments
     if value in (mpscnn.DataSource, mpscnn.NormalizationDataSource, mpscnn.PaddingPolicy):
         return {"Attributes", "Raises", "Source"}
