@@ -167,7 +167,7 @@ RIGHT: dict[str, Callable[[], dict[str, Any]]] = {
     "ImageCopyToMatrix.__call__": lambda: {"x": image(), "out": None},
     "ImageCopyToMatrix.encode": lambda: {"command_buffer": commands(), "x": image(), "out": None, "temporary": False},
     "Kernel": lambda: {"name": "NeuronReLU", "arguments": {}, "device": None},
-    "Kernel.__call__": lambda: {"x": random(X), "out": None, "state": None, "dtype": None},
+    "Kernel.__call__": lambda: {"x": random(X), "out": None, "state": None, "dtype": None, "with_state": True},
     "Kernel.encode": lambda: {
         "command_buffer": commands(),
         "x": image(),
@@ -175,6 +175,7 @@ RIGHT: dict[str, Callable[[], dict[str, Any]]] = {
         "temporary": False,
         "state": None,
         "dtype": None,
+        "with_state": np.False_,
     },
     "Kernel.export_weights": lambda: {"command_buffer": commands()},
     "Kernel.reload": lambda: {"command_buffer": None, "state": None},
@@ -306,6 +307,7 @@ RIGHT: dict[str, Callable[[], dict[str, Any]]] = {
     "Device.all": dict,
     "Device.free_cached_bytes": dict,
     "Device.reset_peak_bytes": dict,
+    "GradientState": dict,
     "Graph": dict,
     "Graph.__iter__": dict,
     "Graph.__len__": dict,
@@ -448,8 +450,10 @@ def refused(name: str, arguments: dict[str, Any], *more: Any) -> str:
 
 @pytest.mark.parametrize("name", sorted(RIGHT))
 def test_right_arguments_are_taken(name: str) -> None:
-    if name in ("CommandBuffer.wait", "Kernel.export_weights", "Kernel.reload"):
-        with pytest.raises((RuntimeError, TypeError), match=r"before commit|no data source|no weights to export"):
+    if name in ("CommandBuffer.wait", "GradientState", "Kernel.export_weights", "Kernel.reload"):
+        with pytest.raises(
+            (RuntimeError, TypeError), match=r"before commit|no data source|no weights to exp|forward enc"
+        ):
             call(name, RIGHT[name]())
     else:
         call(name, RIGHT[name]())
@@ -522,7 +526,7 @@ def test_a_stranger_is_no_parameter_of_a_kernel(name: str) -> None:
     required = {
         "weight": np.ones((8, 3, 3, 1), np.uint32)
         if name.startswith("Binary")
-        else random((8, 32) if name == "FullyConnected" else W),
+        else random((8, 32) if name.startswith("FullyConnected") else W),
         "type": "linear",
         "activation": "relu",
         "a": random((4,)),
@@ -566,6 +570,8 @@ SENTENCES: list[tuple[Callable[[], Any], str]] = [
     (lambda: mpscnn.CommandBuffer(label=b"one"), "label (bytes) is not a str."),
     (lambda: setattr(commands(), "label", 3), "label (int) is not a str."),
     (lambda: setattr(image(), "label", 3), "label (int) is not a str."),
+    (mpscnn.GradientState, "GradientState: a forward encode makes it (with_state=True)."),
+    (lambda: mpscnn.NeuronReLU()(random(X), with_state=1), "with_state (int) is not True or False."),
     (lambda: mpscnn.CommandBuffer("gpu"), "device (str) is not a Device."),
     (lambda: mpscnn.Convolution(random(W), device="gpu"), "device (str) is not a Device."),
     (lambda: image().channels(0.5, 4), "first (float) is not an int."),

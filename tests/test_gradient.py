@@ -33,7 +33,10 @@ FORWARD = {
 CASES = [
     case
     for case in all_cases()
-    if case.kernel in FORWARD and case.dtypes[0] == "float32" and not case.result_dtype and not case.out
+    if case.kernel in FORWARD
+    and case.dtypes[0] == "float32"
+    and not case.result_dtype
+    and not case.out
     # test_a_source_that_is_repeated_over_images
     and not (case.second and case.x[0] != case.second[0])
     # The result's own channels have a gradient, not those beside them.
@@ -343,7 +346,9 @@ def test_state_used_twice() -> None:
 
 def test_gradient_of_the_wrong_size() -> None:
     pool, x, grad, state = pooled()
-    with pytest.raises(ValueError, match=r"grad_y.shape \(1, 1, 2, 2\) is not that of the result of the forward encode"):
+    with pytest.raises(
+        ValueError, match=r"grad_y.shape \(1, 1, 2, 2\) is not that of the result of the forward encode"
+    ):
         pool.gradient(grad[:, :1], x, state)
     with pytest.raises(ValueError, match=r"grad_y.shape \(1, 1, 2, 2\) is not that of the forward kernel's result"):
         pool.gradient(grad[:, :1], x)
@@ -376,7 +381,9 @@ def test_states_where_none_belong() -> None:
 
 
 def test_a_source_that_is_repeated_over_images() -> None:
-    with pytest.raises(NotImplementedError, match="Add: a has more than 1 image, b has 1: there is no gradient of a source"):
+    with pytest.raises(
+        NotImplementedError, match="Add: a has more than 1 image, b has 1: there is no gradient of a source"
+    ):
         mpscnn.Add()(np.ones((2, 1, 1, 1), np.float32), np.ones((1, 1, 1, 1), np.float32), with_state=True)
 
 

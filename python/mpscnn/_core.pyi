@@ -649,6 +649,7 @@ class _NormalizationDataSource:
 class GradientState:
     """What a forward kernel leaves for its gradient kernel."""
 
+    def __init__(self) -> None: ...
     @property
     def grad_weight(self) -> NDArray[Any]:
         """array, shape (O, kH, kW, I / groups), float32: with respect to the weights, in MPS's order; a view."""
@@ -980,6 +981,10 @@ class Kernel:
     @property
     def neuron_descriptor(self) -> NeuronDescriptor | None:
         """What a neuron kernel computes, or what a kernel with weights applies to its result before it is stored."""
+
+    @property
+    def _name(self) -> str:
+        """Of the row of the kernel table."""
 
     def _archived(self) -> Kernel: ...
     def _window(self) -> tuple[tuple[int, int], tuple[int, int], tuple[int, int]]:
