@@ -28,8 +28,11 @@ EXCEPTIONS = {name for name, kind in CLASSES.items() if issubclass(kind, BaseExc
 """Raised by the package and caught by others, who make none; Python makes them complete in __new__."""
 
 
-BASES = {"BinaryKernel", "UnaryKernel"}
+BASES = {"BinaryKernel", "GradientKernel", "UnaryKernel"}
 """Between Kernel and the kernels: they have nothing but parameters of the table, and the window of one source."""
+
+CANNOT_BE_MADE = {"GradientState", "Optimizer", "OptimizerState"}
+"""By their own name: others make them."""
 
 
 class Stranger:
@@ -66,6 +69,9 @@ def graph() -> mpscnn.Graph:
     return made
 
 
+ADAM = mpscnn.OptimizerAdam()
+"""States are of one optimizer."""
+
 SCRATCH = tempfile.TemporaryDirectory()
 """Where files are written."""
 
@@ -90,7 +96,17 @@ OWNERS: dict[str, Callable[[], Any]] = {
     "MatrixCopyToImage": mpscnn.MatrixCopyToImage,
     "Network": lambda: mpscnn.Network(graph()),
     "NormalizationDataSource": mpscnn.NormalizationDataSource,
+    "Optimizer": lambda: ADAM,
+    "OptimizerState": lambda: mpscnn.OptimizerAdam().state_for(mpscnn.Buffer(8)),
     "profile": mpscnn.profile,
+}
+OF_OPTIMIZERS: dict[str, Any] = {
+    "learning_rate": np.float32(0.1),
+    "gradient_rescale": 2,
+    "gradient_clip": (-1, 1),
+    "regularization": "l2",
+    "regularization_scale": 0.1,
+    "device": None,
 }
 RIGHT: dict[str, Callable[[], dict[str, Any]]] = {
     "BatchNorm": lambda: {"mean": [0], "variance": [1], "gamma": [1], "beta": [0], "epsilon": 1e-3},
@@ -243,6 +259,24 @@ RIGHT: dict[str, Callable[[], dict[str, Any]]] = {
     "Network.stream": lambda: {"batches": [random(X)], "in_flight": 2, "progress": None},
     "Network.summary": lambda: {"input_shapes": {"x": X}},
     "NeuronDescriptor": lambda: {"type": "prelu", "a": 0, "b": 0.0, "c": np.float32(0), "data": [0.25]},
+    "Optimizer.encode": lambda: {
+        "command_buffer": commands(),
+        "gradient": mpscnn.Buffer(8),
+        "state": ADAM.state_for(mpscnn.Buffer(8)),
+    },
+    "Optimizer.learning_rate": lambda: {"learning_rate": 1},
+    "Optimizer.state_for": lambda: {"values": mpscnn.Buffer(8)},
+    "OptimizerAdam": lambda: {"beta1": 0.5, "beta2": 0.5, "epsilon": 0, "amsgrad": True, **OF_OPTIMIZERS},
+    "OptimizerRMSProp": lambda: {"decay": 0.5, "epsilon": 0, **OF_OPTIMIZERS},
+    "OptimizerState.load_state_dict": lambda: {
+        "saved": {"momentum": np.zeros(2), "velocity": np.zeros(2), "time_step": 3}
+    },
+    "OptimizerState.time_step": lambda: {"time_step": 3},
+    "OptimizerStochasticGradientDescent": lambda: {
+        "momentum_scale": 0.5,
+        "use_nesterov_momentum": np.True_,
+        **OF_OPTIMIZERS,
+    },
     "empty": lambda: {"shape": (2, 3), "dtype": "float32"},
     "importing.read": lambda: {"model": graph(), **GIVEN_WITH_A_MODEL},
     "kernel": lambda: {"name": "Convolution"},
@@ -363,7 +397,13 @@ def own_members(kind: type) -> Iterator[tuple[str, Any]]:
 
 def public_callables() -> set[str]:
     """Functions, classes, methods and properties that can be set."""
-    names = set(mpscnn.__all__) - {*SOURCES, *BASES, *KERNELS, *EXCEPTIONS}  # a data source has no arguments
+    names = set(mpscnn.__all__) - {
+        *SOURCES,
+        *BASES,
+        *KERNELS,
+        *EXCEPTIONS,
+        *CANNOT_BE_MADE,
+    }  # a data source has no arguments
     found = {name for name in names if callable(getattr(mpscnn, name))}
     found |= {f"{name}.{member}" for name, module in MODULES.items() for member in module.__all__}
     of_kernels = {f"Kernel.{spec['name']}" for spec in _core.common_params()}

@@ -117,9 +117,7 @@ def parameters(case: Case, found: dict[str, np.ndarray]) -> dict[str, np.ndarray
             named["grad_weight"] = np.concatenate([part.transpose(1, 2, 3, 0) for part in groups])
         else:
             named["grad_weight"] = mpscnn.reorder(np.ascontiguousarray(weight), case.layout)
-    if "bias" in found:
-        named["grad_bias"] = found["bias"]
-    return named
+    return named | {f"grad_{name}": found[name] for name in ("bias", "gamma", "beta") if name in found}
 
 
 @pytest.mark.parametrize("case", CASES, ids=str)
@@ -143,6 +141,29 @@ def test_against_autograd(case: Case) -> None:
     halves = case.weight_dtype == "float16" or case.params.get("kernel_dtype") == "float16"
     for name, wanted in parameters(case, right).items():
         assert relative(getattr(forward.state, name), wanted) < (1e-3 if halves else 2e-5), name
+
+
+DROPPED = [case for case in CASES if case.kernel == "Dropout"]
+
+
+@pytest.mark.parametrize("case", DROPPED, ids=str)
+def test_what_was_dropped(case: Case) -> None:
+    """Each encode has a mask of its own, which its result shows."""
+    forward = encoded(case)
+    x = forward.inputs.x
+    found = forward.kernel.gradient(forward.grad, x, forward.state)
+    if found.shape == forward.y.shape and not any("offset" in name for name in case.params):
+        np.testing.assert_allclose(found, forward.grad * (forward.y / x), rtol=1e-5)
+    if not lost(case):  # of a linear function, channel by channel
+        first = case.params.get("source_feature_channel_offset", 0)
+        read = x[..., first : first + found.shape[3]].astype(np.float64)
+        assert found.any() == forward.y.any()
+        np.testing.assert_allclose(
+            (read[: len(found)] * found).sum((1, 2)),
+            (forward.y.astype(np.float64) * forward.grad).sum((1, 2)),
+            rtol=1e-4,
+            atol=1e-4,
+        )
 
 
 def lost(case: Case) -> bool:

@@ -49,6 +49,11 @@ PYTHON = {
     "MPSImage": "`Image`",
     "MPSNNDefaultPadding": '`padding="same"`, `"valid"`',
     "MPSNNNeuronDescriptor": "`NeuronDescriptor`",
+    "MPSNNOptimizer": "`Optimizer`",
+    "MPSNNOptimizerAdam": "`OptimizerAdam`",
+    "MPSNNOptimizerDescriptor": "arguments of the optimizers",
+    "MPSNNOptimizerRMSProp": "`OptimizerRMSProp`",
+    "MPSNNOptimizerStochasticGradientDescent": "`OptimizerStochasticGradientDescent`",
     "MPSTemporaryImage": "`Image.temporary`, `encode(temporary=True)`",
 }
 

@@ -33,6 +33,7 @@ void bind_data_source(py::module_& module);
 void bind_state(py::module_& module);
 void bind_kernel(py::module_& module);
 void bind_network(py::module_& module);
+void bind_optimizer(py::module_& module);
 void bind_profile(py::module_& module);
 
 /// To be called inside `catch (...)` of functions that pybind11 does not wrap: sets the Python error.

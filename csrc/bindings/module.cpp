@@ -23,6 +23,7 @@ PYBIND11_MODULE(_core, module) {
   bind_descriptor(module);
   bind_data_source(module);
   bind_state(module);
+  bind_optimizer(module);
   bind_kernel(module);
   bind_network(module);
   bind_profile(module);

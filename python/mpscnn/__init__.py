@@ -32,6 +32,11 @@ from ._core import (
     NeuronDescriptor,
     NormalizationGammaAndBetaState,
     NormalizationMeanAndVarianceState,
+    Optimizer,
+    OptimizerAdam,
+    OptimizerRMSProp,
+    OptimizerState,
+    OptimizerStochasticGradientDescent,
 )
 from .data_source import DataSource, NormalizationDataSource, map_weights
 from .kernels import *  # noqa: F403  (a class for each row of the table; kernels.pyi lists them)
@@ -119,6 +124,11 @@ __all__ = [
     "NormalizationDataSource",
     "NormalizationGammaAndBetaState",
     "NormalizationMeanAndVarianceState",
+    "Optimizer",
+    "OptimizerAdam",
+    "OptimizerRMSProp",
+    "OptimizerState",
+    "OptimizerStochasticGradientDescent",
     "PaddingPolicy",
     "UnaryKernel",
     "UnsupportedOperatorError",

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """The compiled core of mpscnn; use the package mpscnn."""
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from types import TracebackType
 from typing import Any, Literal, SupportsFloat, SupportsIndex, TypeVar, final, overload
 
@@ -842,7 +842,6 @@ class _NormalizationDataSource:
 class GradientState:
     """What a forward kernel leaves for its gradient kernel."""
 
-    def __init__(self, *args: Any, **kwargs: Any) -> None: ...
     @property
     def grad_weight(self) -> NDArray[Any]:
         """array, shape (O, kH, kW, I / groups), float32: with respect to the weights, in MPS's order; a view."""
@@ -890,6 +889,132 @@ class BatchNormalizationState:
 
     @property
     def device(self) -> Device: ...
+
+class Optimizer:
+    """What the optimizers have in common."""
+
+    def state_for(
+        self, values: Buffer | ConvolutionWeightsAndBiasesState | NormalizationGammaAndBetaState
+    ) -> OptimizerState:
+        """Memory for what is remembered of these values, zero-filled."""
+
+    def encode(
+        self,
+        command_buffer: CommandBuffer,
+        gradient: Buffer | GradientState | BatchNormalizationState,
+        state: OptimizerState,
+    ) -> None:
+        """Append one step to a command buffer: the state's values become the next ones."""
+
+    @property
+    def learning_rate(self) -> float:
+        """Of the steps that are encoded from now on."""
+
+    @learning_rate.setter
+    def learning_rate(self, value: t.Real) -> None: ...
+    @property
+    def gradient_rescale(self) -> float:
+        """What gradients are multiplied with, after clipping."""
+
+    @property
+    def gradient_clip(self) -> tuple[float, float] | None:
+        """Minimum and maximum of the elements of gradients."""
+
+    @property
+    def regularization(self) -> Literal["l1", "l2"] | None: ...
+    @property
+    def regularization_scale(self) -> float: ...
+    @property
+    def device(self) -> Device: ...
+
+class OptimizerStochasticGradientDescent(Optimizer):
+    """Stochastic gradient descent, with momentum."""
+
+    def __init__(
+        self,
+        learning_rate: t.Real = 0.001,
+        *,
+        momentum_scale: t.Real = 0.0,
+        use_nesterov_momentum: bool = False,
+        gradient_rescale: t.Real = 1.0,
+        gradient_clip: Sequence[t.Real] | None = None,
+        regularization: Literal["l1", "l2"] | None = None,
+        regularization_scale: t.Real = 0.0,
+        device: Device | None = None,
+    ) -> None: ...
+    @property
+    def momentum_scale(self) -> float: ...
+    @property
+    def use_nesterov_momentum(self) -> bool: ...
+
+class OptimizerRMSProp(Optimizer):
+    """Gradients by the root of their mean square so far."""
+
+    def __init__(
+        self,
+        learning_rate: t.Real = 0.001,
+        *,
+        decay: t.Real = 0.9,
+        epsilon: t.Real = 1e-08,
+        gradient_rescale: t.Real = 1.0,
+        gradient_clip: Sequence[t.Real] | None = None,
+        regularization: Literal["l1", "l2"] | None = None,
+        regularization_scale: t.Real = 0.0,
+        device: Device | None = None,
+    ) -> None: ...
+    @property
+    def decay(self) -> float: ...
+    @property
+    def epsilon(self) -> float: ...
+
+class OptimizerAdam(Optimizer):
+    """Adam, and with amsgrad=True its form AMSGrad."""
+
+    def __init__(
+        self,
+        learning_rate: t.Real = 0.001,
+        *,
+        beta1: t.Real = 0.9,
+        beta2: t.Real = 0.999,
+        epsilon: t.Real = 1e-08,
+        amsgrad: bool = False,
+        gradient_rescale: t.Real = 1.0,
+        gradient_clip: Sequence[t.Real] | None = None,
+        regularization: Literal["l1", "l2"] | None = None,
+        regularization_scale: t.Real = 0.0,
+        device: Device | None = None,
+    ) -> None: ...
+    @property
+    def beta1(self) -> float: ...
+    @property
+    def beta2(self) -> float: ...
+    @property
+    def epsilon(self) -> float: ...
+    @property
+    def amsgrad(self) -> bool: ...
+
+class OptimizerState:
+    """Values, and what an optimizer remembers of them."""
+
+    def state_dict(self) -> dict[str, Any]:
+        """Copies of what is remembered, by name, and time_step."""
+
+    def load_state_dict(self, saved: Mapping[str, Any]) -> None:
+        """Put back what state_dict() has answered."""
+
+    @property
+    def time_step(self) -> int:
+        """Steps that have been encoded."""
+
+    @time_step.setter
+    def time_step(self, value: SupportsIndex) -> None: ...
+    @property
+    def optimizer(self) -> Optimizer:
+        """The optimizer that has made it."""
+
+    @property
+    def values(self) -> Any:
+        """What is optimized, as it was given."""
 
 class ConvolutionWeightsAndBiasesState:
     """Weights and biases of a convolution in memory of the device."""
