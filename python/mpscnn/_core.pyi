@@ -383,6 +383,199 @@ class Loss:
     @property
     def device(self) -> Device: ...
 
+class ForwardLoss:
+    """Loss of predictions in an image; LossGradient has its gradient."""
+
+    def __init__(
+        self,
+        type: t.LossType,
+        *,
+        reduction: t.LossReduction = "sum",
+        weight: t.Real = 1.0,
+        label_smoothing: t.Real = 0.0,
+        number_of_classes: SupportsIndex = 1,
+        epsilon: t.Real = 1e-7,
+        delta: t.Real = 1.0,
+        reduce_across_batch: bool = False,
+        device: Device | None = None,
+    ) -> None: ...
+    @overload
+    def __call__(
+        self,
+        x: Image,
+        labels: Image,
+        weights: Image | None = None,
+        *,
+        out: Image | None = None,
+    ) -> Image:
+        """Compute the loss and wait."""
+
+    @overload
+    def __call__(
+        self,
+        x: t.Array,
+        labels: t.Array,
+        weights: t.Array | None = None,
+        *,
+        out: None = None,
+    ) -> NDArray[Any]: ...
+    @overload
+    def __call__(
+        self,
+        x: t.Array,
+        labels: t.Array,
+        weights: t.Array | None = None,
+        *,
+        out: _Out,
+    ) -> _Out: ...
+    def encode(
+        self,
+        command_buffer: CommandBuffer,
+        x: Image,
+        labels: Image,
+        weights: Image | None = None,
+        *,
+        out: Image | None = None,
+        temporary: bool = False,
+    ) -> Image:
+        """Append the computation of the loss to a command buffer."""
+
+    @property
+    def type(self) -> t.LossType: ...
+    @property
+    def weight(self) -> float: ...
+    @property
+    def label_smoothing(self) -> float: ...
+    @property
+    def number_of_classes(self) -> int: ...
+    @property
+    def epsilon(self) -> float: ...
+    @property
+    def delta(self) -> float: ...
+    @property
+    def device(self) -> Device: ...
+    @property
+    def reduction(self) -> t.LossReduction: ...
+    @property
+    def reduce_across_batch(self) -> bool: ...
+
+class LossGradient:
+    """Gradient of a ForwardLoss with respect to predictions or labels."""
+
+    def __init__(
+        self,
+        type: t.LossType,
+        *,
+        weight: t.Real = 1.0,
+        label_smoothing: t.Real = 0.0,
+        number_of_classes: SupportsIndex = 1,
+        epsilon: t.Real = 1e-7,
+        delta: t.Real = 1.0,
+        compute_label_gradients: bool = False,
+        device: Device | None = None,
+    ) -> None: ...
+    @overload
+    def __call__(
+        self,
+        grad: Image,
+        x: Image,
+        labels: Image,
+        weights: Image | None = None,
+        *,
+        out: Image | None = None,
+    ) -> Image:
+        """Compute the gradient and wait."""
+
+    @overload
+    def __call__(
+        self,
+        grad: t.Array,
+        x: t.Array,
+        labels: t.Array,
+        weights: t.Array | None = None,
+        *,
+        out: None = None,
+    ) -> NDArray[Any]: ...
+    @overload
+    def __call__(
+        self,
+        grad: t.Array,
+        x: t.Array,
+        labels: t.Array,
+        weights: t.Array | None = None,
+        *,
+        out: _Out,
+    ) -> _Out: ...
+    def encode(
+        self,
+        command_buffer: CommandBuffer,
+        grad: Image,
+        x: Image,
+        labels: Image,
+        weights: Image | None = None,
+        *,
+        out: Image | None = None,
+        temporary: bool = False,
+    ) -> Image:
+        """Append the computation of the gradient to a command buffer."""
+
+    @property
+    def type(self) -> t.LossType: ...
+    @property
+    def weight(self) -> float: ...
+    @property
+    def label_smoothing(self) -> float: ...
+    @property
+    def number_of_classes(self) -> int: ...
+    @property
+    def epsilon(self) -> float: ...
+    @property
+    def delta(self) -> float: ...
+    @property
+    def device(self) -> Device: ...
+    @property
+    def compute_label_gradients(self) -> bool: ...
+
+class InitialGradient:
+    """Ones of the shape of a source: the gradient that a backward pass begins with."""
+
+    def __init__(self, device: Device | None = None) -> None: ...
+    @overload
+    def __call__(
+        self,
+        x: Image,
+        *,
+        out: Image | None = None,
+    ) -> Image:
+        """Make the ones and wait."""
+
+    @overload
+    def __call__(
+        self,
+        x: t.Array,
+        *,
+        out: None = None,
+    ) -> NDArray[Any]: ...
+    @overload
+    def __call__(
+        self,
+        x: t.Array,
+        *,
+        out: _Out,
+    ) -> _Out: ...
+    def encode(
+        self,
+        command_buffer: CommandBuffer,
+        x: Image,
+        *,
+        out: Image | None = None,
+        temporary: bool = False,
+    ) -> Image:
+        """Append the ones to a command buffer."""
+
+    @property
+    def device(self) -> Device: ...
+
 class Matrix:
     """Rows of numbers that the device and NumPy share."""
 
