@@ -343,6 +343,7 @@ RIGHT: dict[str, Callable[[], dict[str, Any]]] = {
     "Matrix.numpy": dict,
     "NormalizationDataSource.load": dict,
     "NormalizationDataSource.purge": dict,
+    "OptimizerState.state_dict": dict,
     "profile.__enter__": dict,
     "profile.table": dict,
     "profile.trace": dict,
