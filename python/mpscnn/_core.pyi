@@ -861,7 +861,7 @@ class GradientState:
 
     @property
     def device(self) -> Device:
-        """Device"""
+        """The device."""
 
 class BatchNormalizationState:
     """Mean and variance of a batch."""
