@@ -120,14 +120,15 @@ def test_against_torch(name: str, size: int) -> None:
     assert ours.state.time_step == STEPS
 
 
+@pytest.mark.parametrize("amsgrad", [False, True])
 @pytest.mark.parametrize("size", SIZES)
-def test_adam_against_torch(size: int) -> None:
+def test_adam_against_torch(size: int, amsgrad: bool) -> None:
     """Its eps is another one with each step."""
     start, epsilon = random((size,)), 1e-2
-    ours = Ours(Adam(RATE, epsilon=epsilon), start)
-    theirs = Theirs(lambda p: torch.optim.Adam(p, RATE), start)
+    ours = Ours(Adam(RATE, beta2=0.9, epsilon=epsilon, amsgrad=amsgrad), start)
+    theirs = Theirs(lambda p: torch.optim.Adam(p, RATE, betas=(0.9, 0.9), amsgrad=amsgrad), start)
     for t, gradient in enumerate(gradients(size), 1):
-        theirs.optimizer.param_groups[0]["eps"] = epsilon / np.sqrt(1 - 0.999**t)
+        theirs.optimizer.param_groups[0]["eps"] = epsilon / np.sqrt(1 - 0.9**t)
         ours.step(gradient)
         theirs.step(gradient)
     assert_close(ours.values, theirs.values.detach().numpy())

@@ -398,7 +398,7 @@ void bind_adam(py::module_& module) {
 
     epsilon is added to the root before its correction, as in TensorFlow's "epsilon hat":
     ``torch.optim.Adam(lr=learning_rate, betas=(beta1, beta2), eps=epsilon / sqrt(1 - beta2**t))`` computes the same, and so
-    its eps would change with each step. PyTorch's amsgrad takes the maximum of corrected values; it differs.
+    its eps would change with each step; with amsgrad too.
 
     Apple's class counts time steps by encodes, so that each layer of a network would advance it; here each OptimizerState
     has its own time_step.
