@@ -96,7 +96,9 @@ def wanted_sections(name: str) -> set[str]:
         return {"Attributes", "Source"}  # no arguments; its methods have them
     if value in (mpscnn.Kernel, mpscnn.UnaryKernel, mpscnn.BinaryKernel, mpscnn.GradientKernel):
         return {"Source"}  # made through its subclasses
-    if value in (mpscnn.Device, mpscnn.GradientState):
+    if value in (mpscnn.GradientState, mpscnn.Optimizer, mpscnn.OptimizerState):
+        return {"Raises", "Source"}  # made by other objects
+    if value is mpscnn.Device:
         return {"Raises", "Source"}  # no arguments
     if value in (mpscnn.DataSource, mpscnn.NormalizationDataSource, mpscnn.PaddingPolicy):
         return {"Attributes", "Raises", "Source"}
