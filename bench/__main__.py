@@ -12,9 +12,9 @@ from typing import Any
 import mpscnn
 from mpscnn.layers import aligned
 
-from . import images, kernels, networks, normalization, reorder
+from . import gradients, images, kernels, networks, normalization, reorder
 
-SECTIONS = ["reorder", "kernels", "normalization", "images", "networks"]
+SECTIONS = ["reorder", "kernels", "normalization", "images", "gradients", "networks"]
 
 
 def _print_kernels(rows: list[dict[str, Any]]) -> None:
@@ -29,12 +29,12 @@ def _print_kernels(rows: list[dict[str, Any]]) -> None:
         )
 
 
-def _print_images(rows: list[dict[str, Any]]) -> None:
-    print(f"{'kernel without weights':<56} {'ours us':>10} {'torch us':>10} {'torch/ours':>10} {'GB/s':>7}")
+def _print_images(title: str, rows: list[dict[str, Any]]) -> None:
+    print(f"{title:<76} {'ours us':>10} {'torch us':>10} {'torch/ours':>10} {'GB/s':>7}")
     for row in rows:
         ours, theirs = row["seconds"]["ours"], row["seconds"].get("torch")
         print(
-            f"{row['case']:<56} {ours * 1e6:>10.1f} "
+            f"{row['case']:<76} {ours * 1e6:>10.1f} "
             + (f"{theirs * 1e6:>10.1f} {theirs / ours:>10.2f}" if theirs else f"{'-':>10} {'-':>10}")
             + f" {row['gigabytes']:>7.1f}"
         )
@@ -66,7 +66,9 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument("what", nargs="*", choices=[*SECTIONS, []], help="default: all")
     parser.add_argument("--seconds", type=float, default=1.0, help="time for each case (default: %(default)s)")
     parser.add_argument("--case", default="", help="only cases whose name contains this text")
-    parser.add_argument("--best", action="store_true", help="least times, not medians (kernels without weights)")
+    parser.add_argument(
+        "--best", action="store_true", help="least times, not medians (kernels without weights, gradients)"
+    )
     parser.add_argument("--plot", default="", metavar="FILE", help="a picture of the networks' times: .png, .svg, .pdf")
     parser.add_argument("--json", action="store_true", help="print one JSON object")
     options = parser.parse_args(arguments)
@@ -83,13 +85,18 @@ def main(arguments: list[str] | None = None) -> int:
         if not options.json:
             print()
             _print_kernels(results["kernels"])
-    for section, module in (("normalization", normalization), ("images", images)):
+    sections = {
+        "normalization": ("kernel without weights", normalization),
+        "images": ("kernel without weights", images),
+        "gradients": ("gradient", gradients),
+    }
+    for section, (title, module) in sections.items():
         if section not in what:
             continue
         results[section] = module.run(options.seconds, options.case, options.best)
         if not options.json:
             print()
-            _print_images(results[section])
+            _print_images(title, results[section])
     if "networks" in what:
         results["networks"] = networks.run(options.seconds, options.case, options.plot)
         if not options.json:

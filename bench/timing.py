@@ -1,6 +1,45 @@
 # SPDX-License-Identifier: Apache-2.0
 """Timing of several contestants side by side: how, says mpscnn.benchmarking, which `mpscnn bench` uses too."""
 
-from mpscnn.benchmarking import interleaved
+from __future__ import annotations
 
-__all__ = ["interleaved"]
+import random
+import statistics
+import time
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from mpscnn.benchmarking import LEAST_ROUNDS, PAUSE_SECONDS, ROUND_SECONDS, interleaved
+
+__all__ = ["Prepared", "interleaved", "interleaved_prepared"]
+
+# What is not timed, and what is, given the other's result.
+Prepared = tuple[Callable[[], Any], Callable[[Any], object]]
+
+
+def interleaved_prepared(
+    contestants: Mapping[str, Prepared], seconds: float, *, best: bool = False
+) -> dict[str, float]:
+    """interleaved() of contestants that prepare each of their calls; a round's time is the mean of its calls."""
+
+    def timed(contestant: Prepared, calls: int) -> float:
+        total = 0.0
+        for _ in range(calls):
+            prepared = contestant[0]()
+            start = time.perf_counter()
+            contestant[1](prepared)
+            total += time.perf_counter() - start
+        return total / calls
+
+    calls = {
+        name: max(1, int(ROUND_SECONDS / min(timed(contestant, 1) for _ in range(3))))
+        for name, contestant in contestants.items()
+    }
+    samples: dict[str, list[float]] = {name: [] for name in contestants}
+    start = time.perf_counter()
+    while time.perf_counter() - start < seconds or len(next(iter(samples.values()))) < LEAST_ROUNDS:
+        for name in random.sample(list(contestants), len(contestants)):
+            time.sleep(PAUSE_SECONDS)
+            timed(contestants[name], 1)
+            samples[name].append(timed(contestants[name], calls[name]))
+    return {name: (min if best else statistics.median)(values) for name, values in samples.items()}

@@ -58,6 +58,10 @@ def temporary() -> mpscnn.Image:
     return mpscnn.Image.temporary(commands(), X)
 
 
+def labels() -> mpscnn.LossLabels:
+    return mpscnn.LossLabels(random(X))
+
+
 def graph() -> mpscnn.Graph:
     made = mpscnn.Graph()
     x = made.input("x", channels=4)
@@ -78,11 +82,16 @@ OWNERS: dict[str, Callable[[], Any]] = {
     "CommandBuffer": commands,
     "DataSource": mpscnn.DataSource,
     "Device": mpscnn.Device,
+    "ForwardLoss": lambda: mpscnn.ForwardLoss("huber"),
     "Graph": graph,
     "Image": image,
     "ImageConversion": mpscnn.ImageConversion,
     "ImageCopyToMatrix": mpscnn.ImageCopyToMatrix,
     "Kernel": mpscnn.NeuronReLU,
+    "InitialGradient": mpscnn.InitialGradient,
+    "Loss": lambda: mpscnn.Loss("huber"),
+    "LossGradient": lambda: mpscnn.LossGradient("huber"),
+    "LossLabels": labels,
     "Matrix": lambda: mpscnn.Matrix(3, 5),
     "MatrixCopyToImage": mpscnn.MatrixCopyToImage,
     "Network": lambda: mpscnn.Network(graph()),
@@ -119,6 +128,16 @@ RIGHT: dict[str, Callable[[], dict[str, Any]]] = {
         "sub_pixel_scale_factor": 1,
         "activation": None,
         "batch_norm": None,
+    },
+    "ForwardLoss": lambda: {**LOSS_OPTIONS, "reduction": "mean", "reduce_across_batch": True},
+    "ForwardLoss.__call__": lambda: {"x": random(X), "labels": random(X), "weights": random(X), "out": None},
+    "ForwardLoss.encode": lambda: {
+        "command_buffer": commands(),
+        "x": image(),
+        "labels": image(),
+        "weights": None,
+        "out": None,
+        "temporary": False,
     },
     "Graph.add": lambda: {"kernel": "NeuronReLU", "name": "second", "origin": "a (ReLU)"},
     "Graph.concatenate": lambda: {"name": "second", "origin": "a (Concat)"},
@@ -161,7 +180,7 @@ RIGHT: dict[str, Callable[[], dict[str, Any]]] = {
     "ImageCopyToMatrix.__call__": lambda: {"x": image(), "out": None},
     "ImageCopyToMatrix.encode": lambda: {"command_buffer": commands(), "x": image(), "out": None, "temporary": False},
     "Kernel": lambda: {"name": "NeuronReLU", "arguments": {}, "device": None},
-    "Kernel.__call__": lambda: {"x": random(X), "out": None, "state": None, "dtype": None},
+    "Kernel.__call__": lambda: {"x": random(X), "out": None, "state": None, "dtype": None, "with_state": True},
     "Kernel.encode": lambda: {
         "command_buffer": commands(),
         "x": image(),
@@ -169,10 +188,48 @@ RIGHT: dict[str, Callable[[], dict[str, Any]]] = {
         "temporary": False,
         "state": None,
         "dtype": None,
+        "with_state": np.False_,
     },
     "Kernel.export_weights": lambda: {"command_buffer": commands()},
     "Kernel.reload": lambda: {"command_buffer": None, "state": None},
     "Kernel.result_shape": lambda: {"shape": X},
+    "InitialGradient": lambda: {"device": None},
+    "InitialGradient.__call__": lambda: {"x": random(X), "out": None},
+    "InitialGradient.encode": lambda: {"command_buffer": commands(), "x": image(), "out": None, "temporary": False},
+    "Loss": lambda: {**LOSS_OPTIONS, "reduction": "mean", "reduce_across_batch": True},
+    "Loss.__call__": lambda: {"x": random(X), "labels": random(X), "weights": random(X), "out": None},
+    "Loss.encode": lambda: {
+        "command_buffer": commands(),
+        "x": image(),
+        "labels": labels(),
+        "out": None,
+        "temporary": False,
+    },
+    "LossGradient": lambda: {**LOSS_OPTIONS, "compute_label_gradients": True},
+    "LossGradient.__call__": lambda: {
+        "grad": random((1, 1, 1, 1)),
+        "x": random(X),
+        "labels": random(X),
+        "weights": random(X),
+        "out": None,
+    },
+    "LossGradient.encode": lambda: {
+        "command_buffer": commands(),
+        "grad": image(),
+        "x": image(),
+        "labels": image(),
+        "weights": None,
+        "out": None,
+        "temporary": False,
+    },
+    "LossLabels": lambda: {
+        "labels": random(X),
+        "weights": random(X),
+        "number_of_classes": 4,
+        "loss_shape": X[1:],
+        "device": None,
+    },
+    "LossLabels.write": lambda: {"labels": random(X), "weights": None},
     "Matrix": lambda: {"rows": 3, "columns": 5, "dtype": "int32", "device": None},
     "Matrix.__array__": lambda: {"dtype": "float32", "copy": None},
     "Matrix.from_array": lambda: {"x": random((3, 5)), "copy": None, "device": None},
@@ -273,6 +330,7 @@ RIGHT: dict[str, Callable[[], dict[str, Any]]] = {
     "Device.all": dict,
     "Device.free_cached_bytes": dict,
     "Device.reset_peak_bytes": dict,
+    "GradientState": dict,
     "Graph": dict,
     "Graph.__iter__": dict,
     "Graph.__len__": dict,
@@ -292,6 +350,15 @@ RIGHT: dict[str, Callable[[], dict[str, Any]]] = {
     # of any object
     "CommandBuffer.__exit__": lambda: {"type": None, "value": None, "traceback": None},
     "profile.__exit__": lambda: {"kind": None, "value": None, "traceback": None},
+}
+LOSS_OPTIONS: dict[str, Any] = {
+    "type": "huber",
+    "weight": 2,
+    "label_smoothing": 0.5,
+    "number_of_classes": 4,
+    "epsilon": 0,
+    "delta": np.float32(2),
+    "device": None,
 }
 GIVEN_WITH_A_MODEL: dict[str, Any] = {
     "input_shapes": None,
@@ -416,8 +483,10 @@ def refused(name: str, arguments: dict[str, Any], *more: Any) -> str:
 
 @pytest.mark.parametrize("name", sorted(RIGHT))
 def test_right_arguments_are_taken(name: str) -> None:
-    if name in ("CommandBuffer.wait", "Kernel.export_weights", "Kernel.reload"):
-        with pytest.raises((RuntimeError, TypeError), match=r"before commit|no data source|no weights to export"):
+    if name in ("CommandBuffer.wait", "GradientState", "Kernel.export_weights", "Kernel.reload"):
+        with pytest.raises(
+            (RuntimeError, TypeError), match=r"before commit|no data source|no weights to exp|forward enc"
+        ):
             call(name, RIGHT[name]())
     else:
         call(name, RIGHT[name]())
@@ -490,7 +559,7 @@ def test_a_stranger_is_no_parameter_of_a_kernel(name: str) -> None:
     required = {
         "weight": np.ones((8, 3, 3, 1), np.uint32)
         if name.startswith("Binary")
-        else random((8, 32) if name == "FullyConnected" else W),
+        else random((8, 32) if name.startswith("FullyConnected") else W),
         "type": "linear",
         "activation": "relu",
         "a": random((4,)),
@@ -534,6 +603,8 @@ SENTENCES: list[tuple[Callable[[], Any], str]] = [
     (lambda: mpscnn.CommandBuffer(label=b"one"), "label (bytes) is not a str."),
     (lambda: setattr(commands(), "label", 3), "label (int) is not a str."),
     (lambda: setattr(image(), "label", 3), "label (int) is not a str."),
+    (mpscnn.GradientState, "GradientState: a forward encode makes it (with_state=True)."),
+    (lambda: mpscnn.NeuronReLU()(random(X), with_state=1), "with_state (int) is not True or False."),
     (lambda: mpscnn.CommandBuffer("gpu"), "device (str) is not a Device."),
     (lambda: mpscnn.Convolution(random(W), device="gpu"), "device (str) is not a Device."),
     (lambda: image().channels(0.5, 4), "first (float) is not an int."),

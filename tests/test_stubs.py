@@ -487,7 +487,7 @@ BAD = """
     conv.edge_mode = "mirror"  # [assignment]
     conv.edgemode = "zero"  # [attr-defined]
     conv.clip_rect = (0, 0, 4, 4)  # [assignment]
-    conv.encode(x, x)  # [arg-type]
+    conv.encode(x, x)  # [call-overload]
     conv("x.npy")  # [call-overload]
     conv(x, y=x)  # [call-overload]
     mpscnn.Image(4)  # [arg-type]

@@ -220,10 +220,10 @@ def test_every_row_has_a_mutation() -> None:
 
 
 def test_every_row_has_two_benchmarks() -> None:
-    from bench import images, kernels, normalization
+    from bench import gradients, images, kernels, normalization
 
     rows = [row.kernel for row in kernels.ROWS] + [row.kernel for row in normalization.ROWS]
-    rows += [type(row.kernel()).__name__ for row in images.rows()]
+    rows += [type(row.kernel()).__name__ for row in images.rows()] + [row.kernel for row in gradients.ROWS]
     neurons = {name for name in BY_NAME if name.startswith("Neuron")}
     assert sorted(name for name in set(BY_NAME) - neurons if rows.count(name) < 2) == []
     assert sorted(neurons - set(rows)) == []

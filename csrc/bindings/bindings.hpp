@@ -25,6 +25,8 @@ void bind_buffer(py::module_& module);
 void bind_command_buffer(py::module_& module);
 void bind_image(py::module_& module);
 void bind_image_conversion(py::module_& module);
+void bind_loss(py::module_& module);
+void bind_forward_loss(py::module_& module);
 void bind_matrix(py::module_& module);
 void bind_descriptor(py::module_& module);
 void bind_data_source(py::module_& module);

@@ -17,6 +17,8 @@ PYBIND11_MODULE(_core, module) {
   bind_command_buffer(module);
   bind_image(module);
   bind_image_conversion(module);
+  bind_loss(module);
+  bind_forward_loss(module);
   bind_matrix(module);
   bind_descriptor(module);
   bind_data_source(module);

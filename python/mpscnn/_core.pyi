@@ -281,6 +281,301 @@ class ImageConversion:
     @property
     def device(self) -> Device: ...
 
+class LossLabels:
+    """What a loss compares predictions with: labels, weights, and the place where the loss is put."""
+
+    def __init__(
+        self,
+        labels: Image | t.Array | t.Nested,
+        weights: Image | t.Array | t.Nested | None = None,
+        *,
+        number_of_classes: SupportsIndex | None = None,
+        loss_shape: Sequence[SupportsIndex] | None = None,
+        device: Device | None = None,
+    ) -> None: ...
+    def write(self, labels: t.Array | t.Nested, weights: t.Array | t.Nested | None = None) -> None:
+        """Replace labels, and weights, by those of another batch of the same shape."""
+
+    @property
+    def loss(self) -> NDArray[np.float32]:
+        """A copy of what was computed last, of shape (N, *loss_shape)."""
+
+    @property
+    def shape(self) -> tuple[int, int, int, int]: ...
+    @property
+    def loss_shape(self) -> tuple[int, int, int]: ...
+    @property
+    def has_weights(self) -> bool: ...
+    @property
+    def device(self) -> Device: ...
+
+class Loss:
+    """Loss of predictions, and its gradient with respect to them."""
+
+    def __init__(
+        self,
+        type: t.LossType,
+        *,
+        reduction: t.LossReduction = "sum",
+        weight: t.Real = 1.0,
+        label_smoothing: t.Real = 0.0,
+        number_of_classes: SupportsIndex = 1,
+        epsilon: t.Real = 1e-7,
+        delta: t.Real = 1.0,
+        reduce_across_batch: bool = False,
+        device: Device | None = None,
+    ) -> None: ...
+    @overload
+    def __call__(
+        self,
+        x: Image,
+        labels: LossLabels | t.Array | t.Nested,
+        weights: t.Array | t.Nested | None = None,
+        *,
+        out: Image | None = None,
+    ) -> tuple[NDArray[np.float32], Image]:
+        """Compute loss and gradient, and wait."""
+
+    @overload
+    def __call__(
+        self,
+        x: t.Array,
+        labels: LossLabels | t.Array | t.Nested,
+        weights: t.Array | t.Nested | None = None,
+        *,
+        out: None = None,
+    ) -> tuple[NDArray[np.float32], NDArray[Any]]: ...
+    @overload
+    def __call__(
+        self,
+        x: t.Array,
+        labels: LossLabels | t.Array | t.Nested,
+        weights: t.Array | t.Nested | None = None,
+        *,
+        out: _Out,
+    ) -> tuple[NDArray[np.float32], _Out]: ...
+    def encode(
+        self,
+        command_buffer: CommandBuffer,
+        x: Image,
+        labels: LossLabels,
+        out: Image | None = None,
+        temporary: bool = False,
+    ) -> Image:
+        """Append the computation of loss and gradient to a command buffer."""
+
+    @property
+    def type(self) -> t.LossType: ...
+    @property
+    def reduction(self) -> t.LossReduction: ...
+    @property
+    def weight(self) -> float: ...
+    @property
+    def label_smoothing(self) -> float: ...
+    @property
+    def number_of_classes(self) -> int: ...
+    @property
+    def epsilon(self) -> float: ...
+    @property
+    def delta(self) -> float: ...
+    @property
+    def reduce_across_batch(self) -> bool: ...
+    @property
+    def device(self) -> Device: ...
+
+class ForwardLoss:
+    """Loss of predictions in an image; LossGradient has its gradient."""
+
+    def __init__(
+        self,
+        type: t.LossType,
+        *,
+        reduction: t.LossReduction = "sum",
+        weight: t.Real = 1.0,
+        label_smoothing: t.Real = 0.0,
+        number_of_classes: SupportsIndex = 1,
+        epsilon: t.Real = 1e-7,
+        delta: t.Real = 1.0,
+        reduce_across_batch: bool = False,
+        device: Device | None = None,
+    ) -> None: ...
+    @overload
+    def __call__(
+        self,
+        x: Image,
+        labels: Image,
+        weights: Image | None = None,
+        *,
+        out: Image | None = None,
+    ) -> Image:
+        """Compute the loss and wait."""
+
+    @overload
+    def __call__(
+        self,
+        x: t.Array,
+        labels: t.Array,
+        weights: t.Array | None = None,
+        *,
+        out: None = None,
+    ) -> NDArray[Any]: ...
+    @overload
+    def __call__(
+        self,
+        x: t.Array,
+        labels: t.Array,
+        weights: t.Array | None = None,
+        *,
+        out: _Out,
+    ) -> _Out: ...
+    def encode(
+        self,
+        command_buffer: CommandBuffer,
+        x: Image,
+        labels: Image,
+        weights: Image | None = None,
+        *,
+        out: Image | None = None,
+        temporary: bool = False,
+    ) -> Image:
+        """Append the computation of the loss to a command buffer."""
+
+    @property
+    def type(self) -> t.LossType: ...
+    @property
+    def weight(self) -> float: ...
+    @property
+    def label_smoothing(self) -> float: ...
+    @property
+    def number_of_classes(self) -> int: ...
+    @property
+    def epsilon(self) -> float: ...
+    @property
+    def delta(self) -> float: ...
+    @property
+    def device(self) -> Device: ...
+    @property
+    def reduction(self) -> t.LossReduction: ...
+    @property
+    def reduce_across_batch(self) -> bool: ...
+
+class LossGradient:
+    """Gradient of a ForwardLoss with respect to predictions or labels."""
+
+    def __init__(
+        self,
+        type: t.LossType,
+        *,
+        weight: t.Real = 1.0,
+        label_smoothing: t.Real = 0.0,
+        number_of_classes: SupportsIndex = 1,
+        epsilon: t.Real = 1e-7,
+        delta: t.Real = 1.0,
+        compute_label_gradients: bool = False,
+        device: Device | None = None,
+    ) -> None: ...
+    @overload
+    def __call__(
+        self,
+        grad: Image,
+        x: Image,
+        labels: Image,
+        weights: Image | None = None,
+        *,
+        out: Image | None = None,
+    ) -> Image:
+        """Compute the gradient and wait."""
+
+    @overload
+    def __call__(
+        self,
+        grad: t.Array,
+        x: t.Array,
+        labels: t.Array,
+        weights: t.Array | None = None,
+        *,
+        out: None = None,
+    ) -> NDArray[Any]: ...
+    @overload
+    def __call__(
+        self,
+        grad: t.Array,
+        x: t.Array,
+        labels: t.Array,
+        weights: t.Array | None = None,
+        *,
+        out: _Out,
+    ) -> _Out: ...
+    def encode(
+        self,
+        command_buffer: CommandBuffer,
+        grad: Image,
+        x: Image,
+        labels: Image,
+        weights: Image | None = None,
+        *,
+        out: Image | None = None,
+        temporary: bool = False,
+    ) -> Image:
+        """Append the computation of the gradient to a command buffer."""
+
+    @property
+    def type(self) -> t.LossType: ...
+    @property
+    def weight(self) -> float: ...
+    @property
+    def label_smoothing(self) -> float: ...
+    @property
+    def number_of_classes(self) -> int: ...
+    @property
+    def epsilon(self) -> float: ...
+    @property
+    def delta(self) -> float: ...
+    @property
+    def device(self) -> Device: ...
+    @property
+    def compute_label_gradients(self) -> bool: ...
+
+class InitialGradient:
+    """Ones of the shape of a source: the gradient that a backward pass begins with."""
+
+    def __init__(self, device: Device | None = None) -> None: ...
+    @overload
+    def __call__(
+        self,
+        x: Image,
+        *,
+        out: Image | None = None,
+    ) -> Image:
+        """Make the ones and wait."""
+
+    @overload
+    def __call__(
+        self,
+        x: t.Array,
+        *,
+        out: None = None,
+    ) -> NDArray[Any]: ...
+    @overload
+    def __call__(
+        self,
+        x: t.Array,
+        *,
+        out: _Out,
+    ) -> _Out: ...
+    def encode(
+        self,
+        command_buffer: CommandBuffer,
+        x: Image,
+        *,
+        out: Image | None = None,
+        temporary: bool = False,
+    ) -> Image:
+        """Append the ones to a command buffer."""
+
+    @property
+    def device(self) -> Device: ...
+
 class Matrix:
     """Rows of numbers that the device and NumPy share."""
 
@@ -547,6 +842,7 @@ class _NormalizationDataSource:
 class GradientState:
     """What a forward kernel leaves for its gradient kernel."""
 
+    def __init__(self) -> None: ...
     @property
     def grad_weight(self) -> NDArray[Any]:
         """array, shape (O, kH, kW, I / groups), float32: with respect to the weights, in MPS's order; a view."""
@@ -565,7 +861,7 @@ class GradientState:
 
     @property
     def device(self) -> Device:
-        """Device"""
+        """The device."""
 
 class BatchNormalizationState:
     """Mean and variance of a batch."""
@@ -878,6 +1174,10 @@ class Kernel:
     @property
     def neuron_descriptor(self) -> NeuronDescriptor | None:
         """What a neuron kernel computes, or what a kernel with weights applies to its result before it is stored."""
+
+    @property
+    def _name(self) -> str:
+        """Of the row of the kernel table."""
 
     def _archived(self) -> Kernel: ...
     def _window(self) -> tuple[tuple[int, int], tuple[int, int], tuple[int, int]]:

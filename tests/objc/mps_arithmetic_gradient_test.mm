@@ -282,6 +282,62 @@ void test_offsets() {
   }
 }
 
+/// A source with strides of 0 that was read outside of itself was a 0, whatever it holds; inside, or at the nearest
+/// pixel, it was read.
+void test_repeated_from_outside() {
+  const Tensor a = Tensor::random(1, 3, 4, 5, 15), b = Tensor::random(1, 1, 1, 5, 16);
+  Tensor e = Tensor::random(1, 3, 4, 5, 17);
+  struct Place {
+    const char *name;
+    MPSOffset offset;
+    MPSImageEdgeMode edge;
+    bool is_read;
+  };
+  const Place places[] = {{"both outside", {5, 5, 0}, MPSImageEdgeModeZero, false},
+                          {"rows outside", {0, 1, 0}, MPSImageEdgeModeZero, false},
+                          {"columns before", {-1, 0, 0}, MPSImageEdgeModeZero, false},
+                          {"inside", {0, 0, 0}, MPSImageEdgeModeZero, true},
+                          {"clamped", {5, -5, 0}, MPSImageEdgeModeClamp, true}};
+  for (const Operation &one : operations()) {
+    [one.forward setSecondaryStrideInPixelsX:0];
+    [one.forward setSecondaryStrideInPixelsY:0];
+    for (const Place &place : places) {
+      [one.forward setSecondaryOffset:place.offset];
+      [one.forward setSecondaryEdgeMode:place.edge];
+      const std::string name = one.name + ", " + place.name;
+      MPSImage *images[] = {make_image(a), make_image(b)}, *result = make_nan_image(1, 3, 4, 5);
+      MPSState *state = [one.forward resultStateForPrimaryImage:images[0]
+                                                 secondaryImage:images[1]
+                                                   sourceStates:nil
+                                               destinationImage:result];
+      const double sign = one.name == "subtract" ? -1 : 1;
+      Tensor expected(1, 1, 1, 5);
+      for (long y = 0; place.is_read && y < 3; ++y)
+        for (long x = 0; x < 4; ++x)
+          for (long c = 0; c < 5; ++c)
+            expected.at(0, 0, 0, c) += sign * e.at(0, y, x, c) * (one.name == "multiply" ? a.at(0, y, x, c) : 1);
+      Tensor diff = e;
+      if (!place.is_read) diff.at(0, 1, 2, 3) = std::numeric_limits<float>::infinity();
+      MPSImage *seen = images[one.name != "multiply"];
+      MPSCNNArithmeticGradient *kernel = new_gradient(one.gradient, YES);
+      MPSImage *from_archive = make_nan_image(1, 1, 1, 5);
+      id<MTLCommandBuffer> buffer = command_buffer();
+      MPSImage *made = [kernel encodeToCommandBuffer:buffer
+                                      sourceGradient:make_image(diff)
+                                         sourceImage:seen
+                                       gradientState:state];
+      [archived([[kernel copy] autorelease]) encodeToCommandBuffer:buffer
+                                                    sourceGradient:make_image(diff)
+                                                       sourceImage:seen
+                                                     gradientState:state
+                                               destinationGradient:from_archive];
+      run(buffer);
+      check_equal(name, read_image(made), expected, place.is_read ? 1e-5 : 0);
+      check_equal(name + ", out of a copy's archive", read_image(from_archive), read_image(made), 0);
+    }
+  }
+}
+
 void test_refusals() {
   check_raises("the base class", kArgument, "unavailable",
                [] { [[[MPSCNNArithmeticGradient alloc] initWithDevice:device] autorelease]; });
@@ -356,5 +412,6 @@ void test_refusals() {
 
 int main() {
   return run_tests(
-      {test_same_extents, test_repeated_sources, test_bounds, test_without_a_state, test_offsets, test_refusals});
+      {test_same_extents, test_repeated_sources, test_bounds, test_without_a_state, test_offsets,
+       test_repeated_from_outside, test_refusals});
 }

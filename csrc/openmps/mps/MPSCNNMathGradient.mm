@@ -25,6 +25,7 @@ struct ArithmeticGradientState : Extends<ArithmeticGradientState, GradientKernel
   /// Strides of a product's source that the gradient is for, which only a state tells: width, height, channels.
   bool knows_own = false;
   NSUInteger own_strides[3] = {1, 1, 1};
+  bool own_is_unread = false;  ///< the forward kernel repeated a zero from outside of it
 
   ArithmeticGradientState() = default;
   explicit ArithmeticGradientState(BinaryOperation own) : operation(own) {}
@@ -75,6 +76,22 @@ struct ArithmeticGradientState : Extends<ArithmeticGradientState, GradientKernel
     own_strides[1] = forward.slot.stride_y;
     if (forward.slot.stride_x == 0) kernel_offset_x = 0;
     if (forward.slot.stride_y == 0) kernel_offset_y = 0;
+    own_is_unread = repeats_a_zero(forward.slot, forward.width, forward.height);
+  }
+
+  /// Of a source with a stride of 0 one row or column is read, which may lie outside of it.
+  static bool repeats_a_zero(const SourceSlot &slot, NSUInteger width, NSUInteger height) {
+    const auto is_outside = [](NSUInteger stride, NSInteger offset, NSUInteger extent) {
+      return stride == 0 && (offset < 0 || static_cast<NSUInteger>(offset) >= extent);
+    };
+    return slot.window().edge == Edge::zero &&
+           (is_outside(slot.stride_x, slot.offset.x, width) || is_outside(slot.stride_y, slot.offset.y, height));
+  }
+
+  /// Whether the gradient is 0 because of that. The secondary image of a sum is the source itself.
+  bool is_unread(const ImageView &seen) const {
+    if (is_product()) return own_is_unread;
+    return repeats_a_zero(secondary(), static_cast<NSUInteger>(seen.w), static_cast<NSUInteger>(seen.h));
   }
 
   void take_data(const GradientData &data) override {
@@ -150,6 +167,13 @@ struct ArithmeticGradientState : Extends<ArithmeticGradientState, GradientKernel
       problem.mask.start_h = kernel_offset_y;
       problem.mask.start_w = kernel_offset_x;
     }
+    if (is_unread(encode.src[1])) {  // beyond the incoming gradient there are zeros, whatever it holds
+      problem.diff_dst.start_h = diff.h;
+      problem.diff_dst.edge = Edge::zero;
+      problem.diff_dst.repeat_h = false;
+      problem.other = problem.mask = {};
+      problem.sum_h = problem.sum_w = problem.sum_c = 1;
+    }
     return problem;
   }
 
@@ -166,6 +190,7 @@ struct ArithmeticGradientState : Extends<ArithmeticGradientState, GradientKernel
     archive.field(@"MPSCNNArithmeticGradient.sourceStrideInPixelsX", own_strides[0]);
     archive.field(@"MPSCNNArithmeticGradient.sourceStrideInPixelsY", own_strides[1]);
     archive.field(@"MPSCNNArithmeticGradient.sourceStrideInFeatureChannels", own_strides[2]);
+    archive.field(@"MPSCNNArithmeticGradient.isSourceUnread", own_is_unread);
   }
 };
 
