@@ -390,6 +390,7 @@ def test_a_convolution_is_trained(bias: bool) -> None:
     with torch.no_grad():
         assert_close(weights.values.weights, layer.torch.weight.numpy().transpose(0, 2, 3, 1))
         if bias:
+            assert layer.torch.bias is not None
             assert_close(weights.values.biases, layer.torch.bias.numpy())
         names = ["weights.momentum", "biases.momentum"] if bias else ["weights.momentum"]
         assert list(weights.state_dict()) == [*names, "time_step"]
