@@ -194,8 +194,7 @@ def _result(case: Case, inputs: Inputs) -> torch.Tensor | None:
     """(N, C, H, W)"""
     params = case.params
     if case.kernel in torch_others.KERNELS:
-        y = torch_others.reference(case, _read(case, inputs))
-        return y
+        return torch_others.reference(case, _read(case, inputs))
     if any(name.endswith(("offset", "clip_rect")) and not name.endswith("channel_offset") for name in params):
         return None
     if case.second:
