@@ -31,7 +31,7 @@ EXCEPTIONS = {name for name, kind in CLASSES.items() if issubclass(kind, BaseExc
 BASES = {"BinaryKernel", "GradientKernel", "UnaryKernel"}
 """Between Kernel and the kernels: they have nothing but parameters of the table, and the window of one source."""
 
-CANNOT_BE_MADE = {"GradientState", "Optimizer", "OptimizerState"}
+CANNOT_BE_MADE = {"Optimizer", "OptimizerState"}
 """By their own name: others make them."""
 
 

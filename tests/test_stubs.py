@@ -173,7 +173,6 @@ CANNOT_BE_MADE = (
     "_DataSource",
     "_NormalizationDataSource",
     "_NetworkCall",
-    "GradientState",
     "Optimizer",
     "OptimizerState",
 )
