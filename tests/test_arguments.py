@@ -28,8 +28,11 @@ EXCEPTIONS = {name for name, kind in CLASSES.items() if issubclass(kind, BaseExc
 """Raised by the package and caught by others, who make none; Python makes them complete in __new__."""
 
 
-BASES = {"BinaryKernel", "UnaryKernel"}
+BASES = {"BinaryKernel", "GradientKernel", "UnaryKernel"}
 """Between Kernel and the kernels: they have nothing but parameters of the table, and the window of one source."""
+
+CANNOT_BE_MADE = {"GradientState", "Optimizer", "OptimizerState"}
+"""By their own name: others make them."""
 
 
 class Stranger:
@@ -55,12 +58,19 @@ def temporary() -> mpscnn.Image:
     return mpscnn.Image.temporary(commands(), X)
 
 
+def labels() -> mpscnn.LossLabels:
+    return mpscnn.LossLabels(random(X))
+
+
 def graph() -> mpscnn.Graph:
     made = mpscnn.Graph()
     x = made.input("x", channels=4)
     made.output(made.add("NeuronReLU", x, name="relu"), "y")
     return made
 
+
+ADAM = mpscnn.OptimizerAdam()
+"""States are of one optimizer."""
 
 SCRATCH = tempfile.TemporaryDirectory()
 """Where files are written."""
@@ -72,16 +82,31 @@ OWNERS: dict[str, Callable[[], Any]] = {
     "CommandBuffer": commands,
     "DataSource": mpscnn.DataSource,
     "Device": mpscnn.Device,
+    "ForwardLoss": lambda: mpscnn.ForwardLoss("huber"),
     "Graph": graph,
     "Image": image,
     "ImageConversion": mpscnn.ImageConversion,
     "ImageCopyToMatrix": mpscnn.ImageCopyToMatrix,
     "Kernel": mpscnn.NeuronReLU,
+    "InitialGradient": mpscnn.InitialGradient,
+    "Loss": lambda: mpscnn.Loss("huber"),
+    "LossGradient": lambda: mpscnn.LossGradient("huber"),
+    "LossLabels": labels,
     "Matrix": lambda: mpscnn.Matrix(3, 5),
     "MatrixCopyToImage": mpscnn.MatrixCopyToImage,
     "Network": lambda: mpscnn.Network(graph()),
     "NormalizationDataSource": mpscnn.NormalizationDataSource,
+    "Optimizer": lambda: ADAM,
+    "OptimizerState": lambda: mpscnn.OptimizerAdam().state_for(mpscnn.Buffer(8)),
     "profile": mpscnn.profile,
+}
+OF_OPTIMIZERS: dict[str, Any] = {
+    "learning_rate": np.float32(0.1),
+    "gradient_rescale": 2,
+    "gradient_clip": (-1, 1),
+    "regularization": "l2",
+    "regularization_scale": 0.1,
+    "device": None,
 }
 RIGHT: dict[str, Callable[[], dict[str, Any]]] = {
     "BatchNorm": lambda: {"mean": [0], "variance": [1], "gamma": [1], "beta": [0], "epsilon": 1e-3},
@@ -103,6 +128,16 @@ RIGHT: dict[str, Callable[[], dict[str, Any]]] = {
         "sub_pixel_scale_factor": 1,
         "activation": None,
         "batch_norm": None,
+    },
+    "ForwardLoss": lambda: {**LOSS_OPTIONS, "reduction": "mean", "reduce_across_batch": True},
+    "ForwardLoss.__call__": lambda: {"x": random(X), "labels": random(X), "weights": random(X), "out": None},
+    "ForwardLoss.encode": lambda: {
+        "command_buffer": commands(),
+        "x": image(),
+        "labels": image(),
+        "weights": None,
+        "out": None,
+        "temporary": False,
     },
     "Graph.add": lambda: {"kernel": "NeuronReLU", "name": "second", "origin": "a (ReLU)"},
     "Graph.concatenate": lambda: {"name": "second", "origin": "a (Concat)"},
@@ -145,7 +180,7 @@ RIGHT: dict[str, Callable[[], dict[str, Any]]] = {
     "ImageCopyToMatrix.__call__": lambda: {"x": image(), "out": None},
     "ImageCopyToMatrix.encode": lambda: {"command_buffer": commands(), "x": image(), "out": None, "temporary": False},
     "Kernel": lambda: {"name": "NeuronReLU", "arguments": {}, "device": None},
-    "Kernel.__call__": lambda: {"x": random(X), "out": None, "state": None, "dtype": None},
+    "Kernel.__call__": lambda: {"x": random(X), "out": None, "state": None, "dtype": None, "with_state": True},
     "Kernel.encode": lambda: {
         "command_buffer": commands(),
         "x": image(),
@@ -153,10 +188,48 @@ RIGHT: dict[str, Callable[[], dict[str, Any]]] = {
         "temporary": False,
         "state": None,
         "dtype": None,
+        "with_state": np.False_,
     },
     "Kernel.export_weights": lambda: {"command_buffer": commands()},
     "Kernel.reload": lambda: {"command_buffer": None, "state": None},
     "Kernel.result_shape": lambda: {"shape": X},
+    "InitialGradient": lambda: {"device": None},
+    "InitialGradient.__call__": lambda: {"x": random(X), "out": None},
+    "InitialGradient.encode": lambda: {"command_buffer": commands(), "x": image(), "out": None, "temporary": False},
+    "Loss": lambda: {**LOSS_OPTIONS, "reduction": "mean", "reduce_across_batch": True},
+    "Loss.__call__": lambda: {"x": random(X), "labels": random(X), "weights": random(X), "out": None},
+    "Loss.encode": lambda: {
+        "command_buffer": commands(),
+        "x": image(),
+        "labels": labels(),
+        "out": None,
+        "temporary": False,
+    },
+    "LossGradient": lambda: {**LOSS_OPTIONS, "compute_label_gradients": True},
+    "LossGradient.__call__": lambda: {
+        "grad": random((1, 1, 1, 1)),
+        "x": random(X),
+        "labels": random(X),
+        "weights": random(X),
+        "out": None,
+    },
+    "LossGradient.encode": lambda: {
+        "command_buffer": commands(),
+        "grad": image(),
+        "x": image(),
+        "labels": image(),
+        "weights": None,
+        "out": None,
+        "temporary": False,
+    },
+    "LossLabels": lambda: {
+        "labels": random(X),
+        "weights": random(X),
+        "number_of_classes": 4,
+        "loss_shape": X[1:],
+        "device": None,
+    },
+    "LossLabels.write": lambda: {"labels": random(X), "weights": None},
     "Matrix": lambda: {"rows": 3, "columns": 5, "dtype": "int32", "device": None},
     "Matrix.__array__": lambda: {"dtype": "float32", "copy": None},
     "Matrix.from_array": lambda: {"x": random((3, 5)), "copy": None, "device": None},
@@ -187,6 +260,24 @@ RIGHT: dict[str, Callable[[], dict[str, Any]]] = {
     "Network.stream": lambda: {"batches": [random(X)], "in_flight": 2, "progress": None},
     "Network.summary": lambda: {"input_shapes": {"x": X}},
     "NeuronDescriptor": lambda: {"type": "prelu", "a": 0, "b": 0.0, "c": np.float32(0), "data": [0.25]},
+    "Optimizer.encode": lambda: {
+        "command_buffer": commands(),
+        "gradient": mpscnn.Buffer(8),
+        "state": ADAM.state_for(mpscnn.Buffer(8)),
+    },
+    "Optimizer.learning_rate": lambda: {"learning_rate": 1},
+    "Optimizer.state_for": lambda: {"values": mpscnn.Buffer(8)},
+    "OptimizerAdam": lambda: {"beta1": 0.5, "beta2": 0.5, "epsilon": 0, "amsgrad": True, **OF_OPTIMIZERS},
+    "OptimizerRMSProp": lambda: {"decay": 0.5, "epsilon": 0, **OF_OPTIMIZERS},
+    "OptimizerState.load_state_dict": lambda: {
+        "saved": {"momentum": np.zeros(2), "velocity": np.zeros(2), "time_step": 3}
+    },
+    "OptimizerState.time_step": lambda: {"time_step": 3},
+    "OptimizerStochasticGradientDescent": lambda: {
+        "momentum_scale": 0.5,
+        "use_nesterov_momentum": np.True_,
+        **OF_OPTIMIZERS,
+    },
     "empty": lambda: {"shape": (2, 3), "dtype": "float32"},
     "importing.read": lambda: {"model": graph(), **GIVEN_WITH_A_MODEL},
     "kernel": lambda: {"name": "Convolution"},
@@ -239,6 +330,7 @@ RIGHT: dict[str, Callable[[], dict[str, Any]]] = {
     "Device.all": dict,
     "Device.free_cached_bytes": dict,
     "Device.reset_peak_bytes": dict,
+    "GradientState": dict,
     "Graph": dict,
     "Graph.__iter__": dict,
     "Graph.__len__": dict,
@@ -251,12 +343,22 @@ RIGHT: dict[str, Callable[[], dict[str, Any]]] = {
     "Matrix.numpy": dict,
     "NormalizationDataSource.load": dict,
     "NormalizationDataSource.purge": dict,
+    "OptimizerState.state_dict": dict,
     "profile.__enter__": dict,
     "profile.table": dict,
     "profile.trace": dict,
     # of any object
     "CommandBuffer.__exit__": lambda: {"type": None, "value": None, "traceback": None},
     "profile.__exit__": lambda: {"kind": None, "value": None, "traceback": None},
+}
+LOSS_OPTIONS: dict[str, Any] = {
+    "type": "huber",
+    "weight": 2,
+    "label_smoothing": 0.5,
+    "number_of_classes": 4,
+    "epsilon": 0,
+    "delta": np.float32(2),
+    "device": None,
 }
 GIVEN_WITH_A_MODEL: dict[str, Any] = {
     "input_shapes": None,
@@ -298,7 +400,13 @@ def own_members(kind: type) -> Iterator[tuple[str, Any]]:
 
 def public_callables() -> set[str]:
     """Functions, classes, methods and properties that can be set."""
-    names = set(mpscnn.__all__) - {*SOURCES, *BASES, *KERNELS, *EXCEPTIONS}  # a data source has no arguments
+    names = set(mpscnn.__all__) - {
+        *SOURCES,
+        *BASES,
+        *KERNELS,
+        *EXCEPTIONS,
+        *CANNOT_BE_MADE,
+    }  # a data source has no arguments
     found = {name for name in names if callable(getattr(mpscnn, name))}
     found |= {f"{name}.{member}" for name, module in MODULES.items() for member in module.__all__}
     of_kernels = {f"Kernel.{spec['name']}" for spec in _core.common_params()}
@@ -375,8 +483,10 @@ def refused(name: str, arguments: dict[str, Any], *more: Any) -> str:
 
 @pytest.mark.parametrize("name", sorted(RIGHT))
 def test_right_arguments_are_taken(name: str) -> None:
-    if name in ("CommandBuffer.wait", "Kernel.export_weights", "Kernel.reload"):
-        with pytest.raises((RuntimeError, TypeError), match=r"before commit|no data source|no weights to export"):
+    if name in ("CommandBuffer.wait", "GradientState", "Kernel.export_weights", "Kernel.reload"):
+        with pytest.raises(
+            (RuntimeError, TypeError), match=r"before commit|no data source|no weights to exp|forward enc"
+        ):
             call(name, RIGHT[name]())
     else:
         call(name, RIGHT[name]())
@@ -449,7 +559,7 @@ def test_a_stranger_is_no_parameter_of_a_kernel(name: str) -> None:
     required = {
         "weight": np.ones((8, 3, 3, 1), np.uint32)
         if name.startswith("Binary")
-        else random((8, 32) if name == "FullyConnected" else W),
+        else random((8, 32) if name.startswith("FullyConnected") else W),
         "type": "linear",
         "activation": "relu",
         "a": random((4,)),
@@ -493,6 +603,8 @@ SENTENCES: list[tuple[Callable[[], Any], str]] = [
     (lambda: mpscnn.CommandBuffer(label=b"one"), "label (bytes) is not a str."),
     (lambda: setattr(commands(), "label", 3), "label (int) is not a str."),
     (lambda: setattr(image(), "label", 3), "label (int) is not a str."),
+    (mpscnn.GradientState, "GradientState: a forward encode makes it (with_state=True)."),
+    (lambda: mpscnn.NeuronReLU()(random(X), with_state=1), "with_state (int) is not True or False."),
     (lambda: mpscnn.CommandBuffer("gpu"), "device (str) is not a Device."),
     (lambda: mpscnn.Convolution(random(W), device="gpu"), "device (str) is not a Device."),
     (lambda: image().channels(0.5, 4), "first (float) is not an int."),

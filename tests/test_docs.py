@@ -94,8 +94,10 @@ def wanted_sections(name: str) -> set[str]:
         return {"Attributes"} if "self." in inspect.getsource(value) else set()
     if value is mpscnn.Graph:
         return {"Attributes", "Source"}  # no arguments; its methods have them
-    if value in (mpscnn.Kernel, mpscnn.UnaryKernel, mpscnn.BinaryKernel):
+    if value in (mpscnn.Kernel, mpscnn.UnaryKernel, mpscnn.BinaryKernel, mpscnn.GradientKernel):
         return {"Source"}  # made through its subclasses
+    if value in (mpscnn.GradientState, mpscnn.Optimizer, mpscnn.OptimizerState):
+        return {"Raises", "Source"}  # made by other objects
     if value is mpscnn.Device:
         return {"Raises", "Source"}  # no arguments
     if value in (mpscnn.DataSource, mpscnn.NormalizationDataSource, mpscnn.PaddingPolicy):

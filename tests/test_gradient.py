@@ -33,7 +33,10 @@ FORWARD = {
 CASES = [
     case
     for case in all_cases()
-    if case.kernel in FORWARD and case.dtypes[0] == "float32" and not case.result_dtype and not case.out
+    if case.kernel in FORWARD
+    and case.dtypes[0] == "float32"
+    and not case.result_dtype
+    and not case.out
     # test_a_source_that_is_repeated_over_images
     and not (case.second and case.x[0] != case.second[0])
     # The result's own channels have a gradient, not those beside them.
@@ -117,9 +120,7 @@ def parameters(case: Case, found: dict[str, np.ndarray]) -> dict[str, np.ndarray
             named["grad_weight"] = np.concatenate([part.transpose(1, 2, 3, 0) for part in groups])
         else:
             named["grad_weight"] = mpscnn.reorder(np.ascontiguousarray(weight), case.layout)
-    if "bias" in found:
-        named["grad_bias"] = found["bias"]
-    return named
+    return named | {f"grad_{name}": found[name] for name in ("bias", "gamma", "beta") if name in found}
 
 
 @pytest.mark.parametrize("case", CASES, ids=str)
@@ -143,6 +144,29 @@ def test_against_autograd(case: Case) -> None:
     halves = case.weight_dtype == "float16" or case.params.get("kernel_dtype") == "float16"
     for name, wanted in parameters(case, right).items():
         assert relative(getattr(forward.state, name), wanted) < (1e-3 if halves else 2e-5), name
+
+
+DROPPED = [case for case in CASES if case.kernel == "Dropout"]
+
+
+@pytest.mark.parametrize("case", DROPPED, ids=str)
+def test_what_was_dropped(case: Case) -> None:
+    """Each encode has a mask of its own, which its result shows."""
+    forward = encoded(case)
+    x = forward.inputs.x
+    found = forward.kernel.gradient(forward.grad, x, forward.state)
+    if found.shape == forward.y.shape and not any("offset" in name for name in case.params):
+        np.testing.assert_allclose(found, forward.grad * (forward.y / x), rtol=1e-5)
+    if not lost(case):  # of a linear function, channel by channel
+        first = case.params.get("source_feature_channel_offset", 0)
+        read = x[..., first : first + found.shape[3]].astype(np.float64)
+        assert found.any() == forward.y.any()
+        np.testing.assert_allclose(
+            (read[: len(found)] * found).sum((1, 2)),
+            (forward.y.astype(np.float64) * forward.grad).sum((1, 2)),
+            rtol=1e-4,
+            atol=1e-4,
+        )
 
 
 def lost(case: Case) -> bool:
@@ -322,7 +346,9 @@ def test_state_used_twice() -> None:
 
 def test_gradient_of_the_wrong_size() -> None:
     pool, x, grad, state = pooled()
-    with pytest.raises(ValueError, match=r"grad_y.shape \(1, 1, 2, 2\) is not that of the result of the forward encode"):
+    with pytest.raises(
+        ValueError, match=r"grad_y.shape \(1, 1, 2, 2\) is not that of the result of the forward encode"
+    ):
         pool.gradient(grad[:, :1], x, state)
     with pytest.raises(ValueError, match=r"grad_y.shape \(1, 1, 2, 2\) is not that of the forward kernel's result"):
         pool.gradient(grad[:, :1], x)
@@ -348,14 +374,16 @@ def test_states_where_none_belong() -> None:
         pool.gradient(grad, x, state=3)
     with pytest.raises(TypeError, match="PoolingMaxGradient: the kernel has no gradient kernel"):
         pool.gradient.gradient  # noqa: B018
-    with pytest.raises(TypeError, match="with_state .True. was given; the kernel leaves no state"):
+    with pytest.raises(TypeError, match=r"with_state \(True\) was given; the kernel leaves no state"):
         pool.gradient(grad, x, with_state=True)
     with pytest.raises(AttributeError, match="the state of PoolingMax has no grad_weight"):
         state.grad_weight  # noqa: B018
 
 
 def test_a_source_that_is_repeated_over_images() -> None:
-    with pytest.raises(NotImplementedError, match="Add: a has more than 1 image, b has 1: there is no gradient of a source"):
+    with pytest.raises(
+        NotImplementedError, match="Add: a has more than 1 image, b has 1: there is no gradient of a source"
+    ):
         mpscnn.Add()(np.ones((2, 1, 1, 1), np.float32), np.ones((1, 1, 1, 1), np.float32), with_state=True)
 
 

@@ -133,21 +133,21 @@ WINDOW = """    @property
 
 GRADIENTS = """    @property
     def gradients(self) -> tuple[Any, ...]:
-        \"\"\"Kernels that compute the gradient with respect to each source, in their order, and to the parameters.\"\"\"
+        \"\"\"Kernels that compute the gradient with respect to each source, and to the parameters.\"\"\"
 
     @property
     def gradient(self) -> Any:
-        \"\"\"The kernel that computes the gradient with respect to the source; of one with several see `gradients`.\"\"\"
+        \"\"\"The kernel that computes the gradient with respect to the only source.\"\"\"
 
 """
 
 
-def attributes(specs: list[dict[str, Any]]) -> str:
+def attributes(specs: list[dict[str, Any]], documented: bool = True) -> str:
     text = ""
     for spec in specs:
-        text += f"    @property\n    def {spec['name']}(self) -> {result_type(spec)}:\n"
-        text += docstring("        ", spec["summary"])
-        text += f"\n    @{spec['name']}.setter\n"
+        text += f"    @property\n    def {spec['name']}(self) -> {result_type(spec)}:"
+        text += "\n" + docstring("        ", spec["summary"]) + "\n" if documented else " ...\n"
+        text += f"    @{spec['name']}.setter\n"
         text += f"    def {spec['name']}(self, value: {argument_type(spec)}) -> None: ...\n"
     return text
 
@@ -174,7 +174,8 @@ def kernel_class(row: dict[str, Any], common: Common) -> str:
         shared = [spec["name"] for spec in common[0] if spec in common[1]]
         own = {spec["name"] for spec in row["params"]}
         specs = row["params"] + [spec for spec in common[row["attributes"] - 1] if spec["name"] not in own]
-        text += attributes([spec for spec in specs if spec["attribute"] and spec["name"] not in shared])
+        # As the forward kernel's, which has the words.
+        text += attributes([spec for spec in specs if spec["attribute"] and spec["name"] not in shared], False)
     return text + (CALLS_FOR_A_STATE if row["result"] == "state" else "")
 
 

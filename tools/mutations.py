@@ -13,6 +13,8 @@ Input: tests/mutations/*.json, lists of
      "replace": text, "why": sentence, "tests": file of tests (default tests/test_forward.py),
      "select": pytest's -k (default: cases of the kernel; needed for COMPONENTS)}
 
+A gradient that is made of a forward kernel has that one's cases, and tests/test_gradient.py by default.
+
 Works on a copy of the tracked files in build/mutations. Exit status 1 when a mutation is not seen; 2 when one cannot be
 applied or built, or when the unbroken code fails.
 """
@@ -30,6 +32,7 @@ import sys
 import time
 from collections.abc import Iterator
 from dataclasses import dataclass
+from functools import cache
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent
 TABLES = ROOT / "tests" / "mutations"
@@ -67,7 +70,7 @@ class Mutation:
     find: str
     replace: str
     why: str
-    tests: str = "tests/test_forward.py"
+    tests: str = ""
     select: str = ""
 
     def __str__(self) -> str:
@@ -87,6 +90,14 @@ def all_mutations() -> list[Mutation]:
 def kernels() -> set[str]:
     """Names of the table's rows, from its source: nothing need be built to check."""
     return set(re.findall(r'\{\.name = "(\w+)"', (ROOT / "csrc/table/kernels.cpp").read_text()))
+
+
+@cache
+def forward_kernels() -> dict[str, str]:
+    """Of each gradient that is made of a forward kernel."""
+    rows = (ROOT / "csrc/table/kernels.cpp").read_text().split("{.name = ")[1:]
+    found = {re.match(r'"(\w+)"', row): re.search(r'\.forward = "(\w+)"', row) for row in rows}
+    return {name[1]: forward[1] for name, forward in found.items() if name and forward}
 
 
 def check(mutations: list[Mutation]) -> list[str]:
@@ -179,13 +190,15 @@ class Workshop:
 def groups(mutations: list[Mutation], together: bool) -> list[list[Mutation]]:
     """One by one; or as many at once as have each a kernel and a file of their own.
 
-    Tests of COMPONENTS see each other's mutations, so these are always alone.
+    Tests of COMPONENTS see each other's mutations, so these are always alone; those of a gradient run its forward
+    kernel.
     """
     found: list[list[Mutation]] = []
+    tried = {mutation: forward_kernels().get(mutation.kernel, mutation.kernel) for mutation in mutations}
     for mutation in mutations:
         for group in found if together and mutation.kernel not in COMPONENTS else []:
             if all(
-                mutation.kernel != other.kernel and mutation.file != other.file and other.kernel not in COMPONENTS
+                tried[mutation] != tried[other] and mutation.file != other.file and other.kernel not in COMPONENTS
                 for other in group
             ):
                 group.append(mutation)
@@ -196,7 +209,10 @@ def groups(mutations: list[Mutation], together: bool) -> list[list[Mutation]]:
 
 
 def selection(mutation: Mutation) -> tuple[str, str]:
-    return mutation.tests, mutation.select or f"[{mutation.kernel}/"
+    """File of tests and pytest's -k."""
+    forward = forward_kernels().get(mutation.kernel)
+    tests = mutation.tests or ("tests/test_gradient.py" if forward else "tests/test_forward.py")
+    return tests, mutation.select or f"[{forward or mutation.kernel}/"
 
 
 def main() -> int:
@@ -232,7 +248,7 @@ def main() -> int:
     workshop = Workshop(arguments.python)
     if not workshop.builds():
         sys.exit("the unbroken code does not build")
-    for tests in sorted({mutation.tests for mutation in mutations}):
+    for tests in sorted({selection(mutation)[0] for mutation in mutations}):
         chosen = {select for m in mutations for file, select in [selection(m)] if file == tests}
         if not workshop.passes(tests, " or ".join(sorted(chosen))):
             print(f"the unbroken code fails {tests}", file=sys.stderr)

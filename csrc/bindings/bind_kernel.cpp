@@ -33,6 +33,7 @@ std::shared_ptr<Kernel> make(const std::string& name, const py::object& given, c
     return kernel->copy(false);
   }
   if (PyTuple_Check(given.ptr())) {
+    check_made(py::reinterpret_borrow<py::tuple>(given)[0], "self");
     const auto [kernel, source] = given.cast<std::pair<std::shared_ptr<Kernel>, std::size_t>>();
     const ReleaseGil release;
     return kernel->gradient(source);
@@ -505,6 +506,8 @@ void bind_kernel(py::module_& module) {
   py::class_<Kernel, std::shared_ptr<Kernel>>(module, "Kernel", py::custom_type_setup(&set_up_type),
                                               "Base of all kernels.")
       .def(py::init(&make), py::arg("name"), py::arg("arguments"), py::arg("device") = nullptr)
+      .def_property_readonly(
+          "_name", [](const Kernel& kernel) { return kernel.row().name; }, "str: of the row of the kernel table.")
       .def("__call__", &call, py::arg("x"), py::arg("out") = py::none(), py::arg("state") = py::none(),
            py::arg("dtype") = py::none(), py::arg("with_state") = false,
            R"(Run the kernel and wait.

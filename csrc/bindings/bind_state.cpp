@@ -152,6 +152,7 @@ void bind_gradient_state(py::module_& module) {
 
     Raises
     ------
+    TypeError      "GradientState: a forward encode makes it (with_state=True)."
     AttributeError "GradientState: the state of PoolingMax has no grad_weight."
     RuntimeError   "GradientState: no gradient kernel that computes grad_weight has been encoded with the state.", and
                    before the command buffer that computes it has completed.
@@ -168,6 +169,9 @@ void bind_gradient_state(py::module_& module) {
     >>> y, state = relu(x, with_state=True)
     >>> relu.gradient(np.ones_like(y), x, state).tolist()
     [[[[0.0, 1.0]]]])");
+  kind.def(py::init([]() -> std::shared_ptr<State> {
+    throw TypeError("GradientState: a forward encode makes it (with_state=True).");
+  }));
   const auto property = [&kind](const char* name, const char* doc) {
     kind.def_property_readonly(
         name,

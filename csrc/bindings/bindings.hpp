@@ -25,12 +25,15 @@ void bind_buffer(py::module_& module);
 void bind_command_buffer(py::module_& module);
 void bind_image(py::module_& module);
 void bind_image_conversion(py::module_& module);
+void bind_loss(py::module_& module);
+void bind_forward_loss(py::module_& module);
 void bind_matrix(py::module_& module);
 void bind_descriptor(py::module_& module);
 void bind_data_source(py::module_& module);
 void bind_state(py::module_& module);
 void bind_kernel(py::module_& module);
 void bind_network(py::module_& module);
+void bind_optimizer(py::module_& module);
 void bind_profile(py::module_& module);
 
 /// To be called inside `catch (...)` of functions that pybind11 does not wrap: sets the Python error.

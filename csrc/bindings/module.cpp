@@ -17,10 +17,13 @@ PYBIND11_MODULE(_core, module) {
   bind_command_buffer(module);
   bind_image(module);
   bind_image_conversion(module);
+  bind_loss(module);
+  bind_forward_loss(module);
   bind_matrix(module);
   bind_descriptor(module);
   bind_data_source(module);
   bind_state(module);
+  bind_optimizer(module);
   bind_kernel(module);
   bind_network(module);
   bind_profile(module);

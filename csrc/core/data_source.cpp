@@ -60,9 +60,7 @@ class ArraySource final : public DataSource {
     check<std::runtime_error>(loads_ > 0, "ArrayDataSource: weights were asked for outside of load() and purge().");
     return loaded_ ? *loaded_ : *in_place();
   }
-  std::shared_ptr<void> weights_owner() override {
-    return source_.is_constant && in_place() ? source_.owner : nullptr;
-  }
+  std::shared_ptr<void> weights_owner() override { return source_.is_constant && in_place() ? source_.owner : nullptr; }
 
   std::optional<ArrayView> bias() override { return options_.bias; }
   std::optional<ArrayView> ranges() override { return options_.ranges; }

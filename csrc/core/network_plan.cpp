@@ -142,10 +142,13 @@ void NetworkPlan::find_parts() {
       first = end;
     }
   }
-  // A kernel cannot write into an image that it reads.
   for (std::uint32_t node = 0; node < parts_.nodes.size(); ++node) {
     const auto value = static_cast<std::uint32_t>(first_node + node);
-    if (!parts_.nodes[node].kernel || !part_[value]) continue;
+    const auto& kernel = parts_.nodes[node].kernel;
+    if (!kernel || !part_[value]) continue;
+    // MPSNNReshape takes its extents from the destination, all channels of it.
+    if (kernel->row().shape == ShapeRule::reshape) part_[value].reset();
+    // A kernel cannot write into an image that it reads.
     for (const auto source : sources_[node])
       if (outermost(source) == outermost(value)) {
         part_[value].reset();

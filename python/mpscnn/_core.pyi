@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """The compiled core of mpscnn; use the package mpscnn."""
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from types import TracebackType
 from typing import Any, Literal, SupportsFloat, SupportsIndex, TypeVar, final, overload
 
@@ -281,6 +281,301 @@ class ImageConversion:
     @property
     def device(self) -> Device: ...
 
+class LossLabels:
+    """What a loss compares predictions with: labels, weights, and the place where the loss is put."""
+
+    def __init__(
+        self,
+        labels: Image | t.Array | t.Nested,
+        weights: Image | t.Array | t.Nested | None = None,
+        *,
+        number_of_classes: SupportsIndex | None = None,
+        loss_shape: Sequence[SupportsIndex] | None = None,
+        device: Device | None = None,
+    ) -> None: ...
+    def write(self, labels: t.Array | t.Nested, weights: t.Array | t.Nested | None = None) -> None:
+        """Replace labels, and weights, by those of another batch of the same shape."""
+
+    @property
+    def loss(self) -> NDArray[np.float32]:
+        """A copy of what was computed last, of shape (N, *loss_shape)."""
+
+    @property
+    def shape(self) -> tuple[int, int, int, int]: ...
+    @property
+    def loss_shape(self) -> tuple[int, int, int]: ...
+    @property
+    def has_weights(self) -> bool: ...
+    @property
+    def device(self) -> Device: ...
+
+class Loss:
+    """Loss of predictions, and its gradient with respect to them."""
+
+    def __init__(
+        self,
+        type: t.LossType,
+        *,
+        reduction: t.LossReduction = "sum",
+        weight: t.Real = 1.0,
+        label_smoothing: t.Real = 0.0,
+        number_of_classes: SupportsIndex = 1,
+        epsilon: t.Real = 1e-7,
+        delta: t.Real = 1.0,
+        reduce_across_batch: bool = False,
+        device: Device | None = None,
+    ) -> None: ...
+    @overload
+    def __call__(
+        self,
+        x: Image,
+        labels: LossLabels | t.Array | t.Nested,
+        weights: t.Array | t.Nested | None = None,
+        *,
+        out: Image | None = None,
+    ) -> tuple[NDArray[np.float32], Image]:
+        """Compute loss and gradient, and wait."""
+
+    @overload
+    def __call__(
+        self,
+        x: t.Array,
+        labels: LossLabels | t.Array | t.Nested,
+        weights: t.Array | t.Nested | None = None,
+        *,
+        out: None = None,
+    ) -> tuple[NDArray[np.float32], NDArray[Any]]: ...
+    @overload
+    def __call__(
+        self,
+        x: t.Array,
+        labels: LossLabels | t.Array | t.Nested,
+        weights: t.Array | t.Nested | None = None,
+        *,
+        out: _Out,
+    ) -> tuple[NDArray[np.float32], _Out]: ...
+    def encode(
+        self,
+        command_buffer: CommandBuffer,
+        x: Image,
+        labels: LossLabels,
+        out: Image | None = None,
+        temporary: bool = False,
+    ) -> Image:
+        """Append the computation of loss and gradient to a command buffer."""
+
+    @property
+    def type(self) -> t.LossType: ...
+    @property
+    def reduction(self) -> t.LossReduction: ...
+    @property
+    def weight(self) -> float: ...
+    @property
+    def label_smoothing(self) -> float: ...
+    @property
+    def number_of_classes(self) -> int: ...
+    @property
+    def epsilon(self) -> float: ...
+    @property
+    def delta(self) -> float: ...
+    @property
+    def reduce_across_batch(self) -> bool: ...
+    @property
+    def device(self) -> Device: ...
+
+class ForwardLoss:
+    """Loss of predictions in an image; LossGradient has its gradient."""
+
+    def __init__(
+        self,
+        type: t.LossType,
+        *,
+        reduction: t.LossReduction = "sum",
+        weight: t.Real = 1.0,
+        label_smoothing: t.Real = 0.0,
+        number_of_classes: SupportsIndex = 1,
+        epsilon: t.Real = 1e-7,
+        delta: t.Real = 1.0,
+        reduce_across_batch: bool = False,
+        device: Device | None = None,
+    ) -> None: ...
+    @overload
+    def __call__(
+        self,
+        x: Image,
+        labels: Image,
+        weights: Image | None = None,
+        *,
+        out: Image | None = None,
+    ) -> Image:
+        """Compute the loss and wait."""
+
+    @overload
+    def __call__(
+        self,
+        x: t.Array,
+        labels: t.Array,
+        weights: t.Array | None = None,
+        *,
+        out: None = None,
+    ) -> NDArray[Any]: ...
+    @overload
+    def __call__(
+        self,
+        x: t.Array,
+        labels: t.Array,
+        weights: t.Array | None = None,
+        *,
+        out: _Out,
+    ) -> _Out: ...
+    def encode(
+        self,
+        command_buffer: CommandBuffer,
+        x: Image,
+        labels: Image,
+        weights: Image | None = None,
+        *,
+        out: Image | None = None,
+        temporary: bool = False,
+    ) -> Image:
+        """Append the computation of the loss to a command buffer."""
+
+    @property
+    def type(self) -> t.LossType: ...
+    @property
+    def weight(self) -> float: ...
+    @property
+    def label_smoothing(self) -> float: ...
+    @property
+    def number_of_classes(self) -> int: ...
+    @property
+    def epsilon(self) -> float: ...
+    @property
+    def delta(self) -> float: ...
+    @property
+    def device(self) -> Device: ...
+    @property
+    def reduction(self) -> t.LossReduction: ...
+    @property
+    def reduce_across_batch(self) -> bool: ...
+
+class LossGradient:
+    """Gradient of a ForwardLoss with respect to predictions or labels."""
+
+    def __init__(
+        self,
+        type: t.LossType,
+        *,
+        weight: t.Real = 1.0,
+        label_smoothing: t.Real = 0.0,
+        number_of_classes: SupportsIndex = 1,
+        epsilon: t.Real = 1e-7,
+        delta: t.Real = 1.0,
+        compute_label_gradients: bool = False,
+        device: Device | None = None,
+    ) -> None: ...
+    @overload
+    def __call__(
+        self,
+        grad: Image,
+        x: Image,
+        labels: Image,
+        weights: Image | None = None,
+        *,
+        out: Image | None = None,
+    ) -> Image:
+        """Compute the gradient and wait."""
+
+    @overload
+    def __call__(
+        self,
+        grad: t.Array,
+        x: t.Array,
+        labels: t.Array,
+        weights: t.Array | None = None,
+        *,
+        out: None = None,
+    ) -> NDArray[Any]: ...
+    @overload
+    def __call__(
+        self,
+        grad: t.Array,
+        x: t.Array,
+        labels: t.Array,
+        weights: t.Array | None = None,
+        *,
+        out: _Out,
+    ) -> _Out: ...
+    def encode(
+        self,
+        command_buffer: CommandBuffer,
+        grad: Image,
+        x: Image,
+        labels: Image,
+        weights: Image | None = None,
+        *,
+        out: Image | None = None,
+        temporary: bool = False,
+    ) -> Image:
+        """Append the computation of the gradient to a command buffer."""
+
+    @property
+    def type(self) -> t.LossType: ...
+    @property
+    def weight(self) -> float: ...
+    @property
+    def label_smoothing(self) -> float: ...
+    @property
+    def number_of_classes(self) -> int: ...
+    @property
+    def epsilon(self) -> float: ...
+    @property
+    def delta(self) -> float: ...
+    @property
+    def device(self) -> Device: ...
+    @property
+    def compute_label_gradients(self) -> bool: ...
+
+class InitialGradient:
+    """Ones of the shape of a source: the gradient that a backward pass begins with."""
+
+    def __init__(self, device: Device | None = None) -> None: ...
+    @overload
+    def __call__(
+        self,
+        x: Image,
+        *,
+        out: Image | None = None,
+    ) -> Image:
+        """Make the ones and wait."""
+
+    @overload
+    def __call__(
+        self,
+        x: t.Array,
+        *,
+        out: None = None,
+    ) -> NDArray[Any]: ...
+    @overload
+    def __call__(
+        self,
+        x: t.Array,
+        *,
+        out: _Out,
+    ) -> _Out: ...
+    def encode(
+        self,
+        command_buffer: CommandBuffer,
+        x: Image,
+        *,
+        out: Image | None = None,
+        temporary: bool = False,
+    ) -> Image:
+        """Append the ones to a command buffer."""
+
+    @property
+    def device(self) -> Device: ...
+
 class Matrix:
     """Rows of numbers that the device and NumPy share."""
 
@@ -547,7 +842,7 @@ class _NormalizationDataSource:
 class GradientState:
     """What a forward kernel leaves for its gradient kernel."""
 
-    def __init__(self, *args: Any, **kwargs: Any) -> None: ...
+    def __init__(self) -> None: ...
     @property
     def grad_weight(self) -> NDArray[Any]:
         """array, shape (O, kH, kW, I / groups), float32: with respect to the weights, in MPS's order; a view."""
@@ -566,7 +861,7 @@ class GradientState:
 
     @property
     def device(self) -> Device:
-        """Device"""
+        """The device."""
 
 class BatchNormalizationState:
     """Mean and variance of a batch."""
@@ -595,6 +890,132 @@ class BatchNormalizationState:
 
     @property
     def device(self) -> Device: ...
+
+class Optimizer:
+    """What the optimizers have in common."""
+
+    def state_for(
+        self, values: Buffer | ConvolutionWeightsAndBiasesState | NormalizationGammaAndBetaState
+    ) -> OptimizerState:
+        """Memory for what is remembered of these values, zero-filled."""
+
+    def encode(
+        self,
+        command_buffer: CommandBuffer,
+        gradient: Buffer | GradientState | BatchNormalizationState,
+        state: OptimizerState,
+    ) -> None:
+        """Append one step to a command buffer: the state's values become the next ones."""
+
+    @property
+    def learning_rate(self) -> float:
+        """Of the steps that are encoded from now on."""
+
+    @learning_rate.setter
+    def learning_rate(self, value: t.Real) -> None: ...
+    @property
+    def gradient_rescale(self) -> float:
+        """What gradients are multiplied with, after clipping."""
+
+    @property
+    def gradient_clip(self) -> tuple[float, float] | None:
+        """Minimum and maximum of the elements of gradients."""
+
+    @property
+    def regularization(self) -> Literal["l1", "l2"] | None: ...
+    @property
+    def regularization_scale(self) -> float: ...
+    @property
+    def device(self) -> Device: ...
+
+class OptimizerStochasticGradientDescent(Optimizer):
+    """Stochastic gradient descent, with momentum."""
+
+    def __init__(
+        self,
+        learning_rate: t.Real = 0.001,
+        *,
+        momentum_scale: t.Real = 0.0,
+        use_nesterov_momentum: bool = False,
+        gradient_rescale: t.Real = 1.0,
+        gradient_clip: Sequence[t.Real] | None = None,
+        regularization: Literal["l1", "l2"] | None = None,
+        regularization_scale: t.Real = 0.0,
+        device: Device | None = None,
+    ) -> None: ...
+    @property
+    def momentum_scale(self) -> float: ...
+    @property
+    def use_nesterov_momentum(self) -> bool: ...
+
+class OptimizerRMSProp(Optimizer):
+    """Gradients by the root of their mean square so far."""
+
+    def __init__(
+        self,
+        learning_rate: t.Real = 0.001,
+        *,
+        decay: t.Real = 0.9,
+        epsilon: t.Real = 1e-08,
+        gradient_rescale: t.Real = 1.0,
+        gradient_clip: Sequence[t.Real] | None = None,
+        regularization: Literal["l1", "l2"] | None = None,
+        regularization_scale: t.Real = 0.0,
+        device: Device | None = None,
+    ) -> None: ...
+    @property
+    def decay(self) -> float: ...
+    @property
+    def epsilon(self) -> float: ...
+
+class OptimizerAdam(Optimizer):
+    """Adam, and with amsgrad=True its form AMSGrad."""
+
+    def __init__(
+        self,
+        learning_rate: t.Real = 0.001,
+        *,
+        beta1: t.Real = 0.9,
+        beta2: t.Real = 0.999,
+        epsilon: t.Real = 1e-08,
+        amsgrad: bool = False,
+        gradient_rescale: t.Real = 1.0,
+        gradient_clip: Sequence[t.Real] | None = None,
+        regularization: Literal["l1", "l2"] | None = None,
+        regularization_scale: t.Real = 0.0,
+        device: Device | None = None,
+    ) -> None: ...
+    @property
+    def beta1(self) -> float: ...
+    @property
+    def beta2(self) -> float: ...
+    @property
+    def epsilon(self) -> float: ...
+    @property
+    def amsgrad(self) -> bool: ...
+
+class OptimizerState:
+    """Values, and what an optimizer remembers of them."""
+
+    def state_dict(self) -> dict[str, Any]:
+        """Copies of what is remembered, by name, and time_step."""
+
+    def load_state_dict(self, saved: Mapping[str, Any]) -> None:
+        """Put back what state_dict() has answered."""
+
+    @property
+    def time_step(self) -> int:
+        """Steps that have been encoded."""
+
+    @time_step.setter
+    def time_step(self, value: SupportsIndex) -> None: ...
+    @property
+    def optimizer(self) -> Optimizer:
+        """The optimizer that has made it."""
+
+    @property
+    def values(self) -> Any:
+        """What is optimized, as it was given."""
 
 class ConvolutionWeightsAndBiasesState:
     """Weights and biases of a convolution in memory of the device."""
@@ -753,6 +1174,10 @@ class Kernel:
     @property
     def neuron_descriptor(self) -> NeuronDescriptor | None:
         """What a neuron kernel computes, or what a kernel with weights applies to its result before it is stored."""
+
+    @property
+    def _name(self) -> str:
+        """Of the row of the kernel table."""
 
     def _archived(self) -> Kernel: ...
     def _window(self) -> tuple[tuple[int, int], tuple[int, int], tuple[int, int]]:

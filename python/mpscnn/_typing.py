@@ -131,6 +131,21 @@ Shape4: TypeAlias = tuple[SupportsIndex, SupportsIndex, SupportsIndex, SupportsI
 ImageLayout: TypeAlias = Literal["NHWC", "NCHW"]
 RowLayout: TypeAlias = Literal["CHW", "HWC"]
 AlphaType: TypeAlias = Literal["non_premultiplied", "alpha_is_one", "premultiplied"]
+LossType: TypeAlias = Literal[
+    "mean_absolute_error",
+    "mean_squared_error",
+    "softmax_cross_entropy",
+    "sigmoid_cross_entropy",
+    "categorical_cross_entropy",
+    "hinge",
+    "huber",
+    "cosine_distance",
+    "log",
+    "kullback_leibler_divergence",
+]
+LossReduction: TypeAlias = Literal["none", "sum", "mean", "sum_by_nonzero_weights"]
+# Labels and weights, as deep as their arrays have axes.
+Nested: TypeAlias = Sequence[Any]
 WeightLayout: TypeAlias = Literal["OIHW", "OHWI", "HWIO", "IOHW", "C1HW"]
 NeuronType: TypeAlias = Literal[
     "none",

@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from ._typing import Param, Row
 
 _TABLE: list[Row] = _core.kernel_table()
+_BY_NAME = {row["name"]: row for row in _TABLE}
 # By number of sources.
 _COMMON: dict[int, list[Param]] = {count: _core.common_params(count) for count in (1, 2)}
 
@@ -88,7 +89,7 @@ class Kernel(_core.Kernel):
         """
         made: tuple[Kernel, ...] | None = self.__dict__.get("_gradients")
         if made is None:
-            row = row_of(type(self))
+            row = _BY_NAME[self._name]
             made = tuple(_gradient(self, row, source) for source in range(len(row["sources"])))
             self.__dict__["_gradients"] = made
         return made
@@ -106,13 +107,13 @@ class Kernel(_core.Kernel):
         NotImplementedError
             As for ``gradients``.
         """
-        count = len(row_of(type(self))["sources"])
+        count = len(_BY_NAME[self._name]["sources"])
         if count > 1 and self._has_gradient():
             raise TypeError(f"{type(self).__name__}: the kernel has {count} sources; see gradients.")
         return self.gradients[0]
 
     def _has_gradient(self) -> bool:
-        row = row_of(type(self))
+        row = _BY_NAME[self._name]
         return bool(row["gradient"]) and not row["forward"]
 
     def __copy__(self) -> Kernel:
@@ -202,10 +203,10 @@ class BinaryKernel(Kernel):
 class GradientKernel(Kernel):
     """Base of the kernels made of a forward kernel: ``kernel.gradient(grad_y, x, state)``.
 
-    The result is the gradient with respect to x, and as large as it. Window, weights and what can be set are the forward
-    kernel's, but for the label, the precision and what says where the result is written. ``state`` is what the forward
-    encode left; without one the geometry is the forward kernel's as it is now, and no gradient with respect to
-    parameters is computed.
+    The result is the gradient with respect to x, and as large as it. Window, weights and what can be set are those of
+    the forward kernel, but for the label, the precision and what says where the result is written. ``state`` is what
+    the forward encode left; without one the geometry is the forward kernel's as it is now, and no gradient with respect
+    to parameters is computed.
 
     Source
     ------

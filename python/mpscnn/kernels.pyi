@@ -112,11 +112,11 @@ class Kernel(_core.Kernel):
     apple_class: ClassVar[str]
     @property
     def gradients(self) -> tuple[Any, ...]:
-        """Kernels that compute the gradient with respect to each source, in their order, and to the parameters."""
+        """Kernels that compute the gradient with respect to each source, and to the parameters."""
 
     @property
     def gradient(self) -> Any:
-        """The kernel that computes the gradient with respect to the source; of one with several see `gradients`."""
+        """The kernel that computes the gradient with respect to the only source."""
 
     def __copy__(self) -> Self: ...
     @property
@@ -306,51 +306,35 @@ class AddGradient(GradientKernel):
         device: Device | None = None,
     ) -> None: ...
     @property
-    def primary_offset(self) -> tuple[int, int] | tuple[int, int, int] | None:
-        """Pixel (and image) of the first source under the first pixel that is written; None: its first."""
-
+    def primary_offset(self) -> tuple[int, int] | tuple[int, int, int] | None: ...
     @primary_offset.setter
     def primary_offset(self, value: t.Offset | None) -> None: ...
     @property
-    def secondary_offset(self) -> tuple[int, int] | tuple[int, int, int] | None:
-        """Pixel (and image) of the second source under the first pixel that is written; None: its first."""
-
+    def secondary_offset(self) -> tuple[int, int] | tuple[int, int, int] | None: ...
     @secondary_offset.setter
     def secondary_offset(self, value: t.Offset | None) -> None: ...
     @property
-    def primary_edge_mode(self) -> Literal["zero", "clamp"]:
-        """Pixels outside of the first source: zero, or the nearest pixel."""
-
+    def primary_edge_mode(self) -> Literal["zero", "clamp"]: ...
     @primary_edge_mode.setter
     def primary_edge_mode(self, value: Literal["zero", "clamp"]) -> None: ...
     @property
-    def secondary_edge_mode(self) -> Literal["zero", "clamp"]:
-        """Pixels outside of the second source: zero, or the nearest pixel."""
-
+    def secondary_edge_mode(self) -> Literal["zero", "clamp"]: ...
     @secondary_edge_mode.setter
     def secondary_edge_mode(self, value: Literal["zero", "clamp"]) -> None: ...
     @property
-    def primary_source_feature_channel_offset(self) -> int:
-        """First channel of the first source that is read."""
-
+    def primary_source_feature_channel_offset(self) -> int: ...
     @primary_source_feature_channel_offset.setter
     def primary_source_feature_channel_offset(self, value: SupportsIndex) -> None: ...
     @property
-    def primary_source_feature_channel_max_count(self) -> int | None:
-        """At most so many channels of the first source are read; None: all."""
-
+    def primary_source_feature_channel_max_count(self) -> int | None: ...
     @primary_source_feature_channel_max_count.setter
     def primary_source_feature_channel_max_count(self, value: SupportsIndex | None) -> None: ...
     @property
-    def secondary_source_feature_channel_offset(self) -> int:
-        """First channel of the second source that is read."""
-
+    def secondary_source_feature_channel_offset(self) -> int: ...
     @secondary_source_feature_channel_offset.setter
     def secondary_source_feature_channel_offset(self, value: SupportsIndex) -> None: ...
     @property
-    def secondary_source_feature_channel_max_count(self) -> int | None:
-        """At most so many channels of the second source are read; None: all."""
-
+    def secondary_source_feature_channel_max_count(self) -> int | None: ...
     @secondary_source_feature_channel_max_count.setter
     def secondary_source_feature_channel_max_count(self, value: SupportsIndex | None) -> None: ...
 
@@ -588,33 +572,23 @@ class ConvolutionGradient(GradientKernel):
         device: Device | None = None,
     ) -> None: ...
     @property
-    def gradient_option(self) -> Literal["all", "data", "weights_and_bias"]:
-        """Which gradients are computed: with respect to the source, to the weights and biases, or all."""
-
+    def gradient_option(self) -> Literal["all", "data", "weights_and_bias"]: ...
     @gradient_option.setter
     def gradient_option(self, value: Literal["all", "data", "weights_and_bias"]) -> None: ...
     @property
-    def offset(self) -> tuple[int, int] | tuple[int, int, int] | None:
-        """Source pixel (and first source image) under the centre of the first window; None: from the padding."""
-
+    def offset(self) -> tuple[int, int] | tuple[int, int, int] | None: ...
     @offset.setter
     def offset(self, value: t.Offset | None) -> None: ...
     @property
-    def edge_mode(self) -> Literal["zero", "clamp"]:
-        """Pixels outside of the source: zero, or the nearest pixel."""
-
+    def edge_mode(self) -> Literal["zero", "clamp"]: ...
     @edge_mode.setter
     def edge_mode(self, value: Literal["zero", "clamp"]) -> None: ...
     @property
-    def source_feature_channel_offset(self) -> int:
-        """First source channel that is read."""
-
+    def source_feature_channel_offset(self) -> int: ...
     @source_feature_channel_offset.setter
     def source_feature_channel_offset(self, value: SupportsIndex) -> None: ...
     @property
-    def source_feature_channel_max_count(self) -> int | None:
-        """At most so many source channels are read; None: all."""
-
+    def source_feature_channel_max_count(self) -> int | None: ...
     @source_feature_channel_max_count.setter
     def source_feature_channel_max_count(self, value: SupportsIndex | None) -> None: ...
 
@@ -675,33 +649,23 @@ class ConvolutionTransposeGradient(GradientKernel):
         device: Device | None = None,
     ) -> None: ...
     @property
-    def gradient_option(self) -> Literal["all", "data", "weights_and_bias"]:
-        """Which gradients are computed: with respect to the source, to the weights and biases, or all."""
-
+    def gradient_option(self) -> Literal["all", "data", "weights_and_bias"]: ...
     @gradient_option.setter
     def gradient_option(self, value: Literal["all", "data", "weights_and_bias"]) -> None: ...
     @property
-    def offset(self) -> tuple[int, int] | tuple[int, int, int] | None:
-        """Source pixel (and first source image) under the centre of the first window; None: from the padding."""
-
+    def offset(self) -> tuple[int, int] | tuple[int, int, int] | None: ...
     @offset.setter
     def offset(self, value: t.Offset | None) -> None: ...
     @property
-    def edge_mode(self) -> Literal["zero", "clamp"]:
-        """Pixels outside of the source: zero, or the nearest pixel."""
-
+    def edge_mode(self) -> Literal["zero", "clamp"]: ...
     @edge_mode.setter
     def edge_mode(self, value: Literal["zero", "clamp"]) -> None: ...
     @property
-    def source_feature_channel_offset(self) -> int:
-        """First source channel that is read."""
-
+    def source_feature_channel_offset(self) -> int: ...
     @source_feature_channel_offset.setter
     def source_feature_channel_offset(self, value: SupportsIndex) -> None: ...
     @property
-    def source_feature_channel_max_count(self) -> int | None:
-        """At most so many source channels are read; None: all."""
-
+    def source_feature_channel_max_count(self) -> int | None: ...
     @source_feature_channel_max_count.setter
     def source_feature_channel_max_count(self, value: SupportsIndex | None) -> None: ...
 
@@ -775,27 +739,19 @@ class CrossChannelNormalizationGradient(GradientKernel):
         device: Device | None = None,
     ) -> None: ...
     @property
-    def offset(self) -> tuple[int, int] | tuple[int, int, int] | None:
-        """Source pixel (and first source image) under the centre of the first window; None: from the padding."""
-
+    def offset(self) -> tuple[int, int] | tuple[int, int, int] | None: ...
     @offset.setter
     def offset(self, value: t.Offset | None) -> None: ...
     @property
-    def edge_mode(self) -> Literal["zero", "clamp"]:
-        """Pixels outside of the source: zero, or the nearest pixel."""
-
+    def edge_mode(self) -> Literal["zero", "clamp"]: ...
     @edge_mode.setter
     def edge_mode(self, value: Literal["zero", "clamp"]) -> None: ...
     @property
-    def source_feature_channel_offset(self) -> int:
-        """First source channel that is read."""
-
+    def source_feature_channel_offset(self) -> int: ...
     @source_feature_channel_offset.setter
     def source_feature_channel_offset(self, value: SupportsIndex) -> None: ...
     @property
-    def source_feature_channel_max_count(self) -> int | None:
-        """At most so many source channels are read; None: all."""
-
+    def source_feature_channel_max_count(self) -> int | None: ...
     @source_feature_channel_max_count.setter
     def source_feature_channel_max_count(self, value: SupportsIndex | None) -> None: ...
 
@@ -849,27 +805,19 @@ class DilatedPoolingMaxGradient(GradientKernel):
         device: Device | None = None,
     ) -> None: ...
     @property
-    def edge_mode(self) -> Literal["zero", "clamp"]:
-        """Pixels outside of the source: zero, or the nearest pixel, which changes no maximum of a window without gaps."""
-
+    def edge_mode(self) -> Literal["zero", "clamp"]: ...
     @edge_mode.setter
     def edge_mode(self, value: Literal["zero", "clamp"]) -> None: ...
     @property
-    def offset(self) -> tuple[int, int] | tuple[int, int, int] | None:
-        """Source pixel (and first source image) under the centre of the first window; None: from the padding."""
-
+    def offset(self) -> tuple[int, int] | tuple[int, int, int] | None: ...
     @offset.setter
     def offset(self, value: t.Offset | None) -> None: ...
     @property
-    def source_feature_channel_offset(self) -> int:
-        """First source channel that is read."""
-
+    def source_feature_channel_offset(self) -> int: ...
     @source_feature_channel_offset.setter
     def source_feature_channel_offset(self, value: SupportsIndex) -> None: ...
     @property
-    def source_feature_channel_max_count(self) -> int | None:
-        """At most so many source channels are read; None: all."""
-
+    def source_feature_channel_max_count(self) -> int | None: ...
     @source_feature_channel_max_count.setter
     def source_feature_channel_max_count(self, value: SupportsIndex | None) -> None: ...
 
@@ -954,27 +902,19 @@ class DropoutGradient(GradientKernel):
         device: Device | None = None,
     ) -> None: ...
     @property
-    def offset(self) -> tuple[int, int] | tuple[int, int, int] | None:
-        """Source pixel (and first source image) under the centre of the first window; None: from the padding."""
-
+    def offset(self) -> tuple[int, int] | tuple[int, int, int] | None: ...
     @offset.setter
     def offset(self, value: t.Offset | None) -> None: ...
     @property
-    def edge_mode(self) -> Literal["zero", "clamp"]:
-        """Pixels outside of the source: zero, or the nearest pixel."""
-
+    def edge_mode(self) -> Literal["zero", "clamp"]: ...
     @edge_mode.setter
     def edge_mode(self, value: Literal["zero", "clamp"]) -> None: ...
     @property
-    def source_feature_channel_offset(self) -> int:
-        """First source channel that is read."""
-
+    def source_feature_channel_offset(self) -> int: ...
     @source_feature_channel_offset.setter
     def source_feature_channel_offset(self, value: SupportsIndex) -> None: ...
     @property
-    def source_feature_channel_max_count(self) -> int | None:
-        """At most so many source channels are read; None: all."""
-
+    def source_feature_channel_max_count(self) -> int | None: ...
     @source_feature_channel_max_count.setter
     def source_feature_channel_max_count(self, value: SupportsIndex | None) -> None: ...
 
@@ -1035,33 +975,23 @@ class FullyConnectedGradient(GradientKernel):
         device: Device | None = None,
     ) -> None: ...
     @property
-    def gradient_option(self) -> Literal["all", "data", "weights_and_bias"]:
-        """Which gradients are computed: with respect to the source, to the weights and biases, or all."""
-
+    def gradient_option(self) -> Literal["all", "data", "weights_and_bias"]: ...
     @gradient_option.setter
     def gradient_option(self, value: Literal["all", "data", "weights_and_bias"]) -> None: ...
     @property
-    def offset(self) -> tuple[int, int] | tuple[int, int, int] | None:
-        """Source pixel (and first source image) under the centre of the first window; None: from the padding."""
-
+    def offset(self) -> tuple[int, int] | tuple[int, int, int] | None: ...
     @offset.setter
     def offset(self, value: t.Offset | None) -> None: ...
     @property
-    def edge_mode(self) -> Literal["zero", "clamp"]:
-        """Pixels outside of the source: zero, or the nearest pixel."""
-
+    def edge_mode(self) -> Literal["zero", "clamp"]: ...
     @edge_mode.setter
     def edge_mode(self, value: Literal["zero", "clamp"]) -> None: ...
     @property
-    def source_feature_channel_offset(self) -> int:
-        """First source channel that is read."""
-
+    def source_feature_channel_offset(self) -> int: ...
     @source_feature_channel_offset.setter
     def source_feature_channel_offset(self, value: SupportsIndex) -> None: ...
     @property
-    def source_feature_channel_max_count(self) -> int | None:
-        """At most so many source channels are read; None: all."""
-
+    def source_feature_channel_max_count(self) -> int | None: ...
     @source_feature_channel_max_count.setter
     def source_feature_channel_max_count(self, value: SupportsIndex | None) -> None: ...
 
@@ -1113,27 +1043,19 @@ class GroupNormalizationGradient(GradientKernel):
         device: Device | None = None,
     ) -> None: ...
     @property
-    def offset(self) -> tuple[int, int] | tuple[int, int, int] | None:
-        """Source pixel (and first source image) under the centre of the first window; None: from the padding."""
-
+    def offset(self) -> tuple[int, int] | tuple[int, int, int] | None: ...
     @offset.setter
     def offset(self, value: t.Offset | None) -> None: ...
     @property
-    def edge_mode(self) -> Literal["zero", "clamp"]:
-        """Pixels outside of the source: zero, or the nearest pixel."""
-
+    def edge_mode(self) -> Literal["zero", "clamp"]: ...
     @edge_mode.setter
     def edge_mode(self, value: Literal["zero", "clamp"]) -> None: ...
     @property
-    def source_feature_channel_offset(self) -> int:
-        """First source channel that is read."""
-
+    def source_feature_channel_offset(self) -> int: ...
     @source_feature_channel_offset.setter
     def source_feature_channel_offset(self, value: SupportsIndex) -> None: ...
     @property
-    def source_feature_channel_max_count(self) -> int | None:
-        """At most so many source channels are read; None: all."""
-
+    def source_feature_channel_max_count(self) -> int | None: ...
     @source_feature_channel_max_count.setter
     def source_feature_channel_max_count(self, value: SupportsIndex | None) -> None: ...
 
@@ -1183,27 +1105,19 @@ class InstanceNormalizationGradient(GradientKernel):
         device: Device | None = None,
     ) -> None: ...
     @property
-    def offset(self) -> tuple[int, int] | tuple[int, int, int] | None:
-        """Source pixel (and first source image) under the centre of the first window; None: from the padding."""
-
+    def offset(self) -> tuple[int, int] | tuple[int, int, int] | None: ...
     @offset.setter
     def offset(self, value: t.Offset | None) -> None: ...
     @property
-    def edge_mode(self) -> Literal["zero", "clamp"]:
-        """Pixels outside of the source: zero, or the nearest pixel."""
-
+    def edge_mode(self) -> Literal["zero", "clamp"]: ...
     @edge_mode.setter
     def edge_mode(self, value: Literal["zero", "clamp"]) -> None: ...
     @property
-    def source_feature_channel_offset(self) -> int:
-        """First source channel that is read."""
-
+    def source_feature_channel_offset(self) -> int: ...
     @source_feature_channel_offset.setter
     def source_feature_channel_offset(self, value: SupportsIndex) -> None: ...
     @property
-    def source_feature_channel_max_count(self) -> int | None:
-        """At most so many source channels are read; None: all."""
-
+    def source_feature_channel_max_count(self) -> int | None: ...
     @source_feature_channel_max_count.setter
     def source_feature_channel_max_count(self, value: SupportsIndex | None) -> None: ...
 
@@ -1261,27 +1175,19 @@ class LocalContrastNormalizationGradient(GradientKernel):
         device: Device | None = None,
     ) -> None: ...
     @property
-    def offset(self) -> tuple[int, int] | tuple[int, int, int] | None:
-        """Source pixel (and first source image) under the centre of the first window; None: from the padding."""
-
+    def offset(self) -> tuple[int, int] | tuple[int, int, int] | None: ...
     @offset.setter
     def offset(self, value: t.Offset | None) -> None: ...
     @property
-    def edge_mode(self) -> Literal["zero", "clamp"]:
-        """Pixels outside of the source: zero, or the nearest pixel."""
-
+    def edge_mode(self) -> Literal["zero", "clamp"]: ...
     @edge_mode.setter
     def edge_mode(self, value: Literal["zero", "clamp"]) -> None: ...
     @property
-    def source_feature_channel_offset(self) -> int:
-        """First source channel that is read."""
-
+    def source_feature_channel_offset(self) -> int: ...
     @source_feature_channel_offset.setter
     def source_feature_channel_offset(self, value: SupportsIndex) -> None: ...
     @property
-    def source_feature_channel_max_count(self) -> int | None:
-        """At most so many source channels are read; None: all."""
-
+    def source_feature_channel_max_count(self) -> int | None: ...
     @source_feature_channel_max_count.setter
     def source_feature_channel_max_count(self, value: SupportsIndex | None) -> None: ...
 
@@ -1325,27 +1231,19 @@ class LogSoftMaxGradient(GradientKernel):
         device: Device | None = None,
     ) -> None: ...
     @property
-    def offset(self) -> tuple[int, int] | tuple[int, int, int] | None:
-        """Source pixel (and first source image) under the centre of the first window; None: from the padding."""
-
+    def offset(self) -> tuple[int, int] | tuple[int, int, int] | None: ...
     @offset.setter
     def offset(self, value: t.Offset | None) -> None: ...
     @property
-    def edge_mode(self) -> Literal["zero", "clamp"]:
-        """Pixels outside of the source: zero, or the nearest pixel."""
-
+    def edge_mode(self) -> Literal["zero", "clamp"]: ...
     @edge_mode.setter
     def edge_mode(self, value: Literal["zero", "clamp"]) -> None: ...
     @property
-    def source_feature_channel_offset(self) -> int:
-        """First source channel that is read."""
-
+    def source_feature_channel_offset(self) -> int: ...
     @source_feature_channel_offset.setter
     def source_feature_channel_offset(self, value: SupportsIndex) -> None: ...
     @property
-    def source_feature_channel_max_count(self) -> int | None:
-        """At most so many source channels are read; None: all."""
-
+    def source_feature_channel_max_count(self) -> int | None: ...
     @source_feature_channel_max_count.setter
     def source_feature_channel_max_count(self, value: SupportsIndex | None) -> None: ...
 
@@ -1416,51 +1314,35 @@ class MultiplyGradient(GradientKernel):
         device: Device | None = None,
     ) -> None: ...
     @property
-    def primary_offset(self) -> tuple[int, int] | tuple[int, int, int] | None:
-        """Pixel (and image) of the first source under the first pixel that is written; None: its first."""
-
+    def primary_offset(self) -> tuple[int, int] | tuple[int, int, int] | None: ...
     @primary_offset.setter
     def primary_offset(self, value: t.Offset | None) -> None: ...
     @property
-    def secondary_offset(self) -> tuple[int, int] | tuple[int, int, int] | None:
-        """Pixel (and image) of the second source under the first pixel that is written; None: its first."""
-
+    def secondary_offset(self) -> tuple[int, int] | tuple[int, int, int] | None: ...
     @secondary_offset.setter
     def secondary_offset(self, value: t.Offset | None) -> None: ...
     @property
-    def primary_edge_mode(self) -> Literal["zero", "clamp"]:
-        """Pixels outside of the first source: zero, or the nearest pixel."""
-
+    def primary_edge_mode(self) -> Literal["zero", "clamp"]: ...
     @primary_edge_mode.setter
     def primary_edge_mode(self, value: Literal["zero", "clamp"]) -> None: ...
     @property
-    def secondary_edge_mode(self) -> Literal["zero", "clamp"]:
-        """Pixels outside of the second source: zero, or the nearest pixel."""
-
+    def secondary_edge_mode(self) -> Literal["zero", "clamp"]: ...
     @secondary_edge_mode.setter
     def secondary_edge_mode(self, value: Literal["zero", "clamp"]) -> None: ...
     @property
-    def primary_source_feature_channel_offset(self) -> int:
-        """First channel of the first source that is read."""
-
+    def primary_source_feature_channel_offset(self) -> int: ...
     @primary_source_feature_channel_offset.setter
     def primary_source_feature_channel_offset(self, value: SupportsIndex) -> None: ...
     @property
-    def primary_source_feature_channel_max_count(self) -> int | None:
-        """At most so many channels of the first source are read; None: all."""
-
+    def primary_source_feature_channel_max_count(self) -> int | None: ...
     @primary_source_feature_channel_max_count.setter
     def primary_source_feature_channel_max_count(self, value: SupportsIndex | None) -> None: ...
     @property
-    def secondary_source_feature_channel_offset(self) -> int:
-        """First channel of the second source that is read."""
-
+    def secondary_source_feature_channel_offset(self) -> int: ...
     @secondary_source_feature_channel_offset.setter
     def secondary_source_feature_channel_offset(self, value: SupportsIndex) -> None: ...
     @property
-    def secondary_source_feature_channel_max_count(self) -> int | None:
-        """At most so many channels of the second source are read; None: all."""
-
+    def secondary_source_feature_channel_max_count(self) -> int | None: ...
     @secondary_source_feature_channel_max_count.setter
     def secondary_source_feature_channel_max_count(self, value: SupportsIndex | None) -> None: ...
 
@@ -1890,27 +1772,19 @@ class PadGradient(GradientKernel):
         device: Device | None = None,
     ) -> None: ...
     @property
-    def edge_mode(self) -> Literal["zero", "clamp", "mirror", "mirror_with_edge", "constant"]:
-        """What is put around, along all three axes: zero, the nearest value (PyTorch's replicate), the source mirrored at its outermost values (reflect) or with them repeated (symmetric), or a constant."""
-
+    def edge_mode(self) -> Literal["zero", "clamp", "mirror", "mirror_with_edge", "constant"]: ...
     @edge_mode.setter
     def edge_mode(self, value: Literal["zero", "clamp", "mirror", "mirror_with_edge", "constant"]) -> None: ...
     @property
-    def source_feature_channel_offset(self) -> int:
-        """First source channel that is read; any."""
-
+    def source_feature_channel_offset(self) -> int: ...
     @source_feature_channel_offset.setter
     def source_feature_channel_offset(self, value: SupportsIndex) -> None: ...
     @property
-    def offset(self) -> tuple[int, int] | tuple[int, int, int] | None:
-        """Source pixel (and first source image) under the centre of the first window; None: from the padding."""
-
+    def offset(self) -> tuple[int, int] | tuple[int, int, int] | None: ...
     @offset.setter
     def offset(self, value: t.Offset | None) -> None: ...
     @property
-    def source_feature_channel_max_count(self) -> int | None:
-        """At most so many source channels are read; None: all."""
-
+    def source_feature_channel_max_count(self) -> int | None: ...
     @source_feature_channel_max_count.setter
     def source_feature_channel_max_count(self, value: SupportsIndex | None) -> None: ...
 
@@ -1966,27 +1840,19 @@ class PoolingAverageGradient(GradientKernel):
         device: Device | None = None,
     ) -> None: ...
     @property
-    def offset(self) -> tuple[int, int] | tuple[int, int, int] | None:
-        """Source pixel (and first source image) under the centre of the first window; None: from the padding."""
-
+    def offset(self) -> tuple[int, int] | tuple[int, int, int] | None: ...
     @offset.setter
     def offset(self, value: t.Offset | None) -> None: ...
     @property
-    def edge_mode(self) -> Literal["zero", "clamp"]:
-        """Pixels outside of the source: zero, or the nearest pixel."""
-
+    def edge_mode(self) -> Literal["zero", "clamp"]: ...
     @edge_mode.setter
     def edge_mode(self, value: Literal["zero", "clamp"]) -> None: ...
     @property
-    def source_feature_channel_offset(self) -> int:
-        """First source channel that is read."""
-
+    def source_feature_channel_offset(self) -> int: ...
     @source_feature_channel_offset.setter
     def source_feature_channel_offset(self, value: SupportsIndex) -> None: ...
     @property
-    def source_feature_channel_max_count(self) -> int | None:
-        """At most so many source channels are read; None: all."""
-
+    def source_feature_channel_max_count(self) -> int | None: ...
     @source_feature_channel_max_count.setter
     def source_feature_channel_max_count(self, value: SupportsIndex | None) -> None: ...
 
@@ -2038,27 +1904,19 @@ class PoolingL2NormGradient(GradientKernel):
         device: Device | None = None,
     ) -> None: ...
     @property
-    def offset(self) -> tuple[int, int] | tuple[int, int, int] | None:
-        """Source pixel (and first source image) under the centre of the first window; None: from the padding."""
-
+    def offset(self) -> tuple[int, int] | tuple[int, int, int] | None: ...
     @offset.setter
     def offset(self, value: t.Offset | None) -> None: ...
     @property
-    def edge_mode(self) -> Literal["zero", "clamp"]:
-        """Pixels outside of the source: zero, or the nearest pixel."""
-
+    def edge_mode(self) -> Literal["zero", "clamp"]: ...
     @edge_mode.setter
     def edge_mode(self, value: Literal["zero", "clamp"]) -> None: ...
     @property
-    def source_feature_channel_offset(self) -> int:
-        """First source channel that is read."""
-
+    def source_feature_channel_offset(self) -> int: ...
     @source_feature_channel_offset.setter
     def source_feature_channel_offset(self, value: SupportsIndex) -> None: ...
     @property
-    def source_feature_channel_max_count(self) -> int | None:
-        """At most so many source channels are read; None: all."""
-
+    def source_feature_channel_max_count(self) -> int | None: ...
     @source_feature_channel_max_count.setter
     def source_feature_channel_max_count(self, value: SupportsIndex | None) -> None: ...
 
@@ -2110,27 +1968,19 @@ class PoolingMaxGradient(GradientKernel):
         device: Device | None = None,
     ) -> None: ...
     @property
-    def edge_mode(self) -> Literal["zero", "clamp"]:
-        """Pixels outside of the source: zero, or the nearest pixel, which changes no maximum of a window without gaps."""
-
+    def edge_mode(self) -> Literal["zero", "clamp"]: ...
     @edge_mode.setter
     def edge_mode(self, value: Literal["zero", "clamp"]) -> None: ...
     @property
-    def offset(self) -> tuple[int, int] | tuple[int, int, int] | None:
-        """Source pixel (and first source image) under the centre of the first window; None: from the padding."""
-
+    def offset(self) -> tuple[int, int] | tuple[int, int, int] | None: ...
     @offset.setter
     def offset(self, value: t.Offset | None) -> None: ...
     @property
-    def source_feature_channel_offset(self) -> int:
-        """First source channel that is read."""
-
+    def source_feature_channel_offset(self) -> int: ...
     @source_feature_channel_offset.setter
     def source_feature_channel_offset(self, value: SupportsIndex) -> None: ...
     @property
-    def source_feature_channel_max_count(self) -> int | None:
-        """At most so many source channels are read; None: all."""
-
+    def source_feature_channel_max_count(self) -> int | None: ...
     @source_feature_channel_max_count.setter
     def source_feature_channel_max_count(self, value: SupportsIndex | None) -> None: ...
 
@@ -2524,27 +2374,19 @@ class ReshapeGradient(GradientKernel):
         device: Device | None = None,
     ) -> None: ...
     @property
-    def offset(self) -> tuple[int, int] | tuple[int, int, int] | None:
-        """This kernel has none."""
-
+    def offset(self) -> tuple[int, int] | tuple[int, int, int] | None: ...
     @offset.setter
     def offset(self, value: t.Offset | None) -> None: ...
     @property
-    def edge_mode(self) -> Literal["zero"]:
-        """This kernel reads no pixels outside of the source."""
-
+    def edge_mode(self) -> Literal["zero"]: ...
     @edge_mode.setter
     def edge_mode(self, value: Literal["zero"]) -> None: ...
     @property
-    def source_feature_channel_offset(self) -> int:
-        """First source channel that is read."""
-
+    def source_feature_channel_offset(self) -> int: ...
     @source_feature_channel_offset.setter
     def source_feature_channel_offset(self, value: SupportsIndex) -> None: ...
     @property
-    def source_feature_channel_max_count(self) -> int | None:
-        """At most so many source channels are read; None: all."""
-
+    def source_feature_channel_max_count(self) -> int | None: ...
     @source_feature_channel_max_count.setter
     def source_feature_channel_max_count(self, value: SupportsIndex | None) -> None: ...
 
@@ -2631,27 +2473,19 @@ class SoftMaxGradient(GradientKernel):
         device: Device | None = None,
     ) -> None: ...
     @property
-    def offset(self) -> tuple[int, int] | tuple[int, int, int] | None:
-        """Source pixel (and first source image) under the centre of the first window; None: from the padding."""
-
+    def offset(self) -> tuple[int, int] | tuple[int, int, int] | None: ...
     @offset.setter
     def offset(self, value: t.Offset | None) -> None: ...
     @property
-    def edge_mode(self) -> Literal["zero", "clamp"]:
-        """Pixels outside of the source: zero, or the nearest pixel."""
-
+    def edge_mode(self) -> Literal["zero", "clamp"]: ...
     @edge_mode.setter
     def edge_mode(self, value: Literal["zero", "clamp"]) -> None: ...
     @property
-    def source_feature_channel_offset(self) -> int:
-        """First source channel that is read."""
-
+    def source_feature_channel_offset(self) -> int: ...
     @source_feature_channel_offset.setter
     def source_feature_channel_offset(self, value: SupportsIndex) -> None: ...
     @property
-    def source_feature_channel_max_count(self) -> int | None:
-        """At most so many source channels are read; None: all."""
-
+    def source_feature_channel_max_count(self) -> int | None: ...
     @source_feature_channel_max_count.setter
     def source_feature_channel_max_count(self, value: SupportsIndex | None) -> None: ...
 
@@ -2703,27 +2537,19 @@ class SpatialNormalizationGradient(GradientKernel):
         device: Device | None = None,
     ) -> None: ...
     @property
-    def offset(self) -> tuple[int, int] | tuple[int, int, int] | None:
-        """Source pixel (and first source image) under the centre of the first window; None: from the padding."""
-
+    def offset(self) -> tuple[int, int] | tuple[int, int, int] | None: ...
     @offset.setter
     def offset(self, value: t.Offset | None) -> None: ...
     @property
-    def edge_mode(self) -> Literal["zero", "clamp"]:
-        """Pixels outside of the source: zero, or the nearest pixel."""
-
+    def edge_mode(self) -> Literal["zero", "clamp"]: ...
     @edge_mode.setter
     def edge_mode(self, value: Literal["zero", "clamp"]) -> None: ...
     @property
-    def source_feature_channel_offset(self) -> int:
-        """First source channel that is read."""
-
+    def source_feature_channel_offset(self) -> int: ...
     @source_feature_channel_offset.setter
     def source_feature_channel_offset(self, value: SupportsIndex) -> None: ...
     @property
-    def source_feature_channel_max_count(self) -> int | None:
-        """At most so many source channels are read; None: all."""
-
+    def source_feature_channel_max_count(self) -> int | None: ...
     @source_feature_channel_max_count.setter
     def source_feature_channel_max_count(self, value: SupportsIndex | None) -> None: ...
 
@@ -2794,51 +2620,35 @@ class SubtractGradient(GradientKernel):
         device: Device | None = None,
     ) -> None: ...
     @property
-    def primary_offset(self) -> tuple[int, int] | tuple[int, int, int] | None:
-        """Pixel (and image) of the first source under the first pixel that is written; None: its first."""
-
+    def primary_offset(self) -> tuple[int, int] | tuple[int, int, int] | None: ...
     @primary_offset.setter
     def primary_offset(self, value: t.Offset | None) -> None: ...
     @property
-    def secondary_offset(self) -> tuple[int, int] | tuple[int, int, int] | None:
-        """Pixel (and image) of the second source under the first pixel that is written; None: its first."""
-
+    def secondary_offset(self) -> tuple[int, int] | tuple[int, int, int] | None: ...
     @secondary_offset.setter
     def secondary_offset(self, value: t.Offset | None) -> None: ...
     @property
-    def primary_edge_mode(self) -> Literal["zero", "clamp"]:
-        """Pixels outside of the first source: zero, or the nearest pixel."""
-
+    def primary_edge_mode(self) -> Literal["zero", "clamp"]: ...
     @primary_edge_mode.setter
     def primary_edge_mode(self, value: Literal["zero", "clamp"]) -> None: ...
     @property
-    def secondary_edge_mode(self) -> Literal["zero", "clamp"]:
-        """Pixels outside of the second source: zero, or the nearest pixel."""
-
+    def secondary_edge_mode(self) -> Literal["zero", "clamp"]: ...
     @secondary_edge_mode.setter
     def secondary_edge_mode(self, value: Literal["zero", "clamp"]) -> None: ...
     @property
-    def primary_source_feature_channel_offset(self) -> int:
-        """First channel of the first source that is read."""
-
+    def primary_source_feature_channel_offset(self) -> int: ...
     @primary_source_feature_channel_offset.setter
     def primary_source_feature_channel_offset(self, value: SupportsIndex) -> None: ...
     @property
-    def primary_source_feature_channel_max_count(self) -> int | None:
-        """At most so many channels of the first source are read; None: all."""
-
+    def primary_source_feature_channel_max_count(self) -> int | None: ...
     @primary_source_feature_channel_max_count.setter
     def primary_source_feature_channel_max_count(self, value: SupportsIndex | None) -> None: ...
     @property
-    def secondary_source_feature_channel_offset(self) -> int:
-        """First channel of the second source that is read."""
-
+    def secondary_source_feature_channel_offset(self) -> int: ...
     @secondary_source_feature_channel_offset.setter
     def secondary_source_feature_channel_offset(self, value: SupportsIndex) -> None: ...
     @property
-    def secondary_source_feature_channel_max_count(self) -> int | None:
-        """At most so many channels of the second source are read; None: all."""
-
+    def secondary_source_feature_channel_max_count(self) -> int | None: ...
     @secondary_source_feature_channel_max_count.setter
     def secondary_source_feature_channel_max_count(self, value: SupportsIndex | None) -> None: ...
 
@@ -2886,27 +2696,19 @@ class UpsamplingBilinearGradient(GradientKernel):
         device: Device | None = None,
     ) -> None: ...
     @property
-    def edge_mode(self) -> Literal["zero", "clamp"]:
-        """Pixels outside of the source: zero, with which the last rows and columns of the result are blended, as Apple's have been since macOS 10.14; or the nearest pixel, as other frameworks have it."""
-
+    def edge_mode(self) -> Literal["zero", "clamp"]: ...
     @edge_mode.setter
     def edge_mode(self, value: Literal["zero", "clamp"]) -> None: ...
     @property
-    def offset(self) -> tuple[int, int] | tuple[int, int, int] | None:
-        """Source pixel (and first source image) under the centre of the first window; None: from the padding."""
-
+    def offset(self) -> tuple[int, int] | tuple[int, int, int] | None: ...
     @offset.setter
     def offset(self, value: t.Offset | None) -> None: ...
     @property
-    def source_feature_channel_offset(self) -> int:
-        """First source channel that is read."""
-
+    def source_feature_channel_offset(self) -> int: ...
     @source_feature_channel_offset.setter
     def source_feature_channel_offset(self, value: SupportsIndex) -> None: ...
     @property
-    def source_feature_channel_max_count(self) -> int | None:
-        """At most so many source channels are read; None: all."""
-
+    def source_feature_channel_max_count(self) -> int | None: ...
     @source_feature_channel_max_count.setter
     def source_feature_channel_max_count(self, value: SupportsIndex | None) -> None: ...
 
@@ -2952,27 +2754,19 @@ class UpsamplingNearestGradient(GradientKernel):
         device: Device | None = None,
     ) -> None: ...
     @property
-    def offset(self) -> tuple[int, int] | tuple[int, int, int] | None:
-        """Source pixel (and first source image) under the centre of the first window; None: from the padding."""
-
+    def offset(self) -> tuple[int, int] | tuple[int, int, int] | None: ...
     @offset.setter
     def offset(self, value: t.Offset | None) -> None: ...
     @property
-    def edge_mode(self) -> Literal["zero", "clamp"]:
-        """Pixels outside of the source: zero, or the nearest pixel."""
-
+    def edge_mode(self) -> Literal["zero", "clamp"]: ...
     @edge_mode.setter
     def edge_mode(self, value: Literal["zero", "clamp"]) -> None: ...
     @property
-    def source_feature_channel_offset(self) -> int:
-        """First source channel that is read."""
-
+    def source_feature_channel_offset(self) -> int: ...
     @source_feature_channel_offset.setter
     def source_feature_channel_offset(self, value: SupportsIndex) -> None: ...
     @property
-    def source_feature_channel_max_count(self) -> int | None:
-        """At most so many source channels are read; None: all."""
-
+    def source_feature_channel_max_count(self) -> int | None: ...
     @source_feature_channel_max_count.setter
     def source_feature_channel_max_count(self, value: SupportsIndex | None) -> None: ...
 

@@ -12,6 +12,7 @@ import numpy as np
 import pytest
 
 import mpscnn
+from mpscnn import _core
 from support import random
 
 W = (8, 4, 3, 3)
@@ -41,11 +42,15 @@ class Error:
     """One wrong call: parameters of the kernel; `x`, `second`, `out`, `dtype` are the call's. Without `x` the kernel is
     refused.
 
+    Of gradient kernels `x` and `second` are the sources in their order, `encoded` is the shape of all sources of the
+    forward encode that leaves the state, and `statistics` names what a state of batch normalization has been through.
+
     A tuple for `weight`, `bias`, `x`, `second`, `out`, `ranges`, `lookup_table`, `data` and VALUES is the shape of a
     float32 array.
     """
 
     ARRAYS = ("weight", "bias", "x", "second", "out", "ranges", "lookup_table", "data", *VALUES)
+    OF_CALLS = ("x", "second", "out", "dtype", "encoded", "statistics")
 
     def __init__(self, kernel: str, *, raises: type[Exception], match: str, **given: Any) -> None:
         self.kernel, self.raises, self.match, self.given = kernel, raises, match, given
@@ -60,7 +65,7 @@ class Error:
             if isinstance(value, tuple) and name in self.ARRAYS:
                 value = Array(value)
             made[name] = value.make() if isinstance(value, Array) else value
-        return made, {name: made.pop(name) for name in ("x", "second", "out", "dtype") if name in made}
+        return made, {name: made.pop(name) for name in self.OF_CALLS if name in made}
 
 
 def good_source(kernel: mpscnn.Kernel) -> np.ndarray:
@@ -83,6 +88,66 @@ def canary() -> None:
     np.testing.assert_array_equal(mpscnn.NeuronReLU()(x), np.maximum(x, 0))
 
 
+BY_NAME = {row["name"]: row for row in _core.kernel_table()}
+OF_GRADIENTS = ("clip_rect", "destination_feature_channel_offset", "gradient_option", "label")
+"""What a gradient has for itself; the rest is its forward kernel's."""
+
+
+def batch_state(history: str) -> mpscnn.BatchNormalizationState:
+    """Of X, when its kernels have been encoded up to a point."""
+    x, state = random(X), mpscnn.BatchNormalizationState(X[3])
+    if history != "new":
+        mpscnn.BatchNormalizationStatistics()(x, state)
+        mpscnn.BatchNormalization(np.ones(X[3], np.float32))(x, state)
+    if history == "gradients":
+        mpscnn.BatchNormalizationStatisticsGradient()(x, x, state)
+    return state
+
+
+def gradients_of(name: str, parameters: dict[str, Any], source: int) -> tuple[Any, mpscnn.Kernel]:
+    """(forward kernel, the gradient with respect to one of its sources); batch normalization's are their own."""
+    forward_name = BY_NAME[name]["forward"]
+    if not forward_name:
+        return None, getattr(mpscnn, name)(**parameters)
+    forward = getattr(mpscnn, forward_name)(**{k: v for k, v in parameters.items() if k not in OF_GRADIENTS})
+    return forward, forward.gradients[source]
+
+
+def good_gradient(name: str, forward: Any, kernel: Any) -> np.ndarray:
+    """What a gradient kernel computes when all is well."""
+    if forward is None:
+        x = random(X)
+        found = kernel(x, x, batch_state("gradients"))
+        return found if isinstance(found, np.ndarray) else np.stack([found.grad_gamma, found.grad_beta])
+    x = good_source(forward)
+    y, state = forward(*[x] * len(BY_NAME[BY_NAME[name]["forward"]]["sources"]), with_state=True)
+    found = kernel(np.ones_like(y), y if "y" in BY_NAME[name]["sources"] else x, state)
+    return (found != 0) == (y != 0) if name == "DropoutGradient" else found  # each encode has a mask of its own
+
+
+def check_gradient(row: Error, parameters: dict[str, Any], call: dict[str, Any]) -> None:
+    """A wrong call of a gradient kernel."""
+    source = int(parameters.pop("of", None) == "b")
+    forward, kernel = gradients_of(row.kernel, parameters, source)
+    own = {name: value for name, value in parameters.items() if forward is not None and name in OF_GRADIENTS}
+    defaults = {name: getattr(kernel, name) for name in own}
+    for name, value in own.items():
+        setattr(kernel, name, value)
+    sources = [call.pop(name) for name in ("x", "second") if name in call]
+    if "encoded" in call:
+        count = len(BY_NAME[BY_NAME[row.kernel]["forward"]]["sources"])
+        _, call["state"] = forward(*[random(call.pop("encoded"))] * count, with_state=True)
+    if "statistics" in call:
+        call["state"] = batch_state(call.pop("statistics"))
+    with pytest.raises(row.raises, match=row.match):
+        kernel(*sources, **call)
+    for name, value in defaults.items():
+        setattr(kernel, name, value)
+    fresh = gradients_of(row.kernel, {name: value for name, value in parameters.items() if name not in own}, source)
+    results = [good_gradient(row.kernel, *kernels) for kernels in ((forward, kernel), fresh)]
+    np.testing.assert_array_equal(*results)
+
+
 def check_row(row: Error) -> None:
     """The kernel or its call is refused as the row says; and the kernel is none the worse for it."""
     parameters, call = row.values()
@@ -90,6 +155,8 @@ def check_row(row: Error) -> None:
     if not call:
         with pytest.raises(row.raises, match=row.match):
             cls(**parameters)
+    elif BY_NAME[row.kernel]["sources"][0] == "grad_y" and row.kernel != "NeuronGradient":
+        check_gradient(row, parameters, call)
     else:
         kernel = cls(**parameters)
         sources = [call.pop(name) for name in ("x", "second") if name in call]

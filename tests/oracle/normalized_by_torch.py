@@ -3,9 +3,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from typing import Any
+
 import numpy as np
 import torch
 import torch.nn.functional as F  # noqa: N812
+from numpy.typing import NDArray
 
 from cases import Case, Inputs
 
@@ -20,15 +24,21 @@ KERNELS = {
 }
 
 
-def _values(inputs: Inputs, name: str) -> torch.Tensor | None:
-    return torch.from_numpy(inputs.given[name].astype(np.float64)) if name in inputs.given else None
+def _of(array: NDArray[Any], name: str) -> torch.Tensor:
+    del name
+    return torch.from_numpy(array.astype(np.float64))
 
 
-def normalized(case: Case, x: torch.Tensor, inputs: Inputs) -> torch.Tensor:
-    """The result before its activation, (N, C, H, W); x is the same."""
+def normalized(
+    case: Case, x: torch.Tensor, inputs: Inputs, tensor: Callable[[NDArray[Any], str], torch.Tensor] = _of
+) -> torch.Tensor:
+    """The result before its activation, (N, C, H, W); x is the same. `tensor` makes those of values, by their names."""
     if case.kernel in DEFAULTS:
         return _locally(case, x)
-    gamma, beta = _values(inputs, "gamma"), _values(inputs, "beta")
+    gamma, beta, mean, variance = (
+        tensor(inputs.given[name], name) if name in inputs.given else None
+        for name in ("gamma", "beta", "mean", "variance")
+    )
     if case.kernel == "BatchNormalizationStatistics":
         variance, mean = torch.var_mean(x, (0, 2, 3), correction=0)
         return torch.stack([mean, variance], dim=1)[None, :, None]
@@ -38,7 +48,6 @@ def normalized(case: Case, x: torch.Tensor, inputs: Inputs) -> torch.Tensor:
         return F.instance_norm(x, weight=gamma, bias=beta, eps=epsilon(case))
     if case.kernel == "GroupNormalization":
         return F.group_norm(x, case.groups, gamma, beta, epsilon(case))
-    mean, variance = _values(inputs, "mean"), _values(inputs, "variance")
     return F.batch_norm(x, mean, variance, gamma, beta, eps=epsilon(case))
 
 

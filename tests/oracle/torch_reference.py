@@ -176,7 +176,7 @@ def reference(case: Case, inputs: Inputs) -> Array | None:
 
 def gradients(case: Case, inputs: Inputs, grad_y: NDArray[Any]) -> dict[str, Array] | None:
     """What autograd makes of the row's function in float64: "source0", "source1" (N, H, W, C), "weight" in the row's
-    layout, "bias". None when PyTorch has nothing like the function."""
+    layout, "bias", "gamma", "beta". None when PyTorch has nothing like the function."""
     global _leaves
     _leaves = leaves = {}
     try:
@@ -194,8 +194,7 @@ def _result(case: Case, inputs: Inputs) -> torch.Tensor | None:
     """(N, C, H, W)"""
     params = case.params
     if case.kernel in torch_others.KERNELS:
-        y = torch_others.reference(case, _read(case, inputs))
-        return y
+        return torch_others.reference(case, _read(case, inputs))
     if any(name.endswith(("offset", "clip_rect")) and not name.endswith("channel_offset") for name in params):
         return None
     if case.second:
@@ -206,7 +205,7 @@ def _result(case: Case, inputs: Inputs) -> torch.Tensor | None:
     if case.kernel in POOLING:
         return _pooled(case, source)
     if case.kernel in normalized_by_torch.KERNELS:
-        y = normalized_by_torch.normalized(case, source, inputs)
+        y = normalized_by_torch.normalized(case, source, inputs, _tensor)
     if case.is_binary:
         found = _binary(case, inputs, source)
         if found is None:

@@ -1,0 +1,501 @@
+// SPDX-License-Identifier: Apache-2.0
+#include <mpscnn/loss.hpp>
+
+#include <algorithm>
+#include <cstring>
+
+#include <mpscnn/error.hpp>
+
+#include "bind_arguments.hpp"
+#include "bind_array.hpp"
+#include "bind_image.hpp"
+#include "bind_loss.hpp"
+#include "bindings.hpp"
+#include "dtypes.hpp"
+#include "gil.hpp"
+#include "numbers.hpp"
+
+namespace mpscnn::bindings {
+namespace {
+
+using LossShape = LossLabels::LossShape;
+
+py::module_ numpy() { return py::module_::import("numpy"); }
+
+// ------------------------------------------------------------------------------------------------------------- labels
+
+/// The object as a NumPy array; throws where it is none.
+py::array array_of(const py::object& object, const char* name) {
+  check_made(object, name);
+  if (!PyTuple_Check(object.ptr()) && !PyList_Check(object.ptr())) view_of(object, name);  // says what is no array
+  return numpy().attr("ascontiguousarray")(object);
+}
+
+char kind_of(const py::array& array) { return array.dtype().kind(); }
+
+Extents shape_of(const py::array& array) { return {array.shape(), array.shape() + array.ndim()}; }
+
+/// "[1, 0, 3]" of the element with that number in C order.
+std::string place_of(std::int64_t element, const Extents& shape) {
+  std::string place;
+  for (std::size_t axis = shape.size(); axis-- > 0; element /= shape[axis])
+    place = say(element % shape[axis], place.empty() ? "" : ", ", place);
+  return say("[", place, "]");
+}
+
+/// Class numbers of shape (N,) or (N, H, W) as (N, H, W, C): 1 for the class, 0 for the others.
+py::array one_hot(const std::string& who, const py::array& numbers, std::int64_t classes, const Device& device) {
+  const auto given = shape_of(numbers);
+  check(given.size() == 1 || given.size() == 3, who, ": labels.ndim (", given.size(),
+        ") is not 1 (N) or 3 (N, H, W), as class numbers have.");
+  check(classes >= 1, who, ": number_of_classes (", classes, ") is less than the minimum (1).");
+  Extents shape = given;
+  if (shape.size() == 1) shape.insert(shape.end(), {1, 1});
+  shape.push_back(classes);
+  Image::bytes(device, {shape[0], shape[1], shape[2], shape[3]}, DType::float32);  // says what is too large
+  const py::array_t<std::int64_t> classes_of = numbers.attr("astype")("int64");
+  const auto hot = numpy().attr("zeros")(shape, "float32").cast<py::array_t<float>>();
+  float* pixel = const_cast<float*>(hot.data());
+  for (std::int64_t i = 0; i < classes_of.size(); ++i, pixel += classes) {
+    const auto value = classes_of.data()[i];
+    check(value >= 0, who, ": labels", place_of(i, given), " (", value, ") is less than the minimum (0).");
+    check(value < classes, who, ": labels", place_of(i, given), " (", value,
+          ") is not less than the number of classes (", classes, ").");
+    pixel[value] = 1;
+  }
+  return hot;
+}
+
+/// float32 arrays of shape (N, H, W, C).
+struct LabelArrays {
+  py::array labels;
+  std::optional<py::array> weights;
+
+  ArrayView labels_view() const { return view_of(labels, "labels"); }
+  std::optional<ArrayView> weights_view() const {
+    return weights ? std::optional(view_of(*weights, "weights")) : std::nullopt;
+  }
+};
+
+LabelArrays arrays_of(const std::string& who, const py::object& labels, const py::object& weights,
+                      const std::optional<std::int64_t>& classes, const Device& device) {
+  LabelArrays arrays;
+  const auto given = array_of(labels, "labels");
+  const bool are_numbers = kind_of(given) == 'i' || kind_of(given) == 'u';
+  if (are_numbers) {
+    check<TypeError>(classes.has_value(), who, ": number_of_classes is missing: labels are class numbers (",
+                     py::str(given.dtype()).cast<std::string>(), ").");
+    arrays.labels = one_hot(who, given, *classes, device);
+  } else {
+    check<TypeError>(kind_of(given) == 'f', who, ": labels.dtype (", py::str(given.dtype()).cast<std::string>(),
+                     ") is neither a floating point nor an integer type.");
+    check(given.ndim() == 4, who, ": labels.ndim (", given.ndim(), ") is not 4 (N, H, W, C).");
+    check(!classes || *classes == given.shape(3), who, ": number_of_classes (", classes.value_or(0),
+          ") is not that of labels (", given.shape(3), ").");
+    arrays.labels = given.attr("astype")("float32", py::arg("copy") = false);
+  }
+  if (weights.is_none()) return arrays;
+  py::object values = array_of(weights, "weights");
+  const auto kind = kind_of(values);
+  check<TypeError>(kind == 'f' || kind == 'i' || kind == 'u', who, ": weights.dtype (",
+                   py::str(values.attr("dtype")).cast<std::string>(), ") is not a type of numbers.");
+  const auto wanted = shape_of(given), shape = shape_of(values), whole = shape_of(arrays.labels);
+  check(shape == wanted || shape == whole, who, ": weights.shape ", as_tuple(shape), " is not labels.shape ",
+        as_tuple(wanted), ".");
+  if (shape != whole) {  // of a pixel for all its classes
+    auto pixels = whole;
+    pixels.back() = 1;
+    values = numpy().attr("broadcast_to")(values.attr("reshape")(pixels), whole);
+  }
+  arrays.weights = numpy().attr("ascontiguousarray")(values, "float32");
+  return arrays;
+}
+
+std::shared_ptr<LossLabels> make_labels(const std::string& who, const std::shared_ptr<Device>& device,
+                                        const py::object& labels, const py::object& weights,
+                                        const std::optional<std::int64_t>& classes, const LossShape& loss_shape) {
+  const auto arrays = arrays_of(who, labels, weights, classes, *device);
+  const auto view = arrays.labels_view();
+  const auto weights_view = arrays.weights_view();
+  const ReleaseGil release;
+  return LossLabels::make(device, view, weights_view, loss_shape);
+}
+
+LossShape loss_shape_from(const py::object& object) {
+  if (object.is_none()) return {1, 1, 1};
+  const auto extents = extents_from(object, "LossLabels: loss_shape");
+  check(extents.size() == 3, "LossLabels: len(loss_shape) (", extents.size(), ") is not 3 (H, W, C).");
+  return {extents[0], extents[1], extents[2]};
+}
+
+std::shared_ptr<LossLabels> labels_from(const py::object& labels, const py::object& weights,
+                                        const std::optional<Integer>& number_of_classes, const py::object& loss_shape,
+                                        const std::shared_ptr<Device>& device) {
+  const auto target = device_or_default(device);
+  const auto shape = loss_shape_from(loss_shape);
+  const auto classes = number_of_classes ? std::optional(number_of_classes->value) : std::nullopt;
+  check_made(labels, "labels");
+  if (!py::isinstance<Image>(labels)) return make_labels("LossLabels", target, labels, weights, classes, shape);
+  check_made(weights, "weights");
+  check<TypeError>(weights.is_none() || py::isinstance<Image>(weights), "LossLabels: labels is an Image; weights (",
+                   type_name(weights), ") is not.");
+  const auto image = labels.cast<std::shared_ptr<Image>>();
+  check(!classes || *classes == image->shape().c, "LossLabels: number_of_classes (", classes.value_or(0),
+        ") is not that of labels (", image->shape().c, ").");
+  const auto weights_image = weights.is_none() ? nullptr : weights.cast<std::shared_ptr<Image>>();
+  const ReleaseGil release;
+  return LossLabels::from_images(target, image, weights_image, shape);
+}
+
+void write(LossLabels& object, const py::object& labels, const py::object& weights) {
+  const auto arrays = arrays_of("LossLabels.write", labels, weights, object.shape().c, *object.device());
+  const auto view = arrays.labels_view();
+  const auto weights_view = arrays.weights_view();
+  const ReleaseGil release;
+  object.write(view, weights_view);
+}
+
+py::array loss_of(const LossLabels& labels) {
+  const auto [h, w, c] = labels.loss_shape();
+  const Extents shape = {labels.shape().n, h, w, c};
+  auto values = empty_array(shape, DType::float32);
+  auto* to = static_cast<float*>(values.mutable_data());
+  const ReleaseGil release;
+  labels.loss(to);
+  return values;
+}
+
+py::tuple tuple_of(const LossShape& shape) { return py::make_tuple(shape[0], shape[1], shape[2]); }
+
+void bind_labels(py::module_& module) {
+  py::class_<LossLabels, std::shared_ptr<LossLabels>>(
+      module, "LossLabels",
+      R"(What a loss compares predictions with: labels, weights, and the place where the loss is put.
+
+    Arrays are copied into images of the device; ``write()`` puts the next batch there. Images are used as they are, so
+    that kernels may compute them.
+
+    Parameters
+    ----------
+    labels : array or sequence, or Image, shape (N, H, W, C)
+        Of the shape of the predictions; numbers of any floating point type, copied as float32. Integers are class
+        numbers, 0...number_of_classes - 1, of shape (N,) for images of one pixel or (N, H, W): they become 1 for the
+        class and 0 for the others.
+    weights : as labels, optional
+        Factors of each value's loss and gradient, which take the place of the loss's ``weight``. Those of class numbers
+        may have the shape of these: one for all channels of a pixel.
+    number_of_classes : int, >= 1, channels, optional
+        Needed where labels are class numbers.
+    loss_shape : (int, int, int), optional
+        H, W, C of an image's loss: (1, 1, 1), the default, for losses that are reduced; that of the labels for
+        reduction "none".
+    device : Device, optional
+
+    Raises
+    ------
+    ValueError   "LossLabels: labels[1, 0, 3] (12) is not less than the number of classes (10)."
+                 "LossLabels: weights.shape (2, 3, 3, 1) is not labels.shape (2, 3, 3, 4)."
+                 "LossLabels: loss_shape (3, 3, 1) is neither (1, 1, 1) nor (3, 3, 4), that of labels (H, W, C)."
+    TypeError    "LossLabels: number_of_classes is missing: labels are class numbers (int64)."
+    RuntimeError "LossLabels: no loss has been encoded to it.", and before the command buffer that computes the loss has
+                 completed.
+
+    Source
+    ------
+    MPSNeuralNetwork/MPSCNNLoss.h, MPSCNNLossLabels; an object of Apple's for each image.
+
+    Examples
+    --------
+    >>> import mpscnn, numpy as np
+    >>> labels = mpscnn.LossLabels([2, 0], number_of_classes=3)
+    >>> labels.shape, labels.loss_shape
+    ((2, 1, 1, 3), (1, 1, 1))
+    >>> loss = mpscnn.Loss("softmax_cross_entropy")
+    >>> with mpscnn.CommandBuffer() as commands:
+    ...     grad = loss.encode(commands, mpscnn.Image.from_array(np.zeros((2, 1, 1, 3), np.float32)), labels)
+    >>> labels.loss.shape, bool(np.allclose(labels.loss, np.log(3)))
+    ((2, 1, 1, 1), True)
+    >>> labels.write([1, 1]))")
+      .def(py::init(&labels_from), py::arg("labels"), py::arg("weights") = py::none(), py::kw_only(),
+           py::arg("number_of_classes") = py::none(), py::arg("loss_shape") = py::none(), py::arg("device") = nullptr)
+      .def("write", &write, py::arg("labels"), py::arg("weights") = py::none(),
+           R"(Replace labels, and weights, by those of another batch of the same shape.
+
+        Raises RuntimeError while a command buffer that uses them has not completed, ValueError for labels in Images.
+
+        Parameters
+        ----------
+        labels, weights : arrays or sequences
+            As of the constructor; weights if and only if the object has some.)")
+      .def_property_readonly("loss", &loss_of,
+                             "array, shape (N, \\*loss_shape), float32: a copy of what was computed last. With "
+                             "reduce_across_batch the sum is the first image's, and the others are 0.")
+      .def_property_readonly(
+          "shape",
+          [](const LossLabels& labels) {
+            const auto s = labels.shape();
+            return py::make_tuple(s.n, s.h, s.w, s.c);
+          },
+          "(N, H, W, C), of the labels")
+      .def_property_readonly(
+          "loss_shape", [](const LossLabels& labels) { return tuple_of(labels.loss_shape()); },
+          "(H, W, C), of the loss of each image")
+      .def_property_readonly("has_weights", &LossLabels::has_weights, "bool")
+      .def_property_readonly("device", &LossLabels::device, "Device")
+      .def("__repr__", [](const LossLabels& labels) {
+        return say("<mpscnn.LossLabels ", labels.shape(), labels.has_weights() ? " with weights" : "", ">");
+      });
+}
+
+// ------------------------------------------------------------------------------------------------------------- kernel
+
+constexpr const char* kName = "Loss";
+
+ArrayView images_of(ArrayView view, std::int64_t first, std::int64_t count) {
+  view.data = static_cast<std::byte*>(view.data) + first * view.strides[0];
+  view.shape[0] = count;
+  return view;
+}
+
+/// Arrays may hold more images than one MPSImage takes: several Images make one batch.
+void run(const Loss& kernel, const ArrayView& x, LossLabels& labels, const ArrayView& out) {
+  const auto& device = kernel.device();
+  const auto most = std::max<std::int64_t>(1, Image::most_images(x.shape[3]));
+  std::vector<std::shared_ptr<Image>> sources, results;
+  std::vector<std::pair<std::shared_ptr<Image>, ArrayView>> copied;
+  for (std::int64_t first = 0; first < x.shape[0]; first += most) {
+    const auto count = std::min(most, x.shape[0] - first);
+    sources.push_back(Image::from_array(device, images_of(x, first, count)));
+    const auto part = images_of(out, first, count);
+    if (Image::why_not_shared(*device, part, ImageLayout::NHWC).empty()) {
+      results.push_back(Image::from_array(device, part, ImageLayout::NHWC, false));
+    } else {
+      results.push_back(Image::make(device, sources.back()->shape(), out.dtype));
+      copied.emplace_back(results.back(), part);
+    }
+  }
+  const auto buffer = CommandBuffer::make(device);
+  kernel.encode(*buffer, sources, labels, results);
+  buffer->run();
+  for (const auto& [image, part] : copied) image->to_array(part);
+}
+
+/// The object itself, or one of arrays for predictions of that shape.
+std::shared_ptr<LossLabels> labels_for(const Loss& kernel, const py::object& labels, const py::object& weights,
+                                       ImageShape predictions) {
+  check_made(labels, "labels");
+  if (py::isinstance<LossLabels>(labels)) {
+    check(weights.is_none(), kName, ": weights were given together with LossLabels, which have their own.");
+    return labels.cast<std::shared_ptr<LossLabels>>();
+  }
+  check<TypeError>(!py::isinstance<Image>(labels), kName, ": labels is an Image; LossLabels(labels) takes it.");
+  const auto given = array_of(labels, "labels");
+  const bool are_numbers = kind_of(given) != 'f';
+  if (!are_numbers) {
+    const auto shape = shape_of(given);
+    check(shape == predictions.nhwc(), kName, ": labels.shape ", as_tuple(shape), " is not x.shape ", predictions, ".");
+  }
+  return make_labels(kName, kernel.device(), labels, weights, predictions.c, kernel.loss_shape(predictions));
+}
+
+py::object call(const Loss& kernel, const py::object& x, const py::object& labels, const py::object& weights,
+                const py::object& out) {
+  check_made(x, "x");
+  check_made(out, "out");
+  if (py::isinstance<Image>(x)) {
+    check<TypeError>(out.is_none() || py::isinstance<Image>(out), kName, ": x is an Image; out (", type_name(out),
+                     ") is not.");
+    const auto source = x.cast<std::shared_ptr<Image>>();
+    const auto compared = labels_for(kernel, labels, weights, source->shape());
+    auto result = out.is_none() ? nullptr : out.cast<std::shared_ptr<Image>>();
+    {
+      const ReleaseGil release;
+      kernel.check_labels(source->shape(), *compared);
+      if (!result) result = make_visible_image(kernel.device(), source->shape(), gradient_dtype(source->dtype()));
+      const auto buffer = CommandBuffer::make(kernel.device());
+      kernel.encode(*buffer, source, *compared, result);
+      buffer->run();
+    }
+    return py::make_tuple(loss_of(*compared), result);
+  }
+  const auto view = view_of(x, "x");
+  check(view.ndim() == 4, kName, ": x.ndim (", view.ndim(), ") is not 4 (N, H, W, C).");
+  const ImageShape shape{view.shape[0], view.shape[1], view.shape[2], view.shape[3]};
+  Image::bytes(*kernel.device(), shape, view.dtype);  // says what is wrong
+  const auto compared = labels_for(kernel, labels, weights, shape);
+  kernel.check_labels(shape, *compared);
+  const py::object result = out.is_none() ? py::object(empty_array(shape.nhwc(), gradient_dtype(view.dtype))) : out;
+  const auto target = writable_view_of(result, "out");
+  check(target.shape == view.shape, kName, ": out.shape ", as_tuple(target.shape), " is not x.shape ", shape, ".");
+  check<TypeError>(target.dtype == DType::float32 || target.dtype == DType::float16, kName, ": out.dtype (",
+                   name_of(target.dtype), ") is not float32 or float16.");
+  {
+    const ReleaseGil release;
+    run(kernel, view, *compared, target);
+  }
+  return py::make_tuple(loss_of(*compared), result);
+}
+
+void bind_kernel_of_labels(py::module_& module) {
+  py::class_<Loss, std::shared_ptr<Loss>>(module, "Loss",
+                                          R"(Loss of predictions, and its gradient with respect to them.
+
+    With y the prediction, t the label and w the weight of a value, its loss is w l and its gradient w dl/dy:
+
+    =============================  ====================================================================================
+    type                           l
+    =============================  ====================================================================================
+    "mean_absolute_error"          \|y - t\|
+    "mean_squared_error"           (y - t)²
+    "softmax_cross_entropy"        -t log softmax(y), over the channels of a pixel; y are logits
+    "sigmoid_cross_entropy"        max(y, 0) - y t + log(1 + exp(-\|y\|)); y are logits
+    "categorical_cross_entropy"    -t log y; y are probabilities
+    "hinge"                        max(1 - (2 t - 1) y, 0); t is 0 or 1
+    "huber"                        (y - t)² / 2 up to \|y - t\| = delta, delta (\|y - t\| - delta / 2) beyond
+    "cosine_distance"              1 - sum(y t) of an image
+    "log"                          -t log(y + epsilon) - (1 - t) log(1 - y + epsilon)
+    "kullback_leibler_divergence"  t (log t - y); y are logarithms of probabilities
+    =============================  ====================================================================================
+
+    The gradient is that of the sum, whatever the reduction: nothing divides it, neither "mean" nor
+    "sum_by_nonzero_weights". ``weight=1 / N`` gives the gradient of a mean over N.
+
+    Parameters
+    ----------
+    type : str
+        One of the table's.
+    reduction : "none", "sum", "mean" or "sum_by_nonzero_weights"
+        Of each image's losses to its loss. A mean is over H W C values, that of "softmax_cross_entropy" over H W
+        pixels; "sum_by_nonzero_weights" divides by the number of weights that are not 0. "cosine_distance" has "sum"
+        alone.
+    weight : float, default 1
+        w of labels without weights.
+    label_smoothing : float, 0 to 1, default 0
+        s in t (1 - s) + s / number_of_classes of "softmax_cross_entropy", and t (1 - s) + s / 2 of
+        "sigmoid_cross_entropy"; the others have none.
+    number_of_classes : int, >= 1, default 1
+        For label_smoothing.
+    epsilon : float, >= 0, default 1e-7
+        Of "log".
+    delta : float, >= 0, default 1
+        Of "huber", in units of y.
+    reduce_across_batch : bool, default False
+        The first image's loss is that of all images, the others' are 0. "none" reduces nothing.
+    device : Device, optional
+
+    Raises
+    ------
+    ValueError   "Loss: labels.shape (2, 1, 1, 3) is not x.shape (2, 1, 1, 4)."
+                 "Loss: reduction ("mean") is not "sum", the only one of type "cosine_distance"."
+                 "Loss: label_smoothing (1.5) is not between 0 and 1."
+    TypeError    "Loss: out.dtype (uint8) is not float32 or float16."
+    RuntimeError "Loss: the command buffer has been committed already; its status is completed."
+
+    Source
+    ------
+    MPSNeuralNetwork/MPSCNNLoss.h, MPSCNNLoss and MPSCNNLossDescriptor.
+
+    Examples
+    --------
+    >>> import mpscnn, numpy as np
+    >>> loss = mpscnn.Loss("mean_squared_error", reduction="mean")
+    >>> value, grad = loss(np.array([[[[1.0, 2.0]]]], np.float32), np.array([[[[0.0, 4.0]]]], np.float32))
+    >>> value.item(), grad.tolist()
+    (2.5, [[[[2.0, -4.0]]]])
+    >>> value, grad = mpscnn.Loss("softmax_cross_entropy")(np.zeros((1, 1, 1, 4), np.float32), [3])
+    >>> grad.tolist()
+    [[[[0.25, 0.25, 0.25, -0.75]]]])")
+      .def(py::init([](const Text& type, const Text& reduction, Real weight, Real label_smoothing,
+                       Integer number_of_classes, Real epsilon, Real delta, Boolean reduce_across_batch,
+                       const std::shared_ptr<Device>& device) {
+             return Loss::make(device_or_default(device),
+                               options_from(type, reduction, weight, label_smoothing, number_of_classes, epsilon, delta,
+                                            reduce_across_batch));
+           }),
+           py::arg("type"), py::kw_only(), py::arg("reduction") = "sum", py::arg("weight") = 1.0,
+           py::arg("label_smoothing") = 0.0, py::arg("number_of_classes") = 1, py::arg("epsilon") = 1e-7,
+           py::arg("delta") = 1.0, py::arg("reduce_across_batch") = false, py::arg("device") = nullptr)
+      .def("__call__", &call, py::arg("x"), py::arg("labels"), py::arg("weights") = py::none(), py::kw_only(),
+           py::arg("out") = py::none(),
+           R"(Compute loss and gradient, and wait.
+
+        Parameters
+        ----------
+        x : array, shape (N, H, W, C), or Image
+            Predictions.
+        labels : LossLabels, array or sequence
+            Arrays as LossLabels takes them; class numbers are of as many classes as x has channels.
+        weights : array or sequence, optional
+            Beside labels that are arrays.
+        out : array or Image of x's shape, float32 or float16, optional
+            Takes the gradient.
+
+        Returns
+        -------
+        (array, array or Image)
+            The loss, float32, of shape (N, 1, 1, 1), or x's with reduction "none"; and the gradient, as x is, float16
+            where x is float16, else float32.)")
+      .def(
+          "encode",
+          [](const Loss& kernel, CommandBuffer& buffer, const std::shared_ptr<Image>& x, LossLabels& labels,
+             const std::shared_ptr<Image>& out, Boolean temporary) {
+            check(!out || !temporary, kName, ": temporary (True) was given together with out.");
+            const ReleaseGil release;
+            if (out || temporary) return kernel.encode(buffer, x, labels, out, temporary);
+            kernel.check_labels(x->shape(), labels);
+            return kernel.encode(buffer, x, labels,
+                                 make_visible_image(kernel.device(), x->shape(), gradient_dtype(x->dtype())));
+          },
+          py::arg("command_buffer"), py::arg("x").none(false), py::arg("labels"), py::arg("out") = nullptr,
+          py::arg("temporary") = false,
+          R"(Append the computation of loss and gradient to a command buffer.
+
+        Parameters
+        ----------
+        command_buffer : CommandBuffer
+            Not committed yet.
+        x : Image
+            Predictions.
+        labels : LossLabels
+            Of x's shape. ``labels.loss`` is the loss when the command buffer has completed; another encode with the
+            same object replaces it.
+        out : Image, optional
+            Takes the gradient: x's shape, float32 or float16.
+        temporary : bool, default False
+            The gradient is read on this command buffer only, never by the CPU.
+
+        Returns
+        -------
+        Image
+            The gradient, which may be read when the command buffer has completed.)")
+      .def_property_readonly(
+          "type", [](const Loss& kernel) { return name_of(kernel.options().type); }, "str")
+      .def_property_readonly(
+          "reduction", [](const Loss& kernel) { return name_of(kernel.options().reduction); }, "str")
+      .def_property_readonly(
+          "weight", [](const Loss& kernel) { return kernel.options().weight; }, "float")
+      .def_property_readonly(
+          "label_smoothing", [](const Loss& kernel) { return kernel.options().label_smoothing; }, "float")
+      .def_property_readonly(
+          "number_of_classes", [](const Loss& kernel) { return kernel.options().number_of_classes; }, "int")
+      .def_property_readonly(
+          "epsilon", [](const Loss& kernel) { return kernel.options().epsilon; }, "float")
+      .def_property_readonly(
+          "delta", [](const Loss& kernel) { return kernel.options().delta; }, "float")
+      .def_property_readonly(
+          "reduce_across_batch", [](const Loss& kernel) { return kernel.options().reduce_across_batch; }, "bool")
+      .def_property_readonly("device", &Loss::device, "Device")
+      .def("__repr__", [](const Loss& kernel) {
+        return say("<mpscnn.Loss \"", name_of(kernel.options().type), "\", reduction \"",
+                   name_of(kernel.options().reduction), "\">");
+      });
+}
+
+}  // namespace
+
+void bind_loss(py::module_& module) {
+  bind_labels(module);
+  bind_kernel_of_labels(module);
+}
+
+}  // namespace mpscnn::bindings

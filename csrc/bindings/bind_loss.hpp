@@ -1,0 +1,23 @@
+// SPDX-License-Identifier: Apache-2.0
+// What the bindings of losses share.
+#pragma once
+
+#include <mpscnn/loss.hpp>
+
+#include "bind_arguments.hpp"
+
+namespace mpscnn::bindings {
+
+inline LossOptions options_from(const Text& type, const Text& reduction, Real weight, Real label_smoothing,
+                                Integer number_of_classes, Real epsilon, Real delta, Boolean reduce_across_batch) {
+  return {.type = loss_type_from_name(type.value, "type"),
+          .reduction = loss_reduction_from_name(reduction.value, "reduction"),
+          .weight = weight,
+          .label_smoothing = label_smoothing,
+          .number_of_classes = number_of_classes,
+          .epsilon = epsilon,
+          .delta = delta,
+          .reduce_across_batch = reduce_across_batch};
+}
+
+}  // namespace mpscnn::bindings

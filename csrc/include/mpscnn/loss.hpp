@@ -1,0 +1,110 @@
+// SPDX-License-Identifier: Apache-2.0
+// Loss: an MPSCNNLoss, the losses of predictions and their gradient in one encode; LossLabels: what it compares them
+// with. They are no rows of the kernel table: the rows' kernels take images alone.
+#pragma once
+
+#include <array>
+#include <memory>
+#include <optional>
+#include <span>
+#include <string_view>
+
+#include <mpscnn/command_buffer.hpp>
+#include <mpscnn/image.hpp>
+
+namespace mpscnn {
+
+/// Values of MPSCNNLossType.
+enum class LossType : std::uint32_t {
+  mean_absolute_error,
+  mean_squared_error,
+  softmax_cross_entropy,
+  sigmoid_cross_entropy,
+  categorical_cross_entropy,
+  hinge,
+  huber,
+  cosine_distance,
+  log,
+  kullback_leibler_divergence,
+};
+LossType loss_type_from_name(std::string_view name, const char* what);
+const char* name_of(LossType type);
+
+/// Values of MPSCNNReductionType.
+enum class LossReduction : std::uint32_t { none, sum, mean, sum_by_nonzero_weights };
+LossReduction loss_reduction_from_name(std::string_view name, const char* what);
+const char* name_of(LossReduction reduction);
+
+/// What an MPSCNNLossDescriptor holds; the defaults are Apple's.
+struct LossOptions {
+  LossType type = LossType::mean_squared_error;
+  LossReduction reduction = LossReduction::sum;
+  double weight = 1, label_smoothing = 0;
+  std::int64_t number_of_classes = 1;
+  double epsilon = 1e-7, delta = 1;
+  bool reduce_across_batch = false;
+
+  /// Throws for what no kernel can compute; `name` is the kernel's.
+  void check(const char* name) const;
+};
+
+/// What the gradient of such predictions is made of where nobody says: their dtype, float32 for integers.
+DType gradient_dtype(DType predictions);
+
+/// MPSCNNLossLabels, one for each image of a batch: labels and weights in images, and a place for the loss.
+class LossLabels {
+ public:
+  struct Impl;
+  using LossShape = std::array<std::int64_t, 3>;  ///< H, W, C
+
+  /// Copies of float32 arrays of shape (N, H, W, C). `loss_shape` is (1, 1, 1) or (H, W, C).
+  static std::shared_ptr<LossLabels> make(std::shared_ptr<Device> device, const ArrayView& labels,
+                                          const std::optional<ArrayView>& weights, LossShape loss_shape);
+  /// The images themselves.
+  static std::shared_ptr<LossLabels> from_images(std::shared_ptr<Device> device, std::shared_ptr<Image> labels,
+                                                 std::shared_ptr<Image> weights, LossShape loss_shape);
+  explicit LossLabels(std::unique_ptr<Impl> impl);
+  ~LossLabels();
+
+  /// Replaces the copies; std::runtime_error while a command buffer uses them.
+  void write(const ArrayView& labels, const std::optional<ArrayView>& weights);
+  /// N x loss_shape() floats. std::runtime_error before a loss has been encoded, and while it is being computed.
+  void loss(float* to) const;
+
+  ImageShape shape() const;
+  LossShape loss_shape() const;
+  bool has_weights() const;
+  std::shared_ptr<Device> device() const;
+  Impl& impl() const { return *impl_; }
+
+ private:
+  std::unique_ptr<Impl> impl_;
+};
+
+class Loss {
+ public:
+  struct Impl;
+  static std::shared_ptr<Loss> make(std::shared_ptr<Device> device, const LossOptions& options);
+  explicit Loss(std::unique_ptr<Impl> impl);
+  ~Loss();
+
+  /// The shape of each image's loss for predictions of that shape.
+  LossLabels::LossShape loss_shape(ImageShape predictions) const;
+  /// Throws unless such labels go with predictions of that shape.
+  void check_labels(ImageShape predictions, const LossLabels& labels) const;
+
+  /// The gradient with respect to `x` into `out`, else into a new image, temporary if asked; the loss into `labels`.
+  /// Safe from several threads on different command buffers and labels.
+  std::shared_ptr<Image> encode(CommandBuffer& buffer, const std::shared_ptr<Image>& x, LossLabels& labels,
+                                std::shared_ptr<Image> out = nullptr, bool temporary = false) const;
+  /// The same of a batch in several images, each with its gradient.
+  void encode(CommandBuffer& buffer, std::span<const std::shared_ptr<Image>> x, LossLabels& labels,
+              std::span<const std::shared_ptr<Image>> out) const;
+  const LossOptions& options() const;
+  std::shared_ptr<Device> device() const;
+
+ private:
+  std::unique_ptr<Impl> impl_;
+};
+
+}  // namespace mpscnn

@@ -1,0 +1,122 @@
+// SPDX-License-Identifier: Apache-2.0
+// Optimizers: MPSNNOptimizer's subclasses, which make the next values of values and gradients on the device. What they
+// remember from step to step belongs to an OptimizerState, one for each parameter or layer.
+#pragma once
+
+#include <array>
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <variant>
+#include <vector>
+
+#include <mpscnn/batch_normalization_state.hpp>
+#include <mpscnn/buffer.hpp>
+#include <mpscnn/command_buffer.hpp>
+#include <mpscnn/convolution_state.hpp>
+#include <mpscnn/gradient_state.hpp>
+#include <mpscnn/normalization_states.hpp>
+
+namespace mpscnn {
+
+/// Values of MPSNNRegularizationType.
+enum class Regularization : std::uint32_t { none, l1, l2 };
+
+/// MPSNNOptimizerDescriptor.
+struct OptimizerOptions {
+  double learning_rate = 0.001, gradient_rescale = 1;
+  std::optional<std::array<double, 2>> gradient_clip = {};  ///< least, greatest
+  Regularization regularization = Regularization::none;
+  double regularization_scale = 0;
+};
+
+/// What is optimized, in place.
+using OptimizedValues = std::variant<std::shared_ptr<Buffer>, std::shared_ptr<ConvolutionWeightsAndBiasesState>,
+                                     std::shared_ptr<NormalizationGammaAndBetaState>>;
+/// Where the gradients stand.
+using Gradients =
+    std::variant<std::shared_ptr<Buffer>, std::shared_ptr<GradientState>, std::shared_ptr<BatchNormalizationState>>;
+
+class OptimizerState;
+
+class Optimizer : public std::enable_shared_from_this<Optimizer> {
+ public:
+  struct Impl;
+  explicit Optimizer(std::unique_ptr<Impl> impl);
+  virtual ~Optimizer();
+
+  const OptimizerOptions& options() const;
+  double learning_rate() const;
+  void set_learning_rate(double rate);
+
+  /// What is remembered of these values, zero, in memory that is made now. float32.
+  std::shared_ptr<OptimizerState> state_for(const OptimizedValues& values);
+  /// One step, in place. Throws before anything is encoded. Safe from several threads on different command buffers.
+  void encode(CommandBuffer& buffer, const Gradients& gradients, OptimizerState& state) const;
+
+  const char* name() const;
+  std::shared_ptr<Device> device() const;
+  Impl& impl() const { return *impl_; }
+
+ private:
+  std::unique_ptr<Impl> impl_;
+};
+
+class OptimizerStochasticGradientDescent : public Optimizer {
+ public:
+  static std::shared_ptr<OptimizerStochasticGradientDescent> make(std::shared_ptr<Device> device,
+                                                                  const OptimizerOptions& options,
+                                                                  double momentum_scale, bool use_nesterov_momentum);
+  using Optimizer::Optimizer;
+  double momentum_scale = 0;
+  bool use_nesterov_momentum = false;
+};
+
+class OptimizerRMSProp : public Optimizer {
+ public:
+  static std::shared_ptr<OptimizerRMSProp> make(std::shared_ptr<Device> device, const OptimizerOptions& options,
+                                                double decay, double epsilon);
+  using Optimizer::Optimizer;
+  double decay = 0, epsilon = 0;
+};
+
+class OptimizerAdam : public Optimizer {
+ public:
+  /// `amsgrad`: divides by the greatest velocity so far.
+  static std::shared_ptr<OptimizerAdam> make(std::shared_ptr<Device> device, const OptimizerOptions& options,
+                                             double beta1, double beta2, double epsilon, bool amsgrad);
+  using Optimizer::Optimizer;
+  double beta1 = 0, beta2 = 0, epsilon = 0;
+  bool amsgrad = false;
+};
+
+class OptimizerState {
+ public:
+  struct Impl;
+  explicit OptimizerState(std::unique_ptr<Impl> impl);
+  ~OptimizerState();
+
+  /// Steps that have been encoded; Adam's t is one more.
+  std::int64_t time_step() const;
+  void set_time_step(std::int64_t step);
+
+  /// float32 that is remembered: "momentum", or "weights.momentum" where there are several values.
+  struct Remembered {
+    std::string name;
+    std::shared_ptr<Buffer> buffer;
+    Extents shape;
+  };
+  /// Throws std::runtime_error while a command buffer is to write them.
+  std::vector<Remembered> remembered() const;
+
+  std::shared_ptr<Optimizer> optimizer() const;
+  OptimizedValues values() const;
+  Impl& impl() const { return *impl_; }
+
+ private:
+  std::unique_ptr<Impl> impl_;
+};
+
+}  // namespace mpscnn
