@@ -3,6 +3,7 @@
 #include <mpscnn/table.hpp>
 
 #include <cmath>
+#include <unordered_map>
 
 #include <pybind11/stl.h>
 
@@ -27,9 +28,16 @@ py::dict as_dict(const ParamSpec& spec) {
                   "apple"_a = spec.apple, "summary"_a = spec.summary, "attribute"_a = spec.attribute);
 }
 
-py::list as_list(std::span<const ParamSpec* const> specs) {
+/// Parameters that several rows share are one dict: making them is most of the time of an import.
+using Dicts = std::unordered_map<const ParamSpec*, py::dict>;
+
+py::list as_list(std::span<const ParamSpec* const> specs, Dicts& made) {
   py::list list;
-  for (const auto* spec : specs) list.append(as_dict(*spec));
+  for (const auto* spec : specs) {
+    auto [found, is_new] = made.try_emplace(spec);
+    if (is_new) found->second = as_dict(*spec);
+    list.append(found->second);
+  }
   return list;
 }
 
@@ -52,10 +60,11 @@ void bind_table(py::module_& module) {
       [] {
         using namespace py::literals;
         py::list rows;
+        Dicts made;
         for (const auto& row : kernel_table())
           rows.append(py::dict("name"_a = row.name, "apple_class"_a = row.apple_class, "family"_a = name_of(row.family),
                                "sources"_a = source_names(row), "attributes"_a = attributes_of(row),
-                               "variant"_a = row.variant, "params"_a = as_list(row.params),
+                               "variant"_a = row.variant, "params"_a = as_list(row.params, made),
                                "positional"_a = row.positional, "shape"_a = formula_of(row.shape),
                                "result"_a = row.has_image() ? "image" : "state", "state"_a = row.state,
                                "gradient"_a = row.gradient, "forward"_a = row.forward, "summary"_a = row.summary,
@@ -75,7 +84,12 @@ void bind_table(py::module_& module) {
       },
       "list of dict: the names of activation functions, as in csrc/table/neurons.hpp.");
   module.def(
-      "common_params", [](std::size_t sources) { return as_list(common_params(sources)); }, py::arg("sources") = 1,
+      "common_params",
+      [](std::size_t sources) {
+        Dicts made;
+        return as_list(common_params(sources), made);
+      },
+      py::arg("sources") = 1,
       "list of dict: the parameters that every kernel of so many sources has, settable afterwards.");
 }
 
