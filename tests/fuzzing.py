@@ -11,11 +11,34 @@ import functools
 import os
 import time
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
 from typing import Any
 
 from hypothesis import HealthCheck, given, settings
 
 SECONDS = float(os.environ.get("MPSCNN_FUZZ_SECONDS", "0"))
+
+
+class Seeds:
+    """Numbers for which a test has failed once, in a file of the corpus."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+
+    def __iter__(self) -> Iterator[int]:
+        return iter(int(line) for line in self.path.read_text().split())
+
+    @contextmanager
+    def keep(self, seed: int) -> Iterator[None]:
+        """A long search writes down the number if the block fails."""
+        try:
+            yield
+        except Exception:
+            if SECONDS:
+                with self.path.open("a") as file:
+                    file.write(f"{seed}\n")
+            raise
 
 
 class Fuzz:

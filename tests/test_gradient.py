@@ -356,6 +356,35 @@ def test_gradient_of_the_wrong_size() -> None:
         pool.gradient(grad, x[:, :, :2], state)
 
 
+def test_gradients_are_read_when_they_are_there() -> None:
+    conv = mpscnn.Convolution(np.ones((1, 1, 1, 1), np.float32))
+    x = mpscnn.Image.from_array(np.ones((1, 2, 2, 1), np.float32))
+    with mpscnn.CommandBuffer() as commands:
+        _, state = conv.encode(commands, x, with_state=True)
+        with pytest.raises(
+            RuntimeError, match="no gradient kernel that computes grad_bias has been encoded with the state"
+        ):
+            state.grad_bias  # noqa: B018
+        conv.gradient.encode(commands, x, x, state)
+        with pytest.raises(RuntimeError, match="the command buffer that writes it has not completed"):
+            state.grad_bias  # noqa: B018
+    assert state.grad_bias.tolist() == [4.0]
+
+
+def test_only_the_source() -> None:
+    """A state has no gradients of parameters that nobody has computed."""
+    conv = mpscnn.Convolution(np.ones((1, 1, 1, 1), np.float32))
+    x = np.ones((1, 2, 2, 1), np.float32)
+    y, state = conv(x, with_state=True)
+    conv.gradient.gradient_option = "data"
+    conv.gradient(y, x, state)
+    with pytest.raises(RuntimeError, match="no gradient kernel that computes grad_weight has been encoded"):
+        state.grad_weight  # noqa: B018
+    conv.gradient.gradient_option = "weights_and_bias"  # of the same state: not used for these yet
+    conv.gradient(y, x, state)
+    assert state.grad_weight.item() == 4.0
+
+
 def test_missing_state() -> None:
     a = np.ones((1, 2, 2, 1), np.float32)
     with pytest.raises(TypeError, match="AddGradient: state is missing: the forward encode leaves it"):
@@ -370,6 +399,8 @@ def test_states_where_none_belong() -> None:
         pool(x, state)
     with pytest.raises(TypeError, match="state is not a GradientState"):
         pool.gradient(grad, x, mpscnn.BatchNormalizationState(2))
+    with pytest.raises(TypeError, match="AddGradient: state is not a GradientState"):
+        mpscnn.Add().gradients[0](x, x, mpscnn.BatchNormalizationState(2))
     with pytest.raises(TypeError, match=r"state \(int\) is not a BatchNormalizationState or GradientState"):
         pool.gradient(grad, x, state=3)
     with pytest.raises(TypeError, match="PoolingMaxGradient: the kernel has no gradient kernel"):

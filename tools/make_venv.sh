@@ -17,6 +17,16 @@ END
     exit 1
 }
 
+# pip's warnings are about where it looks for packages; they matter when it does not find them.
+log=$(mktemp)
+trap 'rm -f "$log"' EXIT
+install() {
+    "$venv/bin/python" -m pip install --quiet "$@" 2>"$log" || {
+        cat "$log" >&2
+        explain
+    }
+}
+
 groups=""
 for group in "$@"; do groups="$groups --group $group"; done
 
@@ -26,9 +36,9 @@ if [ ! -x "$venv/bin/python" ]; then
 fi
 # Debian 12's pip does not know --group yet.
 "$venv/bin/python" -c 'import pip, sys; sys.exit(tuple(map(int, pip.__version__.split(".")[:2])) < (25, 1))' ||
-    "$venv/bin/python" -m pip install --quiet 'pip>=25.1' || explain
+    install 'pip>=25.1'
 [ $# -gt 0 ] || exit 0
 
 echo "== Python packages: $*"
 # shellcheck disable=SC2086  # one word per option
-"$venv/bin/python" -m pip install --quiet $groups || explain
+install $groups

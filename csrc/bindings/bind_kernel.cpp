@@ -95,6 +95,9 @@ struct State {
   std::shared_ptr<BatchNormalizationState> batch;
   std::shared_ptr<GradientState> gradient;
   bool is_given() const { return batch || gradient; }
+  EncodeStates states(std::shared_ptr<GradientState>* left = nullptr) const {
+    return {.batch = batch.get(), .gradient = gradient.get(), .left = left};
+  }
 };
 
 bool is_state(py::handle object) {
@@ -133,8 +136,7 @@ std::shared_ptr<Image> encode_images(Kernel& kernel, CommandBuffer& buffer, cons
                                      std::shared_ptr<GradientState>* left = nullptr) {
   Each<const Image*> sources;
   for (const auto& image : images) sources.push_back(image.get());
-  return kernel.encode(buffer, sources.span(), out, temporary, dtype,
-                       {.batch = state.batch.get(), .gradient = state.gradient.get(), .left = left});
+  return kernel.encode(buffer, sources.span(), out, temporary, dtype, state.states(left));
 }
 
 std::shared_ptr<BatchNormalizationState> encode_state(Kernel& kernel, CommandBuffer& buffer, const Images& images,
@@ -149,7 +151,7 @@ std::shared_ptr<Image> result_image(const Kernel& kernel, const Images& sources,
                                     std::optional<DType> dtype) {
   Shapes shapes;
   for (const auto& source : sources) shapes.push_back(source->shape());
-  return make_visible_image(kernel.device(), kernel.result_shape(shapes.span(), state.gradient.get()),
+  return make_visible_image(kernel.device(), kernel.result_shape(shapes.span(), state.states()),
                             dtype.value_or(sources[0]->dtype()));
 }
 
@@ -309,7 +311,7 @@ void run_in_batches(Kernel& kernel, const Views& views, const State& state, std:
     // Of a size that one Image holds; how many there are makes no difference to the rest of the result's shape.
     for (auto& shape : part_shapes)
       if (parts_of(shape.n)) shape.n = std::min(shape.n, std::max<std::int64_t>(1, Image::most_images(shape.c)));
-  auto shape = kernel.result_shape(part_shapes.span(), state.gradient.get());
+  auto shape = kernel.result_shape(part_shapes.span(), state.states());
   const auto results = kernel.results_per_image();
   if (!together) shape.n = n * results;
   if (!out) {

@@ -197,12 +197,17 @@ void Kernel::check_encode(const CommandBuffer &buffer, std::span<const Image *co
                               row.sources[i],
                               " is a temporary image whose read_count is 0: its last read has been encoded.");
   }
+  check_states(states);
+}
+
+void Kernel::check_states(const EncodeStates &states) const {
+  const auto &row = *impl_->row;
   const bool is_made_of_one = impl_->made.forward != nullptr;
   if (states.batch || states.gradient) {
     check<TypeError>(!row.state.empty() || is_made_of_one, row.name, ": state was given; the kernel takes none.");
     check<TypeError>(is_made_of_one == (states.gradient != nullptr), row.name, ": state is not a ",
                      is_made_of_one ? "GradientState." : "BatchNormalizationState.");
-    check_same_device(*buffer.device(), states.batch ? *states.batch->device() : *states.gradient->device(), "state");
+    check_same_device(*impl_->device, states.batch ? *states.batch->device() : *states.gradient->device(), "state");
   }
   if (states.left)
     check<TypeError>(!row.gradient.empty() && !is_made_of_one && row.has_image(), row.name,

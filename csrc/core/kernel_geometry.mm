@@ -216,9 +216,10 @@ void check_destination(const Kernel::Impl &impl, const Geometry &g, ImageShape o
         " is not the result's ", g.shape, " (clip_rect restricts what is written).");
 }
 
-ImageShape Kernel::result_shape(std::span<const ImageShape> sources, const GradientState *state) const {
+ImageShape Kernel::result_shape(std::span<const ImageShape> sources, const EncodeStates &states) const {
   check_source_count(sources.size());
   check_result_is_image();
+  check_states(states);
   // With the limits of the parameters this keeps every sum and product of extents within 64 bits.
   for (std::size_t i = 0; i < sources.size(); ++i)
     for (auto extent : sources[i].nhwc())
@@ -233,7 +234,7 @@ ImageShape Kernel::result_shape(std::span<const ImageShape> sources, const Gradi
                      : Ref<MPSImage *>::adopt([[MPSImage alloc]
                             initWithDevice:impl_->device->impl().device.get()
                            imageDescriptor:image_descriptor(sources.back(), DType::float32)]);
-    return new_destination(*impl_, geometry(*impl_, sources, image.get(), state));
+    return new_destination(*impl_, geometry(*impl_, sources, image.get(), states.gradient));
   });
 }
 

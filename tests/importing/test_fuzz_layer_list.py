@@ -14,9 +14,9 @@ import pytest
 from layer_cases import Case, outcome
 
 import mpscnn
-from fuzzing import SECONDS, Fuzz
+from fuzzing import Fuzz, Seeds
 
-SEEDS = Path(__file__).with_name("corpus") / "layer_list.txt"
+SEEDS = Seeds(Path(__file__).with_name("corpus") / "layer_list.txt")
 fuzz = Fuzz()
 
 
@@ -40,16 +40,11 @@ def attempt(seed: int) -> str:
 
 @fuzz.seeds(400)
 def test_layers(seed: int) -> None:
-    try:
+    with SEEDS.keep(seed):
         attempt(seed)
-    except Exception:
-        if SECONDS:
-            with SEEDS.open("a") as file:
-                file.write(f"{seed}\n")
-        raise
 
 
-@pytest.mark.parametrize("seed", [int(line) for line in SEEDS.read_text().split()])
+@pytest.mark.parametrize("seed", list(SEEDS))
 def test_corpus(seed: int) -> None:
     attempt(seed)
 

@@ -27,11 +27,11 @@ from torch._subclasses import FakeTensorMode
 from torch_support import RELATIVE, Function, leaves, randomize
 
 import mpscnn
-from fuzzing import SECONDS, Fuzz
+from fuzzing import SECONDS, Fuzz, Seeds
 from mpscnn.importing import torch_export
 
 CORPUS = Path(__file__).with_name("corpus") / "torch"
-SEEDS = CORPUS.with_name("modules.txt")
+SEEDS = Seeds(CORPUS.with_name("modules.txt"))
 fuzz = Fuzz()
 F = nn.functional
 
@@ -69,18 +69,13 @@ def attempt_module(seed: int) -> str:
 
 @fuzz.seeds(25)
 def test_modules(seed: int) -> None:
-    try:
+    with SEEDS.keep(seed):
         attempt_module(seed)
-    except Exception:
-        if SECONDS:
-            with SEEDS.open("a") as file:
-                file.write(f"{seed}\n")
-        raise
 
 
-@pytest.mark.parametrize("seed", [int(line) for line in SEEDS.read_text().split()])
-def test_corpus_of_modules(seed: int) -> None:
-    attempt_module(seed)
+def test_corpus_of_modules() -> None:
+    for seed in SEEDS:
+        attempt_module(seed)
 
 
 # ---- damaged programs

@@ -71,7 +71,7 @@ class Kernel : public std::enable_shared_from_this<Kernel> {
   void check_source_count(std::size_t count) const;
 
   /// Extents of the result, an image, for such sources, and for the state of a gradient kernel. Throws like encode().
-  ImageShape result_shape(std::span<const ImageShape> sources, const GradientState* state = nullptr) const;
+  ImageShape result_shape(std::span<const ImageShape> sources, const EncodeStates& states = {}) const;
 
   /// Whether an image of the result comes of the same image of each source and of no other.
   bool works_image_by_image() const;
@@ -126,6 +126,8 @@ class Kernel : public std::enable_shared_from_this<Kernel> {
   void check_encode(const CommandBuffer& buffer, std::span<const Image* const> sources,
                     const EncodeStates& states) const;
   void check_result_is_image() const;
+  /// The states are such as the kernel takes and leaves.
+  void check_states(const EncodeStates& states) const;
 
   std::unique_ptr<Impl> impl_;
 };

@@ -230,14 +230,10 @@ void check_lies_on_source(const GradientKernelState &state, const Clip &clip, co
 /// Kernels that see one pixel for each pixel: the strides are 1.
 void check_strides_are_1(const GradientKernelState &state);
 
-/// NSInvalidArgumentException, the sentence opened by the kernel's class and label.
-[[noreturn]] void raise_for(const KernelState &state, NSString *format, ...) NS_FORMAT_FUNCTION(2, 3);
-
 /// Offsets beyond any image are refused: sums of offsets, strides and kernel sizes stay far from overflow.
 void check_offset(const KernelState &state, NSInteger x, NSInteger y, const std::string &name);
 
 // The common rules, one function each.
-Recorder &begin_encode(const KernelState &state, id<MTLCommandBuffer> buffer);
 void check_image(const KernelState &state, MPSImage *image, const char *name);
 /// Batches: arrays of `count` single images of one size and format.
 void check_batch(const KernelState &state, NSArray *batch, NSUInteger count, const char *name);

@@ -60,14 +60,6 @@ void ImageKernelState::did_read(MPSKernel *kernel) {
   check_slots();
 }
 
-void raise_for(const KernelState &state, NSString *format, ...) {
-  va_list arguments;
-  va_start(arguments, format);
-  NSString *sentence = [[[NSString alloc] initWithFormat:format arguments:arguments] autorelease];
-  va_end(arguments);
-  raise_argument(@"%s: %@", state.title.c_str(), sentence);
-}
-
 // -------------------------------------------------------------------------------------------- the slots
 
 Window SourceSlot::window() const {
@@ -127,13 +119,6 @@ void DestinationSlot::archive(Archive &archive, NSString *prefix) {
 }
 
 // ------------------------------------------------------------------------------------- what an encode checks
-
-Recorder &begin_encode(const KernelState &state, id<MTLCommandBuffer> buffer) {
-  id<OpenMPSCommandBuffer> known = command_buffer_of(buffer, state.title.c_str());
-  if ([known device] != state.device.get())
-    raise_for(state, @"commandBuffer belongs to another device than the kernel.");
-  return [known openmps_recorder];
-}
 
 void check_image(const KernelState &state, MPSImage *image, const char *name) {
   if (image == nil) raise_for(state, @"%s is nil.", name);

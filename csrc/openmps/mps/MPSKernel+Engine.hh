@@ -85,6 +85,11 @@ struct Extends : Base {
 
 struct PlainKernelState : Extends<PlainKernelState, KernelState> {};
 
+/// NSInvalidArgumentException, the sentence opened by the kernel's class and label.
+[[noreturn]] void raise_for(const KernelState &state, NSString *format, ...) NS_FORMAT_FUNCTION(2, 3);
+/// The recorder of a command buffer of the kernel's device; raises for any other.
+Recorder &begin_encode(const KernelState &state, id<MTLCommandBuffer> buffer);
+
 }  // namespace openmps
 
 @interface MPSKernel (Engine)

@@ -69,6 +69,21 @@ void KernelState::did_read(MPSKernel *) {}
 
 void KernelState::did_copy(id<OpenMPSDevice> new_device) { device = Ref<id<OpenMPSDevice>>(new_device); }
 
+void raise_for(const KernelState &state, NSString *format, ...) {
+  va_list arguments;
+  va_start(arguments, format);
+  NSString *sentence = [[[NSString alloc] initWithFormat:format arguments:arguments] autorelease];
+  va_end(arguments);
+  raise_argument(@"%s: %@", state.title.c_str(), sentence);
+}
+
+Recorder &begin_encode(const KernelState &state, id<MTLCommandBuffer> buffer) {
+  id<OpenMPSCommandBuffer> known = command_buffer_of(buffer, state.title.c_str());
+  if ([known device] != state.device.get())
+    raise_for(state, @"commandBuffer belongs to another device than the kernel.");
+  return [known openmps_recorder];
+}
+
 }  // namespace openmps
 
 using openmps::KernelState;
