@@ -54,6 +54,7 @@ if TYPE_CHECKING:
     from .loading import load
     from .network import Network
     from .profiling import profile
+    from .training import Trainer
 
 __version__: str = _core.__version__
 
@@ -71,6 +72,7 @@ _LAZY = {
     "Network": "network",
     "load": "loading",
     "profile": "profiling",
+    "Trainer": "training",
     "UnsupportedOperatorError": "errors",
 }
 
@@ -130,6 +132,7 @@ __all__ = [
     "OptimizerState",
     "OptimizerStochasticGradientDescent",
     "PaddingPolicy",
+    "Trainer",
     "UnaryKernel",
     "UnsupportedOperatorError",
     "__version__",
