@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Checkpoints: a folder of two files of safetensors, the parameters as PyTorch has them, and what an optimizer remembers.
+"""Checkpoints: a folder of two files of safetensors, parameters as PyTorch has them and what an optimizer remembers.
 
 model.safetensors      what torch.nn.Module.load_state_dict() takes
 optimizer.safetensors  <parameter>.<what the optimizer calls it>, in the order of the parameter; and in the metadata
@@ -14,7 +14,6 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 from numpy.typing import NDArray
 
 from ..errors import InvalidModelError
@@ -126,8 +125,3 @@ def read(folder: str | os.PathLike[str]) -> tuple[Mapping[str, Array], Mapping[s
 
 def _is_count(value: Any) -> bool:
     return isinstance(value, int) and not isinstance(value, bool) and 0 <= value < 2**63
-
-
-def floats(array: Array) -> Array:
-    """As the device has them."""
-    return np.asarray(array, np.float32)

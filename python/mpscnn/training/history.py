@@ -74,7 +74,7 @@ class History(list[Epoch]):
             It is not what to_dict() makes.
         """
         names = set(Epoch.__dataclass_fields__)
-        epochs = given.get("epochs") if isinstance(given, Mapping) else None
+        epochs = given.get("epochs")
         if not isinstance(epochs, list) or not all(isinstance(one, Mapping) and set(one) == names for one in epochs):
             raise ValueError("history is not what History.to_dict() makes.")
         for one in epochs:

@@ -65,7 +65,7 @@ def _check_none(state_dict: Any, what: str) -> None:
 def _check_module(module: Any, graph: Graph) -> None:
     """What a module in eval mode does not show: dropout, and parameters that the graph has under other names."""
     for name, part in module.named_modules():
-        if "Dropout" in type(part).__name__ and getattr(part, "p", 0):
+        if "Dropout" in type(part).__name__ and getattr(part, "p", None):
             raise NotImplementedError(
                 f'the module "{name}" ({type(part).__name__}) is gone from a traced graph: give a list of layers.'
             )

@@ -39,6 +39,12 @@ class Batch:
         self.states: dict[str, Any] = {}
 
 
+def make_kernel(name: str, device: _core.Device | None, **arguments: Any) -> Any:
+    """A kernel of the table, by its name."""
+    kind: Any = KERNELS[name]
+    return kind(**arguments, device=device)
+
+
 class Layer:
     """An operation as it is encoded.
 
@@ -144,10 +150,9 @@ class KernelLayer(_Trainable):
 
     def __init__(self, operation: Operation, wants: list[bool], is_trained: bool, device: _core.Device | None) -> None:
         super().__init__(operation, wants, is_trained, device)
-        kind = KERNELS[operation.kernel]
-        self.kernel: Any = kind(**{"label": operation.name, **operation.arguments}, device=device)
+        self.kernel: Any = make_kernel(operation.kernel, device, **{"label": operation.name, **operation.arguments})
         self._is_convolution = "weight" in SUFFIXES.get(operation.kernel, {})
-        self._reads_result = row_of(kind)["family"] == "softmax"
+        self._reads_result = row_of(KERNELS[operation.kernel])["family"] == "softmax"
         if self._is_convolution:
             with _core.CommandBuffer(self.kernel.device) as commands:
                 self.values = self.kernel.export_weights(commands)
@@ -241,9 +246,9 @@ class BatchNormalization(_Trainable):
         super().__init__(operation, wants, is_trained, device)
         arguments = {name: value for name, value in operation.arguments.items() if name not in STATISTICS}
         activation = arguments.get("activation")
-        self.kernel: Any = KERNELS["BatchNormalization"](**{"label": operation.name, **arguments}, device=device)
-        self._statistics: Any = KERNELS["BatchNormalizationStatistics"](device=device)
-        self._sums: Any = KERNELS["BatchNormalizationStatisticsGradient"](activation=activation, device=device)
+        self.kernel: Any = make_kernel("BatchNormalization", device, **{"label": operation.name, **arguments})
+        self._statistics: Any = make_kernel("BatchNormalizationStatistics", device)
+        self._sums: Any = make_kernel("BatchNormalizationStatisticsGradient", device, activation=activation)
         channels = len(arguments["gamma"])
         self._states = [_core.BatchNormalizationState(channels, device=device) for _ in range(slots)]
         self._momentum = momentum
@@ -323,11 +328,10 @@ class Concatenation(Layer):
         self._forward, self._backward = [], []
         for i, count in enumerate(channels):
             first = sum(channels[:i])
-            copy = {"type": "none", "label": operation.name, "device": device}
-            self._forward.append(KERNELS["Neuron"](**copy, destination_feature_channel_offset=first))
-            self._backward.append(
-                KERNELS["Neuron"](**copy, source_feature_channel_offset=first, source_feature_channel_max_count=count)
-            )
+            copy = {"type": "none", "label": operation.name}
+            place = {"source_feature_channel_offset": first, "source_feature_channel_max_count": count}
+            self._forward.append(make_kernel("Neuron", device, **copy, destination_feature_channel_offset=first))
+            self._backward.append(make_kernel("Neuron", device, **copy, **place))
 
     def forward_reads(self) -> list[str]:
         return list(self.operation.sources)

@@ -63,7 +63,8 @@ def parameters_of(operation: Operation, shapes: Mapping[str, tuple[int, ...]] | 
         shape = given if shapes is None else shapes[key]
         if np.prod(shape) != np.prod(given):
             raise NotImplementedError(
-                f'"{key}" has shape {shape}, and the kernel\'s is {given}: groups that MPS does not have cannot be trained.'
+                f'"{key}" has shape {shape}, and the kernel has {given}: groups of channels that MPS has not got cannot'
+                " be trained."
             )
         found.append(Parameter(key, argument, tuple(shape)))
     return found
@@ -87,9 +88,11 @@ def to_mps(operation: Operation, parameter: Parameter, values: Array, shape: tup
         outputs, height, width, inputs = shape
         groups = operation.arguments.get("groups", 1)
         taps = values.reshape(groups, inputs, outputs // groups, height, width)
-        return taps.transpose(0, 2, 3, 4, 1).reshape(shape)[:, ::-1, ::-1]
+        rotated: Array = taps.transpose(0, 2, 3, 4, 1).reshape(shape)[:, ::-1, ::-1]
+        return rotated
     order = _order(operation)
-    return values.reshape([shape[axis] for axis in order]).transpose(np.argsort(order))
+    turned: Array = values.reshape([shape[axis] for axis in order]).transpose(np.argsort(order))
+    return turned
 
 
 def _order(operation: Operation) -> list[int]:
@@ -102,4 +105,5 @@ def _grouped(values: Array, groups: int) -> Array:
     """Weights of a transposed convolution, (O, kH, kW, I / groups), as (I, O / groups, kH, kW)."""
     outputs, height, width, inputs = values.shape
     taps = values.reshape(groups, outputs // groups, height, width, inputs)
-    return taps.transpose(0, 4, 1, 2, 3).reshape(groups * inputs, outputs // groups, height, width)
+    turned: Array = taps.transpose(0, 4, 1, 2, 3).reshape(groups * inputs, outputs // groups, height, width)
+    return turned

@@ -9,9 +9,8 @@ from typing import Any
 
 from .. import _core
 from ..graph import CONCATENATE, Graph
-from ..kernels import KERNELS
 from .lowering import Operation, Shapes, lower
-from .operations import Batch, BatchNormalization, Concatenation, Images, KernelLayer, Layer
+from .operations import Batch, BatchNormalization, Concatenation, Images, KernelLayer, Layer, make_kernel
 from .parameters import parameters_of
 
 
@@ -70,7 +69,7 @@ class Plan:
             for layer in self.layers
             for name in layer.forward_reads() + (layer.backward_reads() if layer.has_gradient else [])
         )
-        self._add: Any = KERNELS["Add"](label="sum of gradients", device=device)
+        self._add = make_kernel("Add", device, label="sum of gradients")
         names_of_values = {self.input, *(operation.result for operation in operations)}
         self._channels = max(shapes[name][3] for name in names_of_values if name in shapes)
 

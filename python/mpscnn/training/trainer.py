@@ -9,7 +9,7 @@ import time
 from collections import deque
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -22,6 +22,9 @@ from . import checkpoint
 from .history import Epoch, History
 from .model import read
 from .plan import Plan
+
+if TYPE_CHECKING:
+    from .._typing import ImageLayout, LossType
 
 Array = NDArray[Any]
 
@@ -171,7 +174,7 @@ class Trainer(_checks.Made):
         state_dict: Mapping[str, Any] | None = None,
         *,
         input_shapes: Sequence[int] | None = None,
-        loss: str | _core.Loss = "softmax_cross_entropy",
+        loss: LossType | _core.Loss = "softmax_cross_entropy",
         optimizer: _core.Optimizer | None = None,
         frozen: Iterable[str] = (),
         batch_norm_momentum: float = 0.1,
@@ -222,6 +225,7 @@ class Trainer(_checks.Made):
         self._steps = 0
         self._at_work: deque[Step] = deque()
         self._losses: dict[int, _core.Loss] = {}
+        self._labels: dict[tuple[Any, ...], _core.LossLabels] = {}
         self.history = History()
 
     # ---- a step
@@ -257,19 +261,15 @@ class Trainer(_checks.Made):
         plan, images = self._plan, len(x)
         targets, classes = self._targets(labels, images)
         commands = _core.CommandBuffer(self._device, f"step {self._steps}")
-        sources, outputs, compared = [], [], []
+        sources: list[_core.Image] = []
+        outputs: list[_core.Image] = []
+        compared: list[_core.LossLabels] = []
         first = 0
         for count in plan.parts(images):
             part = slice(first, first + count)
             sources.append(_core.Image.from_array(x[part], order, device=self._device))
             outputs.append(_core.Image((count, *self._result), device=self._device))
-            compared.append(
-                _core.LossLabels(
-                    targets[part],
-                    number_of_classes=self._result[2] if classes is not None else None,
-                    device=self._device,
-                )
-            )
+            compared.append(self._compared(targets[part], len(compared)))
             first += count
 
         def loss(predictions: list[_core.Image]) -> list[_core.Image]:
@@ -298,7 +298,8 @@ class Trainer(_checks.Made):
             if not math.isfinite(first._loss):
                 raise FloatingPointError(
                     f"step {first.number}: the loss is {first._loss}; the parameters are of no use any more. Load a"
-                    f" checkpoint, and lower the learning rate ({self.optimizer.learning_rate:g}) or look at the images."
+                    f" checkpoint, and lower the learning rate ({self.optimizer.learning_rate:g}) or look at the"
+                    " images."
                 )
 
     def wait(self) -> None:
@@ -314,12 +315,12 @@ class Trainer(_checks.Made):
 
     # ---- what goes in
 
-    def _sources(self, x: Any) -> tuple[Array, str]:
+    def _sources(self, x: Any) -> tuple[Array, ImageLayout]:
         """The batch as float32 with four axes, and their order."""
         layout = self._input.layout
         wanted = tuple(self._extents["HWC".index(letter)] for letter in layout[1:])
         array = np.asarray(x)
-        if array.shape[1:] != wanted or array.ndim != len(layout) or not len(array):
+        if array.ndim != len(layout) or array.shape[1:] != wanted or array.shape[0] < 1:
             raise ValueError(f"x.shape {array.shape} is not {_shown(('N', *wanted))}, of one image or more.")
         if array.dtype == np.uint8:
             array = array * np.float32(1 / 255)
@@ -360,6 +361,19 @@ class Trainer(_checks.Made):
             return self._output.shape
         return tuple(self._result["HWC".index(letter)] for letter in self._output.layout[1:])
 
+    def _compared(self, targets: Array, part: int) -> _core.LossLabels:
+        """Labels on the device: objects of the step that had the same place are used again."""
+        place = (self._steps % self._in_flight, part, targets.shape, targets.dtype.kind)
+        if place in self._labels:
+            self._labels[place].write(targets)
+        else:
+            # Few sizes of batches come up: the usual one, and that of the last one of an epoch.
+            if len(self._labels) > 8 * self._in_flight:
+                self._labels.clear()
+            classes = self._result[2] if targets.dtype.kind in "iu" else None
+            self._labels[place] = _core.LossLabels(targets, number_of_classes=classes, device=self._device)
+        return self._labels[place]
+
     def _mean_loss(self, images: int) -> _core.Loss:
         """The loss whose sum over a batch of so many images is their mean."""
         if images not in self._losses:
@@ -389,7 +403,7 @@ class Trainer(_checks.Made):
         validation: tuple[Array, Array] | None = None,
         shuffle: bool = True,
         learning_rate: Callable[[int], float] | None = None,
-        augment: Callable[[Array, np.random.Generator], Array] | None = None,
+        augment: Callable[[Array, Array, np.random.Generator], tuple[Array, Array]] | None = None,
         checkpoint: str | os.PathLike[str] | None = None,
         plot: str | os.PathLike[str] | None = None,
         progress: bool | Callable[[int, int | None], object] | None = None,
@@ -410,7 +424,7 @@ class Trainer(_checks.Made):
         learning_rate : callable, optional
             Of the number of the step, counted from 0 over all calls, to the rate of that step.
         augment : callable, optional
-            Of a batch and a numpy.random.Generator to the batch that is trained with.
+            Of x and labels of a batch and a numpy.random.Generator to those that are trained with.
         checkpoint : path, optional
             `save` is called for this folder after each epoch.
         plot : path, optional
@@ -435,9 +449,8 @@ class Trainer(_checks.Made):
         x, labels = np.asarray(x), np.asarray(labels)
         _check_lengths(x, labels, "x", "labels")
         if validation is not None:
-            if not isinstance(validation, (tuple, list)) or len(validation) != 2:
-                _checks.refuse(validation, "validation", "a pair (x, labels)")
-            _check_lengths(np.asarray(validation[0]), np.asarray(validation[1]), "validation x", "validation labels")
+            validation = _pair(validation, "validation")
+            _check_lengths(*validation, "validation x", "validation labels")
         for given, name in ((learning_rate, "learning_rate"), (augment, "augment")):
             if given is not None and not callable(given):
                 _checks.refuse(given, name, "a callable")
@@ -451,10 +464,12 @@ class Trainer(_checks.Made):
                 begin, waiting, passed = time.perf_counter(), deque[Step](), _Passed()
                 for start in starts:
                     chosen = order[start : start + batch_size]
-                    batch = x[chosen] if augment is None else augment(x[chosen], rng)
+                    batch = x[chosen], labels[chosen]
+                    if augment is not None:
+                        batch = _pair(augment(*batch, rng), "what augment returns")
                     if learning_rate is not None:
                         self.optimizer.learning_rate = learning_rate(self._steps)
-                    waiting.append(self.step(batch, labels[chosen]))
+                    waiting.append(self.step(*batch))
                     while len(waiting) >= self._in_flight + 1:
                         passed.add(waiting.popleft())
                     done += 1
@@ -696,6 +711,12 @@ def _fraction(value: Any, name: str) -> float:
     if not 0 <= value <= 1:
         raise ValueError(f"{name} ({value}) is not between 0 and 1.")
     return float(value)
+
+
+def _pair(value: Any, name: str) -> tuple[Array, Array]:
+    if not isinstance(value, (tuple, list)) or len(value) != 2:
+        _checks.refuse(value, name, "a pair (x, labels)")
+    return np.asarray(value[0]), np.asarray(value[1])
 
 
 def _check_lengths(x: Array, labels: Array, x_name: str, labels_name: str) -> None:

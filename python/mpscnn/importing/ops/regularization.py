@@ -3,6 +3,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from ..builder import Builder, Tensor, UnmappedError
 
 
@@ -13,7 +15,7 @@ def dropout(builder: Builder, x: Tensor, p: float = 0.5, *, whole_channels: bool
     if not 0 < p < 1:
         raise UnmappedError(f"dropout with p = {p}, which is not at least 0 and less than 1")
     # Masks of two layers must not be the same ones.
-    arguments = {"keep_probability": 1 - p, "seed": len(builder.graph)}
+    arguments: dict[str, Any] = {"keep_probability": 1 - p, "seed": len(builder.graph)}
     if whole_channels:
         arguments["mask_stride"] = 0
     return builder.add("Dropout", x, **arguments)
