@@ -77,7 +77,7 @@ def to_torch(operation: Operation, parameter: Parameter, values: Array) -> Array
             values = _grouped(values[:, ::-1, ::-1], operation.arguments.get("groups", 1))
         else:
             values = values.transpose(_order(operation))
-    return np.array(values, np.float32).reshape(parameter.shape)
+    return np.array(values, np.float32, order="C").reshape(parameter.shape)
 
 
 def to_mps(operation: Operation, parameter: Parameter, values: Array, shape: tuple[int, ...]) -> Array:
