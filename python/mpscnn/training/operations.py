@@ -55,17 +55,15 @@ class Layer:
         Of each source: whether its gradient is asked for.
     is_trained : bool
         Whether the optimizer changes its parameters.
+    has_gradient : bool
+        Whether anything is encoded backward.
     parameters : list of Parameter
     """
 
     def __init__(self, operation: Operation, wants: list[bool], is_trained: bool, device: _core.Device | None) -> None:
         self.operation, self.wants, self.is_trained, self.device = operation, wants, is_trained, device
         self.parameters: list[Parameter] = []
-
-    @property
-    def has_gradient(self) -> bool:
-        """Whether anything is encoded backward."""
-        return self.is_trained or any(self.wants)
+        self.has_gradient = is_trained or any(wants)
 
     def forward_reads(self) -> list[str]:
         """The value that each encode of forward() reads, one entry for each."""
@@ -162,24 +160,27 @@ class KernelLayer(_Trainable):
                 self.kernel.gradient.gradient_option = "data"
         elif operation.kernel in SUFFIXES:
             self.values = self.gamma_and_beta()
+        self._encoded = self._gradients()
 
-    def _seconds(self) -> list[tuple[int, str]]:
-        """Sources whose gradient kernel is encoded, and what it reads besides the gradient of the result."""
-        sources, pairs = self.operation.sources, []
-        for i, wanted in enumerate(self.wants):
+    def _gradients(self) -> list[tuple[int, Any, str]]:
+        """Sources whose gradient kernel is encoded, the kernel, and what it reads besides the result's gradient."""
+        if not self.has_gradient:
+            return []
+        sources, found = self.operation.sources, []
+        for i, kernel in enumerate(self.kernel.gradients):
             if self._reads_result:
                 second = self.operation.result
             else:
                 second = sources[1 - i] if self.operation.kernel == "Multiply" else sources[i]
-            if wanted or self.is_trained:
-                pairs.append((i, second))
-        return pairs
+            if self.wants[i] or self.is_trained:
+                found.append((i, kernel, second))
+        return found
 
     def backward_reads(self) -> list[str]:
-        return [second for _, second in self._seconds()]
+        return [second for _, _, second in self._encoded]
 
     def gradient_reads(self) -> int:
-        return len(self._seconds())
+        return len(self._encoded)
 
     def forward(self, batch: Batch, out: Images | None) -> Images:
         sources = [batch.values[name] for name in self.operation.sources]
@@ -202,8 +203,8 @@ class KernelLayer(_Trainable):
     def backward(self, batch: Batch, grad: Images) -> list[Images | None]:
         states = batch.states[self.operation.name]
         gradients: list[Images | None] = [None] * len(self.wants)
-        for i, name in self._seconds():
-            kernel, second = self.kernel.gradients[i], batch.values[name]
+        for i, kernel, name in self._encoded:
+            second = batch.values[name]
             made = [
                 kernel.encode(batch.commands, image, second[part], states[part], temporary=True)
                 for part, image in enumerate(grad)

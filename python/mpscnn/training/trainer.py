@@ -327,7 +327,9 @@ class Trainer(_checks.Made):
         elif array.dtype.kind != "f":
             raise TypeError(f"x.dtype ({array.dtype}) is not a floating-point type or uint8.")
         array = array.astype(np.float32, copy=False)
-        return (array, "NCHW") if layout == "NCHW" else (_as_nhwc(array, layout), "NHWC")
+        if layout == "NCHW" and wanted[0] > 1:
+            return array, "NCHW"  # the device's own transfer
+        return _as_nhwc(array, layout), "NHWC"
 
     def _targets(self, labels: Any, images: int) -> tuple[Array, Array | None]:
         """Labels as a loss takes them, and class numbers if that is what they are."""
