@@ -604,7 +604,10 @@ SENTENCES: list[tuple[Callable[[], Any], str]] = [
     (lambda: setattr(commands(), "label", 3), "label (int) is not a str."),
     (lambda: setattr(image(), "label", 3), "label (int) is not a str."),
     (mpscnn.GradientState, "GradientState: a forward encode makes it (with_state=True)."),
-    (lambda: mpscnn.NeuronReLU()(random(X), with_state=1), "with_state (int) is not True or False."),
+    (
+        lambda: mpscnn.NeuronReLU()(random(X), with_state=1),
+        "NeuronReLU: with_state (int) is not True, False or a GradientState.",
+    ),
     (lambda: mpscnn.CommandBuffer("gpu"), "device (str) is not a Device."),
     (lambda: mpscnn.Convolution(random(W), device="gpu"), "device (str) is not a Device."),
     (lambda: image().channels(0.5, 4), "first (float) is not an int."),

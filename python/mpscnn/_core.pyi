@@ -860,6 +860,10 @@ class GradientState:
         """array, shape (C,), float32: with respect to beta; a view."""
 
     @property
+    def encodes(self) -> int:
+        """Forward encodes that share the state, which are parts of one batch."""
+
+    @property
     def device(self) -> Device:
         """The device."""
 
@@ -1100,7 +1104,7 @@ class Kernel:
         out: Image | None = None,
         state: None = None,
         dtype: DTypeLike | None = None,
-        with_state: Literal[True],
+        with_state: Literal[True] | GradientState,
     ) -> tuple[Image, GradientState]: ...
     @overload
     def __call__(
@@ -1110,7 +1114,7 @@ class Kernel:
         out: None = None,
         state: None = None,
         dtype: DTypeLike | None = None,
-        with_state: Literal[True],
+        with_state: Literal[True] | GradientState,
     ) -> tuple[NDArray[Any], GradientState]: ...
     @overload
     def __call__(
@@ -1120,7 +1124,7 @@ class Kernel:
         out: _Out,
         state: None = None,
         dtype: None = None,
-        with_state: Literal[True],
+        with_state: Literal[True] | GradientState,
     ) -> tuple[_Out, GradientState]: ...
     @overload
     def encode(
@@ -1146,7 +1150,7 @@ class Kernel:
         temporary: bool = False,
         state: None = None,
         dtype: DTypeLike | None = None,
-        with_state: Literal[True],
+        with_state: Literal[True] | GradientState,
     ) -> tuple[Image, GradientState]: ...
     def export_weights(self, command_buffer: CommandBuffer) -> ConvolutionWeightsAndBiasesState:
         """Append the export of the weights, as the kernel has them, to a command buffer."""
