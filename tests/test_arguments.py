@@ -44,6 +44,7 @@ class Stranger:
 
 X = (1, 5, 7, 4)
 W = (8, 4, 3, 3)
+BOXES = (1, 2, 3, 7)
 
 
 def commands() -> mpscnn.CommandBuffer:
@@ -98,6 +99,7 @@ OWNERS: dict[str, Callable[[], Any]] = {
     "NormalizationDataSource": mpscnn.NormalizationDataSource,
     "Optimizer": lambda: ADAM,
     "OptimizerState": lambda: mpscnn.OptimizerAdam().state_for(mpscnn.Buffer(8)),
+    "YOLOLoss": lambda: mpscnn.YOLOLoss([[1, 2]]),
     "profile": mpscnn.profile,
 }
 OF_OPTIMIZERS: dict[str, Any] = {
@@ -277,6 +279,32 @@ RIGHT: dict[str, Callable[[], dict[str, Any]]] = {
         "momentum_scale": 0.5,
         "use_nesterov_momentum": np.True_,
         **OF_OPTIMIZERS,
+    },
+    "YOLOLoss": lambda: {
+        "anchor_boxes": [(1, 2.5)],
+        "xy_loss": "huber",
+        "wh_loss": mpscnn.Loss("huber"),
+        "confidence_loss": "log",
+        "classes_loss": "mean_squared_error",
+        "reduction": "none",
+        "rescore": np.True_,
+        "scale_xy": 1,
+        "scale_wh": np.float32(2),
+        "scale_no_object": 3.0,
+        "scale_object": 4,
+        "scale_class": 5,
+        "min_iou_for_object_presence": 1,
+        "max_iou_for_object_absence": 0,
+        "reduce_across_batch": False,
+        "device": None,
+    },
+    "YOLOLoss.__call__": lambda: {"x": random(BOXES), "labels": random(BOXES), "weights": random(BOXES), "out": None},
+    "YOLOLoss.encode": lambda: {
+        "command_buffer": commands(),
+        "x": mpscnn.Image(BOXES),
+        "labels": mpscnn.LossLabels(random(BOXES)),
+        "out": None,
+        "temporary": True,
     },
     "empty": lambda: {"shape": (2, 3), "dtype": "float32"},
     "importing.read": lambda: {"model": graph(), **GIVEN_WITH_A_MODEL},
@@ -604,7 +632,10 @@ SENTENCES: list[tuple[Callable[[], Any], str]] = [
     (lambda: setattr(commands(), "label", 3), "label (int) is not a str."),
     (lambda: setattr(image(), "label", 3), "label (int) is not a str."),
     (mpscnn.GradientState, "GradientState: a forward encode makes it (with_state=True)."),
-    (lambda: mpscnn.NeuronReLU()(random(X), with_state=1), "with_state (int) is not True or False."),
+    (
+        lambda: mpscnn.NeuronReLU()(random(X), with_state=1),
+        "NeuronReLU: with_state (int) is not True, False or a GradientState.",
+    ),
     (lambda: mpscnn.CommandBuffer("gpu"), "device (str) is not a Device."),
     (lambda: mpscnn.Convolution(random(W), device="gpu"), "device (str) is not a Device."),
     (lambda: image().channels(0.5, 4), "first (float) is not an int."),
