@@ -11,7 +11,7 @@ from .. import _core
 from ..graph import CONCATENATE, Graph
 from .lowering import Operation, Shapes, lower
 from .operations import Batch, BatchNormalization, Concatenation, Images, KernelLayer, Layer, make_kernel
-from .parameters import parameters_of
+from .parameters import owner_of, parameters_of
 
 
 class Plan:
@@ -47,23 +47,26 @@ class Plan:
         (self.input,) = graph.inputs
         self.output = next(iter(graph.outputs.values())).source
         operations = lower(graph, shapes)
+        origins = {node.name: node.origin for node in graph.nodes}
         names = list(frozen)
-        unknown = [name for name in names if not any(_is_of(operation, name) for operation in operations)]
+        known = [*(operation.name for operation in operations), *(reference or {})]
+        unknown = [name for name in names if not any(_is_of(one, name) for one in known)]
         if unknown:
             raise ValueError(f'frozen: "{unknown[0]}" is the name of no node, nor the beginning of one.')
         needed: set[str] = set()
         self.layers: list[Layer] = []
         for operation in operations:
-            parameters = parameters_of(operation, reference)
-            is_trained = any(one.is_trained for one in parameters) and not any(
-                _is_of(operation, name) for name in names
-            )
+            owner = owner_of(operation.name, origins.get(operation.name, ""), reference)
+            parameters = parameters_of(operation, owner, reference)
+            is_frozen = any(_is_of(one, name) for one in (operation.name, owner) for name in names)
+            is_trained = any(one.is_trained for one in parameters) and not is_frozen
             wants = [source in needed for source in operation.sources]
             if is_trained or any(wants):
                 needed.add(operation.result)
             layer = _layer(operation, wants, is_trained, device, shapes, slots, momentum)
             layer.parameters = parameters
             self.layers.append(layer)
+        _check_parameters(self.layers, reference or {}, names)
         self._reads = Counter(
             name
             for layer in self.layers
@@ -127,8 +130,25 @@ def _read_times(images: Images, count: int) -> None:
             image.read_count = count
 
 
-def _is_of(operation: Operation, name: str) -> bool:
-    return operation.name == name or operation.name.startswith(f"{name}.")
+def _is_of(name: str, beginning: str) -> bool:
+    return name == beginning or name.startswith(f"{beginning}.")
+
+
+def _check_parameters(layers: list[Layer], reference: Mapping[str, tuple[int, ...]], frozen: list[str]) -> None:
+    """All parameters of the source model are trained, by one layer each, or are frozen."""
+    keys = Counter(one.key for layer in layers for one in layer.parameters)
+    for key, count in keys.items():
+        if count > 1:
+            raise NotImplementedError(f'"{key}" is read by {count} nodes: shared parameters cannot be trained.')
+    left = [key for key in reference if key not in keys and not any(_is_of(key, name) for name in frozen)]
+    if left:
+        raise NotImplementedError(
+            f'no kernel that MPS can train has {", ".join(map(_quoted, left))}: name what stays as it is in frozen.'
+        )
+
+
+def _quoted(text: str) -> str:
+    return f'"{text}"'
 
 
 def _layer(

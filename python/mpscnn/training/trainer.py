@@ -553,8 +553,10 @@ class Trainer(_checks.Made):
         found: dict[str, Array] = {}
         for layer in self._plan.layers:
             found.update(layer.state_dict())
-            if any(one.argument == "mean" for one in layer.parameters):
-                found[f"{layer.operation.name}.num_batches_tracked"] = np.array(self._steps, np.int64)
+            for one in layer.parameters:
+                if one.argument == "mean":
+                    key = f"{one.key.rpartition('.')[0]}.num_batches_tracked"
+                    found[key] = np.array(self._steps, np.int64)
         return found
 
     def load_state_dict(self, state_dict: Mapping[str, Any]) -> None:
