@@ -20,8 +20,8 @@ class DataSource:
     callback reaches the code that makes the kernel. Members may be attributes, properties or methods without
     arguments.
 
-    A data source may know how its weights are trained. It has one of two methods then, which are not here since MPS asks
-    whether they are there when the kernel is made:
+    A data source may know how its weights are trained. It has one of two methods then, or both. They are not in this
+    class: whether they are there is asked when the kernel is made.
 
     ``update(command_buffer, gradient_state, source_state)``
         For ``kernel.gradient.update(command_buffer, state)``. It encodes what makes the next weights out of the
