@@ -139,6 +139,16 @@ void bind_image(py::module_& module) {
           },
           py::arg("command_buffer"), py::arg("shape"), py::arg("dtype") = "float32",
           "Image that lives on one command buffer, until its read_count is 0 (MPSTemporaryImage).")
+      .def_static(
+          "most_images",
+          [](Integer channels) {
+            check(channels >= 1, "channels (", channels.value, ") is less than the minimum (1).");
+            return Image::most_images(channels);
+          },
+          py::arg("channels"),
+          R"(How many images of so many channels one Image holds: an MPSImage has 2048 slices of four channels.
+
+        0: not even one. What processes larger batches takes them in parts.)")
       .def(
           "numpy",
           [](const std::shared_ptr<Image>& image, const Text& layout, const py::object& out,

@@ -55,6 +55,7 @@ if TYPE_CHECKING:
     from .loading import load
     from .network import Network
     from .profiling import profile
+    from .training import Trainer
 
 __version__: str = _core.__version__
 
@@ -72,6 +73,7 @@ _LAZY = {
     "Network": "network",
     "load": "loading",
     "profile": "profiling",
+    "Trainer": "training",
     "UnsupportedOperatorError": "errors",
 }
 
@@ -131,6 +133,7 @@ __all__ = [
     "OptimizerState",
     "OptimizerStochasticGradientDescent",
     "PaddingPolicy",
+    "Trainer",
     "UnaryKernel",
     "UnsupportedOperatorError",
     "YOLOLoss",

@@ -190,6 +190,10 @@ class Image:
     def temporary(command_buffer: CommandBuffer, shape: t.Shape4, dtype: DTypeLike | None = "float32") -> Image:
         """Image that lives on one command buffer, until its read_count is 0 (MPSTemporaryImage)."""
 
+    @staticmethod
+    def most_images(channels: SupportsIndex) -> int:
+        """How many images of so many channels one Image holds: an MPSImage has 2048 slices of four channels."""
+
     @overload
     def numpy(self, layout: t.ImageLayout = "NHWC", *, out: None = None, copy: bool | None = None) -> NDArray[Any]:
         """The pixels as an array: a view where the image's memory is an array's (copy=None), else a copy."""

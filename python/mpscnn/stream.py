@@ -4,14 +4,12 @@
 from __future__ import annotations
 
 import contextlib
-import importlib
 import itertools
-from collections.abc import Callable, Iterable, Iterator, Sized
+from collections.abc import Iterable, Iterator, Sized
 from types import TracebackType
 from typing import TYPE_CHECKING, Any
 
-from . import _checks
-from .errors import MissingPackageError
+from . import _checks, _progress
 
 if TYPE_CHECKING:
     from .network import Network
@@ -58,7 +56,7 @@ class Stream(_checks.Made, Iterator[Any]):
         self._end: BaseException | None = None  # what is raised behind the last result
         self._done = self._shown = 0
         self._is_busy = False
-        self._show, self._close = _progress(progress, batches)
+        self._show, self._close = _progress.shower(progress, _length(batches), "batch")
         self._batches = iter(batches)
 
     def __iter__(self) -> Stream:
@@ -142,20 +140,8 @@ class Stream(_checks.Made, Iterator[Any]):
         return f"<mpscnn.Stream, {self._done} done, {len(self._calls)} at work>"
 
 
-def _progress(progress: Any, batches: Iterable[Any]) -> tuple[Callable[[int], object], Callable[[], object]]:
-    """What to call after each result, and in the end."""
-    if progress is None or progress is False:
-        return lambda done: None, lambda: None
-    total = None
+def _length(batches: Iterable[Any]) -> int | None:
+    """How many there are, of those that know."""
     with contextlib.suppress(TypeError):  # some have __len__, and do not know
-        total = len(batches) if isinstance(batches, Sized) else None
-    if progress is True:
-        try:
-            tqdm = importlib.import_module("tqdm.auto").tqdm  # not imported by name: it has no types
-        except ModuleNotFoundError:
-            raise MissingPackageError("progress=True", "tqdm", "progress") from None
-        bar = tqdm(total=total, unit="batch")
-        return lambda done: bar.update(), bar.close
-    if not callable(progress):
-        _checks.refuse(progress, "progress", "a bool, a callable or None")
-    return lambda done: progress(done, total), lambda: None
+        return len(batches) if isinstance(batches, Sized) else None
+    return None

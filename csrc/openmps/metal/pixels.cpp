@@ -19,8 +19,8 @@ constexpr std::size_t kBytesPerThread = std::size_t{4} << 20;
 /// Calls work(first, last) for parts of 0 ... count, on several threads when `bytes` in all is worth it.
 template <class Work>
 void in_parts(std::size_t count, std::size_t bytes, const Work& work) {
-  const std::size_t limit = std::min<std::size_t>(std::thread::hardware_concurrency(), count);
-  const std::size_t parts = std::min<std::size_t>(limit, bytes / kBytesPerThread);
+  static const std::size_t threads_here = std::thread::hardware_concurrency();  // reads a file of the kernel's
+  const std::size_t parts = std::min({threads_here, count, bytes / kBytesPerThread});
   if (parts < 2) {
     work(std::size_t{0}, count);
     return;

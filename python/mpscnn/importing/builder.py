@@ -88,10 +88,13 @@ class Builder:
     graph : Graph
     origin : str
         Of the nodes that are added now: name and operator in the source model.
+    in_training : bool
+        Whether what only training does, dropout, is part of the graph.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, *, in_training: bool = False) -> None:
         self.graph = Graph()
+        self.in_training = in_training
         self.origin = ""
         self._name = ""
         self._extents: dict[str, dict[str, int]] = {}  # of each input, as the model is imported

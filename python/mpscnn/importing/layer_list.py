@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 from ..errors import InvalidModelError, UnsupportedOperatorError
 from ..graph import Graph
 from .builder import Builder, Tensor, UnmappedError
-from .ops import activation, arithmetic, convolution, normalization, pooling, reduction, resize, shape
+from .ops import activation, arithmetic, convolution, normalization, pooling, reduction, regularization, resize, shape
 
 Layer: TypeAlias = "tuple[str, str] | tuple[str, str, Mapping[str, Any]]"
 
@@ -34,6 +34,7 @@ def read_layers(
     input_shapes: Sequence[int] | Mapping[str, Sequence[int]] | None,
     outputs: Sequence[str] | None = None,
     name: str = "the list of layers",
+    in_training: bool = False,
 ) -> Graph:
     """The layers, one behind the other, as a Graph.
 
@@ -53,6 +54,8 @@ def read_layers(
         Names of layers whose results are those of the graph; by default the last one's, which is called "output".
     name : str
         What errors call it.
+    in_training : bool
+        Whether there is dropout.
 
     Raises
     ------
@@ -70,7 +73,7 @@ def read_layers(
     >>> read_layers(layers, weights, input_shapes=(1, 3, 32, 32))
     Graph(input -> 3 nodes -> output)
     """
-    builder, arrays = Builder(), _Arrays(state_dict)
+    builder, arrays = Builder(in_training=in_training), _Arrays(state_dict)
     values: dict[str, Tensor | None] = {
         key: builder.input(key, extents[1:], _AXES[len(extents)]) for key, extents in _extents(input_shapes).items()
     }
@@ -467,9 +470,24 @@ def _log_softmax(b: Builder, w: Any, x: Tensor, *, dim: int) -> Tensor:
     return reduction.log_softmax(b, x, dim)
 
 
-@_layer("Identity", "Dropout", "Dropout1d", "Dropout2d", "AlphaDropout")
-def _identity(b: Builder, w: Any, x: Tensor, *, p: float = 0.5) -> Tensor:
+@_layer("Identity")
+def _identity(b: Builder, w: Any, x: Tensor) -> Tensor:
     return x
+
+
+@_layer("Dropout")
+def _dropout(b: Builder, w: Any, x: Tensor, *, p: float = 0.5) -> Tensor:
+    return regularization.dropout(b, x, p)
+
+
+@_layer("Dropout1d", "Dropout2d")
+def _channel_dropout(b: Builder, w: Any, x: Tensor, *, p: float = 0.5) -> Tensor:
+    return regularization.dropout(b, x, p, whole_channels=True)
+
+
+@_layer("AlphaDropout")
+def _alpha_dropout(b: Builder, w: Any, x: Tensor, *, p: float = 0.5) -> Tensor:
+    return regularization.alpha_dropout(b, x, p)
 
 
 @_layer("MaxPool1d", "MaxPool2d")

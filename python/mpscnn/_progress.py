@@ -1,0 +1,41 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The argument ``progress`` of what takes long."""
+
+from __future__ import annotations
+
+import importlib
+from collections.abc import Callable
+from typing import Any
+
+from . import _checks
+from .errors import MissingPackageError
+
+
+def shower(progress: Any, total: int | None, unit: str) -> tuple[Callable[..., object], Callable[[], object]]:
+    """What to call after each unit with the number of those done, and in the end.
+
+    A text may stand behind the number: a bar shows it, a callable of the user's does not get it.
+
+    Parameters
+    ----------
+    progress : bool, callable or None
+        True: a bar of tqdm's. A callable is given the number done, and the total or None.
+    """
+    if progress is None or progress is False:
+        return lambda done, text="": None, lambda: None
+    if progress is True:
+        try:
+            tqdm = importlib.import_module("tqdm.auto").tqdm  # not imported by name: it has no types
+        except ModuleNotFoundError:
+            raise MissingPackageError("progress=True", "tqdm", "progress") from None
+        bar = tqdm(total=total, unit=unit)
+
+        def update(done: int, text: str = "") -> None:
+            if text:
+                bar.set_postfix_str(text, refresh=False)
+            bar.update(done - bar.n)
+
+        return update, bar.close
+    if not callable(progress):
+        _checks.refuse(progress, "progress", "a bool, a callable or None")
+    return lambda done, text="": progress(done, total), lambda: None

@@ -1,0 +1,7 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Training through MPS's gradient kernels, losses and optimizers; `mpscnn.Trainer` is the door."""
+
+from .history import Epoch, History
+from .trainer import Step, Trainer
+
+__all__ = ["Epoch", "History", "Step", "Trainer"]

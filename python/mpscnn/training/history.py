@@ -1,0 +1,133 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What a training has come to, epoch by epoch."""
+
+from __future__ import annotations
+
+import json
+import math
+import os
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass
+from typing import Any
+
+from .. import _checks
+from ..errors import MissingPackageError
+
+
+@dataclass(frozen=True)
+class Epoch:
+    """One pass over the images.
+
+    Attributes
+    ----------
+    loss : float
+        Mean over the images, each before the update that it took part in.
+    accuracy : float or None
+        Share of right classes, 0 to 1, of the same predictions; None where labels are no class numbers.
+    validation_loss, validation_accuracy : float or None
+        Of other images, after the epoch; None where there are none.
+    learning_rate : float
+        Of the last step.
+    steps : int
+    seconds : float
+        Of the training, without validation.
+    """
+
+    loss: float
+    accuracy: float | None
+    validation_loss: float | None
+    validation_accuracy: float | None
+    learning_rate: float
+    steps: int
+    seconds: float
+
+    def __str__(self) -> str:
+        text = f"loss {self.loss:.4g}"
+        if self.accuracy is not None:
+            text += f", accuracy {self.accuracy:.1%}"
+        if self.validation_loss is not None:
+            text += f"; validation {self.validation_loss:.4g}"
+        if self.validation_accuracy is not None:
+            text += f", {self.validation_accuracy:.1%}"
+        return text
+
+
+class History(list[Epoch]):
+    """The epochs of a training; `plot` draws them, `to_dict` is for `json.dumps`.
+
+    Source
+    ------
+    python/mpscnn/training/history.py.
+    """
+
+    def to_dict(self) -> dict[str, Any]:
+        """What `json.dumps` takes: {"epochs": [{"loss": ..., ...}]}."""
+        return {"epochs": [asdict(epoch) for epoch in self]}
+
+    @classmethod
+    def from_dict(cls, given: Mapping[str, Any]) -> History:
+        """The other way round.
+
+        Raises
+        ------
+        ValueError
+            It is not what to_dict() makes.
+        """
+        names = set(Epoch.__dataclass_fields__)
+        epochs = given.get("epochs")
+        if not isinstance(epochs, list) or not all(isinstance(one, Mapping) and set(one) == names for one in epochs):
+            raise ValueError("history is not what History.to_dict() makes.")
+        for one in epochs:
+            for name, value in one.items():
+                if value is None and name not in ("loss", "learning_rate", "steps", "seconds"):
+                    continue
+                if isinstance(value, bool) or not isinstance(value, (int, float)) or not math.isfinite(value):
+                    raise ValueError(f"history: {name} ({json.dumps(value)[:40]}) is no finite number.")
+        return cls(Epoch(**one) for one in epochs)
+
+    def plot(self, path: str | os.PathLike[str], *, title: str = "") -> None:
+        """Draw loss and accuracy against epochs.
+
+        Parameters
+        ----------
+        path : path
+            Its end is the format: .svg, .png, .pdf.
+        title : str
+
+        Raises
+        ------
+        ValueError
+            "history is empty: nothing has been trained.", an end that matplotlib does not know.
+        mpscnn.MissingPackageError
+            matplotlib is not installed.
+        """
+        path = _checks.path(path, "path")
+        if not self:
+            raise ValueError("history is empty: nothing has been trained.")
+        try:
+            from matplotlib.figure import Figure
+            from matplotlib.ticker import MaxNLocator, PercentFormatter
+        except ModuleNotFoundError:
+            raise MissingPackageError("history.plot", "matplotlib", "plot") from None
+        has_accuracy = any(epoch.accuracy is not None for epoch in self)
+        # A figure of its own, not pyplot's: that keeps all figures, and belongs to one thread.
+        figure = Figure(figsize=(9 if has_accuracy else 5, 3.6), layout="constrained")
+        if title:
+            figure.suptitle(title)
+        numbers = range(1, len(self) + 1)
+        for column, name in enumerate(("loss", "accuracy")[: 1 + has_accuracy]):
+            axes = figure.add_subplot(1, 1 + has_accuracy, column + 1)
+            for label, attribute in (("training", name), ("validation", f"validation_{name}")):
+                values = [getattr(epoch, attribute) for epoch in self]
+                if any(value is not None for value in values):
+                    shown = [math.nan if value is None else value for value in values]
+                    axes.plot(numbers, shown, marker="." if len(self) < 40 else "", label=label)
+            axes.set(xlabel="epoch", ylabel=name)
+            axes.xaxis.set_major_locator(MaxNLocator(integer=True))
+            axes.grid(alpha=0.3)
+            axes.legend()
+            if name == "accuracy":
+                axes.yaxis.set_major_formatter(PercentFormatter(1.0))
+            elif min(epoch.loss for epoch in self) > 0:
+                axes.set_yscale("log")
+        figure.savefig(path)

@@ -1,0 +1,196 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A graph as it is trained: kernels that MPS can differentiate in the place of those that it can not."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+
+from .._core import NeuronDescriptor
+from ..graph import CONCATENATE, Graph, Node
+from ..kernels import KERNELS, row_of
+from ..passes import neuron_descriptor
+
+Shapes = Mapping[str, "tuple[int, int, int, int]"]
+
+
+@dataclass(frozen=True)
+class Operation:
+    """One kernel of a network in training.
+
+    Attributes
+    ----------
+    name : str
+        Of the node; its parameters are called after it.
+    kernel : str
+    sources : tuple of str
+    result : str
+        Name of the value that it makes.
+    arguments : dict
+        Of the kernel's class.
+    is_constant : bool
+        Its weights are no parameters.
+    """
+
+    name: str
+    kernel: str
+    sources: tuple[str, ...]
+    result: str
+    arguments: dict[str, Any]
+    is_constant: bool = False
+
+
+def lower(graph: Graph, shapes: Shapes) -> list[Operation]:
+    """Operations that can be trained, in an order in which they can run, with the same results.
+
+    Parameters
+    ----------
+    graph : Graph
+        Not changed.
+    shapes : mapping of str to (N, H, W, C)
+        Of its inputs and nodes.
+
+    Raises
+    ------
+    NotImplementedError
+        Nodes that MPS has no gradient of: all of them, by name.
+    """
+    failures: list[str] = []
+    operations: list[Operation] = []
+    for node in _live(graph):
+        try:
+            operations += _lower(node, shapes)
+        except NotImplementedError as reason:
+            failures.append(f'"{node.name}" ({reason})')
+    if failures:
+        raise NotImplementedError(f"MPS has no gradient of {', '.join(failures)}.")
+    outputs = {output.source for output in graph.outputs.values()}
+    return _join(_join(operations, outputs, _reductions), outputs, _activations)
+
+
+def _live(graph: Graph) -> list[Node]:
+    """Those that an output depends on."""
+    wanted = {output.source for output in graph.outputs.values()}
+    live: list[Node] = []
+    for node in reversed(graph.nodes):
+        if node.name in wanted:
+            wanted.update(node.sources)
+            live.append(node)
+    return live[::-1]
+
+
+def _lower(node: Node, shapes: Shapes) -> list[Operation]:
+    same = Operation(node.name, node.kernel, node.sources, node.name, node.arguments)
+    if node.kernel == CONCATENATE:
+        for source in node.sources[:-1]:
+            if shapes[source][3] % 4:
+                raise NotImplementedError(f"Concatenate behind {shapes[source][3]} channels, no multiple of 4")
+        return [same]
+    if node.kernel in _REDUCTIONS and not node.arguments:
+        pooling, axis = _REDUCTIONS[node.kernel]
+        size = (shapes[node.sources[0]][1], 1) if axis == "H" else (1, shapes[node.sources[0]][2])
+        return [replace(same, kernel=pooling, arguments={"kernel_size": size, "stride": size})]
+    if node.arguments.get("sub_pixel_scale_factor", 1) != 1:
+        return [_as_transposed(same)]
+    if node.kernel == "NeuronPReLU":
+        raise NotImplementedError("NeuronPReLU, with respect to its slopes")
+    if not row_of(KERNELS[node.kernel])["gradient"]:
+        raise NotImplementedError(node.kernel)
+    activation = node.arguments.get("activation")
+    if activation is None or node.kernel == "BatchNormalization":
+        return [same]
+    # MPS differentiates no activation inside of a convolution.
+    inner = f"{node.name}: before the activation"
+    arguments = {name: value for name, value in node.arguments.items() if name != "activation"}
+    return [
+        replace(same, result=inner, arguments=arguments),
+        Operation(f"{node.name}: activation", "Neuron", (inner,), node.name, _neuron(activation)),
+    ]
+
+
+def _neuron(activation: Any) -> dict[str, Any]:
+    """Arguments of `Neuron` for what other kernels take as their activation."""
+    if isinstance(activation, str):
+        return {"type": activation}
+    given = activation if isinstance(activation, NeuronDescriptor) else activation.neuron_descriptor
+    if given.data:
+        raise NotImplementedError("an activation with slopes for each channel, with respect to these")
+    return {"type": given.type, "a": given.a, "b": given.b, "c": given.c}
+
+
+# Reductions over a whole axis are poolings with a window of that size.
+_REDUCTIONS = {
+    "ReduceRowMean": ("PoolingAverage", "W"),
+    "ReduceRowMax": ("PoolingMax", "W"),
+    "ReduceColumnMean": ("PoolingAverage", "H"),
+    "ReduceColumnMax": ("PoolingMax", "H"),
+}
+
+
+def _as_transposed(operation: Operation) -> Operation:
+    """A sub-pixel convolution of single pixels as a transposed one, which writes the same tiles and has a gradient.
+
+    Channels of the first are position-major: channel (i * r + j) * C + c becomes pixel (i, j) of channel c.
+    """
+    arguments = dict(operation.arguments)
+    r = arguments.pop("sub_pixel_scale_factor")
+    weight = np.asarray(arguments.pop("weight"))
+    if arguments or weight.shape[2:] != (1, 1):
+        raise NotImplementedError("Convolution with a sub_pixel_scale_factor and more than one tap, or a bias")
+    outputs, inputs = weight.shape[:2]
+    tiles = weight.reshape(r, r, outputs // (r * r), inputs).transpose(3, 2, 0, 1)
+    arguments = {"weight": np.ascontiguousarray(tiles), "stride": r}
+    return replace(operation, kernel="ConvolutionTranspose", arguments=arguments, is_constant=True)
+
+
+def _join(
+    operations: list[Operation],
+    outputs: set[str],
+    arguments_of: Callable[[Operation, Operation], dict[str, Any] | None],
+) -> list[Operation]:
+    """Pairs, the second the only reader of the first, as one operation with these arguments, if there are any."""
+    readers: dict[str, int] = {}
+    for operation in operations:
+        for source in operation.sources:
+            readers[source] = readers.get(source, 0) + 1
+    joined: dict[str, Operation] = {}  # by their results
+    for operation in operations:
+        first = joined.get(operation.sources[0])
+        if first is not None and first.result not in outputs and readers[first.result] == 1:
+            arguments = arguments_of(first, operation)
+            if arguments is not None:
+                del joined[first.result]
+                joined[operation.result] = replace(first, result=operation.result, arguments=arguments)
+                continue
+        joined[operation.result] = operation
+    return list(joined.values())
+
+
+def _reductions(first: Operation, second: Operation) -> dict[str, Any] | None:
+    """Rows and then columns, or the other way round, in one window."""
+    if {first.kernel, second.kernel} not in ({"PoolingAverage"}, {"PoolingMax"}):
+        return None
+    if any(set(operation.arguments) != {"kernel_size", "stride"} for operation in (first, second)):
+        return None
+    a, b = first.arguments["kernel_size"], second.arguments["kernel_size"]
+    if (
+        not (isinstance(a, tuple) and isinstance(b, tuple))
+        or a != first.arguments["stride"]
+        or b != second.arguments["stride"]
+    ):
+        return None
+    is_crossed = (a[0] == 1 and b[1] == 1) or (a[1] == 1 and b[0] == 1)
+    size = (a[0] * b[0], a[1] * b[1])
+    return {"kernel_size": size, "stride": size} if is_crossed else None
+
+
+def _activations(first: Operation, second: Operation) -> dict[str, Any] | None:
+    """What batch normalization computes in passing, forward and backward."""
+    if first.kernel != "BatchNormalization" or first.arguments.get("activation") is not None:
+        return None
+    if not second.kernel.startswith("Neuron"):
+        return None
+    return {**first.arguments, "activation": neuron_descriptor(second.kernel, second.arguments)}

@@ -1,0 +1,360 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What operations encode: their kernel, its gradients, and the step of the optimizer.
+
+A batch lies in one Image for each value, or in several parts where an MPSImage does not hold it: all lists of images
+here have one for each part.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, TypeAlias
+
+import numpy as np
+from numpy.typing import NDArray
+
+from .. import _core
+from ..kernels import KERNELS, row_of
+from .lowering import Operation
+from .parameters import STATISTICS, SUFFIXES, Parameter, to_mps, to_torch
+
+Images: TypeAlias = "list[_core.Image]"
+Array = NDArray[Any]
+
+
+class Batch:
+    """One batch on its way through the network and back.
+
+    Attributes
+    ----------
+    commands : CommandBuffer
+    slot : int
+        Which of the steps in flight this is: batch normalization keeps a state for each.
+    values, states : dict
+        By the names of values and operations.
+    """
+
+    def __init__(self, commands: _core.CommandBuffer, slot: int, values: dict[str, Images]) -> None:
+        self.commands, self.slot, self.values = commands, slot, values
+        self.states: dict[str, Any] = {}
+
+
+def make_kernel(name: str, device: _core.Device | None, **arguments: Any) -> Any:
+    """A kernel of the table, by its name."""
+    kind: Any = KERNELS[name]
+    return kind(**arguments, device=device)
+
+
+class Layer:
+    """An operation as it is encoded.
+
+    Attributes
+    ----------
+    operation : Operation
+    wants : list of bool
+        Of each source: whether its gradient is asked for.
+    is_trained : bool
+        Whether the optimizer changes its parameters.
+    has_gradient : bool
+        Whether anything is encoded backward.
+    parameters : list of Parameter
+    """
+
+    def __init__(self, operation: Operation, wants: list[bool], is_trained: bool, device: _core.Device | None) -> None:
+        self.operation, self.wants, self.is_trained, self.device = operation, wants, is_trained, device
+        self.parameters: list[Parameter] = []
+        self.has_gradient = is_trained or any(wants)
+
+    def forward_reads(self) -> list[str]:
+        """The value that each encode of forward() reads, one entry for each."""
+        return list(dict.fromkeys(self.operation.sources))
+
+    def backward_reads(self) -> list[str]:
+        """The values of the forward pass that each encode of backward() reads."""
+        raise NotImplementedError
+
+    def gradient_reads(self) -> int:
+        """How many encodes of backward() read the gradient of the result."""
+        raise NotImplementedError
+
+    def forward(self, batch: Batch, out: Images | None) -> Images:
+        """Encode the kernel; into `out`, or into temporary images."""
+        raise NotImplementedError
+
+    def backward(self, batch: Batch, grad: Images) -> list[Images | None]:
+        """Encode the gradients with respect to sources, temporary images, and to parameters."""
+        raise NotImplementedError
+
+    def update(self, batch: Batch, optimizer: _core.Optimizer) -> None:
+        """Encode the optimizer's step."""
+
+    def did_complete(self, slot: int) -> None:
+        """The CPU's part, when the command buffer has completed."""
+
+    def arrays(self) -> dict[str, Array]:
+        """By argument, the parameters in MPS's order: what can be written in place."""
+        return {}
+
+    def reload(self, commands: _core.CommandBuffer) -> None:
+        """Kernels take over what is in the arrays when the device gets there."""
+
+    def state_dict(self) -> dict[str, Array]:
+        """By key, copies of the parameters in PyTorch's order."""
+        arrays = self.arrays()
+        return {one.key: to_torch(self.operation, one, arrays[one.argument]) for one in self.parameters}
+
+    def load(self, state_dict: Mapping[str, Array]) -> None:
+        """Parameters from arrays in PyTorch's order; reload() comes afterwards."""
+        arrays = self.arrays()
+        for one in self.parameters:
+            into = arrays[one.argument]
+            into[...] = to_mps(self.operation, one, state_dict[one.key], into.shape)
+
+
+class _Trainable(Layer):
+    """A layer whose parameters are values that an optimizer changes."""
+
+    values: Any = None
+    optimized: _core.OptimizerState | None = None
+
+    def gradients(self, batch: Batch) -> Any:
+        """What the optimizer takes."""
+        raise NotImplementedError
+
+    def prepare(self, optimizer: _core.Optimizer) -> None:
+        """Memory for what the optimizer remembers."""
+        self.optimized = optimizer.state_for(self.values)
+
+    def update(self, batch: Batch, optimizer: _core.Optimizer) -> None:
+        assert self.optimized is not None
+        optimizer.encode(batch.commands, self.gradients(batch), self.optimized)
+        self.reload(batch.commands)
+
+    def gamma_and_beta(self) -> Any:
+        arguments = self.operation.arguments
+        gamma, beta = arguments["gamma"], arguments.get("beta")
+        if beta is None:
+            if self.is_trained:
+                raise ValueError(
+                    f'node "{self.operation.name}": beta is None; give zeros so that it is trained, or name the node in'
+                    " frozen."
+                )
+            beta = np.zeros(len(gamma))
+        return _core.NormalizationGammaAndBetaState(np.asarray(gamma), np.asarray(beta), device=self.device)
+
+
+class KernelLayer(_Trainable):
+    """One kernel, with its gradient kernels."""
+
+    def __init__(self, operation: Operation, wants: list[bool], is_trained: bool, device: _core.Device | None) -> None:
+        super().__init__(operation, wants, is_trained, device)
+        self.kernel: Any = make_kernel(operation.kernel, device, **{"label": operation.name, **operation.arguments})
+        self._is_convolution = "weight" in SUFFIXES.get(operation.kernel, {})
+        self._reads_result = row_of(KERNELS[operation.kernel])["family"] == "softmax"
+        if self._is_convolution:
+            with _core.CommandBuffer(self.kernel.device) as commands:
+                self.values = self.kernel.export_weights(commands)
+            if is_trained and not wants[0]:
+                self.kernel.gradient.gradient_option = "weights_and_bias"
+            elif wants[0] and not is_trained:
+                self.kernel.gradient.gradient_option = "data"
+        elif operation.kernel in SUFFIXES:
+            self.values = self.gamma_and_beta()
+        self._encoded = self._gradients()
+
+    def _gradients(self) -> list[tuple[int, Any, str]]:
+        """Sources whose gradient kernel is encoded, the kernel, and what it reads besides the result's gradient."""
+        if not self.has_gradient:
+            return []
+        sources, found = self.operation.sources, []
+        for i, kernel in enumerate(self.kernel.gradients):
+            if self._reads_result:
+                second = self.operation.result
+            else:
+                second = sources[1 - i] if self.operation.kernel == "Multiply" else sources[i]
+            if self.wants[i] or self.is_trained:
+                found.append((i, kernel, second))
+        return found
+
+    def backward_reads(self) -> list[str]:
+        return [second for _, _, second in self._encoded]
+
+    def gradient_reads(self) -> int:
+        return len(self._encoded)
+
+    def forward(self, batch: Batch, out: Images | None) -> Images:
+        sources = [batch.values[name] for name in self.operation.sources]
+        results: Images = []
+        states: list[Any] = []
+        for part in range(len(sources[0])):
+            images = [source[part] for source in sources]
+            target: dict[str, Any] = {"temporary": True} if out is None else {"out": out[part]}
+            if not self.has_gradient:
+                results.append(self.kernel.encode(batch.commands, *images, **target))
+                continue
+            # Gradients with respect to weights are sums over the parts.
+            joined = states[0] if part and self._is_convolution else True
+            result, state = self.kernel.encode(batch.commands, *images, **target, with_state=joined)
+            results.append(result)
+            states.append(state)
+        batch.states[self.operation.name] = states
+        return results
+
+    def backward(self, batch: Batch, grad: Images) -> list[Images | None]:
+        states = batch.states[self.operation.name]
+        gradients: list[Images | None] = [None] * len(self.wants)
+        for i, kernel, name in self._encoded:
+            second = batch.values[name]
+            made = [
+                kernel.encode(batch.commands, image, second[part], states[part], temporary=True)
+                for part, image in enumerate(grad)
+            ]
+            if self.wants[i]:
+                gradients[i] = made
+            else:
+                for image in made:
+                    image.read_count = 0  # of weights alone: nothing is in it
+        return gradients
+
+    def gradients(self, batch: Batch) -> Any:
+        return batch.states[self.operation.name][0]
+
+    def arrays(self) -> dict[str, Array]:
+        if self._is_convolution:
+            return {"weight": self.values.weights, "bias": self.values.biases}
+        return {} if self.values is None else {"gamma": self.values.gamma, "beta": self.values.beta}
+
+    def reload(self, commands: _core.CommandBuffer) -> None:
+        if self.values is None:
+            return
+        self.kernel.reload(commands, self.values)
+        if self._is_convolution and self.wants[0]:
+            self.kernel.gradient.reload(commands, self.values)
+
+
+class BatchNormalization(_Trainable):
+    """Normalization by the statistics of the batch, which the running ones follow."""
+
+    def __init__(
+        self,
+        operation: Operation,
+        wants: list[bool],
+        is_trained: bool,
+        device: _core.Device | None,
+        slots: int,
+        momentum: float,
+    ) -> None:
+        super().__init__(operation, wants, is_trained, device)
+        arguments = {name: value for name, value in operation.arguments.items() if name not in STATISTICS}
+        activation = arguments.get("activation")
+        self.kernel: Any = make_kernel("BatchNormalization", device, **{"label": operation.name, **arguments})
+        self._statistics: Any = make_kernel("BatchNormalizationStatistics", device)
+        self._sums: Any = make_kernel("BatchNormalizationStatisticsGradient", device, activation=activation)
+        channels = len(arguments["gamma"])
+        self._states = [_core.BatchNormalizationState(channels, device=device) for _ in range(slots)]
+        self._momentum = momentum
+        self.values = self.gamma_and_beta()
+        self._running = {
+            name: np.array(
+                np.full(channels, initial) if operation.arguments.get(name) is None else operation.arguments[name],
+                np.float32,
+            )
+            for name, initial in zip(STATISTICS, (0, 1), strict=True)
+        }
+
+    def forward_reads(self) -> list[str]:
+        return list(self.operation.sources) * 2
+
+    def backward_reads(self) -> list[str]:
+        return list(self.operation.sources) * self.gradient_reads()
+
+    def gradient_reads(self) -> int:
+        return 1 + self.wants[0]
+
+    def forward(self, batch: Batch, out: Images | None) -> Images:
+        state, source = self._states[batch.slot], batch.values[self.operation.sources[0]]
+        n, h, w, _ = source[0].shape
+        if n * h * w == 1 and len(source) == 1:
+            raise ValueError(
+                f'node "{self.operation.name}": the batch has 1 value of each channel, and batch normalization needs 2.'
+            )
+        for image in source:
+            self._statistics.encode(batch.commands, image, state)
+        return [
+            self.kernel.encode(
+                batch.commands, image, state, **({"temporary": True} if out is None else {"out": out[part]})
+            )
+            for part, image in enumerate(source)
+        ]
+
+    def backward(self, batch: Batch, grad: Images) -> list[Images | None]:
+        state, source = self._states[batch.slot], batch.values[self.operation.sources[0]]
+        for image, x in zip(grad, source, strict=True):
+            self._sums.encode(batch.commands, image, x, state)
+        if not self.wants[0]:
+            return [None]
+        kernel = self.kernel.gradient
+        return [
+            [
+                kernel.encode(batch.commands, image, x, state, temporary=True)
+                for image, x in zip(grad, source, strict=True)
+            ]
+        ]
+
+    def gradients(self, batch: Batch) -> Any:
+        return self._states[batch.slot]
+
+    def did_complete(self, slot: int) -> None:
+        """As PyTorch: the variance that runs along is that of a sample, divided by one value less."""
+        state = self._states[slot]
+        count = state.count
+        for name, found in (("mean", state.mean), ("variance", state.variance * (count / (count - 1)))):
+            self._running[name] += np.float32(self._momentum) * (found - self._running[name])
+
+    def arrays(self) -> dict[str, Array]:
+        return {"gamma": self.values.gamma, "beta": self.values.beta, **self._running}
+
+    def reload(self, commands: _core.CommandBuffer) -> None:
+        self.kernel.reload(commands, self.values)
+
+
+class Concatenation(Layer):
+    """Channels side by side: each source is copied to its place, and its gradient from there."""
+
+    def __init__(
+        self, operation: Operation, wants: list[bool], device: _core.Device | None, channels: list[int]
+    ) -> None:
+        super().__init__(operation, wants, False, device)
+        self._channels = sum(channels)
+        self._forward, self._backward = [], []
+        for i, count in enumerate(channels):
+            first = sum(channels[:i])
+            copy = {"type": "none", "label": operation.name}
+            place = {"source_feature_channel_offset": first, "source_feature_channel_max_count": count}
+            self._forward.append(make_kernel("Neuron", device, **copy, destination_feature_channel_offset=first))
+            self._backward.append(make_kernel("Neuron", device, **copy, **place))
+
+    def forward_reads(self) -> list[str]:
+        return list(self.operation.sources)
+
+    def backward_reads(self) -> list[str]:
+        return []
+
+    def gradient_reads(self) -> int:
+        return sum(self.wants)
+
+    def forward(self, batch: Batch, out: Images | None) -> Images:
+        results: Images = []
+        for part, first in enumerate(batch.values[self.operation.sources[0]]):
+            shape = (*first.shape[:3], self._channels)
+            result = _core.Image.temporary(batch.commands, shape) if out is None else out[part]
+            for kernel, source in zip(self._forward, self.operation.sources, strict=True):
+                kernel.encode(batch.commands, batch.values[source][part], out=result)
+            results.append(result)
+        return results
+
+    def backward(self, batch: Batch, grad: Images) -> list[Images | None]:
+        return [
+            [kernel.encode(batch.commands, image, temporary=True) for image in grad] if wanted else None
+            for kernel, wanted in zip(self._backward, self.wants, strict=True)
+        ]

@@ -1,0 +1,121 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Parameters of operations: how they are called in a state_dict, and how they lie there and in MPS."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from .lowering import Operation
+
+Array = NDArray[Any]
+# PyTorch's names of the arguments of a kernel.
+_WEIGHTS = {"weight": "weight", "bias": "bias"}
+_NORMALIZATION = {"gamma": "weight", "beta": "bias"}
+SUFFIXES: dict[str, dict[str, str]] = {
+    "Convolution": _WEIGHTS,
+    "ConvolutionTranspose": _WEIGHTS,
+    "FullyConnected": _WEIGHTS,
+    "InstanceNormalization": _NORMALIZATION,
+    "GroupNormalization": _NORMALIZATION,
+    "BatchNormalization": {**_NORMALIZATION, "mean": "running_mean", "variance": "running_var"},
+}
+STATISTICS = ("mean", "variance")
+
+
+@dataclass(frozen=True)
+class Parameter:
+    """One array of an operation.
+
+    Attributes
+    ----------
+    key : str
+        "layer1.0.conv1.weight", in a state_dict.
+    argument : str
+        Of the kernel's class.
+    shape : tuple of int
+        In a state_dict.
+    """
+
+    key: str
+    argument: str
+    shape: tuple[int, ...]
+
+    @property
+    def is_trained(self) -> bool:
+        """Whether it is changed by gradients; statistics of batch normalization are not."""
+        return self.argument not in STATISTICS
+
+
+def owner_of(name: str, origin: str, shapes: Mapping[str, tuple[int, ...]] | None) -> str:
+    """Whose parameters a node has: its own, or those of the layer that it is a part of.
+
+    Importers call the first node of a layer as the layer, which may be padding, and the others by numbers behind that.
+    """
+    if shapes is None or f"{name}.weight" in shapes:
+        return name
+    return origin.rpartition(" (")[0] or name
+
+
+def parameters_of(
+    operation: Operation, owner: str, shapes: Mapping[str, tuple[int, ...]] | None
+) -> list[Parameter]:
+    """Those that the operation has, with the shapes of a state_dict or, without one, of its arguments."""
+    found = []
+    for argument, suffix in SUFFIXES.get(operation.kernel, {}).items():
+        value = operation.arguments.get(argument)
+        key = f"{owner}.{suffix}"
+        if value is None or operation.is_constant or (shapes is not None and key not in shapes):
+            continue
+        given = np.shape(value)
+        shape = given if shapes is None else shapes[key]
+        if np.prod(shape) != np.prod(given):
+            raise NotImplementedError(
+                f'"{key}" has shape {shape}, and the kernel has {given}: groups of channels that MPS has not got cannot'
+                " be trained."
+            )
+        found.append(Parameter(key, argument, tuple(shape)))
+    return found
+
+
+def to_torch(operation: Operation, parameter: Parameter, values: Array) -> Array:
+    """A copy in the order of a state_dict of what MPS has: weights (O, kH, kW, I / groups)."""
+    if parameter.argument == "weight":
+        if operation.kernel == "ConvolutionTranspose" and "layout" not in operation.arguments:
+            values = _grouped(values[:, ::-1, ::-1], operation.arguments.get("groups", 1))
+        else:
+            values = values.transpose(_order(operation))
+    return np.array(values, np.float32, order="C").reshape(parameter.shape)
+
+
+def to_mps(operation: Operation, parameter: Parameter, values: Array, shape: tuple[int, ...]) -> Array:
+    """The other way round; `shape` is MPS's."""
+    if parameter.argument != "weight":
+        return values.reshape(shape)
+    if operation.kernel == "ConvolutionTranspose" and "layout" not in operation.arguments:
+        outputs, height, width, inputs = shape
+        groups = operation.arguments.get("groups", 1)
+        taps = values.reshape(groups, inputs, outputs // groups, height, width)
+        rotated: Array = taps.transpose(0, 2, 3, 4, 1).reshape(shape)[:, ::-1, ::-1]
+        return rotated
+    order = _order(operation)
+    turned: Array = values.reshape([shape[axis] for axis in order]).transpose(np.argsort(order))
+    return turned
+
+
+def _order(operation: Operation) -> list[int]:
+    """Of each axis of the layout the axis of O, H, W, I."""
+    layout = operation.arguments.get("layout") or "OIHW"
+    return ["OHWI".index(axis) for axis in layout.replace("C", "O").replace("1", "I")]
+
+
+def _grouped(values: Array, groups: int) -> Array:
+    """Weights of a transposed convolution, (O, kH, kW, I / groups), as (I, O / groups, kH, kW)."""
+    outputs, height, width, inputs = values.shape
+    taps = values.reshape(groups, outputs // groups, height, width, inputs)
+    turned: Array = taps.transpose(0, 4, 1, 2, 3).reshape(groups * inputs, outputs // groups, height, width)
+    return turned

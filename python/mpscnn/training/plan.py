@@ -1,0 +1,167 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Which layers a network in training has, what they read, and how a batch goes forward and back."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any
+
+from .. import _core
+from ..graph import CONCATENATE, Graph
+from .lowering import Operation, Shapes, lower
+from .operations import Batch, BatchNormalization, Concatenation, Images, KernelLayer, Layer, make_kernel
+from .parameters import owner_of, parameters_of
+
+
+class Plan:
+    """Layers in the order in which they run.
+
+    Parameters
+    ----------
+    graph : Graph
+        With one input and one output.
+    shapes : mapping of str to (N, H, W, C)
+        Of its inputs and nodes.
+    reference : mapping of str to shape, optional
+        The arrays of the source model: what else the graph has is constant.
+    frozen : iterable of str
+        Names of nodes, or what they begin with in front of a dot, whose parameters stay as they are.
+    slots : int
+        Steps in flight.
+    momentum : float
+        Of the running statistics of batch normalization.
+    """
+
+    def __init__(
+        self,
+        graph: Graph,
+        shapes: Shapes,
+        reference: Mapping[str, tuple[int, ...]] | None,
+        *,
+        frozen: Iterable[str],
+        slots: int,
+        momentum: float,
+        device: _core.Device | None,
+    ) -> None:
+        (self.input,) = graph.inputs
+        self.output = next(iter(graph.outputs.values())).source
+        operations = lower(graph, shapes)
+        origins = {node.name: node.origin for node in graph.nodes}
+        names = list(frozen)
+        known = [*(operation.name for operation in operations), *(reference or {})]
+        unknown = [name for name in names if not any(_is_of(one, name) for one in known)]
+        if unknown:
+            raise ValueError(f'frozen: "{unknown[0]}" is the name of no node, nor the beginning of one.')
+        needed: set[str] = set()
+        self.layers: list[Layer] = []
+        for operation in operations:
+            owner = owner_of(operation.name, origins.get(operation.name, ""), reference)
+            parameters = parameters_of(operation, owner, reference)
+            is_frozen = any(_is_of(one, name) for one in (operation.name, owner) for name in names)
+            is_trained = any(one.is_trained for one in parameters) and not is_frozen
+            wants = [source in needed for source in operation.sources]
+            if is_trained or any(wants):
+                needed.add(operation.result)
+            layer = _layer(operation, wants, is_trained, device, shapes, slots, momentum)
+            layer.parameters = parameters
+            self.layers.append(layer)
+        _check_parameters(self.layers, reference or {}, names)
+        self._reads = Counter(
+            name
+            for layer in self.layers
+            for name in layer.forward_reads() + (layer.backward_reads() if layer.has_gradient else [])
+        )
+        self._add = make_kernel("Add", device, label="sum of gradients")
+        names_of_values = {self.input, *(operation.result for operation in operations)}
+        self._channels = max(shapes[name][3] for name in names_of_values if name in shapes)
+
+    def parts(self, images: int) -> list[int]:
+        """How many images each part of a batch has; an MPSImage holds 2048 slices of four channels."""
+        most = max(1, _core.Image.most_images(self._channels))
+        count = -(-images // most)
+        return [images * (i + 1) // count - images * i // count for i in range(count)]
+
+    @property
+    def trained(self) -> list[Any]:
+        """Layers that the optimizer changes."""
+        return [layer for layer in self.layers if layer.is_trained]
+
+    def encode(
+        self,
+        commands: _core.CommandBuffer,
+        slot: int,
+        source: Images,
+        output: Images,
+        loss: Callable[[Images], Images],
+        optimizer: _core.Optimizer,
+    ) -> None:
+        """Forward, `loss`, which encodes its gradient, backward, and the update of each layer behind its gradients."""
+        batch = Batch(commands, slot, {self.input: source})
+        for layer in self.layers:
+            result = layer.operation.result
+            images = layer.forward(batch, output if result == self.output else None)
+            batch.values[result] = images
+            if result != self.output:
+                _read_times(images, self._reads[result])
+        gradients = {self.output: loss(output)}
+        for layer in reversed(self.layers):
+            incoming = gradients.pop(layer.operation.result, None)
+            if incoming is None or not layer.has_gradient:
+                continue
+            _read_times(incoming, layer.gradient_reads())
+            for name, made in zip(layer.operation.sources, layer.backward(batch, incoming), strict=True):
+                if made is None:
+                    continue
+                if name in gradients:
+                    made = [
+                        self._add.encode(commands, a, b, temporary=True)
+                        for a, b in zip(gradients[name], made, strict=True)
+                    ]
+                gradients[name] = made
+            if layer.is_trained:
+                layer.update(batch, optimizer)
+            batch.states.pop(layer.operation.name, None)
+
+
+def _read_times(images: Images, count: int) -> None:
+    if count != 1:
+        for image in images:
+            image.read_count = count
+
+
+def _is_of(name: str, beginning: str) -> bool:
+    return name == beginning or name.startswith(f"{beginning}.")
+
+
+def _check_parameters(layers: list[Layer], reference: Mapping[str, tuple[int, ...]], frozen: list[str]) -> None:
+    """All parameters of the source model are trained, by one layer each, or are frozen."""
+    keys = Counter(one.key for layer in layers for one in layer.parameters)
+    for key, count in keys.items():
+        if count > 1:
+            raise NotImplementedError(f'"{key}" is read by {count} nodes: shared parameters cannot be trained.')
+    left = [key for key in reference if key not in keys and not any(_is_of(key, name) for name in frozen)]
+    if left:
+        raise NotImplementedError(
+            f'no kernel that MPS can train has {", ".join(map(_quoted, left))}: name what stays as it is in frozen.'
+        )
+
+
+def _quoted(text: str) -> str:
+    return f'"{text}"'
+
+
+def _layer(
+    operation: Operation,
+    wants: list[bool],
+    is_trained: bool,
+    device: _core.Device | None,
+    shapes: Shapes,
+    slots: int,
+    momentum: float,
+) -> Layer:
+    if operation.kernel == CONCATENATE:
+        return Concatenation(operation, wants, device, [shapes[source][3] for source in operation.sources])
+    if operation.kernel == "BatchNormalization":
+        return BatchNormalization(operation, wants, is_trained, device, slots, momentum)
+    return KernelLayer(operation, wants, is_trained, device)

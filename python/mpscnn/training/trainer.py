@@ -1,0 +1,775 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Trainer: forward, loss, backward and update of a network, one command buffer for each step."""
+
+from __future__ import annotations
+
+import math
+import os
+import time
+from collections import deque
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from .. import _checks, _core, _progress
+from ..graph import Graph
+from ..layers import layer_table
+from ..network import Network
+from . import checkpoint
+from .history import Epoch, History
+from .model import read
+from .plan import Plan
+
+if TYPE_CHECKING:
+    from .._typing import ImageLayout, LossType
+
+Array = NDArray[Any]
+
+
+class Step(_checks.Made):
+    """One step of a `Trainer`, which may still be at work.
+
+    Attributes
+    ----------
+    number : int
+        Steps before it, those of a loaded checkpoint counted.
+    images : int
+    """
+
+    def __init__(
+        self,
+        trainer: Trainer,
+        number: int,
+        commands: _core.CommandBuffer,
+        output: list[_core.Image],
+        labels: list[_core.LossLabels],
+        classes: Array | None,
+    ) -> None:
+        self.number, self.images = number, sum(image.shape[0] for image in output)
+        self._trainer, self._commands = trainer, commands
+        self._output, self._labels, self._classes = output, labels, classes
+        self._loss: float | None = None
+
+    def wait(self) -> Step:
+        """Wait until the step has completed, and those before it.
+
+        Returns
+        -------
+        Step
+            Itself.
+
+        Raises
+        ------
+        FloatingPointError
+            "step 12: the loss is nan; ..."
+        RuntimeError
+            The device has failed.
+        """
+        self._trainer._complete(self)
+        return self
+
+    @property
+    def loss(self) -> float:
+        """Mean over the batch, before the update. Waits."""
+        self.wait()
+        assert self._loss is not None
+        return self._loss
+
+    @property
+    def accuracy(self) -> float | None:
+        """Share of the class numbers that are the greatest prediction, 0 to 1; None for other labels. Waits."""
+        self.wait()
+        if self._classes is None:
+            return None
+        found = np.concatenate([image.numpy().argmax(-1) for image in self._output])
+        return float((found == self._classes.reshape(found.shape)).mean())
+
+    @property
+    def output(self) -> Array:
+        """What the network has predicted, before the update: (N, H, W, C), float32, a copy. Waits."""
+        self.wait()
+        return np.concatenate([image.numpy() for image in self._output])
+
+    def __repr__(self) -> str:
+        if not vars(self):
+            return "<mpscnn.training.Step, not made>"
+        return f"<mpscnn.training.Step {self.number}>"
+
+
+class Trainer(_checks.Made):
+    """Trains a network with MPS's gradient kernels, losses and optimizers.
+
+    A step is one command buffer: forward, loss, backward, and for each layer the optimizer's step, all on the device.
+    ``in_flight`` of them are on their way at once, so that the next one is encoded while one is at work. Parameters
+    have PyTorch's names and layouts wherever they come in or go out. One thread at a time may use a trainer.
+
+    Parameters
+    ----------
+    model : list of layers, torch.nn.Module or Graph
+        Layers as in `mpscnn.load(..., layers=...)`: (name, kind, options), called as in torch.nn. Of a module the
+        parameters are copied; it is traced once, and is not needed afterwards.
+    state_dict : mapping of str to array, optional
+        Of a list of layers: parameters to begin with. Layers without any are drawn as torch.nn draws them, for which
+        their options tell the sizes: ("conv1", "Conv2d", {"in_channels": 3, "out_channels": 8, "kernel_size": 3}).
+    input_shapes : tuple of int
+        (N, C, H, W) of the input; batches may have another N. Graphs whose inputs have all extents need none.
+    loss : str or Loss
+        Of a Loss the type, weight, label_smoothing, number_of_classes, epsilon and delta. Whatever its reduction, a
+        step's loss is the mean over the batch: of pixels for "softmax_cross_entropy", of images for
+        "cosine_distance", of values for the others; torch.nn's reduction="mean".
+    optimizer : Optimizer, optional
+        Default: OptimizerStochasticGradientDescent(0.01, momentum_scale=0.9). Its learning_rate may be set between
+        steps.
+    frozen : sequence of str
+        Names of layers, or what comes before a dot in them, whose parameters stay as they are.
+    batch_norm_momentum : float, 0 to 1
+        How fast the running statistics follow; PyTorch's default.
+    in_flight : int, >= 1, steps
+    seed : int, >= 0
+        Of parameters that are drawn, of dropout, and of the order of images in `fit`.
+    device : Device, optional
+
+    Raises
+    ------
+    TypeError, ValueError
+        "model (int) is not a list of layers, a torch.nn.Module or a Graph.", 'frozen: "conv9" is the name of no node,
+        nor the beginning of one.', 'layer "conv1" (Conv2d): out_channels is missing, ...'
+    NotImplementedError
+        "MPS has no gradient of "crop" (Slice)." with all nodes of which that is so; a module with dropout, which a
+        traced graph has not.
+    mpscnn.ImportError
+        What the readers of models raise.
+
+    Source
+    ------
+    python/mpscnn/training/. Kernels: MPSNeuralNetwork; the order of a step is that of Apple's MPSNNGraph, which is not
+    used.
+
+    Examples
+    --------
+    >>> import mpscnn, numpy as np
+    >>> layers = [
+    ...     ("conv", "Conv2d", {"in_channels": 1, "out_channels": 8, "kernel_size": 3, "padding": 1}),
+    ...     ("relu", "ReLU"), ("pool", "AdaptiveAvgPool2d", {"output_size": 1}), ("flat", "Flatten"),
+    ...     ("fc", "Linear", {"in_features": 8, "out_features": 2})]
+    >>> trainer = mpscnn.Trainer(layers, input_shapes=(16, 1, 8, 8))
+    >>> rng = np.random.default_rng(0)
+    >>> y = np.arange(16) % 2
+    >>> x = (rng.random((16, 1, 8, 8)) * (1 + y[:, None, None, None])).astype(np.float32)
+    >>> first, *_, last = [trainer.step(x, y) for _ in range(50)]
+    >>> last.loss < first.loss
+    True
+    >>> sorted(trainer.state_dict())
+    ['conv.bias', 'conv.weight', 'fc.bias', 'fc.weight']
+    >>> trainer.network()(x).shape
+    (16, 2)
+    """
+
+    def __init__(
+        self,
+        model: Any,
+        state_dict: Mapping[str, Any] | None = None,
+        *,
+        input_shapes: Sequence[int] | None = None,
+        loss: LossType | _core.Loss = "softmax_cross_entropy",
+        optimizer: _core.Optimizer | None = None,
+        frozen: Iterable[str] = (),
+        batch_norm_momentum: float = 0.1,
+        in_flight: int = 2,
+        seed: int = 0,
+        device: _core.Device | None = None,
+    ) -> None:
+        self._in_flight = _checks.integer(in_flight, "in_flight", minimum=1)
+        self._seed = _checks.integer(seed, "seed", minimum=0)
+        if isinstance(frozen, str):
+            _checks.refuse(frozen, "frozen", "a sequence of names")
+        frozen = [_checks.text(name, f"frozen[{i}]") for i, name in enumerate(frozen)]
+        momentum = _fraction(batch_norm_momentum, "batch_norm_momentum")
+        self._loss = _core.Loss(loss, device=device) if isinstance(loss, str) else loss
+        _checks.instance(self._loss, "loss", _core.Loss)
+        if optimizer is None:
+            optimizer = _core.OptimizerStochasticGradientDescent(0.01, momentum_scale=0.9, device=device)
+        self.optimizer = _checks.instance(optimizer, "optimizer", _core.Optimizer)
+        self._device = device
+        source = read(model, state_dict, input_shapes, self._seed)
+        self._graph = source.graph
+        for what, found in (("inputs", self._graph.inputs), ("outputs", self._graph.outputs)):
+            if len(found) != 1:
+                raise ValueError(f"model: the number of {what} ({len(found)}) is not 1 ({', '.join(found)}).")
+        self._input = next(iter(self._graph.inputs.values()))
+        self._output = next(iter(self._graph.outputs.values()))
+        table = layer_table(self._graph, input_shapes)
+        shapes = {layer.name: layer.output_shape for layer in table}
+        shapes |= {
+            name: shape for layer in table for name, shape in zip(layer.sources, layer.input_shapes, strict=True)
+        }
+        self._extents = shapes[self._input.name][1:]
+        self._result = shapes[self._output.source][1:]
+        self._plan = Plan(
+            self._graph,
+            shapes,
+            source.reference,
+            frozen=frozen,
+            slots=self._in_flight,
+            momentum=momentum,
+            device=device,
+        )
+        trained = self._plan.trained
+        if not trained:
+            raise ValueError("model: there is nothing to train: no layer has parameters that are not frozen.")
+        for layer in trained:
+            layer.prepare(self.optimizer)
+        self._steps = 0
+        self._at_work: deque[Step] = deque()
+        self._losses: dict[int, _core.Loss] = {}
+        self._labels: dict[tuple[Any, ...], _core.LossLabels] = {}
+        self.history = History()
+
+    # ---- a step
+
+    def step(self, x: Any, labels: Any) -> Step:
+        """Encode and commit one step; while fewer than ``in_flight`` are at work, this does not wait.
+
+        Parameters
+        ----------
+        x : array, shape of the input with any N
+            In the input's layout, (N, C, H, W) for models of PyTorch. float32, float16, or uint8 as 0...1. Not to be
+            changed before the step has completed: the device may read it in place.
+        labels : array
+            Class numbers, shape (N,), or (N, H, W) for an image of predictions; or floating-point numbers, in the shape
+            and layout of the output.
+
+        Returns
+        -------
+        Step
+            Its loss, accuracy and output can be asked for, now or later.
+
+        Raises
+        ------
+        ValueError
+            "x.shape (4, 3, 8, 8) is not (N, 1, 8, 8).", "LossLabels: labels[3] (10) is not less than the number of
+            classes (10)."
+        FloatingPointError
+            "step 12: the loss is nan; ...", of a step before.
+        """
+        while len(self._at_work) >= self._in_flight:
+            self._complete(self._at_work[0])
+        x, order = self._sources(x)
+        plan, images = self._plan, len(x)
+        targets, classes = self._targets(labels, images)
+        commands = _core.CommandBuffer(self._device, f"step {self._steps}")
+        sources: list[_core.Image] = []
+        outputs: list[_core.Image] = []
+        compared: list[_core.LossLabels] = []
+        first = 0
+        for count in plan.parts(images):
+            part = slice(first, first + count)
+            sources.append(_core.Image.from_array(x[part], order, device=self._device))
+            outputs.append(_core.Image((count, *self._result), device=self._device))
+            compared.append(self._compared(targets[part], len(compared)))
+            first += count
+
+        def loss(predictions: list[_core.Image]) -> list[_core.Image]:
+            kernel = self._mean_loss(images)
+            return [
+                kernel.encode(commands, image, of_part, temporary=True)
+                for image, of_part in zip(predictions, compared, strict=True)
+            ]
+
+        plan.encode(commands, self._steps % self._in_flight, sources, outputs, loss, self.optimizer)
+        commands.commit()
+        step = Step(self, self._steps, commands, outputs, compared, classes)
+        self._at_work.append(step)
+        self._steps += 1
+        return step
+
+    def _complete(self, step: Step) -> None:
+        while step._loss is None:
+            first = self._at_work[0]
+            first._commands.wait()
+            first._loss = float(sum(labels.loss.sum(dtype=np.float64) for labels in first._labels))
+            self._at_work.popleft()
+            first._labels = []
+            for layer in self._plan.layers:
+                layer.did_complete(first.number % self._in_flight)
+            if not math.isfinite(first._loss):
+                raise FloatingPointError(
+                    f"step {first.number}: the loss is {first._loss}; the parameters are of no use any more. Load a"
+                    f" checkpoint, and lower the learning rate ({self.optimizer.learning_rate:g}) or look at the"
+                    " images."
+                )
+
+    def wait(self) -> None:
+        """Until all steps have completed.
+
+        Raises
+        ------
+        FloatingPointError
+            "step 12: the loss is nan; ..."
+        """
+        while self._at_work:
+            self._complete(self._at_work[-1])
+
+    # ---- what goes in
+
+    def _sources(self, x: Any) -> tuple[Array, ImageLayout]:
+        """The batch as float32 with four axes, and their order."""
+        layout = self._input.layout
+        wanted = tuple(self._extents["HWC".index(letter)] for letter in layout[1:])
+        array = np.asarray(x)
+        if array.ndim != len(layout) or array.shape[1:] != wanted or array.shape[0] < 1:
+            raise ValueError(f"x.shape {array.shape} is not {_shown(('N', *wanted))}, of one image or more.")
+        if array.dtype == np.uint8:
+            array = array * np.float32(1 / 255)
+        elif array.dtype.kind != "f":
+            raise TypeError(f"x.dtype ({array.dtype}) is not a floating-point type or uint8.")
+        array = array.astype(np.float32, copy=False)
+        if layout == "NCHW" and wanted[0] > 1:
+            return array, "NCHW"  # the device's own transfer
+        return _as_nhwc(array, layout), "NHWC"
+
+    def _targets(self, labels: Any, images: int) -> tuple[Array, Array | None]:
+        """Labels as a loss takes them, and class numbers if that is what they are."""
+        array = np.asarray(labels)
+        height, width, _ = self._result
+        if array.dtype.kind in "iu":
+            wanted = [(images,), (images, height, width)][height * width > 1 :]
+            if array.shape not in wanted:
+                raise ValueError(f"labels.shape {array.shape} is not {wanted[0]}, class numbers of {images} images.")
+            return array, array
+        if array.dtype.kind != "f":
+            raise TypeError(f"labels.dtype ({array.dtype}) is neither a floating-point nor an integer type.")
+        shape = (images, *self._result_shape)
+        if array.shape != shape:
+            raise ValueError(f"labels.shape {array.shape} is not that of the output {shape}.")
+        return self._result_as_nhwc(array.astype(np.float32, copy=False)), None
+
+    def _result_as_nhwc(self, array: Array) -> Array:
+        layout = self._output.layout
+        extents = [self._result["HWC".index(letter)] for letter in layout[1:]]
+        return _as_nhwc(array.reshape(len(array), *extents), layout)
+
+    @property
+    def _result_extents(self) -> tuple[int, int, int]:
+        return self._result
+
+    @property
+    def _result_shape(self) -> tuple[int, ...]:
+        """Behind the batch, as the graph's output is."""
+        if self._output.shape is not None:
+            return self._output.shape
+        return tuple(self._result["HWC".index(letter)] for letter in self._output.layout[1:])
+
+    def _compared(self, targets: Array, part: int) -> _core.LossLabels:
+        """Labels on the device: objects of the step that had the same place are used again."""
+        place = (self._steps % self._in_flight, part, targets.shape, targets.dtype.kind)
+        if place in self._labels:
+            self._labels[place].write(targets)
+        else:
+            # Few sizes of batches come up: the usual one, and that of the last one of an epoch.
+            if len(self._labels) > 8 * self._in_flight:
+                self._labels.clear()
+            classes = self._result[2] if targets.dtype.kind in "iu" else None
+            self._labels[place] = _core.LossLabels(targets, number_of_classes=classes, device=self._device)
+        return self._labels[place]
+
+    def _mean_loss(self, images: int) -> _core.Loss:
+        """The loss whose sum over a batch of so many images is their mean."""
+        if images not in self._losses:
+            given = self._loss
+            height, width, channels = self._result
+            values = {"softmax_cross_entropy": height * width, "cosine_distance": 1}
+            self._losses[images] = _core.Loss(
+                given.type,
+                weight=given.weight / (images * values.get(given.type, height * width * channels)),
+                label_smoothing=given.label_smoothing,
+                number_of_classes=given.number_of_classes,
+                epsilon=given.epsilon,
+                delta=given.delta,
+                device=self._device,
+            )
+        return self._losses[images]
+
+    # ---- many steps
+
+    def fit(
+        self,
+        x: Array,
+        labels: Array,
+        *,
+        epochs: int = 1,
+        batch_size: int = 32,
+        validation: tuple[Array, Array] | None = None,
+        shuffle: bool = True,
+        learning_rate: Callable[[int], float] | None = None,
+        augment: Callable[[Array, Array, np.random.Generator], tuple[Array, Array]] | None = None,
+        checkpoint: str | os.PathLike[str] | None = None,
+        plot: str | os.PathLike[str] | None = None,
+        progress: bool | Callable[[int, int | None], object] | None = None,
+    ) -> History:
+        """Train on all images, `epochs` times more.
+
+        Parameters
+        ----------
+        x, labels : arrays
+            As of `step`, of any number of images.
+        epochs : int, >= 1
+        batch_size : int, >= 1, images
+            The last batch of an epoch may have fewer.
+        validation : (x, labels), optional
+            Other images, which are looked at after each epoch.
+        shuffle : bool
+            A new order in each epoch, which depends on ``seed`` and the number of the epoch alone.
+        learning_rate : callable, optional
+            Of the number of the step, counted from 0 over all calls, to the rate of that step.
+        augment : callable, optional
+            Of x and labels of a batch and a numpy.random.Generator to those that are trained with.
+        checkpoint : path, optional
+            `save` is called for this folder after each epoch.
+        plot : path, optional
+            The history is drawn there after each epoch: .svg, .png, .pdf.
+        progress : bool, callable or None
+            True: a bar of tqdm's; a callable is given the number of steps done, and that of all.
+
+        Returns
+        -------
+        History
+            Of all epochs of this trainer.
+
+        Raises
+        ------
+        ValueError, TypeError
+            As of `step`; "len(labels) (90) is not len(x) (100)."
+        FloatingPointError
+            "step 12: the loss is nan; ..."
+        """
+        epochs = _checks.integer(epochs, "epochs", minimum=1)
+        batch_size = _checks.integer(batch_size, "batch_size", minimum=1)
+        x, labels = np.asarray(x), np.asarray(labels)
+        _check_lengths(x, labels, "x", "labels")
+        if validation is not None:
+            validation = _pair(validation, "validation")
+            _check_lengths(*validation, "validation x", "validation labels")
+        for given, name in ((learning_rate, "learning_rate"), (augment, "augment")):
+            if given is not None and not callable(given):
+                _checks.refuse(given, name, "a callable")
+        starts = range(0, len(x), batch_size)
+        show, close = _progress.shower(progress, epochs * len(starts), "step")
+        done, text = 0, ""
+        try:
+            for _ in range(epochs):
+                rng = np.random.default_rng([self._seed, len(self.history)])
+                order = rng.permutation(len(x)) if shuffle else np.arange(len(x))
+                begin, waiting, passed = time.perf_counter(), deque[Step](), _Passed()
+                for start in starts:
+                    chosen = order[start : start + batch_size]
+                    batch = x[chosen], labels[chosen]
+                    if augment is not None:
+                        batch = _pair(augment(*batch, rng), "what augment returns")
+                    if learning_rate is not None:
+                        self.optimizer.learning_rate = learning_rate(self._steps)
+                    waiting.append(self.step(*batch))
+                    while len(waiting) >= self._in_flight + 1:
+                        passed.add(waiting.popleft())
+                    done += 1
+                    show(done, text)
+                while waiting:
+                    passed.add(waiting.popleft())
+                seconds = time.perf_counter() - begin
+                found = (None, None) if validation is None else self.evaluate(*validation, batch_size=batch_size)
+                epoch = Epoch(
+                    loss=passed.loss,
+                    accuracy=passed.accuracy,
+                    validation_loss=found[0],
+                    validation_accuracy=found[1],
+                    learning_rate=self.optimizer.learning_rate,
+                    steps=len(starts),
+                    seconds=seconds,
+                )
+                self.history.append(epoch)
+                text = f"epoch {len(self.history)}: {epoch}"
+                if plot is not None:
+                    self.history.plot(plot)
+                if checkpoint is not None:
+                    self.save(checkpoint)
+        finally:
+            close()
+        return self.history
+
+    def evaluate(self, x: Array, labels: Array, *, batch_size: int = 32) -> tuple[float, float | None]:
+        """Loss and accuracy of the network as it is now: running statistics, no dropout.
+
+        Parameters
+        ----------
+        x, labels : arrays
+            As of `step`, of any number of images.
+        batch_size : int, >= 1, images
+
+        Returns
+        -------
+        (float, float or None)
+            Means over the images; no accuracy where labels are no class numbers.
+
+        Raises
+        ------
+        ValueError, TypeError
+            As of `step`.
+        """
+        batch_size = _checks.integer(batch_size, "batch_size", minimum=1)
+        x, labels = np.asarray(x), np.asarray(labels)
+        _check_lengths(x, labels, "x", "labels")
+        net, losses, right = self.network(), 0.0, []
+        for start in range(0, len(x), batch_size):
+            images, _ = self._sources(x[start : start + batch_size])
+            targets, classes = self._targets(labels[start : start + batch_size], len(images))
+            given = images if self._input.layout == "NCHW" else x[start : start + batch_size]
+            predictions = self._result_as_nhwc(net(np.ascontiguousarray(given, np.float32)))
+            values, _ = self._mean_loss(len(images))(predictions, targets)
+            losses += float(values.sum(dtype=np.float64)) * len(images)
+            if classes is not None:
+                right.append((predictions.argmax(-1) == classes.reshape(predictions.shape[:3])).ravel())
+        return losses / len(x), float(np.concatenate(right).mean()) if right else None
+
+    # ---- what comes out
+
+    def state_dict(self) -> dict[str, Array]:
+        """Copies of all parameters, by PyTorch's names and in its layouts; waits for the steps at work.
+
+        Returns
+        -------
+        dict of str to array, float32
+            For ``module.load_state_dict({name: torch.from_numpy(value) ...})``. "num_batches_tracked", int64, counts
+            the steps as torch.nn.BatchNorm2d does.
+
+        Raises
+        ------
+        FloatingPointError
+            "step 12: the loss is nan; ..."
+        """
+        self.wait()
+        found: dict[str, Array] = {}
+        for layer in self._plan.layers:
+            found.update(layer.state_dict())
+            for one in layer.parameters:
+                if one.argument == "mean":
+                    key = f"{one.key.rpartition('.')[0]}.num_batches_tracked"
+                    found[key] = np.array(self._steps, np.int64)
+        return found
+
+    def load_state_dict(self, state_dict: Mapping[str, Any]) -> None:
+        """Parameters from arrays or tensors with PyTorch's names and layouts.
+
+        Parameters
+        ----------
+        state_dict : mapping of str to array
+            All that `state_dict` answers; "num_batches_tracked" may be missing, and is not looked at.
+
+        Raises
+        ------
+        ValueError
+            'state_dict has no "conv1.weight".', 'state_dict: "conv1.weight" has shape (8, 3, 3, 3), the parameter has
+            (8, 1, 3, 3).', 'state_dict: "fc2.weight" is the name of no parameter.' Nothing has changed then.
+        """
+        if not isinstance(state_dict, Mapping):
+            _checks.refuse(state_dict, "state_dict", "a mapping of arrays")
+        self.wait()
+        self._load(state_dict, "state_dict")
+
+    def _load(self, state_dict: Mapping[str, Any], where: str) -> None:
+        parameters = {one.key: one for layer in self._plan.layers for one in layer.parameters}
+        for key in state_dict:
+            if key not in parameters and not str(key).endswith(".num_batches_tracked"):
+                raise ValueError(f'{where}: "{key}" is the name of no parameter.')
+        arrays = {}
+        for key, one in parameters.items():
+            if key not in state_dict:
+                raise ValueError(f'{where} has no "{key}".')
+            arrays[key] = _array(state_dict[key])
+            checkpoint.check_array(arrays, key, one.shape, where)
+        with _core.CommandBuffer(self._device) as commands:
+            for layer in self._plan.layers:
+                if layer.parameters:
+                    layer.load({one.key: arrays[one.key] for one in layer.parameters})
+                    layer.reload(commands)
+
+    def network(self, **options: Any) -> Network:
+        """The network as it is now, for inference: running statistics folded in, no dropout.
+
+        Parameters
+        ----------
+        **options
+            Of `Network`: dtype, mean, std, allow_reduced_precision, optimize, device.
+
+        Returns
+        -------
+        Network
+            With parameters of its own.
+
+        Raises
+        ------
+        TypeError, ValueError
+            As of `Network`.
+        """
+        values = self.state_dict()
+        return Network(_with_values(self._graph, self._plan, values), **{"device": self._device, **options})
+
+    # ---- files
+
+    def save(self, folder: str | os.PathLike[str]) -> None:
+        """Write a checkpoint: model.safetensors, which PyTorch reads, and optimizer.safetensors.
+
+        Parameters
+        ----------
+        folder : path
+            Made if it is not there. A checkpoint in it is replaced.
+
+        Raises
+        ------
+        OSError
+            It cannot be written.
+        """
+        folder = _checks.path(folder, "folder")
+        model = self.state_dict()
+        arrays: dict[str, Array] = {}
+        times: dict[str, int] = {}
+        for layer in self._plan.trained:
+            found, times[layer.operation.name] = checkpoint.remembered(layer)
+            arrays.update(found)
+        facts = {
+            "steps": self._steps,
+            "optimizer": type(self.optimizer).__name__,
+            "learning_rate": self.optimizer.learning_rate,
+            "time_steps": times,
+            "history": self.history.to_dict(),
+        }
+        checkpoint.write(folder, model, arrays, facts)
+
+    def load(self, folder: str | os.PathLike[str]) -> None:
+        """Go on where a checkpoint was written: parameters, optimizer, number of steps and history.
+
+        Parameters
+        ----------
+        folder : path
+            As given to `save`, by a trainer of the same model with the same kind of optimizer.
+
+        Raises
+        ------
+        mpscnn.InvalidModelError
+            There is no checkpoint, or a damaged one.
+        ValueError
+            It is one of another model or optimizer. Nothing has changed then.
+        """
+        folder = _checks.path(folder, "folder")
+        model, arrays, facts = checkpoint.read(folder)
+        where = f'"{os.fspath(folder)}"'
+        if facts["optimizer"] != type(self.optimizer).__name__:
+            raise ValueError(f"{where}: its optimizer is {facts['optimizer']}, not {type(self.optimizer).__name__}.")
+        history = History.from_dict(facts["history"])
+        trained = self._plan.trained
+        if set(facts["time_steps"]) != {layer.operation.name for layer in trained}:
+            raise ValueError(f"{where}: other layers were trained.")
+        for layer in trained:
+            checkpoint.check(layer, arrays, where)
+        self.wait()
+        self._load(model, where)
+        for layer in trained:
+            checkpoint.restore(layer, arrays, facts["time_steps"][layer.operation.name])
+        self.optimizer.learning_rate = facts["learning_rate"]
+        self._steps, self.history = facts["steps"], history
+
+    def __repr__(self) -> str:
+        if not vars(self):
+            return "<mpscnn.Trainer, not made>"
+        return f"<mpscnn.Trainer of {len(self._plan.layers)} layers, {self._steps} steps>"
+
+
+class _Passed:
+    """Means over the steps of an epoch."""
+
+    def __init__(self) -> None:
+        self._images = 0
+        self._loss = 0.0
+        self._right: float | None = None
+
+    def add(self, step: Step) -> None:
+        self._images += step.images
+        self._loss += step.loss * step.images
+        if (accuracy := step.accuracy) is not None:
+            self._right = (self._right or 0.0) + accuracy * step.images
+
+    @property
+    def loss(self) -> float:
+        return self._loss / self._images
+
+    @property
+    def accuracy(self) -> float | None:
+        return None if self._right is None else self._right / self._images
+
+
+def _fraction(value: Any, name: str) -> float:
+    if isinstance(value, bool) or not isinstance(value, (int, float)):
+        _checks.refuse(value, name, "a number")
+    if not 0 <= value <= 1:
+        raise ValueError(f"{name} ({value}) is not between 0 and 1.")
+    return float(value)
+
+
+def _pair(value: Any, name: str) -> tuple[Array, Array]:
+    if not isinstance(value, (tuple, list)) or len(value) != 2:
+        _checks.refuse(value, name, "a pair (x, labels)")
+    return np.asarray(value[0]), np.asarray(value[1])
+
+
+def _check_lengths(x: Array, labels: Array, x_name: str, labels_name: str) -> None:
+    if not x.ndim or not len(x):
+        raise ValueError(f"{x_name}.shape {x.shape} has no images.")
+    if not labels.ndim or len(labels) != len(x):
+        count = len(labels) if labels.ndim else 0
+        raise ValueError(f"len({labels_name}) ({count}) is not len({x_name}) ({len(x)}).")
+
+
+def _shown(shape: tuple[Any, ...]) -> str:
+    return f"({', '.join(map(str, shape))})"
+
+
+def _as_nhwc(array: Array, layout: str) -> Array:
+    """With four axes, N, H, W, C; those that the layout has not are 1."""
+    missing = [letter for letter in "NHWC" if letter not in layout]
+    letters = layout + "".join(missing)
+    whole = array.reshape(*array.shape, *(1 for _ in missing))
+    return np.ascontiguousarray(whole.transpose([letters.index(letter) for letter in "NHWC"]))
+
+
+def _array(value: Any) -> Array:
+    """Of a tensor of PyTorch too, which need not be imported for it."""
+    if hasattr(value, "detach"):
+        value = value.detach().cpu()
+        value = value.float() if value.is_floating_point() else value
+        value = value.numpy()
+    return np.asarray(value)
+
+
+def _with_values(graph: Graph, plan: Plan, values: Mapping[str, Array]) -> Graph:
+    """The graph for inference, its parameters replaced."""
+    parameters = {layer.operation.name: layer.parameters for layer in plan.layers}
+    copy = graph.copy()
+    renamed: dict[str, str] = {}
+    copy.nodes = []
+    for node in graph.nodes:
+        node = node.with_(sources=tuple(renamed.get(source, source) for source in node.sources))
+        if node.kernel == "Dropout":
+            renamed[node.name] = node.sources[0]
+            continue
+        changed = {
+            one.argument: values[one.key].reshape(np.shape(node.arguments[one.argument]))
+            for one in parameters.get(node.name, ())
+        }
+        copy.nodes.append(node.with_(arguments={**node.arguments, **changed}) if changed else node)
+    copy.outputs = {
+        name: replace(output, source=renamed.get(output.source, output.source))
+        for name, output in graph.outputs.items()
+    }
+    return copy
