@@ -193,6 +193,11 @@ RIGHT: dict[str, Callable[[], dict[str, Any]]] = {
         "with_state": np.False_,
     },
     "Kernel.export_weights": lambda: {"command_buffer": commands()},
+    "Kernel.update": lambda: {
+        "command_buffer": commands(),
+        "state": mpscnn.NeuronReLU()(random(X), with_state=True)[1],
+    },
+    "Kernel.update_on_cpu": lambda: {"state": mpscnn.NeuronReLU()(random(X), with_state=True)[1]},
     "Kernel.reload": lambda: {"command_buffer": None, "state": None},
     "Kernel.result_shape": lambda: {"shape": X},
     "InitialGradient": lambda: {"device": None},
@@ -511,9 +516,12 @@ def refused(name: str, arguments: dict[str, Any], *more: Any) -> str:
 
 @pytest.mark.parametrize("name", sorted(RIGHT))
 def test_right_arguments_are_taken(name: str) -> None:
-    if name in ("CommandBuffer.wait", "GradientState", "Kernel.export_weights", "Kernel.reload"):
+    if name in ("CommandBuffer.wait", "GradientState") or name.startswith(
+        ("Kernel.export_weights", "Kernel.reload", "Kernel.update")
+    ):
         with pytest.raises(
-            (RuntimeError, TypeError), match=r"before commit|no data source|no weights to exp|forward enc"
+            (RuntimeError, TypeError),
+            match=r"before commit|no data source|no weights to exp|forward enc|no gradients of weights",
         ):
             call(name, RIGHT[name]())
     else:

@@ -39,6 +39,7 @@ TABLES = ROOT / "tests" / "mutations"
 COPY = ROOT / "build" / "mutations"
 # What is broken beside rows of the table, each file at least twice.
 COMPONENTS = {
+    "WeightsUpdate": ("csrc/core/update_call.cpp", "csrc/core/weights_update.mm"),
     "YOLOLoss": ("csrc/core/yolo_loss.mm", "csrc/openmps/engine/onednn/loss.cpp"),
     "Network": (
         "csrc/bindings/bind_network.cpp",

@@ -12,6 +12,7 @@
 #include <mpscnn/data_source.hpp>
 #include <mpscnn/error.hpp>
 #include <mpscnn/gradient_state.hpp>
+#include <mpscnn/weights_update.hpp>
 
 #include "bind_arguments.hpp"
 #include "bind_array.hpp"
@@ -612,6 +613,56 @@ void bind_kernel(py::module_& module) {
         ConvolutionWeightsAndBiasesState
             float32 in MPS's order, batch normalization folded in and rounded as the kernel's are; to be read when the
             command buffer has completed.)")
+      .def(
+          "update",
+          [](Kernel& kernel, const std::shared_ptr<CommandBuffer>& buffer,
+             const std::shared_ptr<GradientState>& state) {
+            const ReleaseGil release;
+            update_weights(kernel, buffer, state);
+          },
+          py::arg("command_buffer").none(false), py::arg("state").none(false),
+          R"(Of the gradient kernel of a convolution: have its data source encode new weights, and reload them.
+
+        Calls ``update(command_buffer, state, weights)`` of the data source, where weights are the present ones
+        (``export_weights()``), and reloads this kernel and its forward kernel on the command buffer from what it
+        returns, a ConvolutionWeightsAndBiasesState; nothing is reloaded for None.
+
+        Parameters
+        ----------
+        command_buffer : CommandBuffer
+            Not committed yet.
+        state : GradientState
+            Of a forward encode; the gradients with respect to the weights have been encoded, here or before.
+
+        Raises
+        ------
+        What the data source raises, and
+        TypeError    "ConvolutionGradient: the data source has no update()."
+                     "data source: update() returned 3, which is not a ConvolutionWeightsAndBiasesState or None."
+        RuntimeError "ConvolutionGradient: no gradient kernel that computes grad_weight has been encoded with state.")")
+      .def(
+          "update_on_cpu",
+          [](Kernel& kernel, const std::shared_ptr<GradientState>& state) {
+            const ReleaseGil release;
+            update_weights_on_cpu(kernel, state);
+          },
+          py::arg("state").none(false),
+          R"(Of the gradient kernel of a convolution: have its data source change its weights, and reload them.
+
+        Calls ``update_on_cpu(state, weights)`` of the data source, where weights are the present ones, copied for this,
+        and reloads this kernel and its forward kernel from the data source, unless it returns False.
+
+        Parameters
+        ----------
+        state : GradientState
+            The command buffers that compute its gradients have completed.
+
+        Raises
+        ------
+        What the data source raises, and
+        TypeError    "ConvolutionGradient: the data source has no update_on_cpu()."
+                     "data source: update_on_cpu() returned 1, which is not True, False or None."
+        RuntimeError before the gradients have been computed.)")
       .def_property_readonly(
           "data_source", [](const Kernel& kernel) { return to_python(kernel.data_source()); },
           "Where the weights come from; None without weights.")

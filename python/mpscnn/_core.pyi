@@ -1272,6 +1272,12 @@ class Kernel:
     ) -> None:
         """Read the weights or values again: from the data source, at once, or from memory of the device."""
 
+    def update(self, command_buffer: CommandBuffer, state: GradientState) -> None:
+        """Of the gradient kernel of a convolution: have its data source encode new weights, and reload them."""
+
+    def update_on_cpu(self, state: GradientState) -> None:
+        """Of the gradient kernel of a convolution: have its data source change its weights, and reload them."""
+
     @property
     def data_source(self) -> Any:
         """Where the weights come from: what was given, or the built-in data source; None without weights."""
