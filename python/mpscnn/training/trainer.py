@@ -119,7 +119,8 @@ class Trainer(_checks.Made):
     loss : str or Loss
         Of a Loss the type, weight, label_smoothing, number_of_classes, epsilon and delta. Whatever its reduction, a
         step's loss is the mean over the batch: of pixels for "softmax_cross_entropy", of images for
-        "cosine_distance", of values for the others; torch.nn's reduction="mean".
+        "cosine_distance", of values for the others; torch.nn's reduction="mean". A number_of_classes of 1 is that of
+        the channels.
     optimizer : Optimizer, optional
         Default: OptimizerStochasticGradientDescent(0.01, momentum_scale=0.9). Its learning_rate may be set between
         steps.
@@ -337,6 +338,8 @@ class Trainer(_checks.Made):
             wanted = [(images,), (images, height, width)][height * width > 1 :]
             if array.shape not in wanted:
                 raise ValueError(f"labels.shape {array.shape} is not {wanted[0]}, class numbers of {images} images.")
+            if array.dtype.name not in ("uint8", "uint16", "int32", "uint32", "int64"):
+                array = array.astype(np.int64)  # LossLabels takes these; what is too large becomes negative
             return array, array
         if array.dtype.kind != "f":
             raise TypeError(f"labels.dtype ({array.dtype}) is neither a floating-point nor an integer type.")
@@ -384,7 +387,8 @@ class Trainer(_checks.Made):
                 given.type,
                 weight=given.weight / (images * values.get(given.type, height * width * channels)),
                 label_smoothing=given.label_smoothing,
-                number_of_classes=given.number_of_classes,
+                # 1, which a Loss has unless it is told another, is no number to smooth labels with.
+                number_of_classes=channels if given.number_of_classes == 1 else given.number_of_classes,
                 epsilon=given.epsilon,
                 delta=given.delta,
                 device=self._device,
