@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import math
 import os
 import time
@@ -280,7 +281,7 @@ class Trainer(_checks.Made):
                 for image, of_part in zip(predictions, compared, strict=True)
             ]
 
-        plan.encode(commands, self._steps % self._in_flight, sources, outputs, loss, self.optimizer)
+        plan.encode(commands, self._steps, sources, outputs, loss, self.optimizer)
         commands.commit()
         step = Step(self, self._steps, commands, outputs, compared, classes)
         self._at_work.append(step)
@@ -314,10 +315,16 @@ class Trainer(_checks.Made):
         while self._at_work:
             self._complete(self._at_work[-1])
 
+    def _drain(self) -> None:
+        """Until all steps have completed, whatever became of them: their parameters are about to be replaced."""
+        while self._at_work:
+            with contextlib.suppress(FloatingPointError):
+                self._complete(self._at_work[-1])
+
     # ---- what goes in
 
-    def _sources(self, x: Any) -> tuple[Array, ImageLayout]:
-        """The batch as float32 with four axes, and their order."""
+    def _images(self, x: Any) -> Array:
+        """The batch as float32, in the input's layout."""
         layout = self._input.layout
         wanted = tuple(self._extents["HWC".index(letter)] for letter in layout[1:])
         array = np.asarray(x)
@@ -327,7 +334,11 @@ class Trainer(_checks.Made):
             array = array * np.float32(1 / 255)
         elif array.dtype.kind != "f":
             raise TypeError(f"x.dtype ({array.dtype}) is not a floating-point type or uint8.")
-        array = array.astype(np.float32, copy=False)
+        return array.astype(np.float32, copy=False)
+
+    def _sources(self, x: Any) -> tuple[Array, ImageLayout]:
+        """The batch as float32 with four axes, and their order."""
+        array, layout = self._images(x), self._input.layout
         return (array, "NCHW") if layout == "NCHW" else (_as_nhwc(array, layout), "NHWC")
 
     def _targets(self, labels: Any, images: int) -> tuple[Array, Array | None]:
@@ -458,6 +469,10 @@ class Trainer(_checks.Made):
         for given, name in ((learning_rate, "learning_rate"), (augment, "augment")):
             if given is not None and not callable(given):
                 _checks.refuse(given, name, "a callable")
+        if checkpoint is not None:
+            _checks.path(checkpoint, "checkpoint")
+        if plot is not None:
+            History.check_plot(plot)
         starts = range(0, len(x), batch_size)
         show, close = _progress.shower(progress, epochs * len(starts), "step")
         done, text = 0, ""
@@ -525,10 +540,9 @@ class Trainer(_checks.Made):
         _check_lengths(x, labels, "x", "labels")
         net, losses, right = self.network(), 0.0, []
         for start in range(0, len(x), batch_size):
-            images, _ = self._sources(x[start : start + batch_size])
+            images = self._images(x[start : start + batch_size])
             targets, classes = self._targets(labels[start : start + batch_size], len(images))
-            given = images if self._input.layout == "NCHW" else x[start : start + batch_size]
-            predictions = self._result_as_nhwc(net(np.ascontiguousarray(given, np.float32)))
+            predictions = self._result_as_nhwc(net(np.ascontiguousarray(images)))
             values, _ = self._mean_loss(len(images))(predictions, targets)
             losses += float(values.sum(dtype=np.float64)) * len(images)
             if classes is not None:
@@ -577,7 +591,7 @@ class Trainer(_checks.Made):
         """
         if not isinstance(state_dict, Mapping):
             _checks.refuse(state_dict, "state_dict", "a mapping of arrays")
-        self.wait()
+        self._drain()
         self._load(state_dict, "state_dict")
 
     def _load(self, state_dict: Mapping[str, Any], where: str) -> None:
@@ -669,18 +683,19 @@ class Trainer(_checks.Made):
         where = f'"{os.fspath(folder)}"'
         if facts["optimizer"] != type(self.optimizer).__name__:
             raise ValueError(f"{where}: its optimizer is {facts['optimizer']}, not {type(self.optimizer).__name__}.")
-        history = History.from_dict(facts["history"])
         trained = self._plan.trained
         if set(facts["time_steps"]) != {layer.operation.name for layer in trained}:
             raise ValueError(f"{where}: other layers were trained.")
-        for layer in trained:
-            checkpoint.check(layer, arrays, where)
-        self.wait()
+        known = {key for layer in trained for key in checkpoint.check(layer, arrays, where)}
+        for key in arrays:
+            if key not in known:
+                raise ValueError(f'{where}: "{key}" is nothing that this optimizer remembers.')
+        self._drain()
         self._load(model, where)
         for layer in trained:
             checkpoint.restore(layer, arrays, facts["time_steps"][layer.operation.name])
         self.optimizer.learning_rate = facts["learning_rate"]
-        self._steps, self.history = facts["steps"], history
+        self._steps, self.history = facts["steps"], facts["history"]
 
     def __repr__(self) -> str:
         if not vars(self):
@@ -712,7 +727,7 @@ class _Passed:
 
 
 def _fraction(value: Any, name: str) -> float:
-    if isinstance(value, bool) or not isinstance(value, (int, float)):
+    if isinstance(value, bool) or not isinstance(value, (int, float, np.integer, np.floating)):
         _checks.refuse(value, name, "a number")
     if not 0 <= value <= 1:
         raise ValueError(f"{name} ({value}) is not between 0 and 1.")
