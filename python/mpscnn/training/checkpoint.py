@@ -116,7 +116,7 @@ def read(folder: str | os.PathLike[str]) -> tuple[Mapping[str, Array], Mapping[s
         rate = facts["learning_rate"]
         if not isinstance(facts["optimizer"], str) or isinstance(rate, bool) or not isinstance(rate, (int, float)):
             raise ValueError
-        if not abs(rate) <= np.finfo(np.float32).max:
+        if not abs(rate) <= float(np.finfo(np.float32).max):
             raise ValueError
         facts["history"] = History.from_dict(facts["history"])
     except (KeyError, TypeError, ValueError, RecursionError) as error:

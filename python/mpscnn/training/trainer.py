@@ -686,6 +686,8 @@ class Trainer(_checks.Made):
         trained = self._plan.trained
         if set(facts["time_steps"]) != {layer.operation.name for layer in trained}:
             raise ValueError(f"{where}: other layers were trained.")
+        for step in self._at_work:
+            step._commands.wait()  # what the optimizer remembers is looked at
         known = {key for layer in trained for key in checkpoint.check(layer, arrays, where)}
         for key in arrays:
             if key not in known:
