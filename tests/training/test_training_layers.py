@@ -127,7 +127,10 @@ def test_normalizations(name: str, activation: str | None) -> None:
 
 def test_normalization_is_the_first() -> None:
     """Nothing asks for the gradient of its source."""
-    for kind, options in (("BatchNorm2d", {"num_features": 3}), ("InstanceNorm2d", {"num_features": 3, "affine": True})):
+    for kind, options in (
+        ("BatchNorm2d", {"num_features": 3}),
+        ("InstanceNorm2d", {"num_features": 3, "affine": True}),
+    ):
         check([("norm", kind, options), ("relu", "ReLU"), conv("last", 3, 2)], (3, 3, 7, 5))
 
 
@@ -200,7 +203,9 @@ def test_others(name: str) -> None:
     check(layers, (2, 3, 9, 12))
 
 
-@pytest.mark.parametrize("name", ["max pooling", "global average", "nearest", "softmax", "log softmax", "local response"])
+@pytest.mark.parametrize(
+    "name", ["max pooling", "global average", "nearest", "softmax", "log softmax", "local response"]
+)
 def test_others_are_the_last(name: str) -> None:
     check([BEGIN, ("other", *OTHERS[name])], (2, 3, 9, 12))
 
@@ -258,7 +263,7 @@ def test_arithmetic(kind: str) -> None:
 
 
 def test_values_with_several_readers() -> None:
-    """Gradients are summed up: three readers, a reader that is trained but asks for no gradient, and the input twice."""
+    """Gradients are summed up: three readers, one that asks for no gradient, and the input twice."""
     layers = [
         conv("stem", 3, 4, padding=1),
         ("norm", "BatchNorm2d", {"num_features": 4}),

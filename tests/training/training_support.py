@@ -30,7 +30,13 @@ class Layers(nn.Module):
             options = dict(rest[0]) if rest else {}
             self.rows.append((name, kind, options.pop("inputs", [last]), options))
             if hasattr(nn, kind):
-                self.add_module(name, getattr(nn, kind)(**options))
+                *folders, last = name.split(".")
+                parent: nn.Module = self
+                for folder in folders:
+                    if not hasattr(parent, folder):
+                        parent.add_module(folder, nn.Module())
+                    parent = parent.get_submodule(folder)
+                parent.add_module(last, getattr(nn, kind)(**options))
             last = name
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:

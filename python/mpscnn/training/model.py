@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 from ..graph import Graph
 from ..kernels import KERNELS
 from .initial import complete
+from .operations import drawn_seed
 from .parameters import owner_of
 
 Array = NDArray[Any]
@@ -60,8 +61,9 @@ def _read(model: Any, state_dict: Mapping[str, Any] | None, input_shapes: Any, s
         layers, arrays = complete(model, state_dict or {}, seed)
         graph = layer_list.read_layers(layers, arrays, input_shapes=input_shapes, in_training=True)
         for i, node in enumerate(graph.nodes):
-            if node.kernel == "Dropout":  # each layer has a seed of its own, from 0 on
-                graph.nodes[i] = node.with_(arguments={**node.arguments, "seed": (seed << 16) + node.arguments["seed"]})
+            if node.kernel == "Dropout":  # each layer has a number of its own for a seed
+                drawn = drawn_seed(seed, node.arguments["seed"])
+                graph.nodes[i] = node.with_(arguments={**node.arguments, "seed": drawn})
         for name, kind, *_ in layers:
             if kind.startswith("InstanceNorm") and f"{name}.running_mean" in arrays:
                 raise NotImplementedError(_INSTANCES.format(f'layer "{name}" ({kind})'))

@@ -18,7 +18,7 @@ from ..kernels import KERNELS, row_of
 from .lowering import Operation
 from .parameters import STATISTICS, SUFFIXES, Parameter, to_mps, to_torch
 
-Images: TypeAlias = "list[_core.Image]"
+Images: TypeAlias = list[_core.Image]
 Array = NDArray[Any]
 
 
@@ -28,14 +28,16 @@ class Batch:
     Attributes
     ----------
     commands : CommandBuffer
+    step : int
+        Its number.
     slot : int
         Which of the steps in flight this is: batch normalization keeps a state for each.
     values, states : dict
         By the names of values and operations.
     """
 
-    def __init__(self, commands: _core.CommandBuffer, slot: int, values: dict[str, Images]) -> None:
-        self.commands, self.slot, self.values = commands, slot, values
+    def __init__(self, commands: _core.CommandBuffer, step: int, slot: int, values: dict[str, Images]) -> None:
+        self.commands, self.step, self.slot, self.values = commands, step, slot, values
         self.states: dict[str, Any] = {}
 
 
@@ -43,6 +45,12 @@ def make_kernel(name: str, device: _core.Device | None, **arguments: Any) -> Any
     """A kernel of the table, by its name."""
     kind: Any = KERNELS[name]
     return kind(**arguments, device=device)
+
+
+def drawn_seed(*numbers: int) -> int:
+    """A seed for a kernel that these numbers tell, and that no others are likely to."""
+    (seed,) = np.random.SeedSequence(numbers).generate_state(1, np.uint64)
+    return int(seed) >> 1  # kernels take 63 bits
 
 
 class Layer:
@@ -230,6 +238,18 @@ class KernelLayer(_Trainable):
         self.kernel.reload(commands, self.values)
         if self._is_convolution and self.wants[0]:
             self.kernel.gradient.reload(commands, self.values)
+
+
+class Dropout(KernelLayer):
+    """With masks that the number of the step tells: a training that goes on from a checkpoint draws the same ones."""
+
+    def forward(self, batch: Batch, out: Images | None) -> Images:
+        arguments = self.operation.arguments
+        # A kernel of its own for each step: MPS's seed cannot be changed.
+        seed = drawn_seed(arguments.get("seed", 0), batch.step)
+        given = {"label": self.operation.name, **arguments, "seed": seed}
+        self.kernel = make_kernel("Dropout", self.device, **given)
+        return super().forward(batch, out)
 
 
 class BatchNormalization(_Trainable):

@@ -61,9 +61,7 @@ def owner_of(name: str, origin: str, shapes: Mapping[str, tuple[int, ...]] | Non
     return origin.rpartition(" (")[0] or name
 
 
-def parameters_of(
-    operation: Operation, owner: str, shapes: Mapping[str, tuple[int, ...]] | None
-) -> list[Parameter]:
+def parameters_of(operation: Operation, owner: str, shapes: Mapping[str, tuple[int, ...]] | None) -> list[Parameter]:
     """Those that the operation has, with the shapes of a state_dict or, without one, of its arguments."""
     found = []
     for argument, suffix in SUFFIXES.get(operation.kernel, {}).items():

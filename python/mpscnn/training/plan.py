@@ -10,7 +10,7 @@ from typing import Any
 from .. import _core
 from ..graph import CONCATENATE, Graph
 from .lowering import Operation, Shapes, lower
-from .operations import Batch, BatchNormalization, Concatenation, Images, KernelLayer, Layer, make_kernel
+from .operations import Batch, BatchNormalization, Concatenation, Dropout, Images, KernelLayer, Layer, make_kernel
 from .parameters import owner_of, parameters_of
 
 
@@ -45,6 +45,7 @@ class Plan:
         device: _core.Device | None,
     ) -> None:
         (self.input,) = graph.inputs
+        self._slots = slots
         self.output = next(iter(graph.outputs.values())).source
         operations = lower(graph, shapes)
         origins = {node.name: node.origin for node in graph.nodes}
@@ -90,14 +91,14 @@ class Plan:
     def encode(
         self,
         commands: _core.CommandBuffer,
-        slot: int,
+        step: int,
         source: Images,
         output: Images,
         loss: Callable[[Images], Images],
         optimizer: _core.Optimizer,
     ) -> None:
         """Forward, `loss`, which encodes its gradient, backward, and the update of each layer behind its gradients."""
-        batch = Batch(commands, slot, {self.input: source})
+        batch = Batch(commands, step, step % self._slots, {self.input: source})
         for layer in self.layers:
             result = layer.operation.result
             images = layer.forward(batch, output if result == self.output else None)
@@ -143,7 +144,7 @@ def _check_parameters(layers: list[Layer], reference: Mapping[str, tuple[int, ..
     left = [key for key in reference if key not in keys and not any(_is_of(key, name) for name in frozen)]
     if left:
         raise NotImplementedError(
-            f'no kernel that MPS can train has {", ".join(map(_quoted, left))}: name what stays as it is in frozen.'
+            f"no kernel that MPS can train has {', '.join(map(_quoted, left))}: name what stays as it is in frozen."
         )
 
 
@@ -164,4 +165,5 @@ def _layer(
         return Concatenation(operation, wants, device, [shapes[source][3] for source in operation.sources])
     if operation.kernel == "BatchNormalization":
         return BatchNormalization(operation, wants, is_trained, device, slots, momentum)
-    return KernelLayer(operation, wants, is_trained, device)
+    kind = Dropout if operation.kernel == "Dropout" else KernelLayer
+    return kind(operation, wants, is_trained, device)
