@@ -95,3 +95,40 @@ def test_train_digits_says_what_is_wrong(tmp_path: Path) -> None:
     assert result.returncode == 1
     assert "train_digits: the results cannot be written: " in result.stderr
     assert "Traceback" not in result.stderr
+
+
+# ---- super_resolution/fine_tune.py
+
+
+def test_fine_tune(tmp_path: Path) -> None:
+    """The weights that it writes make a better picture, by the demo too."""
+    out = tmp_path / "weights.safetensors"
+    figures = report_of(run("super_resolution/fine_tune.py", "--epochs", 1, "--steps", 30, "--output", out, "--json"))
+    found, clean = figures["psnr_db"], figures["psnr_clean_db"]
+    assert found["bicubic"] == pytest.approx(28.49, abs=0.05)
+    assert found["before"] == pytest.approx(26.34, abs=0.05)
+    assert found["after"] > found["before"] + 1
+    assert (clean["before"], figures["held_out"]) == (pytest.approx(35.064, abs=0.01), "chelsea")
+    assert len(figures["epochs"]) == 1
+    assert figures["epochs"][0]["steps"] == figures["steps"] == 30
+    with Image.open(figures["picture"]) as picture:
+        assert picture.size == (4 * 450 + 3 * 6, 300 + 28)
+    assert "<svg" in Path(figures["plot"]).read_text()
+
+    shown = report_of(
+        run("super_resolution/demo.py", "--weights", out, "--images", 1, "--output", tmp_path / "demo.png", "--json")
+    )
+    assert shown["psnr_mpscnn_db"] == pytest.approx(clean["after"], abs=2e-3)
+    assert shown["difference_from_pytorch"] <= 1e-4
+
+
+def test_fine_tune_says_what_is_wrong(tmp_path: Path) -> None:
+    result = run("super_resolution/fine_tune.py", "--noise", "nan")
+    assert result.returncode == 2
+    assert "argument --noise: nan is not a finite number greater than 0" in result.stderr
+    result = run("super_resolution/fine_tune.py", "--weights", tmp_path / "none.safetensors")
+    assert result.returncode == 1
+    assert result.stderr.startswith("fine_tune: the weights ")
+    result = run("super_resolution/demo.py", "--weights", tmp_path / "none.safetensors")
+    assert result.returncode == 2
+    assert "is not a file" in result.stderr
