@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import json
 import sys
+import threading
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -12,7 +13,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from mpscnn.benchmarking import Contestant, ResultsDifferError, compare, interleaved, rounds
+from mpscnn.benchmarking import LONGEST_PAUSE_SECONDS, Contestant, ResultsDifferError, compare, interleaved, pause, rounds
 
 from .conftest import normal
 
@@ -112,6 +113,23 @@ def test_rounds_are_interleaved() -> None:
     assert [measured[i] == measured[i + 1] for i in range(0, 20, 2)] == [
         True
     ] * 10  # a call to wake up, and one that counts
+
+
+@pytest.mark.parametrize("seconds", [0.0, 0.06, 2 * LONGEST_PAUSE_SECONDS])
+def test_a_pause_lasts_while_threads_spin(seconds: float) -> None:
+    start = time.perf_counter()
+
+    def spin() -> None:
+        while time.perf_counter() < start + seconds:
+            pass
+
+    spinner = threading.Thread(target=spin)
+    spinner.start()
+    pause()
+    passed = time.perf_counter() - start
+    spinner.join()
+    assert passed >= min(seconds, LONGEST_PAUSE_SECONDS)
+    assert passed < (2 if seconds else 1) * LONGEST_PAUSE_SECONDS
 
 
 def test_medians_and_least() -> None:
