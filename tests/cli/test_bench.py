@@ -5,7 +5,6 @@ from __future__ import annotations
 
 import json
 import sys
-import threading
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -13,7 +12,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from mpscnn.benchmarking import LONGEST_PAUSE_SECONDS, Contestant, ResultsDifferError, compare, interleaved, pause, rounds
+from mpscnn import benchmarking
+from mpscnn.benchmarking import Contestant, ResultsDifferError, compare, interleaved, rounds
 
 from .conftest import normal
 
@@ -115,21 +115,24 @@ def test_rounds_are_interleaved() -> None:
     ] * 10  # a call to wake up, and one that counts
 
 
-@pytest.mark.parametrize("seconds", [0.0, 0.06, 2 * LONGEST_PAUSE_SECONDS])
-def test_a_pause_lasts_while_threads_spin(seconds: float) -> None:
-    start = time.perf_counter()
+@pytest.mark.parametrize(("spins", "lasts"), [(0.0, 0.01), (0.008, 0.0125), (0.04, 0.0425), (10.0, 0.2)])
+def test_a_pause_lasts_while_threads_spin(monkeypatch: pytest.MonkeyPatch, spins: float, lasts: float) -> None:
+    class Clock:
+        now = 0.0
 
-    def spin() -> None:
-        while time.perf_counter() < start + seconds:
-            pass
+        def perf_counter(self) -> float:
+            return self.now
 
-    spinner = threading.Thread(target=spin)
-    spinner.start()
-    pause()
-    passed = time.perf_counter() - start
-    spinner.join()
-    assert passed >= min(seconds, LONGEST_PAUSE_SECONDS)
-    assert passed < (2 if seconds else 1) * LONGEST_PAUSE_SECONDS
+        def process_time(self) -> float:
+            return min(self.now, spins)
+
+        def sleep(self, seconds: float) -> None:
+            self.now += seconds
+
+    clock = Clock()
+    monkeypatch.setattr(benchmarking, "time", clock)
+    benchmarking.pause()
+    assert clock.now == pytest.approx(lasts, abs=1e-3)
 
 
 def test_medians_and_least() -> None:
