@@ -249,6 +249,7 @@ class Dropout(KernelLayer):
         seed = drawn_seed(arguments.get("seed", 0), batch.step)
         given = {"label": self.operation.name, **arguments, "seed": seed}
         self.kernel = make_kernel("Dropout", self.device, **given)
+        self._encoded = self._gradients()
         return super().forward(batch, out)
 
 
