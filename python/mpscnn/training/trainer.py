@@ -29,6 +29,7 @@ if TYPE_CHECKING:
     from .._typing import ImageLayout, LossType
 
 Array = NDArray[Any]
+_NOTHING = "model: there is nothing to train: no layer has parameters that are not frozen."
 
 
 class Step(_checks.Made):
@@ -127,7 +128,8 @@ class Trainer(_checks.Made):
         Default: OptimizerStochasticGradientDescent(0.01, momentum_scale=0.9). Its learning_rate may be set between
         steps.
     frozen : sequence of str
-        Names of layers, or what comes before a dot in them, whose parameters stay as they are.
+        Names of layers, or what comes before a dot in them, whose parameters stay as they are. So do those of a
+        module's layers that require no gradient.
     batch_norm_momentum : float, 0 to 1
         How fast the running statistics follow; PyTorch's default.
     in_flight : int, >= 1, steps
@@ -187,7 +189,7 @@ class Trainer(_checks.Made):
     ) -> None:
         self._in_flight = _checks.integer(in_flight, "in_flight", minimum=1)
         self._seed = _checks.integer(seed, "seed", minimum=0)
-        if isinstance(frozen, str):
+        if isinstance(frozen, str) or not isinstance(frozen, Iterable):
             _checks.refuse(frozen, "frozen", "a sequence of names")
         frozen = [_checks.text(name, f"frozen[{i}]") for i, name in enumerate(frozen)]
         momentum = _fraction(batch_norm_momentum, "batch_norm_momentum")
@@ -204,6 +206,8 @@ class Trainer(_checks.Made):
                 raise ValueError(f"model: the number of {what} ({len(found)}) is not 1 ({', '.join(found)}).")
         self._input = next(iter(self._graph.inputs.values()))
         self._output = next(iter(self._graph.outputs.values()))
+        if not self._graph.nodes:
+            raise ValueError(_NOTHING)
         table = layer_table(self._graph, input_shapes)
         shapes = {layer.name: layer.output_shape for layer in table}
         shapes |= {
@@ -215,14 +219,14 @@ class Trainer(_checks.Made):
             self._graph,
             shapes,
             source.reference,
-            frozen=frozen,
+            frozen=[*frozen, *source.frozen],
             slots=self._in_flight,
             momentum=momentum,
             device=device,
         )
         trained = self._plan.trained
         if not trained:
-            raise ValueError("model: there is nothing to train: no layer has parameters that are not frozen.")
+            raise ValueError(_NOTHING)
         for layer in trained:
             layer.prepare(self.optimizer)
         self._steps = 0
