@@ -14,9 +14,11 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 from numpy.typing import NDArray
 
 from ..errors import InvalidModelError
+from .history import History
 from .operations import Layer
 from .parameters import Parameter, to_mps, to_torch
 
@@ -51,13 +53,16 @@ def restore(layer: Any, arrays: Mapping[str, Array], step: int) -> None:
     layer.optimized.load_state_dict(saved)
 
 
-def check(layer: Any, arrays: Mapping[str, Array], where: str) -> None:
-    """Everything that restore() reads is there, with the right shape."""
+def check(layer: Any, arrays: Mapping[str, Array], where: str) -> list[str]:
+    """The names of what restore() reads: all is there, with the right shape."""
+    keys = []
     for name in layer.optimized.state_dict():
         if name == "time_step":
             continue
         parameter, what = _parameter(layer, name)
-        check_array(arrays, f"{parameter.key}.{what}", parameter.shape, where)
+        keys.append(f"{parameter.key}.{what}")
+        check_array(arrays, keys[-1], parameter.shape, where)
+    return keys
 
 
 def check_array(arrays: Mapping[str, Array], key: str, shape: tuple[int, ...], where: str) -> None:
@@ -108,10 +113,12 @@ def read(folder: str | os.PathLike[str]) -> tuple[Mapping[str, Array], Mapping[s
         steps, times = facts["steps"], facts["time_steps"]
         if not isinstance(times, dict) or not all(_is_count(one) for one in (steps, *times.values())):
             raise ValueError
-        if not isinstance(facts["optimizer"], str) or not isinstance(facts["history"], dict):
+        rate = facts["learning_rate"]
+        if not isinstance(facts["optimizer"], str) or isinstance(rate, bool) or not isinstance(rate, (int, float)):
             raise ValueError
-        if isinstance(facts["learning_rate"], bool) or not isinstance(facts["learning_rate"], (int, float)):
+        if not abs(rate) <= float(np.finfo(np.float32).max):
             raise ValueError
+        facts["history"] = History.from_dict(facts["history"])
     except (KeyError, TypeError, ValueError, RecursionError) as error:
         if isinstance(error, InvalidModelError):
             raise
@@ -124,4 +131,4 @@ def read(folder: str | os.PathLike[str]) -> tuple[Mapping[str, Array], Mapping[s
 
 
 def _is_count(value: Any) -> bool:
-    return isinstance(value, int) and not isinstance(value, bool) and 0 <= value < 2**63
+    return isinstance(value, int) and not isinstance(value, bool) and 0 <= value <= 2**53  # an OptimizerState's maximum

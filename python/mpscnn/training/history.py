@@ -3,9 +3,9 @@
 
 from __future__ import annotations
 
-import json
 import math
 import os
+import sys
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from typing import Any
@@ -65,7 +65,7 @@ class History(list[Epoch]):
         return {"epochs": [asdict(epoch) for epoch in self]}
 
     @classmethod
-    def from_dict(cls, given: Mapping[str, Any]) -> History:
+    def from_dict(cls, given: Any) -> History:
         """The other way round.
 
         Raises
@@ -74,16 +74,32 @@ class History(list[Epoch]):
             It is not what to_dict() makes.
         """
         names = set(Epoch.__dataclass_fields__)
-        epochs = given.get("epochs")
+        epochs = given.get("epochs") if isinstance(given, Mapping) else None
         if not isinstance(epochs, list) or not all(isinstance(one, Mapping) and set(one) == names for one in epochs):
             raise ValueError("history is not what History.to_dict() makes.")
         for one in epochs:
             for name, value in one.items():
                 if value is None and name not in ("loss", "learning_rate", "steps", "seconds"):
                     continue
-                if isinstance(value, bool) or not isinstance(value, (int, float)) or not math.isfinite(value):
-                    raise ValueError(f"history: {name} ({json.dumps(value)[:40]}) is no finite number.")
+                kinds = int if name == "steps" else (int, float)
+                if isinstance(value, bool) or not isinstance(value, kinds):
+                    raise ValueError(f"history: {name} ({type(value).__name__}) is no number.")
+                # Images to validate with may have no finite loss; those that are trained with have.
+                if not abs(value) <= sys.float_info.max and name != "validation_loss":
+                    raise ValueError(f"history: {name} ({str(value)[:40]}) is no finite number.")
         return cls(Epoch(**one) for one in epochs)
+
+    @staticmethod
+    def check_plot(path: Any, name: str = "plot") -> None:
+        """What `plot` raises for a path, before there is anything to draw."""
+        end = os.path.splitext(os.fspath(_checks.path(path, name)))[1][1:]
+        try:
+            from matplotlib.figure import Figure
+        except ModuleNotFoundError:
+            raise MissingPackageError("history.plot", "matplotlib", "plot") from None
+        known = sorted(Figure().canvas.get_supported_filetypes())
+        if end not in known:
+            raise ValueError(f'{name} ("{os.fspath(path)}") does not end in .{", .".join(known)}.')
 
     def plot(self, path: str | os.PathLike[str], *, title: str = "") -> None:
         """Draw loss and accuracy against epochs.
@@ -97,18 +113,16 @@ class History(list[Epoch]):
         Raises
         ------
         ValueError
-            "history is empty: nothing has been trained.", an end that matplotlib does not know.
+            "history is empty: nothing has been trained.", 'path ("loss.txt") does not end in .eps, ...'
         mpscnn.MissingPackageError
             matplotlib is not installed.
         """
-        path = _checks.path(path, "path")
+        self.check_plot(path, "path")
         if not self:
             raise ValueError("history is empty: nothing has been trained.")
-        try:
-            from matplotlib.figure import Figure
-            from matplotlib.ticker import MaxNLocator, PercentFormatter
-        except ModuleNotFoundError:
-            raise MissingPackageError("history.plot", "matplotlib", "plot") from None
+        from matplotlib.figure import Figure
+        from matplotlib.ticker import MaxNLocator, PercentFormatter
+
         has_accuracy = any(epoch.accuracy is not None for epoch in self)
         # A figure of its own, not pyplot's: that keeps all figures, and belongs to one thread.
         figure = Figure(figsize=(9 if has_accuracy else 5, 3.6), layout="constrained")

@@ -13,20 +13,22 @@ from numpy.typing import NDArray
 from ..graph import Graph
 from ..kernels import KERNELS
 from .initial import complete
+from .operations import drawn_seed
+from .parameters import owner_of
 
 Array = NDArray[Any]
 
 
 @dataclass(frozen=True)
 class Model:
-    """A graph, and of each parameter of the source model its shape there; None where the graph is the source."""
+    """A graph, and the shapes of the source model's parameters and statistics; None where the graph is the source."""
 
     graph: Graph
     reference: dict[str, tuple[int, ...]] | None
 
 
 def read(model: Any, state_dict: Mapping[str, Any] | None, input_shapes: Any, seed: int) -> Model:
-    """A list of layers, a torch.nn.Module or a Graph.
+    """A list of layers, a torch.nn.Module or a Graph, with arrays of its own.
 
     Raises
     ------
@@ -35,6 +37,19 @@ def read(model: Any, state_dict: Mapping[str, Any] | None, input_shapes: Any, se
     mpscnn.ImportError
         What the readers find wrong.
     """
+    found = _read(model, state_dict, input_shapes, seed)
+    # Kernels read arrays in place, a gradient kernel first in the first step: whoever trains the module beside this
+    # would change them.
+    graph = found.graph.copy()
+    for i, node in enumerate(graph.nodes):
+        arguments = {
+            name: value.copy() if isinstance(value, np.ndarray) else value for name, value in node.arguments.items()
+        }
+        graph.nodes[i] = node.with_(arguments=arguments)
+    return Model(graph, found.reference)
+
+
+def _read(model: Any, state_dict: Mapping[str, Any] | None, input_shapes: Any, seed: int) -> Model:
     from .. import loading
 
     if isinstance(model, Graph):
@@ -46,15 +61,29 @@ def read(model: Any, state_dict: Mapping[str, Any] | None, input_shapes: Any, se
         layers, arrays = complete(model, state_dict or {}, seed)
         graph = layer_list.read_layers(layers, arrays, input_shapes=input_shapes, in_training=True)
         for i, node in enumerate(graph.nodes):
-            if node.kernel == "Dropout":  # each layer has a seed of its own, from 0 on
-                graph.nodes[i] = node.with_(arguments={**node.arguments, "seed": (seed << 16) + node.arguments["seed"]})
-        return Model(graph, {key: tuple(array.shape) for key, array in arrays.items()})
+            if node.kernel == "Dropout":  # each layer has a number of its own for a seed
+                drawn = drawn_seed(seed, node.arguments["seed"])
+                graph.nodes[i] = node.with_(arguments={**node.arguments, "seed": drawn})
+        for name, kind, *_ in layers:
+            if kind.startswith("InstanceNorm") and f"{name}.running_mean" in arrays:
+                raise NotImplementedError(_INSTANCES.format(f'layer "{name}" ({kind})'))
+        shapes = {key: tuple(np.shape(array)) for key, array in arrays.items()}
+        return Model(graph, {key: shape for key, shape in shapes.items() if not key.endswith(".num_batches_tracked")})
     if any(kind.__module__ == "torch.nn.modules.module" for kind in type(model).__mro__):
         _check_none(state_dict, "a module")
         graph = loading.read(model, input_shapes=input_shapes, options={"free_size": False})
-        _check_module(model, graph)
-        return Model(graph, {key: tuple(value.shape) for key, value in model.state_dict().items()})
+        reference = {key: tuple(value.shape) for key, value in model.named_parameters(remove_duplicate=False)}
+        reference |= {key: tuple(value.shape) for key, value in model.named_buffers() if _is_statistic(key)}
+        _check_module(model, graph, reference)
+        return Model(graph, reference)
     raise TypeError(f"model ({type(model).__name__}) is not a list of layers, a torch.nn.Module or a Graph.")
+
+
+_INSTANCES = "{} has running statistics, which MPS's instance normalization has not in training."
+
+
+def _is_statistic(key: str) -> bool:
+    return key.endswith((".running_mean", ".running_var"))
 
 
 def _check_none(state_dict: Any, what: str) -> None:
@@ -62,20 +91,22 @@ def _check_none(state_dict: Any, what: str) -> None:
         raise TypeError(f"state_dict was given; {what} has its own arrays.")
 
 
-def _check_module(module: Any, graph: Graph) -> None:
+def _check_module(module: Any, graph: Graph, reference: Mapping[str, tuple[int, ...]]) -> None:
     """What a module in eval mode does not show: dropout, and parameters that the graph has under other names."""
     for name, part in module.named_modules():
         if "Dropout" in type(part).__name__ and getattr(part, "p", None):
             raise NotImplementedError(
                 f'the module "{name}" ({type(part).__name__}) is gone from a traced graph: give a list of layers.'
             )
+        if "InstanceNorm" in type(part).__name__ and getattr(part, "running_mean", None) is not None:
+            raise NotImplementedError(_INSTANCES.format(f'the module "{name}" ({type(part).__name__})'))
     owners = {value.data_ptr(): key for key, value in module.state_dict().items() if value.numel()}
     for node in graph.nodes:
         if node.kernel not in KERNELS:
             continue
         for argument in ("weight", "gamma"):
             value = node.arguments.get(argument)
-            key = f"{node.name}.weight"
+            key = f"{owner_of(node.name, node.origin, reference)}.weight"
             owner = owners.get(value.__array_interface__["data"][0]) if isinstance(value, np.ndarray) else None
             if owner is not None and owner != key:
                 raise NotImplementedError(

@@ -51,12 +51,22 @@ class Parameter:
         return self.argument not in STATISTICS
 
 
-def parameters_of(operation: Operation, shapes: Mapping[str, tuple[int, ...]] | None) -> list[Parameter]:
+def owner_of(name: str, origin: str, shapes: Mapping[str, tuple[int, ...]] | None) -> str:
+    """Whose parameters a node has: its own, or those of the layer that it is a part of.
+
+    Importers call the first node of a layer as the layer, which may be padding, and the others by numbers behind that.
+    """
+    if shapes is None or f"{name}.weight" in shapes:
+        return name
+    return origin.rpartition(" (")[0] or name
+
+
+def parameters_of(operation: Operation, owner: str, shapes: Mapping[str, tuple[int, ...]] | None) -> list[Parameter]:
     """Those that the operation has, with the shapes of a state_dict or, without one, of its arguments."""
     found = []
     for argument, suffix in SUFFIXES.get(operation.kernel, {}).items():
         value = operation.arguments.get(argument)
-        key = f"{operation.name}.{suffix}"
+        key = f"{owner}.{suffix}"
         if value is None or operation.is_constant or (shapes is not None and key not in shapes):
             continue
         given = np.shape(value)

@@ -10,8 +10,8 @@ from typing import Any
 from .. import _core
 from ..graph import CONCATENATE, Graph
 from .lowering import Operation, Shapes, lower
-from .operations import Batch, BatchNormalization, Concatenation, Images, KernelLayer, Layer, make_kernel
-from .parameters import parameters_of
+from .operations import Batch, BatchNormalization, Concatenation, Dropout, Images, KernelLayer, Layer, make_kernel
+from .parameters import owner_of, parameters_of
 
 
 class Plan:
@@ -45,25 +45,29 @@ class Plan:
         device: _core.Device | None,
     ) -> None:
         (self.input,) = graph.inputs
+        self._slots = slots
         self.output = next(iter(graph.outputs.values())).source
         operations = lower(graph, shapes)
+        origins = {node.name: node.origin for node in graph.nodes}
         names = list(frozen)
-        unknown = [name for name in names if not any(_is_of(operation, name) for operation in operations)]
+        known = [*(operation.name for operation in operations), *(reference or {})]
+        unknown = [name for name in names if not any(_is_of(one, name) for one in known)]
         if unknown:
             raise ValueError(f'frozen: "{unknown[0]}" is the name of no node, nor the beginning of one.')
         needed: set[str] = set()
         self.layers: list[Layer] = []
         for operation in operations:
-            parameters = parameters_of(operation, reference)
-            is_trained = any(one.is_trained for one in parameters) and not any(
-                _is_of(operation, name) for name in names
-            )
+            owner = owner_of(operation.name, origins.get(operation.name, ""), reference)
+            parameters = parameters_of(operation, owner, reference)
+            is_frozen = any(_is_of(one, name) for one in (operation.name, owner) for name in names)
+            is_trained = any(one.is_trained for one in parameters) and not is_frozen
             wants = [source in needed for source in operation.sources]
             if is_trained or any(wants):
                 needed.add(operation.result)
             layer = _layer(operation, wants, is_trained, device, shapes, slots, momentum)
             layer.parameters = parameters
             self.layers.append(layer)
+        _check_parameters(self.layers, reference or {}, names)
         self._reads = Counter(
             name
             for layer in self.layers
@@ -87,14 +91,14 @@ class Plan:
     def encode(
         self,
         commands: _core.CommandBuffer,
-        slot: int,
+        step: int,
         source: Images,
         output: Images,
         loss: Callable[[Images], Images],
         optimizer: _core.Optimizer,
     ) -> None:
         """Forward, `loss`, which encodes its gradient, backward, and the update of each layer behind its gradients."""
-        batch = Batch(commands, slot, {self.input: source})
+        batch = Batch(commands, step, step % self._slots, {self.input: source})
         for layer in self.layers:
             result = layer.operation.result
             images = layer.forward(batch, output if result == self.output else None)
@@ -127,8 +131,25 @@ def _read_times(images: Images, count: int) -> None:
             image.read_count = count
 
 
-def _is_of(operation: Operation, name: str) -> bool:
-    return operation.name == name or operation.name.startswith(f"{name}.")
+def _is_of(name: str, beginning: str) -> bool:
+    return name == beginning or name.startswith(f"{beginning}.")
+
+
+def _check_parameters(layers: list[Layer], reference: Mapping[str, tuple[int, ...]], frozen: list[str]) -> None:
+    """All parameters of the source model are trained, by one layer each, or are frozen."""
+    keys = Counter(one.key for layer in layers for one in layer.parameters)
+    for key, count in keys.items():
+        if count > 1:
+            raise NotImplementedError(f'"{key}" is read by {count} nodes: shared parameters cannot be trained.')
+    left = [key for key in reference if key not in keys and not any(_is_of(key, name) for name in frozen)]
+    if left:
+        raise NotImplementedError(
+            f"no kernel that MPS can train has {', '.join(map(_quoted, left))}: name what stays as it is in frozen."
+        )
+
+
+def _quoted(text: str) -> str:
+    return f'"{text}"'
 
 
 def _layer(
@@ -144,4 +165,5 @@ def _layer(
         return Concatenation(operation, wants, device, [shapes[source][3] for source in operation.sources])
     if operation.kernel == "BatchNormalization":
         return BatchNormalization(operation, wants, is_trained, device, slots, momentum)
-    return KernelLayer(operation, wants, is_trained, device)
+    kind = Dropout if operation.kernel == "Dropout" else KernelLayer
+    return kind(operation, wants, is_trained, device)

@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import math
 import os
 import time
@@ -119,7 +120,8 @@ class Trainer(_checks.Made):
     loss : str or Loss
         Of a Loss the type, weight, label_smoothing, number_of_classes, epsilon and delta. Whatever its reduction, a
         step's loss is the mean over the batch: of pixels for "softmax_cross_entropy", of images for
-        "cosine_distance", of values for the others; torch.nn's reduction="mean".
+        "cosine_distance", of values for the others; torch.nn's reduction="mean". A number_of_classes of 1 is that of
+        the channels.
     optimizer : Optimizer, optional
         Default: OptimizerStochasticGradientDescent(0.01, momentum_scale=0.9). Its learning_rate may be set between
         steps.
@@ -279,7 +281,7 @@ class Trainer(_checks.Made):
                 for image, of_part in zip(predictions, compared, strict=True)
             ]
 
-        plan.encode(commands, self._steps % self._in_flight, sources, outputs, loss, self.optimizer)
+        plan.encode(commands, self._steps, sources, outputs, loss, self.optimizer)
         commands.commit()
         step = Step(self, self._steps, commands, outputs, compared, classes)
         self._at_work.append(step)
@@ -313,10 +315,16 @@ class Trainer(_checks.Made):
         while self._at_work:
             self._complete(self._at_work[-1])
 
+    def _drain(self) -> None:
+        """Until all steps have completed, whatever became of them: their parameters are about to be replaced."""
+        while self._at_work:
+            with contextlib.suppress(FloatingPointError):
+                self._complete(self._at_work[-1])
+
     # ---- what goes in
 
-    def _sources(self, x: Any) -> tuple[Array, ImageLayout]:
-        """The batch as float32 with four axes, and their order."""
+    def _images(self, x: Any) -> Array:
+        """The batch as float32, in the input's layout."""
         layout = self._input.layout
         wanted = tuple(self._extents["HWC".index(letter)] for letter in layout[1:])
         array = np.asarray(x)
@@ -326,8 +334,14 @@ class Trainer(_checks.Made):
             array = array * np.float32(1 / 255)
         elif array.dtype.kind != "f":
             raise TypeError(f"x.dtype ({array.dtype}) is not a floating-point type or uint8.")
-        array = array.astype(np.float32, copy=False)
-        return (array, "NCHW") if layout == "NCHW" else (_as_nhwc(array, layout), "NHWC")
+        return array.astype(np.float32, copy=False)
+
+    def _sources(self, x: Any) -> tuple[Array, ImageLayout]:
+        """The batch as float32 with four axes, and their order."""
+        array, layout = self._images(x), self._input.layout
+        if layout == "NCHW" and self._extents[2] > 1:
+            return array, "NCHW"  # the device's own transfer
+        return _as_nhwc(array, layout), "NHWC"
 
     def _targets(self, labels: Any, images: int) -> tuple[Array, Array | None]:
         """Labels as a loss takes them, and class numbers if that is what they are."""
@@ -337,6 +351,8 @@ class Trainer(_checks.Made):
             wanted = [(images,), (images, height, width)][height * width > 1 :]
             if array.shape not in wanted:
                 raise ValueError(f"labels.shape {array.shape} is not {wanted[0]}, class numbers of {images} images.")
+            if array.dtype.name not in ("uint8", "uint16", "int32", "uint32", "int64"):
+                array = array.astype(np.int64)  # LossLabels takes these; what is too large becomes negative
             return array, array
         if array.dtype.kind != "f":
             raise TypeError(f"labels.dtype ({array.dtype}) is neither a floating-point nor an integer type.")
@@ -384,7 +400,8 @@ class Trainer(_checks.Made):
                 given.type,
                 weight=given.weight / (images * values.get(given.type, height * width * channels)),
                 label_smoothing=given.label_smoothing,
-                number_of_classes=given.number_of_classes,
+                # 1, which a Loss has unless it is told another, is no number to smooth labels with.
+                number_of_classes=channels if given.number_of_classes == 1 else given.number_of_classes,
                 epsilon=given.epsilon,
                 delta=given.delta,
                 device=self._device,
@@ -454,6 +471,10 @@ class Trainer(_checks.Made):
         for given, name in ((learning_rate, "learning_rate"), (augment, "augment")):
             if given is not None and not callable(given):
                 _checks.refuse(given, name, "a callable")
+        if checkpoint is not None:
+            _checks.path(checkpoint, "checkpoint")
+        if plot is not None:
+            History.check_plot(plot)
         starts = range(0, len(x), batch_size)
         show, close = _progress.shower(progress, epochs * len(starts), "step")
         done, text = 0, ""
@@ -521,10 +542,9 @@ class Trainer(_checks.Made):
         _check_lengths(x, labels, "x", "labels")
         net, losses, right = self.network(), 0.0, []
         for start in range(0, len(x), batch_size):
-            images, _ = self._sources(x[start : start + batch_size])
+            images = self._images(x[start : start + batch_size])
             targets, classes = self._targets(labels[start : start + batch_size], len(images))
-            given = images if self._input.layout == "NCHW" else x[start : start + batch_size]
-            predictions = self._result_as_nhwc(net(np.ascontiguousarray(given, np.float32)))
+            predictions = self._result_as_nhwc(net(np.ascontiguousarray(images)))
             values, _ = self._mean_loss(len(images))(predictions, targets)
             losses += float(values.sum(dtype=np.float64)) * len(images)
             if classes is not None:
@@ -551,8 +571,10 @@ class Trainer(_checks.Made):
         found: dict[str, Array] = {}
         for layer in self._plan.layers:
             found.update(layer.state_dict())
-            if any(one.argument == "mean" for one in layer.parameters):
-                found[f"{layer.operation.name}.num_batches_tracked"] = np.array(self._steps, np.int64)
+            for one in layer.parameters:
+                if one.argument == "mean":
+                    key = f"{one.key.rpartition('.')[0]}.num_batches_tracked"
+                    found[key] = np.array(self._steps, np.int64)
         return found
 
     def load_state_dict(self, state_dict: Mapping[str, Any]) -> None:
@@ -571,7 +593,7 @@ class Trainer(_checks.Made):
         """
         if not isinstance(state_dict, Mapping):
             _checks.refuse(state_dict, "state_dict", "a mapping of arrays")
-        self.wait()
+        self._drain()
         self._load(state_dict, "state_dict")
 
     def _load(self, state_dict: Mapping[str, Any], where: str) -> None:
@@ -663,18 +685,21 @@ class Trainer(_checks.Made):
         where = f'"{os.fspath(folder)}"'
         if facts["optimizer"] != type(self.optimizer).__name__:
             raise ValueError(f"{where}: its optimizer is {facts['optimizer']}, not {type(self.optimizer).__name__}.")
-        history = History.from_dict(facts["history"])
         trained = self._plan.trained
         if set(facts["time_steps"]) != {layer.operation.name for layer in trained}:
             raise ValueError(f"{where}: other layers were trained.")
-        for layer in trained:
-            checkpoint.check(layer, arrays, where)
-        self.wait()
+        for step in self._at_work:
+            step._commands.wait()  # what the optimizer remembers is looked at
+        known = {key for layer in trained for key in checkpoint.check(layer, arrays, where)}
+        for key in arrays:
+            if key not in known:
+                raise ValueError(f'{where}: "{key}" is nothing that this optimizer remembers.')
+        self._drain()
         self._load(model, where)
         for layer in trained:
             checkpoint.restore(layer, arrays, facts["time_steps"][layer.operation.name])
         self.optimizer.learning_rate = facts["learning_rate"]
-        self._steps, self.history = facts["steps"], history
+        self._steps, self.history = facts["steps"], facts["history"]
 
     def __repr__(self) -> str:
         if not vars(self):
@@ -706,7 +731,7 @@ class _Passed:
 
 
 def _fraction(value: Any, name: str) -> float:
-    if isinstance(value, bool) or not isinstance(value, (int, float)):
+    if isinstance(value, bool) or not isinstance(value, (int, float, np.integer, np.floating)):
         _checks.refuse(value, name, "a number")
     if not 0 <= value <= 1:
         raise ValueError(f"{name} ({value}) is not between 0 and 1.")
