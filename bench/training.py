@@ -33,8 +33,8 @@ from . import networks
 RATE, MOMENTUM = 1e-3, 0.9
 COMPARED = 3  # steps
 TOLERANCE = 1e-4  # of losses
-# Of parameters, relative to the largest of their array. A value on the other side of a ReLU's kink, by a rounding, moves
-# them by some 1e-4 after three steps, PyTorch's own against float64 as well.
+# Of parameters, relative to the largest of their array. A value that a rounding puts on the other side of a ReLU's kink
+# moves them by some 1e-4 within three steps, PyTorch's own against float64 as well.
 PARAMETER_TOLERANCE = 2e-3
 Batches = list[tuple[np.ndarray, np.ndarray]]
 Step = Callable[[np.ndarray, np.ndarray], float]  # of a batch, to its loss
