@@ -1,9 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
 """Training steps of whole networks beside PyTorch (CPU, channels_last, the same threads): ``python -m bench training``.
 
-A step is forward, softmax cross entropy, backward and stochastic gradient descent with momentum (PyTorch's fused one),
-and waits for the loss. Three steps on three batches are compared first: losses, and then all parameters and running
-statistics. How steps are timed: mpscnn.benchmarking.
+A step is forward, softmax cross entropy, backward and stochastic gradient descent with momentum (PyTorch's fused one).
+What is timed is some steps in a row, the last of which is waited for: ours has two in flight, as in Trainer.fit(). Three
+steps on three batches are compared first: losses, and then all parameters and running statistics. How steps are timed:
+mpscnn.benchmarking.
 
 Memory is that of three steps in a process of its own: by how much the highest resident set has grown since network and
 batches were there, in both; and ``device``, what mpscnn.memory.peak() counts, in ours.
@@ -37,7 +38,7 @@ TOLERANCE = 1e-4  # of losses
 # moves them by some 1e-4 within three steps, PyTorch's own against float64 as well.
 PARAMETER_TOLERANCE = 2e-3
 Batches = list[tuple[np.ndarray, np.ndarray]]
-Step = Callable[[np.ndarray, np.ndarray], float]  # of a batch, to its loss
+Step = Callable[[np.ndarray, np.ndarray], Callable[[], float]]  # of a batch, to what waits for its loss
 
 
 class Case(NamedTuple):
@@ -45,6 +46,7 @@ class Case(NamedTuple):
     shape: tuple[int, int, int]
     batch: int
     classes: int
+    steps: int  # that are timed in a row
     make: Callable[[], Any]
 
 
@@ -70,8 +72,8 @@ def _digits() -> Any:
 
 
 CASES = [
-    Case("resnet18", (3, 64, 64), 32, 1000, _resnet18),
-    Case("digits", (1, 8, 8), 64, 10, _digits),
+    Case("resnet18", (3, 64, 64), 32, 1000, 4, _resnet18),
+    Case("digits", (1, 8, 8), 64, 10, 32, _digits),
 ]
 
 
@@ -87,7 +89,12 @@ def _ours(module: Any, case: Case, batch: int) -> tuple[Step, Callable[[], dict[
     optimizer = mpscnn.OptimizerStochasticGradientDescent(RATE, momentum_scale=MOMENTUM)
     model = copy.deepcopy(module).requires_grad_()
     trainer = mpscnn.Trainer(model, input_shapes=(batch, *case.shape), optimizer=optimizer)
-    return lambda x, labels: trainer.step(x, labels).loss, trainer.state_dict
+
+    def step(x: np.ndarray, labels: np.ndarray) -> Callable[[], float]:
+        encoded = trainer.step(x, labels)
+        return lambda: encoded.loss
+
+    return step, trainer.state_dict
 
 
 def _theirs(module: Any) -> tuple[Step, Callable[[], dict[str, np.ndarray]]]:
@@ -96,13 +103,13 @@ def _theirs(module: Any) -> tuple[Step, Callable[[], dict[str, np.ndarray]]]:
     model = copy.deepcopy(module).to(memory_format=torch.channels_last).train().requires_grad_()
     optimizer = torch.optim.SGD(model.parameters(), lr=RATE, momentum=MOMENTUM, fused=True)
 
-    def step(x: np.ndarray, labels: np.ndarray) -> float:
+    def step(x: np.ndarray, labels: np.ndarray) -> Callable[[], float]:
         batch = torch.from_numpy(x).contiguous(memory_format=torch.channels_last)
         optimizer.zero_grad(set_to_none=True)
         loss = torch.nn.functional.cross_entropy(model(batch), torch.from_numpy(labels))
         loss.backward()
         optimizer.step()
-        return loss.item()
+        return loss.item
 
     return step, lambda: {name: value.numpy() for name, value in model.state_dict().items()}
 
@@ -119,7 +126,7 @@ def _compare(what: str, ours: tuple[Any, Any], theirs: tuple[Any, Any], batches:
 
     losses = []
     for number, (x, labels) in enumerate(batches):
-        found, right = ours[0](x, labels), theirs[0](x, labels)
+        found, right = ours[0](x, labels)(), theirs[0](x, labels)()
         losses.append(check(f"the loss of step {number}", abs(found - right) / abs(right)))
     values, wanted = ours[1](), theirs[1]()
     assert values.keys() == wanted.keys(), values.keys() ^ wanted.keys()
@@ -130,6 +137,13 @@ def _compare(what: str, ours: tuple[Any, Any], theirs: tuple[Any, Any], batches:
         for name, right in wanted.items()
     ]
     return {"losses": max(losses), "parameters": max(parameters)}
+
+
+def _some(step: Step, batches: Batches, count: int) -> float:
+    """The loss of the last of so many steps."""
+    for number in range(count):
+        wait = step(*batches[number % len(batches)])
+    return wait()
 
 
 # ---- memory
@@ -150,7 +164,7 @@ def _memory(case: Case, batch: int, is_ours: bool) -> dict[str, int]:
     before, device_before = _highest_resident_set(), mpscnn.memory.current()
     step, _ = _ours(module, case, batch) if is_ours else _theirs(module)
     for x, labels in batches:
-        step(x, labels)
+        step(x, labels)()
     found = {"resident": _highest_resident_set() - before}
     if is_ours:
         found["device"] = mpscnn.memory.peak() - device_before
@@ -183,8 +197,9 @@ def run(seconds: float = 1.0, case: str = "", batch: int | None = None) -> list[
         players = {"ours": _ours(module, one, count), "torch": _theirs(module)}
         difference = _compare(f"{one.name}, batch {count}", players["ours"], players["torch"], batches)
         samples = benchmarking.rounds(
-            {name: functools.partial(step, *batches[0]) for name, (step, _) in players.items()}, seconds
+            {name: functools.partial(_some, step, batches, one.steps) for name, (step, _) in players.items()}, seconds
         )
+        samples = {name: [value / one.steps for value in values] for name, values in samples.items()}
         medians = {name: statistics.median(values) for name, values in samples.items()}
         results.append({
             "case": one.name,
