@@ -2,9 +2,9 @@
 """Training steps of whole networks beside PyTorch (CPU, channels_last, the same threads): ``python -m bench training``.
 
 A step is forward, softmax cross entropy, backward and stochastic gradient descent with momentum (PyTorch's fused one).
-What is timed is some steps in a row, the last of which is waited for: ours has two in flight, as in Trainer.fit(). Three
-steps on three batches are compared first: losses, and then all parameters and running statistics. How steps are timed:
-mpscnn.benchmarking.
+What is timed is some steps in a row, of which the last is waited for: ours has two in flight, as in Trainer.fit().
+Three steps on three batches are compared first: losses, and then all parameters and running statistics. How steps are
+timed: mpscnn.benchmarking.
 
 Memory is that of three steps in a process of its own: by how much the highest resident set has grown since network and
 batches were there, in both; and ``device``, what mpscnn.memory.peak() counts, in ours.
