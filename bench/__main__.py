@@ -12,9 +12,16 @@ from typing import Any
 import mpscnn
 from mpscnn.layers import aligned
 
-from . import gradients, images, kernels, networks, normalization, reorder
+from . import gradients, images, kernels, networks, normalization, reorder, training
 
-SECTIONS = ["reorder", "kernels", "normalization", "images", "gradients", "networks"]
+SECTIONS = ["reorder", "kernels", "normalization", "images", "gradients", "networks", "training"]
+
+
+def _count(text: str) -> int:
+    number = int(text)
+    if number < 1:
+        raise argparse.ArgumentTypeError(f"{number} is less than the minimum (1)")
+    return number
 
 
 def _print_kernels(rows: list[dict[str, Any]]) -> None:
@@ -61,6 +68,22 @@ def _print_networks(rows: list[dict[str, Any]]) -> None:
         print(f"without {name}: {reason}")
 
 
+def _print_training(rows: list[dict[str, Any]]) -> None:
+    header = ("training step", "ours ms", "least", "torch ms", "least", "torch/ours", "ours MB", "device", "torch MB")
+    lines = [
+        (
+            f"{row['case']}, batch {row['batch']}",
+            *(f"{row[key][who] * 1e3:.1f}" for who in ("ours", "torch") for key in ("seconds", "least")),
+            f"{row['ratio']:.2f}",
+            f"{row['memory']['ours']['resident'] / 1e6:.0f}",
+            f"{row['memory']['ours']['device'] / 1e6:.0f}",
+            f"{row['memory']['torch']['resident'] / 1e6:.0f}",
+        )
+        for row in rows
+    ]
+    print(aligned(header, lines, right=8))
+
+
 def main(arguments: list[str] | None = None) -> int:
     parser = argparse.ArgumentParser(prog="python -m bench", description=__doc__)
     parser.add_argument("what", nargs="*", choices=[*SECTIONS, []], help="default: all")
@@ -70,6 +93,7 @@ def main(arguments: list[str] | None = None) -> int:
         "--best", action="store_true", help="least times, not medians (kernels without weights, gradients)"
     )
     parser.add_argument("--plot", default="", metavar="FILE", help="a picture of the networks' times: .png, .svg, .pdf")
+    parser.add_argument("--batch", type=_count, metavar="N", help="images in a step of training (32, and 64 of digits)")
     parser.add_argument("--json", action="store_true", help="print one JSON object")
     options = parser.parse_args(arguments)
     what = options.what or SECTIONS
@@ -102,6 +126,14 @@ def main(arguments: list[str] | None = None) -> int:
         if not options.json:
             print()
             _print_networks(results["networks"])
+    if "training" in what:
+        try:
+            results["training"] = training.run(options.seconds, options.case, options.batch)
+        except ModuleNotFoundError:
+            results["training"] = []
+        if not options.json:
+            print()
+            _print_training(results["training"])
     if options.json:
         print(json.dumps(results))
     return 0

@@ -9,7 +9,7 @@ import time
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from mpscnn.benchmarking import LEAST_ROUNDS, PAUSE_SECONDS, ROUND_SECONDS, interleaved
+from mpscnn.benchmarking import LEAST_ROUNDS, ROUND_SECONDS, interleaved, pause
 
 __all__ = ["Prepared", "interleaved", "interleaved_prepared"]
 
@@ -39,7 +39,7 @@ def interleaved_prepared(
     start = time.perf_counter()
     while time.perf_counter() - start < seconds or len(next(iter(samples.values()))) < LEAST_ROUNDS:
         for name in random.sample(list(contestants), len(contestants)):
-            time.sleep(PAUSE_SECONDS)
+            pause()
             timed(contestants[name], 1)
             samples[name].append(timed(contestants[name], calls[name]))
     return {name: (min if best else statistics.median)(values) for name, values in samples.items()}

@@ -44,6 +44,7 @@ class Stranger:
 
 X = (1, 5, 7, 4)
 W = (8, 4, 3, 3)
+BOXES = (1, 2, 3, 7)
 
 
 def commands() -> mpscnn.CommandBuffer:
@@ -98,6 +99,7 @@ OWNERS: dict[str, Callable[[], Any]] = {
     "NormalizationDataSource": mpscnn.NormalizationDataSource,
     "Optimizer": lambda: ADAM,
     "OptimizerState": lambda: mpscnn.OptimizerAdam().state_for(mpscnn.Buffer(8)),
+    "YOLOLoss": lambda: mpscnn.YOLOLoss([[1, 2]]),
     "profile": mpscnn.profile,
 }
 OF_OPTIMIZERS: dict[str, Any] = {
@@ -191,6 +193,11 @@ RIGHT: dict[str, Callable[[], dict[str, Any]]] = {
         "with_state": np.False_,
     },
     "Kernel.export_weights": lambda: {"command_buffer": commands()},
+    "Kernel.update": lambda: {
+        "command_buffer": commands(),
+        "state": mpscnn.NeuronReLU()(random(X), with_state=True)[1],
+    },
+    "Kernel.update_on_cpu": lambda: {"state": mpscnn.NeuronReLU()(random(X), with_state=True)[1]},
     "Kernel.reload": lambda: {"command_buffer": None, "state": None},
     "Kernel.result_shape": lambda: {"shape": X},
     "InitialGradient": lambda: {"device": None},
@@ -277,6 +284,32 @@ RIGHT: dict[str, Callable[[], dict[str, Any]]] = {
         "momentum_scale": 0.5,
         "use_nesterov_momentum": np.True_,
         **OF_OPTIMIZERS,
+    },
+    "YOLOLoss": lambda: {
+        "anchor_boxes": [(1, 2.5)],
+        "xy_loss": "huber",
+        "wh_loss": mpscnn.Loss("huber"),
+        "confidence_loss": "log",
+        "classes_loss": "mean_squared_error",
+        "reduction": "none",
+        "rescore": np.True_,
+        "scale_xy": 1,
+        "scale_wh": np.float32(2),
+        "scale_no_object": 3.0,
+        "scale_object": 4,
+        "scale_class": 5,
+        "min_iou_for_object_presence": 1,
+        "max_iou_for_object_absence": 0,
+        "reduce_across_batch": False,
+        "device": None,
+    },
+    "YOLOLoss.__call__": lambda: {"x": random(BOXES), "labels": random(BOXES), "weights": random(BOXES), "out": None},
+    "YOLOLoss.encode": lambda: {
+        "command_buffer": commands(),
+        "x": mpscnn.Image(BOXES),
+        "labels": mpscnn.LossLabels(random(BOXES)),
+        "out": None,
+        "temporary": True,
     },
     "empty": lambda: {"shape": (2, 3), "dtype": "float32"},
     "importing.read": lambda: {"model": graph(), **GIVEN_WITH_A_MODEL},
@@ -483,9 +516,12 @@ def refused(name: str, arguments: dict[str, Any], *more: Any) -> str:
 
 @pytest.mark.parametrize("name", sorted(RIGHT))
 def test_right_arguments_are_taken(name: str) -> None:
-    if name in ("CommandBuffer.wait", "GradientState", "Kernel.export_weights", "Kernel.reload"):
+    if name in ("CommandBuffer.wait", "GradientState") or name.startswith(
+        ("Kernel.export_weights", "Kernel.reload", "Kernel.update")
+    ):
         with pytest.raises(
-            (RuntimeError, TypeError), match=r"before commit|no data source|no weights to exp|forward enc"
+            (RuntimeError, TypeError),
+            match=r"before commit|no data source|no weights to exp|forward enc|no gradients of weights",
         ):
             call(name, RIGHT[name]())
     else:
@@ -604,7 +640,10 @@ SENTENCES: list[tuple[Callable[[], Any], str]] = [
     (lambda: setattr(commands(), "label", 3), "label (int) is not a str."),
     (lambda: setattr(image(), "label", 3), "label (int) is not a str."),
     (mpscnn.GradientState, "GradientState: a forward encode makes it (with_state=True)."),
-    (lambda: mpscnn.NeuronReLU()(random(X), with_state=1), "with_state (int) is not True or False."),
+    (
+        lambda: mpscnn.NeuronReLU()(random(X), with_state=1),
+        "NeuronReLU: with_state (int) is not True, False or a GradientState.",
+    ),
     (lambda: mpscnn.CommandBuffer("gpu"), "device (str) is not a Device."),
     (lambda: mpscnn.Convolution(random(W), device="gpu"), "device (str) is not a Device."),
     (lambda: image().channels(0.5, 4), "first (float) is not an int."),

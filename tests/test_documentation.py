@@ -23,6 +23,7 @@ PACKAGES = {
     "pytorch": ["torch", "safetensors"],
     "onnx": ["torch", "onnx", "onnxruntime", "onnxscript"],
     "serving": ["torch"],
+    "training": ["torch"],
     "file_format": ["safetensors"],
 }
 
@@ -81,7 +82,7 @@ def test_page_runs(page: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -
 
 
 def test_pages_with_programs_are_known() -> None:
-    assert {"pytorch", "onnx", "serving", "file_format", "data_flow", "index"} <= {
+    assert {"pytorch", "onnx", "serving", "file_format", "data_flow", "index", "training"} <= {
         name for name, blocks in BLOCKS.items() if blocks
     }
 

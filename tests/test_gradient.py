@@ -405,7 +405,7 @@ def test_states_where_none_belong() -> None:
         pool.gradient(grad, x, state=3)
     with pytest.raises(TypeError, match="PoolingMaxGradient: the kernel has no gradient kernel"):
         pool.gradient.gradient  # noqa: B018
-    with pytest.raises(TypeError, match=r"with_state \(True\) was given; the kernel leaves no state"):
+    with pytest.raises(TypeError, match="with_state was given; the kernel leaves no state"):
         pool.gradient(grad, x, with_state=True)
     with pytest.raises(AttributeError, match="the state of PoolingMax has no grad_weight"):
         state.grad_weight  # noqa: B018

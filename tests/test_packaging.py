@@ -181,3 +181,15 @@ def test_macos_check_refuses_a_folder_that_is_no_sdk(tmp_path):
     result = run(ROOT / "tools" / "check_macos.sh", tmp_path)
     assert result.returncode == 2
     assert "Foundation.framework" in result.stderr
+
+
+def test_groups_are_as_the_extras_of_the_same_name():
+    """Of what `pip install 'mpscnn[name]'` brings and what the make targets install."""
+    text = (ROOT / "pyproject.toml").read_text()
+    tables = ("project.optional-dependencies", "dependency-groups")
+    extras, groups = (text.partition(f"\n[{table}]\n")[2].partition("\n[")[0] for table in tables)
+    for name in ("cli", "train"):
+        of_each = [re.search(rf"^{name} = (\[.*\])$", table, re.MULTILINE) for table in (extras, groups)]
+        assert of_each[0] is not None
+        assert of_each[1] is not None
+        assert of_each[0][1] == of_each[1][1], name

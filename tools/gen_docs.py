@@ -46,6 +46,8 @@ PYTHON = {
     "MPSCNNNormalizationGammaAndBetaState": "`NormalizationGammaAndBetaState`",
     "MPSCNNNormalizationMeanAndVarianceState": "`NormalizationMeanAndVarianceState`",
     "MPSCNNSubPixelConvolutionDescriptor": "`ConvolutionDescriptor(sub_pixel_scale_factor=...)`",
+    "MPSCNNYOLOLoss": "`YOLOLoss`",
+    "MPSCNNYOLOLossDescriptor": "`YOLOLoss(...)`",
     "MPSImage": "`Image`",
     "MPSNNDefaultPadding": '`padding="same"`, `"valid"`',
     "MPSNNNeuronDescriptor": "`NeuronDescriptor`",

@@ -39,6 +39,8 @@ TABLES = ROOT / "tests" / "mutations"
 COPY = ROOT / "build" / "mutations"
 # What is broken beside rows of the table, each file at least twice.
 COMPONENTS = {
+    "WeightsUpdate": ("csrc/core/update_call.cpp", "csrc/core/weights_update.mm"),
+    "YOLOLoss": ("csrc/core/yolo_loss.mm", "csrc/openmps/engine/onednn/loss.cpp"),
     "Network": (
         "csrc/bindings/bind_network.cpp",
         "csrc/bindings/boundary.cpp",
@@ -56,7 +58,7 @@ COMPONENTS = {
         "python/mpscnn/passes.py",
         "python/mpscnn/profiling.py",
         "python/mpscnn/stream.py",
-    )
+    ),
 }
 LEAST_IN_FILE = 2
 # A broken program may wait for ever: it is seen then.

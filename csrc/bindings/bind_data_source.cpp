@@ -2,6 +2,7 @@
 // Data sources written in Python, and the built-in one as Python sees it.
 #include <mpscnn/data_source.hpp>
 #include <mpscnn/normalization_source.hpp>
+#include <mpscnn/weights_update.hpp>
 
 #include <pybind11/stl.h>
 
@@ -41,10 +42,13 @@ class PythonObject {
  protected:
   bool call_load() const {
     const AcquireGil gil;
-    const py::object loaded = object().attr("load")();
-    check<TypeError>(loaded.is_none() || PyBool_Check(loaded.ptr()), "data source: load() returned ",
-                     py::repr(loaded).cast<std::string>(), ", which is not True, False or None.");
-    return !loaded.is(py::bool_(false));
+    return is_yes("load", object().attr("load")());
+  }
+  /// Whether a method answers True, or nothing. The GIL is held.
+  static bool is_yes(const char* method, const py::object& answer) {
+    check<TypeError>(answer.is_none() || PyBool_Check(answer.ptr()), "data source: ", method, "() returned ",
+                     py::repr(answer).cast<std::string>(), ", which is not True, False or None.");
+    return !answer.is(py::bool_(false));
   }
   void call_purge() const {
     const AcquireGil gil;
@@ -81,10 +85,32 @@ class PythonObject {
   PyObject* self_;
 };
 
-/// With `load()`, `purge()`, `descriptor` and `weights`.
-class PythonSource final : public DataSource, public PythonObject {
+/// With `load()`, `purge()`, `descriptor` and `weights`; perhaps `update()` and `update_on_cpu()`.
+class PythonSource final : public DataSource, public UpdatingSource, public PythonObject {
  public:
-  using PythonObject::PythonObject;
+  explicit PythonSource(const py::object& object)
+      : PythonObject(object),
+        has_update_(has_member(object, "update")),
+        has_update_on_cpu_(has_member(object, "update_on_cpu")) {}
+
+  bool has_update() const override { return has_update_; }
+  bool has_update_on_cpu() const override { return has_update_on_cpu_; }
+  std::shared_ptr<ConvolutionWeightsAndBiasesState> update(
+      const std::shared_ptr<CommandBuffer>& buffer, const std::shared_ptr<GradientState>& gradient,
+      const std::shared_ptr<ConvolutionWeightsAndBiasesState>& source) override {
+    const AcquireGil gil;
+    const py::object next = object().attr("update")(buffer, gradient, source);
+    if (next.is_none()) return nullptr;
+    check<TypeError>(py::isinstance<ConvolutionWeightsAndBiasesState>(next), "data source: update() returned ",
+                     py::repr(next).cast<std::string>(), ", which is not a ConvolutionWeightsAndBiasesState or None.");
+    check_made(next, "data source: what update() returned");
+    return next.cast<std::shared_ptr<ConvolutionWeightsAndBiasesState>>();
+  }
+  bool update_on_cpu(const std::shared_ptr<GradientState>& gradient,
+                     const std::shared_ptr<ConvolutionWeightsAndBiasesState>& source) override {
+    const AcquireGil gil;
+    return is_yes("update_on_cpu", object().attr("update_on_cpu")(gradient, source));
+  }
 
   bool load() override { return call_load(); }
   void purge() override { call_purge(); }
@@ -114,6 +140,9 @@ class PythonSource final : public DataSource, public PythonObject {
     }
     return DataSource::kernel_dtype();
   }
+
+ private:
+  const bool has_update_, has_update_on_cpu_;
 };
 
 /// With `load()`, `purge()`, `channels` and `gamma`.

@@ -12,6 +12,7 @@
 #include <mpscnn/data_source.hpp>
 #include <mpscnn/error.hpp>
 #include <mpscnn/gradient_state.hpp>
+#include <mpscnn/weights_update.hpp>
 
 #include "bind_arguments.hpp"
 #include "bind_array.hpp"
@@ -118,6 +119,35 @@ State state_of(const Kernel& kernel, py::handle object) {
   return state;
 }
 
+/// The argument `with_state`: whether a state for the gradient kernel is wanted, and which one the encode joins.
+class Left {
+ public:
+  Left(const Kernel& kernel, py::handle object) {
+    if (object.ptr() == Py_False) return;
+    Boolean yes;
+    if (load(object, yes)) {
+      wanted_ = yes;
+      return;
+    }
+    check<TypeError>(py::isinstance<GradientState>(object), kernel.row().name, ": with_state (", type_name(object),
+                     ") is not True, False or a GradientState.");
+    check_made(object, "with_state");
+    wanted_ = true;
+    state_ = object.cast<std::shared_ptr<GradientState>>();
+  }
+
+  bool is_wanted() const { return wanted_; }
+  std::shared_ptr<GradientState>* state() { return wanted_ ? &state_ : nullptr; }
+  /// What the call answers.
+  py::object beside(py::object result) const {
+    return wanted_ ? py::object(py::make_tuple(std::move(result), state_)) : result;
+  }
+
+ private:
+  bool wanted_ = false;
+  std::shared_ptr<GradientState> state_;
+};
+
 /// x and what follows it. A state may stand behind the sources as well as go by its name: `state`, if it is null.
 Each<py::handle> sources_of(const Kernel& kernel, const py::object& x, const py::args& others, State* state = nullptr) {
   auto count = others.size();
@@ -185,14 +215,15 @@ std::shared_ptr<Image> image_of(const Kernel& kernel, py::handle source, std::si
 
 py::object encode(Kernel& kernel, CommandBuffer& buffer, const py::object& x, const py::args& others,
                   const OrNone<Image>& destination, Boolean temporary, const py::object& given,
-                  const py::object& dtype_like, Boolean with_state) {
+                  const py::object& dtype_like, const py::object& with_state) {
   State state = state_of(kernel, given);
+  Left left(kernel, with_state);
   const auto& out = destination.value;
   Images images;
   for (const auto source : sources_of(kernel, x, others, &state))
     images.push_back(image_of(kernel, source, images.size()));
   if (!kernel.row().has_image()) {
-    check_no_destination(kernel, py::cast(out), dtype_like, temporary, with_state);
+    check_no_destination(kernel, py::cast(out), dtype_like, temporary, left.is_wanted());
     check_batch_state(kernel, state);
     {
       const ReleaseGil release;
@@ -204,19 +235,17 @@ py::object encode(Kernel& kernel, CommandBuffer& buffer, const py::object& x, co
   check(!out || !temporary, kernel.row().name, ": temporary (True) was given together with out.");
   check(!out || !dtype, kernel.row().name, ": dtype was given together with out, which has one.");
   std::shared_ptr<Image> result;
-  std::shared_ptr<GradientState> left;
-  auto* const wanted = with_state ? &left : nullptr;
   {
     const ReleaseGil release;
     if (out || temporary) {
-      result = encode_images(kernel, buffer, images, state, out, temporary, dtype, wanted);
+      result = encode_images(kernel, buffer, images, state, out, temporary, dtype, left.state());
     } else {
       check_no_clip(kernel);
       const auto destination = result_image(kernel, images, state, dtype);
-      result = encode_images(kernel, buffer, images, state, destination, false, std::nullopt, wanted);
+      result = encode_images(kernel, buffer, images, state, destination, false, std::nullopt, left.state());
     }
   }
-  return left ? py::object(py::make_tuple(result, left)) : py::cast(result);
+  return left.beside(py::cast(result));
 }
 
 /// Calls on one command buffer, and what they hold until it has completed.
@@ -392,20 +421,16 @@ std::shared_ptr<BatchNormalizationState> call_for_state(Kernel& kernel, const Ea
 
 /// One kernel, one command buffer, waits. Arrays in, arrays out; images in, images out.
 py::object call(Kernel& kernel, const py::object& x, const py::args& others, const py::object& out,
-                const py::object& given, const py::object& dtype_like, Boolean with_state) {
+                const py::object& given, const py::object& dtype_like, const py::object& with_state) {
   const auto& row = kernel.row();
   State state = state_of(kernel, given);
+  Left left(kernel, with_state);
   const auto objects = sources_of(kernel, x, others, &state);
   if (!row.has_image()) {
-    check_no_destination(kernel, out, dtype_like, false, with_state);
+    check_no_destination(kernel, out, dtype_like, false, left.is_wanted());
     check_batch_state(kernel, state);
     return py::cast(call_for_state(kernel, objects, state.batch));
   }
-  std::shared_ptr<GradientState> left;
-  auto* const wanted = with_state ? &left : nullptr;
-  const auto with_left = [&left](py::object result) {
-    return left ? py::object(py::make_tuple(result, left)) : result;
-  };
   const auto dtype = optional_dtype(dtype_like);
   check(out.is_none() || !dtype, row.name, ": dtype was given together with out, which has one.");
   if (py::isinstance<Image>(x)) {
@@ -422,9 +447,9 @@ py::object call(Kernel& kernel, const py::object& x, const py::args& others, con
       const ReleaseGil release;
       if (!destination) check_no_clip(kernel);
       if (!destination) destination = result_image(kernel, sources, state, dtype);
-      run(kernel, sources, state, destination, wanted);
+      run(kernel, sources, state, destination, left.state());
     }
-    return with_left(py::cast(destination));
+    return left.beside(py::cast(destination));
   }
   Views views;
   for (const auto object : objects) views.push_back(images_view(kernel, object, views.size()));
@@ -435,9 +460,9 @@ py::object call(Kernel& kernel, const py::object& x, const py::args& others, con
   }
   {
     const ReleaseGil release;
-    run_in_batches(kernel, views, state, target, dtype, wanted);
+    run_in_batches(kernel, views, state, target, dtype, left.state());
   }
-  return with_left(out.is_none() ? py::object(array_from(*target)) : out);
+  return left.beside(out.is_none() ? py::object(array_from(*target)) : out);
 }
 
 void reload(Kernel& kernel, const std::shared_ptr<CommandBuffer>& buffer, const py::object& state) {
@@ -526,8 +551,10 @@ void bind_kernel(py::module_& module) {
             For kernels whose docstring names it; it may stand behind the sources without its name.
         dtype : dtype, optional
             Of the result; default that of x.
-        with_state : bool, default False
-            Of a kernel that has a gradient: return (result, GradientState), the state being for ``kernel.gradient``.
+        with_state : bool or GradientState, default False
+            Of a kernel that has a gradient: return (result, GradientState), the state being for ``kernel.gradient``. A
+            state that another encode of a convolution has left is joined: both are parts of one batch, whose
+            gradients with respect to weights and biases are summed there.
 
         Returns
         -------
@@ -552,8 +579,10 @@ void bind_kernel(py::module_& module) {
             For kernels whose docstring names it; it may stand behind the sources without its name.
         dtype : dtype, optional
             Of the result; default that of x.
-        with_state : bool, default False
-            Of a kernel that has a gradient: return (result, GradientState), the state being for ``kernel.gradient``.
+        with_state : bool or GradientState, default False
+            Of a kernel that has a gradient: return (result, GradientState), the state being for ``kernel.gradient``. A
+            state that another encode of a convolution has left is joined: both are parts of one batch, whose
+            gradients with respect to weights and biases are summed there.
 
         Returns
         -------
@@ -584,6 +613,56 @@ void bind_kernel(py::module_& module) {
         ConvolutionWeightsAndBiasesState
             float32 in MPS's order, batch normalization folded in and rounded as the kernel's are; to be read when the
             command buffer has completed.)")
+      .def(
+          "update",
+          [](Kernel& kernel, const std::shared_ptr<CommandBuffer>& buffer,
+             const std::shared_ptr<GradientState>& state) {
+            const ReleaseGil release;
+            update_weights(kernel, buffer, state);
+          },
+          py::arg("command_buffer").none(false), py::arg("state").none(false),
+          R"(Of the gradient kernel of a convolution: have its data source encode new weights, and reload them.
+
+        Calls ``update(command_buffer, state, weights)`` of the data source, where weights are the present ones
+        (``export_weights()``), and reloads this kernel and its forward kernel on the command buffer from what it
+        returns, a ConvolutionWeightsAndBiasesState; nothing is reloaded for None.
+
+        Parameters
+        ----------
+        command_buffer : CommandBuffer
+            Not committed yet.
+        state : GradientState
+            Of a forward encode; the gradients with respect to the weights have been encoded, here or before.
+
+        Raises
+        ------
+        What the data source raises, and
+        TypeError    "ConvolutionGradient: the data source has no update()."
+                     "data source: update() returned 3, which is not a ConvolutionWeightsAndBiasesState or None."
+        RuntimeError "ConvolutionGradient: no gradient kernel that computes grad_weight has been encoded with state.")")
+      .def(
+          "update_on_cpu",
+          [](Kernel& kernel, const std::shared_ptr<GradientState>& state) {
+            const ReleaseGil release;
+            update_weights_on_cpu(kernel, state);
+          },
+          py::arg("state").none(false),
+          R"(Of the gradient kernel of a convolution: have its data source change its weights, and reload them.
+
+        Calls ``update_on_cpu(state, weights)`` of the data source, where weights are the present ones, copied for this,
+        and reloads this kernel and its forward kernel from the data source, unless it returns False.
+
+        Parameters
+        ----------
+        state : GradientState
+            The command buffers that compute its gradients have completed.
+
+        Raises
+        ------
+        What the data source raises, and
+        TypeError    "ConvolutionGradient: the data source has no update_on_cpu()."
+                     "data source: update_on_cpu() returned 1, which is not True, False or None."
+        RuntimeError before the gradients have been computed.)")
       .def_property_readonly(
           "data_source", [](const Kernel& kernel) { return to_python(kernel.data_source()); },
           "Where the weights come from; None without weights.")

@@ -58,9 +58,11 @@ py::array one_hot(const std::string& who, const py::array& numbers, std::int64_t
   float* pixel = const_cast<float*>(hot.data());
   for (std::int64_t i = 0; i < classes_of.size(); ++i, pixel += classes) {
     const auto value = classes_of.data()[i];
-    check(value >= 0, who, ": labels", place_of(i, given), " (", value, ") is less than the minimum (0).");
-    check(value < classes, who, ": labels", place_of(i, given), " (", value,
-          ") is not less than the number of classes (", classes, ").");
+    if (value < 0 || value >= classes) {  // text is made of those alone
+      check(value >= 0, who, ": labels", place_of(i, given), " (", value, ") is less than the minimum (0).");
+      check(false, who, ": labels", place_of(i, given), " (", value, ") is not less than the number of classes (",
+            classes, ").");
+    }
     pixel[value] = 1;
   }
   return hot;
@@ -249,8 +251,6 @@ void bind_labels(py::module_& module) {
 
 // ------------------------------------------------------------------------------------------------------------- kernel
 
-constexpr const char* kName = "Loss";
-
 ArrayView images_of(ArrayView view, std::int64_t first, std::int64_t count) {
   view.data = static_cast<std::byte*>(view.data) + first * view.strides[0];
   view.shape[0] = count;
@@ -258,7 +258,7 @@ ArrayView images_of(ArrayView view, std::int64_t first, std::int64_t count) {
 }
 
 /// Arrays may hold more images than one MPSImage takes: several Images make one batch.
-void run(const Loss& kernel, const ArrayView& x, LossLabels& labels, const ArrayView& out) {
+void run(const LossKernel& kernel, const ArrayView& x, LossLabels& labels, const ArrayView& out) {
   const auto& device = kernel.device();
   const auto most = std::max<std::int64_t>(1, Image::most_images(x.shape[3]));
   std::vector<std::shared_ptr<Image>> sources, results;
@@ -281,32 +281,39 @@ void run(const Loss& kernel, const ArrayView& x, LossLabels& labels, const Array
 }
 
 /// The object itself, or one of arrays for predictions of that shape.
-std::shared_ptr<LossLabels> labels_for(const Loss& kernel, const py::object& labels, const py::object& weights,
-                                       ImageShape predictions) {
+std::shared_ptr<LossLabels> labels_for(const LossKernel& kernel, const py::object& labels, const py::object& weights,
+                                       ImageShape predictions, bool takes_class_numbers) {
+  const char* const name = kernel.name();
+  kernel.check_predictions(predictions);
   check_made(labels, "labels");
   if (py::isinstance<LossLabels>(labels)) {
-    check(weights.is_none(), kName, ": weights were given together with LossLabels, which have their own.");
+    check(weights.is_none(), name, ": weights were given together with LossLabels, which have their own.");
     return labels.cast<std::shared_ptr<LossLabels>>();
   }
-  check<TypeError>(!py::isinstance<Image>(labels), kName, ": labels is an Image; LossLabels(labels) takes it.");
+  check<TypeError>(!py::isinstance<Image>(labels), name, ": labels is an Image; LossLabels(labels) takes it.");
   const auto given = array_of(labels, "labels");
   const bool are_numbers = kind_of(given) != 'f';
+  check<TypeError>(!are_numbers || takes_class_numbers, name, ": labels.dtype (",
+                   py::str(given.dtype()).cast<std::string>(), ") is not a floating point type.");
   if (!are_numbers) {
     const auto shape = shape_of(given);
-    check(shape == predictions.nhwc(), kName, ": labels.shape ", as_tuple(shape), " is not x.shape ", predictions, ".");
+    check(shape == predictions.nhwc(), name, ": labels.shape ", as_tuple(shape), " is not x.shape ", predictions, ".");
   }
-  return make_labels(kName, kernel.device(), labels, weights, predictions.c, kernel.loss_shape(predictions));
+  return make_labels(name, kernel.device(), labels, weights, predictions.c, kernel.loss_shape(predictions));
 }
 
-py::object call(const Loss& kernel, const py::object& x, const py::object& labels, const py::object& weights,
-                const py::object& out) {
+}  // namespace
+
+py::object call_loss(const LossKernel& kernel, const py::object& x, const py::object& labels, const py::object& weights,
+                     const py::object& out, bool takes_class_numbers) {
+  const char* const name = kernel.name();
   check_made(x, "x");
   check_made(out, "out");
   if (py::isinstance<Image>(x)) {
-    check<TypeError>(out.is_none() || py::isinstance<Image>(out), kName, ": x is an Image; out (", type_name(out),
+    check<TypeError>(out.is_none() || py::isinstance<Image>(out), name, ": x is an Image; out (", type_name(out),
                      ") is not.");
     const auto source = x.cast<std::shared_ptr<Image>>();
-    const auto compared = labels_for(kernel, labels, weights, source->shape());
+    const auto compared = labels_for(kernel, labels, weights, source->shape(), takes_class_numbers);
     auto result = out.is_none() ? nullptr : out.cast<std::shared_ptr<Image>>();
     {
       const ReleaseGil release;
@@ -319,15 +326,15 @@ py::object call(const Loss& kernel, const py::object& x, const py::object& label
     return py::make_tuple(loss_of(*compared), result);
   }
   const auto view = view_of(x, "x");
-  check(view.ndim() == 4, kName, ": x.ndim (", view.ndim(), ") is not 4 (N, H, W, C).");
+  check(view.ndim() == 4, name, ": x.ndim (", view.ndim(), ") is not 4 (N, H, W, C).");
   const ImageShape shape{view.shape[0], view.shape[1], view.shape[2], view.shape[3]};
   Image::bytes(*kernel.device(), shape, view.dtype);  // says what is wrong
-  const auto compared = labels_for(kernel, labels, weights, shape);
+  const auto compared = labels_for(kernel, labels, weights, shape, takes_class_numbers);
   kernel.check_labels(shape, *compared);
   const py::object result = out.is_none() ? py::object(empty_array(shape.nhwc(), gradient_dtype(view.dtype))) : out;
   const auto target = writable_view_of(result, "out");
-  check(target.shape == view.shape, kName, ": out.shape ", as_tuple(target.shape), " is not x.shape ", shape, ".");
-  check<TypeError>(target.dtype == DType::float32 || target.dtype == DType::float16, kName, ": out.dtype (",
+  check(target.shape == view.shape, name, ": out.shape ", as_tuple(target.shape), " is not x.shape ", shape, ".");
+  check<TypeError>(target.dtype == DType::float32 || target.dtype == DType::float16, name, ": out.dtype (",
                    name_of(target.dtype), ") is not float32 or float16.");
   {
     const ReleaseGil release;
@@ -335,6 +342,17 @@ py::object call(const Loss& kernel, const py::object& x, const py::object& label
   }
   return py::make_tuple(loss_of(*compared), result);
 }
+
+std::shared_ptr<Image> encode_loss(const LossKernel& kernel, CommandBuffer& buffer, const std::shared_ptr<Image>& x,
+                                   LossLabels& labels, const std::shared_ptr<Image>& out, Boolean temporary) {
+  check(!out || !temporary, kernel.name(), ": temporary (True) was given together with out.");
+  const ReleaseGil release;
+  if (out || temporary) return kernel.encode(buffer, x, labels, out, temporary);
+  kernel.check_labels(x->shape(), labels);
+  return kernel.encode(buffer, x, labels, make_visible_image(kernel.device(), x->shape(), gradient_dtype(x->dtype())));
+}
+
+namespace {
 
 void bind_kernel_of_labels(py::module_& module) {
   py::class_<Loss, std::shared_ptr<Loss>>(module, "Loss",
@@ -415,9 +433,14 @@ void bind_kernel_of_labels(py::module_& module) {
            py::arg("type"), py::kw_only(), py::arg("reduction") = "sum", py::arg("weight") = 1.0,
            py::arg("label_smoothing") = 0.0, py::arg("number_of_classes") = 1, py::arg("epsilon") = 1e-7,
            py::arg("delta") = 1.0, py::arg("reduce_across_batch") = false, py::arg("device") = nullptr)
-      .def("__call__", &call, py::arg("x"), py::arg("labels"), py::arg("weights") = py::none(), py::kw_only(),
-           py::arg("out") = py::none(),
-           R"(Compute loss and gradient, and wait.
+      .def(
+          "__call__",
+          [](const Loss& kernel, const py::object& x, const py::object& labels, const py::object& weights,
+             const py::object& out) {
+            return call_loss(kernel, x, labels, weights, out, /*takes_class_numbers=*/true);
+          },
+          py::arg("x"), py::arg("labels"), py::arg("weights") = py::none(), py::kw_only(), py::arg("out") = py::none(),
+          R"(Compute loss and gradient, and wait.
 
         Parameters
         ----------
@@ -438,14 +461,8 @@ void bind_kernel_of_labels(py::module_& module) {
       .def(
           "encode",
           [](const Loss& kernel, CommandBuffer& buffer, const std::shared_ptr<Image>& x, LossLabels& labels,
-             const std::shared_ptr<Image>& out, Boolean temporary) {
-            check(!out || !temporary, kName, ": temporary (True) was given together with out.");
-            const ReleaseGil release;
-            if (out || temporary) return kernel.encode(buffer, x, labels, out, temporary);
-            kernel.check_labels(x->shape(), labels);
-            return kernel.encode(buffer, x, labels,
-                                 make_visible_image(kernel.device(), x->shape(), gradient_dtype(x->dtype())));
-          },
+             const std::shared_ptr<Image>& out,
+             Boolean temporary) { return encode_loss(kernel, buffer, x, labels, out, temporary); },
           py::arg("command_buffer"), py::arg("x").none(false), py::arg("labels"), py::arg("out") = nullptr,
           py::arg("temporary") = false,
           R"(Append the computation of loss and gradient to a command buffer.
@@ -496,6 +513,7 @@ void bind_kernel_of_labels(py::module_& module) {
 void bind_loss(py::module_& module) {
   bind_labels(module);
   bind_kernel_of_labels(module);
+  bind_yolo_loss(module);
 }
 
 }  // namespace mpscnn::bindings

@@ -4,6 +4,8 @@
 
 #include <mpscnn/loss.hpp>
 
+#include <memory>
+
 #include "bind_arguments.hpp"
 
 namespace mpscnn::bindings {
@@ -19,5 +21,14 @@ inline LossOptions options_from(const Text& type, const Text& reduction, Real we
           .delta = delta,
           .reduce_across_batch = reduce_across_batch};
 }
+
+/// Loss and gradient, waiting for them; labels that are arrays may be class numbers, or not.
+py::object call_loss(const LossKernel& kernel, const py::object& x, const py::object& labels, const py::object& weights,
+                     const py::object& out, bool takes_class_numbers);
+std::shared_ptr<Image> encode_loss(const LossKernel& kernel, CommandBuffer& buffer, const std::shared_ptr<Image>& x,
+                                   LossLabels& labels, const std::shared_ptr<Image>& out, Boolean temporary);
+
+/// By bind_loss().
+void bind_yolo_loss(py::module_& module);
 
 }  // namespace mpscnn::bindings

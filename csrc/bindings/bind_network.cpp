@@ -63,11 +63,8 @@ class Call {
       for (const auto extent : one[i].nhwc())
         check(extent > 0, "input \"", specs[i].name, "\": an extent (0) is less than the minimum (1).");
     }
-    const auto all = network_->shapes(one);
-    for (const auto value : network_->parts().outputs) {
-      result_shapes_.push_back(all[value]);
-      result_shapes_.back().n = n_;
-    }
+    result_shapes_ = network_->result_shapes(one);
+    for (auto& shape : result_shapes_) shape.n = n_;
     most_ = network_->most_images(one);
   }
 

@@ -150,12 +150,17 @@ void bind_gradient_state(py::module_& module) {
     state)`` takes it, once. It holds the geometry of the forward encode, and what the gradient kernel computes with
     respect to parameters: the sums over all images, in memory of the device that NumPy sees without a copy.
 
+    Parts of one batch share the state of a convolution: ``conv.encode(commands, part, with_state=state)`` joins it, before
+    any gradient has used it, with a source that differs in the number of images at most. The gradient kernel then takes
+    it once for each part, in any order.
+
     Raises
     ------
     TypeError      "GradientState: a forward encode makes it (with_state=True)."
     AttributeError "GradientState: the state of PoolingMax has no grad_weight."
-    RuntimeError   "GradientState: no gradient kernel that computes grad_weight has been encoded with the state.", and
-                   before the command buffer that computes it has completed.
+    RuntimeError   "GradientState: no gradient kernel that computes grad_weight has been encoded with the state.",
+                   "GradientState: gradients of 1 of the 2 forward encodes of the state have been encoded; grad_weight is
+                   the sum over all.", and before the command buffers that compute it have completed.
 
     Source
     ------
@@ -195,9 +200,14 @@ void bind_gradient_state(py::module_& module) {
   property("grad_bias", "array, shape (O,), float32: with respect to the biases; a view.");
   property("grad_gamma", "array, shape (C,), float32: with respect to gamma; a view.");
   property("grad_beta", "array, shape (C,), float32: with respect to beta; a view.");
-  kind.def_property_readonly("device", &State::device, "Device").def("__repr__", [](const State& state) {
-    return say("<mpscnn.GradientState of ", state.kernel()->row().name, ">");
-  });
+  kind.def_property_readonly("encodes", &State::encodes,
+                             "int: forward encodes that share the state, which are parts of one batch.")
+      .def_property_readonly("device", &State::device, "Device")
+      .def("__repr__", [](const State& state) {
+        const auto encodes = state.encodes();
+        return say("<mpscnn.GradientState of ", encodes > 1 ? say(encodes, " encodes of ") : "",
+                   state.kernel()->row().name, ">");
+      });
 }
 
 }  // namespace

@@ -1,7 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "data_source.hh"
 
+#import <objc/runtime.h>
+
 #import "sharing.hh"
+
+#include "device_impl.hh"
+#include "objc_weights.hh"
+#include "update_call.hpp"
 
 namespace mpscnn {
 
@@ -43,6 +49,12 @@ MPSCNNConvolutionDescriptor *objc_descriptor(const ConvolutionDescriptor &d) {
   return descriptor;
 }
 
+MPSCNNConvolutionWeightsAndBiasesState *objc_weights(const ConvolutionWeightsAndBiasesState &weights) {
+  return [[[MPSCNNConvolutionWeightsAndBiasesState alloc]
+      initWithWeights:weights.weights->impl().buffer.get()
+               biases:weights.biases ? weights.biases->impl().buffer.get() : nil] autorelease];
+}
+
 static MPSDataType objc_dtype(DType dtype) {
   switch (dtype) {
     case DType::float16: return MPSDataTypeFloat16;
@@ -72,6 +84,8 @@ static MPSDataType objc_dtype(DType dtype) {
 @end
 
 @interface MPSCNNArrayDataSource ()<WeightsOwner>
+/// Null for sources that compute no weights.
+- (mpscnn::UpdatingSource *)updatingSource;
 @end
 
 @implementation MPSCNNArrayDataSource
@@ -130,6 +144,41 @@ static MPSDataType objc_dtype(DType dtype) {
 
 - (MPSDataType)kernelWeightsDataType {
   return mpscnn::objc_dtype(source_->kernel_dtype());
+}
+
+- (BOOL)respondsToSelector:(SEL)selector {
+  const auto *updating = [self updatingSource];
+  if (sel_isEqual(selector, @selector(updateWithCommandBuffer:gradientState:sourceState:)))
+    return updating != nullptr && updating->has_update();
+  if (sel_isEqual(selector, @selector(updateWithGradientState:sourceState:)))
+    return updating != nullptr && updating->has_update_on_cpu();
+  return [super respondsToSelector:selector];
+}
+
+- (mpscnn::UpdatingSource *)updatingSource {
+  return dynamic_cast<mpscnn::UpdatingSource *>(source_->source().get());
+}
+
+/// On behalf of an UpdateCall, which knows the arguments as ours.
+- (MPSCNNConvolutionWeightsAndBiasesState *)updateWithCommandBuffer:(id<MTLCommandBuffer>)commandBuffer
+                                                      gradientState:(MPSCNNConvolutionGradientState *)gradientState
+                                                        sourceState:
+                                                            (MPSCNNConvolutionWeightsAndBiasesState *)sourceState {
+  (void)commandBuffer, (void)gradientState, (void)sourceState;
+  auto *call = mpscnn::UpdateCall::current();
+  if (call == nullptr) return nil;
+  call->update(*[self updatingSource]);
+  if (!call->result) return nil;
+  return mpscnn::objc_weights(*call->result);
+}
+
+- (BOOL)updateWithGradientState:(MPSCNNConvolutionGradientState *)gradientState
+                    sourceState:(MPSCNNConvolutionWeightsAndBiasesState *)sourceState {
+  (void)gradientState, (void)sourceState;
+  auto *call = mpscnn::UpdateCall::current();
+  if (call == nullptr) return NO;
+  call->update_on_cpu(*[self updatingSource]);
+  return call->has_changed;
 }
 
 - (id)copyWithZone:(NSZone *)zone {

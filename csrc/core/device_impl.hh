@@ -78,6 +78,8 @@ void check_written(Writer &last, const char *what);
 struct Image::Impl {
   std::shared_ptr<Device> device;
   Ref<MPSImage *> image;
+  ImageShape shape;  ///< the image's, without asking: each encode looks at it several times
+  DType dtype;
   std::optional<ArrayView> shared;  ///< the array under the image
   bool temporary = false;
   std::shared_ptr<Writer> writer = std::make_shared<Writer>();

@@ -153,7 +153,8 @@ std::shared_ptr<Image> Image::make(std::shared_ptr<Device> device, ImageShape sh
     auto image = Ref<MPSImage *>::adopt([[MPSImage alloc] initWithDevice:device->impl().device.get()
                                                          imageDescriptor:image_descriptor(shape, dtype)]);
     check<std::runtime_error>(static_cast<bool>(image), "Image: the device cannot make an image of shape ", shape, ".");
-    return std::make_shared<Image>(std::make_unique<Impl>(Impl{.device = device, .image = image, .shared = {}}));
+    return std::make_shared<Image>(
+        std::make_unique<Impl>(Impl{.device = device, .image = image, .shape = shape, .dtype = dtype, .shared = {}}));
   });
 }
 
@@ -165,8 +166,8 @@ std::shared_ptr<Image> Image::temporary(CommandBuffer &buffer, ImageShape shape,
                                                                    imageDescriptor:image_descriptor(shape, dtype)]);
     check<std::runtime_error>(static_cast<bool>(image), "Image: the device cannot make a temporary image of shape ",
                               shape, ".");
-    return std::make_shared<Image>(
-        std::make_unique<Impl>(Impl{.device = buffer.device(), .image = image, .shared = {}, .temporary = true}));
+    return std::make_shared<Image>(std::make_unique<Impl>(Impl{
+        .device = buffer.device(), .image = image, .shape = shape, .dtype = dtype, .shared = {}, .temporary = true}));
   });
 }
 
@@ -223,7 +224,8 @@ std::shared_ptr<Image> Image::from_array(std::shared_ptr<Device> device, const A
                                                                    (void)owner;
                                                                  }]);
         check<BufferError>(static_cast<bool>(image), "Image: the device refused to share the array.");
-        return std::make_shared<Image>(std::make_unique<Impl>(Impl{.device = device, .image = image, .shared = array}));
+        return std::make_shared<Image>(std::make_unique<Impl>(
+            Impl{.device = device, .image = image, .shape = shape, .dtype = array.dtype, .shared = array}));
       });
     }
   }
@@ -300,13 +302,8 @@ void Image::check_readable() const {
 
 std::optional<ArrayView> Image::shared_array() const { return impl_->shared; }
 
-ImageShape Image::shape() const {
-  MPSImage *image = impl_->image.get();
-  return {static_cast<std::int64_t>([image numberOfImages]), static_cast<std::int64_t>([image height]),
-          static_cast<std::int64_t>([image width]), static_cast<std::int64_t>([image featureChannels])};
-}
-
-DType Image::dtype() const { return dtype_of([impl_->image.get() featureChannelFormat]); }
+ImageShape Image::shape() const { return impl_->shape; }
+DType Image::dtype() const { return impl_->dtype; }
 bool Image::is_temporary() const { return impl_->temporary; }
 
 std::int64_t Image::read_count() const {
@@ -321,13 +318,15 @@ void Image::set_read_count(std::int64_t count) {
 }
 
 std::shared_ptr<Image> Image::channels(std::int64_t first, std::int64_t count) const {
-  const auto c = shape().c;
+  const auto c = impl_->shape.c;
   check(first >= 0 && first % 4 == 0 && first < c, "Image.channels: first (", first, ") is not a multiple of 4 in [0, ",
         c, ").");
   check(count >= 1 && count <= c - first && (count % 4 == 0 || count == c - first), "Image.channels: count (", count,
         ") is not a multiple of 4 in [1, ", c - first, "], nor the rest of the channels.");
   // MPS takes multiples of 4 and shortens what is too long [MPSImage.h].
   const auto rounded = static_cast<NSUInteger>((count + 3) / 4 * 4);
+  auto channels = impl_->shape;
+  channels.c = count;
   return guard([&] {
     auto part =
         Ref<MPSImage *>::retain([impl_->image.get() subImageWithFeatureChannelRange:NSMakeRange(first, rounded)]);
@@ -339,6 +338,8 @@ std::shared_ptr<Image> Image::channels(std::int64_t first, std::int64_t count) c
     }
     return std::make_shared<Image>(std::make_unique<Impl>(Impl{.device = impl_->device,
                                                                .image = part,
+                                                               .shape = channels,
+                                                               .dtype = impl_->dtype,
                                                                .shared = shared,
                                                                .temporary = impl_->temporary,
                                                                .writer = impl_->writer}));

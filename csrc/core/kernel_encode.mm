@@ -121,7 +121,12 @@ void encode_into(Kernel::Impl &impl, CommandBuffer &buffer, const Geometry &g, s
                  const Image &destination, const EncodeStates &states = {}) {
   id<MTLCommandBuffer> commands = buffer.impl().buffer.get();
   std::shared_ptr<GradientState> left;
-  if (states.left != nullptr) {
+  std::unique_lock<std::mutex> joining;
+  if (states.left != nullptr && *states.left) {
+    left = *states.left;
+    joining = std::unique_lock(left->impl().mutex);
+    check_joins(impl, left->impl(), g, *sources[0]);
+  } else if (states.left != nullptr) {
     if (is_binary(impl)) {
       const std::size_t single = g.strides[0].n == 0 ? 0 : 1;
       check<NotImplementedError>(g.strides[0].n == g.strides[1].n, impl.row->name, ": ", impl.row->sources[1 - single],
@@ -141,7 +146,10 @@ void encode_into(Kernel::Impl &impl, CommandBuffer &buffer, const Geometry &g, s
   else
     encode_unary(impl, commands, g, *sources[0], destination, states.batch, left.get());
   destination.impl().writer->set(commands);
-  if (left) *states.left = std::move(left);
+  if (joining)
+    joined(impl, left->impl(), g, *sources[0]);
+  else if (left)
+    *states.left = std::move(left);
 }
 
 /// Which channels are read and written, for one encode.
@@ -210,8 +218,14 @@ void Kernel::check_states(const EncodeStates &states) const {
     check_same_device(*impl_->device, states.batch ? *states.batch->device() : *states.gradient->device(), "state");
   }
   if (states.left)
-    check<TypeError>(!row.gradient.empty() && !is_made_of_one && row.has_image(), row.name,
-                     ": with_state (True) was given; the kernel leaves no state for a gradient kernel.");
+    check<TypeError>(!row.gradient.empty() && !is_made_of_one && row.has_image() && row.state.empty(), row.name,
+                     ": with_state was given; the kernel leaves no state for a gradient kernel.");
+  if (states.left && *states.left) {
+    check_same_device(*impl_->device, *(*states.left)->device(), "with_state");
+    auto &left = (*states.left)->impl();
+    const std::scoped_lock lock(left.mutex);
+    check_joins(*impl_, left);
+  }
 }
 
 std::shared_ptr<BatchNormalizationState> Kernel::encode_state(CommandBuffer &buffer,

@@ -87,23 +87,33 @@ std::shared_ptr<Kernel> Kernel::forward() const { return impl_->made.forward; }
 
 namespace {
 
-/// The state is of this kernel's forward kernel and of such sources.
-void check_state(const Kernel::Impl &impl, const GradientState::Impl &state, std::span<const ImageShape> sources) {
+/// The forward encodes of the state that such sources belong to. Throws unless the state is of this kernel's forward
+/// kernel, and has some.
+GradientState::Impl::Encodes &encodes_of(const Kernel::Impl &impl, GradientState::Impl &state,
+                                         std::span<const ImageShape> sources) {
   const auto &row = *impl.row;
   check(state.kernel->impl().lineage == impl.made.forward->impl().lineage, row.name, ": state is that of another ",
         state.kernel->row().name, ", not of the kernel that this is the gradient of.");
-  check(sources[0] == state.result, row.name, ": ", row.sources[0], ".shape ", sources[0],
-        " is not that of the result of the forward encode ", state.result, ".");
-  const ImageShape &seen = row.takes_result ? state.result : state.sources[impl.made.seen_source];
-  check(sources[1] == seen, row.name, ": ", row.sources[1], ".shape ", sources[1],
-        " is not what the forward encode had ", seen, ".");
+  const auto seen = [&](const GradientState::Impl::Encodes &encodes) {
+    return row.takes_result ? encodes.result : encodes.sources[impl.made.seen_source];
+  };
+  for (auto &encodes : state.encodes)
+    if (sources[0] == encodes.result && sources[1] == seen(encodes)) return encodes;
+  check(state.encodes.size() == 1, row.name, ": ", row.sources[0], ".shape ", sources[0], " and ", row.sources[1],
+        ".shape ", sources[1], " are those of none of the ", state.encoded(), " forward encodes of the state.");
+  const auto &only = state.encodes[0];
+  check(sources[0] == only.result, row.name, ": ", row.sources[0], ".shape ", sources[0],
+        " is not that of the result of the forward encode ", only.result, ".");
+  throw std::invalid_argument(say(row.name, ": ", row.sources[1], ".shape ", sources[1],
+                                  " is not what the forward encode had ", seen(only), "."));
 }
 
-void check_not_used(const Kernel::Impl &impl, const GradientState::Impl &state, GradientParts parts) {
-  const auto used = [&](int part) { return state.used.contains({impl.row, part}); };
-  const int of_source = static_cast<int>(impl.made.of_source);
-  check<std::runtime_error>(!(parts.source && used(of_source)) && !(parts.parameters && used(-1)), impl.row->name,
-                            ": the state has been used already; each forward encode leaves a state of its own.");
+/// What such an encode computes.
+std::vector<GradientState::Impl::Part> parts_of(const Kernel::Impl &impl, GradientParts parts) {
+  std::vector<GradientState::Impl::Part> all;
+  if (parts.source) all.emplace_back(impl.row, static_cast<int>(impl.made.of_source));
+  if (parts.parameters && impl.made.set_parts) all.emplace_back(impl.row, GradientState::Impl::kParameters);
+  return all;
 }
 
 }  // namespace
@@ -115,10 +125,10 @@ Geometry gradient_geometry(const Kernel::Impl &impl, std::span<const ImageShape>
   check<TypeError>(state || !impl.made.needs_encoded_state, row.name,
                    ": state is missing: the forward encode leaves it (with_state=True).");
   if (state) {
-    const auto &left = state->impl();
-    check_state(impl, left, sources);
+    auto &left = state->impl();
+    const std::scoped_lock lock(left.mutex);
     Geometry g;
-    g.shape = left.read[impl.made.of_source];
+    g.shape = encodes_of(impl, left, sources).read[impl.made.of_source];
     return g;
   }
   const std::scoped_lock lock(forward.mutex);
@@ -133,6 +143,75 @@ Geometry gradient_geometry(const Kernel::Impl &impl, std::span<const ImageShape>
         " is not that of the forward kernel's result ", g.shape, " for ", row.sources[1], " of shape ", x, ".");
   g.shape = {sources[0].n, x.h, x.w, source_channels(forward, 0, x)};
   return g;
+}
+
+namespace {
+
+GradientState::Impl::Encodes one_encode(const Kernel::Impl &impl, const Geometry &g,
+                                        std::span<const Image *const> sources) {
+  GradientState::Impl::Encodes made;
+  for (std::size_t i = 0; i < sources.size(); ++i) {
+    made.sources[i] = sources[i]->shape();
+    const auto repeats = [&](std::int64_t ImageShape::*extent) { return is_binary(impl) && g.strides[i].*extent == 0; };
+    const auto &[n, h, w, c] = made.sources[i];
+    (void)n, (void)c;
+    made.read[i] = {g.shape.n, repeats(&ImageShape::h) ? 1 : h, repeats(&ImageShape::w) ? 1 : w,
+                    repeats(&ImageShape::c) ? 1 : source_channels(impl, i, made.sources[i])};
+  }
+  made.result = g.shape;
+  return made;
+}
+
+/// Of kernels of one source; the others share no states.
+GradientState::Impl::Place place_of(const Kernel::Impl &impl, const Geometry &g) {
+  if (is_binary(impl)) return {};
+  const auto &[x, y, z] = g.offsets[0];
+  return {.x = x,
+          .y = y,
+          .z = z,
+          .kernel_offset = g.kernel_offset,
+          .edge = unary(impl).edgeMode,
+          .first_channel = first_channel(impl, 0),
+          .most_channels = most_channels(impl, 0)};
+}
+
+}  // namespace
+
+void check_joins(const Kernel::Impl &impl, const GradientState::Impl &state) {
+  const auto &row = *impl.row;
+  check(state.kernel->impl().lineage == impl.lineage, row.name, ": with_state is the state of another ",
+        state.kernel->row().name, ".");
+  const BOOL shared =
+      is_binary(impl) ? [binary(impl) isResultStateReusedAcrossBatch] : [unary(impl) isResultStateReusedAcrossBatch];
+  check<TypeError>(shared, row.name,
+                   ": with_state is a GradientState; a state of this kernel is of one encode, which no other joins.");
+  for (const auto &encodes : state.encodes)
+    check<std::runtime_error>(encodes.used.empty(), row.name,
+                              ": with_state has been used by a gradient already; the next batch takes a new state.");
+}
+
+void check_joins(const Kernel::Impl &impl, const GradientState::Impl &state, const Geometry &g, const Image &source) {
+  const auto &name = impl.row->name;
+  check_joins(impl, state);
+  auto own = source.shape();
+  const auto &first = state.encodes[0].sources[0];
+  own.n = first.n;
+  check(own == first, name, ": ", impl.row->sources[0], ".shape ", source.shape(),
+        " differs from that of the first encode of with_state ", first, " not only in the number of images.");
+  check(place_of(impl, g) == state.place, name,
+        ": padding, offset, edge mode or the channels that are read have been changed since the first encode of "
+        "with_state.");
+}
+
+void joined(const Kernel::Impl &impl, GradientState::Impl &state, const Geometry &g, const Image &source) {
+  const Image *const sources[] = {&source};
+  const auto made = one_encode(impl, g, sources);
+  for (auto &encodes : state.encodes)
+    if (encodes.sources == made.sources && encodes.read == made.read && encodes.result == made.result) {
+      ++encodes.count;
+      return;
+    }
+  state.encodes.push_back(made);
 }
 
 std::shared_ptr<GradientState> make_gradient_state(Kernel &kernel, const Geometry &g,
@@ -154,15 +233,8 @@ std::shared_ptr<GradientState> make_gradient_state(Kernel &kernel, const Geometr
   }
   check<TypeError>(static_cast<bool>(made->state), impl.row->name,
                    ": the kernel leaves no state for a gradient kernel.");
-  for (std::size_t i = 0; i < sources.size(); ++i) {
-    made->sources[i] = sources[i]->shape();
-    const auto repeats = [&](std::int64_t ImageShape::*extent) { return is_binary(impl) && g.strides[i].*extent == 0; };
-    const auto &[n, h, w, c] = made->sources[i];
-    (void)n, (void)c;
-    made->read[i] = {g.shape.n, repeats(&ImageShape::h) ? 1 : h, repeats(&ImageShape::w) ? 1 : w,
-                     repeats(&ImageShape::c) ? 1 : source_channels(impl, i, made->sources[i])};
-  }
-  made->result = g.shape;
+  made->encodes = {one_encode(impl, g, sources)};
+  made->place = place_of(impl, g);
   made->values = impl.made.state_values;
   return std::make_shared<GradientState>(std::move(made));
 }
@@ -175,11 +247,17 @@ void encode_gradient(Kernel::Impl &impl, id<MTLCommandBuffer> commands, const Ge
   check<TypeError>(given || parts.source, row.name,
                    ": state is missing: gradients with respect to parameters are put there.");
   if (!given) parts.parameters = false;
+  const auto computed = parts_of(impl, parts);
   std::unique_lock<std::mutex> used;
   Ref<MPSState *> state;
+  GradientState::Impl::Encodes *encodes = nullptr;
   if (given) {
     used = std::unique_lock(given->impl().mutex);
-    check_not_used(impl, given->impl(), parts);
+    const ImageShape shapes[] = {sources[0]->shape(), sources[1]->shape()};
+    encodes = &encodes_of(impl, given->impl(), shapes);
+    for (const auto &part : computed)
+      check<std::runtime_error>(!encodes->used.contains(part) || encodes->used.at(part) < encodes->count, row.name,
+                                ": the state has been used already; each forward encode leaves a state of its own.");
     state = given->impl().state;
   } else {
     const std::scoped_lock lock(forward.mutex);
@@ -199,11 +277,9 @@ void encode_gradient(Kernel::Impl &impl, id<MTLCommandBuffer> commands, const Ge
                   gradientState:state.get()
             destinationGradient:destination.impl().image.get()];
   if (!given) return;
-  if (parts.source) given->impl().used.emplace(&row, static_cast<int>(impl.made.of_source));
-  if (parts.parameters && impl.made.set_parts) {
-    given->impl().used.emplace(&row, -1);
-    given->impl().has_values = true;
-    given->impl().writer.set(commands);
+  for (const auto &part : computed) {
+    ++encodes->used[part];
+    if (part.second == GradientState::Impl::kParameters) given->impl().write(commands);
   }
 }
 

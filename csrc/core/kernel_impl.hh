@@ -3,6 +3,7 @@
 #pragma once
 
 #include <mpscnn/error.hpp>
+#include <mpscnn/gradient_state.hpp>
 #include <mpscnn/kernel.hpp>
 
 #include <array>
@@ -85,6 +86,12 @@ void encode_gradient(Kernel::Impl &impl, id<MTLCommandBuffer> commands, const Ge
 /// What a forward kernel, whose offsets have been set, leaves for its gradient kernel.
 std::shared_ptr<GradientState> make_gradient_state(Kernel &kernel, const Geometry &g,
                                                    std::span<const Image *const> sources, MPSImage *destination);
+/// Throws unless another encode of the kernel may join the state: of a kernel whose encodes share one, not used yet.
+void check_joins(const Kernel::Impl &impl, const GradientState::Impl &state);
+/// And for such a source.
+void check_joins(const Kernel::Impl &impl, const GradientState::Impl &state, const Geometry &g, const Image &source);
+/// It has joined.
+void joined(const Kernel::Impl &impl, GradientState::Impl &state, const Geometry &g, const Image &source);
 /// Puts `g` into the MPS object: where the sources are read.
 void set_geometry(const Kernel::Impl &impl, const Geometry &g);
 

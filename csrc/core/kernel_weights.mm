@@ -3,6 +3,7 @@
 #include "batch_normalization_state_impl.hh"
 #include "encode_checks.hh"
 #include "kernel_impl.hh"
+#include "objc_weights.hh"
 
 namespace mpscnn {
 
@@ -90,11 +91,7 @@ void Kernel::reload(CommandBuffer &buffer, const ConvolutionWeightsAndBiasesStat
     };
     enough(*state.weights, "weights", shape[0] * shape[1] * shape[2] * shape[3]);
     if (state.biases) enough(*state.biases, "biases", shape[0]);
-    const auto values =
-        Ref<MPSCNNConvolutionWeightsAndBiasesState *>::adopt([[MPSCNNConvolutionWeightsAndBiasesState alloc]
-            initWithWeights:state.weights->impl().buffer.get()
-                     biases:state.biases ? state.biases->impl().buffer.get() : nil]);
-    [kernel reloadWeightsAndBiasesWithCommandBuffer:buffer.impl().buffer.get() state:values.get()];
+    [kernel reloadWeightsAndBiasesWithCommandBuffer:buffer.impl().buffer.get() state:objc_weights(state)];
   });
 }
 

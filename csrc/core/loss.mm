@@ -268,43 +268,41 @@ std::shared_ptr<Device> LossLabels::device() const { return impl_->device; }
 
 // ------------------------------------------------------------------------------------------------------------- kernel
 
-struct Loss::Impl {
-  std::shared_ptr<Device> device;
-  LossOptions options;
-  Ref<MPSCNNLoss *> kernel;
-};
-
-Loss::Loss(std::unique_ptr<Impl> impl) : impl_(std::move(impl)) {}
-Loss::~Loss() {
+LossKernel::LossKernel(std::unique_ptr<Impl> impl) : impl_(std::move(impl)) {}
+LossKernel::~LossKernel() {
   Pool pool;
   impl_.reset();
 }
 
+Loss::Loss(std::unique_ptr<Impl> impl, const LossOptions &options) : LossKernel(std::move(impl)), options_(options) {}
+
 std::shared_ptr<Loss> Loss::make(std::shared_ptr<Device> device, const LossOptions &options) {
   options.check("Loss");
   return guard([&] {
-    auto kernel = Ref<MPSCNNLoss *>::adopt([[MPSCNNLoss alloc] initWithDevice:device->impl().device.get()
-                                                               lossDescriptor:objc_loss(options)]);
+    auto kernel = Ref<MPSCNNKernel *>::adopt([[MPSCNNLoss alloc] initWithDevice:device->impl().device.get()
+                                                                 lossDescriptor:objc_loss(options)]);
     check<NotImplementedError>(static_cast<bool>(kernel), "Loss: the device has no such kernel.");
-    return std::make_shared<Loss>(std::unique_ptr<Impl>(new Impl{device, options, kernel}));
+    return std::make_shared<Loss>(std::unique_ptr<Impl>(new Impl{"Loss", device, options.reduction, kernel}), options);
   });
 }
 
-LossLabels::LossShape Loss::loss_shape(ImageShape predictions) const {
-  if (impl_->options.reduction != LossReduction::none) return {1, 1, 1};
+LossLabels::LossShape LossKernel::loss_shape(ImageShape predictions) const {
+  if (impl_->reduction != LossReduction::none) return {1, 1, 1};
   return {predictions.h, predictions.w, predictions.c};
 }
 
-void Loss::check_labels(ImageShape predictions, const LossLabels &labels) const {
-  check(labels.shape() == predictions, "Loss: labels.shape ", labels.shape(), " is not x.shape ", predictions, ".");
+void LossKernel::check_labels(ImageShape predictions, const LossLabels &labels) const {
+  check_predictions(predictions);
+  check(labels.shape() == predictions, impl_->name, ": labels.shape ", labels.shape(), " is not x.shape ", predictions,
+        ".");
   const auto wanted = loss_shape(predictions);
-  check(labels.loss_shape() == wanted, "Loss: labels.loss_shape ", as_tuple_of(labels.loss_shape()), " is not ",
-        as_tuple_of(wanted), ", which reduction (\"", name_of(impl_->options.reduction), "\") needs.");
+  check(labels.loss_shape() == wanted, impl_->name, ": labels.loss_shape ", as_tuple_of(labels.loss_shape()),
+        " is not ", as_tuple_of(wanted), ", which reduction (\"", name_of(impl_->reduction), "\") needs.");
 }
 
-void Loss::encode(CommandBuffer &buffer, std::span<const std::shared_ptr<Image>> x, LossLabels &labels,
-                  std::span<const std::shared_ptr<Image>> out) const {
-  const char *const name = "Loss";
+void LossKernel::encode(CommandBuffer &buffer, std::span<const std::shared_ptr<Image>> x, LossLabels &labels,
+                        std::span<const std::shared_ptr<Image>> out) const {
+  const char *const name = impl_->name;
   check_open(buffer, *impl_->device, name);
   check_same_device(*labels.device(), *impl_->device, "labels");
   ImageShape shape = x[0]->shape();
@@ -325,10 +323,10 @@ void Loss::encode(CommandBuffer &buffer, std::span<const std::shared_ptr<Image>>
     for (const auto &image : x) sources.add(*image);
     for (const auto &image : out) gradients.add(*image);
     id<MTLCommandBuffer> commands = buffer.impl().buffer.get();
-    [impl_->kernel.get() encodeBatchToCommandBuffer:commands
-                                       sourceImages:sources.images()
-                                             labels:taken.batch.get()
-                                  destinationImages:gradients.images()];
+    [static_cast<MPSCNNLoss *>(impl_->kernel.get()) encodeBatchToCommandBuffer:commands
+                                                                  sourceImages:sources.images()
+                                                                        labels:taken.batch.get()
+                                                             destinationImages:gradients.images()];
     sources.did_read();
     gradients.did_write();
     for (const auto &image : out) image->impl().writer->set(commands);
@@ -337,10 +335,10 @@ void Loss::encode(CommandBuffer &buffer, std::span<const std::shared_ptr<Image>>
   });
 }
 
-std::shared_ptr<Image> Loss::encode(CommandBuffer &buffer, const std::shared_ptr<Image> &x, LossLabels &labels,
-                                    std::shared_ptr<Image> out, bool temporary) const {
+std::shared_ptr<Image> LossKernel::encode(CommandBuffer &buffer, const std::shared_ptr<Image> &x, LossLabels &labels,
+                                          std::shared_ptr<Image> out, bool temporary) const {
   if (!out) {
-    check_open(buffer, *impl_->device, "Loss");
+    check_open(buffer, *impl_->device, impl_->name);
     check_labels(x->shape(), labels);
     const auto dtype = gradient_dtype(x->dtype());
     out = temporary ? Image::temporary(buffer, x->shape(), dtype) : Image::make(impl_->device, x->shape(), dtype);
@@ -349,7 +347,7 @@ std::shared_ptr<Image> Loss::encode(CommandBuffer &buffer, const std::shared_ptr
   return out;
 }
 
-const LossOptions &Loss::options() const { return impl_->options; }
-std::shared_ptr<Device> Loss::device() const { return impl_->device; }
+const char *LossKernel::name() const { return impl_->name; }
+std::shared_ptr<Device> LossKernel::device() const { return impl_->device; }
 
 }  // namespace mpscnn

@@ -12,6 +12,13 @@ namespace mpscnn {
 
 MPSCNNLossDescriptor *objc_loss(const LossOptions &options);
 
+struct LossKernel::Impl {
+  const char *name;
+  std::shared_ptr<Device> device;
+  LossReduction reduction;
+  Ref<MPSCNNKernel *> kernel;  ///< MPSCNNLoss, or a class with the same encode forms
+};
+
 /// The images of some Images, one object for each, as long as an encode lasts. The whole counts as read, or written,
 /// with them.
 class ImageBatch {

@@ -9,6 +9,7 @@
 
 #include "in_node.hpp"
 #include "network_plan.hpp"
+#include "pool_scope.hpp"
 
 namespace mpscnn {
 
@@ -94,6 +95,13 @@ std::shared_ptr<const NetworkPlan> Network::plan(std::span<const ImageShape> inp
   return made;
 }
 
+std::vector<ImageShape> Network::result_shapes(std::span<const ImageShape> inputs) const {
+  const auto made = plan(inputs);
+  std::vector<ImageShape> shapes;
+  for (const auto image : made->output_images) shapes.push_back(made->images[image].shape);
+  return shapes;
+}
+
 std::int64_t Network::most_images(std::span<const ImageShape> inputs) const { return plan(inputs)->most_images; }
 
 std::size_t Network::plans() const {
@@ -149,6 +157,7 @@ void encode_step(const NetworkPlan::Step& step, CommandBuffer& buffer, std::span
 void Network::encode(CommandBuffer& buffer, std::span<const std::shared_ptr<Image>> inputs,
                      std::span<std::shared_ptr<Image>> outputs) const {
   const auto made = plan(shapes_of(inputs));
+  const PoolScope pool;
   auto images = boundary(*made, inputs, outputs);
   for (const auto& step : made->steps) {
     in_node(name_of(step.node), [&] {

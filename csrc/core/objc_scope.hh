@@ -8,13 +8,15 @@
 #include <type_traits>
 
 #include "objc_error.hpp"
+#include "pool_scope.hpp"
 
 namespace mpscnn {
 
-/// An autorelease pool that C++ exceptions drain too (on GNUstep they leave @autoreleasepool undrained).
+/// An autorelease pool that C++ exceptions drain too (on GNUstep they leave @autoreleasepool undrained). Within a
+/// PoolScope it is the scope's.
 class Pool {
  public:
-  Pool() : pool_([[NSAutoreleasePool alloc] init]) {}
+  Pool() : pool_(PoolScope::is_open() ? nil : [[NSAutoreleasePool alloc] init]) {}
   ~Pool() { [pool_ drain]; }
   Pool(const Pool &) = delete;
   Pool &operator=(const Pool &) = delete;

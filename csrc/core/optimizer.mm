@@ -279,8 +279,7 @@ Gradient gradient_of(const Optimizer &optimizer, const GradientState::Impl &stat
   const auto found = std::ranges::find(state.values, name, &StateValues::name);
   check<TypeError>(found != state.values.end(), optimizer.name(), ": gradient is the state of ",
                    state.kernel->row().name, ", which has no ", name, ".");
-  check<std::runtime_error>(state.has_values, optimizer.name(), ": no gradient kernel that computes ", name,
-                            " has been encoded with gradient.");
+  check_complete(state, optimizer.name(), name, "gradient");
   return {[state.state.get() performSelector:found->selector], elements(found->shape), say(name, " of gradient")};
 }
 

@@ -5,7 +5,7 @@ Weights (OIHW, safetensors) -> reordering to OHWI -> data source -> MPSCNNConvol
 array: the picture's memory is the source image's, the layers between live in temporary images, and the result is a
 view of the last image.
 
-    python examples/super_resolution/demo.py [PHOTOGRAPH] [--output PNG] [--images N] [--json]
+    python examples/super_resolution/demo.py [PHOTOGRAPH] [--weights FILE] [--output PNG] [--images N] [--json]
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from pathlib import Path
 
 import numpy as np
 from images import Picture, crop_to_factor, downsample, held_out_pair, psnr, to_picture, upsample_bicubic
-from network import FACTOR, load_layers
+from network import FACTOR, WEIGHTS_PATH, load_layers
 from numpy.typing import NDArray
 from PIL import Image as PillowImage
 from PIL import ImageDraw, ImageFont
@@ -37,9 +37,9 @@ DIFFERENCE_ALLOWED = 1e-4  # from PyTorch, of values in 0..1
 class SuperResolution:
     """The chain of `network.LAYERS` as MPS kernels. Arrays (N, H, W, 3) float32 0..1 in, (N, 2 H, 2 W, 3) out."""
 
-    def __init__(self) -> None:
+    def __init__(self, weights: Path = WEIGHTS_PATH) -> None:
         self.kernels = []
-        layers = load_layers()
+        layers = load_layers(weights)
         for weight, bias, layer in layers:
             is_last = layer is layers[-1].layer
             if is_last:
@@ -92,18 +92,17 @@ def as_pixels(picture: Picture) -> Pixels:
     return pixels
 
 
-def difference_from_pytorch(x: Pixels, ours: Pixels) -> float | None:
+def difference_from_pytorch(weights: Path, x: Pixels, ours: Pixels) -> float | None:
     """Greatest difference from the same network in PyTorch; None where PyTorch is not installed."""
     try:
         import torch
         from model import ESPCN
     except ImportError:
         return None
-    from network import WEIGHTS_PATH
     from safetensors.torch import load_file
 
     network = ESPCN()
-    network.load_state_dict(load_file(WEIGHTS_PATH))
+    network.load_state_dict(load_file(weights))
     with torch.inference_mode():
         theirs = network(torch.from_numpy(x).permute(0, 3, 1, 2)).permute(0, 2, 3, 1).numpy()
     return float(np.abs(ours - theirs).max())
@@ -142,6 +141,12 @@ def parse(arguments: list[str] | None) -> argparse.Namespace:
         "--output", type=Path, default=Path("super_resolution.png"), help="PNG to write (default: %(default)s)"
     )
     parser.add_argument(
+        "--weights",
+        type=Path,
+        default=WEIGHTS_PATH,
+        help="safetensors file, as fine_tune.py writes it (default: its own)",
+    )
+    parser.add_argument(
         "--images", type=int, default=100, help="pictures to stream for the throughput (default: %(default)s)"
     )
     parser.add_argument("--json", action="store_true", help="print the figures as JSON")
@@ -150,6 +155,8 @@ def parse(arguments: list[str] | None) -> argparse.Namespace:
         parser.error(f"--images ({options.images}) is less than the minimum (1).")
     if options.photograph is not None and not options.photograph.is_file():
         parser.error(f"photograph ({options.photograph}) is not a file.")
+    if not options.weights.is_file():
+        parser.error(f"--weights ({options.weights}) is not a file.")
     return options
 
 
@@ -162,13 +169,13 @@ def main(arguments: list[str] | None = None) -> int:
             original = crop_to_factor(np.asarray(opened.convert("RGB")))
         small = downsample(original)
 
-    network = SuperResolution()
+    network = SuperResolution(options.weights)
     x = as_pixels(small)
     result = network(x)
     ours, bicubic = to_picture(result[0]), upsample_bicubic(small)
     psnr_ours, psnr_bicubic = psnr(ours, original), psnr(bicubic, original)
     gain = psnr_ours - psnr_bicubic
-    difference = difference_from_pytorch(x, result)
+    difference = difference_from_pytorch(options.weights, x, result)
 
     milliseconds = time_one(network, x)
     progress = tqdm(total=options.images, unit="image", desc="upscaling", disable=options.json)
@@ -211,7 +218,7 @@ def main(arguments: list[str] | None = None) -> int:
         print(f"Side by side           {options.output}")
 
     problems = []
-    if options.photograph is None and gain < GAIN_WANTED:
+    if options.photograph is None and options.weights == WEIGHTS_PATH and gain < GAIN_WANTED:
         problems.append(f"the gain over bicubic ({gain:.2f} dB) is less than {GAIN_WANTED} dB")
     if difference is not None and not difference <= DIFFERENCE_ALLOWED:
         problems.append(f"the difference from PyTorch ({difference:.1e}) is greater than {DIFFERENCE_ALLOWED:.0e}")

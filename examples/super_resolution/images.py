@@ -69,6 +69,12 @@ def downsample(picture: Picture) -> Picture:
     return resize(picture, picture.shape[0] // FACTOR, picture.shape[1] // FACTOR)
 
 
+def add_noise(pictures: NDArray[np.uint8], deviation: float, rng: np.random.Generator) -> NDArray[np.uint8]:
+    """Normal noise of that standard deviation, of 0..255, on each colour of each pixel: a photograph in poor light."""
+    noisy = pictures + rng.normal(0, deviation, pictures.shape)
+    return np.rint(np.clip(noisy, 0, 255)).astype(np.uint8)
+
+
 def upsample_bicubic(picture: Picture) -> Picture:
     """What the network has to beat: (H, W, 3) -> (FACTOR * H, FACTOR * W, 3)."""
     return resize(picture, picture.shape[0] * FACTOR, picture.shape[1] * FACTOR)

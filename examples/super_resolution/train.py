@@ -14,78 +14,23 @@ from pathlib import Path
 
 import numpy as np
 import torch
-from images import (
-    HELD_OUT,
-    TRAINING,
-    Picture,
-    crop_to_factor,
-    downsample,
-    held_out_pair,
-    photograph,
-    psnr,
-    resize,
-    to_picture,
-    upsample_bicubic,
-)
+from images import HELD_OUT, TRAINING, Picture, held_out_pair, psnr, to_picture, upsample_bicubic
 from model import ESPCN
 from network import FACTOR, WEIGHTS_PATH
+from numpy.typing import NDArray
+from patches import sample_patches, training_pairs
 from safetensors.torch import save_file
 from torch import Tensor
 from torch.nn import functional
 from tqdm import tqdm  # type: ignore[import-untyped]
 
-PATCH = 32  # height and width of a training patch before enlargement, in pixels
-BATCH = 16
 AVERAGING = 0.001  # share of the newest weights in their running average
 BORDER = 4  # pixels left out at each edge for the second PSNR figure
 
 
-def training_pairs() -> list[tuple[Picture, Picture]]:
-    """Every training photograph at each of its scales: (H, W, 3) and (FACTOR * H, FACTOR * W, 3)."""
-    pairs = []
-    for source in TRAINING:
-        full = photograph(source.name)
-        for scale in source.scales:
-            height, width = (round(size * scale) for size in full.shape[:2])
-            original = crop_to_factor(resize(full, height, width) if scale != 1 else full)
-            pairs.append((downsample(original), original))
-    return pairs
-
-
-def augment(small: Picture, large: Picture, rng: np.random.Generator) -> tuple[Picture, Picture]:
-    """Flip, turn by 90 degrees and reorder the colours at random, in the same way for both."""
-    turns, flip, colours = int(rng.integers(4)), bool(rng.integers(2)), rng.permutation(3)
-    small, large = np.rot90(small, turns), np.rot90(large, turns)
-    if flip:
-        small, large = small[:, ::-1], large[:, ::-1]
-    return small[..., colours], large[..., colours]
-
-
-def to_tensor(pictures: list[Picture]) -> Tensor:
-    """Pictures of one size, 8 bits -> (N, 3, H, W) float32 in 0..1, channels last in memory."""
-    return torch.from_numpy(np.stack(pictures)).permute(0, 3, 1, 2).float().div_(255)
-
-
-def sample_batch(pairs: list[tuple[Picture, Picture]], rng: np.random.Generator) -> tuple[Tensor, Tensor]:
-    """Random patches; a pair is drawn in proportion to its area.
-
-    Returns
-    -------
-    tuple of Tensor
-        (BATCH, 3, PATCH, PATCH) and (BATCH, 3, FACTOR * PATCH, FACTOR * PATCH), float32 in 0..1.
-    """
-    areas = np.array([small.shape[0] * small.shape[1] for small, _ in pairs], dtype=np.float64)
-    inputs, targets = [], []
-    for index in rng.choice(len(pairs), BATCH, p=areas / areas.sum()):
-        small, large = pairs[index]
-        top, left = (int(rng.integers(size - PATCH + 1)) for size in small.shape[:2])
-        bottom, right = top + PATCH, left + PATCH
-        patch = small[top:bottom, left:right]
-        target = large[top * FACTOR : bottom * FACTOR, left * FACTOR : right * FACTOR]
-        patch, target = augment(patch, target, rng)
-        inputs.append(patch)
-        targets.append(target)
-    return to_tensor(inputs), to_tensor(targets)
+def to_tensor(pictures: NDArray[np.uint8]) -> Tensor:
+    """(N, H, W, 3), 8 bits -> (N, 3, H, W) float32 in 0..1, channels last in memory."""
+    return torch.from_numpy(pictures).permute(0, 3, 1, 2).float().div_(255)
 
 
 def train(steps: int, seed: int, learning_rate: float) -> ESPCN:
@@ -111,7 +56,7 @@ def train(steps: int, seed: int, learning_rate: float) -> ESPCN:
     running_loss = 0.0
     with tqdm(range(steps), desc="training", unit="step", mininterval=1) as progress:
         for step in progress:
-            inputs, targets = sample_batch(pairs, rng)
+            inputs, targets = map(to_tensor, sample_patches(pairs, rng))
             loss = functional.l1_loss(model(inputs), targets)
             optimizer.zero_grad(set_to_none=True)
             torch.autograd.backward(loss)
@@ -129,7 +74,7 @@ def train(steps: int, seed: int, learning_rate: float) -> ESPCN:
 @torch.no_grad()
 def enlarge(model: ESPCN, picture: Picture) -> Picture:
     """The network on one picture: (H, W, 3) -> (FACTOR * H, FACTOR * W, 3), 8 bits."""
-    output = model(to_tensor([picture]))[0]
+    output = model(to_tensor(picture[None]))[0]
     return to_picture(output.permute(1, 2, 0).numpy())
 
 

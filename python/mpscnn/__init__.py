@@ -37,6 +37,7 @@ from ._core import (
     OptimizerRMSProp,
     OptimizerState,
     OptimizerStochasticGradientDescent,
+    YOLOLoss,
 )
 from .data_source import DataSource, NormalizationDataSource, map_weights
 from .kernels import *  # noqa: F403  (a class for each row of the table; kernels.pyi lists them)
@@ -135,6 +136,7 @@ __all__ = [
     "Trainer",
     "UnaryKernel",
     "UnsupportedOperatorError",
+    "YOLOLoss",
     "__version__",
     "empty",
     "importing",

@@ -387,6 +387,105 @@ class Loss:
     @property
     def device(self) -> Device: ...
 
+class YOLOLoss:
+    """Loss of predictions of boxes, as YOLO makes them, and its gradient."""
+
+    def __init__(
+        self,
+        anchor_boxes: t.Array | t.Nested,
+        *,
+        xy_loss: Loss | t.LossType = "mean_squared_error",
+        wh_loss: Loss | t.LossType = "huber",
+        confidence_loss: Loss | t.LossType = "sigmoid_cross_entropy",
+        classes_loss: Loss | t.LossType = "softmax_cross_entropy",
+        reduction: t.LossReduction = "sum",
+        rescore: bool = True,
+        scale_xy: t.Real = 10.0,
+        scale_wh: t.Real = 10.0,
+        scale_no_object: t.Real = 5.0,
+        scale_object: t.Real = 100.0,
+        scale_class: t.Real = 2.0,
+        min_iou_for_object_presence: t.Real = 0.7,
+        max_iou_for_object_absence: t.Real = 0.3,
+        reduce_across_batch: bool = False,
+        device: Device | None = None,
+    ) -> None: ...
+    @overload
+    def __call__(
+        self,
+        x: Image,
+        labels: LossLabels | t.Array | t.Nested,
+        weights: t.Array | t.Nested | None = None,
+        *,
+        out: Image | None = None,
+    ) -> tuple[NDArray[np.float32], Image]:
+        """Compute loss and gradient, and wait."""
+
+    @overload
+    def __call__(
+        self,
+        x: t.Array,
+        labels: LossLabels | t.Array | t.Nested,
+        weights: t.Array | t.Nested | None = None,
+        *,
+        out: None = None,
+    ) -> tuple[NDArray[np.float32], NDArray[Any]]: ...
+    @overload
+    def __call__(
+        self,
+        x: t.Array,
+        labels: LossLabels | t.Array | t.Nested,
+        weights: t.Array | t.Nested | None = None,
+        *,
+        out: _Out,
+    ) -> tuple[NDArray[np.float32], _Out]: ...
+    def encode(
+        self,
+        command_buffer: CommandBuffer,
+        x: Image,
+        labels: LossLabels,
+        out: Image | None = None,
+        temporary: bool = False,
+    ) -> Image:
+        """Append the computation of loss and gradient to a command buffer."""
+
+    @property
+    def anchor_boxes(self) -> NDArray[np.float32]:
+        """Width and height of each; a copy."""
+
+    @property
+    def number_of_anchor_boxes(self) -> int: ...
+    @property
+    def xy_loss(self) -> Loss: ...
+    @property
+    def wh_loss(self) -> Loss: ...
+    @property
+    def confidence_loss(self) -> Loss: ...
+    @property
+    def classes_loss(self) -> Loss: ...
+    @property
+    def reduction(self) -> t.LossReduction: ...
+    @property
+    def rescore(self) -> bool: ...
+    @property
+    def reduce_across_batch(self) -> bool: ...
+    @property
+    def scale_xy(self) -> float: ...
+    @property
+    def scale_wh(self) -> float: ...
+    @property
+    def scale_no_object(self) -> float: ...
+    @property
+    def scale_object(self) -> float: ...
+    @property
+    def scale_class(self) -> float: ...
+    @property
+    def min_iou_for_object_presence(self) -> float: ...
+    @property
+    def max_iou_for_object_absence(self) -> float: ...
+    @property
+    def device(self) -> Device: ...
+
 class ForwardLoss:
     """Loss of predictions in an image; LossGradient has its gradient."""
 
@@ -864,6 +963,10 @@ class GradientState:
         """array, shape (C,), float32: with respect to beta; a view."""
 
     @property
+    def encodes(self) -> int:
+        """Forward encodes that share the state, which are parts of one batch."""
+
+    @property
     def device(self) -> Device:
         """The device."""
 
@@ -1104,7 +1207,7 @@ class Kernel:
         out: Image | None = None,
         state: None = None,
         dtype: DTypeLike | None = None,
-        with_state: Literal[True],
+        with_state: Literal[True] | GradientState,
     ) -> tuple[Image, GradientState]: ...
     @overload
     def __call__(
@@ -1114,7 +1217,7 @@ class Kernel:
         out: None = None,
         state: None = None,
         dtype: DTypeLike | None = None,
-        with_state: Literal[True],
+        with_state: Literal[True] | GradientState,
     ) -> tuple[NDArray[Any], GradientState]: ...
     @overload
     def __call__(
@@ -1124,7 +1227,7 @@ class Kernel:
         out: _Out,
         state: None = None,
         dtype: None = None,
-        with_state: Literal[True],
+        with_state: Literal[True] | GradientState,
     ) -> tuple[_Out, GradientState]: ...
     @overload
     def encode(
@@ -1150,7 +1253,7 @@ class Kernel:
         temporary: bool = False,
         state: None = None,
         dtype: DTypeLike | None = None,
-        with_state: Literal[True],
+        with_state: Literal[True] | GradientState,
     ) -> tuple[Image, GradientState]: ...
     def export_weights(self, command_buffer: CommandBuffer) -> ConvolutionWeightsAndBiasesState:
         """Append the export of the weights, as the kernel has them, to a command buffer."""
@@ -1168,6 +1271,12 @@ class Kernel:
         | None = None,
     ) -> None:
         """Read the weights or values again: from the data source, at once, or from memory of the device."""
+
+    def update(self, command_buffer: CommandBuffer, state: GradientState) -> None:
+        """Of the gradient kernel of a convolution: have its data source encode new weights, and reload them."""
+
+    def update_on_cpu(self, state: GradientState) -> None:
+        """Of the gradient kernel of a convolution: have its data source change its weights, and reload them."""
 
     @property
     def data_source(self) -> Any:

@@ -3,9 +3,9 @@
 
 A round runs each contestant once, in random order: a pause, one call that is not counted, which wakes the threads and
 warms the caches, and then calls for about two milliseconds, at least one. A contestant's time is the median over the
-rounds. The pause is for the threads of the one before: those of an OpenMP library spin for some six milliseconds after
-their work, on processors that the next one needs, and two libraries (PyTorch brings one of its own) do not know of each
-other.
+rounds. The pause lasts until the threads of the one before are asleep. They spin when they have nothing to do, those of
+an OpenMP library for some eight milliseconds, those of ONNX Runtime for forty, on processors that the next one needs:
+of two, it would have one.
 
 Results are compared before anything is timed.
 """
@@ -30,6 +30,7 @@ from .network import Network
 
 ROUND_SECONDS = 2e-3
 PAUSE_SECONDS = 10e-3
+LONGEST_PAUSE_SECONDS = 0.2
 LEAST_ROUNDS = 5
 
 PEERS = ("torch", "onnxruntime", "openvino")
@@ -78,13 +79,26 @@ def rounds(
         if progress:
             progress(min(passed / seconds if seconds > 0 else 1.0, done / LEAST_ROUNDS))
         for name in random.sample(list(contestants), len(contestants)):
-            time.sleep(PAUSE_SECONDS)
+            pause()
             _seconds(contestants[name], 1)
             samples[name].append(_seconds(contestants[name], calls[name]))
         done += 1
     if progress:
         progress(1.0)
     return samples
+
+
+def pause() -> None:
+    """Ends when this process has computed next to nothing for a while, or after `LONGEST_PAUSE_SECONDS`."""
+    slice_seconds, idle_share = PAUSE_SECONDS / 4, 0.2
+    start = before = time.perf_counter()
+    computed = time.process_time()
+    while before - start < LONGEST_PAUSE_SECONDS:
+        time.sleep(slice_seconds if before > start else PAUSE_SECONDS - slice_seconds)
+        now, computed_now = time.perf_counter(), time.process_time()
+        if before > start and computed_now - computed < idle_share * (now - before):
+            return
+        before, computed = now, computed_now
 
 
 def _seconds(run: Callable[[], object], calls: int) -> float:

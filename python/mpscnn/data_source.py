@@ -20,6 +20,19 @@ class DataSource:
     callback reaches the code that makes the kernel. Members may be attributes, properties or methods without
     arguments.
 
+    A data source may know how its weights are trained. It has one of two methods then, or both. They are not in this
+    class: whether they are there is asked when the kernel is made.
+
+    ``update(command_buffer, gradient_state, source_state)``
+        For ``kernel.gradient.update(command_buffer, state)``. It encodes what makes the next weights out of the
+        GradientState and returns them, a ConvolutionWeightsAndBiasesState, or None where they stay as they are.
+        ``source_state`` are those that the kernel has.
+    ``update_on_cpu(gradient_state, source_state)``
+        For ``kernel.gradient.update_on_cpu(state)``. It changes ``weights`` and ``bias``, which are read again
+        unless it returns False.
+
+    A data source that keeps a GradientState is never freed: the state holds the kernel, which holds the data source.
+
     Attributes
     ----------
     descriptor : ConvolutionDescriptor
@@ -37,7 +50,7 @@ class DataSource:
 
     Raises
     ------
-    Whatever a member raises reaches the code that makes or reloads the kernel, and besides
+    Whatever a member raises reaches the code that makes, reloads or updates the kernel, and besides
     TypeError
         "data source: load() returned 1, which is not True, False or None.", "data source: descriptor (int) is not a
         ConvolutionDescriptor."

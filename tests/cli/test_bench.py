@@ -12,6 +12,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from mpscnn import benchmarking
 from mpscnn.benchmarking import Contestant, ResultsDifferError, compare, interleaved, rounds
 
 from .conftest import normal
@@ -112,6 +113,26 @@ def test_rounds_are_interleaved() -> None:
     assert [measured[i] == measured[i + 1] for i in range(0, 20, 2)] == [
         True
     ] * 10  # a call to wake up, and one that counts
+
+
+@pytest.mark.parametrize(("spins", "lasts"), [(0.0, 0.01), (0.008, 0.0125), (0.04, 0.0425), (10.0, 0.2)])
+def test_a_pause_lasts_while_threads_spin(monkeypatch: pytest.MonkeyPatch, spins: float, lasts: float) -> None:
+    class Clock:
+        now = 0.0
+
+        def perf_counter(self) -> float:
+            return self.now
+
+        def process_time(self) -> float:
+            return min(self.now, spins)
+
+        def sleep(self, seconds: float) -> None:
+            self.now += seconds
+
+    clock = Clock()
+    monkeypatch.setattr(benchmarking, "time", clock)
+    benchmarking.pause()
+    assert clock.now == pytest.approx(lasts, abs=1e-3)
 
 
 def test_medians_and_least() -> None:

@@ -17,8 +17,8 @@ def test_unknown_kernels() -> None:
         mpscnn.kernel("PoolingMin")
     with pytest.raises(KeyError, match="MTLDevice"):
         mpscnn.kernel("MTLDevice")
-    with pytest.raises(NotImplementedError, match=r"MPSCNNYOLOLoss is not implemented yet"):
-        mpscnn.kernel("MPSCNNYOLOLoss")
+    with pytest.raises(NotImplementedError, match=r"MPSNNGramMatrixCalculation is not implemented yet"):
+        mpscnn.kernel("MPSNNGramMatrixCalculation")
     assert mpscnn.kernel("MPSCNNConvolution") is mpscnn.Convolution
 
 

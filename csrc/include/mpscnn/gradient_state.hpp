@@ -3,6 +3,7 @@
 // it.
 #pragma once
 
+#include <cstdint>
 #include <memory>
 #include <string_view>
 #include <vector>
@@ -28,10 +29,12 @@ class GradientState {
   };
   /// Those that the state has. Empty for kernels without parameters.
   std::vector<std::string_view> names() const;
-  /// Throws KeyError for a name that the state has not; std::runtime_error before a gradient kernel has been encoded,
-  /// and while it is being computed.
+  /// Throws KeyError for a name that the state has not; std::runtime_error before the gradients of all forward encodes
+  /// have been encoded, and while they are being computed.
   Values values(std::string_view name) const;
 
+  /// Forward encodes that share the state: one, or the parts of a batch.
+  std::int64_t encodes() const;
   /// The forward kernel.
   std::shared_ptr<Kernel> kernel() const;
   std::shared_ptr<Device> device() const;

@@ -42,9 +42,10 @@ struct Placement {
 
 /// States of one encode.
 struct EncodeStates {
-  BatchNormalizationState* batch = nullptr;        ///< read, for rows that name a state
-  GradientState* gradient = nullptr;               ///< read by a gradient kernel: what the forward encode left
-  std::shared_ptr<GradientState>* left = nullptr;  ///< for the gradient kernel, made by this encode
+  BatchNormalizationState* batch = nullptr;  ///< read, for rows that name a state
+  GradientState* gradient = nullptr;         ///< read by a gradient kernel: what the forward encode left
+  /// For the gradient kernel: made by this encode, or, where there is one, joined by it as another part of a batch.
+  std::shared_ptr<GradientState>* left = nullptr;
 };
 
 class Kernel : public std::enable_shared_from_this<Kernel> {

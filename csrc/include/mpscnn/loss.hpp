@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Loss: an MPSCNNLoss, the losses of predictions and their gradient in one encode; LossLabels: what it compares them
-// with. They are no rows of the kernel table: the rows' kernels take images alone.
+// with; LossKernel: what kernels that take these have in common. They are no rows of the kernel table: the rows'
+// kernels take images alone.
 #pragma once
 
 #include <array>
@@ -81,16 +82,19 @@ class LossLabels {
   std::unique_ptr<Impl> impl_;
 };
 
-class Loss {
+/// A kernel that takes predictions and LossLabels.
+class LossKernel {
  public:
   struct Impl;
-  static std::shared_ptr<Loss> make(std::shared_ptr<Device> device, const LossOptions& options);
-  explicit Loss(std::unique_ptr<Impl> impl);
-  ~Loss();
+  explicit LossKernel(std::unique_ptr<Impl> impl);
+  virtual ~LossKernel();
 
+  const char* name() const;
+  /// Throws unless there may be predictions of that shape.
+  virtual void check_predictions(ImageShape) const {}
   /// The shape of each image's loss for predictions of that shape.
   LossLabels::LossShape loss_shape(ImageShape predictions) const;
-  /// Throws unless such labels go with predictions of that shape.
+  /// Throws unless there may be predictions of that shape, and such labels go with them.
   void check_labels(ImageShape predictions, const LossLabels& labels) const;
 
   /// The gradient with respect to `x` into `out`, else into a new image, temporary if asked; the loss into `labels`.
@@ -100,11 +104,21 @@ class Loss {
   /// The same of a batch in several images, each with its gradient.
   void encode(CommandBuffer& buffer, std::span<const std::shared_ptr<Image>> x, LossLabels& labels,
               std::span<const std::shared_ptr<Image>> out) const;
-  const LossOptions& options() const;
   std::shared_ptr<Device> device() const;
 
  private:
   std::unique_ptr<Impl> impl_;
+};
+
+class Loss final : public LossKernel {
+ public:
+  static std::shared_ptr<Loss> make(std::shared_ptr<Device> device, const LossOptions& options);
+  Loss(std::unique_ptr<Impl> impl, const LossOptions& options);
+
+  const LossOptions& options() const { return options_; }
+
+ private:
+  LossOptions options_;
 };
 
 }  // namespace mpscnn

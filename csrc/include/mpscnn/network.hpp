@@ -68,6 +68,9 @@ class Network {
   /// node.
   std::vector<ImageShape> shapes(std::span<const ImageShape> inputs) const;
 
+  /// Of every output, for one image of such inputs: of the plan, without asking each kernel again.
+  std::vector<ImageShape> result_shapes(std::span<const ImageShape> inputs) const;
+
   /// The most images that one encode() takes, for the widest image there is; 0: a network of kernels that look at
   /// several images at once, which has to have them all together.
   std::int64_t most_images(std::span<const ImageShape> inputs) const;

@@ -147,7 +147,7 @@ OPENMPS_UNKNOWN_SELECTORS
     openmps::raise_usage(
         @"%s%s%s has readCount %lu when its command buffer is committed, the count must be 0: it was made "
         @"for readers that never came.",
-        unread->name.c_str(), unread->label.empty() ? "" : " ", unread->label.c_str(),
+        unread->description().c_str(), unread->label.empty() ? "" : " ", unread->label.c_str(),
         (unsigned long)unread->read_count);
   [self openmps_submit:awaited];
 }

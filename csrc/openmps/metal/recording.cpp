@@ -29,6 +29,14 @@ Usage::Blocker Usage::before_writing() const {
   return Blocker::none;
 }
 
+std::string Temporary::description() const {
+  std::string text = name;
+  for (std::size_t i = 0; i < extents.size() && extents[i] > 0; ++i)
+    text += (i == 0 ? " (" : " x ") + std::to_string(extents[i]);
+  if (extents[0] > 0) text += ")";
+  return text;
+}
+
 std::shared_ptr<Temporary> TemporaryScope::first_unread() {
   std::erase_if(members_, [](const auto& member) { return member->read_count == 0; });
   return members_.empty() ? nullptr : members_.front();

@@ -2,6 +2,8 @@
 // What stands behind an MTLCommandBuffer: the list being recorded, what must stay alive, and how far it has come.
 #pragma once
 
+#include <algorithm>
+#include <array>
 #include <atomic>
 #include <cstdint>
 #include <functional>
@@ -50,17 +52,23 @@ class Usage {
 /// A temporary image or state, as its command buffer sees it.
 struct Temporary {
   std::uint64_t read_count = 1;
-  std::string name;   ///< class and extents, for errors
-  std::string label;  ///< the user's, may be empty
+  std::string name;                       ///< the class, for errors
+  std::array<std::int64_t, 4> extents{};  ///< of an image: n, h, w, c; otherwise zeros, and part of the name
+  std::string label;                      ///< the user's, may be empty
+
+  /// "MPSTemporaryImage (1 x 7 x 7 x 64)". Put together when there is an error: a network makes dozens of temporaries
+  /// in each call.
+  std::string description() const;
 };
 
 /// The temporaries of one command buffer, or of the chain of command buffers behind an MPSCommandBuffer
 /// (commitAndContinue hands it on). Used on the encoding thread only.
 class TemporaryScope {
  public:
-  std::shared_ptr<Temporary> add(std::string name) {
+  std::shared_ptr<Temporary> add(std::string name, const std::array<std::int64_t, 4>& extents = {}) {
     auto temporary = std::make_shared<Temporary>();
     temporary->name = std::move(name);
+    temporary->extents = extents;
     members_.push_back(temporary);
     return temporary;
   }
@@ -84,6 +92,8 @@ class Recorder {
   bool is_recording() const { return completion_->progress.load(std::memory_order_acquire) < Progress::committed; }
 
   void append(Problem problem, std::string label) {
+    // Commands are large: moving them costs as much as recording them.
+    if (commands_.size() == commands_.capacity()) commands_.reserve(std::max(kFewCommands, 4 * commands_.size()));
     commands_.push_back(Command{std::move(problem), std::move(label)});
   }
   /// Runs just after the work is done (or has failed), before the completion handlers, on the queue's thread.
@@ -107,6 +117,8 @@ class Recorder {
   }
 
  private:
+  static constexpr std::size_t kFewCommands = 8;
+
   std::shared_ptr<Engine> engine_;
   std::shared_ptr<Completion> completion_;
   std::shared_ptr<TemporaryScope> temporaries_;

@@ -6,9 +6,12 @@
 #include <exception>
 
 #include "engine/shared/half.hpp"
+#include "engine/shared/parallel.hpp"
 
 namespace openmps {
 namespace {
+
+constexpr std::int64_t kGrain = 128 * 1024;  // values that are worth a thread
 
 /// The weights of one output channel as float.
 void decode(const WeightSource &source, std::int64_t channel, std::int64_t count, float *out) {
@@ -96,7 +99,9 @@ std::shared_ptr<ConvWeights> weights_to_fill(const ConvWeights &like, bool has_b
     weights->kernel_w = like.kernel_w;
     weights->in_channels_per_group = like.in_channels_per_group;
     weights->groups = like.groups;
-    weights->values.own().resize(like.values.size());
+    // Not cleared: fill_weights() is the first to touch it, on all threads.
+    const std::shared_ptr<float[]> room(new float[like.values.size()]);
+    weights->values = Floats::lent(room.get(), like.values.size(), room);
     if (has_bias) weights->bias.resize(static_cast<std::size_t>(like.out_channels));
     return weights;
   } catch (const std::exception &) {
@@ -106,10 +111,15 @@ std::shared_ptr<ConvWeights> weights_to_fill(const ConvWeights &like, bool has_b
 
 void fill_weights(ConvWeights &weights, const WeightBuffers &buffers, bool round_to_half) noexcept {
   // The buffers were touched when the work was encoded: data() does not allocate here.
-  std::vector<float> &values = weights.values.own();
-  std::memcpy(values.data(), buffers.weights->data() + buffers.weights_offset, values.size() * sizeof(float));
-  if (round_to_half)
-    for (float &value : values) value = rounded_to_half(value);
+  const std::byte *const from = buffers.weights->data() + buffers.weights_offset;
+  const auto count = static_cast<std::int64_t>(weights.values.size());
+  float *const to = const_cast<float *>(weights.values.data());  // of weights_to_fill(): nobody has read it
+  parallel_ranges(count, threads_for(count, kGrain), [&](std::int64_t begin, std::int64_t end) {
+    std::memcpy(to + begin, from + begin * static_cast<std::int64_t>(sizeof(float)),
+                static_cast<std::size_t>(end - begin) * sizeof(float));
+    if (round_to_half)
+      for (std::int64_t i = begin; i < end; ++i) to[i] = rounded_to_half(to[i]);
+  });
   if (!weights.bias.empty())
     std::memcpy(weights.bias.data(), buffers.biases->data() + buffers.biases_offset,
                 weights.bias.size() * sizeof(float));

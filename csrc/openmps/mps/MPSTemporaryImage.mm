@@ -3,8 +3,6 @@
 
 #import "mps/ImageState.hh"
 
-#include <cstdio>
-
 /// The temporary images' allocator.
 @interface MPSTemporaryImageAllocatorOnEngine : MPSImageAllocatorOnEngine
 @end
@@ -22,10 +20,7 @@
   state.storage_mode = MTLStorageModePrivate;
   state.scope = scope;
   const openmps::ImageView &view = state.view;
-  char name[128];
-  std::snprintf(name, sizeof name, "%s (%ld x %ld x %ld x %ld)", object_getClassName(self), static_cast<long>(view.n),
-                static_cast<long>(view.h), static_cast<long>(view.w), static_cast<long>(view.c));
-  state.temporary = scope->add(name);
+  state.temporary = scope->add(object_getClassName(self), {view.n, view.h, view.w, view.c});
 }
 
 + (instancetype)temporaryImageWithCommandBuffer:(id<MTLCommandBuffer>)commandBuffer

@@ -18,7 +18,7 @@ from ..kernels import KERNELS, row_of
 from .lowering import Operation
 from .parameters import STATISTICS, SUFFIXES, Parameter, to_mps, to_torch
 
-Images: TypeAlias = "list[_core.Image]"
+Images: TypeAlias = list[_core.Image]
 Array = NDArray[Any]
 
 
@@ -63,17 +63,15 @@ class Layer:
         Of each source: whether its gradient is asked for.
     is_trained : bool
         Whether the optimizer changes its parameters.
+    has_gradient : bool
+        Whether anything is encoded backward.
     parameters : list of Parameter
     """
 
     def __init__(self, operation: Operation, wants: list[bool], is_trained: bool, device: _core.Device | None) -> None:
         self.operation, self.wants, self.is_trained, self.device = operation, wants, is_trained, device
         self.parameters: list[Parameter] = []
-
-    @property
-    def has_gradient(self) -> bool:
-        """Whether anything is encoded backward."""
-        return self.is_trained or any(self.wants)
+        self.has_gradient = is_trained or any(wants)
 
     def forward_reads(self) -> list[str]:
         """The value that each encode of forward() reads, one entry for each."""
@@ -170,24 +168,27 @@ class KernelLayer(_Trainable):
                 self.kernel.gradient.gradient_option = "data"
         elif operation.kernel in SUFFIXES:
             self.values = self.gamma_and_beta()
+        self._encoded = self._gradients()
 
-    def _seconds(self) -> list[tuple[int, str]]:
-        """Sources whose gradient kernel is encoded, and what it reads besides the gradient of the result."""
-        sources, pairs = self.operation.sources, []
-        for i, wanted in enumerate(self.wants):
+    def _gradients(self) -> list[tuple[int, Any, str]]:
+        """Sources whose gradient kernel is encoded, the kernel, and what it reads besides the result's gradient."""
+        if not self.has_gradient:
+            return []
+        sources, found = self.operation.sources, []
+        for i, kernel in enumerate(self.kernel.gradients):
             if self._reads_result:
                 second = self.operation.result
             else:
                 second = sources[1 - i] if self.operation.kernel == "Multiply" else sources[i]
-            if wanted or self.is_trained:
-                pairs.append((i, second))
-        return pairs
+            if self.wants[i] or self.is_trained:
+                found.append((i, kernel, second))
+        return found
 
     def backward_reads(self) -> list[str]:
-        return [second for _, second in self._seconds()]
+        return [second for _, _, second in self._encoded]
 
     def gradient_reads(self) -> int:
-        return len(self._seconds())
+        return len(self._encoded)
 
     def forward(self, batch: Batch, out: Images | None) -> Images:
         sources = [batch.values[name] for name in self.operation.sources]
@@ -216,8 +217,8 @@ class KernelLayer(_Trainable):
     def backward(self, batch: Batch, grad: Images) -> list[Images | None]:
         states = batch.states[self.operation.name]
         gradients: list[Images | None] = [None] * len(self.wants)
-        for i, name in self._seconds():
-            kernel, second = self.kernel.gradients[i], batch.values[name]
+        for i, kernel, name in self._encoded:
+            second = batch.values[name]
             made = [
                 kernel.encode(batch.commands, image, second[part], states[part], temporary=True)
                 for part, image in enumerate(grad)
@@ -254,6 +255,7 @@ class Dropout(KernelLayer):
         seed = drawn_seed(arguments.get("seed", 0), batch.step)
         given = {"label": self.operation.name, **arguments, "seed": seed}
         self.kernel = make_kernel("Dropout", self.device, **given)
+        self._encoded = self._gradients()
         return super().forward(batch, out)
 
 

@@ -352,7 +352,9 @@ class Trainer(_checks.Made):
     def _sources(self, x: Any) -> tuple[Array, ImageLayout]:
         """The batch as float32 with four axes, and their order."""
         array, layout = self._images(x), self._input.layout
-        return (array, "NCHW") if layout == "NCHW" else (_as_nhwc(array, layout), "NHWC")
+        if layout == "NCHW" and self._extents[2] > 1:
+            return array, "NCHW"  # the device's own transfer
+        return _as_nhwc(array, layout), "NHWC"
 
     def _check_labels(self, array: Array, images: int, name: str) -> None:
         height, width, _ = self._result

@@ -1,0 +1,221 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Training steps of whole networks beside PyTorch (CPU, channels_last, the same threads): ``python -m bench training``.
+
+A step is forward, softmax cross entropy, backward and stochastic gradient descent with momentum (PyTorch's fused one).
+What is timed is some steps in a row, the last of which is waited for: ours has two in flight, as in Trainer.fit(). Three
+steps on three batches are compared first: losses, and then all parameters and running statistics. How steps are timed:
+mpscnn.benchmarking.
+
+Memory is that of three steps in a process of its own: by how much the highest resident set has grown since network and
+batches were there, in both; and ``device``, what mpscnn.memory.peak() counts, in ours.
+"""
+
+from __future__ import annotations
+
+import copy
+import functools
+import json
+import os
+import resource
+import statistics
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+
+import mpscnn
+from mpscnn import benchmarking
+
+from . import networks
+
+RATE, MOMENTUM = 1e-3, 0.9
+COMPARED = 3  # steps
+TOLERANCE = 1e-4  # of losses
+# Of parameters, relative to the largest of their array. A value that a rounding puts on the other side of a ReLU's kink
+# moves them by some 1e-4 within three steps, PyTorch's own against float64 as well.
+PARAMETER_TOLERANCE = 2e-3
+Batches = list[tuple[np.ndarray, np.ndarray]]
+Step = Callable[[np.ndarray, np.ndarray], Callable[[], float]]  # of a batch, to what waits for its loss
+
+
+class Case(NamedTuple):
+    name: str
+    shape: tuple[int, int, int]
+    batch: int
+    classes: int
+    steps: int  # that are timed in a row
+    make: Callable[[], Any]
+
+
+def _resnet18() -> Any:
+    return networks._module("resnet18")
+
+
+def _digits() -> Any:
+    """That of examples/train_digits.py, without dropout, whose masks nobody else draws."""
+    import torch
+
+    nn = torch.nn
+
+    def convolution(inputs: int, outputs: int) -> list[Any]:
+        return [nn.Conv2d(inputs, outputs, 3, padding=1, bias=False), nn.BatchNorm2d(outputs), nn.ReLU()]
+
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(0)
+        return nn.Sequential(
+            *convolution(1, 16), *convolution(16, 32), nn.MaxPool2d(2), *convolution(32, 64), nn.MaxPool2d(2),
+            nn.Flatten(), nn.Linear(256, 10),
+        )  # fmt: skip
+
+
+CASES = [
+    Case("resnet18", (3, 64, 64), 32, 1000, 4, _resnet18),
+    Case("digits", (1, 8, 8), 64, 10, 32, _digits),
+]
+
+
+def _batches(case: Case, batch: int) -> Batches:
+    rng = np.random.default_rng(0)
+    return [
+        (rng.standard_normal((batch, *case.shape), dtype=np.float32), rng.integers(case.classes, size=batch))
+        for _ in range(COMPARED)
+    ]
+
+
+def _ours(module: Any, case: Case, batch: int) -> tuple[Step, Callable[[], dict[str, np.ndarray]]]:
+    optimizer = mpscnn.OptimizerStochasticGradientDescent(RATE, momentum_scale=MOMENTUM)
+    model = copy.deepcopy(module).requires_grad_()
+    trainer = mpscnn.Trainer(model, input_shapes=(batch, *case.shape), optimizer=optimizer)
+
+    def step(x: np.ndarray, labels: np.ndarray) -> Callable[[], float]:
+        encoded = trainer.step(x, labels)
+        return lambda: encoded.loss
+
+    return step, trainer.state_dict
+
+
+def _theirs(module: Any) -> tuple[Step, Callable[[], dict[str, np.ndarray]]]:
+    import torch
+
+    model = copy.deepcopy(module).to(memory_format=torch.channels_last).train().requires_grad_()
+    optimizer = torch.optim.SGD(model.parameters(), lr=RATE, momentum=MOMENTUM, fused=True)
+
+    def step(x: np.ndarray, labels: np.ndarray) -> Callable[[], float]:
+        batch = torch.from_numpy(x).contiguous(memory_format=torch.channels_last)
+        optimizer.zero_grad(set_to_none=True)
+        loss = torch.nn.functional.cross_entropy(model(batch), torch.from_numpy(labels))
+        loss.backward()
+        optimizer.step()
+        return loss.item
+
+    return step, lambda: {name: value.numpy() for name, value in model.state_dict().items()}
+
+
+def _compare(what: str, ours: tuple[Any, Any], theirs: tuple[Any, Any], batches: Batches) -> dict[str, float]:
+    """How far they are apart after the first steps; ResultsDifferError where that is too far."""
+
+    def check(name: str, difference: float, tolerance: float = TOLERANCE) -> float:
+        if not difference <= tolerance:
+            raise benchmarking.ResultsDifferError(
+                f"{what}: {name} differs from PyTorch's by {difference:.1e}, which is more than {tolerance:.0e}."
+            )
+        return difference
+
+    losses = []
+    for number, (x, labels) in enumerate(batches):
+        found, right = ours[0](x, labels)(), theirs[0](x, labels)()
+        losses.append(check(f"the loss of step {number}", abs(found - right) / abs(right)))
+    values, wanted = ours[1](), theirs[1]()
+    assert values.keys() == wanted.keys(), values.keys() ^ wanted.keys()
+    parameters = [
+        check(
+            f'"{name}"', float(np.abs(values[name] - right).max() / max(1e-6, np.abs(right).max())), PARAMETER_TOLERANCE
+        )
+        for name, right in wanted.items()
+    ]
+    return {"losses": max(losses), "parameters": max(parameters)}
+
+
+def _some(step: Step, batches: Batches, count: int) -> float:
+    """The loss of the last of so many steps."""
+    for number in range(count):
+        wait = step(*batches[number % len(batches)])
+    return wait()
+
+
+# ---- memory
+
+
+def _highest_resident_set() -> int:
+    """Of this process so far, in bytes."""
+    status = Path("/proc/self/status")
+    if status.exists():  # getrusage() answers a parent's, where that was higher
+        (line,) = (line for line in status.read_text().splitlines() if line.startswith("VmHWM:"))
+        return int(line.split()[1]) * 1024
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss  # bytes on macOS
+
+
+def _memory(case: Case, batch: int, is_ours: bool) -> dict[str, int]:
+    """Of the process that calls it, which has done nothing yet."""
+    batches, module = _batches(case, batch), case.make()
+    before, device_before = _highest_resident_set(), mpscnn.memory.current()
+    step, _ = _ours(module, case, batch) if is_ours else _theirs(module)
+    for x, labels in batches:
+        step(x, labels)()
+    found = {"resident": _highest_resident_set() - before}
+    if is_ours:
+        found["device"] = mpscnn.memory.peak() - device_before
+    return found
+
+
+def _memory_of_a_process(case: Case, batch: int, who: str) -> dict[str, int]:
+    root = Path(__file__).resolve().parent.parent
+    command = [sys.executable, "-m", "bench.training", case.name, str(batch), who]
+    done = subprocess.run(command, cwd=root, capture_output=True, text=True, check=False, env={**os.environ})
+    if done.returncode:
+        raise RuntimeError(f"{case.name}, {who}: {done.stderr.strip()}")
+    answer: dict[str, int] = json.loads(done.stdout)
+    return answer
+
+
+# ---- all of it
+
+
+def run(seconds: float = 1.0, case: str = "", batch: int | None = None) -> list[dict[str, Any]]:
+    """A dict for each network whose name has `case` in it; `batch` images in place of its own number."""
+    import torch
+
+    results = []
+    for one in CASES:
+        if case not in one.name:
+            continue
+        count = batch or one.batch
+        module, batches = one.make(), _batches(one, count)
+        players = {"ours": _ours(module, one, count), "torch": _theirs(module)}
+        difference = _compare(f"{one.name}, batch {count}", players["ours"], players["torch"], batches)
+        samples = benchmarking.rounds(
+            {name: functools.partial(_some, step, batches, one.steps) for name, (step, _) in players.items()}, seconds
+        )
+        samples = {name: [value / one.steps for value in values] for name, values in samples.items()}
+        medians = {name: statistics.median(values) for name, values in samples.items()}
+        results.append({
+            "case": one.name,
+            "batch": count,
+            "threads": torch.get_num_threads(),
+            "seconds": medians,
+            "least": {name: min(values) for name, values in samples.items()},
+            "rounds": len(samples["ours"]),
+            "ratio": medians["torch"] / medians["ours"],
+            "difference": difference,
+            "memory": {name: _memory_of_a_process(one, count, name) for name in players},
+        })  # fmt: skip
+    return results
+
+
+if __name__ == "__main__":
+    name, images, who = sys.argv[1:]
+    (chosen,) = (one for one in CASES if one.name == name)
+    print(json.dumps(_memory(chosen, int(images), who == "ours")))

@@ -1,0 +1,134 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The examples that train run as a reader would run them, reach what they promise, and say what is wrong."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from PIL import Image
+
+import mpscnn
+from support import SANITIZED
+
+pytest.importorskip("sklearn")
+pytest.importorskip("skimage")
+pytest.importorskip("matplotlib")
+
+EXAMPLES = Path(__file__).resolve().parent.parent / "examples"
+
+
+def run(program: str, *arguments: object) -> subprocess.CompletedProcess[str]:
+    command = [sys.executable, "-W", "error", str(EXAMPLES / program), *map(str, arguments)]
+    return subprocess.run(command, capture_output=True, text=True, timeout=300)
+
+
+def report_of(result: subprocess.CompletedProcess[str]) -> Any:
+    assert result.returncode == 0, result.stdout + result.stderr
+    return json.loads(result.stdout)
+
+
+# ---- train_digits.py
+
+
+def test_train_digits(tmp_path: Path) -> None:
+    from sklearn.datasets import load_digits
+
+    report = report_of(run("train_digits.py", "--output", tmp_path / "out", "--check-pytorch", "--json"))
+    assert report["accuracy"] >= 0.98
+    assert (report["trained"], report["held_out"]) == (1438, 359)
+    if not SANITIZED:  # a second of it is the training; the clock shows what else the machine does
+        assert report["processor_seconds"] < 20
+    assert 0 <= report["difference_from_pytorch"] <= 1e-4
+    assert len(report["epochs"]) == 16
+    assert report["epochs"][-1]["validation_accuracy"] == pytest.approx(report["accuracy"])
+    assert report["accuracy"] == pytest.approx(1 - len(report["mistakes"]) / 359)
+    assert all(row["label"] != row["predicted"] for row in report["mistakes"])
+    assert [Path(path).name for path in report["files"]] == [
+        "checkpoint",
+        "digits.mpscnn",
+        "history.svg",
+        "mistakes.png",
+    ]
+
+    digits = load_digits()
+    held_out = np.random.default_rng(0).permutation(len(digits.images))[:359]
+    network = mpscnn.load(report["files"][1])
+    predicted = network((digits.images[held_out] / 16).astype(np.float32)[:, None]).argmax(1)
+    wrong = np.flatnonzero(predicted != digits.target[held_out])
+    assert [row["index"] for row in report["mistakes"]] == wrong.tolist()
+    assert "validation" in Path(report["files"][2]).read_text()
+    with Image.open(report["files"][3]) as picture:
+        assert picture.width > 100 * min(8, len(wrong))
+
+
+def test_train_digits_in_words(tmp_path: Path) -> None:
+    result = run("train_digits.py", "--epochs", 2, "--batch-size", 100, "--seed", 3, "--output", tmp_path)
+    assert result.returncode == 0, result.stdout + result.stderr
+    lines = result.stdout.splitlines()
+    assert lines[0].startswith("1438 pictures to train with, 359 held out")
+    assert lines[1].startswith("epoch   1/2: loss ")
+    assert any(line.startswith("Accuracy    ") and line.endswith("of 359 that were held out") for line in lines)
+    assert any(line == f"Checkpoint  {tmp_path / 'checkpoint'}" for line in lines)
+    assert sorted(path.name for path in (tmp_path / "checkpoint").iterdir()) == [
+        "model.safetensors",
+        "optimizer.safetensors",
+    ]
+
+
+def test_train_digits_says_what_is_wrong(tmp_path: Path) -> None:
+    for arguments, message in (
+        (["--epochs", "0"], "argument --epochs: 0 is less than the minimum (1)"),
+        (["--batch-size", "1"], "argument --batch-size: 1 is less than the minimum (2)"),
+        (["--learning-rate", "-1"], "argument --learning-rate: -1 is not a finite number greater than 0"),
+    ):
+        result = run("train_digits.py", *arguments)
+        assert result.returncode == 2, result.stdout
+        assert message in result.stderr
+    (tmp_path / "file").write_text("")
+    result = run("train_digits.py", "--epochs", 1, "--output", tmp_path / "file")
+    assert result.returncode == 1
+    assert "train_digits: the results cannot be written: " in result.stderr
+    assert "Traceback" not in result.stderr
+
+
+# ---- super_resolution/fine_tune.py
+
+
+def test_fine_tune(tmp_path: Path) -> None:
+    """The weights that it writes make a better picture, by the demo too."""
+    out = tmp_path / "weights.safetensors"
+    figures = report_of(run("super_resolution/fine_tune.py", "--epochs", 1, "--steps", 30, "--output", out, "--json"))
+    found, clean = figures["psnr_db"], figures["psnr_clean_db"]
+    assert found["bicubic"] == pytest.approx(28.49, abs=0.05)
+    assert found["before"] == pytest.approx(26.34, abs=0.05)
+    assert found["after"] > found["before"] + 1
+    assert (clean["before"], figures["held_out"]) == (pytest.approx(35.064, abs=0.01), "chelsea")
+    assert len(figures["epochs"]) == 1
+    assert figures["epochs"][0]["steps"] == figures["steps"] == 30
+    with Image.open(figures["picture"]) as picture:
+        assert picture.size == (4 * 450 + 3 * 6, 300 + 28)
+    assert "<svg" in Path(figures["plot"]).read_text()
+
+    shown = report_of(
+        run("super_resolution/demo.py", "--weights", out, "--images", 1, "--output", tmp_path / "demo.png", "--json")
+    )
+    assert shown["psnr_mpscnn_db"] == pytest.approx(clean["after"], abs=2e-3)
+    assert shown["difference_from_pytorch"] <= 1e-4
+
+
+def test_fine_tune_says_what_is_wrong(tmp_path: Path) -> None:
+    result = run("super_resolution/fine_tune.py", "--noise", "nan")
+    assert result.returncode == 2
+    assert "argument --noise: nan is not a finite number greater than 0" in result.stderr
+    result = run("super_resolution/fine_tune.py", "--weights", tmp_path / "none.safetensors")
+    assert result.returncode == 1
+    assert result.stderr.startswith("fine_tune: the weights ")
+    result = run("super_resolution/demo.py", "--weights", tmp_path / "none.safetensors")
+    assert result.returncode == 2
+    assert "is not a file" in result.stderr
