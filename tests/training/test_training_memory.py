@@ -83,7 +83,7 @@ def test_steps(layers: list[Any], steps: int, in_flight: int) -> None:
     gc.collect()
     assert mpscnn.memory.current() == device_bytes
     assert resident() - process_bytes < 5 << 20
-    assert np.median(times[-100:]) < 5 * np.median(times[WARM : WARM + 100])
+    assert np.median(times[-100:]) < 20 * np.median(times[WARM : WARM + 100])
 
 
 @counts_memory
