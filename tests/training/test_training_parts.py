@@ -24,10 +24,6 @@ LAYERS: list[Any] = [
     ("fc", "Linear", {"in_features": 4, "out_features": 3}),
 ]
 SHAPE = (3, 5, 4)
-shares_states = pytest.mark.xfail(
-    strict=False,
-    reason="parts of a batch cannot share a convolution's state yet: encode(..., with_state=<GradientState>)",
-)
 
 
 def trainer_of(layers: list[Any] = LAYERS, **options: Any) -> mpscnn.Trainer:
@@ -43,7 +39,6 @@ def test_sizes(images: int, parts: list[int]) -> None:
     assert trainer_of()._plan.parts(images) == parts
 
 
-@shares_states
 @pytest.mark.parametrize("images", [17, 20, 33])
 def test_against_torch(images: int) -> None:
     """Statistics, losses and gradients are those of the whole batch."""
@@ -58,7 +53,6 @@ def test_against_torch(images: int) -> None:
     )
 
 
-@shares_states
 def test_batches_of_one_part_and_of_several_in_a_row() -> None:
     module = randomize(Layers(LAYERS))
     before = arrays(module)
@@ -76,7 +70,6 @@ def test_batches_of_one_part_and_of_several_in_a_row() -> None:
     assert_same_parameters(trainer.state_dict(), module, before, 5e-4)
 
 
-@shares_states
 def test_one_more_image_is_the_same_training() -> None:
     """17 images in two parts, of which the last is another's: as 16 and one would be, weighted."""
     a, b = trainer_of(in_flight=1), trainer_of(in_flight=3)
@@ -88,7 +81,6 @@ def test_one_more_image_is_the_same_training() -> None:
         np.testing.assert_array_equal(value, expected[name])
 
 
-@shares_states
 @pytest.mark.parametrize(
     "layers",
     [

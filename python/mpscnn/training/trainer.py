@@ -257,8 +257,13 @@ class Trainer(_checks.Made):
         Raises
         ------
         ValueError
-            "x.shape (4, 3, 8, 8) is not (N, 1, 8, 8).", "LossLabels: labels[3] (10) is not less than the number of
-            classes (10)."
+            "x.shape (4, 3, 8, 8) is not (N, 1, 8, 8), of one image or more.", "LossLabels: labels[3] (10) is not less
+            than the number of classes (10)."
+        TypeError
+            "x.dtype (int64) is not a floating-point type or uint8."
+        NotImplementedError
+            Of a batch with so many channels that it is taken in parts, gamma and beta of an instance or group
+            normalization.
         FloatingPointError
             "step 12: the loss is nan; ...", of a step before.
         """
