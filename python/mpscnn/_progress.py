@@ -28,12 +28,14 @@ def shower(progress: Any, total: int | None, unit: str) -> tuple[Callable[..., o
             tqdm = importlib.import_module("tqdm.auto").tqdm  # not imported by name: it has no types
         except ModuleNotFoundError:
             raise MissingPackageError("progress=True", "tqdm", "progress") from None
-        bar = tqdm(total=total, unit=unit)
+        bar, shown = tqdm(total=total, unit=unit), 0
 
         def update(done: int, text: str = "") -> None:
+            nonlocal shown
             if text:
                 bar.set_postfix_str(text, refresh=False)
-            bar.update(done - bar.n)
+            bar.update(done - shown)
+            shown = done
 
         return update, bar.close
     if not callable(progress):

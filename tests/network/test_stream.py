@@ -427,8 +427,8 @@ def test_a_bar_of_tqdm(double: mpscnn.Network, monkeypatch: pytest.MonkeyPatch, 
             self.options, self.count, self.closed = options, 0, False
             bars.append(self)
 
-        def update(self) -> None:
-            self.count += 1
+        def update(self, more: int = 1) -> None:
+            self.count += more
 
         def close(self) -> None:
             self.closed = True
