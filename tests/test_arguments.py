@@ -70,6 +70,24 @@ def graph() -> mpscnn.Graph:
     return made
 
 
+LAYERS = [("conv", "Conv2d", {"in_channels": 4, "out_channels": 3, "kernel_size": (5, 7)})]
+CHECKPOINT = "checkpoint"
+
+
+def trainer() -> mpscnn.Trainer:
+    return mpscnn.Trainer(LAYERS, input_shapes=(2, 4, 5, 7))
+
+
+def batch() -> dict[str, Any]:
+    return {"x": random((2, 4, 5, 7)), "labels": [0, 2]}
+
+
+def saved() -> Path:
+    folder = Path(SCRATCH.name) / CHECKPOINT
+    trainer().save(folder)
+    return folder
+
+
 ADAM = mpscnn.OptimizerAdam()
 """States are of one optimizer."""
 
@@ -99,6 +117,7 @@ OWNERS: dict[str, Callable[[], Any]] = {
     "NormalizationDataSource": mpscnn.NormalizationDataSource,
     "Optimizer": lambda: ADAM,
     "OptimizerState": lambda: mpscnn.OptimizerAdam().state_for(mpscnn.Buffer(8)),
+    "Trainer": trainer,
     "YOLOLoss": lambda: mpscnn.YOLOLoss([[1, 2]]),
     "profile": mpscnn.profile,
 }
@@ -162,6 +181,7 @@ RIGHT: dict[str, Callable[[], dict[str, Any]]] = {
     "Image.numpy": lambda: {"layout": "NHWC", "out": np.empty(X, np.float32), "copy": None},
     "Image.read_count": lambda: {"read_count": 0},
     "Image.temporary": lambda: {"command_buffer": commands(), "shape": X, "dtype": "float32"},
+    "Image.most_images": lambda: {"channels": 4},
     "Image.write": lambda: {"x": random(X), "layout": "NHWC"},
     "ImageConversion": lambda: {
         "dtype": "float16",
@@ -311,6 +331,36 @@ RIGHT: dict[str, Callable[[], dict[str, Any]]] = {
         "out": None,
         "temporary": True,
     },
+    "Trainer": lambda: {
+        "model": LAYERS,
+        "state_dict": {"conv.weight": random((3, 4, 5, 7)), "conv.bias": random((3,))},
+        "input_shapes": (2, 4, 5, 7),
+        "loss": mpscnn.Loss("huber"),
+        "optimizer": None,
+        "frozen": (),
+        "batch_norm_momentum": np.float32(0.5),
+        "in_flight": 1,
+        "seed": 3,
+        "device": None,
+    },
+    "Trainer.evaluate": lambda: {**batch(), "batch_size": 1},
+    "Trainer.fit": lambda: {
+        **batch(),
+        "epochs": 1,
+        "batch_size": 2,
+        "validation": None,
+        "shuffle": np.False_,
+        "learning_rate": None,
+        "augment": None,
+        "checkpoint": None,
+        "plot": None,
+        "progress": None,
+    },
+    "Trainer.load": lambda: {"folder": saved()},
+    "Trainer.load_state_dict": lambda: {"state_dict": trainer().state_dict()},
+    "Trainer.network": lambda: {"dtype": "float32"},
+    "Trainer.save": lambda: {"folder": Path(SCRATCH.name) / CHECKPOINT},
+    "Trainer.step": batch,
     "empty": lambda: {"shape": (2, 3), "dtype": "float32"},
     "importing.read": lambda: {"model": graph(), **GIVEN_WITH_A_MODEL},
     "kernel": lambda: {"name": "Convolution"},
@@ -377,6 +427,8 @@ RIGHT: dict[str, Callable[[], dict[str, Any]]] = {
     "NormalizationDataSource.load": dict,
     "NormalizationDataSource.purge": dict,
     "OptimizerState.state_dict": dict,
+    "Trainer.state_dict": dict,
+    "Trainer.wait": dict,
     "profile.__enter__": dict,
     "profile.table": dict,
     "profile.trace": dict,

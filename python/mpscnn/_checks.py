@@ -8,6 +8,7 @@ import os
 from typing import TYPE_CHECKING, Any, NoReturn, TypeVar
 
 import numpy as np
+from numpy.typing import NDArray
 
 _Kind = TypeVar("_Kind")
 
@@ -56,6 +57,20 @@ def path(value: Any, name: str) -> str | os.PathLike[str]:
     if not isinstance(value, (str, os.PathLike)):
         refuse(value, name, "a path")
     return value
+
+
+def array(value: Any, name: str) -> NDArray[Any]:
+    """An array of numbers, a tensor of PyTorch or a sequence of numbers; PyTorch need not be imported for it."""
+    if hasattr(value, "detach"):
+        value = value.detach().cpu()
+        value = (value.float() if value.is_floating_point() else value).numpy()
+    try:
+        found = np.asarray(value)
+    except (TypeError, ValueError):  # rows of different lengths
+        refuse(value, name, "an array of numbers")
+    if found.dtype.kind in "OSU":
+        refuse(value, name, "an array of numbers")
+    return found
 
 
 def instance(value: Any, name: str, kind: type[_Kind]) -> _Kind:

@@ -515,8 +515,8 @@ STATES: dict[str, tuple[Callable[[dict[str, Any]], Any], type[Exception], str]] 
         r'^state_dict: "fc\.bias" has shape \(6,\), the parameter has \(5,\)\.$',
     ),
     "integers": (lambda a: a.update({"fc.bias": np.zeros(5, int)}), ValueError, r'"fc\.bias" is of int64, not of'),
-    "none": (lambda a: a.update({"fc.bias": None}), ValueError, r'"fc\.bias" has shape \(\), the'),
-    "text": (lambda a: a.update({"fc.bias": "zeros"}), ValueError, r'"fc\.bias" has shape \(\), the'),
+    "none": (lambda a: a.update({"fc.bias": None}), TypeError, r'"fc\.bias"\] \(NoneType\) is not an array'),
+    "text": (lambda a: a.update({"fc.bias": "zeros"}), TypeError, r'"fc\.bias"\] \(str\) is not an array'),
     "a number for a name": (lambda a: a.update({3: a["fc.bias"]}), ValueError, r'"3" is the name of no parameter'),
 }
 

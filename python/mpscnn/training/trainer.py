@@ -199,6 +199,8 @@ class Trainer(_checks.Made):
             optimizer = _core.OptimizerStochasticGradientDescent(0.01, momentum_scale=0.9, device=device)
         self.optimizer = _checks.instance(optimizer, "optimizer", _core.Optimizer)
         self._device = device
+        if input_shapes is not None:
+            input_shapes = _checks.integers(input_shapes, "input_shapes", minimum=1)
         source = read(model, state_dict, input_shapes, self._seed)
         self._graph = source.graph
         for what, found in (("inputs", self._graph.inputs), ("outputs", self._graph.outputs)):
@@ -348,7 +350,7 @@ class Trainer(_checks.Made):
 
     def _images(self, x: Any) -> Array:
         """The batch as float32, in the input's layout."""
-        array = np.asarray(x)
+        array = _checks.array(x, "x")
         self._check_images(array, "x")
         if array.dtype == np.uint8:
             array = array * np.float32(1 / 255)
@@ -376,7 +378,7 @@ class Trainer(_checks.Made):
 
     def _targets(self, labels: Any, images: int) -> tuple[Array, Array | None]:
         """Labels as a loss takes them, and class numbers if that is what they are."""
-        array = np.asarray(labels)
+        array = _checks.array(labels, "labels")
         self._check_labels(array, images, "labels")
         if array.dtype.kind in "iu":
             if array.dtype.name not in ("uint8", "uint16", "int32", "uint32", "int64"):
@@ -482,7 +484,7 @@ class Trainer(_checks.Made):
         """
         epochs = _checks.integer(epochs, "epochs", minimum=1)
         batch_size = _checks.integer(batch_size, "batch_size", minimum=1)
-        x, labels = np.asarray(x), np.asarray(labels)
+        x, labels = _checks.array(x, "x"), _checks.array(labels, "labels")
         _check_lengths(x, labels, "x", "labels")
         if validation is not None:
             validation = _pair(validation, "validation")
@@ -560,7 +562,7 @@ class Trainer(_checks.Made):
             As of `step`.
         """
         batch_size = _checks.integer(batch_size, "batch_size", minimum=1)
-        x, labels = np.asarray(x), np.asarray(labels)
+        x, labels = _checks.array(x, "x"), _checks.array(labels, "labels")
         _check_lengths(x, labels, "x", "labels")
         net, losses, right = self.network(), 0.0, []
         for start in range(0, len(x), batch_size):
@@ -628,7 +630,7 @@ class Trainer(_checks.Made):
         for key, one in parameters.items():
             if key not in state_dict:
                 raise ValueError(f'{where} has no "{key}".')
-            arrays[key] = _array(state_dict[key])
+            arrays[key] = _checks.array(state_dict[key], f'state_dict["{key}"]')
             checkpoint.check_array(arrays, key, one.shape, where)
         with _core.CommandBuffer(self._device) as commands:
             for layer in self._plan.layers:
@@ -765,7 +767,7 @@ def _fraction(value: Any, name: str) -> float:
 def _pair(value: Any, name: str) -> tuple[Array, Array]:
     if not isinstance(value, (tuple, list)) or len(value) != 2:
         _checks.refuse(value, name, "a pair (x, labels)")
-    return np.asarray(value[0]), np.asarray(value[1])
+    return _checks.array(value[0], f"x of {name}"), _checks.array(value[1], f"labels of {name}")
 
 
 def _check_lengths(x: Array, labels: Array, x_name: str, labels_name: str) -> None:
@@ -786,15 +788,6 @@ def _as_nhwc(array: Array, layout: str) -> Array:
     letters = layout + "".join(missing)
     whole = array.reshape(*array.shape, *(1 for _ in missing))
     return np.ascontiguousarray(whole.transpose([letters.index(letter) for letter in "NHWC"]))
-
-
-def _array(value: Any) -> Array:
-    """Of a tensor of PyTorch too, which need not be imported for it."""
-    if hasattr(value, "detach"):
-        value = value.detach().cpu()
-        value = value.float() if value.is_floating_point() else value
-        value = value.numpy()
-    return np.asarray(value)
 
 
 def _with_values(graph: Graph, plan: Plan, values: Mapping[str, Array]) -> Graph:
