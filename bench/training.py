@@ -1,9 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
 """Training steps of whole networks beside PyTorch (CPU, channels_last, the same threads): ``python -m bench training``.
 
-A step is forward, softmax cross entropy, backward and stochastic gradient descent with momentum (PyTorch's fused one),
-and waits for the loss. Three steps on three batches are compared first: losses, and then all parameters and running
-statistics. How steps are timed: mpscnn.benchmarking.
+A step is forward, softmax cross entropy, backward and stochastic gradient descent with momentum (PyTorch's fused one).
+What is timed is some steps in a row, the last of which is waited for: ours has two in flight, as in Trainer.fit().
+Three steps on three batches are compared first: losses, and then all parameters and running statistics. How steps are
+timed: mpscnn.benchmarking.
 
 Memory is that of the first three steps in a process of its own: by how much the resident set has grown at most, from
 where batches and module were there and a small network had been trained with both, so that libraries are loaded. Ours
@@ -13,6 +14,7 @@ has parameters of its own in that; PyTorch trains those of the module. ``device`
 from __future__ import annotations
 
 import copy
+import functools
 import gc
 import json
 import os
@@ -21,7 +23,6 @@ import statistics
 import subprocess
 import sys
 from collections.abc import Callable
-from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -36,7 +37,7 @@ RATE, MOMENTUM = 1e-3, 0.9
 COMPARED = 3  # steps
 TOLERANCE = 1e-4  # of losses, and of the norm of each array of parameters
 Batches = list[tuple[np.ndarray, np.ndarray]]
-Step = Callable[[np.ndarray, np.ndarray], float]  # of a batch, to its loss
+Step = Callable[[np.ndarray, np.ndarray], Callable[[], float]]  # of a batch, to what waits for its loss
 
 
 class Case(NamedTuple):
@@ -44,6 +45,7 @@ class Case(NamedTuple):
     shape: tuple[int, int, int]
     batch: int
     classes: int
+    steps: int  # that are timed in a row
     make: Callable[[], Any]
 
 
@@ -69,8 +71,8 @@ def _digits() -> Any:
 
 
 CASES = [
-    Case("resnet18", (3, 64, 64), 32, 1000, _resnet18),
-    Case("digits", (1, 8, 8), 64, 10, _digits),
+    Case("resnet18", (3, 64, 64), 32, 1000, 4, _resnet18),
+    Case("digits", (1, 8, 8), 64, 10, 32, _digits),
 ]
 
 
@@ -84,8 +86,14 @@ def _batches(case: Case, batch: int) -> Batches:
 
 def _ours(model: Any, case: Case, batch: int) -> tuple[Step, Callable[[], dict[str, np.ndarray]]]:
     optimizer = mpscnn.OptimizerStochasticGradientDescent(RATE, momentum_scale=MOMENTUM)
+    model = model if isinstance(model, mpscnn.Graph) else copy.deepcopy(model).requires_grad_()
     trainer = mpscnn.Trainer(model, input_shapes=(batch, *case.shape), optimizer=optimizer)
-    return lambda x, labels: trainer.step(x, labels).loss, trainer.state_dict
+
+    def step(x: np.ndarray, labels: np.ndarray) -> Callable[[], float]:
+        encoded = trainer.step(x, labels)
+        return lambda: encoded.loss
+
+    return step, trainer.state_dict
 
 
 def _theirs(module: Any, *, shared: bool = False) -> tuple[Step, Callable[[], dict[str, np.ndarray]]]:
@@ -94,14 +102,13 @@ def _theirs(module: Any, *, shared: bool = False) -> tuple[Step, Callable[[], di
     model = (module if shared else copy.deepcopy(module)).to(memory_format=torch.channels_last).train().requires_grad_()
     optimizer = torch.optim.SGD(model.parameters(), lr=RATE, momentum=MOMENTUM, fused=True)
 
-    def step(x: np.ndarray, labels: np.ndarray) -> float:
+    def step(x: np.ndarray, labels: np.ndarray) -> Callable[[], float]:
         batch = torch.from_numpy(x).contiguous(memory_format=torch.channels_last)
         optimizer.zero_grad(set_to_none=True)
         loss = torch.nn.functional.cross_entropy(model(batch), torch.from_numpy(labels))
         loss.backward()
         optimizer.step()
-        value: float = loss.item()
-        return value
+        return loss.item
 
     return step, lambda: {name: value.numpy() for name, value in model.state_dict().items()}
 
@@ -118,7 +125,7 @@ def _compare(what: str, ours: tuple[Any, Any], theirs: tuple[Any, Any], batches:
 
     losses = []
     for number, (x, labels) in enumerate(batches):
-        found, right = ours[0](x, labels), theirs[0](x, labels)
+        found, right = ours[0](x, labels)(), theirs[0](x, labels)()
         losses.append(check(f"the loss of step {number}", abs(found - right) / abs(right)))
     values, wanted = ours[1](), theirs[1]()
     assert values.keys() == wanted.keys(), values.keys() ^ wanted.keys()
@@ -128,6 +135,13 @@ def _compare(what: str, ours: tuple[Any, Any], theirs: tuple[Any, Any], batches:
         for name, right in wanted.items()
     ]
     return {"losses": max(losses), "parameters": max(parameters)}
+
+
+def _some(step: Step, batches: Batches, count: int) -> float:
+    """The loss of the last of so many steps."""
+    for number in range(count):
+        wait = step(*batches[number % len(batches)])
+    return wait()
 
 
 # ---- memory
@@ -155,17 +169,17 @@ def _memory(case: Case, batch: int, is_ours: bool) -> dict[str, int]:
     """Of the process that calls it, which has done nothing yet."""
     import torch
 
-    small = Case("small", (4, 8, 8), 2, 4, lambda: torch.nn.Sequential(torch.nn.Conv2d(4, 4, 8), torch.nn.Flatten()))
+    small = Case("small", (4, 8, 8), 2, 4, 1, lambda: torch.nn.Sequential(torch.nn.Conv2d(4, 4, 8), torch.nn.Flatten()))
     for x, labels in _batches(small, 2):
         for step, _ in (_ours(small.make(), small, 2), _theirs(small.make())):
-            step(x, labels)
+            step(x, labels)()
     batches, module = _batches(case, batch), case.make()
     model = mpscnn.importing.read(module, input_shapes=(batch, *case.shape)) if is_ours else module
     _forget_peaks()
     before, device_before = _resident_set("VmRSS"), mpscnn.memory.current()
     step, _ = _ours(model, case, batch) if is_ours else _theirs(module, shared=True)
     for x, labels in batches:
-        step(x, labels)
+        step(x, labels)()
     found = {"resident": _resident_set("VmHWM") - before}
     if is_ours:
         found["device"] = mpscnn.memory.peak() - device_before
@@ -198,8 +212,9 @@ def run(seconds: float = 1.0, case: str = "", batch: int | None = None) -> list[
         players = {"ours": _ours(module, one, count), "torch": _theirs(module)}
         difference = _compare(f"{one.name}, batch {count}", players["ours"], players["torch"], batches)
         samples = benchmarking.rounds(
-            {name: partial(step, *batches[0]) for name, (step, _) in players.items()}, seconds
+            {name: functools.partial(_some, step, batches, one.steps) for name, (step, _) in players.items()}, seconds
         )
+        samples = {name: [value / one.steps for value in values] for name, values in samples.items()}
         medians = {name: statistics.median(values) for name, values in samples.items()}
         results.append({
             "case": one.name,

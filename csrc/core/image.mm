@@ -153,7 +153,8 @@ std::shared_ptr<Image> Image::make(std::shared_ptr<Device> device, ImageShape sh
     auto image = Ref<MPSImage *>::adopt([[MPSImage alloc] initWithDevice:device->impl().device.get()
                                                          imageDescriptor:image_descriptor(shape, dtype)]);
     check<std::runtime_error>(static_cast<bool>(image), "Image: the device cannot make an image of shape ", shape, ".");
-    return std::make_shared<Image>(std::make_unique<Impl>(Impl{.device = device, .image = image, .shape = shape, .dtype = dtype, .shared = {}}));
+    return std::make_shared<Image>(
+        std::make_unique<Impl>(Impl{.device = device, .image = image, .shape = shape, .dtype = dtype, .shared = {}}));
   });
 }
 
@@ -165,9 +166,8 @@ std::shared_ptr<Image> Image::temporary(CommandBuffer &buffer, ImageShape shape,
                                                                    imageDescriptor:image_descriptor(shape, dtype)]);
     check<std::runtime_error>(static_cast<bool>(image), "Image: the device cannot make a temporary image of shape ",
                               shape, ".");
-    return std::make_shared<Image>(
-        std::make_unique<Impl>(Impl{.device = buffer.device(),
- .image = image, .shape = shape, .dtype = dtype, .shared = {}, .temporary = true}));
+    return std::make_shared<Image>(std::make_unique<Impl>(Impl{
+        .device = buffer.device(), .image = image, .shape = shape, .dtype = dtype, .shared = {}, .temporary = true}));
   });
 }
 
@@ -224,7 +224,8 @@ std::shared_ptr<Image> Image::from_array(std::shared_ptr<Device> device, const A
                                                                    (void)owner;
                                                                  }]);
         check<BufferError>(static_cast<bool>(image), "Image: the device refused to share the array.");
-        return std::make_shared<Image>(std::make_unique<Impl>(Impl{.device = device, .image = image, .shape = shape, .dtype = array.dtype, .shared = array}));
+        return std::make_shared<Image>(std::make_unique<Impl>(
+            Impl{.device = device, .image = image, .shape = shape, .dtype = array.dtype, .shared = array}));
       });
     }
   }

@@ -6,8 +6,8 @@
 
 namespace mpscnn {
 
-/// While one lives, every Pool on this thread is this one: opening and draining a pool costs as much as a third of an
-/// encode. For a bounded number of calls, as what they autorelease lives until the end. Not nested.
+/// While one lives, every Pool on this thread is this one: a pool of its own costs each call half a dozen messages. For
+/// a bounded number of calls, as what they autorelease lives until the end. Not nested.
 class PoolScope {
  public:
   PoolScope();

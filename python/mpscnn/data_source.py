@@ -31,6 +31,8 @@ class DataSource:
         For ``kernel.gradient.update_on_cpu(state)``. It changes ``weights`` and ``bias``, which are read again
         unless it returns False.
 
+    A data source that keeps a GradientState is never freed: the state holds the kernel, which holds the data source.
+
     Attributes
     ----------
     descriptor : ConvolutionDescriptor

@@ -228,6 +228,10 @@ def test_pixel_shuffle(r: int) -> None:
     check([conv("begin", 3, r * r), ("shuffle", "PixelShuffle", {"upscale_factor": r})], (2, 3, 6, 5))
 
 
+def test_pixel_unshuffle() -> None:
+    check([BEGIN, ("unshuffle", "PixelUnshuffle", {"downscale_factor": 2}), conv("last", 16, 2)], (2, 3, 6, 8))
+
+
 def test_concatenation() -> None:
     layers = [
         conv("a", 3, 8, padding=1),

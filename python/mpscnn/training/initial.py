@@ -40,6 +40,7 @@ def complete(layers: Sequence[Any], state_dict: Mapping[str, Any], seed: int) ->
             not isinstance(entry, (tuple, list))
             or not 2 <= len(entry) <= 3
             or not all(isinstance(text, str) for text in entry[:2])
+            or not all(isinstance(options, Mapping) for options in entry[2:])
         ):
             stripped.append(entry)  # the reader says what is wrong
             continue

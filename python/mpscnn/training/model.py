@@ -3,13 +3,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from .. import _checks
 from ..graph import Graph
 from ..kernels import KERNELS
 from .initial import complete
@@ -25,6 +26,7 @@ class Model:
 
     graph: Graph
     reference: dict[str, tuple[int, ...]] | None
+    frozen: tuple[str, ...] = ()  # layers whose parameters require no gradient
 
 
 def read(model: Any, state_dict: Mapping[str, Any] | None, input_shapes: Any, seed: int) -> Model:
@@ -46,7 +48,7 @@ def read(model: Any, state_dict: Mapping[str, Any] | None, input_shapes: Any, se
             name: value.copy() if isinstance(value, np.ndarray) else value for name, value in node.arguments.items()
         }
         graph.nodes[i] = node.with_(arguments=arguments)
-    return Model(graph, found.reference)
+    return replace(found, graph=graph)
 
 
 def _read(model: Any, state_dict: Mapping[str, Any] | None, input_shapes: Any, seed: int) -> Model:
@@ -58,6 +60,8 @@ def _read(model: Any, state_dict: Mapping[str, Any] | None, input_shapes: Any, s
     if isinstance(model, Sequence) and not isinstance(model, (str, bytes)):
         from ..importing import layer_list
 
+        if state_dict is not None and not isinstance(state_dict, Mapping):
+            _checks.refuse(state_dict, "state_dict", "a mapping of arrays")
         layers, arrays = complete(model, state_dict or {}, seed)
         graph = layer_list.read_layers(layers, arrays, input_shapes=input_shapes, in_training=True)
         for i, node in enumerate(graph.nodes):
@@ -75,7 +79,7 @@ def _read(model: Any, state_dict: Mapping[str, Any] | None, input_shapes: Any, s
         reference = {key: tuple(value.shape) for key, value in model.named_parameters(remove_duplicate=False)}
         reference |= {key: tuple(value.shape) for key, value in model.named_buffers() if _is_statistic(key)}
         _check_module(model, graph, reference)
-        return Model(graph, reference)
+        return Model(graph, reference, tuple(_frozen(model)))
     raise TypeError(f"model ({type(model).__name__}) is not a list of layers, a torch.nn.Module or a Graph.")
 
 
@@ -110,5 +114,16 @@ def _check_module(module: Any, graph: Graph, reference: Mapping[str, tuple[int, 
             owner = owners.get(value.__array_interface__["data"][0]) if isinstance(value, np.ndarray) else None
             if owner is not None and owner != key:
                 raise NotImplementedError(
-                    f'node "{node.name}" reads "{owner}", which another layer has: shared parameters cannot be trained.'
+                    f'node "{node.name}" reads "{owner}", no weight of its own: shared parameters cannot be trained.'
                 )
+
+
+def _frozen(module: Any) -> Iterator[str]:
+    for name, part in module.named_modules():
+        wanted = [parameter.requires_grad for parameter in part.parameters(recurse=False)]
+        if wanted and not any(wanted):
+            yield name
+        elif not all(wanted):
+            raise NotImplementedError(
+                f'"{name}": some of its parameters require gradients and some do not; a layer is trained, or is frozen.'
+            )

@@ -192,6 +192,12 @@ class KernelLayer(_Trainable):
 
     def forward(self, batch: Batch, out: Images | None) -> Images:
         sources = [batch.values[name] for name in self.operation.sources]
+        if self.is_trained and not self._is_convolution and len(sources[0]) > 1:
+            sizes = " + ".join(str(image.shape[0]) for image in sources[0])
+            raise NotImplementedError(
+                f'node "{self.operation.name}" ({self.operation.kernel}): a batch of so many channels is taken in parts'
+                f" ({sizes} images), and gradients of gamma and beta are those of one part: give smaller batches."
+            )
         results: Images = []
         states: list[Any] = []
         for part in range(len(sources[0])):
@@ -249,6 +255,7 @@ class Dropout(KernelLayer):
         seed = drawn_seed(arguments.get("seed", 0), batch.step)
         given = {"label": self.operation.name, **arguments, "seed": seed}
         self.kernel = make_kernel("Dropout", self.device, **given)
+        self._encoded = self._gradients()
         return super().forward(batch, out)
 
 

@@ -21,6 +21,7 @@ from ..layers import layer_table
 from ..network import Network
 from . import checkpoint
 from .history import Epoch, History
+from .interrupts import held_back
 from .model import read
 from .plan import Plan
 
@@ -28,6 +29,7 @@ if TYPE_CHECKING:
     from .._typing import ImageLayout, LossType
 
 Array = NDArray[Any]
+_NOTHING = "model: there is nothing to train: no layer has parameters that are not frozen."
 
 
 class Step(_checks.Made):
@@ -126,7 +128,8 @@ class Trainer(_checks.Made):
         Default: OptimizerStochasticGradientDescent(0.01, momentum_scale=0.9). Its learning_rate may be set between
         steps.
     frozen : sequence of str
-        Names of layers, or what comes before a dot in them, whose parameters stay as they are.
+        Names of layers, or what comes before a dot in them, whose parameters stay as they are. So do those of a
+        module's layers that require no gradient.
     batch_norm_momentum : float, 0 to 1
         How fast the running statistics follow; PyTorch's default.
     in_flight : int, >= 1, steps
@@ -186,7 +189,7 @@ class Trainer(_checks.Made):
     ) -> None:
         self._in_flight = _checks.integer(in_flight, "in_flight", minimum=1)
         self._seed = _checks.integer(seed, "seed", minimum=0)
-        if isinstance(frozen, str):
+        if isinstance(frozen, str) or not isinstance(frozen, Iterable):
             _checks.refuse(frozen, "frozen", "a sequence of names")
         frozen = [_checks.text(name, f"frozen[{i}]") for i, name in enumerate(frozen)]
         momentum = _fraction(batch_norm_momentum, "batch_norm_momentum")
@@ -203,6 +206,8 @@ class Trainer(_checks.Made):
                 raise ValueError(f"model: the number of {what} ({len(found)}) is not 1 ({', '.join(found)}).")
         self._input = next(iter(self._graph.inputs.values()))
         self._output = next(iter(self._graph.outputs.values()))
+        if not self._graph.nodes:
+            raise ValueError(_NOTHING)
         table = layer_table(self._graph, input_shapes)
         shapes = {layer.name: layer.output_shape for layer in table}
         shapes |= {
@@ -214,14 +219,14 @@ class Trainer(_checks.Made):
             self._graph,
             shapes,
             source.reference,
-            frozen=frozen,
+            frozen=[*frozen, *source.frozen],
             slots=self._in_flight,
             momentum=momentum,
             device=device,
         )
         trained = self._plan.trained
         if not trained:
-            raise ValueError("model: there is nothing to train: no layer has parameters that are not frozen.")
+            raise ValueError(_NOTHING)
         for layer in trained:
             layer.prepare(self.optimizer)
         self._steps = 0
@@ -260,8 +265,12 @@ class Trainer(_checks.Made):
         while len(self._at_work) >= self._in_flight:
             self._complete(self._at_work[0])
         x, order = self._sources(x)
+        targets, classes = self._targets(labels, len(x))
+        with held_back():
+            return self._encode(x, order, targets, classes)
+
+    def _encode(self, x: Array, order: ImageLayout, targets: Array, classes: Array | None) -> Step:
         plan, images = self._plan, len(x)
-        targets, classes = self._targets(labels, images)
         commands = _core.CommandBuffer(self._device, f"step {self._steps}")
         sources: list[_core.Image] = []
         outputs: list[_core.Image] = []
@@ -292,11 +301,12 @@ class Trainer(_checks.Made):
         while step._loss is None:
             first = self._at_work[0]
             first._commands.wait()
-            first._loss = float(sum(labels.loss.sum(dtype=np.float64) for labels in first._labels))
-            self._at_work.popleft()
-            first._labels = []
-            for layer in self._plan.layers:
-                layer.did_complete(first.number % self._in_flight)
+            with held_back():
+                first._loss = float(sum(labels.loss.sum(dtype=np.float64) for labels in first._labels))
+                self._at_work.popleft()
+                first._labels = []
+                for layer in self._plan.layers:
+                    layer.did_complete(first.number % self._in_flight)
             if not math.isfinite(first._loss):
                 raise FloatingPointError(
                     f"step {first.number}: the loss is {first._loss}; the parameters are of no use any more. Load a"
@@ -323,17 +333,20 @@ class Trainer(_checks.Made):
 
     # ---- what goes in
 
-    def _images(self, x: Any) -> Array:
-        """The batch as float32, in the input's layout."""
+    def _check_images(self, array: Array, name: str) -> None:
         layout = self._input.layout
         wanted = tuple(self._extents["HWC".index(letter)] for letter in layout[1:])
-        array = np.asarray(x)
         if array.ndim != len(layout) or array.shape[1:] != wanted or array.shape[0] < 1:
-            raise ValueError(f"x.shape {array.shape} is not {_shown(('N', *wanted))}, of one image or more.")
+            raise ValueError(f"{name}.shape {array.shape} is not {_shown(('N', *wanted))}, of one image or more.")
+        if array.dtype != np.uint8 and array.dtype.kind != "f":
+            raise TypeError(f"{name}.dtype ({array.dtype}) is not a floating-point type or uint8.")
+
+    def _images(self, x: Any) -> Array:
+        """The batch as float32, in the input's layout."""
+        array = np.asarray(x)
+        self._check_images(array, "x")
         if array.dtype == np.uint8:
             array = array * np.float32(1 / 255)
-        elif array.dtype.kind != "f":
-            raise TypeError(f"x.dtype ({array.dtype}) is not a floating-point type or uint8.")
         return array.astype(np.float32, copy=False)
 
     def _sources(self, x: Any) -> tuple[Array, ImageLayout]:
@@ -343,32 +356,33 @@ class Trainer(_checks.Made):
             return array, "NCHW"  # the device's own transfer
         return _as_nhwc(array, layout), "NHWC"
 
-    def _targets(self, labels: Any, images: int) -> tuple[Array, Array | None]:
-        """Labels as a loss takes them, and class numbers if that is what they are."""
-        array = np.asarray(labels)
+    def _check_labels(self, array: Array, images: int, name: str) -> None:
         height, width, _ = self._result
         if array.dtype.kind in "iu":
             wanted = [(images,), (images, height, width)][height * width > 1 :]
             if array.shape not in wanted:
-                raise ValueError(f"labels.shape {array.shape} is not {wanted[0]}, class numbers of {images} images.")
+                raise ValueError(f"{name}.shape {array.shape} is not {wanted[0]}, class numbers of {images} images.")
+            return
+        if array.dtype.kind != "f":
+            raise TypeError(f"{name}.dtype ({array.dtype}) is neither a floating-point nor an integer type.")
+        shape = (images, *self._result_shape)
+        if array.shape != shape:
+            raise ValueError(f"{name}.shape {array.shape} is not that of the output {shape}.")
+
+    def _targets(self, labels: Any, images: int) -> tuple[Array, Array | None]:
+        """Labels as a loss takes them, and class numbers if that is what they are."""
+        array = np.asarray(labels)
+        self._check_labels(array, images, "labels")
+        if array.dtype.kind in "iu":
             if array.dtype.name not in ("uint8", "uint16", "int32", "uint32", "int64"):
                 array = array.astype(np.int64)  # LossLabels takes these; what is too large becomes negative
             return array, array
-        if array.dtype.kind != "f":
-            raise TypeError(f"labels.dtype ({array.dtype}) is neither a floating-point nor an integer type.")
-        shape = (images, *self._result_shape)
-        if array.shape != shape:
-            raise ValueError(f"labels.shape {array.shape} is not that of the output {shape}.")
         return self._result_as_nhwc(array.astype(np.float32, copy=False)), None
 
     def _result_as_nhwc(self, array: Array) -> Array:
         layout = self._output.layout
         extents = [self._result["HWC".index(letter)] for letter in layout[1:]]
         return _as_nhwc(array.reshape(len(array), *extents), layout)
-
-    @property
-    def _result_extents(self) -> tuple[int, int, int]:
-        return self._result
 
     @property
     def _result_shape(self) -> tuple[int, ...]:
@@ -468,6 +482,9 @@ class Trainer(_checks.Made):
         if validation is not None:
             validation = _pair(validation, "validation")
             _check_lengths(*validation, "validation x", "validation labels")
+            self._check_images(validation[0], "validation x")
+            self._check_labels(validation[1], len(validation[0]), "validation labels")
+        _checks.boolean(shuffle, "shuffle")
         for given, name in ((learning_rate, "learning_rate"), (augment, "augment")):
             if given is not None and not callable(given):
                 _checks.refuse(given, name, "a callable")
@@ -594,7 +611,8 @@ class Trainer(_checks.Made):
         if not isinstance(state_dict, Mapping):
             _checks.refuse(state_dict, "state_dict", "a mapping of arrays")
         self._drain()
-        self._load(state_dict, "state_dict")
+        with held_back():
+            self._load(state_dict, "state_dict")
 
     def _load(self, state_dict: Mapping[str, Any], where: str) -> None:
         parameters = {one.key: one for layer in self._plan.layers for one in layer.parameters}
@@ -695,11 +713,12 @@ class Trainer(_checks.Made):
             if key not in known:
                 raise ValueError(f'{where}: "{key}" is nothing that this optimizer remembers.')
         self._drain()
-        self._load(model, where)
-        for layer in trained:
-            checkpoint.restore(layer, arrays, facts["time_steps"][layer.operation.name])
-        self.optimizer.learning_rate = facts["learning_rate"]
-        self._steps, self.history = facts["steps"], facts["history"]
+        with held_back():
+            self._load(model, where)
+            for layer in trained:
+                checkpoint.restore(layer, arrays, facts["time_steps"][layer.operation.name])
+            self.optimizer.learning_rate = facts["learning_rate"]
+            self._steps, self.history = facts["steps"], facts["history"]
 
     def __repr__(self) -> str:
         if not vars(self):

@@ -1,0 +1,156 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A training takes no more memory the longer it goes on, and gives back what it had."""
+
+from __future__ import annotations
+
+import gc
+import resource
+import time
+import weakref
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+import mpscnn
+from support import counts_memory, random
+
+SHAPE = (8, 3, 12, 12)
+LAYERS: list[Any] = [
+    ("conv", "Conv2d", {"in_channels": 3, "out_channels": 8, "kernel_size": 3, "padding": 1}),
+    ("bn", "BatchNorm2d", {"num_features": 8}),
+    ("relu", "ReLU"),
+    ("drop", "Dropout", {"p": 0.1}),
+    ("both", "Concat", {"inputs": ["drop", "bn"]}),
+    ("up", "ConvTranspose2d", {"in_channels": 16, "out_channels": 8, "kernel_size": 2, "stride": 2}),
+    ("norm", "GroupNorm", {"num_groups": 2, "num_channels": 8}),
+    ("pool", "MaxPool2d", {"kernel_size": 2}),
+    ("sum", "Add", {"inputs": ["pool", "relu"]}),
+    ("average", "AdaptiveAvgPool2d", {"output_size": 1}),
+    ("flat", "Flatten"),
+    ("fc", "Linear", {"in_features": 8, "out_features": 4}),
+]
+STEPS, WARM = 2000, 100
+
+
+def resident() -> int:
+    return int(Path("/proc/self/statm").read_text().split()[1]) * resource.getpagesize()
+
+
+def settled() -> int:
+    """What the device has when it is done with all that it was given."""
+    with mpscnn.CommandBuffer():
+        pass
+    gc.collect()
+    return mpscnn.memory.current()
+
+
+def trainer_of(**options: Any) -> mpscnn.Trainer:
+    return mpscnn.Trainer(LAYERS, input_shapes=SHAPE, optimizer=mpscnn.OptimizerAdam(1e-3), **options)
+
+
+@counts_memory
+@pytest.mark.skipif(not Path("/proc/self/statm").exists(), reason="reads Linux's /proc")
+@pytest.mark.parametrize("in_flight", [1, 2])
+def test_steps(in_flight: int) -> None:
+    """The last steps are not slower than the first ones either."""
+    trainer = trainer_of(in_flight=in_flight)
+    batches = [(random(SHAPE, seed=seed), np.arange(8) % 4) for seed in range(4)]
+    times = []
+    for step in range(STEPS // in_flight):
+        begin = time.perf_counter()
+        made = trainer.step(*batches[step % 4])
+        if step % 10 == 0:
+            assert np.isfinite(made.loss)
+        times.append(time.perf_counter() - begin)
+        if step == WARM:
+            trainer.wait()
+            del made
+            gc.collect()
+            device_bytes, process_bytes = mpscnn.memory.current(), resident()
+    trainer.wait()
+    gc.collect()
+    assert mpscnn.memory.current() == device_bytes
+    assert resident() - process_bytes < 5 << 20
+    assert np.median(times[-200:]) < 5 * np.median(times[WARM : WARM + 200])
+
+
+@counts_memory
+def test_batches_of_many_sizes() -> None:
+    """The device keeps labels of the last few sizes, and nothing for those that have gone by."""
+    trainer = trainer_of()
+
+    def sizes(low: int, high: int) -> None:
+        for images in range(low, high):
+            trainer.step(random((images, *SHAPE[1:])), np.arange(images) % 4)
+        trainer.wait()
+
+    sizes(1, 40)
+    before = settled()
+    sizes(40, 60)
+    sizes(1, 40)
+    assert settled() == before
+    assert len(trainer._labels) < 20
+
+
+@counts_memory
+def test_what_a_trainer_had_is_given_back() -> None:
+    def train() -> weakref.ref[mpscnn.Trainer]:
+        trainer = trainer_of(in_flight=3)
+        for seed in range(5):
+            trainer.step(random(SHAPE, seed=seed), np.arange(8) % 4)
+        return weakref.ref(trainer)
+
+    train()
+    before = settled()
+    for _ in range(3):
+        found = train()
+        assert settled() == before
+        assert found() is None
+
+
+@counts_memory
+def test_networks_evaluations_and_checkpoints(tmp_path: Path) -> None:
+    trainer = trainer_of()
+    x, labels = random(SHAPE), np.arange(8) % 4
+
+    def all_of_it() -> None:
+        trainer.fit(x, labels, batch_size=3, validation=(x, labels))
+        trainer.network()(x)
+        trainer.save(tmp_path)
+        trainer.load(tmp_path)
+        trainer.load_state_dict(trainer.state_dict())
+
+    for _ in range(2):  # labels of a size for each of the steps in flight
+        all_of_it()
+    before = settled()
+    for _ in range(5):
+        all_of_it()
+    assert settled() == before
+
+
+@counts_memory
+def test_refused_steps() -> None:
+    trainer = trainer_of()
+    x, labels = random(SHAPE), np.arange(8) % 4
+    for _ in range(2):
+        trainer.step(x, labels).wait()
+    before = settled()
+    for _ in range(5):
+        with pytest.raises(ValueError, match=r"labels\[7\]"):
+            trainer.step(x, labels + np.arange(8) // 7 * 9)
+        with pytest.raises(FloatingPointError):
+            trainer.step(x * np.nan, labels).wait()
+    assert settled() == before
+
+
+def test_images_live_as_long_as_the_step() -> None:
+    """x is read in place: it may go out of the caller's sight before the step has completed."""
+    trainer, other = trainer_of(in_flight=3), trainer_of(in_flight=1)
+    labels = np.arange(8) % 4
+    steps = [trainer.step(random(SHAPE, seed=seed).copy(), labels) for seed in range(12)]
+    junk = [np.full(SHAPE, 1e9, np.float32) for _ in range(8)]
+    kept = [random(SHAPE, seed=seed) for seed in range(12)]
+    assert [step.loss for step in steps] == [other.step(x, labels).loss for x in kept]
+    assert len(junk) == 8
