@@ -2,7 +2,7 @@
 """Training steps of whole networks beside PyTorch (CPU, channels_last, the same threads): ``python -m bench training``.
 
 A step is forward, softmax cross entropy, backward and stochastic gradient descent with momentum (PyTorch's fused one).
-What is timed is some steps in a row, of which the last is waited for: ours has two in flight, as in Trainer.fit().
+What is timed is some steps in a row, the last of which is waited for: ours has two in flight, as in Trainer.fit().
 Three steps on three batches are compared first: losses, and then all parameters and running statistics. How steps are
 timed: mpscnn.benchmarking.
 
@@ -14,6 +14,7 @@ has parameters of its own in that; PyTorch trains those of the module. ``device`
 from __future__ import annotations
 
 import copy
+import functools
 import gc
 import json
 import os
@@ -22,7 +23,6 @@ import statistics
 import subprocess
 import sys
 from collections.abc import Callable
-from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -45,8 +45,8 @@ class Case(NamedTuple):
     shape: tuple[int, int, int]
     batch: int
     classes: int
+    steps: int  # that are timed in a row
     make: Callable[[], Any]
-    steps: int = 4  # that are timed in a row
 
 
 def _resnet18() -> Any:
@@ -71,8 +71,8 @@ def _digits() -> Any:
 
 
 CASES = [
-    Case("resnet18", (3, 64, 64), 32, 1000, _resnet18),
-    Case("digits", (1, 8, 8), 64, 10, _digits, steps=32),
+    Case("resnet18", (3, 64, 64), 32, 1000, 4, _resnet18),
+    Case("digits", (1, 8, 8), 64, 10, 32, _digits),
 ]
 
 
@@ -86,6 +86,7 @@ def _batches(case: Case, batch: int) -> Batches:
 
 def _ours(model: Any, case: Case, batch: int) -> tuple[Step, Callable[[], dict[str, np.ndarray]]]:
     optimizer = mpscnn.OptimizerStochasticGradientDescent(RATE, momentum_scale=MOMENTUM)
+    model = model if isinstance(model, mpscnn.Graph) else copy.deepcopy(model).requires_grad_()
     trainer = mpscnn.Trainer(model, input_shapes=(batch, *case.shape), optimizer=optimizer)
 
     def step(x: np.ndarray, labels: np.ndarray) -> Callable[[], float]:
@@ -107,7 +108,7 @@ def _theirs(module: Any, *, shared: bool = False) -> tuple[Step, Callable[[], di
         loss = torch.nn.functional.cross_entropy(model(batch), torch.from_numpy(labels))
         loss.backward()
         optimizer.step()
-        return lambda: float(loss.item())
+        return loss.item
 
     return step, lambda: {name: value.numpy() for name, value in model.state_dict().items()}
 
@@ -168,7 +169,7 @@ def _memory(case: Case, batch: int, is_ours: bool) -> dict[str, int]:
     """Of the process that calls it, which has done nothing yet."""
     import torch
 
-    small = Case("small", (4, 8, 8), 2, 4, lambda: torch.nn.Sequential(torch.nn.Conv2d(4, 4, 8), torch.nn.Flatten()))
+    small = Case("small", (4, 8, 8), 2, 4, 1, lambda: torch.nn.Sequential(torch.nn.Conv2d(4, 4, 8), torch.nn.Flatten()))
     for x, labels in _batches(small, 2):
         for step, _ in (_ours(small.make(), small, 2), _theirs(small.make())):
             step(x, labels)()
@@ -211,7 +212,7 @@ def run(seconds: float = 1.0, case: str = "", batch: int | None = None) -> list[
         players = {"ours": _ours(module, one, count), "torch": _theirs(module)}
         difference = _compare(f"{one.name}, batch {count}", players["ours"], players["torch"], batches)
         samples = benchmarking.rounds(
-            {name: partial(_some, step, batches, one.steps) for name, (step, _) in players.items()}, seconds
+            {name: functools.partial(_some, step, batches, one.steps) for name, (step, _) in players.items()}, seconds
         )
         samples = {name: [value / one.steps for value in values] for name, values in samples.items()}
         medians = {name: statistics.median(values) for name, values in samples.items()}

@@ -30,7 +30,7 @@ def training(monkeypatch: pytest.MonkeyPatch) -> Any:
                 torch.nn.Flatten(), torch.nn.Linear(4, 5),
             )  # fmt: skip
 
-    monkeypatch.setattr(training, "CASES", [training.Case("tiny", (3, 6, 5), 7, 5, make)])
+    monkeypatch.setattr(training, "CASES", [training.Case("tiny", (3, 6, 5), 7, 5, 2, make)])
     return training
 
 
@@ -58,7 +58,7 @@ def test_fields(training: Any, capsys: pytest.CaptureFixture[str], monkeypatch: 
 
 
 def test_memory(training: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    case = training.Case("digits", (1, 8, 8), 64, 10, training._digits)
+    case = training.Case("digits", (1, 8, 8), 64, 10, 1, training._digits)
     ours = training._memory_of_a_process(case, 1024, "ours")  # another process has its own list of cases
     values = 4 * 1024 * (8 * 8 * (16 + 32) + 4 * 4 * 64)  # of the convolutions, which their gradients need
     assert values < ours["device"] < 10 * values
