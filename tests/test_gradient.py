@@ -157,24 +157,18 @@ def test_what_was_dropped(case: Case) -> None:
     found = forward.kernel.gradient(forward.grad, x, forward.state)
     if found.shape == forward.y.shape and not any("offset" in name for name in case.params):
         np.testing.assert_allclose(found, forward.grad * (forward.y / x), rtol=1e-5)
-    if not lost(case):  # of a linear function, channel by channel
-        first = case.params.get("source_feature_channel_offset", 0)
-        read = x[..., first : first + found.shape[3]].astype(np.float64)
-        assert found.any() == forward.y.any()
-        np.testing.assert_allclose(
-            (read[: len(found)] * found).sum((1, 2)),
-            (forward.y.astype(np.float64) * forward.grad).sum((1, 2)),
-            rtol=1e-4,
-            atol=1e-4,
-        )
-
-
-def lost(case: Case) -> bool:
-    """Value by value, a pixel outside of the source stands for the nearest one: one product for each result."""
-    window = ROWS[case.kernel]["family"] in ("pooling", "convolution", "upsampling", "pad")
-    clamps = any(name.endswith("edge_mode") and value == "clamp" for name, value in case.params.items())
-    moved = any(name.endswith("offset") and not name.endswith("channel_offset") for name in case.params)
-    return not window and moved and clamps
+    # Of a linear function, channel by channel.
+    offset = case.params.get("offset", (0, 0))
+    image = offset[2] if len(offset) == 3 else 0
+    first = case.params.get("source_feature_channel_offset", 0)
+    read = x[image:, ..., first : first + found.shape[3]].astype(np.float64)
+    assert found.any() == forward.y.any()
+    np.testing.assert_allclose(
+        (read[: len(found)] * found).sum((1, 2)),
+        (forward.y.astype(np.float64) * forward.grad).sum((1, 2)),
+        rtol=1e-4,
+        atol=1e-4,
+    )
 
 
 @pytest.mark.parametrize("case", CASES, ids=str)
@@ -184,8 +178,6 @@ def test_against_finite_differences(case: Case) -> None:
         pytest.skip("the row is about NaN or infinities, or each call has a mask of its own")
     if case.values and ("Max" in case.kernel or "Norm" in case.kernel or case.kernel.startswith("Neuron")):
         pytest.skip("values are equal, or on a kink")
-    if lost(case):
-        pytest.skip("what nearest pixels outside of a source give back is lost (docs)")
     forward = encoded(case)
     rng = np.random.default_rng(5)
     for source, kernel in enumerate(forward.kernel.gradients):

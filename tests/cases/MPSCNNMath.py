@@ -127,6 +127,16 @@ CASES = [
         why="both moved, the nearest pixel around them",
     ),
     row(
+        "Multiply",
+        x=A,
+        second=A,
+        primary_offset=(-2, 1),
+        secondary_offset=(1, -3),
+        primary_edge_mode="clamp",
+        secondary_edge_mode="clamp",
+        why="nearest pixels of both multiplied",
+    ),
+    row(
         "Add",
         x=(3, 3, 4, 8),
         second=(4, 3, 4, 8),

@@ -149,6 +149,7 @@ void test_neuron_gradients() {
       Placed diff(random, format, n, h, w, c, plain), src(random, format, n, h, w, c, plain);
       Image dst(random, floats ? Format::float32 : random_format(random), n, h, w, c, random.one_in(2));
       diff.image.randomize(random), src.image.randomize(random, low, high);
+      src.operand.edge = Edge::zero;  // a clamped source: test_clamped_sources of test_engine_pointwise_gradient.cpp
       dst.snapshot();
       const auto errors =
           failures_of({{NeuronGradientProblem{diff.operand, src.operand, dst.view, f}, "neuron_gradient"}});

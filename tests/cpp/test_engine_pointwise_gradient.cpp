@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Gradients of softmax, of the arithmetic of two sources and of dropout against plain double loops written from the
-// formulas in engine.hpp: random placement, repeated axes, sums over axes, masks, slices, every format, threads.
+// formulas in engine.hpp: random placement, repeated axes, sums over axes, masks, slices, every format, threads. And the
+// same and neurons where results saw the nearest pixel of a source from beyond it.
 //
 //   test_engine_pointwise_gradient [seed offset]      prints "N passed, N failed"
 #include <omp.h>
@@ -268,24 +269,194 @@ void test_dropout() {
   }
 }
 
+// ------------------------------------------------------------------------------------------------ clamped sources
+
+/// Extents and places of a forward kernel along one axis: result v saw the source's pixel nearest to v + offset, and
+/// pixel 0 of the gradient is the source's pixel `start`.
+struct Axis {
+  i64 size, results, offset, start, written;
+  bool repeats = false;  ///< all results saw one pixel
+
+  Axis(Random& random, bool may_repeat)
+      : size(random.whole(1, 7)),
+        results(random.whole(1, 9)),
+        offset(random.one_in(5) ? 0 : random.whole(-12, 12)),
+        start(random.one_in(2) ? 0 : random.whole(-3, 3)),
+        written(random.one_in(2) ? size : random.whole(1, 9)) {
+    if (may_repeat && random.one_in(4)) repeats = true, size = written = 1, start = 0, results += 1;
+  }
+  i64 shift() const { return repeats ? 0 : start - offset; }  ///< from the gradient's pixels to the results
+  bool saw(i64 result, i64 position) const {
+    return repeats || std::clamp<i64>(result + offset, 0, size - 1) == start + position;
+  }
+};
+
+/// An operand as the problem has it, of one that stands on the results.
+Operand on_gradient(Operand operand, const Axis& rows, const Axis& columns) {
+  if (!operand.repeat_h) operand.start_h += rows.shift();
+  if (!operand.repeat_w) operand.start_w += columns.shift();
+  return operand;
+}
+
+void test_clamped_sources() {
+  const int threads = omp_get_max_threads();
+  enum { neuron, softmax, log_softmax, arithmetic, dropped };
+  const char* const names[] = {"neuron", "softmax", "log softmax", "arithmetic", "dropout"};
+  for (const int what : {neuron, softmax, log_softmax, arithmetic, dropped}) {
+    for (unsigned seed = 0; seed < 300; ++seed) {
+      Random random(770000 + 1000 * unsigned(what) + seed);
+      omp_set_num_threads(seed % 3 == 0 ? 2 : 1);
+      const Axis rows(random, what == arithmetic), columns(random, what == arithmetic);
+      const bool sums_in_pixels = what == softmax || what == log_softmax;
+      const i64 n = random.whole(1, 2);
+      const i64 c = sums_in_pixels ? random.pick({1, 3, 16, 37}) : seed % 10 == 0 ? 1500 : random.pick({1, 3, 37, 150});
+      const bool sums_c = what == arithmetic && random.one_in(4);
+      const auto format = [&] { return seed < 150 ? Format::float32 : random_format(random); };
+      Image diff(random, format(), n, rows.results, columns.results, c, random.one_in(2));
+      Image dst(random, format(), n, rows.written, columns.written, sums_c ? 1 : c, random.one_in(2));
+      diff.randomize(random), dst.snapshot();
+      // The second source: a neuron's own, of soft max the result, of a product the other one wherever it was read.
+      const i64 h = what == neuron ? rows.size : rows.results, w = what == neuron ? columns.size : columns.results;
+      Image second(random, format(), n, h, w, c, random.one_in(2));
+      second.randomize(random, what == log_softmax ? -5 : what == softmax ? 0 : -2, what == log_softmax ? 0 : 1);
+      Image mask(random, Format::unorm8, n, rows.results, columns.results, c, true);
+      mask.for_each([&](i64 m, i64 y, i64 x, i64 k) { *mask.at(m, y, x, k) = std::byte(random.one_in(2) ? 255 : 0); });
+
+      Operand results, other;
+      results.view = diff.view, other.view = second.view;
+      ClampedSource source{rows.size, columns.size, rows.start, columns.start};
+      std::function<double(i64, i64, i64, i64, double&)> value;  // what result (v, u) gives back, and its magnitude
+      Problem problem;
+      std::vector<std::vector<std::uint8_t>> kept(static_cast<std::size_t>(n));
+      if (what == neuron) {
+        NeuronGradientProblem p;
+        p.diff_dst = on_gradient(results, rows, columns);
+        p.src = other, p.src.start_h = rows.start, p.src.start_w = columns.start, p.src.edge = Edge::clamp;
+        p.diff_src = dst.view, p.neuron.type = NeuronType::relu, p.neuron.a = 0.25f;
+        other.start_h = rows.offset, other.start_w = columns.offset, other.edge = Edge::clamp;
+        problem = p;
+        value = [&](i64 m, i64 v, i64 u, i64 k, double& magnitude) {
+          const double e = seen(diff, results, m, v, u, k) * (seen(second, other, m, v, u, k) >= 0 ? 1 : 0.25);
+          magnitude = std::fabs(e);
+          return e;
+        };
+      } else if (sums_in_pixels) {
+        const bool log = what == log_softmax;
+        problem = SoftmaxGradientProblem{on_gradient(results, rows, columns), on_gradient(other, rows, columns),
+                                         dst.view, log, source};
+        value = [&, log](i64 m, i64 v, i64 u, i64 k, double& magnitude) {
+          const double e = seen(diff, results, m, v, u, k), s = seen(second, other, m, v, u, k);
+          const double factor = log ? std::exp(s) : s;
+          double sum = 0, terms = 0;
+          for (i64 q = 0; q < c; ++q) {
+            const double term = seen(diff, results, m, v, u, q) * (log ? 1 : seen(second, other, m, v, u, q));
+            sum += term, terms += std::fabs(term);
+          }
+          magnitude = std::fabs(factor) * (terms + std::fabs(e)) + std::fabs(e);
+          return log ? e - factor * sum : factor * (e - sum);
+        };
+      } else if (what == arithmetic) {
+        const bool has_other = random.one_in(2), has_mask = random.one_in(3);
+        other.start_h = random.whole(-2, 2), other.start_w = random.whole(-2, 2);
+        other.edge = random.pick({Edge::zero, Edge::clamp});
+        other.repeat_h = random.one_in(4), other.repeat_w = random.one_in(4), other.repeat_c = random.one_in(4);
+        BinaryGradientProblem p;
+        p.diff_dst = on_gradient(results, rows, columns), p.diff_src = dst.view, p.source = source;
+        if (has_other) p.other = on_gradient(other, rows, columns);
+        if (has_mask) p.mask = p.diff_dst, p.mask.view = mask.view;
+        if (rows.repeats) p.sum_h = rows.results;
+        if (columns.repeats) p.sum_w = columns.results;
+        if (sums_c) p.sum_c = c;
+        p.scale = -1.5f;
+        problem = p;
+        value = [&, has_other, has_mask](i64 m, i64 v, i64 u, i64 k, double& magnitude) {
+          if (has_mask && mask.value(m, v, u, k) == 0) return 0.0;
+          const double e =
+              -1.5 * seen(diff, results, m, v, u, k) * (has_other ? seen(second, other, m, v, u, k) : 1);
+          magnitude = std::fabs(e);
+          return e;
+        };
+      } else {
+        DropoutProblem p;
+        p.src = on_gradient(results, rows, columns), p.dst = dst.view, p.source = source;
+        p.mask.seed = 9, p.mask.image = seed, p.mask.keep = 0.75f;
+        p.mask.h = random.one_in(4) ? 1 : rows.results, p.mask.w = random.one_in(4) ? 1 : columns.results;
+        p.mask.c = random.one_in(4) ? 1 : c;
+        if (p.mask.h != 1) p.start_h = p.src.start_h;
+        if (p.mask.w != 1) p.start_w = p.src.start_w;
+        for (i64 i = 0; i < n; ++i) {
+          auto& one = kept[static_cast<std::size_t>(i)];
+          one.resize(static_cast<std::size_t>(p.mask.h * p.mask.w * p.mask.c));
+          dropout_mask(p.mask, p.mask.image + static_cast<std::uint64_t>(i), one.data());
+        }
+        problem = p;
+        value = [&, drop = p.mask](i64 m, i64 v, i64 u, i64 k, double& magnitude) {
+          const i64 at = ((drop.h == 1 ? 0 : v) * drop.w + (drop.w == 1 ? 0 : u)) * drop.c + (drop.c == 1 ? 0 : k);
+          const double e = seen(diff, results, m, v, u, k) / 0.75;
+          magnitude = std::fabs(e);
+          return kept[static_cast<std::size_t>(m)][static_cast<std::size_t>(at)] ? e : 0;
+        };
+      }
+
+      const auto errors = failures_of({{problem, "gradient"}});
+      std::vector<double> sums(static_cast<std::size_t>(n * dst.view.h * dst.view.w * dst.view.c), 0), sizes = sums;
+      for (i64 m = 0; m < n; ++m)
+        for (i64 y = 0; y < dst.view.h; ++y)
+          for (i64 x = 0; x < dst.view.w; ++x)
+            for (i64 v = 0; v < rows.results; ++v)
+              for (i64 u = 0; u < columns.results; ++u) {
+                if (!rows.saw(v, y) || !columns.saw(u, x)) continue;
+                for (i64 k = 0; k < c; ++k) {
+                  double magnitude = 0;
+                  const i64 to = ((m * dst.view.h + y) * dst.view.w + x) * dst.view.c + (sums_c ? 0 : k);
+                  sums[static_cast<std::size_t>(to)] += value(m, v, u, k, magnitude);
+                  sizes[static_cast<std::size_t>(to)] += magnitude;
+                }
+              }
+      const std::string wrong = compare(dst, [&](i64 m, i64 y, i64 x, i64 k, double& error) {
+        const auto at = static_cast<std::size_t>(((m * dst.view.h + y) * dst.view.w + x) * dst.view.c + k);
+        error = 3e-6 * sizes[at];
+        return sums[at];
+      });
+      report(errors.empty() && wrong.empty() && diff.unchanged() && second.unchanged(),
+             "clamped %s seed %u: %d, %d of %d, %d from (%d, %d), %d channels, sums %d%d%d: %s", names[what], seed,
+             int(rows.results), int(columns.results), int(rows.size), int(columns.size), int(rows.offset),
+             int(columns.offset), int(c), rows.repeats, columns.repeats, sums_c, wrong.c_str());
+    }
+  }
+  omp_set_num_threads(threads);
+}
+
 /// The bits are the same for one thread and for several.
 void test_threads() {
   const int threads = omp_get_max_threads();
-  for (const int what : {0, 1, 2, 3, 4, 5}) {
+  for (const int what : {0, 1, 2, 3, 4, 5, 6, 7, 8, 9}) {
     Random random(760000);
     Image diff(random, Format::float32, 2, 60, 50, 40, true), other(random, Format::float32, 2, 60, 50, 40, true);
-    const bool h = what == 2 || what >= 4, w = what == 3 || what >= 4, c = what == 5;
+    const bool h = what == 2 || what == 4 || what == 5, w = what == 3 || what == 4 || what == 5, c = what == 5;
     Image dst(random, Format::float32, 2, h ? 1 : 60, w ? 1 : 50, c ? 1 : 40, true);
     diff.randomize(random), other.randomize(random);
     Problem problem;
-    if (what == 0) {
+    const ClampedSource clamped{60, 50, what < 6 ? 0 : 7, what < 6 ? 0 : -9};
+    if (what == 0 || what == 6) {
       SoftmaxGradientProblem p;
-      p.diff_dst.view = diff.view, p.dst.view = other.view, p.diff_src = dst.view;
+      p.diff_dst.view = diff.view, p.dst.view = other.view, p.diff_src = dst.view, p.source = clamped;
+      problem = p;
+    } else if (what == 7) {
+      NeuronGradientProblem p;
+      p.diff_dst.view = diff.view, p.src.view = other.view, p.diff_src = dst.view, p.neuron.type = NeuronType::tanh;
+      p.src.start_h = clamped.start_h, p.src.start_w = clamped.start_w, p.src.edge = Edge::clamp;
+      p.neuron.a = p.neuron.b = 1;
+      problem = p;
+    } else if (what == 8) {
+      DropoutProblem p;
+      p.src.view = diff.view, p.dst = dst.view, p.mask.h = 60, p.mask.w = 50, p.mask.c = 40, p.source = clamped;
       problem = p;
     } else {
       BinaryGradientProblem p;
       p.diff_dst.view = diff.view, p.other.view = other.view, p.diff_src = dst.view;
       p.sum_h = h ? 60 : 1, p.sum_w = w ? 50 : 1, p.sum_c = c ? 40 : 1;
+      if (what == 9) p.source = clamped;
       problem = p;
     }
     std::vector<std::byte> first;
@@ -306,5 +477,5 @@ void test_threads() {
 int main(int argc, char** argv) {
   return run_tests(argc, argv,
                    {test_softmax, test_softmax_differences, test_arithmetic, test_masked_infinity, test_forward_mask,
-                    test_dropout, test_threads});
+                    test_dropout, test_clamped_sources, test_threads});
 }

@@ -282,6 +282,89 @@ void test_offsets() {
   }
 }
 
+/// Edge mode Clamp: a pixel of a source gets what all pixels that saw it from beyond the source give back.
+void test_clamped_sources() {
+  struct Places {
+    const char *name;
+    MPSOffset offsets[2];
+    long width;                ///< of the secondary source
+    NSUInteger strides[2][2];  ///< in pixels, in channels
+  };
+  const Places places[] = {{"clamped", {{-1, 2, 0}, {2, -3, 0}}, 3, {{1, 1}, {1, 1}}},
+                           {"all of it beyond", {{9, -9, 0}, {-7, 8, 0}}, 3, {{1, 1}, {1, 1}}},
+                           {"clamped rows of one column", {{1, -1, 0}, {4, -2, 0}}, 1, {{1, 1}, {0, 1}}},
+                           {"clamped rows of one value", {{1, -1, 0}, {-4, 1, 0}}, 1, {{1, 1}, {0, 0}}}};
+  for (const Places &place : places) {
+    const long channels = place.strides[1][1] == 0 ? 1 : 5;
+    const Tensor sources[] = {Tensor::random(1, 3, 4, 5, 18), Tensor::random(1, 2, place.width, channels, 19)};
+    const Tensor e = Tensor::random(1, 4, 6, 5, 20);
+    for (const Operation &one : operations()) {
+      [one.forward setPrimaryOffset:place.offsets[0]];
+      [one.forward setSecondaryOffset:place.offsets[1]];
+      [one.forward setPrimaryEdgeMode:MPSImageEdgeModeClamp];
+      [one.forward setSecondaryEdgeMode:MPSImageEdgeModeClamp];
+      [one.forward setSecondaryStrideInPixelsX:place.strides[1][0]];
+      [one.forward setSecondaryStrideInFeatureChannels:place.strides[1][1]];
+      [one.forward setSecondaryScale:-2];
+      MPSImage *images[] = {make_image(sources[0]), make_image(sources[1])}, *result = make_nan_image(1, 4, 6, 5);
+      MPSState *state = [one.forward resultStateForPrimaryImage:images[0]
+                                                 secondaryImage:images[1]
+                                                   sourceStates:nil
+                                               destinationImage:result];
+      for (const BOOL is_secondary : {NO, YES}) {
+        const std::string name = one.name + ", " + place.name + (is_secondary ? ", secondary" : ", primary");
+        const Tensor &own = sources[is_secondary], &other = sources[!is_secondary];
+        const Tensor expected = by_steps(own, e, 1.0 / 64, [&](const Tensor &several) {
+          const Tensor fixed = repeated(other, several.n);
+          MPSImage *destination = make_nan_image(several.n, 4, 6, 5);
+          id<MTLCommandBuffer> inner = command_buffer();
+          [one.forward encodeToCommandBuffer:inner
+                                primaryImage:make_image(is_secondary ? fixed : several)
+                              secondaryImage:make_image(is_secondary ? several : fixed)
+                            destinationImage:destination];
+          run(inner);
+          return read_image(destination);
+        });
+        MPSCNNArithmeticGradient *kernel = new_gradient(one.gradient, is_secondary);
+        MPSImage *from_archive = make_nan_image(1, own.h, own.w, own.c);
+        MPSImage *seen = images[one.name == "multiply" ? !is_secondary : is_secondary];
+        id<MTLCommandBuffer> buffer = command_buffer();
+        MPSImage *made = [kernel encodeToCommandBuffer:buffer
+                                        sourceGradient:make_image(e)
+                                           sourceImage:seen
+                                         gradientState:state];
+        [archived([[kernel copy] autorelease]) encodeToCommandBuffer:buffer
+                                                      sourceGradient:make_image(e)
+                                                         sourceImage:seen
+                                                       gradientState:state
+                                                 destinationGradient:from_archive];
+        run(buffer);
+        check_equal(name, read_image(made), expected, 2e-3);
+        check_equal(name + ", out of a copy's archive", read_image(from_archive), read_image(made), 0);
+      }
+    }
+  }
+}
+
+/// What a state would have brought of a sum, set by hand: the secondary image is the source.
+void test_clamped_without_a_state() {
+  const Tensor x = Tensor::random(1, 3, 4, 5, 21), e = Tensor::random(1, 5, 6, 5, 22);
+  MPSCNNAddGradient *kernel = (MPSCNNAddGradient *)new_gradient([MPSCNNAddGradient class], NO);
+  [kernel setKernelOffsetX:2];  // the forward offset is (-2, 1)
+  [kernel setKernelOffsetY:-1];
+  [kernel setSecondaryEdgeMode:MPSImageEdgeModeClamp];
+  MPSImage *result = make_nan_image(1, 3, 4, 5);
+  id<MTLCommandBuffer> buffer = command_buffer();
+  [kernel encodeToCommandBuffer:buffer primaryImage:make_image(e) secondaryImage:make_image(x) destinationImage:result];
+  run(buffer);
+  Tensor expected(1, 3, 4, 5);
+  for (long j = 0; j < 5; ++j)
+    for (long i = 0; i < 6; ++i)
+      for (long c = 0; c < 5; ++c)
+        expected.at(0, std::min(j + 1, 2l), std::clamp(i - 2, 0l, 3l), c) += e.at(0, j, i, c);
+  check_equal("a sum's clamped source without a state", read_image(result), expected, 1e-6);
+}
+
 /// A source with strides of 0 that was read outside of itself was a 0, whatever it holds; inside, or at the nearest
 /// pixel, it was read.
 void test_repeated_from_outside() {
@@ -413,5 +496,5 @@ void test_refusals() {
 int main() {
   return run_tests(
       {test_same_extents, test_repeated_sources, test_bounds, test_without_a_state, test_offsets,
-       test_repeated_from_outside, test_refusals});
+       test_clamped_sources, test_clamped_without_a_state, test_repeated_from_outside, test_refusals});
 }

@@ -508,6 +508,40 @@ void test_gradient_takes_the_forward_properties() {
   });
 }
 
+/// Edge mode Clamp: a pixel of the source gets what all pixels that saw it from beyond the source give back.
+void test_gradient_of_a_clamped_source() {
+  const Tensor x = Tensor::random(1, 4, 5, 6, 36), e = Tensor::random(1, 5, 7, 6, 37);
+  for (const MPSOffset offset : {MPSOffset{-1, 2, 0}, MPSOffset{1, -2, 0}, MPSOffset{9, -9, 0}, MPSOffset{0, 0, 0}}) {
+    MPSCNNNeuronReLU *forward = [[[MPSCNNNeuronReLU alloc] initWithDevice:device a:0.25f] autorelease];
+    [forward setOffset:offset];
+    [forward setEdgeMode:MPSImageEdgeModeClamp];
+    MPSImage *source = make_image(x), *result = make_nan_image(1, 5, 7, 6), *by_hand = make_nan_image(1, 4, 5, 6);
+    MPSState *state = [forward resultStateForSourceImage:source sourceStates:nil destinationImage:result];
+    MPSCNNNeuronGradient *kernel = make_gradient(), *stateless = make_gradient();
+    [kernel setDestinationImageAllocator:[MPSImage defaultAllocator]];
+    [stateless setKernelOffsetX:-offset.x];
+    [stateless setKernelOffsetY:-offset.y];
+    [stateless setSecondaryEdgeMode:MPSImageEdgeModeClamp];
+    [stateless setPrimaryEdgeMode:MPSImageEdgeModeClamp];  // there is nothing beyond the gradient
+    id<MTLCommandBuffer> buffer = command_buffer();
+    MPSImage *made = [kernel encodeToCommandBuffer:buffer
+                                    sourceGradient:make_image(e)
+                                       sourceImage:source
+                                     gradientState:state];
+    [stateless encodeToCommandBuffer:buffer primaryImage:make_image(e) secondaryImage:source destinationImage:by_hand];
+    run(buffer);
+    Tensor expected(1, 4, 5, 6);
+    for (long j = 0; j < 5; ++j)
+      for (long i = 0; i < 7; ++i)
+        for (long c = 0; c < 6; ++c) {
+          const long row = std::clamp<long>(j + offset.y, 0, 3), column = std::clamp<long>(i + offset.x, 0, 4);
+          expected.at(0, row, column, c) += e.at(0, j, i, c) * slope_of_relu(x.at(0, row, column, c));
+        }
+    check_equal("gradient of a clamped source", read_image(made), expected, 1e-5);
+    check_equal("gradient of a clamped source without a state", read_image(by_hand), expected, 1e-5);
+  }
+}
+
 void test_gradient_of_prelu() {
   const float slopes[] = {0.5f, -2, 3};
   MPSNNNeuronDescriptor *d = [MPSNNNeuronDescriptor
@@ -597,5 +631,6 @@ int main() {
   return run_tests({test_defaults, test_properties_are_kept, test_base_classes_cannot_be_encoded, test_four_operations,
                     test_infinities_pass_the_bounds_of_the_start, test_places, test_strides_of_zero, test_formats,
                     test_encode_forms, test_read_counts, test_gradient_encode_forms,
-                    test_gradient_takes_the_forward_properties, test_gradient_of_prelu, test_refusals});
+                    test_gradient_takes_the_forward_properties, test_gradient_of_a_clamped_source,
+                    test_gradient_of_prelu, test_refusals});
 }

@@ -26,16 +26,18 @@ void test_soft_max() {
              Tensor::random(2, 2, 3, 8, 2));
 }
 
-/// The forward kernel read from (2, 1) on: its result lies there on the source.
-void test_soft_max_offset() {
-  const Tensor x = Tensor::random(1, 4, 5, 6, 3), e = Tensor::random(1, 3, 3, 6, 4);
+/// The forward kernel read from an offset on: its result lies there on the source. With edge mode Clamp, a pixel of the
+/// source gets what all pixels that saw it from beyond the source give back.
+void check_soft_max_offset(MPSOffset offset, MPSImageEdgeMode edge, long height, long width, const std::string &what) {
+  const Tensor x = Tensor::random(1, 4, 5, 6, 3), e = Tensor::random(1, height, width, 6, 4);
   for (const bool log : {false, true}) {
     MPSCNNKernel *forward = log ? (MPSCNNKernel *)make<MPSCNNLogSoftMax>() : (MPSCNNKernel *)make<MPSCNNSoftMax>();
     MPSCNNGradientKernel *gradient = log ? (MPSCNNGradientKernel *)make<MPSCNNLogSoftMaxGradient>()
                                          : (MPSCNNGradientKernel *)make<MPSCNNSoftMaxGradient>();
-    [forward setOffset:MPSOffset{2, 1, 0}];
+    [forward setOffset:offset];
+    [forward setEdgeMode:edge];
     const auto run_forward = [&](const Tensor &several) {
-      MPSImage *destination = make_nan_image(several.n, 3, 3, 6);
+      MPSImage *destination = make_nan_image(several.n, height, width, 6);
       encode(forward, make_image(several), destination);
       return read_image(destination);
     };
@@ -48,9 +50,25 @@ void test_soft_max_offset() {
                                       sourceGradient:make_image(e)
                                          sourceImage:result
                                        gradientState:state];
+    MPSImage *from_archive = make_nan_image(1, 4, 5, 6);
+    [archived([[gradient copy] autorelease]) encodeToCommandBuffer:buffer
+                                                    sourceGradient:make_image(e)
+                                                       sourceImage:result
+                                                     gradientState:state
+                                               destinationGradient:from_archive];
     run(buffer);
-    check_equal(log ? "log soft max, offset" : "soft max, offset", read_image(made), expected, 1e-3);
+    check_equal((log ? "log soft max, " : "soft max, ") + what, read_image(made), expected, 1e-3);
+    check_equal(what + ", out of a copy's archive", read_image(from_archive), read_image(made), 0);
   }
+}
+
+void test_soft_max_offset() {
+  check_soft_max_offset({2, 1, 0}, MPSImageEdgeModeZero, 3, 3, "offset");
+  check_soft_max_offset({-2, 1, 0}, MPSImageEdgeModeClamp, 5, 8, "clamped");
+  check_soft_max_offset({3, -2, 0}, MPSImageEdgeModeClamp, 3, 4, "clamped, of a part");
+  check_soft_max_offset({0, 0, 0}, MPSImageEdgeModeClamp, 6, 7, "clamped, larger than the source");
+  check_soft_max_offset({7, -9, 0}, MPSImageEdgeModeClamp, 3, 4, "clamped, all of it beyond");
+  const Tensor x = Tensor::random(1, 4, 5, 6, 3);
   MPSCNNSoftMaxGradient *strided = make<MPSCNNSoftMaxGradient>();
   [strided setSecondaryStrideInPixelsX:2];
   MPSImage *a = make_image(x);
@@ -294,6 +312,29 @@ void test_dropout_places() {
           expected.at(n, j + 1, i + 2, c) = kept.at(n, j, i, c) == 0 ? 0 : 2 * e.at(n, j, i, c);
   check_equal("dropout, offset", read_image(made), expected, 1e-6);
   check_equal("dropout, the second image", read_image(second), expected.image(1), 1e-6);
+
+  // From beyond the source the nearest pixel was seen, by several, each with bits of its own.
+  [forward setOffset:MPSOffset{-1, 2, 0}];
+  [forward setEdgeMode:MPSImageEdgeModeClamp];
+  y = make_nan_image(2, 3, 7, 6);
+  const Tensor wide = Tensor::random(2, 3, 7, 6, 44);
+  state = [forward resultStateForSourceImage:source sourceStates:nil destinationImage:y];
+  buffer = command_buffer();
+  [forward encodeToCommandBuffer:buffer sourceImage:source destinationState:state destinationImage:y];
+  made = [gradient encodeToCommandBuffer:buffer
+                          sourceGradient:make_image(wide)
+                             sourceImage:source
+                           gradientState:state];
+  run(buffer);
+  const Tensor clamped = read_image(y);
+  expected = Tensor(2, 4, 5, 6);
+  for (long n = 0; n < 2; ++n)
+    for (long j = 0; j < 3; ++j)
+      for (long i = 0; i < 7; ++i)
+        for (long c = 0; c < 6; ++c)
+          expected.at(n, std::min(j + 2, 3l), std::clamp(i - 1, 0l, 4l), c) +=
+              clamped.at(n, j, i, c) == 0 ? 0 : 2 * wide.at(n, j, i, c);
+  check_equal("dropout, clamped", read_image(made), expected, 1e-6);
 
   MPSImage *result = make_nan_image(1, 4, 5, 6);
   [gradient setPrimaryOffset:MPSOffset{0, 0, 0}];

@@ -315,6 +315,23 @@ def _placed(case: Case, inputs: Inputs) -> list[Array]:
     return seen
 
 
+def _given_back(case: Case, inputs: Inputs, shape: tuple[int, ...]) -> Array:
+    """The incoming gradient where a source with edge mode Clamp has it: the sum over all pixels that saw the pixel."""
+    gradient, source = (
+        _read(case.params, p, compare.as_numbers(x)) for p, x in zip(PREFIXES, inputs.sources, strict=True)
+    )
+    summed = np.zeros((gradient.shape[0], *source.shape[1:3], gradient.shape[3]))
+    starts = [(case.params.get(f"{prefix}offset") or (0, 0))[:2] for prefix in PREFIXES]
+    # Pixel g of the gradient meets pixel g - primary offset of the result, that is the source's behind it.
+    rows, columns = (
+        np.clip(np.arange(gradient.shape[1 + axis]) - starts[0][axis] + starts[1][axis], 0, source.shape[1 + axis] - 1)
+        for axis in (0, 1)
+    )
+    np.add.at(summed, (slice(None), rows[:, None], columns), gradient)
+    within = conv.tap(summed, starts[1][0] + np.arange(shape[1]), starts[1][1] + np.arange(shape[2]), "zero")
+    return within[: shape[0], ..., : shape[3]]
+
+
 def _binary(case: Case, inputs: Inputs) -> tuple[Array, Array]:
     """Kernels of two sources: the result and its bound, before it is stored."""
     if case.kernel in expected_others.TWO_SOURCES:
@@ -326,6 +343,9 @@ def _binary(case: Case, inputs: Inputs) -> tuple[Array, Array]:
         slope, bound = _apply(name, numbers, b, np.zeros_like(b), neurons.slope)
         # Near the minimum of gelu the slope's two terms cancel; each is good to a rounding in units of 1.
         bound = bound + 2 * compare.U * np.abs(slope) + (compare.U if name == "gelu" else 0.0)
+        if case.params.get("secondary_edge_mode") == "clamp":
+            a = _given_back(case, inputs, b.shape)
+            bound = bound + compare.U * np.abs(slope)
         return a * slope, np.abs(a) * bound
     params = case.params
     numbers = [float(np.float32(params.get(key, default))) for key, default in ARITHMETIC_DEFAULTS.items()]

@@ -27,8 +27,20 @@ FOLDS: dict[str, Any] = {
 
 def without_counterpart(case: Case) -> bool:
     """PyTorch has nothing like it: masks of one's own, places by hand."""
-    moved = "offset" in case.params and case.kernel != "Slice"
+    moved = "offset" in case.params and case.kernel not in ("Slice", "SoftMax", "LogSoftMax")
     return case.kernel == "Dropout" or "clip_rect" in case.params or moved
+
+
+def seen(case: Case, x: torch.Tensor, prefix: str = "") -> torch.Tensor:
+    """What a result as large as x sees of it from an offset on: beyond it zeros, or the nearest pixels."""
+    clamps = case.params.get(f"{prefix}edge_mode") == "clamp"
+    for axis, start in zip((2, 3), case.params.get(f"{prefix}offset", (0, 0))[:2], strict=True):
+        positions = torch.arange(x.shape[axis]) + start
+        nearest = positions.clamp(0, x.shape[axis] - 1)
+        x = x.index_select(axis, nearest)
+        if not clamps:
+            x = x.masked_fill((positions != nearest).reshape(-1, *[1] * (3 - axis)), 0.0)
+    return x
 
 
 def _amounts(case: Case) -> list[int]:
@@ -158,6 +170,7 @@ def reference(case: Case, sources: list[torch.Tensor]) -> torch.Tensor | None:
     if case.kernel in TWO_SOURCES:
         return _weighted(case, *sources)
     if case.kernel in ("SoftMax", "LogSoftMax"):
+        x = seen(case, x)
         return F.softmax(x, dim=1) if case.kernel == "SoftMax" else F.log_softmax(x, dim=1)
     if case.kernel.startswith("Reduce"):
         return _reduced(case, x)

@@ -129,7 +129,7 @@ def _sources(case: Case, inputs: Inputs) -> tuple[torch.Tensor, ...]:
             tensor = tensor.narrow(axis, 0, 1) if step == 0 else tensor
         if case.params.get(f"{prefix}stride_in_feature_channels") == 0:
             tensor = tensor.narrow(1, 0, 1)
-        tensors.append(tensor)
+        tensors.append(torch_others.seen(case, tensor, prefix) if f"{prefix}offset" in case.params else tensor)
     return tuple(tensors)
 
 
@@ -190,18 +190,28 @@ def gradients(case: Case, inputs: Inputs, grad_y: NDArray[Any]) -> dict[str, Arr
     return {name: g.transpose(0, 2, 3, 1) if name.startswith("source") else g for name, g in named.items()}
 
 
+def _sees_places(case: Case, inputs: Inputs) -> bool:
+    """Whether offsets are looked at: of functions value by value, of whole images of one size."""
+    if not case.second:
+        return case.kernel in NEURON_KERNELS
+    strides = any("stride" in name for name in case.params)
+    images = any(name.endswith("offset") and np.ndim(value) and len(value) == 3 for name, value in case.params.items())
+    same = len({x.shape for x in inputs.sources}) == 1
+    return case.kernel != "NeuronGradient" and same and not strides and not images
+
+
 def _result(case: Case, inputs: Inputs) -> torch.Tensor | None:
     """(N, C, H, W)"""
     params = case.params
     if case.kernel in torch_others.KERNELS:
         return torch_others.reference(case, _read(case, inputs))
-    if any(name.endswith(("offset", "clip_rect")) and not name.endswith("channel_offset") for name in params):
+    offsets = [value for name, value in params.items() if name.endswith("offset") and "channel" not in name]
+    if (offsets and not _sees_places(case, inputs)) or "clip_rect" in params:
         return None
     if case.second:
         return _gradient(case, inputs) if case.kernel == "NeuronGradient" else _arithmetic(case, inputs)
-    x = compare.as_numbers(inputs.x)[..., params.get("source_feature_channel_offset", 0) :]
-    source = _tensor(x[..., : params.get("source_feature_channel_max_count")].transpose(0, 3, 1, 2), "source0")
-    y = source
+    source = _read(case, inputs)[0]
+    y = torch_others.seen(case, source) if offsets else source
     if case.kernel in POOLING:
         return _pooled(case, source)
     if case.kernel in normalized_by_torch.KERNELS:

@@ -242,8 +242,18 @@ struct Operand {
   Edge edge = Edge::zero;
 };
 
+/// Of a gradient, the forward kernel's source of h x w pixels, when results that looked beyond it saw its nearest
+/// pixel: each pixel of diff_src is the sum over all results that saw it, and 0 beyond the source. Pixel (0, 0) of
+/// diff_src is the source's pixel (start_h, start_w). The pixels of diff_dst are all results there are. h == 0: no
+/// results see the nearest pixel.
+struct ClampedSource {
+  std::int64_t h = 0, w = 0;
+  std::int64_t start_h = 0, start_w = 0;
+};
+
 /// diff_src = diff_dst * f'(src), f the neuron: slopes in engine/shared/neuron.hpp.
 struct NeuronGradientProblem {
+  /// With Edge::clamp of src, it is a ClampedSource that repeats nothing, and diff_dst has Edge::zero.
   Operand diff_dst, src;
   ImageView diff_src;  ///< shares no memory with the sources
   Neuron neuron;
@@ -275,6 +285,7 @@ struct BinaryGradientProblem {
   ImageView diff_src;  ///< shares no memory with the sources
   std::int64_t sum_h = 1, sum_w = 1, sum_c = 1;
   float scale = 1;
+  ClampedSource source = {};  ///< of extent 1 and start 0 along axes that it repeats
 };
 
 /// Normalization of x by what surrounds it: dst = pm + ps * (x - p0 * M) / (delta + alpha * V)^beta.
@@ -374,6 +385,7 @@ struct SoftmaxGradientProblem {
   Operand diff_dst, dst;  ///< repeat nothing
   ImageView diff_src;     ///< shares no memory with them
   bool log = false;
+  ClampedSource source = {};
 };
 
 enum class ReduceAxis : std::uint8_t { row, column, channels };
@@ -466,6 +478,7 @@ struct DropoutProblem {
   ImageView dst;
   DropoutMask mask;
   std::int64_t start_h = 0, start_w = 0;  ///< 0 along axes on which the mask has extent 1
+  ClampedSource source = {};              ///< of a gradient: src is diff_dst and dst diff_src
 };
 
 /// Values of MPSCNNLossType.

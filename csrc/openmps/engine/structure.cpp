@@ -68,6 +68,7 @@ class KeyWriter {
     put(operand.view), put(operand.start_h), put(operand.start_w);
     put(operand.repeat_h), put(operand.repeat_w), put(operand.repeat_c), put(operand.edge);
   }
+  void put(const ClampedSource& source) { put(source.h), put(source.w), put(source.start_h), put(source.start_w); }
   void put(const ChannelValues& values) { put(values.memory), put(values.offset); }
   void put(const FloatMatrices& values) {
     put(values.memory), put(values.offset), put(values.matrix_stride), put(values.row_stride);
@@ -109,7 +110,8 @@ class KeyWriter {
   void operator()(const NeuronGradientProblem& p) { put(p.diff_dst), put(p.src), put(p.diff_src), put(p.neuron); }
   void operator()(const BinaryProblem& p) { put(p.src0), put(p.src1), put(p.dst), put(p.function), put(p.mask); }
   void operator()(const BinaryGradientProblem& p) {
-    put(p.diff_dst), put(p.other), put(p.mask), put(p.diff_src), put(p.sum_h), put(p.sum_w), put(p.sum_c), put(p.scale);
+    put(p.diff_dst), put(p.other), put(p.mask), put(p.diff_src), put(p.sum_h), put(p.sum_w), put(p.sum_c), put(p.scale),
+        put(p.source);
   }
   void operator()(const LocalNormProblem& p) {
     put(p.src), put(p.dst), put(p.type), put(p.window), put(p.size);
@@ -132,7 +134,9 @@ class KeyWriter {
         put(p.variance), put(p.exact), put(p.epsilon), put(p.neuron), put(p.diff_gamma), put(p.diff_beta), put(p.count);
   }
   void operator()(const SoftmaxProblem& p) { put(p.src), put(p.dst), put(p.log); }
-  void operator()(const SoftmaxGradientProblem& p) { put(p.diff_dst), put(p.dst), put(p.diff_src), put(p.log); }
+  void operator()(const SoftmaxGradientProblem& p) {
+    put(p.diff_dst), put(p.dst), put(p.diff_src), put(p.log), put(p.source);
+  }
   void operator()(const ReduceProblem& p) { put(p.src), put(p.dst), put(p.axis), put(p.type), put(!p.weights.memory); }
   void operator()(const ResampleProblem& p) { put(p.src), put(p.dst), put(p.type), put(p.edge), put(p.regions.size()); }
   void operator()(const ResampleGradientProblem& p) {
@@ -147,7 +151,7 @@ class KeyWriter {
     put(p.diff_dst), put(p.diff_src), put(p.src_h), put(p.src_w), put(p.first_h), put(p.first_w), put(p.start_h),
         put(p.start_w), put(p.start_c), put(p.edge);
   }
-  void operator()(const DropoutProblem& p) { put(p.src), put(p.dst); }
+  void operator()(const DropoutProblem& p) { put(p.src), put(p.dst), put(p.source); }
   void operator()(const LossProblem& p) {
     for (const LossProblem::Part& part : p.parts) {
       put(part.n), put(part.h), put(part.w), put(part.c);

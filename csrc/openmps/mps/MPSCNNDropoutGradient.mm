@@ -8,6 +8,7 @@ namespace {
 
 struct DropoutGradientState : Extends<DropoutGradientState, GradientKernelState> {
   DropoutParameters parameters;
+  ForwardBorders borders;
 
   bool uses_states() const override { return true; }
   NSUInteger result_channels(std::span<const NSUInteger> channels) const override {
@@ -17,6 +18,7 @@ struct DropoutGradientState : Extends<DropoutGradientState, GradientKernelState>
   /// The secondary image's pixels do not matter: secondaryOffset is that of the mask, which lies on the gradient.
   void take_forward(const GradientData::Source &forward) override {
     GradientKernelState::take_forward(forward);
+    borders.take(forward);
     secondary().offset = {kernel_offset_x, kernel_offset_y, forward.slot.offset.z};
   }
 
@@ -49,12 +51,14 @@ struct DropoutGradientState : Extends<DropoutGradientState, GradientKernelState>
     problem.mask.image += static_cast<std::uint64_t>(first);
     if (mask.h != 1) problem.start_h = secondary().offset.y;
     if (mask.w != 1) problem.start_w = secondary().offset.x;
+    problem.source = borders.source(*this, problem.src);
     return problem;
   }
 
   void archive(Archive &archive) override {
     GradientKernelState::archive(archive);
     parameters.archive(archive, @"MPSCNNDropoutGradient");
+    borders.archive(archive, @"MPSCNNDropoutGradient");
   }
 
   void did_read(MPSKernel *kernel) override {

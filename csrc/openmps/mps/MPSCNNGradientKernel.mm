@@ -38,6 +38,31 @@ void GradientKernelState::take_forward(const GradientData::Source &forward) {
   kernel_offset_y = -forward.slot.offset.y + (forward.slot.extent_y() % 2 == 0 ? 1 : 0);
 }
 
+void ForwardBorders::take(const GradientData::Source &forward) {
+  clamps = forward.slot.window().edge == Edge::clamp;
+  offset_x = forward.slot.offset.x;
+  offset_y = forward.slot.offset.y;
+  width = forward.width;
+  height = forward.height;
+}
+
+ClampedSource ForwardBorders::source(const KernelState &state, Operand &diff_dst) const {
+  if (!clamps) return {};
+  check_offset(state, offset_x, offset_y, "the forward kernel's offset");  // archives hold anything
+  diff_dst.edge = Edge::zero;
+  return {static_cast<std::int64_t>(height), static_cast<std::int64_t>(width), diff_dst.start_h + offset_y,
+          diff_dst.start_w + offset_x};
+}
+
+void ForwardBorders::archive(Archive &archive, NSString *prefix) {
+  const auto key = [prefix](NSString *name) { return [prefix stringByAppendingString:name]; };
+  archive.field(key(@".forwardEdgeModeIsClamp"), clamps);
+  archive.field(key(@".forwardOffset.x"), offset_x);
+  archive.field(key(@".forwardOffset.y"), offset_y);
+  archive.field(key(@".forwardSource.width"), width);
+  archive.field(key(@".forwardSource.height"), height);
+}
+
 Part part_of(const GradientKernelState &state, const char *what, std::int64_t offset, NSUInteger size,
              std::int64_t extent) {
   const std::int64_t begin = std::max<std::int64_t>(offset, 0);

@@ -188,6 +188,19 @@ struct GradientData : StateData {
   std::vector<Source> sources;
 };
 
+/// What gradient kernels that are not given the forward kernel's source keep of it, for results that saw the pixels at
+/// its borders from outside.
+struct ForwardBorders {
+  bool clamps = false;
+  NSInteger offset_x = 0, offset_y = 0;
+  NSUInteger width = 0, height = 0;
+
+  void take(const GradientData::Source &forward);
+  /// As the problem has it, whose diff_dst is then 0 beyond its pixels.
+  ClampedSource source(const KernelState &state, Operand &diff_dst) const;
+  void archive(Archive &archive, NSString *prefix);
+};
+
 /// The data of an MPSCNNGradientKernel: the primary source is the gradient that comes in, the secondary one the forward
 /// kernel's source, and the destination is as large as that.
 struct GradientKernelState : Extends<GradientKernelState, CNNBinaryKernelState> {

@@ -25,6 +25,7 @@ struct ArithmeticGradientState : Extends<ArithmeticGradientState, GradientKernel
   /// Strides of a product's source that the gradient is for, which only a state tells: width, height, channels.
   bool knows_own = false;
   NSUInteger own_strides[3] = {1, 1, 1};
+  ForwardBorders own_borders;
   bool own_is_unread = false;  ///< the forward kernel repeated a zero from outside of it
 
   ArithmeticGradientState() = default;
@@ -76,6 +77,7 @@ struct ArithmeticGradientState : Extends<ArithmeticGradientState, GradientKernel
     own_strides[1] = forward.slot.stride_y;
     if (forward.slot.stride_x == 0) kernel_offset_x = 0;
     if (forward.slot.stride_y == 0) kernel_offset_y = 0;
+    own_borders.take(forward);
     own_is_unread = repeats_a_zero(forward.slot, forward.width, forward.height);
   }
 
@@ -122,6 +124,23 @@ struct ArithmeticGradientState : Extends<ArithmeticGradientState, GradientKernel
     return static_cast<const ArithmeticData *>(&gradient_data(state));
   }
 
+  /// The source that the gradient is for, where the forward kernel took its nearest pixels. The secondary image of a
+  /// sum is the source itself.
+  ClampedSource clamped_source(Operand &diff_dst, const ImageView &seen) const {
+    const SourceSlot &slot = secondary();
+    ClampedSource source;
+    if (knows_own) {
+      source = own_borders.source(*this, diff_dst);
+    } else if (!is_product() && slot.window().edge == Edge::clamp) {
+      diff_dst.edge = Edge::zero;
+      source = {seen.h, seen.w, slot.offset.y, slot.offset.x};
+    }
+    if (source.h == 0) return source;
+    if (is_summed(slot.stride_y, own_strides[1], false)) source.h = 1, source.start_h = 0;
+    if (is_summed(slot.stride_x, own_strides[0], false)) source.w = 1, source.start_w = 0;
+    return source;
+  }
+
   float scale() const {
     if (is_product()) return scales[0] * scales[1];
     const float own = scales[forward_source()];
@@ -152,6 +171,7 @@ struct ArithmeticGradientState : Extends<ArithmeticGradientState, GradientKernel
     problem.sum_w = sum(is_summed(secondary().stride_x, own_strides[0], dst.w == 1 && clip.width != 1), dst.w,
                         diff.w - problem.diff_dst.start_w, "columns");
     problem.sum_c = sum(is_summed(channel_stride, own_strides[2], dst.c == 1), dst.c, diff.c, "feature channels");
+    problem.source = clamped_source(problem.diff_dst, encode.src[1]);
     if (is_product()) {
       problem.other = operand(secondary(), encode.src[1]);
       problem.other.repeat_c = channel_stride == 0;
@@ -173,6 +193,7 @@ struct ArithmeticGradientState : Extends<ArithmeticGradientState, GradientKernel
       problem.diff_dst.repeat_h = false;
       problem.other = problem.mask = {};
       problem.sum_h = problem.sum_w = problem.sum_c = 1;
+      problem.source = {};
     }
     return problem;
   }
@@ -191,6 +212,7 @@ struct ArithmeticGradientState : Extends<ArithmeticGradientState, GradientKernel
     archive.field(@"MPSCNNArithmeticGradient.sourceStrideInPixelsY", own_strides[1]);
     archive.field(@"MPSCNNArithmeticGradient.sourceStrideInFeatureChannels", own_strides[2]);
     archive.field(@"MPSCNNArithmeticGradient.isSourceUnread", own_is_unread);
+    own_borders.archive(archive, @"MPSCNNArithmeticGradient");
   }
 };
 

@@ -30,6 +30,8 @@ struct NeuronGradientState : Extends<NeuronGradientState, GradientKernelState> {
     problem.diff_dst.start_h = first_row();
     problem.diff_dst.start_w = first_column();
     problem.src = operand(secondary(), encode.src[1]);
+    // The pixels beyond the source are then those of the forward kernel; there are none beyond sourceGradient.
+    if (problem.src.edge == Edge::clamp) problem.diff_dst.edge = Edge::zero;
     problem.diff_src = encode.dst;
     problem.neuron = function.neuron;
     return problem;

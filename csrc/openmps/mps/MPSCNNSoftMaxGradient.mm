@@ -8,6 +8,7 @@ namespace {
 
 struct SoftMaxGradientState : Extends<SoftMaxGradientState, GradientKernelState> {
   bool log = false;
+  ForwardBorders borders;
 
   explicit SoftMaxGradientState(bool logarithm) : log(logarithm) {}
 
@@ -19,6 +20,7 @@ struct SoftMaxGradientState : Extends<SoftMaxGradientState, GradientKernelState>
   /// The secondary image lies on the gradient, not on the forward kernel's source: all its channels are read.
   void take_forward(const GradientData::Source &forward) override {
     GradientKernelState::take_forward(forward);
+    borders.take(forward);
     secondary().offset = {kernel_offset_x, kernel_offset_y, 0};
     secondary().channel_offset = 0;
     secondary().channel_max = NSUIntegerMax;
@@ -34,7 +36,13 @@ struct SoftMaxGradientState : Extends<SoftMaxGradientState, GradientKernelState>
     problem.dst = operand(secondary(), encode.src[1]);
     problem.diff_src = encode.dst;
     problem.log = log;
+    problem.source = borders.source(*this, problem.diff_dst);
     return problem;
+  }
+
+  void archive(Archive &archive) override {
+    GradientKernelState::archive(archive);
+    borders.archive(archive, @"MPSCNNSoftMaxGradient");
   }
 };
 

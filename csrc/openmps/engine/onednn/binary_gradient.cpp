@@ -2,6 +2,7 @@
 #include <algorithm>
 #include <vector>
 
+#include "engine/onednn/gradients.hpp"
 #include "engine/onednn/pointwise.hpp"
 #include "engine/shared/isa.hpp"
 #include "engine/shared/operands.hpp"
@@ -50,15 +51,34 @@ MPSCNN_CLONES void sum_pixels(const float* values, std::int64_t pixels, std::int
   }
 }
 
+/// products() of operands of `c` channels: the gradient, then the other source and the mask where there are these.
+template <std::size_t count>
+auto products_of(const BinaryGradientProblem& problem, std::int64_t c) {
+  return [c, scale = problem.scale, has_other = problem.other.view.memory != nullptr,
+          has_mask = problem.mask.view.memory != nullptr](const std::array<const float*, count>& src, float* dst,
+                                                          std::int64_t, std::int64_t pixels) {
+    products(scale, src[0], has_other ? src[count > 1] : nullptr, has_mask ? src[count - 1] : nullptr, dst, pixels * c);
+  };
+}
+
 template <std::size_t count>
 void without_sums(const BinaryGradientProblem& problem, const std::array<const Operand*, count>& operands) {
-  const std::int64_t c = problem.diff_src.c;
-  const bool has_other = problem.other.view.memory != nullptr, has_mask = problem.mask.view.memory != nullptr;
   for_operands<count>(operands, problem.diff_src, kGrain, /*across_images=*/true,
-                      [&](const std::array<const float*, count>& src, float* dst, std::int64_t, std::int64_t pixels) {
-                        products(problem.scale, src[0], has_other ? src[count > 1] : nullptr,
-                                 has_mask ? src[count - 1] : nullptr, dst, pixels * c);
-                      });
+                      products_of<count>(problem, problem.diff_src.c));
+}
+
+/// Where results beyond a source saw its nearest pixel. Axes with sums are those that the source repeats.
+template <std::size_t count>
+void of_clamped_source(const BinaryGradientProblem& problem, const std::array<const Operand*, count>& operands) {
+  const bool sums_h = problem.sum_h > 1, sums_w = problem.sum_w > 1;
+  const Operand& diff = problem.diff_dst;
+  const std::int64_t c = std::max(problem.diff_src.c, problem.sum_c);
+  std::array<Operand, count> seen;
+  for (std::size_t i = 0; i < count; ++i)
+    seen[i] = moved(*operands[i], sums_h ? 0 : -diff.start_h, sums_w ? 0 : -diff.start_w);
+  for_results<count>(seen, sums_h ? repeated_results(problem.sum_h) : result_rows(problem.source, diff),
+                     sums_w ? repeated_results(problem.sum_w) : result_columns(problem.source, diff), c,
+                     problem.diff_src, kGrain, products_of<count>(problem, c));
 }
 
 /// The values with extents of their own, and how they become the result's.
@@ -155,6 +175,12 @@ void binary_gradient(const BinaryGradientProblem& problem) {
   std::vector<const Operand*> operands{&problem.diff_dst};
   for (const Operand* operand : {&problem.other, &problem.mask})
     if (operand->view.memory) operands.push_back(operand);
+  if ((problem.sum_h == 1 && result_rows(problem.source, problem.diff_dst).is_seen_twice()) ||
+      (problem.sum_w == 1 && result_columns(problem.source, problem.diff_dst).is_seen_twice())) {
+    if (operands.size() == 1) return of_clamped_source<1>(problem, {operands[0]});
+    if (operands.size() == 2) return of_clamped_source<2>(problem, {operands[0], operands[1]});
+    return of_clamped_source<3>(problem, {operands[0], operands[1], operands[2]});
+  }
   if (problem.sum_h > 1 || problem.sum_w > 1 || problem.sum_c > 1) return Summation(problem, operands).run();
   if (operands.size() == 1) return without_sums<1>(problem, {operands[0]});
   if (operands.size() == 2) return without_sums<2>(problem, {operands[0], operands[1]});

@@ -3,6 +3,7 @@
 
 #include <algorithm>
 
+#include "engine/onednn/gradients.hpp"
 #include "engine/onednn/pointwise.hpp"
 #include "engine/shared/isa.hpp"
 #include "engine/shared/operands.hpp"
@@ -19,21 +20,20 @@ MPSCNN_CLONES void drop(const float* src, const std::uint32_t* bits, std::uint32
   for (std::int64_t i = 0; i < count; ++i) dst[i] = bits[i] < threshold ? src[i] / keep : 0.0f;
 }
 
-}  // namespace
+/// Images of h x w pixels, the first of which has place (start_h, start_w) in the mask.
+struct Dropper {
+  const DropoutMask& mask;
+  std::int64_t h, w, c, start_h, start_w;
 
-void dropout(const DropoutProblem& problem) {
-  const DropoutMask& mask = problem.mask;
-  const std::int64_t h = problem.dst.h, w = problem.dst.w, c = problem.dst.c;
-  const std::uint32_t threshold = dropout_threshold(mask.keep);
-  // Values follow each other in the mask as they do in a row.
-  const bool rows = mask.c == c && mask.w == w && problem.start_w == 0;
-  const auto is_within = [](std::int64_t i, std::int64_t extent) { return extent == 1 || (i >= 0 && i < extent); };
-
-  const auto body = [&](const std::array<const float*, 1>& src, float* dst, std::int64_t first, std::int64_t pixels) {
+  void operator()(const std::array<const float*, 1>& src, float* dst, std::int64_t first, std::int64_t pixels) const {
+    const std::uint32_t threshold = dropout_threshold(mask.keep);
+    // Values follow each other in the mask as they do in a row.
+    const bool rows = mask.c == c && mask.w == w && start_w == 0;
+    const auto is_within = [](std::int64_t i, std::int64_t extent) { return extent == 1 || (i >= 0 && i < extent); };
     std::uint32_t bits[kPart];
     const float* from = src[0];
     for (std::int64_t pixel = first; pixel < first + pixels;) {
-      const std::int64_t column = pixel % w, x = problem.start_w + column, y = problem.start_h + pixel / w % h;
+      const std::int64_t column = pixel % w, x = start_w + column, y = start_h + pixel / w % h;
       const std::uint64_t image = mask.image + static_cast<std::uint64_t>(pixel / (w * h));
       const std::int64_t run = rows ? std::min(w - column, first + pixels - pixel) : 1;
       const std::int64_t at = ((mask.h == 1 ? 0 : y) * mask.w + (mask.w == 1 ? 0 : x)) * mask.c;
@@ -54,8 +54,22 @@ void dropout(const DropoutProblem& problem) {
       }
       from += run * c, dst += run * c, pixel += run;
     }
-  };
-  for_operands<1>({&problem.src}, problem.dst, kGrain, /*across_images=*/true, body);
+  }
+};
+
+}  // namespace
+
+void dropout(const DropoutProblem& problem) {
+  const DropoutMask& mask = problem.mask;
+  const Operand& src = problem.src;
+  const std::int64_t c = problem.dst.c;
+  const ResultsAxis rows = result_rows(problem.source, src), columns = result_columns(problem.source, src);
+  if (rows.is_seen_twice() || columns.is_seen_twice())
+    return for_results<1>({moved(src, -src.start_h, -src.start_w)}, rows, columns, c, problem.dst, kGrain,
+                          Dropper{mask, rows.count, columns.count, c, mask.h == 1 ? 0 : problem.start_h - src.start_h,
+                                  mask.w == 1 ? 0 : problem.start_w - src.start_w});
+  for_operands<1>({&src}, problem.dst, kGrain, /*across_images=*/true,
+                  Dropper{mask, problem.dst.h, problem.dst.w, c, problem.start_h, problem.start_w});
 }
 
 }  // namespace openmps::onednn

@@ -3,6 +3,7 @@
 
 #include <limits>
 
+#include "engine/onednn/gradients.hpp"
 #include "engine/shared/operands.hpp"
 
 namespace openmps::onednn {
@@ -32,10 +33,13 @@ void binary(const BinaryProblem& problem) {
 
 void neuron_gradient(const NeuronGradientProblem& problem) {
   const std::int64_t c = problem.diff_src.c;
-  for_operands<2>({&problem.diff_dst, &problem.src}, problem.diff_src, kGrain, /*across_images=*/true,
-                  [&](const std::array<const float*, 2>& src, float* dst, std::int64_t, std::int64_t pixels) {
-                    row_neuron_gradient(problem.neuron, src[0], src[1], dst, pixels * c, c);
-                  });
+  const auto body = [&](const std::array<const float*, 2>& src, float* dst, std::int64_t, std::int64_t pixels) {
+    row_neuron_gradient(problem.neuron, src[0], src[1], dst, pixels * c, c);
+  };
+  if (problem.src.edge == Edge::clamp)
+    for_gradients(problem.diff_dst, problem.src, problem.diff_src, kGrain, /*across_images=*/true, body);
+  else
+    for_operands<2>({&problem.diff_dst, &problem.src}, problem.diff_src, kGrain, /*across_images=*/true, body);
 }
 
 }  // namespace openmps::onednn

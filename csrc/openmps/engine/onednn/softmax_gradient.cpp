@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <algorithm>
 
+#include "engine/onednn/gradients.hpp"
 #include "engine/onednn/softmax.hpp"
 #include "engine/shared/fast_math.hpp"
 #include "engine/shared/isa.hpp"
@@ -77,10 +78,15 @@ MPSCNN_CLONES void few_gradient(const float* diff, const float* result, float* d
 
 void softmax_gradient(const SoftmaxGradientProblem& problem) {
   const std::int64_t c = problem.diff_src.c;
-  for_operands<2>({&problem.diff_dst, &problem.dst}, problem.diff_src, kGrain, /*across_images=*/true,
-                  [&](const std::array<const float*, 2>& src, float* dst, std::int64_t, std::int64_t pixels) {
-                    (c < kFew ? few_gradient : pixels_gradient)(src[0], src[1], dst, pixels, c, problem.log);
-                  });
+  const auto body = [&](const std::array<const float*, 2>& src, float* dst, std::int64_t, std::int64_t pixels) {
+    (c < kFew ? few_gradient : pixels_gradient)(src[0], src[1], dst, pixels, c, problem.log);
+  };
+  const Operand &diff = problem.diff_dst, &result = problem.dst;
+  const ResultsAxis rows = result_rows(problem.source, diff), columns = result_columns(problem.source, diff);
+  if (rows.is_seen_twice() || columns.is_seen_twice())
+    return for_results<2>({moved(diff, -diff.start_h, -diff.start_w), moved(result, -diff.start_h, -diff.start_w)},
+                          rows, columns, c, problem.diff_src, kGrain, body);
+  for_operands<2>({&diff, &result}, problem.diff_src, kGrain, /*across_images=*/true, body);
 }
 
 }  // namespace openmps::onednn
