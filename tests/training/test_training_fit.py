@@ -6,7 +6,7 @@ from __future__ import annotations
 import _thread
 import signal
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -315,6 +315,15 @@ def test_interrupted(where: str, tmp_path: Path) -> None:
     assert_equal_states(trainer, other)
 
 
+@pytest.fixture
+def ctrl_c() -> Iterator[None]:
+    """Python's handler, which programs that a shell has started in the background have not."""
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    yield
+    signal.signal(signal.SIGINT, before)
+
+
+@pytest.mark.usefixtures("ctrl_c")
 @pytest.mark.parametrize("delay", [0.0002, 0.003, 0.006, 0.011, 0.02])
 def test_interrupted_by_a_signal(delay: float, tmp_path: Path) -> None:
     """Wherever it strikes: all of a step has been encoded, or nothing; statistics and parameters are of one step."""
