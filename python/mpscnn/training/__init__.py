@@ -2,6 +2,7 @@
 """Training through MPS's gradient kernels, losses and optimizers; `mpscnn.Trainer` is the door."""
 
 from .history import Epoch, History
-from .trainer import Step, Trainer
+from .step import Step
+from .trainer import Trainer
 
 __all__ = ["Epoch", "History", "Step", "Trainer"]

@@ -9,97 +9,28 @@ import os
 import time
 from collections import deque
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from .. import _checks, _core, _progress
-from ..graph import Graph
 from ..layers import layer_table
 from ..network import Network
 from . import checkpoint
+from .boundary import Boundary, check_lengths, pair
 from .history import Epoch, History
+from .inference import with_values
 from .interrupts import held_back
 from .model import read
 from .plan import Plan
+from .step import Step
 
 if TYPE_CHECKING:
     from .._typing import ImageLayout, LossType
 
 Array = NDArray[Any]
 _NOTHING = "model: there is nothing to train: no layer has parameters that are not frozen."
-
-
-class Step(_checks.Made):
-    """One step of a `Trainer`, which may still be at work.
-
-    Attributes
-    ----------
-    number : int
-        Steps before it, those of a loaded checkpoint counted.
-    images : int
-    """
-
-    def __init__(
-        self,
-        trainer: Trainer,
-        number: int,
-        commands: _core.CommandBuffer,
-        output: list[_core.Image],
-        labels: list[_core.LossLabels],
-        classes: Array | None,
-    ) -> None:
-        self.number, self.images = number, sum(image.shape[0] for image in output)
-        self._trainer, self._commands = trainer, commands
-        self._output, self._labels, self._classes = output, labels, classes
-        self._loss: float | None = None
-
-    def wait(self) -> Step:
-        """Wait until the step has completed, and those before it.
-
-        Returns
-        -------
-        Step
-            Itself.
-
-        Raises
-        ------
-        FloatingPointError
-            "step 12: the loss is nan; ..."
-        RuntimeError
-            The device has failed.
-        """
-        self._trainer._complete(self)
-        return self
-
-    @property
-    def loss(self) -> float:
-        """Mean over the batch, before the update. Waits."""
-        self.wait()
-        assert self._loss is not None
-        return self._loss
-
-    @property
-    def accuracy(self) -> float | None:
-        """Share of the class numbers that are the greatest prediction, 0 to 1; None for other labels. Waits."""
-        self.wait()
-        if self._classes is None:
-            return None
-        found = np.concatenate([image.numpy().argmax(-1) for image in self._output])
-        return float((found == self._classes.reshape(found.shape)).mean())
-
-    @property
-    def output(self) -> Array:
-        """What the network has predicted, before the update: (N, H, W, C), float32, a copy. Waits."""
-        self.wait()
-        return np.concatenate([image.numpy() for image in self._output])
-
-    def __repr__(self) -> str:
-        if not vars(self):
-            return "<mpscnn.training.Step, not made>"
-        return f"<mpscnn.training.Step {self.number}>"
 
 
 class Trainer(_checks.Made):
@@ -206,8 +137,7 @@ class Trainer(_checks.Made):
         for what, found in (("inputs", self._graph.inputs), ("outputs", self._graph.outputs)):
             if len(found) != 1:
                 raise ValueError(f"model: the number of {what} ({len(found)}) is not 1 ({', '.join(found)}).")
-        self._input = next(iter(self._graph.inputs.values()))
-        self._output = next(iter(self._graph.outputs.values()))
+        (source_of,), (output_of,) = self._graph.inputs.values(), self._graph.outputs.values()
         if not self._graph.nodes:
             raise ValueError(_NOTHING)
         table = layer_table(self._graph, input_shapes)
@@ -215,8 +145,7 @@ class Trainer(_checks.Made):
         shapes |= {
             name: shape for layer in table for name, shape in zip(layer.sources, layer.input_shapes, strict=True)
         }
-        self._extents = shapes[self._input.name][1:]
-        self._result = shapes[self._output.source][1:]
+        self._boundary = Boundary(source_of, output_of, shapes[source_of.name][1:], shapes[output_of.source][1:])
         self._plan = Plan(
             self._graph,
             shapes,
@@ -271,8 +200,8 @@ class Trainer(_checks.Made):
         """
         while len(self._at_work) >= self._in_flight:
             self._complete(self._at_work[0])
-        x, order = self._sources(x)
-        targets, classes = self._targets(labels, len(x))
+        x, order = self._boundary.sources(x)
+        targets, classes = self._boundary.targets(labels, len(x))
         with held_back():
             return self._encode(x, order, targets, classes)
 
@@ -286,7 +215,7 @@ class Trainer(_checks.Made):
         for count in plan.parts(images):
             part = slice(first, first + count)
             sources.append(_core.Image.from_array(x[part], order, device=self._device))
-            outputs.append(_core.Image((count, *self._result), device=self._device))
+            outputs.append(_core.Image((count, *self._boundary.result), device=self._device))
             compared.append(self._compared(targets[part], len(compared)))
             first += count
 
@@ -338,65 +267,7 @@ class Trainer(_checks.Made):
             with contextlib.suppress(FloatingPointError):
                 self._complete(self._at_work[-1])
 
-    # ---- what goes in
-
-    def _check_images(self, array: Array, name: str) -> None:
-        layout = self._input.layout
-        wanted = tuple(self._extents["HWC".index(letter)] for letter in layout[1:])
-        if array.ndim != len(layout) or array.shape[1:] != wanted or array.shape[0] < 1:
-            raise ValueError(f"{name}.shape {array.shape} is not {_shown(('N', *wanted))}, of one image or more.")
-        if array.dtype != np.uint8 and array.dtype.kind != "f":
-            raise TypeError(f"{name}.dtype ({array.dtype}) is not a floating-point type or uint8.")
-
-    def _images(self, x: Any) -> Array:
-        """The batch as float32, in the input's layout."""
-        array = _checks.array(x, "x")
-        self._check_images(array, "x")
-        if array.dtype == np.uint8:
-            array = array * np.float32(1 / 255)
-        return array.astype(np.float32, copy=False)
-
-    def _sources(self, x: Any) -> tuple[Array, ImageLayout]:
-        """The batch as float32 with four axes, and their order."""
-        array, layout = self._images(x), self._input.layout
-        if layout == "NCHW" and self._extents[2] > 1:
-            return array, "NCHW"  # the device's own transfer
-        return _as_nhwc(array, layout), "NHWC"
-
-    def _check_labels(self, array: Array, images: int, name: str) -> None:
-        height, width, _ = self._result
-        if array.dtype.kind in "iu":
-            wanted = [(images,), (images, height, width)][height * width > 1 :]
-            if array.shape not in wanted:
-                raise ValueError(f"{name}.shape {array.shape} is not {wanted[0]}, class numbers of {images} images.")
-            return
-        if array.dtype.kind != "f":
-            raise TypeError(f"{name}.dtype ({array.dtype}) is neither a floating-point nor an integer type.")
-        shape = (images, *self._result_shape)
-        if array.shape != shape:
-            raise ValueError(f"{name}.shape {array.shape} is not that of the output {shape}.")
-
-    def _targets(self, labels: Any, images: int) -> tuple[Array, Array | None]:
-        """Labels as a loss takes them, and class numbers if that is what they are."""
-        array = _checks.array(labels, "labels")
-        self._check_labels(array, images, "labels")
-        if array.dtype.kind in "iu":
-            if array.dtype.name not in ("uint8", "uint16", "int32", "uint32", "int64"):
-                array = array.astype(np.int64)  # LossLabels takes these; what is too large becomes negative
-            return array, array
-        return self._result_as_nhwc(array.astype(np.float32, copy=False)), None
-
-    def _result_as_nhwc(self, array: Array) -> Array:
-        layout = self._output.layout
-        extents = [self._result["HWC".index(letter)] for letter in layout[1:]]
-        return _as_nhwc(array.reshape(len(array), *extents), layout)
-
-    @property
-    def _result_shape(self) -> tuple[int, ...]:
-        """Behind the batch, as the graph's output is."""
-        if self._output.shape is not None:
-            return self._output.shape
-        return tuple(self._result["HWC".index(letter)] for letter in self._output.layout[1:])
+    # ---- labels and losses
 
     def _compared(self, targets: Array, part: int) -> _core.LossLabels:
         """Labels on the device: objects of the step that had the same place are used again."""
@@ -407,7 +278,7 @@ class Trainer(_checks.Made):
             # Few sizes of batches come up: the usual one, and that of the last one of an epoch.
             if len(self._labels) > 8 * self._in_flight:
                 self._labels.clear()
-            classes = self._result[2] if targets.dtype.kind in "iu" else None
+            classes = self._boundary.result[2] if targets.dtype.kind in "iu" else None
             self._labels[place] = _core.LossLabels(targets, number_of_classes=classes, device=self._device)
         return self._labels[place]
 
@@ -415,7 +286,7 @@ class Trainer(_checks.Made):
         """The loss whose sum over a batch of so many images is their mean."""
         if images not in self._losses:
             given = self._loss
-            height, width, channels = self._result
+            height, width, channels = self._boundary.result
             values = {"softmax_cross_entropy": height * width, "cosine_distance": 1}
             self._losses[images] = _core.Loss(
                 given.type,
@@ -485,12 +356,12 @@ class Trainer(_checks.Made):
         epochs = _checks.integer(epochs, "epochs", minimum=1)
         batch_size = _checks.integer(batch_size, "batch_size", minimum=1)
         x, labels = _checks.array(x, "x"), _checks.array(labels, "labels")
-        _check_lengths(x, labels, "x", "labels")
+        check_lengths(x, labels, "x", "labels")
         if validation is not None:
-            validation = _pair(validation, "validation")
-            _check_lengths(*validation, "validation x", "validation labels")
-            self._check_images(validation[0], "validation x")
-            self._check_labels(validation[1], len(validation[0]), "validation labels")
+            validation = pair(validation, "validation")
+            check_lengths(*validation, "validation x", "validation labels")
+            self._boundary.check_images(validation[0], "validation x")
+            self._boundary.check_labels(validation[1], len(validation[0]), "validation labels")
         _checks.boolean(shuffle, "shuffle")
         for given, name in ((learning_rate, "learning_rate"), (augment, "augment")):
             if given is not None and not callable(given):
@@ -511,7 +382,7 @@ class Trainer(_checks.Made):
                     chosen = order[start : start + batch_size]
                     batch = x[chosen], labels[chosen]
                     if augment is not None:
-                        batch = _pair(augment(*batch, rng), "what augment returns")
+                        batch = pair(augment(*batch, rng), "what augment returns")
                     if learning_rate is not None:
                         self.optimizer.learning_rate = learning_rate(self._steps)
                     waiting.append(self.step(*batch))
@@ -563,12 +434,12 @@ class Trainer(_checks.Made):
         """
         batch_size = _checks.integer(batch_size, "batch_size", minimum=1)
         x, labels = _checks.array(x, "x"), _checks.array(labels, "labels")
-        _check_lengths(x, labels, "x", "labels")
+        check_lengths(x, labels, "x", "labels")
         net, losses, right = self.network(), 0.0, []
         for start in range(0, len(x), batch_size):
-            images = self._images(x[start : start + batch_size])
-            targets, classes = self._targets(labels[start : start + batch_size], len(images))
-            predictions = self._result_as_nhwc(net(np.ascontiguousarray(images)))
+            images = self._boundary.images(x[start : start + batch_size])
+            targets, classes = self._boundary.targets(labels[start : start + batch_size], len(images))
+            predictions = self._boundary.result_as_nhwc(net(np.ascontiguousarray(images)))
             values, _ = self._mean_loss(len(images))(predictions, targets)
             losses += float(values.sum(dtype=np.float64)) * len(images)
             if classes is not None:
@@ -630,7 +501,7 @@ class Trainer(_checks.Made):
         for key, one in parameters.items():
             if key not in state_dict:
                 raise ValueError(f'{where} has no "{key}".')
-            arrays[key] = _checks.array(state_dict[key], f'state_dict["{key}"]')
+            arrays[key] = _checks.array(state_dict[key], f'{where}["{key}"]')
             checkpoint.check_array(arrays, key, one.shape, where)
         with _core.CommandBuffer(self._device) as commands:
             for layer in self._plan.layers:
@@ -657,7 +528,7 @@ class Trainer(_checks.Made):
             As of `Network`.
         """
         values = self.state_dict()
-        return Network(_with_values(self._graph, self._plan, values), **{"device": self._device, **options})
+        return Network(with_values(self._graph, self._plan, values), **{"device": self._device, **options})
 
     # ---- files
 
@@ -762,52 +633,3 @@ def _fraction(value: Any, name: str) -> float:
     if not 0 <= value <= 1:
         raise ValueError(f"{name} ({value}) is not between 0 and 1.")
     return float(value)
-
-
-def _pair(value: Any, name: str) -> tuple[Array, Array]:
-    if not isinstance(value, (tuple, list)) or len(value) != 2:
-        _checks.refuse(value, name, "a pair (x, labels)")
-    return _checks.array(value[0], f"x of {name}"), _checks.array(value[1], f"labels of {name}")
-
-
-def _check_lengths(x: Array, labels: Array, x_name: str, labels_name: str) -> None:
-    if not x.ndim or not len(x):
-        raise ValueError(f"{x_name}.shape {x.shape} has no images.")
-    if not labels.ndim or len(labels) != len(x):
-        count = len(labels) if labels.ndim else 0
-        raise ValueError(f"len({labels_name}) ({count}) is not len({x_name}) ({len(x)}).")
-
-
-def _shown(shape: tuple[Any, ...]) -> str:
-    return f"({', '.join(map(str, shape))})"
-
-
-def _as_nhwc(array: Array, layout: str) -> Array:
-    """With four axes, N, H, W, C; those that the layout has not are 1."""
-    missing = [letter for letter in "NHWC" if letter not in layout]
-    letters = layout + "".join(missing)
-    whole = array.reshape(*array.shape, *(1 for _ in missing))
-    return np.ascontiguousarray(whole.transpose([letters.index(letter) for letter in "NHWC"]))
-
-
-def _with_values(graph: Graph, plan: Plan, values: Mapping[str, Array]) -> Graph:
-    """The graph for inference, its parameters replaced."""
-    parameters = {layer.operation.name: layer.parameters for layer in plan.layers}
-    copy = graph.copy()
-    renamed: dict[str, str] = {}
-    copy.nodes = []
-    for node in graph.nodes:
-        node = node.with_(sources=tuple(renamed.get(source, source) for source in node.sources))
-        if node.kernel == "Dropout":
-            renamed[node.name] = node.sources[0]
-            continue
-        changed = {
-            one.argument: values[one.key].reshape(np.shape(node.arguments[one.argument]))
-            for one in parameters.get(node.name, ())
-        }
-        copy.nodes.append(node.with_(arguments={**node.arguments, **changed}) if changed else node)
-    copy.outputs = {
-        name: replace(output, source=renamed.get(output.source, output.source))
-        for name, output in graph.outputs.items()
-    }
-    return copy

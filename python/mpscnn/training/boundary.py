@@ -1,0 +1,123 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Arrays as they come in: what a network in training takes, and labels of what it gives."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from .. import _checks
+from ..graph import Input, Output
+
+if TYPE_CHECKING:
+    from .._typing import ImageLayout
+
+Array = NDArray[Any]
+
+
+class Boundary:
+    """The one input and the one output of a network.
+
+    Attributes
+    ----------
+    input : Input
+    output : Output
+    extents, result : (H, W, C)
+        Of an image that goes in, and of one that comes out.
+    """
+
+    def __init__(
+        self, source: Input, output: Output, extents: tuple[int, int, int], result: tuple[int, int, int]
+    ) -> None:
+        self.input, self.output, self.extents, self.result = source, output, extents, result
+
+    def check_images(self, array: Array, name: str) -> None:
+        """ValueError, TypeError unless it is a batch."""
+        layout = self.input.layout
+        wanted = tuple(self.extents["HWC".index(letter)] for letter in layout[1:])
+        if array.ndim != len(layout) or array.shape[1:] != wanted or array.shape[0] < 1:
+            raise ValueError(f"{name}.shape {array.shape} is not {_shown(('N', *wanted))}, of one image or more.")
+        if array.dtype != np.uint8 and array.dtype.kind != "f":
+            raise TypeError(f"{name}.dtype ({array.dtype}) is not a floating-point type or uint8.")
+
+    def images(self, x: Any) -> Array:
+        """The batch as float32, in the input's layout."""
+        array = _checks.array(x, "x")
+        self.check_images(array, "x")
+        if array.dtype == np.uint8:
+            array = array * np.float32(1 / 255)
+        return array.astype(np.float32, copy=False)
+
+    def sources(self, x: Any) -> tuple[Array, ImageLayout]:
+        """The batch as float32 with four axes, and their order."""
+        array, layout = self.images(x), self.input.layout
+        if layout == "NCHW" and self.extents[2] > 1:
+            return array, "NCHW"  # the device's own transfer
+        return _as_nhwc(array, layout), "NHWC"
+
+    def check_labels(self, array: Array, images: int, name: str) -> None:
+        """ValueError, TypeError unless these are labels of so many images."""
+        height, width, _ = self.result
+        if array.dtype.kind in "iu":
+            wanted = [(images,), (images, height, width)][height * width > 1 :]
+            if array.shape not in wanted:
+                raise ValueError(f"{name}.shape {array.shape} is not {wanted[0]}, class numbers of {images} images.")
+            return
+        if array.dtype.kind != "f":
+            raise TypeError(f"{name}.dtype ({array.dtype}) is neither a floating-point nor an integer type.")
+        shape = (images, *self._result_shape)
+        if array.shape != shape:
+            raise ValueError(f"{name}.shape {array.shape} is not that of the output {shape}.")
+
+    def targets(self, labels: Any, images: int) -> tuple[Array, Array | None]:
+        """Labels as a loss takes them, and class numbers if that is what they are."""
+        array = _checks.array(labels, "labels")
+        self.check_labels(array, images, "labels")
+        if array.dtype.kind in "iu":
+            if array.dtype.name not in ("uint8", "uint16", "int32", "uint32", "int64"):
+                array = array.astype(np.int64)  # LossLabels takes these; what is too large becomes negative
+            return array, array
+        return self.result_as_nhwc(array.astype(np.float32, copy=False)), None
+
+    def result_as_nhwc(self, array: Array) -> Array:
+        """Predictions, or labels like them, as images of the device have them."""
+        layout = self.output.layout
+        extents = [self.result["HWC".index(letter)] for letter in layout[1:]]
+        return _as_nhwc(array.reshape(len(array), *extents), layout)
+
+    @property
+    def _result_shape(self) -> tuple[int, ...]:
+        """Behind the batch, as the graph's output is."""
+        if self.output.shape is not None:
+            return self.output.shape
+        return tuple(self.result["HWC".index(letter)] for letter in self.output.layout[1:])
+
+
+def pair(value: Any, name: str) -> tuple[Array, Array]:
+    """Images and their labels."""
+    if not isinstance(value, (tuple, list)) or len(value) != 2:
+        _checks.refuse(value, name, "a pair (x, labels)")
+    return _checks.array(value[0], f"x of {name}"), _checks.array(value[1], f"labels of {name}")
+
+
+def check_lengths(x: Array, labels: Array, x_name: str, labels_name: str) -> None:
+    """ValueError unless each of one image or more has a label."""
+    if not x.ndim or not len(x):
+        raise ValueError(f"{x_name}.shape {x.shape} has no images.")
+    if not labels.ndim or len(labels) != len(x):
+        count = len(labels) if labels.ndim else 0
+        raise ValueError(f"len({labels_name}) ({count}) is not len({x_name}) ({len(x)}).")
+
+
+def _shown(shape: tuple[Any, ...]) -> str:
+    return f"({', '.join(map(str, shape))})"
+
+
+def _as_nhwc(array: Array, layout: str) -> Array:
+    """With four axes, N, H, W, C; those that the layout has not are 1."""
+    missing = [letter for letter in "NHWC" if letter not in layout]
+    letters = layout + "".join(missing)
+    whole = array.reshape(*array.shape, *(1 for _ in missing))
+    return np.ascontiguousarray(whole.transpose([letters.index(letter) for letter in "NHWC"]))

@@ -1,0 +1,86 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Step: one command buffer of a training, and what it comes to."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from .. import _checks, _core
+
+if TYPE_CHECKING:
+    from .trainer import Trainer
+
+Array = NDArray[Any]
+
+
+class Step(_checks.Made):
+    """One step of a `Trainer`, which may still be at work.
+
+    Attributes
+    ----------
+    number : int
+        Steps before it, those of a loaded checkpoint counted.
+    images : int
+    """
+
+    def __init__(
+        self,
+        trainer: Trainer,
+        number: int,
+        commands: _core.CommandBuffer,
+        output: list[_core.Image],
+        labels: list[_core.LossLabels],
+        classes: Array | None,
+    ) -> None:
+        self.number, self.images = number, sum(image.shape[0] for image in output)
+        self._trainer, self._commands = trainer, commands
+        self._output, self._labels, self._classes = output, labels, classes
+        self._loss: float | None = None
+
+    def wait(self) -> Step:
+        """Wait until the step has completed, and those before it.
+
+        Returns
+        -------
+        Step
+            Itself.
+
+        Raises
+        ------
+        FloatingPointError
+            "step 12: the loss is nan; ..."
+        RuntimeError
+            The device has failed.
+        """
+        self._trainer._complete(self)
+        return self
+
+    @property
+    def loss(self) -> float:
+        """Mean over the batch, before the update. Waits."""
+        self.wait()
+        assert self._loss is not None
+        return self._loss
+
+    @property
+    def accuracy(self) -> float | None:
+        """Share of the class numbers that are the greatest prediction, 0 to 1; None for other labels. Waits."""
+        self.wait()
+        if self._classes is None:
+            return None
+        found = np.concatenate([image.numpy().argmax(-1) for image in self._output])
+        return float((found == self._classes.reshape(found.shape)).mean())
+
+    @property
+    def output(self) -> Array:
+        """What the network has predicted, before the update: (N, H, W, C), float32, a copy. Waits."""
+        self.wait()
+        return np.concatenate([image.numpy() for image in self._output])
+
+    def __repr__(self) -> str:
+        if not vars(self):
+            return "<mpscnn.training.Step, not made>"
+        return f"<mpscnn.training.Step {self.number}>"
