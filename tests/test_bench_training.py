@@ -57,6 +57,21 @@ def test_fields(training: Any, capsys: pytest.CaptureFixture[str], monkeypatch: 
     assert text.splitlines()[-1].split()[-3:] == ["2", "1", "3"]
 
 
+def test_steps_in_a_row(training: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    seen: list[Any] = []
+
+    def step(x: Any, labels: Any) -> Any:
+        seen.append((x, labels))
+        return lambda: len(seen)
+
+    assert training._some(step, [(1, 2), (3, 4)], 5) == 5
+    assert seen == [(1, 2), (3, 4), (1, 2), (3, 4), (1, 2)]
+    monkeypatch.setattr(training, "_memory_of_a_process", lambda case, batch, who: MEMORY[who])
+    monkeypatch.setattr(benchmarking, "rounds", lambda players, seconds: {"ours": [4.0], "torch": [10.0]})
+    (row,) = training.run(0)  # two steps are timed together
+    assert row["seconds"] == row["least"] == {"ours": 2.0, "torch": 5.0}
+
+
 def test_memory(training: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     case = training.Case("digits", (1, 8, 8), 64, 10, 1, training._digits)
     ours = training._memory_of_a_process(case, 1024, "ours")  # another process has its own list of cases
