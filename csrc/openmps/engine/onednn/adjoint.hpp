@@ -131,7 +131,7 @@ void gather_separable(const Tensor& diff_src, std::int64_t results, const Shares
                    std::vector<float>(static_cast<std::size_t>(w * work.part))});
 
   parallel_ranges(lines * work.parts, work.threads, [&](std::int64_t begin, std::int64_t end) {
-    const int thread = omp_get_thread_num();
+    const int thread = thread_number();
     Own& my = own[static_cast<std::size_t>(thread)];
     for (std::int64_t item = begin; item < end; ++item) {
       const std::int64_t part = item / lines, n = item % lines / diff_src.h, y = item % lines % diff_src.h;

@@ -137,7 +137,7 @@ Scaled scaled(const BinaryConvProblem& problem, bool with_bits, bool with_floats
   const int threads = threads_for(src.size(), kGrain);
   std::vector<float> rows(static_cast<std::size_t>(threads * src.w * c));
   parallel_ranges(src.n * src.h, threads, [&](std::int64_t begin, std::int64_t end) {
-    float* const buffer = rows.data() + omp_get_thread_num() * src.w * c;
+    float* const buffer = rows.data() + thread_number() * src.w * c;
     for (std::int64_t row = begin; row < end; ++row) {
       float* const values = with_floats ? result.floats->tensor.floats(row / src.h, row % src.h) : buffer;
       const std::byte* const from = src.at(row / src.h, row % src.h);
@@ -192,7 +192,7 @@ void multiply_bits(const BinaryConvProblem& problem, const Scaled& source, const
   const std::int64_t groups = rows >= threads ? 1 : blocks;  // few rows: threads share the outputs
   std::vector<std::uint32_t> gathered(static_cast<std::size_t>(threads * kPixels * length));
   parallel_ranges(rows * groups, threads, [&](std::int64_t begin, std::int64_t end) {
-    std::uint32_t* const own = gathered.data() + omp_get_thread_num() * kPixels * length;
+    std::uint32_t* const own = gathered.data() + thread_number() * kPixels * length;
     for (std::int64_t item = begin; item < end; ++item) {
       const std::int64_t row = item / groups, n = row / sums.h, y = row % sums.h;
       const std::int64_t first_block = item % groups, last_block = groups == 1 ? blocks : first_block + 1;

@@ -103,7 +103,7 @@ class Summation {
     std::vector<std::vector<float>> buffers(static_cast<std::size_t>(threads));
     for (auto& buffer : buffers) buffer.resize(static_cast<std::size_t>(kBuffers * room_));
     parallel_ranges(dst_.n * parts, threads, [&](std::int64_t begin, std::int64_t end) {
-      float* const buffer = buffers[static_cast<std::size_t>(omp_get_thread_num())].data();
+      float* const buffer = buffers[static_cast<std::size_t>(thread_number())].data();
       for (std::int64_t task = begin; task < end; ++task) {
         const std::int64_t first = task % parts * rows, last = std::min(first + rows, h_);
         sum_rows(task / parts, first, last, sums.data() + task * length_, buffer);

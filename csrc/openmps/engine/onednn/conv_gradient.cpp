@@ -124,7 +124,7 @@ void bias_gradient(const Tensor& diff_dst, float* sums, bool accumulates) {
   std::vector<double> totals(count * static_cast<std::size_t>(threads));
   std::vector<float> parts(totals.size());
   parallel_ranges(pixels, threads, [&](std::int64_t begin, std::int64_t end) {
-    const std::size_t first = count * static_cast<std::size_t>(omp_get_thread_num());
+    const std::size_t first = count * static_cast<std::size_t>(thread_number());
     float* const part = parts.data() + first;
     for (std::int64_t i = begin; i < end; i += kPixels) {
       std::fill(part, part + c, 0.0f);

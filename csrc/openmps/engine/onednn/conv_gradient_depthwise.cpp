@@ -126,7 +126,7 @@ const char* data_gradient_depthwise(const DataGradientCall& call) {
   const std::size_t room = most_rows * most_columns;
   std::vector<Product> products_of_threads(room * static_cast<std::size_t>(threads));
   parallel_ranges(to.n * to.h, threads, [&](i64 begin, i64 end) {
-    Product* const products = products_of_threads.data() + room * static_cast<std::size_t>(omp_get_thread_num());
+    Product* const products = products_of_threads.data() + room * static_cast<std::size_t>(thread_number());
     for (i64 k = begin; k < end; ++k) {
       const i64 n = k / to.h, y = k % to.h;
       for (i64 x = 0; x < to.w; ++x) {
@@ -154,8 +154,8 @@ const char* weights_gradient_depthwise(const WeightsGradientCall& call) {
   std::vector<float> parts(static_cast<std::size_t>(values * threads));
   constexpr i64 kRows = 16;
   parallel_ranges(e.n * e.h, threads, [&](i64 begin, i64 end) {
-    float* const part = parts.data() + values * omp_get_thread_num();
-    double* const total = totals.data() + values * omp_get_thread_num();
+    float* const part = parts.data() + values * thread_number();
+    double* const total = totals.data() + values * thread_number();
     for (i64 k = begin; k < end; ++k) {
       const i64 n = k / e.h, j = k % e.h;
       const float* const results = e.floats(n, j);

@@ -206,7 +206,7 @@ void add_up_band(const DataGradientCall& call, const Axis& h, const Axis& v,
     const int threads = threads_for(count * length, kCopyGrain);
     const Scratch rows_of_threads(in_place ? 0 : static_cast<std::uint64_t>(length * threads) * sizeof(float));
     parallel_ranges(count, threads, [&](i64 begin, i64 end) {
-      auto* const own = reinterpret_cast<float*>(rows_of_threads.data()) + length * omp_get_thread_num();
+      auto* const own = reinterpret_cast<float*>(rows_of_threads.data()) + length * thread_number();
       for (i64 k = begin; k < end; ++k) {
         const i64 n = n0 + k / (y1 - y0), y = y0 + k % (y1 - y0);
         float* const sums = in_place ? to.floats(n, y) : own;

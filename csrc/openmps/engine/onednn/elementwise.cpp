@@ -153,9 +153,9 @@ void activate(const Tensor& src, const Tensor& dst, const Neuron& neuron, const 
       convert(s, d, count, values);
     });
   } else {
-    std::vector<float> buffers(static_cast<std::size_t>(block * omp_get_max_threads()));
+    std::vector<float> buffers(static_cast<std::size_t>(block * max_threads()));
     for_runs(src, dst, [&](const std::byte* s, std::byte* d, std::int64_t count) {
-      convert(s, d, count, buffers.data() + block * omp_get_thread_num());
+      convert(s, d, count, buffers.data() + block * thread_number());
     });
   }
 }

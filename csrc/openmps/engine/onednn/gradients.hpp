@@ -62,7 +62,7 @@ void for_results(const std::array<Operand, count>& operands, const ResultsAxis& 
   std::vector<float> buffers((count + 1) * static_cast<std::size_t>(room * threads));
   std::vector<double> all_sums(static_cast<std::size_t>(c * threads));
   parallel_ranges(dst.n * dst.h * dst.w, threads, [&](std::int64_t begin, std::int64_t end) {
-    const std::int64_t thread = omp_get_thread_num();
+    const std::int64_t thread = thread_number();
     float* const buffer = buffers.data() + static_cast<std::int64_t>(count + 1) * room * thread;
     float* const values = buffer + static_cast<std::int64_t>(count) * room;
     double* const sums = all_sums.data() + c * thread;
@@ -112,9 +112,9 @@ void for_gradients(const Operand& diff_dst, const Operand& src, const ImageView&
     std::vector<float> buffers(static_cast<std::size_t>(room * threads));
     std::vector<double> sums(static_cast<std::size_t>(c * threads));
     parallel_ranges(result.n * result.h * result.w, threads, [&](std::int64_t begin, std::int64_t end) {
-      float* const mine = buffers.data() + room * omp_get_thread_num();
+      float* const mine = buffers.data() + room * thread_number();
       float *const values = mine + 2 * c, *const gradient = mine, *const to = mine + c;
-      double* const sum = sums.data() + c * omp_get_thread_num();
+      double* const sum = sums.data() + c * thread_number();
       OperandReader sources(x, c, values + std::max(kOperandChunk, c));
       for (std::int64_t pixel = begin; pixel < end; ++pixel) {
         const std::int64_t column = pixel % result.w, line = pixel / result.w, y = line % result.h, n = line / result.h;

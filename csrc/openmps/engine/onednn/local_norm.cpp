@@ -93,7 +93,7 @@ void normalize_by_channels(const LocalNormProblem& problem) {
   for_operands<1>({&src}, problem.dst, kGrain, /*across_images=*/true,
                   [&](const std::array<const float*, 1>& from, float* to, std::int64_t, std::int64_t pixels) {
                     respond(from[0], to, pixels, c, neighbours.before, neighbours.after, scale, problem.delta,
-                            -static_cast<double>(problem.beta), work.data() + work_size * omp_get_thread_num());
+                            -static_cast<double>(problem.beta), work.data() + work_size * thread_number());
                   });
 }
 
@@ -211,7 +211,7 @@ void normalize_by_windows(const LocalNormProblem& problem) {
        std::vector<float>(direct ? 0 : static_cast<std::size_t>(dst.w * c))});
 
   parallel_ranges(dst.n * dst.h, threads, [&](std::int64_t begin, std::int64_t end) {
-    Scratch& my = scratch[static_cast<std::size_t>(omp_get_thread_num())];
+    Scratch& my = scratch[static_cast<std::size_t>(thread_number())];
     const std::int64_t step = my.source.pixel_stride();
     for (std::int64_t row = begin; row < end; ++row) {
       const std::int64_t n = row / dst.h, y = row % dst.h, top = w.start_h + y;

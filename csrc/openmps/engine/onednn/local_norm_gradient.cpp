@@ -77,7 +77,7 @@ void differentiate_channels(const LocalNormGradientProblem& problem) {
                   respond_gradient(from[0], from[1], to, pixels, c, neighbours.before, neighbours.after, scale,
                                    forward.delta, -static_cast<double>(forward.beta),
                                    -2 * scale * static_cast<double>(forward.beta),
-                                   work.data() + work_size * omp_get_thread_num());
+                                   work.data() + work_size * thread_number());
                 });
 }
 
@@ -294,7 +294,7 @@ void differentiate_windows(const LocalNormGradientProblem& problem) {
        std::vector<float>(static_cast<std::size_t>(result.w * kBlock))});
 
   parallel_ranges(src.n * blocks * result.h, threads, [&](std::int64_t begin, std::int64_t end) {
-    Scratch& my = scratch[static_cast<std::size_t>(omp_get_thread_num())];
+    Scratch& my = scratch[static_cast<std::size_t>(thread_number())];
     const Given windows = Rows{my.windows.data(), g.w * kBlock, fields, 1}(0);
     const Rows columns = {my.columns.data(), length, fields, slots};
     double* const sums = contrast ? my.sums.data() : nullptr;

@@ -526,7 +526,7 @@ void find_loss(const LossProblem& problem) {
   const std::int64_t room = std::max(kOperandChunk, channels);
   const auto buffers = std::make_unique_for_overwrite<float[]>(sums.size() * static_cast<std::size_t>(kBuffers * room));
   parallel_ranges(pixels, threads, [&](std::int64_t begin, std::int64_t end) {
-    const int thread = omp_get_thread_num();
+    const int thread = thread_number();
     find_losses(problem, sources, begin, end, buffers.get() + thread * kBuffers * room, room,
                 sums[static_cast<std::size_t>(thread)]);
   });

@@ -199,7 +199,7 @@ void find_moments(Tensor src, std::int64_t first, std::int64_t count, std::vecto
   const std::int64_t most = std::max<std::int64_t>(8, kAdded / src.c / 8 * 8);
   std::vector<float> buffers(in_place && one_line ? 0 : static_cast<std::size_t>(threads * most * src.c));
   parallel_ranges(src.n * image, threads, [&](std::int64_t begin, std::int64_t end) {
-    const auto me = static_cast<std::size_t>(omp_get_thread_num());
+    const auto me = static_cast<std::size_t>(thread_number());
     float* const buffer = buffers.data() + (buffers.empty() ? 0 : static_cast<std::int64_t>(me) * most * src.c);
     std::int64_t pixels = 0;
     for (std::int64_t pixel = begin; pixel < end; pixel += pixels) {

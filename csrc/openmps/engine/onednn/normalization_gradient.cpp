@@ -180,7 +180,7 @@ void for_pairs(const ImageView& diff_dst, const Operand& src, bool across_images
   const std::int64_t run = direct ? shape.w : std::max<std::int64_t>(1, kOperandChunk / c);
   std::vector<float> buffers(direct ? 0 : static_cast<std::size_t>(2 * buffer * threads));
   parallel_ranges(shape.n * shape.h * shape.w, threads, [&](std::int64_t begin, std::int64_t end) {
-    float* const mine = buffers.data() + (direct ? 0 : 2 * buffer * omp_get_thread_num());
+    float* const mine = buffers.data() + (direct ? 0 : 2 * buffer * thread_number());
     OperandReader gradients(g, c, mine), sources(x, c, mine + (direct ? 0 : buffer));
     std::int64_t line = begin / shape.w, column = begin % shape.w, pixels = 0;
     for (std::int64_t pixel = begin; pixel < end; pixel += pixels, column += pixels) {
@@ -205,7 +205,7 @@ void find_sums(const ImageView& diff_dst, const Operand& src, const GradientCoef
   std::vector<float> buffers(has_slopes ? static_cast<std::size_t>(block * c * threads) : 0);
   for_pairs(diff_dst, src, one_set, threads,
             [&](const float* g, const float* x, std::int64_t first, std::int64_t pixels) {
-              const auto me = static_cast<std::size_t>(omp_get_thread_num());
+              const auto me = static_cast<std::size_t>(thread_number());
               const std::int64_t target = one_set ? 0 : first / image;
               const ChannelTerms terms = coefficients.terms(target);
               double* const sums = partial.data() + me * per_thread + static_cast<std::size_t>(target) * each;

@@ -195,7 +195,7 @@ void pool(const PoolProblem& problem) {
                                 std::vector<float>(static_cast<std::size_t>(direct ? 0 : c))});
 
   parallel_ranges(rows_of_work * parts, threads, [&](std::int64_t begin, std::int64_t end) {
-    Scratch& my = scratch[static_cast<std::size_t>(omp_get_thread_num())];
+    Scratch& my = scratch[static_cast<std::size_t>(thread_number())];
     const std::int64_t step = my.source.pixel_stride();
     for (std::int64_t item = begin; item < end; ++item) {
       const std::int64_t n = item / parts / dst.h, y = item / parts % dst.h;

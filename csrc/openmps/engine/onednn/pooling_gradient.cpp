@@ -295,7 +295,7 @@ void max_gradient(const PoolGradientProblem& problem, const Axis& down, const Ax
     if (columns.of(x).empty()) bare.push_back(x);
 
   parallel_ranges(lines * work.parts, work.threads, [&](std::int64_t begin, std::int64_t end) {
-    Own& my = own[static_cast<std::size_t>(omp_get_thread_num())];
+    Own& my = own[static_cast<std::size_t>(thread_number())];
     const std::int64_t diff_step = my.diff.pixel_stride();
     std::int64_t done = -1;  // row of windows that has given already
     for (std::int64_t item = begin; item < end; ++item) {

@@ -108,8 +108,8 @@ void reduce_pixels(const ReduceProblem& problem) {
   std::vector<float> memory(static_cast<std::size_t>(threads * (length + chunk)));
   std::vector<double> sum_memory(static_cast<std::size_t>(sum ? threads * length : 0));
   parallel_ranges(lines * parts, threads, [&](std::int64_t begin, std::int64_t end) {
-    float* const result = memory.data() + omp_get_thread_num() * (length + chunk);
-    double* const sums = sum ? sum_memory.data() + omp_get_thread_num() * length : nullptr;
+    float* const result = memory.data() + thread_number() * (length + chunk);
+    double* const sums = sum ? sum_memory.data() + thread_number() * length : nullptr;
     OperandReader reader(source, c, result + length);
     for (std::int64_t task = begin; task < end; ++task) {
       const std::int64_t line = task / parts, first = task % parts * part, count = std::min(part, extent - first);
@@ -397,7 +397,7 @@ void reduce_channels(const ReduceProblem& problem) {
   const int threads = threads_for(dst.n * dst.h * dst.w * c, kGrain);
   std::vector<float> memory(static_cast<std::size_t>(threads * (2 * chunk + run)));
   parallel_ranges(dst.n * dst.h, threads, [&](std::int64_t begin, std::int64_t end) {
-    float* const result = memory.data() + omp_get_thread_num() * (2 * chunk + run);
+    float* const result = memory.data() + thread_number() * (2 * chunk + run);
     OperandReader reader(source, c, result + run), reader_of_second(second, c, result + run + chunk);
     for (std::int64_t line = begin; line < end; ++line) {
       const std::int64_t n = line / dst.h, y = line % dst.h;

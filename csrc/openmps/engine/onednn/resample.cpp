@@ -127,7 +127,7 @@ void resample(const ResampleProblem& problem) {
        std::vector<float>(static_cast<std::size_t>(direct ? 0 : dst.w * c))});
 
   parallel_ranges(dst.n * dst.h, threads, [&](std::int64_t begin, std::int64_t end) {
-    Scratch& my = scratch[static_cast<std::size_t>(omp_get_thread_num())];
+    Scratch& my = scratch[static_cast<std::size_t>(thread_number())];
     const std::int64_t step = my.source.pixel_stride();
     float* const line = my.line.data();
     for (std::int64_t task = begin; task < end; ++task) {

@@ -195,7 +195,7 @@ void for_operands(const std::array<const Operand*, count>& operands, const Image
   if (c > kOperandChunk && !halves) wide.resize((count + 1) * static_cast<std::size_t>(buffer * threads));
   parallel_ranges(dst.n * dst.h * dst.w, threads, [&](std::int64_t begin, std::int64_t end) {
     float stack[(count + 1) * kOperandChunk];
-    float* const buffers = wide.empty() ? stack : wide.data() + (count + 1) * buffer * omp_get_thread_num();
+    float* const buffers = wide.empty() ? stack : wide.data() + (count + 1) * buffer * thread_number();
     const auto readers_of = [&]<std::size_t... i>(std::index_sequence<i...>) {
       return std::array<OperandReader, count>{OperandReader(sources[i], c, buffers + i * buffer)...};
     };

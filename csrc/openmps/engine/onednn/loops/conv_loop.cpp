@@ -34,8 +34,8 @@ struct PixelBuffers {
   std::vector<float> values;
   std::int64_t channels, results;
   PixelBuffers(std::int64_t c, std::int64_t o)
-      : values(static_cast<std::size_t>((c + o) * omp_get_max_threads())), channels(c), results(o) {}
-  float* pixel() { return values.data() + (channels + results) * omp_get_thread_num(); }
+      : values(static_cast<std::size_t>((c + o) * max_threads())), channels(c), results(o) {}
+  float* pixel() { return values.data() + (channels + results) * thread_number(); }
   float* sums() { return pixel() + channels; }
 };
 

@@ -30,13 +30,13 @@ const char* conv_depthwise_loop(const ConvCall& call) {
     for (std::int64_t t = 0; t < taps; ++t)
       by_tap[static_cast<std::size_t>(t * c + o)] = weights.values[static_cast<std::size_t>(o * taps + t)];
   }
-  std::vector<float> sums_of_threads(static_cast<std::size_t>(c * omp_get_max_threads()));
+  std::vector<float> sums_of_threads(static_cast<std::size_t>(c * max_threads()));
   const auto resolve = [&](std::int64_t at, std::int64_t extent) {
     if (at >= 0 && at < extent) return at;
     return w.edge == Edge::zero ? std::int64_t{-1} : std::clamp<std::int64_t>(at, 0, extent - 1);
   };
   parallel_ranges(dst.n * dst.h, threads_for(dst.size() * taps, 64 * 1024), [&](std::int64_t begin, std::int64_t end) {
-    float* const sums = sums_of_threads.data() + c * omp_get_thread_num();
+    float* const sums = sums_of_threads.data() + c * thread_number();
     for (std::int64_t i = begin; i < end; ++i) {
       const std::int64_t n = i / dst.h, y = i % dst.h;
       for (std::int64_t x = 0; x < dst.w; ++x) {

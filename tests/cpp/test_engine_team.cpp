@@ -1,0 +1,249 @@
+// SPDX-License-Identifier: Apache-2.0
+// Teams of threads: each part is done once, whoever begins the team, and oneDNN's names for OpenMP lead to them.
+//
+//   test_engine_team [seed offset]      prints "N passed, N failed"
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <array>
+#include <atomic>
+#include <chrono>
+#include <functional>
+#include <mutex>
+#include <set>
+#include <thread>
+
+#include "engine/shared/parallel.hpp"
+#include "engine/shared/team.hpp"
+#include "engine_test.hpp"
+
+extern "C" {
+void openmps_GOMP_parallel_start(void (*body)(void*), void* context, unsigned threads);
+void openmps_GOMP_parallel_end();
+void openmps_GOMP_barrier();
+bool openmps_GOMP_loop_static_start(long start, long end, long step, long chunk, long* first, long* last);
+bool openmps_GOMP_loop_static_next(long* first, long* last);
+void openmps_GOMP_loop_end_nowait();
+int openmps_omp_get_max_threads();
+int openmps_omp_get_num_threads();
+int openmps_omp_get_thread_num();
+int openmps_omp_in_parallel();
+}
+
+namespace {
+
+void on_other_thread(const std::function<void()>& action) { std::thread(action).join(); }
+
+/// The body of a team, as a function.
+template <class Body>
+void team(int threads, const Body& body) {
+  run_team(threads, [](void* pointer) { (*static_cast<const Body*>(pointer))(); }, const_cast<Body*>(&body));
+}
+
+bool each_part_once(int size) {
+  std::vector<std::atomic<int>> counts(static_cast<std::size_t>(size));
+  std::atomic<bool> ok{true};
+  team(size, [&] {
+    if (team_size() != size || in_team() != (size > 1)) ok = false;
+    ++counts.at(static_cast<std::size_t>(thread_number()));
+  });
+  for (const auto& count : counts) ok = ok && count == 1;
+  return ok && thread_number() == 0 && team_size() == 1 && !in_team();
+}
+
+void test_parts() {
+  on_other_thread([] {
+    for (int round = 0; round < 200; ++round)
+      for (int size = 1; size <= 9; ++size) report(each_part_once(size), "%d parts, once each", size);
+  });
+  for (int size = 1; size <= 4; ++size) report(each_part_once(size), "%d parts on the main thread", size);
+}
+
+void test_thread_that_comes_late() {
+  // The thread that begins a team waits for no other before that one has begun.
+  on_other_thread([] {
+    std::atomic<int> done{0}, mine{0};
+    const auto me = std::this_thread::get_id();
+    std::set<std::thread::id> threads;
+    std::mutex mutex;
+    team(64, [&] {
+      if (thread_number() != 0) std::this_thread::sleep_for(std::chrono::milliseconds(1));
+      ++done;
+      mine += std::this_thread::get_id() == me;
+      const std::lock_guard lock(mutex);
+      threads.insert(std::this_thread::get_id());
+    });
+    report(done == 64, "64 parts");
+    report(mine > 1, "%d of 64 parts by the thread that began them", mine.load());
+    report(threads.size() > 1, "64 parts on %zu threads", threads.size());
+  });
+}
+
+void test_threads_are_at_work_together() {
+  on_other_thread([] {
+    // Each part waits for all others: a team whose parts are done one after the other would stand still.
+    for (int size = 2; size <= 6; ++size) {
+      std::atomic<int> arrived{0};
+      team(size, [&] {
+        ++arrived;
+        while (arrived < size) std::this_thread::yield();
+      });
+      report(arrived == size, "%d parts that wait for each other", size);
+    }
+  });
+}
+
+void test_barrier() {
+  const auto check = [](int size) {
+    std::vector<int> written(static_cast<std::size_t>(size));
+    std::atomic<int> wrong{0};
+    team(size, [&] {
+      const auto me = static_cast<std::size_t>(thread_number());
+      for (int round = 1; round <= 100; ++round) {
+        written[me] = round;
+        team_barrier();
+        for (const int other : written) wrong += other != round;
+        team_barrier();
+      }
+    });
+    report(wrong == 0, "a barrier of %d: %d were elsewhere", size, wrong.load());
+  };
+  on_other_thread([&] {
+    for (int size = 1; size <= 5; ++size) check(size);
+  });
+  check(2);
+}
+
+void test_inside() {
+  const auto check = [](const char* where) {
+    std::atomic<int> inner{0}, wrong{0};
+    team(3, [&] {
+      const int me = thread_number();
+      team(4, [&] {
+        wrong += team_size() != 1 || thread_number() != 0;
+        team(4, [&] { ++inner; });
+      });
+      wrong += thread_number() != me || team_size() != 3;
+    });
+    report(inner == 3 && wrong == 0, "a team inside of another has one thread, %s", where);
+  };
+  on_other_thread([&] { check("of ours"); });
+  check("on the main thread");
+}
+
+void test_several_at_once() {
+  std::vector<std::thread> threads;
+  std::atomic<i64> total{0};
+  for (int i = 0; i < 6; ++i)
+    threads.emplace_back([&] {
+      for (int round = 0; round < 300; ++round)
+        parallel_ranges(100, 3, [&](i64 begin, i64 end) { total += end - begin; });
+    });
+  for (auto& thread : threads) thread.join();
+  report(total == 6 * 300 * 100, "six threads begin teams at once: %lld", static_cast<long long>(total));
+}
+
+void test_wakes() {
+  on_other_thread([] {
+    for (int round = 0; round < 20; ++round) {
+      report(each_part_once(2), "a team after a rest");
+      std::this_thread::sleep_for(std::chrono::milliseconds(round % 3));
+    }
+  });
+}
+
+void test_fork() {
+  on_other_thread([] {
+    report(each_part_once(3), "a team before a fork");
+    const pid_t child = fork();
+    if (child == 0) {
+      alarm(20);  // instead of standing still
+      bool ok = each_part_once(3);
+      std::thread([&] { ok = ok && each_part_once(4); }).join();
+      _exit(ok ? 0 : 1);
+    }
+    int status = -1;
+    waitpid(child, &status, 0);
+    report(WIFEXITED(status) && WEXITSTATUS(status) == 0, "teams in the child of a fork: status %d", status);
+    report(each_part_once(3), "a team after a fork");
+  });
+}
+
+void test_limit() {
+  const auto check = [] {
+    const int most = max_threads();
+    {
+      const ThreadLimit limit(3);
+      report(max_threads() == 3 && openmps_omp_get_max_threads() == 3, "a limit of threads");
+      report(threads_for(1000, 10) == 3, "threads for work, limited");
+    }
+    report(max_threads() == most, "a limit ends");
+  };
+  check();
+  on_other_thread(check);
+}
+
+void test_openmp_names() {
+  const auto check = [](const char* where) {
+    struct Context {
+      std::atomic<int> calls{0}, wrong{0};
+      std::atomic<i64> covered{0};
+      long start = 0, end = 0, step = 1, chunk = 0;
+    };
+    for (const auto& [start, end, step, chunk] : {std::array<long, 4>{0, 10, 1, 0},
+                                                  {0, 10, 1, 3},
+                                                  {5, 5, 1, 0},
+                                                  {3, 100, 7, 2},
+                                                  {20, -3, -2, 4},
+                                                  {0, 2, 1, 0}}) {
+      Context context;
+      context.start = start, context.end = end, context.step = step, context.chunk = chunk;
+      const auto body = [](void* pointer) {
+        auto& c = *static_cast<Context*>(pointer);
+        ++c.calls;
+        c.wrong += openmps_omp_get_num_threads() != 3 || !openmps_omp_in_parallel();
+        long first = 0, last = 0;
+        if (openmps_GOMP_loop_static_start(c.start, c.end, c.step, c.chunk, &first, &last)) {
+          do {
+            for (long i = first; c.step > 0 ? i < last : i > last; i += c.step) c.covered += 1 + i * i;
+          } while (openmps_GOMP_loop_static_next(&first, &last));
+        }
+        openmps_GOMP_loop_end_nowait();
+        openmps_GOMP_barrier();
+        c.wrong += c.calls != 3;
+      };
+      openmps_GOMP_parallel_start(body, &context, 3);
+      body(&context);
+      openmps_GOMP_parallel_end();
+      i64 wanted = 0;
+      for (long i = start; step > 0 ? i < end : i > end; i += step) wanted += 1 + i * i;
+      report(context.covered == wanted && context.calls == 3 && context.wrong == 0,
+             "a loop from %ld to %ld by %ld in chunks of %ld, %s: %lld of %lld", start, end, step, chunk, where,
+             static_cast<long long>(context.covered), static_cast<long long>(wanted));
+    }
+    report(openmps_omp_in_parallel() == 0 && openmps_omp_get_thread_num() == 0, "outside of teams, %s", where);
+  };
+  on_other_thread([&] { check("of ours"); });
+  check("on the main thread");
+}
+
+/// The program links GNU OpenMP, so from here on the main thread has its threads.
+void test_shared_openmp() {
+  on_other_thread([] { share_openmp(); });
+  share_openmp();
+  test_parts();
+  test_barrier();
+  test_inside();
+  test_limit();
+  test_openmp_names();
+  test_several_at_once();
+}
+
+}  // namespace
+
+int main(int argc, char** argv) {
+  return run_tests(
+      argc, argv,
+      {test_parts, test_thread_that_comes_late, test_threads_are_at_work_together, test_barrier, test_inside,
+       test_several_at_once, test_wakes, test_fork, test_limit, test_openmp_names, test_shared_openmp});
+}
