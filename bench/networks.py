@@ -82,7 +82,7 @@ def _contestants(
 
 
 def run(seconds: float = 1.0, case: str = "", plot: str = "") -> list[dict[str, Any]]:
-    """Comparisons as dicts; each takes about `seconds`, and at least five rounds. `case` is a part of a name."""
+    """Comparisons as dicts; each takes about `seconds`, and at least nine rounds. `case` is a part of a name."""
     comparisons: list[Comparison] = []
     for name in NETWORKS:
         wanted = [batch for batch in BATCHES if case in f"{name}, batch {batch}"]

@@ -15,10 +15,12 @@ from __future__ import annotations
 import os
 import random
 import statistics
+import threading
 import time
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import asdict, dataclass, field
 from importlib import metadata
+from pathlib import Path
 from typing import Any, cast
 
 import numpy as np
@@ -31,7 +33,7 @@ from .network import Network
 ROUND_SECONDS = 2e-3
 PAUSE_SECONDS = 10e-3
 LONGEST_PAUSE_SECONDS = 0.2
-LEAST_ROUNDS = 5
+LEAST_ROUNDS = 9
 
 PEERS = ("torch", "onnxruntime", "openvino")
 
@@ -53,7 +55,7 @@ def interleaved(
     ----------
     contestants : dict of callables by name
     seconds : float
-        There are five rounds at least, however long they take.
+        There are nine rounds at least, however long they take.
     best : bool, default False
         The least in place of the median, which says more where others use the machine too.
     progress : callable, optional
@@ -89,16 +91,35 @@ def rounds(
 
 
 def pause() -> None:
-    """Ends when this process has computed next to nothing for a while, or after `LONGEST_PAUSE_SECONDS`."""
-    slice_seconds, idle_share = PAUSE_SECONDS / 4, 0.2
-    start = before = time.perf_counter()
-    computed = time.process_time()
-    while before - start < LONGEST_PAUSE_SECONDS:
-        time.sleep(slice_seconds if before > start else PAUSE_SECONDS - slice_seconds)
-        now, computed_now = time.perf_counter(), time.process_time()
-        if before > start and computed_now - computed < idle_share * (now - before):
-            return
-        before, computed = now, computed_now
+    """Ends when no other thread of this process has wanted a processor for a while, at most `LONGEST_PAUSE_SECONDS`."""
+    end = time.perf_counter() + LONGEST_PAUSE_SECONDS
+    still = 0.0
+    while still < PAUSE_SECONDS and time.perf_counter() < end:
+        time.sleep(PAUSE_SECONDS / 4)
+        still = 0.0 if _others_run() else still + PAUSE_SECONDS / 4
+
+
+def _others_run() -> bool:
+    """Whether threads of this process other than the calling one run or wait for a processor. Of what Linux tells, only
+    the state is exact: it may count processor time in ticks of 4 ms.
+    """
+    me = str(threading.get_native_id())
+    try:
+        threads = os.listdir("/proc/self/task")
+    except FileNotFoundError:  # not Linux
+        before = time.process_time()
+        time.sleep(PAUSE_SECONDS)
+        return time.process_time() - before > PAUSE_SECONDS / 5
+    for thread in threads:
+        if thread == me:
+            continue
+        try:
+            state = Path("/proc/self/task", thread, "stat").read_bytes().rpartition(b")")[2].split()[0]
+        except (FileNotFoundError, ProcessLookupError):  # it has ended
+            continue
+        if state == b"R":
+            return True
+    return False
 
 
 def _seconds(run: Callable[[], object], calls: int) -> float:

@@ -1,0 +1,57 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The pause before each contestant of a benchmark."""
+
+from __future__ import annotations
+
+import hashlib
+import threading
+import time
+
+import pytest
+from mpscnn import benchmarking
+
+
+def test_pause_waits_for_threads_that_compute() -> None:
+    """For ticks of 4 ms, by which processor time may be counted, as well as between them."""
+    block = bytes(1 << 20)
+    begin = time.perf_counter()
+    while time.perf_counter() - begin < 0.02:
+        hashlib.sha256(block)  # without the GIL
+    rounds = threading.Event()
+    count = 0
+
+    def compute() -> None:
+        nonlocal count
+        rounds.set()
+        end = time.perf_counter() + 0.06
+        while time.perf_counter() < end:
+            hashlib.sha256(block)
+            count += 1
+
+    thread = threading.Thread(target=compute)
+    thread.start()
+    rounds.wait()
+    begin = time.perf_counter()
+    benchmarking.pause()
+    assert not thread.is_alive() or time.perf_counter() - begin >= benchmarking.LONGEST_PAUSE_SECONDS
+    thread.join()
+    assert count
+
+
+def test_pause_is_short_where_nothing_computes() -> None:
+    for _ in range(20):
+        begin = time.perf_counter()
+        benchmarking.pause()
+        if time.perf_counter() - begin < benchmarking.LONGEST_PAUSE_SECONDS:
+            return
+    pytest.fail("threads of this process compute all the time")
+
+
+def test_pause_where_linux_tells_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    def missing(_: str) -> list[str]:
+        raise FileNotFoundError
+
+    monkeypatch.setattr(benchmarking.os, "listdir", missing)
+    begin = time.perf_counter()
+    benchmarking.pause()
+    assert benchmarking.PAUSE_SECONDS <= time.perf_counter() - begin
