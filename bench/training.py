@@ -223,7 +223,7 @@ def run(seconds: float = 1.0, case: str = "", batch: int | None = None) -> list[
             "seconds": medians,
             "least": {name: min(values) for name, values in samples.items()},
             "rounds": len(samples["ours"]),
-            "ratio": medians["torch"] / medians["ours"],
+            "ratio": benchmarking.ratio(samples["torch"], samples["ours"]),
             "difference": difference,
             "memory": {name: _memory_of_a_process(one, count, name) for name in players},
         })  # fmt: skip

@@ -56,3 +56,10 @@ def test_pause_where_linux_tells_nothing(monkeypatch: pytest.MonkeyPatch) -> Non
     begin = time.perf_counter()
     benchmarking.pause()
     assert time.perf_counter() - begin >= benchmarking.PAUSE_SECONDS
+
+
+def test_ratio_is_of_rounds() -> None:
+    """A machine that is slow for some rounds is slow for both: medians would say 4 / 2."""
+    assert benchmarking.ratio([1.0, 4.0, 5.0], [1.0, 4.0, 2.0]) == 1.0
+    with pytest.raises(ValueError, match="zip"):
+        benchmarking.ratio([1.0], [1.0, 2.0])

@@ -2,8 +2,9 @@
 """Timing of several contestants side by side, and a network beside PyTorch, ONNX Runtime and OpenVINO.
 
 A round runs each contestant once, in random order: a pause, one call that is not counted, which wakes the threads and
-warms the caches, and then calls for about two milliseconds, at least one. A contestant's time is the median over the
-rounds. The pause lasts until the threads of the one before are asleep. They spin when they have nothing to do, those of
+warms the caches, and then calls for about two milliseconds (networks: twenty), at least one. A contestant's time is the
+median over the rounds. Networks are compared by the median of what one has taken over what the other has taken in the
+same round: a machine that gives half of a processor to others for seconds gives it to both. The pause lasts until the threads of the one before are asleep. They spin when they have nothing to do, those of
 an OpenMP library for some eight milliseconds, those of ONNX Runtime for forty, on processors that the next one needs:
 of two, it would have one.
 
@@ -31,6 +32,7 @@ from .errors import MissingPackageError
 from .network import Network
 
 ROUND_SECONDS = 2e-3
+NETWORK_ROUND_SECONDS = 20e-3
 PAUSE_SECONDS = 10e-3
 LONGEST_PAUSE_SECONDS = 0.2
 LEAST_ROUNDS = 9
@@ -69,11 +71,12 @@ def rounds(
     contestants: Mapping[str, Callable[[], object]],
     seconds: float,
     *,
+    round_seconds: float = ROUND_SECONDS,
     progress: Callable[[float], object] | None = None,
 ) -> dict[str, list[float]]:
     """Seconds per call of each contestant, one number for each round: see `interleaved`."""
     calls = {
-        name: max(1, int(ROUND_SECONDS / min(_seconds(run, 1) for _ in range(3)))) for name, run in contestants.items()
+        name: max(1, int(round_seconds / min(_seconds(run, 1) for _ in range(3)))) for name, run in contestants.items()
     }
     samples: dict[str, list[float]] = {name: [] for name in contestants}
     start, done = time.perf_counter(), 0
@@ -88,6 +91,11 @@ def rounds(
     if progress:
         progress(1.0)
     return samples
+
+
+def ratio(these: Iterable[float], those: Iterable[float]) -> float:
+    """The median of the first over the second, round by round."""
+    return statistics.median(a / b for a, b in zip(these, those, strict=True))
 
 
 def pause() -> None:
@@ -272,7 +280,7 @@ class Measured:
         Of the rounds.
     images_per_second : float
     ratio : float
-        Its seconds over those of the first contestant: above 1 the first is faster.
+        Its seconds over those of the first contestant, the median over the rounds: above 1 the first is faster.
     difference : float
         Largest difference of its results from the first one's, over the largest magnitude of the latter.
     """
@@ -339,7 +347,9 @@ def compare(
                 f" of their largest magnitude, which is more than {tolerance:.0e}."
             )
         differences[player.name] = difference
-    samples = rounds({player.name: player.run for player in players}, seconds, progress=progress)
+    samples = rounds(
+        {player.name: player.run for player in players}, seconds, round_seconds=NETWORK_ROUND_SECONDS, progress=progress
+    )
     medians = {name: statistics.median(values) for name, values in samples.items()}
     return Comparison(
         case,
@@ -354,7 +364,7 @@ def compare(
                 float(np.quantile(samples[player.name], 0.25)),
                 float(np.quantile(samples[player.name], 0.75)),
                 batch / medians[player.name],
-                medians[player.name] / medians[first.name],
+                ratio(samples[player.name], samples[first.name]),
                 differences[player.name],
             )
             for player in players
