@@ -4,9 +4,11 @@
 A round runs each contestant once, in random order: a pause, one call that is not counted, which wakes the threads and
 warms the caches, and then calls for about two milliseconds (networks: twenty), at least one. A contestant's time is the
 median over the rounds. Networks are compared by the median of what one has taken over what the other has taken in the
-same round: a machine that gives half of a processor to others for seconds gives it to both. The pause lasts until the threads of the one before are asleep. They spin when they have nothing to do, those of
-an OpenMP library for some eight milliseconds, those of ONNX Runtime for forty, on processors that the next one needs:
-of two, it would have one.
+same round: a machine that gives half of a processor to others for seconds gives it to both.
+
+The pause lasts until the threads of the one before are asleep. They spin when they have nothing to do, those of an
+OpenMP library for some eight milliseconds, those of ONNX Runtime for forty, on processors that the next one needs: of
+two, it would have one.
 
 Results are compared before anything is timed.
 """
