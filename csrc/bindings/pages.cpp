@@ -10,6 +10,10 @@
 #include <new>
 #include <vector>
 
+#if defined(__SANITIZE_ADDRESS__)
+#include <sanitizer/asan_interface.h>
+#endif
+
 namespace mpscnn::bindings {
 
 namespace {
@@ -20,6 +24,18 @@ std::size_t page_size() {
 }
 
 constexpr std::size_t kHugePage = std::size_t{2} << 20;
+
+// As in openmps' BlockAllocator: AddressSanitizer answers accesses behind the bytes that were asked for, and to pages
+// that nobody has. There is a page of that kind behind each array.
+#if defined(__SANITIZE_ADDRESS__)
+std::size_t guard() { return page_size(); }
+void forbid(void* data, std::size_t bytes) { ASAN_POISON_MEMORY_REGION(data, bytes); }
+void permit(void* data, std::size_t bytes) { ASAN_UNPOISON_MEMORY_REGION(data, bytes); }
+#else
+std::size_t guard() { return 0; }
+void forbid(void*, std::size_t) {}
+void permit(void*, std::size_t) {}
+#endif
 
 Pages map_pages(std::size_t bytes) {
   const std::size_t slack = bytes >= kHugePage ? kHugePage - page_size() : 0;
@@ -65,6 +81,7 @@ class PageCache {
 
   void give(const Pages& pages) {
     std::vector<Pages> dropped;
+    forbid(pages.data, pages.bytes);
     if (pages.bytes > kMost) {
       dropped.push_back(pages);
     } else {
@@ -77,7 +94,10 @@ class PageCache {
         free_.erase(free_.begin());
       }
     }
-    for (const Pages& each : dropped) munmap(each.mapping, each.mapped);
+    for (const Pages& each : dropped) {
+      permit(each.data, each.bytes);
+      munmap(each.mapping, each.mapped);
+    }
   }
 
  private:
@@ -92,8 +112,11 @@ class PageCache {
 
 Pages take_pages(std::size_t bytes) {
   const std::size_t page = page_size();
-  if (bytes > SIZE_MAX - page) throw std::bad_alloc();
-  return PageCache::instance().take((std::max<std::size_t>(bytes, 1) + page - 1) / page * page);
+  if (bytes > SIZE_MAX - page - guard()) throw std::bad_alloc();
+  const Pages pages = PageCache::instance().take((std::max<std::size_t>(bytes, 1) + page - 1) / page * page + guard());
+  permit(pages.data, bytes);
+  forbid(static_cast<char*>(pages.data) + bytes, pages.bytes - bytes);
+  return pages;
 }
 
 void give_pages(const Pages& pages) { PageCache::instance().give(pages); }

@@ -18,33 +18,49 @@ typedef float FloatsAnywhere __attribute__((vector_size(64), aligned(4)));
 #define MPSCNN_LOAD(pointer) (*reinterpret_cast<const FloatsAnywhere*>(pointer))
 #define MPSCNN_STORE(pointer, value) (*reinterpret_cast<FloatsAnywhere*>(pointer) = (value))
 
-MPSCNN_CLONES void weighted_pixels(const float* row, std::int64_t step, const Shares::Share* shares, std::int64_t count,
-                                   float* dst, std::int64_t channels) {
-  std::int64_t k = 0;
-  for (; k + 16 <= channels; k += 16) {
-    Floats sum = shares[0].weight * MPSCNN_LOAD(row + shares[0].result * step + k);
-    for (std::int64_t i = 1; i < count; ++i) sum += shares[i].weight * MPSCNN_LOAD(row + shares[i].result * step + k);
-    MPSCNN_STORE(dst + k, sum);
+/// dst[0] ... dst[length - 1], sixteen at a time: sums of weight(i) * from(i)[k] over i < count, which is a constant
+/// where that is usual. A macro, as GCC has no constants for vectors in functions that it inlines into the clones.
+#define MPSCNN_SUM(count, weight, from)                                                                             \
+  for (; k + 16 <= length; k += 16) {                                                                               \
+    Floats sum = weight(0) * MPSCNN_LOAD(from(0) + k);                                                              \
+    _Pragma("GCC unroll 4") for (std::int64_t i = 1; i < (count); ++i) sum += weight(i) * MPSCNN_LOAD(from(i) + k); \
+    MPSCNN_STORE(dst + k, sum);                                                                                     \
+  }                                                                                                                 \
+  for (; k < length; ++k) {                                                                                         \
+    float sum = 0;                                                                                                  \
+    for (std::int64_t i = 0; i < (count); ++i) sum += weight(i) * from(i)[k];                                       \
+    dst[k] = sum;                                                                                                   \
   }
-  for (; k < channels; ++k) {
-    float sum = 0;
-    for (std::int64_t i = 0; i < count; ++i) sum += shares[i].weight * row[shares[i].result * step + k];
-    dst[k] = sum;
+
+MPSCNN_CLONES void weighted_columns(PixelRow row, const Shares::Share* all, const std::size_t* begins,
+                                    std::int64_t columns, float* dst, std::int64_t length) {
+  for (std::int64_t x = 0; x < columns; ++x, dst += length) {
+    const Shares::Share* const shares = all + begins[x];
+    const auto count = static_cast<std::int64_t>(begins[x + 1] - begins[x]);
+    const auto weight = [&](std::int64_t i) __attribute__((always_inline)) { return shares[i].weight; };
+    const auto from = [&](std::int64_t i)
+                          __attribute__((always_inline)) { return row.data + shares[i].result * row.step; };
+    std::int64_t k = 0;
+    switch (count) {
+      case 0: std::memset(dst, 0, static_cast<std::size_t>(length) * 4); break;
+      case 1: MPSCNN_SUM(1, weight, from) break;
+      case 2: MPSCNN_SUM(2, weight, from) break;
+      case 3: MPSCNN_SUM(3, weight, from) break;
+      default: MPSCNN_SUM(count, weight, from)
+    }
   }
 }
 
 MPSCNN_CLONES void weighted_rows(const float* const* rows, const float* weights, std::int64_t count, float* dst,
                                  std::int64_t length) {
+  const auto weight = [&](std::int64_t i) __attribute__((always_inline)) { return weights[i]; };
+  const auto from = [&](std::int64_t i) __attribute__((always_inline)) { return rows[i]; };
   std::int64_t k = 0;
-  for (; k + 16 <= length; k += 16) {
-    Floats sum = weights[0] * MPSCNN_LOAD(rows[0] + k);
-    for (std::int64_t i = 1; i < count; ++i) sum += weights[i] * MPSCNN_LOAD(rows[i] + k);
-    MPSCNN_STORE(dst + k, sum);
-  }
-  for (; k < length; ++k) {
-    float sum = 0;
-    for (std::int64_t i = 0; i < count; ++i) sum += weights[i] * rows[i][k];
-    dst[k] = sum;
+  switch (count) {
+    case 1: MPSCNN_SUM(1, weight, from) break;
+    case 2: MPSCNN_SUM(2, weight, from) break;
+    case 3: MPSCNN_SUM(3, weight, from) break;
+    default: MPSCNN_SUM(count, weight, from)
   }
 }
 
@@ -68,14 +84,7 @@ Partition partition(const Tensor& diff_src, std::int64_t reach, bool splits) {
 }
 
 void gather_columns(PixelRow row, const Shares& columns, std::int64_t count, std::int64_t channels, float* dst) {
-  for (std::int64_t x = 0; x < count; ++x, dst += channels) {
-    const auto shares = columns.of(x);
-    if (shares.empty()) {
-      std::memset(dst, 0, static_cast<std::size_t>(channels) * 4);
-    } else {
-      weighted_pixels(row.data, row.step, shares.data(), static_cast<std::int64_t>(shares.size()), dst, channels);
-    }
-  }
+  weighted_columns(row, columns.all(), columns.begins(), count, dst, channels);
 }
 
 void gather_rows(const float* const* rows, const float* weights, std::int64_t count, float* dst, std::int64_t length) {

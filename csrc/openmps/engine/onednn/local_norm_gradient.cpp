@@ -217,27 +217,44 @@ struct Rows {
   }
 };
 
+/// What some rows of windows gave to a row of the source, at its first column.
+struct Seen {
+  std::vector<const double*> own;
+  struct Shared {
+    const double *slope, *shared;  ///< shared: null without a mean
+    double times;
+  };
+  std::vector<Shared> all;
+
+  void fill(const Axis& axis, std::int64_t row, const Rows& rows) {
+    own.clear(), all.clear();
+    const Seers seers = axis.centres(row);
+    for (std::int64_t v = seers.first; v <= seers.last; ++v) own.push_back(rows(v).own);
+    axis.each_seer(row, [&](std::int64_t v, double times) {
+      const Given given = rows(v);
+      all.push_back({given.slope, given.shared, times});
+    });
+  }
+};
+
 /// Pixels [first, last) of a row of the source from what the rows of windows gave to their columns. The result's pixels
 /// are `result_step` apart.
-MPSCNN_CLONES void give_to_rows(const Axis& axis, std::int64_t row, const Rows& rows, std::int64_t first,
-                                std::int64_t last, const float* source, std::int64_t step, double ps, float* result,
-                                std::int64_t result_step, std::int64_t channels) {
-  const Seers seers = axis.centres(row);
+MPSCNN_CLONES void give_to_rows(const Seen& seen, std::int64_t first, std::int64_t last, const float* source,
+                                std::int64_t step, double ps, float* result, std::int64_t result_step,
+                                std::int64_t channels) {
   for (std::int64_t x = first; x < last; ++x, result += result_step) {
     Doubles sum[2] = {}, slope[2] = {};
-    for (std::int64_t v = seers.first; v <= seers.last; ++v) {
-      const double* const own = rows(v).own + x * kBlock;
+    for (const double* const row : seen.own) {
+      const double* const own = row + x * kBlock;
       sum[0] += MPSCNN_READ(own), sum[1] += MPSCNN_READ(own + 8);
     }
-    const auto add = [&](std::int64_t v, double times) __attribute__((always_inline)) {
-      const Given given = rows(v);
-      slope[0] += times * MPSCNN_READ(given.slope + x * kBlock);
-      slope[1] += times * MPSCNN_READ(given.slope + x * kBlock + 8);
-      if (!given.shared) return;
-      sum[0] += times * MPSCNN_READ(given.shared + x * kBlock);
-      sum[1] += times * MPSCNN_READ(given.shared + x * kBlock + 8);
-    };
-    axis.each_seer(row, add);
+    for (const Seen::Shared& given : seen.all) {
+      slope[0] += given.times * MPSCNN_READ(given.slope + x * kBlock);
+      slope[1] += given.times * MPSCNN_READ(given.slope + x * kBlock + 8);
+      if (!given.shared) continue;
+      sum[0] += given.times * MPSCNN_READ(given.shared + x * kBlock);
+      sum[1] += given.times * MPSCNN_READ(given.shared + x * kBlock + 8);
+    }
     float values[kBlock] = {};
     copy_channels(source + x * step, values, channels);
     for (int half = 0; half < 2; ++half) {
@@ -248,10 +265,19 @@ MPSCNN_CLONES void give_to_rows(const Axis& axis, std::int64_t row, const Rows& 
   }
 }
 
+/// A block of channels of a row is a line of cache of each pixel, too far apart for the processor to foresee.
+template <int kWrite = 0>
+void prefetch_row(const Tensor& image, std::int64_t n, std::int64_t y, std::int64_t c0) {
+  if (image.format != Format::float32 || y < 0 || y >= image.h) return;
+  const float* const row = image.floats(n, y) + c0;
+  for (std::int64_t x = 0; x < image.w; ++x) __builtin_prefetch(row + x * image.w_stride, kWrite);
+}
+
 /// What a thread needs for itself.
 struct Scratch {
   FloatRows source, gradient;
   Taps taps;
+  Seen seen;
   std::vector<const float*> rows;
   std::vector<double> sums, squares, windows, columns;
   std::vector<float> result;
@@ -288,7 +314,7 @@ void differentiate_windows(const LocalNormGradientProblem& problem) {
   const auto doubles = [](std::int64_t count) { return std::vector<double>(static_cast<std::size_t>(count)); };
   std::vector<Scratch> scratch(
       static_cast<std::size_t>(threads),
-      {FloatRows(src, most_h), FloatRows(g, 1), Taps(most_h),
+      {FloatRows(src, most_h), FloatRows(g, 1), Taps(most_h), Seen{},
        std::vector<const float*>(static_cast<std::size_t>(most_h) + 2), doubles(contrast ? length : 0), doubles(length),
        doubles(fields * g.w * kBlock), doubles(slots * fields * length),
        std::vector<float>(static_cast<std::size_t>(result.w * kBlock))});
@@ -304,11 +330,14 @@ void differentiate_windows(const LocalNormGradientProblem& problem) {
       const std::int64_t y = i % result.h, plane = i / result.h, n = plane / blocks, c0 = plane % blocks * kBlock;
       const std::int64_t channels = std::min(kBlock, c - c0), row = problem.start_h + y;
       if (i == begin || y == 0) known = 0;
+      prefetch_row<1>(result, n, y, c0);
       float* const values = my.result.data();
       if (row >= 0 && row < src.h && first < last) {
         const std::int64_t last_seer = down.last_seer(row);
         for (std::int64_t v = std::max(known, down.first_seer(row)); v <= last_seer; ++v) {
           const std::int64_t middle = down.centre(v);
+          prefetch_row(src, n, w.start_h + v + w.kernel_h, c0);
+          prefetch_row(g, n, v + 1, c0);
           my.taps.fill(span_of(w.start_h + v, w.kernel_h, 1, src.h), 1, src.h, clamp);
           for (std::size_t j = 0; j < my.taps.at.size(); ++j) my.rows[j] = my.source.row(n, my.taps.at[j]);
           sum_columns(my.rows.data(), c0, my.taps.times.data(), static_cast<std::int64_t>(my.taps.at.size()), 0, src.w,
@@ -321,8 +350,9 @@ void differentiate_windows(const LocalNormGradientProblem& problem) {
         known = std::max(known, last_seer + 1);
         std::fill_n(values, first * kBlock, 0.0f);
         std::fill_n(values + last * kBlock, (result.w - last) * kBlock, 0.0f);
-        give_to_rows(down, row, columns, problem.start_w + first, problem.start_w + last, my.source.row(n, row) + c0,
-                     step, formula.ps, values + first * kBlock, kBlock, channels);
+        my.seen.fill(down, row, columns);
+        give_to_rows(my.seen, problem.start_w + first, problem.start_w + last, my.source.row(n, row) + c0, step,
+                     formula.ps, values + first * kBlock, kBlock, channels);
       } else {
         std::fill_n(values, result.w * kBlock, 0.0f);
       }

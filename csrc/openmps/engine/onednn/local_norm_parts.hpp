@@ -28,10 +28,11 @@ inline __attribute__((always_inline)) void raise_to(double* values, std::int64_t
   // The usual ones begin with the root of a float, where nothing is too large or too small for that, and improve it by
   // one step of Newton's in double, which squares its error of 1e-7.
   const auto by_floats = [&](double* v, std::int64_t run) __attribute__((always_inline)) {
-    bool fits = exponent < 0 && bits <= 4;
-#pragma omp simd reduction(&& : fits)
-    for (std::int64_t i = 0; i < run; ++i) fits = fits && v[i] > 1e-30 && v[i] < 1e30;
-    if (!fits) return false;
+    if (exponent >= 0 || bits > 4) return false;
+    double misfits = 0;  // a sum, which is vectorized, unlike a conjunction
+#pragma omp simd reduction(+ : misfits)
+    for (std::int64_t i = 0; i < run; ++i) misfits += v[i] > 1e-30 && v[i] < 1e30 ? 0.0 : 1.0;
+    if (misfits > 0) return false;
     float x[kRun];
 #pragma omp simd
     for (std::int64_t i = 0; i < run; ++i) x[i] = static_cast<float>(v[i]);

@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <cmath>
 #include <cstring>
+#include <limits>
 #include <vector>
 
 #include "engine/onednn/adjoint.hpp"
@@ -17,12 +18,9 @@ namespace {
 typedef float Floats __attribute__((vector_size(64)));
 typedef std::int32_t Numbers __attribute__((vector_size(64)));
 typedef float FloatsAnywhere __attribute__((vector_size(64), aligned(4)));
-typedef std::int32_t NumbersAnywhere __attribute__((vector_size(64), aligned(4)));
 
 #define MPSCNN_LOAD(pointer) (*reinterpret_cast<const FloatsAnywhere*>(pointer))
-#define MPSCNN_LOAD_NUMBERS(pointer) (*reinterpret_cast<const NumbersAnywhere*>(pointer))
 #define MPSCNN_STORE(pointer, value) (*reinterpret_cast<FloatsAnywhere*>(pointer) = (value))
-#define MPSCNN_STORE_NUMBERS(pointer, value) (*reinterpret_cast<NumbersAnywhere*>(pointer) = (value))
 
 /// A place along an axis that a window reads, and how often.
 struct Place {
@@ -72,6 +70,23 @@ struct Axis {
     }
     return most;
   }
+  /// From the first place that a window or a later one sees to the last place that it or an earlier one sees. More than
+  /// reach() where later windows begin before earlier ones, which dilated ones at an edge do.
+  std::int64_t overlap() const {
+    std::int64_t most = 1, front = std::numeric_limits<std::int64_t>::max();
+    std::vector<std::int64_t> backs;
+    for (std::size_t v = 0; v + 1 < begins.size(); ++v) {
+      const auto seen = of(static_cast<std::int64_t>(v));
+      const std::int64_t before = backs.empty() ? -1 : backs.back();
+      backs.push_back(seen.empty() ? before : std::max(before, seen.back().at));
+    }
+    for (std::size_t v = backs.size(); v-- > 0;) {
+      const auto seen = of(static_cast<std::int64_t>(v));
+      if (!seen.empty()) front = std::min(front, seen.front().at);
+      if (front <= backs[v]) most = std::max(most, backs[v] - front + 1);
+    }
+    return most;
+  }
   Shares shares(std::int64_t first, std::int64_t count, PoolType type) const {
     return {first, count, static_cast<std::int64_t>(taps.size()), [&](std::int64_t v, const auto& add) {
               for (const Place& place : of(v)) {
@@ -88,278 +103,212 @@ struct Axis {
 
 // ----------------------------------------------------------------------------------------------- greatest pixels
 
-/// The windows of a row: rows[j] + columns[i].at * step is a pixel, row_numbers[j] + columns[i].at its number.
+/// A row of windows. rows[j] + columns[i].at * step is a pixel that a window sees, to[j] + columns[i].at * to_step
+/// where its part of the gradient goes; diff + v * diff_step is the gradient of window v.
 struct MaxRow {
   const float* const* rows;
-  const std::int32_t* row_numbers;
   std::int64_t row_count, step;
   const Place* columns;
   const std::size_t* begins;  ///< of each window's columns
   const char* is_outside;     ///< zeros in the window
   std::int64_t windows, channels;
+  const float* diff;
+  std::int64_t diff_step;
+  float* const* to;  ///< null: nowhere
+  std::int64_t to_step;
+  bool adds;  ///< to what is there; else each pixel is in one window at most, and those not found get 0
 };
 
-/// The number of each window's greatest pixel, -1 for none. Returns whether there is NaN.
-MPSCNN_CLONES bool find_greatest(const MaxRow& row, std::int32_t* found) {
-  const std::int64_t channels = row.channels;
-  Numbers nan{};
-  bool is_nan = false;
-  for (std::int64_t v = 0; v < row.windows; ++v, found += channels) {
-    const Place* const columns = row.columns + row.begins[v];
-    const auto count = static_cast<std::int64_t>(row.begins[v + 1] - row.begins[v]);
-    if (count == 0 || row.row_count == 0) {
-      std::fill_n(found, channels, -1);
-      continue;
-    }
-    const bool outside = row.is_outside[v] != 0;
-    std::int64_t k = 0;
-    for (; k + 16 <= channels; k += 16) {
-      Floats best = MPSCNN_LOAD(row.rows[0] + columns[0].at * row.step + k);
-      Numbers at = static_cast<std::int32_t>(row.row_numbers[0] + columns[0].at) - Numbers{};
-      nan |= best != best;
+/// Channels from `first` on, NaN included.
+void give_one_by_one(const MaxRow& row, std::int64_t first) {
+  for (std::int64_t v = 0; v < row.windows; ++v) {
+    const std::size_t begin = row.begins[v], end = row.begins[v + 1];
+    for (std::int64_t k = first; k < row.channels && begin < end; ++k) {
+      float best = row.rows[0][row.columns[begin].at * row.step + k];
+      std::int64_t at = 0, tap = 0;
       for (std::int64_t j = 0; j < row.row_count; ++j) {
-        const float* const pixels = row.rows[j] + k;
-        for (std::int64_t i = j == 0; i < count; ++i) {
-          const Floats x = MPSCNN_LOAD(pixels + columns[i].at * row.step);
-          const Numbers number = static_cast<std::int32_t>(row.row_numbers[j] + columns[i].at) - Numbers{};
-          at = x > best ? number : at;
-          best = x > best ? x : best;
-          nan |= x != x;
+        for (std::size_t i = begin; i < end; ++i, ++tap) {
+          const float x = row.rows[j][row.columns[i].at * row.step + k];
+          if (x > best || (std::isnan(x) && !std::isnan(best))) best = x, at = tap;
         }
       }
-      if (outside) at = best < Floats{} ? Numbers{} - 1 : at;
-      MPSCNN_STORE_NUMBERS(found + k, at);
-    }
-    for (; k < channels; ++k) {
-      float best = row.rows[0][columns[0].at * row.step + k];
-      auto at = static_cast<std::int32_t>(row.row_numbers[0] + columns[0].at);
-      is_nan |= best != best;
+      if (row.is_outside[v] && best < 0) at = -1;
+      const float given = row.diff[v * row.diff_step + k];
+      tap = 0;
       for (std::int64_t j = 0; j < row.row_count; ++j) {
-        for (std::int64_t i = j == 0; i < count; ++i) {
-          const float x = row.rows[j][columns[i].at * row.step + k];
-          at = x > best ? static_cast<std::int32_t>(row.row_numbers[j] + columns[i].at) : at;
-          best = x > best ? x : best;
-          is_nan |= x != x;
-        }
-      }
-      found[k] = outside && best < 0 ? -1 : at;
-    }
-  }
-  for (int i = 0; i < 16; ++i) is_nan |= nan[i] != 0;
-  return is_nan;
-}
-
-/// Windows with NaN: the first one.
-void find_nan(const MaxRow& row, std::int32_t* found) {
-  for (std::int64_t v = 0; v < row.windows; ++v, found += row.channels) {
-    for (std::int64_t k = 0; k < row.channels; ++k) {
-      bool is_found = false;
-      for (std::int64_t j = 0; j < row.row_count && !is_found; ++j) {
-        for (std::size_t i = row.begins[v]; i < row.begins[v + 1] && !is_found; ++i) {
-          if (!std::isnan(row.rows[j][row.columns[i].at * row.step + k])) continue;
-          found[k] = static_cast<std::int32_t>(row.row_numbers[j] + row.columns[i].at);
-          is_found = true;
+        for (std::size_t i = begin; i < end; ++i, ++tap) {
+          if (!row.to[j]) continue;
+          float& to = row.to[j][row.columns[i].at * row.to_step + k];
+          to = (row.adds ? to : 0.0f) + (tap == at ? given : 0.0f);
         }
       }
     }
   }
 }
 
-/// A row of pixels of the result: what they get of the windows that see them. Window row i found found[i] and has the
-/// gradient diff[i], `diff_step` from one window to the next.
-struct TakenRow {
-  const std::int32_t* const* found;
-  const float* const* diff;
-  std::int64_t row_count, diff_step;
-  const Shares::Share* shares;  ///< of the columns
-  const std::size_t* begins;
-  std::int32_t number;  ///< of the first pixel
-  std::int64_t pixels, channels;
-};
-
-MPSCNN_CLONES void take_shares(const TakenRow& row, float* dst, std::int64_t step) {
-  const std::int64_t channels = row.channels;
-  for (std::int64_t x = 0; x < row.pixels; ++x, dst += step) {
-    const Shares::Share* const begin = row.shares + row.begins[x];
-    const Shares::Share* const end = row.shares + row.begins[x + 1];
-    const auto number = static_cast<std::int32_t>(row.number + x);
-    const Numbers own = number - Numbers{};
-    std::int64_t k = 0;
-    for (; k + 16 <= channels; k += 16) {
-      Floats sum{};
-      for (std::int64_t i = 0; i < row.row_count; ++i) {
-        for (const Shares::Share* share = begin; share != end; ++share) {
-          const Numbers found = MPSCNN_LOAD_NUMBERS(row.found[i] + share->result * channels + k);
-          const Floats diff = MPSCNN_LOAD(row.diff[i] + share->result * row.diff_step + k);
-          sum += found == own ? diff : Floats{};
-        }
-      }
-      MPSCNN_STORE(dst + k, sum);
-    }
-    for (; k < channels; ++k) {
-      float sum = 0;
-      for (std::int64_t i = 0; i < row.row_count; ++i)
-        for (const Shares::Share* share = begin; share != end; ++share)
-          sum += row.found[i][share->result * channels + k] == number ? row.diff[i][share->result * row.diff_step + k]
-                                                                      : 0.0f;
-      dst[k] = sum;
-    }
-  }
-}
-
-/// The same where each pixel is in one window at most: the windows give to all their pixels at once, found or not.
-/// to[j] is where row j of the windows goes, null: nowhere. Returns whether there is NaN, which is not looked after.
-MPSCNN_CLONES bool give_to_greatest(const MaxRow& row, const float* diff, std::int64_t diff_step, float* const* to,
-                                    std::int64_t step) {
-  Numbers nan{};
-  bool is_nan = false;
-  for (std::int64_t v = 0; v < row.windows; ++v, diff += diff_step) {
+/// The first channels, sixteen at a time. Returns the first channel that is left. Sets `is_nan` where a sum of pixels
+/// is NaN: one of them is, or infinities of both signs are; what was given is wrong then.
+MPSCNN_CLONES std::int64_t give_to_greatest(const MaxRow& row, bool& is_nan) {
+  const std::int64_t step = row.step, to_step = row.to_step;
+  std::int64_t k = 0;
+  Floats sum{};
+  const float* diff = row.diff;
+  for (std::int64_t v = 0; v < row.windows; ++v, diff += row.diff_step) {
     const Place* const columns = row.columns + row.begins[v];
     const auto count = static_cast<std::int64_t>(row.begins[v + 1] - row.begins[v]);
     const bool outside = row.is_outside[v] != 0;
     if (count == 0) continue;
-    std::int64_t k = 0;
-    for (; k + 16 <= row.channels; k += 16) {
-      Floats best = MPSCNN_LOAD(row.rows[0] + columns[0].at * row.step + k);
-      Numbers at{};
-      for (std::int64_t j = 0, tap = 0; j < row.row_count; ++j) {
-        for (std::int64_t i = 0; i < count; ++i, ++tap) {
-          const Floats x = MPSCNN_LOAD(row.rows[j] + columns[i].at * row.step + k);
-          at = x > best ? static_cast<std::int32_t>(tap) - Numbers{} : at;
-          best = x > best ? x : best;
-          nan |= x != x;
-        }
-      }
-      if (outside) at = best < Floats{} ? Numbers{} - 1 : at;
-      const Floats given = MPSCNN_LOAD(diff + k);
-      for (std::int64_t j = 0, tap = 0; j < row.row_count; ++j) {
-        for (std::int64_t i = 0; i < count; ++i, ++tap) {
-          if (to[j])
-            MPSCNN_STORE(to[j] + columns[i].at * step + k,
-                         at == static_cast<std::int32_t>(tap) - Numbers{} ? given : Floats{});
-        }
-      }
-    }
-    for (; k < row.channels; ++k) {
-      float best = row.rows[0][columns[0].at * row.step + k];
-      std::int64_t at = 0;
-      for (std::int64_t j = 0, tap = 0; j < row.row_count; ++j) {
-        for (std::int64_t i = 0; i < count; ++i, ++tap) {
-          const float x = row.rows[j][columns[i].at * row.step + k];
-          at = x > best ? tap : at;
-          best = x > best ? x : best;
-          is_nan |= x != x;
-        }
-      }
-      if (outside && best < 0) at = -1;
-      for (std::int64_t j = 0, tap = 0; j < row.row_count; ++j)
-        for (std::int64_t i = 0; i < count; ++i, ++tap)
-          if (to[j]) to[j][columns[i].at * step + k] = at == tap ? diff[k] : 0.0f;
-    }
+    // A macro, as GCC makes vectors of one number value by value in functions that it inlines into the clones.
+#define MPSCNN_GIVE(kRows, kColumns, was)                                                                       \
+  for (k = 0; k + 16 <= row.channels; k += 16) {                                                                \
+    Floats best = MPSCNN_LOAD(row.rows[0] + columns[0].at * step + k);                                          \
+    Numbers at{};                                                                                               \
+    _Pragma("GCC unroll 8") for (std::int64_t j = 0; j < (kRows); ++j) {                                        \
+      const float* const pixels = row.rows[j] + k;                                                              \
+      _Pragma("GCC unroll 8") for (std::int64_t i = 0; i < (kColumns); ++i) {                                   \
+        const Floats x = MPSCNN_LOAD(pixels + columns[i].at * step);                                            \
+        at = x > best ? static_cast<std::int32_t>(j * (kColumns) + i) - Numbers{} : at;                         \
+        best = x > best ? x : best;                                                                             \
+        sum += x;                                                                                               \
+      }                                                                                                         \
+    }                                                                                                           \
+    if (outside) at = best < Floats{} ? Numbers{} - 1 : at;                                                     \
+    const Floats given = MPSCNN_LOAD(diff + k);                                                                 \
+    _Pragma("GCC unroll 8") for (std::int64_t j = 0; j < (kRows); ++j) {                                        \
+      if (!row.to[j]) continue;                                                                                 \
+      float* const pixels = row.to[j] + k;                                                                      \
+      _Pragma("GCC unroll 8") for (std::int64_t i = 0; i < (kColumns); ++i) {                                   \
+        float* const to = pixels + columns[i].at * to_step;                                                     \
+        const Floats more = at == static_cast<std::int32_t>(j * (kColumns) + i) - Numbers{} ? given : Floats{}; \
+        MPSCNN_STORE(to, was more);                                                                             \
+      }                                                                                                         \
+    }                                                                                                           \
   }
-  for (int i = 0; i < 16; ++i) is_nan |= nan[i] != 0;
-  return is_nan;
+    if (!row.adds && row.row_count == 2 && count == 2) {
+      MPSCNN_GIVE(2, 2, )
+    } else if (!row.adds) {
+      MPSCNN_GIVE(row.row_count, count, )
+    } else if (row.row_count == 3 && count == 3) {
+      MPSCNN_GIVE(3, 3, MPSCNN_LOAD(to) +)
+    } else {
+      MPSCNN_GIVE(row.row_count, count, MPSCNN_LOAD(to) +)
+    }
+#undef MPSCNN_GIVE
+  }
+  for (int i = 0; i < 16; ++i) is_nan |= sum[i] != sum[i];
+  return k;
 }
 
+/// Windows in their order, which is that of each pixel's sum whatever the threads.
 void max_gradient(const PoolGradientProblem& problem, const Axis& down, const Axis& across, const Shares& rows,
                   const Shares& columns) {
   const Tensor src = tensor_of(problem.src), diff = tensor_of(problem.diff_dst), dst = tensor_of(problem.diff_src);
   const bool floats = src.format == Format::float32 && diff.format == Format::float32 && dst.format == Format::float32;
   const Partition work = partition(dst, rows.reach(), floats);
-  struct Own {
-    FloatRows source, diff;
-    RowRing<std::int32_t> found;
-    std::vector<const float*> pointers, diff_rows;
-    std::vector<const std::int32_t*> found_rows;
-    std::vector<std::int32_t> numbers;
-    std::vector<char> is_outside;
-    std::vector<float*> to;
-    std::vector<float> result;
-  };
-  const bool zero = problem.window.edge == Edge::zero;
-  const std::int64_t c = dst.c, w = dst.w, lines = dst.n * dst.h;
-  const auto most_rows = static_cast<std::size_t>(rows.most());
+  // The windows' columns are the result's. If not, rows of the source's columns are summed up and stored when done.
+  const bool direct = dst.format == Format::float32 && problem.first_w == 0 && dst.w == src.w;
+  const bool adds = rows.most() > 1 || columns.most() > 1 || !direct;
+  const std::int64_t c = dst.c, lines = dst.n * dst.h, overlap = down.overlap();
   std::size_t window_rows = 0;
   for (std::int64_t v = 0; v < diff.h; ++v) window_rows = std::max(window_rows, down.of(v).size());
-  std::vector<Own> own;
-  for (int i = 0; i < work.threads; ++i)
-    own.push_back({FloatRows(src, std::min(down.reach(), src.h)), FloatRows(diff, std::min(rows.reach(), diff.h)),
-                   RowRing<std::int32_t>(rows.reach(), diff.w * work.part), std::vector<const float*>(window_rows),
-                   std::vector<const float*>(most_rows), std::vector<const std::int32_t*>(most_rows),
-                   std::vector<std::int32_t>(window_rows), std::vector<char>(static_cast<std::size_t>(diff.w)),
-                   std::vector<float*>(window_rows), std::vector<float>(static_cast<std::size_t>(floats ? 0 : w * c))});
-  // No pixel is in two windows, and the windows' columns are the result's.
-  const bool apart = floats && rows.most() <= 1 && columns.most() <= 1 && problem.first_w == 0 && w == src.w;
+  struct Own {
+    FloatRows source, diff;
+    std::vector<const float*> rows;
+    std::vector<float*> to;
+    std::vector<char> is_outside;
+    std::vector<float> sums, result;
+  };
+  const auto size = [](std::int64_t count) { return static_cast<std::size_t>(count); };
+  std::vector<Own> own(size(work.threads), {FloatRows(src, std::min(down.reach(), src.h)), FloatRows(diff, 1),
+                                            std::vector<const float*>(window_rows), std::vector<float*>(window_rows),
+                                            std::vector<char>(size(diff.w)),
+                                            std::vector<float>(size(direct ? 0 : overlap * src.w * work.part)),
+                                            std::vector<float>(size(direct ? 0 : dst.w * work.part))});
+  const bool zero = problem.window.edge == Edge::zero;
   std::vector<std::int64_t> bare;  // columns that no window sees
-  for (std::int64_t x = 0; apart && x < w; ++x)
+  for (std::int64_t x = 0; !adds && x < dst.w; ++x)
     if (columns.of(x).empty()) bare.push_back(x);
 
+  // Rows [first, last) of an image's result. Returns whether there was no NaN, or it was looked for.
+  const auto make_rows = [&](Own& my, std::int64_t part, std::int64_t n, std::int64_t first, std::int64_t last,
+                             bool one_by_one) {
+    const std::int64_t c0 = part * work.part, channels = std::min(work.part, c - c0);
+    const std::int64_t to_step = direct ? dst.w_stride : channels;
+    const auto sums = [&](std::int64_t y) {
+      return direct ? dst.floats(n, y) + c0 : my.sums.data() + y % overlap * src.w * channels;
+    };
+    const auto store = [&](std::int64_t y) {
+      const std::int64_t from = std::clamp<std::int64_t>(-problem.first_w, 0, dst.w);
+      const std::int64_t to = std::clamp<std::int64_t>(src.w - problem.first_w, from, dst.w);
+      float* const result = my.result.data();
+      std::fill_n(result, from * channels, 0.0f);
+      std::copy_n(sums(y) + (problem.first_w + from) * channels, (to - from) * channels, result + from * channels);
+      std::fill_n(result + to * channels, (dst.w - to) * channels, 0.0f);
+      if (channels == c) return store_pixels(result, dst.at(n, y), dst, dst.w);
+      for (std::int64_t x = 0; x < dst.w; ++x)  // of floats
+        std::copy_n(result + x * channels, channels, dst.floats(n, y, x) + c0);
+    };
+    std::int64_t ready = first;  // rows before this one can be given to, or are done
+    const auto make_ready = [&](std::int64_t until) {
+      for (; ready < until; ++ready) {
+        if (!direct && ready - overlap >= first) store(ready - overlap);
+        float* const row = sums(ready);
+        if (!adds && !rows.of(ready).empty()) {
+          for (const std::int64_t x : bare) std::fill_n(row + x * to_step, channels, 0.0f);
+        } else if (to_step == channels) {
+          std::fill_n(row, src.w * channels, 0.0f);
+        } else {
+          for (std::int64_t x = 0; x < src.w; ++x) std::fill_n(row + x * to_step, channels, 0.0f);
+        }
+      }
+    };
+
+    std::int64_t begin = diff.h, end = 0;  // the rows of windows that see them
+    for (std::int64_t y = first; y < last; ++y) {
+      const auto seers = rows.of(y);
+      if (seers.empty()) continue;
+      begin = std::min(begin, seers.front().result);
+      end = std::max(end, seers.back().result + 1);
+    }
+    bool is_nan = false;
+    for (std::int64_t v = begin; v < end; ++v) {
+      const auto places = down.of(v);
+      if (places.empty()) continue;
+      make_ready(std::min(last, places.back().at - problem.first_h + 1));
+      for (std::size_t j = 0; j < places.size(); ++j) {
+        const std::int64_t y = places[j].at - problem.first_h;
+        my.rows[j] = my.source.row(n, places[j].at) + c0;
+        my.to[j] = y >= first && y < last ? sums(y) : nullptr;
+      }
+      for (std::size_t u = 0; u < my.is_outside.size(); ++u)
+        my.is_outside[u] = zero && (down.is_outside[size(v)] || across.is_outside[u]);
+      const MaxRow row{my.rows.data(),
+                       static_cast<std::int64_t>(places.size()),
+                       my.source.pixel_stride(),
+                       across.places.data(),
+                       across.begins.data(),
+                       my.is_outside.data(),
+                       diff.w,
+                       channels,
+                       my.diff.row(n, v) + c0,
+                       my.diff.pixel_stride(),
+                       my.to.data(),
+                       to_step,
+                       adds};
+      give_one_by_one(row, one_by_one ? 0 : give_to_greatest(row, is_nan));
+      if (is_nan) return false;
+    }
+    make_ready(last);
+    for (std::int64_t y = std::max(first, last - overlap); !direct && y < last; ++y) store(y);
+    return true;
+  };
   parallel_ranges(lines * work.parts, work.threads, [&](std::int64_t begin, std::int64_t end) {
-    Own& my = own[static_cast<std::size_t>(thread_number())];
-    const std::int64_t diff_step = my.diff.pixel_stride();
-    std::int64_t done = -1;  // row of windows that has given already
-    for (std::int64_t item = begin; item < end; ++item) {
-      const std::int64_t part = item / lines, n = item % lines / dst.h, y = item % lines % dst.h;
-      const std::int64_t c0 = part * work.part, channels = std::min(work.part, c - c0);
-      const auto row_shares = rows.of(y);
-      const auto windows_of = [&](std::int64_t v) {
-        const auto places = down.of(v);
-        for (std::size_t j = 0; j < places.size(); ++j) {
-          my.pointers[j] = my.source.row(n, places[j].at) + c0;
-          my.numbers[j] = static_cast<std::int32_t>(places[j].at * src.w);
-        }
-        for (std::size_t u = 0; u < my.is_outside.size(); ++u)
-          my.is_outside[u] = zero && (down.is_outside[static_cast<std::size_t>(v)] || across.is_outside[u]);
-        return MaxRow{my.pointers.data(),
-                      my.numbers.data(),
-                      static_cast<std::int64_t>(places.size()),
-                      my.source.pixel_stride(),
-                      across.places.data(),
-                      across.begins.data(),
-                      my.is_outside.data(),
-                      diff.w,
-                      channels};
-      };
-      if (apart && row_shares.size() == 1) {
-        const std::int64_t v = row_shares[0].result, line = item / dst.h * diff.h + v;
-        if (done == line) continue;
-        const auto places = down.of(v);
-        for (std::size_t j = 0; j < places.size(); ++j) {
-          const std::int64_t row = places[j].at - problem.first_h, other = item + row - y;
-          // Rows before this one are done, or another thread's.
-          const bool is_mine = row >= y && row < dst.h && other < end;
-          my.to[j] = is_mine ? dst.floats(n, row) + c0 : nullptr;
-          for (const std::int64_t x : bare)
-            if (is_mine) std::fill_n(my.to[j] + x * dst.w_stride, channels, 0.0f);
-        }
-        if (!give_to_greatest(windows_of(v), my.diff.row(n, v) + c0, diff_step, my.to.data(), dst.w_stride)) {
-          done = line;
-          continue;
-        }
-      }
-      for (std::size_t i = 0; i < row_shares.size(); ++i) {
-        const std::int64_t v = row_shares[i].result;
-        my.diff_rows[i] = my.diff.row(n, v) + c0;
-        my.found_rows[i] = my.found.row((part * dst.n + n) * diff.h + v, [&](std::int32_t* found) {
-          const MaxRow row = windows_of(v);
-          if (find_greatest(row, found)) find_nan(row, found);
-        });
-      }
-      const TakenRow row{my.found_rows.data(),
-                         my.diff_rows.data(),
-                         static_cast<std::int64_t>(row_shares.size()),
-                         diff_step,
-                         columns.all(),
-                         columns.begins(),
-                         static_cast<std::int32_t>((problem.first_h + y) * src.w + problem.first_w),
-                         w,
-                         channels};
-      if (floats) {
-        take_shares(row, dst.floats(n, y) + c0, dst.w_stride);
-      } else {
-        take_shares(row, my.result.data(), c);
-        store_pixels(my.result.data(), dst.at(n, y), dst, w);
-      }
+    Own& my = own[size(thread_number())];
+    for (std::int64_t item = begin, next; item < end; item = next) {
+      const std::int64_t part = item / lines, n = item % lines / dst.h, first = item % lines % dst.h;
+      next = std::min(end, item - first + dst.h);
+      if (!make_rows(my, part, n, first, first + next - item, false))
+        make_rows(my, part, n, first, first + next - item, true);
     }
   });
 }

@@ -5,8 +5,8 @@
 
 namespace openmps::onednn {
 
-/// Own loops. Averages and norms gather along the rows, then along the columns; the greatest pixels of a row of windows
-/// are looked up once, then each pixel asks the windows that see it.
+/// Own loops. Averages and norms gather along the rows, then along the columns; windows give what they get to
+/// their greatest pixels in the order of the windows.
 void pool_gradient(const PoolGradientProblem& problem);
 
 }  // namespace openmps::onednn

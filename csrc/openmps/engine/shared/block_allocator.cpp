@@ -7,12 +7,28 @@
 #include <bit>
 #include <new>
 
+#if defined(__SANITIZE_ADDRESS__)
+#include <sanitizer/asan_interface.h>
+#endif
+
 namespace openmps {
 namespace {
 
 constexpr std::size_t kPage = 4096;
 constexpr std::size_t kHugePage = std::size_t{2} << 20;
 constexpr std::size_t kMaxFreeBlocks = 512;  // bounds the search, which is linear
+
+// AddressSanitizer does not see what mmap gives, so it is told: behind the bytes that were asked for, and in blocks
+// that nobody has, it answers every access. A page behind each block is there for this alone.
+#if defined(__SANITIZE_ADDRESS__)
+constexpr std::size_t kGuard = kPage;
+void forbid(std::byte* data, std::size_t bytes) { ASAN_POISON_MEMORY_REGION(data, bytes); }
+void permit(std::byte* data, std::size_t bytes) { ASAN_UNPOISON_MEMORY_REGION(data, bytes); }
+#else
+constexpr std::size_t kGuard = 0;
+void forbid(std::byte*, std::size_t) {}
+void permit(std::byte*, std::size_t) {}
+#endif
 
 /// Block sizes have three significant bits, so that nearly equal requests share blocks and at most 1/4 is lost. 0: too
 /// large.
@@ -23,7 +39,8 @@ std::size_t block_size(std::size_t bytes) {
   return (bytes + step - 1) / step * step;
 }
 
-std::byte* map_block(std::size_t size) {
+std::byte* map_block(std::size_t block) {
+  const std::size_t size = block + kGuard;
   const std::size_t alignment = size >= kHugePage ? kHugePage : kPage;
   const std::size_t mapped = size + (alignment - kPage);
   void* address = mmap(nullptr, mapped, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
@@ -34,6 +51,18 @@ std::byte* map_block(std::size_t size) {
   if (mapped > skip + size) munmap(begin + skip + size, mapped - skip - size);
   if (alignment == kHugePage) madvise(begin + skip, size, MADV_HUGEPAGE);  // a wish: failure does no harm
   return begin + skip;
+}
+
+void unmap_block(std::byte* data, std::size_t size) {
+  permit(data, size + kGuard);
+  munmap(data, size + kGuard);
+}
+
+/// A block of which `bytes` are used from now on.
+std::byte* handed_out(std::byte* data, std::size_t bytes, std::size_t size) {
+  permit(data, bytes);
+  forbid(data + bytes, size + kGuard - bytes);
+  return data;
 }
 
 }  // namespace
@@ -51,7 +80,7 @@ std::byte* BlockAllocator::allocate(std::size_t bytes) {
     free_.erase(free_.begin() + static_cast<std::ptrdiff_t>(i));
     cached_ -= size;
     count_used(size);
-    return data;
+    return handed_out(data, bytes, size);
   }
   std::byte* data = map_block(size);
   if (!data) {
@@ -60,7 +89,7 @@ std::byte* BlockAllocator::allocate(std::size_t bytes) {
   }
   if (!data) throw std::bad_alloc();
   count_used(size);
-  return data;
+  return handed_out(data, bytes, size);
 }
 
 void BlockAllocator::deallocate(std::byte* data, std::size_t bytes) noexcept {
@@ -68,15 +97,13 @@ void BlockAllocator::deallocate(std::byte* data, std::size_t bytes) noexcept {
   const std::size_t size = block_size(bytes);
   const std::lock_guard lock(mutex_);
   used_ -= size;
-  if (size > cache_limit_) {
-    munmap(data, size);
-    return;
-  }
+  if (size > cache_limit_) return unmap_block(data, size);
+  forbid(data, size);
   try {
     free_.push_back({data, size});
     cached_ += size;
   } catch (...) {
-    munmap(data, size);
+    unmap_block(data, size);
   }
   trim_locked(cache_limit_);
 }
@@ -114,7 +141,7 @@ void BlockAllocator::trim(std::uint64_t keep) noexcept {
 void BlockAllocator::trim_locked(std::uint64_t keep) noexcept {
   std::size_t drop = 0;
   while (drop < free_.size() && (cached_ > keep || free_.size() - drop > kMaxFreeBlocks)) {
-    munmap(free_[drop].data, free_[drop].size);
+    unmap_block(free_[drop].data, free_[drop].size);
     cached_ -= free_[drop].size;
     ++drop;
   }

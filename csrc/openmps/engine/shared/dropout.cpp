@@ -85,6 +85,47 @@ __attribute__((target("avx2"))) void bits_of_blocks_avx2(std::uint64_t seed, std
     }
   }
 }
+
+/// The same, eight words at a time; kTogether groups, whose rounds wait less for each other's products.
+template <int kTogether>
+__attribute__((target("avx512f"))) void groups_avx512(std::uint64_t seed, std::uint64_t image, std::int64_t group,
+                                                      std::uint32_t* bits) {
+  constexpr int kRegisters = 2 * kTogether, kXor = 0x96;  // of three operands
+  constexpr __mmask8 kAll = 0xFF;                         // without a mask, GCC 12 warns of its own header
+  const __m512i even_factor = _mm512_set1_epi64(0xD2511F53), odd_factor = _mm512_set1_epi64(0xCD9E8D57);
+  __m512i c[4][kRegisters];
+  for (int i = 0; i < kRegisters; ++i) {
+    const auto block = static_cast<long long>(16 * group + 8 * i);
+    c[0][i] = _mm512_add_epi64(_mm512_set1_epi64(block), _mm512_setr_epi64(0, 1, 2, 3, 4, 5, 6, 7));
+    c[1][i] = _mm512_maskz_srli_epi64(kAll, c[0][i], 32);
+    c[2][i] = _mm512_set1_epi64(static_cast<long long>(image));
+    c[3][i] = _mm512_maskz_srli_epi64(kAll, c[2][i], 32);
+  }
+  auto key0 = static_cast<std::uint32_t>(seed), key1 = static_cast<std::uint32_t>(seed >> 32);
+  for (int round = 0; round < 10; ++round, key0 += 0x9E3779B9u, key1 += 0xBB67AE85u) {
+    const __m512i k0 = _mm512_set1_epi64(key0), k1 = _mm512_set1_epi64(key1);
+    for (int i = 0; i < kRegisters; ++i) {
+      const __m512i even = _mm512_maskz_mul_epu32(kAll, c[0][i], even_factor),
+                    odd = _mm512_maskz_mul_epu32(kAll, c[2][i], odd_factor);
+      c[0][i] = _mm512_ternarylogic_epi64(_mm512_maskz_srli_epi64(kAll, odd, 32), c[1][i], k0, kXor);
+      c[1][i] = odd;
+      c[2][i] = _mm512_ternarylogic_epi64(_mm512_maskz_srli_epi64(kAll, even, 32), c[3][i], k1, kXor);
+      c[3][i] = even;
+    }
+  }
+  for (int i = 0; i < kRegisters; ++i)
+    for (int w = 0; w < 4; ++w)
+      _mm256_storeu_si256(reinterpret_cast<__m256i*>(bits + i / 2 * 64 + 16 * w + i % 2 * 8),
+                          _mm512_maskz_cvtepi64_epi32(kAll, c[w][i]));
+}
+
+__attribute__((target("avx512f"))) void bits_of_blocks_avx512(std::uint64_t seed, std::uint64_t image,
+                                                              std::int64_t first, std::int64_t groups,
+                                                              std::uint32_t* bits) {
+  std::int64_t g = 0;
+  for (; g + 2 <= groups; g += 2) groups_avx512<2>(seed, image, first + g, bits + 64 * g);
+  if (g < groups) groups_avx512<1>(seed, image, first + g, bits + 64 * g);
+}
 #endif
 
 }  // namespace
@@ -102,6 +143,8 @@ void dropout_bits(std::uint64_t seed, std::uint64_t image, std::int64_t first, s
                   std::uint32_t* bits) {
   const std::int64_t groups = (count + 63) / 64;
 #if defined(__x86_64__)
+  static const bool has_avx512 = MPSCNN_HAS_CLONES && __builtin_cpu_supports("avx512f");
+  if (has_avx512) return bits_of_blocks_avx512(seed, image, first / 64, groups, bits);
   static const bool has_avx2 = MPSCNN_HAS_CLONES && __builtin_cpu_supports("avx2");
   if (has_avx2) return bits_of_blocks_avx2(seed, image, first / 64, groups, bits);
 #endif

@@ -1,0 +1,49 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What a run under AddressSanitizer sees: memory of the package's own is mapped, which the sanitizer must be told of."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+
+import pytest
+
+import mpscnn
+
+ADDRESS = "clang_rt.asan" in os.environ.get("LD_PRELOAD", "")
+MEMORY = {
+    "array": "mpscnn.empty({bytes}, 'uint8')",
+    "buffer": "mpscnn.Buffer({bytes}).numpy()",
+}
+
+pytestmark = pytest.mark.skipif(not ADDRESS, reason="not under AddressSanitizer (make test-asan)")
+
+
+def fill(memory: str, size: int, first: int, count: int) -> subprocess.CompletedProcess[str]:
+    program = f"import ctypes, mpscnn; a = {MEMORY[memory].format(bytes=size)}; " + (
+        f"ctypes.memset(a.ctypes.data + {first}, 1, {count})"
+    )
+    return subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=120)
+
+
+@pytest.mark.parametrize("memory", MEMORY)
+@pytest.mark.parametrize("size", [5, 4096, 3 << 20])
+def test_a_byte_behind_memory(memory: str, size: int) -> None:
+    inside = fill(memory, size, 0, size)
+    assert inside.returncode == 0, inside.stderr
+    behind = fill(memory, size, size, 1)
+    assert behind.returncode != 0
+    assert "use-after-poison" in behind.stderr
+
+
+def test_memory_that_was_given_back() -> None:
+    """Its pages wait for the next array."""
+    program = (
+        "import ctypes, mpscnn; a = mpscnn.empty(4096, 'uint8'); at = a.ctypes.data; del a; ctypes.memset(at, 1, 1)"
+    )
+    result = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=120)
+    assert result.returncode != 0
+    assert "use-after-poison" in result.stderr
+    taken_again = mpscnn.empty(4096, "uint8")
+    taken_again[...] = 1
