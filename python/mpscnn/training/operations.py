@@ -260,7 +260,18 @@ class Dropout(KernelLayer):
 
 
 class BatchNormalization(_Trainable):
-    """Normalization by the statistics of the batch, which the running ones follow."""
+    """Normalization by the statistics of the batch, which the running ones follow.
+
+    Attributes
+    ----------
+    momentum : float or None
+        How fast they do, 0 to 1; None: they are means over all batches.
+    tracked : int
+        Batches that they have seen.
+    """
+
+    momentum: float | None = 0.1
+    tracked = 0
 
     def __init__(
         self,
@@ -269,7 +280,6 @@ class BatchNormalization(_Trainable):
         is_trained: bool,
         device: _core.Device | None,
         slots: int,
-        momentum: float,
     ) -> None:
         super().__init__(operation, wants, is_trained, device)
         arguments = {name: value for name, value in operation.arguments.items() if name not in STATISTICS}
@@ -279,7 +289,6 @@ class BatchNormalization(_Trainable):
         self._sums: Any = make_kernel("BatchNormalizationStatisticsGradient", device, activation=activation)
         channels = len(arguments["gamma"])
         self._states = [_core.BatchNormalizationState(channels, device=device) for _ in range(slots)]
-        self._momentum = momentum
         self.values = self.gamma_and_beta()
         self._running = {
             name: np.array(
@@ -335,8 +344,10 @@ class BatchNormalization(_Trainable):
         """As PyTorch: the variance that runs along is that of a sample, divided by one value less."""
         state = self._states[slot]
         count = state.count
+        self.tracked += 1
+        momentum = np.float32(1 / self.tracked if self.momentum is None else self.momentum)
         for name, found in (("mean", state.mean), ("variance", state.variance * (count / (count - 1)))):
-            self._running[name] += np.float32(self._momentum) * (found - self._running[name])
+            self._running[name] += momentum * (found - self._running[name])
 
     def arrays(self) -> dict[str, Array]:
         return {"gamma": self.values.gamma, "beta": self.values.beta, **self._running}

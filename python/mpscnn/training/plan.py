@@ -11,7 +11,7 @@ from .. import _core
 from ..graph import CONCATENATE, Graph
 from .lowering import Operation, Shapes, lower
 from .operations import Batch, BatchNormalization, Concatenation, Dropout, Images, KernelLayer, Layer, make_kernel
-from .parameters import owner_of, parameters_of
+from .parameters import TRACKED, owner_of, parameters_of
 
 
 class Plan:
@@ -29,8 +29,10 @@ class Plan:
         Names of nodes, or what they begin with in front of a dot, whose parameters stay as they are.
     slots : int
         Steps in flight.
-    momentum : float
-        Of the running statistics of batch normalization.
+    momentum : float, optional
+        Of the running statistics of batch normalization; default: each layer's own.
+    tracked : mapping of str to int
+        Batches that statistics of the source model have seen, by their names there.
     """
 
     def __init__(
@@ -41,7 +43,8 @@ class Plan:
         *,
         frozen: Iterable[str],
         slots: int,
-        momentum: float,
+        momentum: float | None,
+        tracked: Mapping[str, int],
         device: _core.Device | None,
     ) -> None:
         (self.input,) = graph.inputs
@@ -56,6 +59,7 @@ class Plan:
             raise ValueError(f'frozen: "{unknown[0]}" is the name of no node, nor the beginning of one.')
         needed: set[str] = set()
         self.layers: list[Layer] = []
+        self.normalizations: dict[str, BatchNormalization] = {}  # those with running statistics, by their counters
         for operation in operations:
             owner = owner_of(operation.name, origins.get(operation.name, ""), reference)
             parameters = parameters_of(operation, owner, reference)
@@ -64,8 +68,14 @@ class Plan:
             wants = [source in needed for source in operation.sources]
             if is_trained or any(wants):
                 needed.add(operation.result)
-            layer = _layer(operation, wants, is_trained, device, shapes, slots, momentum)
+            layer = _layer(operation, wants, is_trained, device, shapes, slots)
             layer.parameters = parameters
+            if isinstance(layer, BatchNormalization):
+                layer.momentum = _momentum(operation, reference) if momentum is None else momentum
+                key = f"{owner}{TRACKED}"
+                layer.tracked = tracked.get(key, 0)
+                if any(not one.is_trained for one in parameters):
+                    self.normalizations[key] = layer
             self.layers.append(layer)
         _check_parameters(self.layers, reference or {}, names)
         self._reads = Counter(
@@ -152,6 +162,19 @@ def _quoted(text: str) -> str:
     return f'"{text}"'
 
 
+def _momentum(operation: Operation, reference: Mapping[str, tuple[int, ...]] | None) -> float | None:
+    """That of the layer in its model, as PyTorch counts it."""
+    momentum: float | None = operation.training.get("momentum", 0.1)
+    if reference is None and momentum == 0:
+        raise NotImplementedError(
+            f'node "{operation.name}": a momentum of 0 in an exported graph, which may stand for the mean over all'
+            " batches, momentum=None, too: give batch_norm_momentum, or the module itself."
+        )
+    if momentum is not None and not 0 <= momentum <= 1:
+        raise ValueError(f'node "{operation.name}": momentum ({momentum}) is not between 0 and 1.')
+    return momentum
+
+
 def _layer(
     operation: Operation,
     wants: list[bool],
@@ -159,11 +182,10 @@ def _layer(
     device: _core.Device | None,
     shapes: Shapes,
     slots: int,
-    momentum: float,
 ) -> Layer:
     if operation.kernel == CONCATENATE:
         return Concatenation(operation, wants, device, [shapes[source][3] for source in operation.sources])
     if operation.kernel == "BatchNormalization":
-        return BatchNormalization(operation, wants, is_trained, device, slots, momentum)
+        return BatchNormalization(operation, wants, is_trained, device, slots)
     kind = Dropout if operation.kernel == "Dropout" else KernelLayer
     return kind(operation, wants, is_trained, device)
