@@ -46,7 +46,7 @@ class Operation:
     training: dict[str, Any] = field(default_factory=dict)
 
 
-def lower(graph: Graph, shapes: Shapes) -> list[Operation]:
+def lower(graph: Graph, shapes: Shapes, is_frozen: Callable[[Node], bool]) -> list[Operation]:
     """Operations that can be trained, in an order in which they can run, with the same results.
 
     Parameters
@@ -55,6 +55,8 @@ def lower(graph: Graph, shapes: Shapes) -> list[Operation]:
         Not changed.
     shapes : mapping of str to (N, H, W, C)
         Of its inputs and nodes.
+    is_frozen : callable
+        Of a node, whether its parameters stay as they are.
 
     Raises
     ------
@@ -65,7 +67,7 @@ def lower(graph: Graph, shapes: Shapes) -> list[Operation]:
     operations: list[Operation] = []
     for node in _live(graph):
         try:
-            operations += _lower(node, shapes)
+            operations += _lower(node, shapes, is_frozen(node))
         except NotImplementedError as reason:
             failures.append(f'"{node.name}" ({reason})')
     if failures:
@@ -85,7 +87,7 @@ def _live(graph: Graph) -> list[Node]:
     return live[::-1]
 
 
-def _lower(node: Node, shapes: Shapes) -> list[Operation]:
+def _lower(node: Node, shapes: Shapes, is_frozen: bool) -> list[Operation]:
     same = Operation(node.name, node.kernel, node.sources, node.name, node.arguments, training=node.training)
     if node.kernel == CONCATENATE:
         for source in node.sources[:-1]:
@@ -102,8 +104,8 @@ def _lower(node: Node, shapes: Shapes) -> list[Operation]:
         same = _as_convolution(same, node)
     if node.training.get("statistics") == "image":
         raise NotImplementedError(_INSTANCES)
-    if node.kernel == "NeuronPReLU":
-        raise NotImplementedError("NeuronPReLU, with respect to its slopes")
+    if node.kernel == "NeuronPReLU" and not is_frozen:
+        raise NotImplementedError("NeuronPReLU, with respect to its slopes; in frozen they stay as they are")
     if not row_of(KERNELS[node.kernel])["gradient"]:
         raise NotImplementedError(node.kernel)
     activation = same.arguments.get("activation")

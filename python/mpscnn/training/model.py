@@ -15,7 +15,7 @@ from ..graph import Graph
 from ..kernels import KERNELS
 from .initial import complete
 from .operations import drawn_seed
-from .parameters import TRACKED, owner_of, tracked_batches
+from .parameters import TRACKED, owner_of
 
 Array = NDArray[Any]
 
@@ -27,7 +27,7 @@ class Model:
     graph: Graph
     reference: dict[str, tuple[int, ...]] | None
     frozen: tuple[str, ...] = ()  # layers whose parameters require no gradient
-    tracked: Mapping[str, int] = field(default_factory=dict)  # batches seen: of each num_batches_tracked that there is
+    arrays: Mapping[str, Any] = field(default_factory=dict)  # all that the source model's state_dict has
 
 
 def read(model: Any, state_dict: Mapping[str, Any] | None, input_shapes: Any, seed: int) -> Model:
@@ -73,7 +73,7 @@ def _read(model: Any, state_dict: Mapping[str, Any] | None, input_shapes: Any, s
             if kind.startswith("InstanceNorm") and f"{name}.running_mean" in arrays:
                 raise NotImplementedError(_INSTANCES.format(f'layer "{name}" ({kind})'))
         shapes = {key: tuple(np.shape(array)) for key, array in arrays.items() if not key.endswith(TRACKED)}
-        return Model(graph, shapes, tracked=tracked_batches(arrays, "state_dict"))
+        return Model(graph, shapes, arrays=arrays)
     if any(kind.__module__ == "torch.nn.modules.module" for kind in type(model).__mro__):
         _check_none(state_dict, "a module")
         graph = loading.read(model, input_shapes=input_shapes, options={"free_size": False})
@@ -81,7 +81,7 @@ def _read(model: Any, state_dict: Mapping[str, Any] | None, input_shapes: Any, s
         reference |= {key: tuple(value.shape) for key, value in model.named_buffers() if _is_statistic(key)}
         _check_module(model, graph, reference)
         _take_momentum(model, graph, reference)
-        return Model(graph, reference, tuple(_frozen(model)), tracked_batches(dict(model.named_buffers()), "model"))
+        return Model(graph, reference, tuple(_frozen(model)), model.state_dict())
     raise TypeError(f"model ({type(model).__name__}) is not a list of layers, a torch.nn.Module or a Graph.")
 
 

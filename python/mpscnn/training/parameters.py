@@ -3,7 +3,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Container, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -71,6 +71,17 @@ def tracked_batches(state_dict: Mapping[str, Any], where: str) -> dict[str, int]
             shown = array.item() if array.size == 1 else f"of shape {array.shape}"
             raise ValueError(f"{name} ({shown}) is not an integer from 0 on.")
         found[key] = int(array.item())
+    return found
+
+
+def constants(arrays: Mapping[str, Any], known: Container[str]) -> dict[str, Array]:
+    """Copies of the arrays of a model that no layer in training has, floating-point numbers as float32."""
+    found = {}
+    for key, value in arrays.items():
+        if key not in known and (hasattr(value, "__array__") or hasattr(value, "__array_interface__")):
+            array = _checks.array(value, f'"{key}"')
+            is_real = array.dtype.kind == "f" or array.dtype.name == "bfloat16"
+            found[key] = np.array(array, np.float32 if is_real else array.dtype)
     return found
 
 

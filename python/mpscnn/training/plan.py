@@ -50,9 +50,13 @@ class Plan:
         (self.input,) = graph.inputs
         self._slots = slots
         self.output = next(iter(graph.outputs.values())).source
-        operations = lower(graph, shapes)
-        origins = {node.name: node.origin for node in graph.nodes}
         names = list(frozen)
+        owners = {node.name: owner_of(node.name, node.origin, reference) for node in graph.nodes}
+
+        def is_frozen(node: str) -> bool:
+            return any(_is_of(one, name) for one in (node, owners.get(node, node)) for name in names)
+
+        operations = lower(graph, shapes, lambda node: is_frozen(node.name))
         known = [*(operation.name for operation in operations), *(reference or {})]
         unknown = [name for name in names if not any(_is_of(one, name) for one in known)]
         if unknown:
@@ -61,10 +65,9 @@ class Plan:
         self.layers: list[Layer] = []
         self.normalizations: dict[str, BatchNormalization] = {}  # those with running statistics, by their counters
         for operation in operations:
-            owner = owner_of(operation.name, origins.get(operation.name, ""), reference)
+            owner = owners.get(operation.name) or owner_of(operation.name, "", reference)
             parameters = parameters_of(operation, owner, reference)
-            is_frozen = any(_is_of(one, name) for one in (operation.name, owner) for name in names)
-            is_trained = any(one.is_trained for one in parameters) and not is_frozen
+            is_trained = any(one.is_trained for one in parameters) and not is_frozen(operation.name)
             wants = [source in needed for source in operation.sources]
             if is_trained or any(wants):
                 needed.add(operation.result)

@@ -23,7 +23,7 @@ from .history import Epoch, History
 from .inference import with_values
 from .interrupts import held_back
 from .model import read
-from .parameters import TRACKED, tracked_batches
+from .parameters import TRACKED, constants, tracked_batches
 from .plan import Plan
 from .step import Step
 
@@ -155,12 +155,14 @@ class Trainer(_checks.Made):
             frozen=[*frozen, *source.frozen],
             slots=self._in_flight,
             momentum=momentum,
-            tracked=source.tracked,
+            tracked=tracked_batches(source.arrays, "state_dict"),
             device=device,
         )
         trained = self._plan.trained
         if not trained:
             raise ValueError(_NOTHING)
+        known = {one.key for layer in self._plan.layers for one in layer.parameters}
+        self._constants = constants(source.arrays, known.union(self._plan.normalizations))
         for layer in trained:
             layer.prepare(self.optimizer)
         self._steps = 0
@@ -458,7 +460,8 @@ class Trainer(_checks.Made):
         -------
         dict of str to array, float32
             For ``module.load_state_dict({name: torch.from_numpy(value) ...})``. "num_batches_tracked", int64, goes on
-            with each step from what it was in the model.
+            with each step from what it was in the model. What kernels have for good, as the slope of a frozen PReLU,
+            and buffers of a module are there as they were in the model.
 
         Raises
         ------
@@ -470,7 +473,7 @@ class Trainer(_checks.Made):
         for layer in self._plan.layers:
             found.update(layer.state_dict())
         found.update({key: np.array(layer.tracked, np.int64) for key, layer in self._plan.normalizations.items()})
-        return found
+        return found | {key: value.copy() for key, value in self._constants.items()}
 
     def load_state_dict(self, state_dict: Mapping[str, Any]) -> None:
         """Parameters from arrays or tensors with PyTorch's names and layouts.
@@ -478,13 +481,16 @@ class Trainer(_checks.Made):
         Parameters
         ----------
         state_dict : mapping of str to array
-            All that `state_dict` answers; "num_batches_tracked" may be missing, and stays what it is then.
+            All that `state_dict` answers. What is never trained may be missing, and "num_batches_tracked", which stays
+            what it is then.
 
         Raises
         ------
         ValueError
             'state_dict has no "conv1.weight".', 'state_dict: "conv1.weight" has shape (8, 3, 3, 3), the parameter has
             (8, 1, 3, 3).', 'state_dict: "fc2.weight" is the name of no parameter.' Nothing has changed then.
+        NotImplementedError
+            Other values than the model's of what kernels have for good.
         """
         if not isinstance(state_dict, Mapping):
             _checks.refuse(state_dict, "state_dict", "a mapping of arrays")
@@ -495,7 +501,9 @@ class Trainer(_checks.Made):
     def _load(self, state_dict: Mapping[str, Any], where: str) -> None:
         parameters = {one.key: one for layer in self._plan.layers for one in layer.parameters}
         for key in state_dict:
-            if key not in parameters and not str(key).endswith(TRACKED):
+            if key in self._constants:
+                self._check_constant(state_dict[key], key, where)
+            elif key not in parameters and not str(key).endswith(TRACKED):
                 raise ValueError(f'{where}: "{key}" is the name of no parameter.')
         arrays = {}
         for key, one in parameters.items():
@@ -511,6 +519,17 @@ class Trainer(_checks.Made):
                     layer.reload(commands)
         for key, normalization in self._plan.normalizations.items():
             normalization.tracked = tracked.get(key, normalization.tracked)
+
+    def _check_constant(self, value: Any, key: str, where: str) -> None:
+        constant = self._constants[key]
+        array = _checks.array(value, f'{where}["{key}"]')
+        if array.shape != constant.shape:
+            raise ValueError(f'{where}: "{key}" has shape {array.shape}, the model has {constant.shape}.')
+        if not np.array_equal(array.astype(constant.dtype), constant, equal_nan=constant.dtype.kind == "f"):
+            raise NotImplementedError(
+                f'{where}: "{key}" is not what it was in the model, and no kernel can be given another: make a new'
+                " Trainer."
+            )
 
     def network(self, **options: Any) -> Network:
         """The network as it is now, for inference: running statistics folded in, no dropout.
@@ -602,7 +621,7 @@ class Trainer(_checks.Made):
             self._steps, self.history = facts["steps"], facts["history"]
 
     def __repr__(self) -> str:
-        if not vars(self):
+        if "_plan" not in vars(self):
             return "<mpscnn.Trainer, not made>"
         return f"<mpscnn.Trainer of {len(self._plan.layers)} layers, {self._steps} steps>"
 
