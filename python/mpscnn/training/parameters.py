@@ -67,7 +67,7 @@ def tracked_batches(state_dict: Mapping[str, Any], where: str) -> dict[str, int]
             continue
         name = f'{where}: "{key}"'
         array = _checks.array(value, name)
-        if array.size != 1 or array.dtype.kind not in "iu" or array.item() < 0:
+        if array.size != 1 or not 0 <= array.item() <= 2**53 or array.item() % 1:  # module.to(dtype) makes them real
             shown = array.item() if array.size == 1 else f"of shape {array.shape}"
             raise ValueError(f"{name} ({shown}) is not an integer from 0 on.")
         found[key] = int(array.item())
