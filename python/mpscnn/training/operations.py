@@ -192,12 +192,6 @@ class KernelLayer(_Trainable):
 
     def forward(self, batch: Batch, out: Images | None) -> Images:
         sources = [batch.values[name] for name in self.operation.sources]
-        if self.is_trained and not self._is_convolution and len(sources[0]) > 1:
-            sizes = " + ".join(str(image.shape[0]) for image in sources[0])
-            raise NotImplementedError(
-                f'node "{self.operation.name}" ({self.operation.kernel}): a batch of so many channels is taken in parts'
-                f" ({sizes} images), and gradients of gamma and beta are those of one part: give smaller batches."
-            )
         results: Images = []
         states: list[Any] = []
         for part in range(len(sources[0])):
@@ -206,7 +200,7 @@ class KernelLayer(_Trainable):
             if not self.has_gradient:
                 results.append(self.kernel.encode(batch.commands, *images, **target))
                 continue
-            # Gradients with respect to weights are sums over the parts.
+            # A convolution's state sums up over the parts; normalizations have a state for the statistics of each.
             joined = states[0] if part and self._is_convolution else True
             result, state = self.kernel.encode(batch.commands, *images, **target, with_state=joined)
             results.append(result)
@@ -231,7 +225,8 @@ class KernelLayer(_Trainable):
         return gradients
 
     def gradients(self, batch: Batch) -> Any:
-        return batch.states[self.operation.name][0]
+        states = batch.states[self.operation.name]
+        return states[0] if self._is_convolution else states
 
     def arrays(self) -> dict[str, Array]:
         if self._is_convolution:

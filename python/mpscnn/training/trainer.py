@@ -197,9 +197,6 @@ class Trainer(_checks.Made):
             than the number of classes (10)."
         TypeError
             "x.dtype (int64) is not a floating-point type or uint8."
-        NotImplementedError
-            Of a batch with so many channels that it is taken in parts, gamma and beta of an instance or group
-            normalization.
         FloatingPointError
             "step 12: the loss is nan; ...", of a step before.
         """
