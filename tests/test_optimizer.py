@@ -494,6 +494,40 @@ def test_instance_and_group_normalization_are_trained(groups: int | None) -> Non
     np.testing.assert_array_equal(kernel(x), fresh(x))
 
 
+@pytest.mark.parametrize("groups", [None, 2])
+@pytest.mark.parametrize("kind", [lambda: SGD(0.1, momentum_scale=0.5), Adam], ids=["sgd", "adam"])
+def test_states_of_parts_are_summed_up(groups: int | None, kind: Callable[[], mpscnn.Optimizer]) -> None:
+    """As of the batch in one piece, twice, and the states have their own gradients afterwards."""
+    x, grad, gamma, beta = random((7, 5, 4, 6)), random((7, 5, 4, 6), seed=2), random((6,)), random((6,), seed=5)
+
+    def trained(cuts: list[slice]) -> Any:
+        kernel: Any = (
+            mpscnn.GroupNormalization(gamma, beta, groups=groups)
+            if groups
+            else mpscnn.InstanceNormalization(gamma, beta)
+        )  # fmt: skip
+        optimizer, values = kind(), mpscnn.NormalizationGammaAndBetaState(gamma, beta)
+        weights = optimizer.state_for(values)
+        for _ in range(2):
+            images = [mpscnn.Image.from_array(x[cut]) for cut in cuts]
+            gradients = [mpscnn.Image.from_array(grad[cut]) for cut in cuts]
+            with mpscnn.CommandBuffer() as commands:
+                states = [kernel.encode(commands, image, with_state=True)[1] for image in images]
+                for given, image, state in zip(gradients, images, states, strict=True):
+                    kernel.gradient.encode(commands, given, image, state)
+                optimizer.encode(commands, states if len(states) > 1 else states[0], weights)
+                kernel.reload(commands, values)
+        return values, states, weights.time_step
+
+    whole, (state,), _ = trained([slice(0, 7)])
+    values, states, steps = trained([slice(0, 2), slice(2, 3), slice(3, 7)])
+    assert steps == 2
+    assert_close(values.gamma, whole.gamma, 1e-5)
+    assert_close(values.beta, whole.beta, 1e-5)
+    assert np.abs(values.gamma - gamma).min() > 1e-4
+    assert_close(sum(one.grad_gamma for one in states), state.grad_gamma, 1e-4)
+
+
 # ----------------------------------------------------------------------------------------------------------- refusals
 
 
@@ -606,6 +640,13 @@ def test_gradients_that_do_not_fit() -> None:
             lambda: optimizer.encode(commands, batch, norm),
             "OptimizerAdam: no gradients of the statistics have been encoded to gradient",
         ),
+    ]
+    wrong += [
+        (ValueError, lambda: optimizer.encode(commands, [], norm), "OptimizerAdam: gradient is an empty sequence"),
+        (ValueError, lambda: optimizer.encode(commands, [used, used], conv), "OptimizerAdam: .* the same state twice"),
+        (TypeError, lambda: optimizer.encode(commands, [used, same], conv), r"gradient\[1\] \(Buffer\) is not a Gra"),
+        (RuntimeError, lambda: optimizer.encode(commands, [used, unused], conv), "no gradient kernel that computes"),
+        (TypeError, lambda: optimizer.encode(commands, [used], buffer), "and the values of state are one"),
     ]
     for error, encode, match in wrong:
         with pytest.raises(error, match=match):

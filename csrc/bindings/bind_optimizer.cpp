@@ -64,8 +64,18 @@ Gradients gradients_from(const py::object& gradient) {
   if (py::isinstance<GradientState>(gradient)) return gradient.cast<std::shared_ptr<GradientState>>();
   if (py::isinstance<BatchNormalizationState>(gradient))
     return gradient.cast<std::shared_ptr<BatchNormalizationState>>();
-  throw TypeError(
-      say("gradient (", type_name(gradient), ") is not a Buffer, GradientState or BatchNormalizationState."));
+  check<TypeError>(py::isinstance<py::list>(gradient) || py::isinstance<py::tuple>(gradient), "gradient (",
+                   type_name(gradient),
+                   ") is not a Buffer, GradientState, BatchNormalizationState or a list of GradientStates.");
+  std::vector<std::shared_ptr<GradientState>> states;
+  for (const auto& item : py::reinterpret_borrow<py::sequence>(gradient)) {
+    const auto one = py::reinterpret_borrow<py::object>(item);
+    const auto name = say("gradient[", states.size(), "]");
+    check<TypeError>(py::isinstance<GradientState>(one), name, " (", type_name(one), ") is not a GradientState.");
+    check_made(one, name.c_str());
+    states.push_back(one.cast<std::shared_ptr<GradientState>>());
+  }
+  return states;
 }
 
 py::array view_of_remembered(const OptimizerState::Remembered& one) {
@@ -226,10 +236,11 @@ void bind_base(py::module_& module) {
         ----------
         command_buffer : CommandBuffer
             Not committed yet.
-        gradient : Buffer, GradientState or BatchNormalizationState
+        gradient : Buffer, GradientState, BatchNormalizationState or list of GradientState
             For values in a Buffer, one of as many float32. For a convolution the GradientState of its forward encode,
             whose grad_weight and grad_bias a gradient kernel computes on this command buffer or did before. For gamma
-            and beta the GradientState of an instance or group normalization, or the BatchNormalizationState.
+            and beta the GradientState of an instance or group normalization, or the BatchNormalizationState. Of several
+            states, as the parts of a batch leave them, the sum is taken.
         state : OptimizerState
             Of this optimizer.
 

@@ -273,6 +273,7 @@ struct Gradient {
   id<MTLBuffer> buffer;
   std::int64_t count;
   std::string name;
+  std::shared_ptr<Buffer> made = nullptr;  ///< until it has been encoded, when the command buffer keeps it
 };
 
 Gradient gradient_of(const Optimizer &optimizer, const GradientState::Impl &state, std::string_view name) {
@@ -328,6 +329,28 @@ std::vector<Gradient> gradients_of(const Optimizer &optimizer, const Gradients &
   return gradients_of(optimizer, **batch);
 }
 
+/// Their sum, in new memory, by the one kernel of vectors that MPS has: a step of descent with a rate of -1.
+Gradient sum_of(const Optimizer &optimizer, id<MTLCommandBuffer> commands, const Gradient &values,
+                const Gradient &more) {
+  OptimizerOptions options;
+  options.learning_rate = -1;
+  const auto adder = Ref<MPSNNOptimizerStochasticGradientDescent *>::adopt(
+      [[MPSNNOptimizerStochasticGradientDescent alloc] initWithDevice:optimizer.device()->impl().device.get()
+                                                        momentumScale:0
+                                                  useNesterovMomentum:NO
+                                                  optimizerDescriptor:descriptor_of(options)]);
+  check<NotImplementedError>(static_cast<bool>(adder), optimizer.name(), ": the device cannot add gradients.");
+  const auto bytes = static_cast<std::uint64_t>(values.count) * sizeof(float);
+  const auto made = Buffer::make(optimizer.device(), bytes);
+  id<MTLBuffer> sum = made->impl().buffer.get();
+  [adder.get() encodeToCommandBuffer:commands
+                 inputGradientVector:vector_on(more.buffer, more.count).get()
+                   inputValuesVector:vector_on(values.buffer, values.count).get()
+                 inputMomentumVector:nil
+                  resultValuesVector:vector_on(sum, values.count).get()];
+  return {sum, values.count, values.name, made};
+}
+
 }  // namespace
 
 std::shared_ptr<OptimizerState> Optimizer::state_for(const OptimizedValues &values) {
@@ -358,22 +381,32 @@ void Optimizer::encode(CommandBuffer &buffer, const Gradients &gradients, Optimi
   check_open(buffer, *impl_->device, name);
   check(to.optimizer.get() == this, name, ": state is that of another optimizer (", to.optimizer->name(), ").");
   guard([&] {
-    const auto given = gradients_of(*this, gradients, to);
-    std::vector<Ref<MPSVector *>> vectors;
-    for (std::size_t i = 0; i < given.size(); ++i) {
-      const auto &[values, count, shown] = given[i];
-      const auto &parameter = to.parameters[i];
-      check(count == elements(parameter.shape), name, ": ", shown, " has ", count, " elements; ",
-            *parameter.name ? parameter.name : "values", " of state has ", elements(parameter.shape), ".");
-      check(values != parameter.values.buffer->impl().buffer.get(), name, ": gradient is the buffer of the values.");
-      vectors.push_back(vector_on(values, count));
+    std::vector<std::vector<Gradient>> parts;
+    if (const auto *states = std::get_if<std::vector<std::shared_ptr<GradientState>>>(&gradients)) {
+      check(!states->empty(), name, ": gradient is an empty sequence.");
+      for (auto one = states->begin(); one != states->end(); ++one) {
+        check(std::find(states->begin(), one, *one) == one, name, ": gradient has the same state twice.");
+        parts.push_back(gradients_of(*this, *one, to));
+      }
+    } else {
+      parts.push_back(gradients_of(*this, gradients, to));
     }
+    for (const auto &given : parts)
+      for (std::size_t i = 0; i < given.size(); ++i) {
+        const auto &[values, count, shown, made] = given[i];
+        const auto &parameter = to.parameters[i];
+        check(count == elements(parameter.shape), name, ": ", shown, " has ", count, " elements; ",
+              *parameter.name ? parameter.name : "values", " of state has ", elements(parameter.shape), ".");
+        check(values != parameter.values.buffer->impl().buffer.get(), name, ": gradient is the buffer of the values.");
+      }
     const std::scoped_lock lock(impl_->mutex, to.mutex);
     id<MTLCommandBuffer> commands = buffer.impl().buffer.get();
-    for (std::size_t i = 0; i < vectors.size(); ++i) {
+    for (std::size_t i = 0; i < parts[0].size(); ++i) {
       const auto &parameter = to.parameters[i];
-      impl_->step(impl_->kernel.get(), commands, vectors[i].get(), parameter.values.vector.get(), parameter.remembered,
-                  to.time_step);
+      Gradient gradient = parts[0][i];
+      for (std::size_t part = 1; part < parts.size(); ++part) gradient = sum_of(*this, commands, gradient, parts[part][i]);
+      impl_->step(impl_->kernel.get(), commands, vector_on(gradient.buffer, gradient.count).get(),
+                  parameter.values.vector.get(), parameter.remembered, to.time_step);
     }
     ++to.time_step;
     to.writer.set(commands);

@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from .errors import InvalidModelError, MissingPackageError
-from .graph import CONCATENATE, Graph, Value
+from .graph import CONCATENATE, STATISTICS, Graph, Value
 from .kernels import KERNELS
 
 if TYPE_CHECKING:
@@ -50,6 +50,7 @@ def save(network: Network, path: str | os.PathLike[str]) -> None:
                     if value is not None
                 },
                 "origin": node.origin,
+                **({"training": node.training} if node.training else {}),
             }
         )
     graph = {
@@ -254,6 +255,13 @@ class _Reader:
         if strange:
             raise self._wrong(f'{where}: {kernel} has no parameter "{min(strange):.100}".')
         graph.add(kernel, *sources, name=name, origin=origin, **arguments)
+        training = self._get(node, "training", dict, where) if "training" in node else {}
+        if training:
+            momentum, statistics = training.get("momentum"), training.get("statistics", "batch")
+            is_number = isinstance(momentum, (int, float, type(None))) and not isinstance(momentum, bool)
+            if set(training) - {"momentum", "statistics"} or not is_number or statistics not in STATISTICS:
+                raise self._wrong(f"{where}: training {training!r:.100}.")
+            graph.nodes[-1] = graph.nodes[-1].with_(training=training)
 
     def _decoded(self, value: Any, where: str, depth: int = 0) -> Any:
         from ._core import NeuronDescriptor

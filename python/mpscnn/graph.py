@@ -12,6 +12,7 @@ from . import _checks
 from .kernels import KERNELS, Kernel, row_of
 
 CONCATENATE = "Concatenate"
+STATISTICS = ("batch", "image", "none")  # of batch normalization in training
 
 
 @dataclass(frozen=True)
@@ -86,6 +87,10 @@ class Node:
         What the kernel's class is called with, by name.
     origin : str
         The node of the source model that it comes from, for tables and errors: "layer1.0.conv1 (Conv)".
+    training : dict
+        What the source model says of batch normalization that kernels do not take, for a `Trainer`. "momentum": of the
+        running statistics, as in torch.nn. "statistics": whose mean and variance are taken in training instead of the
+        given ones, "batch", which is the default, "image", or "none" of a kernel that is there for its factors.
     """
 
     name: str
@@ -93,6 +98,7 @@ class Node:
     sources: tuple[str, ...]
     arguments: dict[str, Any] = field(default_factory=dict)
     origin: str = ""
+    training: dict[str, Any] = field(default_factory=dict)
 
     def with_(self, **changes: Any) -> Node:
         """A copy with other attributes."""

@@ -553,7 +553,8 @@ def _normalize_inputs(graph: Graph, mean: Any, std: Any) -> Graph:
             "epsilon": 0.0,
         }
         arguments["gamma"] = cast(NDArray[Any], arguments["gamma"]).astype(np.float32)
-        before.append(Node(node, "BatchNormalization", (name,), arguments, "mean and std of the input"))
+        origin, training = "mean and std of the input", {"statistics": "none"}
+        before.append(Node(node, "BatchNormalization", (name,), arguments, origin, training))
         graph._names.add(node)
     graph.nodes = before + [
         node.with_(sources=tuple(renamed.get(source, source) for source in node.sources)) for node in graph.nodes

@@ -72,7 +72,7 @@ def fold_batch_normalization(graph: Graph) -> Graph:
         if node.kernel != "BatchNormalization" or producer.kernel not in _WITH_WEIGHTS:
             return None
         given = producer.arguments
-        values = _normalization(node)
+        values = scale_and_shift(node)
         if values is None or _is_placed(node) or not _has_plain_weights(producer):
             return None
         scale, shift = values
@@ -174,7 +174,7 @@ def _pixels(padding: Any) -> tuple[tuple[int, int], tuple[int, int]] | None:
     return ((h, h), (w, w)) if isinstance(h, int) else ((h[0], h[1]), (w[0], w[1]))
 
 
-def _normalization(node: Node) -> tuple[NDArray[np.float64], NDArray[np.float64]] | None:
+def scale_and_shift(node: Node) -> tuple[NDArray[np.float64], NDArray[np.float64]] | None:
     """Scale and shift of each channel; None where they come from a data source or a state."""
     given = node.arguments
     if any(given.get(name) is None or hasattr(given[name], "load") for name in ("gamma", "mean", "variance")):

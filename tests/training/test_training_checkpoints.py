@@ -309,6 +309,18 @@ def header(path: Path) -> tuple[dict[str, Any], bytes]:
     return json.loads(raw[8 : 8 + length]), raw[8 + length :]
 
 
+def write(path: Path, described: dict[str, Any], data: bytes) -> None:
+    text = json.dumps(described).encode()
+    text += b" " * (-len(text) % 8)
+    path.write_bytes(struct.pack("<Q", len(text)) + text + data)
+
+
+def without_identity(path: Path) -> None:
+    described, data = header(path)
+    del described["__metadata__"]["mpscnn.checkpoint"]
+    write(path, described, data)
+
+
 def edit(path: Path, **changes: Any) -> None:
     """Facts in a file's metadata; None takes one away."""
     described, data = header(path)
@@ -316,9 +328,7 @@ def edit(path: Path, **changes: Any) -> None:
     facts.update(changes)
     facts = {name: value for name, value in facts.items() if value is not None}
     described["__metadata__"]["mpscnn.training"] = json.dumps(facts)
-    text = json.dumps(described).encode()
-    text += b" " * (-len(text) % 8)
-    path.write_bytes(struct.pack("<Q", len(text)) + text + data)
+    write(path, described, data)
 
 
 def without_metadata(folder: Path, name: str) -> None:
@@ -438,12 +448,50 @@ def test_every_byte_of_a_header(saved: Path, tmp_path: Path) -> None:
     assert train(trainer, 3, 4) == train(other_trainer, 3, 4)
 
 
+def test_an_array_of_an_unknown_type(saved: Path, tmp_path: Path) -> None:
+    shutil.copytree(saved, tmp_path, dirs_exist_ok=True)
+    described, data = header(tmp_path / OPTIMIZER)
+    described["fc.bias.momentum"]["dtype"] = "F99"
+    write(tmp_path / OPTIMIZER, described, data)
+    refused(tmp_path, mpscnn.InvalidModelError, r"F99")
+
+
 def test_files_of_different_steps(saved: Path, tmp_path: Path) -> None:
     trainer = trainer_of()
     train(trainer, 0, 4)
     trainer.save(tmp_path)
     shutil.copy(saved / MODEL, tmp_path / MODEL)
     refused(tmp_path, mpscnn.InvalidModelError, r"its two files are of different checkpoints: steps 3 and 4\.$")
+
+
+def test_files_of_different_trainings(saved: Path, tmp_path: Path) -> None:
+    """Of as many steps; those that were written before files had an identity do not tell."""
+    trainer = trainer_of(seed=1)
+    train(trainer, 0, 3)
+    trainer.save(tmp_path / "other")
+    for name in (MODEL, OPTIMIZER):
+        mixed = tmp_path / f"with {name}"
+        shutil.copytree(saved, mixed)
+        shutil.copy(tmp_path / "other" / name, mixed / name)
+        match = r": its two files are of different checkpoints, both of step 3\.$"
+        refused(mixed, mpscnn.InvalidModelError, match)
+        without_identity(mixed / name)  # one file of an older mpscnn
+        refused(mixed, mpscnn.InvalidModelError, match)
+    identities = [header(folder / MODEL)[0]["__metadata__"]["mpscnn.checkpoint"] for folder in (saved, tmp_path / "other")]
+    assert identities[0] != identities[1]
+
+
+def test_checkpoints_without_an_identity(saved: Path, tmp_path: Path) -> None:
+    """As they were written before; the next one has an identity."""
+    shutil.copytree(saved, tmp_path, dirs_exist_ok=True)
+    for name in (MODEL, OPTIMIZER):
+        without_identity(tmp_path / name)
+    trainer, other = trainer_of(), trainer_of()
+    trainer.load(tmp_path)
+    other.load(saved)
+    assert train(trainer, 3, 5) == train(other, 3, 5)
+    trainer.save(tmp_path)
+    assert len({header(tmp_path / name)[0]["__metadata__"]["mpscnn.checkpoint"] for name in (MODEL, OPTIMIZER)}) == 1
 
 
 def test_another_optimizer(saved: Path, tmp_path: Path) -> None:

@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+import torch
 from torch import nn
 from training_support import Layers, Theirs, arrays, assert_same_parameters, check, randomize, sgd
 
@@ -104,31 +105,54 @@ def test_one_more_image_is_the_same_training() -> None:
             ("conv", "Conv2d", {"in_channels": 3, "out_channels": 256, "kernel_size": 1}),
             ("both", "Concat", {"inputs": ["conv", "conv"]}),
         ],
+        [
+            ("conv", "Conv2d", {"in_channels": 3, "out_channels": CHANNELS, "kernel_size": 1}),
+            ("norm", "GroupNorm", {"num_groups": 4, "num_channels": CHANNELS}),
+            ("relu", "ReLU"),
+        ],
+        [
+            ("conv", "Conv2d", {"in_channels": 3, "out_channels": CHANNELS, "kernel_size": 1}),
+            ("norm", "InstanceNorm2d", {"num_features": CHANNELS, "affine": True}),
+            ("relu", "ReLU"),
+        ],
     ],
-    ids=["activation", "depth-wise", "transposed", "concatenation"],
+    ids=["activation", "depth-wise", "transposed", "concatenation", "group", "instance"],
 )
 def test_layers(layers: list[Any]) -> None:
     check(layers, (18, *SHAPE), relative=5e-4)
 
 
+@pytest.mark.parametrize("optimizer", ["sgd", "adam"])
 @pytest.mark.parametrize("kind", ["GroupNorm", "InstanceNorm2d"])
-def test_normalizations(kind: str) -> None:
-    """A state of theirs belongs to one part, and their gradients are not summed up."""
+def test_normalizations(kind: str, optimizer: str) -> None:
+    """Gradients of gamma and beta are sums over the parts, of which there are three here, and one, and two."""
     options: Any = {"num_groups": 4, "num_channels": CHANNELS}
     if kind == "InstanceNorm2d":
         options = {"num_features": CHANNELS, "affine": True}
-    layers = [
-        ("conv", "Conv2d", {"in_channels": 3, "out_channels": CHANNELS, "kernel_size": 1}),
-        ("norm", kind, options),
-    ]
-    trainer = trainer_of(layers, frozen=["conv"], loss="mean_squared_error")
-    x, labels = random((18, *SHAPE)), random((18, CHANNELS, 5, 4))
-    match = r'^node "norm" \(.*Normalization\): .* in parts \(9 \+ 9 images\), .*: give smaller batches\.$'
-    with pytest.raises(NotImplementedError, match=match):
-        trainer.step(x, labels)
-    other = trainer_of(layers, frozen=["conv"], loss="mean_squared_error")
-    assert trainer.step(x[:16], labels[:16]).loss == other.step(x[:16], labels[:16]).loss
-    check(layers[:1], (16, *SHAPE))
+    layers: list[Any] = [("norm", kind, options)]
+    module = randomize(Layers(layers))
+    before = arrays(module)
+    # The gradients are 1e-4: with Adam the step is as large as with others, unless a sum is wrong in its sign.
+    rate = 1e3 if optimizer == "sgd" else 0.01
+    of_ours = sgd(rate, 0.9) if optimizer == "sgd" else mpscnn.OptimizerAdam(rate, epsilon=0)
+    trainer = mpscnn.Trainer(
+        layers, module.state_dict(), input_shapes=(1, CHANNELS, 3, 2), loss="mean_squared_error", optimizer=of_ours
+    )
+    theirs = Theirs(
+        module,
+        nn.functional.mse_loss,
+        lambda made: (
+            torch.optim.SGD(made.parameters(), rate, momentum=0.9)
+            if optimizer == "sgd"
+            else torch.optim.Adam(made.parameters(), rate, eps=0)
+        ),
+    )
+    for seed, images in enumerate((40, 3, 18)):
+        x, labels = random((images, CHANNELS, 3, 2), seed=seed), random((images, CHANNELS, 3, 2), seed=50 + seed)
+        assert len(trainer._plan.parts(images)) == {40: 3, 3: 1, 18: 2}[images]
+        expected = theirs.step(x, labels)
+        assert abs(trainer.step(x, labels).loss - expected) <= 1e-5 * expected
+    assert_same_parameters(trainer.state_dict(), module, before, 1e-3)
 
 
 def test_frozen_layers_need_no_state() -> None:

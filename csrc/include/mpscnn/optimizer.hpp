@@ -35,9 +35,9 @@ struct OptimizerOptions {
 /// What is optimized, in place.
 using OptimizedValues = std::variant<std::shared_ptr<Buffer>, std::shared_ptr<ConvolutionWeightsAndBiasesState>,
                                      std::shared_ptr<NormalizationGammaAndBetaState>>;
-/// Where the gradients stand.
-using Gradients =
-    std::variant<std::shared_ptr<Buffer>, std::shared_ptr<GradientState>, std::shared_ptr<BatchNormalizationState>>;
+/// Where the gradients stand; of several states, as the parts of a batch leave them, the sum is taken.
+using Gradients = std::variant<std::shared_ptr<Buffer>, std::shared_ptr<GradientState>,
+                               std::shared_ptr<BatchNormalizationState>, std::vector<std::shared_ptr<GradientState>>>;
 
 class OptimizerState;
 

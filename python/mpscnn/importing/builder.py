@@ -172,9 +172,13 @@ class Builder:
         height: int | None = None,
         width: int | None = None,
         channels: int | None = None,
+        training: dict[str, Any] | None = None,
         **arguments: Any,
     ) -> Tensor:
-        """Add a kernel. The result has the axes of the first source; extents that are not given are its, too."""
+        """Add a kernel. The result has the axes of the first source; extents that are not given are its, too.
+
+        `training` is that of a `Node`.
+        """
         first = sources[0]
         value = self.graph.add(
             kernel,
@@ -183,6 +187,8 @@ class Builder:
             origin=self.origin,
             **arguments,
         )
+        if training:
+            self.graph.nodes[-1] = self.graph.nodes[-1].with_(training=training)
         return replace(
             first,
             value=value,

@@ -240,6 +240,7 @@ _OPTIONS: dict[str, tuple[str, Callable[[Any], bool]]] = {
     **dict.fromkeys(("groups", "num_groups", "dim", "start_dim", "end_dim"), _INTEGER),
     **dict.fromkeys(("upscale_factor", "downscale_factor"), _INTEGER),
     "divisor_override": ("an int or None", _or_none(_is_integer)),
+    "momentum": ("a number or None", _or_none(_is_number)),
     "size": ("an int, a tuple of them or None", _or_none(_each(_is_integer))),
     "scale_factor": ("a number, a tuple of them or None", _or_none(_each(_is_number))),
     **dict.fromkeys(("eps", "alpha", "beta", "k", "p", "negative_slope"), _NUMBER),
@@ -382,8 +383,9 @@ def _linear(b: Builder, w: Any, x: Tensor) -> Tensor:
 
 
 @_layer("BatchNorm1d", "BatchNorm2d")
-def _batch_norm(b: Builder, w: Any, x: Tensor, *, eps: float = 1e-5) -> Tensor:
-    return normalization.batch_norm(b, x, w["running_mean"], w["running_var"], w.get("weight"), w.get("bias"), eps)
+def _batch_norm(b: Builder, w: Any, x: Tensor, *, eps: float = 1e-5, momentum: float | None = 0.1) -> Tensor:
+    mean, variance = w["running_mean"], w["running_var"]
+    return normalization.batch_norm(b, x, mean, variance, w.get("weight"), w.get("bias"), eps, momentum)
 
 
 @_layer("InstanceNorm1d", "InstanceNorm2d")

@@ -4,12 +4,15 @@
 model.safetensors      what torch.nn.Module.load_state_dict() takes
 optimizer.safetensors  <parameter>.<what the optimizer calls it>, in the order of the parameter; and in the metadata
                        steps, the optimizer and its learning rate, and the history
+
+Both have the same random identity in their metadata, another one in each checkpoint.
 """
 
 from __future__ import annotations
 
 import json
 import os
+import uuid
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -17,6 +20,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from .. import errors
 from ..errors import InvalidModelError
 from .history import History
 from .operations import Layer
@@ -24,7 +28,7 @@ from .parameters import Parameter, to_mps, to_torch
 
 Array = NDArray[Any]
 MODEL, OPTIMIZER = "model.safetensors", "optimizer.safetensors"
-FORMAT = "mpscnn.training"
+FORMAT, IDENTITY = "mpscnn.training", "mpscnn.checkpoint"
 VERSION = 1
 # How an OptimizerState calls the arguments of a kernel.
 _VALUES = {"weights": "weight", "biases": "bias", "gamma": "gamma", "beta": "beta"}
@@ -87,12 +91,13 @@ def write(folder: str | os.PathLike[str], model: dict[str, Array], optimizer: di
 
     target = Path(folder)
     target.mkdir(parents=True, exist_ok=True)
-    metadata = {FORMAT: json.dumps({"version": VERSION, **facts}, separators=(",", ":"))}
+    of_both = {IDENTITY: uuid.uuid4().hex}
+    metadata = {FORMAT: json.dumps({"version": VERSION, **facts}, separators=(",", ":")), **of_both}
     partial = {name: target / f"{name}.{os.getpid()}.partial" for name in (OPTIMIZER, MODEL)}
     try:
         save_file(optimizer, str(partial[OPTIMIZER]), metadata)
-        # "format": Hugging Face's readers ask for it. The steps tell whether both files are of one checkpoint.
-        save_file(model, str(partial[MODEL]), {"format": "pt", FORMAT: str(facts["steps"])})
+        # "format": Hugging Face's readers ask for it.
+        save_file(model, str(partial[MODEL]), {"format": "pt", FORMAT: str(facts["steps"]), **of_both})
         for name, path in partial.items():
             os.replace(path, target / name)
     finally:
@@ -105,7 +110,12 @@ def read(folder: str | os.PathLike[str]) -> tuple[Mapping[str, Array], Mapping[s
     from ..importing.weights_files import safetensors
 
     target = Path(folder)
-    model, optimizer = safetensors(target / MODEL), safetensors(target / OPTIMIZER)
+    try:
+        model, optimizer = safetensors(target / MODEL), safetensors(target / OPTIMIZER)
+    except errors.ImportError as error:
+        if type(error) is not errors.ImportError:
+            raise
+        raise InvalidModelError(str(error)) from None  # a type that only a damaged file has here
     try:
         facts = json.loads(optimizer.metadata[FORMAT])
         if not isinstance(facts, dict) or facts["version"] != VERSION:
@@ -127,6 +137,8 @@ def read(folder: str | os.PathLike[str]) -> tuple[Mapping[str, Array], Mapping[s
         raise InvalidModelError(
             f'"{target}": its two files are of different checkpoints: steps {model.metadata.get(FORMAT)} and {steps}.'
         )
+    if model.metadata.get(IDENTITY) != optimizer.metadata.get(IDENTITY):  # neither has one before there were any
+        raise InvalidModelError(f'"{target}": its two files are of different checkpoints, both of step {steps}.')
     return model, optimizer, facts
 
 

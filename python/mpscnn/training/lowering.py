@@ -4,7 +4,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
@@ -12,7 +12,7 @@ import numpy as np
 from .._core import NeuronDescriptor
 from ..graph import CONCATENATE, Graph, Node
 from ..kernels import KERNELS, row_of
-from ..passes import neuron_descriptor
+from ..passes import neuron_descriptor, scale_and_shift
 
 Shapes = Mapping[str, "tuple[int, int, int, int]"]
 
@@ -33,6 +33,8 @@ class Operation:
         Of the kernel's class.
     is_constant : bool
         Its weights are no parameters.
+    training : dict
+        Of its `Node`.
     """
 
     name: str
@@ -41,9 +43,10 @@ class Operation:
     result: str
     arguments: dict[str, Any]
     is_constant: bool = False
+    training: dict[str, Any] = field(default_factory=dict)
 
 
-def lower(graph: Graph, shapes: Shapes) -> list[Operation]:
+def lower(graph: Graph, shapes: Shapes, is_frozen: Callable[[Node], bool]) -> list[Operation]:
     """Operations that can be trained, in an order in which they can run, with the same results.
 
     Parameters
@@ -52,6 +55,8 @@ def lower(graph: Graph, shapes: Shapes) -> list[Operation]:
         Not changed.
     shapes : mapping of str to (N, H, W, C)
         Of its inputs and nodes.
+    is_frozen : callable
+        Of a node, whether its parameters stay as they are.
 
     Raises
     ------
@@ -62,7 +67,7 @@ def lower(graph: Graph, shapes: Shapes) -> list[Operation]:
     operations: list[Operation] = []
     for node in _live(graph):
         try:
-            operations += _lower(node, shapes)
+            operations += _lower(node, shapes, is_frozen(node))
         except NotImplementedError as reason:
             failures.append(f'"{node.name}" ({reason})')
     if failures:
@@ -82,8 +87,8 @@ def _live(graph: Graph) -> list[Node]:
     return live[::-1]
 
 
-def _lower(node: Node, shapes: Shapes) -> list[Operation]:
-    same = Operation(node.name, node.kernel, node.sources, node.name, node.arguments)
+def _lower(node: Node, shapes: Shapes, is_frozen: bool) -> list[Operation]:
+    same = Operation(node.name, node.kernel, node.sources, node.name, node.arguments, training=node.training)
     if node.kernel == CONCATENATE:
         for source in node.sources[:-1]:
             if shapes[source][3] % 4:
@@ -95,16 +100,20 @@ def _lower(node: Node, shapes: Shapes) -> list[Operation]:
         return [replace(same, kernel=pooling, arguments={"kernel_size": size, "stride": size})]
     if node.arguments.get("sub_pixel_scale_factor", 1) != 1:
         return [_as_transposed(same)]
-    if node.kernel == "NeuronPReLU":
-        raise NotImplementedError("NeuronPReLU, with respect to its slopes")
+    if node.training.get("statistics") == "none":
+        same = _as_convolution(same, node)
+    if node.training.get("statistics") == "image":
+        raise NotImplementedError(_INSTANCES)
+    if node.kernel == "NeuronPReLU" and not is_frozen:
+        raise NotImplementedError("NeuronPReLU, with respect to its slopes; in frozen they stay as they are")
     if not row_of(KERNELS[node.kernel])["gradient"]:
         raise NotImplementedError(node.kernel)
-    activation = node.arguments.get("activation")
-    if activation is None or node.kernel == "BatchNormalization":
+    activation = same.arguments.get("activation")
+    if activation is None or same.kernel == "BatchNormalization":
         return [same]
     # MPS differentiates no activation inside of a convolution.
     inner = f"{node.name}: before the activation"
-    arguments = {name: value for name, value in node.arguments.items() if name != "activation"}
+    arguments = {name: value for name, value in same.arguments.items() if name != "activation"}
     return [
         replace(same, result=inner, arguments=arguments),
         Operation(f"{node.name}: activation", "Neuron", (inner,), node.name, _neuron(activation)),
@@ -121,6 +130,8 @@ def _neuron(activation: Any) -> dict[str, Any]:
     return {"type": given.type, "a": given.a, "b": given.b, "c": given.c}
 
 
+_INSTANCES = "an instance normalization with running statistics, which MPS's has not in training"
+
 # Reductions over a whole axis are poolings with a window of that size.
 _REDUCTIONS = {
     "ReduceRowMean": ("PoolingAverage", "W"),
@@ -128,6 +139,21 @@ _REDUCTIONS = {
     "ReduceColumnMean": ("PoolingAverage", "H"),
     "ReduceColumnMax": ("PoolingMax", "H"),
 }
+
+
+def _as_convolution(operation: Operation, node: Node) -> Operation:
+    """A factor and a summand for each channel as a depth-wise convolution: batch normalization would take statistics."""
+    values = scale_and_shift(node)
+    if values is None:
+        raise NotImplementedError("BatchNormalization without arrays")
+    scale, shift = values
+    arguments = {
+        "weight": scale.astype(np.float32).reshape(-1, 1, 1, 1),
+        "bias": shift.astype(np.float32),
+        "groups": len(scale),
+        "activation": node.arguments.get("activation"),
+    }
+    return replace(operation, kernel="Convolution", arguments=arguments, is_constant=True)
 
 
 def _as_transposed(operation: Operation) -> Operation:

@@ -4,7 +4,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
@@ -15,7 +15,7 @@ from ..graph import Graph
 from ..kernels import KERNELS
 from .initial import complete
 from .operations import drawn_seed
-from .parameters import owner_of
+from .parameters import TRACKED, owner_of
 
 Array = NDArray[Any]
 
@@ -27,6 +27,7 @@ class Model:
     graph: Graph
     reference: dict[str, tuple[int, ...]] | None
     frozen: tuple[str, ...] = ()  # layers whose parameters require no gradient
+    arrays: Mapping[str, Any] = field(default_factory=dict)  # all that the source model's state_dict has
 
 
 def read(model: Any, state_dict: Mapping[str, Any] | None, input_shapes: Any, seed: int) -> Model:
@@ -71,19 +72,29 @@ def _read(model: Any, state_dict: Mapping[str, Any] | None, input_shapes: Any, s
         for name, kind, *_ in layers:
             if kind.startswith("InstanceNorm") and f"{name}.running_mean" in arrays:
                 raise NotImplementedError(_INSTANCES.format(f'layer "{name}" ({kind})'))
-        shapes = {key: tuple(np.shape(array)) for key, array in arrays.items()}
-        return Model(graph, {key: shape for key, shape in shapes.items() if not key.endswith(".num_batches_tracked")})
+        shapes = {key: tuple(np.shape(array)) for key, array in arrays.items() if not key.endswith(TRACKED)}
+        return Model(graph, shapes, arrays=arrays)
     if any(kind.__module__ == "torch.nn.modules.module" for kind in type(model).__mro__):
         _check_none(state_dict, "a module")
         graph = loading.read(model, input_shapes=input_shapes, options={"free_size": False})
         reference = {key: tuple(value.shape) for key, value in model.named_parameters(remove_duplicate=False)}
         reference |= {key: tuple(value.shape) for key, value in model.named_buffers() if _is_statistic(key)}
         _check_module(model, graph, reference)
-        return Model(graph, reference, tuple(_frozen(model)))
+        _take_momentum(model, graph, reference)
+        return Model(graph, reference, tuple(_frozen(model)), model.state_dict())
     raise TypeError(f"model ({type(model).__name__}) is not a list of layers, a torch.nn.Module or a Graph.")
 
 
 _INSTANCES = "{} has running statistics, which MPS's instance normalization has not in training."
+
+
+def _take_momentum(module: Any, graph: Graph, reference: Mapping[str, tuple[int, ...]]) -> None:
+    """Of each layer its own: a traced graph has 0 for None."""
+    own = {name: part.momentum for name, part in module.named_modules() if hasattr(part, "num_batches_tracked")}
+    for i, node in enumerate(graph.nodes):
+        owner = owner_of(node.name, node.origin, reference)
+        if "momentum" in node.training and owner in own:
+            graph.nodes[i] = node.with_(training={**node.training, "momentum": own[owner]})
 
 
 def _is_statistic(key: str) -> bool:

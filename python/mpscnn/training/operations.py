@@ -192,12 +192,6 @@ class KernelLayer(_Trainable):
 
     def forward(self, batch: Batch, out: Images | None) -> Images:
         sources = [batch.values[name] for name in self.operation.sources]
-        if self.is_trained and not self._is_convolution and len(sources[0]) > 1:
-            sizes = " + ".join(str(image.shape[0]) for image in sources[0])
-            raise NotImplementedError(
-                f'node "{self.operation.name}" ({self.operation.kernel}): a batch of so many channels is taken in parts'
-                f" ({sizes} images), and gradients of gamma and beta are those of one part: give smaller batches."
-            )
         results: Images = []
         states: list[Any] = []
         for part in range(len(sources[0])):
@@ -206,7 +200,7 @@ class KernelLayer(_Trainable):
             if not self.has_gradient:
                 results.append(self.kernel.encode(batch.commands, *images, **target))
                 continue
-            # Gradients with respect to weights are sums over the parts.
+            # A convolution's state sums up over the parts; normalizations have a state for the statistics of each.
             joined = states[0] if part and self._is_convolution else True
             result, state = self.kernel.encode(batch.commands, *images, **target, with_state=joined)
             results.append(result)
@@ -231,7 +225,8 @@ class KernelLayer(_Trainable):
         return gradients
 
     def gradients(self, batch: Batch) -> Any:
-        return batch.states[self.operation.name][0]
+        states = batch.states[self.operation.name]
+        return states[0] if self._is_convolution else states
 
     def arrays(self) -> dict[str, Array]:
         if self._is_convolution:
@@ -260,7 +255,18 @@ class Dropout(KernelLayer):
 
 
 class BatchNormalization(_Trainable):
-    """Normalization by the statistics of the batch, which the running ones follow."""
+    """Normalization by the statistics of the batch, which the running ones follow.
+
+    Attributes
+    ----------
+    momentum : float or None
+        How fast they do, 0 to 1; None: they are means over all batches.
+    tracked : int
+        Batches that they have seen.
+    """
+
+    momentum: float | None = 0.1
+    tracked = 0
 
     def __init__(
         self,
@@ -269,7 +275,6 @@ class BatchNormalization(_Trainable):
         is_trained: bool,
         device: _core.Device | None,
         slots: int,
-        momentum: float,
     ) -> None:
         super().__init__(operation, wants, is_trained, device)
         arguments = {name: value for name, value in operation.arguments.items() if name not in STATISTICS}
@@ -279,7 +284,6 @@ class BatchNormalization(_Trainable):
         self._sums: Any = make_kernel("BatchNormalizationStatisticsGradient", device, activation=activation)
         channels = len(arguments["gamma"])
         self._states = [_core.BatchNormalizationState(channels, device=device) for _ in range(slots)]
-        self._momentum = momentum
         self.values = self.gamma_and_beta()
         self._running = {
             name: np.array(
@@ -335,8 +339,10 @@ class BatchNormalization(_Trainable):
         """As PyTorch: the variance that runs along is that of a sample, divided by one value less."""
         state = self._states[slot]
         count = state.count
+        self.tracked += 1
+        momentum = np.float32(1 / self.tracked if self.momentum is None else self.momentum)
         for name, found in (("mean", state.mean), ("variance", state.variance * (count / (count - 1)))):
-            self._running[name] += np.float32(self._momentum) * (found - self._running[name])
+            self._running[name] += momentum * (found - self._running[name])
 
     def arrays(self) -> dict[str, Array]:
         return {"gamma": self.values.gamma, "beta": self.values.beta, **self._running}

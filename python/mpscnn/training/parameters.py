@@ -3,13 +3,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Container, Mapping
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from .. import _checks
 from .lowering import Operation
 
 Array = NDArray[Any]
@@ -25,6 +26,7 @@ SUFFIXES: dict[str, dict[str, str]] = {
     "BatchNormalization": {**_NORMALIZATION, "mean": "running_mean", "variance": "running_var"},
 }
 STATISTICS = ("mean", "variance")
+TRACKED = ".num_batches_tracked"
 
 
 @dataclass(frozen=True)
@@ -49,6 +51,38 @@ class Parameter:
     def is_trained(self) -> bool:
         """Whether it is changed by gradients; statistics of batch normalization are not."""
         return self.argument not in STATISTICS
+
+
+def tracked_batches(state_dict: Mapping[str, Any], where: str) -> dict[str, int]:
+    """Every "num_batches_tracked" that is there: how many batches the running statistics have seen.
+
+    Raises
+    ------
+    TypeError, ValueError
+        'state_dict: "norm1.num_batches_tracked" (-1) is not an integer from 0 on.'
+    """
+    found = {}
+    for key, value in state_dict.items():
+        if not str(key).endswith(TRACKED) or value is None:
+            continue
+        name = f'{where}: "{key}"'
+        array = _checks.array(value, name)
+        if array.size != 1 or not 0 <= array.item() <= 2**53 or array.item() % 1:  # module.to(dtype) makes them real
+            shown = array.item() if array.size == 1 else f"of shape {array.shape}"
+            raise ValueError(f"{name} ({shown}) is not an integer from 0 on.")
+        found[key] = int(array.item())
+    return found
+
+
+def constants(arrays: Mapping[str, Any], known: Container[str]) -> dict[str, Array]:
+    """Copies of the arrays of a model that no layer in training has, floating-point numbers as float32."""
+    found = {}
+    for key, value in arrays.items():
+        if key not in known and (hasattr(value, "__array__") or hasattr(value, "__array_interface__")):
+            array = _checks.array(value, f'"{key}"')
+            is_real = array.dtype.kind == "f" or array.dtype.name == "bfloat16"
+            found[key] = np.array(array, np.float32 if is_real else array.dtype)
+    return found
 
 
 def owner_of(name: str, origin: str, shapes: Mapping[str, tuple[int, ...]] | None) -> str:

@@ -11,7 +11,7 @@ from .. import _core
 from ..graph import CONCATENATE, Graph
 from .lowering import Operation, Shapes, lower
 from .operations import Batch, BatchNormalization, Concatenation, Dropout, Images, KernelLayer, Layer, make_kernel
-from .parameters import owner_of, parameters_of
+from .parameters import TRACKED, owner_of, parameters_of
 
 
 class Plan:
@@ -29,8 +29,10 @@ class Plan:
         Names of nodes, or what they begin with in front of a dot, whose parameters stay as they are.
     slots : int
         Steps in flight.
-    momentum : float
-        Of the running statistics of batch normalization.
+    momentum : float, optional
+        Of the running statistics of batch normalization; default: each layer's own.
+    tracked : mapping of str to int
+        Batches that statistics of the source model have seen, by their names there.
     """
 
     def __init__(
@@ -41,31 +43,42 @@ class Plan:
         *,
         frozen: Iterable[str],
         slots: int,
-        momentum: float,
+        momentum: float | None,
+        tracked: Mapping[str, int],
         device: _core.Device | None,
     ) -> None:
         (self.input,) = graph.inputs
         self._slots = slots
         self.output = next(iter(graph.outputs.values())).source
-        operations = lower(graph, shapes)
-        origins = {node.name: node.origin for node in graph.nodes}
         names = list(frozen)
+        owners = {node.name: owner_of(node.name, node.origin, reference) for node in graph.nodes}
+
+        def is_frozen(node: str) -> bool:
+            return any(_is_of(one, name) for one in (node, owners.get(node, node)) for name in names)
+
+        operations = lower(graph, shapes, lambda node: is_frozen(node.name))
         known = [*(operation.name for operation in operations), *(reference or {})]
         unknown = [name for name in names if not any(_is_of(one, name) for one in known)]
         if unknown:
             raise ValueError(f'frozen: "{unknown[0]}" is the name of no node, nor the beginning of one.')
         needed: set[str] = set()
         self.layers: list[Layer] = []
+        self.normalizations: dict[str, BatchNormalization] = {}  # those with running statistics, by their counters
         for operation in operations:
-            owner = owner_of(operation.name, origins.get(operation.name, ""), reference)
+            owner = owners.get(operation.name) or owner_of(operation.name, "", reference)
             parameters = parameters_of(operation, owner, reference)
-            is_frozen = any(_is_of(one, name) for one in (operation.name, owner) for name in names)
-            is_trained = any(one.is_trained for one in parameters) and not is_frozen
+            is_trained = any(one.is_trained for one in parameters) and not is_frozen(operation.name)
             wants = [source in needed for source in operation.sources]
             if is_trained or any(wants):
                 needed.add(operation.result)
-            layer = _layer(operation, wants, is_trained, device, shapes, slots, momentum)
+            layer = _layer(operation, wants, is_trained, device, shapes, slots)
             layer.parameters = parameters
+            if isinstance(layer, BatchNormalization):
+                layer.momentum = _momentum(operation, reference) if momentum is None else momentum
+                key = f"{owner}{TRACKED}"
+                layer.tracked = tracked.get(key, 0)
+                if any(not one.is_trained for one in parameters):
+                    self.normalizations[key] = layer
             self.layers.append(layer)
         _check_parameters(self.layers, reference or {}, names)
         self._reads = Counter(
@@ -152,6 +165,19 @@ def _quoted(text: str) -> str:
     return f'"{text}"'
 
 
+def _momentum(operation: Operation, reference: Mapping[str, tuple[int, ...]] | None) -> float | None:
+    """That of the layer in its model, as PyTorch counts it."""
+    momentum: float | None = operation.training.get("momentum", 0.1)
+    if reference is None and momentum == 0:
+        raise NotImplementedError(
+            f'node "{operation.name}": a momentum of 0 in an exported graph, which may stand for the mean over all'
+            " batches, momentum=None, too: give batch_norm_momentum, or the module itself."
+        )
+    if momentum is not None and not 0 <= momentum <= 1:
+        raise ValueError(f'node "{operation.name}": momentum ({momentum}) is not between 0 and 1.')
+    return momentum
+
+
 def _layer(
     operation: Operation,
     wants: list[bool],
@@ -159,11 +185,10 @@ def _layer(
     device: _core.Device | None,
     shapes: Shapes,
     slots: int,
-    momentum: float,
 ) -> Layer:
     if operation.kernel == CONCATENATE:
         return Concatenation(operation, wants, device, [shapes[source][3] for source in operation.sources])
     if operation.kernel == "BatchNormalization":
-        return BatchNormalization(operation, wants, is_trained, device, slots, momentum)
+        return BatchNormalization(operation, wants, is_trained, device, slots)
     kind = Dropout if operation.kernel == "Dropout" else KernelLayer
     return kind(operation, wants, is_trained, device)

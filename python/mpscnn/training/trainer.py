@@ -23,6 +23,7 @@ from .history import Epoch, History
 from .inference import with_values
 from .interrupts import held_back
 from .model import read
+from .parameters import TRACKED, constants, tracked_batches
 from .plan import Plan
 from .step import Step
 
@@ -61,8 +62,9 @@ class Trainer(_checks.Made):
     frozen : sequence of str
         Names of layers, or what comes before a dot in them, whose parameters stay as they are. So do those of a
         module's layers that require no gradient.
-    batch_norm_momentum : float, 0 to 1
-        How fast the running statistics follow; PyTorch's default.
+    batch_norm_momentum : float, 0 to 1, optional
+        How fast the running statistics follow in all layers. Default: in each as its own momentum says, None of which is
+        the mean over all batches; 0.1 where the model tells none.
     in_flight : int, >= 1, steps
     seed : int, >= 0
         Of parameters that are drawn, of dropout, and of the order of images in `fit`.
@@ -113,7 +115,7 @@ class Trainer(_checks.Made):
         loss: LossType | _core.Loss = "softmax_cross_entropy",
         optimizer: _core.Optimizer | None = None,
         frozen: Iterable[str] = (),
-        batch_norm_momentum: float = 0.1,
+        batch_norm_momentum: float | None = None,
         in_flight: int = 2,
         seed: int = 0,
         device: _core.Device | None = None,
@@ -123,7 +125,7 @@ class Trainer(_checks.Made):
         if isinstance(frozen, str) or not isinstance(frozen, Iterable):
             _checks.refuse(frozen, "frozen", "a sequence of names")
         frozen = [_checks.text(name, f"frozen[{i}]") for i, name in enumerate(frozen)]
-        momentum = _fraction(batch_norm_momentum, "batch_norm_momentum")
+        momentum = None if batch_norm_momentum is None else _fraction(batch_norm_momentum, "batch_norm_momentum")
         self._loss = _core.Loss(loss, device=device) if isinstance(loss, str) else loss
         _checks.instance(self._loss, "loss", _core.Loss)
         if optimizer is None:
@@ -153,11 +155,14 @@ class Trainer(_checks.Made):
             frozen=[*frozen, *source.frozen],
             slots=self._in_flight,
             momentum=momentum,
+            tracked=tracked_batches(source.arrays, "state_dict"),
             device=device,
         )
         trained = self._plan.trained
         if not trained:
             raise ValueError(_NOTHING)
+        known = {one.key for layer in self._plan.layers for one in layer.parameters}
+        self._constants = constants(source.arrays, known.union(self._plan.normalizations))
         for layer in trained:
             layer.prepare(self.optimizer)
         self._steps = 0
@@ -192,9 +197,6 @@ class Trainer(_checks.Made):
             than the number of classes (10)."
         TypeError
             "x.dtype (int64) is not a floating-point type or uint8."
-        NotImplementedError
-            Of a batch with so many channels that it is taken in parts, gamma and beta of an instance or group
-            normalization.
         FloatingPointError
             "step 12: the loss is nan; ...", of a step before.
         """
@@ -454,8 +456,9 @@ class Trainer(_checks.Made):
         Returns
         -------
         dict of str to array, float32
-            For ``module.load_state_dict({name: torch.from_numpy(value) ...})``. "num_batches_tracked", int64, counts
-            the steps as torch.nn.BatchNorm2d does.
+            For ``module.load_state_dict({name: torch.from_numpy(value) ...})``. "num_batches_tracked", int64, goes on
+            with each step from what it was in the model. What kernels have for good, as the slope of a frozen PReLU,
+            and buffers of a module are there as they were in the model.
 
         Raises
         ------
@@ -466,11 +469,8 @@ class Trainer(_checks.Made):
         found: dict[str, Array] = {}
         for layer in self._plan.layers:
             found.update(layer.state_dict())
-            for one in layer.parameters:
-                if one.argument == "mean":
-                    key = f"{one.key.rpartition('.')[0]}.num_batches_tracked"
-                    found[key] = np.array(self._steps, np.int64)
-        return found
+        found.update({key: np.array(layer.tracked, np.int64) for key, layer in self._plan.normalizations.items()})
+        return found | {key: value.copy() for key, value in self._constants.items()}
 
     def load_state_dict(self, state_dict: Mapping[str, Any]) -> None:
         """Parameters from arrays or tensors with PyTorch's names and layouts.
@@ -478,13 +478,16 @@ class Trainer(_checks.Made):
         Parameters
         ----------
         state_dict : mapping of str to array
-            All that `state_dict` answers; "num_batches_tracked" may be missing, and is not looked at.
+            All that `state_dict` answers. What is never trained may be missing, and "num_batches_tracked", which stays
+            what it is then.
 
         Raises
         ------
         ValueError
             'state_dict has no "conv1.weight".', 'state_dict: "conv1.weight" has shape (8, 3, 3, 3), the parameter has
             (8, 1, 3, 3).', 'state_dict: "fc2.weight" is the name of no parameter.' Nothing has changed then.
+        NotImplementedError
+            Other values than the model's of what kernels have for good.
         """
         if not isinstance(state_dict, Mapping):
             _checks.refuse(state_dict, "state_dict", "a mapping of arrays")
@@ -495,7 +498,9 @@ class Trainer(_checks.Made):
     def _load(self, state_dict: Mapping[str, Any], where: str) -> None:
         parameters = {one.key: one for layer in self._plan.layers for one in layer.parameters}
         for key in state_dict:
-            if key not in parameters and not str(key).endswith(".num_batches_tracked"):
+            if key in self._constants:
+                self._check_constant(state_dict[key], key, where)
+            elif key not in parameters and not str(key).endswith(TRACKED):
                 raise ValueError(f'{where}: "{key}" is the name of no parameter.')
         arrays = {}
         for key, one in parameters.items():
@@ -503,11 +508,25 @@ class Trainer(_checks.Made):
                 raise ValueError(f'{where} has no "{key}".')
             arrays[key] = _checks.array(state_dict[key], f'{where}["{key}"]')
             checkpoint.check_array(arrays, key, one.shape, where)
+        tracked = tracked_batches(state_dict, where)
         with _core.CommandBuffer(self._device) as commands:
             for layer in self._plan.layers:
                 if layer.parameters:
                     layer.load({one.key: arrays[one.key] for one in layer.parameters})
                     layer.reload(commands)
+        for key, normalization in self._plan.normalizations.items():
+            normalization.tracked = tracked.get(key, normalization.tracked)
+
+    def _check_constant(self, value: Any, key: str, where: str) -> None:
+        constant = self._constants[key]
+        array = _checks.array(value, f'{where}["{key}"]')
+        if array.shape != constant.shape:
+            raise ValueError(f'{where}: "{key}" has shape {array.shape}, the model has {constant.shape}.')
+        if not np.array_equal(array.astype(constant.dtype), constant, equal_nan=constant.dtype.kind == "f"):
+            raise NotImplementedError(
+                f'{where}: "{key}" is not what it was in the model, and no kernel can be given another: make a new'
+                " Trainer."
+            )
 
     def network(self, **options: Any) -> Network:
         """The network as it is now, for inference: running statistics folded in, no dropout.
@@ -599,7 +618,7 @@ class Trainer(_checks.Made):
             self._steps, self.history = facts["steps"], facts["history"]
 
     def __repr__(self) -> str:
-        if not vars(self):
+        if "_plan" not in vars(self):
             return "<mpscnn.Trainer, not made>"
         return f"<mpscnn.Trainer of {len(self._plan.layers)} layers, {self._steps} steps>"
 

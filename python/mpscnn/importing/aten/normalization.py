@@ -22,17 +22,18 @@ def _batch_norm(b: Builder, a: Arguments) -> Any:
             return [_instance_norm_of_batch(b, a), *[Missing("statistics of a normalization")] * 2]
         raise UnmappedError("normalization by the statistics of the batch: call module.eval() before the export")
     names, eps = ("running_mean", "running_var", "weight", "bias"), a.number("eps")
+    momentum = a.number("momentum")
     y: Tensor | Merged
     if isinstance(a["input"], Merged):
         x = _images_as_channels(a["input"])
         mean, variance, weight, bias = (_one_of_many(a.optional_array(name), x.channels, name) for name in names)
         assert mean is not None
         assert variance is not None
-        y = Merged(normalization.batch_norm(b, x, mean, variance, weight, bias, eps), a["input"].shape)
+        y = Merged(normalization.batch_norm(b, x, mean, variance, weight, bias, eps, momentum), a["input"].shape)
     else:
         mean, variance = a.array("running_mean"), a.array("running_var")
         weight, bias = a.optional_array("weight"), a.optional_array("bias")
-        y = normalization.batch_norm(b, a.source, mean, variance, weight, bias, eps)
+        y = normalization.batch_norm(b, a.source, mean, variance, weight, bias, eps, momentum)
     return [y, *[Missing("statistics of a normalization")] * 3] if several else y
 
 

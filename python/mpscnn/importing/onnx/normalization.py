@@ -21,9 +21,9 @@ def _batch_normalization(call: Call) -> Value:
     weight, bias, mean, variance = (
         call.weights(i, what) for i, what in enumerate(("scales", "a bias", "means", "variances"), 1)
     )
-    return normalization.batch_norm(
-        call.builder, call.tensor(), mean, variance, weight, bias, call.real("epsilon", 1e-5)
-    )
+    epsilon, momentum = call.real("epsilon", 1e-5), call.real("momentum", 0.9)
+    momentum = round(1 - momentum, 7)  # of what was, in float32
+    return normalization.batch_norm(call.builder, call.tensor(), mean, variance, weight, bias, epsilon, momentum)
 
 
 @operator("InstanceNormalization")

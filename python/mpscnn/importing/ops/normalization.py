@@ -23,8 +23,27 @@ def batch_norm(
     weight: NDArray[Any] | None = None,
     bias: NDArray[Any] | None = None,
     eps: float = 1e-5,
+    momentum: float | None = 0.1,
 ) -> Tensor:
-    """As torch.nn.functional.batch_norm in inference: by mean and variance of training."""
+    """As torch.nn.functional.batch_norm in inference: by mean and variance of training.
+
+    `momentum` is for those who train the graph; None: running statistics are means over all batches.
+    """
+    return _by_statistics(
+        builder, x, running_mean, running_var, weight, bias, eps, {"statistics": "batch", "momentum": momentum}
+    )
+
+
+def _by_statistics(
+    builder: Builder,
+    x: Tensor,
+    running_mean: NDArray[Any],
+    running_var: NDArray[Any],
+    weight: NDArray[Any] | None,
+    bias: NDArray[Any] | None,
+    eps: float,
+    training: dict[str, Any],
+) -> Tensor:
     x = _channels_second(x)
     values = _values(x, weight=weight, bias=bias, running_mean=running_mean, running_var=running_var)
     return builder.add(
@@ -35,6 +54,7 @@ def batch_norm(
         mean=values["running_mean"],
         variance=values["running_var"],
         epsilon=_epsilon(eps),
+        training=training,
     )
 
 
@@ -52,7 +72,7 @@ def instance_norm(
     if not use_input_stats:
         if running_mean is None or running_var is None:
             raise InvalidModelError("instance_norm without statistics of the source has none of training either.")
-        return batch_norm(builder, x, running_mean, running_var, weight, bias, eps)
+        return _by_statistics(builder, x, running_mean, running_var, weight, bias, eps, {"statistics": "image"})
     x = _channels_second(x)
     values = _values(x, weight=weight, bias=bias)
     return builder.add(
@@ -141,6 +161,7 @@ def layer_norm(
         mean=np.zeros(x.channels, np.float32),
         variance=np.ones(x.channels, np.float32),
         epsilon=0.0,
+        training={"statistics": "none"},
     )
 
 

@@ -1,0 +1,115 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What tests of arguments call methods of, and what is nothing that any argument takes."""
+
+from __future__ import annotations
+
+import inspect
+import tempfile
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import mpscnn
+from support import random
+
+KERNELS = mpscnn.kernels.KERNELS
+CLASSES = {name: value for name in mpscnn.__all__ if inspect.isclass(value := getattr(mpscnn, name))}
+MODULES = {name: value for name in mpscnn.__all__ if inspect.ismodule(value := getattr(mpscnn, name))}
+
+EXCEPTIONS = {name for name, kind in CLASSES.items() if issubclass(kind, BaseException)}
+"""Raised by the package and caught by others, who make none; Python makes them complete in __new__."""
+
+
+BASES = {"BinaryKernel", "GradientKernel", "UnaryKernel"}
+"""Between Kernel and the kernels: they have nothing but parameters of the table, and the window of one source."""
+
+CANNOT_BE_MADE = {"Optimizer", "OptimizerState"}
+"""By their own name: others make them."""
+
+
+class Stranger:
+    """Is nothing that any parameter takes."""
+
+    def __repr__(self) -> str:
+        return "<a stranger>"
+
+
+X = (1, 5, 7, 4)
+W = (8, 4, 3, 3)
+BOXES = (1, 2, 3, 7)
+
+
+def commands() -> mpscnn.CommandBuffer:
+    return mpscnn.CommandBuffer()
+
+
+def image() -> mpscnn.Image:
+    return mpscnn.Image.from_array(random(X))
+
+
+def temporary() -> mpscnn.Image:
+    return mpscnn.Image.temporary(commands(), X)
+
+
+def labels() -> mpscnn.LossLabels:
+    return mpscnn.LossLabels(random(X))
+
+
+def graph() -> mpscnn.Graph:
+    made = mpscnn.Graph()
+    x = made.input("x", channels=4)
+    made.output(made.add("NeuronReLU", x, name="relu"), "y")
+    return made
+
+
+LAYERS = [("conv", "Conv2d", {"in_channels": 4, "out_channels": 3, "kernel_size": (5, 7)})]
+CHECKPOINT = "checkpoint"
+
+
+def trainer() -> mpscnn.Trainer:
+    return mpscnn.Trainer(LAYERS, input_shapes=(2, 4, 5, 7))
+
+
+def batch() -> dict[str, Any]:
+    return {"x": random((2, 4, 5, 7)), "labels": [0, 2]}
+
+
+def saved() -> Path:
+    folder = Path(SCRATCH.name) / CHECKPOINT
+    trainer().save(folder)
+    return folder
+
+
+ADAM = mpscnn.OptimizerAdam()
+"""States are of one optimizer."""
+
+SCRATCH = tempfile.TemporaryDirectory()
+"""Where files are written."""
+
+# Objects whose methods are called, by the class.
+OWNERS: dict[str, Callable[[], Any]] = {
+    "BatchNormalizationState": lambda: mpscnn.BatchNormalizationState(4),
+    "Buffer": lambda: mpscnn.Buffer(4096),
+    "CommandBuffer": commands,
+    "DataSource": mpscnn.DataSource,
+    "Device": mpscnn.Device,
+    "ForwardLoss": lambda: mpscnn.ForwardLoss("huber"),
+    "Graph": graph,
+    "Image": image,
+    "ImageConversion": mpscnn.ImageConversion,
+    "ImageCopyToMatrix": mpscnn.ImageCopyToMatrix,
+    "Kernel": mpscnn.NeuronReLU,
+    "InitialGradient": mpscnn.InitialGradient,
+    "Loss": lambda: mpscnn.Loss("huber"),
+    "LossGradient": lambda: mpscnn.LossGradient("huber"),
+    "LossLabels": labels,
+    "Matrix": lambda: mpscnn.Matrix(3, 5),
+    "MatrixCopyToImage": mpscnn.MatrixCopyToImage,
+    "Network": lambda: mpscnn.Network(graph()),
+    "NormalizationDataSource": mpscnn.NormalizationDataSource,
+    "Optimizer": lambda: ADAM,
+    "OptimizerState": lambda: mpscnn.OptimizerAdam().state_for(mpscnn.Buffer(8)),
+    "Trainer": trainer,
+    "YOLOLoss": lambda: mpscnn.YOLOLoss([[1, 2]]),
+    "profile": mpscnn.profile,
+}
