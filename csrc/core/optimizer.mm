@@ -404,7 +404,8 @@ void Optimizer::encode(CommandBuffer &buffer, const Gradients &gradients, Optimi
     for (std::size_t i = 0; i < parts[0].size(); ++i) {
       const auto &parameter = to.parameters[i];
       Gradient gradient = parts[0][i];
-      for (std::size_t part = 1; part < parts.size(); ++part) gradient = sum_of(*this, commands, gradient, parts[part][i]);
+      for (std::size_t part = 1; part < parts.size(); ++part)
+        gradient = sum_of(*this, commands, gradient, parts[part][i]);
       impl_->step(impl_->kernel.get(), commands, vector_on(gradient.buffer, gradient.count).get(),
                   parameter.values.vector.get(), parameter.remembered, to.time_step);
     }

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Running statistics of batch normalization: each layer's own momentum, batches that were counted, and factors alone."""
+"""Running statistics of batch normalization: each layer's own momentum, batches counted, factors alone."""
 
 from __future__ import annotations
 
@@ -273,6 +273,8 @@ def test_factors_of_channels_take_no_statistics(of: str) -> None:
 def test_instance_normalization_with_statistics_of_a_graph() -> None:
     module = nn.Sequential(nn.Conv2d(3, 4, 1), nn.InstanceNorm2d(4, affine=True, track_running_stats=True)).eval()
     graph = read(torch.export.export(module, (torch.zeros(SHAPE),)))
-    match = r'^MPS has no gradient of "1" \(an instance normalization with running statistics, which .* in training\)\.$'
+    match = (
+        r'^MPS has no gradient of "1" \(an instance normalization with running statistics, which .* in training\)\.$'
+    )
     with pytest.raises(NotImplementedError, match=match):
         mpscnn.Trainer(graph, loss="mean_squared_error")

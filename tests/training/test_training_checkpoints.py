@@ -477,7 +477,9 @@ def test_files_of_different_trainings(saved: Path, tmp_path: Path) -> None:
         refused(mixed, mpscnn.InvalidModelError, match)
         without_identity(mixed / name)  # one file of an older mpscnn
         refused(mixed, mpscnn.InvalidModelError, match)
-    identities = [header(folder / MODEL)[0]["__metadata__"]["mpscnn.checkpoint"] for folder in (saved, tmp_path / "other")]
+    identities = [
+        header(folder / MODEL)[0]["__metadata__"]["mpscnn.checkpoint"] for folder in (saved, tmp_path / "other")
+    ]
     assert identities[0] != identities[1]
 
 

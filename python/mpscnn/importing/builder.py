@@ -172,13 +172,9 @@ class Builder:
         height: int | None = None,
         width: int | None = None,
         channels: int | None = None,
-        training: dict[str, Any] | None = None,
         **arguments: Any,
     ) -> Tensor:
-        """Add a kernel. The result has the axes of the first source; extents that are not given are its, too.
-
-        `training` is that of a `Node`.
-        """
+        """Add a kernel. The result has the axes of the first source; extents that are not given are its, too."""
         first = sources[0]
         value = self.graph.add(
             kernel,
@@ -187,8 +183,6 @@ class Builder:
             origin=self.origin,
             **arguments,
         )
-        if training:
-            self.graph.nodes[-1] = self.graph.nodes[-1].with_(training=training)
         return replace(
             first,
             value=value,
@@ -196,6 +190,11 @@ class Builder:
             width=first.width if width is None else width,
             channels=first.channels if channels is None else channels,
         )
+
+    def in_trainer(self, tensor: Tensor, **training: Any) -> Tensor:
+        """`tensor`, which was added last, with the `training` of its node."""
+        self.graph.nodes[-1] = self.graph.nodes[-1].with_(training=training)
+        return tensor
 
     def output(self, name: str, tensor: Tensor) -> None:
         """A result of the model, with the shape that it has there. A flat one has it for these inputs alone."""

@@ -35,6 +35,10 @@ class Operation:
         Its weights are no parameters.
     training : dict
         Of its `Node`.
+    refusal : str
+        Why no gradient goes through it; empty where one does.
+    is_refused : bool
+        It cannot run where no gradient is asked for either.
     """
 
     name: str
@@ -44,10 +48,12 @@ class Operation:
     arguments: dict[str, Any]
     is_constant: bool = False
     training: dict[str, Any] = field(default_factory=dict)
+    refusal: str = ""
+    is_refused: bool = False
 
 
 def lower(graph: Graph, shapes: Shapes, is_frozen: Callable[[Node], bool]) -> list[Operation]:
-    """Operations that can be trained, in an order in which they can run, with the same results.
+    """Operations in an order in which they can run, with the same results; they say of what MPS has no gradient.
 
     Parameters
     ----------
@@ -57,21 +63,14 @@ def lower(graph: Graph, shapes: Shapes, is_frozen: Callable[[Node], bool]) -> li
         Of its inputs and nodes.
     is_frozen : callable
         Of a node, whether its parameters stay as they are.
-
-    Raises
-    ------
-    NotImplementedError
-        Nodes that MPS has no gradient of: all of them, by name.
     """
-    failures: list[str] = []
     operations: list[Operation] = []
     for node in _live(graph):
+        same = Operation(node.name, node.kernel, node.sources, node.name, node.arguments, training=node.training)
         try:
-            operations += _lower(node, shapes, is_frozen(node))
+            operations += _lower(same, node, shapes, is_frozen(node))
         except NotImplementedError as reason:
-            failures.append(f'"{node.name}" ({reason})')
-    if failures:
-        raise NotImplementedError(f"MPS has no gradient of {', '.join(failures)}.")
+            operations.append(replace(same, refusal=str(reason), is_refused=isinstance(reason, _RefusedError)))
     outputs = {output.source for output in graph.outputs.values()}
     return _join(_join(operations, outputs, _reductions), outputs, _activations)
 
@@ -87,12 +86,15 @@ def _live(graph: Graph) -> list[Node]:
     return live[::-1]
 
 
-def _lower(node: Node, shapes: Shapes, is_frozen: bool) -> list[Operation]:
-    same = Operation(node.name, node.kernel, node.sources, node.name, node.arguments, training=node.training)
+class _RefusedError(NotImplementedError):
+    """Of what cannot run in a network that is trained."""
+
+
+def _lower(same: Operation, node: Node, shapes: Shapes, is_frozen: bool) -> list[Operation]:
     if node.kernel == CONCATENATE:
         for source in node.sources[:-1]:
             if shapes[source][3] % 4:
-                raise NotImplementedError(f"Concatenate behind {shapes[source][3]} channels, no multiple of 4")
+                raise _RefusedError(f"Concatenate behind {shapes[source][3]} channels, no multiple of 4")
         return [same]
     if node.kernel in _REDUCTIONS and not node.arguments:
         pooling, axis = _REDUCTIONS[node.kernel]
@@ -103,9 +105,9 @@ def _lower(node: Node, shapes: Shapes, is_frozen: bool) -> list[Operation]:
     if node.training.get("statistics") == "none":
         same = _as_convolution(same, node)
     if node.training.get("statistics") == "image":
-        raise NotImplementedError(_INSTANCES)
+        raise _RefusedError(_INSTANCES)
     if node.kernel == "NeuronPReLU" and not is_frozen:
-        raise NotImplementedError("NeuronPReLU, with respect to its slopes; in frozen they stay as they are")
+        raise _RefusedError("NeuronPReLU, with respect to its slopes; in frozen they stay as they are")
     if not row_of(KERNELS[node.kernel])["gradient"]:
         raise NotImplementedError(node.kernel)
     activation = same.arguments.get("activation")
@@ -142,7 +144,7 @@ _REDUCTIONS = {
 
 
 def _as_convolution(operation: Operation, node: Node) -> Operation:
-    """A factor and a summand for each channel as a depth-wise convolution: batch normalization would take statistics."""
+    """Factor and summand of each channel, as a depth-wise convolution: batch normalization would take statistics."""
     values = scale_and_shift(node)
     if values is None:
         raise NotImplementedError("BatchNormalization without arrays")
@@ -185,7 +187,8 @@ def _join(
     joined: dict[str, Operation] = {}  # by their results
     for operation in operations:
         first = joined.get(operation.sources[0])
-        if first is not None and first.result not in outputs and readers[first.result] == 1:
+        is_alone = first is not None and first.result not in outputs and readers[first.result] == 1
+        if first is not None and is_alone and not (first.refusal or operation.refusal):
             arguments = arguments_of(first, operation)
             if arguments is not None:
                 del joined[first.result]

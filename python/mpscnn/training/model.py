@@ -113,6 +113,10 @@ def _check_module(module: Any, graph: Graph, reference: Mapping[str, tuple[int, 
             raise NotImplementedError(
                 f'the module "{name}" ({type(part).__name__}) is gone from a traced graph: give a list of layers.'
             )
+        if type(part).__name__ == "RReLU" and part.lower != part.upper:
+            raise NotImplementedError(
+                f'the module "{name}" (RReLU) has random slopes in training, which MPS has not: give LeakyReLU.'
+            )
         if "InstanceNorm" in type(part).__name__ and getattr(part, "running_mean", None) is not None:
             raise NotImplementedError(_INSTANCES.format(f'the module "{name}" ({type(part).__name__})'))
     owners = {value.data_ptr(): key for key, value in module.state_dict().items() if value.numel()}

@@ -95,8 +95,16 @@ def owner_of(name: str, origin: str, shapes: Mapping[str, tuple[int, ...]] | Non
     return origin.rpartition(" (")[0] or name
 
 
-def parameters_of(operation: Operation, owner: str, shapes: Mapping[str, tuple[int, ...]] | None) -> list[Parameter]:
-    """Those that the operation has, with the shapes of a state_dict or, without one, of its arguments."""
+def parameters_of(
+    operation: Operation, owner: str, shapes: Mapping[str, tuple[int, ...]] | None, is_frozen: bool
+) -> list[Parameter]:
+    """Those that the operation has, with the shapes of a state_dict or, without one, of its arguments.
+
+    Raises
+    ------
+    NotImplementedError
+        It has them in another form, unless it is frozen: nothing writes them then.
+    """
     found = []
     for argument, suffix in SUFFIXES.get(operation.kernel, {}).items():
         value = operation.arguments.get(argument)
@@ -106,12 +114,29 @@ def parameters_of(operation: Operation, owner: str, shapes: Mapping[str, tuple[i
         given = np.shape(value)
         shape = given if shapes is None else shapes[key]
         if np.prod(shape) != np.prod(given):
+            if is_frozen:
+                continue
+            reason, remedy = _another_form(operation.kernel, tuple(shape), given)
             raise NotImplementedError(
-                f'"{key}" has shape {shape}, and the kernel has {given}: groups of channels that MPS has not got cannot'
-                " be trained."
+                f'"{key}" has shape {tuple(shape)}, and the kernel has {given}: {reason}. Give {remedy}, or name'
+                f' "{owner}" in frozen.'
             )
         found.append(Parameter(key, argument, tuple(shape)))
     return found
+
+
+def _another_form(kernel: str, shape: tuple[int, ...], given: tuple[int, ...]) -> tuple[str, str]:
+    """Why a kernel has other values than the layer, and what it could have instead."""
+    if "Normalization" in kernel:
+        one_each = "MPS normalizes with one weight for each channel, not with one for each value"
+        return one_each, "elementwise_affine=False, or GroupNorm with one group"
+    if kernel == "ConvolutionTranspose" and given[2:] != shape[2:]:
+        return (
+            "MPS has no transposed convolution with a dilation, and zeros between the taps would be trained",
+            "no dilation",
+        )
+    groups = "MPS has groups of multiples of 4 channels, or depth-wise, and zeros between others would be trained"
+    return groups, "other groups"
 
 
 def to_torch(operation: Operation, parameter: Parameter, values: Array) -> Array:

@@ -62,15 +62,21 @@ class Plan:
         if unknown:
             raise ValueError(f'frozen: "{unknown[0]}" is the name of no node, nor the beginning of one.')
         needed: set[str] = set()
+        refused: dict[str, bool] = {}
         self.layers: list[Layer] = []
         self.normalizations: dict[str, BatchNormalization] = {}  # those with running statistics, by their counters
         for operation in operations:
             owner = owners.get(operation.name) or owner_of(operation.name, "", reference)
-            parameters = parameters_of(operation, owner, reference)
-            is_trained = any(one.is_trained for one in parameters) and not is_frozen(operation.name)
+            stays = is_frozen(operation.name)
+            parameters = parameters_of(operation, owner, reference, stays)
+            is_trained = any(one.is_trained for one in parameters) and not stays
             wants = [source in needed for source in operation.sources]
             if is_trained or any(wants):
                 needed.add(operation.result)
+            if operation.refusal and (operation.is_refused or is_trained or any(wants)):
+                refused[f'"{owner}" ({operation.refusal})'] = operation.is_refused
+            if refused:
+                continue  # what else there is
             layer = _layer(operation, wants, is_trained, device, shapes, slots)
             layer.parameters = parameters
             if isinstance(layer, BatchNormalization):
@@ -80,6 +86,9 @@ class Plan:
                 if any(not one.is_trained for one in parameters):
                     self.normalizations[key] = layer
             self.layers.append(layer)
+        if refused:
+            advice = ": do without, or freeze all layers in front of it (frozen)" * (not all(refused.values()))
+            raise NotImplementedError(f"MPS has no gradient of {', '.join(refused)}{advice}.")
         _check_parameters(self.layers, reference or {}, names)
         self._reads = Counter(
             name

@@ -63,8 +63,8 @@ class Trainer(_checks.Made):
         Names of layers, or what comes before a dot in them, whose parameters stay as they are. So do those of a
         module's layers that require no gradient.
     batch_norm_momentum : float, 0 to 1, optional
-        How fast the running statistics follow in all layers. Default: in each as its own momentum says, None of which is
-        the mean over all batches; 0.1 where the model tells none.
+        How fast the running statistics follow in all layers. Default: in each as its own momentum says, None of which
+        is the mean over all batches; 0.1 where the model tells none.
     in_flight : int, >= 1, steps
     seed : int, >= 0
         Of parameters that are drawn, of dropout, and of the order of images in `fit`.

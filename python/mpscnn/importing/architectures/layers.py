@@ -161,7 +161,7 @@ class Layers:
     def batch_norm(self, x: Tensor, layer: str, epsilon: float) -> Tensor:
         """BatchNorm2d with statistics; weight and bias may be missing, as affine=False has it."""
         with self.node(layer, "BatchNorm2d"):
-            values = {
+            values: dict[str, Any] = {
                 parameter: self.take(layer, parameter, (x.channels,))
                 for parameter in ("running_mean", "running_var", "weight", "bias")
                 if parameter.startswith("running") or self.has(layer, parameter)

@@ -13,6 +13,11 @@ from ..ops import normalization
 from ..torch_arguments import Arguments, Merged, Missing
 from .registry import operator
 
+_OF_BATCH = (
+    "normalization by the statistics of the batch: call module.eval() before the export; with track_running_stats=False"
+    " there are no others"
+)
+
 
 @operator("batch_norm", "_native_batch_norm_legit", "native_batch_norm")
 def _batch_norm(b: Builder, a: Arguments) -> Any:
@@ -20,7 +25,7 @@ def _batch_norm(b: Builder, a: Arguments) -> Any:
     if a["training"]:
         if several and "running_mean" not in a:
             return [_instance_norm_of_batch(b, a), *[Missing("statistics of a normalization")] * 2]
-        raise UnmappedError("normalization by the statistics of the batch: call module.eval() before the export")
+        raise UnmappedError(_OF_BATCH)
     names, eps = ("running_mean", "running_var", "weight", "bias"), a.number("eps")
     momentum = a.number("momentum")
     y: Tensor | Merged
@@ -57,7 +62,7 @@ def _instance_norm_of_batch(b: Builder, a: Arguments) -> Merged | Tensor:
         return normalization.instance_norm(
             b, a.tensor("input"), None, None, a.optional_array("weight"), a.optional_array("bias"), True, eps
         )
-    raise UnmappedError("normalization by the statistics of the batch: call module.eval() before the export")
+    raise UnmappedError(_OF_BATCH)
 
 
 def _images_as_channels(source: Merged) -> Tensor:

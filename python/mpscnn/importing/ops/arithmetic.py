@@ -162,16 +162,10 @@ def _affine(builder: Builder, tensor: Tensor, scale: NDArray[np.float32], shift:
             return tensor
         return builder.add("NeuronLinear", tensor, a=a, b=b)
     zeros, ones = np.zeros(tensor.channels, np.float32), np.ones(tensor.channels, np.float32)
-    return builder.add(
-        "BatchNormalization",
-        tensor,
-        gamma=scale * ones,
-        beta=shift + zeros,
-        mean=zeros,
-        variance=ones,
-        epsilon=0.0,
-        training={"statistics": "none"},
+    y = builder.add(
+        "BatchNormalization", tensor, gamma=scale * ones, beta=shift + zeros, mean=zeros, variance=ones, epsilon=0.0
     )
+    return builder.in_trainer(y, statistics="none")
 
 
 ONE, ZERO = np.ones(1, np.float32), np.zeros(1, np.float32)

@@ -46,7 +46,7 @@ def _by_statistics(
 ) -> Tensor:
     x = _channels_second(x)
     values = _values(x, weight=weight, bias=bias, running_mean=running_mean, running_var=running_var)
-    return builder.add(
+    y = builder.add(
         "BatchNormalization",
         x,
         gamma=_or_ones(values["weight"], x.channels),
@@ -54,8 +54,8 @@ def _by_statistics(
         mean=values["running_mean"],
         variance=values["running_var"],
         epsilon=_epsilon(eps),
-        training=training,
     )
+    return builder.in_trainer(y, **training)
 
 
 def instance_norm(
@@ -153,7 +153,7 @@ def layer_norm(
     y = builder.add("Multiply", centred, factor)
     if weight is None and bias is None:
         return y
-    return builder.add(
+    y = builder.add(
         "BatchNormalization",
         y,
         gamma=_or_ones(weight, x.channels),
@@ -161,8 +161,8 @@ def layer_norm(
         mean=np.zeros(x.channels, np.float32),
         variance=np.ones(x.channels, np.float32),
         epsilon=0.0,
-        training={"statistics": "none"},
     )
+    return builder.in_trainer(y, statistics="none")
 
 
 def local_response_norm(
