@@ -23,6 +23,7 @@ from .history import Epoch, History
 from .inference import with_values
 from .interrupts import held_back
 from .model import read
+from .operations import BatchNormalization
 from .parameters import TRACKED, constants, tracked_batches
 from .plan import Plan
 from .step import Step
@@ -467,9 +468,11 @@ class Trainer(_checks.Made):
         """
         self.wait()
         found: dict[str, Array] = {}
+        counters = {layer: key for key, layer in self._plan.normalizations.items()}
         for layer in self._plan.layers:
             found.update(layer.state_dict())
-        found.update({key: np.array(layer.tracked, np.int64) for key, layer in self._plan.normalizations.items()})
+            if isinstance(layer, BatchNormalization) and layer in counters:
+                found[counters[layer]] = np.array(layer.tracked, np.int64)
         return found | {key: value.copy() for key, value in self._constants.items()}
 
     def load_state_dict(self, state_dict: Mapping[str, Any]) -> None:
