@@ -3,6 +3,7 @@
 
 #include <cstring>
 
+#include "engine/onednn/filter_layout.hpp"
 #include "engine/shared/parallel.hpp"
 
 namespace openmps::onednn {
@@ -109,7 +110,13 @@ std::shared_ptr<void> WeightsCache::packed(const ConvWeights& weights, const dnn
   const memory::desc given =
       with_groups ? memory::desc({g, o, i, kh, kw}, type, memory::dims{o * per_output, per_output, 1, kw * i, i})
                   : memory::desc({g * o, i, kh, kw}, type, memory::dims{per_output, 1, kw * i, i});
+  Scratch block(wanted.get_size());
   const float* values = weights.values.data();
+  if (!rotated && !with_groups && pack_filter(values, reinterpret_cast<float*>(block.data()), wanted)) {
+    auto data = owned(std::move(block));
+    packed_.push_back({wanted, rotated, data});
+    return data;
+  }
   Scratch turned;
   if (rotated) {
     turned = Scratch(weights.values.size() * 4);
@@ -122,7 +129,6 @@ std::shared_ptr<void> WeightsCache::packed(const ConvWeights& weights, const dnn
     }
     values = to;
   }
-  Scratch block(wanted.get_size());
   memory from(given, cpu(), const_cast<float*>(values)), to(wanted, cpu(), block.data());
   dnnl::stream stream(cpu());
   dnnl::reorder(from, to).execute(stream, from, to);

@@ -11,6 +11,7 @@
 #include "engine/onednn/conv_gradient.hpp"
 #include "engine/onednn/conv_parts.hpp"
 #include "engine/onednn/elementwise.hpp"
+#include "engine/onednn/filter_layout.hpp"
 #include "engine/shared/parallel.hpp"
 
 namespace openmps::onednn {
@@ -257,10 +258,12 @@ const char* weights_gradient_primitive(const WeightsGradientCall& call) {
   execute(*primitive, {{DNNL_ARG_SRC, primitive->src, src.data},
                        {DNNL_ARG_DIFF_DST, primitive->dst, call.diff_dst.data},
                        {DNNL_ARG_DIFF_WEIGHTS, primitive->weights, packed.data()}});
-  dnnl::stream stream(cpu());
-  memory from(primitive->weights, cpu(), packed.data()), into(f.own_filter(), cpu(), to);
-  primitive->restore.execute(stream, from, into);
-  stream.wait();
+  if (call.groups > 1 || !unpack_filter(reinterpret_cast<const float*>(packed.data()), to, primitive->weights)) {
+    dnnl::stream stream(cpu());
+    memory from(primitive->weights, cpu(), packed.data()), into(f.own_filter(), cpu(), to);
+    primitive->restore.execute(stream, from, into);
+    stream.wait();
+  }
   if (call.accumulates) {
     for (std::int64_t i = 0; i < count; ++i) call.diff_weights[i] += to[i];
   }
