@@ -120,12 +120,13 @@ void check_implementations(const ConvProblem& p, Image& src, Image& dst) {
   } list[] = {{"nothing_seen", conv_nothing_seen},
               {"multiplier", conv_multiplier},
               {"inner_product", conv_inner_product},
+              {"taps", conv_by_taps},
               {"primitive", conv_primitive},
               {"materialized", conv_materialized},
               {"depthwise_loop", conv_depthwise_loop},
               {"loop", conv_loop}};
   if (p.subpixel != 1) return;
-  for (int i = 0; i < 7; ++i) {
+  for (int i = 0; i < 8; ++i) {
     std::memset(dst.view.memory->data(), 0xff, dst.view.memory->size());
     dst.snapshot();
     const char* why_not =
@@ -200,7 +201,7 @@ void test_convolutions() {
 
 /// A check that never runs is none.
 void test_coverage() {
-  for (int i = 0; i < 7; ++i)
+  for (int i = 0; i < 8; ++i)
     report(accepted[i] >= 5, "implementation %d of the list took %d problems", i, accepted[i]);
 }
 
@@ -219,6 +220,10 @@ void test_special_convolutions() {
       {1, 7, 5, 64, 1, 1, 200, 7, 5, 1, 0, 1, "fully connected, height is not width"},
       {5, 7, 7, 32, 1, 1, 77, 7, 7, 1, 0, 1, "fully connected, batch"},
       {3, 1, 1, 515, 1, 1, 33, 1, 1, 1, 0, 1, "fully connected, one pixel"},
+      {5, 2, 2, 64, 2, 2, 80, 3, 3, 1, -1, 1, "few pixels"},
+      {9, 2, 3, 130, 2, 2, 128, 3, 3, 1, -1, 2, "few pixels, groups"},
+      {20, 1, 1, 66, 1, 1, 65, 3, 3, 1, -1, 1, "few pixels: one"},
+      {90, 2, 2, 512, 2, 2, 512, 3, 3, 1, -1, 1, "few pixels, several runs of images"},
       {1, 7, 5, 8, 1, 1, 9, 6, 5, 1, 0, 1, "window one row short of the source"},
       {1, 28, 28, 96, 28, 28, 96, 3, 3, 1, -1, 96, "depth-wise, several threads"},
       {1, 28, 28, 24, 28, 28, 48, 3, 3, 1, -1, 24, "depth-wise with multiplier 2"},
@@ -244,7 +249,7 @@ void test_special_convolutions() {
         const ConvProblem p = {src.view, dst.view, weights, w, random_neuron(random, type, k.out), 1, false};
         const int before = failed;
         check_convolution(p, src, dst, 2e-6);
-        if (k.why[0] == 'f') check_implementations(p, src, dst);  // rare in the random problems: fully connected
+        if (k.why[0] == 'f') check_implementations(p, src, dst);  // rare in the random problems: fully connected, few pixels
         if (failed != before) std::printf("     case: %s\n", k.why);
       }
     }

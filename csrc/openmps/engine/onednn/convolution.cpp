@@ -17,10 +17,15 @@ struct Implementation {
 
 /// Ordered: the first that does not decline. The loops at the end take everything.
 constexpr Implementation<ConvCall> kConvolutions[] = {
-    {"nothing_seen", conv_nothing_seen},     {"multiplier", conv_multiplier},
-    {"inner_product", conv_inner_product},   {"primitive", conv_primitive},
-    {"materialized", conv_materialized},     {"apart", conv_apart},
-    {"depthwise_loop", conv_depthwise_loop}, {"loop", conv_loop},
+    {"nothing_seen", conv_nothing_seen},
+    {"multiplier", conv_multiplier},
+    {"inner_product", conv_inner_product},
+    {"taps", conv_by_taps},
+    {"primitive", conv_primitive},
+    {"materialized", conv_materialized},
+    {"apart", conv_apart},
+    {"depthwise_loop", conv_depthwise_loop},
+    {"loop", conv_loop},
 };
 constexpr Implementation<TransposeCall> kTransposes[] = {
     {"primitive", transpose_primitive},

@@ -30,6 +30,8 @@ void run_convolution(const ConvCall& call);
 const char* conv_nothing_seen(const ConvCall& call);
 const char* conv_multiplier(const ConvCall& call);
 const char* conv_inner_product(const ConvCall& call);
+/// One product of matrices per tap, over the pixels that it sees: where many taps lie outside.
+const char* conv_by_taps(const ConvCall& call);
 const char* conv_primitive(const ConvCall& call);
 const char* conv_materialized(const ConvCall& call);
 const char* conv_apart(const ConvCall& call);

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Gradients of convolutions as products of matrices. E has a row of outputs for each pixel of diff_dst, W a row of taps
-// and inputs for each output, and a patch is what one pixel sees, as a row of taps and inputs:
+// Convolutions and their gradients as products of matrices. E has a row of outputs for each pixel of diff_dst, W a row
+// of taps and inputs for each output, and a patch is what one pixel sees, as a row of taps and inputs:
+//   dst = patches * transposed(W);
 //   diff_weights = transposed(E) * patches;  E * W = gradients of the patches, which add up to diff_src.
 // Weights and their gradients stay as they are given: nothing is packed, and any window will do.
 #include <algorithm>
@@ -13,8 +14,11 @@
 #include <dnnl.h>
 
 #include "engine/onednn/conv_gradient.hpp"
+#include "engine/onednn/convolution.hpp"
+#include "engine/onednn/elementwise.hpp"
 #include "engine/onednn/runtime.hpp"
 #include "engine/shared/isa.hpp"
+#include "engine/shared/neuron.hpp"
 #include "engine/shared/parallel.hpp"
 
 namespace openmps::onednn {
@@ -26,13 +30,18 @@ using i64 = std::int64_t;
 constexpr i64 kThreadGrain = 200 * 1000, kCopyGrain = 32 * 1024;
 /// Floats of patches that are made at a time: they stay in the last-level cache.
 constexpr i64 kPatchFloats = 2 << 20;
+/// Pairs of a pixel and a tap that is inside, of all pairs, up to which products tap by tap are faster than primitives.
+constexpr double kShare = 0.5;
 
-/// c = transposed(a) * b or a * b, row by row; the last arguments are floats from row to row.
-void multiply(bool transposed, i64 rows, i64 columns, i64 inner, const float* a, i64 a_row, const float* b, i64 b_row,
+enum class Transposed : std::uint8_t { none, a, b };
+
+/// c = a * b, one of which may be transposed first, row by row; the last arguments are floats from row to row.
+void multiply(Transposed which, i64 rows, i64 columns, i64 inner, const float* a, i64 a_row, const float* b, i64 b_row,
               float* c, i64 c_row, bool accumulates) {
   const ThreadLimit limit(threads_for(rows * columns * inner, kThreadGrain));
-  const dnnl_status_t status = dnnl_sgemm(transposed ? 'T' : 'N', 'N', rows, columns, inner, 1.0f, a, a_row, b, b_row,
-                                          accumulates ? 1.0f : 0.0f, c, c_row);
+  const dnnl_status_t status =
+      dnnl_sgemm(which == Transposed::a ? 'T' : 'N', which == Transposed::b ? 'T' : 'N', rows, columns, inner, 1.0f, a,
+                 a_row, b, b_row, accumulates ? 1.0f : 0.0f, c, c_row);
   if (status == dnnl_out_of_memory) throw std::bad_alloc();
   if (status != dnnl_success)
     throw std::runtime_error("oneDNN could not multiply matrices (status " + std::to_string(status) + ").");
@@ -199,7 +208,7 @@ void add_up_band(const DataGradientCall& call, const Axis& h, const Axis& v,
   for (i64 group = 0; group < weights.groups; ++group) {
     // Bands of several images have all rows of them.
     if (pixels > 0)
-      multiply(false, pixels, row, outputs, from.floats(n0, j0) + group * outputs, from.c,
+      multiply(Transposed::none, pixels, row, outputs, from.floats(n0, j0) + group * outputs, from.c,
                weights.values.data() + group * outputs * row, row, patches, row, false);
     const i64 count = (n1 - n0) * (y1 - y0), length = to.w * inputs;
     const bool in_place = weights.groups == 1;
@@ -248,12 +257,12 @@ const float* gather(const Tensor& from, i64 n0, i64 n1, i64 first_h, i64 step_h,
   return to;
 }
 
-/// Whether products tap by tap pay: matrices large enough, and fewer of them than patches have zeros.
+/// Whether products tap by tap pay: matrices large enough, and many of the taps outside.
 bool pays_by_taps(const Axis& h, const Axis& v, i64 pixels, i64 inputs, i64 outputs) {
   if (h.clamp && !(h.all_inside() && v.all_inside())) return false;
   if (inputs < 64 || outputs < 64 || pixels < 16) return false;
   const double all = static_cast<double>(h.results * h.kernel * v.results * v.kernel);
-  return static_cast<double>(h.pairs_inside() * v.pairs_inside()) <= 0.75 * all;
+  return static_cast<double>(h.pairs_inside() * v.pairs_inside()) <= kShare * all;
 }
 
 /// Images at a time.
@@ -262,6 +271,70 @@ i64 images_at_once(i64 floats_per_image, i64 images) {
 }
 
 }  // namespace
+
+// --------------------------------------------------------------------------------------------------------- forward
+
+const char* conv_by_taps(const ConvCall& call) {
+  const ConvWeights& weights = *call.weights;
+  const Tensor& src = call.src;
+  if (call.adds()) return "something is added";
+  if (call.reduced_precision) return "products may be of bfloat16";
+  const Axis h = axis_h(call.window, call.dst.h, src.h), v = axis_w(call.window, call.dst.w, src.w);
+  const i64 inputs = weights.in_channels_per_group, outputs = weights.out_channels / weights.groups;
+  const i64 of_image = call.dst.h * call.dst.w;
+  if (!pays_by_taps(h, v, src.n * of_image, inputs, outputs)) return "most taps see a pixel, or there are few channels";
+  if (!src.is_dense_float()) return "the source is not dense floats";
+  Tensor to = call.dst;
+  Scratch to_memory;
+  if (!to.is_dense_float()) {
+    ScratchTensor dense(to.n, to.h, to.w, to.c);
+    to = dense.tensor;
+    to_memory = std::move(dense.memory);
+  }
+  const i64 images = images_at_once(of_image * (inputs + outputs), src.n), pixels = images * of_image;
+  const i64 row = h.kernel * v.kernel * inputs;
+  const Scratch memory(static_cast<std::uint64_t>(pixels * (inputs + outputs)) * sizeof(float));
+  auto* const seen = reinterpret_cast<float*>(memory.data());
+  float* const products = seen + pixels * inputs;
+  for (i64 n = 0; n < src.n; n += images) {
+    const i64 end = std::min(n + images, src.n);
+    std::memset(to.floats(n, 0), 0, static_cast<std::size_t>((end - n) * to.n_stride) * sizeof(float));
+    for (i64 group = 0; group < weights.groups; ++group) {
+      for (i64 p = 0; p < h.kernel; ++p) {
+        for (i64 q = 0; q < v.kernel; ++q) {
+          const Axis::Range rows = h.inside(p), columns = v.inside(q);
+          if (rows.count() == 0 || columns.count() == 0) continue;
+          const float* const values = weights.values.data() + group * outputs * row + (p * v.kernel + q) * inputs;
+          i64 step = 0;
+          const float* const a =
+              gather(src, n, end, h.place(rows.first, p), h.stride, rows.count(), v.place(columns.first, q), v.stride,
+                     columns.count(), group * inputs, inputs, seen, &step);
+          const i64 count = (end - n) * rows.count();
+          if (rows.count() == to.h && columns.count() == to.w) {
+            multiply(Transposed::b, (end - n) * of_image, outputs, inputs, a, step, values, row,
+                     to.floats(n, 0) + group * outputs, to.c, true);
+            continue;
+          }
+          multiply(Transposed::b, count * columns.count(), outputs, inputs, a, step, values, row, products, outputs,
+                   false);
+          parallel_ranges(count, threads_for(count * columns.count() * outputs, kCopyGrain), [&](i64 first, i64 last) {
+            for (i64 k = first; k < last; ++k)
+              add_runs(products + k * columns.count() * outputs, outputs,
+                       to.floats(n + k / rows.count(), rows.first + k % rows.count(), columns.first) + group * outputs,
+                       to.c, outputs, columns.count());
+          });
+        }
+      }
+    }
+  }
+  const float* const bias = weights.bias.empty() ? nullptr : weights.bias.data();
+  if (bias || !neuron_is_identity(*call.neuron)) {
+    activate(to, call.dst, *call.neuron, bias);
+  } else if (to.data != call.dst.data) {
+    copy(to, call.dst);
+  }
+  return nullptr;
+}
 
 // ---------------------------------------------------------------------------------------------------------- weights
 
@@ -294,8 +367,8 @@ const char* weights_gradient_by_taps(const WeightsGradientCall& call) {
           const float* const b =
               gather(src, n, end, h.place(rows.first, p), h.stride, rows.count(), v.place(columns.first, q), v.stride,
                      columns.count(), group * inputs, inputs, seen, &src_step);
-          multiply(true, outputs, inputs, (end - n) * rows.count() * columns.count(), a, e_step, b, src_step, to, row,
-                   call.accumulates || n > 0);
+          multiply(Transposed::a, outputs, inputs, (end - n) * rows.count() * columns.count(), a, e_step, b, src_step,
+                   to, row, call.accumulates || n > 0);
         }
       }
     }
@@ -316,8 +389,9 @@ const char* weights_gradient_in_place(const WeightsGradientCall& call) {
   if (!is_pixel && !is_image) return "the patches are not the source itself";
   const i64 row = is_pixel ? inputs : src.h * src.w * src.c;
   for (i64 group = 0; group < call.groups; ++group)
-    multiply(true, outputs, row, e.n * e.h * e.w, e.floats() + group * outputs, e.c, src.floats() + group * inputs,
-             is_pixel ? src.c : row, call.diff_weights + group * outputs * row, row, call.accumulates);
+    multiply(Transposed::a, outputs, row, e.n * e.h * e.w, e.floats() + group * outputs, e.c,
+             src.floats() + group * inputs, is_pixel ? src.c : row, call.diff_weights + group * outputs * row, row,
+             call.accumulates);
   return nullptr;
 }
 
@@ -333,7 +407,7 @@ const char* weights_gradient_by_patches(const WeightsGradientCall& call) {
     for (i64 begin = 0; begin < pixels; begin += at_once) {
       const i64 end = std::min(begin + at_once, pixels);
       fill_patches(call, h, v, group, begin, end, patches);
-      multiply(true, outputs, row, end - begin, e.floats() + begin * e.c + group * outputs, e.c, patches, row,
+      multiply(Transposed::a, outputs, row, end - begin, e.floats() + begin * e.c + group * outputs, e.c, patches, row,
                call.diff_weights + group * outputs * row, row, call.accumulates || begin > 0);
     }
   }
@@ -364,7 +438,7 @@ const char* data_gradient_by_taps(const DataGradientCall& call) {
           i64 e_step = 0;
           const float* const a = gather(e, n, end, rows.first, 1, rows.count(), columns.first, 1, columns.count(),
                                         group * outputs, outputs, results, &e_step);
-          multiply(false, (end - n) * rows.count() * columns.count(), inputs, outputs, a, e_step,
+          multiply(Transposed::none, (end - n) * rows.count() * columns.count(), inputs, outputs, a, e_step,
                    weights.values.data() + group * outputs * row + (p * v.kernel + q) * inputs, row, products, inputs,
                    false);
           const i64 count = (end - n) * rows.count();
@@ -443,7 +517,8 @@ const char* data_gradient_narrow(const DataGradientCall& call) {
                : is_image && w.kernel_h == to.h && w.kernel_w == to.w && w.dilation_h == 1 && w.dilation_w == 1;
   if (starts && same_source && each_once) {  // the products are the result
     const i64 row = w.kernel_h * w.kernel_w * to.c;
-    multiply(false, e.n * e.h * e.w, row, e.c, e.floats(), e.c, weights.values.data(), row, to.floats(), row, false);
+    multiply(Transposed::none, e.n * e.h * e.w, row, e.c, e.floats(), e.c, weights.values.data(), row, to.floats(), row,
+             false);
     return nullptr;
   }
   return data_gradient_by_patches(call);
