@@ -55,7 +55,9 @@ struct Parts {
     Random random(1);
     first.src = source, first.dst = t0;
     second.src = t0, second.dst = t1;
-    first.weights = second.weights = random_weights(random, kChannels, 1, 1, kChannels, 1, true);
+    // Of their own: convolutions with the same weights may be parts of a batch.
+    first.weights = random_weights(random, kChannels, 1, 1, kChannels, 1, true);
+    second.weights = random_weights(random, kChannels, 1, 1, kChannels, 1, true);
     sum.src0.view = t1, sum.src1.view = t0;
     sum.dst = result;
     held = {source.memory, result.memory};

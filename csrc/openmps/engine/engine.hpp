@@ -43,6 +43,8 @@ struct Neuron {
   NeuronType type = NeuronType::none;
   float a = 0, b = 0, c = 0;
   std::shared_ptr<const std::vector<float>> a_per_channel;  ///< prelu: one value per channel of the result
+
+  bool operator==(const Neuron&) const = default;
 };
 
 /// Pixels outside of the source: zero, or the nearest pixel.
@@ -56,6 +58,8 @@ struct Window {
   std::int64_t dilation_h = 1, dilation_w = 1;
   std::int64_t start_h = 0, start_w = 0;
   Edge edge = Edge::zero;
+
+  bool operator==(const Window&) const = default;
 };
 
 /// Floats of one's own, or lent by somebody: those stay what they are as long as the owner is held.
@@ -114,12 +118,16 @@ struct ConvProblem {
   bool reduced_precision = false;  ///< MPSKernelOptionsAllowReducedPrecision: bfloat16 products are allowed
   ImageView addend;
   Neuron after;  ///< without slopes per channel
+
+  bool operator==(const ConvProblem&) const = default;
 };
 
 /// Float32 values in a buffer, one per channel unless something else is said.
 struct ChannelValues {
   std::shared_ptr<Memory> memory;  ///< none: there are no values
   std::size_t offset = 0;          ///< bytes to the first one, a multiple of 4
+
+  bool operator==(const ChannelValues&) const = default;
 };
 
 /// Gradients of a ConvProblem without neuron, addend and subpixel; diff_dst is that of its result. Wanted are those
@@ -142,6 +150,8 @@ struct ConvGradientProblem {
   ChannelValues diff_bias;     ///< one per output
   bool accumulates = false;    ///< diff_weights and diff_bias are added to what is there
   bool reduced_precision = false;
+
+  bool operator==(const ConvGradientProblem&) const = default;
 };
 
 /// Transposed convolution. Z is the source with stride - 1 zeros between pixels, (h - 1) * stride_h + 1 rows:
@@ -209,6 +219,8 @@ struct PoolProblem {
   PoolType type = PoolType::max;
   Window window;
   std::int64_t zero_pad_h = 0, zero_pad_w = 0;  ///< average
+
+  bool operator==(const PoolProblem&) const = default;
 };
 
 /// diff_src(y, x) is the gradient of pixel (first_h + y, first_w + x) of src: the sum over the windows v of diff_dst(v)
@@ -224,12 +236,16 @@ struct PoolGradientProblem {
   PoolType type = PoolType::max;
   Window window;
   std::int64_t zero_pad_h = 0, zero_pad_w = 0;  ///< average
+
+  bool operator==(const PoolGradientProblem&) const = default;
 };
 
 /// dst = neuron(src), same extents. src and dst may be the same view.
 struct NeuronProblem {
   ImageView src, dst;
   Neuron neuron;
+
+  bool operator==(const NeuronProblem&) const = default;
 };
 
 /// A source of a problem that works value by value. Value (y, x, k) of the destination sees value (start_h + y, start_w
@@ -240,6 +256,8 @@ struct Operand {
   std::int64_t start_h = 0, start_w = 0;
   bool repeat_h = false, repeat_w = false, repeat_c = false;
   Edge edge = Edge::zero;
+
+  bool operator==(const Operand&) const = default;
 };
 
 /// Of a gradient, the forward kernel's source of h x w pixels, when results that looked beyond it saw its nearest
@@ -249,6 +267,8 @@ struct Operand {
 struct ClampedSource {
   std::int64_t h = 0, w = 0;
   std::int64_t start_h = 0, start_w = 0;
+
+  bool operator==(const ClampedSource&) const = default;
 };
 
 /// diff_src = diff_dst * f'(src), f the neuron: slopes in engine/shared/neuron.hpp.
@@ -257,6 +277,8 @@ struct NeuronGradientProblem {
   Operand diff_dst, src;
   ImageView diff_src;  ///< shares no memory with the sources
   Neuron neuron;
+
+  bool operator==(const NeuronGradientProblem&) const = default;
 };
 
 enum class BinaryOperation : std::uint8_t { add, subtract, multiply, divide };
@@ -266,6 +288,8 @@ struct Arithmetic {
   BinaryOperation operation = BinaryOperation::add;
   float scale0 = 1, scale1 = 1, bias = 0;
   float least = -std::numeric_limits<float>::infinity(), greatest = std::numeric_limits<float>::infinity();
+
+  bool operator==(const Arithmetic&) const = default;
 };
 
 /// dst = function(src0, src1). With memory in `mask`, which has dst's extents, that is 1 where the value before the
@@ -275,6 +299,8 @@ struct BinaryProblem {
   ImageView dst;  ///< shares no memory with the sources
   Arithmetic function;
   ImageView mask = {};
+
+  bool operator==(const BinaryProblem&) const = default;
 };
 
 /// diff_src = scale * diff_dst * other * mask, value by value over extents of their own, those of diff_src except along
@@ -286,6 +312,8 @@ struct BinaryGradientProblem {
   std::int64_t sum_h = 1, sum_w = 1, sum_c = 1;
   float scale = 1;
   ClampedSource source = {};  ///< of extent 1 and start 0 along axes that it repeats
+
+  bool operator==(const BinaryGradientProblem&) const = default;
 };
 
 /// Normalization of x by what surrounds it: dst = pm + ps * (x - p0 * M) / (delta + alpha * V)^beta.
@@ -329,6 +357,8 @@ struct NormalizeProblem {
   ChannelValues exact;
   float epsilon = 0;
   Neuron neuron;
+
+  bool operator==(const NormalizeProblem&) const = default;
 };
 
 /// mean and variance (the mean square of the distance from the mean) of each channel over all pixels and images.
@@ -337,6 +367,8 @@ struct StatisticsProblem {
   ChannelValues mean, variance;
   std::int64_t count = 0;  ///< pixels of which they hold the values already, which the new ones join
   ChannelValues exact;     ///< as in NormalizeProblem
+
+  bool operator==(const StatisticsProblem&) const = default;
 };
 
 /// With G = diff_dst * f'(y), y what NormalizeProblem hands to its neuron f, and z = (x - mean) / sqrt(variance +
@@ -349,6 +381,8 @@ struct StatisticsGradientProblem {
   Neuron neuron;
   ChannelValues diff_gamma, diff_beta;
   bool adds = false;  ///< to what these hold already
+
+  bool operator==(const StatisticsGradientProblem&) const = default;
 };
 
 /// diff_src = (gamma * G - (sum(gamma * G) + z * sum(gamma * G * z)) / count) / sqrt(variance + epsilon), G and z as
@@ -369,6 +403,8 @@ struct NormalizeGradientProblem {
   Neuron neuron;
   ChannelValues diff_gamma, diff_beta;
   std::int64_t count = 0;
+
+  bool operator==(const NormalizeGradientProblem&) const = default;
 };
 
 /// dst[n][y][x][k] = exp(x_k) / sum exp(x_q), or with `log` its natural logarithm, x_k - ln(sum exp(x_q)), over the
@@ -440,6 +476,8 @@ struct ResampleGradientProblem {
 /// As many values in both.
 struct ReshapeProblem {
   ImageView src, dst;
+
+  bool operator==(const ReshapeProblem&) const = default;
 };
 
 /// What stands beyond the source: the nearest value; the source mirrored at the middle of its outermost values (these

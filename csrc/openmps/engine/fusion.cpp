@@ -6,6 +6,8 @@
 #include <optional>
 #include <type_traits>
 
+#include "engine/parts.hpp"
+
 namespace openmps {
 namespace {
 
@@ -179,6 +181,24 @@ class Fuser {
   std::vector<bool> taken_;
 };
 
+/// Joins the parts of batches.
+std::vector<Plan::Step> with_parts(const std::vector<Command>& commands, std::vector<Plan::Step> steps) {
+  std::vector<Plan::Step> result;
+  std::vector<Problem> parts;  // of the last step of the result
+  for (Plan::Step& step : steps) {
+    parts.push_back(problem_of(commands, step.commands));
+    if (parts.size() > 1 && result.back().part(0).size() == step.commands.size() && are_parts(parts)) {
+      auto& before = result.back();
+      before.commands.insert(before.commands.end(), step.commands.begin(), step.commands.end());
+      ++before.parts;
+    } else {
+      parts.erase(parts.begin(), parts.end() - 1);
+      result.push_back(std::move(step));
+    }
+  }
+  return result;
+}
+
 }  // namespace
 
 bool absorb(ConvProblem& conv, const Problem& next) {
@@ -187,8 +207,16 @@ bool absorb(ConvProblem& conv, const Problem& next) {
   return false;
 }
 
+Problem problem_of(const std::vector<Command>& commands, std::span<const std::uint32_t> fused) {
+  const Problem& first = commands[fused.front()].problem;
+  if (fused.size() == 1) return first;
+  ConvProblem conv = std::get<ConvProblem>(first);
+  for (const std::uint32_t command : fused.subspan(1)) absorb(conv, commands[command].problem);
+  return conv;
+}
+
 std::vector<Plan::Step> fuse(const std::vector<Command>& commands, const Structure& structure) {
-  return Fuser(commands, structure).steps();
+  return with_parts(commands, Fuser(commands, structure).steps());
 }
 
 }  // namespace openmps

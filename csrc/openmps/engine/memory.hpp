@@ -76,6 +76,8 @@ struct ImageView {
   ImageView images(std::int64_t first, std::int64_t count) const;
   ImageView region(std::int64_t y, std::int64_t x, std::int64_t height, std::int64_t width) const;
   ImageView channels(std::int64_t first, std::int64_t count) const;
+
+  bool operator==(const ImageView&) const = default;
 };
 
 }  // namespace openmps

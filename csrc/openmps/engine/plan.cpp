@@ -12,6 +12,7 @@
 
 #include "engine/arena.hpp"
 #include "engine/fusion.hpp"
+#include "engine/parts.hpp"
 #include "engine/shared/team.hpp"
 #include "engine/structure.hpp"
 
@@ -41,9 +42,10 @@ void trace_step(Engine& engine, const std::vector<Command>& commands, const Plan
   engine.synchronize();
   const std::chrono::duration<double, std::micro> time = std::chrono::steady_clock::now() - begin;
   std::string labels;
-  for (const std::uint32_t command : step.commands) {
+  for (const std::uint32_t command : step.part(0)) {
     labels += (labels.empty() ? "" : " + ") + commands[command].label;
   }
+  if (step.parts > 1) labels.append(", ").append(std::to_string(step.parts)).append(" parts");
   std::fprintf(stderr, "mpscnn steps: %8.1f us %s\n", time.count(), labels.c_str());
 }
 
@@ -135,11 +137,12 @@ std::shared_ptr<const Plan> plan_of(const std::vector<Command>& commands, const 
 }
 
 void run_step(Engine& engine, const std::vector<Command>& commands, const Plan::Step& step) {
-  const Problem& first = commands[step.commands.front()].problem;
-  if (step.commands.size() == 1) return std::visit(Runner{engine}, first);
-  ConvProblem fused = std::get<ConvProblem>(first);
-  for (std::size_t i = 1; i < step.commands.size(); ++i) absorb(fused, commands[step.commands[i]].problem);
-  engine.convolve(fused);
+  const Runner run{engine};
+  if (step.commands.size() == 1) return std::visit(run, commands[step.commands.front()].problem);
+  std::vector<Problem> parts;
+  for (std::size_t i = 0; i < step.parts; ++i) parts.push_back(problem_of(commands, step.part(i)));
+  if (const auto whole = step.parts > 1 ? joined(parts) : std::nullopt) return std::visit(run, *whole);
+  for (const Problem& part : parts) std::visit(run, part);
 }
 
 }  // namespace

@@ -4,6 +4,7 @@
 
 #include <cstdint>
 #include <memory>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -15,9 +16,16 @@ namespace openmps {
 /// nobody else knows. Holds no memory and no pointer of the list it was made from, so lists of the same structure share
 /// it.
 struct Plan {
-  /// One call. Of several commands, the first is a convolution and each takes the result of the one before.
+  /// One call. Of several commands, the first is a convolution and each takes the result of the one before. Or one call
+  /// for several parts of a batch, each of so many commands, where their images lie side by side; else one for each.
   struct Step {
-    std::vector<std::uint32_t> commands;  ///< indices into the list, in order
+    std::vector<std::uint32_t> commands;  ///< indices into the list, in order; part after part
+    std::size_t parts = 1;
+
+    std::span<const std::uint32_t> part(std::size_t index) const {
+      const std::size_t each = commands.size() / parts;
+      return {commands.data() + index * each, each};
+    }
   };
   struct Placement {
     std::uint32_t block;  ///< in the order of their first use
