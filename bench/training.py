@@ -35,7 +35,11 @@ from . import networks
 
 RATE, MOMENTUM = 1e-3, 0.9
 COMPARED = 3  # steps
-TOLERANCE = 1e-4  # of losses, and of the norm of each array of parameters
+TOLERANCE = 1e-4  # of losses
+# Of the norm of each array of parameters. A ReLU whose source is as good as 0 may open in one of the two and not in the
+# other: in the first step of ResNet-18 this moves conv1.weight by up to 2e-5, PyTorch's from that in float64 too, and
+# by more in those that follow. The steps themselves move it by 8e-3.
+PARAMETERS_TOLERANCE = 5e-4
 Batches = list[tuple[np.ndarray, np.ndarray]]
 Step = Callable[[np.ndarray, np.ndarray], Callable[[], float]]  # of a batch, to what waits for its loss
 
@@ -116,22 +120,25 @@ def _theirs(module: Any, *, shared: bool = False) -> tuple[Step, Callable[[], di
 def _compare(what: str, ours: tuple[Any, Any], theirs: tuple[Any, Any], batches: Batches) -> dict[str, float]:
     """How far they are apart after the first steps; ResultsDifferError where that is too far."""
 
-    def check(name: str, difference: float) -> float:
-        if not difference <= TOLERANCE:
+    def check(name: str, difference: float, tolerance: float) -> float:
+        if not difference <= tolerance:
             raise benchmarking.ResultsDifferError(
-                f"{what}: {name} differs from PyTorch's by {difference:.1e}, which is more than {TOLERANCE:.0e}."
+                f"{what}: {name} differs from PyTorch's by {difference:.1e}, which is more than {tolerance:.0e}."
             )
         return difference
 
     losses = []
     for number, (x, labels) in enumerate(batches):
         found, right = ours[0](x, labels)(), theirs[0](x, labels)()
-        losses.append(check(f"the loss of step {number}", abs(found - right) / abs(right)))
+        losses.append(check(f"the loss of step {number}", abs(found - right) / abs(right), TOLERANCE))
     values, wanted = ours[1](), theirs[1]()
     assert values.keys() == wanted.keys(), values.keys() ^ wanted.keys()
     parameters = [
-        # By norms: in three steps a ReLU whose source is as good as 0 may open in one of the two, and not in the other.
-        check(f'"{name}"', float(np.linalg.norm(values[name] - right) / max(1e-6, np.linalg.norm(right))))
+        check(
+            f'"{name}"',
+            float(np.linalg.norm(values[name] - right) / max(1e-6, np.linalg.norm(right))),
+            PARAMETERS_TOLERANCE,
+        )
         for name, right in wanted.items()
     ]
     return {"losses": max(losses), "parameters": max(parameters)}
