@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What a run under AddressSanitizer sees: memory of the package's own is mapped, which the sanitizer must be told of."""
+"""What a run under AddressSanitizer sees: our own memory is mapped, which the sanitizer must be told of."""
 
 from __future__ import annotations
 
