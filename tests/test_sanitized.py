@@ -9,8 +9,6 @@ import sys
 
 import pytest
 
-import mpscnn
-
 ADDRESS = "clang_rt.asan" in os.environ.get("LD_PRELOAD", "")
 MEMORY = {
     "array": "mpscnn.empty({bytes}, 'uint8')",
@@ -20,11 +18,20 @@ MEMORY = {
 pytestmark = pytest.mark.skipif(not ADDRESS, reason="not under AddressSanitizer (make test-asan)")
 
 
-def fill(memory: str, size: int, first: int, count: int) -> subprocess.CompletedProcess[str]:
-    program = f"import ctypes, mpscnn; a = {MEMORY[memory].format(bytes=size)}; " + (
-        f"ctypes.memset(a.ctypes.data + {first}, 1, {count})"
+def run(program: str) -> subprocess.CompletedProcess[str]:
+    """What tools/sanitized.sh has written to files stands in stderr."""
+    options = os.environ.get("ASAN_OPTIONS", "") + ":log_path=stderr"
+    return subprocess.run(
+        [sys.executable, "-c", f"import ctypes, mpscnn; {program}"],
+        capture_output=True,
+        text=True,
+        timeout=120,
+        env=os.environ | {"ASAN_OPTIONS": options},
     )
-    return subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=120)
+
+
+def fill(memory: str, size: int, first: int, count: int) -> subprocess.CompletedProcess[str]:
+    return run(f"a = {MEMORY[memory].format(bytes=size)}; ctypes.memset(a.ctypes.data + {first}, 1, {count})")
 
 
 @pytest.mark.parametrize("memory", MEMORY)
@@ -39,11 +46,8 @@ def test_a_byte_behind_memory(memory: str, size: int) -> None:
 
 def test_memory_that_was_given_back() -> None:
     """Its pages wait for the next array."""
-    program = (
-        "import ctypes, mpscnn; a = mpscnn.empty(4096, 'uint8'); at = a.ctypes.data; del a; ctypes.memset(at, 1, 1)"
-    )
-    result = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=120)
+    result = run("a = mpscnn.empty(4096, 'uint8'); at = a.ctypes.data; del a; ctypes.memset(at, 1, 1)")
     assert result.returncode != 0
     assert "use-after-poison" in result.stderr
-    taken_again = mpscnn.empty(4096, "uint8")
-    taken_again[...] = 1
+    again = run("mpscnn.empty(4096, 'uint8'); a = mpscnn.empty(4096, 'uint8'); ctypes.memset(a.ctypes.data, 1, 4096)")
+    assert again.returncode == 0, again.stderr

@@ -11,8 +11,20 @@ runtime=$(clang-19 -print-file-name=libclang_rt.$kind-x86_64.so)
 [ -e "$runtime" ] || runtime=$(clang-19 -print-file-name=libclang_rt.$kind.so)
 [ -e "$runtime" ] || { echo "clang's $kind runtime is missing (Debian 12: apt-get install libclang-rt-19-dev)." >&2; exit 1; }
 
+# pytest keeps what a process writes, and loses it when the process ends in the middle of a test: reports are files,
+# shown at the end.
+reports=$(mktemp -d)
+trap 'rm -rf "$reports"' EXIT
+
+# Names of functions and lines; the runtime finds no program for that by itself.
+symbolizer=external_symbolizer_path=$(command -v llvm-symbolizer || command -v addr2line || true)
+
 # Python and its packages keep memory until the process ends, so leaks are counted by the tests instead.
-export ASAN_OPTIONS="detect_leaks=0:abort_on_error=0:allocator_may_return_null=1:${ASAN_OPTIONS:-}"
-export UBSAN_OPTIONS="halt_on_error=1:print_stacktrace=1:${UBSAN_OPTIONS:-}"
-export TSAN_OPTIONS="halt_on_error=0:${TSAN_OPTIONS:-}"
-exec env LD_PRELOAD="$runtime:$(g++ -print-file-name=libstdc++.so.6)" "$@"
+common="detect_leaks=0:abort_on_error=0:allocator_may_return_null=1"
+export ASAN_OPTIONS="$common:$symbolizer:log_path=$reports/asan:${ASAN_OPTIONS:-}"
+export UBSAN_OPTIONS="halt_on_error=1:print_stacktrace=1:$symbolizer:log_path=$reports/ubsan:${UBSAN_OPTIONS:-}"
+export TSAN_OPTIONS="halt_on_error=0:$symbolizer:log_path=$reports/tsan:${TSAN_OPTIONS:-}"
+status=0
+env LD_PRELOAD="$runtime:$(g++ -print-file-name=libstdc++.so.6)" "$@" || status=$?
+find "$reports" -type f -exec cat {} + >&2
+exit "$status"

@@ -165,6 +165,38 @@ void test_against_loops() {
   }
 }
 
+/// Greatest pixels of windows that overlap, the second of which begins above the first one: that one's first tap is
+/// outside. With NaN; straight into floats, and by rows of sums.
+void test_windows_that_overlap() {
+  for (const i64 channels : {5, 16, 37}) {
+    for (const Format format : {Format::float32, Format::float16}) {
+      for (const bool nan : {false, true}) {
+        Random random(650000);
+        Case test{Image(random, Format::float32, 2, 9, 9, channels, true),
+                  Image(random, Format::float32, 2, 12, 12, channels, true),
+                  Image(random, format, 2, 9, 9, channels, true),
+                  {}};
+        PoolGradientProblem& p = test.problem;
+        p.src = test.src.view, p.diff_dst = test.diff.view, p.diff_src = test.dst.view;
+        p.type = PoolType::max;
+        Window& window = p.window;
+        window.kernel_h = window.kernel_w = 5, window.dilation_h = window.dilation_w = 3;
+        window.start_h = window.start_w = -4;
+        test.src.randomize(random), test.diff.randomize(random);
+        const float none = NAN;
+        if (nan)
+          test.src.for_each([&](i64 n, i64 y, i64 x, i64 c) {
+            if (random.one_in(20)) std::memcpy(test.src.at(n, y, x, c), &none, 4);
+          });
+        test.src.snapshot(), test.dst.snapshot();
+        const auto errors = failures_of({{p, "pool_gradient"}});
+        const std::string what = wrong(test);
+        report(errors.empty() && what.empty(), "%s%s: %s", describe(p).c_str(), nan ? " with NaN" : "", what.c_str());
+      }
+    }
+  }
+}
+
 /// <e, pool(x + d) - pool(x - d)> / 2 is <gradient, d> for a small d.
 void test_finite_differences() {
   for (const PoolType type : {PoolType::max, PoolType::average, PoolType::l2_norm}) {
@@ -311,7 +343,7 @@ void test_immense_kernel() {
 }  // namespace
 
 int main(int argc, char** argv) {
-  return run_tests(
-      argc, argv,
-      {test_choice_of_the_maximum, test_immense_kernel, test_threads, test_against_loops, test_finite_differences});
+  return run_tests(argc, argv,
+                   {test_choice_of_the_maximum, test_immense_kernel, test_threads, test_against_loops,
+                    test_windows_that_overlap, test_finite_differences});
 }
