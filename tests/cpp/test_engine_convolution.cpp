@@ -223,7 +223,7 @@ void test_special_convolutions() {
       {5, 2, 2, 64, 2, 2, 80, 3, 3, 1, -1, 1, "few pixels"},
       {9, 2, 3, 130, 2, 2, 128, 3, 3, 1, -1, 2, "few pixels, groups"},
       {20, 1, 1, 66, 1, 1, 65, 3, 3, 1, -1, 1, "few pixels: one"},
-      {90, 2, 2, 512, 2, 2, 512, 3, 3, 1, -1, 1, "few pixels, several runs of images"},
+      {8200, 2, 1, 64, 2, 1, 64, 3, 3, 1, -1, 1, "few pixels, more images than fit at once"},
       {1, 7, 5, 8, 1, 1, 9, 6, 5, 1, 0, 1, "window one row short of the source"},
       {1, 28, 28, 96, 28, 28, 96, 3, 3, 1, -1, 96, "depth-wise, several threads"},
       {1, 28, 28, 24, 28, 28, 48, 3, 3, 1, -1, 24, "depth-wise with multiplier 2"},
