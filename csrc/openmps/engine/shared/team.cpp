@@ -63,6 +63,7 @@ bool spin_until(std::chrono::microseconds time, Condition condition) {
       if (condition()) return true;
       relax();
     }
+    std::this_thread::yield();  // to a thread that encodes, say: there may be more of them than processors
   } while (std::chrono::steady_clock::now() < end);
   return false;
 }
