@@ -19,14 +19,14 @@ pytestmark = pytest.mark.skipif(not ADDRESS, reason="not under AddressSanitizer 
 
 
 def run(program: str) -> subprocess.CompletedProcess[str]:
-    """What tools/sanitized.sh has written to files stands in stderr."""
-    options = os.environ.get("ASAN_OPTIONS", "") + ":log_path=stderr"
+    """What tools/sanitized.sh has written to files stands in stderr. AddressSanitizer reads UBSAN_OPTIONS too."""
+    options = {name: os.environ.get(name, "") + ":log_path=stderr" for name in ("ASAN_OPTIONS", "UBSAN_OPTIONS")}
     return subprocess.run(
         [sys.executable, "-c", f"import ctypes, mpscnn; {program}"],
         capture_output=True,
         text=True,
         timeout=120,
-        env=os.environ | {"ASAN_OPTIONS": options},
+        env=os.environ | options,
     )
 
 
