@@ -25,16 +25,6 @@ MPSImageFeatureChannelFormat format_of(DType dtype) {
   }
 }
 
-DType dtype_of(MPSImageFeatureChannelFormat format) {
-  switch (format) {
-    case MPSImageFeatureChannelFormatFloat32: return DType::float32;
-    case MPSImageFeatureChannelFormatFloat16: return DType::float16;
-    case MPSImageFeatureChannelFormatUnorm8: return DType::uint8;
-    case MPSImageFeatureChannelFormatUnorm16: return DType::uint16;
-    default: throw std::runtime_error(say("Image: unknown feature channel format ", format, "."));
-  }
-}
-
 /// Axes of an array in the order of the layout.
 struct Axes {
   int n, h, w, c;
