@@ -12,9 +12,9 @@ from typing import Any
 import mpscnn
 from mpscnn.layers import aligned
 
-from . import gradients, images, kernels, networks, normalization, reorder, training
+from . import contention, gradients, images, kernels, networks, normalization, reorder, training
 
-SECTIONS = ["reorder", "kernels", "normalization", "images", "gradients", "networks", "training"]
+SECTIONS = ["reorder", "kernels", "normalization", "images", "gradients", "networks", "training", "contention"]
 
 
 def _count(text: str) -> int:
@@ -84,6 +84,19 @@ def _print_training(rows: list[dict[str, Any]]) -> None:
     print(aligned(header, lines, right=8))
 
 
+def _print_contention(rows: list[dict[str, Any]]) -> None:
+    header = ("network", "busy loops", "", "ms", "90 %", "CPU ms", "time/ours")
+    lines = []
+    for row in rows:
+        ours = row["measured"].get("mpscnn", {"seconds": float("nan")})["seconds"]
+        for name, one in row["measured"].items():
+            times = (f"{one[key] * 1e3:.2f}" for key in ("seconds", "p90", "processor"))
+            lines.append((row["case"], str(row["busy_loops"]), name, *times, f"{one['seconds'] / ours:.2f}"))
+    print(aligned(header, lines, right=4))
+    for name, reason in {name: reason for row in rows for name, reason in row["absent"].items()}.items():
+        print(f"without {name}: {reason}")
+
+
 def main(arguments: list[str] | None = None) -> int:
     parser = argparse.ArgumentParser(prog="python -m bench", description=__doc__)
     parser.add_argument("what", nargs="*", choices=[*SECTIONS, []], help="default: all")
@@ -134,6 +147,11 @@ def main(arguments: list[str] | None = None) -> int:
         if not options.json:
             print()
             _print_training(results["training"])
+    if "contention" in what:
+        results["contention"] = contention.run(options.seconds, options.case, quiet=options.json)
+        if not options.json:
+            print()
+            _print_contention(results["contention"])
     if options.json:
         print(json.dumps(results))
     return 0

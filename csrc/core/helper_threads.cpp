@@ -4,15 +4,14 @@
 #include <array>
 #include <chrono>
 #include <condition_variable>
+#include <exception>
 #include <mutex>
-#include <system_error>
 #include <thread>
+
+#include "common/available_threads.hpp"
 
 #if defined(__x86_64__)
 #include <immintrin.h>
-#endif
-#if defined(_OPENMP)
-#include <omp.h>
 #endif
 #if defined(__unix__) || defined(__APPLE__)
 #include <pthread.h>
@@ -115,8 +114,8 @@ class Helpers {
         std::thread helper([this, number = size_ + 1] { help(number); });
         handles_[size_] = helper.native_handle();
         helper.detach();
-      } catch (const std::system_error&) {
-        return;  // fewer helpers, same result
+      } catch (const std::exception&) {  // no thread or no memory
+        return;                          // fewer helpers, same result
       }
     }
   }
@@ -166,12 +165,7 @@ class Helpers {
 
 int threads_for(std::int64_t bytes, int threads) {
   if (bytes < 2 * kBytesPerThread) return 1;
-#if defined(_OPENMP)
-  static const int available = omp_get_max_threads();  // knows OMP_NUM_THREADS and the process' share of the machine
-#else
-  static const int available = static_cast<int>(std::max(1u, std::thread::hardware_concurrency()));
-#endif
-  const std::int64_t wanted = std::min<std::int64_t>(threads > 0 ? threads : available, kMaxThreads);
+  const std::int64_t wanted = std::min<std::int64_t>(threads > 0 ? threads : available_threads(), kMaxThreads);
   if (wanted > 1 && bytes < kWorthWaking && !Helpers::instance().stay_awake()) return 1;
   return static_cast<int>(std::min(wanted, bytes / kBytesPerThread));
 }

@@ -10,7 +10,7 @@ namespace mpscnn {
 
 constexpr std::int64_t kBytesPerThread = 256 << 10;  ///< below, handing work over costs more than it saves
 
-/// How many threads `bytes` are worth, at most `threads` (0: as many as OpenMP has).
+/// How many threads `bytes` are worth, at most `threads` (0: available_threads()).
 int threads_for(std::int64_t bytes, int threads);
 
 constexpr int kMaxThreads = 64;

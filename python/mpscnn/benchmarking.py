@@ -210,14 +210,16 @@ def _channels_last(torch: Any, array: NDArray[Any]) -> Any:
     return tensor.contiguous(memory_format=torch.channels_last) if tensor.dim() == 4 else tensor
 
 
-def onnxruntime_contestant(model: str | bytes, arrays: Mapping[str, NDArray[Any]]) -> Contestant:
-    """An ONNX file, or its bytes, in ONNX Runtime on the CPU."""
+def onnxruntime_contestant(model: str | bytes, arrays: Mapping[str, NDArray[Any]], *, spins: bool = True) -> Contestant:
+    """An ONNX file, or its bytes, in ONNX Runtime on the CPU; its threads spin between calls by default."""
     try:
         import onnxruntime
     except ModuleNotFoundError:
         raise MissingPackageError("ONNX Runtime", "onnxruntime") from None
     options = onnxruntime.SessionOptions()
     options.log_severity_level = 3
+    if not spins:
+        options.add_session_config_entry("session.intra_op.allow_spinning", "0")
     session = onnxruntime.InferenceSession(model, options, providers=["CPUExecutionProvider"])
     feed = _feed([one.name for one in session.get_inputs()], arrays)
 

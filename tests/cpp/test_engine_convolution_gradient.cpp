@@ -5,11 +5,10 @@
 // source, slices of larger images with NaN in the gaps, guard bands around results.
 //
 //   test_engine_convolution_gradient [seed offset]      prints "N passed, N failed"
-#include <omp.h>
-
 #include <algorithm>
 
 #include "engine/onednn/conv_gradient.hpp"
+#include "engine/shared/team.hpp"
 #include "engine_test.hpp"
 
 namespace {
@@ -399,7 +398,7 @@ void test_against_the_forward_entries() {
 
 /// Large enough for several threads, whose number does not change what is computed; the same bits every time.
 void test_threads() {
-  const int before = omp_get_max_threads();
+  const int before = max_threads();
   const struct {
     Shape shape;
     i64 kernel, stride;
@@ -411,7 +410,7 @@ void test_threads() {
   for (const auto& one : cases) {
     std::vector<std::vector<float>> results;
     for (const int threads : {1, 2, 2}) {
-      omp_set_num_threads(threads);
+      set_max_threads(threads);
       Random random(5);
       Window w;
       w.kernel_h = w.kernel_w = one.kernel, w.stride_h = w.stride_w = one.stride;
@@ -441,7 +440,7 @@ void test_threads() {
     }
     report(std::memcmp(results[1].data(), results[2].data(), results[1].size() * 4) == 0, "other bits on a second run");
   }
-  omp_set_num_threads(before);
+  set_max_threads(before);
 }
 
 /// A list of commands: what the first one leaves in a buffer, the second one adds to.

@@ -4,11 +4,10 @@
 // slices of larger images, every format, several parts, one and two threads; and the loss of boxes.
 //
 //   test_engine_loss [seed offset]      prints "N passed, N failed"
-#include <omp.h>
-
 #include <algorithm>
 #include <functional>
 
+#include "engine/shared/team.hpp"
 #include "engine_test.hpp"
 
 namespace {
@@ -228,10 +227,10 @@ void test_functions() {
         if (wants_loss) part.loss = a.loss.view;
         p.parts.push_back(part);
       }
-      const int before = omp_get_max_threads();
-      omp_set_num_threads(seed % 2 ? 1 : 2);
+      const int before = max_threads();
+      set_max_threads(seed % 2 ? 1 : 2);
       const auto errors = failures_of({{p, "loss"}});
-      omp_set_num_threads(before);
+      set_max_threads(before);
       std::string wrong = errors.empty() ? "" : errors[0];
       Values sums;
       std::vector<i64> nonzero;
@@ -391,14 +390,14 @@ void test_threads() {
   std::vector<float> y, t;
   for (i64 i = 0; i < 3 * 5000 * 12; ++i) y.push_back(random.real(-2, 2)), t.push_back(random.real(0, 1));
   Plain p(LossType::softmax, 3, 5000, 12, y, t);
-  const int before = omp_get_max_threads();
+  const int before = max_threads();
   std::vector<std::vector<float>> losses;
   for (const int threads : {2, 2, 1}) {
-    omp_set_num_threads(threads);
+    set_max_threads(threads);
     p.run();
     losses.push_back(p.loss);
   }
-  omp_set_num_threads(before);
+  set_max_threads(before);
   report(losses[0] == losses[1], "two runs");
   for (std::size_t i = 0; i < 3; ++i)
     report(std::fabs(losses[0][i] - losses[2][i]) <= 1e-6f * losses[0][i], "one thread or two");

@@ -4,12 +4,11 @@
 // outside and across the borders, groups, batches in parts, means far from 0.
 //
 //   test_engine_normalization_gradient [seed offset]      prints "N passed, N failed"
-#include <omp.h>
-
 #include <algorithm>
 #include <cstdlib>
 #include <functional>
 
+#include "engine/shared/team.hpp"
 #include "engine_test.hpp"
 
 namespace {
@@ -617,7 +616,7 @@ void test_far_from_zero() {
 /// The same bits at every run.
 void test_determinism() {
   for (const int threads : {1, 2}) {
-    omp_set_num_threads(threads);
+    set_max_threads(threads);
     Random random(960000);
     const i64 n = 8, h = 32, w = 31, c = 40;
     Image src(random, Format::float32, n, h, w, c, true), g(random, Format::float32, n, h, w, c, true);

@@ -4,10 +4,9 @@
 // threads.
 //
 //   test_engine_optimize [seed offset]      prints "N passed, N failed"
-#include <omp.h>
-
 #include <algorithm>
 
+#include "engine/shared/team.hpp"
 #include "engine_test.hpp"
 
 namespace {
@@ -187,10 +186,10 @@ void test_threads() {
     m.for_each([](float& x, i64) { x = 0; });
     s.for_each([](float& x, i64) { x = 0; });
     p.result = result->view;
-    const int before = omp_get_max_threads();
-    omp_set_num_threads(result == &a ? 1 : 2);
+    const int before = max_threads();
+    set_max_threads(result == &a ? 1 : 2);
     cpu().optimize(p);
-    omp_set_num_threads(before);
+    set_max_threads(before);
   }
   report(a.values() == b.values(), "threads");
 }

@@ -3,11 +3,10 @@
 // of a result; and plain double loops written from the formulas in engine.hpp.
 //
 //   test_engine_places_gradient [seed offset]      prints "N passed, N failed"
-#include <omp.h>
-
 #include <algorithm>
 #include <cmath>
 
+#include "engine/shared/team.hpp"
 #include "engine_test.hpp"
 
 namespace {
@@ -181,7 +180,7 @@ void test_pad() {
 
 /// The bits are the same for one thread and for several.
 void test_threads() {
-  const int threads = omp_get_max_threads();
+  const int threads = max_threads();
   for (const bool pads : {false, true}) {
     Random random(830000);
     Image diff(random, Format::float32, 2, 80, 80, 24, true), dst(random, Format::float32, 2, 40, 40, 24, true);
@@ -200,7 +199,7 @@ void test_threads() {
     }
     std::vector<std::byte> first;
     for (const int count : {1, 2, 3, 2}) {
-      omp_set_num_threads(count);
+      set_max_threads(count);
       std::memset(dst.view.memory->data(), 0xff, dst.view.memory->size());
       failures_of({{problem, "gradient"}});
       const std::byte* const data = dst.view.memory->data();
@@ -209,7 +208,7 @@ void test_threads() {
              count);
     }
   }
-  omp_set_num_threads(threads);
+  set_max_threads(threads);
 }
 
 }  // namespace

@@ -4,12 +4,11 @@
 // same and neurons where results saw the nearest pixel of a source from beyond it.
 //
 //   test_engine_pointwise_gradient [seed offset]      prints "N passed, N failed"
-#include <omp.h>
-
 #include <algorithm>
 #include <functional>
 
 #include "engine/shared/dropout.hpp"
+#include "engine/shared/team.hpp"
 #include "engine_test.hpp"
 
 namespace {
@@ -299,13 +298,13 @@ Operand on_gradient(Operand operand, const Axis& rows, const Axis& columns) {
 }
 
 void test_clamped_sources() {
-  const int threads = omp_get_max_threads();
+  const int threads = max_threads();
   enum { neuron, softmax, log_softmax, arithmetic, dropped };
   const char* const names[] = {"neuron", "softmax", "log softmax", "arithmetic", "dropout"};
   for (const int what : {neuron, softmax, log_softmax, arithmetic, dropped}) {
     for (unsigned seed = 0; seed < 300; ++seed) {
       Random random(770000 + 1000 * unsigned(what) + seed);
-      omp_set_num_threads(seed % 3 == 0 ? 2 : 1);
+      set_max_threads(seed % 3 == 0 ? 2 : 1);
       const Axis rows(random, what == arithmetic), columns(random, what == arithmetic);
       const bool sums_in_pixels = what == softmax || what == log_softmax;
       const i64 n = random.whole(1, 2);
@@ -424,12 +423,12 @@ void test_clamped_sources() {
              int(columns.offset), int(c), rows.repeats, columns.repeats, sums_c, wrong.c_str());
     }
   }
-  omp_set_num_threads(threads);
+  set_max_threads(threads);
 }
 
 /// The bits are the same for one thread and for several.
 void test_threads() {
-  const int threads = omp_get_max_threads();
+  const int threads = max_threads();
   for (const int what : {0, 1, 2, 3, 4, 5, 6, 7, 8, 9}) {
     Random random(760000);
     Image diff(random, Format::float32, 2, 60, 50, 40, true), other(random, Format::float32, 2, 60, 50, 40, true);
@@ -461,7 +460,7 @@ void test_threads() {
     }
     std::vector<std::byte> first;
     for (const int count : {1, 2, 3, 2}) {
-      omp_set_num_threads(count);
+      set_max_threads(count);
       std::memset(dst.view.memory->data(), 0xff, dst.view.memory->size());
       failures_of({{problem, "gradient"}});
       const std::byte* const data = dst.view.memory->data();
@@ -469,7 +468,7 @@ void test_threads() {
       report(std::memcmp(first.data(), data, first.size()) == 0, "case %d with %d threads", what, count);
     }
   }
-  omp_set_num_threads(threads);
+  set_max_threads(threads);
 }
 
 }  // namespace

@@ -3,11 +3,10 @@
 // differences of the forward entry: every window, edge mode and format, parts of results, ties, NaN, threads.
 //
 //   test_engine_pooling_gradient [seed offset]      prints "N passed, N failed"
-#include <omp.h>
-
 #include <algorithm>
 #include <functional>
 
+#include "engine/shared/team.hpp"
 #include "engine_test.hpp"
 
 namespace {
@@ -290,7 +289,7 @@ void test_choice_of_the_maximum() {
 
 /// The bits are the same for one thread and for several, and for each of several runs.
 void test_threads() {
-  const int threads = omp_get_max_threads();
+  const int threads = max_threads();
   for (const PoolType type : {PoolType::max, PoolType::average, PoolType::l2_norm}) {
     for (const i64 kernel : {2, 3, 40}) {
       for (const i64 images : {1, 3}) {
@@ -308,7 +307,7 @@ void test_threads() {
         p.window.start_h = p.window.start_w = kernel == 3 ? -1 : 0;
         std::vector<std::byte> first;
         for (const int count : {1, 2, 3, 2}) {
-          omp_set_num_threads(count);
+          set_max_threads(count);
           std::memset(dst.view.memory->data(), 0xff, dst.view.memory->size());
           failures_of({{p, "pool_gradient"}});
           const std::byte* const data = dst.view.memory->data();
@@ -319,7 +318,7 @@ void test_threads() {
       }
     }
   }
-  omp_set_num_threads(threads);
+  set_max_threads(threads);
 }
 
 /// A kernel of any size is no more work than the source.

@@ -2,17 +2,23 @@
 // Teams of threads: each part is done once, whoever begins the team, and oneDNN's names for OpenMP lead to them.
 //
 //   test_engine_team [seed offset]      prints "N passed, N failed"
+#include <sys/resource.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
 #include <array>
 #include <atomic>
 #include <chrono>
+#include <climits>
+#include <filesystem>
+#include <fstream>
 #include <functional>
 #include <mutex>
 #include <set>
+#include <system_error>
 #include <thread>
 
+#include "common/available_threads.hpp"
 #include "engine/shared/parallel.hpp"
 #include "engine/shared/team.hpp"
 #include "engine_test.hpp"
@@ -227,23 +233,87 @@ void test_openmp_names() {
   check("on the main thread");
 }
 
-/// The program links GNU OpenMP, so from here on the main thread has its threads.
-void test_shared_openmp() {
-  on_other_thread([] { share_openmp(); });
-  share_openmp();
-  test_parts();
-  test_barrier();
-  test_inside();
-  test_limit();
-  test_openmp_names();
-  test_several_at_once();
+/// Run `action` in a child that may start no thread; report whether it ends, and with what status.
+template <class Action>
+void without_threads(const char* what, const Action& action) {
+  const pid_t child = fork();
+  if (child == 0) {
+    alarm(20);                                                                   // instead of standing still
+    if (geteuid() == 0 && (setgid(65534) != 0 || setuid(65534) != 0)) _exit(3);  // the limit is not for root
+    const rlimit none{0, 0};
+    setrlimit(RLIMIT_NPROC, &none);
+    bool has_limit = false;
+    try {
+      std::thread([] {}).join();
+    } catch (const std::system_error&) {
+      has_limit = true;
+    }
+    _exit(!has_limit ? 2 : action() ? 0 : 1);
+  }
+  int status = -1;
+  waitpid(child, &status, 0);
+  report(WIFEXITED(status) && WEXITSTATUS(status) == 0, "%s: status %d", what, status);
+}
+
+void test_no_thread_can_be_started() {
+  without_threads("teams without threads", [] {
+    start_threads();
+    bool ok = max_threads() == 1;
+    for (int round = 0; round < 3; ++round)
+      for (int size = 1; size <= 4; ++size) ok = each_part_once(size) && ok;
+    std::atomic<i64> total{0};
+    parallel_ranges(100, max_threads(), [&](i64 begin, i64 end) { total += end - begin; });
+    const ThreadLimit limit(8);
+    return ok && total == 100 && max_threads() == 1;
+  });
+}
+
+void test_quota() {
+  const auto folder = std::filesystem::temp_directory_path() / ("mpscnn_quota_" + std::to_string(getpid()));
+  const auto write = [&](const std::string& path, const std::string& text) {
+    const auto file = folder / path;
+    std::filesystem::create_directories(file.parent_path());
+    std::ofstream(file) << text << "\n";
+  };
+  const auto check = [&](int wanted, const char* what) {
+    const int found = mpscnn::quota_processors(folder);
+    report(found == wanted, "%s: %d processors, not %d", what, found, wanted);
+    std::filesystem::remove_all(folder);
+  };
+  check(INT_MAX, "no files");
+  write("proc/self/cgroup", "0::/");
+  write("sys/fs/cgroup/cpu.max", "max 100000");
+  check(INT_MAX, "version 2 without a limit");
+  write("proc/self/cgroup", "0::/");
+  write("sys/fs/cgroup/cpu.max", "150000 100000");
+  check(2, "version 2, 1.5 processors");
+  write("proc/self/cgroup", "0::/a/b");
+  write("sys/fs/cgroup/a/cpu.max", "100000 100000");
+  write("sys/fs/cgroup/a/b/cpu.max", "400000 100000");
+  check(1, "version 2, a group's parent");
+  write("proc/self/cgroup", "0::/not/mounted");
+  write("sys/fs/cgroup/cpu.max", "10000 100000");
+  check(1, "version 2, a path outside of the container");
+  write("proc/self/cgroup", "3:cpuset:/\n2:cpu,cpuacct:/x\n0::/");
+  write("sys/fs/cgroup/cpu,cpuacct/x/cpu.cfs_quota_us", "250000");
+  write("sys/fs/cgroup/cpu,cpuacct/x/cpu.cfs_period_us", "100000");
+  check(3, "version 1, 2.5 processors");
+  write("proc/self/cgroup", "1:cpu:/");
+  write("sys/fs/cgroup/cpu/cpu.cfs_quota_us", "-1");
+  write("sys/fs/cgroup/cpu/cpu.cfs_period_us", "100000");
+  check(INT_MAX, "version 1 without a limit");
+  write("proc/self/cgroup", "1:cpu:/\nnonsense\n:\n0::");
+  write("sys/fs/cgroup/cpu/cpu.cfs_quota_us", "100");
+  write("sys/fs/cgroup/cpu/cpu.cfs_period_us", "0");
+  write("sys/fs/cgroup/cpu.max", "what this is");
+  check(INT_MAX, "files that are none");
 }
 
 }  // namespace
 
 int main(int argc, char** argv) {
-  return run_tests(
-      argc, argv,
-      {test_parts, test_thread_that_comes_late, test_threads_are_at_work_together, test_barrier, test_inside,
-       test_several_at_once, test_wakes, test_fork, test_limit, test_openmp_names, test_shared_openmp});
+  return run_tests(argc, argv,
+                   {test_parts, test_thread_that_comes_late, test_threads_are_at_work_together, test_barrier,
+                    test_inside, test_several_at_once, test_wakes, test_fork, test_limit, test_openmp_names,
+                    test_no_thread_can_be_started, test_quota});
 }

@@ -164,7 +164,7 @@ std::string execute(Engine& engine, const std::vector<Command>& commands, std::s
       return (label && !label->empty() ? *label + ": " : std::string()) + what;
     };
     try {
-      share_openmp();
+      start_threads();
       const Structure structure = describe(commands);
       if (!plan) plan = plan_of(commands, structure);
       if (!commands.empty()) label = &commands.front().label;

@@ -41,9 +41,7 @@ void parallel_ranges(std::int64_t count, int threads, const Body& body) {
 /// The calling thread's parallel regions (oneDNN's too) have at most `threads` threads while this lives.
 class ThreadLimit {
  public:
-  explicit ThreadLimit(int threads) : before_(max_threads()) {
-    if (threads != before_) set_max_threads(threads);
-  }
+  explicit ThreadLimit(int threads) : before_(set_max_threads(threads)) {}
   ~ThreadLimit() { set_max_threads(before_); }
   ThreadLimit(const ThreadLimit&) = delete;
   ThreadLimit& operator=(const ThreadLimit&) = delete;

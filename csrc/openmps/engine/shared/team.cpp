@@ -1,40 +1,38 @@
 // SPDX-License-Identifier: Apache-2.0
-// Why not OpenMP alone: GNU's keeps threads for each thread that ever began a team. As soon as all of these together
-// are more than the processors, they sleep after every team instead of waiting for the next, which costs 50 us for each
-// layer of a network. A command queue's thread beside a main thread that also computes is enough for that. And a team
-// waits for threads that others keep from their processors.
-//
-// So we have a pool of our own. But where PyTorch, say, brings a GNU OpenMP that the whole process sees, the main
-// thread, which computes in turn with it, shares its threads: they spin for milliseconds after their work, on the
-// processors that threads of ours would need.
+// Why no OpenMP library: GNU's keeps threads for each thread that ever began a team, and ends the process where it can
+// start none. As soon as all of its threads outnumber the processors, they sleep after every team instead of waiting
+// for the next, at 50 us for each layer of a network; as long as they do not, they spin for milliseconds on processors
+// that other programs want. And a team waits for threads that have no processor.
 #include "engine/shared/team.hpp"
 
-#include <dlfcn.h>
-#include <omp.h>
 #include <pthread.h>
 #include <signal.h>
 #include <strings.h>
-#include <unistd.h>
 
 #include <algorithm>
 #include <atomic>
 #include <chrono>
 #include <cstdint>
 #include <cstdlib>
+#include <exception>
 #include <mutex>
-#include <system_error>
 #include <thread>
-#include <type_traits>
-#include <vector>
+#include <utility>
+
+#include "common/available_threads.hpp"
 
 namespace openmps {
 namespace {
 
+using Clock = std::chrono::steady_clock;
+
 // A sleeping thread takes 50 us to wake on a virtual machine. Teams of one command buffer follow each other at once,
 // and command buffers of a stream within this time.
 constexpr auto kIdleSpin = std::chrono::microseconds(300);
-// Whoever is waited for may have lost its processor to a thread that would run here.
+// The thread that is waited for may have lost its processor to one that would run here.
 constexpr auto kJoinSpin = std::chrono::microseconds(100);
+// After a failure to start a thread, none is tried for so long.
+constexpr Clock::duration kRetryInterval = std::chrono::seconds(1);
 
 inline void relax() {
 #if defined(__x86_64__)
@@ -43,6 +41,8 @@ inline void relax() {
   asm volatile("yield");
 #endif
 }
+
+Clock::rep now() { return Clock::now().time_since_epoch().count(); }
 
 /// OMP_WAIT_POLICY=PASSIVE: threads that wait leave the processor to others at once.
 bool spins() {
@@ -53,27 +53,29 @@ bool spins() {
   return value;
 }
 
-/// True as soon as the condition holds, false when the time is up.
+/// Return true as soon as the condition holds, false when the time is up.
 template <class Condition>
 bool spin_until(std::chrono::microseconds time, Condition condition) {
   if (!spins()) return condition();
-  const auto end = std::chrono::steady_clock::now() + time;
+  const auto end = Clock::now() + time;
   do {
     for (int i = 0; i < 64; ++i) {
       if (condition()) return true;
       relax();
     }
     std::this_thread::yield();  // to a thread that encodes, say: there may be more of them than processors
-  } while (std::chrono::steady_clock::now() < end);
+  } while (Clock::now() < end);
   return false;
 }
 
-/// The calling thread's part of a team of ours; size 0: it is in none.
+/// The calling thread's rank in its team; size 0: it is in none.
 struct Place {
   int number = 0, size = 0;
 };
 thread_local Place place;
-thread_local std::vector<Place> outer;  // places in teams around that
+thread_local int nested = 0;  // teams of one thread that were begun inside of that
+thread_local int limit = 0;   // set_max_threads(); 0: none
+thread_local int ready = 0;   // max threads of its teams that could be started
 
 /// One team at a time. Its parts are claimed: a thread that wakes too late finds that the one that began the team has
 /// done its part. That one claims nothing before its own part has ended, so where parts wait for each other, each gets
@@ -82,20 +84,28 @@ class Pool {
  public:
   static Pool& instance() { return *current().load(std::memory_order_acquire); }
 
-  void begin(int size, void (*body)(void*), void* context) {
-    outer.push_back(place);
+  /// Start threads for teams of `size`; return the size that can be had. Inside of a team none is started.
+  int prepare(int size) noexcept {
+    const int ready = threads_.load(std::memory_order_acquire) + 1;
+    if (ready >= size || place.size != 0 || now() < retry_at_.load(std::memory_order_relaxed))
+      return std::min(size, ready);
+    const std::lock_guard lock(turns_);
+    return grow(size);
+  }
+
+  void begin(int size, void (*body)(void*), void* context) noexcept {
     turns_.lock();
-    size = grow(size);
+    grow(size);
     body_ = body, context_ = context;
     unfinished_.store(size, std::memory_order_relaxed);
+    place = {0, size};
     const auto team = static_cast<std::uint32_t>(calls_.load(std::memory_order_relaxed) + 1);
     claims_.store(pack(team, size, 1), std::memory_order_release);
     calls_.fetch_add(1, std::memory_order_seq_cst);
     if (sleepers_.load(std::memory_order_seq_cst) > 0) calls_.notify_all();
-    place = {0, size};
   }
 
-  void end() {
+  void end() noexcept {
     finish_part();
     while (run_part()) {
     }
@@ -104,8 +114,7 @@ class Pool {
            left = unfinished_.load(std::memory_order_acquire))
         unfinished_.wait(left, std::memory_order_acquire);
     }
-    place = outer.back();
-    outer.pop_back();
+    place = {};
     turns_.unlock();
   }
 
@@ -122,7 +131,7 @@ class Pool {
   }
 
  private:
-  static constexpr int kMostThreads = 1 << 15;
+  static constexpr int kMaxThreads = 1 << 15;
 
   /// Threads do not survive a fork: the child has a new pool.
   static std::atomic<Pool*>& current() {
@@ -137,20 +146,24 @@ class Pool {
     return std::uint64_t{team} << 32 | static_cast<std::uint64_t>(size) << 16 | static_cast<std::uint64_t>(next);
   }
 
-  /// Threads for a team of so many; returns the size that can be had.
-  int grow(int size) {
-    for (; threads_ + 1 < size && threads_ + 1 < kMostThreads; ++threads_) {
+  /// Start threads for teams of `size`, under the lock; return the size that can be had. Fewer threads do all parts.
+  int grow(int size) noexcept {
+    int threads = threads_.load(std::memory_order_relaxed);
+    for (; threads + 1 < size && threads + 1 < kMaxThreads && now() >= retry_at_.load(std::memory_order_relaxed);
+         ++threads) {
       try {
         std::thread([this] { work(); }).detach();
-      } catch (const std::system_error&) {
+      } catch (const std::exception&) {  // no thread (EAGAIN) or no memory
+        retry_at_.store(now() + kRetryInterval.count(), std::memory_order_relaxed);
         break;
       }
     }
-    return std::min(size, threads_ + 1);
+    threads_.store(threads, std::memory_order_release);
+    return std::min(size, threads + 1);
   }
 
-  /// Does a part of the present team that nobody has claimed, if there is one.
-  bool run_part() {
+  /// Do a part of the present team that is not claimed, if there is one.
+  bool run_part() noexcept {
     auto seen = claims_.load(std::memory_order_acquire);
     for (;;) {
       const int size = static_cast<int>(seen >> 16 & 0xffff), next = static_cast<int>(seen & 0xffff);
@@ -165,7 +178,7 @@ class Pool {
     }
   }
 
-  void finish_part() {
+  void finish_part() noexcept {
     if (unfinished_.fetch_sub(1, std::memory_order_acq_rel) == 1) unfinished_.notify_all();
   }
 
@@ -187,7 +200,8 @@ class Pool {
   std::mutex turns_;
   void (*body_)(void*) = nullptr;
   void* context_ = nullptr;
-  int threads_ = 0;
+  std::atomic<int> threads_{0};
+  std::atomic<Clock::rep> retry_at_{0};
   alignas(64) std::atomic<std::uint64_t> claims_{0};  ///< team, its size, the first part without a thread
   alignas(64) std::atomic<int> calls_{0};             ///< teams begun
   std::atomic<int> sleepers_{0};
@@ -195,77 +209,46 @@ class Pool {
   alignas(64) std::atomic<int> arrived_{0}, round_{0};  ///< at the barrier
 };
 
-/// Functions of the OpenMP library that is visible to the whole process.
-struct OpenMP {
-  void (*parallel_start)(void (*body)(void*), void* context, unsigned threads);
-  void (*parallel_end)();
-  void (*barrier)();
-  int (*thread_num)();
-  int (*num_threads)();
-  int (*in_parallel)();
-
-  bool find() {
-    const auto look = [](auto& function, const char* name) {
-      function = reinterpret_cast<std::remove_reference_t<decltype(function)>>(dlsym(RTLD_DEFAULT, name));
-      return function != nullptr;
-    };
-    return look(parallel_start, "GOMP_parallel_start") && look(parallel_end, "GOMP_parallel_end") &&
-           look(barrier, "GOMP_barrier") && look(thread_num, "omp_get_thread_num") &&
-           look(num_threads, "omp_get_num_threads") && look(in_parallel, "omp_in_parallel");
-  }
-};
-std::atomic<const OpenMP*> shared_openmp{nullptr};
-
-bool is_main_thread() {
-  thread_local const bool value = getpid() == gettid();
-  return value;
-}
-
-/// The library whose team the calling thread is in or would begin; none: ours.
-const OpenMP* openmp() {
-  if (place.size != 0) return nullptr;
-  const OpenMP* const shared = shared_openmp.load(std::memory_order_acquire);
-  return shared && (is_main_thread() || shared->in_parallel()) ? shared : nullptr;
-}
-
 }  // namespace
 
-void share_openmp() noexcept {
-  if (shared_openmp.load(std::memory_order_acquire) || !is_main_thread()) return;
-  static OpenMP found;
-  if (found.find()) shared_openmp.store(&found, std::memory_order_release);
+void start_threads() noexcept {
+  const int wanted = std::max(limit, mpscnn::available_threads());
+  ready = wanted > 1 ? Pool::instance().prepare(wanted) : 1;
 }
 
-int max_threads() noexcept { return omp_get_max_threads(); }
-void set_max_threads(int threads) noexcept { omp_set_num_threads(threads); }
+int max_threads() noexcept {
+  if (ready == 0) start_threads();
+  return std::min(limit > 0 ? limit : mpscnn::available_threads(), ready);
+}
+int set_max_threads(int threads) noexcept {
+  const int before = std::exchange(limit, threads);
+  if (limit > ready) start_threads();
+  return before;
+}
 
-int thread_number() noexcept {
-  const OpenMP* const theirs = openmp();
-  return theirs ? theirs->thread_num() : place.number;
-}
-int team_size() noexcept {
-  const OpenMP* const theirs = openmp();
-  return theirs ? theirs->num_threads() : std::max(1, place.size);
-}
-bool in_team() noexcept {
-  const OpenMP* const theirs = openmp();
-  return theirs ? theirs->in_parallel() : place.size > 1;
-}
+int thread_number() noexcept { return nested ? 0 : place.number; }
+int team_size() noexcept { return nested ? 1 : std::max(1, place.size); }
+bool in_team() noexcept { return team_size() > 1; }
 
 void begin_team(int threads, void (*body)(void*), void* context) {
   if (threads <= 0) threads = max_threads();
-  if (const OpenMP* const theirs = openmp())
-    return theirs->parallel_start(body, context, static_cast<unsigned>(threads));
-  if (place.size == 0 && threads > 1) return Pool::instance().begin(threads, body, context);
-  outer.push_back(place);
-  place = {0, 1};
+  if (place.size != 0) {
+    ++nested;
+  } else if (threads > 1) {
+    Pool::instance().begin(threads, body, context);
+  } else {
+    place = {0, 1};
+  }
 }
 
 void end_team() {
-  if (const OpenMP* const theirs = openmp()) return theirs->parallel_end();
-  if (place.size > 1) return Pool::instance().end();
-  place = outer.back();
-  outer.pop_back();
+  if (nested) {
+    --nested;
+  } else if (place.size > 1) {
+    Pool::instance().end();
+  } else {
+    place = {};
+  }
 }
 
 void run_team(int threads, void (*body)(void*), void* context) {
@@ -275,8 +258,7 @@ void run_team(int threads, void (*body)(void*), void* context) {
 }
 
 void team_barrier() noexcept {
-  if (const OpenMP* const theirs = openmp()) return theirs->barrier();
-  if (place.size > 1) Pool::instance().barrier(place.size);
+  if (team_size() > 1) Pool::instance().barrier(place.size);
 }
 
 }  // namespace openmps

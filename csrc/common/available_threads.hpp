@@ -1,0 +1,17 @@
+// SPDX-License-Identifier: Apache-2.0
+// The processors that this process may use: for the core's helper threads and for openmps' pool.
+#pragma once
+
+#include <string>
+
+namespace mpscnn {
+
+/// Return the number of threads that compute at once by default: OMP_NUM_THREADS, but at most the processors of the
+/// process' affinity mask and of its control groups' CPU quota. Read once; at least 1.
+int available_threads();
+
+/// Return ceil(quota / period) of the control groups of this process, the min over their ancestors, versions 1 and 2;
+/// INT_MAX without a limit. `root` is put before /proc and /sys.
+int quota_processors(const std::string& root = "");
+
+}  // namespace mpscnn
