@@ -13,7 +13,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from .errors import InvalidModelError, MissingPackageError
+from . import _files
+from .errors import InvalidModelError
 from .graph import CONCATENATE, STATISTICS, Graph, Value
 from .kernels import KERNELS
 
@@ -27,14 +28,9 @@ _MOST_NODES = 100_000
 
 
 def save(network: Network, path: str | os.PathLike[str]) -> None:
-    """Write the network: its graph after all passes, with weights in the order of the kernels.
+    """Write the network: its graph after all passes, with weights in the order of the kernels."""
+    from .importing.weights_files import write_safetensors
 
-    The file is written beside `path` and takes its place when it is whole.
-    """
-    try:
-        from safetensors.numpy import save_file
-    except ModuleNotFoundError:
-        raise MissingPackageError("net.save", "safetensors") from None
     arrays: dict[str, NDArray[Any]] = {}
     nodes = []
     for node in network.graph.nodes:
@@ -77,15 +73,9 @@ def save(network: Network, path: str | os.PathLike[str]) -> None:
         ],
         "dtype": network.dtype,
     }
-    # One entry: safetensors writes several in any order, and equal networks shall be equal files.
     metadata = {FORMAT: json.dumps({"version": VERSION, **graph}, separators=(",", ":"))}
-    target = Path(path)
-    partial = target.with_name(f"{target.name}.{os.getpid()}.partial")
-    try:
-        save_file(arrays, str(partial), metadata)
-        os.replace(partial, target)
-    finally:
-        partial.unlink(missing_ok=True)
+    with _files.replaced(path) as file:
+        write_safetensors(file, arrays, metadata)
 
 
 def read(path: str | os.PathLike[str]) -> tuple[Graph, dict[str, Any]]:
@@ -133,6 +123,7 @@ def _in_kernels_order(kernel: str, arguments: dict[str, Any]) -> dict[str, Any]:
 def _encoded(name: str, value: Any, arrays: dict[str, NDArray[Any]], node: str) -> Any:
     """An argument in JSON; arrays go into `arrays`."""
     from ._core import NeuronDescriptor
+    from .importing.weights_files import WRITTEN_DTYPES
 
     if value is None or isinstance(value, (bool, int, float, str)):
         return value
@@ -152,7 +143,7 @@ def _encoded(name: str, value: Any, arrays: dict[str, NDArray[Any]], node: str) 
     if isinstance(value, (tuple, list)):
         return [_encoded(name, one, arrays, node) for one in value]
     array = np.ascontiguousarray(np.asarray(value))
-    if array.dtype.kind not in "fiu" and array.dtype.name != "bfloat16":
+    if array.dtype.kind == "b" or array.dtype.name not in WRITTEN_DTYPES:
         raise TypeError(f'node "{node}": {name} ({type(value).__name__}) is neither an array, a number nor a name.')
     arrays[name] = array
     return {"array": name}

@@ -451,20 +451,21 @@ class Network(_checks.Made):
     def save(self, path: str | os.PathLike[str]) -> None:
         """Write the network to a file that `mpscnn.load` maps into memory: see docs/file_format.md.
 
-        The weights are written as the kernels read them: batch normalization folded, OHWI.
+        The weights are written as the kernels read them: batch normalization folded, OHWI. A file that exists is
+        replaced in one step: there is the old one or the new one, whenever the process ends.
 
         Parameters
         ----------
         path : path
-            Ends in .mpscnn for `mpscnn.load`; written over if it exists.
+            Ends in .mpscnn for `mpscnn.load`. A file that is replaced keeps its permissions; a link is followed.
 
         Raises
         ------
         TypeError
             A kernel was made of something that is no array: a data source or a padding policy of Python.
             "path (int) is not a path."
-        MissingPackageError
-            safetensors is not installed.
+        OSError
+            It cannot be written: no such folder, no permission, no space, not a regular file.
         """
         _checks.path(path, "path")
         from .file_format import save

@@ -48,6 +48,8 @@ SAFETENSORS_DTYPES = {
     "U8": "|u1",
     "BOOL": "|b1",
 }
+# By the names of NumPy and ml_dtypes.
+WRITTEN_DTYPES = {"bfloat16" if dtype == "bfloat16" else np.dtype(dtype).name: name for name, dtype in SAFETENSORS_DTYPES.items()}
 
 
 class Weights(Mapping[str, NDArray[Any]]):
@@ -332,6 +334,31 @@ def _safetensors_entry(path: Path, name: str, entry: object, available: int) -> 
             f" {shape} of {entry['dtype']} needs {needed}."
         )
     return dtype, shape, *offsets  # type: ignore[return-value]  # two of them
+
+
+def write_safetensors(file: BinaryIO, arrays: Mapping[str, NDArray[Any]], metadata: Mapping[str, str]) -> None:
+    """Write a safetensors file; equal arrays and metadata make equal files.
+
+    Arrays of the largest elements come first, so that each lies at a multiple of its elements' size.
+    """
+    names = sorted(arrays, key=lambda name: (-arrays[name].dtype.itemsize, name))
+    header: dict[str, Any] = {"__metadata__": dict(sorted(metadata.items()))}
+    end = 0
+    for name in names:
+        array = arrays[name]
+        begin, end = end, end + array.nbytes
+        dtype = WRITTEN_DTYPES[array.dtype.name]
+        header[name] = {"dtype": dtype, "shape": list(array.shape), "data_offsets": [begin, end]}
+    text = json.dumps(header, separators=(",", ":"), ensure_ascii=False).encode()
+    text += b" " * (-len(text) % 8)
+    if len(text) > HEADER_LIMIT:
+        raise ValueError(f"the header of the file has {len(text)} bytes, more than the limit ({HEADER_LIMIT}).")
+    file.write(len(text).to_bytes(8, "little") + text)
+    for name in names:
+        array = np.ascontiguousarray(arrays[name]).reshape(-1)
+        if array.dtype.name != "bfloat16":
+            array = array.astype(array.dtype.newbyteorder("<"), copy=False)
+        file.write(array.view(np.uint8))
 
 
 def sharded(index: Path) -> Weights:

@@ -6,10 +6,15 @@ optimizer.safetensors  <parameter>.<what the optimizer calls it>, in the order o
                        steps, the optimizer and its learning rate, and the history
 
 Both have the same random identity in their metadata, another one in each checkpoint.
+
+A file in the folder NEXT takes the place of the one beside that folder. It is there while a checkpoint is replaced, and
+where the process was killed meanwhile.
 """
 
 from __future__ import annotations
 
+import contextlib
+import errno
 import json
 import os
 import uuid
@@ -20,14 +25,16 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from .. import errors
+from .. import _files, errors
+from .._interrupts import held_back
 from ..errors import InvalidModelError
+from ..importing.weights_files import safetensors, write_safetensors
 from .history import History
 from .operations import Layer
 from .parameters import Parameter, to_mps, to_torch
 
 Array = NDArray[Any]
-MODEL, OPTIMIZER = "model.safetensors", "optimizer.safetensors"
+MODEL, OPTIMIZER, NEXT = "model.safetensors", "optimizer.safetensors", ".mpscnn-next"
 FORMAT, IDENTITY = "mpscnn.training", "mpscnn.checkpoint"
 VERSION = 1
 # How an OptimizerState calls the arguments of a kernel.
@@ -86,32 +93,81 @@ def _parameter(layer: Layer, name: str) -> tuple[Parameter, str]:
 
 
 def write(folder: str | os.PathLike[str], model: dict[str, Array], optimizer: dict[str, Array], facts: Any) -> None:
-    """Both files, each written beside its place and moved there when it is whole; model.safetensors last."""
-    from safetensors.numpy import save_file
-
+    """Write both files into a folder, and make them current in one step, its renaming to NEXT."""
     target = Path(folder)
-    target.mkdir(parents=True, exist_ok=True)
     of_both = {IDENTITY: uuid.uuid4().hex}
     metadata = {FORMAT: json.dumps({"version": VERSION, **facts}, separators=(",", ":")), **of_both}
-    partial = {name: target / f"{name}.{os.getpid()}.partial" for name in (OPTIMIZER, MODEL)}
-    try:
-        save_file(optimizer, str(partial[OPTIMIZER]), metadata)
-        # "format": Hugging Face's readers ask for it.
-        save_file(model, str(partial[MODEL]), {"format": "pt", FORMAT: str(facts["steps"]), **of_both})
-        for name, path in partial.items():
-            os.replace(path, target / name)
-    finally:
-        for path in partial.values():
-            path.unlink(missing_ok=True)
+    with _files.named(folder):
+        target.mkdir(parents=True, exist_ok=True)
+        with _files.staging(target) as place:
+            with _files.created(place / OPTIMIZER, target / OPTIMIZER) as file:
+                write_safetensors(file, optimizer, metadata)
+            with _files.created(place / MODEL, target / MODEL) as file:
+                # "format": Hugging Face's readers ask for it.
+                write_safetensors(file, model, {"format": "pt", FORMAT: str(facts["steps"]), **of_both})
+            _files.synchronize(place)
+            with held_back():
+                _make_next(place, target)
+                _files.synchronize(target)
+                _settle(target)
+
+
+def _make_next(place: Path, target: Path) -> None:
+    """Rename the folder to NEXT. One that is there is of a process that was killed, or that is about to empty it."""
+    for last in (False,) * 100 + (True,):
+        try:
+            os.rename(place, target / NEXT)
+        except OSError as error:
+            if last or error.errno not in (errno.EEXIST, errno.ENOTEMPTY):
+                raise
+        else:
+            break
+        _settle(target)
+
+
+def _settle(target: Path) -> None:
+    """Move the files of NEXT to their places. Several processes may do this at once."""
+    for name in (OPTIMIZER, MODEL):
+        with contextlib.suppress(FileNotFoundError):
+            os.replace(target / NEXT / name, target / name)
+    with contextlib.suppress(OSError):  # it is gone, or another process has just made a new one
+        os.rmdir(target / NEXT)
+
+
+def _path(target: Path, name: str) -> Path:
+    """Of a file of the current checkpoint."""
+    path = target / NEXT / name
+    return path if path.exists() else target / name
+
+
+def _state(target: Path) -> list[tuple[int, ...] | None]:
+    """Another one after each step of writing."""
+    found: list[tuple[int, ...] | None] = []
+    for folder in (target, target / NEXT):
+        for name in (OPTIMIZER, MODEL):
+            try:
+                status = os.stat(folder / name)
+                found.append((status.st_dev, status.st_ino, status.st_mtime_ns))
+            except OSError:
+                found.append(None)
+    return found
 
 
 def read(folder: str | os.PathLike[str]) -> tuple[Mapping[str, Array], Mapping[str, Array], dict[str, Any]]:
     """Parameters, what the optimizer remembers, and the facts; InvalidModelError for what is no checkpoint."""
-    from ..importing.weights_files import safetensors
-
     target = Path(folder)
+    while True:
+        state = _state(target)
+        try:
+            return _read(target)
+        except InvalidModelError:
+            if _state(target) == state:
+                raise  # nothing was written while it was read
+
+
+def _read(target: Path) -> tuple[Mapping[str, Array], Mapping[str, Array], dict[str, Any]]:
     try:
-        model, optimizer = safetensors(target / MODEL), safetensors(target / OPTIMIZER)
+        model, optimizer = safetensors(_path(target, MODEL)), safetensors(_path(target, OPTIMIZER))
     except errors.ImportError as error:
         if type(error) is not errors.ImportError:
             raise

@@ -15,13 +15,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from .. import _checks, _core, _progress
+from .._interrupts import held_back
 from ..layers import layer_table
 from ..network import Network
 from . import checkpoint
 from .boundary import Boundary, check_lengths, pair
 from .history import Epoch, History
 from .inference import with_values
-from .interrupts import held_back
 from .model import read
 from .operations import BatchNormalization
 from .parameters import TRACKED, constants, tracked_batches
@@ -556,6 +556,8 @@ class Trainer(_checks.Made):
 
     def save(self, folder: str | os.PathLike[str]) -> None:
         """Write a checkpoint: model.safetensors, which PyTorch reads, and optimizer.safetensors.
+
+        Whenever the process ends, `load` finds this checkpoint or the one before it.
 
         Parameters
         ----------
