@@ -78,8 +78,8 @@ def save(network: Network, path: str | os.PathLike[str]) -> None:
         write_safetensors(file, arrays, metadata)
 
 
-def read(path: str | os.PathLike[str]) -> tuple[Graph, dict[str, Any]]:
-    """The graph, its arrays views of the file's pages, and the options of the network that was saved.
+def read(path: str | os.PathLike[str], *, mapped: bool = True) -> tuple[Graph, dict[str, Any]]:
+    """The graph, its arrays views of the file's pages if it is mapped, and the options of the network that was saved.
 
     Raises
     ------
@@ -88,7 +88,7 @@ def read(path: str | os.PathLike[str]) -> tuple[Graph, dict[str, Any]]:
     """
     from .importing.weights_files import safetensors
 
-    weights = safetensors(Path(path))
+    weights = safetensors(Path(path), mapped=mapped)
     text = weights.metadata.get(FORMAT)
     if not isinstance(text, str):
         raise InvalidModelError(f'"{path}" is no network of mpscnn: its metadata has no "{FORMAT}".')

@@ -34,6 +34,7 @@ def load(
     allow_reduced_precision: bool = False,
     optimize: bool = True,
     device: Any = None,
+    mapped: bool = True,
 ) -> Network:
     """Make a network of a model, whatever it comes from.
 
@@ -57,6 +58,9 @@ def load(
         less time, of the one height and width that is given.
     dtype, mean, std, allow_reduced_precision, optimize, device
         See `Network`. dtype: that of the file for .mpscnn, else "float32".
+    mapped : bool, default True
+        Of files: weights are views of the file where its format allows, so the file must not be written in place while
+        the network is in use; see docs/serving.md. False: they are read into memory.
 
     Returns
     -------
@@ -90,7 +94,7 @@ def load(
             example_inputs=example_inputs,
             options=options,
         )
-        graph, written = file_format.read(model)
+        graph, written = file_format.read(model, mapped=_checks.boolean(mapped, "mapped"))
         optimize = False  # passes were run before it was written
     else:
         graph = read(
@@ -100,6 +104,7 @@ def load(
             layers=layers,
             example_inputs=example_inputs,
             options=options,
+            mapped=mapped,
         )
     try:
         return Network(
@@ -129,12 +134,13 @@ def read(
     layers: Any = None,
     example_inputs: Any = None,
     options: Mapping[str, Any] | None = None,
+    mapped: bool = True,
 ) -> Graph:
     """The graph of a model, nothing folded or fused: what `load` makes a network of.
 
     Parameters
     ----------
-    model, input_shapes, architecture, layers, example_inputs, options
+    model, input_shapes, architecture, layers, example_inputs, options, mapped
         See `load`.
 
     Returns
@@ -151,6 +157,7 @@ def read(
     docs/pytorch.md, docs/onnx.md, docs/file_format.md.
     """
     _check(input_shapes, architecture, layers, example_inputs, options)
+    _checks.boolean(mapped, "mapped")
     if isinstance(model, Graph):
         _refuse(
             "graphs",
@@ -166,7 +173,7 @@ def read(
         _refuse("ONNX models", architecture=architecture, layers=layers, example_inputs=example_inputs, options=options)
         from .importing import onnx
 
-        return onnx.read(model, input_shapes=_by_name(input_shapes))
+        return onnx.read(model, input_shapes=_by_name(input_shapes), mapped=mapped)
     if kind == "program":
         _refuse(
             "exported programs",
@@ -200,11 +207,11 @@ def read(
             example_inputs=example_inputs,
             options=options,
         )
-        return file_format.read(model)[0]
+        return file_format.read(model, mapped=mapped)[0]
     if kind == "weights":
         from .importing import weights_files
 
-        model = weights_files.load(model)
+        model = weights_files.load(model, mapped=mapped)
     _refuse("weights", example_inputs=example_inputs)
     if layers is not None:
         from .importing import layer_list

@@ -360,6 +360,7 @@ GIVEN_WITH_A_MODEL: dict[str, Any] = {
     "architecture": None,
     "layers": None,
     "example_inputs": None,
+    "mapped": True,
     "options": None,
 }
 BY_POSITION: dict[str, tuple[tuple[str, ...], Callable[[], tuple[Any, ...]]]] = {

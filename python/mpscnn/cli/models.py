@@ -129,8 +129,11 @@ def onnx_shapes(path: Path) -> dict[str, tuple[int | None, ...]]:
         import onnx
     except ModuleNotFoundError:
         return {}
+    from ..importing.onnx.reading import FILE_LIMIT
+    from ..importing.weights_files import read_file
+
     try:
-        graph = onnx.load(path, load_external_data=False).graph
+        graph = onnx.ModelProto.FromString(read_file(path, FILE_LIMIT)).graph
     except Exception:  # what is wrong with the file says the importer
         return {}
     constants = {tensor.name for tensor in graph.initializer}

@@ -8,12 +8,14 @@ whatever is wrong with one is answered with an exception of the family `mpscnn.I
 from __future__ import annotations
 
 import contextlib
+import ctypes
 import json
 import math
 import mmap
 import os
 import stat
 import warnings
+import weakref
 import zipfile
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path
@@ -48,8 +50,10 @@ SAFETENSORS_DTYPES = {
     "U8": "|u1",
     "BOOL": "|b1",
 }
-# By the names of NumPy and ml_dtypes.
-WRITTEN_DTYPES = {"bfloat16" if dtype == "bfloat16" else np.dtype(dtype).name: name for name, dtype in SAFETENSORS_DTYPES.items()}
+# By the names of NumPy's and ml_dtypes' types.
+WRITTEN_DTYPES = {
+    "bfloat16" if dtype == "bfloat16" else np.dtype(dtype).name: name for name, dtype in SAFETENSORS_DTYPES.items()
+}
 
 
 class Weights(Mapping[str, NDArray[Any]]):
@@ -102,6 +106,7 @@ def load(
     layout: Iterable[tuple[str, str, tuple[int, ...]]] | None = None,
     *,
     inflation_limit: int = INFLATION_LIMIT,
+    mapped: bool = True,
 ) -> Weights:
     """The weights in a file or a folder.
 
@@ -118,6 +123,8 @@ def load(
         The arrays of a raw file in their order, without gaps, in the machine's byte order.
     inflation_limit : int, default 100
         An .npz archive that would take more than so many times its own size, and more than 64 MiB, is refused.
+    mapped : bool, default True
+        False: files are read into memory, and may be changed afterwards. Mapped ones must not; see docs/serving.md.
 
     Returns
     -------
@@ -138,56 +145,82 @@ def load(
         raise TypeError(f"path ({type(path).__name__}) is not a path.")
     file = Path(path)
     if layout is not None:
-        return raw(file, layout)
+        return raw(file, layout, mapped=mapped)
     if file.is_dir():
-        return folder(file)
+        return folder(file, mapped=mapped)
     if file.name.endswith(".index.json"):
-        return sharded(file)
-    readers: dict[str, Callable[[Path], Weights]] = {
-        ".safetensors": safetensors,
-        ".npz": lambda archive: npz(archive, inflation_limit=inflation_limit),
-        ".pt": pytorch,
-        ".pth": pytorch,
-        ".bin": pytorch,
+        return sharded(file, mapped=mapped)
+    readers: dict[str, Callable[[], Weights]] = {
+        ".safetensors": lambda: safetensors(file, mapped=mapped),
+        ".npz": lambda: npz(file, inflation_limit=inflation_limit),
+        ".pt": lambda: pytorch(file, mapped=mapped),
+        ".pth": lambda: pytorch(file, mapped=mapped),
+        ".bin": lambda: pytorch(file, mapped=mapped),
     }
     reader = readers.get(file.suffix.lower())
     if reader is None:
         raise InvalidModelError(f'"{file}" has a suffix ("{file.suffix}") that is not one of {", ".join(readers)}.')
-    return reader(file)
+    return reader()
 
 
 # ---- files
 
 
-def _opened(path: Path) -> tuple[BinaryIO, int]:
-    """The file and its size in bytes. Neither a folder nor a device nor a pipe."""
+def opened(path: str | Path) -> tuple[BinaryIO, int]:
+    """Open a file; its size in bytes. Neither a folder nor a device, a pipe or a socket."""
     try:
         # O_NONBLOCK: a pipe that nobody writes to would be waited for.
         number = os.open(path, os.O_RDONLY | getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_CLOEXEC", 0))
     except (OSError, ValueError) as error:
         raise InvalidModelError(f'"{path}" cannot be opened: {getattr(error, "strerror", None) or error}.') from error
-    file = os.fdopen(number, "rb")
     status = os.fstat(number)
     if not stat.S_ISREG(status.st_mode):
-        file.close()
+        os.close(number)
         raise InvalidModelError(f'"{path}" is not a regular file.')
-    return file, status.st_size
+    return os.fdopen(number, "rb"), status.st_size
 
 
-def _mapped(path: Path) -> memoryview:
-    """The bytes of a file, read when they are touched."""
-    file, size = _opened(path)
+class Pages:
+    """The bytes of a file, read when they are touched; an array over them keeps them.
+
+    Python's mmap keeps a descriptor of the file as well, of which a process has few. It can do without since 3.13.
+    """
+
+    def __init__(self, file: BinaryIO, size: int) -> None:
+        address = _C.mmap(None, size, mmap.PROT_READ, mmap.MAP_SHARED, file.fileno(), 0)
+        if address == ctypes.c_void_p(-1).value:
+            number = ctypes.get_errno()
+            raise OSError(number, os.strerror(number))
+        self.__array_interface__ = {"version": 3, "typestr": "|u1", "shape": (size,), "data": (address, True)}
+        weakref.finalize(self, _C.munmap, address, size).atexit = False
+
+
+_C = ctypes.CDLL(None, use_errno=True)
+_C.mmap.restype = ctypes.c_void_p
+_C.mmap.argtypes = (ctypes.c_void_p, ctypes.c_size_t, *(ctypes.c_int,) * 3, ctypes.c_int64)  # off_t
+_C.munmap.argtypes = (ctypes.c_void_p, ctypes.c_size_t)
+
+
+def content(path: str | Path, *, mapped: bool) -> memoryview:
+    """The bytes of a file: mapped, or read into memory."""
+    file, size = opened(path)
     with file:
         if size == 0:
             return memoryview(b"")
-        return memoryview(mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ))
+        if not mapped:
+            return memoryview(file.read())
+        try:
+            return memoryview(np.asarray(Pages(file, size)))
+        except OSError as error:
+            raise InvalidModelError(f'"{path}" cannot be mapped: {error.strerror}; see mapped=False.') from error
 
 
-def _text(path: Path) -> bytes:
-    file, size = _opened(path)
+def read_file(path: str | Path, limit: int) -> bytes:
+    """The bytes of a file that has no more than `limit`."""
+    file, size = opened(path)
     with file:
-        if size > TEXT_LIMIT:
-            raise InvalidModelError(f'"{path}" has {size} bytes, more than the limit ({TEXT_LIMIT}).')
+        if size > limit:
+            raise InvalidModelError(f'"{path}" has {size} bytes, more than the limit ({limit}).')
         return file.read(size)
 
 
@@ -257,9 +290,9 @@ def _view(buffer: memoryview, dtype: str, shape: tuple[int, ...]) -> NDArray[Any
 # ---- safetensors
 
 
-def safetensors(path: Path) -> Weights:
+def safetensors(path: Path, *, mapped: bool = True) -> Weights:
     """8 bytes, the length of the header; the header, an object of JSON; the arrays, without gaps. Nothing is copied."""
-    buffer = _mapped(path)
+    buffer = content(path, mapped=mapped)
     if len(buffer) < 8:
         raise InvalidModelError(
             f'"{path}" has {len(buffer)} bytes, fewer than the 8 that a safetensors file begins with.'
@@ -361,15 +394,15 @@ def write_safetensors(file: BinaryIO, arrays: Mapping[str, NDArray[Any]], metada
         file.write(array.view(np.uint8))
 
 
-def sharded(index: Path) -> Weights:
+def sharded(index: Path, *, mapped: bool = True) -> Weights:
     """An index of Hugging Face's: {"weight_map": {name of the array: name of the file beside the index}}."""
-    mapping = _json(index, _text(index), "the index").get("weight_map")
+    mapping = _json(index, read_file(index, TEXT_LIMIT), "the index").get("weight_map")
     if not isinstance(mapping, dict) or not all(isinstance(file, str) for file in mapping.values()):
         raise InvalidModelError(f'"{index}" has no weight_map of names to files.')
     arrays: dict[str, Callable[[], NDArray[Any]]] = {}
     shapes: dict[str, tuple[int, ...]] = {}
     for file in dict.fromkeys(mapping.values()):
-        shard = safetensors(_inside(index.parent, file))
+        shard = safetensors(_inside(index.parent, file), mapped=mapped)
         for name in shard:
             if mapping.get(name) != file:
                 raise InvalidModelError(
@@ -398,7 +431,7 @@ def _inside(parent: Path, name: str) -> Path:
     return parent / name
 
 
-def folder(path: Path) -> Weights:
+def folder(path: Path, *, mapped: bool = True) -> Weights:
     """A folder with one model: an index, one safetensors file, or one file of another kind; and maybe a config.json."""
     try:
         names = sorted(entry.name for entry in os.scandir(path))
@@ -415,18 +448,23 @@ def folder(path: Path) -> Weights:
             )
         if found:
             file = path / found[0]
-            weights = safetensors(_inside(path, found[0])) if suffix == ".safetensors" else load(file)
+            file = _inside(path, found[0]) if suffix == ".safetensors" else file
+            weights = load(file, mapped=mapped)
             break
     else:
         raise InvalidModelError(f'"{path}" has no file of weights ({", ".join(suffixes)}).')
-    config = _json(path / "config.json", _text(path / "config.json"), "the file") if "config.json" in names else {}
+    config = (
+        _json(path / "config.json", read_file(path / "config.json", TEXT_LIMIT), "the file")
+        if "config.json" in names
+        else {}
+    )
     return Weights(str(path), weights._arrays, weights.shapes, config)
 
 
 # ---- raw numbers
 
 
-def raw(path: Path, layout: Iterable[tuple[str, str, tuple[int, ...]]]) -> Weights:
+def raw(path: Path, layout: Iterable[tuple[str, str, tuple[int, ...]]], *, mapped: bool = True) -> Weights:
     """Arrays one after the other, as `array.tofile` writes them; the file has exactly their size."""
     arrays: dict[str, tuple[str, tuple[int, ...], int, int]] = {}
     at = 0
@@ -450,7 +488,7 @@ def raw(path: Path, layout: Iterable[tuple[str, str, tuple[int, ...]]]) -> Weigh
         size = _elements(path, name, shape) * (2 if kind == "bfloat16" else np.dtype(kind).itemsize)
         arrays[name] = kind, shape, at, at + size
         at += size
-    buffer = _mapped(path)
+    buffer = content(path, mapped=mapped)
     if len(buffer) != at:
         raise InvalidModelError(f'"{path}" has {len(buffer)} bytes; the {len(arrays)} arrays of the layout need {at}.')
     return Weights(
@@ -465,7 +503,7 @@ def raw(path: Path, layout: Iterable[tuple[str, str, tuple[int, ...]]]) -> Weigh
 
 def npz(path: Path, *, inflation_limit: int = INFLATION_LIMIT) -> Weights:
     """NumPy's archives of arrays. The arrays are read when they are asked for, each time anew."""
-    file, size = _opened(path)
+    file, size = opened(path)
     with file, _archive(path, file) as archive:
         entries = archive.infolist()
         total = sum(entry.file_size for entry in entries)
@@ -536,7 +574,7 @@ def _npy_header(path: Path, name: str, member: Any, available: int) -> tuple[tup
 
 def _from_npz(path: Path, name: str, available: int) -> Callable[[], NDArray[Any]]:
     def read() -> NDArray[Any]:
-        file, _ = _opened(path)
+        file, _ = opened(path)
         with file, _archive(path, file) as archive, _reading(path, name):
             try:
                 entry = archive.getinfo(name + ".npy")
@@ -573,9 +611,9 @@ STATE_DICT_KEYS = (
 )
 
 
-def pytorch(path: Path) -> Weights:
+def pytorch(path: Path, *, mapped: bool = True) -> Weights:
     """A state_dict that torch.save wrote, alone or inside of dictionaries. The tensors' own memory, not copied."""
-    file, size = _opened(path)
+    file, size = opened(path)
     with file:
         start = file.read(4)
         if start[:2] == b"PK":
@@ -584,7 +622,7 @@ def pytorch(path: Path) -> Weights:
         import torch
     except ImportError as error:
         raise MissingPackageError(f'Reading "{path}", a file of PyTorch\'s,', "torch") from error
-    tensors = _state_dict(path, _torch_load(torch, path, mapped=start[:2] == b"PK"))
+    tensors = _state_dict(path, _torch_load(torch, path, mapped=mapped and start[:2] == b"PK"))
     return Weights(
         str(path),
         {name: _from_torch(torch, path, name, tensor, size) for name, tensor in tensors.items()},

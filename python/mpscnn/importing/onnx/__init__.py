@@ -32,7 +32,12 @@ LAYOUTS = ({1: "N", 2: "NC", 3: "NCW", 4: "NCHW"}, {1: "N", 2: "NC", 3: "NWC", 4
 PROBE = {"H": 2, "W": 3}  # other extents, as multiples, that a graph with free extents is tried at
 
 
-def read(model: PathLike | bytes | ModelProto, *, input_shapes: Mapping[str, tuple[int, ...]] | None = None) -> Graph:
+def read(
+    model: PathLike | bytes | ModelProto,
+    *,
+    input_shapes: Mapping[str, tuple[int, ...]] | None = None,
+    mapped: bool = True,
+) -> Graph:
     """Read an ONNX model.
 
     Parameters
@@ -42,6 +47,8 @@ def read(model: PathLike | bytes | ModelProto, *, input_shapes: Mapping[str, tup
     input_shapes : mapping of str to tuple of int, optional
         Shapes of inputs, the batch first, where the model leaves extents open. The graph runs with any batch, and with
         any height and width with which the model means the same kernels.
+    mapped : bool, default True
+        False: weights in files of their own are read into memory.
 
     Returns
     -------
@@ -53,14 +60,12 @@ def read(model: PathLike | bytes | ModelProto, *, input_shapes: Mapping[str, tup
     Raises
     ------
     InvalidModelError
-        The file is damaged, inconsistent, or reaches outside of its folder; an extent is neither in the model nor in
-        `input_shapes`.
+        The file is not there, damaged, inconsistent, or reaches outside of its folder; an extent is neither in the
+        model nor in `input_shapes`.
     UnsupportedOperatorError
         There are nodes that no kernel computes: all of them, with reasons.
     MissingPackageError
         The package onnx is not installed.
-    OSError
-        The file cannot be read.
 
     Source
     ------
@@ -71,7 +76,7 @@ def read(model: PathLike | bytes | ModelProto, *, input_shapes: Mapping[str, tup
     >>> from mpscnn.importing import onnx
     >>> net = mpscnn.Network(onnx.read("model.onnx"))  # doctest: +SKIP
     """
-    source = open_model(model)
+    source = open_model(model, mapped=mapped)
     shapes = _checked_shapes(input_shapes)
     refused: UnsupportedOperatorError | None = None
     arrays: dict[str, Any] = {}

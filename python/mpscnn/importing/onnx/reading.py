@@ -13,6 +13,7 @@ import re
 import stat
 from collections.abc import Iterator
 from dataclasses import dataclass
+from dataclasses import field as field_of
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 import numpy as np
@@ -20,6 +21,7 @@ from numpy.typing import NDArray
 
 from ...errors import InvalidModelError, MissingPackageError, UnsupportedOperatorError
 from ..builder import UnmappedError
+from ..weights_files import content, read_file
 
 try:
     import onnx
@@ -73,6 +75,14 @@ class Source:
     name: str
     folder: str | None
     opset: int
+    mapped: bool = True
+    _files: dict[str, memoryview] = field_of(default_factory=dict)
+
+    def bytes_of(self, path: str) -> memoryview:
+        """Of a file of external data, which is opened once."""
+        if path not in self._files:
+            self._files[path] = content(path, mapped=self.mapped)
+        return self._files[path]
 
     @property
     def graph(self) -> GraphProto:
@@ -88,8 +98,8 @@ def dtype_name(number: int) -> str:
         return str(number)
 
 
-def open_model(model: PathLike | bytes | ModelProto) -> Source:
-    """Read and check a model. InvalidModelError, UnsupportedOperatorError (opset), OSError (no such file)."""
+def open_model(model: PathLike | bytes | ModelProto, *, mapped: bool = True) -> Source:
+    """Read and check a model. InvalidModelError, UnsupportedOperatorError (opset)."""
     folder: str | None = None
     checked: Any
     if isinstance(model, onnx.ModelProto):
@@ -101,11 +111,7 @@ def open_model(model: PathLike | bytes | ModelProto) -> Source:
         path = os.fspath(model)
         if not isinstance(path, str):
             raise TypeError(f"model ({type(path).__name__}) is not a path as str.")
-        size = os.stat(path).st_size
-        if size > FILE_LIMIT:
-            raise InvalidModelError(f"{path}: {size} bytes are more than a protobuf message has ({FILE_LIMIT}).")
-        with open(path, "rb") as file:
-            proto = _parse(file.read(), path)
+        proto = _parse(read_file(path, FILE_LIMIT), path)
         name, checked, folder = path, path, os.path.dirname(os.path.abspath(path))
     else:
         raise TypeError(f"model ({type(model).__name__}) is not a path, bytes or an onnx.ModelProto.")
@@ -120,7 +126,7 @@ def open_model(model: PathLike | bytes | ModelProto) -> Source:
         raise InvalidModelError(f"{name}: {_first_lines(error)}") from None
     if proto.functions:
         proto = _inlined(proto, name)
-    return Source(proto, name, folder, opset)
+    return Source(proto, name, folder, opset, mapped)
 
 
 def _first_lines(error: BaseException) -> str:
@@ -266,7 +272,9 @@ def array_of(tensor: TensorProto, source: Source) -> NDArray[Any]:
     dtype = DTYPES.get(tensor.data_type)
     if dtype is None:
         raise UnmappedError(f"a constant of type {dtype_name(tensor.data_type)}")
-    data = b"" if _is_external(tensor) or not tensor.HasField("raw_data") else tensor.raw_data  # a copy, so just one
+    data: bytes | memoryview = b""
+    if tensor.HasField("raw_data") and not _is_external(tensor):
+        data = tensor.raw_data  # a copy, so just one
     if len(data) != _count(tensor, source.name) * dtype.itemsize:
         check_tensor(tensor, source.name, source.folder)
     shape = tuple(int(d) for d in tensor.dims)
@@ -275,16 +283,11 @@ def array_of(tensor: TensorProto, source: Source) -> NDArray[Any]:
             raise InvalidModelError(f'{source.name}: the tensor "{tensor.name}" lies in another file.')
         size = math.prod(shape) * dtype.itemsize
         path, offset = _external_place(tensor, source.name, source.folder, size)
-        values: NDArray[Any]
-        if size == 0:
-            values = np.empty(shape, dtype)
-        else:
-            try:
-                values = np.memmap(path, dtype, "r", offset, shape)
-                if not values.flags.aligned:  # at an odd place of the file
-                    values = np.array(values)
-            except (OSError, ValueError) as error:
-                raise InvalidModelError(f'{source.name}: the tensor "{tensor.name}": {_first_lines(error)}') from None
+        data = source.bytes_of(path)[offset : offset + size]
+        if len(data) != size:
+            raise InvalidModelError(f'{source.name}: the file of the tensor "{tensor.name}" has become shorter.')
+        values: NDArray[Any] = np.frombuffer(data, dtype) if size else np.empty(0, dtype)
+        values = (values if values.flags.aligned else values.copy()).reshape(shape)
     elif tensor.HasField("raw_data"):
         values = np.frombuffer(data, dtype).reshape(shape)
     else:
