@@ -9,6 +9,7 @@ import json
 import os
 import struct
 import sys
+import time
 import zipfile
 from pathlib import Path
 from typing import Any
@@ -572,3 +573,47 @@ def test_what_is_no_file(tmp_path: Path) -> None:
         load(tmp_path / "pipe.npz")
     with pytest.raises(TypeError, match=r"path \(int\) is not a path"):
         load(3)  # type: ignore[arg-type]
+
+
+# ---- many arrays
+
+
+def test_a_million_arrays(tmp_path: Path) -> None:
+    """Counted before JSON is read, which would take a minute; keys that are written otherwise are counted behind."""
+    count = 1_000_000
+    entries = (b'"%d":{"dtype":"U8","shape":[1],"data_offsets":[%d,%d]}' % (i, i, i + 1) for i in range(count))
+    header = b"{" + b",".join(entries) + b"}"
+    (tmp_path / "many.safetensors").write_bytes(struct.pack("<Q", len(header)) + header + bytes(count))
+    begin = time.process_time()
+    with pytest.raises(mpscnn.InvalidModelError, match=r"has 1000000 arrays, more than the limit \(100000\)"):
+        load(tmp_path / "many.safetensors")
+    assert time.process_time() - begin < 2
+    header = b"{" + b",".join(b'"%d":0' % i for i in range(100_001)) + b"}"
+    (tmp_path / "many.safetensors").write_bytes(struct.pack("<Q", len(header)) + header)
+    with pytest.raises(mpscnn.InvalidModelError, match=r"has 100001 arrays, more than the limit \(100000\)"):
+        load(tmp_path / "many.safetensors")
+
+
+@pytest.mark.parametrize("told", [True, False])
+def test_many_members(tmp_path: Path, told: bool) -> None:
+    """Those that the end record tells, and those that are there."""
+    with zipfile.ZipFile(tmp_path / "many.npz", "w") as archive:
+        for i in range(10_001):
+            archive.writestr(f"{i}.npy", b"")
+    data = bytearray((tmp_path / "many.npz").read_bytes())
+    if not told:
+        data[-12] = data[-11] = data[-14] = data[-13] = 0
+    (tmp_path / "many.npz").write_bytes(data)
+    with pytest.raises(mpscnn.InvalidModelError, match=r"has 10001 members, more than the limit \(10000\)"):
+        load(tmp_path / "many.npz")
+
+
+def test_a_hundred_thousand_members(tmp_path: Path) -> None:
+    entry = b"PK\x01\x02" + bytes(42)
+    members = entry * 50_000
+    end = b"PK\x05\x06" + struct.pack("<HHHHIIH", 0, 0, 50_000, 50_000, len(members), 0, 0)
+    (tmp_path / "many.npz").write_bytes(members + end)
+    begin = time.process_time()
+    with pytest.raises(mpscnn.InvalidModelError, match=r"has 50000 members, more than the limit"):
+        load(tmp_path / "many.npz")
+    assert time.process_time() - begin < 0.2

@@ -29,6 +29,8 @@ from ..errors import InvalidModelError, MissingPackageError
 
 HEADER_LIMIT = 100_000_000  # bytes; the safetensors package refuses longer headers as well
 TEXT_LIMIT = 64 << 20  # bytes of an index or a config.json
+ARRAYS_LIMIT = 100_000  # of a safetensors file: a second to check
+NPZ_LIMIT = 10_000  # arrays; each is opened, which takes a second
 RANK_LIMIT = 32  # axes of a NumPy array, before NumPy 2
 EXTENT_LIMIT = 2**31 - 1
 INFLATION_LIMIT = 100  # times the size of the archive
@@ -248,6 +250,11 @@ def _json(path: Path, text: bytes, what: str) -> dict[str, Any]:
     return value
 
 
+def _check_count(path: Path, count: int, what: str, limit: int) -> None:
+    if count > limit:
+        raise InvalidModelError(f'"{path}" has {count} {what}, more than the limit ({limit}).')
+
+
 def _elements(path: Path, name: str, shape: tuple[int, ...]) -> int:
     """Number of elements; refuses shapes that no array can have."""
     if len(shape) > RANK_LIMIT:
@@ -303,7 +310,10 @@ def safetensors(path: Path, *, mapped: bool = True) -> Weights:
             f'"{path}": the header\'s length ({length}) is more than {len(buffer) - 8}, what the file has, or than the'
             f" limit ({HEADER_LIMIT})."
         )
-    header = _json(path, bytes(buffer[8 : 8 + length]), "the header")
+    text = bytes(buffer[8 : 8 + length])
+    _check_count(path, text.count(b'"data_offsets"'), "arrays", ARRAYS_LIMIT)  # without reading JSON for a minute
+    header = _json(path, text, "the header")
+    _check_count(path, len(header), "arrays", ARRAYS_LIMIT)
     data = buffer[8 + length :]
     metadata = header.pop("__metadata__", None)
     if metadata is not None and not isinstance(metadata, dict):
@@ -504,7 +514,7 @@ def raw(path: Path, layout: Iterable[tuple[str, str, tuple[int, ...]]], *, mappe
 def npz(path: Path, *, inflation_limit: int = INFLATION_LIMIT) -> Weights:
     """NumPy's archives of arrays. The arrays are read when they are asked for, each time anew."""
     file, size = opened(path)
-    with file, _archive(path, file) as archive:
+    with file, _archive(path, file, NPZ_LIMIT) as archive:
         entries = archive.infolist()
         total = sum(entry.file_size for entry in entries)
         if total > max(INFLATION_FREE, inflation_limit * size):
@@ -530,12 +540,18 @@ def npz(path: Path, *, inflation_limit: int = INFLATION_LIMIT) -> Weights:
 
 
 @contextlib.contextmanager
-def _archive(path: Path, file: BinaryIO) -> Iterator[zipfile.ZipFile]:
+def _archive(path: Path, file: BinaryIO, limit: int) -> Iterator[zipfile.ZipFile]:
+    # The end record, with nothing but a comment behind it, says how many members there are [APPNOTE.TXT, 4.3.16].
+    file.seek(max(0, os.fstat(file.fileno()).st_size - 22 - 65535))
+    end = file.read()
+    at = end.rfind(b"PK\x05\x06")
+    _check_count(path, int.from_bytes(end[at + 10 : at + 12], "little") if at >= 0 else 0, "members", limit)
     try:
         archive = zipfile.ZipFile(file)
     except (zipfile.BadZipFile, ValueError, OSError, EOFError, NotImplementedError, OverflowError) as error:
         raise InvalidModelError(f'"{path}" is not a ZIP archive: {error!s:.200}.') from error
     with archive:
+        _check_count(path, len(archive.filelist), "members", limit)  # more than 65534 are not told before
         yield archive
 
 
@@ -575,7 +591,7 @@ def _npy_header(path: Path, name: str, member: Any, available: int) -> tuple[tup
 def _from_npz(path: Path, name: str, available: int) -> Callable[[], NDArray[Any]]:
     def read() -> NDArray[Any]:
         file, _ = opened(path)
-        with file, _archive(path, file) as archive, _reading(path, name):
+        with file, _archive(path, file, NPZ_LIMIT) as archive, _reading(path, name):
             try:
                 entry = archive.getinfo(name + ".npy")
             except KeyError:
@@ -632,7 +648,7 @@ def pytorch(path: Path, *, mapped: bool = True) -> Weights:
 
 def _check_pytorch_archive(path: Path, file: BinaryIO, size: int) -> None:
     """The archive is one that torch.load takes, and as large as it says: its members are not compressed."""
-    with _archive(path, file) as archive:
+    with _archive(path, file, ARRAYS_LIMIT) as archive:
         entries = archive.infolist()
     if any(entry.compress_type != zipfile.ZIP_STORED or entry.flag_bits & 1 for entry in entries):
         raise InvalidModelError(
