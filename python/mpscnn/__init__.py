@@ -7,6 +7,9 @@
 (1, 5, 7, 8)
 """
 
+from . import _interrupts  # first: what Ctrl-C does while the others are imported
+
+# isort: split
 from typing import TYPE_CHECKING, Any
 
 from . import _core
@@ -151,4 +154,4 @@ __all__ = [
     *KERNELS,
 ]
 
-del _core
+del _core, _interrupts

@@ -1,10 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Ctrl-C, where it must not strike."""
+"""Ctrl-C, where it must not strike, and while the command's modules are imported."""
 
 from __future__ import annotations
 
 import contextlib
+import os
 import signal
+import sys
 import threading
 from collections.abc import Iterator
 from types import FrameType
@@ -29,3 +31,30 @@ def held_back() -> Iterator[None]:
         signal.signal(signal.SIGINT, before)
         if caught:
             before(signal.SIGINT, caught[0])
+
+
+def _leave(number: int, frame: FrameType | None) -> None:
+    os._exit(128 + number)
+
+
+def leave_if_command() -> None:
+    """End the command `mpscnn`, or `python -m mpscnn`, on Ctrl-C without a traceback, until `raise_again`.
+
+    For imports alone, where there is nothing to clean up. An exception would pass through them as some other.
+    """
+    name = sys.argv[0] if getattr(sys, "argv", None) else ""
+    is_module = name == "-m" and "mpscnn" in sys.orig_argv  # later it is the path of __main__.py
+    is_command = is_module or os.path.basename(name) == "mpscnn"
+    if not is_command or threading.current_thread() is not threading.main_thread():
+        return
+    if signal.getsignal(signal.SIGINT) is signal.default_int_handler:
+        signal.signal(signal.SIGINT, _leave)
+
+
+def raise_again() -> None:
+    """Raise KeyboardInterrupt on Ctrl-C, as Python does by itself."""
+    if signal.getsignal(signal.SIGINT) is _leave:
+        signal.signal(signal.SIGINT, signal.default_int_handler)
+
+
+leave_if_command()

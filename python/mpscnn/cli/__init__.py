@@ -1,7 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """The command ``mpscnn``: see docs/command_line.md.
 
-Exit status: 0, done; 1, the model, the file or the device is at fault, or results differ; 2, wrong use of the command.
+Exit status: 0, done; 1, the model, the file or the device is at fault, or results differ; 2, wrong use of the command;
+130, Ctrl-C. It is ended by SIGPIPE (141 in a shell) when it writes to a pipe that is read no more.
 """
 
 from __future__ import annotations
@@ -9,6 +10,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Sequence
 
+from .. import _interrupts
 from ..errors import MissingPackageError
 
 __all__ = ["main"]
@@ -29,4 +31,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
             raise
         print(f"mpscnn: {MissingPackageError('the command line', str(error.name), 'cli')}", file=sys.stderr)
         return 1
-    return run(arguments)
+    try:
+        _interrupts.raise_again()
+        return run(arguments)
+    except KeyboardInterrupt:  # before or after the command's own
+        return 130

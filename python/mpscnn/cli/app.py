@@ -13,7 +13,7 @@ from .._core import __version__
 from ..benchmarking import ResultsDifferError
 from ..errors import ImportError as ModelError
 from . import bench, convert, info, plot, run_command, trace, verify
-from .console import say, write
+from .console import end_by_sigpipe, say, write
 from .options import State
 
 app = typer.Typer(
@@ -49,13 +49,12 @@ def _options(
 
 def run(arguments: Sequence[str] | None = None) -> int:
     """Run a command; the exit status."""
-    State.traceback = False
+    State.traceback, State.is_process = False, arguments is None
+    end_by_sigpipe()
     try:
         app(args=None if arguments is None else list(arguments), prog_name="mpscnn")
     except SystemExit as end:
         return end.code if isinstance(end.code, int) else int(end.code is not None)
-    except BrokenPipeError:  # who reads has seen enough: mpscnn info model.onnx | head
-        return 0
     except Exception as error:
         if State.traceback:
             traceback.print_exc()

@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import json
+import signal
 import sys
 import threading
 from collections.abc import Callable, Iterator, Sequence
@@ -18,18 +19,28 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, SpinnerColumn
 from rich.table import Table
 from rich.text import Text
 
+from .options import State
+
 # What takes less shows no progress.
 _PATIENCE_SECONDS = 2.0
 
 
+def end_by_sigpipe() -> None:
+    """As other programs do when what they write is read no more. GNUstep ignores SIGPIPE once there is a device."""
+    if State.is_process:
+        signal.signal(signal.SIGPIPE, signal.SIG_DFL)
+
+
 def stdout() -> Console:
     """Results. Lines are as long as the terminal's, elsewhere as long as they are."""
+    end_by_sigpipe()
     console = Console(highlight=False, soft_wrap=False)
     return console if console.is_terminal else Console(highlight=False, width=240)
 
 
 def stderr() -> Console:
     """Messages and progress."""
+    end_by_sigpipe()
     return Console(stderr=True, highlight=False)
 
 
@@ -60,6 +71,7 @@ def _plain(value: Any) -> Any:
 
 def write_json(value: Any) -> None:
     """The whole result, on stdout. Numbers that JSON has not (infinite, or none) are null."""
+    end_by_sigpipe()
     json.dump(_finite(value), sys.stdout, indent=2, default=_plain, allow_nan=False)
     sys.stdout.write("\n")
     sys.stdout.flush()

@@ -14,6 +14,7 @@ class State:
     """What holds for the whole command."""
 
     traceback = False
+    is_process = False  # else it was called from a program
 
 
 def _show_traceback(value: bool) -> bool:

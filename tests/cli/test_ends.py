@@ -1,0 +1,84 @@
+# SPDX-License-Identifier: Apache-2.0
+"""How the command ends when it is interrupted, and when its output is not read."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+# The script of a package: the file is called mpscnn, and imports after sys.
+SCRIPT = "import sys\nfrom mpscnn.cli import main\nif __name__ == '__main__':\n    sys.exit(main())\n"
+
+
+@pytest.fixture(params=["script", "module"])
+def command(request: pytest.FixtureRequest, tmp_path: Path) -> list[str]:
+    if request.param == "module":
+        return [sys.executable, "-m", "mpscnn"]
+    (tmp_path / "mpscnn").write_text(SCRIPT)
+    return [sys.executable, str(tmp_path / "mpscnn")]
+
+
+# sys.meta_path is asked for each module that is imported: the nth question sends SIGINT, wherever that is.
+INTERRUPTED = """
+import os, signal, sys
+
+class Finder:
+    asked = 0
+    def find_spec(self, name, path=None, target=None):
+        if name == "mpscnn._core" or Finder.asked:
+            Finder.asked += 1
+        if Finder.asked == int(os.environ["INTERRUPTED_AT"]):
+            os.kill(os.getpid(), signal.SIGINT)
+
+sys.meta_path.insert(0, Finder())
+"""
+
+
+@pytest.mark.parametrize("at", [1, 2, 30, 100, 200, 300])
+def test_ctrl_c_while_modules_are_imported(command: list[str], at: int, tmp_path: Path) -> None:
+    """From the extension, the first module of the package that takes long, to the last ones of typer and rich."""
+    (tmp_path / "site").mkdir()
+    (tmp_path / "site" / "sitecustomize.py").write_text(INTERRUPTED)
+    path = os.pathsep.join(filter(None, (str(tmp_path / "site"), os.environ.get("PYTHONPATH"))))
+    environment = {**os.environ, "PYTHONPATH": path, "INTERRUPTED_AT": str(at)}
+    ran = subprocess.run([*command, "--version"], env=environment, capture_output=True, text=True, timeout=60)
+    assert (ran.returncode, ran.stdout, ran.stderr) == (130, "", "")
+
+
+def test_ctrl_c_at_work(command: list[str], classifier: Path) -> None:
+    with subprocess.Popen(
+        [*command, "bench", classifier, "--seconds", "60"],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    ) as process:
+        time.sleep(3)
+        assert process.poll() is None
+        process.send_signal(signal.SIGINT)
+        _, err = process.communicate(timeout=60)
+    assert process.returncode == 130
+    assert "Traceback" not in err
+
+
+@pytest.mark.parametrize("arguments", [["info"], ["info", "--json"], ["--help"]])
+def test_a_pipe_that_is_not_read(command: list[str], arguments: list[str], tmp_path: Path) -> None:
+    """As cat, ls and grep end: by SIGPIPE, 141 in a shell."""
+    reading, writing = os.pipe()
+    os.close(reading)
+    with (tmp_path / "err").open("w") as err:
+        ran = subprocess.run([*command, *arguments], stdout=writing, stderr=err, timeout=60)
+    os.close(writing)
+    assert ran.returncode == -signal.SIGPIPE
+    assert (tmp_path / "err").read_text() == ""
+
+
+def test_programs_that_import_the_package_are_left_alone() -> None:
+    code = "import signal, mpscnn, mpscnn.cli; print(signal.getsignal(signal.SIGINT).__name__)"
+    ran = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60, check=True)
+    assert ran.stdout == "default_int_handler\n"
