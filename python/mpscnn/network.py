@@ -3,10 +3,12 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, cast
+from weakref import WeakValueDictionary
 
 import numpy as np
 from numpy.typing import NDArray
@@ -24,13 +26,6 @@ if TYPE_CHECKING:
 
 # Requests of apredict() that are on the device's queue at once, of each network and event loop.
 _MOST_AWAITED = 4
-
-
-class _Turns:
-    """Requests of apredict() of one event loop, those that wait and those at work."""
-
-    def __init__(self, semaphore: asyncio.Semaphore) -> None:
-        self.semaphore, self.requests = semaphore, 0
 
 
 class Network(_checks.Made):
@@ -119,7 +114,8 @@ class Network(_checks.Made):
             dtype,
             device,
         )
-        self._turns: dict[asyncio.AbstractEventLoop, _Turns] = {}
+        # Kept by the requests that use them, which end with their event loop, however that ends.
+        self._turns: WeakValueDictionary[asyncio.AbstractEventLoop, asyncio.Semaphore] = WeakValueDictionary()
         self._set_boundary()
 
     def _kernel(self, node: Node, device: Device | None) -> Any:
@@ -300,39 +296,23 @@ class Network(_checks.Made):
 
         loop = asyncio.get_running_loop()
         given, outs = self._arrays(arrays, named), self._outs(out)
-        # Kept while there are requests: a semaphore refers to its loop, and loops come and go.
-        turns, queues = self._turns.setdefault(loop, _Turns(asyncio.Semaphore(_MOST_AWAITED))), self._turns
-        turns.requests += 1
-
-        def leave() -> None:
-            turns.requests -= 1
-            if not turns.requests:
-                queues.pop(loop, None)
-
-        try:
-            await turns.semaphore.acquire()
-        except BaseException:
-            leave()
-            raise
+        turns = self._turns.setdefault(loop, asyncio.Semaphore(_MOST_AWAITED))
+        await turns.acquire()
         done = loop.create_future()
 
         def finish() -> None:
-            turns.semaphore.release()
-            leave()
+            turns.release()
             if not done.done():
                 done.set_result(None)
 
         def completed() -> None:
-            try:
+            with contextlib.suppress(RuntimeError):  # the event loop is closed
                 loop.call_soon_threadsafe(finish)
-            except RuntimeError:  # the event loop is closed: nobody waits any more
-                queues.pop(loop, None)
 
         try:
             call = self._core.submit(given, outs, *self._boundary, completed)
         except BaseException:
-            turns.semaphore.release()
-            leave()
+            turns.release()
             raise
         await done
         results = call.wait()

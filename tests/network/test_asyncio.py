@@ -305,6 +305,33 @@ def test_a_loop_that_is_closed_while_the_device_works(double: mpscnn.Network, mo
     assert unraisable == []
 
 
+@pytest.mark.parametrize("waiting", [1, 9], ids=["at work", "waiting for their turn, too"])
+def test_loops_that_are_closed_under_requests(
+    double: mpscnn.Network, monkeypatch: pytest.MonkeyPatch, waiting: int
+) -> None:
+    """Nothing is awaited or cancelled: the loops are just closed, as by a program that is about to end."""
+    unraisable: list[Any] = []
+    monkeypatch.setattr(sys, "unraisablehook", unraisable.append)
+    gone = []
+    for number in range(6):
+        with held_queue(double.device):
+            loop = asyncio.new_event_loop()
+            gone.append(weakref.ref(loop))
+            loop.set_exception_handler(lambda loop, context: None)  # "Task was destroyed but it is pending!"
+            requests = [loop.create_task(double.apredict(batch(i))) for i in range(waiting)]
+            loop.run_until_complete(asyncio.sleep(0.01))
+            if number % 2:
+                loop.close()
+        while watched(double).at_work:
+            time.sleep(0.001)
+        loop.close()  # what the device calls back is in its queue
+        del loop, requests
+    gc.collect()
+    assert double._turns == {}
+    assert [one() for one in gone] == [None] * 6
+    assert unraisable == []
+
+
 def test_one_loop_after_another(double: mpscnn.Network) -> None:
     """Each asyncio.run() has a loop of its own, which the network does not keep."""
     gone = []
