@@ -150,7 +150,7 @@ def verify(
             unmatched.append(node.name)
             continue
         name, theirs = found
-        moved = _as_shape(images[node.name], theirs.shape)
+        moved = images[node.name] if reference.has_images else _as_shape(images[node.name], theirs.shape)
         if moved is None:
             unmatched.append(node.name)
         else:
@@ -224,11 +224,15 @@ def _as_shape(image: NDArray[Any], shape: tuple[int, ...]) -> NDArray[Any] | Non
 
 @dataclass(frozen=True)
 class _Reference:
-    """Another program's results: of layers by the name of ours, with its name there, and of outputs."""
+    """Another program's results: of layers by the name of ours, with its name there, and of outputs.
+
+    `has_images`: those of layers are (N, H, W, C), as ours; else in an order of axes that shapes have to tell.
+    """
 
     program: str
     layers: dict[str, tuple[str, NDArray[Any]]]
     outputs: dict[str, NDArray[Any]]
+    has_images: bool = False
 
 
 def _last_of(nodes: Iterable[Node], keys: Mapping[str, Any]) -> dict[str, str]:
@@ -399,4 +403,4 @@ def _kernels(network: Network, arrays: Mapping[str, NDArray[Any]], model: Any) -
         array = array.reshape(array.shape[: len(output.layout)])
         outputs[name] = array if output.shape is None else array.reshape(len(array), *output.shape)
     layers = {node.name: (node.kernel, values[node.name]) for node in graph.nodes}
-    return _Reference("one kernel after another", layers, outputs)
+    return _Reference("one kernel after another", layers, outputs, has_images=True)

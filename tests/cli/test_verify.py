@@ -140,6 +140,19 @@ def test_other_files_have_no_onnx_to_look_into(run, classifier: Path, tmp_path: 
     assert run("verify", file, "--input-shape", "1x3x16x12").status == 0  # kernel by kernel
 
 
+@pytest.mark.parametrize("extents", [(4, 4, 4), (1, 6, 6), (6, 1, 6), (6, 6, 1)])
+def test_kernels_one_by_one_where_shapes_tell_no_order(extents: tuple[int, int, int]) -> None:
+    height, width, channels = extents
+    graph = mpscnn.Graph()
+    y = graph.add(
+        "Convolution", graph.input("x", channels=channels), weight=normal(0, channels, channels, 3, 3), padding=1
+    )
+    graph.output(graph.add("NeuronReLU", y), "y")
+    found = verify(mpscnn.Network(graph), "kernels", {"x": normal(1, 2, *extents)})
+    assert found.agrees, found.first
+    assert found.rows[0].shape == (2, height, width, channels)
+
+
 def test_against_is_one_of_a_few(classifier: Path) -> None:
     with pytest.raises(ValueError, match=r'against \("caffe"\) is not one of ' + ", ".join(AGAINST)):
         verify(mpscnn.load(classifier), "caffe", arrays())
