@@ -18,7 +18,7 @@ def refuse(value: object, name: str, wanted: str) -> NoReturn:
     raise TypeError(f"{name} ({type(value).__name__}) is not {wanted}.")
 
 
-def integer(value: Any, name: str, minimum: int | None = None) -> int:
+def integer(value: Any, name: str, minimum: int | None = None, maximum: int | None = None) -> int:
     """An int, or a scalar that is one; bool is none."""
     if isinstance(value, (bool, np.bool_)) or not hasattr(type(value), "__index__"):
         refuse(value, name, "an int")
@@ -28,6 +28,8 @@ def integer(value: Any, name: str, minimum: int | None = None) -> int:
         refuse(value, name, "an int")
     if minimum is not None and number < minimum:
         raise ValueError(f"{name} ({number}) is less than the minimum ({minimum}).")
+    if maximum is not None and number > maximum:
+        raise ValueError(f"{name} ({number!s:.30}) is greater than the maximum ({maximum}).")
     return number
 
 

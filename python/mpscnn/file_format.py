@@ -175,16 +175,16 @@ class _Reader:
         version = self._get(table, "version", int, "the graph")
         if version != VERSION:
             raise self._wrong(
-                f"version ({version:.20g}) of the file is not {VERSION}, the one that this mpscnn reads; a network can"
+                f"version ({version!s:.20}) of the file is not {VERSION}, the one that this mpscnn reads; a network can"
                 " be written again from its model."
             )
         graph = Graph()
         try:
             self._fill(graph, table)
-        except (TypeError, ValueError, KeyError) as error:
+        except (TypeError, ValueError, KeyError, OverflowError) as error:
             if isinstance(error, InvalidModelError):
                 raise
-            raise self._wrong(str(error)) from None
+            raise self._wrong(f"{error!s:.300}") from None
         dtype = self._get(table, "dtype", str, "the graph")
         if dtype not in ("float32", "float16"):
             raise self._wrong(f'"dtype" ({dtype:.100}) is not float32 or float16.')

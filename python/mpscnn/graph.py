@@ -13,6 +13,8 @@ from .kernels import KERNELS, Kernel, row_of
 
 CONCATENATE = "Concatenate"
 STATISTICS = ("batch", "image", "none")  # of batch normalization in training
+# Of an image: pixels along an axis, and channels in 2048 slices of four [Metal feature set tables].
+EXTENT_LIMIT, CHANNEL_LIMIT = 16384, 8192
 
 
 @dataclass(frozen=True)
@@ -201,9 +203,9 @@ class Graph(_checks.Made):
         Parameters
         ----------
         name : str
-        height, width : int, pixels, >= 1, optional
+        height, width : int, pixels, 1 to 16384, optional
             None: any.
-        channels : int, >= 1, optional
+        channels : int, 1 to 8192, optional
             None: as the kernels that read it take.
         layout : str
             Order of the axes of its array; see `Input`.
@@ -223,8 +225,12 @@ class Graph(_checks.Made):
         """
         check_layout(layout, "layout")
         height, width, channels = (
-            None if value is None else _checks.integer(value, extent, minimum=1)
-            for extent, value in (("height", height), ("width", width), ("channels", channels))
+            None if value is None else _checks.integer(value, extent, minimum=1, maximum=maximum)
+            for extent, value, maximum in (
+                ("height", height, EXTENT_LIMIT),
+                ("width", width, EXTENT_LIMIT),
+                ("channels", channels, CHANNEL_LIMIT),
+            )
         )
         _checks.text(fixed_by, "fixed_by")
         self._take(name)

@@ -326,6 +326,16 @@ def test_places_outside_of_the_folder(tmp_path, location):
     path = external(folder, location=location.replace("{absolute}", str(tmp_path / "secret.bin")))
     invalid(path, 'the tensor "w" lies at|location|external')
 
+@pytest.mark.parametrize("text", [b"weights.bin", b"offset", b"4096"])
+def test_external_data_that_is_no_text(tmp_path, text):
+    path = external(tmp_path)
+    data = path.read_bytes()
+    assert data.count(text) == 1
+    path.write_bytes(data.replace(text, b"\xff" * len(text)))
+    invalid(path, "UTF-8|no ONNX model")
+    invalid(data.replace(text, b"\xff" * len(text)), "UTF-8|given by its path|no ONNX model")
+
+
 
 @pytest.mark.parametrize("target", ["../secret.bin", "{absolute}", "/dev/zero"])
 @pytest.mark.parametrize("of_folder", [False, True])

@@ -70,7 +70,10 @@ LAYERS = [("conv", "Conv2d")]
 
 def as_onnx(folder: Path) -> Path:
     proto = model(
-        [onnx.helper.make_node("Conv", ["x", "w"], ["y"], "conv")], {"x": ("n", 3, 4, 4)}, ["y"], w=WEIGHTS["conv.weight"]
+        [onnx.helper.make_node("Conv", ["x", "w"], ["y"], "conv")],
+        {"x": ("n", 3, 4, 4)},
+        ["y"],
+        w=WEIGHTS["conv.weight"],
     )
     onnx.save(proto, folder / "x.onnx", save_as_external_data=True, location="x.data", size_threshold=0)
     return folder / "x.data"

@@ -196,6 +196,20 @@ WRONG: dict[str, tuple[Callable[[dict[str, Any]], Any], str]] = {
     "no activation": (lambda g: g["nodes"][0]["arguments"].update(activation={"neuron": {"type": "relu"}}), '"a"'),
     "too many sources": (lambda g: g["nodes"][0].update(sources=["x", "x"]), "number of sources"),
     "a size": (lambda g: g["inputs"][0].update(channels=-3), "channels"),
+    "a size that no integer has": (lambda g: g["inputs"][0].update(height=2**64), "height"),
+    "a size of 400 digits": (lambda g: g["inputs"][0].update(channels=10**400), "channels"),
+    "numbers of 400 digits": (
+        lambda g: g["nodes"][0]["arguments"].update(
+            activation={"neuron": {"type": "prelu", "a": 0, "b": 0, "c": 0, "data": [10**400]}}
+        ),
+        "int too large",
+    ),
+    "a number of 400 digits": (
+        lambda g: g["nodes"][0]["arguments"].update(
+            activation={"neuron": {"type": "linear", "a": 10**400, "b": 0, "c": 0}}
+        ),
+        r"a \(10{28}",
+    ),
     "a true size": (lambda g: g["inputs"][0].update(channels=True), "channels"),
 }
 
@@ -217,6 +231,7 @@ def test_a_wrong_graph_is_an_invalid_model(name: str, saved: Path) -> None:
         ({"mpscnn": "[" * 100_000}, "the graph is no JSON"),
         ({"mpscnn": "[]"}, 'the graph has no "version"'),
         ({"mpscnn": "{}"}, 'the graph has no "version"'),
+        ({"mpscnn": f'{{"version": {10**400}}}'}, r"version \(10{19}\) of the file is not 1"),
         ({"mpscnn": '{"version": 2}'}, r"version \(2\) of the file is not 1"),
         ({"mpscnn": '{"version": "1"}'}, "\"version\" \\('1'\\) is of another type"),
         ({"mpscnn": '{"version": true}'}, r'"version" \(True\) is of another type'),

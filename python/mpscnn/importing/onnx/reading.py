@@ -317,6 +317,8 @@ def _external_place(tensor: TensorProto, name: str, folder: str, size: int) -> t
     """Path and offset of a tensor of `size` bytes, which are there and inside of the model's folder."""
     entries = {entry.key: entry.value for entry in tensor.external_data}
     what = f'{name}: the tensor "{tensor.name}"'
+    if not all(isinstance(text, str) for entry in entries.items() for text in entry):  # protobuf gives bytes
+        raise InvalidModelError(f"{what} lies at a place that is not UTF-8: {entries!r:.200}.")
     location = entries.get("location", "")
     parts = re.split(r"[/\\]", location)
     absolute = os.path.isabs(location) or location[:1] in "/\\~" or re.match(r"[A-Za-z]:", location)
