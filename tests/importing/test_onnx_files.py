@@ -253,6 +253,24 @@ def test_functions_that_call_themselves():
     invalid(proto, "calls itself|recursi|cycle")
 
 
+@pytest.mark.parametrize(
+    ("shape", "match"),
+    [
+        ((1, 3, 4, 220_000), r"x: shape \(3, 4, 220000\): 220000 along W is more than the maximum \(16384\)"),
+        ((1, 3, 16_385, 4), r"16385 along H is more than the maximum \(16384\)"),
+        ((1, 8193), r"8193 along C is more than the maximum \(8192\)"),
+        ((1, 3, 220_000), r"220000 along W"),
+    ],
+)
+def test_inputs_larger_than_an_image(shape, match):
+    nodes = [node("Relu", ["x"], ["y"], "relu")]
+    with pytest.raises(mpscnn.UnsupportedOperatorError, match=match):
+        importer.read(model(nodes, {"x": shape}, ["y"]))
+    open_extents = model(nodes, {"x": ("n", "c", *"hw"[: len(shape) - 2])}, ["y"])
+    with pytest.raises(mpscnn.UnsupportedOperatorError, match=match):
+        importer.read(open_extents, input_shapes={"x": shape})
+
+
 # ---- external data
 
 
@@ -308,6 +326,16 @@ def test_external_data_at_an_odd_place(tmp_path):
     assert_same(mpscnn.Network(importer.read(path))(x), reference(simple(), {"x": x})[0])
 
 
+@pytest.mark.parametrize("text", [b"weights.bin", b"offset", b"4096"])
+def test_external_data_that_is_no_text(tmp_path, text):
+    path = external(tmp_path)
+    data = path.read_bytes()
+    assert data.count(text) == 1
+    path.write_bytes(data.replace(text, b"\xff" * len(text)))
+    invalid(path, "UTF-8|no ONNX model")
+    invalid(data.replace(text, b"\xff" * len(text)), "UTF-8|given by its path|no ONNX model")
+
+
 def test_external_data_needs_a_path(tmp_path):
     data = external(tmp_path).read_bytes()
     invalid(data, "given by its path")
@@ -325,16 +353,6 @@ def test_places_outside_of_the_folder(tmp_path, location):
     (tmp_path / "secret.bin").write_bytes(b"\0" * 8192)
     path = external(folder, location=location.replace("{absolute}", str(tmp_path / "secret.bin")))
     invalid(path, 'the tensor "w" lies at|location|external')
-
-@pytest.mark.parametrize("text", [b"weights.bin", b"offset", b"4096"])
-def test_external_data_that_is_no_text(tmp_path, text):
-    path = external(tmp_path)
-    data = path.read_bytes()
-    assert data.count(text) == 1
-    path.write_bytes(data.replace(text, b"\xff" * len(text)))
-    invalid(path, "UTF-8|no ONNX model")
-    invalid(data.replace(text, b"\xff" * len(text)), "UTF-8|given by its path|no ONNX model")
-
 
 
 @pytest.mark.parametrize("target", ["../secret.bin", "{absolute}", "/dev/zero"])

@@ -13,7 +13,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from typing import Any
 
-from ..graph import Graph, Value
+from ..errors import UnsupportedOperatorError
+from ..graph import CHANNEL_LIMIT, EXTENT_LIMIT, Graph, Value
 
 # Kernels whose results have these extents whatever their sources have: 1, or those that an argument gives.
 _LEAVES_ONE = {"ReduceRow": "W", "ReduceColumn": "H", "FullyConnected": "HW"}
@@ -114,9 +115,15 @@ class Builder:
         """A source of the model. `shape` is that of one image, without the batch, in the order of `axes`.
 
         Height and width of a graph are free; `fix` pins them where something was imported for these alone.
+
+        UnsupportedOperatorError for one that no image holds.
         """
         self._forget()
         extents = dict(zip(axes[1:], shape, strict=True))
+        for axis, limit in (("H", EXTENT_LIMIT), ("W", EXTENT_LIMIT), ("C", CHANNEL_LIMIT)):
+            if extents.get(axis, 1) > limit:
+                reason = f"shape {shape}: {extents[axis]} along {axis} is more than the maximum ({limit})"
+                raise UnsupportedOperatorError("the model", [("input", name, reason)])
         value = self.graph.input(
             name,
             height=None if "H" in axes else 1,
