@@ -149,6 +149,34 @@ def test_extremes_are_exact():
     np.testing.assert_array_equal(run(graph, a, b), np.maximum(a, b))
 
 
+@pytest.mark.parametrize(("op", "reference"), EXTREMES)
+@pytest.mark.parametrize("sign", ["mixed", "positive", "negative"])
+@pytest.mark.parametrize("first", [True, False])
+def test_extremes_with_a_constant_for_each_channel(op, reference, sign, first):
+    """At any size, also above the values that a constant image may have."""
+    t = np.float32([-1.5, 0, 2, -1e30, 1e-3, -1e-41]).reshape(1, -1, 1, 1)
+    t = {"mixed": t, "positive": np.abs(t), "negative": -np.abs(t)}[sign]
+    order = (lambda a, b: (a, b)) if first else (lambda a, b: (b, a))
+    check(
+        lambda b, x: op(b, *order(x, t)),
+        lambda x: reference(*order(x, torch.from_numpy(t))),
+        (2, 6, 5, 4),
+        others=((1, 6, 40, 50),),
+        fixed=False,
+    )
+    x = np.float32([1e-6, -1e-6, np.inf, -np.inf, 1e30, -1e30, 0.1, -0.1, 1.7]).reshape(1, 1, 3, 3).repeat(6, 1)
+    graph, _ = build(lambda b, x: op(b, *order(x, t)), x)
+    expected = reference(torch.from_numpy(x), torch.from_numpy(t)).numpy()
+    np.testing.assert_allclose(run(graph, x), expected, rtol=3e-7, atol=1e-37)
+
+
+def test_constants_larger_than_an_image():
+    """They would load, and fail when they are run."""
+    for op in (arithmetic.add, arithmetic.maximum):
+        with pytest.raises(UnmappedError, match=r"a constant of 91 x 91 pixels and 1 channels, more than the maximum"):
+            build(lambda b, x, op=op: op(b, x, constant(91, 91)), np.zeros((1, 1, 91, 91), np.float32))
+
+
 @pytest.mark.parametrize(("low", "high"), [(-1, 0.5), (None, 0.5), (-0.5, None), (0, 6), (-np.inf, np.inf)])
 def test_clamp(low, high):
     check(

@@ -11,13 +11,13 @@ from typing import Any, TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
+from ...graph import CHANNEL_LIMIT, EXTENT_LIMIT
 from ..builder import Builder, Tensor, UnmappedError, as_image
 
 Constant: TypeAlias = "float | int | NDArray[Any]"
 Operand: TypeAlias = "Tensor | Constant"
 
 WEIGHTS_LIMIT = 1 << 26  # values of weights that are made here
-EXTENT_LIMIT = 16384  # pixels along an axis of a Metal texture
 
 
 def _described(tensor: Tensor) -> str:
@@ -134,8 +134,11 @@ def _split(builder: Builder, tensor: Tensor, constant: Constant) -> tuple[Tensor
 def constant_image(builder: Builder, like: Tensor, image: NDArray[np.float32]) -> Tensor:
     """A tensor of constants, (H, W, C), with the batch of `like`: the bias of a layer whose weights are 0."""
     height, width, channels = image.shape
-    if max(height, width) > EXTENT_LIMIT:
-        raise UnmappedError(f"a constant of {height} x {width} pixels")
+    if max(height, width) > EXTENT_LIMIT or image.size > CHANNEL_LIMIT:
+        raise UnmappedError(
+            f"a constant of {height} x {width} pixels and {channels} channels, more than the maximum"
+            f" ({EXTENT_LIMIT} x {EXTENT_LIMIT}, {CHANNEL_LIMIT} values)"
+        )
     builder.fix_unless_constant(like, "H" * (height > 1) + "W" * (width > 1))
     one = builder.add("Slice", like, size=1, source_feature_channel_max_count=1, height=1, width=1, channels=1)
     one = builder.add("NeuronSigmoid", one)  # finite also where the source is not
@@ -256,6 +259,25 @@ def clamp(builder: Builder, tensor: Tensor, minimum: float | None = None, maximu
     return builder.add("Add", tensor, tensor, primary_scale=0.5, secondary_scale=0.5, **bounds)
 
 
+def _at_least(builder: Builder, tensor: Tensor, bounds: NDArray[np.float32]) -> Tensor:
+    """max(x, t) with a finite t for each channel.
+
+    With p = max(t, 0) and n = max(-t, 0) it is relu(x - p) + p - n * min(relu(-x) / n, 1). Nothing cancels in that: the
+    shorter relu(x - t) + t would lose the digits of values that are small beside a negative t.
+    """
+    positive, negative = np.maximum(bounds, 0), np.maximum(-bounds, 0)
+    negative[negative < np.finfo(np.float32).tiny] = 0  # 1 / n is finite
+    upper = tensor if not positive.any() else _affine(builder, tensor, ONE, -positive)
+    upper = clamp(builder, upper, 0.0)
+    if positive.any():
+        upper = _affine(builder, upper, ONE, positive)
+    if not negative.any():
+        return upper
+    scale = np.where(negative > 0, negative, np.float32(1))
+    lower = clamp(builder, _affine(builder, tensor, -1 / scale, ZERO), 0.0, 1.0)
+    return add(builder, upper, _affine(builder, lower, -negative, ZERO))
+
+
 def _extremum(builder: Builder, name: str, a: Operand, b: Operand) -> Tensor:
     _tensors(name, a, b)
     if not isinstance(a, Tensor):
@@ -266,6 +288,10 @@ def _extremum(builder: Builder, name: str, a: Operand, b: Operand) -> Tensor:
         if kind == "scalar":
             bound = float(array[0])
             return clamp(builder, a, bound) if name == "maximum" else clamp(builder, a, None, bound)
+        if kind == "channels" and np.isfinite(array).all():
+            if name == "maximum":
+                return _at_least(builder, a, array)
+            return neg(builder, _at_least(builder, neg(builder, a), -array))
         builder.fix_unless_constant(a)
         image = np.broadcast_to(array.reshape(1, 1, -1) if kind != "image" else array, (a.height, a.width, a.channels))
         b = replace(constant_image(builder, a, image), axes=a.axes, flat=a.flat)

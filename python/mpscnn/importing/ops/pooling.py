@@ -9,6 +9,7 @@ from typing import Any, TypeAlias
 
 import numpy as np
 
+from ...graph import CHANNEL_LIMIT, EXTENT_LIMIT
 from ..builder import Builder, Tensor, UnmappedError
 from . import arithmetic, reduction
 
@@ -16,7 +17,6 @@ Pair: TypeAlias = "int | Sequence[int]"
 Padding: TypeAlias = "int | Sequence[int] | Sequence[Sequence[int]]"
 Sides: TypeAlias = "tuple[tuple[int, int], tuple[int, int]]"
 
-CHANNEL_LIMIT = 8192  # of an image: 2048 slices of four [Metal feature set tables]
 CELL_LIMIT = 400  # areas of an adaptive pooling that are pooled one by one
 
 
@@ -299,8 +299,8 @@ def _adaptive(builder: Builder, tensor: Tensor, output_size: Any, kind: str) -> 
     builder.fix_unless_constant(tensor)
     if counts == (tensor.height, tensor.width):
         return tensor
-    if max(counts) > arithmetic.EXTENT_LIMIT:
-        raise UnmappedError(f"{what} to {counts} pixels, more than the maximum ({arithmetic.EXTENT_LIMIT})")
+    if max(counts) > EXTENT_LIMIT:
+        raise UnmappedError(f"{what} to {counts} pixels, more than the maximum ({EXTENT_LIMIT})")
     rows, columns = _areas(tensor.height, counts[0]), _areas(tensor.width, counts[1])
     by_row, by_column = _regular(rows), _regular(columns)
     if by_row and by_column:
