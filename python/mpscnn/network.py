@@ -96,6 +96,8 @@ class Network(_checks.Made):
         _checks.instance_or_none(device, "device", _core.Device)
         if not graph.outputs:
             raise ValueError("graph has no outputs: call graph.output(value) for each.")
+        if device is None:
+            device = _core.Device()  # what is wrong with it is no fault of a node
         self._given = graph.copy()
         self._options = {"dtype": dtype, "allow_reduced_precision": allow_reduced_precision}
         graph = _normalize_inputs(graph, mean, std)

@@ -6,6 +6,8 @@ from __future__ import annotations
 import contextlib
 import json
 import struct
+import subprocess
+import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -251,6 +253,13 @@ def test_wrong_metadata(metadata: dict[str, str] | None, message: str, saved: Pa
 def test_options_of_models_are_refused(saved: Path) -> None:
     with pytest.raises(TypeError, match=r"input_shapes was given; \.mpscnn take none"):
         mpscnn.load(saved, input_shapes=(1, 3, 4, 4))
+
+
+def test_an_engine_that_is_not_there_is_no_fault_of_the_file(saved: Path) -> None:
+    program = "import os, sys; os.environ['MPSCNN_ENGINE'] = 'zz'; import mpscnn; mpscnn.load(sys.argv[1])"
+    ran = subprocess.run([sys.executable, "-c", program, saved], capture_output=True, text=True, timeout=60)
+    assert "\nValueError: MPSCNN_ENGINE (zz) names no engine" in ran.stderr
+    assert saved.name not in ran.stderr
 
 
 def tried(path: Path) -> None:

@@ -212,7 +212,7 @@ def content(path: str | Path, *, mapped: bool) -> memoryview:
         if not mapped:
             return memoryview(file.read())
         try:
-            return memoryview(np.asarray(Pages(file, size)))
+            return np.asarray(Pages(file, size)).data
         except OSError as error:
             raise InvalidModelError(f'"{path}" cannot be mapped: {error.strerror}; see mapped=False.') from error
 
@@ -401,7 +401,7 @@ def write_safetensors(file: BinaryIO, arrays: Mapping[str, NDArray[Any]], metada
         array = np.ascontiguousarray(arrays[name]).reshape(-1)
         if array.dtype.name != "bfloat16":
             array = array.astype(array.dtype.newbyteorder("<"), copy=False)
-        file.write(array.view(np.uint8))
+        file.write(array.view(np.uint8).data)
 
 
 def sharded(index: Path, *, mapped: bool = True) -> Weights:

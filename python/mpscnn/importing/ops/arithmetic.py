@@ -274,7 +274,7 @@ def _at_least(builder: Builder, tensor: Tensor, bounds: NDArray[np.float32]) -> 
     if not negative.any():
         return upper
     scale = np.where(negative > 0, negative, np.float32(1))
-    lower = clamp(builder, _affine(builder, tensor, -1 / scale, ZERO), 0.0, 1.0)
+    lower = clamp(builder, _affine(builder, tensor, np.divide(-ONE, scale), ZERO), 0.0, 1.0)
     return add(builder, upper, _affine(builder, lower, -negative, ZERO))
 
 
