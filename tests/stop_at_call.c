@@ -35,26 +35,26 @@ static void count(const char* name, const char* path) {
 
 #define NEXT(name) ((__typeof__(&name))dlsym(RTLD_NEXT, #name))
 
-#define OPEN(name)                          \
+#define OPEN(name)                             \
   int name(const char* path, int flags, ...) { \
-    va_list rest;                           \
-    va_start(rest, flags);                  \
-    const mode_t mode = va_arg(rest, mode_t); \
-    va_end(rest);                           \
-    count("open", path);                    \
-    return NEXT(name)(path, flags, mode);   \
+    va_list rest;                              \
+    va_start(rest, flags);                     \
+    const mode_t mode = va_arg(rest, mode_t);  \
+    va_end(rest);                              \
+    count("open", path);                       \
+    return NEXT(name)(path, flags, mode);      \
   }
 OPEN(open)
 OPEN(open64)
 
-#define OPENAT(name)                                     \
+#define OPENAT(name)                                       \
   int name(int folder, const char* path, int flags, ...) { \
-    va_list rest;                                        \
-    va_start(rest, flags);                               \
-    const mode_t mode = va_arg(rest, mode_t);            \
-    va_end(rest);                                        \
-    count("open", path);                                 \
-    return NEXT(name)(folder, path, flags, mode);        \
+    va_list rest;                                          \
+    va_start(rest, flags);                                 \
+    const mode_t mode = va_arg(rest, mode_t);              \
+    va_end(rest);                                          \
+    count("open", path);                                   \
+    return NEXT(name)(folder, path, flags, mode);          \
   }
 OPENAT(openat)
 OPENAT(openat64)
