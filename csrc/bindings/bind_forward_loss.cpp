@@ -59,13 +59,15 @@ class Sources {
     check(view.shape == shape.nhwc(), who_, ": out.shape ", as_tuple(view.shape), " is not the result's ", shape, ".");
     check<TypeError>(view.dtype == DType::float32 || view.dtype == DType::float16, who_, ": out.dtype (",
                      name_of(view.dtype), ") is not float32 or float16.");
-    const ReleaseGil release;
-    const bool shares = Image::why_not_shared(*device_, view, ImageLayout::NHWC).empty();
-    const auto result =
-        shares ? Image::from_array(device_, view, ImageLayout::NHWC, false) : Image::make(device_, shape, view.dtype);
-    run(result, encode);
-    if (!shares) result->to_array(view);
-    return array;
+    {
+      const ReleaseGil release;
+      const bool shares = Image::why_not_shared(*device_, view, ImageLayout::NHWC).empty();
+      const auto result =
+          shares ? Image::from_array(device_, view, ImageLayout::NHWC, false) : Image::make(device_, shape, view.dtype);
+      run(result, encode);
+      if (!shares) result->to_array(view);
+    }
+    return array;  // copied, which wants the GIL
   }
 
  private:
