@@ -330,6 +330,53 @@ void test_transposes() {
          transposes_accepted[3]);
 }
 
+/// Decoders have more channels than the random problems, and oneDNN then takes the kernel in several parts. The
+/// weights are 0, so that each result is the activated bias.
+void test_large_transposes() {
+  struct Case {
+    i64 in, out, size, kernel, stride, padding;
+  };
+  const Case cases[] = {
+      {512, 64, 8, 4, 2, 1},   {512, 16, 4, 4, 2, 1},   {1024, 512, 4, 4, 2, 1}, {1024, 3, 8, 4, 2, 1},
+      {256, 128, 12, 4, 2, 1}, {256, 128, 16, 4, 2, 1}, {256, 128, 32, 4, 2, 1}, {384, 64, 32, 4, 2, 1},
+      {384, 256, 12, 4, 2, 1}, {2048, 256, 8, 4, 2, 1}, {100, 1024, 1, 4, 1, 0}, {512, 256, 14, 2, 2, 0},
+      {512, 256, 8, 3, 2, 1},  {512, 128, 8, 5, 2, 2},  {1024, 256, 7, 6, 3, 1}, {512, 128, 16, 8, 4, 2},
+  };
+  for (const Case& k : cases) {
+    const i64 size = (k.size - 1) * k.stride + k.kernel - 2 * k.padding;
+    auto weights = std::make_shared<ConvWeights>();
+    weights->out_channels = k.out, weights->in_channels_per_group = k.in;
+    weights->kernel_h = weights->kernel_w = k.kernel;
+    weights->values.own().assign(static_cast<std::size_t>(k.out * k.kernel * k.kernel * k.in), 0.0f);
+    for (i64 o = 0; o < k.out; ++o) weights->bias.push_back(static_cast<float>(o % 9 - 4));
+    Window w;
+    w.kernel_h = w.kernel_w = k.kernel, w.stride_h = w.stride_w = k.stride;
+    w.start_h = w.start_w = k.padding - k.kernel + 1;
+    Random random(7);
+    Image src(random, Format::float32, 1, k.size, k.size, k.in, true),
+        dst(random, Format::float32, 1, size, size, k.out, true);
+    src.randomize(random);
+    for (const auto type : {NeuronType::none, NeuronType::linear, NeuronType::relu}) {
+      Neuron f;
+      f.type = type, f.a = type == NeuronType::linear ? 2.0f : 0.0f, f.b = type == NeuronType::linear ? 1.0f : 0.0f;
+      const auto errors = failures_of({{TransposeProblem{src.view, dst.view, weights, w, f, false}, "transpose"}});
+      i64 wrong = 0;
+      dst.for_each([&](i64 n, i64 y, i64 x, i64 o) {
+        wrong += dst.value(n, y, x, o) != neuron_value(f, weights->bias[static_cast<std::size_t>(o)], o);
+      });
+      report(errors.empty() && wrong == 0, "transpose %d -> %d, %d x %d, stride %d, %d pixels, %s: %d wrong values",
+             int(k.in), int(k.out), int(k.kernel), int(k.kernel), int(k.stride), int(k.size), kNeuronNames[int(type)],
+             int(wrong));
+    }
+  }
+  // On every machine: which of oneDNN's deconvolutions add bias and activation themselves.
+  for (const char* name : {"brg_conv:avx512_core+brgconv_strided:avx512_core", "brg_conv:avx2+brgconv_strided:avx2",
+                           "brg_conv:avx512_core_amx+brgconv_strided:avx512_core_amx", "conv:any+jit:avx2"})
+    report(onednn::transpose_fusion_declines(name) != nullptr, "%s would add bias and activation", name);
+  for (const char* name : {"brg_conv:avx512_core+brgconv:avx512_core", "brg_conv:avx2+brgconv_1x1:avx2"})
+    report(onednn::transpose_fusion_declines(name) == nullptr, "%s would not add bias and activation", name);
+}
+
 void test_threads() {
   Random random(7);
   const auto weights = random_weights(random, 24, 3, 3, 16, 1, true);
@@ -369,5 +416,6 @@ void test_threads() {
 
 int main(int argc, char** argv) {
   return run_tests(argc, argv,
-                   {test_convolutions, test_special_convolutions, test_coverage, test_transposes, test_threads});
+                   {test_convolutions, test_special_convolutions, test_coverage, test_transposes, test_large_transposes,
+                    test_threads});
 }

@@ -2,6 +2,8 @@
 // Convolutions: each entry walks an ordered list of implementations; each states its condition and may decline.
 #pragma once
 
+#include <string_view>
+
 #include "engine/engine.hpp"
 #include "engine/shared/tensor.hpp"
 
@@ -42,6 +44,8 @@ const char* conv_loop(const ConvCall& call);
 struct TransposeCall : ConvCall {};
 
 const char* transpose_primitive(const TransposeCall& call);
+/// Why bias and activation are not left to the oneDNN deconvolution of this name; null: they are.
+const char* transpose_fusion_declines(std::string_view implementation);
 const char* transpose_stuffed(const TransposeCall& call);
 const char* transpose_loop(const TransposeCall& call);
 
