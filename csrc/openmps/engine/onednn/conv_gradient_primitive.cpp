@@ -226,6 +226,12 @@ const char* data_gradient_primitive(const DataGradientCall& call) {
 }
 
 const char* weights_gradient_primitive(const WeightsGradientCall& call) {
+  // oneDNN's 1 x 1 kernels gather a strided source pixel by pixel, a vector of channels apart, in scratch memory that
+  // has room for the channels that there are: with fewer than a vector they write behind its end (3.2, and 3.8 still).
+  constexpr std::int64_t kVector = 16;
+  const Window& w = call.window;
+  if (w.kernel_h == 1 && w.kernel_w == 1 && (w.stride_h > 1 || w.stride_w > 1) && call.inputs_per_group() < kVector)
+    return "oneDNN would write outside of its scratch memory";
   Forward f;
   if (const char* why_not = map_forward(call.diff_dst, call.src.c, call.groups, call.src.h, call.src.w, call.window,
                                         call.reduced_precision, f))
