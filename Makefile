@@ -19,7 +19,7 @@ export PATH := $(abspath $(VENV))/bin:$(PATH)
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test bench docs wheel lint format dev dev-test test-asan check-macos clean distclean
+.PHONY: help demo test test-shapes bench docs wheel lint format dev dev-test test-asan check-macos clean distclean
 .DELETE_ON_ERROR:
 .NOTPARALLEL:
 
@@ -34,6 +34,9 @@ demo: $(stamps)/package $(stamps)/group-demo    ## upscale a photograph with a n
 
 test: $(stamps)/package $(stamps)/group-test    ## all tests
 	@MPSCNN_CPP_TESTS=build/release/tests $(py) -m pytest tests $(ARGS)
+
+test-shapes: $(stamps)/package $(stamps)/group-test  ## every layer of tests/shapes.txt against PyTorch, 20 minutes
+	@MPSCNN_SHAPES=all $(py) -m pytest tests/test_shapes.py $(ARGS)
 
 bench: $(stamps)/package $(stamps)/group-bench $(stamps)/peers  ## kernels beside NumPy and PyTorch; networks beside PyTorch (channels_last), ONNX Runtime, OpenVINO
 	@$(py) -m bench $(ARGS)

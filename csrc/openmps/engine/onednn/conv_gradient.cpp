@@ -3,23 +3,17 @@
 
 #include <algorithm>
 #include <mutex>
-#include <stdexcept>
 #include <vector>
 
 #include "engine/onednn/convolution.hpp"
 #include "engine/onednn/elementwise.hpp"
+#include "engine/onednn/implementations.hpp"
 #include "engine/onednn/runtime.hpp"
 #include "engine/shared/isa.hpp"
 #include "engine/shared/parallel.hpp"
 
 namespace openmps::onednn {
 namespace {
-
-template <class Call>
-struct Implementation {
-  const char* name;
-  const char* (*run)(const Call&);
-};
 
 /// Ordered: the first that does not decline. The last takes everything.
 constexpr Implementation<DataGradientCall> kData[] = {
@@ -31,16 +25,6 @@ constexpr Implementation<WeightsGradientCall> kWeights[] = {
     {"primitive", weights_gradient_primitive}, {"depthwise", weights_gradient_depthwise},
     {"patches", weights_gradient_by_patches},
 };
-
-template <class Call, std::size_t N>
-void run_first(const char* entry, const Implementation<Call> (&list)[N], const Call& call) {
-  for (const auto& implementation : list) {
-    const char* why_not = implementation.run(call);
-    trace_dispatch(entry, implementation.name, why_not);
-    if (!why_not) return;
-  }
-  throw std::runtime_error("no implementation accepted the problem.");
-}
 
 /// The image as dense floats: itself, or a copy in `memory`.
 Tensor dense_floats(const ImageView& view, Scratch& memory) {

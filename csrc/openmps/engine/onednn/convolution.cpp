@@ -1,19 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "engine/onednn/convolution.hpp"
 
-#include <stdexcept>
-
 #include "engine/onednn/elementwise.hpp"
+#include "engine/onednn/implementations.hpp"
 #include "engine/onednn/runtime.hpp"
 
 namespace openmps::onednn {
 namespace {
-
-template <class Call>
-struct Implementation {
-  const char* name;
-  const char* (*run)(const Call&);
-};
 
 /// Ordered: the first that does not decline. The loops at the end take everything.
 constexpr Implementation<ConvCall> kConvolutions[] = {
@@ -32,16 +25,6 @@ constexpr Implementation<TransposeCall> kTransposes[] = {
     {"stuffed", transpose_stuffed},
     {"loop", transpose_loop},
 };
-
-template <class Call, std::size_t N>
-void run_first(const char* entry, const Implementation<Call> (&list)[N], const Call& call) {
-  for (const auto& implementation : list) {
-    const char* why_not = implementation.run(call);
-    trace_dispatch(entry, implementation.name, why_not);
-    if (!why_not) return;
-  }
-  throw std::runtime_error("no implementation accepted the problem.");
-}
 
 }  // namespace
 

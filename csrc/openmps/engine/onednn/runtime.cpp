@@ -47,6 +47,14 @@ const std::string& version() {
 ScratchTensor::ScratchTensor(std::int64_t n, std::int64_t h, std::int64_t w, std::int64_t c)
     : memory(float_bytes(n, h, w, c)), tensor(dense_tensor(memory.data(), Format::float32, n, h, w, c)) {}
 
+const std::string& only_implementation() {
+  static const auto* const name = [] {
+    const char* value = std::getenv("MPSCNN_IMPL");
+    return new std::string(value ? value : "");
+  }();
+  return *name;
+}
+
 bool traces_dispatch() {
   static const bool traces = read_trace();
   return traces;

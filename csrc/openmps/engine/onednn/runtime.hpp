@@ -50,6 +50,10 @@ struct ScratchTensor {
   Tensor tensor;
 };
 
+/// The value of MPSCNN_IMPL, empty without it: the name of the only implementation that a list may use besides its
+/// last.
+const std::string& only_implementation();
+
 /// Whether MPSCNN_TRACE asks for "dispatch" (a list separated by commas).
 bool traces_dispatch();
 /// One line on stderr: what was tried and why it was not used (null: it was used).
