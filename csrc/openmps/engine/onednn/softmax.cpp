@@ -26,9 +26,9 @@ constexpr std::int64_t kPixels = 64;        // of few channels that are worked o
 struct Logarithm {
   float high, low;
   MPSCNN_HOST_DEVICE Logarithm(float most, double sum) {
-    const double whole = most + FastMath::log(sum);
-    high = static_cast<float>(whole);
-    low = static_cast<float>(whole - high);
+    const double log = FastMath::log(sum);
+    high = static_cast<float>(most + log);
+    low = static_cast<float>((double(most) - high) + log);  // also where log is nothing beside most
   }
 };
 

@@ -128,7 +128,8 @@ struct FastMath {
     const double half = y * 0.5;
     const bool whole = nearest(y) == y, odd = whole && nearest(half) != half;
     const double nan = std::numeric_limits<double>::quiet_NaN();
-    return x < 0 ? (whole ? (odd ? -magnitude : magnitude) : nan) : x >= 0 ? magnitude : x;
+    const bool below = x < 0 && x >= std::numeric_limits<double>::lowest();  // -inf to any power is like inf's
+    return x < 0 ? (whole ? (odd ? -magnitude : magnitude) : below ? nan : magnitude) : x >= 0 ? magnitude : x;
   }
 
  private:
