@@ -35,7 +35,7 @@ demo: $(stamps)/package $(stamps)/group-demo    ## upscale a photograph with a n
 test: $(stamps)/package $(stamps)/group-test    ## all tests
 	@MPSCNN_CPP_TESTS=build/release/tests $(py) -m pytest tests $(ARGS)
 
-test-shapes: $(stamps)/package $(stamps)/group-test  ## every layer of tests/shapes.txt against PyTorch, 20 minutes
+test-shapes: $(stamps)/package $(stamps)/group-test  ## every layer of tests/shapes.txt against PyTorch, 6 minutes
 	@MPSCNN_SHAPES=all $(py) -m pytest tests/test_shapes.py $(ARGS)
 
 bench: $(stamps)/package $(stamps)/group-bench $(stamps)/peers  ## kernels beside NumPy and PyTorch; networks beside PyTorch (channels_last), ONNX Runtime, OpenVINO

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import re
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 import pytest
@@ -296,3 +296,33 @@ def test_reduced_precision_is_asked_for() -> None:
     assert "exec,cpu,convolution" in without
     assert "attr-fpmath" not in without
     assert "attr-fpmath:bf16" in allowed
+
+
+@pytest.mark.parametrize(
+    ("activation", "expected"),
+    [
+        (mpscnn.NeuronReLU(), (0.0, 0.0, np.inf)),
+        (mpscnn.NeuronReLUN(0.0, 6.0), (0.0, 0.0, 6.0)),
+        (mpscnn.NeuronHardSigmoid(0.2, 0.5), (1.0, 0.0, 1.0)),
+        (mpscnn.NeuronReLU(0.25), (np.nan, -np.inf, np.inf)),
+        (mpscnn.NeuronReLUN(0.25, 6.0), (np.nan, -np.inf, 6.0)),
+        (mpscnn.NeuronSigmoid(), (np.nan, 0.0, 1.0)),
+        (mpscnn.NeuronTanH(), (np.nan, -1.0, 1.0)),
+        (mpscnn.NeuronAbsolute(), (np.nan, np.inf, np.inf)),
+        (mpscnn.NeuronELU(1.0), (np.nan, -1.0, np.inf)),
+        (mpscnn.NeuronSoftPlus(), (np.nan, 0.0, np.inf)),
+    ],
+    ids=lambda value: getattr(type(value), "__name__", "") if not isinstance(value, tuple) else "",
+)
+def test_nan_before_fused_activations(activation: Any, expected: tuple[float, ...]) -> None:
+    """NaN, -inf and inf through a convolution and its activation, and through the activation by itself."""
+    weight = np.ones((16, 16, 1, 1), np.float32)
+    alone = [np.nan if np.isnan(v) else e for v, e in zip((np.nan, -np.inf, np.inf), expected, strict=True)]
+    for value, fused, single in zip((np.nan, -np.inf, np.inf), expected, alone, strict=True):
+        x = np.full((1, 8, 8, 16), value, np.float32)
+        np.testing.assert_array_equal(activation(x), np.full_like(x, single))
+        y = mpscnn.Convolution(weight, activation=activation)(x)
+        if np.isnan(value) and not np.isnan(fused):
+            assert (np.isnan(y) | (y == fused)).all()
+        else:
+            np.testing.assert_array_equal(y, np.full_like(x, fused))

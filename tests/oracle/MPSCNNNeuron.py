@@ -16,7 +16,8 @@ _erfc = np.frompyfunc(math.erfc, 1, 1)
 
 
 def relu(x: Array, a: ArrayLike) -> Array:
-    return np.where(x >= 0, x, a * x)
+    """A slope of 0 makes 0 of -inf."""
+    return np.where(x >= 0, x, a * np.where((x < 0) & (np.asarray(a) == 0), 0.0, x))
 
 
 def logistic(x: Array) -> Array:

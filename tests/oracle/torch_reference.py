@@ -66,7 +66,7 @@ def _activate(y: torch.Tensor, name: str, a: Any, b: float, c: float) -> torch.T
     """y is NCHW."""
     calls = {
         "none": lambda: y,
-        "relu": lambda: F.leaky_relu(y, a),
+        "relu": lambda: F.leaky_relu(y, a) if a else torch.relu(y),
         "linear": lambda: a * y + b,
         "sigmoid": lambda: torch.sigmoid(y),
         "hard_sigmoid": lambda: torch.clamp(a * y + b, 0, 1),
@@ -76,7 +76,9 @@ def _activate(y: torch.Tensor, name: str, a: Any, b: float, c: float) -> torch.T
         "softsign": lambda: F.softsign(y),
         "elu": lambda: F.elu(y, a),
         "prelu": lambda: F.prelu(y, _tensor(a)),
-        "relun": lambda: torch.minimum(torch.where(y >= 0, y, a * y), torch.tensor(b, dtype=torch.float64)),
+        "relun": lambda: torch.minimum(
+            F.leaky_relu(y, a) if a else torch.relu(y), torch.tensor(b, dtype=torch.float64)
+        ),
         "power": lambda: (a * y + b) ** c,
         "exponential": lambda: torch.exp(a * y + b) if c == -1 else c ** (a * y + b),
         "logarithm": lambda: torch.log(a * y + b) / (1.0 if c == -1 else float(np.log(c))),

@@ -1,19 +1,18 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "engine/onednn/post_ops.hpp"
 
-#include <limits>
-
 #include "engine/shared/neuron.hpp"
 
 namespace openmps::onednn {
 
 // Which functions are taken from oneDNN: those that are exact, and of the others those whose error stays below what one
 // rounding of the argument does. Its gelu is off by up to 7e-7 where the result is 1e-4 (measured), softplus has no
-// exact counterpart, pow is slower than a second pass.
+// exact counterpart, pow is slower than a second pass. Of NaN its relu and clip make 0 and its hardsigmoid 1, where
+// ours keep it; a pass of our own for ReLU6 costs a quarter of a 1 x 1 convolution that widens
+// (docs/differences_from_apple.md).
 bool append_neuron(dnnl::post_ops& ops, const Neuron& neuron) {
   using dnnl::algorithm;
   const float a = neuron.a, b = neuron.b;
-  constexpr float kLowest = std::numeric_limits<float>::lowest();
   switch (neuron.type) {
     case NeuronType::none: return true;
     case NeuronType::relu: ops.append_eltwise(algorithm::eltwise_relu, a, 0); return true;
@@ -35,12 +34,9 @@ bool append_neuron(dnnl::post_ops& ops, const Neuron& neuron) {
       }
       return true;
     case NeuronType::relun:
-      if (a == 0.0f && b >= 0.0f) {
-        ops.append_eltwise(algorithm::eltwise_clip, 0, b);
-      } else {
-        ops.append_eltwise(algorithm::eltwise_relu, a, 0);
-        ops.append_eltwise(algorithm::eltwise_clip, kLowest, b);
-      }
+      // Other slopes need a clip without a lower bound, which makes -FLT_MAX of NaN and of -inf.
+      if (a != 0.0f || b < 0.0f) return false;
+      ops.append_eltwise(algorithm::eltwise_clip, 0, b);
       return true;
     case NeuronType::softplus:
     case NeuronType::softsign:

@@ -43,7 +43,8 @@ template <class Math>
 struct NeuronFormulas {
   using Real = typename Math::Real;
 
-  static MPSCNN_HOST_DEVICE float relu(float x, float a) { return x >= 0 ? x : a * x; }
+  /// With a slope of 0 the result for -inf is 0, not 0 * -inf; for NaN it is NaN.
+  static MPSCNN_HOST_DEVICE float relu(float x, float a) { return x >= 0 ? x : x < 0 && a == 0 ? 0.0f : a * x; }
   static MPSCNN_HOST_DEVICE float linear(float x, float a, float b) { return a * x + b; }
   static MPSCNN_HOST_DEVICE float sigmoid(float x) {
     // exp of a value <= 0 only, so nothing overflows; in float, whose roundings the sum with 1 makes smaller.
