@@ -6,18 +6,22 @@
 #include <utility>
 
 #include <mpscnn/error.hpp>
+#include <mpscnn/watched_memory.hpp>
 
 #include "array_protocols.hpp"
 #include "bind_arguments.hpp"
 #include "dtypes.hpp"
 #include "gil.hpp"
 #include "pages.hpp"
+#include "watch.hpp"
 
 namespace mpscnn::bindings {
 
 namespace {
 
 using Npy = py::detail::npy_api;
+
+constexpr const char* kPages = "mpscnn.pages";
 
 /// Whether no array and no buffer below a read-only array can be written. What is no buffer (a capsule) is believed.
 bool nobody_writes(const py::detail::PyArray_Proxy* array) {
@@ -35,6 +39,24 @@ bool nobody_writes(const py::detail::PyArray_Proxy* array) {
   return false;
 }
 
+/// Whether the memory is neither NumPy's nor pages of ours: it may be a mapped file's.
+bool may_be_of_file(const py::detail::PyArray_Proxy* array) {
+  while (array->base && Npy::get().PyArray_Check_(array->base))
+    array = reinterpret_cast<const py::detail::PyArray_Proxy*>(array->base);
+  return array->base && !PyCapsule_IsValid(array->base, kPages);
+}
+
+/// Watches the view's memory for as long as its owner is held, or the view where it has none.
+void watch(ArrayView& view) {
+  if (view.size() == 0) return;
+  struct Watched {
+    std::shared_ptr<void> owner;
+    WatchedMemory memory;
+  };
+  const auto memory = memory_of(view);
+  view.owner = std::shared_ptr<Watched>(new Watched{std::move(view.owner), WatchedMemory(memory)});
+}
+
 ArrayView view_of_numpy(py::handle object, const char* name, Keep keep) {
   const auto* array = reinterpret_cast<const py::detail::PyArray_Proxy*>(object.ptr());
   const auto* descr = reinterpret_cast<const py::detail::PyArrayDescr_Proxy*>(array->descr);
@@ -50,18 +72,39 @@ ArrayView view_of_numpy(py::handle object, const char* name, Keep keep) {
     view.owner = keep_python_object(py::reinterpret_borrow<py::object>(object));
     view.is_constant = view.read_only && nobody_writes(array);
   }
+  if (may_be_of_file(array)) watch(view);
   return view;
+}
+
+ArrayView view_by_protocol(py::handle object, const char* name) {
+  if (py::hasattr(object, "__dlpack__")) return view_of_dlpack(object, name);
+  if (py::hasattr(object, "__array_interface__")) return view_of_interface(object, name);
+  if (PyObject_CheckBuffer(object.ptr())) return view_of_buffer(object, name);
+  throw TypeError(say(name, " (", type_name(object),
+                      ") is not an array: it has neither DLPack, __array_interface__ nor the buffer protocol."));
 }
 
 }  // namespace
 
 ArrayView view_of(py::handle object, const char* name, Keep keep) {
   if (Npy::get().PyArray_Check_(object.ptr())) return view_of_numpy(object, name, keep);
-  if (py::hasattr(object, "__dlpack__")) return view_of_dlpack(object, name);
-  if (py::hasattr(object, "__array_interface__")) return view_of_interface(object, name);
-  if (PyObject_CheckBuffer(object.ptr())) return view_of_buffer(object, name);
-  throw TypeError(say(name, " (", type_name(object),
-                      ") is not an array: it has neither DLPack, __array_interface__ nor the buffer protocol."));
+  auto view = view_by_protocol(object, name);
+  watch(view);
+  return view;
+}
+
+std::shared_ptr<const WatchedMemory> watch_array(py::handle object) {
+  if (!Npy::get().PyArray_Check_(object.ptr()))
+    return std::make_shared<const WatchedMemory>(memory_of(view_of_buffer(object, "array")));
+  const auto* array = reinterpret_cast<const py::detail::PyArray_Proxy*>(object.ptr());
+  if (!may_be_of_file(array)) return {};
+  // Of any dtype: an element is as many bytes.
+  ArrayView bytes{.data = array->data, .dtype = DType::uint8, .shape = {}, .strides = {}};
+  bytes.shape.assign(array->dimensions, array->dimensions + array->nd);
+  bytes.strides.assign(array->strides, array->strides + array->nd);
+  bytes.shape.push_back(py::reinterpret_borrow<py::array>(object).itemsize());
+  bytes.strides.push_back(1);
+  return std::make_shared<const WatchedMemory>(memory_of(bytes));
 }
 
 ArrayView writable_view_of(py::handle object, const char* name, Keep keep) {
@@ -105,11 +148,11 @@ py::object array_on_pages(PyObject* descr, int ndim, const std::int64_t* shape, 
   // One allocation less than a shared_ptr in a capsule: this stands in the path of every result.
   auto* held = new Pages(pages);
   const auto release = [](PyObject* capsule) {
-    auto* freed = static_cast<Pages*>(PyCapsule_GetPointer(capsule, "mpscnn.pages"));
+    auto* freed = static_cast<Pages*>(PyCapsule_GetPointer(capsule, kPages));
     give_pages(*freed);
     delete freed;
   };
-  auto owner = py::reinterpret_steal<py::object>(PyCapsule_New(held, "mpscnn.pages", release));
+  auto owner = py::reinterpret_steal<py::object>(PyCapsule_New(held, kPages, release));
   if (!owner) {
     give_pages(pages);
     delete held;
@@ -134,7 +177,7 @@ bool read_numpy(py::handle object, NumpyFields& fields) {
   if (Py_TYPE(object.ptr()) != Npy::get().PyArray_Type_) return false;
   const auto* array = reinterpret_cast<const py::detail::PyArray_Proxy*>(object.ptr());
   const auto dtype = dtype_of(reinterpret_cast<const py::detail::PyArrayDescr_Proxy*>(array->descr));
-  if (!dtype) return false;
+  if (!dtype || may_be_of_file(array)) return false;
   fields = {array->data, array->nd, array->dimensions, array->strides, *dtype};
   return true;
 }

@@ -15,6 +15,7 @@
 #include "dtypes.hpp"
 #include "gil.hpp"
 #include "numbers.hpp"
+#include "watch.hpp"
 
 namespace mpscnn::bindings {
 
@@ -274,6 +275,8 @@ py::object reorder_any(const Reordering& call) {
   }
   without_gil_if_long(source.size() * static_cast<std::int64_t>(word),
                       [&] { reorder(source, call.source, target, call.target, call.threads, "array", "out"); });
+  check_whole(source);
+  check_whole(target);
   return result;
 }
 
@@ -331,11 +334,29 @@ PyMethodDef kMethods[] = {
     {nullptr, nullptr, 0, nullptr},
 };
 
+struct Watch {
+  std::vector<std::shared_ptr<const WatchedMemory>> parts;
+};
+
 }  // namespace
 
 void bind_weights(py::module_& module) {
   if (PyModule_AddFunctions(module.ptr(), kMethods) != 0) throw py::error_already_set();
 
+  py::class_<Watch>(module, "_Watch", "Arrays that may be pages of mapped files: see WatchedMemory.")
+      .def(py::init([](const py::iterable& arrays) {
+             Watch watch;
+             for (const auto array : arrays)
+               if (auto memory = watch_array(array)) watch.parts.push_back(std::move(memory));
+             return watch;
+           }),
+           py::arg("arrays"))
+      .def(
+          "check_whole",
+          [](const Watch& watch) {
+            for (const auto& part : watch.parts) check_whole(part->memory());
+          },
+          "Raise RuntimeError if one was read behind the end of its file.");
   module.def(
       "_address_of",
       [](py::object object) {

@@ -8,6 +8,7 @@
 #include <vector>
 
 #include <mpscnn/error.hpp>
+#include <mpscnn/watched_memory.hpp>
 
 #include "params.hpp"
 
@@ -44,7 +45,12 @@ class ArraySource final : public DataSource {
 
   bool load() override {
     const std::scoped_lock lock(mutex_);
-    if (loads_++ == 0 && !in_place()) loaded_ = reordered();
+    if (loads_ == 0 && !in_place()) {
+      auto loaded = reordered();
+      check_whole(source_);
+      loaded_ = std::move(loaded);
+    }
+    ++loads_;
     return true;
   }
 

@@ -52,8 +52,15 @@ bool Guarded::load() noexcept {
 void Guarded::purge() noexcept {
   const std::scoped_lock lock(mutex_);
   try {
+    std::exception_ptr broken;
+    try {
+      check_read();
+    } catch (...) {
+      broken = std::current_exception();
+    }
     if (loads_ > 0 && --loads_ == 0) forget();
     source_->purge();
+    if (broken) std::rethrow_exception(broken);
   } catch (...) {
     if (!failure_) failure_ = std::current_exception();
   }
@@ -62,6 +69,12 @@ void Guarded::purge() noexcept {
 void Guarded::rethrow() {
   const std::scoped_lock lock(mutex_);
   if (auto failure = std::exchange(failure_, nullptr)) std::rethrow_exception(failure);
+}
+
+void GuardedSource::check_read() const {
+  if (weights_.data) check_whole(weights_);
+  for (const auto* array : {&bias_, &ranges_, &table_})
+    if (*array) check_whole(**array);
 }
 
 void GuardedSource::forget() {
@@ -97,6 +110,7 @@ void GuardedSource::read() {
   check(weights_.is_contiguous(), "data source: weights are not C-contiguous (strides ", as_tuple(weights_.strides),
         ").");
   weights_owner_ = source_.weights_owner();
+  borrowed_ = weights_owner_ ? memory_of(weights_) : MemoryRange{};
   bias_ = source_.bias();
   ranges_ = source_.ranges();
   table_ = source_.lookup_table();
@@ -154,6 +168,11 @@ void GuardedNormalization::read() {
   check(!epsilon || *epsilon >= 0, who, ": epsilon (", epsilon.value_or(0), ") is less than the minimum (0).");
   epsilon_ = epsilon ? static_cast<float>(*epsilon) : FLT_MIN;
   label_ = source_.label();
+}
+
+void GuardedNormalization::check_read() const {
+  for (const auto* values : {&gamma_, &mean_, &variance_}) values->check_read();
+  if (beta_) check_whole(*beta_);
 }
 
 void GuardedNormalization::forget() {

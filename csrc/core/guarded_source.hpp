@@ -12,6 +12,7 @@
 
 #include <mpscnn/data_source.hpp>
 #include <mpscnn/normalization_source.hpp>
+#include <mpscnn/watched_memory.hpp>
 
 namespace mpscnn {
 
@@ -25,6 +26,8 @@ class Guarded {
   void purge() noexcept;
 
   const std::shared_ptr<Source>& source() const { return source_; }
+  /// Weights that kernels read when they run, where they may be a mapped file's; no bytes if they have copied them.
+  const MemoryRange& borrowed() const { return borrowed_; }
 
   /// Throws what a callback threw since the last call, if any did.
   void rethrow();
@@ -34,11 +37,16 @@ class Guarded {
   virtual void read() = 0;
   /// What was read is not valid any more.
   virtual void forget() = 0;
+  /// Throws if MPS read what is not the file's: see WatchedMemory.
+  virtual void check_read() const {}
 
   std::shared_ptr<Source> source_;
   std::mutex mutex_;
   int loads_ = 0;
   std::exception_ptr failure_;
+
+ protected:
+  MemoryRange borrowed_;
 };
 
 /// Of weights.
@@ -62,6 +70,7 @@ class GuardedSource final : public Guarded {
  private:
   void read() override;
   void forget() override;
+  void check_read() const override;
 
   DataSource& source_;
   const Takes takes_;
@@ -104,6 +113,9 @@ class GuardedNormalization final : public Guarded {
    public:
     void set(std::optional<ArrayView> array, std::int64_t channels, float fallback);
     void clear() { *this = {}; }
+    void check_read() const {
+      if (array_) check_whole(*array_);
+    }
     const float* data() const { return array_ ? static_cast<const float*>(array_->data) : defaults_.data(); }
 
    private:
@@ -113,6 +125,7 @@ class GuardedNormalization final : public Guarded {
 
   void read() override;
   void forget() override;
+  void check_read() const override;
 
   NormalizationSource& source_;
   const Wanted wanted_;

@@ -124,6 +124,7 @@ class Helpers {
 #if defined(__unix__) || defined(__APPLE__)
     sigset_t all;
     sigfillset(&all);
+    for (const int fault : {SIGBUS, SIGSEGV, SIGILL, SIGFPE}) sigdelset(&all, fault);  // these are this thread's own
     pthread_sigmask(SIG_BLOCK, &all, nullptr);  // signals are the program's own threads' business
 #endif
     std::unique_lock lock(mutex_);

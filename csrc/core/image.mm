@@ -2,6 +2,7 @@
 // MPSImage and its ways to and from arrays. Sharing where the platform can, else one transfer without an array between.
 #include <mpscnn/error.hpp>
 #include <mpscnn/image.hpp>
+#include <mpscnn/watched_memory.hpp>
 
 #include <algorithm>
 #include <array>
@@ -247,6 +248,7 @@ void Image::write(const ArrayView &array, ImageLayout layout) {
       });
     }
   });
+  check_whole(array);
 }
 
 void Image::to_array(const ArrayView &array, ImageLayout layout) const {
@@ -271,6 +273,7 @@ void Image::to_array(const ArrayView &array, ImageLayout layout) const {
       });
     }
   });
+  check_whole(array);
 }
 
 void check_written(Writer &last, const char *what) {

@@ -7,6 +7,7 @@
 #include <iterator>
 #include <mutex>
 
+#include "completion_check.hh"
 #include "device_impl.hh"
 #include "encode_checks.hh"
 #include "families/family.hh"
@@ -180,6 +181,7 @@ std::shared_ptr<Image> ImageConversion::encode(CommandBuffer &buffer, const Imag
   guard([&] {
     const std::scoped_lock lock(impl_->mutex);
     id<MTLCommandBuffer> commands = buffer.impl().buffer.get();
+    check_files_of(commands, {&source, out.get()});
     [impl_->kernel.get() encodeToCommandBuffer:commands
                                    sourceImage:source.impl().image.get()
                               destinationImage:out->impl().image.get()];

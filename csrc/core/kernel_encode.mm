@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Kernels and their images on command buffers.
+#include "completion_check.hh"
 #include "encode_checks.hh"
 #include "gradient_state_impl.hh"
 #include "kernel_impl.hh"
@@ -120,6 +121,10 @@ void encode_binary(const Kernel::Impl &impl, id<MTLCommandBuffer> commands, cons
 void encode_into(Kernel::Impl &impl, CommandBuffer &buffer, const Geometry &g, std::span<const Image *const> sources,
                  const Image &destination, const EncodeStates &states = {}) {
   id<MTLCommandBuffer> commands = buffer.impl().buffer.get();
+  for (const Image *source : sources) check_files_of(commands, {source});
+  check_files_of(commands, {&destination});
+  if (impl.made.source && WatchedMemory::is_any())
+    check_file_of(commands, impl.made.source->borrowed(), impl.made.source);
   std::shared_ptr<GradientState> left;
   std::unique_lock<std::mutex> joining;
   if (states.left != nullptr && *states.left) {

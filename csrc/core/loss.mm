@@ -7,6 +7,7 @@
 #include <iterator>
 #include <mutex>
 
+#include "completion_check.hh"
 #include "encode_checks.hh"
 #include "loss_impl.hh"
 #include "objc_scope.hh"
@@ -323,6 +324,8 @@ void LossKernel::encode(CommandBuffer &buffer, std::span<const std::shared_ptr<I
     for (const auto &image : x) sources.add(*image);
     for (const auto &image : out) gradients.add(*image);
     id<MTLCommandBuffer> commands = buffer.impl().buffer.get();
+    for (const auto &image : x) check_files_of(commands, {image.get()});
+    for (const auto &image : out) check_files_of(commands, {image.get()});
     [static_cast<MPSCNNLoss *>(impl_->kernel.get()) encodeBatchToCommandBuffer:commands
                                                                   sourceImages:sources.images()
                                                                         labels:taken.batch.get()

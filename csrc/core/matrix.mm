@@ -3,6 +3,7 @@
 #include <mpscnn/error.hpp>
 #include <mpscnn/matrix.hpp>
 
+#include "completion_check.hh"
 #include "device_impl.hh"
 #include "encode_checks.hh"
 #include "objc_scope.hh"
@@ -234,6 +235,7 @@ std::shared_ptr<Matrix> ImageCopyToMatrix::encode(CommandBuffer &buffer, const I
   check_fits(name, source, *out, impl_->origin, "x", "out");
   guard([&] {
     id<MTLCommandBuffer> commands = buffer.impl().buffer.get();
+    check_files_of(commands, {&source});
     [impl_->kernel.get() encodeToCommandBuffer:commands
                                    sourceImage:source.impl().image.get()
                              destinationMatrix:out->impl().matrix.get()];
@@ -268,6 +270,7 @@ void MatrixCopyToImage::encode(CommandBuffer &buffer, const Matrix &source, cons
   check_fits(name, out, source, impl_->origin, "out", "x");
   guard([&] {
     id<MTLCommandBuffer> commands = buffer.impl().buffer.get();
+    check_files_of(commands, {&out});
     [impl_->kernel.get() encodeToCommandBuffer:commands
                                   sourceMatrix:source.impl().matrix.get()
                               destinationImage:out.impl().image.get()];

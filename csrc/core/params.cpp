@@ -10,6 +10,7 @@
 #include <mpscnn/error.hpp>
 #include <mpscnn/normalization_source.hpp>
 #include <mpscnn/padding_policy.hpp>
+#include <mpscnn/watched_memory.hpp>
 
 #include "guarded_policy.hpp"
 
@@ -274,6 +275,7 @@ std::vector<float> to_floats(const ArrayView& array, const std::string& what) {
         throw TypeError(say(what, ".dtype (", name_of(array.dtype), ") is not float16, bfloat16, float32 or float64."));
     }
   }
+  mpscnn::check_whole(array);
   return values;
 }
 

@@ -1299,6 +1299,13 @@ class Kernel:
     def _get(self, name: str, /) -> Any: ...
     def _set(self, name: str, value: Any, /) -> None: ...
 
+class _Watch:
+    """Arrays that may be pages of mapped files: see WatchedMemory."""
+
+    def __init__(self, arrays: Iterable[Any]) -> None: ...
+    def check_whole(self) -> None:
+        """Raise RuntimeError if one was read behind the end of its file."""
+
 # ---- for the tests and benchmarks
 
 def _address_of(object: t.Array) -> tuple[int, tuple[int, ...], tuple[int, ...], str, bool]: ...

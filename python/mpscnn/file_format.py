@@ -33,6 +33,7 @@ def save(network: Network, path: str | os.PathLike[str]) -> None:
 
     arrays: dict[str, NDArray[Any]] = {}
     nodes = []
+    watch = network.graph._watch()
     for node in network.graph.nodes:
         arguments = _in_kernels_order(node.kernel, node.arguments)
         nodes.append(
@@ -76,6 +77,7 @@ def save(network: Network, path: str | os.PathLike[str]) -> None:
     metadata = {FORMAT: json.dumps({"version": VERSION, **graph}, separators=(",", ":"))}
     with _files.replaced(path) as file:
         write_safetensors(file, arrays, metadata)
+        watch.check_whole()
 
 
 def read(path: str | os.PathLike[str], *, mapped: bool = True) -> tuple[Graph, dict[str, Any]]:

@@ -99,6 +99,7 @@ class Network(_checks.Made):
         if device is None:
             device = _core.Device()  # what is wrong with it is no fault of a node
         self._given = graph.copy()
+        watch = graph._watch()
         self._options = {"dtype": dtype, "allow_reduced_precision": allow_reduced_precision}
         graph = _normalize_inputs(graph, mean, std)
         self.graph = passes.optimize(graph) if optimize else passes.remove_dead(graph)
@@ -116,6 +117,7 @@ class Network(_checks.Made):
             dtype,
             device,
         )
+        watch.check_whole()
         # Kept by the requests that use them, which end with their event loop, however that ends.
         self._turns: WeakValueDictionary[asyncio.AbstractEventLoop, asyncio.Semaphore] = WeakValueDictionary()
         self._set_boundary()

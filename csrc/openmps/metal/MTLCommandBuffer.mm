@@ -110,6 +110,14 @@ OPENMPS_UNKNOWN_SELECTORS
         @"MTLCommandBuffer: commit came while a command encoder is open (endEncoding was not called).");
   for (const auto &check : _recorder->commit_checks()) check();
 
+  if (!_memoryChecks.empty())
+    _recorder->at_completion([checks = std::move(_memoryChecks), submission = _submission.get()] {
+      const openmps::Pool pool;
+      for (const auto &each : checks) {
+        if (!submission->error.empty()) return;
+        if (NSString *sentence = each.check(each.memory, each.length)) submission->error = [sentence UTF8String];
+      }
+    });
   _submission->commands = _recorder->take_commands();
   _submission->at_completion = _recorder->take_at_completion();
   const openmps::Ref<MTLCommandBufferOnEngine *> keep(self);
@@ -180,6 +188,13 @@ OPENMPS_UNKNOWN_SELECTORS
   }
   if (!_recorder->completion()->is_done()) [self openmps_requireThread:"waiting"];
   if (!_queue.get()->_queue->run_claimed(*_submission)) _submission->wait_for(stage);
+}
+
+/// Before commit: when the work is done, the sentence that `check` returns makes the command buffer fail. nil: the
+/// memory, which the work reads or writes, is as it should be.
+- (void)useMemory:(const void *)memory length:(NSUInteger)length check:(NSString *(*)(const void *, NSUInteger))check {
+  [self openmps_requireUncommitted:"useMemory:length:check:"];
+  _memoryChecks.push_back({memory, length, check});
 }
 
 - (void)waitUntilScheduled {

@@ -6,6 +6,13 @@
 
 @class MTLCommandBufferOnEngine;
 
+/// Memory that is used, and who knows whether it was all there.
+struct OpenMPSMemoryCheck {
+  const void *memory;
+  NSUInteger length;
+  NSString *(*check)(const void *memory, NSUInteger length);
+};
+
 @interface MTLCommandQueueOnEngine : NSObject <MTLCommandQueue> {
  @public
   openmps::Ref<id<OpenMPSDevice>> _device;
@@ -33,6 +40,7 @@
   openmps::Ref<NSString *> _handlerFailure;
   BOOL _retainedReferences, _enqueued, _encoderOpen;
   NSUInteger _debugGroups;
+  std::vector<OpenMPSMemoryCheck> _memoryChecks;
 }
 - (instancetype)initWithQueue:(MTLCommandQueueOnEngine *)queue retainedReferences:(BOOL)retained;
 /// For the open encoder.

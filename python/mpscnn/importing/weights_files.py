@@ -24,7 +24,7 @@ from typing import Any, BinaryIO
 import numpy as np
 from numpy.typing import NDArray
 
-from .. import errors
+from .. import _core, errors
 from ..errors import InvalidModelError, MissingPackageError
 
 HEADER_LIMIT = 100_000_000  # bytes; the safetensors package refuses longer headers as well
@@ -195,6 +195,7 @@ class Pages:
             raise OSError(number, os.strerror(number))
         self.__array_interface__ = {"version": 3, "typestr": "|u1", "shape": (size,), "data": (address, True)}
         weakref.finalize(self, _C.munmap, address, size).atexit = False
+        self.watch: _core._Watch | None = None
 
 
 _C = ctypes.CDLL(None, use_errno=True)
@@ -212,9 +213,12 @@ def content(path: str | Path, *, mapped: bool) -> memoryview:
         if not mapped:
             return memoryview(file.read())
         try:
-            return np.asarray(Pages(file, size)).data
+            pages = Pages(file, size)
         except OSError as error:
             raise InvalidModelError(f'"{path}" cannot be mapped: {error.strerror}; see mapped=False.') from error
+        array = np.asarray(pages)
+        pages.watch = _core._Watch([array])  # a file that becomes shorter does not end the process
+        return array.data
 
 
 def read_file(path: str | Path, limit: int) -> bytes:

@@ -185,6 +185,7 @@ class Pool {
   [[noreturn]] void work() {
     sigset_t all;
     sigfillset(&all);
+    for (const int fault : {SIGBUS, SIGSEGV, SIGILL, SIGFPE}) sigdelset(&all, fault);  // these are this thread's own
     pthread_sigmask(SIG_BLOCK, &all, nullptr);  // signals are for the program's own threads
     for (;;) {
       const int seen = calls_.load(std::memory_order_acquire);

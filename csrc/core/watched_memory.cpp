@@ -1,0 +1,256 @@
+// SPDX-License-Identifier: Apache-2.0
+#include <mpscnn/watched_memory.hpp>
+
+#include <fcntl.h>
+#include <pthread.h>
+#include <signal.h>
+#include <sys/mman.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <array>
+#include <atomic>
+#include <cerrno>
+#include <cstring>
+#include <mutex>
+#include <vector>
+
+#include <mpscnn/error.hpp>
+
+namespace mpscnn {
+
+/// A place in the list that the handler walks. Never freed: the handler takes no lock.
+struct WatchedMemory::Range {
+  std::atomic<std::uintptr_t> first{UINTPTR_MAX}, last{0};  ///< [first, last); none while it is free
+  Range* next = nullptr;
+};
+
+namespace {
+
+using Range = WatchedMemory::Range;
+
+/// Pages that were replaced.
+struct Loss {
+  std::uintptr_t first = 0, last = 0;
+  std::array<char, 512> file{};
+};
+
+constexpr const char* kZeros = "/dev/zero";
+
+std::atomic<Range*> ranges{nullptr};
+std::array<Loss, 1024> losses;  ///< one for each file that became shorter
+std::atomic<int> loss_count{0};
+std::atomic<int> watches{0};
+std::atomic_flag handling = ATOMIC_FLAG_INIT;
+struct sigaction previous{};
+std::atomic<bool> gave_way{false};
+
+/// Calls `visit(first, last, path)` for each mapping of the process until it returns true. Only system calls that a
+/// signal handler may make. Visits nothing where there is no such list.
+template <class Visit>
+void each_mapping(const Visit& visit) {
+  const int list = open("/proc/self/maps", O_RDONLY | O_CLOEXEC);
+  if (list < 0) return;
+  std::array<char, 4096> chunk;
+  std::array<char, 512> path;
+  std::uintptr_t bounds[2] = {0, 0};
+  std::size_t length = 0;
+  int field = 0;  // of "first-last access offset device inode path"
+  bool done = false;
+  for (ssize_t count; !done && (count = read(list, chunk.data(), chunk.size())) != 0;) {
+    if (count < 0) {
+      if (errno == EINTR) continue;
+      break;
+    }
+    for (ssize_t i = 0; i < count && !done; ++i) {
+      const char c = chunk[static_cast<std::size_t>(i)];
+      if (c == '\n') {
+        path[length] = '\0';
+        done = visit(bounds[0], bounds[1], path.data());
+        bounds[0] = bounds[1] = 0;
+        length = 0;
+        field = 0;
+      } else if (field < 2) {
+        if (c == '-' || c == ' ')
+          ++field;
+        else
+          bounds[field] = bounds[field] << 4 | static_cast<std::uintptr_t>(c <= '9' ? c - '0' : c - 'a' + 10);
+      } else if (field < 6) {
+        if (c == ' ') ++field;
+      } else if (length + 1 < path.size() && (c != ' ' || length > 0)) {
+        path[length++] = c;
+      }
+    }
+  }
+  close(list);
+}
+
+/// Whether the fault was in a watched range, and its page can be read now. The pages behind it in the mapping are
+/// replaced too: a file becomes shorter at its end.
+bool repair(std::uintptr_t address) {
+  static_assert(std::atomic<std::uintptr_t>::is_always_lock_free);
+  const auto page_size = static_cast<std::uintptr_t>(getpagesize());
+  const auto page = address & ~(page_size - 1);
+  auto end = page;
+  for (const Range* range = ranges.load(); range; range = range->next)
+    if (const auto last = range->last.load(); range->first.load() < page + page_size && page < last)
+      end = std::max(end, last);
+  const int index = loss_count.load();
+  if (end == page || index == static_cast<int>(losses.size())) return false;
+  auto& loss = losses[static_cast<std::size_t>(index)];
+  loss = {page, (end + page_size - 1) & ~(page_size - 1), {}};
+  each_mapping([&](std::uintptr_t first, std::uintptr_t last, const char* path) {
+    if (page < first || page >= last) return false;
+    loss.last = last;
+    std::memcpy(loss.file.data(), path, std::min(std::strlen(path), loss.file.size() - 1));
+    return true;
+  });
+  if (std::strcmp(loss.file.data(), kZeros) == 0) return true;  // another thread came first
+  const int zeros = open(kZeros, O_RDONLY | O_CLOEXEC);
+  const void* made = mmap(reinterpret_cast<void*>(page), loss.last - page, PROT_READ | PROT_WRITE,
+                          MAP_PRIVATE | MAP_FIXED | (zeros < 0 ? MAP_ANONYMOUS : 0), zeros, 0);
+  if (zeros >= 0) close(zeros);
+  if (made == MAP_FAILED) return false;
+  loss_count.store(index + 1);
+  return true;
+}
+
+void on_bus_error(int signal, siginfo_t* info, void* context) {
+  const int error = errno;
+  const bool is_fault = info->si_code > 0;  // not sent by a program
+  bool repaired = false;
+  if (is_fault) {
+    while (handling.test_and_set(std::memory_order_acquire)) {
+    }
+    repaired = repair(reinterpret_cast<std::uintptr_t>(info->si_addr));
+    handling.clear(std::memory_order_release);
+  }
+  if (!repaired && (previous.sa_flags & SA_SIGINFO)) {
+    previous.sa_sigaction(signal, info, context);
+  } else if (!repaired) {
+    // The instruction faults again, and the handler before this one gets the signal. One that came later than this one
+    // and gives the signal back (Python's faulthandler) gets it once.
+    struct sigaction next = previous;
+    if (gave_way.exchange(true)) next.sa_handler = SIG_DFL;
+    sigaction(signal, &next, nullptr);
+    if (!is_fault) raise(signal);
+  }
+  errno = error;
+}
+
+/// The pages may have been unmapped since, and the addresses be other memory.
+bool still_replaced(std::uintptr_t first, std::uintptr_t last) {
+  bool replaced = false;
+  each_mapping([&](std::uintptr_t from, std::uintptr_t to, const char* path) {
+    replaced = from < last && first < to && std::strcmp(path, kZeros) == 0;
+    return replaced;
+  });
+  return replaced;
+}
+
+bool is_ours(const struct sigaction& action) {
+  return (action.sa_flags & SA_SIGINFO) && action.sa_sigaction == on_bus_error;
+}
+
+/// Ranges that are free, and the installed handler.
+class Registry {
+ public:
+  static Registry& instance() {
+    static auto* const registry = new Registry;
+    return *registry;
+  }
+
+  Range* take(std::uintptr_t first, std::uintptr_t last) {
+    const std::scoped_lock lock(mutex_);
+    install();
+    if (free_.empty()) {
+      free_.reserve(++made_);  // give() must not need memory
+      auto* range = new Range;
+      range->next = ranges.load();
+      ranges.store(range);
+      free_.push_back(range);
+    }
+    auto* range = free_.back();
+    free_.pop_back();
+    range->last.store(last);
+    range->first.store(first);
+    watches.fetch_add(1, std::memory_order_relaxed);
+    return range;
+  }
+
+  void give(Range* range) noexcept {
+    const std::scoped_lock lock(mutex_);
+    range->first.store(UINTPTR_MAX);
+    range->last.store(0);
+    free_.push_back(range);
+    watches.fetch_sub(1, std::memory_order_relaxed);
+  }
+
+ private:
+  Registry() {
+    pthread_atfork([] { instance().mutex_.lock(); }, [] { instance().mutex_.unlock(); },
+                   [] {
+                     instance().mutex_.unlock();
+                     handling.clear();
+                   });
+  }
+
+  /// Again where another handler has come later: it knows nothing of the ranges.
+  void install() {
+    struct sigaction now{};
+    if (sigaction(SIGBUS, nullptr, &now) != 0 || is_ours(now)) return;
+    struct sigaction ours{};
+    ours.sa_sigaction = on_bus_error;
+    ours.sa_flags = SA_SIGINFO | SA_RESTART;
+    sigfillset(&ours.sa_mask);
+    previous = now;
+    gave_way.store(false);
+    sigaction(SIGBUS, &ours, nullptr);
+  }
+
+  std::mutex mutex_;
+  std::vector<Range*> free_;
+  std::size_t made_ = 0;
+};
+
+}  // namespace
+
+MemoryRange memory_of(const ArrayView& array) {
+  const auto *low = static_cast<const std::byte*>(array.data), *high = low + size_of(array.dtype);
+  for (std::size_t i = 0; i < array.ndim(); ++i) {
+    if (array.shape[i] == 0) return {};
+    (array.strides[i] < 0 ? low : high) += (array.shape[i] - 1) * array.strides[i];
+  }
+  return {low, static_cast<std::size_t>(high - low)};
+}
+
+WatchedMemory::WatchedMemory(const MemoryRange& memory) : memory_(memory) {
+  const auto first = reinterpret_cast<std::uintptr_t>(memory.data);
+  range_ = Registry::instance().take(first, first + memory.bytes);
+}
+
+WatchedMemory::~WatchedMemory() { Registry::instance().give(range_); }
+
+bool WatchedMemory::is_any() noexcept { return watches.load(std::memory_order_relaxed) > 0; }
+
+std::string loss_in(const MemoryRange& memory) {
+  const auto first = reinterpret_cast<std::uintptr_t>(memory.data), last = first + memory.bytes;
+  for (int i = loss_count.load(); i-- > 0;) {
+    const auto& loss = losses[static_cast<std::size_t>(i)];
+    if (loss.first < last && first < loss.last &&
+        still_replaced(std::max(first, loss.first), std::min(last, loss.last)))
+      return say("the file \"", loss.file.data(),
+                 "\" became shorter while it was mapped: replace files by rename, or load with mapped=False.");
+  }
+  return {};
+}
+
+void check_whole(const MemoryRange& memory) {
+  if (const auto loss = loss_in(memory); !loss.empty()) throw std::runtime_error(loss);
+}
+
+void check_whole(const ArrayView& array) {
+  if (loss_count.load() > 0) check_whole(memory_of(array));
+}
+
+}  // namespace mpscnn
