@@ -222,3 +222,93 @@ def test_work_in_a_fork_is_refused() -> None:
         timeout=60,
     )
     assert "was in use when this process was forked" in output
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="there is no fork here")
+@pytest.mark.parametrize("what", ["kernel", "net"])
+def test_a_fork_while_another_thread_holds_a_kernel(what: str) -> None:
+    """The other thread stays in the parent, with what it has locked: the child must not wait for it."""
+    run_python(
+        f"""
+        import os, signal, threading, warnings
+        import numpy as np, mpscnn
+        warnings.simplefilter("ignore")
+        asked, answer = threading.Event(), threading.Event()
+
+        class Slow(mpscnn.PaddingPolicy):
+            waits = False
+            def destination(self, kernel, sources, suggested):
+                if self.waits:
+                    asked.set()
+                    answer.wait()
+                return suggested
+
+        policy, x = Slow(), np.ones((1, 4, 5, 4), np.float32)
+        kernel = mpscnn.PoolingMax(2, padding=policy)
+        graph = mpscnn.Graph()
+        graph.output(graph.add("PoolingMax", graph.input("x", channels=4), kernel_size=2, padding=policy), "y")
+        net = mpscnn.Network(graph)
+        {what}(x)
+        policy.waits = True
+        thread = threading.Thread(target=lambda: {what}(x))
+        thread.start()
+        assert asked.wait(20)
+        policy.waits = False
+        child = os.fork()
+        if child == 0:
+            signal.alarm(20)  # instead of waiting for ever
+            try:
+                {what}(x)
+            except RuntimeError as error:
+                os._exit(3 if "was in use when this process was forked" in str(error) else 4)
+            os._exit(5)
+        answer.set()
+        thread.join()
+        _, status = os.waitpid(child, 0)
+        assert os.waitstatus_to_exitcode(status) == 3, status
+        {what}(x)
+        """,
+        timeout=60,
+    )
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="there is no fork here")
+def test_forks_while_threads_compute() -> None:
+    """30 forks at random moments; every call in a child is answered. It takes a second or two."""
+    run_python(
+        """
+        import os, signal, threading, warnings
+        import numpy as np, mpscnn
+        warnings.simplefilter("ignore")
+        graph = mpscnn.Graph()
+        graph.output(graph.add("NeuronReLU", graph.input("x", channels=4)), "y")
+        net, kernel, x = mpscnn.Network(graph), mpscnn.NeuronReLU(), np.ones((1, 4, 5, 4), np.float32)
+        net(x)
+        ends = threading.Event()
+        def loop():
+            while not ends.is_set():
+                net(x)
+                kernel(x)
+        threads = [threading.Thread(target=loop) for _ in range(3)]
+        for thread in threads:
+            thread.start()
+        statuses = []
+        for _ in range(30):
+            child = os.fork()
+            if child == 0:
+                signal.alarm(20)  # instead of waiting for ever
+                refused = 0
+                for call in (net, kernel, mpscnn.Image.from_array):
+                    try:
+                        call(x)
+                    except RuntimeError as error:
+                        refused += "was in use when this process was forked" in str(error)
+                os._exit(refused)
+            statuses.append(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]))
+        ends.set()
+        for thread in threads:
+            thread.join()
+        assert statuses == [3] * 30, statuses
+        """,
+        timeout=120,
+    )

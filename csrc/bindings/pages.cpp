@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "pages.hpp"
 
+#include <pthread.h>
 #include <sys/mman.h>
 #include <unistd.h>
 
@@ -61,7 +62,12 @@ Pages map_pages(std::size_t bytes) {
 class PageCache {
  public:
   static PageCache& instance() {
-    static auto* cache = new PageCache;
+    static auto* cache = [] {
+      // A forked child frees arrays too, whatever other threads did when it was forked.
+      pthread_atfork([] { instance().mutex_.lock(); }, [] { instance().mutex_.unlock(); },
+                     [] { instance().mutex_.unlock(); });
+      return new PageCache;
+    }();
     return *cache;
   }
 

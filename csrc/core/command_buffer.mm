@@ -10,6 +10,7 @@
 #include <thread>
 
 #include "device_impl.hh"
+#include "forked.hpp"
 #include "objc_scope.hh"
 #include "sharing.hh"
 
@@ -66,6 +67,7 @@ CommandBuffer::~CommandBuffer() = default;
 
 std::shared_ptr<CommandBuffer> CommandBuffer::make(std::shared_ptr<Device> device, const std::string &label,
                                                    const std::string &kernel) {
+  check_not_forked();
   return guard([&] {
     auto buffer = Ref<id<MTLCommandBuffer>>::retain([device->impl().queue.get() commandBuffer]);
     check<std::runtime_error>(static_cast<bool>(buffer), "CommandBuffer: the device gave no command buffer.");
@@ -88,6 +90,8 @@ void CommandBuffer::run() {
 }
 
 void CommandBuffer::submit(bool awaited) {
+  check_not_forked();
+  note_device_use();
   guard([&] {
     const auto open = gate().enter();
     // Between the question and the commit another thread could commit.

@@ -9,6 +9,7 @@
 #include <limits>
 
 #include "device_impl.hh"
+#include "forked.hpp"
 #include "objc_scope.hh"
 #include "sharing.hh"
 #include "strided.hpp"
@@ -124,6 +125,7 @@ std::int64_t Image::most_images(std::int64_t channels) {
 }
 
 static void check_image(const Device &device, ImageShape shape, DType dtype) {
+  check_not_forked();
   Image::bytes(device, shape, dtype);
   const auto most = Image::most_images(shape.c);
   check(most > 0, "Image: shape ", shape, " has more channels (", shape.c, ") than the maximum (", Image::kMostChannels,

@@ -11,6 +11,7 @@
 #include "device_impl.hh"
 #include "encode_checks.hh"
 #include "families/family.hh"
+#include "forked.hpp"
 #include "objc_scope.hh"
 
 namespace mpscnn {
@@ -23,7 +24,7 @@ struct ImageConversion::Impl {
   Params attributes = {};  ///< as they were set
   Offset3 offset = {};
   std::optional<Region3> clip = {};
-  mutable std::mutex mutex = {};  ///< guards the attributes and the MPS object's
+  mutable ForkChecked<std::mutex> mutex = {};  ///< guards the attributes and the MPS object's
 };
 
 namespace {

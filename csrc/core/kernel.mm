@@ -103,6 +103,7 @@ Kernel::~Kernel() {
 
 std::shared_ptr<Kernel> Kernel::make(std::shared_ptr<Device> device, const KernelRow &row, const Params &params) {
   check_params(row, params);
+  check_not_forked();
   if (row.has_forward()) return guard([&] { return make_gradient(device, row, params); });
   return guard([&] {
     auto made = mpscnn::make(device->impl().device.get(), row, params);

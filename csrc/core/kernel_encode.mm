@@ -202,6 +202,7 @@ class Placed {
 void Kernel::check_encode(const CommandBuffer &buffer, std::span<const Image *const> sources,
                           const EncodeStates &states) const {
   const auto &row = *impl_->row;
+  check_not_forked();
   check_source_count(sources.size());
   check_open(buffer, *impl_->device, row.name.data());
   for (std::size_t i = 0; i < sources.size(); ++i) {

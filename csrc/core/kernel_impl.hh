@@ -11,6 +11,7 @@
 
 #include "device_impl.hh"
 #include "families/family.hh"
+#include "forked.hpp"
 #include "objc_scope.hh"
 
 /// What MPSCNNKernel and MPSCNNBinaryKernel have in common: Apple has no class between them and MPSKernel.
@@ -29,7 +30,7 @@ struct Kernel::Impl {
   std::array<std::optional<Offset3>, 2> offsets = {};  ///< of each source
   std::optional<Region3> clip = {};
   /// Encode writes properties of the MPS object. A padding policy, which is asked meanwhile, may read the kernel's.
-  std::recursive_mutex mutex = {};
+  ForkChecked<std::recursive_mutex> mutex = {};
   Kernel *owner = nullptr;
   /// Shared by a kernel and its copies: a state of one is a state of all.
   std::shared_ptr<const int> lineage = std::make_shared<const int>();

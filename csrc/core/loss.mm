@@ -9,6 +9,7 @@
 
 #include "completion_check.hh"
 #include "encode_checks.hh"
+#include "forked.hpp"
 #include "loss_impl.hh"
 #include "objc_scope.hh"
 
@@ -139,7 +140,7 @@ struct LossLabels::Impl {
   Ref<NSMutableArray *> batch = Ref<NSMutableArray *>::adopt([[NSMutableArray alloc] init]);
   bool has_loss = false;
   mutable Writer writer = {};  ///< of the losses; it reads labels and weights
-  mutable std::mutex mutex = {};
+  mutable ForkChecked<std::mutex> mutex = {};
 
   /// The MPS objects of a part.
   void add(const Part &part) {

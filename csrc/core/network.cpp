@@ -7,6 +7,7 @@
 
 #include <mpscnn/error.hpp>
 
+#include "forked.hpp"
 #include "in_node.hpp"
 #include "network_plan.hpp"
 #include "pool_scope.hpp"
@@ -19,7 +20,7 @@ struct Network::Cache {
     std::vector<ImageShape> inputs;
     std::shared_ptr<const NetworkPlan> plan;
   };
-  std::mutex mutex;
+  ForkChecked<std::mutex> mutex;
   std::list<Entry> entries;
 };
 

@@ -14,6 +14,7 @@
 
 #include "batch_normalization_state_impl.hh"
 #include "encode_checks.hh"
+#include "forked.hpp"
 #include "gradient_state_impl.hh"
 #include "objc_scope.hh"
 
@@ -47,7 +48,7 @@ struct Optimizer::Impl {
   Ref<MPSNNOptimizer *> kernel;
   std::vector<const char *> remembers;
   Step step;
-  mutable std::mutex mutex = {};  ///< guards the rate and the MPS object's properties
+  mutable ForkChecked<std::mutex> mutex = {};  ///< guards the rate and the MPS object's properties
 };
 
 struct OptimizerState::Impl {
@@ -56,7 +57,7 @@ struct OptimizerState::Impl {
   std::vector<Parameter> parameters = {};
   std::int64_t time_step = 0;
   mutable Writer writer = {};
-  mutable std::mutex mutex = {};
+  mutable ForkChecked<std::mutex> mutex = {};
 };
 
 namespace {

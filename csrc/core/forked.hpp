@@ -1,0 +1,25 @@
+// SPDX-License-Identifier: Apache-2.0
+// fork(): the child has the mutexes that other threads held, without the threads that would unlock them.
+#pragma once
+
+namespace mpscnn {
+
+/// To be called before work is given to the device: a child that is forked from now on cannot use it.
+void note_device_use() noexcept;
+/// Throw std::runtime_error in such a child.
+void check_not_forked();
+
+/// A mutex that throws in such a child, where lock() might never return.
+template <class Mutex>
+struct ForkChecked : Mutex {
+  void lock() {
+    check_not_forked();
+    Mutex::lock();
+  }
+  bool try_lock() {
+    check_not_forked();
+    return Mutex::try_lock();
+  }
+};
+
+}  // namespace mpscnn
