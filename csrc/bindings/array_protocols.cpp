@@ -113,6 +113,8 @@ ArrayView view_of_managed(py::handle capsule, const char* capsule_name, const ch
 
 }  // namespace
 
+bool is_negated(py::handle object) { return py::hasattr(object, "is_neg") && py::bool_(object.attr("is_neg")()); }
+
 ArrayView view_of_dlpack(py::handle object, const char* name) {
   if (py::hasattr(object, "__dlpack_device__")) {
     const auto device = py::tuple(object.attr("__dlpack_device__")());
@@ -123,6 +125,8 @@ ArrayView view_of_dlpack(py::handle object, const char* name) {
   py::object source = py::reinterpret_borrow<py::object>(object);
   // An exported tensor would leave autograd's record; detached it is the same memory.
   if (py::hasattr(source, "requires_grad") && py::bool_(source.attr("requires_grad"))) source = source.attr("detach")();
+  // PyTorch exports the memory, which has the other sign.
+  if (is_negated(source)) source = source.attr("resolve_neg")();
   static const auto* version = new py::tuple(py::make_tuple(1, 0));
   py::object capsule;
   try {

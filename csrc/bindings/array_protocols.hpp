@@ -10,7 +10,10 @@ namespace mpscnn::bindings {
 
 namespace py = pybind11;
 
-/// Of an object with __dlpack__.
+/// Whether it is a tensor of PyTorch's that shows its memory with the other sign.
+bool is_negated(py::handle object);
+
+/// Of an object with __dlpack__. A copy of a negated one.
 ArrayView view_of_dlpack(py::handle object, const char* name);
 
 /// Of one with the buffer protocol.

@@ -107,7 +107,16 @@ std::shared_ptr<const WatchedMemory> watch_array(py::handle object) {
   return std::make_shared<const WatchedMemory>(memory_of(bytes));
 }
 
+namespace {
+
+void check_writable_tensor(py::handle object, const char* name) {
+  check(!is_negated(object), name, " is a negated view: its memory has the other sign; give a tensor of its own.");
+}
+
+}  // namespace
+
 ArrayView writable_view_of(py::handle object, const char* name, Keep keep) {
+  if (!Npy::get().PyArray_Check_(object.ptr())) check_writable_tensor(object, name);
   ArrayView view = view_of(object, name, keep);
   check(!view.read_only, name, " is read-only.");
   return view;

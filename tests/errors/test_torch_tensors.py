@@ -1,0 +1,56 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Tensors of PyTorch's that are not what their memory says, or have none."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import numpy as np
+import pytest
+import torch
+
+import mpscnn
+from support import random
+
+SHAPE = (1, 5, 7, 4)
+
+
+def negated(values: torch.Tensor) -> torch.Tensor:
+    """The same values; in memory they have the other sign."""
+    view = torch.complex(torch.zeros_like(values), -values).conj().imag
+    assert view.is_neg()
+    assert torch.equal(view, values)
+    return view
+
+
+def network(channels_first: bool = False) -> mpscnn.Network:
+    graph = mpscnn.Graph()
+    x = graph.input("x", channels=4, layout="NCHW" if channels_first else "NHWC")
+    graph.output(graph.add("NeuronLinear", x, a=2.0), "y")
+    return mpscnn.Network(graph)
+
+
+def test_negated_views_as_input() -> None:
+    x = torch.from_numpy(random(SHAPE))
+    expected = 2 * x.numpy()
+    np.testing.assert_array_equal(mpscnn.NeuronLinear(a=2.0)(negated(x)), expected)
+    np.testing.assert_array_equal(network()(negated(x)), expected)
+    np.testing.assert_array_equal(mpscnn.Image.from_array(negated(x)).numpy(), x.numpy())
+
+
+def test_negated_views_as_weights() -> None:
+    weight, bias, x = torch.from_numpy(random((8, 4, 3, 3))), torch.from_numpy(random((8,))), random(SHAPE)
+    expected = mpscnn.Convolution(weight, bias)(x)
+    np.testing.assert_array_equal(mpscnn.Convolution(negated(weight), negated(bias))(x), expected)
+    np.testing.assert_array_equal(mpscnn.reorder(negated(weight), "OIHW", "OHWI"), weight.permute(0, 2, 3, 1).numpy())
+
+
+def outs(out: object) -> list[Callable[[], object]]:
+    x = random(SHAPE)
+    return [lambda: mpscnn.NeuronLinear(a=2.0)(x, out=out), lambda: network()(x, out=out)]
+
+
+def test_outs_that_are_refused() -> None:
+    for call in outs(negated(torch.ones(SHAPE))):
+        with pytest.raises(ValueError, match="out is a negated view: its memory has the other sign"):
+            call()
