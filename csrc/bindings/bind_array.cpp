@@ -109,8 +109,11 @@ std::shared_ptr<const WatchedMemory> watch_array(py::handle object) {
 
 namespace {
 
+/// PyTorch's own functions refuse these as `out`, or would answer other values than were written.
 void check_writable_tensor(py::handle object, const char* name) {
   check(!is_negated(object), name, " is a negated view: its memory has the other sign; give a tensor of its own.");
+  check(!py::hasattr(object, "requires_grad") || !py::bool_(object.attr("requires_grad")), name,
+        " requires grad, and what is written is not recorded: give out.detach().");
 }
 
 }  // namespace
@@ -119,6 +122,9 @@ ArrayView writable_view_of(py::handle object, const char* name, Keep keep) {
   if (!Npy::get().PyArray_Check_(object.ptr())) check_writable_tensor(object, name);
   ArrayView view = view_of(object, name, keep);
   check(!view.read_only, name, " is read-only.");
+  for (std::size_t i = 0; i < view.ndim() && view.size() > 0; ++i)
+    check(view.strides[i] != 0 || view.shape[i] == 1, name, ": indices along axis ", i,
+          " name the same element twice (its stride is 0), which cannot hold several results.");
   return view;
 }
 

@@ -202,6 +202,8 @@ Pending prepare(const std::shared_ptr<Network>& network, const py::sequence& arr
     results.push_back(to_nhwc(view, layouts[i], name));
     for (std::size_t j = 0; j < inputs.size(); ++j)
       check(!overlap(inputs[j], results.back()), name, " may share memory with \"", input_name(*network, j), "\".");
+    for (std::size_t j = 0; j < i; ++j)
+      check(!overlap(results[j], results.back()), name, " may share memory with out[", j, "].");
     pending.results.append(given);
   }
   pending.call->set_results(std::move(results));

@@ -54,3 +54,28 @@ def test_outs_that_are_refused() -> None:
     for call in outs(negated(torch.ones(SHAPE))):
         with pytest.raises(ValueError, match="out is a negated view: its memory has the other sign"):
             call()
+    for call in outs(torch.ones(SHAPE, requires_grad=True)):
+        with pytest.raises(ValueError, match=r"out requires grad, .* give out.detach\(\)"):
+            call()
+    for call in outs(torch.ones(1, 1, 7, 4).expand(SHAPE)):
+        with pytest.raises(ValueError, match=r"out: indices along axis 1 name the same element twice"):
+            call()
+    repeated = np.lib.stride_tricks.as_strided(np.ones(4, np.float32), SHAPE, (0, 0, 0, 4))
+    for call in outs(repeated):
+        with pytest.raises(ValueError, match=r"out: indices along axis 1 name the same element twice"):
+            call()
+
+
+def test_one_out_for_two_results() -> None:
+    graph = mpscnn.Graph()
+    x = graph.input("x", channels=4)
+    graph.output(graph.add("NeuronLinear", x, a=2.0), "y")
+    graph.output(graph.add("NeuronLinear", x, a=3.0), "z")
+    net = mpscnn.Network(graph)
+    both, values = np.zeros((2, *SHAPE), np.float32), random(SHAPE)
+    with pytest.raises(ValueError, match=r"out\[1\] may share memory with out\[0\]\."):
+        net(values, out=(both[0], both[0]))
+    with pytest.raises(ValueError, match=r"out\[1\] may share memory with out\[0\]\."):
+        net(values, out=(both[0], torch.from_numpy(both[0])))
+    net(values, out=(both[0], both[1]))
+    np.testing.assert_array_equal(both[0], 2 * values)
