@@ -59,6 +59,12 @@ struct DLManagedTensorVersioned {
 
 constexpr std::uint64_t kDLReadOnly = 1;
 constexpr std::int32_t kDLCPU = 1, kDLCUDAHost = 3, kDLROCMHost = 11;
+constexpr std::int32_t kMostAxes = 64;  // of PyTorch's tensors and NumPy's arrays
+
+void check_device(std::int32_t type, py::handle object, const char* name) {
+  check<TypeError>(type == kDLCPU || type == kDLCUDAHost || type == kDLROCMHost, name, " (", type_name(object),
+                   ") lies on DLPack device ", type, ", not in the memory of the CPU (1).");
+}
 
 std::optional<DType> dtype_of(const DLDataType& type) {
   if (type.lanes != 1) return std::nullopt;
@@ -79,11 +85,15 @@ std::optional<DType> dtype_of(const DLDataType& type) {
 
 /// Takes the capsule's tensor over, as the protocol wants it: renamed, and its deleter called by the new owner.
 template <class Managed>
-ArrayView view_of_managed(py::handle capsule, const char* capsule_name, const char* used_name, const char* name,
-                          bool read_only) {
+ArrayView view_of_managed(py::handle object, py::handle capsule, const char* capsule_name, const char* used_name,
+                          const char* name, bool read_only) {
   auto* managed = static_cast<Managed*>(PyCapsule_GetPointer(capsule.ptr(), capsule_name));
   if (!managed) throw py::error_already_set();
   const DLTensor& tensor = managed->tensor;
+  check_device(tensor.device.type, object, name);
+  check(tensor.ndim >= 0 && tensor.ndim <= kMostAxes, name, " (", type_name(object), "): ndim (", tensor.ndim,
+        ") of its DLPack capsule is not within 0 to ", kMostAxes, ".");
+  check(tensor.shape || tensor.ndim == 0, name, " (", type_name(object), "): shape of its DLPack capsule is NULL.");
   const auto dtype = dtype_of(tensor.dtype);
   if (!dtype) {
     refuse_dtype(say("DLPack code ", int{tensor.dtype.code}, ", ", int{tensor.dtype.bits}, " bits, ",
@@ -95,6 +105,8 @@ ArrayView view_of_managed(py::handle capsule, const char* capsule_name, const ch
   view.data = static_cast<char*>(tensor.data) + tensor.byte_offset;
   view.read_only = read_only;
   view.shape.assign(tensor.shape, tensor.shape + tensor.ndim);
+  bytes_of(view.shape, *dtype, name);
+  check(tensor.data || view.size() == 0, name, " (", type_name(object), ") has no memory: its address is NULL.");
   if (tensor.strides) {
     view.strides.assign(tensor.strides, tensor.strides + tensor.ndim);
     for (auto& stride : view.strides) stride *= static_cast<std::int64_t>(size_of(*dtype));
@@ -115,18 +127,23 @@ ArrayView view_of_managed(py::handle capsule, const char* capsule_name, const ch
 
 bool is_negated(py::handle object) { return py::hasattr(object, "is_neg") && py::bool_(object.attr("is_neg")()); }
 
-ArrayView view_of_dlpack(py::handle object, const char* name) {
-  if (py::hasattr(object, "__dlpack_device__")) {
-    const auto device = py::tuple(object.attr("__dlpack_device__")());
-    const auto type = py::int_(device[0]).cast<std::int32_t>();
-    check<TypeError>(type == kDLCPU || type == kDLCUDAHost || type == kDLROCMHost, name, " (", type_name(object),
-                     ") lies on DLPack device ", type, ", not in the memory of the CPU (1).");
-  }
-  py::object source = py::reinterpret_borrow<py::object>(object);
-  // An exported tensor would leave autograd's record; detached it is the same memory.
-  if (py::hasattr(source, "requires_grad") && py::bool_(source.attr("requires_grad"))) source = source.attr("detach")();
-  // PyTorch exports the memory, which has the other sign.
-  if (is_negated(source)) source = source.attr("resolve_neg")();
+namespace {
+
+/// PyTorch exports tensors whose storage has no memory (FakeTensor), or less than it had when they were made.
+void check_storage(py::handle tensor, const ArrayView& view, const char* name) {
+  if (view.size() == 0 || !py::hasattr(tensor, "untyped_storage")) return;
+  const auto size = static_cast<std::int64_t>(size_of(view.dtype));
+  auto end = py::int_(tensor.attr("storage_offset")()).cast<std::int64_t>() * size;
+  check(reinterpret_cast<std::intptr_t>(view.data) != end, name, " (", type_name(tensor),
+        ") has no memory: its storage is at NULL.");
+  for (std::size_t i = 0; i < view.ndim(); ++i) end += (view.shape[i] - 1) * view.strides[i];
+  const auto available = py::int_(tensor.attr("untyped_storage")().attr("nbytes")()).cast<std::int64_t>();
+  check(end + size <= available, name, " (", type_name(tensor), ") has no memory: it needs ", end + size,
+        " bytes of its storage, which has ", available, ".");
+}
+
+/// The memory of `source`, which is `object` or stands for it.
+ArrayView view_of_capsule(py::handle object, py::handle source, const char* name) {
   static const auto* version = new py::tuple(py::make_tuple(1, 0));
   py::object capsule;
   try {
@@ -140,10 +157,27 @@ ArrayView view_of_dlpack(py::handle object, const char* name) {
         static_cast<DLManagedTensorVersioned*>(PyCapsule_GetPointer(capsule.ptr(), "dltensor_versioned"));
     check<TypeError>(managed->version.major == 1, name, " (", type_name(object), ") speaks DLPack ",
                      managed->version.major, ", not 1.");
-    return view_of_managed<DLManagedTensorVersioned>(capsule, "dltensor_versioned", "used_dltensor_versioned", name,
-                                                     managed->flags & kDLReadOnly);
+    return view_of_managed<DLManagedTensorVersioned>(object, capsule, "dltensor_versioned", "used_dltensor_versioned",
+                                                     name, managed->flags & kDLReadOnly);
   }
-  return view_of_managed<DLManagedTensor>(capsule, "dltensor", "used_dltensor", name, false);
+  return view_of_managed<DLManagedTensor>(object, capsule, "dltensor", "used_dltensor", name, false);
+}
+
+}  // namespace
+
+ArrayView view_of_dlpack(py::handle object, const char* name) {
+  if (py::hasattr(object, "__dlpack_device__")) {
+    const auto device = py::tuple(object.attr("__dlpack_device__")());
+    check_device(py::int_(device[0]).cast<std::int32_t>(), object, name);
+  }
+  py::object source = py::reinterpret_borrow<py::object>(object);
+  // An exported tensor would leave autograd's record; detached it is the same memory.
+  if (py::hasattr(source, "requires_grad") && py::bool_(source.attr("requires_grad"))) source = source.attr("detach")();
+  // PyTorch exports the memory, which has the other sign.
+  if (is_negated(source)) source = source.attr("resolve_neg")();
+  auto view = view_of_capsule(object, source, name);
+  check_storage(source, view, name);
+  return view;
 }
 
 namespace {

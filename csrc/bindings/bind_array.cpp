@@ -89,6 +89,7 @@ ArrayView view_by_protocol(py::handle object, const char* name) {
 ArrayView view_of(py::handle object, const char* name, Keep keep) {
   if (Npy::get().PyArray_Check_(object.ptr())) return view_of_numpy(object, name, keep);
   auto view = view_by_protocol(object, name);
+  check(view.data || view.size() == 0, name, " (", type_name(object), ") has no memory: its address is NULL.");
   watch(view);
   return view;
 }

@@ -10,7 +10,7 @@ import pytest
 import torch
 
 import mpscnn
-from support import random
+from support import random, run_python
 
 SHAPE = (1, 5, 7, 4)
 
@@ -79,3 +79,53 @@ def test_one_out_for_two_results() -> None:
         net(values, out=(both[0], torch.from_numpy(both[0])))
     net(values, out=(both[0], both[1]))
     np.testing.assert_array_equal(both[0], 2 * values)
+
+
+def test_tensors_without_memory() -> None:
+    """In a process of its own, which reading address 0 would end."""
+    output = run_python(
+        """
+        import warnings
+        import numpy as np, torch, mpscnn
+        from torch._subclasses.fake_tensor import FakeTensorMode
+        warnings.simplefilter("ignore")  # PyTorch's, of the first address of a FakeTensor
+        graph = mpscnn.Graph()
+        graph.output(graph.add("NeuronReLU", graph.input("x", channels=4, layout="NCHW")), "y")
+        net = mpscnn.Network(graph)
+
+        def views(x):
+            return x, x.permute(0, 3, 1, 2), x.permute(1, 2, 3, 0)
+
+        def resized(place, bytes):
+            tensor = torch.ones(2, 1, 5, 7, 4)
+            made = views(tensor[place])
+            tensor.untyped_storage().resize_(bytes)
+            return made
+
+        with FakeTensorMode():
+            fake = torch.ones(2, 1, 5, 7, 4)
+        cases = [views(fake[0]), views(fake[1]), views(torch._efficientzerotensor((1, 5, 7, 4)))]
+        cases += [resized(0, 0), resized(1, 0), resized(1, 8 * 140 - 4)]
+        refused = 0
+        for x, nchw, weight in cases:
+            for call in (
+                lambda: mpscnn.NeuronReLU()(x),
+                lambda: mpscnn.NeuronReLU()(np.ones(x.shape, np.float32), out=x),
+                lambda: mpscnn.Image.from_array(x),
+                lambda: mpscnn.Convolution(weight),
+                lambda: mpscnn.reorder(weight, "OIHW", "OHWI"),
+                lambda: net(nchw),
+            ):
+                try:
+                    call()
+                except ValueError as error:
+                    assert ") has no memory: it" in str(error), error
+                    refused += 1
+        print(refused)
+        """
+    )
+    assert output == "36\n"
+
+
+def test_a_tensor_of_no_elements_has_no_memory() -> None:
+    assert network()(torch.empty((0, 5, 7, 4))).shape == (0, 5, 7, 4)
