@@ -312,3 +312,26 @@ def test_forks_while_threads_compute() -> None:
         """,
         timeout=120,
     )
+
+
+def test_a_sub_interpreter_is_refused() -> None:
+    output = run_python(
+        """
+        import signal
+        import _xxsubinterpreters as interpreters
+        signal.alarm(20)  # instead of waiting for ever
+        code = '''
+        try:
+            import mpscnn
+        except ImportError as error:
+            print(error, flush=True)
+        '''
+        import textwrap
+        for _ in range(2):
+            interpreters.run_string(interpreters.create(), textwrap.dedent(code))
+        import mpscnn
+        interpreters.run_string(interpreters.create(), textwrap.dedent(code))
+        """,
+        timeout=60,
+    )
+    assert output.count("mpscnn cannot be imported in a sub-interpreter") == 3, output

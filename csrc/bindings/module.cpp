@@ -5,6 +5,9 @@
 #include "bind_arguments.hpp"
 #include "bindings.hpp"
 
+// pybind11's entry point asks for the GIL of the main interpreter, for ever in another one. So it gets another name,
+// and is called by ours.
+#define PyInit__core initialize_core
 PYBIND11_MODULE(_core, module) {
   using namespace mpscnn::bindings;
   module.doc() = "The compiled core of mpscnn; use the package mpscnn.";
@@ -28,4 +31,13 @@ PYBIND11_MODULE(_core, module) {
   bind_network(module);
   bind_profile(module);
   answer_wrong_arguments(module);
+}
+#undef PyInit__core
+
+extern "C" PYBIND11_EXPORT PyObject* PyInit__core() {
+  if (PyInterpreterState_Get() == PyInterpreterState_Main()) return initialize_core();
+  PyErr_SetString(PyExc_ImportError,
+                  "mpscnn cannot be imported in a sub-interpreter: import it in the main one (mod_wsgi: "
+                  "WSGIApplicationGroup %{GLOBAL}).");
+  return nullptr;
 }
