@@ -129,6 +129,7 @@ void check_value(const KernelRow& row, const ParamSpec& spec, const Value& value
   check<TypeError>(kind_fits(spec.type, value), row.name, ": ", spec.name, " ", shown(value), " is not ",
                    wanted(spec.type), ".");
   const auto within = [&](double number) {
+    check(!std::isnan(number), row.name, ": ", spec.name, " ", shown(value), " is not a number; give a finite one.");
     check(number >= spec.min, row.name, ": ", spec.name, " ", shown(value), " is less than the minimum (",
           static_cast<std::int64_t>(spec.min), ").");
     check(number <= spec.max, row.name, ": ", spec.name, " ", shown(value), " is greater than the maximum (",

@@ -127,6 +127,7 @@ ROWS = [
     Error("Neuron", type="relu", a="steep", raises=TypeError, match=r"a \('steep'\) is not a number"),
     Error("NeuronAbsolute", x=(5, 7, 4), raises=ValueError, match=r"NeuronAbsolute: x\.ndim \(3\) is not 4"),
     Error("NeuronELU", a=True, raises=TypeError, match=r"NeuronELU: a \(True\) is not a number"),
+    Error("NeuronLinear", a=float("nan"), raises=ValueError, match=r"NeuronLinear: a \(nan\) is not a number; give"),
     Error("NeuronExponential", c=None, raises=TypeError, match=r"NeuronExponential: c \(None\) is not a number"),
     Error("NeuronHardSigmoid", b=1j, raises=TypeError, match=r"NeuronHardSigmoid: b \(1j\) is not a number"),
     Error("NeuronLinear", c=1.0, raises=TypeError, match=r"NeuronLinear: got an unexpected keyword argument 'c'"),

@@ -35,7 +35,7 @@ ROWS = [
         )
         for given in (0, 1)
     ],
-    Error("Dropout", keep_probability=math.nan, raises=ValueError, match=r"\(nan\) is less than the minimum \(0\)"),
+    Error("Dropout", keep_probability=math.nan, raises=ValueError, match=r"\(nan\) is not a number; give a finite one"),
     Error("Dropout", keep_probability=1.5, raises=ValueError, match=r"\(1\.5\) is greater than the maximum \(1\)"),
     Error("Dropout", keep_probability=-0.5, raises=ValueError, match=r"\(-0\.5\) is less than the minimum \(0\)"),
     Error("Dropout", p=0.5, raises=TypeError, match=r"Dropout: got an unexpected keyword argument 'p'"),
