@@ -335,3 +335,43 @@ def test_a_sub_interpreter_is_refused() -> None:
         timeout=60,
     )
     assert output.count("mpscnn cannot be imported in a sub-interpreter") == 3, output
+
+
+@pytest.mark.parametrize("kept", ["array", "buffer", "tensor"])
+def test_a_thread_may_be_ended_while_it_lets_weights_go(kept: str) -> None:
+    """What a kernel held waits without the GIL when it is freed, as a mapped file does; meanwhile the interpreter ends,
+    and Python ends the thread, inside of destructors."""
+    run_python(
+        f"""
+        import sys, threading, time
+        import numpy as np, mpscnn
+
+        class Weights(np.ndarray):
+            def __del__(self, sleep=time.sleep):
+                freed.set()
+                sleep(0.3)
+
+        class Tensor:
+            def __init__(self, array):
+                self.array = array
+            def __dlpack__(self, **options):
+                return self.array.__dlpack__(**options)
+
+        class Late:
+            def __del__(self, sleep=time.sleep):
+                sleep(0.6)
+
+        def work():
+            weight = np.ones((8, 4, 3, 3), np.float32).view(Weights)
+            weight = {{"array": lambda x: x, "buffer": memoryview, "tensor": Tensor}}[{kept!r}](weight)
+            kernel = mpscnn.Convolution(weight)
+            del weight
+            del kernel
+
+        freed = threading.Event()
+        threading.Thread(target=work, daemon=True).start()
+        assert freed.wait(20)
+        sys.late = Late()  # goes when the interpreter is ending
+        """,
+        timeout=60,
+    )

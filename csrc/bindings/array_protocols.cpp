@@ -13,6 +13,7 @@
 #include "bind_arguments.hpp"
 #include "dtypes.hpp"
 #include "gil.hpp"
+#include "or_stay.hpp"
 
 namespace mpscnn::bindings {
 
@@ -117,7 +118,7 @@ ArrayView view_of_managed(py::handle object, py::handle capsule, const char* cap
   view.owner = std::shared_ptr<void>(managed, [](void* pointer) {
     with_gil([pointer] {
       auto* held = static_cast<Managed*>(pointer);
-      if (held->deleter) held->deleter(held);
+      if (held->deleter) or_stay([held] { held->deleter(held); });
     });
   });
   return view;
@@ -212,7 +213,7 @@ struct HeldBuffer {
   Py_buffer buffer{};
   bool held = false;
   ~HeldBuffer() {
-    if (held) with_gil([this] { PyBuffer_Release(&buffer); });
+    if (held) with_gil([this] { or_stay([this] { PyBuffer_Release(&buffer); }); });
   }
 };
 

@@ -1,8 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "gil.hpp"
 
-#include <cxxabi.h>
-#include <unistd.h>
+#include "or_stay.hpp"
 
 namespace mpscnn::bindings {
 
@@ -14,25 +13,6 @@ bool interpreter_runs() {
 #endif
 }
 
-namespace {
-
-/// Runs `call`; a thread that Python ends in it stays there. Not sanitized: the exception by which glibc ends a thread
-/// is no object, and catching a reference to it looks like a null reference.
-template <class Call>
-__attribute__((no_sanitize("undefined"))) void or_stay(const Call& call) {
-#if defined(__GLIBCXX__)
-  try {
-    call();
-  } catch (const abi::__forced_unwind&) {
-    for (;;) pause();
-  }
-#else
-  call();
-#endif
-}
-
-}  // namespace
-
 ReleaseGil::~ReleaseGil() {
   or_stay([this] { PyEval_RestoreThread(state_); });
 }
@@ -42,7 +22,8 @@ AcquireGil::AcquireGil() {
 }
 
 std::shared_ptr<void> keep_python_object(py::object object) {
-  return {object.release().ptr(), [](void* held) { with_gil([held] { Py_DECREF(static_cast<PyObject*>(held)); }); }};
+  return {object.release().ptr(),
+          [](void* held) { with_gil([held] { or_stay([held] { Py_DECREF(static_cast<PyObject*>(held)); }); }); }};
 }
 
 }  // namespace mpscnn::bindings
