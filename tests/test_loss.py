@@ -261,6 +261,15 @@ def test_class_numbers() -> None:
     assert_near(value, right_value)
 
 
+@pytest.mark.parametrize("channels", [5, 64], ids=["few channels", "many channels"])
+def test_cross_entropy_of_values_near_the_max(channels: int) -> None:
+    """log(n) of equal values, where x - log(sum(exp(x))) has lost it in float32 and in float64."""
+    x = np.full((1, 1, 2, channels), 1e38, np.float32)
+    loss, grad = mpscnn.Loss("softmax_cross_entropy", reduction="none")(x, np.zeros((1, 1, 2), int))
+    assert_near(loss[..., 0], np.full((1, 1, 2), np.log(channels)))
+    assert_near(grad[..., 1:], np.full((1, 1, 2, channels - 1), 1 / channels))
+
+
 def test_against_the_names_of_pytorch() -> None:
     """What a program that comes from PyTorch expects of class numbers and of a mean."""
     x = random((8, 1, 1, 10))

@@ -14,6 +14,7 @@
 
 #include "engine/shared/fast_math.hpp"
 #include "engine/shared/isa.hpp"
+#include "engine/shared/log_sum_exp.hpp"
 #include "engine/shared/operands.hpp"
 
 namespace openmps::onednn {
@@ -121,16 +122,6 @@ MPSCNN_CLONES void value_row(LossType type, const Numbers& numbers, bool by_labe
 #undef MPSCNN_CASE
 }
 
-/// ln(sum exp(x)) in two parts: x - high is exact where it matters, near the greatest x.
-struct Logarithm {
-  float high, low;
-  MPSCNN_HOST_DEVICE Logarithm(float most, double sum) {
-    const double whole = most + FastMath::log(sum);
-    high = static_cast<float>(whole);
-    low = static_cast<float>(whole - high);
-  }
-};
-
 /// Softmax and cross entropy: pixels of many channels, vectors along these. `slope` is always there; `losses` are those
 /// of the values, or null; `pixel_loss` those of the pixels.
 MPSCNN_CLONES void softmax_pixels(const Numbers& numbers, bool by_labels, const float* y, const float* t,
@@ -152,7 +143,7 @@ MPSCNN_CLONES void softmax_pixels(const Numbers& numbers, bool by_labels, const 
       }
       sum += part, mass += part_of_mass;
     }
-    const Logarithm whole(most, sum);
+    const LogSumExp whole(most, sum);
     const float high = whole.high, low = whole.low, scale = static_cast<float>(mass / sum);
     for (std::int64_t begin = 0; begin < channels; begin += kBlock) {
       const std::int64_t end = std::min(begin + kBlock, channels);
@@ -217,7 +208,7 @@ MPSCNN_CLONES void softmax_few(const Numbers& numbers, bool by_labels, const flo
     }
 #pragma omp simd
     for (std::int64_t p = 0; p < count; ++p) {
-      const Logarithm whole(most[p], sum[p]);
+      const LogSumExp whole(most[p], sum[p]);
       most[p] = whole.high, low[p] = whole.low;
       mass[p] /= sum[p];
     }

@@ -11,6 +11,7 @@
 
 #include "engine/shared/fast_math.hpp"
 #include "engine/shared/isa.hpp"
+#include "engine/shared/log_sum_exp.hpp"
 #include "engine/shared/operands.hpp"
 
 namespace openmps::onednn {
@@ -21,16 +22,6 @@ constexpr std::int64_t kBlock = 128;        // values whose float sum is exact e
 constexpr std::int64_t kFew = 32;           // channels below which vectors hold several pixels
 constexpr std::int64_t kGroup = 16;         // pixels whose logarithms are taken together
 constexpr std::int64_t kPixels = 64;        // of few channels that are worked on together
-
-/// ln(sum exp(x)) in two parts: x - high is exact where it matters, near the greatest x.
-struct Logarithm {
-  float high, low;
-  MPSCNN_HOST_DEVICE Logarithm(float most, double sum) {
-    const double log = FastMath::log(sum);
-    high = static_cast<float>(most + log);
-    low = static_cast<float>((double(most) - high) + log);  // also where log is nothing beside most
-  }
-};
 
 /// e^(x - most) of one pixel, also to dst unless that is null; returns their sum.
 MPSCNN_HOST_DEVICE double exponentials(const float* src, float most, float* dst, std::int64_t channels) {
@@ -71,7 +62,7 @@ MPSCNN_CLONES void softmax_pixels(const float* src, float* dst, std::int64_t pix
     if (!log) continue;
 #pragma omp simd
     for (std::int64_t p = 0; p < count; ++p) {
-      const Logarithm whole(most[p], sum[p]);
+      const LogSumExp whole(most[p], sum[p]);
       most[p] = whole.high, low[p] = whole.low;
     }
     for (std::int64_t p = 0; p < count; ++p) {
@@ -108,7 +99,7 @@ MPSCNN_CLONES void softmax_few(const float* src, float* dst, std::int64_t pixels
     if (log) {
 #pragma omp simd
       for (std::int64_t p = 0; p < count; ++p) {
-        const Logarithm whole(most[p], sum[p]);
+        const LogSumExp whole(most[p], sum[p]);
         most[p] = whole.high, low[p] = whole.low;
       }
       for (std::int64_t i = 0; i < channels; ++i) {
