@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What is on the disk when a process that saves is killed, or gets Ctrl-C, before any of its system calls."""
+"""Files on the disk after a process that saves is killed, or gets Ctrl-C, before any of its system calls."""
 
 from __future__ import annotations
 

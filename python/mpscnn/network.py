@@ -97,7 +97,7 @@ class Network(_checks.Made):
         if not graph.outputs:
             raise ValueError("graph has no outputs: call graph.output(value) for each.")
         if device is None:
-            device = _core.Device()  # what is wrong with it is no fault of a node
+            device = _core.Device()  # outside of nodes, whose errors name the node
         self._given = graph.copy()
         watch = graph._watch()
         self._options = {"dtype": dtype, "allow_reduced_precision": allow_reduced_precision}

@@ -324,7 +324,7 @@ def test_loops_that_are_closed_under_requests(
                 loop.close()
         while watched(double).at_work:
             time.sleep(0.001)
-        loop.close()  # what the device calls back is in its queue
+        loop.close()  # the callback of the device is in its queue
         del loop, requests
     gc.collect()
     assert double._turns == {}
