@@ -6,6 +6,7 @@ from __future__ import annotations
 import gc
 import os
 import random
+import signal
 import zlib
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -24,6 +25,9 @@ NULL_DEVICE = "null device"
 def pytest_configure(config: pytest.Config) -> None:
     # Two cores, and the process may share them: more threads than cores make every small case slower.
     os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
+    # Shells have programs in the background ignore Ctrl-C, and those that tests start would inherit that.
+    if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+        signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 @pytest.fixture(scope="module", autouse=True)
