@@ -150,8 +150,8 @@ def test_package_is_typed():
 
 @pytest.mark.skipif(SANITIZED, reason="a sanitized build is slow on purpose")
 def test_import_takes_less_than_60_ms_after_numpy():
-    """Of the processor: what else a machine does lengthens the time on the clock, and is not ours."""
-    program = "import numpy, time; t = time.process_time(); import mpscnn; print(time.process_time() - t)"
+    """Of the importing thread: what else a machine does lengthens the time on the clock, and NumPy's threads spin."""
+    program = "import numpy, time; t = time.thread_time(); import mpscnn; print(time.thread_time() - t)"
     times = [float(run(sys.executable, "-c", program).stdout) for _ in range(7)]
     assert min(times) < 0.060, f"the fastest of 7 imports took {min(times) * 1e3:.0f} ms"
 
@@ -160,7 +160,7 @@ def test_import_reads_what_kernels_need_and_no_more():
     """Networks, and what reads models, are imported when they are first asked for."""
     program = "import numpy, sys; before = set(sys.modules); import mpscnn; print(*sorted(set(sys.modules) - before))"
     modules = {name for name in run(sys.executable, "-c", program).stdout.split() if name.startswith("mpscnn.")}
-    kernels = {"_core", "_docs", "data_source", "kernels", "padding_policy", "weights"}
+    kernels = {"_core", "_docs", "_interrupts", "data_source", "kernels", "padding_policy", "weights"}
     assert modules == {f"mpscnn.{name}" for name in kernels}
 
 

@@ -6,8 +6,11 @@
 #include "bindings.hpp"
 
 // pybind11's entry point asks for the GIL of the main interpreter, for ever in another one. So it gets another name,
-// and is called by ours.
+// which the library does not export, and is called by ours.
 #define PyInit__core initialize_core
+#pragma push_macro("PYBIND11_EXPORT")
+#undef PYBIND11_EXPORT
+#define PYBIND11_EXPORT
 PYBIND11_MODULE(_core, module) {
   using namespace mpscnn::bindings;
   module.doc() = "The compiled core of mpscnn; use the package mpscnn.";
@@ -32,6 +35,7 @@ PYBIND11_MODULE(_core, module) {
   bind_profile(module);
   answer_wrong_arguments(module);
 }
+#pragma pop_macro("PYBIND11_EXPORT")
 #undef PyInit__core
 
 extern "C" PYBIND11_EXPORT PyObject* PyInit__core() {

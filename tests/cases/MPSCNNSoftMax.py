@@ -28,10 +28,14 @@ def _of_both(kernel: str) -> list[Case]:
             values=(1.0, -math.inf, 2.0, 0.5, -math.inf, -math.inf, 3.0),
             why=f"{kernel}: masked channels, -inf",
         ),
+        row(kernel, x=(1, 3, 4, 7), values=(1e38,), dtypes=("float32",), why=f"{kernel}: equal values near the max"),
         row(
-            kernel, x=(1, 3, 4, 7), values=(1e38,), dtypes=("float32",), why=f"{kernel}: equal values near the largest"
+            kernel,
+            x=(1, 1, 3, 40),
+            values=(-3e38,),
+            dtypes=("float32",),
+            why=f"{kernel}: equal values near the min, many channels",
         ),
-        row(kernel, x=(1, 1, 3, 40), values=(-3e38,), dtypes=("float32",), why=f"{kernel}: the same in many channels"),
         row(kernel, x=(1, 2, 3, 3), values=(1.0, math.nan, 2.0, 0.5, 1.5, 3.0, 4.0), why=f"{kernel}: NaN"),
         row(
             kernel, x=(1, 2, 2, 40), values=(*(float(i % 9) for i in range(70)), math.nan), why=f"{kernel}: NaN of many"
