@@ -339,8 +339,8 @@ def test_a_sub_interpreter_is_refused() -> None:
 
 @pytest.mark.parametrize("kept", ["array", "buffer", "tensor"])
 def test_a_thread_may_be_ended_while_it_lets_weights_go(kept: str) -> None:
-    """What a kernel held waits without the GIL when it is freed, as a mapped file does; meanwhile the interpreter ends,
-    and Python ends the thread, inside of destructors."""
+    """Freeing a kernel's weights releases the GIL, as unmapping a file does. The interpreter ends meanwhile, and Python
+    ends the thread inside of destructors."""
     run_python(
         f"""
         import sys, threading, time
