@@ -98,6 +98,20 @@ def test_larger_factors():
         )
 
 
+@pytest.mark.parametrize("factor", [2.0, 3.0, 4.0, 5.0])
+def test_infinity_stays_infinity(factor):
+    """PyTorch multiplies the second pixel by zero where positions clamp to the first, so the edges differ."""
+    x = np.ones((1, 1, 7, 7), np.float32)
+    x[0, 0, 3, 3] = np.inf
+    graph, _ = build(lambda b, t: resize.interpolate(b, t, scale_factor=factor, mode="bilinear"), x)
+    wanted = functional.interpolate(torch.from_numpy(x), scale_factor=factor, mode="bilinear").numpy()
+    result = run(graph, x)
+    assert np.isinf(result).any()
+    known = ~np.isnan(wanted)
+    np.testing.assert_allclose(result[known], wanted[known], rtol=1e-6)
+    assert not np.isnan(result).any()
+
+
 def positions(i, scale, source, result, coordinates):
     """ONNX's coordinates in other words: of one pixel, with Python's numbers."""
     if coordinates == "align_corners":

@@ -262,46 +262,30 @@ def _linear(builder: Builder, tensor: Tensor, rows: Axis, columns: Axis, coordin
     return _sampled(builder, tensor, rows, columns, coordinates)
 
 
-def _taps(factor: int) -> list[float]:
-    """Weights along an axis after `UpsamplingBilinear` of a source with one more pixel on each side.
-
-    Pixel u of that looks at u / s - 1, and (i + 1/2) / s - 1/2 is in the middle between u = i + s/2 and the next for
-    even s, where values lie on a line, and u = i + (s + 1) / 2 for odd s. 2 * s + 1 taps leave the s * H that there
-    should be.
-    """
-    taps = [0.0] * (2 * factor + 1)
-    if factor == 1:
-        taps[1] = 1.0
-    elif factor % 2:
-        taps[(factor + 1) // 2] = 1.0
-    else:
-        taps[factor // 2] = taps[factor // 2 + 1] = 0.5
-    return taps
-
-
 def _half_pixel(builder: Builder, tensor: Tensor, sh: int, sw: int, size: dict[str, int]) -> Tensor:
-    """Pixels as squares whose centres are sampled: at any extent, by kernels whose pixels are points."""
-    pads = (int(sh > 1), int(sw > 1))
-    height, width = tensor.height + 2 * pads[0], tensor.width + 2 * pads[1]
-    tensor = builder.add("Pad", tensor, padding=pads, edge_mode="clamp", height=height, width=width)
-    tensor = builder.add(
-        "UpsamplingBilinear", tensor, scale_factor=(sh, sw), edge_mode="clamp", height=height * sh, width=width * sw
-    )
-    down, across = (np.array(_taps(s) if s > 1 else [1], np.float32) for s in (sh, sw))
+    """Sample pixel centres, at any extent: repeat each pixel s times, then take the mean of s pixels around each.
+
+    Pixel i looks at (i + 1/2) / s - 1/2, which s pixels around i interpolate. Even s have no centre: s + 1 pixels, the
+    outer ones with half of the weight. No weight is 0, so infinities stay infinities.
+    """
+    tensor = builder.add("UpsamplingNearest", tensor, scale_factor=(sh, sw), **size)
+    down, across = (np.ones(s + 1 - s % 2, np.float32) / s for s in (sh, sw))
+    for taps, s in ((down, sh), (across, sw)):
+        if s % 2 == 0:
+            taps[[0, -1]] /= 2
     filters = [np.outer(down, across)] if max(sh, sw) <= 2 else [down[:, None], across[None, :]]
     for taps in filters:
         if taps.size > 1:
             _check_weights(tensor.channels, *taps.shape)
-            weight = np.broadcast_to(taps, (tensor.channels, 1, *taps.shape)).copy()
-            tensor = _depthwise(
-                builder,
+            tensor = builder.add(
+                "Convolution",
                 tensor,
-                weight,
-                (1, 1),
-                tensor.height - taps.shape[0] + 1,
-                tensor.width - taps.shape[1] + 1,
+                weight=np.broadcast_to(taps, (tensor.channels, 1, *taps.shape)).copy(),
+                groups=tensor.channels,
+                padding=(taps.shape[0] // 2, taps.shape[1] // 2),
+                edge_mode="clamp",
+                **size,
             )
-    assert (tensor.height, tensor.width) == tuple(size.values())
     return tensor
 
 
