@@ -23,6 +23,7 @@ from safetensors.torch import save_file as save_torch_file
 
 import mpscnn
 from mpscnn.importing import weights_files
+from mpscnn.importing.mapped_files import Pages
 from mpscnn.importing.weights_files import load
 
 ARRAYS = {
@@ -92,7 +93,7 @@ def test_safetensors(tmp_path: Path) -> None:
     with pytest.raises(KeyError):
         weights["fc.bias"]
     assert repr(weights) == f"Weights('{file}', 5 arrays)"
-    assert isinstance(owner(weights["conv.weight"]), weights_files.Pages)
+    assert isinstance(owner(weights["conv.weight"]), Pages)
     assert weights["conv.weight"].ctypes.data == weights["conv.weight"].ctypes.data
 
 
@@ -184,7 +185,7 @@ def test_raw(tmp_path: Path) -> None:
     layout = [(name, array.dtype.name, array.shape) for name, array in arrays.items()]
     weights = load(file, layout)
     same(weights, arrays)
-    assert isinstance(owner(weights["conv.weight"]), weights_files.Pages)
+    assert isinstance(owner(weights["conv.weight"]), Pages)
     halves = load(file, [("x", "bfloat16", (file.stat().st_size // 2,))])["x"]
     assert halves.dtype.name == "bfloat16"
 

@@ -129,8 +129,8 @@ def onnx_shapes(path: Path) -> dict[str, tuple[int | None, ...]]:
         import onnx
     except ModuleNotFoundError:
         return {}
+    from ..importing.mapped_files import read_file
     from ..importing.onnx.reading import FILE_LIMIT
-    from ..importing.weights_files import read_file
 
     try:
         graph = onnx.ModelProto.FromString(read_file(path, FILE_LIMIT)).graph

@@ -8,14 +8,10 @@ whatever is wrong with one is answered with an exception of the family `mpscnn.I
 from __future__ import annotations
 
 import contextlib
-import ctypes
 import json
 import math
-import mmap
 import os
-import stat
 import warnings
-import weakref
 import zipfile
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path
@@ -24,8 +20,9 @@ from typing import Any, BinaryIO
 import numpy as np
 from numpy.typing import NDArray
 
-from .. import _core, errors
+from .. import errors
 from ..errors import InvalidModelError, MissingPackageError
+from .mapped_files import content, opened, read_file
 
 HEADER_LIMIT = 100_000_000  # bytes; the safetensors package refuses longer headers as well
 TEXT_LIMIT = 64 << 20  # bytes of an index or a config.json
@@ -163,71 +160,6 @@ def load(
     if reader is None:
         raise InvalidModelError(f'"{file}" has a suffix ("{file.suffix}") that is not one of {", ".join(readers)}.')
     return reader()
-
-
-# ---- files
-
-
-def opened(path: str | Path) -> tuple[BinaryIO, int]:
-    """Open a file; its size in bytes. Neither a folder nor a device, a pipe or a socket."""
-    try:
-        # O_NONBLOCK: a pipe that nobody writes to would be waited for.
-        number = os.open(path, os.O_RDONLY | getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_CLOEXEC", 0))
-    except (OSError, ValueError) as error:
-        raise InvalidModelError(f'"{path}" cannot be opened: {getattr(error, "strerror", None) or error}.') from error
-    status = os.fstat(number)
-    if not stat.S_ISREG(status.st_mode):
-        os.close(number)
-        raise InvalidModelError(f'"{path}" is not a regular file.')
-    return os.fdopen(number, "rb"), status.st_size
-
-
-class Pages:
-    """The bytes of a file, read when they are touched; an array over them keeps them.
-
-    Python's mmap keeps a descriptor of the file as well, of which a process has few. It can do without since 3.13.
-    """
-
-    def __init__(self, file: BinaryIO, size: int) -> None:
-        address = _C.mmap(None, size, mmap.PROT_READ, mmap.MAP_SHARED, file.fileno(), 0)
-        if address == ctypes.c_void_p(-1).value:
-            number = ctypes.get_errno()
-            raise OSError(number, os.strerror(number))
-        self.__array_interface__ = {"version": 3, "typestr": "|u1", "shape": (size,), "data": (address, True)}
-        weakref.finalize(self, _C.munmap, address, size).atexit = False
-        self.watch: _core._Watch | None = None
-
-
-_C = ctypes.CDLL(None, use_errno=True)
-_C.mmap.restype = ctypes.c_void_p
-_C.mmap.argtypes = (ctypes.c_void_p, ctypes.c_size_t, *(ctypes.c_int,) * 3, ctypes.c_int64)  # off_t
-_C.munmap.argtypes = (ctypes.c_void_p, ctypes.c_size_t)
-
-
-def content(path: str | Path, *, mapped: bool) -> memoryview:
-    """The bytes of a file: mapped, or read into memory."""
-    file, size = opened(path)
-    with file:
-        if size == 0:
-            return memoryview(b"")
-        if not mapped:
-            return memoryview(file.read())
-        try:
-            pages = Pages(file, size)
-        except OSError as error:
-            raise InvalidModelError(f'"{path}" cannot be mapped: {error.strerror}; see mapped=False.') from error
-        array = np.asarray(pages)
-        pages.watch = _core._Watch([array])  # a file that becomes shorter does not end the process
-        return array.data
-
-
-def read_file(path: str | Path, limit: int) -> bytes:
-    """The bytes of a file that has no more than `limit`."""
-    file, size = opened(path)
-    with file:
-        if size > limit:
-            raise InvalidModelError(f'"{path}" has {size} bytes, more than the limit ({limit}).')
-        return file.read(size)
 
 
 def _json(path: Path, text: bytes, what: str) -> dict[str, Any]:

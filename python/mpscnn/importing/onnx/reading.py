@@ -21,7 +21,7 @@ from numpy.typing import NDArray
 
 from ...errors import InvalidModelError, MissingPackageError, UnsupportedOperatorError
 from ..builder import UnmappedError
-from ..weights_files import content, read_file
+from ..mapped_files import content, read_file
 
 try:
     import onnx

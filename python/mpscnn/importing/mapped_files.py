@@ -1,0 +1,79 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Bytes of regular files, mapped or read."""
+
+from __future__ import annotations
+
+import ctypes
+import mmap
+import os
+import stat
+import weakref
+from pathlib import Path
+from typing import BinaryIO
+
+import numpy as np
+
+from .. import _core
+from ..errors import InvalidModelError
+
+
+def opened(path: str | Path) -> tuple[BinaryIO, int]:
+    """Open a file; its size in bytes. Neither a folder nor a device, a pipe or a socket."""
+    try:
+        # O_NONBLOCK: opening a pipe without a writer would wait for one.
+        number = os.open(path, os.O_RDONLY | getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_CLOEXEC", 0))
+    except (OSError, ValueError) as error:
+        raise InvalidModelError(f'"{path}" cannot be opened: {getattr(error, "strerror", None) or error}.') from error
+    status = os.fstat(number)
+    if not stat.S_ISREG(status.st_mode):
+        os.close(number)
+        raise InvalidModelError(f'"{path}" is not a regular file.')
+    return os.fdopen(number, "rb"), status.st_size
+
+
+class Pages:
+    """The bytes of a file, read when they are touched; an array over them keeps them.
+
+    Python's mmap keeps a descriptor of the file as well, of which a process has few. It can do without since 3.13.
+    """
+
+    def __init__(self, file: BinaryIO, size: int) -> None:
+        address = _C.mmap(None, size, mmap.PROT_READ, mmap.MAP_SHARED, file.fileno(), 0)
+        if address == ctypes.c_void_p(-1).value:
+            number = ctypes.get_errno()
+            raise OSError(number, os.strerror(number))
+        self.__array_interface__ = {"version": 3, "typestr": "|u1", "shape": (size,), "data": (address, True)}
+        weakref.finalize(self, _C.munmap, address, size).atexit = False
+        self.watch: _core._Watch | None = None
+
+
+_C = ctypes.CDLL(None, use_errno=True)
+_C.mmap.restype = ctypes.c_void_p
+_C.mmap.argtypes = (ctypes.c_void_p, ctypes.c_size_t, *(ctypes.c_int,) * 3, ctypes.c_int64)  # off_t
+_C.munmap.argtypes = (ctypes.c_void_p, ctypes.c_size_t)
+
+
+def content(path: str | Path, *, mapped: bool) -> memoryview:
+    """The bytes of a file: mapped, or read into memory."""
+    file, size = opened(path)
+    with file:
+        if size == 0:
+            return memoryview(b"")
+        if not mapped:
+            return memoryview(file.read())
+        try:
+            pages = Pages(file, size)
+        except OSError as error:
+            raise InvalidModelError(f'"{path}" cannot be mapped: {error.strerror}; see mapped=False.') from error
+        array = np.asarray(pages)
+        pages.watch = _core._Watch([array])  # a file that becomes shorter does not end the process
+        return array.data
+
+
+def read_file(path: str | Path, limit: int) -> bytes:
+    """The bytes of a file that has no more than `limit`."""
+    file, size = opened(path)
+    with file:
+        if size > limit:
+            raise InvalidModelError(f'"{path}" has {size} bytes, more than the limit ({limit}).')
+        return file.read(size)
