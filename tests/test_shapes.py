@@ -9,6 +9,7 @@ kernel; weights of more than 2^25 values are left to make test-shapes, and have 
 from __future__ import annotations
 
 import os
+import re
 import subprocess
 import sys
 import time
@@ -204,6 +205,14 @@ def test_one_implementation(name: str, cases: Path) -> None:
     took = {line.split(": ")[1] for line in lines if line.count(": ") == 1}
     assert name in took
     assert took <= {name, "loop", "patches"}
+
+
+def test_an_implementation_that_does_not_exist(cases: Path) -> None:
+    """The run fails and names those that do, instead of leaving the loops alone."""
+    command = [sys.executable, str(Path(shapes.__file__)), str(cases)]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=60, env=os.environ | {"MPSCNN_IMPL": "lop"})
+    assert done.returncode != 0
+    assert re.search(r"MPSCNN_IMPL \(lop\) names no implementation \(.*\bloop\b.*\)", done.stderr)
 
 
 @pytest.mark.parametrize("isa", ["SSE41", "AVX", "AVX2", "AVX512_CORE", "DEFAULT"])

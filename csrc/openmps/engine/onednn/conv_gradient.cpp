@@ -20,11 +20,13 @@ constexpr Implementation<DataGradientCall> kData[] = {
     {"depthwise", data_gradient_depthwise}, {"taps", data_gradient_by_taps},       {"narrow", data_gradient_narrow},
     {"primitive", data_gradient_primitive}, {"patches", data_gradient_by_patches},
 };
+const ImplementationNames kDataNames(kData);
 constexpr Implementation<WeightsGradientCall> kWeights[] = {
     {"taps", weights_gradient_by_taps},        {"in_place", weights_gradient_in_place},
     {"primitive", weights_gradient_primitive}, {"depthwise", weights_gradient_depthwise},
     {"patches", weights_gradient_by_patches},
 };
+const ImplementationNames kWeightsNames(kWeights);
 
 /// The image as dense floats: itself, or a copy in `memory`.
 Tensor dense_floats(const ImageView& view, Scratch& memory) {

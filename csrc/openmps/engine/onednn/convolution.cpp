@@ -20,11 +20,13 @@ constexpr Implementation<ConvCall> kConvolutions[] = {
     {"depthwise_loop", conv_depthwise_loop},
     {"loop", conv_loop},
 };
+const ImplementationNames kConvolutionsNames(kConvolutions);
 constexpr Implementation<TransposeCall> kTransposes[] = {
     {"primitive", transpose_primitive},
     {"stuffed", transpose_stuffed},
     {"loop", transpose_loop},
 };
+const ImplementationNames kTransposesNames(kTransposes);
 
 }  // namespace
 

@@ -16,6 +16,14 @@ struct Implementation {
   const char* (*run)(const Call&);  ///< null when the work is done, otherwise why it was not
 };
 
+/// Make the names of a list known to only_implementation(). Each list has one.
+struct ImplementationNames {
+  template <class Call, std::size_t N>
+  explicit ImplementationNames(const Implementation<Call> (&list)[N]) {
+    for (const auto& implementation : list) implementation_names().emplace_back(implementation.name);
+  }
+};
+
 /// Run the first that does not decline. MPSCNN_IMPL leaves only the one of that name, and the last.
 template <class Call, std::size_t N>
 void run_first(const char* entry, const Implementation<Call> (&list)[N], const Call& call) {

@@ -4,6 +4,8 @@
 #include <cstdio>
 #include <cstdlib>
 #include <new>
+#include <set>
+#include <stdexcept>
 #include <string>
 
 #include <dnnl.hpp>
@@ -47,10 +49,22 @@ const std::string& version() {
 ScratchTensor::ScratchTensor(std::int64_t n, std::int64_t h, std::int64_t w, std::int64_t c)
     : memory(float_bytes(n, h, w, c)), tensor(dense_tensor(memory.data(), Format::float32, n, h, w, c)) {}
 
+std::vector<std::string>& implementation_names() {
+  static auto* const names = new std::vector<std::string>;
+  return *names;
+}
+
 const std::string& only_implementation() {
   static const auto* const name = [] {
     const char* value = std::getenv("MPSCNN_IMPL");
-    return new std::string(value ? value : "");
+    if (!value || !*value) return new std::string;
+    const std::set<std::string> known(implementation_names().begin(), implementation_names().end());
+    if (!known.contains(value)) {
+      std::string list;
+      for (const auto& one : known) list += (list.empty() ? "" : ", ") + one;
+      throw std::runtime_error("MPSCNN_IMPL (" + std::string(value) + ") names no implementation (" + list + ").");
+    }
+    return new std::string(value);
   }();
   return *name;
 }

@@ -5,6 +5,7 @@
 #include <cstdint>
 #include <string>
 #include <utility>
+#include <vector>
 
 #include "engine/shared/block_allocator.hpp"
 #include "engine/shared/tensor.hpp"
@@ -50,8 +51,11 @@ struct ScratchTensor {
   Tensor tensor;
 };
 
+/// The names of the implementations in all lists, registered when the library is loaded.
+std::vector<std::string>& implementation_names();
+
 /// The value of MPSCNN_IMPL, empty without it: the name of the only implementation that a list may use besides its
-/// last.
+/// last. Throw if no list has it.
 const std::string& only_implementation();
 
 /// Whether MPSCNN_TRACE asks for "dispatch" (a list separated by commas).
