@@ -2,6 +2,13 @@
 // Memory of images, the null engine, and plans: what is fused, kept and cached.
 //
 //   test_engine_plans [seed offset]      prints "N passed, N failed"
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <array>
+#include <atomic>
+#include <thread>
+
 #include "engine_test.hpp"
 
 namespace {
@@ -53,6 +60,36 @@ void test_memory() {
   report(!later, "commands behind a failure are not run");
 }
 
+/// Other threads may hold the allocator's lock when the process is forked.
+void test_fork() {
+  Engine& engine = cpu();
+  std::atomic<bool> ends = false;
+  std::array<std::thread, 3> threads;
+  for (auto& thread : threads) {
+    thread = std::thread([&] {
+      constexpr std::size_t kBytes = 300u << 20;  // more than is kept: mapped and unmapped under the lock
+      while (!ends) engine.deallocate(engine.allocate(kBytes), kBytes);
+    });
+  }
+  int good = 0, forks = 0;
+  for (; forks < 200 && good == forks; ++forks) {
+    std::byte* const block = engine.allocate(4096);
+    const pid_t child = fork();
+    if (child == 0) {
+      alarm(5);  // instead of waiting for ever
+      engine.deallocate(block, 4096);
+      _exit(0);
+    }
+    int status = -1;
+    waitpid(child, &status, 0);
+    good += WIFEXITED(status) && WEXITSTATUS(status) == 0;
+    engine.deallocate(block, 4096);
+  }
+  ends = true;
+  for (auto& thread : threads) thread.join();
+  report(good == forks, "memory is freed in the child of fork %d", forks);
+}
+
 void test_null() {
   const auto null = engines().back();
   report(std::string(null->name()) == "null", "the null engine stands last");
@@ -91,4 +128,4 @@ void test_plans() {
 
 }  // namespace
 
-int main(int argc, char** argv) { return run_tests(argc, argv, {test_memory, test_null, test_plans}); }
+int main(int argc, char** argv) { return run_tests(argc, argv, {test_memory, test_fork, test_null, test_plans}); }

@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "engine/onednn/runtime.hpp"
 
+#include <pthread.h>
+
 #include <cstdio>
 #include <cstdlib>
 #include <new>
@@ -34,7 +36,10 @@ std::uint64_t float_bytes(std::int64_t n, std::int64_t h, std::int64_t w, std::i
 }  // namespace
 
 BlockAllocator& blocks() {
-  static auto* const allocator = new BlockAllocator(machine_memory_bytes(), kCachedBytes);
+  static auto* const allocator = [] {
+    pthread_atfork([] { blocks().before_fork(); }, [] { blocks().after_fork(); }, [] { blocks().after_fork(); });
+    return new BlockAllocator(machine_memory_bytes(), kCachedBytes);
+  }();
   return *allocator;
 }
 

@@ -32,6 +32,10 @@ class BlockAllocator {
   /// Gives free blocks back to the system until at most `keep` bytes of them are left.
   void trim(std::uint64_t keep) noexcept;
 
+  /// Hold the lock over a fork, so that the child can free blocks [pthread_atfork(3)].
+  void before_fork() noexcept { mutex_.lock(); }
+  void after_fork() noexcept { mutex_.unlock(); }
+
  private:
   struct Block {
     std::byte* data;
