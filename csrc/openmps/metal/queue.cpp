@@ -17,10 +17,6 @@ namespace {
 // fro meet within this time.
 constexpr auto kSpin = std::chrono::microseconds(40);
 
-// Each thread that computes has helper threads of OpenMP's behind it, which spin for a while after their work and are
-// in the way of another thread's. So two threads do not take turns at this pace.
-constexpr double kTurn = 1e-3;  // seconds
-
 inline void relax() {
 #if defined(__x86_64__)
   __builtin_ia32_pause();
@@ -112,11 +108,9 @@ bool Queue::claim(const std::shared_ptr<Submission>& submission) noexcept {
   const bool idle = places_.empty() && in_flight_ == 0;
   const bool enqueued = submission->completion->progress.load(std::memory_order_relaxed) != Progress::not_enqueued;
   if (!idle || enqueued) return false;
-  const auto self = this_thread_id();
-  if (last_runner_ != 0 && last_runner_ != self && now_seconds() - last_end_ < kTurn) return false;
   generation_.store(process_end.generation());
   is_claimed_ = true;
-  submission->claimant.store(self, std::memory_order_relaxed);
+  submission->claimant.store(this_thread_id(), std::memory_order_relaxed);
   accept(*submission);
   return true;
 }
@@ -235,8 +229,7 @@ void Queue::process(Submission& submission) noexcept {
 }
 
 void Queue::finish(Submission& submission) noexcept {
-  const auto self = this_thread_id();
-  runner_.store(self, std::memory_order_relaxed);
+  runner_.store(this_thread_id(), std::memory_order_relaxed);
   struct Context {
     Queue* queue;
     Submission* submission;
@@ -253,8 +246,6 @@ void Queue::finish(Submission& submission) noexcept {
   {
     std::lock_guard<std::mutex> lock(mutex_);
     --in_flight_;
-    last_runner_ = self;
-    last_end_ = now_seconds();
   }
   room_.notify_all();
 }

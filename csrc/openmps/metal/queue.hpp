@@ -88,9 +88,7 @@ class Queue : public std::enable_shared_from_this<Queue> {
   std::deque<std::shared_ptr<Submission>> places_;
   std::size_t in_flight_ = 0;
   bool has_thread_ = false, closing_ = false, sleeping_ = false;
-  bool is_claimed_ = false;  ///< some thread has work of this queue; nothing else may begin
-  std::size_t last_runner_ = 0;
-  double last_end_ = 0;                   ///< seconds, monotonic clock
+  bool is_claimed_ = false;               ///< some thread has work of this queue; nothing else may begin
   std::atomic<int> calls_{0};             ///< rises with each commit and close: what the idle thread watches
   std::atomic<std::size_t> runner_{0};    ///< the thread that runs a command buffer now
   std::atomic<int> generation_{kUnused};  ///< the process that uses the queue, counted in forks
