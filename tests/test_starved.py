@@ -7,10 +7,14 @@ Each test runs a process of its own, with a time limit instead of standing still
 from __future__ import annotations
 
 import os
+import re
+import shlex
+import shutil
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from pathlib import Path
 
 import pytest
 
@@ -44,14 +48,15 @@ def forbid_threads():
 """
 
 
-def run(code: str, *, layers: int = 6, seconds: float = 60, **environment: str) -> str:
+def run(code: str, *, layers: int = 6, seconds: float = 60, prefix: Sequence[str] = (), **environment: str) -> str:
     source = NETWORK.replace("LAYERS", str(layers)) + code
     env = {**os.environ, **environment}
     env.pop("OMP_WAIT_POLICY", None)
     done = subprocess.run(
-        [sys.executable, "-c", source], env=env, capture_output=True, text=True, timeout=seconds, check=False
+        [*prefix, sys.executable, "-c", source], env=env, capture_output=True, text=True, timeout=seconds, check=False
     )
     assert done.returncode == 0, done.stderr[-2000:]
+    assert "Exception ignored" not in done.stderr, done.stderr[-2000:]
     return done.stdout
 
 
@@ -186,3 +191,57 @@ print(len(os.listdir("/proc/self/task")) - before)
         OMP_NUM_THREADS="16",
     )
     assert out == "0\n"
+
+
+@linux
+@pytest.mark.parametrize(
+    ("file", "text"),
+    [("cpu.max", "100000 100000"), ("cpu/cpu.cfs_quota_us", "100000")],
+    ids=["version 2", "version 1"],
+)
+def test_no_more_threads_than_the_quota(file: str, text: str, tmp_path: Path) -> None:
+    """A control group's quota of one processor leaves one thread. The files are shown in a mount namespace."""
+    if len(os.sched_getaffinity(0)) < 2:
+        pytest.skip("one processor: one thread without a quota, too")
+    for name, content in ((file, text), ("cpu/cpu.cfs_period_us", "100000")):
+        (tmp_path / name).parent.mkdir(exist_ok=True)
+        (tmp_path / name).write_text(content)
+    in_namespace = ["unshare", "--mount", "--map-root-user"] if shutil.which("unshare") else ["false"]
+    mount = f"mount --bind {shlex.quote(str(tmp_path))} /sys/fs/cgroup"
+    if subprocess.run([*in_namespace, "sh", "-c", mount], capture_output=True, check=False).returncode != 0:
+        pytest.skip("no mount namespace may be made here")
+    groups = Path("/proc/self/cgroup").read_text()
+    if file.startswith("cpu/") and not re.search(r"^\d+:([^:]*,)?cpu[,:]", groups, re.MULTILINE):
+        pytest.skip("this process is in no group of version 1 that limits processors")
+    code = """
+before = len(os.listdir("/proc/self/task"))
+net = mpscnn.Network(graph)
+net(images)
+print(len(os.listdir("/proc/self/task")) - before)
+"""
+    assert int(run(code)) > 0
+    assert run(code, prefix=[*in_namespace, "sh", "-c", f'{mount} && exec "$@"', "sh"]) == "0\n"
+
+
+@linux
+def test_threads_are_tried_again() -> None:
+    """A second after none could be started, a call starts them if they can be started now."""
+    out = run(
+        """
+if os.geteuid() == 0:
+    os.setgid(65534), os.setuid(65534)
+soft, hard = resource.getrlimit(resource.RLIMIT_NPROC)
+def threads_after_a_call():
+    net(images)
+    return len(os.listdir("/proc/self/task"))
+net = mpscnn.Network(graph)
+resource.setrlimit(resource.RLIMIT_NPROC, (0, hard))
+before = threads_after_a_call()
+resource.setrlimit(resource.RLIMIT_NPROC, (hard, hard))
+end = time.monotonic() + 20
+while threads_after_a_call() == before and time.monotonic() < end:
+    time.sleep(0.1)
+print(threads_after_a_call() > before)
+"""
+    )
+    assert out == "True\n"

@@ -43,6 +43,14 @@ class Gate {
   std::thread::id ender_;
 };
 
+/// Commit for a thread that waits next, which may do the work itself.
+void commit_awaited(id<MTLCommandBuffer> buffer) {
+  if ([buffer respondsToSelector:@selector(commitAwaited)])
+    [static_cast<id<AwaitedCommit>>(static_cast<id>(buffer)) commitAwaited];
+  else
+    [buffer commit];
+}
+
 Gate &gate() {
   static auto *one = new Gate;
   return *one;
@@ -102,8 +110,8 @@ void CommandBuffer::submit(bool awaited) {
     impl_->device->impl().note_allocated();
     add_to_profile();
     id<MTLCommandBuffer> buffer = impl_->buffer.get();
-    if (awaited && [buffer respondsToSelector:@selector(commitAwaited)])
-      [static_cast<id<AwaitedCommit>>(static_cast<id>(buffer)) commitAwaited];
+    if (awaited)
+      commit_awaited(buffer);
     else
       [buffer commit];
   });
@@ -131,7 +139,7 @@ void finish_all_work() {
     guard([&] {
       // Queues work in order.
       id<MTLCommandBuffer> last = [device->impl().queue.get() commandBuffer];
-      [last commit];
+      commit_awaited(last);
       [last waitUntilCompleted];
     });
   }
