@@ -19,7 +19,7 @@ export PATH := $(abspath $(VENV))/bin:$(PATH)
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test test-shapes bench docs wheel lint format dev dev-test test-asan check-macos clean distclean
+.PHONY: help demo test test-shapes bench docs wheel lint format dev dev-test test-asan test-tsan check-macos clean distclean
 .DELETE_ON_ERROR:
 .NOTPARALLEL:
 
@@ -57,10 +57,17 @@ dev: $(stamps)/group-build                      ## incremental build with warnin
 dev-test: dev $(stamps)/group-test              ## dev, then all tests on that build
 	@PYTHONPATH=build/dev/package MPSCNN_CPP_TESTS=build/dev/tests $(py) -m pytest tests $(ARGS)
 
-test-asan: $(stamps)/group-test $(stamps)/system-asan   ## all tests under AddressSanitizer and UBSan
-	@[ -f build/asan/build.ninja ] || $(VENV)/bin/cmake --preset asan -DPython_EXECUTABLE=$(abspath $(py)) $(quiet_configure)
-	@$(VENV)/bin/cmake --build --preset asan
-	@PYTHONPATH=build/asan/package MPSCNN_CPP_TESTS=build/asan/tests tools/sanitized.sh asan $(py) -m pytest tests -p no:cacheprovider $(ARGS)
+# The runtimes of both sanitizers come in one package.
+tested-asan := tests
+tested-tsan := tests/test_queue.py tests/test_command_buffer.py tests/test_threads.py tests/test_lifetime.py \
+	tests/test_buffers.py tests/network tests/training \
+	$(patsubst %,'tests/test_cpp.py::test_program[%]',cpp_engine_team cpp_engine_plans cpp_engine_fusion objc_metal_commands)
+test-asan:             ## all tests under AddressSanitizer and UBSan
+test-tsan:             ## pool, queue, stream, network and training tests under ThreadSanitizer
+test-asan test-tsan: test-%: $(stamps)/group-test $(stamps)/system-asan
+	@[ -f build/$*/build.ninja ] || $(VENV)/bin/cmake --preset $* -DPython_EXECUTABLE=$(abspath $(py)) $(quiet_configure)
+	@$(VENV)/bin/cmake --build --preset $*
+	@PYTHONPATH=build/$*/package MPSCNN_CPP_TESTS=build/$*/tests tools/sanitized.sh $* $(py) -m pytest $(tested-$*) -p no:cacheprovider $(ARGS)
 
 lint: $(stamps)/group-lint                      ## ruff, mypy, clang-format, house rules
 	@tools/lint.sh $(VENV)/bin

@@ -7,6 +7,7 @@ import gc
 import os
 import random
 import signal
+import sys
 import zlib
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -25,6 +26,9 @@ NULL_DEVICE = "null device"
 def pytest_configure(config: pytest.Config) -> None:
     # Two cores, and the process may share them: more threads than cores make every small case slower.
     os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
+    if "clang_rt" in os.environ.get("LD_PRELOAD", ""):
+        # It opens a library with RTLD_DEEPBIND, which ends a sanitized process.
+        sys.modules["openvino"] = None  # type: ignore[assignment]
     # Shells have programs in the background ignore Ctrl-C, and those that tests start would inherit that.
     if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
         signal.signal(signal.SIGINT, signal.default_int_handler)

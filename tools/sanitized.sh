@@ -23,8 +23,12 @@ symbolizer=external_symbolizer_path=$(command -v llvm-symbolizer || command -v a
 common="detect_leaks=0:abort_on_error=0:allocator_may_return_null=1"
 export ASAN_OPTIONS="$common:$symbolizer:log_path=$reports/asan:${ASAN_OPTIONS:-}"
 export UBSAN_OPTIONS="halt_on_error=1:print_stacktrace=1:$symbolizer:log_path=$reports/ubsan:${UBSAN_OPTIONS:-}"
-export TSAN_OPTIONS="halt_on_error=0:$symbolizer:log_path=$reports/tsan:${TSAN_OPTIONS:-}"
+export TSAN_OPTIONS="halt_on_error=0:$symbolizer:suppressions=$(dirname "$0")/tsan_suppressions.txt:log_path=$reports/tsan:${TSAN_OPTIONS:-}"
 status=0
 env LD_PRELOAD="$runtime:$(g++ -print-file-name=libstdc++.so.6)" "$@" || status=$?
-find "$reports" -type f -exec cat {} + >&2
+# Those of programs that tests start count as well.
+if [ -n "$(find "$reports" -type f)" ]; then
+  find "$reports" -type f -exec cat {} + >&2
+  [ "$status" -ne 0 ] || status=1
+fi
 exit "$status"
