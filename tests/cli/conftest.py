@@ -36,8 +36,10 @@ class Ran:
 
 
 @pytest.fixture
-def run(capsys: pytest.CaptureFixture[str]) -> Callable[..., Ran]:
+def run(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> Callable[..., Ran]:
     from mpscnn.cli import main
+
+    monkeypatch.setenv("COLUMNS", "300")  # paths of temporary folders are not broken into lines
 
     def call(*arguments: object) -> Ran:
         status = main([str(argument) for argument in arguments])

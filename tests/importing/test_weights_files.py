@@ -329,7 +329,7 @@ NPZ_ROWS: list[tuple[bytes, str]] = [
 ]
 
 
-@pytest.mark.parametrize(("content", "match"), NPZ_ROWS)
+@pytest.mark.parametrize(("content", "match"), NPZ_ROWS, ids=range(len(NPZ_ROWS)))
 def test_npz_that_are_refused(tmp_path: Path, content: bytes, match: str) -> None:
     file = tmp_path / "model.npz"
     file.write_bytes(content)

@@ -92,7 +92,11 @@ def test_numbers_of_numpy() -> None:
 # ---- models
 
 
-@pytest.mark.parametrize("model", [3, None, "resnet18", b"", object(), nn.Module, LAYERS.__iter__()], ids=str)
+@pytest.mark.parametrize(
+    "model",
+    [3, None, "resnet18", b"", object(), nn.Module, LAYERS.__iter__()],
+    ids=lambda model: type(model).__name__,
+)
 def test_models_that_are_none(model: Any) -> None:
     refused(TypeError, r"^model \(\w+\) is not a list of layers, a torch\.nn\.Module or a Graph\.$", model)
 
