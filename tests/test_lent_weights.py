@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 import mpscnn
-from support import run_python
+from support import counts_memory, run_python
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="reads /proc, and MPS keeps its own copy")
 
@@ -54,6 +54,7 @@ def weights_file(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return path
 
 
+@counts_memory
 def test_no_page_of_mapped_weights_is_touched(weights_file: Path) -> None:
     grown, of_file = map(int, run_python(PROGRAM, str(weights_file), "read-only").split())
     assert of_file == 0

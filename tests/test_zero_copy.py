@@ -12,7 +12,7 @@ import pytest
 import torch
 
 import mpscnn
-from support import Source, address, assert_close, conv2d, random, run_python
+from support import Source, address, assert_close, conv2d, counts_memory, random, run_python
 
 SHAPE = (2, 5, 7, 6)
 DTYPES = ["float32", "float16", "uint8", "uint16"]
@@ -448,6 +448,7 @@ WEIGHTS_PEAK = """
 """
 
 
+@counts_memory
 def test_no_copy_of_weights_stands_before_mps() -> None:
     """All of the core's work on weights that are OHWI already; what MPS makes of them is its own."""
     assert float(run_python(WEIGHTS_PEAK)) < 0.1

@@ -20,7 +20,8 @@ trap 'rm -rf "$reports"' EXIT
 symbolizer=external_symbolizer_path=$(command -v llvm-symbolizer || command -v addr2line || true)
 
 # Python and its packages keep memory until the process ends, so leaks are counted by the tests instead.
-common="detect_leaks=0:abort_on_error=0:allocator_may_return_null=1"
+# The handler of SIGBUS is ours, and tested.
+common="detect_leaks=0:abort_on_error=0:allocator_may_return_null=1:handle_sigbus=0"
 export ASAN_OPTIONS="$common:$symbolizer:log_path=$reports/asan:${ASAN_OPTIONS:-}"
 export UBSAN_OPTIONS="halt_on_error=1:print_stacktrace=1:$symbolizer:log_path=$reports/ubsan:${UBSAN_OPTIONS:-}"
 export TSAN_OPTIONS="halt_on_error=0:$symbolizer:suppressions=$(dirname "$0")/tsan_suppressions.txt:log_path=$reports/tsan:${TSAN_OPTIONS:-}"
