@@ -40,7 +40,9 @@ Made make_reduction(id<MTLDevice> device, const KernelRow &row, const Params &pa
                        initWithDevice:device
         doWeightedSumByNonZeroWeights:boolean(params, "by_nonzero_weights", false)]);
   } else {
-    made.kernel = Ref<MPSKernel *>::adopt([static_cast<MPSNNReduceUnary *>([kind alloc]) initWithDevice:device]);
+    // Apple declares it unavailable on MPSNNReduceUnary and MPSNNReduceBinary, available on their subclasses
+    // [MPSNNReduce.h]; all inherit the declaration from MPSKernel.
+    made.kernel = Ref<MPSKernel *>::adopt([static_cast<MPSKernel *>([kind alloc]) initWithDevice:device]);
   }
   check<std::runtime_error>(static_cast<bool>(made.kernel), row.name, ": the device refused the kernel.");
   if (row.is_own("weight"))
