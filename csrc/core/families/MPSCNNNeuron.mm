@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// MPSCNNNeuron and its subclasses, which differ by their initializers, and MPSCNNNeuronGradient.
+// MPSCNNNeuron, its subclasses and MPSCNNNeuronGradient.
 #include "families/family.hh"
 
 #include <locale>
@@ -49,34 +49,9 @@ Made make_neuron(id<MTLDevice> device, const KernelRow &row, const Params &param
   const Class kind = class_of(row);
   Made made;
   made.neuron = describe(row, params);
-  const auto &[type, a, b, c, data] = made.neuron;
-  // Siblings share initializers; the casts only tell the compiler which one is meant.
-  MPSCNNNeuron *kernel = [kind alloc];
-  if (row.variant < 0) {
-    kernel = [kernel initWithDevice:device neuronDescriptor:objc_neuron(made.neuron)];
-  } else {
-    switch (static_cast<MPSCNNNeuronType>(type)) {
-      case MPSCNNNeuronTypePReLU:
-        kernel = [static_cast<MPSCNNNeuronPReLU *>(kernel) initWithDevice:device a:data.data() count:data.size()];
-        break;
-      case MPSCNNNeuronTypeReLU:
-      case MPSCNNNeuronTypeELU: kernel = [static_cast<MPSCNNNeuronReLU *>(kernel) initWithDevice:device a:a]; break;
-      case MPSCNNNeuronTypeLinear:
-      case MPSCNNNeuronTypeHardSigmoid:
-      case MPSCNNNeuronTypeTanH:
-      case MPSCNNNeuronTypeSoftPlus:
-      case MPSCNNNeuronTypeReLUN:
-        kernel = [static_cast<MPSCNNNeuronLinear *>(kernel) initWithDevice:device a:a b:b];
-        break;
-      case MPSCNNNeuronTypePower:
-      case MPSCNNNeuronTypeExponential:
-      case MPSCNNNeuronTypeLogarithm:
-        kernel = [static_cast<MPSCNNNeuronPower *>(kernel) initWithDevice:device a:a b:b c:c];
-        break;
-      default: kernel = [static_cast<MPSCNNNeuronSigmoid *>(kernel) initWithDevice:device]; break;
-    }
-  }
-  made.kernel = Ref<MPSKernel *>::adopt(kernel);
+  made.kernel =
+      Ref<MPSKernel *>::adopt([static_cast<MPSCNNNeuron *>([kind alloc]) initWithDevice:device
+                                                                       neuronDescriptor:objc_neuron(made.neuron)]);
   check<std::runtime_error>(static_cast<bool>(made.kernel), row.name, ": the device refused the kernel.");
   return made;
 }
