@@ -122,8 +122,10 @@ namespace {
 /// What an archive of the kernel gives back on the device.
 Ref<MPSKernel *> archived_copy(MPSKernel *kernel, id<MTLDevice> device) {
   NSError *error = nil;
-  NSData *data = [NSKeyedArchiver archivedDataWithRootObject:kernel];
-  id made = [MPSKeyedUnarchiver unarchivedObjectOfClass:[kernel class] fromData:data device:device error:&error];
+  NSData *data = [NSKeyedArchiver archivedDataWithRootObject:kernel requiringSecureCoding:NO error:&error];
+  id made = data == nil
+                ? nil
+                : [MPSKeyedUnarchiver unarchivedObjectOfClass:[kernel class] fromData:data device:device error:&error];
   check<std::runtime_error>(made != nil, "the kernel cannot be archived: ",
                             error == nil ? std::string("no reason given") : mpscnn::text([error localizedDescription]),
                             ".");
