@@ -2,6 +2,7 @@
 // Arrays in and out. NumPy's are read through their C struct: about 50 ns.
 #include "bind_array.hpp"
 
+#include <algorithm>
 #include <new>
 #include <utility>
 
@@ -151,7 +152,7 @@ py::array array_from(const ArrayView& view) {
 namespace {
 
 /// Steals `descr`.
-py::object array_on_pages(PyObject* descr, int ndim, const std::int64_t* shape, std::size_t bytes, void** data) {
+py::object array_on_pages(PyObject* descr, int ndim, const Py_intptr_t* shape, std::size_t bytes, void** data) {
   const auto& npy = Npy::get();
   auto dtype = py::reinterpret_steal<py::object>(descr);
   Pages pages;
@@ -186,9 +187,6 @@ py::object array_on_pages(PyObject* descr, int ndim, const std::int64_t* shape, 
 
 }  // namespace
 
-static_assert(sizeof(std::int64_t) == sizeof(Py_intptr_t) && std::is_same_v<std::int64_t, Py_intptr_t>,
-              "NumPy's extents are read in place");
-
 bool read_numpy(py::handle object, NumpyFields& fields) {
   if (Py_TYPE(object.ptr()) != Npy::get().PyArray_Type_) return false;
   const auto* array = reinterpret_cast<const py::detail::PyArray_Proxy*>(object.ptr());
@@ -198,7 +196,7 @@ bool read_numpy(py::handle object, NumpyFields& fields) {
   return true;
 }
 
-py::object empty_like_numpy(py::handle like, int ndim, const std::int64_t* shape, std::int64_t bytes, void** data) {
+py::object empty_like_numpy(py::handle like, int ndim, const Py_intptr_t* shape, std::int64_t bytes, void** data) {
   const auto& npy = Npy::get();
   PyObject* descr = reinterpret_cast<const py::detail::PyArray_Proxy*>(like.ptr())->descr;
   Py_INCREF(descr);
@@ -209,7 +207,7 @@ py::object empty_like_numpy(py::handle like, int ndim, const std::int64_t* shape
   return py::reinterpret_steal<py::object>(array);
 }
 
-py::object view_of_numpy(py::handle array, int ndim, const std::int64_t* shape) {
+py::object view_of_numpy(py::handle array, int ndim, const Py_intptr_t* shape) {
   const auto& npy = Npy::get();
   const auto* fields = reinterpret_cast<const py::detail::PyArray_Proxy*>(array.ptr());
   Py_INCREF(fields->descr);
@@ -225,8 +223,10 @@ py::object view_of_numpy(py::handle array, int ndim, const std::int64_t* shape) 
 py::array empty_array(const Extents& shape, DType dtype) {
   check(shape.size() <= 32, "empty: ndim (", shape.size(), ") is greater than the maximum 32.");
   const std::size_t bytes = bytes_of(shape, dtype, "empty: shape ");
+  Py_intptr_t extents[32];
+  std::ranges::copy(shape, extents);
   void* data = nullptr;
-  return array_on_pages(numpy_dtype(dtype).release().ptr(), static_cast<int>(shape.size()), shape.data(), bytes, &data);
+  return array_on_pages(numpy_dtype(dtype).release().ptr(), static_cast<int>(shape.size()), extents, bytes, &data);
 }
 
 py::object to_python_owner(std::shared_ptr<void> owner) {

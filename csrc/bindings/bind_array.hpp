@@ -31,11 +31,12 @@ ArrayView view_of(py::handle object, const char* name, Keep keep = Keep::owner);
 ArrayView writable_view_of(py::handle object, const char* name, Keep keep = Keep::owner);
 
 /// What a NumPy array's C struct says, without a copy of its extents: for calls that must not cost more than they do.
+/// Py_intptr_t is `long` everywhere, std::int64_t is `long long` on macOS: pointers to them do not convert.
 struct NumpyFields {
   void* data;
   int ndim;
-  const std::int64_t* shape;    ///< elements
-  const std::int64_t* strides;  ///< bytes
+  const Py_intptr_t* shape;    ///< elements
+  const Py_intptr_t* strides;  ///< bytes
   DType dtype;
 };
 
@@ -44,10 +45,10 @@ bool read_numpy(py::handle object, NumpyFields& fields);
 
 /// Uninitialized C-contiguous array of the dtype object of `like`, a NumPy array. From 64 KB on as empty_array() makes
 /// them; below, from NumPy's own allocator, which is faster than whole pages are.
-py::object empty_like_numpy(py::handle like, int ndim, const std::int64_t* shape, std::int64_t bytes, void** data);
+py::object empty_like_numpy(py::handle like, int ndim, const Py_intptr_t* shape, std::int64_t bytes, void** data);
 
 /// C-contiguous view of the memory of `array`, a NumPy array, which it keeps alive; as writable as that is.
-py::object view_of_numpy(py::handle array, int ndim, const std::int64_t* shape);
+py::object view_of_numpy(py::handle array, int ndim, const Py_intptr_t* shape);
 
 /// Uninitialized C-contiguous array on whole pages of its own, which a device can always share.
 py::array empty_array(const Extents& shape, DType dtype);

@@ -227,19 +227,22 @@ py::object reorder_numpy(const Reordering& call) {
   if (call.out || call.feature_map || call.source == Layout::C1HW || call.target == Layout::C1HW) return {};
   if (!read_numpy(call.array, fields) || fields.ndim != 4) return {};
   const std::size_t word = size_of(fields.dtype);
-  std::int64_t shape[4], bytes = static_cast<std::int64_t>(word);
+  std::int64_t extents[4], strides[4], bytes = static_cast<std::int64_t>(word);
+  std::copy_n(fields.shape, 4, extents);
+  std::copy_n(fields.strides, 4, strides);
+  Py_intptr_t shape[4];
   const auto from = axes_from(call.source, call.target);
   for (int i = 0; i < 4; ++i) {
     shape[i] = fields.shape[from[static_cast<std::size_t>(i)]];
     if (__builtin_mul_overflow(bytes, shape[i], &bytes)) return {};  // broadcast views may be larger than any memory
   }
-  if (call.copy != Copy::always && is_in_order(fields.shape, fields.strides, call.source, call.target, word))
+  if (call.copy != Copy::always && is_in_order(extents, strides, call.source, call.target, word))
     return view_of_numpy(call.array, 4, shape);
   if (call.copy == Copy::never) return {};
   void* data = nullptr;
   py::object result = empty_like_numpy(call.array, 4, shape, bytes, &data);
   without_gil_if_long(bytes, [&] {
-    reorder_unchecked(fields.data, fields.shape, fields.strides, call.source, data, call.target, word, call.threads);
+    reorder_unchecked(fields.data, extents, strides, call.source, data, call.target, word, call.threads);
   });
   return result;
 }
