@@ -46,6 +46,12 @@ REPRS = [
     (("relu", 0.1), {}, 'mpscnn.NeuronDescriptor("relu", a=0.1)'),
     (("relun", 0, 6), {}, 'mpscnn.NeuronDescriptor("relun", a=0.0, b=6.0)'),
     (("power", 1, -2.5, 1e-5), {}, 'mpscnn.NeuronDescriptor("power", a=1.0, b=-2.5, c=1e-05)'),
+    (("linear", 1 / 3, 2**24), {}, 'mpscnn.NeuronDescriptor("linear", a=0.33333334, b=16777216.0)'),
+    (
+        ("linear", 3.4028235e38, -1.1754944e-38),
+        {},
+        'mpscnn.NeuronDescriptor("linear", a=3.4028235e+38, b=-1.1754944e-38)',
+    ),
     (("gelu",), {"b": 3}, 'mpscnn.NeuronDescriptor("gelu", b=3.0)'),
     (("prelu",), {"data": [0.1, 1]}, 'mpscnn.NeuronDescriptor("prelu", data=[0.1, 1.0])'),
 ]

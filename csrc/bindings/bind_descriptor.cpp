@@ -2,7 +2,8 @@
 // What describes a kernel to be made: activation, batch normalization, geometry of a convolution.
 #include <mpscnn/data_source.hpp>
 
-#include <charconv>
+#include <limits>
+#include <memory>
 #include <optional>
 #include <string>
 #include <string_view>
@@ -80,12 +81,16 @@ NeuronDescriptor make_neuron(const Text& type, const std::optional<Real>& a, con
   return neuron;
 }
 
-/// As few digits as tell it from its neighbours in single precision: "0.1", "2.0", "1e-05".
+/// As few digits from six on as tell it from its neighbours in single precision: "0.1", "2.0", "1e-05".
 std::string shown(float number) {
-  char digits[32];
-  const auto end = std::to_chars(std::begin(digits), std::end(digits), number).ptr;
-  std::string text(digits, end);
-  return text.find_first_not_of("-0123456789") == std::string::npos ? text + ".0" : text;
+  for (int digits = std::numeric_limits<float>::digits10;; ++digits) {
+    // Python's own are the same in every locale. std::to_chars(float) came with macOS 13.3 [<charconv>].
+    const std::unique_ptr<char, decltype(&PyMem_Free)> text(
+        PyOS_double_to_string(number, 'g', digits, Py_DTSF_ADD_DOT_0, nullptr), PyMem_Free);
+    if (!text) throw py::error_already_set();
+    const auto again = static_cast<float>(PyOS_string_to_double(text.get(), nullptr, nullptr));
+    if (again == number || digits == std::numeric_limits<float>::max_digits10) return text.get();
+  }
 }
 
 std::string repr_of(const NeuronDescriptor& neuron) {
