@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import os
 import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -17,6 +18,7 @@ PROGRAMS = sorted(
 )
 
 
+@pytest.mark.skipif(sys.platform == "darwin", reason="the programs try openmps, which is not built on macOS")
 @pytest.mark.skipif(FOLDER is None, reason="MPSCNN_CPP_TESTS is not set: run by make test, dev-test or test-asan")
 @pytest.mark.parametrize("name", PROGRAMS)
 def test_program(name: str) -> None:
