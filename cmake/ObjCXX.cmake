@@ -18,8 +18,11 @@ if(APPLE)
   find_library(MPSCNN_FOUNDATION Foundation REQUIRED)
   find_library(MPSCNN_METAL Metal REQUIRED)
   find_library(MPSCNN_MPS MetalPerformanceShaders REQUIRED)
+  # Programs without graphics of their own link it, or there may be no default device [Apple's documentation of
+  # MTLCreateSystemDefaultDevice].
+  find_library(MPSCNN_CORE_GRAPHICS CoreGraphics REQUIRED)
   set(MPSCNN_OBJC_LIBS "${MPSCNN_FOUNDATION}")
-  target_link_libraries(mpscnn_metal INTERFACE "${MPSCNN_METAL}" "${MPSCNN_MPS}")
+  target_link_libraries(mpscnn_metal INTERFACE "${MPSCNN_METAL}" "${MPSCNN_MPS}" "${MPSCNN_CORE_GRAPHICS}")
 else()
   # Debian calls it clang++-19; elsewhere a newer plain clang++ is as good.
   find_program(MPSCNN_CLANGXX NAMES clang++-19 clang++-20 clang++-21 clang++ REQUIRED

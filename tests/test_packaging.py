@@ -67,6 +67,14 @@ def test_config_names_what_is_there():
     assert list(lib.glob("libdnnl.so.*"))
 
 
+def test_config_on_macos_names_the_frameworks_that_cmake_links(monkeypatch):
+    monkeypatch.setattr(config.sys, "platform", "darwin")
+    assert (config.include_dir(), config.lib_dir(), config.cflags()) == (None, None, [])
+    linked = re.findall(r"find_library\(MPSCNN_\w+ (\w+) REQUIRED\)", (ROOT / "cmake" / "ObjCXX.cmake").read_text())
+    assert set(config.libs()) == {"-framework", *linked}
+    assert "CoreGraphics" in linked
+
+
 @on_linux
 def test_config_without_gccs_objc_headers_says_what_to_install(monkeypatch, capsys):
     monkeypatch.setattr(config.platform, "machine", lambda: "no-such-machine")

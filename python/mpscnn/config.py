@@ -107,7 +107,8 @@ def libs() -> list[str]:
         On Linux without GCC's Objective-C runtime.
     """
     if _is_macos():
-        frameworks = ("Foundation", "Metal", "MetalPerformanceShaders")
+        # CoreGraphics: without it there may be no default device [Apple's documentation, MTLCreateSystemDefaultDevice].
+        frameworks = ("Foundation", "Metal", "MetalPerformanceShaders", "CoreGraphics")
         return [flag for framework in frameworks for flag in ("-framework", framework)]
     folders = [
         folder for folder in (lib_dir(), _PACKAGE.parent / "mpscnn.libs") if folder is not None and folder.exists()
