@@ -1,7 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-# Makes build/<preset>/package/mpscnn importable: links to every file of python/mpscnn and to openmps' headers.
+# Makes build/<preset>/package/mpscnn importable: links to every file of python/mpscnn and, unless APPLE, to openmps'
+# headers.
 # A link whose file is gone is removed.
-file(MAKE_DIRECTORY "${PACKAGE}/openmps")
+file(MAKE_DIRECTORY "${PACKAGE}")
 file(GLOB_RECURSE present LIST_DIRECTORIES false RELATIVE "${PACKAGE}" "${PACKAGE}/*.py" "${PACKAGE}/*.pyi" "${PACKAGE}/py.typed")
 foreach(file IN LISTS present)
   if(IS_SYMLINK "${PACKAGE}/${file}" AND NOT EXISTS "${SOURCE}/python/mpscnn/${file}")
@@ -17,6 +18,7 @@ foreach(file IN LISTS wanted)
     file(CREATE_LINK "${SOURCE}/python/mpscnn/${file}" "${PACKAGE}/${file}" SYMBOLIC)
   endif()
 endforeach()
-if(EXISTS "${SOURCE}/csrc/openmps/include" AND NOT EXISTS "${PACKAGE}/openmps/include")
+if(NOT APPLE AND NOT EXISTS "${PACKAGE}/openmps/include")
+  file(MAKE_DIRECTORY "${PACKAGE}/openmps")
   file(CREATE_LINK "${SOURCE}/csrc/openmps/include" "${PACKAGE}/openmps/include" SYMBOLIC)
 endif()
