@@ -19,7 +19,7 @@ Ref<MPSCNNBatchNormalization *> make_maker(id<MTLDevice> device, std::int64_t ch
   auto source = std::make_shared<GuardedNormalization>(normalization_arrays("BatchNormalizationState", arrays),
                                                        GuardedNormalization::Wanted{.statistics = true});
   const auto values =
-      Ref<MPSCNNNormalizationValues *>::adopt([[MPSCNNNormalizationValues alloc] initWithGuardedNormalization:source]);
+      Ref<PyMPSNormalizationValues *>::adopt([[PyMPSNormalizationValues alloc] initWithGuardedNormalization:source]);
   auto maker = Ref<MPSCNNBatchNormalization *>::adopt([[MPSCNNBatchNormalization alloc] initWithDevice:device
                                                                                             dataSource:values.get()]);
   source->rethrow();

@@ -9,16 +9,16 @@
 #include "guarded_source.hpp"
 #include "objc_ref.hh"
 
-@interface MPSCNNArrayDataSource : NSObject <MPSCNNConvolutionDataSource> {
+@interface PyMPSArrayDataSource : NSObject <MPSCNNConvolutionDataSource> {
  @private
   std::shared_ptr<mpscnn::GuardedSource> source_;
 }
 - (instancetype)initWithGuardedSource:(std::shared_ptr<mpscnn::GuardedSource>)source;
 @end
 
-@interface MPSCNNNormalizationValues : NSObject <MPSCNNBatchNormalizationDataSource,
-                                                 MPSCNNInstanceNormalizationDataSource,
-                                                 MPSCNNGroupNormalizationDataSource> {
+@interface PyMPSNormalizationValues : NSObject <MPSCNNBatchNormalizationDataSource,
+                                                MPSCNNInstanceNormalizationDataSource,
+                                                MPSCNNGroupNormalizationDataSource> {
  @private
   std::shared_ptr<mpscnn::GuardedNormalization> source_;
 }

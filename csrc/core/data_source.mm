@@ -67,14 +67,14 @@ static MPSDataType objc_dtype(DType dtype) {
 }  // namespace mpscnn
 
 /// Holds what a shared pointer holds.
-@interface MPSCNNSharedOwner : NSObject {
+@interface PyMPSSharedOwner : NSObject {
  @private
   std::shared_ptr<void> owner_;
 }
 - (instancetype)initWithOwner:(std::shared_ptr<void>)owner;
 @end
 
-@implementation MPSCNNSharedOwner
+@implementation PyMPSSharedOwner
 
 - (instancetype)initWithOwner:(std::shared_ptr<void>)owner {
   if ((self = [super init])) owner_ = std::move(owner);
@@ -83,12 +83,12 @@ static MPSDataType objc_dtype(DType dtype) {
 
 @end
 
-@interface MPSCNNArrayDataSource ()<WeightsOwner>
+@interface PyMPSArrayDataSource ()<WeightsOwner>
 /// Null for sources that compute no weights.
 - (mpscnn::UpdatingSource *)updatingSource;
 @end
 
-@implementation MPSCNNArrayDataSource
+@implementation PyMPSArrayDataSource
 
 - (instancetype)initWithGuardedSource:(std::shared_ptr<mpscnn::GuardedSource>)source {
   if ((self = [super init])) source_ = std::move(source);
@@ -117,7 +117,7 @@ static MPSDataType objc_dtype(DType dtype) {
 
 - (id)weightsOwner {
   if (!source_->weights_owner()) return nil;
-  return [[[MPSCNNSharedOwner alloc] initWithOwner:source_->weights_owner()] autorelease];
+  return [[[PyMPSSharedOwner alloc] initWithOwner:source_->weights_owner()] autorelease];
 }
 
 - (float *)biasTerms {
@@ -188,7 +188,7 @@ static MPSDataType objc_dtype(DType dtype) {
 
 @end
 
-@implementation MPSCNNNormalizationValues
+@implementation PyMPSNormalizationValues
 
 - (instancetype)initWithGuardedNormalization:(std::shared_ptr<mpscnn::GuardedNormalization>)source {
   if ((self = [super init])) source_ = std::move(source);

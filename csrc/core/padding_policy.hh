@@ -8,7 +8,7 @@
 
 #include "guarded_policy.hpp"
 
-@interface MPSCNNCallersPadding : NSObject <MPSNNPadding> {
+@interface PyMPSCallersPadding : NSObject <MPSNNPadding> {
  @private
   std::shared_ptr<mpscnn::GuardedPolicy> policy_;
 }

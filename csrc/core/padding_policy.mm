@@ -90,7 +90,7 @@ ImageShape ask_policy(const std::shared_ptr<GuardedPolicy> &policy, Kernel &kern
                       MPSImage *source) {
   GuardedPolicy::Asking asking(*policy, kernel);
   policy->method_bits = padding_method(blame(kernel, *policy->policy()), *policy->policy());
-  const auto padding = Ref<MPSCNNCallersPadding *>::adopt([[MPSCNNCallersPadding alloc] initWithGuardedPolicy:policy]);
+  const auto padding = Ref<PyMPSCallersPadding *>::adopt([[PyMPSCallersPadding alloc] initWithGuardedPolicy:policy]);
   const Lent lent(object, padding.get());
   MPSImageDescriptor *result = [object destinationImageDescriptorForSourceImages:@[ source ] sourceStates:nil];
   asking.rethrow();
@@ -99,7 +99,7 @@ ImageShape ask_policy(const std::shared_ptr<GuardedPolicy> &policy, Kernel &kern
 
 }  // namespace mpscnn
 
-@implementation MPSCNNCallersPadding
+@implementation PyMPSCallersPadding
 
 - (instancetype)initWithGuardedPolicy:(std::shared_ptr<mpscnn::GuardedPolicy>)policy {
   if ((self = [super init])) policy_ = std::move(policy);

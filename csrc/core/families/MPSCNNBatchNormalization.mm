@@ -79,7 +79,7 @@ Made make_normalization(id<MTLDevice> device, const KernelRow &row, const Params
         row.name, ": activation has ", made.neuron.data.size(), " PReLU slopes for ", channels, " channels.");
 
   const auto values =
-      Ref<MPSCNNNormalizationValues *>::adopt([[MPSCNNNormalizationValues alloc] initWithGuardedNormalization:source]);
+      Ref<PyMPSNormalizationValues *>::adopt([[PyMPSNormalizationValues alloc] initWithGuardedNormalization:source]);
   if (!is_batch) {
     // The initialisers of both classes have the same selector.
     MPSCNNInstanceNormalization *kernel = [kind alloc];

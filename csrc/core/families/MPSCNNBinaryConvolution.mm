@@ -47,7 +47,7 @@ Made make_binary_convolution(id<MTLDevice> device, const KernelRow &row, const P
   const auto input_bias = terms(row, params, "input_bias", d.in_channels);
   const auto input_scale = terms(row, params, "input_scale", d.in_channels);
   const auto type = text(params, "type", "xnor");
-  auto objc_source = Ref<MPSCNNArrayDataSource *>::adopt([[MPSCNNArrayDataSource alloc] initWithGuardedSource:source]);
+  auto objc_source = Ref<PyMPSArrayDataSource *>::adopt([[PyMPSArrayDataSource alloc] initWithGuardedSource:source]);
   MPSCNNBinaryConvolution *kernel = [kind alloc];
   kernel = [kernel initWithDevice:device
                   convolutionData:objc_source.get()

@@ -51,7 +51,7 @@ Made make_convolution(id<MTLDevice> device, const KernelRow &row, const Params &
   check(row.family != Family::convolution_transpose || source->dtype() == DType::float32, row.name, ": weight.dtype (",
         name_of(source->dtype()), ") is not float32, the only type MPS takes here.");
 
-  auto objc_source = Ref<MPSCNNArrayDataSource *>::adopt([[MPSCNNArrayDataSource alloc] initWithGuardedSource:source]);
+  auto objc_source = Ref<PyMPSArrayDataSource *>::adopt([[PyMPSArrayDataSource alloc] initWithGuardedSource:source]);
   made.kernel = Ref<MPSKernel *>::adopt([[kind alloc] initWithDevice:device weights:objc_source.get()]);
   source->rethrow();
   check<std::runtime_error>(static_cast<bool>(made.kernel), row.name, ": the device refused the kernel.");
