@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 import mpscnn
-from support import assert_close, conv2d, held_queue, random
+from support import assert_close, conv2d, held_queue, random, run_python
 
 X = (2, 9, 7, 4)
 
@@ -202,3 +202,48 @@ def test_destinations_keep_what_is_not_written() -> None:
     assert (target.numpy() == 9).sum() == store.size - written.size
     # MPS: clip_rect moves the destination's origin, the offset says where the source is read.
     np.testing.assert_array_equal(written, np.maximum(x[:, 0:3, 0:2], 0))
+
+
+def test_open_command_buffers_are_counted() -> None:
+    """Metal's queue waits for ever for a place among buffers that nothing commits."""
+    assert (
+        run_python("""
+        import mpscnn
+        held = [mpscnn.CommandBuffer() for _ in range(64)]
+        try:
+            mpscnn.CommandBuffer()
+        except RuntimeError as error:
+            print(error)
+        held[0].commit()
+        held.append(mpscnn.CommandBuffer())
+        held.pop(1)
+        held.append(mpscnn.CommandBuffer(label="of one that was dropped"))
+        print(mpscnn.Device.all()[-1] == mpscnn.Device() or mpscnn.CommandBuffer(mpscnn.Device.all()[-1]).status)
+        held[0].wait()
+        # The process ends with 64 of them open, and work that nothing waits for.
+        held.pop().commit()
+        """)
+        == "CommandBuffer: 64 command buffers of the device are open, the maximum: commit() or drop one first.\n"
+        "not_enqueued\n"
+    )
+
+
+def test_a_full_queue_is_waited_for_without_the_gil() -> None:
+    """Its first handler goes on with Python before there is a place."""
+    assert (
+        run_python(
+            """
+        import time
+        import mpscnn
+        commands = mpscnn.CommandBuffer()
+        commands.add_completed_handler(lambda: (time.sleep(0.2), print("handler")))
+        commands.commit()
+        for _ in range(70):
+            commands = mpscnn.CommandBuffer()
+            commands.commit()
+        commands.wait()
+        """,
+            timeout=60,
+        )
+        == "handler\n"
+    )

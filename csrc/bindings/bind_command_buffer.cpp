@@ -78,14 +78,17 @@ void bind_command_buffer(py::module_& module) {
     TypeError
         "label (int) is not a str.", "CommandBuffer: handler (int) is not callable."
     RuntimeError
-        "CommandBuffer: commit() was called already; …", "CommandBuffer: wait() was called before commit().", and from
-        ``wait()`` whatever the device says when the work has failed.
+        "CommandBuffer: 64 command buffers of the device are open, the maximum: …" (made, neither committed nor
+        dropped), "CommandBuffer: commit() was called already; …", "CommandBuffer: wait() was called before commit().",
+        and from ``wait()`` whatever the device says when the work has failed.
 
     Source
     ------
     Metal/MTLCommandBuffer.h, MTLCommandBuffer.)")
       .def(py::init([](const std::shared_ptr<Device>& device, const std::optional<Text>& label) {
-             return CommandBuffer::make(device_or_default(device), label.value_or(Text{}));
+             const auto chosen = device_or_default(device);
+             const ReleaseGil release;  // it may wait for handlers of others to end
+             return CommandBuffer::make(chosen, label.value_or(Text{}));
            }),
            py::arg("device") = nullptr, py::arg("label") = py::none())
       .def("commit", &CommandBuffer::commit, py::call_guard<ReleaseGil>(),

@@ -77,10 +77,15 @@ std::shared_ptr<CommandBuffer> CommandBuffer::make(std::shared_ptr<Device> devic
                                                    const std::string &kernel) {
   check_not_forked();
   return guard([&] {
-    auto buffer = Ref<id<MTLCommandBuffer>>::retain([device->impl().queue.get() commandBuffer]);
+    auto &counted = device->impl();
+    const int count = ++counted.open;
+    Impl::Open open(&counted);
+    check<std::runtime_error>(count <= Device::Impl::kMaxOpen, "CommandBuffer: ", Device::Impl::kMaxOpen,
+                              " command buffers of the device are open, the maximum: commit() or drop one first.");
+    auto buffer = Ref<id<MTLCommandBuffer>>::retain([counted.queue.get() commandBuffer]);
     check<std::runtime_error>(static_cast<bool>(buffer), "CommandBuffer: the device gave no command buffer.");
     if (!label.empty()) [buffer.get() setLabel:ns(label)];
-    auto impl = std::unique_ptr<Impl>(new Impl{device, buffer});
+    auto impl = std::unique_ptr<Impl>(new Impl{device, std::move(open), buffer});
     if (auto profile = Profile::current()) {
       const auto thread = std::hash<std::thread::id>()(std::this_thread::get_id());
       impl->event = {label, kernel, "encode", profile_clock(), 0, profile->next_buffer(), thread};
@@ -117,6 +122,7 @@ void CommandBuffer::submit(bool awaited) {
   });
 }
 
+    impl_->open.reset();
 /// The time of the encoding, now that it is over, and that of the execution when it will be.
 void CommandBuffer::add_to_profile() {
   if (!impl_->profile) return;

@@ -26,7 +26,8 @@ Made &made() {
 std::shared_ptr<Device> wrap(id<MTLDevice> device) {
   auto impl = std::make_unique<Device::Impl>();
   impl->device = Ref<id<MTLDevice>>::retain(device);
-  impl->queue = Ref<id<MTLCommandQueue>>::adopt([device newCommandQueue]);
+  impl->queue =
+      Ref<id<MTLCommandQueue>>::adopt([device newCommandQueueWithMaxCommandBufferCount:Device::Impl::kMaxUnfinished]);
   return std::make_shared<Device>(std::move(impl));
 }
 

@@ -22,8 +22,14 @@
 namespace mpscnn {
 
 struct Device::Impl {
+  /// Command buffers that are made and not committed. A queue has places for so many unfinished ones, and
+  /// -commandBuffer waits for a free one [MTLDevice.h]; open ones never become free by waiting.
+  static constexpr int kMaxOpen = 64;
+  static constexpr int kMaxUnfinished = kMaxOpen + 1;  ///< one place is for finish_all_work()
+
   Ref<id<MTLDevice>> device;
   Ref<id<MTLCommandQueue>> queue;
+  std::atomic<int> open = 0;
   std::atomic<std::uint64_t> peak = 0;  ///< for devices that do not count it
 
   /// To be called when much memory is in use.
@@ -42,7 +48,14 @@ struct Buffer::Impl {
 };
 
 struct CommandBuffer::Impl {
+  /// Counts the command buffer among the open ones of the device until it is committed or dropped.
+  struct Close {
+    void operator()(Device::Impl *device) const { --device->open; }
+  };
+  using Open = std::unique_ptr<Device::Impl, Close>;
+
   std::shared_ptr<Device> device;
+  Open open;
   Ref<id<MTLCommandBuffer>> buffer;
   std::mutex commit_mutex = {};
   std::shared_ptr<Profile> profile = {};  ///< that collected when the command buffer was made
