@@ -13,7 +13,10 @@
 namespace mpscnn {
 
 Buffer::Buffer(std::unique_ptr<Impl> impl) : impl_(std::move(impl)) {}
-Buffer::~Buffer() = default;
+Buffer::~Buffer() {
+  Pool pool;
+  impl_.reset();
+}
 
 std::shared_ptr<Buffer> Buffer::make(std::shared_ptr<Device> device, std::uint64_t bytes) {
   check(bytes > 0, "Buffer: length (0) is less than the minimum (1).");

@@ -71,7 +71,10 @@ const char *name_of(CommandBufferStatus status) {
 }
 
 CommandBuffer::CommandBuffer(std::unique_ptr<Impl> impl) : impl_(std::move(impl)) {}
-CommandBuffer::~CommandBuffer() = default;
+CommandBuffer::~CommandBuffer() {
+  Pool pool;
+  impl_.reset();
+}
 
 std::shared_ptr<CommandBuffer> CommandBuffer::make(std::shared_ptr<Device> device, const std::string &label,
                                                    const std::string &kernel) {
