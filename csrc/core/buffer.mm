@@ -60,7 +60,11 @@ std::shared_ptr<Buffer> Buffer::share(std::shared_ptr<Device> device, const Arra
   });
 }
 
-void *Buffer::contents() const { return [impl_->buffer.get() contents]; }
+void *Buffer::contents() const {
+  void *bytes = [impl_->buffer.get() contents];
+  check<NotImplementedError>(bytes != nullptr, "Buffer: this device does not show the CPU its memory.");
+  return bytes;
+}
 std::uint64_t Buffer::bytes() const { return [impl_->buffer.get() length]; }
 
 }  // namespace mpscnn

@@ -1,0 +1,46 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What the core does where a device answers as Apple's may and openmps does not: methods of openmps are replaced."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+import pytest
+
+from support import run_python
+
+pytestmark = pytest.mark.skipif(sys.platform == "darwin", reason="replaces methods of openmps")
+
+BEFORE = """
+import ctypes, sys
+sys.path.insert(0, sys.argv[1])
+import numpy as np
+import mpscnn
+from messages import name_of, replace
+
+ID, BOOL, COUNT = ctypes.c_void_p, ctypes.c_ubyte, ctypes.c_ulong
+x = np.random.default_rng(0).standard_normal((2, 5, 4, 6), dtype=np.float32)
+weight = np.random.default_rng(1).standard_normal((8, 6, 3, 3), dtype=np.float32)
+"""
+
+
+def run(program: str) -> str:
+    return run_python(BEFORE + program, str(Path(__file__).parent))
+
+
+def test_memory_that_the_cpu_does_not_see_is_no_array() -> None:
+    """Of states, which MPS makes: private buffers answer NULL [MTLBuffer.h]."""
+    assert (
+        run("""
+with mpscnn.CommandBuffer() as commands:
+    state = mpscnn.Convolution(weight).export_weights(commands)
+replace("-[MTLBufferOnEngine contents]", ID, [], lambda original: lambda self, _: None)
+for look in (lambda: state.weights, lambda: np.asarray(state.weights)):
+    try:
+        look()
+    except NotImplementedError as error:
+        print(error)
+""")
+        == "Buffer: this device does not show the CPU its memory.\n" * 2
+    )
