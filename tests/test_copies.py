@@ -127,6 +127,11 @@ def test_data_sources(way: str) -> None:
     twin = WAYS[way](kernel)
     np.testing.assert_array_equal(twin(x), wanted)
     if way == "archive":  # has the weights, and no data source to read them from again
+        assert twin.data_source is None
+        with pytest.raises(RuntimeError, match="Convolution: there is no data source to reload"):
+            twin.reload()
+        with pytest.raises(NotImplementedError, match="the forward kernel is of an archive, which has weights and no"):
+            _ = twin.gradient
         return
     shared = way == "copy"
     assert (twin.data_source is source) == shared

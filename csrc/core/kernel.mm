@@ -143,6 +143,7 @@ std::shared_ptr<Kernel> Kernel::copy(bool archived) const {
     made.kernel =
         archived ? archived_copy(kernel, device) : Ref<MPSKernel *>::adopt([kernel copyWithZone:NULL device:device]);
     check<std::runtime_error>(static_cast<bool>(made.kernel), impl_->row->name, ": the kernel cannot be copied.");
+    if (archived) made.source = nullptr;  // an archive has the weights; the source in it may be MPS's own
     if (auto &policy = made.padding.policy) policy = policy->again();
     auto copied = std::unique_ptr<Impl>(new Impl{impl_->row, impl_->device, std::move(made)});
     copied->attributes = impl_->attributes;

@@ -76,6 +76,8 @@ Made make_convolution_gradient(id<MTLDevice> device, const KernelRow &row, const
   made.source = forward.source;
   const auto &source = forward.source;
   if (!source->load()) source->rethrow();
+  check<NotImplementedError>(forward.source != nullptr, row.name,
+                             ": the forward kernel is of an archive, which has weights and no data source.");
   const auto unload = std::shared_ptr<void>(nullptr, [source](void *) { source->purge(); });
   // MPSCNNConvolutionTranspose has the same property.
   id<MPSCNNConvolutionDataSource> values = [static_cast<MPSCNNConvolution *>(forward.kernel.get()) dataSource];
