@@ -44,3 +44,18 @@ for look in (lambda: state.weights, lambda: np.asarray(state.weights)):
 """)
         == "Buffer: this device does not show the CPU its memory.\n" * 2
     )
+
+
+def test_convolutions_ask_for_the_float_accumulator() -> None:
+    assert (
+        run("""
+def tells(original):
+    return lambda self, _, option: (print(option), original(self, _, option))[1]
+for kind in ("MPSCNNConvolution", "MPSCNNConvolutionTranspose"):
+    replace(f"-[{kind} setAccumulatorPrecisionOption:]", None, [COUNT], tells)
+mpscnn.Convolution(weight)
+mpscnn.FullyConnected(weight.reshape(8, -1))
+mpscnn.ConvolutionTranspose(weight)
+""")
+        == "1\n1\n1\n"
+    )

@@ -55,6 +55,11 @@ Made make_convolution(id<MTLDevice> device, const KernelRow &row, const Params &
   made.kernel = Ref<MPSKernel *>::adopt([[kind alloc] initWithDevice:device weights:objc_source.get()]);
   source->rethrow();
   check<std::runtime_error>(static_cast<bool>(made.kernel), row.name, ": the device refused the kernel.");
+  // Kernel weights of float32 ask for it [MPSCNNConvolution.h, kernelWeightsDataType], and the headers disagree about
+  // the default. MPSCNNConvolutionTranspose has the same property.
+  if ([made.kernel.get() respondsToSelector:@selector(setAccumulatorPrecisionOption:)])
+    static_cast<MPSCNNConvolution *>(made.kernel.get()).accumulatorPrecisionOption =
+        MPSNNConvolutionAccumulatorPrecisionOptionFloat;
   if ([made.kernel.get() respondsToSelector:@selector(reloadWeightsAndBiasesFromDataSource)])
     made.read_again = read_again;
   const ConvolutionDescriptor &d = *made.descriptor;
@@ -71,13 +76,13 @@ Made make_convolution_gradient(id<MTLDevice> device, const KernelRow &row, const
                              "not differentiate: give it a kernel of its own.");
   check<NotImplementedError>(d.sub_pixel_scale_factor == 1, row.name, ": sub_pixel_scale_factor (",
                              d.sub_pixel_scale_factor, ") is not 1, and MPS has no gradient of it.");
+  check<NotImplementedError>(forward.source != nullptr, row.name,
+                             ": the forward kernel is of an archive, which has weights and no data source.");
   Made made;
   made.descriptor = d;
   made.source = forward.source;
   const auto &source = forward.source;
   if (!source->load()) source->rethrow();
-  check<NotImplementedError>(forward.source != nullptr, row.name,
-                             ": the forward kernel is of an archive, which has weights and no data source.");
   const auto unload = std::shared_ptr<void>(nullptr, [source](void *) { source->purge(); });
   // MPSCNNConvolutionTranspose has the same property.
   id<MPSCNNConvolutionDataSource> values = [static_cast<MPSCNNConvolution *>(forward.kernel.get()) dataSource];
