@@ -247,3 +247,23 @@ def test_a_full_queue_is_waited_for_without_the_gil() -> None:
         )
         == "handler\n"
     )
+
+
+def test_a_temporary_image_that_is_dropped_needs_no_reader() -> None:
+    """Metal's validation ends a process that frees one with a read_count; nothing can read it any more."""
+    x = random(X)
+    relu = mpscnn.NeuronReLU()
+    with mpscnn.CommandBuffer() as commands:
+        unread = relu.encode(commands, mpscnn.Image.from_array(x), temporary=True)
+        assert unread.read_count == 1
+        del unread
+        whole = relu.encode(commands, mpscnn.Image.from_array(x), temporary=True)
+        part, other = whole.channels(0, 4), whole.channels(4, 4)
+        del whole, other
+        y = relu.encode(commands, part)
+    np.testing.assert_array_equal(y.numpy(), np.maximum(x[..., :4], 0))
+    commands = mpscnn.CommandBuffer()
+    kept = relu.encode(commands, mpscnn.Image.from_array(x), temporary=True)
+    with pytest.raises(RuntimeError, match=r"readCount 1 when .* must be 0"):
+        commands.commit()
+    del commands, kept

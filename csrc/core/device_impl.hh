@@ -96,6 +96,7 @@ struct Image::Impl {
   std::optional<ArrayView> shared;  ///< the array under the image
   bool temporary = false;
   std::shared_ptr<Writer> writer = std::make_shared<Writer>();
+  std::shared_ptr<const void> reads = {};  ///< of a temporary image: see reads_of()
 };
 
 /// Those made so far. They are never destroyed: work may be under way on their queues.

@@ -134,6 +134,15 @@ static void check_image(const Device &device, ImageShape shape, DType dtype) {
         shape.c, " channels.");
 }
 
+/// Ends the reads of a temporary image that never came, before it goes: Metal's validation refuses to free an image
+/// whose readCount is not 0 [MPSImage.h]. A part holds one readCount of the whole, and so `whole`.
+static std::shared_ptr<const void> reads_of(MPSImage *image, std::shared_ptr<const void> whole = {}) {
+  auto held = Ref<MPSTemporaryImage *>::retain(static_cast<MPSTemporaryImage *>(image));
+  return std::shared_ptr<const void>(nullptr, [held, whole = std::move(whole)](const void *) {
+    if ([held.get() readCount] > 0) [held.get() setReadCount:0];
+  });
+}
+
 Image::Image(std::unique_ptr<Impl> impl) : impl_(std::move(impl)) {}
 Image::~Image() {
   Pool pool;
@@ -159,8 +168,13 @@ std::shared_ptr<Image> Image::temporary(CommandBuffer &buffer, ImageShape shape,
                                                                    imageDescriptor:image_descriptor(shape, dtype)]);
     check<std::runtime_error>(static_cast<bool>(image), "Image: the device cannot make a temporary image of shape ",
                               shape, ".");
-    return std::make_shared<Image>(std::make_unique<Impl>(Impl{
-        .device = buffer.device(), .image = image, .shape = shape, .dtype = dtype, .shared = {}, .temporary = true}));
+    return std::make_shared<Image>(std::make_unique<Impl>(Impl{.device = buffer.device(),
+                                                               .image = image,
+                                                               .shape = shape,
+                                                               .dtype = dtype,
+                                                               .shared = {},
+                                                               .temporary = true,
+                                                               .reads = reads_of(image.get())}));
   });
 }
 
@@ -331,13 +345,15 @@ std::shared_ptr<Image> Image::channels(std::int64_t first, std::int64_t count) c
       shared->data = static_cast<std::byte *>(shared->data) + first * static_cast<std::int64_t>(size_of(shared->dtype));
       shared->shape[3] = count;
     }
-    return std::make_shared<Image>(std::make_unique<Impl>(Impl{.device = impl_->device,
-                                                               .image = part,
-                                                               .shape = channels,
-                                                               .dtype = impl_->dtype,
-                                                               .shared = shared,
-                                                               .temporary = impl_->temporary,
-                                                               .writer = impl_->writer}));
+    return std::make_shared<Image>(
+        std::make_unique<Impl>(Impl{.device = impl_->device,
+                                    .image = part,
+                                    .shape = channels,
+                                    .dtype = impl_->dtype,
+                                    .shared = shared,
+                                    .temporary = impl_->temporary,
+                                    .writer = impl_->writer,
+                                    .reads = impl_->temporary ? reads_of(part.get(), impl_->reads) : nullptr}));
   });
 }
 
