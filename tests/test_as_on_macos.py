@@ -59,3 +59,31 @@ mpscnn.ConvolutionTranspose(weight)
 """)
         == "1\n1\n1\n"
     )
+
+
+def test_sums_of_gradients_are_made_of_one_optimizer_and_buffer() -> None:
+    """A batch in two parts, three steps: the optimizer, what adds the parts, and one sum for each parameter."""
+    assert run("""
+optimizers, buffers = [], []
+replace("-[MPSNNOptimizerStochasticGradientDescent initWithDevice:momentumScale:useNesterovMomentum:"
+        "optimizerDescriptor:]", ID, [ID, ctypes.c_float, BOOL, ID],
+        lambda original: lambda *a: (optimizers.append(0), original(*a))[1])
+conv = mpscnn.Convolution(weight, np.zeros(8, np.float32), padding=1)
+gradient = conv.gradient
+sgd = mpscnn.OptimizerStochasticGradientDescent(0.1)
+with mpscnn.CommandBuffer() as commands:
+    values = sgd.state_for(conv.export_weights(commands))
+replace("-[MTLDeviceOnEngine newBufferWithLength:options:]", ID, [COUNT, COUNT],
+        lambda original: lambda *a: (buffers.append(0), original(*a))[1])
+image = mpscnn.Image.from_array(x)
+for _ in range(3):
+    with mpscnn.CommandBuffer() as commands:
+        states = []
+        for part in range(2):
+            y, state = conv.encode(commands, image, with_state=True)
+            gradient.encode(commands, y, image, state)
+            states.append(state)
+        buffers.clear()
+        sgd.encode(commands, states, values)
+        print(len(optimizers), len(buffers))
+""").splitlines() == ["2 2", "2 0", "2 0"]

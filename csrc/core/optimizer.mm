@@ -33,6 +33,7 @@ struct Parameter {
   Extents shape;
   Vector values;
   std::vector<Vector> remembered;  ///< in the order of Optimizer::Impl::remembers
+  Vector sum = {};                 ///< of gradients that come in parts; made for the first
 };
 
 /// One step of one array; `remembered` in the same order, step: how many there have been.
@@ -48,7 +49,8 @@ struct Optimizer::Impl {
   Ref<MPSNNOptimizer *> kernel;
   std::vector<const char *> remembers;
   Step step;
-  mutable ForkChecked<std::mutex> mutex = {};  ///< guards the rate and the MPS object's properties
+  Ref<MPSNNOptimizerStochasticGradientDescent *> adder = {};  ///< made for the first gradients in parts
+  mutable ForkChecked<std::mutex> mutex = {};                 ///< guards the rate and the MPS object's properties
 };
 
 struct OptimizerState::Impl {
@@ -274,7 +276,6 @@ struct Gradient {
   id<MTLBuffer> buffer;
   std::int64_t count;
   std::string name;
-  std::shared_ptr<Buffer> made = nullptr;  ///< until it has been encoded, when the command buffer keeps it
 };
 
 Gradient gradient_of(const Optimizer &optimizer, const GradientState::Impl &state, std::string_view name) {
@@ -330,26 +331,34 @@ std::vector<Gradient> gradients_of(const Optimizer &optimizer, const Gradients &
   return gradients_of(optimizer, **batch);
 }
 
-/// Their sum, in new memory, by the one kernel of vectors that MPS has: a step of descent with a rate of -1.
-Gradient sum_of(const Optimizer &optimizer, id<MTLCommandBuffer> commands, const Gradient &values,
-                const Gradient &more) {
+/// The one kernel of vectors that MPS has, which adds them: a step of descent with a rate of -1.
+MPSNNOptimizerStochasticGradientDescent *adder_of(const Optimizer &optimizer) {
+  auto &adder = optimizer.impl().adder;
+  if (adder) return adder.get();
   OptimizerOptions options;
   options.learning_rate = -1;
-  const auto adder = Ref<MPSNNOptimizerStochasticGradientDescent *>::adopt(
-      [[MPSNNOptimizerStochasticGradientDescent alloc] initWithDevice:optimizer.device()->impl().device.get()
-                                                        momentumScale:0
-                                                  useNesterovMomentum:NO
-                                                  optimizerDescriptor:descriptor_of(options)]);
+  adder = Ref<MPSNNOptimizerStochasticGradientDescent *>::adopt([[MPSNNOptimizerStochasticGradientDescent alloc]
+           initWithDevice:optimizer.device()->impl().device.get()
+            momentumScale:0
+      useNesterovMomentum:NO
+      optimizerDescriptor:descriptor_of(options)]);
   check<NotImplementedError>(static_cast<bool>(adder), optimizer.name(), ": the device cannot add gradients.");
-  const auto bytes = static_cast<std::uint64_t>(values.count) * sizeof(float);
-  const auto made = Buffer::make(optimizer.device(), bytes);
-  id<MTLBuffer> sum = made->impl().buffer.get();
-  [adder.get() encodeToCommandBuffer:commands
-                 inputGradientVector:vector_on(more.buffer, more.count).get()
-                   inputValuesVector:vector_on(values.buffer, values.count).get()
-                 inputMomentumVector:nil
-                  resultValuesVector:vector_on(sum, values.count).get()];
-  return {sum, values.count, values.name, made};
+  return adder.get();
+}
+
+/// Their sum, in `sum`, where `values` may be already.
+Gradient sum_of(const Optimizer &optimizer, id<MTLCommandBuffer> commands, Vector &sum, const Gradient &values,
+                const Gradient &more) {
+  if (!sum.buffer) {
+    const auto bytes = static_cast<std::uint64_t>(values.count) * sizeof(float);
+    sum = vector_of(Buffer::make(optimizer.device(), bytes), {values.count});
+  }
+  [adder_of(optimizer) encodeToCommandBuffer:commands
+                         inputGradientVector:vector_on(more.buffer, more.count).get()
+                           inputValuesVector:vector_on(values.buffer, values.count).get()
+                         inputMomentumVector:nil
+                          resultValuesVector:sum.vector.get()];
+  return {sum.buffer->impl().buffer.get(), values.count, values.name};
 }
 
 }  // namespace
@@ -394,7 +403,7 @@ void Optimizer::encode(CommandBuffer &buffer, const Gradients &gradients, Optimi
     }
     for (const auto &given : parts)
       for (std::size_t i = 0; i < given.size(); ++i) {
-        const auto &[values, count, shown, made] = given[i];
+        const auto &[values, count, shown] = given[i];
         const auto &parameter = to.parameters[i];
         check(count == elements(parameter.shape), name, ": ", shown, " has ", count, " elements; ",
               *parameter.name ? parameter.name : "values", " of state has ", elements(parameter.shape), ".");
@@ -403,10 +412,10 @@ void Optimizer::encode(CommandBuffer &buffer, const Gradients &gradients, Optimi
     const std::scoped_lock lock(impl_->mutex, to.mutex);
     id<MTLCommandBuffer> commands = buffer.impl().buffer.get();
     for (std::size_t i = 0; i < parts[0].size(); ++i) {
-      const auto &parameter = to.parameters[i];
+      auto &parameter = to.parameters[i];
       Gradient gradient = parts[0][i];
       for (std::size_t part = 1; part < parts.size(); ++part)
-        gradient = sum_of(*this, commands, gradient, parts[part][i]);
+        gradient = sum_of(*this, commands, parameter.sum, gradient, parts[part][i]);
       impl_->step(impl_->kernel.get(), commands, vector_on(gradient.buffer, gradient.count).get(),
                   parameter.values.vector.get(), parameter.remembered, to.time_step);
     }
