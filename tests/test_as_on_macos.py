@@ -29,6 +29,65 @@ def run(program: str) -> str:
     return run_python(BEFORE + program, str(Path(__file__).parent))
 
 
+def test_images_with_memory_of_their_own_are_synchronized() -> None:
+    """Results, loss images, gradients, statistics and exported weights; not temporary images."""
+    assert run("""
+shared = []
+def answers(original):
+    return lambda self, _, asked: 0 if "bytesNoCopy" in name_of(asked) else original(self, _, asked)
+replace("+[NSObject instancesRespondToSelector:]", BOOL, [ID], answers)
+
+seen = []
+for kind in ("MPSImage", "MPSState"):
+    def counts(original, kind=kind):
+        return lambda self, _, commands: (seen.append(kind), original(self, _, commands))[1]
+    replace(f"-[{kind} synchronizeOnCommandBuffer:]", None, [ID], counts)
+
+def since(shown):
+    print(shown, *seen)
+    seen.clear()
+
+print(mpscnn.Device().shares_images)
+conv = mpscnn.Convolution(weight, padding=1)
+with mpscnn.CommandBuffer() as commands:
+    middle = mpscnn.NeuronReLU().encode(commands, mpscnn.Image.from_array(x), temporary=True)
+    y = conv.encode(commands, middle)
+since("one of two kernels")
+print(np.abs(y.numpy() - conv(np.maximum(x, 0))).max() == 0)
+seen.clear()
+with mpscnn.CommandBuffer() as commands:
+    state = conv.export_weights(commands)
+since("weights")
+with mpscnn.CommandBuffer() as commands:
+    y, state = conv.encode(commands, mpscnn.Image.from_array(x), with_state=True)
+    seen.clear()
+    conv.gradient.encode(commands, y, mpscnn.Image.from_array(x), state)
+since("gradient")
+mpscnn.Loss("mean_squared_error")(x, x)
+since("loss")
+mpscnn.BatchNormalizationStatistics()(x)
+since("statistics")
+""").splitlines() == [
+        "False",
+        "one of two kernels MPSImage",
+        "True",
+        "weights MPSState",
+        "gradient MPSState MPSImage",
+        "loss MPSImage MPSImage",
+        "statistics MPSState",
+    ]
+
+
+def test_a_device_with_memory_of_its_own_is_refused() -> None:
+    assert run("""
+replace("-[MTLDeviceOnEngine hasUnifiedMemory]", BOOL, [], lambda original: lambda self, _: 0)
+try:
+    mpscnn.Device()
+except NotImplementedError as error:
+    print(error)
+""").endswith(" has memory of its own, and arrays are the CPU's: Apple silicon is needed.\n")
+
+
 def test_memory_that_the_cpu_does_not_see_is_no_array() -> None:
     """Of states, which MPS makes: private buffers answer NULL [MTLBuffer.h]."""
     assert (

@@ -21,6 +21,12 @@ struct BatchNormalizationState::Impl {
   bool has_gradients = false;  ///< of gamma and beta, for this batch
   mutable Writer writer = {};
   mutable std::mutex mutex = {};
+
+  /// Called behind the encode of a write.
+  void note_write(id<MTLCommandBuffer> commands) {
+    synchronize(state.get(), commands);
+    writer.set(commands);
+  }
 };
 
 }  // namespace mpscnn

@@ -122,10 +122,10 @@ void CommandBuffer::submit(bool awaited) {
       commit_awaited(buffer);
     else
       [buffer commit];
+    impl_->open.reset();
   });
 }
 
-    impl_->open.reset();
 /// The time of the encoding, now that it is over, and that of the execution when it will be.
 void CommandBuffer::add_to_profile() {
   if (!impl_->profile) return;

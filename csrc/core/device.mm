@@ -35,6 +35,8 @@ std::shared_ptr<Device> make_default() {
   return guard([] {
     auto device = Ref<id<MTLDevice>>::adopt(MTLCreateSystemDefaultDevice());
     if (!device) throw std::runtime_error("Device: this machine has no Metal device.");
+    check<NotImplementedError>([device.get() hasUnifiedMemory], "Device: ", text([device.get() name]),
+                               " has memory of its own, and arrays are the CPU's: Apple silicon is needed.");
     return wrap(device.get());
   });
 }
@@ -66,6 +68,7 @@ std::vector<std::shared_ptr<Device>> Device::all() {
     // The same objects every time: each has a queue, and queues are not in order with each other.
     const std::scoped_lock lock(made().mutex);
     for (id<MTLDevice> device in list.get()) {
+      if (![device hasUnifiedMemory]) continue;
       const auto is_it = [device](const auto &one) { return one->impl().device.get() == device; };
       const auto found = std::ranges::find_if(made().devices, is_it);
       const auto one = found == made().devices.end() ? wrap(device) : *found;

@@ -97,6 +97,12 @@ struct Image::Impl {
   bool temporary = false;
   std::shared_ptr<Writer> writer = std::make_shared<Writer>();
   std::shared_ptr<const void> reads = {};  ///< of a temporary image: see reads_of()
+
+  /// Called behind the encode of a write.
+  void note_write(id<MTLCommandBuffer> commands) {
+    if (!temporary) synchronize(image.get(), commands);
+    writer->set(commands);
+  }
 };
 
 /// Those made so far. They are never destroyed: work may be under way on their queues.

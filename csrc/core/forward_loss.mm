@@ -100,7 +100,7 @@ std::shared_ptr<Image> ForwardLoss::encode(CommandBuffer &buffer, const Image &x
                                   destinationImages:losses.images()];
     for (const ImageBatch *batch : {&sources, &compared, &factors}) batch->did_read();
     losses.did_write();
-    out->impl().writer->set(commands);
+    out->impl().note_write(commands);
   });
   return out;
 }
@@ -161,7 +161,7 @@ std::shared_ptr<Image> LossGradient::encode(CommandBuffer &buffer, const Image &
                                destinationGradients:results.images()];
     for (const ImageBatch *batch : {&incoming, &sources, &compared, &factors}) batch->did_read();
     results.did_write();
-    out->impl().writer->set(commands);
+    out->impl().note_write(commands);
   });
   return out;
 }
@@ -203,7 +203,7 @@ std::shared_ptr<Image> InitialGradient::encode(CommandBuffer &buffer, const Imag
     [impl_->kernel.get() encodeToCommandBuffer:commands
                                    sourceImage:x.impl().image.get()
                               destinationImage:out->impl().image.get()];
-    out->impl().writer->set(commands);
+    out->impl().note_write(commands);
   });
   return out;
 }

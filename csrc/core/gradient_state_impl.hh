@@ -52,7 +52,9 @@ struct GradientState::Impl {
   mutable std::mutex mutex = {};            ///< guards all but what is made with the state
 
   std::int64_t encoded() const;
-  void write(id<MTLCommandBuffer> commands) {
+  /// Called behind the encode of a write.
+  void note_write(id<MTLCommandBuffer> commands) {
+    synchronize(state.get(), commands);
     if (writers.empty() || writers.back().get().get() != commands) writers.emplace_back().set(commands);
   }
   /// Encodes whose gradients with respect to parameters have been encoded.

@@ -186,7 +186,7 @@ std::shared_ptr<Image> ImageConversion::encode(CommandBuffer &buffer, const Imag
     [impl_->kernel.get() encodeToCommandBuffer:commands
                                    sourceImage:source.impl().image.get()
                               destinationImage:out->impl().image.get()];
-    out->impl().writer->set(commands);
+    out->impl().note_write(commands);
   });
   return out;
 }

@@ -150,7 +150,7 @@ void encode_into(Kernel::Impl &impl, CommandBuffer &buffer, const Geometry &g, s
     encode_binary(impl, commands, g, sources, destination, left.get());
   else
     encode_unary(impl, commands, g, *sources[0], destination, states.batch, left.get());
-  destination.impl().writer->set(commands);
+  destination.impl().note_write(commands);
   if (joining)
     joined(impl, left->impl(), g, *sources[0]);
   else if (left)

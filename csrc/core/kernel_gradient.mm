@@ -279,7 +279,7 @@ void encode_gradient(Kernel::Impl &impl, id<MTLCommandBuffer> commands, const Ge
   if (!given) return;
   for (const auto &part : computed) {
     ++encodes->used[part];
-    if (part.second == GradientState::Impl::kParameters) given->impl().write(commands);
+    if (part.second == GradientState::Impl::kParameters) given->impl().note_write(commands);
   }
 }
 

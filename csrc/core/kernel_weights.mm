@@ -104,6 +104,7 @@ std::shared_ptr<ConvolutionWeightsAndBiasesState> Kernel::export_weights(Command
         [kernel exportWeightsAndBiasesWithCommandBuffer:buffer.impl().buffer.get() resultStateCanBeTemporary:NO];
     check<std::runtime_error>(state != nil && state.weightsOffset == 0 && state.biasesOffset == 0, impl_->row->name,
                               ": the weights cannot be exported.");
+    synchronize(state, buffer.impl().buffer.get());
     const auto held = [&](id<MTLBuffer> values) {
       return std::make_shared<Buffer>(
           std::make_unique<Buffer::Impl>(Buffer::Impl{impl_->device, Ref<id<MTLBuffer>>::adopt([values retain])}));

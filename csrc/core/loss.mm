@@ -333,7 +333,8 @@ void LossKernel::encode(CommandBuffer &buffer, std::span<const std::shared_ptr<I
                                                              destinationImages:gradients.images()];
     sources.did_read();
     gradients.did_write();
-    for (const auto &image : out) image->impl().writer->set(commands);
+    for (const auto &image : out) image->impl().note_write(commands);
+    for (MPSCNNLossLabels *one in taken.batch.get()) synchronize([one lossImage], commands);
     taken.writer.set(commands);
     taken.has_loss = true;
   });

@@ -274,7 +274,7 @@ void MatrixCopyToImage::encode(CommandBuffer &buffer, const Matrix &source, cons
     [impl_->kernel.get() encodeToCommandBuffer:commands
                                   sourceMatrix:source.impl().matrix.get()
                               destinationImage:out.impl().image.get()];
-    out.impl().writer->set(commands);
+    out.impl().note_write(commands);
   });
 }
 

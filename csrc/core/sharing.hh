@@ -40,7 +40,16 @@
 namespace mpscnn {
 /// Whether images can use memory of the caller's.
 inline bool shares_images() {
-  return [MPSImage instancesRespondToSelector:@selector(initWithDevice:imageDescriptor:bytesNoCopy:bytesPerPixel:
-                                                        bytesPerRow:bytesPerImage:readOnly:deallocator:)];
+  static const bool is_shared =
+      [MPSImage instancesRespondToSelector:@selector(initWithDevice:imageDescriptor:bytesNoCopy:bytesPerPixel:
+                                                     bytesPerRow:bytesPerImage:readOnly:deallocator:)];
+  return is_shared;
+}
+
+/// Called behind the encode of a write to an image or a state: the CPU sees it when `commands` have completed. Images
+/// are managed on macOS, states may be, and their caches are the caller's to synchronize [MPSImage.h, MPSState.h].
+template <class Written>
+void synchronize(Written *written, id<MTLCommandBuffer> commands) {
+  if (!shares_images()) [written synchronizeOnCommandBuffer:commands];
 }
 }  // namespace mpscnn

@@ -158,7 +158,7 @@ Made make_batch_statistics(id<MTLDevice> device, const KernelRow &row, const Par
       whole.readCount = whole.readCount - 1;
     }
     impl.count += static_cast<std::int64_t>(images * source.height * source.width);
-    impl.writer.set(commands);
+    impl.note_write(commands);
   };
   return made;
 }
@@ -216,7 +216,7 @@ Made make_batch_normalization_gradient(id<MTLDevice> device, const KernelRow &ro
           whole.readCount = whole.readCount - 1;
         }
       impl.has_gradients = true;
-      impl.writer.set(commands);
+      impl.note_write(commands);
     };
     return made;
   }
