@@ -19,7 +19,7 @@ export PATH := $(abspath $(VENV))/bin:$(PATH)
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test test-shapes bench docs wheel lint format dev dev-test test-asan test-tsan check-macos clean distclean
+.PHONY: help demo test test-no-device test-shapes bench docs wheel lint format dev dev-test test-asan test-tsan check-macos clean distclean
 .DELETE_ON_ERROR:
 .NOTPARALLEL:
 
@@ -34,6 +34,14 @@ demo: $(stamps)/package $(stamps)/group-demo    ## upscale a photograph with a n
 
 test: $(stamps)/package $(stamps)/group-test    ## all tests
 	@MPSCNN_CPP_TESTS=build/release/tests $(py) -m pytest tests $(ARGS)
+
+# Without a device that computes, as on GitHub's virtual machines for macOS.
+no-device := tests/test_table.py tests/test_op_info.py tests/test_docs.py tests/test_stubs.py tests/test_weights.py \
+	tests/test_cpp.py tests/test_packaging.py
+test-no-device: $(stamps)/package $(stamps)/group-test  ## import, flags, and the tests that need no device
+	@$(py) -m mpscnn.config --json
+	@$(py) tests/wheel_smoke.py
+	@$(py) -m pytest $(no-device) $(ARGS)
 
 test-shapes: $(stamps)/package $(stamps)/group-test  ## every layer of tests/shapes.txt against PyTorch, 6 minutes
 	@MPSCNN_SHAPES=all $(py) -m pytest tests/test_shapes.py $(ARGS)

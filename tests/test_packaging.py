@@ -10,6 +10,7 @@ import re
 import shutil
 import subprocess
 import sys
+import textwrap
 from pathlib import Path
 
 import pytest
@@ -177,6 +178,24 @@ def test_what_is_imported_later_is_there_from_the_beginning(name):
     program = f"import mpscnn, sys; assert '{name}' in dir(mpscnn); mpscnn.{name}; print('torch' in sys.modules)"
     result = run(sys.executable, "-c", program)
     assert (result.stdout, result.stderr) == ("False\n", "")
+
+
+@pytest.mark.parametrize("supported", [True, False])
+def test_smoke_test_of_wheels_computes_where_the_device_can(supported):
+    replaced = """
+        class Device:
+            name, is_supported = "virtual", False
+        mpscnn.Device, mpscnn.Convolution = Device, None
+    """
+    program = (
+        f"import mpscnn, runpy, sys\n{'' if supported else textwrap.dedent(replaced)}\nrunpy.run_path(sys.argv[1])"
+    )
+    # What the test's own process has loaded is not the wheel's.
+    program = "from pathlib import Path; Path.exists = lambda path: False\n" + program
+    result = run(sys.executable, "-c", program, ROOT / "tests" / "wheel_smoke.py")
+    assert result.returncode == 0, result.stderr
+    assert ("convolution: " in result.stdout) == supported
+    assert ("virtual has no Metal Performance Shaders: nothing was computed." in result.stdout) != supported
 
 
 def test_a_name_that_is_not_there():
