@@ -24,12 +24,14 @@ void bind_device(py::module_& module) {
     ------
     RuntimeError
         "Device: this machine has no Metal device."
+    NotImplementedError
+        "Device: … has memory of its own, …": arrays and buffers are the CPU's, and the GPU must see them.
 
     Source
     ------
     Metal/MTLDevice.h, MTLDevice. Linux: openmps.)")
       .def(py::init([] { return Device::system_default(); }))
-      .def_static("all", &Device::all, "list of Device: the default one first.")
+      .def_static("all", &Device::all, "list of Device: the default one first; those whose memory is the CPU's.")
       .def_property_readonly("name", &Device::name, "str: what the device calls itself.")
       .def_property_readonly("allocated_bytes", &Device::allocated_bytes, "int, bytes: memory in use on the device.")
       .def_property_readonly("peak_bytes", &Device::peak_bytes,
