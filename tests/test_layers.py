@@ -192,6 +192,47 @@ def free() -> Graph:
     return graph
 
 
+CONV = [("conv", "Conv2d")], {"conv.weight": ones(8, 3, 3, 3)}
+
+
+def test_a_network_is_shown_for_the_shapes_that_it_was_loaded_with() -> None:
+    layers, weights = CONV
+    net = mpscnn.load(weights, layers=layers, input_shapes=(2, 3, 8, 6))
+    assert net.summary() == net.summary((2, 3, 8, 6))
+    assert net.layers()[0].input_shapes == ((2, 8, 6, 3),)
+    assert memory_plan(net).input_bytes == 4 * 2 * 8 * 6 * 3
+    assert net.layers((1, 3, 9, 5))[0].input_shapes == ((1, 9, 5, 3),), "others are taken"
+    net.input_layout = "NHWC"
+    assert net.summary() == net.summary((2, 8, 6, 3))
+
+
+def test_loaded_with_shapes_by_name() -> None:
+    weights = {"conv.weight": ones(8, 6, 3, 3)}
+    layers = [("cat", "Concat", {"inputs": ["a", "b"]}), ("conv", "Conv2d")]
+    shapes = {"a": (1, 4, 8, 6), "b": (1, 2, 8, 6)}
+    net = mpscnn.load(weights, layers=layers, input_shapes=shapes)
+    assert net.summary() == net.summary(shapes)
+    changed = {"a": (3, 4, 8, 6), "b": (3, 2, 8, 6)}
+    assert net.summary(changed) != net.summary()
+    with pytest.raises(ValueError, match="images"):
+        net.summary({"a": (3, 4, 8, 6)})  # the other one as it was loaded
+
+
+@pytest.mark.parametrize("name", ["input_shapes", "in a list", "by keyword", "example_inputs", "example by keyword"])
+def test_a_module_is_shown_for_the_shapes_that_it_was_loaded_with(name: str) -> None:
+    torch = pytest.importorskip("torch")
+    shape = (2, 3, 8, 6)
+    given = {
+        "input_shapes": {"input_shapes": shape},
+        "in a list": {"input_shapes": [shape]},
+        "by keyword": {"input_shapes": {"input": shape}},
+        "example_inputs": {"example_inputs": torch.ones(shape)},
+        "example by keyword": {"example_inputs": {"input": torch.ones(shape)}},
+    }[name]
+    net = mpscnn.load(torch.nn.Conv2d(3, 8, 3), **given)
+    assert net.summary() == net.summary(shape)
+
+
 @pytest.mark.parametrize(
     ("shapes", "error", "match"),
     [

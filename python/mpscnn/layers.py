@@ -149,7 +149,8 @@ def layer_table(model: Graph | Network, input_shapes: InputShapes = None) -> Lay
     ----------
     model : Graph or Network
     input_shapes : dict of shapes by name, or the shape of the only input, optional
-        In the order of the input's layout, with N first. Needed where a height or width is free; else a batch of 1.
+        In the order of the input's layout, with N first. Default: the shapes that the network was loaded with; of
+        other networks a batch of 1, and an error where a height or width is free.
 
     Raises
     ------
@@ -210,10 +211,16 @@ def image_shapes(network: Network, input_shapes: InputShapes = None) -> list[Sha
     for name in input_shapes:
         if name not in inputs:
             raise ValueError(f'there is no input "{name}"; there are {", ".join(inputs)}.')
-    return [_image_shape(spec, input_shapes.get(name)) for name, spec in inputs.items()]
+    return [
+        network._loaded_shapes[name]
+        if name not in input_shapes and name in network._loaded_shapes
+        else image_shape(spec, input_shapes.get(name))
+        for name, spec in inputs.items()
+    ]
 
 
-def _image_shape(spec: Input, shape: Sequence[int] | None) -> Shape:
+def image_shape(spec: Input, shape: Sequence[int] | None) -> Shape:
+    """(N, H, W, C) of one input; None is a batch of 1."""
     extents: dict[str, int | None] = {"N": 1, "H": spec.height, "W": spec.width, "C": spec.channels}
     if shape is None:
         free = [

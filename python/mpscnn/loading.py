@@ -13,6 +13,7 @@ from .errors import InvalidModelError, UnsupportedOperatorError
 from .graph import Graph
 
 if TYPE_CHECKING:
+    from .layers import Shape
     from .network import Network
 
 Shapes = Mapping[str, Sequence[int]] | Sequence[int] | None
@@ -45,7 +46,8 @@ def load(
         .pth, .bin.
     input_shapes : tuple of int, or dict by name, optional
         With the batch, as (1, 3, 224, 224): for modules, which do not tell, and for models that leave extents open.
-        Batches of any size can be run afterwards, and other heights and widths wherever the model allows.
+        Batches of any size can be run afterwards, and other heights and widths wherever the model allows; `layers`
+        and `summary` of the network are for these shapes by default.
     architecture : str, optional
         Of weights: "resnet50", ...; default: what their names and shapes say.
     layers : list, optional
@@ -107,7 +109,7 @@ def load(
             mapped=mapped,
         )
     try:
-        return Network(
+        network = Network(
             graph,
             dtype=dtype or written.get("dtype", "float32"),
             mean=mean,
@@ -124,6 +126,8 @@ def load(
             raise InvalidModelError(f'"{model}": {error}') from error
         what = f'"{model}"' if isinstance(model, (str, os.PathLike)) else type(model).__name__
         raise UnsupportedOperatorError(what, [(node.kernel, node.origin or node.name, str(error))]) from error
+    network._loaded_shapes = _loaded_shapes(network, input_shapes, example_inputs)
+    return network
 
 
 def read(
@@ -223,6 +227,29 @@ def read(
     from .importing import architectures
 
     return architectures.read(model, architecture, input_shapes=input_shapes, **dict(options or {}))
+
+
+def _loaded_shapes(network: Network, input_shapes: Any, example_inputs: Any) -> dict[str, Shape]:
+    """(N, H, W, C) of the inputs whose shapes `load` was given, by name or in order."""
+    from .layers import image_shape
+
+    given = input_shapes if example_inputs is None else _tensor_shapes(example_inputs)
+    if not given:
+        return {}
+    if not isinstance(given, Mapping):
+        in_order = given if isinstance(given[0], Sequence) else [given]
+        if len(in_order) != len(network.inputs):  # tensors within tuples of the example
+            return {}
+        given = dict(zip(network.inputs, in_order, strict=True))
+    return {name: image_shape(spec, given[name]) for name, spec in network.inputs.items() if name in given}
+
+
+def _tensor_shapes(example_inputs: Any) -> Any:
+    """By name or in order; what is no tensor is left out."""
+    if isinstance(example_inputs, Mapping):
+        return {name: one.shape for name, one in example_inputs.items() if hasattr(one, "shape")}
+    examples = example_inputs if isinstance(example_inputs, (tuple, list)) else [example_inputs]
+    return [one.shape for one in examples if hasattr(one, "shape")]
 
 
 def _suffix(model: Any) -> str:

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     import asyncio
 
     from ._core import CommandBuffer, Device, Image
-    from .layers import InputShapes, LayerTable
+    from .layers import InputShapes, LayerTable, Shape
     from .stream import Stream
 
 # Requests of apredict() that are on the device's queue at once, of each network and event loop.
@@ -120,6 +120,7 @@ class Network(_checks.Made):
         watch.check_whole()
         # Kept by the requests that use them, which end with their event loop, however that ends.
         self._turns: WeakValueDictionary[asyncio.AbstractEventLoop, asyncio.Semaphore] = WeakValueDictionary()
+        self._loaded_shapes: dict[str, Shape] = {}  # that load() was given; of images, so that layouts may change
         self._set_boundary()
 
     def _kernel(self, node: Node, device: Device | None) -> Any:
@@ -200,7 +201,8 @@ class Network(_checks.Made):
         Parameters
         ----------
         input_shapes : tuple of int, or dict of them by name, optional
-            Of arrays, N first. Needed where a height or width is free; else a batch of 1.
+            Of arrays, N first. Default: the shapes that the network was loaded with; of other networks a batch of 1,
+            and an error where a height or width is free.
 
         Returns
         -------
