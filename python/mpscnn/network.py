@@ -268,13 +268,18 @@ class Network(_checks.Made):
         Raises
         ------
         ValueError
-            'input "x": its number of channels (4) is not 3.', "out.shape (1, 8) is not the result's (2, 8)."
+            'input "x": its number of channels (4) is not 3.', with the ``input_layout`` to set where the array has its
+            channels at the other end; "out.shape (1, 8) is not the result's (2, 8)."
         TypeError
             "the number of arrays (2) is not 1.", a dtype that images do not have.
         RuntimeError
             The device failed.
         """
-        results = self._core.call(self._arrays(arrays, named), self._outs(out), *self._boundary)
+        given = self._arrays(arrays, named)
+        try:
+            results = self._core.call(given, self._outs(out), *self._boundary)
+        except ValueError as error:
+            raise self._with_layout_that_fits(error, given) from None
         return results[0] if len(results) == 1 else tuple(results)
 
     async def apredict(self, *arrays: Any, out: Any = None, **named: Any) -> Any:
@@ -317,8 +322,10 @@ class Network(_checks.Made):
 
         try:
             call = self._core.submit(given, outs, *self._boundary, completed)
-        except BaseException:
+        except BaseException as error:
             turns.release()
+            if isinstance(error, ValueError):
+                raise self._with_layout_that_fits(error, given) from None
             raise
         await done
         results = call.wait()
@@ -400,7 +407,36 @@ class Network(_checks.Made):
             arrays = self._arrays(tuple(item), {})
         else:
             arrays = self._arrays((item,), {})
-        return self._core.submit(arrays, None, *self._boundary)
+        try:
+            return self._core.submit(arrays, None, *self._boundary)
+        except ValueError as error:
+            raise self._with_layout_that_fits(error, arrays) from None
+
+    def _with_layout_that_fits(self, error: ValueError, arrays: Sequence[Any]) -> ValueError:
+        """The error, with what to write where the arrays have their channels last instead of first, or vice versa."""
+        shapes = [tuple(getattr(array, "shape", ())) for array in arrays]
+        layouts = {name: spec.layout for name, spec in self._inputs.items()}
+        if self._fit(shapes, layouts):
+            return error
+        others = {name: _other_layout(layout) for name, layout in layouts.items()}
+        for changed in (*({name: other} for name, other in others.items()), others):
+            if self._fit(shapes, {**layouts, **changed}):
+                return ValueError(f"{error} {_layout_advice(self._inputs, shapes, changed)}")
+        return error
+
+    def _fit(self, shapes: Sequence[tuple[int, ...]], layouts: Mapping[str, str]) -> bool:
+        """Whether the network takes arrays of these shapes in these layouts."""
+        images = []
+        for shape, layout in zip(shapes, layouts.values(), strict=True):
+            if len(shape) != len(layout) or 0 in shape[1:]:
+                return False
+            extents = dict(zip(layout, shape, strict=True))
+            images.append(tuple(extents.get(letter, 1) for letter in "NHWC"))
+        try:
+            self._core.shapes(images)
+        except ValueError:
+            return False
+        return True
 
     def _arrays(self, arrays: tuple[Any, ...], named: Mapping[str, Any]) -> list[Any]:
         if not named:
@@ -489,6 +525,35 @@ def _check_image(image: Any, name: str) -> None:
 def _layouts(specs: Mapping[str, Input] | Mapping[str, Output]) -> str | dict[str, str]:
     layouts = {name: spec.layout for name, spec in specs.items()}
     return next(iter(layouts.values())) if len(set(layouts.values())) == 1 else layouts
+
+
+def _other_layout(layout: str) -> str:
+    """With the channels last instead of first behind N, or first instead of last; others as they are."""
+    if layout[1:2] == "C":
+        return f"N{layout[2:]}C"
+    return f"NC{layout[1:-1]}" if layout.endswith("C") else layout
+
+
+def _layout_advice(specs: Mapping[str, Input], shapes: Sequence[tuple[int, ...]], changed: Mapping[str, str]) -> str:
+    """What fits the inputs in `changed`, which have these layouts there."""
+    sentences, permutations = [], []
+    for (name, spec), shape in zip(specs.items(), shapes, strict=True):
+        if name not in changed:
+            continue
+        known = {"H": spec.height, "W": spec.width, "C": spec.channels}
+        expected = ", ".join(str(known.get(letter) or letter) for letter in spec.layout)
+        of = f' of "{name}"' if len(specs) > 1 else ""
+        sentences.append(
+            f'The shape {shape}{of} does not fit the layout "{spec.layout}", ({expected}), but "{changed[name]}"'
+        )
+        permutations.append(str(tuple(changed[name].index(letter) for letter in spec.layout)))
+    layouts = [f'"{name}": "{other}"' for name, other in changed.items()]
+    is_one = len(changed) == len(specs) and len(set(changed.values())) == 1
+    layout = f'"{next(iter(changed.values()))}"' if is_one else f"{{{', '.join(layouts)}}}"
+    return (
+        f"{'. '.join(sentences)}: set net.input_layout = {layout}, or permute the axes of the"
+        f" array{'s' if len(changed) > 1 else ''}: {' and '.join(dict.fromkeys(permutations))}."
+    )
 
 
 def _with_layouts(specs: dict[str, Any], value: str | Mapping[str, str], what: str) -> dict[str, Any]:

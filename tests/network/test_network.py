@@ -3,6 +3,9 @@
 
 from __future__ import annotations
 
+import ast
+import asyncio
+import re
 from collections.abc import Callable
 from typing import Any
 
@@ -229,6 +232,72 @@ def test_out_that_is_a_part_of_an_input() -> None:
 def test_wrong_arrays(net: mpscnn.Network, arrays: Any, error: type[Exception], message: str) -> None:
     with pytest.raises(error, match=message):
         net(*arrays)
+
+
+@pytest.mark.parametrize(
+    ("spec", "given", "message"),
+    [
+        (
+            {"layout": "NCHW", "channels": 3},
+            (2, 8, 6, 3),
+            'input "x": its number of channels (8) is not 3. The shape (2, 8, 6, 3) does not fit the layout "NCHW",'
+            ' (N, 3, H, W), but "NHWC": set net.input_layout = "NHWC", or permute the axes of the array: (0, 3, 1, 2).',
+        ),
+        (
+            {"layout": "NHWC", "channels": 3},
+            (2, 3, 8, 6),
+            'input "x": its number of channels (6) is not 3. The shape (2, 3, 8, 6) does not fit the layout "NHWC",'
+            ' (N, H, W, 3), but "NCHW": set net.input_layout = "NCHW", or permute the axes of the array: (0, 2, 3, 1).',
+        ),
+        (
+            {"layout": "NCHW", "channels": 3, "height": 3, "width": 6, "fixed_by": "pool"},
+            (1, 3, 6, 3),
+            'input "x": its height (6) is not 3, the one that the model was imported for: pool depends on it. The shape'
+            ' (1, 3, 6, 3) does not fit the layout "NCHW", (N, 3, 3, 6), but "NHWC": set net.input_layout = "NHWC", or'
+            " permute the axes of the array: (0, 3, 1, 2).",
+        ),
+        (
+            {"layout": "NCHW"},  # the kernel says how many channels
+            (1, 8, 6, 3),
+            'node "convolution": Convolution: x has 8 channels to read; the weights have in_channels (3). The shape'
+            ' (1, 8, 6, 3) does not fit the layout "NCHW", (N, C, H, W), but "NHWC": set net.input_layout = "NHWC", or'
+            " permute the axes of the array: (0, 3, 1, 2).",
+        ),
+    ],
+)
+def test_an_array_in_the_other_layout(spec: dict[str, Any], given: tuple[int, ...], message: str) -> None:
+    graph = mpscnn.Graph()
+    kernel = graph.add("Convolution", graph.input("x", **spec), weight=np.ones((4, 3, 3, 3), np.float32), padding=1)
+    graph.output(kernel, "y")
+    net, x = mpscnn.Network(graph), np.ones(given, np.float32)
+    for call in (lambda: net(x), lambda: asyncio.run(net.apredict(x)), lambda: next(net.stream([x]))):
+        with pytest.raises(ValueError, match=f"^{re.escape(message)}$"):
+            call()
+    expected = net(x.transpose(ast.literal_eval(message[message.rindex("(") : -1])))
+    net.input_layout = {"NCHW": "NHWC", "NHWC": "NCHW"}[spec["layout"]]
+    assert np.array_equal(net(x), expected)
+
+
+def test_arrays_in_the_other_layout() -> None:
+    graph = mpscnn.Graph()
+    a, b = (graph.input(name, channels=3, layout="NCHW") for name in "ab")
+    graph.output(graph.add("Add", a, b), "y")
+    net = mpscnn.Network(graph)
+    first, last = np.ones((1, 3, 8, 6), np.float32), np.ones((1, 8, 6, 3), np.float32)
+    with pytest.raises(ValueError, match=r'set net\.input_layout = \{"b": "NHWC"\}, or permute'):
+        net(first, last)
+    with pytest.raises(ValueError, match=r'of "a" does.* of "b" does.*set net\.input_layout = "NHWC", or permute'):
+        net(last, last)
+    with pytest.raises(ValueError, match=r"is not 3\.$"):
+        net(first, np.ones((1, 4, 8, 6), np.float32))
+    net.input_layout = {"b": "NHWC"}
+    assert (net(first, last) == 2).all()
+
+
+@pytest.mark.parametrize("shape", [(1, 4, 5, 5), (3, 5, 5), (1, 5, 0, 3), (1, 5, 5, 5, 3)])
+def test_an_array_that_fits_no_layout(net: mpscnn.Network, shape: tuple[int, ...]) -> None:
+    with pytest.raises(ValueError, match=r"^(?!.*layout = )"):
+        net(np.ones(shape, np.float32))
 
 
 def test_inputs_by_name() -> None:
