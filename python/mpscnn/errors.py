@@ -45,6 +45,7 @@ class UnsupportedOperatorError(ImportError, NotImplementedError):
 class MissingPackageError(ImportError, builtins.ImportError):
     """A format is read by a package that is not installed; the sentence names it and the command that installs it."""
 
-    def __init__(self, what: str, package: str, extra: str | None = None) -> None:
+    def __init__(self, what: str, package: str, extra: str | None = None, *, plural: bool = False) -> None:
         command = f'pip install "mpscnn[{extra}]"' if extra else f"pip install {package}"
-        super().__init__(f"{what} needs the package {package}, which is not installed: {command}.")
+        need = "need" if plural else "needs"
+        super().__init__(f"{what} {need} the package {package}, which is not installed: {command}.")
