@@ -3,7 +3,7 @@
 
 Apple's sample of training does this with MNIST; here it is scikit-learn's digits, 1,797 pictures of 8 x 8 pixels, which
 come with that package. A fifth of them is held out: the network is never trained with it, and what is printed is how
-many of it are read rightly. Needs scikit-learn, Pillow and matplotlib: pip install 'mpscnn[train]'.
+many of it are read rightly. It needs more packages: pip install scikit-learn matplotlib pillow.
 
     python examples/train_digits.py [--epochs N] [--learning-rate X] [--output FOLDER] [--check-pytorch] [--json]
 """
@@ -35,6 +35,7 @@ SIZE, CLASSES = 8, 10
 PREDICTION_BATCH = 256
 # Into the folder, and what it is.
 WRITTEN = {"checkpoint": "Checkpoint", "digits.mpscnn": "Network", "history.svg": "Plot", "mistakes.png": "Mistakes"}
+PACKAGES = ("scikit-learn", "matplotlib", "pillow")
 DIFFERENCE_ALLOWED = 1e-4  # of PyTorch's logits, which are about 10
 
 
@@ -70,7 +71,7 @@ def digits(seed: int) -> tuple[Array, Array, Array, Array]:
     try:
         from sklearn.datasets import load_digits
     except ModuleNotFoundError:
-        raise UserError("scikit-learn, which has the digits, is not installed: pip install 'mpscnn[train]'") from None
+        raise UserError(str(mpscnn.MissingPackageError("the digits", "scikit-learn", PACKAGES, plural=True))) from None
     found = load_digits()
     x = (found.images / 16).astype(np.float32)[:, None]
     order = np.random.default_rng(seed).permutation(len(x))
@@ -192,8 +193,10 @@ def train(options: argparse.Namespace) -> dict[str, Any]:
             draw_mistakes(files["mistakes.png"], held_out, mistakes)
     except OSError as error:
         raise UserError(f"the results cannot be written: {error}") from error
-    except (mpscnn.MissingPackageError, ModuleNotFoundError) as error:
-        raise UserError(f"{error}; pip install 'mpscnn[train]'") from error
+    except mpscnn.MissingPackageError as error:
+        raise UserError(str(error)) from error
+    except ModuleNotFoundError as error:
+        raise UserError(str(mpscnn.MissingPackageError("a picture", "pillow", PACKAGES))) from error
     report = {
         "device": mpscnn.Device().name,
         "trained": len(x),

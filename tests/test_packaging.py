@@ -220,3 +220,22 @@ def test_groups_are_as_the_extras_of_the_same_name():
         assert of_each[0] is not None
         assert of_each[1] is not None
         assert of_each[0][1] == of_each[1][1], name
+
+
+def test_what_is_said_to_be_installed_can_be():
+    """mpscnn is on no package index: hints name the packages themselves, as pip and our extras call them."""
+    known = set(re.findall(r'"([A-Za-z][\w.-]*)\[?[>=<"]', (ROOT / "pyproject.toml").read_text()))
+    missing = []
+    for folder in ("python", "examples", "docs", "tools", "bench", "csrc"):
+        for file in sorted((ROOT / folder).rglob("*")):
+            if file.suffix not in (".py", ".md", ".cpp", ".mm") or "build" in file.parts:
+                continue
+            text = file.read_text()
+            where = file.relative_to(ROOT)
+            assert not re.search(r"install [\"']?mpscnn\b", text), where
+            if folder == "python":
+                for call in re.findall(r"MissingPackageError\((.*?)\) from", text, re.DOTALL):
+                    missing.append(re.findall(r'"([\w.-]+)"', call)[-1])
+    assert not re.search(r"install [\"']?mpscnn\b", (ROOT / "README.md").read_text())
+    assert len(missing) > 8
+    assert set(missing) <= known

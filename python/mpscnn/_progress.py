@@ -27,7 +27,7 @@ def shower(progress: Any, total: int | None, unit: str) -> tuple[Callable[..., o
         try:
             tqdm = importlib.import_module("tqdm.auto").tqdm  # not imported by name: it has no types
         except ModuleNotFoundError:
-            raise MissingPackageError("progress=True", "tqdm", "progress") from None
+            raise MissingPackageError("progress=True", "tqdm") from None
         bar, shown = tqdm(total=total, unit=unit), 0
 
         def update(done: int, text: str = "") -> None:

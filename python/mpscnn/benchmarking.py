@@ -448,7 +448,7 @@ def plot(comparisons: Iterable[Comparison], path: str | os.PathLike[str], *, tit
     try:
         import matplotlib
     except ModuleNotFoundError:
-        raise MissingPackageError("a plot of times", "matplotlib", "plot") from None
+        raise MissingPackageError("a plot of times", "matplotlib") from None
     matplotlib.use("Agg")
     from matplotlib import pyplot
 

@@ -43,9 +43,22 @@ class UnsupportedOperatorError(ImportError, NotImplementedError):
 
 
 class MissingPackageError(ImportError, builtins.ImportError):
-    """A format is read by a package that is not installed; the sentence names it and the command that installs it."""
+    """A format is read by a package that is not installed; the sentence names it and the command that installs it.
 
-    def __init__(self, what: str, package: str, extra: str | None = None, *, plural: bool = False) -> None:
-        command = f'pip install "mpscnn[{extra}]"' if extra else f"pip install {package}"
-        need = "need" if plural else "needs"
-        super().__init__(f"{what} {need} the package {package}, which is not installed: {command}.")
+    The command names packages, not extras of mpscnn, which pip finds only where it found mpscnn itself.
+
+    Parameters
+    ----------
+    what : str
+        The subject of the sentence: what cannot be done.
+    package : str
+        As pip calls it.
+    install : tuple of str, optional
+        All that `what` needs, in place of `package` alone.
+    plural : bool
+        Of the subject.
+    """
+
+    def __init__(self, what: str, package: str, install: Iterable[str] = (), *, plural: bool = False) -> None:
+        need, packages = "need" if plural else "needs", " ".join(install) or package
+        super().__init__(f"{what} {need} the package {package}, which is not installed: pip install {packages}.")

@@ -259,7 +259,7 @@ def _onnx_model(model: Any) -> Any:
     try:
         import onnx
     except ModuleNotFoundError:
-        raise MissingPackageError("looking into an ONNX model", "onnx", "onnx") from None
+        raise MissingPackageError("looking into an ONNX model", "onnx") from None
     if hasattr(model, "graph"):
         copy = onnx.ModelProto()
         copy.CopyFrom(model)

@@ -107,7 +107,8 @@ def test_without_its_packages_the_command_says_what_to_install(package: str) -> 
     assert ran.returncode == 1
     assert ran.stdout == ""
     assert ran.stderr == (
-        f'mpscnn: the command line needs the package {package}, which is not installed: pip install "mpscnn[cli]".\n'
+        f"mpscnn: the command line needs the package {package}, which is not installed:"
+        " pip install typer rich pillow.\n"
     )
 
 

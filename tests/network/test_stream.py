@@ -454,7 +454,7 @@ def test_a_bar_is_written(double: mpscnn.Network, capfd: pytest.CaptureFixture[s
 
 def test_without_tqdm_the_package_is_named(double: mpscnn.Network, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "tqdm.auto", None)
-    with pytest.raises(mpscnn.MissingPackageError, match=r"progress=True needs the package tqdm.*mpscnn\[progress\]"):
+    with pytest.raises(mpscnn.MissingPackageError, match=r"progress=True needs the package tqdm.*: pip install tqdm\."):
         double.stream([], progress=True)
 
 

@@ -29,7 +29,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except ModuleNotFoundError as error:
         if error.name not in ("typer", "rich", "click"):
             raise
-        print(f"mpscnn: {MissingPackageError('the command line', str(error.name), 'cli')}", file=sys.stderr)
+        missing = MissingPackageError("the command line", str(error.name), ("typer", "rich", "pillow"))
+        print(f"mpscnn: {missing}", file=sys.stderr)
         return 1
     try:
         _interrupts.raise_again()

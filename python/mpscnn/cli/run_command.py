@@ -228,7 +228,7 @@ def _image_suffixes() -> frozenset[str]:
     try:
         from PIL import Image
     except ModuleNotFoundError:
-        raise MissingPackageError("reading images", "pillow", "cli") from None
+        raise MissingPackageError("reading images", "pillow") from None
     return frozenset(Image.registered_extensions())
 
 

@@ -96,7 +96,7 @@ class History(list[Epoch]):
         try:
             from matplotlib.figure import Figure
         except ModuleNotFoundError:
-            raise MissingPackageError("history.plot", "matplotlib", "plot") from None
+            raise MissingPackageError("history.plot", "matplotlib") from None
         known = sorted(Figure().canvas.get_supported_filetypes())
         if end not in known:
             raise ValueError(f'{name} ("{os.fspath(path)}") does not end in .{", .".join(known)}.')

@@ -29,7 +29,7 @@ try:
 except ModuleNotFoundError as error:
     if error.name is None or error.name.partition(".")[0] not in ("onnx", "google"):
         raise
-    raise MissingPackageError("ONNX models", "onnx", "onnx", plural=True) from None
+    raise MissingPackageError("ONNX models", "onnx", plural=True) from None
 
 if TYPE_CHECKING:
     from onnx import AttributeProto, GraphProto, ModelProto, NodeProto, TensorProto
