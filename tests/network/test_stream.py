@@ -288,6 +288,8 @@ def next_interrupted(stream: Stream, at: int) -> Any:
         return trace
 
     outer = sys.gettrace()
+    # Python 3.12 sends events of opcodes only if some frame wants them when settrace() is called (gh-103615).
+    sys._getframe().f_trace_opcodes = True
     sys.settrace(trace)
     try:
         return next(stream)
