@@ -130,6 +130,36 @@ ArrayView writable_view_of(py::handle object, const char* name, Keep keep) {
   return view;
 }
 
+namespace {
+
+constexpr const char* kNoPixels = ") is not float32, float16, uint8 or uint16";
+
+bool are_pixels(DType dtype) {
+  return dtype == DType::float32 || dtype == DType::float16 || dtype == DType::uint8 || dtype == DType::uint16;
+}
+
+/// Python that makes float32 of an array.
+const char* conversion_of(py::handle object) {
+  if (py::hasattr(object, "astype")) return ".astype(\"float32\")";
+  return py::hasattr(object, "untyped_storage") ? ".float()" : "numpy.asarray(array, \"float32\")";  // PyTorch, others
+}
+
+}  // namespace
+
+ArrayView pixels_of(py::handle object, const char* name) {
+  auto view = view_of(object, name);
+  if (!are_pixels(view.dtype))
+    throw TypeError(
+        say(name, ".dtype (", name_of(view.dtype), kNoPixels, ": convert the array with ", conversion_of(object), "."));
+  return view;
+}
+
+ArrayView writable_pixels_of(py::handle object, const char* name) {
+  auto view = writable_view_of(object, name);
+  check<TypeError>(are_pixels(view.dtype), name, ".dtype (", name_of(view.dtype), kNoPixels, ".");
+  return view;
+}
+
 py::array array_from(const ArrayView& view) {
   const auto& npy = Npy::get();
   const auto ndim = static_cast<int>(view.ndim());

@@ -30,6 +30,11 @@ ArrayView view_of(py::handle object, const char* name, Keep keep = Keep::owner);
 /// The same for memory to be written: std::invalid_argument "out is read-only." where it cannot be.
 ArrayView writable_view_of(py::handle object, const char* name, Keep keep = Keep::owner);
 
+/// The same for arrays that are read or written as images. Throws TypeError for element types that images lack; of what
+/// is read, it says how to convert it.
+ArrayView pixels_of(py::handle object, const char* name);
+ArrayView writable_pixels_of(py::handle object, const char* name);
+
 /// What a NumPy array's C struct says, without a copy of its extents: for calls that must not cost more than they do.
 /// Py_intptr_t is `long` everywhere, std::int64_t is `long long` on macOS: pointers to them do not convert.
 struct NumpyFields {

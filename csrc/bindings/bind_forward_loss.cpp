@@ -33,7 +33,7 @@ class Sources {
       check<TypeError>(are_images_, who_, ": ", first_, " is an array; ", name, " (Image) is not.");
       return object.cast<std::shared_ptr<Image>>();
     }
-    const auto view = view_of(object, name);
+    const auto view = pixels_of(object, name);
     check(view.ndim() == 4, who_, ": ", name, ".ndim (", view.ndim(), ") is not 4 (N, H, W, C).");
     const ReleaseGil release;
     return Image::from_array(device_, view);

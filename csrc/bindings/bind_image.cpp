@@ -109,7 +109,7 @@ void bind_image(py::module_& module) {
             const auto copy = copy_mode(copy_or_none);
             const auto target = device_or_default(device);
             const auto order = image_layout_from_name(layout.value);
-            const auto view = view_of(x, "x");
+            const auto view = pixels_of(x, "x");
             const ReleaseGil release;
             check(view.ndim() == 4, "Image: x.ndim (", view.ndim(), ") is not 4.");
             const bool shares = !copy.value_or(false) && Image::why_not_shared(*target, view, order).empty();

@@ -83,7 +83,7 @@ py::object call(const ImageConversion& kernel, const py::object& x, const py::ob
     }
     return py::cast(result);
   }
-  const auto view = view_of(x, "x");
+  const auto view = pixels_of(x, "x");
   check(view.ndim() == 4, kName, ": x.ndim (", view.ndim(), ") is not 4 (N, H, W, C).");
   const auto& s = view.shape;
   kernel.check_channels(s[3]);

@@ -381,7 +381,7 @@ void run_in_batches(Kernel& kernel, const Views& views, const State& state, std:
 ArrayView images_view(const Kernel& kernel, py::handle object, std::size_t source) {
   const auto& row = kernel.row();
   const std::string name(row.sources[source]);
-  auto view = view_of(object, name.c_str());
+  auto view = pixels_of(object, name.c_str());
   check(view.ndim() == 4, row.name, ": ", name, ".ndim (", view.ndim(), ") is not 4 (N, H, W, C).");
   return view;
 }
@@ -455,7 +455,7 @@ py::object call(Kernel& kernel, const py::object& x, const py::args& others, con
   for (const auto object : objects) views.push_back(images_view(kernel, object, views.size()));
   std::optional<ArrayView> target;
   if (!out.is_none()) {
-    target = writable_view_of(out, "out");
+    target = writable_pixels_of(out, "out");
     check(target->ndim() == 4, row.name, ": out.ndim (", target->ndim(), ") is not 4 (N, H, W, C).");
   }
   {

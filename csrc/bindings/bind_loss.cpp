@@ -325,7 +325,7 @@ py::object call_loss(const LossKernel& kernel, const py::object& x, const py::ob
     }
     return py::make_tuple(loss_of(*compared), result);
   }
-  const auto view = view_of(x, "x");
+  const auto view = pixels_of(x, "x");
   check(view.ndim() == 4, name, ": x.ndim (", view.ndim(), ") is not 4 (N, H, W, C).");
   const ImageShape shape{view.shape[0], view.shape[1], view.shape[2], view.shape[3]};
   Image::bytes(*kernel.device(), shape, view.dtype);  // says what is wrong

@@ -172,7 +172,7 @@ Pending prepare(const std::shared_ptr<Network>& network, const py::sequence& arr
   std::vector<ArrayView> inputs;
   for (std::size_t i = 0; i < arrays.size(); ++i) {
     const auto name = input_name(*network, i);
-    inputs.push_back(to_nhwc(view_of(arrays[i], name.c_str()), BoundaryLayout(input_layouts.at(i)), name));
+    inputs.push_back(to_nhwc(pixels_of(arrays[i], name.c_str()), BoundaryLayout(input_layouts.at(i)), name));
   }
   std::vector<BoundaryLayout> layouts;
   for (const auto& layout : output_layouts) layouts.emplace_back(layout);
@@ -189,11 +189,8 @@ Pending prepare(const std::shared_ptr<Network>& network, const py::sequence& arr
     py::object given = outs.is_none() ? py::none() : py::object(py::sequence(outs)[i]);
     if (given.is_none()) given = empty_array(wanted, parts.dtype);
     const auto name = shapes.size() == 1 ? std::string("out") : say("out[", i, "]");
-    auto view = writable_view_of(given, name.c_str());
+    auto view = writable_pixels_of(given, name.c_str());
     check(view.shape == wanted, name, ".shape ", as_tuple(view.shape), " is not the result's ", as_tuple(wanted), ".");
-    check<TypeError>(view.dtype == DType::float32 || view.dtype == DType::float16 || view.dtype == DType::uint8 ||
-                         view.dtype == DType::uint16,
-                     name, ".dtype (", name_of(view.dtype), ") is not float32, float16, uint8 or uint16.");
     if (output_shapes[i]) {
       check<BufferError>(view.is_contiguous(), name, " is not C-contiguous, which a flattened result has to be.");
       view.shape = extents;

@@ -271,7 +271,8 @@ class Network(_checks.Made):
             'input "x": its number of channels (4) is not 3.', with the ``input_layout`` to set where the array has its
             channels at the other end; "out.shape (1, 8) is not the result's (2, 8)."
         TypeError
-            "the number of arrays (2) is not 1.", a dtype that images do not have.
+            "the number of arrays (2) is not 1.", 'x.dtype (float64) is not float32, float16, uint8 or uint16: convert
+            the array with .astype("float32").'
         RuntimeError
             The device failed.
         """

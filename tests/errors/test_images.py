@@ -3,6 +3,9 @@
 
 from __future__ import annotations
 
+import asyncio
+import re
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -11,7 +14,7 @@ import pytest
 import mpscnn
 from support import random
 
-from . import W, canary
+from . import W, X, canary
 
 
 @pytest.mark.parametrize(
@@ -54,6 +57,66 @@ def test_image_dtypes(dtype: str) -> None:
         mpscnn.Image((1, 2, 3, 4), dtype)
     with pytest.raises(TypeError, match=rf"dtype \({dtype}\) is not float32, float16, uint8 or uint16"):
         mpscnn.Image.from_array(np.zeros((1, 2, 3, 4), dtype))
+
+
+# Arrays whose element types images lack, and what makes float32 of them.
+OTHER_TYPES: dict[str, tuple[Callable[[], Any], str]] = {
+    "float64": (lambda: np.ones(X), 'array.astype("float32")'),
+    "int64": (lambda: np.ones(X, np.int64), 'array.astype("float32")'),
+    "bfloat16": (lambda: np.ones(X, pytest.importorskip("ml_dtypes").bfloat16), 'array.astype("float32")'),
+    "float64 of PyTorch": (lambda: torch().ones(X, dtype=torch().float64), "array.float()"),
+    "bfloat16 of PyTorch": (lambda: torch().ones(X, dtype=torch().bfloat16), "array.float()"),
+    "float64 of a buffer": (lambda: memoryview(np.ones(X)), 'numpy.asarray(array, "float32")'),
+}
+
+
+def torch() -> Any:
+    return pytest.importorskip("torch")
+
+
+def network() -> mpscnn.Network:
+    graph = mpscnn.Graph()
+    graph.output(graph.add("NeuronReLU", graph.input("x", channels=4)), "y")
+    return mpscnn.Network(graph)
+
+
+@pytest.mark.parametrize("kind", OTHER_TYPES)
+def test_what_converts_an_array_of_another_type(kind: str) -> None:
+    make, conversion = OTHER_TYPES[kind]
+    array, floats, net = make(), np.ones(X, np.float32), network()
+    converted = eval(conversion, {"array": array, "numpy": np})
+    calls: list[tuple[str, Callable[[Any], Any]]] = [
+        ("x", mpscnn.NeuronReLU()),
+        ("x", mpscnn.Convolution(random(W))),
+        ("b", lambda b: mpscnn.Add()(floats, b)),
+        ("x", mpscnn.BatchNormalizationStatistics()),
+        ("x", mpscnn.Image.from_array),
+        ("x", mpscnn.ImageConversion("float32")),
+        ("x", lambda x: mpscnn.Loss("mean_squared_error")(x, floats)),
+        ("x", lambda x: mpscnn.ForwardLoss("mean_squared_error")(x, floats)),
+        ("x", net),
+        ("x", lambda x: asyncio.run(net.apredict(x))),
+        ("x", lambda x: next(net.stream([x]))),
+    ]
+    sentence = (
+        f"{{}}.dtype ({kind.partition(' ')[0]}) is not float32, float16, uint8 or uint16: convert the array with"
+        f" {conversion.removeprefix('array')}."
+    )
+    for name, call in calls:
+        with pytest.raises(TypeError, match=f"^{re.escape(sentence.format(name))}$"):
+            call(array)
+        call(converted)
+
+
+def test_results_of_another_type() -> None:
+    """No conversion helps: the copy would be written."""
+    x = np.ones(X, np.float32)
+    for out in (np.ones(X), torch().ones(X, dtype=torch().bfloat16)):
+        for call in (mpscnn.NeuronReLU(), network()):
+            name = str(out.dtype).removeprefix("torch.")
+            sentence = rf"^out\.dtype \({name}\) is not float32, float16, uint8 or uint16\.$"
+            with pytest.raises(TypeError, match=sentence):
+                call(x, out=out)
 
 
 def test_an_array_larger_than_memory_is_refused_before_it_is_touched() -> None:
