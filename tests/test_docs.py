@@ -6,6 +6,7 @@ from __future__ import annotations
 import doctest
 import importlib.util
 import inspect
+import pydoc
 import re
 from pathlib import Path
 from types import ModuleType
@@ -152,6 +153,36 @@ def test_exceptions_are_told_of(name: str) -> None:
     texts = [inspect.getdoc(value) or "" for value in [*PUBLIC.values(), *METHODS.values()]]
     raises = [text.partition("Raises\n------\n")[2] for text in texts]
     assert any(re.search(rf"\b{name}\b", text) for text in raises)
+
+
+def shown_by_help(kind: type) -> str:
+    """Without the bar that pydoc draws beside the text of a class."""
+    lines = pydoc.plain(pydoc.render_doc(kind)).splitlines()
+    return "\n".join(line.removeprefix(" |").removeprefix("  ").rstrip() for line in lines)
+
+
+@pytest.mark.parametrize("name", sorted(KERNELS))
+def test_help_shows_the_docstring_and_the_arguments(name: str) -> None:
+    shown = shown_by_help(KERNELS[name])
+    arguments = str(inspect.signature(KERNELS[name])).removeprefix("(")
+    assert f"\n{name}({arguments}\n\n{inspect.getdoc(KERNELS[name])}\n" in shown
+    assert f"\n__init__(self, {arguments}\n" in shown
+
+
+def test_help_of_derived_classes() -> None:
+    """The docstring and the arguments are those of the class, not those of its base."""
+
+    class Leaky(mpscnn.NeuronReLU):
+        """A ReLU with a slope."""
+
+        def __init__(self, slope: float) -> None:
+            super().__init__(slope)
+
+    assert "\nLeaky(slope: 'float') -> 'None'\n\nA ReLU with a slope.\n" in shown_by_help(Leaky)
+    assert Leaky.__doc__ == Leaky(0.5).__doc__ == "A ReLU with a slope."
+    Leaky.__doc__ = "Another."
+    assert "\nAnother.\n" in shown_by_help(Leaky)
+    assert (mpscnn.NeuronReLU.__doc__ or "").startswith("Rectified linear unit")
 
 
 @pytest.mark.parametrize("name", sorted(set(PUBLIC) - set(KERNELS)))

@@ -61,10 +61,10 @@ def parameter(spec: Param) -> str:
     return f"{spec['name']} : {head}\n    {spec['summary']} Apple: {spec['apple']}."
 
 
-def kernel(row: Row, common: list[Param]) -> str:
-    """Docstring of the class of a row."""
+def kernel(row: Row, common: list[str]) -> str:
+    """Docstring of the class of a row; `common` has the parameters that it shares with others."""
     parameters = "\n".join(parameter(spec) for spec in row["params"])
-    shared = "\n".join(parameter(spec) for spec in common)
+    shared = "\n".join(common)
     kinds = {spec["type"] for spec in row["params"]}
     weights = _WEIGHTS if "weights" in kinds else _VALUES if "channel_values" in kinds else ""
     sources = row["sources"]

@@ -18,6 +18,7 @@ _TABLE: list[Row] = _core.kernel_table()
 _BY_NAME = {row["name"]: row for row in _TABLE}
 # By number of sources.
 _COMMON: dict[int, list[Param]] = {count: _core.common_params(count) for count in (1, 2)}
+_COMMON_DOCS = {count: {spec["name"]: _docs.parameter(spec) for spec in specs} for count, specs in _COMMON.items()}
 
 
 def _default(spec: Param) -> Any:
@@ -41,11 +42,11 @@ def _signature(row: Row) -> inspect.Signature:
 
 
 def _attribute(spec: Param) -> property:
-    name, default = spec["name"], _default(spec)
+    name = spec["name"]
 
     def get(self: _core.Kernel) -> Any:
         value = self._get(name)
-        return default if value is None else value
+        return _default(spec) if value is None else value
 
     def set(self: _core.Kernel, value: Any) -> None:
         self._set(name, value)
@@ -222,29 +223,36 @@ for _count, _specs in _COMMON.items():
         setattr(Kernel if _shared else _BASES[_count], _spec["name"], _attribute(_spec))
 
 
-class _Lazy:
-    """A class attribute that is made when it is first asked for: there are many kernels, and a program uses few."""
+class _LazyInit:
+    """An `__init__` that is made when it is first asked for: signatures of all kernels take a fifth of the import."""
 
-    def __init__(self, make: Callable[[], Any]) -> None:
-        self._make = cache(make)
+    def __init__(self, row: Row) -> None:
+        self._make = cache(lambda: _make_init(row))
 
     def __get__(self, instance: object, owner: type) -> Any:
-        return self._make()
+        return self._make().__get__(instance, owner)
 
 
-def _make_class(row: Row) -> type[Kernel]:
-    name = row["name"]
-    signature_of = cache(lambda: _signature(row))
+def _make_init(row: Row) -> Callable[..., None]:
+    name, signature = row["name"], _signature(row)
 
     def __init__(self: Kernel, *args: Any, **kwargs: Any) -> None:
         try:
-            bound = signature_of().bind(*args, **kwargs)
+            bound = signature.bind(*args, **kwargs)
         except TypeError as error:
             raise TypeError(f"{name}: {error}.") from None
         arguments = dict(bound.arguments)
         device = arguments.pop("device", None)
         Kernel.__init__(self, name, arguments, device)
         self.__dict__["_arguments"] = arguments
+
+    receiver = inspect.Parameter("self", inspect.Parameter.POSITIONAL_OR_KEYWORD)
+    __init__.__signature__ = signature.replace(parameters=[receiver, *signature.parameters.values()])  # type: ignore[attr-defined]
+    return __init__
+
+
+def _make_class(row: Row) -> type[Kernel]:
+    name = row["name"]
 
     def __repr__(self: Kernel) -> str:
         # Tracebacks show objects whose __init__ has failed; there is no kernel behind them that could be asked.
@@ -260,12 +268,11 @@ def _make_class(row: Row) -> type[Kernel]:
         object.__setattr__(self, attribute, value)
 
     members: dict[str, Any] = {
-        "__init__": __init__,
+        "__init__": _LazyInit(row),
         "__repr__": __repr__,
         "__setattr__": __setattr__,
-        "__doc__": _Lazy(lambda: _docs.kernel(row, _common(row))),
+        "__doc__": _docs.kernel(row, [_COMMON_DOCS[row["attributes"]][spec["name"]] for spec in _common(row)]),
         "__module__": "mpscnn",
-        "__signature__": _Lazy(signature_of),
         "apple_class": row["apple_class"],
     }
     if not row["forward"]:
