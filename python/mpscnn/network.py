@@ -36,6 +36,11 @@ class Network(_checks.Made):
     call from several threads at once; the GIL is released while it works. Batches may have any number of images, and
     images any height and width that the kernels take; the shapes used last are kept prepared.
 
+    ``copy.copy(net)`` shares the kernels and has layouts of its own. ``copy.deepcopy(net)`` and pickles, which
+    multiprocessing makes of arguments, contain the graph of the kernels, its arrays as they are then, those of mapped
+    files included, the options and the layouts. Results are equal, bit by bit. Data sources have to be picklable. The
+    copy is on the default device, on any platform; of a network on another device there is none, but a ValueError.
+
     Parameters
     ----------
     graph : Graph
@@ -98,13 +103,19 @@ class Network(_checks.Made):
             raise ValueError("graph has no outputs: call graph.output(value) for each.")
         if device is None:
             device = _core.Device()  # outside of nodes, whose errors name the node
-        self._given = graph.copy()
         watch = graph._watch()
         self._options = {"dtype": dtype, "allow_reduced_precision": allow_reduced_precision}
         graph = _normalize_inputs(graph, mean, std)
         self.graph = passes.optimize(graph) if optimize else passes.remove_dead(graph)
         self._inputs = dict(self.graph.inputs)
         self._outputs = dict(self.graph.outputs)
+        self._loaded_shapes: dict[str, Shape] = {}  # that load() was given; of images, so that layouts may change
+        self._set_boundary()
+        self._make_kernels(device)
+        watch.check_whole()
+
+    def _make_kernels(self, device: Device) -> None:
+        """Make what is on the device: all but the graph and the options."""
         numbers = {name: number for number, name in enumerate(self._inputs)}
         nodes = []
         for node in self.graph.nodes:
@@ -114,14 +125,11 @@ class Network(_checks.Made):
             [(spec.name, spec.height, spec.width, spec.channels, spec.fixed_by) for spec in self._inputs.values()],
             nodes,
             [numbers[output.source] for output in self._outputs.values()],
-            dtype,
+            self.dtype,
             device,
         )
-        watch.check_whole()
         # Kept by the requests that use them, which end with their event loop, however that ends.
         self._turns: WeakValueDictionary[asyncio.AbstractEventLoop, asyncio.Semaphore] = WeakValueDictionary()
-        self._loaded_shapes: dict[str, Shape] = {}  # that load() was given; of images, so that layouts may change
-        self._set_boundary()
 
     def _kernel(self, node: Node, device: Device | None) -> Any:
         if node.kernel == CONCATENATE:
@@ -143,6 +151,28 @@ class Network(_checks.Made):
             [output.layout for output in self._outputs.values()],
             [None if output.shape is None else list(output.shape) for output in self._outputs.values()],
         )
+
+    # ---- copies
+
+    def __copy__(self) -> Network:
+        copied = type(self).__new__(type(self))
+        vars(copied).update(vars(self))
+        return copied
+
+    def __getstate__(self) -> dict[str, Any]:
+        _checks.made(self, "self")
+        if self.device != _core.Device():
+            raise ValueError(
+                f"device ({self.device!r}) is not the default device, on which a pickle is read back: make the network"
+                " without device=."
+            )
+        state = {name: value for name, value in vars(self).items() if name not in ("_core", "_turns")}
+        return {**state, "whole": _Whole(self.graph._watch())}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        del state["whole"]
+        vars(self).update(state)
+        self._make_kernels(_core.Device())
 
     # ---- what it is
 
@@ -494,6 +524,17 @@ class Network(_checks.Made):
         from .file_format import save
 
         save(self, path)
+
+
+class _Whole:
+    """Is pickled behind arrays: raises RuntimeError if a mapped file of theirs has become shorter meanwhile."""
+
+    def __init__(self, watch: _core._Watch) -> None:
+        self._watch = watch
+
+    def __reduce__(self) -> tuple[type[bool], tuple[()]]:
+        self._watch.check_whole()
+        return bool, ()
 
 
 def _image_dtype(dtype: Any) -> str:
