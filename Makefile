@@ -32,7 +32,7 @@ help:                  ## list the targets
 demo: $(stamps)/package $(stamps)/group-demo    ## upscale a photograph with a network trained in PyTorch
 	@$(py) examples/super_resolution/demo.py $(ARGS)
 
-test: $(stamps)/package $(stamps)/group-test    ## all tests
+test: $(stamps)/programs $(stamps)/group-test   ## all tests
 	@MPSCNN_CPP_TESTS=build/release/tests $(py) -m pytest tests $(ARGS)
 
 # Without a device that computes, as on GitHub's virtual machines for macOS.
@@ -90,7 +90,7 @@ wheel: $(stamps)/group-build $(stamps)/group-wheel      ## a wheel that needs no
 	@tools/make_wheel.sh $(VENV) "$(PYTHON)"
 
 clean:                 ## remove what was built (the environment stays)
-	@rm -rf build dist .pytest_cache .mypy_cache .ruff_cache .hypothesis $(stamps)/package
+	@rm -rf build dist .pytest_cache .mypy_cache .ruff_cache .hypothesis $(stamps)/package $(stamps)/programs
 
 distclean: clean       ## remove the environment as well
 	@rm -rf $(VENV)
@@ -124,4 +124,10 @@ $(stamps)/peers: pyproject.toml $(stamps)/group-bench
 
 $(stamps)/package: $(sources) CMakeLists.txt pyproject.toml tools/install_package.sh $(stamps)/group-build
 	@tools/install_package.sh $(VENV)
+	@touch $@
+
+# The native tests, beside the package.
+$(stamps)/programs: $(stamps)/package $(wildcard tests/cpp/* tests/objc/*)
+	@echo "== building the native tests"
+	@$(VENV)/bin/cmake --build build/release > build/programs.log 2>&1 || { tail -n 60 build/programs.log >&2; exit 1; }
 	@touch $@

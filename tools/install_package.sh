@@ -21,7 +21,8 @@ progress() {  # ninja's lines only: rewritten in place on a terminal
 }
 
 "$venv/bin/python" -m pip install --verbose --no-deps --no-build-isolation --force-reinstall \
-    -Cbuild-dir=build/release -Cbuild.verbose=false -Ccmake.define.MPSCNN_BUILD_TESTS=ON . 2>&1 | tee "$log" | progress
+    -Cbuild-dir=build/release -Cbuild.verbose=false -Ccmake.define.MPSCNN_BUILD_TESTS=ON \
+    "-Cbuild.targets=_core;package" . 2>&1 | tee "$log" | progress
 if [ "${PIPESTATUS[0]}" -ne 0 ]; then
     echo "The build failed:" >&2
     grep -vE '^ *\[[0-9]+/[0-9]+\] (Building|Linking|Generating)|^ *(--|Running|Preparing|Created|Removed)' "$log" | tail -n 60 >&2
