@@ -45,7 +45,7 @@ class UnsupportedOperatorError(ImportError, NotImplementedError):
 class MissingPackageError(ImportError, builtins.ImportError):
     """A format is read by a package that is not installed; the sentence names it and the command that installs it.
 
-    The command names packages, not extras of mpscnn, which pip finds only where it found mpscnn itself.
+    The command names packages, not extras of mpscnn, which is on no package index.
 
     Parameters
     ----------

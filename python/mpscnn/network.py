@@ -352,11 +352,9 @@ class Network(_checks.Made):
                 loop.call_soon_threadsafe(finish)
 
         try:
-            call = self._core.submit(given, outs, *self._boundary, completed)
-        except BaseException as error:
+            call = self._submit_arrays(given, outs, completed)
+        except BaseException:
             turns.release()
-            if isinstance(error, ValueError):
-                raise self._with_layout_that_fits(error, given) from None
             raise
         await done
         results = call.wait()
@@ -438,8 +436,11 @@ class Network(_checks.Made):
             arrays = self._arrays(tuple(item), {})
         else:
             arrays = self._arrays((item,), {})
+        return self._submit_arrays(arrays)
+
+    def _submit_arrays(self, arrays: list[Any], outs: list[Any] | None = None, completed: Any = None) -> Any:
         try:
-            return self._core.submit(arrays, None, *self._boundary)
+            return self._core.submit(arrays, outs, *self._boundary, completed)
         except ValueError as error:
             raise self._with_layout_that_fits(error, arrays) from None
 
