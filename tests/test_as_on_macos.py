@@ -73,7 +73,7 @@ since("statistics")
         "True",
         "weights MPSState",
         "gradient MPSState MPSImage",
-        "loss MPSImage MPSImage",
+        "loss MPSImage MPSImage MPSImage",  # of two images a loss each
         "statistics MPSState",
     ]
 

@@ -251,7 +251,7 @@ def test_a_full_queue_is_waited_for_without_the_gil() -> None:
 
 def test_a_temporary_image_that_is_dropped_needs_no_reader() -> None:
     """Metal's validation ends a process that frees one with a read_count; nothing can read it any more."""
-    x = random(X)
+    x = random((2, 9, 7, 8))
     relu = mpscnn.NeuronReLU()
     with mpscnn.CommandBuffer() as commands:
         unread = relu.encode(commands, mpscnn.Image.from_array(x), temporary=True)
@@ -261,6 +261,7 @@ def test_a_temporary_image_that_is_dropped_needs_no_reader() -> None:
         part, other = whole.channels(0, 4), whole.channels(4, 4)
         del whole, other
         y = relu.encode(commands, part)
+        del part  # and with it the last part of the whole
     np.testing.assert_array_equal(y.numpy(), np.maximum(x[..., :4], 0))
     commands = mpscnn.CommandBuffer()
     kept = relu.encode(commands, mpscnn.Image.from_array(x), temporary=True)

@@ -46,7 +46,7 @@ REPRS = [
     (("relu", 0.1), {}, 'mpscnn.NeuronDescriptor("relu", a=0.1)'),
     (("relun", 0, 6), {}, 'mpscnn.NeuronDescriptor("relun", a=0.0, b=6.0)'),
     (("power", 1, -2.5, 1e-5), {}, 'mpscnn.NeuronDescriptor("power", a=1.0, b=-2.5, c=1e-05)'),
-    (("linear", 1 / 3, 2**24), {}, 'mpscnn.NeuronDescriptor("linear", a=0.33333334, b=16777216.0)'),
+    (("linear", 1 / 3, 2**24), {}, 'mpscnn.NeuronDescriptor("linear", a=0.33333334, b=1.6777216e+07)'),
     (
         ("linear", 3.4028235e38, -1.1754944e-38),
         {},
