@@ -20,7 +20,8 @@ from support import runtime_arguments
 SOURCES = {"DataSource", "NormalizationDataSource", "PaddingPolicy"}
 # Nothing that pybind11 says about C++, signatures or casts.
 RAW = re.compile(r"incompatible|pybind|C\+\+|argument types are|Invoked with|mpscnn\._core|std::|[Uu]nable to cast")
-DEFAULT_MEMBERS = {"__copy__", "__doc__", "__eq__", "__hash__", "__init__", "__module__", "__reduce__", "__repr__"}
+DEFAULT_MEMBERS = {"__doc__", "__eq__", "__hash__", "__init__", "__module__", "__repr__"}
+DEFAULT_MEMBERS |= {"__copy__", "__getstate__", "__reduce__", "__setstate__"}  # called by copy and pickle
 
 
 def own_members(kind: type) -> Iterator[tuple[str, Any]]:
