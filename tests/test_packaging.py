@@ -198,6 +198,19 @@ def test_smoke_test_of_wheels_computes_where_the_device_can(supported):
     assert ("virtual has no Metal Performance Shaders: nothing was computed." in result.stdout) != supported
 
 
+def test_dir_has_the_documented_names_alone():
+    """Those of __all__ and the modules of the reference, also when others have been imported; each is there."""
+    pages = "".join(page.read_text() for page in (ROOT / "docs" / "reference").glob("*.md"))
+    named = set(re.findall(r"^::: mpscnn\.(\w+)", pages, re.MULTILINE))
+    modules = {name for name in named if (PACKAGE / f"{name}.py").is_file() or (PACKAGE / name).is_dir()}
+    program = "import mpscnn; names = dir(mpscnn); import mpscnn.loading, mpscnn.benchmarking, mpscnn.training.step"
+    check = "assert dir(mpscnn) == names; assert all(hasattr(mpscnn, name) for name in names); print(*names)"
+    result = run(sys.executable, "-c", f"{program}; {check}")
+    assert result.stderr == ""
+    assert result.stdout.split() == sorted({*mpscnn.__all__, *modules})
+    assert {"layers", "memory", "training"} <= modules
+
+
 def test_a_name_that_is_not_there():
     with pytest.raises(AttributeError, match="module 'mpscnn' has no attribute 'Netwrok'"):
         mpscnn.Netwrok  # noqa: B018

@@ -49,9 +49,14 @@ from .padding_policy import PaddingPolicy
 from .weights import empty, pack_bits, reorder, reorder_linear
 
 if TYPE_CHECKING:
+    from . import config as config
+    from . import graph as graph
     from . import importing, memory
     from . import layers as layers
     from . import plotting as plotting
+    from . import profiling as profiling
+    from . import stream as stream
+    from . import training as training
     from . import verify as verify
     from .errors import ImportError, InvalidModelError, MissingPackageError, UnsupportedOperatorError
     from .graph import Graph
@@ -65,10 +70,15 @@ __version__: str = _core.__version__
 # Imported when first asked for: a program that uses kernels alone does not wait for them.
 _LAZY = {
     "importing": "",  # the module itself
-    "layers": "",  # these three: not of `import *`, whose `verify` would be a module
-    "plotting": "",
-    "verify": "",
     "memory": "",
+    "config": "",  # these: not of `import *`, whose `verify` would be a module
+    "graph": "",
+    "layers": "",
+    "plotting": "",
+    "profiling": "",
+    "stream": "",
+    "training": "",
+    "verify": "",
     "Graph": "graph",
     "ImportError": "errors",
     "InvalidModelError": "errors",
@@ -95,7 +105,7 @@ if not TYPE_CHECKING:  # a type checker would take any name
 
 
 def __dir__() -> list[str]:
-    return sorted({*globals(), *_LAZY})
+    return sorted({*__all__, *_LAZY})
 
 
 __all__ = [
