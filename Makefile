@@ -82,8 +82,8 @@ lint: $(stamps)/group-lint                      ## ruff, mypy, clang-format, hou
 format: $(stamps)/group-lint                    ## ruff format and clang-format, in place
 	@tools/lint.sh $(VENV)/bin fix
 
-check-macos: $(stamps)/system                   ## compile the core for macOS: make check-macos SDK=folder
-	@tools/check_macos.sh "$(SDK)"
+check-macos: $(stamps)/group-build              ## compile, configure and link for macOS: make check-macos SDK=folder
+	@tools/check_macos.sh "$(SDK)" $(py)
 
 wheel: $(stamps)/group-build $(stamps)/group-wheel      ## a wheel that needs nothing installed, in dist/, tried out
 	@tools/make_wheel.sh $(VENV) "$(PYTHON)"

@@ -1,62 +1,175 @@
 #!/bin/bash
 # SPDX-License-Identifier: Apache-2.0
-# Compiles every file of the core, and the Objective-C example, for arm64-apple-macos13, without linking, against a macOS SDK that the caller has.
-#   tools/check_macos.sh SDK
-# SDK holds include/ (with c++/v1) and Frameworks/. Foundation and Metal must come from it; where it has no MPS
-# headers, ours stand in. Prints one line for each file that fails, then the counts; fails if any file failed.
+# What can be seen of the macOS package without a Mac, with a macOS SDK that the caller has: the core, the bindings and
+# the Objective-C example compile for arm64-apple-macos13, CMake configures its branch for macOS, and the extension
+# links against the SDK's stubs.
+#   tools/check_macos.sh SDK [PYTHON]
+# SDK is as Apple's (usr/include, usr/lib, System/Library/Frameworks) or flat (include, lib, Frameworks). Foundation and
+# Metal must be in it; where it has no MPS headers, ours stand in, and nothing is linked. PYTHON has pybind11, CMake and
+# Ninja beside it. Prints each file that fails or warns, then a table; fails if any step did.
 set -u
 
-sdk=${1:-}
-if [ -z "$sdk" ] || [ ! -e "$sdk/Frameworks/Foundation.framework" ] || [ ! -e "$sdk/Frameworks/Metal.framework" ]; then
-    echo "The SDK folder ($sdk) has no Frameworks/Foundation.framework and Frameworks/Metal.framework." >&2
+sdk=$(cd "${1:-/nonexistent}" 2>/dev/null && pwd)
+python=$(command -v "${2:-python3}")
+include=$sdk/usr/include lib=$sdk/usr/lib frameworks=$sdk/System/Library/Frameworks
+[ -e "$frameworks" ] || { include=$sdk/include lib=$sdk/lib frameworks=$sdk/Frameworks; }
+if [ -z "$sdk" ] || [ ! -e "$frameworks/Foundation.framework" ] || [ ! -e "$frameworks/Metal.framework" ]; then
+    echo "The SDK folder (${1:-}) has no Frameworks/Foundation.framework and Frameworks/Metal.framework." >&2
     exit 2
 fi
+[ -n "$python" ] && python=$(cd "$(dirname "$python")" && pwd)/$(basename "$python")
 cd "$(dirname "$0")/.." || exit 2
 clang=$(command -v clang++-19 || command -v clang++) || { echo "clang++ is missing (Debian 12: apt-get install clang-19)." >&2; exit 2; }
 
-ours=$(mktemp -d)
-trap 'rm -rf "$ours"' EXIT
-stands_in=""
-if [ ! -e "$sdk/Frameworks/MetalPerformanceShaders.framework" ]; then
+work=$(mktemp -d)
+trap 'rm -rf "$work"' EXIT
+mps=$frameworks/MetalPerformanceShaders.framework
+stands_in=
+mkdir "$work/ours"
+if [ ! -e "$mps" ]; then
     # Only the MPS folders: <Metal/...> has to come from the SDK. Of the one header of ours which they import from
     # there, only the macros are wanted: the types are the SDK's own.
     for folder in csrc/openmps/include/MPS* csrc/openmps/include/MetalPerformanceShaders; do
-        ln -s "$PWD/$folder" "$ours/"
+        ln -s "$PWD/$folder" "$work/ours/"
     done
-    mkdir "$ours/Metal"
+    mkdir "$work/ours/Metal"
     {
         echo '#pragma once'
         echo '#import <CoreGraphics/CoreGraphics.h>'
         echo '#import <Foundation/Foundation.h>'
         grep -E '^#(define|ifdef|else|endif)' csrc/openmps/include/Metal/OpenMPSSupport.h
-        [ -e "$sdk/include/simd/vector_types.h" ] && echo '#include <simd/vector_types.h>' ||
+        [ -e "$include/simd/vector_types.h" ] && echo '#include <simd/vector_types.h>' ||
             grep 'ext_vector_type' csrc/openmps/include/Metal/OpenMPSSupport.h
-    } >"$ours/Metal/OpenMPSSupport.h"
-    stands_in=" (MPS headers: ours)"
+    } >"$work/ours/Metal/OpenMPSSupport.h"
+    stands_in=", MPS headers: ours"
 fi
 
 flags=(
-    -target arm64-apple-macos13 -fno-objc-arc -std=c++20 -fsyntax-only -fobjc-exceptions -fexceptions
-    -nostdinc++ -nostdlibinc -isystem "$sdk/include/c++/v1" -isystem "$sdk/include" -iframework "$sdk/Frameworks"
-    -isystem "$ours" -Icsrc/core -Icsrc/include -Icsrc/table
+    -target arm64-apple-macos13 -fno-objc-arc -std=c++20 -fobjc-exceptions -fexceptions -O0
+    -nostdinc++ -nostdlibinc -isystem "$include/c++/v1" -isystem "$include" -iframework "$frameworks"
+    -isystem "$work/ours" -Icsrc/core -Icsrc/include -Icsrc/table -Icsrc
+    -fvisibility=hidden -fvisibility-inlines-hidden
     -Wall -Wextra -Wno-missing-designated-field-initializers -Wno-nullability-completeness
     -Wno-unused-command-line-argument
     -Werror=objc-property-implementation -Werror=incomplete-implementation -Werror=protocol -Werror=objc-missing-super-calls
     -Werror=unused-result -Werror=unguarded-availability-new
 )
 
-total=0 failed=0
-while IFS= read -r file; do
-    total=$((total + 1))
-    if ! output=$("$clang" "${flags[@]}" "$file" 2>&1); then
-        failed=$((failed + 1))
-        echo "FAILED  $file"
-        printf '%s\n' "$output" | grep -E -A4 'error:' | head -n 24 | sed 's/^/        /'
-    elif [ -n "$output" ]; then
-        echo "warned  $file"
-        printf '%s\n' "$output" | head -n 12 | sed 's/^/        /'
-    fi
-done < <(find csrc/core csrc/table examples/objc \( -name '*.mm' -o -name '*.cpp' \) | sort)
+rows=() status=0
+row() {  # STEP FILES RESULT
+    rows+=("$(printf '%-10s %5s  %s' "$@")")
+}
 
-echo "$((total - failed)) of $total files compile for arm64-apple-macos13$stands_in"
-[ "$total" -gt 0 ] && [ "$failed" -eq 0 ]
+compile() {  # STEP FLAG... -- FILE...
+    local step=$1 total=0 failed=0 warned=0 extra=() file output
+    shift
+    while [ "$1" != -- ]; do extra+=("$1"); shift; done
+    shift
+    mkdir -p "$work/$step"
+    for file in "$@"; do
+        total=$((total + 1))
+        if ! output=$("$clang" "${flags[@]}" ${extra[@]+"${extra[@]}"} -c "$file" -o "$work/$step/${file//\//_}.o" 2>&1); then
+            failed=$((failed + 1))
+            echo "FAILED  $file"
+            printf '%s\n' "$output" | grep -E -A4 'error:' | head -n 24 | sed 's/^/        /'
+        elif [ -n "$output" ]; then
+            warned=$((warned + 1))
+            echo "warned  $file"
+            printf '%s\n' "$output" | head -n 12 | sed 's/^/        /'
+        fi
+    done
+    [ "$total" -gt 0 ] && [ "$failed" -eq 0 ] || status=1
+    row "$step" "$total" "$((total - failed)) compile for arm64-apple-macos13, $warned with warnings$stands_in"
+}
+
+mapfile -t core < <(find csrc/core csrc/table csrc/common \( -name '*.mm' -o -name '*.cpp' \) | sort)
+compile core -- "${core[@]}"
+compile example -- examples/objc/*.mm
+
+if pybind11=$([ -n "$python" ] && "$python" -c 'import pybind11; print(pybind11.get_include())' 2>/dev/null); then
+    headers_of_python=$("$python" -c 'import sysconfig; print(sysconfig.get_paths()["include"])')
+    compile bindings -isystem "$headers_of_python" -isystem "$pybind11" '-DMPSCNN_VERSION="0"' -- csrc/bindings/*.cpp
+else
+    row bindings - "not done: ${python:-python3} has no pybind11 (make .venv/stamps/group-build)"
+fi
+
+# ------------------------------------------------------------------------------------------------------- configure
+cmake=$(PATH=$(dirname "${python:-/nonexistent}"):$PATH command -v cmake)
+if [ -z "$pybind11" ] || [ -z "$cmake" ]; then
+    row configure - "not done: it needs CMake and pybind11"
+else
+    cat >"$work/darwin.cmake" <<EOF
+set(CMAKE_SYSTEM_NAME Darwin)
+set(CMAKE_SYSTEM_PROCESSOR arm64)
+set(CMAKE_OSX_ARCHITECTURES arm64)
+set(CMAKE_OSX_SYSROOT "$sdk")
+set(CMAKE_C_COMPILER "${clang/clang++/clang}")
+set(CMAKE_INSTALL_NAME_TOOL "$(command -v true)")
+foreach(language IN ITEMS C CXX OBJCXX)
+  set(CMAKE_\${language}_COMPILER_TARGET arm64-apple-macos)
+  set(CMAKE_\${language}_COMPILER_WORKS ON)
+  set(CMAKE_\${language}_ABI_COMPILED ON)
+endforeach()
+set(CMAKE_CXX_COMPILER "$clang")
+set(CMAKE_OBJCXX_COMPILER "$clang")
+set(CMAKE_TRY_COMPILE_TARGET_TYPE STATIC_LIBRARY)
+set(CMAKE_HAVE_LIBC_PTHREAD ON)  # nothing is linked here
+set(CMAKE_FRAMEWORK_PATH "$frameworks")
+set(CMAKE_FIND_FRAMEWORK FIRST)
+EOF
+    if env -u MACOSX_DEPLOYMENT_TARGET PATH="$(dirname "$python"):$PATH" "$cmake" -S . -B "$work/build" -G Ninja -DCMAKE_TOOLCHAIN_FILE="$work/darwin.cmake" \
+        -DPython_EXECUTABLE="$python" -DMPSCNN_BUILD_TESTS=ON -DMPSCNN_WERROR=ON ${stands_in:+-DMPSCNN_MPS="$mps"} \
+        >"$work/configure.log" 2>&1; then
+        commands=$work/build/compile_commands.json
+        files=$(grep -c '"file":' "$commands")
+        if grep -q 'csrc/openmps' "$commands"; then
+            row configure "$files" "FAILED: openmps is among the files"
+            status=1
+        elif [ "$(grep -c -- '-mmacosx-version-min=13.0\|-macos13.0' "$commands")" -ne "$files" ]; then
+            row configure "$files" "FAILED: some commands have another deployment target than 13.0"
+            status=1
+        else
+            row configure "$files" "CMake generates the branch for macOS, for 13.0"
+        fi
+    else
+        tail -n 24 "$work/configure.log" | sed 's/^/        /'
+        row configure - "FAILED"
+        status=1
+    fi
+fi
+
+# ------------------------------------------------------------------------------------------------------------ link
+lld=$(command -v ld64.lld-19 || command -v ld64.lld)
+if [ -z "$lld" ]; then
+    row link - "not done: ld64.lld is missing (Debian 12: apt-get install lld-19)"
+elif [ ! -e "$mps" ] || ! ls "$lib"/libSystem*.tbd >/dev/null 2>&1; then
+    row link - "not done: the SDK has no stubs (MetalPerformanceShaders.framework, libSystem.tbd)"
+elif [ ! -d "$work/bindings" ]; then
+    row link - "not done: there are no bindings"
+elif [ "$status" -eq 0 ]; then
+    # The frameworks below MPS and libobjc are re-exported in Apple's SDK; copies of it may have lost that.
+    libraries=(-lobjc -lc++ -lSystem -L"$lib" -F"$frameworks" -F"$mps/Frameworks")
+    for name in Foundation CoreFoundation Metal CoreGraphics MetalPerformanceShaders MPSCore MPSImage MPSMatrix MPSNeuralNetwork; do
+        libraries+=(-framework "$name")
+    done
+    objects=("$work"/core/*.o "$work"/bindings/*.o)
+    "$lld" -arch arm64 -platform_version macos 13.0 13.0 -syslibroot "$sdk" -bundle -undefined warning \
+        -error-limit 0 "${objects[@]}" "${libraries[@]}" -o "$work/_core.so" >"$work/link.log" 2>&1
+    linked=$?
+    sed -n 's/.*undefined symbol: //p' "$work/link.log" | sort -u >"$work/undefined"
+    # Python's names are the interpreter's, which loads the extension.
+    if grep -v '^_\?Py\|^_\?_Py' "$work/undefined" | sed 's/^/        undefined  /' | grep . || [ "$linked" -ne 0 ]; then
+        grep -v 'undefined symbol' "$work/link.log" | grep 'error:' | head -n 12 | sed 's/^/        /'
+        row link "${#objects[@]}" "FAILED"
+        status=1
+    else
+        row link "${#objects[@]}" "the extension links; undefined are $(wc -l <"$work/undefined") names, all of Python's"
+    fi
+else
+    row link - "not done: something before failed"
+fi
+
+echo
+printf '%-10s %5s  %s\n' step files result
+printf '%s\n' "${rows[@]}"
+exit "$status"
