@@ -82,8 +82,8 @@ compile() {  # STEP FLAG... -- FILE...
     row "$step" "$total" "$((total - failed)) compile for arm64-apple-macos13, $warned with warnings$stands_in"
 }
 
-mapfile -t core < <(find csrc/core csrc/table csrc/common \( -name '*.mm' -o -name '*.cpp' \) | sort)
-compile core -- "${core[@]}"
+# shellcheck disable=SC2046  # names without spaces
+compile core -- $(find csrc/core csrc/table csrc/common \( -name '*.mm' -o -name '*.cpp' \) | sort)
 compile example -- examples/objc/*.mm
 
 if pybind11=$([ -n "$python" ] && "$python" -c 'import pybind11; print(pybind11.get_include())' 2>/dev/null); then
@@ -153,13 +153,21 @@ elif [ "$status" -eq 0 ]; then
         libraries+=(-framework "$name")
     done
     objects=("$work"/core/*.o "$work"/bindings/*.o)
-    "$lld" -arch arm64 -platform_version macos 13.0 13.0 -syslibroot "$sdk" -bundle -undefined warning \
-        -error-limit 0 "${objects[@]}" "${libraries[@]}" -o "$work/_core.so" >"$work/link.log" 2>&1
-    linked=$?
-    sed -n 's/.*undefined symbol: //p' "$work/link.log" | sort -u >"$work/undefined"
-    # Python's names are the interpreter's, which loads the extension.
-    if grep -v '^_\?Py\|^_\?_Py' "$work/undefined" | sed 's/^/        undefined  /' | grep . || [ "$linked" -ne 0 ]; then
-        grep -v 'undefined symbol' "$work/link.log" | grep 'error:' | head -n 12 | sed 's/^/        /'
+    root=$sdk
+    if [ ! -e "$sdk/usr/lib" ]; then  # stubs name each other by their places in Apple's SDK
+        root=$work/root
+        mkdir -p "$root/System/Library/Frameworks/CoreFoundation.framework/Versions" "$root/usr"
+        ln -s "$frameworks/CoreFoundation.framework" "$root/System/Library/Frameworks/CoreFoundation.framework/Versions/A"
+        ln -s "$lib" "$root/usr/lib"
+    fi
+    link=("$lld" -arch arm64 -platform_version macos 13.0 13.0 -syslibroot "$root" -bundle --error-limit=0
+        "${objects[@]}" "${libraries[@]}" -o "$work/_core.so")
+    # Python's names are the interpreter's, which loads the extension: once without them, for the list of all names.
+    "${link[@]}" 2>&1 | sed -n 's/.*undefined symbol: //p' | sort -u >"$work/undefined"
+    grep -Ev '^_?_Py' "$work/undefined" | sed 's/^/        undefined: /' >"$work/unknown"
+    if ! "${link[@]}" -undefined dynamic_lookup >"$work/link.log" 2>&1 || [ -s "$work/unknown" ]; then
+        head -n 24 "$work/unknown"
+        grep 'error:' "$work/link.log" | head -n 12 | sed 's/^/        /'
         row link "${#objects[@]}" "FAILED"
         status=1
     else
