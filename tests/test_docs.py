@@ -165,8 +165,13 @@ def shown_by_help(kind: type) -> str:
 def test_help_shows_the_docstring_and_the_arguments(name: str) -> None:
     shown = shown_by_help(KERNELS[name])
     arguments = str(inspect.signature(KERNELS[name])).removeprefix("(")
-    assert f"\n{name}({arguments}\n\n{inspect.getdoc(KERNELS[name])}\n" in shown
-    assert f"\n__init__(self, {arguments}\n" in shown
+    assert f"\n\n{inspect.getdoc(KERNELS[name])}\n" in shown
+
+    def in_one_line(text: str) -> str:  # later versions of Python break arguments into lines, and say where a method is
+        return re.sub(r"[\s,]+", "", text)
+
+    assert in_one_line(f"\n{name}({arguments}") in in_one_line(shown)
+    assert in_one_line(f"\n__init__(self, {arguments}") in in_one_line(shown)
 
 
 def test_help_of_derived_classes() -> None:
