@@ -155,14 +155,16 @@ def _state(target: Path) -> list[tuple[int, ...] | None]:
 
 def read(folder: str | os.PathLike[str]) -> tuple[Mapping[str, Array], Mapping[str, Array], dict[str, Any]]:
     """Parameters, what the optimizer remembers, and the facts; InvalidModelError for what is no checkpoint."""
-    target = Path(folder)
+    target, before = Path(folder), ""
     while True:
         state = _state(target)
         try:
             return _read(target)
-        except InvalidModelError:
-            if _state(target) == state:
-                raise  # nothing was written while it was read
+        except InvalidModelError as error:
+            # Nothing was written while it was read. Twice, because numbers of files and times are used again at once.
+            if _state(target) == state and str(error) == before:
+                raise
+            before = str(error)
 
 
 def _read(target: Path) -> tuple[Mapping[str, Array], Mapping[str, Array], dict[str, Any]]:
