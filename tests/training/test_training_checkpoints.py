@@ -22,6 +22,7 @@ from torch import nn
 from training_support import Layers, randomize
 
 import mpscnn
+from mpscnn.training import checkpoint
 from support import random
 
 SHAPE = (4, 3, 7, 6)
@@ -469,6 +470,27 @@ def test_files_of_different_steps(saved: Path, tmp_path: Path) -> None:
     trainer.save(tmp_path)
     shutil.copy(saved / MODEL, tmp_path / MODEL)
     refused(tmp_path, mpscnn.InvalidModelError, r"its two files are of different checkpoints: steps 3 and 4\.$")
+
+
+def test_files_that_are_replaced_between_two_looks(
+    saved: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Another process may replace a file by one of the same inode and time: reading again tells."""
+    trainer = trainer_of()
+    train(trainer, 0, 4)
+    trainer.save(tmp_path)
+    shutil.copy(saved / MODEL, tmp_path / MODEL)
+    read = checkpoint._read
+
+    def read_before_the_other_file_is_replaced(target: Path) -> Any:
+        try:
+            return read(target)
+        finally:
+            shutil.copy(saved / OPTIMIZER, target / OPTIMIZER)
+
+    monkeypatch.setattr(checkpoint, "_state", lambda target: [])
+    monkeypatch.setattr(checkpoint, "_read", read_before_the_other_file_is_replaced)
+    assert checkpoint.read(tmp_path)[2]["steps"] == 3
 
 
 def test_files_of_different_trainings(saved: Path, tmp_path: Path) -> None:
