@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What the core does where a device answers as Apple's may and openmps does not: methods of openmps are replaced."""
+"""The core on devices that answer differently from openmps, as Apple's may: tests replace methods of openmps."""
 
 from __future__ import annotations
 

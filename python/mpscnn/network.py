@@ -578,7 +578,7 @@ def _other_layout(layout: str) -> str:
 
 
 def _layout_advice(specs: Mapping[str, Input], shapes: Sequence[tuple[int, ...]], changed: Mapping[str, str]) -> str:
-    """What fits the inputs in `changed`, which have these layouts there."""
+    """The sentence that names the layouts in `changed`, which fit the arrays, and the axes to permute."""
     sentences, permutations = [], []
     for (name, spec), shape in zip(specs.items(), shapes, strict=True):
         if name not in changed:
