@@ -80,7 +80,8 @@ PyTypeObject* metaclass = nullptr;  // of all classes of pybind11
 PyObject* core = nullptr;           // the module
 
 bool unmade(PyObject* object) {
-  if (Py_TYPE(Py_TYPE(object)) != metaclass) return false;
+  PyTypeObject* const of_class = Py_TYPE(Py_TYPE(object));
+  if (of_class != metaclass && !PyType_IsSubtype(of_class, metaclass)) return false;
   const auto* instance = reinterpret_cast<const py::detail::instance*>(object);
   // What stands inside of another object has no holder either, and is not owned.
   return instance->simple_layout && instance->owned && !instance->simple_holder_constructed;

@@ -100,3 +100,14 @@ def test_a_subclass_whose_init_fails_can_be_printed() -> None:
 
     with pytest.raises(ValueError, match=r"<mpscnn\.Image, not made>"):
         Failing()
+
+
+def test_half_made_of_a_derived_metaclass() -> None:
+    class Meta(type(mpscnn.Image)):  # type: ignore[misc]
+        pass
+
+    class Half(mpscnn.Image, metaclass=Meta):
+        pass
+
+    with pytest.raises(TypeError, match=r"x \(Half\) was not made"):
+        mpscnn.NeuronReLU()(Half.__new__(Half))
