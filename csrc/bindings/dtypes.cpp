@@ -105,7 +105,7 @@ py::dtype numpy_dtype(DType dtype) {
           bfloat16 = py::dtype::from_args(py::module_::import("ml_dtypes").attr("bfloat16")).release().ptr();
         } catch (py::error_already_set& error) {
           if (!error.matches(PyExc_ImportError)) throw;
-          throw TypeError("bfloat16 arrays need the package ml_dtypes, which is not installed.");
+          throw TypeError("bfloat16 arrays need the package ml_dtypes, which is not installed: pip install ml_dtypes.");
         }
       }
       return py::reinterpret_borrow<py::dtype>(bfloat16);
