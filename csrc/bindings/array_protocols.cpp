@@ -67,7 +67,7 @@ void check_device(std::int32_t type, py::handle object, const char* name) {
                    ") lies on DLPack device ", type, ", not in the memory of the CPU (1).");
 }
 
-std::optional<DType> dtype_of(const DLDataType& type) {
+std::optional<DType> dtype_of_dlpack(const DLDataType& type) {
   if (type.lanes != 1) return std::nullopt;
   enum : std::uint8_t { kInt = 0, kUInt = 1, kFloat = 2, kBfloat = 4 };
   switch (type.code << 8 | type.bits) {
@@ -95,7 +95,7 @@ ArrayView view_of_managed(py::handle object, py::handle capsule, const char* cap
   check(tensor.ndim >= 0 && tensor.ndim <= kMostAxes, name, " (", type_name(object), "): ndim (", tensor.ndim,
         ") of its DLPack capsule is not within 0 to ", kMostAxes, ".");
   check(tensor.shape || tensor.ndim == 0, name, " (", type_name(object), "): shape of its DLPack capsule is NULL.");
-  const auto dtype = dtype_of(tensor.dtype);
+  const auto dtype = dtype_of_dlpack(tensor.dtype);
   if (!dtype) {
     refuse_dtype(say("DLPack code ", int{tensor.dtype.code}, ", ", int{tensor.dtype.bits}, " bits, ",
                      tensor.dtype.lanes, " lanes"),

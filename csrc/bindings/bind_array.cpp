@@ -58,7 +58,7 @@ void watch(ArrayView& view) {
   view.owner = std::shared_ptr<Watched>(new Watched{std::move(view.owner), WatchedMemory(memory)});
 }
 
-ArrayView view_of_numpy(py::handle object, const char* name, Keep keep) {
+ArrayView view_of_array(py::handle object, const char* name, Keep keep) {
   const auto* array = reinterpret_cast<const py::detail::PyArray_Proxy*>(object.ptr());
   const auto* descr = reinterpret_cast<const py::detail::PyArrayDescr_Proxy*>(array->descr);
   const auto dtype = dtype_of(descr);
@@ -88,7 +88,7 @@ ArrayView view_by_protocol(py::handle object, const char* name) {
 }  // namespace
 
 ArrayView view_of(py::handle object, const char* name, Keep keep) {
-  if (Npy::get().PyArray_Check_(object.ptr())) return view_of_numpy(object, name, keep);
+  if (Npy::get().PyArray_Check_(object.ptr())) return view_of_array(object, name, keep);
   auto view = view_by_protocol(object, name);
   check(view.data || view.size() == 0, name, " (", type_name(object), ") has no memory: its address is NULL.");
   watch(view);

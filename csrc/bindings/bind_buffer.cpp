@@ -41,7 +41,8 @@ py::array numpy_view(const std::shared_ptr<Buffer>& buffer, py::handle dtype_lik
 py::array bytes_of(const std::shared_ptr<Buffer>& buffer) { return numpy_view(buffer, py::str("uint8"), py::none()); }
 
 /// NumPy asks for this after the buffer protocol only; other libraries ask for nothing else.
-py::object array_of(const std::shared_ptr<Buffer>& buffer, const py::object& dtype_like, std::optional<Boolean> copy) {
+py::object buffer_array(const std::shared_ptr<Buffer>& buffer, const py::object& dtype_like,
+                        std::optional<Boolean> copy) {
   const py::array bytes = bytes_of(buffer);
   const py::dtype dtype = dtype_like.is_none() ? bytes.dtype() : dtype_object(dtype_like, "dtype");
   const bool always = copy && *copy, never = copy && !*copy;
@@ -51,7 +52,7 @@ py::object array_of(const std::shared_ptr<Buffer>& buffer, const py::object& dty
 }
 
 /// The buffer protocol: whoever holds the view holds the object.
-int get_buffer(PyObject* self, Py_buffer* view, int flags) {
+int buffer_getbuffer(PyObject* self, Py_buffer* view, int flags) {
   try {
     check_made(self, "self");
     const auto buffer = py::handle(self).cast<std::shared_ptr<Buffer>>();
@@ -63,15 +64,15 @@ int get_buffer(PyObject* self, Py_buffer* view, int flags) {
   }
 }
 
-void set_up_type(PyHeapTypeObject* type) {
+void set_up_buffer_type(PyHeapTypeObject* type) {
   type->ht_type.tp_as_buffer = &type->as_buffer;
-  type->as_buffer.bf_getbuffer = get_buffer;
+  type->as_buffer.bf_getbuffer = buffer_getbuffer;
 }
 
 }  // namespace
 
 void bind_buffer(py::module_& module) {
-  py::class_<Buffer, std::shared_ptr<Buffer>>(module, "Buffer", py::custom_type_setup(&set_up_type),
+  py::class_<Buffer, std::shared_ptr<Buffer>>(module, "Buffer", py::custom_type_setup(&set_up_buffer_type),
                                               R"(Memory that the device and NumPy share.
 
     Parameters
@@ -112,7 +113,7 @@ void bind_buffer(py::module_& module) {
            py::arg("source"), py::kw_only(), py::arg("device") = nullptr)
       .def("numpy", &numpy_view, py::arg("dtype") = "uint8", py::arg("shape") = py::none(),
            "array: a view of the buffer's memory, not a copy; dtype and shape may be given.")
-      .def("__array__", &array_of, py::arg("dtype") = py::none(), py::arg("copy") = py::none())
+      .def("__array__", &buffer_array, py::arg("dtype") = py::none(), py::arg("copy") = py::none())
       .def("__dlpack__", [](const std::shared_ptr<Buffer>& buffer,
                             const py::kwargs& options) { return bytes_of(buffer).attr("__dlpack__")(**options); })
       .def("__dlpack_device__", [](const Buffer&) { return py::make_tuple(1, 0); })

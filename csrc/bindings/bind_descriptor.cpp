@@ -62,8 +62,6 @@ std::vector<float> floats_from(py::handle values, const char* name) {
   return floats;
 }
 
-py::tuple tuple_of(Pair pair) { return py::make_tuple(pair.h, pair.w); }
-
 NeuronDescriptor make_neuron(const Text& type, const std::optional<Real>& a, const std::optional<Real>& b,
                              const std::optional<Real>& c, const py::object& data) {
   const auto* row = find_neuron(type.value);

@@ -9,6 +9,7 @@
 #include "bind_array.hpp"
 #include "bind_image.hpp"
 #include "bindings.hpp"
+#include "boundary.hpp"
 #include "dtypes.hpp"
 #include "gil.hpp"
 #include "numbers.hpp"
@@ -16,7 +17,7 @@
 namespace mpscnn::bindings {
 namespace {
 
-constexpr const char* kName = "ImageConversion";
+constexpr const char* kConversion = "ImageConversion";
 
 std::array<double, 3> colour_from(const py::object& background) {
   std::array<double, 3> colour = {0, 0, 0};
@@ -24,7 +25,7 @@ std::array<double, 3> colour_from(const py::object& background) {
   check<TypeError>(PySequence_Check(background.ptr()) && !PyUnicode_Check(background.ptr()), "background_color (",
                    py::repr(background).cast<std::string>(), ") is not a sequence of numbers.");
   const auto values = py::reinterpret_borrow<py::sequence>(background);
-  check(values.size() == 3, kName, ": len(background_color) (", values.size(), ") is not 3 (red, green, blue).");
+  check(values.size() == 3, kConversion, ": len(background_color) (", values.size(), ") is not 3 (red, green, blue).");
   for (std::size_t i = 0; i < 3; ++i) {
     const py::object value = values[i];
     check<TypeError>(is_number(value), "background_color (", py::repr(background).cast<std::string>(),
@@ -38,12 +39,6 @@ void run(const ImageConversion& kernel, const Image& source, const std::shared_p
   const auto buffer = CommandBuffer::make(kernel.device());
   kernel.encode(*buffer, source, out);
   buffer->run();
-}
-
-ArrayView images_of(ArrayView view, std::int64_t first, std::int64_t count) {
-  view.data = static_cast<std::byte*>(view.data) + first * view.strides[0];
-  view.shape[0] = count;
-  return view;
 }
 
 /// Arrays may hold more images than one MPSImage takes: so many at a time, unless an attribute counts images.
@@ -67,9 +62,9 @@ void run(const ImageConversion& kernel, const ArrayView& x, const ArrayView& out
   }
 }
 
-py::object call(const ImageConversion& kernel, const py::object& x, const py::object& out) {
+py::object call_conversion(const ImageConversion& kernel, const py::object& x, const py::object& out) {
   if (py::isinstance<Image>(x)) {
-    check<TypeError>(out.is_none() || py::isinstance<Image>(out), kName, ": x is an Image; out is not.");
+    check<TypeError>(out.is_none() || py::isinstance<Image>(out), kConversion, ": x is an Image; out is not.");
     const auto source = x.cast<std::shared_ptr<Image>>();
     auto result = out.is_none() ? nullptr : out.cast<std::shared_ptr<Image>>();
     {
@@ -84,7 +79,7 @@ py::object call(const ImageConversion& kernel, const py::object& x, const py::ob
     return py::cast(result);
   }
   const auto view = pixels_of(x, "x");
-  check(view.ndim() == 4, kName, ": x.ndim (", view.ndim(), ") is not 4 (N, H, W, C).");
+  check(view.ndim() == 4, kConversion, ": x.ndim (", view.ndim(), ") is not 4 (N, H, W, C).");
   const auto& s = view.shape;
   kernel.check_channels(s[3]);
   const ImageShape shape{s[0], s[1], s[2], s[3]};
@@ -93,11 +88,11 @@ py::object call(const ImageConversion& kernel, const py::object& x, const py::ob
   const py::object result =
       out.is_none() ? py::object(empty_array(kernel.result_shape(shape).nhwc(), kernel.dtype())) : out;
   const auto target = writable_view_of(result, "out");
-  check(target.ndim() == 4, kName, ": out.ndim (", target.ndim(), ") is not 4 (N, H, W, C).");
+  check(target.ndim() == 4, kConversion, ": out.ndim (", target.ndim(), ") is not 4 (N, H, W, C).");
   const auto& t = target.shape;
   kernel.check_destination(shape, {t[0], t[1], t[2], t[3]});
-  check<TypeError>(target.dtype == kernel.dtype(), kName, ": out.dtype (", name_of(target.dtype), ") is not dtype (",
-                   name_of(kernel.dtype()), ").");
+  check<TypeError>(target.dtype == kernel.dtype(), kConversion, ": out.dtype (", name_of(target.dtype),
+                   ") is not dtype (", name_of(kernel.dtype()), ").");
   {
     const ReleaseGil release;
     run(kernel, view, target);
@@ -190,7 +185,7 @@ void bind_image_conversion(py::module_& module) {
            py::arg("destination_alpha") = "non_premultiplied", py::arg("background_color") = py::none(),
            py::arg("offset") = py::none(), py::arg("clip_rect") = py::none(), py::arg("edge_mode") = "zero",
            py::arg("device") = nullptr)
-      .def("__call__", &call, py::arg("x"), py::arg("out") = py::none(),
+      .def("__call__", &call_conversion, py::arg("x"), py::arg("out") = py::none(),
            R"(Convert and wait.
 
         Parameters
@@ -208,7 +203,7 @@ void bind_image_conversion(py::module_& module) {
           "encode",
           [](const ImageConversion& kernel, CommandBuffer& buffer, const Image& x, const std::shared_ptr<Image>& out,
              Boolean temporary) {
-            check(!out || !temporary, kName, ": temporary (True) was given together with out.");
+            check(!out || !temporary, kConversion, ": temporary (True) was given together with out.");
             const ReleaseGil release;
             if (out || temporary) return kernel.encode(buffer, x, out, temporary);
             kernel.check_channels(x.shape().c);

@@ -18,6 +18,7 @@
 #include "bind_array.hpp"
 #include "bind_image.hpp"
 #include "bindings.hpp"
+#include "boundary.hpp"
 #include "dtypes.hpp"
 #include "gil.hpp"
 #include "numbers.hpp"
@@ -27,7 +28,8 @@ namespace mpscnn::bindings {
 namespace {
 
 /// Of the row's arguments by name; or a copy of a kernel, which brings its device, or its gradient by (kernel, source).
-std::shared_ptr<Kernel> make(const std::string& name, const py::object& given, const std::shared_ptr<Device>& device) {
+std::shared_ptr<Kernel> make_kernel(const std::string& name, const py::object& given,
+                                    const std::shared_ptr<Device>& device) {
   if (py::isinstance<Kernel>(given)) {
     const auto kernel = given.cast<std::shared_ptr<Kernel>>();
     const ReleaseGil release;
@@ -207,7 +209,7 @@ void check_batch_state(const Kernel& kernel, const State& state) {
   check<TypeError>(!state.gradient, kernel.row().name, ": state is not a BatchNormalizationState.");
 }
 
-std::shared_ptr<Image> image_of(const Kernel& kernel, py::handle source, std::size_t number) {
+std::shared_ptr<Image> source_image(const Kernel& kernel, py::handle source, std::size_t number) {
   check<TypeError>(py::isinstance<Image>(source), kernel.row().sources[number], " (", type_name(source),
                    ") is not an Image.");
   return source.cast<std::shared_ptr<Image>>();
@@ -221,7 +223,7 @@ py::object encode(Kernel& kernel, CommandBuffer& buffer, const py::object& x, co
   const auto& out = destination.value;
   Images images;
   for (const auto source : sources_of(kernel, x, others, &state))
-    images.push_back(image_of(kernel, source, images.size()));
+    images.push_back(source_image(kernel, source, images.size()));
   if (!kernel.row().has_image()) {
     check_no_destination(kernel, py::cast(out), dtype_like, temporary, left.is_wanted());
     check_batch_state(kernel, state);
@@ -291,12 +293,6 @@ void run(Kernel& kernel, const Sources& sources, const State& state, const Resul
   Calls calls(kernel);
   calls.add(sources, state, out, left);
   calls.run();
-}
-
-ArrayView images_of(ArrayView view, std::int64_t first, std::int64_t count) {
-  view.data = static_cast<std::byte*>(view.data) + first * view.strides[0];
-  view.shape[0] = count;
-  return view;
 }
 
 /// Throws what is wrong with the array as images.
@@ -394,7 +390,7 @@ std::shared_ptr<BatchNormalizationState> call_for_state(Kernel& kernel, const Ea
   Views views;
   for (const auto object : objects) {
     if (is_image)
-      images.push_back(image_of(kernel, object, images.size()));
+      images.push_back(source_image(kernel, object, images.size()));
     else
       views.push_back(images_view(kernel, object, views.size()));
   }
@@ -420,8 +416,8 @@ std::shared_ptr<BatchNormalizationState> call_for_state(Kernel& kernel, const Ea
 }
 
 /// One kernel, one command buffer, waits. Arrays in, arrays out; images in, images out.
-py::object call(Kernel& kernel, const py::object& x, const py::args& others, const py::object& out,
-                const py::object& given, const py::object& dtype_like, const py::object& with_state) {
+py::object call_kernel(Kernel& kernel, const py::object& x, const py::args& others, const py::object& out,
+                       const py::object& given, const py::object& dtype_like, const py::object& with_state) {
   const auto& row = kernel.row();
   State state = state_of(kernel, given);
   Left left(kernel, with_state);
@@ -520,22 +516,20 @@ int traverse(PyObject* self, visitproc visit, void* arg) {
 
 /// Attributes of their own are for classes derived in Python. With pybind11's dynamic_attr, Python 3.11 would show the
 /// collector their dictionary twice, and no cycle through a kernel would ever be collected.
-void set_up_type(PyHeapTypeObject* type) {
+void set_up_kernel_type(PyHeapTypeObject* type) {
   type->ht_type.tp_flags |= Py_TPFLAGS_HAVE_GC;
   type->ht_type.tp_traverse = &traverse;
 }
 
-py::tuple tuple_of(Pair pair) { return py::make_tuple(pair.h, pair.w); }
-
 }  // namespace
 
 void bind_kernel(py::module_& module) {
-  py::class_<Kernel, std::shared_ptr<Kernel>>(module, "Kernel", py::custom_type_setup(&set_up_type),
+  py::class_<Kernel, std::shared_ptr<Kernel>>(module, "Kernel", py::custom_type_setup(&set_up_kernel_type),
                                               "Base of all kernels.")
-      .def(py::init(&make), py::arg("name"), py::arg("arguments"), py::arg("device") = nullptr)
+      .def(py::init(&make_kernel), py::arg("name"), py::arg("arguments"), py::arg("device") = nullptr)
       .def_property_readonly(
           "_name", [](const Kernel& kernel) { return kernel.row().name; }, "str: of the row of the kernel table.")
-      .def("__call__", &call, py::arg("x"), py::arg("out") = py::none(), py::arg("state") = py::none(),
+      .def("__call__", &call_kernel, py::arg("x"), py::arg("out") = py::none(), py::arg("state") = py::none(),
            py::arg("dtype") = py::none(), py::arg("with_state") = false,
            R"(Run the kernel and wait.
 

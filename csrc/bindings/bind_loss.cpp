@@ -11,6 +11,7 @@
 #include "bind_image.hpp"
 #include "bind_loss.hpp"
 #include "bindings.hpp"
+#include "boundary.hpp"
 #include "dtypes.hpp"
 #include "gil.hpp"
 #include "numbers.hpp"
@@ -25,7 +26,7 @@ py::module_ numpy() { return py::module_::import("numpy"); }
 // ------------------------------------------------------------------------------------------------------------- labels
 
 /// The object as a NumPy array; throws where it is none.
-py::array array_of(const py::object& object, const char* name) {
+py::array numpy_array_of(const py::object& object, const char* name) {
   check_made(object, name);
   if (!PyTuple_Check(object.ptr()) && !PyList_Check(object.ptr())) view_of(object, name);  // says what is no array
   return numpy().attr("ascontiguousarray")(object);
@@ -33,7 +34,7 @@ py::array array_of(const py::object& object, const char* name) {
 
 char kind_of(const py::array& array) { return array.dtype().kind(); }
 
-Extents shape_of(const py::array& array) { return {array.shape(), array.shape() + array.ndim()}; }
+Extents extents_of(const py::array& array) { return {array.shape(), array.shape() + array.ndim()}; }
 
 /// "[1, 0, 3]" of the element with that number in C order.
 std::string place_of(std::int64_t element, const Extents& shape) {
@@ -45,7 +46,7 @@ std::string place_of(std::int64_t element, const Extents& shape) {
 
 /// Class numbers of shape (N,) or (N, H, W) as (N, H, W, C): 1 for the class, 0 for the others.
 py::array one_hot(const std::string& who, const py::array& numbers, std::int64_t classes, const Device& device) {
-  const auto given = shape_of(numbers);
+  const auto given = extents_of(numbers);
   check(given.size() == 1 || given.size() == 3, who, ": labels.ndim (", given.size(),
         ") is not 1 (N) or 3 (N, H, W), as class numbers have.");
   check(classes >= 1, who, ": number_of_classes (", classes, ") is less than the minimum (1).");
@@ -82,7 +83,7 @@ struct LabelArrays {
 LabelArrays arrays_of(const std::string& who, const py::object& labels, const py::object& weights,
                       const std::optional<std::int64_t>& classes, const Device& device) {
   LabelArrays arrays;
-  const auto given = array_of(labels, "labels");
+  const auto given = numpy_array_of(labels, "labels");
   const bool are_numbers = kind_of(given) == 'i' || kind_of(given) == 'u';
   if (are_numbers) {
     check<TypeError>(classes.has_value(), who, ": number_of_classes is missing: labels are class numbers (",
@@ -97,11 +98,11 @@ LabelArrays arrays_of(const std::string& who, const py::object& labels, const py
     arrays.labels = given.attr("astype")("float32", py::arg("copy") = false);
   }
   if (weights.is_none()) return arrays;
-  py::object values = array_of(weights, "weights");
+  py::object values = numpy_array_of(weights, "weights");
   const auto kind = kind_of(values);
   check<TypeError>(kind == 'f' || kind == 'i' || kind == 'u', who, ": weights.dtype (",
                    py::str(values.attr("dtype")).cast<std::string>(), ") is not a type of numbers.");
-  const auto wanted = shape_of(given), shape = shape_of(values), whole = shape_of(arrays.labels);
+  const auto wanted = extents_of(given), shape = extents_of(values), whole = extents_of(arrays.labels);
   check(shape == wanted || shape == whole, who, ": weights.shape ", as_tuple(shape), " is not labels.shape ",
         as_tuple(wanted), ".");
   if (shape != whole) {  // of a pixel for all its classes
@@ -167,7 +168,7 @@ py::array loss_of(const LossLabels& labels) {
   return values;
 }
 
-py::tuple tuple_of(const LossShape& shape) { return py::make_tuple(shape[0], shape[1], shape[2]); }
+py::tuple loss_shape_tuple(const LossShape& shape) { return py::make_tuple(shape[0], shape[1], shape[2]); }
 
 void bind_labels(py::module_& module) {
   py::class_<LossLabels, std::shared_ptr<LossLabels>>(
@@ -240,7 +241,7 @@ void bind_labels(py::module_& module) {
           },
           "(N, H, W, C), of the labels")
       .def_property_readonly(
-          "loss_shape", [](const LossLabels& labels) { return tuple_of(labels.loss_shape()); },
+          "loss_shape", [](const LossLabels& labels) { return loss_shape_tuple(labels.loss_shape()); },
           "(H, W, C), of the loss of each image")
       .def_property_readonly("has_weights", &LossLabels::has_weights, "bool")
       .def_property_readonly("device", &LossLabels::device, "Device")
@@ -250,12 +251,6 @@ void bind_labels(py::module_& module) {
 }
 
 // ------------------------------------------------------------------------------------------------------------- kernel
-
-ArrayView images_of(ArrayView view, std::int64_t first, std::int64_t count) {
-  view.data = static_cast<std::byte*>(view.data) + first * view.strides[0];
-  view.shape[0] = count;
-  return view;
-}
 
 /// Arrays may hold more images than one MPSImage takes: several Images make one batch.
 void run(const LossKernel& kernel, const ArrayView& x, LossLabels& labels, const ArrayView& out) {
@@ -291,12 +286,12 @@ std::shared_ptr<LossLabels> labels_for(const LossKernel& kernel, const py::objec
     return labels.cast<std::shared_ptr<LossLabels>>();
   }
   check<TypeError>(!py::isinstance<Image>(labels), name, ": labels is an Image; LossLabels(labels) takes it.");
-  const auto given = array_of(labels, "labels");
+  const auto given = numpy_array_of(labels, "labels");
   const bool are_numbers = kind_of(given) != 'f';
   check<TypeError>(!are_numbers || takes_class_numbers, name, ": labels.dtype (",
                    py::str(given.dtype()).cast<std::string>(), ") is not a floating point type.");
   if (!are_numbers) {
-    const auto shape = shape_of(given);
+    const auto shape = extents_of(given);
     check(shape == predictions.nhwc(), name, ": labels.shape ", as_tuple(shape), " is not x.shape ", predictions, ".");
   }
   return make_labels(name, kernel.device(), labels, weights, predictions.c, kernel.loss_shape(predictions));

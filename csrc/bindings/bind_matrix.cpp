@@ -14,7 +14,7 @@ namespace mpscnn::bindings {
 namespace {
 
 /// Whoever holds the array holds the matrix.
-py::array numpy_of(const std::shared_ptr<Matrix>& matrix) {
+py::array matrix_view(const std::shared_ptr<Matrix>& matrix) {
   matrix->check_readable();
   auto view = matrix->array();
   view.owner = matrix;
@@ -34,12 +34,13 @@ std::shared_ptr<Matrix> from_array(const py::object& x, std::optional<Boolean> c
     }
   }
   const auto matrix = Matrix::make(target, view.shape[0], view.shape[1], view.dtype);
-  numpy_of(matrix)[py::ellipsis()] = array_from(view);
+  matrix_view(matrix)[py::ellipsis()] = array_from(view);
   return matrix;
 }
 
-py::object array_of(const std::shared_ptr<Matrix>& matrix, const py::object& dtype_like, std::optional<Boolean> copy) {
-  const auto array = numpy_of(matrix);
+py::object matrix_array(const std::shared_ptr<Matrix>& matrix, const py::object& dtype_like,
+                        std::optional<Boolean> copy) {
+  const auto array = matrix_view(matrix);
   const py::dtype dtype = dtype_like.is_none() ? array.dtype() : dtype_object(dtype_like, "dtype");
   const bool always = copy && *copy, never = copy && !*copy;
   check(!never || array.dtype().equal(dtype), "Matrix: dtype (", py::str(py::handle(dtype)).cast<std::string>(),
@@ -48,10 +49,10 @@ py::object array_of(const std::shared_ptr<Matrix>& matrix, const py::object& dty
 }
 
 /// The buffer protocol, as NumPy's view of the memory answers it: whoever holds the buffer holds that view.
-int get_buffer(PyObject* self, Py_buffer* view, int flags) {
+int matrix_getbuffer(PyObject* self, Py_buffer* view, int flags) {
   try {
     check_made(self, "self");
-    const auto array = numpy_of(py::handle(self).cast<std::shared_ptr<Matrix>>());
+    const auto array = matrix_view(py::handle(self).cast<std::shared_ptr<Matrix>>());
     return PyObject_GetBuffer(array.ptr(), view, flags);
   } catch (...) {
     view->obj = nullptr;
@@ -60,9 +61,9 @@ int get_buffer(PyObject* self, Py_buffer* view, int flags) {
   }
 }
 
-void set_up_type(PyHeapTypeObject* type) {
+void set_up_matrix_type(PyHeapTypeObject* type) {
   type->ht_type.tp_as_buffer = &type->as_buffer;
-  type->as_buffer.bf_getbuffer = get_buffer;
+  type->as_buffer.bf_getbuffer = matrix_getbuffer;
 }
 
 MatrixOrigin origin_from(const py::object& origin, const char* name) {
@@ -99,7 +100,7 @@ py::class_<Kernel, std::shared_ptr<Kernel>> bind_copy(py::module_& module, const
 }  // namespace
 
 void bind_matrix(py::module_& module) {
-  py::class_<Matrix, std::shared_ptr<Matrix>>(module, "Matrix", py::custom_type_setup(&set_up_type),
+  py::class_<Matrix, std::shared_ptr<Matrix>>(module, "Matrix", py::custom_type_setup(&set_up_matrix_type),
                                               R"(Rows of numbers that the device and NumPy share.
 
     ``Matrix(rows, columns)`` is zero-filled, ``Matrix.from_array(x)`` shows an array.
@@ -149,10 +150,10 @@ void bind_matrix(py::module_& module) {
           py::arg("command_buffer"), py::arg("rows"), py::arg("columns"), py::arg("dtype") = "float32",
           "Matrix that lives on one command buffer, until its read_count is 0 (MPSTemporaryMatrix); never read by the "
           "CPU.")
-      .def("numpy", &numpy_of, "array: a view of the matrix's memory, shape (rows, columns); not a copy.")
-      .def("__array__", &array_of, py::arg("dtype") = py::none(), py::arg("copy") = py::none())
+      .def("numpy", &matrix_view, "array: a view of the matrix's memory, shape (rows, columns); not a copy.")
+      .def("__array__", &matrix_array, py::arg("dtype") = py::none(), py::arg("copy") = py::none())
       .def("__dlpack__", [](const std::shared_ptr<Matrix>& matrix,
-                            const py::kwargs& options) { return numpy_of(matrix).attr("__dlpack__")(**options); })
+                            const py::kwargs& options) { return matrix_view(matrix).attr("__dlpack__")(**options); })
       .def("__dlpack_device__", [](const Matrix&) { return py::make_tuple(1, 0); })
       .def_property_readonly("rows", &Matrix::rows, "int")
       .def_property_readonly("columns", &Matrix::columns, "int")

@@ -18,13 +18,14 @@
 #include "boundary.hpp"
 #include "dtypes.hpp"
 #include "gil.hpp"
+#include "numbers.hpp"
 
 namespace mpscnn::bindings {
 namespace {
 
 using Names = std::vector<std::string>;
 
-std::shared_ptr<Network> make(
+std::shared_ptr<Network> make_network(
     const std::vector<std::tuple<std::string, std::optional<std::int64_t>, std::optional<std::int64_t>,
                                  std::optional<std::int64_t>, std::string>>& inputs,
     const std::vector<std::tuple<std::string, std::shared_ptr<Kernel>, std::vector<std::uint32_t>>>& nodes,
@@ -45,8 +46,6 @@ std::vector<ImageShape> shapes_from(const std::vector<std::array<std::int64_t, 4
   for (const auto& s : given) shapes.push_back({s[0], s[1], s[2], s[3]});
   return shapes;
 }
-
-py::tuple tuple_of(ImageShape s) { return py::make_tuple(s.n, s.h, s.w, s.c); }
 
 /// Arrays on their way through a network: so many images at a time as its images hold.
 class Call {
@@ -224,7 +223,7 @@ void bind_network(py::module_& module) {
       .def_property_readonly("is_done", [](Pending& pending) { return pending.call->is_done(); }, "bool");
 
   py::class_<Network, std::shared_ptr<Network>>(module, "_Network", "What a mpscnn.Network has in the core.")
-      .def(py::init(&make), py::arg("inputs"), py::arg("nodes"), py::arg("outputs"), py::arg("dtype"),
+      .def(py::init(&make_network), py::arg("inputs"), py::arg("nodes"), py::arg("outputs"), py::arg("dtype"),
            py::arg("device") = nullptr)
       .def(
           "call",

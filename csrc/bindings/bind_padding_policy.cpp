@@ -15,8 +15,6 @@
 namespace mpscnn::bindings {
 namespace {
 
-py::tuple tuple_of(ImageShape shape) { return py::make_tuple(shape.n, shape.h, shape.w, shape.c); }
-
 bool is_sequence(py::handle object) {
   return PySequence_Check(object.ptr()) && !PyUnicode_Check(object.ptr()) && !PyBytes_Check(object.ptr());
 }

@@ -12,17 +12,15 @@
 namespace mpscnn::bindings {
 namespace {
 
-constexpr const char* kName = YOLOLoss::kName;
-
 std::vector<std::array<float, 2>> anchors_from(const py::object& object) {
   check_made(object, "anchor_boxes");
   if (!PyTuple_Check(object.ptr()) && !PyList_Check(object.ptr())) view_of(object, "anchor_boxes");  // says what it is
   const py::array given = py::module_::import("numpy").attr("asarray")(object);
   const auto kind = given.dtype().kind();
-  check<TypeError>(kind == 'f' || kind == 'i' || kind == 'u', kName, ": anchor_boxes.dtype (",
+  check<TypeError>(kind == 'f' || kind == 'i' || kind == 'u', YOLOLoss::kName, ": anchor_boxes.dtype (",
                    py::str(given.dtype()).cast<std::string>(), ") is not a type of numbers.");
   const Extents shape{given.shape(), given.shape() + given.ndim()};
-  check(shape.size() == 2 && shape[1] == 2, kName, ": anchor_boxes.shape ", as_tuple(shape),
+  check(shape.size() == 2 && shape[1] == 2, YOLOLoss::kName, ": anchor_boxes.shape ", as_tuple(shape),
         " is not (number of boxes, 2), width and height of each.");
   const py::array_t<double, py::array::c_style> numbers = given.attr("astype")("float64");
   std::vector<std::array<float, 2>> boxes(static_cast<std::size_t>(shape[0]));
@@ -36,10 +34,10 @@ std::shared_ptr<Loss> loss_from(const py::object& object, const char* name, cons
   check_made(object, name);
   if (py::isinstance<Loss>(object)) return object.cast<std::shared_ptr<Loss>>();
   Text type;
-  check<TypeError>(load(object, type), kName, ": ", name, " (", type_name(object),
+  check<TypeError>(load(object, type), YOLOLoss::kName, ": ", name, " (", type_name(object),
                    ") is not a Loss or its type, a str.");
   LossOptions options{.type = loss_type_from_name(type.value, name)};
-  check(options.type != LossType::cosine_distance, kName, ": ", name,
+  check(options.type != LossType::cosine_distance, YOLOLoss::kName, ": ", name,
         " has type \"cosine_distance\", which is a loss of whole images.");
   return Loss::make(device, options);
 }

@@ -33,6 +33,7 @@ ArrayView to_nhwc(const ArrayView& view, const BoundaryLayout& layout, const std
 
 ImageShape shape_of(const ArrayView& nhwc);
 Extents batch_of(std::int64_t n, const Extents& rest);
+/// The view of `count` images from `first` on.
 ArrayView images_of(ArrayView nhwc, std::int64_t first, std::int64_t count);
 /// Whether the address ranges meet.
 bool overlap(const ArrayView& a, const ArrayView& b);

@@ -9,6 +9,8 @@
 
 #include <mpscnn/array.hpp>
 #include <mpscnn/error.hpp>
+#include <mpscnn/image.hpp>
+#include <mpscnn/value.hpp>
 
 namespace mpscnn::bindings {
 
@@ -40,5 +42,8 @@ std::int64_t integer_from(py::handle object, const Words&... words) {
 /// The integers of a shape: an int, or a sequence of them. Throws TypeError, naming what was given;
 /// std::invalid_argument beyond 64 bits.
 Extents extents_from(py::handle object, const char* name);
+
+inline py::tuple tuple_of(Pair pair) { return py::make_tuple(pair.h, pair.w); }
+inline py::tuple tuple_of(const ImageShape& shape) { return py::make_tuple(shape.n, shape.h, shape.w, shape.c); }
 
 }  // namespace mpscnn::bindings

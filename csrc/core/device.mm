@@ -13,13 +13,13 @@
 namespace mpscnn {
 namespace {
 
-struct Made {
+struct Devices {
   std::mutex mutex;
   std::vector<std::shared_ptr<Device>> devices;
 };
 
-Made &made() {
-  static auto *all = new Made;
+Devices &all_devices() {
+  static auto *all = new Devices;
   return *all;
 }
 
@@ -49,16 +49,16 @@ Device::~Device() = default;
 std::shared_ptr<Device> Device::system_default() {
   static auto *device = [] {
     auto *made_default = new std::shared_ptr<Device>(make_default());
-    const std::scoped_lock lock(made().mutex);
-    made().devices.push_back(*made_default);
+    const std::scoped_lock lock(all_devices().mutex);
+    all_devices().devices.push_back(*made_default);
     return made_default;
   }();
   return *device;
 }
 
 std::vector<std::shared_ptr<Device>> made_devices() {
-  const std::scoped_lock lock(made().mutex);
-  return made().devices;
+  const std::scoped_lock lock(all_devices().mutex);
+  return all_devices().devices;
 }
 
 std::vector<std::shared_ptr<Device>> Device::all() {
@@ -66,13 +66,13 @@ std::vector<std::shared_ptr<Device>> Device::all() {
     std::vector<std::shared_ptr<Device>> devices{system_default()};
     auto list = Ref<NSArray<id<MTLDevice>> *>::adopt(MTLCopyAllDevices());
     // The same objects every time: each has a queue, and queues are not in order with each other.
-    const std::scoped_lock lock(made().mutex);
+    const std::scoped_lock lock(all_devices().mutex);
     for (id<MTLDevice> device in list.get()) {
       if (![device hasUnifiedMemory]) continue;
       const auto is_it = [device](const auto &one) { return one->impl().device.get() == device; };
-      const auto found = std::ranges::find_if(made().devices, is_it);
-      const auto one = found == made().devices.end() ? wrap(device) : *found;
-      if (found == made().devices.end()) made().devices.push_back(one);
+      const auto found = std::ranges::find_if(all_devices().devices, is_it);
+      const auto one = found == all_devices().devices.end() ? wrap(device) : *found;
+      if (found == all_devices().devices.end()) all_devices().devices.push_back(one);
       if (one != devices.front()) devices.push_back(one);
     }
     return devices;

@@ -314,7 +314,7 @@ void run_plan(const Plan& plan, std::int64_t bytes, int threads) {
 }
 
 /// Addresses [low, high) that the view's elements cover.
-std::array<std::uintptr_t, 2> memory_of(const ArrayView& view) {
+std::array<std::uintptr_t, 2> addresses_of(const ArrayView& view) {
   auto low = reinterpret_cast<std::uintptr_t>(view.data), high = low + size_of(view.dtype);
   for (std::size_t i = 0; i < view.ndim(); ++i) {
     const auto reach = static_cast<std::uintptr_t>((view.shape[i] - 1) * view.strides[i]);
@@ -410,7 +410,7 @@ void reorder(const ArrayView& source, Layout source_layout, const ArrayView& tar
     bytes *= axes[i].n;
   }
   if (bytes == 0) return;
-  const auto read = memory_of(source), written = memory_of(target);
+  const auto read = addresses_of(source), written = addresses_of(target);
   check(read[1] <= written[0] || written[1] <= read[0], "reorder: the memory of ", target_name, " overlaps that of ",
         source_name, ".");
   for (const Axis& axis : axes)

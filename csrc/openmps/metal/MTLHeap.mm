@@ -15,7 +15,7 @@ struct HeapDescriptorState {
   MTLHeapType type = MTLHeapTypeAutomatic;
 };
 
-HeapDescriptorState &state_of(void *pointer) { return *static_cast<HeapDescriptorState *>(pointer); }
+HeapDescriptorState &descriptor_state_of(void *pointer) { return *static_cast<HeapDescriptorState *>(pointer); }
 
 /// Gives a place back once, be it for makeAliasable or with the last user.
 struct Place {
@@ -205,52 +205,53 @@ OPENMPS_UNKNOWN_SELECTORS
 }
 
 - (void)dealloc {
-  delete &openmps::state_of(_openmps);
+  delete &openmps::descriptor_state_of(_openmps);
   [super dealloc];
 }
 
 - (id)copyWithZone:(NSZone *)zone {
   MTLHeapDescriptor *copy = [[[self class] allocWithZone:zone] init];
-  openmps::state_of(copy->_openmps) = openmps::state_of(_openmps);
+  openmps::descriptor_state_of(copy->_openmps) = openmps::descriptor_state_of(_openmps);
   return copy;
 }
 
 - (NSUInteger)size {
-  return openmps::state_of(_openmps).size;
+  return openmps::descriptor_state_of(_openmps).size;
 }
 
 - (void)setSize:(NSUInteger)size {
-  openmps::state_of(_openmps).size = size;
+  openmps::descriptor_state_of(_openmps).size = size;
 }
 
 - (MTLResourceOptions)resourceOptions {
-  return openmps::state_of(_openmps).options;
+  return openmps::descriptor_state_of(_openmps).options;
 }
 
 - (void)setResourceOptions:(MTLResourceOptions)options {
-  openmps::state_of(_openmps).options = options;
+  openmps::descriptor_state_of(_openmps).options = options;
 }
 
 - (MTLHeapType)type {
-  return openmps::state_of(_openmps).type;
+  return openmps::descriptor_state_of(_openmps).type;
 }
 
 - (void)setType:(MTLHeapType)type {
-  openmps::state_of(_openmps).type = type;
+  openmps::descriptor_state_of(_openmps).type = type;
 }
 
-#define OPTION(TYPE, NAME, SETTER, SHIFT, MASK)                                          \
-  -(TYPE)NAME {                                                                          \
-    return static_cast<TYPE>((openmps::state_of(_openmps).options >> (SHIFT)) & (MASK)); \
-  }                                                                                      \
-  -(void)SETTER : (TYPE)value {                                                          \
-    MTLResourceOptions &options = openmps::state_of(_openmps).options;                   \
-    options = (options & ~(static_cast<NSUInteger>(MASK) << (SHIFT))) |                  \
-              ((static_cast<NSUInteger>(value) & (MASK)) << (SHIFT));                    \
+#define OPTION(TYPE, NAME, SETTER, SHIFT, MASK)                                                     \
+  -(TYPE)NAME {                                                                                     \
+    return static_cast<TYPE>((openmps::descriptor_state_of(_openmps).options >> (SHIFT)) & (MASK)); \
+  }                                                                                                 \
+  -(void)SETTER : (TYPE)value {                                                                     \
+    MTLResourceOptions &options = openmps::descriptor_state_of(_openmps).options;                   \
+    options = (options & ~(static_cast<NSUInteger>(MASK) << (SHIFT))) |                             \
+              ((static_cast<NSUInteger>(value) & (MASK)) << (SHIFT));                               \
   }
 
 OPTION(MTLCPUCacheMode, cpuCacheMode, setCpuCacheMode, MTLResourceCPUCacheModeShift, 0xf)
 OPTION(MTLStorageMode, storageMode, setStorageMode, MTLResourceStorageModeShift, 0xf)
 OPTION(MTLHazardTrackingMode, hazardTrackingMode, setHazardTrackingMode, MTLResourceHazardTrackingModeShift, 0x3)
+#undef OPTION
 
 @end

@@ -48,6 +48,9 @@
 
 namespace openmps {
 
+/// Limits of a texture [Metal Feature Set Tables, family Mac2].
+inline constexpr NSUInteger kMaxExtent = 16384, kMaxSlices = 2048;
+
 /// Storage of a pixel format that textures can have, or false.
 bool texture_format(MTLPixelFormat pixel_format, Format *format, NSUInteger *lanes);
 

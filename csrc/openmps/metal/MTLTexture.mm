@@ -11,9 +11,6 @@
 namespace openmps {
 namespace {
 
-// Metal Feature Set Tables, family Mac2.
-constexpr NSUInteger kMaxExtent = 16384, kMaxSlices = 2048;
-
 /// Behind MTLTextureDescriptor.
 struct TextureDescriptorState {
   MTLTextureType type = MTLTextureType2D;
@@ -502,9 +499,11 @@ FIELD(MTLResourceOptions, resourceOptions, setResourceOptions, options)
 FIELD(MTLTextureUsage, usage, setUsage, usage)
 FIELD(BOOL, allowGPUOptimizedContents, setAllowGPUOptimizedContents, optimized)
 FIELD(MTLTextureSwizzleChannels, swizzle, setSwizzle, swizzle)
+#undef FIELD
 OPTION(MTLCPUCacheMode, cpuCacheMode, setCpuCacheMode, MTLResourceCPUCacheModeShift, 0xf)
 OPTION(MTLStorageMode, storageMode, setStorageMode, MTLResourceStorageModeShift, 0xf)
 OPTION(MTLHazardTrackingMode, hazardTrackingMode, setHazardTrackingMode, MTLResourceHazardTrackingModeShift, 0x3)
+#undef OPTION
 
 + (MTLTextureDescriptor *)texture2DDescriptorWithPixelFormat:(MTLPixelFormat)pixelFormat
                                                        width:(NSUInteger)width

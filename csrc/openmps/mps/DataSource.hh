@@ -15,6 +15,8 @@
 
 namespace openmps {
 
+inline bool answers(id source, SEL selector) { return [source respondsToSelector:selector]; }
+
 /// Between load and purge of a data source of any protocol; one without purge needs none.
 class Loaded {
  public:

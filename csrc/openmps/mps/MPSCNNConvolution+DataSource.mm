@@ -7,8 +7,6 @@
 namespace openmps {
 namespace {
 
-bool answers(id source, SEL selector) { return [source respondsToSelector:selector]; }
-
 /// How uint8 weights are to be read.
 void read_quantization(const ConvolutionState &state, id<MPSCNNConvolutionDataSource> source, WeightSource &weights) {
   const MPSCNNWeightsQuantizationType type = answers(source, @selector(weightsQuantizationType))

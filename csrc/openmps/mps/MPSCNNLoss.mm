@@ -85,6 +85,7 @@ OPENMPS_SETTING(float, labelSmoothing, setLabelSmoothing, smoothing)
 OPENMPS_SETTING(NSUInteger, numberOfClasses, setNumberOfClasses, classes)
 OPENMPS_SETTING(float, epsilon, setEpsilon, epsilon)
 OPENMPS_SETTING(float, delta, setDelta, delta)
+#undef OPENMPS_SETTING
 
 @end
 

@@ -69,7 +69,7 @@ void check_count(MPSKernel *kernel, NSArray *sources, const char *name) {
               (unsigned long)[sources count], (unsigned long)state.sources.size());
 }
 
-std::vector<MPSImage *> images_of(MPSKernel *kernel, NSArray<MPSImage *> *sources) {
+std::vector<MPSImage *> checked_sources(MPSKernel *kernel, NSArray<MPSImage *> *sources) {
   check_count(kernel, sources, "sourceImages");
   std::vector<MPSImage *> images;
   for (MPSImage *image in sources) images.push_back(image);
@@ -147,7 +147,7 @@ OPENMPS_IMAGE_KERNEL_PROPERTIES(CNNMultiaryKernelState)
 - (void)encodeToCommandBuffer:(id<MTLCommandBuffer>)commandBuffer
                  sourceImages:(NSArray<MPSImage *> *)sourceImages
              destinationImage:(MPSImage *)destinationImage {
-  const auto sources = openmps::images_of(self, sourceImages);
+  const auto sources = openmps::checked_sources(self, sourceImages);
   openmps::encode_image(self, commandBuffer, sources, {}, destinationImage);
 }
 
@@ -162,7 +162,7 @@ OPENMPS_IMAGE_KERNEL_PROPERTIES(CNNMultiaryKernelState)
 
 - (MPSImage *)encodeToCommandBuffer:(id<MTLCommandBuffer>)commandBuffer
                        sourceImages:(NSArray<MPSImage *> *)sourceImages {
-  const auto sources = openmps::images_of(self, sourceImages);
+  const auto sources = openmps::checked_sources(self, sourceImages);
   return openmps::encode_to_new_image(self, commandBuffer, sources, {});
 }
 
@@ -170,7 +170,7 @@ OPENMPS_IMAGE_KERNEL_PROPERTIES(CNNMultiaryKernelState)
                        sourceImages:(NSArray<MPSImage *> *)sourceImages
                    destinationState:(MPSState **)outState
         destinationStateIsTemporary:(BOOL)isTemporary {
-  const auto sources = openmps::images_of(self, sourceImages);
+  const auto sources = openmps::checked_sources(self, sourceImages);
   MPSImage *result = openmps::new_destination(self, commandBuffer, sources, {});
   openmps::Discard discard([NSArray arrayWithObject:result]);
   MPSState *state = isTemporary
@@ -217,7 +217,7 @@ OPENMPS_IMAGE_KERNEL_PROPERTIES(CNNMultiaryKernelState)
                             sourceStates:(NSArray<MPSState *> *)sourceStates
                         destinationImage:(MPSImage *)destinationImage {
   (void)sourceStates, (void)destinationImage;
-  const auto sources = openmps::images_of(self, sourceImages);
+  const auto sources = openmps::checked_sources(self, sourceImages);
   return openmps::new_result_state(self, nil, sources);
 }
 
@@ -226,7 +226,7 @@ OPENMPS_IMAGE_KERNEL_PROPERTIES(CNNMultiaryKernelState)
                                       sourceStates:(NSArray<MPSState *> *)sourceStates
                                   destinationImage:(MPSImage *)destinationImage {
   (void)sourceStates, (void)destinationImage;
-  const auto sources = openmps::images_of(self, sourceImage);
+  const auto sources = openmps::checked_sources(self, sourceImage);
   return openmps::new_result_state(self, commandBuffer, sources);
 }
 

@@ -104,5 +104,6 @@ OPENMPS_WINDOW_NORM(LocalNormState, init_local_norm)
 
 @implementation MPSCNNLocalContrastNormalization
 OPENMPS_NEW_STATE(LocalNormType::contrast)
+#undef OPENMPS_NEW_STATE
 OPENMPS_CONTRAST_NORM(LocalNormState, init_local_norm)
 @end

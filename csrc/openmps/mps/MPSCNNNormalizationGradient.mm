@@ -83,5 +83,6 @@ OPENMPS_WINDOW_NORM(LocalNormGradientState, init_local_norm_gradient)
 
 @implementation MPSCNNLocalContrastNormalizationGradient
 OPENMPS_NEW_STATE(LocalNormType::contrast)
+#undef OPENMPS_NEW_STATE
 OPENMPS_CONTRAST_NORM(LocalNormGradientState, init_local_norm_gradient)
 @end

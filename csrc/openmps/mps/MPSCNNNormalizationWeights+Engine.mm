@@ -15,8 +15,6 @@ using NormalizationSource = id<MPSCNNBatchNormalizationDataSource>;
 
 constexpr NSUInteger kMostChannels = NSUInteger{1} << 31;
 
-bool answers(id source, SEL selector) { return [source respondsToSelector:selector]; }
-
 float *floats_of(const Values &values) { return static_cast<float *>([values.get() contents]); }
 
 /// Zeros, to be written.

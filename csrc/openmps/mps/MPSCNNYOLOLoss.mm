@@ -221,6 +221,7 @@ OPENMPS_SETTING(float, scaleClass, setScaleClass, scale_class)
 OPENMPS_SETTING(float, minIOUForObjectPresence, setMinIOUForObjectPresence, least_iou)
 OPENMPS_SETTING(float, maxIOUForObjectAbsence, setMaxIOUForObjectAbsence, greatest_iou)
 OPENMPS_SETTING(NSUInteger, numberOfAnchorBoxes, setNumberOfAnchorBoxes, anchors)
+#undef OPENMPS_SETTING
 
 - (NSData *)anchorBoxes {
   return description_of(_openmps).anchor_boxes.get();

@@ -13,7 +13,7 @@ struct WrappedBuffer {
   Ref<id<MPSHeapProvider>> heap_provider;
 };
 
-WrappedBuffer &state_of(void *pointer) { return *static_cast<WrappedBuffer *>(pointer); }
+WrappedBuffer &wrapped_of(void *pointer) { return *static_cast<WrappedBuffer *>(pointer); }
 
 }  // namespace
 }  // namespace openmps
@@ -45,7 +45,7 @@ OPENMPS_UNKNOWN_SELECTORS
     commandBuffer = [(MPSCommandBuffer *)commandBuffer commandBuffer];
   id<OpenMPSCommandBuffer> own = openmps::command_buffer_of(commandBuffer, "MPSCommandBuffer: commandBuffer");
   self = [half.done() openmps_initEmpty];
-  openmps::state_of(_openmps).buffer = openmps::Ref<id<OpenMPSCommandBuffer>>(own);
+  openmps::wrapped_of(_openmps).buffer = openmps::Ref<id<OpenMPSCommandBuffer>>(own);
   return self;
 }
 
@@ -60,11 +60,11 @@ OPENMPS_UNKNOWN_SELECTORS
 }
 
 - (id<MTLCommandBuffer>)commandBuffer {
-  return openmps::state_of(_openmps).buffer.get();
+  return openmps::wrapped_of(_openmps).buffer.get();
 }
 
 - (id<MTLCommandBuffer>)rootCommandBuffer {
-  return openmps::state_of(_openmps).buffer.get();
+  return openmps::wrapped_of(_openmps).buffer.get();
 }
 
 - (MPSPredicate *)predicate {
@@ -76,16 +76,16 @@ OPENMPS_UNKNOWN_SELECTORS
 }
 
 - (id<MPSHeapProvider>)heapProvider {
-  return openmps::state_of(_openmps).heap_provider.get();
+  return openmps::wrapped_of(_openmps).heap_provider.get();
 }
 
 // Kept, never asked: the engine plans temporaries' memory itself.
 - (void)setHeapProvider:(id<MPSHeapProvider>)heapProvider {
-  openmps::state_of(_openmps).heap_provider = openmps::Ref<id<MPSHeapProvider>>(heapProvider);
+  openmps::wrapped_of(_openmps).heap_provider = openmps::Ref<id<MPSHeapProvider>>(heapProvider);
 }
 
 - (void)commitAndContinue {
-  openmps::WrappedBuffer &state = openmps::state_of(_openmps);
+  openmps::WrappedBuffer &state = openmps::wrapped_of(_openmps);
   id<OpenMPSCommandBuffer> now = state.buffer.get();
   [now openmps_recorder];
   id<OpenMPSCommandBuffer> next =
@@ -101,99 +101,99 @@ OPENMPS_UNKNOWN_SELECTORS
 // The protocol MTLCommandBuffer, answered by the buffer of the moment.
 
 - (id<MTLDevice>)device {
-  return [openmps::state_of(_openmps).buffer.get() device];
+  return [openmps::wrapped_of(_openmps).buffer.get() device];
 }
 
 - (id<MTLCommandQueue>)commandQueue {
-  return [openmps::state_of(_openmps).buffer.get() commandQueue];
+  return [openmps::wrapped_of(_openmps).buffer.get() commandQueue];
 }
 
 - (BOOL)retainedReferences {
-  return [openmps::state_of(_openmps).buffer.get() retainedReferences];
+  return [openmps::wrapped_of(_openmps).buffer.get() retainedReferences];
 }
 
 - (NSString *)label {
-  return [openmps::state_of(_openmps).buffer.get() label];
+  return [openmps::wrapped_of(_openmps).buffer.get() label];
 }
 
 - (void)setLabel:(NSString *)label {
-  [openmps::state_of(_openmps).buffer.get() setLabel:label];
+  [openmps::wrapped_of(_openmps).buffer.get() setLabel:label];
 }
 
 - (CFTimeInterval)kernelStartTime {
-  return [openmps::state_of(_openmps).buffer.get() kernelStartTime];
+  return [openmps::wrapped_of(_openmps).buffer.get() kernelStartTime];
 }
 
 - (CFTimeInterval)kernelEndTime {
-  return [openmps::state_of(_openmps).buffer.get() kernelEndTime];
+  return [openmps::wrapped_of(_openmps).buffer.get() kernelEndTime];
 }
 
 - (CFTimeInterval)GPUStartTime {
-  return [openmps::state_of(_openmps).buffer.get() GPUStartTime];
+  return [openmps::wrapped_of(_openmps).buffer.get() GPUStartTime];
 }
 
 - (CFTimeInterval)GPUEndTime {
-  return [openmps::state_of(_openmps).buffer.get() GPUEndTime];
+  return [openmps::wrapped_of(_openmps).buffer.get() GPUEndTime];
 }
 
 - (MTLCommandBufferStatus)status {
-  return [openmps::state_of(_openmps).buffer.get() status];
+  return [openmps::wrapped_of(_openmps).buffer.get() status];
 }
 
 - (NSError *)error {
-  return [openmps::state_of(_openmps).buffer.get() error];
+  return [openmps::wrapped_of(_openmps).buffer.get() error];
 }
 
 - (void)enqueue {
-  [openmps::state_of(_openmps).buffer.get() enqueue];
+  [openmps::wrapped_of(_openmps).buffer.get() enqueue];
 }
 
 - (void)commit {
-  [openmps::state_of(_openmps).buffer.get() commit];
+  [openmps::wrapped_of(_openmps).buffer.get() commit];
 }
 
 - (void)addScheduledHandler:(MTLCommandBufferHandler)block {
-  [openmps::state_of(_openmps).buffer.get() addScheduledHandler:block];
+  [openmps::wrapped_of(_openmps).buffer.get() addScheduledHandler:block];
 }
 
 - (void)waitUntilScheduled {
-  [openmps::state_of(_openmps).buffer.get() waitUntilScheduled];
+  [openmps::wrapped_of(_openmps).buffer.get() waitUntilScheduled];
 }
 
 - (void)addCompletedHandler:(MTLCommandBufferHandler)block {
-  [openmps::state_of(_openmps).buffer.get() addCompletedHandler:block];
+  [openmps::wrapped_of(_openmps).buffer.get() addCompletedHandler:block];
 }
 
 - (void)waitUntilCompleted {
-  [openmps::state_of(_openmps).buffer.get() waitUntilCompleted];
+  [openmps::wrapped_of(_openmps).buffer.get() waitUntilCompleted];
 }
 
 - (id<MTLBlitCommandEncoder>)blitCommandEncoder {
-  return [openmps::state_of(_openmps).buffer.get() blitCommandEncoder];
+  return [openmps::wrapped_of(_openmps).buffer.get() blitCommandEncoder];
 }
 
 - (id<MTLComputeCommandEncoder>)computeCommandEncoder {
-  return [openmps::state_of(_openmps).buffer.get() computeCommandEncoder];
+  return [openmps::wrapped_of(_openmps).buffer.get() computeCommandEncoder];
 }
 
 - (id<MTLComputeCommandEncoder>)computeCommandEncoderWithDispatchType:(MTLDispatchType)dispatchType {
-  return [openmps::state_of(_openmps).buffer.get() computeCommandEncoderWithDispatchType:dispatchType];
+  return [openmps::wrapped_of(_openmps).buffer.get() computeCommandEncoderWithDispatchType:dispatchType];
 }
 
 - (void)encodeWaitForEvent:(id<MTLEvent>)event value:(uint64_t)value {
-  [openmps::state_of(_openmps).buffer.get() encodeWaitForEvent:event value:value];
+  [openmps::wrapped_of(_openmps).buffer.get() encodeWaitForEvent:event value:value];
 }
 
 - (void)encodeSignalEvent:(id<MTLEvent>)event value:(uint64_t)value {
-  [openmps::state_of(_openmps).buffer.get() encodeSignalEvent:event value:value];
+  [openmps::wrapped_of(_openmps).buffer.get() encodeSignalEvent:event value:value];
 }
 
 - (void)pushDebugGroup:(NSString *)string {
-  [openmps::state_of(_openmps).buffer.get() pushDebugGroup:string];
+  [openmps::wrapped_of(_openmps).buffer.get() pushDebugGroup:string];
 }
 
 - (void)popDebugGroup {
-  [openmps::state_of(_openmps).buffer.get() popDebugGroup];
+  [openmps::wrapped_of(_openmps).buffer.get() popDebugGroup];
 }
 
 @end
@@ -201,23 +201,23 @@ OPENMPS_UNKNOWN_SELECTORS
 @implementation MPSCommandBuffer (Engine)
 
 - (openmps::Recorder &)openmps_recorder {
-  return [openmps::state_of(_openmps).buffer.get() openmps_recorder];
+  return [openmps::wrapped_of(_openmps).buffer.get() openmps_recorder];
 }
 
 - (const std::shared_ptr<openmps::Completion> &)openmps_completion {
-  return [openmps::state_of(_openmps).buffer.get() openmps_completion];
+  return [openmps::wrapped_of(_openmps).buffer.get() openmps_completion];
 }
 
 - (const std::shared_ptr<openmps::TemporaryScope> &)openmps_temporaries {
-  return [openmps::state_of(_openmps).buffer.get() openmps_temporaries];
+  return [openmps::wrapped_of(_openmps).buffer.get() openmps_temporaries];
 }
 
 - (void)openmps_commitContinuingIn:(id<OpenMPSCommandBuffer>)next {
-  [openmps::state_of(_openmps).buffer.get() openmps_commitContinuingIn:next];
+  [openmps::wrapped_of(_openmps).buffer.get() openmps_commitContinuingIn:next];
 }
 
 - (void)openmps_adoptTemporaries:(std::shared_ptr<openmps::TemporaryScope>)scope {
-  [openmps::state_of(_openmps).buffer.get() openmps_adoptTemporaries:std::move(scope)];
+  [openmps::wrapped_of(_openmps).buffer.get() openmps_adoptTemporaries:std::move(scope)];
 }
 
 @end

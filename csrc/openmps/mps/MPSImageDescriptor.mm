@@ -1,13 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 // What an image is to be: extents, format, storage [MPSImage.h].
 
+#import "metal/MTLResourceOnEngine.hh"
 #import "mps/ImageState.hh"
 
 namespace openmps {
 namespace {
-
-// Metal Feature Set Tables, family Mac2: what a texture can have.
-constexpr NSUInteger kMaxExtent = 16384, kMaxSlices = 2048;
 
 struct DescriptorState {
   NSUInteger width = 1, height = 1, channels = 1, images = 1;
@@ -18,7 +16,7 @@ struct DescriptorState {
   MTLTextureUsage usage = MTLTextureUsageShaderRead | MTLTextureUsageShaderWrite;
 };
 
-DescriptorState &state_of(void *pointer) { return *static_cast<DescriptorState *>(pointer); }
+DescriptorState &descriptor_of(void *pointer) { return *static_cast<DescriptorState *>(pointer); }
 
 void check_extent(const char *who, const char *name, NSUInteger value, NSUInteger limit) {
   if (value < 1) raise_argument(@"%s: %s (0) is less than the minimum (1).", who, name);
@@ -111,12 +109,12 @@ ImageShape check_image_descriptor(const char *who, id<OpenMPSDevice> device, con
 
 }  // namespace openmps
 
-#define FIELD(TYPE, NAME, SETTER, MEMBER)       \
-  -(TYPE)NAME {                                 \
-    return openmps::state_of(_openmps).MEMBER;  \
-  }                                             \
-  -(void)SETTER : (TYPE)value {                 \
-    openmps::state_of(_openmps).MEMBER = value; \
+#define FIELD(TYPE, NAME, SETTER, MEMBER)            \
+  -(TYPE)NAME {                                      \
+    return openmps::descriptor_of(_openmps).MEMBER;  \
+  }                                                  \
+  -(void)SETTER : (TYPE)value {                      \
+    openmps::descriptor_of(_openmps).MEMBER = value; \
   }
 
 @implementation MPSImageDescriptor
@@ -129,13 +127,13 @@ OPENMPS_UNKNOWN_SELECTORS
 }
 
 - (void)dealloc {
-  delete &openmps::state_of(_openmps);
+  delete &openmps::descriptor_of(_openmps);
   [super dealloc];
 }
 
 - (instancetype)copyWithZone:(NSZone *)zone {
   MPSImageDescriptor *copy = [[[self class] allocWithZone:zone] init];
-  openmps::state_of(copy->_openmps) = openmps::state_of(_openmps);
+  openmps::descriptor_of(copy->_openmps) = openmps::descriptor_of(_openmps);
   return copy;
 }
 
@@ -147,9 +145,10 @@ FIELD(MPSImageFeatureChannelFormat, channelFormat, setChannelFormat, format)
 FIELD(MTLCPUCacheMode, cpuCacheMode, setCpuCacheMode, cache_mode)
 FIELD(MTLStorageMode, storageMode, setStorageMode, storage_mode)
 FIELD(MTLTextureUsage, usage, setUsage, usage)
+#undef FIELD
 
 - (MTLPixelFormat)pixelFormat {
-  const openmps::DescriptorState &state = openmps::state_of(_openmps);
+  const openmps::DescriptorState &state = openmps::descriptor_of(_openmps);
   return openmps::pixel_format_of(state.format, state.channels);
 }
 

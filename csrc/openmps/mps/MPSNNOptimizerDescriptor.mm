@@ -97,6 +97,7 @@ OPENMPS_SETTING(BOOL, applyGradientClipping, setApplyGradientClipping, clips)
 OPENMPS_SETTING(float, gradientClipMax, setGradientClipMax, clip_max)
 OPENMPS_SETTING(float, gradientClipMin, setGradientClipMin, clip_min)
 OPENMPS_SETTING(float, regularizationScale, setRegularizationScale, regularization_scale)
+#undef OPENMPS_SETTING
 
 - (MPSNNRegularizationType)regularizationType {
   return openmps::settings_of(_openmps).regularization;

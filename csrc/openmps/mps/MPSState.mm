@@ -28,7 +28,7 @@ struct StateState {
   std::unique_ptr<StateData> data;
 };
 
-StateState &state_of(void *pointer) { return *static_cast<StateState *>(pointer); }
+StateState &fields_of(void *pointer) { return *static_cast<StateState *>(pointer); }
 
 StateResource buffer_of_size(NSUInteger size) {
   if (size == 0) raise_argument(@"MPSState: bufferSize (0) is less than the minimum (1).");
@@ -92,7 +92,7 @@ OPENMPS_UNKNOWN_SELECTORS
   MPSState *made =
       [[[self alloc] openmps_initWithDevice:openmps::device_of([buffer device], "MPSState: commandBuffer.device")
                                   resources:std::move(resources)] autorelease];
-  openmps::StateState &state = openmps::state_of(made->_openmps);
+  openmps::StateState &state = openmps::fields_of(made->_openmps);
   // States without a resource are not temporary [MPSState.h].
   if (state.resources.empty()) return made;
   state.scope = [buffer openmps_temporaries];
@@ -167,30 +167,30 @@ OPENMPS_UNKNOWN_SELECTORS
 }
 
 - (NSUInteger)resourceCount {
-  return openmps::state_of(_openmps).resources.size();
+  return openmps::fields_of(_openmps).resources.size();
 }
 
 - (BOOL)isTemporary {
-  return openmps::state_of(_openmps).temporary != nullptr;
+  return openmps::fields_of(_openmps).temporary != nullptr;
 }
 
 - (NSString *)label {
-  return openmps::state_of(_openmps).label.get();
+  return openmps::fields_of(_openmps).label.get();
 }
 
 - (void)setLabel:(NSString *)label {
-  openmps::StateState &state = openmps::state_of(_openmps);
+  openmps::StateState &state = openmps::fields_of(_openmps);
   state.label.set(label);
   if (state.temporary) state.temporary->label = label ? [[NSString stringWithFormat:@"'%@'", label] UTF8String] : "";
 }
 
 - (NSUInteger)readCount {
-  const openmps::StateState &state = openmps::state_of(_openmps);
+  const openmps::StateState &state = openmps::fields_of(_openmps);
   return state.temporary ? state.temporary->read_count : 0;
 }
 
 - (void)setReadCount:(NSUInteger)readCount {
-  openmps::StateState &state = openmps::state_of(_openmps);
+  openmps::StateState &state = openmps::fields_of(_openmps);
   if (!state.temporary || state.temporary->read_count == readCount)
     return;  // permanent ones are not counted [MPSState.h]
   if (state.temporary->read_count == 0)
@@ -202,7 +202,7 @@ OPENMPS_UNKNOWN_SELECTORS
 }
 
 - (openmps::StateResource &)openmps_resourceAt:(NSUInteger)index {
-  openmps::StateState &state = openmps::state_of(_openmps);
+  openmps::StateState &state = openmps::fields_of(_openmps);
   if (index >= state.resources.size())
     openmps::raise_argument(@"%@: index (%lu) is not less than resourceCount (%lu).", [self class],
                             (unsigned long)index, (unsigned long)state.resources.size());
@@ -216,7 +216,7 @@ OPENMPS_UNKNOWN_SELECTORS
 - (id<MTLResource>)resourceAtIndex:(NSUInteger)index allocateMemory:(BOOL)allocateMemory {
   openmps::StateResource &resource = [self openmps_resourceAt:index];
   if (resource.resource || !allocateMemory) return resource.resource.get();
-  const openmps::StateState &state = openmps::state_of(_openmps);
+  const openmps::StateState &state = openmps::fields_of(_openmps);
   if (state.temporary && state.temporary->read_count == 0)
     openmps::raise_usage(@"%@ has a readCount of 0: its storage has been recycled.", [self class]);
   const MTLResourceOptions options = state.temporary ? MTLResourceStorageModePrivate : MTLResourceStorageModeShared;
@@ -270,7 +270,7 @@ OPENMPS_UNKNOWN_SELECTORS
 
 - (NSUInteger)resourceSize {
   NSUInteger sum = 0;
-  for (const openmps::StateResource &resource : openmps::state_of(_openmps).resources) {
+  for (const openmps::StateResource &resource : openmps::fields_of(_openmps).resources) {
     openmps::ImageView view;
     if (resource.resource)
       sum += [resource.resource.get() allocatedSize];
@@ -295,17 +295,17 @@ OPENMPS_UNKNOWN_SELECTORS
 @implementation MPSState (Engine)
 
 - (openmps::StateData *)openmps_data {
-  return openmps::state_of(_openmps).data.get();
+  return openmps::fields_of(_openmps).data.get();
 }
 
 - (void)openmps_setData:(std::unique_ptr<openmps::StateData>)data {
-  openmps::state_of(_openmps).data = std::move(data);
+  openmps::fields_of(_openmps).data = std::move(data);
 }
 
 - (void)openmps_willUseOn:(id<MTLCommandBuffer>)buffer {
   id<OpenMPSCommandBuffer> own = openmps::command_buffer_of(buffer, "MPSState: commandBuffer");
   [own openmps_recorder];
-  const openmps::StateState &state = openmps::state_of(_openmps);
+  const openmps::StateState &state = openmps::fields_of(_openmps);
   if (!state.temporary) return;
   if (state.temporary->read_count == 0)
     openmps::raise_usage(@"%@ has a readCount of 0: its storage has been recycled.", [self class]);
