@@ -68,6 +68,12 @@ else()
   target_link_options(mpscnn_objc INTERFACE LINKER:--no-as-needed)
 endif()
 
+# Clang reads a precompiled header of any name, GCC none but .gch; the variable is one for all languages, and clang's
+# language, enabled last, has set it.
+if(CMAKE_CXX_COMPILER_ID STREQUAL "GNU")
+  set(CMAKE_PCH_EXTENSION .gch)
+endif()
+
 set(CMAKE_OBJCXX_STANDARD 20)
 set(CMAKE_OBJCXX_STANDARD_REQUIRED ON)
 
