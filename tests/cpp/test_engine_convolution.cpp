@@ -1,9 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
-// Convolution and its transpose against plain double loops written from the formulas in engine.hpp. Random geometry from
-// fixed seeds: strides with remainders, dilation, groups, windows that start inside, outside and far away, slices of
-// larger images with NaN in the gaps, guard bands around results, every format and every activation.
+// Convolution and its transpose against plain double loops written from the formulas in engine.hpp. Random geometry
+// from fixed seeds: strides with remainders, dilation, groups, windows that start inside, outside and far away, slices
+// of larger images with NaN in the gaps, guard bands around results, every format and every activation.
 //
 //   test_engine_convolution [seed offset]      prints "N passed, N failed"
+#include <algorithm>
 #include <atomic>
 #include <cstdlib>
 #include <thread>
@@ -25,36 +26,94 @@ NeuronType random_type(Random& random) {
   return type == NeuronType::logarithm ? NeuronType::none : type;
 }
 
-/// Sum before the activation and the sum of its terms' magnitudes. `source(y, x, c)` is 0 outside.
-template <class Source>
-void correlate(const ConvWeights& weights, const Window& w, i64 y0, i64 x0, i64 o, const Source& source, double& sum,
-               double& magnitude) {
-  const i64 group = o / (weights.out_channels / weights.groups);
-  sum = weights.bias.empty() ? 0 : weights.bias[static_cast<std::size_t>(o)];
-  magnitude = std::fabs(sum);
+/// The pixels of an image in double precision, without gaps.
+class Pixels {
+ public:
+  explicit Pixels(const Image& image) : h_(image.view.h), w_(image.view.w), c_(image.view.c) {
+    values_.reserve(static_cast<std::size_t>(image.view.n * h_ * w_ * c_));
+    image.for_each([&](i64 n, i64 y, i64 x, i64 c) { values_.push_back(image.value(n, y, x, c)); });
+  }
+  /// The channels of a pixel; nullptr outside of the image.
+  const double* at(i64 n, i64 y, i64 x) const {
+    return y < 0 || x < 0 || y >= h_ || x >= w_ ? nullptr : values_.data() + ((n * h_ + y) * w_ + x) * c_;
+  }
+
+ private:
+  i64 h_, w_, c_;
+  std::vector<double> values_;
+};
+
+/// A sum before the activation, and that of its terms' magnitudes.
+struct Sum {
+  double value = 0, magnitude = 0;
+};
+
+/// `channels(y, x)` are those of a pixel of the source, nullptr where it is 0.
+template <class Channels>
+Sum correlate(const ConvWeights& weights, const Window& w, i64 y0, i64 x0, i64 o, const Channels& channels) {
+  const i64 group = o / (weights.out_channels / weights.groups), terms = weights.in_channels_per_group;
+  Sum sum;
+  sum.value = weights.bias.empty() ? 0 : weights.bias[static_cast<std::size_t>(o)];
+  sum.magnitude = std::fabs(sum.value);
   for (i64 p = 0; p < weights.kernel_h; ++p)
-    for (i64 q = 0; q < weights.kernel_w; ++q)
-      for (i64 i = 0; i < weights.in_channels_per_group; ++i) {
-        const auto index = ((o * weights.kernel_h + p) * weights.kernel_w + q) * weights.in_channels_per_group + i;
-        const double term =
-            weights.values[static_cast<std::size_t>(index)] *
-            source(y0 + p * w.dilation_h, x0 + q * w.dilation_w, group * weights.in_channels_per_group + i);
-        sum += term;
-        magnitude += std::fabs(term);
+    for (i64 q = 0; q < weights.kernel_w; ++q) {
+      const double* source = channels(y0 + p * w.dilation_h, x0 + q * w.dilation_w);
+      if (!source) continue;
+      source += group * terms;
+      const float* const filter = weights.values.data() + ((o * weights.kernel_h + p) * weights.kernel_w + q) * terms;
+      for (i64 i = 0; i < terms; ++i) {
+        const double term = filter[i] * source[i];
+        sum.value += term;
+        sum.magnitude += std::fabs(term);
       }
+    }
+  return sum;
+}
+
+/// What each implementation's result is compared with, in the order of dst.for_each(): one set for all of them.
+using Sums = std::vector<Sum>;
+
+Sums reference(const ConvProblem& p, const Image& src, const Image& dst) {
+  const Pixels pixels(src);
+  const bool clamps = p.window.edge == Edge::clamp;
+  const i64 r = p.subpixel;
+  Sums sums;
+  dst.for_each([&](i64 n, i64 y, i64 x, i64 c) {
+    sums.push_back(correlate(*p.weights, p.window, p.window.start_h + y / r * p.window.stride_h,
+                             p.window.start_w + x / r * p.window.stride_w, (r * (y % r) + x % r) * p.dst.c + c,
+                             [&](i64 sy, i64 sx) {
+                               if (clamps) sy = std::clamp<i64>(sy, 0, p.src.h - 1);
+                               if (clamps) sx = std::clamp<i64>(sx, 0, p.src.w - 1);
+                               return pixels.at(n, sy, sx);
+                             }));
+  });
+  return sums;
+}
+
+Sums reference(const TransposeProblem& p, const Image& src, const Image& dst) {
+  const Pixels pixels(src);
+  const Window& w = p.window;
+  Sums sums;
+  dst.for_each([&](i64 n, i64 y, i64 x, i64 o) {
+    sums.push_back(correlate(*p.weights, w, w.start_h + y, w.start_w + x, o, [&](i64 zy, i64 zx) {
+      const bool between = zy < 0 || zx < 0 || zy % w.stride_h || zx % w.stride_w;
+      return between ? nullptr : pixels.at(n, zy / w.stride_h, zx / w.stride_w);
+    }));
+  });
+  return sums;
 }
 
 struct Comparison {
   double worst = 0;  // error / allowed error
   char where[160] = "";
-  void add(const Image& dst, i64 n, i64 y, i64 x, i64 c, const Neuron& f, i64 channel, double sum, double magnitude,
+  void add(const Image& dst, i64 n, i64 y, i64 x, i64 c, const Neuron& f, i64 channel, const Sum& sum,
            double relative) {
     const double got = dst.value(n, y, x, c);
-    const double expected = clamped(dst.view.format, neuron_value(f, sum, channel));
+    const double expected = clamped(dst.view.format, neuron_value(f, sum.value, channel));
     if (dst.view.format == Format::float16 && std::fabs(expected) > 65000) return;  // may have become infinite
-    const double allowed = neuron_error(f, sum, magnitude * relative + 1e-30, channel) + std::fabs(expected) * 4e-7 +
-                           1e-7 * (f.type == NeuronType::none ? 0 : 1) + format_error(dst.view.format, expected) +
-                           1e-30;
+    const double allowed = neuron_error(f, sum.value, sum.magnitude * relative + 1e-30, channel) +
+                           std::fabs(expected) * 4e-7 + 1e-7 * (f.type == NeuronType::none ? 0 : 1) +
+                           format_error(dst.view.format, expected) + 1e-30;
     const double ratio = std::isnan(got) ? 1e30 : std::fabs(got - expected) / allowed;
     if (ratio <= worst) return;
     worst = ratio;
@@ -76,26 +135,15 @@ std::string describe(const char* kind, const ImageView& s, const ImageView& d, c
   return text;
 }
 
-void compare_convolution(const ConvProblem& p, const Image& src, const Image& dst, double relative, const char* how) {
+void compare_convolution(const ConvProblem& p, const Image& src, const Image& dst, const Sums& sums, double relative,
+                         const char* how) {
   const std::string text = describe("conv", p.src, p.dst, *p.weights, p.window, p.neuron) + " r " +
                            std::to_string(p.subpixel) + " by " + how;
   Comparison comparison;
   const i64 r = p.subpixel;
+  auto sum = sums.begin();
   dst.for_each([&](i64 n, i64 y, i64 x, i64 c) {
-    const i64 o = (r * (y % r) + x % r) * p.dst.c + c;
-    double sum, magnitude;
-    correlate(
-        *p.weights, p.window, p.window.start_h + y / r * p.window.stride_h,
-        p.window.start_w + x / r * p.window.stride_w, o,
-        [&](i64 sy, i64 sx, i64 i) {
-          if (p.window.edge == Edge::clamp) {
-            sy = sy < 0 ? 0 : sy >= p.src.h ? p.src.h - 1 : sy;
-            sx = sx < 0 ? 0 : sx >= p.src.w ? p.src.w - 1 : sx;
-          }
-          return sy < 0 || sx < 0 || sy >= p.src.h || sx >= p.src.w ? 0.0 : src.value(n, sy, sx, i);
-        },
-        sum, magnitude);
-    comparison.add(dst, n, y, x, c, p.neuron, o, sum, magnitude, relative);
+    comparison.add(dst, n, y, x, c, p.neuron, (r * (y % r) + x % r) * p.dst.c + c, *sum++, relative);
   });
   report(comparison.worst <= 1, "%s: %s (%.3g times the allowed error)", text.c_str(), comparison.where,
          comparison.worst);
@@ -103,28 +151,24 @@ void compare_convolution(const ConvProblem& p, const Image& src, const Image& ds
   report(src.unchanged(), "%s: wrote to the source", text.c_str());
 }
 
-void check_convolution(const ConvProblem& p, Image& src, Image& dst, double relative) {
+void check_convolution(const ConvProblem& p, Image& src, Image& dst, const Sums& sums, double relative) {
   const auto errors = failures_of({{p, "conv"}});
   report(errors.empty(), "conv: %s", errors.empty() ? "" : errors[0].c_str());
-  compare_convolution(p, src, dst, relative, "the engine");
+  compare_convolution(p, src, dst, sums, relative, "the engine");
 }
 
 int accepted[8] = {};
 
 /// Every implementation that takes the problem, not only the first.
-void check_implementations(const ConvProblem& p, Image& src, Image& dst) {
+void check_implementations(const ConvProblem& p, Image& src, Image& dst, const Sums& sums) {
   using namespace onednn;
   const struct {
     const char* name;
     const char* (*run)(const ConvCall&);
-  } list[] = {{"nothing_seen", conv_nothing_seen},
-              {"multiplier", conv_multiplier},
-              {"inner_product", conv_inner_product},
-              {"taps", conv_by_taps},
-              {"primitive", conv_primitive},
-              {"materialized", conv_materialized},
-              {"depthwise_loop", conv_depthwise_loop},
-              {"loop", conv_loop}};
+  } list[] = {{"nothing_seen", conv_nothing_seen},     {"multiplier", conv_multiplier},
+              {"inner_product", conv_inner_product},   {"taps", conv_by_taps},
+              {"primitive", conv_primitive},           {"materialized", conv_materialized},
+              {"depthwise_loop", conv_depthwise_loop}, {"loop", conv_loop}};
   if (p.subpixel != 1) return;
   for (int i = 0; i < 8; ++i) {
     std::memset(dst.view.memory->data(), 0xff, dst.view.memory->size());
@@ -136,7 +180,7 @@ void check_implementations(const ConvProblem& p, Image& src, Image& dst) {
       continue;
     }
     ++accepted[i];
-    compare_convolution(p, src, dst, 2e-6, list[i].name);
+    compare_convolution(p, src, dst, sums, 2e-6, list[i].name);
   }
 }
 
@@ -183,18 +227,19 @@ void test_convolutions() {
     src.randomize(random);
     dst.snapshot();
     ConvProblem p = {src.view, dst.view, weights, w, random_neuron(random, random_type(random), out), r, false};
-    check_convolution(p, src, dst, 2e-6);
+    const Sums sums = reference(p, src, dst);
+    check_convolution(p, src, dst, sums, 2e-6);
     if (seed % 8 == 0) {  // the same again, now that everything is cached
       std::memset(dst.view.memory->data(), 0xff, dst.view.memory->size());
       dst.snapshot();
-      check_convolution(p, src, dst, 2e-6);
+      check_convolution(p, src, dst, sums, 2e-6);
     }
-    check_implementations(p, src, dst);
+    check_implementations(p, src, dst, sums);
     if (seed % 16 == 0) {
       p.reduced_precision = true;
       std::memset(dst.view.memory->data(), 0xff, dst.view.memory->size());
       dst.snapshot();
-      check_convolution(p, src, dst, 0x1p-7);
+      check_convolution(p, src, dst, sums, 0x1p-7);
     }
   }
 }
@@ -248,8 +293,10 @@ void test_special_convolutions() {
         const auto weights = random_weights(random, k.out, k.kh, k.kw, k.c / k.groups, k.groups, seed % 3 != 0);
         const ConvProblem p = {src.view, dst.view, weights, w, random_neuron(random, type, k.out), 1, false};
         const int before = failed;
-        check_convolution(p, src, dst, 2e-6);
-        if (k.why[0] == 'f') check_implementations(p, src, dst);  // rare in the random problems: fully connected, few pixels
+        const Sums sums = reference(p, src, dst);
+        check_convolution(p, src, dst, sums, 2e-6);
+        if (k.why[0] == 'f')
+          check_implementations(p, src, dst, sums);  // rare in the random problems: fully connected, few pixels
         if (failed != before) std::printf("     case: %s\n", k.why);
       }
     }
@@ -288,6 +335,7 @@ void test_transposes() {
     dst.snapshot();
     const char* const names[] = {"the engine", "primitive", "stuffed", "loop"};
     const TransposeProblem p = {src.view, dst.view, weights, w, random_neuron(random, random_type(random), out), false};
+    const Sums sums = reference(p, src, dst);
     for (int how = 0; how < 4; ++how) {
       std::memset(dst.view.memory->data(), 0xff, dst.view.memory->size());
       dst.snapshot();
@@ -307,18 +355,8 @@ void test_transposes() {
       }
       const std::string text = describe("transpose", p.src, p.dst, *weights, w, p.neuron) + " by " + names[how];
       Comparison comparison;
-      dst.for_each([&](i64 in, i64 y, i64 x, i64 o) {
-        double sum, magnitude;
-        correlate(
-            *weights, w, w.start_h + y, w.start_w + x, o,
-            [&](i64 zy, i64 zx, i64 i) {
-              if (zy < 0 || zx < 0 || zy % w.stride_h || zx % w.stride_w) return 0.0;
-              if (zy / w.stride_h >= h || zx / w.stride_w >= width) return 0.0;
-              return src.value(in, zy / w.stride_h, zx / w.stride_w, i);
-            },
-            sum, magnitude);
-        comparison.add(dst, in, y, x, o, p.neuron, o, sum, magnitude, 2e-6);
-      });
+      auto sum = sums.begin();
+      dst.for_each([&](i64 in, i64 y, i64 x, i64 o) { comparison.add(dst, in, y, x, o, p.neuron, o, *sum++, 2e-6); });
       report(comparison.worst <= 1, "%s: %s (%.3g times the allowed error)", text.c_str(), comparison.where,
              comparison.worst);
       report(dst.surroundings_unchanged(), "%s: wrote outside of the destination", text.c_str());
@@ -395,15 +433,11 @@ void test_threads() {
         dst.snapshot();
         const ConvProblem p = {src.view, dst.view, weights, w, {}, 1, false};
         if (!execute(cpu(), {{p, "conv"}}).empty()) ++wrong;
+        const Sums sums = reference(p, src, dst);
+        auto sum = sums.begin();
         dst.for_each([&](i64 n, i64 y, i64 x, i64 o) {
-          double sum, magnitude;
-          correlate(
-              *weights, w, y - 1, x - 1, o,
-              [&](i64 sy, i64 sx, i64 i) {
-                return sy < 0 || sx < 0 || sy >= size || sx >= size ? 0.0 : src.value(n, sy, sx, i);
-              },
-              sum, magnitude);
-          if (!(std::fabs(dst.value(n, y, x, o) - sum) <= magnitude * 2e-6)) ++wrong;
+          if (!(std::fabs(dst.value(n, y, x, o) - sum->value) <= sum->magnitude * 2e-6)) ++wrong;
+          ++sum;
         });
       }
     });
