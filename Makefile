@@ -1,13 +1,16 @@
 # SPDX-License-Identifier: Apache-2.0
 # Every target installs what it needs first; `make help` lists them. ARGS is passed on: make test ARGS="-k relu"
-# Settings: PYTHON (for a new .venv), VENV, JOBS.
+# Settings: PYTHON (for a new .venv), VENV, JOBS (compilers at a time), WORKERS (tests at a time).
 
 PYTHON ?= $(shell tools/find_python.sh)
 VENV   ?= .venv
 JOBS   ?= $(shell nproc 2>/dev/null || sysctl -n hw.ncpu)
+WORKERS ?= $(JOBS)
 ARGS   ?=
 
 py     := $(VENV)/bin/python
+# A test at a time with ARGS="-n 0"; a worker that has no more tests takes half of another's.
+workers := -n $(WORKERS) --dist=worksteal
 stamps := $(VENV)/stamps
 # Folders too: a removed file changes its folder's time.
 sources := $(shell find csrc python cmake -name __pycache__ -prune -o \( -type f -o -type d \) -print 2>/dev/null)
@@ -19,7 +22,7 @@ export PATH := $(abspath $(VENV))/bin:$(PATH)
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test test-no-device test-shapes bench docs wheel lint format dev dev-test test-asan test-tsan check-macos clean distclean
+.PHONY: help demo test check test-no-device test-shapes bench docs wheel lint format dev dev-test test-asan test-tsan check-macos clean distclean
 .DELETE_ON_ERROR:
 .NOTPARALLEL:
 
@@ -29,11 +32,17 @@ help:                  ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
 # ------------------------------------------------------------------------------------------ the two commands
-demo: $(stamps)/package $(stamps)/group-demo    ## upscale a photograph with a network trained in PyTorch
+demo: announce-demo $(stamps)/package $(stamps)/group-demo    ## upscale a photograph with a network trained in PyTorch
 	@$(py) examples/super_resolution/demo.py $(ARGS)
 
-test: $(stamps)/programs $(stamps)/group-test   ## all tests
-	@MPSCNN_CPP_TESTS=build/release/tests $(py) -m pytest tests $(ARGS)
+test: announce-test $(stamps)/programs $(stamps)/group-test   ## all tests
+	@MPSCNN_CPP_TESTS=build/release/tests $(py) -m pytest tests $(workers) $(ARGS)
+
+check: lint $(stamps)/programs $(stamps)/group-test  ## lint, and of each test a few cases
+	@MPSCNN_TIER=quick MPSCNN_CPP_TESTS=build/release/tests $(py) -m pytest tests $(workers) -q $(ARGS)
+
+announce-%:
+	@tools/announce.sh $* $(VENV) $(JOBS)
 
 # Without a device that computes, as on GitHub's virtual machines for macOS.
 no-device := tests/test_weights.py tests/test_arrays.py tests/test_oracle.py tests/test_cpp.py tests/test_packaging.py
@@ -62,7 +71,7 @@ dev: $(stamps)/group-build                      ## incremental build with warnin
 	@echo "Importable with PYTHONPATH=build/dev/package"
 
 dev-test: dev $(stamps)/group-test              ## dev, then all tests on that build
-	@PYTHONPATH=build/dev/package MPSCNN_CPP_TESTS=build/dev/tests $(py) -m pytest tests $(ARGS)
+	@PYTHONPATH=build/dev/package MPSCNN_CPP_TESTS=build/dev/tests $(py) -m pytest tests $(workers) $(ARGS)
 
 # The runtimes of both sanitizers come in one package.
 tested-asan := tests

@@ -21,6 +21,7 @@ if TYPE_CHECKING:
 
 # Device.name of the engine that checks and computes nothing.
 NULL_DEVICE = "null device"
+QUICK_CASES = 3
 
 
 def pytest_configure(config: pytest.Config) -> None:
@@ -32,6 +33,23 @@ def pytest_configure(config: pytest.Config) -> None:
     # Shells have programs in the background ignore Ctrl-C, and those that tests start would inherit that.
     if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
         signal.signal(signal.SIGINT, signal.default_int_handler)
+
+
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """MPSCNN_TIER=quick keeps, of each test that is not marked slow, QUICK_CASES of its cases, evenly spread."""
+    tier = os.environ.get("MPSCNN_TIER", "full")
+    if tier not in ("quick", "full"):
+        raise pytest.UsageError(f"MPSCNN_TIER ({tier}) is not quick or full.")
+    if tier == "full":
+        return
+    cases: dict[str, list[pytest.Item]] = {}
+    for item in items:
+        if item.get_closest_marker("slow") is None:
+            cases.setdefault(item.nodeid.partition("[")[0], []).append(item)
+    kept = {id(of_test[i * len(of_test) // n]) for of_test in cases.values() for n in [min(QUICK_CASES, len(of_test))]
+            for i in range(n)}  # fmt: skip
+    config.hook.pytest_deselected(items=[item for item in items if id(item) not in kept])
+    items[:] = [item for item in items if id(item) in kept]
 
 
 @pytest.fixture(scope="module", autouse=True)
