@@ -25,8 +25,40 @@ if(APPLE)
   target_link_libraries(mpscnn_metal INTERFACE "${MPSCNN_METAL}" "${MPSCNN_MPS}" "${MPSCNN_CORE_GRAPHICS}")
 else()
   # Debian calls it clang++-19; elsewhere a newer plain clang++ is as good.
-  find_program(MPSCNN_CLANGXX NAMES clang++-19 clang++-20 clang++-21 clang++ REQUIRED
-               DOC "clang++ for Objective-C++ (Debian: apt-get install clang-19)")
+  find_program(MPSCNN_CLANGXX NAMES clang++-19 clang++-20 clang++-21 clang++ DOC "clang++ for Objective-C++")
+  # GCC's Objective-C runtime: the newest compiler directory that has <objc/objc.h>.
+  file(GLOB objc_headers /usr/lib/gcc/*/*/include/objc/objc.h)
+  list(SORT objc_headers COMPARE NATURAL ORDER DESCENDING)
+  list(FILTER objc_headers INCLUDE REGEX "/${CMAKE_SYSTEM_PROCESSOR}-[^/]*/[0-9.]+/")
+  set(objc_header "")
+  if(objc_headers)
+    list(GET objc_headers 0 objc_header)
+  endif()
+  cmake_path(SET MPSCNN_GCC_INCLUDE NORMALIZE "${objc_header}/../..")
+  cmake_path(SET MPSCNN_GCC_LIBRARIES NORMALIZE "${objc_header}/../../..")
+  string(REGEX REPLACE "/$" "" MPSCNN_GCC_INCLUDE "${MPSCNN_GCC_INCLUDE}")
+  find_path(MPSCNN_GNUSTEP_INCLUDE Foundation/Foundation.h PATHS /usr/include/GNUstep NO_DEFAULT_PATH)
+  find_library(MPSCNN_GNUSTEP_BASE gnustep-base)
+  find_library(MPSCNN_OBJC_RUNTIME objc PATHS "${MPSCNN_GCC_LIBRARIES}")
+  find_library(MPSCNN_BLOCKS_RUNTIME BlocksRuntime)
+
+  # All that is missing at once, by the names of Debian's packages.
+  set(missing "")
+  foreach(found_and_package IN ITEMS MPSCNN_CLANGXX:clang-19 objc_header:libobjc-12-dev MPSCNN_OBJC_RUNTIME:libobjc-12-dev
+          MPSCNN_GNUSTEP_INCLUDE:libgnustep-base-dev MPSCNN_GNUSTEP_BASE:libgnustep-base-dev
+          MPSCNN_BLOCKS_RUNTIME:libblocksruntime-dev)
+    string(REGEX MATCH "(.*):(.*)" unused "${found_and_package}")
+    if(NOT ${CMAKE_MATCH_1})
+      list(APPEND missing "${CMAKE_MATCH_2}")
+    endif()
+  endforeach()
+  if(missing)
+    list(REMOVE_DUPLICATES missing)
+    list(JOIN missing " " missing)
+    message(FATAL_ERROR "Debian packages are missing: apt-get install ${missing}\n"
+                        "(clang++ 19 or newer, GCC's Objective-C runtime with headers, GNUstep base, the blocks runtime)")
+  endif()
+
   if(NOT CMAKE_OBJCXX_COMPILER)
     set(CMAKE_OBJCXX_COMPILER "${MPSCNN_CLANGXX}" CACHE FILEPATH "Objective-C++ compiler")  # wants a full path
   endif()
@@ -34,28 +66,6 @@ else()
   if(NOT CMAKE_OBJCXX_COMPILER_ID MATCHES "Clang")
     message(FATAL_ERROR "Objective-C++ needs clang (${CMAKE_OBJCXX_COMPILER} is ${CMAKE_OBJCXX_COMPILER_ID}): GCC lacks blocks.")
   endif()
-
-  # GCC's Objective-C runtime: the newest compiler directory that has <objc/objc.h>.
-  file(GLOB objc_headers /usr/lib/gcc/*/*/include/objc/objc.h)
-  list(SORT objc_headers COMPARE NATURAL ORDER DESCENDING)
-  list(FILTER objc_headers INCLUDE REGEX "/${CMAKE_SYSTEM_PROCESSOR}-[^/]*/[0-9.]+/")
-  if(NOT objc_headers)
-    message(FATAL_ERROR "<objc/objc.h> of GCC's runtime is missing (Debian 12: apt-get install libobjc-12-dev).")
-  endif()
-  list(GET objc_headers 0 objc_header)
-  cmake_path(SET MPSCNN_GCC_INCLUDE NORMALIZE "${objc_header}/../..")
-  cmake_path(SET MPSCNN_GCC_LIBRARIES NORMALIZE "${objc_header}/../../..")
-  string(REGEX REPLACE "/$" "" MPSCNN_GCC_INCLUDE "${MPSCNN_GCC_INCLUDE}")
-
-  find_path(MPSCNN_GNUSTEP_INCLUDE Foundation/Foundation.h PATHS /usr/include/GNUstep NO_DEFAULT_PATH)
-  find_library(MPSCNN_GNUSTEP_BASE gnustep-base)
-  find_library(MPSCNN_OBJC_RUNTIME objc PATHS "${MPSCNN_GCC_LIBRARIES}")
-  find_library(MPSCNN_BLOCKS_RUNTIME BlocksRuntime)
-  foreach(found IN ITEMS MPSCNN_GNUSTEP_INCLUDE MPSCNN_GNUSTEP_BASE MPSCNN_OBJC_RUNTIME MPSCNN_BLOCKS_RUNTIME)
-    if(NOT ${found})
-      message(FATAL_ERROR "${found} is missing (Debian 12: apt-get install libgnustep-base-dev libobjc-12-dev libblocksruntime-dev).")
-    endif()
-  endforeach()
 
   # -idirafter for GCC's folder: it also has GCC's own <stddef.h> and intrinsics, which must not hide clang's.
   set(MPSCNN_OBJC_FLAGS

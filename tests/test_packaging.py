@@ -83,6 +83,18 @@ def test_config_without_gccs_objc_headers_says_what_to_install(monkeypatch, caps
     assert "libobjc-12-dev" in capsys.readouterr().err
 
 
+@on_linux
+@ordinary_build
+def test_what_the_build_misses_is_said_before_anything_is_compiled(tmp_path):
+    cmake = Path(sys.executable).parent / "cmake"
+    if not cmake.exists():
+        pytest.skip(f"{cmake} is not there: the dependency group build is not installed")
+    absent = ("-DMPSCNN_CLANGXX=", "-DMPSCNN_BLOCKS_RUNTIME=")
+    result = run(cmake, "-S", ROOT, "-B", tmp_path, f"-DPython_EXECUTABLE={sys.executable}", *absent)
+    assert result.returncode != 0
+    assert "Debian packages are missing: apt-get install clang-19 libblocksruntime-dev\n" in result.stderr
+
+
 @ordinary_build
 def test_objective_c_example_builds_with_these_flags_and_runs(tmp_path):
     compiler = shutil.which("clang++" if sys.platform == "darwin" else "clang++-19") or shutil.which("clang++")
