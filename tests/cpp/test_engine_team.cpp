@@ -68,18 +68,23 @@ void test_parts() {
 void test_thread_that_comes_late() {
   // The thread that begins a team waits for no other before that one has begun.
   on_other_thread([] {
-    std::atomic<int> done{0}, mine{0};
     const auto me = std::this_thread::get_id();
+    std::atomic<int> mine{0};
     std::set<std::thread::id> threads;
     std::mutex mutex;
-    team(64, [&] {
-      if (thread_number() != 0) std::this_thread::sleep_for(std::chrono::milliseconds(1));
-      ++done;
-      mine += std::this_thread::get_id() == me;
-      const std::lock_guard lock(mutex);
-      threads.insert(std::this_thread::get_id());
-    });
-    report(done == 64, "64 parts");
+    // On a busy machine the others may take all parts before it has a processor again: then once more.
+    for (int round = 0; round < 50 && mine <= 1; ++round) {
+      std::atomic<int> done{0};
+      mine = 0, threads.clear();
+      team(64, [&] {
+        if (thread_number() != 0) std::this_thread::sleep_for(std::chrono::milliseconds(1));
+        ++done;
+        mine += std::this_thread::get_id() == me;
+        const std::lock_guard lock(mutex);
+        threads.insert(std::this_thread::get_id());
+      });
+      report(done == 64, "64 parts");
+    }
     report(mine > 1, "%d of 64 parts by the thread that began them", mine.load());
     report(threads.size() > 1, "64 parts on %zu threads", threads.size());
   });
