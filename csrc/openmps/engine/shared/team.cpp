@@ -77,10 +77,10 @@ thread_local int nested = 0;  // teams of one thread that were begun inside of t
 thread_local int limit = 0;   // set_max_threads(); 0: none
 thread_local int ready = 0;   // max threads of its teams that could be started
 
-// A team of oneDNN has as many parts as threads. With two or four times as many, a thread that loses its processor
-// still loses it inside of a part, and the others wait for it: ResNet-18, ResNet-50, VGG-16 and MobileNetV2 beside one
-// and two busy programs were at most 3 % faster, and up to a fifth slower; on a quiet machine up to 7 % slower (batch
-// 1, AMD Zen 3, two cores).
+// A team of oneDNN has as many parts as threads. With more, a thread that loses its processor still loses it inside of
+// a part, and the others wait for it. Twice and four times as many were measured (batch 1, ResNet-18, ResNet-50, VGG-16
+// and MobileNetV2, AMD Zen 3, two cores): beside one and two busy programs at most 3 % faster and up to 58 % slower, on
+// a quiet machine up to 13 % slower.
 /// One team at a time. Its parts are claimed: a thread that wakes too late finds that the one that began the team has
 /// done its part. That one claims nothing before its own part has ended, so where parts wait for each other, each gets
 /// a thread: as many threads as parts take part, and one that waits holds one part.
