@@ -22,4 +22,7 @@ if [ "$target" = test ]; then
     built programs || step $((280 / jobs)) 200 "compile the native tests"
     step $((1000 / jobs)) 0 "run all tests with $jobs workers"
 fi
-[ "$seconds" -eq 0 ] || echo "It takes about $(((seconds + 59) / 60)) minutes and $megabytes MB of disk. Compilers' output is in build/*.log."
+[ "$seconds" -gt 0 ] || exit 0
+disk=""
+[ "$megabytes" -eq 0 ] || disk=" and $megabytes MB of disk"
+echo "It takes about $(((seconds + 59) / 60)) minutes$disk. Compilers' output is in build/*.log."
