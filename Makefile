@@ -83,7 +83,7 @@ test-tsan:             ## pool, queue, stream, network and training tests under 
 test-asan test-tsan: test-%: $(stamps)/group-test $(stamps)/system-asan
 	@[ -f build/$*/build.ninja ] || $(VENV)/bin/cmake --preset $* -DPython_EXECUTABLE=$(abspath $(py)) $(quiet_configure)
 	@$(VENV)/bin/cmake --build --preset $*
-	@PYTHONPATH=build/$*/package MPSCNN_CPP_TESTS=build/$*/tests tools/sanitized.sh $* $(py) -m pytest $(tested-$*) -p no:cacheprovider $(ARGS)
+	@PYTHONPATH=build/$*/package MPSCNN_CPP_TESTS=build/$*/tests tools/sanitized.sh $* $(py) -m pytest $(tested-$*) $(workers) -p no:cacheprovider $(ARGS)
 
 lint: $(stamps)/group-lint                      ## ruff, mypy, clang-format, house rules
 	@tools/lint.sh $(VENV)/bin
