@@ -70,7 +70,7 @@ Sum correlate(const ConvWeights& weights, const Window& w, i64 y0, i64 x0, i64 o
   return sum;
 }
 
-/// What each implementation's result is compared with, in the order of dst.for_each(): one set for all of them.
+/// Expected sums in the order of dst.for_each(). All implementations of a problem share them.
 using Sums = std::vector<Sum>;
 
 Sums reference(const ConvProblem& p, const Image& src, const Image& dst) {
