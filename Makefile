@@ -80,7 +80,7 @@ tested-tsan := tests/test_queue.py tests/test_command_buffer.py tests/test_threa
 	$(patsubst %,'tests/test_cpp.py::test_program[%]',cpp_engine_team cpp_engine_plans cpp_engine_fusion objc_metal_commands)
 test-asan:             ## all tests under AddressSanitizer and UBSan
 test-tsan:             ## pool, queue, stream, network and training tests under ThreadSanitizer
-test-asan test-tsan: test-%: $(stamps)/group-test $(stamps)/system-asan
+test-asan test-tsan: test-%: $(stamps)/group-build $(stamps)/group-test $(stamps)/system-asan
 	@[ -f build/$*/build.ninja ] || $(VENV)/bin/cmake --preset $* -DPython_EXECUTABLE=$(abspath $(py)) $(quiet_configure)
 	@$(VENV)/bin/cmake --build --preset $*
 	@PYTHONPATH=build/$*/package MPSCNN_CPP_TESTS=build/$*/tests tools/sanitized.sh $* $(py) -m pytest $(tested-$*) $(workers) -p no:cacheprovider $(ARGS)
