@@ -24,7 +24,7 @@ import torch
 from layer_cases import Case, outcome
 from torch import nn
 from torch._subclasses import FakeTensorMode
-from torch_support import RELATIVE, Function, leaves, randomize
+from torch_support import RELATIVE, Function, core_aten, leaves, randomize
 
 import mpscnn
 from fuzzing import SECONDS, Fuzz, Seeds
@@ -145,7 +145,7 @@ def programs() -> dict[str, tuple[torch.export.ExportedProgram, tuple[torch.Tens
         for name, (module, inputs) in made.items():
             program = torch.export.export(randomize(module), inputs)
             found[name] = program, inputs
-            found[name + "_core"] = program.run_decompositions(), inputs
+            found[name + "_core"] = core_aten(program), inputs
     return found
 
 

@@ -12,7 +12,7 @@ import pytest
 import torch
 import torch.nn.functional as F  # noqa: N812  (as everybody calls it)
 from torch import nn
-from torch_support import Function, check, inputs, is_free, randomize
+from torch_support import Function, check, core_aten, inputs, is_free, randomize
 
 import mpscnn
 from architectures import ARCHITECTURES, build_small
@@ -86,7 +86,7 @@ def test_exported_network(name: str) -> None:
 def test_network_as_core_aten(name: str) -> None:
     module, shape = build_small(name), ARCHITECTURES[name].shape
     with torch_export.quiet():
-        program = export(module, *inputs(shape)).run_decompositions()
+        program = core_aten(export(module, *inputs(shape)))
     check(torch_export.read(program), module, *inputs(shape, batch=3))
 
 

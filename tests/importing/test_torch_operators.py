@@ -11,7 +11,7 @@ import pytest
 import torch
 import torch.nn.functional as F  # noqa: N812  (as everybody calls it)
 from torch import nn
-from torch_support import Function, check, inputs, is_free, randomize
+from torch_support import Function, check, core_aten, inputs, is_free, randomize
 
 from mpscnn.importing import torch_export, torch_module
 from mpscnn.importing.aten import OPERATORS
@@ -409,7 +409,7 @@ def test_core_aten(rows: list[Row]) -> None:
     module = Several(rows).eval()
     shapes = rows[0].shapes
     with torch_export.quiet():
-        program = torch_module._export(module, inputs(*shapes), {}, True, "rows").run_decompositions()
+        program = core_aten(torch_module._export(module, inputs(*shapes), {}, True, "rows"))
         graph = torch_export.read(program)
     reached(program, rows)
     check(graph, module, *inputs(*shapes, batch=5, seed=2))

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Callable
+from functools import cache
 from typing import Any
 
 import numpy as np
@@ -45,6 +46,17 @@ def randomize(module: nn.Module, seed: int = 0) -> nn.Module:
             elif name.endswith("running_var"):
                 buffer.copy_(torch.rand(buffer.shape, generator=generator) + 0.5)
     return module.eval()
+
+
+@cache
+def _core_aten_table() -> dict[Any, Callable[..., Any]]:
+    """PyTorch makes it anew with each call of run_decompositions(), which takes longer than the rest of the call."""
+    return torch.export.default_decompositions().materialize()
+
+
+def core_aten(program: torch.export.ExportedProgram) -> torch.export.ExportedProgram:
+    """The program after program.run_decompositions()."""
+    return program.run_decompositions(_core_aten_table())
 
 
 def leaves(result: Any) -> list[torch.Tensor]:
