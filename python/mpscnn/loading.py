@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from . import _checks
-from .errors import InvalidModelError, UnsupportedOperatorError
+from .errors import InvalidModelError, MissingPackageError, UnsupportedOperatorError
 from .graph import Graph
 
 if TYPE_CHECKING:
@@ -42,8 +42,8 @@ def load(
     Parameters
     ----------
     model : path, torch.nn.Module, torch.export.ExportedProgram, onnx.ModelProto, mapping of arrays or Graph
-        A path ends in .mpscnn (a network of ours), .onnx, or is a file or folder of weights: .safetensors, .npz, .pt,
-        .pth, .bin.
+        A path ends in .mpscnn (a network of ours), .onnx, .pt2 (of torch.export.save), or is a file or folder of
+        weights: .safetensors, .npz, .pt, .pth, .bin. No file runs code.
     input_shapes : tuple of int, or dict by name, optional
         With the batch, as (1, 3, 224, 224): for modules, which do not tell, and for models that leave extents open.
         Batches of any size can be run afterwards, and other heights and widths wherever the model allows; `layers`
@@ -178,7 +178,7 @@ def read(
         from .importing import onnx
 
         return onnx.read(model, input_shapes=_by_name(input_shapes), mapped=mapped)
-    if kind == "program":
+    if kind in ("program", "pt2"):
         _refuse(
             "exported programs",
             input_shapes=input_shapes,
@@ -187,6 +187,8 @@ def read(
             example_inputs=example_inputs,
             options=options,
         )
+        if kind == "pt2":
+            return _read_pt2(Path(model), mapped=mapped)
         from .importing import torch_export
 
         return torch_export.read(model)
@@ -229,6 +231,16 @@ def read(
     return architectures.read(model, architecture, input_shapes=input_shapes, **dict(options or {}))
 
 
+def _read_pt2(path: Path, *, mapped: bool) -> Graph:
+    try:
+        import torch  # noqa: F401
+    except ModuleNotFoundError as error:
+        raise MissingPackageError(f'Reading "{path}", a file of PyTorch\'s,', "torch") from error
+    from .importing import pt2_files
+
+    return pt2_files.read(path, mapped=mapped)
+
+
 def _loaded_shapes(network: Network, input_shapes: Any, example_inputs: Any) -> dict[str, Shape]:
     """(N, H, W, C) of the inputs whose shapes `load` was given, by name or in order."""
     from .layers import image_shape
@@ -259,12 +271,13 @@ def _suffix(model: Any) -> str:
 def _kind(model: Any) -> str:
     if isinstance(model, (str, os.PathLike)):
         suffix = _suffix(model)
-        if suffix in (".onnx", ".mpscnn"):
+        if suffix in (".onnx", ".mpscnn", ".pt2"):
             return suffix[1:]
         if suffix in _WEIGHTS or Path(model).is_dir() or str(model).endswith(".index.json"):
             return "weights"
         raise InvalidModelError(
-            f'model ("{model}") does not end in .mpscnn, .onnx, {", ".join(_WEIGHTS)}, and is no folder of safetensors.'
+            f'model ("{model}") does not end in .mpscnn, .onnx, .pt2, {", ".join(_WEIGHTS)}, and is no folder of'
+            " safetensors."
         )
     if isinstance(model, (bytes, bytearray)):
         return "onnx"

@@ -89,7 +89,7 @@ def load(
                 f" --input-shape {name}=..."
             )
     given: Any = None
-    if shapes and path.suffix.lower() != ".mpscnn":
+    if shapes and path.suffix.lower() not in (".mpscnn", ".pt2"):  # those know their shapes, or take any
         given = shapes.get("", shapes)
     with progress(f"loading {path.name}"):
         network = mpscnn.load(
@@ -168,7 +168,7 @@ def torch_module(text: str, weights: Path) -> Any:
     module = make() if not isinstance(make, torch.nn.Module) else make
     if not isinstance(module, torch.nn.Module):
         raise typer.BadParameter(f"{text} is a {type(module).__name__}, not a torch.nn.Module.", param_hint="--torch")
-    if weights.suffix.lower() not in (".onnx", ".mpscnn"):
+    if weights.suffix.lower() not in (".onnx", ".mpscnn", ".pt2"):
         from ..importing import weights_files
 
         read = weights_files.load(weights)

@@ -35,14 +35,19 @@ class Pages:
     """The bytes of a file, read when they are touched; an array over them keeps them.
 
     Python's mmap keeps a descriptor of the file as well, of which a process has few. It can do without since 3.13.
+
+    `writable`: what is written stays in memory, page by page, and never reaches the file.
     """
 
-    def __init__(self, file: BinaryIO, size: int) -> None:
-        address = _C.mmap(None, size, mmap.PROT_READ, mmap.MAP_SHARED, file.fileno(), 0)
+    def __init__(self, file: BinaryIO, size: int, *, writable: bool = False) -> None:
+        access, flags = mmap.PROT_READ, mmap.MAP_SHARED
+        if writable:
+            access, flags = mmap.PROT_READ | mmap.PROT_WRITE, mmap.MAP_PRIVATE
+        address = _C.mmap(None, size, access, flags, file.fileno(), 0)
         if address == ctypes.c_void_p(-1).value:
             number = ctypes.get_errno()
             raise OSError(number, os.strerror(number))
-        self.__array_interface__ = {"version": 3, "typestr": "|u1", "shape": (size,), "data": (address, True)}
+        self.__array_interface__ = {"version": 3, "typestr": "|u1", "shape": (size,), "data": (address, not writable)}
         weakref.finalize(self, _C.munmap, address, size).atexit = False
         self.watch: _core._Watch | None = None
 
@@ -53,16 +58,17 @@ _C.mmap.argtypes = (ctypes.c_void_p, ctypes.c_size_t, *(ctypes.c_int,) * 3, ctyp
 _C.munmap.argtypes = (ctypes.c_void_p, ctypes.c_size_t)
 
 
-def content(path: str | Path, *, mapped: bool) -> memoryview:
-    """The bytes of a file: mapped, or read into memory."""
+def content(path: str | Path, *, mapped: bool, writable: bool = False) -> memoryview:
+    """The bytes of a file: mapped, or read into memory. The file is not changed where they are writable."""
     file, size = opened(path)
     with file:
         if size == 0:
             return memoryview(b"")
         if not mapped:
-            return memoryview(file.read())
+            data = file.read()
+            return memoryview(bytearray(data) if writable else data)
         try:
-            pages = Pages(file, size)
+            pages = Pages(file, size, writable=writable)
         except OSError as error:
             raise InvalidModelError(f'"{path}" cannot be mapped: {error.strerror}; see mapped=False.') from error
         array = np.asarray(pages)

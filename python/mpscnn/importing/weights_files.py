@@ -162,7 +162,7 @@ def load(
     return reader()
 
 
-def _json(path: Path, text: bytes, what: str) -> dict[str, Any]:
+def json_object(path: Path, text: bytes, what: str) -> dict[str, Any]:
     """An object of JSON, each of whose keys stands there once, without surrogates, which no message could show."""
 
     def unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
@@ -248,7 +248,7 @@ def safetensors(path: Path, *, mapped: bool = True) -> Weights:
         )
     text = bytes(buffer[8 : 8 + length])
     _check_count(path, text.count(b'"data_offsets"'), "arrays", ARRAYS_LIMIT)  # without reading JSON for a minute
-    header = _json(path, text, "the header")
+    header = json_object(path, text, "the header")
     _check_count(path, len(header), "arrays", ARRAYS_LIMIT)
     data = buffer[8 + length :]
     metadata = header.pop("__metadata__", None)
@@ -342,7 +342,7 @@ def write_safetensors(file: BinaryIO, arrays: Mapping[str, NDArray[Any]], metada
 
 def sharded(index: Path, *, mapped: bool = True) -> Weights:
     """An index of Hugging Face's: {"weight_map": {name of the array: name of the file beside the index}}."""
-    mapping = _json(index, read_file(index, TEXT_LIMIT), "the index").get("weight_map")
+    mapping = json_object(index, read_file(index, TEXT_LIMIT), "the index").get("weight_map")
     if not isinstance(mapping, dict) or not all(isinstance(file, str) for file in mapping.values()):
         raise InvalidModelError(f'"{index}" has no weight_map of names to files.')
     arrays: dict[str, Callable[[], NDArray[Any]]] = {}
@@ -400,7 +400,7 @@ def folder(path: Path, *, mapped: bool = True) -> Weights:
     else:
         raise InvalidModelError(f'"{path}" has no file of weights ({", ".join(suffixes)}).')
     config = (
-        _json(path / "config.json", read_file(path / "config.json", TEXT_LIMIT), "the file")
+        json_object(path / "config.json", read_file(path / "config.json", TEXT_LIMIT), "the file")
         if "config.json" in names
         else {}
     )
@@ -450,7 +450,7 @@ def raw(path: Path, layout: Iterable[tuple[str, str, tuple[int, ...]]], *, mappe
 def npz(path: Path, *, inflation_limit: int = INFLATION_LIMIT) -> Weights:
     """NumPy's archives of arrays. The arrays are read when they are asked for, each time anew."""
     file, size = opened(path)
-    with file, _archive(path, file, NPZ_LIMIT) as archive:
+    with file, opened_archive(path, file, NPZ_LIMIT) as archive:
         entries = archive.infolist()
         total = sum(entry.file_size for entry in entries)
         if total > max(INFLATION_FREE, inflation_limit * size):
@@ -476,7 +476,8 @@ def npz(path: Path, *, inflation_limit: int = INFLATION_LIMIT) -> Weights:
 
 
 @contextlib.contextmanager
-def _archive(path: Path, file: BinaryIO, limit: int) -> Iterator[zipfile.ZipFile]:
+def opened_archive(path: Path, file: BinaryIO, limit: int) -> Iterator[zipfile.ZipFile]:
+    """A ZIP archive of at most `limit` members."""
     # The end record, with nothing but a comment behind it, says how many members there are [APPNOTE.TXT, 4.3.16].
     file.seek(max(0, os.fstat(file.fileno()).st_size - 22 - 65535))
     end = file.read()
@@ -527,7 +528,7 @@ def _npy_header(path: Path, name: str, member: Any, available: int) -> tuple[tup
 def _from_npz(path: Path, name: str, available: int) -> Callable[[], NDArray[Any]]:
     def read() -> NDArray[Any]:
         file, _ = opened(path)
-        with file, _archive(path, file, NPZ_LIMIT) as archive, _reading(path, name):
+        with file, opened_archive(path, file, NPZ_LIMIT) as archive, _reading(path, name):
             try:
                 entry = archive.getinfo(name + ".npy")
             except KeyError:
@@ -584,14 +585,9 @@ def pytorch(path: Path, *, mapped: bool = True) -> Weights:
 
 def _check_pytorch_archive(path: Path, file: BinaryIO, size: int) -> None:
     """The archive is one that torch.load takes, and as large as it says: its members are not compressed."""
-    with _archive(path, file, ARRAYS_LIMIT) as archive:
+    with opened_archive(path, file, ARRAYS_LIMIT) as archive:
         entries = archive.infolist()
-    if any(entry.compress_type != zipfile.ZIP_STORED or entry.flag_bits & 1 for entry in entries):
-        raise InvalidModelError(
-            f'"{path}": members of the archive are compressed or encrypted, which PyTorch never does.'
-        )
-    if sum(entry.file_size for entry in entries) > size:
-        raise InvalidModelError(f'"{path}": the members of the archive are larger than the file ({size} bytes).')
+    check_stored(path, entries, size)
     names = {entry.filename.rpartition("/")[2] for entry in entries}
     if "constants.pkl" in names:
         raise errors.ImportError(
@@ -600,6 +596,16 @@ def _check_pytorch_archive(path: Path, file: BinaryIO, size: int) -> None:
         )
     if "data.pkl" not in names:
         raise InvalidModelError(f'"{path}" is a ZIP archive without data.pkl: no file of torch.save.')
+
+
+def check_stored(path: Path, entries: list[zipfile.ZipInfo], size: int) -> None:
+    """Members of an archive of PyTorch's are not compressed, so they are no larger than the file."""
+    if any(entry.compress_type != zipfile.ZIP_STORED or entry.flag_bits & 1 for entry in entries):
+        raise InvalidModelError(
+            f'"{path}": members of the archive are compressed or encrypted, which PyTorch never does.'
+        )
+    if sum(entry.file_size for entry in entries) > size:
+        raise InvalidModelError(f'"{path}": the members of the archive are larger than the file ({size} bytes).')
 
 
 def _torch_load(torch: Any, path: Path, *, mapped: bool) -> Any:
