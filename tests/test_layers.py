@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import json
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -216,6 +217,53 @@ def test_loaded_with_shapes_by_name() -> None:
     assert net.summary(changed) != net.summary()
     with pytest.raises(ValueError, match="images"):
         net.summary({"a": (3, 4, 8, 6)})  # the other one as it was loaded
+
+
+def onnx_model(shape: tuple[int | str, ...]) -> bytes:
+    onnx = pytest.importorskip("onnx")
+    value, kind = onnx.helper.make_tensor_value_info, onnx.TensorProto.FLOAT
+    nodes = [onnx.helper.make_node("Relu", ["x"], ["y"])]
+    graph = onnx.helper.make_graph(nodes, "small", [value("x", kind, shape)], [value("y", kind, shape)])
+    return onnx.helper.make_model(graph, opset_imports=[onnx.helper.make_opsetid("", 17)]).SerializeToString()
+
+
+@pytest.mark.parametrize(("batch", "expected"), [(2, 2), ("n", 1)])
+def test_an_onnx_model_is_shown_for_its_shapes(batch: int | str, expected: int) -> None:
+    net = mpscnn.load(onnx_model((batch, 3, 8, 6)))
+    assert net.inputs["x"].height is None, "others are taken"
+    assert net.summary() == net.summary((expected, 3, 8, 6))
+    net = mpscnn.load(onnx_model((batch, 3, 8, 6)), mean=0.5, std=2.0, input_shapes={"x": (4, 3, 8, 6)})
+    assert net.summary() == net.summary((4, 3, 8, 6))
+
+
+def test_an_onnx_model_of_open_extents_is_shown_for_those_that_were_given() -> None:
+    net = mpscnn.load(onnx_model(("n", 3, "h", "w")), input_shapes={"x": (5, 3, 4, 6)})
+    assert net.summary() == net.summary((5, 3, 4, 6))
+
+
+def test_a_file_is_shown_for_the_shapes_of_the_network_that_was_saved(tmp_path: Path) -> None:
+    layers, weights = CONV
+    path = tmp_path / "net.mpscnn"
+    saved = mpscnn.load(weights, layers=layers, input_shapes=(2, 3, 8, 6))
+    saved.input_layout = "NHWC"
+    saved.save(path)
+    net = mpscnn.load(path)
+    assert net.summary() == net.summary((2, 8, 6, 3))
+    assert net.layers()[0].input_shapes == ((2, 8, 6, 3),)
+    net.save(path)
+    assert mpscnn.load(path).summary() == net.summary(), "and of a file that is written again"
+    mpscnn.Network(free()).save(path)
+    with pytest.raises(ValueError, match="height and width are free"):
+        mpscnn.load(path).summary()
+
+
+def test_a_fixed_program_is_shown_for_its_shapes(tmp_path: Path) -> None:
+    torch = pytest.importorskip("torch")
+    program = torch.export.export(torch.nn.Conv2d(3, 8, 3), (torch.ones(1, 3, 8, 6),))
+    torch.export.save(program, tmp_path / "net.pt2")
+    for model in (program, tmp_path / "net.pt2"):
+        net = mpscnn.load(model)
+        assert net.summary() == net.summary((1, 3, 8, 6))
 
 
 @pytest.mark.parametrize("name", ["input_shapes", "in a list", "by keyword", "example_inputs", "example by keyword"])

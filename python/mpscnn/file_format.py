@@ -13,9 +13,9 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from . import _files
+from . import _checks, _files
 from .errors import InvalidModelError
-from .graph import CONCATENATE, STATISTICS, Graph, Value
+from .graph import CONCATENATE, STATISTICS, Graph, Input, Value
 from .kernels import KERNELS
 
 if TYPE_CHECKING:
@@ -30,6 +30,7 @@ _MOST_NODES = 100_000
 def save(network: Network, path: str | os.PathLike[str]) -> None:
     """Write the network: its graph after all passes, with weights in the order of the kernels."""
     from .importing.weights_files import write_safetensors
+    from .layers import loaded_shapes
 
     arrays: dict[str, NDArray[Any]] = {}
     nodes = []
@@ -50,6 +51,7 @@ def save(network: Network, path: str | os.PathLike[str]) -> None:
                 **({"training": node.training} if node.training else {}),
             }
         )
+    shapes = loaded_shapes(network)
     graph = {
         "inputs": [
             {
@@ -59,6 +61,7 @@ def save(network: Network, path: str | os.PathLike[str]) -> None:
                 "channels": spec.channels,
                 "layout": spec.layout,
                 "fixed_by": spec.fixed_by,
+                **({"shape": list(shapes[spec.name])} if spec.name in shapes else {}),
             }
             for spec in network.inputs.values()
         ],
@@ -204,6 +207,8 @@ class _Reader:
                 layout=self._get(spec, "layout", str, where),
                 fixed_by=self._get(spec, "fixed_by", str, where),
             )
+            if "shape" in spec:
+                self._take_shape(graph, list(graph.inputs.values())[-1], self._get(spec, "shape", list, where), where)
         nodes = self._get(table, "nodes", list, "the graph")
         if len(nodes) > _MOST_NODES:
             raise self._wrong(f"the number of nodes ({len(nodes)}) is greater than the maximum ({_MOST_NODES}).")
@@ -222,6 +227,17 @@ class _Reader:
             )
         if not graph.inputs or not graph.outputs:
             raise self._wrong("the graph has no inputs or no outputs.")
+
+    def _take_shape(self, graph: Graph, spec: Input, shape: list[Any], where: str) -> None:
+        from .layers import image_shape
+
+        for extent in shape:
+            _checks.integer(extent, f"{where}: an extent of its shape", minimum=1, maximum=2**31 - 1)
+        extents = dict(zip(spec.layout, shape, strict=False))
+        for letter, extent in (("H", spec.height), ("W", spec.width), ("C", spec.channels)):
+            if extent is not None and extents.get(letter, 1) != extent:
+                raise self._wrong(f"{where}: a shape of {shape!r:.100}, not with {extent} along {letter}.")
+        graph._shapes[spec.name] = image_shape(spec, shape)
 
     def _add(self, graph: Graph, node: Any, where: str) -> None:
         name, kernel = self._get(node, "name", str, where), self._get(node, "kernel", str, where)

@@ -155,6 +155,7 @@ class Graph(_checks.Made):
         self.outputs: dict[str, Output] = {}
         self.nodes: list[Node] = []
         self._names: set[str] = set()
+        self._shapes: dict[str, tuple[int, int, int, int]] = {}  # (N, H, W, C) of inputs, where the source has them
 
     # ---- building
 

@@ -250,6 +250,14 @@ def default_shapes(network: Network, *, batch: int = 1) -> dict[str, tuple[int, 
     return found
 
 
+def loaded_shapes(network: Network) -> dict[str, tuple[int, ...]]:
+    """Shapes of arrays for the inputs, of those that the source of the network or `load` was given shapes for."""
+    return {
+        name: tuple(shape["NHWC".index(letter)] for letter in network.inputs[name].layout)
+        for name, shape in network._loaded_shapes.items()
+    }
+
+
 def output_shapes(network: Network, input_shapes: InputShapes = None) -> dict[str, tuple[int, ...]]:
     """Shapes of the arrays that the network returns for inputs of these shapes."""
     shapes = dict(zip(_value_names(network), network._core.shapes(image_shapes(network, input_shapes)), strict=True))

@@ -47,7 +47,7 @@ def load(
     input_shapes : tuple of int, or dict by name, optional
         With the batch, as (1, 3, 224, 224): for modules, which do not tell, and for models that leave extents open.
         Batches of any size can be run afterwards, and other heights and widths wherever the model allows; `layers`
-        and `summary` of the network are for these shapes by default.
+        and `summary` of the network are for these shapes by default, or for those that the file has.
     architecture : str, optional
         Of weights: "resnet50", ...; default: what their names and shapes say.
     layers : list, optional
@@ -126,7 +126,7 @@ def load(
             raise InvalidModelError(f'"{model}": {error}') from error
         what = f'"{model}"' if isinstance(model, (str, os.PathLike)) else type(model).__name__
         raise UnsupportedOperatorError(what, [(node.kernel, node.origin or node.name, str(error))]) from error
-    network._loaded_shapes = _loaded_shapes(network, input_shapes, example_inputs)
+    network._loaded_shapes |= _loaded_shapes(network, input_shapes, example_inputs)
     return network
 
 

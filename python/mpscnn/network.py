@@ -105,11 +105,13 @@ class Network(_checks.Made):
             device = _core.Device()  # outside of nodes, whose errors name the node
         watch = graph._watch()
         self._options = {"dtype": dtype, "allow_reduced_precision": allow_reduced_precision}
+        shapes = graph._shapes
         graph = _normalize_inputs(graph, mean, std)
         self.graph = passes.optimize(graph) if optimize else passes.remove_dead(graph)
         self._inputs = dict(self.graph.inputs)
         self._outputs = dict(self.graph.outputs)
-        self._loaded_shapes: dict[str, Shape] = {}  # that load() was given; of images, so that layouts may change
+        # Of the source, or given to load(); of images, so that layouts may change.
+        self._loaded_shapes: dict[str, Shape] = {name: shapes[name] for name in self._inputs if name in shapes}
         self._set_boundary()
         self._make_kernels(device)
         watch.check_whole()

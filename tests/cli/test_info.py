@@ -62,9 +62,17 @@ def test_of_another_size(run, classifier: Path, tmp_path: Path) -> None:
     assert run("info", file, "--input-shape", "x=2x3x32x12", "--json").json == found
 
 
-def test_a_size_that_nobody_knows_is_asked_for(run, classifier: Path, tmp_path: Path) -> None:
+def test_of_the_size_of_the_model_that_was_converted(run, classifier: Path, tmp_path: Path) -> None:
     file = tmp_path / "free.mpscnn"
     assert run("convert", classifier, file).status == 0
+    assert run("info", file, "--json").json["inputs"][0]["shape"] == [1, 3, 16, 12]
+
+
+def test_a_size_that_nobody_knows_is_asked_for(run, tmp_path: Path) -> None:
+    file = tmp_path / "free.mpscnn"
+    graph = mpscnn.Graph()
+    graph.output(graph.add("NeuronReLU", graph.input("x", channels=3, layout="NCHW")), "y")
+    mpscnn.Network(graph).save(file)
     ran = run("info", file)
     assert (ran.status, ran.out) == (1, "")
     assert ran.message == ('mpscnn: input "x" takes any size (NCHW: 1x3x?x?): say which with --input-shape x=...')

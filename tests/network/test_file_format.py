@@ -212,6 +212,12 @@ WRONG: dict[str, tuple[Callable[[dict[str, Any]], Any], str]] = {
         ),
         r"a \(10{28}",
     ),
+    "a shape of three extents": (lambda g: g["inputs"][0].update(shape=[1, 3, 5]), "has not the 4 extents of NCHW"),
+    "a shape of words": (lambda g: g["inputs"][0].update(shape=["a"]), "an extent of its shape"),
+    "a shape of nothing": (lambda g: g["inputs"][0].update(shape=None), '"shape" .* is of another type'),
+    "a shape of 0": (lambda g: g["inputs"][0].update(shape=[0, 3, 5, 6]), "less than the minimum"),
+    "a shape of 400 digits": (lambda g: g["inputs"][0].update(shape=[10**400, 3, 5, 6]), "greater than the maximum"),
+    "a shape of other channels": (lambda g: g["inputs"][0].update(shape=[1, 4, 5, 6]), "not with 3 along C"),
     "a true size": (lambda g: g["inputs"][0].update(channels=True), "channels"),
 }
 

@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 import mpscnn
 
 from ..errors import MissingPackageError
-from ..layers import default_shapes, image_shapes
+from ..layers import default_shapes, image_shapes, loaded_shapes
 from ..network import Network
 from . import options
 from .console import progress
@@ -24,7 +24,7 @@ from .console import progress
 
 @dataclass
 class Loaded:
-    """A network, the file it comes from, and the shapes of its inputs that were given or stand in the file."""
+    """A network, the file it comes from, and the shapes of its inputs that were given."""
 
     path: Path
     network: Network
@@ -37,7 +37,7 @@ class Loaded:
         Raises ValueError where neither the command line nor the model says.
         """
         network = self.network
-        known = {**(default_shapes(network) or {}), **self.shapes}
+        known = {**(default_shapes(network) or {}), **loaded_shapes(network), **self.shapes}
         for name, spec in network.inputs.items():
             if name not in known:
                 extents = [{"N": 1, "H": spec.height, "W": spec.width, "C": spec.channels}[x] for x in spec.layout]
@@ -115,12 +115,7 @@ def load(
             raise typer.BadParameter(
                 f'there is no input "{name}"; there are {", ".join(network.inputs)}.', param_hint="--input-shape"
             )
-    static = {
-        name: tuple(int(extent or 1) for extent in extents)
-        for name, extents in in_file.items()
-        if name in network.inputs and all(extents[1:])
-    }
-    return Loaded(path, network, {**static, **shapes}, texts)
+    return Loaded(path, network, shapes, texts)
 
 
 def onnx_shapes(path: Path) -> dict[str, tuple[int | None, ...]]:

@@ -137,7 +137,10 @@ class Walk:
                 reason = f"its first extent ({batch}) is not that of another input ({self.batch}): which is the batch?"
                 self.refused.append(("input", info.name, reason))
             self.batch = batch
-        self.values[info.name] = self.builder.input(info.name, shape, axes)
+        x = self.builder.input(info.name, shape, axes)
+        self.values[info.name] = x
+        first = self.shapes[info.name][0] if info.name in self.shapes else batch or 1
+        self.builder.graph._shapes[info.name] = first, x.height, x.width, x.channels
 
     def _input_shape(self, info: ValueInfoProto) -> tuple[tuple[int, ...], int | None, str]:
         """Extents behind the batch, the batch if it is known, and the names of the axes."""
