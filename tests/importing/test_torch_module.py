@@ -18,24 +18,10 @@ import mpscnn
 from architectures import ARCHITECTURES, build_small
 from mpscnn.importing import torch_export, torch_module
 
-# The others differ from these in depth or width.
-NETWORKS = [
-    "resnet18",
-    "resnet50",
-    "resnext50_32x4d",
-    "mobilenet_v2",
-    "vgg16",
-    "vgg16_bn",
-    "squeezenet1_0",
-    "inception_v3",
-    "unet",
-    "unet_bilinear",
-    "espcn",
-    "style_transfer",
-    "yolo_tiny",
-]
-# Their last maps go to a fixed number of areas.
-FIXED = {"vgg16", "vgg16_bn"}
+# Where tests/test_end_to_end.py, which has more of them, fails as well, the importer is at fault.
+NETWORKS = ["resnet18", "vgg16_bn", "squeezenet1_0", "unet_bilinear", "style_transfer", "yolo_tiny"]
+# Its last maps go to a fixed number of areas.
+FIXED = {"vgg16_bn"}
 
 
 def export(module: nn.Module, *examples: torch.Tensor, **options: Any) -> torch.export.ExportedProgram:
@@ -62,7 +48,7 @@ def test_network(name: str) -> None:
         check(graph, module, *inputs((channels, height + 32, width + 64)))
 
 
-@pytest.mark.parametrize("name", ["squeezenet1_1", "inception_v3", "espcn"])
+@pytest.mark.parametrize("name", ["squeezenet1_1", "espcn"])
 def test_network_at_odd_sizes(name: str) -> None:
     module, (channels, height, width) = build_small(name), ARCHITECTURES[name].shape
     graph = read_module(module, (channels, height + 3, width + 10))
