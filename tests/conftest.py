@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import gc
 import os
+import pathlib
 import random
 import signal
 import sys
@@ -22,6 +23,7 @@ if TYPE_CHECKING:
 # Device.name of the engine that checks and computes nothing.
 NULL_DEVICE = "null device"
 QUICK_CASES = 3
+SLOW = (pathlib.Path(__file__).parent / "slow.txt").read_text().splitlines()
 
 
 def pytest_configure(config: pytest.Config) -> None:
@@ -35,8 +37,23 @@ def pytest_configure(config: pytest.Config) -> None:
         signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
+@pytest.hookimpl(wrapper=True)
+def pytest_collection() -> Iterator[None]:
+    """Collecting makes a million objects that all stay, which the collector would go through again and again."""
+    gc.disable()
+    try:
+        return (yield)
+    finally:
+        gc.enable()
+        gc.freeze()
+
+
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """MPSCNN_TIER=quick keeps, of each test that is not marked slow, QUICK_CASES of its cases, evenly spread."""
+    """Tests of slow.txt get the marker; MPSCNN_TIER=quick keeps QUICK_CASES of the others' cases, evenly spread."""
+    slow = set(SLOW)
+    for item in items:
+        if item.nodeid.partition("[")[0] in slow:
+            item.add_marker(pytest.mark.slow)
     tier = os.environ.get("MPSCNN_TIER", "full")
     if tier not in ("quick", "full"):
         raise pytest.UsageError(f"MPSCNN_TIER ({tier}) is not quick or full.")

@@ -106,3 +106,10 @@ def test_table_of_onnx_operators_is_up_to_date() -> None:
     present = generator.PAGE.read_text()
     assert generator.page(present) == present, "python tools/gen_onnx_table.py writes it again"
     assert generator.page(present.replace("| `Relu` | from 7 |", "| `Relu` | from 9 |")) == present
+
+
+def test_slow_tests_are_there() -> None:
+    """A test that is renamed leaves tests/slow.txt too."""
+    for line in (ROOT / "tests" / "slow.txt").read_text().splitlines():
+        file, _, name = line.partition("::")
+        assert f"def {name}(" in (ROOT / file).read_text(), f"tools/slow_tests.py writes the list anew: {line}"
