@@ -73,7 +73,7 @@ def test_generated_files_are_up_to_date():
 @pytest.mark.parametrize("language", LANGUAGES)
 @pytest.mark.parametrize("facts", ["mps_api.json", "mps_image_api.json", "metal_api.json"])
 def test_headers_declare_all_of_apples_api(clang, facts, language):
-    strict = ("--strict-types", "--strict-placement", "--strict-attrs", "--lang", language)
+    strict = ("--strict-types", "--strict-placement", "--strict-attrs", "--include-unavailable", "--lang", language)
     result = check_api(INCLUDE, "--api", CHECK_API.parent / facts, *strict)
     assert result.returncode == 0, result.stdout + result.stderr
     summary = result.stdout.strip().splitlines()[-1]
@@ -134,6 +134,30 @@ MUTATIONS = {
         "@property (nonatomic, readonly) MPSOffset offset;",
         "property offset: is readonly, expected readwrite",
     ),
+    "unavailable": (
+        "MPSNeuralNetwork/MPSNNReduce.h",
+        "- (instancetype)initWithDevice:(id<MTLDevice>)device NS_UNAVAILABLE;",
+        "- (instancetype)initWithDevice:(id<MTLDevice>)device;",
+        "-initWithDevice:: is not marked unavailable",
+    ),
+    "available": (
+        "MPSNeuralNetwork/MPSCNNKernel.h",
+        "- (BOOL)isResultStateReusedAcrossBatch;",
+        "- (BOOL)isResultStateReusedAcrossBatch NS_UNAVAILABLE;",
+        "-isResultStateReusedAcrossBatch: is marked unavailable",
+    ),
+    "retained": (
+        "Metal/MTLDevice.h",
+        "MTLCopyAllDevices(void) NS_RETURNS_RETAINED;",
+        "MTLCopyAllDevices(void);",
+        "returns_retained is False",
+    ),
+    "retained block": (
+        "MPSImage/MPSImageKernel.h",
+        "NS_RETURNS_RETAINED (^MPSCopyAllocator)",
+        "(^MPSCopyAllocator)",
+        "of blocks, returns a retained object or not",
+    ),
     "superclass": (
         "MPSNeuralNetwork/MPSCNNPooling.h",
         "@interface MPSCNNPoolingMax : MPSCNNPooling ",
@@ -155,9 +179,37 @@ def test_a_wrong_declaration_is_reported(clang, tmp_path, what):
         block = re.search(r"@interface MPSCNNPoolingMax : .*?@end\n", text, re.S).group(0)
         text = text.replace(block, "") + "\n" + block
     (copy / header).write_text(text.replace(old, new, 1))
-    result = check_api(copy)
+    result = check_api(copy, "--include-unavailable")
     assert result.returncode == 1, result.stdout + result.stderr
     assert report in result.stdout
+
+
+FORBIDDEN = {  # a message, and whether Apple's headers allow it
+    "[[MPSNNReduceUnary alloc] initWithDevice:device]": False,
+    "[(MPSCNNKernel *)[MPSNNReduceUnary alloc] initWithDevice:device]": True,
+    "[[MPSNNReduceRowMin alloc] initWithDevice:device]": True,
+    "[[MPSImageDescriptor alloc] init]": True,
+    "[[MPSMatrix alloc] init]": False,
+    "[[MPSCNNPoolingMax alloc] initWithDevice:device]": False,
+    "[MPSCNNInstanceNormalizationGradientState temporaryStateWithCommandBuffer:buffer]": False,
+    "[(id)[MPSCNNInstanceNormalizationGradientState class] temporaryStateWithCommandBuffer:buffer]": True,
+    "[[[MPSCNNBinaryConvolutionNode alloc] init] convolutionGradientState]": False,
+}
+
+
+@pytest.mark.parametrize("language", LANGUAGES)
+@pytest.mark.parametrize("message", FORBIDDEN)
+def test_an_unavailable_message_does_not_compile(clang, tmp_path, message, language):
+    source = tmp_path / "source.m"
+    arguments = "id<MTLDevice> device, id<MTLCommandBuffer> buffer"
+    lines = [f"#import <{UMBRELLAS[1]}>", f"id made({arguments}) {{ (void)device, (void)buffer; return {message}; }}"]
+    source.write_text("\n".join(lines) + "\n")
+    result = run(*clang, "-x", language, LANGUAGES[language], "-fsyntax-only", source)
+    if FORBIDDEN[message]:
+        assert result.returncode == 0, result.stderr
+    else:
+        assert result.returncode == 1, "it compiled"
+        assert re.search(r"error: '\w+:?' is unavailable", result.stderr), result.stderr
 
 
 def test_a_name_without_a_header_is_refused():

@@ -54,6 +54,10 @@ SUPPORT_TEXT = """
 #endif
 #define OPENMPS_INLINE static inline __attribute__((unused))
 
+// GNUstep defines it as nothing. What Apple marks so does not compile here either.
+#undef NS_UNAVAILABLE
+#define NS_UNAVAILABLE __attribute__((unavailable))
+
 typedef double CFTimeInterval;
 typedef NSString *NSErrorUserInfoKey;
 
@@ -98,9 +102,11 @@ class Facts:
     def __init__(self):
         self.table = {section: {} for section in SECTIONS}
         self.skipped_protocols = {}
+        self.retained_typedefs = set()
         for name in FACTS:
             data = json.loads((API / name).read_text(encoding="utf-8"))
             tier2 = set(data.get("tier2_typedefs", ()))
+            self.retained_typedefs.update(data.get("retained_typedefs", ()))
             for section in SECTIONS:
                 for key, entry in data[section].items():
                     tier = entry.get("tier", 1) if isinstance(entry, dict) else 1
@@ -215,17 +221,22 @@ def since(entry, parent=None):
     return "  // " + ", ".join(parts) if parts else ""
 
 
+def unavailable(member):
+    """` NS_UNAVAILABLE` behind what Apple declares in order to forbid it."""
+    return " NS_UNAVAILABLE" if member.get("unavailable") else ""
+
+
 def emit_method(method, parent):
     head = f"{'+' if method['class_method'] else '-'} ({annotated_result(method)})"
     labels = method["selector"].split(":")
     comment = since(method, parent)
     if not method["args"]:
-        return [head + labels[0] + ";" + comment]
+        return [head + labels[0] + unavailable(method) + ";" + comment]
     pieces = [
         f"{label}:({method_type(arg['type'], arg.get('nullability'))}){arg['name']}"
         for label, arg in zip(labels, method["args"], strict=False)
     ]
-    tail = (", ..." if method.get("variadic") else "") + ";"
+    tail = (", ..." if method.get("variadic") else "") + unavailable(method) + ";"
     line = head + " ".join(pieces) + tail
     if len(line) <= WIDTH:
         return [line + comment]
@@ -264,11 +275,11 @@ def emit_property(prop, parent):
     if prop.get("setter") and prop["setter"] != f"set{prop['name'][0].upper()}{prop['name'][1:]}:":
         attributes.append("setter=" + prop["setter"])
     head = f"@property ({', '.join(attributes)}) " if attributes else "@property "
-    return [head + declarator(prop["type"], prop["name"]) + ";" + since(prop, parent)]
+    return [head + declarator(prop["type"], prop["name"]) + unavailable(prop) + ";" + since(prop, parent)]
 
 
 def wanted(member):
-    return not member.get("unavailable") and member.get("tier", 1) == 1 and "accessor_of" not in member
+    return member.get("tier", 1) == 1 and "accessor_of" not in member
 
 
 def is_initialiser(method):
@@ -304,6 +315,16 @@ def emit_protocol(facts, name, entry):
     return [*out, "", "@end"]
 
 
+def as_inherited(facts, entry, method):
+    """The superclass's declaration of an unavailable method, if any: only there do the facts have its nullability."""
+    while method.get("unavailable") and entry["super"] in facts.table["classes"]:
+        entry = facts.table["classes"][entry["super"]]
+        for other in entry["methods"]:
+            if all(other[key] == method[key] for key in ("selector", "class_method")) and not other.get("unavailable"):
+                return other | {key: method[key] for key in ("unavailable", "since_macos", "deprecated")}
+    return method
+
+
 def emit_class(facts, name, entry):
     adopted = facts.protocols(entry)
     out = [f"@interface {name} : {entry['super']}" + (f" <{', '.join(adopted)}>" if adopted else "")]
@@ -313,7 +334,7 @@ def emit_class(facts, name, entry):
         out += ["  @protected", "    void *_Nullable _openmps;", "}"]
     body = emit_members(
         [p for p in entry["properties"] if wanted(p)],
-        [m for m in entry["methods"] if wanted(m)],
+        [as_inherited(facts, entry, m) for m in entry["methods"] if wanted(m)],
         entry.get("since_macos"),
     )
     return out + (["", *body, ""] if body else []) + ["@end"]
@@ -342,9 +363,10 @@ def emit_struct(name, entry):
     return [*out, f"}} {name};"]
 
 
-def emit_typedef(name, text):
+def emit_typedef(name, text, retained=False):
     # What a block answers is outside of the assume-nonnull region.
-    text = re.sub(r"^(id ?<\w+>) \(\^\)", r"\1 _Nonnull (^)", text)
+    mark = " NS_RETURNS_RETAINED" if retained else ""
+    text = re.sub(r"^(id ?<\w+>) \(\^\)", rf"\1 _Nonnull{mark} (^)", text)
     return [f"typedef {declarator(text, name)};"]
 
 
@@ -368,7 +390,8 @@ def emit_function(name, entry):
         line += piece
     if entry["inline"]:
         return [*lines, line + " {", *["    " + s for s in BODIES[name]], "}"]
-    return [*lines, line + ";" + since(entry)]
+    retained = " NS_RETURNS_RETAINED" if entry.get("returns_retained") else ""
+    return [*lines, line + retained + ";" + since(entry)]
 
 
 # ------------------------------------------------------------------------------------------------ headers
@@ -466,6 +489,8 @@ class Header:
                     out += emit_class(facts, name, entry)
                 elif section == "protocols":
                     out += emit_protocol(facts, name, entry)
+                elif section == "typedefs":
+                    out += emit_typedef(name, entry, retained=name in facts.retained_typedefs)
                 else:
                     out += EMIT[section](name, entry)
         out += ["", "NS_ASSUME_NONNULL_END", ""]
@@ -476,7 +501,6 @@ EMIT = {
     "constants": emit_constant,
     "enums": emit_enum,
     "structs": emit_struct,
-    "typedefs": emit_typedef,
     "functions": emit_function,
 }
 

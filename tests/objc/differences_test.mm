@@ -382,7 +382,7 @@ void test_padding_that_excludes_edges() {
 
 void test_missing_classes_and_methods() {
   check_raises("a class", kMissing, "MPSRNNImageInferenceLayer",
-               [] { [[[MPSRNNImageInferenceLayer alloc] initWithDevice:device] autorelease]; });
+               [] { [[(id)[MPSRNNImageInferenceLayer alloc] initWithDevice:device] autorelease]; });
   check_raises("a method", kMissing, "newLibraryWithSource",
                [] { [device newLibraryWithSource:@"" options:nil error:NULL]; });
 }

@@ -216,7 +216,7 @@ void test_image_properties() {
   CHECK_RAISES(kArgument, PARTS("recommendedMaxWorkingSetSize"), made(described(kFloat32, 16384, 16384, 8192)));
   CHECK_RAISES(kArgument, PARTS("imageDescriptor is nil"), made(nil));
   CHECK_RAISES(kArgument, PARTS("device is nil"), [[MPSImage alloc] initWithDevice:nil imageDescriptor:copied]);
-  CHECK_RAISES(kArgument, PARTS("unavailable"), [[MPSImage alloc] init]);
+  CHECK_RAISES(kArgument, PARTS("unavailable"), [(id)[MPSImage alloc] init]);
   CHECK_RAISES(kMissing, PARTS("MPSImage foo"), [(id<Unknown>)image foo]);
   CHECK_RAISES(kMissing, PARTS("+[MPSImage foo"), [(id)[MPSImage class] foo]);
 

@@ -423,9 +423,9 @@ void test_repeated_from_outside() {
 
 void test_refusals() {
   check_raises("the base class", kArgument, "unavailable",
-               [] { [[[MPSCNNArithmeticGradient alloc] initWithDevice:device] autorelease]; });
+               [] { [[(id)[MPSCNNArithmeticGradient alloc] initWithDevice:device] autorelease]; });
   check_raises("no filter", kArgument, "unavailable",
-               [] { [[[MPSCNNAddGradient alloc] initWithDevice:device] autorelease]; });
+               [] { [[(id)[MPSCNNAddGradient alloc] initWithDevice:device] autorelease]; });
   MPSImage *e = make_nan_image(1, 3, 4, 8), *y = make_nan_image(1, 3, 4, 8), *to = make_nan_image(1, 3, 4, 8);
   const auto refuse = [&](const char *what, Class kind, const char *part, auto set) {
     MPSCNNArithmeticGradient *kernel = new_gradient(kind, NO);

@@ -436,17 +436,17 @@ void test_refusals() {
                [&] { sums(make_batch(x.channels(0, 3)), layer.state); });
   [layer.sums setSecondarySourceFeatureChannelMaxCount:NSUIntegerMax];
   check_raises("a single image", kArgument, "There is no destination", [&] {
-    [layer.sums encodeToCommandBuffer:buffer
-                       sourceGradient:[images objectAtIndex:0]
-                          sourceImage:[images objectAtIndex:0]
-                        gradientState:layer.state
-                  destinationGradient:make_nan_image(1, 3, 3, 4)];
+    [(id)layer.sums encodeToCommandBuffer:buffer
+                           sourceGradient:[images objectAtIndex:0]
+                              sourceImage:[images objectAtIndex:0]
+                            gradientState:layer.state
+                      destinationGradient:make_nan_image(1, 3, 3, 4)];
   });
   check_raises("as a binary kernel", kArgument, "The forms with a primaryImage are unavailable", [&] {
-    [layer.gradient encodeToCommandBuffer:buffer
-                             primaryImage:[images objectAtIndex:0]
-                           secondaryImage:[images objectAtIndex:0]
-                         destinationImage:make_nan_image(1, 3, 3, 4)];
+    [(id)layer.gradient encodeToCommandBuffer:buffer
+                                 primaryImage:[images objectAtIndex:0]
+                               secondaryImage:[images objectAtIndex:0]
+                             destinationImage:make_nan_image(1, 3, 3, 4)];
   });
   [layer.gradient setPrimaryEdgeMode:MPSImageEdgeModeClamp];
   sums(images, layer.state);

@@ -177,7 +177,7 @@ void test_what_batch_normalization_refuses() {
   source->refuses_load = NO;
   check_raises("a nil data source", kArgument, "dataSource is nil", [] { make_norm<MPSCNNBatchNormalization>(nil); });
   check_raises("initWithDevice:", kArgument, "use -initWithDevice:dataSource:", [] {
-    [[[MPSCNNBatchNormalization alloc] initWithDevice:device] autorelease];
+    [[(id)[MPSCNNBatchNormalization alloc] initWithDevice:device] autorelease];
   });
   source->means.clear();
   check_raises("a mean alone", kArgument, "mean is NULL, and its variance is there",

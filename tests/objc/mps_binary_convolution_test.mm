@@ -130,7 +130,7 @@ void test_errors() {
   check_raises("no source", kArgument, "is nil",
                [] { make_scaled(nil, 1, MPSCNNBinaryConvolutionTypeXNOR); });
   check_raises("initWithDevice:", kArgument, "is unavailable", [] {
-    [[[MPSCNNBinaryConvolution alloc] initWithDevice:device] autorelease];
+    [[(id)[MPSCNNBinaryConvolution alloc] initWithDevice:device] autorelease];
   });
   TestSource *floats = make_source(d, random_values(40 * 9 * 8, 1), {});
   check_raises("numbers", kArgument, "is not UInt32, words of 32 bits",

@@ -618,10 +618,10 @@ void test_refusals() {
     [gradient encodeToCommandBuffer:command_buffer() primaryImage:a secondaryImage:a destinationImage:b];
   });
   check_raises("the base class", kArgument, "is unavailable", [&] {
-    [[[MPSCNNArithmetic alloc] initWithDevice:device] autorelease];
+    [[(id)[MPSCNNArithmetic alloc] initWithDevice:device] autorelease];
   });
   check_raises("a gradient without a neuron", kArgument, "is unavailable", [&] {
-    [[[MPSCNNNeuronGradient alloc] initWithDevice:device] autorelease];
+    [[(id)[MPSCNNNeuronGradient alloc] initWithDevice:device] autorelease];
   });
 }
 

@@ -747,7 +747,7 @@ void test_refusals() {
   check_raises("no data source", kArgument, "the data source, is nil",
                [&] { [[[MPSCNNConvolutionGradient alloc] initWithDevice:device weights:nothing] autorelease]; });
   check_raises("without weights", kArgument, "is unavailable; use -initWithDevice:weights:",
-               [&] { [[[MPSCNNConvolutionTransposeGradient alloc] initWithDevice:device] autorelease]; });
+               [&] { [[(id)[MPSCNNConvolutionTransposeGradient alloc] initWithDevice:device] autorelease]; });
   MPSCNNConvolutionDescriptor *strided = descriptor_of(1, 1, 4, 4);
   [strided setStrideInPixelsX:2];
   check_raises("a strided fully connected kernel", kArgument, "strides, dilation rates and groups of 1", [&] {

@@ -241,10 +241,10 @@ void test_what_local_kernels_refuse() {
     [[[MPSCNNLocalContrastNormalization alloc] initWithDevice:device kernelWidth:3 kernelHeight:5] autorelease];
   });
   check_raises("initWithDevice:", kArgument, "use -initWithDevice:kernelSize:", [] {
-    [[[MPSCNNCrossChannelNormalization alloc] initWithDevice:device] autorelease];
+    [[(id)[MPSCNNCrossChannelNormalization alloc] initWithDevice:device] autorelease];
   });
   check_raises("initWithDevice:", kArgument, "use -initWithDevice:kernelWidth:kernelHeight:", [] {
-    [[[MPSCNNSpatialNormalization alloc] initWithDevice:device] autorelease];
+    [[(id)[MPSCNNSpatialNormalization alloc] initWithDevice:device] autorelease];
   });
 }
 

@@ -697,7 +697,7 @@ void test_refusals() {
     MPSCNNLossDescriptor *none = nil;
     [[MPSCNNLoss alloc] initWithDevice:device lossDescriptor:none];
   });
-  check_raises("init of a descriptor", kArgument, "is unavailable", [] { [[MPSCNNLossDescriptor alloc] init]; });
+  check_raises("init of a descriptor", kArgument, "is unavailable", [] { [(id)[MPSCNNLossDescriptor alloc] init]; });
 
   MPSNNForwardLoss *forward =
       [[[MPSNNForwardLoss alloc] initWithDevice:device

@@ -124,7 +124,7 @@ void test_properties() {
   check_raises("no source", kArgument, "sourceCount (0) is not between 1 and 1024",
                [] { [[MPSCNNMultiaryKernel alloc] initWithDevice:device sourceCount:0]; });
   check_raises("without a count", kArgument, "use -initWithDevice:sourceCount:",
-               [] { [[MPSCNNMultiaryKernel alloc] initWithDevice:device]; });
+               [] { [(id)[MPSCNNMultiaryKernel alloc] initWithDevice:device]; });
 }
 
 void test_abstract_class() {

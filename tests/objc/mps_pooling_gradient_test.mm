@@ -8,11 +8,11 @@ namespace {
 
 template <class Kernel>
 Kernel *pooling(long kw, long kh, long sx, long sy) {
-  return [[[Kernel alloc] initWithDevice:device
-                             kernelWidth:static_cast<NSUInteger>(kw)
-                            kernelHeight:static_cast<NSUInteger>(kh)
-                         strideInPixelsX:static_cast<NSUInteger>(sx)
-                         strideInPixelsY:static_cast<NSUInteger>(sy)] autorelease];
+  return [[(id)[Kernel alloc] initWithDevice:device
+                                 kernelWidth:static_cast<NSUInteger>(kw)
+                                kernelHeight:static_cast<NSUInteger>(kh)
+                             strideInPixelsX:static_cast<NSUInteger>(sx)
+                             strideInPixelsY:static_cast<NSUInteger>(sy)] autorelease];
 }
 
 template <class Kernel>
@@ -195,7 +195,7 @@ void test_refusals() {
   check_raises("the base class", kArgument, "computes nothing itself",
                [] { pooling<MPSCNNPoolingGradient>(2, 2, 2, 2); });
   check_raises("no parameters", kArgument, "is unavailable",
-               [] { [[[MPSCNNPoolingMaxGradient alloc] initWithDevice:device] autorelease]; });
+               [] { [[(id)[MPSCNNPoolingMaxGradient alloc] initWithDevice:device] autorelease]; });
   check_raises("no dilation", kArgument, "is unavailable",
                [] { pooling<MPSCNNDilatedPoolingMaxGradient>(2, 2, 2, 2); });
   check_raises("a kernel of 0", kArgument, "secondaryKernelWidth (0)",

@@ -10,7 +10,7 @@ namespace {
 
 template <class Kernel>
 Kernel *make() {
-  return [[[Kernel alloc] initWithDevice:device] autorelease];
+  return [[(id)[Kernel alloc] initWithDevice:device] autorelease];
 }
 
 MPSCNNKernel *make(NSString *name) {

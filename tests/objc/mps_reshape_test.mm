@@ -148,7 +148,7 @@ void test_upsampling_refusals() {
   check_raises("a factor of 0", kArgument, "integerScaleFactorX (0) is not between 1 and", [] { nearest(0, 2); });
   check_raises("a factor of 0", kArgument, "integerScaleFactorY (0) is not between 1 and", [] { bilinear(2, 0); });
   check_raises("the base class", kArgument, "unavailable",
-               [] { [[[MPSCNNUpsampling alloc] initWithDevice:device] autorelease]; });
+               [] { [[(id)[MPSCNNUpsampling alloc] initWithDevice:device] autorelease]; });
   check_raises("a result that is no image", kArgument, "(16384)",
                [] { result_of(nearest(8192, 1), make_image(Tensor(1, 1, 3, 1))); });
 }
@@ -555,7 +555,7 @@ void test_dropout_refusals() {
   for (const float keep : {0.0f, 1.0f, -0.5f, NAN})
     check_raises("a probability out of range", kArgument, "is not between 0 and 1", [&] { dropout(keep, 1); });
   check_raises("a mask stride of 2", kArgument, "maskStrideInPixels (1, 2, 1)", [] { dropout(0.5f, 1, {1, 2, 1}); });
-  check_raises("no parameters", kArgument, "unavailable", [] { [[[MPSCNNDropout alloc] initWithDevice:device] autorelease]; });
+  check_raises("no parameters", kArgument, "unavailable", [] { [[(id)[MPSCNNDropout alloc] initWithDevice:device] autorelease]; });
 
   // Beyond the source there is nothing to keep.
   const Tensor x(1, 3, 3, 4, 1);

@@ -527,7 +527,7 @@ void test_encode_errors() {
   check_raises("a committed command buffer", kUsage, "commit",
                [&] { [kernel encodeToCommandBuffer:buffer sourceImage:src destinationImage:dst]; });
   check_raises("initWithDevice: of a convolution", kArgument, "unavailable",
-               [] { [[MPSCNNConvolution alloc] initWithDevice:device]; });
+               [] { [(id)[MPSCNNConvolution alloc] initWithDevice:device]; });
   check_raises("no device", kArgument, "nil", [] {
     id<MTLDevice> nothing = nil;
     [[MPSCNNNeuronReLU alloc] initWithDevice:nothing a:0];

@@ -132,7 +132,7 @@ void test_upsampling() {
   check(std::isnan(got.at(0, 0, 1, 0)) && std::isnan(got.at(0, 1, 0, 0)), "and nothing else");
 
   check_raises("the base class", kArgument, "unavailable",
-               [] { [[[MPSCNNUpsamplingGradient alloc] initWithDevice:device] autorelease]; });
+               [] { [[(id)[MPSCNNUpsamplingGradient alloc] initWithDevice:device] autorelease]; });
   check_raises("a factor of 0", kArgument, "integerScaleFactorY (0)",
                [] { upsampling<MPSCNNUpsamplingBilinearGradient>(1, 0); });
 }
@@ -365,7 +365,7 @@ void test_dropout_places() {
             destinationGradient:result];
   });
   check_raises("no parameters", kArgument, "unavailable",
-               [] { [[[MPSCNNDropoutGradient alloc] initWithDevice:device] autorelease]; });
+               [] { [[(id)[MPSCNNDropoutGradient alloc] initWithDevice:device] autorelease]; });
   check_raises("a probability of 1", kArgument, "keepProbability (1) is not between 0 and 1", [] {
     [[[MPSCNNDropoutGradient alloc] initWithDevice:device
                                    keepProbability:1

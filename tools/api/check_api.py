@@ -35,13 +35,14 @@ SECTIONS = ("classes", "protocols", "enums", "structs", "functions", "typedefs",
 
 def load_api(paths):
     api = {k: {} for k in SECTIONS}
-    api["tier2_typedefs"] = set()
+    api["tier2_typedefs"], api["retained_typedefs"] = set(), set()
     for p in paths:
         with open(p, encoding="utf-8") as f:
             d = json.load(f)
         for k in SECTIONS:
             api[k].update(d.get(k, {}))
-        api["tier2_typedefs"].update(d.get("tier2_typedefs", []))
+        for k in ("tier2_typedefs", "retained_typedefs"):
+            api[k].update(d.get(k, []))
     return api
 
 

@@ -127,7 +127,7 @@ def method_of(node):
         "returns": node["returnType"]["qualType"],
         "args": args,
         "implicit": bool(node.get("isImplicit")),
-        "attrs": attrs,
+        "unavailable": "UnavailableAttr" in attrs,
         "variadic": bool(node.get("variadic")),
     }
 
@@ -163,6 +163,7 @@ def add_container(target, node, start_file, protocol=False):
                 "setter": (x.get("setter") or {}).get("name"),
                 "class": bool(x.get("class")),
                 "optional": x.get("control") == "optional",
+                "unavailable": any(y.get("kind") == "UnavailableAttr" for y in x.get("inner", [])),
                 "attrs": {a for a in ("copy", "retain", "strong", "weak", "assign", "nonatomic", "atomic") if x.get(a)},
             }
 
@@ -282,7 +283,8 @@ def collect(act, node, start_file):
                 depth -= 1
                 if depth == 0:
                     break
-        act.functions[node["name"]] = {"returns": q[:i].strip(), "args": args}
+        retained = any(x.get("kind") == "NSReturnsRetainedAttr" for x in node.get("inner", []))
+        act.functions[node["name"]] = {"returns": q[:i].strip(), "args": args, "retained": retained}
     elif k == "VarDecl":
         act.vars[node["name"]] = node["type"]["qualType"]
 

@@ -145,6 +145,7 @@ class Checker:
                     bad.append(f"argument {i + 1} ({a['name']}) is '{have['args'][i][1]}', expected '{a['type']}'")
             if bool(m.get("variadic")) != have["variadic"]:
                 bad.append("variadic is {}".format(have["variadic"]))
+            bad += self.availability(m, have, label == name)
             if is_proto and label == name and m.get("optional") != have["optional"]:
                 bad.append(
                     "is @%s, expected @%s"
@@ -191,6 +192,7 @@ class Checker:
                     "is @%s, expected @%s"
                     % (("optional", "required") if have["optional"] else ("required", "optional"))
                 )
+            bad += self.availability(p, have, label == name)
             if self.o.strict_attrs:
                 want = {"retain" if a == "strong" else a for a in p.get("attributes", [])} & {"copy", "retain", "weak"}
                 got = {"retain" if a == "strong" else a for a in have["attrs"]} & {"copy", "retain", "weak"}
@@ -202,6 +204,14 @@ class Checker:
                 prop[0] += 1
             self.tally("properties", not bad)
         return sel, prop
+
+    @staticmethod
+    def availability(member, have, in_place):
+        """A member that must not be used has to be marked in the very class, and no other may be."""
+        want = bool(member.get("unavailable"))
+        if in_place and want == have["unavailable"]:
+            return []
+        return ["is not marked unavailable"] if want else ["is marked unavailable"] if have["unavailable"] else []
 
     def count_absent(self, e):
         for m in e["methods"]:
@@ -276,6 +286,8 @@ class Checker:
                 out = []
                 if name not in act.typedef_names:
                     self.problem(out, "missing", "typedef", name)
+                elif (name in api["retained_typedefs"]) != ("NS_RETURNS_RETAINED" in act.typedefs.get(name, "")):
+                    self.problem(out, "differs", "of blocks, returns a retained object or not", name)
                 elif not self.t.same(e, act.typedefs.get(name, name)):
                     self.problem(out, "differs", f"is '{act.typedefs.get(name)}', expected '{e}'", name)
                 self.tally("typedefs", not out)
@@ -342,6 +354,8 @@ class Checker:
                 out, "missing", "function" + (" (defined as a macro)" if name in self.act.macros else ""), name
             )
         else:
+            if bool(e.get("returns_retained")) != have["retained"]:
+                self.problem(out, "differs", f"returns_retained is {have['retained']}", name)
             if not self.t.same(e["returns"], have["returns"]):
                 self.problem(
                     out, "differs", "return type is '{}', expected '{}'".format(have["returns"], e["returns"]), name

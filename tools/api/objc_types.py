@@ -86,7 +86,8 @@ def int_name(words):
 
 def tokens(text):
     text = re.sub(r"__attribute__\s*\(\(.*?\)\)", " ", text)
-    text = re.sub(r"\b(?:NS_RETURNS_RETAINED|NS_NOESCAPE)\b", " ", text)
+    text = re.sub(r"\b(?:NS_RETURNS_RETAINED|NS_NOESCAPE|NS_UNAVAILABLE)\b", " ", text)
+    text = text.replace("((^))", "(^)")  # of a block type with attributes
     return [t for t in TOKEN.findall(text) if t not in DROP]
 
 

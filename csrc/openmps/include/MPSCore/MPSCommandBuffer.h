@@ -33,6 +33,7 @@ NS_ASSUME_NONNULL_BEGIN
 + (instancetype)commandBufferWithCommandBuffer:(id<MTLCommandBuffer>)commandBuffer;
 + (instancetype)commandBufferFromCommandQueue:(id<MTLCommandQueue>)commandQueue;
 - (instancetype)initWithCommandBuffer:(id<MTLCommandBuffer>)commandBuffer;
+- (instancetype)init NS_UNAVAILABLE;
 
 - (void)commitAndContinue;
 - (void)prefetchHeapForWorkloadSize:(size_t)size;

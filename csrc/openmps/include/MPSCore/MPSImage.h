@@ -76,6 +76,7 @@ typedef NSArray<MPSImage *> MPSImageBatch;
                          sliceRange:(NSRange)sliceRange
                     featureChannels:(NSUInteger)featureChannels;
 - (instancetype)initWithTexture:(id<MTLTexture>)texture featureChannels:(NSUInteger)featureChannels;
+- (instancetype)init NS_UNAVAILABLE;
 
 - (MPSImageBatch *)batchRepresentationWithSubRange:(NSRange)subRange;
 - (MPSImageBatch *)batchRepresentation;
@@ -168,6 +169,10 @@ typedef NSArray<MPSImage *> MPSImageBatch;
                                 featureChannels:(NSUInteger)featureChannels;  // macOS 10.13.4
 + (void)prefetchStorageWithCommandBuffer:(id<MTLCommandBuffer>)commandBuffer
                      imageDescriptorList:(NSArray<MPSImageDescriptor *> *)descriptorList;
+- (instancetype)initWithTexture:(id<MTLTexture>)texture
+                featureChannels:(NSUInteger)featureChannels NS_UNAVAILABLE;
+- (instancetype)initWithDevice:(id<MTLDevice>)device
+               imageDescriptor:(const MPSImageDescriptor *)imageDescriptor NS_UNAVAILABLE;
 
 @end
 

@@ -31,6 +31,7 @@ NS_ASSUME_NONNULL_BEGIN
                         offset:(NSUInteger)offset
                     descriptor:(MPSMatrixDescriptor *)descriptor;  // macOS 10.15
 - (instancetype)initWithDevice:(id<MTLDevice>)device descriptor:(MPSMatrixDescriptor *)descriptor;
+- (instancetype)init NS_UNAVAILABLE;
 
 - (void)synchronizeOnCommandBuffer:(id<MTLCommandBuffer>)commandBuffer;  // macOS 10.13.4
 - (NSUInteger)resourceSize;  // macOS 10.13.4
@@ -76,6 +77,8 @@ NS_ASSUME_NONNULL_BEGIN
                                 matrixDescriptor:(MPSMatrixDescriptor *)matrixDescriptor;
 + (void)prefetchStorageWithCommandBuffer:(id<MTLCommandBuffer>)commandBuffer
                     matrixDescriptorList:(NSArray<MPSMatrixDescriptor *> *)descriptorList;
+- (instancetype)initWithBuffer:(id<MTLBuffer>)buffer
+                    descriptor:(MPSMatrixDescriptor *)descriptor NS_UNAVAILABLE;
 
 @end
 
@@ -97,6 +100,7 @@ NS_ASSUME_NONNULL_BEGIN
                         offset:(NSUInteger)offset
                     descriptor:(MPSVectorDescriptor *)descriptor;  // macOS 10.15
 - (instancetype)initWithDevice:(id<MTLDevice>)device descriptor:(MPSVectorDescriptor *)descriptor;  // macOS 10.13.4
+- (instancetype)init NS_UNAVAILABLE;
 
 - (void)synchronizeOnCommandBuffer:(id<MTLCommandBuffer>)commandBuffer;  // macOS 10.13.4
 - (NSUInteger)resourceSize;  // macOS 10.13.4
@@ -111,6 +115,8 @@ NS_ASSUME_NONNULL_BEGIN
                                       descriptor:(MPSVectorDescriptor *)descriptor;
 + (void)prefetchStorageWithCommandBuffer:(id<MTLCommandBuffer>)commandBuffer
                           descriptorList:(NSArray<MPSVectorDescriptor *> *)descriptorList;
+- (instancetype)initWithBuffer:(id<MTLBuffer>)buffer
+                    descriptor:(MPSVectorDescriptor *)descriptor NS_UNAVAILABLE;
 
 @end
 

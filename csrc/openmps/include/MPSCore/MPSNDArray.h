@@ -33,6 +33,7 @@ NS_ASSUME_NONNULL_BEGIN
 @property (nonatomic, retain, readonly, nullable) MPSNDArray *parent;
 
 + (id<MPSNDArrayAllocator>)defaultAllocator;
+- (instancetype)init NS_UNAVAILABLE;
 - (instancetype)initWithDevice:(id<MTLDevice>)device descriptor:(MPSNDArrayDescriptor *)descriptor;
 - (instancetype)initWithDevice:(id<MTLDevice>)device scalar:(double)value;
 - (instancetype)initWithBuffer:(id<MTLBuffer>)buffer
@@ -87,6 +88,7 @@ NS_ASSUME_NONNULL_BEGIN
                         dimensionSizes:(NSUInteger *)dimensionSizes;
 + (instancetype)descriptorWithDataType:(MPSDataType)dataType shape:(NSArray<NSNumber *> *)shape;
 + (instancetype)descriptorWithDataType:(MPSDataType)dataType dimensionSizes:(NSUInteger)dimension0, ...;
+- (instancetype)init NS_UNAVAILABLE;
 
 - (NSUInteger)lengthOfDimension:(NSUInteger)dimensionIndex;
 - (MPSDimensionSlice)sliceRangeForDimension:(NSUInteger)dimensionIndex;
@@ -107,6 +109,8 @@ NS_ASSUME_NONNULL_BEGIN
 + (id<MPSNDArrayAllocator>)defaultAllocator;
 + (instancetype)temporaryNDArrayWithCommandBuffer:(id<MTLCommandBuffer>)commandBuffer
                                        descriptor:(MPSNDArrayDescriptor *)descriptor;
+- (instancetype)initWithDevice:(id<MTLDevice>)device
+                    descriptor:(MPSNDArrayDescriptor *)descriptor NS_UNAVAILABLE;
 
 @end
 

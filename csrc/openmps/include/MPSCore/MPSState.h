@@ -49,6 +49,7 @@ typedef NSArray<MPSState *> MPSStateBatch;
 - (instancetype)initWithDevice:(id<MTLDevice>)device bufferSize:(size_t)bufferSize;
 - (instancetype)initWithDevice:(id<MTLDevice>)device textureDescriptor:(MTLTextureDescriptor *)descriptor;
 - (instancetype)initWithResource:(nullable id<MTLResource>)resource;
+- (instancetype)init NS_UNAVAILABLE;
 - (instancetype)initWithDevice:(id<MTLDevice>)device resourceList:(MPSStateResourceList *)resourceList;  // macOS 10.13.4
 + (instancetype)temporaryStateWithCommandBuffer:(id<MTLCommandBuffer>)commandBuffer
                                    resourceList:(MPSStateResourceList *)resourceList;  // macOS 10.13.4

@@ -13,7 +13,7 @@ NS_ASSUME_NONNULL_BEGIN
 @class MPSImage, MPSKernel;
 @protocol MTLCommandBuffer, MTLDevice, MTLTexture;
 
-typedef id<MTLTexture> _Nonnull (^MPSCopyAllocator)(MPSKernel *, id<MTLCommandBuffer>, id<MTLTexture>);
+typedef id<MTLTexture> _Nonnull NS_RETURNS_RETAINED (^MPSCopyAllocator)(MPSKernel *, id<MTLCommandBuffer>, id<MTLTexture>);
 
 @interface MPSUnaryImageKernel : MPSKernel  // macOS 10.13
 

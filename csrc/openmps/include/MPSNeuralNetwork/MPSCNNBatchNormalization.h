@@ -12,8 +12,8 @@
 NS_ASSUME_NONNULL_BEGIN
 
 @class MPSCNNBatchNormalization, MPSCNNBatchNormalizationState, MPSCNNNormalizationGammaAndBetaState,
-    MPSCNNNormalizationMeanAndVarianceState, MPSImage, MPSNNNeuronDescriptor, MPSState;
-@protocol MPSCNNBatchNormalizationDataSource, MTLBuffer, MTLCommandBuffer, MTLDevice;
+    MPSCNNNormalizationMeanAndVarianceState, MPSImage, MPSNNNeuronDescriptor, MPSState, MTLTextureDescriptor;
+@protocol MPSCNNBatchNormalizationDataSource, MTLBuffer, MTLCommandBuffer, MTLDevice, MTLResource;
 
 @protocol MPSCNNBatchNormalizationDataSource <NSCopying, NSObject>  // macOS 10.13.4
 
@@ -54,6 +54,7 @@ NS_ASSUME_NONNULL_BEGIN
 - (instancetype)initWithDevice:(id<MTLDevice>)device
                     dataSource:(id<MPSCNNBatchNormalizationDataSource>)dataSource
          fusedNeuronDescriptor:(nullable MPSNNNeuronDescriptor *)fusedNeuronDescriptor;  // macOS 10.14
+- (instancetype)initWithDevice:(id<MTLDevice>)device NS_UNAVAILABLE;
 - (nullable instancetype)initWithCoder:(NSCoder *)aDecoder device:(id<MTLDevice>)device;
 
 - (void)encodeToCommandBuffer:(id<MTLCommandBuffer>)commandBuffer
@@ -64,6 +65,22 @@ NS_ASSUME_NONNULL_BEGIN
                       sourceImages:(MPSImageBatch *)sourceImages
            batchNormalizationState:(MPSCNNBatchNormalizationState *)batchNormalizationState
                  destinationImages:(MPSImageBatch *)destinationImages;
+- (void)encodeToCommandBuffer:(id<MTLCommandBuffer>)commandBuffer
+                  sourceImage:(MPSImage *)sourceImage
+             destinationState:(MPSState *)destinationState
+             destinationImage:(MPSImage *)destinationImage NS_UNAVAILABLE;
+- (MPSImage *)encodeToCommandBuffer:(id<MTLCommandBuffer>)commandBuffer
+                        sourceImage:(MPSImage *)sourceImage
+                   destinationState:(MPSState *_Nullable *_Nonnull)outState
+        destinationStateIsTemporary:(BOOL)isTemporary NS_UNAVAILABLE;
+- (void)encodeBatchToCommandBuffer:(id<MTLCommandBuffer>)commandBuffer
+                      sourceImages:(MPSImageBatch *)sourceImages
+                 destinationStates:(nullable MPSStateBatch *)destinationStates
+                 destinationImages:(MPSImageBatch *)destinationImages NS_UNAVAILABLE;
+- (MPSImageBatch *)encodeBatchToCommandBuffer:(id<MTLCommandBuffer>)commandBuffer
+                                 sourceImages:(MPSImageBatch *)sourceImages
+                            destinationStates:(MPSStateBatch *_Nullable *_Nonnull)outStates
+                  destinationStateIsTemporary:(BOOL)isTemporary NS_UNAVAILABLE;
 - (nullable MPSCNNBatchNormalizationState *)resultStateForSourceImage:(MPSImage *)sourceImage
     sourceStates:(nullable NSArray<MPSState *> *)sourceStates
     destinationImage:(MPSImage *)destinationImage;
@@ -105,12 +122,32 @@ NS_ASSUME_NONNULL_BEGIN
                               sourceGradients:(MPSImageBatch *)sourceGradients
                                  sourceImages:(MPSImageBatch *)sourceImages
                       batchNormalizationState:(MPSCNNBatchNormalizationState *)batchNormalizationState;
+- (void)encodeToCommandBuffer:(id<MTLCommandBuffer>)commandBuffer
+                 primaryImage:(MPSImage *)primaryImage
+               secondaryImage:(MPSImage *)secondaryImage
+             destinationImage:(MPSImage *)destinationImage NS_UNAVAILABLE;
+- (void)encodeBatchToCommandBuffer:(id<MTLCommandBuffer>)commandBuffer
+                     primaryImages:(MPSImageBatch *)primaryImages
+                   secondaryImages:(MPSImageBatch *)secondaryImages
+                 destinationImages:(MPSImageBatch *)destinationImages NS_UNAVAILABLE;
+- (MPSImage *)encodeToCommandBuffer:(id<MTLCommandBuffer>)commandBuffer
+                       primaryImage:(MPSImage *)primaryImage
+                     secondaryImage:(MPSImage *)secondaryImage NS_UNAVAILABLE;
+- (MPSImageBatch *)encodeBatchToCommandBuffer:(id<MTLCommandBuffer>)commandBuffer
+                                primaryImages:(MPSImageBatch *)primaryImage
+                              secondaryImages:(MPSImageBatch *)secondaryImage NS_UNAVAILABLE;
 
 @end
 
 @interface MPSCNNBatchNormalizationState : MPSNNGradientState  // macOS 10.13.4
 
 @property (nonatomic, retain, readonly) MPSCNNBatchNormalization *batchNormalization;
+
+- (instancetype)initWithResource:(nullable id<MTLResource>)resource NS_UNAVAILABLE;
++ (instancetype)temporaryStateWithCommandBuffer:(id<MTLCommandBuffer>)cmdBuf
+                                     bufferSize:(size_t)bufferSize NS_UNAVAILABLE;
++ (instancetype)temporaryStateWithCommandBuffer:(id<MTLCommandBuffer>)cmdBuf
+                              textureDescriptor:(MTLTextureDescriptor *)descriptor NS_UNAVAILABLE;
 
 - (void)reset;
 - (nullable id<MTLBuffer>)gamma;
@@ -130,6 +167,16 @@ NS_ASSUME_NONNULL_BEGIN
 - (void)encodeBatchToCommandBuffer:(id<MTLCommandBuffer>)commandBuffer
                       sourceImages:(MPSImageBatch *)sourceImages
            batchNormalizationState:(MPSCNNBatchNormalizationState *)batchNormalizationState;
+- (void)encodeBatchToCommandBuffer:(id<MTLCommandBuffer>)commandBuffer
+                      sourceImages:(MPSImageBatch *)sourceImages
+                 destinationImages:(MPSImageBatch *)destinationImages NS_UNAVAILABLE;
+- (void)encodeToCommandBuffer:(id<MTLCommandBuffer>)commandBuffer
+                  sourceImage:(MPSImage *)sourceImage
+             destinationImage:(MPSImage *)destinationImage NS_UNAVAILABLE;
+- (MPSImage *)encodeToCommandBuffer:(id<MTLCommandBuffer>)commandBuffer
+                        sourceImage:(MPSImage *)sourceImage NS_UNAVAILABLE;
+- (MPSImageBatch *)encodeBatchToCommandBuffer:(id<MTLCommandBuffer>)commandBuffer
+                                 sourceImages:(MPSImageBatch *)sourceImages NS_UNAVAILABLE;
 
 @end
 
@@ -143,6 +190,24 @@ NS_ASSUME_NONNULL_BEGIN
                    sourceGradients:(MPSImageBatch *)sourceGradients
                       sourceImages:(MPSImageBatch *)sourceImages
            batchNormalizationState:(MPSCNNBatchNormalizationState *)batchNormalizationState;
+- (MPSImage *)encodeToCommandBuffer:(id<MTLCommandBuffer>)commandBuffer
+                     sourceGradient:(MPSImage *)sourceGradient
+                        sourceImage:(MPSImage *)sourceImage
+                      gradientState:(MPSState *)gradientState NS_UNAVAILABLE;
+- (void)encodeToCommandBuffer:(id<MTLCommandBuffer>)commandBuffer
+               sourceGradient:(MPSImage *)sourceGradient
+                  sourceImage:(MPSImage *)sourceImage
+                gradientState:(MPSState *)gradientState
+          destinationGradient:(MPSImage *)destinationGradient NS_UNAVAILABLE;
+- (MPSImageBatch *)encodeBatchToCommandBuffer:(id<MTLCommandBuffer>)commandBuffer
+                              sourceGradients:(MPSImageBatch *)sourceGradients
+                                 sourceImages:(MPSImageBatch *)sourceImages
+                               gradientStates:(MPSStateBatch *)gradientStates NS_UNAVAILABLE;
+- (void)encodeBatchToCommandBuffer:(id<MTLCommandBuffer>)commandBuffer
+                   sourceGradients:(MPSImageBatch *)sourceGradients
+                      sourceImages:(MPSImageBatch *)sourceImages
+                    gradientStates:(MPSStateBatch *)gradientStates
+              destinationGradients:(MPSImageBatch *)destinationGradients NS_UNAVAILABLE;
 
 @end
 

@@ -82,6 +82,7 @@ typedef NSArray<MPSCNNConvolutionTransposeGradientState *> MPSCNNConvolutionTran
                           type:(MPSCNNBinaryConvolutionType)type
                          flags:(MPSCNNBinaryConvolutionFlags)flags;
 - (nullable instancetype)initWithCoder:(NSCoder *)aDecoder device:(id<MTLDevice>)device;
+- (instancetype)initWithDevice:(id<MTLDevice>)device NS_UNAVAILABLE;
 
 @end
 
@@ -101,6 +102,7 @@ typedef NSArray<MPSCNNConvolutionTransposeGradientState *> MPSCNNConvolutionTran
                           type:(MPSCNNBinaryConvolutionType)type
                          flags:(MPSCNNBinaryConvolutionFlags)flags;
 - (nullable instancetype)initWithCoder:(NSCoder *)aDecoder device:(id<MTLDevice>)device;
+- (instancetype)initWithDevice:(id<MTLDevice>)device NS_UNAVAILABLE;
 
 @end
 
@@ -127,6 +129,7 @@ typedef NSArray<MPSCNNConvolutionTransposeGradientState *> MPSCNNConvolutionTran
                      biasTerms:(nullable const float *)biasTerms
                          flags:(MPSCNNConvolutionFlags)flags;
 - (nullable instancetype)initWithCoder:(NSCoder *)aDecoder device:(id<MTLDevice>)device;
+- (instancetype)initWithDevice:(id<MTLDevice>)device NS_UNAVAILABLE;
 
 - (nullable MPSCNNConvolutionGradientState *)resultStateForSourceImage:(MPSImage *)sourceImage
     sourceStates:(nullable NSArray<MPSState *> *)sourceStates
@@ -206,6 +209,7 @@ typedef NSArray<MPSCNNConvolutionTransposeGradientState *> MPSCNNConvolutionTran
 
 - (instancetype)initWithDevice:(id<MTLDevice>)device weights:(id<MPSCNNConvolutionDataSource>)weights;
 - (nullable instancetype)initWithCoder:(NSCoder *)aDecoder device:(id<MTLDevice>)device;
+- (instancetype)initWithDevice:(id<MTLDevice>)device NS_UNAVAILABLE;
 
 - (void)reloadWeightsAndBiasesFromDataSource;
 - (void)reloadWeightsAndBiasesWithCommandBuffer:(id<MTLCommandBuffer>)commandBuffer
@@ -233,6 +237,7 @@ typedef NSArray<MPSCNNConvolutionTransposeGradientState *> MPSCNNConvolutionTran
 @property (nonatomic, retain, readonly) id<MPSCNNConvolutionDataSource> dataSource;  // macOS 10.15
 
 - (instancetype)initWithDevice:(id<MTLDevice>)device weights:(id<MPSCNNConvolutionDataSource>)weights;
+- (instancetype)initWithDevice:(id<MTLDevice>)device NS_UNAVAILABLE;
 - (nullable instancetype)initWithCoder:(NSCoder *)aDecoder device:(id<MTLDevice>)device;
 
 - (MPSImage *)encodeToCommandBuffer:(id<MTLCommandBuffer>)commandBuffer
@@ -291,6 +296,7 @@ typedef NSArray<MPSCNNConvolutionTransposeGradientState *> MPSCNNConvolutionTran
 
 - (instancetype)initWithDevice:(id<MTLDevice>)device weights:(id<MPSCNNConvolutionDataSource>)weights;
 - (nullable instancetype)initWithCoder:(NSCoder *)aDecoder device:(id<MTLDevice>)device;
+- (instancetype)initWithDevice:(id<MTLDevice>)device NS_UNAVAILABLE;
 
 - (void)reloadWeightsAndBiasesFromDataSource;
 - (void)reloadWeightsAndBiasesWithCommandBuffer:(id<MTLCommandBuffer>)commandBuffer
@@ -339,6 +345,7 @@ typedef NSArray<MPSCNNConvolutionTransposeGradientState *> MPSCNNConvolutionTran
                      biasTerms:(nullable const float *)biasTerms
                          flags:(MPSCNNConvolutionFlags)flags;
 - (nullable instancetype)initWithCoder:(NSCoder *)aDecoder device:(id<MTLDevice>)device;
+- (instancetype)initWithDevice:(id<MTLDevice>)device NS_UNAVAILABLE;
 
 @end
 
@@ -346,6 +353,7 @@ typedef NSArray<MPSCNNConvolutionTransposeGradientState *> MPSCNNConvolutionTran
 
 - (instancetype)initWithDevice:(id<MTLDevice>)device weights:(id<MPSCNNConvolutionDataSource>)weights;
 - (nullable instancetype)initWithCoder:(NSCoder *)aDecoder device:(id<MTLDevice>)device;
+- (instancetype)initWithDevice:(id<MTLDevice>)device NS_UNAVAILABLE;
 
 @end
 

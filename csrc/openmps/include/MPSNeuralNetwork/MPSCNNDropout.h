@@ -23,6 +23,7 @@ typedef NSArray<MPSCNNDropoutGradientState *> MPSCNNDropoutGradientStateBatch;
 @property (nonatomic, readonly) NSUInteger seed;
 @property (nonatomic, readonly) MTLSize maskStrideInPixels;
 
+- (instancetype)initWithDevice:(id<MTLDevice>)device NS_UNAVAILABLE;
 - (nullable instancetype)initWithCoder:(NSCoder *)aDecoder device:(id<MTLDevice>)device;
 - (instancetype)initWithDevice:(id<MTLDevice>)device
                keepProbability:(float)keepProbability
@@ -52,6 +53,7 @@ typedef NSArray<MPSCNNDropoutGradientState *> MPSCNNDropoutGradientStateBatch;
 @property (nonatomic, readonly) NSUInteger seed;
 @property (nonatomic, readonly) MTLSize maskStrideInPixels;
 
+- (instancetype)initWithDevice:(id<MTLDevice>)device NS_UNAVAILABLE;
 - (nullable instancetype)initWithCoder:(NSCoder *)aDecoder device:(id<MTLDevice>)device;
 - (instancetype)initWithDevice:(id<MTLDevice>)device
                keepProbability:(float)keepProbability
@@ -61,6 +63,8 @@ typedef NSArray<MPSCNNDropoutGradientState *> MPSCNNDropoutGradientStateBatch;
 @end
 
 @interface MPSCNNDropoutGradientState : MPSNNGradientState  // macOS 10.13.4
+
+- (instancetype)init NS_UNAVAILABLE;
 
 - (NSData *)maskData;
 

@@ -10,8 +10,8 @@
 NS_ASSUME_NONNULL_BEGIN
 
 @class MPSCNNGroupNormalization, MPSCNNGroupNormalizationGradientState, MPSCNNNormalizationGammaAndBetaState,
-    MPSImage, MPSState;
-@protocol MPSCNNGroupNormalizationDataSource, MTLBuffer, MTLCommandBuffer, MTLDevice;
+    MPSImage, MPSState, MTLTextureDescriptor;
+@protocol MPSCNNGroupNormalizationDataSource, MTLBuffer, MTLCommandBuffer, MTLDevice, MTLResource;
 
 typedef NSArray<MPSCNNGroupNormalizationGradientState *> MPSCNNGroupNormalizationGradientStateBatch;
 
@@ -45,6 +45,7 @@ typedef NSArray<MPSCNNGroupNormalizationGradientState *> MPSCNNGroupNormalizatio
 
 - (instancetype)initWithDevice:(id<MTLDevice>)device
                     dataSource:(id<MPSCNNGroupNormalizationDataSource>)dataSource;
+- (instancetype)initWithDevice:(id<MTLDevice>)device NS_UNAVAILABLE;
 - (nullable instancetype)initWithCoder:(NSCoder *)aDecoder device:(id<MTLDevice>)device;
 
 - (void)reloadGammaAndBetaFromDataSource;
@@ -70,6 +71,16 @@ typedef NSArray<MPSCNNGroupNormalizationGradientState *> MPSCNNGroupNormalizatio
 @property (nonatomic, readonly, nullable) id<MTLBuffer> beta;
 @property (nonatomic, readonly) id<MTLBuffer> gradientForGamma;
 @property (nonatomic, readonly) id<MTLBuffer> gradientForBeta;
+
++ (instancetype)temporaryStateWithCommandBuffer:(id<MTLCommandBuffer>)cmdBuf
+                              textureDescriptor:(MTLTextureDescriptor *)descriptor NS_UNAVAILABLE;
++ (instancetype)temporaryStateWithCommandBuffer:(id<MTLCommandBuffer>)cmdBuf NS_UNAVAILABLE;
++ (instancetype)temporaryStateWithCommandBuffer:(id<MTLCommandBuffer>)cmdBuf
+                                     bufferSize:(size_t)bufferSize NS_UNAVAILABLE;
+- (instancetype)initWithDevice:(id<MTLDevice>)device
+             textureDescriptor:(MTLTextureDescriptor *)descriptor NS_UNAVAILABLE;
+- (instancetype)initWithResource:(nullable id<MTLResource>)resource NS_UNAVAILABLE;
+- (instancetype)initWithDevice:(id<MTLDevice>)device bufferSize:(size_t)bufferSize NS_UNAVAILABLE;
 
 @end
 

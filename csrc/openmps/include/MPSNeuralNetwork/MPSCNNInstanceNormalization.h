@@ -10,8 +10,8 @@
 NS_ASSUME_NONNULL_BEGIN
 
 @class MPSCNNInstanceNormalization, MPSCNNInstanceNormalizationGradientState,
-    MPSCNNNormalizationGammaAndBetaState, MPSImage, MPSState;
-@protocol MPSCNNInstanceNormalizationDataSource, MTLBuffer, MTLCommandBuffer, MTLDevice;
+    MPSCNNNormalizationGammaAndBetaState, MPSImage, MPSState, MTLTextureDescriptor;
+@protocol MPSCNNInstanceNormalizationDataSource, MTLBuffer, MTLCommandBuffer, MTLDevice, MTLResource;
 
 typedef NSArray<MPSCNNInstanceNormalizationGradientState *> MPSCNNInstanceNormalizationGradientStateBatch;
 
@@ -46,6 +46,7 @@ typedef NSArray<MPSCNNInstanceNormalizationGradientState *> MPSCNNInstanceNormal
 
 - (instancetype)initWithDevice:(id<MTLDevice>)device
                     dataSource:(id<MPSCNNInstanceNormalizationDataSource>)dataSource;
+- (instancetype)initWithDevice:(id<MTLDevice>)device NS_UNAVAILABLE;
 - (nullable instancetype)initWithCoder:(NSCoder *)aDecoder device:(id<MTLDevice>)device;
 
 - (void)reloadDataSource:(id<MPSCNNInstanceNormalizationDataSource>)dataSource;  // deprecated 10.14
@@ -72,6 +73,16 @@ typedef NSArray<MPSCNNInstanceNormalizationGradientState *> MPSCNNInstanceNormal
 @property (nonatomic, readonly, nullable) id<MTLBuffer> beta;
 @property (nonatomic, readonly) id<MTLBuffer> gradientForGamma;
 @property (nonatomic, readonly) id<MTLBuffer> gradientForBeta;
+
++ (instancetype)temporaryStateWithCommandBuffer:(id<MTLCommandBuffer>)cmdBuf
+                              textureDescriptor:(MTLTextureDescriptor *)descriptor NS_UNAVAILABLE;
++ (instancetype)temporaryStateWithCommandBuffer:(id<MTLCommandBuffer>)cmdBuf NS_UNAVAILABLE;
++ (instancetype)temporaryStateWithCommandBuffer:(id<MTLCommandBuffer>)cmdBuf
+                                     bufferSize:(size_t)bufferSize NS_UNAVAILABLE;
+- (instancetype)initWithDevice:(id<MTLDevice>)device
+             textureDescriptor:(MTLTextureDescriptor *)descriptor NS_UNAVAILABLE;
+- (instancetype)initWithResource:(nullable id<MTLResource>)resource NS_UNAVAILABLE;
+- (instancetype)initWithDevice:(id<MTLDevice>)device bufferSize:(size_t)bufferSize NS_UNAVAILABLE;
 
 @end
 

@@ -218,6 +218,7 @@ NS_ASSUME_NONNULL_BEGIN
 @property (nonatomic, retain) id<MPSImageAllocator> destinationImageAllocator;
 
 - (instancetype)initWithDevice:(id<MTLDevice>)device sourceCount:(NSUInteger)sourceCount;
+- (instancetype)initWithDevice:(id<MTLDevice>)device NS_UNAVAILABLE;
 - (nullable instancetype)initWithCoder:(NSCoder *)aDecoder device:(id<MTLDevice>)device;
 
 - (MPSOffset)offsetAtIndex:(NSUInteger)index;

@@ -29,6 +29,7 @@ typedef NSArray<MPSCNNLossLabels *> MPSCNNLossLabelsBatch;
 @property (nonatomic, readonly) float delta;
 @property (nonatomic, readonly) BOOL reduceAcrossBatch;  // macOS 11.0
 
+- (instancetype)initWithDevice:(id<MTLDevice>)device NS_UNAVAILABLE;
 - (instancetype)initWithDevice:(id<MTLDevice>)device lossDescriptor:(MPSCNNLossDescriptor *)lossDescriptor;
 - (nullable instancetype)initWithCoder:(NSCoder *)aDecoder device:(id<MTLDevice>)device;
 
@@ -59,6 +60,7 @@ typedef NSArray<MPSCNNLossLabels *> MPSCNNLossLabelsBatch;
 @property (nonatomic) NSUInteger bytesPerRow;
 @property (nonatomic) NSUInteger bytesPerImage;
 
+- (instancetype)init NS_UNAVAILABLE;
 + (nullable MPSCNNLossDataDescriptor *)cnnLossDataDescriptorWithData:(NSData *)data
                                                               layout:(MPSDataLayout)layout
                                                                 size:(MTLSize)size;
@@ -79,6 +81,7 @@ typedef NSArray<MPSCNNLossLabels *> MPSCNNLossLabelsBatch;
 @property (nonatomic) float epsilon;
 @property (nonatomic) float delta;
 
+- (instancetype)init NS_UNAVAILABLE;
 + (MPSCNNLossDescriptor *)cnnLossDescriptorWithType:(MPSCNNLossType)lossType
                                       reductionType:(MPSCNNReductionType)reductionType;
 
@@ -86,6 +89,7 @@ typedef NSArray<MPSCNNLossLabels *> MPSCNNLossLabelsBatch;
 
 @interface MPSCNNLossLabels : MPSState  // macOS 10.13.4
 
+- (instancetype)init NS_UNAVAILABLE;
 - (instancetype)initWithDevice:(id<MTLDevice>)device
               labelsDescriptor:(MPSCNNLossDataDescriptor *)labelsDescriptor;
 - (instancetype)initWithDevice:(id<MTLDevice>)device
@@ -121,6 +125,7 @@ typedef NSArray<MPSCNNLossLabels *> MPSCNNLossLabelsBatch;
 @property (nonatomic, retain, readonly) NSData *anchorBoxes;
 @property (nonatomic, readonly) BOOL reduceAcrossBatch;  // macOS 11.0
 
+- (instancetype)initWithDevice:(id<MTLDevice>)device NS_UNAVAILABLE;
 - (instancetype)initWithDevice:(id<MTLDevice>)device
                 lossDescriptor:(MPSCNNYOLOLossDescriptor *)lossDescriptor;
 - (nullable instancetype)initWithCoder:(NSCoder *)aDecoder device:(id<MTLDevice>)device;
@@ -164,6 +169,7 @@ typedef NSArray<MPSCNNLossLabels *> MPSCNNLossLabelsBatch;
 @property (nonatomic) NSUInteger numberOfAnchorBoxes;
 @property (nonatomic, retain) NSData *anchorBoxes;
 
+- (instancetype)init NS_UNAVAILABLE;
 + (MPSCNNYOLOLossDescriptor *)cnnLossDescriptorWithXYLossType:(MPSCNNLossType)XYLossType
                                                    WHLossType:(MPSCNNLossType)WHLossType
                                            confidenceLossType:(MPSCNNLossType)confidenceLossType
@@ -185,6 +191,7 @@ typedef NSArray<MPSCNNLossLabels *> MPSCNNLossLabelsBatch;
 @property (nonatomic) float epsilon;
 @property (nonatomic) float delta;
 
+- (instancetype)initWithDevice:(id<MTLDevice>)device NS_UNAVAILABLE;
 - (instancetype)initWithDevice:(id<MTLDevice>)device lossDescriptor:(MPSCNNLossDescriptor *)lossDescriptor;
 - (nullable instancetype)initWithCoder:(NSCoder *)aDecoder device:(id<MTLDevice>)device;
 
@@ -221,6 +228,7 @@ typedef NSArray<MPSCNNLossLabels *> MPSCNNLossLabelsBatch;
 @property (nonatomic) float delta;
 @property (nonatomic) BOOL computeLabelGradients;
 
+- (instancetype)initWithDevice:(id<MTLDevice>)device NS_UNAVAILABLE;
 - (instancetype)initWithDevice:(id<MTLDevice>)device lossDescriptor:(MPSCNNLossDescriptor *)lossDescriptor;
 - (nullable instancetype)initWithCoder:(NSCoder *)aDecoder device:(id<MTLDevice>)device;
 

@@ -34,6 +34,8 @@ typedef NSArray<MPSCNNArithmeticGradientState *> MPSCNNArithmeticGradientStateBa
 @property (nonatomic) float minimumValue;
 @property (nonatomic) float maximumValue;
 
+- (instancetype)initWithDevice:(id<MTLDevice>)device NS_UNAVAILABLE;
+
 - (void)encodeToCommandBuffer:(id<MTLCommandBuffer>)commandBuffer
                  primaryImage:(MPSImage *)primaryImage
                secondaryImage:(MPSImage *)secondaryImage
@@ -63,6 +65,10 @@ typedef NSArray<MPSCNNArithmeticGradientState *> MPSCNNArithmeticGradientStateBa
 @property (nonatomic) float maximumValue;
 @property (nonatomic, readonly) BOOL isSecondarySourceFilter;
 
+- (instancetype)initWithDevice:(id<MTLDevice>)device NS_UNAVAILABLE;
+- (instancetype)initWithDevice:(id<MTLDevice>)device
+       isSecondarySourceFilter:(BOOL)isSecondarySourceFilter NS_UNAVAILABLE;
+
 @end
 
 @interface MPSCNNAddGradient : MPSCNNArithmeticGradient  // macOS 10.13.4
@@ -72,6 +78,9 @@ typedef NSArray<MPSCNNArithmeticGradientState *> MPSCNNArithmeticGradientStateBa
 @end
 
 @interface MPSCNNArithmeticGradientState : MPSNNBinaryGradientState  // macOS 10.13.4
+
+- (instancetype)init NS_UNAVAILABLE;
+
 @end
 
 @interface MPSCNNDivide : MPSCNNArithmetic  // macOS 10.13.4

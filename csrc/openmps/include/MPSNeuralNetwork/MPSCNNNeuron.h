@@ -20,6 +20,7 @@ NS_ASSUME_NONNULL_BEGIN
 @property (nonatomic, readonly) float c;
 @property (nonatomic, retain, readonly, nullable) NSData *data;
 
+- (instancetype)initWithDevice:(id<MTLDevice>)device NS_UNAVAILABLE;
 - (instancetype)initWithDevice:(id<MTLDevice>)device
               neuronDescriptor:(MPSNNNeuronDescriptor *)neuronDescriptor;  // macOS 10.13.4
 - (nullable instancetype)initWithCoder:(NSCoder *)aDecoder device:(id<MTLDevice>)device;
@@ -35,12 +36,14 @@ NS_ASSUME_NONNULL_BEGIN
 @interface MPSCNNNeuronELU : MPSCNNNeuron  // macOS 10.13
 
 - (instancetype)initWithDevice:(id<MTLDevice>)device a:(float)a;  // deprecated 10.14
+- (instancetype)initWithDevice:(id<MTLDevice>)device NS_UNAVAILABLE;
 
 @end
 
 @interface MPSCNNNeuronExponential : MPSCNNNeuron  // macOS 10.13
 
 - (instancetype)initWithDevice:(id<MTLDevice>)device a:(float)a b:(float)b c:(float)c;  // deprecated 10.14
+- (instancetype)initWithDevice:(id<MTLDevice>)device NS_UNAVAILABLE;  // macOS 10.13.4
 
 @end
 
@@ -52,6 +55,7 @@ NS_ASSUME_NONNULL_BEGIN
 @property (nonatomic, readonly) float c;  // macOS 10.13.4
 @property (nonatomic, retain, readonly, nullable) NSData *data;  // macOS 10.13.4
 
+- (instancetype)initWithDevice:(id<MTLDevice>)device NS_UNAVAILABLE;  // macOS 10.13.4
 - (instancetype)initWithDevice:(id<MTLDevice>)device
               neuronDescriptor:(MPSNNNeuronDescriptor *)neuronDescriptor;
 - (nullable instancetype)initWithCoder:(NSCoder *)aDecoder device:(id<MTLDevice>)device;  // macOS 10.13.4
@@ -61,42 +65,49 @@ NS_ASSUME_NONNULL_BEGIN
 @interface MPSCNNNeuronHardSigmoid : MPSCNNNeuron  // macOS 10.13
 
 - (instancetype)initWithDevice:(id<MTLDevice>)device a:(float)a b:(float)b;  // deprecated 10.14
+- (instancetype)initWithDevice:(id<MTLDevice>)device NS_UNAVAILABLE;
 
 @end
 
 @interface MPSCNNNeuronLinear : MPSCNNNeuron  // macOS 10.13
 
 - (instancetype)initWithDevice:(id<MTLDevice>)device a:(float)a b:(float)b;  // deprecated 10.14
+- (instancetype)initWithDevice:(id<MTLDevice>)device NS_UNAVAILABLE;
 
 @end
 
 @interface MPSCNNNeuronLogarithm : MPSCNNNeuron  // macOS 10.13
 
 - (instancetype)initWithDevice:(id<MTLDevice>)device a:(float)a b:(float)b c:(float)c;  // deprecated 10.14
+- (instancetype)initWithDevice:(id<MTLDevice>)device NS_UNAVAILABLE;  // macOS 10.13.4
 
 @end
 
 @interface MPSCNNNeuronPReLU : MPSCNNNeuron  // macOS 10.13
 
 - (instancetype)initWithDevice:(id<MTLDevice>)device a:(const float *)a count:(NSUInteger)count;  // deprecated 10.14
+- (instancetype)initWithDevice:(id<MTLDevice>)device NS_UNAVAILABLE;
 
 @end
 
 @interface MPSCNNNeuronPower : MPSCNNNeuron  // macOS 10.13
 
 - (instancetype)initWithDevice:(id<MTLDevice>)device a:(float)a b:(float)b c:(float)c;  // deprecated 10.14
+- (instancetype)initWithDevice:(id<MTLDevice>)device NS_UNAVAILABLE;  // macOS 10.13.4
 
 @end
 
 @interface MPSCNNNeuronReLU : MPSCNNNeuron  // macOS 10.13
 
 - (instancetype)initWithDevice:(id<MTLDevice>)device a:(float)a;  // deprecated 10.14
+- (instancetype)initWithDevice:(id<MTLDevice>)device NS_UNAVAILABLE;
 
 @end
 
 @interface MPSCNNNeuronReLUN : MPSCNNNeuron  // macOS 10.13
 
 - (instancetype)initWithDevice:(id<MTLDevice>)device a:(float)a b:(float)b;  // deprecated 10.14
+- (instancetype)initWithDevice:(id<MTLDevice>)device NS_UNAVAILABLE;
 
 @end
 
@@ -109,6 +120,7 @@ NS_ASSUME_NONNULL_BEGIN
 @interface MPSCNNNeuronSoftPlus : MPSCNNNeuron  // macOS 10.13
 
 - (instancetype)initWithDevice:(id<MTLDevice>)device a:(float)a b:(float)b;  // deprecated 10.14
+- (instancetype)initWithDevice:(id<MTLDevice>)device NS_UNAVAILABLE;
 
 @end
 
@@ -121,6 +133,7 @@ NS_ASSUME_NONNULL_BEGIN
 @interface MPSCNNNeuronTanH : MPSCNNNeuron  // macOS 10.13
 
 - (instancetype)initWithDevice:(id<MTLDevice>)device a:(float)a b:(float)b;  // deprecated 10.14
+- (instancetype)initWithDevice:(id<MTLDevice>)device NS_UNAVAILABLE;
 
 @end
 
@@ -135,6 +148,7 @@ NS_ASSUME_NONNULL_BEGIN
 @property (nonatomic) float c;
 @property (nonatomic, retain, nullable) NSData *data;
 
+- (instancetype)init NS_UNAVAILABLE;
 + (MPSNNNeuronDescriptor *)cnnNeuronDescriptorWithType:(MPSCNNNeuronType)neuronType;
 + (MPSNNNeuronDescriptor *)cnnNeuronDescriptorWithType:(MPSCNNNeuronType)neuronType a:(float)a;
 + (MPSNNNeuronDescriptor *)cnnNeuronDescriptorWithType:(MPSCNNNeuronType)neuronType a:(float)a b:(float)b;

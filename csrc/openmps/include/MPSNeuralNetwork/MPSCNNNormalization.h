@@ -19,6 +19,7 @@ NS_ASSUME_NONNULL_BEGIN
 
 - (instancetype)initWithDevice:(id<MTLDevice>)device kernelSize:(NSUInteger)kernelSize;
 - (nullable instancetype)initWithCoder:(NSCoder *)aDecoder device:(id<MTLDevice>)device;
+- (instancetype)initWithDevice:(id<MTLDevice>)device NS_UNAVAILABLE;
 
 @end
 
@@ -47,6 +48,7 @@ NS_ASSUME_NONNULL_BEGIN
                    kernelWidth:(NSUInteger)kernelWidth
                   kernelHeight:(NSUInteger)kernelHeight;
 - (nullable instancetype)initWithCoder:(NSCoder *)aDecoder device:(id<MTLDevice>)device;
+- (instancetype)initWithDevice:(id<MTLDevice>)device NS_UNAVAILABLE;
 
 @end
 
@@ -76,6 +78,7 @@ NS_ASSUME_NONNULL_BEGIN
                    kernelWidth:(NSUInteger)kernelWidth
                   kernelHeight:(NSUInteger)kernelHeight;
 - (nullable instancetype)initWithCoder:(NSCoder *)aDecoder device:(id<MTLDevice>)device;  // macOS 10.13
+- (instancetype)initWithDevice:(id<MTLDevice>)device NS_UNAVAILABLE;
 
 @end
 

@@ -22,6 +22,7 @@ NS_ASSUME_NONNULL_BEGIN
                strideInPixelsX:(NSUInteger)strideInPixelsX
                strideInPixelsY:(NSUInteger)strideInPixelsY;
 - (nullable instancetype)initWithCoder:(NSCoder *)aDecoder device:(id<MTLDevice>)device;
+- (instancetype)initWithDevice:(id<MTLDevice>)device NS_UNAVAILABLE;
 
 @end
 
@@ -53,6 +54,7 @@ NS_ASSUME_NONNULL_BEGIN
                   kernelHeight:(NSUInteger)kernelHeight
                strideInPixelsX:(NSUInteger)strideInPixelsX
                strideInPixelsY:(NSUInteger)strideInPixelsY;
+- (instancetype)initWithDevice:(id<MTLDevice>)device NS_UNAVAILABLE;
 - (nullable instancetype)initWithCoder:(NSCoder *)aDecoder device:(id<MTLDevice>)device;
 
 @end
@@ -66,6 +68,11 @@ NS_ASSUME_NONNULL_BEGIN
                  dilationRateY:(NSUInteger)dilationRateY
                strideInPixelsX:(NSUInteger)strideInPixelsX
                strideInPixelsY:(NSUInteger)strideInPixelsY;
+- (instancetype)initWithDevice:(id<MTLDevice>)device
+                   kernelWidth:(NSUInteger)kernelWidth
+                  kernelHeight:(NSUInteger)kernelHeight
+               strideInPixelsX:(NSUInteger)strideInPixelsX
+               strideInPixelsY:(NSUInteger)strideInPixelsY NS_UNAVAILABLE;
 - (nullable instancetype)initWithCoder:(NSCoder *)aDecoder device:(id<MTLDevice>)device;
 
 @end

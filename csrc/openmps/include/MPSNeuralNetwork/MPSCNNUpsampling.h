@@ -16,6 +16,8 @@ NS_ASSUME_NONNULL_BEGIN
 @property (nonatomic, readonly) double scaleFactorY;
 @property (nonatomic, readonly) BOOL alignCorners;
 
+- (instancetype)initWithDevice:(id<MTLDevice>)device NS_UNAVAILABLE;
+
 @end
 
 @interface MPSCNNUpsamplingBilinear : MPSCNNUpsampling  // macOS 10.13
@@ -34,6 +36,8 @@ NS_ASSUME_NONNULL_BEGIN
 
 @property (nonatomic, readonly) double scaleFactorX;
 @property (nonatomic, readonly) double scaleFactorY;
+
+- (instancetype)initWithDevice:(id<MTLDevice>)device NS_UNAVAILABLE;
 
 @end
 

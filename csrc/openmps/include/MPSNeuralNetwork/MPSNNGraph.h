@@ -43,6 +43,7 @@ typedef void (^MPSNNGraphCompletionHandler)(MPSImage *_Nullable, NSError *_Nulla
 - (nullable instancetype)initWithDevice:(id<MTLDevice>)device resultImage:(MPSNNImageNode *)resultImage;  // deprecated 10.13.4
 + (nullable instancetype)graphWithDevice:(id<MTLDevice>)device resultImage:(MPSNNImageNode *)resultImage;  // deprecated 10.13.4
 - (nullable instancetype)initWithCoder:(NSCoder *)aDecoder device:(id<MTLDevice>)device;
+- (instancetype)initWithDevice:(id<MTLDevice>)device NS_UNAVAILABLE;
 
 - (void)reloadFromDataSources;
 - (nullable MPSImage *)encodeToCommandBuffer:(id<MTLCommandBuffer>)commandBuffer

@@ -63,6 +63,8 @@ typedef void (^MPSGradientNodeBlock)(MPSNNFilterNode *, MPSNNFilterNode *, MPSNN
 @property (nonatomic, retain) id<MPSNNPadding> paddingPolicy;
 @property (atomic, copy, nullable) NSString *label;
 
+- (instancetype)init NS_UNAVAILABLE;
+
 - (MPSNNGradientFilterNode *)gradientFilterWithSource:(MPSNNImageNode *)gradientImage;
 - (MPSNNGradientFilterNode *)gradientFilterWithSources:(NSArray<MPSNNImageNode *> *)gradientImages;
 - (NSArray<MPSNNGradientFilterNode *> *)gradientFiltersWithSources:(NSArray<MPSNNImageNode *> *)gradientImages;
@@ -73,6 +75,12 @@ typedef void (^MPSGradientNodeBlock)(MPSNNFilterNode *, MPSNNFilterNode *, MPSNN
 @end
 
 @interface MPSNNGradientFilterNode : MPSNNFilterNode  // macOS 10.13.4
+
+- (MPSNNGradientFilterNode *)gradientFilterWithSources:(NSArray<MPSNNImageNode *> *)gradientImages NS_UNAVAILABLE;
+- (NSArray<MPSNNGradientFilterNode *> *)gradientFiltersWithSources:(NSArray<MPSNNImageNode *> *)gradientImages NS_UNAVAILABLE;
+- (MPSNNGradientFilterNode *)gradientFilterWithSource:(MPSNNImageNode *)gradientImage NS_UNAVAILABLE;
+- (NSArray<MPSNNGradientFilterNode *> *)gradientFiltersWithSource:(MPSNNImageNode *)gradientImage NS_UNAVAILABLE;
+
 @end
 
 @interface MPSCNNBatchNormalizationGradientNode : MPSNNGradientFilterNode <MPSNNTrainableNode>  // macOS 10.13.4
@@ -110,6 +118,8 @@ typedef void (^MPSGradientNodeBlock)(MPSNNFilterNode *, MPSNNFilterNode *, MPSNN
 @end
 
 @interface MPSCNNBinaryConvolutionNode : MPSCNNConvolutionNode  // macOS 10.13
+
+@property (nonatomic, readonly) MPSCNNConvolutionGradientStateNode *convolutionGradientState NS_UNAVAILABLE;
 
 + (instancetype)nodeWithSource:(MPSNNImageNode *)sourceNode
                        weights:(id<MPSCNNConvolutionDataSource>)weights
@@ -193,6 +203,8 @@ typedef void (^MPSGradientNodeBlock)(MPSNNFilterNode *, MPSNNFilterNode *, MPSNN
 @property (nonatomic) BOOL exportFromGraph;
 @property (nonatomic) BOOL synchronizeResource;  // macOS 10.13.4
 
+- (instancetype)init NS_UNAVAILABLE;
+
 @end
 
 @interface MPSNNGradientStateNode : MPSNNStateNode  // macOS 10.13.4
@@ -218,6 +230,8 @@ typedef void (^MPSGradientNodeBlock)(MPSNNFilterNode *, MPSNNFilterNode *, MPSNN
 @end
 
 @interface MPSCNNConvolutionTransposeNode : MPSCNNConvolutionNode  // macOS 10.13
+
+@property (nonatomic, readonly) MPSCNNConvolutionGradientStateNode *convolutionGradientState NS_UNAVAILABLE;
 
 + (instancetype)nodeWithSource:(MPSNNImageNode *)sourceNode
       convolutionGradientState:(nullable MPSCNNConvolutionGradientStateNode *)convolutionGradientState
@@ -510,6 +524,8 @@ typedef void (^MPSGradientNodeBlock)(MPSNNFilterNode *, MPSNNFilterNode *, MPSNN
 + (instancetype)nodeWithSource:(MPSNNImageNode *)source lossDescriptor:(MPSCNNLossDescriptor *)descriptor;
 - (instancetype)initWithSource:(MPSNNImageNode *)source lossDescriptor:(MPSCNNLossDescriptor *)descriptor;
 
+- (MPSNNGradientFilterNode *)gradientFilterWithSources:(NSArray<MPSNNImageNode *> *)gradientImages NS_UNAVAILABLE;
+
 @end
 
 @interface MPSCNNNeuronNode : MPSNNFilterNode  // macOS 10.13
@@ -519,6 +535,7 @@ typedef void (^MPSGradientNodeBlock)(MPSNNFilterNode *, MPSNNFilterNode *, MPSNN
 @property (nonatomic, readonly) float c;
 
 + (instancetype)nodeWithSource:(MPSNNImageNode *)sourceNode descriptor:(MPSNNNeuronDescriptor *)descriptor;  // macOS 10.14
+- (instancetype)init NS_UNAVAILABLE;
 
 @end
 
@@ -566,6 +583,7 @@ typedef void (^MPSGradientNodeBlock)(MPSNNFilterNode *, MPSNNFilterNode *, MPSNN
                            sourceImage:(MPSNNImageNode *)sourceImage
                          gradientState:(MPSNNGradientStateNode *)gradientState
                             descriptor:(MPSNNNeuronDescriptor *)descriptor;
+- (instancetype)init NS_UNAVAILABLE;
 
 @end
 
@@ -600,6 +618,8 @@ typedef void (^MPSGradientNodeBlock)(MPSNNFilterNode *, MPSNNFilterNode *, MPSNN
 
 + (instancetype)nodeWithSource:(MPSNNImageNode *)sourceNode aData:(NSData *)aData;
 - (instancetype)initWithSource:(MPSNNImageNode *)sourceNode aData:(NSData *)aData;
++ (instancetype)nodeWithSource:(MPSNNImageNode *)sourceNode NS_UNAVAILABLE;
+- (instancetype)initWithSource:(MPSNNImageNode *)sourceNode NS_UNAVAILABLE;
 
 @end
 
@@ -831,6 +851,8 @@ typedef void (^MPSGradientNodeBlock)(MPSNNFilterNode *, MPSNNFilterNode *, MPSNN
 + (instancetype)nodeWithSource:(MPSNNImageNode *)source lossDescriptor:(MPSCNNYOLOLossDescriptor *)descriptor;
 - (instancetype)initWithSource:(MPSNNImageNode *)source lossDescriptor:(MPSCNNYOLOLossDescriptor *)descriptor;
 
+- (MPSNNGradientFilterNode *)gradientFilterWithSources:(NSArray<MPSNNImageNode *> *)gradientImages NS_UNAVAILABLE;
+
 @end
 
 @interface MPSNNArithmeticGradientNode : MPSNNGradientFilterNode  // macOS 10.13.4
@@ -882,6 +904,7 @@ typedef void (^MPSGradientNodeBlock)(MPSNNFilterNode *, MPSNNFilterNode *, MPSNN
 - (instancetype)initWithLeftSource:(MPSNNImageNode *)left rightSource:(MPSNNImageNode *)right;
 
 - (Class)gradientClass;
+- (MPSNNGradientFilterNode *)gradientFilterWithSources:(NSArray<MPSNNImageNode *> *)gradientImages NS_UNAVAILABLE;
 - (NSArray<MPSNNGradientFilterNode *> *)gradientFiltersWithSources:(NSArray<MPSNNImageNode *> *)gradientImages;  // macOS 10.13.4
 
 @end
@@ -932,6 +955,8 @@ typedef void (^MPSGradientNodeBlock)(MPSNNFilterNode *, MPSNNFilterNode *, MPSNN
 
 + (instancetype)nodeWithSources:(NSArray<MPSNNImageNode *> *)sourceNodes;
 - (instancetype)initWithSources:(NSArray<MPSNNImageNode *> *)sourceNodes;
+
+- (MPSNNGradientFilterNode *)gradientFilterWithSources:(NSArray<MPSNNImageNode *> *)gradientImages NS_UNAVAILABLE;
 
 @end
 
@@ -1024,6 +1049,7 @@ typedef void (^MPSGradientNodeBlock)(MPSNNFilterNode *, MPSNNFilterNode *, MPSNN
 - (instancetype)initWithHandle:(nullable NSObject <MPSHandle> *)handle;
 + (instancetype)nodeWithHandle:(nullable NSObject <MPSHandle> *)handle;
 + (instancetype)exportedNodeWithHandle:(nullable NSObject <MPSHandle> *)handle;
+- (instancetype)init NS_UNAVAILABLE;
 
 @end
 
@@ -1031,6 +1057,8 @@ typedef void (^MPSGradientNodeBlock)(MPSNNFilterNode *, MPSNNFilterNode *, MPSNN
 
 + (instancetype)nodeWithSource:(MPSNNImageNode *)source;
 - (instancetype)initWithSource:(MPSNNImageNode *)source;
+
+- (MPSNNGradientFilterNode *)gradientFilterWithSources:(NSArray<MPSNNImageNode *> *)gradientImages NS_UNAVAILABLE;
 
 @end
 
@@ -1087,6 +1115,8 @@ typedef void (^MPSGradientNodeBlock)(MPSNNFilterNode *, MPSNNFilterNode *, MPSNN
                   gradientState:(nullable MPSNNGradientStateNode *)gradientState
                  lossDescriptor:(MPSCNNLossDescriptor *)descriptor
          isLabelsGradientFilter:(BOOL)isLabelsGradientFilter;
+
+- (MPSNNGradientFilterNode *)gradientFilterWithSources:(NSArray<MPSNNImageNode *> *)gradientImages NS_UNAVAILABLE;
 
 @end
 

@@ -28,6 +28,8 @@ typedef NS_ENUM(NSUInteger, MPSNNRegularizationType) {
 @property (nonatomic, readonly) float regularizationScale;
 @property (nonatomic, readonly) MPSNNRegularizationType regularizationType;
 
+- (instancetype)initWithDevice:(id<MTLDevice>)device NS_UNAVAILABLE;
+
 - (void)setLearningRate:(float)newLearningRate;
 
 @end
@@ -39,6 +41,7 @@ typedef NS_ENUM(NSUInteger, MPSNNRegularizationType) {
 @property (nonatomic, readonly) float epsilon;
 @property (nonatomic) NSUInteger timeStep;
 
+- (instancetype)initWithDevice:(id<MTLDevice>)device NS_UNAVAILABLE;
 - (instancetype)initWithDevice:(id<MTLDevice>)device learningRate:(float)learningRate;
 - (instancetype)initWithDevice:(id<MTLDevice>)device
                          beta1:(double)beta1
@@ -156,6 +159,7 @@ typedef NS_ENUM(NSUInteger, MPSNNRegularizationType) {
 @property (nonatomic, readonly) double decay;
 @property (nonatomic, readonly) float epsilon;
 
+- (instancetype)initWithDevice:(id<MTLDevice>)device NS_UNAVAILABLE;
 - (instancetype)initWithDevice:(id<MTLDevice>)device learningRate:(float)learningRate;
 - (instancetype)initWithDevice:(id<MTLDevice>)device
                          decay:(double)decay
@@ -195,6 +199,7 @@ typedef NS_ENUM(NSUInteger, MPSNNRegularizationType) {
 @property (nonatomic, readonly) BOOL useNesterovMomentum;  // macOS 11.0
 @property (nonatomic, readonly) BOOL useNestrovMomentum;
 
+- (instancetype)initWithDevice:(id<MTLDevice>)device NS_UNAVAILABLE;
 - (instancetype)initWithDevice:(id<MTLDevice>)device learningRate:(float)learningRate;
 - (instancetype)initWithDevice:(id<MTLDevice>)device
                  momentumScale:(float)momentumScale

@@ -19,6 +19,8 @@ NS_ASSUME_NONNULL_BEGIN
 @property (nonatomic) MPSOffset primaryOffset;  // deprecated 10.15
 @property (nonatomic) MPSOffset secondaryOffset;  // deprecated 10.15
 
+- (instancetype)initWithDevice:(id<MTLDevice>)device NS_UNAVAILABLE;
+
 @end
 
 @interface MPSNNLocalCorrelation : MPSNNReduceBinary  // macOS 10.15
@@ -42,6 +44,8 @@ NS_ASSUME_NONNULL_BEGIN
 
 @property (nonatomic) MTLRegion clipRectSource;
 @property (nonatomic) MPSOffset offset;  // deprecated 10.15
+
+- (instancetype)initWithDevice:(id<MTLDevice>)device NS_UNAVAILABLE;
 
 @end
 

@@ -18,6 +18,7 @@ NS_ASSUME_NONNULL_BEGIN
 @property (nonatomic, readonly) NSUInteger numberOfRegions;
 @property (nonatomic, readonly) const MPSRegion *regions;
 
+- (instancetype)initWithDevice:(id<MTLDevice>)device NS_UNAVAILABLE;
 - (instancetype)initWithDevice:(id<MTLDevice>)device
                    resizeWidth:(NSUInteger)resizeWidth
                   resizeHeight:(NSUInteger)resizeHeight
@@ -33,6 +34,7 @@ NS_ASSUME_NONNULL_BEGIN
 @property (nonatomic, readonly) NSUInteger resizeHeight;
 @property (nonatomic, readonly) BOOL alignCorners;
 
+- (instancetype)initWithDevice:(id<MTLDevice>)device NS_UNAVAILABLE;
 - (instancetype)initWithDevice:(id<MTLDevice>)device
                    resizeWidth:(NSUInteger)resizeWidth
                   resizeHeight:(NSUInteger)resizeHeight

@@ -128,6 +128,7 @@ typedef NS_ENUM(NSUInteger, MPSRNNSequenceDirection) {
 - (instancetype)initWithDevice:(id<MTLDevice>)device rnnDescriptor:(const MPSRNNDescriptor *)rnnDescriptor;
 - (instancetype)initWithDevice:(id<MTLDevice>)device
                 rnnDescriptors:(NSArray<const MPSRNNDescriptor *> *)rnnDescriptors;
+- (instancetype)initWithDevice:(id<MTLDevice>)device NS_UNAVAILABLE;
 - (nullable instancetype)initWithCoder:(NSCoder *)aDecoder device:(id<MTLDevice>)device;
 
 - (void)encodeSequenceToCommandBuffer:(id<MTLCommandBuffer>)commandBuffer
@@ -155,6 +156,7 @@ typedef NS_ENUM(NSUInteger, MPSRNNSequenceDirection) {
 - (instancetype)initWithDevice:(id<MTLDevice>)device rnnDescriptor:(const MPSRNNDescriptor *)rnnDescriptor;
 - (instancetype)initWithDevice:(id<MTLDevice>)device
                 rnnDescriptors:(NSArray<const MPSRNNDescriptor *> *)rnnDescriptors;
+- (instancetype)initWithDevice:(id<MTLDevice>)device NS_UNAVAILABLE;
 - (nullable instancetype)initWithCoder:(NSCoder *)aDecoder device:(id<MTLDevice>)device;
 
 - (void)encodeSequenceToCommandBuffer:(id<MTLCommandBuffer>)commandBuffer
@@ -189,6 +191,7 @@ typedef NS_ENUM(NSUInteger, MPSRNNSequenceDirection) {
 - (instancetype)initWithDevice:(id<MTLDevice>)device
                  rnnDescriptor:(const MPSRNNDescriptor *)rnnDescriptor
               trainableWeights:(NSMutableArray<MPSMatrix *> *)trainableWeights;  // macOS 10.14
+- (instancetype)initWithDevice:(id<MTLDevice>)device NS_UNAVAILABLE;  // macOS 10.14
 - (nullable instancetype)initWithCoder:(NSCoder *)aDecoder device:(id<MTLDevice>)device;
 
 - (void)createWeightGradientMatrices:(NSMutableArray<MPSMatrix *> *)matricesOut

@@ -167,7 +167,7 @@ typedef uint64_t MTLTimestamp;
 
 @end
 
-OPENMPS_EXTERN NSArray<id<MTLDevice>> *MTLCopyAllDevices(void);  // macOS 10.11
-OPENMPS_EXTERN id<MTLDevice> _Nullable MTLCreateSystemDefaultDevice(void);  // macOS 10.11
+OPENMPS_EXTERN NSArray<id<MTLDevice>> *MTLCopyAllDevices(void) NS_RETURNS_RETAINED;  // macOS 10.11
+OPENMPS_EXTERN id<MTLDevice> _Nullable MTLCreateSystemDefaultDevice(void) NS_RETURNS_RETAINED;  // macOS 10.11
 
 NS_ASSUME_NONNULL_END

@@ -14,6 +14,10 @@
 #endif
 #define OPENMPS_INLINE static inline __attribute__((unused))
 
+// GNUstep defines it as nothing. What Apple marks so does not compile here either.
+#undef NS_UNAVAILABLE
+#define NS_UNAVAILABLE __attribute__((unavailable))
+
 typedef double CFTimeInterval;
 typedef NSString *NSErrorUserInfoKey;
 
