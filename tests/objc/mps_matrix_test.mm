@@ -131,6 +131,11 @@ void test_matrices() {
   bool zeros = true;
   for (NSUInteger i = 0; i < 72; ++i) zeros = zeros && static_cast<char *>([[own data] contents])[i] == 0;
   check(zeros, "an own buffer is zero-filled");
+  [[own data] didModifyRange:NSMakeRange(0, 72)];  // a Mac's may be managed
+  check_raises("modified beyond an own buffer", kArgument, "range (0, 73) ends beyond length (72)",
+               [own] { [[own data] didModifyRange:NSMakeRange(0, 73)]; });
+  check_raises("modified in the program's shared buffer", kUsage, "didModifyRange: is for managed storage",
+               [matrix] { [[matrix data] didModifyRange:NSMakeRange(0, 1)]; });
   // The last row ends where its elements end.
   check([[[[MPSMatrix alloc] initWithBuffer:buffer offset:188 descriptor:described(3, 5, 24)] autorelease] rows] == 3,
         "the last row may end with the buffer");
@@ -184,8 +189,9 @@ void test_vectors() {
   check([vector length] == 3 && [vector vectors] == 2 && [vector vectorBytes] == 16, "extents of a vector");
   check([vector offset] == 8 && [vector data] == buffer && [vector device] == device, "data of a vector");
   check([vector dataType] == MPSDataTypeFloat32 && [vector resourceSize] == 64, "type of a vector");
-  check([[[[MPSVector alloc] initWithDevice:device descriptor:descriptor] autorelease] resourceSize] == 32,
-        "an own buffer of a vector");
+  MPSVector *own = [[[MPSVector alloc] initWithDevice:device descriptor:descriptor] autorelease];
+  check([own resourceSize] == 32, "an own buffer of a vector");
+  [[own data] didModifyRange:NSMakeRange(0, 32)];
   check_raises("a vector beyond its buffer", kArgument,
                "MPSVector: 28 bytes from offset 40 end beyond the buffer's length (64).",
                [&] { [[MPSVector alloc] initWithBuffer:buffer offset:40 descriptor:descriptor]; });

@@ -100,6 +100,7 @@ void test_states() {
   CHECK([state resourceAtIndex:0 allocateMemory:NO] == nil && [state resourceSize] == 16 + 32 + 120);
   id<MTLBuffer> first = (id<MTLBuffer>)[state resourceAtIndex:0 allocateMemory:YES];
   CHECK([first length] == 16 && [state resource] == first && [first contents] != nullptr);
+  [first didModifyRange:NSMakeRange(0, 16)];  // a Mac's may be managed
   [state setReadCount:7];
   CHECK([state readCount] == 0);
   CHECK_RAISES(kArgument, PARTS("index (3)", "resourceCount (3)"), [state resourceAtIndex:3 allocateMemory:YES]);

@@ -18,6 +18,12 @@ MTLBufferOnEngine *new_buffer(id<OpenMPSDevice> device, std::shared_ptr<Memory> 
   return buffer;
 }
 
+id<OpenMPSBuffer> new_buffer_of_mps(id<MTLDevice> device, NSUInteger length) {
+  id made = [device newBufferWithLength:length options:MTLResourceStorageModeShared];
+  if ([made isKindOfClass:[MTLBufferOnEngine class]]) static_cast<MTLBufferOnEngine *>(made)->_storageOfMPS = YES;
+  return made;
+}
+
 }  // namespace openmps
 
 @implementation MTLBufferOnEngine
@@ -47,7 +53,7 @@ MTLBufferOnEngine *new_buffer(id<OpenMPSDevice> device, std::shared_ptr<Memory> 
 }
 
 - (void)didModifyRange:(NSRange)range {
-  if ([self storageMode] != MTLStorageModeManaged)
+  if ([self storageMode] != MTLStorageModeManaged && !_storageOfMPS)
     openmps::raise_usage(@"MTLBuffer: didModifyRange: is for managed storage (mode 1); storageMode is %lu.",
                          (unsigned long)[self storageMode]);
   [self openmps_checkRange:range];

@@ -25,6 +25,7 @@
  @public
   std::once_flag _cleared;
   BOOL _clearFirst;
+  BOOL _storageOfMPS;  ///< see new_buffer_of_mps()
 }
 @end
 

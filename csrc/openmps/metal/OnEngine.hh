@@ -134,6 +134,10 @@ namespace openmps {
 id<MTLTexture> new_texture(id<MTLDevice> device, const ImageView &view, MTLPixelFormat format, MTLTextureUsage usage,
                            std::shared_ptr<Usage> in_use = std::make_shared<Usage>());
 
+/// A buffer of zeros whose storage MPS chose, not the program: the CPU sees it, and didModifyRange: is allowed on it
+/// although it is shared, because Apple's may be managed [MPSMatrix.h]. Owned by the caller; nil without memory.
+id<OpenMPSBuffer> new_buffer_of_mps(id<MTLDevice> device, NSUInteger length);
+
 /// Unwraps; raises NSInvalidArgumentException for nil and for objects that are not openmps's, naming `what`.
 id<OpenMPSDevice> device_of(id<MTLDevice> device, const char *what);
 id<OpenMPSCommandBuffer> command_buffer_of(id<MTLCommandBuffer> buffer, const char *what);

@@ -19,8 +19,7 @@ float *floats_of(const Values &values) { return static_cast<float *>([values.get
 
 /// Zeros, to be written.
 Values new_values(const KernelState &state, NSUInteger count) {
-  Values values = Values::adopt([state.device.get() newBufferWithLength:count * sizeof(float)
-                                                                options:MTLResourceStorageModeShared]);
+  Values values = Values::adopt(new_buffer_of_mps(state.device.get(), count * sizeof(float)));
   if (!values)
     raise_memory(@"%s: There is no memory for the values of %lu channels.", state.title.c_str(), (unsigned long)count);
   return values;

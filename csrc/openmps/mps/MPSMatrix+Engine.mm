@@ -137,9 +137,7 @@ RowState *new_row_state(const RowNames &names, id<MTLDevice> device, const RowLa
   auto *state = new RowState;
   state->device = Ref<id<OpenMPSDevice>>(own);
   state->layout = layout;
-  state->buffer =
-      Ref<id<OpenMPSBuffer>>::adopt((id<OpenMPSBuffer>)[own newBufferWithLength:bytes
-                                                                        options:MTLResourceStorageModeShared]);
+  state->buffer = Ref<id<OpenMPSBuffer>>::adopt(new_buffer_of_mps(own, bytes));
   return state;
 }
 

@@ -219,10 +219,11 @@ OPENMPS_UNKNOWN_SELECTORS
   const openmps::StateState &state = openmps::fields_of(_openmps);
   if (state.temporary && state.temporary->read_count == 0)
     openmps::raise_usage(@"%@ has a readCount of 0: its storage has been recycled.", [self class]);
-  const MTLResourceOptions options = state.temporary ? MTLResourceStorageModePrivate : MTLResourceStorageModeShared;
   id<MTLResource> made = nil;
   if (resource.type == MPSStateResourceTypeBuffer) {
-    made = [state.device.get() newBufferWithLength:resource.buffer_size options:options];
+    made = state.temporary
+               ? [state.device.get() newBufferWithLength:resource.buffer_size options:MTLResourceStorageModePrivate]
+               : openmps::new_buffer_of_mps(state.device.get(), resource.buffer_size);
   } else {
     MTLTextureDescriptor *descriptor = [[resource.texture.get() copy] autorelease];
     if (state.temporary) [descriptor setStorageMode:MTLStorageModePrivate];
