@@ -386,7 +386,7 @@ def emit_function(name, entry):
         piece = argument + (", " if i + 1 < len(arguments) else ")")
         if len(line) + len(piece) > WIDTH:
             lines.append(line.rstrip())
-            line = " " * len(head)
+            line = " " * (4 if i == 0 or lines[0] == head else len(head))
         line += piece
     if entry["inline"]:
         return [*lines, line + " {", *["    " + s for s in BODIES[name]], "}"]
@@ -456,6 +456,8 @@ class Header:
                 base = entry["protocols"]
             elif section == "structs":
                 base = [x for f in entry["fields"] for x in names_in(f["type"])]
+            elif section == "typedefs":
+                base = names_in(entry)
             else:
                 base = []
             for other in base:
@@ -475,9 +477,13 @@ class Header:
             out.append("")
         out += wrapped("@class", sorted(self.forward_classes))
         out += wrapped("@protocol", sorted(self.forward_protocols))
-        for section in SECTIONS:
+        constants = [facts.table["constants"][name]["type"] for name in self.sections.get("constants", ())]
+        first = {name for text in constants for name in names_in(text)} & set(self.sections.get("typedefs", ()))
+        plan = [("typedefs", first)]
+        plan += [(section, set(self.sections.get(section, ())) - first) for section in SECTIONS]
+        for section, chosen in plan:
             table = facts.table[section]
-            names = self.ordered(section, self.sections.get(section, ()))
+            names = self.ordered(section, chosen)
             dense = section in ("constants", "typedefs") or (
                 section == "functions" and not any(table[n]["inline"] for n in names)
             )

@@ -383,8 +383,8 @@ void test_padding_that_excludes_edges() {
 void test_missing_classes_and_methods() {
   check_raises("a class", kMissing, "MPSRNNImageInferenceLayer",
                [] { [[(id)[MPSRNNImageInferenceLayer alloc] initWithDevice:device] autorelease]; });
-  check_raises("a method", kMissing, "newLibraryWithSource",
-               [] { [device newLibraryWithSource:@"" options:nil error:NULL]; });
+  check_raises("a method", kMissing, "newSharedTextureWithDescriptor",
+               [] { [device newSharedTextureWithDescriptor:[[MTLTextureDescriptor new] autorelease]]; });
 }
 
 /// Three command buffers of a queue for two that nobody commits; then one that is.
@@ -492,6 +492,7 @@ void test_what_is_refused() {
   [texture setSwizzle:MTLTextureSwizzleChannelsMake(MTLTextureSwizzleGreen, MTLTextureSwizzleRed, MTLTextureSwizzleBlue,
                                                     MTLTextureSwizzleAlpha)];
   check_raises("swizzles", kArgument, "swizzle", [&] { [device newTextureWithDescriptor:texture]; });
+  check([device newDefaultLibrary] == nil, "no library");
   check_raises("shaders", kMissing, "newComputePipelineStateWithFunction",
                [] { [device newComputePipelineStateWithFunction:nil error:NULL]; });
   check_raises("compute", kMissing, "computeCommandEncoder", [] { [command_buffer() computeCommandEncoder]; });

@@ -22,7 +22,9 @@ void test_device() {
   CHECK(![device supportsFamily:MTLGPUFamilyApple7] && [device supportsFeatureSet:MTLFeatureSet_macOS_GPUFamily2_v1]);
   CHECK(MPSSupportsMTLDevice(device) && !MPSSupportsMTLDevice(nil));
   CHECK(MPSGetPreferredDevice(MPSDeviceOptionsDefault) == device);
-  CHECK_RAISES(kMissing, PARTS("newDefaultLibrary", "not implemented"), [device newDefaultLibrary]);
+  CHECK([device location] == MTLDeviceLocationBuiltIn && [device locationNumber] == 0);
+  CHECK_RAISES(kMissing, PARTS("newSharedTextureWithDescriptor", "not implemented"),
+               [device newSharedTextureWithDescriptor:[[MTLTextureDescriptor new] autorelease]]);
   // A selector of Metal that is not in the headers.
   CHECK_RAISES(kMissing, PARTS("drawPatches"), [(id<Unknown>)device drawPatches]);
   CHECK_RAISES(kArgument, PARTS("maxCommandBufferCount (0)", "(1)"),
@@ -33,6 +35,79 @@ void test_device() {
   id<MTLFence> fence = [[device newFence] autorelease];
   [fence setLabel:@"f"];
   CHECK([fence device] == device && [[fence label] isEqual:@"f"]);
+}
+
+void test_observers() {
+  section = "observers";
+  __block int calls = 0;
+  id<NSObject> observer = nil;
+  NSArray *all = [MTLCopyAllDevicesWithObserver(&observer, ^(id<MTLDevice>, MTLDeviceNotificationName) {
+    ++calls;
+  }) autorelease];
+  CHECK([all count] >= 1 && [all objectAtIndex:0] == device && observer != nil);
+  MTLRemoveDeviceObserver(observer);
+  [observer release];
+  CHECK(calls == 0);
+  NSArray *names = [NSArray arrayWithObjects:MTLDeviceWasAddedNotification, MTLDeviceRemovalRequestedNotification,
+                                             MTLDeviceWasRemovedNotification, nil];
+  CHECK([[NSSet setWithArray:names] count] == 3);
+  CHECK_RAISES(kArgument, PARTS("observer is NULL"), MTLCopyAllDevicesWithObserver(nullptr, nullptr));
+  CHECK_RAISES(kArgument, PARTS("handler is nil"), MTLCopyAllDevicesWithObserver(&observer, nullptr));
+  CHECK_RAISES(kArgument, PARTS("observer is nil"), MTLRemoveDeviceObserver(nil));
+}
+
+bool is_library_error(NSError *error, MTLLibraryError code, const char *part) {
+  return [[error domain] isEqual:MTLLibraryErrorDomain] && [error code] == static_cast<NSInteger>(code) &&
+         std::strstr([[error localizedDescription] UTF8String], part) != nullptr;
+}
+
+void test_libraries() {
+  section = "libraries";
+  NSString *source = @"kernel void f() {}";
+  CHECK([device newDefaultLibrary] == nil);
+  NSError *error = nil;
+  CHECK([device newDefaultLibraryWithBundle:[NSBundle mainBundle] error:&error] == nil);
+  CHECK(is_library_error(error, MTLLibraryErrorFileNotFound, "default.metallib"));
+  error = nil;
+  CHECK([device newLibraryWithSource:source options:nil error:&error] == nil);
+  CHECK(is_library_error(error, MTLLibraryErrorUnsupported, "Metal Shading Language"));
+  CHECK([device newLibraryWithSource:source options:nil error:NULL] == nil);
+  error = nil;
+  CHECK([device newLibraryWithFile:@"/no/such.metallib" error:&error] == nil);
+  CHECK(is_library_error(error, MTLLibraryErrorFileNotFound, "/no/such.metallib"));
+  error = nil;
+  CHECK([device newLibraryWithURL:[NSURL fileURLWithPath:@"/proc/self/exe"] error:&error] == nil);
+  CHECK(is_library_error(error, MTLLibraryErrorUnsupported, "/proc/self/exe"));
+  error = nil;
+  CHECK([device newLibraryWithData:nullptr error:&error] == nil);
+  CHECK(is_library_error(error, MTLLibraryErrorUnsupported, "Compiled"));
+  __block int calls = 0;
+  __block bool good = false;
+  [device newLibraryWithSource:source
+                       options:nil
+             completionHandler:^(id<MTLLibrary> library, NSError *failure) {
+               ++calls;
+               good = library == nil && is_library_error(failure, MTLLibraryErrorUnsupported, "Metal");
+             }];
+  CHECK(calls == 1 && good);
+  CHECK_RAISES(kArgument, PARTS("source of a library is nil"),
+               [device newLibraryWithSource:nil options:nil error:NULL]);
+  CHECK_RAISES(kArgument, PARTS("filepath of a library is nil"), [device newLibraryWithFile:nil error:NULL]);
+  CHECK_RAISES(kArgument, PARTS("url of a library is nil"), [device newLibraryWithURL:nil error:NULL]);
+  CHECK_RAISES(kArgument, PARTS("completionHandler of a library is nil"),
+               [device newLibraryWithSource:source options:nil completionHandler:nullptr]);
+
+  MTLCompileOptions *options = [[MTLCompileOptions new] autorelease];
+  CHECK([options fastMathEnabled] && [options preprocessorMacros] == nil);
+  [options setFastMathEnabled:NO];
+  [options setLanguageVersion:MTLLanguageVersion2_0];
+  NSMutableDictionary *macros = [NSMutableDictionary dictionaryWithObject:@"1" forKey:@"A"];
+  [options setPreprocessorMacros:macros];
+  [macros setObject:@"2" forKey:@"A"];
+  MTLCompileOptions *copy = [[options copy] autorelease];
+  [options setFastMathEnabled:YES];
+  CHECK(![copy fastMathEnabled] && [copy languageVersion] == MTLLanguageVersion2_0);
+  CHECK([[[copy preprocessorMacros] objectForKey:@"A"] isEqual:@"1"]);
 }
 
 // ------------------------------------------------------------------------------------------------ buffers
@@ -280,4 +355,7 @@ void test_heaps() {
 
 }  // namespace
 
-int main() { return run_tests({test_device, test_buffers, test_no_copy, test_textures, test_heaps}); }
+int main() {
+  return run_tests(
+      {test_device, test_observers, test_libraries, test_buffers, test_no_copy, test_textures, test_heaps});
+}

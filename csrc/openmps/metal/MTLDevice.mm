@@ -5,6 +5,7 @@
 #import "metal/MTLEventOnEngine.hh"
 #import "metal/MTLFenceOnEngine.hh"
 #import "metal/MTLHeapOnEngine.hh"
+#import "metal/MTLLibraryOnEngine.hh"
 
 #include <cstring>
 #include <ctime>
@@ -43,6 +44,23 @@ NSArray *devices() {
 
 id<MTLDevice> MTLCreateSystemDefaultDevice(void) { return [openmps::devices() objectAtIndex:0]; }
 NSArray<id<MTLDevice>> *MTLCopyAllDevices(void) { return [openmps::devices() copy]; }
+
+MTLDeviceNotificationName const MTLDeviceWasAddedNotification = @"MTLDeviceWasAddedNotification";
+MTLDeviceNotificationName const MTLDeviceRemovalRequestedNotification = @"MTLDeviceRemovalRequestedNotification";
+MTLDeviceNotificationName const MTLDeviceWasRemovedNotification = @"MTLDeviceWasRemovedNotification";
+
+// The devices of a process never change: the observer is an object without a task, and no handler is ever called.
+NSArray<id<MTLDevice>> *MTLCopyAllDevicesWithObserver(id<NSObject> *observer, MTLDeviceNotificationHandler handler) {
+  if (observer == nullptr) openmps::raise_argument(@"MTLCopyAllDevicesWithObserver: observer is NULL.");
+  if (handler == nullptr) openmps::raise_argument(@"MTLCopyAllDevicesWithObserver: handler is nil.");
+  NSArray *all = MTLCopyAllDevices();
+  *observer = [[NSObject alloc] init];
+  return all;
+}
+
+void MTLRemoveDeviceObserver(id<NSObject> observer) {
+  if (observer == nil) openmps::raise_argument(@"MTLRemoveDeviceObserver: observer is nil.");
+}
 
 @implementation MTLDeviceOnEngine
 
@@ -94,6 +112,14 @@ OPENMPS_UNKNOWN_SELECTORS
 
 - (BOOL)isRemovable {
   return NO;
+}
+
+- (MTLDeviceLocation)location {
+  return MTLDeviceLocationBuiltIn;
+}
+
+- (NSUInteger)locationNumber {
+  return 0;  // of the one that is built in
 }
 
 - (BOOL)hasUnifiedMemory {
@@ -247,40 +273,45 @@ OPENMPS_UNKNOWN_SELECTORS
   openmps::raise_not_implemented(self, _cmd);
 }
 
+// No library can be made yet: nil and an error, which programs with functions of their own are prepared for.
 - (id<MTLLibrary>)newDefaultLibrary {
-  openmps::raise_not_implemented(self, _cmd);
+  return nil;
 }
 
 - (id<MTLLibrary>)newDefaultLibraryWithBundle:(NSBundle *)bundle error:(NSError **)error {
-  (void)bundle, (void)error;
-  openmps::raise_not_implemented(self, _cmd);
+  return openmps::no_library_file([[bundle resourcePath] stringByAppendingPathComponent:@"default.metallib"], error);
 }
 
 - (id<MTLLibrary>)newLibraryWithFile:(NSString *)filepath error:(NSError **)error {
-  (void)filepath, (void)error;
-  openmps::raise_not_implemented(self, _cmd);
+  if (filepath == nil) openmps::raise_argument(@"MTLDevice: filepath of a library is nil.");
+  return openmps::no_library_file(filepath, error);
 }
 
 - (id<MTLLibrary>)newLibraryWithURL:(NSURL *)url error:(NSError **)error {
-  (void)url, (void)error;
-  openmps::raise_not_implemented(self, _cmd);
+  if (url == nil) openmps::raise_argument(@"MTLDevice: url of a library is nil.");
+  return openmps::no_library_file([url isFileURL] ? [url path] : [url absoluteString], error);
 }
 
 - (id<MTLLibrary>)newLibraryWithData:(dispatch_data_t)data error:(NSError **)error {
-  (void)data, (void)error;
-  openmps::raise_not_implemented(self, _cmd);
+  (void)data;
+  return openmps::no_library(MTLLibraryErrorUnsupported, @"Compiled Metal libraries are not read by openmps.", error);
 }
 
 - (id<MTLLibrary>)newLibraryWithSource:(NSString *)source options:(MTLCompileOptions *)options error:(NSError **)error {
-  (void)source, (void)options, (void)error;
-  openmps::raise_not_implemented(self, _cmd);
+  (void)options;
+  if (source == nil) openmps::raise_argument(@"MTLDevice: source of a library is nil.");
+  return openmps::no_library(MTLLibraryErrorUnsupported,
+                             @"Sources in the Metal Shading Language are not compiled by openmps.", error);
 }
 
 - (void)newLibraryWithSource:(NSString *)source
                      options:(MTLCompileOptions *)options
            completionHandler:(MTLNewLibraryCompletionHandler)completionHandler {
-  (void)source, (void)options, (void)completionHandler;
-  openmps::raise_not_implemented(self, _cmd);
+  if (completionHandler == nullptr) openmps::raise_argument(@"MTLDevice: completionHandler of a library is nil.");
+  NSError *error = nil;
+  id<MTLLibrary> library = [self newLibraryWithSource:source options:options error:&error];
+  completionHandler(library, error);  // here and now: there is nothing to wait for
+  [library release];
 }
 
 - (id<MTLComputePipelineState>)newComputePipelineStateWithFunction:(id<MTLFunction>)computeFunction

@@ -15,6 +15,12 @@ NS_ASSUME_NONNULL_BEGIN
 @protocol MTLBuffer, MTLCommandQueue, MTLComputePipelineState, MTLDevice, MTLEvent, MTLFence, MTLFunction,
     MTLHeap, MTLLibrary, MTLSharedEvent, MTLTexture;
 
+typedef NSString *MTLDeviceNotificationName;
+
+OPENMPS_EXTERN MTLDeviceNotificationName const MTLDeviceRemovalRequestedNotification;  // macOS 10.13
+OPENMPS_EXTERN MTLDeviceNotificationName const MTLDeviceWasAddedNotification;  // macOS 10.13
+OPENMPS_EXTERN MTLDeviceNotificationName const MTLDeviceWasRemovedNotification;  // macOS 10.13
+
 typedef NS_ENUM(NSUInteger, MTLArgumentBuffersTier) {
     MTLArgumentBuffersTier1 = 0,
     MTLArgumentBuffersTier2 = 1,
@@ -104,6 +110,7 @@ typedef struct {
     NSUInteger align;
 } MTLSizeAndAlign;
 
+typedef void (^MTLDeviceNotificationHandler)(id<MTLDevice>, MTLDeviceNotificationName);
 typedef uint64_t MTLTimestamp;
 
 @protocol MTLDevice <NSObject>  // macOS 10.11
@@ -116,6 +123,8 @@ typedef uint64_t MTLTimestamp;
 @property (readonly, getter=isRemovable) BOOL removable;  // macOS 10.13
 @property (readonly) BOOL hasUnifiedMemory;  // macOS 10.15
 @property (readonly) uint64_t recommendedMaxWorkingSetSize;  // macOS 10.12
+@property (readonly) MTLDeviceLocation location;  // macOS 10.15
+@property (readonly) NSUInteger locationNumber;  // macOS 10.15
 @property (readonly) MTLReadWriteTextureTier readWriteTextureSupport;  // macOS 10.13
 @property (readonly) MTLArgumentBuffersTier argumentBuffersSupport;  // macOS 10.13
 @property (readonly, getter=areBarycentricCoordsSupported) BOOL barycentricCoordsSupported;  // macOS 10.15, deprecated 13.0
@@ -168,6 +177,9 @@ typedef uint64_t MTLTimestamp;
 @end
 
 OPENMPS_EXTERN NSArray<id<MTLDevice>> *MTLCopyAllDevices(void) NS_RETURNS_RETAINED;  // macOS 10.11
+OPENMPS_EXTERN NSArray<id<MTLDevice>> *MTLCopyAllDevicesWithObserver(
+    id<NSObject> _Nonnull *_Nonnull observer, MTLDeviceNotificationHandler handler) NS_RETURNS_RETAINED;  // macOS 10.13
 OPENMPS_EXTERN id<MTLDevice> _Nullable MTLCreateSystemDefaultDevice(void) NS_RETURNS_RETAINED;  // macOS 10.11
+OPENMPS_EXTERN void MTLRemoveDeviceObserver(id<NSObject> observer);  // macOS 10.13
 
 NS_ASSUME_NONNULL_END
