@@ -63,6 +63,8 @@ class Label {
 [[noreturn]] void raise_argument(NSString *format, ...) NS_FORMAT_FUNCTION(1, 2);
 [[noreturn]] void raise_usage(NSString *format, ...) NS_FORMAT_FUNCTION(1, 2);
 [[noreturn]] void raise_memory(NSString *format, ...) NS_FORMAT_FUNCTION(1, 2);
+/// Also of a selector that the runtime does not know yet, as an initializer of a program may send one.
+NSString *name_of(SEL selector);
 /// "-[Class selector] is not implemented by openmps yet."
 [[noreturn]] void raise_not_implemented(id object, SEL selector);
 /// For initialisers that Apple marks unavailable: "-[Class selector] is unavailable; use instead."

@@ -40,13 +40,13 @@ void raise_memory(NSString *format, ...) {
 void raise_not_implemented(id object, SEL selector) {
   const bool is_class = [object class] == object;
   NSString *reason = [NSString stringWithFormat:@"%c[%@ %@] is not implemented by openmps yet.", is_class ? '+' : '-',
-                                                [object class], NSStringFromSelector(selector)];
+                                                [object class], name_of(selector)];
   [[NSException exceptionWithName:MPSNotImplementedException reason:reason userInfo:nil] raise];
   __builtin_unreachable();
 }
 
 void raise_unavailable(id object, SEL selector, const char *instead) {
-  raise_argument(@"-[%@ %@] is unavailable; use %s.", [object class], NSStringFromSelector(selector), instead);
+  raise_argument(@"-[%@ %@] is unavailable; use %s.", [object class], name_of(selector), instead);
 }
 
 void check_cpu_may_read(const Usage &usage, NSString *what) {
