@@ -64,13 +64,16 @@ def test_config_names_what_is_there():
     assert lib is not None
     assert (include / "Metal" / "Metal.h").is_file()
     assert (include / "MetalPerformanceShaders" / "MetalPerformanceShaders.h").is_file()
+    compat = config.compat_dir()
+    assert compat is not None
+    assert (compat / "openmps" / "compat.h").is_file()
     assert (lib / "libopenmps.so").is_file()
     assert list(lib.glob("libdnnl.so.*"))
 
 
 def test_config_on_macos_names_the_frameworks_that_cmake_links(monkeypatch):
     monkeypatch.setattr(config.sys, "platform", "darwin")
-    assert (config.include_dir(), config.lib_dir(), config.cflags()) == (None, None, [])
+    assert (config.include_dir(), config.compat_dir(), config.lib_dir(), config.cflags()) == (None, None, None, [])
     linked = re.findall(r"find_library\(MPSCNN_\w+ (\w+) REQUIRED\)", (ROOT / "cmake" / "ObjCXX.cmake").read_text())
     assert set(config.libs()) == {"-framework", *linked}
     assert "CoreGraphics" in linked

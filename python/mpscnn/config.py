@@ -6,7 +6,8 @@ Shaders is compiled and linked with the flags printed here::
 
     clang++-19 $(python -m mpscnn.config --objcflags) program.mm -o program $(python -m mpscnn.config --libs)
 
-On macOS the same calls print Apple's frameworks. The extension module is not imported.
+With ``-include openmps/compat.h`` before the program's name it also finds macros and functions that a Mac has without
+an ``#include``. On macOS the same calls print Apple's frameworks. The extension module is not imported.
 """
 
 from __future__ import annotations
@@ -20,7 +21,7 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
-__all__ = ["cflags", "config", "include_dir", "lib_dir", "libs", "objcflags"]
+__all__ = ["cflags", "compat_dir", "config", "include_dir", "lib_dir", "libs", "objcflags"]
 
 # Not resolved: in a build folder this file is a link into the sources, and the libraries stand beside the link.
 _PACKAGE = Path(__file__).parent.absolute()
@@ -43,6 +44,11 @@ def _is_macos() -> bool:
 def include_dir() -> Path | None:
     """Folder of ``<Metal/...>`` and ``<MetalPerformanceShaders/...>``; None on macOS, where Apple's are used."""
     return None if _is_macos() else _PACKAGE / "openmps" / "include"
+
+
+def compat_dir() -> Path | None:
+    """Folder of ``<openmps/compat.h>`` and of headers that a Mac has and Linux lacks; None on macOS."""
+    return None if _is_macos() else _PACKAGE / "openmps" / "compat"
 
 
 def lib_dir() -> Path | None:
@@ -81,8 +87,11 @@ def cflags() -> list[str]:
     """
     if _is_macos():
         return []
-    # -idirafter: that folder also has GCC's own <stddef.h> and intrinsics, which must not hide clang's.
-    return [f"-I{include_dir()}", "-isystem", "/usr/include/GNUstep", "-idirafter", str(_gcc_dir() / "include")]
+    # -idirafter: the system's own headers, such as libdispatch's, come before those of compat_dir(), and clang's
+    # <stddef.h> and intrinsics before GCC's.
+    folders = (str(compat_dir()), str(_gcc_dir() / "include"))
+    last = [flag for folder in folders for flag in ("-idirafter", folder)]
+    return [f"-I{include_dir()}", "-isystem", "/usr/include/GNUstep", *last]
 
 
 def objcflags() -> list[str]:
@@ -127,6 +136,7 @@ def config() -> dict[str, object]:
     return {
         "platform": sys.platform,
         "include_dir": None if include_dir() is None else str(include_dir()),
+        "compat_dir": None if compat_dir() is None else str(compat_dir()),
         "lib_dir": None if lib_dir() is None else str(lib_dir()),
         "compiler": "clang++" if _is_macos() else "clang++-19",
         "cflags": cflags(),

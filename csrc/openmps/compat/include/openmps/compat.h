@@ -1,0 +1,112 @@
+// SPDX-License-Identifier: Apache-2.0
+// For programs written for a Mac: the names, macros and functions that they find there without an #include.
+//
+//     clang++-19 $(python -m mpscnn.config --objcflags) -include openmps/compat.h program.mm ...
+//
+// Given before everything else, so that the program stays as it is. A Mac has all of this and needs no such line.
+// Programs that release what they retain define OPENMPS_COMPAT_MANUAL_RETAIN: the lines for ARC are left out.
+
+#pragma once
+
+// The C headers that use __nonnull as a macro with arguments have to be read before it becomes _Nonnull.
+#include <dirent.h>
+#include <dlfcn.h>
+#include <fcntl.h>
+#include <math.h>
+#include <pthread.h>
+#include <semaphore.h>
+#include <signal.h>
+#include <stdlib.h>
+#include <string.h>
+#include <strings.h>
+#include <sys/resource.h>
+#include <sys/stat.h>
+#include <sys/time.h>
+#include <time.h>
+#include <unistd.h>
+#include <wchar.h>
+#ifdef __cplusplus
+#include <cmath>
+#include <cstdlib>
+#include <cwchar>
+#endif
+
+#include <Availability.h>
+#include <TargetConditionals.h>
+
+#ifdef __OBJC__
+
+#import <Foundation/Foundation.h>
+
+#import <CoreFoundation/CoreFoundation.h>
+#import <dispatch/dispatch.h>
+
+// GNUstep's nil is an object, Apple's is a null pointer of any kind. In C++ also an integer, as options:nil wants.
+#undef nil
+#undef Nil
+#ifdef __cplusplus
+#define nil __null
+#define Nil __null
+#else
+#define nil ((void *)0)
+#define Nil ((void *)0)
+#endif
+
+#ifndef OPENMPS_COMPAT_MANUAL_RETAIN
+// There is no ARC in this runtime. A program that relies on it retains nothing by itself, so that what a pool lets go
+// would be gone too early: pools let nothing go. The program leaks and runs right.
+#define autoreleasepool synchronized((id)0)
+#undef __weak  // clang lets nobody redefine its own
+#define __weak
+#endif
+
+#undef __nonnull
+#define __nonnull _Nonnull
+#define __nullable _Nullable
+#define __null_unspecified _Null_unspecified
+
+#define NS_SWIFT_NAME(...)
+#define NS_SWIFT_UNAVAILABLE(...)
+#define NS_REFINED_FOR_SWIFT
+#ifndef NS_NOESCAPE
+#define NS_NOESCAPE __attribute__((noescape))
+#endif
+#ifndef NS_REQUIRES_SUPER
+#define NS_REQUIRES_SUPER __attribute__((objc_requires_super))
+#endif
+
+// Objects that file-scope initializers, or a main() without a pool, leave to a pool: without any, GNUstep prints a line
+// for each. Before all initializers of the program (101 is the first priority that is not the system's).
+__attribute__((weak, visibility("hidden"))) NSAutoreleasePool *openmps_outermost_pool;
+__attribute__((weak, visibility("hidden"), constructor(101))) void openmps_open_outermost_pool(void) {
+    if (!openmps_outermost_pool) openmps_outermost_pool = [[NSAutoreleasePool alloc] init];
+}
+
+#endif  // __OBJC__
+
+#define OPENMPS_COMPAT_INLINE static inline __attribute__((unused))
+
+// memset() with patterns of 4 bytes; the last one may be cut off.
+OPENMPS_COMPAT_INLINE void memset_pattern4(void *bytes, const void *pattern, size_t length) {
+    for (size_t i = 0; i < length; i += 4)
+        memcpy((char *)bytes + i, pattern, length - i < 4 ? length - i : 4);
+}
+
+// glibc has them from 2.38 on.
+#if defined(__GLIBC__) && !(__GLIBC__ > 2 || __GLIBC_MINOR__ >= 38)
+/// Copies as much of `source` as fits with its end, and returns the length of all of it.
+OPENMPS_COMPAT_INLINE size_t strlcpy(char *destination, const char *source, size_t size) {
+    const size_t length = strlen(source);
+    if (size != 0) {
+        const size_t copied = length < size ? length : size - 1;
+        memcpy(destination, source, copied);
+        destination[copied] = 0;
+    }
+    return length;
+}
+
+OPENMPS_COMPAT_INLINE size_t strlcat(char *destination, const char *source, size_t size) {
+    const size_t before = strnlen(destination, size);
+    return before + strlcpy(destination + before, source, size - before);
+}
+#endif

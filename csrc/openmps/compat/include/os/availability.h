@@ -1,0 +1,16 @@
+// SPDX-License-Identifier: Apache-2.0
+// Marks of availability, which mean nothing here.
+
+#pragma once
+
+#define API_AVAILABLE(...)
+#define API_UNAVAILABLE(...)
+#define API_DEPRECATED(...)
+#define API_DEPRECATED_WITH_REPLACEMENT(...)
+#define API_AVAILABLE_BEGIN(...)
+#define API_AVAILABLE_END
+#define __OSX_AVAILABLE(...)
+#define __OSX_AVAILABLE_STARTING(...)
+#define __IOS_AVAILABLE(...)
+#define __TVOS_AVAILABLE(...)
+#define __WATCHOS_AVAILABLE(...)
