@@ -27,6 +27,7 @@ pytestmark = [
 
 def run(*command: str | Path) -> subprocess.CompletedProcess[str]:
     environment = {name: value for name, value in os.environ.items() if name != "LD_PRELOAD"}
+    environment["MALLOC_PERTURB_"] = "165"  # what is freed does not look as before
     words = [str(word) for word in command]
     return subprocess.run(words, capture_output=True, text=True, timeout=300, check=False, env=environment)
 
@@ -231,3 +232,41 @@ int main() { printf("%d %d %d %d\\n", early, [Mine seven], responds, (int)length
 
 def test_what_initializers_cannot_do(build):
     assert output(build(INITIALIZERS, *COMPAT)) == ["0 7 0 4"]
+
+
+CATEGORY = """
+#import <Foundation/Foundation.h>
+NSUInteger before = [@"x" length];  // a table of methods without those below
+@interface NSString (Doubled)
+- (NSString *)doubled;
+@end
+@implementation NSString (Doubled)
+- (NSString *)doubled { return [self stringByAppendingString:self]; }
+@end
+@interface NSObject (Seven)
+- (int)seven;
+@end
+@implementation NSObject (Seven)
+- (int)seven { return 7; }
+@end
+"""
+
+USE_OF_CATEGORY = """
+#import <Foundation/Foundation.h>
+#include <stdio.h>
+@interface NSObject (Declared)
+- (NSString *)doubled;
+- (int)seven;
+@end
+static NSString *twice = [[@"ab" doubled] copy];
+static int seven = [@"ab" seven];
+static NSUInteger length = [@"ab" length];
+int main() { printf("%s %d %d\\n", [twice UTF8String], seven, (int)length); }
+"""
+
+
+def test_initializers_see_categories_of_files_before_them(build, tmp_path):
+    """A category changes tables of methods that constant strings have used before it was loaded."""
+    (tmp_path / "category.mm").write_text(CATEGORY)
+    result = run(build(USE_OF_CATEGORY, str(tmp_path / "category.mm")))
+    assert (result.returncode, result.stdout) == (0, "abab 7 2\n"), result.stderr

@@ -18,6 +18,9 @@
 OPENMPS_EXTERN void *_OBJC_CLASS_NSConstantString[13];
 void *_OBJC_CLASS_NSConstantString[13];
 
+/// The table of methods of classes that have had no message [libobjc/sendmsg.c].
+extern "C" void *__objc_uninstalled_dtable;
+
 namespace openmps {
 namespace {
 
@@ -34,20 +37,32 @@ UnregisteredSelector unregistered(SEL selector) {
 
 IMP (*forward)(id, SEL) = nullptr;  ///< GNUstep's: makes an NSInvocation of the message
 
+constexpr std::size_t kTable = 8;  ///< place of the table of methods in a class
+
+Class early_strings() { return (Class) static_cast<void *>(_OBJC_CLASS_NSConstantString); }
+
 /// The runtime asks for a function when it knows of none, which is so for every selector that is not registered.
 /// The method itself is the answer for those: arguments and result pass as in any message.
 IMP method_or_forward(id receiver, SEL selector) {
-  if (sel_getName(selector) != nullptr) return forward ? forward(receiver, selector) : nullptr;
-  const UnregisteredSelector known = unregistered(selector);
-  return objc_msg_lookup(receiver, sel_registerTypedName(known.name, known.types));
+  const bool is_registered = sel_getName(selector) != nullptr;
+  const bool is_early = receiver != nil && object_getClass(receiver) == early_strings();
+  if (is_registered && !is_early) return forward ? forward(receiver, selector) : nullptr;
+  if (!is_registered) {
+    const UnregisteredSelector known = unregistered(selector);
+    selector = sel_registerTypedName(known.name, known.types);
+  }
+  // The copy's table of methods is as of its first message; a category that was loaded later is not in it.
+  return is_early ? class_getMethodImplementation(objc_getClass("NSConstantString"), selector)
+                  : objc_msg_lookup(receiver, selector);
 }
 
 __attribute__((constructor)) void answer_initializers() {
   forward = __objc_msg_forward2;
   __objc_msg_forward2 = method_or_forward;
-  // A class is complete once it has got a message.
+  // A message completes the class. Its table of methods is freed when a category is loaded: the copy gets its own.
   const Class strings = [objc_getClass("NSConstantString") class];
   std::memcpy(_OBJC_CLASS_NSConstantString, static_cast<const void *>(strings), sizeof _OBJC_CLASS_NSConstantString);
+  _OBJC_CLASS_NSConstantString[kTable] = __objc_uninstalled_dtable;
 }
 
 }  // namespace
