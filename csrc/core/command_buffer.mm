@@ -19,6 +19,21 @@ namespace {
 
 thread_local bool in_handler = false;
 
+/// Handlers of committed command buffers that have not run.
+std::atomic<int> &unfinished_handlers() {
+  static auto *count = new std::atomic<int>(0);
+  return *count;
+}
+
+void count_down(std::atomic<int> &count) {
+  if (--count == 0) count.notify_all();
+}
+
+void wait_for_none(const std::atomic<int> &count) {
+  if (in_handler) return;
+  for (int left = count.load(); left > 0; left = count.load()) count.wait(left);
+}
+
 /// Open for commits, all at once, until the process ends.
 class Gate {
  public:
@@ -51,6 +66,21 @@ void commit_awaited(id<MTLCommandBuffer> buffer) {
     [buffer commit];
 }
 
+/// Around a commit, which may raise.
+class Committing {
+ public:
+  explicit Committing(const Handlers &handlers) : handlers_(&handlers) { handlers.will_commit(); }
+  ~Committing() {
+    if (handlers_) handlers_->commit_failed();
+  }
+  Committing(const Committing &) = delete;
+  Committing &operator=(const Committing &) = delete;
+  void succeeded() { handlers_ = nullptr; }
+
+ private:
+  const Handlers *handlers_;
+};
+
 Gate &gate() {
   static auto *one = new Gate;
   return *one;
@@ -69,6 +99,25 @@ const char *name_of(CommandBufferStatus status) {
   }
   return "?";
 }
+
+void Handlers::add(id<MTLCommandBuffer> buffer, std::function<void(id<MTLCommandBuffer>)> action) {
+  auto shared = std::make_shared<std::function<void(id<MTLCommandBuffer>)>>(std::move(action));
+  const auto left = left_;
+  [buffer addCompletedHandler:^(id<MTLCommandBuffer> done) {
+    in_handler = true;
+    (*shared)(done);
+    *shared = nullptr;
+    in_handler = false;
+    count_down(*left);
+    count_down(unfinished_handlers());
+  }];
+  ++*left_;
+}
+
+void Handlers::will_commit() const { unfinished_handlers() += *left_; }
+void Handlers::commit_failed() const { unfinished_handlers() -= *left_; }
+void Handlers::wait() const { wait_for_none(*left_); }
+void Handlers::wait_for_all() { wait_for_none(unfinished_handlers()); }
 
 CommandBuffer::CommandBuffer(std::unique_ptr<Impl> impl) : impl_(std::move(impl)) {}
 CommandBuffer::~CommandBuffer() {
@@ -118,10 +167,12 @@ void CommandBuffer::submit(bool awaited) {
     impl_->device->impl().note_allocated();
     add_to_profile();
     id<MTLCommandBuffer> buffer = impl_->buffer.get();
+    Committing committing(impl_->handlers);
     if (awaited)
       commit_awaited(buffer);
     else
       [buffer commit];
+    committing.succeeded();
     impl_->open.reset();
   });
 }
@@ -135,11 +186,11 @@ void CommandBuffer::add_to_profile() {
   event.kind = "execute";
   const auto shared = std::make_shared<ProfileEvent>(std::move(event));
   const auto profile = impl_->profile;
-  [impl_->buffer.get() addCompletedHandler:^(id<MTLCommandBuffer> done) {
+  impl_->handlers.add(impl_->buffer.get(), [shared, profile](id<MTLCommandBuffer> done) {
     shared->start = [done GPUStartTime];
     shared->end = [done GPUEndTime];
     profile->add(*shared);
-  }];
+  });
 }
 
 void finish_all_work() {
@@ -152,6 +203,7 @@ void finish_all_work() {
       [last waitUntilCompleted];
     });
   }
+  Handlers::wait_for_all();
 }
 
 void CommandBuffer::wait() {
@@ -159,6 +211,7 @@ void CommandBuffer::wait() {
     check<std::runtime_error>(status() >= CommandBufferStatus::committed,
                               "CommandBuffer: wait() was called before commit().");
     [impl_->buffer.get() waitUntilCompleted];
+    impl_->handlers.wait();
     if (status() == CommandBufferStatus::error)
       throw std::runtime_error(say("CommandBuffer: the device failed: ", error()));
   });
@@ -184,21 +237,12 @@ void CommandBuffer::add_completed_handler(std::function<void()> handler) {
   guard([&] {
     check<std::runtime_error>(status() < CommandBufferStatus::committed,
                               "CommandBuffer: a completed handler was added after commit().");
-    auto shared = std::make_shared<std::function<void()>>(std::move(handler));
-    [impl_->buffer.get() addCompletedHandler:^(id<MTLCommandBuffer>) {
-      in_handler = true;
-      (*shared)();
-      in_handler = false;
-    }];
+    impl_->handlers.add(impl_->buffer.get(), [handler = std::move(handler)](id<MTLCommandBuffer>) { handler(); });
   });
 }
 
 void CommandBuffer::keep_alive(std::shared_ptr<void> owner) {
-  guard([&] {
-    [impl_->buffer.get() addCompletedHandler:^(id<MTLCommandBuffer>) {
-      (void)owner;
-    }];
-  });
+  guard([&] { impl_->handlers.add(impl_->buffer.get(), [owner](id<MTLCommandBuffer>) {}); });
 }
 
 double CommandBuffer::gpu_start_time() const { return [impl_->buffer.get() GPUStartTime]; }

@@ -6,6 +6,7 @@
 #import <MetalPerformanceShaders/MetalPerformanceShaders.h>
 
 #include <atomic>
+#include <functional>
 #include <memory>
 #include <mutex>
 #include <vector>
@@ -47,6 +48,24 @@ struct Buffer::Impl {
   Ref<id<MTLBuffer>> buffer;
 };
 
+/// The completion handlers of a command buffer. -waitUntilCompleted may return before they have run
+/// [MTLCommandBuffer.h].
+class Handlers {
+ public:
+  /// Before commit. The action is destroyed as soon as it has run.
+  void add(id<MTLCommandBuffer> buffer, std::function<void(id<MTLCommandBuffer>)> action);
+  /// They are going to run; or, where the commit fails, not.
+  void will_commit() const;
+  void commit_failed() const;
+  /// Returns when all have run; at once in a handler, which may be one of them.
+  void wait() const;
+  /// The same of all command buffers that have been committed.
+  static void wait_for_all();
+
+ private:
+  std::shared_ptr<std::atomic<int>> left_ = std::make_shared<std::atomic<int>>(0);
+};
+
 struct CommandBuffer::Impl {
   /// Counts the command buffer among the open ones of the device until it is committed or dropped.
   struct Close {
@@ -60,6 +79,7 @@ struct CommandBuffer::Impl {
   std::mutex commit_mutex = {};
   std::shared_ptr<Profile> profile = {};  ///< that collected when the command buffer was made
   ProfileEvent event = {};                ///< of the encoding, so far
+  Handlers handlers = {};
 };
 
 /// The last command buffer that encoded a write to some memory: the CPU reads when it is done. Shared by an image and

@@ -34,8 +34,8 @@ class CommandBuffer {
   std::string error() const;
   std::string label() const;
   void set_label(const std::string& label);
-  /// Called once when the work is done, on the queue's thread or the one in run(); before commit() only. Must not
-  /// throw.
+  /// Called once when the work is done, on a thread of the device's or the one in run(), before wait() returns; before
+  /// commit() only. Must not throw.
   void add_completed_handler(std::function<void()> handler);
   /// Seconds on the device's clock; 0 until completed.
   double gpu_start_time() const;
