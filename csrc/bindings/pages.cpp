@@ -19,8 +19,10 @@ namespace mpscnn::bindings {
 
 namespace {
 
+/// The host's, and at least that of Apple silicon: devices behave alike wherever an array was made. Nobody pays for
+/// what lies behind a small array, since pages that are not touched take no memory.
 std::size_t page_size() {
-  static const auto size = static_cast<std::size_t>(sysconf(_SC_PAGESIZE));
+  static const auto size = std::max<std::size_t>(static_cast<std::size_t>(sysconf(_SC_PAGESIZE)), 16384);
   return size;
 }
 
@@ -39,21 +41,19 @@ void permit(void*, std::size_t) {}
 #endif
 
 Pages map_pages(std::size_t bytes) {
-  const std::size_t slack = bytes >= kHugePage ? kHugePage - page_size() : 0;
+  const std::size_t alignment = bytes >= kHugePage ? kHugePage : page_size();
+  const std::size_t slack = alignment - static_cast<std::size_t>(sysconf(_SC_PAGESIZE));
   if (bytes > SIZE_MAX - slack) throw std::bad_alloc();
   Pages pages;
   pages.bytes = bytes;
   pages.mapped = bytes + slack;
   pages.mapping = mmap(nullptr, pages.mapped, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
   if (pages.mapping == MAP_FAILED) throw std::bad_alloc();
-  auto at = reinterpret_cast<std::uintptr_t>(pages.mapping);
-  if (slack) {
-    at = (at + kHugePage - 1) & ~(kHugePage - 1);
+  const auto at = (reinterpret_cast<std::uintptr_t>(pages.mapping) + alignment - 1) & ~(alignment - 1);
 #if defined(MADV_HUGEPAGE)
-    // Only whole huge pages: the remainder would otherwise grow to one, which is memory nobody asked for.
-    madvise(reinterpret_cast<void*>(at), bytes & ~(kHugePage - 1), MADV_HUGEPAGE);
+  // Only whole huge pages: the remainder would otherwise grow to one, which is memory nobody asked for.
+  if (bytes >= kHugePage) madvise(reinterpret_cast<void*>(at), bytes & ~(kHugePage - 1), MADV_HUGEPAGE);
 #endif
-  }
   pages.data = reinterpret_cast<void*>(at);
   return pages;
 }
