@@ -89,6 +89,17 @@ def _seeds(request: pytest.FixtureRequest) -> None:
     np.random.seed(seed)  # noqa: NPY002  (for libraries that use it)
 
 
+@pytest.fixture(autouse=True)
+def _temporaries_were_read() -> Iterator[None]:
+    """MPSCNN_DEVICE=apple: a temporary image that was freed unread fails the test, as Metal's validation would.
+
+    The next command buffer that is made raises what the device has noted.
+    """
+    yield
+    if os.environ.get("MPSCNN_DEVICE") == "apple" and "mpscnn" in sys.modules:
+        sys.modules["mpscnn"].CommandBuffer()
+
+
 @pytest.fixture
 def rng(request: pytest.FixtureRequest) -> np.random.Generator:
     """Seeded by the test's id."""

@@ -1,13 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Replaces methods of Objective-C classes, so that openmps answers as Apple's frameworks may and it does not.
-
-For programs in a process of their own: nothing is put back.
-"""
+"""Sends messages to Objective-C objects, and replaces methods of their classes."""
 
 from __future__ import annotations
 
 import ctypes
+import threading
 from collections.abc import Callable
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +16,7 @@ _KEPT: list[Any] = []
 """Functions that the runtime calls from now on."""
 
 
+@cache
 def _runtime() -> ctypes.CDLL:
     """The library that is loaded already, wherever it is from."""
     maps = (line.split(maxsplit=5) for line in Path("/proc/self/maps").read_text().splitlines())
@@ -29,31 +29,81 @@ def _runtime() -> ctypes.CDLL:
         ("sel_getName", ctypes.c_char_p, [ctypes.c_void_p]),
         ("class_getMethodImplementation", ctypes.c_void_p, [ctypes.c_void_p, ctypes.c_void_p]),
         ("class_replaceMethod", ctypes.c_void_p, [ctypes.c_void_p] * 3 + [ctypes.c_char_p]),
+        ("objc_msg_lookup", ctypes.c_void_p, [ctypes.c_void_p, ctypes.c_void_p]),
     ):
         function = getattr(library, name)
         function.restype, function.argtypes = result, arguments
     return library
 
 
+def _method(name: str) -> tuple[int, int]:
+    """Class and selector."""
+    kind, selector = name[2:-1].split()
+    library = _runtime()
+    owner = (library.objc_getMetaClass if name.startswith("+") else library.objc_getClass)(kind.encode())
+    assert owner, kind
+    return owner, library.sel_registerName(selector.encode())
+
+
 def replace(
     method: str, result: Any, arguments: list[Any], make: Callable[[Callable[..., Any]], Callable[..., Any]]
-) -> None:
+) -> int:
     """`-[Class name:]` or `+[Class name:]` becomes make(original); both take self, the selector and the arguments.
 
-    The class has the method itself: GCC's runtime does not replace inherited ones.
+    Returns what put_back() takes. The class has the method itself: GCC's runtime does not replace inherited ones.
     """
-    kind, name = method[2:-1].split()
-    library = _runtime()
-    owner = (library.objc_getMetaClass if method.startswith("+") else library.objc_getClass)(kind.encode())
-    assert owner, kind
-    selector = library.sel_registerName(name.encode())
+    owner, selector = _method(method)
     prototype = ctypes.CFUNCTYPE(result, ctypes.c_void_p, ctypes.c_void_p, *arguments)
-    original = prototype(library.class_getMethodImplementation(owner, selector))
-    replaced = prototype(make(original))
+    before = int(_runtime().class_getMethodImplementation(owner, selector))
+    replaced = prototype(make(prototype(before)))
     _KEPT.append(replaced)
-    library.class_replaceMethod(owner, selector, ctypes.cast(replaced, ctypes.c_void_p), b"")
+    put_back(method, ctypes.cast(replaced, ctypes.c_void_p).value or 0)
+    return before
+
+
+def put_back(method: str, implementation: int) -> None:
+    owner, selector = _method(method)
+    _runtime().class_replaceMethod(owner, selector, implementation, b"")
 
 
 def name_of(selector: int) -> str:
     """Of a SEL among the arguments."""
     return _runtime().sel_getName(selector).decode()
+
+
+def send(receiver: int, selector: str, result: Any, *arguments: tuple[Any, Any]) -> Any:
+    """[receiver selector], with the type and the value of each argument."""
+    library = _runtime()
+    name = library.sel_registerName(selector.encode())
+    prototype = ctypes.CFUNCTYPE(result, ctypes.c_void_p, ctypes.c_void_p, *(kind for kind, _ in arguments))
+    method = prototype(library.objc_msg_lookup(receiver, name))
+    return method(receiver, name, *(value for _, value in arguments))
+
+
+def commit_behind_event(commit: Callable[[], None]) -> Callable[[], None]:
+    """What is committed waits for an event, and holds up what comes behind it. Returns what raises the event."""
+    pointer, value, method = ctypes.c_void_p, ctypes.c_ulonglong, "-[MTLCommandBufferOnEngine commit]"
+    events: list[int] = []
+    thread = threading.get_ident()
+
+    def make(original: Callable[..., Any]) -> Callable[..., Any]:
+        def waiting(buffer: int, selector: int) -> None:
+            if threading.get_ident() == thread:
+                events.append(send(send(buffer, "device", pointer), "newSharedEvent", pointer))
+                send(buffer, "encodeWaitForEvent:value:", None, (pointer, events[0]), (value, 1))
+            original(buffer, selector)
+
+        return waiting
+
+    before = replace(method, None, [], make)
+    try:
+        commit()
+    finally:
+        put_back(method, before)
+
+    def go() -> None:
+        if events:
+            send(events[0], "setSignaledValue:", None, (value, 1))
+            send(events.pop(), "release", None)
+
+    return go

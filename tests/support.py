@@ -10,7 +10,7 @@ import subprocess
 import sys
 import textwrap
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import numpy as np
@@ -18,10 +18,20 @@ import pytest
 import torch
 from numpy.typing import NDArray
 
+import messages
 import mpscnn
 
 SANITIZED = "clang_rt" in os.environ.get("LD_PRELOAD", "")
 """Whether the extension runs under a sanitizer (tools/sanitized.sh)."""
+
+APPLE = os.environ.get("MPSCNN_DEVICE") == "apple"
+"""Whether openmps behaves as Apple's devices do (make test-apple)."""
+
+
+def only_openmps(reason: str) -> pytest.MarkDecorator:
+    """For tests of what openmps has beyond Apple's interface, or does otherwise."""
+    return pytest.mark.skipif(APPLE, reason=f"MPSCNN_DEVICE=apple: {reason}")
+
 
 counts_memory = pytest.mark.skipif(SANITIZED, reason="a sanitizer keeps memory that was freed")
 
@@ -55,24 +65,39 @@ def address(array: NDArray[Any]) -> int:
     return int(array.__array_interface__["data"][0])
 
 
+class _GateOfEvent(threading.Event):
+    """What raises an event of Metal's when it is set."""
+
+    def __init__(self, go: Callable[[], None]) -> None:
+        super().__init__()
+        self._go = go
+
+    def set(self) -> None:
+        super().set()
+        self._go()
+
+
 @contextlib.contextmanager
 def held_queue(device: mpscnn.Device | None = None) -> Iterator[threading.Event]:
     """The device's queue waits in a completion handler, so what is committed inside cannot complete before the exit.
 
     Setting the event that is handed out lets the queue go earlier. openmps calls handlers on the thread that does the
-    work, here the queue's own.
+    work, here the queue's own; Apple's devices do not, and a command buffer waits for an event there.
     """
-    gate, entered = threading.Event(), threading.Event()
-
-    def hold() -> None:
-        entered.set()
-        gate.wait(60)
-
     blocker = mpscnn.CommandBuffer(device)
-    blocker.add_completed_handler(hold)
-    blocker.commit()
-    try:
+    if APPLE:
+        gate = _GateOfEvent(messages.commit_behind_event(blocker.commit))
+    else:
+        gate, entered = threading.Event(), threading.Event()
+
+        def hold() -> None:
+            entered.set()
+            gate.wait(60)
+
+        blocker.add_completed_handler(hold)
+        blocker.commit()
         assert entered.wait(60), "the completion handler was not called"
+    try:
         yield gate
     finally:
         gate.set()

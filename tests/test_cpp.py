@@ -10,6 +10,8 @@ from pathlib import Path
 
 import pytest
 
+from support import only_openmps
+
 ROOT = Path(__file__).resolve().parent.parent
 FOLDER = os.environ.get("MPSCNN_CPP_TESTS")
 PROGRAMS = sorted(
@@ -19,6 +21,7 @@ PROGRAMS = sorted(
 
 
 @pytest.mark.skipif(sys.platform == "darwin", reason="the programs try openmps, which is not built on macOS")
+@only_openmps("the programs try openmps itself; objc_device_rules has a device as Apple's")
 @pytest.mark.skipif(FOLDER is None, reason="MPSCNN_CPP_TESTS is not set: run by make test, dev-test or test-asan")
 @pytest.mark.parametrize("name", PROGRAMS)
 def test_program(name: str) -> None:

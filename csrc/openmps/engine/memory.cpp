@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "engine/memory.hpp"
 
+#include <cstring>
+
 #include "engine/engine.hpp"
 
 namespace openmps {
@@ -49,6 +51,26 @@ std::byte* Memory::data() {
     data_.store(data, std::memory_order_release);
   }
   return data;
+}
+
+void Memory::separate_cpu_copy(std::byte fill) { cpu_fill_ = fill; }
+
+std::byte* Memory::cpu_data() {
+  if (!cpu_fill_) return data();
+  const std::lock_guard lock(mutex_);
+  if (!cpu_copy_) {
+    cpu_copy_.reset(new std::byte[bytes_ ? bytes_ : 1]);
+    std::memset(cpu_copy_.get(), std::to_integer<int>(*cpu_fill_), bytes_);
+  }
+  return cpu_copy_.get();
+}
+
+void Memory::copy_to_cpu() {
+  if (cpu_fill_) std::memcpy(cpu_data(), data(), bytes_);
+}
+
+void Memory::copy_to_gpu(std::size_t offset, std::size_t bytes) {
+  if (cpu_fill_) std::memcpy(data() + offset, cpu_data() + offset, bytes);
 }
 
 bool Memory::is_allocated() const {

@@ -8,6 +8,7 @@
 #include <functional>
 #include <memory>
 #include <mutex>
+#include <optional>
 
 namespace openmps {
 
@@ -39,6 +40,16 @@ class Memory {
   void place(std::byte* data) { data_.store(data, std::memory_order_release); }
   void displace() { data_.store(nullptr, std::memory_order_release); }
 
+  /// Managed storage [MTLResource.h]: from now on the CPU has a copy of its own, which holds bytes of `fill` until
+  /// something is copied to it. data() is the GPU's.
+  void separate_cpu_copy(std::byte fill);
+  bool has_cpu_copy() const { return cpu_fill_.has_value(); }
+  /// First byte for the CPU: of its copy, if it has one. Allocates. Throws std::bad_alloc.
+  std::byte* cpu_data();
+  /// Between the copies; nothing where memory is one.
+  void copy_to_cpu();
+  void copy_to_gpu(std::size_t offset, std::size_t bytes);
+
  private:
   Memory() = default;
 
@@ -49,6 +60,8 @@ class Memory {
   std::mutex mutex_;               ///< guards the first allocation
   std::atomic<std::byte*> data_ = nullptr;
   std::size_t bytes_ = 0;
+  std::optional<std::byte> cpu_fill_;
+  std::unique_ptr<std::byte[]> cpu_copy_;
 };
 
 /// How one channel of one pixel is stored.

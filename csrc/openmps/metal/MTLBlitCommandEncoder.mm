@@ -75,10 +75,11 @@ OPENMPS_UNKNOWN_SELECTORS
   [_buffer.get() popDebugGroup];
 }
 
-// Memory is shared: what a command buffer has written, the CPU sees once it has completed.
 - (void)synchronizeResource:(id<MTLResource>)resource {
   if (resource == nil) openmps::raise_argument(@"MTLBlitCommandEncoder: resource is nil.");
-  [self openmps_recording];
+  openmps::Recorder &recorder = [self openmps_recording];
+  if ([(id)resource isKindOfClass:[MTLResourceOnEngine class]])
+    openmps::synchronize(recorder, ((MTLResourceOnEngine *)resource)->_memory, @"MTLResource");
 }
 
 - (void)synchronizeTexture:(id<MTLTexture>)texture slice:(NSUInteger)slice level:(NSUInteger)level {
@@ -87,7 +88,7 @@ OPENMPS_UNKNOWN_SELECTORS
     openmps::raise_argument(
         @"MTLBlitCommandEncoder: slice (%lu) or level (%lu) is not of the texture (%lu slices, 1 level).",
         (unsigned long)slice, (unsigned long)level, (unsigned long)[texture arrayLength]);
-  [self openmps_recording];
+  [self synchronizeResource:texture];
 }
 
 - (void)copyFromTexture:(id<MTLTexture>)sourceTexture

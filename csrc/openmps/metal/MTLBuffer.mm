@@ -18,8 +18,9 @@ MTLBufferOnEngine *new_buffer(id<OpenMPSDevice> device, std::shared_ptr<Memory> 
   return buffer;
 }
 
-id<OpenMPSBuffer> new_buffer_of_mps(id<MTLDevice> device, NSUInteger length) {
-  id made = [device newBufferWithLength:length options:MTLResourceStorageModeShared];
+id<OpenMPSBuffer> new_buffer_of_mps(id<MTLDevice> device, NSUInteger length, MTLStorageMode mode) {
+  id made = [device newBufferWithLength:length
+                                options:static_cast<MTLResourceOptions>(mode) << MTLResourceStorageModeShift];
   if ([made isKindOfClass:[MTLBufferOnEngine class]]) static_cast<MTLBufferOnEngine *>(made)->_storageOfMPS = YES;
   return made;
 }
@@ -42,7 +43,7 @@ id<OpenMPSBuffer> new_buffer_of_mps(id<MTLDevice> device, NSUInteger length) {
 
 - (void *)contents {
   if ([self storageMode] == MTLStorageModePrivate) return nullptr;
-  return openmps::touch([self openmps_memory], @"MTLBuffer");
+  return openmps::touch_cpu([self openmps_memory], @"MTLBuffer");
 }
 
 - (void)openmps_checkRange:(NSRange)range {
@@ -57,6 +58,7 @@ id<OpenMPSBuffer> new_buffer_of_mps(id<MTLDevice> device, NSUInteger length) {
     openmps::raise_usage(@"MTLBuffer: didModifyRange: is for managed storage (mode 1); storageMode is %lu.",
                          (unsigned long)[self storageMode]);
   [self openmps_checkRange:range];
+  _memory->copy_to_gpu(range.location, range.length);
 }
 
 - (id<MTLTexture>)newTextureWithDescriptor:(MTLTextureDescriptor *)descriptor

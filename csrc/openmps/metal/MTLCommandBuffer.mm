@@ -146,11 +146,13 @@ OPENMPS_UNKNOWN_SELECTORS
 }
 
 - (void)commitAwaited {
+  openmps::check_offered(self, _cmd);
   [self openmps_checkedSubmit:YES];
 }
 
 - (void)openmps_checkedSubmit:(BOOL)awaited {
   [self openmps_requireUncommitted:"commit"];
+  openmps::raise_breach();
   if (const auto unread = _recorder->temporaries()->first_unread())
     openmps::raise_usage(
         @"%s%s%s has readCount %lu when its command buffer is committed, the count must be 0: it was made "
@@ -193,6 +195,7 @@ OPENMPS_UNKNOWN_SELECTORS
 /// Before commit: when the work is done, the sentence that `check` returns makes the command buffer fail. nil: the
 /// memory, which the work reads or writes, is as it should be.
 - (void)useMemory:(const void *)memory length:(NSUInteger)length check:(NSString *(*)(const void *, NSUInteger))check {
+  openmps::check_offered(self, _cmd);
   [self openmps_requireUncommitted:"useMemory:length:check:"];
   _memoryChecks.push_back({memory, length, check});
 }

@@ -10,7 +10,7 @@
   if ((self = [super init])) {
     _device = openmps::Ref<id<OpenMPSDevice>>(device);
     const openmps::ThreadHooks hooks = {openmps::thread_begin, openmps::thread_end, openmps::in_pool};
-    _queue = std::make_shared<openmps::Queue>(hooks, count);
+    _queue = std::make_shared<openmps::Queue>(hooks, count, openmps::device_rules());
   }
   return self;
 }
@@ -27,14 +27,18 @@
 OPENMPS_LABEL
 OPENMPS_UNKNOWN_SELECTORS
 
+- (id<MTLCommandBuffer>)openmps_commandBufferRetaining:(BOOL)retained {
+  openmps::raise_breach();
+  _queue->take_place();
+  return [[[MTLCommandBufferOnEngine alloc] initWithQueue:self retainedReferences:retained] autorelease];
+}
+
 - (id<MTLCommandBuffer>)commandBuffer {
-  _queue->wait_for_room();
-  return [[[MTLCommandBufferOnEngine alloc] initWithQueue:self retainedReferences:YES] autorelease];
+  return [self openmps_commandBufferRetaining:YES];
 }
 
 - (id<MTLCommandBuffer>)commandBufferWithUnretainedReferences {
-  _queue->wait_for_room();
-  return [[[MTLCommandBufferOnEngine alloc] initWithQueue:self retainedReferences:NO] autorelease];
+  return [self openmps_commandBufferRetaining:NO];
 }
 
 @end

@@ -25,8 +25,8 @@ constexpr NSUInteger kMaxCommandBuffers = 64;
 
 NSArray *devices() {
   static NSArray *const all = [] {
-    std::string failure;
-    const auto *list = try_engines(&failure);
+    std::string failure = device_rules_failure();
+    const auto *list = failure.empty() ? try_engines(&failure) : nullptr;
     if (!list) raise_argument(@"%s", failure.c_str());
     const Pool pool;  // not around the exception, which is autoreleased itself
     NSMutableArray *made = [[NSMutableArray alloc] init];
@@ -152,19 +152,28 @@ OPENMPS_UNKNOWN_SELECTORS
 
 // Beyond Apple's interface: csrc/core/sharing.hh asks for these.
 - (NSUInteger)peakAllocatedSize {
+  openmps::check_offered(self, _cmd);
   return _engine->peak_bytes();
 }
 
 - (void)resetPeakAllocatedSize {
+  openmps::check_offered(self, _cmd);
   _engine->reset_peak_bytes();
 }
 
 - (NSUInteger)cachedSize {
+  openmps::check_offered(self, _cmd);
   return _engine->cached_bytes();
 }
 
 - (void)freeCachedMemory {
+  openmps::check_offered(self, _cmd);
   _engine->free_cached_bytes();
+}
+
+- (BOOL)hasStatesOfSeveralImages {
+  openmps::check_offered(self, _cmd);
+  return YES;
 }
 
 - (NSUInteger)maxThreadgroupMemoryLength {
@@ -216,7 +225,9 @@ OPENMPS_UNKNOWN_SELECTORS
 - (id<MTLBuffer>)newBufferWithLength:(NSUInteger)length options:(MTLResourceOptions)options {
   [self openmps_checkLength:length options:options];
   if (length > [self maxBufferLength]) return nil;
-  return openmps::new_buffer(self, openmps::Memory::lazy(_engine, length), options, true);
+  const auto memory = openmps::Memory::lazy(_engine, length);
+  if (openmps::is_copied(options)) memory->separate_cpu_copy(std::byte{0});
+  return openmps::new_buffer(self, memory, options, true);
 }
 
 - (id<MTLBuffer>)newBufferWithBytes:(const void *)pointer
@@ -229,6 +240,10 @@ OPENMPS_UNKNOWN_SELECTORS
   std::byte *data = openmps::host_data(memory);
   if (!data) return nil;
   std::memcpy(data, pointer, length);
+  if (openmps::is_copied(options)) {
+    memory->separate_cpu_copy(std::byte{0});
+    std::memcpy(openmps::touch_cpu(memory, @"MTLBuffer"), pointer, length);
+  }
   return openmps::new_buffer(self, memory, options, false);
 }
 
@@ -237,7 +252,7 @@ OPENMPS_UNKNOWN_SELECTORS
                                   options:(MTLResourceOptions)options
                               deallocator:(void (^)(void *, NSUInteger))deallocator {
   [self openmps_checkLength:length options:options];
-  const NSUInteger page = openmps::page_size();
+  const NSUInteger page = openmps::device_rules().page_size;
   if (pointer == nullptr) openmps::raise_argument(@"MTLDevice: pointer of a buffer's bytes is NULL.");
   if (reinterpret_cast<uintptr_t>(pointer) % page != 0)
     openmps::raise_argument(@"MTLDevice: pointer (%p) is not aligned to a page (%lu bytes).", pointer,
@@ -265,6 +280,7 @@ OPENMPS_UNKNOWN_SELECTORS
   const NSUInteger bytes = openmps::check_texture_descriptor(descriptor, &view);
   if (bytes > [self maxBufferLength]) return nil;
   view.memory = openmps::Memory::lazy(_engine, bytes);
+  if (openmps::is_copied([descriptor resourceOptions])) view.memory->separate_cpu_copy(openmps::kUnsynchronized);
   return openmps::new_texture(self, descriptor, view, [descriptor resourceOptions]);
 }
 

@@ -12,6 +12,11 @@ void check_options(const char *what, MTLResourceOptions options) {
                    what, (unsigned long)options, (unsigned long)storage);
 }
 
+bool is_copied(MTLResourceOptions options) {
+  return device_rules().copies_managed_storage &&
+         ((options >> MTLResourceStorageModeShift) & 0xf) == MTLStorageModeManaged;
+}
+
 }  // namespace openmps
 
 @implementation MTLResourceOnEngine

@@ -59,6 +59,10 @@ bool texture_format(MTLPixelFormat pixel_format, Format *format, NSUInteger *lan
 std::uint64_t check_texture_descriptor(MTLTextureDescriptor *descriptor, ImageView *view);
 MTLResourceOptions options_of(MTLTextureDescriptor *descriptor);
 void check_options(const char *what, MTLResourceOptions options);
+/// Whether CPU and GPU have a copy each of what these options ask for.
+bool is_copied(MTLResourceOptions options);
+/// Bytes of textures that the CPU has neither written nor synchronized: NaN.
+inline constexpr std::byte kUnsynchronized{0xff};
 
 MTLBufferOnEngine *new_buffer(id<OpenMPSDevice> device, std::shared_ptr<Memory> memory, MTLResourceOptions options,
                               bool clear_first);
@@ -77,6 +81,11 @@ SlicePixels slice_of(MTLTextureOnEngine *texture, NSUInteger slice, MTLOrigin or
 /// once the memory has been touched.
 void read_texels(const SlicePixels &slice, std::byte *to, std::size_t bytes_per_row, MTLSize size);
 void write_texels(const SlicePixels &slice, const std::byte *from, std::size_t bytes_per_row, MTLSize size);
+/// The same in `memory`, where the slice's begins.
+void read_texels(const SlicePixels &slice, const std::byte *memory, std::byte *to, std::size_t bytes_per_row,
+                 MTLSize size);
+void write_texels(const SlicePixels &slice, std::byte *memory, const std::byte *from, std::size_t bytes_per_row,
+                  MTLSize size);
 /// Raises for a texture on read-only memory.
 void check_writable(const char *what, MTLTextureOnEngine *texture);
 /// Raises for a region outside of a texture, a mipmap level or a slice that it does not have.

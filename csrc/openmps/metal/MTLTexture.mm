@@ -16,7 +16,7 @@ struct TextureDescriptorState {
   MTLTextureType type = MTLTextureType2D;
   MTLPixelFormat format = MTLPixelFormatRGBA8Unorm;
   NSUInteger width = 1, height = 1, depth = 1, levels = 1, samples = 1, array_length = 1;
-  MTLResourceOptions options = 0;
+  MTLResourceOptions options = static_cast<MTLResourceOptions>(default_storage_mode()) << MTLResourceStorageModeShift;
   MTLTextureUsage usage = MTLTextureUsageShaderRead;
   bool optimized = true;
   MTLTextureSwizzleChannels swizzle = {MTLTextureSwizzleRed, MTLTextureSwizzleGreen, MTLTextureSwizzleBlue,
@@ -179,8 +179,12 @@ SlicePixels slice_of(MTLTextureOnEngine *texture, NSUInteger slice, MTLOrigin or
 }
 
 void read_texels(const SlicePixels &slice, std::byte *to, std::size_t bytes_per_row, MTLSize size) {
-  std::byte *data = host_data(slice.memory);
-  if (!data) return;
+  if (std::byte *data = host_data(slice.memory)) read_texels(slice, data, to, bytes_per_row, size);
+}
+
+void read_texels(const SlicePixels &slice, const std::byte *memory, std::byte *to, std::size_t bytes_per_row,
+                 MTLSize size) {
+  auto *data = const_cast<std::byte *>(memory);
   const Pixels texels{to, slice.lanes * slice.element, bytes_per_row};
   copy_pixels(texels, {data + slice.offset, slice.pixel, slice.row}, size.height, size.width,
               slice.present * slice.element);
@@ -190,8 +194,11 @@ void read_texels(const SlicePixels &slice, std::byte *to, std::size_t bytes_per_
 }
 
 void write_texels(const SlicePixels &slice, const std::byte *from, std::size_t bytes_per_row, MTLSize size) {
-  std::byte *data = host_data(slice.memory);
-  if (!data) return;
+  if (std::byte *data = host_data(slice.memory)) write_texels(slice, data, from, bytes_per_row, size);
+}
+
+void write_texels(const SlicePixels &slice, std::byte *data, const std::byte *from, std::size_t bytes_per_row,
+                  MTLSize size) {
   const Pixels texels{const_cast<std::byte *>(from), slice.lanes * slice.element, bytes_per_row};
   copy_pixels({data + slice.offset, slice.pixel, slice.row}, texels, size.height, size.width,
               slice.present * slice.element);
@@ -346,9 +353,8 @@ void write_texels(const SlicePixels &slice, const std::byte *from, std::size_t b
   (void)bytesPerImage;  // a region has one image [MTLTexture.h: for 3D textures]
   [self openmps_checkTransfer:pixelBytes rows:bytesPerRow region:region level:level slice:slice];
   openmps::check_cpu_may_read(*_usage, @"MTLTexture");
-  openmps::touch(_memory, @"MTLTexture");
-  openmps::read_texels(openmps::slice_of(self, slice, region.origin), static_cast<std::byte *>(pixelBytes), bytesPerRow,
-                       region.size);
+  openmps::read_texels(openmps::slice_of(self, slice, region.origin), openmps::touch_cpu(_memory, @"MTLTexture"),
+                       static_cast<std::byte *>(pixelBytes), bytesPerRow, region.size);
 }
 
 - (void)replaceRegion:(MTLRegion)region
@@ -361,9 +367,12 @@ void write_texels(const SlicePixels &slice, const std::byte *from, std::size_t b
   [self openmps_checkTransfer:pixelBytes rows:bytesPerRow region:region level:level slice:slice];
   openmps::check_writable("MTLTexture", self);
   openmps::check_cpu_may_write(*_usage, @"MTLTexture");
-  openmps::touch(_memory, @"MTLTexture");
-  openmps::write_texels(openmps::slice_of(self, slice, region.origin), static_cast<const std::byte *>(pixelBytes),
-                        bytesPerRow, region.size);
+  const auto *from = static_cast<const std::byte *>(pixelBytes);
+  const openmps::SlicePixels to = openmps::slice_of(self, slice, region.origin);
+  openmps::write_texels(to, openmps::touch(_memory, @"MTLTexture"), from, bytesPerRow, region.size);
+  // Metal brings the CPU's writes to the GPU by itself [MTLTexture.h].
+  if (_memory->has_cpu_copy())
+    openmps::write_texels(to, openmps::touch_cpu(_memory, @"MTLTexture"), from, bytesPerRow, region.size);
 }
 
 - (void)getBytes:(void *)pixelBytes

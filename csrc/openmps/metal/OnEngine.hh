@@ -11,6 +11,7 @@
 
 #include "engine/engine.hpp"
 #include "metal/block.hpp"
+#include "metal/device_rules.hpp"
 #include "metal/host.hpp"
 #include "metal/recording.hpp"
 #include "mps/Ref.hh"
@@ -76,6 +77,23 @@ void check_cpu_may_write(const Usage &usage, NSString *what);
 
 /// First byte of the block; raises NSMallocException naming `what` when there is no memory.
 std::byte *touch(const std::shared_ptr<Memory> &memory, NSString *what);
+/// The same of the CPU's copy, where managed storage has one.
+std::byte *touch_cpu(const std::shared_ptr<Memory> &memory, NSString *what);
+/// Copy managed storage to the CPU when the command buffer gets there; nothing where memory is one.
+void synchronize(Recorder &recorder, const std::shared_ptr<Memory> &memory, NSString *what);
+
+/// Storage of images, textures and states for which nobody asks for another.
+inline MTLStorageMode default_storage_mode() {
+  return device_rules().copies_managed_storage ? MTLStorageModeManaged : MTLStorageModeShared;
+}
+
+/// Whether the selector is one beyond Apple's interface, and the device's rules have none of these.
+bool is_hidden(SEL selector);
+/// In the methods of these: what NSObject does about selectors that it does not know.
+void check_offered(id object, SEL selector);
+
+/// Raise what note_breach() has kept.
+void raise_breach();
 
 }  // namespace openmps
 
@@ -88,9 +106,15 @@ std::byte *touch(const std::shared_ptr<Memory> &memory, NSString *what);
     NSMethodSignature *signature = [super methodSignatureForSelector:selector];                                        \
     return signature != nil ? signature : [NSMethodSignature signatureWithObjCTypes:"v@:"];                            \
   }
-#define OPENMPS_UNKNOWN_SELECTORS \
-  OPENMPS_UNKNOWN_SELECTORS_OF(-) \
-  OPENMPS_UNKNOWN_SELECTORS_OF(+)
+#define OPENMPS_UNKNOWN_SELECTORS                                                        \
+  OPENMPS_UNKNOWN_SELECTORS_OF(-)                                                        \
+  OPENMPS_UNKNOWN_SELECTORS_OF(+)                                                        \
+  -(BOOL)respondsToSelector : (SEL)selector {                                            \
+    return !openmps::is_hidden(selector) && [super respondsToSelector:selector];         \
+  }                                                                                      \
+  +(BOOL)instancesRespondToSelector : (SEL)selector {                                    \
+    return !openmps::is_hidden(selector) && [super instancesRespondToSelector:selector]; \
+  }
 
 /// The `label` property of a class with a member `openmps::Label _label`.
 #define OPENMPS_LABEL               \
@@ -138,7 +162,8 @@ id<MTLTexture> new_texture(id<MTLDevice> device, const ImageView &view, MTLPixel
 
 /// A buffer of zeros whose storage MPS chose, not the program: the CPU sees it, and didModifyRange: is allowed on it
 /// although it is shared, because Apple's may be managed [MPSMatrix.h]. Owned by the caller; nil without memory.
-id<OpenMPSBuffer> new_buffer_of_mps(id<MTLDevice> device, NSUInteger length);
+id<OpenMPSBuffer> new_buffer_of_mps(id<MTLDevice> device, NSUInteger length,
+                                    MTLStorageMode mode = MTLStorageModeShared);
 
 /// Unwraps; raises NSInvalidArgumentException for nil and for objects that are not openmps's, naming `what`.
 id<OpenMPSDevice> device_of(id<MTLDevice> device, const char *what);

@@ -77,6 +77,47 @@ std::byte *touch(const std::shared_ptr<Memory> &memory, NSString *what) {
   return data;
 }
 
+std::byte *touch_cpu(const std::shared_ptr<Memory> &memory, NSString *what) {
+  std::byte *data = cpu_data(memory);
+  if (!data) raise_memory(@"%@: there is no memory for %lu bytes.", what, (unsigned long)memory->size());
+  return data;
+}
+
+void synchronize(Recorder &recorder, const std::shared_ptr<Memory> &memory, NSString *what) {
+  if (!memory->has_cpu_copy()) return;
+  touch(memory, what);
+  touch_cpu(memory, what);
+  recorder.append(HostTask{[memory] { memory->copy_to_cpu(); }}, "synchronizeResource");
+}
+
+bool is_hidden(SEL selector) {
+  if (device_rules().has_extensions) return false;
+  static const SEL kExtensions[] = {
+      @selector(
+          initWithDevice:imageDescriptor:bytesNoCopy:bytesPerPixel:bytesPerRow:bytesPerImage:readOnly:deallocator:),
+      @selector(weightsOwner),
+      @selector(commitAwaited),
+      @selector(useMemory:length:check:),
+      @selector(hasStatesOfSeveralImages),
+      @selector(peakAllocatedSize),
+      @selector(resetPeakAllocatedSize),
+      @selector(cachedSize),
+      @selector(freeCachedMemory),
+  };
+  for (const SEL extension : kExtensions)
+    if (sel_isEqual(selector, extension)) return true;
+  return false;
+}
+
+void check_offered(id object, SEL selector) {
+  if (is_hidden(selector)) [object doesNotRecognizeSelector:selector];
+}
+
+void raise_breach() {
+  const std::string sentence = take_breach();
+  if (!sentence.empty()) raise_usage(@"%s", sentence.c_str());
+}
+
 namespace {
 
 /// `object` if it answers the selector that only openmps's objects have.

@@ -1,8 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "metal/host.hpp"
 
-#include <unistd.h>
-
 #include <chrono>
 #include <condition_variable>
 #include <deque>
@@ -46,9 +44,12 @@ double now_seconds() noexcept {
   return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count();
 }
 
-std::size_t page_size() noexcept {
-  static const auto size = static_cast<std::size_t>(sysconf(_SC_PAGESIZE));
-  return size;
+std::byte* cpu_data(const std::shared_ptr<Memory>& memory) noexcept {
+  try {
+    return memory->cpu_data();
+  } catch (...) {
+    return nullptr;
+  }
 }
 
 namespace {

@@ -26,7 +26,8 @@ std::optional<std::uint64_t> product(std::initializer_list<std::uint64_t> factor
 /// Seconds of the monotonic clock, as GPUStartTime counts them.
 double now_seconds() noexcept;
 
-std::size_t page_size() noexcept;
+/// The same of the CPU's copy, where managed storage has one.
+std::byte* cpu_data(const std::shared_ptr<Memory>& memory) noexcept;
 
 /// Runs the action on the process's notification thread, after those handed over before. The thread starts with
 /// the first action; `in_pool` wraps each one.

@@ -5,6 +5,7 @@
 #include <chrono>
 #include <functional>
 #include <thread>
+#include <utility>
 
 #include "engine/plan.hpp"
 #include "metal/host.hpp"
@@ -116,7 +117,7 @@ bool Queue::claim(const std::shared_ptr<Submission>& submission) noexcept {
 }
 
 void Queue::accept(Submission& submission) noexcept {
-  ++in_flight_;
+  if (!rules_.counts_open_command_buffers) ++in_flight_;
   submission.kernel_start = now_seconds();
   submission.completion->progress.store(Progress::committed, std::memory_order_release);
   submission.stage.store(Submission::running, std::memory_order_release);
@@ -153,13 +154,23 @@ void Queue::withdraw(const std::shared_ptr<Submission>& submission) noexcept {
   }
   submission->completion->progress.store(Progress::error, std::memory_order_release);
   if (asleep) wake_.notify_one();
+  if (rules_.counts_open_command_buffers) give_place();
 }
 
-void Queue::wait_for_room() noexcept {
-  if (is_running_thread() || is_orphan()) return;
+void Queue::take_place() noexcept {
+  if (is_orphan()) return;
   ProcessEnd::instance().allow_work();
   std::unique_lock<std::mutex> lock(mutex_);
-  room_.wait(lock, [this] { return in_flight_ < max_in_flight_; });
+  if (!is_running_thread()) room_.wait(lock, [this] { return in_flight_ < max_in_flight_; });
+  if (rules_.counts_open_command_buffers) ++in_flight_;
+}
+
+void Queue::give_place() noexcept {
+  {
+    const std::lock_guard<std::mutex> lock(mutex_);
+    --in_flight_;
+  }
+  room_.notify_all();
 }
 
 bool Queue::is_running_thread() const noexcept { return runner_.load(std::memory_order_relaxed) == this_thread_id(); }
@@ -223,9 +234,24 @@ void Queue::process(Submission& submission) noexcept {
 
   const Progress result = submission.error.empty() ? Progress::completed : Progress::error;
   submission.completion->progress.store(result, std::memory_order_release);
-  swallow(submission.on_completed);
   submission.on_scheduled = nullptr;
+  if (rules_.calls_handlers_apart) return;
+  swallow(submission.on_completed);
   submission.on_completed = nullptr;
+}
+
+/// On the process's notification thread.
+void Queue::call_handlers_apart(std::function<void()> handlers) noexcept {
+  swallow([&] {
+    notify_later(
+        [handlers = std::move(handlers)]() mutable {
+          ProcessEnd::instance().begin_work();
+          swallow(handlers);
+          handlers = nullptr;
+          ProcessEnd::instance().end_work();
+        },
+        hooks_.begin, hooks_.in_pool);
+  });
 }
 
 void Queue::finish(Submission& submission) noexcept {
@@ -241,13 +267,11 @@ void Queue::finish(Submission& submission) noexcept {
       },
       &context);
   runner_.store(0, std::memory_order_relaxed);
+  auto handlers = std::exchange(submission.on_completed, nullptr);
   submission.stage.store(Submission::finished, std::memory_order_release);
   submission.stage.notify_all();
-  {
-    std::lock_guard<std::mutex> lock(mutex_);
-    --in_flight_;
-  }
-  room_.notify_all();
+  if (handlers) call_handlers_apart(std::move(handlers));
+  give_place();
 }
 
 void Queue::run() noexcept {

@@ -12,6 +12,7 @@
 #include <string>
 #include <vector>
 
+#include "metal/device_rules.hpp"
 #include "metal/recording.hpp"
 
 namespace openmps {
@@ -22,7 +23,7 @@ struct Submission {
   std::shared_ptr<Completion> completion;
   std::vector<Command> commands;
   std::vector<std::function<void()>> at_completion;
-  std::function<void()> on_scheduled, on_completed;  ///< handlers; run on the queue's thread
+  std::function<void()> on_scheduled, on_completed;  ///< handlers; by the rules, the latter are called apart
 
   /// How far waiting threads may go.
   enum Stage : int { recording = 0, running, scheduled, finished };
@@ -46,7 +47,12 @@ struct ThreadHooks {
 
 class Queue : public std::enable_shared_from_this<Queue> {
  public:
-  Queue(ThreadHooks hooks, std::size_t max_in_flight) : hooks_(hooks), max_in_flight_(max_in_flight) {}
+  Queue(ThreadHooks hooks, std::size_t max_in_flight, const DeviceRules& rules)
+      : hooks_(hooks), max_in_flight_(max_in_flight), rules_(rules) {}
+
+  /// For a new submission: returns when fewer than max_in_flight are unfinished; at once on the running thread. Which
+  /// ones count, uncommitted or committed ones, is a matter of the rules.
+  void take_place() noexcept;
 
   /// Takes the next place. Once per submission.
   void enqueue(const std::shared_ptr<Submission>& submission);
@@ -60,8 +66,6 @@ class Queue : public std::enable_shared_from_this<Queue> {
   bool run_claimed(Submission& submission) noexcept;
   /// Gives its place up (a command buffer that is dropped without commit).
   void withdraw(const std::shared_ptr<Submission>& submission) noexcept;
-  /// Returns when fewer than max_in_flight committed submissions are unfinished. At once on the running thread.
-  void wait_for_room() noexcept;
   /// Whether the calling thread is the one that runs a command buffer now: it is in a handler.
   bool is_running_thread() const noexcept;
   /// Whether the queue was in use when the process was forked: then nothing that is committed here ever runs.
@@ -75,13 +79,16 @@ class Queue : public std::enable_shared_from_this<Queue> {
   void run() noexcept;
   std::shared_ptr<Submission> next() noexcept;
   void accept(Submission& submission) noexcept;
+  void give_place() noexcept;
   void finish(Submission& submission) noexcept;
   void process(Submission& submission) noexcept;
+  void call_handlers_apart(std::function<void()> handlers) noexcept;
 
   static constexpr int kUnused = -1;
 
   const ThreadHooks hooks_;
   const std::size_t max_in_flight_;
+  const DeviceRules& rules_;
 
   std::mutex mutex_;
   std::condition_variable wake_, room_;

@@ -3,6 +3,8 @@
 
 #include <algorithm>
 
+#include "metal/device_rules.hpp"
+
 namespace openmps {
 
 void Usage::add(List& list, const std::shared_ptr<Completion>& completion) {
@@ -27,6 +29,20 @@ Usage::Blocker Usage::before_writing() const {
     if (reader->is_committed() && !reader->is_done()) return Blocker::running_reader;
   }
   return Blocker::none;
+}
+
+Temporary::~Temporary() {
+  if (read_count == 0 || !device_rules().asserts_reads_of_freed_temporaries) return;
+  note_breach(description() + (label.empty() ? "" : " " + label) + " was freed with readCount " +
+              std::to_string(read_count) + ", the count must be 0: it was made for readers that never came.");
+}
+
+std::shared_ptr<Temporary> TemporaryScope::add(std::string name, const std::array<std::int64_t, 4>& extents) {
+  auto temporary = std::make_shared<Temporary>();
+  temporary->name = std::move(name);
+  temporary->extents = extents;
+  if (!device_rules().asserts_reads_of_freed_temporaries) members_.push_back(temporary);
+  return temporary;
 }
 
 std::string Temporary::description() const {

@@ -51,6 +51,11 @@ class Usage {
 
 /// A temporary image or state, as its command buffer sees it.
 struct Temporary {
+  Temporary() = default;
+  ~Temporary();
+  Temporary(const Temporary&) = delete;
+  Temporary& operator=(const Temporary&) = delete;
+
   std::uint64_t read_count = 1;
   std::string name;                       ///< the class, for errors
   std::array<std::int64_t, 4> extents{};  ///< of an image: n, h, w, c; otherwise zeros, and part of the name
@@ -65,14 +70,9 @@ struct Temporary {
 /// (commitAndContinue hands it on). Used on the encoding thread only.
 class TemporaryScope {
  public:
-  std::shared_ptr<Temporary> add(std::string name, const std::array<std::int64_t, 4>& extents = {}) {
-    auto temporary = std::make_shared<Temporary>();
-    temporary->name = std::move(name);
-    temporary->extents = extents;
-    members_.push_back(temporary);
-    return temporary;
-  }
-  /// The first one that somebody was still to read, or null; forgets those that are done.
+  std::shared_ptr<Temporary> add(std::string name, const std::array<std::int64_t, 4>& extents = {});
+  /// The first one that somebody was still to read, or null; forgets those that are done. None where the device's
+  /// rules want it noticed when they are freed.
   std::shared_ptr<Temporary> first_unread();
 
  private:

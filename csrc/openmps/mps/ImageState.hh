@@ -21,7 +21,7 @@ struct ImageState {
   MPSImageFeatureChannelFormat format = MPSImageFeatureChannelFormatNone;
   MTLPixelFormat pixel_format = MTLPixelFormatInvalid;
   MTLTextureUsage texture_usage = MTLTextureUsageShaderRead | MTLTextureUsageShaderWrite;
-  MTLStorageMode storage_mode = MTLStorageModeShared;
+  MTLStorageMode storage_mode = default_storage_mode();
   MPSPurgeableState purgeable = MPSPurgeableStateNonVolatile;
   bool read_only = false;
   // Temporary images:

@@ -58,7 +58,7 @@ WeightSource read_weights(const ConvolutionState &state, id<MPSCNNConvolutionDat
   weights.weights = [source weights];
   if (weights.weights == nullptr) raise_for(state, @"The data source's weights are NULL.");
   weights.bias = [source biasTerms];
-  if (answers(source, @selector(weightsOwner)))
+  if (!is_hidden(@selector(weightsOwner)) && answers(source, @selector(weightsOwner)))
     if (id owner = [static_cast<id<OpenMPSWeightsOwner>>(static_cast<id>(source)) weightsOwner])
       weights.owner = std::shared_ptr<const void>([owner retain], [](const void *held) { [(id)held release]; });
   return weights;

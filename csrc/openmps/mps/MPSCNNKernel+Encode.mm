@@ -52,6 +52,13 @@ void check_states(const ImageKernelState &state, MPSStateBatch *states, NSUInteg
               (unsigned long)count);
 }
 
+/// Whether a state is of one image alone is a matter of the device's rules.
+void check_single(const KernelState &state, MPSImage *image, const char *name) {
+  if ([image numberOfImages] > 1 && !device_rules().has_states_of_several_images)
+    raise_for(state, @"%s has %lu images; an encode with a state is of one, or of a batch of single images.", name,
+              (unsigned long)[image numberOfImages]);
+}
+
 /// Where the images do not share a state, each has its own [MPSCNNKernel.h, isResultStateReusedAcrossBatch].
 void check_states_differ(const ImageKernelState &state, MPSStateBatch *states) {
   if ([[NSSet setWithArray:states] count] != [states count])
@@ -65,6 +72,10 @@ void encode_image(MPSKernel *kernel, id<MTLCommandBuffer> buffer, Images sources
   const auto &state = state_of<ImageKernelState>(kernel);
   Recorder &recorder = begin_encode(state, buffer);
   Encode encode = resolve(state, sources, destination);
+  if (states.source != nil || states.result != nil) {
+    for (std::size_t i = 0; i < sources.size(); ++i) check_single(state, sources[i], state.names(i).image);
+    check_single(state, destination, "destinationImage");
+  }
   encode.source_state = states.source;
   encode.result_state = states.result;
   Problem problem = state.make_problem(encode);
@@ -214,6 +225,7 @@ MPSState *new_result_state(ImageKernel *kernel, id<MTLCommandBuffer> buffer, Ima
   const Class kind = state.result_state_class();
   if (kind == Nil) return nil;
   if (buffer != nil) begin_encode(state, buffer);
+  for (std::size_t i = 0; i < sources.size(); ++i) check_single(state, sources[i], state.names(i).image);
   auto data = state.new_gradient_data();
   take_sources(*data, state, sources);
   MPSState *made = buffer != nil ? [kind temporaryStateWithCommandBuffer:buffer]

@@ -173,8 +173,11 @@ void transfer(MPSImage *image, void *bytes, MPSDataLayout layout, ByteStrides st
   } else if (state.usage->before_reading() != Usage::Blocker::none) {
     check_cpu_may_read(*state.usage, describe(image));
   }
-  std::byte *data = touch(state.view.memory, @"MPSImage");
-  move(steps, state.view, data, static_cast<std::byte *>(bytes), to_image);
+  const auto &memory = state.view.memory;
+  auto *const buffer = static_cast<std::byte *>(bytes);
+  if (!to_image || memory->has_cpu_copy()) move(steps, state.view, touch_cpu(memory, @"MPSImage"), buffer, to_image);
+  // Metal brings the CPU's writes to the GPU by itself [MTLTexture.h].
+  if (to_image) move(steps, state.view, touch(memory, @"MPSImage"), buffer, to_image);
 }
 
 }  // namespace openmps

@@ -110,6 +110,7 @@ std::size_t check_shared_strides(const ImageView &view, NSUInteger per_pixel, NS
                       readOnly:(BOOL)readOnly
                    deallocator:(void (^)(void))deallocator {
   openmps::UnwindRelease half(self);
+  openmps::check_offered(self, _cmd);
   id<OpenMPSDevice> own = openmps::device_of(device, "MPSImage: device");
   openmps::ImageShape shape = openmps::check_image_descriptor("MPSImage", own, imageDescriptor);
   openmps::ImageView &view = shape.view;

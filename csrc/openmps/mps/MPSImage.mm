@@ -27,6 +27,8 @@ ImageState *new_image_state(const char *who, id<OpenMPSDevice> device, const MPS
   state->pixel_format = shape.pixel_format;
   state->texture_usage = shape.usage;
   state->storage_mode = shape.storage_mode;
+  if (is_copied(static_cast<MTLResourceOptions>(shape.storage_mode) << MTLResourceStorageModeShift))
+    state->view.memory->separate_cpu_copy(kUnsynchronized);
   return state;
 }
 
@@ -342,9 +344,9 @@ OPENMPS_UNKNOWN_SELECTORS
   openmps::transfer(self, const_cast<void *>(dataBytes), dataLayout, {}, [self openmps_bounds], all, imageIndex, true);
 }
 
-// Memory is shared between CPU and engine: nothing to copy.
 - (void)synchronizeOnCommandBuffer:(id<MTLCommandBuffer>)commandBuffer {
-  [openmps::command_buffer_of(commandBuffer, "MPSImage: commandBuffer") openmps_recorder];
+  openmps::Recorder &recorder = [openmps::command_buffer_of(commandBuffer, "MPSImage: commandBuffer") openmps_recorder];
+  if (const auto &memory = [self openmps_state].view.memory) openmps::synchronize(recorder, memory, @"MPSImage");
 }
 
 @end

@@ -11,8 +11,7 @@ struct DescriptorState {
   NSUInteger width = 1, height = 1, channels = 1, images = 1;
   MPSImageFeatureChannelFormat format = MPSImageFeatureChannelFormatNone;
   MTLCPUCacheMode cache_mode = MTLCPUCacheModeDefaultCache;
-  // Apple's default is managed on macOS; memory is one and the same here.
-  MTLStorageMode storage_mode = MTLStorageModeShared;
+  MTLStorageMode storage_mode = default_storage_mode();
   MTLTextureUsage usage = MTLTextureUsageShaderRead | MTLTextureUsageShaderWrite;
 };
 

@@ -42,6 +42,8 @@ RowState *new_row_state(const RowNames &names, id<MTLDevice> device, const RowLa
 RowState *new_temporary_row_state(const RowNames &names, id<MTLCommandBuffer> buffer, const RowLayout &layout);
 /// Raises unless kernels may still be encoded on `buffer`.
 id<OpenMPSCommandBuffer> open_command_buffer(const RowNames &names, id<MTLCommandBuffer> buffer);
+/// Copies the memory to the CPU when the command buffer gets there, where memory is not one.
+void synchronize_rows(const RowNames &names, const RowState &state, id<MTLCommandBuffer> buffer);
 /// Raises for what no temporary matrix or vector of this command buffer can be.
 void check_row_prefetch(const RowNames &names, id<MTLCommandBuffer> buffer, const std::vector<RowLayout> &layouts);
 

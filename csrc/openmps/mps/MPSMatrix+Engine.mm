@@ -147,6 +147,11 @@ id<OpenMPSCommandBuffer> open_command_buffer(const RowNames &names, id<MTLComman
   return own;
 }
 
+void synchronize_rows(const RowNames &names, const RowState &state, id<MTLCommandBuffer> buffer) {
+  Recorder &recorder = [open_command_buffer(names, buffer) openmps_recorder];
+  if (state.buffer) synchronize(recorder, [state.buffer.get() openmps_memory], @"MPSMatrix");
+}
+
 RowState *new_temporary_row_state(const RowNames &names, id<MTLCommandBuffer> buffer, const RowLayout &layout) {
   id<OpenMPSCommandBuffer> own = open_command_buffer(names, buffer);
   id<OpenMPSDevice> device = device_of([own device], names.who);

@@ -64,7 +64,6 @@ std::vector<RowLayout> layouts_of(NSArray *descriptors) {
     return [self openmps_own].FIELD;           \
   }
 
-/// Memory is shared between CPU and engine: nothing to copy when it is synchronized.
 #define OPENMPS_ROWS_MEMORY(NAMES)                                          \
   OPENMPS_ROWS_GETTER(id<MTLDevice>, device, device.get())                  \
   OPENMPS_ROWS_GETTER(NSUInteger, offset, offset)                           \
@@ -73,7 +72,7 @@ std::vector<RowLayout> layouts_of(NSArray *descriptors) {
     return openmps::buffer_of(NAMES, [self openmps_own]);                   \
   }                                                                         \
   -(void)synchronizeOnCommandBuffer : (id<MTLCommandBuffer>)commandBuffer { \
-    openmps::open_command_buffer(NAMES, commandBuffer);                     \
+    openmps::synchronize_rows(NAMES, [self openmps_own], commandBuffer);    \
   }
 
 /// The protocol OpenMPSRows.

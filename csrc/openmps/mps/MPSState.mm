@@ -223,7 +223,7 @@ OPENMPS_UNKNOWN_SELECTORS
   if (resource.type == MPSStateResourceTypeBuffer) {
     made = state.temporary
                ? [state.device.get() newBufferWithLength:resource.buffer_size options:MTLResourceStorageModePrivate]
-               : openmps::new_buffer_of_mps(state.device.get(), resource.buffer_size);
+               : openmps::new_buffer_of_mps(state.device.get(), resource.buffer_size, openmps::default_storage_mode());
   } else {
     MTLTextureDescriptor *descriptor = [[resource.texture.get() copy] autorelease];
     if (state.temporary) [descriptor setStorageMode:MTLStorageModePrivate];
@@ -264,9 +264,11 @@ OPENMPS_UNKNOWN_SELECTORS
   return [self openmps_resourceAt:index].type;
 }
 
-// Memory is shared between CPU and engine: nothing to copy.
 - (void)synchronizeOnCommandBuffer:(id<MTLCommandBuffer>)commandBuffer {
-  [openmps::command_buffer_of(commandBuffer, "MPSState: commandBuffer") openmps_recorder];
+  openmps::Recorder &recorder = [openmps::command_buffer_of(commandBuffer, "MPSState: commandBuffer") openmps_recorder];
+  for (const openmps::StateResource &resource : openmps::fields_of(_openmps).resources)
+    if (id known = resource.resource.get())
+      openmps::synchronize(recorder, ((MTLResourceOnEngine *)known)->_memory, @"MPSState");
 }
 
 - (NSUInteger)resourceSize {
