@@ -6,6 +6,7 @@
 #include <initializer_list>
 
 #include "encode_checks.hh"
+#include "image_batch.hh"
 #include "loss_impl.hh"
 #include "objc_scope.hh"
 
@@ -42,12 +43,6 @@ std::shared_ptr<Image> destination(const char *who, CommandBuffer &buffer, const
   check<TypeError>(out->dtype() == DType::float32 || out->dtype() == DType::float16, who, ": out.dtype (",
                    name_of(out->dtype()), ") is not float32 or float16.");
   return out;
-}
-
-ImageBatch batch_of(const Image &image) {
-  ImageBatch batch;
-  batch.add(image);
-  return batch;
 }
 
 }  // namespace
@@ -89,8 +84,8 @@ std::shared_ptr<Image> ForwardLoss::encode(CommandBuffer &buffer, const Image &x
   check_like(name, {weights, "weights"}, x.shape());
   out = destination(name, buffer, impl_->device, std::move(out), result_shape(x.shape()), DType::float32, temporary);
   guard([&] {
-    const ImageBatch sources = batch_of(x), compared = batch_of(labels), losses = batch_of(*out);
-    const ImageBatch factors = weights != nullptr ? batch_of(*weights) : ImageBatch();
+    const ImageBatch sources(x), compared(labels), losses(*out);
+    const ImageBatch factors = weights != nullptr ? ImageBatch(*weights) : ImageBatch();
     id<MTLCommandBuffer> commands = buffer.impl().buffer.get();
     [impl_->kernel.get() encodeBatchToCommandBuffer:commands
                                        sourceImages:sources.images()
@@ -99,7 +94,6 @@ std::shared_ptr<Image> ForwardLoss::encode(CommandBuffer &buffer, const Image &x
                                   destinationStates:nil
                                   destinationImages:losses.images()];
     for (const ImageBatch *batch : {&sources, &compared, &factors}) batch->did_read();
-    losses.did_write();
     out->impl().note_write(commands);
   });
   return out;
@@ -149,8 +143,8 @@ std::shared_ptr<Image> LossGradient::encode(CommandBuffer &buffer, const Image &
   check_like(name, {weights, "weights"}, shape);
   out = destination(name, buffer, impl_->device, std::move(out), shape, gradient_dtype(x.dtype()), temporary);
   guard([&] {
-    const ImageBatch incoming = batch_of(grad), sources = batch_of(x), compared = batch_of(labels);
-    const ImageBatch factors = weights != nullptr ? batch_of(*weights) : ImageBatch(), results = batch_of(*out);
+    const ImageBatch incoming(grad), sources(x), compared(labels), results(*out);
+    const ImageBatch factors = weights != nullptr ? ImageBatch(*weights) : ImageBatch();
     id<MTLCommandBuffer> commands = buffer.impl().buffer.get();
     [impl_->kernel.get() encodeBatchToCommandBuffer:commands
                                     sourceGradients:incoming.images()
@@ -160,7 +154,6 @@ std::shared_ptr<Image> LossGradient::encode(CommandBuffer &buffer, const Image &
                                        sourceStates:nil
                                destinationGradients:results.images()];
     for (const ImageBatch *batch : {&incoming, &sources, &compared, &factors}) batch->did_read();
-    results.did_write();
     out->impl().note_write(commands);
   });
   return out;

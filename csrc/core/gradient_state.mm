@@ -2,6 +2,8 @@
 #include <mpscnn/error.hpp>
 
 #include <algorithm>
+#include <cstring>
+#include <span>
 
 #include "gradient_state_impl.hh"
 #include "kernel_impl.hh"
@@ -9,10 +11,40 @@
 
 namespace mpscnn {
 
+namespace {
+
+/// Of float32.
+std::shared_ptr<Buffer> sum_of(std::span<const std::shared_ptr<Buffer>> parts) {
+  auto sum = Buffer::make(parts[0]->impl().device, parts[0]->bytes());
+  std::memcpy(sum->contents(), parts[0]->contents(), sum->bytes());
+  const std::span values(static_cast<float *>(sum->contents()), sum->bytes() / sizeof(float));
+  for (const auto &part : parts.subspan(1)) {
+    const auto *more = static_cast<const float *>(part->contents());
+    for (auto &value : values) value += *more++;
+  }
+  return sum;
+}
+
+}  // namespace
+
 GradientState::GradientState(std::unique_ptr<Impl> impl) : impl_(std::move(impl)) {}
 GradientState::~GradientState() {
   Pool pool;
   impl_.reset();
+}
+
+MPSStateBatch *GradientState::Impl::of_images(NSUInteger count) const {
+  if (distinct().size() > 1) return [states.get() subarrayWithRange:NSMakeRange(0, count)];
+  NSMutableArray *same = [NSMutableArray arrayWithCapacity:count];
+  for (NSUInteger i = 0; i < count; ++i) [same addObject:[states.get() objectAtIndex:0]];
+  return same;
+}
+
+std::vector<MPSState *> GradientState::Impl::distinct() const {
+  std::vector<MPSState *> all;
+  for (MPSState *state in states.get())
+    if (std::ranges::find(all, state) == all.end()) all.push_back(state);
+  return all;
 }
 
 std::int64_t GradientState::Impl::encoded() const {
@@ -51,11 +83,14 @@ GradientState::Values GradientState::values(std::string_view name) const {
                     name, ".");
     check_complete(*impl_, "GradientState", name, "the state");
     for (auto &writer : impl_->writers) check_written(writer, "GradientState");
-    id<MTLBuffer> buffer = [impl_->state.get() performSelector:found->selector];
-    check<NotImplementedError>(buffer != nil, "GradientState: the device keeps no ", name, ".");
-    return Values{std::make_shared<Buffer>(
-                      std::make_unique<Buffer::Impl>(Buffer::Impl{impl_->device, Ref<id<MTLBuffer>>::retain(buffer)})),
-                  found->shape};
+    std::vector<std::shared_ptr<Buffer>> parts;
+    for (MPSState *state : impl_->distinct()) {
+      id<MTLBuffer> buffer = [state performSelector:found->selector];
+      check<NotImplementedError>(buffer != nil, "GradientState: the device keeps no ", name, ".");
+      parts.push_back(std::make_shared<Buffer>(
+          std::make_unique<Buffer::Impl>(Buffer::Impl{impl_->device, Ref<id<MTLBuffer>>::retain(buffer)})));
+    }
+    return Values{parts.size() == 1 ? parts[0] : sum_of(parts), found->shape};
   });
 }
 

@@ -44,17 +44,22 @@ struct GradientState::Impl {
 
   std::shared_ptr<Device> device;
   std::shared_ptr<Kernel> kernel;
-  Ref<MPSState *> state;
+  /// Of all images; or one of each, which may be the same object for several [isResultStateReusedAcrossBatch].
+  Ref<NSArray<MPSState *> *> states;
   std::vector<Encodes> encodes = {};
   Place place = {};
   std::vector<StateValues> values = {};
   mutable std::deque<Writer> writers = {};  ///< of the values
   mutable std::mutex mutex = {};            ///< guards all but what is made with the state
 
+  /// For `count` images of an encode.
+  MPSStateBatch *of_images(NSUInteger count) const;
+  /// The states that hold a sum each: over all images, or over their own.
+  std::vector<MPSState *> distinct() const;
   std::int64_t encoded() const;
   /// Called behind the encode of a write.
   void note_write(id<MTLCommandBuffer> commands) {
-    synchronize(state.get(), commands);
+    for (MPSState *state in [NSSet setWithArray:states.get()]) synchronize(state, commands);
     if (writers.empty() || writers.back().get().get() != commands) writers.emplace_back().set(commands);
   }
   /// Encodes whose gradients with respect to parameters have been encoded.

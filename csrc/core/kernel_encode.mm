@@ -3,6 +3,7 @@
 #include "completion_check.hh"
 #include "encode_checks.hh"
 #include "gradient_state_impl.hh"
+#include "image_batch.hh"
 #include "kernel_impl.hh"
 #include "kernel_sources.hh"
 
@@ -40,12 +41,40 @@ void encode_unary(Kernel::Impl &impl, id<MTLCommandBuffer> commands, const Geome
   if (left != nullptr)
     [kernel encodeToCommandBuffer:commands
                       sourceImage:from
-                 destinationState:left->impl().state.get()
+                 destinationState:[left->impl().states.get() objectAtIndex:0]
                  destinationImage:to];
   else if (impl.made.encode)
     impl.made.encode(impl.made, commands, from, to, batch);
   else
     [kernel encodeToCommandBuffer:commands sourceImage:from destinationImage:to];
+}
+
+/// With a state for each image.
+void encode_single_images(const Kernel::Impl &impl, id<MTLCommandBuffer> commands, const Geometry &g,
+                          std::span<const Image *const> sources, const Image &destination, const GradientState &left) {
+  set_geometry(impl, of_single_images(g));
+  const MTLRegion clip = clip_region(impl);
+  const auto count = static_cast<NSUInteger>(impl.clip ? impl.clip->images : g.shape.n);
+  const ImageBatch a(sources[0]->impl().image.get(), single_first(g, 0), count),
+      to(destination.impl().image.get(), clip.origin.z, count);
+  common(impl).clipRect = clip_of_single_images(clip);
+  if (is_binary(impl)) {
+    const ImageBatch b(sources[1]->impl().image.get(), single_first(g, 1), count);
+    [static_cast<MPSCNNArithmetic *>(binary(impl))
+        encodeBatchToCommandBuffer:commands
+                     primaryImages:a.images()
+                   secondaryImages:b.images()
+                 destinationStates:static_cast<MPSCNNArithmeticGradientStateBatch *>(left.impl().of_images(count))
+                 destinationImages:to.images()];
+    b.did_read();
+  } else {
+    [unary(impl) encodeBatchToCommandBuffer:commands
+                               sourceImages:a.images()
+                          destinationStates:left.impl().of_images(count)
+                          destinationImages:to.images()];
+  }
+  a.did_read();
+  common(impl).clipRect = clip;
 }
 
 /// Temporary sources are read by `encodes` encodes, and count as read once. When one of these raises, the rest is not
@@ -106,12 +135,12 @@ void encode_binary(const Kernel::Impl &impl, id<MTLCommandBuffer> commands, cons
     MPSImage *a = sources[0]->impl().image.get(), *b = sources[1]->impl().image.get();
     MPSImage *to = destination.impl().image.get();
     if (left != nullptr)
-      [static_cast<MPSCNNArithmetic *>(kernel)
-          encodeToCommandBuffer:commands
-                   primaryImage:a
-                 secondaryImage:b
-               destinationState:static_cast<MPSCNNArithmeticGradientState *>(left->impl().state.get())
-               destinationImage:to];
+      [static_cast<MPSCNNArithmetic *>(kernel) encodeToCommandBuffer:commands
+                                                        primaryImage:a
+                                                      secondaryImage:b
+                                                    destinationState:static_cast<MPSCNNArithmeticGradientState *>(
+                                                                         [left->impl().states.get() objectAtIndex:0])
+                                                    destinationImage:to];
     else
       [kernel encodeToCommandBuffer:commands primaryImage:a secondaryImage:b destinationImage:to];
     reads.did_encode();
@@ -138,7 +167,7 @@ void encode_into(Kernel::Impl &impl, CommandBuffer &buffer, const Geometry &g, s
                                  " has more than 1 image, ", impl.row->sources[single],
                                  " has 1: there is no gradient of a source that is repeated over images.");
     }
-    set_geometry(impl, g);
+    set_geometry(impl, encodes_single_images(impl, g.shape.n) ? of_single_images(g) : g);
     left = make_gradient_state(*impl.owner, g, sources, destination.impl().image.get());
   }
   if (impl.made.encode_gradient)
@@ -146,6 +175,8 @@ void encode_into(Kernel::Impl &impl, CommandBuffer &buffer, const Geometry &g, s
                               destination.impl().image.get(), states.batch);
   else if (is_gradient(impl))
     encode_gradient(impl, commands, g, sources, destination, states.gradient);
+  else if (left && encodes_single_images(impl, g.shape.n))
+    encode_single_images(impl, commands, g, sources, destination, *left);
   else if (is_binary(impl))
     encode_binary(impl, commands, g, sources, destination, left.get());
   else

@@ -4,6 +4,7 @@
 
 #include "encode_checks.hh"
 #include "gradient_state_impl.hh"
+#include "image_batch.hh"
 #include "kernel_impl.hh"
 #include "kernel_sources.hh"
 
@@ -214,6 +215,19 @@ void joined(const Kernel::Impl &impl, GradientState::Impl &state, const Geometry
   state.encodes.push_back(made);
 }
 
+bool encodes_single_images(const Kernel::Impl &impl, std::int64_t images) {
+  return images > 1 && !has_states_of_several_images(impl.device->impl().device.get());
+}
+
+NSUInteger single_first(const Geometry &g, std::size_t source) {
+  return static_cast<NSUInteger>(std::max<std::int64_t>(g.offsets[source].z, 0));
+}
+
+Geometry of_single_images(Geometry g) {
+  for (auto &offset : g.offsets) offset.z = 0;
+  return g;
+}
+
 std::shared_ptr<GradientState> make_gradient_state(Kernel &kernel, const Geometry &g,
                                                    std::span<const Image *const> sources, MPSImage *destination) {
   auto &impl = kernel.impl();
@@ -221,18 +235,30 @@ std::shared_ptr<GradientState> make_gradient_state(Kernel &kernel, const Geometr
   made->device = impl.device;
   made->kernel = kernel.shared_from_this();
   MPSImage *from = sources[0]->impl().image.get();
-  if (is_binary(impl)) {
-    made->state = Ref<MPSState *>::retain([binary(impl) resultStateForPrimaryImage:from
-                                                                    secondaryImage:sources[1]->impl().image.get()
-                                                                      sourceStates:nil
-                                                                  destinationImage:destination]);
+  MPSStateBatch *states = nil;
+  if (encodes_single_images(impl, g.shape.n)) {
+    const auto count = static_cast<NSUInteger>(g.shape.n);
+    const ImageBatch a(from, single_first(g, 0), count), to(destination, 0, count);
+    if (is_binary(impl)) {
+      const ImageBatch b(sources[1]->impl().image.get(), single_first(g, 1), count);
+      states = [binary(impl) resultStateBatchForPrimaryImage:a.images()
+                                              secondaryImage:b.images()
+                                                sourceStates:nil
+                                            destinationImage:to.images()];
+    } else {
+      states = [unary(impl) resultStateBatchForSourceImage:a.images() sourceStates:nil destinationImage:to.images()];
+    }
   } else {
-    made->state = Ref<MPSState *>::retain([unary(impl) resultStateForSourceImage:from
-                                                                    sourceStates:nil
-                                                                destinationImage:destination]);
+    MPSState *state = is_binary(impl)
+                          ? [binary(impl) resultStateForPrimaryImage:from
+                                                      secondaryImage:sources[1]->impl().image.get()
+                                                        sourceStates:nil
+                                                    destinationImage:destination]
+                          : [unary(impl) resultStateForSourceImage:from sourceStates:nil destinationImage:destination];
+    if (state != nil) states = @[ state ];
   }
-  check<TypeError>(static_cast<bool>(made->state), impl.row->name,
-                   ": the kernel leaves no state for a gradient kernel.");
+  made->states = Ref<NSArray<MPSState *> *>::retain(states);
+  check<TypeError>(states != nil, impl.row->name, ": the kernel leaves no state for a gradient kernel.");
   made->encodes = {one_encode(impl, g, sources)};
   made->place = place_of(impl, g);
   made->values = impl.made.state_values;
@@ -249,7 +275,7 @@ void encode_gradient(Kernel::Impl &impl, id<MTLCommandBuffer> commands, const Ge
   if (!given) parts.parameters = false;
   const auto computed = parts_of(impl, parts);
   std::unique_lock<std::mutex> used;
-  Ref<MPSState *> state;
+  std::shared_ptr<GradientState> own;
   GradientState::Impl::Encodes *encodes = nullptr;
   if (given) {
     used = std::unique_lock(given->impl().mutex);
@@ -258,24 +284,47 @@ void encode_gradient(Kernel::Impl &impl, id<MTLCommandBuffer> commands, const Ge
     for (const auto &part : computed)
       check<std::runtime_error>(!encodes->used.contains(part) || encodes->used.at(part) < encodes->count, row.name,
                                 ": the state has been used already; each forward encode leaves a state of its own.");
-    state = given->impl().state;
   } else {
     const std::scoped_lock lock(forward.mutex);
-    set_geometry(forward, g);
+    set_geometry(forward, encodes_single_images(forward, g.shape.n) ? of_single_images(g) : g);
     const Image *const x[] = {sources[1]};
-    state = make_gradient_state(*impl.made.forward, g, x, sources[0]->impl().image.get())->impl().state;
+    own = make_gradient_state(*impl.made.forward, g, x, sources[0]->impl().image.get());
   }
+  const GradientState::Impl &state = given ? given->impl() : own->impl();
   auto *kernel = static_cast<MPSCNNGradientKernel *>(binary(impl));
   if (impl.made.set_parts) impl.made.set_parts(impl.made, parts);
   MPSImage *from = sources[0]->impl().image.get(), *x = sources[1]->impl().image.get();
   // Takes the forward kernel's properties out of the state.
-  [kernel destinationImageDescriptorForSourceImages:@[ from, x ] sourceStates:@[ state.get() ]];
-  kernel.clipRect = clip_region(impl);
-  [kernel encodeToCommandBuffer:commands
-                 sourceGradient:from
-                    sourceImage:x
-                  gradientState:state.get()
-            destinationGradient:destination.impl().image.get()];
+  const auto take_properties = [&](MPSImage *first_gradient, MPSImage *first_image) {
+    [kernel destinationImageDescriptorForSourceImages:@[ first_gradient, first_image ]
+                                         sourceStates:@[ [state.states.get() objectAtIndex:0] ]];
+  };
+  if (encodes_single_images(impl, sources[0]->shape().n)) {
+    // The result lies on what was read, so clip_rect chooses among the gradients as well.
+    const MTLRegion clip = clip_region(impl);
+    const auto all = static_cast<NSUInteger>(sources[0]->shape().n);
+    const NSUInteger count = std::min<NSUInteger>(all, clip.size.depth);
+    const NSUInteger first = row.takes_result ? 0 : static_cast<NSUInteger>(std::max<std::int64_t>(state.place.z, 0));
+    const ImageBatch gradients(from, 0, count), images(x, first, count),
+        results(destination.impl().image.get(), clip.origin.z, count);
+    take_properties([gradients.images() objectAtIndex:0], [images.images() objectAtIndex:0]);
+    kernel.clipRect = clip_of_single_images(clip);
+    [kernel encodeBatchToCommandBuffer:commands
+                       sourceGradients:gradients.images()
+                          sourceImages:images.images()
+                        gradientStates:state.of_images(count)
+                  destinationGradients:results.images()];
+    gradients.did_read();
+    images.did_read();
+  } else {
+    take_properties(from, x);
+    kernel.clipRect = clip_region(impl);
+    [kernel encodeToCommandBuffer:commands
+                   sourceGradient:from
+                      sourceImage:x
+                    gradientState:[state.states.get() objectAtIndex:0]
+              destinationGradient:destination.impl().image.get()];
+  }
   if (!given) return;
   for (const auto &part : computed) {
     ++encodes->used[part];

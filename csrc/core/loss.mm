@@ -10,6 +10,7 @@
 #include "completion_check.hh"
 #include "encode_checks.hh"
 #include "forked.hpp"
+#include "image_batch.hh"
 #include "loss_impl.hh"
 #include "objc_scope.hh"
 
@@ -99,30 +100,6 @@ MPSCNNLossDescriptor *objc_loss(const LossOptions &options) {
   descriptor.delta = static_cast<float>(options.delta);
   if (options.reduce_across_batch) descriptor.reduceAcrossBatch = YES;  // since macOS 11
   return descriptor;
-}
-
-void ImageBatch::add(const Image &image) {
-  MPSImage *whole = image.impl().image.get();
-  if (whole.numberOfImages == 1) {
-    [images_.get() addObject:whole];
-    return;
-  }
-  MPSImageBatch *parts = [whole batchRepresentation];
-  [images_.get() addObjectsFromArray:parts];
-  if (!image.is_temporary()) return;
-  wholes_.push_back(Ref<MPSTemporaryImage *>::retain(static_cast<MPSTemporaryImage *>(whole)));
-  for (MPSImage *part in parts)
-    parts_.push_back(Ref<MPSTemporaryImage *>::retain(static_cast<MPSTemporaryImage *>(part)));
-}
-
-/// The parts were read, and each held a read of the whole, which has one of its own.
-void ImageBatch::did_read() const {
-  for (const auto &whole : wholes_) whole.get().readCount = whole.get().readCount - 1;
-}
-
-/// Nobody will read the parts: the whole is left.
-void ImageBatch::did_write() const {
-  for (const auto &part : parts_) part.get().readCount = 0;
 }
 
 // ------------------------------------------------------------------------------------------------------------- labels
@@ -332,7 +309,6 @@ void LossKernel::encode(CommandBuffer &buffer, std::span<const std::shared_ptr<I
                                                                         labels:taken.batch.get()
                                                              destinationImages:gradients.images()];
     sources.did_read();
-    gradients.did_write();
     for (const auto &image : out) image->impl().note_write(commands);
     for (MPSCNNLossLabels *one in taken.batch.get()) synchronize([one lossImage], commands);
     taken.writer.set(commands);

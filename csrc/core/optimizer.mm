@@ -278,45 +278,51 @@ struct Gradient {
   std::string name;
 };
 
-Gradient gradient_of(const Optimizer &optimizer, const GradientState::Impl &state, std::string_view name) {
+/// Of each MPS state one; their sum is the gradient.
+std::vector<Gradient> gradient_of(const Optimizer &optimizer, const GradientState::Impl &state, std::string_view name) {
   const auto found = std::ranges::find(state.values, name, &StateValues::name);
   check<TypeError>(found != state.values.end(), optimizer.name(), ": gradient is the state of ",
                    state.kernel->row().name, ", which has no ", name, ".");
   check_complete(state, optimizer.name(), name, "gradient");
-  return {[state.state.get() performSelector:found->selector], elements(found->shape), say(name, " of gradient")};
+  std::vector<Gradient> parts;
+  for (MPSState *one : state.distinct())
+    parts.push_back({[one performSelector:found->selector], elements(found->shape), say(name, " of gradient")});
+  return parts;
 }
 
+/// The gradients of each parameter, whose sum counts.
+using Parts = std::vector<std::vector<Gradient>>;
+
 /// Those of weights and biases, or of gamma and beta.
-std::vector<Gradient> gradients_of(const Optimizer &optimizer, const GradientState &state,
-                                   std::array<std::string_view, 2> names, std::size_t count) {
+Parts gradients_of(const Optimizer &optimizer, const GradientState &state, std::array<std::string_view, 2> names,
+                   std::size_t count) {
   check_same_device(*state.device(), *optimizer.device(), "gradient");
   const auto &impl = state.impl();
   const std::scoped_lock lock(impl.mutex);
-  std::vector<Gradient> gradients;
+  Parts gradients;
   for (std::size_t i = 0; i < count; ++i) gradients.push_back(gradient_of(optimizer, impl, names[i]));
   return gradients;
 }
 
-std::vector<Gradient> gradients_of(const Optimizer &optimizer, const BatchNormalizationState &state) {
+Parts gradients_of(const Optimizer &optimizer, const BatchNormalizationState &state) {
   check_same_device(*state.device(), *optimizer.device(), "gradient");
   const auto &impl = state.impl();
   const std::scoped_lock lock(impl.mutex);
   check<std::runtime_error>(impl.has_gradients, optimizer.name(),
                             ": no gradients of the statistics have been encoded to gradient.");
-  return {{[impl.state.get() gradientForGamma], impl.channels, "grad_gamma of gradient"},
-          {[impl.state.get() gradientForBeta], impl.channels, "grad_beta of gradient"}};
+  return {{{[impl.state.get() gradientForGamma], impl.channels, "grad_gamma of gradient"}},
+          {{[impl.state.get() gradientForBeta], impl.channels, "grad_beta of gradient"}}};
 }
 
-std::vector<Gradient> gradients_of(const Optimizer &optimizer, const Gradients &given,
-                                   const OptimizerState::Impl &state) {
+Parts gradients_of(const Optimizer &optimizer, const Gradients &given, const OptimizerState::Impl &state) {
   const std::size_t count = state.parameters.size();
   const auto *gradient = std::get_if<std::shared_ptr<GradientState>>(&given);
   if (std::holds_alternative<std::shared_ptr<Buffer>>(state.values)) {
     const auto *buffer = std::get_if<std::shared_ptr<Buffer>>(&given);
     check<TypeError>(buffer, optimizer.name(), ": gradient is not a Buffer, and the values of state are one.");
     check_same_device(*(*buffer)->impl().device, *optimizer.device(), "gradient");
-    return {
-        {(*buffer)->impl().buffer.get(), static_cast<std::int64_t>((*buffer)->bytes() / sizeof(float)), "gradient"}};
+    const auto count = static_cast<std::int64_t>((*buffer)->bytes() / sizeof(float));
+    return {{{(*buffer)->impl().buffer.get(), count, "gradient"}}};
   }
   if (std::holds_alternative<std::shared_ptr<ConvolutionWeightsAndBiasesState>>(state.values)) {
     check<TypeError>(gradient, optimizer.name(),
@@ -391,19 +397,21 @@ void Optimizer::encode(CommandBuffer &buffer, const Gradients &gradients, Optimi
   check_open(buffer, *impl_->device, name);
   check(to.optimizer.get() == this, name, ": state is that of another optimizer (", to.optimizer->name(), ").");
   guard([&] {
-    std::vector<std::vector<Gradient>> parts;
+    Parts parts(to.parameters.size());
+    const auto add = [&](const Parts &given) {
+      for (std::size_t i = 0; i < parts.size(); ++i) parts[i].insert(parts[i].end(), given[i].begin(), given[i].end());
+    };
     if (const auto *states = std::get_if<std::vector<std::shared_ptr<GradientState>>>(&gradients)) {
       check(!states->empty(), name, ": gradient is an empty sequence.");
       for (auto one = states->begin(); one != states->end(); ++one) {
         check(std::find(states->begin(), one, *one) == one, name, ": gradient has the same state twice.");
-        parts.push_back(gradients_of(*this, *one, to));
+        add(gradients_of(*this, *one, to));
       }
     } else {
-      parts.push_back(gradients_of(*this, gradients, to));
+      add(gradients_of(*this, gradients, to));
     }
-    for (const auto &given : parts)
-      for (std::size_t i = 0; i < given.size(); ++i) {
-        const auto &[values, count, shown] = given[i];
+    for (std::size_t i = 0; i < parts.size(); ++i)
+      for (const auto &[values, count, shown] : parts[i]) {
         const auto &parameter = to.parameters[i];
         check(count == elements(parameter.shape), name, ": ", shown, " has ", count, " elements; ",
               *parameter.name ? parameter.name : "values", " of state has ", elements(parameter.shape), ".");
@@ -411,11 +419,11 @@ void Optimizer::encode(CommandBuffer &buffer, const Gradients &gradients, Optimi
       }
     const std::scoped_lock lock(impl_->mutex, to.mutex);
     id<MTLCommandBuffer> commands = buffer.impl().buffer.get();
-    for (std::size_t i = 0; i < parts[0].size(); ++i) {
+    for (std::size_t i = 0; i < parts.size(); ++i) {
       auto &parameter = to.parameters[i];
-      Gradient gradient = parts[0][i];
-      for (std::size_t part = 1; part < parts.size(); ++part)
-        gradient = sum_of(*this, commands, parameter.sum, gradient, parts[part][i]);
+      Gradient gradient = parts[i][0];
+      for (std::size_t part = 1; part < parts[i].size(); ++part)
+        gradient = sum_of(*this, commands, parameter.sum, gradient, parts[i][part]);
       impl_->step(impl_->kernel.get(), commands, vector_on(gradient.buffer, gradient.count).get(),
                   parameter.values.vector.get(), parameter.remembered, to.time_step);
     }

@@ -22,6 +22,12 @@
 - (void)commitAwaited;
 @end
 
+@protocol StatesOfSeveralImages
+/// YES: a kernel leaves one state for all images of an MPSImage, and a gradient kernel takes it. Apple's documentation
+/// knows states of one image, and batches of them [MPSCNNKernel.h].
+- (BOOL)hasStatesOfSeveralImages;
+@end
+
 @protocol CountedMemory
 /// Bytes: the most that currentAllocatedSize has been since -resetPeakAllocatedSize.
 - (NSUInteger)peakAllocatedSize;

@@ -34,7 +34,8 @@ Ref<MPSCNNConvolutionGradientState *> gradient_of(const Kernel::Impl &impl, cons
   check_complete(left, name.data(), "grad_weight", "state");
   if (finished)
     for (auto &writer : left.writers) check_written(writer, name.data());
-  return Ref<MPSCNNConvolutionGradientState *>::retain(static_cast<MPSCNNConvolutionGradientState *>(left.state.get()));
+  return Ref<MPSCNNConvolutionGradientState *>::retain(
+      static_cast<MPSCNNConvolutionGradientState *>(left.distinct().front()));
 }
 
 }  // namespace

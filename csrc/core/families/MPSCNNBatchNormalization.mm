@@ -8,6 +8,7 @@
 #include <mpscnn/error.hpp>
 
 #include "batch_normalization_state_impl.hh"
+#include "image_batch.hh"
 
 namespace mpscnn {
 namespace {
@@ -116,10 +117,26 @@ Made make_normalization(id<MTLDevice> device, const KernelRow &row, const Params
       const auto own = static_cast<std::int64_t>(kernel.numberOfFeatureChannels);
       check(impl.channels == own, row.name, ": state has ", impl.channels, " channels; gamma has ", own, ".");
       check<std::runtime_error>(impl.count > 0, row.name, ": no statistics have been encoded to state.");
-      [kernel encodeToCommandBuffer:commands
-                        sourceImage:from
-            batchNormalizationState:impl.state.get()
-                   destinationImage:to];
+      const MTLRegion clip = kernel.clipRect;
+      const NSUInteger count = std::min(to.numberOfImages - clip.origin.z, clip.size.depth);
+      if (count == 1 || has_states_of_several_images(kernel.device)) {
+        [kernel encodeToCommandBuffer:commands
+                          sourceImage:from
+              batchNormalizationState:impl.state.get()
+                     destinationImage:to];
+      } else {
+        MPSOffset offset = kernel.offset;
+        const ImageBatch sources(from, static_cast<NSUInteger>(offset.z), count), results(to, clip.origin.z, count);
+        offset.z = 0;
+        kernel.offset = offset;
+        kernel.clipRect = clip_of_single_images(clip);
+        [kernel encodeBatchToCommandBuffer:commands
+                              sourceImages:sources.images()
+                   batchNormalizationState:impl.state.get()
+                         destinationImages:results.images()];
+        sources.did_read();
+        kernel.clipRect = clip;
+      }
       impl.is_used = true;
     };
   }
@@ -150,13 +167,9 @@ Made make_batch_statistics(id<MTLDevice> device, const KernelRow &row, const Par
       impl.is_used = impl.has_gradients = false;
     }
     const NSUInteger images = source.numberOfImages;
-    MPSImageBatch *batch = images == 1 ? @[ source ] : [source batchRepresentation];
-    [kernel encodeBatchToCommandBuffer:commands sourceImages:batch batchNormalizationState:impl.state.get()];
-    // The parts were read, and each held a read of the whole.
-    if (images > 1 && [source isKindOfClass:[MPSTemporaryImage class]]) {
-      auto *whole = static_cast<MPSTemporaryImage *>(source);
-      whole.readCount = whole.readCount - 1;
-    }
+    const ImageBatch batch(source, 0, images);
+    [kernel encodeBatchToCommandBuffer:commands sourceImages:batch.images() batchNormalizationState:impl.state.get()];
+    batch.did_read();
     impl.count += static_cast<std::int64_t>(images * source.height * source.width);
     impl.note_write(commands);
   };
@@ -203,18 +216,14 @@ Made make_batch_normalization_gradient(id<MTLDevice> device, const KernelRow &ro
     made.encode_gradient = [&row](Made &given, id<MTLCommandBuffer> commands, MPSImage *gradient, MPSImage *source,
                                   MPSImage *, BatchNormalizationState *state) {
       auto [impl, lock] = complete(row, state, source);
-      const NSUInteger images = source.numberOfImages;
-      const auto batch = [&](MPSImage *image) { return images == 1 ? @[ image ] : [image batchRepresentation]; };
+      const ImageBatch gradients(gradient, 0, gradient.numberOfImages), images(source, 0, source.numberOfImages);
       [static_cast<MPSCNNBatchNormalizationStatisticsGradient *>(given.kernel.get())
           encodeBatchToCommandBuffer:commands
-                     sourceGradients:batch(gradient)
-                        sourceImages:batch(source)
+                     sourceGradients:gradients.images()
+                        sourceImages:images.images()
              batchNormalizationState:impl.state.get()];
-      for (MPSImage *image : {gradient, source})
-        if (images > 1 && [image isKindOfClass:[MPSTemporaryImage class]]) {
-          auto *whole = static_cast<MPSTemporaryImage *>(image);
-          whole.readCount = whole.readCount - 1;
-        }
+      gradients.did_read();
+      images.did_read();
       impl.has_gradients = true;
       impl.note_write(commands);
     };
@@ -226,11 +235,32 @@ Made make_batch_normalization_gradient(id<MTLDevice> device, const KernelRow &ro
     check<std::runtime_error>(impl.has_gradients, row.name,
                               ": no gradients of the statistics have been encoded to state "
                               "(BatchNormalizationStatisticsGradient).");
-    [static_cast<MPSCNNBatchNormalizationGradient *>(given.kernel.get()) encodeToCommandBuffer:commands
-                                                                                sourceGradient:gradient
-                                                                                   sourceImage:source
-                                                                       batchNormalizationState:impl.state.get()
-                                                                           destinationGradient:destination];
+    auto *kernel = static_cast<MPSCNNBatchNormalizationGradient *>(given.kernel.get());
+    const MTLRegion clip = kernel.clipRect;
+    const NSUInteger count = std::min(destination.numberOfImages - clip.origin.z, clip.size.depth);
+    if (count == 1 || has_states_of_several_images(kernel.device)) {
+      [kernel encodeToCommandBuffer:commands
+                     sourceGradient:gradient
+                        sourceImage:source
+            batchNormalizationState:impl.state.get()
+                destinationGradient:destination];
+    } else {
+      MPSOffset primary = kernel.primaryOffset, secondary = kernel.secondaryOffset;
+      const ImageBatch gradients(gradient, static_cast<NSUInteger>(primary.z), count),
+          images(source, static_cast<NSUInteger>(secondary.z), count), results(destination, clip.origin.z, count);
+      primary.z = secondary.z = 0;
+      kernel.primaryOffset = primary;
+      kernel.secondaryOffset = secondary;
+      kernel.clipRect = clip_of_single_images(clip);
+      [kernel encodeBatchToCommandBuffer:commands
+                         sourceGradients:gradients.images()
+                            sourceImages:images.images()
+                 batchNormalizationState:impl.state.get()
+                    destinationGradients:results.images()];
+      gradients.did_read();
+      images.did_read();
+      kernel.clipRect = clip;
+    }
     impl.is_used = true;
   };
   return made;
