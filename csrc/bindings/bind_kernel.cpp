@@ -271,7 +271,7 @@ class Calls {
     }
     const auto& s = out.shape;
     const auto destination = Image::make(kernel_.device(), {s[0], s[1], s[2], s[3]}, out.dtype);
-    if (has_clip(kernel_)) destination->write(out);
+    if (!fills(sources, state, destination->shape())) destination->write(out);
     add(sources, state, destination, left);
     results_.emplace_back(destination, out);
   }
@@ -281,6 +281,16 @@ class Calls {
   }
 
  private:
+  /// Whether the result is all of a destination, whose other pixels and channels are kept.
+  bool fills(const Images& sources, const State& state, ImageShape destination) const {
+    if (has_clip(kernel_)) return false;
+    const auto first = kernel_.get("destination_feature_channel_offset");
+    if (const auto* offset = std::get_if<std::int64_t>(&first); offset && *offset != 0) return false;
+    std::vector<ImageShape> shapes;
+    for (const auto& source : sources) shapes.push_back(source->shape());
+    return kernel_.result_shape(shapes, state.states()).c == destination.c;
+  }
+
   Kernel& kernel_;
   std::shared_ptr<CommandBuffer> buffer_;
   std::vector<std::shared_ptr<Image>> images_;

@@ -16,6 +16,13 @@ struct Matrix::Impl {
   Ref<MPSMatrix *> matrix;
   DType dtype;
   Writer writer = {};
+
+  ~Impl() {
+    // Metal's validation refuses to free a temporary matrix whose readCount is not 0 [MPSMatrix.h].
+    if (buffer) return;
+    auto *temporary = static_cast<MPSTemporaryMatrix *>(matrix.get());
+    if (temporary.readCount > 0) temporary.readCount = 0;
+  }
 };
 
 namespace {

@@ -426,6 +426,7 @@ void Optimizer::encode(CommandBuffer &buffer, const Gradients &gradients, Optimi
         gradient = sum_of(*this, commands, parameter.sum, gradient, parts[i][part]);
       impl_->step(impl_->kernel.get(), commands, vector_on(gradient.buffer, gradient.count).get(),
                   parameter.values.vector.get(), parameter.remembered, to.time_step);
+      synchronize(parameter.values.vector.get(), commands);  // a state's buffers are the device's choice
     }
     ++to.time_step;
     to.writer.set(commands);

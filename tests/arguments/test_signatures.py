@@ -15,7 +15,7 @@ from right_arguments import RIGHT, SEVERAL_SOURCES, TAKES_ANYTHING
 
 import mpscnn
 from mpscnn import _core
-from support import random
+from support import APPLE, random
 
 
 def test_the_table_has_every_public_callable() -> None:
@@ -31,6 +31,9 @@ def test_right_arguments_are_taken(name: str) -> None:
             (RuntimeError, TypeError),
             match=r"before commit|no data source|no weights to exp|forward enc|no gradients of weights",
         ):
+            call(name, RIGHT[name]())
+    elif APPLE and name in ("Device.free_cached_bytes", "memory.cached", "memory.clear"):
+        with pytest.raises(NotImplementedError, match=r"does not tell what memory it keeps"):
             call(name, RIGHT[name]())
     else:
         call(name, RIGHT[name]())

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 import mpscnn
-from support import held_queue, random
+from support import held_queue, only_openmps, random
 
 from . import X
 
@@ -86,6 +86,7 @@ def test_temporary_image_after_its_last_read() -> None:
     np.testing.assert_array_equal(y.numpy(), np.maximum(x, 0))
 
 
+@only_openmps("commit looks for temporary images that were not read")
 def test_temporary_image_that_nobody_reads() -> None:
     commands = mpscnn.CommandBuffer()
     middle = mpscnn.NeuronReLU().encode(commands, mpscnn.Image.from_array(random(X)), temporary=True)
