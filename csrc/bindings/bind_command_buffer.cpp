@@ -91,6 +91,14 @@ void bind_command_buffer(py::module_& module) {
              return CommandBuffer::make(chosen, label.value_or(Text{}));
            }),
            py::arg("device") = nullptr, py::arg("label") = py::none())
+      .def_static(
+          "_in_parts",
+          [](const std::shared_ptr<Device>& device, const std::string& label) {
+            const auto chosen = device_or_default(device);
+            const ReleaseGil release;
+            return CommandBuffer::make(chosen, label, {}, true);
+          },
+          py::arg("device"), py::arg("label"))
       .def("commit", &CommandBuffer::commit, py::call_guard<ReleaseGil>(),
            "Hand the work to the device; once. Other Python threads run meanwhile.")
       .def("wait", &CommandBuffer::wait, py::call_guard<ReleaseGil>(),

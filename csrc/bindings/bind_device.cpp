@@ -49,6 +49,7 @@ void bind_device(py::module_& module) {
       .def_property_readonly("shares_images", &Device::shares_images,
                              "bool: whether images can use an array's memory in place.")
       .def_property_readonly("is_supported", &Device::is_supported, "bool: MPSSupportsMTLDevice.")
+      .def("_set_most_work", &Device::set_most_work, py::arg("multiply_adds"))
       .def("__eq__",
            [](const Device& device, const py::object& other) {
              return py::isinstance<Device>(other) && &device == other.cast<const Device*>();

@@ -8,6 +8,7 @@
 #include <mutex>
 #include <shared_mutex>
 #include <thread>
+#include <utility>
 
 #include "device_impl.hh"
 #include "forked.hpp"
@@ -69,7 +70,7 @@ void commit_awaited(id<MTLCommandBuffer> buffer) {
 /// Around a commit, which may raise.
 class Committing {
  public:
-  explicit Committing(const Handlers &handlers) : handlers_(&handlers) { handlers.will_commit(); }
+  Committing(Handlers &handlers, id<MTLCommandBuffer> buffer) : handlers_(&handlers) { handlers.will_commit(buffer); }
   ~Committing() {
     if (handlers_) handlers_->commit_failed();
   }
@@ -100,21 +101,24 @@ const char *name_of(CommandBufferStatus status) {
   return "?";
 }
 
-void Handlers::add(id<MTLCommandBuffer> buffer, std::function<void(id<MTLCommandBuffer>)> action) {
-  auto shared = std::make_shared<std::function<void(id<MTLCommandBuffer>)>>(std::move(action));
+void Handlers::will_commit(id<MTLCommandBuffer> buffer) {
+  if (actions_.empty()) return;
+  auto actions = std::make_shared<std::vector<Action>>(std::exchange(actions_, {}));
   const auto left = left_;
   [buffer addCompletedHandler:^(id<MTLCommandBuffer> done) {
     in_handler = true;
-    (*shared)(done);
-    *shared = nullptr;
+    for (auto &action : *actions) {
+      action(done);
+      action = nullptr;
+    }
     in_handler = false;
     count_down(*left);
     count_down(unfinished_handlers());
   }];
-  ++*left_;
+  ++*left;
+  ++unfinished_handlers();
 }
 
-void Handlers::will_commit() const { unfinished_handlers() += *left_; }
 void Handlers::commit_failed() const { unfinished_handlers() -= *left_; }
 void Handlers::wait() const { wait_for_none(*left_); }
 void Handlers::wait_for_all() { wait_for_none(unfinished_handlers()); }
@@ -126,7 +130,7 @@ CommandBuffer::~CommandBuffer() {
 }
 
 std::shared_ptr<CommandBuffer> CommandBuffer::make(std::shared_ptr<Device> device, const std::string &label,
-                                                   const std::string &kernel) {
+                                                   const std::string &kernel, bool in_parts) {
   check_not_forked();
   return guard([&] {
     auto &counted = device->impl();
@@ -134,10 +138,15 @@ std::shared_ptr<CommandBuffer> CommandBuffer::make(std::shared_ptr<Device> devic
     Impl::Open open(&counted);
     check<std::runtime_error>(count <= Device::Impl::kMaxOpen, "CommandBuffer: ", Device::Impl::kMaxOpen,
                               " command buffers of the device are open, the maximum: commit() or drop one first.");
-    auto buffer = Ref<id<MTLCommandBuffer>>::retain([counted.queue.get() commandBuffer]);
+    in_parts = in_parts && counted.most_work > 0;
+    auto buffer =
+        in_parts
+            ? Ref<id<MTLCommandBuffer>>::retain([MPSCommandBuffer commandBufferFromCommandQueue:counted.queue.get()])
+            : Ref<id<MTLCommandBuffer>>::retain([counted.queue.get() commandBuffer]);
     check<std::runtime_error>(static_cast<bool>(buffer), "CommandBuffer: the device gave no command buffer.");
     if (!label.empty()) [buffer.get() setLabel:ns(label)];
     auto impl = std::unique_ptr<Impl>(new Impl{device, std::move(open), buffer});
+    impl->is_in_parts = in_parts;
     if (auto profile = Profile::current()) {
       const auto thread = std::hash<std::thread::id>()(std::this_thread::get_id());
       impl->event = {label, kernel, "encode", profile_clock(), 0, profile->next_buffer(), thread};
@@ -145,6 +154,18 @@ std::shared_ptr<CommandBuffer> CommandBuffer::make(std::shared_ptr<Device> devic
     }
     return std::make_shared<CommandBuffer>(std::move(impl));
   });
+}
+
+void CommandBuffer::Impl::note_work(std::uint64_t more) {
+  work += more;
+  if (!is_in_parts || work < device->impl().most_work) return;
+  const auto open_gate = gate().enter();
+  const std::scoped_lock lock(commit_mutex);
+  auto *parts = static_cast<MPSCommandBuffer *>(buffer.get());
+  auto part = Ref<id<MTLCommandBuffer>>::retain([parts rootCommandBuffer]);
+  [parts commitAndContinue];  // temporary images live on
+  committed.push_back(std::move(part));
+  work = 0;
 }
 
 void CommandBuffer::commit() { submit(false); }
@@ -167,7 +188,7 @@ void CommandBuffer::submit(bool awaited) {
     impl_->device->impl().note_allocated();
     add_to_profile();
     id<MTLCommandBuffer> buffer = impl_->buffer.get();
-    Committing committing(impl_->handlers);
+    Committing committing(impl_->handlers, buffer);
     if (awaited)
       commit_awaited(buffer);
     else
@@ -186,7 +207,7 @@ void CommandBuffer::add_to_profile() {
   event.kind = "execute";
   const auto shared = std::make_shared<ProfileEvent>(std::move(event));
   const auto profile = impl_->profile;
-  impl_->handlers.add(impl_->buffer.get(), [shared, profile](id<MTLCommandBuffer> done) {
+  impl_->handlers.add([shared, profile](id<MTLCommandBuffer> done) {
     shared->start = [done GPUStartTime];
     shared->end = [done GPUEndTime];
     profile->add(*shared);
@@ -212,6 +233,10 @@ void CommandBuffer::wait() {
                               "CommandBuffer: wait() was called before commit().");
     [impl_->buffer.get() waitUntilCompleted];
     impl_->handlers.wait();
+    for (const auto &part : impl_->committed)
+      if ([part.get() status] == MTLCommandBufferStatusError)
+        throw std::runtime_error(
+            say("CommandBuffer: the device failed: ", text([[part.get() error] localizedDescription])));
     if (status() == CommandBufferStatus::error)
       throw std::runtime_error(say("CommandBuffer: the device failed: ", error()));
   });
@@ -237,15 +262,17 @@ void CommandBuffer::add_completed_handler(std::function<void()> handler) {
   guard([&] {
     check<std::runtime_error>(status() < CommandBufferStatus::committed,
                               "CommandBuffer: a completed handler was added after commit().");
-    impl_->handlers.add(impl_->buffer.get(), [handler = std::move(handler)](id<MTLCommandBuffer>) { handler(); });
+    impl_->handlers.add([handler = std::move(handler)](id<MTLCommandBuffer>) { handler(); });
   });
 }
 
 void CommandBuffer::keep_alive(std::shared_ptr<void> owner) {
-  guard([&] { impl_->handlers.add(impl_->buffer.get(), [owner](id<MTLCommandBuffer>) {}); });
+  guard([&] { impl_->handlers.add([owner](id<MTLCommandBuffer>) {}); });
 }
 
-double CommandBuffer::gpu_start_time() const { return [impl_->buffer.get() GPUStartTime]; }
+double CommandBuffer::gpu_start_time() const {
+  return [impl_->committed.empty() ? impl_->buffer.get() : impl_->committed.front().get() GPUStartTime];
+}
 double CommandBuffer::gpu_end_time() const { return [impl_->buffer.get() GPUEndTime]; }
 std::shared_ptr<Device> CommandBuffer::device() const { return impl_->device; }
 

@@ -32,6 +32,11 @@ struct Device::Impl {
   Ref<id<MTLCommandQueue>> queue;
   std::atomic<int> open = 0;
   std::atomic<std::uint64_t> peak = 0;  ///< for devices that do not count it
+  bool prefetches_temporaries = false;
+  /// Multiply-adds of a command buffer; 0: any number. Where macOS ends those that keep the GPU for seconds, a few
+  /// tenths of a second on an M1, which does 1.3e12 in a second.
+  static constexpr std::uint64_t kMostWork = std::uint64_t{1} << 38;
+  std::atomic<std::uint64_t> most_work = 0;
 
   /// To be called when much memory is in use.
   void note_allocated() {
@@ -52,10 +57,12 @@ struct Buffer::Impl {
 /// [MTLCommandBuffer.h].
 class Handlers {
  public:
+  using Action = std::function<void(id<MTLCommandBuffer>)>;
   /// Before commit. The action is destroyed as soon as it has run.
-  void add(id<MTLCommandBuffer> buffer, std::function<void(id<MTLCommandBuffer>)> action);
-  /// They are going to run; or, where the commit fails, not.
-  void will_commit() const;
+  void add(Action action) { actions_.push_back(std::move(action)); }
+  /// Hand them to the command buffer that is going to be committed.
+  void will_commit(id<MTLCommandBuffer> buffer);
+  /// They are not going to run.
   void commit_failed() const;
   /// Returns when all have run; at once in a handler, which may be one of them.
   void wait() const;
@@ -63,6 +70,7 @@ class Handlers {
   static void wait_for_all();
 
  private:
+  std::vector<Action> actions_;
   std::shared_ptr<std::atomic<int>> left_ = std::make_shared<std::atomic<int>>(0);
 };
 
@@ -80,6 +88,12 @@ struct CommandBuffer::Impl {
   std::shared_ptr<Profile> profile = {};  ///< that collected when the command buffer was made
   ProfileEvent event = {};                ///< of the encoding, so far
   Handlers handlers = {};
+  std::uint64_t work = 0;                                 ///< multiply-adds since the last part
+  bool is_in_parts = false;                               ///< `buffer` is an MPSCommandBuffer
+  std::vector<Ref<id<MTLCommandBuffer>>> committed = {};  ///< parts that were
+
+  /// Called behind an encode of so many multiply-adds. A command buffer in parts commits what it has when it is much.
+  void note_work(std::uint64_t more);
 };
 
 /// The last command buffer that encoded a write to some memory: the CPU reads when it is done. Shared by an image and

@@ -147,6 +147,19 @@ void encode_binary(const Kernel::Impl &impl, id<MTLCommandBuffer> commands, cons
   }
 }
 
+/// About; a gradient has those of its forward kernel's encode for each of source and parameters.
+std::uint64_t multiply_adds(const Kernel::Impl &impl, const Geometry &g, const Image &source) {
+  const auto &made = is_gradient(impl) ? impl.made.forward->impl().made : impl.made;
+  const auto shape = is_gradient(impl) ? source.shape() : g.shape;
+  std::int64_t each = is_gradient(impl) ? 2 : 1;
+  if (made.descriptor)
+    each *= made.descriptor->kernel_size.h * made.descriptor->kernel_size.w * made.descriptor->in_channels /
+            std::max<std::int64_t>(made.descriptor->groups, 1);
+  else if (made.window)
+    each *= made.window->kernel_size.h * made.window->kernel_size.w;
+  return static_cast<std::uint64_t>(shape.n * shape.h * shape.w * shape.c * std::max<std::int64_t>(each, 1));
+}
+
 void encode_into(Kernel::Impl &impl, CommandBuffer &buffer, const Geometry &g, std::span<const Image *const> sources,
                  const Image &destination, const EncodeStates &states = {}) {
   id<MTLCommandBuffer> commands = buffer.impl().buffer.get();
@@ -155,6 +168,7 @@ void encode_into(Kernel::Impl &impl, CommandBuffer &buffer, const Geometry &g, s
   if (impl.made.source && WatchedMemory::is_any())
     check_file_of(commands, impl.made.source->borrowed(), impl.made.source);
   std::shared_ptr<GradientState> left;
+  const bool is_apart = states.left != nullptr && encodes_single_images(impl, sources, destination.impl().image.get());
   std::unique_lock<std::mutex> joining;
   if (states.left != nullptr && *states.left) {
     left = *states.left;
@@ -167,7 +181,7 @@ void encode_into(Kernel::Impl &impl, CommandBuffer &buffer, const Geometry &g, s
                                  " has more than 1 image, ", impl.row->sources[single],
                                  " has 1: there is no gradient of a source that is repeated over images.");
     }
-    set_geometry(impl, encodes_single_images(impl, g.shape.n) ? of_single_images(g) : g);
+    set_geometry(impl, is_apart ? of_single_images(g) : g);
     left = make_gradient_state(*impl.owner, g, sources, destination.impl().image.get());
   }
   if (impl.made.encode_gradient)
@@ -175,7 +189,7 @@ void encode_into(Kernel::Impl &impl, CommandBuffer &buffer, const Geometry &g, s
                               destination.impl().image.get(), states.batch);
   else if (is_gradient(impl))
     encode_gradient(impl, commands, g, sources, destination, states.gradient);
-  else if (left && encodes_single_images(impl, g.shape.n))
+  else if (left && is_apart)
     encode_single_images(impl, commands, g, sources, destination, *left);
   else if (is_binary(impl))
     encode_binary(impl, commands, g, sources, destination, left.get());
@@ -186,6 +200,7 @@ void encode_into(Kernel::Impl &impl, CommandBuffer &buffer, const Geometry &g, s
     joined(impl, left->impl(), g, *sources[0]);
   else if (left)
     *states.left = std::move(left);
+  buffer.impl().note_work(multiply_adds(impl, g, *sources[0]));
 }
 
 /// Which channels are read and written, for one encode.

@@ -215,8 +215,10 @@ void joined(const Kernel::Impl &impl, GradientState::Impl &state, const Geometry
   state.encodes.push_back(made);
 }
 
-bool encodes_single_images(const Kernel::Impl &impl, std::int64_t images) {
-  return images > 1 && !has_states_of_several_images(impl.device->impl().device.get());
+bool encodes_single_images(const Kernel::Impl &impl, std::span<const Image *const> sources, MPSImage *destination) {
+  const bool are_single = destination.numberOfImages == 1 &&
+                          std::ranges::all_of(sources, [](const Image *source) { return source->shape().n == 1; });
+  return !are_single && !has_states_of_several_images(impl.device->impl().device.get());
 }
 
 NSUInteger single_first(const Geometry &g, std::size_t source) {
@@ -236,7 +238,7 @@ std::shared_ptr<GradientState> make_gradient_state(Kernel &kernel, const Geometr
   made->kernel = kernel.shared_from_this();
   MPSImage *from = sources[0]->impl().image.get();
   MPSStateBatch *states = nil;
-  if (encodes_single_images(impl, g.shape.n)) {
+  if (encodes_single_images(impl, sources, destination)) {
     const auto count = static_cast<NSUInteger>(g.shape.n);
     const ImageBatch a(from, single_first(g, 0), count), to(destination, 0, count);
     if (is_binary(impl)) {
@@ -286,9 +288,10 @@ void encode_gradient(Kernel::Impl &impl, id<MTLCommandBuffer> commands, const Ge
                                 ": the state has been used already; each forward encode leaves a state of its own.");
   } else {
     const std::scoped_lock lock(forward.mutex);
-    set_geometry(forward, encodes_single_images(forward, g.shape.n) ? of_single_images(g) : g);
     const Image *const x[] = {sources[1]};
-    own = make_gradient_state(*impl.made.forward, g, x, sources[0]->impl().image.get());
+    MPSImage *result = sources[0]->impl().image.get();
+    set_geometry(forward, encodes_single_images(forward, x, result) ? of_single_images(g) : g);
+    own = make_gradient_state(*impl.made.forward, g, x, result);
   }
   const GradientState::Impl &state = given ? given->impl() : own->impl();
   auto *kernel = static_cast<MPSCNNGradientKernel *>(binary(impl));
@@ -299,7 +302,7 @@ void encode_gradient(Kernel::Impl &impl, id<MTLCommandBuffer> commands, const Ge
     [kernel destinationImageDescriptorForSourceImages:@[ first_gradient, first_image ]
                                          sourceStates:@[ [state.states.get() objectAtIndex:0] ]];
   };
-  if (encodes_single_images(impl, sources[0]->shape().n)) {
+  if (encodes_single_images(impl, sources, destination.impl().image.get())) {
     // The result lies on what was read, so clip_rect chooses among the gradients as well.
     const MTLRegion clip = clip_region(impl);
     const auto all = static_cast<NSUInteger>(sources[0]->shape().n);

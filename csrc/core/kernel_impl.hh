@@ -84,9 +84,9 @@ bool has_own_attribute(const Kernel::Impl &impl, std::string_view name);
 /// Encodes such a kernel.
 void encode_gradient(Kernel::Impl &impl, id<MTLCommandBuffer> commands, const Geometry &g,
                      std::span<const Image *const> sources, const Image &destination, GradientState *state);
-/// Whether an encode with states of so many images is one of a batch of single images; the offsets that choose them
-/// are then 0 in the kernel.
-bool encodes_single_images(const Kernel::Impl &impl, std::int64_t images);
+/// Whether an encode with states is one of a batch of single images; the offsets that choose them are then 0 in the
+/// kernel.
+bool encodes_single_images(const Kernel::Impl &impl, std::span<const Image *const> sources, MPSImage *destination);
 Geometry of_single_images(Geometry g);
 /// The first image of a source that is read.
 NSUInteger single_first(const Geometry &g, std::size_t source);

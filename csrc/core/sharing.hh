@@ -22,10 +22,15 @@
 - (void)commitAwaited;
 @end
 
-@protocol StatesOfSeveralImages
+@protocol DeviceTraits
 /// YES: a kernel leaves one state for all images of an MPSImage, and a gradient kernel takes it. Apple's documentation
 /// knows states of one image, and batches of them [MPSCNNKernel.h].
 - (BOOL)hasStatesOfSeveralImages;
+/// YES: the memory of temporary images is laid out when their command buffer is committed, so that
+/// prefetchStorageWithCommandBuffer:imageDescriptorList: has nothing to do.
+- (BOOL)plansTemporaryImages;
+/// YES: a command buffer may take as long as it likes. macOS ends those that keep the GPU for seconds.
+- (BOOL)hasNoTimeLimit;
 @end
 
 @protocol CountedMemory

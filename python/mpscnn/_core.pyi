@@ -124,6 +124,8 @@ class Device:
     def is_supported(self) -> bool:
         """MPSSupportsMTLDevice."""
 
+    def _set_most_work(self, multiply_adds: int) -> None: ...
+
 class Buffer:
     """Memory that the device and NumPy share."""
 
@@ -144,6 +146,8 @@ class CommandBuffer:
     """A list of encoded kernels that the device runs in order."""
 
     def __init__(self, device: Device | None = None, label: str | None = None) -> None: ...
+    @staticmethod
+    def _in_parts(device: Device | None, label: str) -> CommandBuffer: ...
     def commit(self) -> None:
         """Hand the work to the device; once."""
 

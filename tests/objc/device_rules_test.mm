@@ -10,6 +10,11 @@
 #include <cmath>
 #include <thread>
 
+/// Of csrc/core/sharing.hh.
+@protocol AwaitedCommit
+- (void)commitAwaited;
+@end
+
 namespace {
 
 id<MTLCommandQueue> queue;
@@ -28,9 +33,7 @@ MPSImage *filled(float value, NSUInteger images = 1) {
   return image;
 }
 
-MPSCNNNeuron *negation() {
-  return [[[MPSCNNNeuronLinear alloc] initWithDevice:device a:-1 b:0] autorelease];
-}
+MPSCNNNeuron *negation() { return [[[MPSCNNNeuronLinear alloc] initWithDevice:device a:-1 b:0] autorelease]; }
 
 void run(id<MTLCommandBuffer> buffer) {
   [buffer commit];
@@ -53,11 +56,12 @@ void test_hidden_selectors() {
                                   bytesPerImage:64
                                        readOnly:NO
                                     deallocator:nil]);
-  for (const SEL selector : {@selector(peakAllocatedSize), @selector(cachedSize), @selector(hasStatesOfSeveralImages)})
+  for (const SEL selector :
+       { @selector(peakAllocatedSize), @selector(cachedSize), @selector(hasStatesOfSeveralImages) })
     CHECK(![(id)device respondsToSelector:selector]);
   id buffer = [queue commandBuffer];
   CHECK(![buffer respondsToSelector:@selector(commitAwaited)] && [buffer respondsToSelector:@selector(commit)]);
-  CHECK_RAISES(kMissing, PARTS("commitAwaited"), [buffer commitAwaited]);
+  CHECK_RAISES(kMissing, PARTS("commitAwaited"), [static_cast<id<AwaitedCommit>>(buffer) commitAwaited]);
 }
 
 void test_managed_images() {
@@ -120,8 +124,8 @@ void test_managed_buffers() {
   fill(9, true);
   CHECK(bytes[0] == 9 && bytes[40] == 0 && bytes[41] == 2);
   CHECK([[[device newBufferWithLength:16 options:MTLResourceStorageModePrivate] autorelease] contents] == nullptr);
-  CHECK([[[[[MPSState alloc] initWithDevice:device bufferSize:16] autorelease] resource] storageMode] ==
-        MTLStorageModeManaged);
+  CHECK([[[[[MPSState alloc] initWithDevice:device
+                                 bufferSize:16] autorelease] resource] storageMode] == MTLStorageModeManaged);
 }
 
 void test_places_of_a_queue() {
@@ -129,8 +133,11 @@ void test_places_of_a_queue() {
   const Pool pool;
   id<MTLCommandQueue> small = [[device newCommandQueueWithMaxCommandBufferCount:2] autorelease];
   for (const bool commits : {true, false}) {
-    id<MTLCommandBuffer> first = [[small commandBuffer] retain];
-    id<MTLCommandBuffer> second = [[small commandBuffer] retain];
+    const auto open = [&] {
+      const Pool own;  // nothing else keeps them
+      return [[small commandBuffer] retain];
+    };
+    id<MTLCommandBuffer> first = open(), second = open();
     std::atomic<bool> came = false;
     std::thread third([&] {
       const Pool own;
@@ -150,8 +157,8 @@ void test_places_of_a_queue() {
 void test_handlers() {
   section = "handlers";
   const Pool pool;
-  std::atomic<bool> go = false, has_run = false, has_waited = false;
-  std::atomic<std::thread::id> thread = {};
+  static std::atomic<bool> go = false, has_run = false, has_waited = false;  // a block would copy others
+  static std::atomic<std::thread::id> thread = {};
   id<MTLCommandBuffer> buffer = [queue commandBuffer];
   [buffer addCompletedHandler:^(id<MTLCommandBuffer> done) {
     while (!go) usleep(100);
@@ -177,7 +184,8 @@ void test_memory_of_the_program() {
     return [[device newBufferWithBytesNoCopy:pointer length:length options:0 deallocator:nil] autorelease];
   };
   CHECK([share(static_cast<char *>(memory), 32768) length] == 32768);
-  CHECK_RAISES(kArgument, PARTS("not aligned to a page (16384 bytes)"), share(static_cast<char *>(memory) + 4096, 16384));
+  CHECK_RAISES(kArgument, PARTS("not aligned to a page (16384 bytes)"),
+               share(static_cast<char *>(memory) + 4096, 16384));
   CHECK_RAISES(kArgument, PARTS("length (4096)", "16384"), share(static_cast<char *>(memory), 4096));
   free(memory);
 }
@@ -214,10 +222,8 @@ void test_states_of_single_images() {
                                                 destinationImage:[to_two batchRepresentation]];
   CHECK([states count] == 2 && [states objectAtIndex:0] != [states objectAtIndex:1]);
   id<MTLCommandBuffer> buffer = [queue commandBuffer];
-  CHECK_RAISES(kArgument, PARTS("sourceImage has 2 images"), [kernel encodeToCommandBuffer:buffer
-                                                                               sourceImage:two
-                                                                          destinationState:state
-                                                                          destinationImage:to_two]);
+  CHECK_RAISES(kArgument, PARTS("sourceImage has 2 images"),
+               [kernel encodeToCommandBuffer:buffer sourceImage:two destinationState:state destinationImage:to_two]);
   [kernel encodeBatchToCommandBuffer:buffer
                         sourceImages:[two batchRepresentation]
                    destinationStates:states
@@ -230,13 +236,9 @@ void test_states_of_single_images() {
 
 int main() {
   setenv("MPSCNN_DEVICE", "apple", 1);
-  const Pool pool;
-  queue = [MTLCreateSystemDefaultDevice() newCommandQueue];
-  const auto release = [] {
-    [queue release];
-    queue = nil;
-  };
-  return run_tests({test_hidden_selectors, test_managed_images, test_managed_buffers, test_places_of_a_queue,
-                    test_handlers, test_memory_of_the_program, test_unread_temporaries, test_states_of_single_images,
-                    release});
+  const auto make_queue = [] { queue = [device newCommandQueue]; };
+  const auto release_queue = [] { [queue release]; };
+  return run_tests({make_queue, test_hidden_selectors, test_managed_images, test_managed_buffers,
+                    test_places_of_a_queue, test_handlers, test_memory_of_the_program, test_unread_temporaries,
+                    test_states_of_single_images, release_queue});
 }

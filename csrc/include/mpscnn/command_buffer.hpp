@@ -16,9 +16,10 @@ const char* name_of(CommandBufferStatus status);
 class CommandBuffer {
  public:
   struct Impl;
-  /// `kernel` is the row's name where a profile has one command buffer for each kernel.
+  /// `kernel` is the row's name where a profile has one command buffer for each kernel. `in_parts`: much work may begin
+  /// before commit(), where the device ends command buffers that take long.
   static std::shared_ptr<CommandBuffer> make(std::shared_ptr<Device> device, const std::string& label = {},
-                                             const std::string& kernel = {});
+                                             const std::string& kernel = {}, bool in_parts = false);
 
   explicit CommandBuffer(std::unique_ptr<Impl> impl);
   ~CommandBuffer();

@@ -32,6 +32,11 @@ class Device {
   std::uint64_t max_buffer_bytes() const;
   /// Whether images can use an array's memory in place.
   bool shares_images() const;
+  /// Whether temporary images are allocated one by one, and all at once when they are announced.
+  bool prefetches_temporaries() const;
+  /// Multiply-adds after which a command buffer in parts commits what it has, on devices that end those that take
+  /// seconds; for tests.
+  void set_most_work(std::uint64_t multiply_adds);
   /// MPSSupportsMTLDevice.
   bool is_supported() const;
 

@@ -176,6 +176,16 @@ OPENMPS_UNKNOWN_SELECTORS
   return YES;
 }
 
+- (BOOL)plansTemporaryImages {
+  openmps::check_offered(self, _cmd);
+  return YES;
+}
+
+- (BOOL)hasNoTimeLimit {
+  openmps::check_offered(self, _cmd);
+  return YES;
+}
+
 - (NSUInteger)maxThreadgroupMemoryLength {
   return 32768;  // Metal Feature Set Tables, Mac2
 }

@@ -99,6 +99,8 @@ bool is_hidden(SEL selector) {
       @selector(commitAwaited),
       @selector(useMemory:length:check:),
       @selector(hasStatesOfSeveralImages),
+      @selector(plansTemporaryImages),
+      @selector(hasNoTimeLimit),
       @selector(peakAllocatedSize),
       @selector(resetPeakAllocatedSize),
       @selector(cachedSize),

@@ -210,7 +210,7 @@ class Trainer(_checks.Made):
 
     def _encode(self, x: Array, order: ImageLayout, targets: Array, classes: Array | None) -> Step:
         plan, images = self._plan, len(x)
-        commands = _core.CommandBuffer(self._device, f"step {self._steps}")
+        commands = _core.CommandBuffer._in_parts(self._device, f"step {self._steps}")
         sources: list[_core.Image] = []
         outputs: list[_core.Image] = []
         compared: list[_core.LossLabels] = []
