@@ -104,10 +104,10 @@ def held_queue(device: mpscnn.Device | None = None) -> Iterator[threading.Event]
         blocker.wait()
 
 
-def run_python(code: str, *arguments: str, timeout: float = 120) -> str:
+def run_python(code: str, *arguments: str, timeout: float = 120, **environment: str) -> str:
     """The output of a program in a process of its own, which must end with status 0."""
     command = [sys.executable, "-W", "error", "-c", textwrap.dedent(code), *arguments]
-    result = subprocess.run(command, capture_output=True, text=True, timeout=timeout)
+    result = subprocess.run(command, capture_output=True, text=True, timeout=timeout, env=os.environ | environment)
     assert result.returncode == 0, f"status {result.returncode}\n{result.stdout}\n{result.stderr}"
     assert result.stderr == "", result.stderr
     return result.stdout

@@ -113,7 +113,8 @@ class Call {
   struct Part {
     std::shared_ptr<CommandBuffer> buffer;
     std::vector<std::pair<std::shared_ptr<Image>, ArrayView>>
-        copies;  ///< results that do not go into arrays by themselves
+        copies;                                ///< results that do not go into arrays by themselves
+    std::vector<std::shared_ptr<Image>> kept;  ///< for the next call, when the work is done
   };
 
   std::int64_t most() const { return most_ == 0 ? std::max<std::int64_t>(n_, 1) : most_; }
@@ -126,24 +127,34 @@ class Call {
     const auto& device = network_->device();
     auto& made = parts_.emplace_back();
     std::vector<std::shared_ptr<Image>> sources, results;
-    for (const auto& input : inputs_) sources.push_back(image_of(device, images_of(input, first, count)));
+    const auto take = [&](const ArrayView& view) {
+      made.kept.push_back(network_->take_image(shape_of(view), view.dtype));
+      return made.kept.back();
+    };
+    for (const auto& input : inputs_) {
+      const auto view = images_of(input, first, count);
+      sources.push_back(device->shares_images() ? image_of(device, view) : take(view));
+      if (!device->shares_images()) write_image(*sources.back(), view);
+    }
     for (const auto& result : results_) {
       const auto view = images_of(result, first, count);
       if (Image::why_not_shared(*device, view, ImageLayout::NHWC).empty()) {
         results.push_back(Image::from_array(device, view, ImageLayout::NHWC, false));
       } else {
-        results.push_back(Image::make(device, shape_of(view), view.dtype));
+        results.push_back(device->shares_images() ? Image::make(device, shape_of(view), view.dtype) : take(view));
         made.copies.emplace_back(results.back(), view);
       }
     }
     if (const auto profile = Profile::current(); profile && profile->per_kernel())
       made.buffer = network_->encode_apart(sources, results);
     else
-      network_->encode(*(made.buffer = CommandBuffer::make(device, "Network")), sources, results);
+      network_->encode(*(made.buffer = CommandBuffer::make(device, "Network", {}, /*in_parts=*/true)), sources,
+                       results);
   }
 
   void finish(const Part& part) {
     for (const auto& [image, view] : part.copies) read_image(*image, view);
+    for (const auto& image : part.kept) network_->give_image(image);
   }
 
   std::shared_ptr<Network> network_;

@@ -98,6 +98,12 @@ std::shared_ptr<Image> image_of(const std::shared_ptr<Device>& device, const Arr
   return Image::from_array(device, nhwc, ImageLayout::NHWC);
 }
 
+void write_image(Image& image, const ArrayView& nhwc) {
+  ArrayView nchw;
+  if (to_dense_nchw(nhwc, nchw)) return image.write(nchw, ImageLayout::NCHW);
+  image.write(nhwc, ImageLayout::NHWC);
+}
+
 void read_image(const Image& image, const ArrayView& nhwc) {
   ArrayView nchw;
   if (to_dense_nchw(nhwc, nchw)) return image.to_array(nchw, ImageLayout::NCHW);

@@ -40,6 +40,8 @@ bool overlap(const ArrayView& a, const ArrayView& b);
 
 /// An image with the pixels of the array: over its memory where that can be shared.
 std::shared_ptr<Image> image_of(const std::shared_ptr<Device>& device, const ArrayView& nhwc);
+/// Into an image of the same shape.
+void write_image(Image& image, const ArrayView& nhwc);
 /// The other way round.
 void read_image(const Image& image, const ArrayView& nhwc);
 

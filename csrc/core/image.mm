@@ -178,6 +178,15 @@ std::shared_ptr<Image> Image::temporary(CommandBuffer &buffer, ImageShape shape,
   });
 }
 
+void prefetch_temporaries(CommandBuffer &buffer, std::span<const ImageShape> shapes, DType dtype) {
+  if (shapes.empty()) return;
+  guard([&] {
+    NSMutableArray *list = [NSMutableArray arrayWithCapacity:shapes.size()];
+    for (const auto &shape : shapes) [list addObject:image_descriptor(shape, dtype)];
+    [MPSTemporaryImage prefetchStorageWithCommandBuffer:buffer.impl().buffer.get() imageDescriptorList:list];
+  });
+}
+
 std::string Image::why_not_shared(const Device &device, const ArrayView &array, ImageLayout layout) {
   if (!device.shares_images()) return "this platform's images have memory of their own";
   if (layout != ImageLayout::NHWC) return "its layout is not NHWC";

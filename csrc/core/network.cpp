@@ -14,7 +14,8 @@
 
 namespace mpscnn {
 
-/// Least recently used plans leave first. A plan in use outlives its place here.
+/// Least recently used plans leave first. A plan in use outlives its place here. Images are here when they are not in
+/// use.
 struct Network::Cache {
   struct Entry {
     std::vector<ImageShape> inputs;
@@ -22,6 +23,7 @@ struct Network::Cache {
   };
   ForkChecked<std::mutex> mutex;
   std::list<Entry> entries;
+  std::list<std::shared_ptr<Image>> images;
 };
 
 std::shared_ptr<Network> Network::make(std::shared_ptr<Device> device, NetworkParts parts) {
@@ -110,6 +112,38 @@ std::size_t Network::plans() const {
   return cache_->entries.size();
 }
 
+std::shared_ptr<Image> Network::take_image(ImageShape shape, DType dtype) const {
+  {
+    const std::scoped_lock lock(cache_->mutex);
+    auto& images = cache_->images;
+    const auto fits = [&](const auto& image) { return image->shape() == shape && image->dtype() == dtype; };
+    if (const auto found = std::ranges::find_if(images, fits); found != images.end()) {
+      auto image = std::move(*found);
+      images.erase(found);
+      return image;
+    }
+  }
+  return Image::make(device_, shape, dtype);
+}
+
+void Network::give_image(std::shared_ptr<Image> image) const {
+  std::list<std::shared_ptr<Image>> dropped;
+  const std::scoped_lock lock(cache_->mutex);
+  auto& images = cache_->images;
+  images.push_front(std::move(image));
+  // Kept images are for speed: an eighth of what the device should hold.
+  const auto most = device_->recommended_max_working_set_bytes() / 8;
+  const auto bytes = [&] {
+    std::uint64_t sum = 0;
+    for (const auto& each : images) sum += Image::bytes(*device_, each->shape(), each->dtype());
+    return sum;
+  };
+  while (images.size() > kMostKeptImages || bytes() > most) {
+    dropped.splice(dropped.end(), images, std::prev(images.end()));
+    if (images.empty()) break;
+  }
+}
+
 /// The plan's images, inputs and outputs among them; none yet where they are temporary.
 Network::Images Network::boundary(const NetworkPlan& made, std::span<const std::shared_ptr<Image>> inputs,
                                   std::span<std::shared_ptr<Image>> outputs) const {
@@ -146,6 +180,17 @@ std::vector<ImageShape> shapes_of(std::span<const std::shared_ptr<Image>> images
   return shapes;
 }
 
+/// Of so many images each.
+std::vector<ImageShape> temporaries(const NetworkPlan& plan, std::int64_t n) {
+  std::vector<ImageShape> shapes;
+  for (const auto& image : plan.images) {
+    if (image.input >= 0 || image.output >= 0) continue;
+    shapes.push_back(image.shape);
+    shapes.back().n = n;
+  }
+  return shapes;
+}
+
 void encode_step(const NetworkPlan::Step& step, CommandBuffer& buffer, std::span<const std::shared_ptr<Image>> images) {
   const Image* sources[SourceNames::kMost] = {};
   for (std::size_t i = 0; i < step.sources.size(); ++i) sources[i] = images[step.sources[i]].get();
@@ -160,6 +205,8 @@ void Network::encode(CommandBuffer& buffer, std::span<const std::shared_ptr<Imag
   const auto made = plan(shapes_of(inputs));
   const PoolScope pool;
   auto images = boundary(*made, inputs, outputs);
+  if (device_->prefetches_temporaries())
+    prefetch_temporaries(buffer, temporaries(*made, inputs[0]->shape().n), parts_.dtype);
   for (const auto& step : made->steps) {
     in_node(name_of(step.node), [&] {
       auto& destination = images[step.destination];

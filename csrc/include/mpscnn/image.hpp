@@ -4,6 +4,7 @@
 
 #include <memory>
 #include <optional>
+#include <span>
 #include <string>
 
 #include <mpscnn/array.hpp>
@@ -74,5 +75,8 @@ class Image {
  private:
   std::unique_ptr<Impl> impl_;
 };
+
+/// Say what temporary images are going to be made, to a device that prefetches_temporaries().
+void prefetch_temporaries(CommandBuffer& buffer, std::span<const ImageShape> shapes, DType dtype);
 
 }  // namespace mpscnn

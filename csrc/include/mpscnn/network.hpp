@@ -86,6 +86,13 @@ class Network {
   std::vector<NetworkStep> steps(std::span<const ImageShape> inputs) const;
   std::vector<NetworkImage> images(std::span<const ImageShape> inputs) const;
 
+  /// An image at the boundary, for devices whose images do not share arrays' memory: one that an earlier call has given
+  /// back, or a new one. The contents are anything.
+  std::shared_ptr<Image> take_image(ImageShape shape, DType dtype) const;
+  /// Keep it for the next call, now that no work uses it. The least recently used leaves first.
+  void give_image(std::shared_ptr<Image> image) const;
+  static constexpr std::size_t kMostKeptImages = 16;
+
   /// Plans that are kept, one for each combination of heights, widths and channels of the inputs; the least recently
   /// used leaves first.
   static constexpr std::size_t kMostPlans = 16;
