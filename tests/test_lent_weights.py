@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 import mpscnn
-from support import counts_memory, run_python
+from support import counts_memory, only_openmps, run_python
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="reads /proc, and MPS keeps its own copy")
 
@@ -55,6 +55,7 @@ def weights_file(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @counts_memory
+@only_openmps("borrowed weights")
 def test_no_page_of_mapped_weights_is_touched(weights_file: Path) -> None:
     grown, of_file = map(int, run_python(PROGRAM, str(weights_file), "read-only").split())
     assert of_file == 0

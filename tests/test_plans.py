@@ -9,6 +9,8 @@ import sys
 import numpy as np
 import pytest
 
+from support import only_openmps
+
 PROGRAM = """
 import sys
 import numpy as np
@@ -47,6 +49,7 @@ def run(kind: str, fuse: str | None) -> tuple[bytes, list[str]]:
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="plans are openmps's")
+@only_openmps("nothing is synchronized")
 def test_a_residual_block_is_one_call() -> None:
     fused, steps = run("temporary", None)
     assert len(steps) == 2, steps

@@ -11,7 +11,7 @@ import time
 import pytest
 
 import mpscnn
-from support import random
+from support import only_openmps, random
 
 X = (1, 9, 7, 4)
 
@@ -24,6 +24,7 @@ def handler_threads(commands: mpscnn.CommandBuffer) -> list[int]:
 
 
 @pytest.mark.skipif(sys.platform == "darwin", reason="which thread works is Metal's business there")
+@only_openmps("work on the thread that waits")
 def test_who_waits_for_an_idle_queue_does_its_work() -> None:
     with mpscnn.CommandBuffer() as commands:
         threads = handler_threads(commands)
@@ -87,6 +88,7 @@ def test_the_order_holds_whoever_works() -> None:
     assert order == list(range(60))
 
 
+@only_openmps("handlers on the thread that does the work")
 def test_a_handler_of_the_waiting_thread_may_not_wait_for_itself() -> None:
     said: list[str] = []
     commands = mpscnn.CommandBuffer()

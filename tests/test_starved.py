@@ -18,6 +18,10 @@ from pathlib import Path
 
 import pytest
 
+from support import only_openmps
+
+pytestmark = only_openmps("how many threads openmps has")
+
 # A network whose layers are worth several threads, and its result before anything is limited.
 NETWORK = """
 import asyncio, os, resource, sys, threading, time

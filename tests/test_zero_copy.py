@@ -261,20 +261,20 @@ def test_buffer_shares_an_array() -> None:
 @pytest.mark.parametrize(
     ("make", "match"),
     [
-        (lambda a: a[1:], r"its length \(12288 bytes\)|its address \(0x[0-9a-f]+\) is not a multiple of the page size"),
-        (lambda a: a[:, ::2], r"strides \(4096, 8\) of shape \(4, 512\) are not C-contiguous"),
-        (lambda a: a[::-1], r"strides \(-4096, 4\) of shape \(4, 1024\) are not C-contiguous"),
+        (lambda a: a[1:], r"its length \(49152 bytes\)|its address \(0x[0-9a-f]+\) is not a multiple of the page size"),
+        (lambda a: a[:, ::2], r"strides \(16384, 8\) of shape \(4, 2048\) are not C-contiguous"),
+        (lambda a: a[::-1], r"strides \(-16384, 4\) of shape \(4, 4096\) are not C-contiguous"),
         (
             lambda a: a.reshape(-1)[:1000],
             r"its length \(4000 bytes\) is not a positive multiple of the page size \(\d+\)",
         ),
-        (lambda a: a.reshape(-1)[1:1025], r"its address \(0x[0-9a-f]+\) is not a multiple of the page size \(\d+\)"),
+        (lambda a: a.reshape(-1)[1:4097], r"its address \(0x[0-9a-f]+\) is not a multiple of the page size \(\d+\)"),
         (lambda a: np.broadcast_to(a[:1, :1], (64, 64)), r"not C-contiguous|read-only"),
     ],
 )
 def test_buffer_refusals_name_the_cause(make: Any, match: str) -> None:
-    array = make(mpscnn.empty((4, 1024)))
-    if array.shape == (3, 1024):
+    array = make(mpscnn.empty((4, 4096)))  # rows of a page of Apple silicon
+    if array.shape == (3, 4096):
         mpscnn.Buffer(array)  # three whole pages of four
         return
     with pytest.raises(BufferError, match=rf"Buffer: the array cannot be shared: .*({match})"):

@@ -103,10 +103,11 @@ void bind_command_buffer(py::module_& module) {
            "Hand the work to the device; once. Other Python threads run meanwhile.")
       .def("wait", &CommandBuffer::wait, py::call_guard<ReleaseGil>(),
            "Wait until the work is done; raises RuntimeError when it failed.")
-      .def("add_completed_handler", &add_completed_handler, py::arg("handler"),
-           "Call ``handler()`` when the work is done, on the queue's thread or on one that waits; before commit(). Its "
-           "exceptions go to "
-           "sys.unraisablehook.")
+      .def(
+          "add_completed_handler", &add_completed_handler, py::arg("handler"),
+          "Call ``handler()`` when the work is done, on a thread of the device or one that waits; before commit(). Its "
+          "exceptions go to "
+          "sys.unraisablehook.")
       .def_property_readonly(
           "status", [](const CommandBuffer& buffer) { return name_of(buffer.status()); },
           "str: not_enqueued, enqueued, committed, scheduled, completed or error.")

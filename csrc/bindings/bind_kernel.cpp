@@ -284,6 +284,9 @@ class Calls {
   /// Whether the result is all of a destination, whose other pixels and channels are kept.
   bool fills(const Images& sources, const State& state, ImageShape destination) const {
     if (has_clip(kernel_)) return false;
+    // A policy is asked once for each encode, and so not here.
+    const auto forward = kernel_.forward();
+    if (kernel_.padding_policy() || (forward && forward->padding_policy())) return false;
     const auto first = kernel_.get("destination_feature_channel_offset");
     if (const auto* offset = std::get_if<std::int64_t>(&first); offset && *offset != 0) return false;
     std::vector<ImageShape> shapes;

@@ -72,11 +72,19 @@ class Call {
   /// Where the results go: NHWC views of arrays.
   void set_results(std::vector<ArrayView> results) { results_ = std::move(results); }
 
-  /// Encodes and commits everything; `handler` is called when the last part is done.
+  /// Encodes and commits everything; `handler` is called when the last part is done. Whoever waits for it, which may be
+  /// nobody, finds the results in the arrays and copies none.
   void commit(const std::function<void()>& handler) {
     const auto parts = part_count();
     for (std::int64_t part = 0; part < parts; ++part) {
       encode(part);
+      if (handler && !parts_.back().results->copies.empty())
+        parts_.back().buffer->add_completed_handler([results = parts_.back().results] {
+          try {
+            results->finish();
+          } catch (...) {  // wait() says it
+          }
+        });
       if (part + 1 == parts && handler) parts_.back().buffer->add_completed_handler(handler);
       parts_.back().buffer->commit();
     }
@@ -88,7 +96,7 @@ class Call {
     for (std::int64_t part = 0; part < parts; ++part) {
       encode(part);
       parts_.back().buffer->run();
-      finish(parts_.back());
+      parts_.back().results->finish();
       parts_.pop_back();
     }
   }
@@ -98,7 +106,7 @@ class Call {
     // An error leaves what follows uncopied, and is thrown again by the next wait().
     while (!parts_.empty()) {
       parts_.front().buffer->wait();
-      finish(parts_.front());
+      parts_.front().results->finish();
       parts_.erase(parts_.begin());
     }
   }
@@ -110,11 +118,25 @@ class Call {
   }
 
  private:
-  struct Part {
-    std::shared_ptr<CommandBuffer> buffer;
+  /// What is left to do when the work is done.
+  struct Results {
+    std::shared_ptr<Network> network;
     std::vector<std::pair<std::shared_ptr<Image>, ArrayView>>
         copies;                                ///< results that do not go into arrays by themselves
-    std::vector<std::shared_ptr<Image>> kept;  ///< for the next call, when the work is done
+    std::vector<std::shared_ptr<Image>> kept;  ///< for the next call
+    std::once_flag once = {};
+
+    /// Throws what is wrong with the work, and then may be called again.
+    void finish() {
+      std::call_once(once, [this] {
+        for (const auto& [image, view] : copies) read_image(*image, view);
+        for (const auto& image : kept) network->give_image(image);
+      });
+    }
+  };
+  struct Part {
+    std::shared_ptr<CommandBuffer> buffer;
+    std::shared_ptr<Results> results;
   };
 
   std::int64_t most() const { return most_ == 0 ? std::max<std::int64_t>(n_, 1) : most_; }
@@ -125,7 +147,9 @@ class Call {
     const auto parts = part_count();
     const auto first = n_ * part / parts, count = n_ * (part + 1) / parts - first;
     const auto& device = network_->device();
-    auto& made = parts_.emplace_back();
+    auto& buffer = parts_.emplace_back(Part{{}, std::make_shared<Results>()}).buffer;
+    auto& made = *parts_.back().results;
+    made.network = network_;
     std::vector<std::shared_ptr<Image>> sources, results;
     const auto take = [&](const ArrayView& view) {
       made.kept.push_back(network_->take_image(shape_of(view), view.dtype));
@@ -146,15 +170,9 @@ class Call {
       }
     }
     if (const auto profile = Profile::current(); profile && profile->per_kernel())
-      made.buffer = network_->encode_apart(sources, results);
+      buffer = network_->encode_apart(sources, results);
     else
-      network_->encode(*(made.buffer = CommandBuffer::make(device, "Network", {}, /*in_parts=*/true)), sources,
-                       results);
-  }
-
-  void finish(const Part& part) {
-    for (const auto& [image, view] : part.copies) read_image(*image, view);
-    for (const auto& image : part.kept) network_->give_image(image);
+      network_->encode(*(buffer = CommandBuffer::make(device, "Network", {}, /*in_parts=*/true)), sources, results);
   }
 
   std::shared_ptr<Network> network_;

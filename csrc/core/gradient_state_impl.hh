@@ -59,7 +59,8 @@ struct GradientState::Impl {
   std::int64_t encoded() const;
   /// Called behind the encode of a write.
   void note_write(id<MTLCommandBuffer> commands) {
-    for (MPSState *state in [NSSet setWithArray:states.get()]) synchronize(state, commands);
+    if (!shares_images())
+      for (MPSState *state : distinct()) synchronize(state, commands);
     if (writers.empty() || writers.back().get().get() != commands) writers.emplace_back().set(commands);
   }
   /// Encodes whose gradients with respect to parameters have been encoded.

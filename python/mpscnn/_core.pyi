@@ -155,7 +155,7 @@ class CommandBuffer:
         """Wait until the work is done; raises RuntimeError when it failed."""
 
     def add_completed_handler(self, handler: Callable[[], object]) -> None:
-        """Call `handler()` when the work is done, on the queue's thread or on one that waits; before commit()."""
+        """Call `handler()` when the work is done, on a thread of the device or one that waits; before commit()."""
 
     @property
     def status(self) -> Literal["not_enqueued", "enqueued", "committed", "scheduled", "completed", "error"]: ...
