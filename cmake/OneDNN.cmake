@@ -21,7 +21,7 @@ endif()
 # A copy of the one file that carries the SONAME, in ${onednn_copy_dir}, whose threads are those of
 # csrc/openmps/engine/shared/team.hpp: OpenMP's functions have names there that only libopenmps.so has
 # (csrc/openmps/engine/onednn/openmp.cpp). Under its own names the dynamic linker would find GNU OpenMP's, which are
-# visible to the whole process as soon as PyTorch is imported.
+# visible to the whole process as soon as PyTorch is imported. GNU OpenMP itself is then not needed.
 cmake_path(GET MPSCNN_ONEDNN_LIBRARY FILENAME MPSCNN_ONEDNN_SONAME)
 set(onednn_copy "${onednn_copy_dir}/${MPSCNN_ONEDNN_SONAME}")
 set(onednn_openmp
@@ -60,7 +60,8 @@ add_custom_command(OUTPUT "${onednn_copy}"
   COMMAND "${CMAKE_STRIP}" --strip-unneeded -o "${onednn_copy}" "${MPSCNN_ONEDNN_LIBRARY}"
   COMMAND "${MPSCNN_PATCHELF}" --rename-dynamic-symbols "${onednn_symbols}" "${onednn_copy}"
   COMMAND "${MPSCNN_PATCHELF}" ${without_version} "${onednn_copy}"
-  DEPENDS "${MPSCNN_ONEDNN_LIBRARY}" "${onednn_symbols}" VERBATIM)
+  COMMAND "${Python_EXECUTABLE}" "${CMAKE_CURRENT_LIST_DIR}/drop_needed.py" "${onednn_copy}" libgomp.so.1
+  DEPENDS "${MPSCNN_ONEDNN_LIBRARY}" "${onednn_symbols}" "${CMAKE_CURRENT_LIST_DIR}/drop_needed.py" VERBATIM)
 add_custom_target(onednn_copy DEPENDS "${onednn_copy}")
 
 add_library(mpscnn_onednn SHARED IMPORTED)

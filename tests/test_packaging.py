@@ -139,6 +139,43 @@ def test_extension_exports_nothing_but_its_entry_point():
 
 
 @on_linux
+def test_gnu_openmp_is_neither_needed_nor_loaded():
+    """oneDNN was linked with it; its threads are ours (cmake/OneDNN.cmake)."""
+    (onednn,) = (PACKAGE / "openmps" / "lib").glob("libdnnl.so.*")
+    dynamic = run("readelf", "-W", "-d", "-V", onednn).stdout
+    assert "libstdc++.so.6" in dynamic
+    assert "libgomp" not in dynamic
+    program = """
+        import numpy, mpscnn
+        x, weight = numpy.ones((1, 9, 9, 8), numpy.float32), numpy.ones((8, 8, 3, 3), numpy.float32)
+        mpscnn.Convolution(weight, layout="OIHW")(x)
+        print("libdnnl" in open("/proc/self/maps").read(), "libgomp" in open("/proc/self/maps").read())
+    """
+    assert run(sys.executable, "-c", textwrap.dedent(program)).stdout == "True False\n"
+
+
+@on_linux
+def test_a_library_whose_versions_are_used_is_not_dropped(tmp_path):
+    (onednn,) = (PACKAGE / "openmps" / "lib").glob("libdnnl.so.*")
+    shutil.copy(onednn, tmp_path)
+    before = (tmp_path / onednn.name).read_bytes()
+    result = run(sys.executable, ROOT / "cmake" / "drop_needed.py", tmp_path / onednn.name, "libm.so.6")
+    assert result.returncode == 1
+    assert re.search(r"ValueError: A symbol still has the version GLIBC_2\.\S+ of libm\.so\.6\.", result.stderr)
+    assert (tmp_path / onednn.name).read_bytes() == before
+
+
+@ordinary_build
+@on_linux
+def test_binaries_ask_for_no_newer_libstdcxx_than_gcc_11s():
+    """csrc/common/libstdcxx_11.cpp; wheels are tagged manylinux_2_34."""
+    for binary in (*PACKAGE.glob("_core*.so"), PACKAGE / "openmps" / "lib" / "libopenmps.so"):
+        versions = re.findall(r"Name: GLIBCXX_3\.4\.(\d+)", run("readelf", "-W", "-V", binary).stdout)
+        assert versions
+        assert max(map(int, versions)) <= 29, binary
+
+
+@on_linux
 def test_openmps_exports_apples_names():
     names = exported(PACKAGE / "openmps" / "lib" / "libopenmps.so")
     assert {"MTLCreateSystemDefaultDevice", "MPSSupportsMTLDevice"} <= names
