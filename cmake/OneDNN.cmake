@@ -60,8 +60,8 @@ add_custom_command(OUTPUT "${onednn_copy}"
   COMMAND "${CMAKE_STRIP}" --strip-unneeded -o "${onednn_copy}" "${MPSCNN_ONEDNN_LIBRARY}"
   COMMAND "${MPSCNN_PATCHELF}" --rename-dynamic-symbols "${onednn_symbols}" "${onednn_copy}"
   COMMAND "${MPSCNN_PATCHELF}" ${without_version} "${onednn_copy}"
-  COMMAND "${Python_EXECUTABLE}" "${CMAKE_CURRENT_LIST_DIR}/drop_needed.py" "${onednn_copy}" libgomp.so.1
-  DEPENDS "${MPSCNN_ONEDNN_LIBRARY}" "${onednn_symbols}" "${CMAKE_CURRENT_LIST_DIR}/drop_needed.py" VERBATIM)
+  COMMAND "${Python_EXECUTABLE}" "${CMAKE_CURRENT_LIST_DIR}/trim_library.py" "${onednn_copy}" libgomp.so.1
+  DEPENDS "${MPSCNN_ONEDNN_LIBRARY}" "${onednn_symbols}" "${CMAKE_CURRENT_LIST_DIR}/trim_library.py" VERBATIM)
 add_custom_target(onednn_copy DEPENDS "${onednn_copy}")
 
 add_library(mpscnn_onednn SHARED IMPORTED)

@@ -159,10 +159,38 @@ def test_a_library_whose_versions_are_used_is_not_dropped(tmp_path):
     (onednn,) = (PACKAGE / "openmps" / "lib").glob("libdnnl.so.*")
     shutil.copy(onednn, tmp_path)
     before = (tmp_path / onednn.name).read_bytes()
-    result = run(sys.executable, ROOT / "cmake" / "drop_needed.py", tmp_path / onednn.name, "libm.so.6")
+    result = run(sys.executable, ROOT / "cmake" / "trim_library.py", tmp_path / onednn.name, "libm.so.6")
     assert result.returncode == 1
     assert re.search(r"ValueError: A symbol still has the version GLIBC_2\.\S+ of libm\.so\.6\.", result.stderr)
     assert (tmp_path / onednn.name).read_bytes() == before
+
+
+@on_linux
+def test_exceptions_pass_through_a_library_without_an_unwinding_index(tmp_path):
+    """As oneDNN is: thrown below it, caught above it, and the objects of its own frames destroyed."""
+    if shutil.which("g++") is None:
+        pytest.skip("no g++ here")
+    (tmp_path / "library.cpp").write_text(
+        "struct Count { int& n; ~Count() { ++n; } };\n"
+        "void through(void (*call)(), int& destroyed) { Count count{destroyed}; call(); }\n"
+    )
+    (tmp_path / "program.cpp").write_text(
+        "#include <stdexcept>\nvoid through(void (*)(), int&);\n"
+        'void fail() { throw std::runtime_error("thrown"); }\n'
+        "int main() {\n  int n = 0;\n  try { through(fail, n); } catch (const std::runtime_error&) { return n - 1; }\n"
+        "  return 2;\n}\n"
+    )
+    library, program = tmp_path / "library.so", tmp_path / "program"
+    for command in (
+        ["g++", "-O2", "-shared", "-fPIC", tmp_path / "library.cpp", "-o", library],
+        ["g++", tmp_path / "program.cpp", library, f"-Wl,-rpath,{tmp_path}", "-o", program],
+        [sys.executable, ROOT / "cmake" / "trim_library.py", library, "libgomp.so.1"],
+    ):
+        result = run(*command, env=without_preload())
+        assert result.returncode == 0, result.stderr
+    header = run("readelf", "-W", "-x", ".eh_frame_hdr", library).stdout
+    assert re.search(r"011bffff \w{8} 0{8} 0{8}", header), header
+    assert run(program, env=without_preload()).returncode == 0
 
 
 @ordinary_build
