@@ -98,7 +98,7 @@ format: $(stamps)/group-lint                    ## ruff format and clang-format,
 check-macos: $(stamps)/group-build              ## compile, configure and link for macOS: make check-macos SDK=folder
 	@tools/check_macos.sh "$(SDK)" $(py)
 
-wheel: $(stamps)/group-build $(stamps)/group-wheel      ## a wheel that needs nothing installed, in dist/, tried out
+wheel: $(stamps)/group-build $(stamps)/group-wheel $(stamps)/system-wheel      ## a wheel that needs nothing installed, in dist/, tried out
 	@tools/make_wheel.sh $(VENV) "$(PYTHON)"
 
 clean:                 ## remove what was built (the environment stays)
@@ -123,6 +123,11 @@ $(stamps)/system: tools/debian_packages.sh
 
 $(stamps)/system-asan: $(stamps)/system
 	@$(call debian,libclang-rt-19-dev)
+	@touch $@
+
+# What building GNUstep base takes (tools/make_foundation.sh), and advzip.
+$(stamps)/system-wheel: $(stamps)/system
+	@$(call debian,gobjc gnustep-make libffi-dev dpkg-dev make advancecomp)
 	@touch $@
 
 $(stamps)/group-%: pyproject.toml tools/make_venv.sh $(stamps)/system
