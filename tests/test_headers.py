@@ -4,7 +4,6 @@
 import concurrent.futures
 import glob
 import importlib.util
-import json
 import os
 import pathlib
 import re
@@ -71,18 +70,15 @@ def test_generated_files_are_up_to_date():
 
 
 @pytest.mark.parametrize("language", LANGUAGES)
-@pytest.mark.parametrize("facts", ["mps_api.json", "mps_image_api.json", "metal_api.json"])
-def test_headers_declare_all_of_apples_api(clang, facts, language):
+def test_headers_declare_all_of_apples_api(clang, language):
     strict = ("--strict-types", "--strict-placement", "--strict-attrs", "--include-unavailable", "--lang", language)
-    result = check_api(INCLUDE, "--api", CHECK_API.parent / facts, *strict)
+    result = check_api(INCLUDE, *strict)
     assert result.returncode == 0, result.stdout + result.stderr
     summary = result.stdout.strip().splitlines()[-1]
     found = counts(summary.removeprefix("coverage:").replace(",", ""))
     assert {"classes", "selectors", "properties", "enum values"} == {name.strip() for name in found}
-    enums = json.loads((CHECK_API.parent / facts).read_text(encoding="utf-8"))["enums"]
-    for name, (have, want) in found.items():
-        assert have == want, summary
-        assert want > 0 or (name.strip() == "enum values" and not enums), summary
+    for have, want in found.values():
+        assert have == want > 0, summary
 
 
 @pytest.mark.parametrize("language", LANGUAGES)
@@ -97,11 +93,19 @@ def test_umbrella_header_compiles_without_warnings(clang, tmp_path, header, lang
 @pytest.mark.parametrize("language", LANGUAGES)
 def test_every_header_compiles_on_its_own(clang, tmp_path, language):
     assert len(HEADERS) > 60
+    flags = [LANGUAGES[language], "-Wall", "-Werror"]
+    if language == "objective-c++":
+        # Foundation takes four fifths of the time there. That headers include it, Objective-C sees.
+        foundation = tmp_path / "foundation.h"
+        foundation.write_text("#import <Foundation/Foundation.h>\n")
+        compiled = tmp_path / "foundation.pch"
+        run(*clang, "-x", f"{language}-header", *flags, foundation, "-o", compiled, check=True)
+        flags += ["-include-pch", str(compiled)]
 
     def errors(header):
         source = tmp_path / header.replace("/", "_")
         source.write_text(f"#import <{header}>\n")
-        result = run(*clang, "-x", language, LANGUAGES[language], "-Wall", "-Werror", "-fsyntax-only", source)
+        result = run(*clang, "-x", language, *flags, "-fsyntax-only", source)
         return f"{header}: {result.stderr}" if result.returncode else None
 
     with concurrent.futures.ThreadPoolExecutor(os.cpu_count()) as pool:
@@ -142,9 +146,9 @@ MUTATIONS = {
     ),
     "available": (
         "MPSNeuralNetwork/MPSCNNKernel.h",
-        "- (BOOL)isResultStateReusedAcrossBatch;",
-        "- (BOOL)isResultStateReusedAcrossBatch NS_UNAVAILABLE;",
-        "-isResultStateReusedAcrossBatch: is marked unavailable",
+        "- (BOOL)appendBatchBarrier;",
+        "- (BOOL)appendBatchBarrier NS_UNAVAILABLE;",
+        "-appendBatchBarrier: is marked unavailable",
     ),
     "retained": (
         "Metal/MTLDevice.h",
@@ -167,21 +171,21 @@ MUTATIONS = {
 }
 
 
-@pytest.mark.parametrize("what", MUTATIONS)
-def test_a_wrong_declaration_is_reported(clang, tmp_path, what):
-    header, old, new, report = MUTATIONS[what]
+def test_wrong_declarations_are_reported(clang, tmp_path):
     copy = tmp_path / "include"
     shutil.copytree(INCLUDE, copy)
-    text = (copy / header).read_text()
-    assert old in text
-    if what == "superclass":  # the other class has to be known by then
-        text = text.replace("@class", "@class MPSCNNPoolingAverage; @class", 1)
-        block = re.search(r"@interface MPSCNNPoolingMax : .*?@end\n", text, re.S).group(0)
-        text = text.replace(block, "") + "\n" + block
-    (copy / header).write_text(text.replace(old, new, 1))
+    for what, (header, old, new, _) in MUTATIONS.items():
+        text = (copy / header).read_text()
+        assert old in text, what
+        if what == "superclass":  # the other class has to be known by then
+            text = text.replace("@class", "@class MPSCNNPoolingAverage; @class", 1)
+            block = re.search(r"@interface MPSCNNPoolingMax : .*?@end\n", text, re.S).group(0)
+            text = text.replace(block, "") + "\n" + block
+        (copy / header).write_text(text.replace(old, new, 1))
     result = check_api(copy, "--include-unavailable")
     assert result.returncode == 1, result.stdout + result.stderr
-    assert report in result.stdout
+    unseen = [what for what, (*_, report) in MUTATIONS.items() if report not in result.stdout]
+    assert not unseen, result.stdout
 
 
 FORBIDDEN = {  # a message, and whether Apple's headers allow it
@@ -198,18 +202,18 @@ FORBIDDEN = {  # a message, and whether Apple's headers allow it
 
 
 @pytest.mark.parametrize("language", LANGUAGES)
-@pytest.mark.parametrize("message", FORBIDDEN)
-def test_an_unavailable_message_does_not_compile(clang, tmp_path, message, language):
+def test_unavailable_messages_do_not_compile(clang, tmp_path, language):
     source = tmp_path / "source.m"
     arguments = "id<MTLDevice> device, id<MTLCommandBuffer> buffer"
-    lines = [f"#import <{UMBRELLAS[1]}>", f"id made({arguments}) {{ (void)device, (void)buffer; return {message}; }}"]
+    lines = [f"#import <{UMBRELLAS[1]}>"]
+    for i, message in enumerate(FORBIDDEN):
+        lines.append(f"id made_{i}({arguments}) {{ (void)device, (void)buffer; return {message}; }}")
     source.write_text("\n".join(lines) + "\n")
-    result = run(*clang, "-x", language, LANGUAGES[language], "-fsyntax-only", source)
-    if FORBIDDEN[message]:
-        assert result.returncode == 0, result.stderr
-    else:
-        assert result.returncode == 1, "it compiled"
-        assert re.search(r"error: '\w+:?' is unavailable", result.stderr), result.stderr
+    result = run(*clang, "-x", language, LANGUAGES[language], "-fsyntax-only", "-ferror-limit=0", source)
+    errors = re.findall(r"source\.m:(\d+):\d+: error: (.*)", result.stderr)
+    refused = {message for i, message in enumerate(FORBIDDEN) if str(i + 2) in dict(errors)}
+    assert refused == {message for message, is_allowed in FORBIDDEN.items() if not is_allowed}, result.stderr
+    assert all(re.match(r"'\w+:?' is unavailable", text) for _, text in errors), result.stderr
 
 
 def test_a_name_without_a_header_is_refused():
