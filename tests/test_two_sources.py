@@ -12,7 +12,7 @@ import pytest
 import torch
 
 import mpscnn
-from support import random
+from support import only_openmps, random
 
 A = (3, 5, 6, 7)
 
@@ -180,6 +180,7 @@ def test_mixed_sources_are_refused() -> None:
 
 
 @pytest.mark.parametrize("which", [0, 1])
+@only_openmps("arrays that images share")
 def test_in_place_is_refused(which: int) -> None:
     sources = [random(A), random(A, seed=1)]
     before = [x.copy() for x in sources]

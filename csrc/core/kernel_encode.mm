@@ -59,14 +59,18 @@ void encode_single_images(const Kernel::Impl &impl, id<MTLCommandBuffer> command
       to(destination.impl().image.get(), clip.origin.z, count);
   common(impl).clipRect = clip_of_single_images(clip);
   if (is_binary(impl)) {
-    const ImageBatch b(sources[1]->impl().image.get(), single_first(g, 1), count);
+    // One image that is both sources is read once.
+    MPSImage *second = sources[1]->impl().image.get();
+    const bool is_one = second == sources[0]->impl().image.get() && single_first(g, 0) == single_first(g, 1);
+    const ImageBatch other = is_one ? ImageBatch() : ImageBatch(second, single_first(g, 1), count);
+    const ImageBatch &b = is_one ? a : other;
     [static_cast<MPSCNNArithmetic *>(binary(impl))
         encodeBatchToCommandBuffer:commands
                      primaryImages:a.images()
                    secondaryImages:b.images()
                  destinationStates:static_cast<MPSCNNArithmeticGradientStateBatch *>(left.impl().of_images(count))
                  destinationImages:to.images()];
-    b.did_read();
+    if (!is_one) b.did_read();
   } else {
     [unary(impl) encodeBatchToCommandBuffer:commands
                                sourceImages:a.images()
