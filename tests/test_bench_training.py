@@ -12,6 +12,7 @@ import pytest
 torch = pytest.importorskip("torch")
 
 from mpscnn import benchmarking  # noqa: E402
+from support import only_openmps  # noqa: E402
 
 ROOT = Path(__file__).resolve().parent.parent
 MEMORY = {"ours": {"resident": 2_000_000, "device": 1_000_000}, "torch": {"resident": 3_000_000}}
@@ -72,6 +73,7 @@ def test_steps_in_a_row(training: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     assert row["seconds"] == row["least"] == {"ours": 2.0, "torch": 5.0}
 
 
+@only_openmps("the device counts its memory")
 def test_memory(training: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     case = training.Case("digits", (1, 8, 8), 64, 10, 1, training._digits)
     ours = training._memory_of_a_process(case, 1024, "ours")  # another process has its own list of cases

@@ -14,6 +14,8 @@ from typing import Any
 
 import pytest
 
+from support import only_openmps
+
 ROOT = Path(__file__).resolve().parent.parent
 PAGES = {path.stem: path for path in sorted((ROOT / "docs").glob("*.md"))}
 
@@ -55,6 +57,10 @@ def blocks_of(text: str) -> list[Block]:
 BLOCKS = {name: blocks_of(path.read_text()) for name, path in PAGES.items()}
 
 
+def counts_memory(blocks: list[Block]) -> bool:
+    return any("mpscnn.memory." in block.code for block in blocks)
+
+
 def run(block: Block, page: str, space: dict[str, Any]) -> str:
     """What it prints. Tracebacks have the line of the page."""
     printed = io.StringIO()
@@ -69,7 +75,14 @@ def is_as_shown(printed: str, shown: str) -> bool:
 
 
 @pytest.mark.filterwarnings("ignore::FutureWarning", "ignore::DeprecationWarning")  # of PyTorch's, within PyTorch
-@pytest.mark.parametrize("page", [name for name, blocks in BLOCKS.items() if blocks])
+@pytest.mark.parametrize(
+    "page",
+    [
+        pytest.param(name, marks=only_openmps("memory is counted") if counts_memory(blocks) else ())
+        for name, blocks in BLOCKS.items()
+        if blocks
+    ],
+)
 def test_page_runs(page: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     for package in PACKAGES.get(page, []):
         pytest.importorskip(package)

@@ -94,6 +94,7 @@ def test_properties_are_back_after_several_encodes() -> None:
     assert (kernel.clip_rect, kernel.primary_offset, kernel.secondary_offset) == (None, None, None)
 
 
+@only_openmps("arrays that images share")
 def test_an_error_between_several_encodes_leaves_nothing_behind() -> None:
     """The second of three encodes is refused; the kernel and temporaries are as before."""
     kernel, copy = mpscnn.Add(), mpscnn.NeuronLinear(1.0, 0.0)

@@ -76,6 +76,20 @@ MPSCNNConvolution *movable(const Kernel::Impl &impl, const CommandBuffer &comman
   return static_cast<MPSCNNConvolution *>(static_cast<id>(impl.made.kernel.get()));
 }
 
+/// Values of a state in memory that CPU and GPU share, so that writes of either reach the other. Where MPS keeps states
+/// is the device's choice: managed or private values are copied.
+std::shared_ptr<Buffer> shared_values(const std::shared_ptr<Device> &device, id<MTLBuffer> values,
+                                      const CommandBuffer &commands) {
+  if (values.storageMode == MTLStorageModeShared)
+    return std::make_shared<Buffer>(
+        std::make_unique<Buffer::Impl>(Buffer::Impl{device, Ref<id<MTLBuffer>>::adopt([values retain])}));
+  auto copy = Buffer::make(device, values.length);
+  id<MTLBlitCommandEncoder> blit = [commands.impl().buffer.get() blitCommandEncoder];
+  [blit copyFromBuffer:values sourceOffset:0 toBuffer:copy->impl().buffer.get() destinationOffset:0 size:values.length];
+  [blit endEncoding];
+  return copy;
+}
+
 }  // namespace
 
 void Kernel::reload(CommandBuffer &buffer, const ConvolutionWeightsAndBiasesState &state) {
@@ -104,14 +118,9 @@ std::shared_ptr<ConvolutionWeightsAndBiasesState> Kernel::export_weights(Command
         [kernel exportWeightsAndBiasesWithCommandBuffer:buffer.impl().buffer.get() resultStateCanBeTemporary:NO];
     check<std::runtime_error>(state != nil && state.weightsOffset == 0 && state.biasesOffset == 0, impl_->row->name,
                               ": the weights cannot be exported.");
-    synchronize(state, buffer.impl().buffer.get());
-    const auto held = [&](id<MTLBuffer> values) {
-      return std::make_shared<Buffer>(
-          std::make_unique<Buffer::Impl>(Buffer::Impl{impl_->device, Ref<id<MTLBuffer>>::adopt([values retain])}));
-    };
     auto result = std::make_shared<ConvolutionWeightsAndBiasesState>();
-    result->weights = held(state.weights);
-    if (state.biases != nil) result->biases = held(state.biases);
+    result->weights = shared_values(impl_->device, state.weights, buffer);
+    if (state.biases != nil) result->biases = shared_values(impl_->device, state.biases, buffer);
     result->shape = weights_shape(*impl_->made.descriptor);
     return result;
   });

@@ -13,7 +13,9 @@ from numpy.typing import NDArray
 import mpscnn
 from mpscnn import memory
 from network.graphs import residual
-from support import counts_memory
+from support import counts_memory, only_openmps
+
+pytestmark = only_openmps("the device counts its memory")
 
 Make = Callable[..., NDArray[np.float32]]
 IMAGE = 1 * 128 * 128 * 16 * 4

@@ -79,6 +79,7 @@ def test_steps(layers: list[Any], steps: int, in_flight: int) -> None:
             del made
             device_bytes, process_bytes = settled(), resident()
     trainer.wait()
+    del made
     assert settled() == device_bytes
     assert resident() - process_bytes < 5 << 20
     assert np.median(times[-100:]) < 20 * np.median(times[WARM : WARM + 100])
