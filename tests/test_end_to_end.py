@@ -64,9 +64,11 @@ def onnx_bytes(name: str) -> bytes:
 @cache
 def network(name: str, source: str, dtype: str = "float32") -> mpscnn.Network:
     shape = (1, *SHAPES[name])
+    if dtype != "float32":
+        return mpscnn.load(network(name, source).graph, dtype=dtype)  # tracing takes most of the time
     if source == "torch":
-        return mpscnn.load(module(name), input_shapes=shape, dtype=dtype)
-    return mpscnn.load(onnx_bytes(name), input_shapes={"x": shape}, dtype=dtype)
+        return mpscnn.load(module(name), input_shapes=shape)
+    return mpscnn.load(onnx_bytes(name), input_shapes={"x": shape})
 
 
 @pytest.fixture(scope="module", autouse=True)
