@@ -139,6 +139,16 @@ def test_extension_exports_nothing_but_its_entry_point():
 
 
 @on_linux
+def test_openmps_exports_no_cpp():
+    """Neither functions of its own nor templates, which other libraries would take for theirs."""
+    library = config.lib_dir()
+    assert library is not None
+    names = exported(library / "libopenmps.so")
+    assert names
+    assert not [name for name in names if name.startswith("_Z")]
+
+
+@on_linux
 def test_gnu_openmp_is_neither_needed_nor_loaded():
     """oneDNN was linked with it; its threads are ours (cmake/OneDNN.cmake)."""
     (onednn,) = (PACKAGE / "openmps" / "lib").glob("libdnnl.so.*")

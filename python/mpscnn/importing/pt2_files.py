@@ -410,7 +410,7 @@ def _expressions(value: Any) -> Iterator[str]:
 
 
 def _term(node: ast.expr) -> tuple[str, int]:
-    """The text of a term, written anew, and a bound of what it costs to evaluate. ValueError: it is none."""
+    """The text of a term, written anew, and a bound of its cost to evaluate. Raise ValueError for anything else."""
     if isinstance(node, ast.Name) and node.id in ("true", "false"):
         return node.id, 1
     if not isinstance(node, ast.Call) or not isinstance(node.func, ast.Name):

@@ -56,7 +56,7 @@
 // There is no ARC in this runtime. A program that relies on it retains nothing by itself, so that what a pool lets go
 // would be gone too early: pools let nothing go. The program leaks and runs right.
 #define autoreleasepool synchronized((id)0)
-#undef __weak  // clang lets nobody redefine its own
+#undef __weak  // clang does not allow its own to be redefined
 #define __weak
 #endif
 
