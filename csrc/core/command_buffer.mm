@@ -102,6 +102,7 @@ const char *name_of(CommandBufferStatus status) {
 }
 
 void Handlers::will_commit(id<MTLCommandBuffer> buffer) {
+  unfinished_handlers() += *left_;  // those that a commit which failed left in the buffer
   if (actions_.empty()) return;
   auto actions = std::make_shared<std::vector<Action>>(std::exchange(actions_, {}));
   const auto left = left_;
