@@ -64,7 +64,7 @@ class Library:
             header = self.sections + i * self.section_size
             if struct.unpack_from("<I", self.data, header + 4)[0] == kind:
                 return header
-        raise ValueError(f"There is no section of type {kind:#x}.")
+        raise ValueError(f"The library has no section of type {kind:#x}.")
 
     def used_versions(self) -> set[int]:
         offset, size = struct.unpack_from("<QQ", self.data, self.section(SHT_GNU_VERSYM) + 24)

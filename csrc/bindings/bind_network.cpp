@@ -72,8 +72,8 @@ class Call {
   /// Where the results go: NHWC views of arrays.
   void set_results(std::vector<ArrayView> results) { results_ = std::move(results); }
 
-  /// Encodes and commits everything; `handler` is called when the last part is done. Whoever waits for it, which may be
-  /// nobody, finds the results in the arrays and copies none.
+  /// Encodes and commits everything; `handler` is called when the last part is done. By
+  /// then results are in the arrays: a caller that waits for it copies nothing.
   void commit(const std::function<void()>& handler) {
     const auto parts = part_count();
     for (std::int64_t part = 0; part < parts; ++part) {
@@ -118,7 +118,7 @@ class Call {
   }
 
  private:
-  /// What is left to do when the work is done.
+  /// Copies to make, and images to keep, after the work has completed.
   struct Results {
     std::shared_ptr<Network> network;
     std::vector<std::pair<std::shared_ptr<Image>, ArrayView>>

@@ -19,8 +19,8 @@ namespace mpscnn::bindings {
 
 namespace {
 
-/// The host's, and at least that of Apple silicon: devices behave alike wherever an array was made. Nobody pays for
-/// what lies behind a small array, since pages that are not touched take no memory.
+/// The host's, and at least that of Apple silicon: devices behave alike wherever an array was made. The rest of
+/// the page behind a small array costs nothing: pages that are not touched take no memory.
 std::size_t page_size() {
   static const auto size = std::max<std::size_t>(static_cast<std::size_t>(sysconf(_SC_PAGESIZE)), 16384);
   return size;
@@ -51,7 +51,7 @@ Pages map_pages(std::size_t bytes) {
   if (pages.mapping == MAP_FAILED) throw std::bad_alloc();
   const auto at = (reinterpret_cast<std::uintptr_t>(pages.mapping) + alignment - 1) & ~(alignment - 1);
 #if defined(MADV_HUGEPAGE)
-  // Only whole huge pages: the remainder would otherwise grow to one, which is memory nobody asked for.
+  // Only whole huge pages: the remainder would otherwise grow to one, which was not asked for.
   if (bytes >= kHugePage) madvise(reinterpret_cast<void*>(at), bytes & ~(kHugePage - 1), MADV_HUGEPAGE);
 #endif
   pages.data = reinterpret_cast<void*>(at);

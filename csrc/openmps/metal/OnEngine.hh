@@ -82,7 +82,7 @@ std::byte *touch_cpu(const std::shared_ptr<Memory> &memory, NSString *what);
 /// Copy managed storage to the CPU when the command buffer gets there; nothing where memory is one.
 void synchronize(Recorder &recorder, const std::shared_ptr<Memory> &memory, NSString *what);
 
-/// Storage of images, textures and states for which nobody asks for another.
+/// Default storage mode of images, textures and states.
 inline MTLStorageMode default_storage_mode() {
   return device_rules().copies_managed_storage ? MTLStorageModeManaged : MTLStorageModeShared;
 }
