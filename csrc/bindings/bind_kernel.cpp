@@ -12,6 +12,7 @@
 #include <mpscnn/data_source.hpp>
 #include <mpscnn/error.hpp>
 #include <mpscnn/gradient_state.hpp>
+#include <mpscnn/pool_scope.hpp>
 #include <mpscnn/weights_update.hpp>
 
 #include "bind_arguments.hpp"
@@ -239,6 +240,7 @@ py::object encode(Kernel& kernel, CommandBuffer& buffer, const py::object& x, co
   std::shared_ptr<Image> result;
   {
     const ReleaseGil release;
+    const PoolScope pool;
     if (out || temporary) {
       result = encode_images(kernel, buffer, images, state, out, temporary, dtype, left.state());
     } else {
@@ -319,6 +321,7 @@ ImageShape checked_shape(const Kernel& kernel, const ArrayView& view) {
 /// One image whose results are more than one MPSImage takes: so many results at a time.
 void run_some_results(const Kernel& kernel, const ArrayView& image, const ArrayView& out, std::int64_t most) {
   for (std::int64_t first = 0; first < kernel.results_per_image(); first += most) {
+    const PoolScope pool;
     const auto count = std::min(most, kernel.results_per_image() - first);
     Views sources;
     sources.push_back(image);
@@ -329,6 +332,7 @@ void run_some_results(const Kernel& kernel, const ArrayView& image, const ArrayV
 /// Arrays may hold more images than one MPSImage takes: they are run so many at a time. Fills `out` if it is empty.
 void run_in_batches(Kernel& kernel, const Views& views, const State& state, std::optional<ArrayView>& out,
                     std::optional<DType> dtype, std::shared_ptr<GradientState>* left) {
+  const PoolScope pool;
   Shapes shapes;
   for (const auto& view : views) shapes.push_back(checked_shape(kernel, view));
   // What counts images, or belongs to all of them.
@@ -375,6 +379,7 @@ void run_in_batches(Kernel& kernel, const Views& views, const State& state, std:
   }
   constexpr int kCalls = 32;  // on one command buffer: copies of sources and results live as long as it works
   for (std::int64_t first = 0; first < n;) {
+    const PoolScope pool_of_calls;
     Calls calls(kernel);
     for (int i = 0; i < kCalls && first < n; ++i) {
       const auto count = std::min(most, n - first);

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // _core.Network: arrays in, arrays out, in any order of axes; at once or later.
 #include <mpscnn/network.hpp>
+#include <mpscnn/pool_scope.hpp>
 
 #include <algorithm>
 #include <mutex>
@@ -77,6 +78,7 @@ class Call {
   void commit(const std::function<void()>& handler) {
     const auto parts = part_count();
     for (std::int64_t part = 0; part < parts; ++part) {
+      const PoolScope pool;
       encode(part);
       if (handler && !parts_.back().results->copies.empty())
         parts_.back().buffer->add_completed_handler([results = parts_.back().results] {
@@ -94,6 +96,7 @@ class Call {
   void run() {
     const auto parts = part_count();
     for (std::int64_t part = 0; part < parts; ++part) {
+      const PoolScope pool;
       encode(part);
       parts_.back().buffer->run();
       parts_.back().results->finish();

@@ -145,6 +145,7 @@ std::vector<std::shared_ptr<Device>> made_devices();
 /// "the device (…) is not the one of …": objects of one call must agree.
 void check_same_device(const Device &a, const Device &b, const char *what);
 
+/// Not to be changed: it is kept for the thread's next image of this shape.
 MPSImageDescriptor *image_descriptor(ImageShape shape, DType dtype);
 
 }  // namespace mpscnn

@@ -94,12 +94,26 @@ ImageLayout image_layout_from_name(std::string_view name) {
 }
 
 MPSImageDescriptor *image_descriptor(ImageShape shape, DType dtype) {
-  return [MPSImageDescriptor imageDescriptorWithChannelFormat:format_of(dtype)
-                                                        width:shape.w
-                                                       height:shape.h
-                                              featureChannels:shape.c
-                                               numberOfImages:shape.n
-                                                        usage:MTLTextureUsageShaderRead | MTLTextureUsageShaderWrite];
+  // Programs use few shapes, and a descriptor costs a dozen messages.
+  struct Made {
+    ImageShape shape;
+    DType dtype;
+    Ref<MPSImageDescriptor *> descriptor;
+  };
+  thread_local std::array<Made, 4> last = {};
+  thread_local std::size_t next = 0;
+  for (const auto &made : last)
+    if (made.descriptor && made.shape == shape && made.dtype == dtype) return made.descriptor.get();
+  auto &made = last[next++ % last.size()];
+  made = {shape, dtype,
+          Ref<MPSImageDescriptor *>::retain([MPSImageDescriptor
+              imageDescriptorWithChannelFormat:format_of(dtype)
+                                         width:shape.w
+                                        height:shape.h
+                               featureChannels:shape.c
+                                numberOfImages:shape.n
+                                         usage:MTLTextureUsageShaderRead | MTLTextureUsageShaderWrite])};
+  return made.descriptor.get();
 }
 
 std::uint64_t Image::bytes(const Device &device, ImageShape shape, DType dtype) {

@@ -10,7 +10,7 @@
 #include "forked.hpp"
 #include "in_node.hpp"
 #include "network_plan.hpp"
-#include "pool_scope.hpp"
+#include <mpscnn/pool_scope.hpp>
 
 namespace mpscnn {
 

@@ -8,7 +8,7 @@
 #include <type_traits>
 
 #include "objc_error.hpp"
-#include "pool_scope.hpp"
+#include <mpscnn/pool_scope.hpp>
 
 namespace mpscnn {
 

@@ -1,4 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
+#include <utility>
+
 #include "objc_scope.hh"
 
 namespace mpscnn {
@@ -8,12 +10,18 @@ thread_local bool is_open_here = false;
 
 }  // namespace
 
+/// Not a Pool, which would be the outer scope's.
 struct PoolScope::Impl {
-  Pool pool;
+  NSAutoreleasePool *pool = [[NSAutoreleasePool alloc] init];
+  bool was_open = std::exchange(is_open_here, true);
+  ~Impl() {
+    is_open_here = was_open;
+    [pool drain];
+  }
 };
 
-PoolScope::PoolScope() : impl_(std::make_unique<Impl>()) { is_open_here = true; }
-PoolScope::~PoolScope() { is_open_here = false; }
+PoolScope::PoolScope() : impl_(std::make_unique<Impl>()) {}
+PoolScope::~PoolScope() = default;
 
 bool PoolScope::is_open() { return is_open_here; }
 
