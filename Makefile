@@ -1,11 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
 # Every target installs what it needs first; `make help` lists them. ARGS is passed on: make test ARGS="-k relu"
-# Settings: PYTHON (for a new .venv), VENV, JOBS (compilers at a time), WORKERS (tests at a time).
+# Settings: PYTHON (for a new .venv), VENV, JOBS (compilers at a time), WORKERS (tests at a time; some only wait).
 
 PYTHON ?= $(shell tools/find_python.sh)
 VENV   ?= .venv
 JOBS   ?= $(shell nproc 2>/dev/null || sysctl -n hw.ncpu)
-WORKERS ?= $(JOBS)
+WORKERS ?= $(shell expr $(JOBS) + 1)
 ARGS   ?=
 
 py     := $(VENV)/bin/python
@@ -69,12 +69,13 @@ mutations: $(stamps)/group-test $(stamps)/group-build  ## break each kernel, and
 	@$(py) tools/mutations.py $(ARGS)
 
 # ----------------------------------------------------------------------------------------------- development
-dev: $(stamps)/group-build                      ## incremental build with warnings as errors, in build/dev
+dev: $(stamps)/group-build                      ## incremental build of the package with warnings as errors, in build/dev
 	@[ -f build/dev/build.ninja ] || $(VENV)/bin/cmake --preset dev -DPython_EXECUTABLE=$(abspath $(py)) $(quiet_configure)
-	@$(VENV)/bin/cmake --build --preset dev
+	@$(VENV)/bin/cmake --build --preset dev --target _core package
 	@echo "Importable with PYTHONPATH=build/dev/package"
 
-dev-test: dev $(stamps)/group-test              ## dev, then all tests on that build
+dev-test: dev $(stamps)/group-test              ## dev and the native test programs, then all tests on that build
+	@$(VENV)/bin/cmake --build --preset dev
 	@PYTHONPATH=build/dev/package MPSCNN_CPP_TESTS=build/dev/tests $(py) -m pytest tests $(workers) $(ARGS)
 
 # The runtimes of both sanitizers come in one package.
