@@ -303,7 +303,7 @@ struct Plain {
     problem.parts.push_back(part);
     problem.function.type = type;
   }
-  void run() { cpu().find_loss(problem); }
+  void run() { cpu().try_run(problem); }
 };
 
 /// The engine's gradients are the differences of the engine's losses.

@@ -7,7 +7,11 @@
 
 #include <array>
 #include <atomic>
+#include <cmath>
 #include <thread>
+#include <tuple>
+#include <utility>
+#include <variant>
 
 #include "engine_test.hpp"
 
@@ -99,6 +103,127 @@ void test_null() {
   report(zero, "the null engine's memory is zero");
 }
 
+struct Undescribed {
+  ImageView src, dst;
+  float forgotten = 0;
+
+  static constexpr auto fields() {
+    using P = Undescribed;
+    using namespace roles;
+    return std::tuple(in("src", &P::src), out("dst", &P::dst));
+  }
+};
+// field_list<Undescribed>() would not compile.
+static_assert(detail::member_count<Undescribed>() == 3 && std::tuple_size_v<decltype(Undescribed::fields())> == 2);
+
+/// Every problem has its members described, and those that are written are results.
+void test_fields() {
+  const auto names = [](const auto& problem) {
+    std::string all;
+    for_each_field(problem, [&](const auto& field, const auto&) {
+      if (field.role == FieldRole::out || field.role == FieldRole::inout) all.append(field.name).append(" ");
+    });
+    return all;
+  };
+  const auto count_described = []<std::size_t... I>(std::index_sequence<I...>) {
+    return (std::size_t{0} + ... + [] {
+      using P = std::variant_alternative_t<I, Problem>;
+      if constexpr (Described<P>) {
+        const P problem;
+        for_each_field(problem, [](const auto&, const auto&) {});
+        return std::size_t{1};
+      } else {
+        return std::size_t{0};
+      }
+    }());
+  };
+  constexpr auto kinds = std::variant_size_v<Problem>;
+  report(count_described(std::make_index_sequence<kinds>{}) == kinds - 1, "all problems but HostTask are described");
+  report(names(NormalizeProblem{}) == "dst mean variance exact ", "statistics of a normalization are results");
+  report(names(BinaryProblem{}) == "dst mask ", "the mask of an arithmetic is a result");
+
+  const auto engine = cpu().shared_from_this();
+  const auto image = [&] { return ImageView{.memory = Memory::lazy(engine, 64)}; };
+  const auto results = [](const auto& problem) {
+    std::vector<const Memory*> all;
+    for_each_result(problem, [&](const std::shared_ptr<Memory>& memory) {
+      if (memory) all.push_back(memory.get());
+    });
+    return all;
+  };
+  LocalNormGradientProblem local;
+  local.forward.src = image(), local.forward.dst = image(), local.diff_src = image();
+  report(results(local) == std::vector<const Memory*>{local.diff_src.memory.get()},
+         "the forward problem of a gradient is read only");
+  LossProblem loss;
+  loss.parts.resize(2);
+  for (auto& part : loss.parts) part.src.view = image(), part.gradient = image(), part.loss = image();
+  report(
+      results(loss) == std::vector<const Memory*>{loss.parts[0].gradient.memory.get(), loss.parts[0].loss.memory.get(),
+                                                  loss.parts[1].gradient.memory.get(), loss.parts[1].loss.memory.get()},
+      "gradients and losses of all parts are results");
+
+  LossProblem other = loss;
+  report(other == loss, "copies of a problem are equal");
+  other.parts[1].labels.start_h = 1;
+  report(!(other == loss), "a nested value makes problems differ");
+  ResampleProblem a, b;
+  a.regions.resize(1), b.regions.resize(1);
+  report(a == b && structure_key({{a, ""}}) == structure_key({{b, ""}}), "equal problems have equal keys");
+  b.regions[0].h.start = 1;
+  report(!(a == b) && structure_key({{a, ""}}) == structure_key({{b, ""}}), "values are no part of the key");
+}
+
+/// An engine that solves convolutions alone: everything else is the processor's.
+class Declining final : public Engine {
+ public:
+  const char* name() const override { return "declining"; }
+  std::string device_name() const override { return "declining device"; }
+  std::uint64_t working_set_limit() const override { return cpu().working_set_limit(); }
+  std::byte* allocate(std::size_t bytes) override { return cpu().allocate(bytes); }
+  void deallocate(std::byte* data, std::size_t bytes) noexcept override { cpu().deallocate(data, bytes); }
+  std::uint64_t allocated_bytes() const override { return cpu().allocated_bytes(); }
+  std::uint64_t peak_bytes() const override { return cpu().peak_bytes(); }
+  void reset_peak_bytes() override { cpu().reset_peak_bytes(); }
+  std::uint64_t cached_bytes() const override { return cpu().cached_bytes(); }
+  void free_cached_bytes() override { cpu().free_cached_bytes(); }
+  std::int64_t channel_stride(Format, std::int64_t channels) const override { return channels; }
+  bool try_run(const Problem& problem) override {
+    if (!std::holds_alternative<ConvProblem>(problem)) return false;
+    ++solved;
+    return cpu().try_run(problem);
+  }
+  void synchronize() override { ++waits; }
+
+  int solved = 0, waits = 0;
+};
+
+void test_declined_problems() {
+  Random random(3);
+  const auto engine = std::make_shared<Declining>();
+  const auto image = [&] {
+    return ImageView{
+        .memory = Memory::lazy(engine, 1024), .h = 4, .w = 4, .c = 4, .n_stride = 64, .h_stride = 16, .w_stride = 4};
+  };
+  const ImageView src = image(), middle = image(), dst = image();
+  auto* const values = reinterpret_cast<float*>(src.memory->data());
+  for (i64 i = 0; i < 64; ++i) values[i] = static_cast<float>(i) - 32;
+  Neuron relu;
+  relu.type = NeuronType::relu;
+  PoolProblem pool;
+  pool.src = src, pool.dst = middle;
+  ConvProblem conv{middle, dst, random_weights(random, 4, 1, 1, 4, 1, false), {}, {}, 1, false};
+  const std::vector<Command> commands = {{pool, "pool"}, {conv, "conv"}, {NeuronProblem{dst, dst, relu}, "relu"}};
+  const std::string error = execute(*engine, commands, make_plan(commands, /*fused=*/false));
+  float expected = 0;  // of the first pixel, which a window of 1 x 1 leaves as it is
+  for (std::size_t i = 0; i < 4; ++i) expected += conv.weights->values[i] * values[i];
+  const float found = *reinterpret_cast<const float*>(dst.memory->data());
+  report(error.empty() && engine->solved == 1 && engine->waits >= 2, "an engine may decline problems: %s",
+         error.c_str());
+  report(std::fabs(found - std::max(expected, 0.0f)) < 1e-4f, "the processor solves them in their place: %g, not %g",
+         found, expected);
+}
+
 void test_plans() {
   Random random(5);
   const auto make = [&](i64 stride, float slope, bool same) {
@@ -128,4 +253,6 @@ void test_plans() {
 
 }  // namespace
 
-int main(int argc, char** argv) { return run_tests(argc, argv, {test_memory, test_fork, test_null, test_plans}); }
+int main(int argc, char** argv) {
+  return run_tests(argc, argv, {test_memory, test_fork, test_null, test_fields, test_declined_problems, test_plans});
+}

@@ -12,7 +12,7 @@ namespace openmps {
 namespace {
 
 std::vector<std::shared_ptr<Engine>> make_engines() {
-  std::vector<std::shared_ptr<Engine>> list = {make_onednn_engine(), make_null_engine()};
+  std::vector<std::shared_ptr<Engine>> list = {processor_engine(), make_null_engine()};
   const char* wanted = std::getenv("MPSCNN_ENGINE");
   if (!wanted || !*wanted) return list;
   const auto found =
@@ -29,9 +29,13 @@ std::vector<std::shared_ptr<Engine>> make_engines() {
 
 }  // namespace
 
+// Never destroyed: memory of objects with static lifetime may return to its engine after this file's statics are gone.
+const std::shared_ptr<Engine>& processor_engine() {
+  static const auto* const engine = new std::shared_ptr<Engine>(make_onednn_engine());
+  return *engine;
+}
+
 const std::vector<std::shared_ptr<Engine>>& engines() {
-  // Never destroyed: memory of objects with static lifetime may return to its engine after this file's statics are
-  // gone.
   static const auto* const list = new std::vector<std::shared_ptr<Engine>>(make_engines());
   return *list;
 }

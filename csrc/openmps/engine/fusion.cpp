@@ -62,46 +62,6 @@ bool absorb_neuron(ConvProblem& conv, const NeuronProblem& next) {
   return true;
 }
 
-/// Calls visit(memory) for what a problem writes to. False: nobody knows.
-template <class Visit>
-bool for_each_result(const Problem& problem, const Visit& visit) {
-  return std::visit(
-      [&](const auto& p) {
-        using T = std::decay_t<decltype(p)>;
-        if constexpr (std::is_same_v<T, HostTask>) {
-          return false;
-        } else {
-          if constexpr (requires { p.diff_src; }) {
-            visit(p.diff_src.memory.get());
-          } else if constexpr (std::is_same_v<T, BufferCopyProblem> || std::is_same_v<T, BufferFillProblem>) {
-            visit(p.dst.get());
-          } else if constexpr (std::is_same_v<T, LossProblem>) {
-            for (const LossProblem::Part& part : p.parts)
-              visit(part.gradient.memory.get()), visit(part.loss.memory.get());
-          } else if constexpr (std::is_same_v<T, OptimizeProblem>) {
-            for (const FloatMatrices* values : {&p.result, &p.momentum, &p.squares, &p.greatest_squares})
-              visit(values->memory.get());
-          } else if constexpr (requires { p.dst; }) {
-            visit(p.dst.memory.get());
-          }
-          if constexpr (std::is_base_of_v<ConvGradientProblem, T>) {
-            visit(p.diff_weights.memory.get());
-            visit(p.diff_bias.memory.get());
-          }
-          if constexpr (std::is_same_v<T, StatisticsProblem> || std::is_same_v<T, NormalizeProblem>) {
-            for (const ChannelValues* values : {&p.mean, &p.variance, &p.exact}) visit(values->memory.get());
-          }
-          if constexpr (requires { p.diff_gamma; }) {
-            visit(p.diff_gamma.memory.get());
-            visit(p.diff_beta.memory.get());
-          }
-          if constexpr (std::is_same_v<T, BinaryProblem>) visit(p.mask.memory.get());
-          return true;
-        }
-      },
-      problem);
-}
-
 class Fuser {
  public:
   Fuser(const std::vector<Command>& commands, const Structure& structure)
@@ -141,16 +101,23 @@ class Fuser {
   /// Whether what `view` holds is the same after the commands between, and nothing depends on what the host does there.
   bool stays(const ImageView& view, std::uint32_t first, std::uint32_t end) const {
     const bool is_private = block_of(view).is_private;
-    for (std::uint32_t i = first; i < end; ++i) {
-      bool is_kept = true;
-      const bool is_known = for_each_result(commands_[i].problem, [&](const Memory* memory) {
-        if (!memory) return;
-        is_kept =
-            is_kept && memory != view.memory.get() && (is_private || structure_.blocks[index_.of(memory)].is_private);
-      });
-      if (!is_known || !is_kept) return false;
+    bool is_kept = true;
+    const auto check = [&](const std::shared_ptr<Memory>& memory) {
+      if (!memory) return;
+      is_kept =
+          is_kept && memory != view.memory && (is_private || structure_.blocks[index_.of(memory.get())].is_private);
+    };
+    for (std::uint32_t i = first; is_kept && i < end; ++i) {
+      std::visit(
+          [&](const auto& problem) {
+            if constexpr (Described<std::decay_t<decltype(problem)>>)
+              for_each_result(problem, check);
+            else
+              is_kept = false;  // a task of the host may write anything
+          },
+          commands_[i].problem);
     }
-    return true;
+    return is_kept;
   }
 
   Plan::Step step_from(std::uint32_t first) const {

@@ -2,60 +2,66 @@
 #include "engine/parts.hpp"
 
 #include <algorithm>
-#include <concepts>
 #include <tuple>
 #include <type_traits>
 
 namespace openmps {
 namespace {
 
-/// Calls visit(view) for each, also for those without memory. False: nobody knows them all.
-template <class P, class Visit>
-bool for_each_image(P& p, const Visit& visit) {
-  using T = std::remove_const_t<P>;
-  if constexpr (std::is_same_v<T, ConvProblem>) {
-    visit(p.src), visit(p.dst), visit(p.addend);
-  } else if constexpr (std::is_same_v<T, ConvGradientProblem> || std::is_same_v<T, PoolGradientProblem>) {
-    visit(p.diff_dst), visit(p.src), visit(p.diff_src);
-  } else if constexpr (std::is_same_v<T, PoolProblem> || std::is_same_v<T, NeuronProblem> ||
-                       std::is_same_v<T, ReshapeProblem>) {
-    visit(p.src), visit(p.dst);
-  } else if constexpr (std::is_same_v<T, NeuronGradientProblem>) {
-    visit(p.diff_dst.view), visit(p.src.view), visit(p.diff_src);
-  } else if constexpr (std::is_same_v<T, BinaryProblem>) {
-    visit(p.src0.view), visit(p.src1.view), visit(p.dst), visit(p.mask);
-  } else if constexpr (std::is_same_v<T, BinaryGradientProblem>) {
-    visit(p.diff_dst.view), visit(p.other.view), visit(p.mask.view), visit(p.diff_src);
-  } else if constexpr (std::is_same_v<T, NormalizeProblem>) {
-    if (p.groups != 0) return false;  // mean and variance are those of each image
-    visit(p.src.view), visit(p.dst);
-  } else if constexpr (std::is_same_v<T, StatisticsProblem>) {
-    visit(p.src);
-  } else if constexpr (std::is_same_v<T, StatisticsGradientProblem>) {
-    visit(p.diff_dst), visit(p.src.view);
-  } else if constexpr (std::is_same_v<T, NormalizeGradientProblem>) {
-    if (p.groups != 0) return false;
-    visit(p.diff_dst.view), visit(p.src.view), visit(p.diff_src);
-  } else {
+/// Whether each image of a batch is a problem of its own, but for sums over all of them.
+template <class T>
+constexpr bool is_batchwise = false;
+template <>
+constexpr bool is_batchwise<ConvProblem> = true;
+template <>
+constexpr bool is_batchwise<ConvGradientProblem> = true;
+template <>
+constexpr bool is_batchwise<PoolProblem> = true;
+template <>
+constexpr bool is_batchwise<PoolGradientProblem> = true;
+template <>
+constexpr bool is_batchwise<NeuronProblem> = true;
+template <>
+constexpr bool is_batchwise<NeuronGradientProblem> = true;
+template <>
+constexpr bool is_batchwise<BinaryProblem> = true;
+template <>
+constexpr bool is_batchwise<BinaryGradientProblem> = true;
+template <>
+constexpr bool is_batchwise<ReshapeProblem> = true;
+template <>
+constexpr bool is_batchwise<NormalizeProblem> = true;
+template <>
+constexpr bool is_batchwise<StatisticsProblem> = true;
+template <>
+constexpr bool is_batchwise<StatisticsGradientProblem> = true;
+template <>
+constexpr bool is_batchwise<NormalizeGradientProblem> = true;
+
+template <class T>
+bool may_be_part(const T& problem) {
+  if constexpr (!is_batchwise<T>)
     return false;
-  }
-  return true;
+  else if constexpr (requires { problem.groups; })
+    return problem.groups == 0;  // else mean and variance are those of each image
+  else
+    return true;
 }
 
-/// Makes of the first part what a part is that comes after so many images.
-void go_on(ConvGradientProblem& first, std::int64_t) {
+/// Advance `first` to the parameters of the part that follows so many images.
+void advance(ConvGradientProblem& first, std::int64_t) {
   first.accumulates = first.accumulates || first.diff_weights.memory || first.diff_bias.memory;
 }
-void go_on(StatisticsGradientProblem& first, std::int64_t) { first.adds = true; }
-void go_on(StatisticsProblem& first, std::int64_t images) { first.count += images * first.src.h * first.src.w; }
+void advance(StatisticsGradientProblem& first, std::int64_t) { first.adds = true; }
+void advance(StatisticsProblem& first, std::int64_t images) { first.count += images * first.src.h * first.src.w; }
 template <class T>
-void go_on(T&, std::int64_t) {}
+void advance(T&, std::int64_t) {}
 
-/// 0: there are no images, or nobody knows them all.
+/// 0: there are no images with memory.
 template <class T>
-std::int64_t image_count(T& problem) {
+std::int64_t image_count(const T& problem) {
   std::int64_t count = 0;
-  for_each_image(problem, [&](ImageView& view) {
+  for_each_image(problem, [&](const ImageView& view) {
     if (view.memory) count = view.n;
   });
   return count;
@@ -75,7 +81,7 @@ bool is_part(T first, T part, std::int64_t images_before) {
     if (view.memory) is_alike = is_alike && of_first.n == n && view.n == own;
     view.memory = of_first.memory, view.offset = of_first.offset, view.n = of_first.n;
   });
-  go_on(first, images_before);
+  advance(first, images_before);
   return is_alike && part == first;
 }
 
@@ -115,9 +121,11 @@ Range range_of(const ImageView& view) {
 
 std::vector<ImageView*> images_of(Problem& problem) {
   std::vector<ImageView*> views;
-  const bool are_all =
-      std::visit([&](auto& p) { return for_each_image(p, [&](ImageView& view) { views.push_back(&view); }); }, problem);
-  if (!are_all) views.clear();
+  std::visit(
+      [&](auto& p) {
+        if (may_be_part(p)) for_each_image(p, [&](ImageView& view) { views.push_back(&view); });
+      },
+      problem);
   return views;
 }
 
@@ -125,17 +133,15 @@ bool are_parts(std::span<const Problem> problems) {
   const bool are_alike = std::visit(
       [&](const auto& first) {
         using T = std::decay_t<decltype(first)>;
-        if constexpr (!std::equality_comparable<T>) {
+        if constexpr (!is_batchwise<T>) {
           return false;
         } else {
-          T problem = first;
-          std::int64_t before = image_count(problem);
-          if (before == 0) return false;
+          std::int64_t before = image_count(first);
+          if (before == 0 || !may_be_part(first)) return false;
           for (const Problem& other : problems.subspan(1)) {
             const T* const part = std::get_if<T>(&other);
             if (!part || !is_part(first, *part, before)) return false;
-            problem = *part;
-            before += image_count(problem);
+            before += image_count(*part);
           }
           return true;
         }

@@ -8,7 +8,7 @@
 #include <span>
 #include <vector>
 
-#include "engine/engine.hpp"
+#include "engine/problem/problem.hpp"
 
 namespace openmps {
 

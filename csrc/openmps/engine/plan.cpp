@@ -88,45 +88,18 @@ class PlanCache {
   std::unordered_map<std::string, std::list<Entry>::iterator> index_;
 };
 
-/// Hands one problem to the engine's entry for it.
-struct Runner {
-  Engine& engine;
-  void operator()(const ConvProblem& problem) const { engine.convolve(problem); }
-  void operator()(const ConvGradientProblem& problem) const { engine.convolve_gradient(problem); }
-  void operator()(const TransposeProblem& problem) const { engine.convolve_transpose(problem); }
-  void operator()(const TransposeGradientProblem& problem) const { engine.convolve_transpose_gradient(problem); }
-  void operator()(const BinaryConvProblem& problem) const { engine.convolve_binary(problem); }
-  void operator()(const PoolProblem& problem) const { engine.pool(problem); }
-  void operator()(const PoolGradientProblem& problem) const { engine.pool_gradient(problem); }
-  void operator()(const NeuronProblem& problem) const { engine.neuron(problem); }
-  void operator()(const NeuronGradientProblem& problem) const { engine.neuron_gradient(problem); }
-  void operator()(const BinaryProblem& problem) const { engine.binary(problem); }
-  void operator()(const BinaryGradientProblem& problem) const { engine.binary_gradient(problem); }
-  void operator()(const LocalNormProblem& problem) const { engine.normalize_locally(problem); }
-  void operator()(const NormalizeProblem& problem) const { engine.normalize(problem); }
-  void operator()(const StatisticsProblem& problem) const { engine.find_statistics(problem); }
-  void operator()(const LocalNormGradientProblem& problem) const { engine.normalize_locally_gradient(problem); }
-  void operator()(const StatisticsGradientProblem& problem) const { engine.statistics_gradient(problem); }
-  void operator()(const NormalizeGradientProblem& problem) const { engine.normalize_gradient(problem); }
-  void operator()(const SoftmaxProblem& problem) const { engine.softmax(problem); }
-  void operator()(const SoftmaxGradientProblem& problem) const { engine.softmax_gradient(problem); }
-  void operator()(const ReduceProblem& problem) const { engine.reduce(problem); }
-  void operator()(const ResampleProblem& problem) const { engine.resample(problem); }
-  void operator()(const ResampleGradientProblem& problem) const { engine.resample_gradient(problem); }
-  void operator()(const ReshapeProblem& problem) const { engine.reshape(problem); }
-  void operator()(const PadProblem& problem) const { engine.pad(problem); }
-  void operator()(const PadGradientProblem& problem) const { engine.pad_gradient(problem); }
-  void operator()(const DropoutProblem& problem) const { engine.dropout(problem); }
-  void operator()(const LossProblem& problem) const { engine.find_loss(problem); }
-  void operator()(const OptimizeProblem& problem) const { engine.optimize(problem); }
-  void operator()(const CopyProblem& problem) const { engine.copy(problem); }
-  void operator()(const BufferCopyProblem& problem) const { engine.copy_buffer(problem); }
-  void operator()(const BufferFillProblem& problem) const { engine.fill_buffer(problem); }
-  void operator()(const HostTask& task) const {
+void run(Engine& engine, const Problem& problem) {
+  if (const auto* task = std::get_if<HostTask>(&problem)) {
     engine.synchronize();  // the host may look at what came before
-    if (task.run) task.run();
+    if (task->run) task->run();
+    return;
   }
-};
+  if (engine.try_run(problem)) return;
+  engine.synchronize();
+  Engine& processor = *processor_engine();
+  processor.try_run(problem);
+  processor.synchronize();
+}
 
 std::shared_ptr<const Plan> plan_of(const std::vector<Command>& commands, const Structure& structure) {
   static auto* const cache = new PlanCache;  // never destroyed: queues may outlive this file's statics
@@ -137,12 +110,11 @@ std::shared_ptr<const Plan> plan_of(const std::vector<Command>& commands, const 
 }
 
 void run_step(Engine& engine, const std::vector<Command>& commands, const Plan::Step& step) {
-  const Runner run{engine};
-  if (step.commands.size() == 1) return std::visit(run, commands[step.commands.front()].problem);
+  if (step.commands.size() == 1) return run(engine, commands[step.commands.front()].problem);
   std::vector<Problem> parts;
   for (std::size_t i = 0; i < step.parts; ++i) parts.push_back(problem_of(commands, step.part(i)));
-  if (const auto whole = step.parts > 1 ? joined(parts) : std::nullopt) return std::visit(run, *whole);
-  for (const Problem& part : parts) std::visit(run, part);
+  if (const auto whole = step.parts > 1 ? joined(parts) : std::nullopt) return run(engine, *whole);
+  for (const Problem& part : parts) run(engine, part);
 }
 
 }  // namespace

@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "engine/engine.hpp"
+#include "engine/problem/problem.hpp"
 
 namespace openmps {
 

@@ -9,7 +9,7 @@
 #include <unordered_map>
 #include <vector>
 
-#include "engine/engine.hpp"
+#include "engine/problem/problem.hpp"
 
 namespace openmps {
 

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Devices: one per engine, made once [MTLDevice.h].
 
+#include "engine/engine.hpp"
 #import "metal/MTLCommandBufferOnEngine.hh"
 #import "metal/MTLEventOnEngine.hh"
 #import "metal/MTLFenceOnEngine.hh"

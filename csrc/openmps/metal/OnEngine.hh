@@ -9,7 +9,7 @@
 #include <memory>
 #include <mutex>
 
-#include "engine/engine.hpp"
+#include "engine/memory.hpp"
 #include "metal/block.hpp"
 #include "metal/device_rules.hpp"
 #include "metal/host.hpp"

@@ -8,6 +8,8 @@
 #include <mutex>
 #include <thread>
 
+#include "engine/engine.hpp"
+
 namespace openmps {
 
 std::byte* host_data(const std::shared_ptr<Memory>& memory) noexcept {

@@ -10,7 +10,7 @@
 #include <string>
 #include <vector>
 
-#include "engine/engine.hpp"
+#include "engine/memory.hpp"
 
 namespace openmps {
 

@@ -12,7 +12,7 @@
 #include <string>
 #include <vector>
 
-#include "engine/engine.hpp"
+#include "engine/problem/problem.hpp"
 
 namespace openmps {
 

@@ -6,7 +6,7 @@
 #include <memory>
 #include <string>
 
-#include "engine/engine.hpp"
+#include "engine/problem/conv.hpp"
 
 namespace openmps {
 

@@ -7,7 +7,7 @@
 #include <string>
 #include <vector>
 
-#include "engine/engine.hpp"
+#include "engine/problem/conv.hpp"
 
 namespace openmps {
 

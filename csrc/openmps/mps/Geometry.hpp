@@ -6,7 +6,7 @@
 #include <algorithm>
 #include <cstdint>
 
-#include "engine/engine.hpp"
+#include "engine/problem/common.hpp"
 
 namespace openmps {
 

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // What an image is to be: extents, format, storage [MPSImage.h].
 
+#include "engine/engine.hpp"
 #import "metal/MTLResourceOnEngine.hh"
 #import "mps/ImageState.hh"
 

@@ -5,7 +5,7 @@
 #include <array>
 #include <cstdint>
 
-#include "engine/engine.hpp"
+#include "engine/problem/common.hpp"
 
 namespace openmps {
 

@@ -29,40 +29,13 @@ class NullEngine final : public Engine {
   void free_cached_bytes() override { allocator_.trim(0); }
   std::int64_t channel_stride(Format, std::int64_t channels) const override { return channels; }
 
-  void convolve(const ConvProblem&) override {}
-  void convolve_gradient(const ConvGradientProblem&) override {}
-  void convolve_transpose(const TransposeProblem&) override {}
-  void convolve_transpose_gradient(const TransposeGradientProblem&) override {}
-  void convolve_binary(const BinaryConvProblem&) override {}
-  void pool(const PoolProblem&) override {}
-  void pool_gradient(const PoolGradientProblem&) override {}
-  void neuron(const NeuronProblem&) override {}
-  void neuron_gradient(const NeuronGradientProblem&) override {}
-  void binary(const BinaryProblem&) override {}
-  void binary_gradient(const BinaryGradientProblem&) override {}
-  void normalize_locally(const LocalNormProblem&) override {}
-  void normalize(const NormalizeProblem&) override {}
-  void find_statistics(const StatisticsProblem&) override {}
-  void normalize_locally_gradient(const LocalNormGradientProblem&) override {}
-  void statistics_gradient(const StatisticsGradientProblem&) override {}
-  void normalize_gradient(const NormalizeGradientProblem&) override {}
-  void softmax(const SoftmaxProblem&) override {}
-  void softmax_gradient(const SoftmaxGradientProblem&) override {}
-  void reduce(const ReduceProblem&) override {}
-  void resample(const ResampleProblem&) override {}
-  void resample_gradient(const ResampleGradientProblem&) override {}
-  void reshape(const ReshapeProblem&) override {}
-  void pad(const PadProblem&) override {}
-  void pad_gradient(const PadGradientProblem&) override {}
-  void dropout(const DropoutProblem&) override {}
-  void find_loss(const LossProblem&) override {}
-  void optimize(const OptimizeProblem&) override {}
-  void copy(const CopyProblem&) override {}
-  void copy_buffer(const BufferCopyProblem& problem) override {
-    std::memmove(problem.dst->data() + problem.dst_offset, problem.src->data() + problem.src_offset, problem.bytes);
-  }
-  void fill_buffer(const BufferFillProblem& problem) override {
-    std::memset(problem.dst->data() + problem.offset, problem.value, problem.bytes);
+  /// Copies bytes between buffers; everything else is left undone.
+  bool try_run(const Problem& problem) override {
+    if (const auto* copy = std::get_if<BufferCopyProblem>(&problem))
+      std::memmove(copy->dst->data() + copy->dst_offset, copy->src->data() + copy->src_offset, copy->bytes);
+    else if (const auto* fill = std::get_if<BufferFillProblem>(&problem))
+      std::memset(fill->dst->data() + fill->offset, fill->value, fill->bytes);
+    return true;
   }
   void synchronize() override {}
 

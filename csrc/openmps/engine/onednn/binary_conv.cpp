@@ -282,7 +282,7 @@ void finish(const BinaryConvProblem& problem, const Scaled& source, const Tensor
 
 }  // namespace
 
-void convolve_binary(const BinaryConvProblem& problem) {
+void run(const BinaryConvProblem& problem) {
   const BinaryWeights& weights = *problem.weights;
   const bool real = weights.type == BinaryConvType::binary_weights;
   const Scaled source = scaled(problem, !real, real && weights.scales_inputs());

@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-#include "engine/engine.hpp"
+#include "engine/problem/conv.hpp"
 
 namespace openmps::onednn {
 
-void convolve_binary(const BinaryConvProblem& problem);
+void run(const BinaryConvProblem& problem);
 
 }  // namespace openmps::onednn

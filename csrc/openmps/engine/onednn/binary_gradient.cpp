@@ -171,7 +171,7 @@ class Summation {
 
 }  // namespace
 
-void binary_gradient(const BinaryGradientProblem& problem) {
+void run(const BinaryGradientProblem& problem) {
   std::vector<const Operand*> operands{&problem.diff_dst};
   for (const Operand* operand : {&problem.other, &problem.mask})
     if (operand->view.memory) operands.push_back(operand);

@@ -12,7 +12,7 @@
 
 #include <dnnl.hpp>
 
-#include "engine/engine.hpp"
+#include "engine/problem/conv.hpp"
 #include "engine/onednn/runtime.hpp"
 
 namespace openmps::onednn {

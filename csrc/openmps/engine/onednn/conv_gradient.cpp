@@ -125,7 +125,7 @@ void bias_gradient(const Tensor& diff_dst, float* sums, bool accumulates) {
   }
 }
 
-void convolve_gradient(const ConvGradientProblem& problem) {
+void run(const ConvGradientProblem& problem) {
   Scratch diff_dst_memory, src_memory;
   const Tensor diff_dst = dense_floats(problem.diff_dst, diff_dst_memory);
   if (problem.diff_src.memory) {
@@ -157,7 +157,7 @@ void convolve_gradient(const ConvGradientProblem& problem) {
   if (problem.diff_bias.memory) bias_gradient(diff_dst, floats_of(problem.diff_bias), problem.accumulates);
 }
 
-void convolve_transpose_gradient(const TransposeGradientProblem& problem) {
+void run(const TransposeGradientProblem& problem) {
   const ConvWeights& weights = *problem.weights;
   Scratch diff_dst_memory, src_memory;
   const Tensor diff_dst = dense_floats(problem.diff_dst, diff_dst_memory);

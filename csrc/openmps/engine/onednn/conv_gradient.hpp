@@ -3,13 +3,13 @@
 // decline. All of them see dense float images; the entries convert.
 #pragma once
 
-#include "engine/engine.hpp"
+#include "engine/problem/conv.hpp"
 #include "engine/shared/tensor.hpp"
 
 namespace openmps::onednn {
 
-void convolve_gradient(const ConvGradientProblem& problem);
-void convolve_transpose_gradient(const TransposeGradientProblem& problem);
+void run(const ConvGradientProblem& problem);
+void run(const TransposeGradientProblem& problem);
 
 /// Of the source. The window's start counts from pixel (0, 0) of diff_src.
 struct DataGradientCall {

@@ -32,7 +32,7 @@ const ImplementationNames kTransposesNames(kTransposes);
 
 void run_convolution(const ConvCall& call) { run_first("convolve", kConvolutions, call); }
 
-void convolve(const ConvProblem& problem) {
+void run(const ConvProblem& problem) {
   const std::int64_t r = problem.subpixel;
   ConvCall call = {tensor_of(problem.src), tensor_of(problem.dst), problem.weights.get(),
                    problem.window,         &problem.neuron,        problem.reduced_precision};
@@ -48,7 +48,7 @@ void convolve(const ConvProblem& problem) {
   depth_to_space(result.tensor, dst, r);
 }
 
-void convolve_transpose(const TransposeProblem& problem) {
+void run(const TransposeProblem& problem) {
   const TransposeCall call = {{tensor_of(problem.src), tensor_of(problem.dst), problem.weights.get(), problem.window,
                                &problem.neuron, problem.reduced_precision}};
   run_first("convolve_transpose", kTransposes, call);

@@ -4,13 +4,13 @@
 
 #include <string_view>
 
-#include "engine/engine.hpp"
+#include "engine/problem/conv.hpp"
 #include "engine/shared/tensor.hpp"
 
 namespace openmps::onednn {
 
-void convolve(const ConvProblem& problem);
-void convolve_transpose(const TransposeProblem& problem);
+void run(const ConvProblem& problem);
+void run(const TransposeProblem& problem);
 
 /// A convolution whose destination has the convolution's own extents: subpixel is done elsewhere.
 struct ConvCall {

@@ -59,7 +59,7 @@ struct Dropper {
 
 }  // namespace
 
-void dropout(const DropoutProblem& problem) {
+void run(const DropoutProblem& problem) {
   const DropoutMask& mask = problem.mask;
   const Operand& src = problem.src;
   const std::int64_t c = problem.dst.c;

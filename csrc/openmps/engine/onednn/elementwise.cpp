@@ -240,11 +240,21 @@ void depth_to_space(const Tensor& src, const Tensor& dst, std::int64_t r) {
   });
 }
 
-void copy_bytes(const std::byte* src, std::byte* dst, std::size_t bytes) {
-  const auto threads = threads_for(static_cast<std::int64_t>(bytes), 512 * 1024);
-  parallel_ranges(static_cast<std::int64_t>(bytes), threads, [&](std::int64_t begin, std::int64_t end) {
+void run(const NeuronProblem& problem) { activate(tensor_of(problem.src), tensor_of(problem.dst), problem.neuron); }
+
+void run(const CopyProblem& problem) { copy(tensor_of(problem.src), tensor_of(problem.dst)); }
+
+void run(const BufferCopyProblem& problem) {
+  const std::byte* const src = problem.src->data() + problem.src_offset;
+  std::byte* const dst = problem.dst->data() + problem.dst_offset;
+  const auto bytes = static_cast<std::int64_t>(problem.bytes);
+  parallel_ranges(bytes, threads_for(bytes, 512 * 1024), [&](std::int64_t begin, std::int64_t end) {
     std::memcpy(dst + begin, src + begin, static_cast<std::size_t>(end - begin));
   });
+}
+
+void run(const BufferFillProblem& problem) {
+  fill_bytes(problem.dst->data() + problem.offset, problem.value, problem.bytes);
 }
 
 void fill_bytes(std::byte* dst, std::uint8_t value, std::size_t bytes) {

@@ -5,7 +5,8 @@
 #include <cstddef>
 #include <cstdint>
 
-#include "engine/engine.hpp"
+#include "engine/problem/copy.hpp"
+#include "engine/problem/pointwise.hpp"
 #include "engine/shared/tensor.hpp"
 
 namespace openmps::onednn {
@@ -25,7 +26,11 @@ void pad(const Tensor& src, std::int64_t start_h, std::int64_t start_w, Edge edg
 /// dst[n][y][x][c] = src[n][y / r][x / r][(r * (y % r) + x % r) * dst.c + c]; src is dense float.
 void depth_to_space(const Tensor& src, const Tensor& dst, std::int64_t r);
 
-void copy_bytes(const std::byte* src, std::byte* dst, std::size_t bytes);
+void run(const NeuronProblem& problem);
+void run(const CopyProblem& problem);
+void run(const BufferCopyProblem& problem);
+void run(const BufferFillProblem& problem);
+
 void fill_bytes(std::byte* dst, std::uint8_t value, std::size_t bytes);
 
 }  // namespace openmps::onednn

@@ -241,7 +241,7 @@ void normalize_by_windows(const LocalNormProblem& problem) {
 
 }  // namespace
 
-void normalize_locally(const LocalNormProblem& problem) {
+void run(const LocalNormProblem& problem) {
   if (problem.type == LocalNormType::channels) return normalize_by_channels(problem);
   normalize_by_windows(problem);
 }

@@ -1,15 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-#include "engine/engine.hpp"
+#include "engine/problem/normalize.hpp"
 
 namespace openmps::onednn {
 
 /// Own loops: sums and powers in double, so that the error is that of storing the result. A window is summed along the
 /// columns, then along the rows; neighbouring channels by doubling.
-void normalize_locally(const LocalNormProblem& problem);
+void run(const LocalNormProblem& problem);
 
 /// The same: what each window needs is found once, then given back to the columns and rows that it was made of.
-void normalize_locally_gradient(const LocalNormGradientProblem& problem);
+void run(const LocalNormGradientProblem& problem);
 
 }  // namespace openmps::onednn

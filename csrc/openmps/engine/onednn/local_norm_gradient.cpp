@@ -371,7 +371,7 @@ void differentiate_windows(const LocalNormGradientProblem& problem) {
 
 }  // namespace
 
-void normalize_locally_gradient(const LocalNormGradientProblem& problem) {
+void run(const LocalNormGradientProblem& problem) {
   if (problem.forward.type == LocalNormType::channels) return differentiate_channels(problem);
   differentiate_windows(problem);
 }

@@ -492,7 +492,7 @@ void store_losses(const LossProblem& problem, const std::vector<Source>& sources
 
 }  // namespace
 
-void find_loss(const LossProblem& problem) {
+void run(const LossProblem& problem) {
   const bool none = problem.reduction == LossReduction::none;
   std::vector<Source> sources;
   sources.reserve(problem.parts.size());

@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-#include "engine/engine.hpp"
+#include "engine/problem/loss.hpp"
 
 namespace openmps::onednn {
 
 /// Losses and gradients in one pass over the pixels of all images, threaded. Sums are the same whenever the number of
 /// threads is.
-void find_loss(const LossProblem& problem);
+void run(const LossProblem& problem);
 
 }  // namespace openmps::onednn

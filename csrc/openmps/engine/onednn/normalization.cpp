@@ -317,12 +317,12 @@ void normalize_images(const NormalizeProblem& problem) {
 
 }  // namespace
 
-void normalize(const NormalizeProblem& problem) {
+void run(const NormalizeProblem& problem) {
   if (problem.groups == 0) return normalize_with_given(problem);
   normalize_images(problem);
 }
 
-void find_statistics(const StatisticsProblem& problem) {
+void run(const StatisticsProblem& problem) {
   const Tensor src = tensor_of(problem.src);
   std::vector<Moments> moments(1);
   find_moments(src, 0, src.n, moments);

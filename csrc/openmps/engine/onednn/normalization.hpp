@@ -3,11 +3,11 @@
 // so that a mean far from 0 does not cost the variance its digits.
 #pragma once
 
-#include "engine/engine.hpp"
+#include "engine/problem/normalize.hpp"
 
 namespace openmps::onednn {
 
-void normalize(const NormalizeProblem& problem);
-void find_statistics(const StatisticsProblem& problem);
+void run(const NormalizeProblem& problem);
+void run(const StatisticsProblem& problem);
 
 }  // namespace openmps::onednn

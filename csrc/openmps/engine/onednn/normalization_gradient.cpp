@@ -339,7 +339,7 @@ void combine_images(const NormalizeGradientProblem& problem) {
 
 }  // namespace
 
-void statistics_gradient(const StatisticsGradientProblem& problem) {
+void run(const StatisticsGradientProblem& problem) {
   const std::int64_t c = problem.diff_dst.c;
   const StoredStatistics stored(problem.mean, problem.variance, problem.exact);
   const float *gamma = values_of(problem.gamma), *beta = values_of(problem.beta);
@@ -356,7 +356,7 @@ void statistics_gradient(const StatisticsGradientProblem& problem) {
   }
 }
 
-void normalize_gradient(const NormalizeGradientProblem& problem) {
+void run(const NormalizeGradientProblem& problem) {
   if (problem.groups == 0) return combine_with_given(problem);
   combine_images(problem);
 }

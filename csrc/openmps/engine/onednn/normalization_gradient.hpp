@@ -3,11 +3,11 @@
 // double, of distances from the mean.
 #pragma once
 
-#include "engine/engine.hpp"
+#include "engine/problem/normalize.hpp"
 
 namespace openmps::onednn {
 
-void statistics_gradient(const StatisticsGradientProblem& problem);
-void normalize_gradient(const NormalizeGradientProblem& problem);
+void run(const StatisticsGradientProblem& problem);
+void run(const NormalizeGradientProblem& problem);
 
 }  // namespace openmps::onednn

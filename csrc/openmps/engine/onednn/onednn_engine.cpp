@@ -41,47 +41,13 @@ class OneDnnEngine final : public Engine {
   void free_cached_bytes() override { onednn::blocks().trim(0); }
   std::int64_t channel_stride(Format, std::int64_t channels) const override { return channels; }
 
-  void convolve(const ConvProblem& problem) override { onednn::convolve(problem); }
-  void convolve_gradient(const ConvGradientProblem& problem) override { onednn::convolve_gradient(problem); }
-  void convolve_transpose(const TransposeProblem& problem) override { onednn::convolve_transpose(problem); }
-  void convolve_transpose_gradient(const TransposeGradientProblem& problem) override {
-    onednn::convolve_transpose_gradient(problem);
-  }
-  void convolve_binary(const BinaryConvProblem& problem) override { onednn::convolve_binary(problem); }
-  void pool(const PoolProblem& problem) override { onednn::pool(problem); }
-  void pool_gradient(const PoolGradientProblem& problem) override { onednn::pool_gradient(problem); }
-  void neuron(const NeuronProblem& problem) override {
-    onednn::activate(tensor_of(problem.src), tensor_of(problem.dst), problem.neuron);
-  }
-  void neuron_gradient(const NeuronGradientProblem& problem) override { onednn::neuron_gradient(problem); }
-  void binary(const BinaryProblem& problem) override { onednn::binary(problem); }
-  void binary_gradient(const BinaryGradientProblem& problem) override { onednn::binary_gradient(problem); }
-  void normalize_locally(const LocalNormProblem& problem) override { onednn::normalize_locally(problem); }
-  void normalize(const NormalizeProblem& problem) override { onednn::normalize(problem); }
-  void find_statistics(const StatisticsProblem& problem) override { onednn::find_statistics(problem); }
-  void normalize_locally_gradient(const LocalNormGradientProblem& problem) override {
-    onednn::normalize_locally_gradient(problem);
-  }
-  void statistics_gradient(const StatisticsGradientProblem& problem) override { onednn::statistics_gradient(problem); }
-  void normalize_gradient(const NormalizeGradientProblem& problem) override { onednn::normalize_gradient(problem); }
-  void softmax(const SoftmaxProblem& problem) override { onednn::softmax(problem); }
-  void softmax_gradient(const SoftmaxGradientProblem& problem) override { onednn::softmax_gradient(problem); }
-  void reduce(const ReduceProblem& problem) override { onednn::reduce(problem); }
-  void resample(const ResampleProblem& problem) override { onednn::resample(problem); }
-  void resample_gradient(const ResampleGradientProblem& problem) override { onednn::resample_gradient(problem); }
-  void reshape(const ReshapeProblem& problem) override { onednn::reshape(problem); }
-  void pad(const PadProblem& problem) override { onednn::pad(problem); }
-  void pad_gradient(const PadGradientProblem& problem) override { onednn::pad_gradient(problem); }
-  void dropout(const DropoutProblem& problem) override { onednn::dropout(problem); }
-  void find_loss(const LossProblem& problem) override { onednn::find_loss(problem); }
-  void optimize(const OptimizeProblem& problem) override { onednn::optimize(problem); }
-  void copy(const CopyProblem& problem) override { onednn::copy(tensor_of(problem.src), tensor_of(problem.dst)); }
-  void copy_buffer(const BufferCopyProblem& problem) override {
-    onednn::copy_bytes(problem.src->data() + problem.src_offset, problem.dst->data() + problem.dst_offset,
-                       problem.bytes);
-  }
-  void fill_buffer(const BufferFillProblem& problem) override {
-    onednn::fill_bytes(problem.dst->data() + problem.offset, problem.value, problem.bytes);
+  bool try_run(const Problem& problem) override {
+    std::visit(
+        [](const auto& each) {
+          if constexpr (Described<std::decay_t<decltype(each)>>) onednn::run(each);
+        },
+        problem);
+    return true;
   }
   void synchronize() override {}
 };

@@ -107,7 +107,7 @@ float* floats_of(const FloatMatrices& values) {
 
 }  // namespace
 
-void optimize(const OptimizeProblem& p) {
+void run(const OptimizeProblem& p) {
   const FloatMatrices* const arrays[] = {&p.gradient, &p.values,  &p.result,
                                          &p.momentum, &p.squares, &p.greatest_squares};
   float* first[6];

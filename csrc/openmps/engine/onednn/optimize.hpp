@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-#include "engine/engine.hpp"
+#include "engine/problem/optimize.hpp"
 
 namespace openmps::onednn {
 
 /// One pass over all values, threaded.
-void optimize(const OptimizeProblem& problem);
+void run(const OptimizeProblem& problem);
 
 }  // namespace openmps::onednn

@@ -13,7 +13,7 @@ constexpr std::int64_t kGrain = 32 * 1024;  // values that are worth a thread
 
 }  // namespace
 
-void binary(const BinaryProblem& problem) {
+void run(const BinaryProblem& problem) {
   const std::int64_t c = problem.dst.c;
   for_operands<2>({&problem.src0, &problem.src1}, problem.dst, kGrain, /*across_images=*/true,
                   [&](const auto& src, auto* dst, std::int64_t, std::int64_t pixels) {
@@ -31,7 +31,7 @@ void binary(const BinaryProblem& problem) {
                   });
 }
 
-void neuron_gradient(const NeuronGradientProblem& problem) {
+void run(const NeuronGradientProblem& problem) {
   const std::int64_t c = problem.diff_src.c;
   const auto body = [&](const std::array<const float*, 2>& src, float* dst, std::int64_t, std::int64_t pixels) {
     row_neuron_gradient(problem.neuron, src[0], src[1], dst, pixels * c, c);

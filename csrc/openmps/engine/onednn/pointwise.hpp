@@ -2,13 +2,13 @@
 // What is done value by value to one or two sources. Threaded where it pays.
 #pragma once
 
-#include "engine/engine.hpp"
+#include "engine/problem/pointwise.hpp"
 
 namespace openmps::onednn {
 
-void binary(const BinaryProblem& problem);
-void binary_gradient(const BinaryGradientProblem& problem);
-void neuron_gradient(const NeuronGradientProblem& problem);
-void dropout(const DropoutProblem& problem);
+void run(const BinaryProblem& problem);
+void run(const BinaryGradientProblem& problem);
+void run(const NeuronGradientProblem& problem);
+void run(const DropoutProblem& problem);
 
 }  // namespace openmps::onednn

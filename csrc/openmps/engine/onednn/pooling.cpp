@@ -172,7 +172,7 @@ struct Scratch {
 
 }  // namespace
 
-void pool(const PoolProblem& problem) {
+void run(const PoolProblem& problem) {
   const Tensor src = tensor_of(problem.src), dst = tensor_of(problem.dst);
   const Window& w = problem.window;
   const bool average = problem.type == PoolType::average;

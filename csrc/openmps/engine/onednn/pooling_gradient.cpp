@@ -371,7 +371,7 @@ void norm_gradient(const PoolGradientProblem& problem, const Axis& down, const A
 
 }  // namespace
 
-void pool_gradient(const PoolGradientProblem& problem) {
+void run(const PoolGradientProblem& problem) {
   const Window& w = problem.window;
   const ImageView &diff = problem.diff_dst, &src = problem.src, &dst = problem.diff_src;
   const Axis down(w.start_h, w.kernel_h, w.stride_h, w.dilation_h, src.h, diff.h, problem.zero_pad_h, problem);

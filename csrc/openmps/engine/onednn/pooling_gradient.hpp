@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-#include "engine/engine.hpp"
+#include "engine/problem/pool.hpp"
 
 namespace openmps::onednn {
 
 /// Own loops. Averages and norms gather along the rows, then along the columns; windows give what they get to
 /// their greatest pixels in the order of the windows.
-void pool_gradient(const PoolGradientProblem& problem);
+void run(const PoolGradientProblem& problem);
 
 }  // namespace openmps::onednn

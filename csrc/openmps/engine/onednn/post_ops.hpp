@@ -4,7 +4,7 @@
 
 #include <dnnl.hpp>
 
-#include "engine/engine.hpp"
+#include "engine/problem/common.hpp"
 
 namespace openmps::onednn {
 

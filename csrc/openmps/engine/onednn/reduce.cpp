@@ -422,7 +422,7 @@ void reduce_channels(const ReduceProblem& problem) {
 
 }  // namespace
 
-void reduce(const ReduceProblem& problem) {
+void run(const ReduceProblem& problem) {
   problem.axis == ReduceAxis::channels ? reduce_channels(problem) : reduce_pixels(problem);
 }
 

@@ -107,7 +107,7 @@ struct Scratch {
 
 }  // namespace
 
-void resample(const ResampleProblem& problem) {
+void run(const ResampleProblem& problem) {
   const Tensor src = tensor_of(problem.src), dst = tensor_of(problem.dst);
   const std::int64_t c = dst.c, regions = static_cast<std::int64_t>(problem.regions.size());
   std::vector<Columns> columns;

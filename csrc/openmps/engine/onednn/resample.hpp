@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-#include "engine/engine.hpp"
+#include "engine/problem/resample.hpp"
 
 namespace openmps::onednn {
 
 /// Own loops: rows of the source are blended first, then the pixels of the blended row, with vectors along the
 /// channels or, where these are few, along the row.
-void resample(const ResampleProblem& problem);
+void run(const ResampleProblem& problem);
 
 }  // namespace openmps::onednn

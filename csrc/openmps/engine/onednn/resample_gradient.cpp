@@ -6,7 +6,7 @@
 
 namespace openmps::onednn {
 
-void resample_gradient(const ResampleGradientProblem& problem) {
+void run(const ResampleGradientProblem& problem) {
   const Tensor diff = tensor_of(problem.diff_dst), dst = tensor_of(problem.diff_src);
   const auto shares = [&](const Positions& positions, std::int64_t size, std::int64_t results, std::int64_t first,
                           std::int64_t count) {

@@ -104,7 +104,7 @@ std::vector<Run> runs_of(const std::vector<std::int64_t>& places) {
 
 }  // namespace
 
-void reshape(const ReshapeProblem& problem) {
+void run(const ReshapeProblem& problem) {
   Tensor src = tensor_of(problem.src), dst = tensor_of(problem.dst);
   const std::int64_t values = src.h * src.w * src.c;
   if (src.is_dense() && dst.is_dense()) {
@@ -130,7 +130,7 @@ void reshape(const ReshapeProblem& problem) {
   });
 }
 
-void pad(const PadProblem& problem) {
+void run(const PadProblem& problem) {
   const Tensor src = tensor_of(problem.src), dst = tensor_of(problem.dst);
   const std::int64_t c = dst.c;
   // A pixel of the constant as it is stored.
@@ -181,7 +181,7 @@ void pad(const PadProblem& problem) {
   });
 }
 
-void pad_gradient(const PadGradientProblem& problem) {
+void run(const PadGradientProblem& problem) {
   const Tensor diff = tensor_of(problem.diff_dst), dst = tensor_of(problem.diff_src);
   const auto shares = [&](std::int64_t start, std::int64_t size, std::int64_t results, std::int64_t first,
                           std::int64_t count) {

@@ -2,12 +2,12 @@
 // Values at other places, as they are: other extents, borders, other channels.
 #pragma once
 
-#include "engine/engine.hpp"
+#include "engine/problem/reshape.hpp"
 
 namespace openmps::onednn {
 
-void reshape(const ReshapeProblem& problem);
-void pad(const PadProblem& problem);
-void pad_gradient(const PadGradientProblem& problem);
+void run(const ReshapeProblem& problem);
+void run(const PadProblem& problem);
+void run(const PadGradientProblem& problem);
 
 }  // namespace openmps::onednn

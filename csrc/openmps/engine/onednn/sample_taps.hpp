@@ -5,7 +5,7 @@
 #include <cmath>
 #include <cstdint>
 
-#include "engine/engine.hpp"
+#include "engine/problem/resample.hpp"
 
 namespace openmps::onednn {
 

@@ -119,7 +119,7 @@ MPSCNN_CLONES void softmax_few(const float* src, float* dst, std::int64_t pixels
 
 }  // namespace
 
-void softmax(const SoftmaxProblem& problem) {
+void run(const SoftmaxProblem& problem) {
   const std::int64_t c = problem.dst.c;
   const bool log = problem.log;
   for_operands<1>({&problem.src}, problem.dst, kGrain, /*across_images=*/true,

@@ -76,7 +76,7 @@ MPSCNN_CLONES void few_gradient(const float* diff, const float* result, float* d
 
 }  // namespace
 
-void softmax_gradient(const SoftmaxGradientProblem& problem) {
+void run(const SoftmaxGradientProblem& problem) {
   const std::int64_t c = problem.diff_src.c;
   const auto body = [&](const std::array<const float*, 2>& src, float* dst, std::int64_t, std::int64_t pixels) {
     (c < kFew ? few_gradient : pixels_gradient)(src[0], src[1], dst, pixels, c, problem.log);

@@ -2,7 +2,7 @@
 // Sums, differences, products and quotients of two values, each formula once. Compiles for the host and for a GPU.
 #pragma once
 
-#include "engine/engine.hpp"
+#include "engine/problem/pointwise.hpp"
 #include "engine/shared/neuron.hpp"
 
 namespace openmps {

@@ -10,7 +10,7 @@
 
 #include <cstdint>
 
-#include "engine/engine.hpp"
+#include "engine/problem/pointwise.hpp"
 
 namespace openmps {
 

@@ -7,7 +7,7 @@
 
 #include <cmath>
 
-#include "engine/engine.hpp"
+#include "engine/problem/common.hpp"
 
 #if defined(__CUDACC__)
 #define MPSCNN_HOST_DEVICE __host__ __device__ __forceinline__

@@ -11,7 +11,7 @@
 #include <utility>
 #include <vector>
 
-#include "engine/engine.hpp"
+#include "engine/problem/common.hpp"
 #include "engine/shared/parallel.hpp"
 #include "engine/shared/rows.hpp"
 #include "engine/shared/tensor.hpp"

@@ -6,7 +6,7 @@
 #include <cstddef>
 #include <cstdint>
 
-#include "engine/engine.hpp"
+#include "engine/problem/pointwise.hpp"
 
 namespace openmps {
 

@@ -1,0 +1,184 @@
+// SPDX-License-Identifier: Apache-2.0
+// Convolutions: forward, gradients, transposed, binary; and their weights.
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <memory>
+#include <mutex>
+#include <string>
+#include <vector>
+
+#include "engine/problem/common.hpp"
+
+namespace openmps {
+
+/// Floats of one's own, or lent by somebody: those stay what they are as long as the owner is held.
+class Floats {
+ public:
+  Floats() = default;
+  static Floats lent(const float* data, std::size_t count, std::shared_ptr<const void> owner) {
+    Floats floats;
+    floats.data_ = data, floats.count_ = count;
+    floats.owner_ = std::move(owner);
+    return floats;
+  }
+
+  const float* data() const { return owner_ ? data_ : own_.data(); }
+  std::size_t size() const { return owner_ ? count_ : own_.size(); }
+  const float& operator[](std::size_t index) const { return data()[index]; }
+
+  /// For whoever fills them in. Not of lent ones.
+  std::vector<float>& own() { return own_; }
+
+ private:
+  std::vector<float> own_;
+  std::shared_ptr<const void> owner_;  ///< of what is lent
+  const float* data_ = nullptr;
+  std::size_t count_ = 0;
+};
+
+/// Weights as a kernel keeps them: float32 OHWI with the rounding to half already done if the data source wants
+/// it, and batch normalization folded in. Immutable: a reload makes a new object.
+struct ConvWeights {
+  std::int64_t out_channels = 0, kernel_h = 0, kernel_w = 0, in_channels_per_group = 0, groups = 1;
+  Floats values;            ///< [O][kH][kW][I/groups]; depth-wise: groups == O, I/groups == 1
+  std::vector<float> bias;  ///< O values, or empty for none
+
+  /// What an engine derived from the weights (packed copies, compiled primitives), by the engine's own key;
+  /// dies with the weights.
+  struct Cache {
+    std::mutex mutex;
+    std::map<std::string, std::shared_ptr<void>> entries;
+  };
+  mutable Cache cache;
+};
+
+/// dst[n][y][x][o] = neuron(bias[o] + sum w[o][p][q][i] * src[n][window(y, x, p, q)][group(o) * I/groups + i]).
+/// src.c == in_channels_per_group * groups. With subpixel r > 1 the convolution has h/r x w/r pixels of r*r*dst.c
+/// channels (rounded up) and dst[y][x][c] = result[y/r][x/r][(r * (y % r) + x % r) * dst.c + c]. src and dst have the
+/// same n and do not overlap. Fully connected layers are windows that cover the whole source, dst 1 x 1.
+/// With memory in `addend`, which has dst's extents, dst = after(neuron(...) + addend) and subpixel is 1. The addend
+/// may be the very view of dst; else they do not overlap. Plans make such problems, command buffers do not.
+struct ConvProblem {
+  ImageView src, dst;
+  std::shared_ptr<const ConvWeights> weights;
+  Window window;
+  Neuron neuron;
+  std::int64_t subpixel = 1;
+  bool reduced_precision = false;  ///< MPSKernelOptionsAllowReducedPrecision: bfloat16 products are allowed
+  ImageView addend;
+  Neuron after;  ///< without slopes per channel
+
+  static constexpr auto fields() {
+    using P = ConvProblem;
+    using namespace roles;
+    return std::tuple(in("src", &P::src), out("dst", &P::dst), roles::weights("weights", &P::weights),
+                      shape("window", &P::window), shape("neuron", &P::neuron), shape("subpixel", &P::subpixel),
+                      shape("reduced_precision", &P::reduced_precision), in("addend", &P::addend),
+                      shape("after", &P::after));
+  }
+};
+
+/// Gradients of a ConvProblem without neuron, addend and subpixel; diff_dst is that of its result. Wanted are those
+/// that have memory. "Looks at": window(v, u, p, q) of the forward problem. Sums over images, pixels (v, u) of diff_dst
+/// and taps (p, q), and for diff_src over the outputs o of i's group:
+///   diff_src[n][y][x][i] = sum w[o][p][q][i % (I/groups)] * diff_dst[n][v][u][o] where (v, u) looks at source pixel
+///                          (first_h + y, first_w + x)
+///   diff_weights[o][p][q][i] = sum diff_dst[n][v][u][o] * src[n][what (v, u) looks at][group(o) * I/groups + i]
+///   diff_bias[o] = sum diff_dst[n][v][u][o]
+/// Edge::zero: diff_src goes on beyond the source as if that were larger. Edge::clamp: what looks outside looks at the
+/// nearest pixel, and diff_src is 0 beyond the source.
+struct ConvGradientProblem {
+  ImageView diff_dst;
+  ImageView src;       ///< memory only where diff_weights has some
+  ImageView diff_src;  ///< shares no memory with the sources
+  std::int64_t first_h = 0, first_w = 0;
+  std::shared_ptr<const ConvWeights> weights;
+  Window window;
+  ChannelValues diff_weights;  ///< in the order of ConvWeights::values
+  ChannelValues diff_bias;     ///< one per output
+  bool accumulates = false;    ///< diff_weights and diff_bias are added to what is there
+  bool reduced_precision = false;
+
+  static constexpr auto fields() {
+    using P = ConvGradientProblem;
+    using namespace roles;
+    return std::tuple(in("diff_dst", &P::diff_dst), in("src", &P::src), out("diff_src", &P::diff_src),
+                      shape("first_h", &P::first_h), shape("first_w", &P::first_w),
+                      roles::weights("weights", &P::weights), shape("window", &P::window),
+                      inout("diff_weights", &P::diff_weights), inout("diff_bias", &P::diff_bias),
+                      shape("accumulates", &P::accumulates), shape("reduced_precision", &P::reduced_precision));
+  }
+};
+
+/// Transposed convolution. Z is the source with stride - 1 zeros between pixels, (h - 1) * stride_h + 1 rows:
+/// dst[n][y][x][o] = bias[o] + sum w[o][p][q][i] * Z[start_h + y + p * dilation_h][start_w + x + q * dilation_w][...].
+/// The kernel is not rotated. Outside of Z is zero.
+struct TransposeProblem {
+  ImageView src, dst;
+  std::shared_ptr<const ConvWeights> weights;
+  Window window;  ///< stride is the up-sampling factor; start counts pixels of Z; edge is zero
+  Neuron neuron;
+  bool reduced_precision = false;
+
+  static constexpr auto fields() {
+    using P = TransposeProblem;
+    using namespace roles;
+    return std::tuple(in("src", &P::src), out("dst", &P::dst), roles::weights("weights", &P::weights),
+                      shape("window", &P::window), shape("neuron", &P::neuron),
+                      shape("reduced_precision", &P::reduced_precision));
+  }
+};
+
+/// The same of a TransposeProblem without neuron; `window` is its window. With tap (p, q), result pixel (v, u) looks
+/// at pixel (start_h + v + p * dilation_h, start_w + u + q * dilation_w) of Z; diff_src is that of the source:
+///   diff_src[n][y][x][i] = sum w[o][p][q][i % (I/groups)] * diff_dst[n][v][u][o] where (v, u) looks at pixel
+///                          ((first_h + y) * stride_h, (first_w + x) * stride_w) of Z
+///   diff_weights[o][p][q][i] = sum diff_dst[n][v][u][o] * Z[n][what (v, u) looks at][group(o) * I/groups + i]
+struct TransposeGradientProblem : ConvGradientProblem {};
+
+/// Values of MPSCNNBinaryConvolutionType.
+enum class BinaryConvType : std::int32_t { binary_weights = 0, xnor, logical_and };
+
+/// Weights of one bit each, 32 channels in a word, lowest bit first; immutable. What is empty of the scales is 1, of
+/// the biases 0.
+struct BinaryWeights {
+  static constexpr std::int64_t kLanes = 16;
+
+  BinaryConvType type = BinaryConvType::binary_weights;
+  bool uses_beta = false;
+  std::int64_t out_channels = 0, kernel_h = 0, kernel_w = 0, in_channels = 0;
+  std::vector<std::uint32_t> words;            ///< [O][kH][kW][words_per_pixel()], 0 beyond the last channel
+  std::vector<float> scale, bias;              ///< O values
+  std::vector<float> input_scale, input_bias;  ///< I values
+
+  // For the engine: binary_weights as +-scale, with the bias unless beta comes between; else the words with the outputs
+  // side by side, [kH][kW][words_per_pixel()][O rounded up to kLanes], and how many bits of each output are set.
+  std::shared_ptr<const ConvWeights> signs;
+  std::vector<std::uint32_t> by_word;
+  std::vector<std::int32_t> ones;
+
+  std::int64_t words_per_pixel() const { return (in_channels + 31) / 32; }
+  bool scales_inputs() const { return !input_scale.empty() || !input_bias.empty(); }
+};
+
+/// With u = (src + input_bias) * input_scale and w a bit: dst = neuron(scale * beta * sum + bias), the sum over the
+/// taps and channels of
+///   binary_weights: u * (w ? 1 : -1);  xnor: (u < 0 ? -1 : 1) * (w ? 1 : -1);  logical_and: !(u < 0) && w ? 1 : 0
+/// and beta = 1 or, with uses_beta, the mean over taps and channels of |u|. With Edge::zero, u is 0 outside of src.
+struct BinaryConvProblem {
+  ImageView src, dst;
+  std::shared_ptr<const BinaryWeights> weights;
+  Window window;
+  Neuron neuron;
+
+  static constexpr auto fields() {
+    using P = BinaryConvProblem;
+    using namespace roles;
+    return std::tuple(in("src", &P::src), out("dst", &P::dst), roles::weights("weights", &P::weights),
+                      shape("window", &P::window), shape("neuron", &P::neuron));
+  }
+};
+
+}  // namespace openmps

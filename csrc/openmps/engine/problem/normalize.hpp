@@ -1,0 +1,173 @@
+// SPDX-License-Identifier: Apache-2.0
+// Normalizations and softmax, and what their gradients need.
+#pragma once
+
+#include <cstdint>
+
+#include "engine/problem/common.hpp"
+
+namespace openmps {
+
+/// Normalization of x by what surrounds it: dst = pm + ps * (x - p0 * M) / (delta + alpha * V)^beta.
+///   channels: V is the sum of the squares of channels k - size / 2 ... k + (size - 1) / 2 of the pixel, those that
+///             exist, divided by size; M is 0
+///   pixels:   V is the mean of the squares in a window of the channel; M is 0
+///   contrast: M is the mean and V the variance in the window
+/// x is the value under tap (kernel / 2) of the window. Taps outside of the source are zeros or the nearest pixels, and
+/// a mean divides by all of them.
+enum class LocalNormType : std::uint8_t { channels, pixels, contrast };
+
+struct LocalNormProblem {
+  ImageView src, dst;  ///< share no memory
+  LocalNormType type = LocalNormType::channels;
+  Window window;          ///< stride and dilation 1; channels: kernel 1 x 1
+  std::int64_t size = 1;  ///< channels
+  float alpha = 1, beta = 5, delta = 1;
+  float p0 = 0, pm = 0, ps = 1;  ///< contrast
+
+  static constexpr auto fields() {
+    using P = LocalNormProblem;
+    using namespace roles;
+    return std::tuple(in("src", &P::src), out("dst", &P::dst), shape("type", &P::type), shape("window", &P::window),
+                      shape("size", &P::size), shape("alpha", &P::alpha), shape("beta", &P::beta),
+                      shape("delta", &P::delta), shape("p0", &P::p0), shape("pm", &P::pm), shape("ps", &P::ps));
+  }
+};
+
+/// The derivative of a LocalNormProblem: value u of diff_src is the sum over all values v of the forward problem's dst,
+/// which hold the gradient of its result here and are read, of v times the derivative of v's formula by value u of src.
+/// Pixel (0, 0) of diff_src is pixel (start_h, start_w) of src; 0 beyond src.
+struct LocalNormGradientProblem {
+  LocalNormProblem forward;  ///< dst has any extents: of as many images and channels as src
+  ImageView diff_src;        ///< shares no memory with the others
+  std::int64_t start_h = 0, start_w = 0;
+
+  static constexpr auto fields() {
+    using P = LocalNormGradientProblem;
+    using namespace roles;
+    return std::tuple(in("forward", &P::forward), out("diff_src", &P::diff_src), shape("start_h", &P::start_h),
+                      shape("start_w", &P::start_w));
+  }
+};
+
+/// dst = neuron((x - mean) * gamma / sqrt(variance + epsilon) + beta).
+struct NormalizeProblem {
+  Operand src;  ///< without repeated axes
+  ImageView dst;
+  ChannelValues gamma, beta;
+  /// 0: mean and variance are given. Otherwise they are those of each image: over all pixels of src.view and each of so
+  /// many groups of c / groups neighbouring channels; images x groups values, stored where there is memory for them.
+  std::int64_t groups = 0;
+  ChannelValues mean, variance;
+  /// With memory: the same in double, in pairs (mean, variance), at an offset that is a multiple of 8. Where mean and
+  /// variance are given, a pair counts as long as it rounds to them: somebody may have written others since.
+  ChannelValues exact;
+  float epsilon = 0;
+  Neuron neuron;
+
+  static constexpr auto fields() {
+    using P = NormalizeProblem;
+    using namespace roles;
+    return std::tuple(in("src", &P::src), out("dst", &P::dst), in("gamma", &P::gamma), in("beta", &P::beta),
+                      shape("groups", &P::groups), inout("mean", &P::mean), inout("variance", &P::variance),
+                      inout("exact", &P::exact), shape("epsilon", &P::epsilon), shape("neuron", &P::neuron));
+  }
+};
+
+/// mean and variance (the mean square of the distance from the mean) of each channel over all pixels and images.
+struct StatisticsProblem {
+  ImageView src;
+  ChannelValues mean, variance;
+  std::int64_t count = 0;  ///< pixels of which they hold the values already, which the new ones join
+  ChannelValues exact;     ///< as in NormalizeProblem
+
+  static constexpr auto fields() {
+    using P = StatisticsProblem;
+    using namespace roles;
+    return std::tuple(in("src", &P::src), inout("mean", &P::mean), inout("variance", &P::variance),
+                      shape("count", &P::count), inout("exact", &P::exact));
+  }
+};
+
+/// With G = diff_dst * f'(y), y what NormalizeProblem hands to its neuron f, and z = (x - mean) / sqrt(variance +
+/// epsilon): for each channel diff_beta = sum G and diff_gamma = sum G * z over all pixels and images of diff_dst.
+struct StatisticsGradientProblem {
+  ImageView diff_dst;
+  Operand src;  ///< what the pixels of diff_dst were made of; without repeated axes
+  ChannelValues gamma, beta, mean, variance, exact;
+  float epsilon = 0;
+  Neuron neuron;
+  ChannelValues diff_gamma, diff_beta;
+  bool adds = false;  ///< to what these hold already
+
+  static constexpr auto fields() {
+    using P = StatisticsGradientProblem;
+    using namespace roles;
+    return std::tuple(in("diff_dst", &P::diff_dst), in("src", &P::src), in("gamma", &P::gamma), in("beta", &P::beta),
+                      in("mean", &P::mean), in("variance", &P::variance), in("exact", &P::exact),
+                      shape("epsilon", &P::epsilon), shape("neuron", &P::neuron), inout("diff_gamma", &P::diff_gamma),
+                      inout("diff_beta", &P::diff_beta), shape("adds", &P::adds));
+  }
+};
+
+/// diff_src = (gamma * G - (sum(gamma * G) + z * sum(gamma * G * z)) / count) / sqrt(variance + epsilon), G and z as
+/// above, the sums over all values that share a mean.
+struct NormalizeGradientProblem {
+  /// Without repeated axes, diff_dst with Edge::zero. With Edge::clamp, what pixels of diff_dst outside of src are the
+  /// gradients of belongs to the nearest one.
+  Operand diff_dst, src;
+  ImageView diff_src;  ///< shares no memory with the sources; 0 beyond src
+  ChannelValues gamma, beta;
+  /// 0: the sums are those in diff_gamma and diff_beta, which hold what StatisticsGradientProblem stores, and `count`
+  /// the pixels that made mean and variance; with a count of 0 these are constants and nothing is subtracted. Otherwise
+  /// mean, variance and sums are those of each image and of so many groups of channels, and diff_gamma and diff_beta
+  /// are stored: of each channel over all images, all pixels of diff_dst.view.
+  std::int64_t groups = 0;
+  ChannelValues mean, variance, exact;
+  float epsilon = 0;
+  Neuron neuron;
+  ChannelValues diff_gamma, diff_beta;
+  std::int64_t count = 0;
+
+  static constexpr auto fields() {
+    using P = NormalizeGradientProblem;
+    using namespace roles;
+    return std::tuple(in("diff_dst", &P::diff_dst), in("src", &P::src), out("diff_src", &P::diff_src),
+                      in("gamma", &P::gamma), in("beta", &P::beta), shape("groups", &P::groups), in("mean", &P::mean),
+                      in("variance", &P::variance), in("exact", &P::exact), shape("epsilon", &P::epsilon),
+                      shape("neuron", &P::neuron), inout("diff_gamma", &P::diff_gamma),
+                      inout("diff_beta", &P::diff_beta), shape("count", &P::count));
+  }
+};
+
+/// dst[n][y][x][k] = exp(x_k) / sum exp(x_q), or with `log` its natural logarithm, x_k - ln(sum exp(x_q)), over the
+/// channels q of the pixel that src has there. src repeats nothing and shares no memory with dst.
+struct SoftmaxProblem {
+  Operand src;
+  ImageView dst;
+  bool log = false;
+
+  static constexpr auto fields() {
+    using P = SoftmaxProblem;
+    using namespace roles;
+    return std::tuple(in("src", &P::src), out("dst", &P::dst), shape("log", &P::log));
+  }
+};
+
+/// The gradient of softmax's source from its result: diff_src = dst * (diff_dst - sum diff_dst * dst), or with `log`
+/// diff_dst - exp(dst) * sum diff_dst, the sums over the channels of the pixel.
+struct SoftmaxGradientProblem {
+  Operand diff_dst, dst;  ///< repeat nothing
+  ImageView diff_src;     ///< shares no memory with them
+  bool log = false;
+  ClampedSource source = {};
+
+  static constexpr auto fields() {
+    using P = SoftmaxGradientProblem;
+    using namespace roles;
+    return std::tuple(in("diff_dst", &P::diff_dst), in("dst", &P::dst), out("diff_src", &P::diff_src),
+                      shape("log", &P::log), shape("source", &P::source));
+  }
+};
+
+}  // namespace openmps

@@ -1,0 +1,121 @@
+// SPDX-License-Identifier: Apache-2.0
+// Value by value: activations, arithmetic of two images, dropout.
+#pragma once
+
+#include <cstdint>
+#include <limits>
+
+#include "engine/problem/common.hpp"
+
+namespace openmps {
+
+/// dst = neuron(src), same extents. src and dst may be the same view.
+struct NeuronProblem {
+  ImageView src, dst;
+  Neuron neuron;
+
+  static constexpr auto fields() {
+    using P = NeuronProblem;
+    using namespace roles;
+    return std::tuple(in("src", &P::src), out("dst", &P::dst), shape("neuron", &P::neuron));
+  }
+};
+
+/// diff_src = diff_dst * f'(src), f the neuron: slopes in engine/shared/neuron.hpp.
+struct NeuronGradientProblem {
+  /// With Edge::clamp of src, it is a ClampedSource that repeats nothing, and diff_dst has Edge::zero.
+  Operand diff_dst, src;
+  ImageView diff_src;  ///< shares no memory with the sources
+  Neuron neuron;
+
+  static constexpr auto fields() {
+    using P = NeuronGradientProblem;
+    using namespace roles;
+    return std::tuple(in("diff_dst", &P::diff_dst), in("src", &P::src), out("diff_src", &P::diff_src),
+                      shape("neuron", &P::neuron));
+  }
+};
+
+enum class BinaryOperation : std::uint8_t { add, subtract, multiply, divide };
+
+/// min(max((scale0 * a) op (scale1 * b) + bias, least), greatest); NaN stays NaN. Infinite bounds do nothing.
+struct Arithmetic {
+  BinaryOperation operation = BinaryOperation::add;
+  float scale0 = 1, scale1 = 1, bias = 0;
+  float least = -std::numeric_limits<float>::infinity(), greatest = std::numeric_limits<float>::infinity();
+
+  static constexpr auto fields() {
+    using P = Arithmetic;
+    using namespace roles;
+    return std::tuple(shape("operation", &P::operation), shape("scale0", &P::scale0), shape("scale1", &P::scale1),
+                      shape("bias", &P::bias), shape("least", &P::least), shape("greatest", &P::greatest));
+  }
+};
+
+/// dst = function(src0, src1). With memory in `mask`, which has dst's extents, that is 1 where the value before the
+/// bounds was strictly between them, else 0.
+struct BinaryProblem {
+  Operand src0, src1;
+  ImageView dst;  ///< shares no memory with the sources
+  Arithmetic function;
+  ImageView mask = {};
+
+  static constexpr auto fields() {
+    using P = BinaryProblem;
+    using namespace roles;
+    return std::tuple(in("src0", &P::src0), in("src1", &P::src1), out("dst", &P::dst), shape("function", &P::function),
+                      out("mask", &P::mask));
+  }
+};
+
+/// diff_src = scale * diff_dst * other * mask, value by value over extents of their own, those of diff_src except along
+/// axes along which it has extent 1 and `sum` more: there so many values are summed. Operands look as they do for a
+/// destination of these extents; other and mask without memory are 1.
+struct BinaryGradientProblem {
+  Operand diff_dst, other, mask;
+  ImageView diff_src;  ///< shares no memory with the sources
+  std::int64_t sum_h = 1, sum_w = 1, sum_c = 1;
+  float scale = 1;
+  ClampedSource source = {};  ///< of extent 1 and start 0 along axes that it repeats
+
+  static constexpr auto fields() {
+    using P = BinaryGradientProblem;
+    using namespace roles;
+    return std::tuple(in("diff_dst", &P::diff_dst), in("other", &P::other), in("mask", &P::mask),
+                      out("diff_src", &P::diff_src), shape("sum_h", &P::sum_h), shape("sum_w", &P::sum_w),
+                      shape("sum_c", &P::sum_c), shape("scale", &P::scale), shape("source", &P::source));
+  }
+};
+
+/// Which values are kept: engine/shared/dropout.hpp. A mask has extent 1 along axes on which all values share theirs.
+struct DropoutMask {
+  std::uint64_t seed = 0, image = 0;  ///< of the first image; image + 1 of the second
+  std::int64_t h = 1, w = 1, c = 1;
+  float keep = 0.5f;  ///< probability
+
+  static constexpr auto fields() {
+    using P = DropoutMask;
+    using namespace roles;
+    return std::tuple(value("seed", &P::seed), value("image", &P::image), value("h", &P::h), value("w", &P::w),
+                      value("c", &P::c), value("keep", &P::keep));
+  }
+};
+
+/// dst = src / mask.keep where the mask keeps the value, else 0. Value (y, x, k) has the place (start_h + y, start_w +
+/// x, k) in the mask and is 0 beyond it. src repeats nothing and shares no memory with dst.
+struct DropoutProblem {
+  Operand src;
+  ImageView dst;
+  DropoutMask mask;
+  std::int64_t start_h = 0, start_w = 0;  ///< 0 along axes on which the mask has extent 1
+  ClampedSource source = {};              ///< of a gradient: src is diff_dst and dst diff_src
+
+  static constexpr auto fields() {
+    using P = DropoutProblem;
+    using namespace roles;
+    return std::tuple(in("src", &P::src), out("dst", &P::dst), value("mask", &P::mask), value("start_h", &P::start_h),
+                      value("start_w", &P::start_w), shape("source", &P::source));
+  }
+};
+
+}  // namespace openmps

@@ -1,0 +1,37 @@
+// SPDX-License-Identifier: Apache-2.0
+// Problem: what MPS classes hand to an engine. They validate and resolve Apple's rules (offset, clipRect, channel
+// offsets, image ranges, padding policies) into views and window starts; engines may assume that all of it is valid.
+#pragma once
+
+#include <string>
+#include <variant>
+
+#include "engine/problem/conv.hpp"
+#include "engine/problem/copy.hpp"
+#include "engine/problem/loss.hpp"
+#include "engine/problem/normalize.hpp"
+#include "engine/problem/optimize.hpp"
+#include "engine/problem/pointwise.hpp"
+#include "engine/problem/pool.hpp"
+#include "engine/problem/reduce.hpp"
+#include "engine/problem/resample.hpp"
+#include "engine/problem/reshape.hpp"
+
+namespace openmps {
+
+using Problem =
+    std::variant<ConvProblem, ConvGradientProblem, TransposeProblem, TransposeGradientProblem, BinaryConvProblem,
+                 PoolProblem, PoolGradientProblem, NeuronProblem, NeuronGradientProblem, BinaryProblem,
+                 BinaryGradientProblem, LocalNormProblem, NormalizeProblem, StatisticsProblem, LocalNormGradientProblem,
+                 StatisticsGradientProblem, NormalizeGradientProblem, SoftmaxProblem, SoftmaxGradientProblem,
+                 ReduceProblem, ResampleProblem, ResampleGradientProblem, ReshapeProblem, PadProblem,
+                 PadGradientProblem, DropoutProblem, LossProblem, OptimizeProblem, CopyProblem, BufferCopyProblem,
+                 BufferFillProblem, HostTask>;
+
+/// One recorded encode.
+struct Command {
+  Problem problem;
+  std::string label;  ///< class and label of the kernel, for errors and traces
+};
+
+}  // namespace openmps

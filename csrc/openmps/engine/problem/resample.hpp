@@ -1,0 +1,74 @@
+// SPDX-License-Identifier: Apache-2.0
+// Resizing, crops of regions, and the adjoint.
+#pragma once
+
+#include <cstdint>
+#include <vector>
+
+#include "engine/problem/common.hpp"
+
+namespace openmps {
+
+/// Where the results along an axis look: result i at source position start + i * numerator / denominator, in pixels,
+/// pixel 0 at 0.
+struct Positions {
+  double start = 0, numerator = 1, denominator = 1;
+
+  static constexpr auto fields() {
+    using P = Positions;
+    using namespace roles;
+    return std::tuple(value("start", &P::start), value("numerator", &P::numerator),
+                      value("denominator", &P::denominator));
+  }
+};
+
+enum class ResampleType : std::uint8_t { nearest, bilinear };
+
+/// What a sample takes from beyond the source: zeros, the nearest pixel; or a sample beyond the first or the last pixel
+/// is 0 altogether, however near they are.
+enum class ResampleEdge : std::uint8_t { zero, clamp, zero_samples };
+
+/// Image n of dst is image n / R of src seen through region n % R of the R regions. nearest: the pixel at the position
+/// rounded down; bilinear: the pixels on both sides of it, each counted by how near it is.
+struct ResampleProblem {
+  struct Region {
+    Positions h, w;
+
+    static constexpr auto fields() {
+      using P = Region;
+      using namespace roles;
+      return std::tuple(value("h", &P::h), value("w", &P::w));
+    }
+  };
+  ImageView src, dst;
+  ResampleType type = ResampleType::nearest;
+  ResampleEdge edge = ResampleEdge::zero;
+  std::vector<Region> regions;
+
+  static constexpr auto fields() {
+    using P = ResampleProblem;
+    using namespace roles;
+    return std::tuple(in("src", &P::src), out("dst", &P::dst), shape("type", &P::type), shape("edge", &P::edge),
+                      value("regions", &P::regions));
+  }
+};
+
+/// The adjoint of a ResampleProblem with one region and a source of src_h x src_w pixels: diff_src(y, x) is the sum
+/// over the pixels of diff_dst, each times what pixel (first_h + y, first_w + x) of the source counts in it.
+struct ResampleGradientProblem {
+  ImageView diff_dst, diff_src;  ///< share no memory
+  std::int64_t src_h = 1, src_w = 1, first_h = 0, first_w = 0;
+  ResampleType type = ResampleType::nearest;
+  ResampleEdge edge = ResampleEdge::zero;
+  ResampleProblem::Region region;
+
+  static constexpr auto fields() {
+    using P = ResampleGradientProblem;
+    using namespace roles;
+    return std::tuple(in("diff_dst", &P::diff_dst), out("diff_src", &P::diff_src), shape("src_h", &P::src_h),
+                      shape("src_w", &P::src_w), shape("first_h", &P::first_h), shape("first_w", &P::first_w),
+                      shape("type", &P::type), shape("edge", &P::edge), value("region", &P::region));
+  }
+};
+
+}  // namespace openmps
