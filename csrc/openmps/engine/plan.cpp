@@ -3,7 +3,6 @@
 
 #include <chrono>
 #include <cstdio>
-#include <cstdlib>
 #include <exception>
 #include <list>
 #include <mutex>
@@ -13,6 +12,7 @@
 #include "engine/arena.hpp"
 #include "engine/fusion.hpp"
 #include "engine/parts.hpp"
+#include "engine/shared/env.hpp"
 #include "engine/shared/team.hpp"
 #include "engine/structure.hpp"
 
@@ -22,18 +22,12 @@ namespace {
 constexpr std::size_t kMaxPlans = 64;
 
 bool fuses() {
-  static const bool value = [] {
-    const char* const wanted = std::getenv("MPSCNN_FUSE");
-    return !wanted || std::string(wanted) != "0";
-  }();
+  static const bool value = env::value_of(env::Variable::fuse) != "0";
   return value;
 }
 
 bool traces_steps() {
-  static const bool value = [] {
-    const char* const wanted = std::getenv("MPSCNN_TRACE");
-    return wanted && (std::string(",") + wanted + ",").find(",steps,") != std::string::npos;
-  }();
+  static const bool value = env::has_word(env::Variable::trace, "steps");
   return value;
 }
 

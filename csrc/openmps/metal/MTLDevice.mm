@@ -2,6 +2,7 @@
 // Devices: one per engine, made once [MTLDevice.h].
 
 #include "engine/engine.hpp"
+#include "engine/shared/env.hpp"
 #import "metal/MTLCommandBufferOnEngine.hh"
 #import "metal/MTLEventOnEngine.hh"
 #import "metal/MTLFenceOnEngine.hh"
@@ -26,7 +27,7 @@ constexpr NSUInteger kMaxCommandBuffers = 64;
 
 NSArray *devices() {
   static NSArray *const all = [] {
-    std::string failure = device_rules_failure();
+    std::string failure = env::failure();
     const auto *list = failure.empty() ? try_engines(&failure) : nullptr;
     if (!list) raise_argument(@"%s", failure.c_str());
     const Pool pool;  // not around the exception, which is autoreleased itself

@@ -8,18 +8,13 @@
 #include <mutex>
 #include <vector>
 
+#include "engine/shared/env.hpp"
+
 namespace openmps {
 namespace {
 
-constexpr const char* kVariable = "MPSCNN_DEVICE";
-
-std::string wanted_device() {
-  const char* const name = std::getenv(kVariable);
-  return name && *name ? name : "openmps";
-}
-
 DeviceRules read_rules() {
-  if (wanted_device() == "apple")
+  if (env::value_of(env::Variable::device) == "apple")
     return {.has_extensions = false,
             .copies_managed_storage = true,
             .counts_open_command_buffers = true,
@@ -59,12 +54,6 @@ Breaches& breaches() {
 const DeviceRules& device_rules() noexcept {
   static const DeviceRules rules = read_rules();
   return rules;
-}
-
-std::string device_rules_failure() {
-  const std::string wanted = wanted_device();
-  if (wanted == "openmps" || wanted == "apple") return {};
-  return std::string(kVariable) + " (" + wanted + ") is not openmps or apple.";
 }
 
 void note_breach(std::string sentence) noexcept {

@@ -28,11 +28,8 @@ struct DeviceRules {
   std::size_t page_size;
 };
 
-/// Of all devices of the process; read from the environment once.
+/// Of all devices of the process: MPSCNN_DEVICE.
 const DeviceRules& device_rules() noexcept;
-
-/// Empty, or what is wrong with MPSCNN_DEVICE.
-std::string device_rules_failure();
 
 /// A breach that cannot be raised where it happens, in -dealloc. Metal's validation aborts; here the next command
 /// buffer that is made or committed raises the sentence, and a process that ends before has status 1.

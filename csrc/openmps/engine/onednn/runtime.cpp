@@ -12,17 +12,13 @@
 
 #include <dnnl.hpp>
 
+#include "engine/shared/env.hpp"
 #include "engine/shared/machine.hpp"
 
 namespace openmps::onednn {
 namespace {
 
 constexpr std::uint64_t kCachedBytes = 256u << 20;
-
-bool read_trace() {
-  const char* value = std::getenv("MPSCNN_TRACE");
-  return value && (std::string(",") + value + ",").find(",dispatch,") != std::string::npos;
-}
 
 std::uint64_t float_bytes(std::int64_t n, std::int64_t h, std::int64_t w, std::int64_t c) {
   std::uint64_t bytes = 0;
@@ -61,13 +57,14 @@ std::vector<std::string>& implementation_names() {
 
 const std::string& only_implementation() {
   static const auto* const name = [] {
-    const char* value = std::getenv("MPSCNN_IMPL");
-    if (!value || !*value) return new std::string;
+    const std::string& value = env::value_of(env::Variable::impl);
+    if (value.empty()) return new std::string;
     const std::set<std::string> known(implementation_names().begin(), implementation_names().end());
     if (!known.contains(value)) {
       std::string list;
       for (const auto& one : known) list += (list.empty() ? "" : ", ") + one;
-      throw std::runtime_error("MPSCNN_IMPL (" + std::string(value) + ") names no implementation (" + list + ").");
+      throw std::runtime_error(std::string(env::name_of(env::Variable::impl)) + " (" + value +
+                               ") names no implementation (" + list + ").");
     }
     return new std::string(value);
   }();
@@ -75,7 +72,7 @@ const std::string& only_implementation() {
 }
 
 bool traces_dispatch() {
-  static const bool traces = read_trace();
+  static const bool traces = env::has_word(env::Variable::trace, "dispatch");
   return traces;
 }
 
