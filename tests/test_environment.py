@@ -34,9 +34,7 @@ def test_the_page_has_every_variable() -> None:
 
 def test_nothing_reads_the_environment_beside_the_table() -> None:
     sources = [path for path in (ROOT / "csrc").rglob("*") if path.suffix in (".cpp", ".hpp", ".mm", ".hh")]
-    found = {
-        (path.name, name) for path in sources for name in re.findall(r'"(MPSCNN_[A-Z]\w*)"', path.read_text())
-    }
+    found = {(path.name, name) for path in sources for name in re.findall(r'"(MPSCNN_[A-Z]\w*)"', path.read_text())}
     assert {name for _, name in found} == set(rows())
     assert {file for file, _ in found} == {TABLE.name}
     of_python = "".join(path.read_text() for path in (ROOT / "python").rglob("*.py"))

@@ -66,7 +66,12 @@ class ArraySource final : public DataSource {
     check<std::runtime_error>(loads_ > 0, "ArrayDataSource: weights were asked for outside of load() and purge().");
     return loaded_ ? *loaded_ : *in_place();
   }
-  std::shared_ptr<void> weights_owner() override { return source_.is_constant && in_place() ? source_.owner : nullptr; }
+  /// Of memory that never changes: the reordered copy is not written again, the source only if it says so.
+  std::shared_ptr<void> weights_owner() override {
+    const std::scoped_lock lock(mutex_);
+    if (loaded_) return loaded_->owner;
+    return source_.is_constant && in_place() ? source_.owner : nullptr;
+  }
 
   std::optional<ArrayView> bias() override { return options_.bias; }
   std::optional<ArrayView> ranges() override { return options_.ranges; }
