@@ -7,10 +7,10 @@
 
 #include <mpscnn/error.hpp>
 
+#include <mpscnn/pool_scope.hpp>
 #include "forked.hpp"
 #include "in_node.hpp"
 #include "network_plan.hpp"
-#include <mpscnn/pool_scope.hpp>
 
 namespace mpscnn {
 

@@ -7,8 +7,8 @@
 #include <string>
 #include <type_traits>
 
-#include "objc_error.hpp"
 #include <mpscnn/pool_scope.hpp>
+#include "objc_error.hpp"
 
 namespace mpscnn {
 

@@ -7,7 +7,8 @@
 namespace mpscnn {
 
 /// While one lives, every Pool on this thread is this one: a pool of its own costs each call half a dozen messages. For
-/// a bounded number of calls, as what they autorelease lives until the end. A scope within a scope is a pool of its own.
+/// a bounded number of calls, as what they autorelease lives until the end. A scope within a scope is a pool of its
+/// own.
 class PoolScope {
  public:
   PoolScope();

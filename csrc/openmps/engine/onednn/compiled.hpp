@@ -12,8 +12,8 @@
 
 #include <dnnl.hpp>
 
-#include "engine/problem/conv.hpp"
 #include "engine/onednn/runtime.hpp"
+#include "engine/problem/conv.hpp"
 
 namespace openmps::onednn {
 
