@@ -21,7 +21,8 @@ endif()
 # A copy of the one file that carries the SONAME, in ${onednn_copy_dir}, whose threads are those of
 # csrc/openmps/engine/shared/team.hpp: OpenMP's functions have names there that only libopenmps.so has
 # (csrc/openmps/engine/onednn/openmp.cpp). Under its own names the dynamic linker would find GNU OpenMP's, which are
-# visible to the whole process as soon as PyTorch is imported. GNU OpenMP itself is then not needed.
+# visible to the whole process as soon as PyTorch is imported. GNU OpenMP itself is then not needed. Likewise
+# __cxa_atexit (onednn/statics.cpp).
 cmake_path(GET MPSCNN_ONEDNN_LIBRARY FILENAME MPSCNN_ONEDNN_SONAME)
 set(onednn_copy "${onednn_copy_dir}/${MPSCNN_ONEDNN_SONAME}")
 set(onednn_openmp
@@ -50,7 +51,7 @@ endforeach()
 set(onednn_symbols "${CMAKE_CURRENT_BINARY_DIR}/onednn_symbols.txt")
 set(names "")
 set(without_version "")
-foreach(symbol IN LISTS onednn_openmp)
+foreach(symbol IN LISTS onednn_openmp ITEMS __cxa_atexit)
   string(APPEND names "${symbol} openmps_${symbol}\n")
   list(APPEND without_version --clear-symbol-version "openmps_${symbol}")
 endforeach()

@@ -26,8 +26,6 @@ namespace {
 
 class OneDnnEngine final : public Engine {
  public:
-  OneDnnEngine() { onednn::keep_statics(); }
-
   const char* name() const override { return "onednn"; }
   std::string device_name() const override { return machine_cpu_name() + " (oneDNN " + onednn::version() + ")"; }
   std::uint64_t working_set_limit() const override { return machine_memory_bytes(); }

@@ -18,11 +18,6 @@ BlockAllocator& blocks();
 /// "3.2"
 const std::string& version();
 
-/// What oneDNN keeps in static objects from now on is never destroyed. Nearly every kind of primitive, and every
-/// instruction set it is compiled for, has some; they are made at its first use, so that exit() would destroy them
-/// before anything that was registered earlier could hold back the threads that compute.
-void keep_statics() noexcept;
-
 /// Memory for the time of one call.
 class Scratch {
  public:
