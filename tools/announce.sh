@@ -20,7 +20,7 @@ built group-build && built "group-$target" || step 50 1700 "install Python packa
 built package || step $((280 / jobs)) 100 "compile the package"
 if [ "$target" = test ]; then
     built programs || step $((280 / jobs)) 200 "compile the native tests"
-    step $((1000 / jobs)) 0 "run all tests with $jobs workers"
+    step $((800 / jobs)) 0 "run all tests"
 fi
 [ "$seconds" -gt 0 ] || exit 0
 disk=""
