@@ -28,6 +28,7 @@ from typing import Any
 import numpy as np
 
 from . import _checks
+from ._html import table as html_table
 from .graph import CONCATENATE, Graph, Input, Node
 from .kernels import KERNELS, row_of
 from .network import Network
@@ -140,6 +141,9 @@ class LayerTable(list[Layer]):
     def __str__(self) -> str:
         header, rows, totals = self.rows()
         return aligned(header, rows, totals, right=3)
+
+    def _repr_html_(self) -> str:
+        return html_table(*self.rows(), right=3)
 
 
 def layer_table(model: Graph | Network, input_shapes: InputShapes = None) -> LayerTable:

@@ -279,6 +279,35 @@ class Network(_checks.Made):
         count = len(self.graph.nodes)
         return f"<mpscnn.Network {', '.join(self._inputs)} -> {count} kernels -> {', '.join(self._outputs)}>"
 
+    def _repr_html_(self) -> str | None:
+        """The table of layers, in a notebook; that of inputs where a height or width is free."""
+        if not vars(self):
+            return None
+        from ._html import table as html_table
+
+        try:
+            layers = self.layers()
+        except ValueError:
+            layers = None
+        if layers is not None:
+            return html_table(*layers.rows(), right=3, caption=repr(self))
+        inputs = [
+            (name, spec.layout, *(str(extent or "any") for extent in (spec.height, spec.width, spec.channels)))
+            for name, spec in self._inputs.items()
+        ]
+        return html_table(("input", "layout", "height", "width", "channels"), inputs, right=3, caption=repr(self))
+
+    def _repr_svg_(self) -> str | None:
+        """The picture of `mpscnn.plotting.svg`, in a notebook; none where a height or width is free."""
+        if not vars(self):
+            return None
+        from .plotting import svg
+
+        try:
+            return svg(self)
+        except ValueError:
+            return None
+
     # ---- running
 
     def __call__(self, *arrays: Any, out: Any = None, **named: Any) -> Any:

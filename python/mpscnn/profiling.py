@@ -10,6 +10,9 @@ from types import TracebackType
 from typing import Any, Literal
 
 from . import _checks, _core
+from ._html import table as html_table
+
+_COLUMNS = ("name", "kernel", "calls", "ms", "share")
 
 
 @dataclass(frozen=True)
@@ -104,18 +107,27 @@ class profile(_checks.Made):  # noqa: N801  (called like a function: with mpscnn
         str
             A line for each, under a heading: name, kernel, calls, milliseconds, share of the whole.
         """
-        rows: dict[tuple[str, str], list[float]] = {}
+        rows = self._rows()
+        width = max((len(row[0]) for row in rows), default=4)
+        return "\n".join(
+            f"{name:<{width}}  {kernel:<24} {calls:>6} {ms:>10} {share:>7}"
+            for name, kernel, calls, ms, share in [_COLUMNS, *rows]
+        )
+
+    def _rows(self) -> list[tuple[str, str, str, str, str]]:
+        times: dict[tuple[str, str], list[float]] = {}
         for event in self.events:
             if event.kind == "execute":
-                rows.setdefault((event.name or "command buffer", event.kernel), []).append(event.duration)
-        total = sum(sum(times) for times in rows.values()) or 1.0
-        width = max((len(name) for name, _ in rows), default=4)
-        lines = [f"{'name':<{width}}  {'kernel':<24} {'calls':>6} {'ms':>10} {'share':>7}"]
-        for (name, kernel), times in sorted(rows.items(), key=lambda row: -sum(row[1])):
-            lines.append(
-                f"{name:<{width}}  {kernel:<24} {len(times):>6} {sum(times) * 1e3:>10.3f} {sum(times) / total:>7.1%}"
-            )
-        return "\n".join(lines)
+                times.setdefault((event.name or "command buffer", event.kernel), []).append(event.duration)
+        total = sum(map(sum, times.values())) or 1.0
+        return [
+            (name, kernel, str(len(each)), f"{sum(each) * 1e3:.3f}", f"{sum(each) / total:.1%}")
+            for (name, kernel), each in sorted(times.items(), key=lambda row: -sum(row[1]))
+        ]
+
+    def _repr_html_(self) -> str | None:
+        """The table, in a notebook."""
+        return html_table(_COLUMNS, self._rows(), right=3) if vars(self) else None
 
     def trace(self) -> dict[str, Any]:
         """The events in Chrome's trace format, which https://ui.perfetto.dev shows.
