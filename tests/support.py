@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import ast
 import contextlib
+import inspect
 import os
 import subprocess
 import sys
@@ -116,6 +117,8 @@ def run_python(code: str, *arguments: str, timeout: float = 120, **environment: 
 def runtime_arguments(function: Any, name: str) -> ast.arguments:
     """Arguments as the signature line of pybind11's docstring, or __text_signature__, gives them."""
     text = getattr(function, "__text_signature__", None)
+    if inspect.isfunction(function):  # in Python
+        text = str(inspect.signature(function))
     if text:
         line = f"{name}{text}"
     else:

@@ -104,6 +104,16 @@ if not TYPE_CHECKING:  # a type checker would take any name
         return value
 
 
+def _repr_png_(self: Image) -> bytes | None:
+    """The images side by side as a PNG file, in a notebook; None where they are no picture."""
+    from ._png import image_png
+
+    return image_png(self)
+
+
+Image._repr_png_ = _repr_png_  # type: ignore[method-assign]
+
+
 def __dir__() -> list[str]:
     return sorted({*__all__, *_LAZY})
 

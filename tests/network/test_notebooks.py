@@ -4,9 +4,12 @@
 from __future__ import annotations
 
 from html.parser import HTMLParser
+from io import BytesIO
 from typing import Any
 
 import numpy as np
+import PIL.Image
+import pytest
 
 import mpscnn
 from mpscnn.layers import layer_table
@@ -104,3 +107,34 @@ def test_a_profile_is_its_table() -> None:
     assert cells.rows[0] == ["name", "kernel", "calls", "ms", "share"]
     assert [" ".join(row) for row in cells.rows] == [" ".join(line.split()) for line in profile.table().splitlines()]
     assert {row[1] for row in cells.rows[1:]} == {"Convolution", "PoolingMax", "NeuronTanH"}
+
+
+def picture(image: mpscnn.Image) -> np.ndarray:
+    png = image._repr_png_()
+    assert png is not None
+    return np.asarray(PIL.Image.open(BytesIO(png)))
+
+
+@pytest.mark.parametrize("channels", [1, 3, 4])
+def test_an_image_is_a_picture(channels: int) -> None:
+    values = np.random.default_rng(1).integers(0, 256, (2, 5, 7, channels), np.uint8)
+    shown = picture(mpscnn.Image.from_array(values))
+    expected = np.concatenate(values, axis=1)
+    np.testing.assert_array_equal(shown, expected[..., 0] if channels == 1 else expected)
+    np.testing.assert_array_equal(picture(mpscnn.Image.from_array(values / np.float32(255))), shown)
+    np.testing.assert_array_equal(picture(mpscnn.Image.from_array(values * np.uint16(257))), shown)
+
+
+def test_values_beyond_a_picture() -> None:
+    values = np.array([-np.inf, -1, np.nan, 0.5, 2, np.inf], np.float32).reshape(1, 1, 6, 1)
+    np.testing.assert_array_equal(picture(mpscnn.Image.from_array(values)), [[0, 0, 0, 128, 255, 255]])
+    many = mpscnn.Image((40, 2, 3, 1), "uint8")
+    assert picture(many).shape == (2, 16 * 3)
+
+
+def test_what_is_no_picture() -> None:
+    assert mpscnn.Image((1, 4, 4, 2))._repr_png_() is None
+    with mpscnn.CommandBuffer() as buffer:
+        image = mpscnn.Image.temporary(buffer, (1, 4, 4, 4))
+        assert image._repr_png_() is None
+        image.read_count = 0
