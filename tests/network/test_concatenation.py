@@ -60,6 +60,10 @@ def test_parts_that_share_slices_are_added_up() -> None:
     # 8 in place; 3 + 5 fill two slices; 4 in place; 7 + 2 to the end.
     assert [step["kernel"] for step in steps] == ["Convolution"] * 6 + ["Pad", "Pad", "Add"] * 2
     assert [step["destination_channel"] for step in steps[6:]] == [0, 0, 8, 0, 0, 20]
+    graph = mpscnn.Graph()
+    graph.output(graph.concatenate(*branches(graph, graph.input("x", channels=4), [6, 6])), "y")
+    # The second one begins inside of a slice, although it ends with the image.
+    assert kernels(check(graph, X)) == ["Convolution"] * 2 + ["Pad", "Pad", "Add"]
 
 
 def test_what_has_its_place_elsewhere_is_copied() -> None:
@@ -112,7 +116,10 @@ def test_a_kernel_that_reads_one_image_twice() -> None:
     joined = graph.concatenate(square, b)
     y = graph.add("Add", square, b)
     graph.output(graph.add("Subtract", graph.concatenate(y, y), joined))
-    check(graph, X)
+    net, shapes = check(graph, X), [(1, 5, 6, 4)]
+    sources = [set(step["sources"]) for step in net._core.steps(shapes)]
+    for number, image in enumerate(net._core.images(shapes)):
+        assert image["reads"] == sum(number in images for images in sources)
 
 
 def test_a_concatenation_of_itself_and_of_concatenations() -> None:
