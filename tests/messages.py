@@ -102,8 +102,11 @@ def commit_behind_event(commit: Callable[[], None]) -> Callable[[], None]:
         put_back(method, before)
 
     def go() -> None:
-        if events:
-            send(events[0], "setSignaledValue:", None, (value, 1))
-            send(events.pop(), "release", None)
+        try:
+            event = events.pop()  # once, whichever thread comes first
+        except IndexError:
+            return
+        send(event, "setSignaledValue:", None, (value, 1))
+        send(event, "release", None)
 
     return go

@@ -13,7 +13,7 @@ import pytest
 import torch
 
 import mpscnn
-from support import Source, assert_close, conv2d, counts_memory, held_queue, only_openmps, random, run_python
+from support import APPLE, Source, assert_close, conv2d, counts_memory, held_queue, only_openmps, random, run_python
 
 W = (8, 4, 3, 3)
 X = (1, 9, 7, 4)
@@ -376,7 +376,11 @@ LOOP = """
 @pytest.mark.parametrize("times", [10_000, pytest.param(100_000, marks=pytest.mark.slow)])
 def test_a_long_loop_of_calls_leaves_memory_flat(times: int) -> None:
     growth, microseconds = run_python(LOOP, str(times)).split()
-    assert int(growth) < 2 << 20, f"{times} calls, {float(microseconds):.1f} us each, left {growth} bytes"
+    # With Apple's rules completion handlers, and what they free, are another thread's: beside busy programs up to 64
+    # command buffers wait for it. After 100,000, 300,000 and 600,000 calls it was 0.6, 1.5 and 1.5 MB.
+    assert int(growth) < (4 if APPLE else 2) << 20, (
+        f"{times} calls, {float(microseconds):.1f} us each, left {growth} bytes"
+    )
 
 
 def test_a_long_lived_array_over_image_memory() -> None:
