@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What several problems are made of: activation functions, windows, operands, values per channel.
+// Activation functions, windows, operands and values per channel, which several problems share.
 #pragma once
 
 #include <cstdint>

@@ -13,7 +13,7 @@
 
 namespace openmps {
 
-/// Floats of one's own, or lent by somebody: those stay what they are as long as the owner is held.
+/// An array of floats, owned or lent. Lent floats do not change while `owner` is held.
 class Floats {
  public:
   Floats() = default;
@@ -28,7 +28,7 @@ class Floats {
   std::size_t size() const { return owner_ ? count_ : own_.size(); }
   const float& operator[](std::size_t index) const { return data()[index]; }
 
-  /// For whoever fills them in. Not of lent ones.
+  /// Mutable storage; only if owned.
   std::vector<float>& own() { return own_; }
 
  private:
@@ -45,8 +45,8 @@ struct ConvWeights {
   Floats values;            ///< [O][kH][kW][I/groups]; depth-wise: groups == O, I/groups == 1
   std::vector<float> bias;  ///< O values, or empty for none
 
-  /// What an engine derived from the weights (packed copies, compiled primitives), by the engine's own key;
-  /// dies with the weights.
+  /// Data that an engine derives from the weights (packed copies, compiled primitives), by a key of the engine's;
+  /// destroyed with the weights.
   struct Cache {
     std::mutex mutex;
     std::map<std::string, std::shared_ptr<void>> entries;

@@ -33,37 +33,23 @@ struct Field {
   M P::* member;
 };
 
-/// FieldRole functions, for the bodies of fields().
+/// Functions that make a Field, one for each role; for the bodies of fields().
 namespace roles {
 
-template <class P, class M>
-constexpr Field<P, M> in(const char* name, M P::* member) {
-  return {name, FieldRole::in, member};
-}
-template <class P, class M>
-constexpr Field<P, M> out(const char* name, M P::* member) {
-  return {name, FieldRole::out, member};
-}
-template <class P, class M>
-constexpr Field<P, M> inout(const char* name, M P::* member) {
-  return {name, FieldRole::inout, member};
-}
-template <class P, class M>
-constexpr Field<P, M> shape(const char* name, M P::* member) {
-  return {name, FieldRole::shape, member};
-}
-template <class P, class M>
-constexpr Field<P, M> weights(const char* name, M P::* member) {
-  return {name, FieldRole::weights, member};
-}
-template <class P, class M>
-constexpr Field<P, M> value(const char* name, M P::* member) {
-  return {name, FieldRole::value, member};
-}
-template <class P, class M>
-constexpr Field<P, M> chunks(const char* name, M P::* member) {
-  return {name, FieldRole::chunks, member};
-}
+template <FieldRole kRole>
+struct MakeField {
+  template <class P, class M>
+  constexpr Field<P, M> operator()(const char* name, M P::* member) const {
+    return {name, kRole, member};
+  }
+};
+inline constexpr MakeField<FieldRole::in> in;
+inline constexpr MakeField<FieldRole::out> out;
+inline constexpr MakeField<FieldRole::inout> inout;
+inline constexpr MakeField<FieldRole::shape> shape;
+inline constexpr MakeField<FieldRole::weights> weights;
+inline constexpr MakeField<FieldRole::value> value;
+inline constexpr MakeField<FieldRole::chunks> chunks;
 
 }  // namespace roles
 

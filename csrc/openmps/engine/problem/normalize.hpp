@@ -60,7 +60,7 @@ struct NormalizeProblem {
   std::int64_t groups = 0;
   ChannelValues mean, variance;
   /// With memory: the same in double, in pairs (mean, variance), at an offset that is a multiple of 8. Where mean and
-  /// variance are given, a pair counts as long as it rounds to them: somebody may have written others since.
+  /// variance are given, a pair is used only if it rounds to them: they may have been written since.
   ChannelValues exact;
   float epsilon = 0;
   Neuron neuron;

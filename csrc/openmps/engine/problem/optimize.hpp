@@ -28,7 +28,7 @@ enum class OptimizerType : std::uint8_t { descent, momentum, nesterov, rms, adam
 
 enum class Regularization : std::uint8_t { none, absolute, square };
 
-/// v = values and their gradient, each value by itself. First g = min(max(gradient, least), greatest) * rescale +
+/// Update each value v by its gradient, element by element. First g = min(max(gradient, least), greatest) * rescale +
 /// regularization_scale * (absolute: the sign of v; square: v); NaN stays NaN. Then with m = momentum, s = squares:
 ///   descent:  result = v - rate * g
 ///   momentum: m = decay * m + rate * g; result = v - m
