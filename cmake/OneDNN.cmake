@@ -20,9 +20,9 @@ endif()
 
 # A copy of the one file that carries the SONAME, in ${onednn_copy_dir}, whose threads are those of
 # csrc/openmps/engine/shared/team.hpp: OpenMP's functions have names there that only libopenmps.so has
-# (csrc/openmps/engine/onednn/openmp.cpp). Under its own names the dynamic linker would find GNU OpenMP's, which are
-# visible to the whole process as soon as PyTorch is imported. GNU OpenMP itself is then not needed. Likewise
-# __cxa_atexit (onednn/statics.cpp).
+# (openmp.cpp in csrc/openmps/engine/cpu/convolution/onednn). Under its own names the dynamic linker would find GNU
+# OpenMP's, which are visible to the whole process as soon as PyTorch is imported. GNU OpenMP itself is then not needed.
+# Likewise __cxa_atexit (statics.cpp there).
 cmake_path(GET MPSCNN_ONEDNN_LIBRARY FILENAME MPSCNN_ONEDNN_SONAME)
 set(onednn_copy "${onednn_copy_dir}/${MPSCNN_ONEDNN_SONAME}")
 set(onednn_openmp
@@ -44,7 +44,7 @@ foreach(symbol IN LISTS called)
   string(REPLACE " U " "" symbol "${symbol}")
   if(NOT symbol IN_LIST onednn_openmp)
     message(FATAL_ERROR "${MPSCNN_ONEDNN_LIBRARY} calls ${symbol}, which is not in cmake/OneDNN.cmake and "
-                        "csrc/openmps/engine/onednn/openmp.cpp.")
+                        "csrc/openmps/engine/cpu/convolution/onednn/openmp.cpp.")
   endif()
 endforeach()
 

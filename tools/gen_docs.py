@@ -198,7 +198,7 @@ def support(table: list[dict[str, Any]]) -> list[dict[str, Any]]:
 
 
 def support_table(rows: list[dict[str, Any]]) -> str:
-    lines = ["| Apple | openmps, onednn engine | macOS (type-checked only) | Python |", "|---|---|---|---|"]
+    lines = ["| Apple | openmps, cpu engine | macOS (type-checked only) | Python |", "|---|---|---|---|"]
     for row in rows:
         macos = f"since {row['macos']}" if row["python"] else "not yet"
         lines.append(f"| {row['name']} | {'yes' if row['openmps'] else 'not yet'} | {macos} | {row['python']} |")
@@ -285,7 +285,7 @@ for `NeuronHardSigmoid` and `NeuronReLUN`.
 
 {summary(rows)}
 
-* **openmps, onednn engine**: "yes" means that the class is there on Linux and computes, or holds, what Apple's does;
+* **openmps, cpu engine**: "yes" means that the class is there on Linux and computes, or holds, what Apple's does;
   "not yet", that it is declared and raises `NotImplementedError`.
 * **macOS (type-checked only)**: since which version Apple has what the core uses there. `make check-macos` compiles the
   core for arm64-apple-macos13 against an SDK's Foundation and Metal headers (and our MPS headers, where the SDK has

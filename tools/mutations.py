@@ -40,7 +40,7 @@ COPY = ROOT / "build" / "mutations"
 # What is broken beside rows of the table, each file at least twice.
 COMPONENTS = {
     "WeightsUpdate": ("csrc/core/update_call.cpp", "csrc/core/weights_update.mm"),
-    "YOLOLoss": ("csrc/core/yolo_loss.mm", "csrc/openmps/engine/onednn/loss.cpp"),
+    "YOLOLoss": ("csrc/core/yolo_loss.mm", "csrc/openmps/engine/cpu/loss/loss.cpp"),
     "Network": (
         "csrc/bindings/bind_network.cpp",
         "csrc/bindings/boundary.cpp",
@@ -49,7 +49,7 @@ COMPONENTS = {
         "csrc/core/network.cpp",
         "csrc/core/network_plan.cpp",
         "csrc/core/profile.cpp",
-        "csrc/openmps/engine/fusion.cpp",
+        "csrc/openmps/engine/plan/fusion.cpp",
         "python/mpscnn/file_format.py",
         "python/mpscnn/graph.py",
         "python/mpscnn/loading.py",

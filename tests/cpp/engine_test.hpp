@@ -16,7 +16,7 @@
 #include <vector>
 
 #include "engine/engine.hpp"
-#include "engine/plan.hpp"
+#include "engine/plan/plan.hpp"
 #include "engine/shared/half.hpp"
 
 using namespace openmps;
@@ -36,12 +36,12 @@ inline void report(bool ok, const char* format, ...) {
   va_end(arguments);
 }
 
-inline Engine& cpu() {
+inline Engine& cpu_engine() {
   static const auto engine = [] {
     for (const auto& e : engines()) {
-      if (std::string(e->name()) == "onednn") return e;
+      if (std::string(e->name()) == "cpu") return e;
     }
-    throw std::runtime_error("no onednn engine");
+    throw std::runtime_error("no cpu engine");
   }();
   return *engine;
 }
@@ -90,7 +90,7 @@ struct Image {
     view.n_stride = dense ? h * view.h_stride : view.h_stride * h + random.whole(0, 1) * view.h_stride;
     const i64 lead = dense ? 64 : random.whole(0, 70), elements = lead + (n + 1) * view.n_stride + 64;
     view.offset = static_cast<std::size_t>(lead) * size_of(format);
-    view.memory = Memory::lazy(cpu().shared_from_this(), static_cast<std::size_t>(elements) * size_of(format));
+    view.memory = Memory::lazy(cpu_engine().shared_from_this(), static_cast<std::size_t>(elements) * size_of(format));
     std::memset(view.memory->data(), 0xff, view.memory->size());
   }
   std::byte* at(i64 n, i64 y, i64 x, i64 c) const {
@@ -148,8 +148,8 @@ inline double clamped(Format format, double value) {
 // ------------------------------------------------------------------------------------------------------------ neurons
 
 inline const char* const kNeuronNames[] = {"none",     "relu",        "linear",    "sigmoid", "hard_sigmoid", "tanh",
-                                    "absolute", "softplus",    "softsign",  "elu",     "prelu",        "relun",
-                                    "power",    "exponential", "logarithm", "gelu"};
+                                           "absolute", "softplus",    "softsign",  "elu",     "prelu",        "relun",
+                                           "power",    "exponential", "logarithm", "gelu"};
 
 inline double neuron_value(const Neuron& f, double x, i64 channel) {
   const double a = f.a, b = f.b, c = f.c;
@@ -206,7 +206,7 @@ inline std::shared_ptr<ConvWeights> random_weights(Random& random, i64 out, i64 
 }
 
 inline std::vector<std::string> failures_of(const std::vector<Command>& commands) {
-  const std::string error = execute(cpu(), commands);
+  const std::string error = execute(cpu_engine(), commands);
   return error.empty() ? std::vector<std::string>() : std::vector<std::string>{error};
 }
 

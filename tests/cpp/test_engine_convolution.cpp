@@ -9,7 +9,7 @@
 #include <cstdlib>
 #include <thread>
 
-#include "engine/onednn/convolution.hpp"
+#include "engine/cpu/convolution/convolution.hpp"
 #include "engine_test.hpp"
 
 namespace {
@@ -161,7 +161,7 @@ int accepted[8] = {};
 
 /// Every implementation that takes the problem, not only the first.
 void check_implementations(const ConvProblem& p, Image& src, Image& dst, const Sums& sums) {
-  using namespace onednn;
+  using namespace cpu;
   const struct {
     const char* name;
     const char* (*run)(const ConvCall&);
@@ -343,10 +343,10 @@ void test_transposes() {
         const auto errors = failures_of({{p, "transpose"}});
         report(errors.empty(), "transpose: %s", errors.empty() ? "" : errors[0].c_str());
       } else {
-        const onednn::TransposeCall call = {{tensor_of(p.src), tensor_of(p.dst), weights.get(), w, &p.neuron, false}};
-        const char* why_not = how == 1   ? onednn::transpose_primitive(call)
-                              : how == 2 ? onednn::transpose_stuffed(call)
-                                         : onednn::transpose_loop(call);
+        const cpu::TransposeCall call = {{tensor_of(p.src), tensor_of(p.dst), weights.get(), w, &p.neuron, false}};
+        const char* why_not = how == 1   ? cpu::transpose_primitive(call)
+                              : how == 2 ? cpu::transpose_stuffed(call)
+                                         : cpu::transpose_loop(call);
         if (why_not) {
           report(dst.unchanged(), "%s declined (%s) after it had begun", names[how], why_not);
           continue;
@@ -410,9 +410,9 @@ void test_large_transposes() {
   // On every machine: which of oneDNN's deconvolutions add bias and activation themselves.
   for (const char* name : {"brg_conv:avx512_core+brgconv_strided:avx512_core", "brg_conv:avx2+brgconv_strided:avx2",
                            "brg_conv:avx512_core_amx+brgconv_strided:avx512_core_amx", "conv:any+jit:avx2"})
-    report(onednn::transpose_fusion_declines(name) != nullptr, "%s would add bias and activation", name);
+    report(cpu::transpose_fusion_declines(name) != nullptr, "%s would add bias and activation", name);
   for (const char* name : {"brg_conv:avx512_core+brgconv:avx512_core", "brg_conv:avx2+brgconv_1x1:avx2"})
-    report(onednn::transpose_fusion_declines(name) == nullptr, "%s would not add bias and activation", name);
+    report(cpu::transpose_fusion_declines(name) == nullptr, "%s would not add bias and activation", name);
 }
 
 void test_threads() {
@@ -432,7 +432,7 @@ void test_threads() {
         src.randomize(own);
         dst.snapshot();
         const ConvProblem p = {src.view, dst.view, weights, w, {}, 1, false};
-        if (!execute(cpu(), {{p, "conv"}}).empty()) ++wrong;
+        if (!execute(cpu_engine(), {{p, "conv"}}).empty()) ++wrong;
         const Sums sums = reference(p, src, dst);
         auto sum = sums.begin();
         dst.for_each([&](i64 n, i64 y, i64 x, i64 o) {

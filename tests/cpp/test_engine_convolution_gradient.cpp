@@ -7,7 +7,7 @@
 //   test_engine_convolution_gradient [seed offset]      prints "N passed, N failed"
 #include <algorithm>
 
-#include "engine/onednn/conv_gradient.hpp"
+#include "engine/cpu/convolution/conv_gradient.hpp"
 #include "engine/shared/team.hpp"
 #include "engine_test.hpp"
 
@@ -21,7 +21,8 @@ struct Values {
 
   Values(Random& random, i64 count) : count(count) {
     values.offset = static_cast<std::size_t>(random.whole(0, 5)) * 4;
-    values.memory = Memory::lazy(cpu().shared_from_this(), values.offset + static_cast<std::size_t>(count + 7) * 4);
+    values.memory =
+        Memory::lazy(cpu_engine().shared_from_this(), values.offset + static_cast<std::size_t>(count + 7) * 4);
     std::memset(values.memory->data(), 0xff, values.memory->size());
   }
   float* data() const { return reinterpret_cast<float*>(values.memory->data() + values.offset); }
@@ -99,16 +100,16 @@ std::string describe(const ConvGradientProblem& p, bool transposed, const ImageV
   char text[400];
   const ConvWeights& k = *p.weights;
   const Window& w = p.window;
-  std::snprintf(text, sizeof(text),
-                "%s E %dx%dx%dx%d%s f%d src %dx%dx%d%s f%d wanted %dx%d%s f%d first %d,%d k %dx%d s %d,%d d %d,%d start "
-                "%d,%d g %d %s%s",
-                transposed ? "transpose" : "conv", int(p.diff_dst.n), int(p.diff_dst.h), int(p.diff_dst.w),
-                int(p.diff_dst.c), p.diff_dst.is_dense() ? "" : " strided", int(p.diff_dst.format), int(s.h), int(s.w),
-                int(s.c), s.is_dense() ? "" : " strided", int(s.format), int(wanted.h), int(wanted.w),
-                wanted.is_dense() ? "" : " strided", int(wanted.format), int(p.first_h), int(p.first_w),
-                int(k.kernel_h), int(k.kernel_w), int(w.stride_h), int(w.stride_w), int(w.dilation_h),
-                int(w.dilation_w), int(w.start_h), int(w.start_w), int(k.groups),
-                w.edge == Edge::clamp ? "clamp" : "zero", p.accumulates ? " accumulates" : "");
+  std::snprintf(
+      text, sizeof(text),
+      "%s E %dx%dx%dx%d%s f%d src %dx%dx%d%s f%d wanted %dx%d%s f%d first %d,%d k %dx%d s %d,%d d %d,%d start "
+      "%d,%d g %d %s%s",
+      transposed ? "transpose" : "conv", int(p.diff_dst.n), int(p.diff_dst.h), int(p.diff_dst.w), int(p.diff_dst.c),
+      p.diff_dst.is_dense() ? "" : " strided", int(p.diff_dst.format), int(s.h), int(s.w), int(s.c),
+      s.is_dense() ? "" : " strided", int(s.format), int(wanted.h), int(wanted.w), wanted.is_dense() ? "" : " strided",
+      int(wanted.format), int(p.first_h), int(p.first_w), int(k.kernel_h), int(k.kernel_w), int(w.stride_h),
+      int(w.stride_w), int(w.dilation_h), int(w.dilation_w), int(w.start_h), int(w.start_w), int(k.groups),
+      w.edge == Edge::clamp ? "clamp" : "zero", p.accumulates ? " accumulates" : "");
   return text;
 }
 
@@ -157,7 +158,7 @@ int accepted_data[5] = {}, accepted_weights[5] = {};
 /// Every implementation that takes the problem, on dense floats.
 void check_implementations(const ConvGradientProblem& p, const std::string& text, const Image& src,
                            const Expected& expected, Random& random, const ImageView& wanted) {
-  using namespace onednn;
+  using namespace cpu;
   const auto dense = [&](const ImageView& like, const Image* from) {
     Image image(random, Format::float32, like.n, like.h, like.w, like.c, true);
     if (from)
@@ -205,8 +206,8 @@ void check_implementations(const ConvGradientProblem& p, const std::string& text
     Values to(random, static_cast<i64>(p.weights->values.size()));
     if (p.accumulates) to.randomize(random);
     const std::vector<float> before(to.data(), to.data() + to.count);
-    const char* why_not = weights[i].run({tensor_of(e.view), tensor_of(x.view), p.weights->groups, p.window, to.data(),
-                                          p.accumulates, false});
+    const char* why_not = weights[i].run(
+        {tensor_of(e.view), tensor_of(x.view), p.weights->groups, p.window, to.data(), p.accumulates, false});
     if (why_not) {
       report(std::memcmp(before.data(), to.data(), before.size() * 4) == 0, "%s: %s declined (%s) after it had begun",
              text.c_str(), weights[i].name, why_not);
@@ -283,11 +284,12 @@ void test_random_geometry() {
     const bool transposed = random.one_in(3);
     if (!transposed && random.one_in(3)) window.edge = Edge::clamp;
     Shape s = {random.whole(1, 3), random.whole(1, 7), random.whole(1, 7), random.whole(1, 8), random.whole(1, 8), 1,
-               random.whole(1, 9),  random.whole(1, 9)};
+               random.whole(1, 9), random.whole(1, 9)};
     if (random.one_in(3)) {  // depth-wise
       s.groups = random.pick<i64>({2, 7, 16, 33, 40, 64}), s.inputs = 1, s.outputs = random.one_in(6) ? 2 : 1;
     } else if (random.one_in(3)) {
-      s.groups = random.whole(2, 3), s.inputs = random.pick<i64>({1, 3, 4, 8, 16}), s.outputs = random.pick<i64>({2, 4, 16});
+      s.groups = random.whole(2, 3), s.inputs = random.pick<i64>({1, 3, 4, 8, 16}),
+      s.outputs = random.pick<i64>({2, 4, 16});
     } else if (random.one_in(4)) {
       s.inputs = random.pick<i64>({16, 20, 32}), s.outputs = random.pick<i64>({16, 30, 48});
     }
@@ -303,8 +305,14 @@ void test_layers() {
     w.kernel_h = w.kernel_w = random.pick<i64>({1, 2, 3, 5, 7});
     w.stride_h = w.stride_w = random.whole(1, 2);
     w.edge = random.one_in(4) ? Edge::clamp : Edge::zero;
-    Shape s = {random.whole(1, 4), 0, 0, random.whole(7, 12), random.whole(7, 12), 1,
-               random.pick<i64>({1, 3, 16, 64, 72}), random.pick<i64>({10, 64, 80})};
+    Shape s = {random.whole(1, 4),
+               0,
+               0,
+               random.whole(7, 12),
+               random.whole(7, 12),
+               1,
+               random.pick<i64>({1, 3, 16, 64, 72}),
+               random.pick<i64>({10, 64, 80})};
     if (random.one_in(3)) s.h = s.w = random.whole(2, 4);
     if (random.one_in(6)) s.groups = 2;
     if (random.one_in(5)) {  // fully connected
@@ -328,8 +336,9 @@ void test_small_images() {
     w.start_h = -(w.kernel_h / 2), w.start_w = -random.whole(1, 3);
     w.edge = random.one_in(4) ? Edge::clamp : Edge::zero;
     const i64 h = random.whole(1, 4), wd = random.whole(1, 4);
-    check(random, {random.whole(9, 20), (h + w.stride_h - 1) / w.stride_h, (wd + w.stride_w - 1) / w.stride_w, h, wd,
-                   random.one_in(5) ? 2 : 1, random.pick<i64>({64, 67}), random.pick<i64>({64, 80})},
+    check(random,
+          {random.whole(9, 20), (h + w.stride_h - 1) / w.stride_h, (wd + w.stride_w - 1) / w.stride_w, h, wd,
+           random.one_in(5) ? 2 : 1, random.pick<i64>({64, 67}), random.pick<i64>({64, 80})},
           w, false, random.one_in(2));
   }
 }
@@ -383,7 +392,8 @@ void test_against_the_forward_entries() {
     };
     const Sum by_source = slope(direction, p.weights);
     double got = 0;
-    direction.for_each([&](i64 m, i64 y, i64 x, i64 c) { got += direction.value(m, y, x, c) * diff_src.value(m, y, x, c); });
+    direction.for_each(
+        [&](i64 m, i64 y, i64 x, i64 c) { got += direction.value(m, y, x, c) * diff_src.value(m, y, x, c); });
     const std::string text = describe(p, transposed, src.view, diff_src.view);
     report(std::fabs(got - by_source.value) <= 1e-5 * by_source.magnitude + 1e-4, "%s: along the source %.9g, not %.9g",
            text.c_str(), got, by_source.value);
@@ -475,7 +485,7 @@ void test_few_channels_with_a_stride() {
     w.kernel_h = w.kernel_w = 1, w.stride_h = w.stride_w = 2;
     std::vector<float> to(static_cast<std::size_t>(48 * inputs));
     const char* why_not =
-        onednn::weights_gradient_primitive({tensor_of(e.view), tensor_of(src.view), 1, w, to.data(), false, false});
+        cpu::weights_gradient_primitive({tensor_of(e.view), tensor_of(src.view), 1, w, to.data(), false, false});
     report((why_not != nullptr) == (inputs < 16), "1 x 1 with stride 2, %d channels: %s", int(inputs),
            why_not ? why_not : "taken");
   }

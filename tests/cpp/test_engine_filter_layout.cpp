@@ -2,7 +2,7 @@
 // Filters into the layouts of oneDNN's convolutions and back, against oneDNN's own reorders.
 //
 //   test_engine_filter_layout [seed offset]      prints "N passed, N failed"
-#include "engine/onednn/filter_layout.hpp"
+#include "engine/cpu/convolution/onednn/filter_layout.hpp"
 #include "engine_test.hpp"
 
 namespace {
@@ -15,11 +15,16 @@ void test_layouts() {
     tag to;
     const char* name;
     bool is_known;
-  } layouts[] = {{tag::Acdb16a, "Acdb16a", true},        {tag::Acdb32a, "Acdb32a", true},
-                 {tag::Acdb48a, "Acdb48a", true},        {tag::Acdb64a, "Acdb64a", true},
-                 {tag::Bcda16b, "Bcda16b", true},        {tag::Bcda32b, "Bcda32b", true},
-                 {tag::Bcda64b, "Bcda64b", true},        {tag::ABcd16b16a, "ABcd16b16a", true},
-                 {tag::ABcd16a16b, "ABcd16a16b", false}, {tag::Acdb8a, "Acdb8a", false},
+  } layouts[] = {{tag::Acdb16a, "Acdb16a", true},
+                 {tag::Acdb32a, "Acdb32a", true},
+                 {tag::Acdb48a, "Acdb48a", true},
+                 {tag::Acdb64a, "Acdb64a", true},
+                 {tag::Bcda16b, "Bcda16b", true},
+                 {tag::Bcda32b, "Bcda32b", true},
+                 {tag::Bcda64b, "Bcda64b", true},
+                 {tag::ABcd16b16a, "ABcd16b16a", true},
+                 {tag::ABcd16a16b, "ABcd16a16b", false},
+                 {tag::Acdb8a, "Acdb8a", false},
                  {tag::abcd, "abcd", false}};
   const i64 shapes[][4] = {{192, 192, 3, 3}, {192, 192, 1, 1}, {384, 192, 2, 5}, {192, 20, 3, 3}, {70, 192, 1, 3}};
   const dnnl::engine engine(dnnl::engine::kind::cpu, 0);
@@ -31,7 +36,8 @@ void test_layouts() {
       const memory::dims dims = {s[0], s[1], s[2], s[3]};
       const memory::desc own(dims, memory::data_type::f32, tag::acdb), wanted(dims, memory::data_type::f32, layout.to);
       const auto count = static_cast<std::size_t>(s[0] * s[1] * s[2] * s[3]);
-      std::vector<float> values(count), back(count, NAN), expected(wanted.get_size() / 4), packed(wanted.get_size() / 4, NAN);
+      std::vector<float> values(count), back(count, NAN), expected(wanted.get_size() / 4),
+          packed(wanted.get_size() / 4, NAN);
       for (float& value : values) value = random.real(-1, 1);
       memory from(own, engine, values.data()), to(wanted, engine, expected.data());
       dnnl::reorder(from, to).execute(stream, from, to);
@@ -39,8 +45,8 @@ void test_layouts() {
       const std::string what = std::string(layout.name) + ", " + std::to_string(s[0]) + " outputs, " +
                                std::to_string(s[1]) + " inputs, " + std::to_string(s[2]) + " x " + std::to_string(s[3]);
       const bool has_padding = wanted.get_padded_dims() != dims;
-      const bool is_taken = openmps::onednn::pack_filter(values.data(), packed.data(), wanted);
-      const bool is_taken_back = openmps::onednn::unpack_filter(expected.data(), back.data(), wanted);
+      const bool is_taken = openmps::cpu::pack_filter(values.data(), packed.data(), wanted);
+      const bool is_taken_back = openmps::cpu::unpack_filter(expected.data(), back.data(), wanted);
       report(is_taken == is_taken_back, "%s: one way only", what.c_str());
       if (layout.is_known && s[0] % 16 == 0 && s[1] % 16 == 0)
         report(is_taken == !has_padding, "%s: %s", what.c_str(), is_taken ? "is taken" : "is not taken");

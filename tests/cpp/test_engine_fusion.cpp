@@ -23,12 +23,12 @@ ImageView dense_view(std::shared_ptr<Memory> memory, i64 n, i64 h, i64 w, i64 c,
 
 ImageView temporary(i64 n, i64 h, i64 w, i64 c, Format format = Format::float32) {
   const auto bytes = static_cast<std::size_t>(n * h * w * c) * size_of(format);
-  return dense_view(Memory::lazy(cpu().shared_from_this(), bytes), n, h, w, c, format);
+  return dense_view(Memory::lazy(cpu_engine().shared_from_this(), bytes), n, h, w, c, format);
 }
 
-Arithmetic bounded(float least, float greatest) {
+Arithmetic bounded(float min, float max) {
   Arithmetic f;
-  f.least = least, f.greatest = greatest;
+  f.min = min, f.max = max;
   return f;
 }
 
@@ -107,29 +107,39 @@ void test_what_is_fused() {
   expect("ReLU6 behind", [](Parts& p) { p.sum.function = bounded(0, 6); }, both);
   expect("ReLU before", [](Parts& p) { p.second.neuron = relu(); }, both);
   expect("result that others know", [](Parts& p) { p.held.push_back(p.result.memory); }, both);
-  expect("addend that others know", [](Parts& p) {
-    p.sum.src1.view = temporary(1, kSide, kSide, kChannels);
-    p.held.push_back(p.sum.src1.view.memory);
-  }, both);
-  expect("addend made between, as by a projection", [](Parts& p) {
-    ConvProblem projection = p.first;
-    projection.src = p.source;
-    projection.dst = p.sum.src1.view = temporary(1, kSide, kSide, kChannels);
-    p.between.push_back({projection, "projection"});
-  }, {1, 3});
-  expect("neuron behind the sum", [](Parts& p) {
-    const ImageView end = temporary(1, kSide, kSide, kChannels);
-    p.held = {p.source.memory, end.memory};
-    p.after.push_back({neuron_problem(p.result, end, NeuronType::tanh), "neuron"});
-  }, {1, 2, 3});
+  expect(
+      "addend that others know",
+      [](Parts& p) {
+        p.sum.src1.view = temporary(1, kSide, kSide, kChannels);
+        p.held.push_back(p.sum.src1.view.memory);
+      },
+      both);
+  expect("addend made between, as by a projection",
+         [](Parts& p) {
+           ConvProblem projection = p.first;
+           projection.src = p.source;
+           projection.dst = p.sum.src1.view = temporary(1, kSide, kSide, kChannels);
+           p.between.push_back({projection, "projection"});
+         },
+         {1, 3});
+  expect("neuron behind the sum",
+         [](Parts& p) {
+           const ImageView end = temporary(1, kSide, kSide, kChannels);
+           p.held = {p.source.memory, end.memory};
+           p.after.push_back({neuron_problem(p.result, end, NeuronType::tanh), "neuron"});
+         },
+         {1, 2, 3});
 
-  expect("slopes by channel behind the sum", [](Parts& p) {
-    const ImageView end = temporary(1, kSide, kSide, kChannels);
-    p.held = {p.source.memory, end.memory};
-    auto problem = neuron_problem(p.result, end, NeuronType::prelu);
-    problem.neuron.a_per_channel = std::make_shared<const std::vector<float>>(kChannels, 0.5f);
-    p.after.push_back({problem, "neuron"});
-  }, both);
+  expect(
+      "slopes by channel behind the sum",
+      [](Parts& p) {
+        const ImageView end = temporary(1, kSide, kSide, kChannels);
+        p.held = {p.source.memory, end.memory};
+        auto problem = neuron_problem(p.result, end, NeuronType::prelu);
+        problem.neuron.a_per_channel = std::make_shared<const std::vector<float>>(kChannels, 0.5f);
+        p.after.push_back({problem, "neuron"});
+      },
+      both);
 
   expect("other bounds", [](Parts& p) { p.sum.function = bounded(-1, kInfinity); }, none);
   expect("upper bound alone", [](Parts& p) { p.sum.function = bounded(-kInfinity, 6); }, none);
@@ -138,67 +148,103 @@ void test_what_is_fused() {
   expect("difference", [](Parts& p) { p.sum.function.operation = BinaryOperation::subtract; }, none);
   expect("intermediate that others know", [](Parts& p) { p.held.push_back(p.t1.memory); }, none);
   expect("intermediate read twice by the sum", [](Parts& p) { p.sum.src1.view = p.t1; }, none);
-  expect("intermediate read by a later command", [](Parts& p) {
-    p.after.push_back({neuron_problem(p.t1, temporary(1, kSide, kSide, kChannels), NeuronType::tanh), "later"});
-  }, none);
-  expect("intermediate read by a command between", [](Parts& p) {
-    p.between.push_back({neuron_problem(p.t1, temporary(1, kSide, kSide, kChannels), NeuronType::tanh), "between"});
-  }, none);
-  expect("intermediate that holds more than is read", [](Parts& p) {
-    p.sum.src0.view = p.t1.region(1, 0, kSide - 1, kSide);
-    p.sum.src1.view = p.t0.region(0, 0, kSide - 1, kSide);
-    p.sum.dst = p.result.region(0, 0, kSide - 1, kSide);
-  }, none);
-  expect("sum of a part of the intermediate", [](Parts& p) {
-    p.sum.src0.start_h = 1;
-    p.sum.dst = p.result.region(0, 0, kSide - 1, kSide);
-  }, none);
-  expect("intermediate of halves", [](Parts& p) {
-    p.t1 = temporary(1, kSide, kSide, kChannels, Format::float16);
-    p.second.dst = p.sum.src0.view = p.t1;
-  }, none);
-  expect("addend of halves", [](Parts& p) {
-    p.sum.src1.view = temporary(1, kSide, kSide, kChannels, Format::float16);
-  }, none);
-  expect("addend repeated", [](Parts& p) {
-    p.sum.src1.view = temporary(1, 1, kSide, kChannels);
-    p.sum.src1.repeat_h = true;
-  }, none);
-  expect("intermediate repeated", [](Parts& p) {
-    p.t1 = temporary(1, 1, kSide, kChannels);
-    p.second.src = p.t0.region(0, 0, 1, kSide);
-    p.second.dst = p.sum.src0.view = p.t1;
-    p.sum.src0.repeat_h = true;
-  }, none);
-  expect("addend of which a part is read", [](Parts& p) {
-    p.sum.src1.view = temporary(1, kSide + 1, kSide, kChannels);
-    p.sum.src1.start_h = 1;
-  }, none);
-  expect("result in the convolution's source", [](Parts& p) {
-    p.second.src = p.sum.dst = temporary(1, kSide, kSide, kChannels);
-    p.sum.src1.view = temporary(1, kSide, kSide, kChannels);
-    p.held = {p.sum.dst.memory};
-  }, none);
+  expect(
+      "intermediate read by a later command",
+      [](Parts& p) {
+        p.after.push_back({neuron_problem(p.t1, temporary(1, kSide, kSide, kChannels), NeuronType::tanh), "later"});
+      },
+      none);
+  expect(
+      "intermediate read by a command between",
+      [](Parts& p) {
+        p.between.push_back({neuron_problem(p.t1, temporary(1, kSide, kSide, kChannels), NeuronType::tanh), "between"});
+      },
+      none);
+  expect(
+      "intermediate that holds more than is read",
+      [](Parts& p) {
+        p.sum.src0.view = p.t1.region(1, 0, kSide - 1, kSide);
+        p.sum.src1.view = p.t0.region(0, 0, kSide - 1, kSide);
+        p.sum.dst = p.result.region(0, 0, kSide - 1, kSide);
+      },
+      none);
+  expect(
+      "sum of a part of the intermediate",
+      [](Parts& p) {
+        p.sum.src0.start_h = 1;
+        p.sum.dst = p.result.region(0, 0, kSide - 1, kSide);
+      },
+      none);
+  expect(
+      "intermediate of halves",
+      [](Parts& p) {
+        p.t1 = temporary(1, kSide, kSide, kChannels, Format::float16);
+        p.second.dst = p.sum.src0.view = p.t1;
+      },
+      none);
+  expect(
+      "addend of halves", [](Parts& p) { p.sum.src1.view = temporary(1, kSide, kSide, kChannels, Format::float16); },
+      none);
+  expect(
+      "addend repeated",
+      [](Parts& p) {
+        p.sum.src1.view = temporary(1, 1, kSide, kChannels);
+        p.sum.src1.repeat_h = true;
+      },
+      none);
+  expect(
+      "intermediate repeated",
+      [](Parts& p) {
+        p.t1 = temporary(1, 1, kSide, kChannels);
+        p.second.src = p.t0.region(0, 0, 1, kSide);
+        p.second.dst = p.sum.src0.view = p.t1;
+        p.sum.src0.repeat_h = true;
+      },
+      none);
+  expect(
+      "addend of which a part is read",
+      [](Parts& p) {
+        p.sum.src1.view = temporary(1, kSide + 1, kSide, kChannels);
+        p.sum.src1.start_h = 1;
+      },
+      none);
+  expect(
+      "result in the convolution's source",
+      [](Parts& p) {
+        p.second.src = p.sum.dst = temporary(1, kSide, kSide, kChannels);
+        p.sum.src1.view = temporary(1, kSide, kSide, kChannels);
+        p.held = {p.sum.dst.memory};
+      },
+      none);
   expect("host between", [](Parts& p) { p.between.push_back({HostTask{}, "host"}); }, none);
-  expect("source changed between", [](Parts& p) {
-    p.between.push_back({CopyProblem{p.source, p.t0}, "copy"});
-    p.sum.src1.view = temporary(1, kSide, kSide, kChannels);
-  }, none);
-  expect("pixels rearranged by the convolution", [](Parts& p) {
-    Random random(2);
-    p.second.weights = random_weights(random, 4 * kChannels, 1, 1, kChannels, 1, false);
-    p.second.src = temporary(1, kSide / 2, kSide / 2, kChannels);
-    p.second.subpixel = 2;
-  }, none);
+  expect(
+      "source changed between",
+      [](Parts& p) {
+        p.between.push_back({CopyProblem{p.source, p.t0}, "copy"});
+        p.sum.src1.view = temporary(1, kSide, kSide, kChannels);
+      },
+      none);
+  expect(
+      "pixels rearranged by the convolution",
+      [](Parts& p) {
+        Random random(2);
+        p.second.weights = random_weights(random, 4 * kChannels, 1, 1, kChannels, 1, false);
+        p.second.src = temporary(1, kSide / 2, kSide / 2, kChannels);
+        p.second.subpixel = 2;
+      },
+      none);
   // Two images of one array are different blocks with the same bytes.
   static std::vector<float> array(kSide * kSide * kChannels);
-  expect("source and result that may be one array", [](Parts& p) {
-    const auto wrapped = [] {
-      return dense_view(Memory::wrap(array.data(), array.size() * 4, {}), 1, kSide, kSide, kChannels);
-    };
-    p.second.src = wrapped();
-    p.sum.dst = wrapped();
-  }, none);
+  expect(
+      "source and result that may be one array",
+      [](Parts& p) {
+        const auto wrapped = [] {
+          return dense_view(Memory::wrap(array.data(), array.size() * 4, {}), 1, kSide, kSide, kChannels);
+        };
+        p.second.src = wrapped();
+        p.sum.dst = wrapped();
+      },
+      none);
 
   // The sum taken away: what may follow alone.
   const auto expect_neuron = [&](const char* what, const Neuron& before, const std::vector<std::uint32_t>& fused) {
@@ -243,8 +289,8 @@ std::vector<Command> random_network(unsigned seed, const ImageView& input, const
     return view;
   };
   const auto any = [&] {
-    const auto least = values.size() > 4 ? static_cast<i64>(values.size()) - 4 : 0;
-    const auto i = static_cast<std::size_t>(random.whole(least, static_cast<i64>(values.size()) - 1));
+    const auto min = values.size() > 4 ? static_cast<i64>(values.size()) - 4 : 0;
+    const auto i = static_cast<std::size_t>(random.whole(min, static_cast<i64>(values.size()) - 1));
     ++reads[i];
     return values[i];
   };
@@ -340,19 +386,19 @@ void test_networks() {
       for (int i = 0; i < 3; ++i) outputs.emplace_back(places, format, n, h, w, c, dense);
       for (Image& output : outputs) output.snapshot();
       std::vector<std::shared_ptr<Memory>> held;
-      const auto before = cpu().allocated_bytes();
+      const auto before = cpu_engine().allocated_bytes();
       {
-        const auto commands = random_network(1000 + round, input.view, {outputs[0].view, outputs[1].view, outputs[2].view},
-                                             hold ? &held : nullptr);
+        const auto commands = random_network(
+            1000 + round, input.view, {outputs[0].view, outputs[1].view, outputs[2].view}, hold ? &held : nullptr);
         const auto plan = make_plan(commands, fuse);
         if (fuse && !hold) fused += plan->steps.size() < commands.size(), placed += plan->arena_bytes > 0;
         if (hold) report(plan->arena_bytes == 0, "round %u: memory that others know is not placed", round);
         for (int times = 0; times < 2; ++times) {  // a list may be run again
-          const std::string error = execute(cpu(), commands, plan);
+          const std::string error = execute(cpu_engine(), commands, plan);
           report(error.empty(), "round %u: %s", round, error.c_str());
         }
       }
-      if (!hold) report(cpu().allocated_bytes() == before, "round %u: memory is given back", round);
+      if (!hold) report(cpu_engine().allocated_bytes() == before, "round %u: memory is given back", round);
       for (const Image& output : outputs) {
         report(output.surroundings_unchanged(), "round %u: wrote beside a result", round);
       }
@@ -383,7 +429,8 @@ void test_addends() {
   for (int round = 0; round < 400; ++round) {
     const i64 n = random.whole(1, 2), groups = random.pick({1, 1, 2, 4});
     const bool depthwise = random.one_in(3);
-    const i64 per_group = depthwise ? 1 : random.whole(1, 20), in = (depthwise ? random.whole(1, 40) : groups) * per_group;
+    const i64 per_group = depthwise ? 1 : random.whole(1, 20),
+              in = (depthwise ? random.whole(1, 40) : groups) * per_group;
     const i64 g = depthwise ? in : groups, out = depthwise ? in * random.whole(1, 2) : groups * random.whole(1, 20);
     ConvProblem conv;
     Window& w = conv.window;
@@ -404,14 +451,15 @@ void test_addends() {
     dst.snapshot();
     conv.src = src.view;
     conv.weights = random_weights(random, out, w.kernel_h, w.kernel_w, per_group, g, random.one_in(2));
-    conv.neuron = random_neuron(random, random.pick({NeuronType::none, NeuronType::relu, NeuronType::prelu,
-                                                     NeuronType::gelu, NeuronType::relun}), out);
+    conv.neuron = random_neuron(
+        random,
+        random.pick({NeuronType::none, NeuronType::relu, NeuronType::prelu, NeuronType::gelu, NeuronType::relun}), out);
     auto after = random_neuron(
         random, random.pick({NeuronType::none, NeuronType::relu, NeuronType::relun, NeuronType::softsign}), out);
     if (after.type == NeuronType::none) after = {};  // only the addend tells this call from the one without
     const ImageView plain = temporary(n, dh, dw, out);
     conv.dst = plain;
-    const std::string first = execute(cpu(), {{conv, "conv"}});
+    const std::string first = execute(cpu_engine(), {{conv, "conv"}});
     report(first.empty(), "%s", first.c_str());
     std::vector<double> expected;
     Image given = addend;  // values of the addend, which may be overwritten
@@ -421,7 +469,7 @@ void test_addends() {
     conv.after = after;
     conv.dst = in_place ? addend.view : dst.view;
     const Image& result = in_place ? addend : dst;
-    const std::string second = execute(cpu(), {{conv, "conv"}});
+    const std::string second = execute(cpu_engine(), {{conv, "conv"}});
     report(second.empty(), "%s", second.c_str());
     const auto* values = reinterpret_cast<const float*>(plain.memory->data());
     std::size_t at = 0;

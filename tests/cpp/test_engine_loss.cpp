@@ -303,7 +303,7 @@ struct Plain {
     problem.parts.push_back(part);
     problem.function.type = type;
   }
-  void run() { cpu().try_run(problem); }
+  void run() { cpu_engine().try_run(problem); }
 };
 
 /// The engine's gradients are the differences of the engine's losses.
@@ -435,8 +435,8 @@ double loss_of_cell(const BoxLoss& f, const Values& y, const Values& t, const Va
     const double box[] = {sx, sy, std::exp(y[b + 2]) * aw, std::exp(y[b + 3]) * ah};
     if (!given) ious.push_back(overlap_of(box, &t[b]));
     const bool best = fits[k] == *std::max_element(fits.begin(), fits.end());
-    const bool object = t[b + 4] > 0 && (best || fits[k] > static_cast<double>(f.least_iou));
-    const bool absent = !object && fits[k] < static_cast<double>(f.greatest_iou);
+    const bool object = t[b + 4] > 0 && (best || fits[k] > static_cast<double>(f.min_iou));
+    const bool absent = !object && fits[k] < static_cast<double>(f.max_iou);
     if (object) {
       sum += term(f.xy, b, {sx, sy}, {t[b], t[b + 1]});
       sum += term(f.wh, b + 2, {y[b + 2], y[b + 3]}, {std::log(t[b + 2] / aw + 1e-5), std::log(t[b + 3] / ah + 1e-5)});

@@ -48,11 +48,11 @@ struct Value {
   double value, error;
 };
 
-Value local_norm(const LocalNormProblem& p, const Image& src, i64 n, i64 y, i64 x, i64 c) {
+Value lrn(const LRNProblem& p, const Image& src, i64 n, i64 y, i64 x, i64 c) {
   const Window& w = p.window;
   const i64 top = w.start_h + y, left = w.start_w + x;
   double sum = 0, squares = 0, divisor = double(w.kernel_h * w.kernel_w);
-  if (p.type == LocalNormType::channels) {
+  if (p.type == LRNType::channels) {
     for (i64 k = std::max<i64>(0, c - p.size / 2); k <= std::min(src.view.c - 1, c + (p.size - 1) / 2); ++k)
       squares += std::pow(seen(src, w.edge, n, top, left, k), 2);
     divisor = double(p.size);
@@ -63,7 +63,7 @@ Value local_norm(const LocalNormProblem& p, const Image& src, i64 n, i64 y, i64 
         sum += value, squares += value * value;
       }
   }
-  const bool contrast = p.type == LocalNormType::contrast;
+  const bool contrast = p.type == LRNType::contrast;
   const double mean = contrast ? sum / divisor : 0;
   double variance = squares / divisor;
   if (contrast) {
@@ -76,16 +76,17 @@ Value local_norm(const LocalNormProblem& p, const Image& src, i64 n, i64 y, i64 
   const double power = std::pow(double(p.delta) + double(p.alpha) * variance, -double(p.beta));
   const double p0 = contrast ? p.p0 : 0, pm = contrast ? p.pm : 0, ps = contrast ? p.ps : 1;
   const double value = pm + ps * (centre - p0 * mean) * power;
-  return {value, std::fabs(value) * 0x1p-24 + 1e-8 * std::fabs(ps * (std::fabs(centre) + std::fabs(p0 * mean)) * power)};
+  return {value,
+          std::fabs(value) * 0x1p-24 + 1e-8 * std::fabs(ps * (std::fabs(centre) + std::fabs(p0 * mean)) * power)};
 }
 
-void test_local_norm() {
+void test_lrn() {
   const char* const names[] = {"channels", "pixels", "contrast"};
   for (int type = 0; type < 3; ++type) {
     for (unsigned seed = 0; seed < 200; ++seed) {
       Random random(500000 + seed * 3 + unsigned(type));
-      LocalNormProblem p;
-      p.type = static_cast<LocalNormType>(type);
+      LRNProblem p;
+      p.type = static_cast<LRNType>(type);
       const bool plain = seed % 4 == 0, large = seed % 40 == 0;
       const i64 n = random.whole(1, 3), c = random.pick({1, 3, 4, 16, 21, 40, 1100});
       const i64 h = random.whole(1, large ? 60 : 9), w = random.whole(1, large ? 40 : 9);
@@ -105,14 +106,14 @@ void test_local_norm() {
       p.delta = random.real(0.1f, 2);
       if (type == 2) p.p0 = random.real(0, 1.5f), p.pm = random.real(-1, 1), p.ps = random.real(0.5f, 2);
       if (seed % 16 == 5) p.delta = -30, p.beta = 1;
-      Image src(random, random_format(random), n, plain ? h : random.whole(1, h + 2), plain ? w : random.whole(1, w + 2),
-                c, random.one_in(2));
+      Image src(random, random_format(random), n, plain ? h : random.whole(1, h + 2),
+                plain ? w : random.whole(1, w + 2), c, random.one_in(2));
       Image dst(random, random_format(random), n, h, w, c, random.one_in(2));
       src.randomize(random), dst.snapshot();
       p.src = src.view, p.dst = dst.view;
       const auto errors = failures_of({{p, "norm"}});
       const std::string wrong =
-          compare(src, dst, [&](i64 in, i64 y, i64 x, i64 k) { return local_norm(p, src, in, y, x, k); });
+          compare(src, dst, [&](i64 in, i64 y, i64 x, i64 k) { return lrn(p, src, in, y, x, k); });
       report(errors.empty() && wrong.empty(), "%s seed %u: %s%s", names[type], seed, wrong.c_str(),
              errors.empty() ? "" : errors[0].c_str());
     }
@@ -123,7 +124,7 @@ void test_local_norm() {
 struct Values {
   ChannelValues values;
   explicit Values(i64 count, float fill = NAN) {
-    values.memory = Memory::lazy(cpu().shared_from_this(), static_cast<std::size_t>(count) * 4 + 16);
+    values.memory = Memory::lazy(cpu_engine().shared_from_this(), static_cast<std::size_t>(count) * 4 + 16);
     values.offset = 12;
     for (i64 i = 0; i < count; ++i) at(i) = fill;
   }
@@ -163,8 +164,8 @@ void test_normalize() {
     const i64 divisors[] = {0, c, 1, c % 4 == 0 ? c / 4 : 1};
     p.groups = divisors[seed / 4 % 4];
     p.epsilon = random.pick({1e-5f, 1e-3f, 1.17549435e-38f});
-    Image src(random, random_format(random), n, plain ? h : random.whole(1, h + 2), plain ? w : random.whole(1, w + 2), c,
-              random.one_in(2));
+    Image src(random, random_format(random), n, plain ? h : random.whole(1, h + 2), plain ? w : random.whole(1, w + 2),
+              c, random.one_in(2));
     Image dst(random, random_format(random), n, h, w, c, random.one_in(2));
     // A mean that is large beside the spread must cost nothing.
     const float centre = src.view.format == Format::float32 && random.one_in(3) ? 1000 : 0;
@@ -197,7 +198,8 @@ void test_normalize() {
       const double scale = gamma.at(k) / std::sqrt(v + p.epsilon), raw = value * scale + beta.at(k);
       // Two products and two sums; eight distances that are added as floats cost a rounding of the spread.
       const double error = 4 * 0x1p-24 * (std::fabs(value * scale) + std::fabs(beta.at(k))) +
-                           2 * 0x1p-24 * std::fabs(scale) * (std::fabs(m) * 1e-3 + std::sqrt(v)) + 1e-12 * std::fabs(scale);
+                           2 * 0x1p-24 * std::fabs(scale) * (std::fabs(m) * 1e-3 + std::sqrt(v)) +
+                           1e-12 * std::fabs(scale);
       const double result = neuron_value(p.neuron, raw, k);
       return Value{result, 1.6 * error + std::fabs(result) * 0x1p-23};
     });
@@ -231,8 +233,8 @@ void test_statistics() {
     std::vector<Command> commands;
     for (std::size_t i = 0; i + 1 < ends.size(); ++i) {
       if (ends[i] == ends[i + 1]) continue;
-      commands.push_back({StatisticsProblem{src.view.images(ends[i], ends[i + 1] - ends[i]), mean.values,
-                                            variance.values, ends[i] * h * w},
+      commands.push_back({BatchMomentsProblem{src.view.images(ends[i], ends[i + 1] - ends[i]), mean.values,
+                                              variance.values, ends[i] * h * w},
                           "statistics"});
     }
     const auto errors = failures_of(commands);
@@ -251,21 +253,21 @@ void test_statistics() {
 }
 
 void test_keys() {
-  const auto engine = cpu().shared_from_this();
+  const auto engine = cpu_engine().shared_from_this();
   ImageView src;
   src.memory = Memory::lazy(engine, 4096), src.h = src.w = src.c = 4;
   src.w_stride = 4, src.h_stride = 16, src.n_stride = 64;
   ImageView dst = src;
   dst.offset = 1024;
-  const auto local = [&](LocalNormType type, i64 size, float beta) {
-    LocalNormProblem p;
+  const auto local = [&](LRNType type, i64 size, float beta) {
+    LRNProblem p;
     p.src = src, p.dst = dst, p.type = type, p.size = size, p.beta = beta;
     return structure_key({{p, "x"}});
   };
-  report(local(LocalNormType::channels, 5, 1) == local(LocalNormType::channels, 5, 1), "equal problems, equal keys");
-  report(local(LocalNormType::channels, 5, 1) != local(LocalNormType::pixels, 5, 1), "the type is part of the key");
-  report(local(LocalNormType::channels, 5, 1) != local(LocalNormType::channels, 3, 1), "the size is part of the key");
-  report(local(LocalNormType::channels, 5, 1) != local(LocalNormType::channels, 5, 2), "the power is part of the key");
+  report(local(LRNType::channels, 5, 1) == local(LRNType::channels, 5, 1), "equal problems, equal keys");
+  report(local(LRNType::channels, 5, 1) != local(LRNType::pixels, 5, 1), "the type is part of the key");
+  report(local(LRNType::channels, 5, 1) != local(LRNType::channels, 3, 1), "the size is part of the key");
+  report(local(LRNType::channels, 5, 1) != local(LRNType::channels, 5, 2), "the power is part of the key");
   const Values values(8);
   const auto normalize = [&](i64 groups, float epsilon, bool stored) {
     NormalizeProblem p;
@@ -282,5 +284,5 @@ void test_keys() {
 }  // namespace
 
 int main(int argc, char** argv) {
-  return run_tests(argc, argv, {test_keys, test_local_norm, test_normalize, test_statistics});
+  return run_tests(argc, argv, {test_keys, test_lrn, test_normalize, test_statistics});
 }

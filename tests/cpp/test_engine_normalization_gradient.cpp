@@ -66,12 +66,12 @@ std::string compare(const Image& got, const Array& want, const Array& error, i64
 // -------------------------------------------------------------------------------------------------- by neighbours
 
 /// One value of the forward problem's dst.
-double local_norm(const LocalNormProblem& p, const Array& src, i64 n, i64 y, i64 x, i64 c) {
+double lrn(const LRNProblem& p, const Array& src, i64 n, i64 y, i64 x, i64 c) {
   const Window& w = p.window;
   const i64 top = w.start_h + y, left = w.start_w + x;
-  const bool contrast = p.type == LocalNormType::contrast;
+  const bool contrast = p.type == LRNType::contrast;
   double mean = 0, variance = 0;
-  if (p.type == LocalNormType::channels) {
+  if (p.type == LRNType::channels) {
     for (i64 k = std::max<i64>(0, c - p.size / 2); k <= std::min(src.c - 1, c + (p.size - 1) / 2); ++k)
       variance += std::pow(src.value(w.edge, n, top, left, k), 2) / double(p.size);
   } else {
@@ -90,9 +90,9 @@ double local_norm(const LocalNormProblem& p, const Array& src, i64 n, i64 y, i64
 
 /// The derivative, term by term and tap by tap, each added to the place of the source that it belongs to; and the sum
 /// of the magnitudes of what was added, of the least distances that the engine's sums go through.
-void differentiate(const LocalNormProblem& p, const Array& g, const Array& src, Array& result, Array& magnitude) {
+void differentiate(const LRNProblem& p, const Array& g, const Array& src, Array& result, Array& magnitude) {
   const Window& w = p.window;
-  const bool contrast = p.type == LocalNormType::contrast;
+  const bool contrast = p.type == LRNType::contrast;
   const double alpha = p.alpha, beta = p.beta, p0 = contrast ? p.p0 : 0, ps = contrast ? p.ps : 1;
   const auto add = [&](const double* place, double value, double size) {
     if (!place) return;
@@ -107,7 +107,7 @@ void differentiate(const LocalNormProblem& p, const Array& g, const Array& src, 
           const i64 top = w.start_h + y, left = w.start_w + x;
           const double* const centre = src.seen(w.edge, n, top + w.kernel_h / 2, left + w.kernel_w / 2, c);
           const double X = centre ? *centre : 0;
-          if (p.type == LocalNormType::channels) {
+          if (p.type == LRNType::channels) {
             const i64 low = std::max<i64>(0, c - p.size / 2), high = std::min(src.c - 1, c + (p.size - 1) / 2);
             double L = p.delta;
             for (i64 k = low; k <= high; ++k)
@@ -138,14 +138,14 @@ void differentiate(const LocalNormProblem& p, const Array& g, const Array& src, 
         }
 }
 
-void test_local_norm() {
+void test_lrn() {
   const char* const names[] = {"channels", "pixels", "contrast"};
   for (int type = 0; type < 3; ++type) {
     for (unsigned seed = 0; seed < 160; ++seed) {
       Random random(900000 + seed * 3 + unsigned(type));
-      LocalNormGradientProblem p;
-      LocalNormProblem& f = p.forward;
-      f.type = static_cast<LocalNormType>(type);
+      LRNGradientProblem p;
+      LRNProblem& f = p.forward;
+      f.type = static_cast<LRNType>(type);
       const bool plain = seed % 4 == 0, large = seed % 40 == 0;
       const i64 n = random.whole(1, 3), c = random.pick({1, 3, 4, 16, 21, 40});
       const i64 h = random.whole(1, large ? 50 : 9), w = random.whole(1, large ? 40 : 9);
@@ -187,12 +187,12 @@ void test_local_norm() {
 }
 
 /// The loops above against finite differences of the forward formula: sum of G * dst over a change of each value.
-void test_local_norm_differences() {
+void test_lrn_differences() {
   for (int type = 0; type < 3; ++type) {
     for (unsigned seed = 0; seed < 24; ++seed) {
       Random random(910000 + seed * 3 + unsigned(type));
-      LocalNormProblem f;
-      f.type = static_cast<LocalNormType>(type);
+      LRNProblem f;
+      f.type = static_cast<LRNType>(type);
       f.alpha = 1.25f, f.beta = random.pick({0.75f, 2.0f}), f.delta = 1;
       f.size = random.whole(1, 6);
       if (type > 0) f.window.kernel_h = random.whole(1, 4), f.window.kernel_w = random.whole(1, 4);
@@ -208,7 +208,7 @@ void test_local_norm_differences() {
         double sum = 0;
         for (i64 y = 0; y < g.h; ++y)
           for (i64 x = 0; x < g.w; ++x)
-            for (i64 c = 0; c < g.c; ++c) sum += g.at(0, y, x, c) * local_norm(f, src, 0, y, x, c);
+            for (i64 c = 0; c < g.c; ++c) sum += g.at(0, y, x, c) * lrn(f, src, 0, y, x, c);
         return sum;
       };
       double worst = 0;
@@ -234,7 +234,7 @@ template <class T>
 struct Values {
   ChannelValues values;
   explicit Values(i64 count, T fill = T(NAN)) {
-    values.memory = Memory::lazy(cpu().shared_from_this(), static_cast<std::size_t>(count) * sizeof(T) + 24);
+    values.memory = Memory::lazy(cpu_engine().shared_from_this(), static_cast<std::size_t>(count) * sizeof(T) + 24);
     values.offset = sizeof(T) == 4 ? 12 : 16;
     for (i64 i = 0; i < count; ++i) at(i) = fill;
   }
@@ -422,12 +422,13 @@ void test_statistics_gradients() {
     for (const auto& [first, count] : {std::pair<i64, i64>{0, cut}, {cut, n - cut}}) {
       if (count == 0 || frozen) continue;
       commands.push_back(
-          {StatisticsProblem{src.view.images(first, count), p.mean, p.variance, first * h * w, p.exact}, "statistics"});
+          {BatchMomentsProblem{src.view.images(first, count), p.mean, p.variance, first * h * w, p.exact},
+           "statistics"});
     }
     p.count = frozen ? 0 : n * h * w;
     for (const auto& [first, count] : {std::pair<i64, i64>{0, cut}, {cut, n - cut}}) {
       if (count == 0) continue;
-      StatisticsGradientProblem s;
+      BatchMomentsGradientProblem s;
       s.diff_dst = g.view.images(first, count), s.src = p.src, s.src.view = src.view.images(first, count);
       s.src.start_h = start_h, s.src.start_w = start_w;
       s.gamma = p.gamma, s.beta = p.beta, s.mean = p.mean, s.variance = p.variance, s.exact = p.exact;
@@ -563,11 +564,11 @@ void test_far_from_zero() {
     NormalizeProblem f;
     f.src.view = src.view, f.dst = forward.view, f.gamma = p.gamma, f.beta = p.beta, f.groups = p.groups;
     f.mean = p.mean, f.variance = p.variance, f.exact = p.exact, f.epsilon = p.epsilon;
-    StatisticsGradientProblem s;
+    BatchMomentsGradientProblem s;
     s.diff_dst = g.view, s.src = p.src, s.gamma = p.gamma, s.beta = p.beta, s.mean = p.mean, s.variance = p.variance;
     s.exact = p.exact, s.epsilon = p.epsilon, s.diff_gamma = p.diff_gamma, s.diff_beta = p.diff_beta;
     std::vector<Command> commands;
-    if (!by_image) commands.push_back({StatisticsProblem{src.view, p.mean, p.variance, 0, p.exact}, "statistics"});
+    if (!by_image) commands.push_back({BatchMomentsProblem{src.view, p.mean, p.variance, 0, p.exact}, "statistics"});
     commands.push_back({f, "normalize"});
     if (!by_image) commands.push_back({s, "statistics gradient"});
     commands.push_back({p, "gradient"});
@@ -623,14 +624,15 @@ void test_determinism() {
     Image result(random, Format::float32, n, h, w, c, true);
     src.randomize(random), g.randomize(random), result.snapshot();
     Values<float> gamma(c, 1), beta(c, 0), mean(c), variance(c), diff_gamma(c), diff_beta(c);
-    StatisticsGradientProblem s;
+    BatchMomentsGradientProblem s;
     s.diff_dst = g.view, s.src.view = src.view, s.gamma = gamma.values, s.beta = beta.values, s.mean = mean.values;
     s.variance = variance.values, s.epsilon = 1e-5f, s.diff_gamma = diff_gamma.values, s.diff_beta = diff_beta.values;
     std::vector<float> first;
     bool same = true;
     for (int run = 0; run < 5; ++run) {
-      const auto errors = failures_of({{StatisticsProblem{src.view, mean.values, variance.values, 0, {}}, "statistics"},
-                                       {s, "statistics gradient"}});
+      const auto errors =
+          failures_of({{BatchMomentsProblem{src.view, mean.values, variance.values, 0, {}}, "statistics"},
+                       {s, "statistics gradient"}});
       std::vector<float> now;
       for (i64 k = 0; k < c; ++k)
         now.insert(now.end(), {mean.at(k), variance.at(k), diff_gamma.at(k), diff_beta.at(k)});
@@ -642,18 +644,18 @@ void test_determinism() {
 }
 
 void test_keys() {
-  const auto engine = cpu().shared_from_this();
+  const auto engine = cpu_engine().shared_from_this();
   ImageView view;
   view.memory = Memory::lazy(engine, 4096), view.h = view.w = view.c = 4;
   view.w_stride = 4, view.h_stride = 16, view.n_stride = 64;
   const Values<float> values(8);
-  LocalNormGradientProblem local;
+  LRNGradientProblem local;
   local.forward.src = local.forward.dst = local.diff_src = view;
   const std::string key = structure_key({{local, "x"}});
   report(structure_key({{local, "x"}}) == key, "equal gradients, equal keys");
   local.start_h = 1;
   report(structure_key({{local, "x"}}) != key, "the place is part of the key");
-  StatisticsGradientProblem s;
+  BatchMomentsGradientProblem s;
   s.diff_dst = s.src.view = view;
   for (ChannelValues* v : {&s.gamma, &s.beta, &s.mean, &s.variance, &s.diff_gamma, &s.diff_beta}) *v = values.values;
   const std::string sums = structure_key({{s, "x"}});
@@ -671,6 +673,6 @@ void test_keys() {
 
 int main(int argc, char** argv) {
   return run_tests(argc, argv,
-                   {test_keys, test_local_norm_differences, test_normalize_differences, test_local_norm,
-                    test_statistics_gradients, test_image_gradients, test_far_from_zero, test_determinism});
+                   {test_keys, test_lrn_differences, test_normalize_differences, test_lrn, test_statistics_gradients,
+                    test_image_gradients, test_far_from_zero, test_determinism});
 }

@@ -11,7 +11,7 @@
 
 namespace {
 
-const char* const kNames[] = {"descent", "momentum", "nesterov", "rms", "adam", "adam_greatest"};
+const char* const kNames[] = {"descent", "momentum", "nesterov", "rms", "adam", "amsgrad"};
 
 /// Matrices of floats with gaps of NaN between rows and matrices.
 struct Matrices {
@@ -25,8 +25,8 @@ struct Matrices {
     view.matrix_stride = dense ? rows * columns : rows * view.row_stride + random.whole(0, 7);
     const i64 lead = random.whole(0, 9);
     view.offset = static_cast<std::size_t>(lead) * 4;
-    view.memory =
-        Memory::lazy(cpu().shared_from_this(), static_cast<std::size_t>(lead + matrices * view.matrix_stride + 16) * 4);
+    view.memory = Memory::lazy(cpu_engine().shared_from_this(),
+                               static_cast<std::size_t>(lead + matrices * view.matrix_stride + 16) * 4);
     std::memset(view.memory->data(), 0xff, view.memory->size());
   }
   float* at(i64 m, i64 r, i64 c) const {
@@ -65,8 +65,8 @@ struct Reference {
 
   double step(const OptimizeProblem& p, std::size_t i, double value, double gradient) {
     double g = gradient;
-    if (g < static_cast<double>(p.least)) g = static_cast<double>(p.least);
-    if (g > static_cast<double>(p.greatest)) g = static_cast<double>(p.greatest);
+    if (g < static_cast<double>(p.min)) g = static_cast<double>(p.min);
+    if (g > static_cast<double>(p.max)) g = static_cast<double>(p.max);
     g *= static_cast<double>(p.rescale);
     const auto scale = static_cast<double>(p.regularization_scale);
     if (p.regularization == Regularization::absolute) g += scale * (value > 0 ? 1 : value < 0 ? -1 : 0);
@@ -76,12 +76,12 @@ struct Reference {
       case OptimizerType::momentum: return value - (m[i] = p.decay * m[i] + p.rate * g);
       case OptimizerType::nesterov: m[i] = p.decay * m[i] + g; return value - p.rate * (g + p.decay * m[i]);
       case OptimizerType::rms:
-        s[i] = p.decay_of_squares * s[i] + (1 - p.decay_of_squares) * g * g;
+        s[i] = p.beta2 * s[i] + (1 - p.beta2) * g * g;
         return value - p.rate * g / (std::sqrt(s[i]) + p.epsilon);
       case OptimizerType::adam:
-      case OptimizerType::adam_greatest:
+      case OptimizerType::amsgrad:
         m[i] = p.decay * m[i] + (1 - p.decay) * g;
-        s[i] = p.decay_of_squares * s[i] + (1 - p.decay_of_squares) * g * g;
+        s[i] = p.beta2 * s[i] + (1 - p.beta2) * g * g;
         most[i] = p.type == OptimizerType::adam ? s[i] : std::max(most[i], s[i]);
         return value - p.rate * m[i] / (std::sqrt(most[i]) + p.epsilon);
     }
@@ -108,7 +108,7 @@ void test_steps() {
       const i64 columns = large ? 1201 : random.pick({1, 3, 8, 17, 100});
       Matrices gradient(random, matrices, rows, columns, dense), values(random, matrices, rows, columns, dense);
       Matrices apart(random, matrices, rows, columns, dense), momentum(random, matrices, rows, columns, dense);
-      Matrices squares(random, matrices, rows, columns, dense), greatest(random, matrices, rows, columns, dense);
+      Matrices second_moment(random, matrices, rows, columns, dense), max(random, matrices, rows, columns, dense);
       const bool in_place = random.one_in(2);
       Matrices& result = in_place ? values : apart;
 
@@ -118,21 +118,21 @@ void test_steps() {
       p.regularization = static_cast<Regularization>(seed % 3);
       p.regularization_scale = random.real(-0.5f, 0.5f);
       p.rate = static_cast<double>(random.real(0.01f, 0.2f));
-      p.decay = random.pick({0.0, 0.5, 0.9}), p.decay_of_squares = random.pick({0.5, 0.9, 0.999});
+      p.decay = random.pick({0.0, 0.5, 0.9}), p.beta2 = random.pick({0.5, 0.9, 0.999});
       p.epsilon = random.pick({1e-8, 1e-3, 0.1});
       p.rescale = random.pick({1.0f, 0.25f, -2.0f});
-      if (random.one_in(2)) p.least = -0.75f, p.greatest = 0.5f;
+      if (random.one_in(2)) p.min = -0.75f, p.max = 0.5f;
       p.gradient = gradient.view, p.values = values.view, p.result = result.view;
       if (p.type != OptimizerType::descent && p.type != OptimizerType::rms) p.momentum = momentum.view;
-      if (type >= 3) p.squares = squares.view;
-      if (p.type == OptimizerType::adam_greatest) p.greatest_squares = greatest.view;
+      if (type >= 3) p.second_moment = second_moment.view;
+      if (p.type == OptimizerType::amsgrad) p.max_second_moment = max.view;
 
       values.fill(random, -2, 2), apart.fill(random, -2, 2), momentum.fill(random, -1, 1);
       if (random.one_in(4)) *values.at(0, 0, 0) = 0;  // the sign of 0 is 0
-      squares.fill(random, 0, 1), greatest.fill(random, 0, 1);
-      Reference reference{momentum.values(), squares.values(), greatest.values()};
+      second_moment.fill(random, 0, 1), max.fill(random, 0, 1);
+      Reference reference{momentum.values(), second_moment.values(), max.values()};
       std::vector<double> want = values.values();
-      for (Matrices* array : {&gradient, &values, &apart, &momentum, &squares, &greatest}) array->snapshot();
+      for (Matrices* array : {&gradient, &values, &apart, &momentum, &second_moment, &max}) array->snapshot();
       bool good = true;
       std::string error;
       for (int step = 0; step < 3 && good; ++step) {
@@ -143,12 +143,12 @@ void test_steps() {
         const auto errors = failures_of({{p, "optimize"}});
         if (!errors.empty()) error = errors[0];
         const double off = std::max({worst(result, want), p.momentum.memory ? worst(momentum, reference.m) : 0,
-                                     p.squares.memory ? worst(squares, reference.s) : 0,
-                                     p.greatest_squares.memory ? worst(greatest, reference.most) : 0});
+                                     p.second_moment.memory ? worst(second_moment, reference.s) : 0,
+                                     p.max_second_moment.memory ? worst(max, reference.most) : 0});
         good = errors.empty() && off < 4e-6;
         if (!good) error += " off by " + std::to_string(off) + " in step " + std::to_string(step);
       }
-      for (Matrices* array : {&gradient, &values, &apart, &momentum, &squares, &greatest})
+      for (Matrices* array : {&gradient, &values, &apart, &momentum, &second_moment, &max})
         good = good && array->gaps_unchanged();
       report(good, "%s seed %u: %s", kNames[type], seed, error.c_str());
     }
@@ -166,8 +166,8 @@ void test_ends() {
     return view;
   };
   p.gradient = wrap(g), p.values = wrap(v), p.result = wrap(result);
-  p.rate = 1, p.least = -2, p.greatest = 3;
-  cpu().try_run(p);
+  p.rate = 1, p.min = -2, p.max = 3;
+  cpu_engine().try_run(p);
   report(std::isnan(result[0]) && std::isnan(result[1]), "NaN stays NaN");
   report(result[2] == -3 && result[3] == 2 && result[5] == -3, "bounds");
   report(std::isinf(result[4]), "no regularization leaves an infinite value alone");
@@ -180,15 +180,15 @@ void test_threads() {
       s(random, 1, 1, 300001, true), a(random, 1, 1, 300001, true), b(random, 1, 1, 300001, true);
   g.fill(random, -1, 1), v.fill(random, -1, 1);
   OptimizeProblem p;
-  p.columns = 300001, p.type = OptimizerType::adam, p.decay = 0.9, p.decay_of_squares = 0.999, p.epsilon = 1e-8;
-  p.gradient = g.view, p.values = v.view, p.momentum = m.view, p.squares = s.view;
+  p.columns = 300001, p.type = OptimizerType::adam, p.decay = 0.9, p.beta2 = 0.999, p.epsilon = 1e-8;
+  p.gradient = g.view, p.values = v.view, p.momentum = m.view, p.second_moment = s.view;
   for (Matrices* result : {&a, &b}) {
     m.for_each([](float& x, i64) { x = 0; });
     s.for_each([](float& x, i64) { x = 0; });
     p.result = result->view;
     const int before = max_threads();
     set_max_threads(result == &a ? 1 : 2);
-    cpu().try_run(p);
+    cpu_engine().try_run(p);
     set_max_threads(before);
   }
   report(a.values() == b.values(), "threads");
@@ -199,7 +199,7 @@ void test_keys() {
   Matrices g(random, 1, 2, 8, true);
   OptimizeProblem p;
   p.rows = 2, p.columns = 8, p.type = OptimizerType::adam;
-  p.gradient = p.values = p.result = p.momentum = p.squares = g.view;
+  p.gradient = p.values = p.result = p.momentum = p.second_moment = g.view;
   const std::string key = structure_key({{p, ""}});
   const auto differs = [&](const auto& change) {
     OptimizeProblem other = p;
@@ -208,7 +208,7 @@ void test_keys() {
   };
   report(differs([](OptimizeProblem& q) { q.rows = 1; }) && differs([](OptimizeProblem& q) { q.columns = 4; }) &&
              differs([](OptimizeProblem& q) { q.values.offset += 4; }) &&
-             differs([](OptimizeProblem& q) { q.squares = {}; }) &&
+             differs([](OptimizeProblem& q) { q.second_moment = {}; }) &&
              differs([](OptimizeProblem& q) { q.type = OptimizerType::rms; }) &&
              differs([](OptimizeProblem& q) { q.result.row_stride += 1; }),
          "keys tell problems apart");

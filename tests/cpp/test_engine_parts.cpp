@@ -4,8 +4,8 @@
 //   test_engine_parts [seed offset]      prints "N passed, N failed"
 #include <functional>
 
-#include "engine/parts.hpp"
-#include "engine/structure.hpp"
+#include "engine/plan/parts.hpp"
+#include "engine/plan/structure.hpp"
 #include "engine_test.hpp"
 
 namespace {
@@ -19,13 +19,15 @@ ImageView dense_view(std::shared_ptr<Memory> memory, i64 n, i64 h, i64 w, i64 c)
 }
 
 ImageView temporary(i64 n, i64 h, i64 w, i64 c) {
-  return dense_view(Memory::lazy(cpu().shared_from_this(), static_cast<std::size_t>(n * h * w * c) * 4), n, h, w, c);
+  return dense_view(Memory::lazy(cpu_engine().shared_from_this(), static_cast<std::size_t>(n * h * w * c) * 4), n, h, w,
+                    c);
 }
 
 /// Float32 values that somebody holds.
 struct Values {
   std::shared_ptr<Memory> memory;
-  explicit Values(i64 count) : memory(Memory::lazy(cpu().shared_from_this(), static_cast<std::size_t>(count) * 4)) {
+  explicit Values(i64 count)
+      : memory(Memory::lazy(cpu_engine().shared_from_this(), static_cast<std::size_t>(count) * 4)) {
     std::memset(memory->data(), 0, memory->size());
   }
   Values(Random& random, i64 count, float low, float high) : Values(count) {
@@ -45,7 +47,8 @@ struct Pair {
 
   Pair() {
     Random random(1);
-    source = Memory::lazy(cpu().shared_from_this(), 4096), result = Memory::lazy(cpu().shared_from_this(), 4096);
+    source = Memory::lazy(cpu_engine().shared_from_this(), 4096),
+    result = Memory::lazy(cpu_engine().shared_from_this(), 4096);
     const auto weights = random_weights(random, 4, 1, 1, 4, 1, true);
     for (const auto& [first, count] : {std::pair<i64, i64>{0, 3}, {3, 2}}) {
       ConvProblem conv;
@@ -103,13 +106,14 @@ void test_what_is_joined() {
     report(!are_parts(pair.parts), "two readers of an image are parts of a batch");
   }
   // What the second part adds to.
-  StatisticsProblem first;
+  BatchMomentsProblem first;
   first.src = std::get<ConvProblem>(Pair().parts[0]).src;
-  StatisticsProblem second = first;
+  BatchMomentsProblem second = first;
   second.src.offset = 3 * image, second.src.n = 2;
   for (const i64 count : {18, 0, 12}) {
     second.count = count;
-    report(are_parts(std::vector<Problem>{first, second}) == (count == 18), "statistics of %d pixels before", int(count));
+    report(are_parts(std::vector<Problem>{first, second}) == (count == 18), "statistics of %d pixels before",
+           int(count));
   }
   const Values sums(4);
   ConvGradientProblem gradient;
@@ -201,7 +205,7 @@ struct Training {
       return p;
     });
     each("statistics", [&](std::size_t i) {
-      return StatisticsProblem{result[i], mean.view(), variance.view(), first(i) * h * w, {exact.memory, 0}};
+      return BatchMomentsProblem{result[i], mean.view(), variance.view(), first(i) * h * w, {exact.memory, 0}};
     });
     each("normalize", [&](std::size_t i) {
       NormalizeProblem p;
@@ -243,7 +247,7 @@ struct Training {
       return p;
     });
     each("statistics gradient", [&](std::size_t i) {
-      StatisticsGradientProblem p;
+      BatchMomentsGradientProblem p;
       p.diff_dst = of_pool[i], p.src.view = result[i], p.gamma = gamma.view(), p.beta = beta.view();
       p.mean = mean.view(), p.variance = variance.view(), p.exact = {exact.memory, 0}, p.epsilon = 1e-3f;
       p.neuron = relu, p.diff_gamma = diff_gamma.view(), p.diff_beta = diff_beta.view(), p.adds = i > 0;
@@ -288,7 +292,7 @@ struct Training {
 void test_training() {
   for (unsigned round = 0; round < 120; ++round) {
     Training expected(round, true), parts(round, false);
-    const std::string first = execute(cpu(), expected.commands, make_plan(expected.commands, false));
+    const std::string first = execute(cpu_engine(), expected.commands, make_plan(expected.commands, false));
     const auto plan = make_plan(parts.commands, true);
     std::size_t joined_steps = 0;
     for (const auto& step : plan->steps) joined_steps += step.parts > 1;
@@ -308,7 +312,7 @@ void test_training() {
     }
     report(in_a_row && end > 0, "round %u: parts do not lie in a row", round);
     for (int times = 0; times < 2; ++times) {  // a list may be run again
-      const std::string second = execute(cpu(), parts.commands, plan);
+      const std::string second = execute(cpu_engine(), parts.commands, plan);
       report(first.empty() && second.empty(), "round %u: %s%s", round, first.c_str(), second.c_str());
     }
     const auto compare = [&](const char* what, const float* got, const float* want, i64 count, double size = 1e-3) {
@@ -333,8 +337,8 @@ void test_training() {
 void test_memory_elsewhere() {
   for (unsigned round = 0; round < 20; ++round) {
     Training expected(500 + round, true), held(500 + round, true);
-    execute(cpu(), expected.commands, make_plan(expected.commands, false));
-    const std::string error = execute(cpu(), held.commands, make_plan(held.commands, true));
+    execute(cpu_engine(), expected.commands, make_plan(expected.commands, false));
+    const std::string error = execute(cpu_engine(), held.commands, make_plan(held.commands, true));
     report(error.empty(), "held memory, round %u: %s", round, error.c_str());
     for (std::size_t i = 0; i < held.values.size(); ++i) {
       const Values &got = held.values[i].second, &want = expected.values[i].second;

@@ -55,8 +55,8 @@ void test_resample() {
     const i64 sh = random.whole(1, 9), sw = random.whole(1, 9);
     const int regions = random.one_in(4) ? 3 : 1;
     Image src(random, random_format(random), n, sh, sw, c, random.one_in(2));
-    Image dst(random, random_format(random), n * regions, random.whole(1, large ? 60 : 12), random.whole(1, large ? 60 : 12),
-              c, random.one_in(2));
+    Image dst(random, random_format(random), n * regions, random.whole(1, large ? 60 : 12),
+              random.whole(1, large ? 60 : 12), c, random.one_in(2));
     src.randomize(random), dst.snapshot();
     ResampleProblem p;
     p.src = src.view, p.dst = dst.view;
@@ -65,10 +65,11 @@ void test_resample() {
     for (int r = 0; r < regions; ++r) {
       ResampleProblem::Region region;
       for (Positions* const axis : {&region.h, &region.w}) {
-        const double size = double(axis == &region.h ? sh : sw), count = double(axis == &region.h ? dst.view.h : dst.view.w);
+        const double size = double(axis == &region.h ? sh : sw),
+                     count = double(axis == &region.h ? dst.view.h : dst.view.w);
         switch (random.whole(0, 3)) {
-          case 0: axis->denominator = double(random.whole(1, 4)); break;                     // a whole factor
-          case 1: axis->numerator = size, axis->denominator = count; break;                  // the whole source
+          case 0: axis->denominator = double(random.whole(1, 4)); break;                            // a whole factor
+          case 1: axis->numerator = size, axis->denominator = count; break;                         // the whole source
           case 2: axis->numerator = size - 1, axis->denominator = std::max(count - 1, 1.0); break;  // with its corners
           default: axis->numerator = random.real(-2, 2), axis->denominator = random.real(0.5f, 3); break;
         }
@@ -81,7 +82,8 @@ void test_resample() {
       const auto& region = p.regions[static_cast<std::size_t>(i % regions)];
       double sum = 0;
       for (const auto& [row, a] : weights_of(p, region.h, y, sh))
-        for (const auto& [column, b] : weights_of(p, region.w, x, sw)) sum += a * b * src.value(i / regions, row, column, k);
+        for (const auto& [column, b] : weights_of(p, region.w, x, sw))
+          sum += a * b * src.value(i / regions, row, column, k);
       return sum;
     };
     const std::string wrong = compare(dst, exact, p.type == ResampleType::nearest ? 1e-7 : 2e-6);
@@ -128,10 +130,13 @@ void test_reshape() {
               random.one_in(2));
     src.randomize(random), dst.snapshot();
     const auto errors = failures_of({{ReshapeProblem{src.view, dst.view}, "reshape"}});
-    const std::string wrong = compare(dst, [&](i64 i, i64 y, i64 x, i64 k) {
-      const i64 value = (y * to[1] + x) * to[2] + k;
-      return src.value(i, value / (from[1] * from[2]), value / from[2] % from[1], value % from[2]);
-    }, 1e-7);
+    const std::string wrong = compare(
+        dst,
+        [&](i64 i, i64 y, i64 x, i64 k) {
+          const i64 value = (y * to[1] + x) * to[2] + k;
+          return src.value(i, value / (from[1] * from[2]), value / from[2] % from[1], value % from[2]);
+        },
+        1e-7);
     report(errors.empty() && wrong.empty() && src.unchanged(), "reshape %dx%dx%d -> %dx%dx%d seed %u: %s", int(from[0]),
            int(from[1]), int(from[2]), int(to[0]), int(to[1]), int(to[2]), seed, wrong.c_str());
   }
@@ -170,12 +175,15 @@ void test_pad() {
       p.fill_per_channel = std::make_shared<std::vector<float>>(fills);
     }
     const auto errors = failures_of({{p, "pad"}});
-    const std::string wrong = compare(dst, [&](i64 i, i64 y, i64 x, i64 k) {
-      const i64 row = walked(p.start_h + y, src.view.h, p.edge), column = walked(p.start_w + x, src.view.w, p.edge);
-      const i64 channel = walked(p.start_c + k, c, p.edge);
-      if (row < 0 || column < 0 || channel < 0) return double(fills[static_cast<std::size_t>(k)]);
-      return src.value(i, row, column, channel);
-    }, 1e-7);
+    const std::string wrong = compare(
+        dst,
+        [&](i64 i, i64 y, i64 x, i64 k) {
+          const i64 row = walked(p.start_h + y, src.view.h, p.edge), column = walked(p.start_w + x, src.view.w, p.edge);
+          const i64 channel = walked(p.start_c + k, c, p.edge);
+          if (row < 0 || column < 0 || channel < 0) return double(fills[static_cast<std::size_t>(k)]);
+          return src.value(i, row, column, channel);
+        },
+        1e-7);
     report(errors.empty() && wrong.empty() && src.unchanged(), "pad edge %d start %d,%d,%d seed %u: %s", int(p.edge),
            int(p.start_h), int(p.start_w), int(p.start_c), seed, wrong.c_str());
   }
@@ -217,8 +225,8 @@ void test_dropout() {
     const bool plain = seed % 3 == 0, large = seed % 15 == 0;
     const i64 c = random.pick({1, 3, 4, 37, 64, 1500}), n = random.whole(1, 3);
     const i64 h = random.whole(1, large ? 50 : 7), w = random.whole(1, large ? 30 : 9);
-    Image src(random, random_format(random), n, plain ? h : random.whole(1, h + 2), plain ? w : random.whole(1, w + 2), c,
-              random.one_in(2));
+    Image src(random, random_format(random), n, plain ? h : random.whole(1, h + 2), plain ? w : random.whole(1, w + 2),
+              c, random.one_in(2));
     Image dst(random, random_format(random), n, h, w, c, random.one_in(2));
     src.randomize(random), dst.snapshot();
     DropoutProblem p;
@@ -231,15 +239,18 @@ void test_dropout() {
     p.mask.h = random.one_in(3) ? 1 : h, p.mask.w = random.one_in(3) ? 1 : w, p.mask.c = random.one_in(3) ? 1 : c;
     p.mask.keep = random.real(0.1f, 0.9f);
     const auto errors = failures_of({{p, "dropout"}});
-    const std::string wrong = compare(dst, [&](i64 i, i64 y, i64 x, i64 k) {
-      i64 row = p.src.start_h + y, column = p.src.start_w + x;
-      if (p.src.edge == Edge::clamp) {
-        row = std::clamp<i64>(row, 0, src.view.h - 1), column = std::clamp<i64>(column, 0, src.view.w - 1);
-      } else if (row < 0 || row >= src.view.h || column < 0 || column >= src.view.w) {
-        return 0.0;
-      }
-      return kept(p.mask, i, y, x, k) ? src.value(i, row, column, k) / double(p.mask.keep) : 0.0;
-    }, 2e-6);
+    const std::string wrong = compare(
+        dst,
+        [&](i64 i, i64 y, i64 x, i64 k) {
+          i64 row = p.src.start_h + y, column = p.src.start_w + x;
+          if (p.src.edge == Edge::clamp) {
+            row = std::clamp<i64>(row, 0, src.view.h - 1), column = std::clamp<i64>(column, 0, src.view.w - 1);
+          } else if (row < 0 || row >= src.view.h || column < 0 || column >= src.view.w) {
+            return 0.0;
+          }
+          return kept(p.mask, i, y, x, k) ? src.value(i, row, column, k) / double(p.mask.keep) : 0.0;
+        },
+        2e-6);
     bool same = true;
     std::vector<std::uint8_t> mask(static_cast<std::size_t>(p.mask.h * p.mask.w * p.mask.c));
     dropout_mask(p.mask, p.mask.image + 1, mask.data());
@@ -247,9 +258,9 @@ void test_dropout() {
       for (i64 x = 0; x < p.mask.w; ++x)
         for (i64 k = 0; k < p.mask.c; ++k)
           same = same && mask[static_cast<std::size_t>((y * p.mask.w + x) * p.mask.c + k)] == kept(p.mask, 1, y, x, k);
-    report(errors.empty() && wrong.empty() && same && src.unchanged(), "dropout %dx%dx%dx%d mask %dx%dx%d seed %u: %s%s",
-           int(n), int(h), int(w), int(c), int(p.mask.h), int(p.mask.w), int(p.mask.c), seed, wrong.c_str(),
-           same ? "" : " dropout_mask differs");
+    report(errors.empty() && wrong.empty() && same && src.unchanged(),
+           "dropout %dx%dx%dx%d mask %dx%dx%d seed %u: %s%s", int(n), int(h), int(w), int(c), int(p.mask.h),
+           int(p.mask.w), int(p.mask.c), seed, wrong.c_str(), same ? "" : " dropout_mask differs");
   }
 }
 
@@ -264,11 +275,13 @@ void test_dropout_statistics() {
     dropout_mask(mask, 0, kept.data());
     const double deviation = std::sqrt(double(count) * keep * (1 - keep));
     const double sum = double(std::count(kept.begin(), kept.end(), 1));
-    report(std::fabs(sum - double(keep) * double(count)) < 5 * deviation, "keep %g keeps %g of %g", keep, sum, double(count));
+    report(std::fabs(sum - double(keep) * double(count)) < 5 * deviation, "keep %g keeps %g of %g", keep, sum,
+           double(count));
     for (std::size_t lane = 0; lane < 64; ++lane) {
       double part = 0;
       for (std::size_t i = lane; i < count; i += 64) part += kept[i];
-      report(std::fabs(part * 64 - double(keep) * double(count)) < 5 * 8 * deviation, "keep %g, lane %d", keep, int(lane));
+      report(std::fabs(part * 64 - double(keep) * double(count)) < 5 * 8 * deviation, "keep %g, lane %d", keep,
+             int(lane));
     }
     for (const int what : {0, 1}) {
       mask.seed = 11 + unsigned(what);

@@ -18,7 +18,7 @@
 namespace {
 
 void test_memory() {
-  const auto engine = cpu().shared_from_this();
+  const auto engine = cpu_engine().shared_from_this();
   const auto before = engine->allocated_bytes();
   {
     const auto lazy = Memory::lazy(engine, 100000);
@@ -66,7 +66,7 @@ void test_memory() {
 
 /// Other threads may hold the allocator's lock when the process is forked.
 void test_fork() {
-  Engine& engine = cpu();
+  Engine& engine = cpu_engine();
   std::atomic<bool> ends = false;
   std::array<std::thread, 3> threads;
   for (auto& thread : threads) {
@@ -148,7 +148,7 @@ void test_fields() {
   report(names(NormalizeProblem{}) == "dst mean variance exact ", "statistics of a normalization are results");
   report(names(BinaryProblem{}) == "dst mask ", "the mask of an arithmetic is a result");
 
-  const auto engine = cpu().shared_from_this();
+  const auto engine = cpu_engine().shared_from_this();
   const auto image = [&] { return ImageView{.memory = Memory::lazy(engine, 64)}; };
   const auto results = [](const auto& problem) {
     std::vector<const Memory*> all;
@@ -157,7 +157,7 @@ void test_fields() {
     });
     return all;
   };
-  LocalNormGradientProblem local;
+  LRNGradientProblem local;
   local.forward.src = image(), local.forward.dst = image(), local.diff_src = image();
   report(results(local) == std::vector<const Memory*>{local.diff_src.memory.get()},
          "the forward problem of a gradient is read only");
@@ -185,19 +185,19 @@ class Declining final : public Engine {
  public:
   const char* name() const override { return "declining"; }
   std::string device_name() const override { return "declining device"; }
-  std::uint64_t working_set_limit() const override { return cpu().working_set_limit(); }
-  std::byte* allocate(std::size_t bytes) override { return cpu().allocate(bytes); }
-  void deallocate(std::byte* data, std::size_t bytes) noexcept override { cpu().deallocate(data, bytes); }
-  std::uint64_t allocated_bytes() const override { return cpu().allocated_bytes(); }
-  std::uint64_t peak_bytes() const override { return cpu().peak_bytes(); }
-  void reset_peak_bytes() override { cpu().reset_peak_bytes(); }
-  std::uint64_t cached_bytes() const override { return cpu().cached_bytes(); }
-  void free_cached_bytes() override { cpu().free_cached_bytes(); }
+  std::uint64_t working_set_limit() const override { return cpu_engine().working_set_limit(); }
+  std::byte* allocate(std::size_t bytes) override { return cpu_engine().allocate(bytes); }
+  void deallocate(std::byte* data, std::size_t bytes) noexcept override { cpu_engine().deallocate(data, bytes); }
+  std::uint64_t allocated_bytes() const override { return cpu_engine().allocated_bytes(); }
+  std::uint64_t peak_bytes() const override { return cpu_engine().peak_bytes(); }
+  void reset_peak_bytes() override { cpu_engine().reset_peak_bytes(); }
+  std::uint64_t cached_bytes() const override { return cpu_engine().cached_bytes(); }
+  void free_cached_bytes() override { cpu_engine().free_cached_bytes(); }
   std::int64_t channel_stride(Format, std::int64_t channels) const override { return channels; }
   bool try_run(const Problem& problem) override {
     if (!std::holds_alternative<ConvProblem>(problem)) return false;
     ++solved;
-    return cpu().try_run(problem);
+    return cpu_engine().try_run(problem);
   }
   void synchronize() override { ++waits; }
 
@@ -236,7 +236,7 @@ void test_declined_problems() {
 void test_plans() {
   Random random(5);
   const auto make = [&](i64 stride, float slope, bool same) {
-    const auto engine = cpu().shared_from_this();
+    const auto engine = cpu_engine().shared_from_this();
     ImageView a;
     a.memory = Memory::lazy(engine, 4096), a.h = a.w = 4, a.c = 4, a.w_stride = 4, a.h_stride = 16, a.n_stride = 64;
     ImageView b = a;

@@ -31,8 +31,7 @@ double neuron_slope(const Neuron& f, double x, i64 channel) {
     case NeuronType::prelu: return x >= 0 ? 1 : (*f.a_per_channel)[static_cast<std::size_t>(channel)];
     case NeuronType::relun: return (x >= 0 ? x : a * x) >= b ? 0 : x >= 0 ? 1 : a;
     case NeuronType::power: return c == 0 ? 0 : a * c * std::pow(a * x + b, c - 1);
-    case NeuronType::exponential:
-      return f.c == -1 ? a * std::exp(a * x + b) : a * std::log(c) * std::pow(c, a * x + b);
+    case NeuronType::exponential: return f.c == -1 ? a * std::exp(a * x + b) : a * std::log(c) * std::pow(c, a * x + b);
     case NeuronType::logarithm: return a / ((a * x + b) * (f.c == -1 ? 1 : std::log(c)));
     case NeuronType::gelu: return 0.5 * std::erfc(-x * std::sqrt(0.5)) + x * std::exp(-x * x / 2) / std::sqrt(2 * pi);
   }
@@ -110,13 +109,17 @@ void test_arithmetic() {
       Arithmetic f;
       f.operation = static_cast<BinaryOperation>(operation);
       if (!random.one_in(3)) f.scale0 = random.real(-2, 2), f.scale1 = random.real(-2, 2), f.bias = random.real(-1, 1);
-      if (random.one_in(2)) f.least = -0.5f;
-      if (random.one_in(2)) f.greatest = 0.75f;
+      if (random.one_in(2)) f.min = -0.5f;
+      if (random.one_in(2)) f.max = 0.75f;
       const auto errors = failures_of({{BinaryProblem{a.operand, b.operand, dst.view, f}, "binary"}});
       const auto exact = [&](double x, double y, i64) {
         const double p = f.scale0 * x, q = f.scale1 * y;
-        const double value = (operation == 0 ? p + q : operation == 1 ? p - q : operation == 2 ? p * q : p / q) + f.bias;
-        return value < f.least ? double(f.least) : value > f.greatest ? double(f.greatest) : value;
+        const double value = (operation == 0   ? p + q
+                              : operation == 1 ? p - q
+                              : operation == 2 ? p * q
+                                               : p / q) +
+                             f.bias;
+        return value < f.min ? double(f.min) : value > f.max ? double(f.max) : value;
       };
       // Each of five operations rounds once.
       const auto error = [&](double x, double y, i64) {
@@ -155,14 +158,16 @@ void test_neuron_gradients() {
           failures_of({{NeuronGradientProblem{diff.operand, src.operand, dst.view, f}, "neuron_gradient"}});
       // Two units in the last place; four for slopes that are several roundings behind their exponential. The two
       // parts of gelu's are good to half a unit of 1 where they cancel, at its minimum.
-      const bool composed = f.type == NeuronType::gelu || f.type == NeuronType::softplus || f.type == NeuronType::sigmoid;
+      const bool composed =
+          f.type == NeuronType::gelu || f.type == NeuronType::softplus || f.type == NeuronType::sigmoid;
       const std::string wrong = compare(
           diff, src, dst, [&](double e, double x, i64 k) { return e * neuron_slope(f, x, k); },
           [&](double e, double x, i64 k) {
-            return std::fabs(e) * (std::fabs(neuron_slope(f, x, k)) * (composed ? 0x1p-21 : 0x1p-22) + (f.type == NeuronType::gelu ? 0x1p-24 : 0));
+            return std::fabs(e) * (std::fabs(neuron_slope(f, x, k)) * (composed ? 0x1p-21 : 0x1p-22) +
+                                   (f.type == NeuronType::gelu ? 0x1p-24 : 0));
           });
-      report(errors.empty() && wrong.empty(), "gradient of %s a %g b %g c %g seed %u: %s%s", kNeuronNames[type], f.a, f.b,
-             f.c, seed, wrong.c_str(), errors.empty() ? "" : errors[0].c_str());
+      report(errors.empty() && wrong.empty(), "gradient of %s a %g b %g c %g seed %u: %s%s", kNeuronNames[type], f.a,
+             f.b, f.c, seed, wrong.c_str(), errors.empty() ? "" : errors[0].c_str());
     }
   }
 }
@@ -207,13 +212,13 @@ void test_ends() {
   f.operation = BinaryOperation::divide;
   row_arithmetic(f, a, b, dst, 5);
   report(dst[0] == inf && std::isnan(dst[1]) && std::isnan(dst[2]) && dst[3] == -inf, "quotients by 0");
-  f.least = 0, f.greatest = 4;
+  f.min = 0, f.max = 4;
   row_arithmetic(f, a, b, dst, 5);
   report(dst[0] == 4 && std::isnan(dst[1]) && std::isnan(dst[2]) && dst[3] == 0 && dst[4] == 4, "bounds leave NaN");
 }
 
 void test_keys() {
-  const auto engine = cpu().shared_from_this();
+  const auto engine = cpu_engine().shared_from_this();
   Operand operand;
   ImageView& view = operand.view;
   view.memory = Memory::lazy(engine, 4096), view.h = view.w = view.c = 4;

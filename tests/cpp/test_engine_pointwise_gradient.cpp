@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Gradients of softmax, of the arithmetic of two sources and of dropout against plain double loops written from the
-// formulas in engine.hpp: random placement, repeated axes, sums over axes, masks, slices, every format, threads. And the
-// same and neurons where results saw the nearest pixel of a source from beyond it.
+// formulas in engine.hpp: random placement, repeated axes, sums over axes, masks, slices, every format, threads. And
+// the same and neurons where results saw the nearest pixel of a source from beyond it.
 //
 //   test_engine_pointwise_gradient [seed offset]      prints "N passed, N failed"
 #include <algorithm>
@@ -213,7 +213,7 @@ void test_forward_mask() {
     BinaryProblem p;
     p.src0.view = a.view, p.src1.view = b.view, p.dst = dst.view, p.mask = mask.view;
     p.function.operation = BinaryOperation::multiply;
-    p.function.least = -0.5f, p.function.greatest = 1;
+    p.function.min = -0.5f, p.function.max = 1;
     // Values that meet a bound exactly are cut off.
     const float one = 1;
     std::memcpy(a.at(0, 0, 0, 0), &one, 4), std::memcpy(b.at(0, 0, 0, 0), &one, 4);
@@ -371,8 +371,7 @@ void test_clamped_sources() {
         problem = p;
         value = [&, has_other, has_mask](i64 m, i64 v, i64 u, i64 k, double& magnitude) {
           if (has_mask && mask.value(m, v, u, k) == 0) return 0.0;
-          const double e =
-              -1.5 * seen(diff, results, m, v, u, k) * (has_other ? seen(second, other, m, v, u, k) : 1);
+          const double e = -1.5 * seen(diff, results, m, v, u, k) * (has_other ? seen(second, other, m, v, u, k) : 1);
           magnitude = std::fabs(e);
           return e;
         };

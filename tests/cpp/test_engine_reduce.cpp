@@ -49,8 +49,8 @@ void test_softmax() {
     const bool plain = seed % 3 == 0, log = seed % 2 == 1, large = seed % 20 == 0;
     const i64 c = random.pick({1, 2, 3, 4, 16, 21, 31, 32, 37, 64, 513, 1500}), n = random.whole(1, 2);
     const i64 h = random.whole(1, large ? 40 : 7), w = random.whole(1, large ? 40 : 80);
-    Image src(random, random_format(random), n, plain ? h : random.whole(1, h + 2), plain ? w : random.whole(1, w + 2), c,
-              random.one_in(2));
+    Image src(random, random_format(random), n, plain ? h : random.whole(1, h + 2), plain ? w : random.whole(1, w + 2),
+              c, random.one_in(2));
     Image dst(random, random_format(random), n, h, w, c, random.one_in(2));
     const float range = random.pick({1.0f, 10.0f, 80.0f, 1000.0f});
     src.randomize(random, -range, range);
@@ -73,9 +73,8 @@ void test_softmax() {
       return log ? d - std::log(sum) : std::exp(d) / sum;
     };
     // A few units in the last place; of log's, of the logarithm of the sum too.
-    const std::string wrong = compare(dst, exact, [&](double want) {
-      return 5e-7 * std::fabs(want) + (log ? 3e-7 : 2e-45);
-    });
+    const std::string wrong =
+        compare(dst, exact, [&](double want) { return 5e-7 * std::fabs(want) + (log ? 3e-7 : 2e-45); });
     report(errors.empty() && wrong.empty() && src.unchanged(), "%ssoftmax c %d range %g seed %u: %s%s",
            log ? "log " : "", int(c), range, seed, wrong.c_str(), errors.empty() ? "" : errors[0].c_str());
   }
@@ -101,16 +100,19 @@ void test_softmax_ends() {
     std::vector<float> x(c, -inf);
     x[1] = 5;
     std::vector<float> y = softmax_of(x, false), z = softmax_of(x, true);
-    report(y[0] == 0 && y[1] == 1 && y[2] == 0 && z[0] == -inf && z[1] == 0, "minus infinity counts nothing, %d", int(c));
+    report(y[0] == 0 && y[1] == 1 && y[2] == 0 && z[0] == -inf && z[1] == 0, "minus infinity counts nothing, %d",
+           int(c));
     x.assign(c, 3e38f), x[2] = -3e38f;
     y = softmax_of(x, false), z = softmax_of(x, true);
     report(std::fabs(y[0] * (double(c) - 1) - 1) < 1e-6 && y[2] == 0 && z[2] == -inf, "the ends of float, %d", int(c));
     x.assign(c, -100.0f), x[0] = 0;
     y = softmax_of(x, false);
-    report(y[0] == 1 && std::fabs(y[1] - std::exp(-100.0)) < 2e-45, "what is nearly nothing is not nothing, %d", int(c));
+    report(y[0] == 1 && std::fabs(y[1] - std::exp(-100.0)) < 2e-45, "what is nearly nothing is not nothing, %d",
+           int(c));
     x[1] = NAN;
     y = softmax_of(x, false), z = softmax_of(x, true);
-    report(std::isnan(y[0]) && std::isnan(y[1]) && std::isnan(z[0]) && std::isnan(z[2]), "NaN is everywhere, %d", int(c));
+    report(std::isnan(y[0]) && std::isnan(y[1]) && std::isnan(z[0]) && std::isnan(z[2]), "NaN is everywhere, %d",
+           int(c));
     x.assign(c, -inf);
     y = softmax_of(x, false);
     report(std::isnan(y[0]), "no value at all, %d", int(c));
@@ -120,13 +122,13 @@ void test_softmax_ends() {
 double reduced(const ReduceProblem& p, const std::vector<double>& values, const std::vector<double>& weights) {
   double sum = 0;
   i64 best = 0, count = 0;
-  const bool greatest = p.type == ReduceType::max || p.type == ReduceType::argument_max;
+  const bool max = p.type == ReduceType::max || p.type == ReduceType::argument_max;
   for (std::size_t i = 0; i < values.size(); ++i) {
     sum += weights.empty() ? values[i] : values[i] * weights[i];
     count += !weights.empty() && weights[i] != 0;
     const double b = values[static_cast<std::size_t>(best)];
     if (std::isnan(b)) continue;
-    if (std::isnan(values[i]) || (greatest ? values[i] > b : values[i] < b)) best = static_cast<i64>(i);
+    if (std::isnan(values[i]) || (max ? values[i] > b : values[i] < b)) best = static_cast<i64>(i);
   }
   if (p.type == ReduceType::argument_max || p.type == ReduceType::argument_min) return static_cast<double>(best);
   if (p.type != ReduceType::sum) return values[static_cast<std::size_t>(best)];
@@ -144,8 +146,8 @@ void test_reduce() {
         const i64 n = random.whole(1, 2), h = random.whole(1, large ? 70 : 9), w = random.whole(1, large ? 150 : 9);
         Image src(random, random_format(random), n, h, w, c, random.one_in(2));
         Image weights(random, random_format(random), n, h, w, c, random.one_in(2));
-        Image dst(random, random_format(random), n, axis == 1 ? 1 : random.whole(1, h), axis == 0 ? 1 : random.whole(1, w),
-                  axis == 2 ? 1 : c, random.one_in(2));
+        Image dst(random, random_format(random), n, axis == 1 ? 1 : random.whole(1, h),
+                  axis == 0 ? 1 : random.whole(1, w), axis == 2 ? 1 : c, random.one_in(2));
         src.randomize(random), weights.randomize(random);
         if (random.one_in(3) && (src.view.format == Format::float32)) {
           const float nan = NAN;  // in one place
@@ -185,8 +187,9 @@ void test_reduce() {
         const std::string wrong = compare(dst, exact, [&](double) {
           return p.type == ReduceType::sum ? 4e-6 * std::fabs(p.scale) * magnitude : 0.0;
         });
-        report(errors.empty() && wrong.empty() && src.unchanged(), "reduce %s type %d c %d %dx%d f%d->f%d seed %u: %s%s",
-               axes[axis], type, int(c), int(h), int(w), int(src.view.format), int(dst.view.format), seed, wrong.c_str(),
+        report(errors.empty() && wrong.empty() && src.unchanged(),
+               "reduce %s type %d c %d %dx%d f%d->f%d seed %u: %s%s", axes[axis], type, int(c), int(h), int(w),
+               int(src.view.format), int(dst.view.format), seed, wrong.c_str(),
                errors.empty() ? "" : errors[0].c_str());
       }
     }
@@ -209,7 +212,8 @@ void test_long_sums() {
     p.src = src.view, p.dst = dst.view, p.axis = axis, p.type = ReduceType::sum, p.scale = 1.0 / double(many);
     failures_of({{p, "reduce"}});
     const double got = dst.value(0, 0, 0, 0);
-    report(std::fabs(got - double(0.1f)) < 1e-7, "the mean of %d values along axis %d is %.9g", int(many), int(axis), got);
+    report(std::fabs(got - double(0.1f)) < 1e-7, "the mean of %d values along axis %d is %.9g", int(many), int(axis),
+           got);
   }
 }
 

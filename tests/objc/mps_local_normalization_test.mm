@@ -6,12 +6,12 @@
 
 namespace {
 
-struct LocalNorm {
+struct LRN {
   double alpha, beta, delta, p0 = 1, pm = 0, ps = 1;
   Place place;
 };
 
-Tensor cross_channel(const Tensor &x, long size, const LocalNorm &f, long h, long w) {
+Tensor cross_channel(const Tensor &x, long size, const LRN &f, long h, long w) {
   Tensor r(x.n, h, w, x.c);
   for (long n = 0; n < x.n; ++n)
     for (long j = 0; j < h; ++j)
@@ -27,7 +27,7 @@ Tensor cross_channel(const Tensor &x, long size, const LocalNorm &f, long h, lon
 }
 
 /// With `contrast` the local contrast normalization, else the spatial one.
-Tensor in_windows(const Tensor &x, long size, const LocalNorm &f, bool contrast, long h, long w) {
+Tensor in_windows(const Tensor &x, long size, const LRN &f, bool contrast, long h, long w) {
   Tensor r(x.n, h, w, x.c);
   const double count = static_cast<double>(size * size);
   for (long n = 0; n < x.n; ++n)

@@ -18,7 +18,7 @@ class Engine : public std::enable_shared_from_this<Engine> {
  public:
   virtual ~Engine() = default;
 
-  virtual const char* name() const = 0;                 ///< "onednn", "null", ...
+  virtual const char* name() const = 0;                 ///< "cpu", "null", ...
   virtual std::string device_name() const = 0;          ///< what MTLDevice.name answers
   virtual std::uint64_t working_set_limit() const = 0;  ///< bytes the device should not exceed
 

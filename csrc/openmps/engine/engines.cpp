@@ -3,9 +3,9 @@
 #include <algorithm>
 #include <stdexcept>
 
+#include "engine/cpu/cpu_engine.hpp"
 #include "engine/engine.hpp"
 #include "engine/null/null_engine.hpp"
-#include "engine/onednn/onednn_engine.hpp"
 #include "engine/shared/env.hpp"
 
 namespace openmps {
@@ -31,7 +31,7 @@ std::vector<std::shared_ptr<Engine>> make_engines() {
 
 // Never destroyed: memory of objects with static lifetime may return to its engine after this file's statics are gone.
 const std::shared_ptr<Engine>& processor_engine() {
-  static const auto* const engine = new std::shared_ptr<Engine>(make_onednn_engine());
+  static const auto* const engine = new std::shared_ptr<Engine>(make_cpu_engine());
   return *engine;
 }
 

@@ -7,7 +7,7 @@
 #include <thread>
 #include <utility>
 
-#include "engine/plan.hpp"
+#include "engine/plan/plan.hpp"
 #include "metal/host.hpp"
 #include "metal/process_end.hpp"
 

@@ -214,7 +214,7 @@ OPENMPS_INIT_WITH_CODER
   for (MPSImage *image : read) [image openmps_willReadOn:commandBuffer];
   if (data.is_used) data.count = 0, data.is_used = data.has_gradients = data.has_used_gradients = false;
   for (const openmps::ImageView &run : runs) {
-    openmps::StatisticsProblem problem;
+    openmps::BatchMomentsProblem problem;
     problem.src = run;
     problem.mean = openmps::resource_values(batchNormalizationState, openmps::kMean);
     problem.variance = openmps::resource_values(batchNormalizationState, openmps::kVariance);

@@ -188,12 +188,12 @@ OPENMPS_BATCH_GRADIENT(BatchStatisticsGradientState)
       runs.push_back(views);
     }
   }
-  openmps::StatisticsGradientProblem common;
+  openmps::BatchMomentsGradientProblem common;
   state.fill(common, batchNormalizationState, runs[0][1].c);
   for (MPSImage *image : read) [image openmps_willReadOn:commandBuffer];
   if (data.has_used_gradients) data.has_gradients = data.has_used_gradients = false;
   for (const Pair &run : runs) {
-    openmps::StatisticsGradientProblem problem = common;
+    openmps::BatchMomentsGradientProblem problem = common;
     problem.diff_dst = run[0];
     problem.src = state.source_operand(run[1]);
     problem.src.start_h -= state.first_row();

@@ -12,7 +12,7 @@ struct ArithmeticState : Extends<ArithmeticState, CNNBinaryKernelState> {
   BinaryOperation operation = BinaryOperation::add;  ///< the class's own
   float scales[2] = {1, 1}, bias = 0;
   NSUInteger channel_strides[2] = {1, 1};
-  float least = -FLT_MAX, greatest = FLT_MAX;
+  float min = -FLT_MAX, max = FLT_MAX;
 
   ArithmeticState() = default;
   explicit ArithmeticState(BinaryOperation own) : operation(own) {}
@@ -58,7 +58,7 @@ struct ArithmeticState : Extends<ArithmeticState, CNNBinaryKernelState> {
   }
 
   /// The bounds a kernel has from the start let infinities through, as measured [MPSCNNMath.h].
-  bool is_bounded() const { return least > -FLT_MAX || greatest < FLT_MAX; }
+  bool is_bounded() const { return min > -FLT_MAX || max < FLT_MAX; }
 
   /// Each image's state has a mask of its own.
   bool uses_states() const override { return is_bounded(); }
@@ -91,8 +91,8 @@ struct ArithmeticState : Extends<ArithmeticState, CNNBinaryKernelState> {
     problem.function.scale0 = scales[0];
     problem.function.scale1 = scales[1];
     problem.function.bias = bias;
-    if (least > -FLT_MAX) problem.function.least = least;
-    if (greatest < FLT_MAX) problem.function.greatest = greatest;
+    if (min > -FLT_MAX) problem.function.min = min;
+    if (max < FLT_MAX) problem.function.max = max;
     if (encode.result_state != nil) problem.mask = new_mask(encode.result_state, encode.dst);
     return problem;
   }
@@ -104,8 +104,8 @@ struct ArithmeticState : Extends<ArithmeticState, CNNBinaryKernelState> {
     archive.field(@"MPSCNNArithmetic.bias", bias);
     archive.field(@"MPSCNNArithmetic.primaryStrideInFeatureChannels", channel_strides[0]);
     archive.field(@"MPSCNNArithmetic.secondaryStrideInFeatureChannels", channel_strides[1]);
-    archive.field(@"MPSCNNArithmetic.minimumValue", least);
-    archive.field(@"MPSCNNArithmetic.maximumValue", greatest);
+    archive.field(@"MPSCNNArithmetic.minimumValue", min);
+    archive.field(@"MPSCNNArithmetic.maximumValue", max);
   }
 };
 
@@ -134,8 +134,8 @@ OPENMPS_PROPERTY(ArithmeticState, NSUInteger, primaryStrideInFeatureChannels, se
                  channel_strides[0])
 OPENMPS_PROPERTY(ArithmeticState, NSUInteger, secondaryStrideInFeatureChannels, setSecondaryStrideInFeatureChannels,
                  channel_strides[1])
-OPENMPS_PROPERTY(ArithmeticState, float, minimumValue, setMinimumValue, least)
-OPENMPS_PROPERTY(ArithmeticState, float, maximumValue, setMaximumValue, greatest)
+OPENMPS_PROPERTY(ArithmeticState, float, minimumValue, setMinimumValue, min)
+OPENMPS_PROPERTY(ArithmeticState, float, maximumValue, setMaximumValue, max)
 
 - (void)encodeToCommandBuffer:(id<MTLCommandBuffer>)commandBuffer
                  primaryImage:(MPSImage *)primaryImage

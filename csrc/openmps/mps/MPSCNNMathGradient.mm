@@ -21,7 +21,7 @@ struct ArithmeticGradientState : Extends<ArithmeticGradientState, GradientKernel
   bool is_secondary = false;
   float scales[2] = {1, 1}, bias = 0;
   NSUInteger channel_stride = 1;  ///< of the secondary image
-  float least = -FLT_MAX, greatest = FLT_MAX;
+  float min = -FLT_MAX, max = FLT_MAX;
   /// Strides of a product's source that the gradient is for, which only a state tells: width, height, channels.
   bool knows_own = false;
   NSUInteger own_strides[3] = {1, 1, 1};
@@ -205,8 +205,8 @@ struct ArithmeticGradientState : Extends<ArithmeticGradientState, GradientKernel
     archive.field(@"MPSCNNArithmeticGradient.secondaryScale", scales[1]);
     archive.field(@"MPSCNNArithmeticGradient.bias", bias);
     archive.field(@"MPSCNNArithmeticGradient.secondaryStrideInFeatureChannels", channel_stride);
-    archive.field(@"MPSCNNArithmeticGradient.minimumValue", least);
-    archive.field(@"MPSCNNArithmeticGradient.maximumValue", greatest);
+    archive.field(@"MPSCNNArithmeticGradient.minimumValue", min);
+    archive.field(@"MPSCNNArithmeticGradient.maximumValue", max);
     archive.field(@"MPSCNNArithmeticGradient.knowsSource", knows_own);
     archive.field(@"MPSCNNArithmeticGradient.sourceStrideInPixelsX", own_strides[0]);
     archive.field(@"MPSCNNArithmeticGradient.sourceStrideInPixelsY", own_strides[1]);
@@ -252,8 +252,8 @@ OPENMPS_PROPERTY(ArithmeticGradientState, float, secondaryScale, setSecondarySca
 OPENMPS_PROPERTY(ArithmeticGradientState, float, bias, setBias, bias)
 OPENMPS_PROPERTY(ArithmeticGradientState, NSUInteger, secondaryStrideInFeatureChannels,
                  setSecondaryStrideInFeatureChannels, channel_stride)
-OPENMPS_PROPERTY(ArithmeticGradientState, float, minimumValue, setMinimumValue, least)
-OPENMPS_PROPERTY(ArithmeticGradientState, float, maximumValue, setMaximumValue, greatest)
+OPENMPS_PROPERTY(ArithmeticGradientState, float, minimumValue, setMinimumValue, min)
+OPENMPS_PROPERTY(ArithmeticGradientState, float, maximumValue, setMaximumValue, max)
 OPENMPS_GETTER(ArithmeticGradientState, BOOL, isSecondarySourceFilter, is_secondary)
 
 @end

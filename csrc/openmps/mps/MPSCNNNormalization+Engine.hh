@@ -7,14 +7,14 @@
 
 namespace openmps {
 
-struct LocalNormParameters {
-  LocalNormType type;   ///< the class's own
+struct LRNParameters {
+  LRNType type;         ///< the class's own
   NSUInteger size = 1;  ///< cross-channel: kernelSize
   float alpha = 1, beta = 5, delta = 1;
   float p0 = 1, pm = 0, ps = 1;
 
-  explicit LocalNormParameters(LocalNormType own) : type(own) {
-    if (type == LocalNormType::contrast) alpha = 0, beta = 0.5f, delta = 1.0f / 1024;
+  explicit LRNParameters(LRNType own) : type(own) {
+    if (type == LRNType::contrast) alpha = 0, beta = 0.5f, delta = 1.0f / 1024;
   }
 
   /// Raises for a size or for a window, that of `slot`, which no kernel has.
@@ -22,7 +22,7 @@ struct LocalNormParameters {
   /// Raises for what no initialiser makes.
   void did_read(const KernelState &state, const SourceSlot &slot, const SourceNames &names) const;
   void archive(Archive &archive);
-  LocalNormProblem problem(const ImageView &src, const ImageView &dst, const Window &window) const;
+  LRNProblem problem(const ImageView &src, const ImageView &dst, const Window &window) const;
 };
 
 }  // namespace openmps

@@ -6,7 +6,7 @@
 
 namespace openmps {
 
-void LocalNormParameters::check(const KernelState &state, const SourceSlot &slot, const SourceNames &names) const {
+void LRNParameters::check(const KernelState &state, const SourceSlot &slot, const SourceNames &names) const {
   if (slot.kernel_width != slot.kernel_height)
     raise_for(state, @"%s (%lu) is not %s (%lu).", names.property("kernelWidth").c_str(),
               (unsigned long)slot.kernel_width, names.property("kernelHeight").c_str(),
@@ -16,15 +16,15 @@ void LocalNormParameters::check(const KernelState &state, const SourceSlot &slot
     raise_for(state, @"kernelSize (%lu) is not between 1 and %lu.", (unsigned long)size, (unsigned long)most);
 }
 
-void LocalNormParameters::did_read(const KernelState &state, const SourceSlot &slot, const SourceNames &names) const {
+void LRNParameters::did_read(const KernelState &state, const SourceSlot &slot, const SourceNames &names) const {
   check(state, slot, names);
   if (slot.stride_x != 1 || slot.stride_y != 1 || slot.dilation_x != 1 || slot.dilation_y != 1)
     raise_for(state, @"The archive holds strides or dilation rates other than 1.");
-  if (type == LocalNormType::channels && slot.kernel_width != 1)
+  if (type == LRNType::channels && slot.kernel_width != 1)
     raise_for(state, @"The archive holds a kernelWidth (%lu) other than 1.", (unsigned long)slot.kernel_width);
 }
 
-void LocalNormParameters::archive(Archive &archive) {
+void LRNParameters::archive(Archive &archive) {
   archive.field(@"MPSCNNNormalization.kernelSize", size);
   archive.field(@"MPSCNNNormalization.alpha", alpha);
   archive.field(@"MPSCNNNormalization.beta", beta);
@@ -34,8 +34,8 @@ void LocalNormParameters::archive(Archive &archive) {
   archive.field(@"MPSCNNNormalization.ps", ps);
 }
 
-LocalNormProblem LocalNormParameters::problem(const ImageView &src, const ImageView &dst, const Window &window) const {
-  LocalNormProblem problem;
+LRNProblem LRNParameters::problem(const ImageView &src, const ImageView &dst, const Window &window) const {
+  LRNProblem problem;
   problem.src = src, problem.dst = dst;
   problem.type = type;
   problem.window = window;
@@ -47,10 +47,10 @@ LocalNormProblem LocalNormParameters::problem(const ImageView &src, const ImageV
 
 namespace {
 
-struct LocalNormState : Extends<LocalNormState, CNNKernelState> {
-  LocalNormParameters parameters;
+struct LRNState : Extends<LRNState, CNNKernelState> {
+  LRNParameters parameters;
 
-  explicit LocalNormState(LocalNormType type) : parameters(type) {}
+  explicit LRNState(LRNType type) : parameters(type) {}
 
   Class result_state_class() const override { return [MPSNNGradientState class]; }
 
@@ -69,10 +69,10 @@ struct LocalNormState : Extends<LocalNormState, CNNKernelState> {
   }
 };
 
-id init_local_norm(MPSCNNKernel *kernel, id<MTLDevice> device, NSUInteger width, NSUInteger height, NSUInteger size) {
+id init_lrn(MPSCNNKernel *kernel, id<MTLDevice> device, NSUInteger width, NSUInteger height, NSUInteger size) {
   if (!(kernel = [kernel openmps_initWithDevice:device])) return nil;
   UnwindRelease unwind(kernel);
-  auto &state = state_of<LocalNormState>(kernel);
+  auto &state = state_of<LRNState>(kernel);
   state.source.kernel_width = width, state.source.kernel_height = height;
   state.parameters.size = size;
   state.check_slots();
@@ -83,27 +83,27 @@ id init_local_norm(MPSCNNKernel *kernel, id<MTLDevice> device, NSUInteger width,
 }  // namespace
 }  // namespace openmps
 
-using openmps::init_local_norm;
-using openmps::LocalNormState;
-using openmps::LocalNormType;
+using openmps::init_lrn;
+using openmps::LRNState;
+using openmps::LRNType;
 
 #define OPENMPS_NEW_STATE(TYPE)               \
   +(openmps::KernelState *)openmps_newState { \
-    return new LocalNormState(TYPE);          \
+    return new LRNState(TYPE);                \
   }
 
 @implementation MPSCNNCrossChannelNormalization
-OPENMPS_NEW_STATE(LocalNormType::channels)
-OPENMPS_CROSS_CHANNEL_NORM(LocalNormState, init_local_norm)
+OPENMPS_NEW_STATE(LRNType::channels)
+OPENMPS_CROSS_CHANNEL_NORM(LRNState, init_lrn)
 @end
 
 @implementation MPSCNNSpatialNormalization
-OPENMPS_NEW_STATE(LocalNormType::pixels)
-OPENMPS_WINDOW_NORM(LocalNormState, init_local_norm)
+OPENMPS_NEW_STATE(LRNType::pixels)
+OPENMPS_WINDOW_NORM(LRNState, init_lrn)
 @end
 
 @implementation MPSCNNLocalContrastNormalization
-OPENMPS_NEW_STATE(LocalNormType::contrast)
+OPENMPS_NEW_STATE(LRNType::contrast)
 #undef OPENMPS_NEW_STATE
-OPENMPS_CONTRAST_NORM(LocalNormState, init_local_norm)
+OPENMPS_CONTRAST_NORM(LRNState, init_lrn)
 @end

@@ -9,15 +9,15 @@ namespace openmps {
 namespace {
 
 /// The window is that of the forward kernel, kept as the secondary source's.
-struct LocalNormGradientState : Extends<LocalNormGradientState, PixelGradientState> {
-  LocalNormParameters parameters;
+struct LRNGradientState : Extends<LRNGradientState, PixelGradientState> {
+  LRNParameters parameters;
 
-  explicit LocalNormGradientState(LocalNormType type) : parameters(type) {}
+  explicit LRNGradientState(LRNType type) : parameters(type) {}
 
   /// Pixel (0, 0) of the result lies under the middle of the window of pixel `at` of the gradient: kernelOffset is that
   /// of the window turned round, whose middle lies one further on when it is even.
   Problem make_problem(const Encode &encode) const override {
-    LocalNormGradientProblem problem;
+    LRNGradientProblem problem;
     const SourceSlot &slot = secondary();
     Window window = slot.window();
     const std::int64_t at_y = first_row() - (slot.extent_y() % 2 == 0 ? 1 : 0);
@@ -32,7 +32,7 @@ struct LocalNormGradientState : Extends<LocalNormGradientState, PixelGradientSta
   void check_encode(const Encode &encode, const Clip &clip) const override {
     PixelGradientState::check_encode(encode, clip);
     parameters.check(*this, secondary(), names(1));
-    if (parameters.type == LocalNormType::channels && secondary().kernel_width != 1)
+    if (parameters.type == LRNType::channels && secondary().kernel_width != 1)
       raise_for(*this, @"secondaryKernelWidth (%lu) is not 1.", (unsigned long)secondary().kernel_width);
   }
 
@@ -47,11 +47,11 @@ struct LocalNormGradientState : Extends<LocalNormGradientState, PixelGradientSta
   }
 };
 
-id init_local_norm_gradient(MPSCNNGradientKernel *kernel, id<MTLDevice> device, NSUInteger width, NSUInteger height,
-                            NSUInteger size) {
+id init_lrn_gradient(MPSCNNGradientKernel *kernel, id<MTLDevice> device, NSUInteger width, NSUInteger height,
+                     NSUInteger size) {
   if (!(kernel = [kernel openmps_initWithDevice:device])) return nil;
   UnwindRelease unwind(kernel);
-  auto &state = state_of<LocalNormGradientState>(kernel);
+  auto &state = state_of<LRNGradientState>(kernel);
   state.secondary().kernel_width = width, state.secondary().kernel_height = height;
   state.parameters.size = size;
   state.check_slots();
@@ -62,27 +62,27 @@ id init_local_norm_gradient(MPSCNNGradientKernel *kernel, id<MTLDevice> device, 
 }  // namespace
 }  // namespace openmps
 
-using openmps::init_local_norm_gradient;
-using openmps::LocalNormGradientState;
-using openmps::LocalNormType;
+using openmps::init_lrn_gradient;
+using openmps::LRNGradientState;
+using openmps::LRNType;
 
 #define OPENMPS_NEW_STATE(TYPE)               \
   +(openmps::KernelState *)openmps_newState { \
-    return new LocalNormGradientState(TYPE);  \
+    return new LRNGradientState(TYPE);        \
   }
 
 @implementation MPSCNNCrossChannelNormalizationGradient
-OPENMPS_NEW_STATE(LocalNormType::channels)
-OPENMPS_CROSS_CHANNEL_NORM(LocalNormGradientState, init_local_norm_gradient)
+OPENMPS_NEW_STATE(LRNType::channels)
+OPENMPS_CROSS_CHANNEL_NORM(LRNGradientState, init_lrn_gradient)
 @end
 
 @implementation MPSCNNSpatialNormalizationGradient
-OPENMPS_NEW_STATE(LocalNormType::pixels)
-OPENMPS_WINDOW_NORM(LocalNormGradientState, init_local_norm_gradient)
+OPENMPS_NEW_STATE(LRNType::pixels)
+OPENMPS_WINDOW_NORM(LRNGradientState, init_lrn_gradient)
 @end
 
 @implementation MPSCNNLocalContrastNormalizationGradient
-OPENMPS_NEW_STATE(LocalNormType::contrast)
+OPENMPS_NEW_STATE(LRNType::contrast)
 #undef OPENMPS_NEW_STATE
-OPENMPS_CONTRAST_NORM(LocalNormGradientState, init_local_norm_gradient)
+OPENMPS_CONTRAST_NORM(LRNGradientState, init_lrn_gradient)
 @end

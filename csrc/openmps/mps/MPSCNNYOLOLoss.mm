@@ -19,7 +19,7 @@ struct BoxSettings {
   MPSCNNReductionType reduction = MPSCNNReductionTypeSum;
   BOOL across_batch = NO, rescore = YES;
   float scale_xy = 10, scale_wh = 10, scale_no_object = 5, scale_object = 100, scale_class = 2;
-  float least_iou = 0.7f, greatest_iou = 0.3f;
+  float min_iou = 0.7f, max_iou = 0.3f;
   NSUInteger anchors = 0;
   Ref<NSData *> anchor_boxes;
 };
@@ -76,7 +76,7 @@ struct BoxLossState : Extends<BoxLossState, CNNKernelState> {
     made->xy.weight *= settings.scale_xy, made->wh.weight *= settings.scale_wh;
     made->classes.weight *= settings.scale_class;
     made->scale_object = settings.scale_object, made->scale_no_object = settings.scale_no_object;
-    made->least_iou = settings.least_iou, made->greatest_iou = settings.greatest_iou;
+    made->min_iou = settings.min_iou, made->max_iou = settings.max_iou;
     made->rescore = settings.rescore;
     boxes = std::move(made);
     for (std::size_t i = 0; i < kTerms; ++i) losses[i] = new_loss(terms[i]);
@@ -112,8 +112,8 @@ struct BoxLossState : Extends<BoxLossState, CNNKernelState> {
     archive.field(@"MPSCNNYOLOLoss.scaleNoObject", settings.scale_no_object);
     archive.field(@"MPSCNNYOLOLoss.scaleObject", settings.scale_object);
     archive.field(@"MPSCNNYOLOLoss.scaleClass", settings.scale_class);
-    archive.field(@"MPSCNNYOLOLoss.minIOUForObjectPresence", settings.least_iou);
-    archive.field(@"MPSCNNYOLOLoss.maxIOUForObjectAbsence", settings.greatest_iou);
+    archive.field(@"MPSCNNYOLOLoss.minIOUForObjectPresence", settings.min_iou);
+    archive.field(@"MPSCNNYOLOLoss.maxIOUForObjectAbsence", settings.max_iou);
     archive.field(@"MPSCNNYOLOLoss.numberOfAnchorBoxes", settings.anchors);
     archive.object(@"MPSCNNYOLOLoss.anchorBoxes", [NSData class], settings.anchor_boxes);
     for (std::size_t i = 0; i < kTerms; ++i)
@@ -218,8 +218,8 @@ OPENMPS_SETTING(float, scaleWH, setScaleWH, scale_wh)
 OPENMPS_SETTING(float, scaleNoObject, setScaleNoObject, scale_no_object)
 OPENMPS_SETTING(float, scaleObject, setScaleObject, scale_object)
 OPENMPS_SETTING(float, scaleClass, setScaleClass, scale_class)
-OPENMPS_SETTING(float, minIOUForObjectPresence, setMinIOUForObjectPresence, least_iou)
-OPENMPS_SETTING(float, maxIOUForObjectAbsence, setMaxIOUForObjectAbsence, greatest_iou)
+OPENMPS_SETTING(float, minIOUForObjectPresence, setMinIOUForObjectPresence, min_iou)
+OPENMPS_SETTING(float, maxIOUForObjectAbsence, setMaxIOUForObjectAbsence, max_iou)
 OPENMPS_SETTING(NSUInteger, numberOfAnchorBoxes, setNumberOfAnchorBoxes, anchors)
 #undef OPENMPS_SETTING
 
@@ -271,8 +271,8 @@ OPENMPS_GETTER(BoxLossState, float, scaleWH, settings.scale_wh)
 OPENMPS_GETTER(BoxLossState, float, scaleNoObject, settings.scale_no_object)
 OPENMPS_GETTER(BoxLossState, float, scaleObject, settings.scale_object)
 OPENMPS_GETTER(BoxLossState, float, scaleClass, settings.scale_class)
-OPENMPS_GETTER(BoxLossState, float, minIOUForObjectPresence, settings.least_iou)
-OPENMPS_GETTER(BoxLossState, float, maxIOUForObjectAbsence, settings.greatest_iou)
+OPENMPS_GETTER(BoxLossState, float, minIOUForObjectPresence, settings.min_iou)
+OPENMPS_GETTER(BoxLossState, float, maxIOUForObjectAbsence, settings.max_iou)
 OPENMPS_GETTER(BoxLossState, MPSCNNReductionType, reductionType, settings.reduction)
 OPENMPS_GETTER(BoxLossState, NSUInteger, numberOfAnchorBoxes, settings.anchors)
 OPENMPS_GETTER(BoxLossState, NSData *, anchorBoxes, settings.anchor_boxes.get())

@@ -26,9 +26,9 @@ struct OptimizerState : Extends<OptimizerState, KernelState> {
   void check_finite(const char *name, double value) const {
     if (!std::isfinite(value)) raise_for(*this, @"%s (%g) is not a finite number.", name, value);
   }
-  void check_between(const char *name, double value, double least, double below) const {
-    if (!(value >= least && value < below))
-      raise_for(*this, @"%s (%g) is not at least %g and less than %g.", name, value, least, below);
+  void check_between(const char *name, double value, double min, double below) const {
+    if (!(value >= min && value < below))
+      raise_for(*this, @"%s (%g) is not at least %g and less than %g.", name, value, min, below);
   }
   void check_epsilon(float epsilon) const {
     if (!(epsilon >= 0)) raise_for(*this, @"epsilon (%g) is less than 0.", (double)epsilon);
@@ -55,7 +55,7 @@ struct OptimizerState : Extends<OptimizerState, KernelState> {
     OptimizeProblem problem;
     problem.rate = settings.rate;
     problem.rescale = settings.rescale;
-    if (settings.clips) problem.least = settings.clip_min, problem.greatest = settings.clip_max;
+    if (settings.clips) problem.min = settings.clip_min, problem.max = settings.clip_max;
     problem.regularization = static_cast<Regularization>(settings.regularization);
     problem.regularization_scale = settings.regularization_scale;
     return problem;
@@ -117,7 +117,7 @@ struct RMSPropState : Extends<RMSPropState, OptimizerState> {
   }
   void fill(OptimizeProblem &problem) const override {
     problem.type = OptimizerType::rms;
-    problem.decay_of_squares = decay;
+    problem.beta2 = decay;
     problem.epsilon = epsilon;
   }
   void archive(Archive &archive) override {
@@ -139,10 +139,10 @@ struct AdamState : Extends<AdamState, OptimizerState> {
     check_epsilon(epsilon);
   }
   void fill(OptimizeProblem &problem) const override {
-    problem.type = problem.greatest_squares.memory ? OptimizerType::adam_greatest : OptimizerType::adam;
+    problem.type = problem.max_second_moment.memory ? OptimizerType::amsgrad : OptimizerType::adam;
     const double t = static_cast<double>(time_step) + 1;
     problem.rate *= std::sqrt(1 - std::pow(beta2, t)) / (1 - std::pow(beta1, t));
-    problem.decay = beta1, problem.decay_of_squares = beta2;
+    problem.decay = beta1, problem.beta2 = beta2;
     problem.epsilon = epsilon;
   }
   void did_encode() override { ++time_step; }
@@ -176,7 +176,7 @@ struct Lists {
   bool is_optional = false;
 };
 
-// The forms with states. The lists stand in the order momentum, squares, greatest squares.
+// The forms with states. The lists stand in the order momentum, second moment, max second moment.
 void encode_convolution(MPSNNOptimizer *kernel, id<MTLCommandBuffer> buffer, MPSCNNConvolutionGradientState *gradient,
                         MPSCNNConvolutionWeightsAndBiasesState *source, MPSCNNConvolutionWeightsAndBiasesState *result,
                         const std::array<Lists, 3> &lists);

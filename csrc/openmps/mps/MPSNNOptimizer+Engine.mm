@@ -8,8 +8,9 @@ namespace openmps {
 namespace {
 
 constexpr FloatMatrices OptimizeProblem::*kMembers[kRoles] = {
-    &OptimizeProblem::gradient, &OptimizeProblem::values,           &OptimizeProblem::momentum,
-    &OptimizeProblem::squares,  &OptimizeProblem::greatest_squares, &OptimizeProblem::result};
+    &OptimizeProblem::gradient,          &OptimizeProblem::values,
+    &OptimizeProblem::momentum,          &OptimizeProblem::second_moment,
+    &OptimizeProblem::max_second_moment, &OptimizeProblem::result};
 
 /// One array: where it lies, and its name for errors.
 struct Array {
@@ -212,7 +213,7 @@ void add_problems(const OptimizerState &state, const Parameter &parameter, NSUIn
   problems.push_back(resolve(state, arrays));
 }
 
-/// The forms with states. The lists stand in the order momentum, squares, greatest squares.
+/// The forms with states. The lists stand in the order momentum, second moment, max second moment.
 void encode_states(MPSNNOptimizer *kernel, id<MTLCommandBuffer> buffer, const std::vector<MPSState *> &read,
                    MPSState *result, const std::array<Parameter, 2> &parameters, const std::array<Lists, 3> &lists) {
   auto &state = state_of<OptimizerState>(kernel);

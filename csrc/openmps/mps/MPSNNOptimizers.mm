@@ -18,7 +18,7 @@ std::array<Lists, 3> adam_lists(NSArray<MPSVector *> *momentum, NSArray<MPSVecto
           Lists{maximum, "maximumVelocityVectors", true}};
 }
 
-std::array<Lists, 3> squares_lists(NSArray<MPSVector *> *squares) {
+std::array<Lists, 3> second_moment_lists(NSArray<MPSVector *> *squares) {
   return {kNoList, Lists{squares, "inputSumOfSquaresVectors"}, kNoList};
 }
 
@@ -245,7 +245,7 @@ OPENMPS_GETTER(RMSPropState, float, epsilon, epsilon)
      inputSumOfSquaresVectors:(NSArray<MPSVector *> *)inputSumOfSquaresVectors
                   resultState:(MPSCNNConvolutionWeightsAndBiasesState *)resultState {
   openmps::encode_convolution(self, commandBuffer, convolutionGradientState, convolutionSourceState, resultState,
-                              openmps::squares_lists(inputSumOfSquaresVectors));
+                              openmps::second_moment_lists(inputSumOfSquaresVectors));
 }
 
 - (void)encodeToCommandBuffer:(id<MTLCommandBuffer>)commandBuffer
@@ -254,7 +254,7 @@ OPENMPS_GETTER(RMSPropState, float, epsilon, epsilon)
                   resultState:(MPSCNNNormalizationGammaAndBetaState *)resultState {
   openmps::encode_normalization(self, commandBuffer, batchNormalizationState, "batchNormalizationState",
                                 batchNormalizationState, "batchNormalizationState", resultState,
-                                openmps::squares_lists(inputSumOfSquaresVectors));
+                                openmps::second_moment_lists(inputSumOfSquaresVectors));
 }
 
 - (void)encodeToCommandBuffer:(id<MTLCommandBuffer>)commandBuffer
@@ -264,7 +264,7 @@ OPENMPS_GETTER(RMSPropState, float, epsilon, epsilon)
                         resultState:(MPSCNNNormalizationGammaAndBetaState *)resultState {
   openmps::encode_normalization(self, commandBuffer, batchNormalizationGradientState, "batchNormalizationGradientState",
                                 batchNormalizationSourceState, "batchNormalizationSourceState", resultState,
-                                openmps::squares_lists(inputSumOfSquaresVectors));
+                                openmps::second_moment_lists(inputSumOfSquaresVectors));
 }
 
 @end

@@ -52,15 +52,15 @@ struct LossFunction {
 /// and x y w h c f0 ... of the label: the box's centre in the cell and its size in cells, c > 0 where there is a box.
 ///   t_w = ln(w / anchor's + 1e-5), t_h likewise; fit = IoU of anchor and label, both centred at one point
 ///   iou = IoU of the label and the box (sigmoid(X), sigmoid(Y), exp(W) * anchor's, exp(H) * anchor's), a constant
-///   object = c > 0 and (no other anchor of the cell fits better, or fit > least_iou)
-///   absent = fit < greatest_iou and not object
+///   object = c > 0 and (no other anchor of the cell fits better, or fit > min_iou)
+///   absent = fit < max_iou and not object
 ///   l = object * (xy(sigmoid(X), x) + xy(sigmoid(Y), y) + wh(W, t_w) + wh(H, t_h) + classes(F, f))
 ///       + (object * scale_object + absent * scale_no_object) * confidence(C, object * (rescore ? iou : 1))
 /// The functions have the scales of their terms in `weight`, `confidence` has its own.
 struct BoxLoss {
   LossFunction xy, wh, confidence, classes;
   float scale_object = 1, scale_no_object = 1;
-  float least_iou = 0.7f, greatest_iou = 0.3f;
+  float min_iou = 0.7f, max_iou = 0.3f;
   bool rescore = true;
   std::vector<float> anchors;  ///< width and height of each, in cells
 };

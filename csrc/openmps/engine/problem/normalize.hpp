@@ -15,18 +15,18 @@ namespace openmps {
 ///   contrast: M is the mean and V the variance in the window
 /// x is the value under tap (kernel / 2) of the window. Taps outside of the source are zeros or the nearest pixels, and
 /// a mean divides by all of them.
-enum class LocalNormType : std::uint8_t { channels, pixels, contrast };
+enum class LRNType : std::uint8_t { channels, pixels, contrast };
 
-struct LocalNormProblem {
+struct LRNProblem {
   ImageView src, dst;  ///< share no memory
-  LocalNormType type = LocalNormType::channels;
+  LRNType type = LRNType::channels;
   Window window;          ///< stride and dilation 1; channels: kernel 1 x 1
   std::int64_t size = 1;  ///< channels
   float alpha = 1, beta = 5, delta = 1;
   float p0 = 0, pm = 0, ps = 1;  ///< contrast
 
   static constexpr auto fields() {
-    using P = LocalNormProblem;
+    using P = LRNProblem;
     using namespace roles;
     return std::tuple(in("src", &P::src), out("dst", &P::dst), shape("type", &P::type), shape("window", &P::window),
                       shape("size", &P::size), shape("alpha", &P::alpha), shape("beta", &P::beta),
@@ -34,16 +34,16 @@ struct LocalNormProblem {
   }
 };
 
-/// The derivative of a LocalNormProblem: value u of diff_src is the sum over all values v of the forward problem's dst,
+/// The derivative of a LRNProblem: value u of diff_src is the sum over all values v of the forward problem's dst,
 /// which hold the gradient of its result here and are read, of v times the derivative of v's formula by value u of src.
 /// Pixel (0, 0) of diff_src is pixel (start_h, start_w) of src; 0 beyond src.
-struct LocalNormGradientProblem {
-  LocalNormProblem forward;  ///< dst has any extents: of as many images and channels as src
-  ImageView diff_src;        ///< shares no memory with the others
+struct LRNGradientProblem {
+  LRNProblem forward;  ///< dst has any extents: of as many images and channels as src
+  ImageView diff_src;  ///< shares no memory with the others
   std::int64_t start_h = 0, start_w = 0;
 
   static constexpr auto fields() {
-    using P = LocalNormGradientProblem;
+    using P = LRNGradientProblem;
     using namespace roles;
     return std::tuple(in("forward", &P::forward), out("diff_src", &P::diff_src), shape("start_h", &P::start_h),
                       shape("start_w", &P::start_w));
@@ -75,14 +75,14 @@ struct NormalizeProblem {
 };
 
 /// mean and variance (the mean square of the distance from the mean) of each channel over all pixels and images.
-struct StatisticsProblem {
+struct BatchMomentsProblem {
   ImageView src;
   ChannelValues mean, variance;
   std::int64_t count = 0;  ///< pixels of which they hold the values already, which the new ones join
   ChannelValues exact;     ///< as in NormalizeProblem
 
   static constexpr auto fields() {
-    using P = StatisticsProblem;
+    using P = BatchMomentsProblem;
     using namespace roles;
     return std::tuple(in("src", &P::src), inout("mean", &P::mean), inout("variance", &P::variance),
                       shape("count", &P::count), inout("exact", &P::exact));
@@ -91,7 +91,7 @@ struct StatisticsProblem {
 
 /// With G = diff_dst * f'(y), y what NormalizeProblem hands to its neuron f, and z = (x - mean) / sqrt(variance +
 /// epsilon): for each channel diff_beta = sum G and diff_gamma = sum G * z over all pixels and images of diff_dst.
-struct StatisticsGradientProblem {
+struct BatchMomentsGradientProblem {
   ImageView diff_dst;
   Operand src;  ///< what the pixels of diff_dst were made of; without repeated axes
   ChannelValues gamma, beta, mean, variance, exact;
@@ -101,7 +101,7 @@ struct StatisticsGradientProblem {
   bool adds = false;  ///< to what these hold already
 
   static constexpr auto fields() {
-    using P = StatisticsGradientProblem;
+    using P = BatchMomentsGradientProblem;
     using namespace roles;
     return std::tuple(in("diff_dst", &P::diff_dst), in("src", &P::src), in("gamma", &P::gamma), in("beta", &P::beta),
                       in("mean", &P::mean), in("variance", &P::variance), in("exact", &P::exact),
@@ -118,7 +118,7 @@ struct NormalizeGradientProblem {
   Operand diff_dst, src;
   ImageView diff_src;  ///< shares no memory with the sources; 0 beyond src
   ChannelValues gamma, beta;
-  /// 0: the sums are those in diff_gamma and diff_beta, which hold what StatisticsGradientProblem stores, and `count`
+  /// 0: the sums are those in diff_gamma and diff_beta, which hold what BatchMomentsGradientProblem stores, and `count`
   /// the pixels that made mean and variance; with a count of 0 these are constants and nothing is subtracted. Otherwise
   /// mean, variance and sums are those of each image and of so many groups of channels, and diff_gamma and diff_beta
   /// are stored: of each channel over all images, all pixels of diff_dst.view.

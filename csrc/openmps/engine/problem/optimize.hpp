@@ -24,40 +24,41 @@ struct FloatMatrices {
   }
 };
 
-enum class OptimizerType : std::uint8_t { descent, momentum, nesterov, rms, adam, adam_greatest };
+enum class OptimizerType : std::uint8_t { descent, momentum, nesterov, rms, adam, amsgrad };
 
 enum class Regularization : std::uint8_t { none, absolute, square };
 
-/// Update each value v by its gradient, element by element. First g = min(max(gradient, least), greatest) * rescale +
-/// regularization_scale * (absolute: the sign of v; square: v); NaN stays NaN. Then with m = momentum, s = squares:
+/// Update each value v by its gradient, element by element. First g = min(max(gradient, min), max) * rescale +
+/// regularization_scale * (absolute: the sign of v; square: v); NaN stays NaN. Then with m = momentum, s =
+/// second_moment:
 ///   descent:  result = v - rate * g
 ///   momentum: m = decay * m + rate * g; result = v - m
 ///   nesterov: m = decay * m + g; result = v - rate * (g + decay * m)
-///   rms:      s = decay_of_squares * s + (1 - decay_of_squares) * g^2; result = v - rate * g / (sqrt(s) + epsilon)
+///   rms:      s = beta2 * s + (1 - beta2) * g^2; result = v - rate * g / (sqrt(s) + epsilon)
 ///   adam:     m = decay * m + (1 - decay) * g; s as rms; result = v - rate * m / (sqrt(s) + epsilon)
-///   adam_greatest: the same with greatest_squares = max(greatest_squares, s) under the root
+///   amsgrad: the same with max_second_moment = max(max_second_moment, s) under the root
 struct OptimizeProblem {
   std::int64_t matrices = 1, rows = 1, columns = 1;
   FloatMatrices gradient, values;
-  FloatMatrices result;                               ///< may be values, or the gradient; else shares no memory
-  FloatMatrices momentum, squares, greatest_squares;  ///< those that the type needs; share no memory
+  FloatMatrices result;                                      ///< may be values, or the gradient; else shares no memory
+  FloatMatrices momentum, second_moment, max_second_moment;  ///< those that the type needs; share no memory
   OptimizerType type = OptimizerType::descent;
   Regularization regularization = Regularization::none;
-  double rate = 0.001, decay = 0, decay_of_squares = 0, epsilon = 0;
+  double rate = 0.001, decay = 0, beta2 = 0, epsilon = 0;
   float rescale = 1, regularization_scale = 0;
-  float least = -std::numeric_limits<float>::infinity(), greatest = std::numeric_limits<float>::infinity();
+  float min = -std::numeric_limits<float>::infinity(), max = std::numeric_limits<float>::infinity();
 
   static constexpr auto fields() {
     using P = OptimizeProblem;
     using namespace roles;
     return std::tuple(shape("matrices", &P::matrices), shape("rows", &P::rows), shape("columns", &P::columns),
                       in("gradient", &P::gradient), in("values", &P::values), out("result", &P::result),
-                      inout("momentum", &P::momentum), inout("squares", &P::squares),
-                      inout("greatest_squares", &P::greatest_squares), shape("type", &P::type),
+                      inout("momentum", &P::momentum), inout("second_moment", &P::second_moment),
+                      inout("max_second_moment", &P::max_second_moment), shape("type", &P::type),
                       shape("regularization", &P::regularization), value("rate", &P::rate), value("decay", &P::decay),
-                      value("decay_of_squares", &P::decay_of_squares), value("epsilon", &P::epsilon),
-                      value("rescale", &P::rescale), value("regularization_scale", &P::regularization_scale),
-                      value("least", &P::least), value("greatest", &P::greatest));
+                      value("beta2", &P::beta2), value("epsilon", &P::epsilon), value("rescale", &P::rescale),
+                      value("regularization_scale", &P::regularization_scale), value("min", &P::min),
+                      value("max", &P::max));
   }
 };
 

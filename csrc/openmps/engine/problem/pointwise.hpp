@@ -38,17 +38,17 @@ struct NeuronGradientProblem {
 
 enum class BinaryOperation : std::uint8_t { add, subtract, multiply, divide };
 
-/// min(max((scale0 * a) op (scale1 * b) + bias, least), greatest); NaN stays NaN. Infinite bounds do nothing.
+/// min(max((scale0 * a) op (scale1 * b) + bias, min), max); NaN stays NaN. Infinite bounds do nothing.
 struct Arithmetic {
   BinaryOperation operation = BinaryOperation::add;
   float scale0 = 1, scale1 = 1, bias = 0;
-  float least = -std::numeric_limits<float>::infinity(), greatest = std::numeric_limits<float>::infinity();
+  float min = -std::numeric_limits<float>::infinity(), max = std::numeric_limits<float>::infinity();
 
   static constexpr auto fields() {
     using P = Arithmetic;
     using namespace roles;
     return std::tuple(shape("operation", &P::operation), shape("scale0", &P::scale0), shape("scale1", &P::scale1),
-                      shape("bias", &P::bias), shape("least", &P::least), shape("greatest", &P::greatest));
+                      shape("bias", &P::bias), shape("min", &P::min), shape("max", &P::max));
   }
 };
 

@@ -19,14 +19,13 @@
 
 namespace openmps {
 
-using Problem =
-    std::variant<ConvProblem, ConvGradientProblem, TransposeProblem, TransposeGradientProblem, BinaryConvProblem,
-                 PoolProblem, PoolGradientProblem, NeuronProblem, NeuronGradientProblem, BinaryProblem,
-                 BinaryGradientProblem, LocalNormProblem, NormalizeProblem, StatisticsProblem, LocalNormGradientProblem,
-                 StatisticsGradientProblem, NormalizeGradientProblem, SoftmaxProblem, SoftmaxGradientProblem,
-                 ReduceProblem, ResampleProblem, ResampleGradientProblem, ReshapeProblem, PadProblem,
-                 PadGradientProblem, DropoutProblem, LossProblem, OptimizeProblem, CopyProblem, BufferCopyProblem,
-                 BufferFillProblem, HostTask>;
+using Problem = std::variant<ConvProblem, ConvGradientProblem, TransposeProblem, TransposeGradientProblem,
+                             BinaryConvProblem, PoolProblem, PoolGradientProblem, NeuronProblem, NeuronGradientProblem,
+                             BinaryProblem, BinaryGradientProblem, LRNProblem, NormalizeProblem, BatchMomentsProblem,
+                             LRNGradientProblem, BatchMomentsGradientProblem, NormalizeGradientProblem, SoftmaxProblem,
+                             SoftmaxGradientProblem, ReduceProblem, ResampleProblem, ResampleGradientProblem,
+                             ReshapeProblem, PadProblem, PadGradientProblem, DropoutProblem, LossProblem,
+                             OptimizeProblem, CopyProblem, BufferCopyProblem, BufferFillProblem, HostTask>;
 
 /// One recorded encode.
 struct Command {

@@ -16,8 +16,8 @@ MPSCNN_HOST_DEVICE void arithmetic(const Arithmetic& f, const Value& a, const Va
   if constexpr (operation == BinaryOperation::subtract) result = x - y + f.bias;
   if constexpr (operation == BinaryOperation::multiply) result = x * y + f.bias;
   if constexpr (operation == BinaryOperation::divide) result = x / y + f.bias;
-  result = result < f.least ? f.least : result;
-  result = result > f.greatest ? f.greatest : result;
+  result = result < f.min ? f.min : result;
+  result = result > f.max ? f.max : result;
 }
 
 }  // namespace openmps

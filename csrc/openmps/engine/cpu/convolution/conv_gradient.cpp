@@ -1,0 +1,193 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "engine/cpu/convolution/conv_gradient.hpp"
+
+#include <algorithm>
+#include <mutex>
+#include <vector>
+
+#include "engine/cpu/convolution/convolution.hpp"
+#include "engine/cpu/implementations.hpp"
+#include "engine/cpu/pointwise/elementwise.hpp"
+#include "engine/cpu/runtime.hpp"
+#include "engine/shared/isa.hpp"
+#include "engine/shared/parallel.hpp"
+
+namespace openmps::cpu {
+namespace {
+
+/// Ordered: the first that does not decline. The last takes everything.
+constexpr Implementation<DataGradientCall> kData[] = {
+    {"depthwise", data_gradient_depthwise}, {"taps", data_gradient_by_taps},       {"narrow", data_gradient_narrow},
+    {"primitive", data_gradient_primitive}, {"patches", data_gradient_by_patches},
+};
+const ImplementationNames kDataNames(kData);
+constexpr Implementation<WeightsGradientCall> kWeights[] = {
+    {"taps", weights_gradient_by_taps},        {"in_place", weights_gradient_in_place},
+    {"primitive", weights_gradient_primitive}, {"depthwise", weights_gradient_depthwise},
+    {"patches", weights_gradient_by_patches},
+};
+const ImplementationNames kWeightsNames(kWeights);
+
+/// The image as dense floats: itself, or a copy in `memory`.
+Tensor dense_floats(const ImageView& view, Scratch& memory) {
+  const Tensor given = tensor_of(view);
+  if (given.is_dense_float()) return given;
+  ScratchTensor dense(given.n, given.h, given.w, given.c);
+  copy(given, dense.tensor);
+  memory = std::move(dense.memory);
+  return dense.tensor;
+}
+
+float* floats_of(const ChannelValues& values) {
+  return reinterpret_cast<float*>(values.memory->data() + values.offset);
+}
+
+MPSCNN_CLONES void sum_rows(const float* rows, std::int64_t count, std::int64_t channels, float* sums) {
+  for (std::int64_t r = 0; r < count; ++r, rows += channels) {
+#pragma omp simd
+    for (std::int64_t i = 0; i < channels; ++i) sums[i] += rows[i];
+  }
+}
+
+/// The convolution that a transpose is, seen from its result: inputs and outputs change places, taps are reversed.
+std::shared_ptr<ConvWeights> reversed_roles(const ConvWeights& weights) {
+  const std::lock_guard lock(weights.cache.mutex);
+  std::shared_ptr<void>& entry = weights.cache.entries["onednn.reversed_roles"];
+  if (!entry) {
+    auto made = std::make_shared<ConvWeights>();
+    const std::int64_t taps = weights.kernel_h * weights.kernel_w, inputs = weights.in_channels_per_group;
+    const std::int64_t outputs = weights.out_channels / weights.groups;
+    made->out_channels = inputs * weights.groups;
+    made->kernel_h = weights.kernel_h, made->kernel_w = weights.kernel_w;
+    made->in_channels_per_group = outputs;
+    made->groups = weights.groups;
+    made->values.own().resize(weights.values.size());
+    float* const to = made->values.own().data();
+    const float* const from = weights.values.data();
+    parallel_ranges(made->out_channels, threads_for(static_cast<std::int64_t>(weights.values.size()), 64 * 1024),
+                    [&](std::int64_t begin, std::int64_t end) {
+                      for (std::int64_t i = begin; i < end; ++i) {
+                        const std::int64_t group = i / inputs, own = i % inputs;
+                        for (std::int64_t t = 0; t < taps; ++t) {
+                          const float* value = from + (group * outputs * taps + taps - 1 - t) * inputs + own;
+                          for (std::int64_t o = 0; o < outputs; ++o)
+                            to[(i * taps + t) * outputs + o] = value[o * taps * inputs];
+                        }
+                      }
+                    });
+    entry = made;
+  }
+  return std::static_pointer_cast<ConvWeights>(entry);
+}
+
+/// Gradients of reversed_roles() back in the order of the weights.
+void restore_roles(const float* from, const ConvWeights& weights, float* to, bool accumulates) {
+  const std::int64_t taps = weights.kernel_h * weights.kernel_w, inputs = weights.in_channels_per_group;
+  const std::int64_t outputs = weights.out_channels / weights.groups;
+  parallel_ranges(weights.out_channels, threads_for(static_cast<std::int64_t>(weights.values.size()), 64 * 1024),
+                  [&](std::int64_t begin, std::int64_t end) {
+                    for (std::int64_t o = begin; o < end; ++o) {
+                      const float* const of_group = from + o / outputs * inputs * taps * outputs + o % outputs;
+                      for (std::int64_t t = 0; t < taps; ++t) {
+                        float* const values = to + (o * taps + t) * inputs;
+                        for (std::int64_t i = 0; i < inputs; ++i) {
+                          const float value = of_group[(i * taps + taps - 1 - t) * outputs];
+                          values[i] = accumulates ? values[i] + value : value;
+                        }
+                      }
+                    }
+                  });
+}
+
+}  // namespace
+
+void bias_gradient(const Tensor& diff_dst, float* sums, bool accumulates) {
+  // Floats for as many pixels as cost no digits, doubles for these sums.
+  constexpr std::int64_t kPixels = 64;
+  const std::int64_t pixels = diff_dst.n * diff_dst.h * diff_dst.w, c = diff_dst.c;
+  const int threads = threads_for(pixels * c, 64 * 1024);
+  const auto count = static_cast<std::size_t>(c);
+  std::vector<double> totals(count * static_cast<std::size_t>(threads));
+  std::vector<float> parts(totals.size());
+  parallel_ranges(pixels, threads, [&](std::int64_t begin, std::int64_t end) {
+    const std::size_t first = count * static_cast<std::size_t>(thread_number());
+    float* const part = parts.data() + first;
+    for (std::int64_t i = begin; i < end; i += kPixels) {
+      std::fill(part, part + c, 0.0f);
+      sum_rows(diff_dst.floats() + i * c, std::min(kPixels, end - i), c, part);
+      for (std::int64_t k = 0; k < c; ++k) totals[first + static_cast<std::size_t>(k)] += part[k];
+    }
+  });
+  for (std::size_t k = 0; k < count; ++k) {
+    double sum = accumulates ? sums[k] : 0.0;
+    for (std::size_t i = k; i < totals.size(); i += count) sum += totals[i];
+    sums[k] = static_cast<float>(sum);
+  }
+}
+
+void run(const ConvGradientProblem& problem) {
+  Scratch diff_dst_memory, src_memory;
+  const Tensor diff_dst = dense_floats(problem.diff_dst, diff_dst_memory);
+  if (problem.diff_src.memory) {
+    const Tensor wanted = tensor_of(problem.diff_src);
+    DataGradientCall call = {diff_dst, wanted, problem.weights.get(), problem.window, problem.reduced_precision};
+    call.window.start_h -= problem.first_h;
+    call.window.start_w -= problem.first_w;
+    call.src_first_h = -problem.first_h, call.src_first_w = -problem.first_w;
+    call.src_h = problem.src.h, call.src_w = problem.src.w;
+    if (wanted.is_dense_float()) {
+      run_first("convolve_gradient, data", kData, call);
+    } else {
+      const ScratchTensor dense(wanted.n, wanted.h, wanted.w, wanted.c);
+      call.diff_src = dense.tensor;
+      run_first("convolve_gradient, data", kData, call);
+      copy(dense.tensor, wanted);
+    }
+  }
+  if (problem.diff_weights.memory) {
+    const WeightsGradientCall call = {diff_dst,
+                                      dense_floats(problem.src, src_memory),
+                                      problem.weights->groups,
+                                      problem.window,
+                                      floats_of(problem.diff_weights),
+                                      problem.accumulates,
+                                      problem.reduced_precision};
+    run_first("convolve_gradient, weights", kWeights, call);
+  }
+  if (problem.diff_bias.memory) bias_gradient(diff_dst, floats_of(problem.diff_bias), problem.accumulates);
+}
+
+void run(const TransposeGradientProblem& problem) {
+  const ConvWeights& weights = *problem.weights;
+  Scratch diff_dst_memory, src_memory;
+  const Tensor diff_dst = dense_floats(problem.diff_dst, diff_dst_memory);
+  // Pixel n of the source stands at n * stride of Z: result pixel n * stride - start - k * dilation looks at it with
+  // tap k. That is a strided convolution of the gradient with the taps in reverse order.
+  Window window = problem.window;
+  window.start_h = -window.start_h - (window.kernel_h - 1) * window.dilation_h;
+  window.start_w = -window.start_w - (window.kernel_w - 1) * window.dilation_w;
+  if (problem.diff_src.memory) {
+    const auto turned = reversed_roles(weights);
+    const Neuron none;
+    ConvCall call = {diff_dst, tensor_of(problem.diff_src), turned.get(), window, &none, problem.reduced_precision};
+    call.window.start_h += problem.first_h * window.stride_h;
+    call.window.start_w += problem.first_w * window.stride_w;
+    run_convolution(call);
+  }
+  if (problem.diff_weights.memory) {
+    const Scratch turned(weights.values.size() * sizeof(float));
+    auto* const values = reinterpret_cast<float*>(turned.data());
+    const WeightsGradientCall call = {dense_floats(problem.src, src_memory),
+                                      diff_dst,
+                                      weights.groups,
+                                      window,
+                                      values,
+                                      false,
+                                      problem.reduced_precision};
+    run_first("convolve_transpose_gradient, weights", kWeights, call);
+    restore_roles(values, weights, floats_of(problem.diff_weights), problem.accumulates);
+  }
+  if (problem.diff_bias.memory) bias_gradient(diff_dst, floats_of(problem.diff_bias), problem.accumulates);
+}
+
+}  // namespace openmps::cpu

@@ -1,0 +1,140 @@
+// SPDX-License-Identifier: Apache-2.0
+// Convolutions and inner products by oneDNN's primitives.
+#include "engine/cpu/convolution/onednn/conv_parts.hpp"
+#include "engine/cpu/pointwise/elementwise.hpp"
+#include "engine/shared/neuron.hpp"
+#include "engine/shared/parallel.hpp"
+
+namespace openmps::cpu {
+namespace {
+
+struct Geometry {
+  SourceAxis h, w;
+};
+
+Geometry map_window(const ConvCall& call) {
+  const Window& w = call.window;
+  return {map_source_axis(call.src.h, call.dst.h, w.start_h, w.stride_h, reach_h(w)),
+          map_source_axis(call.src.w, call.dst.w, w.start_w, w.stride_w, reach_w(w))};
+}
+
+bool sees_edges(const Geometry& g) { return g.h.before > 0 || g.w.before > 0 || g.h.after > 0 || g.w.after > 0; }
+
+WeightsCache::Key key_of(std::int64_t kind, const ConvCall& call, const Geometry& g, int threads) {
+  const Window& w = call.window;
+  const Neuron& f = *call.neuron;
+  return {kind | (threads << 8) | (std::int64_t{call.reduced_precision} << 32),
+          call.src.n,
+          g.h.count,
+          g.w.count,
+          call.dst.h,
+          call.dst.w,
+          g.h.before,
+          g.w.before,
+          g.h.after,
+          g.w.after,
+          w.stride_h,
+          w.stride_w,
+          w.dilation_h,
+          w.dilation_w,
+          static_cast<std::int64_t>(f.type),
+          key_bits(f.a),
+          key_bits(f.b),
+          key_bits(f.c),
+          neuron_is_per_channel(f) | (call.adds() ? adds_in_place(call) ? 2 : 4 : 0),
+          call.adds() ? static_cast<std::int64_t>(call.after->type) : 0,
+          call.adds() ? key_bits(call.after->a) : 0,
+          call.adds() ? key_bits(call.after->b) : 0,
+          call.adds() ? key_bits(call.after->c) : 0};
+}
+
+std::shared_ptr<Compiled> make_convolution(const ConvCall& call, const Geometry& g, int threads) {
+  const Window& w = call.window;
+  const ThreadLimit limit(threads);
+  Fusion fusion;
+  const auto dst = image_desc(call.dst.n, call.dst.c, call.dst.h, call.dst.w);
+  const auto attributes = attributes_of(call, dst, true, fusion);
+  if (call.adds() && !fusion.sum) return nullptr;
+  const dnnl::convolution_forward::primitive_desc pd(
+      onednn_engine(), dnnl::prop_kind::forward_inference, dnnl::algorithm::convolution_direct,
+      image_desc(call.src.n, call.src.c, g.h.count, g.w.count), filter_desc(*call.weights), bias_desc(*call.weights),
+      dst, {w.stride_h, w.stride_w}, {w.dilation_h - 1, w.dilation_w - 1}, {g.h.before, g.w.before},
+      {g.h.after, g.w.after}, attributes, true);
+  if (!pd || is_reference(pd)) return nullptr;
+  return compile<dnnl::convolution_forward>(pd, call, fusion, call.weights->groups > 1, false, threads);
+}
+
+std::shared_ptr<Compiled> make_inner_product(const ConvCall& call, int threads) {
+  const ConvWeights& weights = *call.weights;
+  const ThreadLimit limit(threads);
+  Fusion fusion;
+  const dnnl::memory::desc dst({call.dst.n, call.dst.c}, dnnl::memory::data_type::f32, dnnl::memory::format_tag::nc);
+  const auto attributes = attributes_of(call, dst, true, fusion);
+  if (call.adds() && !fusion.sum) return nullptr;
+  const dnnl::inner_product_forward::primitive_desc pd(onednn_engine(), dnnl::prop_kind::forward_inference,
+                                                       image_desc(call.src.n, call.src.c, call.src.h, call.src.w),
+                                                       filter_desc(weights), bias_desc(weights), dst, attributes, true);
+  if (!pd || is_reference(pd)) return nullptr;
+  return compile<dnnl::inner_product_forward>(pd, call, fusion, false, false, threads);
+}
+
+}  // namespace
+
+const char* conv_inner_product(const ConvCall& call) {
+  const Window& w = call.window;
+  if (call.dst.h != 1 || call.dst.w != 1) return "more than one pixel of result";
+  if (call.weights->groups != 1) return "groups";
+  if (w.start_h != 0 || w.start_w != 0 || w.kernel_h != call.src.h || w.kernel_w != call.src.w ||
+      (w.dilation_h != 1 && w.kernel_h > 1) || (w.dilation_w != 1 && w.kernel_w > 1)) {
+    return "the window is not the whole source";
+  }
+  const int threads = threads_for(multiplications(call), kThreadGrain);
+  const Geometry g = {{0, call.src.h, 0, 0}, {0, call.src.w, 0, 0}};
+  const auto compiled = WeightsCache::of(*call.weights).find(key_of(1, call, g, threads), [&] {
+    return make_or_decline([&] { return make_inner_product(call, threads); });
+  });
+  if (!compiled) return "oneDNN has only its reference for this";
+  run_compiled(*compiled, call, call.src);
+  return nullptr;
+}
+
+const char* conv_primitive(const ConvCall& call) {
+  const Geometry g = map_window(call);
+  const Window& w = call.window;
+  if (w.edge == Edge::clamp && sees_edges(g)) return "edges are clamped";
+  if (g.h.count <= 0 || g.w.count <= 0) return "no source pixel is used";
+  if (g.h.is_far(reach_h(w)) || g.w.is_far(reach_w(w))) return "some windows lie outside of the source";
+  const int threads = threads_for(multiplications(call), kThreadGrain);
+  const auto compiled = WeightsCache::of(*call.weights).find(key_of(0, call, g, threads), [&] {
+    return make_or_decline([&] { return make_convolution(call, g, threads); });
+  });
+  if (!compiled) return "oneDNN has only its reference for this";
+  run_compiled(*compiled, call, call.src.region(g.h.first, g.w.first, g.h.count, g.w.count));
+  return nullptr;
+}
+
+const char* conv_materialized(const ConvCall& call) {
+  const Geometry g = map_window(call);
+  const Window& w = call.window;
+  if (!sees_edges(g)) return "no pixel outside of the source is used";
+  std::int64_t height = 0, width = 0;
+  if (__builtin_mul_overflow(call.dst.h - 1, w.stride_h, &height) ||
+      __builtin_mul_overflow(call.dst.w - 1, w.stride_w, &width)) {
+    return "the padded source is too large";
+  }
+  height += reach_h(w);
+  width += reach_w(w);
+  if (static_cast<double>(height) * static_cast<double>(width) >
+      4096.0 + 4.0 * static_cast<double>(call.src.h * call.src.w + call.dst.h * call.dst.w)) {
+    return "the padded source is much larger than the source";
+  }
+  const ScratchTensor padded(call.src.n, height, width, call.src.c);
+  pad(call.src, w.start_h, w.start_w, w.edge, padded.tensor);
+  ConvCall next = call;
+  next.src = padded.tensor;
+  next.window.start_h = next.window.start_w = 0;
+  next.window.edge = Edge::zero;
+  return conv_primitive(next);
+}
+
+}  // namespace openmps::cpu

@@ -1,0 +1,282 @@
+// SPDX-License-Identifier: Apache-2.0
+// Gradients of convolutions by oneDNN's primitives. These are compiled once for each shape, whatever the weights are:
+// training makes new weights with every step.
+#include <array>
+#include <cstring>
+#include <list>
+#include <mutex>
+#include <optional>
+#include <unordered_map>
+
+#include "engine/cpu/convolution/conv_gradient.hpp"
+#include "engine/cpu/convolution/onednn/conv_parts.hpp"
+#include "engine/cpu/convolution/onednn/filter_layout.hpp"
+#include "engine/cpu/pointwise/elementwise.hpp"
+#include "engine/shared/parallel.hpp"
+
+namespace openmps::cpu {
+namespace {
+
+using dnnl::memory;
+constexpr auto kFloat = memory::data_type::f32;
+
+using Key = std::array<std::int64_t, 20>;
+
+struct Primitive {
+  dnnl::primitive primitive;
+  memory::desc src, weights, dst, scratchpad;
+  dnnl::reorder restore;  ///< of weights' gradients into their own order
+};
+
+/// Least recently used ones leave first. What could not be made is remembered as null.
+class PrimitiveCache {
+ public:
+  static PrimitiveCache& instance() {
+    static auto* const cache = new PrimitiveCache;  // never destroyed: queues may outlive this file's statics
+    return *cache;
+  }
+  template <class Make>
+  std::shared_ptr<const Primitive> find(const Key& key, const Make& make) {
+    const std::lock_guard lock(mutex_);
+    for (auto entry = entries_.begin(); entry != entries_.end(); ++entry) {
+      if (entry->key != key) continue;
+      entries_.splice(entries_.begin(), entries_, entry);
+      return entries_.front().primitive;
+    }
+    std::shared_ptr<const Primitive> made;
+    try {
+      made = make();
+    } catch (const dnnl::error& error) {
+      if (error.status == dnnl_out_of_memory) throw std::bad_alloc();
+    }
+    entries_.push_front({key, made});
+    if (entries_.size() > kMost) entries_.pop_back();
+    return made;
+  }
+
+ private:
+  static constexpr std::size_t kMost = 256;
+  struct Entry {
+    Key key;
+    std::shared_ptr<const Primitive> primitive;
+  };
+  std::mutex mutex_;
+  std::list<Entry> entries_;
+};
+
+/// What both gradients have in common: the forward convolution as oneDNN sees it.
+struct Forward {
+  std::int64_t images, inputs, outputs, groups, height, width;  ///< groups, pixels of diff_dst
+  SourceAxis h, w;
+  Window window;
+  bool reduced_precision;
+  int threads;
+
+  memory::desc src() const { return image_desc(images, inputs, h.count, w.count); }
+  memory::desc dst() const { return image_desc(images, outputs, height, width); }
+  memory::desc filter(memory::format_tag tag) const {
+    const std::int64_t o = outputs / groups, i = inputs / groups;
+    if (groups > 1) return memory::desc({groups, o, i, window.kernel_h, window.kernel_w}, kFloat, tag);
+    return memory::desc({o, i, window.kernel_h, window.kernel_w}, kFloat, tag);
+  }
+  /// OHWI.
+  memory::desc own_filter() const {
+    const std::int64_t o = outputs / groups, i = inputs / groups, kh = window.kernel_h, kw = window.kernel_w;
+    const std::int64_t row = kh * kw * i;
+    if (groups > 1) return memory::desc({groups, o, i, kh, kw}, kFloat, memory::dims{o * row, row, 1, kw * i, i});
+    return memory::desc({o, i, kh, kw}, kFloat, memory::dims{row, 1, kw * i, i});
+  }
+  memory::dims strides() const { return {window.stride_h, window.stride_w}; }
+  memory::dims dilations() const { return {window.dilation_h - 1, window.dilation_w - 1}; }
+  memory::dims before() const { return {h.before, w.before}; }
+  memory::dims after() const { return {h.after, w.after}; }
+
+  dnnl::primitive_attr attributes() const {
+    dnnl::primitive_attr result;
+    result.set_scratchpad_mode(dnnl::scratchpad_mode::user);
+    if (reduced_precision) result.set_fpmath_mode(dnnl::fpmath_mode::bf16);
+    return result;
+  }
+  dnnl::convolution_forward::primitive_desc hint() const {
+    return {onednn_engine(),
+            dnnl::prop_kind::forward_training,
+            dnnl::algorithm::convolution_direct,
+            src(),
+            filter(memory::format_tag::any),
+            dst(),
+            strides(),
+            dilations(),
+            before(),
+            after(),
+            attributes()};
+  }
+  Key key(std::int64_t kind) const {
+    return {kind | (threads << 8) | (std::int64_t{reduced_precision} << 32),
+            images,
+            inputs,
+            outputs,
+            groups,
+            height,
+            width,
+            h.count,
+            w.count,
+            h.before,
+            w.before,
+            h.after,
+            w.after,
+            window.kernel_h,
+            window.kernel_w,
+            window.stride_h,
+            window.stride_w,
+            window.dilation_h,
+            window.dilation_w,
+            0};
+  }
+  std::int64_t multiplications() const {
+    return images * height * width * window.kernel_h * window.kernel_w * outputs * (inputs / groups);
+  }
+};
+
+/// Null, or why oneDNN cannot take the geometry.
+const char* map_forward(const Tensor& diff_dst, std::int64_t inputs, std::int64_t groups, std::int64_t source_h,
+                        std::int64_t source_w, const Window& w, bool reduced_precision, Forward& forward) {
+  const auto reach_h = (w.kernel_h - 1) * w.dilation_h + 1, reach_w = (w.kernel_w - 1) * w.dilation_w + 1;
+  forward = {diff_dst.n, inputs, diff_dst.c, groups, diff_dst.h, diff_dst.w, {}, {}, w, reduced_precision, 1};
+  forward.h = map_source_axis(source_h, diff_dst.h, w.start_h, w.stride_h, reach_h);
+  forward.w = map_source_axis(source_w, diff_dst.w, w.start_w, w.stride_w, reach_w);
+  const auto sees_edge = [](const SourceAxis& axis) { return axis.before > 0 || axis.after > 0; };
+  if (forward.h.count <= 0 || forward.w.count <= 0) return "no source pixel is used";
+  if (w.edge == Edge::clamp && (sees_edge(forward.h) || sees_edge(forward.w))) return "edges are clamped";
+  if (forward.h.is_far(reach_h) || forward.w.is_far(reach_w)) return "some windows lie outside of the source";
+  forward.threads = threads_for(forward.multiplications(), kThreadGrain);
+  return nullptr;
+}
+
+struct Argument {
+  int argument;
+  memory::desc desc;
+  const void* data;
+};
+
+template <std::size_t N>
+void execute(const Primitive& primitive, const Argument (&arguments)[N]) {
+  const Scratch scratchpad(primitive.scratchpad.get_size());
+  std::unordered_map<int, memory> given;
+  for (const Argument& a : arguments)
+    given.emplace(a.argument, memory(a.desc, onednn_engine(), const_cast<void*>(a.data)));
+  if (scratchpad.data())
+    given.emplace(DNNL_ARG_SCRATCHPAD, memory(primitive.scratchpad, onednn_engine(), scratchpad.data()));
+  dnnl::stream stream(onednn_engine());
+  primitive.primitive.execute(stream, given);
+  stream.wait();
+}
+
+}  // namespace
+
+const char* data_gradient_primitive(const DataGradientCall& call) {
+  const ConvWeights& weights = *call.weights;
+  const Tensor& to = call.diff_src;
+  Forward f;
+  Window window = call.window;
+  if (window.edge == Edge::clamp) {
+    // Where nothing outside of the source is seen, its edge does not matter.
+    const auto seen = [](std::int64_t start, std::int64_t results, std::int64_t stride, std::int64_t reach,
+                         std::int64_t first, std::int64_t extent) {
+      return start >= first && start + (results - 1) * stride + reach <= first + extent;
+    };
+    if (!seen(window.start_h, call.diff_dst.h, window.stride_h, (window.kernel_h - 1) * window.dilation_h + 1,
+              call.src_first_h, call.src_h) ||
+        !seen(window.start_w, call.diff_dst.w, window.stride_w, (window.kernel_w - 1) * window.dilation_w + 1,
+              call.src_first_w, call.src_w))
+      return "edges are clamped";
+    window.edge = Edge::zero;
+  }
+  if (const char* why_not =
+          map_forward(call.diff_dst, to.c, weights.groups, to.h, to.w, window, call.reduced_precision, f))
+    return why_not;
+  const auto primitive = PrimitiveCache::instance().find(f.key(0), [&]() -> std::shared_ptr<const Primitive> {
+    const ThreadLimit limit(f.threads);
+    const dnnl::convolution_backward_data::primitive_desc pd(
+        onednn_engine(), dnnl::algorithm::convolution_direct, f.src(), f.filter(memory::format_tag::any), f.dst(),
+        f.strides(), f.dilations(), f.before(), f.after(), f.hint(), f.attributes(), true);
+    if (!pd || is_reference(pd)) return nullptr;
+    return std::make_shared<Primitive>(Primitive{dnnl::convolution_backward_data(pd),
+                                                 pd.diff_src_desc(),
+                                                 pd.weights_desc(),
+                                                 pd.diff_dst_desc(),
+                                                 pd.scratchpad_desc(),
+                                                 {}});
+  });
+  if (!primitive) return "oneDNN has only its reference for this";
+  const auto packed = WeightsCache::of(weights).kept(weights, primitive->weights, weights.groups > 1);
+  // What no window reaches is 0.
+  const bool is_part = f.h.count != to.h || f.w.count != to.w;
+  Scratch part_memory;
+  Tensor part = to;
+  if (is_part) {
+    ScratchTensor made(to.n, f.h.count, f.w.count, to.c);
+    part = made.tensor;
+    part_memory = std::move(made.memory);
+    fill_bytes(to.data, 0, static_cast<std::size_t>(to.size()) * sizeof(float));
+  }
+  const ThreadLimit limit(f.threads);
+  execute(*primitive, {{DNNL_ARG_DIFF_DST, primitive->dst, call.diff_dst.data},
+                       {DNNL_ARG_WEIGHTS, primitive->weights, packed.get()},
+                       {DNNL_ARG_DIFF_SRC, primitive->src, part.data}});
+  if (is_part) copy(part, to.region(f.h.first, f.w.first, f.h.count, f.w.count));
+  return nullptr;
+}
+
+const char* weights_gradient_primitive(const WeightsGradientCall& call) {
+  // oneDNN's 1 x 1 kernels gather a strided source pixel by pixel, a vector of channels apart, in scratch memory that
+  // has room for the channels that there are: with fewer than a vector they write behind its end (3.2, and 3.8 still).
+  constexpr std::int64_t kVector = 16;
+  const Window& w = call.window;
+  if (w.kernel_h == 1 && w.kernel_w == 1 && (w.stride_h > 1 || w.stride_w > 1) && call.inputs_per_group() < kVector)
+    return "oneDNN would write outside of its scratch memory";
+  Forward f;
+  if (const char* why_not = map_forward(call.diff_dst, call.src.c, call.groups, call.src.h, call.src.w, call.window,
+                                        call.reduced_precision, f))
+    return why_not;
+  const auto primitive = PrimitiveCache::instance().find(f.key(1), [&]() -> std::shared_ptr<const Primitive> {
+    const ThreadLimit limit(f.threads);
+    const dnnl::convolution_backward_weights::primitive_desc pd(
+        onednn_engine(), dnnl::algorithm::convolution_direct, f.src(), f.filter(memory::format_tag::any), f.dst(),
+        f.strides(), f.dilations(), f.before(), f.after(), f.hint(), f.attributes(), true);
+    if (!pd || is_reference(pd)) return nullptr;
+    const dnnl::reorder::primitive_desc restore(onednn_engine(), pd.diff_weights_desc(), onednn_engine(),
+                                                f.own_filter());
+    return std::make_shared<Primitive>(Primitive{dnnl::convolution_backward_weights(pd), pd.src_desc(),
+                                                 pd.diff_weights_desc(), pd.diff_dst_desc(), pd.scratchpad_desc(),
+                                                 dnnl::reorder(restore)});
+  });
+  if (!primitive) return "oneDNN has only its reference for this";
+  Scratch src_memory;
+  Tensor src = call.src.region(f.h.first, f.w.first, f.h.count, f.w.count);
+  if (!src.is_dense()) {
+    ScratchTensor dense(src.n, src.h, src.w, src.c);
+    copy(src, dense.tensor);
+    src = dense.tensor;
+    src_memory = std::move(dense.memory);
+  }
+  const std::int64_t count = f.outputs * f.window.kernel_h * f.window.kernel_w * (f.inputs / f.groups);
+  const Scratch packed(primitive->weights.get_size());
+  const Scratch summand(call.accumulates ? static_cast<std::uint64_t>(count) * sizeof(float) : 0);
+  auto* const to = call.accumulates ? reinterpret_cast<float*>(summand.data()) : call.diff_weights;
+  const ThreadLimit limit(f.threads);
+  execute(*primitive, {{DNNL_ARG_SRC, primitive->src, src.data},
+                       {DNNL_ARG_DIFF_DST, primitive->dst, call.diff_dst.data},
+                       {DNNL_ARG_DIFF_WEIGHTS, primitive->weights, packed.data()}});
+  if (call.groups > 1 || !unpack_filter(reinterpret_cast<const float*>(packed.data()), to, primitive->weights)) {
+    dnnl::stream stream(onednn_engine());
+    memory from(primitive->weights, onednn_engine(), packed.data()), into(f.own_filter(), onednn_engine(), to);
+    primitive->restore.execute(stream, from, into);
+    stream.wait();
+  }
+  if (call.accumulates) {
+    for (std::int64_t i = 0; i < count; ++i) call.diff_weights[i] += to[i];
+  }
+  return nullptr;
+}
+
+}  // namespace openmps::cpu

@@ -1,0 +1,99 @@
+// SPDX-License-Identifier: Apache-2.0
+// What the convolutions that end in a oneDNN primitive have in common.
+#pragma once
+
+#include <bit>
+#include <memory>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include <dnnl.hpp>
+
+#include "engine/cpu/convolution/convolution.hpp"
+#include "engine/cpu/convolution/onednn/compiled.hpp"
+
+namespace openmps::cpu {
+
+/// Multiplications below which a second thread costs more than it brings.
+constexpr std::int64_t kThreadGrain = 200 * 1000;
+
+/// One axis of a convolution as oneDNN takes it: a part of the source and zeros around it.
+struct SourceAxis {
+  std::int64_t first, count;   // source pixels that are used
+  std::int64_t before, after;  // zeros; `after` may be negative down to 1 - stride: pixels that no window reaches
+
+  /// Whether windows lie wholly outside although others do not: oneDNN's kernels do not expect that.
+  bool is_far(std::int64_t reach) const { return before >= reach || after >= reach; }
+};
+SourceAxis map_source_axis(std::int64_t extent, std::int64_t results, std::int64_t start, std::int64_t stride,
+                           std::int64_t reach);
+
+inline std::int64_t key_bits(float value) { return std::bit_cast<std::int32_t>(value); }
+
+/// Runs the primitive on dense float images, through copies where the given ones are not, and does what the primitive
+/// leaves over.
+void run_compiled(Compiled& compiled, const ConvCall& call, const Tensor& src);
+
+/// Filter of the problem for a convolution or its transpose, layout left to oneDNN.
+dnnl::memory::desc filter_desc(const ConvWeights& weights);
+dnnl::memory::desc bias_desc(const ConvWeights& weights);
+dnnl::memory::desc image_desc(std::int64_t n, std::int64_t c, std::int64_t h, std::int64_t w);
+
+/// What is done in the primitive: the neuron as post-operations, or not; likewise the addend and what comes after.
+struct Fusion {
+  bool neuron = false;
+  bool bias = true;
+  bool sum = false;
+  int slopes_argument = 0;
+  int addend_argument = 0;  ///< 0 also for an addend that lies in the destination
+};
+
+/// Whether the addend is read from the destination itself.
+inline bool adds_in_place(const ConvCall& call) {
+  return call.addend.data == call.dst.data && call.dst.is_dense_float() && call.addend.is_dense_float();
+}
+
+/// `dst`: as the primitive sees the result.
+dnnl::primitive_attr attributes_of(const ConvCall& call, const dnnl::memory::desc& dst, bool fuse, Fusion& fusion);
+
+/// Packs the weights and wraps the primitive.
+template <class Primitive, class PrimitiveDesc>
+std::shared_ptr<Compiled> compile(const PrimitiveDesc& pd, const ConvCall& call, const Fusion& fusion, bool with_groups,
+                                  bool rotated, int threads) {
+  auto packed = WeightsCache::of(*call.weights).packed(*call.weights, pd.weights_desc(), with_groups, rotated);
+  std::vector<Compiled::Fixed> fixed = {{DNNL_ARG_WEIGHTS, pd.weights_desc(), packed.get()}};
+  if (const float* bias = bias_of(call); bias && fusion.bias) fixed.push_back({DNNL_ARG_BIAS, pd.bias_desc(), bias});
+  const dnnl::memory::desc slopes({call.dst.c}, dnnl::memory::data_type::f32, dnnl::memory::format_tag::a);
+  std::vector<Compiled::Lent> lent;
+  if (fusion.slopes_argument) lent.push_back({fusion.slopes_argument, slopes, Compiled::Lent::slopes});
+  if (fusion.addend_argument) lent.push_back({fusion.addend_argument, pd.dst_desc(), Compiled::Lent::addend});
+  auto compiled = std::make_shared<Compiled>(Primitive(pd), pd.src_desc(), pd.dst_desc(), pd.scratchpad_desc(),
+                                             std::move(fixed), std::move(lent), threads, packed);
+  compiled->neuron_is_fused = fusion.neuron;
+  compiled->bias_is_fused = fusion.bias;
+  return compiled;
+}
+
+/// What `make` gives; null where oneDNN refuses.
+template <class Make>
+std::shared_ptr<Compiled> make_or_decline(const Make& make) {
+  try {
+    return make();
+  } catch (const dnnl::error& error) {
+    if (error.status == dnnl_out_of_memory) throw std::bad_alloc();
+    return nullptr;
+  }
+}
+
+/// Whether oneDNN would fall back to its reference, which is slower than any loop.
+template <class PrimitiveDesc>
+bool is_reference(const PrimitiveDesc& pd) {
+  return std::string(pd.impl_info_str()).find("ref") != std::string::npos;
+}
+
+inline std::int64_t multiplications(const ConvCall& call) {
+  return call.dst.size() * call.window.kernel_h * call.window.kernel_w * call.weights->in_channels_per_group;
+}
+
+}  // namespace openmps::cpu

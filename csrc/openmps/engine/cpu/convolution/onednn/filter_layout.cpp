@@ -1,0 +1,114 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "engine/cpu/convolution/onednn/filter_layout.hpp"
+
+#include <cstdint>
+#include <cstring>
+#include <optional>
+
+#include "engine/shared/isa.hpp"
+#include "engine/shared/parallel.hpp"
+
+namespace openmps::cpu {
+namespace {
+
+using i64 = std::int64_t;
+
+constexpr i64 kTile = 16;                // values: a line of the cache
+constexpr i64 kThreadGrain = 64 * 1024;  // values that are worth a thread
+
+/// Value (o, tap, i) of a packed filter lies at o / block_o * o_step + i / block_i * i_step + tap_at(tap)
+/// + i % block_i * inner_i + o % block_o * inner_o.
+struct Layout {
+  i64 outputs, inputs, rows, columns;
+  i64 block_o = 1, block_i = 1, inner_o = 1, inner_i = 1;
+  i64 o_step, i_step, row_step, column_step;
+
+  i64 taps() const { return rows * columns; }
+  i64 tap_at(i64 tap) const { return tap / columns * row_step + tap % columns * column_step; }
+};
+
+/// Nothing: it has padding, or is none of those that convolutions ask for.
+std::optional<Layout> layout_of(const dnnl::memory::desc& desc) {
+  const auto dims = desc.get_dims(), strides = desc.get_strides(), blocks = desc.get_inner_blks(),
+             axes = desc.get_inner_idxs();
+  if (dims.size() != 4 || desc.get_padded_dims() != dims || desc.get_submemory_offset() != 0) return std::nullopt;
+  if (desc.get_data_type() != dnnl::memory::data_type::f32) return std::nullopt;
+  Layout layout = {dims[0], dims[1], dims[2], dims[3], 1, 1, 1, 1, strides[0], strides[1], strides[2], strides[3]};
+  if (desc.get_inner_nblks() == 1 && axes[0] == 0 && blocks[0] % kTile == 0) {
+    layout.block_o = blocks[0];
+    layout.inner_i = strides[1];
+  } else if (desc.get_inner_nblks() == 1 && axes[0] == 1 && blocks[0] % kTile == 0) {
+    layout.block_i = blocks[0];
+  } else if (desc.get_inner_nblks() == 2 && axes[0] == 1 && axes[1] == 0 && blocks[0] == kTile && blocks[1] == kTile) {
+    layout.block_o = layout.block_i = layout.inner_i = kTile;
+  } else {
+    return std::nullopt;
+  }
+  if (layout.inputs % kTile != 0) return std::nullopt;
+  return layout;
+}
+
+/// to[i][o] = from[o][i], kTile of each; steps in floats.
+MPSCNN_CLONES void transpose_tile(const float* from, i64 from_step, float* to, i64 to_step) {
+  float tile[kTile * kTile];
+  for (i64 o = 0; o < kTile; ++o) std::memcpy(tile + o * kTile, from + o * from_step, kTile * sizeof(float));
+  for (i64 i = 0; i < kTile; ++i) {
+    float line[kTile];
+    for (i64 o = 0; o < kTile; ++o) line[o] = tile[o * kTile + i];
+    std::memcpy(to + i * to_step, line, sizeof line);
+  }
+}
+
+/// Tiles [begin, end) of the filter, and both ways: `values` is in its own order.
+template <bool packs, class Values, class Packed>
+void move_tiles(const Layout& l, Values* values, Packed* packed, i64 begin, i64 end) {
+  const i64 per_output = l.taps() * l.inputs;
+  for (i64 k = begin; k < end; ++k) {
+    if (l.block_o == 1) {  // one output and tap: runs of block_i
+      const i64 o = k / l.taps(), tap = k % l.taps();
+      for (i64 i = 0; i < l.inputs; i += l.block_i) {
+        auto* const own = values + o * per_output + tap * l.inputs + i;
+        auto* const other = packed + o * l.o_step + i / l.block_i * l.i_step + l.tap_at(tap);
+        if constexpr (packs)
+          std::memcpy(other, own, static_cast<std::size_t>(l.block_i) * sizeof(float));
+        else
+          std::memcpy(own, other, static_cast<std::size_t>(l.block_i) * sizeof(float));
+      }
+      continue;
+    }
+    // kTile outputs and a tap.
+    const i64 o = k / l.taps() * kTile, tap = k % l.taps();
+    for (i64 i = 0; i < l.inputs; i += kTile) {
+      auto* const own = values + o * per_output + tap * l.inputs + i;
+      auto* const other = packed + o / l.block_o * l.o_step + o % l.block_o + l.tap_at(tap) +
+                          (l.block_i == 1 ? i * l.i_step : i / l.block_i * l.i_step);
+      if constexpr (packs)
+        transpose_tile(own, per_output, other, l.inner_i);
+      else
+        transpose_tile(other, l.inner_i, own, per_output);
+    }
+  }
+}
+
+template <bool packs, class Values, class Packed>
+bool move(Values* values, Packed* packed, const dnnl::memory::desc& desc) {
+  const auto layout = layout_of(desc);
+  if (!layout || layout->outputs % kTile != 0) return false;
+  const i64 count = layout->taps() * (layout->block_o == 1 ? layout->outputs : layout->outputs / kTile);
+  const i64 size = layout->outputs * layout->inputs * layout->taps();
+  parallel_ranges(count, threads_for(size, kThreadGrain),
+                  [&](i64 begin, i64 end) { move_tiles<packs>(*layout, values, packed, begin, end); });
+  return true;
+}
+
+}  // namespace
+
+bool pack_filter(const float* values, float* packed, const dnnl::memory::desc& layout) {
+  return move<true>(values, packed, layout);
+}
+
+bool unpack_filter(const float* packed, float* values, const dnnl::memory::desc& layout) {
+  return move<false>(values, packed, layout);
+}
+
+}  // namespace openmps::cpu

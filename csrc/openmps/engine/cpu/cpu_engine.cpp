@@ -1,0 +1,57 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "engine/cpu/cpu_engine.hpp"
+
+#include "engine/cpu/convolution/binary_conv.hpp"
+#include "engine/cpu/convolution/conv_gradient.hpp"
+#include "engine/cpu/convolution/convolution.hpp"
+#include "engine/cpu/loss/loss.hpp"
+#include "engine/cpu/normalization/lrn.hpp"
+#include "engine/cpu/normalization/normalization.hpp"
+#include "engine/cpu/normalization/normalization_gradient.hpp"
+#include "engine/cpu/optimizer/optimize.hpp"
+#include "engine/cpu/pointwise/elementwise.hpp"
+#include "engine/cpu/pointwise/pointwise.hpp"
+#include "engine/cpu/pooling/pooling.hpp"
+#include "engine/cpu/pooling/pooling_gradient.hpp"
+#include "engine/cpu/reduction/reduce.hpp"
+#include "engine/cpu/resampling/resample.hpp"
+#include "engine/cpu/resampling/resample_gradient.hpp"
+#include "engine/cpu/reshape/reshape.hpp"
+#include "engine/cpu/runtime.hpp"
+#include "engine/cpu/softmax/softmax.hpp"
+#include "engine/shared/machine.hpp"
+
+namespace openmps {
+namespace {
+
+class CpuEngine final : public Engine {
+ public:
+  const char* name() const override { return "cpu"; }
+  std::string device_name() const override { return machine_cpu_name() + " (oneDNN " + cpu::onednn_version() + ")"; }
+  std::uint64_t working_set_limit() const override { return machine_memory_bytes(); }
+
+  std::byte* allocate(std::size_t bytes) override { return cpu::blocks().allocate(bytes); }
+  void deallocate(std::byte* data, std::size_t bytes) noexcept override { cpu::blocks().deallocate(data, bytes); }
+  std::uint64_t allocated_bytes() const override { return cpu::blocks().used_bytes(); }
+  std::uint64_t peak_bytes() const override { return cpu::blocks().peak_bytes(); }
+  void reset_peak_bytes() override { cpu::blocks().reset_peak_bytes(); }
+  std::uint64_t cached_bytes() const override { return cpu::blocks().cached_bytes(); }
+  void free_cached_bytes() override { cpu::blocks().trim(0); }
+  std::int64_t channel_stride(Format, std::int64_t channels) const override { return channels; }
+
+  bool try_run(const Problem& problem) override {
+    std::visit(
+        [](const auto& each) {
+          if constexpr (Described<std::decay_t<decltype(each)>>) cpu::run(each);
+        },
+        problem);
+    return true;
+  }
+  void synchronize() override {}
+};
+
+}  // namespace
+
+std::shared_ptr<Engine> make_cpu_engine() { return std::make_shared<CpuEngine>(); }
+
+}  // namespace openmps

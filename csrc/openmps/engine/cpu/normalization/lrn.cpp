@@ -1,0 +1,249 @@
+// SPDX-License-Identifier: Apache-2.0
+// Nobody unmasks floating-point traps, and without this line the powers below stay scalar. Values are the same.
+#if defined(__GNUC__) && !defined(__clang__)
+#pragma GCC optimize("no-trapping-math")
+#endif
+
+#include "engine/cpu/normalization/lrn.hpp"
+
+#include <algorithm>
+#include <cmath>
+#include <vector>
+
+#include "engine/cpu/normalization/lrn_parts.hpp"
+#include "engine/shared/float_rows.hpp"
+#include "engine/shared/isa.hpp"
+#include "engine/shared/operands.hpp"
+#include "engine/shared/parallel.hpp"
+#include "engine/shared/taps.hpp"
+
+namespace openmps::cpu {
+
+MPSCNN_CLONES void sum_columns(const float* const* rows, std::int64_t c0, const float* row_times,
+                               std::int64_t row_count, std::int64_t first, std::int64_t last, std::int64_t step,
+                               double* sums, double* squares, std::int64_t channels) {
+  if (channels == kBlock) {
+    for (std::int64_t x = first; x < last; ++x) {
+      Doubles a{}, b{}, aa{}, bb{};
+      for (std::int64_t j = 0; j < row_count; ++j) {
+        const float* const pixel = rows[j] + x * step + c0;
+        const Doubles u = MPSCNN_LOAD(pixel), v = MPSCNN_LOAD(pixel + 8);
+        const double times = row_times[j];
+        a += times * u, b += times * v;
+        aa += times * u * u, bb += times * v * v;
+      }
+      if (sums) MPSCNN_DOUBLES(sums + x * kBlock) = a, MPSCNN_DOUBLES(sums + x * kBlock + 8) = b;
+      MPSCNN_DOUBLES(squares + x * kBlock) = aa, MPSCNN_DOUBLES(squares + x * kBlock + 8) = bb;
+    }
+    return;
+  }
+  for (std::int64_t x = first; x < last; ++x) {
+    double a[kBlock] = {}, aa[kBlock] = {};
+    for (std::int64_t j = 0; j < row_count; ++j) {
+      const float* const pixel = rows[j] + x * step + c0;
+      const double times = row_times[j];
+#pragma omp simd
+      for (std::int64_t k = 0; k < channels; ++k) {
+        const double u = pixel[k];
+        a[k] += times * u;
+        aa[k] += times * u * u;
+      }
+    }
+    if (sums) std::copy(a, a + channels, sums + x * kBlock);
+    std::copy(aa, aa + channels, squares + x * kBlock);
+  }
+}
+
+namespace {
+
+constexpr std::int64_t kGrain = 8 * 1024;  // values that are worth a thread
+
+/// x * (delta + scale * sum of the neighbours' squares)^exponent. `work`: 2 * channels + before + after doubles.
+MPSCNN_CLONES void respond(const float* from, float* to, std::int64_t pixels, std::int64_t channels,
+                           std::int64_t before, std::int64_t after, double scale, double delta, double exponent,
+                           double* work) {
+  double* const sums = work;
+  double* const squares = work + channels;
+  for (std::int64_t p = 0; p < pixels; ++p, from += channels, to += channels) {
+    std::fill(squares, squares + before, 0.0);
+    double* const own = squares + before;
+#pragma omp simd
+    for (std::int64_t k = 0; k < channels; ++k) own[k] = static_cast<double>(from[k]) * from[k];
+    std::fill(own + channels, own + channels + after, 0.0);
+    sum_neighbours(squares, channels, before + 1 + after, sums);
+#pragma omp simd
+    for (std::int64_t k = 0; k < channels; ++k) sums[k] = delta + scale * sums[k];
+    raise_to(sums, channels, exponent);
+#pragma omp simd
+    for (std::int64_t k = 0; k < channels; ++k) to[k] = static_cast<float>(from[k] * sums[k]);
+  }
+}
+
+void normalize_by_channels(const LRNProblem& problem) {
+  const std::int64_t c = problem.dst.c;
+  Operand src;
+  src.view = problem.src;
+  src.start_h = problem.window.start_h;
+  src.start_w = problem.window.start_w;
+  src.edge = problem.window.edge;
+  const Neighbours neighbours(problem.size, c);
+  const std::int64_t work_size = 2 * c + neighbours.count() - 1;
+  std::vector<double> work(static_cast<std::size_t>(work_size * threads_for(problem.dst.size(), kGrain)));
+  const double scale = static_cast<double>(problem.alpha) / static_cast<double>(problem.size);
+  for_operands<1>({&src}, problem.dst, kGrain, /*across_images=*/true,
+                  [&](const std::array<const float*, 1>& from, float* to, std::int64_t, std::int64_t pixels) {
+                    respond(from[0], to, pixels, c, neighbours.before, neighbours.after, scale, problem.delta,
+                            -static_cast<double>(problem.beta), work.data() + work_size * thread_number());
+                  });
+}
+
+/// What a destination pixel sees of the columns.
+struct Columns {
+  Span span;
+  std::int64_t centre;  ///< column of the value itself, -1: a zero
+};
+
+struct Formula {
+  double per_n, alpha, negative_beta, delta, p0, pm, ps;
+};
+
+/// One row of the result from the sums down its columns. `centre` is the row of the values, null: zeros; the result's
+/// pixels are `result_step` apart.
+MPSCNN_CLONES void divide(const Columns* columns, std::int64_t pixels, std::int64_t width, bool clamp,
+                          const double* sums, const double* squares, const float* centre, std::int64_t step,
+                          const Formula& f, float* result, std::int64_t result_step, std::int64_t channels) {
+  constexpr std::int64_t kPixels = 16;  // whose powers are taken together
+  double mean[kPixels * kBlock], power[kPixels * kBlock];
+  for (std::int64_t begin = 0; begin < pixels; begin += kPixels) {
+    const std::int64_t run = std::min(kPixels, pixels - begin);
+    for (std::int64_t x = 0; x < run; ++x) {
+      Doubles m[2] = {}, p[2] = {};
+      const auto add = [&](std::int64_t column, double times) __attribute__((always_inline)) {
+        const double* const q = squares + column * kBlock;
+        p[0] += times * MPSCNN_READ(q), p[1] += times * MPSCNN_READ(q + 8);
+        if (!sums) return;
+        const double* const s = sums + column * kBlock;
+        m[0] += times * MPSCNN_READ(s), m[1] += times * MPSCNN_READ(s + 8);
+      };
+      const Span& span = columns[begin + x].span;
+      for (std::int64_t i = 0; i < span.count; ++i) add(span.first + i, 1.0);
+      if (clamp && span.before > 0) add(0, static_cast<double>(span.before));
+      if (clamp && span.after > 0) add(width - 1, static_cast<double>(span.after));
+      for (int half = 0; half < 2; ++half) {
+        const Doubles average = m[half] * f.per_n, variance = p[half] * f.per_n - average * average;
+        MPSCNN_DOUBLES(mean + x * kBlock + 8 * half) = average;
+        // Negative by rounding only.
+        MPSCNN_DOUBLES(power + x * kBlock + 8 * half) = f.delta + f.alpha * (variance < 0 ? Doubles{} : variance);
+      }
+    }
+    raise_to(power, run * kBlock, f.negative_beta);
+    for (std::int64_t x = 0; x < run; ++x, result += result_step) {
+      const double* const m = mean + x * kBlock;
+      const double* const p = power + x * kBlock;
+      const std::int64_t from = columns[begin + x].centre;
+      float values[kBlock] = {};
+      if (centre && from >= 0) copy_channels(centre + from * step, values, channels);
+      for (int half = 0; half < 2; ++half) {
+        const Doubles distance = MPSCNN_LOAD(values + 8 * half) - f.p0 * MPSCNN_READ(m + 8 * half);
+        const Doubles out = f.pm + f.ps * distance * MPSCNN_READ(p + 8 * half);
+        *reinterpret_cast<FloatsAnywhere*>(values + 8 * half) = __builtin_convertvector(out, Floats);
+      }
+      copy_channels(values, result, channels);
+    }
+  }
+}
+
+/// What a thread needs for itself.
+struct Scratch {
+  FloatRows source;
+  Taps rows;
+  std::vector<const float*> row_pointers;
+  std::vector<double> sums, squares;
+  std::vector<float> result;
+};
+
+void normalize_by_windows(const LRNProblem& problem) {
+  const Tensor src = tensor_of(problem.src), dst = tensor_of(problem.dst);
+  const Window& w = problem.window;
+  const bool clamp = w.edge == Edge::clamp, contrast = problem.type == LRNType::contrast;
+  const std::int64_t c = dst.c, most_h = std::min(w.kernel_h, src.h);
+  const Formula formula = {1 / (static_cast<double>(w.kernel_h) * static_cast<double>(w.kernel_w)),
+                           problem.alpha,
+                           -static_cast<double>(problem.beta),
+                           problem.delta,
+                           contrast ? problem.p0 : 0,
+                           contrast ? problem.pm : 0,
+                           contrast ? problem.ps : 1};
+
+  /// The tap's place in the source, -1: a zero.
+  const auto place = [&](std::int64_t at, std::int64_t size) {
+    return at >= 0 && at < size ? at : clamp ? std::clamp<std::int64_t>(at, 0, size - 1) : -1;
+  };
+  std::vector<Columns> columns(static_cast<std::size_t>(dst.w));
+  // All channels of a tile of pixels, so that its memory stays in the first-level cache.
+  const std::int64_t tile_width = std::max<std::int64_t>(32, 2 * w.kernel_w);
+  struct Tile {
+    std::int64_t begin, end;   // pixels of the result
+    std::int64_t first, last;  // columns that are read
+  };
+  std::vector<Tile> tiles;
+  for (std::int64_t x = 0; x < dst.w; ++x) {
+    const std::int64_t left = w.start_w + x;
+    const Span span = span_of(left, w.kernel_w, 1, src.w);
+    columns[static_cast<std::size_t>(x)] = {span, place(left + w.kernel_w / 2, src.w)};
+    if (x % tile_width == 0) tiles.push_back({x, std::min(x + tile_width, dst.w), src.w, 0});
+    Tile& tile = tiles.back();
+    if (span.count > 0) {
+      tile.first = std::min(tile.first, span.first);
+      tile.last = std::max(tile.last, span.first + span.count);
+    }
+    if (clamp && span.before > 0) tile.first = 0, tile.last = std::max<std::int64_t>(tile.last, 1);
+    if (clamp && span.after > 0) tile.last = src.w, tile.first = std::min(tile.first, src.w - 1);
+  }
+
+  const bool direct = dst.format == Format::float32;
+  const int threads = threads_for(dst.size(), kGrain);
+  const auto row_sums = static_cast<std::size_t>(src.w * kBlock);
+  std::vector<Scratch> scratch(
+      static_cast<std::size_t>(threads),
+      {FloatRows(src, most_h), Taps(most_h), std::vector<const float*>(static_cast<std::size_t>(most_h) + 2),
+       std::vector<double>(contrast ? row_sums : 0), std::vector<double>(row_sums),
+       std::vector<float>(direct ? 0 : static_cast<std::size_t>(dst.w * c))});
+
+  parallel_ranges(dst.n * dst.h, threads, [&](std::int64_t begin, std::int64_t end) {
+    Scratch& my = scratch[static_cast<std::size_t>(thread_number())];
+    const std::int64_t step = my.source.pixel_stride();
+    for (std::int64_t row = begin; row < end; ++row) {
+      const std::int64_t n = row / dst.h, y = row % dst.h, top = w.start_h + y;
+      my.rows.fill(span_of(top, w.kernel_h, 1, src.h), 1, src.h, clamp);
+      const auto row_count = static_cast<std::int64_t>(my.rows.at.size());
+      for (std::int64_t j = 0; j < row_count; ++j)
+        my.row_pointers[static_cast<std::size_t>(j)] = my.source.row(n, my.rows.at[static_cast<std::size_t>(j)]);
+      const std::int64_t centre_row = place(top + w.kernel_h / 2, src.h);
+      const float* const centre = centre_row < 0 ? nullptr : my.source.row(n, centre_row);
+      float* const result = direct ? dst.floats(n, y) : my.result.data();
+      const std::int64_t result_step = direct ? dst.w_stride : c;
+      for (const Tile& tile : tiles) {
+        for (std::int64_t c0 = 0; c0 < c; c0 += kBlock) {
+          const std::int64_t channels = std::min(kBlock, c - c0);
+          sum_columns(my.row_pointers.data(), c0, my.rows.times.data(), row_count, tile.first, tile.last, step,
+                      contrast ? my.sums.data() : nullptr, my.squares.data(), channels);
+          divide(columns.data() + tile.begin, tile.end - tile.begin, src.w, clamp, contrast ? my.sums.data() : nullptr,
+                 my.squares.data(), centre ? centre + c0 : nullptr, step, formula,
+                 result + tile.begin * result_step + c0, result_step, channels);
+        }
+      }
+      if (direct) continue;
+      for (std::int64_t x = 0; x < dst.w; ++x) row_from_float(result + x * c, dst.at(n, y, x), dst.format, c);
+    }
+  });
+}
+
+}  // namespace
+
+void run(const LRNProblem& problem) {
+  if (problem.type == LRNType::channels) return normalize_by_channels(problem);
+  normalize_by_windows(problem);
+}
+
+}  // namespace openmps::cpu

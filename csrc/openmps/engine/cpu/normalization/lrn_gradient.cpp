@@ -1,0 +1,379 @@
+// SPDX-License-Identifier: Apache-2.0
+// Nobody unmasks floating-point traps, and without this line the powers below stay scalar. Values are the same.
+#if defined(__GNUC__) && !defined(__clang__)
+#pragma GCC optimize("no-trapping-math")
+#endif
+
+#include <algorithm>
+#include <cmath>
+#include <cstring>
+#include <vector>
+
+#include "engine/cpu/normalization/lrn.hpp"
+#include "engine/cpu/normalization/lrn_parts.hpp"
+#include "engine/cpu/pointwise/gradients.hpp"
+#include "engine/shared/float_rows.hpp"
+#include "engine/shared/isa.hpp"
+#include "engine/shared/operands.hpp"
+#include "engine/shared/parallel.hpp"
+#include "engine/shared/taps.hpp"
+
+namespace openmps::cpu {
+namespace {
+
+constexpr std::int64_t kGrain = 8 * 1024;     // values that are worth a thread
+constexpr std::int64_t kPixelsTogether = 16;  // whose powers are taken together
+
+// ------------------------------------------------------------------------------------------------ across channels
+
+/// With L = delta + scale * sum of the squares of channels k - before ... k + after:
+/// to[k] = g[k] * L[k]^exponent + factor * x[k] * sum of g * x * L^(exponent - 1) over channels k - after ... k +
+/// before. `work`: 4 * channels + before + after doubles.
+MPSCNN_CLONES void respond_gradient(const float* g, const float* x, float* to, std::int64_t pixels,
+                                    std::int64_t channels, std::int64_t before, std::int64_t after, double scale,
+                                    double delta, double exponent, double factor, double* work) {
+  double *const sums = work, *const bases = sums + channels, *const powers = bases + channels;
+  double* const row = powers + channels;
+  for (std::int64_t p = 0; p < pixels; ++p, g += channels, x += channels, to += channels) {
+    std::fill(row, row + before, 0.0);
+    double* const squares = row + before;
+#pragma omp simd
+    for (std::int64_t k = 0; k < channels; ++k) squares[k] = static_cast<double>(x[k]) * x[k];
+    std::fill(squares + channels, squares + channels + after, 0.0);
+    sum_neighbours(row, channels, before + 1 + after, sums);
+#pragma omp simd
+    for (std::int64_t k = 0; k < channels; ++k) bases[k] = powers[k] = delta + scale * sums[k];
+    raise_to(powers, channels, exponent);
+    if (factor == 0) {
+#pragma omp simd
+      for (std::int64_t k = 0; k < channels; ++k) to[k] = static_cast<float>(g[k] * powers[k]);
+      continue;
+    }
+    std::fill(row, row + after, 0.0);
+    double* const given = row + after;
+#pragma omp simd
+    for (std::int64_t k = 0; k < channels; ++k) given[k] = static_cast<double>(g[k]) * x[k] * powers[k] / bases[k];
+    std::fill(given + channels, given + channels + before, 0.0);
+    sum_neighbours(row, channels, before + 1 + after, sums);
+#pragma omp simd
+    for (std::int64_t k = 0; k < channels; ++k) to[k] = static_cast<float>(g[k] * powers[k] + factor * x[k] * sums[k]);
+  }
+}
+
+void differentiate_channels(const LRNGradientProblem& problem) {
+  const LRNProblem& forward = problem.forward;
+  const std::int64_t c = problem.diff_src.c;
+  Operand g, x;
+  g.view = forward.dst, x.view = forward.src;
+  x.start_h = problem.start_h, x.start_w = problem.start_w;
+  x.edge = forward.window.edge;
+  g.start_h = problem.start_h - forward.window.start_h, g.start_w = problem.start_w - forward.window.start_w;
+  const Neighbours neighbours(forward.size, c);
+  const std::int64_t work_size = 4 * c + neighbours.count() - 1;
+  std::vector<double> work(static_cast<std::size_t>(work_size * threads_for(problem.diff_src.size(), kGrain)));
+  const double scale = static_cast<double>(forward.alpha) / static_cast<double>(forward.size);
+  for_gradients(g, x, problem.diff_src, kGrain, /*across_images=*/true,
+                [&](const std::array<const float*, 2>& from, float* to, std::int64_t, std::int64_t pixels) {
+                  respond_gradient(from[0], from[1], to, pixels, c, neighbours.before, neighbours.after, scale,
+                                   forward.delta, -static_cast<double>(forward.beta),
+                                   -2 * scale * static_cast<double>(forward.beta),
+                                   work.data() + work_size * thread_number());
+                });
+}
+
+// ---------------------------------------------------------------------------------------------------- in windows
+
+/// Which windows, and how often each, saw a position of the source along one axis.
+struct Axis {
+  std::int64_t start, kernel, size, windows;
+  bool clamp;
+
+  /// f(window, times)
+  template <class F>
+  inline __attribute__((always_inline)) void each_seer(std::int64_t at, const F& f) const {
+    const std::int64_t last = std::min(windows - 1, at - start);
+    for (std::int64_t v = std::max<std::int64_t>(0, at - start - kernel + 1); v <= last; ++v) f(v, 1.0);
+    if (!clamp) return;
+    if (at == 0)
+      for (std::int64_t v = 0; v < std::min(windows, -start); ++v)
+        f(v, static_cast<double>(std::min(kernel, -(start + v))));
+    if (at == size - 1)
+      for (std::int64_t v = std::max<std::int64_t>(0, size - kernel - start + 1); v < windows; ++v)
+        f(v, static_cast<double>(std::min(kernel, start + v + kernel - size)));
+  }
+  /// The first and the last of all of these.
+  std::int64_t first_seer(std::int64_t at) const {
+    return clamp && at == 0 ? 0 : std::max<std::int64_t>(0, at - start - kernel + 1);
+  }
+  std::int64_t last_seer(std::int64_t at) const {
+    return clamp && at == size - 1 ? windows - 1 : std::min(windows - 1, at - start);
+  }
+  /// Those whose middle it was.
+  Seers centres(std::int64_t at) const { return Seers(at, start + kernel / 2, size, windows, clamp); }
+  /// The position in the middle, -1: a zero beyond the source.
+  std::int64_t centre(std::int64_t window) const {
+    const std::int64_t at = start + window + kernel / 2;
+    return at >= 0 && at < size ? at : clamp ? std::clamp<std::int64_t>(at, 0, size - 1) : -1;
+  }
+};
+
+struct Formula {
+  double per_n, alpha, negative_beta, delta, p0, ps;
+  bool has_mean;
+};
+
+/// What a row of windows gives back to the source, kBlock doubles for each window or column: x is the source,
+/// diff_src = ps * (own + shared + x * slope), `own` at a window's middle, the others at all of its taps.
+struct Given {
+  double *own, *shared, *slope;  ///< shared: null without a mean
+};
+
+/// One row of windows from the sums down its columns. `centre` is the row of their middles, null: zeros; `gradient` the
+/// row of the gradient.
+MPSCNN_CLONES void differentiate(const Axis& axis, const Span* spans, const double* sums, const double* squares,
+                                 const float* centre, std::int64_t step, const float* gradient,
+                                 std::int64_t gradient_step, const Formula& f, const Given& given,
+                                 std::int64_t channels) {
+  double mean[kPixelsTogether * kBlock], base[kPixelsTogether * kBlock], power[kPixelsTogether * kBlock];
+  for (std::int64_t begin = 0; begin < axis.windows; begin += kPixelsTogether) {
+    const std::int64_t run = std::min(kPixelsTogether, axis.windows - begin);
+    for (std::int64_t x = 0; x < run; ++x) {
+      Doubles m[2] = {}, p[2] = {};
+      const auto add = [&](std::int64_t column, double times) __attribute__((always_inline)) {
+        const double* const q = squares + column * kBlock;
+        p[0] += times * MPSCNN_READ(q), p[1] += times * MPSCNN_READ(q + 8);
+        if (!f.has_mean) return;
+        const double* const s = sums + column * kBlock;
+        m[0] += times * MPSCNN_READ(s), m[1] += times * MPSCNN_READ(s + 8);
+      };
+      const Span& span = spans[begin + x];
+      for (std::int64_t i = 0; i < span.count; ++i) add(span.first + i, 1.0);
+      if (axis.clamp && span.before > 0) add(0, static_cast<double>(span.before));
+      if (axis.clamp && span.after > 0) add(axis.size - 1, static_cast<double>(span.after));
+      for (int half = 0; half < 2; ++half) {
+        const std::int64_t at = x * kBlock + 8 * half;
+        const Doubles average = m[half] * f.per_n, variance = p[half] * f.per_n - average * average;
+        MPSCNN_DOUBLES(mean + at) = average;
+        // Negative by rounding only.
+        const Doubles sum = f.delta + f.alpha * (variance < 0 ? Doubles{} : variance);
+        MPSCNN_DOUBLES(base + at) = sum;
+        MPSCNN_DOUBLES(power + at) = sum;
+      }
+    }
+    raise_to(power, run * kBlock, f.negative_beta);
+    const double twice = 2 * f.alpha * f.negative_beta * f.per_n;
+    for (std::int64_t x = 0; x < run; ++x) {
+      const std::int64_t middle = axis.centre(begin + x);
+      float values[kBlock] = {}, gradients[kBlock] = {};
+      if (centre && middle >= 0) copy_channels(centre + middle * step, values, channels);
+      copy_channels(gradient + (begin + x) * gradient_step, gradients, channels);
+      for (int half = 0; half < 2; ++half) {
+        const std::int64_t at = x * kBlock + 8 * half, to = (begin + x) * kBlock + 8 * half;
+        const Doubles average = MPSCNN_READ(mean + at);
+        const Doubles own = MPSCNN_LOAD(gradients + 8 * half) * MPSCNN_READ(power + at);
+        const Doubles distance = MPSCNN_LOAD(values + 8 * half) - f.p0 * average;
+        const Doubles slope = twice == 0 ? Doubles{} : twice * own * distance / MPSCNN_READ(base + at);
+        MPSCNN_DOUBLES(given.own + to) = own;
+        MPSCNN_DOUBLES(given.slope + to) = slope;
+        if (f.has_mean) MPSCNN_DOUBLES(given.shared + to) = -f.p0 * f.per_n * own - slope * average;
+      }
+    }
+  }
+}
+
+/// From the windows of a row to the columns they saw.
+MPSCNN_CLONES void give_to_columns(const Axis& axis, const Given& windows, const Given& columns) {
+  for (std::int64_t column = 0; column < axis.size; ++column) {
+    const std::int64_t to = column * kBlock;
+    Doubles own[2] = {}, slope[2] = {}, shared[2] = {};
+    const Seers seers = axis.centres(column);
+    for (std::int64_t v = seers.first; v <= seers.last; ++v) {
+      own[0] += MPSCNN_READ(windows.own + v * kBlock);
+      own[1] += MPSCNN_READ(windows.own + v * kBlock + 8);
+    }
+    const auto add = [&](std::int64_t v, double times) __attribute__((always_inline)) {
+      slope[0] += times * MPSCNN_READ(windows.slope + v * kBlock);
+      slope[1] += times * MPSCNN_READ(windows.slope + v * kBlock + 8);
+      if (!windows.shared) return;
+      shared[0] += times * MPSCNN_READ(windows.shared + v * kBlock);
+      shared[1] += times * MPSCNN_READ(windows.shared + v * kBlock + 8);
+    };
+    axis.each_seer(column, add);
+    for (int half = 0; half < 2; ++half) {
+      MPSCNN_DOUBLES(columns.own + to + 8 * half) = own[half];
+      MPSCNN_DOUBLES(columns.slope + to + 8 * half) = slope[half];
+      if (columns.shared) MPSCNN_DOUBLES(columns.shared + to + 8 * half) = shared[half];
+    }
+  }
+}
+
+/// Rows of what is given, `slots` of them side by side in memory.
+struct Rows {
+  double* data;
+  std::int64_t length, fields, slots;  ///< doubles of a field, fields of a row
+  Given operator()(std::int64_t v) const {
+    double* const row = data + v % slots * length * fields;
+    return {row, fields > 2 ? row + 2 * length : nullptr, row + length};
+  }
+};
+
+/// What some rows of windows gave to a row of the source, at its first column.
+struct Seen {
+  std::vector<const double*> own;
+  struct Shared {
+    const double *slope, *shared;  ///< shared: null without a mean
+    double times;
+  };
+  std::vector<Shared> all;
+
+  void fill(const Axis& axis, std::int64_t row, const Rows& rows) {
+    own.clear(), all.clear();
+    const Seers seers = axis.centres(row);
+    for (std::int64_t v = seers.first; v <= seers.last; ++v) own.push_back(rows(v).own);
+    axis.each_seer(row, [&](std::int64_t v, double times) {
+      const Given given = rows(v);
+      all.push_back({given.slope, given.shared, times});
+    });
+  }
+};
+
+/// Pixels [first, last) of a row of the source from what the rows of windows gave to their columns. The result's pixels
+/// are `result_step` apart.
+MPSCNN_CLONES void give_to_rows(const Seen& seen, std::int64_t first, std::int64_t last, const float* source,
+                                std::int64_t step, double ps, float* result, std::int64_t result_step,
+                                std::int64_t channels) {
+  for (std::int64_t x = first; x < last; ++x, result += result_step) {
+    Doubles sum[2] = {}, slope[2] = {};
+    for (const double* const row : seen.own) {
+      const double* const own = row + x * kBlock;
+      sum[0] += MPSCNN_READ(own), sum[1] += MPSCNN_READ(own + 8);
+    }
+    for (const Seen::Shared& given : seen.all) {
+      slope[0] += given.times * MPSCNN_READ(given.slope + x * kBlock);
+      slope[1] += given.times * MPSCNN_READ(given.slope + x * kBlock + 8);
+      if (!given.shared) continue;
+      sum[0] += given.times * MPSCNN_READ(given.shared + x * kBlock);
+      sum[1] += given.times * MPSCNN_READ(given.shared + x * kBlock + 8);
+    }
+    float values[kBlock] = {};
+    copy_channels(source + x * step, values, channels);
+    for (int half = 0; half < 2; ++half) {
+      const Doubles out = ps * (sum[half] + MPSCNN_LOAD(values + 8 * half) * slope[half]);
+      *reinterpret_cast<FloatsAnywhere*>(values + 8 * half) = __builtin_convertvector(out, Floats);
+    }
+    copy_channels(values, result, channels);
+  }
+}
+
+/// A block of channels of a row is a line of cache of each pixel, too far apart for the processor to foresee.
+template <int kWrite = 0>
+void prefetch_row(const Tensor& image, std::int64_t n, std::int64_t y, std::int64_t c0) {
+  if (image.format != Format::float32 || y < 0 || y >= image.h) return;
+  const float* const row = image.floats(n, y) + c0;
+  for (std::int64_t x = 0; x < image.w; ++x) __builtin_prefetch(row + x * image.w_stride, kWrite);
+}
+
+/// What a thread needs for itself.
+struct Scratch {
+  FloatRows source, gradient;
+  Taps taps;
+  Seen seen;
+  std::vector<const float*> rows;
+  std::vector<double> sums, squares, windows, columns;
+  std::vector<float> result;
+};
+
+void differentiate_windows(const LRNGradientProblem& problem) {
+  const LRNProblem& forward = problem.forward;
+  const Tensor src = tensor_of(forward.src), g = tensor_of(forward.dst), result = tensor_of(problem.diff_src);
+  const Window& w = forward.window;
+  const bool clamp = w.edge == Edge::clamp, contrast = forward.type == LRNType::contrast;
+  const Formula formula = {1 / (static_cast<double>(w.kernel_h) * static_cast<double>(w.kernel_w)),
+                           forward.alpha,
+                           -static_cast<double>(forward.beta),
+                           forward.delta,
+                           contrast ? forward.p0 : 0,
+                           contrast ? forward.ps : 1,
+                           contrast};
+  const Axis down = {w.start_h, w.kernel_h, src.h, g.h, clamp}, along = {w.start_w, w.kernel_w, src.w, g.w, clamp};
+  std::vector<Span> spans;
+  for (std::int64_t x = 0; x < g.w; ++x) spans.push_back(span_of(w.start_w + x, w.kernel_w, 1, src.w));
+  const std::int64_t first = std::clamp<std::int64_t>(-problem.start_w, 0, result.w);
+  const std::int64_t last = std::clamp<std::int64_t>(src.w - problem.start_w, first, result.w);
+
+  // A thread goes down the rows of the result, kBlock channels of an image after the other, and keeps what the rows of
+  // windows that saw a row have given, each found once.
+  std::int64_t slots = 1;
+  for (const std::int64_t y : {std::int64_t{0}, src.h / 2, src.h - 1})
+    slots = std::max(slots, down.last_seer(y) - down.first_seer(y) + 1);
+  slots = std::max(slots, std::min(w.kernel_h, g.h));
+  const std::int64_t c = src.c, blocks = (c + kBlock - 1) / kBlock, fields = contrast ? 3 : 2;
+  const std::int64_t length = src.w * kBlock;
+  const int threads = threads_for(std::max(g.size(), result.size()), kGrain);
+  const std::int64_t most_h = std::min(w.kernel_h, src.h);
+  const auto doubles = [](std::int64_t count) { return std::vector<double>(static_cast<std::size_t>(count)); };
+  std::vector<Scratch> scratch(
+      static_cast<std::size_t>(threads),
+      {FloatRows(src, most_h), FloatRows(g, 1), Taps(most_h), Seen{},
+       std::vector<const float*>(static_cast<std::size_t>(most_h) + 2), doubles(contrast ? length : 0), doubles(length),
+       doubles(fields * g.w * kBlock), doubles(slots * fields * length),
+       std::vector<float>(static_cast<std::size_t>(result.w * kBlock))});
+
+  parallel_ranges(src.n * blocks * result.h, threads, [&](std::int64_t begin, std::int64_t end) {
+    Scratch& my = scratch[static_cast<std::size_t>(thread_number())];
+    const Given windows = Rows{my.windows.data(), g.w * kBlock, fields, 1}(0);
+    const Rows columns = {my.columns.data(), length, fields, slots};
+    double* const sums = contrast ? my.sums.data() : nullptr;
+    const std::int64_t step = my.source.pixel_stride();
+    std::int64_t known = 0;  // rows of windows up to here are done
+    for (std::int64_t i = begin; i < end; ++i) {
+      const std::int64_t y = i % result.h, plane = i / result.h, n = plane / blocks, c0 = plane % blocks * kBlock;
+      const std::int64_t channels = std::min(kBlock, c - c0), row = problem.start_h + y;
+      if (i == begin || y == 0) known = 0;
+      prefetch_row<1>(result, n, y, c0);
+      float* const values = my.result.data();
+      if (row >= 0 && row < src.h && first < last) {
+        const std::int64_t last_seer = down.last_seer(row);
+        for (std::int64_t v = std::max(known, down.first_seer(row)); v <= last_seer; ++v) {
+          const std::int64_t middle = down.centre(v);
+          prefetch_row(src, n, w.start_h + v + w.kernel_h, c0);
+          prefetch_row(g, n, v + 1, c0);
+          my.taps.fill(span_of(w.start_h + v, w.kernel_h, 1, src.h), 1, src.h, clamp);
+          for (std::size_t j = 0; j < my.taps.at.size(); ++j) my.rows[j] = my.source.row(n, my.taps.at[j]);
+          sum_columns(my.rows.data(), c0, my.taps.times.data(), static_cast<std::int64_t>(my.taps.at.size()), 0, src.w,
+                      step, sums, my.squares.data(), channels);
+          const float* const centre = middle < 0 ? nullptr : my.source.row(n, middle) + c0;
+          differentiate(along, spans.data(), sums, my.squares.data(), centre, step, my.gradient.row(n, v) + c0,
+                        my.gradient.pixel_stride(), formula, windows, channels);
+          give_to_columns(along, windows, columns(v));
+        }
+        known = std::max(known, last_seer + 1);
+        std::fill_n(values, first * kBlock, 0.0f);
+        std::fill_n(values + last * kBlock, (result.w - last) * kBlock, 0.0f);
+        my.seen.fill(down, row, columns);
+        give_to_rows(my.seen, problem.start_w + first, problem.start_w + last, my.source.row(n, row) + c0, step,
+                     formula.ps, values + first * kBlock, kBlock, channels);
+      } else {
+        std::fill_n(values, result.w * kBlock, 0.0f);
+      }
+      for (std::int64_t x = 0; x < result.w; ++x) {
+        if (result.format == Format::float32) {
+          copy_channels(values + x * kBlock, result.floats(n, y, x) + c0, channels);
+        } else {
+          row_from_float(values + x * kBlock,
+                         result.at(n, y, x) + c0 * static_cast<std::int64_t>(size_of(result.format)), result.format,
+                         channels);
+        }
+      }
+    }
+  });
+}
+
+}  // namespace
+
+void run(const LRNGradientProblem& problem) {
+  if (problem.forward.type == LRNType::channels) return differentiate_channels(problem);
+  differentiate_windows(problem);
+}
+
+}  // namespace openmps::cpu

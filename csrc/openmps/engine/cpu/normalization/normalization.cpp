@@ -1,0 +1,342 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "engine/cpu/normalization/normalization.hpp"
+
+#include <algorithm>
+#include <cmath>
+#include <vector>
+
+#if defined(__x86_64__)
+#include <immintrin.h>
+#endif
+
+#include "engine/cpu/normalization/normalization_parts.hpp"
+#include "engine/shared/isa.hpp"
+#include "engine/shared/neuron.hpp"
+#include "engine/shared/operands.hpp"
+#include "engine/shared/parallel.hpp"
+
+namespace openmps::cpu {
+
+MPSCNN_CLONES void scale_pixels(const float* from, float* to, std::int64_t pixels, std::int64_t channels,
+                                const float* mean, const float* scale, const float* shift) {
+  for (std::int64_t x = 0; x < pixels; ++x, from += channels, to += channels) {
+#pragma omp simd
+    for (std::int64_t k = 0; k < channels; ++k) to[k] = (from[k] - mean[k]) * scale[k] + shift[k];
+  }
+}
+
+namespace {
+
+constexpr std::int64_t kGrain = 32 * 1024;       // values that are worth a thread
+constexpr std::int64_t kBlock = 32;              // channels whose sums stay in registers
+constexpr std::int64_t kNeuronBlock = 2048;      // values that wait in the first-level cache for their neuron
+constexpr std::int64_t kAdded = 6 * 1024;        // values that stay in the first-level cache while they are added up
+constexpr std::int64_t kTogether = 1024 * 1024;  // bytes of images that are read twice before the next ones
+
+/// sums += x - pivot and squares += (x - pivot)^2 for each channel of `pixels` pixels, `step` floats apart. A few
+/// pixels are added as floats, which costs no more than the rounding of a distance does, and these sums as doubles.
+MPSCNN_CLONES void add_pixels(const float* first, std::int64_t step, std::int64_t pixels, std::int64_t channels,
+                              const float* pivot, double* sums, double* squares) {
+  constexpr int kVectors = kBlock / 8;
+  constexpr std::int64_t kAsFloats = 8;
+  std::int64_t c = 0;
+  for (; c + kBlock <= channels; c += kBlock) {
+    Floats p[kVectors];
+    Doubles s[kVectors] = {}, q[kVectors] = {};
+    for (int i = 0; i < kVectors; ++i) p[i] = *reinterpret_cast<const FloatsAnywhere*>(pivot + c + 8 * i);
+    const float* pixel = first + c;
+    for (std::int64_t x = 0; x < pixels;) {
+      Floats a[kVectors] = {}, b[kVectors] = {};
+      const std::int64_t end = std::min(pixels, x + kAsFloats);
+      for (; x < end; ++x, pixel += step) {
+#pragma GCC unroll 4
+        for (int i = 0; i < kVectors; ++i) {
+          const Floats distance = *reinterpret_cast<const FloatsAnywhere*>(pixel + 8 * i) - p[i];
+          a[i] += distance;
+          b[i] += distance * distance;
+        }
+      }
+      for (int i = 0; i < kVectors; ++i) {
+        s[i] += __builtin_convertvector(a[i], Doubles);
+        q[i] += __builtin_convertvector(b[i], Doubles);
+      }
+    }
+    for (int i = 0; i < kVectors; ++i) {
+      *reinterpret_cast<DoublesAnywhere*>(sums + c + 8 * i) += s[i];
+      *reinterpret_cast<DoublesAnywhere*>(squares + c + 8 * i) += q[i];
+    }
+  }
+  if (c == channels) return;
+  double s[kBlock] = {}, q[kBlock] = {};
+  const std::int64_t rest = channels - c;
+  const float* pixel = first + c;
+  for (std::int64_t x = 0; x < pixels; ++x, pixel += step) {
+#pragma omp simd
+    for (std::int64_t k = 0; k < rest; ++k) {
+      const double d = pixel[k] - pivot[c + k];
+      s[k] += d;
+      q[k] += d * d;
+    }
+  }
+  for (std::int64_t k = 0; k < rest; ++k) sums[c + k] += s[k], squares[c + k] += q[k];
+}
+
+#if defined(__x86_64__)
+/// The same of halves, `channels` a multiple of 8.
+template <bool is_rectified>
+__attribute__((target("avx2,fma,f16c"))) void scale_halves_f16c(const std::uint16_t* from, std::uint16_t* to,
+                                                                std::int64_t pixels, std::int64_t channels,
+                                                                const float* mean, const float* scale,
+                                                                const float* shift) {
+  for (std::int64_t x = 0; x < pixels; ++x, from += channels, to += channels) {
+    for (std::int64_t k = 0; k < channels; k += 8) {
+      const __m256 value = _mm256_cvtph_ps(_mm_loadu_si128(reinterpret_cast<const __m128i*>(from + k)));
+      const __m256 distance = _mm256_sub_ps(value, _mm256_loadu_ps(mean + k));
+      __m256 result = _mm256_fmadd_ps(distance, _mm256_loadu_ps(scale + k), _mm256_loadu_ps(shift + k));
+      if constexpr (is_rectified) result = _mm256_max_ps(_mm256_setzero_ps(), result);  // the second, if it is NaN
+      _mm_storeu_si128(reinterpret_cast<__m128i*>(to + k), _mm256_cvtps_ph(result, _MM_FROUND_TO_NEAREST_INT));
+    }
+  }
+}
+/// add_pixels() of halves, all channels of each pixel next to each other; of so many channels as a multiple of 8 has.
+__attribute__((target("avx2,fma,f16c"))) void add_halves_f16c(const std::uint16_t* first, std::int64_t pixels,
+                                                              std::int64_t channels, const float* pivot, double* sums,
+                                                              double* squares) {
+  constexpr std::int64_t kAsFloats = 8;
+  for (std::int64_t k = 0; k + 8 <= channels; k += 8) {
+    const __m256 p = _mm256_loadu_ps(pivot + k);
+    __m256d totals[4] = {_mm256_loadu_pd(sums + k), _mm256_loadu_pd(sums + k + 4), _mm256_loadu_pd(squares + k),
+                         _mm256_loadu_pd(squares + k + 4)};
+    const std::uint16_t* pixel = first + k;
+    for (std::int64_t x = 0; x < pixels;) {
+      __m256 a = _mm256_setzero_ps(), b = a;
+      for (const std::int64_t end = std::min(pixels, x + kAsFloats); x < end; ++x, pixel += channels) {
+        const __m256 value = _mm256_cvtph_ps(_mm_loadu_si128(reinterpret_cast<const __m128i*>(pixel)));
+        const __m256 distance = _mm256_sub_ps(value, p);
+        a = _mm256_add_ps(a, distance);
+        b = _mm256_fmadd_ps(distance, distance, b);
+      }
+      totals[0] = _mm256_add_pd(totals[0], _mm256_cvtps_pd(_mm256_castps256_ps128(a)));
+      totals[1] = _mm256_add_pd(totals[1], _mm256_cvtps_pd(_mm256_extractf128_ps(a, 1)));
+      totals[2] = _mm256_add_pd(totals[2], _mm256_cvtps_pd(_mm256_castps256_ps128(b)));
+      totals[3] = _mm256_add_pd(totals[3], _mm256_cvtps_pd(_mm256_extractf128_ps(b, 1)));
+    }
+    _mm256_storeu_pd(sums + k, totals[0]), _mm256_storeu_pd(sums + k + 4, totals[1]);
+    _mm256_storeu_pd(squares + k, totals[2]), _mm256_storeu_pd(squares + k + 4, totals[3]);
+  }
+}
+/// Without clones scale_pixels() has no multiply-add, and halves have to be what floats are, rounded.
+bool has_f16c() {
+  static const bool has = MPSCNN_HAS_CLONES && __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma") &&
+                          __builtin_cpu_supports("f16c");
+  return has;
+}
+#endif
+
+/// scale_pixels() of halves; nothing below zero is left if `is_rectified`.
+template <bool is_rectified>
+void scale_halves(const std::uint16_t* from, std::uint16_t* to, std::int64_t pixels, std::int64_t channels,
+                  const float* mean, const float* scale, const float* shift) {
+#if defined(__x86_64__)
+  if (channels % 8 == 0 && has_f16c())
+    return scale_halves_f16c<is_rectified>(from, to, pixels, channels, mean, scale, shift);
+#endif
+  constexpr std::int64_t kPart = 1024;
+  float values[kPart];
+  for (std::int64_t x = 0; x < pixels; ++x, from += channels, to += channels) {
+    for (std::int64_t k = 0; k < channels; k += kPart) {
+      const std::int64_t part = std::min(kPart, channels - k);
+      row_to_float(from + k, Format::float16, values, part);
+      scale_pixels(values, values, 1, part, mean + k, scale + k, shift + k);
+      if constexpr (is_rectified)
+        for (std::int64_t i = 0; i < part; ++i) values[i] = values[i] < 0 ? 0.0f : values[i];
+      row_from_float(values, to + k, Format::float16, part);
+    }
+  }
+}
+
+/// Per channel, of one image or of several together.
+struct Moments {
+  std::vector<float> pivot;           ///< about the mean of the first pixels
+  std::vector<double> sums, squares;  ///< of the distances from it
+
+  double mean(std::size_t channel, double pixels) const { return pivot[channel] + sums[channel] / pixels; }
+  /// Sum of the squared distances from `other`.
+  double around(std::size_t channel, double pixels, double other) const {
+    const double own = mean(channel, pixels) - other, shift = sums[channel] / pixels;
+    const double spread = squares[channel] - sums[channel] * shift;
+    return (spread < 0 ? 0.0 : spread) + pixels * own * own;
+  }
+};
+
+/// Moments of images [first, first + count): of each (as many as results has), or of all together (one).
+void find_moments(Tensor src, std::int64_t first, std::int64_t count, std::vector<Moments>& results) {
+  src.data = src.at(first, 0);
+  src.n = count;
+  const auto c = static_cast<std::size_t>(src.c);
+  for (std::size_t i = 0; i < results.size(); ++i) {
+    // The closer to the mean, the less is lost where the square of its distance is subtracted.
+    results[i].pivot.assign(c, 0);
+    std::vector<float> pixel(c);
+    const std::int64_t first_pixels = std::min<std::int64_t>(src.h * src.w, 8);
+    for (std::int64_t x = 0; x < first_pixels; ++x) {
+      row_to_float(src.at(static_cast<std::int64_t>(i), x / src.w, x % src.w), src.format, pixel.data(), src.c);
+      for (std::size_t k = 0; k < c; ++k) results[i].pivot[k] += pixel[k] / static_cast<float>(first_pixels);
+    }
+    results[i].sums.assign(c, 0);
+    results[i].squares.assign(c, 0);
+  }
+
+  const int threads = threads_for(src.size(), kGrain);
+  const std::size_t per_thread = results.size() * 2 * c;
+  std::vector<double> partial(per_thread * static_cast<std::size_t>(threads));
+  // Some pixels at a time, all of their channels, alike however they lie in memory: which distances are added as floats
+  // must not depend on that. Pixels that are no floats are converted, those of several rows with gaps are put together.
+  const bool in_place = src.format == Format::float32, one_set = results.size() == 1;
+  const bool adjacent = src.w == 1 || src.w_stride == src.c,
+             one_line = one_set ? src.is_dense() : src.images_are_dense();
+  const std::int64_t image = src.h * src.w;
+  const std::int64_t most = std::max<std::int64_t>(8, kAdded / src.c / 8 * 8);
+  std::vector<float> buffers(in_place && one_line ? 0 : static_cast<std::size_t>(threads * most * src.c));
+  parallel_ranges(src.n * image, threads, [&](std::int64_t begin, std::int64_t end) {
+    const auto me = static_cast<std::size_t>(thread_number());
+    float* const buffer = buffers.data() + (buffers.empty() ? 0 : static_cast<std::int64_t>(me) * most * src.c);
+    std::int64_t pixels = 0;
+    for (std::int64_t pixel = begin; pixel < end; pixel += pixels) {
+      const std::int64_t n = pixel / image, row = pixel / src.w, x = pixel % src.w;
+      pixels = std::min({most, (one_set ? end : std::min(end, (n + 1) * image)) - pixel});
+      const std::size_t target = one_set ? 0 : static_cast<std::size_t>(n);
+      double* const sums = partial.data() + me * per_thread + target * 2 * c;
+      const float* const pivot = results[target].pivot.data();
+      const std::byte* const from = src.at(n, row % src.h, x);
+      const bool in_row = x + pixels <= src.w;
+      if (in_place && (one_line || in_row)) {
+        add_pixels(reinterpret_cast<const float*>(from), one_line ? src.c : src.w_stride, pixels, src.c, pivot, sums,
+                   sums + c);
+        continue;
+      }
+#if defined(__x86_64__)
+      if (src.format == Format::float16 && (one_line || (adjacent && in_row)) && src.c % kBlock == 0 && has_f16c()) {
+        add_halves_f16c(reinterpret_cast<const std::uint16_t*>(from), pixels, src.c, pivot, sums, sums + c);
+        continue;
+      }
+#endif
+      for (std::int64_t done = 0; done < pixels;) {
+        const std::int64_t line = (pixel + done) / src.w, column = (pixel + done) % src.w;
+        // As many as lie next to each other.
+        const std::int64_t part = one_line ? pixels : adjacent ? std::min(pixels - done, src.w - column) : 1;
+        row_to_float(src.at(line / src.h, line % src.h, column), src.format, buffer + done * src.c, part * src.c);
+        done += part;
+      }
+      add_pixels(buffer, src.c, pixels, src.c, pivot, sums, sums + c);
+    }
+  });
+  for (std::size_t thread = 0; thread < static_cast<std::size_t>(threads); ++thread) {
+    for (std::size_t i = 0; i < results.size(); ++i) {
+      const double* const part = partial.data() + thread * per_thread + i * 2 * c;
+      for (std::size_t k = 0; k < c; ++k) results[i].sums[k] += part[k], results[i].squares[k] += part[c + k];
+    }
+  }
+}
+
+/// Images [first, first + count) of the problem.
+void apply(const NormalizeProblem& problem, std::int64_t first, std::int64_t count, const Coefficients& coefficients) {
+  using FromFloats = std::array<const float*, 1>;
+  using FromHalves = std::array<const std::uint16_t*, 1>;
+  Operand src = problem.src;
+  src.view = src.view.images(first, count);
+  const ImageView dst = problem.dst.images(first, count);
+  const std::int64_t c = dst.c, image = dst.h * dst.w;
+  const bool one_set = coefficients.mean.size() == coefficients.repeats * coefficients.channels;
+  const auto set_of = [one_set, image](std::int64_t pixel) { return one_set ? 0 : pixel / image; };
+  const std::int64_t block = std::max<std::int64_t>(1, kNeuronBlock / c);
+  const bool identity = neuron_is_identity(problem.neuron);
+  const auto scale_floats = [&](const FromFloats& from, float* to, std::int64_t pixel, std::int64_t pixels) {
+    if (identity) return coefficients.apply(from[0], to, pixels, set_of(pixel), scale_pixels);
+    for (std::int64_t i = 0; i < pixels; i += block) {
+      const std::int64_t part = std::min(block, pixels - i);
+      coefficients.apply(from[0] + i * c, to + i * c, part, set_of(pixel), scale_pixels);
+      row_neuron(problem.neuron, to + i * c, to + i * c, part * c, c, nullptr);
+    }
+  };
+  // Halves stay what they are with no neuron or the usual one.
+  const bool rectified = rectifies(problem.neuron);
+  if (!identity && !rectified) return for_operands<1>({&src}, dst, kGrain, one_set, scale_floats);
+  struct Body {
+    const decltype(scale_floats)& floats;
+    const decltype(set_of)& set;
+    const Coefficients& coefficients;
+    bool rectified;
+    void operator()(const FromFloats& from, float* to, std::int64_t pixel, std::int64_t pixels) const {
+      floats(from, to, pixel, pixels);
+    }
+    void operator()(const FromHalves& from, std::uint16_t* to, std::int64_t pixel, std::int64_t pixels) const {
+      coefficients.apply(from[0], to, pixels, set(pixel), rectified ? scale_halves<true> : scale_halves<false>);
+    }
+  };
+  for_operands<1>({&src}, dst, kGrain, one_set, Body{scale_floats, set_of, coefficients, rectified});
+}
+
+void normalize_with_given(const NormalizeProblem& problem) {
+  Coefficients coefficients(1, problem.dst.c);
+  const StoredStatistics stored(problem.mean, problem.variance, problem.exact);
+  const float *gamma = values_of(problem.gamma), *beta = values_of(problem.beta);
+  for (std::size_t k = 0; k < coefficients.channels; ++k)
+    coefficients.set(0, k, stored.mean(k), stored.variance(k), problem.epsilon, gamma[k], beta[k]);
+  apply(problem, 0, problem.dst.n, coefficients);
+}
+
+void normalize_images(const NormalizeProblem& problem) {
+  const Tensor src = tensor_of(problem.src.view);
+  const auto groups = static_cast<std::size_t>(problem.groups), each = static_cast<std::size_t>(src.c) / groups;
+  const double pixels = static_cast<double>(src.h * src.w), count = pixels * static_cast<double>(each);
+  const float *gamma = values_of(problem.gamma), *beta = values_of(problem.beta);
+  const StoredStatistics stored(problem.mean, problem.variance, problem.exact);
+  const auto image_bytes = src.h * src.w * src.c * static_cast<std::int64_t>(size_of(src.format));
+  const std::int64_t together = std::max<std::int64_t>(1, kTogether / image_bytes);
+  for (std::int64_t first = 0; first < src.n; first += together) {
+    const std::int64_t images = std::min(together, src.n - first);
+    std::vector<Moments> moments(static_cast<std::size_t>(images));
+    find_moments(src, first, images, moments);
+    Coefficients coefficients(moments.size(), src.c);
+    for (std::size_t i = 0; i < moments.size(); ++i) {
+      for (std::size_t g = 0; g < groups; ++g) {
+        double mean = 0, variance = 0;
+        for (std::size_t k = g * each; k < (g + 1) * each; ++k) mean += moments[i].mean(k, pixels);
+        mean /= static_cast<double>(each);
+        for (std::size_t k = g * each; k < (g + 1) * each; ++k) variance += moments[i].around(k, pixels, mean);
+        variance /= count;
+        for (std::size_t k = g * each; k < (g + 1) * each; ++k)
+          coefficients.set(i, k, mean, variance, problem.epsilon, gamma[k], beta[k]);
+        stored.set((static_cast<std::size_t>(first) + i) * groups + g, mean, variance);
+      }
+    }
+    apply(problem, first, images, coefficients);
+  }
+}
+
+}  // namespace
+
+void run(const NormalizeProblem& problem) {
+  if (problem.groups == 0) return normalize_with_given(problem);
+  normalize_images(problem);
+}
+
+void run(const BatchMomentsProblem& problem) {
+  const Tensor src = tensor_of(problem.src);
+  std::vector<Moments> moments(1);
+  find_moments(src, 0, src.n, moments);
+  const double pixels = static_cast<double>(src.n * src.h * src.w), before = static_cast<double>(problem.count);
+  const StoredStatistics stored(problem.mean, problem.variance, problem.exact);
+  for (std::size_t k = 0; k < static_cast<std::size_t>(src.c); ++k) {
+    double m = moments[0].mean(k, pixels), spread = moments[0].around(k, pixels, m);
+    if (problem.count > 0) {
+      const double distance = m - stored.mean(k);
+      spread += stored.variance(k) * before + distance * distance * before * pixels / (before + pixels);
+      m = stored.mean(k) + distance * pixels / (before + pixels);
+    }
+    stored.set(k, m, spread / (before + pixels));
+  }
+}
+
+}  // namespace openmps::cpu

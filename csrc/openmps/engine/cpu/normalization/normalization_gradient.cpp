@@ -1,0 +1,364 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "engine/cpu/normalization/normalization_gradient.hpp"
+
+#include <algorithm>
+#include <array>
+#include <cmath>
+#include <vector>
+
+#include "engine/cpu/normalization/normalization_parts.hpp"
+#include "engine/cpu/pointwise/gradients.hpp"
+#include "engine/shared/isa.hpp"
+#include "engine/shared/neuron.hpp"
+#include "engine/shared/operands.hpp"
+#include "engine/shared/parallel.hpp"
+
+namespace openmps::cpu {
+namespace {
+
+constexpr std::int64_t kGrain = 32 * 1024;       // values that are worth a thread
+constexpr std::int64_t kNeuronBlock = 2048;      // values that wait in the first-level cache for their neuron
+constexpr std::int64_t kAsFloats = 8;            // pixels that are added as floats, which costs no more than a rounding
+constexpr std::int64_t kTogether = 1024 * 1024;  // bytes of images that are read twice before the next ones
+
+#define MPSCNN_FLOATS(pointer) Floats(*reinterpret_cast<const FloatsAnywhere*>(pointer))
+#define MPSCNN_ADD(pointer, values) *reinterpret_cast<DoublesAnywhere*>(pointer) += values
+
+/// What is known of each channel.
+struct ChannelTerms {
+  const float *mean, *scale, *shift;
+};
+
+/// 8 * `vectors` channels of add_gradients().
+template <int vectors, bool is_rectified>
+inline __attribute__((always_inline)) void add_channels(const float* g, const float* x, std::int64_t pixels,
+                                                        std::int64_t channels, const ChannelTerms& terms,
+                                                        std::int64_t c, double* sums, double* products) {
+  Floats mean[vectors], scale[vectors], shift[vectors];
+  Doubles s[vectors] = {}, p[vectors] = {};
+  for (int i = 0; i < vectors; ++i) {
+    mean[i] = MPSCNN_FLOATS(terms.mean + c + 8 * i);
+    if (!is_rectified) continue;
+    scale[i] = MPSCNN_FLOATS(terms.scale + c + 8 * i);
+    shift[i] = MPSCNN_FLOATS(terms.shift + c + 8 * i);
+  }
+  g += c, x += c;
+  for (std::int64_t pixel = 0; pixel < pixels;) {
+    Floats a[vectors] = {}, b[vectors] = {};
+    for (const std::int64_t end = std::min(pixels, pixel + kAsFloats); pixel < end;
+         ++pixel, g += channels, x += channels) {
+#pragma GCC unroll 4
+      for (int i = 0; i < vectors; ++i) {
+        const Floats distance = MPSCNN_FLOATS(x + 8 * i) - mean[i];
+        Floats gradient = MPSCNN_FLOATS(g + 8 * i);
+        if (is_rectified) gradient = distance * scale[i] + shift[i] >= 0 ? gradient : Floats{};
+        a[i] += gradient;
+        b[i] += gradient * distance;
+      }
+    }
+    for (int i = 0; i < vectors; ++i) {
+      s[i] += __builtin_convertvector(a[i], Doubles);
+      p[i] += __builtin_convertvector(b[i], Doubles);
+    }
+  }
+  for (int i = 0; i < vectors; ++i) {
+    MPSCNN_ADD(sums + c + 8 * i, s[i]);
+    MPSCNN_ADD(products + c + 8 * i, p[i]);
+  }
+}
+
+/// sums += g and products += g * (x - mean) for each channel of `pixels` adjacent pixels. If `is_rectified`, only where
+/// (x - mean) * scale + shift >= 0.
+template <bool is_rectified>
+inline __attribute__((always_inline)) void add_gradients(const float* g, const float* x, std::int64_t pixels,
+                                                         std::int64_t channels, const ChannelTerms& terms, double* sums,
+                                                         double* products) {
+  std::int64_t c = 0;
+  for (; c + 32 <= channels; c += 32) add_channels<4, is_rectified>(g, x, pixels, channels, terms, c, sums, products);
+  for (; c + 8 <= channels; c += 8) add_channels<1, is_rectified>(g, x, pixels, channels, terms, c, sums, products);
+  for (; c < channels; ++c) {
+    double sum = 0, product = 0;
+    for (std::int64_t pixel = 0; pixel < pixels; ++pixel) {
+      const float distance = x[pixel * channels + c] - terms.mean[c];
+      const bool counts = !is_rectified || distance * terms.scale[c] + terms.shift[c] >= 0;
+      const double gradient = counts ? g[pixel * channels + c] : 0.0f;
+      sum += gradient, product += gradient * distance;
+    }
+    sums[c] += sum, products[c] += product;
+  }
+}
+
+MPSCNN_CLONES void add_plain(const float* g, const float* x, std::int64_t pixels, std::int64_t channels,
+                             const ChannelTerms& terms, double* sums, double* products) {
+  add_gradients<false>(g, x, pixels, channels, terms, sums, products);
+}
+
+MPSCNN_CLONES void add_rectified(const float* g, const float* x, std::int64_t pixels, std::int64_t channels,
+                                 const ChannelTerms& terms, double* sums, double* products) {
+  add_gradients<true>(g, x, pixels, channels, terms, sums, products);
+}
+
+/// to = own * g + slope * (x - mean) + constant for each channel of `pixels` adjacent pixels; `to` may be g.
+MPSCNN_CLONES void combine_plain(const float* g, const float* x, float* to, std::int64_t pixels, std::int64_t channels,
+                                 const ChannelTerms& terms, const float* own, const float* slope,
+                                 const float* constant) {
+  for (std::int64_t pixel = 0; pixel < pixels; ++pixel, g += channels, x += channels, to += channels) {
+#pragma omp simd
+    for (std::int64_t k = 0; k < channels; ++k)
+      to[k] = own[k] * g[k] + (slope[k] * (x[k] - terms.mean[k]) + constant[k]);
+  }
+}
+
+/// The same with g only where add_rectified() counts it.
+MPSCNN_CLONES void combine_rectified(const float* g, const float* x, float* to, std::int64_t pixels,
+                                     std::int64_t channels, const ChannelTerms& terms, const float* own,
+                                     const float* slope, const float* constant) {
+  for (std::int64_t pixel = 0; pixel < pixels; ++pixel, g += channels, x += channels, to += channels) {
+#pragma omp simd
+    for (std::int64_t k = 0; k < channels; ++k) {
+      const float distance = x[k] - terms.mean[k];
+      const float gradient = distance * terms.scale[k] + terms.shift[k] >= 0 ? own[k] * g[k] : 0.0f;
+      to[k] = gradient + (slope[k] * distance + constant[k]);
+    }
+  }
+}
+
+/// What the pixels of some images are worth: in floats for the loops, one set for each image or one for all.
+struct GradientCoefficients {
+  Coefficients forward;
+  std::vector<float> own, slope, constant;
+
+  GradientCoefficients(std::size_t images, std::int64_t c)
+      : forward(images, c), own(forward.mean.size()), slope(own.size()), constant(own.size()) {}
+
+  /// diff_src = (gamma * G - mean_gradient - z * mean_product) / sqrt(variance + epsilon).
+  void set(std::size_t image, std::size_t channel, double m, double variance, double epsilon, float gamma,
+           double mean_gradient, double mean_product) {
+    const double inverse = 1 / std::sqrt(variance + epsilon);
+    const double by_distance = -inverse * inverse * mean_product;
+    for (std::size_t i = 0; i < forward.repeats; ++i) {
+      const std::size_t at = (image * forward.repeats + i) * forward.channels + channel;
+      own[at] = static_cast<float>(gamma * inverse);
+      slope[at] = static_cast<float>(by_distance);
+      // The rounding of the mean goes into the constant.
+      constant[at] = static_cast<float>(by_distance * (forward.mean[at] - m) - inverse * mean_gradient);
+    }
+  }
+
+  ChannelTerms terms(std::int64_t image) const {
+    const std::size_t at = static_cast<std::size_t>(image) * forward.repeats * forward.channels;
+    return {forward.mean.data() + at, forward.scale.data() + at, forward.shift.data() + at};
+  }
+  std::int64_t wide() const { return static_cast<std::int64_t>(forward.repeats * forward.channels); }
+};
+
+/// Of each channel of one image, or of all images together.
+struct Sums {
+  std::vector<double> gradients, products;  ///< sum G, sum G * (x - the mean rounded to float)
+
+  /// sum G * (x - mean)
+  double around(std::size_t channel, double mean) const {
+    return products[channel] + (static_cast<float>(mean) - mean) * gradients[channel];
+  }
+};
+
+/// body(g, x, first, pixels) over the pixels of diff_dst in runs, threaded: both as adjacent floats, of one image or of
+/// several if `across_images`; `first` counts from the first pixel. The body must not throw.
+template <class Body>
+void for_pairs(const ImageView& diff_dst, const Operand& src, bool across_images, int threads, const Body& body) {
+  Operand own;
+  own.view = diff_dst;
+  OperandSource g(own), x(src);
+  const auto both = [&](bool (Tensor::*is_dense)() const) { return (g.tensor.*is_dense)() && (x.tensor.*is_dense)(); };
+  if (x.is_like(g.tensor) && both(&Tensor::images_are_dense)) {
+    const bool one_line = across_images && both(&Tensor::is_dense);
+    g.tensor.flatten(one_line), x.tensor.flatten(one_line);
+  }
+  const Tensor shape = g.tensor;
+  const std::int64_t c = shape.c, buffer = std::max(kOperandChunk, c);
+  const bool direct = g.is_direct() && x.is_direct() && x.covers(shape);
+  const std::int64_t run = direct ? shape.w : std::max<std::int64_t>(1, kOperandChunk / c);
+  std::vector<float> buffers(direct ? 0 : static_cast<std::size_t>(2 * buffer * threads));
+  parallel_ranges(shape.n * shape.h * shape.w, threads, [&](std::int64_t begin, std::int64_t end) {
+    float* const mine = buffers.data() + (direct ? 0 : 2 * buffer * thread_number());
+    OperandReader gradients(g, c, mine), sources(x, c, mine + (direct ? 0 : buffer));
+    std::int64_t line = begin / shape.w, column = begin % shape.w, pixels = 0;
+    for (std::int64_t pixel = begin; pixel < end; pixel += pixels, column += pixels) {
+      if (column == shape.w) column = 0, ++line;
+      pixels = std::min({run, shape.w - column, end - pixel});
+      const std::int64_t n = line / shape.h, y = line % shape.h;
+      body(gradients.read(n, y, column, pixels), sources.read(n, y, column, pixels), pixel, pixels);
+    }
+  });
+}
+
+/// The sums of each image (as many as results), or of all together (one).
+void find_sums(const ImageView& diff_dst, const Operand& src, const GradientCoefficients& coefficients,
+               const Neuron& neuron, std::vector<Sums>& results) {
+  const std::int64_t c = diff_dst.c, wide = coefficients.wide(), repeats = wide / c, image = diff_dst.h * diff_dst.w;
+  const bool identity = neuron_is_identity(neuron), rectified = rectifies(neuron), one_set = results.size() == 1;
+  const std::int64_t block = std::max<std::int64_t>(1, kNeuronBlock / c);
+  const int threads = threads_for(diff_dst.size(), kGrain);
+  const auto each = static_cast<std::size_t>(2 * wide), per_thread = results.size() * each;
+  std::vector<double> partial(per_thread * static_cast<std::size_t>(threads));
+  const bool has_slopes = !identity && !rectified;
+  std::vector<float> buffers(has_slopes ? static_cast<std::size_t>(block * c * threads) : 0);
+  for_pairs(diff_dst, src, one_set, threads,
+            [&](const float* g, const float* x, std::int64_t first, std::int64_t pixels) {
+              const auto me = static_cast<std::size_t>(thread_number());
+              const std::int64_t target = one_set ? 0 : first / image;
+              const ChannelTerms terms = coefficients.terms(target);
+              double* const sums = partial.data() + me * per_thread + static_cast<std::size_t>(target) * each;
+              const auto add = [&](const float* gradient, const float* source, std::int64_t count) {
+                const std::int64_t whole = count / repeats, done = whole * wide, rest = count % repeats;
+                const auto add_some = rectified ? add_rectified : add_plain;
+                if (whole > 0) add_some(gradient, source, whole, wide, terms, sums, sums + wide);
+                if (rest > 0) add_some(gradient + done, source + done, rest, c, terms, sums, sums + wide);
+              };
+              if (!has_slopes) return add(g, x, pixels);
+              float* const buffer = buffers.data() + static_cast<std::int64_t>(me) * block * c;
+              for (std::int64_t i = 0; i < pixels; i += block) {
+                const std::int64_t part = std::min(block, pixels - i);
+                coefficients.forward.apply(x + i * c, buffer, part, target, scale_pixels);
+                row_neuron_gradient(neuron, g + i * c, buffer, buffer, part * c, c);
+                add(buffer, x + i * c, part);
+              }
+            });
+  for (std::size_t i = 0; i < results.size(); ++i) {
+    Sums& result = results[i];
+    result.gradients.assign(static_cast<std::size_t>(c), 0);
+    result.products.assign(static_cast<std::size_t>(c), 0);
+    for (std::size_t thread = 0; thread < static_cast<std::size_t>(threads); ++thread) {
+      const double* const part = partial.data() + thread * per_thread + i * each;
+      for (std::int64_t k = 0; k < wide; ++k) {
+        result.gradients[static_cast<std::size_t>(k % c)] += part[k];
+        result.products[static_cast<std::size_t>(k % c)] += part[wide + k];
+      }
+    }
+  }
+}
+
+/// Images [first, first + count) of the problem.
+void combine(const NormalizeGradientProblem& problem, std::int64_t first, std::int64_t count, bool one_set,
+             const GradientCoefficients& coefficients) {
+  Operand g = problem.diff_dst, x = problem.src;
+  g.view = g.view.images(first, count), x.view = x.view.images(first, count);
+  const ImageView diff_src = problem.diff_src.images(first, count);
+  const std::int64_t c = diff_src.c, wide = coefficients.wide(), repeats = wide / c, image = diff_src.h * diff_src.w;
+  const bool identity = neuron_is_identity(problem.neuron), rectified = rectifies(problem.neuron);
+  const std::int64_t block = std::max<std::int64_t>(1, kNeuronBlock / c);
+  for_gradients(g, x, diff_src, kGrain, one_set,
+                [&](const std::array<const float*, 2>& from, float* to, std::int64_t pixel, std::int64_t pixels) {
+                  const std::int64_t set = one_set ? 0 : pixel / image;
+                  const ChannelTerms terms = coefficients.terms(set);
+                  const float* const own = coefficients.own.data() + set * wide;
+                  const float* const slope = coefficients.slope.data() + set * wide;
+                  const float* const constant = coefficients.constant.data() + set * wide;
+                  const auto store = [&](const float* gradient, const float* source, float* result, std::int64_t many) {
+                    const std::int64_t whole = many / repeats, done = whole * wide;
+                    const auto store_some = rectified ? combine_rectified : combine_plain;
+                    store_some(gradient, source, result, whole, wide, terms, own, slope, constant);
+                    store_some(gradient + done, source + done, result + done, many % repeats, c, terms, own, slope,
+                               constant);
+                  };
+                  if (identity || rectified) return store(from[0], from[1], to, pixels);
+                  for (std::int64_t i = 0; i < pixels; i += block) {
+                    const std::int64_t part = std::min(block, pixels - i);
+                    coefficients.forward.apply(from[1] + i * c, to + i * c, part, set, scale_pixels);
+                    row_neuron_gradient(problem.neuron, from[0] + i * c, to + i * c, to + i * c, part * c, c);
+                    store(to + i * c, from[1] + i * c, to + i * c, part);
+                  }
+                });
+}
+
+void combine_with_given(const NormalizeGradientProblem& problem) {
+  const std::int64_t c = problem.diff_src.c;
+  const StoredStatistics stored(problem.mean, problem.variance, problem.exact);
+  const float *gamma = values_of(problem.gamma), *beta = values_of(problem.beta);
+  const bool varies = problem.count > 0;
+  const float* const products = varies ? values_of(problem.diff_gamma) : nullptr;
+  const float* const gradients = varies ? values_of(problem.diff_beta) : nullptr;
+  GradientCoefficients coefficients(1, c);
+  const double count = varies ? static_cast<double>(problem.count) : 1;
+  for (std::size_t k = 0; k < static_cast<std::size_t>(c); ++k) {
+    const double mean = stored.mean(k), variance = stored.variance(k);
+    coefficients.forward.set(0, k, mean, variance, problem.epsilon, gamma[k], beta[k]);
+    coefficients.set(0, k, mean, variance, problem.epsilon, gamma[k], varies ? gamma[k] * (gradients[k] / count) : 0,
+                     varies ? gamma[k] * (products[k] / count) : 0);
+  }
+  combine(problem, 0, problem.diff_src.n, true, coefficients);
+}
+
+void combine_images(const NormalizeGradientProblem& problem) {
+  const ImageView& src = problem.src.view;
+  const auto groups = static_cast<std::size_t>(problem.groups), channels = static_cast<std::size_t>(src.c);
+  const std::size_t each = channels / groups;
+  const double count = static_cast<double>(src.h * src.w) * static_cast<double>(each);
+  const StoredStatistics stored(problem.mean, problem.variance, problem.exact);
+  const float *gamma = values_of(problem.gamma), *beta = values_of(problem.beta);
+  std::vector<double> gammas(channels), betas(channels);
+  const auto image_bytes = 2 * src.h * src.w * src.c * static_cast<std::int64_t>(size_of(src.format));
+  const std::int64_t together = std::max<std::int64_t>(1, kTogether / image_bytes);
+  for (std::int64_t first = 0; first < src.n; first += together) {
+    const std::int64_t images = std::min(together, src.n - first);
+    GradientCoefficients coefficients(static_cast<std::size_t>(images), src.c);
+    const auto index = [&](std::size_t i, std::size_t k) {
+      return (static_cast<std::size_t>(first) + i) * groups + k / each;
+    };
+    std::vector<Sums> sums(static_cast<std::size_t>(images));
+    for (std::size_t i = 0; i < sums.size(); ++i)
+      for (std::size_t k = 0; k < channels; ++k)
+        coefficients.forward.set(i, k, stored.mean(index(i, k)), stored.variance(index(i, k)), problem.epsilon,
+                                 gamma[k], beta[k]);
+    Operand part = problem.src;
+    part.view = part.view.images(first, images);
+    part.start_h -= problem.diff_dst.start_h, part.start_w -= problem.diff_dst.start_w;
+    find_sums(problem.diff_dst.view.images(first, images), part, coefficients, problem.neuron, sums);
+    for (std::size_t i = 0; i < sums.size(); ++i) {
+      for (std::size_t g = 0; g < groups; ++g) {
+        const double mean = stored.mean(index(i, g * each)), variance = stored.variance(index(i, g * each));
+        const double inverse = 1 / std::sqrt(variance + problem.epsilon);
+        double gradient = 0, product = 0;
+        for (std::size_t k = g * each; k < (g + 1) * each; ++k) {
+          const double own = sums[i].around(k, mean) * inverse;
+          gammas[k] += own, betas[k] += sums[i].gradients[k];
+          gradient += gamma[k] * sums[i].gradients[k], product += gamma[k] * own;
+        }
+        for (std::size_t k = g * each; k < (g + 1) * each; ++k)
+          coefficients.set(i, k, mean, variance, problem.epsilon, gamma[k], gradient / count, product / count);
+      }
+    }
+    combine(problem, first, images, false, coefficients);
+  }
+  float *diff_gamma = values_of(problem.diff_gamma), *diff_beta = values_of(problem.diff_beta);
+  for (std::size_t k = 0; k < channels; ++k) {
+    diff_gamma[k] = static_cast<float>(gammas[k]);
+    diff_beta[k] = static_cast<float>(betas[k]);
+  }
+}
+
+}  // namespace
+
+void run(const BatchMomentsGradientProblem& problem) {
+  const std::int64_t c = problem.diff_dst.c;
+  const StoredStatistics stored(problem.mean, problem.variance, problem.exact);
+  const float *gamma = values_of(problem.gamma), *beta = values_of(problem.beta);
+  GradientCoefficients coefficients(1, c);
+  for (std::size_t k = 0; k < static_cast<std::size_t>(c); ++k)
+    coefficients.forward.set(0, k, stored.mean(k), stored.variance(k), problem.epsilon, gamma[k], beta[k]);
+  std::vector<Sums> sums(1);
+  find_sums(problem.diff_dst, problem.src, coefficients, problem.neuron, sums);
+  float *diff_gamma = values_of(problem.diff_gamma), *diff_beta = values_of(problem.diff_beta);
+  for (std::size_t k = 0; k < static_cast<std::size_t>(c); ++k) {
+    const double product = sums[0].around(k, stored.mean(k)) / std::sqrt(stored.variance(k) + problem.epsilon);
+    diff_gamma[k] = static_cast<float>(product + (problem.adds ? diff_gamma[k] : 0.0));
+    diff_beta[k] = static_cast<float>(sums[0].gradients[k] + (problem.adds ? diff_beta[k] : 0.0));
+  }
+}
+
+void run(const NormalizeGradientProblem& problem) {
+  if (problem.groups == 0) return combine_with_given(problem);
+  combine_images(problem);
+}
+
+}  // namespace openmps::cpu

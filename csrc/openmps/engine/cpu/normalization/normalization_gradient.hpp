@@ -1,0 +1,13 @@
+// SPDX-License-Identifier: Apache-2.0
+// The gradients of normalization by mean and variance: own loops, two passes over gradient and source. Sums are kept in
+// double, of distances from the mean.
+#pragma once
+
+#include "engine/problem/normalize.hpp"
+
+namespace openmps::cpu {
+
+void run(const BatchMomentsGradientProblem& problem);
+void run(const NormalizeGradientProblem& problem);
+
+}  // namespace openmps::cpu

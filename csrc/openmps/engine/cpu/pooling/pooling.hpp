@@ -1,0 +1,11 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include "engine/problem/pool.hpp"
+
+namespace openmps::cpu {
+
+/// Own loops: vectors along the channels, any format, strides and window.
+void run(const PoolProblem& problem);
+
+}  // namespace openmps::cpu

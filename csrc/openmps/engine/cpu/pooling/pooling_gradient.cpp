@@ -1,0 +1,393 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "engine/cpu/pooling/pooling_gradient.hpp"
+
+#include <algorithm>
+#include <cmath>
+#include <cstring>
+#include <limits>
+#include <vector>
+
+#include "engine/cpu/resampling/adjoint.hpp"
+#include "engine/shared/isa.hpp"
+#include "engine/shared/taps.hpp"
+
+namespace openmps::cpu {
+namespace {
+
+/// Sixteen values, in as many registers as the instruction set takes for them.
+typedef float Floats __attribute__((vector_size(64)));
+typedef std::int32_t Numbers __attribute__((vector_size(64)));
+typedef float FloatsAnywhere __attribute__((vector_size(64), aligned(4)));
+
+#define MPSCNN_LOAD(pointer) (*reinterpret_cast<const FloatsAnywhere*>(pointer))
+#define MPSCNN_STORE(pointer, value) (*reinterpret_cast<FloatsAnywhere*>(pointer) = (value))
+
+/// A place along an axis that a window reads, and how often.
+struct Place {
+  std::int64_t at;
+  float times;
+};
+
+/// What the windows of one axis read, in increasing order.
+struct Axis {
+  std::vector<std::size_t> begins{0};
+  std::vector<Place> places;
+  std::vector<std::int64_t> taps;  ///< an average divides by
+  std::vector<char> is_outside;    ///< some of the window is
+
+  Axis(std::int64_t start, std::int64_t kernel, std::int64_t stride, std::int64_t dilation, std::int64_t size,
+       std::int64_t windows, std::int64_t zero_pad, const PoolGradientProblem& problem) {
+    const bool average = problem.type == PoolType::average, zero = problem.window.edge == Edge::zero;
+    for (std::int64_t v = 0; v < windows; ++v, start += stride) {
+      const Span span = span_of(start, kernel, dilation, size);
+      const auto first = places.size();
+      const auto add = [&](std::int64_t at, std::int64_t times) {
+        if (places.size() > first && places.back().at == at) {
+          places.back().times += static_cast<float>(times);
+        } else {
+          places.push_back({at, static_cast<float>(times)});
+        }
+      };
+      const bool clamps = !zero && !average;
+      if (clamps && span.before > 0) add(0, span.before);
+      for (std::int64_t i = 0; i < span.count; ++i) add(span.first + i * dilation, 1);
+      if (clamps && span.after > 0) add(size - 1, span.after);
+      begins.push_back(places.size());
+      is_outside.push_back(span.before + span.after > 0);
+      taps.push_back(zero ? kernel : span_of(start + zero_pad, kernel, dilation, size + 2 * zero_pad).count);
+    }
+  }
+  std::span<const Place> of(std::int64_t v) const {
+    const auto at = static_cast<std::size_t>(v);
+    return std::span(places).subspan(begins[at], begins[at + 1] - begins[at]);
+  }
+  /// From the first place to the last one, both included.
+  std::int64_t reach() const {
+    std::int64_t most = 1;
+    for (std::size_t v = 0; v + 1 < begins.size(); ++v) {
+      const auto seen = of(static_cast<std::int64_t>(v));
+      if (!seen.empty()) most = std::max(most, seen.back().at - seen.front().at + 1);
+    }
+    return most;
+  }
+  /// From the first place that a window or a later one sees to the last place that it or an earlier one sees. More than
+  /// reach() where later windows begin before earlier ones, which dilated ones at an edge do.
+  std::int64_t overlap() const {
+    std::int64_t most = 1, front = std::numeric_limits<std::int64_t>::max();
+    std::vector<std::int64_t> backs;
+    for (std::size_t v = 0; v + 1 < begins.size(); ++v) {
+      const auto seen = of(static_cast<std::int64_t>(v));
+      const std::int64_t before = backs.empty() ? -1 : backs.back();
+      backs.push_back(seen.empty() ? before : std::max(before, seen.back().at));
+    }
+    for (std::size_t v = backs.size(); v-- > 0;) {
+      const auto seen = of(static_cast<std::int64_t>(v));
+      if (!seen.empty()) front = std::min(front, seen.front().at);
+      if (front <= backs[v]) most = std::max(most, backs[v] - front + 1);
+    }
+    return most;
+  }
+  Shares shares(std::int64_t first, std::int64_t count, PoolType type) const {
+    return {first, count, static_cast<std::int64_t>(taps.size()), [&](std::int64_t v, const auto& add) {
+              for (const Place& place : of(v)) {
+                if (type == PoolType::average) {
+                  add(place.at,
+                      1.0f / static_cast<float>(std::max<std::int64_t>(taps[static_cast<std::size_t>(v)], 1)));
+                } else {
+                  add(place.at, type == PoolType::max ? 1.0f : place.times);
+                }
+              }
+            }};
+  }
+};
+
+// ----------------------------------------------------------------------------------------------- greatest pixels
+
+/// A row of windows. rows[j] + columns[i].at * step is a pixel that a window sees, to[j] + columns[i].at * to_step
+/// where its part of the gradient goes; diff + v * diff_step is the gradient of window v.
+struct MaxRow {
+  const float* const* rows;
+  std::int64_t row_count, step;
+  const Place* columns;
+  const std::size_t* begins;  ///< of each window's columns
+  const char* is_outside;     ///< zeros in the window
+  std::int64_t windows, channels;
+  const float* diff;
+  std::int64_t diff_step;
+  float* const* to;  ///< null: nowhere
+  std::int64_t to_step;
+  bool adds;  ///< to what is there; else each pixel is in one window at most, and those not found get 0
+};
+
+/// Channels from `first` on, NaN included.
+void give_one_by_one(const MaxRow& row, std::int64_t first) {
+  for (std::int64_t v = 0; v < row.windows; ++v) {
+    const std::size_t begin = row.begins[v], end = row.begins[v + 1];
+    for (std::int64_t k = first; k < row.channels && begin < end; ++k) {
+      float best = row.rows[0][row.columns[begin].at * row.step + k];
+      std::int64_t at = 0, tap = 0;
+      for (std::int64_t j = 0; j < row.row_count; ++j) {
+        for (std::size_t i = begin; i < end; ++i, ++tap) {
+          const float x = row.rows[j][row.columns[i].at * row.step + k];
+          if (x > best || (std::isnan(x) && !std::isnan(best))) best = x, at = tap;
+        }
+      }
+      if (row.is_outside[v] && best < 0) at = -1;
+      const float given = row.diff[v * row.diff_step + k];
+      tap = 0;
+      for (std::int64_t j = 0; j < row.row_count; ++j) {
+        for (std::size_t i = begin; i < end; ++i, ++tap) {
+          if (!row.to[j]) continue;
+          float& to = row.to[j][row.columns[i].at * row.to_step + k];
+          to = (row.adds ? to : 0.0f) + (tap == at ? given : 0.0f);
+        }
+      }
+    }
+  }
+}
+
+/// The first channels, sixteen at a time. Returns the first channel that is left. Sets `is_nan` where a sum of pixels
+/// is NaN: one of them is, or infinities of both signs are; what was given is wrong then.
+MPSCNN_CLONES std::int64_t give_to_greatest(const MaxRow& row, bool& is_nan) {
+  const std::int64_t step = row.step, to_step = row.to_step;
+  std::int64_t k = 0;
+  Floats sum{};
+  const float* diff = row.diff;
+  for (std::int64_t v = 0; v < row.windows; ++v, diff += row.diff_step) {
+    const Place* const columns = row.columns + row.begins[v];
+    const auto count = static_cast<std::int64_t>(row.begins[v + 1] - row.begins[v]);
+    const bool outside = row.is_outside[v] != 0;
+    if (count == 0) continue;
+    // A macro, as GCC makes vectors of one number value by value in functions that it inlines into the clones.
+#define MPSCNN_GIVE(kRows, kColumns, was)                                                                       \
+  for (k = 0; k + 16 <= row.channels; k += 16) {                                                                \
+    Floats best = MPSCNN_LOAD(row.rows[0] + columns[0].at * step + k);                                          \
+    Numbers at{};                                                                                               \
+    _Pragma("GCC unroll 8") for (std::int64_t j = 0; j < (kRows); ++j) {                                        \
+      const float* const pixels = row.rows[j] + k;                                                              \
+      _Pragma("GCC unroll 8") for (std::int64_t i = 0; i < (kColumns); ++i) {                                   \
+        const Floats x = MPSCNN_LOAD(pixels + columns[i].at * step);                                            \
+        at = x > best ? static_cast<std::int32_t>(j * (kColumns) + i) - Numbers{} : at;                         \
+        best = x > best ? x : best;                                                                             \
+        sum += x;                                                                                               \
+      }                                                                                                         \
+    }                                                                                                           \
+    if (outside) at = best < Floats{} ? Numbers{} - 1 : at;                                                     \
+    const Floats given = MPSCNN_LOAD(diff + k);                                                                 \
+    _Pragma("GCC unroll 8") for (std::int64_t j = 0; j < (kRows); ++j) {                                        \
+      if (!row.to[j]) continue;                                                                                 \
+      float* const pixels = row.to[j] + k;                                                                      \
+      _Pragma("GCC unroll 8") for (std::int64_t i = 0; i < (kColumns); ++i) {                                   \
+        float* const to = pixels + columns[i].at * to_step;                                                     \
+        const Floats more = at == static_cast<std::int32_t>(j * (kColumns) + i) - Numbers{} ? given : Floats{}; \
+        MPSCNN_STORE(to, was more);                                                                             \
+      }                                                                                                         \
+    }                                                                                                           \
+  }
+    if (!row.adds && row.row_count == 2 && count == 2) {
+      MPSCNN_GIVE(2, 2, )
+    } else if (!row.adds) {
+      MPSCNN_GIVE(row.row_count, count, )
+    } else if (row.row_count == 3 && count == 3) {
+      MPSCNN_GIVE(3, 3, MPSCNN_LOAD(to) +)
+    } else {
+      MPSCNN_GIVE(row.row_count, count, MPSCNN_LOAD(to) +)
+    }
+#undef MPSCNN_GIVE
+  }
+  for (int i = 0; i < 16; ++i) is_nan |= sum[i] != sum[i];
+  return k;
+}
+
+/// Windows in their order, which is that of each pixel's sum whatever the threads.
+void max_gradient(const PoolGradientProblem& problem, const Axis& down, const Axis& across, const Shares& rows,
+                  const Shares& columns) {
+  const Tensor src = tensor_of(problem.src), diff = tensor_of(problem.diff_dst), dst = tensor_of(problem.diff_src);
+  const bool floats = src.format == Format::float32 && diff.format == Format::float32 && dst.format == Format::float32;
+  const Partition work = partition(dst, rows.reach(), floats);
+  // The windows' columns are the result's. If not, rows of the source's columns are summed up and stored when done.
+  const bool direct = dst.format == Format::float32 && problem.first_w == 0 && dst.w == src.w;
+  const bool adds = rows.most() > 1 || columns.most() > 1 || !direct;
+  const std::int64_t c = dst.c, lines = dst.n * dst.h, overlap = down.overlap();
+  std::size_t window_rows = 0;
+  for (std::int64_t v = 0; v < diff.h; ++v) window_rows = std::max(window_rows, down.of(v).size());
+  struct Own {
+    FloatRows source, diff;
+    std::vector<const float*> rows;
+    std::vector<float*> to;
+    std::vector<char> is_outside;
+    std::vector<float> sums, result;
+  };
+  const auto size = [](std::int64_t count) { return static_cast<std::size_t>(count); };
+  std::vector<Own> own(size(work.threads), {FloatRows(src, std::min(down.reach(), src.h)), FloatRows(diff, 1),
+                                            std::vector<const float*>(window_rows), std::vector<float*>(window_rows),
+                                            std::vector<char>(size(diff.w)),
+                                            std::vector<float>(size(direct ? 0 : overlap * src.w * work.part)),
+                                            std::vector<float>(size(direct ? 0 : dst.w * work.part))});
+  const bool zero = problem.window.edge == Edge::zero;
+  std::vector<std::int64_t> bare;  // columns that no window sees
+  for (std::int64_t x = 0; !adds && x < dst.w; ++x)
+    if (columns.of(x).empty()) bare.push_back(x);
+
+  // Rows [first, last) of an image's result. Returns whether there was no NaN, or it was looked for.
+  const auto make_rows = [&](Own& my, std::int64_t part, std::int64_t n, std::int64_t first, std::int64_t last,
+                             bool one_by_one) {
+    const std::int64_t c0 = part * work.part, channels = std::min(work.part, c - c0);
+    const std::int64_t to_step = direct ? dst.w_stride : channels;
+    const auto sums = [&](std::int64_t y) {
+      return direct ? dst.floats(n, y) + c0 : my.sums.data() + y % overlap * src.w * channels;
+    };
+    const auto store = [&](std::int64_t y) {
+      const std::int64_t from = std::clamp<std::int64_t>(-problem.first_w, 0, dst.w);
+      const std::int64_t to = std::clamp<std::int64_t>(src.w - problem.first_w, from, dst.w);
+      float* const result = my.result.data();
+      std::fill_n(result, from * channels, 0.0f);
+      std::copy_n(sums(y) + (problem.first_w + from) * channels, (to - from) * channels, result + from * channels);
+      std::fill_n(result + to * channels, (dst.w - to) * channels, 0.0f);
+      if (channels == c) return store_pixels(result, dst.at(n, y), dst, dst.w);
+      for (std::int64_t x = 0; x < dst.w; ++x)  // of floats
+        std::copy_n(result + x * channels, channels, dst.floats(n, y, x) + c0);
+    };
+    std::int64_t ready = first;  // rows before this one can be given to, or are done
+    const auto make_ready = [&](std::int64_t until) {
+      for (; ready < until; ++ready) {
+        if (!direct && ready - overlap >= first) store(ready - overlap);
+        float* const row = sums(ready);
+        if (!adds && !rows.of(ready).empty()) {
+          for (const std::int64_t x : bare) std::fill_n(row + x * to_step, channels, 0.0f);
+        } else if (to_step == channels) {
+          std::fill_n(row, src.w * channels, 0.0f);
+        } else {
+          for (std::int64_t x = 0; x < src.w; ++x) std::fill_n(row + x * to_step, channels, 0.0f);
+        }
+      }
+    };
+
+    std::int64_t begin = diff.h, end = 0;  // the rows of windows that see them
+    for (std::int64_t y = first; y < last; ++y) {
+      const auto seers = rows.of(y);
+      if (seers.empty()) continue;
+      begin = std::min(begin, seers.front().result);
+      end = std::max(end, seers.back().result + 1);
+    }
+    bool is_nan = false;
+    for (std::int64_t v = begin; v < end; ++v) {
+      const auto places = down.of(v);
+      if (places.empty()) continue;
+      make_ready(std::min(last, places.back().at - problem.first_h + 1));
+      for (std::size_t j = 0; j < places.size(); ++j) {
+        const std::int64_t y = places[j].at - problem.first_h;
+        my.rows[j] = my.source.row(n, places[j].at) + c0;
+        my.to[j] = y >= first && y < last ? sums(y) : nullptr;
+      }
+      for (std::size_t u = 0; u < my.is_outside.size(); ++u)
+        my.is_outside[u] = zero && (down.is_outside[size(v)] || across.is_outside[u]);
+      const MaxRow row{my.rows.data(),
+                       static_cast<std::int64_t>(places.size()),
+                       my.source.pixel_stride(),
+                       across.places.data(),
+                       across.begins.data(),
+                       my.is_outside.data(),
+                       diff.w,
+                       channels,
+                       my.diff.row(n, v) + c0,
+                       my.diff.pixel_stride(),
+                       my.to.data(),
+                       to_step,
+                       adds};
+      give_one_by_one(row, one_by_one ? 0 : give_to_greatest(row, is_nan));
+      if (is_nan) return false;
+    }
+    make_ready(last);
+    for (std::int64_t y = std::max(first, last - overlap); !direct && y < last; ++y) store(y);
+    return true;
+  };
+  parallel_ranges(lines * work.parts, work.threads, [&](std::int64_t begin, std::int64_t end) {
+    Own& my = own[size(thread_number())];
+    for (std::int64_t item = begin, next; item < end; item = next) {
+      const std::int64_t part = item / lines, n = item % lines / dst.h, first = item % lines % dst.h;
+      next = std::min(end, item - first + dst.h);
+      if (!make_rows(my, part, n, first, first + next - item, false))
+        make_rows(my, part, n, first, first + next - item, true);
+    }
+  });
+}
+
+// --------------------------------------------------------------------------------------------------------- norms
+
+/// One window: diff / sqrt(sum times * x^2), 0 where that is 0.
+MPSCNN_CLONES void quotients(const float* const* rows, const Place* row_places, std::int64_t row_count,
+                             std::int64_t step, const Place* columns, std::int64_t column_count, const float* diff,
+                             float* dst, std::int64_t channels) {
+  std::fill_n(dst, channels, 0.0f);
+  for (std::int64_t j = 0; j < row_count; ++j) {
+    for (std::int64_t i = 0; i < column_count; ++i) {
+      const float* const pixel = rows[j] + columns[i].at * step;
+      const float times = row_places[j].times * columns[i].times;
+#pragma omp simd
+      for (std::int64_t k = 0; k < channels; ++k) dst[k] += times * (pixel[k] * pixel[k]);
+    }
+  }
+#pragma omp simd
+  for (std::int64_t k = 0; k < channels; ++k) dst[k] = dst[k] == 0 ? 0.0f : diff[k] / std::sqrt(dst[k]);
+}
+
+void norm_gradient(const PoolGradientProblem& problem, const Axis& down, const Axis& across, const Shares& rows,
+                   const Shares& columns) {
+  const Tensor src = tensor_of(problem.src), diff = tensor_of(problem.diff_dst), dst = tensor_of(problem.diff_src);
+  const bool splits = src.format == Format::float32 && diff.format == Format::float32 && dst.format == Format::float32;
+  const Partition work = partition(dst, rows.reach(), splits);
+  struct Own {
+    FloatRows source, factors;
+    std::vector<const float*> pointers;
+    std::vector<float> quotients;
+  };
+  std::vector<Own> own(static_cast<std::size_t>(work.threads),
+                       {FloatRows(src, std::min(down.reach(), src.h)),
+                        FloatRows(src, 1),
+                        {},
+                        std::vector<float>(static_cast<std::size_t>(diff.w * work.part))});
+  DiffRows diff_rows(diff, work.threads);
+  const auto make_row = [&](int thread, std::int64_t n, std::int64_t v, std::int64_t c0, std::int64_t channels) {
+    Own& my = own[static_cast<std::size_t>(thread)];
+    const auto places = down.of(v);
+    my.pointers.clear();
+    for (const Place& place : places) my.pointers.push_back(my.source.row(n, place.at) + c0);
+    const PixelRow from = diff_rows(thread, n, v, c0);
+    for (std::int64_t u = 0; u < diff.w; ++u) {
+      const auto seen = across.of(u);
+      quotients(my.pointers.data(), places.data(), static_cast<std::int64_t>(places.size()), my.source.pixel_stride(),
+                seen.data(), static_cast<std::int64_t>(seen.size()), from.data + u * from.step,
+                my.quotients.data() + u * channels, channels);
+    }
+    return PixelRow{my.quotients.data(), channels};
+  };
+  const auto factor = [&](int thread, std::int64_t n, std::int64_t y, std::int64_t c0) {
+    FloatRows& mine = own[static_cast<std::size_t>(thread)].factors;
+    return PixelRow{mine.row(n, problem.first_h + y) + problem.first_w * mine.pixel_stride() + c0, mine.pixel_stride()};
+  };
+  gather_separable(dst, diff.h, rows, columns, work, make_row, factor);
+}
+
+}  // namespace
+
+void run(const PoolGradientProblem& problem) {
+  const Window& w = problem.window;
+  const ImageView &diff = problem.diff_dst, &src = problem.src, &dst = problem.diff_src;
+  const Axis down(w.start_h, w.kernel_h, w.stride_h, w.dilation_h, src.h, diff.h, problem.zero_pad_h, problem);
+  const Axis across(w.start_w, w.kernel_w, w.stride_w, w.dilation_w, src.w, diff.w, problem.zero_pad_w, problem);
+  const Shares rows = down.shares(problem.first_h, dst.h, problem.type);
+  const Shares columns = across.shares(problem.first_w, dst.w, problem.type);
+  switch (problem.type) {
+    case PoolType::max: return max_gradient(problem, down, across, rows, columns);
+    case PoolType::l2_norm: return norm_gradient(problem, down, across, rows, columns);
+    case PoolType::average: {
+      const Tensor result = tensor_of(dst), from = tensor_of(diff);
+      const Partition work = partition(result, 1, false);
+      DiffRows diff_rows(from, work.threads);
+      return gather_separable(result, from.h, rows, columns, work, std::ref(diff_rows), no_factor);
+    }
+  }
+}
+
+}  // namespace openmps::cpu

@@ -1,0 +1,12 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include "engine/problem/pool.hpp"
+
+namespace openmps::cpu {
+
+/// Own loops. Averages and norms gather along the rows, then along the columns; windows give what they get to
+/// their greatest pixels in the order of the windows.
+void run(const PoolGradientProblem& problem);
+
+}  // namespace openmps::cpu

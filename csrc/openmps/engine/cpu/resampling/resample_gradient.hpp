@@ -1,0 +1,11 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include "engine/problem/resample.hpp"
+
+namespace openmps::cpu {
+
+/// Own loops: sums along the rows, then along the columns.
+void run(const ResampleGradientProblem& problem);
+
+}  // namespace openmps::cpu

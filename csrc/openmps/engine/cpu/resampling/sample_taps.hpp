@@ -1,0 +1,34 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <algorithm>
+#include <cmath>
+#include <cstdint>
+
+#include "engine/problem/resample.hpp"
+
+namespace openmps::cpu {
+
+/// The two pixels that a sample takes along one axis, -1 for zeros, and what the second one counts.
+struct SampleTaps {
+  std::int64_t first, second;
+  float weight;
+};
+
+inline SampleTaps sample_taps(const Positions& positions, std::int64_t i, std::int64_t size, ResampleType type,
+                              ResampleEdge edge) {
+  const double at = positions.start + static_cast<double>(i) * positions.numerator / positions.denominator;
+  // Beyond this nothing changes any more, and the numbers fit.
+  const double near = std::clamp(at, -2.0, static_cast<double>(size) + 1.0), floor = std::floor(near);
+  const auto pixel = static_cast<std::int64_t>(floor);
+  const auto inside = [&](std::int64_t p) {
+    if (edge == ResampleEdge::clamp) return std::clamp<std::int64_t>(p, 0, size - 1);
+    return p < 0 || p >= size ? -1 : p;
+  };
+  if (edge == ResampleEdge::zero_samples && !(at >= 0 && at <= static_cast<double>(size - 1))) return {-1, -1, 0};
+  const float weight = type == ResampleType::nearest ? 0.0f : static_cast<float>(near - floor);
+  const SampleTaps taps{inside(pixel), inside(weight == 0 ? pixel : pixel + 1), weight};
+  return {taps.first, taps.second, taps.first == taps.second ? 0.0f : weight};
+}
+
+}  // namespace openmps::cpu

@@ -1,0 +1,189 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "engine/plan/fusion.hpp"
+
+#include <algorithm>
+#include <limits>
+#include <optional>
+#include <type_traits>
+
+#include "engine/plan/parts.hpp"
+
+namespace openmps {
+namespace {
+
+bool same_extents(const ImageView& a, const ImageView& b) {
+  return a.n == b.n && a.h == b.h && a.w == b.w && a.c == b.c;
+}
+
+bool same_pixels(const ImageView& a, const ImageView& b) {
+  return a.memory == b.memory && a.offset == b.offset && a.format == b.format && same_extents(a, b) &&
+         a.n_stride == b.n_stride && a.h_stride == b.h_stride && a.w_stride == b.w_stride;
+}
+
+/// Value (y, x, k) of the result sees value (y, x, k) of the operand, and there are as many of them.
+bool is_plain(const Operand& operand, const ImageView& dst) {
+  return operand.start_h == 0 && operand.start_w == 0 && !operand.repeat_h && !operand.repeat_w && !operand.repeat_c &&
+         same_extents(operand.view, dst);
+}
+
+/// The activation that the bounds are.
+std::optional<Neuron> neuron_of(const Arithmetic& f) {
+  constexpr float kInfinity = std::numeric_limits<float>::infinity();
+  Neuron neuron;
+  if (f.min == -kInfinity && f.max == kInfinity) return neuron;
+  if (f.min != 0 || !(f.max > 0)) return std::nullopt;
+  neuron.type = f.max == kInfinity ? NeuronType::relu : NeuronType::relun;
+  if (neuron.type == NeuronType::relun) neuron.b = f.max;
+  return neuron;
+}
+
+bool absorb_sum(ConvProblem& conv, const BinaryProblem& next) {
+  const Arithmetic& f = next.function;
+  if (next.mask.memory) return false;
+  if (f.operation != BinaryOperation::add || f.scale0 != 1 || f.scale1 != 1 || f.bias != 0) return false;
+  const auto after = neuron_of(f);
+  if (!after || conv.addend.memory) return false;
+  const bool is_first = same_pixels(next.src0.view, conv.dst);
+  const Operand &own = is_first ? next.src0 : next.src1, &other = is_first ? next.src1 : next.src0;
+  if (!same_pixels(own.view, conv.dst) || !is_plain(own, next.dst) || !is_plain(other, next.dst)) return false;
+  if (other.view.format != Format::float32 || !other.view.is_dense()) return false;
+  conv.addend = other.view;
+  conv.after = *after;
+  conv.dst = next.dst;
+  return true;
+}
+
+bool absorb_neuron(ConvProblem& conv, const NeuronProblem& next) {
+  Neuron& neuron = conv.addend.memory ? conv.after : conv.neuron;
+  if (neuron.type != NeuronType::none || !same_pixels(next.src, conv.dst)) return false;
+  if (conv.addend.memory && next.neuron.a_per_channel) return false;
+  neuron = next.neuron;
+  conv.dst = next.dst;
+  return true;
+}
+
+class Fuser {
+ public:
+  Fuser(const std::vector<Command>& commands, const Structure& structure)
+      : commands_(commands),
+        structure_(structure),
+        index_(structure),
+        last_use_(structure.blocks.size()),
+        taken_(commands.size()) {
+    for (std::uint32_t i = 0; i < commands.size(); ++i) {
+      for (const std::uint32_t block : structure.uses_of(i)) last_use_[block] = i;
+    }
+  }
+
+  std::vector<Plan::Step> steps() {
+    std::vector<Plan::Step> by_last(commands_.size());
+    for (std::uint32_t i = 0; i < commands_.size(); ++i) {
+      if (taken_[i]) continue;
+      Plan::Step step = step_from(i);
+      for (const std::uint32_t command : step.commands) taken_[command] = true;
+      const std::uint32_t last = step.commands.back();
+      by_last[last] = std::move(step);
+    }
+    std::erase_if(by_last, [](const Plan::Step& step) { return step.commands.empty(); });
+    return by_last;
+  }
+
+ private:
+  const Structure::Block& block_of(const ImageView& view) const {
+    return structure_.blocks[index_.of(view.memory.get())];
+  }
+
+  /// Different blocks that are not two views of the same bytes, as two images of one array are.
+  bool are_disjoint(const ImageView& a, const ImageView& b) const {
+    return a.memory != b.memory && (block_of(a).is_private || block_of(b).is_private);
+  }
+
+  /// Whether what `view` holds is the same after the commands between, and nothing depends on what the host does there.
+  bool stays(const ImageView& view, std::uint32_t first, std::uint32_t end) const {
+    const bool is_private = block_of(view).is_private;
+    bool is_kept = true;
+    const auto check = [&](const std::shared_ptr<Memory>& memory) {
+      if (!memory) return;
+      is_kept =
+          is_kept && memory != view.memory && (is_private || structure_.blocks[index_.of(memory.get())].is_private);
+    };
+    for (std::uint32_t i = first; is_kept && i < end; ++i) {
+      std::visit(
+          [&](const auto& problem) {
+            if constexpr (Described<std::decay_t<decltype(problem)>>)
+              for_each_result(problem, check);
+            else
+              is_kept = false;  // a task of the host may write anything
+          },
+          commands_[i].problem);
+    }
+    return is_kept;
+  }
+
+  Plan::Step step_from(std::uint32_t first) const {
+    Plan::Step step{{first}};
+    const auto* start = std::get_if<ConvProblem>(&commands_[first].problem);
+    if (!start || start->subpixel > 1 || start->addend.memory) return step;
+    ConvProblem conv = *start;
+    for (;;) {
+      const auto& result = block_of(conv.dst);
+      if (!result.is_private || result.references != 2 || conv.dst.format != Format::float32) return step;
+      const std::uint32_t next = last_use_[index_.of(conv.dst.memory.get())];
+      const std::uint32_t before = step.commands.back();
+      if (next == before || taken_[next] || !absorb(conv, commands_[next].problem)) return step;
+      // The whole is done where `next` stands.
+      if (!stays(conv.src, before + 1, next) || !are_disjoint(conv.src, conv.dst)) return step;
+      if (conv.addend.memory) {
+        const bool is_new = std::holds_alternative<BinaryProblem>(commands_[next].problem);
+        if (!is_new && (!stays(conv.addend, before + 1, next) || !are_disjoint(conv.addend, conv.dst))) return step;
+      }
+      step.commands.push_back(next);
+    }
+  }
+
+  const std::vector<Command>& commands_;
+  const Structure& structure_;
+  const BlockIndex index_;
+  std::vector<std::uint32_t> last_use_;
+  std::vector<bool> taken_;
+};
+
+/// Joins the parts of batches.
+std::vector<Plan::Step> with_parts(const std::vector<Command>& commands, std::vector<Plan::Step> steps) {
+  std::vector<Plan::Step> result;
+  std::vector<Problem> parts;  // of the last step of the result
+  for (Plan::Step& step : steps) {
+    parts.push_back(problem_of(commands, step.commands));
+    if (parts.size() > 1 && result.back().part(0).size() == step.commands.size() && are_parts(parts)) {
+      auto& before = result.back();
+      before.commands.insert(before.commands.end(), step.commands.begin(), step.commands.end());
+      ++before.parts;
+    } else {
+      parts.erase(parts.begin(), parts.end() - 1);
+      result.push_back(std::move(step));
+    }
+  }
+  return result;
+}
+
+}  // namespace
+
+bool absorb(ConvProblem& conv, const Problem& next) {
+  if (const auto* sum = std::get_if<BinaryProblem>(&next)) return absorb_sum(conv, *sum);
+  if (const auto* neuron = std::get_if<NeuronProblem>(&next)) return absorb_neuron(conv, *neuron);
+  return false;
+}
+
+Problem problem_of(const std::vector<Command>& commands, std::span<const std::uint32_t> fused) {
+  const Problem& first = commands[fused.front()].problem;
+  if (fused.size() == 1) return first;
+  ConvProblem conv = std::get<ConvProblem>(first);
+  for (const std::uint32_t command : fused.subspan(1)) absorb(conv, commands[command].problem);
+  return conv;
+}
+
+std::vector<Plan::Step> fuse(const std::vector<Command>& commands, const Structure& structure) {
+  return with_parts(commands, Fuser(commands, structure).steps());
+}
+
+}  // namespace openmps
