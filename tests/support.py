@@ -34,6 +34,11 @@ def only_openmps(reason: str) -> pytest.MarkDecorator:
     return pytest.mark.skipif(APPLE, reason=f"MPSCNN_DEVICE=apple: {reason}")
 
 
+limits_slices = pytest.mark.skipif(
+    not APPLE, reason="images of this device have any number of slices; test_chunks.py runs it where they have 2048"
+)
+"""For tests of batches that one image cannot hold."""
+
 counts_memory = pytest.mark.skipif(SANITIZED, reason="a sanitizer keeps memory that was freed")
 
 

@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 
 import mpscnn
+from support import APPLE
 
 
 @pytest.mark.parametrize("padding", [0, "same"])
@@ -34,8 +35,11 @@ def test_wide_results_count_too(rng: np.random.Generator) -> None:
 def test_sentences() -> None:
     x = np.zeros((9, 1, 1, 2048), np.float32)
     kernel = mpscnn.NeuronReLU()
-    with pytest.raises(ValueError, match=r"more images \(9\) than the maximum \(4\) for 2048 channels"):
-        mpscnn.Image.from_array(x)
+    if APPLE:
+        with pytest.raises(ValueError, match=r"more images \(9\) than the maximum \(4\) for 2048 channels"):
+            mpscnn.Image.from_array(x)
+    else:
+        assert mpscnn.Image.from_array(x).shape == x.shape
     with pytest.raises(ValueError, match=r"out\.shape \(8, 1, 1, 2048\) is not the result's \(9, 1, 1, 2048\)"):
         kernel(x, out=np.zeros((8, 1, 1, 2048), np.float32))
     with pytest.raises(ValueError, match=r"more channels \(8196\) than the maximum \(8192\)"):

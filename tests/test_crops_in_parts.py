@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 import mpscnn
-from support import random
+from support import limits_slices, random
 
 MOST = 32
 SIZE = (5, 4)
@@ -46,6 +46,7 @@ def test_a_destination_of_the_wrong_size() -> None:
         kernel(random((2, 12, 11, 256)), out=np.empty((33, *SIZE, 256), np.float32))
 
 
+@limits_slices
 def test_images_are_refused() -> None:
     """One Image cannot hold the result."""
     with pytest.raises(ValueError, match=r"has more images \(33\) than the maximum \(32\) for 256 channels"):

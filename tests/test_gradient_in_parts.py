@@ -14,6 +14,7 @@ import torch
 import torch.nn.functional as F  # noqa: N812
 
 import mpscnn
+from support import APPLE
 
 Kernel = Any
 
@@ -144,8 +145,9 @@ def test_more_images_than_an_image_holds() -> None:
     """32 images of 512 channels: the case that parts are there for."""
     kernel = mpscnn.Convolution(normal(512, 512, 1, 1, seed=1) / 16)
     x = normal(32, 1, 2, 512)
-    with pytest.raises(ValueError, match=r"has more images \(32\) than the maximum \(16\) for 512 channels"):
-        kernel(x, with_state=True)
+    if APPLE:
+        with pytest.raises(ValueError, match=r"has more images \(32\) than the maximum \(16\) for 512 channels"):
+            kernel(x, with_state=True)
     batch = InParts(kernel, x, (16, 16))
     with mpscnn.CommandBuffer() as commands:
         for part in range(2):

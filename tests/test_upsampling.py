@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 import mpscnn
-from support import random
+from support import APPLE, random
 
 
 def test_what_the_far_edge_ends_with() -> None:
@@ -48,8 +48,9 @@ def test_kernels_that_mix_images_take_them_together() -> None:
     x = random((3, 4, 5, 2048))
     last = mpscnn.ReduceRowMax(clip_rect_source=((0, 0, 2), (4, 5, 1)))
     np.testing.assert_array_equal(last(x), x[2:].max(2, keepdims=True))
-    with pytest.raises(ValueError, match=r"more images \(9\) than the maximum \(4\) for 2048 channels"):
-        last(random((9, 4, 5, 2048)))
+    if APPLE:
+        with pytest.raises(ValueError, match=r"more images \(9\) than the maximum \(4\) for 2048 channels"):
+            last(random((9, 4, 5, 2048)))
     crop = mpscnn.CropAndResizeBilinear((4, 5), [[0, 0, 1, 1]])
     for images in (3, 9):
         x = random((images, 4, 5, 2048))

@@ -146,9 +146,10 @@ void bind_image(py::module_& module) {
             return Image::most_images(channels);
           },
           py::arg("channels"),
-          R"(How many images of so many channels one Image holds: an MPSImage has 2048 slices of four channels.
+          R"(Return the max number of images of so many channels that one Image holds.
 
-        0: not even one. What processes larger batches takes them in parts.)")
+        On macOS an MPSImage has 2048 slices of four channels; larger batches are processed in chunks. On Linux only
+        memory limits the number: 2147483647. 0: too many channels for a single image.)")
       .def(
           "numpy",
           [](const std::shared_ptr<Image>& image, const Text& layout, const py::object& out,

@@ -65,7 +65,7 @@ class Call {
     }
     result_shapes_ = network_->result_shapes(one);
     for (auto& shape : result_shapes_) shape.n = n_;
-    most_ = network_->most_images(one);
+    most_ = network_->chunk_images(one);
   }
 
   const std::vector<ImageShape>& result_shapes() const { return result_shapes_; }
@@ -350,11 +350,11 @@ void bind_network(py::module_& module) {
           },
           py::arg("inputs"), "The images that are encoded from and to; temporary where they are no input or output.")
       .def(
-          "most_images",
+          "chunk_images",
           [](const Network& network, const std::vector<std::array<std::int64_t, 4>>& inputs) {
-            return network.most_images(shapes_from(inputs));
+            return network.chunk_images(shapes_from(inputs));
           },
-          py::arg("inputs"), "The most images of one command buffer; 0: all have to be together.")
+          py::arg("inputs"), "The max number of images of one command buffer; 0: all have to be together.")
       .def_property_readonly("plans", &Network::plans, "int: input shapes that are kept prepared.")
       .def_property_readonly("device", &Network::device, "Device");
 }

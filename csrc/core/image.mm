@@ -113,6 +113,7 @@ MPSImageDescriptor *image_descriptor(ImageShape shape, DType dtype) {
                                featureChannels:shape.c
                                 numberOfImages:shape.n
                                          usage:MTLTextureUsageShaderRead | MTLTextureUsageShaderWrite])};
+  if (!limits_slices()) [made.descriptor.get() setHasNoSliceLimit:YES];
   return made.descriptor.get();
 }
 
@@ -133,6 +134,8 @@ std::uint64_t Image::bytes(const Device &device, ImageShape shape, DType dtype) 
 }
 
 std::int64_t Image::most_images(std::int64_t channels) {
+  if (channels > kMostChannels) return 0;
+  if (!limits_slices()) return std::numeric_limits<std::int32_t>::max();
   // Every image has slices of its own.
   constexpr std::int64_t kMostSlices = kMostChannels / 4;
   return kMostSlices / ((channels + 3) / 4);

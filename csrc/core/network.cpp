@@ -105,7 +105,7 @@ std::vector<ImageShape> Network::result_shapes(std::span<const ImageShape> input
   return shapes;
 }
 
-std::int64_t Network::most_images(std::span<const ImageShape> inputs) const { return plan(inputs)->most_images; }
+std::int64_t Network::chunk_images(std::span<const ImageShape> inputs) const { return plan(inputs)->chunk_images; }
 
 std::size_t Network::plans() const {
   const std::scoped_lock lock(cache_->mutex);

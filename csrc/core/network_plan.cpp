@@ -84,6 +84,27 @@ NetworkPlan::NetworkPlan(const std::shared_ptr<Device>& device, const NetworkPar
   for (const auto& image : images) most_images = std::min(most_images, Image::most_images(image.shape.c));
   for (const auto& node : parts_.nodes)
     if (node.kernel && (!node.kernel->works_image_by_image() || node.kernel->results_per_image() != 1)) most_images = 0;
+  chunk_images =
+      std::min(most_images, std::max<std::int64_t>(1, kChunkBytes / std::max<std::int64_t>(1, working_bytes())));
+}
+
+std::int64_t NetworkPlan::working_bytes() const {
+  const auto bytes_of = [&](std::uint32_t image) {
+    const auto& s = images[image].shape;
+    return s.h * s.w * s.c * static_cast<std::int64_t>(size_of(parts_.dtype));
+  };
+  std::vector<std::size_t> last(images.size(), 0);
+  for (std::size_t i = 0; i < steps.size(); ++i)
+    for (const auto source : steps[i].sources) last[source] = i;
+  std::vector<bool> is_live(images.size(), false);
+  std::int64_t live = 0, most = 0;
+  for (std::size_t i = 0; i < steps.size(); ++i) {
+    if (!is_live[steps[i].destination]) live += bytes_of(steps[i].destination), is_live[steps[i].destination] = true;
+    most = std::max(most, live);
+    for (const auto source : steps[i].sources)
+      if (is_live[source] && last[source] == i) live -= bytes_of(source), is_live[source] = false;
+  }
+  return most;
 }
 
 std::uint32_t NetworkPlan::add_image(ImageShape shape) {

@@ -25,7 +25,8 @@ class NetworkPlan {
   std::vector<Step> steps;
   std::vector<NetworkImage> images;
   std::vector<std::uint32_t> output_images;  ///< of each output
-  std::int64_t most_images = 0;              ///< that the widest image takes
+  std::int64_t most_images = 0;              ///< that the widest image takes; 0: batches cannot be divided
+  std::int64_t chunk_images = 0;             ///< of a call; 0 likewise
 
  private:
   struct Location {
@@ -36,6 +37,11 @@ class NetworkPlan {
     std::uint32_t concatenation = 0;  ///< value that this one is part of
     std::int64_t first = 0;           ///< channel there
   };
+
+  /// Bytes of one image's temporaries that a call divides larger batches for.
+  static constexpr std::int64_t kChunkBytes = 256 << 20;
+  /// Max bytes of intermediate results of one image that are needed at the same time.
+  std::int64_t working_bytes() const;
 
   void find_prefixes();
   void find_live();

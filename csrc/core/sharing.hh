@@ -17,6 +17,11 @@
                             deallocator:(nullable void (^)(void))deallocator;
 @end
 
+@interface MPSImageDescriptor (Sharing)
+/// YES: an image may have any number of slices. Apple's has at most 2048 [Metal feature set tables].
+- (void)setHasNoSliceLimit:(BOOL)value;
+@end
+
 @protocol AwaitedCommit
 /// -commit by a thread whose next call is -waitUntilCompleted: where the queue is idle, that thread may do the work.
 - (void)commitAwaited;
@@ -55,6 +60,12 @@ inline bool shares_images() {
       [MPSImage instancesRespondToSelector:@selector(initWithDevice:imageDescriptor:bytesNoCopy:bytesPerPixel:
                                                      bytesPerRow:bytesPerImage:readOnly:deallocator:)];
   return is_shared;
+}
+
+/// Whether an image has at most 2048 slices.
+inline bool limits_slices() {
+  static const bool is_limited = ![MPSImageDescriptor instancesRespondToSelector:@selector(setHasNoSliceLimit:)];
+  return is_limited;
 }
 
 /// Called behind the encode of a write to an image or a state: the CPU sees it when `commands` have completed. Images

@@ -1368,8 +1368,8 @@ class _Network:
     def images(self, inputs: Sequence[Sequence[int]]) -> list[dict[str, Any]]:
         """The images that are encoded from and to; temporary where they are no input or output."""
 
-    def most_images(self, inputs: Sequence[Sequence[int]]) -> int:
-        """The most images of one command buffer; 0: all have to be together."""
+    def chunk_images(self, inputs: Sequence[Sequence[int]]) -> int:
+        """The max number of images of one command buffer; 0: all have to be together."""
 
     @property
     def plans(self) -> int:

@@ -486,7 +486,7 @@ class MemoryPlan:
     weight_bytes : int
         float32, as given to the kernels.
     most_images : int
-        That one command buffer takes; larger batches are run in parts. 0: all have to be together.
+        That one command buffer takes; larger batches are computed in chunks. 0: all have to be together.
     """
 
     images: list[PlannedImage]
@@ -557,7 +557,7 @@ def memory_plan(model: Graph | Network, input_shapes: InputShapes = None) -> Mem
         peak_temporary_bytes=max(live, default=0),
         peak_step=live.index(max(live)) if live else 0,
         weight_bytes=4 * sum(map(_parameters, network.graph.nodes)),
-        most_images=int(network._core.most_images(shapes)),
+        most_images=int(network._core.chunk_images(shapes)),
     )
 
 

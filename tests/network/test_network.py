@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 import mpscnn
 from interpreter import interpret
 from network.graphs import residual
+from support import APPLE, limits_slices, random
 
 Make = Callable[..., NDArray[np.float32]]
 
@@ -89,13 +90,26 @@ def test_a_batch_of_more_images_than_an_image_holds(make_x: Make) -> None:
     wide = graph.add("Convolution", x, weight=rng.standard_normal((2048, 3, 1, 1)).astype(np.float32))  # 4 images
     graph.output(graph.add("ReduceFeatureChannelsMax", wide), "y", layout="NCHW")
     net, batch = mpscnn.Network(graph), make_x(11, 3, 2)
-    assert net._core.most_images([(1, 3, 2, 3)]) == 4
+    if APPLE:
+        assert net._core.chunk_images([(1, 3, 2, 3)]) == 4
     assert np.array_equal(net(batch), interpret(graph, x=batch)["y"])
     out = np.full((11, 1, 3, 2), np.nan, np.float32)
     assert net(batch, out=out) is out
     assert np.array_equal(out, interpret(graph, x=batch)["y"])
 
 
+def test_large_batches_are_computed_in_chunks() -> None:
+    """Temporary images of a call take at most 256 MB, unless one image needs more."""
+    graph = mpscnn.Graph()
+    wide = graph.add("Convolution", graph.input("x", channels=3), weight=np.ones((16, 3, 1, 1), np.float32))
+    graph.output(graph.add("ReduceFeatureChannelsMax", wide), "y")
+    net = mpscnn.Network(graph)
+    assert [net._core.chunk_images([(1, side, side, 3)]) for side in (1024, 2048, 4096)] == [3, 1, 1]
+    x = random((7, 1024, 1024, 3))
+    np.testing.assert_allclose(net(x)[..., 0], x.sum(3), atol=1e-4)
+
+
+@limits_slices
 def test_more_images_than_one_encode_takes() -> None:
     graph = mpscnn.Graph()
     wide = graph.add("Convolution", graph.input("x", channels=3), weight=np.ones((2048, 3, 1, 1), np.float32))
@@ -107,12 +121,12 @@ def test_more_images_than_one_encode_takes() -> None:
 
 def test_a_batch_that_must_stay_whole() -> None:
     """A rectangle of some of the images counts them from the first of the batch."""
-    for images, most in ((1, 0), (2**30, 4)):
+    for images, most in ((1, 0), (2**30, 4 if APPLE else 8188)):
         graph = mpscnn.Graph()
         wide = graph.add("Convolution", graph.input("x", channels=3), weight=np.ones((2048, 3, 1, 1), np.float32))
         rectangle = ((0, 0, 0), (2, 2, images))
         graph.output(graph.add("ReduceFeatureChannelsMax", wide, clip_rect_source=rectangle), "y")
-        assert mpscnn.Network(graph)._core.most_images([(1, 2, 2, 3)]) == most
+        assert mpscnn.Network(graph)._core.chunk_images([(1, 2, 2, 3)]) == most
 
 
 def test_a_batch_of_none(net: mpscnn.Network, make_x: Make) -> None:

@@ -46,7 +46,8 @@ class Image {
   static constexpr std::int64_t kMostPixels = 16384;
   /// 2048 slices of an array texture, of four channels each [Metal feature set tables].
   static constexpr std::int64_t kMostChannels = 8192;
-  /// How many images of so many channels one Image can hold; 0 for too many channels.
+  /// How many images of so many channels one Image can hold; 0 for too many channels. Apple's images hold 2048 slices,
+  /// those of openmps any number.
   static std::int64_t most_images(std::int64_t channels);
 
   explicit Image(std::unique_ptr<Impl> impl);

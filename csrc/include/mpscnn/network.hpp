@@ -71,9 +71,9 @@ class Network {
   /// Of every output, for one image of such inputs: of the plan, without asking each kernel again.
   std::vector<ImageShape> result_shapes(std::span<const ImageShape> inputs) const;
 
-  /// The most images that one encode() takes, for the widest image there is; 0: a network of kernels that look at
-  /// several images at once, which has to have them all together.
-  std::int64_t most_images(std::span<const ImageShape> inputs) const;
+  /// Max images of one command buffer of a call; larger batches are computed in chunks, so that temporary images stay
+  /// small. 0: some kernel reads several images at once, so that batches cannot be divided.
+  std::int64_t chunk_images(std::span<const ImageShape> inputs) const;
 
   /// Appends the whole network. An output that is null is made.
   void encode(CommandBuffer& buffer, std::span<const std::shared_ptr<Image>> inputs,

@@ -95,6 +95,7 @@ bool is_hidden(SEL selector) {
   static const SEL kExtensions[] = {
       @selector(
           initWithDevice:imageDescriptor:bytesNoCopy:bytesPerPixel:bytesPerRow:bytesPerImage:readOnly:deallocator:),
+      @selector(setHasNoSliceLimit:),
       @selector(weightsOwner),
       @selector(commitAwaited),
       @selector(useMemory:length:check:),

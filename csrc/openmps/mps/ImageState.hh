@@ -24,6 +24,7 @@ struct ImageState {
   MTLStorageMode storage_mode = default_storage_mode();
   MPSPurgeableState purgeable = MPSPurgeableStateNonVolatile;
   bool read_only = false;
+  bool has_no_slice_limit = false;  ///< results of it have none either
   // Temporary images:
   std::shared_ptr<Temporary> temporary;
   std::shared_ptr<TemporaryScope> scope;
@@ -37,6 +38,7 @@ struct ImageShape {
   MTLPixelFormat pixel_format;
   MTLTextureUsage usage;
   MTLStorageMode storage_mode;
+  bool has_no_slice_limit;
 };
 /// Raises NSInvalidArgumentException for what no image can be; `who` is the class that asks.
 ImageShape check_image_descriptor(const char *who, id<OpenMPSDevice> device, const MPSImageDescriptor *descriptor);

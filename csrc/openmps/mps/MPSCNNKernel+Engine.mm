@@ -3,6 +3,8 @@
 
 #import "mps/MPSCNNKernel+Engine.hh"
 
+#import "mps/ImageState.hh"
+
 #include <cstring>
 
 #include "mps/PaddingPolicy.hpp"
@@ -333,6 +335,7 @@ MPSImageDescriptor *result_descriptor(ImageKernel *kernel, NSArray<MPSImage *> *
                        featureChannels:state.destination.channel_offset + state.suggested_channels(images, states)
                         numberOfImages:[images[0] numberOfImages]
                                  usage:MTLTextureUsageShaderRead | MTLTextureUsageShaderWrite];
+  if ([images[0] openmps_state].has_no_slice_limit) [descriptor setHasNoSliceLimit:YES];
   state.size_result(images, descriptor);
   for (MPSState *source_state in states)
     descriptor = [source_state destinationImageDescriptorForSourceImages:sources

@@ -19,7 +19,13 @@
 - (void)openmps_didRead;
 @end
 
-/// Our addition to Apple's interface; programs ask `respondsToSelector:` first.
+/// Additions to Apple's interface; programs ask `respondsToSelector:` first.
+@interface MPSImageDescriptor (OpenMPSSharing)
+/// YES: only memory limits the number of images. A kernel's result has no limit where its first source has none.
+- (void)setHasNoSliceLimit:(BOOL)value;
+- (BOOL)openmps_hasNoSliceLimit;
+@end
+
 @interface MPSImage (OpenMPSSharing)
 /// An image over the caller's memory, N x H x W x C, channels adjacent. Strides in bytes, positive, multiples of the
 /// element size. `deallocator` runs when neither the image nor work that uses it needs the memory any more.

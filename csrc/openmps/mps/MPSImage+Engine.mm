@@ -135,6 +135,7 @@ std::size_t check_shared_strides(const ImageView &view, NSUInteger per_pixel, NS
   state->pixel_format = shape.pixel_format;
   state->texture_usage = shape.usage;
   state->read_only = readOnly;
+  state->has_no_slice_limit = shape.has_no_slice_limit;
   return [half.done() openmps_initWithState:state];
 }
 

@@ -27,6 +27,7 @@ ImageState *new_image_state(const char *who, id<OpenMPSDevice> device, const MPS
   state->pixel_format = shape.pixel_format;
   state->texture_usage = shape.usage;
   state->storage_mode = shape.storage_mode;
+  state->has_no_slice_limit = shape.has_no_slice_limit;
   if (is_copied(static_cast<MTLResourceOptions>(shape.storage_mode) << MTLResourceStorageModeShift))
     state->view.memory->separate_cpu_copy(kUnsynchronized);
   return state;
@@ -44,6 +45,7 @@ ImageState *new_view_state(MPSImage *parent, const ImageView &view) {
   state->texture_usage = from.texture_usage;
   state->storage_mode = from.storage_mode;
   state->read_only = from.read_only;
+  state->has_no_slice_limit = from.has_no_slice_limit;
   return state;
 }
 

@@ -14,6 +14,7 @@ struct DescriptorState {
   MTLCPUCacheMode cache_mode = MTLCPUCacheModeDefaultCache;
   MTLStorageMode storage_mode = default_storage_mode();
   MTLTextureUsage usage = MTLTextureUsageShaderRead | MTLTextureUsageShaderWrite;
+  BOOL has_no_slice_limit = NO;
 };
 
 DescriptorState &descriptor_of(void *pointer) { return *static_cast<DescriptorState *>(pointer); }
@@ -74,9 +75,10 @@ ImageShape check_image_descriptor(const char *who, id<OpenMPSDevice> device, con
   check_extent(who, "width", width, kMaxExtent);
   check_extent(who, "height", height, kMaxExtent);
   check_extent(who, "featureChannels", channels, 4 * kMaxSlices);
-  check_extent(who, "numberOfImages", images, kMaxSlices);
+  shape.has_no_slice_limit = [descriptor openmps_hasNoSliceLimit];
+  check_extent(who, "numberOfImages", images, shape.has_no_slice_limit ? INT32_MAX : kMaxSlices);
   const NSUInteger slices = (channels + 3) / 4 * images;
-  if (slices > kMaxSlices)
+  if (slices > kMaxSlices && !shape.has_no_slice_limit)
     raise_argument(
         @"%s: numberOfImages (%lu) x featureChannels (%lu) makes %lu slices of 4 channels, the maximum is %lu.", who,
         (unsigned long)images, (unsigned long)channels, (unsigned long)slices, (unsigned long)kMaxSlices);
@@ -146,6 +148,14 @@ FIELD(MTLCPUCacheMode, cpuCacheMode, setCpuCacheMode, cache_mode)
 FIELD(MTLStorageMode, storageMode, setStorageMode, storage_mode)
 FIELD(MTLTextureUsage, usage, setUsage, usage)
 #undef FIELD
+
+- (BOOL)openmps_hasNoSliceLimit {
+  return openmps::descriptor_of(_openmps).has_no_slice_limit;
+}
+
+- (void)setHasNoSliceLimit:(BOOL)value {
+  openmps::descriptor_of(_openmps).has_no_slice_limit = value;
+}
 
 - (MTLPixelFormat)pixelFormat {
   const openmps::DescriptorState &state = openmps::descriptor_of(_openmps);

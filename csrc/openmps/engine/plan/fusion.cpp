@@ -4,9 +4,8 @@
 #include <algorithm>
 #include <limits>
 #include <optional>
+#include <span>
 #include <type_traits>
-
-#include "engine/plan/parts.hpp"
 
 namespace openmps {
 namespace {
@@ -148,24 +147,6 @@ class Fuser {
   std::vector<bool> taken_;
 };
 
-/// Joins the parts of batches.
-std::vector<Plan::Step> with_parts(const std::vector<Command>& commands, std::vector<Plan::Step> steps) {
-  std::vector<Plan::Step> result;
-  std::vector<Problem> parts;  // of the last step of the result
-  for (Plan::Step& step : steps) {
-    parts.push_back(problem_of(commands, step.commands));
-    if (parts.size() > 1 && result.back().part(0).size() == step.commands.size() && are_parts(parts)) {
-      auto& before = result.back();
-      before.commands.insert(before.commands.end(), step.commands.begin(), step.commands.end());
-      ++before.parts;
-    } else {
-      parts.erase(parts.begin(), parts.end() - 1);
-      result.push_back(std::move(step));
-    }
-  }
-  return result;
-}
-
 }  // namespace
 
 bool absorb(ConvProblem& conv, const Problem& next) {
@@ -174,16 +155,16 @@ bool absorb(ConvProblem& conv, const Problem& next) {
   return false;
 }
 
-Problem problem_of(const std::vector<Command>& commands, std::span<const std::uint32_t> fused) {
-  const Problem& first = commands[fused.front()].problem;
-  if (fused.size() == 1) return first;
+Problem problem_of(const std::vector<Command>& commands, const Plan::Step& step) {
+  const Problem& first = commands[step.commands.front()].problem;
+  if (step.commands.size() == 1) return first;
   ConvProblem conv = std::get<ConvProblem>(first);
-  for (const std::uint32_t command : fused.subspan(1)) absorb(conv, commands[command].problem);
+  for (const std::uint32_t command : std::span(step.commands).subspan(1)) absorb(conv, commands[command].problem);
   return conv;
 }
 
 std::vector<Plan::Step> fuse(const std::vector<Command>& commands, const Structure& structure) {
-  return with_parts(commands, Fuser(commands, structure).steps());
+  return Fuser(commands, structure).steps();
 }
 
 }  // namespace openmps

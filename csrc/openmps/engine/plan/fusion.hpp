@@ -7,16 +7,15 @@
 
 namespace openmps {
 
-/// Steps in the order in which they run: each command once. What is fused is what nobody can observe: the result of a
-/// convolution that is one whole float32 source of the next command, in memory which only these two refer to. Parts of
-/// a batch that follow each other are one step.
+/// Steps in the order in which they run: each command once. A convolution is fused with the next command only if its
+/// result is one whole float32 source of that command, in memory which only these two refer to.
 std::vector<Plan::Step> fuse(const std::vector<Command>& commands, const Structure& structure);
 
-/// The call that some commands of a step are: one, or those that were fused.
-Problem problem_of(const std::vector<Command>& commands, std::span<const std::uint32_t> fused);
+/// The problem of a step: its command's, or the fused one.
+Problem problem_of(const std::vector<Command>& commands, const Plan::Step& step);
 
-/// Makes `conv` compute what `next` makes of its result, which has the same extents, and store it where `next` does.
-/// False: there is no such problem.
+/// Extend `conv` by `next`, which reads its result, so that it stores the result of `next`. Return false, and leave
+/// `conv` as it is, if there is no such problem.
 bool absorb(ConvProblem& conv, const Problem& next);
 
 }  // namespace openmps

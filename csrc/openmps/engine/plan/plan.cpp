@@ -11,7 +11,6 @@
 
 #include "engine/plan/arena.hpp"
 #include "engine/plan/fusion.hpp"
-#include "engine/plan/parts.hpp"
 #include "engine/plan/structure.hpp"
 #include "engine/shared/env.hpp"
 #include "engine/shared/team.hpp"
@@ -36,10 +35,9 @@ void trace_step(Engine& engine, const std::vector<Command>& commands, const Plan
   engine.synchronize();
   const std::chrono::duration<double, std::micro> time = std::chrono::steady_clock::now() - begin;
   std::string labels;
-  for (const std::uint32_t command : step.part(0)) {
+  for (const std::uint32_t command : step.commands) {
     labels += (labels.empty() ? "" : " + ") + commands[command].label;
   }
-  if (step.parts > 1) labels.append(", ").append(std::to_string(step.parts)).append(" parts");
   std::fprintf(stderr, "mpscnn steps: %8.1f us %s\n", time.count(), labels.c_str());
 }
 
@@ -105,10 +103,7 @@ std::shared_ptr<const Plan> plan_of(const std::vector<Command>& commands, const 
 
 void run_step(Engine& engine, const std::vector<Command>& commands, const Plan::Step& step) {
   if (step.commands.size() == 1) return run(engine, commands[step.commands.front()].problem);
-  std::vector<Problem> parts;
-  for (std::size_t i = 0; i < step.parts; ++i) parts.push_back(problem_of(commands, step.part(i)));
-  if (const auto whole = step.parts > 1 ? joined(parts) : std::nullopt) return run(engine, *whole);
-  for (const Problem& part : parts) run(engine, part);
+  run(engine, problem_of(commands, step));
 }
 
 }  // namespace

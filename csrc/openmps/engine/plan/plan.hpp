@@ -4,7 +4,6 @@
 
 #include <cstdint>
 #include <memory>
-#include <span>
 #include <string>
 #include <vector>
 
@@ -13,20 +12,14 @@
 
 namespace openmps {
 
-/// How to run a list of commands of one structure: which commands become one engine call, and where memory lies that
-/// nobody else knows. Holds no memory and no pointer of the list it was made from, so lists of the same structure share
-/// it.
+/// How to run a list of commands of one structure: which commands become one engine call, and where private memory
+/// lies. Holds no memory and no pointer of the list it was made from, so lists of the same structure share it.
 struct Plan {
-  /// One call. Of several commands, the first is a convolution and each takes the result of the one before. Or one call
-  /// for several parts of a batch, each of so many commands, where their images lie side by side; else one for each.
+  /// One call of the engine.
   struct Step {
-    std::vector<std::uint32_t> commands;  ///< indices into the list, in order; part after part
-    std::size_t parts = 1;
-
-    std::span<const std::uint32_t> part(std::size_t index) const {
-      const std::size_t each = commands.size() / parts;
-      return {commands.data() + index * each, each};
-    }
+    /// Indices into the list, in order. Of several, the first is a convolution and each takes the result of the one
+    /// before.
+    std::vector<std::uint32_t> commands;
   };
   struct Placement {
     std::uint32_t block;  ///< in the order of their first use
