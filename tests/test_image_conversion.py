@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 import mpscnn
-from support import random
+from support import APPLE, random
 
 DTYPES = ["float32", "float16", "uint8", "uint16"]
 X = (2, 3, 5, 4)
@@ -219,8 +219,11 @@ def test_attributes_are_set_and_taken_back() -> None:
 def test_an_offset_in_pixels_of_more_images_than_one_holds() -> None:
     x = random((2050, 2, 1, 8))
     np.testing.assert_array_equal(mpscnn.ImageConversion(offset=(1, 0))(x)[:, :1], x[:, 1:])
-    with pytest.raises(ValueError, match=r"has more images \(2050\) than the maximum \(1024\)"):
-        mpscnn.ImageConversion(offset=(0, 0, 1))(x)
+    if APPLE:
+        with pytest.raises(ValueError, match=r"has more images \(2050\) than the maximum \(1024\)"):
+            mpscnn.ImageConversion(offset=(0, 0, 1))(x)
+    else:
+        np.testing.assert_array_equal(mpscnn.ImageConversion(offset=(0, 0, 1))(x)[:-1], x[1:])
 
 
 @pytest.mark.parametrize(

@@ -28,6 +28,7 @@ std::shared_ptr<Device> wrap(id<MTLDevice> device) {
   impl->device = Ref<id<MTLDevice>>::retain(device);
   impl->queue =
       Ref<id<MTLCommandQueue>>::adopt([device newCommandQueueWithMaxCommandBufferCount:Device::Impl::kMaxUnfinished]);
+  impl->shares_images = shares_images(device);
   impl->prefetches_temporaries = ![device respondsToSelector:@selector(plansTemporaryImages)];
   if (![device respondsToSelector:@selector(hasNoTimeLimit)]) impl->most_work = Device::Impl::kMostWork;
   return std::make_shared<Device>(std::move(impl));
@@ -122,7 +123,7 @@ std::uint64_t Device::recommended_max_working_set_bytes() const {
   return [impl_->device.get() recommendedMaxWorkingSetSize];
 }
 std::uint64_t Device::max_buffer_bytes() const { return [impl_->device.get() maxBufferLength]; }
-bool Device::shares_images() const { return mpscnn::shares_images(); }
+bool Device::shares_images() const { return impl_->shares_images; }
 bool Device::prefetches_temporaries() const { return impl_->prefetches_temporaries; }
 void Device::set_most_work(std::uint64_t multiply_adds) {
   check<NotImplementedError>(impl_->most_work > 0, "Device: ", name(), " has no limit of work.");

@@ -33,6 +33,7 @@ struct Device::Impl {
   std::atomic<int> open = 0;
   std::atomic<std::uint64_t> peak = 0;  ///< for devices that do not count it
   bool prefetches_temporaries = false;
+  bool shares_images = false;
   /// Multiply-adds of a command buffer; 0: any number. Where macOS ends those that keep the GPU for seconds, a few
   /// tenths of a second on an M1, which does 1.3e12 in a second.
   static constexpr std::uint64_t kMostWork = std::uint64_t{1} << 38;

@@ -59,7 +59,7 @@ struct GradientState::Impl {
   std::int64_t encoded() const;
   /// Called behind the encode of a write.
   void note_write(id<MTLCommandBuffer> commands) {
-    if (!shares_images())
+    if (copies_storage())
       for (MPSState *state : distinct()) synchronize(state, commands);
     if (writers.empty() || writers.back().get().get() != commands) writers.emplace_back().set(commands);
   }

@@ -28,6 +28,8 @@
 @end
 
 @protocol DeviceTraits
+/// YES: images can be made over memory of the program's.
+- (BOOL)sharesImages;
 /// YES: a kernel leaves one state for all images of an MPSImage, and a gradient kernel takes it. Apple's documentation
 /// knows states of one image, and batches of them [MPSCNNKernel.h].
 - (BOOL)hasStatesOfSeveralImages;
@@ -54,12 +56,17 @@
 @end
 
 namespace mpscnn {
-/// Whether images can use memory of the caller's.
-inline bool shares_images() {
-  static const bool is_shared =
-      [MPSImage instancesRespondToSelector:@selector(initWithDevice:imageDescriptor:bytesNoCopy:bytesPerPixel:
-                                                     bytesPerRow:bytesPerImage:readOnly:deallocator:)];
-  return is_shared;
+/// Whether images of the device can use memory of the caller's.
+inline bool shares_images(id<MTLDevice> device) {
+  return [device respondsToSelector:@selector(sharesImages)] && [static_cast<id<DeviceTraits>>(device) sharesImages];
+}
+
+/// Whether the CPU's copy of an image or a state has to be synchronized.
+inline bool copies_storage() {
+  static const bool is_copied =
+      ![MPSImage instancesRespondToSelector:@selector(initWithDevice:imageDescriptor:bytesNoCopy:bytesPerPixel:
+                                                      bytesPerRow:bytesPerImage:readOnly:deallocator:)];
+  return is_copied;
 }
 
 /// Whether an image has at most 2048 slices.
@@ -72,6 +79,6 @@ inline bool limits_slices() {
 /// are managed on macOS, states may be, and their caches are the caller's to synchronize [MPSImage.h, MPSState.h].
 template <class Written>
 void synchronize(Written *written, id<MTLCommandBuffer> commands) {
-  if (!shares_images()) [written synchronizeOnCommandBuffer:commands];
+  if (copies_storage()) [written synchronizeOnCommandBuffer:commands];
 }
 }  // namespace mpscnn

@@ -36,14 +36,46 @@ inline void report(bool ok, const char* format, ...) {
   va_end(arguments);
 }
 
-inline Engine& cpu_engine() {
-  static const auto engine = [] {
-    for (const auto& e : engines()) {
-      if (std::string(e->name()) == "cpu") return e;
-    }
-    throw std::runtime_error("no cpu engine");
-  }();
-  return *engine;
+inline Engine& cpu_engine() { return *processor_engine(); }
+
+/// The engine under test: MPSCNN_ENGINE's, or the processor's.
+inline Engine& engine() {
+  static Engine& made = *engine_of(engine_names().front());
+  return made;
+}
+
+/// The host's copies of images in memory of a device. Tests read and write these; run() moves them.
+class Mirrors {
+ public:
+  struct Mirror {
+    std::shared_ptr<Memory> memory;
+    std::vector<std::byte> bytes;
+  };
+  static std::vector<std::weak_ptr<Mirror>>& all() {
+    static std::vector<std::weak_ptr<Mirror>> list;
+    return list;
+  }
+  static void upload() {
+    for_each([](Mirror& mirror) { mirror.memory->upload(0, mirror.bytes.size(), mirror.bytes.data()); });
+  }
+  static void download() {
+    for_each([](Mirror& mirror) { mirror.memory->download(0, mirror.bytes.size(), mirror.bytes.data()); });
+  }
+
+ private:
+  template <class Move>
+  static void for_each(const Move& move) {
+    std::erase_if(all(), [](const auto& each) { return each.expired(); });
+    for (const auto& each : all()) move(*each.lock());
+  }
+};
+
+/// Run the list on the engine under test. The sentence of a failure, or an empty string.
+inline std::string run(const std::vector<Command>& commands, std::shared_ptr<const Plan> plan = nullptr) {
+  Mirrors::upload();
+  std::string sentence = execute(engine(), commands, std::move(plan)).sentence;
+  Mirrors::download();
+  return sentence;
 }
 
 struct Random {
@@ -80,7 +112,8 @@ inline double stored_value(const std::byte* at, Format format) {
 /// An image inside a larger block: gaps between channels, columns, rows and images, all NaN (0xff bytes).
 struct Image {
   ImageView view;
-  std::vector<std::byte> before;  // the whole block as it was
+  std::shared_ptr<Mirrors::Mirror> mirror;  // of memory of a device
+  std::vector<std::byte> before;            // the whole block as it was
 
   Image(Random& random, Format format, i64 n, i64 h, i64 w, i64 c, bool dense) {
     view.format = format;
@@ -90,11 +123,18 @@ struct Image {
     view.n_stride = dense ? h * view.h_stride : view.h_stride * h + random.whole(0, 1) * view.h_stride;
     const i64 lead = dense ? 64 : random.whole(0, 70), elements = lead + (n + 1) * view.n_stride + 64;
     view.offset = static_cast<std::size_t>(lead) * size_of(format);
-    view.memory = Memory::lazy(cpu_engine().shared_from_this(), static_cast<std::size_t>(elements) * size_of(format));
-    std::memset(view.memory->data(), 0xff, view.memory->size());
+    const std::size_t bytes = static_cast<std::size_t>(elements) * size_of(format);
+    view.memory = Memory::lazy(engine().shared_from_this(), bytes, engine().image_storage());
+    if (view.memory->storage() == Storage::device) {
+      mirror = std::make_shared<Mirrors::Mirror>(Mirrors::Mirror{view.memory, std::vector<std::byte>(bytes)});
+      Mirrors::all().push_back(mirror);
+    }
+    std::memset(data(), 0xff, bytes);
   }
+  /// The block, as the host sees it between runs.
+  std::byte* data() const { return mirror ? mirror->bytes.data() : view.memory->data(); }
   std::byte* at(i64 n, i64 y, i64 x, i64 c) const {
-    return view.memory->data() + view.offset +
+    return data() + view.offset +
            static_cast<std::size_t>(n * view.n_stride + y * view.h_stride + x * view.w_stride + c) *
                size_of(view.format);
   }
@@ -121,17 +161,17 @@ struct Image {
     });
     snapshot();
   }
-  void snapshot() { before.assign(view.memory->data(), view.memory->data() + view.memory->size()); }
+  void snapshot() { before.assign(data(), data() + view.memory->size()); }
   /// Whether everything that does not belong to the image is as it was.
   bool surroundings_unchanged() const {
-    std::vector<std::byte> now(view.memory->data(), view.memory->data() + view.memory->size());
+    std::vector<std::byte> now(data(), data() + view.memory->size());
     for_each([&](i64 n, i64 y, i64 x, i64 c) {
-      const auto offset = static_cast<std::size_t>(at(n, y, x, c) - view.memory->data());
+      const auto offset = static_cast<std::size_t>(at(n, y, x, c) - data());
       std::memcpy(now.data() + offset, before.data() + offset, size_of(view.format));
     });
     return std::memcmp(now.data(), before.data(), now.size()) == 0;
   }
-  bool unchanged() const { return std::memcmp(view.memory->data(), before.data(), before.size()) == 0; }
+  bool unchanged() const { return std::memcmp(data(), before.data(), before.size()) == 0; }
 };
 
 /// What rounding to the format may cost beside the error of the arithmetic.
@@ -206,7 +246,7 @@ inline std::shared_ptr<ConvWeights> random_weights(Random& random, i64 out, i64 
 }
 
 inline std::vector<std::string> failures_of(const std::vector<Command>& commands) {
-  const std::string error = execute(cpu_engine(), commands);
+  const std::string error = run(commands);
   return error.empty() ? std::vector<std::string>() : std::vector<std::string>{error};
 }
 

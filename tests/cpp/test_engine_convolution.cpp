@@ -432,7 +432,7 @@ void test_threads() {
         src.randomize(own);
         dst.snapshot();
         const ConvProblem p = {src.view, dst.view, weights, w, {}, 1, false};
-        if (!execute(cpu_engine(), {{p, "conv"}}).empty()) ++wrong;
+        if (!run({{p, "conv"}}).empty()) ++wrong;
         const Sums sums = reference(p, src, dst);
         auto sum = sums.begin();
         dst.for_each([&](i64 n, i64 y, i64 x, i64 o) {

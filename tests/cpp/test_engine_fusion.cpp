@@ -86,7 +86,7 @@ void expect(const char* what, const std::function<void(Parts&)>& change, const s
   Parts parts;
   change(parts);
   const auto commands = commands_of(parts);
-  const auto plan = make_plan(commands, true);
+  const auto plan = make_plan(engine(), commands, true);
   std::vector<std::uint32_t> longest, all;
   for (const auto& step : plan->steps) {
     if (step.commands.size() > longest.size()) longest = step.commands;
@@ -96,7 +96,7 @@ void expect(const char* what, const std::function<void(Parts&)>& change, const s
   for (const auto command : longest) text += " " + std::to_string(command);
   report(fused.size() > 1 ? longest == fused : longest.size() == 1, "%s: fused are%s", what, text.c_str());
   report(all.size() == commands.size(), "%s: %zu of %zu commands are in the plan", what, all.size(), commands.size());
-  report(make_plan(commands, false)->steps.size() == commands.size(), "%s: without fusion", what);
+  report(make_plan(engine(), commands, false)->steps.size() == commands.size(), "%s: without fusion", what);
 }
 
 void test_what_is_fused() {
@@ -255,7 +255,7 @@ void test_what_is_fused() {
       commands = {{parts.first, ""}, {parts.second, ""}};
       commands.push_back({neuron_problem(parts.t1, parts.result, NeuronType::sigmoid), ""});
     }
-    const auto steps = make_plan(commands, true)->steps;
+    const auto steps = make_plan(engine(), commands, true)->steps;
     report(steps.back().commands == fused, "%s", what);
   };
   expect_neuron("a neuron is fused", {}, {1, 2});
@@ -268,7 +268,8 @@ void test_keys() {
   theirs.held.push_back(theirs.t1.memory);
   const auto a = commands_of(mine), b = commands_of(theirs);
   report(structure_key(a) != structure_key(b), "who knows the memory is part of the key");
-  report(plan_for(a)->steps.size() == 2 && plan_for(b)->steps.size() == 3, "plans differ where others know the memory");
+  report(plan_for(engine(), a)->steps.size() == 2 && plan_for(engine(), b)->steps.size() == 3,
+         "plans differ where others know the memory");
 }
 
 // ------------------------------------------------------------------------------------------------------------- values
@@ -386,19 +387,19 @@ void test_networks() {
       for (int i = 0; i < 3; ++i) outputs.emplace_back(places, format, n, h, w, c, dense);
       for (Image& output : outputs) output.snapshot();
       std::vector<std::shared_ptr<Memory>> held;
-      const auto before = cpu_engine().allocated_bytes();
+      const auto before = cpu_engine().memory_use().allocated;
       {
         const auto commands = random_network(
             1000 + round, input.view, {outputs[0].view, outputs[1].view, outputs[2].view}, hold ? &held : nullptr);
-        const auto plan = make_plan(commands, fuse);
+        const auto plan = make_plan(engine(), commands, fuse);
         if (fuse && !hold) fused += plan->steps.size() < commands.size(), placed += plan->arena_bytes > 0;
         if (hold) report(plan->arena_bytes == 0, "round %u: memory that others know is not placed", round);
         for (int times = 0; times < 2; ++times) {  // a list may be run again
-          const std::string error = execute(cpu_engine(), commands, plan);
+          const std::string error = ::run(commands, plan);
           report(error.empty(), "round %u: %s", round, error.c_str());
         }
       }
-      if (!hold) report(cpu_engine().allocated_bytes() == before, "round %u: memory is given back", round);
+      if (!hold) report(cpu_engine().memory_use().allocated == before, "round %u: memory is given back", round);
       for (const Image& output : outputs) {
         report(output.surroundings_unchanged(), "round %u: wrote beside a result", round);
       }
@@ -459,7 +460,7 @@ void test_addends() {
     if (after.type == NeuronType::none) after = {};  // only the addend tells this call from the one without
     const ImageView plain = temporary(n, dh, dw, out);
     conv.dst = plain;
-    const std::string first = execute(cpu_engine(), {{conv, "conv"}});
+    const std::string first = run({{conv, "conv"}});
     report(first.empty(), "%s", first.c_str());
     std::vector<double> expected;
     Image given = addend;  // values of the addend, which may be overwritten
@@ -469,7 +470,7 @@ void test_addends() {
     conv.after = after;
     conv.dst = in_place ? addend.view : dst.view;
     const Image& result = in_place ? addend : dst;
-    const std::string second = execute(cpu_engine(), {{conv, "conv"}});
+    const std::string second = run({{conv, "conv"}});
     report(second.empty(), "%s", second.c_str());
     const auto* values = reinterpret_cast<const float*>(plain.memory->data());
     std::size_t at = 0;

@@ -19,18 +19,18 @@ namespace {
 
 void test_memory() {
   const auto engine = cpu_engine().shared_from_this();
-  const auto before = engine->allocated_bytes();
+  const auto before = engine->memory_use().allocated;
   {
     const auto lazy = Memory::lazy(engine, 100000);
     const auto part = Memory::part(lazy, 4096, 100);
-    report(!lazy->is_allocated() && !part->is_allocated() && engine->allocated_bytes() == before,
+    report(!lazy->is_allocated() && !part->is_allocated() && engine->memory_use().allocated == before,
            "lazy memory is lazy");
     std::byte* data = part->data();
     report(lazy->is_allocated() && part->is_allocated() && data == lazy->data() + 4096, "a part allocates its parent");
     report(reinterpret_cast<std::uintptr_t>(lazy->data()) % 4096 == 0, "blocks are page-aligned");
-    report(engine->allocated_bytes() >= before + 100000, "blocks in use are counted");
+    report(engine->memory_use().allocated >= before + 100000, "blocks in use are counted");
   }
-  report(engine->allocated_bytes() == before, "blocks are given back");
+  report(engine->memory_use().allocated == before, "blocks are given back");
   int released = 0;
   char mine[64];
   {
@@ -40,16 +40,16 @@ void test_memory() {
     report(released == 0 && part->data() == reinterpret_cast<std::byte*>(mine) + 8, "a part keeps its parent alive");
   }
   report(released == 1, "release ran %d times", released);
-  std::byte* first = engine->allocate(3000000);
-  engine->deallocate(first, 3000000);
-  std::byte* second = engine->allocate(2999000);
+  std::byte* first = engine->allocate(3000000, Storage::host);
+  engine->deallocate(first, 3000000, Storage::host);
+  std::byte* second = engine->allocate(2999000, Storage::host);
   report(first == second, "blocks are recycled");
-  engine->deallocate(second, 2999000);
+  engine->deallocate(second, 2999000, Storage::host);
   int refused = 0;
   for (const std::uint64_t bytes :
        {engine->working_set_limit() + 1, std::uint64_t{1} << 62, ~std::uint64_t{0}, ~std::uint64_t{0} - 4095}) {
     try {
-      engine->allocate(bytes);
+      engine->allocate(bytes, Storage::host);
     } catch (const std::bad_alloc&) {
       ++refused;
     }
@@ -57,8 +57,10 @@ void test_memory() {
   report(refused == 4, "%d of 4 requests beyond the machine's memory are refused", refused);
 
   const auto huge = Memory::lazy(engine, engine->working_set_limit() + 1);
-  const std::string error = execute(*engine, {{BufferFillProblem{huge, 0, 1, 0}, "Fill \"x\""}});
-  report(error == "Fill \"x\": the device is out of memory.", "sentence for memory is '%s'", error.c_str());
+  const Failure failure = execute(*engine, {{BufferFillProblem{huge, 0, 1, 0}, "Fill \"x\""}});
+  report(failure.sentence == "Fill \"x\": the device is out of memory.", "sentence for memory is '%s'",
+         failure.sentence.c_str());
+  report(failure.code == FailureCode::out_of_memory, "the code of that failure");
   bool later = false;
   execute(*engine, {{BufferFillProblem{huge, 0, 1, 0}, ""}, {HostTask{[&] { later = true; }}, ""}});
   report(!later, "commands behind a failure are not run");
@@ -72,22 +74,22 @@ void test_fork() {
   for (auto& thread : threads) {
     thread = std::thread([&] {
       constexpr std::size_t kBytes = 300u << 20;  // more than is kept: mapped and unmapped under the lock
-      while (!ends) engine.deallocate(engine.allocate(kBytes), kBytes);
+      while (!ends) engine.deallocate(engine.allocate(kBytes, Storage::host), kBytes, Storage::host);
     });
   }
   int good = 0, forks = 0;
   for (; forks < 200 && good == forks; ++forks) {
-    std::byte* const block = engine.allocate(4096);
+    std::byte* const block = engine.allocate(4096, Storage::host);
     const pid_t child = fork();
     if (child == 0) {
       alarm(5);  // instead of waiting for ever
-      engine.deallocate(block, 4096);
+      engine.deallocate(block, 4096, Storage::host);
       _exit(0);
     }
     int status = -1;
     waitpid(child, &status, 0);
     good += WIFEXITED(status) && WEXITSTATUS(status) == 0;
-    engine.deallocate(block, 4096);
+    engine.deallocate(block, 4096, Storage::host);
   }
   ends = true;
   for (auto& thread : threads) thread.join();
@@ -95,8 +97,8 @@ void test_fork() {
 }
 
 void test_null() {
-  const auto null = engines().back();
-  report(std::string(null->name()) == "null", "the null engine stands last");
+  const auto null = engine_of("null");
+  report(null == engine_of("null") && engine_of("zz") == nullptr, "engines are made once");
   const auto memory = Memory::lazy(null, 5000);
   bool zero = true;
   for (std::size_t i = 0; i < 5000; ++i) zero = zero && memory->data()[i] == std::byte{0};
@@ -186,14 +188,13 @@ class Declining final : public Engine {
   const char* name() const override { return "declining"; }
   std::string device_name() const override { return "declining device"; }
   std::uint64_t working_set_limit() const override { return cpu_engine().working_set_limit(); }
-  std::byte* allocate(std::size_t bytes) override { return cpu_engine().allocate(bytes); }
-  void deallocate(std::byte* data, std::size_t bytes) noexcept override { cpu_engine().deallocate(data, bytes); }
-  std::uint64_t allocated_bytes() const override { return cpu_engine().allocated_bytes(); }
-  std::uint64_t peak_bytes() const override { return cpu_engine().peak_bytes(); }
+  std::byte* allocate(std::size_t bytes, Storage storage) override { return cpu_engine().allocate(bytes, storage); }
+  void deallocate(std::byte* data, std::size_t bytes, Storage storage) noexcept override {
+    cpu_engine().deallocate(data, bytes, storage);
+  }
+  MemoryUse memory_use() const override { return cpu_engine().memory_use(); }
   void reset_peak_bytes() override { cpu_engine().reset_peak_bytes(); }
-  std::uint64_t cached_bytes() const override { return cpu_engine().cached_bytes(); }
   void free_cached_bytes() override { cpu_engine().free_cached_bytes(); }
-  std::int64_t channel_stride(Format, std::int64_t channels) const override { return channels; }
   bool try_run(const Problem& problem) override {
     if (!std::holds_alternative<ConvProblem>(problem)) return false;
     ++solved;
@@ -223,7 +224,7 @@ void test_declined_problems() {
   activation.src = activation.dst = dst, activation.neuron = relu;
   std::vector<Command> commands(3);
   commands[0].problem = pool, commands[1].problem = conv, commands[2].problem = activation;
-  const std::string error = execute(*engine, commands, make_plan(commands, /*fused=*/false));
+  const std::string error = execute(*engine, commands, make_plan(*engine, commands, /*fused=*/false)).sentence;
   float expected = 0;  // of the first pixel, which a window of 1 x 1 leaves as it is
   for (std::size_t i = 0; i < 4; ++i) expected += conv.weights->values[i] * values[i];
   const float found = *reinterpret_cast<const float*>(dst.memory->data());
@@ -254,10 +255,11 @@ void test_plans() {
   report(key != structure_key(make(1, 0.5f, false)), "the slope is part of the key");
   report(key != structure_key(make(1, 0, true)), "sharing memory is part of the key");
   const auto commands = make(1, 0, false);
-  report(plan_for(commands) == plan_for(make(1, 0, false)), "plans are shared");
-  const auto first = plan_for(commands);
-  for (i64 i = 0; i < 300; ++i) plan_for(make(10 + i, 0, false));
-  report(plan_for(commands) != first && plan_for(commands)->steps.size() == 1, "the cache of plans is bounded");
+  report(plan_for(engine(), commands) == plan_for(engine(), make(1, 0, false)), "plans are shared");
+  const auto first = plan_for(engine(), commands);
+  for (i64 i = 0; i < 300; ++i) plan_for(engine(), make(10 + i, 0, false));
+  report(plan_for(engine(), commands) != first && plan_for(engine(), commands)->steps.size() == 1,
+         "the cache of plans is bounded");
 }
 
 }  // namespace

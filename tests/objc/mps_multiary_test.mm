@@ -20,16 +20,17 @@ struct ConcatenationState : openmps::Extends<ConcatenationState, openmps::CNNMul
   openmps::Problem make_problem(const openmps::Encode &encode) const override {
     // No problem has three sources, so the host copies what all of them read. The views hold the memory.
     const auto sources = encode.src;
-    std::vector<const float *> from;
-    for (const auto &src : sources)
-      from.push_back(reinterpret_cast<const float *>(openmps::touch(src.memory, @"the test") + src.offset));
-    auto *to = reinterpret_cast<float *>(openmps::touch(encode.dst.memory, @"the test") + encode.dst.offset);
     std::vector<openmps::Window> windows;
     for (const auto &slot : const_slots()) windows.push_back(slot.window());
-    return openmps::HostTask{[sources, windows, from, to, dst = encode.dst] {
+    return openmps::HostTask{[sources, windows, dst = encode.dst] {
+      using openmps::HostAccess;
+      const HostAccess of_dst(dst.memory, HostAccess::Mode::update);
+      auto *const to = reinterpret_cast<float *>(of_dst.data() + dst.offset);
       std::int64_t first = 0;
       for (std::size_t i = 0; i < sources.size(); ++i) {
         const auto &src = sources[i];
+        const HostAccess of_src(src.memory, HostAccess::Mode::read);
+        const auto *const from = reinterpret_cast<const float *>(of_src.data() + src.offset);
         for (std::int64_t n = 0; n < dst.n; ++n)
           for (std::int64_t y = 0; y < dst.h; ++y)
             for (std::int64_t x = 0; x < dst.w; ++x)
@@ -38,7 +39,7 @@ struct ConcatenationState : openmps::Extends<ConcatenationState, openmps::CNNMul
                 const std::int64_t from_x = x * windows[i].stride_w + windows[i].start_w;
                 const bool inside = from_y >= 0 && from_y < src.h && from_x >= 0 && from_x < src.w;
                 to[n * dst.n_stride + y * dst.h_stride + x * dst.w_stride + first + k] =
-                    inside ? from[i][n * src.n_stride + from_y * src.h_stride + from_x * src.w_stride + k] : 0;
+                    inside ? from[n * src.n_stride + from_y * src.h_stride + from_x * src.w_stride + k] : 0;
               }
         first += src.c;
       }

@@ -4,6 +4,7 @@
 
 #include <cstdint>
 #include <memory>
+#include <stdexcept>
 #include <string>
 #include <vector>
 
@@ -11,40 +12,83 @@
 
 namespace openmps {
 
-/// Solves problems. try_run() is called by one thread at a time per queue; several queues may call at once. It may
-/// return before the work is done (then work is done in order); synchronize() waits for the calling thread's work. It
-/// throws std::bad_alloc, or std::runtime_error with a sentence, when the device fails, never for a shape.
+enum class FailureCode : std::uint8_t {
+  none,
+  out_of_memory,
+  internal,     ///< a call of the engine failed; later ones may succeed
+  device_lost,  ///< every later call fails
+};
+
+/// Thrown by engines for other failures than std::bad_alloc.
+class EngineError : public std::runtime_error {
+ public:
+  EngineError(FailureCode code, const std::string& sentence) : std::runtime_error(sentence), code_(code) {}
+  FailureCode code() const noexcept { return code_; }
+
+ private:
+  FailureCode code_;
+};
+
+class Steps;
+
+/// A list that an engine has begun and not finished.
+class Run {
+ public:
+  virtual ~Run() = default;
+  /// Wait until all steps have ended. Throws what the first failed step threw.
+  virtual void wait() = 0;
+  /// The step that failed; known after wait().
+  virtual std::size_t failed_step() const = 0;
+};
+
+/// Solves problems. start() and try_run() are called by one thread at a time per queue; several queues may call at
+/// once. Failures throw std::bad_alloc or EngineError with a sentence, never for a shape.
 class Engine : public std::enable_shared_from_this<Engine> {
  public:
   virtual ~Engine() = default;
 
   virtual const char* name() const = 0;                 ///< "cpu", "null", ...
-  virtual std::string device_name() const = 0;          ///< what MTLDevice.name answers
+  virtual std::string device_name() const = 0;          ///< MTLDevice.name
   virtual std::uint64_t working_set_limit() const = 0;  ///< bytes the device should not exceed
 
-  /// Page-aligned block of at least `bytes` (> 0), host-visible, contents undefined. Throws std::bad_alloc.
-  virtual std::byte* allocate(std::size_t bytes) = 0;
-  virtual void deallocate(std::byte* data, std::size_t bytes) noexcept = 0;
-  virtual std::uint64_t allocated_bytes() const = 0;  ///< in blocks that are in use
-  virtual std::uint64_t peak_bytes() const = 0;       ///< the most that was since reset_peak_bytes()
+  /// Where images and private buffers lie. With Storage::device, images cannot use memory of the program.
+  virtual Storage image_storage() const { return Storage::host; }
+  /// Page-aligned block of at least `bytes` (> 0), contents undefined. Throws std::bad_alloc.
+  virtual std::byte* allocate(std::size_t bytes, Storage storage) = 0;
+  virtual void deallocate(std::byte* address, std::size_t bytes, Storage storage) noexcept = 0;
+  virtual MemoryUse memory_use() const = 0;
   virtual void reset_peak_bytes() = 0;
-  virtual std::uint64_t cached_bytes() const = 0;  ///< in free blocks that are kept
   virtual void free_cached_bytes() = 0;
+  /// Copy between the host and memory of Storage::device that no work uses; return when it is done.
+  virtual void download(void* to, const std::byte* from, std::size_t bytes);
+  virtual void upload(std::byte* to, const void* from, std::size_t bytes);
 
   /// Step between neighbouring pixels of an image made by the engine, elements, >= channels.
-  virtual std::int64_t channel_stride(Format format, std::int64_t channels) const = 0;
+  virtual std::int64_t channel_stride(Format, std::int64_t channels) const { return channels; }
 
-  /// Solve the problem, or return false and do nothing: the processor's engine solves it then. HostTask is not for
-  /// engines.
+  /// Whether `next`, which reads the result of `conv` alone, may be computed in the same call.
+  virtual bool fuses(const ConvProblem& conv, const Problem& next) const;
+  /// Whether a convolution that adds an image may store its result over that image.
+  virtual bool adds_in_place() const { return true; }
+
+  /// Solve the problem, or return false and do nothing: the processor's engine solves it then. May return before the
+  /// work is done; work is done in order. HostTask is not for engines.
   virtual bool try_run(const Problem& problem) = 0;
+  /// Wait until the work of the calling thread is done.
   virtual void synchronize() = 0;
+  /// Run the steps of a list, or begin to: the result is null if they are done.
+  virtual std::unique_ptr<Run> start(Steps& steps);
 };
 
-/// The engines built into this library, the default first, the null engine last; made once per process.
-/// MPSCNN_ENGINE=<name> in the environment moves that one to the front.
-const std::vector<std::shared_ptr<Engine>>& engines();
+/// The engine of that name: "cpu", "null" or "split". Made once per process, when it is first asked for. Null: there
+/// is none.
+std::shared_ptr<Engine> engine_of(const std::string& name);
 
-/// The engine that solves every problem and whose memory every engine's problems may use.
+/// Names of the engines built into this library, the default first: the one that MPSCNN_ENGINE names, or "cpu". Throws
+/// std::runtime_error if MPSCNN_ENGINE names none.
+std::vector<std::string> engine_names();
+
+/// The engine that solves every problem.
 const std::shared_ptr<Engine>& processor_engine();
 
 }  // namespace openmps

@@ -1,43 +1,64 @@
 // SPDX-License-Identifier: Apache-2.0
-// The list of engines and the environment variable that picks one.
+// The engines built into this library. Each is made when it is first asked for: making some takes a tenth of a second.
 #include <algorithm>
+#include <array>
+#include <mutex>
 #include <stdexcept>
 
 #include "engine/cpu/cpu_engine.hpp"
 #include "engine/engine.hpp"
 #include "engine/null/null_engine.hpp"
 #include "engine/shared/env.hpp"
+#include "engine/split/split_engine.hpp"
 
 namespace openmps {
 namespace {
 
-std::vector<std::shared_ptr<Engine>> make_engines() {
-  std::vector<std::shared_ptr<Engine>> list = {processor_engine(), make_null_engine()};
-  const std::string& wanted = env::value_of(env::Variable::engine);
-  if (wanted.empty()) return list;
-  const auto found =
-      std::find_if(list.begin(), list.end(), [&](const auto& engine) { return engine->name() == wanted; });
-  if (found == list.end()) {
-    std::string known;
-    for (const auto& engine : list) known += (known.empty() ? "" : ", ") + std::string(engine->name());
-    throw std::runtime_error(std::string(env::name_of(env::Variable::engine)) + " (" + wanted +
-                             ") names no engine of this library (" + known + ").");
-  }
-  std::rotate(list.begin(), found, found + 1);
-  return list;
-}
+struct Entry {
+  const char* name;
+  std::shared_ptr<Engine> (*make)();
+  bool is_listed;  ///< among all devices; the others are for tests
+};
+constexpr std::array<Entry, 3> kEngines = {
+    {{"cpu", make_cpu_engine, true}, {"null", make_null_engine, true}, {"split", make_split_engine, false}}};
 
 }  // namespace
 
-// Never destroyed: memory of objects with static lifetime may return to its engine after this file's statics are gone.
-const std::shared_ptr<Engine>& processor_engine() {
-  static const auto* const engine = new std::shared_ptr<Engine>(make_cpu_engine());
-  return *engine;
+std::shared_ptr<Engine> engine_of(const std::string& name) {
+  // Never destroyed: memory of objects with static lifetime may return to its engine after this file's statics are
+  // gone.
+  static auto* const made = new std::array<std::shared_ptr<Engine>, kEngines.size()>;
+  static std::mutex mutex;
+  const std::lock_guard lock(mutex);
+  for (std::size_t i = 0; i < kEngines.size(); ++i) {
+    if (name != kEngines[i].name) continue;
+    auto& engine = (*made)[i];
+    if (!engine) engine = kEngines[i].make();
+    return engine;
+  }
+  return nullptr;
 }
 
-const std::vector<std::shared_ptr<Engine>>& engines() {
-  static const auto* const list = new std::vector<std::shared_ptr<Engine>>(make_engines());
-  return *list;
+std::vector<std::string> engine_names() {
+  const std::string& wanted = env::value_of(env::Variable::engine);
+  std::vector<std::string> names;
+  std::string known;
+  bool is_known = wanted.empty();
+  for (const Entry& entry : kEngines) {
+    known += (known.empty() ? "" : ", ") + std::string(entry.name);
+    is_known = is_known || wanted == entry.name;
+    if (entry.is_listed || wanted == entry.name) names.emplace_back(entry.name);
+  }
+  if (!is_known)
+    throw std::runtime_error(std::string(env::name_of(env::Variable::engine)) + " (" + wanted +
+                             ") names no engine of this library (" + known + ").");
+  if (!wanted.empty()) std::rotate(names.begin(), std::find(names.begin(), names.end(), wanted), names.end());
+  return names;
+}
+
+const std::shared_ptr<Engine>& processor_engine() {
+  static const auto* const engine = new std::shared_ptr<Engine>(engine_of("cpu"));
+  return *engine;
 }
 
 }  // namespace openmps

@@ -2,14 +2,16 @@
 #include "engine/memory.hpp"
 
 #include <cstring>
+#include <stdexcept>
 
 #include "engine/engine.hpp"
 
 namespace openmps {
 
-std::shared_ptr<Memory> Memory::lazy(std::shared_ptr<Engine> engine, std::size_t bytes) {
+std::shared_ptr<Memory> Memory::lazy(std::shared_ptr<Engine> engine, std::size_t bytes, Storage storage) {
   std::shared_ptr<Memory> memory(new Memory);
   memory->engine_ = std::move(engine);
+  memory->storage_ = storage;
   memory->bytes_ = bytes;
   return memory;
 }
@@ -22,8 +24,10 @@ std::shared_ptr<Memory> Memory::wrap(void* data, std::size_t bytes, std::functio
   return memory;
 }
 
-std::shared_ptr<Memory> Memory::part(std::shared_ptr<Memory> parent, std::size_t offset, std::size_t bytes) {
+std::shared_ptr<Memory> Memory::part(std::shared_ptr<Memory> parent, std::size_t offset, std::size_t bytes,
+                                     std::function<void()> release) {
   std::shared_ptr<Memory> memory(new Memory);
+  memory->release_ = std::move(release);
   memory->parent_ = std::move(parent);
   memory->offset_ = offset;
   memory->bytes_ = bytes;
@@ -34,19 +38,26 @@ Memory::~Memory() {
   if (release_) {
     release_();
   } else if (engine_) {
-    if (std::byte* data = data_.load(std::memory_order_acquire)) engine_->deallocate(data, bytes_ ? bytes_ : 1);
+    if (std::byte* data = data_.load(std::memory_order_acquire))
+      engine_->deallocate(data, bytes_ ? bytes_ : 1, storage_);
   }
 }
 
 std::byte* Memory::data() {
+  if (storage() == Storage::device)
+    throw std::logic_error("memory of a device was used as if the host could reach it.");
+  return address();
+}
+
+std::byte* Memory::address() {
   if (std::byte* data = data_.load(std::memory_order_acquire)) return data;
   const std::lock_guard lock(mutex_);
   std::byte* data = data_.load(std::memory_order_relaxed);
   if (!data) {
     if (parent_) {
-      data = parent_->data() + offset_;
+      data = parent_->address() + offset_;
     } else if (engine_) {
-      data = engine_->allocate(bytes_ ? bytes_ : 1);
+      data = engine_->allocate(bytes_ ? bytes_ : 1, storage_);
     }
     data_.store(data, std::memory_order_release);
   }
@@ -66,11 +77,50 @@ std::byte* Memory::cpu_data() {
 }
 
 void Memory::copy_to_cpu() {
-  if (cpu_fill_) std::memcpy(cpu_data(), data(), bytes_);
+  if (cpu_fill_) download(0, bytes_, cpu_data());
 }
 
 void Memory::copy_to_gpu(std::size_t offset, std::size_t bytes) {
-  if (cpu_fill_) std::memcpy(data() + offset, cpu_data() + offset, bytes);
+  if (cpu_fill_) upload(offset, bytes, cpu_data() + offset);
+}
+
+void Memory::download(std::size_t offset, std::size_t bytes, void* to) {
+  if (storage() == Storage::host)
+    std::memcpy(to, data() + offset, bytes);
+  else
+    engine()->download(to, address() + offset, bytes);
+}
+
+void Memory::upload(std::size_t offset, std::size_t bytes, const void* from) {
+  if (storage() == Storage::host)
+    std::memcpy(data() + offset, from, bytes);
+  else
+    engine()->upload(address() + offset, from, bytes);
+}
+
+HostAccess::HostAccess(std::shared_ptr<Memory> memory, std::size_t offset, std::size_t bytes, Mode mode) noexcept
+    : memory_(std::move(memory)), offset_(offset), bytes_(bytes), mode_(mode) {
+  try {
+    if (memory_->storage() == Storage::host) {
+      data_ = memory_->data() + offset;
+      return;
+    }
+    copy_.reset(new std::byte[bytes ? bytes : 1]);
+    if (mode == Mode::write)
+      memory_->address();
+    else
+      memory_->download(offset, bytes, copy_.get());
+    data_ = copy_.get();
+  } catch (...) {  // data() tells
+  }
+}
+
+HostAccess::~HostAccess() {
+  if (!copy_ || !data_ || mode_ == Mode::read) return;
+  try {
+    memory_->upload(offset_, bytes_, copy_.get());
+  } catch (...) {  // the device is lost: every later command buffer fails with its reason
+  }
 }
 
 bool Memory::is_allocated() const {

@@ -14,34 +14,56 @@ namespace openmps {
 
 class Engine;
 
+/// Where a block lies.
+enum class Storage : std::uint8_t {
+  host,    ///< the host and the engine reach it by the same address
+  device,  ///< only the engine reaches it; its address means nothing to the host
+};
+
+/// Bytes of an engine's memory.
+struct MemoryUse {
+  std::uint64_t allocated = 0;  ///< in blocks that are in use
+  std::uint64_t peak = 0;       ///< the max of `allocated` since reset_peak_bytes()
+  std::uint64_t cached = 0;     ///< in free blocks that are kept
+};
+
 /// A block that is allocated on first use and freed with its last owner. Safe from any thread.
 class Memory {
  public:
-  /// Memory of the engine's own, zero bytes not promised. Throws nothing: data() does.
-  static std::shared_ptr<Memory> lazy(std::shared_ptr<Engine> engine, std::size_t bytes);
-  /// Somebody else's memory; `release` (may be empty) runs when the last owner lets go, on any thread.
+  /// Memory of the engine's own, contents undefined. Does not allocate.
+  static std::shared_ptr<Memory> lazy(std::shared_ptr<Engine> engine, std::size_t bytes,
+                                      Storage storage = Storage::host);
+  /// The caller's memory on the host; `release` (may be empty) runs when the last owner lets go, on any thread.
   static std::shared_ptr<Memory> wrap(void* data, std::size_t bytes, std::function<void()> release);
-  /// A part of another block; keeps it alive, allocates with it.
-  static std::shared_ptr<Memory> part(std::shared_ptr<Memory> parent, std::size_t offset, std::size_t bytes);
+  /// A part of another block; keeps it alive, allocates with it. `release` as in wrap().
+  static std::shared_ptr<Memory> part(std::shared_ptr<Memory> parent, std::size_t offset, std::size_t bytes,
+                                      std::function<void()> release = {});
 
   ~Memory();
   Memory(const Memory&) = delete;
   Memory& operator=(const Memory&) = delete;
 
-  /// First byte, host-visible; allocates. Throws std::bad_alloc.
+  /// First byte as the engine sees it; allocates. Throws std::bad_alloc.
+  std::byte* address();
+  /// First byte as the host sees it; allocates. Throws std::bad_alloc, and std::logic_error for memory of a device,
+  /// which HostAccess reads and writes.
   std::byte* data();
   std::size_t size() const { return bytes_; }
+  Storage storage() const { return parent_ ? parent_->storage() : storage_; }
   bool is_allocated() const;
   /// The engine whose memory it is, as lazy() made it; null for the others.
   const Engine* owner() const { return engine_.get(); }
+  /// Copy a range from and to the host. Throws like address(), and std::runtime_error if the device fails.
+  void download(std::size_t offset, std::size_t bytes, void* to);
+  void upload(std::size_t offset, std::size_t bytes, const void* from);
 
-  /// For memory of lazy() that is not allocated: from now on it lies at `data`, which stays the caller's, until
-  /// displace(). Nobody else may use the memory meanwhile.
+  /// For memory of lazy() that is not allocated: from now on its address is `data`, which stays the caller's, until
+  /// displace(). No other thread may use the memory meanwhile.
   void place(std::byte* data) { data_.store(data, std::memory_order_release); }
   void displace() { data_.store(nullptr, std::memory_order_release); }
 
   /// Managed storage [MTLResource.h]: from now on the CPU has a copy of its own, which holds bytes of `fill` until
-  /// something is copied to it. data() is the GPU's.
+  /// something is copied to it. address() is the GPU's.
   void separate_cpu_copy(std::byte fill);
   bool has_cpu_copy() const { return cpu_fill_.has_value(); }
   /// First byte for the CPU: of its copy, if it has one. Allocates. Throws std::bad_alloc.
@@ -52,16 +74,45 @@ class Memory {
 
  private:
   Memory() = default;
+  Engine* engine() const { return parent_ ? parent_->engine() : engine_.get(); }
 
   std::shared_ptr<Engine> engine_;  ///< set for lazy()
+  Storage storage_ = Storage::host;
   std::shared_ptr<Memory> parent_;  ///< set for part()
   std::size_t offset_ = 0;
-  std::function<void()> release_;  ///< set for wrap()
-  std::mutex mutex_;               ///< guards the first allocation
+  std::function<void()> release_;
+  std::mutex mutex_;  ///< guards the first allocation
   std::atomic<std::byte*> data_ = nullptr;
   std::size_t bytes_ = 0;
   std::optional<std::byte> cpu_fill_;
   std::unique_ptr<std::byte[]> cpu_copy_;
+};
+
+/// Access of the host to a range of memory: in place where the host reaches it, else through a copy.
+class HostAccess {
+ public:
+  enum class Mode : std::uint8_t {
+    read,
+    write,   ///< every byte of the range is written
+    update,  ///< some bytes of the range are written
+  };
+  /// data() is null if there is no memory, or the device fails.
+  HostAccess(std::shared_ptr<Memory> memory, std::size_t offset, std::size_t bytes, Mode mode) noexcept;
+  HostAccess(std::shared_ptr<Memory> memory, Mode mode) noexcept : HostAccess(memory, 0, memory->size(), mode) {}
+  /// Writes the copy back.
+  ~HostAccess();
+  HostAccess(const HostAccess&) = delete;
+  HostAccess& operator=(const HostAccess&) = delete;
+
+  /// First byte of the range.
+  std::byte* data() const { return data_; }
+
+ private:
+  const std::shared_ptr<Memory> memory_;
+  const std::size_t offset_, bytes_;
+  const Mode mode_;
+  std::unique_ptr<std::byte[]> copy_;
+  std::byte* data_ = nullptr;
 };
 
 /// How one channel of one pixel is stored.
@@ -75,7 +126,7 @@ constexpr std::size_t size_of(Format format) {
 /// Strides count elements and are positive; extents are > 0.
 struct ImageView {
   std::shared_ptr<Memory> memory;
-  std::size_t offset = 0;  ///< bytes from memory->data() to (image 0, row 0, column 0, channel 0)
+  std::size_t offset = 0;  ///< bytes from the first of the memory to (image 0, row 0, column 0, channel 0)
   Format format = Format::float32;
   std::int64_t n = 1, h = 1, w = 1, c = 1;
   std::int64_t n_stride = 0, h_stride = 0, w_stride = 0;

@@ -5,8 +5,6 @@
 #import "metal/MTLFenceOnEngine.hh"
 #import "metal/MTLResourceOnEngine.hh"
 
-#include "metal/pixels.hpp"
-
 namespace openmps {
 namespace {
 
@@ -30,6 +28,17 @@ NSUInteger rows_extent(const SlicePixels &slice, NSUInteger bytes_per_row, MTLSi
   const auto extent = product({size.height - 1, bytes_per_row});
   if (!extent) raise_argument(@"MTLBlitCommandEncoder: bytesPerRow (%lu) is too large.", (unsigned long)bytes_per_row);
   return *extent + row;
+}
+
+PixelRows rows_of(const SlicePixels &slice) { return {slice.memory, slice.offset, slice.pixel, slice.row}; }
+
+PixelCopyProblem pixel_copy(const PixelRows &src, const PixelRows &dst, MTLSize size, std::size_t bytes,
+                            std::size_t zeros = 0) {
+  PixelCopyProblem problem;
+  problem.src = src, problem.dst = dst;
+  problem.h = static_cast<std::int64_t>(size.height), problem.w = static_cast<std::int64_t>(size.width);
+  problem.bytes = bytes, problem.zeros = zeros;
+  return problem;
 }
 
 void check_no_options(MTLBlitOption options) {
@@ -115,12 +124,7 @@ OPENMPS_UNKNOWN_SELECTORS
                     to = slice_of(dst, destinationSlice, destinationOrigin);
   touch(from.memory, @"MTLTexture");
   touch(to.memory, @"MTLTexture");
-  recorder.append(HostTask{[from, to, sourceSize] {
-                    const std::size_t bytes = std::min(from.present, to.present) * from.element;
-                    copy_pixels({host_data(to.memory) + to.offset, to.pixel, to.row},
-                                {host_data(from.memory) + from.offset, from.pixel, from.row}, sourceSize.height,
-                                sourceSize.width, bytes);
-                  }},
+  recorder.append(pixel_copy(rows_of(from), rows_of(to), sourceSize, std::min(from.present, to.present) * from.element),
                   "MTLBlitCommandEncoder copyFromTexture:toTexture:");
   src->_usage->read_by(recorder.completion());
   dst->_usage->written_by(recorder.completion());
@@ -147,9 +151,8 @@ OPENMPS_UNKNOWN_SELECTORS
   check_buffer_range("source", sourceBuffer, sourceOffset, rows_extent(to, sourceBytesPerRow, sourceSize));
   touch(src, @"MTLBuffer");
   touch(to.memory, @"MTLTexture");
-  recorder.append(HostTask{[src, to, sourceOffset, sourceBytesPerRow, sourceSize] {
-                    write_texels(to, host_data(src) + sourceOffset, sourceBytesPerRow, sourceSize);
-                  }},
+  const PixelRows from = {src, sourceOffset, to.lanes * to.element, sourceBytesPerRow};
+  recorder.append(pixel_copy(from, rows_of(to), sourceSize, to.present * to.element),
                   "MTLBlitCommandEncoder copyFromBuffer:toTexture:");
   dst->_usage->written_by(recorder.completion());
 }
@@ -197,9 +200,9 @@ OPENMPS_UNKNOWN_SELECTORS
                      rows_extent(from, destinationBytesPerRow, sourceSize));
   touch(dst, @"MTLBuffer");
   touch(from.memory, @"MTLTexture");
-  recorder.append(HostTask{[from, dst, destinationOffset, destinationBytesPerRow, sourceSize] {
-                    read_texels(from, host_data(dst) + destinationOffset, destinationBytesPerRow, sourceSize);
-                  }},
+  const PixelRows to = {dst, destinationOffset, from.lanes * from.element, destinationBytesPerRow};
+  recorder.append(pixel_copy(rows_of(from), to, sourceSize, from.present * from.element,
+                             (from.lanes - from.present) * from.element),
                   "MTLBlitCommandEncoder copyFromTexture:toBuffer:");
   src->_usage->read_by(recorder.completion());
 }

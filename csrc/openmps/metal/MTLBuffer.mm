@@ -5,7 +5,14 @@
 
 #include <cstring>
 
+#include "engine/engine.hpp"
+
 namespace openmps {
+
+Storage buffer_storage(const Engine &engine, MTLResourceOptions options) {
+  const bool is_private = ((options >> MTLResourceStorageModeShift) & 0xf) == MTLStorageModePrivate;
+  return is_private ? engine.image_storage() : Storage::host;
+}
 
 MTLBufferOnEngine *new_buffer(id<OpenMPSDevice> device, std::shared_ptr<Memory> memory, MTLResourceOptions options,
                               bool clear_first) {
@@ -31,8 +38,11 @@ id<OpenMPSBuffer> new_buffer_of_mps(id<MTLDevice> device, NSUInteger length, MTL
 
 - (const std::shared_ptr<openmps::Memory> &)openmps_memory {
   if (_clearFirst) {
-    std::byte *data = openmps::touch(_memory, @"MTLBuffer");
-    std::call_once(_cleared, [&] { std::memset(data, 0, _memory->size()); });
+    openmps::touch(_memory, @"MTLBuffer");
+    std::call_once(_cleared, [&] {
+      const openmps::HostAccess access(_memory, openmps::HostAccess::Mode::write);
+      if (access.data()) std::memset(access.data(), 0, _memory->size());
+    });
   }
   return _memory;
 }

@@ -114,8 +114,9 @@ OPENMPS_UNKNOWN_SELECTORS
     _recorder->at_completion([checks = std::move(_memoryChecks), submission = _submission.get()] {
       const openmps::Pool pool;
       for (const auto &each : checks) {
-        if (!submission->error.empty()) return;
-        if (NSString *sentence = each.check(each.memory, each.length)) submission->error = [sentence UTF8String];
+        if (submission->failure) return;
+        if (NSString *sentence = each.check(each.memory, each.length))
+          submission->failure = {openmps::FailureCode::internal, [sentence UTF8String]};
       }
     });
   _submission->commands = _recorder->take_commands();
@@ -218,10 +219,10 @@ OPENMPS_UNKNOWN_SELECTORS
   if (!_recorder->completion()->is_done()) return nil;
   NSString *sentence = nil;
   NSInteger code = MTLCommandBufferErrorInternal;
-  if (!_submission->error.empty()) {
-    sentence = [NSString stringWithUTF8String:_submission->error.c_str()];
-    // The engine's sentence is all that comes through the seam.
-    if (_submission->error.find("out of memory") != std::string::npos) code = MTLCommandBufferErrorOutOfMemory;
+  if (_submission->failure) {
+    sentence = [NSString stringWithUTF8String:_submission->failure.sentence.c_str()];
+    if (_submission->failure.code == openmps::FailureCode::out_of_memory) code = MTLCommandBufferErrorOutOfMemory;
+    if (_submission->failure.code == openmps::FailureCode::device_lost) code = MTLCommandBufferErrorDeviceRemoved;
   } else if (_handlerFailure) {
     sentence = [@"A handler raised: " stringByAppendingString:_handlerFailure.get()];
   }

@@ -11,6 +11,10 @@
 
 #include <cstring>
 #include <ctime>
+#include <map>
+#include <mutex>
+#include <string>
+#include <vector>
 
 @interface MTLDeviceOnEngine : NSObject<OpenMPSDevice> {
   std::shared_ptr<openmps::Engine> _engine;
@@ -25,17 +29,43 @@ namespace {
 // Metal's default [newCommandQueue].
 constexpr NSUInteger kMaxCommandBuffers = 64;
 
+/// The device of an engine, which is made if need be. One object for each engine.
+MTLDeviceOnEngine *device_named(const std::string &name) {
+  static auto *const made = new std::map<std::string, MTLDeviceOnEngine *>;
+  static std::mutex mutex;
+  std::string failure;
+  MTLDeviceOnEngine *device = nil;
+  {
+    const std::lock_guard lock(mutex);
+    auto &known = (*made)[name];
+    if (known == nil) {
+      if (const auto engine = try_engine(name, &failure))
+        known = [[MTLDeviceOnEngine alloc] initWithEngine:engine registryID:made->size()];
+    }
+    device = known;
+  }
+  if (device == nil) raise_argument(@"The engine %s cannot be made: %s", name.c_str(), failure.c_str());
+  return device;
+}
+
+MTLDeviceOnEngine *default_device() {
+  static MTLDeviceOnEngine *const device = [] {
+    std::string failure = env::failure();
+    const auto list = failure.empty() ? try_engine_names(&failure) : std::vector<std::string>();
+    if (list.empty()) raise_argument(@"%s", failure.c_str());
+    return device_named(list.front());
+  }();
+  return device;
+}
+
 NSArray *devices() {
   static NSArray *const all = [] {
     std::string failure = env::failure();
-    const auto *list = failure.empty() ? try_engines(&failure) : nullptr;
-    if (!list) raise_argument(@"%s", failure.c_str());
+    const auto list = failure.empty() ? try_engine_names(&failure) : std::vector<std::string>();
+    if (list.empty()) raise_argument(@"%s", failure.c_str());
     const Pool pool;  // not around the exception, which is autoreleased itself
     NSMutableArray *made = [[NSMutableArray alloc] init];
-    for (const auto &engine : *list) {
-      MTLDeviceOnEngine *device = [[MTLDeviceOnEngine alloc] initWithEngine:engine registryID:[made count] + 1];
-      [made addObject:device];
-    }
+    for (const std::string &name : list) [made addObject:device_named(name)];
     return made;
   }();
   return all;
@@ -44,7 +74,7 @@ NSArray *devices() {
 }  // namespace
 }  // namespace openmps
 
-id<MTLDevice> MTLCreateSystemDefaultDevice(void) { return [openmps::devices() objectAtIndex:0]; }
+id<MTLDevice> MTLCreateSystemDefaultDevice(void) { return openmps::default_device(); }
 NSArray<id<MTLDevice>> *MTLCopyAllDevices(void) { return [openmps::devices() copy]; }
 
 MTLDeviceNotificationName const MTLDeviceWasAddedNotification = @"MTLDeviceWasAddedNotification";
@@ -149,13 +179,13 @@ OPENMPS_UNKNOWN_SELECTORS
 }
 
 - (NSUInteger)currentAllocatedSize {
-  return _engine->allocated_bytes();
+  return _engine->memory_use().allocated;
 }
 
 // Beyond Apple's interface: csrc/core/sharing.hh asks for these.
 - (NSUInteger)peakAllocatedSize {
   openmps::check_offered(self, _cmd);
-  return _engine->peak_bytes();
+  return _engine->memory_use().peak;
 }
 
 - (void)resetPeakAllocatedSize {
@@ -165,12 +195,17 @@ OPENMPS_UNKNOWN_SELECTORS
 
 - (NSUInteger)cachedSize {
   openmps::check_offered(self, _cmd);
-  return _engine->cached_bytes();
+  return _engine->memory_use().cached;
 }
 
 - (void)freeCachedMemory {
   openmps::check_offered(self, _cmd);
   _engine->free_cached_bytes();
+}
+
+- (BOOL)sharesImages {
+  openmps::check_offered(self, _cmd);
+  return _engine->image_storage() == openmps::Storage::host;
 }
 
 - (BOOL)hasStatesOfSeveralImages {
@@ -237,7 +272,7 @@ OPENMPS_UNKNOWN_SELECTORS
 - (id<MTLBuffer>)newBufferWithLength:(NSUInteger)length options:(MTLResourceOptions)options {
   [self openmps_checkLength:length options:options];
   if (length > [self maxBufferLength]) return nil;
-  const auto memory = openmps::Memory::lazy(_engine, length);
+  const auto memory = openmps::Memory::lazy(_engine, length, openmps::buffer_storage(*_engine, options));
   if (openmps::is_copied(options)) memory->separate_cpu_copy(std::byte{0});
   return openmps::new_buffer(self, memory, options, true);
 }
@@ -248,10 +283,12 @@ OPENMPS_UNKNOWN_SELECTORS
   [self openmps_checkLength:length options:options];
   if (pointer == nullptr) openmps::raise_argument(@"MTLDevice: pointer of a buffer's bytes is NULL.");
   if (length > [self maxBufferLength]) return nil;
-  const auto memory = openmps::Memory::lazy(_engine, length);
-  std::byte *data = openmps::host_data(memory);
-  if (!data) return nil;
-  std::memcpy(data, pointer, length);
+  const auto memory = openmps::Memory::lazy(_engine, length, openmps::buffer_storage(*_engine, options));
+  {
+    const openmps::HostAccess access(memory, openmps::HostAccess::Mode::write);
+    if (!access.data()) return nil;
+    std::memcpy(access.data(), pointer, length);
+  }
   if (openmps::is_copied(options)) {
     memory->separate_cpu_copy(std::byte{0});
     std::memcpy(openmps::touch_cpu(memory, @"MTLBuffer"), pointer, length);
@@ -291,7 +328,7 @@ OPENMPS_UNKNOWN_SELECTORS
   openmps::ImageView view;
   const NSUInteger bytes = openmps::check_texture_descriptor(descriptor, &view);
   if (bytes > [self maxBufferLength]) return nil;
-  view.memory = openmps::Memory::lazy(_engine, bytes);
+  view.memory = openmps::Memory::lazy(_engine, bytes, _engine->image_storage());
   if (openmps::is_copied([descriptor resourceOptions])) view.memory->separate_cpu_copy(openmps::kUnsynchronized);
   return openmps::new_texture(self, descriptor, view, [descriptor resourceOptions]);
 }

@@ -5,6 +5,8 @@
 
 #include <atomic>
 
+#include "engine/engine.hpp"
+
 namespace openmps {
 namespace {
 
@@ -46,8 +48,9 @@ id<MTLHeap> new_heap(id<OpenMPSDevice> device, MTLHeapDescriptor *descriptor) {
   check_options("MTLHeapDescriptor", [descriptor resourceOptions]);
   if ([descriptor size] > [device maxBufferLength]) return nil;
   const NSUInteger size = ([descriptor size] + kHeapAlignment - 1) / kHeapAlignment * kHeapAlignment;
-  std::shared_ptr<Memory> memory = Memory::lazy([device openmps_engine], size);
-  if (!host_data(memory)) return nil;
+  const std::shared_ptr<Engine> &engine = [device openmps_engine];
+  std::shared_ptr<Memory> memory = Memory::lazy(engine, size, buffer_storage(*engine, [descriptor resourceOptions]));
+  if (!try_allocate(memory)) return nil;
   MTLHeapOnEngine *heap = [[MTLHeapOnEngine alloc] init];
   heap->_device = Ref<id<OpenMPSDevice>>(device);
   heap->_memory = std::move(memory);
@@ -143,8 +146,7 @@ OPENMPS_UNKNOWN_SELECTORS
     piece.offset = *offset;
   }
   piece.found = true;
-  piece.memory = Memory::wrap(host_data(_memory) + piece.offset, bytes,
-                              [heap = _memory, place = piece.place]() mutable { place.reset(), heap.reset(); });
+  piece.memory = Memory::part(_memory, piece.offset, bytes, [place = piece.place]() mutable { place.reset(); });
   return piece;
 }
 

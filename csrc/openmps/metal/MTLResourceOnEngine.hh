@@ -61,6 +61,8 @@ MTLResourceOptions options_of(MTLTextureDescriptor *descriptor);
 void check_options(const char *what, MTLResourceOptions options);
 /// Whether CPU and GPU have a copy each of what these options ask for.
 bool is_copied(MTLResourceOptions options);
+/// Where a buffer with these options lies: private ones where images do.
+Storage buffer_storage(const Engine &engine, MTLResourceOptions options);
 /// Bytes of textures that the CPU has neither written nor synchronized: NaN.
 inline constexpr std::byte kUnsynchronized{0xff};
 
@@ -77,11 +79,8 @@ struct SlicePixels {
   std::size_t present, lanes;
 };
 SlicePixels slice_of(MTLTextureOnEngine *texture, NSUInteger slice, MTLOrigin origin);
-/// Moves h x w texels between a slice and texels in plain memory; lanes without a channel read as 0. Throws nothing
-/// once the memory has been touched.
-void read_texels(const SlicePixels &slice, std::byte *to, std::size_t bytes_per_row, MTLSize size);
-void write_texels(const SlicePixels &slice, const std::byte *from, std::size_t bytes_per_row, MTLSize size);
-/// The same in `memory`, where the slice's begins.
+/// Move h x w texels between a slice, whose memory begins at `memory`, and texels in plain memory; lanes without a
+/// channel read as 0.
 void read_texels(const SlicePixels &slice, const std::byte *memory, std::byte *to, std::size_t bytes_per_row,
                  MTLSize size);
 void write_texels(const SlicePixels &slice, std::byte *memory, const std::byte *from, std::size_t bytes_per_row,

@@ -6,7 +6,7 @@
 
 #include <cstring>
 
-#include "metal/pixels.hpp"
+#include "engine/shared/pixels.hpp"
 
 namespace openmps {
 namespace {
@@ -178,10 +178,6 @@ SlicePixels slice_of(MTLTextureOnEngine *texture, NSUInteger slice, MTLOrigin or
   return pixels;
 }
 
-void read_texels(const SlicePixels &slice, std::byte *to, std::size_t bytes_per_row, MTLSize size) {
-  if (std::byte *data = host_data(slice.memory)) read_texels(slice, data, to, bytes_per_row, size);
-}
-
 void read_texels(const SlicePixels &slice, const std::byte *memory, std::byte *to, std::size_t bytes_per_row,
                  MTLSize size) {
   auto *data = const_cast<std::byte *>(memory);
@@ -191,10 +187,6 @@ void read_texels(const SlicePixels &slice, const std::byte *memory, std::byte *t
   if (slice.present == slice.lanes) return;
   constexpr std::uint32_t kZero = 0;
   fill_elements(texels, size.height, size.width, slice.present, slice.lanes - slice.present, &kZero, slice.element);
-}
-
-void write_texels(const SlicePixels &slice, const std::byte *from, std::size_t bytes_per_row, MTLSize size) {
-  if (std::byte *data = host_data(slice.memory)) write_texels(slice, data, from, bytes_per_row, size);
 }
 
 void write_texels(const SlicePixels &slice, std::byte *data, const std::byte *from, std::size_t bytes_per_row,
@@ -353,8 +345,14 @@ void write_texels(const SlicePixels &slice, std::byte *data, const std::byte *fr
   (void)bytesPerImage;  // a region has one image [MTLTexture.h: for 3D textures]
   [self openmps_checkTransfer:pixelBytes rows:bytesPerRow region:region level:level slice:slice];
   openmps::check_cpu_may_read(*_usage, @"MTLTexture");
-  openmps::read_texels(openmps::slice_of(self, slice, region.origin), openmps::touch_cpu(_memory, @"MTLTexture"),
-                       static_cast<std::byte *>(pixelBytes), bytesPerRow, region.size);
+  const openmps::SlicePixels from = openmps::slice_of(self, slice, region.origin);
+  auto *const to = static_cast<std::byte *>(pixelBytes);
+  if (_memory->has_cpu_copy()) {
+    openmps::read_texels(from, openmps::touch_cpu(_memory, @"MTLTexture"), to, bytesPerRow, region.size);
+  } else {
+    const openmps::HostAccess access(_memory, openmps::HostAccess::Mode::read);
+    openmps::read_texels(from, openmps::checked_data(access, _memory, @"MTLTexture"), to, bytesPerRow, region.size);
+  }
 }
 
 - (void)replaceRegion:(MTLRegion)region
@@ -369,7 +367,10 @@ void write_texels(const SlicePixels &slice, std::byte *data, const std::byte *fr
   openmps::check_cpu_may_write(*_usage, @"MTLTexture");
   const auto *from = static_cast<const std::byte *>(pixelBytes);
   const openmps::SlicePixels to = openmps::slice_of(self, slice, region.origin);
-  openmps::write_texels(to, openmps::touch(_memory, @"MTLTexture"), from, bytesPerRow, region.size);
+  {
+    const openmps::HostAccess access(_memory, openmps::HostAccess::Mode::update);
+    openmps::write_texels(to, openmps::checked_data(access, _memory, @"MTLTexture"), from, bytesPerRow, region.size);
+  }
   // Metal brings the CPU's writes to the GPU by itself [MTLTexture.h].
   if (_memory->has_cpu_copy())
     openmps::write_texels(to, openmps::touch_cpu(_memory, @"MTLTexture"), from, bytesPerRow, region.size);

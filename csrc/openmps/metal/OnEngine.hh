@@ -75,9 +75,11 @@ NSString *name_of(SEL selector);
 void check_cpu_may_read(const Usage &usage, NSString *what);
 void check_cpu_may_write(const Usage &usage, NSString *what);
 
-/// First byte of the block; raises NSMallocException naming `what` when there is no memory.
-std::byte *touch(const std::shared_ptr<Memory> &memory, NSString *what);
-/// The same of the CPU's copy, where managed storage has one.
+/// Allocate the block, if it is not yet; raises NSMallocException naming `what` when there is no memory.
+void touch(const std::shared_ptr<Memory> &memory, NSString *what);
+/// First byte of the access to `memory`; raises likewise.
+std::byte *checked_data(const HostAccess &access, const std::shared_ptr<Memory> &memory, NSString *what);
+/// First byte of the CPU's copy, where managed storage has one, else of the block; raises likewise.
 std::byte *touch_cpu(const std::shared_ptr<Memory> &memory, NSString *what);
 /// Copy managed storage to the CPU when the command buffer gets there; nothing where memory is one.
 void synchronize(Recorder &recorder, const std::shared_ptr<Memory> &memory, NSString *what);

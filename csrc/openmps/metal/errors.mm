@@ -71,10 +71,14 @@ void check_cpu_may_write(const Usage &usage, NSString *what) {
   }
 }
 
-std::byte *touch(const std::shared_ptr<Memory> &memory, NSString *what) {
-  std::byte *data = host_data(memory);
-  if (!data) raise_memory(@"%@: there is no memory for %lu bytes.", what, (unsigned long)memory->size());
-  return data;
+void touch(const std::shared_ptr<Memory> &memory, NSString *what) {
+  if (!try_allocate(memory))
+    raise_memory(@"%@: there is no memory for %lu bytes.", what, (unsigned long)memory->size());
+}
+
+std::byte *checked_data(const HostAccess &access, const std::shared_ptr<Memory> &memory, NSString *what) {
+  if (!access.data()) raise_memory(@"%@: there is no memory for %lu bytes.", what, (unsigned long)memory->size());
+  return access.data();
 }
 
 std::byte *touch_cpu(const std::shared_ptr<Memory> &memory, NSString *what) {
@@ -99,6 +103,7 @@ bool is_hidden(SEL selector) {
       @selector(weightsOwner),
       @selector(commitAwaited),
       @selector(useMemory:length:check:),
+      @selector(sharesImages),
       @selector(hasStatesOfSeveralImages),
       @selector(plansTemporaryImages),
       @selector(hasNoTimeLimit),

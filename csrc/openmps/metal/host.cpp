@@ -12,23 +12,38 @@
 
 namespace openmps {
 
-std::byte* host_data(const std::shared_ptr<Memory>& memory) noexcept {
+bool try_allocate(const std::shared_ptr<Memory>& memory) noexcept {
   try {
-    return memory->data();
+    memory->address();
+    return true;
   } catch (...) {
-    return nullptr;
+    return false;
   }
 }
 
-const std::vector<std::shared_ptr<Engine>>* try_engines(std::string* failure) noexcept {
+namespace {
+
+/// What `make` returns; an empty result and the reason if it throws.
+template <class Make>
+auto made_or_reason(const Make& make, std::string* failure) noexcept -> decltype(make()) {
   try {
-    return &engines();
+    return make();
   } catch (const std::exception& error) {
     *failure = error.what();
   } catch (...) {
-    *failure = "The engines of this library cannot be made.";
+    *failure = "unknown reason.";
   }
-  return nullptr;
+  return {};
+}
+
+}  // namespace
+
+std::vector<std::string> try_engine_names(std::string* failure) noexcept {
+  return made_or_reason([] { return engine_names(); }, failure);
+}
+
+std::shared_ptr<Engine> try_engine(const std::string& name, std::string* failure) noexcept {
+  return made_or_reason([&] { return engine_of(name); }, failure);
 }
 
 std::optional<std::uint64_t> product(std::initializer_list<std::uint64_t> factors) noexcept {

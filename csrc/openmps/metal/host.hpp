@@ -14,11 +14,13 @@
 
 namespace openmps {
 
-/// First byte of the block, allocated if need be; null when there is no memory.
-std::byte* host_data(const std::shared_ptr<Memory>& memory) noexcept;
+/// Allocate the block, if it is not yet. False: there is no memory.
+bool try_allocate(const std::shared_ptr<Memory>& memory) noexcept;
 
-/// engines(), or null and the reason.
-const std::vector<std::shared_ptr<Engine>>* try_engines(std::string* failure) noexcept;
+/// engine_names(), or none and the reason.
+std::vector<std::string> try_engine_names(std::string* failure) noexcept;
+/// engine_of(), or null and the reason.
+std::shared_ptr<Engine> try_engine(const std::string& name, std::string* failure) noexcept;
 
 /// The product, or nothing when it does not fit into 63 bits (sizes and strides are signed behind the seam).
 std::optional<std::uint64_t> product(std::initializer_list<std::uint64_t> factors) noexcept;
@@ -26,7 +28,7 @@ std::optional<std::uint64_t> product(std::initializer_list<std::uint64_t> factor
 /// Seconds of the monotonic clock, as GPUStartTime counts them.
 double now_seconds() noexcept;
 
-/// The same of the CPU's copy, where managed storage has one.
+/// First byte of the CPU's copy, where managed storage has one, else of the block; null when there is no memory.
 std::byte* cpu_data(const std::shared_ptr<Memory>& memory) noexcept;
 
 /// Runs the action on the process's notification thread, after those handed over before. The thread starts with

@@ -7,7 +7,6 @@
 #include <thread>
 #include <utility>
 
-#include "engine/plan/plan.hpp"
 #include "metal/host.hpp"
 #include "metal/process_end.hpp"
 
@@ -129,6 +128,7 @@ bool Queue::run_claimed(Submission& submission) noexcept {
   auto& process_end = ProcessEnd::instance();
   process_end.allow_work();
   process_end.begin_work();
+  in_pool(&Queue::process_awaited, runner_, submission);
   finish(submission);
   bool asleep = false;
   {
@@ -173,7 +173,10 @@ void Queue::give_place() noexcept {
   room_.notify_all();
 }
 
-bool Queue::is_running_thread() const noexcept { return runner_.load(std::memory_order_relaxed) == this_thread_id(); }
+bool Queue::is_running_thread() const noexcept {
+  const std::size_t self = this_thread_id();
+  return runner_.load(std::memory_order_relaxed) == self || finisher_.load(std::memory_order_relaxed) == self;
+}
 
 bool Queue::is_orphan() const noexcept {
   const int generation = generation_.load();
@@ -218,7 +221,7 @@ std::shared_ptr<Submission> Queue::next() noexcept {
   }
 }
 
-void Queue::process(Submission& submission) noexcept {
+void Queue::hand_over(Submission& submission) noexcept {
   submission.completion->progress.store(Progress::scheduled, std::memory_order_release);
   submission.stage.store(Submission::scheduled, std::memory_order_release);
   submission.stage.notify_all();
@@ -226,13 +229,17 @@ void Queue::process(Submission& submission) noexcept {
   swallow(submission.on_scheduled);
 
   submission.gpu_start = now_seconds();
-  if (!submission.commands.empty()) submission.error = execute(*submission.engine, submission.commands);
+  if (!submission.commands.empty()) submission.execution = openmps::start(*submission.engine, submission.commands);
+}
+
+void Queue::complete(Submission& submission) noexcept {
+  submission.failure = submission.execution.wait();
   submission.gpu_end = now_seconds();
-  submission.commands.clear();  // before anybody is told: owners of memory may be waiting for it
+  submission.commands.clear();  // before the stage changes: owners of memory may wait for it
   for (const auto& action : submission.at_completion) swallow(action);
   submission.at_completion.clear();
 
-  const Progress result = submission.error.empty() ? Progress::completed : Progress::error;
+  const Progress result = submission.failure ? Progress::error : Progress::completed;
   submission.completion->progress.store(result, std::memory_order_release);
   submission.on_scheduled = nullptr;
   if (rules_.calls_handlers_apart) return;
@@ -254,24 +261,97 @@ void Queue::call_handlers_apart(std::function<void()> handlers) noexcept {
   });
 }
 
-void Queue::finish(Submission& submission) noexcept {
-  runner_.store(this_thread_id(), std::memory_order_relaxed);
+void Queue::process(Submission& submission) noexcept {
+  hand_over(submission);
+  if (submission.execution.is_done() && !is_behind_others_.load(std::memory_order_relaxed)) complete(submission);
+}
+
+void Queue::process_awaited(Submission& submission) noexcept {
+  hand_over(submission);
+  complete(submission);
+}
+
+void Queue::in_pool(Step step, std::atomic<std::size_t>& runner, Submission& submission) noexcept {
+  runner.store(this_thread_id(), std::memory_order_relaxed);
   struct Context {
     Queue* queue;
+    Step step;
     Submission* submission;
-  } context{this, &submission};
+  } context{this, step, &submission};
   hooks_.in_pool(
       [](void* pointer) {
-        const auto& both = *static_cast<Context*>(pointer);
-        both.queue->process(*both.submission);
+        const auto& all = *static_cast<Context*>(pointer);
+        (all.queue->*all.step)(*all.submission);
       },
       &context);
-  runner_.store(0, std::memory_order_relaxed);
+  runner.store(0, std::memory_order_relaxed);
+}
+
+void Queue::finish(Submission& submission) noexcept {
   auto handlers = std::exchange(submission.on_completed, nullptr);
   submission.stage.store(Submission::finished, std::memory_order_release);
   submission.stage.notify_all();
   if (handlers) call_handlers_apart(std::move(handlers));
   give_place();
+}
+
+void Queue::run_next(const std::shared_ptr<Submission>& submission) noexcept {
+  in_pool(&Queue::process, runner_, *submission);
+  if (submission->completion->is_done()) return finish(*submission);
+  std::unique_lock lock(mutex_);
+  if (start_finisher()) {
+    running_[running_count_++] = submission;
+    is_behind_others_.store(true, std::memory_order_relaxed);
+    turn_.notify_all();
+    const WorkPause pause;
+    turn_.wait(lock, [this] { return running_count_ < running_.size(); });
+    lock.unlock();  // before the pause ends
+    return;
+  }
+  lock.unlock();
+  in_pool(&Queue::complete, runner_, *submission);
+  finish(*submission);
+}
+
+bool Queue::start_finisher() noexcept {
+  if (has_finisher_) return true;
+  try {
+    std::thread([self = shared_from_this()] { self->run_finisher(); }).detach();
+    has_finisher_ = true;
+  } catch (...) {  // no more threads: the queue's own waits
+  }
+  return has_finisher_;
+}
+
+void Queue::run_finisher() noexcept {
+  auto& process_end = ProcessEnd::instance();
+  process_end.begin_work();
+  hooks_.begin();
+  process_end.end_work();
+  std::unique_lock lock(mutex_);
+  for (;;) {
+    turn_.wait(lock, [this] { return running_count_ > 0 || finisher_is_closing_; });
+    if (running_count_ == 0) break;
+    std::shared_ptr<Submission> first = running_.front();
+    lock.unlock();
+    process_end.begin_work();
+    in_pool(&Queue::complete, finisher_, *first);
+    finish(*first);
+    first.reset();
+    process_end.end_work();
+    lock.lock();
+    std::move(running_.begin() + 1, running_.end(), running_.begin());
+    running_.back().reset();
+    is_behind_others_.store(--running_count_ > 0, std::memory_order_relaxed);
+    turn_.notify_all();
+  }
+  lock.unlock();
+  process_end.begin_work();
+  hooks_.end();
+  process_end.end_work();
+  lock.lock();
+  has_finisher_ = false;
+  turn_.notify_all();
 }
 
 void Queue::run() noexcept {
@@ -285,9 +365,15 @@ void Queue::run() noexcept {
   is_begun_.notify_all();
   while (auto submission = next()) {
     process_end.begin_work();
-    finish(*submission);
+    run_next(submission);
     submission.reset();
     process_end.end_work();
+  }
+  {
+    std::unique_lock lock(mutex_);
+    finisher_is_closing_ = true;
+    turn_.notify_all();
+    turn_.wait(lock, [this] { return !has_finisher_; });
   }
   process_end.begin_work();
   hooks_.end();

@@ -3,6 +3,7 @@
 // when the queue is idle, on the thread that waits for them.
 #pragma once
 
+#include <array>
 #include <atomic>
 #include <condition_variable>
 #include <deque>
@@ -12,6 +13,7 @@
 #include <string>
 #include <vector>
 
+#include "engine/plan/plan.hpp"
 #include "metal/device_rules.hpp"
 #include "metal/recording.hpp"
 
@@ -19,6 +21,7 @@ namespace openmps {
 
 /// A command buffer on its way through a queue. Filled in before commit, afterwards the queue's until it is finished.
 struct Submission {
+  Execution execution;  ///< between the two phases
   std::shared_ptr<Engine> engine;
   std::shared_ptr<Completion> completion;
   std::vector<Command> commands;
@@ -34,7 +37,7 @@ struct Submission {
   std::atomic<std::size_t> claimant{0};
 
   /// Valid once the work is done.
-  std::string error;
+  Failure failure;
   double kernel_start = 0, kernel_end = 0, gpu_start = 0, gpu_end = 0;  ///< seconds, monotonic clock
 };
 
@@ -80,8 +83,21 @@ class Queue : public std::enable_shared_from_this<Queue> {
   std::shared_ptr<Submission> next() noexcept;
   void accept(Submission& submission) noexcept;
   void give_place() noexcept;
-  void finish(Submission& submission) noexcept;
+  using Step = void (Queue::*)(Submission&) noexcept;
+  /// Run `step` in an autorelease pool; `runner` holds the thread's number meanwhile.
+  void in_pool(Step step, std::atomic<std::size_t>& runner, Submission& submission) noexcept;
+  /// Hand the work over to the engine.
+  void hand_over(Submission& submission) noexcept;
+  /// Wait for the engine, and call handlers.
+  void complete(Submission& submission) noexcept;
+  /// Both; the second if the engine has ended already and no earlier command buffer runs.
   void process(Submission& submission) noexcept;
+  void process_awaited(Submission& submission) noexcept;
+  /// Let everyone go on who waits for the submission.
+  void finish(Submission& submission) noexcept;
+  void run_next(const std::shared_ptr<Submission>& submission) noexcept;
+  bool start_finisher() noexcept;
+  void run_finisher() noexcept;
   void call_handlers_apart(std::function<void()> handlers) noexcept;
 
   static constexpr int kUnused = -1;
@@ -95,10 +111,17 @@ class Queue : public std::enable_shared_from_this<Queue> {
   std::deque<std::shared_ptr<Submission>> places_;
   std::size_t in_flight_ = 0;
   bool has_thread_ = false, closing_ = false, sleeping_ = false;
-  bool is_claimed_ = false;               ///< some thread has work of this queue; nothing else may begin
-  std::atomic<int> calls_{0};             ///< rises with each commit and close: what the idle thread watches
-  std::atomic<std::size_t> runner_{0};    ///< the thread that runs a command buffer now
-  std::atomic<int> generation_{kUnused};  ///< the process that uses the queue, counted in forks
+  bool is_claimed_ = false;    ///< some thread has work of this queue; nothing else may begin
+  std::atomic<int> calls_{0};  ///< rises with each commit and close: what the idle thread watches
+  /// Handed over to the engine, in order; a second thread, the finisher, waits for the first. While it runs, another is
+  /// ready and a third is handed over.
+  std::array<std::shared_ptr<Submission>, 3> running_;
+  std::size_t running_count_ = 0;
+  std::atomic<bool> is_behind_others_{false};  ///< running_count_ > 0
+  std::condition_variable turn_;               ///< when any of these changes
+  bool has_finisher_ = false, finisher_is_closing_ = false;
+  std::atomic<std::size_t> runner_{0}, finisher_{0};  ///< threads that are in a handler now, or may be
+  std::atomic<int> generation_{kUnused};              ///< the process that uses the queue, counted in forks
   std::atomic<bool> is_begun_{false}, ended_{false};
 };
 

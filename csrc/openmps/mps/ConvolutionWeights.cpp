@@ -4,6 +4,7 @@
 #include <cmath>
 #include <cstring>
 #include <exception>
+#include <new>
 
 #include "engine/shared/half.hpp"
 #include "engine/shared/parallel.hpp"
@@ -109,9 +110,20 @@ std::shared_ptr<ConvWeights> weights_to_fill(const ConvWeights &like, bool has_b
   }
 }
 
-void fill_weights(ConvWeights &weights, const WeightBuffers &buffers, bool round_to_half) noexcept {
-  // The buffers were touched when the work was encoded: data() does not allocate here.
-  const std::byte *const from = buffers.weights->data() + buffers.weights_offset;
+namespace {
+
+/// First byte. Throws std::bad_alloc when there is no memory for the host's copy.
+std::byte *checked(const HostAccess &access) {
+  if (!access.data()) throw std::bad_alloc();
+  return access.data();
+}
+
+}  // namespace
+
+void fill_weights(ConvWeights &weights, const WeightBuffers &buffers, bool round_to_half) {
+  const HostAccess of_weights(buffers.weights, buffers.weights_offset, weights.values.size() * sizeof(float),
+                              HostAccess::Mode::read);
+  const std::byte *const from = checked(of_weights);
   const auto count = static_cast<std::int64_t>(weights.values.size());
   float *const to = const_cast<float *>(weights.values.data());  // of weights_to_fill(): nobody has read it
   parallel_ranges(count, threads_for(count, kGrain), [&](std::int64_t begin, std::int64_t end) {
@@ -120,17 +132,20 @@ void fill_weights(ConvWeights &weights, const WeightBuffers &buffers, bool round
     if (round_to_half)
       for (std::int64_t i = begin; i < end; ++i) to[i] = rounded_to_half(to[i]);
   });
-  if (!weights.bias.empty())
-    std::memcpy(weights.bias.data(), buffers.biases->data() + buffers.biases_offset,
-                weights.bias.size() * sizeof(float));
+  if (weights.bias.empty()) return;
+  const std::size_t bytes = weights.bias.size() * sizeof(float);
+  const HostAccess of_biases(buffers.biases, buffers.biases_offset, bytes, HostAccess::Mode::read);
+  std::memcpy(weights.bias.data(), checked(of_biases), bytes);
 }
 
-void store_weights(const ConvWeights &weights, const WeightBuffers &buffers) noexcept {
-  std::memcpy(buffers.weights->data() + buffers.weights_offset, weights.values.data(),
-              weights.values.size() * sizeof(float));
-  if (!weights.bias.empty())
-    std::memcpy(buffers.biases->data() + buffers.biases_offset, weights.bias.data(),
-                weights.bias.size() * sizeof(float));
+void store_weights(const ConvWeights &weights, const WeightBuffers &buffers) {
+  const auto store = [](const float *values, std::size_t count, const std::shared_ptr<Memory> &memory,
+                        std::size_t offset) {
+    const HostAccess access(memory, offset, count * sizeof(float), HostAccess::Mode::write);
+    std::memcpy(checked(access), values, count * sizeof(float));
+  };
+  store(weights.values.data(), weights.values.size(), buffers.weights, buffers.weights_offset);
+  if (!weights.bias.empty()) store(weights.bias.data(), weights.bias.size(), buffers.biases, buffers.biases_offset);
 }
 
 }  // namespace openmps

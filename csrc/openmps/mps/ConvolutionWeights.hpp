@@ -52,7 +52,7 @@ struct WeightBuffers {
 /// Weights of `like`'s shape whose values are there only when `buffers` have been read, which fill_weights() does at
 /// its place in the command buffer, before any command that uses them. Nothing when there is no memory.
 std::shared_ptr<ConvWeights> weights_to_fill(const ConvWeights &like, bool has_bias) noexcept;
-void fill_weights(ConvWeights &weights, const WeightBuffers &buffers, bool round_to_half) noexcept;
-void store_weights(const ConvWeights &weights, const WeightBuffers &buffers) noexcept;
+void fill_weights(ConvWeights &weights, const WeightBuffers &buffers, bool round_to_half);
+void store_weights(const ConvWeights &weights, const WeightBuffers &buffers);
 
 }  // namespace openmps

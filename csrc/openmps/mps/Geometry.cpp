@@ -45,10 +45,10 @@ bool parts_meet(const ImageView &a, const ImageView &b, std::int64_t delta) {
 bool overlap(const ImageView &a, const ImageView &b) {
   std::intptr_t base_a = 0, base_b = 0;
   if (a.memory != b.memory) {
-    // Memory that is not there yet cannot be shared; data() of memory that is there does not allocate.
+    // Memory that is not there yet cannot be shared; address() of memory that is there does not allocate.
     if (!a.memory->is_allocated() || !b.memory->is_allocated()) return false;
-    base_a = reinterpret_cast<std::intptr_t>(a.memory->data());
-    base_b = reinterpret_cast<std::intptr_t>(b.memory->data());
+    base_a = reinterpret_cast<std::intptr_t>(a.memory->address());
+    base_b = reinterpret_cast<std::intptr_t>(b.memory->address());
   }
   const Span span_a = span_of(a, base_a), span_b = span_of(b, base_b);
   if (span_a.last <= span_b.first || span_b.last <= span_a.first) return false;

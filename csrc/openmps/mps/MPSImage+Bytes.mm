@@ -5,7 +5,7 @@
 
 #include <algorithm>
 
-#include "metal/pixels.hpp"
+#include "engine/shared/pixels.hpp"
 
 namespace openmps {
 namespace {
@@ -175,9 +175,11 @@ void transfer(MPSImage *image, void *bytes, MPSDataLayout layout, ByteStrides st
   }
   const auto &memory = state.view.memory;
   auto *const buffer = static_cast<std::byte *>(bytes);
-  if (!to_image || memory->has_cpu_copy()) move(steps, state.view, touch_cpu(memory, @"MPSImage"), buffer, to_image);
+  if (memory->has_cpu_copy()) move(steps, state.view, touch_cpu(memory, @"MPSImage"), buffer, to_image);
   // Metal brings the CPU's writes to the GPU by itself [MTLTexture.h].
-  if (to_image) move(steps, state.view, touch(memory, @"MPSImage"), buffer, to_image);
+  if (memory->has_cpu_copy() && !to_image) return;
+  const HostAccess access(memory, to_image ? HostAccess::Mode::update : HostAccess::Mode::read);
+  move(steps, state.view, checked_data(access, memory, @"MPSImage"), buffer, to_image);
 }
 
 }  // namespace openmps

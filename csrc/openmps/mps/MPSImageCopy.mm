@@ -6,7 +6,7 @@
 
 #include <vector>
 
-#include "metal/pixels.hpp"
+#include "engine/shared/pixels.hpp"
 
 namespace openmps {
 namespace {
@@ -104,10 +104,14 @@ HostTask transpose(const ImageView &image, const ImageView &rows, bool to_image)
   return HostTask{[image, rows, to_image] {
     const std::size_t element = size_of(image.format);
     const auto bytes = [element](std::int64_t elements) { return static_cast<std::size_t>(elements) * element; };
+    using Mode = HostAccess::Mode;
+    const HostAccess of_image(image.memory, to_image ? Mode::update : Mode::read);
+    const HostAccess of_rows(rows.memory, to_image ? Mode::read : Mode::update);
+    if (!of_image.data() || !of_rows.data()) throw std::bad_alloc();
     for (std::int64_t i = 0; i < image.n; ++i) {
-      const Pixels pixels = {image.memory->data() + image.offset + bytes(i * image.n_stride), bytes(image.w_stride),
+      const Pixels pixels = {of_image.data() + image.offset + bytes(i * image.n_stride), bytes(image.w_stride),
                              bytes(image.h_stride)};
-      const Planes planes = {rows.memory->data() + rows.offset + bytes(i * rows.n_stride), element, bytes(image.w),
+      const Planes planes = {of_rows.data() + rows.offset + bytes(i * rows.n_stride), element, bytes(image.w),
                              bytes(image.h * image.w)};
       const auto h = static_cast<std::size_t>(image.h), w = static_cast<std::size_t>(image.w);
       const auto c = static_cast<std::size_t>(image.c);

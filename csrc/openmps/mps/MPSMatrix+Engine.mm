@@ -5,6 +5,7 @@
 
 #include <cstdio>
 
+#include "engine/engine.hpp"
 #import "metal/MTLResourceOnEngine.hh"
 
 namespace openmps {
@@ -159,9 +160,10 @@ RowState *new_temporary_row_state(const RowNames &names, id<MTLCommandBuffer> bu
   auto *state = new RowState;
   state->device = Ref<id<OpenMPSDevice>>(device);
   state->layout = layout;
-  // Nobody but kernels sees the bytes, so they need not be zeros.
+  const std::shared_ptr<Engine> &engine = [device openmps_engine];
+  // Only kernels see the bytes, so they need not be zeros.
   state->buffer = Ref<id<OpenMPSBuffer>>::adopt(
-      new_buffer(device, Memory::lazy([device openmps_engine], bytes), MTLResourceStorageModePrivate, false));
+      new_buffer(device, Memory::lazy(engine, bytes, engine->image_storage()), MTLResourceStorageModePrivate, false));
   state->scope = [own openmps_temporaries];
   char name[128];
   std::snprintf(name, sizeof name, "MPSTemporary%s (%lu x %lu)", names.who + 3,

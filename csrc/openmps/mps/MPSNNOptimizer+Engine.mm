@@ -29,7 +29,7 @@ struct Array {
 using Arrays = std::array<Array, kRoles>;
 
 std::uintptr_t address(const Array &array) {
-  return reinterpret_cast<std::uintptr_t>(array.view.memory->data()) + array.view.offset;
+  return reinterpret_cast<std::uintptr_t>(array.view.memory->address()) + array.view.offset;
 }
 
 /// Memory that is not there yet cannot be shared.

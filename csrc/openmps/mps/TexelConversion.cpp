@@ -2,6 +2,7 @@
 #include "mps/TexelConversion.hpp"
 
 #include <algorithm>
+#include <new>
 
 #include "engine/shared/parallel.hpp"
 #include "engine/shared/rows.hpp"
@@ -31,8 +32,11 @@ void convert(const TexelConversion& conversion, const float* src, float* dst) {
 
 }  // namespace
 
-void convert_texels(const TexelConversion& conversion) noexcept {
-  const Tensor src = tensor_of(conversion.src), dst = tensor_of(conversion.dst);
+void convert_texels(const TexelConversion& conversion) {
+  const HostAccess from(conversion.src.memory, HostAccess::Mode::read);
+  const HostAccess to(conversion.dst.memory, HostAccess::Mode::update);
+  if (!from.data() || !to.data()) throw std::bad_alloc();
+  const Tensor src = tensor_of(conversion.src, from.data()), dst = tensor_of(conversion.dst, to.data());
   const auto inside = [](std::int64_t position, std::int64_t size) { return position >= 0 && position < size; };
   parallel_ranges(dst.n * dst.h, threads_for(dst.n * dst.h * dst.w, kGrain),
                   [&](std::int64_t first, std::int64_t last) {

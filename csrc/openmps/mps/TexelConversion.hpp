@@ -23,7 +23,7 @@ struct TexelConversion {
   std::array<float, 3> background = {0, 0, 0};
 };
 
-/// The memory of both views is there: allocates nothing and throws nothing.
-void convert_texels(const TexelConversion& conversion) noexcept;
+/// Throws std::bad_alloc if there is no memory for the host's copies.
+void convert_texels(const TexelConversion& conversion);
 
 }  // namespace openmps

@@ -30,14 +30,13 @@ class CpuEngine final : public Engine {
   std::string device_name() const override { return machine_cpu_name() + " (oneDNN " + cpu::onednn_version() + ")"; }
   std::uint64_t working_set_limit() const override { return machine_memory_bytes(); }
 
-  std::byte* allocate(std::size_t bytes) override { return cpu::blocks().allocate(bytes); }
-  void deallocate(std::byte* data, std::size_t bytes) noexcept override { cpu::blocks().deallocate(data, bytes); }
-  std::uint64_t allocated_bytes() const override { return cpu::blocks().used_bytes(); }
-  std::uint64_t peak_bytes() const override { return cpu::blocks().peak_bytes(); }
+  std::byte* allocate(std::size_t bytes, Storage) override { return cpu::blocks().allocate(bytes); }
+  void deallocate(std::byte* data, std::size_t bytes, Storage) noexcept override {
+    cpu::blocks().deallocate(data, bytes);
+  }
+  MemoryUse memory_use() const override { return memory_use_of(cpu::blocks()); }
   void reset_peak_bytes() override { cpu::blocks().reset_peak_bytes(); }
-  std::uint64_t cached_bytes() const override { return cpu::blocks().cached_bytes(); }
   void free_cached_bytes() override { cpu::blocks().trim(0); }
-  std::int64_t channel_stride(Format, std::int64_t channels) const override { return channels; }
 
   bool try_run(const Problem& problem) override {
     std::visit(

@@ -6,6 +6,7 @@
 
 #include "engine/shared/block_allocator.hpp"
 #include "engine/shared/machine.hpp"
+#include "engine/shared/pixels.hpp"
 
 namespace openmps {
 namespace {
@@ -16,25 +17,24 @@ class NullEngine final : public Engine {
   std::string device_name() const override { return "null device"; }
   std::uint64_t working_set_limit() const override { return machine_memory_bytes(); }
 
-  std::byte* allocate(std::size_t bytes) override {
+  std::byte* allocate(std::size_t bytes, Storage) override {
     std::byte* data = allocator_.allocate(bytes);
     std::memset(data, 0, bytes);
     return data;
   }
-  void deallocate(std::byte* data, std::size_t bytes) noexcept override { allocator_.deallocate(data, bytes); }
-  std::uint64_t allocated_bytes() const override { return allocator_.used_bytes(); }
-  std::uint64_t peak_bytes() const override { return allocator_.peak_bytes(); }
+  void deallocate(std::byte* data, std::size_t bytes, Storage) noexcept override { allocator_.deallocate(data, bytes); }
+  MemoryUse memory_use() const override { return memory_use_of(allocator_); }
   void reset_peak_bytes() override { allocator_.reset_peak_bytes(); }
-  std::uint64_t cached_bytes() const override { return allocator_.cached_bytes(); }
   void free_cached_bytes() override { allocator_.trim(0); }
-  std::int64_t channel_stride(Format, std::int64_t channels) const override { return channels; }
 
-  /// Copies bytes between buffers; everything else is left undone.
+  /// Copy bytes between buffers and textures; leave everything else undone.
   bool try_run(const Problem& problem) override {
     if (const auto* copy = std::get_if<BufferCopyProblem>(&problem))
       std::memmove(copy->dst->data() + copy->dst_offset, copy->src->data() + copy->src_offset, copy->bytes);
     else if (const auto* fill = std::get_if<BufferFillProblem>(&problem))
       std::memset(fill->dst->data() + fill->offset, fill->value, fill->bytes);
+    else if (const auto* pixels = std::get_if<PixelCopyProblem>(&problem))
+      copy_pixels(*pixels);
     return true;
   }
   void synchronize() override {}

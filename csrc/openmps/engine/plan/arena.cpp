@@ -21,8 +21,13 @@ struct Slot {
 
 class Placer {
  public:
-  Placer(const std::vector<Command>& commands, const Structure& structure, Plan& plan)
-      : commands_(commands), structure_(structure), index_(structure), plan_(plan), slots_(structure.blocks.size()) {}
+  Placer(const Engine& engine, const std::vector<Command>& commands, const Structure& structure, Plan& plan)
+      : engine_(engine),
+        commands_(commands),
+        structure_(structure),
+        index_(structure),
+        plan_(plan),
+        slots_(structure.blocks.size()) {}
 
   void place() {
     find_times();
@@ -54,7 +59,8 @@ class Placer {
     for (std::uint32_t i = 0; i < slots_.size(); ++i) {
       slot_of_.push_back(i);
       const auto& block = structure_.blocks[i];
-      if (block.is_private) slots_[i].bytes = (block.memory->size() + kAlignment - 1) / kAlignment * kAlignment;
+      if (block.is_private && block.memory->storage() == engine_.image_storage())
+        slots_[i].bytes = (block.memory->size() + kAlignment - 1) / kAlignment * kAlignment;
     }
   }
 
@@ -67,6 +73,7 @@ class Placer {
       slots_[index_.of(fused.dst.memory.get())].bytes = 0;
       absorb(fused, commands_[command].problem);
     }
+    if (!engine_.adds_in_place()) return;
     const ImageView &addend = fused.addend, &dst = fused.dst;
     if (!addend.memory || addend.memory == fused.src.memory) return;
     const std::uint32_t from = index_.of(addend.memory.get()), to = index_.of(dst.memory.get());
@@ -92,6 +99,7 @@ class Placer {
     plan_.arena_bytes = std::max(plan_.arena_bytes, slot.offset + slot.bytes);
   }
 
+  const Engine& engine_;
   const std::vector<Command>& commands_;
   const Structure& structure_;
   const BlockIndex index_;
@@ -102,14 +110,14 @@ class Placer {
 
 }  // namespace
 
-void place_blocks(const std::vector<Command>& commands, const Structure& structure, Plan& plan) {
-  Placer(commands, structure, plan).place();
+void place_blocks(const Engine& engine, const std::vector<Command>& commands, const Structure& structure, Plan& plan) {
+  Placer(engine, commands, structure, plan).place();
 }
 
 Arena::Arena(Engine& engine, const Plan& plan, const Structure& structure) : engine_(engine), bytes_(plan.arena_bytes) {
   if (!bytes_) return;
   placed_.reserve(plan.placements.size());
-  data_ = engine.allocate(bytes_);
+  data_ = engine.allocate(bytes_, engine.image_storage());
   for (const Plan::Placement& placement : plan.placements) {
     Memory* const memory = structure.blocks[placement.block].memory;
     if (memory->owner() != &engine || memory->is_allocated()) continue;  // something was written before this list
@@ -120,7 +128,7 @@ Arena::Arena(Engine& engine, const Plan& plan, const Structure& structure) : eng
 
 Arena::~Arena() {
   for (Memory* memory : placed_) memory->displace();
-  if (data_) engine_.deallocate(data_, bytes_);
+  if (data_) engine_.deallocate(data_, bytes_, engine_.image_storage());
 }
 
 }  // namespace openmps

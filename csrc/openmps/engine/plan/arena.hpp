@@ -8,7 +8,7 @@
 namespace openmps {
 
 /// Fills in the plan's placements from its steps.
-void place_blocks(const std::vector<Command>& commands, const Structure& structure, Plan& plan);
+void place_blocks(const Engine& engine, const std::vector<Command>& commands, const Structure& structure, Plan& plan);
 
 /// The placements, for one list, as long as this lives.
 class Arena {

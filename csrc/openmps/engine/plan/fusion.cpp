@@ -63,8 +63,9 @@ bool absorb_neuron(ConvProblem& conv, const NeuronProblem& next) {
 
 class Fuser {
  public:
-  Fuser(const std::vector<Command>& commands, const Structure& structure)
-      : commands_(commands),
+  Fuser(const Engine& engine, const std::vector<Command>& commands, const Structure& structure)
+      : engine_(engine),
+        commands_(commands),
         structure_(structure),
         index_(structure),
         last_use_(structure.blocks.size()),
@@ -126,10 +127,11 @@ class Fuser {
     ConvProblem conv = *start;
     for (;;) {
       const auto& result = block_of(conv.dst);
-      if (!result.is_private || result.references != 2 || conv.dst.format != Format::float32) return step;
+      if (!result.is_private || result.references != 2) return step;
       const std::uint32_t next = last_use_[index_.of(conv.dst.memory.get())];
       const std::uint32_t before = step.commands.back();
-      if (next == before || taken_[next] || !absorb(conv, commands_[next].problem)) return step;
+      if (next == before || taken_[next] || !engine_.fuses(conv, commands_[next].problem)) return step;
+      if (!absorb(conv, commands_[next].problem)) return step;
       // The whole is done where `next` stands.
       if (!stays(conv.src, before + 1, next) || !are_disjoint(conv.src, conv.dst)) return step;
       if (conv.addend.memory) {
@@ -140,6 +142,7 @@ class Fuser {
     }
   }
 
+  const Engine& engine_;
   const std::vector<Command>& commands_;
   const Structure& structure_;
   const BlockIndex index_;
@@ -155,16 +158,14 @@ bool absorb(ConvProblem& conv, const Problem& next) {
   return false;
 }
 
-Problem problem_of(const std::vector<Command>& commands, const Plan::Step& step) {
-  const Problem& first = commands[step.commands.front()].problem;
-  if (step.commands.size() == 1) return first;
-  ConvProblem conv = std::get<ConvProblem>(first);
+Problem fused_problem(const std::vector<Command>& commands, const Plan::Step& step) {
+  ConvProblem conv = std::get<ConvProblem>(commands[step.commands.front()].problem);
   for (const std::uint32_t command : std::span(step.commands).subspan(1)) absorb(conv, commands[command].problem);
   return conv;
 }
 
-std::vector<Plan::Step> fuse(const std::vector<Command>& commands, const Structure& structure) {
-  return Fuser(commands, structure).steps();
+std::vector<Plan::Step> fuse(const Engine& engine, const std::vector<Command>& commands, const Structure& structure) {
+  return Fuser(engine, commands, structure).steps();
 }
 
 }  // namespace openmps

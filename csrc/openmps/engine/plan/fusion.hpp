@@ -7,12 +7,12 @@
 
 namespace openmps {
 
-/// Steps in the order in which they run: each command once. A convolution is fused with the next command only if its
-/// result is one whole float32 source of that command, in memory which only these two refer to.
-std::vector<Plan::Step> fuse(const std::vector<Command>& commands, const Structure& structure);
+/// Steps in the order in which they run: each command once. A convolution is fused with the next command only if the
+/// engine fuses the two and the result is one whole source of that command, in memory which only these two refer to.
+std::vector<Plan::Step> fuse(const Engine& engine, const std::vector<Command>& commands, const Structure& structure);
 
-/// The problem of a step: its command's, or the fused one.
-Problem problem_of(const std::vector<Command>& commands, const Plan::Step& step);
+/// The problem of a step of several commands.
+Problem fused_problem(const std::vector<Command>& commands, const Plan::Step& step);
 
 /// Extend `conv` by `next`, which reads its result, so that it stores the result of `next`. Return false, and leave
 /// `conv` as it is, if there is no such problem.

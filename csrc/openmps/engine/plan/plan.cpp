@@ -1,8 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "engine/plan/plan.hpp"
 
-#include <chrono>
-#include <cstdio>
 #include <exception>
 #include <list>
 #include <mutex>
@@ -11,6 +9,7 @@
 
 #include "engine/plan/arena.hpp"
 #include "engine/plan/fusion.hpp"
+#include "engine/plan/steps.hpp"
 #include "engine/plan/structure.hpp"
 #include "engine/shared/env.hpp"
 #include "engine/shared/team.hpp"
@@ -25,30 +24,15 @@ bool fuses() {
   return value;
 }
 
-bool traces_steps() {
-  static const bool value = env::has_word(env::Variable::trace, "steps");
-  return value;
-}
-
-void trace_step(Engine& engine, const std::vector<Command>& commands, const Plan::Step& step,
-                std::chrono::steady_clock::time_point begin) {
-  engine.synchronize();
-  const std::chrono::duration<double, std::micro> time = std::chrono::steady_clock::now() - begin;
-  std::string labels;
-  for (const std::uint32_t command : step.commands) {
-    labels += (labels.empty() ? "" : " + ") + commands[command].label;
-  }
-  std::fprintf(stderr, "mpscnn steps: %8.1f us %s\n", time.count(), labels.c_str());
-}
-
-std::shared_ptr<const Plan> make_plan(const std::vector<Command>& commands, const Structure& structure, bool fused) {
+std::shared_ptr<const Plan> make_plan(const Engine& engine, const std::vector<Command>& commands,
+                                      const Structure& structure, bool fused) {
   auto plan = std::make_shared<Plan>();
   if (fused) {
-    plan->steps = fuse(commands, structure);
+    plan->steps = fuse(engine, commands, structure);
   } else {
     for (std::uint32_t i = 0; i < commands.size(); ++i) plan->steps.push_back({{i}});
   }
-  place_blocks(commands, structure, *plan);
+  place_blocks(engine, commands, structure, *plan);
   return plan;
 }
 
@@ -80,75 +64,101 @@ class PlanCache {
   std::unordered_map<std::string, std::list<Entry>::iterator> index_;
 };
 
-void run(Engine& engine, const Problem& problem) {
-  if (const auto* task = std::get_if<HostTask>(&problem)) {
-    engine.synchronize();  // the host may look at what came before
-    if (task->run) task->run();
-    return;
-  }
-  if (engine.try_run(problem)) return;
-  engine.synchronize();
-  Engine& processor = *processor_engine();
-  processor.try_run(problem);
-  processor.synchronize();
-}
-
-std::shared_ptr<const Plan> plan_of(const std::vector<Command>& commands, const Structure& structure) {
+std::shared_ptr<const Plan> plan_of(const Engine& engine, const std::vector<Command>& commands,
+                                    const Structure& structure) {
   static auto* const cache = new PlanCache;  // never destroyed: queues may outlive this file's statics
-  if (auto plan = cache->find(structure.key)) return plan;
-  auto plan = make_plan(commands, structure, fuses());
-  cache->insert(structure.key, plan);
+  const auto* const address = &engine;       // engines live as long as the process
+  std::string key = structure.key;
+  key.append(reinterpret_cast<const char*>(&address), sizeof(address));
+  if (auto plan = cache->find(key)) return plan;
+  auto plan = make_plan(engine, commands, structure, fuses());
+  cache->insert(key, plan);
   return plan;
-}
-
-void run_step(Engine& engine, const std::vector<Command>& commands, const Plan::Step& step) {
-  if (step.commands.size() == 1) return run(engine, commands[step.commands.front()].problem);
-  run(engine, problem_of(commands, step));
 }
 
 }  // namespace
 
 std::string structure_key(const std::vector<Command>& commands) { return describe(commands).key; }
 
-std::shared_ptr<const Plan> make_plan(const std::vector<Command>& commands, bool fused) {
-  return make_plan(commands, describe(commands), fused);
+std::shared_ptr<const Plan> make_plan(const Engine& engine, const std::vector<Command>& commands, bool fused) {
+  return make_plan(engine, commands, describe(commands), fused);
 }
 
-std::shared_ptr<const Plan> plan_for(const std::vector<Command>& commands) {
-  return plan_of(commands, describe(commands));
+std::shared_ptr<const Plan> plan_for(const Engine& engine, const std::vector<Command>& commands) {
+  return plan_of(engine, commands, describe(commands));
 }
 
-std::string execute(Engine& engine, const std::vector<Command>& commands, std::shared_ptr<const Plan> plan) noexcept {
-  const std::string* label = nullptr;
+struct Execution::State {
+  State(Engine& engine, const std::vector<Command>& commands, std::shared_ptr<const Plan> given,
+        const Structure& structure)
+      : plan(std::move(given)), arena(engine, *plan, structure), steps(commands, *plan) {}
+
+  const std::shared_ptr<const Plan> plan;
+  const Arena arena;
+  Steps steps;
+  std::unique_ptr<Run> run;  ///< ends before the arena
+};
+
+Execution::Execution() noexcept = default;
+Execution::Execution(Execution&&) noexcept = default;
+Execution& Execution::operator=(Execution&&) noexcept = default;
+Execution::~Execution() { wait(); }
+
+namespace {
+
+/// The failure that is being handled, at the command of that label.
+Failure current_failure(const std::string& label) {
+  const auto sentence = [&](const char* what) { return (label.empty() ? "" : label + ": ") + what; };
   try {
-    const auto sentence = [&](const char* what) {
-      return (label && !label->empty() ? *label + ": " : std::string()) + what;
-    };
     try {
-      start_threads();
-      const Structure structure = describe(commands);
-      if (!plan) plan = plan_of(commands, structure);
-      if (!commands.empty()) label = &commands.front().label;
-      const Arena arena(engine, *plan, structure);
-      const bool traces = traces_steps();
-      for (const Plan::Step& step : plan->steps) {
-        label = &commands[step.commands.front()].label;
-        const auto begin = std::chrono::steady_clock::now();
-        run_step(engine, commands, step);
-        if (traces) trace_step(engine, commands, step, begin);
-      }
-      engine.synchronize();
-      return {};
+      throw;
     } catch (const std::bad_alloc&) {
-      return sentence("the device is out of memory.");
+      return {FailureCode::out_of_memory, sentence("the device is out of memory.")};
+    } catch (const EngineError& error) {
+      return {error.code(), sentence(error.what())};
     } catch (const std::exception& error) {
-      return sentence(error.what());
+      return {FailureCode::internal, sentence(error.what())};
     } catch (...) {
-      return sentence("the device failed for an unknown reason.");
+      return {FailureCode::internal, sentence("the device failed for an unknown reason.")};
     }
   } catch (...) {
-    return "out of memory";  // fits into the string itself
+    return {FailureCode::out_of_memory, "out of memory"};  // fits into the string itself
   }
+}
+
+}  // namespace
+
+Execution start(Engine& engine, const std::vector<Command>& commands, std::shared_ptr<const Plan> plan) noexcept {
+  static const std::string no_label;
+  Execution execution;
+  try {
+    start_threads();
+    const Structure structure = describe(commands);
+    if (!plan) plan = plan_of(engine, commands, structure);
+    execution.state_ = std::make_unique<Execution::State>(engine, commands, std::move(plan), structure);
+    execution.state_->run = engine.start(execution.state_->steps);
+    if (!execution.state_->run) execution.state_ = nullptr;
+  } catch (...) {
+    const auto& state = execution.state_;
+    const std::string& label = state              ? state->steps.label(state->steps.current())
+                               : commands.empty() ? no_label
+                                                  : commands.front().label;
+    execution.failure_ = current_failure(label);
+    execution.state_ = nullptr;
+  }
+  return execution;
+}
+
+Failure Execution::wait() noexcept {
+  if (state_) {
+    try {
+      state_->run->wait();
+    } catch (...) {
+      failure_ = current_failure(state_->steps.label(state_->run->failed_step()));
+    }
+    state_ = nullptr;
+  }
+  return std::move(failure_);
 }
 
 }  // namespace openmps

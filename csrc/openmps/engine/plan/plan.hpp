@@ -33,17 +33,51 @@ struct Plan {
 /// What a plan depends on: equal for lists of equal structure.
 std::string structure_key(const std::vector<Command>& commands);
 
-/// A new plan; unless `fused`, with a step for each command.
-std::shared_ptr<const Plan> make_plan(const std::vector<Command>& commands, bool fused);
+/// Make a plan for the engine; unless `fused`, with a step for each command.
+std::shared_ptr<const Plan> make_plan(const Engine& engine, const std::vector<Command>& commands, bool fused);
 
-/// The plan of that structure: out of a cache (bounded, shared by all queues) or made anew, fused unless the
+/// Return the plan of that structure: out of a cache (bounded, shared by all queues) or made anew, fused unless the
 /// environment says MPSCNN_FUSE=0.
-std::shared_ptr<const Plan> plan_for(const std::vector<Command>& commands);
+std::shared_ptr<const Plan> plan_for(const Engine& engine, const std::vector<Command>& commands);
 
-/// Runs the list on the engine and waits, by `plan` or, without one, by plan_for(). Returns an empty string, or the
-/// sentence of the first failure, which names the command's label; later commands are then not run. Never throws
-/// (called from code that cannot catch). MPSCNN_TRACE=steps prints the time of each step.
-std::string execute(Engine& engine, const std::vector<Command>& commands,
-                    std::shared_ptr<const Plan> plan = nullptr) noexcept;
+/// Why a list was not run to its end.
+struct Failure {
+  FailureCode code = FailureCode::none;
+  std::string sentence;  ///< names the label of the command
+
+  explicit operator bool() const { return code != FailureCode::none; }
+};
+
+/// A list on its way through an engine.
+class Execution {
+ public:
+  Execution() noexcept;
+  ~Execution();
+  Execution(Execution&&) noexcept;
+  Execution& operator=(Execution&&) noexcept;
+
+  /// Whether wait() returns at once.
+  bool is_done() const noexcept { return !state_; }
+  /// Wait until the engine has ended, and free the memory that the plan took. The first failure; later commands are
+  /// then not run.
+  Failure wait() noexcept;
+
+ private:
+  friend Execution start(Engine&, const std::vector<Command>&, std::shared_ptr<const Plan>) noexcept;
+  struct State;
+  std::unique_ptr<State> state_;  ///< of a list that is not done
+  Failure failure_;
+};
+
+/// Hand the list over to the engine, by `plan` or, without one, by plan_for(). `commands` outlive the execution. Never
+/// throws (called from code that cannot catch). MPSCNN_TRACE=steps prints the time of each step.
+Execution start(Engine& engine, const std::vector<Command>& commands,
+                std::shared_ptr<const Plan> plan = nullptr) noexcept;
+
+/// start() and wait().
+inline Failure execute(Engine& engine, const std::vector<Command>& commands,
+                       std::shared_ptr<const Plan> plan = nullptr) noexcept {
+  return start(engine, commands, std::move(plan)).wait();
+}
 
 }  // namespace openmps

@@ -79,6 +79,7 @@ class KeyWriter {
       Structure::Block& block = result_.blocks[i];
       block.is_private = block.memory->owner() && shared_[i]->use_count() == static_cast<long>(block.references);
       put(block.is_private);
+      put(block.memory->storage());
       put(block.memory->size());
     }
     // Whoever let go of a block has done so before.

@@ -48,8 +48,35 @@ struct BufferFillProblem {
   }
 };
 
+/// Pixels as bytes; strides in bytes.
+struct PixelRows {
+  std::shared_ptr<Memory> memory;
+  std::size_t offset = 0, pixel_stride = 0, row_stride = 0;
+
+  static constexpr auto fields() {
+    using P = PixelRows;
+    using namespace roles;
+    return std::tuple(inout("memory", &P::memory), shape("offset", &P::offset), shape("pixel_stride", &P::pixel_stride),
+                      shape("row_stride", &P::row_stride));
+  }
+};
+
+/// The first `bytes` of each of h x w pixels, whose places share no bytes; the next `zeros` bytes of dst become 0.
+struct PixelCopyProblem {
+  PixelRows src, dst;
+  std::int64_t h = 1, w = 1;
+  std::size_t bytes = 0, zeros = 0;
+
+  static constexpr auto fields() {
+    using P = PixelCopyProblem;
+    using namespace roles;
+    return std::tuple(in("src", &P::src), out("dst", &P::dst), shape("h", &P::h), shape("w", &P::w),
+                      shape("bytes", &P::bytes), shape("zeros", &P::zeros));
+  }
+};
+
 /// Anything that has to happen at this place of the command buffer on the host: events, and work that is
-/// not worth an entry of its own. Must not throw.
+/// not worth an entry of its own. May throw std::bad_alloc.
 struct HostTask {
   std::function<void()> run;
 };

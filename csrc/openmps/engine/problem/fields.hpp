@@ -123,15 +123,16 @@ void for_each_image(T& object, const Visit& visit) {
 
 /// Call visit(memory) for each reference to memory in `object`, null or not.
 template <class T, class Visit>
-void for_each_memory(const T& object, const Visit& visit) {
-  if constexpr (std::is_same_v<T, std::shared_ptr<Memory>>) {
+void for_each_memory(T& object, const Visit& visit) {
+  using Plain = std::remove_const_t<T>;
+  if constexpr (std::is_same_v<Plain, std::shared_ptr<Memory>>) {
     visit(object);
-  } else if constexpr (std::is_same_v<T, ImageView>) {
+  } else if constexpr (std::is_same_v<Plain, ImageView>) {
     visit(object.memory);
-  } else if constexpr (Described<T>) {
-    for_each_field(object, [&](const auto&, const auto& member) { for_each_memory(member, visit); });
-  } else if constexpr (is_vector<T>) {
-    for (const auto& each : object) for_each_memory(each, visit);
+  } else if constexpr (Described<Plain>) {
+    for_each_field(object, [&](const auto&, auto& member) { for_each_memory(member, visit); });
+  } else if constexpr (is_vector<Plain>) {
+    for (auto& each : object) for_each_memory(each, visit);
   }
 }
 

@@ -19,13 +19,14 @@
 
 namespace openmps {
 
-using Problem = std::variant<ConvProblem, ConvGradientProblem, TransposeProblem, TransposeGradientProblem,
-                             BinaryConvProblem, PoolProblem, PoolGradientProblem, NeuronProblem, NeuronGradientProblem,
-                             BinaryProblem, BinaryGradientProblem, LRNProblem, NormalizeProblem, BatchMomentsProblem,
-                             LRNGradientProblem, BatchMomentsGradientProblem, NormalizeGradientProblem, SoftmaxProblem,
-                             SoftmaxGradientProblem, ReduceProblem, ResampleProblem, ResampleGradientProblem,
-                             ReshapeProblem, PadProblem, PadGradientProblem, DropoutProblem, LossProblem,
-                             OptimizeProblem, CopyProblem, BufferCopyProblem, BufferFillProblem, HostTask>;
+using Problem =
+    std::variant<ConvProblem, ConvGradientProblem, TransposeProblem, TransposeGradientProblem, BinaryConvProblem,
+                 PoolProblem, PoolGradientProblem, NeuronProblem, NeuronGradientProblem, BinaryProblem,
+                 BinaryGradientProblem, LRNProblem, NormalizeProblem, BatchMomentsProblem, LRNGradientProblem,
+                 BatchMomentsGradientProblem, NormalizeGradientProblem, SoftmaxProblem, SoftmaxGradientProblem,
+                 ReduceProblem, ResampleProblem, ResampleGradientProblem, ReshapeProblem, PadProblem,
+                 PadGradientProblem, DropoutProblem, LossProblem, OptimizeProblem, CopyProblem, BufferCopyProblem,
+                 BufferFillProblem, PixelCopyProblem, HostTask>;
 
 /// One recorded encode.
 struct Command {

@@ -8,6 +8,8 @@
 #include <mutex>
 #include <vector>
 
+#include "engine/memory.hpp"
+
 namespace openmps {
 
 class BlockAllocator {
@@ -49,5 +51,9 @@ class BlockAllocator {
   std::vector<Block> free_;  ///< oldest first
   std::uint64_t used_ = 0, cached_ = 0, peak_ = 0;
 };
+
+inline MemoryUse memory_use_of(const BlockAllocator& allocator) {
+  return {allocator.used_bytes(), allocator.peak_bytes(), allocator.cached_bytes()};
+}
 
 }  // namespace openmps

@@ -43,18 +43,14 @@ struct Tensor {
   }
 };
 
-/// Allocates the view's memory if nobody has yet.
-inline Tensor tensor_of(const ImageView& view) {
-  return {view.memory->data() + view.offset,
-          view.format,
-          view.n,
-          view.h,
-          view.w,
-          view.c,
-          view.n_stride,
-          view.h_stride,
-          view.w_stride};
+/// The view, whose memory begins at `memory`.
+inline Tensor tensor_of(const ImageView& view, std::byte* memory) {
+  return {memory + view.offset, view.format,   view.n,       view.h, view.w, view.c,
+          view.n_stride,        view.h_stride, view.w_stride};
 }
+
+/// Allocates the view's memory, if it is not yet.
+inline Tensor tensor_of(const ImageView& view) { return tensor_of(view, view.memory->data()); }
 
 inline Tensor dense_tensor(void* data, Format format, std::int64_t n, std::int64_t h, std::int64_t w, std::int64_t c) {
   return {static_cast<std::byte*>(data), format, n, h, w, c, h * w * c, w * c, c};

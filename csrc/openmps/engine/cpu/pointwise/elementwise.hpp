@@ -30,6 +30,7 @@ void run(const NeuronProblem& problem);
 void run(const CopyProblem& problem);
 void run(const BufferCopyProblem& problem);
 void run(const BufferFillProblem& problem);
+void run(const PixelCopyProblem& problem);
 
 void fill_bytes(std::byte* dst, std::uint8_t value, std::size_t bytes);
 

@@ -5,6 +5,8 @@
 #include <cstddef>
 #include <cstdint>
 
+#include "engine/problem/copy.hpp"
+
 namespace openmps {
 
 /// Rows of pixels; the elements of a pixel are adjacent. Steps are bytes.
@@ -21,6 +23,9 @@ struct Planes {
 
 /// Copies `bytes` of each of height x width pixels, as few and as large blocks as the strides allow.
 void copy_pixels(const Pixels& dst, const Pixels& src, std::size_t height, std::size_t width, std::size_t bytes);
+
+/// PixelCopyProblem, on memory of the host.
+void copy_pixels(const PixelCopyProblem& problem);
 
 /// Sets elements first ... first + count of each pixel to one value (`size` bytes at `value`).
 void fill_elements(const Pixels& dst, std::size_t height, std::size_t width, std::size_t first, std::size_t count,

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "metal/pixels.hpp"
+#include "engine/shared/pixels.hpp"
 
 #include <algorithm>
 #include <cstring>
@@ -211,6 +211,17 @@ void copy_pixels(const Pixels& dst, const Pixels& src, std::size_t height, std::
       for (std::size_t x = 0; x < width; ++x) std::memcpy(to + x * dst.pixel, from + x * src.pixel, bytes);
     }
   });
+}
+
+void copy_pixels(const PixelCopyProblem& problem) {
+  const auto pixels_of = [](const PixelRows& rows) {
+    return Pixels{rows.memory->data() + rows.offset, rows.pixel_stride, rows.row_stride};
+  };
+  const Pixels dst = pixels_of(problem.dst);
+  const auto h = static_cast<std::size_t>(problem.h), w = static_cast<std::size_t>(problem.w);
+  copy_pixels(dst, pixels_of(problem.src), h, w, problem.bytes);
+  constexpr std::byte kZero{0};
+  if (problem.zeros) fill_elements(dst, h, w, problem.bytes, problem.zeros, &kZero, 1);
 }
 
 void fill_elements(const Pixels& dst, std::size_t height, std::size_t width, std::size_t first, std::size_t count,

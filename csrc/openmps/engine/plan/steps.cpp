@@ -1,0 +1,69 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "engine/plan/steps.hpp"
+
+#include <chrono>
+#include <cstdio>
+
+#include "engine/plan/fusion.hpp"
+#include "engine/plan/staging.hpp"
+#include "engine/shared/env.hpp"
+
+namespace openmps {
+namespace {
+
+bool traces_steps() {
+  static const bool value = env::has_word(env::Variable::trace, "steps");
+  return value;
+}
+
+}  // namespace
+
+const Problem& Steps::problem(std::size_t step) {
+  current_ = step;
+  const Plan::Step& planned = plan_.steps[step];
+  if (planned.commands.size() == 1) return commands_[planned.commands.front()].problem;
+  return fused_ = fused_problem(commands_, planned);
+}
+
+std::string Steps::labels(std::size_t step) const {
+  std::string text;
+  for (const std::uint32_t command : plan_.steps[step].commands)
+    text += (text.empty() ? "" : " + ") + commands_[command].label;
+  return text;
+}
+
+void run_problem(Engine& engine, const Problem& problem) {
+  if (const auto* task = std::get_if<HostTask>(&problem)) {
+    engine.synchronize();  // the host may read the results of what came before
+    if (task->run) task->run();
+  } else if (!engine.try_run(problem)) {
+    engine.synchronize();
+    run_on_processor(problem);
+  }
+}
+
+std::unique_ptr<Run> Engine::start(Steps& steps) {
+  const bool traces = traces_steps();
+  for (std::size_t i = 0; i < steps.size(); ++i) {
+    const auto begin = std::chrono::steady_clock::now();
+    run_problem(*this, steps.problem(i));
+    if (!traces) continue;
+    synchronize();
+    const std::chrono::duration<double, std::micro> time = std::chrono::steady_clock::now() - begin;
+    std::fprintf(stderr, "mpscnn steps: %8.1f us %s\n", time.count(), steps.labels(i).c_str());
+  }
+  synchronize();
+  return nullptr;
+}
+
+void Engine::download(void*, const std::byte*, std::size_t) {
+  throw EngineError(FailureCode::internal, std::string(name()) + " has no memory of its own.");
+}
+
+void Engine::upload(std::byte*, const void*, std::size_t) {
+  throw EngineError(FailureCode::internal, std::string(name()) + " has no memory of its own.");
+}
+
+bool Engine::fuses(const ConvProblem& conv, const Problem&) const { return conv.dst.format == Format::float32; }
+
+}  // namespace openmps

@@ -1,0 +1,38 @@
+// SPDX-License-Identifier: Apache-2.0
+// Steps: the calls of a planned list, in order.
+#pragma once
+
+#include <cstddef>
+#include <string>
+#include <vector>
+
+#include "engine/plan/plan.hpp"
+
+namespace openmps {
+
+/// The calls of a list, for Engine::start(). Used by one thread at a time.
+class Steps {
+ public:
+  Steps(const std::vector<Command>& commands, const Plan& plan) : commands_(commands), plan_(plan) {}
+
+  std::size_t size() const { return plan_.steps.size(); }
+  /// The problem of a step; replaced by the next call.
+  const Problem& problem(std::size_t step);
+  /// The label of the step's first command.
+  const std::string& label(std::size_t step) const { return commands_[plan_.steps[step].commands.front()].label; }
+  /// The labels of all commands of the step.
+  std::string labels(std::size_t step) const;
+  /// The step that problem() was last asked for.
+  std::size_t current() const { return current_; }
+
+ private:
+  const std::vector<Command>& commands_;
+  const Plan& plan_;
+  std::size_t current_ = 0;
+  Problem fused_;
+};
+
+/// Solve the problem with the engine, or with the processor's if it declines. A HostTask waits for the engine.
+void run_problem(Engine& engine, const Problem& problem);
+
+}  // namespace openmps
