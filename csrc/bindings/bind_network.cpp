@@ -63,9 +63,10 @@ class Call {
       for (const auto extent : one[i].nhwc())
         check(extent > 0, "input \"", specs[i].name, "\": an extent (0) is less than the minimum (1).");
     }
-    result_shapes_ = network_->result_shapes(one);
+    plan_ = network_->plan(one);
+    result_shapes_ = Network::result_shapes(*plan_);
     for (auto& shape : result_shapes_) shape.n = n_;
-    most_ = network_->chunk_images(one);
+    most_ = Network::chunk_images(*plan_);
   }
 
   const std::vector<ImageShape>& result_shapes() const { return result_shapes_; }
@@ -173,12 +174,14 @@ class Call {
       }
     }
     if (const auto profile = Profile::current(); profile && profile->per_kernel())
-      buffer = network_->encode_apart(sources, results);
+      buffer = network_->encode_apart(*plan_, sources, results);
     else
-      network_->encode(*(buffer = CommandBuffer::make(device, "Network", {}, /*in_parts=*/true)), sources, results);
+      network_->encode(*(buffer = CommandBuffer::make(device, "Network", {}, /*in_parts=*/true)), *plan_, sources,
+                       results);
   }
 
   std::shared_ptr<Network> network_;
+  std::shared_ptr<const NetworkPlan> plan_;
   std::vector<ArrayView> inputs_, results_;
   std::vector<ImageShape> result_shapes_;
   std::int64_t n_ = 0, most_ = 0;  ///< images; so many of them at once
@@ -352,7 +355,7 @@ void bind_network(py::module_& module) {
       .def(
           "chunk_images",
           [](const Network& network, const std::vector<std::array<std::int64_t, 4>>& inputs) {
-            return network.chunk_images(shapes_from(inputs));
+            return Network::chunk_images(*network.plan(shapes_from(inputs)));
           },
           py::arg("inputs"), "The max number of images of one command buffer; 0: all have to be together.")
       .def_property_readonly("plans", &Network::plans, "int: input shapes that are kept prepared.")

@@ -206,6 +206,7 @@ void Kernel::set(std::string_view name, const Value &value) {
   if (!has_own_attribute(*impl_, name)) return impl_->made.forward->set(name, value);
   guard([&] {
     const std::scoped_lock lock(impl_->mutex);
+    ++impl_->changes;
     apply(*impl_, name, value);
     impl_->attributes.insert_or_assign(std::string(name), value);
   });

@@ -347,10 +347,19 @@ void Kernel::encode_placed(CommandBuffer &buffer, std::span<const Image *const> 
   guard([&] {
     const std::scoped_lock lock(impl_->mutex);
     const Placed placed(*impl_, placement);
-    const auto g = geometry(*impl_, std::span(shapes).first(sources.size()), sources.back()->impl().image.get());
     check_target(destination, *buffer.device(), impl_->row->name.data());
-    check_destination(*impl_, g, destination.shape());
-    encode_into(*impl_, buffer, g, sources, destination);
+    auto &checked = impl_->checked;
+    if (!checked || checked->changes != impl_->changes || checked->sources != shapes ||
+        checked->destination != destination.shape() || checked->placement != placement) {
+      checked.reset();
+      auto g = geometry(*impl_, std::span(shapes).first(sources.size()), sources.back()->impl().image.get());
+      check_destination(*impl_, g, destination.shape());
+      // Policies are the program's, and a gradient kernel's geometry is its forward kernel's: both are asked each time.
+      if (impl_->made.padding.kind != Padding::Kind::pixels || is_gradient(*impl_))
+        return encode_into(*impl_, buffer, g, sources, destination);
+      checked = {shapes, destination.shape(), placement, impl_->changes, g};
+    }
+    encode_into(*impl_, buffer, checked->geometry, sources, destination);
   });
 }
 

@@ -22,6 +22,24 @@
 
 namespace mpscnn {
 
+/// How the result lies on the sources: its extents and the kernel's offsets.
+struct Geometry {
+  ImageShape shape;
+  std::array<MPSOffset, 2> offsets{};
+  Pair kernel_offset{0, 0};             ///< transposed convolution
+  std::int64_t spare_channels = 0;      ///< of a new destination, behind those that are written
+  std::array<ImageShape, 2> strides{};  ///< arithmetic: 0 along axes on which a source repeats; n: its only image
+};
+
+/// The geometry that the last encode_placed() found, with its checks, and what it was found for.
+struct CheckedGeometry {
+  std::array<ImageShape, 2> sources{};
+  ImageShape destination;
+  Placement placement;
+  std::uint64_t changes = 0;  ///< Kernel::Impl::changes then
+  Geometry geometry;
+};
+
 struct Kernel::Impl {
   const KernelRow *row;
   std::shared_ptr<Device> device;
@@ -29,6 +47,8 @@ struct Kernel::Impl {
   Params attributes = {};                              ///< common parameters as they were set
   std::array<std::optional<Offset3>, 2> offsets = {};  ///< of each source
   std::optional<Region3> clip = {};
+  std::uint64_t changes = 0;  ///< of attributes
+  std::optional<CheckedGeometry> checked = {};
   /// Encode writes properties of the MPS object. A padding policy, which is asked meanwhile, may read the kernel's.
   ForkChecked<std::recursive_mutex> mutex = {};
   Kernel *owner = nullptr;
@@ -56,15 +76,6 @@ inline MPSCNNBinaryKernel *binary(const Kernel::Impl &impl) {
 }
 
 inline MTLRegion clip_region(const Kernel::Impl &impl) { return impl.clip ? mtl_region(*impl.clip) : MPSRectNoClip; }
-
-/// How the result lies on the sources: its extents and the kernel's offsets.
-struct Geometry {
-  ImageShape shape;
-  std::array<MPSOffset, 2> offsets{};
-  Pair kernel_offset{0, 0};             ///< transposed convolution
-  std::int64_t spare_channels = 0;      ///< of a new destination, behind those that are written
-  std::array<ImageShape, 2> strides{};  ///< arithmetic: 0 along axes on which a source repeats; n: its only image
-};
 
 /// Throws std::invalid_argument where the kernel does not fit the sources. `image`, of the first source's shape, is
 /// looked at by padding policies only.

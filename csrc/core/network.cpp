@@ -98,14 +98,13 @@ std::shared_ptr<const NetworkPlan> Network::plan(std::span<const ImageShape> inp
   return made;
 }
 
-std::vector<ImageShape> Network::result_shapes(std::span<const ImageShape> inputs) const {
-  const auto made = plan(inputs);
+std::vector<ImageShape> Network::result_shapes(const NetworkPlan& plan) {
   std::vector<ImageShape> shapes;
-  for (const auto image : made->output_images) shapes.push_back(made->images[image].shape);
+  for (const auto image : plan.output_images) shapes.push_back(plan.images[image].shape);
   return shapes;
 }
 
-std::int64_t Network::chunk_images(std::span<const ImageShape> inputs) const { return plan(inputs)->chunk_images; }
+std::int64_t Network::chunk_images(const NetworkPlan& plan) { return plan.chunk_images; }
 
 std::size_t Network::plans() const {
   const std::scoped_lock lock(cache_->mutex);
@@ -202,16 +201,20 @@ void encode_step(const NetworkPlan::Step& step, CommandBuffer& buffer, std::span
 
 void Network::encode(CommandBuffer& buffer, std::span<const std::shared_ptr<Image>> inputs,
                      std::span<std::shared_ptr<Image>> outputs) const {
-  const auto made = plan(shapes_of(inputs));
+  encode(buffer, *plan(shapes_of(inputs)), inputs, outputs);
+}
+
+void Network::encode(CommandBuffer& buffer, const NetworkPlan& plan, std::span<const std::shared_ptr<Image>> inputs,
+                     std::span<std::shared_ptr<Image>> outputs) const {
   const PoolScope pool;
-  auto images = boundary(*made, inputs, outputs);
+  auto images = boundary(plan, inputs, outputs);
   if (device_->prefetches_temporaries())
-    prefetch_temporaries(buffer, temporaries(*made, inputs[0]->shape().n), parts_.dtype);
-  for (const auto& step : made->steps) {
+    prefetch_temporaries(buffer, temporaries(plan, inputs[0]->shape().n), parts_.dtype);
+  for (const auto& step : plan.steps) {
     in_node(name_of(step.node), [&] {
       auto& destination = images[step.destination];
       if (!destination) {
-        const auto& spec = made->images[step.destination];
+        const auto& spec = plan.images[step.destination];
         auto shape = spec.shape;
         shape.n = inputs[0]->shape().n;
         destination = Image::temporary(buffer, shape, parts_.dtype);
@@ -222,16 +225,16 @@ void Network::encode(CommandBuffer& buffer, std::span<const std::shared_ptr<Imag
   }
 }
 
-std::shared_ptr<CommandBuffer> Network::encode_apart(std::span<const std::shared_ptr<Image>> inputs,
+std::shared_ptr<CommandBuffer> Network::encode_apart(const NetworkPlan& plan,
+                                                     std::span<const std::shared_ptr<Image>> inputs,
                                                      std::span<std::shared_ptr<Image>> outputs) const {
-  const auto made = plan(shapes_of(inputs));
-  auto images = boundary(*made, inputs, outputs);
+  auto images = boundary(plan, inputs, outputs);
   std::shared_ptr<CommandBuffer> buffer;
-  for (const auto& step : made->steps) {
+  for (const auto& step : plan.steps) {
     if (buffer) buffer->commit();
     in_node(name_of(step.node), [&] {
       buffer = CommandBuffer::make(device_, name_of(step.node), std::string(step.kernel->row().name));
-      auto shape = made->images[step.destination].shape;
+      auto shape = plan.images[step.destination].shape;
       shape.n = inputs[0]->shape().n;
       if (auto& destination = images[step.destination]; !destination)
         destination = Image::make(device_, shape, parts_.dtype);

@@ -29,6 +29,7 @@ struct KernelWindow {
 /// Channels [first, first + count); count 0: all of them.
 struct ChannelRange {
   std::int64_t first = 0, count = 0;
+  bool operator==(const ChannelRange&) const = default;
 };
 
 /// Where a kernel's sources and its result lie in images that hold more channels than theirs. All `first` are
@@ -38,6 +39,7 @@ struct Placement {
   std::int64_t destination = 0;
 
   bool is_whole() const { return destination == 0 && sources[0].count == 0 && sources[1].count == 0; }
+  bool operator==(const Placement&) const = default;
 };
 
 /// States of one encode.

@@ -68,19 +68,25 @@ class Network {
   /// node.
   std::vector<ImageShape> shapes(std::span<const ImageShape> inputs) const;
 
-  /// Of every output, for one image of such inputs: of the plan, without asking each kernel again.
-  std::vector<ImageShape> result_shapes(std::span<const ImageShape> inputs) const;
+  /// The plan for inputs of such extents, whatever their n: looked up, or made. Throws what is wrong with a shape.
+  std::shared_ptr<const NetworkPlan> plan(std::span<const ImageShape> inputs) const;
+
+  /// Of every output, for one image.
+  static std::vector<ImageShape> result_shapes(const NetworkPlan& plan);
 
   /// Max images of one command buffer of a call; larger batches are computed in chunks, so that temporary images stay
   /// small. 0: some kernel reads several images at once, so that batches cannot be divided.
-  std::int64_t chunk_images(std::span<const ImageShape> inputs) const;
+  static std::int64_t chunk_images(const NetworkPlan& plan);
 
   /// Appends the whole network. An output that is null is made.
   void encode(CommandBuffer& buffer, std::span<const std::shared_ptr<Image>> inputs,
               std::span<std::shared_ptr<Image>> outputs) const;
+  /// The same for inputs that the plan is for.
+  void encode(CommandBuffer& buffer, const NetworkPlan& plan, std::span<const std::shared_ptr<Image>> inputs,
+              std::span<std::shared_ptr<Image>> outputs) const;
 
   /// The same with a command buffer for each kernel, all of them committed but the last, which is returned.
-  std::shared_ptr<CommandBuffer> encode_apart(std::span<const std::shared_ptr<Image>> inputs,
+  std::shared_ptr<CommandBuffer> encode_apart(const NetworkPlan& plan, std::span<const std::shared_ptr<Image>> inputs,
                                               std::span<std::shared_ptr<Image>> outputs) const;
 
   std::vector<NetworkStep> steps(std::span<const ImageShape> inputs) const;
@@ -99,7 +105,6 @@ class Network {
   std::size_t plans() const;
 
  private:
-  std::shared_ptr<const NetworkPlan> plan(std::span<const ImageShape> inputs) const;
   void check_inputs(std::span<const ImageShape> inputs) const;
   using Images = std::vector<std::shared_ptr<Image>>;
   Images boundary(const NetworkPlan& made, std::span<const std::shared_ptr<Image>> inputs,
