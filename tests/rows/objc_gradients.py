@@ -1,0 +1,140 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Rows of gradient kernels for tests/objc/rows_test.mm; derivatives are finite differences of the float64 oracle.
+
+gradient.class, .init, .arguments, .property.<name>   how the gradient kernel is made
+seen                                                  the secondary image: source, second or y
+upstream, gradient, gradient_bound                    arrays; gradientFor<...>: those of parameters, in the state
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from cases import Case, Inputs, make
+from oracle import expected as oracle
+from oracle import normalized
+
+from . import objc_forward
+from .objc_differences import numeric_vjp, numeric_vjp_of_images
+from .row_file import Row
+
+Array = NDArray[np.float64]
+
+LARGEST = 700
+"""Values of an image."""
+LARGEST_WEIGHT = 216
+RELATIVE = 2e-5
+"""Of the largest derivative; upstream gradients are about 1."""
+
+SEEN = {"SoftMax": ("y",), "LogSoftMax": ("y",), "Multiply": ("second", "source"), "Add": ("source", "second")}
+SEEN["Subtract"] = SEEN["Add"]
+WITHOUT = ("Divide", "Slice", "Resize", "CropAndResize", "Reduce", "Binary", "Batch", "NeuronGradient")
+PARAMETERS = {"gamma": "gradientForGamma", "beta": "gradientForBeta"}
+COPIED = ("alpha", "beta", "delta", "p0", "pm", "ps", "zeroPadSizeX", "zeroPadSizeY", "accumulatorPrecisionOption")
+
+
+def _gradient_kernel(case: Case, settings: dict[str, Any], source: int) -> dict[str, Any]:
+    """How the gradient kernel of a forward kernel is made."""
+    kernel = case.kernel if not case.kernel.startswith("Neuron") else "Neuron"
+    init, arguments = settings["init"], settings["arguments"]
+    if case.kernel in SEEN and len(SEEN[case.kernel]) == 2:
+        init, arguments = "initWithDevice:isSecondarySourceFilter:", f"device {source}"
+    elif case.kernel in ("Pad", "InstanceNormalization", "GroupNormalization"):
+        init, arguments = "initWithDevice:", "device"
+    elif case.kernel == "UpsamplingBilinear":
+        init, arguments = init.removesuffix("alignCorners:"), " ".join(arguments.split()[:3])
+    made = {"class": objc_forward.apple_class(kernel) + "Gradient", "init": init, "arguments": arguments}
+    made |= {f"property.{name}": settings[f"property.{name}"] for name in COPIED if f"property.{name}" in settings}
+    if case.weight or case.kernel in ("Add", "Subtract", "Multiply"):
+        made = {name: value for name, value in made.items() if not name.startswith("property.")}
+    return {f"gradient.{name}": value for name, value in made.items()}
+
+
+def _differentiable(case: Case) -> bool:
+    """As in test_gradient.py: not where values are on a kink, and of float32 without parts of a destination."""
+    return not (
+        case.kernel.startswith(WITHOUT)
+        or case.dtypes[0] != "float32"
+        or case.result_dtype
+        or case.out
+        or (case.second and case.x[0] != case.second[0])
+        or any("stride" in name for name in case.params if case.second)  # of a source of several values
+        or "destination_feature_channel_offset" in case.params
+        or (case.weight and (case.activation or case.batch_norm))
+        or case.params.get("sub_pixel_scale_factor", 1) != 1
+        or case.quantized
+        or case.weight_dtype != "float32"
+        or case.params.get("kernel_dtype") == "float16"
+        or "allow_reduced_precision" in case.params
+        or (case.values and ("Max" in case.kernel or "Norm" in case.kernel or case.kernel.startswith("Neuron")))
+        or int(np.prod(case.x[1:])) > LARGEST
+        or (case.kernel == "Dropout" and int(np.prod(case.x)) > LARGEST)
+    )
+
+
+def _forward(case: Case, inputs: Inputs) -> Any:
+    def value(x: Array, second: Array | None = None) -> Array:
+        return oracle.expected(case, replace(inputs, x=x, second=second), "float64").value
+
+    return value
+
+
+def _read(case: Case, gradient: Array, prefix: str) -> Array:
+    """Only the channels that the forward kernel reads have a gradient."""
+    first = case.params.get(f"{prefix}source_feature_channel_offset", 0)
+    most = case.params.get(f"{prefix}source_feature_channel_max_count") or gradient.shape[3]
+    return gradient[..., first : first + most]
+
+
+def _parameters(case: Case, inputs: Inputs, upstream: Array) -> dict[str, Array]:
+    """Derivatives with respect to weights, bias, gamma and beta, by the names of the state's methods."""
+    found: dict[str, Array] = {}
+    if inputs.weight is not None and inputs.weight.size <= LARGEST_WEIGHT:
+        bias = np.zeros(case.out_channels()) if inputs.bias is None else inputs.bias
+
+        def with_weight(weight: Array, bias: Array) -> Array:
+            return oracle.expected(case, replace(inputs, weight=weight, bias=bias), "float64").value
+
+        weight, biases = numeric_vjp(with_weight, [inputs.weight.astype("f8"), bias.astype("f8")], upstream, step=0.5)
+        found = {"gradientForWeights": oracle._ohwi(case, weight), "gradientForBiases": biases}
+    if case.kernel in ("InstanceNormalization", "GroupNormalization"):
+        gamma, beta = normalized.values(inputs, objc_forward.kernel(case, inputs).arrays["gamma"].size)
+
+        def with_affine(gamma: Array, beta: Array) -> Array:
+            given = {"gamma": gamma, "beta": beta}
+            return oracle.expected(case, replace(inputs, given=given), "float64").value
+
+        derivatives = numeric_vjp(with_affine, [gamma, beta], upstream, step=0.5)
+        found = dict(zip(PARAMETERS.values(), derivatives, strict=True))
+    return found
+
+
+def rows(cases: list[Case]) -> list[Row]:
+    found = []
+    for case in cases:
+        if not _differentiable(case):
+            continue
+        inputs = make(case, "float32")
+        right = oracle.expected(case, inputs, "float32")
+        forms = objc_forward.forms(case, inputs, right)
+        if not forms["returned"] or not all(np.isfinite(x).all() for x in (*inputs.sources, right.value)):
+            continue
+        upstream = np.random.default_rng(7).normal(size=right.value.shape).astype(np.float32)
+        differences = numeric_vjp if case.kernel == "Dropout" else numeric_vjp_of_images
+        sources = [x.astype(np.float64) for x in inputs.sources]
+        gradients = differences(_forward(case, inputs), sources, upstream.astype(np.float64))
+        parameters = _parameters(case, inputs, upstream.astype(np.float64))
+        for i, gradient in enumerate(gradients):
+            row = objc_forward.kernel(case, inputs)
+            row.name = f"gradient of {case}" + (f", source {i}" if case.second else "")
+            row.settings |= {"dtype": "float32", "destination": " ".join(map(str, right.shape)), **forms}
+            row.settings |= {"seen": SEEN.get(case.kernel, ("source",))[i], **_gradient_kernel(case, row.settings, i)}
+            part = _read(case, gradient, oracle.PREFIXES[i] if case.second else "")
+            row.arrays |= {"upstream": upstream, "gradient": part, **parameters}
+            row.arrays["gradient_bound"] = np.full(part.shape, RELATIVE * max(np.abs(part).max(initial=0.0), 5e-2))
+            found.append(row)
+    return found

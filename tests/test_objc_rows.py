@@ -1,0 +1,83 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The case rows on the Objective-C classes themselves, by every encode form: tests/objc/rows_test.mm runs them."""
+
+from __future__ import annotations
+
+import importlib
+import os
+import pkgutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+import cases
+from rows import objc_forward, objc_gradients, objc_losses, objc_optimizers
+from rows.row_file import Row, write
+from support import only_openmps
+
+ROOT = Path(__file__).resolve().parent.parent
+FOLDER = os.environ.get("MPSCNN_CPP_TESTS")
+HEADERS = sorted(module.name for module in pkgutil.iter_modules(cases.__path__))
+WITHOUT_GRADIENTS = {"MPSCNNBinaryConvolution", "MPSNNReduce", "MPSNNResize", "MPSNNSlice"}
+
+pytestmark = [
+    pytest.mark.skipif(sys.platform == "darwin", reason="the program tries openmps, which is not built on macOS"),
+    only_openmps("the program tries openmps itself"),
+    pytest.mark.skipif(FOLDER is None, reason="MPSCNN_CPP_TESTS is not set: run by make test, dev-test or test-asan"),
+]
+
+
+def run(rows: list[Row], folder: Path) -> None:
+    assert FOLDER is not None
+    assert rows
+    file = folder / "rows"
+    write(file, rows)
+    program = ROOT / FOLDER / "objc_rows"
+    result = subprocess.run([program, file], capture_output=True, text=True, timeout=1800)
+    assert result.returncode == 0, result.stdout[-4000:] + result.stderr[-4000:]
+    passed = int(result.stdout.split()[-4])
+    assert passed >= 3 * len(rows), result.stdout[-400:]
+
+
+def cases_of(header: str) -> list[cases.Case]:
+    return list(importlib.import_module(f"cases.{header}").CASES)
+
+
+@pytest.mark.parametrize("header", HEADERS)
+def test_forward(header: str, tmp_path: Path) -> None:
+    run(objc_forward.rows(cases_of(header)), tmp_path)
+
+
+@pytest.mark.parametrize("header", sorted({*HEADERS} - WITHOUT_GRADIENTS))
+def test_gradients(header: str, tmp_path: Path) -> None:
+    run(objc_gradients.rows(cases_of(header)), tmp_path)
+
+
+def test_losses(tmp_path: Path) -> None:
+    run(objc_losses.rows(), tmp_path)
+
+
+def test_optimizers(tmp_path: Path) -> None:
+    run(objc_optimizers.rows(), tmp_path)
+
+
+def test_a_wrong_value_is_seen(tmp_path: Path) -> None:
+    """Of every kind of row: the program fails where one number is another."""
+    assert FOLDER is not None
+    header = cases_of("MPSCNNSoftMax")
+    for all_rows in (
+        objc_forward.rows(header),
+        objc_gradients.rows(header),
+        objc_losses.rows(),
+        objc_optimizers.rows(),
+    ):
+        row = all_rows[0]
+        key = next(key for key in row.arrays if key in ("expected", "gradient") or key.startswith("after."))
+        row.arrays[key] = row.arrays[key].copy()
+        row.arrays[key].flat[-1] += 0.125
+        write(tmp_path / "rows", [row])
+        result = subprocess.run([ROOT / FOLDER / "objc_rows", tmp_path / "rows"], capture_output=True, text=True)
+        assert result.returncode == 1
+        assert f"FAILED: {row.name}" in result.stdout
