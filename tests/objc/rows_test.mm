@@ -426,9 +426,10 @@ void compare(const std::string &what, const Tensor &got, const Shape &shape, con
 /// How a kernel is encoded.
 struct Form {
   bool batch = false, given = false, state = false, temporary = false;
+  bool twin = false;  // out of the archive of a copy
   std::string name() const {
     return std::string(batch ? ", a batch" : "") + (given ? ", destination given" : ", destination returned") +
-           (state ? ", with state" : "") + (temporary ? ", temporary" : "");
+           (state ? ", with state" : "") + (temporary ? ", temporary" : "") + (twin ? ", a copy's archive" : "");
   }
 };
 
@@ -539,6 +540,7 @@ std::vector<Form> forms_of(const Row &row, bool states) {
           if (state ? flag(row, "stateless") : states) continue;
           forms.push_back({batch, given, state, temporary});
         }
+  forms.push_back({.given = true, .state = states, .twin = true});
   return forms;
 }
 
@@ -547,6 +549,7 @@ void run_forward(const Row &row) {
   const Shape shape = integers(row, "destination"), first = integers(row, "first");
   for (const Form &form : forms_of(row, false)) {
     MPSCNNKernel *kernel = make(row);
+    if (form.twin) kernel = archived([[kernel copy] autorelease]);
     set_up_result(kernel, row);
     const bool image_is_temporary = form.temporary && !form.state;
     if (image_is_temporary) [kernel setDestinationImageAllocator:[MPSTemporaryImage defaultAllocator]];
@@ -632,6 +635,7 @@ void run_gradient(const Row &row) {
   const Shape shape = row.arrays.at("gradient").shape;
   for (const Form &form : forms_of(row, true)) {
     MPSCNNGradientKernel *kernel = make(row, "gradient.");
+    if (form.twin) kernel = archived([[kernel copy] autorelease]);
     [kernel setDestinationImageAllocator:[MPSImage defaultAllocator]];
     id state = nil, result = nil;
     // A form with a destination uses the properties as they are, the other sets them.
