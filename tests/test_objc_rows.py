@@ -52,7 +52,7 @@ def test_forward(header: str, tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("header", sorted({*HEADERS} - WITHOUT_GRADIENTS))
 def test_gradients(header: str, tmp_path: Path) -> None:
-    run(objc_gradients.rows(cases_of(header)), tmp_path)
+    run(objc_gradients.rows(cases_of(header) + objc_gradients.MORE.get(header, [])), tmp_path)
 
 
 def test_losses(tmp_path: Path) -> None:

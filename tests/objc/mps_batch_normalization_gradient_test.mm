@@ -108,71 +108,6 @@ void check_gradients(const std::string &what, const Layer &layer, const Gradient
 
 // ---------------------------------------------------------------------------------------------------- numbers
 
-void test_a_training_step() {
-  for (const long channels : {1, 3, 8, 50})
-    for (const float slope : {1.0f, 0.0f, 0.25f}) {
-      const Affine values(static_cast<std::size_t>(channels), 40);
-      const Tensor x = Tensor::random(3, 5, 4, channels, 41), e = Tensor::random(3, 5, 4, channels, 42);
-      MPSImageBatch *images = make_batch(x), *gradients = make_batch(e);
-      const Layer layer(values, [images objectAtIndex:0], slope);
-      id<MTLCommandBuffer> buffer = command_buffer();
-      layer.find_statistics(buffer, images);
-      layer.normalize(buffer, images);
-      check([layer.state gradientForGamma] == nil && [layer.state gradientForBeta] == nil, "no gradients yet");
-      layer.find_sums(buffer, gradients, images);
-      MPSImageBatch *results = layer.differentiate(buffer, gradients, images);
-      run(buffer);
-      const Gradients expected = gradients_of(e, x, values, slope);
-      const std::string name = std::to_string(channels) + " channels, slope " + std::to_string(slope);
-      check_gradients(name, layer, expected);
-      check_equal(name, read_batch(results), expected.x, 5e-6);
-    }
-}
-
-/// The derivative of what the forward kernels make, in some directions.
-void test_differences() {
-  const long n = 2, h = 4, w = 3, c = 4;
-  const Affine values(4, 43);
-  const Tensor e = Tensor::random(n, h, w, c, 44), x = Tensor::random(n, h, w, c, 45);
-  const auto total = [&](const Tensor &at) {
-    MPSImageBatch *images = make_batch(at), *results = nan_batch(n, h, w, c);
-    const Layer layer(values, [images objectAtIndex:0]);
-    id<MTLCommandBuffer> buffer = command_buffer();
-    layer.find_statistics(buffer, images);
-    [layer.forward encodeBatchToCommandBuffer:buffer
-                                 sourceImages:images
-                      batchNormalizationState:layer.state
-                            destinationImages:results];
-    run(buffer);
-    const Tensor y = read_batch(results);
-    double sum = 0;
-    for (std::size_t i = 0; i < y.values.size(); ++i) sum += y.values[i] * e.values[i];
-    return sum;
-  };
-  MPSImageBatch *images = make_batch(x), *gradients = make_batch(e);
-  const Layer layer(values, [images objectAtIndex:0]);
-  id<MTLCommandBuffer> buffer = command_buffer();
-  layer.find_statistics(buffer, images);
-  layer.normalize(buffer, images);
-  layer.find_sums(buffer, gradients, images);
-  MPSImageBatch *results = layer.differentiate(buffer, gradients, images);
-  run(buffer);
-  const Tensor got = read_batch(results);
-  for (unsigned seed = 46; seed < 52; ++seed) {
-    const Tensor direction = Tensor::random(n, h, w, c, seed);
-    const double step = 1.0 / 128;
-    Tensor above = x, below = x;
-    double expected = 0;
-    for (std::size_t i = 0; i < x.values.size(); ++i) {
-      above.values[i] += step * direction.values[i], below.values[i] -= step * direction.values[i];
-      expected += got.values[i] * direction.values[i];
-    }
-    const double difference = (total(above) - total(below)) / (2 * step);
-    check(std::fabs(difference - expected) < 2e-3 * (1 + std::fabs(expected)),
-          "difference " + std::to_string(difference) + ", gradient " + std::to_string(expected));
-  }
-}
-
 void test_a_batch_in_parts() {
   const Affine values(6, 53);
   const Tensor x = Tensor::random(5, 3, 4, 6, 54), e = Tensor::random(5, 3, 4, 6, 55);
@@ -480,6 +415,6 @@ void test_refusals() {
 }  // namespace
 
 int main() {
-  return run_tests({test_a_training_step, test_differences, test_a_batch_in_parts, test_constant_statistics,
-                    test_encode_forms, test_temporaries, test_places, test_refusals});
+  return run_tests({test_a_batch_in_parts, test_constant_statistics, test_encode_forms, test_temporaries, test_places,
+                    test_refusals});
 }

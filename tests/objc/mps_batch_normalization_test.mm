@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Batch normalization: numbers against the formula written out in double, data sources, reloads, copies, and what the
-// kernels refuse. Prints "N passed, N failed".
+// Batch normalization: data sources, reloads, copies, refused calls. Values are in
+// tests/cases/MPSCNNBatchNormalization.py. Prints "N passed, N failed".
 
 #import "norm_test.hh"
 
@@ -9,18 +9,14 @@ namespace {
 NSString *const kUsage = @"MPSUsageException";
 
 void test_batch_normalization() {
-  for (const long channels : {1, 3, 8, 50}) {
+  for (const long channels : {3, 50}) {
     const Affine values(static_cast<std::size_t>(channels), 10);
-    const Tensor x = Tensor::random(2, 5, 6, channels, 11);
     NormSource *source = make_norm_source<NormSource>(values);
     MPSCNNBatchNormalization *kernel = make_norm<MPSCNNBatchNormalization>(source);
     check([kernel numberOfFeatureChannels] == static_cast<NSUInteger>(channels) && [kernel epsilon] == FLT_MIN &&
               (id)[kernel dataSource] == source && [[kernel label] isEqual:@"norm source"],
           "batch normalization: what it takes from the data source");
     check(source->loads == 1 && source->purges == 1, "loaded once, purged once");
-    check_equal("batch normalization", run_kernel(kernel, x), affine(x, values, FLT_MIN), 2e-6);
-    [kernel setEpsilon:0.5f];
-    check_equal("batch normalization, epsilon set", run_kernel(kernel, x), affine(x, values, 0.5), 2e-6);
   }
   FullNormSource *full = make_norm_source<FullNormSource>(Affine(4, 12));
   full->epsilon_value = 0.125f;
@@ -35,38 +31,8 @@ void test_batch_normalization() {
               affine(x, values, FLT_MIN), 2e-6);
 }
 
-void test_batch_normalization_places() {
-  const Affine values(6, 15);
-  const Tensor x = Tensor::random(4, 6, 7, 13, 16);
-  const Tensor part = x.channels(4, 6);
-  Tensor images(2, 6, 7, 6);
-  paste(images, part.image(1), 0, 0, 0, 0), paste(images, part.image(2), 1, 0, 0, 0);
-  GroupSource *groups = make_norm_source<GroupSource>(values);
-  groups->groups = 2;
-  for (const bool clamp : {false, true}) {
-    const Place place = placed(clamp);
-    MPSCNNKernel *kernels[] = {make_norm<MPSCNNBatchNormalization>(make_norm_source<NormSource>(values)),
-                               make_norm<MPSCNNInstanceNormalization>(make_norm_source<PlainNormSource>(values)),
-                               make_norm<MPSCNNGroupNormalization>(groups)};
-    // Statistics are over the whole source images, wherever the result lies.
-    const Tensor expected[] = {affine(images, values, FLT_MIN, place, 6, 5),
-                               by_image(images, 6, values, FLT_MIN, place, 6, 5),
-                               by_image(images, 2, values, FLT_MIN, place, 6, 5)};
-    for (int i = 0; i < 3; ++i) check_placed(kernels[i], x, clamp, expected[i], 4e-6);
-  }
-}
-
 void test_fused_neuron() {
   const Affine values(5, 17);
-  const Tensor x = Tensor::random(2, 4, 5, 5, 18);
-  MPSNNNeuronDescriptor *relu = [MPSNNNeuronDescriptor cnnNeuronDescriptorWithType:MPSCNNNeuronTypeReLU a:0.25f];
-  MPSCNNBatchNormalization *kernel =
-      [[[MPSCNNBatchNormalization alloc] initWithDevice:device
-                                             dataSource:make_norm_source<NormSource>(values)
-                                  fusedNeuronDescriptor:relu] autorelease];
-  const Tensor expected = activate(affine(x, values, FLT_MIN), MPSCNNNeuronTypeReLU, 0.25, 0, 0);
-  check_equal("the neuron comes last", run_kernel(kernel, x), expected, 2e-6);
-  check_equal("out of a copy's archive", run_kernel(archived([[kernel copy] autorelease]), x), expected, 2e-6);
   const float slopes[] = {1, 2, 3};
   MPSNNNeuronDescriptor *prelu =
       [MPSNNNeuronDescriptor cnnNeuronPReLUDescriptorWithData:[NSData dataWithBytes:slopes length:sizeof slopes]
@@ -250,6 +216,6 @@ void test_what_batch_normalization_refuses() {
 }  // namespace
 
 int main() {
-  return run_tests({test_batch_normalization, test_batch_normalization_places, test_fused_neuron, test_reloads,
-                    test_copies_of_kernels, test_what_batch_normalization_refuses});
+  return run_tests({test_batch_normalization, test_fused_neuron, test_reloads, test_copies_of_kernels,
+                    test_what_batch_normalization_refuses});
 }

@@ -1,27 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// Optimizers: descriptors, every encode form with vectors, matrices and states, time steps, readCounts, what is
-// refused, copies and archives; values against plain double code. Prints "N passed, N failed".
+// Optimizers: descriptors, time steps, states, readCounts, refused calls, copies and archives. Values in every
+// encode form are in tests/rows/objc_optimizers.py. Prints "N passed, N failed".
 
 #import "norm_test.hh"
-
-/// A state of batch normalization whose gradients the test brings.
-@interface GradientBatchState : MPSCNNBatchNormalizationState
-@end
-
-namespace {
-
-id<MTLBuffer> gamma_gradient, beta_gradient;
-
-}  // namespace
-
-@implementation GradientBatchState
-- (id<MTLBuffer>)gradientForGamma {
-  return gamma_gradient;
-}
-- (id<MTLBuffer>)gradientForBeta {
-  return beta_gradient;
-}
-@end
 
 namespace {
 
@@ -68,46 +49,7 @@ void check_values(const std::string &what, const Values &got, const Values &want
 
 struct Settings {
   double rate = 0.1, rescale = 1, least = -INFINITY, greatest = INFINITY, l1 = 0, l2 = 0;
-  double gradient(double g, double v) const {
-    g = std::min(std::max(g, least), greatest) * rescale;
-    return g + l1 * (v > 0 ? 1 : v < 0 ? -1 : 0) + l2 * v;
-  }
 };
-
-void descend(const Settings &s, double mu, bool nesterov, const Values &g, Values &v, Values *m) {
-  for (std::size_t i = 0; i < v.size(); ++i) {
-    const double d = s.gradient(g[i], v[i]);
-    if (m == nullptr) {
-      v[i] -= s.rate * d;
-    } else if (nesterov) {
-      (*m)[i] = mu * (*m)[i] + d;
-      v[i] -= s.rate * (d + mu * (*m)[i]);
-    } else {
-      (*m)[i] = mu * (*m)[i] + s.rate * d;
-      v[i] -= (*m)[i];
-    }
-  }
-}
-
-void rms(const Settings &s, double decay, double epsilon, const Values &g, Values &v, Values &squares) {
-  for (std::size_t i = 0; i < v.size(); ++i) {
-    const double d = s.gradient(g[i], v[i]);
-    squares[i] = decay * squares[i] + (1 - decay) * d * d;
-    v[i] -= s.rate * d / (std::sqrt(squares[i]) + epsilon);
-  }
-}
-
-void adam(const Settings &s, double beta1, double beta2, double epsilon, double t, const Values &g, Values &v,
-          Values &m, Values &squares, Values *most) {
-  const double rate = s.rate * std::sqrt(1 - std::pow(beta2, t)) / (1 - std::pow(beta1, t));
-  for (std::size_t i = 0; i < v.size(); ++i) {
-    const double d = s.gradient(g[i], v[i]);
-    m[i] = beta1 * m[i] + (1 - beta1) * d;
-    squares[i] = beta2 * squares[i] + (1 - beta2) * d * d;
-    if (most != nullptr) (*most)[i] = std::max((*most)[i], squares[i]);
-    v[i] -= rate * m[i] / (std::sqrt(most != nullptr ? (*most)[i] : squares[i]) + epsilon);
-  }
-}
 
 MPSNNOptimizerDescriptor *describe_optimizer(const Settings &s) {
   const bool absolute = s.l1 != 0, square = s.l2 != 0;
@@ -209,39 +151,6 @@ void test_descriptors() {
 }
 
 void test_vectors() {
-  const Values gradient = random_of(13, 1), start = random_of(13, 2);
-  for (const bool in_place : {false, true}) {
-    for (int variant = 0; variant < 6; ++variant) {
-      Settings s;
-      s.rate = 0.25;
-      if (variant == 1) s.least = -0.25, s.greatest = 0.5, s.rescale = 2;
-      if (variant == 2) s.l1 = 0.125;
-      if (variant == 3) s.l2 = 0.125;
-      MPSNNOptimizerStochasticGradientDescent *kernel = make_descent(s, 0.5f, variant == 5);
-      MPSVector *g = make_vector(gradient), *v = make_vector(start), *r = in_place ? v : make_vector(start);
-      MPSVector *m = variant >= 3 ? make_vector(random_of(13, 3)) : nil;
-      Values momentum = random_of(13, 3), want = start;
-      for (int step = 0; step < 3; ++step) {
-        if (step == 2) [kernel setLearningRate:0.5f], s.rate = 0.5;
-        id<MTLCommandBuffer> buffer = command_buffer();
-        [kernel encodeToCommandBuffer:buffer
-                  inputGradientVector:g
-                    inputValuesVector:v
-                  inputMomentumVector:m
-                   resultValuesVector:r];
-        [kernel setLearningRate:100];  // too late for what has been encoded
-        run(buffer);
-        [kernel setLearningRate:static_cast<float>(s.rate)];
-        Values from = in_place ? want : start;
-        descend(s, 0.5, variant == 5, gradient, from, m ? &momentum : nullptr);
-        want = from;
-      }
-      const std::string what = "descent " + std::to_string(variant) + (in_place ? " in place" : "");
-      check_values(what, values_of(r), want);
-      if (!in_place) check_values(what + ", the values", values_of(v), start, 0);
-      if (m) check_values(what + ", the momentum", values_of(m), momentum);
-    }
-  }
   // Clipping comes before the rescaling, and regularization behind it.
   Settings s;
   s.rate = 1, s.least = -1, s.greatest = 1, s.rescale = 4, s.l2 = 0.5;
@@ -268,147 +177,48 @@ void test_vectors() {
   check_values("L1 goes towards 0", values_of(v), {0, 1, -1}, 0);
 }
 
+/// The learning rate and the time step are those of the encode, not of the run.
 void test_squares_and_time() {
-  const Values gradient = random_of(9, 11), start = random_of(9, 12);
-  Settings s;
-  s.rate = 0.125, s.rescale = 0.5, s.l2 = 0.25;
-  {
-    MPSNNOptimizerRMSProp *kernel = make_rms(s);
-    MPSVector *v = make_vector(start), *squares = make_vector(random_of(9, 13, 0));
-    Values want = start, sums = random_of(9, 13, 0);
-    for (int step = 0; step < 3; ++step) {
-      id<MTLCommandBuffer> buffer = command_buffer();
-      [kernel encodeToCommandBuffer:buffer
-                inputGradientVector:make_vector(gradient)
-                  inputValuesVector:v
-            inputSumOfSquaresVector:squares
-                 resultValuesVector:v];
-      run(buffer);
-      rms(s, 0.7, 0.01, gradient, want, sums);
-    }
-    check_values("RMSProp", values_of(v), want);
-    check_values("RMSProp, the squares", values_of(squares), sums);
+  MPSVector *v = make_vector({0}), *g = make_vector({1});
+  MPSNNOptimizerStochasticGradientDescent *descent = make_descent({});
+  id<MTLCommandBuffer> buffer = command_buffer();
+  for (const float rate : {0.5f, 0.25f}) {
+    [descent setLearningRate:rate];
+    [descent encodeToCommandBuffer:buffer
+               inputGradientVector:g
+                 inputValuesVector:v
+               inputMomentumVector:nil
+                resultValuesVector:v];
   }
-  for (const bool greatest : {false, true}) {
-    MPSNNOptimizerAdam *kernel = make_adam(s, 3);
-    MPSVector *v = make_vector(start), *m = make_vector(random_of(9, 14)), *squares = make_vector(random_of(9, 15, 0));
-    MPSVector *most = greatest ? make_vector(random_of(9, 16, 0)) : nil;
-    Values want = start, momentum = random_of(9, 14), sums = random_of(9, 15, 0), maxima = random_of(9, 16, 0);
-    // Two steps on one command buffer: the time step is that of the encode, not of the run.
-    for (int pair = 0; pair < 2; ++pair) {
-      id<MTLCommandBuffer> buffer = command_buffer();
-      for (int step = 0; step < 2; ++step) {
-        [kernel encodeToCommandBuffer:buffer
-                  inputGradientVector:make_vector(gradient)
-                    inputValuesVector:v
-                  inputMomentumVector:m
-                  inputVelocityVector:squares
-                maximumVelocityVector:most
-                   resultValuesVector:v];
-        adam(s, 0.8, 0.95, 1e-3, 4 + 2 * pair + step, gradient, want, momentum, sums, greatest ? &maxima : nullptr);
-        check([kernel timeStep] == static_cast<NSUInteger>(4 + 2 * pair + step), "an encode is a time step");
-      }
-      run(buffer);
-    }
-    check_values("Adam", values_of(v), want);
-    check_values("Adam, the momentum", values_of(m), momentum);
-    check_values("Adam, the velocity", values_of(squares), sums);
-    if (greatest) check_values("Adam, the greatest velocity", values_of(most), maxima);
-    // A copy goes on where the kernel stands; the step may be set.
-    MPSNNOptimizerAdam *copy = [[kernel copy] autorelease];
-    check([copy timeStep] == 7, "the time step of a copy");
-    [copy setTimeStep:1];
-    id<MTLCommandBuffer> buffer = command_buffer();
-    [copy encodeToCommandBuffer:buffer
-            inputGradientVector:make_vector(gradient)
-              inputValuesVector:v
-            inputMomentumVector:m
-            inputVelocityVector:squares
-             resultValuesVector:v];
-    run(buffer);
-    adam(s, 0.8, 0.95, 1e-3, 2, gradient, want, momentum, sums, nullptr);
-    check_values("Adam at another time", values_of(v), want);
-    check([copy timeStep] == 2 && [kernel timeStep] == 7, "each kernel has its own time");
-  }
-}
+  [descent setLearningRate:100];  // too late for what has been encoded
+  run(buffer);
+  check_values("learning rates", values_of(v), {-0.75}, 0);
 
-MPSMatrix *make_matrix_of(const Values &values, NSUInteger rows, NSUInteger columns, NSUInteger row_floats) {
-  Values padded(rows * row_floats, NAN);
-  for (NSUInteger r = 0; r < rows; ++r)
-    for (NSUInteger c = 0; c < columns; ++c) padded[r * row_floats + c] = values[r * columns + c];
-  return [[[MPSMatrix alloc] initWithBuffer:make_buffer(padded)
-                                 descriptor:[MPSMatrixDescriptor matrixDescriptorWithRows:rows
-                                                                                  columns:columns
-                                                                                 rowBytes:row_floats * 4
-                                                                                 dataType:MPSDataTypeFloat32]]
-      autorelease];
-}
-
-Values values_of_matrix(MPSMatrix *matrix) {
-  Values values;
-  for (NSUInteger r = 0; r < [matrix rows]; ++r)
-    for (const double v : values_in([matrix data], [matrix columns], r * [matrix rowBytes] / 4)) values.push_back(v);
-  return values;
-}
-
-void test_matrices() {
-  const Values gradient = random_of(15, 21), start = random_of(15, 22);
-  const Values aux = random_of(15, 23), squares = random_of(15, 24, 0), maxima = random_of(15, 25, 0);
-  Settings s;
-  MPSMatrix *g = make_matrix_of(gradient, 3, 5, 8);
-  const auto matrix = [](const Values &values, NSUInteger row) { return make_matrix_of(values, 3, 5, row); };
-  {
-    MPSMatrix *v = matrix(start, 5), *m = matrix(aux, 6), *r = matrix(start, 9);
-    Values want = start, momentum = aux;
-    id<MTLCommandBuffer> buffer = command_buffer();
-    [make_descent(s, 0.5f) encodeToCommandBuffer:buffer
-                             inputGradientMatrix:g
-                               inputValuesMatrix:v
-                             inputMomentumMatrix:m
-                              resultValuesMatrix:r];
-    run(buffer);
-    descend(s, 0.5, false, gradient, want, &momentum);
-    check_values("descent of a matrix", values_of_matrix(r), want);
-    check_values("momentum of a matrix", values_of_matrix(m), momentum);
+  MPSNNOptimizerAdam *kernel = make_adam({}, 3);
+  MPSVector *m = make_vector({0}), *squares = make_vector({0}), *most = make_vector({0});
+  buffer = command_buffer();
+  for (NSUInteger step = 4; step < 6; ++step) {
+    [kernel encodeToCommandBuffer:buffer
+              inputGradientVector:g
+                inputValuesVector:v
+              inputMomentumVector:m
+              inputVelocityVector:squares
+            maximumVelocityVector:most
+               resultValuesVector:v];
+    check([kernel timeStep] == step, "an encode is a time step");
   }
-  {
-    MPSMatrix *v = matrix(start, 7), *q = matrix(squares, 5);
-    Values want = start, sums = squares;
-    id<MTLCommandBuffer> buffer = command_buffer();
-    [make_rms(s) encodeToCommandBuffer:buffer
-                   inputGradientMatrix:g
-                     inputValuesMatrix:v
-               inputSumOfSquaresMatrix:q
-                    resultValuesMatrix:v];
-    run(buffer);
-    rms(s, 0.7, 0.01, gradient, want, sums);
-    check_values("RMSProp of a matrix", values_of_matrix(v), want);
-  }
-  for (const bool greatest : {false, true}) {
-    MPSNNOptimizerAdam *kernel = make_adam(s);
-    MPSMatrix *v = matrix(start, 7), *m = matrix(aux, 5), *q = matrix(squares, 5), *most = matrix(maxima, 6);
-    Values want = start, momentum = aux, sums = squares, top = maxima;
-    id<MTLCommandBuffer> buffer = command_buffer();
-    if (greatest)
-      [kernel encodeToCommandBuffer:buffer
-                inputGradientMatrix:g
-                  inputValuesMatrix:v
-                inputMomentumMatrix:m
-                inputVelocityMatrix:q
-              maximumVelocityMatrix:most
-                 resultValuesMatrix:v];
-    else
-      [kernel encodeToCommandBuffer:buffer
-                inputGradientMatrix:g
-                  inputValuesMatrix:v
-                inputMomentumMatrix:m
-                inputVelocityMatrix:q
-                 resultValuesMatrix:v];
-    run(buffer);
-    adam(s, 0.8, 0.95, 1e-3, 1, gradient, want, momentum, sums, greatest ? &top : nullptr);
-    check_values("Adam of a matrix", values_of_matrix(v), want);
-    check_values("the greatest velocity of a matrix", values_of_matrix(most), top);
-  }
+  // A copy goes on where the kernel is; the step may be set.
+  MPSNNOptimizerAdam *copy = [[kernel copy] autorelease];
+  check([copy timeStep] == 5, "the time step of a copy");
+  [copy setTimeStep:1];
+  [copy encodeToCommandBuffer:buffer
+          inputGradientVector:g
+            inputValuesVector:v
+          inputMomentumVector:m
+          inputVelocityVector:squares
+           resultValuesVector:v];
+  run(buffer);
+  check([copy timeStep] == 2 && [kernel timeStep] == 5, "each kernel has its own time");
 }
 
 // ------------------------------------------------------------------------------------------------- states
@@ -445,70 +255,41 @@ struct Layer {
 NSArray<MPSVector *> *two(MPSVector *a, MPSVector *b) { return [NSArray arrayWithObjects:a, b, nil]; }
 
 void test_convolution_states() {
-  Settings s;
-  s.l2 = 0.25;
   {
-    Layer layer;
+    Layer layer;  // into a result, and back into the kernel
     MPSCNNConvolutionWeightsAndBiasesState *result = Layer::result();
-    MPSVector *m = make_vector(random_of(72, 35)), *mb = make_vector(random_of(4, 36));
-    Values want = layer.weights, want_b = layer.biases, momentum = random_of(72, 35), momentum_b = random_of(4, 36);
     id<MTLCommandBuffer> buffer = command_buffer();
-    [make_descent(s, 0.5f, true) encodeToCommandBuffer:buffer
-                              convolutionGradientState:layer.gradient
-                                convolutionSourceState:layer.source
-                                  inputMomentumVectors:two(m, mb)
-                                           resultState:result];
+    [make_descent({}) encodeToCommandBuffer:buffer
+                   convolutionGradientState:layer.gradient
+                     convolutionSourceState:layer.source
+                       inputMomentumVectors:nil
+                                resultState:result];
     run(buffer);
-    descend(s, 0.5, true, layer.weight_gradients, want, &momentum);
-    descend(s, 0.5, true, layer.bias_gradients, want_b, &momentum_b);
-    check_values("weights", values_in([result weights], 72), want);
-    check_values("biases", values_in([result biases], 4), want_b);
-    check_values("momentum of weights", values_of(m), momentum);
-    check_values("momentum of biases", values_of(mb), momentum_b);
     check_values("the source's weights", values_in([layer.source weights], 72), layer.weights, 0);
-    // Back into the kernel.
     buffer = command_buffer();
     [layer.kernel reloadWeightsAndBiasesWithCommandBuffer:buffer state:result];
     MPSCNNConvolutionWeightsAndBiasesState *exported = [layer.kernel exportWeightsAndBiasesWithCommandBuffer:buffer
                                                                                    resultStateCanBeTemporary:NO];
     run(buffer);
     // The kernel keeps its weights in half precision.
-    check_values("reloaded weights", values_in([exported weights], 72), want, 5e-4);
-  }
-  {
-    Layer layer;  // no momentum: both are updated, here in place
-    Values want = layer.weights, want_b = layer.biases;
-    id<MTLCommandBuffer> buffer = command_buffer();
-    [make_descent(s, 0.5f) encodeToCommandBuffer:buffer
-                        convolutionGradientState:layer.gradient
-                          convolutionSourceState:layer.source
-                            inputMomentumVectors:nil
-                                     resultState:layer.source];
-    run(buffer);
-    descend(s, 0, false, layer.weight_gradients, want, nullptr);
-    descend(s, 0, false, layer.bias_gradients, want_b, nullptr);
-    check_values("weights in place", values_in([layer.source weights], 72), want);
-    check_values("biases in place", values_in([layer.source biases], 4), want_b);
+    check_values("reloaded weights", values_in([exported weights], 72), values_in([result weights], 72), 5e-4);
   }
   {
     Layer layer;  // one vector: the biases stay
     MPSCNNConvolutionWeightsAndBiasesState *result = Layer::result();
-    Values want = layer.weights, sums(72, 0);
     id<MTLCommandBuffer> buffer = command_buffer();
-    [make_rms(s) encodeToCommandBuffer:buffer
-              convolutionGradientState:layer.gradient
-                convolutionSourceState:layer.source
-              inputSumOfSquaresVectors:[NSArray arrayWithObject:make_vector(Values(72, 0))]
-                           resultState:result];
+    [make_rms({}) encodeToCommandBuffer:buffer
+               convolutionGradientState:layer.gradient
+                 convolutionSourceState:layer.source
+               inputSumOfSquaresVectors:[NSArray arrayWithObject:make_vector(Values(72, 0))]
+                            resultState:result];
     run(buffer);
-    rms(s, 0.7, 0.01, layer.weight_gradients, want, sums);
-    check_values("weights alone", values_in([result weights], 72), want);
+    check(values_in([result weights], 72) != layer.weights, "weights alone");
     check_values("biases that stay", values_in([result biases], 4), layer.biases, 0);
   }
-  for (const bool greatest : {false, true}) {
-    Layer layer;
-    MPSNNOptimizerAdam *kernel = make_adam(s);
-    // One state over parts of larger buffers.
+  {
+    Layer layer;  // one state over parts of a larger buffer
+    MPSNNOptimizerAdam *kernel = make_adam({});
     Values block = layer.weights;
     block.insert(block.begin(), 5, 1000);
     block.insert(block.end(), layer.biases.begin(), layer.biases.end());
@@ -519,174 +300,53 @@ void test_convolution_states() {
                                                                   biases:shared
                                                             biasesOffset:308
                                                 cnnConvolutionDescriptor:descriptor_of(3, 3, 2, 4)] autorelease];
-    MPSVector *most = make_vector(random_of(72, 37, 0)), *most_b = make_vector(random_of(4, 38, 0));
-    NSArray *momentum = two(make_vector(Values(72, 0)), make_vector(Values(4, 0)));
-    NSArray *velocity = two(make_vector(Values(72, 0)), make_vector(Values(4, 0)));
-    Values want = layer.weights, want_b = layer.biases, m(72, 0), q(72, 0), mb(4, 0), qb(4, 0);
-    Values top = random_of(72, 37, 0), top_b = random_of(4, 38, 0);
-    for (int step = 1; step <= 2; ++step) {
-      id<MTLCommandBuffer> buffer = command_buffer();
-      if (greatest)
-        [kernel encodeToCommandBuffer:buffer
-             convolutionGradientState:layer.gradient
-               convolutionSourceState:state
-                 inputMomentumVectors:momentum
-                 inputVelocityVectors:velocity
-               maximumVelocityVectors:two(most, most_b)
-                          resultState:state];
-      else
-        [kernel encodeToCommandBuffer:buffer
-             convolutionGradientState:layer.gradient
-               convolutionSourceState:state
-                 inputMomentumVectors:momentum
-                 inputVelocityVectors:velocity
-                          resultState:state];
-      run(buffer);
-      check([kernel timeStep] == static_cast<NSUInteger>(step), "weights and biases are one time step");
-      adam(s, 0.8, 0.95, 1e-3, step, layer.weight_gradients, want, m, q, greatest ? &top : nullptr);
-      adam(s, 0.8, 0.95, 1e-3, step, layer.bias_gradients, want_b, mb, qb, greatest ? &top_b : nullptr);
+    MPSCNNConvolutionWeightsAndBiasesState *result = Layer::result();
+    id<MTLCommandBuffer> buffer = command_buffer();
+    for (MPSCNNConvolutionWeightsAndBiasesState *to in [NSArray arrayWithObjects:result, state, nil]) {
+      [kernel setTimeStep:0];
+      [kernel encodeToCommandBuffer:buffer
+           convolutionGradientState:layer.gradient
+             convolutionSourceState:to == state ? state : layer.source
+               inputMomentumVectors:two(make_vector(Values(72, 0)), make_vector(Values(4, 0)))
+               inputVelocityVectors:two(make_vector(Values(72, 0)), make_vector(Values(4, 0)))
+                        resultState:to];
+      check([kernel timeStep] == 1, "weights and biases are one time step");
     }
-    check_values("weights within a buffer", values_in(shared, 72, 5), want);
-    check_values("biases within a buffer", values_in(shared, 4, 77), want_b);
+    run(buffer);
+    check_values("weights within a buffer", values_in(shared, 72, 5), values_in([result weights], 72), 0);
+    check_values("biases within a buffer", values_in(shared, 4, 77), values_in([result biases], 4), 0);
     check_values("what lies before them", values_in(shared, 5), Values(5, 1000), 0);
-    check_values("the greatest velocities", values_of(most_b), top_b);
   }
   {
     Layer layer;  // a layer without biases
     MPSCNNConvolutionWeightsAndBiasesState *source =
         [[[MPSCNNConvolutionWeightsAndBiasesState alloc] initWithWeights:make_buffer(layer.weights)
                                                                   biases:nil] autorelease];
-    Values want = layer.weights;
     id<MTLCommandBuffer> buffer = command_buffer();
-    [make_descent(s) encodeToCommandBuffer:buffer
-                  convolutionGradientState:layer.gradient
-                    convolutionSourceState:source
-                      inputMomentumVectors:nil
-                               resultState:source];
+    [make_descent({}) encodeToCommandBuffer:buffer
+                   convolutionGradientState:layer.gradient
+                     convolutionSourceState:source
+                       inputMomentumVectors:nil
+                                resultState:source];
     run(buffer);
-    descend(s, 0, false, layer.weight_gradients, want, nullptr);
-    check_values("weights without biases", values_in([source weights], 72), want);
+    check(values_in([source weights], 72) != layer.weights, "weights without biases");
   }
 }
 
-MPSCNNBatchNormalizationState *batch_state_of(const Affine &values) {
-  MPSCNNBatchNormalization *kernel = make_norm<MPSCNNBatchNormalization>(make_norm_source<NormSource>(values));
+void test_batch_normalization_states() {
+  MPSCNNBatchNormalization *kernel = make_norm<MPSCNNBatchNormalization>(make_norm_source<NormSource>(Affine(5, 41)));
   MPSImage *image = make_image(Tensor(1, 2, 2, 5));
   MPSCNNBatchNormalizationState *state = [kernel resultStateForSourceImage:image
                                                               sourceStates:nil
                                                           destinationImage:image];
-  return state;
-}
-
-void test_batch_normalization_states() {
-  Settings s;
-  const Affine values(5, 41), others(5, 42);
-  const Values g = random_of(5, 43), b = random_of(5, 44);
-  gamma_gradient = make_buffer(g), beta_gradient = make_buffer(b);
-  MPSCNNBatchNormalizationState *state = batch_state_of(values), *other = batch_state_of(others);
-  const auto result = [] {
-    return [[[MPSCNNNormalizationGammaAndBetaState alloc] initWithGamma:make_buffer(Values(5, NAN))
-                                                                   beta:make_buffer(Values(5, NAN))] autorelease];
-  };
   check_raises("no gradient has been computed", kArgument, "The gradient state has no gradient of gamma", [&] {
-    [make_descent(s) encodeToCommandBuffer:command_buffer()
-                   batchNormalizationState:state
-                      inputMomentumVectors:nil
-                               resultState:result()];
+    [make_descent({}) encodeToCommandBuffer:command_buffer()
+                    batchNormalizationState:state
+                       inputMomentumVectors:nil
+                                resultState:[[[MPSCNNNormalizationGammaAndBetaState alloc]
+                                                initWithGamma:make_buffer(Values(5, NAN))
+                                                         beta:make_buffer(Values(5, NAN))] autorelease]];
   });
-  object_setClass(state, [GradientBatchState class]);
-  const auto check_result = [&](const std::string &what, MPSCNNNormalizationGammaAndBetaState *got, const Values &gamma,
-                                const Values &beta) {
-    check_values(what + ", gamma", values_in([got gamma], 5), gamma);
-    check_values(what + ", beta", values_in([got beta], 5), beta);
-  };
-  const Values zeros(5, 0);
-  for (const bool apart : {false, true}) {
-    const Affine &start = apart ? others : values;
-    const std::string suffix = apart ? " of another state" : "";
-    {
-      MPSCNNNormalizationGammaAndBetaState *got = result();
-      NSArray *vectors = two(make_vector(zeros), make_vector(zeros));
-      Values gamma = start.gamma, beta = start.beta, m = zeros, mb = zeros;
-      id<MTLCommandBuffer> buffer = command_buffer();
-      if (apart)
-        [make_descent(s, 0.5f) encodeToCommandBuffer:buffer
-                     batchNormalizationGradientState:state
-                       batchNormalizationSourceState:other
-                                inputMomentumVectors:vectors
-                                         resultState:got];
-      else
-        [make_descent(s, 0.5f) encodeToCommandBuffer:buffer
-                             batchNormalizationState:state
-                                inputMomentumVectors:vectors
-                                         resultState:got];
-      run(buffer);
-      descend(s, 0.5, false, g, gamma, &m), descend(s, 0.5, false, b, beta, &mb);
-      check_result("descent" + suffix, got, gamma, beta);
-    }
-    {
-      MPSCNNNormalizationGammaAndBetaState *got = result();
-      NSArray *vectors = two(make_vector(zeros), make_vector(zeros));
-      Values gamma = start.gamma, beta = start.beta, m = zeros, mb = zeros;
-      id<MTLCommandBuffer> buffer = command_buffer();
-      if (apart)
-        [make_rms(s) encodeToCommandBuffer:buffer
-            batchNormalizationGradientState:state
-              batchNormalizationSourceState:other
-                   inputSumOfSquaresVectors:vectors
-                                resultState:got];
-      else
-        [make_rms(s) encodeToCommandBuffer:buffer
-                   batchNormalizationState:state
-                  inputSumOfSquaresVectors:vectors
-                               resultState:got];
-      run(buffer);
-      rms(s, 0.7, 0.01, g, gamma, m), rms(s, 0.7, 0.01, b, beta, mb);
-      check_result("RMSProp" + suffix, got, gamma, beta);
-    }
-    for (const bool greatest : {false, true}) {
-      MPSCNNNormalizationGammaAndBetaState *got = result();
-      MPSNNOptimizerAdam *kernel = make_adam(s);
-      NSArray *m = two(make_vector(zeros), make_vector(zeros)), *q = two(make_vector(zeros), make_vector(zeros));
-      NSArray *most = two(make_vector(Values(5, 4)), make_vector(zeros));
-      id<MTLCommandBuffer> buffer = command_buffer();
-      if (apart && greatest)
-        [kernel encodeToCommandBuffer:buffer
-            batchNormalizationGradientState:state
-              batchNormalizationSourceState:other
-                       inputMomentumVectors:m
-                       inputVelocityVectors:q
-                     maximumVelocityVectors:most
-                                resultState:got];
-      else if (apart)
-        [kernel encodeToCommandBuffer:buffer
-            batchNormalizationGradientState:state
-              batchNormalizationSourceState:other
-                       inputMomentumVectors:m
-                       inputVelocityVectors:q
-                                resultState:got];
-      else if (greatest)
-        [kernel encodeToCommandBuffer:buffer
-              batchNormalizationState:state
-                 inputMomentumVectors:m
-                 inputVelocityVectors:q
-               maximumVelocityVectors:most
-                          resultState:got];
-      else
-        [kernel encodeToCommandBuffer:buffer
-              batchNormalizationState:state
-                 inputMomentumVectors:m
-                 inputVelocityVectors:q
-                          resultState:got];
-      run(buffer);
-      Values gamma = start.gamma, beta = start.beta, vm = zeros, vq = zeros, vmb = zeros, vqb = zeros;
-      Values top(5, 4), top_b = zeros;
-      adam(s, 0.8, 0.95, 1e-3, 1, g, gamma, vm, vq, greatest ? &top : nullptr);
-      adam(s, 0.8, 0.95, 1e-3, 1, b, beta, vmb, vqb, greatest ? &top_b : nullptr);
-      check_result("Adam" + suffix, got, gamma, beta);
-      check([kernel timeStep] == 1, "gamma and beta are one time step");
-    }
-  }
 }
 
 void test_read_counts() {
@@ -898,6 +558,6 @@ void test_refusals() {
 }  // namespace
 
 int main() {
-  return run_tests({test_descriptors, test_vectors, test_squares_and_time, test_matrices, test_convolution_states,
+  return run_tests({test_descriptors, test_vectors, test_squares_and_time, test_convolution_states,
                     test_batch_normalization_states, test_read_counts, test_refusals});
 }

@@ -146,8 +146,8 @@ inline MPSImageDescriptor *describe(long n, long h, long w, long c,
 template <class T>
 MPSImage *make_image_of(const Tensor &t) {
   const auto format = sizeof(T) == 2 ? MPSImageFeatureChannelFormatFloat16 : MPSImageFeatureChannelFormatFloat32;
-  MPSImage *image = [[[MPSImage alloc] initWithDevice:device
-                                      imageDescriptor:describe(t.n, t.h, t.w, t.c, format)] autorelease];
+  MPSImage *image =
+      [[[MPSImage alloc] initWithDevice:device imageDescriptor:describe(t.n, t.h, t.w, t.c, format)] autorelease];
   std::vector<T> values(t.values.begin(), t.values.end());
   const std::size_t count = static_cast<std::size_t>(t.h * t.w * t.c);
   for (long i = 0; i < t.n; ++i)
@@ -377,27 +377,6 @@ inline Tensor convolve(const Tensor &x, const std::vector<double> &w, const std:
             }
           y.at(n, j, i, o) = sum;
         }
-  return y;
-}
-
-/// Scatter form of a transposed convolution as PyTorch defines it; w[O][kh][kw][I], not rotated.
-inline Tensor scatter(const Tensor &x, const std::vector<double> &w, const std::vector<double> &b, long outputs,
-                      long kh, long kw, long sy, long sx, long pad_y, long pad_x, long height, long width) {
-  Tensor y(x.n, height, width, outputs);
-  for (long n = 0; n < x.n; ++n)
-    for (long o = 0; o < outputs; ++o) {
-      for (long j = 0; j < height; ++j)
-        for (long i = 0; i < width; ++i) y.at(n, j, i, o) = b.empty() ? 0 : b[static_cast<std::size_t>(o)];
-      for (long j = 0; j < x.h; ++j)
-        for (long i = 0; i < x.w; ++i)
-          for (long p = 0; p < kh; ++p)
-            for (long q = 0; q < kw; ++q) {
-              const long ty = j * sy - pad_y + p, tx = i * sx - pad_x + q;
-              if (ty < 0 || ty >= height || tx < 0 || tx >= width) continue;
-              for (long c = 0; c < x.c; ++c)
-                y.at(n, ty, tx, o) += x.at(n, j, i, c) * w[static_cast<std::size_t>(((o * kh + p) * kw + q) * x.c + c)];
-            }
-    }
   return y;
 }
 

@@ -162,8 +162,8 @@ inline MPSImageBatch *nan_batch(long n, long h, long w, long c) {
   return batch;
 }
 
-inline Tensor run_kernel(MPSCNNKernel *kernel, const Tensor &x, long h = 0, long w = 0, long c = 0) {
-  MPSImage *result = make_nan_image(x.n, h ? h : x.h, w ? w : x.w, c ? c : x.c);
+inline Tensor run_kernel(MPSCNNKernel *kernel, const Tensor &x) {
+  MPSImage *result = make_nan_image(x.n, x.h, x.w, x.c);
   id<MTLCommandBuffer> buffer = command_buffer();
   [kernel encodeToCommandBuffer:buffer sourceImage:make_image(x) destinationImage:result];
   run(buffer);
@@ -171,45 +171,6 @@ inline Tensor run_kernel(MPSCNNKernel *kernel, const Tensor &x, long h = 0, long
 }
 
 // ------------------------------------------------------------------------------------------------ the formulas
-
-/// Where the kernel looks: pixel (0, 0) of the result lies over `y`, `x` of the source.
-struct Place {
-  long y = 0, x = 0;
-  bool clamp = false;
-
-  double operator()(const Tensor &t, long n, long j, long i, long k) const {
-    long row = y + j, column = x + i;
-    if (clamp) {
-      row = std::min(std::max(row, 0l), t.h - 1);
-      column = std::min(std::max(column, 0l), t.w - 1);
-    } else if (row < 0 || row >= t.h || column < 0 || column >= t.w) {
-      return 0;
-    }
-    return t.at(n, row, column, k);
-  }
-};
-
-/// Where check_placed() puts its kernels.
-inline Place placed(bool clamp) { return {.y = -2, .x = 3, .clamp = clamp}; }
-
-/// Offset, clip rectangle, channels and edge mode: images 1 and 2 and channels 4 ... 9 of `x` are read, `expected`, 6 x 5
-/// pixels, lies inside of a larger destination whose other pixels are kept.
-inline void check_placed(MPSCNNKernel *kernel, const Tensor &x, bool clamp, const Tensor &expected, double tolerance) {
-  [kernel setOffset:MPSOffset{3, -2, 1}];
-  [kernel setClipRect:MTLRegionMake3D(1, 2, 0, 5, 1000, 2)];
-  [kernel setSourceFeatureChannelOffset:4];
-  [kernel setSourceFeatureChannelMaxCount:6];
-  [kernel setDestinationFeatureChannelOffset:8];
-  [kernel setEdgeMode:clamp ? MPSImageEdgeModeClamp : MPSImageEdgeModeZero];
-  MPSImage *result = make_nan_image(2, 8, 8, 14);
-  id<MTLCommandBuffer> buffer = command_buffer();
-  [kernel encodeToCommandBuffer:buffer sourceImage:make_image(x) destinationImage:result];
-  run(buffer);
-  Tensor whole(2, 8, 8, 14, NAN);
-  paste(whole, expected, 0, 2, 1, 8);
-  check_equal(std::string([NSStringFromClass([kernel class]) UTF8String]) + (clamp ? ", clamp" : ", zero"),
-              read_image(result), whole, tolerance);
-}
 
 struct Moments {
   double mean = 0, variance = 0;
@@ -230,25 +191,18 @@ inline Moments moments_of(const Tensor &x, long first, long images, long channel
   return m;
 }
 
-inline Tensor affine(const Tensor &x, const Affine &a, double epsilon, const Place &place, long h, long w) {
-  Tensor r(x.n, h, w, x.c);
-  for (long n = 0; n < x.n; ++n)
-    for (long j = 0; j < h; ++j)
-      for (long i = 0; i < w; ++i)
-        for (long k = 0; k < x.c; ++k) {
-          const auto c = static_cast<std::size_t>(k);
-          r.at(n, j, i, k) =
-              (place(x, n, j, i, k) - a.mean[c]) * a.gamma[c] / std::sqrt(a.variance[c] + epsilon) + a.beta[c];
-        }
+inline Tensor affine(const Tensor &x, const Affine &a, double epsilon) {
+  Tensor r = x;
+  for (std::size_t i = 0; i < r.values.size(); ++i) {
+    const std::size_t c = i % a.gamma.size();
+    r.values[i] = (x.values[i] - a.mean[c]) * a.gamma[c] / std::sqrt(a.variance[c] + epsilon) + a.beta[c];
+  }
   return r;
 }
 
-inline Tensor affine(const Tensor &x, const Affine &a, double epsilon) { return affine(x, a, epsilon, {}, x.h, x.w); }
-
 /// `groups` of neighbouring channels; as many as channels: instance normalization.
-inline Tensor by_image(const Tensor &x, long groups, const Affine &a, double epsilon, const Place &place, long h,
-                       long w) {
-  Tensor r(x.n, h, w, x.c);
+inline Tensor by_image(const Tensor &x, long groups, const Affine &a, double epsilon) {
+  Tensor r = x;
   const long each = x.c / groups;
   for (long n = 0; n < x.n; ++n) {
     Affine own = a;
@@ -256,13 +210,9 @@ inline Tensor by_image(const Tensor &x, long groups, const Affine &a, double eps
       const Moments m = moments_of(x, n, 1, k / each * each, each);
       own.mean[static_cast<std::size_t>(k)] = m.mean, own.variance[static_cast<std::size_t>(k)] = m.variance;
     }
-    paste(r, affine(x.image(n), own, epsilon, place, h, w), n, 0, 0, 0);
+    paste(r, affine(x.image(n), own, epsilon), n, 0, 0, 0);
   }
   return r;
-}
-
-inline Tensor by_image(const Tensor &x, long groups, const Affine &a, double epsilon) {
-  return by_image(x, groups, a, epsilon, {}, x.h, x.w);
 }
 
 inline Numbers means_of(const Tensor &x, long first, long images) {

@@ -463,6 +463,25 @@ id encode_forward(MPSCNNKernel *kernel, id<MTLCommandBuffer> buffer, const std::
     }
     return result;
   }
+  if (form.given && form.state && [two isKindOfClass:[MPSCNNArithmetic class]]) {
+    auto *arithmetic = static_cast<MPSCNNArithmetic *>(two);
+    if (form.batch) {
+      *state = [two resultStateBatchForPrimaryImage:a secondaryImage:b sourceStates:nil destinationImage:result];
+      [arithmetic encodeBatchToCommandBuffer:buffer
+                               primaryImages:a
+                             secondaryImages:b
+                           destinationStates:*state
+                           destinationImages:result];
+    } else {
+      *state = [two resultStateForPrimaryImage:a secondaryImage:b sourceStates:nil destinationImage:result];
+      [arithmetic encodeToCommandBuffer:buffer
+                           primaryImage:a
+                         secondaryImage:b
+                       destinationState:*state
+                       destinationImage:result];
+    }
+    return result;
+  }
   if (form.given) {
     if (b == nil && form.batch)
       [kernel encodeBatchToCommandBuffer:buffer sourceImages:a destinationImages:result];

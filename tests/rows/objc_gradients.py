@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from cases import Case, Inputs, make
+from cases import Case, Inputs, make, row
 from oracle import expected as oracle
 from oracle import normalized
 
@@ -26,6 +26,8 @@ Array = NDArray[np.float64]
 
 LARGEST = 700
 """Values of an image."""
+LARGEST_OF_ALL = 300
+"""Of all images together, where the result depends on which image it is."""
 LARGEST_WEIGHT = 216
 RELATIVE = 2e-5
 """Of the largest derivative; upstream gradients are about 1."""
@@ -35,6 +37,37 @@ SEEN["Subtract"] = SEEN["Add"]
 WITHOUT = ("Divide", "Slice", "Resize", "CropAndResize", "Reduce", "Binary", "Batch", "NeuronGradient")
 PARAMETERS = {"gamma": "gradientForGamma", "beta": "gradientForBeta"}
 COPIED = ("alpha", "beta", "delta", "p0", "pm", "ps", "zeroPadSizeX", "zeroPadSizeY", "accumulatorPrecisionOption")
+
+# Sources that the forward kernel reads beyond their edges, in addition to the cases of the forward kernels.
+CLAMPED = {"offset": (-2, 3), "edge_mode": "clamp"}
+BOTH = {"primary_offset": (1, -2), "secondary_offset": (-3, 4)}
+BOTH |= {"primary_edge_mode": "clamp", "secondary_edge_mode": "clamp"}
+MORE: dict[str, list[Case]] = {
+    "MPSCNNDropout": [row("Dropout", x=(2, 4, 5, 6), seed=3, why="bits of their own", **CLAMPED)],
+    "MPSCNNMath": [
+        *[
+            row(kernel, x=(2, 3, 4, 5), second=(2, 3, 4, 5), why="clamped", **BOTH)
+            for kernel in SEEN
+            if "Max" not in kernel
+        ],
+        *[
+            row(kernel, x=(2, 3, 4, 5), second=(2, 3, 1, 1), why="repeated", **BOTH)
+            for kernel in SEEN
+            if "Max" not in kernel
+        ],
+        *[
+            row(kernel, x=(1, 3, 4, 5), second=(1, 1, 1, 5), secondary_offset=offset, why="read from outside")
+            for kernel in ("Add", "Subtract")
+            for offset in ((0, 1), (-1, 0))
+        ],
+    ],
+    "MPSCNNNormalization": [
+        row(kernel, x=(1, 5, 6, 8), kernel_size=size, source_feature_channel_offset=4, why="clamped", **CLAMPED)
+        for kernel in normalized.LOCAL
+        for size in (2, 3)
+    ],
+    "MPSCNNSoftMax": [row(kernel, x=(1, 4, 5, 6), why="clamped", **CLAMPED) for kernel in ("SoftMax", "LogSoftMax")],
+}
 
 
 def _gradient_kernel(case: Case, settings: dict[str, Any], source: int) -> dict[str, Any]:
@@ -72,7 +105,7 @@ def _differentiable(case: Case) -> bool:
         or "allow_reduced_precision" in case.params
         or (case.values and ("Max" in case.kernel or "Norm" in case.kernel or case.kernel.startswith("Neuron")))
         or int(np.prod(case.x[1:])) > LARGEST
-        or (case.kernel == "Dropout" and int(np.prod(case.x)) > LARGEST)
+        or (case.kernel == "Dropout" and int(np.prod(case.x)) > LARGEST_OF_ALL)
     )
 
 
@@ -114,6 +147,7 @@ def _parameters(case: Case, inputs: Inputs, upstream: Array) -> dict[str, Array]
 
 
 def rows(cases: list[Case]) -> list[Row]:
+    """Rows of every forward kernel that has a gradient."""
     found = []
     for case in cases:
         if not _differentiable(case):
