@@ -47,7 +47,7 @@ def cases_of(header: str) -> list[cases.Case]:
 
 @pytest.mark.parametrize("header", HEADERS)
 def test_forward(header: str, tmp_path: Path) -> None:
-    run(objc_forward.rows(cases_of(header)), tmp_path)
+    run(objc_forward.rows(cases_of(header) + objc_forward.MORE.get(header, [])), tmp_path)
 
 
 @pytest.mark.parametrize("header", sorted({*HEADERS} - WITHOUT_GRADIENTS))

@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// Gradients of convolution, of the fully connected kernel and of the transposed convolution, against plain loops in
-// double: properties, states, sums, reloads, refused calls. tests/rows/objc_gradients.py has the geometries.
-#include "mps_test.hh"
+// Gradients of convolution, of the fully connected kernel and of the transposed convolution: properties, states,
+// sums, places, reloads, refused calls. Values are in tests/rows/objc_gradients.py. Prints "N passed, N failed".
+
+#import "mps_test.hh"
 
 namespace {
 
@@ -9,35 +10,6 @@ struct Gradients {
   Tensor source;
   std::vector<double> weights, biases;
 };
-
-/// Everything a convolution gives back for the gradient `e` of its result.
-Gradients gradients(const Tensor &e, const Tensor &x, const std::vector<double> &w, const Geometry &g) {
-  Gradients r = {Tensor(x.n, x.h, x.w, x.c), std::vector<double>(w.size()),
-                 std::vector<double>(static_cast<std::size_t>(e.c))};
-  const long inputs = x.c / g.groups, outputs = e.c / g.groups;
-  for (long n = 0; n < e.n; ++n)
-    for (long j = 0; j < e.h; ++j)
-      for (long i = 0; i < e.w; ++i)
-        for (long o = 0; o < e.c; ++o) {
-          r.biases[static_cast<std::size_t>(o)] += e.at(n, j, i, o);
-          for (long p = 0; p < g.kh; ++p)
-            for (long q = 0; q < g.kw; ++q) {
-              long y = g.start_y + j * g.sy + p * g.dy, column = g.start_x + i * g.sx + q * g.dx;
-              if (g.clamp) {
-                y = std::min(std::max(y, 0l), x.h - 1);
-                column = std::min(std::max(column, 0l), x.w - 1);
-              } else if (y < 0 || y >= x.h || column < 0 || column >= x.w) {
-                continue;
-              }
-              for (long c = 0; c < inputs; ++c) {
-                const auto index = static_cast<std::size_t>(((o * g.kh + p) * g.kw + q) * inputs + c);
-                r.source.at(n, y, column, o / outputs * inputs + c) += w[index] * e.at(n, j, i, o);
-                r.weights[index] += e.at(n, j, i, o) * x.at(n, y, column, o / outputs * inputs + c);
-              }
-            }
-        }
-  return r;
-}
 
 Tensor as_tensor(const std::vector<double> &values) {
   Tensor t(1, 1, 1, static_cast<long>(values.size()));
@@ -79,7 +51,10 @@ struct Pair {
   Gradient *gradient;
 
   Pair(MPSCNNConvolutionDescriptor *descriptor, std::size_t count, unsigned seed)
-      : weights(random_values(count, seed)),
+      : Pair(descriptor, random_values(count, seed), seed) {}
+
+  Pair(MPSCNNConvolutionDescriptor *descriptor, const std::vector<double> &values, unsigned seed)
+      : weights(values),
         source(make_source(descriptor, weights, random_values([descriptor outputFeatureChannels], seed + 1))),
         forward([[[Forward alloc] initWithDevice:device weights:source] autorelease]),
         gradient([[[Gradient alloc] initWithDevice:device weights:source] autorelease]) {
@@ -89,11 +64,13 @@ struct Pair {
 };
 using Convolution = Pair<MPSCNNConvolution, MPSCNNConvolutionGradient>;
 
-Convolution small_convolution(unsigned seed = 1) {
+MPSCNNConvolutionDescriptor *small_descriptor() {
   MPSCNNConvolutionDescriptor *descriptor = descriptor_of(3, 2, 5, 6);
   [descriptor setStrideInPixelsX:2];
-  return Convolution(descriptor, 6 * 3 * 2 * 5, seed);
+  return descriptor;
 }
+
+Convolution small_convolution() { return Convolution(small_descriptor(), 6 * 3 * 2 * 5, 1); }
 
 /// What its kernels do with offset 0: 3 rows and 2 columns, of which every other one begins a window.
 Geometry small_geometry() { return {.kh = 3, .kw = 2, .sy = 1, .sx = 2, .start_y = -1, .start_x = -1}; }
@@ -110,6 +87,15 @@ MPSImage *encode_gradient(MPSCNNGradientKernel *kernel, const Tensor &e, const T
 
 MPSState *state_for(MPSCNNKernel *forward, const Tensor &x, const Tensor &e) {
   return [forward resultStateForSourceImage:make_image(x) sourceStates:nil destinationImage:make_image(e)];
+}
+
+/// Gradients of the small convolution with these weights for the upstream gradient `e`.
+Gradients gradients(const Tensor &e, const Tensor &x, const std::vector<double> &w) {
+  const Convolution pair(small_descriptor(), w, 1);
+  MPSCNNConvolutionGradientState *state = (MPSCNNConvolutionGradientState *)state_for(pair.forward, x, e);
+  const Tensor source = read_image(encode_gradient(pair.gradient, e, x, state));
+  return {source, floats_of([state gradientForWeights], w.size()).values,
+          floats_of([state gradientForBiases], 6).values};
 }
 
 MPSImageBatch *split(MPSImage *image) { return [image batchRepresentation]; }
@@ -139,7 +125,7 @@ void test_properties() {
 void test_encode_forms() {
   Convolution pair = small_convolution();
   const Tensor x = Tensor::random(2, 5, 7, 5, 10), e = Tensor::random(2, 5, 4, 6, 11);
-  const Gradients expected = gradients(e, x, pair.weights, small_geometry());
+  const Gradients expected = gradients(e, x, pair.weights);
   MPSImage *whole_x = make_image(x), *whole_e = make_image(e);
   MPSCNNConvolutionGradient *kernel = pair.gradient;
   [pair.forward setOffset:MPSOffset{0, 0, 0}];
@@ -189,15 +175,14 @@ void test_encode_forms() {
     const long n = static_cast<long>(i);
     check_equal("images apart", read_image([apart objectAtIndex:i]), expected.source.image(n));
     check_equal("states apart", read_image([own objectAtIndex:i]), expected.source.image(n));
-    check_state("states apart", [own_states objectAtIndex:i],
-                gradients(e.image(n), x.image(n), pair.weights, small_geometry()));
+    check_state("states apart", [own_states objectAtIndex:i], gradients(e.image(n), x.image(n), pair.weights));
   }
 }
 
 void test_options() {
   Convolution pair = small_convolution();
   const Tensor x = Tensor::random(1, 5, 7, 5, 20), e = Tensor::random(1, 5, 4, 6, 21);
-  const Gradients expected = gradients(e, x, pair.weights, small_geometry());
+  const Gradients expected = gradients(e, x, pair.weights);
   MPSCNNConvolutionGradient *kernel = pair.gradient;
   MPSCNNConvolutionGradientState *state = (MPSCNNConvolutionGradientState *)state_for(pair.forward, x, e);
   std::memset([[state gradientForWeights] contents], 0xff, expected.weights.size() * 4);
@@ -227,8 +212,8 @@ void test_sums_in_a_state() {
   Convolution pair = small_convolution();
   const Tensor x = Tensor::random(1, 5, 7, 5, 30), e = Tensor::random(1, 5, 4, 6, 31),
                f = Tensor::random(1, 5, 4, 6, 32);
-  const Gradients first = gradients(e, x, pair.weights, small_geometry());
-  const Gradients second = gradients(f, x, pair.weights, small_geometry());
+  const Gradients first = gradients(e, x, pair.weights);
+  const Gradients second = gradients(f, x, pair.weights);
   MPSCNNConvolutionGradientState *state = (MPSCNNConvolutionGradientState *)state_for(pair.forward, x, e);
   encode_gradient(pair.gradient, e, x, state);
   check_state("the first encode begins", state, first);
@@ -253,7 +238,7 @@ void test_channels_clip_and_formats() {
         if (c >= 4 && c < 9) seen.at(0, y, i, c - 4) = x.at(2, y, i, c);
         if (c >= 4 && c < 10 && i < 4) part.at(0, y, i, c - 4) = e.at(1, y, i, c);
       }
-  const Gradients expected = gradients(part, seen, pair.weights, small_geometry());
+  const Gradients expected = gradients(part, seen, pair.weights);
   MPSCNNConvolutionGradient *kernel = pair.gradient;
   MPSImage *half_x = make_half_image(x), *half_e = make_half_image(e);
   NSArray *images = [NSArray arrayWithObjects:half_e, half_x, nil];
@@ -293,7 +278,7 @@ void test_channels_clip_and_formats() {
 void test_offsets() {
   Convolution pair = small_convolution();
   const Tensor x = Tensor::random(1, 5, 7, 5, 60), e = Tensor::random(1, 5, 4, 6, 61);
-  const Gradients expected = gradients(e, x, pair.weights, small_geometry());
+  const Gradients expected = gradients(e, x, pair.weights);
   // The gradient stands in a larger image, with zeros around it.
   Tensor larger(1, 8, 9, 6);
   for (long y = 0; y < 5; ++y)
@@ -365,7 +350,7 @@ void test_fused_parts() {
   const Tensor x = Tensor::random(1, 5, 7, 5, 96), e = Tensor::random(1, 5, 4, 6, 97);
   std::vector<double> folded = pair.weights;
   for (double &value : folded) value *= 2;
-  const Gradients expected = gradients(e, x, folded, small_geometry());
+  const Gradients expected = gradients(e, x, folded);
   MPSState *state = state_for(pair.forward, x, e);
   check_equal("a fused neuron and normalization", read_image(encode_gradient(pair.gradient, e, x, state)),
               expected.source, 1e-4);
@@ -403,7 +388,7 @@ void test_temporaries() {
                    destinationGradient:make_nan_image(1, 5, 7, 5)];
   check([state readCount] == 0, "an encode that only reads the state uses it up");
   run(buffer);
-  const Gradients expected = gradients(e, x, pair.weights, small_geometry());
+  const Gradients expected = gradients(e, x, pair.weights);
   std::vector<double> rounded = expected.weights;  // the kernel keeps halves
   for (double &value : rounded) value = static_cast<double>(static_cast<_Float16>(value));
   check_equal("gradients of a temporary state", read_image(forward),
@@ -413,7 +398,7 @@ void test_temporaries() {
 void test_copies_and_archives() {
   Convolution pair = small_convolution();
   const Tensor x = Tensor::random(1, 5, 7, 5, 100), e = Tensor::random(1, 5, 4, 6, 101);
-  const Gradients expected = gradients(e, x, pair.weights, small_geometry());
+  const Gradients expected = gradients(e, x, pair.weights);
   [pair.gradient setGradientOption:MPSCNNConvolutionGradientOptionGradientWithData];
   [pair.gradient setSerializeWeightsAndBiases:YES];
   MPSCNNConvolutionGradient *copy = [[pair.gradient copy] autorelease];
@@ -450,8 +435,7 @@ void test_reloads() {
   const Tensor x = Tensor::random(1, 5, 7, 5, 110), e = Tensor::random(1, 5, 4, 6, 111);
   const auto check_weights = [&](const std::string &what, const std::vector<double> &weights) {
     MPSState *state = state_for(pair.forward, x, e);
-    check_equal(what, read_image(encode_gradient(pair.gradient, e, x, state)),
-                gradients(e, x, weights, small_geometry()).source);
+    check_equal(what, read_image(encode_gradient(pair.gradient, e, x, state)), gradients(e, x, weights).source);
   };
   const auto set_source = [&](const std::vector<double> &weights) {
     const std::vector<float> values(weights.begin(), weights.end());
@@ -503,8 +487,8 @@ void test_reloads() {
   encode_given(last_result);
   [pair.forward encodeToCommandBuffer:buffer sourceImage:make_image(x) destinationImage:forward];
   run(buffer);
-  check_equal("reloaded from a state", read_image(first_result), gradients(e, x, third, small_geometry()).source);
-  check_equal("reloaded after a change", read_image(last_result), gradients(e, x, fourth, small_geometry()).source);
+  check_equal("reloaded from a state", read_image(first_result), gradients(e, x, third).source);
+  check_equal("reloaded after a change", read_image(last_result), gradients(e, x, fourth).source);
   Tensor biases = floats_of([state biases], 6);
   check_equal("the forward kernel before the change", read_image(forward),
               convolve(x, third, biases.values, 6, small_geometry(), 5, 4));

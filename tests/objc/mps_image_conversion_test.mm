@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// MPSImageConversion: formats, alpha, regions, textures, and what it refuses. Prints "N passed, N failed".
+// MPSImageConversion: alpha, regions, textures, and what it refuses. Prints "N passed, N failed".
 
 #import "mps_test.hh"
 
@@ -7,7 +7,6 @@
 
 namespace {
 
-constexpr auto kHWC = MPSDataLayoutHeightxWidthxFeatureChannels;
 constexpr auto kPlain = MPSAlphaTypeNonPremultiplied;
 constexpr auto kOne = MPSAlphaTypeAlphaIsOne;
 constexpr auto kPremultiplied = MPSAlphaTypePremultiplied;
@@ -18,10 +17,6 @@ MPSImageConversion *make_conversion(MPSAlphaType from = kPlain, MPSAlphaType to 
                                            destAlpha:to
                                      backgroundColor:background
                                       conversionInfo:NULL] autorelease];
-}
-
-MPSImage *make_image_of(MPSImageFeatureChannelFormat format, long n, long h, long w, long c) {
-  return [[[MPSImage alloc] initWithDevice:device imageDescriptor:describe(n, h, w, c, format)] autorelease];
 }
 
 void convert(MPSImageConversion *kernel, MPSImage *source, MPSImage *destination) {
@@ -35,44 +30,6 @@ Tensor converted(MPSImageConversion *kernel, const Tensor &x) {
   MPSImage *result = make_nan_image(x.n, x.h, x.w, x.c);
   convert(kernel, make_image(x), result);
   return read_image(result);
-}
-
-// ------------------------------------------------------------------------------------------------ formats
-
-void test_formats() {
-  MPSImageConversion *kernel = make_conversion();
-  Tensor x(2, 3, 4, 5);
-  for (std::size_t i = 0; i < x.values.size(); ++i) x.values[i] = static_cast<double>(i) / 64 - 0.25;
-  MPSImage *source = make_image(x);
-
-  MPSImage *halves = make_image_of(MPSImageFeatureChannelFormatFloat16, 2, 3, 4, 5);
-  convert(kernel, source, halves);
-  check_equal("float32 to float16", read_half_image(halves), x, 0);
-  MPSImage *back = make_nan_image(2, 3, 4, 5);
-  convert(kernel, halves, back);
-  check_equal("float16 to float32", read_image(back), x, 0);
-
-  // Nearest value, clamped to [0, 1].
-  MPSImage *bytes = make_image_of(MPSImageFeatureChannelFormatUnorm8, 2, 3, 4, 5);
-  convert(kernel, source, bytes);
-  std::vector<unsigned char> stored(60);
-  bool good = true;
-  for (NSUInteger image = 0; image < 2; ++image) {
-    [bytes readBytes:stored.data() dataLayout:kHWC imageIndex:image];
-    for (std::size_t i = 0; i < 60; ++i) {
-      const double value = std::min(std::max(x.values[image * 60 + i], 0.0), 1.0);
-      good = good && stored[i] == std::nearbyint(value * 255);
-    }
-  }
-  check(good, "float32 to unorm8");
-  MPSImage *words = make_image_of(MPSImageFeatureChannelFormatUnorm16, 2, 3, 4, 5);
-  convert(kernel, bytes, words);
-  std::vector<unsigned short> wide(60);
-  [bytes readBytes:stored.data() dataLayout:kHWC imageIndex:1];
-  [words readBytes:wide.data() dataLayout:kHWC imageIndex:1];
-  good = true;
-  for (std::size_t i = 0; i < 60; ++i) good = good && wide[i] == 257 * stored[i];
-  check(good, "unorm8 to unorm16");
 }
 
 // -------------------------------------------------------------------------------------------------- alpha
@@ -243,7 +200,8 @@ void test_textures() {
   check([premultiply encodeToCommandBuffer:buffer
                             inPlaceTexture:&texture
                      fallbackCopyAllocator:^(MPSKernel *kernel, id<MTLCommandBuffer> given_buffer, id<MTLTexture> old) {
-                       check(kernel == premultiply && given_buffer == buffer && old == floats, "what an allocator gets");
+                       check(kernel == premultiply && given_buffer == buffer && old == floats,
+                             "what an allocator gets");
                        return [make_texture(MTLPixelFormatRGBA32Float, 2, 1) retain];
                      }] &&
             texture != floats,
@@ -300,6 +258,6 @@ void test_refusals() {
 }  // namespace
 
 int main() {
-  return run_tests({test_formats, test_alpha, test_three_and_four_channels, test_many_channels, test_regions,
-                    test_textures, test_refusals});
+  return run_tests(
+      {test_alpha, test_three_and_four_channels, test_many_channels, test_regions, test_textures, test_refusals});
 }

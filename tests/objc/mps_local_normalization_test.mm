@@ -30,6 +30,17 @@ void test_local_defaults() {
         "local contrast: defaults");
 }
 
+/// A large mean costs the contrast nothing.
+void test_contrast_far_from_zero() {
+  const Tensor x = Tensor::random(1, 8, 8, 4, 3);
+  Tensor far = x;
+  for (double &value : far.values) value += 1000;
+  MPSCNNLocalContrastNormalization *kernel = make_window<MPSCNNLocalContrastNormalization>(3);
+  [kernel setAlpha:1];
+  [kernel setEdgeMode:MPSImageEdgeModeClamp];
+  check_equal("contrast of values near 1000", run_kernel(kernel, far), run_kernel(kernel, x), 4e-6);
+}
+
 void test_local_kernels_are_kept() {
   MPSCNNLocalContrastNormalization *kernel = make_window<MPSCNNLocalContrastNormalization>(3);
   [kernel setAlpha:2];
@@ -65,4 +76,7 @@ void test_what_local_kernels_refuse() {
 
 }  // namespace
 
-int main() { return run_tests({test_local_defaults, test_local_kernels_are_kept, test_what_local_kernels_refuse}); }
+int main() {
+  return run_tests(
+      {test_local_defaults, test_contrast_far_from_zero, test_local_kernels_are_kept, test_what_local_kernels_refuse});
+}

@@ -380,33 +380,6 @@ inline Tensor convolve(const Tensor &x, const std::vector<double> &w, const std:
   return y;
 }
 
-inline double activate(MPSCNNNeuronType type, double a, double b, double c, double x) {
-  switch (type) {
-    case MPSCNNNeuronTypeReLU:
-    case MPSCNNNeuronTypePReLU: return x >= 0 ? x : a * x;
-    case MPSCNNNeuronTypeLinear: return a * x + b;
-    case MPSCNNNeuronTypeSigmoid: return 1 / (1 + std::exp(-x));
-    case MPSCNNNeuronTypeHardSigmoid: return std::min(std::max(a * x + b, 0.0), 1.0);
-    case MPSCNNNeuronTypeTanH: return a * std::tanh(b * x);
-    case MPSCNNNeuronTypeAbsolute: return std::fabs(x);
-    case MPSCNNNeuronTypeSoftPlus: return a * std::log1p(std::exp(b * x));
-    case MPSCNNNeuronTypeSoftSign: return x / (1 + std::fabs(x));
-    case MPSCNNNeuronTypeELU: return x >= 0 ? x : a * std::expm1(x);
-    case MPSCNNNeuronTypeReLUN: return std::min(x >= 0 ? x : a * x, b);
-    case MPSCNNNeuronTypePower: return std::pow(a * x + b, c);
-    case MPSCNNNeuronTypeExponential: return c == -1 ? std::exp(a * x + b) : std::pow(c, a * x + b);
-    case MPSCNNNeuronTypeLogarithm: return std::log(a * x + b) / (c == -1 ? 1 : std::log(c));
-    case MPSCNNNeuronTypeGeLU: return 0.5 * x * (1 + std::erf(x * std::sqrt(0.5)));
-    default: return x;
-  }
-}
-
-inline Tensor activate(const Tensor &x, MPSCNNNeuronType type, double a, double b, double c) {
-  Tensor y = x;
-  for (double &value : y.values) value = activate(type, a, b, c, value);
-  return y;
-}
-
 /// Puts `part` into `whole` at (image, row, column, channel).
 inline void paste(Tensor &whole, const Tensor &part, long z, long y, long x, long c) {
   for (long n = 0; n < part.n; ++n)

@@ -321,12 +321,14 @@ void test_batches() {
   run(buffer);
   check_equal("batch of views", read_image(whole_dst), expected);
   const Tensor reversed = read_image(reverse_dst);
+  Tensor rectified = expected;
+  for (double &value : rectified.values) value = std::max(value, 0.0);
   for (long i = 0; i < 4; ++i) {
     check_equal("batch of objects", read_image([apart_dst objectAtIndex:static_cast<NSUInteger>(i)]),
                 expected.image(i));
     check_equal("batch in reverse", reversed.image(3 - i), expected.image(i));
     check_equal("chain of batches", read_image([final_batch objectAtIndex:static_cast<NSUInteger>(i)]),
-                activate(expected.image(i), MPSCNNNeuronTypeReLU, 0, 0, 0));
+                rectified.image(i));
   }
 }
 
@@ -343,7 +345,9 @@ void test_read_counts() {
   check_raises("a temporary image is read once too often", @"MPSUsageException", "readCount",
                [&] { [kernel encodeToCommandBuffer:buffer sourceImage:t destinationImage:a]; });
   run(buffer);
-  check_equal("the same source twice", read_image(b), activate(x, MPSCNNNeuronTypeAbsolute, 0, 0, 0));
+  Tensor expected = x;
+  for (double &value : expected.values) value = std::fabs(value);
+  check_equal("the same source twice", read_image(b), expected, 0);
 }
 
 }  // namespace

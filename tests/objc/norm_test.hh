@@ -200,21 +200,6 @@ inline Tensor affine(const Tensor &x, const Affine &a, double epsilon) {
   return r;
 }
 
-/// `groups` of neighbouring channels; as many as channels: instance normalization.
-inline Tensor by_image(const Tensor &x, long groups, const Affine &a, double epsilon) {
-  Tensor r = x;
-  const long each = x.c / groups;
-  for (long n = 0; n < x.n; ++n) {
-    Affine own = a;
-    for (long k = 0; k < x.c; ++k) {
-      const Moments m = moments_of(x, n, 1, k / each * each, each);
-      own.mean[static_cast<std::size_t>(k)] = m.mean, own.variance[static_cast<std::size_t>(k)] = m.variance;
-    }
-    paste(r, affine(x.image(n), own, epsilon), n, 0, 0, 0);
-  }
-  return r;
-}
-
 inline Numbers means_of(const Tensor &x, long first, long images) {
   Numbers result;
   for (long k = 0; k < x.c; ++k) result.push_back(moments_of(x, first, images, k, 1).mean);

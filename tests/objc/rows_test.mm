@@ -337,9 +337,12 @@ MPSImage *image_of(const Shape &shape, const std::string &dtype, const std::byte
   return image;
 }
 
-/// One image that holds all, or a batch of single images.
-id images_of(const Shape &shape, const std::string &dtype, const std::byte *values, bool batch) {
-  if (!batch) return image_of(shape, dtype, values);
+/// How images are passed: in one object, as single images, or as a batch of its views.
+enum class As { one, batch, views };
+
+id images_of(const Shape &shape, const std::string &dtype, const std::byte *values, As as) {
+  if (as == As::one) return image_of(shape, dtype, values);
+  if (as == As::views) return [image_of(shape, dtype, values) batchRepresentation];
   NSMutableArray *all = [NSMutableArray array];
   const auto size = static_cast<std::size_t>(shape[1] * shape[2] * shape[3]) * rows::element_size(dtype);
   for (long i = 0; i < shape[0]; ++i)
@@ -347,17 +350,17 @@ id images_of(const Shape &shape, const std::string &dtype, const std::byte *valu
   return all;
 }
 
-id source_images(const Row &row, const std::string &key, bool batch) {
+id source_images(const Row &row, const std::string &key, As as) {
   const Array &values = row.arrays.at(key);
-  return images_of(values.shape, values.dtype, values.bytes.data(), batch);
+  return images_of(values.shape, values.dtype, values.bytes.data(), as);
 }
 
 /// Bytes of 0x7f: NaN in half precision, a large number in float32.
-id filled_images(const Shape &shape, const std::string &dtype, bool batch) {
+id filled_images(const Shape &shape, const std::string &dtype, As as) {
   std::size_t count = rows::element_size(dtype);
   for (const long extent : shape) count *= static_cast<std::size_t>(extent);
   const std::vector<std::byte> values(count, std::byte{0x7f});
-  return images_of(shape, dtype, values.data(), batch);
+  return images_of(shape, dtype, values.data(), as);
 }
 
 template <class T>
@@ -426,11 +429,16 @@ void compare(const std::string &what, const Tensor &got, const Shape &shape, con
 /// How a kernel is encoded.
 struct Form {
   bool batch = false, given = false, state = false, temporary = false;
-  bool twin = false;  // out of the archive of a copy
+  bool views = false;  // the batch is of one object
+  bool twin = false;   // out of the archive of a copy; gradients behind other channels
   std::string name() const {
-    return std::string(batch ? ", a batch" : "") + (given ? ", destination given" : ", destination returned") +
-           (state ? ", with state" : "") + (temporary ? ", temporary" : "") + (twin ? ", a copy's archive" : "");
+    return std::string(views   ? ", a batch of views"
+                       : batch ? ", a batch"
+                               : "") +
+           (given ? ", destination given" : ", destination returned") + (state ? ", with state" : "") +
+           (temporary ? ", temporary" : "") + (twin ? ", a copy's archive" : "");
   }
+  As as() const { return views ? As::views : batch ? As::batch : As::one; }
 };
 
 void set_up_result(id kernel, const Row &row) {
@@ -541,9 +549,9 @@ id kept(id<MTLCommandBuffer> buffer, id images, const Form &form) {
   return encode_forward(copy, buffer, {images}, {.batch = form.batch}, nil, nullptr);
 }
 
-std::vector<id> sources_of(const Row &row, bool batch) {
-  std::vector<id> sources{source_images(row, "source", batch)};
-  if (array(row, "second") != nullptr) sources.push_back(source_images(row, "second", batch));
+std::vector<id> sources_of(const Row &row, As as) {
+  std::vector<id> sources{source_images(row, "source", as)};
+  if (array(row, "second") != nullptr) sources.push_back(source_images(row, "second", as));
   return sources;
 }
 
@@ -558,6 +566,7 @@ std::vector<Form> forms_of(const Row &row, bool states) {
           if (temporary && given && !states) continue;
           if (state ? flag(row, "stateless") : states) continue;
           forms.push_back({batch, given, state, temporary});
+          if (batch && given) forms.push_back({batch, given, state, temporary, true});
         }
   forms.push_back({.given = true, .state = states, .twin = true});
   return forms;
@@ -573,8 +582,8 @@ void run_forward(const Row &row) {
     const bool image_is_temporary = form.temporary && !form.state;
     if (image_is_temporary) [kernel setDestinationImageAllocator:[MPSTemporaryImage defaultAllocator]];
     id<MTLCommandBuffer> buffer = command_buffer();
-    id state = nil, result = form.given ? filled_images(shape, dtype, form.batch) : nil;
-    result = encode_forward(kernel, buffer, sources_of(row, form.batch), form, result, &state);
+    id state = nil, result = form.given ? filled_images(shape, dtype, form.as()) : nil;
+    result = encode_forward(kernel, buffer, sources_of(row, form.as()), form, result, &state);
     if (image_is_temporary) result = kept(buffer, result, form);
     if (form.temporary && form.state && state != nil)
       for (MPSState *one in form.batch ? state : [NSArray arrayWithObject:state]) [one setReadCount:0];
@@ -638,12 +647,12 @@ id encode_both(const Row &row, MPSCNNGradientKernel *kernel, const Form &form, i
   MPSCNNKernel *forward = make(row);
   set_up_result(forward, row);
   id<MTLCommandBuffer> buffer = command_buffer();
-  const std::vector<id> sources = sources_of(row, form.batch);
+  const std::vector<id> sources = sources_of(row, form.as());
   id y = encode_forward(forward, buffer, sources, {.batch = form.batch, .state = true, .temporary = form.temporary},
                         nil, state);
   const std::string seen = setting(row, "seen");
   id source = seen == "y" ? y : seen == "second" ? sources[1] : sources[0];
-  result = encode_gradient(kernel, buffer, source_images(row, "upstream", form.batch), source, *state, form, result);
+  result = encode_gradient(kernel, buffer, source_images(row, "upstream", form.as()), source, *state, form, result);
   if (form.temporary)  // gradients of parameters are there for an optimizer
     for (MPSState *one in form.batch ? *state : [NSArray arrayWithObject:*state]) [one setReadCount:0];
   run(buffer);
@@ -651,18 +660,21 @@ id encode_both(const Row &row, MPSCNNGradientKernel *kernel, const Form &form, i
 }
 
 void run_gradient(const Row &row) {
-  const Shape shape = row.arrays.at("gradient").shape;
   for (const Form &form : forms_of(row, true)) {
+    Shape shape = row.arrays.at("gradient").shape;
     MPSCNNGradientKernel *kernel = make(row, "gradient.");
     if (form.twin) kernel = archived([[kernel copy] autorelease]);
     [kernel setDestinationImageAllocator:[MPSImage defaultAllocator]];
     id state = nil, result = nil;
     // A form with a destination uses the properties as they are, the other sets them.
     if (form.given) encode_both(row, kernel, {.batch = form.batch}, nil, &state);
-    if (form.given) result = filled_images(shape, "float32", form.batch);
+    const long channel = form.twin ? 4 : 0;
+    [kernel setDestinationFeatureChannelOffset:static_cast<NSUInteger>(channel)];
+    shape[3] += channel;
+    if (form.given) result = filled_images(shape, "float32", form.as());
     result = encode_both(row, kernel, form, result, &state);
-    compare(row.name + form.name(), read_images(result, "float32"), shape, {0, 0, 0, 0}, row.arrays.at("gradient"),
-            row.arrays.at("gradient_bound"), "float32");
+    compare(row.name + form.name(), read_images(result, "float32"), shape, {0, 0, 0, channel},
+            row.arrays.at("gradient"), row.arrays.at("gradient_bound"), "float32");
     if (!form.temporary) compare_parameters(row, state, form);
   }
 }
@@ -746,10 +758,10 @@ struct Calls {
       for (const auto &one : names) [all addObject:object(of + ":" + one)];
       return all;
     };
-    if (kind == "image" || kind == "batch") return source_images(row, name, kind == "batch");
+    if (kind == "image" || kind == "batch") return source_images(row, name, kind == "batch" ? As::batch : As::one);
     if (kind == "empty" || kind == "empties") {
       const auto found = integers(row, name);
-      return filled_images(found, "float32", kind == "empties");
+      return filled_images(found, "float32", kind == "empties" ? As::batch : As::one);
     }
     if (kind == "labels") return make_labels(row, std::stol(name));
     if (kind == "label_batch") return each("labels");
@@ -781,7 +793,7 @@ struct Calls {
     return nil;
   }
 
-  /// What an object holds, or all of a list.
+  /// Values of an object, or of all objects of a list.
   std::vector<double> read(id object) {
     if ([object isKindOfClass:[NSArray class]]) {
       std::vector<double> all;
@@ -810,10 +822,11 @@ Calls *calls;
 id called_object(const std::string &word) { return calls->object(word); }
 
 /// `call` with its `call_arguments` as many times as `times` says, and then arrays `after.`WORD.
-void run_call(const Row &row) {
+void run_call(const Row &row, bool twin) {
   Calls own{row, {}};
   calls = &own;
   id kernel = make(row);
+  if (twin) kernel = archived([[kernel copy] autorelease]);
   if ([kernel respondsToSelector:@selector(setDestinationImageAllocator:)])
     [kernel setDestinationImageAllocator:[MPSImage defaultAllocator]];
   const SEL selector = NSSelectorFromString(text(setting(row, "call")));
@@ -847,7 +860,7 @@ void run_row(const Row &row) {
   const int before = passed + failed;
   @try {
     if (!setting(row, "call").empty())
-      run_call(row);
+      for (const bool twin : {false, true}) run_call(row, twin);
     else if (array(row, "gradient") != nullptr)
       run_gradient(row);
     else

@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from cases import Case, Inputs, make
+from cases import Case, Inputs, make, row
 from oracle import expected as oracle
 from oracle import normalized
 from oracle.expected_others import sides
@@ -34,6 +34,15 @@ EDGES = ["zero", "clamp", "mirror", "mirror_with_edge", "constant"]
 DATA_TYPES = {"uint8": 8, "uint32": 32, "float16": 0x10000010, "float32": 0x10000020}
 WINDOWS = ("Convolution", "BinaryConvolution", "ConvolutionTranspose", "FullyConnected", "BinaryFullyConnected")
 POOLS = ("PoolingMax", "PoolingAverage", "PoolingL2Norm", "DilatedPoolingMax")
+
+# In addition to the cases of tests/cases.
+MORE: dict[str, list[Case]] = {
+    "MPSCNNNeuron": [
+        row("NeuronLinear", x=(1, 5, 6, 3), a=2.0, b=1.0, edge_mode=edge, offset=offset, why="f(0) outside")
+        for edge in ("zero", "clamp")
+        for offset in ((1, 2), (30, -1))
+    ],
+}
 
 # Parameters that are numbers of the object under the same name in camel case.
 NUMBERS = {"primary_scale", "secondary_scale", "bias", "minimum_value", "maximum_value", "alpha", "beta", "delta"}
@@ -313,14 +322,14 @@ def rows(cases: list[Case]) -> list[Row]:
                 continue  # a source that is repeated over images is repeated by Python
             result = case.result_dtype or dtype
             right = oracle.expected(case, inputs, result)
-            row = kernel(case, inputs)
-            row.name = f"{case}-{dtype}"
-            row.settings |= {
+            one = kernel(case, inputs)
+            one.name = f"{case}-{dtype}"
+            one.settings |= {
                 "dtype": result,
                 "destination": " ".join(map(str, right.shape)),
                 "first": " ".join(map(str, right.first)),
                 **forms(case, inputs, right),
             }
-            row.arrays |= {"expected": right.value, "bound": right.bound}
-            found.append(row)
+            one.arrays |= {"expected": right.value, "bound": right.bound}
+            found.append(one)
     return found

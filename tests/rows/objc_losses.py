@@ -3,7 +3,7 @@
 
 class, init, arguments     how the kernel is made; `loss` is the descriptor: loss_type, reduction, loss.<property>
 call, call_arguments       the selector and its arguments, kind:names of arrays and images
-after.<object>             array of what an object holds afterwards, within `tolerance`
+after.<object>             values of an object afterwards, within `tolerance`
 """
 
 from __future__ import annotations
