@@ -25,7 +25,8 @@ from .row_file import Row
 Array = NDArray[np.float64]
 
 LARGEST = 700
-"""Values of an image."""
+"""Values of an image; fewer where each step is a convolution."""
+LARGEST_CONVOLVED = 400
 LARGEST_OF_ALL = 300
 """Of all images together, where the result depends on which image it is."""
 LARGEST_WEIGHT = 150
@@ -104,7 +105,7 @@ def _differentiable(case: Case) -> bool:
         or case.params.get("kernel_dtype") == "float16"
         or "allow_reduced_precision" in case.params
         or (case.values and ("Max" in case.kernel or "Norm" in case.kernel or case.kernel.startswith("Neuron")))
-        or int(np.prod(case.x[1:])) > LARGEST
+        or int(np.prod(case.x[1:])) > (LARGEST_CONVOLVED if case.weight else LARGEST)
         or (case.kernel == "Dropout" and int(np.prod(case.x)) > LARGEST_OF_ALL)
     )
 
