@@ -22,7 +22,7 @@ export PATH := $(abspath $(VENV))/bin:$(PATH)
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test check test-no-device test-apple test-shapes bench docs wheel lint format dev dev-test test-asan test-tsan check-macos clean distclean
+.PHONY: help demo test check test-no-device test-apple test-split test-shapes bench docs wheel lint format dev dev-test test-asan test-tsan check-macos clean distclean
 .DELETE_ON_ERROR:
 .NOTPARALLEL:
 
@@ -54,6 +54,9 @@ test-no-device: $(stamps)/package $(stamps)/group-test  ## import, flags, and th
 # openmps hides what Apple's devices do not have and enforces their rules: the paths that the core takes on a Mac.
 test-apple: $(stamps)/package $(stamps)/group-test  ## all tests of the package on a device that behaves as Apple's do
 	@MPSCNN_DEVICE=apple $(py) -m pytest tests $(workers) $(ARGS)
+
+test-split: $(stamps)/package $(stamps)/group-test  ## all tests of the package with images where the host cannot reach them
+	@MPSCNN_ENGINE=split $(py) -m pytest tests $(workers) $(ARGS)
 
 test-shapes: $(stamps)/package $(stamps)/group-test  ## every layer of tests/shapes.txt against PyTorch, 6 minutes
 	@MPSCNN_SHAPES=all $(py) -m pytest tests/test_shapes.py $(ARGS)

@@ -29,6 +29,13 @@ APPLE = os.environ.get("MPSCNN_DEVICE") == "apple"
 """Whether openmps behaves as Apple's devices do (make test-apple)."""
 
 
+ENGINE = os.environ.get("MPSCNN_ENGINE", "cpu")
+"""The engine of the default device on Linux."""
+
+shares_images = pytest.mark.skipif(APPLE or ENGINE == "split", reason="images of this device have memory of their own")
+"""For tests of images over arrays."""
+
+
 def only_openmps(reason: str) -> pytest.MarkDecorator:
     """For tests of what openmps has beyond Apple's interface, or does otherwise."""
     return pytest.mark.skipif(APPLE, reason=f"MPSCNN_DEVICE=apple: {reason}")

@@ -62,7 +62,7 @@ for ask in (lambda: mpscnn.Image.from_array(x, copy=False), lambda: device.cache
         print(error)
 """).splitlines()[:2] == [
         "False",
-        "Image: the array cannot be shared: this platform's images have memory of their own.",
+        "Image: the array cannot be shared: this device's images have memory of their own.",
     ]
 
 

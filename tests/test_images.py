@@ -113,7 +113,7 @@ def test_special_values_pass_through_transfers() -> None:
 @pytest.mark.parametrize(("first", "count"), [(0, 4), (4, 8), (8, 6), (12, 2), (0, 14)])
 def test_channels(first: int, count: int, copy: bool) -> None:
     if not copy and not mpscnn.Device().shares_images:
-        pytest.skip("this platform's images have memory of their own")
+        pytest.skip("this device's images have memory of their own")
     x = random((2, 3, 5, 14))
     whole = mpscnn.Image.from_array(x, copy=copy)
     part = whole.channels(first, count)
@@ -195,7 +195,7 @@ def test_labels_devices_and_text() -> None:
 def test_images_of_the_same_memory_are_ordered_by_the_queue() -> None:
     """Two images over one array: a write by the device through one is read through the other."""
     if not mpscnn.Device().shares_images:
-        pytest.skip("this platform's images have memory of their own")
+        pytest.skip("this device's images have memory of their own")
     x, store = random((1, 5, 7, 4)), mpscnn.empty((1, 5, 7, 4))
     with mpscnn.CommandBuffer() as commands:
         mpscnn.NeuronReLU().encode(commands, mpscnn.Image.from_array(x), out=mpscnn.Image.from_array(store, copy=False))

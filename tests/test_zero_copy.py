@@ -18,7 +18,7 @@ SHAPE = (2, 5, 7, 6)
 DTYPES = ["float32", "float16", "uint8", "uint16"]
 
 needs_sharing = pytest.mark.skipif(
-    not mpscnn.Device().shares_images, reason="this platform's images have memory of their own"
+    not mpscnn.Device().shares_images, reason="this device's images have memory of their own"
 )
 
 
@@ -111,7 +111,7 @@ def test_a_kernel_writes_where_out_stands() -> None:
 def test_refusals_name_the_cause(make: Any, match: str) -> None:
     x = make(random(SHAPE))
     if not mpscnn.Device().shares_images:
-        match = "this platform's images have memory of their own"
+        match = "this device's images have memory of their own"
     with pytest.raises(BufferError, match=rf"Image: the array cannot be shared: {match}"):
         mpscnn.Image.from_array(x, copy=False)
     image = mpscnn.Image.from_array(x)

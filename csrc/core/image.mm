@@ -205,7 +205,7 @@ void prefetch_temporaries(CommandBuffer &buffer, std::span<const ImageShape> sha
 }
 
 std::string Image::why_not_shared(const Device &device, const ArrayView &array, ImageLayout layout) {
-  if (!device.shares_images()) return "this platform's images have memory of their own";
+  if (!device.shares_images()) return "this device's images have memory of their own";
   if (layout != ImageLayout::NHWC) return "its layout is not NHWC";
   const auto size = static_cast<std::int64_t>(size_of(array.dtype));
   if (array.shape[3] != 1 && array.strides[3] != size)

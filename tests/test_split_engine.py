@@ -1,0 +1,67 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Images where the host cannot reach them: some cases of tests of the package on the split engine.
+
+`make test-split` runs all of them.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from support import ENGINE, run_python
+
+pytestmark = pytest.mark.skipif(
+    ENGINE == "split" or sys.platform == "darwin", reason="openmps has the engine, and the tests run on it as they are"
+)
+
+TESTS = Path(__file__).parent
+FILES = (
+    "test_forward.py",
+    "test_gradient.py",
+    "test_images.py",
+    "test_image_conversion.py",
+    "test_command_buffer.py",
+    "test_loss.py",
+    "test_optimizer.py",
+    "test_weights_update.py",
+    "network/test_network.py",
+    "network/test_stream.py",
+    "training/test_training_layers.py",
+)
+
+
+def test_what_the_device_says() -> None:
+    program = """
+import numpy as np
+import mpscnn
+device = mpscnn.Device()
+print(device.name, device.shares_images)
+x = np.arange(24, dtype=np.float32).reshape(1, 2, 3, 4)
+try:
+    mpscnn.Image.from_array(x, copy=False)
+except BufferError as error:
+    print(error)
+image = mpscnn.Image.from_array(x)
+x[:] = 0
+print(image.numpy().sum(), mpscnn.NeuronReLU()(image.numpy()).sum())
+"""
+    assert run_python(program, MPSCNN_ENGINE="split").splitlines() == [
+        "split device False",
+        "Image.from_array: the array cannot be shared: this device's images have memory of their own.",
+        "276.0 276.0",
+    ]
+
+
+@pytest.mark.parametrize("name", FILES)
+def test_cases(name: str) -> None:
+    command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", str(TESTS / name)]
+    environment = os.environ | {"MPSCNN_ENGINE": "split", "MPSCNN_TIER": "quick"}
+    result = subprocess.run(command, capture_output=True, text=True, env=environment, cwd=TESTS.parent, check=False)
+    assert result.returncode == 0, result.stdout + result.stderr
+    assert re.search(r"^\d+ passed", result.stdout, re.MULTILINE)
