@@ -6,6 +6,7 @@
 
 #include "engine/plan/fusion.hpp"
 #include "engine/plan/staging.hpp"
+#include "engine/problem/print.hpp"
 #include "engine/shared/env.hpp"
 
 namespace openmps {
@@ -51,6 +52,7 @@ std::unique_ptr<Run> Engine::start(Steps& steps) {
     synchronize();
     const std::chrono::duration<double, std::micro> time = std::chrono::steady_clock::now() - begin;
     std::fprintf(stderr, "mpscnn steps: %8.1f us %s\n", time.count(), steps.labels(i).c_str());
+    std::fprintf(stderr, "mpscnn steps: %11s %s\n", "", describe(steps.problem(i)).c_str());
   }
   synchronize();
   return nullptr;
