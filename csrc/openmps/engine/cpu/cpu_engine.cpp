@@ -39,6 +39,7 @@ class CpuEngine final : public Engine {
   void free_cached_bytes() override { cpu::blocks().trim(0); }
 
   bool try_run(const Problem& problem) override {
+    if (cpu::dispatch().traces) cpu::trace_problem(problem);
     std::visit(
         [](const auto& each) {
           if constexpr (Described<std::decay_t<decltype(each)>>) cpu::run(each);

@@ -4,7 +4,6 @@
 
 #include <cstddef>
 #include <stdexcept>
-#include <string_view>
 
 #include "engine/cpu/runtime.hpp"
 
@@ -16,7 +15,7 @@ struct Implementation {
   const char* (*run)(const Call&);  ///< null when the work is done, otherwise why it was not
 };
 
-/// Make the names of a list known to only_implementation(). Each list has one.
+/// Make the names of a list known to dispatch(). Each list has one.
 struct ImplementationNames {
   template <class Call, std::size_t N>
   explicit ImplementationNames(const Implementation<Call> (&list)[N]) {
@@ -24,12 +23,17 @@ struct ImplementationNames {
   }
 };
 
-/// Run the first that does not decline. MPSCNN_IMPL leaves only the one of that name, and the last.
+/// Run the first implementation that does not decline. MPSCNN_IMPL leaves only the one of that name, and the last.
 template <class Call, std::size_t N>
 void run_first(const char* entry, const Implementation<Call> (&list)[N], const Call& call) {
-  const std::string_view only = only_implementation();
+  const Dispatch& settings = dispatch();
   for (const auto& implementation : list) {
-    const bool is_left = only.empty() || only == implementation.name || &implementation == &list[N - 1];
+    if (settings.is_plain) [[likely]] {
+      if (!implementation.run(call)) return;
+      continue;
+    }
+    const bool is_left =
+        settings.only.empty() || settings.only == implementation.name || &implementation == &list[N - 1];
     const char* why_not = is_left ? implementation.run(call) : "MPSCNN_IMPL names another";
     trace_dispatch(entry, implementation.name, why_not);
     if (!why_not) return;

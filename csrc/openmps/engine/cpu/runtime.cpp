@@ -10,6 +10,7 @@
 #include <stdexcept>
 #include <string>
 
+#include "engine/problem/print.hpp"
 #include "engine/shared/env.hpp"
 #include "engine/shared/machine.hpp"
 
@@ -45,34 +46,31 @@ std::vector<std::string>& implementation_names() {
   return *names;
 }
 
-const std::string& only_implementation() {
-  static const auto* const name = [] {
-    const std::string& value = env::value_of(env::Variable::impl);
-    if (value.empty()) return new std::string;
+const Dispatch& read_dispatch() {
+  static const auto* const settings = [] {
+    const std::string& only = env::value_of(env::Variable::impl);
     const std::set<std::string> known(implementation_names().begin(), implementation_names().end());
-    if (!known.contains(value)) {
+    if (!only.empty() && !known.contains(only)) {
       std::string list;
       for (const auto& one : known) list += (list.empty() ? "" : ", ") + one;
-      throw std::runtime_error(std::string(env::name_of(env::Variable::impl)) + " (" + value +
+      throw std::runtime_error(std::string(env::name_of(env::Variable::impl)) + " (" + only +
                                ") names no implementation (" + list + ").");
     }
-    return new std::string(value);
+    const bool traces = env::has_word(env::Variable::trace, "dispatch");
+    return new Dispatch{only, traces, only.empty() && !traces};
   }();
-  return *name;
-}
-
-bool traces_dispatch() {
-  static const bool traces = env::has_word(env::Variable::trace, "dispatch");
-  return traces;
+  return *settings;
 }
 
 void trace_dispatch(const char* entry, const char* implementation, const char* why_not) {
-  if (!traces_dispatch()) return;
+  if (!dispatch().traces) return;
   if (why_not) {
     std::fprintf(stderr, "mpscnn dispatch: %s: %s declines: %s\n", entry, implementation, why_not);
   } else {
     std::fprintf(stderr, "mpscnn dispatch: %s: %s\n", entry, implementation);
   }
 }
+
+void trace_problem(const Problem& problem) { std::fprintf(stderr, "mpscnn dispatch: %s\n", describe(problem).c_str()); }
 
 }  // namespace openmps::cpu

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What all of this engine shares: scratch memory, names of implementations, the dispatch trace.
+// Shared by the whole engine: scratch memory, names of implementations, the dispatch trace.
 #pragma once
 
 #include <cstdint>
@@ -7,6 +7,7 @@
 #include <utility>
 #include <vector>
 
+#include "engine/problem/problem.hpp"
 #include "engine/shared/block_allocator.hpp"
 #include "engine/shared/tensor.hpp"
 
@@ -46,13 +47,25 @@ struct ScratchTensor {
 /// The names of the implementations in all lists, registered when the library is loaded.
 std::vector<std::string>& implementation_names();
 
-/// The value of MPSCNN_IMPL, empty without it: the name of the only implementation that a list may use besides its
-/// last. Throw if no list has it.
-const std::string& only_implementation();
+/// MPSCNN_IMPL and MPSCNN_TRACE as far as lists of implementations go.
+struct Dispatch {
+  std::string only;      ///< the only implementation that a list may use besides its last; empty: all
+  bool traces = false;   ///< print which implementation was tried, and why it was not used
+  bool is_plain = true;  ///< neither
+};
 
-/// Whether MPSCNN_TRACE asks for "dispatch" (a list separated by commas).
-bool traces_dispatch();
-/// One line on stderr: what was tried and why it was not used (null: it was used).
+/// Throw if MPSCNN_IMPL is in no list.
+const Dispatch& read_dispatch();
+/// The settings, read once per process.
+inline const Dispatch& dispatch() {
+  static const Dispatch& settings = read_dispatch();
+  return settings;
+}
+
+/// Print one line on stderr if dispatch is traced: which implementation was tried, and why it was not used (null: it
+/// was).
 void trace_dispatch(const char* entry, const char* implementation, const char* why_not);
+/// Print the problem on stderr.
+void trace_problem(const Problem& problem);
 
 }  // namespace openmps::cpu
