@@ -5,6 +5,7 @@
 #include <cmath>
 #include <vector>
 
+#include "engine/cpu/implementations.hpp"
 #include "engine/shared/float_rows.hpp"
 #include "engine/shared/isa.hpp"
 #include "engine/shared/parallel.hpp"
@@ -15,7 +16,7 @@ namespace {
 
 constexpr std::int64_t kGrain = 64 * 1024;  // taps that are worth a thread
 constexpr std::int64_t kBlock = 32;         // channels whose results stay in registers
-// Columns and channels of a window that are better read as they lie in memory than in blocks of channels.
+// Columns and channels of a window from which on longer runs of memory pay.
 constexpr std::int64_t kManyColumns = 6, kWideBlock = 64;
 
 /// Taps inside of the source grown by `grown` pixels on both sides.
@@ -104,7 +105,7 @@ MPSCNN_CLONES void mean_of(const float* const* rows, std::int64_t row_count, con
   for (std::int64_t k = 0; k < rest; ++k) result[c + k] = sums[k] / divisor;
 }
 
-/// The same of large windows with many channels: a wide block, whose parts of a pixel are a run of memory.
+/// The same with blocks twice as wide, whose parts of a pixel are a longer run of memory.
 MPSCNN_CLONES void mean_of_many(const float* const* rows, std::int64_t row_count, const std::int64_t* columns,
                                 std::int64_t column_count, float divisor, float* result, std::int64_t channels) {
   for (std::int64_t first = 0; first + kWideBlock <= channels; first += kWideBlock) {
@@ -162,7 +163,7 @@ MPSCNN_CLONES void norm_of(const float* const* rows, const float* row_times, std
   for (std::int64_t k = 0; k < channels; ++k) result[k] = std::sqrt(result[k]);
 }
 
-/// What a thread needs for itself.
+/// Buffers of one thread.
 struct Scratch {
   FloatRows source;
   Taps rows, columns;
@@ -170,9 +171,8 @@ struct Scratch {
   std::vector<float> result;
 };
 
-}  // namespace
-
-void run(const PoolProblem& problem) {
+/// All windows. `wide`: averages read wide blocks where the window has enough columns.
+void pool(const PoolProblem& problem, bool wide) {
   const Tensor src = tensor_of(problem.src), dst = tensor_of(problem.dst);
   const Window& w = problem.window;
   const bool average = problem.type == PoolType::average;
@@ -228,9 +228,11 @@ void run(const PoolProblem& problem) {
                 zero ? w.kernel_w : taps_within(left, w.kernel_w, w.dilation_w, src.w, problem.zero_pad_w);
             // No tap that counts: 0.
             const float divisor = std::max(1.0f, static_cast<float>(taps_h) * static_cast<float>(taps_w));
-            const std::int64_t wide = column_count >= kManyColumns ? channels / kWideBlock * kWideBlock : 0;
-            mean_of_many(my.row_pointers.data(), row_count, my.columns.at.data(), column_count, divisor, result, wide);
-            mean_of(my.row_pointers.data(), row_count, my.columns.at.data(), column_count, divisor, result, wide,
+            const std::int64_t first = wide && column_count >= kManyColumns ? channels / kWideBlock * kWideBlock : 0;
+            if (first > 0)
+              mean_of_many(my.row_pointers.data(), row_count, my.columns.at.data(), column_count, divisor, result,
+                           first);
+            mean_of(my.row_pointers.data(), row_count, my.columns.at.data(), column_count, divisor, result, first,
                     channels);
             break;
           }
@@ -244,5 +246,28 @@ void run(const PoolProblem& problem) {
     }
   });
 }
+
+const char* pool_wide_blocks(const PoolProblem& problem) {
+  if (problem.type != PoolType::average) return "no averages";
+  if (std::min(problem.window.kernel_w, problem.src.w) < kManyColumns) return "windows of few columns";
+  if (problem.dst.c < kWideBlock) return "few channels";
+  pool(problem, true);
+  return nullptr;
+}
+
+const char* pool_blocks(const PoolProblem& problem) {
+  pool(problem, false);
+  return nullptr;
+}
+
+constexpr Implementation<PoolProblem> kPools[] = {
+    {"pool_wide_blocks", pool_wide_blocks},
+    {"pool_blocks", pool_blocks},
+};
+const ImplementationNames kPoolNames(kPools);
+
+}  // namespace
+
+void run(const PoolProblem& problem) { run_first("pool", kPools, problem); }
 
 }  // namespace openmps::cpu

@@ -7,6 +7,7 @@
 #include <limits>
 #include <vector>
 
+#include "engine/cpu/implementations.hpp"
 #include "engine/cpu/resampling/adjoint.hpp"
 #include "engine/shared/isa.hpp"
 #include "engine/shared/taps.hpp"
@@ -199,15 +200,38 @@ MPSCNN_CLONES std::int64_t give_to_greatest(const MaxRow& row, bool& is_nan) {
   return k;
 }
 
-/// Windows in their order, which is that of each pixel's sum whatever the threads.
-void max_gradient(const PoolGradientProblem& problem, const Axis& down, const Axis& across, const Shares& rows,
-                  const Shares& columns) {
+/// What the implementations share: which windows see which pixels.
+struct PoolGradientCall {
+  const PoolGradientProblem& problem;
+  Axis down, across;
+  Shares rows, columns;
+
+  explicit PoolGradientCall(const PoolGradientProblem& p)
+      : problem(p),
+        down(p.window.start_h, p.window.kernel_h, p.window.stride_h, p.window.dilation_h, p.src.h, p.diff_dst.h,
+             p.zero_pad_h, p),
+        across(p.window.start_w, p.window.kernel_w, p.window.stride_w, p.window.dilation_w, p.src.w, p.diff_dst.w,
+               p.zero_pad_w, p),
+        rows(down.shares(p.first_h, p.diff_src.h, p.type)),
+        columns(across.shares(p.first_w, p.diff_src.w, p.type)) {}
+
+  /// The windows' columns are the result's. If not, rows of the source's columns are summed up and stored when done.
+  bool is_direct() const {
+    const ImageView& dst = problem.diff_src;
+    return dst.format == Format::float32 && problem.first_w == 0 && dst.w == problem.src.w;
+  }
+};
+
+/// Windows in their order, which is that of each pixel's sum whatever the threads. `adds`: to what earlier windows
+/// gave, as windows that overlap have to.
+void max_gradient(const PoolGradientCall& call, bool adds) {
+  const PoolGradientProblem& problem = call.problem;
+  const Axis &down = call.down, &across = call.across;
+  const Shares &rows = call.rows, &columns = call.columns;
   const Tensor src = tensor_of(problem.src), diff = tensor_of(problem.diff_dst), dst = tensor_of(problem.diff_src);
   const bool floats = src.format == Format::float32 && diff.format == Format::float32 && dst.format == Format::float32;
   const Partition work = partition(dst, rows.reach(), floats);
-  // The windows' columns are the result's. If not, rows of the source's columns are summed up and stored when done.
-  const bool direct = dst.format == Format::float32 && problem.first_w == 0 && dst.w == src.w;
-  const bool adds = rows.most() > 1 || columns.most() > 1 || !direct;
+  const bool direct = call.is_direct();
   const std::int64_t c = dst.c, lines = dst.n * dst.h, overlap = down.overlap();
   std::size_t window_rows = 0;
   for (std::int64_t v = 0; v < diff.h; ++v) window_rows = std::max(window_rows, down.of(v).size());
@@ -332,8 +356,10 @@ MPSCNN_CLONES void quotients(const float* const* rows, const Place* row_places, 
   for (std::int64_t k = 0; k < channels; ++k) dst[k] = dst[k] == 0 ? 0.0f : diff[k] / std::sqrt(dst[k]);
 }
 
-void norm_gradient(const PoolGradientProblem& problem, const Axis& down, const Axis& across, const Shares& rows,
-                   const Shares& columns) {
+void norm_gradient(const PoolGradientCall& call) {
+  const PoolGradientProblem& problem = call.problem;
+  const Axis &down = call.down, &across = call.across;
+  const Shares &rows = call.rows, &columns = call.columns;
   const Tensor src = tensor_of(problem.src), diff = tensor_of(problem.diff_dst), dst = tensor_of(problem.diff_src);
   const bool splits = src.format == Format::float32 && diff.format == Format::float32 && dst.format == Format::float32;
   const Partition work = partition(dst, rows.reach(), splits);
@@ -369,25 +395,38 @@ void norm_gradient(const PoolGradientProblem& problem, const Axis& down, const A
   gather_separable(dst, diff.h, rows, columns, work, make_row, factor);
 }
 
+void average_gradient(const PoolGradientCall& call) {
+  const Tensor result = tensor_of(call.problem.diff_src), from = tensor_of(call.problem.diff_dst);
+  const Partition work = partition(result, 1, false);
+  DiffRows diff_rows(from, work.threads);
+  gather_separable(result, from.h, call.rows, call.columns, work, std::ref(diff_rows), no_factor);
+}
+
+const char* pool_gradient_disjoint(const PoolGradientCall& call) {
+  if (call.problem.type != PoolType::max) return "no maxima";
+  if (call.rows.most() > 1 || call.columns.most() > 1) return "windows overlap";
+  if (!call.is_direct()) return "the result is not float32 or has other columns than the source";
+  max_gradient(call, false);
+  return nullptr;
+}
+
+const char* pool_gradient_sums(const PoolGradientCall& call) {
+  switch (call.problem.type) {
+    case PoolType::max: max_gradient(call, true); break;
+    case PoolType::l2_norm: norm_gradient(call); break;
+    case PoolType::average: average_gradient(call); break;
+  }
+  return nullptr;
+}
+
+constexpr Implementation<PoolGradientCall> kPoolGradients[] = {
+    {"pool_gradient_disjoint", pool_gradient_disjoint},
+    {"pool_gradient_sums", pool_gradient_sums},
+};
+const ImplementationNames kPoolGradientNames(kPoolGradients);
+
 }  // namespace
 
-void run(const PoolGradientProblem& problem) {
-  const Window& w = problem.window;
-  const ImageView &diff = problem.diff_dst, &src = problem.src, &dst = problem.diff_src;
-  const Axis down(w.start_h, w.kernel_h, w.stride_h, w.dilation_h, src.h, diff.h, problem.zero_pad_h, problem);
-  const Axis across(w.start_w, w.kernel_w, w.stride_w, w.dilation_w, src.w, diff.w, problem.zero_pad_w, problem);
-  const Shares rows = down.shares(problem.first_h, dst.h, problem.type);
-  const Shares columns = across.shares(problem.first_w, dst.w, problem.type);
-  switch (problem.type) {
-    case PoolType::max: return max_gradient(problem, down, across, rows, columns);
-    case PoolType::l2_norm: return norm_gradient(problem, down, across, rows, columns);
-    case PoolType::average: {
-      const Tensor result = tensor_of(dst), from = tensor_of(diff);
-      const Partition work = partition(result, 1, false);
-      DiffRows diff_rows(from, work.threads);
-      return gather_separable(result, from.h, rows, columns, work, std::ref(diff_rows), no_factor);
-    }
-  }
-}
+void run(const PoolGradientProblem& problem) { run_first("pool_gradient", kPoolGradients, PoolGradientCall(problem)); }
 
 }  // namespace openmps::cpu
