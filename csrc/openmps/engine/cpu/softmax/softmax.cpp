@@ -9,6 +9,7 @@
 #include <algorithm>
 #include <cmath>
 
+#include "engine/cpu/implementations.hpp"
 #include "engine/shared/fast_math.hpp"
 #include "engine/shared/isa.hpp"
 #include "engine/shared/log_sum_exp.hpp"
@@ -117,15 +118,36 @@ MPSCNN_CLONES void softmax_few(const float* src, float* dst, std::int64_t pixels
   }
 }
 
-}  // namespace
+using SoftmaxRun = void (*)(const float* src, float* dst, std::int64_t pixels, std::int64_t channels, bool log);
 
-void run(const SoftmaxProblem& problem) {
+void softmax_with(const SoftmaxProblem& problem, SoftmaxRun run_of_pixels) {
   const std::int64_t c = problem.dst.c;
   const bool log = problem.log;
   for_operands<1>({&problem.src}, problem.dst, kGrain, /*across_images=*/true,
                   [&](const std::array<const float*, 1>& src, float* dst, std::int64_t, std::int64_t pixels) {
-                    (c < kFew ? softmax_few : softmax_pixels)(src[0], dst, pixels, c, log);
+                    run_of_pixels(src[0], dst, pixels, c, log);
                   });
 }
+
+const char* softmax_few_channels(const SoftmaxProblem& problem) {
+  if (problem.dst.c >= kFew) return "many channels";
+  softmax_with(problem, softmax_few);
+  return nullptr;
+}
+
+const char* softmax_many_channels(const SoftmaxProblem& problem) {
+  softmax_with(problem, softmax_pixels);
+  return nullptr;
+}
+
+constexpr Implementation<SoftmaxProblem> kSoftmaxes[] = {
+    {"softmax_few_channels", softmax_few_channels},
+    {"softmax_many_channels", softmax_many_channels},
+};
+const ImplementationNames kSoftmaxNames(kSoftmaxes);
+
+}  // namespace
+
+void run(const SoftmaxProblem& problem) { run_first("softmax", kSoftmaxes, problem); }
 
 }  // namespace openmps::cpu

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <algorithm>
 
+#include "engine/cpu/implementations.hpp"
 #include "engine/cpu/pointwise/gradients.hpp"
 #include "engine/cpu/softmax/softmax.hpp"
 #include "engine/shared/fast_math.hpp"
@@ -74,12 +75,13 @@ MPSCNN_CLONES void few_gradient(const float* diff, const float* result, float* d
   }
 }
 
-}  // namespace
+using GradientRun = void (*)(const float* diff, const float* result, float* dst, std::int64_t pixels,
+                             std::int64_t channels, bool log);
 
-void run(const SoftmaxGradientProblem& problem) {
+void gradient_with(const SoftmaxGradientProblem& problem, GradientRun run_of_pixels) {
   const std::int64_t c = problem.diff_src.c;
   const auto body = [&](const std::array<const float*, 2>& src, float* dst, std::int64_t, std::int64_t pixels) {
-    (c < kFew ? few_gradient : pixels_gradient)(src[0], src[1], dst, pixels, c, problem.log);
+    run_of_pixels(src[0], src[1], dst, pixels, c, problem.log);
   };
   const Operand &diff = problem.diff_dst, &result = problem.dst;
   const ResultsAxis rows = result_rows(problem.source, diff), columns = result_columns(problem.source, diff);
@@ -88,5 +90,26 @@ void run(const SoftmaxGradientProblem& problem) {
                           rows, columns, c, problem.diff_src, kGrain, body);
   for_operands<2>({&diff, &result}, problem.diff_src, kGrain, /*across_images=*/true, body);
 }
+
+const char* softmax_gradient_few_channels(const SoftmaxGradientProblem& problem) {
+  if (problem.diff_src.c >= kFew) return "many channels";
+  gradient_with(problem, few_gradient);
+  return nullptr;
+}
+
+const char* softmax_gradient_many_channels(const SoftmaxGradientProblem& problem) {
+  gradient_with(problem, pixels_gradient);
+  return nullptr;
+}
+
+constexpr Implementation<SoftmaxGradientProblem> kSoftmaxGradients[] = {
+    {"softmax_gradient_few_channels", softmax_gradient_few_channels},
+    {"softmax_gradient_many_channels", softmax_gradient_many_channels},
+};
+const ImplementationNames kSoftmaxGradientNames(kSoftmaxGradients);
+
+}  // namespace
+
+void run(const SoftmaxGradientProblem& problem) { run_first("softmax_gradient", kSoftmaxGradients, problem); }
 
 }  // namespace openmps::cpu
