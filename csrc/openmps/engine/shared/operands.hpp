@@ -7,7 +7,6 @@
 #include <array>
 #include <cstdint>
 #include <cstring>
-#include <type_traits>
 #include <utility>
 #include <vector>
 
@@ -154,50 +153,69 @@ inline void store_pixels(const float* values, std::byte* to, const Tensor& dst, 
   for (std::int64_t i = 0; i < pixels; ++i) row_from_float(values + i * dst.c, to + i * step, dst.format, dst.c);
 }
 
+/// The sources and the result of a loop over pixels, as few long lines as there are: one where nothing lies between the
+/// pixels, or one for each image, else the rows.
+template <std::size_t count>
+struct OperandLines {
+  std::array<OperandSource, count> sources;
+  Tensor dst;
+  bool adjacent;  ///< pixels of a line of dst
+  bool covered;   ///< and every one sees a pixel of each source
+
+  OperandLines(const std::array<const Operand*, count>& operands, const ImageView& view, bool across_images)
+      : OperandLines(operands, view, across_images, std::make_index_sequence<count>()) {}
+
+  /// All values have this format and can be used where they are.
+  bool are_direct(Format format) const {
+    return covered && dst.format == format &&
+           all([&](const OperandSource& source) { return source.is_direct(format); });
+  }
+
+ private:
+  template <std::size_t... i>
+  OperandLines(const std::array<const Operand*, count>& operands, const ImageView& view, bool across_images,
+               std::index_sequence<i...>)
+      : sources{OperandSource(*operands[i])...}, dst(tensor_of(view)) {
+    const auto are_like = [&](bool (Tensor::*is_dense)() const) {
+      return (dst.*is_dense)() &&
+             all([&](const OperandSource& source) { return source.is_like(dst) && (source.tensor.*is_dense)(); });
+    };
+    if (are_like(&Tensor::images_are_dense)) {
+      const bool one_line = across_images && are_like(&Tensor::is_dense);
+      for (OperandSource& source : sources) source.tensor.flatten(one_line);
+      dst.flatten(one_line);
+    }
+    adjacent = dst.w == 1 || dst.w_stride == dst.c;
+    covered = adjacent && all([&](const OperandSource& source) { return source.covers(dst); });
+  }
+
+  template <class Condition>
+  bool all(const Condition& condition) const {
+    return std::all_of(sources.begin(), sources.end(), condition);
+  }
+};
+
 /// body(sources, dst, first, pixels) over the pixels of `view` in runs, threaded: the operands' values and room for the
 /// result's, of `pixels` whole pixels of one image, or of several if `across_images`; `first` counts from the view's
-/// first pixel, images over rows over columns. The values are floats, or halves if the body takes these too and they
-/// lie side by side in all operands and the view. The body must not throw.
+/// first pixel, images over rows over columns. The body must not throw.
 template <std::size_t count, class Body>
 void for_operands(const std::array<const Operand*, count>& operands, const ImageView& view, std::int64_t grain,
                   bool across_images, const Body& body) {
-  const auto make = [&]<std::size_t... i>(std::index_sequence<i...>) {
-    return std::array<OperandSource, count>{OperandSource(*operands[i])...};
-  };
-  std::array<OperandSource, count> sources = make(std::make_index_sequence<count>());
-  const auto all = [&](const auto& condition) { return std::all_of(sources.begin(), sources.end(), condition); };
-  Tensor dst = tensor_of(view);
+  const OperandLines<count> lines(operands, view, across_images);
+  const Tensor& dst = lines.dst;
   const std::int64_t c = dst.c;
-  // One line of pixels where nothing lies between them, or one for each image, else the rows.
-  const auto are_like = [&](bool (Tensor::*is_dense)() const) {
-    return (dst.*is_dense)() &&
-           all([&](const OperandSource& source) { return source.is_like(dst) && (source.tensor.*is_dense)(); });
-  };
-  if (are_like(&Tensor::images_are_dense)) {
-    const bool one_line = across_images && are_like(&Tensor::is_dense);
-    for (OperandSource& source : sources) source.tensor.flatten(one_line);
-    dst.flatten(one_line);
-  }
-  const bool adjacent = dst.w == 1 || dst.w_stride == c;
-  const bool covered = adjacent && all([&](const OperandSource& source) { return source.covers(dst); });
-  const auto are_direct = [&](Format format) {
-    return covered && dst.format == format &&
-           all([&](const OperandSource& source) { return source.is_direct(format); });
-  };
-  using Halves = std::array<const std::uint16_t*, count>;
-  constexpr bool kTakesHalves = std::is_invocable_v<Body, const Halves&, std::uint16_t*, std::int64_t, std::int64_t>;
-  const bool halves = kTakesHalves && are_direct(Format::float16), in_place = adjacent && dst.format == Format::float32;
-  const std::int64_t run = halves || are_direct(Format::float32) ? dst.w : std::max<std::int64_t>(1, kOperandChunk / c);
+  const bool in_place = lines.adjacent && dst.format == Format::float32;
+  const std::int64_t run = lines.are_direct(Format::float32) ? dst.w : std::max<std::int64_t>(1, kOperandChunk / c);
   const std::int64_t buffer = std::max(kOperandChunk, c);
 
   const int threads = threads_for(dst.size(), grain);
   std::vector<float> wide;  // pixels of more channels than a buffer on the stack has
-  if (c > kOperandChunk && !halves) wide.resize((count + 1) * static_cast<std::size_t>(buffer * threads));
+  if (c > kOperandChunk) wide.resize((count + 1) * static_cast<std::size_t>(buffer * threads));
   parallel_ranges(dst.n * dst.h * dst.w, threads, [&](std::int64_t begin, std::int64_t end) {
     float stack[(count + 1) * kOperandChunk];
     float* const buffers = wide.empty() ? stack : wide.data() + (count + 1) * buffer * thread_number();
     const auto readers_of = [&]<std::size_t... i>(std::index_sequence<i...>) {
-      return std::array<OperandReader, count>{OperandReader(sources[i], c, buffers + i * buffer)...};
+      return std::array<OperandReader, count>{OperandReader(lines.sources[i], c, buffers + i * buffer)...};
     };
     std::array<OperandReader, count> readers = readers_of(std::make_index_sequence<count>());
     std::array<const float*, count> from;
@@ -207,21 +225,30 @@ void for_operands(const std::array<const Operand*, count>& operands, const Image
       pixels = std::min({run, dst.w - x, end - pixel});
       const std::int64_t n = line / dst.h, y = line % dst.h;
       std::byte* const to = dst.at(n, y, x);
-      if constexpr (kTakesHalves) {
-        if (halves) {
-          Halves half;
-          for (std::size_t i = 0; i < count; ++i) {
-            const OperandSource& source = sources[i];
-            half[i] = reinterpret_cast<std::uint16_t*>(source.tensor.at(n, source.row(y), source.start_w + x));
-          }
-          body(half, reinterpret_cast<std::uint16_t*>(to), pixel, pixels);
-          continue;
-        }
-      }
       for (std::size_t i = 0; i < count; ++i) from[i] = readers[i].read(n, y, x, pixels);
       float* const values = in_place ? reinterpret_cast<float*>(to) : buffers + count * buffer;
       body(from, values, pixel, pixels);
       if (!in_place) store_pixels(values, to, dst, pixels);
+    }
+  });
+}
+
+/// The same with halves that are used where they are: lines.are_direct(Format::float16).
+template <std::size_t count, class Body>
+void for_halves(const OperandLines<count>& lines, std::int64_t grain, const Body& body) {
+  const Tensor& dst = lines.dst;
+  parallel_ranges(dst.n * dst.h * dst.w, threads_for(dst.size(), grain), [&](std::int64_t begin, std::int64_t end) {
+    std::array<const std::uint16_t*, count> from;
+    std::int64_t line = begin / dst.w, x = begin % dst.w, pixels = 0;
+    for (std::int64_t pixel = begin; pixel < end; pixel += pixels, x += pixels) {
+      if (x == dst.w) x = 0, ++line;
+      pixels = std::min(dst.w - x, end - pixel);
+      const std::int64_t n = line / dst.h, y = line % dst.h;
+      for (std::size_t i = 0; i < count; ++i) {
+        const OperandSource& source = lines.sources[i];
+        from[i] = reinterpret_cast<std::uint16_t*>(source.tensor.at(n, source.row(y), source.start_w + x));
+      }
+      body(from, reinterpret_cast<std::uint16_t*>(dst.at(n, y, x)), pixel, pixels);
     }
   });
 }

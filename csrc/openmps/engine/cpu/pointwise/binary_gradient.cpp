@@ -2,6 +2,7 @@
 #include <algorithm>
 #include <vector>
 
+#include "engine/cpu/implementations.hpp"
 #include "engine/cpu/pointwise/gradients.hpp"
 #include "engine/cpu/pointwise/pointwise.hpp"
 #include "engine/shared/isa.hpp"
@@ -169,22 +170,60 @@ class Summation {
   std::vector<OperandSource> sources_;
 };
 
+struct BinaryGradientCall {
+  const BinaryGradientProblem& problem;
+  std::vector<const Operand*> operands;  ///< the gradient, then those of the other source and the mask that there are
+
+  explicit BinaryGradientCall(const BinaryGradientProblem& p) : problem(p), operands{&p.diff_dst} {
+    for (const Operand* operand : {&p.other, &p.mask})
+      if (operand->view.memory) operands.push_back(operand);
+  }
+  bool is_seen_twice() const {
+    return (problem.sum_h == 1 && result_rows(problem.source, problem.diff_dst).is_seen_twice()) ||
+           (problem.sum_w == 1 && result_columns(problem.source, problem.diff_dst).is_seen_twice());
+  }
+};
+
+const char* binary_gradient_by_value(const BinaryGradientCall& call) {
+  const BinaryGradientProblem& problem = call.problem;
+  const auto& operands = call.operands;
+  if (problem.sum_h > 1 || problem.sum_w > 1 || problem.sum_c > 1) return "sums over repeated axes";
+  if (call.is_seen_twice()) return "several results saw one pixel";
+  if (operands.size() == 1) {
+    without_sums<1>(problem, {operands[0]});
+  } else if (operands.size() == 2) {
+    without_sums<2>(problem, {operands[0], operands[1]});
+  } else {
+    without_sums<3>(problem, {operands[0], operands[1], operands[2]});
+  }
+  return nullptr;
+}
+
+const char* binary_gradient_sums(const BinaryGradientCall& call) {
+  const BinaryGradientProblem& problem = call.problem;
+  const auto& operands = call.operands;
+  if (!call.is_seen_twice()) {
+    Summation(problem, operands).run();
+  } else if (operands.size() == 1) {
+    of_clamped_source<1>(problem, {operands[0]});
+  } else if (operands.size() == 2) {
+    of_clamped_source<2>(problem, {operands[0], operands[1]});
+  } else {
+    of_clamped_source<3>(problem, {operands[0], operands[1], operands[2]});
+  }
+  return nullptr;
+}
+
+constexpr Implementation<BinaryGradientCall> kBinaryGradients[] = {
+    {"binary_gradient_by_value", binary_gradient_by_value},
+    {"binary_gradient_sums", binary_gradient_sums},
+};
+const ImplementationNames kBinaryGradientNames(kBinaryGradients);
+
 }  // namespace
 
 void run(const BinaryGradientProblem& problem) {
-  std::vector<const Operand*> operands{&problem.diff_dst};
-  for (const Operand* operand : {&problem.other, &problem.mask})
-    if (operand->view.memory) operands.push_back(operand);
-  if ((problem.sum_h == 1 && result_rows(problem.source, problem.diff_dst).is_seen_twice()) ||
-      (problem.sum_w == 1 && result_columns(problem.source, problem.diff_dst).is_seen_twice())) {
-    if (operands.size() == 1) return of_clamped_source<1>(problem, {operands[0]});
-    if (operands.size() == 2) return of_clamped_source<2>(problem, {operands[0], operands[1]});
-    return of_clamped_source<3>(problem, {operands[0], operands[1], operands[2]});
-  }
-  if (problem.sum_h > 1 || problem.sum_w > 1 || problem.sum_c > 1) return Summation(problem, operands).run();
-  if (operands.size() == 1) return without_sums<1>(problem, {operands[0]});
-  if (operands.size() == 2) return without_sums<2>(problem, {operands[0], operands[1]});
-  return without_sums<3>(problem, {operands[0], operands[1], operands[2]});
+  run_first("binary_gradient", kBinaryGradients, BinaryGradientCall(problem));
 }
 
 }  // namespace openmps::cpu

@@ -3,6 +3,7 @@
 
 #include <algorithm>
 
+#include "engine/cpu/implementations.hpp"
 #include "engine/cpu/pointwise/gradients.hpp"
 #include "engine/cpu/pointwise/pointwise.hpp"
 #include "engine/shared/isa.hpp"
@@ -57,19 +58,27 @@ struct Dropper {
   }
 };
 
-}  // namespace
-
-void run(const DropoutProblem& problem) {
+const char* dropout(const DropoutProblem& problem) {
   const DropoutMask& mask = problem.mask;
   const Operand& src = problem.src;
   const std::int64_t c = problem.dst.c;
   const ResultsAxis rows = result_rows(problem.source, src), columns = result_columns(problem.source, src);
-  if (rows.is_seen_twice() || columns.is_seen_twice())
-    return for_results<1>({moved(src, -src.start_h, -src.start_w)}, rows, columns, c, problem.dst, kGrain,
-                          Dropper{mask, rows.count, columns.count, c, mask.h == 1 ? 0 : problem.start_h - src.start_h,
-                                  mask.w == 1 ? 0 : problem.start_w - src.start_w});
-  for_operands<1>({&src}, problem.dst, kGrain, /*across_images=*/true,
-                  Dropper{mask, problem.dst.h, problem.dst.w, c, problem.start_h, problem.start_w});
+  if (rows.is_seen_twice() || columns.is_seen_twice()) {
+    for_results<1>({moved(src, -src.start_h, -src.start_w)}, rows, columns, c, problem.dst, kGrain,
+                   Dropper{mask, rows.count, columns.count, c, mask.h == 1 ? 0 : problem.start_h - src.start_h,
+                           mask.w == 1 ? 0 : problem.start_w - src.start_w});
+  } else {
+    for_operands<1>({&src}, problem.dst, kGrain, /*across_images=*/true,
+                    Dropper{mask, problem.dst.h, problem.dst.w, c, problem.start_h, problem.start_w});
+  }
+  return nullptr;
 }
+
+constexpr Implementation<DropoutProblem> kDropouts[] = {{"dropout", dropout}};
+const ImplementationNames kDropoutNames(kDropouts);
+
+}  // namespace
+
+void run(const DropoutProblem& problem) { run_first("dropout", kDropouts, problem); }
 
 }  // namespace openmps::cpu

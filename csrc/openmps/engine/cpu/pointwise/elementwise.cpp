@@ -5,6 +5,7 @@
 #include <cstring>
 #include <vector>
 
+#include "engine/cpu/implementations.hpp"
 #include "engine/shared/neuron.hpp"
 #include "engine/shared/parallel.hpp"
 #include "engine/shared/rows.hpp"
@@ -76,12 +77,18 @@ void copy_runs(std::byte* dst, std::int64_t dst_step, const std::byte* src, std:
   for (std::int64_t i = 0; i < count; ++i) std::memcpy(dst + i * dst_step, src + i * src_step, bytes);
 }
 
-/// Whether these are slices of channels that copy_runs() has a size for, row by row; done then.
-bool copy_slices(const Tensor& src, const Tensor& dst) {
+struct CopyCall {
+  Tensor src, dst;
+};
+
+/// Slices of channels that copy_runs() has a size for, row by row.
+const char* copy_slices(const CopyCall& call) {
+  const Tensor &src = call.src, &dst = call.dst;
+  if (src.format != dst.format) return "formats differ";
   const auto size = static_cast<std::int64_t>(size_of(src.format));
   const int threads = threads_for(src.size(), kGrain);
-  if (src.w_stride == src.c && dst.w_stride == dst.c) return false;
-  if (src.n * src.h < threads) return false;
+  if (src.w_stride == src.c && dst.w_stride == dst.c) return "pixels are adjacent";
+  if (src.n * src.h < threads) return "fewer rows than threads";
   const auto rows = [&](auto copy_row) {
     parallel_ranges(src.n * src.h, threads, [&](std::int64_t begin, std::int64_t end) {
       for (std::int64_t i = begin; i < end; ++i) {
@@ -89,61 +96,87 @@ bool copy_slices(const Tensor& src, const Tensor& dst) {
         copy_row(dst.at(n, y), dst.w_stride * size, src.at(n, y), src.w_stride * size, src.w);
       }
     });
-    return true;
+    return nullptr;
   };
   switch (src.c * size) {
     case 16: return rows(copy_runs<16>);
     case 32: return rows(copy_runs<32>);
     case 64: return rows(copy_runs<64>);
     case 128: return rows(copy_runs<128>);
-    default: return false;
+    default: return "pixels of another size";
   }
 }
 
-}  // namespace
-
-void copy(const Tensor& src, const Tensor& dst) {
-  if (src.format == dst.format) {
-    if (copy_slices(src, dst)) return;
-    const auto size = static_cast<std::int64_t>(size_of(src.format));
-    for_runs(src, dst, [size](const std::byte* s, std::byte* d, std::int64_t count) {
-      copy_run(d, s, static_cast<std::size_t>(count * size));
-    });
-  } else if (dst.format == Format::float32) {
-    for_runs(src, dst, [format = src.format](const std::byte* s, std::byte* d, std::int64_t count) {
-      row_to_float(s, format, reinterpret_cast<float*>(d), count);
-    });
-  } else if (src.format == Format::float32) {
-    for_runs(src, dst, [format = dst.format](const std::byte* s, std::byte* d, std::int64_t count) {
-      row_from_float(reinterpret_cast<const float*>(s), d, format, count);
-    });
-  } else {
-    for_runs(src, dst, [from = src.format, to = dst.format](const std::byte* s, std::byte* d, std::int64_t count) {
-      float values[kChunk];
-      for (std::int64_t i = 0; i < count; i += kChunk) {
-        const std::int64_t part = std::min(kChunk, count - i);
-        row_to_float(s + i * static_cast<std::int64_t>(size_of(from)), from, values, part);
-        row_from_float(values, d + i * static_cast<std::int64_t>(size_of(to)), to, part);
-      }
-    });
-  }
+const char* copy_bytes(const CopyCall& call) {
+  if (call.src.format != call.dst.format) return "formats differ";
+  const auto size = static_cast<std::int64_t>(size_of(call.src.format));
+  for_runs(call.src, call.dst, [size](const std::byte* s, std::byte* d, std::int64_t count) {
+    copy_run(d, s, static_cast<std::size_t>(count * size));
+  });
+  return nullptr;
 }
 
-void activate(const Tensor& src, const Tensor& dst, const Neuron& neuron, const float* bias) {
-  const std::int64_t c = src.c;
-  if (src.format == Format::float32 && dst.format == Format::float32) {
-    for_runs(src, dst, [&](const std::byte* s, std::byte* d, std::int64_t count) {
-      row_neuron(neuron, reinterpret_cast<const float*>(s), reinterpret_cast<float*>(d), count, c, bias);
-    });
-    return;
-  }
-  // Through a small buffer of whole pixels; pixels of more channels than it holds need one of their own per thread.
-  const std::int64_t block = c > kChunk ? c : kChunk / c * c;
+const char* copy_from_float(const CopyCall& call) {
+  if (call.src.format != Format::float32) return "the source is not float32";
+  for_runs(call.src, call.dst, [format = call.dst.format](const std::byte* s, std::byte* d, std::int64_t count) {
+    row_from_float(reinterpret_cast<const float*>(s), d, format, count);
+  });
+  return nullptr;
+}
+
+const char* copy_to_float(const CopyCall& call) {
+  if (call.dst.format != Format::float32) return "the result is not float32";
+  for_runs(call.src, call.dst, [format = call.src.format](const std::byte* s, std::byte* d, std::int64_t count) {
+    row_to_float(s, format, reinterpret_cast<float*>(d), count);
+  });
+  return nullptr;
+}
+
+const char* copy_through_floats(const CopyCall& call) {
+  for_runs(call.src, call.dst,
+           [from = call.src.format, to = call.dst.format](const std::byte* s, std::byte* d, std::int64_t count) {
+             float values[kChunk];
+             for (std::int64_t i = 0; i < count; i += kChunk) {
+               const std::int64_t part = std::min(kChunk, count - i);
+               row_to_float(s + i * static_cast<std::int64_t>(size_of(from)), from, values, part);
+               row_from_float(values, d + i * static_cast<std::int64_t>(size_of(to)), to, part);
+             }
+           });
+  return nullptr;
+}
+
+constexpr Implementation<CopyCall> kCopies[] = {
+    {"copy_slices", copy_slices},
+    {"copy_bytes", copy_bytes},
+    {"copy_to_float", copy_to_float},
+    {"copy_from_float", copy_from_float},
+    {"copy_through_floats", copy_through_floats},
+};
+const ImplementationNames kCopyNames(kCopies);
+
+struct NeuronCall {
+  Tensor src, dst;
+  const Neuron& neuron;
+  const float* bias;
+};
+
+const char* neuron_of_floats(const NeuronCall& call) {
+  if (call.src.format != Format::float32 || call.dst.format != Format::float32) return "not float32";
+  for_runs(call.src, call.dst, [&, c = call.src.c](const std::byte* s, std::byte* d, std::int64_t count) {
+    row_neuron(call.neuron, reinterpret_cast<const float*>(s), reinterpret_cast<float*>(d), count, c, call.bias);
+  });
+  return nullptr;
+}
+
+/// Through a small buffer of whole pixels; pixels of more channels than it holds need one of their own per thread.
+const char* neuron_through_floats(const NeuronCall& call) {
+  const Tensor &src = call.src, &dst = call.dst;
+  const std::int64_t c = src.c, block = c > kChunk ? c : kChunk / c * c;
   const auto convert = [&](const std::byte* s, std::byte* d, std::int64_t count, float* values) {
     for (std::int64_t i = 0; i < count; i += block) {
       const std::int64_t part = std::min(block, count - i);
       row_to_float(s + i * static_cast<std::int64_t>(size_of(src.format)), src.format, values, part);
-      row_neuron(neuron, values, values, part, c, bias);
+      row_neuron(call.neuron, values, values, part, c, call.bias);
       row_from_float(values, d + i * static_cast<std::int64_t>(size_of(dst.format)), dst.format, part);
     }
   };
@@ -158,6 +191,42 @@ void activate(const Tensor& src, const Tensor& dst, const Neuron& neuron, const 
       convert(s, d, count, buffers.data() + block * thread_number());
     });
   }
+  return nullptr;
+}
+
+constexpr Implementation<NeuronCall> kNeurons[] = {
+    {"neuron_of_floats", neuron_of_floats},
+    {"neuron_through_floats", neuron_through_floats},
+};
+const ImplementationNames kNeuronNames(kNeurons);
+
+const char* buffer_copy(const BufferCopyProblem& problem) {
+  const std::byte* const src = problem.src->data() + problem.src_offset;
+  std::byte* const dst = problem.dst->data() + problem.dst_offset;
+  const auto bytes = static_cast<std::int64_t>(problem.bytes);
+  parallel_ranges(bytes, threads_for(bytes, 512 * 1024), [&](std::int64_t begin, std::int64_t end) {
+    std::memcpy(dst + begin, src + begin, static_cast<std::size_t>(end - begin));
+  });
+  return nullptr;
+}
+
+constexpr Implementation<BufferCopyProblem> kBufferCopies[] = {{"buffer_copy", buffer_copy}};
+const ImplementationNames kBufferCopyNames(kBufferCopies);
+
+const char* buffer_fill(const BufferFillProblem& problem) {
+  fill_bytes(problem.dst->data() + problem.offset, problem.value, problem.bytes);
+  return nullptr;
+}
+
+constexpr Implementation<BufferFillProblem> kBufferFills[] = {{"buffer_fill", buffer_fill}};
+const ImplementationNames kBufferFillNames(kBufferFills);
+
+}  // namespace
+
+void copy(const Tensor& src, const Tensor& dst) { run_first("copy", kCopies, CopyCall{src, dst}); }
+
+void activate(const Tensor& src, const Tensor& dst, const Neuron& neuron, const float* bias) {
+  run_first("neuron", kNeurons, NeuronCall{src, dst, neuron, bias});
 }
 
 void fill_pixels(const Tensor& dst, const Neuron& neuron, const float* bias) {
@@ -244,18 +313,9 @@ void run(const NeuronProblem& problem) { activate(tensor_of(problem.src), tensor
 
 void run(const CopyProblem& problem) { copy(tensor_of(problem.src), tensor_of(problem.dst)); }
 
-void run(const BufferCopyProblem& problem) {
-  const std::byte* const src = problem.src->data() + problem.src_offset;
-  std::byte* const dst = problem.dst->data() + problem.dst_offset;
-  const auto bytes = static_cast<std::int64_t>(problem.bytes);
-  parallel_ranges(bytes, threads_for(bytes, 512 * 1024), [&](std::int64_t begin, std::int64_t end) {
-    std::memcpy(dst + begin, src + begin, static_cast<std::size_t>(end - begin));
-  });
-}
+void run(const BufferCopyProblem& problem) { run_first("buffer_copy", kBufferCopies, problem); }
 
-void run(const BufferFillProblem& problem) {
-  fill_bytes(problem.dst->data() + problem.offset, problem.value, problem.bytes);
-}
+void run(const BufferFillProblem& problem) { run_first("buffer_fill", kBufferFills, problem); }
 
 void fill_bytes(std::byte* dst, std::uint8_t value, std::size_t bytes) {
   const auto threads = threads_for(static_cast<std::int64_t>(bytes), 512 * 1024);

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What is done value by value: copies, conversions, activations. Threaded where it pays.
+// Work value by value: copies, conversions, activations. Threaded where it pays.
 #pragma once
 
 #include <cstddef>

@@ -3,6 +3,7 @@
 
 #include <limits>
 
+#include "engine/cpu/implementations.hpp"
 #include "engine/cpu/pointwise/gradients.hpp"
 #include "engine/shared/operands.hpp"
 
@@ -11,15 +12,35 @@ namespace {
 
 constexpr std::int64_t kGrain = 32 * 1024;  // values that are worth a thread
 
-}  // namespace
+const char* arithmetic_of_halves(const BinaryProblem& problem) {
+  if (problem.dst.format != Format::float16) return "the result is not float16";
+  const OperandLines<2> lines({&problem.src0, &problem.src1}, problem.dst, /*across_images=*/true);
+  if (!lines.are_direct(Format::float16)) return "halves do not lie side by side in all images";
+  for_halves(
+      lines, kGrain,
+      [&](const std::array<const std::uint16_t*, 2>& src, std::uint16_t* dst, std::int64_t, std::int64_t pixels) {
+        row_arithmetic(problem.function, src[0], src[1], dst, pixels * problem.dst.c);
+      });
+  return nullptr;
+}
 
-void run(const BinaryProblem& problem) {
+const char* arithmetic_of_floats(const BinaryProblem& problem) {
+  for_operands<2>(
+      {&problem.src0, &problem.src1}, problem.dst, kGrain, /*across_images=*/true,
+      [&, c = problem.dst.c](const std::array<const float*, 2>& src, float* dst, std::int64_t, std::int64_t pixels) {
+        row_arithmetic(problem.function, src[0], src[1], dst, pixels * c);
+      });
+  return nullptr;
+}
+
+constexpr Implementation<BinaryProblem> kArithmetics[] = {
+    {"arithmetic_of_halves", arithmetic_of_halves},
+    {"arithmetic_of_floats", arithmetic_of_floats},
+};
+const ImplementationNames kArithmeticNames(kArithmetics);
+
+void store_mask(const BinaryProblem& problem) {
   const std::int64_t c = problem.dst.c;
-  for_operands<2>({&problem.src0, &problem.src1}, problem.dst, kGrain, /*across_images=*/true,
-                  [&](const auto& src, auto* dst, std::int64_t, std::int64_t pixels) {
-                    row_arithmetic(problem.function, src[0], src[1], dst, pixels * c);
-                  });
-  if (!problem.mask.memory) return;
   Arithmetic unbounded = problem.function;
   unbounded.min = -std::numeric_limits<float>::infinity();
   unbounded.max = std::numeric_limits<float>::infinity();
@@ -31,7 +52,7 @@ void run(const BinaryProblem& problem) {
                   });
 }
 
-void run(const NeuronGradientProblem& problem) {
+const char* neuron_gradient(const NeuronGradientProblem& problem) {
   const std::int64_t c = problem.diff_src.c;
   const auto body = [&](const std::array<const float*, 2>& src, float* dst, std::int64_t, std::int64_t pixels) {
     row_neuron_gradient(problem.neuron, src[0], src[1], dst, pixels * c, c);
@@ -40,6 +61,19 @@ void run(const NeuronGradientProblem& problem) {
     for_gradients(problem.diff_dst, problem.src, problem.diff_src, kGrain, /*across_images=*/true, body);
   else
     for_operands<2>({&problem.diff_dst, &problem.src}, problem.diff_src, kGrain, /*across_images=*/true, body);
+  return nullptr;
 }
+
+constexpr Implementation<NeuronGradientProblem> kNeuronGradients[] = {{"neuron_gradient", neuron_gradient}};
+const ImplementationNames kNeuronGradientNames(kNeuronGradients);
+
+}  // namespace
+
+void run(const BinaryProblem& problem) {
+  run_first("arithmetic", kArithmetics, problem);
+  if (problem.mask.memory) store_mask(problem);
+}
+
+void run(const NeuronGradientProblem& problem) { run_first("neuron_gradient", kNeuronGradients, problem); }
 
 }  // namespace openmps::cpu
