@@ -10,6 +10,7 @@
 #include <cmath>
 #include <vector>
 
+#include "engine/cpu/implementations.hpp"
 #include "engine/cpu/normalization/lrn_parts.hpp"
 #include "engine/shared/float_rows.hpp"
 #include "engine/shared/isa.hpp"
@@ -239,11 +240,16 @@ void normalize_by_windows(const LRNProblem& problem) {
   });
 }
 
+const char* lrn(const LRNProblem& problem) {
+  problem.type == LRNType::channels ? normalize_by_channels(problem) : normalize_by_windows(problem);
+  return nullptr;
+}
+
+constexpr Implementation<LRNProblem> kLRNs[] = {{"lrn", lrn}};
+const ImplementationNames kLRNNames(kLRNs);
+
 }  // namespace
 
-void run(const LRNProblem& problem) {
-  if (problem.type == LRNType::channels) return normalize_by_channels(problem);
-  normalize_by_windows(problem);
-}
+void run(const LRNProblem& problem) { run_first("lrn", kLRNs, problem); }
 
 }  // namespace openmps::cpu

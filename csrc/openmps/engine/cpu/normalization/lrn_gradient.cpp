@@ -9,6 +9,7 @@
 #include <cstring>
 #include <vector>
 
+#include "engine/cpu/implementations.hpp"
 #include "engine/cpu/normalization/lrn.hpp"
 #include "engine/cpu/normalization/lrn_parts.hpp"
 #include "engine/cpu/pointwise/gradients.hpp"
@@ -369,11 +370,16 @@ void differentiate_windows(const LRNGradientProblem& problem) {
   });
 }
 
+const char* lrn_gradient(const LRNGradientProblem& problem) {
+  problem.forward.type == LRNType::channels ? differentiate_channels(problem) : differentiate_windows(problem);
+  return nullptr;
+}
+
+constexpr Implementation<LRNGradientProblem> kLRNGradients[] = {{"lrn_gradient", lrn_gradient}};
+const ImplementationNames kLRNGradientNames(kLRNGradients);
+
 }  // namespace
 
-void run(const LRNGradientProblem& problem) {
-  if (problem.forward.type == LRNType::channels) return differentiate_channels(problem);
-  differentiate_windows(problem);
-}
+void run(const LRNGradientProblem& problem) { run_first("lrn_gradient", kLRNGradients, problem); }
 
 }  // namespace openmps::cpu

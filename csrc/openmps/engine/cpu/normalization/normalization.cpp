@@ -9,6 +9,7 @@
 #include <immintrin.h>
 #endif
 
+#include "engine/cpu/implementations.hpp"
 #include "engine/cpu/normalization/normalization_parts.hpp"
 #include "engine/shared/isa.hpp"
 #include "engine/shared/neuron.hpp"
@@ -169,31 +170,25 @@ struct Moments {
   }
 };
 
-/// Moments of images [first, first + count): of each (as many as results has), or of all together (one).
-void find_moments(Tensor src, std::int64_t first, std::int64_t count, std::vector<Moments>& results) {
-  src.data = src.at(first, 0);
-  src.n = count;
-  const auto c = static_cast<std::size_t>(src.c);
-  for (std::size_t i = 0; i < results.size(); ++i) {
-    // The closer to the mean, the less is lost where the square of its distance is subtracted.
-    results[i].pivot.assign(c, 0);
-    std::vector<float> pixel(c);
-    const std::int64_t first_pixels = std::min<std::int64_t>(src.h * src.w, 8);
-    for (std::int64_t x = 0; x < first_pixels; ++x) {
-      row_to_float(src.at(static_cast<std::int64_t>(i), x / src.w, x % src.w), src.format, pixel.data(), src.c);
-      for (std::size_t k = 0; k < c; ++k) results[i].pivot[k] += pixel[k] / static_cast<float>(first_pixels);
-    }
-    results[i].sums.assign(c, 0);
-    results[i].squares.assign(c, 0);
-  }
+/// Pixels of some images, whose moments are added to those of each image (as many as results has), or of all together
+/// (one).
+struct MomentsCall {
+  Tensor src;
+  std::vector<Moments>& results;
+};
 
+/// add(from, step, pixels, pivot, sums, squares) adds `pixels` pixels, `step` values apart. Some pixels at a time, all
+/// of their channels, alike however they lie in memory: which distances are added as floats must not depend on that.
+/// Pixels that are `in_place` are used where they are, those of several rows with gaps are put together as floats.
+template <class Value, class Add>
+void for_pixels(const MomentsCall& call, bool in_place, const Add& add) {
+  const Tensor& src = call.src;
+  std::vector<Moments>& results = call.results;
+  const auto c = static_cast<std::size_t>(src.c);
   const int threads = threads_for(src.size(), kGrain);
   const std::size_t per_thread = results.size() * 2 * c;
   std::vector<double> partial(per_thread * static_cast<std::size_t>(threads));
-  // Some pixels at a time, all of their channels, alike however they lie in memory: which distances are added as floats
-  // must not depend on that. Pixels that are no floats are converted, those of several rows with gaps are put together.
-  const bool in_place = src.format == Format::float32, one_set = results.size() == 1;
-  const bool adjacent = src.w == 1 || src.w_stride == src.c,
+  const bool one_set = results.size() == 1, adjacent = src.w == 1 || src.w_stride == src.c,
              one_line = one_set ? src.is_dense() : src.images_are_dense();
   const std::int64_t image = src.h * src.w;
   const std::int64_t most = std::max<std::int64_t>(8, kAdded / src.c / 8 * 8);
@@ -208,19 +203,11 @@ void find_moments(Tensor src, std::int64_t first, std::int64_t count, std::vecto
       const std::size_t target = one_set ? 0 : static_cast<std::size_t>(n);
       double* const sums = partial.data() + me * per_thread + target * 2 * c;
       const float* const pivot = results[target].pivot.data();
-      const std::byte* const from = src.at(n, row % src.h, x);
-      const bool in_row = x + pixels <= src.w;
-      if (in_place && (one_line || in_row)) {
-        add_pixels(reinterpret_cast<const float*>(from), one_line ? src.c : src.w_stride, pixels, src.c, pivot, sums,
-                   sums + c);
+      if (in_place && (one_line || x + pixels <= src.w)) {
+        add(reinterpret_cast<const Value*>(src.at(n, row % src.h, x)), one_line ? src.c : src.w_stride, pixels, pivot,
+            sums, sums + c);
         continue;
       }
-#if defined(__x86_64__)
-      if (src.format == Format::float16 && (one_line || (adjacent && in_row)) && src.c % kBlock == 0 && has_f16c()) {
-        add_halves_f16c(reinterpret_cast<const std::uint16_t*>(from), pixels, src.c, pivot, sums, sums + c);
-        continue;
-      }
-#endif
       for (std::int64_t done = 0; done < pixels;) {
         const std::int64_t line = (pixel + done) / src.w, column = (pixel + done) % src.w;
         // As many as lie next to each other.
@@ -239,45 +226,106 @@ void find_moments(Tensor src, std::int64_t first, std::int64_t count, std::vecto
   }
 }
 
-/// Images [first, first + count) of the problem.
-void apply(const NormalizeProblem& problem, std::int64_t first, std::int64_t count, const Coefficients& coefficients) {
-  using FromFloats = std::array<const float*, 1>;
-  using FromHalves = std::array<const std::uint16_t*, 1>;
+const char* moments_of_floats(const MomentsCall& call) {
+  if (call.src.format != Format::float32) return "the source is not float32";
+  for_pixels<float>(
+      call, true,
+      [c = call.src.c](const float* from, std::int64_t step, std::int64_t pixels, const float* pivot, double* sums,
+                       double* squares) { add_pixels(from, step, pixels, c, pivot, sums, squares); });
+  return nullptr;
+}
+
+const char* moments_of_halves(const MomentsCall& call) {
+#if defined(__x86_64__)
+  const Tensor& src = call.src;
+  if (src.format != Format::float16) return "the source is not float16";
+  if (src.c % kBlock != 0) return "channels are no multiple of 32";
+  if (src.w != 1 && src.w_stride != src.c) return "pixels are not adjacent";
+  if (!has_f16c()) return "the processor does not convert halves";
+  for_pixels<std::uint16_t>(
+      call, true,
+      [c = src.c](const std::uint16_t* from, std::int64_t, std::int64_t pixels, const float* pivot, double* sums,
+                  double* squares) { add_halves_f16c(from, pixels, c, pivot, sums, squares); });
+  return nullptr;
+#else
+  static_cast<void>(call);
+  return "not for this processor";
+#endif
+}
+
+const char* moments_through_floats(const MomentsCall& call) {
+  for_pixels<float>(call, false, [](const float*, std::int64_t, std::int64_t, const float*, double*, double*) {});
+  return nullptr;
+}
+
+constexpr Implementation<MomentsCall> kMoments[] = {
+    {"moments_of_floats", moments_of_floats},
+    {"moments_of_halves", moments_of_halves},
+    {"moments_through_floats", moments_through_floats},
+};
+const ImplementationNames kMomentsNames(kMoments);
+
+/// Moments of images [first, first + count): of each (as many as results has), or of all together (one).
+void find_moments(Tensor src, std::int64_t first, std::int64_t count, std::vector<Moments>& results) {
+  src.data = src.at(first, 0);
+  src.n = count;
+  const auto c = static_cast<std::size_t>(src.c);
+  for (std::size_t i = 0; i < results.size(); ++i) {
+    // The closer to the mean, the less is lost where the square of its distance is subtracted.
+    results[i].pivot.assign(c, 0);
+    std::vector<float> pixel(c);
+    const std::int64_t first_pixels = std::min<std::int64_t>(src.h * src.w, 8);
+    for (std::int64_t x = 0; x < first_pixels; ++x) {
+      row_to_float(src.at(static_cast<std::int64_t>(i), x / src.w, x % src.w), src.format, pixel.data(), src.c);
+      for (std::size_t k = 0; k < c; ++k) results[i].pivot[k] += pixel[k] / static_cast<float>(first_pixels);
+    }
+    results[i].sums.assign(c, 0);
+    results[i].squares.assign(c, 0);
+  }
+  run_first("moments", kMoments, MomentsCall{src, results});
+}
+
+/// Normalize images [first, first + count) of the problem.
+using Apply = void (*)(const NormalizeProblem& problem, std::int64_t first, std::int64_t count,
+                       const Coefficients& coefficients);
+
+bool are_one_set(const Coefficients& coefficients) {
+  return coefficients.mean.size() == coefficients.repeats * coefficients.channels;
+}
+
+void apply_to_floats(const NormalizeProblem& problem, std::int64_t first, std::int64_t count,
+                     const Coefficients& coefficients) {
   Operand src = problem.src;
   src.view = src.view.images(first, count);
   const ImageView dst = problem.dst.images(first, count);
-  const std::int64_t c = dst.c, image = dst.h * dst.w;
-  const bool one_set = coefficients.mean.size() == coefficients.repeats * coefficients.channels;
-  const auto set_of = [one_set, image](std::int64_t pixel) { return one_set ? 0 : pixel / image; };
-  const std::int64_t block = std::max<std::int64_t>(1, kNeuronBlock / c);
-  const bool identity = neuron_is_identity(problem.neuron);
-  const auto scale_floats = [&](const FromFloats& from, float* to, std::int64_t pixel, std::int64_t pixels) {
-    if (identity) return coefficients.apply(from[0], to, pixels, set_of(pixel), scale_pixels);
-    for (std::int64_t i = 0; i < pixels; i += block) {
-      const std::int64_t part = std::min(block, pixels - i);
-      coefficients.apply(from[0] + i * c, to + i * c, part, set_of(pixel), scale_pixels);
-      row_neuron(problem.neuron, to + i * c, to + i * c, part * c, c, nullptr);
-    }
-  };
-  // Halves stay what they are with no neuron or the usual one.
-  const bool rectified = rectifies(problem.neuron);
-  if (!identity && !rectified) return for_operands<1>({&src}, dst, kGrain, one_set, scale_floats);
-  struct Body {
-    const decltype(scale_floats)& floats;
-    const decltype(set_of)& set;
-    const Coefficients& coefficients;
-    bool rectified;
-    void operator()(const FromFloats& from, float* to, std::int64_t pixel, std::int64_t pixels) const {
-      floats(from, to, pixel, pixels);
-    }
-    void operator()(const FromHalves& from, std::uint16_t* to, std::int64_t pixel, std::int64_t pixels) const {
-      coefficients.apply(from[0], to, pixels, set(pixel), rectified ? scale_halves<true> : scale_halves<false>);
-    }
-  };
-  for_operands<1>({&src}, dst, kGrain, one_set, Body{scale_floats, set_of, coefficients, rectified});
+  const std::int64_t c = dst.c, image = dst.h * dst.w, block = std::max<std::int64_t>(1, kNeuronBlock / c);
+  const bool one_set = are_one_set(coefficients), identity = neuron_is_identity(problem.neuron);
+  for_operands<1>({&src}, dst, kGrain, one_set,
+                  [&](const std::array<const float*, 1>& from, float* to, std::int64_t pixel, std::int64_t pixels) {
+                    const std::int64_t set = one_set ? 0 : pixel / image;
+                    if (identity) return coefficients.apply(from[0], to, pixels, set, scale_pixels);
+                    for (std::int64_t i = 0; i < pixels; i += block) {
+                      const std::int64_t part = std::min(block, pixels - i);
+                      coefficients.apply(from[0] + i * c, to + i * c, part, set, scale_pixels);
+                      row_neuron(problem.neuron, to + i * c, to + i * c, part * c, c, nullptr);
+                    }
+                  });
 }
 
-void normalize_with_given(const NormalizeProblem& problem) {
+void apply_to_halves(const NormalizeProblem& problem, std::int64_t first, std::int64_t count,
+                     const Coefficients& coefficients) {
+  Operand src = problem.src;
+  src.view = src.view.images(first, count);
+  const ImageView dst = problem.dst.images(first, count);
+  const std::int64_t image = dst.h * dst.w;
+  const bool one_set = are_one_set(coefficients);
+  const auto scale = rectifies(problem.neuron) ? scale_halves<true> : scale_halves<false>;
+  for_halves(OperandLines<1>({&src}, dst, one_set), kGrain,
+             [&](const std::array<const std::uint16_t*, 1>& from, std::uint16_t* to, std::int64_t pixel,
+                 std::int64_t pixels) { coefficients.apply(from[0], to, pixels, one_set ? 0 : pixel / image, scale); });
+}
+
+void normalize_with_given(const NormalizeProblem& problem, Apply apply) {
   Coefficients coefficients(1, problem.dst.c);
   const StoredStatistics stored(problem.mean, problem.variance, problem.exact);
   const float *gamma = values_of(problem.gamma), *beta = values_of(problem.beta);
@@ -286,7 +334,7 @@ void normalize_with_given(const NormalizeProblem& problem) {
   apply(problem, 0, problem.dst.n, coefficients);
 }
 
-void normalize_images(const NormalizeProblem& problem) {
+void normalize_images(const NormalizeProblem& problem, Apply apply) {
   const Tensor src = tensor_of(problem.src.view);
   const auto groups = static_cast<std::size_t>(problem.groups), each = static_cast<std::size_t>(src.c) / groups;
   const double pixels = static_cast<double>(src.h * src.w), count = pixels * static_cast<double>(each);
@@ -315,14 +363,31 @@ void normalize_images(const NormalizeProblem& problem) {
   }
 }
 
-}  // namespace
-
-void run(const NormalizeProblem& problem) {
-  if (problem.groups == 0) return normalize_with_given(problem);
-  normalize_images(problem);
+void normalize(const NormalizeProblem& problem, Apply apply) {
+  problem.groups == 0 ? normalize_with_given(problem, apply) : normalize_images(problem, apply);
 }
 
-void run(const BatchMomentsProblem& problem) {
+const char* normalize_halves(const NormalizeProblem& problem) {
+  if (problem.dst.format != Format::float16) return "the result is not float16";
+  if (!neuron_is_identity(problem.neuron) && !rectifies(problem.neuron)) return "a neuron that takes floats";
+  if (!OperandLines<1>({&problem.src}, problem.dst, false).are_direct(Format::float16))
+    return "halves do not lie side by side in both images";
+  normalize(problem, apply_to_halves);
+  return nullptr;
+}
+
+const char* normalize_floats(const NormalizeProblem& problem) {
+  normalize(problem, apply_to_floats);
+  return nullptr;
+}
+
+constexpr Implementation<NormalizeProblem> kNormalizations[] = {
+    {"normalize_halves", normalize_halves},
+    {"normalize_floats", normalize_floats},
+};
+const ImplementationNames kNormalizationNames(kNormalizations);
+
+const char* batch_moments(const BatchMomentsProblem& problem) {
   const Tensor src = tensor_of(problem.src);
   std::vector<Moments> moments(1);
   find_moments(src, 0, src.n, moments);
@@ -337,6 +402,15 @@ void run(const BatchMomentsProblem& problem) {
     }
     stored.set(k, m, spread / (before + pixels));
   }
+  return nullptr;
 }
+
+constexpr Implementation<BatchMomentsProblem> kBatchMoments[] = {{"batch_moments", batch_moments}};
+const ImplementationNames kBatchMomentsNames(kBatchMoments);
+
+}  // namespace
+
+void run(const NormalizeProblem& problem) { run_first("normalize", kNormalizations, problem); }
+void run(const BatchMomentsProblem& problem) { run_first("batch_moments", kBatchMoments, problem); }
 
 }  // namespace openmps::cpu

@@ -6,6 +6,7 @@
 #include <cmath>
 #include <vector>
 
+#include "engine/cpu/implementations.hpp"
 #include "engine/cpu/normalization/normalization_parts.hpp"
 #include "engine/cpu/pointwise/gradients.hpp"
 #include "engine/shared/isa.hpp"
@@ -194,15 +195,14 @@ void for_pairs(const ImageView& diff_dst, const Operand& src, bool across_images
 
 /// The sums of each image (as many as results), or of all together (one).
 void find_sums(const ImageView& diff_dst, const Operand& src, const GradientCoefficients& coefficients,
-               const Neuron& neuron, std::vector<Sums>& results) {
+               const Neuron& neuron, bool by_slopes, std::vector<Sums>& results) {
   const std::int64_t c = diff_dst.c, wide = coefficients.wide(), repeats = wide / c, image = diff_dst.h * diff_dst.w;
-  const bool identity = neuron_is_identity(neuron), rectified = rectifies(neuron), one_set = results.size() == 1;
+  const bool rectified = !by_slopes && rectifies(neuron), one_set = results.size() == 1;
   const std::int64_t block = std::max<std::int64_t>(1, kNeuronBlock / c);
   const int threads = threads_for(diff_dst.size(), kGrain);
   const auto each = static_cast<std::size_t>(2 * wide), per_thread = results.size() * each;
   std::vector<double> partial(per_thread * static_cast<std::size_t>(threads));
-  const bool has_slopes = !identity && !rectified;
-  std::vector<float> buffers(has_slopes ? static_cast<std::size_t>(block * c * threads) : 0);
+  std::vector<float> buffers(by_slopes ? static_cast<std::size_t>(block * c * threads) : 0);
   for_pairs(diff_dst, src, one_set, threads,
             [&](const float* g, const float* x, std::int64_t first, std::int64_t pixels) {
               const auto me = static_cast<std::size_t>(thread_number());
@@ -215,7 +215,7 @@ void find_sums(const ImageView& diff_dst, const Operand& src, const GradientCoef
                 if (whole > 0) add_some(gradient, source, whole, wide, terms, sums, sums + wide);
                 if (rest > 0) add_some(gradient + done, source + done, rest, c, terms, sums, sums + wide);
               };
-              if (!has_slopes) return add(g, x, pixels);
+              if (!by_slopes) return add(g, x, pixels);
               float* const buffer = buffers.data() + static_cast<std::int64_t>(me) * block * c;
               for (std::int64_t i = 0; i < pixels; i += block) {
                 const std::int64_t part = std::min(block, pixels - i);
@@ -240,12 +240,12 @@ void find_sums(const ImageView& diff_dst, const Operand& src, const GradientCoef
 
 /// Images [first, first + count) of the problem.
 void combine(const NormalizeGradientProblem& problem, std::int64_t first, std::int64_t count, bool one_set,
-             const GradientCoefficients& coefficients) {
+             const GradientCoefficients& coefficients, bool by_slopes) {
   Operand g = problem.diff_dst, x = problem.src;
   g.view = g.view.images(first, count), x.view = x.view.images(first, count);
   const ImageView diff_src = problem.diff_src.images(first, count);
   const std::int64_t c = diff_src.c, wide = coefficients.wide(), repeats = wide / c, image = diff_src.h * diff_src.w;
-  const bool identity = neuron_is_identity(problem.neuron), rectified = rectifies(problem.neuron);
+  const bool rectified = !by_slopes && rectifies(problem.neuron);
   const std::int64_t block = std::max<std::int64_t>(1, kNeuronBlock / c);
   for_gradients(g, x, diff_src, kGrain, one_set,
                 [&](const std::array<const float*, 2>& from, float* to, std::int64_t pixel, std::int64_t pixels) {
@@ -261,7 +261,7 @@ void combine(const NormalizeGradientProblem& problem, std::int64_t first, std::i
                     store_some(gradient + done, source + done, result + done, many % repeats, c, terms, own, slope,
                                constant);
                   };
-                  if (identity || rectified) return store(from[0], from[1], to, pixels);
+                  if (!by_slopes) return store(from[0], from[1], to, pixels);
                   for (std::int64_t i = 0; i < pixels; i += block) {
                     const std::int64_t part = std::min(block, pixels - i);
                     coefficients.forward.apply(from[1] + i * c, to + i * c, part, set, scale_pixels);
@@ -271,7 +271,7 @@ void combine(const NormalizeGradientProblem& problem, std::int64_t first, std::i
                 });
 }
 
-void combine_with_given(const NormalizeGradientProblem& problem) {
+void combine_with_given(const NormalizeGradientProblem& problem, bool by_slopes) {
   const std::int64_t c = problem.diff_src.c;
   const StoredStatistics stored(problem.mean, problem.variance, problem.exact);
   const float *gamma = values_of(problem.gamma), *beta = values_of(problem.beta);
@@ -286,10 +286,10 @@ void combine_with_given(const NormalizeGradientProblem& problem) {
     coefficients.set(0, k, mean, variance, problem.epsilon, gamma[k], varies ? gamma[k] * (gradients[k] / count) : 0,
                      varies ? gamma[k] * (products[k] / count) : 0);
   }
-  combine(problem, 0, problem.diff_src.n, true, coefficients);
+  combine(problem, 0, problem.diff_src.n, true, coefficients, by_slopes);
 }
 
-void combine_images(const NormalizeGradientProblem& problem) {
+void combine_images(const NormalizeGradientProblem& problem, bool by_slopes) {
   const ImageView& src = problem.src.view;
   const auto groups = static_cast<std::size_t>(problem.groups), channels = static_cast<std::size_t>(src.c);
   const std::size_t each = channels / groups;
@@ -313,7 +313,7 @@ void combine_images(const NormalizeGradientProblem& problem) {
     Operand part = problem.src;
     part.view = part.view.images(first, images);
     part.start_h -= problem.diff_dst.start_h, part.start_w -= problem.diff_dst.start_w;
-    find_sums(problem.diff_dst.view.images(first, images), part, coefficients, problem.neuron, sums);
+    find_sums(problem.diff_dst.view.images(first, images), part, coefficients, problem.neuron, by_slopes, sums);
     for (std::size_t i = 0; i < sums.size(); ++i) {
       for (std::size_t g = 0; g < groups; ++g) {
         const double mean = stored.mean(index(i, g * each)), variance = stored.variance(index(i, g * each));
@@ -328,7 +328,7 @@ void combine_images(const NormalizeGradientProblem& problem) {
           coefficients.set(i, k, mean, variance, problem.epsilon, gamma[k], gradient / count, product / count);
       }
     }
-    combine(problem, first, images, false, coefficients);
+    combine(problem, first, images, false, coefficients, by_slopes);
   }
   float *diff_gamma = values_of(problem.diff_gamma), *diff_beta = values_of(problem.diff_beta);
   for (std::size_t k = 0; k < channels; ++k) {
@@ -337,9 +337,7 @@ void combine_images(const NormalizeGradientProblem& problem) {
   }
 }
 
-}  // namespace
-
-void run(const BatchMomentsGradientProblem& problem) {
+void moments_gradient(const BatchMomentsGradientProblem& problem, bool by_slopes) {
   const std::int64_t c = problem.diff_dst.c;
   const StoredStatistics stored(problem.mean, problem.variance, problem.exact);
   const float *gamma = values_of(problem.gamma), *beta = values_of(problem.beta);
@@ -347,7 +345,7 @@ void run(const BatchMomentsGradientProblem& problem) {
   for (std::size_t k = 0; k < static_cast<std::size_t>(c); ++k)
     coefficients.forward.set(0, k, stored.mean(k), stored.variance(k), problem.epsilon, gamma[k], beta[k]);
   std::vector<Sums> sums(1);
-  find_sums(problem.diff_dst, problem.src, coefficients, problem.neuron, sums);
+  find_sums(problem.diff_dst, problem.src, coefficients, problem.neuron, by_slopes, sums);
   float *diff_gamma = values_of(problem.diff_gamma), *diff_beta = values_of(problem.diff_beta);
   for (std::size_t k = 0; k < static_cast<std::size_t>(c); ++k) {
     const double product = sums[0].around(k, stored.mean(k)) / std::sqrt(stored.variance(k) + problem.epsilon);
@@ -356,9 +354,53 @@ void run(const BatchMomentsGradientProblem& problem) {
   }
 }
 
-void run(const NormalizeGradientProblem& problem) {
-  if (problem.groups == 0) return combine_with_given(problem);
-  combine_images(problem);
+bool needs_slopes(const Neuron& neuron) { return !neuron_is_identity(neuron) && !rectifies(neuron); }
+constexpr const char* kNeedsSlopes = "a neuron whose slopes are to be found";
+
+/// Without a neuron, or with a rectifier, which is a condition in the loops.
+const char* batch_moments_gradient_at_once(const BatchMomentsGradientProblem& problem) {
+  if (needs_slopes(problem.neuron)) return kNeedsSlopes;
+  moments_gradient(problem, false);
+  return nullptr;
 }
+
+const char* batch_moments_gradient_by_slopes(const BatchMomentsGradientProblem& problem) {
+  moments_gradient(problem, true);
+  return nullptr;
+}
+
+constexpr Implementation<BatchMomentsGradientProblem> kBatchMomentsGradients[] = {
+    {"batch_moments_gradient_at_once", batch_moments_gradient_at_once},
+    {"batch_moments_gradient_by_slopes", batch_moments_gradient_by_slopes},
+};
+const ImplementationNames kBatchMomentsGradientNames(kBatchMomentsGradients);
+
+void normalize_gradient(const NormalizeGradientProblem& problem, bool by_slopes) {
+  problem.groups == 0 ? combine_with_given(problem, by_slopes) : combine_images(problem, by_slopes);
+}
+
+const char* normalize_gradient_at_once(const NormalizeGradientProblem& problem) {
+  if (needs_slopes(problem.neuron)) return kNeedsSlopes;
+  normalize_gradient(problem, false);
+  return nullptr;
+}
+
+const char* normalize_gradient_by_slopes(const NormalizeGradientProblem& problem) {
+  normalize_gradient(problem, true);
+  return nullptr;
+}
+
+constexpr Implementation<NormalizeGradientProblem> kNormalizeGradients[] = {
+    {"normalize_gradient_at_once", normalize_gradient_at_once},
+    {"normalize_gradient_by_slopes", normalize_gradient_by_slopes},
+};
+const ImplementationNames kNormalizeGradientNames(kNormalizeGradients);
+
+}  // namespace
+
+void run(const BatchMomentsGradientProblem& problem) {
+  run_first("batch_moments_gradient", kBatchMomentsGradients, problem);
+}
+void run(const NormalizeGradientProblem& problem) { run_first("normalize_gradient", kNormalizeGradients, problem); }
 
 }  // namespace openmps::cpu
