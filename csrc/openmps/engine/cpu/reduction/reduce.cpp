@@ -12,6 +12,7 @@
 #include <limits>
 #include <vector>
 
+#include "engine/cpu/implementations.hpp"
 #include "engine/shared/isa.hpp"
 #include "engine/shared/neuron.hpp"
 #include "engine/shared/operands.hpp"
@@ -85,14 +86,10 @@ MPSCNN_CLONES void scale_sums(const double* sums, double scale, float* result, s
 }
 
 /// One task is a part of the channels of one row of src (row), or of the pixels of one row of dst (column).
-void reduce_pixels(const ReduceProblem& problem) {
+void reduce_pixels(const ReduceProblem& problem, const OperandSource& source, bool direct) {
   const bool rows = problem.axis == ReduceAxis::row;
-  Operand operand;
-  operand.view = problem.src;
-  const OperandSource source(operand);
   const Tensor &src = source.tensor, dst = tensor_of(problem.dst);
   const std::int64_t c = src.c, folded = rows ? src.w : src.h;
-  const bool direct = rows ? src.format == Format::float32 : source.is_direct();
 
   const int threads = threads_for(dst.size() * folded, kGrain);
   const std::int64_t lines = rows ? dst.n * dst.h : dst.n;
@@ -146,6 +143,31 @@ void reduce_pixels(const ReduceProblem& problem) {
     }
   });
 }
+
+OperandSource source_of(const ImageView& view) {
+  Operand operand;
+  operand.view = view;
+  return OperandSource(operand);
+}
+
+const char* reduce_in_place(const ReduceProblem& problem) {
+  if (problem.src.format != Format::float32) return "the source is not float32";
+  const OperandSource source = source_of(problem.src);
+  if (problem.axis == ReduceAxis::column && !source.is_direct()) return "pixels are not adjacent";
+  reduce_pixels(problem, source, true);
+  return nullptr;
+}
+
+const char* reduce_through_floats(const ReduceProblem& problem) {
+  reduce_pixels(problem, source_of(problem.src), false);
+  return nullptr;
+}
+
+constexpr Implementation<ReduceProblem> kPixelReductions[] = {
+    {"reduce_in_place", reduce_in_place},
+    {"reduce_through_floats", reduce_through_floats},
+};
+const ImplementationNames kPixelReductionNames(kPixelReductions);
 
 // --------------------------------------------------------------------------------------------------------- channels
 
@@ -381,12 +403,11 @@ MPSCNN_CLONES void reduce_few(ReduceType type, double scale, const float* src, f
   }
 }
 
-void reduce_channels(const ReduceProblem& problem) {
+/// reduce(values, factors, result, pixels) with factors where the problem has weights.
+template <class Reduce>
+void reduce_channels(const ReduceProblem& problem, const Reduce& reduce) {
   const bool weighted = problem.weights.memory != nullptr;
-  Operand operands[2];
-  operands[0].view = problem.src;
-  operands[1].view = weighted ? problem.weights : problem.src;
-  const OperandSource source(operands[0]), second(operands[1]);
+  const OperandSource source = source_of(problem.src), second = source_of(weighted ? problem.weights : problem.src);
   const Tensor &src = source.tensor, dst = tensor_of(problem.dst);
   const std::int64_t c = src.c;
   const std::int64_t chunk = std::max(kOperandChunk, c);
@@ -403,27 +424,47 @@ void reduce_channels(const ReduceProblem& problem) {
       const std::int64_t n = line / dst.h, y = line % dst.h;
       for (std::int64_t x = 0; x < dst.w; x += run) {
         const std::int64_t pixels = std::min(run, dst.w - x);
-        const float* const values = reader.read(n, y, x, pixels);
-        if (weighted) {
-          const float* const factors = reader_of_second.read(n, y, x, pixels);
-          sum_many(problem.scale, problem.by_nonzero_weights, values, factors, result, pixels, c);
-        } else if (c < kFew) {
-          reduce_few(problem.type, problem.scale, values, result, pixels, c);
-        } else if (problem.type == ReduceType::sum) {
-          sum_many(problem.scale, false, values, nullptr, result, pixels, c);
-        } else {
-          find_many(problem.type, values, result, pixels, c);
-        }
+        reduce(reader.read(n, y, x, pixels), weighted ? reader_of_second.read(n, y, x, pixels) : nullptr, result,
+               pixels);
         store_pixels(result, dst.at(n, y, x), dst, pixels);
       }
     }
   });
 }
 
+const char* reduce_few_channels(const ReduceProblem& problem) {
+  const std::int64_t c = problem.src.c;
+  if (c >= kFew) return "many channels";
+  if (problem.weights.memory) return "weights";
+  reduce_channels(problem, [&](const float* values, const float*, float* result, std::int64_t pixels) {
+    reduce_few(problem.type, problem.scale, values, result, pixels, c);
+  });
+  return nullptr;
+}
+
+const char* reduce_many_channels(const ReduceProblem& problem) {
+  const std::int64_t c = problem.src.c;
+  reduce_channels(problem, [&](const float* values, const float* factors, float* result, std::int64_t pixels) {
+    if (problem.type == ReduceType::sum) {
+      sum_many(problem.scale, factors && problem.by_nonzero_weights, values, factors, result, pixels, c);
+    } else {
+      find_many(problem.type, values, result, pixels, c);
+    }
+  });
+  return nullptr;
+}
+
+constexpr Implementation<ReduceProblem> kChannelReductions[] = {
+    {"reduce_few_channels", reduce_few_channels},
+    {"reduce_many_channels", reduce_many_channels},
+};
+const ImplementationNames kChannelReductionNames(kChannelReductions);
+
 }  // namespace
 
 void run(const ReduceProblem& problem) {
-  problem.axis == ReduceAxis::channels ? reduce_channels(problem) : reduce_pixels(problem);
+  problem.axis == ReduceAxis::channels ? run_first("reduce, channels", kChannelReductions, problem)
+                                       : run_first("reduce, pixels", kPixelReductions, problem);
 }
 
 }  // namespace openmps::cpu
