@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <vector>
 
+#include "engine/cpu/implementations.hpp"
 #include "engine/cpu/resampling/sample_taps.hpp"
 #include "engine/shared/float_rows.hpp"
 #include "engine/shared/isa.hpp"
@@ -67,15 +68,15 @@ MPSCNN_CLONES void sample_values(const float* row, const std::int32_t* first, co
   }
 }
 
-/// What all rows of a region's result have in common.
+/// The columns of a region, the same for all rows of its result.
 struct Columns {
   std::vector<SampleTaps> taps;     ///< pixels counted from `begin`
   std::int64_t begin = 0, end = 0;  ///< pixels of the source that are read
-  // For few channels: each value's places in a row of these pixels and one of zeros.
+  // By value: each value's places in a row of these pixels and one of zeros.
   std::vector<std::int32_t> first, second;
   std::vector<float> weights;
 
-  Columns(const Positions& positions, const ResampleProblem& problem) {
+  Columns(const Positions& positions, const ResampleProblem& problem, bool by_value) {
     const std::int64_t size = problem.src.w, count = problem.dst.w, channels = problem.dst.c;
     begin = size;
     for (std::int64_t x = 0; x < count; ++x) {
@@ -87,7 +88,7 @@ struct Columns {
     for (SampleTaps& t : taps) {
       if (t.first >= 0) t.first -= begin;
       if (t.second >= 0) t.second -= begin;
-      for (std::int64_t k = 0; channels < kFew && k < channels; ++k) {
+      for (std::int64_t k = 0; by_value && k < channels; ++k) {
         const auto place = [&](std::int64_t pixel) {
           return static_cast<std::int32_t>((pixel < 0 ? end - begin : pixel) * channels + k);
         };
@@ -99,22 +100,21 @@ struct Columns {
   }
 };
 
-/// What a thread needs for itself.
+/// Buffers of one thread.
 struct Scratch {
   FloatRows source;
   std::vector<float> line, result;
 };
 
-}  // namespace
-
-void run(const ResampleProblem& problem) {
+/// `by_value`: vectors hold several pixels, whose values are looked up in a table; else they lie along the channels.
+void resample(const ResampleProblem& problem, bool by_value) {
   const Tensor src = tensor_of(problem.src), dst = tensor_of(problem.dst);
   const std::int64_t c = dst.c, regions = static_cast<std::int64_t>(problem.regions.size());
   std::vector<Columns> columns;
   columns.reserve(problem.regions.size());
   std::int64_t widest = 0;
   for (const ResampleProblem::Region& region : problem.regions) {
-    columns.emplace_back(region.w, problem);
+    columns.emplace_back(region.w, problem, by_value);
     widest = std::max(widest, columns.back().end - columns.back().begin);
   }
   const std::vector<float> zeros(static_cast<std::size_t>(c), 0.0f);
@@ -148,7 +148,7 @@ void run(const ResampleProblem& problem) {
       };
 
       float* const result = direct ? dst.floats(n, y) : my.result.data();
-      if (c < kFew) {
+      if (by_value) {
         blend_pixels();
         std::fill_n(line + span * c, c, 0.0f);
         sample_values(line, across.first.data(), across.second.data(), across.weights.data(), dst.w * c, result);
@@ -166,5 +166,26 @@ void run(const ResampleProblem& problem) {
     }
   });
 }
+
+const char* resample_few_channels(const ResampleProblem& problem) {
+  if (problem.dst.c >= kFew) return "many channels";
+  resample(problem, true);
+  return nullptr;
+}
+
+const char* resample_many_channels(const ResampleProblem& problem) {
+  resample(problem, false);
+  return nullptr;
+}
+
+constexpr Implementation<ResampleProblem> kResamplings[] = {
+    {"resample_few_channels", resample_few_channels},
+    {"resample_many_channels", resample_many_channels},
+};
+const ImplementationNames kResamplingNames(kResamplings);
+
+}  // namespace
+
+void run(const ResampleProblem& problem) { run_first("resample", kResamplings, problem); }
 
 }  // namespace openmps::cpu

@@ -1,12 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "engine/cpu/resampling/resample_gradient.hpp"
 
+#include "engine/cpu/implementations.hpp"
 #include "engine/cpu/resampling/adjoint.hpp"
 #include "engine/cpu/resampling/sample_taps.hpp"
 
 namespace openmps::cpu {
+namespace {
 
-void run(const ResampleGradientProblem& problem) {
+const char* resample_gradient(const ResampleGradientProblem& problem) {
   const Tensor diff = tensor_of(problem.diff_dst), dst = tensor_of(problem.diff_src);
   const auto shares = [&](const Positions& positions, std::int64_t size, std::int64_t results, std::int64_t first,
                           std::int64_t count) {
@@ -21,6 +23,14 @@ void run(const ResampleGradientProblem& problem) {
   const Partition work = partition(dst, rows.reach(), false);
   DiffRows diff_rows(diff, work.threads);
   gather_separable(dst, diff.h, rows, columns, work, std::ref(diff_rows), no_factor);
+  return nullptr;
 }
+
+constexpr Implementation<ResampleGradientProblem> kResampleGradients[] = {{"resample_gradient", resample_gradient}};
+const ImplementationNames kResampleGradientNames(kResampleGradients);
+
+}  // namespace
+
+void run(const ResampleGradientProblem& problem) { run_first("resample_gradient", kResampleGradients, problem); }
 
 }  // namespace openmps::cpu

@@ -5,6 +5,7 @@
 #include <cstring>
 #include <vector>
 
+#include "engine/cpu/implementations.hpp"
 #include "engine/cpu/pointwise/elementwise.hpp"
 #include "engine/cpu/resampling/adjoint.hpp"
 #include "engine/shared/operands.hpp"
@@ -102,18 +103,20 @@ std::vector<Run> runs_of(const std::vector<std::int64_t>& places) {
   return runs;
 }
 
-}  // namespace
-
-void run(const ReshapeProblem& problem) {
+const char* reshape_dense(const ReshapeProblem& problem) {
   Tensor src = tensor_of(problem.src), dst = tensor_of(problem.dst);
-  const std::int64_t values = src.h * src.w * src.c;
-  if (src.is_dense() && dst.is_dense()) {
-    for (Tensor* const tensor : {&src, &dst}) {
-      tensor->w = tensor->n * values;
-      tensor->n = tensor->h = tensor->c = tensor->w_stride = 1;
-    }
-    return copy(src, dst);
+  if (!src.is_dense() || !dst.is_dense()) return "gaps between the values";
+  for (Tensor* const tensor : {&src, &dst}) {
+    tensor->w = tensor->size();
+    tensor->n = tensor->h = tensor->c = tensor->w_stride = 1;
   }
+  copy(src, dst);
+  return nullptr;
+}
+
+const char* reshape_runs(const ReshapeProblem& problem) {
+  const Tensor src = tensor_of(problem.src), dst = tensor_of(problem.dst);
+  const std::int64_t values = src.h * src.w * src.c;
   parallel_ranges(src.n * values, threads_for(src.n * values, kGrain), [&](std::int64_t begin, std::int64_t end) {
     while (begin < end) {
       const std::int64_t n = begin / values, first = begin % values;
@@ -128,9 +131,23 @@ void run(const ReshapeProblem& problem) {
       begin += last - first;
     }
   });
+  return nullptr;
 }
 
-void run(const PadProblem& problem) {
+constexpr Implementation<ReshapeProblem> kReshapes[] = {
+    {"reshape_dense", reshape_dense},
+    {"reshape_runs", reshape_runs},
+};
+const ImplementationNames kReshapeNames(kReshapes);
+
+/// Whether runs of pixels can be copied as they are.
+bool pads_whole_rows(const PadProblem& problem) {
+  const ImageView &src = problem.src, &dst = problem.dst;
+  return problem.start_c == 0 && src.c == dst.c && (src.w == 1 || src.w_stride == src.c) &&
+         (dst.w == 1 || dst.w_stride == dst.c);
+}
+
+void pad_image(const PadProblem& problem, bool by_rows) {
   const Tensor src = tensor_of(problem.src), dst = tensor_of(problem.dst);
   const std::int64_t c = dst.c;
   // A pixel of the constant as it is stored.
@@ -143,8 +160,6 @@ void run(const PadProblem& problem) {
 
   const std::vector<std::int64_t> columns = places(problem.start_w, dst.w, src.w, problem.edge);
   const std::vector<Run> channels = runs_of(places(problem.start_c, c, src.c, problem.edge));
-  const bool whole = channels.size() == 1 && channels[0].from == 0 && src.c == c;
-  const bool adjacent = whole && (src.w == 1 || src.w_stride == c) && (dst.w == 1 || dst.w_stride == c);
   const std::vector<Run> pixels = runs_of(columns);
 
   const auto fill_pixels = [&](std::int64_t n, std::int64_t y, std::int64_t x, std::int64_t count) {
@@ -160,7 +175,7 @@ void run(const PadProblem& problem) {
       for (const Run& run : pixels) {
         if (run.from < 0) {
           fill_pixels(n, y, run.to, run.count);
-        } else if (adjacent) {
+        } else if (by_rows) {
           copy_values(src.at(n, row, run.from), src.format, dst.at(n, y, run.to), dst.format, run.count * c);
         } else {
           for (std::int64_t i = 0; i < run.count; ++i) {
@@ -181,7 +196,24 @@ void run(const PadProblem& problem) {
   });
 }
 
-void run(const PadGradientProblem& problem) {
+const char* pad_rows(const PadProblem& problem) {
+  if (!pads_whole_rows(problem)) return "channels are padded, or pixels are not adjacent";
+  pad_image(problem, true);
+  return nullptr;
+}
+
+const char* pad_pixels(const PadProblem& problem) {
+  pad_image(problem, false);
+  return nullptr;
+}
+
+constexpr Implementation<PadProblem> kPads[] = {
+    {"pad_rows", pad_rows},
+    {"pad_pixels", pad_pixels},
+};
+const ImplementationNames kPadNames(kPads);
+
+void pad_gradient(const PadGradientProblem& problem, bool as_they_are) {
   const Tensor diff = tensor_of(problem.diff_dst), dst = tensor_of(problem.diff_src);
   const auto shares = [&](std::int64_t start, std::int64_t size, std::int64_t results, std::int64_t first,
                           std::int64_t count) {
@@ -193,7 +225,6 @@ void run(const PadGradientProblem& problem) {
   const Shares rows = shares(problem.start_h, problem.src_h, diff.h, problem.first_h, dst.h),
                columns = shares(problem.start_w, problem.src_w, diff.w, problem.first_w, dst.w);
   const std::vector<std::int64_t> channels = places(problem.start_c, diff.c, dst.c, problem.edge);
-  const bool as_they_are = problem.start_c == 0 && diff.c == dst.c;
   const Partition work = partition(dst, rows.reach(), false);
   DiffRows diff_rows(diff, work.threads);
   std::vector<std::vector<float>> lines(static_cast<std::size_t>(work.threads));
@@ -213,5 +244,28 @@ void run(const PadGradientProblem& problem) {
   };
   gather_separable(dst, diff.h, rows, columns, work, make_row, no_factor);
 }
+
+const char* pad_gradient_rows(const PadGradientProblem& problem) {
+  if (problem.start_c != 0 || problem.diff_dst.c != problem.diff_src.c) return "channels are padded";
+  pad_gradient(problem, true);
+  return nullptr;
+}
+
+const char* pad_gradient_channels(const PadGradientProblem& problem) {
+  pad_gradient(problem, false);
+  return nullptr;
+}
+
+constexpr Implementation<PadGradientProblem> kPadGradients[] = {
+    {"pad_gradient_rows", pad_gradient_rows},
+    {"pad_gradient_channels", pad_gradient_channels},
+};
+const ImplementationNames kPadGradientNames(kPadGradients);
+
+}  // namespace
+
+void run(const ReshapeProblem& problem) { run_first("reshape", kReshapes, problem); }
+void run(const PadProblem& problem) { run_first("pad", kPads, problem); }
+void run(const PadGradientProblem& problem) { run_first("pad_gradient", kPadGradients, problem); }
 
 }  // namespace openmps::cpu
