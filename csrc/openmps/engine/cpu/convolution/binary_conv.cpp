@@ -16,6 +16,7 @@
 #include <vector>
 
 #include "engine/cpu/convolution/convolution.hpp"
+#include "engine/cpu/implementations.hpp"
 #include "engine/cpu/runtime.hpp"
 #include "engine/shared/isa.hpp"
 #include "engine/shared/neuron.hpp"
@@ -263,9 +264,8 @@ MPSCNN_CLONES void finish_pixel(float* values, std::int64_t count, float beta, c
 
 /// dst = neuron(sums * scale * beta + bias); sums may be dst.
 void finish(const BinaryConvProblem& problem, const Scaled& source, const Tensor& sums, const Tensor& dst,
-            const float* scale) {
+            const float* scale, const float* bias) {
   const BinaryWeights& weights = *problem.weights;
-  const float* const bias = or_null(weights.bias);
   parallel_ranges(dst.n * dst.h, threads_for(dst.size(), kGrain), [&](std::int64_t begin, std::int64_t end) {
     for (std::int64_t row = begin; row < end; ++row) {
       const std::int64_t n = row / dst.h, y = row % dst.h;
@@ -280,15 +280,22 @@ void finish(const BinaryConvProblem& problem, const Scaled& source, const Tensor
   });
 }
 
-}  // namespace
+const char* binary_as_convolution(const BinaryConvProblem& problem) {
+  const BinaryWeights& weights = *problem.weights;
+  if (weights.type != BinaryConvType::binary_weights) return "bits of the source count";
+  if (weights.uses_beta) return "results are scaled by beta";
+  const Scaled source = scaled(problem, false, weights.scales_inputs());
+  const Tensor dst = tensor_of(problem.dst), src = source.floats ? source.floats->tensor : tensor_of(problem.src);
+  run_convolution({src, dst, weights.signs.get(), problem.window, &problem.neuron, false});
+  return nullptr;
+}
 
-void run(const BinaryConvProblem& problem) {
+/// The products, then scales, beta, biases and neuron.
+const char* binary_in_steps(const BinaryConvProblem& problem) {
   const BinaryWeights& weights = *problem.weights;
   const bool real = weights.type == BinaryConvType::binary_weights;
   const Scaled source = scaled(problem, !real, real && weights.scales_inputs());
   const Tensor dst = tensor_of(problem.dst), src = source.floats ? source.floats->tensor : tensor_of(problem.src);
-  if (real && !weights.uses_beta)
-    return run_convolution({src, dst, weights.signs.get(), problem.window, &problem.neuron, false});
   std::optional<ScratchTensor> own;
   if (!dst.is_dense_float()) own.emplace(dst.n, dst.h, dst.w, dst.c);
   const Tensor sums = own ? own->tensor : dst;
@@ -298,7 +305,20 @@ void run(const BinaryConvProblem& problem) {
   } else {
     multiply_bits(problem, source, sums);
   }
-  finish(problem, source, sums, dst, real ? nullptr : or_null(weights.scale));
+  // The convolution of signs has scales, and without beta the biases too.
+  finish(problem, source, sums, dst, real ? nullptr : or_null(weights.scale),
+         real && !weights.uses_beta ? nullptr : or_null(weights.bias));
+  return nullptr;
 }
+
+constexpr Implementation<BinaryConvProblem> kBinaryConvolutions[] = {
+    {"binary_as_convolution", binary_as_convolution},
+    {"binary_in_steps", binary_in_steps},
+};
+const ImplementationNames kBinaryConvolutionNames(kBinaryConvolutions);
+
+}  // namespace
+
+void run(const BinaryConvProblem& problem) { run_first("binary_convolve", kBinaryConvolutions, problem); }
 
 }  // namespace openmps::cpu

@@ -12,6 +12,7 @@
 #include <optional>
 #include <vector>
 
+#include "engine/cpu/implementations.hpp"
 #include "engine/shared/fast_math.hpp"
 #include "engine/shared/isa.hpp"
 #include "engine/shared/log_sum_exp.hpp"
@@ -256,11 +257,12 @@ struct Run {
   std::int64_t pixels, channels;
 };
 
-void run_function(const LossFunction& f, bool by_labels, const Run& run) {
+/// `few`: a softmax has less than kFew channels, and vectors hold several pixels.
+void run_function(const LossFunction& f, bool by_labels, bool few, const Run& run) {
   const Numbers numbers(f);
   if (f.type == LossType::softmax)
-    return (run.channels < kFew ? softmax_few : softmax_pixels)(numbers, by_labels, run.y, run.t, run.a, run.slope,
-                                                                run.losses, run.pixel_loss, run.pixels, run.channels);
+    return (few ? softmax_few : softmax_pixels)(numbers, by_labels, run.y, run.t, run.a, run.slope, run.losses,
+                                                run.pixel_loss, run.pixels, run.channels);
   value_row(f.type, numbers, by_labels, run.y, run.t, run.a, run.slope, run.losses, run.pixels * run.channels);
 }
 
@@ -284,7 +286,7 @@ double intersection_over_union(const Box& a, const Box& b) {
 double box_term(const LossFunction& f, double factor, const float* y, const float* t, const float* a, float* slope,
                 float* losses, std::int64_t count) {
   double pixel_loss;
-  run_function(f, false, {y, t, a, slope, losses, &pixel_loss, 1, count});
+  run_function(f, false, count < kFew, {y, t, a, slope, losses, &pixel_loss, 1, count});
   const auto scale = static_cast<float>(f.weight * factor);
   double sum = 0;
   for (std::int64_t i = 0; i < count; ++i) slope[i] *= scale, sum += losses[i] *= scale;
@@ -388,8 +390,8 @@ struct Sums {
   std::vector<double> losses, nonzero;
 };
 
-void find_losses(const LossProblem& problem, const std::vector<Source>& sources, std::int64_t begin, std::int64_t end,
-                 float* buffers, std::int64_t room, Sums& sums) {
+void find_losses(const LossProblem& problem, bool few, const std::vector<Source>& sources, std::int64_t begin,
+                 std::int64_t end, float* buffers, std::int64_t room, Sums& sums) {
   float* const constant = buffers + 4 * room;
   std::fill_n(constant, room, problem.boxes ? 1.0f : problem.function.weight);
   double pixel_loss[kOperandChunk];
@@ -431,7 +433,7 @@ void find_losses(const LossProblem& problem, const std::vector<Source>& sources,
       if (problem.boxes)
         run_boxes(*problem.boxes, run);
       else
-        run_function(problem.function, problem.by_labels, run);
+        run_function(problem.function, problem.by_labels, few, run);
       if (s.gradient.data && !slope_in_place) store_pixels(run.slope, s.gradient.at(n, row, x), s.gradient, count);
       if (s.loss.data && !losses_in_place) store_pixels(run.losses, s.loss.at(n, row, x), s.loss, count);
       if (!sums_up) continue;
@@ -490,9 +492,7 @@ void store_losses(const LossProblem& problem, const std::vector<Source>& sources
   });
 }
 
-}  // namespace
-
-void run(const LossProblem& problem) {
+void find_all_losses(const LossProblem& problem, bool few) {
   const bool none = problem.reduction == LossReduction::none;
   std::vector<Source> sources;
   sources.reserve(problem.parts.size());
@@ -518,7 +518,7 @@ void run(const LossProblem& problem) {
   const auto buffers = std::make_unique_for_overwrite<float[]>(sums.size() * static_cast<std::size_t>(kBuffers * room));
   parallel_ranges(pixels, threads, [&](std::int64_t begin, std::int64_t end) {
     const int thread = thread_number();
-    find_losses(problem, sources, begin, end, buffers.get() + thread * kBuffers * room, room,
+    find_losses(problem, few, sources, begin, end, buffers.get() + thread * kBuffers * room, room,
                 sums[static_cast<std::size_t>(thread)]);
   });
   if (!wants_losses) return;
@@ -528,5 +528,28 @@ void run(const LossProblem& problem) {
   }
   store_losses(problem, sources, sums[0]);
 }
+
+const char* loss_few_channels(const LossProblem& problem) {
+  if (problem.boxes || problem.function.type != LossType::softmax) return "no softmax";
+  for (const LossProblem::Part& part : problem.parts)
+    if (part.c >= kFew) return "many channels";
+  find_all_losses(problem, true);
+  return nullptr;
+}
+
+const char* loss_any_channels(const LossProblem& problem) {
+  find_all_losses(problem, false);
+  return nullptr;
+}
+
+constexpr Implementation<LossProblem> kLosses[] = {
+    {"loss_few_channels", loss_few_channels},
+    {"loss_any_channels", loss_any_channels},
+};
+const ImplementationNames kLossNames(kLosses);
+
+}  // namespace
+
+void run(const LossProblem& problem) { run_first("loss", kLosses, problem); }
 
 }  // namespace openmps::cpu

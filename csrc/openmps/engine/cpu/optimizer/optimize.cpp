@@ -9,6 +9,7 @@
 #include <algorithm>
 #include <cmath>
 
+#include "engine/cpu/implementations.hpp"
 #include "engine/shared/isa.hpp"
 #include "engine/shared/neuron.hpp"
 #include "engine/shared/parallel.hpp"
@@ -105,9 +106,7 @@ float* floats_of(const FloatMatrices& values) {
   return values.memory ? reinterpret_cast<float*>(values.memory->data() + values.offset) : nullptr;
 }
 
-}  // namespace
-
-void run(const OptimizeProblem& p) {
+const char* optimize(const OptimizeProblem& p) {
   const FloatMatrices* const arrays[] = {&p.gradient, &p.values,        &p.result,
                                          &p.momentum, &p.second_moment, &p.max_second_moment};
   float* first[6];
@@ -138,6 +137,14 @@ void run(const OptimizeProblem& p) {
       optimize_line(p.type, p.regularization, numbers, {at(0), at(1), at(2), at(3), at(4), at(5)}, count);
     }
   });
+  return nullptr;
 }
+
+constexpr Implementation<OptimizeProblem> kOptimizers[] = {{"optimize", optimize}};
+const ImplementationNames kOptimizerNames(kOptimizers);
+
+}  // namespace
+
+void run(const OptimizeProblem& problem) { run_first("optimize", kOptimizers, problem); }
 
 }  // namespace openmps::cpu
