@@ -1,0 +1,135 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Kernels, gradients, losses and optimizers on small images, for each list of implementations of the engine.
+
+A server of test_dispatch.py: serve() has its protocol.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+import mpscnn
+from cases import make
+from test_batch_gradient import Layer
+from test_forward import CASES, build
+from test_gradient import CASES as WITH_GRADIENTS
+from test_gradient import encoded
+
+Array = NDArray[Any]
+MOST_ROWS = 12  # of a kernel
+
+
+def spread(rows: list[Any]) -> list[Any]:
+    """At most MOST_ROWS rows of each kernel, the first and the last among them."""
+    of_kernel: dict[str, list[Any]] = {}
+    for row in rows:
+        of_kernel.setdefault(row[0].kernel, []).append(row)
+    chosen = []
+    for group in of_kernel.values():
+        count = min(MOST_ROWS, len(group))
+        chosen += [group[i * (len(group) - 1) // max(1, count - 1)] for i in range(count)]
+    return chosen
+
+
+def forward() -> Iterator[tuple[str, Array]]:
+    for case, dtype in spread([(row, dtype) for row in CASES for dtype in row.dtypes if not row.out]):
+        inputs = make(case, dtype)
+        yield f"{case}-{dtype}", build(case, inputs)(*inputs.sources, dtype=case.result_dtype)
+
+
+def gradients() -> Iterator[tuple[str, Array]]:
+    for (case,) in spread([(row,) for row in WITH_GRADIENTS]):
+        given = encoded(case)
+        for source, kernel in enumerate(given.kernel.gradients):
+            if given.inputs.sources[source].dtype.kind == "f":
+                yield f"{case} gradient {source}", kernel(given.grad, given.second(source), given.state)
+
+
+def pooling() -> Iterator[tuple[str, Array]]:
+    """Windows that overlap or not, more than one thread's and less, many columns of many channels."""
+    x = np.random.default_rng(3).normal(size=(2, 16, 16, 70)).astype(np.float32)
+    for size, stride in (((2, 2), (2, 2)), ((3, 3), (1, 1)), ((8, 8), (4, 4))):
+        for kind in (mpscnn.PoolingMax, mpscnn.PoolingAverage):
+            kernel = kind(size, stride=stride)
+            y, state = kernel(x, with_state=True)
+            yield f"{kind.__name__} {size}", y
+            yield f"{kind.__name__} {size} gradient", kernel.gradients[0](np.ones_like(y), x, state)
+
+
+def reductions() -> Iterator[tuple[str, Array]]:
+    for dtype in ("float32", "float16"):
+        for c in (3, 40):
+            x = np.random.default_rng(4).normal(size=(2, 6, 8, c)).astype(dtype)
+            for name in ("Row", "Column", "FeatureChannels"):
+                yield f"{name} {dtype} {c}", getattr(mpscnn, f"Reduce{name}Sum")()(x)
+
+
+def normalizations() -> Iterator[tuple[str, Array]]:
+    for dtype, activation in (("float32", None), ("float32", "tanh"), ("float16", "relu")):
+        layer = Layer((2, 5, 6, 64), activation, dtype)
+        state = layer.statistics(layer.x)
+        name = f"BatchNormalization {dtype} {activation}"
+        yield name, layer.kernel(layer.x, state)
+        layer.statistics_gradient(layer.grad, layer.x, state)
+        yield f"{name} gradient", layer.kernel.gradient(layer.grad, layer.x, state)
+        yield f"{name} gamma", state.grad_gamma
+
+
+def copies() -> Iterator[tuple[str, Array]]:
+    x = np.arange(2 * 3 * 4 * 8, dtype=np.uint8).reshape(2, 3, 4, 8)
+    yield "uint8 to float16", mpscnn.Slice()(x, dtype="float16")
+
+
+def losses() -> Iterator[tuple[str, Array]]:
+    for c in (5, 40):
+        rng = np.random.default_rng([5, c])
+        x, t = rng.normal(size=(2, 3, 4, c)).astype(np.float32), rng.uniform(size=(2, 3, 4, c)).astype(np.float32)
+        for kind in ("softmax_cross_entropy", "mean_squared_error"):
+            loss, gradient = mpscnn.Loss(kind)(x, mpscnn.LossLabels(t))
+            yield f"{kind} {c}", np.asarray(loss)
+            yield f"{kind} {c} gradient", gradient
+
+
+def optimizers() -> Iterator[tuple[str, Array]]:
+    values, gradient = mpscnn.Buffer(400), mpscnn.Buffer(400)
+    values.numpy("float32")[:] = 1
+    gradient.numpy("float32")[:] = np.arange(100)
+    optimizer = mpscnn.OptimizerStochasticGradientDescent(0.01)
+    state = optimizer.state_for(values)
+    with mpscnn.CommandBuffer() as commands:
+        optimizer.encode(commands, gradient, state)
+    yield "SGD", values.numpy("float32").copy()
+
+
+PARTS = (forward, gradients, pooling, reductions, normalizations, copies, losses, optimizers)
+
+
+def save(path: str) -> None:
+    np.savez(path, **{name.replace("/", "|"): array for part in PARTS for name, array in part()})  # type: ignore[arg-type]
+
+
+def serve() -> None:
+    """Answer each line, "name path", when path.npz and path.trace are there, or with what failed.
+
+    Importing PyTorch takes ten times as long as the rows: each line has a fork, before anything reads the environment.
+    """
+    for line in sys.stdin:
+        name, path = line.split()
+        child = os.fork()
+        if child == 0:
+            os.environ |= {"MPSCNN_IMPL": name.removeprefix("-"), "MPSCNN_TRACE": "dispatch"}
+            with open(f"{path}.trace", "w") as trace:
+                os.dup2(trace.fileno(), 2)
+            save(f"{path}.npz")
+            os._exit(0)
+        print(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]), flush=True)
+
+
+if __name__ == "__main__":
+    serve()
