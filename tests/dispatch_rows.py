@@ -115,7 +115,7 @@ def save(path: str) -> None:
 
 
 def serve() -> None:
-    """Answer each line, "name path", when path.npz and path.trace are there, or with what failed.
+    """Answer each line, "name path", with the exit status of the run that writes path.npz and path.trace.
 
     Importing PyTorch takes ten times as long as the rows: each line has a fork, before anything reads the environment.
     """

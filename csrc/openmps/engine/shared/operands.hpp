@@ -62,7 +62,7 @@ class OperandReader {
   OperandReader(const OperandSource& source, std::int64_t channels, float* buffer)
       : source_(source), tensor_(source.tensor), channels_(channels), buffer_(buffer) {}
 
-  /// What destination pixels x ... x + pixels - 1 of row y see.
+  /// Read the values that destination pixels x ... x + pixels - 1 of row y see.
   const float* read(std::int64_t n, std::int64_t y, std::int64_t x, std::int64_t pixels) {
     std::int64_t row = source_.row(y);
     if (source_.edge == Edge::clamp) row = std::clamp<std::int64_t>(row, 0, tensor_.h - 1);
@@ -110,7 +110,7 @@ class OperandReader {
     }
   }
 
-  /// Makes `count` pixels out of the `done` ones that are there.
+  /// Make `count` pixels out of the `done` ones that are there.
   void copies(float* pixels, std::int64_t done, std::int64_t count) const {
     while (done < count) {
       const std::int64_t more = std::min(done, count - done);
@@ -146,7 +146,7 @@ class OperandReader {
   std::int64_t held_ = 0, held_n_ = 0, held_row_ = 0;  ///< copies of a repeated pixel in the buffer, and which pixel
 };
 
-/// Stores adjacent floats, whole pixels, from `to` on, which is in a row of dst.
+/// Store adjacent floats, whole pixels, from `to` on, which is in a row of dst.
 inline void store_pixels(const float* values, std::byte* to, const Tensor& dst, std::int64_t pixels) {
   if (dst.w_stride == dst.c || pixels == 1) return row_from_float(values, to, dst.format, pixels * dst.c);
   const std::int64_t step = dst.w_stride * static_cast<std::int64_t>(size_of(dst.format));

@@ -34,7 +34,7 @@ constexpr std::int64_t kFold = 31;   // words whose counts of at most 8 a byte c
 typedef std::uint32_t Lanes __attribute__((vector_size(kLanes * 4)));
 typedef std::uint32_t LanesAnywhere __attribute__((vector_size(kLanes * 4), aligned(4)));
 
-/// What counts differing bits: counts[p] += those of words[p][i] and of `weights`, kLanes outputs for each i.
+/// Count differing bits: counts[p] += those of words[p][i] and of `weights`, kLanes outputs for each i.
 using CountBits = void (*)(const std::uint32_t* const* words, std::int64_t count, const std::uint32_t* weights,
                            std::int64_t weights_step, Lanes* counts);
 
@@ -113,7 +113,7 @@ MPSCNN_CLONES float mean_size(const float* values, std::int64_t count) {
 const float* or_null(const std::vector<float>& values) { return values.empty() ? nullptr : values.data(); }
 
 /// The source as it enters the products, u = (x + input_bias) * input_scale: as bits, as the mean of its sizes over the
-/// channels of a pixel, as floats; what is not wanted is empty.
+/// channels of a pixel, as floats; members that are not wanted are empty.
 struct Scaled {
   std::vector<std::uint32_t> bits;  ///< [n][h][w][words]
   std::vector<std::int32_t> ones;   ///< [n][h][w]
@@ -204,7 +204,7 @@ void multiply_bits(const BinaryConvProblem& problem, const Scaled& source, const
         for (std::int64_t p = 0; p < kPixels; ++p) {
           std::uint32_t* to = own + p * length;
           windows[p] = to;
-          if (p >= pixels) continue;  // counted for nothing, from what was there
+          if (p >= pixels) continue;  // result unused
           for (std::int64_t j = 0; j < window.kernel_h; ++j) {
             const std::int64_t sy =
                 seen(window.start_h + y * window.stride_h + j * window.dilation_h, src.h, window.edge);

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Nobody unmasks floating-point traps, and without this line the loops with comparisons stay scalar on AVX2.
+// Floating-point traps are never unmasked, and without this line the loops with comparisons stay scalar on AVX2.
 #if defined(__GNUC__) && !defined(__clang__)
 #pragma GCC optimize("no-trapping-math")
 #endif
@@ -27,7 +27,7 @@ constexpr std::int64_t kFew = 32;          // channels below which vectors hold 
 constexpr std::int64_t kPixels = 64;       // of few channels that are worked on together
 constexpr std::int64_t kBuffers = 8;       // of a thread
 
-/// What a function is made of, in the precision of the loops. t' = t * keep + add.
+/// Constants of a function in the precision of the loops. t' = t * keep + add.
 struct Numbers {
   float keep = 1, add = 0, epsilon, delta;
 
@@ -281,8 +281,8 @@ double intersection_over_union(const Box& a, const Box& b) {
   return either > 0 ? both / either : 0;
 }
 
-/// `count` values of one box through a function, times `factor` and the weights. What a box does not have costs
-/// nothing, but NaN stays NaN.
+/// Apply a function to `count` values of one box, times `factor` and the weights. Values that a box lacks cost nothing,
+/// but NaN stays NaN.
 double box_term(const LossFunction& f, double factor, const float* y, const float* t, const float* a, float* slope,
                 float* losses, std::int64_t count) {
   double pixel_loss;

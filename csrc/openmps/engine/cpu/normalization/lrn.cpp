@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Nobody unmasks floating-point traps, and without this line the powers below stay scalar. Values are the same.
+// Floating-point traps are never unmasked, and without this line the powers below stay scalar. Values are the same.
 #if defined(__GNUC__) && !defined(__clang__)
 #pragma GCC optimize("no-trapping-math")
 #endif
@@ -98,7 +98,7 @@ void normalize_by_channels(const LRNProblem& problem) {
                   });
 }
 
-/// What a destination pixel sees of the columns.
+/// The columns in a destination pixel's window.
 struct Columns {
   Span span;
   std::int64_t centre;  ///< column of the value itself, -1: a zero
@@ -154,7 +154,7 @@ MPSCNN_CLONES void divide(const Columns* columns, std::int64_t pixels, std::int6
   }
 }
 
-/// What a thread needs for itself.
+/// Buffers of one thread.
 struct Scratch {
   FloatRows source;
   Taps rows;

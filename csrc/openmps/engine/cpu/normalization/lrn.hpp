@@ -9,7 +9,7 @@ namespace openmps::cpu {
 /// columns, then along the rows; neighbouring channels by doubling.
 void run(const LRNProblem& problem);
 
-/// The same: what each window needs is found once, then given back to the columns and rows that it was made of.
+/// The same: the terms of each window are computed once, then added to the columns and rows that it read.
 void run(const LRNGradientProblem& problem);
 
 }  // namespace openmps::cpu

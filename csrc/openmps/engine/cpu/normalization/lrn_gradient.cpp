@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Nobody unmasks floating-point traps, and without this line the powers below stay scalar. Values are the same.
+// Floating-point traps are never unmasked, and without this line the powers below stay scalar. Values are the same.
 #if defined(__GNUC__) && !defined(__clang__)
 #pragma GCC optimize("no-trapping-math")
 #endif
@@ -123,7 +123,7 @@ struct Formula {
   bool has_mean;
 };
 
-/// What a row of windows gives back to the source, kBlock doubles for each window or column: x is the source,
+/// Terms that a row of windows adds to the source, kBlock doubles for each window or column: x is the source,
 /// diff_src = ps * (own + shared + x * slope), `own` at a window's middle, the others at all of its taps.
 struct Given {
   double *own, *shared, *slope;  ///< shared: null without a mean
@@ -208,7 +208,7 @@ MPSCNN_CLONES void give_to_columns(const Axis& axis, const Given& windows, const
   }
 }
 
-/// Rows of what is given, `slots` of them side by side in memory.
+/// Rows of such terms, `slots` of them side by side in memory.
 struct Rows {
   double* data;
   std::int64_t length, fields, slots;  ///< doubles of a field, fields of a row
@@ -218,7 +218,7 @@ struct Rows {
   }
 };
 
-/// What some rows of windows gave to a row of the source, at its first column.
+/// Terms of some rows of windows for a row of the source, at its first column.
 struct Seen {
   std::vector<const double*> own;
   struct Shared {
@@ -238,7 +238,7 @@ struct Seen {
   }
 };
 
-/// Pixels [first, last) of a row of the source from what the rows of windows gave to their columns. The result's pixels
+/// Pixels [first, last) of a row of the source from the terms of the rows of windows. The result's pixels
 /// are `result_step` apart.
 MPSCNN_CLONES void give_to_rows(const Seen& seen, std::int64_t first, std::int64_t last, const float* source,
                                 std::int64_t step, double ps, float* result, std::int64_t result_step,
@@ -274,7 +274,7 @@ void prefetch_row(const Tensor& image, std::int64_t n, std::int64_t y, std::int6
   for (std::int64_t x = 0; x < image.w; ++x) __builtin_prefetch(row + x * image.w_stride, kWrite);
 }
 
-/// What a thread needs for itself.
+/// Buffers of one thread.
 struct Scratch {
   FloatRows source, gradient;
   Taps taps;
@@ -302,8 +302,8 @@ void differentiate_windows(const LRNGradientProblem& problem) {
   const std::int64_t first = std::clamp<std::int64_t>(-problem.start_w, 0, result.w);
   const std::int64_t last = std::clamp<std::int64_t>(src.w - problem.start_w, first, result.w);
 
-  // A thread goes down the rows of the result, kBlock channels of an image after the other, and keeps what the rows of
-  // windows that saw a row have given, each found once.
+  // A thread walks the rows of the result, kBlock channels of an image after the other, and keeps the terms of the rows
+  // of windows that saw a row, each computed once.
   std::int64_t slots = 1;
   for (const std::int64_t y : {std::int64_t{0}, src.h / 2, src.h - 1})
     slots = std::max(slots, down.last_seer(y) - down.first_seer(y) + 1);

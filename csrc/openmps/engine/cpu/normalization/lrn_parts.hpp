@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What normalization by neighbours and its gradient share. Compiled into functions for several instruction sets.
+// Shared by normalization by neighbours and its gradient. Compiled into functions for several instruction sets.
 #pragma once
 
 #include <algorithm>

@@ -126,7 +126,7 @@ __attribute__((target("avx2,fma,f16c"))) void add_halves_f16c(const std::uint16_
     _mm256_storeu_pd(squares + k, totals[2]), _mm256_storeu_pd(squares + k + 4, totals[3]);
   }
 }
-/// Without clones scale_pixels() has no multiply-add, and halves have to be what floats are, rounded.
+/// Without clones scale_pixels() has no multiply-add, and halves must equal rounded floats.
 bool has_f16c() {
   static const bool has = MPSCNN_HAS_CLONES && __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma") &&
                           __builtin_cpu_supports("f16c");

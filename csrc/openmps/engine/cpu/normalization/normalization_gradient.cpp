@@ -25,7 +25,7 @@ constexpr std::int64_t kTogether = 1024 * 1024;  // bytes of images that are rea
 #define MPSCNN_FLOATS(pointer) Floats(*reinterpret_cast<const FloatsAnywhere*>(pointer))
 #define MPSCNN_ADD(pointer, values) *reinterpret_cast<DoublesAnywhere*>(pointer) += values
 
-/// What is known of each channel.
+/// Coefficients of each channel.
 struct ChannelTerms {
   const float *mean, *scale, *shift;
 };
@@ -124,7 +124,7 @@ MPSCNN_CLONES void combine_rectified(const float* g, const float* x, float* to, 
   }
 }
 
-/// What the pixels of some images are worth: in floats for the loops, one set for each image or one for all.
+/// Coefficients of some images: in floats for the loops, one set for each image or one for all.
 struct GradientCoefficients {
   Coefficients forward;
   std::vector<float> own, slope, constant;

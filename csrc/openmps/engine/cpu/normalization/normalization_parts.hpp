@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What normalization by mean and variance and its gradient share.
+// Shared by normalization by mean and variance and its gradient.
 #pragma once
 
 #include <cmath>

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Nobody unmasks floating-point traps, and without this line the loops with comparisons stay scalar on AVX2.
+// Floating-point traps are never unmasked, and without this line the loops with comparisons stay scalar on AVX2.
 #if defined(__GNUC__) && !defined(__clang__)
 #pragma GCC optimize("no-trapping-math")
 #endif

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The loops that the gradients of kernels share whose results see one pixel of the source each.
+// Loops of gradients of kernels whose results see one pixel of the source each.
 #pragma once
 
 #include <algorithm>
@@ -39,7 +39,7 @@ inline ResultsAxis result_columns(const ClampedSource& source, const Operand& di
 /// All results see the same.
 inline ResultsAxis repeated_results(std::int64_t count) { return {0, 0, 1, count}; }
 
-/// An operand that stands (rows, columns) further on.
+/// The operand, shifted by (rows, columns).
 inline Operand moved(Operand operand, std::int64_t rows, std::int64_t columns) {
   if (!operand.repeat_h) operand.start_h += rows;
   if (!operand.repeat_w) operand.start_w += columns;
@@ -94,7 +94,7 @@ void for_results(const std::array<Operand, count>& operands, const ResultsAxis& 
 }
 
 /// for_operands() over the gradient of a result and the source it was made of, except that a pixel of the source gets
-/// what all pixels of the result that saw it give back, and that pixels of diff_src beyond the source are 0.
+/// the sum over all pixels of the result that saw it, and that pixels of diff_src beyond the source are 0.
 template <class Body>
 void for_gradients(const Operand& diff_dst, const Operand& src, const ImageView& diff_src, std::int64_t grain,
                    bool across_images, const Body& body) {

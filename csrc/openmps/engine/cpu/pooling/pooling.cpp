@@ -33,7 +33,7 @@ typedef float FloatsAnywhere __attribute__((vector_size(64), aligned(4)));
 #define MPSCNN_LOAD(pointer) (*reinterpret_cast<const FloatsAnywhere*>(pointer))
 #define MPSCNN_STORE(pointer, value) (*reinterpret_cast<FloatsAnywhere*>(pointer) = (value))
 
-/// One window: rows[j] + columns[i] is a pixel. NaN stays NaN: it is looked for beside, because a condition that knows
+/// One window: rows[j] + columns[i] is a pixel. NaN stays NaN: it is tested apart, because a condition that knows
 /// of it is no single instruction.
 MPSCNN_CLONES void max_of(const float* const* rows, std::int64_t row_count, const std::int64_t* columns,
                           std::int64_t column_count, float initial, float* result, std::int64_t channels) {

@@ -29,7 +29,7 @@ struct Place {
   float times;
 };
 
-/// What the windows of one axis read, in increasing order.
+/// The places that the windows of one axis read, in increasing order.
 struct Axis {
   std::vector<std::size_t> begins{0};
   std::vector<Place> places;
@@ -102,7 +102,7 @@ struct Axis {
   }
 };
 
-// ----------------------------------------------------------------------------------------------- greatest pixels
+// --------------------------------------------------------------------------------------------------------- maxima
 
 /// A row of windows. rows[j] + columns[i].at * step is a pixel that a window sees, to[j] + columns[i].at * to_step
 /// where its part of the gradient goes; diff + v * diff_step is the gradient of window v.
@@ -117,7 +117,7 @@ struct MaxRow {
   std::int64_t diff_step;
   float* const* to;  ///< null: nowhere
   std::int64_t to_step;
-  bool adds;  ///< to what is there; else each pixel is in one window at most, and those not found get 0
+  bool adds;  ///< accumulate; else each pixel is in one window at most, and pixels that are no maximum get 0
 };
 
 /// Channels from `first` on, NaN included.
@@ -147,9 +147,9 @@ void give_one_by_one(const MaxRow& row, std::int64_t first) {
   }
 }
 
-/// The first channels, sixteen at a time. Returns the first channel that is left. Sets `is_nan` where a sum of pixels
-/// is NaN: one of them is, or infinities of both signs are; what was given is wrong then.
-MPSCNN_CLONES std::int64_t give_to_greatest(const MaxRow& row, bool& is_nan) {
+/// The first channels, sixteen at a time. Return the first channel that is left; set `is_nan` where a sum of pixels
+/// is NaN: one of them is, or infinities of both signs are; the result is wrong then.
+MPSCNN_CLONES std::int64_t give_to_max(const MaxRow& row, bool& is_nan) {
   const std::int64_t step = row.step, to_step = row.to_step;
   std::int64_t k = 0;
   Floats sum{};
@@ -200,7 +200,7 @@ MPSCNN_CLONES std::int64_t give_to_greatest(const MaxRow& row, bool& is_nan) {
   return k;
 }
 
-/// What the implementations share: which windows see which pixels.
+/// Arguments of the implementations: the problem, and which windows see which pixels.
 struct PoolGradientCall {
   const PoolGradientProblem& problem;
   Axis down, across;
@@ -222,8 +222,8 @@ struct PoolGradientCall {
   }
 };
 
-/// Windows in their order, which is that of each pixel's sum whatever the threads. `adds`: to what earlier windows
-/// gave, as windows that overlap have to.
+/// Windows in their order, so that each pixel's sum has one order whatever the threads. `adds`: accumulate, as windows
+/// that overlap must.
 void max_gradient(const PoolGradientCall& call, bool adds) {
   const PoolGradientProblem& problem = call.problem;
   const Axis &down = call.down, &across = call.across;
@@ -253,7 +253,7 @@ void max_gradient(const PoolGradientCall& call, bool adds) {
   for (std::int64_t x = 0; !adds && x < dst.w; ++x)
     if (columns.of(x).empty()) bare.push_back(x);
 
-  // Rows [first, last) of an image's result. Returns whether there was no NaN, or it was looked for.
+  // Compute rows [first, last) of an image's result. Return false for a NaN that was not looked for.
   const auto make_rows = [&](Own& my, std::int64_t part, std::int64_t n, std::int64_t first, std::int64_t last,
                              bool one_by_one) {
     const std::int64_t c0 = part * work.part, channels = std::min(work.part, c - c0);
@@ -319,7 +319,7 @@ void max_gradient(const PoolGradientCall& call, bool adds) {
                        my.to.data(),
                        to_step,
                        adds};
-      give_one_by_one(row, one_by_one ? 0 : give_to_greatest(row, is_nan));
+      give_one_by_one(row, one_by_one ? 0 : give_to_max(row, is_nan));
       if (is_nan) return false;
     }
     make_ready(last);

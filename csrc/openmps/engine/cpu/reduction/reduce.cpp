@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Nobody unmasks floating-point traps, and without this line the loops with comparisons stay scalar on AVX2.
+// Floating-point traps are never unmasked, and without this line the loops with comparisons stay scalar on AVX2.
 #if defined(__GNUC__) && !defined(__clang__)
 #pragma GCC optimize("no-trapping-math")
 #endif
@@ -172,7 +172,7 @@ const ImplementationNames kPixelReductionNames(kPixelReductions);
 // --------------------------------------------------------------------------------------------------------- channels
 
 // Pixels are many and short: four are folded together, each in vectors of its own whose lanes are then folded across.
-// What loops of any length cost before and behind their vectors would be most of the work. The vectors are the
+// The scalar heads and tails of general loops would be most of the work. The vectors are the
 // compiler's own; where the processor's are shorter, it takes several.
 using Lanes = float __attribute__((vector_size(64)));
 using HalfLanes = float __attribute__((vector_size(32)));
@@ -186,7 +186,7 @@ struct Add {
     a = a + x;
   }
 };
-// Without an eye for NaN.
+// NaN is not handled.
 struct Greater {
   static constexpr float kStart = -INFINITY;
   template <class V>
@@ -300,7 +300,7 @@ MPSCNN_HOST_DEVICE bool extremes_of_four(Op op, const FourPixels& pixels, float*
   return bad[0] + bad[1] + bad[2] + bad[3] == 0;
 }
 
-/// The extreme value of a pixel, by a sign that makes it the greatest; NaN if there is one.
+/// The extreme value of a pixel, by a sign that makes it the maximum; NaN if there is one.
 MPSCNN_HOST_DEVICE float extreme_of(const float* pixel, std::int64_t channels, float sign) {
   float most = -INFINITY;
   int bad = 0;

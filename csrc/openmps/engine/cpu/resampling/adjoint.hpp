@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Gradients of what reads its source along the axes one by one: pooling, resampling, padding. Every value of the result
-// gathers what it counts in, in one order, so the bits do not depend on the threads.
+// Gradients of kernels that read their source along the axes one by one: pooling, resampling, padding. Every value of
+// the result gathers its terms in one order, so the bits do not depend on the threads.
 #pragma once
 
 #include <algorithm>
@@ -103,7 +103,7 @@ struct Partition {
 Partition partition(const Tensor& diff_src, std::int64_t reach, bool splits);
 
 /// diff_src(y, x) = factor * sum of weights over `rows` of y and `columns` of x times row(n, v)[u]. make_row(thread, n,
-/// v, c0, channels) gives a row of PixelRow that stands until it is asked for the next; factor(thread, n, y, c0) a row
+/// v, c0, channels) gives a row that is valid until the next one is asked for; factor(thread, n, y, c0) a row
 /// of factors, or data nullptr for 1.
 template <class MakeRow, class Factor>
 void gather_separable(const Tensor& diff_src, std::int64_t results, const Shares& rows, const Shares& columns,

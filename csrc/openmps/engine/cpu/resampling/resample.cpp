@@ -16,7 +16,7 @@ namespace {
 constexpr std::int64_t kGrain = 32 * 1024;  // values that are worth a thread
 constexpr std::int64_t kFew = 16;           // channels below which vectors hold several pixels
 
-/// a * (1 - weight) + b * weight, `count` values; a null pointer stands for zeros. dst may be a.
+/// a * (1 - weight) + b * weight, `count` values; a null pointer means zeros. dst may be a.
 MPSCNN_CLONES void blend(const float* a, const float* b, float weight, float* dst, std::int64_t count) {
   const float rest = 1.0f - weight;
   if (a && b) {

@@ -9,7 +9,7 @@
 
 namespace openmps::cpu {
 
-/// The two pixels that a sample takes along one axis, -1 for zeros, and what the second one counts.
+/// The two pixels that a sample takes along one axis, -1 for zeros, and the weight of the second one.
 struct SampleTaps {
   std::int64_t first, second;
   float weight;

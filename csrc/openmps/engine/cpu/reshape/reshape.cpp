@@ -58,7 +58,7 @@ class Cursor {
   std::int64_t line_, at_;
 };
 
-/// Place `i` of an axis in the source of `size` values; -1: beyond it, where the constant stands.
+/// Place `i` of an axis in the source of `size` values; -1: beyond it, in the constant.
 std::int64_t place(std::int64_t i, std::int64_t size, PadEdge edge) {
   if (i >= 0 && i < size) return i;
   switch (edge) {
@@ -83,7 +83,7 @@ std::vector<std::int64_t> places(std::int64_t start, std::int64_t count, std::in
   return result;
 }
 
-/// Runs of a result along an axis that stand side by side in the source too, or that are the constant (from -1).
+/// Runs of a result along an axis that are adjacent in the source too, or that are the constant (from -1).
 struct Run {
   std::int64_t from, to, count;
 };
