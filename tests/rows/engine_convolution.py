@@ -1,0 +1,528 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Rows of convolutions: forward, transposed, binary, and their gradients (engine/problem/conv.hpp)."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+
+from oracle import MPSCNNBinaryConvolution as binary  # noqa: N813
+from oracle.MPSCNNConvolution import convolution, stuffed, sub_pixel
+from oracle.MPSCNNNeuron import TYPES
+
+from .engine import (
+    EDGES,
+    Alias,
+    Array,
+    Extents,
+    Pair,
+    Random,
+    Stored,
+    Window,
+    activate,
+    activated,
+    chance,
+    floats,
+    image,
+    pick,
+    random_neuron,
+    region,
+    row,
+    values_of,
+    whole,
+)
+from .finite_differences import gradient
+from .row_file import Row
+
+# Without logarithm, whose argument would have to be kept positive.
+NEURONS = [name for name, _ in TYPES if name != "logarithm"]
+RELATIVE = 2e-6  # of the sum of the terms' magnitudes
+
+
+def correlate(x: Array, weights: Array, bias: Array | None, window: Window, groups: int, size: Pair) -> Array:
+    return convolution(
+        x,
+        weights,
+        bias,
+        size=size,
+        offset=window.offset(),
+        stride=window.stride,
+        dilation=window.dilation,
+        groups=groups,
+        edge=window.edge,
+    )
+
+
+def transposed(x: Array, weights: Array, bias: Array | None, window: Window, groups: int, size: Pair) -> Array:
+    """The window's stride is that of the zeros between pixels."""
+    plain = Window(window.kernel, (1, 1), window.dilation, window.start)
+    return correlate(stuffed(x, window.stride), weights, bias, plain, groups, size)
+
+
+def with_error(
+    function: Any, x: Array, weights: Array, bias: Array | None, window: Window, groups: int, size: Pair
+) -> tuple[Array, Array]:
+    """The sums and those of their terms' magnitudes."""
+    sizes = function(np.abs(x), np.abs(weights), None if bias is None else np.abs(bias), window, groups, size)
+    return function(x, weights, bias, window, groups, size), sizes
+
+
+def random_weights(rng: Random, out: int, kernel: Pair, inputs: int, groups: int, bias: bool) -> dict[str, Any]:
+    return {
+        "weights": floats(rng, (out, *kernel, inputs), -1, 1),
+        "weights.groups": groups,
+        "weights.bias": floats(rng, out, -1, 1) if bias else None,
+    }
+
+
+def arrays(fields: dict[str, Any]) -> tuple[Array, Array | None]:
+    bias = fields["weights.bias"]
+    return fields["weights"].astype(np.float64), None if bias is None else bias.astype(np.float64)
+
+
+def forward_row(
+    rng: Random,
+    kind: str,
+    name: str,
+    src: Stored,
+    weights: dict[str, Any],
+    window: Window,
+    size: Pair,
+    neuron: str,
+    *,
+    r: int = 1,
+    formats: str = "",
+    reduced: bool = False,
+    addend: Stored | None = None,
+    in_place: bool = False,
+) -> Row:
+    w, bias = arrays(weights)
+    function = transposed if kind == "Transpose" else correlate
+    f = random_neuron(rng, neuron, len(w))
+    inner = (-(-size[0] // r), -(-size[1] // r))
+    sums, sizes = with_error(function, values_of(src), w, bias, window, weights["weights.groups"], inner)
+    result, error = activated(None if neuron == "none" else f, sums, sizes * (2.0**-7 if reduced else RELATIVE))
+    if r > 1:
+        result, error = (sub_pixel(part, r)[:, : size[0], : size[1]] for part in (result, error))
+    fields = {"src": src, **weights, "window": window.fields(), "neuron": f, "reduced_precision": reduced}
+    if r > 1:
+        fields["subpixel"] = r
+    if addend is not None:
+        result = result + values_of(addend)
+        error = error + np.abs(result) * 2e-7
+        kind_after = pick(rng, ("none", "relu", "relun", "sigmoid", "softsign"))
+        if kind_after != "none":  # else only the addend tells the problem from one without
+            fields["after"] = random_neuron(rng, kind_after, len(w))
+            result, error = activated(fields["after"], result, error)
+        fields["addend"] = Alias("dst", addend) if in_place else addend
+    if addend is None or not in_place:
+        return row(kind, name, fields, {"dst": (result, error)}, formats)
+    return row(kind, name, fields, {"dst": (result, error)}, dst=addend.dtype.name)
+
+
+def random_start(rng: Random, extent: int, reach: int) -> int:
+    which = whole(rng, 0, 7)
+    if which == 0:
+        return whole(rng, 1, extent)  # crops, perhaps everything
+    if which == 1:
+        return -reach - whole(rng, 0, 5)  # whole windows outside
+    if which == 2:
+        return extent + whole(rng, 0, 3)  # nothing of the source
+    return 0 if which == 3 else -whole(rng, 0, reach - 1)
+
+
+def random_channels(rng: Random) -> tuple[int, int, int]:
+    """Groups, inputs and outputs of each."""
+    inputs, outputs = pick(rng, (1, 2, 3, 4, 5, 8, 13, 16, 17, 32)), whole(rng, 1, 20)
+    which = whole(rng, 0, 4)
+    if which == 0:
+        return whole(rng, 1, 4), inputs, outputs
+    if which == 1:
+        return pick(rng, (2, 3, 7, 8, 16, 20, 33)), 1, 1
+    if which == 2:
+        return whole(rng, 2, 9), 1, whole(rng, 1, 3)
+    return 1, inputs, outputs
+
+
+def convolutions() -> Iterator[Row]:
+    for seed in range(320):
+        rng = np.random.default_rng(1000 + seed)
+        h, w = whole(rng, 1, 17), whole(rng, 1, 17)
+        kernel = (whole(rng, 1, 5), whole(rng, 1, 5))
+        dilation = (pick(rng, (1, 1, 1, 2, 3)), pick(rng, (1, 1, 1, 2, 3)))
+        window = Window(
+            kernel,
+            (whole(rng, 1, 3), whole(rng, 1, 3)),
+            dilation,
+            tuple(random_start(rng, e, (k - 1) * d + 1) for e, k, d in zip((h, w), kernel, dilation, strict=True)),  # type: ignore[arg-type]
+            "clamp" if chance(rng, 3) else "zero",
+        )
+        groups, inputs, outputs = random_channels(rng)
+        r = whole(rng, 2, 3) if chance(rng, 6) else 1
+        outputs *= r * r
+        n = pick(rng, (1, 1, 2, 3))
+        size = (whole(rng, 1, 9), whole(rng, 1, 9))
+        src = image(rng, (n, h, w, groups * inputs), formats="float32 float32 float32 float16 unorm8 unorm16")
+        weights = random_weights(rng, groups * outputs, kernel, inputs, groups, chance(rng, 2))
+        addend = None
+        if r == 1 and chance(rng, 4):
+            addend = image(rng, (n, *size, groups * outputs), formats="float32 float32 float16")
+        yield forward_row(
+            rng,
+            "Conv",
+            f"random {seed}",
+            src,
+            weights,
+            window,
+            size,
+            pick(rng, NEURONS),
+            r=r,
+            formats=pick(rng, ("", "", "float16", "unorm8", "unorm16")),
+            reduced=seed % 16 == 0,
+            addend=addend,
+            in_place=chance(rng, 2),
+        )
+
+
+# n, h, w, channels, result h, w, channels, kernel h, w, stride, start, groups, why
+LAYERS = [
+    (1, 31, 33, 64, 31, 33, 64, 3, 3, 1, -1, 1, "several threads"),
+    (2, 30, 30, 48, 15, 15, 96, 1, 1, 2, 0, 1, "1x1 with stride"),
+    (1, 41, 40, 3, 20, 20, 32, 7, 7, 2, -3, 1, "first layer"),
+    (1, 48, 48, 3, 48, 48, 64, 5, 5, 1, -2, 1, "super-resolution, first layer"),
+    (1, 48, 48, 32, 48, 48, 12, 3, 3, 1, -1, 1, "12 channels of result"),
+    (1, 7, 5, 64, 1, 1, 200, 7, 5, 1, 0, 1, "fully connected, height is not width"),
+    (5, 7, 7, 32, 1, 1, 77, 7, 7, 1, 0, 1, "fully connected, batch"),
+    (3, 1, 1, 515, 1, 1, 33, 1, 1, 1, 0, 1, "fully connected, one pixel"),
+    (5, 2, 2, 64, 2, 2, 80, 3, 3, 1, -1, 1, "few pixels"),
+    (9, 2, 3, 130, 2, 2, 128, 3, 3, 1, -1, 2, "few pixels, groups"),
+    (20, 1, 1, 66, 1, 1, 65, 3, 3, 1, -1, 1, "few pixels: one"),
+    (7, 2, 3, 70, 2, 3, 72, 5, 5, 1, -2, 1, "few pixels, 5 x 5"),
+    (8200, 2, 1, 64, 2, 1, 64, 3, 3, 1, -1, 1, "few pixels, more images than fit at once"),
+    (1, 7, 5, 8, 1, 1, 9, 6, 5, 1, 0, 1, "window one row short of the source"),
+    (1, 4, 4, 512, 4, 4, 512, 3, 3, 1, -1, 1, "512 channels"),
+    (1, 5, 4, 1024, 5, 4, 256, 1, 1, 1, 0, 1, "1024 channels"),
+    (1, 28, 28, 96, 28, 28, 96, 3, 3, 1, -1, 96, "depth-wise, several threads"),
+    (1, 28, 28, 24, 28, 28, 48, 3, 3, 1, -1, 24, "depth-wise with multiplier 2"),
+    (1, 14, 14, 128, 14, 14, 128, 3, 3, 1, -1, 32, "four channels per group"),
+    (1, 14, 14, 60, 14, 14, 60, 3, 3, 1, -1, 3, "twenty channels per group"),
+    (1, 3, 3, 16, 40, 40, 8, 3, 3, 1, -20, 1, "source far inside of a large destination"),
+    (1, 64, 64, 16, 2, 2, 8, 3, 3, 40, 5, 1, "stride much larger than the window"),
+    (1, 1, 200, 16, 1, 198, 16, 1, 3, 1, 0, 1, "one row"),
+    (2, 9, 9, 1, 9, 9, 1, 3, 3, 1, -1, 1, "one channel each"),
+]
+
+
+def layers() -> Iterator[Row]:
+    """Shapes that have a path of their own."""
+    for index, (n, h, w, c, to_h, to_w, out, kh, kw, stride, start, groups, why) in enumerate(LAYERS):
+        for neuron in ("none", "prelu") if n < 1000 else ("softplus",):
+            rng = np.random.default_rng(50000 + index)
+            window = Window((kh, kw), (stride, stride), (1, 1), (start, start))
+            weights = random_weights(rng, out, (kh, kw), c // groups, groups, index % 3 != 0)
+            src = floats(rng, (n, h, w, c))
+            yield forward_row(rng, "Conv", f"{why}, {neuron}", src, weights, window, (to_h, to_w), neuron)
+
+
+def transposes() -> Iterator[Row]:
+    for seed in range(150):
+        rng = np.random.default_rng(90000 + seed)
+        kernel = (whole(rng, 1, 5), whole(rng, 1, 5))
+        stride = (whole(rng, 1, 4), whole(rng, 1, 4))
+        dilation = (pick(rng, (1, 1, 1, 2)), pick(rng, (1, 1, 1, 2)))
+        extents = (whole(rng, 1, 9), whole(rng, 1, 9))
+        usual = not chance(rng, 3)  # as frameworks ask for it
+        start, size = [], []
+        for e, k, s, d in zip(extents, kernel, stride, dilation, strict=True):
+            reach = (k - 1) * d + 1
+            pad = whole(rng, 0, reach - 1)
+            start.append(pad - reach + 1 if usual else whole(rng, -reach - 3, e * s + 2))
+            full = (e - 1) * s + reach - 2 * pad + whole(rng, 0, s - 1)
+            size.append(max(full, 1) if usual else whole(rng, 1, 24))
+        groups, inputs, outputs = 1, pick(rng, (1, 3, 4, 8, 16, 19)), whole(rng, 1, 18)
+        if chance(rng, 3):
+            groups = whole(rng, 2, 5)
+        if chance(rng, 6):
+            groups, inputs, outputs = 16, 1, 1
+        src = image(rng, (pick(rng, (1, 1, 2)), *extents, groups * inputs), formats="float32 float32 float16")
+        weights = random_weights(rng, groups * outputs, kernel, inputs, groups, chance(rng, 2))
+        window = Window(kernel, stride, dilation, (start[0], start[1]))
+        formats = pick(rng, ("", "float16"))
+        neuron = pick(rng, NEURONS)
+        yield forward_row(
+            rng, "Transpose", f"random {seed}", src, weights, window, (size[0], size[1]), neuron, formats=formats
+        )
+
+
+# Inputs, outputs, pixels, kernel, stride, padding: decoders, whose kernels oneDNN takes in several parts.
+DECODERS = [
+    (512, 64, 8, 4, 2, 1),
+    (512, 16, 4, 4, 2, 1),
+    (1024, 512, 4, 4, 2, 1),
+    (1024, 3, 8, 4, 2, 1),
+    (256, 128, 12, 4, 2, 1),
+    (256, 128, 16, 4, 2, 1),
+    (256, 128, 32, 4, 2, 1),
+    (384, 64, 32, 4, 2, 1),
+    (384, 256, 12, 4, 2, 1),
+    (2048, 256, 8, 4, 2, 1),
+    (100, 1024, 1, 4, 1, 0),
+    (512, 256, 14, 2, 2, 0),
+    (512, 256, 8, 3, 2, 1),
+    (512, 128, 8, 5, 2, 2),
+    (1024, 256, 7, 6, 3, 1),
+    (512, 128, 16, 8, 4, 2),
+]
+
+
+def decoders() -> Iterator[Row]:
+    """With weights of 0 each result is the activated bias."""
+    for inputs, outputs, pixels, kernel, stride, padding in DECODERS:
+        size = (pixels - 1) * stride + kernel - 2 * padding
+        bias = (np.arange(outputs) % 9 - 4).astype(np.float32)
+        window = Window((kernel,) * 2, (stride,) * 2, (1, 1), (padding - kernel + 1,) * 2)
+        for neuron in (
+            {"type": 0},
+            {"type": 2, "a": 2.0, "b": 1.0, "c": 0.0},
+            {"type": 1, "a": 0.0, "b": 0.0, "c": 0.0},
+        ):
+            fields = {
+                "src": np.ones((1, pixels, pixels, inputs), np.float32),
+                "weights": Extents((outputs, kernel, kernel, inputs)),
+                "weights.bias": bias,
+                "window": window.fields(),
+                "neuron": neuron,
+            }
+            result = activate({"a": 0.0, "b": 0.0, "c": 0.0} | neuron, bias.astype(np.float64))
+            expected = np.broadcast_to(result, (1, size, size, outputs))
+            name = f"{inputs} -> {outputs}, {pixels} pixels, kernel {kernel}, neuron {neuron['type']}"
+            yield row("Transpose", name, fields, {"dst": expected})
+
+
+# ------------------------------------------------------------------------------------------------------------ binary
+
+
+BINARY_TYPES = ("binary_weights", "xnor", "logical_and")
+
+
+def packed(bits: Stored) -> Stored:
+    """32 channels in a word, the lowest bit first."""
+    words = -(-bits.shape[-1] // 32)
+    padded = np.zeros((*bits.shape[:-1], words * 32), np.uint8)
+    padded[..., : bits.shape[-1]] = bits
+    return np.packbits(padded, axis=-1, bitorder="little").view(np.int32)
+
+
+def binaries() -> Iterator[Row]:
+    for seed in range(90):
+        rng = np.random.default_rng(120000 + seed)
+        kind = BINARY_TYPES[seed % 3]
+        inputs, outputs = pick(rng, (1, 3, 31, 32, 33, 64, 100)), pick(rng, (1, 5, 16, 17, 40))
+        h, w, n = whole(rng, 1, 7), whole(rng, 1, 7), whole(rng, 1, 2)
+        kernel = (whole(rng, 1, 3), whole(rng, 1, 3))
+        window = Window(
+            kernel,
+            (whole(rng, 1, 2), whole(rng, 1, 2)),
+            (whole(rng, 1, 2), whole(rng, 1, 2)),
+            (whole(rng, -3, 2), whole(rng, -3, 2)),
+            pick(rng, EDGES),
+        )
+        size = (whole(rng, 1, 6), whole(rng, 1, 6))
+        bits = rng.integers(0, 2, (outputs, *kernel, inputs)).astype(np.uint8)
+        uses_beta = chance(rng, 2)
+        terms = {
+            "scale": floats(rng, outputs) if chance(rng, 2) else None,
+            "bias": floats(rng, outputs) if chance(rng, 2) else None,
+            "input_scale": floats(rng, inputs) if chance(rng, 2) else None,
+            "input_bias": floats(rng, inputs) if chance(rng, 2) else None,
+        }
+        src = image(rng, (n, h, w, inputs), formats="float32 float32 float16 unorm8")
+        # u is computed in float32, whose sign matters.
+        u = values_of(src).astype(np.float32)
+        if terms["input_bias"] is not None:
+            u = u + terms["input_bias"]
+        if terms["input_scale"] is not None:
+            u = u * terms["input_scale"]
+        seen = {"size": size, "offset": window.offset(), "stride": window.stride, "dilation": window.dilation}
+        sums, beta = binary.convolution(u.astype(np.float64), bits, kind, edge=window.edge, **seen)  # type: ignore[arg-type]
+        sizes, _ = binary.convolution(u.astype(np.float64), bits, kind, edge=window.edge, sizes=True, **seen)  # type: ignore[arg-type]
+        scale = (1.0 if terms["scale"] is None else terms["scale"].astype(np.float64)) * (beta if uses_beta else 1.0)
+        bias = 0.0 if terms["bias"] is None else terms["bias"].astype(np.float64)
+        f = random_neuron(rng, pick(rng, ("none", "relu", "sigmoid", "tanh")), outputs)
+        result, error = activated(f, sums * scale + bias, (sizes * np.abs(scale) + np.abs(bias)) * RELATIVE)
+        fields = {
+            "src": src,
+            "weights": packed(bits),
+            "weights.type": seed % 3,
+            "weights.uses_beta": uses_beta,
+            "weights.in_channels": inputs,
+            **{f"weights.{key}": value for key, value in terms.items()},
+            "window": window.fields(),
+            "neuron": f,
+        }
+        yield row("BinaryConv", f"{kind} {seed}", fields, {"dst": (result, error)}, pick(rng, ("", "float16")))
+
+
+# --------------------------------------------------------------------------------------------------------- gradients
+
+
+def gradient_row(
+    rng: Random,
+    name: str,
+    is_transpose: bool,
+    src: Stored,
+    weights: dict[str, Any],
+    window: Window,
+    diff_dst: Stored,
+    *,
+    first: Pair = (0, 0),
+    size: Pair | None = None,
+    wants: int = 3,
+    accumulates: bool = False,
+    formats: str = "",
+) -> Row:
+    """`wants`: 1 for the source's gradient, 2 for those of weights and biases."""
+    w, _ = arrays(weights)
+    groups: int = weights["weights.groups"]
+    x, e = values_of(src), values_of(diff_dst)
+    n, h, width, channels = x.shape
+    results, outputs = (e.shape[1], e.shape[2]), e.shape[3]
+    inputs = channels // groups
+    function = transposed if is_transpose else correlate
+    fields: dict[str, Any] = {
+        "diff_dst": diff_dst,
+        "src": src if wants & 2 else Extents(src.shape),
+        "first_h": first[0],
+        "first_w": first[1],
+        **weights,
+        "window": window.fields(),
+        "accumulates": accumulates,
+    }
+    expected: dict[str, Any] = {}
+    if wants & 1:
+        size = size or (h, width)
+        # Without clamping, the gradient goes on beyond the source: make that larger.
+        margin = (0, 0)
+        wide = window
+        if window.edge == "zero":
+            margin = tuple(max(0, -first[i], first[i] + size[i] - x.shape[1 + i]) for i in (0, 1))  # type: ignore[assignment]
+            move = [margin[i] * (window.stride[i] if is_transpose else 1) for i in (0, 1)]
+            start = (window.start[0] + move[0], window.start[1] + move[1])
+            wide = Window(window.kernel, window.stride, window.dilation, start, window.edge)
+        grown = np.zeros((n, h + 2 * margin[0], width + 2 * margin[1], groups, inputs))
+
+        def by_source(batch: Array) -> Array:
+            images = batch.reshape(-1, *grown.shape[1:3], channels)
+            result = function(images, w, None, wide, groups, results)
+            return result.reshape(*batch.shape[:2], *results, groups, outputs // groups)
+
+        split = e.reshape(n, *results, groups, outputs // groups)
+        parts = gradient(by_source, grown, split, apart=(0, 3), linear=True)
+        at = (first[0] + margin[0], first[1] + margin[1])
+        value, error = (region(part.reshape(*grown.shape[:3], channels), at, size) for part in parts)
+        expected["diff_src"] = (value, error * RELATIVE)
+    if wants & 2:
+        last = w.transpose(1, 2, 3, 0)  # outputs last, as in the result
+
+        def by_weights(batch: Array) -> Array:
+            count = len(batch)
+            split = batch.reshape(count, *last.shape[:3], groups, outputs // groups)
+            filters = split.transpose(4, 0, 5, 1, 2, 3).reshape(-1, *last.shape[:3])
+            result = function(x, filters, None, window, groups, results)
+            split = result.reshape(n, *results, groups, count, outputs // groups)
+            return split.transpose(4, 0, 1, 2, 3, 5).reshape(count, n, *results, outputs)
+
+        by_weight = [part.transpose(3, 0, 1, 2) for part in gradient(by_weights, last, e, apart=(3,), linear=True)]
+        by_bias = [e.sum((0, 1, 2)), np.abs(e).sum((0, 1, 2))]
+        for key, (value, error) in (("diff_weights", by_weight), ("diff_bias", by_bias)):
+            value, error = value.ravel(), error.ravel()
+            if accumulates:
+                fields[key] = floats(rng, value.size)
+                value, error = value + fields[key], error + np.abs(fields[key])
+            expected[key] = (value, error * RELATIVE)
+    kind = "TransposeGradient" if is_transpose else "ConvGradient"
+    return row(kind, name, fields, expected, formats)
+
+
+def random_gradients() -> Iterator[Row]:
+    for seed in range(170):
+        rng = np.random.default_rng(150000 + seed)
+        is_transpose = chance(rng, 3)
+        kernel = (whole(rng, 1, 4), whole(rng, 1, 4))
+        start = tuple(whole(rng, -7, 5) if chance(rng, 3) else -whole(rng, 0, k // 2) for k in kernel)
+        if chance(rng, 40):
+            start = (pick(rng, (-50, 50)), start[1])
+        window = Window(
+            kernel,
+            (whole(rng, 1, 3), whole(rng, 1, 3)),
+            (pick(rng, (1, 1, 2, 3)), pick(rng, (1, 1, 2, 3))),
+            start,  # type: ignore[arg-type]
+            "clamp" if not is_transpose and chance(rng, 3) else "zero",
+        )
+        groups, inputs, outputs = 1, whole(rng, 1, 9), whole(rng, 1, 9)
+        if chance(rng, 3):
+            groups, inputs, outputs = pick(rng, (2, 7, 16, 33, 40, 64)), 1, 2 if chance(rng, 6) else 1
+        elif chance(rng, 3):
+            groups, inputs, outputs = whole(rng, 2, 3), pick(rng, (1, 3, 4, 8, 16)), pick(rng, (2, 4, 16))
+        elif chance(rng, 4):
+            inputs, outputs = pick(rng, (16, 20, 32)), pick(rng, (16, 30, 48))
+        n = whole(rng, 1, 3)
+        src = image(rng, (n, whole(rng, 1, 7), whole(rng, 1, 7), groups * inputs), formats="float32 float16")
+        diff_dst = image(rng, (n, whole(rng, 1, 6), whole(rng, 1, 6), groups * outputs), formats="float32 float16")
+        is_part = chance(rng, 3)
+        weights = random_weights(rng, groups * outputs, kernel, inputs, groups, True)
+        yield gradient_row(
+            rng,
+            f"random {seed}",
+            is_transpose,
+            src,
+            weights,
+            window,
+            diff_dst,
+            first=(whole(rng, -3, 3), whole(rng, -3, 3)) if is_part else (0, 0),
+            size=(whole(rng, 1, src.shape[1] + 2), whole(rng, 1, src.shape[2] + 2)) if is_part else None,
+            wants=whole(rng, 1, 3),
+            accumulates=chance(rng, 3),
+            formats=pick(rng, ("", "float16")),
+        )
+
+
+# n, h, w, channels, channels of the result, kernel, stride, groups, edge, why
+GRADIENTS = [
+    (2, 9, 8, 16, 10, 3, 1, 1, "zero", "a layer"),
+    (2, 9, 8, 3, 16, 7, 2, 1, "zero", "first layer"),
+    (2, 7, 6, 24, 20, 3, 1, 1, "clamp", "clamped"),
+    (4, 5, 5, 32, 64, 1, 2, 1, "zero", "1x1 with stride"),
+    (2, 8, 7, 12, 20, 5, 1, 2, "zero", "groups"),
+    (2, 10, 9, 40, 40, 3, 2, 40, "zero", "depth-wise with stride"),
+    (2, 10, 9, 40, 40, 3, 1, 40, "clamp", "depth-wise, clamped"),
+    (9, 2, 2, 64, 80, 3, 1, 1, "zero", "few pixels"),
+    (12, 3, 1, 67, 64, 3, 2, 1, "zero", "few pixels with stride"),
+    (9, 2, 2, 64, 64, 5, 1, 2, "clamp", "few pixels, groups, clamped"),
+    (20, 1, 1, 64, 65, 3, 1, 1, "zero", "few pixels: one"),
+    (2, 1, 2, 512, 8, 3, 1, 1, "zero", "512 channels"),
+    (2, 1, 2, 16, 600, 3, 1, 1, "zero", "600 channels of result"),
+]
+
+
+def gradients() -> Iterator[Row]:
+    """Shapes that have a path of their own."""
+    for index, (n, h, w, c, out, kernel, stride, groups, edge, why) in enumerate(GRADIENTS):
+        rng = np.random.default_rng(160000 + index)
+        window = Window((kernel,) * 2, (stride,) * 2, (1, 1), (-(kernel // 2),) * 2, edge)
+        src = floats(rng, (n, h, w, c))
+        diff_dst = floats(rng, (n, -(-h // stride), -(-w // stride), out))
+        weights = random_weights(rng, out, (kernel,) * 2, c // groups, groups, False)
+        yield gradient_row(rng, why, False, src, weights, window, diff_dst)
+    for h, w, c, out in ((4, 3, 20, 30), (7, 7, 8, 5), (1, 1, 130, 33)):
+        rng = np.random.default_rng(170000 + h)
+        weights = random_weights(rng, out, (h, w), c, 1, False)
+        src, diff_dst = floats(rng, (5, h, w, c)), floats(rng, (5, 1, 1, out))
+        yield gradient_row(rng, f"fully connected {h} x {w}", False, src, weights, Window((h, w)), diff_dst)
+
+
+def rows() -> Iterator[Row]:
+    for part in (convolutions, layers, transposes, decoders, binaries, random_gradients, gradients):
+        yield from part()

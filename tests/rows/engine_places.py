@@ -1,0 +1,243 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Rows of problems that move values: copies, buffers, resampling, reshaping and padding, and their gradients
+(engine/problem/copy.hpp, resample.hpp, reshape.hpp).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+
+from oracle.MPSCNNUpsampling import bilinear, nearest
+from oracle.MPSNNReshape import pad, reshape
+
+from .engine import Array, Random, chance, floats, image, pick, real, region, row, values_of, whole
+from .finite_differences import gradient, over_images
+from .row_file import Row
+
+MANY = "float32 float32 float16 unorm8 unorm16"
+FEW = "float32 float32 float16 unorm8"
+RESULTS = ("", "float16", "unorm8", "unorm16")
+
+# -------------------------------------------------------------------------------------------------------- resampling
+
+TYPES = ("nearest", "bilinear")
+EDGES = ("zero", "clamp", "zero_samples")
+Positions = dict[str, float]
+
+
+def positions(axis: Positions, count: int) -> Array:
+    return axis["start"] + np.arange(count) * axis["numerator"] / axis["denominator"]
+
+
+def resampled(x: Array, kind: str, edge: str, h: Positions, w: Positions, size: tuple[int, int]) -> Array:
+    rows, columns = positions(h, size[0]), positions(w, size[1])
+    sample = nearest if kind == "nearest" else bilinear
+    result = sample(x, rows, columns, "zero" if edge == "zero" else "clamp")
+    if edge != "zero_samples":
+        return result
+    inside = ((rows >= 0) & (rows <= x.shape[1] - 1))[:, None] & ((columns >= 0) & (columns <= x.shape[2] - 1))
+    return np.where(inside[..., None], result, 0.0)
+
+
+def random_positions(rng: Random, size: int, count: int) -> Positions:
+    which = whole(rng, 0, 3)
+    numerator, denominator = real(rng, -2, 2), real(rng, 0.5, 3)
+    if which == 0:
+        numerator, denominator = 1.0, float(whole(rng, 1, 4))  # a whole factor
+    elif which == 1:
+        numerator, denominator = float(size), float(count)  # the whole source
+    elif which == 2:
+        numerator, denominator = float(size - 1), float(max(count - 1, 1))  # with its corners
+    start = 0.0
+    if chance(rng, 3):
+        start = float(whole(rng, -4, 12)) if chance(rng, 2) else real(rng, -4, 12)
+    return {"start": start, "numerator": numerator, "denominator": denominator}
+
+
+def resample_row(seed: int) -> Row:
+    rng = np.random.default_rng(700000 + seed)
+    n, c, large = whole(rng, 1, 2), pick(rng, (1, 2, 3, 4, 15, 16, 20, 37, 64, 300, 512)), seed % 25 == 0
+    src = image(rng, (n, whole(rng, 1, 9), whole(rng, 1, 9), c), formats=MANY)
+    size = (whole(rng, 1, 60 if large else 12), whole(rng, 1, 40 if large else 12))
+    kind, edge = pick(rng, ("nearest", "bilinear", "bilinear")), pick(rng, EDGES)
+    regions = [
+        {axis: random_positions(rng, src.shape[1 + i], size[i]) for i, axis in enumerate("hw")}
+        for _ in range(3 if chance(rng, 4) else 1)
+    ]
+    x = values_of(src)
+    # All regions of an image come before those of the next.
+    parts = [resampled(x, kind, edge, region["h"], region["w"], size) for region in regions]
+    value = np.stack(parts, axis=1).reshape(-1, *size, c)
+    fields = {"src": src, "type": TYPES.index(kind), "edge": EDGES.index(edge), "regions": regions}
+    expected = {"dst": (value, 1e-7 if kind == "nearest" else 2e-6)}
+    return row("Resample", f"{kind} {edge} {seed}", fields, expected, pick(rng, RESULTS))
+
+
+def resample_exactly() -> Iterator[Row]:
+    """Samples that hit a pixel are that pixel: neighbours with weight 0 do not count, be they infinite."""
+    rng = np.random.default_rng(5)
+    for c in (1, 20):
+        src = floats(rng, (1, 3, 49, c))
+        src[0, 1] = np.where(np.arange(49)[:, None] % 2, np.inf, np.arange(49)[:, None])
+        steps = np.arange(49 * 49)
+        low, share = steps // 49, (steps % 49) / 49  # 49 * (1 / 49.0) is less than 1
+        x = values_of(src)
+        with np.errstate(invalid="ignore"):
+            between = x[:, :, low] * (1 - share)[:, None] + x[:, :, np.minimum(low + 1, 48)] * share[:, None]
+        value = np.where(share[:, None] == 0, x[:, :, low], between)
+        error = np.where(share[:, None] == 0, 0.0, 2e-6 + 0 * np.zeros_like(value))
+        one = {"start": 0.0, "numerator": 1.0}
+        regions = [{"h": {**one, "denominator": 1.0}, "w": {**one, "denominator": 49.0}}]
+        fields = {"src": src, "type": 1, "edge": 1, "regions": regions}
+        yield row("Resample", f"exactly, {c}", fields, {"dst": (value, error)})
+
+
+def resample_gradient_row(seed: int) -> Row:
+    rng = np.random.default_rng(810000 + seed)
+    n, c = whole(rng, 1, 2), pick(rng, (1, 3, 4, 16, 21, 64, 512))
+    h, w = whole(rng, 1, 9), whole(rng, 1, 9)
+    size = tuple(whole(rng, 1, 16) if chance(rng, 4) else e * whole(rng, 1, 3) for e in (h, w))
+    axes = {}
+    for name, e, count in zip("hw", (h, w), size, strict=True):
+        align = chance(rng, 3)
+        axes[name] = {
+            "start": float(whole(rng, -3, 3)) if chance(rng, 3) else 0.0,
+            "numerator": float(e - 1 if align else e),
+            "denominator": float(max(count - 1, 1) if align else count),
+        }
+    kind, edge = pick(rng, TYPES), pick(rng, EDGES)
+    diff = image(rng, (n, *size, c), formats=FEW)
+    is_part = chance(rng, 2)
+    first = (whole(rng, 0, h - 1), whole(rng, 0, w - 1)) if is_part else (0, 0)
+    wanted = (whole(rng, 1, h - first[0]), whole(rng, 1, w - first[1])) if is_part else (h, w)
+    value, magnitude = gradient(
+        over_images(lambda x: resampled(x, kind, edge, axes["h"], axes["w"], size)),  # type: ignore[arg-type]
+        np.zeros((n, h, w, c)),
+        values_of(diff),
+        apart=(0, 3),
+        linear=True,
+    )
+    fields = {
+        "diff_dst": diff,
+        "src_h": h,
+        "src_w": w,
+        "first_h": first[0],
+        "first_w": first[1],
+        "type": TYPES.index(kind),
+        "edge": EDGES.index(edge),
+        "region": axes,
+    }
+    # A position that is nearly whole gives its share to the pixel beside it or to none: 1e-15 of it.
+    expected = {"diff_src": (region(value, first, wanted), region(magnitude, first, wanted) * 2e-6 + 1e-12)}
+    return row("ResampleGradient", f"{kind} {edge} {seed}", fields, expected, pick(rng, ("", "float16", "unorm8")))
+
+
+# -------------------------------------------------------------------------------------------------- reshape and pad
+
+PAD_EDGES = ("clamp", "mirror", "mirror_with_edge", "constant")
+
+
+def reshape_row(seed: int) -> Row:
+    rng = np.random.default_rng(800000 + seed)
+    before, after = [1, 1, 1], [1, 1, 1]
+    for factor in (whole(rng, 1, 4), whole(rng, 1, 5), pick(rng, (1, 3, 7)), pick(rng, (1, 2, 40))):
+        before[whole(rng, 0, 2)] *= factor
+        after[whole(rng, 0, 2)] *= factor
+    src = image(rng, (whole(rng, 1, 3), *before), formats=MANY)
+    value = reshape(values_of(src), (after[0], after[1], after[2]))
+    name = f"{before} -> {after} {src.dtype}"
+    return row("Reshape", name, {"src": src}, {"dst": (value, 1e-7)}, "float16 unorm8 unorm16")
+
+
+def pad_row(seed: int) -> Row:
+    rng = np.random.default_rng(900000 + seed)
+    n, c, edge = whole(rng, 1, 2), pick(rng, (1, 2, 3, 5, 16, 40, 512)), PAD_EDGES[seed % 4]
+    same = chance(rng, 2)
+    src = image(rng, (n, whole(rng, 1, 6), whole(rng, 1, 6), c), formats=MANY)
+    size = (whole(rng, 1, 14), whole(rng, 1, 14), c if same else whole(rng, 1, 3 * c + 2))
+    starts = (whole(rng, -10, 6), whole(rng, -10, 6), 0 if same else whole(rng, -2 * c, c - 1))
+    fill = floats(rng, size[2], 0, 1) if chance(rng, 2) else None
+    one = real(rng, 0, 1)
+    fields = {
+        "src": src,
+        **{f"start_{axis}": start for axis, start in zip("hwc", starts, strict=True)},
+        "edge": PAD_EDGES.index(edge),
+        "fill": one,
+        "fill_per_channel": fill,
+    }
+    value = pad(values_of(src), starts, size, edge, np.array(one) if fill is None else fill.astype(np.float64))
+    return row("Pad", f"{edge} {starts} {seed}", fields, {"dst": (value, 1e-7)}, pick(rng, RESULTS))
+
+
+def pad_gradient_row(seed: int) -> Row:
+    rng = np.random.default_rng(820000 + seed)
+    n, with_channels = whole(rng, 1, 2), chance(rng, 3)
+    c = pick(rng, (1, 3, 4, 16, 21) if with_channels else (1, 3, 4, 16, 21, 64, 512))
+    h, w = whole(rng, 1, 7), whole(rng, 1, 7)
+    starts = (-whole(rng, -2, 12), -whole(rng, -2, 12), -whole(rng, 0, 9) if with_channels else 0)
+    channels = c - starts[2] + whole(rng, 0, 9) if with_channels else c
+    size = (whole(rng, 1, 16), whole(rng, 1, 16), channels)
+    edge = PAD_EDGES[seed % 4]
+    diff = image(rng, (n, *size), formats=FEW)
+    is_part = chance(rng, 2)
+    first = (whole(rng, 0, h - 1), whole(rng, 0, w - 1)) if is_part else (0, 0)
+    wanted = (whole(rng, 1, h - first[0]), whole(rng, 1, w - first[1])) if is_part else (h, w)
+    value, magnitude = gradient(
+        over_images(lambda x: pad(x, starts, size, edge, np.array(0.0))),
+        np.zeros((n, h, w, c)),
+        values_of(diff),
+        apart=(0,) if with_channels else (0, 3),
+        linear=True,
+    )
+    fields = {
+        "diff_dst": diff,
+        "src_h": h,
+        "src_w": w,
+        "first_h": first[0],
+        "first_w": first[1],
+        **{f"start_{axis}": start for axis, start in zip("hwc", starts, strict=True)},
+        "edge": PAD_EDGES.index(edge),
+    }
+    expected = {"diff_src": (region(value, first, wanted), region(magnitude, first, wanted) * 2e-6)}
+    return row("PadGradient", f"{edge} {starts} {seed}", fields, expected, pick(rng, ("", "float16", "unorm8")))
+
+
+# ------------------------------------------------------------------------------------------------------------ copies
+
+
+def copy_row(seed: int) -> Row:
+    rng = np.random.default_rng(300000 + seed)
+    shape = (whole(rng, 1, 3), whole(rng, 1, 20), whole(rng, 1, 20), pick(rng, (1, 2, 3, 4, 7, 16, 33, 64, 512)))
+    if shape[3] == 512:
+        shape = (shape[0], 3, 4, 512)
+    src = image(rng, shape, -0.5, 1.5, ("float32", "float16", "unorm8", "unorm16")[seed % 4])
+    x = values_of(src)
+    # The same format: the same bits.
+    error = 0.0 if src.dtype == np.float32 else np.abs(x) * 2.0**-23
+    return row("Copy", f"{src.dtype} {shape}", {"src": src}, {"dst": (x, error)}, "float16 unorm8 unorm16")
+
+
+def buffers() -> Iterator[Row]:
+    for size in (1, 1000, 300000):
+        rng = np.random.default_rng(size)
+        src, end = rng.integers(0, 256, size + 16).astype(np.uint8), size + 16
+        untouched = np.full(end, 255)
+        copied, filled = untouched.copy(), untouched.copy()
+        copied[4 : 4 + size], filled[3 : 3 + size] = src[2 : 2 + size], 9
+        fields: dict[str, Any] = {"src": src, "src_offset": 2, "dst_offset": 4, "bytes": size}
+        yield row("BufferCopy", str(size), fields, {"dst": copied})
+        yield row("BufferFill", str(size), {"offset": 3, "bytes": size, "value": 9}, {"dst": filled})
+
+
+def rows() -> Iterator[Row]:
+    yield from map(resample_row, range(200))
+    yield from resample_exactly()
+    yield from map(resample_gradient_row, range(200))
+    yield from map(reshape_row, range(100))
+    yield from map(pad_row, range(160))
+    yield from map(pad_gradient_row, range(200))
+    yield from map(copy_row, range(120))
+    yield from buffers()

@@ -1,0 +1,70 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Gradients by central differences of a float64 forward function: the expected values of every gradient."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+import numpy as np
+from numpy.typing import NDArray
+
+Array = NDArray[np.float64]
+
+# Offsets in steps and their weights; the error is of the fourth power of the step.
+STENCIL = ((1, 2 / 3), (-1, -2 / 3), (2, -1 / 12), (-2, 1 / 12))
+MOST_VALUES = 1 << 21  # in a batch of copies
+
+
+def gradient(
+    forward: Callable[[Array], Array],
+    x: Array,
+    weight: Array,
+    *,
+    apart: Sequence[int] = (),
+    step: float = 2.0**-16,
+    linear: bool = False,
+) -> tuple[Array, Array]:
+    """Derivative of sum(weight * forward(x)) by each value of x, and the sum of its terms' magnitudes.
+
+    `forward` maps a batch (K, *x.shape) to (K, *weight.shape). Along the axes `apart`, result i depends on value i of x
+    alone, so these values are perturbed at once. A `linear` function is its own derivative: its results for the
+    perturbations alone are exact.
+    """
+    apart = tuple(apart)
+    together = tuple(axis for axis in range(x.ndim) if axis not in apart)
+    assert all(x.shape[axis] == weight.shape[axis] for axis in apart)
+    summed = tuple(1 + axis for axis in range(weight.ndim) if axis not in apart)
+    places = list(np.ndindex(*(x.shape[axis] for axis in together)))
+    most = max(1, MOST_VALUES // max(x.size, weight.size))
+    sums, sizes = [], []
+    for first in range(0, len(places), most):
+        batch = places[first : first + most]
+        moves = np.zeros((len(batch), *x.shape))
+        for k, place in enumerate(batch):
+            index: list[int | slice] = [slice(None)] * x.ndim
+            for axis, at in zip(together, place, strict=True):
+                index[axis] = at
+            moves[(k, *index)] = 1
+        if linear:
+            slope = forward(moves)
+        else:
+            slope = sum(share / step * forward(x + offset * step * moves) for offset, share in STENCIL)
+        terms = weight * slope
+        sums.append(terms.sum(axis=summed))
+        sizes.append(np.abs(terms).sum(axis=summed))
+
+    def placed(parts: list[Array]) -> Array:
+        shape = [x.shape[axis] for axis in (*together, *apart)]
+        return np.concatenate(parts).reshape(shape).transpose(np.argsort((*together, *apart)))
+
+    return placed(sums), placed(sizes)
+
+
+def over_images(forward: Callable[[Array], Array]) -> Callable[[Array], Array]:
+    """A function of images (N, ...) as one of copies of batches (K, N, ...)."""
+
+    def batched(x: Array) -> Array:
+        result = forward(x.reshape(-1, *x.shape[2:]))
+        return result.reshape(*x.shape[:2], *result.shape[1:])
+
+    return batched
