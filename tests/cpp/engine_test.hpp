@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// What the tests of the engine share: random numbers from fixed seeds, images inside larger blocks with NaN in the gaps
-// and guard bands around, activations in double.
+// Helpers of the engine's tests: random numbers from fixed seeds, images inside larger blocks with NaN in the gaps and
+// guard bands around.
 #pragma once
 
 #include <cmath>
@@ -183,54 +183,6 @@ inline double format_error(Format format, double value) {
 }
 inline double clamped(Format format, double value) {
   return format == Format::unorm8 || format == Format::unorm16 ? std::fmin(std::fmax(value, 0), 1) : value;
-}
-
-// ------------------------------------------------------------------------------------------------------------ neurons
-
-inline const char* const kNeuronNames[] = {"none",     "relu",        "linear",    "sigmoid", "hard_sigmoid", "tanh",
-                                           "absolute", "softplus",    "softsign",  "elu",     "prelu",        "relun",
-                                           "power",    "exponential", "logarithm", "gelu"};
-
-inline double neuron_value(const Neuron& f, double x, i64 channel) {
-  const double a = f.a, b = f.b, c = f.c;
-  switch (f.type) {
-    case NeuronType::none: return x;
-    case NeuronType::relu: return x >= 0 ? x : a * x;
-    case NeuronType::linear: return a * x + b;
-    case NeuronType::sigmoid: return x < 0 ? std::exp(x) / (1 + std::exp(x)) : 1 / (1 + std::exp(-x));
-    case NeuronType::hard_sigmoid: return std::fmin(std::fmax(a * x + b, 0), 1);
-    case NeuronType::tanh: return a * std::tanh(b * x);
-    case NeuronType::absolute: return std::fabs(x);
-    case NeuronType::softplus: return a * (std::fmax(b * x, 0) + std::log1p(std::exp(-std::fabs(b * x))));
-    case NeuronType::softsign: return x / (1 + std::fabs(x));
-    case NeuronType::elu: return x >= 0 ? x : a * std::expm1(x);
-    case NeuronType::prelu:
-      return x >= 0 ? x : (f.a_per_channel ? (*f.a_per_channel)[static_cast<std::size_t>(channel)] : a) * x;
-    case NeuronType::relun: return std::fmin(x >= 0 ? x : a * x, b);
-    case NeuronType::power: return std::pow(a * x + b, c);
-    case NeuronType::exponential: return f.c == -1 ? std::exp(a * x + b) : std::pow(c, a * x + b);
-    case NeuronType::logarithm: return std::log(a * x + b) / (f.c == -1 ? 1 : std::log(c));
-    case NeuronType::gelu: return x * 0.5 * std::erfc(-x * std::sqrt(0.5));
-  }
-  return NAN;
-}
-
-inline Neuron random_neuron(Random& random, NeuronType type, i64 channels) {
-  Neuron f;
-  f.type = type;
-  f.a = random.real(-1.5f, 1.5f), f.b = random.real(-1.5f, 1.5f), f.c = random.real(0.5f, 3.0f);
-  if (type == NeuronType::relun && random.one_in(2)) f.a = 0, f.b = 1.25f;
-  if (type == NeuronType::relu && random.one_in(2)) f.a = 0;
-  if (type == NeuronType::power) f.c = random.pick({1.0f, 2.0f, 3.0f});
-  if (type == NeuronType::exponential && random.one_in(2)) f.c = -1;
-  if (type == NeuronType::tanh && random.one_in(2)) f.a = f.b = 1;
-  if (type == NeuronType::softplus && random.one_in(2)) f.a = f.b = 1;
-  if (type == NeuronType::prelu) {
-    auto slopes = std::make_shared<std::vector<float>>();
-    for (i64 i = 0; i < channels; ++i) slopes->push_back(random.real(-1, 1));
-    f.a_per_channel = slopes;
-  }
-  return f;
 }
 
 inline std::shared_ptr<ConvWeights> random_weights(Random& random, i64 out, i64 kh, i64 kw, i64 per_group, i64 groups,
