@@ -67,15 +67,10 @@ def is_small(row: row_file.Row) -> bool:
     return "weights" in row.arrays and sum(array.nbytes for array in row.arrays.values()) <= SMALL
 
 
-def adds(row: row_file.Row) -> bool:
-    """Whether the result is a sum with another image, which no list's last implementation knows."""
-    return "addend" in row.arrays
-
-
 @pytest.mark.parametrize("name", NAMES)
 def test_one_implementation(name: str, tmp_path: Path) -> None:
     """It and the last of each list alone: the results are the same, and the implementation takes some of the rows."""
-    rows = [row for row in rows_of("engine_convolution") if is_small(row) and (name == "apart" or not adds(row))]
+    rows = [row for row in rows_of("engine_convolution") if is_small(row)]
     done = run(tmp_path / "rows", rows, MPSCNN_IMPL=name, MPSCNN_TRACE="dispatch")
     assert done.returncode == 0, done.stdout[-4000:]
     lines = Counter(re.findall(r"^mpscnn dispatch: (.*): (\w+)$", done.stderr, re.MULTILINE))

@@ -84,9 +84,11 @@ struct Block {
 };
 
 // The only two places that touch an engine's memory.
-void upload(const Block& block) { std::memcpy(block.memory->data(), block.before.data(), block.before.size()); }
+void upload(const Block& block) { block.memory->upload(0, block.before.size(), block.before.data()); }
 std::vector<std::byte> download(const Block& block) {
-  return {block.memory->data(), block.memory->data() + block.before.size()};
+  std::vector<std::byte> bytes(block.before.size());
+  block.memory->download(0, bytes.size(), bytes.data());
+  return bytes;
 }
 
 /// "parts.0.src.view" -> "parts.src.view"
@@ -226,7 +228,10 @@ class Reader {
   /// Allocate `bytes`, all of them NaN but the values that the row gives.
   std::shared_ptr<Memory> finish(Block& block, std::size_t bytes) {
     block.before.assign(bytes, std::byte{0xff});
-    block.memory = Memory::lazy(variant_.engine.shared_from_this(), bytes);
+    // Buffers may be shared ones, which are the host's with every engine.
+    const bool is_shared = block.shape.size() != 4 && random_.one_in(2);
+    block.memory = Memory::lazy(variant_.engine.shared_from_this(), bytes,
+                                is_shared ? Storage::host : variant_.engine.image_storage());
     if (const rows::Array* const given = array(block.path)) {
       store(block, *given);
     } else if (block.kind == Block::Kind::image && block.format < Format::float16) {
@@ -491,7 +496,7 @@ void run_as(const rows::Row& row, const Variant& variant, Weights& weights, cons
   static bool key_is_checked = false;
   if (!std::exchange(key_is_checked, true)) check_key(problem, row.settings.at("problem"));
   for (const Block& block : reader.blocks()) upload(block);
-  const std::string error = execute(variant.engine, {{problem, name}});
+  const std::string error = execute(variant.engine, {{problem, name}}).sentence;
   report(error.empty(), "%s: %s", name.c_str(), error.c_str());
   for (const Block& block : reader.blocks()) {
     const std::string text = error.empty() ? wrong(row, block) : "";
@@ -560,9 +565,7 @@ int main(int argc, char** argv) {
   try {
     const std::vector<rows::Row> all = rows::read(argv[1]);
     for (const std::string& name : names) {
-      Engine* engine = nullptr;
-      for (const auto& one : engines())
-        if (name == one->name()) engine = one.get();
+      const std::shared_ptr<Engine> engine = engine_of(name);
       if (!engine) throw std::runtime_error("there is no engine " + name);
       for (const rows::Row& row : all) {
         try {

@@ -232,7 +232,45 @@ def buffers() -> Iterator[Row]:
         yield row("BufferFill", str(size), {"offset": 3, "bytes": size, "value": 9}, {"dst": filled})
 
 
+def pixel_copy_row(seed: int) -> Row:
+    """Bytes of pixels between blocks whose strides differ, and zeros behind them."""
+    rng = np.random.default_rng(310000 + seed)
+    h, w, count = whole(rng, 1, 9), whole(rng, 1, 40), whole(rng, 1, 16)
+    zeros = whole(rng, 0, 1) * whole(rng, 1, 9)
+
+    def place(least: int) -> tuple[int, int, int, int]:
+        pixel = least + whole(rng, 0, 1) * whole(rng, 1, 8)
+        stride = pixel * w + whole(rng, 0, 1) * whole(rng, 1, 9)
+        offset = whole(rng, 0, 12)
+        return offset, pixel, stride, offset + stride * h
+
+    offset, pixel, stride, size = place(count)
+    to_offset, to_pixel, to_stride, to_size = place(count + zeros)
+    src = rng.integers(0, 256, size).astype(np.uint8)
+    copied = np.full(to_size, 255)
+    for y in range(h):
+        for x in range(w):
+            to, start = to_offset + y * to_stride + x * to_pixel, offset + y * stride + x * pixel
+            copied[to : to + count] = src[start : start + count]
+            copied[to + count : to + count + zeros] = 0
+    fields: dict[str, Any] = {
+        "src.memory": src,
+        "src.offset": offset,
+        "src.pixel_stride": pixel,
+        "src.row_stride": stride,
+        "dst.offset": to_offset,
+        "dst.pixel_stride": to_pixel,
+        "dst.row_stride": to_stride,
+        "h": h,
+        "w": w,
+        "bytes": count,
+        "zeros": zeros,
+    }
+    return row("PixelCopy", str(seed), fields, {"dst.memory": copied})
+
+
 def rows() -> Iterator[Row]:
+    yield from map(pixel_copy_row, range(60))
     yield from map(resample_row, range(200))
     yield from resample_exactly()
     yield from map(resample_gradient_row, range(200))
