@@ -63,6 +63,13 @@ def test_rows(family: str, tmp_path: Path) -> None:
     assert done.returncode == 0, done.stdout[-4000:] + done.stderr[-4000:]
 
 
+@pytest.mark.parametrize("family", [path.stem for path in SOURCES if path.stem != "engine_convolution"])
+def test_last_implementations(family: str, tmp_path: Path) -> None:
+    """The last of each list takes everything and computes the same; "loop" is in a list of the convolutions."""
+    done = run(tmp_path / "rows", rows_of(family), MPSCNN_IMPL="loop")
+    assert done.returncode == 0, done.stdout[-4000:] + done.stderr[-4000:]
+
+
 def is_small(row: row_file.Row) -> bool:
     return "weights" in row.arrays and sum(array.nbytes for array in row.arrays.values()) <= SMALL
 

@@ -521,9 +521,9 @@ const std::map<std::string, void (*)(const rows::Row&, const Variant&, Weights&,
     KIND(PadGradient),    KIND(Dropout),
     KIND(Loss),           KIND(Optimize),
     KIND(Copy),           KIND(BufferCopy),
-    KIND(BufferFill)};
+    KIND(BufferFill),     KIND(PixelCopy)};
 #undef KIND
-static_assert(std::variant_size_v<Problem> == 31 + 1, "a kind of problem is missing above; HostTask has no row");
+static_assert(std::variant_size_v<Problem> == 32 + 1, "a kind of problem is missing above; HostTask has no row");
 
 void run(const rows::Row& row, Engine& engine) {
   const auto kind = kinds.find(row.settings.at("problem"));

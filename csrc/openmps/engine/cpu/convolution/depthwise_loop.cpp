@@ -19,6 +19,7 @@ MPSCNN_CLONES void multiply_add(const float* pixel, const float* weights, float*
 }  // namespace
 
 const char* conv_depthwise_loop(const ConvCall& call) {
+  if (call.adds()) return "something is added";
   const ConvWeights& weights = *call.weights;
   if (weights.in_channels_per_group != 1 || weights.groups != weights.out_channels) return "not depth-wise";
   if (call.src.format != Format::float32) return "the source is not float32";
