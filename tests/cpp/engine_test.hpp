@@ -52,7 +52,7 @@ class Mirrors {
     std::vector<std::byte> bytes;
   };
   static std::vector<std::weak_ptr<Mirror>>& all() {
-    static std::vector<std::weak_ptr<Mirror>> list;
+    thread_local std::vector<std::weak_ptr<Mirror>> list;  // images are used by the thread that made them
     return list;
   }
   static void upload() {
@@ -66,7 +66,8 @@ class Mirrors {
   template <class Move>
   static void for_each(const Move& move) {
     std::erase_if(all(), [](const auto& each) { return each.expired(); });
-    for (const auto& each : all()) move(*each.lock());
+    for (const auto& each : all())
+      if (const auto mirror = each.lock()) move(*mirror);
   }
 };
 
@@ -126,6 +127,7 @@ struct Image {
     const std::size_t bytes = static_cast<std::size_t>(elements) * size_of(format);
     view.memory = Memory::lazy(engine().shared_from_this(), bytes, engine().image_storage());
     if (view.memory->storage() == Storage::device) {
+      view.memory->address();
       mirror = std::make_shared<Mirrors::Mirror>(Mirrors::Mirror{view.memory, std::vector<std::byte>(bytes)});
       Mirrors::all().push_back(mirror);
     }

@@ -23,7 +23,7 @@ ImageView dense_view(std::shared_ptr<Memory> memory, i64 n, i64 h, i64 w, i64 c,
 
 ImageView temporary(i64 n, i64 h, i64 w, i64 c, Format format = Format::float32) {
   const auto bytes = static_cast<std::size_t>(n * h * w * c) * size_of(format);
-  return dense_view(Memory::lazy(cpu_engine().shared_from_this(), bytes), n, h, w, c, format);
+  return dense_view(Memory::lazy(engine().shared_from_this(), bytes, engine().image_storage()), n, h, w, c, format);
 }
 
 Arithmetic bounded(float min, float max) {
@@ -387,7 +387,7 @@ void test_networks() {
       for (int i = 0; i < 3; ++i) outputs.emplace_back(places, format, n, h, w, c, dense);
       for (Image& output : outputs) output.snapshot();
       std::vector<std::shared_ptr<Memory>> held;
-      const auto before = cpu_engine().memory_use().allocated;
+      const auto before = engine().memory_use().allocated;
       {
         const auto commands = random_network(
             1000 + round, input.view, {outputs[0].view, outputs[1].view, outputs[2].view}, hold ? &held : nullptr);
@@ -399,7 +399,7 @@ void test_networks() {
           report(error.empty(), "round %u: %s", round, error.c_str());
         }
       }
-      if (!hold) report(cpu_engine().memory_use().allocated == before, "round %u: memory is given back", round);
+      if (!hold) report(engine().memory_use().allocated == before, "round %u: memory is given back", round);
       for (const Image& output : outputs) {
         report(output.surroundings_unchanged(), "round %u: wrote beside a result", round);
       }

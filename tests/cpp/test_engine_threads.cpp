@@ -36,19 +36,25 @@ void check(const std::string& name, const Problem& problem, bool same_for_any = 
       },
       problem);
   std::vector<std::vector<std::byte>> before, first;
-  for (const auto& memory : results) before.emplace_back(memory->data(), memory->data() + memory->size());
+  const auto bytes_of = [](const std::shared_ptr<Memory>& memory) {
+    std::vector<std::byte> bytes(memory->size());
+    memory->download(0, bytes.size(), bytes.data());
+    return bytes;
+  };
+  Mirrors::upload();
+  for (const auto& memory : results) before.push_back(bytes_of(memory));
   const int threads = max_threads();
   for (const int count : same_for_any ? std::vector<int>{1, 2, 3, 2} : std::vector<int>{2, 2}) {
     set_max_threads(count);
     std::vector<std::vector<std::byte>> now;
-    for (std::size_t i = 0; i < results.size(); ++i)
-      std::memcpy(results[i]->data(), before[i].data(), before[i].size());
-    const bool ran = failures_of({{problem, name}}).empty();
-    for (const auto& memory : results) now.emplace_back(memory->data(), memory->data() + memory->size());
+    for (std::size_t i = 0; i < results.size(); ++i) results[i]->upload(0, before[i].size(), before[i].data());
+    const bool ran = !execute(engine(), {{problem, name}});
+    for (const auto& memory : results) now.push_back(bytes_of(memory));
     if (first.empty()) first = now;
     report(ran && now == first && now != before, "%s: other bits with %d threads", name.c_str(), count);
   }
   set_max_threads(threads);
+  Mirrors::download();
 }
 
 void test_convolution_gradient() {
