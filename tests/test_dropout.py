@@ -8,7 +8,7 @@ import pytest
 
 import mpscnn
 from oracle import MPSCNNDropout as oracle  # noqa: N813
-from support import only_openmps, random
+from support import random, shares_images
 
 X = (2, 6, 7, 5)
 
@@ -86,7 +86,7 @@ def test_masks_are_shared_along_axes_of_stride_0(stride: tuple[int, int, int]) -
     assert not (mask == mask[:1]).all()  # each image has its own
 
 
-@only_openmps("arrays that images share")
+@shares_images
 def test_a_refused_call_draws_no_mask() -> None:
     kernel, x = mpscnn.Dropout(0.5, 26), mpscnn.empty(X, "float32")
     with pytest.raises(ValueError, match="share memory"):

@@ -13,7 +13,7 @@ import pytest
 import torch
 
 import mpscnn
-from support import APPLE, Source, assert_close, conv2d, counts_memory, held_queue, only_openmps, random, run_python
+from support import APPLE, Source, assert_close, conv2d, counts_memory, held_queue, random, run_python, shares_images
 
 W = (8, 4, 3, 3)
 X = (1, 9, 7, 4)
@@ -54,7 +54,7 @@ def test_everything_dropped_before_commit() -> None:
     del noise
 
 
-@only_openmps("results in the memory of arrays")
+@shares_images
 def test_everything_dropped_while_the_work_waits() -> None:
     with held_queue():
         commands = mpscnn.CommandBuffer()
@@ -76,7 +76,7 @@ def test_everything_dropped_while_the_work_waits() -> None:
     del noise
 
 
-@only_openmps("results in the memory of arrays")
+@shares_images
 def test_the_command_buffer_dropped_while_the_work_waits() -> None:
     """Nobody waits, and the work is done all the same, on memory that is still there."""
     x, out = random(X), np.full(X, np.nan, np.float32)

@@ -15,7 +15,7 @@ import pytest
 import torch
 
 import mpscnn
-from support import assert_close, conv2d, random
+from support import APPLE, assert_close, conv2d, random
 
 X, W = (2, 5, 7, 4), (8, 4, 3, 2)
 
@@ -273,7 +273,8 @@ def test_many_images_are_run_in_parts() -> None:
     x, weight = random((300, 3, 3, 64)), random((4, 64, 2, 2))
     asked = Counting("size_valid_only")
     assert_close(mpscnn.Convolution(weight, padding=asked)(x), conv2d(x, weight))
-    assert max(sources[0][0] for _, sources, _ in asked.asked) < 300
+    if APPLE:
+        assert max(sources[0][0] for _, sources, _ in asked.asked) < 300
     assert_close(mpscnn.Convolution(weight, padding=Full())(x), conv2d(x, weight, padding=1))
 
 
@@ -550,11 +551,11 @@ def test_threads() -> None:
     """One policy, one kernel, many threads; others read the kernel meanwhile, which must not wait for the GIL."""
     x, weight = random(X), random(W)
     expected = conv2d(x, weight, padding=(2, 1))
-    asked: set[int] = set()
+    asked: set[str] = set()
 
     class Slow(Full):
         def destination(self, kernel: Any, sources: Any, suggested: Any) -> Any:
-            asked.add(threading.get_ident())
+            asked.add(threading.current_thread().name)
             threading.Event().wait(0.001)  # lets the GIL go
             return super().destination(kernel, sources, suggested)
 

@@ -12,7 +12,7 @@ import pytest
 import torch
 
 import mpscnn
-from support import only_openmps, random
+from support import random, shares_images
 
 A = (3, 5, 6, 7)
 
@@ -94,7 +94,7 @@ def test_properties_are_back_after_several_encodes() -> None:
     assert (kernel.clip_rect, kernel.primary_offset, kernel.secondary_offset) == (None, None, None)
 
 
-@only_openmps("arrays that images share")
+@shares_images
 def test_an_error_between_several_encodes_leaves_nothing_behind() -> None:
     """The second of three encodes is refused; the kernel and temporaries are as before."""
     kernel, copy = mpscnn.Add(), mpscnn.NeuronLinear(1.0, 0.0)
@@ -181,7 +181,7 @@ def test_mixed_sources_are_refused() -> None:
 
 
 @pytest.mark.parametrize("which", [0, 1])
-@only_openmps("arrays that images share")
+@shares_images
 def test_in_place_is_refused(which: int) -> None:
     sources = [random(A), random(A, seed=1)]
     before = [x.copy() for x in sources]

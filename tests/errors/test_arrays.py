@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 import mpscnn
-from support import assert_close, conv2d, only_openmps, random
+from support import assert_close, conv2d, random, shares_images
 
 from . import W, X
 
@@ -80,7 +80,7 @@ def test_results_into_strides_that_no_image_has() -> None:
     assert np.isnan(store).sum() == store.size - out.size
 
 
-@only_openmps("an image over a read-only array")
+@shares_images
 def test_read_only_out() -> None:
     x = random(X)
     kernel = mpscnn.NeuronReLU()
@@ -111,7 +111,7 @@ def overlapping() -> dict[str, tuple[np.ndarray, np.ndarray]]:
 
 
 @pytest.mark.parametrize("name", overlapping())
-@only_openmps("arrays that images share")
+@shares_images
 def test_out_that_aliases_x(name: str) -> None:
     x, out = overlapping()[name]
     before = x.copy()

@@ -108,7 +108,8 @@ def test_a_chain_of_temporaries_needs_two(length: int) -> None:
     net(x())
     used = memory.peak() - before
     assert used >= IMAGE
-    assert used <= 2.6 * IMAGE, f"{used / IMAGE:.1f} images at once, of {length - 1}"
+    boundary = 0 if mpscnn.Device().shares_images else 2 * IMAGE  # the arrays' copies
+    assert used - boundary <= 2.6 * IMAGE, f"{used / IMAGE:.1f} images at once, of {length - 1}"
 
 
 def test_what_is_read_later_is_kept_as_long() -> None:

@@ -234,7 +234,8 @@ void Queue::hand_over(Submission& submission) noexcept {
 
 void Queue::complete(Submission& submission) noexcept {
   submission.failure = submission.execution.wait();
-  submission.gpu_end = now_seconds();
+  submission.gpu_start = std::max(submission.gpu_start, last_gpu_end_);  // handed over while another one ran
+  last_gpu_end_ = submission.gpu_end = now_seconds();
   submission.commands.clear();  // before the stage changes: owners of memory may wait for it
   for (const auto& action : submission.at_completion) swallow(action);
   submission.at_completion.clear();

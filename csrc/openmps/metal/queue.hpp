@@ -120,6 +120,7 @@ class Queue : public std::enable_shared_from_this<Queue> {
   std::atomic<bool> is_behind_others_{false};  ///< running_count_ > 0
   std::condition_variable turn_;               ///< when any of these changes
   bool has_finisher_ = false, finisher_is_closing_ = false;
+  double last_gpu_end_ = 0;                           ///< of the thread that completes command buffers, one at a time
   std::atomic<std::size_t> runner_{0}, finisher_{0};  ///< threads that are in a handler now, or may be
   std::atomic<int> generation_{kUnused};              ///< the process that uses the queue, counted in forks
   std::atomic<bool> is_begun_{false}, ended_{false};

@@ -10,14 +10,10 @@
 #include "engine/shared/env.hpp"
 
 namespace openmps {
-namespace {
-
 bool traces_steps() {
   static const bool value = env::has_word(env::Variable::trace, "steps");
   return value;
 }
-
-}  // namespace
 
 const Problem& Steps::problem(std::size_t step) {
   current_ = step;

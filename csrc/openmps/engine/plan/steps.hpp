@@ -32,6 +32,9 @@ class Steps {
   Problem fused_;
 };
 
+/// Whether MPSCNN_TRACE asks for the time of each step.
+bool traces_steps();
+
 /// Solve the problem with the engine, or with the processor's if it declines. A HostTask waits for the engine.
 void run_problem(Engine& engine, const Problem& problem);
 

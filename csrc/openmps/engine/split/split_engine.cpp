@@ -169,6 +169,7 @@ class SplitEngine final : public Engine {
   void synchronize() override { worker().wait(); }
 
   std::unique_ptr<Run> start(Steps& steps) override {
+    if (traces_steps()) return Engine::start(steps);  // one by one
     auto run = std::make_unique<SplitRun>();
     for (std::size_t i = 0; i < steps.size() && !run->has_failed(); ++i) {
       const Problem& problem = steps.problem(i);
