@@ -53,7 +53,7 @@ print(image.numpy().sum(), mpscnn.NeuronReLU()(image.numpy()).sum())
 """
     assert run_python(program, MPSCNN_ENGINE="split").splitlines() == [
         "split device False",
-        "Image.from_array: the array cannot be shared: this device's images have memory of their own.",
+        "Image: the array cannot be shared: this device's images have memory of their own.",
         "276.0 276.0",
     ]
 
