@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 
 import mpscnn
 from interpreter import interpret
+from mpscnn import _core
 from network.graphs import residual
 from support import APPLE, limits_slices, random
 
@@ -485,3 +486,19 @@ def test_kernels_shared_by_nodes(make_x: Make) -> None:
     graph.output(graph.add("Add", a, b), "y", layout="NCHW")
     x_ = make_x()
     close(mpscnn.Network(graph)(x_), interpret(graph, x=x_)["y"])
+
+
+def test_a_kernel_that_changes_between_calls() -> None:
+    """The geometry that is kept for a shape is looked for again."""
+    kernel = mpscnn.PoolingMax(2, stride=1)
+    net = _core._Network([("x", None, None, None, "")], [("pool", kernel, [0])], [1], "float32")
+
+    def result() -> NDArray[np.float32]:
+        with mpscnn.CommandBuffer() as commands:
+            (image,) = net.encode(commands, [mpscnn.Image.from_array(x)], [None])
+        return image.numpy()
+
+    x = random((1, 5, 6, 4))
+    for offset in (None, (1, 1), (0, 2), None):
+        kernel.offset = offset
+        np.testing.assert_array_equal(result(), kernel(x))
