@@ -176,7 +176,7 @@ struct Lists {
   bool is_optional = false;
 };
 
-// The forms with states. The lists stand in the order momentum, second moment, max second moment.
+// The forms with states. Order of the lists: momentum, second moment, max second moment.
 void encode_convolution(MPSNNOptimizer *kernel, id<MTLCommandBuffer> buffer, MPSCNNConvolutionGradientState *gradient,
                         MPSCNNConvolutionWeightsAndBiasesState *source, MPSCNNConvolutionWeightsAndBiasesState *result,
                         const std::array<Lists, 3> &lists);

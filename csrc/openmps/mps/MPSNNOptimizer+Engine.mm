@@ -213,7 +213,7 @@ void add_problems(const OptimizerState &state, const Parameter &parameter, NSUIn
   problems.push_back(resolve(state, arrays));
 }
 
-/// The forms with states. The lists stand in the order momentum, second moment, max second moment.
+/// The forms with states. Order of the lists: momentum, second moment, max second moment.
 void encode_states(MPSNNOptimizer *kernel, id<MTLCommandBuffer> buffer, const std::vector<MPSState *> &read,
                    MPSState *result, const std::array<Parameter, 2> &parameters, const std::array<Lists, 3> &lists) {
   auto &state = state_of<OptimizerState>(kernel);

@@ -30,7 +30,7 @@ struct Plan {
   std::size_t arena_bytes = 0;  ///< that the placements need
 };
 
-/// What a plan depends on: equal for lists of equal structure.
+/// Return the key of the list's structure. Lists with equal keys share a plan.
 std::string structure_key(const std::vector<Command>& commands);
 
 /// Make a plan for the engine; unless `fused`, with a step for each command.
