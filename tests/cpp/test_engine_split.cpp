@@ -99,6 +99,19 @@ void test_staging() {
   run_on_processor(problem);
   for (std::size_t i = 4; i < 12; ++i) values[i] = std::fabs(values[i]);
   report(floats_in(whole) == values, "the processor works on one copy of blocks that overlap");
+
+  // Results in both: with copies of their own, the later one would put back old values of the other.
+  const auto block = device_memory(256), inside = Memory::part(block, 64, 128);
+  BinaryProblem sum;
+  sum.function.min = -100, sum.function.max = 100;
+  sum.src0.view = sum.src1.view = image(whole, 1, 1, 2, 4);
+  sum.dst = image(block, 1, 1, 2, 4, 64);
+  sum.mask = image(inside, 1, 1, 2, 4, 64);
+  sum.mask.format = Format::unorm8;
+  run_on_processor(sum);
+  bool is_kept = true;
+  for (std::size_t i = 0; i < 8; ++i) is_kept = is_kept && floats_in(block)[16 + i] == 2 * values[i];
+  report(is_kept, "results in blocks that overlap");
 }
 
 /// Each kind of problem is run or declined by its number: neighbours of a list are solved in different places.
