@@ -16,7 +16,9 @@
 #include <vector>
 
 #include "engine/engine.hpp"
+#include "engine/plan/execution.hpp"
 #include "engine/plan/plan.hpp"
+#include "engine/problem/problem.hpp"
 #include "engine/shared/half.hpp"
 
 using namespace openmps;

@@ -3,6 +3,7 @@
 // among the classes that openmps declares, so the test brings one of its own, made as those of openmps are. Prints "N
 // passed, N failed".
 
+#include "engine/problem/problem.hpp"
 #import "mps/MPSCNNKernel+Engine.hh"
 #import "mps_test.hh"
 

@@ -4,30 +4,13 @@
 
 #include <cstdint>
 #include <memory>
-#include <stdexcept>
 #include <string>
 #include <vector>
 
-#include "engine/problem/problem.hpp"
+#include "engine/memory.hpp"
+#include "engine/problem/fwd.hpp"
 
 namespace openmps {
-
-enum class FailureCode : std::uint8_t {
-  none,
-  out_of_memory,
-  internal,     ///< a call of the engine failed; later ones may succeed
-  device_lost,  ///< every later call fails
-};
-
-/// Thrown by engines for other failures than std::bad_alloc.
-class EngineError : public std::runtime_error {
- public:
-  EngineError(FailureCode code, const std::string& sentence) : std::runtime_error(sentence), code_(code) {}
-  FailureCode code() const noexcept { return code_; }
-
- private:
-  FailureCode code_;
-};
 
 class Steps;
 

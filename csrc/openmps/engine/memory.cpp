@@ -16,6 +16,11 @@ std::shared_ptr<Memory> Memory::lazy(std::shared_ptr<Engine> engine, std::size_t
   return memory;
 }
 
+std::shared_ptr<Memory> Memory::lazy_image(std::shared_ptr<Engine> engine, std::size_t bytes) {
+  const Storage storage = engine->image_storage();
+  return lazy(std::move(engine), bytes, storage);
+}
+
 std::shared_ptr<Memory> Memory::wrap(void* data, std::size_t bytes, std::function<void()> release) {
   std::shared_ptr<Memory> memory(new Memory);
   memory->release_ = std::move(release);

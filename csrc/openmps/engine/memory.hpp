@@ -33,6 +33,8 @@ class Memory {
   /// Memory of the engine's own, contents undefined. Does not allocate.
   static std::shared_ptr<Memory> lazy(std::shared_ptr<Engine> engine, std::size_t bytes,
                                       Storage storage = Storage::host);
+  /// The same where the engine keeps images.
+  static std::shared_ptr<Memory> lazy_image(std::shared_ptr<Engine> engine, std::size_t bytes);
   /// The caller's memory on the host; `release` (may be empty) runs when the last owner lets go, on any thread.
   static std::shared_ptr<Memory> wrap(void* data, std::size_t bytes, std::function<void()> release);
   /// A part of another block; keeps it alive, allocates with it. `release` as in wrap().

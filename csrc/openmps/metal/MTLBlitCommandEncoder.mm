@@ -5,6 +5,8 @@
 #import "metal/MTLFenceOnEngine.hh"
 #import "metal/MTLResourceOnEngine.hh"
 
+#include "engine/problem/problem.hpp"
+
 namespace openmps {
 namespace {
 

@@ -5,13 +5,12 @@
 
 #include <cstring>
 
-#include "engine/engine.hpp"
-
 namespace openmps {
 
-Storage buffer_storage(const Engine &engine, MTLResourceOptions options) {
+std::shared_ptr<Memory> new_buffer_memory(const std::shared_ptr<Engine> &engine, NSUInteger bytes,
+                                          MTLResourceOptions options) {
   const bool is_private = ((options >> MTLResourceStorageModeShift) & 0xf) == MTLStorageModePrivate;
-  return is_private ? engine.image_storage() : Storage::host;
+  return is_private ? Memory::lazy_image(engine, bytes) : Memory::lazy(engine, bytes);
 }
 
 MTLBufferOnEngine *new_buffer(id<OpenMPSDevice> device, std::shared_ptr<Memory> memory, MTLResourceOptions options,

@@ -4,6 +4,7 @@
 #import "metal/MTLCommandBufferOnEngine.hh"
 #import "metal/MTLEventOnEngine.hh"
 
+#include "engine/problem/problem.hpp"
 #include "metal/process_end.hpp"
 
 NSErrorDomain const MTLCommandBufferErrorDomain = @"MTLCommandBufferErrorDomain";

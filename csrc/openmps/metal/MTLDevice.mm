@@ -272,7 +272,7 @@ OPENMPS_UNKNOWN_SELECTORS
 - (id<MTLBuffer>)newBufferWithLength:(NSUInteger)length options:(MTLResourceOptions)options {
   [self openmps_checkLength:length options:options];
   if (length > [self maxBufferLength]) return nil;
-  const auto memory = openmps::Memory::lazy(_engine, length, openmps::buffer_storage(*_engine, options));
+  const auto memory = openmps::new_buffer_memory(_engine, length, options);
   if (openmps::is_copied(options)) memory->separate_cpu_copy(std::byte{0});
   return openmps::new_buffer(self, memory, options, true);
 }
@@ -283,7 +283,7 @@ OPENMPS_UNKNOWN_SELECTORS
   [self openmps_checkLength:length options:options];
   if (pointer == nullptr) openmps::raise_argument(@"MTLDevice: pointer of a buffer's bytes is NULL.");
   if (length > [self maxBufferLength]) return nil;
-  const auto memory = openmps::Memory::lazy(_engine, length, openmps::buffer_storage(*_engine, options));
+  const auto memory = openmps::new_buffer_memory(_engine, length, options);
   {
     const openmps::HostAccess access(memory, openmps::HostAccess::Mode::write);
     if (!access.data()) return nil;
@@ -328,7 +328,7 @@ OPENMPS_UNKNOWN_SELECTORS
   openmps::ImageView view;
   const NSUInteger bytes = openmps::check_texture_descriptor(descriptor, &view);
   if (bytes > [self maxBufferLength]) return nil;
-  view.memory = openmps::Memory::lazy(_engine, bytes, _engine->image_storage());
+  view.memory = openmps::Memory::lazy_image(_engine, bytes);
   if (openmps::is_copied([descriptor resourceOptions])) view.memory->separate_cpu_copy(openmps::kUnsynchronized);
   return openmps::new_texture(self, descriptor, view, [descriptor resourceOptions]);
 }

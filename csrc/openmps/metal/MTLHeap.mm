@@ -5,8 +5,6 @@
 
 #include <atomic>
 
-#include "engine/engine.hpp"
-
 namespace openmps {
 namespace {
 
@@ -48,8 +46,7 @@ id<MTLHeap> new_heap(id<OpenMPSDevice> device, MTLHeapDescriptor *descriptor) {
   check_options("MTLHeapDescriptor", [descriptor resourceOptions]);
   if ([descriptor size] > [device maxBufferLength]) return nil;
   const NSUInteger size = ([descriptor size] + kHeapAlignment - 1) / kHeapAlignment * kHeapAlignment;
-  const std::shared_ptr<Engine> &engine = [device openmps_engine];
-  std::shared_ptr<Memory> memory = Memory::lazy(engine, size, buffer_storage(*engine, [descriptor resourceOptions]));
+  std::shared_ptr<Memory> memory = new_buffer_memory([device openmps_engine], size, [descriptor resourceOptions]);
   if (!try_allocate(memory)) return nil;
   MTLHeapOnEngine *heap = [[MTLHeapOnEngine alloc] init];
   heap->_device = Ref<id<OpenMPSDevice>>(device);

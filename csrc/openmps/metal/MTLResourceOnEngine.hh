@@ -61,8 +61,9 @@ MTLResourceOptions options_of(MTLTextureDescriptor *descriptor);
 void check_options(const char *what, MTLResourceOptions options);
 /// Whether CPU and GPU have a copy each of what these options ask for.
 bool is_copied(MTLResourceOptions options);
-/// Where a buffer with these options lies: private ones where images do.
-Storage buffer_storage(const Engine &engine, MTLResourceOptions options);
+/// Memory for a buffer with these options: private ones lie where images do.
+std::shared_ptr<Memory> new_buffer_memory(const std::shared_ptr<Engine> &engine, NSUInteger bytes,
+                                          MTLResourceOptions options);
 /// Bytes of textures that the CPU has neither written nor synchronized: NaN.
 inline constexpr std::byte kUnsynchronized{0xff};
 

@@ -5,6 +5,8 @@
 
 #include <cstdarg>
 
+#include "engine/problem/problem.hpp"
+
 NSString *const MPSNotImplementedException = @"MPSNotImplementedException";
 NSString *const MPSUsageException = @"MPSUsageException";
 

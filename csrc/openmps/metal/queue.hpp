@@ -13,7 +13,8 @@
 #include <string>
 #include <vector>
 
-#include "engine/plan/plan.hpp"
+#include "engine/plan/execution.hpp"
+#include "engine/problem/problem.hpp"
 #include "metal/device_rules.hpp"
 #include "metal/recording.hpp"
 

@@ -3,6 +3,7 @@
 
 #include <algorithm>
 
+#include "engine/problem/problem.hpp"
 #include "metal/device_rules.hpp"
 
 namespace openmps {
@@ -56,6 +57,33 @@ std::string Temporary::description() const {
 std::shared_ptr<Temporary> TemporaryScope::first_unread() {
   std::erase_if(members_, [](const auto& member) { return member->read_count == 0; });
   return members_.empty() ? nullptr : members_.front();
+}
+
+namespace {
+
+constexpr std::size_t kFewCommands = 8;
+
+}  // namespace
+
+Recorder::Recorder(std::shared_ptr<Engine> engine)
+    : engine_(std::move(engine)),
+      completion_(std::make_shared<Completion>()),
+      temporaries_(std::make_shared<TemporaryScope>()) {}
+
+Recorder::~Recorder() = default;
+
+void Recorder::append(Problem problem, std::string label) {
+  // Commands are large: moving them costs as much as recording them.
+  if (commands_.size() == commands_.capacity()) commands_.reserve(std::max(kFewCommands, 4 * commands_.size()));
+  commands_.push_back(Command{std::move(problem), std::move(label)});
+}
+
+std::vector<Command> Recorder::take_commands() { return std::move(commands_); }
+
+void Recorder::forget() {
+  commands_.clear();
+  at_completion_.clear();
+  at_commit_.clear();
 }
 
 }  // namespace openmps

@@ -2,7 +2,6 @@
 // What stands behind an MTLCommandBuffer: the list being recorded, what must stay alive, and how far it has come.
 #pragma once
 
-#include <algorithm>
 #include <array>
 #include <atomic>
 #include <cstdint>
@@ -12,9 +11,11 @@
 #include <string>
 #include <vector>
 
-#include "engine/problem/problem.hpp"
+#include "engine/problem/fwd.hpp"
 
 namespace openmps {
+
+class Engine;
 
 /// Values of MTLCommandBufferStatus.
 enum class Progress : std::uint32_t { not_enqueued = 0, enqueued, committed, scheduled, completed, error };
@@ -82,20 +83,14 @@ class TemporaryScope {
 /// Appends to a command buffer. Owned by the MTLCommandBuffer object, used on the encoding thread only.
 class Recorder {
  public:
-  explicit Recorder(std::shared_ptr<Engine> engine)
-      : engine_(std::move(engine)),
-        completion_(std::make_shared<Completion>()),
-        temporaries_(std::make_shared<TemporaryScope>()) {}
+  explicit Recorder(std::shared_ptr<Engine> engine);
+  ~Recorder();
 
   const std::shared_ptr<Engine>& engine() const { return engine_; }
   const std::shared_ptr<Completion>& completion() const { return completion_; }
   bool is_recording() const { return completion_->progress.load(std::memory_order_acquire) < Progress::committed; }
 
-  void append(Problem problem, std::string label) {
-    // Commands are large: moving them costs as much as recording them.
-    if (commands_.size() == commands_.capacity()) commands_.reserve(std::max(kFewCommands, 4 * commands_.size()));
-    commands_.push_back(Command{std::move(problem), std::move(label)});
-  }
+  void append(Problem problem, std::string label);
   /// Runs just after the work is done (or has failed), before the completion handlers, on the queue's thread.
   void at_completion(std::function<void()> action) { at_completion_.push_back(std::move(action)); }
   /// Runs on commit, before anything is queued, on the committing thread; may raise, which refuses the commit. Runs
@@ -108,17 +103,11 @@ class Recorder {
 
   const std::vector<Command>& commands() const { return commands_; }
   const std::vector<std::function<void()>>& commit_checks() const { return at_commit_; }
-  std::vector<Command> take_commands() { return std::move(commands_); }
+  std::vector<Command> take_commands();
   std::vector<std::function<void()>> take_at_completion() { return std::move(at_completion_); }
-  void forget() {
-    commands_.clear();
-    at_completion_.clear();
-    at_commit_.clear();
-  }
+  void forget();
 
  private:
-  static constexpr std::size_t kFewCommands = 8;
-
   std::shared_ptr<Engine> engine_;
   std::shared_ptr<Completion> completion_;
   std::shared_ptr<TemporaryScope> temporaries_;

@@ -3,6 +3,7 @@
 // unverified: pixels outside of the source are 0 after the input's bias and scale, so that XNOR and AND read a bit of 1
 // there, and their size is 0 in beta; bits beyond the last channel count for nothing.
 
+#include "engine/problem/problem.hpp"
 #include "mps/BinaryWeights.hpp"
 #import "mps/DataSource.hh"
 #import "mps/MPSCNNFullyConnected+Engine.hh"

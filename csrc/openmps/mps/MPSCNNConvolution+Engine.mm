@@ -4,6 +4,8 @@
 #import "mps/DataSource.hh"
 #import "mps/MPSCNNConvolution+Engine.hh"
 
+#include "engine/problem/problem.hpp"
+
 namespace openmps {
 namespace {
 

@@ -4,6 +4,8 @@
 
 #include <cstring>
 
+#include "engine/problem/problem.hpp"
+
 #import "mps/MPSCNNConvolutionGradientState+Engine.hh"
 
 namespace openmps {

@@ -2,6 +2,7 @@
 // What a dropout leaves for its gradient kernel.
 #pragma once
 
+#include "engine/problem/pointwise.hpp"
 #import "mps/MPSCNNKernel+Engine.hh"
 
 namespace openmps {

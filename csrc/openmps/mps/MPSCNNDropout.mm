@@ -9,6 +9,7 @@
 
 #include <atomic>
 
+#include "engine/problem/problem.hpp"
 #include "engine/shared/dropout.hpp"
 
 namespace openmps {

@@ -3,6 +3,8 @@
 
 #include <algorithm>
 
+#include "engine/problem/problem.hpp"
+
 #import "mps/MPSCNNKernel+Engine.hh"
 
 namespace openmps {

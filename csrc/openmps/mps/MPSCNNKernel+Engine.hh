@@ -133,7 +133,7 @@ struct CNNKernelState : Extends<CNNKernelState, ImageKernelState> {
     return output_channels(channels[0]);
   }
   void check_encode(const Encode &encode, const Clip &clip) const override { check_geometry(encode.src[0], clip); }
-  Problem make_problem(const Encode &encode) const override { return problem(encode.src[0], encode.dst, window()); }
+  Problem make_problem(const Encode &encode) const override;
 
   /// Channels written for `channels` source channels (after slicing). Raises when the kernel cannot take so many.
   virtual NSUInteger output_channels(NSUInteger channels) const { return channels; }

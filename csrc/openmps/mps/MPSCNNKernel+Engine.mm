@@ -7,6 +7,7 @@
 
 #include <cstring>
 
+#include "engine/problem/problem.hpp"
 #include "mps/PaddingPolicy.hpp"
 
 namespace openmps {

@@ -4,7 +4,13 @@
 
 #import "mps/MPSCNNKernel+Engine.hh"
 
+#include "engine/problem/problem.hpp"
+
 namespace openmps {
+
+Problem CNNKernelState::make_problem(const Encode &encode) const {
+  return problem(encode.src[0], encode.dst, window());
+}
 
 Problem CNNKernelState::problem(const ImageView &, const ImageView &, const Window &) const {
   raise_for(*this, @"The class cannot be encoded; use one of its subclasses.");

@@ -3,6 +3,7 @@
 // weights and losses beside source and gradient.
 #pragma once
 
+#include "engine/problem/loss.hpp"
 #import "mps/MPSCNNKernel+Engine.hh"
 
 namespace openmps {

@@ -3,6 +3,8 @@
 
 #import "mps/MPSCNNLoss+Engine.hh"
 
+#include "engine/problem/problem.hpp"
+
 namespace openmps {
 
 void LossSettings::check(const KernelState &state) const {

@@ -3,6 +3,8 @@
 
 #include <cstring>
 
+#include "engine/problem/problem.hpp"
+
 #import "mps/MPSCNNLoss+Engine.hh"
 
 using openmps::LossSettings;

@@ -5,7 +5,7 @@
 
 #include <cfloat>
 
-#include "engine/engine.hpp"
+#include "engine/problem/problem.hpp"
 
 namespace openmps {
 namespace {
@@ -77,8 +77,7 @@ struct ArithmeticState : Extends<ArithmeticState, CNNBinaryKernelState> {
     mask.format = Format::unorm8;
     mask.n = dst.n, mask.h = dst.h, mask.w = dst.w, mask.c = dst.c;
     mask.w_stride = mask.c, mask.h_stride = mask.w * mask.c, mask.n_stride = mask.h * mask.h_stride;
-    const std::shared_ptr<Engine> &engine = [device.get() openmps_engine];
-    mask.memory = Memory::lazy(engine, static_cast<std::size_t>(mask.size()), engine->image_storage());
+    mask.memory = Memory::lazy_image([device.get() openmps_engine], static_cast<std::size_t>(mask.size()));
     return mask;
   }
 

@@ -13,6 +13,8 @@
 
 #include <cfloat>
 
+#include "engine/problem/problem.hpp"
+
 namespace openmps {
 namespace {
 

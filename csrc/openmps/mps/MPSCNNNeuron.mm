@@ -3,6 +3,8 @@
 
 #import "mps/MPSCNNNeuron+Engine.hh"
 
+#include "engine/problem/problem.hpp"
+
 namespace openmps {
 
 void NeuronFunction::set(const KernelState &state, MPSNNNeuronDescriptor *given) {

@@ -3,6 +3,7 @@
 // classes, and different defaults.
 #pragma once
 
+#include "engine/problem/normalize.hpp"
 #import "mps/MPSCNNKernel+Engine.hh"
 
 namespace openmps {

@@ -4,6 +4,8 @@
 
 #import "mps/MPSCNNNormalization+Engine.hh"
 
+#include "engine/problem/problem.hpp"
+
 namespace openmps {
 
 void LRNParameters::check(const KernelState &state, const SourceSlot &slot, const SourceNames &names) const {

@@ -5,6 +5,8 @@
 #import "mps/MPSCNNNormalization+Engine.hh"
 #import "mps/MPSCNNNormalizationWeights+Engine.hh"
 
+#include "engine/problem/problem.hpp"
+
 namespace openmps {
 namespace {
 

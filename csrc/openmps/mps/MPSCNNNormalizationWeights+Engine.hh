@@ -3,6 +3,7 @@
 // they leave for their gradient kernels.
 #pragma once
 
+#include "engine/problem/normalize.hpp"
 #import "mps/MPSCNNNeuron+Engine.hh"
 
 namespace openmps {

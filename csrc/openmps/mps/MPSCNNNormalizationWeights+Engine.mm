@@ -5,6 +5,8 @@
 
 #include <cfloat>
 
+#include "engine/problem/problem.hpp"
+
 #import "mps/DataSource.hh"
 
 namespace openmps {

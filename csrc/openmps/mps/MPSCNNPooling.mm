@@ -4,6 +4,8 @@
 
 #import "mps/MPSCNNPooling+Engine.hh"
 
+#include "engine/problem/problem.hpp"
+
 namespace openmps {
 namespace {
 

@@ -7,6 +7,8 @@
 
 #import "mps/MPSCNNPooling+Engine.hh"
 
+#include "engine/problem/problem.hpp"
+
 namespace openmps {
 namespace {
 

@@ -3,6 +3,7 @@
 
 #import "mps/MPSCNNUpsampling+Engine.hh"
 
+#include "engine/problem/problem.hpp"
 #include "mps/Resample.hpp"
 
 namespace openmps {

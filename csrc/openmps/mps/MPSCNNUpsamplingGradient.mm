@@ -6,6 +6,7 @@
 
 #import "mps/MPSCNNUpsampling+Engine.hh"
 
+#include "engine/problem/problem.hpp"
 #include "mps/Resample.hpp"
 
 namespace openmps {

@@ -5,7 +5,6 @@
 
 #include <algorithm>
 
-#include "engine/engine.hpp"
 #import "metal/MTLResourceOnEngine.hh"
 
 namespace openmps {
@@ -23,7 +22,7 @@ ImageState *new_image_state(const char *who, id<OpenMPSDevice> device, const MPS
   auto *state = new ImageState;
   state->device = Ref<id<OpenMPSDevice>>(device);
   state->view = std::move(shape.view);
-  state->view.memory = Memory::lazy([device openmps_engine], shape.bytes, [device openmps_engine]->image_storage());
+  state->view.memory = Memory::lazy_image([device openmps_engine], shape.bytes);
   state->format = shape.format;
   state->pixel_format = shape.pixel_format;
   state->texture_usage = shape.usage;

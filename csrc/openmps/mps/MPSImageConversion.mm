@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Images to other formats and alpha conventions [MPSImageConversion.h].
 
+#include "engine/problem/problem.hpp"
 #import "mps/MPSImageKernel+Engine.hh"
 #include "mps/TexelConversion.hpp"
 

@@ -6,6 +6,7 @@
 
 #include <vector>
 
+#include "engine/problem/problem.hpp"
 #include "engine/shared/pixels.hpp"
 
 namespace openmps {

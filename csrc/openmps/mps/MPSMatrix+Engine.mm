@@ -5,7 +5,6 @@
 
 #include <cstdio>
 
-#include "engine/engine.hpp"
 #import "metal/MTLResourceOnEngine.hh"
 
 namespace openmps {
@@ -160,10 +159,10 @@ RowState *new_temporary_row_state(const RowNames &names, id<MTLCommandBuffer> bu
   auto *state = new RowState;
   state->device = Ref<id<OpenMPSDevice>>(device);
   state->layout = layout;
-  const std::shared_ptr<Engine> &engine = [device openmps_engine];
   // Only kernels see the bytes, so they need not be zeros.
+  const MTLResourceOptions options = MTLResourceStorageModePrivate;
   state->buffer = Ref<id<OpenMPSBuffer>>::adopt(
-      new_buffer(device, Memory::lazy(engine, bytes, engine->image_storage()), MTLResourceStorageModePrivate, false));
+      new_buffer(device, new_buffer_memory([device openmps_engine], bytes, options), options, false));
   state->scope = [own openmps_temporaries];
   char name[128];
   std::snprintf(name, sizeof name, "MPSTemporary%s (%lu x %lu)", names.who + 3,

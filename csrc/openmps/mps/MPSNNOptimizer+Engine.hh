@@ -5,6 +5,7 @@
 #include <array>
 #include <cmath>
 
+#include "engine/problem/optimize.hpp"
 #import "mps/MPSKernel+Engine.hh"
 #import "mps/MPSMatrix+Engine.hh"
 

@@ -4,6 +4,8 @@
 #import "mps/MPSNNOptimizer+Engine.hh"
 #import "mps/MPSState+Engine.hh"
 
+#include "engine/problem/problem.hpp"
+
 namespace openmps {
 namespace {
 

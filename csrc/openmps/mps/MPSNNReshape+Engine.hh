@@ -2,6 +2,7 @@
 // What a pad kernel leaves for its gradient kernel.
 #pragma once
 
+#include "engine/problem/reshape.hpp"
 #import "mps/MPSCNNKernel+Engine.hh"
 
 namespace openmps {

@@ -3,6 +3,8 @@
 
 #import "mps/MPSNNReshape+Engine.hh"
 
+#include "engine/problem/problem.hpp"
+
 namespace openmps {
 namespace {
 

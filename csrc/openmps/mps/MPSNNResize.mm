@@ -5,6 +5,7 @@
 
 #include <cmath>
 
+#include "engine/problem/problem.hpp"
 #include "mps/Resample.hpp"
 
 namespace openmps {

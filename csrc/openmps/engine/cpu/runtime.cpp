@@ -10,7 +10,6 @@
 #include <stdexcept>
 #include <string>
 
-#include "engine/problem/print.hpp"
 #include "engine/shared/env.hpp"
 #include "engine/shared/machine.hpp"
 
@@ -70,7 +69,5 @@ void trace_dispatch(const char* entry, const char* implementation, const char* w
     std::fprintf(stderr, "mpscnn dispatch: %s: %s\n", entry, implementation);
   }
 }
-
-void trace_problem(const Problem& problem) { std::fprintf(stderr, "mpscnn dispatch: %s\n", describe(problem).c_str()); }
 
 }  // namespace openmps::cpu

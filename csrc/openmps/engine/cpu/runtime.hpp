@@ -7,7 +7,6 @@
 #include <utility>
 #include <vector>
 
-#include "engine/problem/problem.hpp"
 #include "engine/shared/block_allocator.hpp"
 #include "engine/shared/tensor.hpp"
 
@@ -65,7 +64,5 @@ inline const Dispatch& dispatch() {
 /// Print one line on stderr if dispatch is traced: which implementation was tried, and why it was not used (null: it
 /// was).
 void trace_dispatch(const char* entry, const char* implementation, const char* why_not);
-/// Print the problem on stderr.
-void trace_problem(const Problem& problem);
 
 }  // namespace openmps::cpu

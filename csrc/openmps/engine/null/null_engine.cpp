@@ -4,6 +4,7 @@
 #include <atomic>
 #include <cstring>
 
+#include "engine/problem/problem.hpp"
 #include "engine/shared/block_allocator.hpp"
 #include "engine/shared/machine.hpp"
 #include "engine/shared/pixels.hpp"

@@ -4,7 +4,9 @@
 #include <algorithm>
 #include <span>
 
+#include "engine/engine.hpp"
 #include "engine/plan/fusion.hpp"
+#include "engine/problem/problem.hpp"
 
 namespace openmps {
 namespace {

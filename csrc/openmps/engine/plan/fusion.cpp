@@ -7,6 +7,9 @@
 #include <span>
 #include <type_traits>
 
+#include "engine/engine.hpp"
+#include "engine/problem/problem.hpp"
+
 namespace openmps {
 namespace {
 

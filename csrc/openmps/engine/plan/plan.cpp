@@ -7,10 +7,13 @@
 #include <new>
 #include <unordered_map>
 
+#include "engine/engine.hpp"
 #include "engine/plan/arena.hpp"
+#include "engine/plan/execution.hpp"
 #include "engine/plan/fusion.hpp"
 #include "engine/plan/steps.hpp"
 #include "engine/plan/structure.hpp"
+#include "engine/problem/problem.hpp"
 #include "engine/shared/env.hpp"
 #include "engine/shared/team.hpp"
 

@@ -7,10 +7,11 @@
 #include <string>
 #include <vector>
 
-#include "engine/engine.hpp"
-#include "engine/problem/problem.hpp"
+#include "engine/problem/fwd.hpp"
 
 namespace openmps {
+
+class Engine;
 
 /// How to run a list of commands of one structure: which commands become one engine call, and where private memory
 /// lies. Holds no memory and no pointer of the list it was made from, so lists of the same structure share it.
@@ -39,45 +40,5 @@ std::shared_ptr<const Plan> make_plan(const Engine& engine, const std::vector<Co
 /// Return the plan of that structure: out of a cache (bounded, shared by all queues) or made anew, fused unless the
 /// environment says MPSCNN_FUSE=0.
 std::shared_ptr<const Plan> plan_for(const Engine& engine, const std::vector<Command>& commands);
-
-/// Why a list was not run to its end.
-struct Failure {
-  FailureCode code = FailureCode::none;
-  std::string sentence;  ///< names the label of the command
-
-  explicit operator bool() const { return code != FailureCode::none; }
-};
-
-/// A list on its way through an engine.
-class Execution {
- public:
-  Execution() noexcept;
-  ~Execution();
-  Execution(Execution&&) noexcept;
-  Execution& operator=(Execution&&) noexcept;
-
-  /// Whether wait() returns at once.
-  bool is_done() const noexcept { return !state_; }
-  /// Wait until the engine has ended, and free the memory that the plan took. The first failure; later commands are
-  /// then not run.
-  Failure wait() noexcept;
-
- private:
-  friend Execution start(Engine&, const std::vector<Command>&, std::shared_ptr<const Plan>) noexcept;
-  struct State;
-  std::unique_ptr<State> state_;  ///< of a list that is not done
-  Failure failure_;
-};
-
-/// Hand the list over to the engine, by `plan` or, without one, by plan_for(). `commands` outlive the execution. Never
-/// throws (called from code that cannot catch). MPSCNN_TRACE=steps prints the time of each step.
-Execution start(Engine& engine, const std::vector<Command>& commands,
-                std::shared_ptr<const Plan> plan = nullptr) noexcept;
-
-/// start() and wait().
-inline Failure execute(Engine& engine, const std::vector<Command>& commands,
-                       std::shared_ptr<const Plan> plan = nullptr) noexcept {
-  return start(engine, commands, std::move(plan)).wait();
-}
 
 }  // namespace openmps

@@ -5,6 +5,7 @@
 #include <vector>
 
 #include "engine/engine.hpp"
+#include "engine/problem/problem.hpp"
 
 namespace openmps {
 namespace {

@@ -4,7 +4,8 @@
 
 #include <functional>
 
-#include "engine/problem/problem.hpp"
+#include "engine/memory.hpp"
+#include "engine/problem/fwd.hpp"
 
 namespace openmps {
 

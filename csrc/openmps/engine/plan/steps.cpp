@@ -4,6 +4,8 @@
 #include <chrono>
 #include <cstdio>
 
+#include "engine/engine.hpp"
+#include "engine/failure.hpp"
 #include "engine/plan/fusion.hpp"
 #include "engine/plan/staging.hpp"
 #include "engine/problem/print.hpp"

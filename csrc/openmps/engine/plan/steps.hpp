@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "engine/plan/plan.hpp"
+#include "engine/problem/problem.hpp"
 
 namespace openmps {
 

@@ -6,6 +6,8 @@
 #include <type_traits>
 #include <unordered_map>
 
+#include "engine/problem/problem.hpp"
+
 namespace openmps {
 namespace {
 

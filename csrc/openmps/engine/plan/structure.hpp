@@ -9,9 +9,11 @@
 #include <unordered_map>
 #include <vector>
 
-#include "engine/problem/problem.hpp"
+#include "engine/problem/fwd.hpp"
 
 namespace openmps {
+
+class Memory;
 
 struct Structure {
   /// Kinds, extents, strides, formats, windows, neurons, which commands share memory and which memory nobody else

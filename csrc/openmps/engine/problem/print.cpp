@@ -6,6 +6,8 @@
 #include <string_view>
 #include <type_traits>
 
+#include "engine/problem/problem.hpp"
+
 namespace openmps {
 namespace {
 

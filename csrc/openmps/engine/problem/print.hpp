@@ -5,7 +5,7 @@
 
 #include <string>
 
-#include "engine/problem/problem.hpp"
+#include "engine/problem/fwd.hpp"
 
 namespace openmps {
 

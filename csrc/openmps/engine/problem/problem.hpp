@@ -1,13 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
-// Problem: what MPS classes hand to an engine. They validate and resolve Apple's rules (offset, clipRect, channel
-// offsets, image ranges, padding policies) into views and window starts; engines may assume that all of it is valid.
+// All kinds of problems. MPS classes validate and resolve Apple's rules (offset, clipRect, channel offsets, image
+// ranges, padding policies) into views and window starts; engines may assume that all of it is valid.
 #pragma once
 
 #include <string>
-#include <variant>
 
 #include "engine/problem/conv.hpp"
 #include "engine/problem/copy.hpp"
+#include "engine/problem/fwd.hpp"
 #include "engine/problem/loss.hpp"
 #include "engine/problem/normalize.hpp"
 #include "engine/problem/optimize.hpp"
@@ -18,15 +18,6 @@
 #include "engine/problem/reshape.hpp"
 
 namespace openmps {
-
-using Problem =
-    std::variant<ConvProblem, ConvGradientProblem, TransposeProblem, TransposeGradientProblem, BinaryConvProblem,
-                 PoolProblem, PoolGradientProblem, NeuronProblem, NeuronGradientProblem, BinaryProblem,
-                 BinaryGradientProblem, LRNProblem, NormalizeProblem, BatchMomentsProblem, LRNGradientProblem,
-                 BatchMomentsGradientProblem, NormalizeGradientProblem, SoftmaxProblem, SoftmaxGradientProblem,
-                 ReduceProblem, ResampleProblem, ResampleGradientProblem, ReshapeProblem, PadProblem,
-                 PadGradientProblem, DropoutProblem, LossProblem, OptimizeProblem, CopyProblem, BufferCopyProblem,
-                 BufferFillProblem, PixelCopyProblem, HostTask>;
 
 /// One recorded encode.
 struct Command {

@@ -1,0 +1,23 @@
+// SPDX-License-Identifier: Apache-2.0
+// Problem and Command as incomplete types, for headers that only name them.
+#pragma once
+
+#include <variant>
+
+namespace openmps {
+
+/// What MPS classes hand to an engine; a new kind is listed here alone.
+using Problem =
+    std::variant<struct ConvProblem, struct ConvGradientProblem, struct TransposeProblem,
+                 struct TransposeGradientProblem, struct BinaryConvProblem, struct PoolProblem,
+                 struct PoolGradientProblem, struct NeuronProblem, struct NeuronGradientProblem, struct BinaryProblem,
+                 struct BinaryGradientProblem, struct LRNProblem, struct NormalizeProblem, struct BatchMomentsProblem,
+                 struct LRNGradientProblem, struct BatchMomentsGradientProblem, struct NormalizeGradientProblem,
+                 struct SoftmaxProblem, struct SoftmaxGradientProblem, struct ReduceProblem, struct ResampleProblem,
+                 struct ResampleGradientProblem, struct ReshapeProblem, struct PadProblem, struct PadGradientProblem,
+                 struct DropoutProblem, struct LossProblem, struct OptimizeProblem, struct CopyProblem,
+                 struct BufferCopyProblem, struct BufferFillProblem, struct PixelCopyProblem, struct HostTask>;
+
+struct Command;
+
+}  // namespace openmps
