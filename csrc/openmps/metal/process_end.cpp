@@ -52,6 +52,8 @@ void ProcessEnd::begin_work() noexcept {
   works = true;
 }
 
+void ProcessEnd::continue_work() noexcept { works = true; }
+
 void ProcessEnd::end_work() noexcept {
   works = false;
   under_way_.fetch_sub(1);

@@ -26,6 +26,10 @@ class ProcessEnd {
   /// Around the work on a command buffer, by the thread that does it. Begins when the process is not ending.
   void begin_work() noexcept;
   void end_work() noexcept;
+  /// Within work: count a list that an engine goes on with, until a thread that has called continue_work() calls
+  /// end_work(). exit() waits for it, too.
+  void hand_over_work() noexcept { under_way_.fetch_add(1); }
+  void continue_work() noexcept;
 
   /// How many forks lie between the process that loaded this library and the calling one: only the thread that calls
   /// fork() lives on in the child.

@@ -302,6 +302,7 @@ void Queue::run_next(const std::shared_ptr<Submission>& submission) noexcept {
   std::unique_lock lock(mutex_);
   if (start_finisher()) {
     running_[running_count_++] = submission;
+    ProcessEnd::instance().hand_over_work();
     is_behind_others_.store(true, std::memory_order_relaxed);
     turn_.notify_all();
     const WorkPause pause;
@@ -326,16 +327,14 @@ bool Queue::start_finisher() noexcept {
 
 void Queue::run_finisher() noexcept {
   auto& process_end = ProcessEnd::instance();
-  process_end.begin_work();
-  hooks_.begin();
-  process_end.end_work();
+  hooks_.begin();  // the first list, which is under way, counts as work
   std::unique_lock lock(mutex_);
   for (;;) {
     turn_.wait(lock, [this] { return running_count_ > 0 || finisher_is_closing_; });
     if (running_count_ == 0) break;
     std::shared_ptr<Submission> first = running_.front();
     lock.unlock();
-    process_end.begin_work();
+    process_end.continue_work();
     in_pool(&Queue::complete, finisher_, *first);
     finish(*first);
     first.reset();
