@@ -14,7 +14,7 @@ from typing import Any
 
 import pytest
 
-from support import only_openmps
+from support import shares_images
 
 ROOT = Path(__file__).resolve().parent.parent
 PAGES = {path.stem: path for path in sorted((ROOT / "docs").glob("*.md"))}
@@ -78,7 +78,7 @@ def is_as_shown(printed: str, shown: str) -> bool:
 @pytest.mark.parametrize(
     "page",
     [
-        pytest.param(name, marks=only_openmps("memory is counted") if counts_memory(blocks) else ())
+        pytest.param(name, marks=shares_images if counts_memory(blocks) else ())
         for name, blocks in BLOCKS.items()
         if blocks
     ],

@@ -15,7 +15,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from support import only_openmps, run_python
+from support import only_openmps, run_python, shares_images
 
 SENTENCE = "became shorter while it was mapped: replace files by rename, or load with mapped=False."
 
@@ -195,14 +195,21 @@ BORROWED = (
     "weights before the first run, in a stream",
     "weights that a run has packed, then save()",
     "a memmap as weights that a kernel reads when it runs",
-    "memmaps that only the command buffer has",
 )
 """Programs whose kernels read weights where the file is mapped."""
+SHARED = ("memmaps that only the command buffer has",)
+"""Programs whose images are the mapped file."""
 
 
 @pytest.mark.parametrize(
     "name",
-    [pytest.param(name, marks=only_openmps("borrowed weights") if name in BORROWED else ()) for name in PROGRAMS],
+    [
+        pytest.param(
+            name,
+            marks=only_openmps("borrowed weights") if name in BORROWED else shares_images if name in SHARED else (),
+        )
+        for name in PROGRAMS
+    ],
 )
 def test_a_file_that_becomes_shorter(name: str, tmp_path: Path) -> None:
     run_python(program(PROGRAMS[name]), str(tmp_path), timeout=60)

@@ -18,9 +18,10 @@ from pathlib import Path
 
 import pytest
 
-from support import only_openmps
+from support import ENGINE, only_openmps
 
 pytestmark = only_openmps("how many threads openmps has")
+one_thread = pytest.mark.skipif(ENGINE == "split", reason="the split engine has a thread of its own")
 
 # A network whose layers are worth several threads, and its result before anything is limited.
 NETWORK = """
@@ -80,6 +81,7 @@ def busy_loops(count: int) -> Iterator[None]:
 linux = pytest.mark.skipif(sys.platform != "linux", reason="limits and /proc as Linux has them")
 
 
+@one_thread
 @linux
 @pytest.mark.parametrize("warm", [False, True], ids=["from the first call on", "after a call"])
 def test_no_thread_can_be_started(warm: bool) -> None:
@@ -181,6 +183,7 @@ print(min(processor_time(20) for _ in range(5)))
     assert crowded < 1.6 * alone, (crowded, alone)
 
 
+@one_thread
 @linux
 def test_no_more_threads_than_processors() -> None:
     """OMP_NUM_THREADS does not go beyond the affinity mask."""
@@ -197,6 +200,7 @@ print(len(os.listdir("/proc/self/task")) - before)
     assert out == "0\n"
 
 
+@one_thread
 @linux
 @pytest.mark.parametrize(
     ("file", "text"),
@@ -227,6 +231,7 @@ print(len(os.listdir("/proc/self/task")) - before)
     assert run(code, prefix=[*in_namespace, "sh", "-c", f'{mount} && exec "$@"', "sh"]) == "0\n"
 
 
+@one_thread
 @linux
 def test_threads_are_tried_again() -> None:
     """A second after none could be started, a call starts them if they can be started now."""
