@@ -60,11 +60,31 @@ def gradient(
     return placed(sums), placed(sizes)
 
 
-def over_images(forward: Callable[[Array], Array]) -> Callable[[Array], Array]:
-    """A function of images (N, ...) as one of copies of batches (K, N, ...)."""
+def over_images(
+    forward: Callable[..., Array], inputs: Sequence[Array] = (np.empty(0),), which: int = 0
+) -> Callable[[Array], Array]:
+    """A function of images (N, ...) as one of copies of batches (K, N, ...), of input `which` of several."""
 
     def batched(x: Array) -> Array:
-        result = forward(x.reshape(-1, *x.shape[2:]))
+        copies = [np.broadcast_to(other, (len(x), *np.shape(other))) for other in inputs]
+        copies[which] = x
+        result = forward(*(copy.reshape(-1, *copy.shape[2:]) for copy in copies))
         return result.reshape(*x.shape[:2], *result.shape[1:])
 
     return batched
+
+
+def over_copies(forward: Callable[..., Array], inputs: Sequence[Array], which: int) -> Callable[[Array], Array]:
+    """A function of several inputs as one of copies (K, ...) of input `which`, called for each of them."""
+    return lambda x: np.stack([forward(*inputs[:which], one, *inputs[which + 1 :]) for one in x])
+
+
+def gradients(
+    forward: Callable[..., Array], inputs: Sequence[Array], weight: Array, *, by_image: bool, step: float = 2.0**-16
+) -> list[Array]:
+    """Derivatives of sum(weight * forward(*inputs)) by every input; `by_image`: each image has a result of its own."""
+    found = []
+    for which, x in enumerate(inputs):
+        function = (over_images if by_image else over_copies)(forward, inputs, which)
+        found.append(gradient(function, x, weight, apart=(0,) if by_image else (), step=step)[0])
+    return found

@@ -19,7 +19,7 @@ from oracle import expected as oracle
 from oracle import normalized
 
 from . import objc_forward
-from .objc_differences import numeric_vjp, numeric_vjp_of_images
+from .finite_differences import gradients
 from .row_file import Row
 
 Array = NDArray[np.float64]
@@ -96,7 +96,6 @@ def _differentiable(case: Case) -> bool:
         or case.result_dtype
         or case.out
         or (case.second and case.x[0] != case.second[0])
-        or any("stride" in name for name in case.params if case.second)  # of a source of several values
         or "destination_feature_channel_offset" in case.params
         or (case.weight and (case.activation or case.batch_norm))
         or case.params.get("sub_pixel_scale_factor", 1) != 1
@@ -124,6 +123,14 @@ def _read(case: Case, gradient: Array, prefix: str) -> Array:
     return gradient[..., first : first + most]
 
 
+def _summed(case: Case, gradient: Array, prefix: str) -> Array:
+    """One value along an axis of which a stride of 0 reads one place: the derivatives of the others are 0."""
+    height, width = np.broadcast_to(case.params.get(f"{prefix}stride", 1), 2)
+    channels = case.params.get(f"{prefix}stride_in_feature_channels", 1)
+    axes = tuple(axis for axis, stride in ((1, height), (2, width), (3, channels)) if stride == 0)
+    return gradient.sum(axis=axes, keepdims=True)
+
+
 def _parameters(case: Case, inputs: Inputs, upstream: Array) -> dict[str, Array]:
     """Derivatives with respect to weights, bias, gamma and beta, by the names of the state's methods."""
     found: dict[str, Array] = {}
@@ -133,7 +140,8 @@ def _parameters(case: Case, inputs: Inputs, upstream: Array) -> dict[str, Array]
         def with_weight(weight: Array, bias: Array) -> Array:
             return oracle.expected(case, replace(inputs, weight=weight, bias=bias), "float64").value
 
-        weight, biases = numeric_vjp(with_weight, [inputs.weight.astype("f8"), bias.astype("f8")], upstream, step=0.5)
+        values = [inputs.weight.astype("f8"), bias.astype("f8")]
+        weight, biases = gradients(with_weight, values, upstream, by_image=False, step=0.5)
         found = {"gradientForWeights": oracle._ohwi(case, weight), "gradientForBiases": biases}
     if case.kernel in ("InstanceNormalization", "GroupNormalization"):
         gamma, beta = normalized.values(inputs, objc_forward.kernel(case, inputs).arrays["gamma"].size)
@@ -142,7 +150,7 @@ def _parameters(case: Case, inputs: Inputs, upstream: Array) -> dict[str, Array]
             given = {"gamma": gamma, "beta": beta}
             return oracle.expected(case, replace(inputs, given=given), "float64").value
 
-        derivatives = numeric_vjp(with_affine, [gamma, beta], upstream, step=0.5)
+        derivatives = gradients(with_affine, [gamma, beta], upstream, by_image=False, step=0.5)
         found = dict(zip(PARAMETERS.values(), derivatives, strict=True))
     return found
 
@@ -159,16 +167,17 @@ def rows(cases: list[Case]) -> list[Row]:
         if not forms["returned"] or not all(np.isfinite(x).all() for x in (*inputs.sources, right.value)):
             continue
         upstream = np.random.default_rng(7).normal(size=right.value.shape).astype(np.float32)
-        differences = numeric_vjp if case.kernel == "Dropout" else numeric_vjp_of_images
         sources = [x.astype(np.float64) for x in inputs.sources]
-        gradients = differences(_forward(case, inputs), sources, upstream.astype(np.float64))
+        weight, by_image = upstream.astype(np.float64), case.kernel != "Dropout"
+        derivatives = gradients(_forward(case, inputs), sources, weight, by_image=by_image)
         parameters = _parameters(case, inputs, upstream.astype(np.float64))
-        for i, gradient in enumerate(gradients):
+        for i, gradient in enumerate(derivatives):
             one = objc_forward.kernel(case, inputs)
             one.name = f"gradient of {case}" + (f", source {i}" if case.second else "")
             one.settings |= {"dtype": "float32", "destination": " ".join(map(str, right.shape)), **forms}
             one.settings |= {"seen": SEEN.get(case.kernel, ("source",))[i], **_gradient_kernel(case, one.settings, i)}
             part = _read(case, gradient, oracle.PREFIXES[i] if case.second else "")
+            part = _summed(case, part, oracle.PREFIXES[i]) if case.second else part
             one.arrays |= {"upstream": upstream, "gradient": part, **parameters}
             one.arrays["gradient_bound"] = np.full(part.shape, RELATIVE * max(np.abs(part).max(initial=0.0), 5e-2))
             found.append(one)

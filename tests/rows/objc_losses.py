@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from .objc_differences import numeric_vjp_of_images
+from .finite_differences import gradients
 from .row_file import Row
 
 Array = NDArray[np.float64]
@@ -102,7 +102,7 @@ def _one_kernel(kind: str, weighted: bool, reduction: int, across: bool) -> Iter
     y, t = (arrays[name].astype(np.float64) for name in ("x", "labels"))
     w = arrays["weights"].astype(np.float64) if weighted else np.full(SHAPE, NUMBERS["weight"])
     constant = 0.0 if kind != "cosine_distance" else 1.0 if weighted else NUMBERS["weight"]
-    gradient = numeric_vjp_of_images(lambda y, t, w: elements(kind, y, t, w), [y, t, w], np.ones(SHAPE))[0]
+    gradient = gradients(lambda *given: elements(kind, *given), [y, t, w], np.ones(SHAPE), by_image=True)[0]
     for batch in (False, True):
         count = 3 if batch else 1
         loss = reduced(kind, elements(kind, y, t, w)[:count], w[:count], constant, reduction, across)
@@ -141,7 +141,7 @@ def _two_kernels(kind: str, weighted: bool, reduction: int) -> Iterator[Row]:
         yield Row(f"forward {kind}, reduction {reduction}, {call}", settings, arrays | after)
     if reduction != NONE and kind != "cosine_distance":
         return
-    derivatives = numeric_vjp_of_images(lambda y, t, w: elements(kind, y, t, w), [y, t, w], up)
+    derivatives = gradients(lambda *given: elements(kind, *given), [y, t, w], up, by_image=True)
     for of_labels in (False, True):
         for given in (False, True):
             settings = _settings("MPSNNLossGradient", kind, reduction)
