@@ -13,8 +13,9 @@ const SourceNames &GradientKernelState::names(std::size_t source) const {
 }
 
 void GradientKernelState::size_result(Images sources, MPSImageDescriptor *descriptor) {
-  [descriptor setWidth:[sources[1] width]];
-  [descriptor setHeight:[sources[1] height]];
+  const Extents result = result_extents({[sources[1] width], [sources[1] height], [sources[1] featureChannels]});
+  [descriptor setWidth:result.width];
+  [descriptor setHeight:result.height];
 }
 
 NSUInteger GradientKernelState::suggested_channels(Images sources, NSArray<MPSState *> *states) const {

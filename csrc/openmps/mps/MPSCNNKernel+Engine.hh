@@ -208,7 +208,11 @@ struct GradientKernelState : Extends<GradientKernelState, CNNBinaryKernelState> 
 
   const SourceNames &names(std::size_t source) const override;
   bool is_backwards() const override { return true; }
-  /// Of the forward source.
+  struct Extents {
+    NSUInteger width, height, channels;
+  };
+  /// Of a result for a forward source of these extents.
+  virtual Extents result_extents(Extents source) const { return source; }
   void size_result(Images sources, MPSImageDescriptor *descriptor) override;
   NSUInteger result_channels(std::span<const NSUInteger> channels) const override { return channels[1]; }
   /// With a state it is the state that sets the slots and the channels.

@@ -59,6 +59,14 @@ struct ArithmeticGradientState : Extends<ArithmeticGradientState, GradientKernel
     return knows_own ? own_stride == 0 : is_one;
   }
 
+  /// One value along each axis that is summed [MPSCNNMath.h].
+  Extents result_extents(Extents source) const override {
+    if (is_summed(secondary().stride_x, own_strides[0], false)) source.width = 1;
+    if (is_summed(secondary().stride_y, own_strides[1], false)) source.height = 1;
+    if (is_summed(channel_stride, own_strides[2], false)) source.channels = 1;
+    return source;
+  }
+
   NSUInteger result_channels(std::span<const NSUInteger> channels) const override {
     check_strides();
     if (is_product() && channel_stride != 0) CNNBinaryKernelState::result_channels(channels);

@@ -39,9 +39,10 @@ MPSImageDescriptor *size_gradient(MPSState *source_state, NSArray<MPSImage *> *i
   const GradientData::Source &forward = source_at(state.forward_source());
   state.take_forward(forward);
   state.take_data(data);
-  [descriptor setWidth:forward.width];
-  [descriptor setHeight:forward.height];
-  [descriptor setFeatureChannels:state.destination.channel_offset + forward.channels];
+  const auto result = state.result_extents({forward.width, forward.height, forward.channels});
+  [descriptor setWidth:result.width];
+  [descriptor setHeight:result.height];
+  [descriptor setFeatureChannels:state.destination.channel_offset + result.channels];
   return descriptor;
 }
 
