@@ -58,6 +58,32 @@ print(image.numpy().sum(), mpscnn.NeuronReLU()(image.numpy()).sum())
     ]
 
 
+def test_three_command_buffers_are_under_way() -> None:
+    """The third is scheduled while the first is computed, and the fourth waits for its end."""
+    program = """
+import time
+import numpy as np
+import mpscnn
+conv = mpscnn.Convolution(np.zeros((64, 64, 7, 7), np.float32), padding=3)
+image = mpscnn.Image.from_array(np.zeros((4, 96, 96, 64), np.float32))
+conv(image.numpy())
+buffers = [mpscnn.CommandBuffer() for _ in range(5)]
+for commands in buffers:
+    conv.encode(commands, image)
+for commands in buffers:
+    commands.commit()
+seen = []
+while buffers[-1].status != "completed":
+    now = [commands.status for commands in reversed(buffers)][::-1]  # so that none is later than those before it
+    if now not in seen:
+        seen.append(now)
+under_way = [statuses.count("scheduled") for statuses in seen]
+print(max(under_way), all(now == sorted(now, key=["completed", "scheduled", "committed"].index) for now in seen))
+"""
+    assert run_python(program, MPSCNN_ENGINE="split") == "3 True\n"
+    assert run_python(program) == "1 True\n"
+
+
 @pytest.mark.parametrize("name", FILES)
 def test_cases(name: str) -> None:
     command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", str(TESTS / name)]
