@@ -78,6 +78,12 @@ class Server:
         with np.load(path.with_suffix(".npz")) as file:
             return dict(file), took(path.with_suffix(".trace").read_text())
 
+    def left_out(self) -> set[str]:
+        """Implementations whose instructions the processor lacks, or the build (a sanitizer's has one of a loop)."""
+        self.run()
+        trace = (self.folder / "-.trace").read_text()
+        return set(re.findall(r"^mpscnn dispatch: [\w, ]+: (\w+) declines: the processor", trace, re.MULTILINE))
+
     def close(self) -> None:
         self.process.communicate(timeout=60)
 
@@ -130,7 +136,7 @@ def test_the_page_has_every_list() -> None:
 @pytest.mark.parametrize("entry", LISTS)
 def test_each_is_reached(entry: str, server: Server) -> None:
     names = {name for name in LISTS[entry] if name not in OF_PROGRAMS}
-    assert server.run()[1].get(entry, set()) >= names
+    assert server.run()[1].get(entry, set()) >= names - server.left_out()
 
 
 @pytest.mark.skipif(FOLDER is None, reason="MPSCNN_CPP_TESTS is not set")
@@ -145,6 +151,8 @@ def test_each_is_reached_by_a_program(name: str) -> None:
 @pytest.mark.parametrize(("entry", "name"), NAMES, ids=[name for _, name in NAMES])
 def test_one_implementation(entry: str, name: str, server: Server) -> None:
     """It and the last of every other list: all results are the same."""
+    if name in server.left_out():
+        pytest.skip("the processor, or the build, lacks the instructions")
     results, took_part = server.run(name)
     for each, names in LISTS.items():
         assert took_part.get(each, set()) <= {names[-1], name}, each
