@@ -83,7 +83,6 @@ void Queue::start() {
 }
 
 bool Queue::commit(const std::shared_ptr<Submission>& submission) noexcept {
-  bool asleep = false;
   ProcessEnd::instance().allow_work();
   try {
     start();
@@ -92,12 +91,10 @@ bool Queue::commit(const std::shared_ptr<Submission>& submission) noexcept {
       places_.push_back(submission);
     }
     accept(*submission);
-    calls_.fetch_add(1, std::memory_order_release);
-    asleep = sleeping_;
+    call_thread();
   } catch (...) {
     return false;
   }
-  if (asleep) wake_.notify_one();
   return true;
 }
 
@@ -130,30 +127,22 @@ bool Queue::run_claimed(Submission& submission) noexcept {
   process_end.begin_work();
   in_pool(&Queue::process_awaited, runner_, submission);
   finish(submission);
-  bool asleep = false;
   {
     std::lock_guard<std::mutex> lock(mutex_);
     is_claimed_ = false;
-    if (!places_.empty()) {
-      calls_.fetch_add(1, std::memory_order_release);
-      asleep = sleeping_;
-    }
+    if (!places_.empty()) call_thread();
   }
   process_end.end_work();
-  if (asleep) wake_.notify_one();
   return true;
 }
 
 void Queue::withdraw(const std::shared_ptr<Submission>& submission) noexcept {
-  bool asleep = false;
   {
     std::lock_guard<std::mutex> lock(mutex_);
     std::erase(places_, submission);
-    calls_.fetch_add(1, std::memory_order_release);  // those behind it may run now
-    asleep = sleeping_;
+    call_thread();  // those behind it may run now
   }
   submission->completion->progress.store(Progress::error, std::memory_order_release);
-  if (asleep) wake_.notify_one();
   if (rules_.counts_open_command_buffers) give_place();
 }
 
@@ -190,12 +179,16 @@ void Queue::close() noexcept {
     std::lock_guard<std::mutex> lock(mutex_);
     if (!has_thread_) return;
     closing_ = true;
-    calls_.fetch_add(1, std::memory_order_release);
+    call_thread();
   }
-  wake_.notify_one();
   if (is_running_thread()) return;
   // A detached thread and a flag rather than a join: the last release may come from a handler.
   while (!ended_.load(std::memory_order_acquire)) ended_.wait(false, std::memory_order_acquire);
+}
+
+void Queue::call_thread() noexcept {
+  calls_.fetch_add(1, std::memory_order_release);
+  if (sleeping_) wake_.notify_one();
 }
 
 std::shared_ptr<Submission> Queue::next() noexcept {

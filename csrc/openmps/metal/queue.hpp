@@ -81,6 +81,8 @@ class Queue : public std::enable_shared_from_this<Queue> {
   /// Starts the thread, unless it has been, and returns when it is ready for work.
   void start();
   void run() noexcept;
+  /// Let the thread look at places_ again. With the mutex: the thread may be the last to use the queue, and end.
+  void call_thread() noexcept;
   std::shared_ptr<Submission> next() noexcept;
   void accept(Submission& submission) noexcept;
   void give_place() noexcept;
