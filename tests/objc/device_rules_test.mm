@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// MPSCNN_DEVICE=apple: what openmps hides and enforces as Apple's devices do. Prints "N passed, N failed".
+// MPSCNN_DEVICE=apple: hidden extensions and enforced rules, as on Apple's devices. Prints "N passed, N failed".
 
 #import "metal_test.hh"
 #import "sharing.hh"
@@ -10,7 +10,7 @@
 #include <cmath>
 #include <thread>
 
-/// Of csrc/core/sharing.hh.
+/// As in csrc/core/sharing.hh.
 @protocol AwaitedCommit
 - (void)commitAwaited;
 @end
@@ -118,7 +118,7 @@ void test_managed_buffers() {
   CHECK(bytes[0] == 0);
   fill(8, true);
   CHECK(bytes[0] == 8 && bytes[32] == 0);
-  // What the CPU writes arrives with didModifyRange:.
+  // didModifyRange: copies the CPU's writes.
   bytes[40] = 1, bytes[41] = 2;
   [managed didModifyRange:NSMakeRange(41, 1)];
   fill(9, true);
@@ -134,7 +134,7 @@ void test_places_of_a_queue() {
   id<MTLCommandQueue> small = [[device newCommandQueueWithMaxCommandBufferCount:2] autorelease];
   for (const bool commits : {true, false}) {
     const auto open = [&] {
-      const Pool own;  // nothing else keeps them
+      const Pool own;  // nothing else retains them
       return [[small commandBuffer] retain];
     };
     id<MTLCommandBuffer> first = open(), second = open();
@@ -157,7 +157,7 @@ void test_places_of_a_queue() {
 void test_handlers() {
   section = "handlers";
   const Pool pool;
-  static std::atomic<bool> go = false, has_run = false, has_waited = false;  // a block would copy others
+  static std::atomic<bool> go = false, has_run = false, has_waited = false;  // static: a block would copy locals
   static std::atomic<std::thread::id> thread = {};
   id<MTLCommandBuffer> buffer = [queue commandBuffer];
   [buffer addCompletedHandler:^(id<MTLCommandBuffer> done) {
@@ -169,7 +169,7 @@ void test_handlers() {
   }];
   run(buffer);
   CHECK([buffer status] == MTLCommandBufferStatusCompleted && !has_run);
-  run([queue commandBuffer]);  // the queue goes on
+  run([queue commandBuffer]);  // the queue is not blocked
   go = true;
   for (int i = 0; i < 10000 && !has_run; ++i) usleep(100);
   CHECK(has_run && has_waited && thread.load() != std::this_thread::get_id());

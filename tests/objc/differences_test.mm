@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Rows of docs/differences_from_apple.md that no other test is about: one function each, named in the row's last
-// column. Prints "N passed, N failed".
+// Rows of docs/differences_from_apple.md that no other test covers: one function each, named in the row's last column.
+// Prints "N passed, N failed".
 
 #import "mps_test.hh"
 #import "sharing.hh"
@@ -12,7 +12,7 @@
 
 #pragma clang diagnostic ignored "-Wnonnull"  // nil is passed on purpose
 
-/// Custom bit alone, and takes what is suggested.
+/// Custom bit only; takes the suggestion.
 @interface SuggestedPadding : NSObject<MPSNNPadding>
 @end
 @implementation SuggestedPadding
@@ -49,7 +49,7 @@ FullTestSource *float_source(MPSCNNConvolutionDescriptor *descriptor, const std:
   return source;
 }
 
-/// What the kernel makes of x in an image of h x w x c.
+/// Return the kernel's result for x in an image of h x w x c.
 Tensor result_of(MPSCNNKernel *kernel, const Tensor &x, long h, long w, long c) {
   MPSImage *dst = make_nan_image(x.n, h, w, c);
   id<MTLCommandBuffer> buffer = command_buffer();
@@ -58,7 +58,7 @@ Tensor result_of(MPSCNNKernel *kernel, const Tensor &x, long h, long w, long c) 
   return read_image(dst);
 }
 
-/// What the encode that returns an image makes of x.
+/// Return the image that the encode returns for x.
 MPSImage *returned_for(MPSCNNKernel *kernel, const Tensor &x) {
   [kernel setDestinationImageAllocator:[MPSImage defaultAllocator]];
   id<MTLCommandBuffer> buffer = command_buffer();
@@ -69,12 +69,12 @@ MPSImage *returned_for(MPSCNNKernel *kernel, const Tensor &x) {
 
 // ------------------------------------------------------------------- chosen where Apple's behaviour is unknown
 
-/// Halfway cases go to the even neighbour; what is larger than the largest half by half a step or more is infinite.
+/// Halfway cases round to even; values half a step or more above the max half are infinite.
 void test_rounding_of_pixels() {
-  const double step = std::ldexp(1, -10), least = std::ldexp(1, -24);
-  const double given[] = {1 + step / 2, 1 + 1.5 * step, 1 + 0.51 * step, -1 - step / 2, 2049,         2051,
-                          65519,        65520,          least / 2,       1.5 * least,   0.51 * least, -least / 4};
-  const double stored[] = {1, 1 + 2 * step, 1 + step, -1, 2048, 2052, 65504, INFINITY, 0, 2 * least, least, 0};
+  const double step = std::ldexp(1, -10), min = std::ldexp(1, -24);
+  const double given[] = {1 + step / 2, 1 + 1.5 * step, 1 + 0.51 * step, -1 - step / 2, 2049,       2051,
+                          65519,        65520,          min / 2,         1.5 * min,     0.51 * min, -min / 4};
+  const double stored[] = {1, 1 + 2 * step, 1 + step, -1, 2048, 2052, 65504, INFINITY, 0, 2 * min, min, 0};
   Tensor x(1, 1, 1, 12), expected = x;
   std::copy(given, given + 12, x.values.begin());
   std::copy(stored, stored + 12, expected.values.begin());
@@ -91,7 +91,7 @@ void test_rounding_of_pixels() {
   check_equal("a pixel stored as half", read_image(wide), expected, 0);
 }
 
-/// Each array alone may be NULL and then changes nothing.
+/// Each array alone may be NULL, which has no effect.
 void test_batch_norm_without_arrays() {
   const float mean[] = {0.5f, -1}, variance[] = {4, 0.25f}, gamma[] = {2, -1}, beta[] = {1, -0.5f};
   const float neutral_mean[] = {0, 0}, ones[] = {1, 1}, neutral_beta[] = {0, 0};
@@ -128,7 +128,7 @@ void test_neuron_defaults() {
   }
 }
 
-/// 8 channels of the convolution have 8 slopes, and become 2 channels of 2 x 2 pixels afterwards.
+/// The 8 channels of the convolution have 8 slopes, and then become 2 channels of 2 x 2 pixels.
 void test_prelu_before_pixels_are_spread() {
   MPSCNNSubPixelConvolutionDescriptor *d =
       [MPSCNNSubPixelConvolutionDescriptor cnnConvolutionDescriptorWithKernelWidth:1
@@ -181,7 +181,7 @@ void test_image_range_of_returned_images() {
   check([kernel offset].x == 0 && [kernel offset].y == 0 && [kernel offset].z == 0, "offset is computed, z is 0");
 }
 
-/// kernelOffset 0 puts the middle of the dilated kernel, 2 * (3 - 1) / 2 = 2 rows and 3 * (2 - 1) / 2 = 1 column behind
+/// kernelOffset 0 puts the centre of the dilated kernel, 2 * (3 - 1) / 2 = 2 rows and 3 * (2 - 1) / 2 = 1 column after
 /// its first tap, on the first pixel.
 void test_dilated_transpose() {
   MPSCNNConvolutionDescriptor *d = descriptor_of(3, 2, 3, 2);
@@ -221,7 +221,7 @@ void test_transpose_edge_modes() {
                [&] { result_of(kernel, Tensor(1, 4, 4, 3), 4, 4, 2); });
 }
 
-/// Full is everything that sees the source: the first result is kernel - 1 pixels before it.
+/// Full: all windows that overlap the source. The first result is kernel - 1 pixels before it.
 void test_placement_of_a_returned_transpose() {
   MPSCNNConvolutionDescriptor *d = descriptor_of(3, 4, 3, 2);
   [d setStrideInPixelsX:3];
@@ -253,7 +253,7 @@ void test_exported_weights() {
   check(std::fabs(bias - 0.4f) < 1e-6f, "an exported bias is " + std::to_string(bias));
 }
 
-/// Other channels of one image are in mps_sources_test.mm.
+/// For other channels of one image see mps_sources_test.mm.
 void test_one_image_as_source_and_destination() {
   MPSCNNNeuronLinear *kernel = [[[MPSCNNNeuronLinear alloc] initWithDevice:device a:2 b:0] autorelease];
   const Tensor x = Tensor::random(3, 4, 5, 4, 17);
@@ -322,14 +322,14 @@ void test_size_of_small_types() {
 
 // -------------------------------------------------------------------------------------- different on purpose
 
-/// An argument, an order of calls, memory: an exception each, with class, property, value and limit.
+/// A wrong argument, a wrong order of calls, no memory: an exception each, with class, property, value and limit.
 void test_breaches_are_exceptions() {
   check_raises("an argument", kArgument, "MPSImage: width (16385) is more than the maximum (16384).",
                [] { [[[MPSImage alloc] initWithDevice:device imageDescriptor:describe(1, 1, 16385, 1)] autorelease]; });
   id<MTLCommandBuffer> buffer = command_buffer();
   run(buffer);
   check_raises("an order of calls", kUsage, "MTLCommandBuffer: commit came too late", [&] { [buffer commit]; });
-  // Memory is there when it is touched first; two thirds of the machine's do not fit in twice. A gigabyte a channel.
+  // Memory is allocated on first use; two thirds of the machine's do not fit in twice. A gigabyte per channel.
   const long channels = std::max(1l, static_cast<long>([device maxBufferLength] / 3 * 2 >> 30));
   check_raises("memory", NSMallocException, "there is no memory for", [&] {
     MPSImage *images[2];
@@ -389,7 +389,7 @@ void test_missing_classes_and_methods() {
                [] { [device newSharedTextureWithDescriptor:[[MTLTextureDescriptor new] autorelease]]; });
 }
 
-/// Three command buffers of a queue for two that nobody commits; then one that is.
+/// A queue for two makes three command buffers that are never committed, then one that is.
 void test_uncommitted_command_buffers_take_no_room() {
   id<MTLCommandQueue> narrow = [[device newCommandQueueWithMaxCommandBufferCount:2] autorelease];
   std::atomic<bool> done{false};
@@ -419,19 +419,19 @@ void test_waiting_ends_after_handlers() {
   id<MTLCommandBuffer> buffer = command_buffer();
   {
     NSAutoreleasePool *pool = [[NSAutoreleasePool alloc] init];
-    MPSImage *lent = [[MPSImage alloc] initWithDevice:device
-                                      imageDescriptor:describe(1, 1, 1, 4)
-                                          bytesNoCopy:memory.data()
-                                        bytesPerPixel:16
-                                          bytesPerRow:16
-                                        bytesPerImage:16
-                                             readOnly:NO
-                                          deallocator:^{
-                                            let_go = true;
-                                          }];
+    MPSImage *borrowed = [[MPSImage alloc] initWithDevice:device
+                                          imageDescriptor:describe(1, 1, 1, 4)
+                                              bytesNoCopy:memory.data()
+                                            bytesPerPixel:16
+                                              bytesPerRow:16
+                                            bytesPerImage:16
+                                                 readOnly:NO
+                                              deallocator:^{
+                                                let_go = true;
+                                              }];
     MPSCNNNeuronAbsolute *kernel = [[[MPSCNNNeuronAbsolute alloc] initWithDevice:device] autorelease];
-    [kernel encodeToCommandBuffer:buffer sourceImage:lent destinationImage:make_nan_image(1, 1, 1, 4)];
-    [lent release];
+    [kernel encodeToCommandBuffer:buffer sourceImage:borrowed destinationImage:make_nan_image(1, 1, 1, 4)];
+    [borrowed release];
     [pool drain];
   }
   [buffer addCompletedHandler:^(id<MTLCommandBuffer>) {

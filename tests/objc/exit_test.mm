@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// A program may end while its command buffers are under way: this one does, hundreds of times, as a child of itself.
-//   objc_exit [MODE]              starts the children, of all modes or of one
-//   objc_exit MODE KIND DELAY     is such a child
+// Programs may end while their command buffers are under way: this one does, hundreds of times, as its own child.
+//   objc_exit [MODE]              start the children, of all modes or of one
+//   objc_exit MODE KIND DELAY     be such a child
 #import <Foundation/Foundation.h>
 #import <MetalPerformanceShaders/MetalPerformanceShaders.h>
 
@@ -82,7 +82,7 @@ static MPSImage *make_image(NSUInteger side, NSUInteger channels) {
                                                            featureChannels:channels]];
 }
 
-/// With the neuron, because that is code of its own in the engine's library too.
+/// With a neuron, which has its own code in the engine's library too.
 static ConstantWeights *make_weights(NSUInteger side, NSUInteger inputs, NSUInteger outputs) {
   ConstantWeights *weights = [[[ConstantWeights alloc] init] autorelease];
   weights->values.assign(side * side * inputs * outputs, 0.1f);
@@ -124,7 +124,7 @@ static id<MTLCommandBuffer> commit(const Work &work) {
 
 // ------------------------------------------------------------------------------------------------ the children
 
-/// From here on the process has one second.
+/// From now on the process has one second.
 static void hurry() { alarm(1); }
 
 static void spend(long microseconds) {
@@ -132,14 +132,14 @@ static void spend(long microseconds) {
   while (std::chrono::steady_clock::now() < end) std::this_thread::yield();
 }
 
-/// Ends inside of the first command buffer, where the engine's library sets itself up.
+/// End inside the first command buffer, where the engine's library initializes itself.
 static int leave(Kind kind, long delay) {
   commit(make_work(kind));
   spend(delay);
   return 0;
 }
 
-/// Ends with many command buffers to come.
+/// End with many command buffers pending.
 static int leave_many(Kind kind, long delay) {
   const Work work = make_work(kind);
   [commit(work) waitUntilCompleted];
@@ -148,7 +148,7 @@ static int leave_many(Kind kind, long delay) {
   return 0;
 }
 
-/// Another thread calls exit() while this one waits.
+/// Call exit() on another thread while this one waits.
 static int leave_by_thread(Kind kind, long delay) {
   id<MTLCommandBuffer> commands = commit(make_work(kind));
   std::thread([delay] {
@@ -181,7 +181,7 @@ static int leave_by_handler(Kind kind, long) {
   for (;;) pause();
 }
 
-/// exit() does not wait for an event that nobody signals.
+/// exit() does not wait for an event that is never signaled.
 static int leave_an_event(Kind kind, long) {
   commit(make_work(kind));
   id<MTLCommandBuffer> commands = [queue commandBuffer];
@@ -194,8 +194,8 @@ static int leave_an_event(Kind kind, long) {
 
 static std::atomic<bool> slow_threads{false}, thread_begins{false}, work_is_done{false};
 
-/// The queue's thread enters the Objective-C runtime; slowly if it is told to, and as where this makes the runtime
-/// register an exit handler.
+/// Register the queue's thread with the Objective-C runtime; if `slow_threads`, slowly, and with an exit handler, as if
+/// the runtime registered one.
 extern "C" BOOL GSRegisterCurrentThread(void) {
   static const auto next = reinterpret_cast<BOOL (*)()>(dlsym(RTLD_NEXT, "GSRegisterCurrentThread"));
   if (!slow_threads.exchange(false)) return next();
@@ -209,8 +209,8 @@ extern "C" BOOL GSRegisterCurrentThread(void) {
   return is_new;
 }
 
-/// exit() waits for a thread that begins, since exit handlers of the runtime use what it is changing; and for work under
-/// way before it calls those that the beginning has registered.
+/// exit() waits for a thread that begins, because exit handlers of the runtime use what it changes. It also waits for
+/// work under way before it calls the handlers that the beginning thread registered.
 static int leave_a_beginning(Kind kind, long) {
   std::atexit([] {
     if (thread_begins) _exit(1);
@@ -228,25 +228,25 @@ static int leave_a_beginning(Kind kind, long) {
   return slow_threads ? 2 : 0;
 }
 
-static void *lent_memory;
-static constexpr NSUInteger kLentBytes = 16 << 20;
+static void *borrowed_memory;
+static constexpr NSUInteger kBorrowedBytes = 16 << 20;
 
-/// When exit handlers older than all work run, nothing is under way: they may take back what they lent.
+/// When exit handlers older than all work run, nothing is under way: they may free memory that buffers borrow.
 static int leave_memory(Kind kind, long delay) {
-  lent_memory = mmap(nullptr, kLentBytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+  borrowed_memory = mmap(nullptr, kBorrowedBytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
   std::atexit([] {
-    munmap(lent_memory, kLentBytes);
-    spend(20000);  // for whoever would still write there
+    munmap(borrowed_memory, kBorrowedBytes);
+    spend(20000);  // time for late writes
   });
-  id<MTLBuffer> buffer = [device newBufferWithBytesNoCopy:lent_memory
-                                                   length:kLentBytes
+  id<MTLBuffer> buffer = [device newBufferWithBytesNoCopy:borrowed_memory
+                                                   length:kBorrowedBytes
                                                   options:MTLResourceStorageModeShared
                                               deallocator:nil];
   const Work work = make_work(kind);
   for (int i = 0; i < 20; ++i) {
     id<MTLCommandBuffer> commands = [queue commandBuffer];
     id<MTLBlitCommandEncoder> blit = [commands blitCommandEncoder];
-    [blit fillBuffer:buffer range:NSMakeRange(0, kLentBytes) value:static_cast<uint8_t>(i)];
+    [blit fillBuffer:buffer range:NSMakeRange(0, kBorrowedBytes) value:static_cast<uint8_t>(i)];
     [blit endEncoding];
     [commands commit];
     commit(work);
@@ -258,9 +258,9 @@ static int leave_memory(Kind kind, long delay) {
 static Work late_work;
 static id<MTLCommandBuffer> late_commands;
 
-/// An exit handler older than all work waits for what was committed, and commits more.
+/// An exit handler older than all work waits for committed work, and commits more.
 static int leave_to_a_handler(Kind kind, long) {
-  // The child's pool is gone by then.
+  // The child's pool no longer exists then.
   std::atexit([] {
     NSAutoreleasePool *pool = [[NSAutoreleasePool alloc] init];
     [late_commands waitUntilCompleted];
@@ -276,7 +276,7 @@ static int leave_to_a_handler(Kind kind, long) {
   return 0;
 }
 
-/// Whether `action` is refused because of the fork.
+/// Return whether `action` is refused because of the fork.
 static bool is_refused(const std::function<void()> &action) {
   @try {
     action();
@@ -304,8 +304,8 @@ static int leave_a_fork(Kind kind, long delay) {
   std::exit(0);
 }
 
-/// A fork is told what would never end there. The parent's queue is at rest, because whoever forks while other threads
-/// hold locks of the Objective-C runtime may do nothing but end.
+/// A fork raises for calls that would never end there. The parent's queue is idle, because a fork may only end itself
+/// if other threads held locks of the Objective-C runtime.
 static int refuse_a_fork(Kind kind, long) {
   const Work work = make_work(kind);
   id<MTLCommandBuffer> commands = [queue commandBuffer];
@@ -323,7 +323,7 @@ static int refuse_a_fork(Kind kind, long) {
   std::exit(problems);
 }
 
-/// A fork of a process whose device is idle has queues of its own.
+/// A fork of a process with an idle device has its own queues.
 static int work_in_a_fork(Kind kind, long) {
   const Work work = make_work(kind);
   [commit(work) waitUntilCompleted];
@@ -336,11 +336,11 @@ static int work_in_a_fork(Kind kind, long) {
   std::exit(0);
 }
 
-// What libraries register with exit(), the engine's among them: see below.
+// Registrations of libraries with exit(), including the engine's: see below.
 static std::atomic<int> late_registrations{0};
 
-/// The library behind the engine must not register anything with exit() once there is a device: it would be undone
-/// before the device is halted.
+/// The engine's library must not register anything with exit() once there is a device: it would be undone before the
+/// device is halted.
 static int count_registrations(Kind, long) {
   late_registrations = 0;
   for (int kind = 0; kind < kKinds; ++kind) [commit(make_work(static_cast<Kind>(kind))) waitUntilCompleted];
@@ -364,7 +364,7 @@ extern "C" int __cxa_atexit(void (*function)(void *), void *object, void *librar
 struct Mode {
   const char *name;
   int (*run)(Kind kind, long delay);
-  int rounds;  // per kind, the delay grows from one to the next
+  int rounds;  // per kind; the delay grows with each
   long step;   // microseconds
 };
 
@@ -385,7 +385,7 @@ static constexpr Mode kModes[] = {
 };
 
 static int be_child(const char *name, Kind kind, long delay) {
-  alarm(120);  // instead of waiting for ever
+  alarm(120);  // instead of waiting forever
   NSAutoreleasePool *pool = [[NSAutoreleasePool alloc] init];
   device = MTLCreateSystemDefaultDevice();
   queue = [device newCommandQueue];
@@ -397,7 +397,7 @@ static int be_child(const char *name, Kind kind, long delay) {
   return status;
 }
 
-/// Wait status of the child.
+/// Return the child's wait status.
 static int run_child(const char *program, const Mode &mode, int kind, long delay) {
   const pid_t child = fork();
   if (child == 0) {

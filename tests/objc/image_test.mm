@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Images: moving bytes in and out, properties, views, when they may be touched, and over the program's memory. Prints
-// "N passed, N failed".
+// Images: reads and writes of bytes, properties, views, hazards, and images over the program's memory. Prints "N
+// passed, N failed".
 
 #import "metal_test.hh"
 #import "sharing.hh"
@@ -37,14 +37,14 @@ void round_trip(MPSImageFeatureChannelFormat format, NSUInteger h, NSUInteger w,
 
 void test_image_bytes() {
   section = "image bytes";
-  // Odd extents, channels around the tiles of the transposition (4 and 8) and of the texels.
+  // Odd extents; channels around the tiles of the transposition (4 and 8) and around texels.
   for (NSUInteger c : {1, 2, 3, 4, 5, 8, 9, 16, 19, 64}) {
     round_trip<float>(kFloat32, 5, 7, c, 2);
     round_trip<uint16_t>(kFloat16, 3, 13, c, 1);
     round_trip<uint8_t>(kUnorm8, 4, 70, c, 3);
   }
   round_trip<float>(kFloat32, 300, 301, 33, 1);   // several threads
-  round_trip<float>(kFloat32, 1, 16000, 130, 1);  // one row of them
+  round_trip<float>(kFloat32, 1, 16000, 130, 1);  // several threads, one row
   const Pool pool;
   MPSImage *image = made(described(kFloat32, 4, 5, 6, 3));
   std::vector<float> all(3 * 4 * 5 * 6);
@@ -85,7 +85,7 @@ void test_image_bytes() {
   CHECK(planes[0] == at(2, 0, 1, 4) && planes[3] == at(2, 0, 4, 4) && planes[4] == -1 && planes[8] == at(2, 1, 1, 4));
   CHECK(planes[24] == at(2, 0, 1, 5) && planes[48] == 0 && planes[72 + 16 + 3] == 0);
 
-  // Writing a part leaves the rest.
+  // Writing a part keeps the rest.
   std::vector<float> patch(2 * 2 * 4, 1000);
   [image writeBytes:patch.data()
               dataLayout:kHWC
@@ -311,7 +311,7 @@ void test_image_hazards() {
                                                                             dataLayout:kHWC
                                                                             imageIndex:0]);
   }
-  // That command buffer is gone without having run.
+  // That command buffer was dropped without running.
   [image readBytes:out dataLayout:kHWC imageIndex:0];
   CHECK(out[1] == 2);
   id<MTLSharedEvent> event = [[device newSharedEvent] autorelease];

@@ -1,16 +1,16 @@
 // SPDX-License-Identifier: Apache-2.0
 // Messages from C++ initializers at file scope, which run before the runtime knows the file's selectors: class and
-// instance methods, with arguments of every kind, structs and floats as results, constant strings. Prints "N passed, N
+// instance methods, all kinds of arguments, structs and floats as results, constant strings. Prints "N passed, N
 // failed".
 
 #import "metal_test.hh"
 
 namespace {
 
-/// Objects that the initializers below leave to a pool go to this one, which is never drained.
+/// Pool of the objects that the initializers below autorelease; never drained.
 NSAutoreleasePool *const pool_of_initializers = [[NSAutoreleasePool alloc] init];
 
-// As training programs have it.
+// As in training programs.
 MPSNNDefaultPadding *const padding =
     [[MPSNNDefaultPadding paddingWithMethod:MPSNNPaddingMethodSizeSame | MPSNNPaddingMethodAlignCentered] retain];
 id<MTLDevice> const early_device = MTLCreateSystemDefaultDevice();
@@ -25,7 +25,7 @@ MPSImageDescriptor *const descriptor =
                                                    height:5
                                           featureChannels:3] retain];
 
-// Structs come back through memory or registers, floating point numbers in registers of their own.
+// Structs are returned in memory or registers, floating-point numbers in their own registers.
 const MTLSize largest = [early_device maxThreadsPerThreadgroup];                // 24 bytes
 const MTLRegion region = [pooling clipRect];                                    // 48 bytes
 const MPSOffset offset = pooling.offset;                                        // 24 bytes
@@ -61,7 +61,7 @@ const BOOL is_string = [@"x" isKindOfClass:[NSString class]];
 NSDictionary *const keyed = [[NSDictionary alloc] initWithObjectsAndKeys:@"value", @"key", nil];
 id const performed = [[@"abc" performSelector:@selector(uppercaseString)] retain];
 
-// A method that openmps has not, with its name in the sentence.
+// A method that openmps lacks; the sentence has its name.
 const Raised missing = raised_by([] { [(id<Unknown>)[MPSImage class] foo]; });
 
 void test_file_scope() {

@@ -54,7 +54,7 @@ void test_command_buffers() {
     CHECK_RAISES(kMissing, PARTS("renderCommandEncoder"), [(id<Unknown>)buffer renderCommandEncoder]);
   }
   {
-    // Handlers that raise are told by -error.
+    // -error reports exceptions in handlers.
     const Pool pool;
     id<MTLCommandBuffer> buffer = [queue commandBuffer];
     [buffer addCompletedHandler:^(id<MTLCommandBuffer>) {
@@ -67,7 +67,7 @@ void test_command_buffers() {
     CHECK([[[buffer error] localizedDescription] rangeOfString:@"boom"].length > 0);
   }
   {
-    // 1000 in the order of their commits; the last is waited for.
+    // 1000 in the order of their commits; only the last is waited for.
     std::vector<int> ran;
     ran.reserve(1000);
     std::vector<int> *pointer = &ran;
@@ -88,7 +88,7 @@ void test_command_buffers() {
     CHECK(sorted);
   }
   {
-    // enqueue reserves a place; one that is dropped gives it up.
+    // enqueue reserves a place; a dropped command buffer gives it up.
     const Pool pool;
     std::vector<int> ran;
     std::vector<int> *pointer = &ran;
@@ -137,7 +137,7 @@ void test_command_buffers() {
     CHECK(completed == 400);
   }
   {
-    // A queue that is released at once still runs what was committed.
+    // A queue that is released at once still runs committed work.
     std::atomic<int> completed{0};
     std::atomic<int> *pointer = &completed;
     {
@@ -156,7 +156,7 @@ void test_command_buffers() {
     CHECK(completed == 10);
   }
   {
-    // In flight no more than the queue allows: commandBuffer waits.
+    // No more in flight than the queue allows: commandBuffer waits.
     const Pool pool;
     id<MTLCommandQueue> narrow = [[device newCommandQueueWithMaxCommandBufferCount:2] autorelease];
     id<MTLSharedEvent> event = [[device newSharedEvent] autorelease];

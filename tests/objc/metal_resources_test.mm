@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Devices, buffers, textures and heaps of openmps from the outside: Apple's interfaces only, errors included. Prints
-// "N passed, N failed".
+// Devices, buffers, textures and heaps through Apple's interfaces only, errors included. Prints "N passed, N failed".
 
 #import "metal_test.hh"
 

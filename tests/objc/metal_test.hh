@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What the tests of Metal and MPSCore share: checks, the device, images, the count of objects that are left.
+// Common parts of the tests of Metal and MPSCore: checks, the device, images, the count of live objects.
 #pragma once
 
 #import <Foundation/Foundation.h>
@@ -16,7 +16,7 @@
 
 #pragma clang diagnostic ignored "-Wnonnull"  // nil is passed on purpose
 
-/// Selectors that Apple has, or nobody, and openmps has not.
+/// Selectors that openmps lacks; Apple has some of them.
 @protocol Unknown
 - (void)drawPatches;
 - (void)gpuAddress;
@@ -53,7 +53,7 @@ inline Raised raised_by(const std::function<void()> &body) {
   return raised;
 }
 
-/// The body raises `name` with a reason that contains each of `parts`.
+/// Check that the body raises `name` with a reason that contains each of `parts`.
 inline void check_raises(const char *name, std::initializer_list<const char *> parts, const std::function<void()> &body,
                          int line) {
   NSAutoreleasePool *pool = [[NSAutoreleasePool alloc] init];
@@ -105,7 +105,7 @@ constexpr auto kCHW = MPSDataLayoutFeatureChannelsxHeightxWidth;
 
 // -------------------------------------------------------------------------------------------------- leaks
 
-/// Objects of our classes that live, by class.
+/// Return the number of live objects of our classes.
 inline int alive() {
   int count = 0;
   for (NSString *name in
@@ -121,7 +121,7 @@ inline int alive() {
   return count;
 }
 
-/// An exception in a test ends the program: it would not outlive the pool that it passes through.
+/// Run the tests. An exception in a test ends the program: it would not outlive the pool that it passes through.
 inline int run_tests(const std::vector<void (*)()> &tests) {
   GSDebugAllocationActive(YES);
   const Pool pool;

@@ -29,9 +29,9 @@ MPSCNNArithmeticGradient *new_gradient(Class kind, BOOL is_secondary) {
   return kernel;
 }
 
-/// Where a bound was met the gradient is 0.
+/// The gradient is 0 where a bound was met.
 void test_bounds() {
-  // A value that is a bound was cut off.
+  // A value equal to a bound counts as cut off.
   MPSCNNAdd *forward = [[[MPSCNNAdd alloc] initWithDevice:device] autorelease];
   [forward setMaximumValue:1];
   MPSImage *half = make_image(Tensor(1, 1, 1, 4, 0.5)), *result = make_nan_image(1, 1, 1, 4);
@@ -51,7 +51,7 @@ void test_bounds() {
   check_equal("a value at the bound", read_image(made), Tensor(1, 1, 1, 4), 0);
 }
 
-/// The properties alone, as they are set by hand.
+/// The properties alone, set by hand.
 void test_without_a_state() {
   const Tensor e = Tensor::random(1, 3, 4, 5, 10), y = Tensor::random(1, 3, 4, 5, 11);
   const auto gradient_of = [&](MPSCNNArithmeticGradient *kernel, const Tensor &seen, long h, long w, long c) {
@@ -108,7 +108,7 @@ void test_without_a_state() {
         "clipRect of one row sums nothing");
 }
 
-/// What a state would have brought of a sum, set by hand: the secondary image is the source.
+/// A sum's properties, set by hand instead of by a state: the secondary image is the source.
 void test_clamped_without_a_state() {
   const Tensor x = Tensor::random(1, 3, 4, 5, 21), e = Tensor::random(1, 5, 6, 5, 22);
   MPSCNNAddGradient *kernel = (MPSCNNAddGradient *)new_gradient([MPSCNNAddGradient class], NO);
@@ -127,8 +127,8 @@ void test_clamped_without_a_state() {
   check_equal("a sum's clamped source without a state", read_image(result), expected, 1e-6);
 }
 
-/// A source with strides of 0 that was read outside of itself was a 0, whatever it holds; inside, or at the nearest
-/// pixel, it was read.
+/// A source with strides of 0 that is read from outside is 0, whatever it holds; inside, or clamped to the edge, it is
+/// read.
 void test_repeated_from_outside() {
   const Tensor a = Tensor::random(1, 3, 4, 5, 15), b = Tensor::random(1, 1, 1, 5, 16);
   Tensor e = Tensor::random(1, 3, 4, 5, 17);
@@ -225,7 +225,7 @@ void test_refusals() {
                     gradientState:strange
               destinationGradient:to];
   });
-  // The mask of one image does not serve two.
+  // A mask of one image is not enough for two.
   [forward setMaximumValue:1];
   MPSState *state = nil;
   id<MTLCommandBuffer> buffer = command_buffer();

@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The gradients of batch normalization: numbers against the formulas written out in double, a batch in one and in
-// several parts, what a state goes through in a training, encode forms, places, copies, and what the kernels refuse.
-// Prints "N passed, N failed".
+// The gradients of batch normalization: values against the formulas in double, a batch in one and in several parts, the
+// states of a training, encode forms, places, copies, and refused calls. Prints "N passed, N failed".
 
 #import "norm_test.hh"
 
@@ -12,8 +11,8 @@ constexpr double kEpsilon = 0.001953125;  // exact in float
 
 // ------------------------------------------------------------------------------------------------ the formulas
 
-/// Of x by its own mean and variance, or by those in `a` when it is not `trained`; `slope` is that of a rectifier below
-/// 0.
+/// The gradients for x with its own mean and variance, or with those in `a` unless `trained`; `slope` is that of a
+/// rectifier below 0.
 struct Gradients {
   Tensor x;
   Numbers gamma, beta;
@@ -117,7 +116,7 @@ void test_a_batch_in_parts() {
     return [batch subarrayWithRange:NSMakeRange(first, count)];
   };
   const Gradients expected = gradients_of(e, x, values);
-  // One state serves a whole training without reset: each step begins anew.
+  // One state serves a whole training without reset: each step starts anew.
   for (int step = 0; step < 2; ++step) {
     id<MTLCommandBuffer> buffer = command_buffer();
     layer.find_statistics(buffer, part(images, 0, 2)), layer.find_statistics(buffer, part(images, 2, 3));
@@ -133,7 +132,7 @@ void test_a_batch_in_parts() {
     check_gradients("in parts", layer, expected);
     check_equal("in parts", read_batch([results[0] arrayByAddingObjectsFromArray:results[1]]), expected.x, 5e-6);
   }
-  // Used: the next sums begin anew, too.
+  // The gradients have been used: the next sums start anew, too.
   id<MTLCommandBuffer> buffer = command_buffer();
   layer.find_sums(buffer, gradients, images);
   run(buffer);
@@ -149,7 +148,7 @@ void test_a_batch_in_parts() {
   check([layer.state gradientForGamma] == nil && [layer.state gradientForBeta] == nil, "reset: no gradients");
 }
 
-/// Without statistics mean and variance are the data source's, which do not depend on the source.
+/// Without statistics, mean and variance are the data source's, which do not depend on the source.
 void test_constant_statistics() {
   const Affine values(4, 56);
   const Tensor x = Tensor::random(2, 3, 4, 4, 57), e = Tensor::random(2, 3, 4, 4, 58);
@@ -290,7 +289,7 @@ void test_places() {
     [kernel setSecondarySourceFeatureChannelOffset:4];
     [kernel setSecondarySourceFeatureChannelMaxCount:4];
   }
-  // What lies over no source pixel counts as the gradient of a zero that has been normalized.
+  // Gradient pixels over no source pixel count as gradients of a normalized zero.
   MPSImageBatch *images = make_batch(x);
   layer.find_sums(buffer, make_batch(e), [images subarrayWithRange:NSMakeRange(1, 2)]);
   [layer.gradient setSecondaryOffset:MPSOffset{0, 0, 1}];
@@ -319,7 +318,7 @@ void test_places() {
     for (long n = 0; n < 2; ++n)
       for (long j = 0; j < 3; ++j)
         for (long i = 0; i < 3; ++i) {
-          // clipRect moves the result, not what its first pixel sees.
+          // clipRect moves the result, not the source of its first pixel.
           const double z = (part.at(n, j, i, k) - m.mean) * inverse;
           inner.at(n, j, i, k) = values.gamma[c] * inverse *
                                  (placed.at(n, j, i, k) - expected.beta[c] / count - z * expected.gamma[c] / count);

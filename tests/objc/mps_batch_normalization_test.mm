@@ -61,7 +61,7 @@ void test_reloads() {
   check_equal("mean and variance reloaded", run_kernel(kernel, x), affine(x, second, 0.25), 2e-6);
   check(source->loads == 3 && source->purges == 3, "each reload loads and purges");
 
-  // In the order of the command buffer: what was encoded before keeps its values.
+  // In the order of the command buffer: earlier encodes keep their values.
   MPSCNNNormalizationGammaAndBetaState *weights =
       [[[MPSCNNNormalizationGammaAndBetaState alloc] initWithGamma:make_buffer(first.gamma)
                                                               beta:make_buffer(first.beta)] autorelease];

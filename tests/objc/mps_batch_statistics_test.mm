@@ -83,7 +83,7 @@ void test_statistics_in_parts() {
   own.mean = means_of(x, 0, 5), own.variance = variances_of(x, 0, 5);
   check_equal("by the statistics of the parts", read_image(result), affine(x.image(0), own, FLT_MIN), 4e-6);
 
-  // The batch has been used: a new one begins, in two command buffers.
+  // The batch has been used: the next statistics begin a new one, in two command buffers.
   buffer = command_buffer();
   encode(buffer, 1, 1);
   run(buffer);
@@ -107,7 +107,7 @@ void test_statistics_in_parts() {
   check_numbers("statistics after reset begin anew", floats_in([state mean]), means_of(x, 3, 1));
 }
 
-/// Images of one memory, channel ranges, temporary images and states.
+/// Views of one image, channel ranges, temporary images and states.
 void test_statistics_of_temporaries() {
   const Affine values(4, 34);
   const Tensor x = Tensor::random(3, 4, 5, 12, 35);

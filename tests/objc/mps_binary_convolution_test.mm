@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
-// MPSCNNBinaryConvolution and MPSCNNBinaryFullyConnected: initialisers, terms, copies, archives, errors. Their numbers
-// have their cases in tests/cases/MPSCNNBinaryConvolution.py.
+// MPSCNNBinaryConvolution and MPSCNNBinaryFullyConnected: initialisers, terms, copies, archives, errors. Values are in
+// tests/cases/MPSCNNBinaryConvolution.py.
 
 #import "mps_test.hh"
 
 namespace {
 
-/// Weights of one bit for the descriptor, each word at random beyond the last channel too.
+/// Weights of one bit for the descriptor; bits beyond the last channel are random too.
 TestSource *bits_source(MPSCNNConvolutionDescriptor *d, unsigned seed) {
   const std::size_t words =
       [d outputFeatureChannels] * [d kernelWidth] * [d kernelHeight] * (([d inputFeatureChannels] + 31) / 32);

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Kernels with two sources: properties, encode forms, states, copies, archives, and what they refuse. Prints
-// "N passed, N failed".
+// Kernels with two sources: properties, encode forms, states, copies, archives, and refused calls. Prints "N passed, N
+// failed".
 
 #import "mps_test.hh"
 
@@ -117,7 +117,7 @@ Kernel *make() {
   return [[[Kernel alloc] initWithDevice:device] autorelease];
 }
 
-/// f of both, value by value.
+/// Return f of both, element by element.
 Tensor combine(const Tensor &a, const Tensor &b, const std::function<double(double, double)> &f) {
   Tensor r = a;
   for (std::size_t i = 0; i < r.values.size(); ++i) r.values[i] = f(a.values[i], b.values[i]);
@@ -254,7 +254,7 @@ void test_gradient_encode_forms() {
   check_equal("gradient as a binary kernel", read_image(binary), expected, 1e-6);
 }
 
-/// The forward kernel's offset and channels come back through the state: pixel (y, x) of the source got to (y - off).
+/// The state passes on the forward kernel's offset and channels: pixel y of the source became pixel y - offset.
 void test_gradient_takes_the_forward_properties() {
   const Tensor x = Tensor::random(1, 6, 7, 12, 32), e = Tensor::random(1, 4, 5, 4, 33);
   MPSCNNNeuronReLU *forward = [[[MPSCNNNeuronReLU alloc] initWithDevice:device a:0.25f] autorelease];
@@ -267,7 +267,7 @@ void test_gradient_takes_the_forward_properties() {
   [kernel setDestinationImageAllocator:[MPSImage defaultAllocator]];
   id<MTLCommandBuffer> buffer = command_buffer();
   [forward encodeToCommandBuffer:buffer sourceImage:source destinationState:state destinationImage:result];
-  [forward setOffset:MPSOffset{-3, -3, 0}];  // the state keeps what was
+  [forward setOffset:MPSOffset{-3, -3, 0}];  // the state keeps the old offset
   MPSImage *gradient = [kernel encodeToCommandBuffer:buffer
                                       sourceGradient:make_image(e)
                                          sourceImage:source
@@ -280,7 +280,7 @@ void test_gradient_takes_the_forward_properties() {
       for (long c = 0; c < 4; ++c)
         expected.at(0, j + 2, i + 1, c) = e.at(0, j, i, c) * slope_of_relu(x.at(0, j + 2, i + 1, c + 4));
   check_equal("gradient through an offset", read_image(gradient), expected, 1e-6);
-  // What the last state has set does not stand in the way of the next one.
+  // Properties set by the last state do not affect the next one.
   MPSImage *few = make_image(x.channels(0, 4));
   [forward setOffset:MPSOffset{0, 0, 0}];
   [forward setSourceFeatureChannelOffset:0];

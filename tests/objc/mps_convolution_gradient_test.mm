@@ -42,7 +42,7 @@ Gradients operator+(Gradients a, const Gradients &b) {
   return a;
 }
 
-/// A forward kernel and its gradient kernel, which have one data source.
+/// A forward kernel and its gradient kernel, with one data source.
 template <class Forward, class Gradient>
 struct Pair {
   std::vector<double> weights;
@@ -72,7 +72,7 @@ MPSCNNConvolutionDescriptor *small_descriptor() {
 
 Convolution small_convolution() { return Convolution(small_descriptor(), 6 * 3 * 2 * 5, 1); }
 
-/// What its kernels do with offset 0: 3 rows and 2 columns, of which every other one begins a window.
+/// The windows of its kernels with offset 0: 3 rows and 2 columns, one window at every other column.
 Geometry small_geometry() { return {.kh = 3, .kw = 2, .sy = 1, .sx = 2, .start_y = -1, .start_x = -1}; }
 
 MPSImage *encode_gradient(MPSCNNGradientKernel *kernel, const Tensor &e, const Tensor &x, MPSState *state) {
@@ -155,7 +155,7 @@ void test_encode_forms() {
                                                       destinationImage:split(whole_e)];
   check([pair.forward isResultStateReusedAcrossBatch] && [states objectAtIndex:0] == [states objectAtIndex:1],
         "a batch has one state");
-  // Images that do not lie side by side.
+  // Images that are not adjacent in memory.
   MPSStateBatch *apart_states = [pair.forward resultStateBatchForSourceImage:split(whole_x)
                                                                 sourceStates:nil
                                                             destinationImage:split(whole_e)];
@@ -163,7 +163,7 @@ void test_encode_forms() {
                                             sourceGradients:make_batch(e)
                                                sourceImages:make_batch(x)
                                              gradientStates:apart_states];
-  // Each image with a state of its own.
+  // Each image with its own state.
   NSArray *own_states = [NSArray arrayWithObjects:state_for(pair.forward, x, e), state_for(pair.forward, x, e), nil];
   MPSImageBatch *own = [kernel encodeBatchToCommandBuffer:buffer
                                           sourceGradients:split(whole_e)
@@ -279,7 +279,7 @@ void test_offsets() {
   Convolution pair = small_convolution();
   const Tensor x = Tensor::random(1, 5, 7, 5, 60), e = Tensor::random(1, 5, 4, 6, 61);
   const Gradients expected = gradients(e, x, pair.weights);
-  // The gradient stands in a larger image, with zeros around it.
+  // The gradient is part of a larger image, with zeros around it.
   Tensor larger(1, 8, 9, 6);
   for (long y = 0; y < 5; ++y)
     for (long i = 0; i < 4; ++i)
@@ -372,7 +372,7 @@ void test_temporaries() {
                                             gradientState:state];
   check([result isKindOfClass:[MPSTemporaryImage class]] && [state isTemporary], "temporary image and state");
   check([state readCount] == 1, "an encode that writes gradients does not use the state up");
-  // Whoever takes the gradients out: new weights of the forward kernel.
+  // A reader of the gradients: new weights of the forward kernel.
   MPSCNNConvolutionWeightsAndBiasesState *taken =
       [[[MPSCNNConvolutionWeightsAndBiasesState alloc] initWithWeights:[state gradientForWeights]
                                                                 biases:[state gradientForBiases]] autorelease];
@@ -478,7 +478,7 @@ void test_reloads() {
   [pair.forward reloadWeightsAndBiasesWithCommandBuffer:buffer state:state];
   [pair.gradient reloadWeightsAndBiasesWithCommandBuffer:buffer state:state];
   encode_given(first_result);
-  // Between these two the buffer changes.
+  // The buffer changes between these two.
   [pair.forward reloadWeightsAndBiasesWithCommandBuffer:buffer state:state];
   id<MTLBlitCommandEncoder> blit = [buffer blitCommandEncoder];
   [blit copyFromBuffer:next sourceOffset:0 toBuffer:[state weights] destinationOffset:0 size:fourth.size() * 4];
@@ -505,7 +505,7 @@ void test_refusals() {
   };
   refuse("channels of the gradient", "7 feature channels of sourceGradient and sourceGradientFeatureChannels is 6",
          Tensor::random(1, 5, 4, 7, 1), x, state);
-  // One channel more in the source than the state's forward kernel read.
+  // One channel less in the source than the forward kernel reads.
   check_raises("channels of the source", kArgument,
                "4 feature channels of sourceImage and sourceImageFeatureChannels is 5", [&] {
                  [kernel encodeToCommandBuffer:command_buffer()
@@ -600,7 +600,7 @@ void test_refusals() {
 
 }  // namespace
 
-/// Steps along the gradient, as a graph would ask it to.
+/// Steps along the gradient, as a graph would request it.
 @interface TrainedSource : TestSource
 @end
 @implementation TrainedSource
@@ -623,7 +623,7 @@ void test_refusals() {
 
 namespace {
 
-/// The data source's update methods are part of the protocol: two steps down the square of the result.
+/// The data source's update methods are part of the protocol: two steps down the squared result.
 void test_updates() {
   TrainedSource *source = make_source<TrainedSource>(descriptor_of(3, 3, 4, 4), random_values(144, 130), {});
   MPSCNNConvolution *forward = [[[MPSCNNConvolution alloc] initWithDevice:device weights:source] autorelease];

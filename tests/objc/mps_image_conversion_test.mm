@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// MPSImageConversion: alpha, regions, textures, and what it refuses. Prints "N passed, N failed".
+// MPSImageConversion: alpha, regions, textures, and refused calls. Prints "N passed, N failed".
 
 #import "mps_test.hh"
 
@@ -25,7 +25,7 @@ void convert(MPSImageConversion *kernel, MPSImage *source, MPSImage *destination
   run(buffer);
 }
 
-/// What the kernel makes of x in float32.
+/// Return the kernel's result for x in float32.
 Tensor converted(MPSImageConversion *kernel, const Tensor &x) {
   MPSImage *result = make_nan_image(x.n, x.h, x.w, x.c);
   convert(kernel, make_image(x), result);
@@ -97,7 +97,7 @@ void test_three_and_four_channels() {
   }
 }
 
-/// Channels beyond colours are copied as they are.
+/// Channels beyond colours are copied unchanged.
 void test_many_channels() {
   const Tensor x = Tensor::random(3, 2, 3, 9, 6);
   for (const MPSAlphaType type : {kPlain, kPremultiplied})
@@ -117,7 +117,7 @@ void test_many_channels() {
 
 void test_regions() {
   const Tensor x = Tensor::random(1, 4, 5, 4, 7);
-  for (const MPSAlphaType to : {kPlain, kPremultiplied}) {  // both ways of computing
+  for (const MPSAlphaType to : {kPlain, kPremultiplied}) {  // both implementations
     for (const MPSImageEdgeMode edge : {MPSImageEdgeModeZero, MPSImageEdgeModeClamp}) {
       MPSImageConversion *kernel = make_conversion(kPlain, to);
       check([kernel edgeMode] == MPSImageEdgeModeZero, "edgeMode from the start");
@@ -183,7 +183,7 @@ void test_textures() {
   check(y.at(0, 0, 0, 1) == static_cast<float>(0.2) && y.at(0, 0, 1, 2) == static_cast<float>(0.6),
         "a texture into an image of three channels");
 
-  // In place: into what the allocator makes.
+  // In place: into the allocator's texture.
   id<MTLTexture> texture = [floats retain];
   buffer = command_buffer();
   check(![make_conversion() encodeToCommandBuffer:buffer inPlaceTexture:&texture fallbackCopyAllocator:nil] &&

@@ -15,7 +15,7 @@ void check_class(Forward *forward) {
   [kernel setDestinationImageAllocator:[MPSImage defaultAllocator]];
   check([kernel isStateModified], name + ": writes the state");
 
-  // The gradients of gamma and beta of a batch are in a state for each image; of an object of three they are sums.
+  // A batch has gradients of gamma and beta in a state for each image; an object of three images has their sums.
   MPSImage *whole_x = make_image(x), *whole_e = make_image(e), *result = make_nan_image(3, 4, 5, 8);
   MPSStateBatch *states = nil;
   MPSState *state = nil, *temporary = nil;
@@ -84,7 +84,7 @@ void test_group_normalization() {
       make_norm<MPSCNNGroupNormalization>(source));
 }
 
-/// The state of the one class is none of the other, and what was reloaded later does not count.
+/// A state of the other class is refused, and a later reload has no effect.
 void test_states() {
   const Affine values(4, 5), later(4, 6);
   const Tensor x = Tensor::random(1, 3, 4, 4, 7), e = Tensor::random(1, 3, 4, 4, 8);

@@ -43,7 +43,7 @@ void test_states_of_images() {
   }
   check_equal("after the reload", run_kernel(kernel, x), fresh(second), 0);
 
-  // A state that is given, temporary ones, and those of a group normalization.
+  // A given state, temporary states, and those of a group normalization.
   GroupSource *grouped = make_norm_source<GroupSource>(first);
   grouped->groups = 2;
   MPSCNNGroupNormalization *group = make_norm<MPSCNNGroupNormalization>(grouped);

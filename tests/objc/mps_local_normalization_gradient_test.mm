@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The gradients of normalization by what surrounds a value: properties and refused calls. Values are in
-// tests/rows/objc_gradients.py. Prints "N passed, N failed".
+// The gradients of local normalization: properties and refused calls. Values are in tests/rows/objc_gradients.py.
+// Prints "N passed, N failed".
 
 #import "norm_test.hh"
 
@@ -30,7 +30,7 @@ void test_defaults() {
         "local contrast: defaults");
 }
 
-/// A part of the destination, and images and channels of both sources; its last row lies beyond the source.
+/// A part of the destination, and images and channels of both sources; its last row is beyond the source.
 void test_places() {
   const Tensor x = Tensor::random(3, 6, 5, 12, 50), e = Tensor::random(2, 6, 5, 9, 51);
   Tensor seen(2, 6, 5, 5);

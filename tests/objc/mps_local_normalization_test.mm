@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Normalization by what surrounds a value: properties and refused calls. Values are in
-// tests/cases/MPSCNNNormalization.py. Prints "N passed, N failed".
+// Local normalization: properties and refused calls. Values are in tests/cases/MPSCNNNormalization.py. Prints "N
+// passed, N failed".
 
 #import "norm_test.hh"
 
@@ -30,7 +30,7 @@ void test_local_defaults() {
         "local contrast: defaults");
 }
 
-/// A large mean costs the contrast nothing.
+/// A large mean does not make the contrast less accurate.
 void test_contrast_far_from_zero() {
   const Tensor x = Tensor::random(1, 8, 8, 4, 3);
   Tensor far = x;

@@ -52,7 +52,7 @@ MPSCNNLossDataDescriptor *describe_data(const Tensor &t,
                                                 static_cast<NSUInteger>(t.c))];
 }
 
-/// With losses of all values, or one.
+/// Make labels with losses of all values, or with one loss.
 MPSCNNLossLabels *make_labels(const Tensor &t, const Tensor *w = nullptr, bool all = false) {
   const MTLSize size =
       all ? MTLSizeMake(static_cast<NSUInteger>(t.w), static_cast<NSUInteger>(t.h), static_cast<NSUInteger>(t.c))
@@ -135,7 +135,7 @@ void test_data() {
               [[labels lossImage] featureChannels] == 1 && [labels resourceSize] > 0 && ![labels isTemporary],
           "labels without weights");
   }
-  // Rows with a gap: two columns of three.
+  // Rows with a gap: two of three columns.
   const float values[] = {1, 2, -1, 3, 4, -1};
   MPSCNNLossDataDescriptor *data =
       [MPSCNNLossDataDescriptor cnnLossDataDescriptorWithData:[NSData dataWithBytes:values length:sizeof values]
@@ -177,7 +177,7 @@ void test_data() {
         "labels in images");
 }
 
-/// Where Apple's text contradicts itself, what is chosen is the derivative of the loss.
+/// Where Apple's text contradicts itself, the derivative of the loss is chosen.
 void test_chosen_readings() {
   const auto run_one = [](MPSCNNLossType type, double y, double t, double *loss) {
     Function f;
@@ -223,7 +223,7 @@ void test_chosen_readings() {
   Tensor want = y;
   want.values = {2 * 0.75 - 1, 2 * 0.25 - 1};
   check_equal("labels that sum to 2", read_image(gradient), want, 1e-6);
-  // Weights take the place of the descriptor's weight.
+  // Weights replace the descriptor's weight.
   const Tensor weights(1, 1, 1, 2, 3);
   f.type = MPSCNNLossTypeMeanSquaredError, f.weight = 100;
   labels = make_labels(t, &weights);
@@ -240,7 +240,7 @@ void test_chosen_readings() {
                                                                    labels:labels];
   run(buffer);
   check(loss_in(labels) == 1 && read_image(gradient).values[0] == 2, "the gradient of a mean");
-  // Weights of 0 alone.
+  // Only weights of 0.
   const Tensor zeros(1, 1, 1, 2, 0);
   labels = make_labels(t, &zeros);
   buffer = command_buffer();
@@ -298,7 +298,7 @@ void test_places() {
   check_equal("a part of an image", read_image(result), want, 1e-5);
   Tensor got_loss = read_image([labels lossImage]);
   for (std::size_t i = 0; i < got_loss.values.size(); ++i)
-    if (std::isnan(want_loss.values[i])) got_loss.values[i] = NAN;  // nobody has written there
+    if (std::isnan(want_loss.values[i])) got_loss.values[i] = NAN;  // not written
   check_equal("the losses of a part", got_loss, want_loss, 1e-5);
   // In half precision.
   Tensor exact = Tensor::random(1, 2, 2, 4, 62), zeros(1, 2, 2, 4);
@@ -311,7 +311,7 @@ void test_places() {
   check_equal("half precision", read_half_image(half), exact, 0);
 }
 
-/// Through the kernel that gives ones.
+/// With the ones of MPSNNInitialGradient.
 void test_reduced_losses_and_their_gradients() {
   const Tensor y = Tensor::random(4, 2, 3, 5, 100), t = Tensor::random(4, 2, 3, 5, 101);
   Tensor slopes = y;
@@ -376,7 +376,7 @@ void test_read_counts() {
   [(MPSTemporaryImage *)gradient setReadCount:0];
   run(buffer);
   check(std::isfinite(loss_in(labels)), "a loss");
-  // A destination that nobody got to see is none that somebody forgot.
+  // The destination of a failed encode does not count as unread.
   buffer = command_buffer();
   labels = make_labels(labels_for(1, 2, 2, 5, 112));
   check_raises("labels of another size", kArgument, "labels has 2 x 2 x 5 (height x width x channels) and 1 images",

@@ -17,7 +17,7 @@ MPSMatrixDescriptor *described(NSUInteger rows, NSUInteger columns, NSUInteger r
   return [MPSMatrixDescriptor matrixDescriptorWithRows:rows columns:columns rowBytes:row_bytes dataType:type];
 }
 
-/// Matrices of float32 full of NaN.
+/// Make float32 matrices filled with NaN.
 MPSMatrix *make_matrix(NSUInteger rows, NSUInteger columns, NSUInteger row_bytes, NSUInteger matrices = 1,
                        NSUInteger matrix_bytes = 0) {
   MPSMatrixDescriptor *descriptor =
@@ -41,7 +41,7 @@ float value_at(MPSMatrix *matrix, NSUInteger index, NSUInteger row, NSUInteger c
   return value;
 }
 
-/// The values of images as rows of a matrix would hold them.
+/// Return the values of an image as a row of a matrix holds them.
 std::vector<float> row_of(const Tensor &x, long image, MPSDataLayout layout) {
   std::vector<float> row;
   if (layout == kHWC) {
@@ -56,7 +56,7 @@ std::vector<float> row_of(const Tensor &x, long image, MPSDataLayout layout) {
   return row;
 }
 
-/// Row `row` holds `expected` from `column` on, and NaN before and behind.
+/// Return whether row `row` holds `expected` from `column` on, and NaN elsewhere.
 bool has_row(MPSMatrix *matrix, NSUInteger index, NSUInteger row, NSUInteger column,
              const std::vector<float> &expected) {
   for (NSUInteger i = 0; i < [matrix columns]; ++i) {
@@ -131,7 +131,7 @@ void test_matrices() {
   bool zeros = true;
   for (NSUInteger i = 0; i < 72; ++i) zeros = zeros && static_cast<char *>([[own data] contents])[i] == 0;
   check(zeros, "an own buffer is zero-filled");
-  [[own data] didModifyRange:NSMakeRange(0, 72)];  // a Mac's may be managed
+  [[own data] didModifyRange:NSMakeRange(0, 72)];  // on a Mac it may be managed
   check_raises("modified beyond an own buffer", kArgument, "range (0, 73) ends beyond length (72)",
                [own] { [[own data] didModifyRange:NSMakeRange(0, 73)]; });
   check_raises("modified in the program's shared buffer", kUsage, "didModifyRange: is for managed storage",
@@ -287,7 +287,7 @@ void test_copies() {
     check_equal(what + ": back", read_image(whole), x, 0);
     for (NSUInteger i = 0; i < 3; ++i)
       check_equal(what + ": back as a batch", read_image([batch objectAtIndex:i]), x.image(static_cast<long>(i)), 0);
-    // A batch of images, neighbours in memory or not.
+    // A batch of images, adjacent in memory or not.
     MPSImage *together = make_image(x);
     for (MPSImageBatch *given : {make_batch(x), [together batchRepresentation]}) {
       MPSMatrix *rows = make_matrix(5, 145, 600, 2, 3600);
@@ -297,7 +297,7 @@ void test_copies() {
       for (NSUInteger i = 0; i < 3; ++i)
         check(has_row(rows, 1, i + 1, 2, row_of(x, static_cast<long>(i), layout)), what + ": a batch");
     }
-    // Some channels of an image that has more: strides that are not dense.
+    // Some channels of an image with more: strides that are not dense.
     Tensor wide = Tensor::random(2, 3, 4, 12, 3);
     MPSImage *part = [make_image(wide) subImageWithFeatureChannelRange:NSMakeRange(4, 8)];
     MPSMatrix *rows = make_matrix(2, 96, 384);
@@ -310,7 +310,7 @@ void test_copies() {
   check([[[[MPSImageCopyToMatrix alloc] initWithDevice:device] autorelease] dataLayout] == kCHW, "the layout of the start");
 }
 
-/// A matrix over the middle of somebody's buffer, elements of two bytes and of one.
+/// A matrix over the middle of the program's buffer, elements of two bytes and of one.
 void test_copies_of_small_types() {
   const Tensor x = Tensor::random(2, 2, 3, 3, 4);
   id<MTLBuffer> storage = [[device newBufferWithLength:256 options:MTLResourceStorageModeShared] autorelease];

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// MPSCNNMultiaryKernel: properties by index, and the encode routine with three sources. Apple has no concrete subclass
-// among the classes that openmps declares, so the test brings one of its own, made as those of openmps are. Prints "N
-// passed, N failed".
+// MPSCNNMultiaryKernel: properties by index, and the encode functions with three sources. Apple has no concrete
+// subclass among the classes that openmps declares, so the test defines its own, as openmps does. Prints "N passed, N
+// failed".
 
 #include "engine/problem/problem.hpp"
 #import "mps/MPSCNNKernel+Engine.hh"
@@ -11,7 +11,7 @@
 
 namespace {
 
-/// Sources side by side: the channels of the first, then those of the second, and so forth.
+/// Concatenation: the channels of the first source, then those of the second, and so on.
 struct ConcatenationState : openmps::Extends<ConcatenationState, openmps::CNNMultiaryKernelState> {
   NSUInteger result_channels(std::span<const NSUInteger> channels) const override {
     NSUInteger sum = 0;
@@ -19,7 +19,7 @@ struct ConcatenationState : openmps::Extends<ConcatenationState, openmps::CNNMul
     return sum;
   }
   openmps::Problem make_problem(const openmps::Encode &encode) const override {
-    // No problem has three sources, so the host copies what all of them read. The views hold the memory.
+    // No problem has three sources, so the host copies what is read. The views hold the memory.
     const auto sources = encode.src;
     std::vector<openmps::Window> windows;
     for (const auto &slot : const_slots()) windows.push_back(slot.window());
@@ -68,7 +68,7 @@ TestConcatenation *make_kernel(NSUInteger count = 3) {
   return kernel;
 }
 
-/// Three sources of other channels.
+/// Three sources with different channels.
 struct Sources {
   Tensor a = Tensor::random(2, 3, 4, 4, 1), b = Tensor::random(2, 3, 4, 8, 2), c = Tensor::random(2, 3, 4, 3, 3);
   NSArray *images() const { return [NSArray arrayWithObjects:make_image(a), make_image(b), make_image(c), nil]; }

@@ -30,9 +30,9 @@ MPSVector *make_vector(const Values &values) {
 
 Values values_of(MPSVector *vector) { return values_in([vector data], [vector length], [vector offset] / 4); }
 
-Values random_of(std::size_t count, unsigned seed, double least = -1) {
+Values random_of(std::size_t count, unsigned seed, double min = -1) {
   Values values = random_values(count, seed);
-  for (double &value : values) value = least < 0 ? value : std::fabs(value) + least;
+  for (double &value : values) value = min < 0 ? value : std::fabs(value) + min;
   return values;
 }
 
@@ -48,16 +48,16 @@ void check_values(const std::string &what, const Values &got, const Values &want
 // ------------------------------------------------------------------------------------------- the formulas
 
 struct Settings {
-  double rate = 0.1, rescale = 1, least = -INFINITY, greatest = INFINITY, l1 = 0, l2 = 0;
+  double rate = 0.1, rescale = 1, min = -INFINITY, max = INFINITY, l1 = 0, l2 = 0;
 };
 
 MPSNNOptimizerDescriptor *describe_optimizer(const Settings &s) {
   const bool absolute = s.l1 != 0, square = s.l2 != 0;
   return [MPSNNOptimizerDescriptor optimizerDescriptorWithLearningRate:static_cast<float>(s.rate)
                                                        gradientRescale:static_cast<float>(s.rescale)
-                                                 applyGradientClipping:std::isfinite(s.least)
-                                                       gradientClipMax:static_cast<float>(s.greatest)
-                                                       gradientClipMin:static_cast<float>(s.least)
+                                                 applyGradientClipping:std::isfinite(s.min)
+                                                       gradientClipMax:static_cast<float>(s.max)
+                                                       gradientClipMin:static_cast<float>(s.min)
                                                     regularizationType:absolute ? MPSNNRegularizationTypeL1
                                                                        : square ? MPSNNRegularizationTypeL2
                                                                                 : MPSNNRegularizationTypeNone
@@ -145,15 +145,15 @@ void test_descriptors() {
   [descent setLearningRate:2];
   [descent setApplyGradientClipping:YES];
   check([descent learningRate] == 2 && [descent applyGradientClipping], "what may be changed");
-  // The kernel has a copy of the numbers.
+  // The kernel has its own copy of the settings.
   [plain setLearningRate:9];
   check([descent learningRate] == 2, "a descriptor that is changed afterwards");
 }
 
 void test_vectors() {
-  // Clipping comes before the rescaling, and regularization behind it.
+  // Clipping comes before rescaling, and regularization after it.
   Settings s;
-  s.rate = 1, s.least = -1, s.greatest = 1, s.rescale = 4, s.l2 = 0.5;
+  s.rate = 1, s.min = -1, s.max = 1, s.rescale = 4, s.l2 = 0.5;
   MPSVector *v = make_vector({2});
   id<MTLCommandBuffer> buffer = command_buffer();
   [make_descent(s) encodeToCommandBuffer:buffer
@@ -190,24 +190,24 @@ void test_squares_and_time() {
                inputMomentumVector:nil
                 resultValuesVector:v];
   }
-  [descent setLearningRate:100];  // too late for what has been encoded
+  [descent setLearningRate:100];  // too late for earlier encodes
   run(buffer);
   check_values("learning rates", values_of(v), {-0.75}, 0);
 
   MPSNNOptimizerAdam *kernel = make_adam({}, 3);
-  MPSVector *m = make_vector({0}), *squares = make_vector({0}), *most = make_vector({0});
+  MPSVector *m = make_vector({0}), *second_moment = make_vector({0}), *max_moment = make_vector({0});
   buffer = command_buffer();
   for (NSUInteger step = 4; step < 6; ++step) {
     [kernel encodeToCommandBuffer:buffer
               inputGradientVector:g
                 inputValuesVector:v
               inputMomentumVector:m
-              inputVelocityVector:squares
-            maximumVelocityVector:most
+              inputVelocityVector:second_moment
+            maximumVelocityVector:max_moment
                resultValuesVector:v];
     check([kernel timeStep] == step, "an encode is a time step");
   }
-  // A copy goes on where the kernel is; the step may be set.
+  // A copy continues at the kernel's step; the step may be set.
   MPSNNOptimizerAdam *copy = [[kernel copy] autorelease];
   check([copy timeStep] == 5, "the time step of a copy");
   [copy setTimeStep:1];
@@ -215,7 +215,7 @@ void test_squares_and_time() {
           inputGradientVector:g
             inputValuesVector:v
           inputMomentumVector:m
-          inputVelocityVector:squares
+          inputVelocityVector:second_moment
            resultValuesVector:v];
   run(buffer);
   check([copy timeStep] == 2 && [kernel timeStep] == 5, "each kernel has its own time");
@@ -360,7 +360,7 @@ void test_read_counts() {
   MPSTemporaryVector *g = temporary(buffer), *v = temporary(buffer), *m = temporary(buffer);
   [v setReadCount:2];
   MPSVector *ones = make_vector({1, 1, 1, 1}), *result = make_vector({0, 0, 0, 0});
-  // Something has to stand in them: results of a first step.
+  // They need contents: results of a first step.
   MPSNNOptimizerStochasticGradientDescent *kernel = make_descent({});
   for (MPSVector *to : {(MPSVector *)g, (MPSVector *)v, (MPSVector *)m})
     [kernel encodeToCommandBuffer:buffer
@@ -455,7 +455,7 @@ void test_refusals() {
       autorelease];
   refused("inputGradientVector has the dataType 0x10000010, expected MPSDataTypeFloat32");
   restore();
-  // Two vectors over the same memory, one of them the result, are a result in place; so is the gradient's place.
+  // Two vectors over the same memory, one of them the result, make an in-place result; so does the gradient's memory.
   v = part_of(0), r = part_of(0);
   [kernel encodeToCommandBuffer:buffer
             inputGradientVector:g

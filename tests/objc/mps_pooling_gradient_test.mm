@@ -45,12 +45,12 @@ void test_properties_come_from_the_state() {
         "sourceSize is everything");
 }
 
-/// A part of the gradient image, of the result, and windows that were moved.
+/// A part of the gradient image, a part of the result, and moved windows.
 void test_places() {
   const Tensor x = Tensor::random(1, 6, 7, 4, 3), e = Tensor::random(1, 8, 9, 4, 4);
   MPSCNNPoolingMax *forward = pooling<MPSCNNPoolingMax>(2, 3, 2, 1);
   [forward setOffset:MPSOffset{1, -1, 0}];
-  // The gradient of 3 x 4 results (height x width) stands at (2, 1) in a larger image.
+  // The gradient of 3 x 4 results (height x width) is at (2, 1) of a larger image.
   Tensor part(1, 3, 4, 4);
   for (long y = 0; y < 3; ++y)
     for (long c = 0; c < 4; ++c)
@@ -92,7 +92,7 @@ void test_places() {
       }
   check(is_right, "clipRect says which pixels of the source are written");
 
-  // Beyond the gradient image there is none; what starts before it keeps its place.
+  // Beyond the gradient image there is no gradient; windows that start before it keep their place.
   [gradient setSourceSize:MTLSizeMake(NSUIntegerMax, NSUIntegerMax, NSUIntegerMax)];
   [gradient setPrimaryOffset:MPSOffset{-1, -1, 0}];
   Tensor shifted(1, 9, 10, 4);
@@ -116,7 +116,7 @@ void test_ties() {
   MPSCNNPoolingMaxGradient *gradient = pooling<MPSCNNPoolingMaxGradient>(3, 3, 3, 3);
   [gradient setSecondaryOffset:MPSOffset{1, 1, 0}];
   Tensor x(1, 3, 3, 4, 2), e(1, 1, 1, 4, 5);
-  x.at(0, 0, 0, 0) = 1;  // the first channel's greatest begin at (0, 1)
+  x.at(0, 0, 0, 0) = 1;  // the first channel's max is first at (0, 1)
   MPSImage *result = make_nan_image(1, 3, 3, 4);
   id<MTLCommandBuffer> buffer = command_buffer();
   [gradient encodeToCommandBuffer:buffer
@@ -129,7 +129,7 @@ void test_ties() {
   for (long c = 1; c < 4; ++c) expected.at(0, 0, 0, c) = 5;
   check_equal("the first of equal pixels has the gradient", read_image(result), expected, 0);
 
-  // Zeros beside the source: an equal pixel goes before them, a greater zero takes all.
+  // Zeros beside the source: an equal pixel has precedence, a greater zero takes all.
   Tensor zeros(1, 3, 3, 4);
   zeros.at(0, 0, 0, 0) = -1;
   for (long y = 0; y < 3; ++y)

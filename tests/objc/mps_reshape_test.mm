@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Kernels that put values at other places: upsampling, resizing, reshaping, slicing, padding; and dropout. The
-// forms with a shape, states, properties, refused calls; values are in tests/cases. Prints "N passed, N failed".
+// Kernels that move values: upsampling, resizing, reshaping, slicing, padding; and dropout. The forms with a shape,
+// states, properties, refused calls; values are in tests/cases. Prints "N passed, N failed".
 
 #import "mps_test.hh"
 

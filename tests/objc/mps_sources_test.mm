@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-// Data sources, copies and archives of the MPS kernels, and what the kernels refuse. Prints "N passed, N failed".
+// Data sources, copies and archives of the MPS kernels, and refused calls. Prints "N passed, N failed".
 
 #import "mps_test.hh"
 
-/// Values that are NaN when nobody holds them any more.
+/// Values that become NaN when they are released.
 @interface Lender : NSObject {
  @public
   std::vector<float> values;
@@ -19,7 +19,7 @@
 }
 @end
 
-/// Lets go of its values when it is purged.
+/// Releases its values when it is purged.
 @interface LendingSource : FullTestSource {
  @public
   Lender *lender;
@@ -54,7 +54,7 @@ MPSCNNConvolution *plain_convolution(NSUInteger kh, NSUInteger kw, NSUInteger in
       make_source(descriptor_of(kh, kw, inputs, outputs), random_values(kh * kw * inputs * outputs, 9), {}));
 }
 
-/// One pixel through a 1 x 1 convolution with one-hot sources: the weights the kernel has, [O][I].
+/// Return the kernel's weights, [O][I]: one-hot pixels through a 1 x 1 convolution.
 std::vector<double> weights_of(MPSCNNConvolution *kernel) {
   const long inputs = static_cast<long>([kernel inputFeatureChannels]),
              outputs = static_cast<long>([kernel outputFeatureChannels]);
@@ -83,7 +83,7 @@ void check_weights(const std::string &what, MPSCNNConvolution *kernel, const std
 // --------------------------------------------------------------------------------------- kinds of weights
 
 void test_kinds_of_weights() {
-  // 1 + 2^-11 lies halfway between two halves and goes to the even one; 1 + 3 * 2^-11 to the other.
+  // 1 + 2^-11 is halfway between two halves and rounds to the even one; 1 + 3 * 2^-11 to the other.
   const std::vector<double> exact = {1 + std::ldexp(1, -11), 1 + 3 * std::ldexp(1, -11), -1.0 / 3, 1e-6, 70000,
                                      std::ldexp(1, -26)};
   const std::vector<double> halves = {1, 1 + std::ldexp(1, -9), -0.333251953125, 17 * std::ldexp(1, -24), INFINITY, 0};
@@ -149,7 +149,7 @@ void test_life_cycle() {
               [kernel accumulatorPrecisionOption] == MPSNNConvolutionAccumulatorPrecisionOptionFloat,
           "properties of a convolution");
 
-    // Work that is encoded keeps the old weights, later work has the new ones.
+    // Encoded work keeps the old weights; later work uses the new ones.
     std::vector<float> doubled(w.begin(), w.end());
     for (float &value : doubled) value *= 2;
     std::memcpy(source->bytes.data(), doubled.data(), source->bytes.size());
@@ -224,7 +224,7 @@ void test_life_cycle() {
   });
 }
 
-/// Out of one kernel and into another one in the order of the command buffer, whatever was encoded before.
+/// Weights pass from one kernel to another in the order of the command buffer; earlier encodes keep theirs.
 void test_export_and_reload() {
   MPSCNNConvolutionDescriptor *d = descriptor_of(3, 2, 4, 8);
   const std::vector<double> w = random_values(24 * 8, 21), b = random_values(8, 22);
@@ -525,8 +525,8 @@ void test_encode_errors() {
                [&] { [kernel performSelector:NSSelectorFromString(@"frobnicate")]; });
 }
 
-/// A source that says who keeps its weights: they are used where they are, and that one is held.
-void test_lent_weights() {
+/// A source with a weightsOwner: the kernel uses the weights in place, and retains the owner.
+void test_borrowed_weights() {
   const auto lend = [](MPSDataType kept, bool normalized, bool *ended, float **values) {
     MPSCNNConvolutionDescriptor *descriptor = descriptor_of(1, 1, 3, 2);
     const float ones[] = {1, 1}, zeros[] = {0, 0};
@@ -572,7 +572,7 @@ void test_lent_weights() {
   }
 }
 
-/// Failing returned-image encodes must not leave temporary images that nobody will read.
+/// Failed encodes that return an image must not leave unread temporary images.
 void test_failed_encode_leaves_no_temporaries() {
   MPSCNNConvolution *kernel = plain_convolution(1, 1, 4, 4);
   id<MTLCommandBuffer> buffer = command_buffer();
@@ -588,6 +588,6 @@ void test_failed_encode_leaves_no_temporaries() {
 
 int main() {
   return run_tests({test_kinds_of_weights, test_life_cycle, test_export_and_reload, test_copies_and_archives,
-                    test_lent_weights, test_descriptor_errors, test_encode_errors,
+                    test_borrowed_weights, test_descriptor_errors, test_encode_errors,
                     test_failed_encode_leaves_no_temporaries});
 }

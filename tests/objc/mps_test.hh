@@ -30,7 +30,7 @@ inline void check(bool good, const std::string &what) {
   }
 }
 
-/// `part` has to stand in the reason.
+/// Check that `action` raises `name` with a reason that contains `part`.
 inline void check_raises(const std::string &what, NSString *name, const char *part,
                          const std::function<void()> &action) {
   std::string got = "nothing";
@@ -75,7 +75,7 @@ struct Random {
   }
 };
 
-/// What wrong arguments raise.
+/// Raised for wrong arguments.
 inline NSString *const kArgument = NSInvalidArgumentException;
 
 struct Tensor {
@@ -109,7 +109,7 @@ struct Tensor {
   }
 };
 
-/// Largest difference; infinite for other extents or a NaN on one side only.
+/// Return the max difference; infinite for other extents or a NaN on one side only.
 inline double distance(const Tensor &a, const Tensor &b) {
   if (a.n != b.n || a.h != b.h || a.w != b.w || a.c != b.c) return std::numeric_limits<double>::infinity();
   double worst = 0;
@@ -142,7 +142,7 @@ inline MPSImageDescriptor *describe(long n, long h, long w, long c,
                                                         usage:MTLTextureUsageShaderRead | MTLTextureUsageShaderWrite];
 }
 
-/// Of elements T: float or _Float16.
+/// Make an image with elements T: float or _Float16.
 template <class T>
 MPSImage *make_image_of(const Tensor &t) {
   const auto format = sizeof(T) == 2 ? MPSImageFeatureChannelFormatFloat16 : MPSImageFeatureChannelFormatFloat32;
@@ -174,14 +174,14 @@ Tensor read_image_of(MPSImage *image) {
 inline MPSImage *make_image(const Tensor &t) { return make_image_of<float>(t); }
 inline Tensor read_image(MPSImage *image) { return read_image_of<float>(image); }
 
-/// Full of NaN: what a kernel leaves alone shows.
+/// Make an image of NaN, which shows the values that a kernel does not write.
 inline MPSImage *make_nan_image(long n, long h, long w, long c) { return make_image(Tensor(n, h, w, c, NAN)); }
 
-/// In half precision; for values that it holds exactly.
+/// Make an image in half precision, for values that it holds exactly.
 inline MPSImage *make_half_image(const Tensor &t) { return make_image_of<_Float16>(t); }
 inline Tensor read_half_image(MPSImage *image) { return read_image_of<_Float16>(image); }
 
-/// Image i of the tensor as an image of its own.
+/// Return each image of the tensor as a separate image.
 inline MPSImageBatch *make_batch(const Tensor &t) {
   NSMutableArray *batch = [NSMutableArray array];
   for (long i = 0; i < t.n; ++i) [batch addObject:make_image(t.image(i))];
@@ -196,14 +196,14 @@ inline void run(id<MTLCommandBuffer> buffer) {
   check([buffer status] == MTLCommandBufferStatusCompleted, "a command buffer ends completed");
 }
 
-/// What the kernel makes of `source` in `destination`.
+/// Run the kernel from `source` to `destination`.
 inline void encode(MPSCNNKernel *kernel, MPSImage *source, MPSImage *destination) {
   id<MTLCommandBuffer> buffer = command_buffer();
   [kernel encodeToCommandBuffer:buffer sourceImage:source destinationImage:destination];
   run(buffer);
 }
 
-/// What the kernel makes of `source` in an image of its own size.
+/// Return the kernel's result for `source`, in an image that the kernel sizes.
 inline Tensor result_of(MPSCNNKernel *kernel, MPSImage *source) {
   [kernel setDestinationImageAllocator:[MPSImage defaultAllocator]];
   id<MTLCommandBuffer> buffer = command_buffer();
@@ -212,7 +212,7 @@ inline Tensor result_of(MPSCNNKernel *kernel, MPSImage *source) {
   return read_image(result);
 }
 
-/// What an archive of the object gives back.
+/// Return the object, archived and read again.
 template <class Kernel>
 inline Kernel *archived(Kernel *object) {
   NSData *data = [NSKeyedArchiver archivedDataWithRootObject:object];
@@ -222,7 +222,7 @@ inline Kernel *archived(Kernel *object) {
   return result;
 }
 
-/// The kernel, its copy and what its archive gives compute the same.
+/// Check that the kernel, its copy and its archive compute the same.
 inline void check_twins(const std::string &what, MPSCNNKernel *kernel, const Tensor &x, long h, long w, long c) {
   id twins[] = {kernel, [[kernel copy] autorelease], archived(kernel)};
   MPSImage *results[3];
@@ -241,7 +241,7 @@ inline void check_twins(const std::string &what, MPSCNNKernel *kernel, const Ten
 
 // ------------------------------------------------------------------------------------------ data sources
 
-/// Answers what its fields say, and counts.
+/// Returns the values of its fields, and counts the calls.
 @interface TestSource : NSObject <MPSCNNConvolutionDataSource> {
  @public
   MPSCNNConvolutionDescriptor *descriptor;
@@ -253,7 +253,7 @@ inline void check_twins(const std::string &what, MPSCNNKernel *kernel, const Ten
 }
 @end
 
-/// With every optional method.
+/// With all optional methods.
 @interface FullTestSource : TestSource {
  @public
   MPSDataType kept;
@@ -352,7 +352,7 @@ struct Geometry {
   bool clamp = false;
 };
 
-/// w[O][kh][kw][I / groups]; every destination pixel.
+/// Convolve with w[O][kh][kw][I / groups], at every destination pixel.
 inline Tensor convolve(const Tensor &x, const std::vector<double> &w, const std::vector<double> &b, long outputs,
                        const Geometry &g, long height, long width) {
   Tensor y(x.n, height, width, outputs);
@@ -380,7 +380,7 @@ inline Tensor convolve(const Tensor &x, const std::vector<double> &w, const std:
   return y;
 }
 
-/// Puts `part` into `whole` at (image, row, column, channel).
+/// Put `part` into `whole` at (image, row, column, channel).
 inline void paste(Tensor &whole, const Tensor &part, long z, long y, long x, long c) {
   for (long n = 0; n < part.n; ++n)
     for (long j = 0; j < part.h; ++j)

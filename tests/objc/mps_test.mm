@@ -4,7 +4,7 @@
 
 #import "mps_test.hh"
 
-/// Custom bit alone: the suggestion is ValidOnly, and this one adds 2 * pad / stride as turicreate's does.
+/// Custom bit only: the suggestion is ValidOnly, and this one adds 2 * pad / stride as turicreate's does.
 @interface GrowingPadding : NSObject<MPSNNPadding> {
  @public
   NSInteger pad;
@@ -159,7 +159,7 @@ void test_padding() {
   };
   for (const PaddingCase &p : cases) {
     NSAutoreleasePool *pool = [[NSAutoreleasePool alloc] init];
-    // The case on one axis, something plain on the other; both ways.
+    // The case on one axis, a plain one on the other; both ways.
     for (int vertical = 0; vertical < 2; ++vertical) {
       ConvCase c{.why = p.why, .ic = 3, .oc = 2};
       c.h = vertical ? p.size : 1, c.w = vertical ? 1 : p.size;
@@ -188,7 +188,7 @@ void test_padding() {
     [pool drain];
   }
 
-  // The factory default, and one axis not like the other.
+  // The factory default, and axes that differ.
   const ConvCase c{.why = "padding"};
   const std::vector<double> w = random_values(weight_count(c), 23);
   MPSCNNConvolution *kernel =

@@ -9,7 +9,7 @@
 
 // ---------------------------------------------------------------------------------------------- data sources
 
-/// Instance normalization asks for no more than this.
+/// The methods that instance normalization requires.
 @interface PlainNormSource : NSObject <MPSCNNInstanceNormalizationDataSource> {
  @public
   NSUInteger channels;
@@ -18,7 +18,7 @@
 }
 @end
 
-/// Batch normalization asks for this.
+/// The methods that batch normalization requires.
 @interface NormSource : PlainNormSource <MPSCNNBatchNormalizationDataSource> {
  @public
   int loads, purges;
@@ -26,7 +26,7 @@
 }
 @end
 
-/// With every optional method.
+/// With all optional methods.
 @interface FullNormSource : NormSource {
  @public
   float epsilon_value;
@@ -95,7 +95,7 @@ using Numbers = std::vector<double>;
 
 inline std::vector<float> floats(const Numbers &values) { return {values.begin(), values.end()}; }
 
-/// The numbers of every channel.
+/// The parameters of all channels.
 struct Affine {
   Numbers gamma, beta, mean, variance;
 
@@ -144,7 +144,7 @@ inline void check_numbers(const std::string &what, const Numbers &got, const Num
   check(worst <= tolerance, what + ", largest difference " + std::to_string(worst));
 }
 
-/// The images one after the other in memory, and one by one.
+/// Read the images of a batch into one tensor.
 inline Tensor read_batch(MPSImageBatch *batch) {
   Tensor all;
   for (MPSImage *image in batch) {
@@ -176,7 +176,7 @@ struct Moments {
   double mean = 0, variance = 0;
 };
 
-/// Of images [first, first + images) and channels [channel, channel + channels).
+/// Return the moments of images [first, first + images) and channels [channel, channel + channels).
 inline Moments moments_of(const Tensor &x, long first, long images, long channel, long channels) {
   Moments m;
   const double count = static_cast<double>(images * x.h * x.w * channels);

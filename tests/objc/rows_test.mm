@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Runs a file of rows (tests/rows/objc_*.py): makes the kernel of each by the initializer that the row names, sets its
+// Runs a file of rows (tests/rows/objc_*.py): makes each row's kernel by the initializer that the row names, sets its
 // properties by key-value coding, and compares every encode form with the row's values. Prints "N passed, N failed".
 
 #import "mps_test.hh"
@@ -12,7 +12,7 @@
 using rows::Array;
 using rows::Row;
 
-/// A policy that knows the result and the kernel's offset.
+/// A policy with the row's result and kernel offset.
 @interface RowPadding : NSObject<MPSNNPadding> {
  @public
   const Row *row;
@@ -21,7 +21,7 @@ using rows::Row;
 }
 @end
 
-/// Gradients of gamma and beta that a row brings.
+/// Gradients of gamma and beta from a row.
 @interface RowBatchState : MPSCNNBatchNormalizationState
 @end
 
@@ -167,8 +167,8 @@ Class class_named(const std::string &name) {
 id object_named(const Row &row, const std::string &name);
 id called_object(const std::string &word);
 
-/// One argument as the method declares it: a number, integers with commas between for a structure, the name of an
-/// object, or that of an array for a pointer.
+/// Set one argument by its declared type: a number, comma-separated integers for a structure, the name of an object, or
+/// the name of an array for a pointer.
 void set_argument(NSInvocation *call, NSInteger index, const Row &row, const std::string &word) {
   const char *type = [[call methodSignature] getArgumentTypeAtIndex:static_cast<NSUInteger>(index)];
   while (*type == 'r' || *type == 'n') ++type;  // const, in
@@ -203,7 +203,7 @@ NSInvocation *invocation(id target, NSMethodSignature *signature, SEL selector, 
   return call;
 }
 
-/// Every setting `prefix`NAME: numbers by key-value coding, structures by the setter.
+/// Set every `prefix`NAME: numbers by key-value coding, structures by the setter.
 void set_properties(id object, const Row &row, const std::string &prefix) {
   for (const auto &[key, value] : row.settings) {
     if (key.rfind(prefix, 0) != 0) continue;
@@ -218,7 +218,7 @@ void set_properties(id object, const Row &row, const std::string &prefix) {
   }
 }
 
-/// By the settings `prefix`class, init and arguments.
+/// Make an object by the settings `prefix`class, init and arguments.
 id make(const Row &row, const std::string &prefix = "") {
   const Class kind = class_named(setting(row, prefix + "class"));
   const SEL selector = NSSelectorFromString(text(setting(row, prefix + "init")));
@@ -337,7 +337,7 @@ MPSImage *image_of(const Shape &shape, const std::string &dtype, const std::byte
   return image;
 }
 
-/// How images are passed: in one object, as single images, or as a batch of its views.
+/// How images are passed: in one object, as single images, or as a batch of views of one object.
 enum class As { one, batch, views };
 
 id images_of(const Shape &shape, const std::string &dtype, const std::byte *values, As as) {
@@ -355,7 +355,7 @@ id source_images(const Row &row, const std::string &key, As as) {
   return images_of(values.shape, values.dtype, values.bytes.data(), as);
 }
 
-/// Bytes of 0x7f: NaN in half precision, a large number in float32.
+/// Make images of bytes 0x7f: NaN in half precision, a large number in float32.
 id filled_images(const Shape &shape, const std::string &dtype, As as) {
   std::size_t count = rows::element_size(dtype);
   for (const long extent : shape) count *= static_cast<std::size_t>(extent);
@@ -372,7 +372,7 @@ void read_as(MPSImage *image, Tensor &all, double scale) {
   all.values.insert(all.values.end(), one.values.begin(), one.values.end());
 }
 
-/// An image or a batch.
+/// Read an image or a batch.
 Tensor read_images(id images, const std::string &dtype) {
   Tensor all;
   NSArray *batch = [images isKindOfClass:[NSArray class]] ? images : [NSArray arrayWithObject:images];
@@ -389,7 +389,7 @@ Tensor read_images(id images, const std::string &dtype) {
   return all;
 }
 
-/// The values at `first` are the expected ones within the bounds, the others are as filled_images() left them.
+/// Check that the values at `first` are within their bounds, and the others as filled_images() left them.
 void compare(const std::string &what, const Tensor &got, const Shape &shape, const Shape &first, const Array &expected,
              const Array &bound, const std::string &dtype) {
   if (Shape{got.n, got.h, got.w, got.c} != shape) return check(false, what + ": the result has other extents");
@@ -426,11 +426,11 @@ void compare(const std::string &what, const Tensor &got, const Shape &shape, con
 
 // ------------------------------------------------------------------------------------------------------ encode forms
 
-/// How a kernel is encoded.
+/// An encode form.
 struct Form {
   bool batch = false, given = false, state = false, temporary = false;
-  bool views = false;  // the batch is of one object
-  bool twin = false;   // out of the archive of a copy; gradients behind other channels
+  bool views = false;  // the batch is views of one object
+  bool twin = false;   // an unarchived copy; gradients after other channels
   std::string name() const {
     return std::string(views   ? ", a batch of views"
                        : batch ? ", a batch"
@@ -453,7 +453,7 @@ void set_up_result(id kernel, const Row &row) {
   [kernel setDestinationImageAllocator:[MPSImage defaultAllocator]];
 }
 
-/// Encodes a kernel of one or two sources; returns the result. `state` is set where the form has one.
+/// Encode a kernel of one or two sources; return the result. Sets `state` if the form has one.
 id encode_forward(MPSCNNKernel *kernel, id<MTLCommandBuffer> buffer, const std::vector<id> &sources, const Form &form,
                   id result, id *state) {
   id a = sources[0], b = sources.size() > 1 ? sources[1] : nil;
@@ -541,7 +541,7 @@ id encode_forward(MPSCNNKernel *kernel, id<MTLCommandBuffer> buffer, const std::
                     : [two encodeToCommandBuffer:buffer primaryImage:a secondaryImage:b];
 }
 
-/// A copy of temporary images that stays.
+/// Return a permanent copy of temporary images.
 id kept(id<MTLCommandBuffer> buffer, id images, const Form &form) {
   MPSNNNeuronDescriptor *same = [MPSNNNeuronDescriptor cnnNeuronDescriptorWithType:MPSCNNNeuronTypeNone];
   MPSCNNNeuron *copy = [[[MPSCNNNeuron alloc] initWithDevice:device neuronDescriptor:same] autorelease];
@@ -555,7 +555,7 @@ std::vector<id> sources_of(const Row &row, As as) {
   return sources;
 }
 
-/// Forms that the row's destination allows.
+/// Return the forms that the row's destination allows.
 std::vector<Form> forms_of(const Row &row, bool states) {
   std::vector<Form> forms;
   for (const bool batch : {false, true})
@@ -616,7 +616,7 @@ id encode_gradient(MPSCNNGradientKernel *kernel, id<MTLCommandBuffer> buffer, id
   return result;
 }
 
-/// Gradients of parameters that a state has, summed over the states of a batch.
+/// Return a state's gradients of parameters, summed over the states of a batch.
 std::vector<double> parameters_in(id state, const Form &form, const std::string &key) {
   std::vector<double> sums;
   NSSet *states = form.batch ? [NSSet setWithArray:state] : [NSSet setWithObject:state];
@@ -642,7 +642,7 @@ void compare_parameters(const Row &row, id state, const Form &form) {
   }
 }
 
-/// The forward kernel and its gradient kernel in one command buffer; returns the gradient.
+/// Encode the forward kernel and its gradient kernel in one command buffer; return the gradient.
 id encode_both(const Row &row, MPSCNNGradientKernel *kernel, const Form &form, id result, id *state) {
   MPSCNNKernel *forward = make(row);
   set_up_result(forward, row);
@@ -653,7 +653,7 @@ id encode_both(const Row &row, MPSCNNGradientKernel *kernel, const Form &form, i
   const std::string seen = setting(row, "seen");
   id source = seen == "y" ? y : seen == "second" ? sources[1] : sources[0];
   result = encode_gradient(kernel, buffer, source_images(row, "upstream", form.as()), source, *state, form, result);
-  if (form.temporary)  // gradients of parameters are there for an optimizer
+  if (form.temporary)  // only an optimizer would read the gradients of parameters
     for (MPSState *one in form.batch ? *state : [NSArray arrayWithObject:*state]) [one setReadCount:0];
   run(buffer);
   return result;
@@ -666,7 +666,7 @@ void run_gradient(const Row &row) {
     if (form.twin) kernel = archived([[kernel copy] autorelease]);
     [kernel setDestinationImageAllocator:[MPSImage defaultAllocator]];
     id state = nil, result = nil;
-    // A form with a destination uses the properties as they are, the other sets them.
+    // A form with a destination uses the properties as they are; the others set them.
     if (form.given) encode_both(row, kernel, {.batch = form.batch}, nil, &state);
     const long channel = form.twin ? 4 : 0;
     [kernel setDestinationFeatureChannelOffset:static_cast<NSUInteger>(channel)];
@@ -697,7 +697,7 @@ MPSCNNLossDataDescriptor *loss_data(const Row &row, const std::string &name, lon
                                                             size:MTLSizeMake(extent(2), extent(1), extent(3))];
 }
 
-/// Labels of one image of the arrays `labels` and `weights`, with one loss or with all.
+/// Make labels of one image of the arrays `labels` and `weights`, with one loss or with all.
 MPSCNNLossLabels *make_labels(const Row &row, long image) {
   MPSCNNLossDataDescriptor *labels = loss_data(row, "labels", image);
   const MTLSize size = flag(row, "all_losses") ? [labels size] : MTLSizeMake(1, 1, 1);
@@ -713,7 +713,7 @@ id<MTLBuffer> make_buffer(const Array &values) {
                              options:MTLResourceStorageModeShared] autorelease];
 }
 
-/// With two floats behind each row.
+/// Make a matrix with two floats after each row.
 MPSMatrix *make_matrix(const Array &values) {
   const auto rows = static_cast<NSUInteger>(values.shape[0]), columns = static_cast<NSUInteger>(values.shape[1]);
   MPSMatrixDescriptor *descriptor = [MPSMatrixDescriptor matrixDescriptorWithRows:rows
@@ -733,7 +733,7 @@ std::vector<double> floats_at(id<MTLBuffer> buffer, NSUInteger offset, NSUIntege
   return std::vector<double>(first, first + count);
 }
 
-/// The objects of one row by their words, and the command buffer of the moment.
+/// The objects of one row by their words, and the current command buffer.
 struct Calls {
   const Row &row;
   std::map<std::string, id> objects;
@@ -747,7 +747,7 @@ struct Calls {
     return found;
   }
 
-  /// kind:names with commas between.
+  /// `word`: kind:names, the names separated by commas.
   id make_object(const std::string &word) {
     const auto colon = word.find(':');
     const std::string kind = word.substr(0, colon);
@@ -793,7 +793,7 @@ struct Calls {
     return nil;
   }
 
-  /// Values of an object, or of all objects of a list.
+  /// Read the values of an object, or of all objects of a list.
   std::vector<double> read(id object) {
     if ([object isKindOfClass:[NSArray class]]) {
       std::vector<double> all;
@@ -821,7 +821,7 @@ Calls *calls;
 
 id called_object(const std::string &word) { return calls->object(word); }
 
-/// `call` with its `call_arguments` as many times as `times` says, and then arrays `after.`WORD.
+/// Run `call` with its `call_arguments` `times` times, then compare the arrays `after.`WORD.
 void run_call(const Row &row, bool twin) {
   Calls own{row, {}};
   calls = &own;

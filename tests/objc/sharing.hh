@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What openmps adds to MPSImage: an image over the program's memory.
+// openmps's extension of MPSImage: an image over the program's memory.
 #pragma once
 
 #import <MetalPerformanceShaders/MetalPerformanceShaders.h>

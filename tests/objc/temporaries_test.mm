@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What lives inside of a command buffer: temporary images, and states. Prints "N passed, N failed".
+// Objects that live on one command buffer: temporary images, and states. Prints "N passed, N failed".
 
 #import "metal_test.hh"
 
@@ -21,7 +21,7 @@ void test_temporaries() {
   [image setLabel:@"middle"];
   CHECK([[image texture] storageMode] == MTLStorageModePrivate);
   CHECK_RAISES(kUsage, PARTS("MPSTemporaryImage", "middle", "readCount 1", "must be 0"), [buffer commit]);
-  CHECK([buffer status] == MTLCommandBufferStatusNotEnqueued);  // and may still be mended
+  CHECK([buffer status] == MTLCommandBufferStatusNotEnqueued);  // it can still be fixed
   CHECK(MPSImageBatchIncrementReadCount([NSArray arrayWithObjects:image, image, nil], 2) == 1 &&
         [image readCount] == 3);
   MPSImage *sub = [image subImageWithFeatureChannelRange:NSMakeRange(4, 4)];
@@ -53,7 +53,7 @@ void test_temporaries() {
   CHECK_RAISES(kArgument, PARTS("commandBuffer is nil"),
                [MPSTemporaryImage temporaryImageWithCommandBuffer:nil imageDescriptor:described(kFloat32, 2, 3, 8)]);
   {
-    // Deallocated with readers to come: told at the commit.
+    // Deallocated with reads left: commit raises.
     id<MTLCommandBuffer> other = [queue commandBuffer];
     {
       const Pool inner;
@@ -100,7 +100,7 @@ void test_states() {
   CHECK([state resourceAtIndex:0 allocateMemory:NO] == nil && [state resourceSize] == 16 + 32 + 120);
   id<MTLBuffer> first = (id<MTLBuffer>)[state resourceAtIndex:0 allocateMemory:YES];
   CHECK([first length] == 16 && [state resource] == first && [first contents] != nullptr);
-  [first didModifyRange:NSMakeRange(0, 16)];  // a Mac's may be managed
+  [first didModifyRange:NSMakeRange(0, 16)];  // on a Mac it may be managed
   [state setReadCount:7];
   CHECK([state readCount] == 0);
   CHECK_RAISES(kArgument, PARTS("index (3)", "resourceCount (3)"), [state resourceAtIndex:3 allocateMemory:YES]);

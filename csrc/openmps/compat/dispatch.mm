@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Semaphores, once, queues and groups for programs that use libdispatch's, see include/dispatch/dispatch.h.
+// libdispatch's semaphores, dispatch_once, queues and groups; see include/dispatch/dispatch.h.
 
 #import "compat/include/dispatch/dispatch.h"
 
@@ -24,7 +24,7 @@ dispatch_time_t now() {
   return static_cast<dispatch_time_t>(std::chrono::nanoseconds(Clock::now().time_since_epoch()).count());
 }
 
-/// Waits on `changed` until `ready`, which the mutex of `lock` guards; whether it is by then.
+/// Wait on `changed` until `ready`, which the mutex of `lock` guards. Return false after the timeout.
 template <class Ready>
 bool wait_until(std::condition_variable &changed, std::unique_lock<std::mutex> &lock, dispatch_time_t timeout,
                 const Ready &ready) {
@@ -85,7 +85,7 @@ struct dispatch_queue_s {
     }
   }
 
-  /// Calls the next block; false if there is none, which `wait` waits for.
+  /// Call the next block. Return false if there is none; with `wait`, wait for one.
   bool run_next(bool wait) {
     Block block;
     {
@@ -177,7 +177,7 @@ void dispatch_sync(dispatch_queue_t queue, dispatch_block_t block) {
     dispatch_semaphore_signal(signal);
   }));
   dispatch_semaphore_wait(&done, DISPATCH_TIME_FOREVER);
-  const std::lock_guard<std::mutex> lock(done.mutex);  // the other thread has left signal()
+  const std::lock_guard<std::mutex> lock(done.mutex);  // wait until the other thread has left signal()
 }
 
 void dispatch_after(dispatch_time_t when, dispatch_queue_t queue, dispatch_block_t block) {

@@ -21,7 +21,7 @@ MTLTextureOnEngine *own_texture(id<MTLTexture> texture, const char *what) {
   return (MTLTextureOnEngine *)texture_of(texture, what);
 }
 
-/// Bytes that a buffer must have from the offset on for rows of that size; raises for rows too short.
+/// Return the bytes that the rows take from the offset on. Raise if bytesPerRow is less than a row.
 NSUInteger rows_extent(const SlicePixels &slice, NSUInteger bytes_per_row, MTLSize size) {
   const NSUInteger row = size.width * slice.lanes * slice.element;
   if (size.height > 1 && bytes_per_row < row)
@@ -54,7 +54,7 @@ void check_no_options(MTLBlitOption options) {
 
 @implementation MTLBlitCommandEncoderOnEngine
 
-// An encoder that is never ended leaves its command buffer refusing to commit, as Metal's validation does.
+// A command buffer refuses to commit until its encoder has ended, as under Metal's validation.
 
 OPENMPS_LABEL
 OPENMPS_UNKNOWN_SELECTORS

@@ -89,7 +89,7 @@ OPENMPS_UNKNOWN_SELECTORS
     @try {
       handler.get()(self);
     } @catch (NSException *exception) {
-      // There is nobody above to raise to; -error tells.
+      // No caller could catch it; -error reports it.
       _handlerFailure = openmps::Ref<NSString *>([exception reason]);
     }
   }
@@ -102,7 +102,7 @@ OPENMPS_UNKNOWN_SELECTORS
                          what);
 }
 
-/// `awaited`: by the thread that waits next.
+/// `awaited`: the calling thread waits for the result next.
 - (void)openmps_submit:(BOOL)awaited {
   [self openmps_requireUncommitted:"commit"];
   [self openmps_requireThread:"commit"];
@@ -184,7 +184,7 @@ OPENMPS_UNKNOWN_SELECTORS
 - (void)openmps_waitFor:(openmps::Submission::Stage)stage {
   if (_recorder->is_recording())
     openmps::raise_usage(@"MTLCommandBuffer: waiting would never end: the command buffer has not been committed.");
-  // A handler that waits for its own command buffer: the work is done, the handlers are not.
+  // A handler that waits for its own command buffer returns at once: the work is done, the handlers are not.
   if (_queue.get()->_queue->is_running_thread()) {
     if (!_recorder->completion()->is_done() && stage == openmps::Submission::finished)
       openmps::raise_usage(@"MTLCommandBuffer: waiting on the command queue's own thread would never end.");
@@ -194,8 +194,8 @@ OPENMPS_UNKNOWN_SELECTORS
   if (!_queue.get()->_queue->run_claimed(*_submission)) _submission->wait_for(stage);
 }
 
-/// Before commit: when the work is done, the sentence that `check` returns makes the command buffer fail. nil: the
-/// memory, which the work reads or writes, is as it should be.
+/// Call `check` when the work is done, which reads or writes the memory. A sentence that it returns makes the command
+/// buffer fail; nil means that the memory is valid. Before commit only.
 - (void)useMemory:(const void *)memory length:(NSUInteger)length check:(NSString *(*)(const void *, NSUInteger))check {
   openmps::check_offered(self, _cmd);
   [self openmps_requireUncommitted:"useMemory:length:check:"];
@@ -232,7 +232,7 @@ OPENMPS_UNKNOWN_SELECTORS
   return [NSError errorWithDomain:MTLCommandBufferErrorDomain code:code userInfo:info];
 }
 
-// 0 until the times are known, as Metal's.
+// 0 until the times are known, as in Metal.
 - (CFTimeInterval)kernelStartTime {
   return _recorder->completion()->is_done() ? _submission->kernel_start : 0;
 }

@@ -6,7 +6,7 @@
 
 @class MTLCommandBufferOnEngine;
 
-/// Memory that is used, and who knows whether it was all there.
+/// Memory that the work uses, and its check after the work.
 struct OpenMPSMemoryCheck {
   const void *memory;
   NSUInteger length;
@@ -43,6 +43,6 @@ struct OpenMPSMemoryCheck {
   std::vector<OpenMPSMemoryCheck> _memoryChecks;
 }
 - (instancetype)initWithQueue:(MTLCommandQueueOnEngine *)queue retainedReferences:(BOOL)retained;
-/// For the open encoder.
+/// The recorder, also while an encoder is open.
 - (openmps::Recorder &)openmps_openRecorder;
 @end

@@ -29,7 +29,7 @@ namespace {
 // Metal's default [newCommandQueue].
 constexpr NSUInteger kMaxCommandBuffers = 64;
 
-/// The device of an engine, which is made if need be. One object for each engine.
+/// Return the engine's device, one object per engine; make it on the first call.
 MTLDeviceOnEngine *device_named(const std::string &name) {
   static auto *const made = new std::map<std::string, MTLDeviceOnEngine *>;
   static std::mutex mutex;
@@ -63,7 +63,7 @@ NSArray *devices() {
     std::string failure = env::failure();
     const auto list = failure.empty() ? try_engine_names(&failure) : std::vector<std::string>();
     if (list.empty()) raise_argument(@"%s", failure.c_str());
-    const Pool pool;  // not around the exception, which is autoreleased itself
+    const Pool pool;  // not around the raise: the exception is autoreleased itself
     NSMutableArray *made = [[NSMutableArray alloc] init];
     for (const std::string &name : list) [made addObject:device_named(name)];
     return made;
@@ -81,7 +81,7 @@ MTLDeviceNotificationName const MTLDeviceWasAddedNotification = @"MTLDeviceWasAd
 MTLDeviceNotificationName const MTLDeviceRemovalRequestedNotification = @"MTLDeviceRemovalRequestedNotification";
 MTLDeviceNotificationName const MTLDeviceWasRemovedNotification = @"MTLDeviceWasRemovedNotification";
 
-// The devices of a process never change: the observer is an object without a task, and no handler is ever called.
+// The devices of a process never change: the observer is a plain object, and the handler is never called.
 NSArray<id<MTLDevice>> *MTLCopyAllDevicesWithObserver(id<NSObject> *observer, MTLDeviceNotificationHandler handler) {
   if (observer == nullptr) openmps::raise_argument(@"MTLCopyAllDevicesWithObserver: observer is NULL.");
   if (handler == nullptr) openmps::raise_argument(@"MTLCopyAllDevicesWithObserver: handler is nil.");
@@ -104,7 +104,7 @@ void MTLRemoveDeviceObserver(id<NSObject> observer) {
   return self;
 }
 
-// Devices live as long as the process, so that a release too many does no harm.
+// Devices live as long as the process, so that one release too many does no harm.
 - (id)retain {
   return self;
 }
@@ -151,7 +151,7 @@ OPENMPS_UNKNOWN_SELECTORS
 }
 
 - (NSUInteger)locationNumber {
-  return 0;  // of the one that is built in
+  return 0;  // the built-in device
 }
 
 - (BOOL)hasUnifiedMemory {
@@ -313,7 +313,7 @@ OPENMPS_UNKNOWN_SELECTORS
     openmps::raise_argument(@"MTLDevice: options (0x%lx) ask for private storage of the program's own memory.",
                             (unsigned long)options);
   if (length > [self maxBufferLength]) {
-    // The memory was handed over with the call, as it is when the call succeeds.
+    // The call takes over the memory even if it fails.
     if (deallocator) deallocator(pointer, length);
     return nil;
   }
@@ -338,7 +338,7 @@ OPENMPS_UNKNOWN_SELECTORS
   openmps::raise_not_implemented(self, _cmd);
 }
 
-// No library can be made yet: nil and an error, which programs with functions of their own are prepared for.
+// No library can be made yet: return nil and an error, which programs with their own functions handle.
 - (id<MTLLibrary>)newDefaultLibrary {
   return nil;
 }
@@ -375,7 +375,7 @@ OPENMPS_UNKNOWN_SELECTORS
   if (completionHandler == nullptr) openmps::raise_argument(@"MTLDevice: completionHandler of a library is nil.");
   NSError *error = nil;
   id<MTLLibrary> library = [self newLibraryWithSource:source options:options error:&error];
-  completionHandler(library, error);  // here and now: there is nothing to wait for
+  completionHandler(library, error);  // at once: there is nothing to wait for
   [library release];
 }
 
@@ -395,8 +395,8 @@ OPENMPS_UNKNOWN_SELECTORS
   return [[MTLFenceOnEngine alloc] initWithDevice:self];
 }
 
-// The Mac families, because programs for Linux are desktop programs and Apple families promise tile memory and
-// other things that only their GPUs have. MPS itself asks for no more than Mac2.
+// The Mac families: programs for Linux are desktop programs, and Apple families promise tile memory and other features
+// of Apple's GPUs. MPS itself requires no more than Mac2.
 - (BOOL)supportsFeatureSet:(MTLFeatureSet)featureSet {
   return featureSet >= MTLFeatureSet_macOS_GPUFamily1_v1 && featureSet <= MTLFeatureSet_macOS_GPUFamily2_v1;
 }

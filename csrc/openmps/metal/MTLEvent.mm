@@ -10,7 +10,7 @@
 namespace openmps {
 namespace {
 
-/// Behind MTLSharedEventHandle.
+/// State of an MTLSharedEventHandle.
 struct HandleState {
   std::shared_ptr<EventValue> value;
   Label label;
@@ -69,9 +69,9 @@ OPENMPS_UNKNOWN_SELECTORS
                  block:(MTLSharedEventNotificationBlock)block {
   if (listener == nil) openmps::raise_argument(@"MTLSharedEvent: listener is nil.");
   if (block == nil) openmps::raise_argument(@"MTLSharedEvent: block is nil.");
-  // The listeners' own thread runs the block, never the one that signals: that may hold the program's locks.
+  // The notification thread runs the block, never the signaling thread, which may hold the program's locks.
   const openmps::Block<MTLSharedEventNotificationBlock> copy(block);
-  const openmps::Ref<id<MTLSharedEvent>> event(self);  // lives until it has been told
+  const openmps::Ref<id<MTLSharedEvent>> event(self);  // lives until the block has run
   _value->listen(value, [copy, event, shared = std::weak_ptr<openmps::EventValue>(_value), value] {
     const std::shared_ptr<openmps::EventValue> now = shared.lock();
     const uint64_t reached = now ? now->value() : value;
@@ -80,7 +80,7 @@ OPENMPS_UNKNOWN_SELECTORS
           @try {
             copy.get()(event.get(), reached);
           } @catch (NSException *) {
-            // A listener has nobody to report to.
+            // No caller could catch it.
           }
         },
         openmps::thread_begin, openmps::in_pool);
@@ -123,7 +123,7 @@ OPENMPS_UNKNOWN_SELECTORS
   return static_cast<openmps::HandleState *>(_openmps)->label.get();
 }
 
-// Apple's handles travel over XPC only; there is no way to another process here.
+// Apple's handles travel over XPC only; they cannot reach another process here.
 - (instancetype)initWithCoder:(NSCoder *)coder {
   (void)coder;
   const openmps::UnwindRelease half(self);
@@ -142,7 +142,7 @@ OPENMPS_UNKNOWN_SELECTORS
 OPENMPS_UNKNOWN_SELECTORS
 
 - (instancetype)init {
-  return [super init];  // there are no dispatch queues here: dispatchQueue stays null
+  return [super init];  // without a dispatch queue: dispatchQueue stays null
 }
 
 - (instancetype)initWithDispatchQueue:(dispatch_queue_t)dispatchQueue {

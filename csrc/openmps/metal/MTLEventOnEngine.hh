@@ -23,7 +23,7 @@ namespace openmps {
 const std::shared_ptr<EventValue> &value_of(id<MTLEvent> event, const char *what);
 id<MTLSharedEvent> new_shared_event(id<MTLDevice> device, MTLSharedEventHandle *handle);
 
-/// Registers a thread that the library started with the Objective-C runtime, and leaves it.
+/// Register a thread that the library started with the Objective-C runtime, and unregister it.
 void thread_begin();
 void thread_end();
 void in_pool(void (*body)(void *), void *context);

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Fences: the encoders of a queue run one after the other, so there is nothing to wait for [MTLFence.h].
+// Fences: no-ops, because the encoders of a queue run one after the other [MTLFence.h].
 
 #import "metal/MTLFenceOnEngine.hh"
 

@@ -8,7 +8,7 @@
 namespace openmps {
 namespace {
 
-/// Behind MTLHeapDescriptor.
+/// State of an MTLHeapDescriptor.
 struct HeapDescriptorState {
   NSUInteger size = 0;
   MTLResourceOptions options = MTLResourceStorageModePrivate;
@@ -17,7 +17,7 @@ struct HeapDescriptorState {
 
 HeapDescriptorState &descriptor_state_of(void *pointer) { return *static_cast<HeapDescriptorState *>(pointer); }
 
-/// Gives a place back once, be it for makeAliasable or with the last user.
+/// A range of the heap, given back once: by makeAliasable or with its last user.
 struct Place {
   Place(std::shared_ptr<HeapSpace> in, std::uint64_t at) : space(std::move(in)), offset(at) {}
   ~Place() { give_back(); }
@@ -31,7 +31,7 @@ struct Place {
 
 struct Piece {
   std::shared_ptr<Memory> memory;
-  std::shared_ptr<Place> place;  ///< automatic heaps
+  std::shared_ptr<Place> place;  ///< automatic heaps only
   NSUInteger offset = 0;
   bool found = false;
 };

@@ -5,7 +5,7 @@
 #include "metal/heap_space.hpp"
 
 namespace openmps {
-/// Where a resource of that many bytes may start on a heap, and how many it takes there.
+/// Alignment of resources on a heap; their sizes are rounded up to it.
 constexpr NSUInteger kHeapAlignment = 256;
 id<MTLHeap> new_heap(id<OpenMPSDevice> device, MTLHeapDescriptor *descriptor);
 }  // namespace openmps

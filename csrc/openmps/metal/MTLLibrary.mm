@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Libraries of functions: why there is none, and the options to compile one [MTLLibrary.h].
+// Function libraries, which are not implemented, and their compile options [MTLLibrary.h].
 
 #import "metal/MTLLibraryOnEngine.hh"
 

@@ -4,8 +4,8 @@
 #import <Metal/Metal.h>
 
 namespace openmps {
-/// nil, and the error of MTLLibraryErrorDomain in `*error` unless `error` is NULL.
+/// Return nil. Store an error of MTLLibraryErrorDomain in `*error` unless `error` is NULL.
 id<MTLLibrary> no_library(MTLLibraryError code, NSString *sentence, NSError **error);
-/// The same for a file: it is missing, or cannot be read.
+/// The same for a file that is missing or cannot be read.
 id<MTLLibrary> no_library_file(NSString *path, NSError **error);
 }  // namespace openmps

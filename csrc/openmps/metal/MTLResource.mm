@@ -63,7 +63,7 @@ OPENMPS_UNKNOWN_SELECTORS
   if (state < MTLPurgeableStateKeepCurrent || state > MTLPurgeableStateEmpty)
     openmps::raise_argument(@"%@: state (%lu) is not one of 1 to 4.", [self class], (unsigned long)state);
   const MTLPurgeableState before = _purgeable;
-  // Contents are never discarded, which the volatile states permit.
+  // Contents are never discarded; the volatile states permit it, but do not require it.
   if (state != MTLPurgeableStateKeepCurrent) _purgeable = state;
   return before;
 }

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What buffers and textures share, and the private ways to make them.
+// The common base of buffers and textures, and the private functions that make them.
 #pragma once
 
 #include <functional>
@@ -13,7 +13,7 @@
   openmps::Ref<id<MTLHeap>> _heap;
   openmps::Label _label;
   std::shared_ptr<openmps::Memory> _memory;
-  std::function<void()> _makeAliasable;  ///< of resources on a heap
+  std::function<void()> _makeAliasable;  ///< only of resources on a heap
   MTLResourceOptions _options;
   MTLPurgeableState _purgeable;
   NSUInteger _heapOffset;
@@ -52,43 +52,43 @@ namespace openmps {
 /// Limits of a texture [Metal Feature Set Tables, family Mac2].
 inline constexpr NSUInteger kMaxExtent = 16384, kMaxSlices = 2048;
 
-/// Storage of a pixel format that textures can have, or false.
+/// Look up the storage of a pixel format. Return false if textures cannot have the format.
 bool texture_format(MTLPixelFormat pixel_format, Format *format, NSUInteger *lanes);
 
-/// Raises for what a texture cannot be; answers bytes and the view (without memory) that it needs.
+/// Raise if no texture can have these values. Return its bytes, and in `view` its view without memory.
 std::uint64_t check_texture_descriptor(MTLTextureDescriptor *descriptor, ImageView *view);
 MTLResourceOptions options_of(MTLTextureDescriptor *descriptor);
 void check_options(const char *what, MTLResourceOptions options);
-/// Whether CPU and GPU have a copy each of what these options ask for.
+/// Return whether CPU and GPU have separate copies of a resource with these options.
 bool is_copied(MTLResourceOptions options);
-/// Memory for a buffer with these options: private ones lie where images do.
+/// Return memory for a buffer with these options. Private buffers are in the same memory as images.
 std::shared_ptr<Memory> new_buffer_memory(const std::shared_ptr<Engine> &engine, NSUInteger bytes,
                                           MTLResourceOptions options);
-/// Bytes of textures that the CPU has neither written nor synchronized: NaN.
+/// Fill value of textures that the CPU has neither written nor synchronized: NaN.
 inline constexpr std::byte kUnsynchronized{0xff};
 
 MTLBufferOnEngine *new_buffer(id<OpenMPSDevice> device, std::shared_ptr<Memory> memory, MTLResourceOptions options,
                               bool clear_first);
-/// `view` as check_texture_descriptor() answers, with memory.
+/// `view`: as check_texture_descriptor() returns it, with memory.
 MTLTextureOnEngine *new_texture(id<OpenMPSDevice> device, MTLTextureDescriptor *descriptor, const ImageView &view,
                                 MTLResourceOptions options);
 
-/// One slice's memory for transfers: pixels of `present` lanes that have a channel.
+/// Memory of one slice for transfers. `present` of its `lanes` have a channel.
 struct SlicePixels {
   std::shared_ptr<Memory> memory;
   std::size_t offset, pixel, row, element;  ///< bytes
   std::size_t present, lanes;
 };
 SlicePixels slice_of(MTLTextureOnEngine *texture, NSUInteger slice, MTLOrigin origin);
-/// Move h x w texels between a slice, whose memory begins at `memory`, and texels in plain memory; lanes without a
-/// channel read as 0.
+/// Copy h x w texels between a slice, whose memory begins at `memory`, and plain memory. Lanes without a channel read
+/// as 0.
 void read_texels(const SlicePixels &slice, const std::byte *memory, std::byte *to, std::size_t bytes_per_row,
                  MTLSize size);
 void write_texels(const SlicePixels &slice, std::byte *memory, const std::byte *from, std::size_t bytes_per_row,
                   MTLSize size);
-/// Raises for a texture on read-only memory.
+/// Raise for a texture on read-only memory.
 void check_writable(const char *what, MTLTextureOnEngine *texture);
-/// Raises for a region outside of a texture, a mipmap level or a slice that it does not have.
+/// Raise if the region is outside the texture, or if the mipmap level or slice does not exist.
 void check_region(const char *what, MTLTextureOnEngine *texture, MTLRegion region, NSUInteger level, NSUInteger slice);
 
 }  // namespace openmps

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Textures and their descriptors [MTLTexture.h]. All slices of a pixel lie side by side in memory (rows, columns,
-// slices, lanes), so that the slices of a texture can be seen as the feature channels of an image.
+// Textures and their descriptors [MTLTexture.h]. The slices of a pixel are contiguous in memory (rows, columns, slices,
+// lanes), so that the slices of a texture can be viewed as the feature channels of an image.
 
 #import "metal/MTLResourceOnEngine.hh"
 
@@ -11,7 +11,7 @@
 namespace openmps {
 namespace {
 
-/// Behind MTLTextureDescriptor.
+/// State of an MTLTextureDescriptor.
 struct TextureDescriptorState {
   MTLTextureType type = MTLTextureType2D;
   MTLPixelFormat format = MTLPixelFormatRGBA8Unorm;
@@ -215,7 +215,7 @@ void write_texels(const SlicePixels &slice, std::byte *data, const std::byte *fr
                             (unsigned long)_arrayLength);
   openmps::ImageView view = _view;
   if (_view.n == 1) {
-    // All slices side by side: any number of them makes an image.
+    // The slices are contiguous: any number of them makes an image.
     view.n = static_cast<std::int64_t>(images);
     view.c = static_cast<std::int64_t>(channels);
     view.n_stride = static_cast<std::int64_t>(slices * _lanes);
@@ -371,7 +371,7 @@ void write_texels(const SlicePixels &slice, std::byte *data, const std::byte *fr
     const openmps::HostAccess access(_memory, openmps::HostAccess::Mode::update);
     openmps::write_texels(to, openmps::checked_data(access, _memory, @"MTLTexture"), from, bytesPerRow, region.size);
   }
-  // Metal brings the CPU's writes to the GPU by itself [MTLTexture.h].
+  // replaceRegion: updates both copies [MTLTexture.h].
   if (_memory->has_cpu_copy())
     openmps::write_texels(to, openmps::touch_cpu(_memory, @"MTLTexture"), from, bytesPerRow, region.size);
 }
@@ -466,7 +466,7 @@ void write_texels(const SlicePixels &slice, std::byte *data, const std::byte *fr
   -(void)SETTER : (TYPE)value {                                               \
     static_cast<openmps::TextureDescriptorState *>(_openmps)->MEMBER = value; \
   }
-// A part of resourceOptions.
+// A field of resourceOptions.
 #define OPTION(TYPE, NAME, SETTER, SHIFT, MASK)                                                     \
   -(TYPE)NAME {                                                                                     \
     return static_cast<TYPE>(([self resourceOptions] >> (SHIFT)) & (MASK));                         \

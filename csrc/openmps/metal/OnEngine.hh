@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// What our own Metal objects answer beyond Apple's protocols, and how a breach of the rules is raised.
-// Used by the MPS classes; programs never see it.
+// The private interface of our Metal objects, and the functions that raise exceptions. Used by the MPS classes;
+// programs never see it.
 #pragma once
 
 #import <Foundation/Foundation.h>
@@ -16,14 +16,14 @@
 #include "metal/recording.hpp"
 #include "mps/Ref.hh"
 
-/// Names of the exceptions raised besides Foundation's NSInvalidArgumentException (a wrong argument) and
-/// NSMallocException (memory).
-FOUNDATION_EXPORT NSString *const MPSNotImplementedException;  ///< class or method not there (yet)
+/// Names of the exceptions besides Foundation's NSInvalidArgumentException (a wrong argument) and NSMallocException (no
+/// memory).
+FOUNDATION_EXPORT NSString *const MPSNotImplementedException;  ///< class or method that is not implemented (yet)
 FOUNDATION_EXPORT NSString *const MPSUsageException;           ///< right argument at the wrong time (state)
 
 namespace openmps {
 
-/// A C++ autorelease pool: drained by C++ exceptions too, unlike @autoreleasepool on this runtime.
+/// A C++ autorelease pool. C++ exceptions drain it too, unlike @autoreleasepool on this runtime.
 class Pool {
  public:
   Pool() : pool_([[NSAutoreleasePool alloc] init]) {}
@@ -60,28 +60,28 @@ class Label {
   NSString *text_ = nil;
 };
 
-/// Raise with a whole sentence: name, value given, limit. `raise_argument` is NSInvalidArgumentException.
+/// Raise an exception with a whole sentence: name, given value, limit. `raise_argument`: NSInvalidArgumentException.
 [[noreturn]] void raise_argument(NSString *format, ...) NS_FORMAT_FUNCTION(1, 2);
 [[noreturn]] void raise_usage(NSString *format, ...) NS_FORMAT_FUNCTION(1, 2);
 [[noreturn]] void raise_memory(NSString *format, ...) NS_FORMAT_FUNCTION(1, 2);
-/// Also of a selector that the runtime does not know yet, as an initializer of a program may send one.
+/// Return the selector's name, also if the runtime does not know it yet (sent by a program's initializer).
 NSString *name_of(SEL selector);
-/// "-[Class selector] is not implemented by openmps yet."
+/// Raise "-[Class selector] is not implemented by openmps yet."
 [[noreturn]] void raise_not_implemented(id object, SEL selector);
-/// For initialisers that Apple marks unavailable: "-[Class selector] is unavailable; use instead."
+/// Raise "-[Class selector] is unavailable; use instead." For initializers that Apple marks unavailable.
 [[noreturn]] void raise_unavailable(id object, SEL selector, const char *instead);
 
-/// Raises MPSUsageException for an image or texture (`what`) that a command buffer still writes or reads.
+/// Raise MPSUsageException if a command buffer still uses the image or texture `what`.
 void check_cpu_may_read(const Usage &usage, NSString *what);
 void check_cpu_may_write(const Usage &usage, NSString *what);
 
-/// Allocate the block, if it is not yet; raises NSMallocException naming `what` when there is no memory.
+/// Allocate the block unless it is allocated. Raise NSMallocException with `what` if there is no memory.
 void touch(const std::shared_ptr<Memory> &memory, NSString *what);
-/// First byte of the access to `memory`; raises likewise.
+/// Return the first byte of the access to `memory`; raise likewise.
 std::byte *checked_data(const HostAccess &access, const std::shared_ptr<Memory> &memory, NSString *what);
-/// First byte of the CPU's copy, where managed storage has one, else of the block; raises likewise.
+/// Return the first byte of the CPU's copy of managed storage, else of the block; raise likewise.
 std::byte *touch_cpu(const std::shared_ptr<Memory> &memory, NSString *what);
-/// Copy managed storage to the CPU when the command buffer gets there; nothing where memory is one.
+/// Record a copy of managed storage to the CPU; no-op if the memory is unified.
 void synchronize(Recorder &recorder, const std::shared_ptr<Memory> &memory, NSString *what);
 
 /// Default storage mode of images, textures and states.
@@ -89,18 +89,18 @@ inline MTLStorageMode default_storage_mode() {
   return device_rules().copies_managed_storage ? MTLStorageModeManaged : MTLStorageModeShared;
 }
 
-/// Whether the selector is one beyond Apple's interface, and the device's rules have none of these.
+/// Return whether the selector is beyond Apple's interface and the device's rules exclude such extensions.
 bool is_hidden(SEL selector);
-/// In the methods of these: what NSObject does about selectors that it does not know.
+/// Called by the methods of extensions. Raise as NSObject does for unknown selectors if `selector` is hidden.
 void check_offered(id object, SEL selector);
 
-/// Raise what note_breach() has kept.
+/// Raise the breach that note_breach() kept, if any.
 void raise_breach();
 
 }  // namespace openmps
 
-/// In root classes: a selector that nobody implements is Apple's API which is not there yet. The signature is made up
-/// for such selectors, because the runtime raises an exception of its own when there is none.
+/// For root classes: unknown selectors raise MPSNotImplementedException, because they are API that is not implemented
+/// yet. Their signature is made up: without one the runtime raises its own exception.
 #define OPENMPS_UNKNOWN_SELECTORS_OF(KIND)                                                                             \
   KIND(void) doesNotRecognizeSelector : (SEL)selector { openmps::raise_not_implemented(self, selector); }              \
   KIND(void) forwardInvocation : (NSInvocation *)invocation { [self doesNotRecognizeSelector:[invocation selector]]; } \
@@ -127,19 +127,19 @@ void raise_breach();
     _label.set(s);                  \
   }
 
-/// Answered by devices, command buffers, buffers and textures of openmps.
+/// Adopted by openmps's devices, command buffers, buffers and textures.
 @protocol OpenMPSDevice <MTLDevice>
 - (const std::shared_ptr<openmps::Engine> &)openmps_engine;
 @end
 
 @protocol OpenMPSCommandBuffer <MTLCommandBuffer>
-/// Raises MPSUsageException when the buffer has been committed, or while a command encoder is open.
+/// Raise MPSUsageException if the buffer has been committed or a command encoder is open.
 - (openmps::Recorder &)openmps_recorder;
-/// The same without the check.
+/// The recorder's completion, without that check.
 - (const std::shared_ptr<openmps::Completion> &)openmps_completion;
 /// Temporary images and states made for this buffer; the same object after -[MPSCommandBuffer commitAndContinue].
 - (const std::shared_ptr<openmps::TemporaryScope> &)openmps_temporaries;
-/// commit without the check for unread temporaries, which are handed over to `next`.
+/// Commit without the check for unread temporaries, which are handed over to `next`.
 - (void)openmps_commitContinuingIn:(id<OpenMPSCommandBuffer>)next;
 - (void)openmps_adoptTemporaries:(std::shared_ptr<openmps::TemporaryScope>)scope;
 @end
@@ -150,24 +150,24 @@ void raise_breach();
 @end
 
 @protocol OpenMPSTexture <MTLTexture>
-/// A texture made by a device: `images` images of `channels` channels on its memory. Raises when they do not fit.
+/// For a texture made by a device: view its memory as `images` images of `channels` channels. Raise if they do not fit.
 - (openmps::ImageView)openmps_viewWithImages:(NSUInteger)images channels:(NSUInteger)channels;
 - (const std::shared_ptr<openmps::Usage> &)openmps_usage;
 @end
 
 namespace openmps {
-/// A texture that shows images of `view.c` channels as slices of up to 4 lanes, N * ((C + 3) / 4) of them, on the same
-/// memory (MPSImage.texture), which `usage` watches. Lanes of a four-lane format without a channel read as 0. Owned by
-/// the caller.
+/// Return a texture that shows images of `view.c` channels as slices of up to 4 lanes, N * ((C + 3) / 4) of them, on
+/// the same memory (MPSImage.texture); `in_use` tracks its use. Lanes without a channel of a four-lane format read as
+/// 0. Owned by the caller.
 id<MTLTexture> new_texture(id<MTLDevice> device, const ImageView &view, MTLPixelFormat format, MTLTextureUsage usage,
                            std::shared_ptr<Usage> in_use = std::make_shared<Usage>());
 
-/// A buffer of zeros whose storage MPS chose, not the program: the CPU sees it, and didModifyRange: is allowed on it
+/// Return a zero-filled buffer whose storage mode MPS chose: the CPU can access it, and didModifyRange: is allowed
 /// although it is shared, because Apple's may be managed [MPSMatrix.h]. Owned by the caller; nil without memory.
 id<OpenMPSBuffer> new_buffer_of_mps(id<MTLDevice> device, NSUInteger length,
                                     MTLStorageMode mode = MTLStorageModeShared);
 
-/// Unwraps; raises NSInvalidArgumentException for nil and for objects that are not openmps's, naming `what`.
+/// Unwrap. Raise NSInvalidArgumentException with `what` for nil and for objects that are not openmps's.
 id<OpenMPSDevice> device_of(id<MTLDevice> device, const char *what);
 id<OpenMPSCommandBuffer> command_buffer_of(id<MTLCommandBuffer> buffer, const char *what);
 id<OpenMPSBuffer> buffer_of(id<MTLBuffer> buffer, const char *what);

@@ -6,12 +6,12 @@
 
 namespace openmps {
 
-/// A copy of the block that lives as long as the pointer; null for null. GNUstep base carries a _Block_copy of its own,
-/// which returns blocks that clang makes uncopied, on the stack; it wins when a program is linked with GNUstep base
-/// before libBlocksRuntime. Then the copy is made here.
+/// Return a copy of the block that lives as long as the pointer; null for null. GNUstep base has its own _Block_copy,
+/// which returns clang's stack blocks uncopied; it is called when a program links GNUstep base before libBlocksRuntime.
+/// In that case the copy is made here.
 std::shared_ptr<const void> copy_block(const void* block);
 
-/// B is the block's type.
+/// `B`: the block's type.
 template <class B>
 class Block {
  public:

@@ -130,7 +130,7 @@ void raise_breach() {
 
 namespace {
 
-/// `object` if it answers the selector that only openmps's objects have.
+/// Return `object` if it responds to the selector, which only openmps's objects do; raise otherwise.
 id checked(id object, SEL selector, const char *what, const char *kind) {
   if (object == nil) raise_argument(@"%s is nil.", what);
   if (![object respondsToSelector:selector])
@@ -145,7 +145,7 @@ id<OpenMPSDevice> device_of(id<MTLDevice> device, const char *what) {
 }
 
 id<OpenMPSCommandBuffer> command_buffer_of(id<MTLCommandBuffer> buffer, const char *what) {
-  // MPSCommandBuffer forwards these selectors to the buffer that it wraps at the moment.
+  // MPSCommandBuffer forwards these selectors to the buffer that it currently wraps.
   return checked(buffer, @selector(openmps_recorder), what, "command buffer");
 }
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The number behind an MTLEvent or MTLSharedEvent.
+// The value of an MTLEvent or MTLSharedEvent.
 #pragma once
 
 #include <condition_variable>
@@ -10,17 +10,17 @@
 
 namespace openmps {
 
-/// Safe from any thread.
+/// Thread-safe.
 class EventValue {
  public:
   std::uint64_t value() const;
-  /// Sets the value (from the CPU: to anything) and runs the listeners that have waited for it.
+  /// Set the value (the CPU may set any) and run the listeners that wait for it.
   void set(std::uint64_t value);
-  /// Sets the value unless it is higher already (from a command buffer).
+  /// Set the value unless it is higher already (from a command buffer).
   void raise(std::uint64_t value);
-  /// Blocks until the value is at least that.
+  /// Block until the current value is at least `value`.
   void wait(std::uint64_t value);
-  /// Runs the action once the value is at least that: at once, or by the thread that sets it.
+  /// Run the action once the current value is at least `value`: at once, or on the thread that sets it.
   void listen(std::uint64_t value, std::function<void()> action);
 
  private:

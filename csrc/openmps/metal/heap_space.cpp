@@ -10,7 +10,7 @@ std::uint64_t align_up(std::uint64_t offset, std::uint64_t alignment) {
   return (offset + alignment - 1) & ~(alignment - 1);
 }
 
-/// Calls visit(first, end) for each gap between the taken ranges until it answers true.
+/// Call visit(first, end) for each gap between the taken ranges until it returns true.
 template <class Visit>
 void for_each_gap(const std::map<std::uint64_t, std::uint64_t>& taken, std::uint64_t size, Visit visit) {
   std::uint64_t begin = 0;

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Which bytes of an MTLHeap are taken.
+// Allocator of an MTLHeap's bytes.
 #pragma once
 
 #include <cstdint>
@@ -9,18 +9,18 @@
 
 namespace openmps {
 
-/// First fit. Safe from any thread.
+/// First fit. Thread-safe.
 class HeapSpace {
  public:
   explicit HeapSpace(std::uint64_t size) : size_(size) {}
 
   std::uint64_t size() const { return size_; }
   std::uint64_t used() const;
-  /// Offset of `bytes` (> 0) free bytes, a multiple of `alignment` (a power of two).
+  /// Return the offset of `bytes` (> 0) free bytes, a multiple of `alignment` (a power of two).
   std::optional<std::uint64_t> take(std::uint64_t bytes, std::uint64_t alignment);
-  /// Gives back what take() gave; once.
+  /// Free what take() returned; once.
   void give_back(std::uint64_t offset);
-  /// Size of the largest block that take() would find.
+  /// Return the size of the largest block that take() would find.
   std::uint64_t largest(std::uint64_t alignment) const;
 
  private:

@@ -23,7 +23,7 @@ bool try_allocate(const std::shared_ptr<Memory>& memory) noexcept {
 
 namespace {
 
-/// What `make` returns; an empty result and the reason if it throws.
+/// Return what `make` returns; if it throws, an empty result and the reason.
 template <class Make>
 auto made_or_reason(const Make& make, std::string* failure) noexcept -> decltype(make()) {
   try {

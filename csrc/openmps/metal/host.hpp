@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Small things that Objective-C++ files need from plain C++, where exceptions can be caught.
+// Helpers for Objective-C++ files in plain C++, where exceptions can be caught.
 #pragma once
 
 #include <cstddef>
@@ -14,25 +14,25 @@
 
 namespace openmps {
 
-/// Allocate the block, if it is not yet. False: there is no memory.
+/// Allocate the block unless it is allocated. Return false if there is no memory.
 bool try_allocate(const std::shared_ptr<Memory>& memory) noexcept;
 
-/// engine_names(), or none and the reason.
+/// Return engine_names(); if it throws, none and the reason.
 std::vector<std::string> try_engine_names(std::string* failure) noexcept;
-/// engine_of(), or null and the reason.
+/// Return engine_of(); if it throws, null and the reason.
 std::shared_ptr<Engine> try_engine(const std::string& name, std::string* failure) noexcept;
 
-/// The product, or nothing when it does not fit into 63 bits (sizes and strides are signed behind the seam).
+/// Return the product; nullopt if it does not fit in 63 bits (the engine's sizes and strides are signed).
 std::optional<std::uint64_t> product(std::initializer_list<std::uint64_t> factors) noexcept;
 
-/// Seconds of the monotonic clock, as GPUStartTime counts them.
+/// Return the seconds of the monotonic clock, as in GPUStartTime.
 double now_seconds() noexcept;
 
-/// First byte of the CPU's copy, where managed storage has one, else of the block; null when there is no memory.
+/// Return the first byte of the CPU's copy of managed storage, else of the block; null if there is no memory.
 std::byte* cpu_data(const std::shared_ptr<Memory>& memory) noexcept;
 
-/// Runs the action on the process's notification thread, after those handed over before. The thread starts with
-/// the first action; `in_pool` wraps each one.
+/// Run the action on the process's notification thread, after those passed before. The first action starts the thread;
+/// `in_pool` wraps each one.
 void notify_later(std::function<void()> action, void (*thread_begin)(), void (*in_pool)(void (*)(void*), void*));
 
 }  // namespace openmps

@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 // Messages from the C++ initializers of programs: static MPSCNNKernel *kernel = [[MPSCNN... alloc] init];
 //
-// The runtime learns of a file's selectors and constant strings from a function that clang puts behind the file's C++
-// initializers. Until then a selector holds the address of its name instead of its index, a constant string has no
-// class, and a class of that file does not exist. The first two are mended here; the last cannot be, and a message to
-// such a class is one to nil (docs/objective_c.md).
+// clang registers a file's selectors and constant strings with the runtime in a function that runs after the file's C++
+// initializers. Before that a selector holds the address of its name instead of its index, a constant string has no
+// class, and a class of that file does not exist. The first two are fixed here; the last cannot be: a message to such a
+// class is a message to nil (docs/objective_c.md).
 
 #import "metal/OnEngine.hh"
 
@@ -12,19 +12,19 @@
 
 #include <cstring>
 
-/// clang lets the class pointer of a constant string be the address of this symbol, weakly, until the runtime puts the
-/// class there. Nothing else defines it: here it is a copy of the class as GCC's runtime lays it out, 13 words
-/// [libobjc/objc-private/module-abi-8.h], which answers messages as the class does.
+/// clang sets the class pointer of a constant string to the address of this weak symbol until the runtime stores the
+/// class. Nothing else defines it: here it is a copy of the class in the layout of GCC's runtime, 13 words
+/// [libobjc/objc-private/module-abi-8.h], which responds to messages as the class does.
 OPENMPS_EXTERN void *_OBJC_CLASS_NSConstantString[13];
 void *_OBJC_CLASS_NSConstantString[13];
 
-/// The table of methods of classes that have had no message [libobjc/sendmsg.c].
+/// The method table of classes that have not received a message [libobjc/sendmsg.c].
 extern "C" void *__objc_uninstalled_dtable;
 
 namespace openmps {
 namespace {
 
-/// A selector of a file that the runtime has not seen: its index is still the name.
+/// A selector of a file that the runtime has not registered: its index is still the name.
 struct UnregisteredSelector {
   const char *name, *types;
 };
@@ -37,12 +37,12 @@ UnregisteredSelector unregistered(SEL selector) {
 
 IMP (*forward)(id, SEL) = nullptr;  ///< GNUstep's: makes an NSInvocation of the message
 
-constexpr std::size_t kTable = 8;  ///< place of the table of methods in a class
+constexpr std::size_t kTable = 8;  ///< index of the method table in a class
 
 Class early_strings() { return (Class) static_cast<void *>(_OBJC_CLASS_NSConstantString); }
 
-/// The runtime asks for a function when it knows of none, which is so for every selector that is not registered.
-/// The method itself is the answer for those: arguments and result pass as in any message.
+/// The runtime calls this if it finds no method, which is so for every unregistered selector. Return the method itself
+/// for those: arguments and result pass as in any message.
 IMP method_or_forward(id receiver, SEL selector) {
   const bool is_registered = sel_getName(selector) != nullptr;
   const bool is_early = receiver != nil && object_getClass(receiver) == early_strings();
@@ -51,7 +51,7 @@ IMP method_or_forward(id receiver, SEL selector) {
     const UnregisteredSelector known = unregistered(selector);
     selector = sel_registerTypedName(known.name, known.types);
   }
-  // The copy's table of methods is as of its first message; a category that was loaded later is not in it.
+  // The copy's method table is from its first message and lacks categories that were loaded later.
   return is_early ? class_getMethodImplementation(objc_getClass("NSConstantString"), selector)
                   : objc_msg_lookup(receiver, selector);
 }
@@ -59,7 +59,7 @@ IMP method_or_forward(id receiver, SEL selector) {
 __attribute__((constructor)) void answer_initializers() {
   forward = __objc_msg_forward2;
   __objc_msg_forward2 = method_or_forward;
-  // A message completes the class. Its table of methods is freed when a category is loaded: the copy gets its own.
+  // A message initializes the class. Loading a category frees its method table: the copy gets its own.
   const Class strings = [objc_getClass("NSConstantString") class];
   std::memcpy(_OBJC_CLASS_NSConstantString, static_cast<const void *>(strings), sizeof _OBJC_CLASS_NSConstantString);
   _OBJC_CLASS_NSConstantString[kTable] = __objc_uninstalled_dtable;

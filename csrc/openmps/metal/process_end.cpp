@@ -14,7 +14,7 @@ thread_local bool works = false;
 }  // namespace
 
 ProcessEnd& ProcessEnd::instance() {
-  static auto* const end = new ProcessEnd;  // threads look at it until the very last moment
+  static auto* const end = new ProcessEnd;  // threads use it until the process has ended
   return *end;
 }
 
@@ -33,7 +33,7 @@ void ProcessEnd::watch() noexcept {
 void ProcessEnd::allow_work() noexcept {
   std::call_once(watched_, [this] { watch(); });
   if (!ending_.load() || ender_.load() != std::this_thread::get_id()) return;
-  watch();  // what an exit handler registers is called next
+  watch();  // exit() next calls a handler that an exit handler registers
   ending_.store(false);
   ending_.notify_all();
 }
@@ -62,8 +62,8 @@ void ProcessEnd::end_work() noexcept {
 void ProcessEnd::halt() noexcept {
   ender_.store(std::this_thread::get_id());
   ending_.store(true);
-  const int own = works ? 1 : 0;  // a command buffer's handler calls exit()
-  // A handler may be waiting for something that does not come any more.
+  const int own = works ? 1 : 0;  // 1 if a command buffer's handler calls exit()
+  // A handler may wait for something that never comes.
   const auto limit = std::chrono::steady_clock::now() + std::chrono::seconds(2);
   while (under_way_.load() > own && std::chrono::steady_clock::now() < limit)
     std::this_thread::sleep_for(std::chrono::microseconds(50));

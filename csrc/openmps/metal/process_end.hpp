@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What queues do about exit() and fork().
+// Behaviour of queues at exit() and fork().
 #pragma once
 
 #include <atomic>
@@ -8,31 +8,30 @@
 
 namespace openmps {
 
-/// exit() runs exit handlers and destroys static objects, the program's and the libraries', while queue threads may
-/// still be computing with them. So no thread begins a command buffer after exit() has come to the handler that the
-/// first command buffer registers, and exit() waits there for those under way. Exit handlers that come later may use
-/// the device again.
+/// exit() runs exit handlers and destroys static objects of the program and its libraries while queue threads may still
+/// use them. The first command buffer registers an exit handler: once it runs, no thread begins a command buffer, and
+/// it waits for those under way. Exit handlers that run later may use the device again.
 class ProcessEnd {
  public:
   static ProcessEnd& instance();
 
-  /// Before anything that counts on a queue. Does nothing after the first time but for the thread that is inside of
-  /// exit(), which lets the queues work again until the exit handler it is in returns.
+  /// Call before any use of a queue. A no-op after the first time, except on the thread inside exit(): there it lets
+  /// the queues work again until the current exit handler returns.
   void allow_work() noexcept;
-  /// After the first thread of a queue has begun, which may have made the Objective-C runtime register exit handlers:
-  /// those have to come after ours.
+  /// Call when the first thread of a queue has begun, which may have made the Objective-C runtime register exit
+  /// handlers: ours has to run before those.
   void watch_again() noexcept;
 
-  /// Around the work on a command buffer, by the thread that does it. Begins when the process is not ending.
+  /// Bracket the work on a command buffer, on its thread. begin_work() blocks while the process ends.
   void begin_work() noexcept;
   void end_work() noexcept;
-  /// Within work: count a list that an engine goes on with, until a thread that has called continue_work() calls
+  /// Within work: count a list that the engine still runs until a thread that has called continue_work() calls
   /// end_work(). exit() waits for it, too.
   void hand_over_work() noexcept { under_way_.fetch_add(1); }
   void continue_work() noexcept;
 
-  /// How many forks lie between the process that loaded this library and the calling one: only the thread that calls
-  /// fork() lives on in the child.
+  /// Number of forks between the process that loaded this library and the calling one. Only the thread that calls
+  /// fork() survives in the child.
   int generation() const noexcept { return generation_.load(std::memory_order_relaxed); }
 
  private:
@@ -47,7 +46,7 @@ class ProcessEnd {
   std::atomic<int> generation_{0};
 };
 
-/// Interrupts the work on a command buffer: whoever waits for an event is not waited for.
+/// Interruption of the work on a command buffer: exit() does not wait for one that waits for an event.
 class WorkPause {
  public:
   WorkPause() { ProcessEnd::instance().end_work(); }

@@ -13,8 +13,8 @@
 namespace openmps {
 namespace {
 
-// Waking a sleeping thread costs some 50 us on a virtual machine; two threads that hand small command buffers to and
-// fro meet within this time.
+// Waking a sleeping thread costs about 50 us on a virtual machine; two threads that alternate on small command buffers
+// meet within this time.
 constexpr auto kSpin = std::chrono::microseconds(40);
 
 inline void relax() {
@@ -25,8 +25,8 @@ inline void relax() {
 #endif
 }
 
-/// True as soon as the condition holds, false when the time is up. Gives the processor away after the first
-/// microseconds: the thread that is waited for may need this one's.
+/// Return true as soon as the condition holds, false after kSpin. Yields the processor after the first microseconds:
+/// the awaited thread may need it.
 template <class Condition>
 bool spin_until(Condition condition) {
   for (int i = 0; i < 64; ++i) {
@@ -46,7 +46,7 @@ std::size_t this_thread_id() { return std::hash<std::thread::id>{}(std::this_thr
 void swallow(const std::function<void()>& action) noexcept {
   try {
     if (action) action();
-  } catch (...) {  // neither a handler's failure nor a lack of memory in one may end the process
+  } catch (...) {  // a handler's exception must not end the process
   }
 }
 
@@ -77,7 +77,7 @@ void Queue::start() {
     }
   }
   if (is_begun_.load(std::memory_order_acquire)) return;
-  // Without the mutex: in a process that ends, the thread begins only when the one inside of exit() has come this far.
+  // Without the mutex: while the process ends, the thread begins only after the one inside exit() calls allow_work().
   is_begun_.wait(false, std::memory_order_acquire);
   process_end.watch_again();
 }
@@ -173,7 +173,7 @@ bool Queue::is_orphan() const noexcept {
 }
 
 void Queue::close() noexcept {
-  if (is_orphan()) return;  // also because a thread of the parent may hold the mutex there
+  if (is_orphan()) return;  // a thread of the parent process may hold the mutex
   ProcessEnd::instance().allow_work();
   {
     std::lock_guard<std::mutex> lock(mutex_);
@@ -227,7 +227,7 @@ void Queue::hand_over(Submission& submission) noexcept {
 
 void Queue::complete(Submission& submission) noexcept {
   submission.failure = submission.execution.wait();
-  submission.gpu_start = std::max(submission.gpu_start, last_gpu_end_);  // handed over while another one ran
+  submission.gpu_start = std::max(submission.gpu_start, last_gpu_end_);  // handed over while another list ran
   last_gpu_end_ = submission.gpu_end = now_seconds();
   submission.commands.clear();  // before the stage changes: owners of memory may wait for it
   for (const auto& action : submission.at_completion) swallow(action);
@@ -313,14 +313,14 @@ bool Queue::start_finisher() noexcept {
   try {
     std::thread([self = shared_from_this()] { self->run_finisher(); }).detach();
     has_finisher_ = true;
-  } catch (...) {  // no more threads: the queue's own waits
+  } catch (...) {  // no second thread: the queue's own waits
   }
   return has_finisher_;
 }
 
 void Queue::run_finisher() noexcept {
   auto& process_end = ProcessEnd::instance();
-  hooks_.begin();  // the first list, which is under way, counts as work
+  hooks_.begin();  // counts as work already: the first list is under way
   std::unique_lock lock(mutex_);
   for (;;) {
     turn_.wait(lock, [this] { return running_count_ > 0 || finisher_is_closing_; });
@@ -349,8 +349,7 @@ void Queue::run_finisher() noexcept {
 
 void Queue::run() noexcept {
   auto& process_end = ProcessEnd::instance();
-  // The thread's entry into the Objective-C runtime and its leave are work too: exit handlers of the runtime walk the
-  // same lists.
+  // Registering and unregistering the thread is work too: exit handlers of the Objective-C runtime walk the same lists.
   process_end.begin_work();
   hooks_.begin();
   process_end.end_work();

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Behind an MTLCommandQueue: runs committed command buffers in the order of their places, on a thread of its own or,
+// Implementation of MTLCommandQueue. Runs committed command buffers in the order of their places, on its own thread or,
 // when the queue is idle, on the thread that waits for them.
 #pragma once
 
@@ -20,21 +20,21 @@
 
 namespace openmps {
 
-/// A command buffer on its way through a queue. Filled in before commit, afterwards the queue's until it is finished.
+/// A command buffer in a queue. Filled in before commit; then the queue's until it is finished.
 struct Submission {
-  Execution execution;  ///< between the two phases
+  Execution execution;  ///< from hand_over() to complete()
   std::shared_ptr<Engine> engine;
   std::shared_ptr<Completion> completion;
   std::vector<Command> commands;
   std::vector<std::function<void()>> at_completion;
-  std::function<void()> on_scheduled, on_completed;  ///< handlers; by the rules, the latter are called apart
+  std::function<void()> on_scheduled, on_completed;  ///< handlers; calls_handlers_apart is about the latter
 
-  /// How far waiting threads may go.
+  /// Progress that waiting threads observe.
   enum Stage : int { recording = 0, running, scheduled, finished };
   std::atomic<int> stage{recording};
   void wait_for(Stage wanted) const noexcept;
 
-  /// The thread that has to run it when it waits for it; 0 for the queue's.
+  /// The thread that claimed it and has to run it; 0: the queue's own.
   std::atomic<std::size_t> claimant{0};
 
   /// Valid once the work is done.
@@ -42,7 +42,7 @@ struct Submission {
   double kernel_start = 0, kernel_end = 0, gpu_start = 0, gpu_end = 0;  ///< seconds, monotonic clock
 };
 
-/// What the thread needs of Objective-C.
+/// Objective-C functions that the queue's threads need.
 struct ThreadHooks {
   void (*begin)();
   void (*end)();
@@ -54,31 +54,31 @@ class Queue : public std::enable_shared_from_this<Queue> {
   Queue(ThreadHooks hooks, std::size_t max_in_flight, const DeviceRules& rules)
       : hooks_(hooks), max_in_flight_(max_in_flight), rules_(rules) {}
 
-  /// For a new submission: returns when fewer than max_in_flight are unfinished; at once on the running thread. Which
-  /// ones count, uncommitted or committed ones, is a matter of the rules.
+  /// Admit a new submission: block until fewer than max_in_flight are unfinished, but not on the running thread. The
+  /// rules say whether uncommitted submissions count.
   void take_place() noexcept;
 
-  /// Takes the next place. Once per submission.
+  /// Take the next place. Once per submission.
   void enqueue(const std::shared_ptr<Submission>& submission);
-  /// Lets it run, in its place; takes one if it has none. Starts the thread if need be. Once per submission. False:
-  /// the thread could not be started, and nothing has changed.
+  /// Let the submission run in its place, the next one if it has none. Start the thread if needed. Once per submission.
+  /// Return false, with nothing changed, if the thread could not be started.
   [[nodiscard]] bool commit(const std::shared_ptr<Submission>& submission) noexcept;
-  /// Instead of commit(), by a thread whose next call is run_claimed(): an idle queue leaves the work to that thread,
-  /// which saves handing it over and back. False: nothing has changed, and commit() is the way.
+  /// Alternative to commit() for a thread whose next call is run_claimed(): an idle queue leaves the work to that
+  /// thread, which saves two thread switches. Return false, with nothing changed, if commit() has to be called.
   [[nodiscard]] bool claim(const std::shared_ptr<Submission>& submission) noexcept;
-  /// Runs what this thread has claimed; false if it has not.
+  /// Run the submission if this thread has claimed it; return whether it has.
   bool run_claimed(Submission& submission) noexcept;
-  /// Gives its place up (a command buffer that is dropped without commit).
+  /// Give up its place (a command buffer that is dropped without commit).
   void withdraw(const std::shared_ptr<Submission>& submission) noexcept;
-  /// Whether the calling thread is the one that runs a command buffer now: it is in a handler.
+  /// Return whether the calling thread runs a command buffer now, that is, calls a handler.
   bool is_running_thread() const noexcept;
-  /// Whether the queue was in use when the process was forked: then nothing that is committed here ever runs.
+  /// Return whether the process was forked after the queue was used: work committed here never runs.
   bool is_orphan() const noexcept;
-  /// Runs what has been committed, then ends the thread. From a handler it does not wait for that.
+  /// Run the committed work, then end the thread. In a handler, do not wait for that.
   void close() noexcept;
 
  private:
-  /// Starts the thread, unless it has been, and returns when it is ready for work.
+  /// Start the thread unless it has been started; return when it is ready for work.
   void start();
   void run() noexcept;
   /// Let the thread look at places_ again. With the mutex: the thread may be the last to use the queue, and end.
@@ -87,16 +87,16 @@ class Queue : public std::enable_shared_from_this<Queue> {
   void accept(Submission& submission) noexcept;
   void give_place() noexcept;
   using Step = void (Queue::*)(Submission&) noexcept;
-  /// Run `step` in an autorelease pool; `runner` holds the thread's number meanwhile.
+  /// Run `step` in an autorelease pool; `runner` holds the thread's id meanwhile.
   void in_pool(Step step, std::atomic<std::size_t>& runner, Submission& submission) noexcept;
   /// Hand the work over to the engine.
   void hand_over(Submission& submission) noexcept;
   /// Wait for the engine, and call handlers.
   void complete(Submission& submission) noexcept;
-  /// Both; the second if the engine has ended already and no earlier command buffer runs.
+  /// Both; the second only if the engine has finished and no earlier command buffer runs.
   void process(Submission& submission) noexcept;
   void process_awaited(Submission& submission) noexcept;
-  /// Let everyone go on who waits for the submission.
+  /// Wake the threads that wait for the submission.
   void finish(Submission& submission) noexcept;
   void run_next(const std::shared_ptr<Submission>& submission) noexcept;
   bool start_finisher() noexcept;
@@ -114,18 +114,18 @@ class Queue : public std::enable_shared_from_this<Queue> {
   std::deque<std::shared_ptr<Submission>> places_;
   std::size_t in_flight_ = 0;
   bool has_thread_ = false, closing_ = false, sleeping_ = false;
-  bool is_claimed_ = false;    ///< some thread has work of this queue; nothing else may begin
-  std::atomic<int> calls_{0};  ///< rises with each commit and close: what the idle thread watches
-  /// Handed over to the engine, in order; a second thread, the finisher, waits for the first. While it runs, another is
-  /// ready and a third is handed over.
+  bool is_claimed_ = false;    ///< a thread has claimed work; no other work may begin
+  std::atomic<int> calls_{0};  ///< number of commits, withdrawals and closes; the idle thread watches it
+  /// Lists handed over to the engine, in order; a second thread, the finisher, waits for the first. One runs, another
+  /// is ready, a third is being handed over.
   std::array<std::shared_ptr<Submission>, 3> running_;
   std::size_t running_count_ = 0;
   std::atomic<bool> is_behind_others_{false};  ///< running_count_ > 0
-  std::condition_variable turn_;               ///< when any of these changes
+  std::condition_variable turn_;               ///< notified when any of these changes
   bool has_finisher_ = false, finisher_is_closing_ = false;
-  double last_gpu_end_ = 0;                           ///< of the thread that completes command buffers, one at a time
-  std::atomic<std::size_t> runner_{0}, finisher_{0};  ///< threads that are in a handler now, or may be
-  std::atomic<int> generation_{kUnused};              ///< the process that uses the queue, counted in forks
+  double last_gpu_end_ = 0;                           ///< used by the completing thread only
+  std::atomic<std::size_t> runner_{0}, finisher_{0};  ///< threads that may be in a handler now
+  std::atomic<int> generation_{kUnused};              ///< of the process that uses the queue
   std::atomic<bool> is_begun_{false}, ended_{false};
 };
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What stands behind an MTLCommandBuffer: the list being recorded, what must stay alive, and how far it has come.
+// State of an MTLCommandBuffer: the list being recorded, its temporaries, and its progress.
 #pragma once
 
 #include <array>
@@ -20,26 +20,26 @@ class Engine;
 /// Values of MTLCommandBufferStatus.
 enum class Progress : std::uint32_t { not_enqueued = 0, enqueued, committed, scheduled, completed, error };
 
-/// Shared by a command buffer and the images and buffers it writes, so that these can tell whether they may be read.
-/// A command buffer that is dropped without commit ends in `error`.
+/// Shared by a command buffer and the images and buffers it writes, which ask it whether they may be read. A command
+/// buffer that is dropped without commit ends in `error`.
 struct Completion {
   std::atomic<Progress> progress{Progress::not_enqueued};
   bool is_done() const { return progress.load(std::memory_order_acquire) >= Progress::completed; }
   bool is_committed() const { return progress.load(std::memory_order_acquire) >= Progress::committed; }
 };
 
-/// Which command buffers read and write a block of memory; shared by an image, its views and its texture. Holds no
-/// memory: whether nobody but the recorded commands refers to a block decides what may be fused. Safe from any thread.
+/// The command buffers that read and write a block of memory; shared by an image, its views and its texture. Holds no
+/// memory: only blocks that nothing but recorded commands refers to may be fused. Thread-safe.
 class Usage {
  public:
   void read_by(const std::shared_ptr<Completion>& completion) { add(readers_, completion); }
   void written_by(const std::shared_ptr<Completion>& completion) { add(writers_, completion); }
 
   enum class Blocker { none, uncommitted_writer, running_writer, running_reader };
-  /// What forbids the CPU to read now: any writer that is not done.
+  /// Return the reason why the CPU must not read now: an unfinished writer.
   Blocker before_reading() const;
-  /// What forbids the CPU to write now: any writer that is not done, and readers that have been committed. (Before the
-  /// commit the bytes may still change: the command buffer reads what is there when it runs.)
+  /// Return the reason why the CPU must not write now: an unfinished writer or a committed reader. (Before commit the
+  /// bytes may still change: the command buffer reads them when it runs.)
   Blocker before_writing() const;
 
  private:
@@ -58,12 +58,11 @@ struct Temporary {
   Temporary& operator=(const Temporary&) = delete;
 
   std::uint64_t read_count = 1;
-  std::string name;                       ///< the class, for errors
+  std::string name;                       ///< of the class, for errors
   std::array<std::int64_t, 4> extents{};  ///< of an image: n, h, w, c; otherwise zeros, and part of the name
   std::string label;                      ///< the user's, may be empty
 
-  /// "MPSTemporaryImage (1 x 7 x 7 x 64)". Put together when there is an error: a network makes dozens of temporaries
-  /// in each call.
+  /// "MPSTemporaryImage (1 x 7 x 7 x 64)". Built only for errors: a network makes dozens of temporaries in each call.
   std::string description() const;
 };
 
@@ -72,8 +71,8 @@ struct Temporary {
 class TemporaryScope {
  public:
   std::shared_ptr<Temporary> add(std::string name, const std::array<std::int64_t, 4>& extents = {});
-  /// The first one that somebody was still to read, or null; forgets those that are done. None where the device's
-  /// rules want it noticed when they are freed.
+  /// Return the first temporary with reads left, or null; forget those without. Always null if the device's rules check
+  /// temporaries when they are freed.
   std::shared_ptr<Temporary> first_unread();
 
  private:
@@ -91,10 +90,10 @@ class Recorder {
   bool is_recording() const { return completion_->progress.load(std::memory_order_acquire) < Progress::committed; }
 
   void append(Problem problem, std::string label);
-  /// Runs just after the work is done (or has failed), before the completion handlers, on the queue's thread.
+  /// Run the action once the work is done or has failed, before the completion handlers, on the queue's thread.
   void at_completion(std::function<void()> action) { at_completion_.push_back(std::move(action)); }
-  /// Runs on commit, before anything is queued, on the committing thread; may raise, which refuses the commit. Runs
-  /// again at the next attempt, so it checks and changes nothing.
+  /// Run the action on commit, before anything is queued, on the committing thread. It may raise, which refuses the
+  /// commit, and runs again at the next attempt, so it must change nothing.
   void at_commit(std::function<void()> action) { at_commit_.push_back(std::move(action)); }
 
   /// Temporary images and states made for this command buffer.

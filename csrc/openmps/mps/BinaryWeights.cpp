@@ -7,7 +7,7 @@
 namespace openmps {
 namespace {
 
-/// Weights of +-1, times the scale of their output.
+/// Return weights of +-1 times the scale of their output.
 std::shared_ptr<const ConvWeights> signs_of(const BinaryWeights &bits) {
   auto signs = std::make_shared<ConvWeights>();
   signs->out_channels = bits.out_channels;

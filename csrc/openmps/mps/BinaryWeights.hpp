@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// From words of single bits to the weights that a binary convolution keeps. Plain C++: it allocates, and allocation
-// throws.
+// From words of single bits to the weights of a binary convolution. Plain C++: it allocates, and allocation throws.
 #pragma once
 
 #include <memory>
@@ -10,8 +9,8 @@
 
 namespace openmps {
 
-/// Checks lengths, clears bits beyond the last channel and derives what the engine works with. Returns an empty string,
-/// or why it could not be done.
+/// Check lengths, clear bits beyond the last channel and derive the engine's form of the weights. Return an empty
+/// string, or the error.
 std::string finish_binary_weights(std::shared_ptr<BinaryWeights> weights,
                                   std::shared_ptr<const BinaryWeights> &result) noexcept;
 

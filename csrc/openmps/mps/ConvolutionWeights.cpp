@@ -12,9 +12,9 @@
 namespace openmps {
 namespace {
 
-constexpr std::int64_t kGrain = 128 * 1024;  // values that are worth a thread
+constexpr std::int64_t kGrain = 128 * 1024;  // min values per thread
 
-/// The weights of one output channel as float.
+/// Decode the weights of one output channel to float.
 void decode(const WeightSource &source, std::int64_t channel, std::int64_t count, float *out) {
   const std::int64_t first = channel * count;
   switch (source.type) {
@@ -63,15 +63,15 @@ std::string build_weights(const WeightSource &source, std::shared_ptr<const Conv
     const auto count = static_cast<std::size_t>(per_channel * shape.out_channels);
     const auto address = reinterpret_cast<std::uintptr_t>(source.weights);
     const bool as_given = source.type == WeightType::float32 && !source.norm && !source.round_to_half;
-    const bool lent = as_given && source.owner && address % alignof(float) == 0;
-    if (lent)
+    const bool borrowed = as_given && source.owner && address % alignof(float) == 0;
+    if (borrowed)
       weights->values = Floats::lent(static_cast<const float *>(source.weights), count, source.owner);
     else
       weights->values.own().resize(count);
     if (source.bias) weights->bias.assign(source.bias, source.bias + shape.out_channels);
     if (source.norm && weights->bias.empty()) weights->bias.assign(static_cast<std::size_t>(shape.out_channels), 0.0f);
 
-    for (std::int64_t o = 0; o < shape.out_channels && !lent; ++o) {
+    for (std::int64_t o = 0; o < shape.out_channels && !borrowed; ++o) {
       float *row = weights->values.own().data() + o * per_channel;
       decode(source, o, per_channel, row);
       if (source.norm) {
@@ -100,7 +100,7 @@ std::shared_ptr<ConvWeights> weights_to_fill(const ConvWeights &like, bool has_b
     weights->kernel_w = like.kernel_w;
     weights->in_channels_per_group = like.in_channels_per_group;
     weights->groups = like.groups;
-    // Not cleared: fill_weights() is the first to touch it, on all threads.
+    // Uninitialized: fill_weights() touches it first, on all threads.
     const std::shared_ptr<float[]> room(new float[like.values.size()]);
     weights->values = Floats::lent(room.get(), like.values.size(), room);
     if (has_bias) weights->bias.resize(static_cast<std::size_t>(like.out_channels));
@@ -112,7 +112,7 @@ std::shared_ptr<ConvWeights> weights_to_fill(const ConvWeights &like, bool has_b
 
 namespace {
 
-/// First byte. Throws std::bad_alloc when there is no memory for the host's copy.
+/// Return the first byte. Throw std::bad_alloc if there is no memory for the host's copy.
 std::byte *checked(const HostAccess &access) {
   if (!access.data()) throw std::bad_alloc();
   return access.data();
@@ -125,7 +125,7 @@ void fill_weights(ConvWeights &weights, const WeightBuffers &buffers, bool round
                               HostAccess::Mode::read);
   const std::byte *const from = checked(of_weights);
   const auto count = static_cast<std::int64_t>(weights.values.size());
-  float *const to = const_cast<float *>(weights.values.data());  // of weights_to_fill(): nobody has read it
+  float *const to = const_cast<float *>(weights.values.data());  // from weights_to_fill(): not read yet
   parallel_ranges(count, threads_for(count, kGrain), [&](std::int64_t begin, std::int64_t end) {
     std::memcpy(to + begin, from + begin * static_cast<std::int64_t>(sizeof(float)),
                 static_cast<std::size_t>(end - begin) * sizeof(float));

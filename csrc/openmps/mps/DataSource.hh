@@ -1,15 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0
-// The bracket around everything that a kernel reads from a data source.
+// Helpers for data sources: load, purge, copy.
 #pragma once
 
 #import <MetalPerformanceShaders/MetalPerformanceShaders.h>
 
 #include <utility>
 
-/// An extension of MPSCNNConvolutionDataSource; asked by respondsToSelector: between load and purge.
+/// Extension of MPSCNNConvolutionDataSource; optional, called between load and purge.
 @protocol OpenMPSWeightsOwner
-/// As long as the object is held, what -weights answered stays valid and is not written, purge or not. nil: it may
-/// change.
+/// Return an object that keeps the result of -weights valid and unchanged while it is held, even after purge. nil: the
+/// weights may change.
 - (nullable id)weightsOwner;
 @end
 
@@ -17,13 +17,13 @@ namespace openmps {
 
 inline bool answers(id source, SEL selector) { return [source respondsToSelector:selector]; }
 
-/// Between load and purge of a data source of any protocol; one without purge needs none.
+/// Scope between load and purge of a data source of any protocol; -purge is optional.
 class Loaded {
  public:
   explicit Loaded(id source) : source_([source respondsToSelector:@selector(purge)] ? source : nil) {}
   ~Loaded() {
     if (source_ == nil) return;
-    // An exception is on its way already; a second one out of here would end the process.
+    // An exception is in flight; a second one would end the process.
     @try {
       [source_ purge];
     } @catch (NSException *) {
@@ -37,8 +37,8 @@ class Loaded {
   id<MPSCNNConvolutionDataSource> source_;
 };
 
-/// What the copy of a kernel on `device` takes for its data source: copyWithZone:device:, else copyWithZone:, else the
-/// same object [MPSCNNConvolution.h]. Owned by the caller.
+/// Return the data source for the copy of a kernel on `device`: copyWithZone:device:, else copyWithZone:, else the same
+/// object [MPSCNNConvolution.h]. Owned by the caller.
 inline id new_copy_of_source(id source, id<MTLDevice> device) {
   if ([source respondsToSelector:@selector(copyWithZone:device:)])
     return [(id<MPSCNNConvolutionDataSource>)source copyWithZone:NULL device:device];

@@ -18,9 +18,9 @@ Span span_of(const ImageView &view, std::intptr_t base) {
 
 bool ranges_meet(std::int64_t distance, std::int64_t a, std::int64_t b) { return distance < a && -distance < b; }
 
-/// Two parts of one image: `delta` elements from a's first to b's. Peels off images, rows and columns; a part that
-/// begins late in one row and one that begins early in the next are also one row less and many columns apart, so both
-/// are tried.
+/// Return whether two parts of one image overlap, b beginning `delta` elements after a. Splits `delta` into images,
+/// rows and columns. A carry to the next row or image is ambiguous (one row more, or many columns more), so both are
+/// tried.
 bool parts_meet(const ImageView &a, const ImageView &b, std::int64_t delta) {
   const std::int64_t strides[] = {a.n_stride, a.h_stride, a.w_stride};
   const std::int64_t extents_a[] = {a.n, a.h, a.w}, extents_b[] = {b.n, b.h, b.w};
@@ -45,7 +45,7 @@ bool parts_meet(const ImageView &a, const ImageView &b, std::int64_t delta) {
 bool overlap(const ImageView &a, const ImageView &b) {
   std::intptr_t base_a = 0, base_b = 0;
   if (a.memory != b.memory) {
-    // Memory that is not there yet cannot be shared; address() of memory that is there does not allocate.
+    // Memory that is not allocated cannot be shared; address() of allocated memory does not allocate.
     if (!a.memory->is_allocated() || !b.memory->is_allocated()) return false;
     base_a = reinterpret_cast<std::intptr_t>(a.memory->address());
     base_b = reinterpret_cast<std::intptr_t>(b.memory->address());

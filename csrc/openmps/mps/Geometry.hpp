@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Rectangles and views, plain C++: what a clip rectangle leaves, whether two views share a byte, whether views follow
-// each other.
+// Clip rectangles and views, plain C++: clipping, overlap, and images that follow each other in memory.
 #pragma once
 
 #include <algorithm>
@@ -17,12 +16,12 @@ struct Clip {
   bool is_empty() const { return width <= 0 || height <= 0 || depth <= 0; }
 };
 
-/// What remains of `origin` .. `origin + size` inside of 0 .. `bound`; sizes may be as large as the type ("infinite").
+/// Return the length of [origin, origin + size) within [0, bound); `size` may be the type's max ("infinite").
 constexpr std::int64_t clipped(std::uint64_t origin, std::uint64_t size, std::uint64_t bound) {
   return origin >= bound ? 0 : static_cast<std::int64_t>(std::min(size, bound - origin));
 }
 
-/// Every tap of every destination pixel is inside of the source.
+/// Return whether every tap of every destination pixel is inside the source.
 inline bool is_inside(const Window &window, const ImageView &src, const ImageView &dst) {
   const auto inside = [](std::int64_t start, std::int64_t count, std::int64_t stride, std::int64_t taps,
                          std::int64_t dilation, std::int64_t size) {
@@ -32,12 +31,12 @@ inline bool is_inside(const Window &window, const ImageView &src, const ImageVie
          inside(window.start_w, dst.w, window.stride_w, window.kernel_w, window.dilation_w, src.w);
 }
 
-/// Whether two views have an element in common. Views of lazily allocated memory overlap only within the same Memory;
-/// with equal strides (two parts of one image) the answer is exact, otherwise it compares byte ranges.
+/// Return whether two views have an element in common. Unallocated memory overlaps only within the same Memory. Exact
+/// for equal strides (two parts of one image), otherwise a comparison of byte ranges.
 bool overlap(const ImageView &a, const ImageView &b);
 
-/// Makes `run` longer by `next` when that is the image which follows in memory (MPSImage.batchRepresentation gives such
-/// images), so that a batch becomes one problem. False, and nothing changed, when it is not.
+/// Extend `run` by `next` if that is the image which follows in memory (as in MPSImage.batchRepresentation), so that a
+/// batch becomes one problem. Otherwise return false and change nothing.
 bool append_images(ImageView &run, const ImageView &next);
 
 }  // namespace openmps

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Batch normalization: the kernel, the statistics of a batch, and the state that carries them from one to the other
-// and on to the gradient kernels [MPSCNNBatchNormalization.h].
+// Batch normalization: the kernel, the statistics of a batch, and the state that passes them to the kernel and to the
+// gradient kernels [MPSCNNBatchNormalization.h].
 
 #import "mps/MPSCNNNormalizationWeights+Engine.hh"
 
@@ -126,7 +126,7 @@ OPENMPS_GETTER(BatchNormalizationState, id<MPSCNNBatchNormalizationDataSource>, 
   openmps::encode_images(self, commandBuffer, {&sourceImages, 1}, {.source = states}, destinationImages);
 }
 
-/// One for the whole batch.
+/// One state for the whole batch.
 - (BOOL)isResultStateReusedAcrossBatch {
   return YES;
 }
@@ -172,7 +172,7 @@ OPENMPS_NORMALIZATION_STATE(MPSCNNBatchNormalization, batchNormalization)
   return (id<MTLBuffer>)[self resourceAtIndex:openmps::kGradientForBeta allocateMemory:YES];
 }
 
-/// For what is encoded from now on; what has been encoded keeps its buffers.
+/// For later encodes; recorded commands keep their buffers.
 - (void)reset {
   openmps::BatchNormalizationData &data = batch_data(self);
   data.count = 0;
@@ -190,7 +190,7 @@ OPENMPS_NORMALIZATION_STATE(MPSCNNBatchNormalization, batchNormalization)
 OPENMPS_INIT_WITH_DEVICE
 OPENMPS_INIT_WITH_CODER
 
-/// Over all pixels: there is no destination that clipRect and offset could place.
+/// Over all pixels: clipRect and offset place a destination, which this kernel does not have.
 - (void)encodeBatchToCommandBuffer:(id<MTLCommandBuffer>)commandBuffer
                       sourceImages:(MPSImageBatch *)sourceImages
            batchNormalizationState:(MPSCNNBatchNormalizationState *)batchNormalizationState {
@@ -201,7 +201,7 @@ OPENMPS_INIT_WITH_CODER
   openmps::BatchNormalizationData &data = batch_data(batchNormalizationState);
   [batchNormalizationState openmps_willUseOn:commandBuffer];
 
-  std::vector<openmps::ImageView> runs;  // neighbours in memory together
+  std::vector<openmps::ImageView> runs;  // images that follow each other in memory
   std::vector<MPSImage *> read;
   for (MPSImage *image in sourceImages) {
     const openmps::ImageView view = openmps::source_view(state, state.source, state.names(0), [image openmps_view], 1);
@@ -228,7 +228,7 @@ OPENMPS_INIT_WITH_CODER
   openmps::each_distinct(std::move(read), [](MPSImage *image) { [image openmps_didRead]; });
 }
 
-/// The whole batch is there before anything reads the statistics [MPSCNNKernel.h].
+/// The statistics are of the whole batch before a kernel reads them [MPSCNNKernel.h].
 - (BOOL)appendBatchBarrier {
   return YES;
 }

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The gradients of batch normalization: first, over the whole batch, of gamma and beta, which are the sums that the
-// gradient of the source is made of too [MPSCNNBatchNormalization.h].
+// The gradients of batch normalization. Those of gamma and beta come first, over the whole batch: the gradient of the
+// source contains the same sums [MPSCNNBatchNormalization.h].
 
 #import "mps/MPSCNNNormalizationWeights+Engine.hh"
 
@@ -16,7 +16,7 @@ struct BatchGradientState : Extends<BatchGradientState, NormalizationGradientSta
                                                                     "batchNormalizationState"));
   }
 
-  /// What the problems of both kernels need of the state.
+  /// Fill the fields that the problems of both kernels take from the state.
   template <class T>
   void fill(T &problem, MPSState *given, std::int64_t channels) const {
     const BatchNormalizationData &data = data_of(given);
@@ -80,7 +80,7 @@ id init_batch_gradient(MPSCNNGradientKernel *kernel, id<MTLDevice> device, MPSNN
   return unwind.done();
 }
 
-/// The same state for every image.
+/// Return the same state for every image.
 MPSStateBatch *shared_state(MPSCNNGradientKernel *kernel, MPSImageBatch *images, MPSState *given) {
   state_of<BatchGradientState>(kernel).data_of(given);
   NSMutableArray *states = [NSMutableArray arrayWithCapacity:[images count]];
@@ -151,7 +151,7 @@ OPENMPS_BATCH_GRADIENT(BatchNormalizationGradientState)
 OPENMPS_BATCH_GRADIENT(BatchStatisticsGradientState)
 
 /// Over all pixels of the gradients, each with the source pixel that primaryOffset, secondaryOffset and kernelOffset
-/// put under it.
+/// select.
 - (void)encodeBatchToCommandBuffer:(id<MTLCommandBuffer>)commandBuffer
                    sourceGradients:(MPSImageBatch *)sourceGradients
                       sourceImages:(MPSImageBatch *)sourceImages
@@ -171,7 +171,7 @@ OPENMPS_BATCH_GRADIENT(BatchStatisticsGradientState)
   [batchNormalizationState openmps_willUseOn:commandBuffer];
 
   using Pair = std::array<openmps::ImageView, 2>;
-  std::vector<Pair> runs;  // neighbours in memory together
+  std::vector<Pair> runs;  // images that follow each other in memory
   std::vector<MPSImage *> read;
   for (NSUInteger i = 0; i < count; ++i) {
     Pair views;

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // MPSCNNBinaryConvolution, MPSCNNBinaryFullyConnected: weights of one bit [MPSCNNConvolution.h].
-// unverified: pixels outside of the source are 0 after the input's bias and scale, so that XNOR and AND read a bit of 1
-// there, and their size is 0 in beta; bits beyond the last channel count for nothing.
+// unverified: pixels outside the source are 0 after the input's bias and scale, so that XNOR and AND read a bit of 1
+// there, and they add 0 to beta; bits beyond the last channel are ignored.
 
 #include "engine/problem/problem.hpp"
 #include "mps/BinaryWeights.hpp"
@@ -33,7 +33,7 @@ struct BinaryConvolutionState : Extends<BinaryConvolutionState, DescribedState> 
     return problem;
   }
 
-  /// The finished weights, or what is wrong with them raised.
+  /// Set the finished weights; raise if they are invalid.
   void set_weights(std::shared_ptr<BinaryWeights> given) {
     const WeightShape shape = weight_shape();
     given->out_channels = shape.out_channels;
@@ -66,7 +66,7 @@ struct BinaryConvolutionState : Extends<BinaryConvolutionState, DescribedState> 
   }
 
  private:
-  std::shared_ptr<BinaryWeights> read_;  ///< between archive() and did_read()
+  std::shared_ptr<BinaryWeights> read_;  ///< from archive() to did_read()
 };
 
 struct BinaryFullyConnectedState : CoversSource<BinaryFullyConnectedState, BinaryConvolutionState> {};

@@ -7,7 +7,7 @@
 namespace openmps {
 namespace {
 
-/// How uint8 weights are to be read.
+/// Read how uint8 weights are quantized.
 void read_quantization(const ConvolutionState &state, id<MPSCNNConvolutionDataSource> source, WeightSource &weights) {
   const MPSCNNWeightsQuantizationType type = answers(source, @selector(weightsQuantizationType))
                                                  ? [source weightsQuantizationType]
@@ -29,7 +29,7 @@ void read_quantization(const ConvolutionState &state, id<MPSCNNConvolutionDataSo
   }
 }
 
-/// Weights stay in float only when the data source asks for it; absent means half [MPSCNNConvolution.h].
+/// Return whether to round weights to half: yes unless the data source asks for float [MPSCNNConvolution.h].
 bool read_round_to_half(const ConvolutionState &state, id<MPSCNNConvolutionDataSource> source, MPSDataType type) {
   if (!answers(source, @selector(kernelWeightsDataType))) return true;
   const MPSDataType kept = [source kernelWeightsDataType];
@@ -64,7 +64,7 @@ WeightSource read_weights(const ConvolutionState &state, id<MPSCNNConvolutionDat
   return weights;
 }
 
-/// The part of a kernel's state that a descriptor decides, or a sentence that tells the first difference.
+/// Raise if the descriptor's shape is not the kernel's.
 void check_same_shape(const ConvolutionState &state, MPSCNNConvolutionDescriptor *descriptor) {
   const ConvolutionDescriptorState &given = [descriptor openmps_state];
   if (given.kernel_width != state.source.kernel_width || given.kernel_height != state.source.kernel_height ||

@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
-// What the convolution kernels share: weights, where they come from, the fused neuron.
+// Common state of the convolution kernels: descriptor, weights, data source, fused neuron.
 #pragma once
 
 #import "mps/MPSCNNConvolutionDescriptor+Engine.hh"
 
 namespace openmps {
 
-/// What a convolution descriptor decides, whatever the weights are.
+/// Values of a convolution descriptor, for any kind of weights.
 struct DescribedState : Extends<DescribedState, CNNKernelState> {
   NSUInteger inputs = 0, outputs = 0, groups = 1;
   NSUInteger channel_multiplier = 0;  ///< 0: not depth-wise
@@ -16,9 +16,9 @@ struct DescribedState : Extends<DescribedState, CNNKernelState> {
   Ref<MPSCNNNeuron *> neuron_filter;
   Ref<id<MPSCNNConvolutionDataSource>> data_source;
 
-  /// Geometry, channels and neuron of a descriptor; raises for what the class cannot do.
+  /// Set geometry, channels and neuron; raise if the class does not support them.
   void set_descriptor(MPSCNNConvolutionDescriptor *descriptor);
-  /// What the descriptor of this class must be beyond the common rules; called at the end of set_descriptor().
+  /// Check this class's own rules for the descriptor; called at the end of set_descriptor().
   virtual void check_descriptor(MPSCNNConvolutionDescriptor *) const {}
   virtual bool has_weights() const { return false; }
   WeightShape weight_shape() const;
@@ -30,12 +30,12 @@ struct DescribedState : Extends<DescribedState, CNNKernelState> {
   void did_copy(id<OpenMPSDevice> device) override;
 };
 
-/// The data of MPSCNNConvolution; MPSCNNFullyConnected and MPSCNNConvolutionTranspose derive theirs from it.
+/// State of MPSCNNConvolution; base of the states of MPSCNNFullyConnected and MPSCNNConvolutionTranspose.
 struct ConvolutionState : Extends<ConvolutionState, DescribedState> {
   MPSNNConvolutionAccumulatorPrecisionOption accumulator = MPSNNConvolutionAccumulatorPrecisionOptionFloat;
-  bool float_weights = false;  ///< the weights have not been rounded to half
+  bool float_weights = false;  ///< weights are not rounded to half
   std::shared_ptr<const ConvWeights> weights;
-  bool weights_are_there = true;  ///< false: a command that may be yet to run fills them in
+  bool weights_are_there = true;  ///< false: a pending command fills them in
 
   bool has_weights() const override { return weights != nullptr; }
   /// MPSCNNConvolutionTranspose takes float weights only.
@@ -48,25 +48,24 @@ struct ConvolutionState : Extends<ConvolutionState, DescribedState> {
   void did_read(MPSKernel *kernel) override;
 };
 
-/// load ... purge around everything that a kernel reads from a data source; purge also when something raises.
-/// False, and nothing changed, when load answers NO. `new_descriptor`: also take the descriptor (otherwise it must
-/// have the shape the kernel has).
+/// Load, read and purge a data source; also purge it on an exception. Return false, with nothing changed, if load
+/// returns NO. `new_descriptor`: also take the descriptor; otherwise it must have the kernel's shape.
 bool read_data_source(ConvolutionState &state, id<MPSCNNConvolutionDataSource> source, bool new_descriptor,
                       Ref<NSString *> *label);
 
-/// The two initialisers all classes have. nil when the data source does not load.
+/// The two initialisers of all classes. nil if the data source does not load.
 id init_convolution(MPSCNNKernel *kernel, id<MTLDevice> device, id<MPSCNNConvolutionDataSource> source);
 id init_convolution(MPSCNNKernel *kernel, id<MTLDevice> device, const MPSCNNConvolutionDescriptor *descriptor,
                     const float *weights, const float *bias, MPSCNNConvolutionFlags flags);
 
-/// Half is a permission nobody uses here; but weights kept in float need Float [MPSCNNConvolution.h].
+/// Half is accepted and has no effect here; weights kept in float require Float [MPSCNNConvolution.h].
 void set_accumulator(ConvolutionState &state, MPSNNConvolutionAccumulatorPrecisionOption option);
-/// reloadWeightsAndBiases...DataSource
+/// Implement reloadWeightsAndBiases...DataSource.
 void reload_weights(ConvolutionState &state, id<MPSCNNConvolutionDataSource> source);
-/// Encodes made from now on use what the given state's buffers hold when the command buffer gets to this place.
+/// Make later encodes use the contents of the state's buffers at this place of the command buffer.
 void reload_weights(ConvolutionState &state, id<MTLCommandBuffer> buffer,
                     MPSCNNConvolutionWeightsAndBiasesState *given);
-/// The weights as the kernel has them: batch normalization folded in, rounded. No biases where the kernel has none.
+/// Return the kernel's weights: batch normalization folded in, rounded. No biases if the kernel has none.
 MPSCNNConvolutionWeightsAndBiasesState *export_weights(MPSCNNKernel *kernel, id<MTLCommandBuffer> buffer,
                                                        BOOL temporary);
 

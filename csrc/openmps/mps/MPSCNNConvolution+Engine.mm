@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The state of the convolution kernels: what a descriptor means, and the problem it makes [MPSCNNConvolution.h].
+// State of the convolution kernels: from a descriptor to a problem [MPSCNNConvolution.h].
 
 #import "mps/DataSource.hh"
 #import "mps/MPSCNNConvolution+Engine.hh"
@@ -9,7 +9,7 @@
 namespace openmps {
 namespace {
 
-/// The convolution descriptor's rules about channels; `multiplier` is 0 for ordinary convolution.
+/// Check the convolution descriptor's channels; `multiplier` is 0 for ordinary convolution.
 void check_channels(const KernelState &state, const ConvolutionDescriptorState &given, NSUInteger multiplier,
                     bool depthwise) {
   if (depthwise) {
@@ -104,8 +104,8 @@ Problem ConvolutionState::problem(const ImageView &src, const ImageView &dst, co
   return problem;
 }
 
-/// unverified: that the result is subPixelScaleFactor times as large. It has to be: nothing else makes the encode that
-/// returns an image useful.
+/// unverified: the result is subPixelScaleFactor times as large. Otherwise the encode that returns an image would be
+/// useless.
 void DescribedState::size_result(Images sources, MPSImageDescriptor *descriptor) {
   CNNKernelState::size_result(sources, descriptor);
   [descriptor setWidth:[descriptor width] * subpixel];
@@ -124,9 +124,9 @@ void DescribedState::archive(Archive &archive) {
 
 void DescribedState::did_read(MPSKernel *kernel) {
   CNNKernelState::did_read(kernel);
-  constexpr NSUInteger kMost = NSUInteger{1} << 31;
+  constexpr NSUInteger kMax = NSUInteger{1} << 31;
   for (NSUInteger value : {inputs, outputs, groups, subpixel})
-    if (value < 1 || value > kMost)
+    if (value < 1 || value > kMax)
       raise_for(*this, @"The archive holds a number of channels (%lu) below 1.", (unsigned long)value);
   if (inputs % groups != 0 || outputs % groups != 0 || outputs % (subpixel * subpixel) != 0 || channel_multiplier > 1 ||
       (channel_multiplier == 1 && inputs != outputs))
@@ -162,7 +162,7 @@ void ConvolutionState::did_read(MPSKernel *kernel) {
     raise_for(*this, @"The archive holds %lu weights and %lu biases, expected %lu and %lu.",
               (unsigned long)weights->values.size(), (unsigned long)weights->bias.size(), (unsigned long)count,
               (unsigned long)outputs);
-  auto &kept = const_cast<ConvWeights &>(*weights);  // just made by archive(), nobody else has it
+  auto &kept = const_cast<ConvWeights &>(*weights);  // just made by archive(), not shared yet
   kept.out_channels = shape.out_channels;
   kept.kernel_h = shape.kernel_h;
   kept.kernel_w = shape.kernel_w;
@@ -170,7 +170,7 @@ void ConvolutionState::did_read(MPSKernel *kernel) {
   kept.groups = shape.groups;
 }
 
-/// The weights are immutable: shared.
+/// The copy shares the weights, which are immutable.
 void DescribedState::did_copy(id<OpenMPSDevice> target) {
   CNNKernelState::did_copy(target);
   data_source = Ref<id<MPSCNNConvolutionDataSource>>::adopt(new_copy_of_source(data_source.get(), target));

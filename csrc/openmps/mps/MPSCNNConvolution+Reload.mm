@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Weights that go out of a kernel and into it in the order of a command buffer [MPSCNNConvolution.h].
+// Reloads and exports of weights, in the order of a command buffer [MPSCNNConvolution.h].
 
 #import "mps/MPSCNNConvolution+Engine.hh"
 
@@ -20,10 +20,10 @@ std::shared_ptr<Memory> memory_of(const ConvolutionState &state, id<MTLBuffer> b
   return memory;
 }
 
-/// The last reload that this thread has recorded. The kernels of one layer are reloaded one after the other.
+/// The last reload that this thread has recorded. The kernels of a layer are reloaded one after the other.
 struct Load {
   std::weak_ptr<Completion> completion;  ///< of its command buffer
-  std::size_t commands = 0;              ///< of it, this one included
+  std::size_t commands = 0;              ///< recorded in it, this one included
   std::weak_ptr<const ConvWeights> weights;
   std::weak_ptr<Memory> weights_memory, biases_memory;
   std::size_t weights_offset = 0, biases_offset = 0;
@@ -31,7 +31,7 @@ struct Load {
 };
 thread_local Load last_load;
 
-/// The weights of the last reload, where nothing has been recorded since and they are the same ones.
+/// Return the weights of the last reload if it was the same and nothing has been recorded since, else null.
 std::shared_ptr<const ConvWeights> just_loaded(const Recorder &recorder, const ConvWeights &like,
                                                const WeightBuffers &buffers, bool round_to_half) {
   const Load &last = last_load;

@@ -71,7 +71,7 @@ OPENMPS_GETTER(ConvolutionState, MPSNNConvolutionAccumulatorPrecisionOption, acc
 
 // ---------------------------------------------------------------------------------------------- states
 
-/// One for the whole batch: its buffers receive the sum over the images.
+/// One state for the whole batch: its buffers receive the sum over the images.
 - (BOOL)isResultStateReusedAcrossBatch {
   return YES;
 }

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// A convolution's descriptor as the kernels read it.
+// The convolution descriptor's interface for the kernels.
 #pragma once
 
 #include "mps/ConvolutionWeights.hpp"
@@ -7,7 +7,7 @@
 
 namespace openmps {
 
-/// The data of an MPSCNNConvolutionDescriptor and of its subclasses.
+/// State of an MPSCNNConvolutionDescriptor and its subclasses.
 struct ConvolutionDescriptorState {
   NSUInteger kernel_width = 3, kernel_height = 3;
   NSUInteger inputs = 1, outputs = 1;
@@ -16,7 +16,7 @@ struct ConvolutionDescriptorState {
   NSUInteger groups = 1;
   NSUInteger subpixel = 1;              ///< MPSCNNSubPixelConvolutionDescriptor
   Ref<MPSNNNeuronDescriptor *> neuron;  ///< nil: none
-  Ref<MPSCNNNeuron *> neuron_filter;    ///< the object that `neuron` was set to
+  Ref<MPSCNNNeuron *> neuron_filter;    ///< the object passed to -setNeuron:
   std::shared_ptr<const BatchNorm> batch_norm;
 
   void archive(Archive &archive);

@@ -9,7 +9,7 @@ using openmps::Ref;
 
 namespace {
 
-/// 2^31 pixels or channels: beyond any image, and far from overflow in products of two.
+/// Return the value; raise unless it is in 1 .. 2^31: beyond any image, and far from overflow in products of two.
 NSUInteger checked(id descriptor, const char *name, NSUInteger value) {
   if (value < 1 || value > NSUInteger{1} << 31)
     raise_argument(@"%@: %s (%lu) is not between 1 and 2147483648.", [descriptor class], name, (unsigned long)value);
@@ -181,7 +181,7 @@ OPENMPS_EXTENT(groups, setGroups, groups)
 
 // ---------------------------------------------------------------------------------- batch normalization
 
-/// Without any array the parameters are removed again.
+/// If all arrays are NULL, remove the parameters.
 - (void)setBatchNormalizationParametersForInferenceWithMean:(const float *)mean
                                                    variance:(const float *)variance
                                                       gamma:(const float *)gamma

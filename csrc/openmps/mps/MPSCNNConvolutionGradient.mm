@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// MPSCNNConvolutionGradient, MPSCNNFullyConnectedGradient, MPSCNNConvolutionTransposeGradient: the gradients of a
-// convolution's source, into the result, and of its weights and biases, into its state [MPSCNNConvolution.h].
+// MPSCNNConvolutionGradient, MPSCNNFullyConnectedGradient, MPSCNNConvolutionTransposeGradient. The result is the
+// gradient of the source; the state receives the gradients of weights and biases [MPSCNNConvolution.h].
 
 #include <cstring>
 
@@ -11,7 +11,7 @@
 namespace openmps {
 namespace {
 
-/// The forward kernel as far as its descriptor and its weights go.
+/// The forward kernel's descriptor and weights.
 struct ForwardState : Extends<ForwardState, ConvolutionState> {
   enum Kind : std::uint8_t { convolution, fully_connected, transpose };
   Kind kind = convolution;
@@ -33,7 +33,7 @@ struct ForwardState : Extends<ForwardState, ConvolutionState> {
 };
 
 struct ConvolutionGradientKernelState : Extends<ConvolutionGradientKernelState, GradientKernelState> {
-  mutable ForwardState forward;  ///< its weights come with the first encode where an archive brought none
+  mutable ForwardState forward;  ///< without weights until the first encode if an archive had none
   MPSCNNConvolutionGradientOption option = MPSCNNConvolutionGradientOptionAll;
   BOOL serializes = NO;
 
@@ -45,14 +45,14 @@ struct ConvolutionGradientKernelState : Extends<ConvolutionGradientKernelState, 
   bool writes_source_state() const override { return wants_weights(); }
   bool uses_states() const override { return true; }
 
-  /// `forward` under the name that the kernel has now.
+  /// Return `forward` with the kernel's current name.
   ForwardState &named_forward() const {
     forward.title = title;
     forward.device = device;
     return forward;
   }
 
-  /// The slots as the descriptor has them, until a state says more.
+  /// Set the slots from the descriptor; a state may change them later.
   void take_descriptor() {
     secondary() = forward.source;
     SourceSlot &gradient = primary();
@@ -90,7 +90,7 @@ struct ConvolutionGradientKernelState : Extends<ConvolutionGradientKernelState, 
     check_kind(encode);
   }
 
-  /// What the forward class asks for.
+  /// Check the forward class's own rules.
   void check_kind(const Encode &encode) const {
     const ImageView &gradient = encode.src[0], &image = encode.src[1];
     if (forward.kind == ForwardState::transpose && secondary().edge != MPSImageEdgeModeZero)
@@ -106,7 +106,7 @@ struct ConvolutionGradientKernelState : Extends<ConvolutionGradientKernelState, 
                 (long)gradient.h);
   }
 
-  /// The state of a forward kernel of the right class and shape; nil for none.
+  /// Return the state's data; raise unless it is of a forward kernel of the right class and shape. Null for nil.
   ConvolutionGradientData *data_of(MPSState *state) const {
     if (state == nil) return nullptr;
     const bool is_transpose = forward.kind == ForwardState::transpose;
@@ -132,7 +132,7 @@ struct ConvolutionGradientKernelState : Extends<ConvolutionGradientKernelState, 
     return &data;
   }
 
-  /// The forward kernel's own object where it holds the same values: one copy, packed once.
+  /// Share the forward kernel's weights if their values are the same: one copy, packed once.
   void share_weights(const ConvolutionGradientData *data) const {
     if (data == nullptr) {
       if (!forward.weights)
@@ -156,7 +156,7 @@ struct ConvolutionGradientKernelState : Extends<ConvolutionGradientKernelState, 
     if (own.size() == theirs.size() && std::memcmp(own.data(), theirs.data(), own.size() * sizeof(float)) == 0)
       forward.weights = kernel.weights;
   }
-  mutable std::weak_ptr<const ConvWeights> compared;  ///< by share_weights(), and found to be others
+  mutable std::weak_ptr<const ConvWeights> compared;  ///< weights that share_weights() found to differ
 
   static ChannelValues values_of(id<MTLBuffer> buffer, const char *name) {
     return {[buffer_of(buffer, name) openmps_memory], 0};
@@ -194,7 +194,7 @@ struct ConvolutionGradientKernelState : Extends<ConvolutionGradientKernelState, 
     if (wants_weights()) data_of(encode.source_state)->has_gradients = true;
   }
 
-  /// Where the windows stand. The valid part of sourceGradient begins at primaryOffset [MPSCNNConvolution.h].
+  /// Place the windows. The valid part of sourceGradient begins at primaryOffset [MPSCNNConvolution.h].
   void place(ConvGradientProblem &problem) const {
     Window &window = problem.window;
     window = secondary().window();
@@ -209,8 +209,8 @@ struct ConvolutionGradientKernelState : Extends<ConvolutionGradientKernelState, 
       case ForwardState::convolution: {
         window.start_h -= primary().offset.y * window.stride_h;
         window.start_w -= primary().offset.x * window.stride_w;
-        // The result's windows start at row - extent / 2 of the gradient between whose pixels zeros stand, and their
-        // taps are in reverse order.
+        // The result's windows start at row - extent / 2 of the gradient with zeros between its pixels, and their taps
+        // are in reverse order.
         problem.first_h = window.start_h + row - extent_y / 2 + extent_y - 1;
         problem.first_w = window.start_w + column - extent_x / 2 + extent_x - 1;
         break;
@@ -230,9 +230,9 @@ struct ConvolutionGradientKernelState : Extends<ConvolutionGradientKernelState, 
 
   void did_read(MPSKernel *kernel) override {
     GradientKernelState::did_read(kernel);
-    constexpr NSUInteger kMost = NSUInteger{1} << 31;
+    constexpr NSUInteger kMax = NSUInteger{1} << 31;
     for (NSUInteger value : {forward.inputs, forward.outputs, forward.groups})
-      if (value < 1 || value > kMost)
+      if (value < 1 || value > kMax)
         raise_for(*this, @"The archive holds a number of channels (%lu) below 1.", (unsigned long)value);
     if (forward.inputs % forward.groups != 0 || forward.outputs % forward.groups != 0 ||
         forward.channel_multiplier > 1 || (forward.channel_multiplier == 1 && forward.inputs != forward.outputs))
@@ -278,7 +278,7 @@ static ConvolutionGradientKernelState &gradient_state(MPSKernel *kernel) {
   return openmps::state_of<ConvolutionGradientKernelState>(kernel);
 }
 
-/// What the two classes below have in common: there is none between them and MPSCNNGradientKernel.
+/// Members of the two classes below, whose common base is MPSCNNGradientKernel.
 #define OPENMPS_CONVOLUTION_GRADIENT                                                                         \
   -(instancetype)initWithDevice : (id<MTLDevice>)device {                                                    \
     (void)device;                                                                                            \

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// MPSCNNConvolutionGradientState and the one of the transposed convolution [MPSCNNConvolution.h].
+// MPSCNNConvolutionGradientState and the state of the transposed convolution [MPSCNNConvolution.h].
 
 #import "mps/MPSCNNConvolutionGradientState+Engine.hh"
 
@@ -15,7 +15,7 @@ using openmps::Ref;
   const ConvolutionState &state = openmps::state_of<ConvolutionState>(kernel);
   openmps::check_image(state, source, "sourceImage");
   if (!state.weights) openmps::raise_for(state, @"The kernel has no weights.");
-  // Floats, OHWI; depth-wise O x kH x kW. Also for a kernel without biases there is a gradient for them.
+  // Floats, OHWI; depth-wise O x kH x kW. The second buffer exists even if the kernel has no biases.
   MPSStateResourceList *buffers = [MPSStateResourceList resourceList];
   [buffers appendBuffer:state.weights->values.size() * sizeof(float)];
   [buffers appendBuffer:state.outputs * sizeof(float)];
@@ -59,7 +59,7 @@ using openmps::Ref;
   return [self openmps_gradientData].sources[0].height;
 }
 
-/// A transpose undoes the convolution: its result is as large as the convolution's source, and tap q of the one meets
+/// A transpose undoes the convolution: its result has the size of the convolution's source, and tap q of the one meets
 /// tap extent - 1 - q of the other. With off the convolution's offset: kernelOffset = -off, + 1 for an even extent.
 - (MPSImageDescriptor *)destinationImageDescriptorForSourceImages:(NSArray<MPSImage *> *)sourceImages
                                                      sourceStates:(NSArray<MPSState *> *)sourceStates
@@ -85,7 +85,7 @@ using openmps::Ref;
 
 @implementation MPSCNNConvolutionTransposeGradientState
 
-/// Where the transpose stood is in its kernelOffset too.
+/// The position of the transpose depends on its kernelOffset too.
 - (MPSImageDescriptor *)destinationImageDescriptorForSourceImages:(NSArray<MPSImage *> *)sourceImages
                                                      sourceStates:(NSArray<MPSState *> *)sourceStates
                                                         forKernel:(MPSKernel *)kernel

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// MPSCNNConvolutionTranspose: a convolution over the source with zeros between its pixels [MPSCNNConvolution.h].
-// The weights are used as they are given: not rotated.
+// MPSCNNConvolutionTranspose: a convolution over the source with zeros between its pixels [MPSCNNConvolution.h]. The
+// weights are used as given, not rotated.
 
 #import "mps/MPSCNNConvolutionGradientState+Engine.hh"
 
@@ -33,7 +33,7 @@ struct TransposeState : Extends<TransposeState, ConvolutionState> {
     return window;
   }
 
-  /// `offset` counts source pixels, too coarse for what the policy finds: the kernel offset takes it. unverified.
+  /// unverified: the kernel offset takes the policy's offset; `offset`, in source pixels, is too coarse.
   void take_offset(std::size_t, NSInteger x, NSInteger y) override {
     source.offset = {0, 0, 0};
     kernel_offset_x = x;
@@ -99,7 +99,7 @@ OPENMPS_GETTER(TransposeState, MPSNNConvolutionAccumulatorPrecisionOption, accum
 
 // ------------------------------------------------------------------------------ encode with a state to undo
 
-// The forms that return an image are sized by the state; those with a destination use the properties as they are.
+// The state sizes the forms that return an image; those with a destination use the properties as they are.
 
 static MPSImage *undo(MPSCNNConvolutionTranspose *kernel, id<MTLCommandBuffer> buffer, MPSImage *source,
                       MPSCNNConvolutionGradientState *convolution, MPSCNNConvolutionTransposeGradientState **out_state,

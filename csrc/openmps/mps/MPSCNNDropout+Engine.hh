@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What a dropout leaves for its gradient kernel.
+// The state that a dropout makes for its gradient kernel.
 #pragma once
 
 #include "engine/problem/pointwise.hpp"
@@ -7,7 +7,7 @@
 
 namespace openmps {
 
-/// What a dropout kernel and its gradient kernel are made with.
+/// Parameters of a dropout kernel and of its gradient kernel.
 struct DropoutParameters {
   float keep = 0.5f;
   NSUInteger seed = 0;
@@ -29,15 +29,15 @@ struct DropoutParameters {
   }
 };
 
-/// The mask is a function of these numbers: nothing else is kept.
+/// The numbers that determine the mask, which itself is not kept.
 struct DropoutData : GradientData {
   DropoutMask mask;
-  std::int64_t images = 0;  ///< that the encode had; 0: none yet
+  std::int64_t images = 0;  ///< of the encode; 0: none yet
 };
 
 }  // namespace openmps
 
 @interface MPSCNNDropoutGradientState (Engine)
-/// Raises for a state that no kernel has made.
+/// Raise for a state that no kernel has made.
 - (openmps::DropoutData &)openmps_dropoutData;
 @end

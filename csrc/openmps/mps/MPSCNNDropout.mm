@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-// MPSCNNDropout: values kept with a probability and enlarged by its inverse, or 0 [MPSCNNDropout.h].
+// MPSCNNDropout: each value is kept with a probability and divided by it, or set to 0 [MPSCNNDropout.h].
 //
-// unverified: everything about the random numbers. Here the k-th image that a kernel is given, counted from 0 and over
-// all encodes, has the mask number k of the seed: kernels of one seed repeat each other, and one kernel does not
-// repeat itself. A copy of a kernel and one from an archive begin with mask 0.
+// unverified: everything about the random numbers. Here the k-th image that a kernel encodes, counted from 0 over all
+// encodes, has mask k of the seed: kernels with the same seed have the same masks, and one kernel never repeats a mask.
+// A copy of a kernel and one from an archive begin with mask 0.
 
 #import "mps/MPSCNNDropout+Engine.hh"
 
@@ -15,7 +15,7 @@
 namespace openmps {
 namespace {
 
-/// Images that a kernel has been given; a copy begins anew.
+/// Number of images that a kernel has encoded; 0 in a copy.
 class ImageCounter {
  public:
   ImageCounter() = default;
@@ -131,7 +131,7 @@ OPENMPS_GETTER(DropoutState, MTLSize, maskStrideInPixels, parameters.mask_stride
   return openmps::new_dropout_state(self, commandBuffer, sourceImage);
 }
 
-/// A batch like all others; Apple's header names the class of a single state.
+/// An array like all batches; Apple's header names the class of a single state.
 - (MPSCNNDropoutGradientState *)resultStateBatchForSourceImage:(MPSImageBatch *)sourceImage
                                                   sourceStates:(NSArray<MPSStateBatch *> *)sourceStates
                                               destinationImage:(MPSImageBatch *)destinationImage {
@@ -158,8 +158,8 @@ OPENMPS_GETTER(DropoutState, MTLSize, maskStrideInPixels, parameters.mask_stride
   return static_cast<openmps::DropoutData &>(openmps::gradient_data(self));
 }
 
-/// unverified: a byte for each value, 1 where it is kept, in the order channels, columns, rows, images; one along axes
-/// on which maskStrideInPixels is 0.
+/// unverified: a byte for each value, 1 if it is kept, in the order channels, columns, rows, images; one byte along an
+/// axis whose maskStrideInPixels is 0.
 - (NSData *)maskData {
   const openmps::DropoutData &data = [self openmps_dropoutData];
   if (data.images == 0)

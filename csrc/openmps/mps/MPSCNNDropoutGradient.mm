@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Gradient of a dropout: what the mask of the forward kernel kept, enlarged as there [MPSCNNDropout.h].
+// Gradient of a dropout: the gradient times the forward kernel's mask and scale [MPSCNNDropout.h].
 
 #import "mps/MPSCNNDropout+Engine.hh"
 
@@ -17,7 +17,7 @@ struct DropoutGradientState : Extends<DropoutGradientState, GradientKernelState>
     return CNNBinaryKernelState::result_channels(channels);
   }
 
-  /// The secondary image's pixels do not matter: secondaryOffset is that of the mask, which lies on the gradient.
+  /// The secondary image's pixels are not read: secondaryOffset is the mask's offset on the gradient.
   void take_forward(const GradientData::Source &forward) override {
     GradientKernelState::take_forward(forward);
     borders.take(forward);

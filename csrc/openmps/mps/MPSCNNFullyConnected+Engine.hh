@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What fully connected kernels are, whatever their weights: a window that covers the whole source.
+// Base of the fully connected kernels, for any kind of weights: the window covers the whole source.
 #pragma once
 
 #import "mps/MPSCNNConvolution+Engine.hh"
@@ -26,7 +26,7 @@ struct CoversSource : Extends<Self, Base> {
       raise_for(*this, @"A fully connected kernel has neither groups nor a depth-wise or sub-pixel descriptor.");
   }
 
-  /// The offset is ignored: the window stands on the source.
+  /// The offset is ignored: the window covers the source.
   Window window() const override {
     Window window = Base::window();
     window.start_h = window.start_w = 0;

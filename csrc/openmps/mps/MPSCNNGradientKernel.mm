@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// MPSCNNGradientKernel: from the gradient of a forward kernel's result, and that kernel's source, to the gradient of
-// the source [MPSCNNKernel.h].
+// MPSCNNGradientKernel: computes the gradient of a forward kernel's source from that source and the gradient of the
+// kernel's result [MPSCNNKernel.h].
 
 #import "mps/MPSCNNKernel+Engine.hh"
 
@@ -49,7 +49,7 @@ void ForwardBorders::take(const GradientData::Source &forward) {
 
 ClampedSource ForwardBorders::source(const KernelState &state, Operand &diff_dst) const {
   if (!clamps) return {};
-  check_offset(state, offset_x, offset_y, "the forward kernel's offset");  // archives hold anything
+  check_offset(state, offset_x, offset_y, "the forward kernel's offset");  // an archive may hold any value
   diff_dst.edge = Edge::zero;
   return {static_cast<std::int64_t>(height), static_cast<std::int64_t>(width), diff_dst.start_h + offset_y,
           diff_dst.start_w + offset_x};

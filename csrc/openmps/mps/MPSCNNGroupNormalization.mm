@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Group normalization: by mean and variance of each group of neighbouring channels of each image
+// Group normalization: by the mean and variance of each group of neighbouring channels of each image
 // [MPSCNNGroupNormalization.h].
 
 #import "mps/MPSCNNNormalizationWeights+Engine.hh"

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Instance normalization: by mean and variance of each channel of each image [MPSCNNInstanceNormalization.h].
+// Instance normalization: by the mean and variance of each channel of each image [MPSCNNInstanceNormalization.h].
 
 #import "mps/MPSCNNNormalizationWeights+Engine.hh"
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// From images, states and properties to recorded problems: every encode form of every kernel on images ends here.
+// From images, states and properties to recorded problems, for every encode form of every kernel on images.
 
 #include <algorithm>
 
@@ -10,8 +10,7 @@
 namespace openmps {
 namespace {
 
-/// All checks of the sources and the destination of one encode, in the order in which a reader would fix them; no side
-/// effects.
+/// Check the sources and the destination of one encode, in the order in which a reader would fix them. No side effects.
 Encode resolve(const ImageKernelState &state, Images sources, MPSImage *destination) {
   const auto slots = state.const_slots();
   for (std::size_t i = 0; i < sources.size(); ++i) check_image(state, sources[i], state.names(i).image);
@@ -38,7 +37,7 @@ Encode resolve(const ImageKernelState &state, Images sources, MPSImage *destinat
   return encode;
 }
 
-/// Makes `run` longer by `next` when all its images follow in memory. False, and nothing changed, when they do not.
+/// Extend `run` by `next` if all its images follow in memory. Otherwise return false and change nothing.
 bool append(Encode &run, const Encode &next) {
   Encode longer = run;
   if (!append_images(longer.dst, next.dst)) return false;
@@ -54,14 +53,14 @@ void check_states(const ImageKernelState &state, MPSStateBatch *states, NSUInteg
               (unsigned long)count);
 }
 
-/// Whether a state is of one image alone is a matter of the device's rules.
+/// Raise for an image that holds several if the device's rules allow one image per state.
 void check_single(const KernelState &state, MPSImage *image, const char *name) {
   if ([image numberOfImages] > 1 && !device_rules().has_states_of_several_images)
     raise_for(state, @"%s has %lu images; an encode with a state is of one, or of a batch of single images.", name,
               (unsigned long)[image numberOfImages]);
 }
 
-/// Where the images do not share a state, each has its own [MPSCNNKernel.h, isResultStateReusedAcrossBatch].
+/// Raise if images share a state that each needs for itself [MPSCNNKernel.h, isResultStateReusedAcrossBatch].
 void check_states_differ(const ImageKernelState &state, MPSStateBatch *states) {
   if ([[NSSet setWithArray:states] count] != [states count])
     raise_for(state, @"destinationStates has one state for several images; each needs its own.");
@@ -105,7 +104,7 @@ void encode_images(ImageKernel *kernel, id<MTLCommandBuffer> buffer, Batches sou
   if (result_states != nil && state.uses_states() && ![kernel isResultStateReusedAcrossBatch])
     check_states_differ(state, result_states);
 
-  // Neighbours in memory become one problem of several images.
+  // Images that follow each other in memory become one problem.
   std::vector<Encode> runs;
   runs.reserve(count);
   std::vector<MPSImage *> images(sources.size());

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// What the kernels on images share, whatever their number of sources: their common properties, and the routines that
-// turn properties and images into views, windows and problems.
+// Common parts of the kernels on images, with any number of sources: their properties, and the functions that turn
+// properties and images into views, windows and problems.
 #pragma once
 
 #include <algorithm>
@@ -15,7 +15,7 @@
 
 namespace openmps {
 
-/// Apple's names of what belongs to one source, for errors. `prefix` opens the names of its properties.
+/// Apple's names for one source, for errors. `prefix` begins the names of its properties.
 struct SourceNames {
   const char *prefix;  ///< "", "primary", "secondary"
   const char *image, *images;
@@ -24,7 +24,7 @@ struct SourceNames {
   std::string property(const char *name) const;
 };
 
-/// The properties of a kernel that belong to one of its sources.
+/// Properties of a kernel that belong to one of its sources.
 struct SourceSlot {
   MPSOffset offset = {0, 0, 0};
   NSUInteger channel_offset = 0;
@@ -37,20 +37,20 @@ struct SourceSlot {
   /// Pixels from the first tap to the last, both included.
   std::int64_t extent_x() const { return static_cast<std::int64_t>((kernel_width - 1) * dilation_x + 1); }
   std::int64_t extent_y() const { return static_cast<std::int64_t>((kernel_height - 1) * dilation_y + 1); }
-  /// The first tap stands floor(extent / 2) before `offset` [MPSCNNConvolution.h].
+  /// The first tap is floor(extent / 2) before `offset` [MPSCNNConvolution.h].
   Window window() const;
   void archive(Archive &archive, NSString *prefix);
-  /// Raises when an extent is 0 or beyond what the arithmetic can take (archives hold anything), or a stride below
-  /// `least_stride`.
-  void check(const KernelState &state, const SourceNames &names, NSUInteger least_stride = 1) const;
+  /// Raise if an extent is 0 or too large for the arithmetic (an archive may hold any value), or if a stride is below
+  /// `min_stride`.
+  void check(const KernelState &state, const SourceNames &names, NSUInteger min_stride = 1) const;
 };
 
-/// The properties that belong to the destination.
+/// Properties of a kernel that belong to the destination.
 struct DestinationSlot {
   MTLRegion clip = MPSRectNoClip;
   NSUInteger channel_offset = 0;
   Ref<id<MPSNNPadding>> padding;
-  Ref<id<MPSImageAllocator>> allocator;  ///< nil: the temporary images' default
+  Ref<id<MPSImageAllocator>> allocator;  ///< nil: the default of temporary images
 
   void archive(Archive &archive, NSString *prefix);
 };
@@ -63,17 +63,17 @@ using Slots = std::span<SourceSlot>;
 
 struct GradientData;
 
-/// One encode after all checks: what a class makes its problem from.
+/// One encode after all checks: the input of make_problem().
 struct Encode {
   std::vector<ImageView> src;    ///< the images and channels that each slot selects; as many images as dst
-  ImageView dst;                 ///< what clipRect and destinationFeatureChannelOffset leave
-  MPSState *source_state = nil;  ///< read: what a forward kernel left for this gradient kernel, statistics
+  ImageView dst;                 ///< the part that clipRect and destinationFeatureChannelOffset select
+  MPSState *source_state = nil;  ///< input: the forward kernel's state for this gradient kernel, statistics
   bool continues = false;        ///< an earlier problem of the same batch has the same source_state
-  MPSState *result_state = nil;  ///< to be filled for the gradient kernel
+  MPSState *result_state = nil;  ///< output: for the gradient kernel
 };
 
-/// The data of a kernel on images, and what differs from class to class. MPSCNNKernel, MPSCNNBinaryKernel and
-/// MPSCNNMultiaryKernel derive theirs from it.
+/// State of a kernel on images, with virtual functions for the differences between classes. Base of the states of
+/// MPSCNNKernel, MPSCNNBinaryKernel and MPSCNNMultiaryKernel.
 struct ImageKernelState : KernelState {
   DestinationSlot destination;
 
@@ -83,47 +83,47 @@ struct ImageKernelState : KernelState {
   std::span<const SourceSlot> const_slots() const { return const_cast<ImageKernelState *>(this)->slots(); }
   virtual const SourceNames &names(std::size_t source) const = 0;
 
-  /// What of an image a source slot selects, for so many images of the destination.
+  /// Return the part of an image that a source slot selects, for `images` images of the destination.
   virtual ImageView view_of_source(std::size_t source, const ImageView &image, std::int64_t images) const;
-  /// What is written of the destination, from so many channels of each source.
+  /// Return the part of the destination that is written, given the channels of each source.
   virtual ImageView view_of_destination(const ImageView &image, const Clip &clip,
                                         std::span<const NSUInteger> channels) const;
-  /// What an offset of source channels is a multiple of.
+  /// Source channel offsets are multiples of this.
   virtual NSUInteger source_channel_step() const { return 4; }
   /// Edge modes other than Zero and Clamp exist in MPSNNPad only.
   virtual bool takes_edge(MPSImageEdgeMode edge) const { return edge <= MPSImageEdgeModeClamp; }
-  /// 0 where a source's stride of 0 repeats one pixel.
-  virtual NSUInteger least_stride() const { return 1; }
+  /// 0 if a source's stride of 0 repeats one pixel.
+  virtual NSUInteger min_stride() const { return 1; }
   virtual bool is_backwards() const { return false; }
-  /// Channels written for so many channels of each source (after slicing). Raises when the kernel cannot take them.
+  /// Return the channels written, given the channels of each source (after slicing). Raise if they are not supported.
   virtual NSUInteger result_channels(std::span<const NSUInteger> channels) const = 0;
-  /// Channels of a result that is yet to be sized: those of the sources, as the slots are now.
+  /// Return the channels of a result that is not sized yet: those of the sources with the current slots.
   virtual NSUInteger suggested_channels(Images sources, NSArray<MPSState *> *states) const;
-  /// Rules beyond the common ones; raises.
+  /// Check rules beyond the common ones; raise.
   virtual void check_encode(const Encode &, const Clip &) const {}
   virtual Problem make_problem(const Encode &encode) const;
-  /// The problem has been recorded: what the states now hold.
+  /// Update the states; called when the problem has been recorded.
   virtual void did_encode(const Encode &) const {}
-  /// Whether make_problem() or did_encode() looks at the states: then images with states of their own are not taken
-  /// together.
+  /// Return whether make_problem() or did_encode() reads the states: then images with different states are not encoded
+  /// as one problem.
   virtual bool uses_states() const { return false; }
-  /// Whether results go into the source state. Then an encode does not count as one that has read it: whoever takes the
-  /// results out reads it.
+  /// Return whether results go into the source state. Then an encode does not count as a read of the state; only
+  /// reading the results does.
   virtual bool writes_source_state() const { return false; }
-  /// Width and height of a result by the padding bits, and where the windows stand.
+  /// Set width and height of a result from the padding bits, and place the windows.
   virtual void size_result(Images sources, MPSImageDescriptor *descriptor);
-  /// Takes the offset that the padding policy computed, in pixels of the (up-sampled) source.
+  /// Take the offset that the padding policy computed, in pixels of the (up-sampled) source.
   virtual void take_offset(std::size_t source, NSInteger x, NSInteger y) { slots()[source].offset = {x, y, 0}; }
-  /// The class of the state that the kernel leaves for its gradient kernel; Nil: none.
+  /// Return the class of the kernel's state for its gradient kernel; Nil: none.
   virtual Class result_state_class() const { return Nil; }
-  /// The data of such a state, without the sources; a class derives its own when its gradient kernel is to know more.
+  /// Return the data of such a state, without the sources; overridden if the gradient kernel needs more.
   virtual std::unique_ptr<GradientData> new_gradient_data() const;
 
   void check_slots() const;
   void did_read(MPSKernel *kernel) override;
 };
 
-/// The data of an MPSCNNKernel.
+/// State of an MPSCNNKernel.
 struct CNNKernelState : Extends<CNNKernelState, ImageKernelState> {
   SourceSlot source;
 
@@ -135,18 +135,18 @@ struct CNNKernelState : Extends<CNNKernelState, ImageKernelState> {
   void check_encode(const Encode &encode, const Clip &clip) const override { check_geometry(encode.src[0], clip); }
   Problem make_problem(const Encode &encode) const override;
 
-  /// Channels written for `channels` source channels (after slicing). Raises when the kernel cannot take so many.
+  /// Return the channels written for `channels` source channels (after slicing). Raise if they are not supported.
   virtual NSUInteger output_channels(NSUInteger channels) const { return channels; }
-  /// Where the windows stand.
+  /// Return the window and its position.
   virtual Window window() const { return source.window(); }
-  /// Rules of geometry beyond the common ones; raises.
+  /// Check geometry beyond the common rules; raise.
   virtual void check_geometry(const ImageView & /*src*/, const Clip & /*clip*/) const {}
   virtual Problem problem(const ImageView &src, const ImageView &dst, const Window &window) const;
 
   void archive(Archive &archive) override;
 };
 
-/// The data of an MPSCNNBinaryKernel.
+/// State of an MPSCNNBinaryKernel.
 struct CNNBinaryKernelState : Extends<CNNBinaryKernelState, ImageKernelState> {
   std::array<SourceSlot, 2> sources;
 
@@ -157,52 +157,52 @@ struct CNNBinaryKernelState : Extends<CNNBinaryKernelState, ImageKernelState> {
 
   Slots slots() override { return sources; }
   const SourceNames &names(std::size_t source) const override;
-  /// The sources have equal channels, and so has the result.
+  /// Sources and result have equal channels.
   NSUInteger result_channels(std::span<const NSUInteger> channels) const override;
 
   void archive(Archive &archive) override;
 };
 
-/// The data of an MPSCNNMultiaryKernel.
+/// State of an MPSCNNMultiaryKernel.
 struct CNNMultiaryKernelState : Extends<CNNMultiaryKernelState, ImageKernelState> {
-  /// More make no sense, and an archive may hold any number.
+  /// Limit for archives, which may hold any number.
   static constexpr NSUInteger kMaxSources = 1024;
   std::vector<SourceSlot> sources;
 
   Slots slots() override { return sources; }
   const SourceNames &names(std::size_t source) const override;
-  /// unverified: of the first source. Classes that combine channels say otherwise.
+  /// unverified: those of the first source. Classes that combine channels override it.
   NSUInteger result_channels(std::span<const NSUInteger> channels) const override { return channels[0]; }
   void check_source_count(NSUInteger count) const;
 
   void archive(Archive &archive) override;
 };
 
-/// What a forward kernel did, for the gradient kernel that undoes it.
+/// Data of a forward kernel for its gradient kernel.
 struct GradientData : StateData {
   struct Source {
-    SourceSlot slot;  ///< the properties as they were when the state was made
+    SourceSlot slot;  ///< the properties when the state was made
     NSUInteger width = 0, height = 0;
-    NSUInteger channels = 0;  ///< that the slot selects
+    NSUInteger channels = 0;  ///< selected by the slot
   };
   std::vector<Source> sources;
 };
 
-/// What gradient kernels that are not given the forward kernel's source keep of it, for results that saw the pixels at
-/// its borders from outside.
+/// Geometry of the forward kernel's source, for gradient kernels that do not get that source: taps outside it may have
+/// clamped to its edge.
 struct ForwardBorders {
   bool clamps = false;
   NSInteger offset_x = 0, offset_y = 0;
   NSUInteger width = 0, height = 0;
 
   void take(const GradientData::Source &forward);
-  /// As the problem has it, whose diff_dst is then 0 beyond its pixels.
+  /// Return the geometry for a problem, and make `diff_dst` 0 outside. Empty if no tap clamped.
   ClampedSource source(const KernelState &state, Operand &diff_dst) const;
   void archive(Archive &archive, NSString *prefix);
 };
 
-/// The data of an MPSCNNGradientKernel: the primary source is the gradient that comes in, the secondary one the forward
-/// kernel's source, and the destination is as large as that.
+/// State of an MPSCNNGradientKernel: the primary source is the incoming gradient, the secondary one the forward
+/// kernel's source, and the destination has the latter's size.
 struct GradientKernelState : Extends<GradientKernelState, CNNBinaryKernelState> {
   NSInteger kernel_offset_x = 0, kernel_offset_y = 0;
 
@@ -211,66 +211,66 @@ struct GradientKernelState : Extends<GradientKernelState, CNNBinaryKernelState> 
   struct Extents {
     NSUInteger width, height, channels;
   };
-  /// Of a result for a forward source of these extents.
+  /// Return the extents of the result for a forward source of these extents.
   virtual Extents result_extents(Extents source) const { return source; }
   void size_result(Images sources, MPSImageDescriptor *descriptor) override;
   NSUInteger result_channels(std::span<const NSUInteger> channels) const override { return channels[1]; }
-  /// With a state it is the state that sets the slots and the channels.
+  /// If there is a state, it sets the slots and the channels.
   NSUInteger suggested_channels(Images sources, NSArray<MPSState *> *states) const override;
 
-  /// Where pixel (0, 0) of the result stands in the incoming gradient after `stride` - 1 zeros have been put between
-  /// its pixels: primaryOffset * stride + kernelOffset [MPSCNNKernel.h]. The stride is the forward kernel's.
+  /// Position of the result's pixel (0, 0) in the incoming gradient after `stride` - 1 zeros have been put between its
+  /// pixels: primaryOffset * stride + kernelOffset [MPSCNNKernel.h]. The stride is the forward kernel's.
   std::int64_t first_row() const;
   std::int64_t first_column() const;
-  /// Which of the forward kernel's sources the gradient is for.
+  /// Return the index of the forward source that the gradient is for.
   virtual std::size_t forward_source() const { return 0; }
-  /// Which of them the secondary image is; kNoSource where it is the forward kernel's result.
+  /// Return the index of the forward source that is the secondary image; kNoSource if it is none of them.
   virtual std::size_t secondary_source() const { return forward_source(); }
   static constexpr std::size_t kNoSource = SIZE_MAX;
-  /// Takes the forward kernel's properties. Tap q of the one meets tap extent - 1 - q of the other, so with `offset`
-  /// the forward kernel's, kernelOffset = -offset, + 1 for an even extent.
+  /// Take the forward kernel's properties. Tap q of the one meets tap extent - 1 - q of the other, so with the forward
+  /// kernel's `offset`, kernelOffset = -offset, + 1 for an even extent.
   virtual void take_forward(const GradientData::Source &forward);
-  /// And what else the forward kernel's class has left.
+  /// Take what the forward kernel's class adds to the data.
   virtual void take_data(const GradientData &) {}
 
   void archive(Archive &archive) override;
 };
 
-/// A run of an axis of `extent` pixels: those of the `size` from `offset` on that exist, at least one.
+/// A range of an axis of `extent` pixels: the existing ones of `size` pixels from `offset` on, at least one.
 struct Part {
   std::int64_t begin, count;
 };
 Part part_of(const GradientKernelState &state, const char *what, std::int64_t offset, NSUInteger size,
              std::int64_t extent);
-/// Kernels whose result lies on the forward kernel's source, pixel on pixel: clipRect is within it.
+/// Raise if clipRect exceeds the forward kernel's source, on which the result lies pixel on pixel.
 void check_lies_on_source(const GradientKernelState &state, const Clip &clip, const ImageView &source);
-/// Kernels that see one pixel for each pixel: the strides are 1.
+/// Raise if a stride of a kernel that works pixel by pixel is not 1.
 void check_strides_are_1(const GradientKernelState &state);
 
-/// Offsets beyond any image are refused: sums of offsets, strides and kernel sizes stay far from overflow.
+/// Raise for offsets beyond any image: sums of offsets, strides and kernel sizes stay far from overflow.
 void check_offset(const KernelState &state, NSInteger x, NSInteger y, const std::string &name);
 
 // The common rules, one function each.
 void check_image(const KernelState &state, MPSImage *image, const char *name);
-/// Batches: arrays of `count` single images of one size and format.
+/// Check that a batch is an array of `count` single images of one size and format.
 void check_batch(const KernelState &state, NSArray *batch, NSUInteger count, const char *name);
-/// What a rectangle leaves of an image; raises when that is nothing. The names are for the sentence.
+/// Return the part of an image inside a rectangle; raise if it is empty. The names are for the error.
 Clip clip_of(const KernelState &state, const MTLRegion &rect, const char *name, NSUInteger width, NSUInteger height,
              NSUInteger images, const char *image_name);
-/// What clipRect leaves of the destination.
+/// Return the part of the destination inside clipRect.
 Clip clip_of(const KernelState &state, const DestinationSlot &slot, const ImageView &destination);
-/// How many channels a source slot selects.
+/// Return the number of channels that a source slot selects.
 NSUInteger source_channels(const ImageKernelState &state, const SourceSlot &slot, const SourceNames &names,
                            NSUInteger channels);
-/// The images and channels a source slot selects: `images` of them from offset.z on.
+/// Return the images and channels that a source slot selects: `images` of them from offset.z on.
 ImageView source_view(const ImageKernelState &state, const SourceSlot &slot, const SourceNames &names,
                       const ImageView &source, std::int64_t images);
-/// A source of a problem that works value by value; a stride of 0 repeats.
+/// Return a source of an element-wise problem; a stride of 0 repeats.
 Operand operand(const SourceSlot &slot, const ImageView &view);
 ImageView destination_view(const KernelState &state, const DestinationSlot &slot, const ImageView &destination,
                            const Clip &clip, NSUInteger channels);
 
-/// Calls f once for each distinct object.
+/// Call f once for each distinct object.
 template <class T, class F>
 void each_distinct(std::vector<T> objects, F f) {
   if (objects.size() > 1) {
@@ -280,14 +280,14 @@ void each_distinct(std::vector<T> objects, F f) {
   for (T object : objects) f(object);
 }
 
-/// The padding policy a kernel has from the start.
+/// Return the initial padding policy of a kernel.
 id<MPSNNPadding> default_padding(MPSNNPaddingMethod method);
 void set_padding(ImageKernelState &state, id<MPSNNPadding> padding);
 id<MPSImageAllocator> allocator_of(const ImageKernelState &state);
 
 }  // namespace openmps
 
-/// What the classes of kernels on images have in common: there is no class between them and MPSKernel.
+/// Methods of all kernels on images, whose common base is MPSKernel.
 @protocol OpenMPSImageKernel
 - (id<MPSImageAllocator>)destinationImageAllocator;
 - (MPSImageDescriptor *)destinationImageDescriptorForSourceImages:(NSArray<MPSImage *> *)sourceImages
@@ -305,45 +305,44 @@ namespace openmps {
 
 using ImageKernel = MPSKernel<OpenMPSImageKernel>;
 
-/// The states of an encode, or the batches of states of a batch; nil: none. A source state's readCount goes down by one
-/// for each distinct one.
+/// The states of an encode, or the batches of states of a batch; nil: none. The readCount of each distinct source state
+/// is decremented.
 struct States {
   id source = nil, result = nil;
   const char *source_name = "sourceStates";
 };
 
-// What the encode forms of all classes are made of.
+// Building blocks of the encode forms of all classes.
 void encode_image(MPSKernel *kernel, id<MTLCommandBuffer> buffer, Images sources, const States &states,
                   MPSImage *destination);
 void encode_images(ImageKernel *kernel, id<MTLCommandBuffer> buffer, Batches sources, const States &states,
                    MPSImageBatch *destinations);
-/// Sized by the padding policy and the source state (the first one of a batch), made by destinationImageAllocator.
+/// Make a destination with destinationImageAllocator, sized by the padding policy and the (first) source state.
 MPSImage *new_destination(ImageKernel *kernel, id<MTLCommandBuffer> buffer, Images sources, const States &states);
 MPSImageBatch *new_destinations(ImageKernel *kernel, id<MTLCommandBuffer> buffer, Batches sources,
                                 const States &states);
-/// Both steps: the encode into a new destination, which nobody gets to see when it raises.
+/// Both steps: encode into a new destination, which is discarded if the encode raises.
 MPSImage *encode_to_new_image(ImageKernel *kernel, id<MTLCommandBuffer> buffer, Images sources, const States &states);
 MPSImageBatch *encode_to_new_images(ImageKernel *kernel, id<MTLCommandBuffer> buffer, Batches sources,
                                     const States &states);
 
-/// destinationImageDescriptorForSourceImages:sourceStates: of all classes.
+/// Implement destinationImageDescriptorForSourceImages:sourceStates: of all classes.
 MPSImageDescriptor *result_descriptor(ImageKernel *kernel, NSArray<MPSImage *> *sources, NSArray<MPSState *> *states);
 
-/// The state that the class leaves for its gradient kernel, nil when it leaves none. On a command buffer (not nil) it
-/// is temporary.
+/// Return the state for the gradient kernel; nil if the class has none. Temporary if `buffer` is not nil.
 MPSState *new_result_state(ImageKernel *kernel, id<MTLCommandBuffer> buffer, Images sources);
-/// What the kernel did, for a state of a class with data of its own.
+/// Store the sources and their slots, for a state of a class with its own data.
 void take_sources(GradientData &data, const ImageKernelState &state, Images sources);
-/// Raises for a state that no kernel has made. For MPSNNGradientState and its siblings.
+/// Return the data of an MPSNNGradientState or its siblings. Raise for a state that no kernel has made.
 GradientData &gradient_data(MPSState *state);
 
-/// One state for each image, or one for all of them; nil when the kernel has none. make(index) makes one.
+/// Return one state for each image, or one for all of them; nil if the kernel has none. make(index) makes one.
 MPSStateBatch *new_state_batch(ImageKernel *kernel, Batches sources, MPSImageBatch *destinations,
                                MPSState * (^make)(NSUInteger index));
-/// Element `index` of each source state batch: the states that belong to one image.
+/// Return element `index` of each source state batch: the states that belong to one image.
 NSArray<MPSState *> *states_of_image(NSArray<MPSStateBatch *> *batches, NSUInteger index);
 
-/// Destinations which nobody got to see, because the encode raised: temporary ones must not be missed at commit.
+/// Discards the destinations of an encode that raised: commit must not count temporary ones as unread.
 class Discard {
  public:
   explicit Discard(MPSImageBatch *images) : images_(images) {}
@@ -358,7 +357,7 @@ class Discard {
 
 }  // namespace openmps
 
-/// Properties that all kernels on images answer alike. STATE is the class's own.
+/// Properties of all kernels on images. STATE: the class's own.
 #define OPENMPS_IMAGE_KERNEL_PROPERTIES(STATE)                                                             \
   OPENMPS_PROPERTY(STATE, MTLRegion, clipRect, setClipRect, destination.clip)                              \
   OPENMPS_PROPERTY(STATE, NSUInteger, destinationFeatureChannelOffset, setDestinationFeatureChannelOffset, \

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The rules every kernel on images follows: which pixels, channels and images it reads and writes [MPSCNNKernel.h].
+// Rules of all kernels on images: the pixels, channels and images that they read and write [MPSCNNKernel.h].
 
 #import "mps/MPSCNNKernel+Engine.hh"
 
@@ -55,7 +55,7 @@ ImageView ImageKernelState::view_of_destination(const ImageView &image, const Cl
 
 void ImageKernelState::check_slots() const {
   std::size_t source = 0;
-  for (const SourceSlot &slot : const_slots()) slot.check(*this, names(source++), least_stride());
+  for (const SourceSlot &slot : const_slots()) slot.check(*this, names(source++), min_stride());
 }
 
 void ImageKernelState::did_read(MPSKernel *kernel) {
@@ -95,16 +95,16 @@ void SourceSlot::archive(Archive &archive, NSString *prefix) {
   archive.field(key(@".dilationRateY"), dilation_y);
 }
 
-void SourceSlot::check(const KernelState &state, const SourceNames &names, NSUInteger least_stride) const {
-  const auto check = [&](NSUInteger value, NSUInteger least, const char *name) {
-    if (value < least || value > kLargest)
+void SourceSlot::check(const KernelState &state, const SourceNames &names, NSUInteger min_stride) const {
+  const auto check = [&](NSUInteger value, NSUInteger min, const char *name) {
+    if (value < min || value > kLargest)
       raise_for(state, @"%s (%lu) is not between %lu and %ld.", names.property(name).c_str(), (unsigned long)value,
-                (unsigned long)least, (long)kFarthest);
+                (unsigned long)min, (long)kFarthest);
   };
   check(kernel_width, 1, "kernelWidth");
   check(kernel_height, 1, "kernelHeight");
-  check(stride_x, least_stride, "strideInPixelsX");
-  check(stride_y, least_stride, "strideInPixelsY");
+  check(stride_x, min_stride, "strideInPixelsX");
+  check(stride_y, min_stride, "strideInPixelsY");
   check(dilation_x, 1, "dilationRateX");
   check(dilation_y, 1, "dilationRateY");
   if ((kernel_width - 1) * dilation_x >= kLargest || (kernel_height - 1) * dilation_y >= kLargest)
@@ -267,7 +267,7 @@ id<MPSImageAllocator> allocator_of(const ImageKernelState &state) {
   return allocator != nil ? allocator : [MPSTemporaryImage defaultAllocator];
 }
 
-/// Every source places its windows; the first one sizes the result. unverified: for sources of different sizes.
+/// Each source places its windows; the first one sizes the result. unverified: for sources of different sizes.
 void ImageKernelState::size_result(Images images, MPSImageDescriptor *descriptor) {
   const MPSNNPaddingMethod method = [destination.padding.get() paddingMethod];
   const bool backwards = is_backwards();
@@ -282,7 +282,7 @@ void ImageKernelState::size_result(Images images, MPSImageDescriptor *descriptor
     const Axis y = axis(true, [images[i] height], slot.extent_y(), slot.stride_y);
     take_offset(i, x.offset, y.offset);
     if (i > 0) continue;
-    // Sizes below 1 wrap around and back: a custom policy may add its own padding to them. They are refused after it.
+    // Sizes below 1 wrap around and back: a custom policy may add its own padding to them. They are refused later.
     [descriptor setWidth:static_cast<NSUInteger>(x.size)];
     [descriptor setHeight:static_cast<NSUInteger>(y.size)];
   }
@@ -290,7 +290,7 @@ void ImageKernelState::size_result(Images images, MPSImageDescriptor *descriptor
 
 namespace {
 
-/// The policy's own method, if it has one.
+/// Apply the policy's own method, if it has one.
 MPSImageDescriptor *apply_custom_padding(MPSKernel *kernel, const ImageKernelState &state, NSArray<MPSImage *> *sources,
                                          NSArray<MPSState *> *states, MPSImageDescriptor *descriptor) {
   id<MPSNNPadding> padding = state.destination.padding.get();

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// MPSCNNKernel: kernels with one source image and one destination image [MPSCNNKernel.h]. Every encode form ends in
-// encode_images().
+// MPSCNNKernel: kernels with one source image and one destination image [MPSCNNKernel.h]. Every encode form calls
+// encode_image() or encode_images().
 
 #import "mps/MPSCNNKernel+Engine.hh"
 

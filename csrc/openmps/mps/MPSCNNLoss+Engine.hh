@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// What the kernels that compare predictions with labels share: their numbers, and the encode of images with labels,
-// weights and losses beside source and gradient.
+// Common parts of the kernels that compare predictions with labels: their settings, and the encode of images with
+// labels, weights and losses besides source and gradient.
 #pragma once
 
 #include "engine/problem/loss.hpp"
@@ -8,7 +8,7 @@
 
 namespace openmps {
 
-/// What MPSCNNLossDescriptor holds; the kernels repeat it.
+/// Values of MPSCNNLossDescriptor, which are properties of the kernels too.
 struct LossSettings {
   MPSCNNLossType type = MPSCNNLossTypeMeanSquaredError;
   MPSCNNReductionType reduction = MPSCNNReductionTypeSum;
@@ -17,39 +17,39 @@ struct LossSettings {
   NSUInteger classes = 1;
   float epsilon = 1e-7f, delta = 1;
 
-  /// Raises for what no kernel can compute.
+  /// Raise for values that no kernel supports.
   void check(const KernelState &state) const;
   LossFunction function() const;
   void archive(Archive &archive, NSString *prefix);
 };
 LossReduction reduction_of(MPSCNNReductionType reduction);
 
-/// The data of MPSCNNLoss and MPSNNForwardLoss.
+/// State of MPSCNNLoss and MPSNNForwardLoss.
 struct LossState : Extends<LossState, CNNKernelState> {
   LossSettings settings;
-  /// The encode forms without labels, which every kernel inherits.
+  /// Raise for the inherited encode forms without labels.
   Problem problem(const ImageView &, const ImageView &, const Window &) const override;
   void archive(Archive &archive) override;
   void did_read(MPSKernel *kernel) override;
 };
 
-/// One image of an encode, or several in one object. What is optional is nil: weights, the incoming gradient (1), the
-/// gradient and the loss that are not wanted.
+/// One image of an encode, or several in one object. Optional ones may be nil: weights, the incoming gradient (1),
+/// gradient and loss.
 struct LossImages {
   MPSImage *source = nil, *labels = nil, *weights = nil, *incoming = nil;
   MPSImage *gradient = nil, *loss = nil;
 };
 
-/// Which slot of the kernel the predictions, labels and weights follow, and which the incoming gradient.
+/// The slot of predictions, labels and weights, and the slot of the incoming gradient.
 struct LossSlots {
   std::size_t source = 0, incoming = 0;
 };
 
-/// All checks, then one command. `problem` has everything but its parts.
+/// Check everything, then record one command. `problem` lacks its parts only.
 void encode_losses(const ImageKernelState &state, id<MTLCommandBuffer> buffer, const std::vector<LossImages> &images,
                    LossProblem problem, const LossSlots &slots = {});
 
-/// The image of a batch of labels.
+/// Return the images of an encode with labels.
 LossImages images_of(const ImageKernelState &state, MPSImage *source, MPSCNNLossLabels *labels, MPSImage *gradient);
 std::vector<LossImages> images_of(const ImageKernelState &state, MPSImageBatch *sources, MPSCNNLossLabelsBatch *labels,
                                   MPSImageBatch *gradients);
@@ -60,7 +60,7 @@ std::vector<LossImages> images_of(const ImageKernelState &state, MPSImageBatch *
 - (const openmps::LossSettings &)openmps_settings;
 @end
 
-/// The encode forms of MPSCNNLoss and MPSCNNYOLOLoss. PROBLEM is an expression of `state`, which is a STATE.
+/// The encode forms of MPSCNNLoss and MPSCNNYOLOLoss. PROBLEM is an expression in `state`, which is a STATE.
 #define OPENMPS_LOSS_ENCODE_FORMS(STATE, PROBLEM)                                                                     \
   -(void)encodeToCommandBuffer : (id<MTLCommandBuffer>)commandBuffer sourceImage : (MPSImage *)sourceImage labels     \
       : (MPSCNNLossLabels *)labels destinationImage : (MPSImage *)destinationImage {                                  \
@@ -92,7 +92,7 @@ std::vector<LossImages> images_of(const ImageKernelState &state, MPSImageBatch *
     return result;                                                                                                    \
   }
 
-/// Properties that the kernels repeat. STATE has `settings`.
+/// Getters of the kernels. STATE has `settings`.
 #define OPENMPS_LOSS_PROPERTIES(STATE)                                          \
   OPENMPS_GETTER(STATE, MPSCNNLossType, lossType, settings.type)                \
   OPENMPS_GETTER(STATE, MPSCNNReductionType, reductionType, settings.reduction) \
@@ -102,7 +102,7 @@ std::vector<LossImages> images_of(const ImageKernelState &state, MPSImageBatch *
   OPENMPS_GETTER(STATE, NSUInteger, numberOfClasses, settings.classes)          \
   OPENMPS_GETTER(STATE, float, epsilon, settings.epsilon)                       \
   OPENMPS_GETTER(STATE, float, delta, settings.delta)
-/// Of those that may change them.
+/// Setters of the kernels with mutable settings.
 #define OPENMPS_LOSS_SETTER(STATE, SETTER, FIELD)   \
   -(void)SETTER : (float)value {                    \
     auto &state = openmps::state_of<STATE>(self);   \
@@ -119,7 +119,7 @@ std::vector<LossImages> images_of(const ImageKernelState &state, MPSImageBatch *
 
 namespace openmps {
 
-/// The initialiser of the kernels with a MPSCNNLossDescriptor.
+/// Implement the initialiser with an MPSCNNLossDescriptor.
 template <class State>
 id init_loss(MPSKernel *kernel, id<MTLDevice> device, MPSCNNLossDescriptor *descriptor) {
   if (!(kernel = [kernel openmps_initWithDevice:device])) return nil;

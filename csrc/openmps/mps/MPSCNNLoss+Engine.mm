@@ -63,7 +63,7 @@ void LossState::did_read(MPSKernel *kernel) {
 
 namespace {
 
-/// Labels and weights have the predictions' pixels and channels.
+/// Raise unless the image (labels or weights) has the predictions' pixels and channels.
 void check_like(const ImageKernelState &state, MPSImage *image, const char *name, MPSImage *source, std::int64_t c) {
   if ([image width] != [source width] || [image height] != [source height] ||
       static_cast<std::int64_t>([image featureChannels]) != c || [image numberOfImages] != [source numberOfImages])
@@ -75,7 +75,7 @@ void check_like(const ImageKernelState &state, MPSImage *image, const char *name
               (long)c, (unsigned long)[source numberOfImages]);
 }
 
-/// All checks of one image (of one encode); no side effects.
+/// Check one image (of one encode). No side effects.
 LossProblem::Part resolve(const ImageKernelState &state, const LossImages &images, bool none, const LossSlots &slots) {
   const SourceSlot &slot = state.const_slots()[slots.source];
   const SourceNames &names = state.names(slots.source);
@@ -115,7 +115,7 @@ LossProblem::Part resolve(const ImageKernelState &state, const LossImages &image
     const ImageView view = [images.incoming openmps_view];
     part.incoming = place(incoming, source_view(state, incoming, incoming_names, view, clip.depth));
     if (view.h == 1 && view.w == 1 && view.c == 1) {
-      // That of a reduced loss is the gradient of all its values.
+      // The gradient of a reduced loss applies to all its values.
       part.incoming.start_h = part.incoming.start_w = 0;
       part.incoming.repeat_h = part.incoming.repeat_w = part.incoming.repeat_c = true;
     } else if (view.h != source.h || view.w != source.w || part.incoming.view.c != seen.c) {
@@ -142,7 +142,7 @@ LossProblem::Part resolve(const ImageKernelState &state, const LossImages &image
     part.loss = view.images(clip.z, clip.depth).channels(0, c);
     part.loss = none ? part.loss.region(clip.y, clip.x, clip.height, clip.width) : part.loss.region(0, 0, 1, 1);
   }
-  // The optional views have no memory when there is none.
+  // Views of absent images have no memory.
   const std::pair<const ImageView *, const char *> read[] = {{&part.src.view, names.image},
                                                              {&part.labels.view, "labels"},
                                                              {&part.weights.view, "weights"},
@@ -156,7 +156,7 @@ LossProblem::Part resolve(const ImageKernelState &state, const LossImages &image
   return part;
 }
 
-/// Makes `run` longer by `next` when all its images follow in memory. False, and nothing changed, when they do not.
+/// Extend `run` by `next` if all its images follow in memory. Otherwise return false and change nothing.
 bool append(LossProblem::Part &run, const LossProblem::Part &next) {
   if (run.h != next.h || run.w != next.w || run.c != next.c) return false;
   ImageView *const longer[] = {&run.src.view,      &run.labels.view, &run.weights.view,

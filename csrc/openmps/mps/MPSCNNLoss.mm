@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// MPSCNNLoss, which has loss and gradient in one encode; its descriptors and labels [MPSCNNLoss.h].
+// MPSCNNLoss, which computes loss and gradient in one encode; its descriptors and labels [MPSCNNLoss.h].
 
 #include <cstring>
 
@@ -93,7 +93,7 @@ OPENMPS_SETTING(float, delta, setDelta, delta)
 
 namespace {
 
-/// Floats of the program. HWC: rows of W * C floats; CHW: planes ("images") of rows of W floats.
+/// The program's floats. HWC: rows of W * C floats; CHW: planes ("images") of rows of W floats.
 struct LossData {
   Ref<NSData *> data;
   MPSDataLayout layout = MPSDataLayoutHeightxWidthxFeatureChannels;
@@ -101,7 +101,7 @@ struct LossData {
   NSUInteger bytes_per_row = 0, bytes_per_image = 0;
 
   bool planes() const { return layout == MPSDataLayoutFeatureChannelsxHeightxWidth; }
-  /// H x W x C without gaps. Raises when the data end before.
+  /// Return H x W x C values, dense. Raise if the data are too short.
   std::vector<float> values() const;
 };
 
@@ -259,7 +259,7 @@ bool are_equal(MTLSize a, MTLSize b) { return a.width == b.width && a.height == 
 
 MTLSize size_of(MPSImage *image) { return {[image width], [image height], [image featureChannels]}; }
 
-/// Beside the labels and weights that are there already.
+/// Check the labels and weights, and make the loss image.
 void complete(LabelsData &data, id<MTLDevice> device, MTLSize loss_size) {
   const MTLSize size = size_of(data.labels.get());
   const NSUInteger images = [data.labels.get() numberOfImages];
@@ -341,7 +341,7 @@ void complete(LabelsData &data, id<MTLDevice> device, MTLSize loss_size) {
   return [self openmps_labels].labels.get();
 }
 
-/// nil when there are none.
+/// nil if there are none.
 - (MPSImage *)weightsImage {
   return [self openmps_labels].weights.get();
 }

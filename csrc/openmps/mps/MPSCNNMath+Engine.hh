@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What arithmetic leaves for its gradient kernels.
+// The state that arithmetic makes for its gradient kernels.
 #pragma once
 
 #import "mps/MPSCNNKernel+Engine.hh"
@@ -9,7 +9,7 @@ namespace openmps {
 struct ArithmeticData : GradientData {
   float scales[2] = {1, 1};
   NSUInteger channel_strides[2] = {1, 1};
-  /// 1 where the bounds let the value through, 0 where they did not; no memory: there were none, or no encode.
+  /// 1 where the bounds let the value through, 0 elsewhere. No memory: no bounds, or no encode.
   ImageView mask;
 };
 

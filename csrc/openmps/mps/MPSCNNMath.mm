@@ -11,7 +11,7 @@ namespace openmps {
 namespace {
 
 struct ArithmeticState : Extends<ArithmeticState, CNNBinaryKernelState> {
-  BinaryOperation operation = BinaryOperation::add;  ///< the class's own
+  BinaryOperation operation = BinaryOperation::add;  ///< fixed by the class
   float scales[2] = {1, 1}, bias = 0;
   NSUInteger channel_strides[2] = {1, 1};
   float min = -FLT_MAX, max = FLT_MAX;
@@ -19,7 +19,7 @@ struct ArithmeticState : Extends<ArithmeticState, CNNBinaryKernelState> {
   ArithmeticState() = default;
   explicit ArithmeticState(BinaryOperation own) : operation(own) {}
 
-  NSUInteger least_stride() const override { return 0; }
+  NSUInteger min_stride() const override { return 0; }
   Class result_state_class() const override { return [MPSCNNArithmeticGradientState class]; }
 
   void check_strides() const {
@@ -40,7 +40,7 @@ struct ArithmeticState : Extends<ArithmeticState, CNNBinaryKernelState> {
     return channel_strides[0] != 0 ? channels[0] : channel_strides[1] != 0 ? channels[1] : 1;
   }
 
-  /// The larger of the sources that do not repeat. unverified: Apple's rule.
+  /// The size of the larger source that does not repeat. unverified: Apple's rule.
   void size_result(Images images, MPSImageDescriptor *descriptor) override {
     NSUInteger width = 1, height = 1;
     for (std::size_t i = 0; i < 2; ++i) {
@@ -59,13 +59,13 @@ struct ArithmeticState : Extends<ArithmeticState, CNNBinaryKernelState> {
     return data;
   }
 
-  /// The bounds a kernel has from the start let infinities through, as measured [MPSCNNMath.h].
+  /// The default bounds let infinities through, as measured [MPSCNNMath.h].
   bool is_bounded() const { return min > -FLT_MAX || max < FLT_MAX; }
 
-  /// Each image's state has a mask of its own.
+  /// Each image's state has its own mask.
   bool uses_states() const override { return is_bounded(); }
 
-  /// A mask of the values that the bounds let through, which the state keeps [MPSCNNMath.h].
+  /// Make a mask of the values that the bounds let through, which the state keeps [MPSCNNMath.h].
   ImageView new_mask(MPSState *result_state, const ImageView &dst) const {
     if (![result_state isKindOfClass:[MPSCNNArithmeticGradientState class]])
       raise_for(*this, @"destinationState is an object of class %@, expected MPSCNNArithmeticGradientState.",
@@ -162,7 +162,7 @@ OPENMPS_PROPERTY(ArithmeticState, float, maximumValue, setMaximumValue, max)
 @implementation MPSCNNArithmeticGradientState
 @end
 
-// A class by what it computes.
+// Defines the class of an operation.
 #define OPENMPS_ARITHMETIC(NAME, OPERATION)               \
   @implementation NAME                                    \
   +(openmps::KernelState *)openmps_newState {             \

@@ -2,12 +2,12 @@
 // Gradients of the arithmetic of two images: MPSCNNAddGradient, MPSCNNSubtractGradient, MPSCNNMultiplyGradient
 // [MPSCNNMath.h].
 //
-// The secondary image is the forward source that the gradient is for, or of a product the other one; its offset and
-// strides are those that the forward kernel had for it. Where the source that the gradient is for had a stride of 0,
-// its gradient is a sum over that axis, and the result has one value along it.
+// The secondary image is the forward source that the gradient is for, or the other one for a product; its offset and
+// strides are the forward kernel's. If the source that the gradient is for had a stride of 0, its gradient is a sum
+// over that axis, and the result has one value along it.
 //
-// unverified: what the scales do. Here they are the forward kernel's, and the result is multiplied by what the chain
-// rule says: a sum's or difference's by the scale of its own source, a product's by both.
+// unverified: the meaning of the scales. Here they are the forward kernel's, and the result is multiplied as the chain
+// rule says: for a sum or difference by the scale of its own source, for a product by both.
 
 #import "mps/MPSCNNMath+Engine.hh"
 
@@ -19,25 +19,25 @@ namespace openmps {
 namespace {
 
 struct ArithmeticGradientState : Extends<ArithmeticGradientState, GradientKernelState> {
-  BinaryOperation operation = BinaryOperation::add;  ///< the class's own
+  BinaryOperation operation = BinaryOperation::add;  ///< fixed by the class
   bool is_secondary = false;
   float scales[2] = {1, 1}, bias = 0;
   NSUInteger channel_stride = 1;  ///< of the secondary image
   float min = -FLT_MAX, max = FLT_MAX;
-  /// Strides of a product's source that the gradient is for, which only a state tells: width, height, channels.
+  /// Strides (width, height, channels) of the source that a product's gradient is for, known only from a state.
   bool knows_own = false;
   NSUInteger own_strides[3] = {1, 1, 1};
   ForwardBorders own_borders;
-  bool own_is_unread = false;  ///< the forward kernel repeated a zero from outside of it
+  bool own_is_unread = false;  ///< the forward kernel repeated a zero from outside the source
 
   ArithmeticGradientState() = default;
   explicit ArithmeticGradientState(BinaryOperation own) : operation(own) {}
 
   bool is_product() const { return operation == BinaryOperation::multiply; }
-  NSUInteger least_stride() const override { return 0; }
+  NSUInteger min_stride() const override { return 0; }
   bool uses_states() const override { return true; }
   std::size_t forward_source() const override { return is_secondary ? 1 : 0; }
-  /// A sum's gradient needs no source at all.
+  /// A sum's gradient needs no source.
   std::size_t secondary_source() const override { return is_product() ? 1 - forward_source() : kNoSource; }
 
   void check_strides() const {
@@ -52,14 +52,14 @@ struct ArithmeticGradientState : Extends<ArithmeticGradientState, GradientKernel
                 (unsigned long)primary().stride_x, (unsigned long)primary().stride_y);
   }
 
-  /// Whether the source that the gradient is for was repeated along an axis; `is_one` says whether the result has one
-  /// value along it that no clipRect has cut out.
+  /// Return whether the source that the gradient is for was repeated along an axis. `is_one`: the result has one value
+  /// along it, and clipRect is not the reason.
   bool is_summed(NSUInteger secondary_stride, NSUInteger own_stride, bool is_one) const {
     if (!is_product()) return secondary_stride == 0;
     return knows_own ? own_stride == 0 : is_one;
   }
 
-  /// One value along each axis that is summed [MPSCNNMath.h].
+  /// One value along each summed axis [MPSCNNMath.h].
   Extents result_extents(Extents source) const override {
     if (is_summed(secondary().stride_x, own_strides[0], false)) source.width = 1;
     if (is_summed(secondary().stride_y, own_strides[1], false)) source.height = 1;
@@ -91,7 +91,7 @@ struct ArithmeticGradientState : Extends<ArithmeticGradientState, GradientKernel
     own_is_unread = repeats_a_zero(forward.slot, forward.width, forward.height);
   }
 
-  /// Of a source with a stride of 0 one row or column is read, which may lie outside of it.
+  /// Return whether a stride of 0 repeats a row or column of zeros outside the source.
   static bool repeats_a_zero(const SourceSlot &slot, NSUInteger width, NSUInteger height) {
     const auto is_outside = [](NSUInteger stride, NSInteger offset, NSUInteger extent) {
       return stride == 0 && (offset < 0 || static_cast<NSUInteger>(offset) >= extent);
@@ -100,7 +100,7 @@ struct ArithmeticGradientState : Extends<ArithmeticGradientState, GradientKernel
            (is_outside(slot.stride_x, slot.offset.x, width) || is_outside(slot.stride_y, slot.offset.y, height));
   }
 
-  /// Whether the gradient is 0 because of that. The secondary image of a sum is the source itself.
+  /// Return whether the gradient is 0 for that reason. A sum's secondary image is the source itself.
   bool is_unread(const ImageView &seen) const {
     if (is_product()) return own_is_unread;
     return repeats_a_zero(secondary(), static_cast<NSUInteger>(seen.w), static_cast<NSUInteger>(seen.h));
@@ -115,12 +115,12 @@ struct ArithmeticGradientState : Extends<ArithmeticGradientState, GradientKernel
     const std::size_t seen = is_product() ? secondary_source() : forward_source();
     secondary() = data.sources[seen].slot;
     channel_stride = arithmetic->channel_strides[seen];
-    // The forward kernel's pixel (0, 0) of both sources stands on each other.
+    // Pixels (0, 0) of both sources coincide, as in the forward kernel.
     if (secondary().stride_x != 0) secondary().offset.x += kernel_offset_x;
     if (secondary().stride_y != 0) secondary().offset.y += kernel_offset_y;
   }
 
-  /// The channels of a sum's secondary image do not matter, nor do its pixels.
+  /// A sum's secondary image is not read, so it may have any channels.
   ImageView view_of_source(std::size_t source, const ImageView &image, std::int64_t images) const override {
     if (source == 1 && !is_product()) return image;
     return GradientKernelState::view_of_source(source, image, images);
@@ -134,8 +134,8 @@ struct ArithmeticGradientState : Extends<ArithmeticGradientState, GradientKernel
     return static_cast<const ArithmeticData *>(&gradient_data(state));
   }
 
-  /// The source that the gradient is for, where the forward kernel took its nearest pixels. The secondary image of a
-  /// sum is the source itself.
+  /// Return the geometry of the source that the gradient is for, if the forward kernel clamped to its edge. A sum's
+  /// secondary image is the source itself.
   ClampedSource clamped_source(Operand &diff_dst, const ImageView &seen) const {
     const SourceSlot &slot = secondary();
     ClampedSource source;
@@ -197,7 +197,7 @@ struct ArithmeticGradientState : Extends<ArithmeticGradientState, GradientKernel
       problem.mask.start_h = kernel_offset_y;
       problem.mask.start_w = kernel_offset_x;
     }
-    if (is_unread(encode.src[1])) {  // beyond the incoming gradient there are zeros, whatever it holds
+    if (is_unread(encode.src[1])) {  // read the zeros beyond the incoming gradient
       problem.diff_dst.start_h = diff.h;
       problem.diff_dst.edge = Edge::zero;
       problem.diff_dst.repeat_h = false;

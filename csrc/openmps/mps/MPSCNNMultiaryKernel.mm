@@ -9,7 +9,7 @@
 namespace openmps {
 namespace {
 
-/// The names of all sources that there can be, made once.
+/// Return the names of all possible sources, made once.
 const std::vector<std::array<std::string, 3>> &numbered_names() {
   static const auto *const names = [] {
     auto *made = new std::vector<std::array<std::string, 3>>;
@@ -83,7 +83,7 @@ std::vector<MPSImageBatch *> batches_of(MPSKernel *kernel, NSArray<MPSImageBatch
   return batches;
 }
 
-/// Image `index` of each batch.
+/// Return image `index` of each batch.
 NSArray<MPSImage *> *images_at(NSArray<MPSImageBatch *> *batches, NSUInteger index) {
   NSMutableArray *images = [NSMutableArray arrayWithCapacity:[batches count]];
   for (MPSImageBatch *batch in batches) [images addObject:[batch objectAtIndex:index]];
@@ -95,7 +95,7 @@ NSArray<MPSImage *> *images_at(NSArray<MPSImageBatch *> *batches, NSUInteger ind
 
 using openmps::CNNMultiaryKernelState;
 
-/// Accessors of a property that each source has.
+/// Accessors of a property with a value for each source.
 #define INDEXED(TYPE, GETTER, SETTER, FIELD)                \
   -(TYPE)GETTER : (NSUInteger)index {                       \
     return openmps::slot_of(self, index).FIELD;             \

@@ -1,21 +1,21 @@
 // SPDX-License-Identifier: Apache-2.0
-// Activation functions as the kernels that contain one see them.
+// Activation functions, for the kernels that contain one.
 #pragma once
 
 #import "mps/MPSCNNKernel+Engine.hh"
 
 namespace openmps {
 
-/// A, b, c that the header documents for a neuron made without them [MPSCNNNeuron.h].
+/// Return the neuron with the header's default a, b, c [MPSCNNNeuron.h].
 Neuron default_neuron(MPSCNNNeuronType type);
 
-/// The function of a kernel that is nothing but one, forward or gradient.
+/// The function of a neuron kernel, forward or gradient.
 struct NeuronFunction {
   Neuron neuron;
   Ref<MPSNNNeuronDescriptor *> descriptor;  ///< our copy
 
   void set(const KernelState &state, MPSNNNeuronDescriptor *given);
-  /// Raises when there is none, or when a PReLU has another number of slopes.
+  /// Raise if there is none, or if a PReLU has another number of slopes.
   void check_channels(const KernelState &state, NSUInteger channels) const;
   void archive(Archive &archive, NSString *key);
   void did_read(const KernelState &state);
@@ -24,6 +24,6 @@ struct NeuronFunction {
 }  // namespace openmps
 
 @interface MPSNNNeuronDescriptor (Engine)
-/// The function as it is now. Raises for a PReLU without data.
+/// Return the current function. Raise for a PReLU without data.
 - (openmps::Neuron)openmps_neuron;
 @end

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The activation functions as kernels of their own: MPSCNNNeuron and its shorthands [MPSCNNNeuron.h].
+// Activation functions as kernels: MPSCNNNeuron and its shorthands [MPSCNNNeuron.h].
 
 #import "mps/MPSCNNNeuron+Engine.hh"
 
@@ -34,7 +34,7 @@ namespace {
 struct NeuronState : Extends<NeuronState, CNNKernelState> {
   NeuronFunction function;
 
-  /// Convolution with 1 for every channel: the pixels outside of the source, which a pointwise problem lacks.
+  /// Weights of 1 for a convolution, which can read outside the source; a pointwise problem cannot.
   mutable std::shared_ptr<const ConvWeights> ones;
 
   Class result_state_class() const override { return [MPSNNGradientState class]; }
@@ -50,8 +50,8 @@ struct NeuronState : Extends<NeuronState, CNNKernelState> {
     return outside(src, dst, window);
   }
 
-  /// Pixels outside of the source are what edgeMode says, and the function applies to them: y = f(0) for Zero.
-  /// unverified: Apple's text gives only y[clip + (j, i)] = f(x[offset + (j, i)]).
+  /// Pixels outside the source follow edgeMode, and the function applies to them: y = f(0) for Zero. unverified:
+  /// Apple's text gives only y[clip + (j, i)] = f(x[offset + (j, i)]).
   Problem outside(const ImageView &src, const ImageView &dst, const Window &window) const {
     if (!ones || ones->out_channels != dst.c) {
       auto weights = std::make_shared<ConvWeights>();
@@ -126,7 +126,7 @@ OPENMPS_GETTER(NeuronState, NSData *, data, function.descriptor.get().data)
 
 @end
 
-// The shorthands differ in the type and in the parameters they ask for.
+// The shorthands differ in the type and in the parameters they take.
 
 #define OPENMPS_NEURON_OF_X(NAME, TYPE)                   \
   @implementation NAME                                    \

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// MPSCNNNeuronGradient: the slope of an activation function at the forward source, times the gradient of its result
-// [MPSCNNNeuron.h].
+// MPSCNNNeuronGradient: the derivative of an activation function at the forward source, times the gradient of its
+// result [MPSCNNNeuron.h].
 
 #import "mps/MPSCNNNeuron+Engine.hh"
 
@@ -17,8 +17,8 @@ struct NeuronGradientState : Extends<NeuronGradientState, GradientKernelState> {
     return channels[1];
   }
 
-  /// The forward kernel put pixel (0, 0) of its result under pixel `offset` of its source, and the result of this
-  /// kernel lies on that source.
+  /// Pixel (0, 0) of the forward kernel's result is pixel `offset` of its source, and the result of this kernel lies on
+  /// that source.
   void take_forward(const GradientData::Source &forward) override {
     GradientKernelState::take_forward(forward);
     secondary().offset.x = secondary().offset.y = 0;
@@ -32,7 +32,7 @@ struct NeuronGradientState : Extends<NeuronGradientState, GradientKernelState> {
     problem.diff_dst.start_h = first_row();
     problem.diff_dst.start_w = first_column();
     problem.src = operand(secondary(), encode.src[1]);
-    // The pixels beyond the source are then those of the forward kernel; there are none beyond sourceGradient.
+    // Pixels beyond the source clamp as in the forward kernel; there is no gradient beyond sourceGradient.
     if (problem.src.edge == Edge::clamp) problem.diff_dst.edge = Edge::zero;
     problem.diff_src = encode.dst;
     problem.neuron = function.neuron;

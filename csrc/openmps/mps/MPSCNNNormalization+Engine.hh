@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The parameters of normalization by what surrounds a value, forward and gradient: Apple's have the same names in all
-// classes, and different defaults.
+// Parameters of local normalization (across channels, spatial, contrast), forward and gradient. Apple's names are the
+// same in all classes; the defaults differ.
 #pragma once
 
 #include "engine/problem/normalize.hpp"
@@ -9,7 +9,7 @@
 namespace openmps {
 
 struct LRNParameters {
-  LRNType type;         ///< the class's own
+  LRNType type;         ///< fixed by the class
   NSUInteger size = 1;  ///< cross-channel: kernelSize
   float alpha = 1, beta = 5, delta = 1;
   float p0 = 1, pm = 0, ps = 1;
@@ -18,9 +18,9 @@ struct LRNParameters {
     if (type == LRNType::contrast) alpha = 0, beta = 0.5f, delta = 1.0f / 1024;
   }
 
-  /// Raises for a size or for a window, that of `slot`, which no kernel has.
+  /// Raise for an unsupported size, or an unsupported window of `slot`.
   void check(const KernelState &state, const SourceSlot &slot, const SourceNames &names) const;
-  /// Raises for what no initialiser makes.
+  /// Raise for values that no initialiser sets.
   void did_read(const KernelState &state, const SourceSlot &slot, const SourceNames &names) const;
   void archive(Archive &archive);
   LRNProblem problem(const ImageView &src, const ImageView &dst, const Window &window) const;
@@ -28,7 +28,7 @@ struct LRNParameters {
 
 }  // namespace openmps
 
-/// Methods that all classes have alike.
+/// Methods of all classes.
 #define OPENMPS_LOCAL_NORM_PROPERTIES(STATE)                        \
   OPENMPS_INIT_WITH_CODER                                           \
   OPENMPS_PROPERTY(STATE, float, alpha, setAlpha, parameters.alpha) \

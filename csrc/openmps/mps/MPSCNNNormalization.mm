@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Normalization by what surrounds a value: across channels, in a window, by the contrast in a window
-// [MPSCNNNormalization.h].
+// Local normalization: across channels, in a window, by the contrast in a window [MPSCNNNormalization.h].
 
 #import "mps/MPSCNNNormalization+Engine.hh"
 
@@ -13,9 +12,9 @@ void LRNParameters::check(const KernelState &state, const SourceSlot &slot, cons
     raise_for(state, @"%s (%lu) is not %s (%lu).", names.property("kernelWidth").c_str(),
               (unsigned long)slot.kernel_width, names.property("kernelHeight").c_str(),
               (unsigned long)slot.kernel_height);
-  constexpr NSUInteger most = NSUInteger{1} << 31;
-  if (size < 1 || size > most)
-    raise_for(state, @"kernelSize (%lu) is not between 1 and %lu.", (unsigned long)size, (unsigned long)most);
+  constexpr NSUInteger max = NSUInteger{1} << 31;
+  if (size < 1 || size > max)
+    raise_for(state, @"kernelSize (%lu) is not between 1 and %lu.", (unsigned long)size, (unsigned long)max);
 }
 
 void LRNParameters::did_read(const KernelState &state, const SourceSlot &slot, const SourceNames &names) const {

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The gradients of normalization by what surrounds a value [MPSCNNNormalization.h]. They are the derivatives of the
-// forward formulas; those that the header prints are not.
+// The gradients of local normalization [MPSCNNNormalization.h]. They are the derivatives of the forward formulas; those
+// that the header prints are not.
 
 #import "mps/MPSCNNNormalization+Engine.hh"
 #import "mps/MPSCNNNormalizationWeights+Engine.hh"
@@ -10,14 +10,14 @@
 namespace openmps {
 namespace {
 
-/// The window is that of the forward kernel, kept as the secondary source's.
+/// The window is the forward kernel's, kept in the secondary source's slot.
 struct LRNGradientState : Extends<LRNGradientState, PixelGradientState> {
   LRNParameters parameters;
 
   explicit LRNGradientState(LRNType type) : parameters(type) {}
 
-  /// Pixel (0, 0) of the result lies under the middle of the window of pixel `at` of the gradient: kernelOffset is that
-  /// of the window turned round, whose middle lies one further on when it is even.
+  /// Pixel (0, 0) of the result is at the centre of the window of pixel `at` of the gradient: kernelOffset is that of
+  /// the reversed window, whose centre is one further on if its extent is even.
   Problem make_problem(const Encode &encode) const override {
     LRNGradientProblem problem;
     const SourceSlot &slot = secondary();

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Reading a data source of gamma, beta, mean and variance; kernels and states that hold them.
+// Data sources of gamma, beta, mean and variance; the kernels and states that hold these values.
 
 #import "mps/MPSCNNNormalizationWeights+Engine.hh"
 
@@ -12,14 +12,14 @@
 namespace openmps {
 namespace {
 
-/// The data sources of all classes have the same selectors; what only some of them have is asked for.
+/// The data sources of all classes have the same selectors; those that are optional or missing in some are tested.
 using NormalizationSource = id<MPSCNNBatchNormalizationDataSource>;
 
-constexpr NSUInteger kMostChannels = NSUInteger{1} << 31;
+constexpr NSUInteger kMaxChannels = NSUInteger{1} << 31;
 
 float *floats_of(const Values &values) { return static_cast<float *>([values.get() contents]); }
 
-/// Zeros, to be written.
+/// Return zeros, to be overwritten.
 Values new_values(const KernelState &state, NSUInteger count) {
   Values values = Values::adopt(new_buffer_of_mps(state.device.get(), count * sizeof(float)));
   if (!values)
@@ -63,17 +63,17 @@ void read_mean_and_variance(NormalizationState &state, NormalizationSource sourc
   state.mean = std::move(new_mean);
 }
 
-/// load ... purge around everything that is read; purge also when something raises. False, and nothing changed, when
-/// load answers NO. `all` also takes channels, groups and epsilon, which otherwise must be what they were.
+/// Load, read and purge a data source; also purge it on an exception. Return false, with nothing changed, if load
+/// returns NO. `all` also takes channels, groups and epsilon; otherwise the channels must be the same.
 bool read_source(NormalizationState &state, id given, SourceParts parts, Ref<NSString *> *label) {
   if (given == nil) raise_for(state, @"dataSource is nil.");
   NormalizationSource source = given;
   if (answers(source, @selector(load)) && ![source load]) return false;
   Loaded loaded(source);
   const NSUInteger channels = [source numberOfFeatureChannels];
-  if (channels < 1 || channels > kMostChannels)
+  if (channels < 1 || channels > kMaxChannels)
     raise_for(state, @"The data source's numberOfFeatureChannels (%lu) is not between 1 and %lu.",
-              (unsigned long)channels, (unsigned long)kMostChannels);
+              (unsigned long)channels, (unsigned long)kMaxChannels);
   if (parts == SourceParts::all) {
     state.channels = channels;
     state.groups = state.read_groups(source);
@@ -89,7 +89,7 @@ bool read_source(NormalizationState &state, id given, SourceParts parts, Ref<NSS
   return true;
 }
 
-/// The values that the buffer will hold when the command buffer gets to this place.
+/// Return the values that the buffer will have at this place of the command buffer.
 Values copied(const NormalizationState &state, Recorder &recorder, id<MTLBuffer> given, const char *name) {
   id<OpenMPSBuffer> known = buffer_of(given, name);
   const NSUInteger bytes = state.channels * sizeof(float);
@@ -148,9 +148,9 @@ void NormalizationState::archive(Archive &archive) {
   archive.field(@"MPSCNNNormalization.numberOfGroups", groups);
   archive.field(@"MPSCNNNormalization.epsilon", epsilon);
   fused.archive(archive, @"MPSCNNNormalization.fusedNeuronDescriptor");
-  if (archive.is_reading() && (channels < 1 || channels > kMostChannels))
+  if (archive.is_reading() && (channels < 1 || channels > kMaxChannels))
     raise_for(*this, @"The archive holds a number of channels (%lu) that is not between 1 and %lu.",
-              (unsigned long)channels, (unsigned long)kMostChannels);
+              (unsigned long)channels, (unsigned long)kMaxChannels);
   const auto field = [&](NSString *key, Values &values) {
     Ref<NSData *> data;
     if (!archive.is_reading() && values)
@@ -380,9 +380,9 @@ void ImageNormalizationGradientState::did_encode(const Encode &encode) const {
 // ------------------------------------------------------------------------------------------- states of two buffers
 
 MPSStateResourceList *two_buffers(Class kind, NSUInteger channels) {
-  if (channels < 1 || channels > kMostChannels)
+  if (channels < 1 || channels > kMaxChannels)
     raise_argument(@"%@: numberOfFeatureChannels (%lu) is not between 1 and %lu.", kind, (unsigned long)channels,
-                   (unsigned long)kMostChannels);
+                   (unsigned long)kMaxChannels);
   MPSStateResourceList *list = [MPSStateResourceList resourceList];
   [list appendBuffer:channels * sizeof(float)];
   [list appendBuffer:channels * sizeof(float)];

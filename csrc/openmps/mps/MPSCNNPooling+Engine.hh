@@ -1,20 +1,20 @@
 // SPDX-License-Identifier: Apache-2.0
-// What pooling and its gradients share.
+// Common parts of pooling and its gradients.
 #pragma once
 
 #import "mps/MPSCNNKernel+Engine.hh"
 
 namespace openmps {
 
-/// Pixels of 0 around the source that an average with edge mode Clamp counts.
+/// Zeros around the source that an average with edge mode Clamp counts.
 struct ZeroPad {
   NSUInteger x = 0, y = 0;
 
   void check(const KernelState &state) const {
-    constexpr NSUInteger most = NSUInteger{1} << 31;
-    if (x > most || y > most)
+    constexpr NSUInteger max = NSUInteger{1} << 31;
+    if (x > max || y > max)
       raise_for(state, @"zeroPadSizeX (%lu) or zeroPadSizeY (%lu) is greater than %lu.", (unsigned long)x,
-                (unsigned long)y, (unsigned long)most);
+                (unsigned long)y, (unsigned long)max);
   }
   void archive(Archive &archive, NSString *prefix) {
     archive.field([prefix stringByAppendingString:@".zeroPadSizeX"], x);

@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Pooling: the greatest, the mean or the Euclidean norm of the pixels of a window, channel by channel
-// [MPSCNNPooling.h].
+// Pooling: the max, the mean or the Euclidean norm of a window, channel by channel [MPSCNNPooling.h].
 
 #import "mps/MPSCNNPooling+Engine.hh"
 
@@ -33,8 +32,8 @@ struct PoolingState : Extends<PoolingState, CNNKernelState> {
     return problem;
   }
 
-  /// A policy that excludes the edges: what lies outside does not count [MPSNeuralNetworkTypes.h]. Which properties it
-  /// sets is not documented.
+  /// A policy that excludes the edges does not count pixels outside [MPSNeuralNetworkTypes.h]. Which properties it sets
+  /// is not documented.
   void size_result(Images sources, MPSImageDescriptor *descriptor) override {
     CNNKernelState::size_result(sources, descriptor);
     if (type == PoolType::average && ([destination.padding.get() paddingMethod] & MPSNNPaddingMethodExcludeEdges) != 0)
@@ -85,7 +84,7 @@ using openmps::PoolType;
   openmps::raise_unavailable(self, _cmd, "-initWithDevice:kernelWidth:kernelHeight:strideInPixelsX:strideInPixelsY:");
 }
 
-/// Strides of 1; Apple's text does not say.
+/// Strides of 1; not documented.
 - (instancetype)initWithDevice:(id<MTLDevice>)device
                    kernelWidth:(NSUInteger)kernelWidth
                   kernelHeight:(NSUInteger)kernelHeight {

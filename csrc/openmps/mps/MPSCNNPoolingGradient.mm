@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-// Gradients of pooling: what the pixels of a window get of the gradient of its result [MPSCNNPooling.h].
+// Gradients of pooling: the share of each pixel in the gradients of its windows [MPSCNNPooling.h].
 //
-// secondaryOffset, kernel, strides and edge mode are the forward kernel's, primaryOffset is where its clipRect began,
-// and the result lies on its source: clipRect says which pixels of it are written. unverified: that kernelOffset is not
-// looked at.
+// secondaryOffset, kernel, strides and edge mode are the forward kernel's, primaryOffset is the origin of its clipRect,
+// and the result lies on its source: clipRect selects the pixels that are written. unverified: that kernelOffset is
+// ignored.
 
 #import "mps/MPSCNNPooling+Engine.hh"
 
@@ -48,7 +48,7 @@ struct PoolingGradientState : Extends<PoolingGradientState, GradientKernelState>
     PoolGradientProblem problem;
     problem.diff_dst = diff.region(rows.begin, columns.begin, rows.count, columns.count);
     problem.src = encode.src[1];
-    if (type == PoolType::average) problem.src.memory.reset();  // its values do not matter
+    if (type == PoolType::average) problem.src.memory.reset();  // its values are not read
     problem.diff_src = encode.dst;
     problem.first_h = static_cast<std::int64_t>(destination.clip.origin.y);
     problem.first_w = static_cast<std::int64_t>(destination.clip.origin.x);

@@ -15,7 +15,7 @@ struct SoftMaxState : Extends<SoftMaxState, CNNKernelState> {
 
   Class result_state_class() const override { return [MPSNNGradientState class]; }
 
-  /// Pixels outside of the source have equal channels with Zero. unverified: Apple's text has nothing about them.
+  /// Pixels outside the source have equal channels with Zero. unverified: Apple's text does not mention them.
   Problem problem(const ImageView &src, const ImageView &dst, const Window &) const override {
     return SoftmaxProblem{operand(source, src), dst, log};
   }

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What upsampling and its gradients share.
+// Common parts of upsampling and its gradients.
 #pragma once
 
 #import "mps/MPSCNNKernel+Engine.hh"
@@ -10,10 +10,10 @@ struct UpsamplingFactors {
   NSUInteger x = 1, y = 1;
 
   void check(const KernelState &state) const {
-    constexpr NSUInteger most = NSUInteger{1} << 16;  // beyond the result of any image
+    constexpr NSUInteger max = NSUInteger{1} << 16;  // beyond the result of any image
     const auto check = [&](NSUInteger factor, const char *name) {
-      if (factor < 1 || factor > most)
-        raise_for(state, @"%s (%lu) is not between 1 and %lu.", name, (unsigned long)factor, (unsigned long)most);
+      if (factor < 1 || factor > max)
+        raise_for(state, @"%s (%lu) is not between 1 and %lu.", name, (unsigned long)factor, (unsigned long)max);
     };
     check(x, "integerScaleFactorX");
     check(y, "integerScaleFactorY");

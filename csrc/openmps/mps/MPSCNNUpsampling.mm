@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Upsampling by whole factors: the nearest pixel, or between the nearest ones [MPSCNNUpsampling.h].
+// Upsampling by whole factors: nearest or bilinear [MPSCNNUpsampling.h].
 
 #import "mps/MPSCNNUpsampling+Engine.hh"
 
@@ -10,7 +10,7 @@ namespace openmps {
 namespace {
 
 struct UpsamplingState : Extends<UpsamplingState, CNNKernelState> {
-  ResampleType type = ResampleType::nearest;  ///< the class's own
+  ResampleType type = ResampleType::nearest;  ///< fixed by the class
   UpsamplingFactors factors;
   bool align_corners = false;
 
@@ -25,14 +25,14 @@ struct UpsamplingState : Extends<UpsamplingState, CNNKernelState> {
     return data;
   }
 
-  /// The policy has no say: an enlarged image has one size.
+  /// The policy has no effect: an enlarged image has one size.
   void size_result(Images sources, MPSImageDescriptor *descriptor) override {
     [descriptor setWidth:[sources[0] width] * factors.x];
     [descriptor setHeight:[sources[0] height] * factors.y];
     source.offset = {0, 0, 0};
   }
 
-  /// unverified: `offset` is where the first pixel of the result looks, and clipRect leaves the spacing as it is.
+  /// unverified: `offset` is the source position of the result's first pixel, and clipRect does not change the spacing.
   Problem problem(const ImageView &src, const ImageView &dst, const Window &) const override {
     const auto enlarged = [](std::int64_t size, NSUInteger factor) { return size * static_cast<std::int64_t>(factor); };
     ResampleProblem problem;

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// Gradients of upsampling: each pixel of the source gets back what it has counted in the result [MPSCNNUpsampling.h].
+// Gradients of upsampling: each pixel of the source gets back its weight in the result [MPSCNNUpsampling.h].
 //
-// secondaryOffset and secondaryEdgeMode are the forward kernel's, primaryOffset is where its clipRect began, and the
-// result lies on its source. Whether corners were aligned is in the state alone: the class has no property for it.
+// secondaryOffset and secondaryEdgeMode are the forward kernel's, primaryOffset is the origin of its clipRect, and the
+// result lies on its source. Only the state knows whether corners were aligned: the class has no property for it.
 
 #import "mps/MPSCNNUpsampling+Engine.hh"
 
@@ -13,7 +13,7 @@ namespace openmps {
 namespace {
 
 struct UpsamplingGradientState : Extends<UpsamplingGradientState, GradientKernelState> {
-  ResampleType type = ResampleType::nearest;  ///< the class's own
+  ResampleType type = ResampleType::nearest;  ///< fixed by the class
   UpsamplingFactors factors;
   bool align_corners = false;
 

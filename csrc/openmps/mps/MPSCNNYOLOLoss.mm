@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // MPSCNNYOLOLoss: the loss of predictions of boxes [MPSCNNLoss.h].
 //
-// unverified: nearly everything beyond the names; what is computed stands at BoxLoss in engine.hpp and follows the
-// TensorFlow twin of turicreate's MPS models (_tf_model_architecture.py).
+// unverified: nearly everything beyond the names. The computation is described at BoxLoss in problem/loss.hpp and
+// follows the TensorFlow twin of turicreate's MPS models (_tf_model_architecture.py).
 
 #import "mps/MPSCNNLoss+Engine.hh"
 
@@ -16,7 +16,7 @@ enum Term : std::size_t { kXY, kWH, kConfidence, kClasses, kTerms };
 constexpr const char *kTermNames[kTerms] = {"XYLossDescriptor", "WHLossDescriptor", "confidenceLossDescriptor",
                                             "classesLossDescriptor"};
 
-/// What MPSCNNYOLOLossDescriptor holds beside the descriptors of the four losses.
+/// Values of MPSCNNYOLOLossDescriptor besides the descriptors of the four losses.
 struct BoxSettings {
   MPSCNNReductionType reduction = MPSCNNReductionTypeSum;
   BOOL across_batch = NO, rescore = YES;
@@ -36,7 +36,7 @@ struct BoxLossState : Extends<BoxLossState, CNNKernelState> {
   BoxSettings settings;
   LossSettings terms[kTerms];
   Ref<MPSCNNLoss *> losses[kTerms];
-  std::shared_ptr<const BoxLoss> boxes;  ///< made of the settings
+  std::shared_ptr<const BoxLoss> boxes;  ///< made from the settings
 
   NSUInteger output_channels(NSUInteger channels) const override {
     if (channels % settings.anchors != 0 || channels / settings.anchors < 5)

@@ -79,7 +79,7 @@ OPENMPS_UNKNOWN_SELECTORS
   return openmps::wrapped_of(_openmps).heap_provider.get();
 }
 
-// Kept, never asked: the engine plans temporaries' memory itself.
+// Stored, not used: the engine plans temporaries' memory itself.
 - (void)setHeapProvider:(id<MPSHeapProvider>)heapProvider {
   openmps::wrapped_of(_openmps).heap_provider = openmps::Ref<id<MPSHeapProvider>>(heapProvider);
 }
@@ -98,7 +98,7 @@ OPENMPS_UNKNOWN_SELECTORS
   (void)size;  // a hint
 }
 
-// The protocol MTLCommandBuffer, answered by the buffer of the moment.
+// The protocol MTLCommandBuffer, forwarded to the current buffer.
 
 - (id<MTLDevice>)device {
   return [openmps::wrapped_of(_openmps).buffer.get() device];

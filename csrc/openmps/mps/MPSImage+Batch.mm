@@ -51,7 +51,7 @@ id<MPSImageAllocator> permanent_image_allocator() {
 
 NSInteger MPSImageBatchIterate(MPSImageBatch *batch, NSInteger (^iteratorBlock)(MPSImage *, NSUInteger)) {
   if (iteratorBlock == nil) openmps::raise_argument(@"MPSImageBatchIterate: iteratorBlock is nil.");
-  // Stops at the first answer other than 0 and passes it on.
+  // Stops at the first result other than 0 and returns it.
   const NSUInteger count = [batch count];
   for (NSUInteger i = 0; i < count; ++i) {
     const NSInteger answer = iteratorBlock([batch objectAtIndex:i], i);

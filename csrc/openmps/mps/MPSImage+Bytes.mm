@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Bytes in and out of images: any region, channels and layout, checked first [MPSImage.h].
+// Reads and writes of images: any region, channels and layout, checked first [MPSImage.h].
 
 #import "mps/ImageState.hh"
 
@@ -14,7 +14,7 @@ namespace {
 struct Transfer {
   std::int64_t first_image = 0, images = 1, y = 0, x = 0, height = 0, width = 0;
   std::int64_t first_channel = 0, channels = 0;             ///< in the buffer; the image may have fewer
-  std::size_t element = 0, column = 0, row = 0, image = 0;  ///< steps in the buffer, bytes
+  std::size_t element = 0, column = 0, row = 0, image = 0;  ///< strides in the buffer, bytes
   bool planes = false;                                      ///< C x H x W
 };
 
@@ -23,10 +23,10 @@ void check_layout(NSUInteger layout) {
     raise_argument(@"MPSImage: dataLayout (%lu) is not 0 or 1.", (unsigned long)layout);
 }
 
-void check_step(const char *name, NSUInteger given, NSUInteger least, NSUInteger element, bool is_used) {
-  if (is_used && given < least)
+void check_step(const char *name, NSUInteger given, NSUInteger min, NSUInteger element, bool is_used) {
+  if (is_used && given < min)
     raise_argument(@"MPSImage: %s (%lu) is less than what one takes (%lu).", name, (unsigned long)given,
-                   (unsigned long)least);
+                   (unsigned long)min);
   if (is_used && given % element != 0)
     raise_argument(@"MPSImage: %s (%lu) is not a multiple of the size of an element (%lu).", name, (unsigned long)given,
                    (unsigned long)element);
@@ -46,8 +46,8 @@ Transfer resolve(MPSImage *image, MPSDataLayout layout, ByteStrides strides, MTL
     raise_argument(@"MPSImage: region (%lu x %lu pixels at (%lu, %lu)) ends beyond width and height (%lu x %lu).",
                    (unsigned long)region.size.width, (unsigned long)region.size.height, (unsigned long)region.origin.x,
                    (unsigned long)region.origin.y, (unsigned long)width, (unsigned long)height);
-  // unverified: imageIndex and origin.z both say where to start; they are added, as one of them is 0 in every program
-  // seen.
+  // unverified: imageIndex and origin.z both select the first image. They are added, because one of them is 0 in every
+  // program seen.
   if (image_index >= images)
     raise_argument(@"MPSImage: imageIndex (%lu) is not less than numberOfImages (%lu).", (unsigned long)image_index,
                    (unsigned long)images);
@@ -89,21 +89,21 @@ Transfer resolve(MPSImage *image, MPSDataLayout layout, ByteStrides strides, MTL
   const NSUInteger dense_row = columns ? *columns + dense_column : 0;
   if (!columns) raise_argument(@"MPSImage: bytesPerColumn (%lu) is too large.", (unsigned long)transfer.column);
   transfer.row = strides.row ? strides.row : dense_row;
-  // One row moved: whatever bytesPerRow says does not matter [turicreate].
+  // bytesPerRow is ignored if one row is moved [turicreate].
   const bool has_rows = region.size.height > 1 || (transfer.planes && count > 1);
   check_step("bytesPerRow", transfer.row, dense_row, element, has_rows);
   if (!has_rows) transfer.row = std::max<NSUInteger>(dense_row, element);
   const auto dense_image = product({transfer.row, region.size.height, transfer.planes ? count : 1});
   if (!dense_image) raise_argument(@"MPSImage: bytesPerRow (%lu) is too large.", (unsigned long)transfer.row);
   transfer.image = strides.image ? strides.image : *dense_image;
-  const NSUInteger least_image = *dense_image - transfer.row + dense_row;
-  check_step("bytesPerImage", transfer.image, least_image, element, region.size.depth > 1);
+  const NSUInteger min_image = *dense_image - transfer.row + dense_row;
+  check_step("bytesPerImage", transfer.image, min_image, element, region.size.depth > 1);
   if (region.size.depth > 1 && !product({transfer.image, region.size.depth}))
     raise_argument(@"MPSImage: bytesPerImage (%lu) is too large.", (unsigned long)transfer.image);
   return transfer;
 }
 
-/// 1 in the element's own format.
+/// Return 1 in the element's own format.
 std::uint32_t one_of(Format format) {
   switch (format) {
     case Format::unorm8: return 0xff;
@@ -114,7 +114,7 @@ std::uint32_t one_of(Format format) {
   return 0;
 }
 
-/// Moves the channels that the image has; `to_image` tells the direction.
+/// Copy the channels that the image has; `to_image` is the direction.
 void move(const Transfer &transfer, const ImageView &view, std::byte *data, std::byte *buffer, bool to_image) {
   const std::size_t element = transfer.element;
   const std::int64_t present = std::min(transfer.channels, view.c - transfer.first_channel);
@@ -142,7 +142,7 @@ void move(const Transfer &transfer, const ImageView &view, std::byte *data, std:
         copy_pixels(pixels, inside, height, width, bytes);
     }
     if (to_image || present == transfer.channels) continue;
-    // Lanes beyond the channels: 0, but images of one and two channels show Metal's default texel (0, 0, 0, 1).
+    // Lanes beyond the channels: 0, but images of one and two channels read as Metal's default texel (0, 0, 0, 1).
     for (std::int64_t lane = present; lane < transfer.channels; ++lane) {
       const std::uint32_t value = view.c <= 2 && lane == 3 ? one_of(view.format) : 0;
       if (transfer.planes) {
@@ -176,7 +176,7 @@ void transfer(MPSImage *image, void *bytes, MPSDataLayout layout, ByteStrides st
   const auto &memory = state.view.memory;
   auto *const buffer = static_cast<std::byte *>(bytes);
   if (memory->has_cpu_copy()) move(steps, state.view, touch_cpu(memory, @"MPSImage"), buffer, to_image);
-  // Metal brings the CPU's writes to the GPU by itself [MTLTexture.h].
+  // Writes update both copies, reads only use the CPU's [MTLTexture.h].
   if (memory->has_cpu_copy() && !to_image) return;
   const HostAccess access(memory, to_image ? HostAccess::Mode::update : HostAccess::Mode::read);
   move(steps, state.view, checked_data(access, memory, @"MPSImage"), buffer, to_image);

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What the kernels ask of images and states beyond Apple's interface.
+// The kernels' interface to images, and extensions of Apple's interface.
 #pragma once
 
 #import <MetalPerformanceShaders/MetalPerformanceShaders.h>
@@ -7,28 +7,28 @@
 #include "metal/OnEngine.hh"
 
 @interface MPSImage (Engine)
-/// All images, pixels and channels. Raises for a temporary image whose readCount is 0.
+/// Return all images, pixels and channels. Raise for a temporary image whose readCount is 0.
 - (openmps::ImageView)openmps_view;
-/// An encode on `buffer` is going to read or write the image: raises when it may not (another command buffer's
-/// temporary image, readCount 0, read-only memory). Writing also makes `buffer` the image's writer, so that the CPU may
-/// not read before it completes. The caller appends its commands afterwards, and calls openmps_didRead once per encode
-/// that read the image.
+/// Call before an encode on `buffer` that reads or writes the image. Raise if it may not be used (another command
+/// buffer's temporary image, readCount 0, read-only memory). A write also makes `buffer` the image's writer, so that
+/// the CPU may not read before it completes. The caller appends its commands afterwards, and calls openmps_didRead once
+/// per encode that read the image.
 - (void)openmps_willReadOn:(nonnull id<MTLCommandBuffer>)buffer;
 - (void)openmps_willWriteOn:(nonnull id<MTLCommandBuffer>)buffer;
-/// Temporary images: readCount - 1, storage recycled at 0. Others: nothing.
+/// Decrement a temporary image's readCount; recycle its storage at 0. No-op for other images.
 - (void)openmps_didRead;
 @end
 
-/// Additions to Apple's interface; programs ask `respondsToSelector:` first.
+/// Additions to Apple's interface; programs check `respondsToSelector:` first.
 @interface MPSImageDescriptor (OpenMPSSharing)
-/// YES: only memory limits the number of images. A kernel's result has no limit where its first source has none.
+/// YES: only memory limits the number of images. A kernel's result has no limit if its first source has none.
 - (void)setHasNoSliceLimit:(BOOL)value;
 - (BOOL)openmps_hasNoSliceLimit;
 @end
 
 @interface MPSImage (OpenMPSSharing)
-/// An image over the caller's memory, N x H x W x C, channels adjacent. Strides in bytes, positive, multiples of the
-/// element size. `deallocator` runs when neither the image nor work that uses it needs the memory any more.
+/// Make an image over the caller's memory, N x H x W x C, channels adjacent. Strides in bytes, positive, multiples of
+/// the element size. `deallocator` runs once neither the image nor work that uses it needs the memory.
 - (nullable instancetype)initWithDevice:(nonnull id<MTLDevice>)device
                         imageDescriptor:(nonnull const MPSImageDescriptor *)imageDescriptor
                             bytesNoCopy:(nonnull void *)bytes

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What kernels ask of images, and images over the program's own memory.
+// The kernels' interface to images, and images over the program's own memory.
 
 #import "mps/ImageState.hh"
 
@@ -18,7 +18,7 @@
 - (id<OpenMPSCommandBuffer>)openmps_willUseOn:(id<MTLCommandBuffer>)buffer {
   id<OpenMPSCommandBuffer> own = openmps::command_buffer_of(buffer, "MPSImage: commandBuffer");
   const openmps::ImageState &state = [self openmps_state];
-  [own openmps_recorder];  // raises when it may not be encoded to
+  [own openmps_recorder];  // raises if it is not open for encoding
   if (state.temporary) {
     if (state.temporary->read_count == 0)
       openmps::raise_usage(@"%@ has a readCount of 0: its storage has been recycled.", openmps::describe(self));
@@ -59,7 +59,7 @@
 namespace openmps {
 namespace {
 
-/// Bytes from the first to behind the last element of the view; raises for strides that do not fit.
+/// Return the bytes from the first element to the end of the last one. Raise for strides that do not fit.
 std::size_t check_shared_strides(const ImageView &view, NSUInteger per_pixel, NSUInteger per_row, NSUInteger per_image,
                                  bool read_only) {
   const NSUInteger element = size_of(view.format);
@@ -81,16 +81,16 @@ std::size_t check_shared_strides(const ImageView &view, NSUInteger per_pixel, NS
       raise_argument(@"MPSImage: %s (%lu) x %lu is too large.", axis.name, (unsigned long)axis.step,
                      (unsigned long)axis.extent);
   }
-  // Rows may be closer than columns (a transposed array), but what can be written may not overlap.
+  // Strides may have any order (a transposed array), but writable pixels must not overlap.
   if (!read_only) {
     std::sort(axes.begin(), axes.end(), [](const Axis &a, const Axis &b) { return a.step < b.step; });
-    NSUInteger least = static_cast<NSUInteger>(view.c) * element;
+    NSUInteger min_step = static_cast<NSUInteger>(view.c) * element;
     for (const Axis &axis : axes) {
       if (axis.extent == 1) continue;
-      if (axis.step < least)
+      if (axis.step < min_step)
         raise_argument(@"MPSImage: %s (%lu) is less than %lu, so pixels overlap in memory that can be written.",
-                       axis.name, (unsigned long)axis.step, (unsigned long)least);
-      least += axis.step * (axis.extent - 1);  // the last row ends with its last pixel
+                       axis.name, (unsigned long)axis.step, (unsigned long)min_step);
+      min_step += axis.step * (axis.extent - 1);  // the last row ends with its last pixel
     }
   }
   return end;
@@ -120,7 +120,7 @@ std::size_t check_shared_strides(const ImageView &view, NSUInteger per_pixel, NS
     openmps::raise_argument(@"MPSImage: bytes (%p) is not aligned to an element (%lu bytes).", bytes,
                             (unsigned long)element);
   const std::size_t size = openmps::check_shared_strides(view, bytesPerPixel, bytesPerRow, bytesPerImage, readOnly);
-  // Strides of single pixels, rows and images are never used, but must not look like gaps.
+  // Strides of axes of extent 1 are never used, but must not look like gaps.
   view.w_stride = view.w == 1 ? view.c : static_cast<std::int64_t>(bytesPerPixel / element);
   view.h_stride = view.h == 1 ? view.w * view.w_stride : static_cast<std::int64_t>(bytesPerRow / element);
   view.n_stride = view.n == 1 ? view.h * view.h_stride : static_cast<std::int64_t>(bytesPerImage / element);

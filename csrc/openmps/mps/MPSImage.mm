@@ -130,7 +130,7 @@ OPENMPS_UNKNOWN_SELECTORS
   const auto first = static_cast<std::int64_t>(sliceRange.location % per_image * 4);
   const auto images = static_cast<std::int64_t>(sliceRange.length / needed);
   const auto channels = static_cast<std::int64_t>(featureChannels);
-  // Several images of a view follow each other as the parent's do, so they start where the parent's start.
+  // The images of a view have the parent's stride, so they start where the parent's start.
   if (images > 1 && (first != 0 || needed != per_image))
     openmps::raise_argument(
         @"MPSImage: sliceRange (%lu, %lu) is not made of whole images of the parent (%lu slices each).",
@@ -257,7 +257,7 @@ OPENMPS_UNKNOWN_SELECTORS
   if (range.location >= channels)
     openmps::raise_argument(@"MPSImage: range.location (%lu) is not less than featureChannels (%lu).",
                             (unsigned long)range.location, (unsigned long)channels);
-  // Too long is shortened [MPSImage.h].
+  // A range that is too long is shortened [MPSImage.h].
   const NSUInteger length = std::min(range.length, channels - range.location);
   return [self openmps_imageWithView:view.channels(static_cast<std::int64_t>(range.location),
                                                    static_cast<std::int64_t>(length))];
@@ -274,7 +274,7 @@ OPENMPS_UNKNOWN_SELECTORS
   openmps::ImageState &own = [self openmps_state];
   if (!own.view.memory || !own.view.memory->is_allocated()) return MPSPurgeableStateAllocationDeferred;
   const MPSPurgeableState before = own.purgeable;
-  // Contents are never discarded, which the volatile states permit.
+  // Contents are never discarded; the volatile states permit it, but do not require it.
   if (state != MPSPurgeableStateKeepCurrent && state != MPSPurgeableStateAllocationDeferred) own.purgeable = state;
   return before;
 }

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Images to other formats and alpha conventions [MPSImageConversion.h].
+// Conversion of images to other formats and alpha conventions [MPSImageConversion.h].
 
 #include "engine/problem/problem.hpp"
 #import "mps/MPSImageKernel+Engine.hh"
@@ -21,7 +21,7 @@ struct ConversionState : Extends<ConversionState, UnaryImageKernelState> {
     check("destAlpha", dst_alpha);
   }
 
-  /// Both have a channel for alpha, or lack it: what a texture of four lanes shows of an image of three channels.
+  /// Channels are equal, or 3 and 4: a texture of four lanes shows an image of three channels.
   ImageView view_of_destination(const ImageView &image, const Clip &clip,
                                 std::span<const NSUInteger> channels) const override {
     const auto given = channels[0], wanted = static_cast<NSUInteger>(image.c);
@@ -104,7 +104,7 @@ using openmps::ConversionState;
   state.src_alpha = srcAlpha;
   state.dst_alpha = destAlpha;
   state.check_alpha();
-  // Nothing else is flattened, so that nothing else reads an array of the source's colours.
+  // backgroundColor, an array of the source's colours, is only read if alpha is flattened.
   if (backgroundColor != NULL && destAlpha == MPSAlphaTypeAlphaIsOne && srcAlpha != MPSAlphaTypeAlphaIsOne)
     state.background.assign(backgroundColor, backgroundColor + 3);
   return unwind.done();

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Images to rows of a matrix and back: row origin.x + i holds image i, from column origin.y on [MPSImageCopy.h].
+// Copies between images and matrices: row origin.x + i is image i, from column origin.y on [MPSImageCopy.h].
 
 #import "mps/MPSCNNKernel+Engine.hh"
 #import "mps/MPSMatrix+Engine.hh"
@@ -12,7 +12,7 @@
 namespace openmps {
 namespace {
 
-/// The data of MPSImageCopyToMatrix and MPSMatrixCopyToImage.
+/// State of MPSImageCopyToMatrix and MPSMatrixCopyToImage.
 struct MatrixCopyState : Extends<MatrixCopyState, KernelState> {
   MTLOrigin origin = {0, 0, 0};  ///< row, column, 0
   NSUInteger batch_index = 0;
@@ -36,7 +36,7 @@ struct MatrixCopyState : Extends<MatrixCopyState, KernelState> {
   }
 };
 
-/// Apple's names of what differs between the two directions, for errors.
+/// Apple's names that differ between the two directions, for errors.
 struct CopyNames {
   const char *image, *images, *matrix, *origin, *batch_index;
 };
@@ -45,7 +45,7 @@ constexpr CopyNames kToMatrix = {"sourceImage", "sourceImages", "destinationMatr
 constexpr CopyNames kToImage = {"destinationImage", "destinationImages", "sourceMatrix", "sourceMatrixOrigin",
                                 "sourceMatrixBatchIndex"};
 
-/// Bytes are copied as they are stored, so an element of either is one of the other.
+/// Return whether the element types are the same: bytes are copied as they are stored.
 bool is_same_type(Format format, MPSDataType type) {
   switch (format) {
     case Format::unorm8: return type == MPSDataTypeUInt8 || type == MPSDataTypeUnorm8;
@@ -56,8 +56,8 @@ bool is_same_type(Format format, MPSDataType type) {
   return false;
 }
 
-/// Where image 0 stands in the matrix; raises when not all of the images fit.
-/// The view shows one row as H x W x C, whichever way round the elements are.
+/// Return the images' rows in the matrix; raise if not all of the images fit. The view shows one row as H x W x C,
+/// whatever the layout of the elements.
 ImageView rows_of(const MatrixCopyState &state, const CopyNames &names, MPSMatrix *matrix, const ImageView &image,
                   std::int64_t images) {
   const RowState &rows = [matrix openmps_state];
@@ -98,7 +98,7 @@ ImageView rows_of(const MatrixCopyState &state, const CopyNames &names, MPSMatri
   return view;
 }
 
-/// C x H x W on one side: no view has that, so the host moves the elements.
+/// Copy C x H x W on one side, which no view can describe: the host moves the elements.
 HostTask transpose(const ImageView &image, const ImageView &rows, bool to_image) {
   touch(image.memory, @"MPSImage");
   touch(rows.memory, @"MPSMatrix");
@@ -147,7 +147,7 @@ void encode_copy(MPSKernel *kernel, id<MTLCommandBuffer> buffer, NSArray *images
   for (MPSImage *image in images) {
     const ImageView view = [image openmps_view];
     if (done == 0) rows = rows_of(state, names, matrix, view, count);
-    // Neighbours in memory become one problem of several images.
+    // Images that follow each other in memory become one problem.
     if (done == 0 || !append_images(run, view)) {
       if (done > 0) problems.push_back(copy_problem(state, names, run, run_rows, to_image));
       run = view;
@@ -191,7 +191,7 @@ void encode_batch(MPSKernel *kernel, id<MTLCommandBuffer> buffer, MPSImageBatch 
 
 using openmps::MatrixCopyState;
 
-/// What both classes have.
+/// Members of both classes.
 #define OPENMPS_MATRIX_COPY(ORIGIN, SET_ORIGIN, BATCH_INDEX, SET_BATCH_INDEX)                    \
   +(openmps::KernelState *)openmps_newState {                                                    \
     return new MatrixCopyState();                                                                \

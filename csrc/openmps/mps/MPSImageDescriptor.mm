@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What an image is to be: extents, format, storage [MPSImage.h].
+// Description of an image: extents, format, storage [MPSImage.h].
 
 #include "engine/engine.hpp"
 #import "metal/MTLResourceOnEngine.hh"

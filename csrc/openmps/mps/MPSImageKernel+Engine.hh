@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
-// What the image filters share: one source, one destination, as images or as textures.
+// Common parts of the image filters: one source, one destination, as images or as textures.
 #pragma once
 
 #import "mps/MPSCNNKernel+Engine.hh"
 
 namespace openmps {
 
-/// The data of an MPSUnaryImageKernel. It has no channel offsets: all channels are read, and all written.
+/// State of an MPSUnaryImageKernel. It has no channel offsets: all channels are read and written.
 struct UnaryImageKernelState : Extends<UnaryImageKernelState, ImageKernelState> {
   SourceSlot source;
 

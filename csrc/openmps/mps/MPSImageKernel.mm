@@ -23,7 +23,7 @@ void UnaryImageKernelState::archive(Archive &archive) {
 
 namespace {
 
-/// All channels and images that the texture shows.
+/// Return an image of all channels and images that the texture shows.
 MPSImage *image_on(const KernelState &state, id<MTLTexture> texture, const char *name) {
   if (texture == nil) raise_for(state, @"%s is nil.", name);
   texture_of(texture, name);
@@ -63,8 +63,8 @@ OPENMPS_PROPERTY(UnaryImageKernelState, MPSImageEdgeMode, edgeMode, setEdgeMode,
   [self encodeToCommandBuffer:commandBuffer sourceImage:source destinationImage:destination];
 }
 
-/// Nothing is done in place, which no program may count on [MPSImageKernel.h]: the allocator's texture, which it hands
-/// over, takes the place of the given one.
+/// Does not work in place, which no program may rely on [MPSImageKernel.h]: the allocator's texture, owned by the
+/// caller, replaces the given one.
 - (BOOL)encodeToCommandBuffer:(id<MTLCommandBuffer>)commandBuffer
                inPlaceTexture:(id<MTLTexture> *)texture
         fallbackCopyAllocator:(MPSCopyAllocator)copyAllocator {
@@ -80,7 +80,7 @@ OPENMPS_PROPERTY(UnaryImageKernelState, MPSImageEdgeMode, edgeMode, setEdgeMode,
   return YES;
 }
 
-/// Filters that look at neighbours make it larger.
+/// Filters that read neighbours enlarge the region.
 - (MPSRegion)sourceRegionForDestinationSize:(MTLSize)destinationSize {
   const auto &state = openmps::state_of<UnaryImageKernelState>(self);
   const openmps::Clip clip = openmps::clip_of(state, state.destination.clip, "clipRect", destinationSize.width,

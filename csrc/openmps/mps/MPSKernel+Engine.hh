@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// What stands behind a kernel object: one C++ struct per class, derived as the classes are. A class has a state of its
-// own (+openmps_newState) only when it has data; archiving, copying and the properties then follow from the struct.
+// State of the kernel objects: one C++ struct per class, derived as the classes are. A class overrides
+// +openmps_newState only if it has data; archiving, copying and the properties then follow from the struct.
 #pragma once
 
 #import <MetalPerformanceShaders/MetalPerformanceShaders.h>
@@ -15,8 +15,8 @@
 
 namespace openmps {
 
-/// Fields of a state on their way into or out of an archive: one list of fields serves both directions.
-/// Reading raises NSInvalidArgumentException for objects of another class; absent keys keep the default.
+/// Reads the fields of a state from an archive, or writes them: one list of fields serves both directions. Reading
+/// raises NSInvalidArgumentException for objects of another class; absent keys keep the default.
 class Archive {
  public:
   Archive(NSCoder *coder, bool reading) : coder_(coder), reading_(reading) {}
@@ -31,11 +31,11 @@ class Archive {
   }
   void field(NSString *key, float &value);
   void field(NSString *key, std::string &value) = delete;
-  /// Nothing at all for an empty list.
+  /// Empty lists are not stored.
   void field(NSString *key, std::vector<float> &values) { list(key, values); }
   void field(NSString *key, std::vector<double> &values) { list(key, values); }
   void field(NSString *key, std::vector<std::uint32_t> &values) { list(key, values); }
-  /// Under `key`.origin.x and so forth.
+  /// Under `key`.origin.x and so on.
   void field(NSString *key, MTLRegion &region);
   /// An object of class `cls`, or nil.
   template <class T>
@@ -43,7 +43,7 @@ class Archive {
     id result = object_of(key, value.get(), cls, NULL);
     if (reading_) value = Ref<T>(result);
   }
-  /// An object of any class that answers `selector`, or nil.
+  /// An object of any class that responds to `selector`, or nil.
   template <class T>
   void object_answering(NSString *key, SEL selector, Ref<T> &value) {
     id result = object_of(key, value.get(), Nil, selector);
@@ -60,7 +60,7 @@ class Archive {
   bool reading_;
 };
 
-/// The data of an MPSKernel.
+/// State of an MPSKernel.
 struct KernelState {
   Ref<id<OpenMPSDevice>> device;
   Ref<NSString *> label;
@@ -69,11 +69,11 @@ struct KernelState {
 
   virtual ~KernelState() = default;
   virtual KernelState *clone() const = 0;
-  /// Names every field that an archive keeps; derived states call their base's first.
+  /// List all archived fields; derived states call their base's first.
   virtual void archive(Archive &archive);
-  /// After reading: check what was read (an archive may hold anything) and derive what is not archived.
+  /// Called after reading: check the values (an archive may hold anything) and derive those that are not archived.
   virtual void did_read(MPSKernel *kernel);
-  /// After cloning for a copy of the kernel on `device`.
+  /// Called after cloning, for a copy of the kernel on `device`.
   virtual void did_copy(id<OpenMPSDevice> device);
 };
 
@@ -85,19 +85,19 @@ struct Extends : Base {
 
 struct PlainKernelState : Extends<PlainKernelState, KernelState> {};
 
-/// NSInvalidArgumentException, the sentence opened by the kernel's class and label.
+/// Raise NSInvalidArgumentException with a sentence that begins with the kernel's class and label.
 [[noreturn]] void raise_for(const KernelState &state, NSString *format, ...) NS_FORMAT_FUNCTION(2, 3);
-/// The recorder of a command buffer of the kernel's device; raises for any other.
+/// Return the recorder of a command buffer of the kernel's device; raise for any other.
 Recorder &begin_encode(const KernelState &state, id<MTLCommandBuffer> buffer);
 
 }  // namespace openmps
 
 @interface MPSKernel (Engine)
-/// A fresh state with the class's defaults, owned by the caller.
+/// Return a new state with the class's defaults, owned by the caller.
 + (openmps::KernelState *)openmps_newState;
 - (openmps::KernelState *)openmps_state;
-/// The initialiser behind all others: device and defaults. Classes without a usable -initWithDevice: override that one
-/// to raise.
+/// The designated initialiser: device and defaults. Classes without a usable -initWithDevice: override the latter to
+/// raise.
 - (instancetype)openmps_initWithDevice:(id<MTLDevice>)device;
 @end
 

@@ -23,7 +23,7 @@ template <class T>
 void Archive::list(NSString *key, std::vector<T> &values) {
   if (!reading_) {
     if (values.empty()) return;
-    // A copy: the coder may keep the data until it has finished.
+    // Copied: the coder may keep the data until it has finished.
     [coder_ encodeObject:[NSData dataWithBytes:values.data() length:values.size() * sizeof(T)] forKey:key];
     return;
   }
@@ -139,7 +139,7 @@ OPENMPS_PROPERTY(KernelState, MPSKernelOptions, options, setOptions, options)
 }
 
 - (NSString *)label {
-  @synchronized(self) {  // atomic: any thread may ask while another one sets it
+  @synchronized(self) {  // atomic: any thread may get it while another one sets it
     return [[static_cast<KernelState *>(_openmps)->label.get() retain] autorelease];
   }
 }

@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
-// MPSKeyedUnarchiver: an unarchiver that tells kernels which device to live on [MPSKeyedUnarchiver.h].
+// MPSKeyedUnarchiver: an unarchiver that tells kernels which device to use [MPSKeyedUnarchiver.h].
 
 #import "mps/MPSKernel+Engine.hh"
 
 namespace {
 
-/// An archive of something else, or none.
+/// Return whether the object is of one of the classes; nil is not.
 bool is_one_of(id object, NSSet *classes) {
   for (Class cls in classes)
     if ([object isKindOfClass:cls]) return true;
@@ -39,7 +39,7 @@ NSError *error_with(NSString *reason) {
   }
 }
 
-/// Without data there is nothing to read.
+/// Unavailable: there are no data to read.
 - (instancetype)initWithDevice:(id<MTLDevice>)device {
   (void)device;
   openmps::UnwindRelease unwind(self);
@@ -80,7 +80,7 @@ NSError *error_with(NSString *reason) {
   return [self unarchivedObjectOfClasses:[NSSet setWithObject:cls] fromData:data device:device error:error];
 }
 
-/// Wrong data end in `error`; a wrong device raises.
+/// Invalid data are reported in `error`; an invalid device raises.
 + (id)unarchivedObjectOfClasses:(NSSet<Class> *)classes
                        fromData:(NSData *)data
                          device:(id<MTLDevice>)device

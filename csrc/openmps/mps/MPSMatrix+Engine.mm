@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The rules of rows in buffers, which matrices and vectors share [MPSMatrix.h].
+// Rules of rows in buffers, for matrices and vectors [MPSMatrix.h].
 
 #import "mps/MPSMatrix+Engine.hh"
 
@@ -14,7 +14,7 @@ const RowNames kVectorNames = {"MPSVector", "length", "vectors", "vectorBytes"};
 
 namespace {
 
-/// unverified: the alignment that Apple recommends; 16 bytes are what a vector register takes.
+/// unverified: the alignment that Apple recommends; 16 bytes is the size of a vector register.
 constexpr NSUInteger kRecommendedAlignment = 16;
 
 NSUInteger check_type(const char *who, MPSDataType type) {
@@ -24,26 +24,26 @@ NSUInteger check_type(const char *who, MPSDataType type) {
   return element;
 }
 
-void check_least(const RowNames &names, const char *name, NSUInteger value) {
+void check_min(const RowNames &names, const char *name, NSUInteger value) {
   if (value == 0) raise_argument(@"%s: %s (0) is less than the minimum (1).", names.who, name);
 }
 
-void check_step(const RowNames &names, const char *name, NSUInteger value, NSUInteger least, NSUInteger step,
+void check_step(const RowNames &names, const char *name, NSUInteger value, NSUInteger min, NSUInteger step,
                 const char *step_name) {
-  if (value < least)
+  if (value < min)
     raise_argument(@"%s: %s (%lu) is less than what one takes (%lu bytes).", names.who, name, (unsigned long)value,
-                   (unsigned long)least);
+                   (unsigned long)min);
   if (value % step != 0)
     raise_argument(@"%s: %s (%lu) is not a multiple of %s (%lu).", names.who, name, (unsigned long)value, step_name,
                    (unsigned long)step);
 }
 
-/// Bytes from the first to behind the last element. Steps that nothing is a step away from do not matter.
+/// Return the bytes from the first element to the end of the last one. Strides of axes of extent 1 are ignored.
 NSUInteger check_layout(const RowNames &names, const RowLayout &layout) {
   const NSUInteger element = check_type(names.who, layout.type);
-  check_least(names, names.rows, layout.rows);
-  check_least(names, names.columns, layout.columns);
-  check_least(names, "matrices", layout.matrices);
+  check_min(names, names.rows, layout.rows);
+  check_min(names, names.columns, layout.columns);
+  check_min(names, "matrices", layout.matrices);
   const auto row = product({layout.columns, element});
   if (!row) raise_argument(@"%s: %s (%lu) is too large.", names.who, names.columns, (unsigned long)layout.columns);
   std::uint64_t end = *row;
@@ -65,13 +65,13 @@ NSUInteger check_layout(const RowNames &names, const RowLayout &layout) {
   return end;
 }
 
-/// What an own buffer takes: whole rows and matrices, as long as the steps say.
+/// Return the size of an own buffer: whole rows and matrices with their strides.
 NSUInteger whole_bytes(const RowNames &names, const RowLayout &layout) {
-  const NSUInteger least = check_layout(names, layout);
-  if (layout.rows == 1 && layout.matrices == 1) return std::max(least, layout.row_bytes);
+  const NSUInteger min_bytes = check_layout(names, layout);
+  if (layout.rows == 1 && layout.matrices == 1) return std::max(min_bytes, layout.row_bytes);
   const auto matrix = product({layout.rows, layout.row_bytes});
   const auto whole = layout.matrices == 1 ? matrix : product({layout.matrices, layout.matrix_bytes});
-  return whole ? *whole : least;
+  return whole ? *whole : min_bytes;
 }
 
 NSUInteger check_memory(const RowNames &names, id<OpenMPSDevice> device, const RowLayout &layout) {
@@ -159,7 +159,7 @@ RowState *new_temporary_row_state(const RowNames &names, id<MTLCommandBuffer> bu
   auto *state = new RowState;
   state->device = Ref<id<OpenMPSDevice>>(device);
   state->layout = layout;
-  // Only kernels see the bytes, so they need not be zeros.
+  // Only kernels access the bytes, so they need not be zeros.
   const MTLResourceOptions options = MTLResourceStorageModePrivate;
   state->buffer = Ref<id<OpenMPSBuffer>>::adopt(
       new_buffer(device, new_buffer_memory([device openmps_engine], bytes, options), options, false));
@@ -190,7 +190,7 @@ void set_read_count(const RowNames &names, RowState &state, NSUInteger count) {
   if (state.temporary->read_count == count) return;
   buffer_of(names, state);
   state.temporary->read_count = count;
-  // From now on only recorded commands know the memory.
+  // From now on only recorded commands refer to the memory.
   if (count == 0) state.buffer = {};
 }
 

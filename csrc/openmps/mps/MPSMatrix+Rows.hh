@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The methods that are the same in matrices and vectors, which have no class in common but NSObject [MPSMatrix.h].
-// NAMES: kMatrixNames or kVectorNames; DESCRIPTOR: the class of the descriptor.
+// Methods of both matrices and vectors, whose common base is NSObject [MPSMatrix.h]. NAMES: kMatrixNames or
+// kVectorNames; DESCRIPTOR: the class of the descriptor.
 #pragma once
 
 #import "mps/MPSMatrixDescriptor+Engine.hh"
@@ -22,7 +22,7 @@ std::vector<RowLayout> layouts_of(NSArray *descriptors) {
 
 }  // namespace openmps
 
-/// From the state to dealloc. openmps_initWithState: is the initialiser behind all others, and takes `state`.
+/// From the state to dealloc. openmps_initWithState: is the designated initialiser, and takes `state`.
 #define OPENMPS_ROWS_LIFE                                                  \
   -(openmps::RowState &)openmps_own {                                      \
     return *static_cast<openmps::RowState *>(_openmps);                    \
@@ -87,7 +87,7 @@ std::vector<RowLayout> layouts_of(NSArray *descriptors) {
     openmps::did_read_rows(NAMES, [self openmps_own]);               \
   }
 
-/// Of temporary ones, which only INSTEAD makes.
+/// Methods of temporaries, which only INSTEAD makes.
 #define OPENMPS_TEMPORARY_ROWS(NAMES, DESCRIPTOR, INSTEAD)                                      \
   -(instancetype)initWithBuffer : (id<MTLBuffer>)buffer offset : (NSUInteger)offset descriptor  \
       : (DESCRIPTOR *)descriptor {                                                              \

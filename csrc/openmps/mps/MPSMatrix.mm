@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Matrices over buffers, and those that live on one command buffer [MPSMatrix.h].
+// Matrices over buffers, and temporary matrices of one command buffer [MPSMatrix.h].
 
 #import "mps/MPSMatrix+Rows.hh"
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What matrices and vectors ask of their descriptors.
+// The descriptors' interface for matrices and vectors.
 #pragma once
 
 #import "mps/MPSMatrix+Engine.hh"

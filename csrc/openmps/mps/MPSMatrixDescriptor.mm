@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What a matrix or a vector is to be: extents, steps, type [MPSMatrix.h]. Values are checked when one is made.
+// Description of a matrix or a vector: extents, strides, type [MPSMatrix.h]. Values are checked when one is made.
 
 #import "mps/MPSMatrixDescriptor+Engine.hh"
 
@@ -83,7 +83,7 @@ OPENMPS_UNKNOWN_SELECTORS
   return layout_of(_openmps).matrix_bytes;
 }
 
-/// A single matrix is as long as its rows; the step between several is the caller's.
+/// Derive matrixBytes of a single matrix; the stride between several is the caller's.
 - (void)openmps_fitMatrixBytes {
   RowLayout &layout = layout_of(_openmps);
   if (layout.matrices == 1) layout.matrix_bytes = layout.rows * layout.row_bytes;
@@ -163,7 +163,7 @@ OPENMPS_UNKNOWN_SELECTORS
   return layout_of(_openmps).row_bytes;
 }
 
-/// A single vector is as long as its elements; the step between several is the caller's.
+/// Derive vectorBytes of a single vector; the stride between several is the caller's.
 - (void)openmps_fitVectorBytes {
   RowLayout &layout = layout_of(_openmps);
   if (layout.rows == 1) layout.row_bytes = layout.columns * openmps::element_size(layout.type);

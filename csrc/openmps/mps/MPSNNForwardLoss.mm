@@ -19,7 +19,7 @@ struct ForwardLossState : Extends<ForwardLossState, LossState> {
     [descriptor setHeight:is_reduced() ? 1 : [sources[0] height]];
   }
 
-  /// Apple's header has no offset and no clipRect here.
+  /// Raise if offset or clipRect is set: Apple's header has neither here.
   void check_whole() const {
     if (source.offset.x != 0 || source.offset.y != 0 || source.offset.z != 0)
       raise_for(*this, @"offset (%ld, %ld, %ld) is not (0, 0, 0): the kernel has none.", (long)source.offset.x,
@@ -64,7 +64,7 @@ struct LossGradientState : Extends<LossGradientState, CNNBinaryKernelState> {
 };
 
 struct InitialGradientState : Extends<InitialGradientState, CNNKernelState> {
-  /// Ones: what stands beyond the last row.
+  /// Ones: the padding beyond the last row.
   Problem make_problem(const Encode &encode) const override {
     PadProblem problem;
     problem.src = encode.src[0];
@@ -76,7 +76,7 @@ struct InitialGradientState : Extends<InitialGradientState, CNNKernelState> {
   }
 };
 
-/// One array of each that is there, of as many images.
+/// Collect the images; arrays that are given have as many images.
 std::vector<LossImages> images_of(const ImageKernelState &state, MPSImageBatch *sources, MPSImageBatch *labels,
                                   MPSImageBatch *weights, MPSImageBatch *incoming, MPSImageBatch *gradients,
                                   MPSImageBatch *losses) {
@@ -121,7 +121,7 @@ void encode_gradient(MPSNNLossGradient *kernel, id<MTLCommandBuffer> buffer, MPS
               (unsigned long)[states count], (unsigned long)images.size());
   LossProblem problem;
   problem.function = state.settings.function();
-  problem.reduction = LossReduction::sum;  // there is no loss that could be reduced
+  problem.reduction = LossReduction::sum;  // there is no loss to reduce
   problem.by_labels = state.of_labels;
   std::vector<MPSState *> read;
   for (MPSState *source_state in states) read.push_back(source_state);
@@ -165,7 +165,7 @@ OPENMPS_LOSS_SETTERS(ForwardLossState)
   openmps::encode_forward(self, commandBuffer, sourceImages, labels, weights, destinationStates, destinationImages);
 }
 
-/// The kernel leaves no states: its gradient kernel is given the same images.
+/// There are no states: the gradient kernel gets the same images.
 - (MPSImageBatch *)encodeBatchToCommandBuffer:(id<MTLCommandBuffer>)commandBuffer
                                  sourceImages:(MPSImageBatch *)sourceImages
                                        labels:(MPSImageBatch *)labels

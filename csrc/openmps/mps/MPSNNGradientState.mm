@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What forward kernels leave for their gradient kernels [MPSNNGradientState.h]: the kernels make them, nobody else
-// does.
+// States that forward kernels make for their gradient kernels [MPSNNGradientState.h]. Only kernels make them.
 
 #import "mps/MPSCNNKernel+Engine.hh"
 
@@ -16,7 +15,7 @@ GradientData &gradient_data(MPSState *state) {
 
 namespace {
 
-/// A gradient kernel whose result is sized takes the forward kernel's properties over [MPSCNNKernel.h].
+/// Size a gradient kernel's result; the kernel takes the forward kernel's properties [MPSCNNKernel.h].
 MPSImageDescriptor *size_gradient(MPSState *source_state, NSArray<MPSImage *> *images, MPSKernel *kernel,
                                   MPSImageDescriptor *descriptor) {
   const GradientData &data = gradient_data(source_state);

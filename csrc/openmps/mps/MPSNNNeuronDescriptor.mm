@@ -24,7 +24,7 @@ MPSCNNNeuronType checked(MPSCNNNeuronType type) {
 
 namespace openmps {
 
-// unverified: Power, Exponential and Logarithm, whose defaults are printed nowhere; see docs/differences_from_apple.md.
+// unverified: Power, Exponential and Logarithm, whose defaults are not documented; see docs/differences_from_apple.md.
 Neuron default_neuron(MPSCNNNeuronType type) {
   Neuron neuron;
   neuron.type = static_cast<NeuronType>(type);

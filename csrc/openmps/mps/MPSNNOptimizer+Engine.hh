@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What the optimizers share: their data, and the routines that turn vectors, matrices and states into problems.
+// Common parts of the optimizers: their state, and the functions that turn vectors, matrices and states into problems.
 #pragma once
 
 #include <array>
@@ -11,7 +11,7 @@
 
 namespace openmps {
 
-/// What MPSNNOptimizerDescriptor holds. unverified: the bounds that clipping has until they are set; these cut nothing.
+/// Values of MPSNNOptimizerDescriptor. unverified: the default clipping bounds; these clip nothing.
 struct OptimizerSettings {
   float rate = 0.001f, rescale = 1;
   BOOL clips = NO;
@@ -20,7 +20,7 @@ struct OptimizerSettings {
   MPSNNRegularizationType regularization = MPSNNRegularizationTypeNone;
 };
 
-/// The data of an MPSNNOptimizer.
+/// State of an MPSNNOptimizer.
 struct OptimizerState : Extends<OptimizerState, KernelState> {
   OptimizerSettings settings;
 
@@ -45,11 +45,11 @@ struct OptimizerState : Extends<OptimizerState, KernelState> {
                 (double)settings.clip_max);
   }
 
-  /// Type and numbers of one step; the arrays are there.
+  /// Set the type and the numbers of one step; the arrays are set already.
   virtual void fill(OptimizeProblem &) const {
     raise_for(*this, @"The class cannot be encoded; use one of its subclasses.");
   }
-  /// Once for each encode.
+  /// Called once per encode.
   virtual void did_encode() {}
 
   OptimizeProblem begin_problem() const {
@@ -93,7 +93,7 @@ struct DescentState : Extends<DescentState, OptimizerState> {
     OptimizerState::check_settings();
     check_finite("momentumScale", momentum_scale);
   }
-  /// Without a momentum vector there is none, whatever its scale [MPSNNOptimizers.h].
+  /// Without a momentum vector there is no momentum, whatever its scale [MPSNNOptimizers.h].
   void fill(OptimizeProblem &problem) const override {
     problem.type = !problem.momentum.memory ? OptimizerType::descent
                    : nesterov               ? OptimizerType::nesterov
@@ -156,32 +156,32 @@ struct AdamState : Extends<AdamState, OptimizerState> {
   }
 };
 
-/// Which array of a problem; also their order in lists.
-enum Role : std::size_t { kGradient, kValues, kMomentum, kSquares, kGreatest, kResult, kRoles };
+/// The arrays of a problem, in their order in lists.
+enum Role : std::size_t { kGradient, kValues, kMomentum, kSecondMoment, kMaxSecondMoment, kResult, kRoles };
 
-/// A vector or a matrix that a form is given.
+/// A vector or a matrix passed to an encode form.
 struct Given {
   id<OpenMPSRows> rows;
   const char *name;
   bool is_optional = false;
 };
 
-/// The forms with vectors or matrices, in the order of Role.
+/// Encode the forms with vectors or matrices, which are in the order of Role.
 void encode_rows(MPSNNOptimizer *kernel, id<MTLCommandBuffer> buffer, const RowNames &names,
                  const std::array<Given, kRoles> &given);
 
-/// A list of vectors, the first for weights or gamma, the second, if there is one, for biases or beta.
+/// A list of vectors: the first for weights or gamma, the second, which is optional, for biases or beta.
 struct Lists {
   NSArray<MPSVector *> *vectors;
   const char *name;
   bool is_optional = false;
 };
 
-// The forms with states. Order of the lists: momentum, second moment, max second moment.
+// Encode the forms with states. Order of the lists: momentum, second moment, max second moment.
 void encode_convolution(MPSNNOptimizer *kernel, id<MTLCommandBuffer> buffer, MPSCNNConvolutionGradientState *gradient,
                         MPSCNNConvolutionWeightsAndBiasesState *source, MPSCNNConvolutionWeightsAndBiasesState *result,
                         const std::array<Lists, 3> &lists);
-/// Gamma and beta are those that the normalization was last encoded with.
+/// Gamma and beta are those of the normalization's last encode.
 void encode_normalization(MPSNNOptimizer *kernel, id<MTLCommandBuffer> buffer, MPSCNNBatchNormalizationState *gradient,
                           const char *gradient_name, MPSCNNBatchNormalizationState *source, const char *source_name,
                           MPSCNNNormalizationGammaAndBetaState *result, const std::array<Lists, 3> &lists);

@@ -14,14 +14,14 @@ constexpr FloatMatrices OptimizeProblem::*kMembers[kRoles] = {
     &OptimizeProblem::momentum,          &OptimizeProblem::second_moment,
     &OptimizeProblem::max_second_moment, &OptimizeProblem::result};
 
-/// One array: where it lies, and its name for errors.
+/// One array, and its name for errors.
 struct Array {
   FloatMatrices view;
   NSUInteger matrices = 0, rows = 0, columns = 0;
   std::string name;
 
   NSUInteger count() const { return matrices * rows * columns; }
-  /// Bytes from the first value to behind the last.
+  /// Return the bytes from the first value to the end of the last one.
   std::size_t bytes() const {
     const auto steps = static_cast<std::int64_t>(matrices - 1) * view.matrix_stride +
                        static_cast<std::int64_t>(rows - 1) * view.row_stride + static_cast<std::int64_t>(columns);
@@ -34,7 +34,7 @@ std::uintptr_t address(const Array &array) {
   return reinterpret_cast<std::uintptr_t>(array.view.memory->address()) + array.view.offset;
 }
 
-/// Memory that is not there yet cannot be shared.
+/// Return whether the arrays overlap. Memory that is not allocated cannot be shared.
 bool share_memory(const Array &a, const Array &b) {
   std::uintptr_t first_a = a.view.offset, first_b = b.view.offset;
   if (a.view.memory != b.view.memory) {
@@ -53,7 +53,7 @@ bool are_the_same(const Array &a, const Array &b) {
          (a.matrices == 1 || a.view.matrix_stride == b.view.matrix_stride);
 }
 
-/// All checks of one step; no side effects.
+/// Check one step. No side effects.
 OptimizeProblem resolve(const OptimizerState &state, const Arrays &arrays) {
   OptimizeProblem problem = state.begin_problem();
   const Array &first = arrays[kGradient];
@@ -70,7 +70,7 @@ OptimizeProblem resolve(const OptimizerState &state, const Arrays &arrays) {
                 (unsigned long)first.rows, (unsigned long)first.columns);
     problem.*kMembers[role] = array.view;
   }
-  // What is written has memory of its own, but the result may take the place of what is only read.
+  // Written arrays have their own memory, but the result may replace an array that is only read.
   for (std::size_t written = kMomentum; written < kRoles; ++written) {
     const Array &a = arrays[written];
     if (!a.view.memory) continue;
@@ -85,7 +85,7 @@ OptimizeProblem resolve(const OptimizerState &state, const Arrays &arrays) {
   return problem;
 }
 
-/// Objects that an encode uses: MPSVector, MPSMatrix and MPSState answer the same two messages.
+/// The objects that an encode uses: MPSVector, MPSMatrix and MPSState respond to the same two messages.
 struct Used {
   std::vector<id<OpenMPSRows>> read, written;
 
@@ -144,12 +144,12 @@ void encode_rows(MPSNNOptimizer *kernel, id<MTLCommandBuffer> buffer, const RowN
 
 namespace {
 
-/// Buffers of a state.
+/// A buffer of a state.
 struct Buffer {
   id<MTLBuffer> buffer;
   NSUInteger offset = 0;
 };
-/// What is updated: the weights and the biases, or gamma and beta.
+/// A parameter to be updated: weights, biases, gamma or beta.
 struct Parameter {
   const char *name;
   Buffer gradient, values, result;
@@ -170,7 +170,7 @@ Array array_of(const OptimizerState &state, const Buffer &given, NSUInteger coun
   return array;
 }
 
-/// Adds the problems of one parameter; index is its place in the lists, which have so many vectors.
+/// Add the problems of one parameter. `index`: its place in the lists, which have `vectors` vectors.
 void add_problems(const OptimizerState &state, const Parameter &parameter, NSUInteger index,
                   const std::array<Lists, 3> &lists, NSUInteger vectors, std::vector<Problem> &problems) {
   const std::string name = parameter.name;
@@ -185,7 +185,7 @@ void add_problems(const OptimizerState &state, const Parameter &parameter, NSUIn
   Arrays arrays;
   arrays[kGradient] = array_of(state, parameter.gradient, count, "the gradient of " + name);
   arrays[kValues] = array_of(state, parameter.values, count, "the source state's " + name);
-  // unverified: what is not updated is in the result as it was.
+  // unverified: a parameter that is not updated is copied to the result.
   const bool is_updated = index < vectors;
   if (parameter.result.buffer == nil) {
     if (is_updated) raise_for(state, @"resultState has no %s, and the source state has.", parameter.name);
@@ -215,7 +215,7 @@ void add_problems(const OptimizerState &state, const Parameter &parameter, NSUIn
   problems.push_back(resolve(state, arrays));
 }
 
-/// The forms with states. Order of the lists: momentum, second moment, max second moment.
+/// Encode the forms with states. Order of the lists: momentum, second moment, max second moment.
 void encode_states(MPSNNOptimizer *kernel, id<MTLCommandBuffer> buffer, const std::vector<MPSState *> &read,
                    MPSState *result, const std::array<Parameter, 2> &parameters, const std::array<Lists, 3> &lists) {
   auto &state = state_of<OptimizerState>(kernel);

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// MPSNNOptimizerDescriptor: numbers that all optimizers have [MPSNNOptimizers.h].
+// MPSNNOptimizerDescriptor: settings of all optimizers [MPSNNOptimizers.h].
 
 #import "mps/MPSNNOptimizer+Engine.hh"
 

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Optimizers: values, their gradients and what is remembered of these, to the next values [MPSNNOptimizers.h]. Rates
-// and the time step are those of the moment of the encode.
+// Optimizers: from values, gradients and their moments to the next values [MPSNNOptimizers.h]. Rates and the time step
+// are those at the time of the encode.
 
 #import "mps/MPSNNOptimizer+Engine.hh"
 
@@ -18,11 +18,11 @@ std::array<Lists, 3> adam_lists(NSArray<MPSVector *> *momentum, NSArray<MPSVecto
           Lists{maximum, "maximumVelocityVectors", true}};
 }
 
-std::array<Lists, 3> second_moment_lists(NSArray<MPSVector *> *squares) {
-  return {kNoList, Lists{squares, "inputSumOfSquaresVectors"}, kNoList};
+std::array<Lists, 3> second_moment_lists(NSArray<MPSVector *> *vectors) {
+  return {kNoList, Lists{vectors, "inputSumOfSquaresVectors"}, kNoList};
 }
 
-/// The initialiser of all optimizers; `set` has put their own numbers into the state.
+/// The initialiser of all optimizers; `set` puts their own settings into the state.
 template <class State, class Set>
 id init_optimizer(MPSNNOptimizer *kernel, id<MTLDevice> device, const OptimizerSettings &settings, const Set &set) {
   if (!(kernel = [kernel openmps_initWithDevice:device])) return nil;

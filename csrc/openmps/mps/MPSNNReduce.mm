@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Reductions: one value for each row, each column or each pixel of a source, or of a part of it [MPSNNReduce.h]. The
-// size of a result follows from that wording; Apple's text does not print it.
+// size of a result follows from that wording; Apple's text does not state it.
 
 #import "mps/MPSCNNKernel+Engine.hh"
 
@@ -9,7 +9,7 @@
 namespace openmps {
 namespace {
 
-/// The images and pixels of a source that its rectangle leaves. Offsets are ignored: the rectangle replaces them.
+/// Return the images and pixels of a source inside its rectangle. Offsets are ignored: the rectangle replaces them.
 ImageView part_of_source(const ImageKernelState &state, std::size_t source, const MTLRegion &rect,
                          const ImageView &image, std::int64_t images) {
   const SourceNames &names = state.names(source);
@@ -26,7 +26,7 @@ ImageView part_of_source(const ImageKernelState &state, std::size_t source, cons
       .channels(static_cast<std::int64_t>(slot.channel_offset), static_cast<std::int64_t>(channels));
 }
 
-/// What is folded, and into what.
+/// The axis that is reduced, and the operation.
 struct Reduction {
   ReduceAxis axis = ReduceAxis::channels;
   ReduceType type = ReduceType::sum;
@@ -44,7 +44,7 @@ struct Reduction {
     [descriptor setNumberOfImages:static_cast<NSUInteger>(clip.depth)];
   }
 
-  /// A destination with less is filled; one with more would have pixels that nothing stands for.
+  /// A smaller destination is filled; a larger one would have pixels without a value.
   void check_size(const KernelState &state, const ImageView &src, const Clip &clip) const {
     const auto wide = static_cast<long>(width(static_cast<NSUInteger>(src.w)));
     const auto high = static_cast<long>(height(static_cast<NSUInteger>(src.h)));
@@ -67,7 +67,7 @@ struct Reduction {
 };
 
 struct ReduceState : Extends<ReduceState, CNNKernelState> {
-  Reduction reduction;  ///< the class's own
+  Reduction reduction;  ///< fixed by the class
   MTLRegion clip_source = MPSRectNoClip;
   float weight = 1;
 
@@ -98,7 +98,7 @@ struct ReduceState : Extends<ReduceState, CNNKernelState> {
 };
 
 struct ReduceBinaryState : Extends<ReduceBinaryState, CNNBinaryKernelState> {
-  Reduction reduction;  ///< over the channels, the class's own
+  Reduction reduction;  ///< over the channels; fixed by the class
   MTLRegion clips[2] = {MPSRectNoClip, MPSRectNoClip};
   bool by_nonzero_weights = false;
 
@@ -169,7 +169,7 @@ OPENMPS_PROPERTY(ReduceState, MPSOffset, offset, setOffset, source.offset)
 
 @end
 
-// What a class folds, and into what.
+// Defines the axis and the operation of a class.
 #define OPENMPS_FOLDS(...)                                \
   +(openmps::KernelState *)openmps_newState {             \
     return new ReduceState({__VA_ARGS__});                \

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What a pad kernel leaves for its gradient kernel.
+// The state that a pad kernel makes for its gradient kernel.
 #pragma once
 
 #include "engine/problem/reshape.hpp"
@@ -11,7 +11,7 @@ struct PadData : GradientData {
   NSUInteger channels_before = 0;
 };
 
-/// What stands beyond a source.
+/// Return the rule for the values beyond a source.
 inline PadEdge pad_edge_of(MPSImageEdgeMode mode) {
   switch (mode) {
     case MPSImageEdgeModeClamp: return PadEdge::clamp;

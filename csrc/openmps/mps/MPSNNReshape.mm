@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The values of an image in another shape, and with a border or more channels around them [MPSNNReshape.h].
+// Reshape: the values of an image in another shape. Pad: with a border or more channels around them [MPSNNReshape.h].
 
 #import "mps/MPSNNReshape+Engine.hh"
 
@@ -9,9 +9,9 @@ namespace openmps {
 namespace {
 
 /// unverified: the order of the values, which is channels, then columns, then rows; Apple's text gives none. Whole
-/// images are reshaped: there is no pixel of the source that pixel (0, 0) of a part would correspond to.
+/// images are reshaped: pixel (0, 0) of a part corresponds to no pixel of the source.
 struct ReshapeState : Extends<ReshapeState, CNNKernelState> {
-  /// What an encode asks for by arguments; width 0: nothing, the result is like the source.
+  /// The shape that an encode's arguments ask for; width 0: none, the result is like the source.
   struct Shape {
     NSUInteger width = 0, height = 0, channels = 0;
   } shape;
@@ -62,7 +62,7 @@ struct ReshapeState : Extends<ReshapeState, CNNKernelState> {
   }
 };
 
-/// Results have this shape while it lives.
+/// Scope in which results have this shape.
 class Reshaping {
  public:
   Reshaping(MPSNNReshape *kernel, NSUInteger width, NSUInteger height, NSUInteger channels)
@@ -95,11 +95,11 @@ struct PadState : Extends<PadState, CNNKernelState> {
   NSUInteger source_channel_step() const override { return 1; }
 
   void check_sizes() const {
-    constexpr NSUInteger most = NSUInteger{1} << 31;
+    constexpr NSUInteger max = NSUInteger{1} << 31;
     const auto check = [&](const MPSImageCoordinate &size, const char *name) {
-      if (size.x > most || size.y > most || size.channel > most)
+      if (size.x > max || size.y > max || size.channel > max)
         raise_for(*this, @"%s (%lu, %lu, %lu) has a value that is greater than %lu.", name, (unsigned long)size.x,
-                  (unsigned long)size.y, (unsigned long)size.channel, (unsigned long)most);
+                  (unsigned long)size.y, (unsigned long)size.channel, (unsigned long)max);
     };
     check(before, "paddingSizeBefore");
     check(after, "paddingSizeAfter");
@@ -114,7 +114,7 @@ struct PadState : Extends<PadState, CNNKernelState> {
     return written;
   }
 
-  /// The paddings of rows and columns matter here only: with a destination given, offset and clipRect place the source.
+  /// Row and column paddings are only used here: with a given destination, offset and clipRect place the source.
   void size_result(Images sources, MPSImageDescriptor *descriptor) override {
     [descriptor setWidth:before.x + [sources[0] width] + after.x];
     [descriptor setHeight:before.y + [sources[0] height] + after.y];

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Gradients of a reshape, the same values in the shape of the source; and of a pad, where each value of the source gets
-// the sum of what its copies get [MPSNNReshape.h].
+// Gradients of a reshape, the same values in the shape of the source; and of a pad, where each value of the source
+// receives the sum over its copies [MPSNNReshape.h].
 
 #import "mps/MPSNNReshape+Engine.hh"
 
@@ -27,9 +27,8 @@ struct ReshapeGradientState : Extends<ReshapeGradientState, GradientKernelState>
   Problem make_problem(const Encode &encode) const override { return ReshapeProblem{encode.src[0], encode.dst}; }
 };
 
-/// The edge mode and secondaryOffset are the forward kernel's, primaryOffset is where its clipRect began, and the
-/// result lies on its source. How many channels stand before those of the source is in the state alone: without one,
-/// none.
+/// The edge mode and secondaryOffset are the forward kernel's, primaryOffset is the origin of its clipRect, and the
+/// result lies on its source. Only the state knows the number of channels before those of the source: 0 without one.
 struct PadGradientState : Extends<PadGradientState, GradientKernelState> {
   NSUInteger channels_before = 0;
 
@@ -63,7 +62,7 @@ struct PadGradientState : Extends<PadGradientState, GradientKernelState> {
                left = static_cast<std::int64_t>(destination.clip.origin.x);
     const PadEdge edge = pad_edge_of(secondary().edge);
     if (edge == PadEdge::constant) {
-      // No pixel has another copy than itself: what is left of the gradient without the border.
+      // No pixel has a copy: the result is the gradient without the border.
       PadProblem problem;
       problem.src = diff, problem.dst = encode.dst;
       problem.start_h = primary().offset.y + top - secondary().offset.y;
@@ -92,10 +91,10 @@ struct PadGradientState : Extends<PadGradientState, GradientKernelState> {
 
   void did_read(MPSKernel *kernel) override {
     GradientKernelState::did_read(kernel);
-    constexpr NSUInteger most = NSUInteger{1} << 31;
-    if (channels_before > most)
+    constexpr NSUInteger max = NSUInteger{1} << 31;
+    if (channels_before > max)
       raise_for(*this, @"The archive has %lu channels before the source, more than %lu.",
-                (unsigned long)channels_before, (unsigned long)most);
+                (unsigned long)channels_before, (unsigned long)max);
   }
 };
 

@@ -16,16 +16,16 @@ struct ResizeState : Extends<ResizeState, CNNKernelState> {
   bool align_corners = false;
 
   void check_size() const {
-    constexpr NSUInteger most = NSUInteger{1} << 31;
+    constexpr NSUInteger max = NSUInteger{1} << 31;
     const auto check = [&](NSUInteger size, const char *name) {
-      if (size < 1 || size > most)
-        raise_for(*this, @"%s (%lu) is not between 1 and %lu.", name, (unsigned long)size, (unsigned long)most);
+      if (size < 1 || size > max)
+        raise_for(*this, @"%s (%lu) is not between 1 and %lu.", name, (unsigned long)size, (unsigned long)max);
     };
     check(width, "resizeWidth");
     check(height, "resizeHeight");
   }
 
-  /// The policy has no say: the size is the kernel's.
+  /// The policy has no effect: the size is the kernel's.
   void size_result(Images, MPSImageDescriptor *descriptor) override {
     [descriptor setWidth:width];
     [descriptor setHeight:height];
@@ -56,7 +56,7 @@ struct ResizeState : Extends<ResizeState, CNNKernelState> {
 };
 
 /// unverified: one image of the result for each region, those of the source's first image before those of its second;
-/// the positions (Resample.hpp); 0 for what lies outside of the source, a whole sample at a time.
+/// the positions (Resample.hpp); a whole sample outside the source is 0.
 struct CropState : Extends<CropState, ResizeState> {
   std::vector<MPSRegion> regions;
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Some channels of some pixels [MPSNNSlice.h].
+// MPSNNSlice: a range of channels and pixels [MPSNNSlice.h].
 
 #import "mps/MPSCNNKernel+Engine.hh"
 
@@ -8,7 +8,7 @@
 namespace openmps {
 namespace {
 
-/// The slice is what the properties of all kernels select: sourceFeatureChannelOffset and -MaxCount, offset, clipRect.
+/// Properties of all kernels select the slice: sourceFeatureChannelOffset and -MaxCount, offset, clipRect.
 struct SliceState : Extends<SliceState, CNNKernelState> {
   Class result_state_class() const override { return [MPSNNGradientState class]; }
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// MPSNNDefaultPadding, the padding policies that MPS brings along [MPSNeuralNetworkTypes.h].
+// MPSNNDefaultPadding: the padding policies of MPS [MPSNeuralNetworkTypes.h].
 
 #import "mps/MPSCNNKernel+Engine.hh"
 #include "mps/PaddingPolicy.hpp"
@@ -20,7 +20,7 @@ constexpr MPSNNPaddingMethod kTensorflowAveragePooling =
 - (instancetype)openmps_initWithMethod:(MPSNNPaddingMethod)method;
 @end
 
-/// Average pooling as TensorFlow does it: Clamp makes the kernel count only pixels inside of the source.
+/// Average pooling as in TensorFlow: Clamp makes the kernel count only pixels inside the source.
 @interface OpenMPSAveragePoolingPadding : MPSNNDefaultPadding
 @end
 

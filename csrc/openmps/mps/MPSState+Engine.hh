@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What the state classes of the kernels ask of MPSState beyond Apple's interface.
+// MPSState's interface for the kernels and their state classes.
 #pragma once
 
 #import <MetalPerformanceShaders/MetalPerformanceShaders.h>
@@ -8,7 +8,7 @@
 
 namespace openmps {
 
-/// The data of a subclass of MPSState; each subclass derives its own.
+/// Base of the data of MPSState's subclasses.
 struct StateData {
   virtual ~StateData() = default;
 };
@@ -16,12 +16,12 @@ struct StateData {
 }  // namespace openmps
 
 @interface MPSState (Engine)
-/// nullptr until it is set; dies with the state.
+/// Null until it is set; owned by the state.
 - (openmps::StateData *)openmps_data;
 - (void)openmps_setData:(std::unique_ptr<openmps::StateData>)data;
-/// An encode on `buffer` is going to use the state: raises when it may not (a temporary state of another command
-/// buffer, readCount 0).
+/// Call before an encode on `buffer` that uses the state. Raise if it may not be used (a temporary state of another
+/// command buffer, readCount 0).
 - (void)openmps_willUseOn:(id<MTLCommandBuffer>)buffer;
-/// Once per encode that read it. Temporary states: readCount - 1, storage released at 0. Others: nothing.
+/// Call once per encode that read the state. Decrement a temporary state's readCount; release its storage at 0.
 - (void)openmps_didRead;
 @end

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// States: buffers and textures that travel between kernels [MPSState.h].
+// States: buffers and textures passed between kernels [MPSState.h].
 
 #import "mps/MPSState+Engine.hh"
 
@@ -11,7 +11,7 @@
 namespace openmps {
 namespace {
 
-/// A resource, or what it will be.
+/// A resource, or its description until it is allocated.
 struct StateResource {
   MPSStateResourceType type = MPSStateResourceTypeNone;
   NSUInteger buffer_size = 0;
@@ -192,7 +192,7 @@ OPENMPS_UNKNOWN_SELECTORS
 - (void)setReadCount:(NSUInteger)readCount {
   openmps::StateState &state = openmps::fields_of(_openmps);
   if (!state.temporary || state.temporary->read_count == readCount)
-    return;  // permanent ones are not counted [MPSState.h]
+    return;  // permanent states are not counted [MPSState.h]
   if (state.temporary->read_count == 0)
     openmps::raise_usage(@"%@ has a readCount of 0: its storage has been recycled, so readCount cannot become %lu.",
                          [self class], (unsigned long)readCount);
@@ -243,7 +243,7 @@ OPENMPS_UNKNOWN_SELECTORS
   const openmps::StateResource &resource = [self openmps_resourceAt:index];
   MPSStateTextureInfo info = {};
   if (resource.type != MPSStateResourceTypeTexture) return info;
-  // A descriptor and a texture answer alike.
+  // A descriptor and a texture have the same getters.
   const auto fill = [&](auto texture) {
     info.width = [texture width];
     info.height = [texture height];

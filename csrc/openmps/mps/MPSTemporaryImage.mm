@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-// Images for one command buffer, whose storage is recycled when their readers have been encoded [MPSImage.h].
+// Images for one command buffer; their storage is recycled once their readers have been encoded [MPSImage.h].
 
 #import "mps/ImageState.hh"
 
-/// The temporary images' allocator.
+/// Allocator of temporary images.
 @interface MPSTemporaryImageAllocatorOnEngine : MPSImageAllocatorOnEngine
 @end
 
@@ -14,7 +14,7 @@
   return allocator;
 }
 
-/// Makes the image count on the command buffers of `scope`.
+/// Make the image temporary, on the command buffers of `scope`.
 - (void)openmps_beTemporaryIn:(const std::shared_ptr<openmps::TemporaryScope> &)scope {
   openmps::ImageState &state = [self openmps_state];
   state.storage_mode = MTLStorageModePrivate;
@@ -38,7 +38,7 @@
                               textureDescriptor:(const MTLTextureDescriptor *)textureDescriptor {
   MTLTextureDescriptor *descriptor = const_cast<MTLTextureDescriptor *>(textureDescriptor);
   if (descriptor == nil) openmps::raise_argument(@"MPSTemporaryImage: textureDescriptor is nil.");
-  // One image that fills the texture: 4 channels a slice, or the lanes of a format with fewer.
+  // One image that fills the texture: 4 channels per slice, or the lanes of a format with fewer.
   NSUInteger channels = 4 * [descriptor arrayLength];
   const MPSImageFeatureChannelFormat format = openmps::channel_format_of([descriptor pixelFormat]);
   for (NSUInteger lanes = 1; lanes <= 2; ++lanes)
@@ -108,7 +108,7 @@
                          openmps::describe(self), (unsigned long)readCount);
   temporary.read_count = readCount;
   if (readCount > 0) return;
-  // From now on only recorded commands know the memory.
+  // From now on only recorded commands refer to the memory.
   state.view.memory = nullptr;
   state.texture = {};
   MPSImage *parent = state.parent.get();
@@ -124,7 +124,7 @@
   [self setReadCount:count - 1];
 }
 
-/// Views hold one readCount of the parent until theirs is 0.
+/// A view holds one readCount of the parent until its own is 0.
 - (MPSImage *)openmps_imageWithView:(const openmps::ImageView &)view {
   auto *state = openmps::new_view_state(self, view);
   MPSTemporaryImage *image = [[[MPSTemporaryImage alloc] openmps_initWithState:state] autorelease];

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Vectors over buffers, and those that live on one command buffer [MPSMatrix.h].
+// Vectors over buffers, and temporary vectors of one command buffer [MPSMatrix.h].
 
 #import "mps/MPSMatrix+Rows.hh"
 

@@ -9,10 +9,10 @@ BOOL MPSSupportsMTLDevice(id<MTLDevice> device) { return [(id)device respondsToS
 
 id<MTLDevice> MPSGetPreferredDevice(MPSDeviceOptions options) {
   (void)options;                          // no device of openmps is low-power or removable
-  return MTLCreateSystemDefaultDevice();  // devices are not counted
+  return MTLCreateSystemDefaultDevice();  // devices ignore retain and release
 }
 
-// The engine plans temporaries' memory for a whole command buffer: these hints are checked and not needed.
+// Hints, which are checked and not used: the engine plans temporaries' memory for a whole command buffer.
 void MPSHintTemporaryMemoryHighWaterMark(id<MTLCommandBuffer> cmdBuf, NSUInteger bytes) {
   (void)bytes;
   openmps::command_buffer_of(cmdBuf, "MPSHintTemporaryMemoryHighWaterMark: cmdBuf");

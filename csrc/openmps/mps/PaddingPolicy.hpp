@@ -19,9 +19,9 @@ constexpr std::uint64_t kAll =
 
 enum class Align : std::uint8_t { centered, top_left, bottom_right };
 
-/// The part of a padding method that one axis sees.
+/// The part of a padding method for one axis.
 struct AxisMethod {
-  int style = -1;  ///< -1 only pixels whose window is inside, 0 size kept, +1 every pixel that sees the source
+  int style = -1;  ///< -1 only windows inside the source, 0 size kept, +1 all windows that overlap the source
   bool remainder_first = true;  ///< an odd pixel of padding goes to the top or left
   Align align = Align::centered;
 };
@@ -31,7 +31,7 @@ struct Axis {
   std::int64_t offset = 0;  ///< MPSOffset of the kernel; reverse kernels: pixels of the up-sampled source
 };
 
-/// True when the reserved values are not used.
+/// Return whether the method has no reserved values.
 constexpr bool is_padding_method(std::uint64_t method) {
   const std::uint64_t size = method & padding_bits::kSizeMask;
   return (method & ~padding_bits::kAll) == 0 && (method & padding_bits::kAlignMask) != 3 &&
@@ -51,15 +51,15 @@ constexpr AxisMethod axis_method(std::uint64_t method, bool vertical) {
   return result;
 }
 
-/// Pixels of padding in front of the source (negative: pixels of the source that no window reads).
-/// Alignment other than centered puts everything on one side; unverified: the exact formula.
+/// Return the pixels of padding before the source (negative: pixels of the source that no window reads). Alignment
+/// other than centered puts everything on one side; unverified: the exact formula.
 constexpr std::int64_t leading_padding(const AxisMethod &method, std::int64_t extra) {
   if (method.align == Align::top_left) return extra;
   if (method.align == Align::bottom_right) return 0;
   return (extra + (method.remainder_first ? 1 : 0)) / 2;
 }
 
-/// Forward kernels: convolution, pooling. `kernel` is the dilated size.
+/// Size the result of a forward kernel: convolution, pooling. `kernel` is the dilated size.
 constexpr Axis forward_axis(const AxisMethod &method, std::int64_t source, std::int64_t kernel, std::int64_t stride) {
   Axis axis;
   axis.size = (source + method.style * (kernel - 1) + stride - 1) / stride;
@@ -68,8 +68,8 @@ constexpr Axis forward_axis(const AxisMethod &method, std::int64_t source, std::
   return axis;
 }
 
-/// Reverse kernels: the source is up-sampled with `stride` - 1 zeros between its pixels, then seen with stride 1.
-/// unverified: the offset, which is the forward formula on the up-sampled source.
+/// Size the result of a reverse kernel: the source is up-sampled with `stride` - 1 zeros between its pixels, then read
+/// with stride 1. unverified: the offset, which is the forward formula on the up-sampled source.
 constexpr Axis reverse_axis(const AxisMethod &method, std::int64_t source, std::int64_t kernel, std::int64_t stride) {
   Axis axis;
   const std::int64_t up_sampled = (source - 1) * stride + 1;
@@ -78,7 +78,7 @@ constexpr Axis reverse_axis(const AxisMethod &method, std::int64_t source, std::
   return axis;
 }
 
-/// The policy of the gradient kernel: Valid <-> Full, Same stays, odd pixels stay on their side.
+/// Return the policy of the gradient kernel: Valid <-> Full, Same stays, odd pixels stay on their side.
 /// unverified: the exact mapping, see docs/differences_from_apple.md.
 constexpr std::uint64_t inverse_padding_method(std::uint64_t method) {
   using namespace padding_bits;

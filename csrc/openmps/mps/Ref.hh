@@ -8,13 +8,13 @@
 
 namespace openmps {
 
-/// T is an object pointer type: Ref<NSString *>, Ref<id<MTLDevice>>.
+/// `T`: an object pointer type, as in Ref<NSString *>, Ref<id<MTLDevice>>.
 template <class T>
 class Ref {
  public:
   Ref() = default;
   explicit Ref(T object) : object_([object retain]) {}
-  /// Takes over the reference that alloc, new and copy return.
+  /// Take over the reference that alloc, new and copy return.
   static Ref adopt(T object) {
     Ref ref;
     ref.object_ = object;
@@ -35,14 +35,14 @@ class Ref {
   T object_ = nil;
 };
 
-/// Releases a half-made object when an exception leaves its initialiser: nobody else has a reference then.
+/// Releases a half-made object when an exception leaves its initialiser: there is no other reference then.
 class UnwindRelease {
  public:
   explicit UnwindRelease(id object) : object_(object) {}
   ~UnwindRelease() { [object_ release]; }
   UnwindRelease(const UnwindRelease &) = delete;
   UnwindRelease &operator=(const UnwindRelease &) = delete;
-  /// The object is complete: hands it out.
+  /// Return the object, which is complete; the caller owns it.
   id done() { return std::exchange(object_, nil); }
 
  private:

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Where the pixels of an enlarged or reduced image look [MPSCNNUpsampling.h, MPSNNResize.h], one axis at a time.
+// Sampling positions of an enlarged or reduced image [MPSCNNUpsampling.h, MPSNNResize.h], one axis at a time.
 #pragma once
 
 #include <algorithm>
@@ -9,9 +9,9 @@
 
 namespace openmps {
 
-/// Result pixel i of `result` looks at offset + i * source / result, without half a pixel for the centres. With
-/// `align_corners` the last pixels stand on each other: offset + i * (source - 1) / (result - 1); unverified: a result
-/// of one pixel, which looks at the first.
+/// Result pixel i of `result` samples offset + i * source / result, without half a pixel for the centres. With
+/// `align_corners` the last pixels coincide: offset + i * (source - 1) / (result - 1); unverified: a result of one
+/// pixel, which samples the first.
 inline Positions positions_of(std::int64_t offset, std::int64_t source, std::int64_t result, bool align_corners) {
   Positions positions;
   positions.start = static_cast<double>(offset);
@@ -20,8 +20,8 @@ inline Positions positions_of(std::int64_t offset, std::int64_t source, std::int
   return positions;
 }
 
-/// Result pixel i of `result` looks at i / (result - 1) of the way through a region, 0 and 1 being the source's first
-/// and last pixel; one pixel alone stands in the middle. unverified: TensorFlow's rule for the operation of this name.
+/// Result pixel i of `result` samples i / (result - 1) of the way through a region, 0 and 1 being the source's first
+/// and last pixel; a single pixel samples the middle. unverified: TensorFlow's rule for the operation of this name.
 inline Positions positions_in(double begin, double extent, std::int64_t source, std::int64_t result) {
   const auto last = static_cast<double>(source - 1);
   Positions positions;

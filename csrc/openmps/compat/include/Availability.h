@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Versions: openmps has what macOS 13 has, whatever a declaration says of when it came.
+// Versions. openmps offers macOS 13's API, whatever version a declaration names.
 
 #pragma once
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Which of Apple's systems a program is compiled for. openmps is the Metal of desktop programs, so it says macOS.
+// The Apple system that a program is compiled for: macOS, because openmps provides Metal for desktop programs.
 
 #pragma once
 

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Of CoreFoundation what programs without its objects use: names of numbers, byte order, the clock. GNUstep's Foundation
-// includes this name where it finds it, so nothing of Foundation is used here.
+// The part of CoreFoundation that programs without CF objects use: integer types, byte order, the clock. GNUstep's
+// Foundation includes this header if it finds it, so nothing of Foundation is used here.
 
 #pragma once
 
@@ -25,7 +25,7 @@ typedef CFTimeInterval CFAbsoluteTime;
 OPENMPS_CF_INLINE UInt16 CFSwapInt16(UInt16 value) { return __builtin_bswap16(value); }
 OPENMPS_CF_INLINE UInt32 CFSwapInt32(UInt32 value) { return __builtin_bswap32(value); }
 OPENMPS_CF_INLINE UInt64 CFSwapInt64(UInt64 value) { return __builtin_bswap64(value); }
-// Of the machines that openmps is for, which are little-endian.
+// The host is little-endian, like all machines that openmps supports.
 OPENMPS_CF_INLINE UInt16 CFSwapInt16BigToHost(UInt16 value) { return CFSwapInt16(value); }
 OPENMPS_CF_INLINE UInt32 CFSwapInt32BigToHost(UInt32 value) { return CFSwapInt32(value); }
 OPENMPS_CF_INLINE UInt64 CFSwapInt64BigToHost(UInt64 value) { return CFSwapInt64(value); }
@@ -33,7 +33,7 @@ OPENMPS_CF_INLINE UInt16 CFSwapInt16LittleToHost(UInt16 value) { return value; }
 OPENMPS_CF_INLINE UInt32 CFSwapInt32LittleToHost(UInt32 value) { return value; }
 OPENMPS_CF_INLINE UInt64 CFSwapInt64LittleToHost(UInt64 value) { return value; }
 
-/// Seconds since 2001-01-01 00:00 UTC, 978307200 s after the epoch of Unix.
+/// Return the seconds since 2001-01-01 00:00 UTC, which is 978307200 s after the Unix epoch.
 OPENMPS_CF_INLINE CFAbsoluteTime CFAbsoluteTimeGetCurrent(void) {
     struct timespec now;
     clock_gettime(CLOCK_REALTIME, &now);

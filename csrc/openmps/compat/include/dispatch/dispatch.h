@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// Of libdispatch what programs around MPS use: semaphores, once, queues, groups. Where libdispatch is installed, its
-// header is found first and this one is not used. The functions have names of their own in libopenmps.so, so that a
-// process may also hold libdispatch. GNUstep's Foundation includes this name where it finds it, so nothing of Foundation
-// is used here.
+// The part of libdispatch that programs around MPS use: semaphores, once, queues, groups. If libdispatch is installed,
+// its header is found first and used instead. The functions have their own names in libopenmps.so, so that a process
+// can load libdispatch too. GNUstep's Foundation includes this header if it finds it, so nothing of Foundation is used
+// here.
 
 #pragma once
 
@@ -58,34 +58,34 @@ typedef struct dispatch_queue_attr_s *dispatch_queue_attr_t;
 #define QOS_CLASS_UTILITY 0x11
 #define QOS_CLASS_BACKGROUND 0x09
 
-/// Runs the block once; other threads wait until it has returned.
+/// Run the block once; other threads wait until it has returned.
 void dispatch_once(dispatch_once_t *token, dispatch_block_t block);
 
-/// `delta` ns after `when`, which is DISPATCH_TIME_NOW or the result of another call.
+/// Return the time `delta` ns after `when`, which is DISPATCH_TIME_NOW or the result of another call.
 dispatch_time_t dispatch_time(dispatch_time_t when, int64_t delta);
 
 dispatch_semaphore_t dispatch_semaphore_create(intptr_t value);
-/// 0, or another number after `timeout`.
+/// Return 0, or nonzero after `timeout`.
 intptr_t dispatch_semaphore_wait(dispatch_semaphore_t semaphore, dispatch_time_t timeout);
-/// Whether a thread waited.
+/// Return nonzero if a thread waited.
 intptr_t dispatch_semaphore_signal(dispatch_semaphore_t semaphore);
 
-/// Its blocks run in dispatch_main() alone: there is no run loop that would call them.
+/// Return the main queue. Only dispatch_main() runs its blocks: there is no run loop.
 dispatch_queue_t dispatch_get_main_queue(void);
-/// Each block on a thread of its own, whatever the priority.
+/// Return a queue that runs each block on its own thread, whatever the priority.
 dispatch_queue_t dispatch_get_global_queue(intptr_t priority, uintptr_t flags);
 dispatch_queue_t dispatch_queue_create(const char *label, dispatch_queue_attr_t attributes);
 void dispatch_async(dispatch_queue_t queue, dispatch_block_t block);
 void dispatch_sync(dispatch_queue_t queue, dispatch_block_t block);
 void dispatch_after(dispatch_time_t when, dispatch_queue_t queue, dispatch_block_t block);
-/// Runs the main queue's blocks and never returns.
+/// Run the main queue's blocks; never return.
 void dispatch_main(void) __attribute__((noreturn));
 
 dispatch_group_t dispatch_group_create(void);
 void dispatch_group_enter(dispatch_group_t group);
 void dispatch_group_leave(dispatch_group_t group);
 void dispatch_group_async(dispatch_group_t group, dispatch_queue_t queue, dispatch_block_t block);
-/// 0, or another number after `timeout`.
+/// Return 0, or nonzero after `timeout`.
 intptr_t dispatch_group_wait(dispatch_group_t group, dispatch_time_t timeout);
 
 /// Queues, semaphores and groups are never freed.

@@ -1,14 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
-// For programs written for a Mac: the names, macros and functions that they find there without an #include.
+// For programs written for a Mac: the names, macros and functions that a Mac provides without an #include.
 //
 //     clang++-19 $(python -m mpscnn.config --objcflags) -include openmps/compat.h program.mm ...
 //
-// Given before everything else, so that the program stays as it is. A Mac has all of this and needs no such line.
-// Programs that release what they retain define OPENMPS_COMPAT_MANUAL_RETAIN: the lines for ARC are left out.
+// Included before everything else, so that the program needs no changes. On a Mac no such option is needed. Programs
+// that release what they retain define OPENMPS_COMPAT_MANUAL_RETAIN, which leaves out the part for ARC.
 
 #pragma once
 
-// The C headers that use __nonnull as a macro with arguments have to be read before it becomes _Nonnull.
+// C headers that use __nonnull as a function-like macro must be read before it becomes _Nonnull.
 #include <dirent.h>
 #include <dlfcn.h>
 #include <fcntl.h>
@@ -41,7 +41,7 @@
 #import <CoreFoundation/CoreFoundation.h>
 #import <dispatch/dispatch.h>
 
-// GNUstep's nil is an object, Apple's is a null pointer of any kind. In C++ also an integer, as options:nil wants.
+// GNUstep's nil is an object, Apple's a null pointer of any type, and in C++ also an integer, as options:nil needs.
 #undef nil
 #undef Nil
 #ifdef __cplusplus
@@ -53,8 +53,8 @@
 #endif
 
 #ifndef OPENMPS_COMPAT_MANUAL_RETAIN
-// There is no ARC in this runtime. A program that relies on it retains nothing by itself, so that what a pool lets go
-// would be gone too early: pools let nothing go. The program leaks and runs right.
+// This runtime has no ARC. A program that relies on ARC retains nothing itself, so objects released by a pool would be
+// freed too early: pools release nothing. The program leaks, but runs correctly.
 #define autoreleasepool synchronized((id)0)
 #undef __weak  // clang does not allow its own to be redefined
 #define __weak
@@ -75,8 +75,8 @@
 #define NS_REQUIRES_SUPER __attribute__((objc_requires_super))
 #endif
 
-// Objects that file-scope initializers, or a main() without a pool, leave to a pool: without any, GNUstep prints a line
-// for each. Before all initializers of the program (101 is the first priority that is not the system's).
+// An outermost pool for objects autoreleased by file-scope initializers or by a main() without a pool: GNUstep prints a
+// line for each if there is none. Made before all initializers (101 is the first priority that is not reserved).
 __attribute__((weak, visibility("hidden"))) NSAutoreleasePool *openmps_outermost_pool;
 __attribute__((weak, visibility("hidden"), constructor(101))) void openmps_open_outermost_pool(void) {
     if (!openmps_outermost_pool) openmps_outermost_pool = [[NSAutoreleasePool alloc] init];
@@ -86,15 +86,15 @@ __attribute__((weak, visibility("hidden"), constructor(101))) void openmps_open_
 
 #define OPENMPS_COMPAT_INLINE static inline __attribute__((unused))
 
-// memset() with patterns of 4 bytes; the last one may be cut off.
+// Fill `bytes` with a pattern of 4 bytes; the last copy may be cut off.
 OPENMPS_COMPAT_INLINE void memset_pattern4(void *bytes, const void *pattern, size_t length) {
     for (size_t i = 0; i < length; i += 4)
         memcpy((char *)bytes + i, pattern, length - i < 4 ? length - i : 4);
 }
 
-// glibc has them from 2.38 on.
+// glibc has these from 2.38 on.
 #if defined(__GLIBC__) && !(__GLIBC__ > 2 || __GLIBC_MINOR__ >= 38)
-/// Copies as much of `source` as fits with its end, and returns the length of all of it.
+/// Copy as much of `source` as fits, with its terminator; return the length of `source`.
 OPENMPS_COMPAT_INLINE size_t strlcpy(char *destination, const char *source, size_t size) {
     const size_t length = strlen(source);
     if (size != 0) {

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Marks of availability, which mean nothing here.
+// Availability macros; no-ops here.
 
 #pragma once
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Vectors by their names; arithmetic, components (.x, .xyz) and subscripts are the compiler's. No functions.
+// Vector types by Apple's names. The compiler provides arithmetic, components (.x, .xyz) and subscripts. No functions.
 
 #pragma once
 
