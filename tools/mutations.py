@@ -43,7 +43,8 @@ COMPONENTS = {
     "YOLOLoss": ("csrc/core/yolo_loss.mm", "csrc/openmps/engine/cpu/loss/loss.cpp"),
     "Network": (
         "csrc/bindings/bind_network.cpp",
-        "csrc/bindings/boundary.cpp",
+        "csrc/core/boundary.cpp",
+        "csrc/core/network_call.cpp",
         "csrc/core/data_source.mm",
         "csrc/core/in_node.hpp",
         "csrc/core/network.cpp",

@@ -7,13 +7,13 @@
 #include <utility>
 
 #include <mpscnn/error.hpp>
+#include <mpscnn/pages.hpp>
 #include <mpscnn/watched_memory.hpp>
 
 #include "array_protocols.hpp"
 #include "bind_arguments.hpp"
 #include "dtypes.hpp"
 #include "gil.hpp"
-#include "pages.hpp"
 #include "watch.hpp"
 
 namespace mpscnn::bindings {

@@ -2,10 +2,10 @@
 // The losses as kernels of images alone, and the gradient that the backward pass begins with.
 #include <mpscnn/forward_loss.hpp>
 
+#include <mpscnn/array_call.hpp>
 #include <mpscnn/error.hpp>
 
 #include "bind_array.hpp"
-#include "bind_image.hpp"
 #include "bind_loss.hpp"
 #include "bindings.hpp"
 #include "gil.hpp"
@@ -16,7 +16,7 @@ namespace {
 /// What one call was given: all arrays, or all Images.
 class Sources {
  public:
-  Sources(const char* who, std::shared_ptr<Device> device) : who_(who), device_(std::move(device)) {}
+  Sources(const char* who, const std::shared_ptr<Device>& device) : who_(who), device_(device), call_(device) {}
 
   /// The image of an argument: null for None where it is optional.
   std::shared_ptr<Image> take(const py::object& object, const char* name, bool optional = false) {
@@ -36,12 +36,12 @@ class Sources {
     const auto view = pixels_of(object, name);
     check(view.ndim() == 4, who_, ": ", name, ".ndim (", view.ndim(), ") is not 4 (N, H, W, C).");
     const ReleaseGil release;
-    return Image::from_array(device_, view);
+    return call_.source(view);
   }
 
   /// Runs `encode(commands, out)`, where `out` may be an array, an Image or None, and returns the result.
   template <class Encode>
-  py::object run(const py::object& out, ImageShape shape, DType dtype, const Encode& encode) const {
+  py::object run(const py::object& out, ImageShape shape, DType dtype, const Encode& encode) {
     check_made(out, "out");
     if (are_images_) {
       check<TypeError>(out.is_none() || py::isinstance<Image>(out), who_, ": ", first_, " is an Image; out (",
@@ -50,7 +50,9 @@ class Sources {
       {
         const ReleaseGil release;
         if (!result) result = make_visible_image(device_, shape, dtype);
-        run(result, encode);
+        const auto buffer = CommandBuffer::make(device_);
+        encode(*buffer, result);
+        buffer->run();
       }
       return py::cast(result);
     }
@@ -61,25 +63,17 @@ class Sources {
                      name_of(view.dtype), ") is not float32 or float16.");
     {
       const ReleaseGil release;
-      const bool shares = Image::why_not_shared(*device_, view, ImageLayout::NHWC).empty();
-      const auto result =
-          shares ? Image::from_array(device_, view, ImageLayout::NHWC, false) : Image::make(device_, shape, view.dtype);
-      run(result, encode);
-      if (!shares) result->to_array(view);
+      const auto buffer = CommandBuffer::make(device_);
+      encode(*buffer, call_.result(view));
+      call_.run(*buffer);
     }
     return array;  // copied, which wants the GIL
   }
 
  private:
-  template <class Encode>
-  void run(const std::shared_ptr<Image>& out, const Encode& encode) const {
-    const auto buffer = CommandBuffer::make(device_);
-    encode(*buffer, out);
-    buffer->run();
-  }
-
   const char* who_;
   std::shared_ptr<Device> device_;
+  ArrayCall call_;
   const char* first_ = nullptr;
   bool are_images_ = false;
 };

@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "bind_image.hpp"
-
+#include <mpscnn/array_call.hpp>
 #include <mpscnn/command_buffer.hpp>
 #include <mpscnn/error.hpp>
 
@@ -12,7 +11,6 @@
 #include "dtypes.hpp"
 #include "gil.hpp"
 #include "numbers.hpp"
-#include "pages.hpp"
 
 namespace mpscnn::bindings {
 namespace {
@@ -59,19 +57,6 @@ py::object numpy_of(const std::shared_ptr<Image>& image, const std::string& layo
 }
 
 }  // namespace
-
-std::shared_ptr<Image> make_visible_image(const std::shared_ptr<Device>& device, ImageShape shape, DType dtype) {
-  const auto extents = shape.nhwc();
-  if (!device->shares_images()) return Image::make(device, shape, dtype);
-  const auto pages = allocate_pages(Image::bytes(*device, shape, dtype));
-  return Image::from_array(device,
-                           {.data = pages.get(),
-                            .dtype = dtype,
-                            .shape = extents,
-                            .strides = contiguous_strides(extents, dtype),
-                            .owner = pages},
-                           ImageLayout::NHWC, false);
-}
 
 void bind_image(py::module_& module) {
   py::class_<Image, std::shared_ptr<Image>>(module, "Image",

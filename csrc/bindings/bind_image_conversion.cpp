@@ -1,15 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
-#include <mpscnn/image_conversion.hpp>
-
-#include <algorithm>
-
+#include <mpscnn/array_call.hpp>
 #include <mpscnn/error.hpp>
 
 #include "bind_arguments.hpp"
 #include "bind_array.hpp"
-#include "bind_image.hpp"
 #include "bindings.hpp"
-#include "boundary.hpp"
 #include "dtypes.hpp"
 #include "gil.hpp"
 #include "numbers.hpp"
@@ -33,33 +28,6 @@ std::array<double, 3> colour_from(const py::object& background) {
     colour[i] = value.cast<double>();
   }
   return colour;
-}
-
-void run(const ImageConversion& kernel, const Image& source, const std::shared_ptr<Image>& out) {
-  const auto buffer = CommandBuffer::make(kernel.device());
-  kernel.encode(*buffer, source, out);
-  buffer->run();
-}
-
-/// Arrays may hold more images than one MPSImage takes: so many at a time, unless an attribute counts images.
-void run(const ImageConversion& kernel, const ArrayView& x, const ArrayView& out) {
-  const auto& device = kernel.device();
-  const bool together = !kernel.works_image_by_image();
-  const auto most = together ? x.shape[0] : std::max<std::int64_t>(1, Image::most_images(x.shape[3]));
-  for (std::int64_t first = 0; first < x.shape[0]; first += most) {
-    const auto count = std::min(most, x.shape[0] - first);
-    const auto part = together ? out : images_of(out, first, count);
-    const auto source = Image::from_array(device, images_of(x, first, count));
-    if (Image::why_not_shared(*device, part, ImageLayout::NHWC).empty()) {
-      run(kernel, *source, Image::from_array(device, part, ImageLayout::NHWC, false));
-    } else {
-      const auto& s = part.shape;
-      const auto result = Image::make(device, {s[0], s[1], s[2], s[3]}, kernel.dtype());
-      if (kernel.has_clip()) result->write(part);
-      run(kernel, *source, result);
-      result->to_array(part);
-    }
-  }
 }
 
 py::object call_conversion(const ImageConversion& kernel, const py::object& x, const py::object& out) {

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // _core.Kernel: what the classes built from the table derive from.
-#include <mpscnn/kernel.hpp>
+#include <mpscnn/array_call.hpp>
 
 #include <algorithm>
 #include <array>
@@ -17,13 +17,10 @@
 
 #include "bind_arguments.hpp"
 #include "bind_array.hpp"
-#include "bind_image.hpp"
 #include "bindings.hpp"
-#include "boundary.hpp"
 #include "dtypes.hpp"
 #include "gil.hpp"
 #include "numbers.hpp"
-#include "pages.hpp"
 
 namespace mpscnn::bindings {
 namespace {
@@ -252,146 +249,6 @@ py::object encode(Kernel& kernel, CommandBuffer& buffer, const py::object& x, co
   return left.beside(py::cast(result));
 }
 
-/// Calls on one command buffer, and what they hold until it has completed.
-class Calls {
- public:
-  explicit Calls(Kernel& kernel) : kernel_(kernel), buffer_(CommandBuffer::make(kernel.device())) {}
-
-  void add(const Images& sources, const State& state, const std::shared_ptr<Image>& out,
-           std::shared_ptr<GradientState>* left = nullptr) {
-    for (const auto& source : sources) images_.push_back(source);
-    images_.push_back(out);
-    encode_images(kernel_, *buffer_, sources, state, out, false, std::nullopt, left);
-  }
-  /// Into the array itself where its memory can be an image's, else through an image.
-  void add(const Views& views, const State& state, const ArrayView& out,
-           std::shared_ptr<GradientState>* left = nullptr) {
-    Images sources;
-    for (const auto& view : views) sources.push_back(Image::from_array(kernel_.device(), view));
-    if (Image::why_not_shared(*kernel_.device(), out, ImageLayout::NHWC).empty()) {
-      return add(sources, state, Image::from_array(kernel_.device(), out, ImageLayout::NHWC, false), left);
-    }
-    const auto& s = out.shape;
-    const auto destination = Image::make(kernel_.device(), {s[0], s[1], s[2], s[3]}, out.dtype);
-    if (!fills(sources, state, destination->shape())) destination->write(out);
-    add(sources, state, destination, left);
-    results_.emplace_back(destination, out);
-  }
-  void run() {
-    buffer_->run();
-    for (const auto& [image, array] : results_) image->to_array(array);
-  }
-
- private:
-  /// Whether the result is all of a destination, whose other pixels and channels are kept.
-  bool fills(const Images& sources, const State& state, ImageShape destination) const {
-    if (has_clip(kernel_)) return false;
-    // A policy is asked once for each encode, and so not here.
-    const auto forward = kernel_.forward();
-    if (kernel_.padding_policy() || (forward && forward->padding_policy())) return false;
-    const auto first = kernel_.get("destination_feature_channel_offset");
-    if (const auto* offset = std::get_if<std::int64_t>(&first); offset && *offset != 0) return false;
-    std::vector<ImageShape> shapes;
-    for (const auto& source : sources) shapes.push_back(source->shape());
-    return kernel_.result_shape(shapes, state.states()).c == destination.c;
-  }
-
-  Kernel& kernel_;
-  std::shared_ptr<CommandBuffer> buffer_;
-  std::vector<std::shared_ptr<Image>> images_;
-  std::vector<std::pair<std::shared_ptr<Image>, ArrayView>> results_;  ///< to be copied into arrays
-};
-
-template <class Sources, class Result>
-void run(Kernel& kernel, const Sources& sources, const State& state, const Result& out,
-         std::shared_ptr<GradientState>* left = nullptr) {
-  Calls calls(kernel);
-  calls.add(sources, state, out, left);
-  calls.run();
-}
-
-/// Throws what is wrong with the array as images.
-ImageShape checked_shape(const Kernel& kernel, const ArrayView& view) {
-  const auto& s = view.shape;
-  const ImageShape shape{s[0], s[1], s[2], s[3]};
-  Image::bytes(*kernel.device(), shape, view.dtype);
-  return shape;
-}
-
-/// One image whose results are more than one MPSImage takes: so many results at a time.
-void run_some_results(const Kernel& kernel, const ArrayView& image, const ArrayView& out, std::int64_t most) {
-  for (std::int64_t first = 0; first < kernel.results_per_image(); first += most) {
-    const PoolScope pool;
-    const auto count = std::min(most, kernel.results_per_image() - first);
-    Views sources;
-    sources.push_back(image);
-    run(*kernel.some_results(first, count), sources, State(), images_of(out, first, count));
-  }
-}
-
-/// Arrays may hold more images than one MPSImage takes: they are run so many at a time. Fills `out` if it is empty.
-void run_in_batches(Kernel& kernel, const Views& views, const State& state, std::optional<ArrayView>& out,
-                    std::optional<DType> dtype, std::shared_ptr<GradientState>* left) {
-  const PoolScope pool;
-  Shapes shapes;
-  for (const auto& view : views) shapes.push_back(checked_shape(kernel, view));
-  // What counts images, or belongs to all of them.
-  bool together = has_clip(kernel) || !kernel.works_image_by_image() || state.gradient || left;
-  const auto forward = kernel.forward();
-  for (const Kernel* each : {static_cast<const Kernel*>(&kernel), static_cast<const Kernel*>(forward.get())}) {
-    if (each == nullptr) continue;
-    for (const auto* spec : common_params(each->row()))
-      if (spec->type == ParamType::offset) together |= !std::holds_alternative<std::monostate>(each->get(spec->name));
-  }
-  if (!out) check_no_clip(kernel);
-  // Sources differ in their number of images where one of them has a single one: it goes into every part.
-  std::int64_t n = 0;
-  for (const auto& shape : shapes) n = std::max(n, shape.n);
-  const auto parts_of = [n](const auto& source_n) { return source_n == n; };
-  auto part_shapes = shapes;
-  if (!together)
-    // Of a size that one Image holds; how many there are makes no difference to the rest of the result's shape.
-    for (auto& shape : part_shapes)
-      if (parts_of(shape.n)) shape.n = std::min(shape.n, std::max<std::int64_t>(1, Image::most_images(shape.c)));
-  auto shape = kernel.result_shape(part_shapes.span(), state.states());
-  const auto results = kernel.results_per_image();
-  if (!together) shape.n = n * results;
-  if (!out) {
-    const auto type = dtype.value_or(views[0].dtype);
-    const auto pages = allocate_pages(Image::bytes(*kernel.device(), shape, type));
-    out = ArrayView{.data = pages.get(),
-                    .dtype = type,
-                    .shape = shape.nhwc(),
-                    .strides = contiguous_strides(shape.nhwc(), type),
-                    .owner = pages};
-  }
-  std::int64_t channels = out->shape[3];
-  for (const auto& source : shapes) channels = std::max(channels, source.c);
-  const auto most_images = std::max<std::int64_t>(1, Image::most_images(channels));
-  const auto most = together ? n : std::max<std::int64_t>(1, most_images / results);
-  if (n <= most && (together || results <= most_images)) return run(kernel, views, state, *out, left);
-  check(out->shape[0] == n * results, kernel.row().name, ": out.shape ", as_tuple(out->shape), " is not the result's ",
-        shape, ".");
-  if (results > most_images) {
-    for (std::int64_t i = 0; i < n; ++i)
-      run_some_results(kernel, images_of(views[0], i, 1), images_of(*out, i * results, results), most_images);
-    return;
-  }
-  constexpr int kCalls = 32;  // on one command buffer: copies of sources and results live as long as it works
-  for (std::int64_t first = 0; first < n;) {
-    const PoolScope pool_of_calls;
-    Calls calls(kernel);
-    for (int i = 0; i < kCalls && first < n; ++i) {
-      const auto count = std::min(most, n - first);
-      Views part;
-      for (const auto& view : views) part.push_back(parts_of(view.shape[0]) ? images_of(view, first, count) : view);
-      calls.add(part, state, images_of(*out, first * results, count * results));
-      first += count;
-    }
-    calls.run();
-  }
-}
-
 ArrayView images_view(const Kernel& kernel, py::handle object, std::size_t source) {
   const auto& row = kernel.row();
   const std::string name(row.sources[source]);
@@ -400,37 +257,18 @@ ArrayView images_view(const Kernel& kernel, py::handle object, std::size_t sourc
   return view;
 }
 
-/// Kernels whose result is a state, which takes large arrays in several parts.
 std::shared_ptr<BatchNormalizationState> call_for_state(Kernel& kernel, const Each<py::handle>& objects,
-                                                        std::shared_ptr<BatchNormalizationState> state) {
-  const bool is_image = py::isinstance<Image>(objects[0]);
-  Images images;
+                                                        const std::shared_ptr<BatchNormalizationState>& state) {
+  if (py::isinstance<Image>(objects[0])) {
+    Images images;
+    for (const auto object : objects) images.push_back(source_image(kernel, object, images.size()));
+    const ReleaseGil release;
+    return run(kernel, images.span(), state);
+  }
   Views views;
-  for (const auto object : objects) {
-    if (is_image)
-      images.push_back(source_image(kernel, object, images.size()));
-    else
-      views.push_back(images_view(kernel, object, views.size()));
-  }
+  for (const auto object : objects) views.push_back(images_view(kernel, object, views.size()));
   const ReleaseGil release;
-  const auto buffer = CommandBuffer::make(kernel.device());
-  if (is_image) {
-    state = encode_state(kernel, *buffer, images, state);
-  } else {
-    const auto shape = checked_shape(kernel, views[0]);
-    const auto most = std::max<std::int64_t>(1, Image::most_images(shape.c));
-    for (std::size_t i = 1; i < views.size(); ++i)
-      check(checked_shape(kernel, views[i]) == shape, kernel.row().name, ": ", kernel.row().sources[0], ".shape ",
-            shape, " is not that of ", kernel.row().sources[i], " ", checked_shape(kernel, views[i]), ".");
-    for (std::int64_t first = 0; first < shape.n; first += most) {
-      Images parts;
-      for (const auto& view : views)
-        parts.push_back(Image::from_array(kernel.device(), images_of(view, first, std::min(most, shape.n - first))));
-      state = encode_state(kernel, *buffer, parts, state);
-    }
-  }
-  buffer->run();
-  return state;
+  return run(kernel, views.span(), state);
 }
 
 /// One kernel, one command buffer, waits. Arrays in, arrays out; images in, images out.
@@ -461,7 +299,7 @@ py::object call_kernel(Kernel& kernel, const py::object& x, const py::args& othe
       const ReleaseGil release;
       if (!destination) check_no_clip(kernel);
       if (!destination) destination = result_image(kernel, sources, state, dtype);
-      run(kernel, sources, state, destination, left.state());
+      run(kernel, sources.span(), state.states(left.state()), destination);
     }
     return left.beside(py::cast(destination));
   }
@@ -474,7 +312,7 @@ py::object call_kernel(Kernel& kernel, const py::object& x, const py::args& othe
   }
   {
     const ReleaseGil release;
-    run_in_batches(kernel, views, state, target, dtype, left.state());
+    target = run(kernel, views.span(), state.states(left.state()), target, dtype);
   }
   return left.beside(out.is_none() ? py::object(array_from(*target)) : out);
 }

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include <mpscnn/loss.hpp>
+#include <mpscnn/array_call.hpp>
 
 #include <algorithm>
 #include <cstring>
@@ -8,10 +8,8 @@
 
 #include "bind_arguments.hpp"
 #include "bind_array.hpp"
-#include "bind_image.hpp"
 #include "bind_loss.hpp"
 #include "bindings.hpp"
-#include "boundary.hpp"
 #include "dtypes.hpp"
 #include "gil.hpp"
 #include "numbers.hpp"
@@ -252,29 +250,6 @@ void bind_labels(py::module_& module) {
 
 // ------------------------------------------------------------------------------------------------------------- kernel
 
-/// Arrays may hold more images than one MPSImage takes: several Images make one batch.
-void run(const LossKernel& kernel, const ArrayView& x, LossLabels& labels, const ArrayView& out) {
-  const auto& device = kernel.device();
-  const auto most = std::max<std::int64_t>(1, Image::most_images(x.shape[3]));
-  std::vector<std::shared_ptr<Image>> sources, results;
-  std::vector<std::pair<std::shared_ptr<Image>, ArrayView>> copied;
-  for (std::int64_t first = 0; first < x.shape[0]; first += most) {
-    const auto count = std::min(most, x.shape[0] - first);
-    sources.push_back(Image::from_array(device, images_of(x, first, count)));
-    const auto part = images_of(out, first, count);
-    if (Image::why_not_shared(*device, part, ImageLayout::NHWC).empty()) {
-      results.push_back(Image::from_array(device, part, ImageLayout::NHWC, false));
-    } else {
-      results.push_back(Image::make(device, sources.back()->shape(), out.dtype));
-      copied.emplace_back(results.back(), part);
-    }
-  }
-  const auto buffer = CommandBuffer::make(device);
-  kernel.encode(*buffer, sources, labels, results);
-  buffer->run();
-  for (const auto& [image, part] : copied) image->to_array(part);
-}
-
 /// The object itself, or one of arrays for predictions of that shape.
 std::shared_ptr<LossLabels> labels_for(const LossKernel& kernel, const py::object& labels, const py::object& weights,
                                        ImageShape predictions, bool takes_class_numbers) {
@@ -314,9 +289,7 @@ py::object call_loss(const LossKernel& kernel, const py::object& x, const py::ob
       const ReleaseGil release;
       kernel.check_labels(source->shape(), *compared);
       if (!result) result = make_visible_image(kernel.device(), source->shape(), gradient_dtype(source->dtype()));
-      const auto buffer = CommandBuffer::make(kernel.device());
-      kernel.encode(*buffer, source, *compared, result);
-      buffer->run();
+      run(kernel, source, *compared, result);
     }
     return py::make_tuple(loss_of(*compared), result);
   }

@@ -1,22 +1,19 @@
 // SPDX-License-Identifier: Apache-2.0
 // _core.Network: arrays in, arrays out, in any order of axes; at once or later.
-#include <mpscnn/network.hpp>
-#include <mpscnn/pool_scope.hpp>
+#include <mpscnn/network_call.hpp>
 
 #include <algorithm>
-#include <mutex>
 #include <optional>
 #include <vector>
 
 #include <pybind11/stl.h>
 
+#include <mpscnn/boundary.hpp>
 #include <mpscnn/error.hpp>
-#include <mpscnn/profile.hpp>
 
 #include "bind_arguments.hpp"
 #include "bind_array.hpp"
 #include "bindings.hpp"
-#include "boundary.hpp"
 #include "dtypes.hpp"
 #include "gil.hpp"
 #include "numbers.hpp"
@@ -48,150 +45,9 @@ std::vector<ImageShape> shapes_from(const std::vector<std::array<std::int64_t, 4
   return shapes;
 }
 
-/// Arrays on their way through a network: so many images at a time as its images hold.
-class Call {
- public:
-  Call(std::shared_ptr<Network> network, std::vector<ArrayView> inputs)
-      : network_(std::move(network)), inputs_(std::move(inputs)), n_(inputs_[0].shape[0]) {
-    const auto& specs = network_->parts().inputs;
-    std::vector<ImageShape> one;  // image of each input: shapes of results are then known for a batch of none, too
-    for (std::size_t i = 0; i < inputs_.size(); ++i) {
-      one.push_back(shape_of(inputs_[i]));
-      check(one[i].n == n_, "input \"", specs[i].name, "\" has ", one[i].n, " images; \"", specs[0].name, "\" has ", n_,
-            ".");
-      one[i].n = 1;
-      for (const auto extent : one[i].nhwc())
-        check(extent > 0, "input \"", specs[i].name, "\": an extent (0) is less than the minimum (1).");
-    }
-    plan_ = network_->plan(one);
-    result_shapes_ = Network::result_shapes(*plan_);
-    for (auto& shape : result_shapes_) shape.n = n_;
-    most_ = Network::chunk_images(*plan_);
-  }
-
-  const std::vector<ImageShape>& result_shapes() const { return result_shapes_; }
-
-  /// Where the results go: NHWC views of arrays.
-  void set_results(std::vector<ArrayView> results) { results_ = std::move(results); }
-
-  /// Encodes and commits everything; `handler` is called when the last part is done. By
-  /// then results are in the arrays: a caller that waits for it copies nothing.
-  void commit(const std::function<void()>& handler) {
-    const auto parts = part_count();
-    for (std::int64_t part = 0; part < parts; ++part) {
-      const PoolScope pool;
-      encode(part);
-      if (handler && !parts_.back().results->copies.empty())
-        parts_.back().buffer->add_completed_handler([results = parts_.back().results] {
-          try {
-            results->finish();
-          } catch (...) {  // wait() says it
-          }
-        });
-      if (part + 1 == parts && handler) parts_.back().buffer->add_completed_handler(handler);
-      parts_.back().buffer->commit();
-    }
-    if (parts == 0 && handler) handler();
-  }
-
-  void run() {
-    const auto parts = part_count();
-    for (std::int64_t part = 0; part < parts; ++part) {
-      const PoolScope pool;
-      encode(part);
-      parts_.back().buffer->run();
-      parts_.back().results->finish();
-      parts_.pop_back();
-    }
-  }
-
-  void wait() {
-    const std::scoped_lock lock(mutex_);
-    // An error leaves what follows uncopied, and is thrown again by the next wait().
-    while (!parts_.empty()) {
-      parts_.front().buffer->wait();
-      parts_.front().results->finish();
-      parts_.erase(parts_.begin());
-    }
-  }
-
-  bool is_done() {
-    const std::scoped_lock lock(mutex_);
-    return std::all_of(parts_.begin(), parts_.end(),
-                       [](const Part& part) { return part.buffer->status() >= CommandBufferStatus::completed; });
-  }
-
- private:
-  /// Copies to make, and images to keep, after the work has completed.
-  struct Results {
-    std::shared_ptr<Network> network;
-    std::vector<std::pair<std::shared_ptr<Image>, ArrayView>>
-        copies;                                ///< results that do not go into arrays by themselves
-    std::vector<std::shared_ptr<Image>> kept;  ///< for the next call
-    std::once_flag once = {};
-
-    /// Throws what is wrong with the work, and then may be called again.
-    void finish() {
-      std::call_once(once, [this] {
-        for (const auto& [image, view] : copies) read_image(*image, view);
-        for (const auto& image : kept) network->give_image(image);
-      });
-    }
-  };
-  struct Part {
-    std::shared_ptr<CommandBuffer> buffer;
-    std::shared_ptr<Results> results;
-  };
-
-  std::int64_t most() const { return most_ == 0 ? std::max<std::int64_t>(n_, 1) : most_; }
-  std::int64_t part_count() const { return (n_ + most() - 1) / most(); }
-
-  void encode(std::int64_t part) {
-    // Parts of about equal size.
-    const auto parts = part_count();
-    const auto first = n_ * part / parts, count = n_ * (part + 1) / parts - first;
-    const auto& device = network_->device();
-    auto& buffer = parts_.emplace_back(Part{{}, std::make_shared<Results>()}).buffer;
-    auto& made = *parts_.back().results;
-    made.network = network_;
-    std::vector<std::shared_ptr<Image>> sources, results;
-    const auto take = [&](const ArrayView& view) {
-      made.kept.push_back(network_->take_image(shape_of(view), view.dtype));
-      return made.kept.back();
-    };
-    for (const auto& input : inputs_) {
-      const auto view = images_of(input, first, count);
-      sources.push_back(device->shares_images() ? image_of(device, view) : take(view));
-      if (!device->shares_images()) write_image(*sources.back(), view);
-    }
-    for (const auto& result : results_) {
-      const auto view = images_of(result, first, count);
-      if (Image::why_not_shared(*device, view, ImageLayout::NHWC).empty()) {
-        results.push_back(Image::from_array(device, view, ImageLayout::NHWC, false));
-      } else {
-        results.push_back(device->shares_images() ? Image::make(device, shape_of(view), view.dtype) : take(view));
-        made.copies.emplace_back(results.back(), view);
-      }
-    }
-    if (const auto profile = Profile::current(); profile && profile->per_kernel())
-      buffer = network_->encode_apart(*plan_, sources, results);
-    else
-      network_->encode(*(buffer = CommandBuffer::make(device, "Network", {}, /*in_parts=*/true)), *plan_, sources,
-                       results);
-  }
-
-  std::shared_ptr<Network> network_;
-  std::shared_ptr<const NetworkPlan> plan_;
-  std::vector<ArrayView> inputs_, results_;
-  std::vector<ImageShape> result_shapes_;
-  std::int64_t n_ = 0, most_ = 0;  ///< images; so many of them at once
-  std::mutex mutex_;
-  std::vector<Part> parts_;
-};
-
-/// A Call and the Python objects that come of it.
+/// A call and the Python objects that it returns.
 struct Pending {
-  std::shared_ptr<Call> call;
+  std::shared_ptr<NetworkCall> call;
   py::list results;
 };
 
@@ -213,7 +69,7 @@ Pending prepare(const std::shared_ptr<Network>& network, const py::sequence& arr
   Pending pending;
   {
     const ReleaseGil release;
-    pending.call = std::make_shared<Call>(network, inputs);
+    pending.call = std::make_shared<NetworkCall>(network, inputs);
   }
   const auto& shapes = pending.call->result_shapes();
   std::vector<ArrayView> results;

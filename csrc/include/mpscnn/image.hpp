@@ -80,4 +80,14 @@ class Image {
 /// Say what temporary images are going to be made, to a device that prefetches_temporaries().
 void prefetch_temporaries(CommandBuffer& buffer, std::span<const ImageShape> shapes, DType dtype);
 
+/// Images for arrays whose memory images cannot share.
+class ImagePool {
+ public:
+  virtual ~ImagePool() = default;
+  /// Return an image with undefined contents.
+  virtual std::shared_ptr<Image> take_image(ImageShape shape, DType dtype) const = 0;
+  /// Keep the image for a later call, now that no work uses it.
+  virtual void give_image(std::shared_ptr<Image> image) const = 0;
+};
+
 }  // namespace mpscnn

@@ -54,12 +54,12 @@ struct NetworkImage {
 class NetworkPlan;
 
 /// Safe to use from several threads at once.
-class Network {
+class Network final : public ImagePool {
  public:
   /// Throws std::invalid_argument where nodes, sources and outputs do not fit each other.
   static std::shared_ptr<Network> make(std::shared_ptr<Device> device, NetworkParts parts);
   Network(std::shared_ptr<Device> device, NetworkParts parts);
-  ~Network();
+  ~Network() override;
 
   const NetworkParts& parts() const { return parts_; }
   std::shared_ptr<Device> device() const { return device_; }
@@ -92,11 +92,10 @@ class Network {
   std::vector<NetworkStep> steps(std::span<const ImageShape> inputs) const;
   std::vector<NetworkImage> images(std::span<const ImageShape> inputs) const;
 
-  /// An image at the boundary, for devices whose images do not share arrays' memory: one that an earlier call has given
-  /// back, or a new one. The contents are anything.
-  std::shared_ptr<Image> take_image(ImageShape shape, DType dtype) const;
-  /// Keep it for the next call, now that no work uses it. The least recently used leaves first.
-  void give_image(std::shared_ptr<Image> image) const;
+  /// Images at the boundary, for devices whose images do not share arrays' memory. The least recently used leaves
+  /// first.
+  std::shared_ptr<Image> take_image(ImageShape shape, DType dtype) const override;
+  void give_image(std::shared_ptr<Image> image) const override;
   static constexpr std::size_t kMostKeptImages = 16;
 
   /// Plans that are kept, one for each combination of heights, widths and channels of the inputs; the least recently

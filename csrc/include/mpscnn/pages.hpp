@@ -5,7 +5,7 @@
 #include <cstddef>
 #include <memory>
 
-namespace mpscnn::bindings {
+namespace mpscnn {
 
 struct Pages {
   void* data = nullptr;     ///< page-aligned; a huge page's boundary where there is one to win
@@ -23,4 +23,4 @@ void give_pages(const Pages& pages);
 /// The same, given back with the last copy of the pointer.
 std::shared_ptr<void> allocate_pages(std::size_t bytes);
 
-}  // namespace mpscnn::bindings
+}  // namespace mpscnn

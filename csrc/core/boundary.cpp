@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "boundary.hpp"
+#include <mpscnn/boundary.hpp>
 
 #include <algorithm>
 #include <cstdlib>
@@ -7,7 +7,7 @@
 
 #include <mpscnn/error.hpp>
 
-namespace mpscnn::bindings {
+namespace mpscnn {
 namespace {
 
 constexpr std::string_view kAxes = "NHWC";
@@ -110,4 +110,4 @@ void read_image(const Image& image, const ArrayView& nhwc) {
   image.to_array(nhwc, ImageLayout::NHWC);
 }
 
-}  // namespace mpscnn::bindings
+}  // namespace mpscnn

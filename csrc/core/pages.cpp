@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "pages.hpp"
+#include <mpscnn/pages.hpp>
 
 #include <pthread.h>
 #include <sys/mman.h>
@@ -15,7 +15,7 @@
 #include <sanitizer/asan_interface.h>
 #endif
 
-namespace mpscnn::bindings {
+namespace mpscnn {
 
 namespace {
 
@@ -132,4 +132,4 @@ std::shared_ptr<void> allocate_pages(std::size_t bytes) {
   return {pages.data, [pages](void*) { give_pages(pages); }};
 }
 
-}  // namespace mpscnn::bindings
+}  // namespace mpscnn

@@ -9,7 +9,7 @@
 #include <mpscnn/array.hpp>
 #include <mpscnn/image.hpp>
 
-namespace mpscnn::bindings {
+namespace mpscnn {
 
 /// Letters of "NHWC", N first, each at most once; what is missing has extent 1.
 class BoundaryLayout {
@@ -45,4 +45,4 @@ void write_image(Image& image, const ArrayView& nhwc);
 /// The other way round.
 void read_image(const Image& image, const ArrayView& nhwc);
 
-}  // namespace mpscnn::bindings
+}  // namespace mpscnn

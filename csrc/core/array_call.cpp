@@ -1,0 +1,281 @@
+// SPDX-License-Identifier: Apache-2.0
+#include <mpscnn/array_call.hpp>
+
+#include <algorithm>
+#include <array>
+
+#include <mpscnn/boundary.hpp>
+#include <mpscnn/error.hpp>
+#include <mpscnn/pages.hpp>
+#include <mpscnn/pool_scope.hpp>
+
+namespace mpscnn {
+
+ArrayCall::ArrayCall(std::shared_ptr<Device> device, std::shared_ptr<const ImagePool> pool)
+    : device_(std::move(device)), pool_(std::move(pool)) {
+  images_.reserve(4);  // few calls have more
+}
+
+std::shared_ptr<Image> ArrayCall::new_image(const ArrayView& array) {
+  return pool_ ? pool_->take_image(shape_of(array), array.dtype) : Image::make(device_, shape_of(array), array.dtype);
+}
+
+std::shared_ptr<Image> ArrayCall::source(const ArrayView& array) {
+  if (!pool_) return images_.emplace_back(image_of(device_, array));
+  images_.push_back(new_image(array));
+  write_image(*images_.back(), array);
+  return images_.back();
+}
+
+std::shared_ptr<Image> ArrayCall::result(const ArrayView& array, bool is_partial) {
+  if (Image::why_not_shared(*device_, array, ImageLayout::NHWC).empty())
+    return images_.emplace_back(Image::from_array(device_, array, ImageLayout::NHWC, false));
+  images_.push_back(new_image(array));
+  if (is_partial) write_image(*images_.back(), array);
+  copies_.emplace_back(images_.back(), array);
+  return images_.back();
+}
+
+void ArrayCall::run(CommandBuffer& buffer) {
+  buffer.run();
+  copy_results();
+}
+
+void ArrayCall::copy_results() {
+  for (const auto& [image, array] : copies_) read_image(*image, array);
+  copies_.clear();
+  if (pool_)
+    for (auto& image : images_) pool_->give_image(std::move(image));
+  images_.clear();
+}
+
+std::shared_ptr<Image> make_visible_image(const std::shared_ptr<Device>& device, ImageShape shape, DType dtype) {
+  if (!device->shares_images()) return Image::make(device, shape, dtype);
+  Image::bytes(*device, shape, dtype);  // throws what is wrong with the shape
+  return Image::from_array(device, make_array(shape.nhwc(), dtype), ImageLayout::NHWC, false);
+}
+
+ArrayView make_array(const Extents& shape, DType dtype) {
+  ArrayView array{.data = nullptr, .dtype = dtype, .shape = shape, .strides = contiguous_strides(shape, dtype)};
+  array.owner = allocate_pages(static_cast<std::size_t>(array.size()) * size_of(dtype));
+  array.data = array.owner.get();
+  return array;
+}
+
+// --------------------------------------------------------------------------------------------------------------
+// kernels
+
+namespace {
+
+bool has_clip(const Kernel& kernel) { return !std::holds_alternative<std::monostate>(kernel.get("clip_rect")); }
+
+/// A call has few sources: no memory is allocated for them, since a small kernel takes five microseconds.
+template <class T>
+struct Sources {
+  std::array<T, SourceNames::kMost> items = {};
+  std::size_t count = 0;
+  void push_back(T item) { items[count++] = std::move(item); }
+  T* begin() { return items.data(); }
+  T* end() { return items.data() + count; }
+  const T* begin() const { return items.data(); }
+  const T* end() const { return items.data() + count; }
+  operator std::span<const T>() const { return std::span(items).first(count); }
+};
+
+template <class Sequence>
+Sources<ImageShape> shapes_of(const Kernel& kernel, const Sequence& arrays) {
+  Sources<ImageShape> shapes;
+  for (const auto& array : arrays) {
+    shapes.push_back(shape_of(array));
+    Image::bytes(*kernel.device(), shape_of(array), array.dtype);  // throws what is wrong with it as images
+  }
+  return shapes;
+}
+
+/// Whether some pixels or channels of a destination are kept.
+bool is_partial(const Kernel& kernel, std::span<const ImageShape> sources, const EncodeStates& states,
+                std::int64_t channels) {
+  if (has_clip(kernel)) return true;
+  // A policy is asked once for each encode, and so not here.
+  const auto forward = kernel.forward();
+  if (kernel.padding_policy() || (forward && forward->padding_policy())) return true;
+  const auto first = kernel.get("destination_feature_channel_offset");
+  if (const auto* offset = std::get_if<std::int64_t>(&first); offset && *offset != 0) return true;
+  return kernel.result_shape(sources, states).c != channels;
+}
+
+void encode(Kernel& kernel, CommandBuffer& buffer, ArrayCall& call, std::span<const ArrayView> arrays,
+            const EncodeStates& states, const ArrayView& out) {
+  Sources<std::shared_ptr<Image>> images;
+  Sources<const Image*> sources;
+  Sources<ImageShape> shapes;
+  for (const auto& array : arrays) {
+    images.push_back(call.source(array));
+    sources.push_back(images.items[images.count - 1].get());
+    shapes.push_back(shape_of(array));
+  }
+  const bool shared = Image::why_not_shared(*kernel.device(), out, ImageLayout::NHWC).empty();
+  const auto result = call.result(out, !shared && is_partial(kernel, shapes, states, out.shape[3]));
+  kernel.encode(buffer, sources, result, false, std::nullopt, states);
+}
+
+void run_once(Kernel& kernel, std::span<const ArrayView> arrays, const EncodeStates& states, const ArrayView& out) {
+  ArrayCall call(kernel.device());
+  const auto buffer = CommandBuffer::make(kernel.device());
+  encode(kernel, *buffer, call, arrays, states, out);
+  call.run(*buffer);
+}
+
+/// Whether something of the kernel counts images or belongs to all of them.
+bool takes_batch_together(const Kernel& kernel, const EncodeStates& states) {
+  bool together = has_clip(kernel) || !kernel.works_image_by_image() || states.gradient || states.left;
+  const auto forward = kernel.forward();
+  for (const Kernel* each : {&kernel, static_cast<const Kernel*>(forward.get())}) {
+    if (each == nullptr) continue;
+    for (const auto* spec : common_params(each->row()))
+      if (spec->type == ParamType::offset) together |= !std::holds_alternative<std::monostate>(each->get(spec->name));
+  }
+  return together;
+}
+
+}  // namespace
+
+void run(Kernel& kernel, std::span<const std::shared_ptr<Image>> sources, const EncodeStates& states,
+         const std::shared_ptr<Image>& out) {
+  Sources<const Image*> images;
+  for (const auto& source : sources) images.push_back(source.get());
+  const auto buffer = CommandBuffer::make(kernel.device());
+  kernel.encode(*buffer, images, out, false, std::nullopt, states);
+  buffer->run();
+}
+
+ArrayView run(Kernel& kernel, std::span<const ArrayView> sources, const EncodeStates& states,
+              std::optional<ArrayView> out, std::optional<DType> dtype) {
+  const PoolScope pool;
+  const auto shapes = shapes_of(kernel, sources);
+  const bool together = takes_batch_together(kernel, states);
+  check(out || !has_clip(kernel), kernel.row().name,
+        ": clip_rect needs a destination (out) whose other pixels are kept.");
+  // Sources differ in their number of images where one of them has a single one, which goes into every chunk.
+  std::int64_t n = 0;
+  for (const auto& shape : shapes) n = std::max(n, shape.n);
+  auto chunk = shapes;
+  if (!together)
+    // As many as one Image holds; their number makes no difference to the rest of the result's shape.
+    for (auto& shape : chunk)
+      if (shape.n == n) shape.n = std::min(n, std::max<std::int64_t>(1, Image::most_images(shape.c)));
+  auto shape = kernel.result_shape(chunk, states);
+  const auto results = kernel.results_per_image();
+  if (!together) shape.n = n * results;
+  if (!out) {
+    const auto type = dtype.value_or(sources[0].dtype);
+    Image::bytes(*kernel.device(), shape, type);  // throws what is wrong with it
+    out = make_array(shape.nhwc(), type);
+  }
+  std::int64_t channels = out->shape[3];
+  for (const auto& source : sources) channels = std::max(channels, source.shape[3]);
+  const auto most_images = std::max<std::int64_t>(1, Image::most_images(channels));
+  const auto most = together ? n : std::max<std::int64_t>(1, most_images / results);
+  if (n <= most && (together || results <= most_images)) {
+    run_once(kernel, sources, states, *out);
+    return *out;
+  }
+  check(out->shape[0] == n * results, kernel.row().name, ": out.shape ", as_tuple(out->shape), " is not the result's ",
+        shape, ".");
+  if (results > most_images) {  // of one image: so many results at a time
+    for (std::int64_t i = 0; i < n; ++i)
+      for_each_chunk(results, most_images, [&](std::int64_t first, std::int64_t count) {
+        const PoolScope pool_of_chunk;
+        const std::array source = {images_of(sources[0], i, 1)};
+        run_once(*kernel.some_results(first, count), source, {}, images_of(*out, i * results + first, count));
+      });
+    return *out;
+  }
+  constexpr std::int64_t kChunks = 32;  // on one command buffer: copies live as long as it works
+  for_each_chunk(n, kChunks * most, [&](std::int64_t begin, std::int64_t images) {
+    const PoolScope pool_of_chunk;
+    ArrayCall call(kernel.device());
+    const auto buffer = CommandBuffer::make(kernel.device());
+    for_each_chunk(images, most, [&](std::int64_t first, std::int64_t count) {
+      first += begin;
+      Sources<ArrayView> part;
+      for (const auto& source : sources)
+        part.push_back(source.shape[0] == n ? images_of(source, first, count) : source);
+      encode(kernel, *buffer, call, part, states, images_of(*out, first * results, count * results));
+    });
+    call.run(*buffer);
+  });
+  return *out;
+}
+
+std::shared_ptr<BatchNormalizationState> run(Kernel& kernel, std::span<const std::shared_ptr<Image>> sources,
+                                             std::shared_ptr<BatchNormalizationState> state) {
+  Sources<const Image*> images;
+  for (const auto& source : sources) images.push_back(source.get());
+  const auto buffer = CommandBuffer::make(kernel.device());
+  state = kernel.encode_state(*buffer, images, std::move(state));
+  buffer->run();
+  return state;
+}
+
+std::shared_ptr<BatchNormalizationState> run(Kernel& kernel, std::span<const ArrayView> sources,
+                                             std::shared_ptr<BatchNormalizationState> state) {
+  const auto shapes = shapes_of(kernel, sources);
+  const auto& shape = shapes.items[0];
+  for (std::size_t i = 1; i < shapes.count; ++i)
+    check(shapes.items[i] == shape, kernel.row().name, ": ", kernel.row().sources[0], ".shape ", shape,
+          " is not that of ", kernel.row().sources[i], " ", shapes.items[i], ".");
+  ArrayCall call(kernel.device());
+  const auto buffer = CommandBuffer::make(kernel.device());
+  for_each_chunk(shape.n, std::max<std::int64_t>(1, Image::most_images(shape.c)),
+                 [&](std::int64_t first, std::int64_t count) {
+                   Sources<const Image*> images;
+                   for (const auto& source : sources)
+                     images.push_back(call.source(images_of(source, first, count)).get());
+                   state = kernel.encode_state(*buffer, images, std::move(state));
+                 });
+  call.run(*buffer);
+  return state;
+}
+
+// --------------------------------------------------------------------------------------------- losses and conversions
+
+void run(const LossKernel& kernel, const std::shared_ptr<Image>& x, LossLabels& labels,
+         const std::shared_ptr<Image>& out) {
+  const auto buffer = CommandBuffer::make(kernel.device());
+  kernel.encode(*buffer, x, labels, out);
+  buffer->run();
+}
+
+void run(const LossKernel& kernel, const ArrayView& x, LossLabels& labels, const ArrayView& out) {
+  ArrayCall call(kernel.device());
+  std::vector<std::shared_ptr<Image>> sources, results;
+  for_each_chunk(x.shape[0], std::max<std::int64_t>(1, Image::most_images(x.shape[3])),
+                 [&](std::int64_t first, std::int64_t count) {
+                   sources.push_back(call.source(images_of(x, first, count)));
+                   results.push_back(call.result(images_of(out, first, count)));
+                 });
+  const auto buffer = CommandBuffer::make(kernel.device());
+  kernel.encode(*buffer, sources, labels, results);
+  call.run(*buffer);
+}
+
+void run(const ImageConversion& kernel, const Image& x, const std::shared_ptr<Image>& out) {
+  const auto buffer = CommandBuffer::make(kernel.device());
+  kernel.encode(*buffer, x, out);
+  buffer->run();
+}
+
+void run(const ImageConversion& kernel, const ArrayView& x, const ArrayView& out) {
+  const bool together = !kernel.works_image_by_image();
+  const auto most = together ? x.shape[0] : std::max<std::int64_t>(1, Image::most_images(x.shape[3]));
+  for_each_chunk(x.shape[0], most, [&](std::int64_t first, std::int64_t count) {
+    ArrayCall call(kernel.device());
+    const auto buffer = CommandBuffer::make(kernel.device());
+    const auto source = call.source(images_of(x, first, count));
+    kernel.encode(*buffer, *source, call.result(together ? out : images_of(out, first, count), kernel.has_clip()));
+    call.run(*buffer);
+  });
+}
+
+}  // namespace mpscnn

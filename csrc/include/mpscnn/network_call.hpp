@@ -1,0 +1,60 @@
+// SPDX-License-Identifier: Apache-2.0
+// NetworkCall: arrays on their way through a network, in chunks.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <mutex>
+#include <vector>
+
+#include <mpscnn/array_call.hpp>
+#include <mpscnn/network.hpp>
+
+namespace mpscnn {
+
+/// One batch: set_results(), then either run() or commit() and wait().
+class NetworkCall {
+ public:
+  /// `inputs` are N, H, W, C, in the order of the network's inputs. Throws what is wrong with their shapes.
+  NetworkCall(std::shared_ptr<Network> network, std::vector<ArrayView> inputs);
+
+  const std::vector<ImageShape>& result_shapes() const { return result_shapes_; }
+  /// N, H, W, C, of result_shapes().
+  void set_results(std::vector<ArrayView> results) { results_ = std::move(results); }
+
+  /// Compute the results and wait.
+  void run();
+  /// Encode and commit everything. `handler`, which may be empty, is called when the last chunk is done and its results
+  /// are in the arrays.
+  void commit(const std::function<void()>& handler);
+  /// Wait for the results. Throws if the work has failed, again at each call.
+  void wait();
+  bool is_done();
+
+ private:
+  struct Arrays : ArrayCall {
+    using ArrayCall::ArrayCall;
+    std::once_flag once;  ///< a handler and wait() may both get here
+    void finish() {
+      std::call_once(once, [this] { copy_results(); });
+    }
+  };
+  struct Chunk {
+    std::shared_ptr<CommandBuffer> buffer;
+    std::shared_ptr<Arrays> arrays;
+  };
+
+  std::int64_t chunk_count() const;
+  void encode(std::int64_t chunk);
+
+  std::shared_ptr<Network> network_;
+  std::shared_ptr<const NetworkPlan> plan_;
+  std::vector<ArrayView> inputs_, results_;
+  std::vector<ImageShape> result_shapes_;
+  std::int64_t n_ = 0, max_ = 0;  ///< images; of them at once
+  std::mutex mutex_;
+  std::vector<Chunk> chunks_;
+};
+
+}  // namespace mpscnn
