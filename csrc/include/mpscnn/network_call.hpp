@@ -35,9 +35,10 @@ class NetworkCall {
  private:
   struct Arrays : ArrayCall {
     using ArrayCall::ArrayCall;
-    std::once_flag once;  ///< a handler and wait() may both get here
+    std::mutex mutex;  ///< a handler and wait() may both get here
     void finish() {
-      std::call_once(once, [this] { copy_results(); });
+      const std::scoped_lock lock(mutex);
+      copy_results();
     }
   };
   struct Chunk {
