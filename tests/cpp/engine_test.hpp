@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Helpers of the engine's tests: random numbers from fixed seeds, images inside larger blocks with NaN in the gaps and
-// guard bands around.
+// Helpers of engine tests: random numbers from fixed seeds, images inside larger blocks with NaN in the gaps and guard
+// bands.
 #pragma once
 
 #include <cmath>
@@ -40,13 +40,13 @@ inline void report(bool ok, const char* format, ...) {
 
 inline Engine& cpu_engine() { return *processor_engine(); }
 
-/// The engine under test: MPSCNN_ENGINE's, or the processor's.
+/// Return the engine under test: the one that MPSCNN_ENGINE names, or the processor's.
 inline Engine& engine() {
   static Engine& made = *engine_of(engine_names().front());
   return made;
 }
 
-/// The host's copies of images in memory of a device. Tests read and write these; run() moves them.
+/// Host copies of images in device memory. Tests read and write these; run() transfers them.
 class Mirrors {
  public:
   struct Mirror {
@@ -54,7 +54,7 @@ class Mirrors {
     std::vector<std::byte> bytes;
   };
   static std::vector<std::weak_ptr<Mirror>>& all() {
-    thread_local std::vector<std::weak_ptr<Mirror>> list;  // images are used by the thread that made them
+    thread_local std::vector<std::weak_ptr<Mirror>> list;  // images are used by the thread that makes them
     return list;
   }
   static void upload() {
@@ -73,7 +73,7 @@ class Mirrors {
   }
 };
 
-/// Run the list on the engine under test. The sentence of a failure, or an empty string.
+/// Run the list on the engine under test. Return the sentence of the failure, or "".
 inline std::string run(const std::vector<Command>& commands, std::shared_ptr<const Plan> plan = nullptr) {
   Mirrors::upload();
   std::string sentence = execute(engine(), commands, std::move(plan)).sentence;
@@ -115,8 +115,8 @@ inline double stored_value(const std::byte* at, Format format) {
 /// An image inside a larger block: gaps between channels, columns, rows and images, all NaN (0xff bytes).
 struct Image {
   ImageView view;
-  std::shared_ptr<Mirrors::Mirror> mirror;  // of memory of a device
-  std::vector<std::byte> before;            // the whole block as it was
+  std::shared_ptr<Mirrors::Mirror> mirror;  // of device memory
+  std::vector<std::byte> before;            // the whole block before the run
 
   Image(Random& random, Format format, i64 n, i64 h, i64 w, i64 c, bool dense) {
     view.format = format;
@@ -135,7 +135,7 @@ struct Image {
     }
     std::memset(data(), 0xff, bytes);
   }
-  /// The block, as the host sees it between runs.
+  /// Return the block as the host sees it between runs.
   std::byte* data() const { return mirror ? mirror->bytes.data() : view.memory->data(); }
   std::byte* at(i64 n, i64 y, i64 x, i64 c) const {
     return data() + view.offset +
@@ -166,7 +166,7 @@ struct Image {
     snapshot();
   }
   void snapshot() { before.assign(data(), data() + view.memory->size()); }
-  /// Whether everything that does not belong to the image is as it was.
+  /// Return whether all bytes that do not belong to the image are unchanged.
   bool surroundings_unchanged() const {
     std::vector<std::byte> now(data(), data() + view.memory->size());
     for_each([&](i64 n, i64 y, i64 x, i64 c) {
@@ -178,7 +178,7 @@ struct Image {
   bool unchanged() const { return std::memcmp(data(), before.data(), before.size()) == 0; }
 };
 
-/// What rounding to the format may cost beside the error of the arithmetic.
+/// Return the max error of rounding to the format, in addition to that of the arithmetic.
 inline double format_error(Format format, double value) {
   if (format == Format::float16) return std::fabs(value) * 0x1p-11 + 0x1p-25;
   if (format == Format::unorm8) return 0.5 / 255 + 1e-7;
@@ -206,7 +206,7 @@ inline std::vector<std::string> failures_of(const std::vector<Command>& commands
   return error.empty() ? std::vector<std::string>() : std::vector<std::string>{error};
 }
 
-/// The main function of a program of tests.
+/// main() of a test program.
 inline int run_tests(int argc, char** argv, std::initializer_list<void (*)()> tests) {
   if (argc > 1) seed_offset = static_cast<unsigned>(std::strtoul(argv[1], nullptr, 10));
   for (const auto test : tests) test();

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Convolutions whose weights several threads share, and which of oneDNN's deconvolutions add bias and activation. Their
-// values: tests/test_engine_rows.py.
+// Convolutions whose weights several threads share, and which of oneDNN's deconvolutions add bias and activation.
+// Values are tested by tests/test_engine_rows.py.
 //
 //   test_engine_convolution [seed offset]      prints "N passed, N failed"
 #include <atomic>
@@ -11,7 +11,7 @@
 
 namespace {
 
-/// Threads with the same weights and caches have the results of one thread alone.
+/// Threads that share weights and caches get the results of a single thread.
 void test_threads() {
   Random random(7);
   const auto weights = random_weights(random, 24, 3, 3, 16, 1, true);
@@ -49,7 +49,7 @@ void test_threads() {
   report(wrong == 0, "%d wrong results when four threads share weights", wrong.load());
 }
 
-/// On every machine: which of oneDNN's deconvolutions add bias and activation themselves.
+/// On every machine: which of oneDNN's deconvolutions add bias and activation.
 void test_fusion_of_deconvolutions() {
   for (const char* name : {"brg_conv:avx512_core+brgconv_strided:avx512_core", "brg_conv:avx2+brgconv_strided:avx2",
                            "brg_conv:avx512_core_amx+brgconv_strided:avx512_core_amx", "conv:any+jit:avx2"})

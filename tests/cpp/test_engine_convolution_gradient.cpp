@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Gradients of convolutions larger than the rows of tests/test_engine_rows.py, against the forward problems: both maps
-// are linear, so that a scalar product tells whether one is the adjoint of the other. Sums over commands.
+// are linear, so a scalar product shows whether one is the adjoint of the other. Sums over commands.
 //
 //   test_engine_convolution_gradient [seed offset]      prints "N passed, N failed"
 #include "engine/cpu/convolution/conv_gradient.hpp"
@@ -9,7 +9,7 @@
 namespace {
 
 struct Shape {
-  i64 n, e_h, e_w, h, w, groups, inputs, outputs;  ///< channels of a group
+  i64 n, e_h, e_w, h, w, groups, inputs, outputs;  ///< channels per group
 };
 
 ChannelValues values_of(std::size_t count) {
@@ -41,7 +41,7 @@ void check(Random& random, const Shape& s, const Window& window, bool is_transpo
     void add(double term) { value += term, square += term * term; }
   };
   const auto near = [&](const char* name, const Sum& got, const Sum& want) {
-    // Terms are off by up to 2e-6 each; the errors of many are as their squares' root.
+    // Terms are off by up to 2e-6 each; errors of many terms grow like the root of the sum of their squares.
     const double allowed = 1e-5 * (std::sqrt(got.square) + std::sqrt(want.square)) + 1e-6;
     report(std::fabs(got.value - want.value) <= allowed, "%s, %s: %.9g, not %.9g (+- %.3g)", why, name, got.value,
            want.value, allowed);
@@ -76,7 +76,7 @@ void test_against_the_forward_entries() {
     const auto window = [&](i64 kernel, i64 stride, i64 start) {
       return Window{kernel, kernel, stride, stride, 1, 1, start, start, edge};
     };
-    // One image whose patches are made in bands.
+    // One image whose patches are computed in bands.
     check(random, {1, 97, 90, 97, 91, 1, 25, 2}, window(9, 1, -4), false, clamps);
     for (int round = 0; round < 12; ++round) {
       const i64 kernel = random.pick<i64>({1, 2, 3, 5, 7}), stride = random.whole(1, 2);
@@ -94,7 +94,7 @@ void test_against_the_forward_entries() {
   }
 }
 
-/// The second command adds to the sums that the first one leaves in a buffer.
+/// The second command adds to the sums that the first one left in a buffer.
 void test_sums_over_commands() {
   Random random(6);
   Window w;
@@ -118,8 +118,8 @@ void test_sums_over_commands() {
   report(worst < 1e-3, "a batch in two parts is off by %g", worst);
 }
 
-/// oneDNN's kernel for 1 x 1 with a stride writes behind its scratch memory where the channels are fewer than a vector,
-/// which no result shows: it must not be asked.
+/// oneDNN's kernel for 1 x 1 with a stride writes past its scratch memory if there are fewer channels than in a vector.
+/// No result shows that, so check that it is not used.
 void test_few_channels_with_a_stride() {
   Random random(8);
   for (const i64 inputs : {1, 3, 7, 8, 15, 16, 64}) {

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The random numbers of dropout. Its results: tests/test_engine_rows.py.
+// Random numbers of dropout. Results are tested by tests/test_engine_rows.py.
 //
 //   test_engine_dropout [seed offset]      prints "N passed, N failed"
 #include <algorithm>
@@ -9,7 +9,7 @@
 
 namespace {
 
-/// The vectors that the authors of the generator publish with it.
+/// Test vectors published by the authors of the generator.
 void test_philox() {
   struct {
     std::uint64_t key, low, high;
@@ -31,7 +31,7 @@ void test_philox() {
   report(same, "bits are words of blocks in the order that the header tells");
 }
 
-/// As many as the probability says, within five standard deviations, in all parts; masks of seeds and images differ.
+/// The share of kept values is within five standard deviations, in all parts; masks differ by seed and image.
 void test_dropout_statistics() {
   DropoutMask mask;
   mask.h = 100, mask.w = 100, mask.c = 64;

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Filters into the layouts of oneDNN's convolutions and back, against oneDNN's own reorders.
+// Filters converted to the layouts of oneDNN's convolutions and back, against oneDNN's own reorders.
 //
 //   test_engine_filter_layout [seed offset]      prints "N passed, N failed"
 #include "engine/cpu/convolution/onednn/filter_layout.hpp"

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// What plans fuse, what they must not, and where they place memory: each list is run by its plan, by a plan that fuses
-// nothing, and with all of its memory held by the test, so that nothing may be fused or placed.
+// Fusion and placement in plans: each list is run by its plan, by a plan without fusion, and with all of its memory
+// held by the test, so that nothing may be fused or placed.
 //
 //   test_engine_fusion [seed offset]      prints "N passed, N failed"
 #include <functional>
@@ -42,7 +42,7 @@ Neuron relu() {
 
 constexpr i64 kSide = 6, kChannels = 16;
 
-/// source -> conv 0 -> t0 -> conv 1 -> t1; t1 + addend -> result. Each case changes something.
+/// source -> conv 0 -> t0 -> conv 1 -> t1; t1 + addend -> result. Each case changes one thing.
 struct Parts {
   ImageView source = temporary(1, kSide, kSide, kChannels), t0 = temporary(1, kSide, kSide, kChannels);
   ImageView t1 = temporary(1, kSide, kSide, kChannels), result = temporary(1, kSide, kSide, kChannels);
@@ -55,7 +55,7 @@ struct Parts {
     Random random(1);
     first.src = source, first.dst = t0;
     second.src = t0, second.dst = t1;
-    // Of their own: convolutions with the same weights may be parts of a batch.
+    // Separate weights: convolutions with the same weights may be parts of a batch.
     first.weights = random_weights(random, kChannels, 1, 1, kChannels, 1, true);
     second.weights = random_weights(random, kChannels, 1, 1, kChannels, 1, true);
     sum.src0.view = t1, sum.src1.view = t0;
@@ -64,7 +64,7 @@ struct Parts {
   }
 };
 
-/// The commands alone keep the memory, but for what is `held`.
+/// Only the commands keep the memory, except for `held`.
 std::vector<Command> commands_of(Parts& parts) {
   std::vector<Command> commands = {{parts.first, "first"}, {parts.second, "second"}};
   for (Command& command : parts.between) commands.push_back(std::move(command));
@@ -246,7 +246,7 @@ void test_what_is_fused() {
       },
       none);
 
-  // The sum taken away: what may follow alone.
+  // Without the sum: neurons that may follow alone.
   const auto expect_neuron = [&](const char* what, const Neuron& before, const std::vector<std::uint32_t>& fused) {
     std::vector<Command> commands;
     {
@@ -274,8 +274,8 @@ void test_keys() {
 
 // ------------------------------------------------------------------------------------------------------------- values
 
-/// A random network on images of one size: convolutions, sums, neurons and pools of earlier results. With `held`, the
-/// caller has a reference to each block.
+/// A random network on images of one size: convolutions, sums, neurons and pools of earlier results. If `held` is
+/// given, the caller keeps a reference to each block.
 std::vector<Command> random_network(unsigned seed, const ImageView& input, const std::vector<ImageView>& outputs,
                                     std::vector<std::shared_ptr<Memory>>* held) {
   Random random(seed);
@@ -301,7 +301,7 @@ std::vector<Command> random_network(unsigned seed, const ImageView& input, const
     const i64 k = random.pick({1, 1, 3});
     const auto weights = random_weights(random, c, k, k, depthwise ? 1 : c, depthwise ? c : 1, !random.one_in(4));
     conv.weights = weights;
-    // So that results keep their size from layer to layer.
+    // Keeps the magnitude of results from layer to layer.
     const float size = 1.0f / std::sqrt(static_cast<float>(k * k * (depthwise ? 1 : c)));
     for (float& value : weights->values.own()) value *= size;
     conv.window.kernel_h = conv.window.kernel_w = k;
@@ -357,7 +357,7 @@ std::vector<Command> random_network(unsigned seed, const ImageView& input, const
       }
     }
   }
-  // Nothing is made for nobody, and the last results can be seen.
+  // Every result is read, and the last ones are outputs.
   std::size_t output = 0;
   for (std::size_t i = values.size(); i-- > 0 && output < outputs.size();) {
     if (reads[i] == 0 || i + 1 == values.size()) {
@@ -394,7 +394,7 @@ void test_networks() {
         const auto plan = make_plan(engine(), commands, fuse);
         if (fuse && !hold) fused += plan->steps.size() < commands.size(), placed += plan->arena_bytes > 0;
         if (hold) report(plan->arena_bytes == 0, "round %u: memory that others know is not placed", round);
-        for (int times = 0; times < 2; ++times) {  // a list may be run again
+        for (int times = 0; times < 2; ++times) {  // a list may run again
           const std::string error = ::run(commands, plan);
           report(error.empty(), "round %u: %s", round, error.c_str());
         }

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Memory of images, the null engine, and plans: what is fused, kept and cached.
+// Memory of images, the null engine, and plans: fusion, placement and caching.
 //
 //   test_engine_plans [seed offset]      prints "N passed, N failed"
 #include <sys/wait.h>
@@ -66,14 +66,14 @@ void test_memory() {
   report(!later, "commands behind a failure are not run");
 }
 
-/// Other threads may hold the allocator's lock when the process is forked.
+/// Other threads may hold the allocator's lock when the process forks.
 void test_fork() {
   Engine& engine = cpu_engine();
   std::atomic<bool> ends = false;
   std::array<std::thread, 3> threads;
   for (auto& thread : threads) {
     thread = std::thread([&] {
-      constexpr std::size_t kBytes = 300u << 20;  // more than is kept: mapped and unmapped under the lock
+      constexpr std::size_t kBytes = 300u << 20;  // more than the cache keeps: mapped and unmapped under the lock
       while (!ends) engine.deallocate(engine.allocate(kBytes, Storage::host), kBytes, Storage::host);
     });
   }
@@ -82,7 +82,7 @@ void test_fork() {
     std::byte* const block = engine.allocate(4096, Storage::host);
     const pid_t child = fork();
     if (child == 0) {
-      alarm(5);  // instead of waiting for ever
+      alarm(5);  // instead of waiting forever
       engine.deallocate(block, 4096, Storage::host);
       _exit(0);
     }
@@ -124,7 +124,7 @@ std::string key_of(const Problem& problem) {
   return structure_key(commands);
 }
 
-/// Every problem has its members described, and those that are written are results.
+/// Every problem describes all of its members, and those that are written are results.
 void test_fields() {
   const auto names = [](const auto& problem) {
     std::string all;
@@ -182,7 +182,7 @@ void test_fields() {
   report(!(a == b) && key_of(a) == key_of(b), "values are no part of the key");
 }
 
-/// An engine that solves convolutions alone: everything else is the processor's.
+/// An engine that solves only convolutions: the processor solves everything else.
 class Declining final : public Engine {
  public:
   const char* name() const override { return "declining"; }
@@ -225,7 +225,7 @@ void test_declined_problems() {
   std::vector<Command> commands(3);
   commands[0].problem = pool, commands[1].problem = conv, commands[2].problem = activation;
   const std::string error = execute(*engine, commands, make_plan(*engine, commands, /*fused=*/false)).sentence;
-  float expected = 0;  // of the first pixel, which a window of 1 x 1 leaves as it is
+  float expected = 0;  // of the first pixel, which a 1 x 1 window leaves unchanged
   for (std::size_t i = 0; i < 4; ++i) expected += conv.weights->values[i] * values[i];
   const float found = *reinterpret_cast<const float*>(dst.memory->data());
   report(error.empty() && engine->solved == 1 && engine->waits >= 2, "an engine may decline problems: %s",

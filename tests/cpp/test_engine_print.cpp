@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Problems as text: every kind with all of its fields, memory by its order, gaps and offsets.
+// Problems as text: every kind with all of its fields, memory in order of appearance, gaps and offsets.
 //
 //   test_engine_print      prints "N passed, N failed"
 #include <set>
@@ -75,7 +75,7 @@ void test_kind(std::set<std::string>& kinds) {
   }
 }
 
-/// Every kind has a name of its own and all of its fields.
+/// Every kind has its own name and all of its fields.
 template <std::size_t... i>
 void test_kinds(std::index_sequence<i...>) {
   std::set<std::string> kinds;

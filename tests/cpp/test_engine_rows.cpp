@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Runs rows, which tests/rows/engine_*.py write, on engines: builds each problem through its field descriptions and
+// Runs rows written by tests/rows/engine_*.py on engines: builds each problem through its field descriptions and
 // compares its results with the row.
 //
 //   cpp_engine_rows <file of rows> [engine ...]      default: MPSCNN_ENGINE, or cpu; prints "N passed, N failed"
@@ -10,15 +10,15 @@
 //   set <path>.count <n>           length of a vector of structs
 //   array <path>                   values before the run; the dtype is the format: uint8 is unorm8, uint16 unorm16
 //   array expect:<path>            values after it, float64
-//   array|set tolerance:<path>     permitted absolute error, beside the rounding to the format; 0
+//   array|set tolerance:<path>     max absolute error in addition to rounding to the format; default 0
 //   set format:<path> <format>     of an image that has no values before the run; float32
 //   set formats <format> ...       run again with these for all images without values and without format:<path>
-//   set alias:<path> <other path>  the same memory as a field before it
+//   set alias:<path> <other path>  same memory as an earlier field
 //   set extents:<path> <n h w c>   an image without memory; weights (O, kH, kW, I) of 0
 // Fields without a key keep their default, images and values without an array have no memory.
 //
-// Each row runs dense, and with gaps of NaN around channels, columns, rows and images. Nothing but the expected fields
-// may change, and roles are checked: `in` is not written, `out` is not read, `inout` is both in some row of the file.
+// Each row runs dense, and with gaps of NaN around channels, columns, rows and images. Only the expected fields may
+// change, and roles are checked: `in` is not written, `out` is not read, `inout` is both in some row of the file.
 #include <algorithm>
 #include <cctype>
 #include <map>
@@ -56,7 +56,7 @@ Format format_of(const std::string& name) {
   throw std::runtime_error("there is no format " + name);
 }
 
-/// The memory behind one field, and its contents before the run.
+/// Memory of one field, and its contents before the run.
 struct Block {
   enum class Kind : std::uint8_t { image, doubles, bytes };
 
@@ -83,7 +83,7 @@ struct Block {
   }
 };
 
-// The only two places that touch an engine's memory.
+// All accesses to an engine's memory.
 void upload(const Block& block) { block.memory->upload(0, block.before.size(), block.before.data()); }
 std::vector<std::byte> download(const Block& block) {
   std::vector<std::byte> bytes(block.before.size());
@@ -100,16 +100,16 @@ std::string without_indices(const std::string& path) {
   return result;
 }
 
-/// How the rows of a file use a field of a kind of problem.
+/// How the rows of a file use a field of one kind of problem.
 struct Use {
   FieldRole role = FieldRole::in;
   int given = 0, written = 0;
 };
 std::map<std::string, Use> uses;
 
-using Weights = std::map<std::string, std::shared_ptr<const void>>;  ///< kept between the variants of a row
+using Weights = std::map<std::string, std::shared_ptr<const void>>;  ///< shared by the variants of a row
 
-/// How a row is run.
+/// A way to run a row.
 struct Variant {
   Engine& engine;
   bool dense;
@@ -121,7 +121,7 @@ template <class T>
 constexpr bool is_floats =
     std::is_same_v<T, std::shared_ptr<const std::vector<float>>> || std::is_same_v<T, std::vector<float>>;
 
-/// Reads a problem's fields from a row and places its memory.
+/// Reads a problem's fields from a row and allocates its memory.
 class Reader {
  public:
   Reader(const rows::Row& row, const Variant& variant, Weights& weights)
@@ -163,7 +163,7 @@ class Reader {
     return values;
   }
 
-  /// The field at `path`. `role` is that of the outermost field with memory that it is part of.
+  /// Read the field at `path`. `role` is that of the outermost field with memory that contains it.
   template <class T>
   void read(const std::string& path, FieldRole role, T& member) {
     if constexpr (std::is_same_v<T, ImageView>) {
@@ -207,7 +207,7 @@ class Reader {
 
   // ------------------------------------------------------------------------------------------------------- memory
 
-  /// Start a block for the field, unless the row gives it no memory. The caller sets places and calls finish().
+  /// Start a block for the field; null if the row gives it no memory. The caller sets places and calls finish().
   Block* begin(const std::string& path, FieldRole role, Block::Kind kind) {
     Use& use = uses[row_.settings.at("problem") + "." + without_indices(path)];
     use.role = role;
@@ -225,10 +225,10 @@ class Reader {
     if (given && kind == Block::Kind::image) block.format = format_of(given->dtype);
     return &block;
   }
-  /// Allocate `bytes`, all of them NaN but the values that the row gives.
+  /// Allocate `bytes`, all NaN except the values that the row gives.
   std::shared_ptr<Memory> finish(Block& block, std::size_t bytes) {
     block.before.assign(bytes, std::byte{0xff});
-    // Buffers may be shared ones, which are the host's with every engine.
+    // Buffers may be shared ones, which are in host memory with every engine.
     const bool is_shared = block.shape.size() != 4 && random_.one_in(2);
     block.memory = Memory::lazy(variant_.engine.shared_from_this(), bytes,
                                 is_shared ? Storage::host : variant_.engine.image_storage());
@@ -246,7 +246,7 @@ class Reader {
     for (std::size_t i = 0; i < block.places.size(); ++i)
       std::memcpy(block.before.data() + block.places[i], given.bytes.data() + i * size, size);
   }
-  /// Whether the field shares the memory of another one, which is returned.
+  /// If the field shares the memory of another one, return that one's block.
   Block* aliased(const std::string& path, FieldRole role) {
     const std::string* const other = setting("alias:" + path);
     if (!other) return nullptr;
@@ -329,7 +329,7 @@ class Reader {
         finish(*block, static_cast<std::size_t>(lead + count * matrices.matrix_stride + 16) * sizeof(float));
     matrices_[matrices.memory.get()] = matrices;
   }
-  /// All bytes of a buffer.
+  /// Read all bytes of a buffer.
   void read_bytes(const std::string& path, FieldRole role, std::shared_ptr<Memory>& memory) {
     if (const Block* const other = aliased(path, role)) {
       memory = other->memory;
@@ -404,7 +404,7 @@ class Reader {
 
 // ------------------------------------------------------------------------------------------------------------- checks
 
-/// The indices of value `i`: "(0, 2, 1, 3)".
+/// Return the indices of value `i`: "(0, 2, 1, 3)".
 std::string place_of(const Block& block, std::size_t i) {
   std::vector<std::size_t> indices(block.shape.size());
   for (std::size_t axis = indices.size(); axis-- > 0; i /= static_cast<std::size_t>(block.shape[axis]))
@@ -415,7 +415,7 @@ std::string place_of(const Block& block, std::size_t i) {
   return text.str();
 }
 
-/// How the values differ from the row's; empty when they do not.
+/// Return the first difference between the values and the row's; empty if there is none.
 std::string difference(const rows::Row& row, const Block& block, const std::vector<std::byte>& now) {
   const auto array = row.arrays.find("tolerance:" + block.path);
   const auto number = row.settings.find("tolerance:" + block.path);
@@ -437,7 +437,7 @@ std::string difference(const rows::Row& row, const Block& block, const std::vect
   return "";
 }
 
-/// How the run has changed the memory of a field wrongly; empty if it has not.
+/// Return how the run wrongly changed a field's memory; empty if it did not.
 std::string wrong(const rows::Row& row, const Block& block) {
   const std::vector<std::byte> now = download(block);
   if (!block.expected) return now == block.before ? "" : block.path + " (" + name_of(block.role) + ") was written";
@@ -463,7 +463,7 @@ void for_each_number(T& object, bool is_value, const F& f) {
   }
 }
 
-/// Every number of a shape is part of the structure key, no value is.
+/// Every number of a shape is part of the structure key, and no value is.
 template <class P>
 void check_key(const P& problem, const std::string& name) {
   const std::string key = structure_key({{problem, ""}});
@@ -542,7 +542,7 @@ void run(const rows::Row& row, Engine& engine) {
                      std::to_string(static_cast<int>(variant.format)));
 }
 
-/// Every result is written by some row, and everything that is read and written has values before the run in some row.
+/// Every result is written in some row, and every field that is read has values before the run in some row.
 void check_roles() {
   for (const auto& [name, use] : uses) {
     if (use.role != FieldRole::in)
@@ -575,7 +575,7 @@ int main(int argc, char** argv) {
         }
       }
     }
-    if (!std::getenv("MPSCNN_IMPL")) check_roles();  // with one, a part of the rows is run
+    if (!std::getenv("MPSCNN_IMPL")) check_roles();  // which runs only part of the rows
   } catch (const std::exception& error) {
     report(false, "%s", error.what());
   }

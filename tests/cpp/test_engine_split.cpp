@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Memory that the host cannot reach, and lists that an engine runs on a thread of its own: the split engine.
+// The split engine: memory that the host cannot reach, and lists that run on a thread of the engine.
 //
 //   test_engine_split [seed offset]      prints "N passed, N failed"
 #include <sys/wait.h>
@@ -66,7 +66,7 @@ void test_access() {
   report(!HostAccess(huge, 0, 10, HostAccess::Mode::write).data(), "no memory, no pointer");
 }
 
-/// The host faults where it uses a device's address.
+/// The host faults when it uses a device address.
 void test_fault() {
   const auto memory = device_memory(64);
   volatile const std::byte* const address = memory->address();
@@ -85,7 +85,7 @@ void test_fault() {
 #endif
 }
 
-/// Blocks that overlap have one copy, so that a problem in place stays one.
+/// Overlapping blocks share one copy, so that a problem in place stays in place.
 void test_staging() {
   const auto whole = device_memory(16 * sizeof(float));
   std::vector<float> values(16);
@@ -100,7 +100,7 @@ void test_staging() {
   for (std::size_t i = 4; i < 12; ++i) values[i] = std::fabs(values[i]);
   report(floats_in(whole) == values, "the processor works on one copy of blocks that overlap");
 
-  // Results in both: with copies of their own, the later one would put back old values of the other.
+  // Results in both: with separate copies, the later one would restore old values of the other.
   const auto block = device_memory(256), inside = Memory::part(block, 64, 128);
   BinaryProblem sum;
   sum.function.min = -100, sum.function.max = 100;
@@ -114,7 +114,7 @@ void test_staging() {
   report(is_kept, "results in blocks that overlap");
 }
 
-/// Each kind of problem is run or declined by its number: neighbours of a list are solved in different places.
+/// Problems are run or declined by their kind's number: adjacent commands are solved in different places.
 void test_lists() {
   const auto a = device_memory(64 * sizeof(float)), b = device_memory(64 * sizeof(float));
   std::vector<float> values(64);
@@ -132,7 +132,7 @@ void test_lists() {
   report(!failure && floats_in(a) == values && floats_in(b) == values, "lists: %s", failure.sentence.c_str());
 }
 
-/// A list that an engine has begun goes on beside the thread that began it.
+/// A started list runs while the thread that started it goes on.
 void test_two_phases() {
   const auto memory = device_memory(64), other = device_memory(64);
   const std::vector<Command> first = {{BufferFillProblem{memory, 0, 64, 1}, "fill"}};
@@ -163,7 +163,7 @@ void test_failures() {
   report(!execute(split(), {{BufferFillProblem{memory, 0, 64, 9}, "later"}}), "later lists run");
 }
 
-/// The memory of a plan is the device's, and is given back when the list has ended.
+/// A plan's memory is the device's, and is freed when the list has ended.
 void test_arena() {
   const auto before = split().memory_use().allocated;
   Random random(1);

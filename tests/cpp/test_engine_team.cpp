@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Teams of threads: each part is done once, whoever begins the team, and oneDNN's names for OpenMP lead to them.
+// Teams of threads: each part runs once, whichever thread begins the team, and oneDNN's OpenMP functions use them.
 //
 //   test_engine_team [seed offset]      prints "N passed, N failed"
 #include <sys/resource.h>
@@ -40,7 +40,7 @@ namespace {
 
 void on_other_thread(const std::function<void()>& action) { std::thread(action).join(); }
 
-/// The body of a team, as a function.
+/// run_team() for a lambda.
 template <class Body>
 void team(int threads, const Body& body) {
   run_team(threads, [](void* pointer) { (*static_cast<const Body*>(pointer))(); }, const_cast<Body*>(&body));
@@ -66,13 +66,13 @@ void test_parts() {
 }
 
 void test_thread_that_comes_late() {
-  // The thread that begins a team waits for no other before that one has begun.
+  // The thread that begins a team does not wait for threads that have not started.
   on_other_thread([] {
     const auto me = std::this_thread::get_id();
     std::atomic<int> mine{0};
     std::set<std::thread::id> threads;
     std::mutex mutex;
-    // On a busy machine the others may take all parts before it has a processor again: then once more.
+    // On a busy machine the others may take all parts before this thread gets a processor: then try again.
     for (int round = 0; round < 50 && mine <= 1; ++round) {
       std::atomic<int> done{0};
       mine = 0, threads.clear();
@@ -92,7 +92,7 @@ void test_thread_that_comes_late() {
 
 void test_threads_are_at_work_together() {
   on_other_thread([] {
-    // Each part waits for all others: a team whose parts are done one after the other would stand still.
+    // Each part waits for all others: a team that ran its parts one after the other would deadlock.
     for (int size = 2; size <= 6; ++size) {
       std::atomic<int> arrived{0};
       team(size, [&] {
@@ -168,7 +168,7 @@ void test_wakes() {
     report(each_part_once(3), "a team before a fork");
     const pid_t child = fork();
     if (child == 0) {
-      alarm(20);  // instead of standing still
+      alarm(20);  // instead of a deadlock
       bool ok = each_part_once(3);
       std::thread([&] { ok = ok && each_part_once(4); }).join();
       _exit(ok ? 0 : 1);
@@ -238,13 +238,13 @@ void test_openmp_names() {
   check("on the main thread");
 }
 
-/// Run `action` in a child that may start no thread; report whether it ends, and with what status.
+/// Run `action` in a child process that cannot start threads; report whether it ends, and its status.
 template <class Action>
 void without_threads(const char* what, const Action& action) {
   const pid_t child = fork();
   if (child == 0) {
-    alarm(20);                                                                   // instead of standing still
-    if (geteuid() == 0 && (setgid(65534) != 0 || setuid(65534) != 0)) _exit(3);  // the limit is not for root
+    alarm(20);                                                                   // instead of a deadlock
+    if (geteuid() == 0 && (setgid(65534) != 0 || setuid(65534) != 0)) _exit(3);  // root has no such limit
     const rlimit none{0, 0};
     setrlimit(RLIMIT_NPROC, &none);
     bool has_limit = false;
@@ -320,7 +320,7 @@ int main(int argc, char** argv) {
   return run_tests(argc, argv,
                    {test_parts, test_thread_that_comes_late, test_threads_are_at_work_together, test_barrier,
                     test_inside, test_several_at_once, test_wakes, test_limit, test_openmp_names, test_quota,
-#if !defined(__SANITIZE_THREAD__)  // it ends a forked process that starts threads
+#if !defined(__SANITIZE_THREAD__)  // it ends forked processes that start threads
                     test_fork, test_no_thread_can_be_started
 #endif
                    });

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Work that is large enough for several threads: the bits do not depend on their number, nor on the run.
+// Work large enough for several threads: bits depend neither on the number of threads nor on the run.
 //
 //   test_engine_threads [seed offset]      prints "N passed, N failed"
 #include "engine/shared/team.hpp"
@@ -7,7 +7,7 @@
 
 namespace {
 
-/// A dense image; NaN, so that all of a result is seen to be written.
+/// Return a dense image of NaN, which shows values that are not written.
 Image image(Random& random, i64 n, i64 h, i64 w, i64 c) { return {random, Format::float32, n, h, w, c, true}; }
 
 Image filled(Random& random, i64 n, i64 h, i64 w, i64 c) {
@@ -24,7 +24,7 @@ ChannelValues values(Random& random, i64 count) {
   return result;
 }
 
-/// Run the problem several times; `same_for_any` is whether the bits are those of one thread.
+/// Run the problem several times; `same_for_any`: the bits also equal those of one thread.
 void check(const std::string& name, const Problem& problem, bool same_for_any = true) {
   std::vector<std::shared_ptr<Memory>> results;
   std::visit(
@@ -144,7 +144,7 @@ void test_gradients_of_places() {
   check("resample gradient", resample);
 }
 
-/// Sums are cut into parts for threads, so that their bits are the same for the same number of threads.
+/// Sums are split into parts for threads: their bits are the same for the same number of threads.
 void test_statistics() {
   Random random(960000);
   const i64 c = 40;

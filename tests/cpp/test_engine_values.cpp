@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Conversions between the formats, of every value; buffers, on every engine.
+// Conversions between formats for every value; buffers on every engine.
 //
 //   test_engine_values [seed offset]      prints "N passed, N failed"
 #include "engine/shared/rows.hpp"
@@ -22,7 +22,7 @@ void test_half() {
     wrong += nan ? (back[i] & 0x7fff) <= 0x7c00 : back[i] != i || float_to_half(floats[i]) != i;
   }
   report(wrong == 0, "%d of all halves are converted wrongly", wrong);
-  // Middles between neighbours and their float neighbours: ties go to even, by both ways.
+  // Midpoints between adjacent halves and their float neighbours: ties go to even, in both implementations.
   wrong = 0;
   for (std::uint32_t i = 0; i < 0x7c00; ++i) {
     const double a = half_to_float(static_cast<std::uint16_t>(i)),

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The engines built into this library. Each is made when it is first asked for: making some takes a tenth of a second.
+// Engines built into this library. Each is made on first use: making some takes a tenth of a second.
 #include <algorithm>
 #include <array>
 #include <mutex>
@@ -25,8 +25,7 @@ constexpr std::array<Entry, 3> kEngines = {
 }  // namespace
 
 std::shared_ptr<Engine> engine_of(const std::string& name) {
-  // Never destroyed: memory of objects with static lifetime may return to its engine after this file's statics are
-  // gone.
+  // Never destroyed: objects with static lifetime may return memory to their engine after this file's statics are gone.
   static auto* const made = new std::array<std::shared_ptr<Engine>, kEngines.size()>;
   static std::mutex mutex;
   const std::lock_guard lock(mutex);

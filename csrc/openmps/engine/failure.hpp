@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Failure: why an engine did not run a list of commands to its end.
+// Failure: the reason why an engine did not complete a list of commands.
 #pragma once
 
 #include <cstdint>
@@ -15,7 +15,7 @@ enum class FailureCode : std::uint8_t {
   device_lost,  ///< every later call fails
 };
 
-/// Thrown by engines for other failures than std::bad_alloc.
+/// Thrown by engines for failures other than std::bad_alloc.
 class EngineError : public std::runtime_error {
  public:
   EngineError(FailureCode code, const std::string& sentence) : std::runtime_error(sentence), code_(code) {}

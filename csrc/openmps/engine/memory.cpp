@@ -116,7 +116,7 @@ HostAccess::HostAccess(std::shared_ptr<Memory> memory, std::size_t offset, std::
     else
       memory_->download(offset, bytes, copy_.get());
     data_ = copy_.get();
-  } catch (...) {  // data() tells
+  } catch (...) {  // data() is null then
   }
 }
 
@@ -124,7 +124,7 @@ HostAccess::~HostAccess() {
   if (!copy_ || !data_ || mode_ == Mode::read) return;
   try {
     memory_->upload(offset_, bytes_, copy_.get());
-  } catch (...) {  // the device is lost: every later command buffer fails with its reason
+  } catch (...) {  // the device is lost: every later command buffer fails with the reason
   }
 }
 

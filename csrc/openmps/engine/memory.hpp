@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Memory: a block of an engine's memory, allocated when it is first touched; and views of images in it.
+// Memory: a block of an engine's memory, allocated on first use; and views of images in it.
 #pragma once
 
 #include <atomic>
@@ -14,30 +14,30 @@ namespace openmps {
 
 class Engine;
 
-/// Where a block lies.
+/// Location of a block.
 enum class Storage : std::uint8_t {
-  host,    ///< the host and the engine reach it by the same address
-  device,  ///< only the engine reaches it; its address means nothing to the host
+  host,    ///< host and engine reach it by the same address
+  device,  ///< only the engine reaches it; the host cannot use its address
 };
 
-/// Bytes of an engine's memory.
+/// Memory use of an engine, in bytes.
 struct MemoryUse {
-  std::uint64_t allocated = 0;  ///< in blocks that are in use
-  std::uint64_t peak = 0;       ///< the max of `allocated` since reset_peak_bytes()
-  std::uint64_t cached = 0;     ///< in free blocks that are kept
+  std::uint64_t allocated = 0;  ///< blocks in use
+  std::uint64_t peak = 0;       ///< max of `allocated` since reset_peak_bytes()
+  std::uint64_t cached = 0;     ///< free blocks that are kept
 };
 
 /// A block that is allocated on first use and freed with its last owner. Safe from any thread.
 class Memory {
  public:
-  /// Memory of the engine's own, contents undefined. Does not allocate.
+  /// Make a block of the engine's memory, contents undefined. Does not allocate.
   static std::shared_ptr<Memory> lazy(std::shared_ptr<Engine> engine, std::size_t bytes,
                                       Storage storage = Storage::host);
-  /// The same where the engine keeps images.
+  /// The same, in the storage of the engine's images.
   static std::shared_ptr<Memory> lazy_image(std::shared_ptr<Engine> engine, std::size_t bytes);
-  /// The caller's memory on the host; `release` (may be empty) runs when the last owner lets go, on any thread.
+  /// Wrap the caller's host memory; `release` (may be empty) runs when the last owner lets go, on any thread.
   static std::shared_ptr<Memory> wrap(void* data, std::size_t bytes, std::function<void()> release);
-  /// A part of another block; keeps it alive, allocates with it. `release` as in wrap().
+  /// Make a part of another block; it keeps that block alive and allocates with it. `release` as in wrap().
   static std::shared_ptr<Memory> part(std::shared_ptr<Memory> parent, std::size_t offset, std::size_t bytes,
                                       std::function<void()> release = {});
 
@@ -45,32 +45,32 @@ class Memory {
   Memory(const Memory&) = delete;
   Memory& operator=(const Memory&) = delete;
 
-  /// First byte as the engine sees it; allocates. Throws std::bad_alloc.
+  /// Return the first byte as the engine sees it; allocates. Throws std::bad_alloc.
   std::byte* address();
-  /// First byte as the host sees it; allocates. Throws std::bad_alloc, and std::logic_error for memory of a device,
-  /// which HostAccess reads and writes.
+  /// Return the first byte as the host sees it; allocates. Throws std::bad_alloc, and std::logic_error for device
+  /// memory, which needs a HostAccess.
   std::byte* data();
   std::size_t size() const { return bytes_; }
   Storage storage() const { return parent_ ? parent_->storage() : storage_; }
   bool is_allocated() const;
-  /// The engine whose memory it is, as lazy() made it; null for the others.
+  /// Return the engine passed to lazy(); null for other memory.
   const Engine* owner() const { return engine_.get(); }
-  /// Copy a range from and to the host. Throws like address(), and std::runtime_error if the device fails.
+  /// Copy a range to or from the host. Throws like address(), and std::runtime_error if the device fails.
   void download(std::size_t offset, std::size_t bytes, void* to);
   void upload(std::size_t offset, std::size_t bytes, const void* from);
 
-  /// For memory of lazy() that is not allocated: from now on its address is `data`, which stays the caller's, until
-  /// displace(). No other thread may use the memory meanwhile.
+  /// Set the address of unallocated memory of lazy() to `data`, which remains the caller's, until displace(). No other
+  /// thread may use the memory meanwhile.
   void place(std::byte* data) { data_.store(data, std::memory_order_release); }
   void displace() { data_.store(nullptr, std::memory_order_release); }
 
-  /// Managed storage [MTLResource.h]: from now on the CPU has a copy of its own, which holds bytes of `fill` until
-  /// something is copied to it. address() is the GPU's.
+  /// Managed storage [MTLResource.h]: from now on the CPU has its own copy, filled with `fill` until something is
+  /// copied to it. address() is the GPU's.
   void separate_cpu_copy(std::byte fill);
   bool has_cpu_copy() const { return cpu_fill_.has_value(); }
-  /// First byte for the CPU: of its copy, if it has one. Allocates. Throws std::bad_alloc.
+  /// Return the first byte for the CPU, of its copy if it has one. Allocates. Throws std::bad_alloc.
   std::byte* cpu_data();
-  /// Between the copies; nothing where memory is one.
+  /// Copy between the CPU's and the GPU's bytes; no-op if there is no CPU copy.
   void copy_to_cpu();
   void copy_to_gpu(std::size_t offset, std::size_t bytes);
 
@@ -90,7 +90,7 @@ class Memory {
   std::unique_ptr<std::byte[]> cpu_copy_;
 };
 
-/// Access of the host to a range of memory: in place where the host reaches it, else through a copy.
+/// Host access to a range of memory: in place if the host reaches it, otherwise through a copy.
 class HostAccess {
  public:
   enum class Mode : std::uint8_t {
@@ -98,10 +98,10 @@ class HostAccess {
     write,   ///< every byte of the range is written
     update,  ///< some bytes of the range are written
   };
-  /// data() is null if there is no memory, or the device fails.
+  /// data() is null if memory runs out or the device fails.
   HostAccess(std::shared_ptr<Memory> memory, std::size_t offset, std::size_t bytes, Mode mode) noexcept;
   HostAccess(std::shared_ptr<Memory> memory, Mode mode) noexcept : HostAccess(memory, 0, memory->size(), mode) {}
-  /// Writes the copy back.
+  /// Write the copy back.
   ~HostAccess();
   HostAccess(const HostAccess&) = delete;
   HostAccess& operator=(const HostAccess&) = delete;
@@ -117,18 +117,18 @@ class HostAccess {
   std::byte* data_ = nullptr;
 };
 
-/// How one channel of one pixel is stored.
+/// Storage format of one channel of a pixel.
 enum class Format : std::uint8_t { unorm8, unorm16, float16, float32 };
 
 constexpr std::size_t size_of(Format format) {
   return format == Format::unorm8 ? 1 : format == Format::float32 ? 4 : 2;
 }
 
-/// A rectangle of pixels of a run of channels of a run of images. Channels of a pixel are adjacent (stride 1).
-/// Strides count elements and are positive; extents are > 0.
+/// View of a rectangle of pixels, a range of channels and a range of images. Channels of a pixel are adjacent (stride
+/// 1). Strides count elements and are positive; extents are > 0.
 struct ImageView {
   std::shared_ptr<Memory> memory;
-  std::size_t offset = 0;  ///< bytes from the first of the memory to (image 0, row 0, column 0, channel 0)
+  std::size_t offset = 0;  ///< bytes from the start of the memory to (image 0, row 0, column 0, channel 0)
   Format format = Format::float32;
   std::int64_t n = 1, h = 1, w = 1, c = 1;
   std::int64_t n_stride = 0, h_stride = 0, w_stride = 0;
@@ -138,7 +138,7 @@ struct ImageView {
     return (w == 1 || w_stride == c) && (h == 1 || h_stride == w * c) && (n == 1 || n_stride == h * w * c);
   }
   std::int64_t size() const { return n * h * w * c; }
-  /// The same memory, `images` from `first_image` on, and so forth. The caller has checked the bounds.
+  /// Return a view of `count` images from `first` on, and so forth. The caller has checked the bounds.
   ImageView images(std::int64_t first, std::int64_t count) const;
   ImageView region(std::int64_t y, std::int64_t x, std::int64_t height, std::int64_t width) const;
   ImageView channels(std::int64_t first, std::int64_t count) const;

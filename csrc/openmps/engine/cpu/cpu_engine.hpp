@@ -7,7 +7,7 @@
 
 namespace openmps {
 
-/// The processor, through oneDNN and own loops. Everything is done when an entry returns.
+/// Make the processor's engine, which uses oneDNN and own loops. Its calls are synchronous.
 std::shared_ptr<Engine> make_cpu_engine();
 
 }  // namespace openmps

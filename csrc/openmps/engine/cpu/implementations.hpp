@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Ordered lists of implementations: each states its condition and may decline; the last takes everything.
+// Ordered lists of implementations: each checks its conditions and may decline; the last one accepts everything.
 #pragma once
 
 #include <cstddef>
@@ -12,10 +12,10 @@ namespace openmps::cpu {
 template <class Call>
 struct Implementation {
   const char* name;
-  const char* (*run)(const Call&);  ///< null when the work is done, otherwise why it was not
+  const char* (*run)(const Call&);  ///< return null when done, otherwise the reason for declining
 };
 
-/// Make the names of a list known to dispatch(). Each list has one.
+/// Registers the names of a list for dispatch(). Each list has one.
 struct ImplementationNames {
   template <class Call, std::size_t N>
   explicit ImplementationNames(const Implementation<Call> (&list)[N]) {
@@ -23,7 +23,7 @@ struct ImplementationNames {
   }
 };
 
-/// Run the first implementation that does not decline. MPSCNN_IMPL leaves only the one of that name, and the last.
+/// Run the first implementation that does not decline. MPSCNN_IMPL restricts a list to the one it names, and the last.
 template <class Call, std::size_t N>
 void run_first(const char* entry, const Implementation<Call> (&list)[N], const Call& call) {
   const Dispatch& settings = dispatch();

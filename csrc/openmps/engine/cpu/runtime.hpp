@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Shared by the whole engine: scratch memory, names of implementations, the dispatch trace.
+// Shared by the whole CPU engine: scratch memory, names of implementations, the dispatch trace.
 #pragma once
 
 #include <cstdint>
@@ -12,10 +12,10 @@
 
 namespace openmps::cpu {
 
-/// The engine's memory. Lives as long as the process.
+/// Return the engine's memory, which lives as long as the process.
 BlockAllocator& blocks();
 
-/// Memory for the time of one call.
+/// Memory for the duration of one call.
 class Scratch {
  public:
   Scratch() = default;
@@ -36,33 +36,33 @@ class Scratch {
   std::byte* data_ = nullptr;
 };
 
-/// A dense float image in scratch memory. Throws std::bad_alloc also when the extents overflow.
+/// A dense float image in scratch memory. Throws std::bad_alloc, also if the extents overflow.
 struct ScratchTensor {
   ScratchTensor(std::int64_t n, std::int64_t h, std::int64_t w, std::int64_t c);
   Scratch memory;
   Tensor tensor;
 };
 
-/// The names of the implementations in all lists, registered when the library is loaded.
+/// Return the names of the implementations in all lists, registered when the library is loaded.
 std::vector<std::string>& implementation_names();
 
-/// MPSCNN_IMPL and MPSCNN_TRACE as far as lists of implementations go.
+/// Settings of MPSCNN_IMPL and MPSCNN_TRACE for lists of implementations.
 struct Dispatch {
-  std::string only;      ///< the only implementation that a list may use besides its last; empty: all
-  bool traces = false;   ///< print which implementation was tried, and why it was not used
-  bool is_plain = true;  ///< neither
+  std::string only;      ///< the only implementation that a list may use besides its last one; empty: all
+  bool traces = false;   ///< print which implementations are tried, and why they decline
+  bool is_plain = true;  ///< neither is set
 };
 
-/// Throw if MPSCNN_IMPL is in no list.
+/// Return the settings from the environment; throws if no list has the implementation that MPSCNN_IMPL names.
 const Dispatch& read_dispatch();
-/// The settings, read once per process.
+/// Return the settings, read once per process.
 inline const Dispatch& dispatch() {
   static const Dispatch& settings = read_dispatch();
   return settings;
 }
 
-/// Print one line on stderr if dispatch is traced: which implementation was tried, and why it was not used (null: it
-/// was).
+/// If dispatch is traced, print one line to stderr: the implementation that was tried, and why it declined (null: it
+/// did not).
 void trace_dispatch(const char* entry, const char* implementation, const char* why_not);
 
 }  // namespace openmps::cpu

@@ -28,7 +28,7 @@ class NullEngine final : public Engine {
   void reset_peak_bytes() override { allocator_.reset_peak_bytes(); }
   void free_cached_bytes() override { allocator_.trim(0); }
 
-  /// Copy bytes between buffers and textures; leave everything else undone.
+  /// Copy bytes between buffers and textures; ignore all other problems.
   bool try_run(const Problem& problem) override {
     if (const auto* copy = std::get_if<BufferCopyProblem>(&problem))
       std::memmove(copy->dst->data() + copy->dst_offset, copy->src->data() + copy->src_offset, copy->bytes);

@@ -7,8 +7,8 @@
 
 namespace openmps {
 
-/// Computes nothing: memory is real and zero-filled, buffers are copied and filled, images stay as they are. For tests
-/// of shapes, states and errors, and to measure what everything around the arithmetic costs.
+/// Make an engine that computes nothing: memory is real and zero-filled, buffers are copied and filled, images stay as
+/// they are. For tests of shapes, states and errors, and to measure the cost of everything but the arithmetic.
 std::shared_ptr<Engine> make_null_engine();
 
 }  // namespace openmps

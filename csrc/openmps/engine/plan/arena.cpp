@@ -13,7 +13,7 @@ namespace {
 
 constexpr std::size_t kAlignment = 256;
 
-/// The place of a block and of those that are stored over it when it is read for the last time.
+/// Place of a block and of the blocks that reuse it from the step of its last read.
 struct Slot {
   std::size_t bytes = 0, offset = 0;
   std::uint32_t first = 0xffffffff, last = 0;  ///< steps
@@ -38,7 +38,7 @@ class Placer {
     for (std::uint32_t i = 0; i < slots_.size(); ++i) {
       if (slots_[i].is_used() && slot_of_[i] == i) order.push_back(i);
     }
-    // Large ones first: the small ones fit between them.
+    // Largest first: small slots fill the gaps.
     std::stable_sort(order.begin(), order.end(),
                      [&](std::uint32_t a, std::uint32_t b) { return slots_[a].bytes > slots_[b].bytes; });
     for (std::size_t i = 0; i < order.size(); ++i) settle(order, i);
@@ -66,7 +66,7 @@ class Placer {
     }
   }
 
-  /// Results that only pass between the commands of a step have no place; a sum may be stored over its addend.
+  /// Drop the places of results between commands of one step; let a sum overwrite its addend.
   void share_places(std::uint32_t at) {
     const auto& members = plan_.steps[at].commands;
     if (members.size() == 1) return;
@@ -86,7 +86,7 @@ class Placer {
     slot_of_[to] = slot_of_[from];
   }
 
-  /// The lowest place that is free for the whole time of a slot.
+  /// Place a slot at the lowest offset that is free from its first to its last step.
   void settle(const std::vector<std::uint32_t>& order, std::size_t count) {
     Slot& slot = slots_[order[count]];
     std::vector<const Slot*> others;
@@ -122,7 +122,7 @@ Arena::Arena(Engine& engine, const Plan& plan, const Structure& structure) : eng
   data_ = engine.allocate(bytes_, engine.image_storage());
   for (const Plan::Placement& placement : plan.placements) {
     Memory* const memory = structure.blocks[placement.block].memory;
-    if (memory->owner() != &engine || memory->is_allocated()) continue;  // something was written before this list
+    if (memory->owner() != &engine || memory->is_allocated()) continue;  // written before this list
     memory->place(data_ + placement.offset);
     placed_.push_back(memory);
   }

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Where the private blocks of a list lie while it runs: in one block of the engine's, in turns.
+// Places of a list's private blocks while it runs: one block of the engine's memory, reused over time.
 #pragma once
 
 #include "engine/plan/plan.hpp"
@@ -7,10 +7,10 @@
 
 namespace openmps {
 
-/// Fills in the plan's placements from its steps.
+/// Fill in the plan's placements from its steps.
 void place_blocks(const Engine& engine, const std::vector<Command>& commands, const Structure& structure, Plan& plan);
 
-/// The placements, for one list, as long as this lives.
+/// Memory for a plan's placements, assigned to the blocks of one list while this lives.
 class Arena {
  public:
   Arena(Engine& engine, const Plan& plan, const Structure& structure);

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Execution: a list of commands on its way through an engine.
+// Execution: a list of commands that an engine runs.
 #pragma once
 
 #include <memory>
@@ -22,19 +22,19 @@ class Execution {
 
   /// Whether wait() returns at once.
   bool is_done() const noexcept { return !state_; }
-  /// Wait until the engine has ended, and free the memory that the plan took. Return the first failure; later commands
-  /// are then not run.
+  /// Wait until the engine has finished, and free the plan's memory. Return the first failure; commands after it do not
+  /// run.
   Failure wait() noexcept;
 
  private:
   friend Execution start(Engine&, const std::vector<Command>&, std::shared_ptr<const Plan>) noexcept;
   struct State;
-  std::unique_ptr<State> state_;  ///< of a list that is not done
+  std::unique_ptr<State> state_;  ///< null once done
   Failure failure_;
 };
 
-/// Hand the list over to the engine, by `plan` or, without one, by plan_for(). `commands` outlive the execution. Never
-/// throws (called from code that cannot catch). MPSCNN_TRACE=steps prints the time of each step.
+/// Start to run the list on the engine by `plan` or, if null, by plan_for(). `commands` must outlive the execution.
+/// Never throws (called from code that cannot catch). MPSCNN_TRACE=steps prints the time of each step.
 Execution start(Engine& engine, const std::vector<Command>& commands,
                 std::shared_ptr<const Plan> plan = nullptr) noexcept;
 

@@ -22,13 +22,13 @@ bool same_pixels(const ImageView& a, const ImageView& b) {
          a.n_stride == b.n_stride && a.h_stride == b.h_stride && a.w_stride == b.w_stride;
 }
 
-/// Value (y, x, k) of the result sees value (y, x, k) of the operand, and there are as many of them.
+/// Return whether element (y, x, k) of the result reads element (y, x, k) of the operand, with equal extents.
 bool is_plain(const Operand& operand, const ImageView& dst) {
   return operand.start_h == 0 && operand.start_w == 0 && !operand.repeat_h && !operand.repeat_w && !operand.repeat_c &&
          same_extents(operand.view, dst);
 }
 
-/// The activation that the bounds are.
+/// Return the activation that equals the bounds, if there is one.
 std::optional<Neuron> neuron_of(const Arithmetic& f) {
   constexpr float kInfinity = std::numeric_limits<float>::infinity();
   Neuron neuron;
@@ -96,12 +96,12 @@ class Fuser {
     return structure_.blocks[index_.of(view.memory.get())];
   }
 
-  /// Different blocks that are not two views of the same bytes, as two images of one array are.
+  /// Return whether the blocks differ and cannot be two views of the same bytes, as two images of one array can.
   bool are_disjoint(const ImageView& a, const ImageView& b) const {
     return a.memory != b.memory && (block_of(a).is_private || block_of(b).is_private);
   }
 
-  /// Whether what `view` holds is the same after the commands between, and nothing depends on what the host does there.
+  /// Return whether commands in [first, end) leave the contents of `view` unchanged and none of them is a host task.
   bool stays(const ImageView& view, std::uint32_t first, std::uint32_t end) const {
     const bool is_private = block_of(view).is_private;
     bool is_kept = true;
@@ -116,7 +116,7 @@ class Fuser {
             if constexpr (Described<std::decay_t<decltype(problem)>>)
               for_each_result(problem, check);
             else
-              is_kept = false;  // a task of the host may write anything
+              is_kept = false;  // a host task may write anything
           },
           commands_[i].problem);
     }
@@ -135,7 +135,7 @@ class Fuser {
       const std::uint32_t before = step.commands.back();
       if (next == before || taken_[next] || !engine_.fuses(conv, commands_[next].problem)) return step;
       if (!absorb(conv, commands_[next].problem)) return step;
-      // The whole is done where `next` stands.
+      // The fused step runs when `next` would.
       if (!stays(conv.src, before + 1, next) || !are_disjoint(conv.src, conv.dst)) return step;
       if (conv.addend.memory) {
         const bool is_new = std::holds_alternative<BinaryProblem>(commands_[next].problem);

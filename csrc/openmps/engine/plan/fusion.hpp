@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Which commands become one call of an engine.
+// Fusion: commands that become one call of an engine.
 #pragma once
 
 #include "engine/plan/plan.hpp"
@@ -7,15 +7,15 @@
 
 namespace openmps {
 
-/// Steps in the order in which they run: each command once. A convolution is fused with the next command only if the
-/// engine fuses the two and the result is one whole source of that command, in memory which only these two refer to.
+/// Return steps in execution order; each command is in one step. A convolution is fused with the next command only if
+/// the engine fuses the two and the result is one whole source of that command, in memory that only these two refer to.
 std::vector<Plan::Step> fuse(const Engine& engine, const std::vector<Command>& commands, const Structure& structure);
 
-/// The problem of a step of several commands.
+/// Return the problem of a step of several commands.
 Problem fused_problem(const std::vector<Command>& commands, const Plan::Step& step);
 
-/// Extend `conv` by `next`, which reads its result, so that it stores the result of `next`. Return false, and leave
-/// `conv` as it is, if there is no such problem.
+/// Extend `conv` by `next`, which reads its result, so that it stores the result of `next`. Return false and leave
+/// `conv` unchanged if no such problem exists.
 bool absorb(ConvProblem& conv, const Problem& next);
 
 }  // namespace openmps

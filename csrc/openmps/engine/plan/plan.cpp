@@ -39,7 +39,7 @@ std::shared_ptr<const Plan> make_plan(const Engine& engine, const std::vector<Co
   return plan;
 }
 
-/// Least recently used plans leave first.
+/// Cache of plans; evicts the least recently used.
 class PlanCache {
  public:
   std::shared_ptr<const Plan> find(const std::string& key) {
@@ -109,7 +109,7 @@ Execution::~Execution() { wait(); }
 
 namespace {
 
-/// The failure that is being handled, at the command of that label.
+/// Return the exception being handled as a failure of the command with that label.
 Failure current_failure(const std::string& label) {
   const auto sentence = [&](const char* what) { return (label.empty() ? "" : label + ": ") + what; };
   try {
@@ -125,7 +125,7 @@ Failure current_failure(const std::string& label) {
       return {FailureCode::internal, sentence("the device failed for an unknown reason.")};
     }
   } catch (...) {
-    return {FailureCode::out_of_memory, "out of memory"};  // fits into the string itself
+    return {FailureCode::out_of_memory, "out of memory"};  // short enough for no allocation
   }
 }
 

@@ -10,7 +10,7 @@
 namespace openmps {
 namespace {
 
-/// Blocks of a device that overlap, and their copy on the host.
+/// Overlapping blocks of a device and their copy on the host.
 struct Staged {
   std::byte *first, *end;       ///< addresses on the device
   std::vector<Memory*> blocks;  ///< in any order

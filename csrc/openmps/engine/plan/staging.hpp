@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Problems of one engine solved by another: on copies of the memory that the other cannot reach.
+// Staging: solve problems on the processor, on host copies of a device's memory.
 #pragma once
 
 #include <functional>
@@ -9,12 +9,12 @@
 
 namespace openmps {
 
-/// The problem on other memory: each block is replaced by what `replace` returns for it.
+/// Return the problem with each memory block replaced by `replace` of it.
 Problem with_memory(const Problem& problem,
                     const std::function<std::shared_ptr<Memory>(const std::shared_ptr<Memory>&)>& replace);
 
-/// Solve the problem with the processor's engine. Memory of a device is copied to the host before and, where the
-/// problem writes, back afterwards; blocks that overlap have one copy.
+/// Solve the problem with the processor's engine. Device memory is copied to the host before and, if the problem writes
+/// it, back afterwards; overlapping blocks share one copy.
 void run_on_processor(const Problem& problem);
 
 }  // namespace openmps

@@ -33,7 +33,7 @@ std::string Steps::labels(std::size_t step) const {
 
 void run_problem(Engine& engine, const Problem& problem) {
   if (const auto* task = std::get_if<HostTask>(&problem)) {
-    engine.synchronize();  // the host may read the results of what came before
+    engine.synchronize();  // the host may read earlier results
     if (task->run) task->run();
   } else if (!engine.try_run(problem)) {
     engine.synchronize();

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Steps: the calls of a planned list, in order.
+// Steps: the engine calls of a planned list, in order.
 #pragma once
 
 #include <cstddef>
@@ -11,19 +11,19 @@
 
 namespace openmps {
 
-/// The calls of a list, for Engine::start(). Used by one thread at a time.
+/// Engine calls of a list, for Engine::start(). Used by one thread at a time.
 class Steps {
  public:
   Steps(const std::vector<Command>& commands, const Plan& plan) : commands_(commands), plan_(plan) {}
 
   std::size_t size() const { return plan_.steps.size(); }
-  /// The problem of a step; replaced by the next call.
+  /// Return the problem of a step; valid until the next call.
   const Problem& problem(std::size_t step);
-  /// The label of the step's first command.
+  /// Return the label of the step's first command.
   const std::string& label(std::size_t step) const { return commands_[plan_.steps[step].commands.front()].label; }
-  /// The labels of all commands of the step.
+  /// Return the labels of all commands of the step.
   std::string labels(std::size_t step) const;
-  /// The step that problem() was last asked for.
+  /// Return the step of the last call of problem().
   std::size_t current() const { return current_; }
 
  private:
@@ -33,10 +33,10 @@ class Steps {
   Problem fused_;
 };
 
-/// Whether MPSCNN_TRACE asks for the time of each step.
+/// Return whether MPSCNN_TRACE asks for the time of each step.
 bool traces_steps();
 
-/// Solve the problem with the engine, or with the processor's if it declines. A HostTask waits for the engine.
+/// Solve the problem with the engine, or with the processor's engine if it declines. Synchronizes before a HostTask.
 void run_problem(Engine& engine, const Problem& problem);
 
 }  // namespace openmps

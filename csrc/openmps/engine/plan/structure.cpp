@@ -11,15 +11,15 @@
 namespace openmps {
 namespace {
 
-constexpr std::size_t kBytesPerCommand = 512;  // about
+constexpr std::size_t kBytesPerCommand = 512;  // estimate
 
 template <class T>
 constexpr bool is_shared = false;
 template <class T>
 constexpr bool is_shared<std::shared_ptr<T>> = true;
 
-/// Collects the fields of a list into bytes. Memory blocks become their order of first appearance. References that a
-/// problem does not describe make their block look as if others knew it, so each reference is put once.
+/// Serializes the fields of a list. Memory blocks become indices in order of first appearance. Each reference is put
+/// once: references that no field describes make their block look shared.
 class KeyWriter {
  public:
   explicit KeyWriter(std::size_t commands) {
@@ -73,7 +73,7 @@ class KeyWriter {
   }
   void put(const HostTask&) {}
 
-  /// Behind the last field of a command.
+  /// Call after the last field of a command.
   void end_command() { result_.uses_ends.push_back(static_cast<std::uint32_t>(result_.uses.size())); }
 
   Structure take() {
@@ -84,7 +84,7 @@ class KeyWriter {
       put(block.memory->storage());
       put(block.memory->size());
     }
-    // Whoever let go of a block has done so before.
+    // Pairs with the release of references that other threads dropped.
     std::atomic_thread_fence(std::memory_order_acquire);
     result_.key.resize(length_);
     return std::move(result_);
@@ -93,7 +93,7 @@ class KeyWriter {
  private:
   std::uint32_t index_of(const std::shared_ptr<Memory>& memory) {
     const auto last = result_.blocks.size();
-    const std::size_t recent = last < kRecent ? last : kRecent;  // the result of one command is the source of the next
+    const std::size_t recent = last < kRecent ? last : kRecent;  // usually the result of the previous command
     for (std::size_t i = 1; i <= recent; ++i) {
       if (result_.blocks[last - i].memory == memory.get()) return static_cast<std::uint32_t>(last - i);
     }
@@ -113,7 +113,7 @@ class KeyWriter {
 
   static constexpr std::size_t kRecent = 4;
   Structure result_;
-  std::size_t length_ = 0;  ///< of the key, which has room behind
+  std::size_t length_ = 0;  ///< used bytes of the key, whose buffer is larger
   std::vector<const std::shared_ptr<Memory>*> shared_;
   std::unordered_map<const Memory*, std::uint32_t> order_;
 };

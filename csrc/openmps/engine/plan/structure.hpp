@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What a list of commands looks like: its key, and which blocks of memory its commands use.
+// Structure of a list of commands: its key and the memory blocks that its commands use.
 #pragma once
 
 #include <cstdint>
@@ -16,27 +16,27 @@ namespace openmps {
 class Memory;
 
 struct Structure {
-  /// Kinds, extents, strides, formats, windows, neurons, which commands share memory and which memory nobody else
-  /// knows, without addresses or values: lists of equal structure have equal keys.
+  /// Kinds, extents, strides, formats, windows, neurons, which commands share memory and which memory is private; no
+  /// addresses or values. Lists of equal structure have equal keys.
   std::string key;
 
   struct Block {
     Memory* memory = nullptr;
     std::uint32_t references = 0;  ///< from the list
-    /// Of an engine's own memory, and only the list refers to it: what is in it before and after is seen by nobody.
+    /// Owned by an engine and referred to only by the list: nothing else reads or writes its contents.
     bool is_private = false;
   };
-  std::vector<Block> blocks;  ///< in the order of their first use
+  std::vector<Block> blocks;  ///< in order of first use
 
-  std::vector<std::uint32_t> uses;       ///< blocks of command 0, of command 1, ...
-  std::vector<std::uint32_t> uses_ends;  ///< behind the last one of each command
+  std::vector<std::uint32_t> uses;       ///< block indices of command 0, of command 1, ...
+  std::vector<std::uint32_t> uses_ends;  ///< end of each command's uses
   std::span<const std::uint32_t> uses_of(std::size_t command) const {
     const std::size_t begin = command ? uses_ends[command - 1] : 0;
     return {uses.data() + begin, uses_ends[command] - begin};
   }
 };
 
-/// Which block a memory is.
+/// Maps memory to its index in Structure::blocks.
 class BlockIndex {
  public:
   static constexpr std::uint32_t kNone = 0xffffffff;

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Activation functions, windows, operands and values per channel, which several problems share.
+// Types that several problems share: activation functions, windows, operands, values per channel.
 #pragma once
 
 #include <cstdint>
@@ -34,7 +34,7 @@ enum class NeuronType : std::int32_t {
 struct Neuron {
   NeuronType type = NeuronType::none;
   float a = 0, b = 0, c = 0;
-  std::shared_ptr<const std::vector<float>> a_per_channel;  ///< prelu: one value per channel of the result
+  std::shared_ptr<const std::vector<float>> a_per_channel;  ///< prelu: one slope per output channel
 
   static constexpr auto fields() {
     using P = Neuron;
@@ -44,11 +44,11 @@ struct Neuron {
   }
 };
 
-/// Pixels outside of the source: zero, or the nearest pixel.
+/// Out-of-bounds taps: zero, or clamped to the edge.
 enum class Edge : std::uint8_t { zero, clamp };
 
-/// Which source pixels a destination pixel sees. Tap (p, q) of destination (y, x) is source row
-/// start_h + y * stride_h + p * dilation_h, column likewise.
+/// Source pixels that a destination pixel reads. Tap (p, q) of destination (y, x) is source row start_h + y * stride_h
+/// + p * dilation_h; columns likewise.
 struct Window {
   std::int64_t kernel_h = 1, kernel_w = 1;
   std::int64_t stride_h = 1, stride_w = 1;
@@ -66,8 +66,8 @@ struct Window {
   }
 };
 
-/// A source of a problem that works value by value. Value (y, x, k) of the destination sees value (start_h + y, start_w
-/// + x, k) of the view; along an axis that repeats, the one at the start, k = 0 for channels. The view has as many
+/// Source of an element-wise problem. Element (y, x, k) of the destination reads element (start_h + y, start_w + x, k)
+/// of the view; a repeated (broadcast) axis is always read at its start, k = 0 for channels. The view has as many
 /// images as the destination, and as many channels unless they repeat.
 struct Operand {
   ImageView view;
@@ -84,10 +84,9 @@ struct Operand {
   }
 };
 
-/// Of a gradient, the forward kernel's source of h x w pixels, when results that looked beyond it saw its nearest
-/// pixel: each pixel of diff_src is the sum over all results that saw it, and 0 beyond the source. Pixel (0, 0) of
-/// diff_src is the source's pixel (start_h, start_w). The pixels of diff_dst are all results there are. h == 0: no
-/// results see the nearest pixel.
+/// For gradients: extents of the forward kernel's source, whose out-of-bounds taps clamped to the edge. Each pixel of
+/// diff_src is the sum over all results that read it, and 0 beyond the source. Pixel (0, 0) of diff_src is source pixel
+/// (start_h, start_w). diff_dst covers all results. h == 0: no taps were clamped.
 struct ClampedSource {
   std::int64_t h = 0, w = 0;
   std::int64_t start_h = 0, start_w = 0;
@@ -100,10 +99,10 @@ struct ClampedSource {
   }
 };
 
-/// Float32 values in a buffer, one per channel unless something else is said.
+/// Float32 values in a buffer, one per channel unless stated otherwise.
 struct ChannelValues {
-  std::shared_ptr<Memory> memory;  ///< none: there are no values
-  std::size_t offset = 0;          ///< bytes to the first one, a multiple of 4
+  std::shared_ptr<Memory> memory;  ///< null: no values
+  std::size_t offset = 0;          ///< of the first value, in bytes; a multiple of 4
 
   static constexpr auto fields() {
     using P = ChannelValues;

@@ -13,7 +13,7 @@
 
 namespace openmps {
 
-/// An array of floats, owned or lent. Lent floats do not change while `owner` is held.
+/// An array of floats, owned or borrowed. Borrowed floats do not change while `owner` is held.
 class Floats {
  public:
   Floats() = default;
@@ -33,20 +33,20 @@ class Floats {
 
  private:
   std::vector<float> own_;
-  std::shared_ptr<const void> owner_;  ///< of what is lent
+  std::shared_ptr<const void> owner_;  ///< of borrowed floats
   const float* data_ = nullptr;
   std::size_t count_ = 0;
 };
 
-/// Weights as a kernel keeps them: float32 OHWI with the rounding to half already done if the data source wants
-/// it, and batch normalization folded in. Immutable: a reload makes a new object.
+/// Weights of a kernel: float32 OHWI, already rounded to half if the data source wants it, with batch normalization
+/// folded in. Immutable: a reload makes a new object.
 struct ConvWeights {
   std::int64_t out_channels = 0, kernel_h = 0, kernel_w = 0, in_channels_per_group = 0, groups = 1;
   Floats values;            ///< [O][kH][kW][I/groups]; depth-wise: groups == O, I/groups == 1
   std::vector<float> bias;  ///< O values, or empty for none
 
-  /// Data that an engine derives from the weights (packed copies, compiled primitives), by a key of the engine's;
-  /// destroyed with the weights.
+  /// Data that an engine derives from the weights (packed copies, compiled primitives), by the engine's keys; destroyed
+  /// with the weights.
   struct Cache {
     std::mutex mutex;
     std::map<std::string, std::shared_ptr<void>> entries;
@@ -58,8 +58,8 @@ struct ConvWeights {
 /// src.c == in_channels_per_group * groups. With subpixel r > 1 the convolution has h/r x w/r pixels of r*r*dst.c
 /// channels (rounded up) and dst[y][x][c] = result[y/r][x/r][(r * (y % r) + x % r) * dst.c + c]. src and dst have the
 /// same n and do not overlap. Fully connected layers are windows that cover the whole source, dst 1 x 1.
-/// With memory in `addend`, which has dst's extents, dst = after(neuron(...) + addend) and subpixel is 1. The addend
-/// may be the very view of dst; else they do not overlap. Plans make such problems, command buffers do not.
+/// If `addend` has memory, it has dst's extents, subpixel is 1 and dst = after(neuron(...) + addend). The addend is
+/// either the same view as dst or does not overlap it. Only plans make such problems.
 struct ConvProblem {
   ImageView src, dst;
   std::shared_ptr<const ConvWeights> weights;
@@ -80,25 +80,25 @@ struct ConvProblem {
   }
 };
 
-/// Gradients of a ConvProblem without neuron, addend and subpixel; diff_dst is that of its result. Wanted are those
-/// that have memory. "Looks at": window(v, u, p, q) of the forward problem. Sums over images, pixels (v, u) of diff_dst
-/// and taps (p, q), and for diff_src over the outputs o of i's group:
-///   diff_src[n][y][x][i] = sum w[o][p][q][i % (I/groups)] * diff_dst[n][v][u][o] where (v, u) looks at source pixel
+/// Gradients of a ConvProblem without neuron, addend and subpixel; diff_dst is the gradient of its result. A gradient
+/// is computed if it has memory. (v, u) reads window(v, u, p, q) of the forward problem. Sums are over images, pixels
+/// (v, u) of diff_dst and taps (p, q), and for diff_src over the outputs o of i's group:
+///   diff_src[n][y][x][i] = sum w[o][p][q][i % (I/groups)] * diff_dst[n][v][u][o] where (v, u) reads source pixel
 ///                          (first_h + y, first_w + x)
-///   diff_weights[o][p][q][i] = sum diff_dst[n][v][u][o] * src[n][what (v, u) looks at][group(o) * I/groups + i]
+///   diff_weights[o][p][q][i] = sum diff_dst[n][v][u][o] * src[n][pixel read by (v, u)][group(o) * I/groups + i]
 ///   diff_bias[o] = sum diff_dst[n][v][u][o]
-/// Edge::zero: diff_src goes on beyond the source as if that were larger. Edge::clamp: what looks outside looks at the
-/// nearest pixel, and diff_src is 0 beyond the source.
+/// Edge::zero: diff_src continues beyond the source as if the source were larger. Edge::clamp: out-of-bounds taps clamp
+/// to the edge, and diff_src is 0 beyond the source.
 struct ConvGradientProblem {
   ImageView diff_dst;
-  ImageView src;       ///< memory only where diff_weights has some
+  ImageView src;       ///< has memory only if diff_weights has
   ImageView diff_src;  ///< shares no memory with the sources
   std::int64_t first_h = 0, first_w = 0;
   std::shared_ptr<const ConvWeights> weights;
   Window window;
   ChannelValues diff_weights;  ///< in the order of ConvWeights::values
   ChannelValues diff_bias;     ///< one per output
-  bool accumulates = false;    ///< diff_weights and diff_bias are added to what is there
+  bool accumulates = false;    ///< add to diff_weights and diff_bias instead of overwriting them
   bool reduced_precision = false;
 
   static constexpr auto fields() {
@@ -131,18 +131,17 @@ struct TransposeProblem {
   }
 };
 
-/// The same of a TransposeProblem without neuron; `window` is its window. With tap (p, q), result pixel (v, u) looks
-/// at pixel (start_h + v + p * dilation_h, start_w + u + q * dilation_w) of Z; diff_src is that of the source:
-///   diff_src[n][y][x][i] = sum w[o][p][q][i % (I/groups)] * diff_dst[n][v][u][o] where (v, u) looks at pixel
+/// Gradients of a TransposeProblem without neuron, as in ConvGradientProblem; `window` is its window. With tap (p, q),
+/// result pixel (v, u) reads pixel (start_h + v + p * dilation_h, start_w + u + q * dilation_w) of Z:
+///   diff_src[n][y][x][i] = sum w[o][p][q][i % (I/groups)] * diff_dst[n][v][u][o] where (v, u) reads pixel
 ///                          ((first_h + y) * stride_h, (first_w + x) * stride_w) of Z
-///   diff_weights[o][p][q][i] = sum diff_dst[n][v][u][o] * Z[n][what (v, u) looks at][group(o) * I/groups + i]
+///   diff_weights[o][p][q][i] = sum diff_dst[n][v][u][o] * Z[n][pixel read by (v, u)][group(o) * I/groups + i]
 struct TransposeGradientProblem : ConvGradientProblem {};
 
 /// Values of MPSCNNBinaryConvolutionType.
 enum class BinaryConvType : std::int32_t { binary_weights = 0, xnor, logical_and };
 
-/// Weights of one bit each, 32 channels in a word, lowest bit first; immutable. What is empty of the scales is 1, of
-/// the biases 0.
+/// Weights of one bit each, 32 channels in a word, lowest bit first; immutable. Empty scales are 1, empty biases 0.
 struct BinaryWeights {
   static constexpr std::int64_t kLanes = 16;
 
@@ -153,8 +152,8 @@ struct BinaryWeights {
   std::vector<float> scale, bias;              ///< O values
   std::vector<float> input_scale, input_bias;  ///< I values
 
-  // For the engine: binary_weights as +-scale, with the bias unless beta comes between; else the words with the outputs
-  // side by side, [kH][kW][words_per_pixel()][O rounded up to kLanes], and how many bits of each output are set.
+  // Derived for the engine. binary_weights: weights of +-scale, with the bias unless beta comes between. Otherwise: the
+  // words as [kH][kW][words_per_pixel()][O rounded up to kLanes], and the number of set bits per output.
   std::shared_ptr<const ConvWeights> signs;
   std::vector<std::uint32_t> by_word;
   std::vector<std::int32_t> ones;

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Copies, fills and work of the host.
+// Copies, fills and host tasks.
 #pragma once
 
 #include <cstdint>
@@ -22,7 +22,7 @@ struct CopyProblem {
   }
 };
 
-/// Bytes of one buffer to another (may be the same block when the ranges do not overlap).
+/// Copy of bytes between buffers; both may be the same block if the ranges do not overlap.
 struct BufferCopyProblem {
   std::shared_ptr<Memory> src, dst;
   std::size_t src_offset = 0, dst_offset = 0, bytes = 0;
@@ -61,7 +61,7 @@ struct PixelRows {
   }
 };
 
-/// The first `bytes` of each of h x w pixels, whose places share no bytes; the next `zeros` bytes of dst become 0.
+/// Copy of the first `bytes` of each of h x w pixels; the next `zeros` bytes of dst become 0. No two pixels overlap.
 struct PixelCopyProblem {
   PixelRows src, dst;
   std::int64_t h = 1, w = 1;
@@ -75,8 +75,8 @@ struct PixelCopyProblem {
   }
 };
 
-/// Anything that has to happen at this place of the command buffer on the host: events, and work that is
-/// not worth an entry of its own. May throw std::bad_alloc.
+/// Host work at this point of the command buffer: events, and work too small for a problem of its own. May throw
+/// std::bad_alloc.
 struct HostTask {
   std::function<void()> run;
 };

@@ -108,7 +108,7 @@ constexpr bool is_vector = false;
 template <class T>
 constexpr bool is_vector<std::vector<T>> = true;
 
-/// Call visit(view) for each image in `object`, which is a field or a problem, also for those without memory.
+/// Call visit(view) for each image in `object`, a field or a problem, including views without memory.
 template <class T, class Visit>
 void for_each_image(T& object, const Visit& visit) {
   using Plain = std::remove_const_t<T>;
@@ -136,7 +136,7 @@ void for_each_memory(T& object, const Visit& visit) {
   }
 }
 
-/// Call visit(memory) for what `object` writes, null or not.
+/// Call visit(memory) for each block that `object` writes, null or not.
 template <Described T, class Visit>
 void for_each_result(const T& object, const Visit& visit) {
   for_each_field(object, [&](const auto& field, const auto& member) {

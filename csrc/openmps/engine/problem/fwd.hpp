@@ -6,7 +6,7 @@
 
 namespace openmps {
 
-/// What MPS classes hand to an engine; a new kind is listed here alone.
+/// Work that MPS classes pass to an engine; this is the only list of its kinds.
 using Problem =
     std::variant<struct ConvProblem, struct ConvGradientProblem, struct TransposeProblem,
                  struct TransposeGradientProblem, struct BinaryConvProblem, struct PoolProblem,

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Losses, of values and of boxes.
+// Losses of values and of boxes.
 #pragma once
 
 #include <cstdint>
@@ -31,7 +31,7 @@ enum class LossType : std::uint8_t {
 ///   sigmoid: max(y, 0) - y * t + ln(1 + exp(-|y|))
 ///   categorical: -t * ln(y)                 hinge: max(1 - (2 * t - 1) * y, 0)
 ///   huber: d * d / 2 where |d| <= delta, else delta * (|d| - delta / 2), with d = y - t
-///   cosine: -y * t, and the sum over an image has `weight` added (1 with per-value weights)
+///   cosine: -y * t; `weight` (1 with per-value weights) is added to the sum over an image
 ///   log: -t * ln(y + epsilon) - (1 - t) * ln(1 - y + epsilon)
 ///   kullback_leibler: t * (ln(t) - y)
 struct LossFunction {
@@ -48,15 +48,15 @@ struct LossFunction {
   }
 };
 
-/// The loss of predictions of boxes. Each pixel is a cell and has for each anchor X Y W H C F0 ... of the prediction,
-/// and x y w h c f0 ... of the label: the box's centre in the cell and its size in cells, c > 0 where there is a box.
+/// Loss of box predictions. Each pixel is a cell. For each anchor it has X Y W H C F0 ... in the prediction and x y w h
+/// c f0 ... in the label: the box's centre in the cell, its size in cells, and c > 0 if there is a box.
 ///   t_w = ln(w / anchor's + 1e-5), t_h likewise; fit = IoU of anchor and label, both centred at one point
 ///   iou = IoU of the label and the box (sigmoid(X), sigmoid(Y), exp(W) * anchor's, exp(H) * anchor's), a constant
 ///   object = c > 0 and (no other anchor of the cell fits better, or fit > min_iou)
 ///   absent = fit < max_iou and not object
 ///   l = object * (xy(sigmoid(X), x) + xy(sigmoid(Y), y) + wh(W, t_w) + wh(H, t_h) + classes(F, f))
 ///       + (object * scale_object + absent * scale_no_object) * confidence(C, object * (rescore ? iou : 1))
-/// The functions have the scales of their terms in `weight`, `confidence` has its own.
+/// The `weight` of xy, wh and classes includes the term's scale; confidence is scaled as shown.
 struct BoxLoss {
   LossFunction xy, wh, confidence, classes;
   float scale_object = 1, scale_no_object = 1;
@@ -65,21 +65,21 @@ struct BoxLoss {
   std::vector<float> anchors;  ///< width and height of each, in cells
 };
 
-/// none: loss has the value of each element. The others give one value for each image, at its pixel (0, 0), channel 0:
-/// the sum; divided by the number of pixels (softmax) or values; divided by the number of weights that are not 0, if
-/// there is one.
+/// none: one loss per element. The others give one value per image, at pixel (0, 0), channel 0: the sum; the sum
+/// divided by the number of pixels (softmax) or values; the sum divided by the number of nonzero weights, if there are
+/// any.
 enum class LossReduction : std::uint8_t { none, sum, mean, mean_of_nonzero_weights };
 
-/// l_i = weight_i * incoming_i * function(src_i, label_i) of all values of some images, reduced, and the derivatives of
-/// the sum of all l_i by src (or by the labels), which no reduction divides.
+/// l_i = weight_i * incoming_i * function(src_i, label_i) for all values of some images, reduced, and the derivatives
+/// of the sum of all l_i by src (or by the labels), which no reduction divides.
 struct LossProblem {
-  /// Images that lie in memory alike. What has no memory of the optional ones is: weights, the function's; incoming, 1;
-  /// gradient and loss, not wanted.
+  /// Images of one memory layout. Operands without memory: weights are the function's weight, incoming is 1. gradient
+  /// and loss are computed if they have memory.
   struct Part {
     std::int64_t n = 1, h = 1, w = 1, c = 1;
     Operand src, labels, weights, incoming;
     ImageView gradient;  ///< n x h x w x c; shares no memory with the rest
-    ImageView loss;      ///< as large, or with a reduction n x 1 x 1 x 1
+    ImageView loss;      ///< same extents, or n x 1 x 1 x 1 with a reduction
 
     static constexpr auto fields() {
       using P = Part;
@@ -91,10 +91,10 @@ struct LossProblem {
   };
   std::vector<Part> parts;
   LossFunction function;
-  std::shared_ptr<const BoxLoss> boxes;  ///< in the place of the function
+  std::shared_ptr<const BoxLoss> boxes;  ///< replaces the function
   LossReduction reduction = LossReduction::sum;
-  bool across_images = false;  ///< the loss of all images together for the first one, 0 for the others
-  bool by_labels = false;      ///< the gradient; not of boxes
+  bool across_images = false;  ///< the first image has the loss of all images, the others 0
+  bool by_labels = false;      ///< gradient by the labels; not for boxes
 
   static constexpr auto fields() {
     using P = LossProblem;

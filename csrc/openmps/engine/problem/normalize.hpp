@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Normalizations and softmax, and what their gradients need.
+// Normalizations, softmax and their gradients.
 #pragma once
 
 #include <cstdint>
@@ -8,13 +8,13 @@
 
 namespace openmps {
 
-/// Normalization of x by what surrounds it: dst = pm + ps * (x - p0 * M) / (delta + alpha * V)^beta.
-///   channels: V is the sum of the squares of channels k - size / 2 ... k + (size - 1) / 2 of the pixel, those that
-///             exist, divided by size; M is 0
+/// Local response normalization of x: dst = pm + ps * (x - p0 * M) / (delta + alpha * V)^beta.
+///   channels: V is the sum of squares over the existing channels k - size / 2 ... k + (size - 1) / 2 of the pixel,
+///             divided by size; M is 0
 ///   pixels:   V is the mean of the squares in a window of the channel; M is 0
 ///   contrast: M is the mean and V the variance in the window
-/// x is the value under tap (kernel / 2) of the window. Taps outside of the source are zeros or the nearest pixels, and
-/// a mean divides by all of them.
+/// x is the value under tap (kernel / 2) of the window. Out-of-bounds taps are zero or clamp to the edge; a mean
+/// divides by the number of all taps.
 enum class LRNType : std::uint8_t { channels, pixels, contrast };
 
 struct LRNProblem {
@@ -34,11 +34,11 @@ struct LRNProblem {
   }
 };
 
-/// The derivative of a LRNProblem: value u of diff_src is the sum over all values v of the forward problem's dst,
-/// which hold the gradient of its result here and are read, of v times the derivative of v's formula by value u of src.
-/// Pixel (0, 0) of diff_src is pixel (start_h, start_w) of src; 0 beyond src.
+/// Gradient of an LRNProblem. forward.dst is an input here: the gradient of the forward result. Value u of diff_src is
+/// the sum over values v of forward.dst, each times the derivative of its formula by value u of src. Pixel (0, 0) of
+/// diff_src is pixel (start_h, start_w) of src; diff_src is 0 beyond src.
 struct LRNGradientProblem {
-  LRNProblem forward;  ///< dst has any extents: of as many images and channels as src
+  LRNProblem forward;  ///< dst has src's images and channels, any height and width
   ImageView diff_src;  ///< shares no memory with the others
   std::int64_t start_h = 0, start_w = 0;
 
@@ -52,15 +52,15 @@ struct LRNGradientProblem {
 
 /// dst = neuron((x - mean) * gamma / sqrt(variance + epsilon) + beta).
 struct NormalizeProblem {
-  Operand src;  ///< without repeated axes
+  Operand src;  ///< no repeated axes
   ImageView dst;
   ChannelValues gamma, beta;
-  /// 0: mean and variance are given. Otherwise they are those of each image: over all pixels of src.view and each of so
-  /// many groups of c / groups neighbouring channels; images x groups values, stored where there is memory for them.
+  /// 0: mean and variance are given. Otherwise they are computed per image, over all pixels of src.view and each of
+  /// `groups` groups of c / groups adjacent channels: images x groups values, stored if they have memory.
   std::int64_t groups = 0;
   ChannelValues mean, variance;
-  /// With memory: the same in double, in pairs (mean, variance), at an offset that is a multiple of 8. Where mean and
-  /// variance are given, a pair is used only if it rounds to them: they may have been written since.
+  /// If it has memory: the same values in double, as pairs (mean, variance), at an offset that is a multiple of 8. If
+  /// mean and variance are given, a pair is used only if it rounds to them: they may have been written since.
   ChannelValues exact;
   float epsilon = 0;
   Neuron neuron;
@@ -74,11 +74,11 @@ struct NormalizeProblem {
   }
 };
 
-/// mean and variance (the mean square of the distance from the mean) of each channel over all pixels and images.
+/// Mean and variance (mean squared deviation) of each channel over all pixels and images.
 struct BatchMomentsProblem {
   ImageView src;
   ChannelValues mean, variance;
-  std::int64_t count = 0;  ///< pixels of which they hold the values already, which the new ones join
+  std::int64_t count = 0;  ///< pixels that mean and variance already cover; the new ones are merged in
   ChannelValues exact;     ///< as in NormalizeProblem
 
   static constexpr auto fields() {
@@ -89,16 +89,16 @@ struct BatchMomentsProblem {
   }
 };
 
-/// With G = diff_dst * f'(y), y what NormalizeProblem hands to its neuron f, and z = (x - mean) / sqrt(variance +
-/// epsilon): for each channel diff_beta = sum G and diff_gamma = sum G * z over all pixels and images of diff_dst.
+/// With G = diff_dst * f'(y), y the input of NormalizeProblem's neuron f, and z = (x - mean) / sqrt(variance +
+/// epsilon): per channel, diff_beta = sum G and diff_gamma = sum G * z over all pixels and images of diff_dst.
 struct BatchMomentsGradientProblem {
   ImageView diff_dst;
-  Operand src;  ///< what the pixels of diff_dst were made of; without repeated axes
+  Operand src;  ///< forward source of the pixels of diff_dst; no repeated axes
   ChannelValues gamma, beta, mean, variance, exact;
   float epsilon = 0;
   Neuron neuron;
   ChannelValues diff_gamma, diff_beta;
-  bool adds = false;  ///< to what these hold already
+  bool adds = false;  ///< add to diff_gamma and diff_beta instead of overwriting them
 
   static constexpr auto fields() {
     using P = BatchMomentsGradientProblem;
@@ -113,15 +113,15 @@ struct BatchMomentsGradientProblem {
 /// diff_src = (gamma * G - (sum(gamma * G) + z * sum(gamma * G * z)) / count) / sqrt(variance + epsilon), G and z as
 /// above, the sums over all values that share a mean.
 struct NormalizeGradientProblem {
-  /// Without repeated axes, diff_dst with Edge::zero. With Edge::clamp, what pixels of diff_dst outside of src are the
-  /// gradients of belongs to the nearest one.
+  /// No repeated axes; diff_dst has Edge::zero. If src has Edge::clamp, gradients of pixels outside of src add to the
+  /// nearest pixel.
   Operand diff_dst, src;
   ImageView diff_src;  ///< shares no memory with the sources; 0 beyond src
   ChannelValues gamma, beta;
-  /// 0: the sums are those in diff_gamma and diff_beta, which hold what BatchMomentsGradientProblem stores, and `count`
-  /// the pixels that made mean and variance; with a count of 0 these are constants and nothing is subtracted. Otherwise
-  /// mean, variance and sums are those of each image and of so many groups of channels, and diff_gamma and diff_beta
-  /// are stored: of each channel over all images, all pixels of diff_dst.view.
+  /// 0: diff_gamma and diff_beta hold the sums, as stored by BatchMomentsGradientProblem, and mean and variance are
+  /// over `count` pixels; with count 0 they are constants and nothing is subtracted. Otherwise mean, variance and sums
+  /// are per image and per group of channels (`groups` of them), and diff_gamma and diff_beta are stored: per channel,
+  /// over all images and pixels of diff_dst.view.
   std::int64_t groups = 0;
   ChannelValues mean, variance, exact;
   float epsilon = 0;
@@ -140,8 +140,8 @@ struct NormalizeGradientProblem {
   }
 };
 
-/// dst[n][y][x][k] = exp(x_k) / sum exp(x_q), or with `log` its natural logarithm, x_k - ln(sum exp(x_q)), over the
-/// channels q of the pixel that src has there. src repeats nothing and shares no memory with dst.
+/// dst[n][y][x][k] = exp(x_k) / sum exp(x_q), or with `log` its natural logarithm, x_k - ln(sum exp(x_q)); q runs over
+/// the channels that src has at the pixel. src has no repeated axes and shares no memory with dst.
 struct SoftmaxProblem {
   Operand src;
   ImageView dst;
@@ -154,10 +154,10 @@ struct SoftmaxProblem {
   }
 };
 
-/// The gradient of softmax's source from its result: diff_src = dst * (diff_dst - sum diff_dst * dst), or with `log`
-/// diff_dst - exp(dst) * sum diff_dst, the sums over the channels of the pixel.
+/// Gradient of softmax from its result: diff_src = dst * (diff_dst - sum diff_dst * dst), or with `log` diff_dst -
+/// exp(dst) * sum diff_dst. Sums are over the channels of the pixel.
 struct SoftmaxGradientProblem {
-  Operand diff_dst, dst;  ///< repeat nothing
+  Operand diff_dst, dst;  ///< no repeated axes
   ImageView diff_src;     ///< shares no memory with them
   bool log = false;
   ClampedSource source = {};

@@ -10,11 +10,11 @@
 
 namespace openmps {
 
-/// Float32 values in a buffer, rows of them in matrices.
+/// Matrices of float32 values in a buffer, row by row.
 struct FloatMatrices {
   std::shared_ptr<Memory> memory;
-  std::size_t offset = 0;                          ///< bytes to the first one, a multiple of 4
-  std::int64_t matrix_stride = 0, row_stride = 0;  ///< values
+  std::size_t offset = 0;                          ///< of the first value, in bytes; a multiple of 4
+  std::int64_t matrix_stride = 0, row_stride = 0;  ///< in values
 
   static constexpr auto fields() {
     using P = FloatMatrices;
@@ -40,7 +40,7 @@ enum class Regularization : std::uint8_t { none, absolute, square };
 struct OptimizeProblem {
   std::int64_t matrices = 1, rows = 1, columns = 1;
   FloatMatrices gradient, values;
-  FloatMatrices result;                                      ///< may be values, or the gradient; else shares no memory
+  FloatMatrices result;                                      ///< may be values or gradient; else shares no memory
   FloatMatrices momentum, second_moment, max_second_moment;  ///< those that the type needs; share no memory
   OptimizerType type = OptimizerType::descent;
   Regularization regularization = Regularization::none;

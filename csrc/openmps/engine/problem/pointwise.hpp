@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Value by value: activations, arithmetic of two images, dropout.
+// Element-wise problems: activations, arithmetic of two images, dropout.
 #pragma once
 
 #include <cstdint>
@@ -23,7 +23,7 @@ struct NeuronProblem {
 
 /// diff_src = diff_dst * f'(src), f the neuron: slopes in engine/shared/neuron.hpp.
 struct NeuronGradientProblem {
-  /// With Edge::clamp of src, it is a ClampedSource that repeats nothing, and diff_dst has Edge::zero.
+  /// If src has Edge::clamp, it is a ClampedSource without repeated axes, and diff_dst has Edge::zero.
   Operand diff_dst, src;
   ImageView diff_src;  ///< shares no memory with the sources
   Neuron neuron;
@@ -52,8 +52,8 @@ struct Arithmetic {
   }
 };
 
-/// dst = function(src0, src1). With memory in `mask`, which has dst's extents, that is 1 where the value before the
-/// bounds was strictly between them, else 0.
+/// dst = function(src0, src1). If `mask` has memory, it has dst's extents and is 1 where the value before clamping is
+/// strictly between the bounds, else 0.
 struct BinaryProblem {
   Operand src0, src1;
   ImageView dst;  ///< shares no memory with the sources
@@ -68,15 +68,15 @@ struct BinaryProblem {
   }
 };
 
-/// diff_src = scale * diff_dst * other * mask, value by value over extents of their own, those of diff_src except along
-/// axes along which it has extent 1 and `sum` more: there so many values are summed. Operands look as they do for a
-/// destination of these extents; other and mask without memory are 1.
+/// diff_src = scale * diff_dst * other * mask, element by element. Along an axis with `sum` > 1, diff_src has extent 1
+/// and is the sum of that many products. Operands are read as for a destination with the extents of these products;
+/// other and mask without memory are 1.
 struct BinaryGradientProblem {
   Operand diff_dst, other, mask;
   ImageView diff_src;  ///< shares no memory with the sources
   std::int64_t sum_h = 1, sum_w = 1, sum_c = 1;
   float scale = 1;
-  ClampedSource source = {};  ///< of extent 1 and start 0 along axes that it repeats
+  ClampedSource source = {};  ///< extent 1 and start 0 along its repeated axes
 
   static constexpr auto fields() {
     using P = BinaryGradientProblem;
@@ -87,9 +87,9 @@ struct BinaryGradientProblem {
   }
 };
 
-/// Which values are kept: engine/shared/dropout.hpp. A mask has extent 1 along axes on which all values share theirs.
+/// Dropout mask, as computed in engine/shared/dropout.hpp. All values along an axis of extent 1 share one decision.
 struct DropoutMask {
-  std::uint64_t seed = 0, image = 0;  ///< of the first image; image + 1 of the second
+  std::uint64_t seed = 0, image = 0;  ///< of the first image; the second has image + 1
   std::int64_t h = 1, w = 1, c = 1;
   float keep = 0.5f;  ///< probability
 
@@ -101,14 +101,14 @@ struct DropoutMask {
   }
 };
 
-/// dst = src / mask.keep where the mask keeps the value, else 0. Value (y, x, k) has the place (start_h + y, start_w +
-/// x, k) in the mask and is 0 beyond it. src repeats nothing and shares no memory with dst.
+/// dst = src / mask.keep where the mask keeps the value, else 0. Element (y, x, k) reads the mask at (start_h + y,
+/// start_w + x, k) and is 0 beyond it. src has no repeated axes and shares no memory with dst.
 struct DropoutProblem {
   Operand src;
   ImageView dst;
   DropoutMask mask;
   std::int64_t start_h = 0, start_w = 0;  ///< 0 along axes on which the mask has extent 1
-  ClampedSource source = {};              ///< of a gradient: src is diff_dst and dst diff_src
+  ClampedSource source = {};              ///< for gradients: src is diff_dst, dst is diff_src
 
   static constexpr auto fields() {
     using P = DropoutProblem;

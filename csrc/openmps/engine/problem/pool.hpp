@@ -10,10 +10,9 @@ namespace openmps {
 
 enum class PoolType : std::uint8_t { max, average, l2_norm };
 
-/// dst[n][y][x][c] over the taps of window(y, x): the greatest; their sum divided by their number; the root of the sum
-/// of squares. Taps outside of the source are zeros or the nearest pixels; an average takes as many taps as the window
-/// has with Edge::zero, and with Edge::clamp only those within the source grown by zero_pad pixels of 0 on each side
-/// (none: 0).
+/// dst[n][y][x][c] over the taps of window(y, x): max; average, their sum divided by their number; L2 norm.
+/// Out-of-bounds taps are zero or clamp to the edge. An average counts all taps with Edge::zero, and with Edge::clamp
+/// only those within the source grown by zero_pad zeros on each side (0 if there are none).
 struct PoolProblem {
   ImageView src, dst;
   PoolType type = PoolType::max;
@@ -28,14 +27,14 @@ struct PoolProblem {
   }
 };
 
-/// diff_src(y, x) is the gradient of pixel (first_h + y, first_w + x) of src: the sum over the windows v of diff_dst(v)
-/// * (slope of pool(v) at that pixel), windows and pool() as in PoolProblem; diff_dst has all windows there are.
-///   max: the whole of diff_dst(v) goes to the greatest pixel of the window, of equal ones to the first (rows, then
-///        columns), of NaN to the first NaN; to none when zeros outside are greater.
-///   l2_norm: src / pool(v) for each tap, 0 where pool(v) is 0.
+/// Gradient of pixel (first_h + y, first_w + x) of src: diff_src(y, x) is the sum over the windows v of diff_dst(v)
+/// * (slope of pool(v) at that pixel), with windows and pool() of PoolProblem. diff_dst covers all windows.
+///   max: diff_dst(v) goes to the max of the window, among equal values to the first one (rows, then columns), among
+///        NaNs to the first one; nowhere if a zero outside of the source is greater.
+///   l2_norm: src / pool(v) per tap, 0 where pool(v) is 0.
 struct PoolGradientProblem {
   ImageView diff_dst;
-  ImageView src;       ///< average: extents alone, without memory
+  ImageView src;       ///< average: only extents, no memory
   ImageView diff_src;  ///< shares no memory with the sources
   std::int64_t first_h = 0, first_w = 0;
   PoolType type = PoolType::max;

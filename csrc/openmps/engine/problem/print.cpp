@@ -11,7 +11,7 @@
 namespace openmps {
 namespace {
 
-/// The name of T without its namespaces.
+/// Name of T without its namespaces.
 template <class T>
 constexpr std::string_view type_name() {
   const std::string_view function = __PRETTY_FUNCTION__;  // "... [with T = openmps::CopyProblem; ...]" or "[T = ...]"

@@ -10,8 +10,8 @@
 namespace openmps {
 
 /// Return the kind and every field as name=value: "CopyProblem src=a 1x8x8x4 float32 dst=b 1x8x8x4 float16". Images
-/// are memory, n x h x w x c and format; the strides of gaps and the offset follow where there are some. Memory is a,
-/// b, c ... in the order of appearance; enums are their numbers, weights their extents, functions "?".
+/// print memory, n x h x w x c and format, then strides if not dense and the offset if not 0. Memory is a, b, c ... in
+/// order of appearance; enums print as numbers, weights as their extents, functions as "?".
 std::string describe(const Problem& problem);
 
 }  // namespace openmps

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // All kinds of problems. MPS classes validate and resolve Apple's rules (offset, clipRect, channel offsets, image
-// ranges, padding policies) into views and window starts; engines may assume that all of it is valid.
+// ranges, padding policies) into views and window starts; engines may assume that problems are valid.
 #pragma once
 
 #include <string>

@@ -12,16 +12,16 @@ enum class ReduceAxis : std::uint8_t { row, column, channels };
 
 enum class ReduceType : std::uint8_t { max, min, sum, argument_max, argument_min };
 
-/// One value of dst for each row (dst.w == 1), column (dst.h == 1) or pixel (dst.c == 1) of src, whose other extents
-/// dst has or cuts off: the greatest, the least, `scale` times the sum, or the index from 0 of the first extreme
-/// (channels only). NaN is greater and less than anything.
+/// One value of dst per row (dst.w == 1), column (dst.h == 1) or pixel (dst.c == 1) of src: the max, the min, `scale`
+/// times the sum, or the index from 0 of the first extreme (channels only). dst may crop the other extents. NaN is
+/// greater and less than any number.
 struct ReduceProblem {
   ImageView src, dst;
   ReduceAxis axis = ReduceAxis::row;
   ReduceType type = ReduceType::max;
   double scale = 1;
-  ImageView weights;  ///< with memory, sums over channels only: products with it are summed; extents of src
-  bool by_nonzero_weights = false;  ///< and divided by how many weights of the pixel are not 0, if there is one
+  ImageView weights;                ///< if it has memory: factors with src's extents; sums over channels only
+  bool by_nonzero_weights = false;  ///< divide by the number of the pixel's nonzero weights, if any
 
   static constexpr auto fields() {
     using P = ReduceProblem;

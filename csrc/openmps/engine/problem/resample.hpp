@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Resizing, crops of regions, and the adjoint.
+// Resizing, cropping and resizing of regions, and the adjoint.
 #pragma once
 
 #include <cstdint>
@@ -9,8 +9,8 @@
 
 namespace openmps {
 
-/// Where the results along an axis look: result i at source position start + i * numerator / denominator, in pixels,
-/// pixel 0 at 0.
+/// Sample positions along an axis: result i samples position start + i * numerator / denominator, in pixels; pixel 0 is
+/// at 0.
 struct Positions {
   double start = 0, numerator = 1, denominator = 1;
 
@@ -24,12 +24,12 @@ struct Positions {
 
 enum class ResampleType : std::uint8_t { nearest, bilinear };
 
-/// What a sample takes from beyond the source: zeros, the nearest pixel; or a sample beyond the first or the last pixel
-/// is 0 altogether, however near they are.
+/// Out-of-bounds pixels: zero, or clamped to the edge. zero_samples: a sample beyond the first or the last pixel is 0
+/// altogether, however near it is.
 enum class ResampleEdge : std::uint8_t { zero, clamp, zero_samples };
 
-/// Image n of dst is image n / R of src seen through region n % R of the R regions. nearest: the pixel at the position
-/// rounded down; bilinear: the pixels on both sides of it, each counted by how near it is.
+/// Image n of dst is image n / R of src, sampled through region n % R of the R regions. nearest: the pixel at the
+/// position rounded down; bilinear: linear interpolation between the pixels on both sides.
 struct ResampleProblem {
   struct Region {
     Positions h, w;
@@ -53,8 +53,8 @@ struct ResampleProblem {
   }
 };
 
-/// The adjoint of a ResampleProblem with one region and a source of src_h x src_w pixels: diff_src(y, x) is the sum
-/// over the pixels of diff_dst, each times what pixel (first_h + y, first_w + x) of the source counts in it.
+/// Adjoint of a ResampleProblem with one region and a source of src_h x src_w pixels: diff_src(y, x) is the sum over
+/// the pixels of diff_dst, each times the weight of source pixel (first_h + y, first_w + x) in it.
 struct ResampleGradientProblem {
   ImageView diff_dst, diff_src;  ///< share no memory
   std::int64_t src_h = 1, src_w = 1, first_h = 0, first_w = 0;

@@ -10,8 +10,8 @@
 
 namespace openmps {
 
-/// Every image of dst has the values of the same image of src in the same order: channels, then columns, then rows.
-/// As many values in both.
+/// Each image of dst has the values of the same image of src in the same order: channels, then columns, then rows. Both
+/// have the same number of values.
 struct ReshapeProblem {
   ImageView src, dst;
 
@@ -22,17 +22,17 @@ struct ReshapeProblem {
   }
 };
 
-/// What stands beyond the source: the nearest value; the source mirrored at the middle of its outermost values (these
-/// stand there once) or at their outer side (twice); a constant.
+/// Values beyond the source: the nearest value; the source mirrored about its outermost values (not repeated) or about
+/// its outer edge (repeated); a constant.
 enum class PadEdge : std::uint8_t { clamp, mirror, mirror_with_edge, constant };
 
-/// dst[n][y][x][k] = src[n][start_h + y][start_w + x][start_c + k], `edge` along all three axes.
+/// dst[n][y][x][k] = src[n][start_h + y][start_w + x][start_c + k], with `edge` along all three axes.
 struct PadProblem {
   ImageView src, dst;
   std::int64_t start_h = 0, start_w = 0, start_c = 0;
   PadEdge edge = PadEdge::constant;
   float fill = 0;                                              ///< the constant
-  std::shared_ptr<const std::vector<float>> fill_per_channel;  ///< or one for each channel of dst
+  std::shared_ptr<const std::vector<float>> fill_per_channel;  ///< or one value per channel of dst
 
   static constexpr auto fields() {
     using P = PadProblem;
@@ -43,8 +43,8 @@ struct PadProblem {
   }
 };
 
-/// The adjoint of a PadProblem with a source of src_h x src_w x diff_src.c: diff_src(y, x, k) is the sum of all values
-/// of diff_dst which are copies of value (first_h + y, first_w + x, k) of the source.
+/// Adjoint of a PadProblem with a source of src_h x src_w x diff_src.c: diff_src(y, x, k) is the sum of all values of
+/// diff_dst that are copies of value (first_h + y, first_w + x, k) of the source.
 struct PadGradientProblem {
   ImageView diff_dst, diff_src;  ///< share no memory
   std::int64_t src_h = 1, src_w = 1, first_h = 0, first_w = 0;

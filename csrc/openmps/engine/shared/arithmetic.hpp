@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Sums, differences, products and quotients of two values, each formula once. Compiles for the host and for a GPU.
+// Element-wise arithmetic of two values, each formula once. Compiles for the host and for a GPU.
 #pragma once
 
 #include "engine/problem/pointwise.hpp"
@@ -7,8 +7,8 @@
 
 namespace openmps {
 
-/// result = f(a, b). The bounds are written so that NaN comes out as NaN. Value is float, or a vector of floats (by
-/// reference: not every caller's instruction set has a register for it).
+/// result = f(a, b). The bounds are written so that NaN stays NaN. Value is float or a vector of floats; by reference
+/// because not every caller's instruction set has a register for it.
 template <BinaryOperation operation, class Value>
 MPSCNN_HOST_DEVICE void arithmetic(const Arithmetic& f, const Value& a, const Value& b, Value& result) {
   const Value x = f.scale0 * a, y = f.scale1 * b;

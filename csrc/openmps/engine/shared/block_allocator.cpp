@@ -18,8 +18,8 @@ constexpr std::size_t kPage = 4096;
 constexpr std::size_t kHugePage = std::size_t{2} << 20;
 constexpr std::size_t kMaxFreeBlocks = 512;  // bounds the search, which is linear
 
-// AddressSanitizer does not see what mmap gives, so it is told: behind the bytes that were asked for, and in blocks
-// that nobody has, it answers every access. A page behind each block is there for this alone.
+// AddressSanitizer does not track memory from mmap: poison the bytes beyond the requested size and all free blocks. A
+// guard page follows each block for this purpose only.
 #if defined(__SANITIZE_ADDRESS__)
 constexpr std::size_t kGuard = kPage;
 void forbid(std::byte* data, std::size_t bytes) { ASAN_POISON_MEMORY_REGION(data, bytes); }
@@ -30,8 +30,8 @@ void forbid(std::byte*, std::size_t) {}
 void permit(std::byte*, std::size_t) {}
 #endif
 
-/// Block sizes have three significant bits, so that nearly equal requests share blocks and at most 1/4 is lost. 0: too
-/// large.
+/// Return the block size: three significant bits, so that nearly equal requests share blocks and at most 1/4 is lost.
+/// 0: too large.
 std::size_t block_size(std::size_t bytes) {
   if (bytes <= kPage) return kPage;
   if (bytes > (std::size_t{1} << 62)) return 0;
@@ -49,7 +49,7 @@ std::byte* map_block(std::size_t block) {
   const std::size_t skip = (alignment - reinterpret_cast<std::uintptr_t>(begin) % alignment) % alignment;
   if (skip) munmap(begin, skip);
   if (mapped > skip + size) munmap(begin + skip + size, mapped - skip - size);
-  if (alignment == kHugePage) madvise(begin + skip, size, MADV_HUGEPAGE);  // a wish: failure does no harm
+  if (alignment == kHugePage) madvise(begin + skip, size, MADV_HUGEPAGE);  // a hint: failure is harmless
   return begin + skip;
 }
 
@@ -58,7 +58,7 @@ void unmap_block(std::byte* data, std::size_t size) {
   munmap(data, size + kGuard);
 }
 
-/// A block of which `bytes` are used from now on.
+/// Mark the first `bytes` of a block as in use and return it.
 std::byte* handed_out(std::byte* data, std::size_t bytes, std::size_t size) {
   permit(data, bytes);
   forbid(data + bytes, size + kGuard - bytes);

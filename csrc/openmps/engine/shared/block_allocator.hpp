@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Page-aligned blocks that are kept for the next user, so that the temporaries of a network which runs again and again
-// cost neither system calls nor page faults.
+// Page-aligned blocks that are kept for reuse, so that the temporaries of a network that runs repeatedly cost neither
+// system calls nor page faults.
 #pragma once
 
 #include <cstddef>
@@ -14,24 +14,24 @@ namespace openmps {
 
 class BlockAllocator {
  public:
-  /// `limit`: bytes that may be in use at once. `cache_limit`: bytes of free blocks that are kept.
+  /// `limit`: max bytes in use at once. `cache_limit`: max bytes of free blocks that are kept.
   BlockAllocator(std::uint64_t limit, std::uint64_t cache_limit) : limit_(limit), cache_limit_(cache_limit) {}
   ~BlockAllocator();
   BlockAllocator(const BlockAllocator&) = delete;
   BlockAllocator& operator=(const BlockAllocator&) = delete;
 
-  /// Contents are undefined. Throws std::bad_alloc. Alignment: a page; 2 MB for blocks of that size on.
+  /// Return uninitialized memory, aligned to a page, or to 2 MB from that block size on. Throws std::bad_alloc.
   std::byte* allocate(std::size_t bytes);
-  /// `bytes` as given to allocate().
+  /// `bytes` as passed to allocate().
   void deallocate(std::byte* data, std::size_t bytes) noexcept;
-  /// Of blocks in use, rounded up to the sizes that blocks have.
+  /// Return the bytes in use, rounded up to block sizes.
   std::uint64_t used_bytes() const;
-  /// The most that used_bytes() has been since reset_peak_bytes().
+  /// Return the max of used_bytes() since reset_peak_bytes().
   std::uint64_t peak_bytes() const;
   void reset_peak_bytes();
-  /// Of free blocks that are kept.
+  /// Return the bytes of free blocks that are kept.
   std::uint64_t cached_bytes() const;
-  /// Gives free blocks back to the system until at most `keep` bytes of them are left.
+  /// Return free blocks to the system until at most `keep` bytes are left.
   void trim(std::uint64_t keep) noexcept;
 
   /// Hold the lock over a fork, so that the child can free blocks [pthread_atfork(3)].

@@ -14,7 +14,7 @@
 namespace openmps {
 namespace {
 
-/// Ten rounds on counters whose four words are given, `count` of them side by side.
+/// Run the ten rounds on `count` counters of four words, side by side.
 template <int count>
 MPSCNN_HOST_DEVICE void philox(std::uint64_t key, std::uint32_t (*c)[count]) {
   auto key0 = static_cast<std::uint32_t>(key), key1 = static_cast<std::uint32_t>(key >> 32);
@@ -51,8 +51,8 @@ MPSCNN_CLONES void bits_of_blocks(std::uint64_t seed, std::uint64_t image, std::
 }
 
 #if defined(__x86_64__)
-/// bits_of_blocks() with the product of 32 bits each that compilers do not find. A word is in the lower half of 64
-/// bits; the upper half of c1 and c3, and what comes of it, is never looked at.
+/// bits_of_blocks() with 32 x 32 -> 64 bit products, which compilers do not find. Each word is in the lower half of 64
+/// bits; the upper halves of c1 and c3, and their results, are never used.
 __attribute__((target("avx2"))) void bits_of_blocks_avx2(std::uint64_t seed, std::uint64_t image, std::int64_t first,
                                                          std::int64_t groups, std::uint32_t* bits) {
   const __m256i even_factor = _mm256_set1_epi64x(0xD2511F53), odd_factor = _mm256_set1_epi64x(0xCD9E8D57);
@@ -86,11 +86,11 @@ __attribute__((target("avx2"))) void bits_of_blocks_avx2(std::uint64_t seed, std
   }
 }
 
-/// The same, eight words at a time; kTogether groups, whose rounds wait less for each other's products.
+/// The same, eight words at a time; kTogether groups are interleaved to hide the latency of products.
 template <int kTogether>
 __attribute__((target("avx512f"))) void groups_avx512(std::uint64_t seed, std::uint64_t image, std::int64_t group,
                                                       std::uint32_t* bits) {
-  constexpr int kRegisters = 2 * kTogether, kXor = 0x96;  // of three operands
+  constexpr int kRegisters = 2 * kTogether, kXor = 0x96;  // ternary logic: a ^ b ^ c
   constexpr __mmask8 kAll = 0xFF;                         // without a mask, GCC 12 warns of its own header
   const __m512i even_factor = _mm512_set1_epi64(0xD2511F53), odd_factor = _mm512_set1_epi64(0xCD9E8D57);
   __m512i c[4][kRegisters];

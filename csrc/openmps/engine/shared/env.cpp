@@ -11,7 +11,7 @@ namespace {
 
 struct Row {
   const char* name;
-  const char* choices;  ///< separated by commas; "": checked where it is used, against names that are known there
+  const char* choices;  ///< comma-separated; "": checked where it is used, against names known there
   bool takes_several = false;
 };
 
@@ -24,7 +24,7 @@ constexpr std::array kRows = {
     Row{.name = "MPSCNN_TRACE", .choices = "dispatch,steps", .takes_several = true},
 };
 
-/// Remove the first word of a list separated by commas and return it.
+/// Remove the first word of a comma-separated list and return it.
 std::string_view next_word(std::string_view& list) {
   const std::size_t end = list.find(',');
   const std::string_view word = list.substr(0, end);

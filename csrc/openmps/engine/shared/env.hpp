@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Environment variables of openmps: all of them, each read once per process. docs/environment.md is this table in
-// words.
+// All environment variables of openmps; each is read once per process. docs/environment.md describes them.
 #pragma once
 
 #include <string>
@@ -10,14 +9,14 @@ namespace openmps::env {
 
 enum class Variable { device, engine, fuse, impl, trace };
 
-/// The name, "MPSCNN_..." in capitals.
+/// Return the name, "MPSCNN_..." in capitals.
 const char* name_of(Variable variable);
-/// The value; "" if the variable is not set.
+/// Return the value; "" if the variable is not set.
 const std::string& value_of(Variable variable);
-/// Whether the value, a list separated by commas, has this word.
+/// Return whether the value, a comma-separated list, contains the word.
 bool has_word(Variable variable, std::string_view word);
 
-/// Empty, or a sentence on the first variable whose value is none of its choices.
+/// Return "", or a sentence on the first variable whose value is not one of its choices.
 std::string failure();
 
 }  // namespace openmps::env

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// exp, log and relatives for loops over float arrays: computed in double with short series, so that rounding the result
-// to float is the only error that counts (the series are good to 1e-9, a float's half ulp is 6e-8). Branch-free: the
+// exp, log and related functions for loops over float arrays: computed in double with short series, so that the only
+// relevant error is rounding to float (the series are good to 1e-9, half an ulp of float is 6e-8). Branch-free: the
 // compiler vectorizes loops that call them.
 #pragma once
 
@@ -16,7 +16,7 @@ namespace openmps {
 struct FastMath {
   using Real = double;
 
-  /// e^x - 1. Arguments beyond +-200 count as +-200: outside of float's range either way.
+  /// e^x - 1. Arguments clamp to +-200: the result is outside of float's range either way.
   static MPSCNN_HOST_DEVICE double expm1(double x) {
     double scale;
     const double tail = exp_parts(x, scale);
@@ -28,17 +28,16 @@ struct FastMath {
     return scale * tail + scale;
   }
 
-  /// e^(x - most) for x <= most, in float: relatively exact to 1.2e-7, also where x and most are large and close,
-  /// because what their difference loses is put back. Differences below -104 give 0.
+  /// e^(x - most) for x <= most, in float: relative error 1.2e-7, also where x and most are large and close, because
+  /// the rounding error of their difference is compensated. 0 for differences below -104.
   static MPSCNN_HOST_DEVICE float exp_below(float x, float most) {
     const float rounded = x - most, back = rounded - x;
-    const bool far = rounded < -104.0f;  // also where x is -inf, whose difference loses a NaN
+    const bool far = rounded < -104.0f;  // also for x = -inf, where `lost` would be NaN
     const float lost = far ? 0.0f : (x - (rounded - back)) - (most + back);
     return exp_negative(rounded, lost);
   }
 
-  /// e^(x + rest) for x <= 0 and a small rest, |rest| < 0.1, in float: relatively exact to 1.2e-7.
-  /// Below -104 it is 0.
+  /// e^(x + rest) for x <= 0 and a small rest, |rest| < 0.1, in float: relative error 1.2e-7. 0 for x below -104.
   static MPSCNN_HOST_DEVICE float exp_negative(float x, float rest = 0.0f) {
     const float d = x < -104.0f ? -104.0f : x;
     constexpr float kShift = 12582912.0f;  // 1.5 * 2^23: the sum's low bits hold the rounded integer
@@ -51,12 +50,12 @@ struct FastMath {
     p = p * r + 0.1666652f;
     p = p * r + 0.49999994f;
     const float value = 1.0f + (r + r * r * p);
-    // 2^k in two factors: the first keeps the second away from the smallest exponents.
+    // 2^k as two factors, neither of which underflows.
     const std::int32_t whole = std::bit_cast<std::int32_t>(shifted) - 0x4b400000, half = whole >> 1;
     return value * std::bit_cast<float>((half + 127) << 23) * std::bit_cast<float>((whole - half + 127) << 23);
   }
 
-  /// ln(1 + x) for x in [0, 1], in float, relatively exact near 0.
+  /// ln(1 + x) for x in [0, 1], in float; relatively accurate near 0.
   static MPSCNN_HOST_DEVICE float log1p_unit(float x) {
     const float s = x / (2.0f + x), z = s * s;  // z <= 1/9
     // (artanh(s) / s - 1) / z, fitted to 6e-9.
@@ -87,7 +86,7 @@ struct FastMath {
     return x >= 0 ? y : std::numeric_limits<double>::quiet_NaN();
   }
 
-  /// x * y and, in `lost`, what its rounding leaves out: the factors are cut into halves whose products are exact.
+  /// x * y and, in `lost`, its rounding error: the factors are split into halves whose products are exact.
   static MPSCNN_HOST_DEVICE float product(float x, float y, float& lost) {
     const float p = x * y;
     const float xh = upper_half(x), xl = x - xh, yh = upper_half(y), yl = y - yh;
@@ -95,16 +94,15 @@ struct FastMath {
     return p;
   }
 
-  /// Distribution function of the normal distribution: 0.5 * (1 + erf(x / sqrt(2))), in float: relatively exact to
-  /// 4e-7, in the lower tail too.
+  /// Normal distribution function, 0.5 * (1 + erf(x / sqrt(2))), in float: relative error 4e-7, also in the lower tail.
   static MPSCNN_HOST_DEVICE float normal_cdf(float x) {
     float bell;
     return normal_cdf(x, bell);
   }
-  /// Also exp(-x * x / 2), which it needs itself.
+  /// Also return exp(-x * x / 2), an intermediate result.
   static MPSCNN_HOST_DEVICE float normal_cdf(float x, float& bell) {
     float a = x < 0 ? -x : x;
-    a = a > 15.0f ? 15.0f : a;  // 0 and 1 in float from there on
+    a = a > 15.0f ? 15.0f : a;  // the result is 0 or 1 in float from there on
     // erfc(z) / 2 = exp(-z*z) * t * q(t) with z = a / sqrt(2), t = 2 / (2 + z); q fitted to 5e-8 on [2/13, 1].
     const float t = 2.0f / (2.0f + a * 0.707106781f), u = (t - 15.0f / 26) * (26.0f / 11);
     float q = -3.0423882e-5f;
@@ -122,18 +120,18 @@ struct FastMath {
     return x < 0 ? tail : 1.0f - tail;
   }
 
-  /// For bases > 0, or any base with a whole exponent: what std::pow gives.
+  /// std::pow for bases > 0, or any base with an integer exponent.
   static MPSCNN_HOST_DEVICE double pow(double x, double y) {
     const double magnitude = exp(log(x < 0 ? -x : x) * y);
     const double half = y * 0.5;
     const bool whole = nearest(y) == y, odd = whole && nearest(half) != half;
     const double nan = std::numeric_limits<double>::quiet_NaN();
-    const bool below = x < 0 && x >= std::numeric_limits<double>::lowest();  // -inf to any power is like inf's
+    const bool below = x < 0 && x >= std::numeric_limits<double>::lowest();  // non-integer powers: -inf acts as inf
     return x < 0 ? (whole ? (odd ? -magnitude : magnitude) : below ? nan : magnitude) : x >= 0 ? magnitude : x;
   }
 
  private:
-  /// The number without the lower 12 bits of its significand.
+  /// x without the lower 12 bits of its significand.
   static MPSCNN_HOST_DEVICE float upper_half(float x) {
     return std::bit_cast<float>(std::bit_cast<std::uint32_t>(x) & 0xfffff000u);
   }
@@ -155,7 +153,7 @@ struct FastMath {
     p = p * r + 1.0 / 2;
     return r + r * r * p;
   }
-  /// Whole numbers beyond 2^51 are even, and so is what this gives for them.
+  /// Nearest integer; |x| >= 2^51 is returned unchanged.
   static MPSCNN_HOST_DEVICE double nearest(double x) {
     const double ax = x < 0 ? -x : x;
     return ax < 2251799813685248.0 ? (x + 6755399441055744.0) - 6755399441055744.0 : x;

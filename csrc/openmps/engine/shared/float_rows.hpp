@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Rows of an image as floats: in place where they are floats, else converted, each once while the window that needs it
-// moves on. One object per thread.
+// Rows of an image as floats: in place if the image stores floats, otherwise converted, each row once while the window
+// that reads it moves on. One object per thread.
 #pragma once
 
 #include <algorithm>
@@ -15,7 +15,7 @@ namespace openmps {
 
 class FloatRows {
  public:
-  /// At most `window` rows that lie next to each other are in use at the same time. Throws std::bad_alloc.
+  /// At most `window` adjacent rows are in use at the same time. Throws std::bad_alloc.
   FloatRows(const Tensor& src, std::int64_t window) : src_(src) {
     if (src.format == Format::float32) return;
     const std::int64_t slots = std::min(window, src.h);
@@ -23,7 +23,7 @@ class FloatRows {
     values_.resize(static_cast<std::size_t>(slots * src.w * src.c));
   }
 
-  /// Floats from a pixel to its right neighbour.
+  /// Distance in floats between a pixel and its right neighbour.
   std::int64_t pixel_stride() const { return src_.format == Format::float32 ? src_.w_stride : src_.c; }
 
   const float* row(std::int64_t n, std::int64_t y) {

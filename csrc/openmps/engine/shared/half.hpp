@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Single values between float and the stored formats; rounded to nearest even.
+// Conversion of single values between float and the storage formats; rounds to nearest even.
 #pragma once
 
 #include <bit>
@@ -11,9 +11,9 @@ namespace openmps {
 
 MPSCNN_HOST_DEVICE float half_to_float(std::uint16_t half) {
   const std::uint32_t sign = static_cast<std::uint32_t>(half & 0x8000u) << 16, body = half & 0x7fffu;
-  // Normal numbers move their bits; the others are scaled by an exact multiplication.
+  // Normal numbers only shift their bits; the others are scaled by an exact multiplication.
   const float scaled = std::bit_cast<float>((body << 13) + (112u << 23));
-  const float tiny = std::bit_cast<float>((body | 0x4b000000u)) - 8388608.0f;  // body as a number
+  const float tiny = std::bit_cast<float>((body | 0x4b000000u)) - 8388608.0f;  // body converted to float
   const float value = body >= 0x7c00u   ? std::bit_cast<float>((body << 13) | 0x7f800000u)
                       : body >= 0x0400u ? scaled
                                         : tiny * 5.9604644775390625e-8f;
@@ -23,9 +23,9 @@ MPSCNN_HOST_DEVICE float half_to_float(std::uint16_t half) {
 MPSCNN_HOST_DEVICE std::uint16_t float_to_half(float value) {
   const std::uint32_t bits = std::bit_cast<std::uint32_t>(value), sign = (bits >> 16) & 0x8000u,
                       body = bits & 0x7fffffffu;
-  // Normal results: round the 13 low bits to nearest even; a carry runs into the exponent as it should.
+  // Normal results: round the 13 low bits to nearest even; a carry correctly increments the exponent.
   const std::uint32_t normal = (body - (112u << 23) + 0xfffu + ((body >> 13) & 1u)) >> 13;
-  // Below 2^-14 the sum with 0.5 leaves the result, rounded, in the low bits.
+  // Below 2^-14, adding 0.5 leaves the rounded result in the low bits.
   const std::uint32_t tiny = std::bit_cast<std::uint32_t>(std::bit_cast<float>(body) + 0.5f) - 0x3f000000u;
   const std::uint32_t nan = 0x7e00u | ((body >> 13) & 0x3ffu);
   const std::uint32_t magnitude = body > 0x7f800000u    ? nan
@@ -35,11 +35,11 @@ MPSCNN_HOST_DEVICE std::uint16_t float_to_half(float value) {
   return static_cast<std::uint16_t>(sign | magnitude);
 }
 
-/// 0 ... max for 0 ... 1; NaN gives 0.
+/// [0, 1] to 0 ... max; NaN gives 0.
 MPSCNN_HOST_DEVICE std::uint32_t float_to_unorm(float value, float max) {
   float t = value > 0.0f ? value : 0.0f;
   t = t < 1.0f ? t : 1.0f;
-  return std::bit_cast<std::uint32_t>(t * max + 8388608.0f) & 0xffffu;  // the sum is rounded to a whole number
+  return std::bit_cast<std::uint32_t>(t * max + 8388608.0f) & 0xffffu;  // the addition rounds to an integer
 }
 
 MPSCNN_HOST_DEVICE float unorm_to_float(std::uint32_t value, float max) { return static_cast<float>(value) / max; }

@@ -10,7 +10,7 @@
 namespace openmps {
 namespace {
 
-/// A control group's limit; "max" or no file means none.
+/// Return a control group's limit; "max" or no file means none.
 std::uint64_t limit_in(const char* path) {
   std::ifstream file(path);
   std::uint64_t bytes = 0;

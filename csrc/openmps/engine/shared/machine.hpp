@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What the machine is: read once per process.
+// Properties of the machine; read once per process.
 #pragma once
 
 #include <cstdint>
@@ -7,10 +7,10 @@
 
 namespace openmps {
 
-/// Physical memory, or the control group's limit where that is lower. Bytes.
+/// Return the bytes of physical memory, or the control group's limit if that is lower.
 std::uint64_t machine_memory_bytes();
 
-/// Name of the processor as the system gives it.
+/// Return the processor's name as the system reports it.
 const std::string& machine_cpu_name();
 
 }  // namespace openmps

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// The activation functions, each formula once. Compiles for the host and for a GPU.
+// Activation functions, each formula once. Compiles for the host and for a GPU.
 //
-// `Math` supplies exp and its relatives in the type the formula is computed in. FastMath (fast_math.hpp) is for loops
-// that the compiler turns into vector code; LibraryMath calls the C library and is for a GPU and for tests.
+// `Math` supplies exp and related functions in the type of the formula. FastMath (fast_math.hpp) is for loops that the
+// compiler vectorizes; LibraryMath calls the C library and is for GPUs and tests.
 #pragma once
 
 #include <cmath>
@@ -38,7 +38,7 @@ struct LibraryMath {
   static MPSCNN_HOST_DEVICE float pow(float x, float y) { return ::powf(x, y); }
 };
 
-/// Comparisons are written so that NaN comes out as NaN.
+/// Comparisons are written so that NaN stays NaN.
 template <class Math>
 struct NeuronFormulas {
   using Real = typename Math::Real;
@@ -47,7 +47,7 @@ struct NeuronFormulas {
   static MPSCNN_HOST_DEVICE float relu(float x, float a) { return x >= 0 ? x : x < 0 && a == 0 ? 0.0f : a * x; }
   static MPSCNN_HOST_DEVICE float linear(float x, float a, float b) { return a * x + b; }
   static MPSCNN_HOST_DEVICE float sigmoid(float x) {
-    // exp of a value <= 0 only, so nothing overflows; in float, whose roundings the sum with 1 makes smaller.
+    // exp only of values <= 0, so nothing overflows; in float, because adding 1 makes its rounding error smaller.
     const float e = Math::exp_negative(x < 0 ? x : -x);
     return (x < 0 ? e : 1.0f) / (1.0f + e);
   }
@@ -87,15 +87,15 @@ struct NeuronFormulas {
   }
   static MPSCNN_HOST_DEVICE float gelu(float x) { return x * Math::normal_cdf(x); }
 
-  /// exp(-|b * x|), exact to float although the product is rounded.
+  /// exp(-|b * x|), accurate to float although the product is rounded.
   static MPSCNN_HOST_DEVICE float exp_below_zero(float x, float b) {
     float lost;
     const float t = Math::product(b, x, lost);
-    lost = t < -104 || t > 104 ? 0.0f : lost;  // where it is 0, also of infinity, whose rest is NaN
+    lost = t < -104 || t > 104 ? 0.0f : lost;  // the result is 0 there; for infinity, `lost` is NaN
     return Math::exp_negative(t < 0 ? t : -t, t < 0 ? lost : -lost);
   }
 
-  // Gradients: e * f'(x), e the gradient of the result. Where f has a kink they follow the header's order of cases
+  // Gradients: e * f'(x), e the gradient of the result. At kinks of f they follow the order of cases in the header
   // [MPSCNNNeuron.h]: at 0 the rectifiers have the slope of x >= 0.
   static MPSCNN_HOST_DEVICE float relu_gradient(float e, float x, float a) { return x >= 0 ? e : a * e; }
   static MPSCNN_HOST_DEVICE float sigmoid_gradient(float e, float x) {
@@ -125,7 +125,7 @@ struct NeuronFormulas {
     const Real t = Math::exp(x >= 0 ? Real(0) : Real(x));
     return x >= 0 ? e : static_cast<float>(e * (a * t));
   }
-  /// unverified: 0 where the largest result is reached. The header prints the result itself, b, which is no slope.
+  /// unverified: 0 where the max is reached. The header gives the result itself, b, which is not a slope.
   static MPSCNN_HOST_DEVICE float relun_gradient(float e, float x, float a, float b) {
     return relu(x, a) >= b ? 0.0f : relu_gradient(e, x, a);
   }
@@ -141,20 +141,19 @@ struct NeuronFormulas {
   static MPSCNN_HOST_DEVICE float gelu_gradient(float e, float x) {
     float bell;  // exp(-x * x / 2)
     const float cdf = Math::normal_cdf(x, bell);
-    const float t = x < -40 ? -40.0f : x > 40 ? 40.0f : x;  // the bell is 0 there; infinity * 0 is NaN
+    const float t = x < -40 ? -40.0f : x > 40 ? 40.0f : x;  // the bell is 0 there; avoids infinity * 0
     return e * (cdf + t * bell * 0.398942280f);
   }
 };
 
-/// ln of the base of exponential and logarithm; -1 stands for e.
+/// Return ln of the base of exponential and logarithm; c == -1 means base e.
 inline double neuron_log_base(float c) { return c == -1.0f ? 1.0 : std::log(static_cast<double>(c)); }
 
-/// Whether the function gives the same for every channel.
+/// Return whether the function has parameters per channel.
 inline bool neuron_is_per_channel(const Neuron& neuron) {
   return neuron.type == NeuronType::prelu && neuron.a_per_channel && !neuron.a_per_channel->empty();
 }
 
-/// Whether it changes anything.
 inline bool neuron_is_identity(const Neuron& neuron) {
   return neuron.type == NeuronType::none || (neuron.type == NeuronType::linear && neuron.a == 1.0f && neuron.b == 0.0f);
 }

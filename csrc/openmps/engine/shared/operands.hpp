@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Operands read as floats: runs of pixels in place where they are floats that lie next to each other, else copied or
-// converted into a small buffer. And the loop over all pixels of a result that the pointwise problems share.
+// Operands read as floats: runs of pixels in place if they are adjacent floats, otherwise copied or converted into a
+// small buffer. And the loop over the pixels of a result that the pointwise problems share.
 #pragma once
 
 #include <algorithm>
@@ -17,9 +17,9 @@
 
 namespace openmps {
 
-constexpr std::int64_t kOperandChunk = 1024;  ///< values of a buffer: three of them fit the first-level cache
+constexpr std::int64_t kOperandChunk = 1024;  ///< values per buffer: three buffers fit the first-level cache
 
-/// An operand whose memory is there.
+/// An operand that has memory.
 struct OperandSource {
   Tensor tensor;
   std::int64_t start_h, start_w;
@@ -37,16 +37,16 @@ struct OperandSource {
 
   std::int64_t row(std::int64_t y) const { return start_h + (repeat_h ? 0 : y); }
   bool pixels_are_adjacent() const { return tensor.w == 1 || tensor.w_stride == tensor.c; }
-  /// The same pixels as the destination's.
+  /// Return whether its pixels are exactly those of the destination.
   bool is_like(const Tensor& dst) const {
     return !repeat_h && !repeat_w && !repeat_c && start_h == 0 && start_w == 0 && tensor.h == dst.h &&
            tensor.w == dst.w;
   }
-  /// Pixels of a row can be used where they are, if there are any.
+  /// Return whether in-bounds pixels of a row can be read in place.
   bool is_direct(Format format = Format::float32) const {
     return tensor.format == format && !repeat_w && !repeat_c && pixels_are_adjacent();
   }
-  /// Every pixel of such a destination sees a pixel of the source.
+  /// Return whether every pixel of `dst` reads an in-bounds pixel.
   bool covers(const Tensor& dst) const {
     const auto inside = [](std::int64_t start, std::int64_t count, std::int64_t size) {
       return start >= 0 && start + count <= size;
@@ -55,14 +55,14 @@ struct OperandSource {
   }
 };
 
-/// Runs of pixels of a source as floats, `channels` in each pixel, in place or in the buffer, which holds
+/// Reads runs of pixels of a source as floats, `channels` per pixel, in place or through the buffer, which holds
 /// max(kOperandChunk, channels) values. Runs that are not in place have at most kOperandChunk values or one pixel.
 class OperandReader {
  public:
   OperandReader(const OperandSource& source, std::int64_t channels, float* buffer)
       : source_(source), tensor_(source.tensor), channels_(channels), buffer_(buffer) {}
 
-  /// Read the values that destination pixels x ... x + pixels - 1 of row y see.
+  /// Return the values that destination pixels x ... x + pixels - 1 of row y read.
   const float* read(std::int64_t n, std::int64_t y, std::int64_t x, std::int64_t pixels) {
     std::int64_t row = source_.row(y);
     if (source_.edge == Edge::clamp) row = std::clamp<std::int64_t>(row, 0, tensor_.h - 1);
@@ -70,7 +70,7 @@ class OperandReader {
     if (source_.repeat_w) return repeated(n, row, pixels);
 
     const std::int64_t start = source_.start_w + x;
-    const std::int64_t first = std::clamp<std::int64_t>(-start, 0, pixels);  // [first, last) lie in the source
+    const std::int64_t first = std::clamp<std::int64_t>(-start, 0, pixels);  // [first, last) are in bounds
     const std::int64_t last = std::clamp<std::int64_t>(tensor_.w - start, first, pixels);
     if (first == 0 && last == pixels && source_.is_direct()) return tensor_.floats(n, row, start);
     border(n, row, 0, 0, first);
@@ -86,7 +86,7 @@ class OperandReader {
     return buffer_;
   }
 
-  /// The same pixel over and over; kept for the next run of the row.
+  /// Return copies of one pixel; the buffer is kept for the next run of the row.
   const float* repeated(std::int64_t n, std::int64_t row, std::int64_t pixels) {
     if (held_ >= pixels && held_n_ == n && held_row_ == row) return buffer_;
     std::int64_t column = source_.start_w;
@@ -98,7 +98,7 @@ class OperandReader {
     return buffer_;
   }
 
-  /// Pixels [begin, end) of the buffer, which lie beyond the source's pixel `nearest`.
+  /// Fill out-of-bounds pixels [begin, end) of the buffer; `nearest` is the column that they clamp to.
   void border(std::int64_t n, std::int64_t row, std::int64_t nearest, std::int64_t begin, std::int64_t end) {
     if (begin == end) return;
     float* const to = buffer_ + begin * channels_;
@@ -110,7 +110,7 @@ class OperandReader {
     }
   }
 
-  /// Make `count` pixels out of the `done` ones that are there.
+  /// Extend `done` pixels to `count` by repeating them.
   void copies(float* pixels, std::int64_t done, std::int64_t count) const {
     while (done < count) {
       const std::int64_t more = std::min(done, count - done);
@@ -119,12 +119,12 @@ class OperandReader {
     }
   }
 
-  /// Pixels of the source that are there.
+  /// Convert in-bounds pixels.
   void convert(std::int64_t n, std::int64_t row, std::int64_t column, std::int64_t count, float* to) const {
     const std::byte* const from = tensor_.at(n, row, column);
     const std::int64_t step = tensor_.w_stride * static_cast<std::int64_t>(size_of(tensor_.format));
     if (source_.repeat_c) {
-      float values[kOperandChunk];  // one for each pixel of a run
+      float values[kOperandChunk];  // one per pixel of a run
       if (tensor_.w_stride == 1 || count == 1) {
         row_to_float(from, tensor_.format, values, count);
       } else {
@@ -143,29 +143,29 @@ class OperandReader {
   const Tensor& tensor_;
   const std::int64_t channels_;
   float* const buffer_;
-  std::int64_t held_ = 0, held_n_ = 0, held_row_ = 0;  ///< copies of a repeated pixel in the buffer, and which pixel
+  std::int64_t held_ = 0, held_n_ = 0, held_row_ = 0;  ///< repeated pixel in the buffer: number of copies, position
 };
 
-/// Store adjacent floats, whole pixels, from `to` on, which is in a row of dst.
+/// Store whole pixels of adjacent floats to `to`, in a row of dst.
 inline void store_pixels(const float* values, std::byte* to, const Tensor& dst, std::int64_t pixels) {
   if (dst.w_stride == dst.c || pixels == 1) return row_from_float(values, to, dst.format, pixels * dst.c);
   const std::int64_t step = dst.w_stride * static_cast<std::int64_t>(size_of(dst.format));
   for (std::int64_t i = 0; i < pixels; ++i) row_from_float(values + i * dst.c, to + i * step, dst.format, dst.c);
 }
 
-/// The sources and the result of a loop over pixels, as few long lines as there are: one where nothing lies between the
-/// pixels, or one for each image, else the rows.
+/// Sources and result of a loop over pixels, as few lines as possible: one line if there are no gaps between pixels, or
+/// one per image; otherwise the rows.
 template <std::size_t count>
 struct OperandLines {
   std::array<OperandSource, count> sources;
   Tensor dst;
-  bool adjacent;  ///< pixels of a line of dst
-  bool covered;   ///< and every one sees a pixel of each source
+  bool adjacent;  ///< pixels of a line of dst are adjacent
+  bool covered;   ///< and each of them reads in-bounds pixels of all sources
 
   OperandLines(const std::array<const Operand*, count>& operands, const ImageView& view, bool across_images)
       : OperandLines(operands, view, across_images, std::make_index_sequence<count>()) {}
 
-  /// All values have this format and can be used where they are.
+  /// Return whether all values have this format and can be used in place.
   bool are_direct(Format format) const {
     return covered && dst.format == format &&
            all([&](const OperandSource& source) { return source.is_direct(format); });
@@ -195,9 +195,9 @@ struct OperandLines {
   }
 };
 
-/// body(sources, dst, first, pixels) over the pixels of `view` in runs, threaded: the operands' values and room for the
-/// result's, of `pixels` whole pixels of one image, or of several if `across_images`; `first` counts from the view's
-/// first pixel, images over rows over columns. The body must not throw.
+/// Call body(sources, dst, first, pixels) for runs of pixels of `view`, threaded. Pointers are to the operands' values
+/// and to room for the result's; a run is whole pixels of one image, or of several if `across_images`; `first` counts
+/// from the view's first pixel, images over rows over columns. The body must not throw.
 template <std::size_t count, class Body>
 void for_operands(const std::array<const Operand*, count>& operands, const ImageView& view, std::int64_t grain,
                   bool across_images, const Body& body) {
@@ -209,7 +209,7 @@ void for_operands(const std::array<const Operand*, count>& operands, const Image
   const std::int64_t buffer = std::max(kOperandChunk, c);
 
   const int threads = threads_for(dst.size(), grain);
-  std::vector<float> wide;  // pixels of more channels than a buffer on the stack has
+  std::vector<float> wide;  // buffers for pixels with too many channels for the stack
   if (c > kOperandChunk) wide.resize((count + 1) * static_cast<std::size_t>(buffer * threads));
   parallel_ranges(dst.n * dst.h * dst.w, threads, [&](std::int64_t begin, std::int64_t end) {
     float stack[(count + 1) * kOperandChunk];
@@ -233,7 +233,7 @@ void for_operands(const std::array<const Operand*, count>& operands, const Image
   });
 }
 
-/// The same with halves that are used where they are: lines.are_direct(Format::float16).
+/// The same for halves in place; requires lines.are_direct(Format::float16).
 template <std::size_t count, class Body>
 void for_halves(const OperandLines<count>& lines, std::int64_t grain, const Body& body) {
   const Tensor& dst = lines.dst;

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Loops over the machine's threads. Small work stays on the calling thread: waking the others costs microseconds.
+// Parallel loops. Small work stays on the calling thread: waking the others costs microseconds.
 #pragma once
 
 #include <algorithm>
@@ -9,13 +9,13 @@
 
 namespace openmps {
 
-/// Threads for `work` units when a thread should have at least `grain` of them.
+/// Return the number of threads for `work` units with at least `grain` units each.
 inline int threads_for(std::int64_t work, std::int64_t grain) {
   if (work < 2 * grain) return 1;
   return static_cast<int>(std::min<std::int64_t>(max_threads(), work / grain));
 }
 
-/// body(begin, end) over [0, count) in one contiguous part per thread. The body must not throw.
+/// Call body(begin, end) over [0, count), one contiguous range per thread. The body must not throw.
 template <class Body>
 void parallel_ranges(std::int64_t count, int threads, const Body& body) {
   threads = static_cast<int>(std::min<std::int64_t>(threads, count));
@@ -38,7 +38,7 @@ void parallel_ranges(std::int64_t count, int threads, const Body& body) {
       &context);
 }
 
-/// The calling thread's parallel regions (oneDNN's too) have at most `threads` threads while this lives.
+/// Limits parallel regions of the calling thread (oneDNN's too) to `threads` threads while this lives.
 class ThreadLimit {
  public:
   explicit ThreadLimit(int threads) : before_(set_max_threads(threads)) {}

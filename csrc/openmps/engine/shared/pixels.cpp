@@ -13,13 +13,13 @@
 namespace openmps {
 namespace {
 
-// Below this a second thread costs more than it brings.
+// Below this, a second thread costs more than it saves.
 constexpr std::size_t kBytesPerThread = std::size_t{4} << 20;
 
-/// Calls work(first, last) for parts of 0 ... count, on several threads when `bytes` in all is worth it.
+/// Call work(first, last) for ranges of [0, count), on several threads if the total of `bytes` is worth it.
 template <class Work>
 void in_parts(std::size_t count, std::size_t bytes, const Work& work) {
-  static const std::size_t threads_here = std::thread::hardware_concurrency();  // reads a file of the kernel's
+  static const std::size_t threads_here = std::thread::hardware_concurrency();  // reads a file of the system
   const std::size_t parts = std::min({threads_here, count, bytes / kBytesPerThread});
   if (parts < 2) {
     work(std::size_t{0}, count);
@@ -34,7 +34,7 @@ void in_parts(std::size_t count, std::size_t bytes, const Work& work) {
       threads.emplace_back([&work, first = done, last] { work(first, last); });
       done = last;
     }
-  } catch (...) {  // no thread to be had: the rest is done here
+  } catch (...) {  // no more threads: the rest is done here
   }
   work(done, count);
   for (std::thread& thread : threads) thread.join();
@@ -123,7 +123,7 @@ void transpose(std::byte* dst, std::size_t dst_step, const std::byte* src, std::
   }
 }
 
-// Columns of a tile of the transposition: 64 of them keep both sides in the first-level cache.
+// Columns per tile of the transposition: with 64, both sides stay in the first-level cache.
 constexpr std::size_t kBlock = 64;
 
 template <class T>
@@ -168,7 +168,7 @@ void to_pixels(const Pixels& dst, const Planes& src, std::size_t y0, std::size_t
   }
 }
 
-/// `part(y0, y1, x0, x1)` on several threads: of the rows, or of a single row's pixels.
+/// Call `part(y0, y1, x0, x1)` on several threads, for ranges of rows or of a single row's pixels.
 template <class Part>
 void in_regions(std::size_t height, std::size_t width, std::size_t pixel_bytes, const Part& part) {
   const std::size_t bytes = height * width * pixel_bytes;
@@ -179,8 +179,8 @@ void in_regions(std::size_t height, std::size_t width, std::size_t pixel_bytes, 
   }
 }
 
-/// A single tall column (a fully connected layer's image, a 1 x N row) still has to be cut into parts: one row of
-/// height * width pixels when the rows follow each other.
+/// Make adjacent rows one row of height * width pixels, so that a single tall column (a fully connected layer's image,
+/// a 1 x N row) can be split too.
 bool join_rows(std::size_t& height, std::size_t& width, std::size_t pixel, std::size_t row, std::size_t element,
                std::size_t plane_row) {
   if (height == 1 || row != width * pixel || plane_row != width * element) return false;

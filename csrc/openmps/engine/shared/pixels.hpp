@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Moving pixels between host memory of different strides: what textures' and images' byte transfers are made of.
+// Copies of pixels between host memory of different strides, for the byte transfers of textures and images.
 #pragma once
 
 #include <cstddef>
@@ -9,25 +9,25 @@
 
 namespace openmps {
 
-/// Rows of pixels; the elements of a pixel are adjacent. Steps are bytes.
+/// Rows of pixels; the elements of a pixel are adjacent. Strides in bytes.
 struct Pixels {
   std::byte* data = nullptr;
   std::size_t pixel = 0, row = 0;
 };
 
-/// Channel planes of rows of elements. Steps are bytes.
+/// Channel planes of rows of elements. Strides in bytes.
 struct Planes {
   std::byte* data = nullptr;
   std::size_t element = 0, row = 0, plane = 0;
 };
 
-/// Copies `bytes` of each of height x width pixels, as few and as large blocks as the strides allow.
+/// Copy `bytes` of each of height x width pixels, in as few and as large blocks as the strides allow.
 void copy_pixels(const Pixels& dst, const Pixels& src, std::size_t height, std::size_t width, std::size_t bytes);
 
-/// PixelCopyProblem, on memory of the host.
+/// Run a PixelCopyProblem on host memory.
 void copy_pixels(const PixelCopyProblem& problem);
 
-/// Sets elements first ... first + count of each pixel to one value (`size` bytes at `value`).
+/// Set `count` elements of each pixel, starting at `first`, to one value (`size` bytes at `value`).
 void fill_elements(const Pixels& dst, std::size_t height, std::size_t width, std::size_t first, std::size_t count,
                    const void* value, std::size_t size);
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Nobody unmasks floating-point traps, and without this line most of the loops below stay scalar on AVX2. Values are
+// Floating-point traps are never unmasked; without this line, most of the loops below stay scalar on AVX2. Values are
 // the same.
 #if defined(__GNUC__) && !defined(__clang__)
 #pragma GCC optimize("no-trapping-math")
@@ -29,7 +29,7 @@ bool has_f16c() {
   static const bool has = __builtin_cpu_supports("avx") && __builtin_cpu_supports("f16c");
   return has;
 }
-/// The first count / 8 * 8 values.
+/// Convert the first count / 8 * 8 values.
 __attribute__((target("avx,f16c"))) void half_to_float_f16c(const std::uint16_t* src, float* dst, std::int64_t count) {
   for (std::int64_t i = 0; i + 8 <= count; i += 8) {
     _mm256_storeu_ps(dst + i, _mm256_cvtph_ps(_mm_loadu_si128(reinterpret_cast<const __m128i*>(src + i))));
@@ -62,7 +62,7 @@ MPSCNN_CLONES void float_to_unorm16_row(const float* src, std::uint16_t* dst, st
   for (std::int64_t i = 0; i < count; ++i) dst[i] = static_cast<std::uint16_t>(float_to_unorm(src[i], 65535.0f));
 }
 
-/// The functions that are the same for every channel. The type is looked at outside of the loops.
+/// Functions without parameters per channel. The switch is outside of the loops.
 MPSCNN_CLONES void neuron_row(NeuronType type, float a, float b, float c, double log_base, const float* src, float* dst,
                               std::int64_t count) {
 #define MPSCNN_LOOP(expression)                                  \
@@ -131,7 +131,7 @@ MPSCNN_CLONES void prelu_gradient_rows(const float* slopes, const float* diff, c
 
 MPSCNN_CLONES void arithmetic_row(const Arithmetic& function, const float* a, const float* b, float* dst,
                                   std::int64_t count) {
-  const Arithmetic f = function;  // dst is of the type of its members: the compiler must see that it is another
+  const Arithmetic f = function;  // dst may alias the members, which are floats too: read a copy
 #define MPSCNN_LOOP(operation)                                     \
   _Pragma("omp simd") for (std::int64_t i = 0; i < count; ++i) {   \
     float result;                                                  \
@@ -149,7 +149,7 @@ MPSCNN_CLONES void arithmetic_row(const Arithmetic& function, const float* a, co
 }
 
 #if defined(__x86_64__)
-/// The first count / 8 * 8 values, without floats in memory between.
+/// Compute the first count / 8 * 8 values without storing floats in between.
 template <BinaryOperation operation>
 __attribute__((target("avx,f16c"))) void half_arithmetic_f16c(const Arithmetic& function, const std::uint16_t* a,
                                                               const std::uint16_t* b, std::uint16_t* dst,
@@ -165,7 +165,7 @@ __attribute__((target("avx,f16c"))) void half_arithmetic_f16c(const Arithmetic& 
 }
 #endif
 
-/// One pixel: x >= 0 ? x : a[channel] * x.
+/// x >= 0 ? x : a[channel] * x, for each pixel.
 MPSCNN_CLONES void prelu_rows(const float* slopes, const float* src, float* dst, std::int64_t pixels,
                               std::int64_t channels) {
   for (std::int64_t p = 0; p < pixels; ++p, src += channels, dst += channels) {
@@ -188,7 +188,7 @@ MPSCNN_CLONES void repeat_row(const float* src, float* dst, std::int64_t count, 
   }
 }
 
-/// Bases the fast path does not know: powers of 0 and of negative numbers.
+/// Bases that the fast path does not support: powers of 0 and of negative numbers.
 void exponential_by_library(const Neuron& neuron, const float* src, float* dst, std::int64_t count) {
   for (std::int64_t i = 0; i < count; ++i) {
     dst[i] =
@@ -249,7 +249,7 @@ void row_neuron(const Neuron& neuron, const float* src, float* dst, std::int64_t
                 const float* bias) {
   if (!bias) return activate(neuron, src, dst, count, channels);
   if (neuron_is_identity(neuron)) return bias_rows(bias, src, dst, count / channels, channels);
-  // Block by block, so that the second pass finds the first one's results in the cache.
+  // In blocks, so that the second pass finds the results of the first one in the cache.
   const std::int64_t block = channels * (channels >= 2048 ? 1 : 2048 / channels);
   for (std::int64_t i = 0; i < count; i += block) {
     const std::int64_t part = count - i < block ? count - i : block;
@@ -268,7 +268,7 @@ void row_neuron_gradient(const Neuron& neuron, const float* diff, const float* s
     for (std::int64_t i = 0; i < count; ++i) {
       dst[i] = static_cast<float>(diff[i] * (factor * std::pow(base, static_cast<double>(a) * src[i] + neuron.b)));
     }
-  } else if (neuron.type == NeuronType::power && (c == 0 || c == 1)) {  // 0 ** 0 and 0 ** -1 do not come up
+  } else if (neuron.type == NeuronType::power && (c == 0 || c == 1)) {  // avoids 0 ** 0 and 0 ** -1
     neuron_gradient_row(NeuronType::linear, c * a, 0, 0, 1, diff, src, dst, count);
   } else {
     const bool has_base = neuron.type == NeuronType::exponential || neuron.type == NeuronType::logarithm;

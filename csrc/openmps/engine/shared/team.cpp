@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// Why no OpenMP library: GNU's keeps threads for each thread that ever began a team, and ends the process where it can
-// start none. As soon as all of its threads outnumber the processors, they sleep after every team instead of waiting
-// for the next, at 50 us for each layer of a network; as long as they do not, they spin for milliseconds on processors
-// that other programs want. And a team waits for threads that have no processor.
+// Why not an OpenMP library: GNU's keeps threads for each thread that ever began a team, and ends the process if it
+// cannot start one. Once its threads outnumber the processors, they sleep after every team instead of waiting for the
+// next, which costs 50 us per layer of a network; until then they spin for milliseconds on processors that other
+// programs need. And a team waits for threads that have no processor.
 #include "engine/shared/team.hpp"
 
 #include <pthread.h>
@@ -27,11 +27,11 @@ namespace {
 using Clock = std::chrono::steady_clock;
 
 // A sleeping thread takes 50 us to wake on a virtual machine. Teams of one command buffer follow each other at once,
-// and command buffers of a stream within this time.
+// command buffers of a stream within this time.
 constexpr auto kIdleSpin = std::chrono::microseconds(300);
-// The thread that is waited for may have lost its processor to one that would run here.
+// Then sleep: the awaited thread may itself wait for a processor.
 constexpr auto kJoinSpin = std::chrono::microseconds(100);
-// After a failure to start a thread, none is tried for so long.
+// Time after a failure to start a thread before the next attempt.
 constexpr Clock::duration kRetryInterval = std::chrono::seconds(1);
 
 inline void relax() {
@@ -44,7 +44,7 @@ inline void relax() {
 
 Clock::rep now() { return Clock::now().time_since_epoch().count(); }
 
-/// OMP_WAIT_POLICY=PASSIVE: threads that wait leave the processor to others at once.
+/// Return false with OMP_WAIT_POLICY=PASSIVE: waiting threads then leave the processor to others at once.
 bool spins() {
   static const bool value = [] {
     const char* const policy = std::getenv("OMP_WAIT_POLICY");
@@ -53,7 +53,7 @@ bool spins() {
   return value;
 }
 
-/// Return true as soon as the condition holds, false when the time is up.
+/// Return true as soon as the condition holds, false after the time is up.
 template <class Condition>
 bool spin_until(std::chrono::microseconds time, Condition condition) {
   if (!spins()) return condition();
@@ -63,32 +63,32 @@ bool spin_until(std::chrono::microseconds time, Condition condition) {
       if (condition()) return true;
       relax();
     }
-    std::this_thread::yield();  // to a thread that encodes, say: there may be more of them than processors
+    std::this_thread::yield();  // e.g. to a thread that encodes: threads may outnumber processors
   } while (Clock::now() < end);
   return false;
 }
 
-/// The calling thread's rank in its team; size 0: it is in none.
+/// Rank and size of the calling thread's team; size 0 outside of one.
 struct Place {
   int number = 0, size = 0;
 };
 thread_local Place place;
-thread_local int nested = 0;  // teams of one thread that were begun inside of that
+thread_local int nested = 0;  // teams of one thread begun within that team
 thread_local int limit = 0;   // set_max_threads(); 0: none
-thread_local int ready = 0;   // max threads of its teams that could be started
+thread_local int ready = 0;   // max size of its teams with the threads started so far
 
-// A team of oneDNN has as many parts as threads. With more, a thread that loses its processor still loses it inside of
-// a part, and the others wait for it. Twice and four times as many were measured (batch 1, ResNet-18, ResNet-50, VGG-16
+// Teams of oneDNN have one part per thread. More parts do not help: a thread that loses its processor does so within a
+// part, and the others wait for it. Measured with twice and four times as many (batch 1, ResNet-18, ResNet-50, VGG-16
 // and MobileNetV2, AMD Zen 3, two cores): beside one and two busy programs at most 3 % faster and up to 58 % slower, on
 // a quiet machine up to 13 % slower.
-/// One team at a time. Its parts are claimed: a thread that wakes too late finds that the one that began the team has
-/// done its part. That one claims nothing before its own part has ended, so where parts wait for each other, each gets
-/// a thread: as many threads as parts take part, and one that waits holds one part.
+/// Runs one team at a time. Threads claim parts: one that wakes too late finds that the thread that began the team has
+/// done its part. The latter claims nothing before its own part has ended, so parts that wait for each other get a
+/// thread each: as many threads as parts take part, and a waiting thread holds one part.
 class Pool {
  public:
   static Pool& instance() { return *current().load(std::memory_order_acquire); }
 
-  /// Start threads for teams of `size`; return the size that can be had. Inside of a team none is started.
+  /// Start threads for teams of `size`; return the available size. Starts none inside of a team.
   int prepare(int size) noexcept {
     const int ready = threads_.load(std::memory_order_acquire) + 1;
     if (ready >= size || place.size != 0 || now() < retry_at_.load(std::memory_order_relaxed))
@@ -137,7 +137,7 @@ class Pool {
  private:
   static constexpr int kMaxThreads = 1 << 15;
 
-  /// Threads do not survive a fork: the child has a new pool.
+  /// Threads do not survive a fork: the child gets a new pool.
   static std::atomic<Pool*>& current() {
     static std::atomic<Pool*> pool = [] {
       pthread_atfork(nullptr, nullptr, [] { current().store(new Pool, std::memory_order_release); });
@@ -150,7 +150,7 @@ class Pool {
     return std::uint64_t{team} << 32 | static_cast<std::uint64_t>(size) << 16 | static_cast<std::uint64_t>(next);
   }
 
-  /// Start threads for teams of `size`, under the lock; return the size that can be had. Fewer threads do all parts.
+  /// Start threads for teams of `size`, under the lock; return the available size. Fewer threads also do all parts.
   int grow(int size) noexcept {
     int threads = threads_.load(std::memory_order_relaxed);
     for (; threads + 1 < size && threads + 1 < kMaxThreads && now() >= retry_at_.load(std::memory_order_relaxed);
@@ -166,7 +166,7 @@ class Pool {
     return std::min(size, threads + 1);
   }
 
-  /// Do a part of the present team that is not claimed, if there is one.
+  /// Run an unclaimed part of the current team, if there is one.
   bool run_part() noexcept {
     auto seen = claims_.load(std::memory_order_acquire);
     for (;;) {
@@ -174,7 +174,7 @@ class Pool {
       if (next >= size) return false;
       if (!claims_.compare_exchange_weak(seen, seen + 1, std::memory_order_acq_rel, std::memory_order_acquire))
         continue;
-      // The team does not end before this part has: body_ and context_ are those of the claim.
+      // The team cannot end before this part, so body_ and context_ are those of the claim.
       place = {next, size};
       body_(context_);
       finish_part();
@@ -189,8 +189,8 @@ class Pool {
   [[noreturn]] void work() {
     sigset_t all;
     sigfillset(&all);
-    for (const int fault : {SIGBUS, SIGSEGV, SIGILL, SIGFPE}) sigdelset(&all, fault);  // these are this thread's own
-    pthread_sigmask(SIG_BLOCK, &all, nullptr);  // signals are for the program's own threads
+    for (const int fault : {SIGBUS, SIGSEGV, SIGILL, SIGFPE}) sigdelset(&all, fault);  // this thread's own faults
+    pthread_sigmask(SIG_BLOCK, &all, nullptr);  // other signals are for the program's threads
     for (;;) {
       const int seen = calls_.load(std::memory_order_acquire);
       while (run_part()) {
@@ -207,7 +207,7 @@ class Pool {
   void* context_ = nullptr;
   std::atomic<int> threads_{0};
   std::atomic<Clock::rep> retry_at_{0};
-  alignas(64) std::atomic<std::uint64_t> claims_{0};  ///< team, its size, the first part without a thread
+  alignas(64) std::atomic<std::uint64_t> claims_{0};  ///< team, its size, the next unclaimed part
   alignas(64) std::atomic<int> calls_{0};             ///< teams begun
   std::atomic<int> sleepers_{0};
   alignas(64) std::atomic<int> unfinished_{0};          ///< parts

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// An image view whose memory is known to be there, for the code that computes. Owns nothing.
+// An image view resolved to an address, for code that computes. Owns nothing.
 #pragma once
 
 #include <cstddef>
@@ -13,9 +13,9 @@ struct Tensor {
   std::byte* data = nullptr;
   Format format = Format::float32;
   std::int64_t n = 1, h = 1, w = 1, c = 1;
-  std::int64_t n_stride = 0, h_stride = 0, w_stride = 0;  ///< elements
+  std::int64_t n_stride = 0, h_stride = 0, w_stride = 0;  ///< in elements
 
-  /// No gaps between the pixels of an image.
+  /// Return whether there are no gaps between the pixels of an image.
   bool images_are_dense() const { return (w == 1 || w_stride == c) && (h == 1 || h_stride == w * c); }
   bool is_dense() const { return images_are_dense() && (n == 1 || n_stride == h * w * c); }
   bool is_dense_float() const { return format == Format::float32 && is_dense(); }
@@ -27,7 +27,7 @@ struct Tensor {
   float* floats(std::int64_t in, std::int64_t y, std::int64_t x = 0) const {
     return reinterpret_cast<float*>(data) + in * n_stride + y * h_stride + x * w_stride;
   }
-  /// Each image as one row, or everything; dense as far.
+  /// Make each image one row, or all images one row; requires density up to there.
   void flatten(bool images = false) {
     w *= h, w_stride = c;
     h = 1;
@@ -43,13 +43,13 @@ struct Tensor {
   }
 };
 
-/// The view, whose memory begins at `memory`.
+/// Return the view as a tensor in `memory`.
 inline Tensor tensor_of(const ImageView& view, std::byte* memory) {
   return {memory + view.offset, view.format,   view.n,       view.h, view.w, view.c,
           view.n_stride,        view.h_stride, view.w_stride};
 }
 
-/// Allocates the view's memory, if it is not yet.
+/// Allocates the view's memory if that has not happened yet.
 inline Tensor tensor_of(const ImageView& view) { return tensor_of(view, view.memory->data()); }
 
 inline Tensor dense_tensor(void* data, Format format, std::int64_t n, std::int64_t h, std::int64_t w, std::int64_t c) {

@@ -19,8 +19,8 @@
 namespace openmps {
 namespace {
 
-/// Set in the addresses of device memory: such an address is not canonical, so that the processor faults where it is
-/// used [Intel SDM volume 1, 3.3.7.1].
+/// Bit set in device addresses: they are then not canonical, so the processor faults on access [Intel SDM volume 1,
+/// 3.3.7.1].
 constexpr std::uintptr_t kDeviceBit = std::uintptr_t{1} << 52;
 
 std::byte* device_address(std::byte* block) {
@@ -45,7 +45,7 @@ class Worker {
     }
     changed_.notify_all();
   }
-  /// Wait until the tasks that have been added have ended.
+  /// Wait until all tasks added so far have ended.
   void wait() {
     std::unique_lock lock(mutex_);
     changed_.wait(lock, [this, last = added_] { return ended_ >= last; });
@@ -73,7 +73,7 @@ class Worker {
   std::uint64_t added_ = 0, ended_ = 0;
 };
 
-/// Of the process: a forked child has none of the threads of its parent.
+/// One per process: a forked child has none of its parent's threads.
 Worker*& worker_of_process() {
   static Worker* worker = nullptr;
   return worker;
@@ -99,7 +99,7 @@ class SplitRun final : public Run {
     std::exception_ptr failure;
   };
 
-  /// Copy the problem and solve it behind those that were added before, unless one of them has failed.
+  /// Queue a copy of the problem; it is skipped if an earlier one fails.
   void add(Engine& engine, const Problem& problem, std::size_t step) {
     {
       const std::lock_guard lock(state_->mutex);
@@ -115,7 +115,7 @@ class SplitRun final : public Run {
           state->failed_step = step;
         }
       }
-      copy = nullptr;  // its memory belongs to the list, which ends when it has been waited for
+      copy = nullptr;  // its memory belongs to the list, which may end after wait()
       const std::lock_guard lock(state->mutex);
       --state->pending;
       state->ended.notify_all();
@@ -169,7 +169,7 @@ class SplitEngine final : public Engine {
   void synchronize() override { worker().wait(); }
 
   std::unique_ptr<Run> start(Steps& steps) override {
-    if (traces_steps()) return Engine::start(steps);  // one by one
+    if (traces_steps()) return Engine::start(steps);  // step by step
     auto run = std::make_unique<SplitRun>();
     for (std::size_t i = 0; i < steps.size() && !run->has_failed(); ++i) {
       const Problem& problem = steps.problem(i);

@@ -7,8 +7,8 @@
 
 namespace openmps {
 
-/// An engine for tests of what a GPU's needs: images and private buffers lie where the host cannot reach them, lists
-/// run on a thread of the engine, and every second kind of problem is declined. It computes with the processor's
+/// Make an engine to test what GPU engines need: images and private buffers are in memory that the host cannot reach,
+/// lists run on a thread of the engine, and every second kind of problem is declined. It computes with the processor's
 /// engine.
 std::shared_ptr<Engine> make_split_engine();
 

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Convolutions whose weights are single bits. Weights of +-1 on real sources are an ordinary convolution; where the
-// source is reduced to bits too, 32 products are one exclusive or and one count of bits:
+// Convolutions whose weights are single bits. Weights of +-1 on real sources are an ordinary convolution; if the source
+// is reduced to bits too, 32 products are one exclusive or and one count of bits:
 //   xnor: I * taps - 2 * count(a ^ w)        and: (count(a) + count(w) - count(a ^ w)) / 2
 #include "engine/cpu/convolution/binary_conv.hpp"
 
@@ -25,11 +25,11 @@
 namespace openmps::cpu {
 namespace {
 
-constexpr std::int64_t kGrain = 32 * 1024;       // values that are worth a thread
-constexpr std::int64_t kWordGrain = 256 * 1024;  // words of 32 products that are
+constexpr std::int64_t kGrain = 32 * 1024;       // min values per thread
+constexpr std::int64_t kWordGrain = 256 * 1024;  // min words of 32 products per thread
 constexpr std::int64_t kLanes = BinaryWeights::kLanes;
-constexpr std::int64_t kPixels = 4;  // that share a load of weights
-constexpr std::int64_t kFold = 31;   // words whose counts of at most 8 a byte can add up
+constexpr std::int64_t kPixels = 4;  // pixels per load of weights
+constexpr std::int64_t kFold = 31;   // words whose counts, at most 8 per byte, add up within a byte
 
 typedef std::uint32_t Lanes __attribute__((vector_size(kLanes * 4)));
 typedef std::uint32_t LanesAnywhere __attribute__((vector_size(kLanes * 4), aligned(4)));
@@ -86,7 +86,7 @@ CountBits best_count() {
 CountBits best_count() { return count_bits; }
 #endif
 
-/// to = (from + bias) * scale for each channel; a null one changes nothing.
+/// to = (from + bias) * scale for each channel; null arrays are skipped.
 MPSCNN_CLONES void scale_inputs(const float* from, float* to, std::int64_t pixels, std::int64_t channels,
                                 const float* bias, const float* scale) {
   for (std::int64_t x = 0; x < pixels; ++x, from += channels, to += channels) {
@@ -95,7 +95,7 @@ MPSCNN_CLONES void scale_inputs(const float* from, float* to, std::int64_t pixel
   }
 }
 
-/// The bits of up to 32 values: 1 unless less than 0.
+/// Return the bits of up to 32 values: 1 unless less than 0.
 MPSCNN_CLONES std::uint32_t bits_of(const float* values, std::int64_t count) {
   std::uint32_t word = 0;
 #pragma omp simd reduction(| : word)
@@ -112,8 +112,8 @@ MPSCNN_CLONES float mean_size(const float* values, std::int64_t count) {
 
 const float* or_null(const std::vector<float>& values) { return values.empty() ? nullptr : values.data(); }
 
-/// The source as it enters the products, u = (x + input_bias) * input_scale: as bits, as the mean of its sizes over the
-/// channels of a pixel, as floats; members that are not wanted are empty.
+/// The source as it enters the products, u = (x + input_bias) * input_scale: as bits, as the mean of |u| over the
+/// channels of a pixel, as floats; members that are not needed are empty.
 struct Scaled {
   std::vector<std::uint32_t> bits;  ///< [n][h][w][words]
   std::vector<std::int32_t> ones;   ///< [n][h][w]
@@ -169,13 +169,13 @@ Scaled scaled(const BinaryConvProblem& problem, bool with_bits, bool with_floats
   return result;
 }
 
-/// Index of the source's row or column that a tap sees; -1: none, where u is 0.
+/// Return the source row or column that a tap reads; -1: none, u is 0 there.
 std::int64_t seen(std::int64_t at, std::int64_t size, Edge edge) {
   if (edge == Edge::clamp) return std::clamp<std::int64_t>(at, 0, size - 1);
   return at < 0 || at >= size ? -1 : at;
 }
 
-/// sums = the products of bits, before anything is scaled; dense floats.
+/// sums = the unscaled products of bits; dense floats.
 void multiply_bits(const BinaryConvProblem& problem, const Scaled& source, const Tensor& sums) {
   static const CountBits count = best_count();
   const BinaryWeights& weights = *problem.weights;
@@ -190,7 +190,7 @@ void multiply_bits(const BinaryConvProblem& problem, const Scaled& source, const
 
   const std::int64_t rows = sums.n * sums.h;
   const int threads = threads_for(rows * sums.w * step * length / kLanes, kWordGrain);
-  const std::int64_t groups = rows >= threads ? 1 : blocks;  // few rows: threads share the outputs
+  const std::int64_t groups = rows >= threads ? 1 : blocks;  // few rows: threads split the outputs
   std::vector<std::uint32_t> gathered(static_cast<std::size_t>(threads * kPixels * length));
   parallel_ranges(rows * groups, threads, [&](std::int64_t begin, std::int64_t end) {
     std::uint32_t* const own = gathered.data() + thread_number() * kPixels * length;
@@ -239,7 +239,7 @@ void multiply_bits(const BinaryConvProblem& problem, const Scaled& source, const
   });
 }
 
-/// beta of a result: the mean of the sizes under its taps, which are 0 where u is.
+/// Return beta of a result: the mean of |u| over its taps; out-of-bounds taps count as 0.
 float beta_of(const BinaryConvProblem& problem, const Scaled& source, std::int64_t n, std::int64_t y, std::int64_t x) {
   const Window& window = problem.window;
   const ImageView& src = problem.src;
@@ -255,7 +255,7 @@ float beta_of(const BinaryConvProblem& problem, const Scaled& source, std::int64
   return static_cast<float>(sum / static_cast<double>(window.kernel_h * window.kernel_w));
 }
 
-/// values = values * beta * scale + bias, one pixel.
+/// values = values * beta * scale + bias for one pixel.
 MPSCNN_CLONES void finish_pixel(float* values, std::int64_t count, float beta, const float* scale, const float* bias) {
 #pragma omp simd
   for (std::int64_t k = 0; k < count; ++k)
@@ -290,7 +290,7 @@ const char* binary_as_convolution(const BinaryConvProblem& problem) {
   return nullptr;
 }
 
-/// The products, then scales, beta, biases and neuron.
+/// Compute the products, then apply scales, beta, biases and neuron.
 const char* binary_in_steps(const BinaryConvProblem& problem) {
   const BinaryWeights& weights = *problem.weights;
   const bool real = weights.type == BinaryConvType::binary_weights;
@@ -305,7 +305,7 @@ const char* binary_in_steps(const BinaryConvProblem& problem) {
   } else {
     multiply_bits(problem, source, sums);
   }
-  // The convolution of signs has scales, and without beta the biases too.
+  // The convolution of signs includes the scales, and without beta the biases.
   finish(problem, source, sums, dst, real ? nullptr : or_null(weights.scale),
          real && !weights.uses_beta ? nullptr : or_null(weights.bias));
   return nullptr;

@@ -15,7 +15,7 @@
 namespace openmps::cpu {
 namespace {
 
-/// Ordered: the first that does not decline. The last takes everything.
+/// In order: the first that does not decline runs. The last accepts everything.
 constexpr Implementation<DataGradientCall> kData[] = {
     {"depthwise", data_gradient_depthwise}, {"taps", data_gradient_by_taps},       {"narrow", data_gradient_narrow},
     {"primitive", data_gradient_primitive}, {"patches", data_gradient_by_patches},
@@ -28,7 +28,7 @@ constexpr Implementation<WeightsGradientCall> kWeights[] = {
 };
 const ImplementationNames kWeightsNames(kWeights);
 
-/// The image as dense floats: itself, or a copy in `memory`.
+/// Return the image as dense floats: itself, or a copy in `memory`.
 Tensor dense_floats(const ImageView& view, Scratch& memory) {
   const Tensor given = tensor_of(view);
   if (given.is_dense_float()) return given;
@@ -49,7 +49,7 @@ MPSCNN_CLONES void sum_rows(const float* rows, std::int64_t count, std::int64_t 
   }
 }
 
-/// The convolution that a transpose is, seen from its result: inputs and outputs change places, taps are reversed.
+/// Return the weights of a transpose seen as a convolution from its result: inputs and outputs swapped, taps reversed.
 std::shared_ptr<ConvWeights> reversed_roles(const ConvWeights& weights) {
   const std::lock_guard lock(weights.cache.mutex);
   std::shared_ptr<void>& entry = weights.cache.entries["onednn.reversed_roles"];
@@ -80,7 +80,7 @@ std::shared_ptr<ConvWeights> reversed_roles(const ConvWeights& weights) {
   return std::static_pointer_cast<ConvWeights>(entry);
 }
 
-/// Gradients of reversed_roles() back in the order of the weights.
+/// Store gradients of reversed_roles() in the order of the weights.
 void restore_roles(const float* from, const ConvWeights& weights, float* to, bool accumulates) {
   const std::int64_t taps = weights.kernel_h * weights.kernel_w, inputs = weights.in_channels_per_group;
   const std::int64_t outputs = weights.out_channels / weights.groups;
@@ -102,7 +102,7 @@ void restore_roles(const float* from, const ConvWeights& weights, float* to, boo
 }  // namespace
 
 void bias_gradient(const Tensor& diff_dst, float* sums, bool accumulates) {
-  // Floats for as many pixels as cost no digits, doubles for these sums.
+  // Sum in float for few enough pixels to lose no digits, then add these sums in double.
   constexpr std::int64_t kPixels = 64;
   const std::int64_t pixels = diff_dst.n * diff_dst.h * diff_dst.w, c = diff_dst.c;
   const int threads = threads_for(pixels * c, 64 * 1024);
@@ -161,8 +161,8 @@ void run(const TransposeGradientProblem& problem) {
   const ConvWeights& weights = *problem.weights;
   Scratch diff_dst_memory, src_memory;
   const Tensor diff_dst = dense_floats(problem.diff_dst, diff_dst_memory);
-  // Pixel n of the source stands at n * stride of Z: result pixel n * stride - start - k * dilation looks at it with
-  // tap k. That is a strided convolution of the gradient with the taps in reverse order.
+  // Pixel n of the source is at n * stride of Z: result pixel n * stride - start - k * dilation reads it with tap k.
+  // That is a strided convolution of the gradient with the taps in reverse order.
   Window window = problem.window;
   window.start_h = -window.start_h - (window.kernel_h - 1) * window.dilation_h;
   window.start_w = -window.start_w - (window.kernel_w - 1) * window.dilation_w;

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Gradients of convolutions: the source's and the weights', each by an ordered list of implementations that may
-// decline. All of them see dense float images; the entries convert.
+// Gradients of convolutions by the source and by the weights, each by an ordered list of implementations that may
+// decline. All of them take dense float images; the entries convert.
 #pragma once
 
 #include "engine/problem/conv.hpp"
@@ -11,7 +11,7 @@ namespace openmps::cpu {
 void run(const ConvGradientProblem& problem);
 void run(const TransposeGradientProblem& problem);
 
-/// Of the source. The window's start counts from pixel (0, 0) of diff_src.
+/// Gradient by the source. The window's start counts from pixel (0, 0) of diff_src.
 struct DataGradientCall {
   Tensor diff_dst, diff_src;
   const ConvWeights* weights;
@@ -21,7 +21,7 @@ struct DataGradientCall {
   std::int64_t src_first_h = 0, src_first_w = 0, src_h = 0, src_w = 0;
 };
 
-/// Of the weights, [O][kH][kW][I / groups].
+/// Gradient by the weights, [O][kH][kW][I / groups].
 struct WeightsGradientCall {
   Tensor diff_dst, src;
   std::int64_t groups;
@@ -34,23 +34,23 @@ struct WeightsGradientCall {
   std::int64_t inputs_per_group() const { return src.c / groups; }
 };
 
-// Each returns null when the work is done, otherwise why it was not.
+// Each returns null when done, otherwise the reason for declining.
 const char* data_gradient_depthwise(const DataGradientCall& call);
-/// One product of matrices per tap, over the pixels that it sees: where many taps lie outside.
+/// One matrix product per tap, over the pixels that it reads: for windows with many out-of-bounds taps.
 const char* data_gradient_by_taps(const DataGradientCall& call);
-/// One product for all taps, whose results are then added up: where that beats the primitive.
+/// One matrix product for all taps, whose results are then summed: if that beats the primitive.
 const char* data_gradient_narrow(const DataGradientCall& call);
 const char* data_gradient_primitive(const DataGradientCall& call);
 const char* data_gradient_by_patches(const DataGradientCall& call);
 
 const char* weights_gradient_depthwise(const WeightsGradientCall& call);
 const char* weights_gradient_by_taps(const WeightsGradientCall& call);
-/// The patches are the source itself: 1 x 1, and windows that are the whole source.
+/// The patches are the source itself: 1 x 1 kernels, and windows that are the whole source.
 const char* weights_gradient_in_place(const WeightsGradientCall& call);
 const char* weights_gradient_primitive(const WeightsGradientCall& call);
 const char* weights_gradient_by_patches(const WeightsGradientCall& call);
 
-/// sums[c] = sum over all pixels, added to what is there with `accumulates`. diff_dst is dense float.
+/// sums[c] = sum over all pixels, or += if `accumulates`. diff_dst is dense float.
 void bias_gradient(const Tensor& diff_dst, float* sums, bool accumulates);
 
 }  // namespace openmps::cpu

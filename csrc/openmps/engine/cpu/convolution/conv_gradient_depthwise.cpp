@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Gradients of depth-wise convolutions: channels side by side, any window.
+// Gradients of depth-wise convolutions: vectorized along the channels, any window.
 #include <algorithm>
 #include <vector>
 
@@ -14,10 +14,10 @@ using i64 = std::int64_t;
 
 constexpr i64 kGrain = 64 * 1024;
 
-/// Arrays of floats would stay in memory over the loops below: these are registers.
+/// Vector types stay in registers; arrays of floats would stay in memory across the loops below.
 constexpr i64 kLanes = 16;
 typedef float Lanes __attribute__((vector_size(64)));
-// Never by auto, which drops the alignment.
+// Do not use auto for it, which drops the alignment.
 typedef float LanesAnywhere __attribute__((vector_size(64), aligned(4), may_alias));
 
 /// One product of a sum: a pixel and the weights of a tap, `channels` values each.
@@ -87,7 +87,7 @@ struct Pair {
   i64 tap, result;
 };
 
-/// Which results see each source pixel of an axis, with which taps.
+/// Return, for each source pixel of an axis, the results that read it, and with which taps.
 std::vector<std::vector<Pair>> seen_by(i64 results, i64 extent, i64 kernel, i64 stride, i64 dilation, i64 start,
                                        bool clamp, i64 src_first, i64 src_extent) {
   std::vector<std::vector<Pair>> pairs(static_cast<std::size_t>(extent));
@@ -149,7 +149,7 @@ const char* weights_gradient_depthwise(const WeightsGradientCall& call) {
   const bool clamp = w.edge == Edge::clamp;
   const i64 c = e.c, taps = w.kernel_h * w.kernel_w, values = taps * c;
   const int threads = threads_for(e.size() * taps, kGrain);
-  // Floats for a row of pixels at a time, doubles for their sums.
+  // Sum in float for a row of pixels at a time, then add these sums in double.
   std::vector<double> totals(static_cast<std::size_t>(values * threads));
   std::vector<float> parts(static_cast<std::size_t>(values * threads));
   constexpr i64 kRows = 16;
@@ -167,7 +167,7 @@ const char* weights_gradient_depthwise(const WeightsGradientCall& call) {
         for (i64 q = 0; q < w.kernel_w; ++q) {
           float* const sums = part + (p * w.kernel_w + q) * c;
           const i64 place = w.start_w + q * w.dilation_w;
-          // Results [first, last) see pixels inside.
+          // Results [first, last) read in-bounds pixels.
           const i64 first = place >= 0 ? 0 : std::min((-place + w.stride_w - 1) / w.stride_w, e.w);
           const i64 reach = src.w - 1 - place;
           const i64 last = std::clamp<i64>(reach < 0 ? 0 : reach / w.stride_w + 1, first, e.w);

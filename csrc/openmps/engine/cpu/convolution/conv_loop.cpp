@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The plain convolution: any geometry, any format, no memory but one pixel per thread.
+// The plain convolution: any geometry, any format, no memory except one pixel per thread.
 #include <algorithm>
 #include <vector>
 
@@ -11,7 +11,7 @@
 namespace openmps::cpu {
 namespace {
 
-/// sums[o] += dot(weights[o], pixel) over one group's filters.
+/// sums[o] += dot(weights[o], pixel) for one group's filters.
 MPSCNN_CLONES void add_tap(const float* pixel, const float* weights, std::int64_t filter_stride, float* sums,
                            std::int64_t filters, std::int64_t channels) {
   for (std::int64_t o = 0; o < filters; ++o) {
@@ -23,13 +23,13 @@ MPSCNN_CLONES void add_tap(const float* pixel, const float* weights, std::int64_
   }
 }
 
-/// Source pixel of one tap, -1 for zero.
+/// Return the source pixel of one tap, -1 for zero.
 inline std::int64_t resolve(std::int64_t at, std::int64_t extent, Edge edge) {
   if (at >= 0 && at < extent) return at;
   return edge == Edge::zero ? -1 : std::clamp<std::int64_t>(at, 0, extent - 1);
 }
 
-/// What a pixel of a thread needs: the source pixel and the sums as floats.
+/// Buffers per thread: a source pixel and the sums as floats.
 struct PixelBuffers {
   std::vector<float> values;
   std::int64_t channels, results;
@@ -39,7 +39,7 @@ struct PixelBuffers {
   float* sums() { return pixel() + channels; }
 };
 
-/// One row of results. `tap_row(p)`, `tap_column(x, q)`: source row and column of a tap, or -1.
+/// Compute one row of results. `tap_row(p)`, `tap_column(x, q)`: source row and column of a tap, or -1.
 template <class Row, class Column>
 void compute_row(const Tensor& src, const Tensor& dst, const ConvWeights& weights, const Neuron& neuron, std::int64_t n,
                  std::int64_t y, PixelBuffers& buffers, const Row& tap_row, const Column& tap_column) {
@@ -74,7 +74,7 @@ int threads_of(const Tensor& dst, const ConvWeights& weights) {
 }  // namespace
 
 const char* conv_loop(const ConvCall& call) {
-  if (call.adds()) return conv_apart(call);  // its convolution comes back without
+  if (call.adds()) return conv_apart(call);  // which calls back without the addend
   const Window& w = call.window;
   const Tensor &src = call.src, &dst = call.dst;
   PixelBuffers buffers(src.c, dst.c);
@@ -95,7 +95,7 @@ const char* conv_loop(const ConvCall& call) {
 const char* transpose_loop(const TransposeCall& call) {
   const Window& w = call.window;
   const Tensor &src = call.src, &dst = call.dst;
-  // Position in the source of a position in Z; -1 where Z is zero.
+  // Return the source position of a position in Z; -1 where Z is zero.
   const auto unstuff = [](std::int64_t z, std::int64_t stride, std::int64_t extent) {
     return z < 0 || z % stride != 0 || z / stride >= extent ? -1 : z / stride;
   };

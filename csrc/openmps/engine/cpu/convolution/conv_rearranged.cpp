@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Convolutions that another one computes after the problem is rearranged, or that need none.
+// Convolutions that another one computes after a rearrangement, or that read no source pixel.
 #include <mutex>
 
 #include "engine/cpu/convolution/convolution.hpp"
@@ -32,7 +32,7 @@ const char* conv_multiplier(const ConvCall& call) {
   if (weights.in_channels_per_group != 1 || weights.groups == 1) return "not depth-wise";
   const std::int64_t copies = weights.out_channels / weights.groups;
   if (copies == 1) return "the channel multiplier is 1";
-  // One channel per filter: then it is depth-wise with as many groups as filters.
+  // With the source repeated, each filter has its own channel: depth-wise with as many groups as filters.
   const ScratchTensor dense(call.src.n, call.src.h, call.src.w, call.src.c);
   copy(call.src, dense.tensor);
   const ScratchTensor repeated(call.src.n, call.src.h, call.src.w, call.src.c * copies);
@@ -40,7 +40,7 @@ const char* conv_multiplier(const ConvCall& call) {
   parallel_ranges(values, threads_for(values * copies, 32 * 1024), [&](std::int64_t begin, std::int64_t end) {
     row_repeat(dense.tensor.floats() + begin, repeated.tensor.floats() + begin * copies, end - begin, copies);
   });
-  // The same values under another grouping; kept beside the weights, so that its own cache lives as long.
+  // The same values with other groups; kept with the weights, so that its own cache lives as long.
   const auto regrouped = [&] {
     const std::lock_guard lock(weights.cache.mutex);
     std::shared_ptr<void>& entry = weights.cache.entries["onednn.regrouped"];

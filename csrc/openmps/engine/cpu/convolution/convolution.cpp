@@ -8,7 +8,7 @@
 namespace openmps::cpu {
 namespace {
 
-/// Ordered: the first that does not decline. The loops at the end take everything.
+/// In order: the first that does not decline runs. The loops at the end accept everything.
 constexpr Implementation<ConvCall> kConvolutions[] = {
     {"nothing_seen", conv_nothing_seen},
     {"multiplier", conv_multiplier},

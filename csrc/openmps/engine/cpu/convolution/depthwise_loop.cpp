@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Depth-wise convolution for processors on which oneDNN has only its reference. Any strides, no padding made.
+// Depth-wise convolution for processors for which oneDNN has only its reference. Any strides; no padded copy.
 #include <algorithm>
 #include <vector>
 

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-// Convolutions and their gradients as products of matrices. E has a row of outputs for each pixel of diff_dst, W a row
-// of taps and inputs for each output, and a patch is what one pixel sees, as a row of taps and inputs:
+// Convolutions and their gradients as matrix products. E has a row of outputs for each pixel of diff_dst, W a row of
+// taps and inputs for each output; a patch is the source that one pixel reads, as a row of taps and inputs:
 //   dst = patches * transposed(W);
 //   diff_weights = transposed(E) * patches;  E * W = gradients of the patches, which add up to diff_src.
-// Weights and their gradients stay as they are given: nothing is packed, and any window will do.
+// Weights and their gradients keep their layout: nothing is packed, and any window is supported.
 #include <algorithm>
 #include <cstring>
 #include <new>
@@ -26,16 +26,16 @@ namespace {
 
 using i64 = std::int64_t;
 
-/// Multiplications, and copied values, below which a second thread costs more than it brings.
+/// Multiplications, and copied values, below which a second thread costs more than it saves.
 constexpr i64 kThreadGrain = 200 * 1000, kCopyGrain = 32 * 1024;
-/// Floats of patches that are made at a time: they stay in the last-level cache.
+/// Floats of patches per batch: they stay in the last-level cache.
 constexpr i64 kPatchFloats = 2 << 20;
-/// Pairs of a pixel and a tap that is inside, of all pairs, up to which products tap by tap are faster than primitives.
+/// Max share of in-bounds pairs of a pixel and a tap for which products tap by tap are faster than primitives.
 constexpr double kShare = 0.5;
 
 enum class Transposed : std::uint8_t { none, a, b };
 
-/// c = a * b, one of which may be transposed first, row by row; the last arguments are floats from row to row.
+/// c = a * b, one of which may be transposed first, row-major; the *_row arguments are row strides in floats.
 void multiply(Transposed which, i64 rows, i64 columns, i64 inner, const float* a, i64 a_row, const float* b, i64 b_row,
               float* c, i64 c_row, bool accumulates) {
   const ThreadLimit limit(threads_for(rows * columns * inner, kThreadGrain));
@@ -57,7 +57,7 @@ struct Axis {
   bool clamp;
 
   i64 place(i64 result, i64 tap) const { return start + result * stride + tap * dilation; }
-  /// The results [first, end) whose tap is inside.
+  /// Results [first, end) whose tap is in bounds.
   struct Range {
     i64 first, end;
     i64 count() const { return end - first; }
@@ -67,7 +67,7 @@ struct Axis {
     const i64 first = std::clamp<i64>(ceil_of(-place0, stride), 0, results);
     return {first, std::clamp<i64>(floor_of(extent - 1 - place0, stride) + 1, first, results)};
   }
-  /// How many pairs of results and taps are inside.
+  /// Return the number of in-bounds pairs of results and taps.
   i64 pairs_inside() const {
     i64 count = 0;
     for (i64 k = 0; k < kernel; ++k) count += inside(k).count();
@@ -88,7 +88,7 @@ MPSCNN_CLONES void add_row(const float* from, float* to, i64 count) {
   for (i64 i = 0; i < count; ++i) to[i] += from[i];
 }
 
-/// `count` runs of `length` floats, added where they belong.
+/// Add `count` runs of `length` floats.
 MPSCNN_CLONES void add_runs(const float* from, i64 from_step, float* to, i64 to_step, i64 length, i64 count) {
   for (i64 k = 0; k < count; ++k, from += from_step, to += to_step) {
 #pragma omp simd
@@ -98,7 +98,7 @@ MPSCNN_CLONES void add_runs(const float* from, i64 from_step, float* to, i64 to_
 
 // ---------------------------------------------------------------------------------------------------------- patches
 
-/// Rows [begin, end) of the patches of one group: pixels of diff_dst in their order.
+/// Fill rows [begin, end) of the patches of one group: pixels of diff_dst in order.
 void fill_patches(const WeightsGradientCall& call, const Axis& h, const Axis& v, i64 group, i64 begin, i64 end,
                   float* patches) {
   const i64 inputs = call.inputs_per_group(), row = h.kernel * v.kernel * inputs;
@@ -139,12 +139,12 @@ void fill_patches(const WeightsGradientCall& call, const Axis& h, const Axis& v,
   });
 }
 
-/// A result row's share in one source row: tap p of result row j.
+/// A contribution to one source row: tap p of result row j.
 struct RowPair {
   i64 p, j;
 };
 
-/// Where each row of diff_src gets its values from.
+/// Return the contributions to each row of diff_src.
 std::vector<std::vector<RowPair>> row_pairs(const DataGradientCall& call, const Axis& h) {
   std::vector<std::vector<RowPair>> pairs(static_cast<std::size_t>(h.extent));
   for (i64 j = 0; j < h.results; ++j) {
@@ -157,8 +157,7 @@ std::vector<std::vector<RowPair>> row_pairs(const DataGradientCall& call, const 
   return pairs;
 }
 
-/// Adds the patches of one result row with tap row p (pixel after pixel, `patch_row` floats apart) to a row of
-/// diff_src.
+/// Add the patches of one result row with tap row p (pixel by pixel, `patch_row` floats apart) to a row of diff_src.
 void add_patches(const DataGradientCall& call, const Axis& v, i64 inputs, const float* patches, i64 patch_row,
                  float* row) {
   if (v.clamp) {
@@ -170,7 +169,7 @@ void add_patches(const DataGradientCall& call, const Axis& v, i64 inputs, const 
     }
     return;
   }
-  // Taps side by side are one run where all of them are inside.
+  // Adjacent taps are one run if all of them are in bounds.
   Axis::Range whole = {0, 0};
   if (v.dilation == 1) {
     const Axis::Range first = v.inside(0), last = v.inside(v.kernel - 1);
@@ -196,7 +195,7 @@ void add_patches(const DataGradientCall& call, const Axis& v, i64 inputs, const 
   }
 }
 
-/// Rows [y0, y1) of diff_src of images [n0, n1).
+/// Compute rows [y0, y1) of diff_src of images [n0, n1).
 void add_up_band(const DataGradientCall& call, const Axis& h, const Axis& v,
                  const std::vector<std::vector<RowPair>>& pairs, i64 n0, i64 n1, i64 y0, i64 y1, i64 j0, i64 j1,
                  const Scratch& memory) {
@@ -206,7 +205,7 @@ void add_up_band(const DataGradientCall& call, const Axis& h, const Axis& v,
   auto* const patches = reinterpret_cast<float*>(memory.data());
   const Tensor &from = call.diff_dst, &to = call.diff_src;
   for (i64 group = 0; group < weights.groups; ++group) {
-    // Bands of several images have all rows of them.
+    // Bands of several images include all of their rows.
     if (pixels > 0)
       multiply(Transposed::none, pixels, row, outputs, from.floats(n0, j0) + group * outputs, from.c,
                weights.values.data() + group * outputs * row, row, patches, row, false);
@@ -235,11 +234,11 @@ void add_up_band(const DataGradientCall& call, const Axis& h, const Axis& v,
 
 // ------------------------------------------------------------------------------------------------------------- taps
 
-/// Copies the pixels (first_h + y * step_h, first_w + x * step_w) of so many rows and columns, a run of channels of
-/// each, one after the other; or the pixels where they are when they lie so.
+/// Copy `channels` channels of pixels (first_h + y * step_h, first_w + x * step_w), y < rows, x < columns, without
+/// gaps; if all pixels are used, return them in place instead.
 const float* gather(const Tensor& from, i64 n0, i64 n1, i64 first_h, i64 step_h, i64 rows, i64 first_w, i64 step_w,
                     i64 columns, i64 channel, i64 channels, float* to, i64* step) {
-  if (rows == from.h && columns == from.w) {  // then first_* is 0 and step_* does not matter
+  if (rows == from.h && columns == from.w) {  // then first_* are 0 and step_* do not matter
     *step = from.c;
     return from.floats(n0, 0) + channel;
   }
@@ -257,7 +256,7 @@ const float* gather(const Tensor& from, i64 n0, i64 n1, i64 first_h, i64 step_h,
   return to;
 }
 
-/// Whether products tap by tap pay: matrices large enough, and many of the taps outside.
+/// Return whether products tap by tap pay: large enough matrices, and many out-of-bounds taps.
 bool pays_by_taps(const Axis& h, const Axis& v, i64 pixels, i64 inputs, i64 outputs) {
   if (h.clamp && !(h.all_inside() && v.all_inside())) return false;
   if (inputs < 64 || outputs < 64 || pixels < 16) return false;
@@ -265,7 +264,7 @@ bool pays_by_taps(const Axis& h, const Axis& v, i64 pixels, i64 inputs, i64 outp
   return static_cast<double>(h.pairs_inside() * v.pairs_inside()) <= kShare * all;
 }
 
-/// Images at a time.
+/// Return the number of images per batch.
 i64 images_at_once(i64 floats_per_image, i64 images) {
   return std::clamp<i64>(kPatchFloats / std::max<i64>(floats_per_image, 1), 1, images);
 }
@@ -464,14 +463,14 @@ const char* data_gradient_by_patches(const DataGradientCall& call) {
   const auto pairs = row_pairs(call, h);
   const i64 of_image = e.h * e.w * row;
   if (of_image <= 8 * kPatchFloats) {
-    // Few at a time: the sums find the products in the second-level cache.
+    // Few at a time, so that the sums find the products in the second-level cache.
     const i64 images = images_at_once(8 * of_image, e.n);
     const Scratch memory(static_cast<std::uint64_t>(images * of_image) * sizeof(float));
     for (i64 n = 0; n < e.n; n += images)
       add_up_band(call, h, v, pairs, n, std::min(n + images, e.n), 0, to.h, 0, e.h, memory);
     return nullptr;
   }
-  // Bands of rows; where they meet, patches are made twice.
+  // Bands of rows; patches at their borders are computed twice.
   struct Band {
     i64 y0, y1, j0, j1;
   };

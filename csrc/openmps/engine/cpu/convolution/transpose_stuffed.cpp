@@ -12,7 +12,7 @@ const char* transpose_stuffed(const TransposeCall& call) {
   const Window& w = call.window;
   if (w.stride_h * w.stride_w > 64) return "nearly all of the stuffed source would be zeros";
   const std::int64_t height = call.dst.h + reach_h(w) - 1, width = call.dst.w + reach_w(w) - 1;
-  // Only the part of Z that windows see; pixel n of the source stands at n * stride - start.
+  // Only the part of Z that windows read; pixel n of the source is at n * stride - start.
   const ScratchTensor stuffed(call.src.n, height, width, call.src.c);
   std::memset(stuffed.tensor.data, 0, static_cast<std::size_t>(stuffed.tensor.size()) * 4);
   const auto first = [](std::int64_t start, std::int64_t stride) {

@@ -21,11 +21,11 @@
 namespace openmps::cpu {
 namespace {
 
-constexpr std::int64_t kGrain = 8 * 1024;  // values that are worth a thread
-constexpr std::int64_t kBlock = 128;       // values whose float sum is exact enough
-constexpr std::int64_t kFew = 32;          // channels below which vectors hold several pixels
-constexpr std::int64_t kPixels = 64;       // of few channels that are worked on together
-constexpr std::int64_t kBuffers = 8;       // of a thread
+constexpr std::int64_t kGrain = 8 * 1024;  // min values per thread
+constexpr std::int64_t kBlock = 128;       // values per float sum that is still exact enough
+constexpr std::int64_t kFew = 32;          // with fewer channels, vectors hold several pixels
+constexpr std::int64_t kPixels = 64;       // pixels per batch if they have few channels
+constexpr std::int64_t kBuffers = 8;       // per thread
 
 /// Constants of a function in the precision of the loops. t' = t * keep + add.
 struct Numbers {
@@ -38,12 +38,12 @@ struct Numbers {
   }
 };
 
-/// Loss and slopes of one value; NaN in y or t gives NaN.
+/// Loss and derivatives of one value; NaN in y or t gives NaN.
 struct Value {
   float loss, by_prediction, by_label;
 };
 
-/// A product that is 0 where x is, unless y is NaN.
+/// x * y, but 0 for 0 * infinity.
 MPSCNN_HOST_DEVICE float product_or_0(float x, float y) {
   constexpr float inf = std::numeric_limits<float>::infinity();
   return x == 0 && (y == inf || y == -inf) ? 0.0f : x * y;
@@ -90,7 +90,7 @@ MPSCNN_HOST_DEVICE Value value_of(const Numbers& f, float y, float t) {
   return {};
 }
 
-/// The functions of single values: a is the weight of each. `slope` may be null, `loss` too.
+/// Losses of single values, each times its weight a. `slope` and `loss` may be null.
 MPSCNN_CLONES void value_row(LossType type, const Numbers& numbers, bool by_labels, const float* y, const float* t,
                              const float* a, float* slope, float* loss, std::int64_t count) {
   const Numbers f = numbers;
@@ -123,8 +123,8 @@ MPSCNN_CLONES void value_row(LossType type, const Numbers& numbers, bool by_labe
 #undef MPSCNN_CASE
 }
 
-/// Softmax and cross entropy: pixels of many channels, vectors along these. `slope` is always there; `losses` are those
-/// of the values, or null; `pixel_loss` those of the pixels.
+/// Softmax and cross entropy of pixels with many channels, vectorized along these. `slope` is not null; `losses` are
+/// per value, or null; `pixel_loss` is per pixel.
 MPSCNN_CLONES void softmax_pixels(const Numbers& numbers, bool by_labels, const float* y, const float* t,
                                   const float* a, float* slope, float* losses, double* pixel_loss, std::int64_t pixels,
                                   std::int64_t channels) {
@@ -176,7 +176,7 @@ MPSCNN_CLONES void softmax_pixels(const Numbers& numbers, bool by_labels, const 
   }
 }
 
-/// The same for pixels of few channels, vectors along the pixels.
+/// The same for pixels with few channels, vectorized along the pixels.
 MPSCNN_CLONES void softmax_few(const Numbers& numbers, bool by_labels, const float* y, const float* t, const float* a,
                                float* slope, float* losses, double* pixel_loss, std::int64_t pixels,
                                std::int64_t channels) {
@@ -248,8 +248,8 @@ MPSCNN_CLONES double sum_of(const float* values, std::int64_t count) {
   return sum;
 }
 
-/// A run of pixels: predictions, labels, weights; room for slopes, for the losses of the values (or null) and, where
-/// these come pixel by pixel, for the losses of the pixels.
+/// A run of pixels: predictions, labels, weights; room for slopes, for losses per value (or null) and, for functions
+/// that have them, for losses per pixel.
 struct Run {
   const float *y, *t, *a;
   float *slope, *losses;
@@ -257,7 +257,7 @@ struct Run {
   std::int64_t pixels, channels;
 };
 
-/// `few`: a softmax has less than kFew channels, and vectors hold several pixels.
+/// `few`: softmax has fewer than kFew channels, and vectors hold several pixels.
 void run_function(const LossFunction& f, bool by_labels, bool few, const Run& run) {
   const Numbers numbers(f);
   if (f.type == LossType::softmax)
@@ -281,8 +281,8 @@ double intersection_over_union(const Box& a, const Box& b) {
   return either > 0 ? both / either : 0;
 }
 
-/// Apply a function to `count` values of one box, times `factor` and the weights. Values that a box lacks cost nothing,
-/// but NaN stays NaN.
+/// Apply a function to `count` values of one box, times `factor` and the weights. A factor of 0 adds no loss, but NaN
+/// stays NaN.
 double box_term(const LossFunction& f, double factor, const float* y, const float* t, const float* a, float* slope,
                 float* losses, std::int64_t count) {
   double pixel_loss;
@@ -323,7 +323,7 @@ void run_boxes(const BoxLoss& boxes, const Run& run) {
       whole += box_term(boxes.xy, seen, place, t, a, slope, losses, 2);
       slope[0] *= static_cast<float>(sx * (1 - sx)), slope[1] *= static_cast<float>(sy * (1 - sy));
 
-      // Where there is no box its size is nothing that a logarithm could be taken of.
+      // Without a box there is no size to take a logarithm of.
       const Box own = anchor(k);
       const float size[] = {object ? static_cast<float>(std::log(t[2] / own.w + 1e-5)) : 0.0f,
                             object ? static_cast<float>(std::log(t[3] / own.h + 1e-5)) : 0.0f};
@@ -344,15 +344,15 @@ void run_boxes(const BoxLoss& boxes, const Run& run) {
 
 // ----------------------------------------------------------------------------------------------------- all pixels
 
-/// A part whose memory is there.
+/// A part of the problem with its memory resolved.
 struct Source {
   OperandSource y, t;
   std::optional<OperandSource> weights, incoming;
-  Tensor gradient, loss;  // without data: not wanted
+  Tensor gradient, loss;  // null data: not wanted
   Tensor pixels;          // extents
   std::int64_t per_image = 0;
-  std::int64_t first_pixel = 0, first_image = 0;  // of all parts
-  std::int64_t run = 0;                           // pixels that may be taken together
+  std::int64_t first_pixel = 0, first_image = 0;  // counted over all parts
+  std::int64_t run = 0;                           // max pixels processed together
 
   Source(const LossProblem::Part& part, bool none) : y(part.src), t(part.labels) {
     if (part.weights.view.memory) weights.emplace(part.weights);
@@ -361,7 +361,7 @@ struct Source {
     if (part.loss.memory && none) loss = tensor_of(part.loss);
     pixels.n = part.n, pixels.h = part.h, pixels.w = part.w, pixels.c = part.c;
     per_image = part.h * part.w;
-    // One line of pixels where nothing lies between them, or one for each image, else the rows.
+    // One line of pixels if there are no gaps between them, or one per image; otherwise the rows.
     const auto are_like = [&](bool (Tensor::*is_dense)() const) {
       const auto source = [&](const OperandSource& s) { return s.is_like(pixels) && (s.tensor.*is_dense)(); };
       return source(y) && source(t) && (!weights || source(*weights)) && (!incoming || source(*incoming)) &&
@@ -379,13 +379,13 @@ struct Source {
     run = std::max<std::int64_t>(1, kOperandChunk / part.c);
   }
 
-  /// Whether a run of `count` pixels can be stored where it belongs.
+  /// Return whether a run of `count` pixels can be stored in place.
   static bool is_in_place(const Tensor& to, std::int64_t count) {
     return to.data && to.format == Format::float32 && (to.w_stride == to.c || count == 1);
   }
 };
 
-/// Sums and numbers of weights that are not 0 of the images that a thread has seen.
+/// Sums and numbers of nonzero weights of the images that a thread has processed.
 struct Sums {
   std::vector<double> losses, nonzero;
 };
@@ -455,7 +455,7 @@ void find_losses(const LossProblem& problem, bool few, const std::vector<Source>
   }
 }
 
-/// The loss of each image, and where it goes.
+/// Reduce the loss of each image and store it.
 void store_losses(const LossProblem& problem, const std::vector<Source>& sources, const Sums& sums) {
   const LossFunction& f = problem.function;
   const bool is_softmax = !problem.boxes && f.type == LossType::softmax;

@@ -5,8 +5,8 @@
 
 namespace openmps::cpu {
 
-/// Losses and gradients in one pass over the pixels of all images, threaded. Sums are the same whenever the number of
-/// threads is.
+/// Computes losses and gradients in one pass over the pixels of all images, threaded. Sums are reproducible with the
+/// same number of threads.
 void run(const LossProblem& problem);
 
 }  // namespace openmps::cpu

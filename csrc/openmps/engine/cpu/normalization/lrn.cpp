@@ -57,9 +57,9 @@ MPSCNN_CLONES void sum_columns(const float* const* rows, std::int64_t c0, const 
 
 namespace {
 
-constexpr std::int64_t kGrain = 8 * 1024;  // values that are worth a thread
+constexpr std::int64_t kGrain = 8 * 1024;  // min values per thread
 
-/// x * (delta + scale * sum of the neighbours' squares)^exponent. `work`: 2 * channels + before + after doubles.
+/// x * (delta + scale * sum of the squared neighbours)^exponent. `work`: 2 * channels + before + after doubles.
 MPSCNN_CLONES void respond(const float* from, float* to, std::int64_t pixels, std::int64_t channels,
                            std::int64_t before, std::int64_t after, double scale, double delta, double exponent,
                            double* work) {
@@ -98,7 +98,7 @@ void normalize_by_channels(const LRNProblem& problem) {
                   });
 }
 
-/// The columns in a destination pixel's window.
+/// Columns in a destination pixel's window.
 struct Columns {
   Span span;
   std::int64_t centre;  ///< column of the value itself, -1: a zero
@@ -108,12 +108,12 @@ struct Formula {
   double per_n, alpha, negative_beta, delta, p0, pm, ps;
 };
 
-/// One row of the result from the sums down its columns. `centre` is the row of the values, null: zeros; the result's
-/// pixels are `result_step` apart.
+/// Compute a row of the result from the sums down its columns. `centre` is the row of the values, null: zeros; pixels
+/// of the result are `result_step` apart.
 MPSCNN_CLONES void divide(const Columns* columns, std::int64_t pixels, std::int64_t width, bool clamp,
                           const double* sums, const double* squares, const float* centre, std::int64_t step,
                           const Formula& f, float* result, std::int64_t result_step, std::int64_t channels) {
-  constexpr std::int64_t kPixels = 16;  // whose powers are taken together
+  constexpr std::int64_t kPixels = 16;  // pixels whose powers are computed together
   double mean[kPixels * kBlock], power[kPixels * kBlock];
   for (std::int64_t begin = 0; begin < pixels; begin += kPixels) {
     const std::int64_t run = std::min(kPixels, pixels - begin);
@@ -133,7 +133,7 @@ MPSCNN_CLONES void divide(const Columns* columns, std::int64_t pixels, std::int6
       for (int half = 0; half < 2; ++half) {
         const Doubles average = m[half] * f.per_n, variance = p[half] * f.per_n - average * average;
         MPSCNN_DOUBLES(mean + x * kBlock + 8 * half) = average;
-        // Negative by rounding only.
+        // Negative only by rounding.
         MPSCNN_DOUBLES(power + x * kBlock + 8 * half) = f.delta + f.alpha * (variance < 0 ? Doubles{} : variance);
       }
     }
@@ -176,12 +176,12 @@ void normalize_by_windows(const LRNProblem& problem) {
                            contrast ? problem.pm : 0,
                            contrast ? problem.ps : 1};
 
-  /// The tap's place in the source, -1: a zero.
+  /// Return the tap's position in the source, -1 for a zero.
   const auto place = [&](std::int64_t at, std::int64_t size) {
     return at >= 0 && at < size ? at : clamp ? std::clamp<std::int64_t>(at, 0, size - 1) : -1;
   };
   std::vector<Columns> columns(static_cast<std::size_t>(dst.w));
-  // All channels of a tile of pixels, so that its memory stays in the first-level cache.
+  // All channels of a tile of pixels, so that the tile stays in the first-level cache.
   const std::int64_t tile_width = std::max<std::int64_t>(32, 2 * w.kernel_w);
   struct Tile {
     std::int64_t begin, end;   // pixels of the result

@@ -22,8 +22,8 @@
 namespace openmps::cpu {
 namespace {
 
-constexpr std::int64_t kGrain = 8 * 1024;     // values that are worth a thread
-constexpr std::int64_t kPixelsTogether = 16;  // whose powers are taken together
+constexpr std::int64_t kGrain = 8 * 1024;     // min values per thread
+constexpr std::int64_t kPixelsTogether = 16;  // pixels whose powers are computed together
 
 // ------------------------------------------------------------------------------------------------ across channels
 
@@ -84,7 +84,7 @@ void differentiate_channels(const LRNGradientProblem& problem) {
 
 // ---------------------------------------------------------------------------------------------------- in windows
 
-/// Which windows, and how often each, saw a position of the source along one axis.
+/// Windows that read a position of the source along one axis, and how often each does.
 struct Axis {
   std::int64_t start, kernel, size, windows;
   bool clamp;
@@ -102,16 +102,16 @@ struct Axis {
       for (std::int64_t v = std::max<std::int64_t>(0, size - kernel - start + 1); v < windows; ++v)
         f(v, static_cast<double>(std::min(kernel, start + v + kernel - size)));
   }
-  /// The first and the last of all of these.
+  /// First and last of these windows.
   std::int64_t first_seer(std::int64_t at) const {
     return clamp && at == 0 ? 0 : std::max<std::int64_t>(0, at - start - kernel + 1);
   }
   std::int64_t last_seer(std::int64_t at) const {
     return clamp && at == size - 1 ? windows - 1 : std::min(windows - 1, at - start);
   }
-  /// Those whose middle it was.
+  /// Windows whose centre is at the position.
   Seers centres(std::int64_t at) const { return Seers(at, start + kernel / 2, size, windows, clamp); }
-  /// The position in the middle, -1: a zero beyond the source.
+  /// Return the position of the window's centre, -1 for a zero beyond the source.
   std::int64_t centre(std::int64_t window) const {
     const std::int64_t at = start + window + kernel / 2;
     return at >= 0 && at < size ? at : clamp ? std::clamp<std::int64_t>(at, 0, size - 1) : -1;
@@ -123,14 +123,14 @@ struct Formula {
   bool has_mean;
 };
 
-/// Terms that a row of windows adds to the source, kBlock doubles for each window or column: x is the source,
-/// diff_src = ps * (own + shared + x * slope), `own` at a window's middle, the others at all of its taps.
+/// Terms that a row of windows adds to the source, kBlock doubles per window or column: with x the source, diff_src =
+/// ps * (own + shared + x * slope); `own` applies to a window's centre, the others to all of its taps.
 struct Given {
   double *own, *shared, *slope;  ///< shared: null without a mean
 };
 
-/// One row of windows from the sums down its columns. `centre` is the row of their middles, null: zeros; `gradient` the
-/// row of the gradient.
+/// Compute the terms of a row of windows from the sums down its columns. `centre` is the row of their centres, null:
+/// zeros; `gradient` is the row of the gradient.
 MPSCNN_CLONES void differentiate(const Axis& axis, const Span* spans, const double* sums, const double* squares,
                                  const float* centre, std::int64_t step, const float* gradient,
                                  std::int64_t gradient_step, const Formula& f, const Given& given,
@@ -155,7 +155,7 @@ MPSCNN_CLONES void differentiate(const Axis& axis, const Span* spans, const doub
         const std::int64_t at = x * kBlock + 8 * half;
         const Doubles average = m[half] * f.per_n, variance = p[half] * f.per_n - average * average;
         MPSCNN_DOUBLES(mean + at) = average;
-        // Negative by rounding only.
+        // Negative only by rounding.
         const Doubles sum = f.delta + f.alpha * (variance < 0 ? Doubles{} : variance);
         MPSCNN_DOUBLES(base + at) = sum;
         MPSCNN_DOUBLES(power + at) = sum;
@@ -182,7 +182,7 @@ MPSCNN_CLONES void differentiate(const Axis& axis, const Span* spans, const doub
   }
 }
 
-/// From the windows of a row to the columns they saw.
+/// Add the terms of a row of windows to the columns that they read.
 MPSCNN_CLONES void give_to_columns(const Axis& axis, const Given& windows, const Given& columns) {
   for (std::int64_t column = 0; column < axis.size; ++column) {
     const std::int64_t to = column * kBlock;
@@ -208,17 +208,17 @@ MPSCNN_CLONES void give_to_columns(const Axis& axis, const Given& windows, const
   }
 }
 
-/// Rows of such terms, `slots` of them side by side in memory.
+/// Ring of `slots` rows of such terms.
 struct Rows {
   double* data;
-  std::int64_t length, fields, slots;  ///< doubles of a field, fields of a row
+  std::int64_t length, fields, slots;  ///< doubles per field, fields per row
   Given operator()(std::int64_t v) const {
     double* const row = data + v % slots * length * fields;
     return {row, fields > 2 ? row + 2 * length : nullptr, row + length};
   }
 };
 
-/// Terms of some rows of windows for a row of the source, at its first column.
+/// Terms of the rows of windows that read a row of the source, at its first column.
 struct Seen {
   std::vector<const double*> own;
   struct Shared {
@@ -238,7 +238,7 @@ struct Seen {
   }
 };
 
-/// Pixels [first, last) of a row of the source from the terms of the rows of windows. The result's pixels
+/// Compute pixels [first, last) of a source row's gradient from the terms of the rows of windows. Pixels of the result
 /// are `result_step` apart.
 MPSCNN_CLONES void give_to_rows(const Seen& seen, std::int64_t first, std::int64_t last, const float* source,
                                 std::int64_t step, double ps, float* result, std::int64_t result_step,
@@ -266,7 +266,7 @@ MPSCNN_CLONES void give_to_rows(const Seen& seen, std::int64_t first, std::int64
   }
 }
 
-/// A block of channels of a row is a line of cache of each pixel, too far apart for the processor to foresee.
+/// A block of channels of a row is one cache line per pixel, too far apart for the hardware prefetcher.
 template <int kWrite = 0>
 void prefetch_row(const Tensor& image, std::int64_t n, std::int64_t y, std::int64_t c0) {
   if (image.format != Format::float32 || y < 0 || y >= image.h) return;
@@ -302,8 +302,8 @@ void differentiate_windows(const LRNGradientProblem& problem) {
   const std::int64_t first = std::clamp<std::int64_t>(-problem.start_w, 0, result.w);
   const std::int64_t last = std::clamp<std::int64_t>(src.w - problem.start_w, first, result.w);
 
-  // A thread walks the rows of the result, kBlock channels of an image after the other, and keeps the terms of the rows
-  // of windows that saw a row, each computed once.
+  // A thread visits the rows of the result, kBlock channels of an image at a time, and keeps the terms of the rows of
+  // windows that read a row, each computed once.
   std::int64_t slots = 1;
   for (const std::int64_t y : {std::int64_t{0}, src.h / 2, src.h - 1})
     slots = std::max(slots, down.last_seer(y) - down.first_seer(y) + 1);
@@ -326,7 +326,7 @@ void differentiate_windows(const LRNGradientProblem& problem) {
     const Rows columns = {my.columns.data(), length, fields, slots};
     double* const sums = contrast ? my.sums.data() : nullptr;
     const std::int64_t step = my.source.pixel_stride();
-    std::int64_t known = 0;  // rows of windows up to here are done
+    std::int64_t known = 0;  // rows of windows before this one are done
     for (std::int64_t i = begin; i < end; ++i) {
       const std::int64_t y = i % result.h, plane = i / result.h, n = plane / blocks, c0 = plane % blocks * kBlock;
       const std::int64_t channels = std::min(kBlock, c - c0), row = problem.start_h + y;

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Shared by normalization by neighbours and its gradient. Compiled into functions for several instruction sets.
+// Shared by local response normalization and its gradient. Compiled into functions for several instruction sets.
 #pragma once
 
 #include <algorithm>
@@ -13,8 +13,8 @@ namespace openmps::cpu {
 
 constexpr std::int64_t kBlock = 16;  ///< channels whose sums stay in registers
 
-/// values[i] ^ exponent. Multiples of 1/4, which networks have, take roots and products; they are an order of magnitude
-/// faster than a power. A run should be short enough for the first-level cache.
+/// values[i] ^ exponent. Multiples of 1/4, which networks use, take roots and products, an order of magnitude faster
+/// than a power. A run should fit the first-level cache.
 inline __attribute__((always_inline)) void raise_to(double* values, std::int64_t count, double exponent) {
   constexpr double kMost = 32;
   const double quarters = 4 * std::abs(exponent);
@@ -25,11 +25,11 @@ inline __attribute__((always_inline)) void raise_to(double* values, std::int64_t
   }
   const auto bits = static_cast<unsigned>(quarters);
   constexpr std::int64_t kRun = 256;
-  // The usual ones begin with the root of a float, where nothing is too large or too small for that, and improve it by
-  // one step of Newton's in double, which squares its error of 1e-7.
+  // Usual exponents start from the root of a float, if no value is too large or too small for it, and improve it by one
+  // Newton step in double, which squares its error of 1e-7.
   const auto by_floats = [&](double* v, std::int64_t run) __attribute__((always_inline)) {
     if (exponent >= 0 || bits > 4) return false;
-    double misfits = 0;  // a sum, which is vectorized, unlike a conjunction
+    double misfits = 0;  // a sum vectorizes, unlike a conjunction
 #pragma omp simd reduction(+ : misfits)
     for (std::int64_t i = 0; i < run; ++i) misfits += v[i] > 1e-30 && v[i] < 1e30 ? 0.0 : 1.0;
     if (misfits > 0) return false;
@@ -66,7 +66,7 @@ inline __attribute__((always_inline)) void raise_to(double* values, std::int64_t
     if (bits > 0 && by_floats(v, run)) continue;
 #pragma omp simd
     for (std::int64_t i = 0; i < run; ++i) power[i] = 1;
-    // From the fourth root on, each the square of the one before.
+    // From the fourth root on, each factor is the square of the previous one.
     const auto take = [&](auto&& factor) __attribute__((always_inline)) {
 #pragma omp simd
       for (std::int64_t i = 0; i < run; ++i) power[i] *= factor(v[i]);
@@ -90,7 +90,7 @@ inline __attribute__((always_inline)) void raise_to(double* values, std::int64_t
   }
 }
 
-/// Which channels around one are summed: `before` + 1 + `after` of them, no more than can meet.
+/// Neighbouring channels that are summed: `before` + 1 + `after`, no more than exist.
 struct Neighbours {
   std::int64_t before, after;
 
@@ -99,10 +99,10 @@ struct Neighbours {
   std::int64_t count() const { return before + 1 + after; }
 };
 
-/// sums[k] = values[k] + ... + values[k + terms - 1] for k < count. Overwrites the values: count + terms - 1 of them.
+/// sums[k] = values[k] + ... + values[k + terms - 1] for k < count. Overwrites the count + terms - 1 values.
 inline __attribute__((always_inline)) void sum_neighbours(double* values, std::int64_t count, std::int64_t terms,
                                                           double* sums) {
-  std::int64_t valid = count + terms - 1;  // values[k] holds the sum of `width` of them
+  std::int64_t valid = count + terms - 1;  // values[k] holds the sum of `width` values
   std::int64_t taken = 0;
   for (std::int64_t width = 1;; width *= 2) {
     if (terms & width) {
@@ -123,7 +123,7 @@ inline __attribute__((always_inline)) void sum_neighbours(double* values, std::i
   }
 }
 
-/// Eight floats of a pixel, and as doubles.
+/// Eight floats of a pixel, and the same as doubles.
 typedef float Floats __attribute__((vector_size(32)));
 typedef float FloatsAnywhere __attribute__((vector_size(32), aligned(4)));
 typedef double Doubles __attribute__((vector_size(64)));
@@ -133,7 +133,7 @@ typedef double DoublesAnywhere __attribute__((vector_size(64), aligned(8)));
 #define MPSCNN_DOUBLES(pointer) (*reinterpret_cast<DoublesAnywhere*>(pointer))
 #define MPSCNN_READ(pointer) (*reinterpret_cast<const DoublesAnywhere*>(pointer))
 
-/// At most kBlock channels, which is the usual number and spares a call.
+/// Copy at most kBlock channels. kBlock, the usual number, needs no call.
 inline __attribute__((always_inline)) void copy_channels(const float* from, float* to, std::int64_t channels) {
   if (channels == kBlock) {
     std::memcpy(to, from, kBlock * sizeof(float));
@@ -142,8 +142,8 @@ inline __attribute__((always_inline)) void copy_channels(const float* from, floa
   }
 }
 
-/// Sums down the columns of a window: of the values (unless null) and of their squares, kBlock channels from c0 on for
-/// each column [first, last).
+/// Sum down the columns of a window: the values (unless null) and their squares, kBlock channels from c0 on for each
+/// column in [first, last).
 void sum_columns(const float* const* rows, std::int64_t c0, const float* row_times, std::int64_t row_count,
                  std::int64_t first, std::int64_t last, std::int64_t step, double* sums, double* squares,
                  std::int64_t channels);

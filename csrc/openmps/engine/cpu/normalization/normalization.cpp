@@ -28,14 +28,14 @@ MPSCNN_CLONES void scale_pixels(const float* from, float* to, std::int64_t pixel
 
 namespace {
 
-constexpr std::int64_t kGrain = 32 * 1024;       // values that are worth a thread
+constexpr std::int64_t kGrain = 32 * 1024;       // min values per thread
 constexpr std::int64_t kBlock = 32;              // channels whose sums stay in registers
-constexpr std::int64_t kNeuronBlock = 2048;      // values that wait in the first-level cache for their neuron
-constexpr std::int64_t kAdded = 6 * 1024;        // values that stay in the first-level cache while they are added up
-constexpr std::int64_t kTogether = 1024 * 1024;  // bytes of images that are read twice before the next ones
+constexpr std::int64_t kNeuronBlock = 2048;      // values that stay in the first-level cache for their activation
+constexpr std::int64_t kAdded = 6 * 1024;        // values that stay in the first-level cache while they are summed
+constexpr std::int64_t kTogether = 1024 * 1024;  // bytes of images per batch; each batch is read twice
 
 /// sums += x - pivot and squares += (x - pivot)^2 for each channel of `pixels` pixels, `step` floats apart. A few
-/// pixels are added as floats, which costs no more than the rounding of a distance does, and these sums as doubles.
+/// pixels are summed in float, which loses no more than rounding a distance does; their sums are added in double.
 MPSCNN_CLONES void add_pixels(const float* first, std::int64_t step, std::int64_t pixels, std::int64_t channels,
                               const float* pivot, double* sums, double* squares) {
   constexpr int kVectors = kBlock / 8;
@@ -83,7 +83,7 @@ MPSCNN_CLONES void add_pixels(const float* first, std::int64_t step, std::int64_
 }
 
 #if defined(__x86_64__)
-/// The same of halves, `channels` a multiple of 8.
+/// The same for halves; `channels` is a multiple of 8.
 template <bool is_rectified>
 __attribute__((target("avx2,fma,f16c"))) void scale_halves_f16c(const std::uint16_t* from, std::uint16_t* to,
                                                                 std::int64_t pixels, std::int64_t channels,
@@ -94,12 +94,12 @@ __attribute__((target("avx2,fma,f16c"))) void scale_halves_f16c(const std::uint1
       const __m256 value = _mm256_cvtph_ps(_mm_loadu_si128(reinterpret_cast<const __m128i*>(from + k)));
       const __m256 distance = _mm256_sub_ps(value, _mm256_loadu_ps(mean + k));
       __m256 result = _mm256_fmadd_ps(distance, _mm256_loadu_ps(scale + k), _mm256_loadu_ps(shift + k));
-      if constexpr (is_rectified) result = _mm256_max_ps(_mm256_setzero_ps(), result);  // the second, if it is NaN
+      if constexpr (is_rectified) result = _mm256_max_ps(_mm256_setzero_ps(), result);  // NaN: the second one
       _mm_storeu_si128(reinterpret_cast<__m128i*>(to + k), _mm256_cvtps_ph(result, _MM_FROUND_TO_NEAREST_INT));
     }
   }
 }
-/// add_pixels() of halves, all channels of each pixel next to each other; of so many channels as a multiple of 8 has.
+/// add_pixels() for halves of pixels without gaps; only the first channels / 8 * 8 channels.
 __attribute__((target("avx2,fma,f16c"))) void add_halves_f16c(const std::uint16_t* first, std::int64_t pixels,
                                                               std::int64_t channels, const float* pivot, double* sums,
                                                               double* squares) {
@@ -126,7 +126,7 @@ __attribute__((target("avx2,fma,f16c"))) void add_halves_f16c(const std::uint16_
     _mm256_storeu_pd(squares + k, totals[2]), _mm256_storeu_pd(squares + k + 4, totals[3]);
   }
 }
-/// Without clones scale_pixels() has no multiply-add, and halves must equal rounded floats.
+/// Without clones, scale_pixels() has no multiply-add, and results in half must equal rounded floats.
 bool has_f16c() {
   static const bool has = MPSCNN_HAS_CLONES && __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma") &&
                           __builtin_cpu_supports("f16c");
@@ -134,7 +134,7 @@ bool has_f16c() {
 }
 #endif
 
-/// scale_pixels() of halves; nothing below zero is left if `is_rectified`.
+/// scale_pixels() for halves; negative results become 0 if `is_rectified`.
 template <bool is_rectified>
 void scale_halves(const std::uint16_t* from, std::uint16_t* to, std::int64_t pixels, std::int64_t channels,
                   const float* mean, const float* scale, const float* shift) {
@@ -156,13 +156,13 @@ void scale_halves(const std::uint16_t* from, std::uint16_t* to, std::int64_t pix
   }
 }
 
-/// Per channel, of one image or of several together.
+/// Moments per channel, of one image or of several together.
 struct Moments {
-  std::vector<float> pivot;           ///< about the mean of the first pixels
-  std::vector<double> sums, squares;  ///< of the distances from it
+  std::vector<float> pivot;           ///< mean of the first pixels
+  std::vector<double> sums, squares;  ///< of distances from the pivot
 
   double mean(std::size_t channel, double pixels) const { return pivot[channel] + sums[channel] / pixels; }
-  /// Sum of the squared distances from `other`.
+  /// Return the sum of the squared distances from `other`.
   double around(std::size_t channel, double pixels, double other) const {
     const double own = mean(channel, pixels) - other, shift = sums[channel] / pixels;
     const double spread = squares[channel] - sums[channel] * shift;
@@ -170,16 +170,16 @@ struct Moments {
   }
 };
 
-/// Pixels of some images, whose moments are added to those of each image (as many as results has), or of all together
-/// (one).
+/// Pixels of some images; adds their moments to those of each image (one result per image) or of all together (one
+/// result).
 struct MomentsCall {
   Tensor src;
   std::vector<Moments>& results;
 };
 
-/// add(from, step, pixels, pivot, sums, squares) adds `pixels` pixels, `step` values apart. Some pixels at a time, all
-/// of their channels, alike however they lie in memory: which distances are added as floats must not depend on that.
-/// Pixels that are `in_place` are used where they are, those of several rows with gaps are put together as floats.
+/// add(from, step, pixels, pivot, sums, squares) adds `pixels` pixels, `step` values apart, with all of their channels.
+/// Batches of pixels are the same for any memory layout, since distances within a batch are summed as floats. Pixels
+/// that are `in_place` are read where they are; pixels of several rows with gaps are gathered as floats.
 template <class Value, class Add>
 void for_pixels(const MomentsCall& call, bool in_place, const Add& add) {
   const Tensor& src = call.src;
@@ -210,7 +210,7 @@ void for_pixels(const MomentsCall& call, bool in_place, const Add& add) {
       }
       for (std::int64_t done = 0; done < pixels;) {
         const std::int64_t line = (pixel + done) / src.w, column = (pixel + done) % src.w;
-        // As many as lie next to each other.
+        // As many as are adjacent.
         const std::int64_t part = one_line ? pixels : adjacent ? std::min(pixels - done, src.w - column) : 1;
         row_to_float(src.at(line / src.h, line % src.h, column), src.format, buffer + done * src.c, part * src.c);
         done += part;
@@ -265,13 +265,13 @@ constexpr Implementation<MomentsCall> kMoments[] = {
 };
 const ImplementationNames kMomentsNames(kMoments);
 
-/// Moments of images [first, first + count): of each (as many as results has), or of all together (one).
+/// Find the moments of images [first, first + count): of each (one result per image) or of all together (one result).
 void find_moments(Tensor src, std::int64_t first, std::int64_t count, std::vector<Moments>& results) {
   src.data = src.at(first, 0);
   src.n = count;
   const auto c = static_cast<std::size_t>(src.c);
   for (std::size_t i = 0; i < results.size(); ++i) {
-    // The closer to the mean, the less is lost where the square of its distance is subtracted.
+    // The closer the pivot is to the mean, the less is lost when the square of their distance is subtracted.
     results[i].pivot.assign(c, 0);
     std::vector<float> pixel(c);
     const std::int64_t first_pixels = std::min<std::int64_t>(src.h * src.w, 8);

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Normalization by mean and variance: own loops. Sums are kept in double, of the distances from a value of the channel,
-// so that a mean far from 0 does not cost the variance its digits.
+// Normalization by mean and variance. Sums are in double, of distances from a value of the channel, so that a mean far
+// from 0 costs the variance no digits.
 #pragma once
 
 #include "engine/problem/normalize.hpp"

@@ -17,20 +17,20 @@
 namespace openmps::cpu {
 namespace {
 
-constexpr std::int64_t kGrain = 32 * 1024;       // values that are worth a thread
-constexpr std::int64_t kNeuronBlock = 2048;      // values that wait in the first-level cache for their neuron
-constexpr std::int64_t kAsFloats = 8;            // pixels that are added as floats, which costs no more than a rounding
-constexpr std::int64_t kTogether = 1024 * 1024;  // bytes of images that are read twice before the next ones
+constexpr std::int64_t kGrain = 32 * 1024;       // min values per thread
+constexpr std::int64_t kNeuronBlock = 2048;      // values that stay in the first-level cache for their activation
+constexpr std::int64_t kAsFloats = 8;            // pixels summed in float, which loses no more than a rounding
+constexpr std::int64_t kTogether = 1024 * 1024;  // bytes of images per batch; each batch is read twice
 
 #define MPSCNN_FLOATS(pointer) Floats(*reinterpret_cast<const FloatsAnywhere*>(pointer))
 #define MPSCNN_ADD(pointer, values) *reinterpret_cast<DoublesAnywhere*>(pointer) += values
 
-/// Coefficients of each channel.
+/// Coefficients per channel.
 struct ChannelTerms {
   const float *mean, *scale, *shift;
 };
 
-/// 8 * `vectors` channels of add_gradients().
+/// add_gradients() for 8 * `vectors` channels.
 template <int vectors, bool is_rectified>
 inline __attribute__((always_inline)) void add_channels(const float* g, const float* x, std::int64_t pixels,
                                                         std::int64_t channels, const ChannelTerms& terms,
@@ -68,7 +68,7 @@ inline __attribute__((always_inline)) void add_channels(const float* g, const fl
   }
 }
 
-/// sums += g and products += g * (x - mean) for each channel of `pixels` adjacent pixels. If `is_rectified`, only where
+/// sums += g and products += g * (x - mean) for each channel of `pixels` adjacent pixels; if `is_rectified`, only where
 /// (x - mean) * scale + shift >= 0.
 template <bool is_rectified>
 inline __attribute__((always_inline)) void add_gradients(const float* g, const float* x, std::int64_t pixels,
@@ -110,7 +110,7 @@ MPSCNN_CLONES void combine_plain(const float* g, const float* x, float* to, std:
   }
 }
 
-/// The same with g only where add_rectified() counts it.
+/// The same, with g only where add_rectified() adds it.
 MPSCNN_CLONES void combine_rectified(const float* g, const float* x, float* to, std::int64_t pixels,
                                      std::int64_t channels, const ChannelTerms& terms, const float* own,
                                      const float* slope, const float* constant) {
@@ -124,7 +124,7 @@ MPSCNN_CLONES void combine_rectified(const float* g, const float* x, float* to, 
   }
 }
 
-/// Coefficients of some images: in floats for the loops, one set for each image or one for all.
+/// Coefficients of some images: floats for the loops, one set per image or one for all.
 struct GradientCoefficients {
   Coefficients forward;
   std::vector<float> own, slope, constant;
@@ -141,7 +141,7 @@ struct GradientCoefficients {
       const std::size_t at = (image * forward.repeats + i) * forward.channels + channel;
       own[at] = static_cast<float>(gamma * inverse);
       slope[at] = static_cast<float>(by_distance);
-      // The rounding of the mean goes into the constant.
+      // The constant includes the rounding of the mean.
       constant[at] = static_cast<float>(by_distance * (forward.mean[at] - m) - inverse * mean_gradient);
     }
   }
@@ -153,7 +153,7 @@ struct GradientCoefficients {
   std::int64_t wide() const { return static_cast<std::int64_t>(forward.repeats * forward.channels); }
 };
 
-/// Of each channel of one image, or of all images together.
+/// Sums per channel, of one image or of all images together.
 struct Sums {
   std::vector<double> gradients, products;  ///< sum G, sum G * (x - the mean rounded to float)
 
@@ -163,8 +163,8 @@ struct Sums {
   }
 };
 
-/// body(g, x, first, pixels) over the pixels of diff_dst in runs, threaded: both as adjacent floats, of one image or of
-/// several if `across_images`; `first` counts from the first pixel. The body must not throw.
+/// Call body(g, x, first, pixels) for runs of pixels of diff_dst, threaded; g and x are adjacent floats, of one image
+/// or of several if `across_images`; `first` counts from the first pixel. The body must not throw.
 template <class Body>
 void for_pairs(const ImageView& diff_dst, const Operand& src, bool across_images, int threads, const Body& body) {
   Operand own;
@@ -193,7 +193,7 @@ void for_pairs(const ImageView& diff_dst, const Operand& src, bool across_images
   });
 }
 
-/// The sums of each image (as many as results), or of all together (one).
+/// Find the sums of each image (one result per image), or of all together (one result).
 void find_sums(const ImageView& diff_dst, const Operand& src, const GradientCoefficients& coefficients,
                const Neuron& neuron, bool by_slopes, std::vector<Sums>& results) {
   const std::int64_t c = diff_dst.c, wide = coefficients.wide(), repeats = wide / c, image = diff_dst.h * diff_dst.w;
@@ -238,7 +238,7 @@ void find_sums(const ImageView& diff_dst, const Operand& src, const GradientCoef
   }
 }
 
-/// Images [first, first + count) of the problem.
+/// Compute images [first, first + count) of diff_src.
 void combine(const NormalizeGradientProblem& problem, std::int64_t first, std::int64_t count, bool one_set,
              const GradientCoefficients& coefficients, bool by_slopes) {
   Operand g = problem.diff_dst, x = problem.src;

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The gradients of normalization by mean and variance: own loops, two passes over gradient and source. Sums are kept in
-// double, of distances from the mean.
+// Gradients of normalization by mean and variance, in two passes over gradient and source. Sums are in double, of
+// distances from the mean.
 #pragma once
 
 #include "engine/problem/normalize.hpp"

@@ -10,7 +10,7 @@
 
 namespace openmps::cpu {
 
-/// Eight floats of a pixel, and as doubles.
+/// Eight floats of a pixel, and the same as doubles.
 typedef float Floats __attribute__((vector_size(32)));
 typedef float FloatsAnywhere __attribute__((vector_size(32), aligned(4)));
 typedef double Doubles __attribute__((vector_size(64)));
@@ -30,7 +30,7 @@ class StoredStatistics {
 
   double mean(std::size_t i) const { return is_exact(i) ? pairs_[2 * i] : means_[i]; }
   double variance(std::size_t i) const { return is_exact(i) ? pairs_[2 * i + 1] : variances_[i]; }
-  /// Where there is memory for them.
+  /// Store each value that has memory.
   void set(std::size_t i, double mean, double variance) const {
     if (means_) means_[i] = static_cast<float>(mean);
     if (variances_) variances_[i] = static_cast<float>(variance);
@@ -51,11 +51,11 @@ class StoredStatistics {
 void scale_pixels(const float* from, float* to, std::int64_t pixels, std::int64_t channels, const float* mean,
                   const float* scale, const float* shift);
 
-/// max(y, 0), which needs no pass of its own.
+/// Return whether the neuron is max(y, 0), which needs no separate pass.
 inline bool rectifies(const Neuron& neuron) { return neuron.type == NeuronType::relu && neuron.a == 0; }
 
-/// (x - mean) * scale + shift, one set for each image or one for all. Sets of few channels stand there several times,
-/// so that several pixels are scaled as one.
+/// (x - mean) * scale + shift, one set per image or one for all. Sets of few channels are repeated, so that several
+/// pixels are scaled as one.
 struct Coefficients {
   std::size_t channels, repeats;
   std::vector<float> mean, scale, shift;
@@ -67,7 +67,7 @@ struct Coefficients {
         scale(images * repeats * channels),
         shift(images * repeats * channels) {}
 
-  /// The rounding of the mean goes into the shift.
+  /// The shift includes the rounding of the mean.
   void set(std::size_t image, std::size_t channel, double m, double variance, double epsilon, float gamma, float beta) {
     const double factor = gamma / std::sqrt(variance + epsilon);
     const auto rounded = static_cast<float>(m);
@@ -79,7 +79,7 @@ struct Coefficients {
     }
   }
 
-  /// `pixels` adjacent pixels of one image.
+  /// Scale `pixels` adjacent pixels of one image.
   template <class T, class Scale>
   void apply(const T* from, T* to, std::int64_t pixels, std::int64_t image, const Scale& scale_with) const {
     const auto many = static_cast<std::int64_t>(repeats), c = static_cast<std::int64_t>(channels);

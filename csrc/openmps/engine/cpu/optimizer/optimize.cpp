@@ -17,15 +17,15 @@
 namespace openmps::cpu {
 namespace {
 
-constexpr std::int64_t kGrain = 16 * 1024;  // values that are worth a thread
+constexpr std::int64_t kGrain = 16 * 1024;  // min values per thread
 
-/// A run of values of each array; null for those that the type does not have.
+/// A run of values of each array; null for arrays that the type does not use.
 struct Lines {
   const float *gradient, *values;
   float *result, *momentum, *second_moment, *max_second_moment;
 };
 
-/// The problem's numbers in the precision of the loops. The complements are taken before they are rounded.
+/// The problem's numbers in the precision of the loops. Complements are computed before rounding.
 struct Numbers {
   float min, max, rescale, absolute, square;
   float rate, decay, rest, beta2, rest2, epsilon;
@@ -43,7 +43,7 @@ struct Numbers {
         rest2(static_cast<float>(1 - p.beta2)),
         epsilon(static_cast<float>(p.epsilon)) {}
 
-  /// The bounds are written so that NaN comes out as NaN. A regularization of 0 must not make NaN of an infinite value.
+  /// The bounds are written so that NaN stays NaN. A regularization of 0 must not turn an infinite value into NaN.
   template <Regularization kind>
   MPSCNN_HOST_DEVICE float gradient(float g, float v) const {
     g = g < min ? min : g;
@@ -73,7 +73,7 @@ struct Numbers {
 
 MPSCNN_CLONES void optimize_line(OptimizerType type, Regularization regularization, const Numbers& numbers,
                                  const Lines& lines, std::int64_t count) {
-  const Numbers n = numbers;  // the arrays are of the type of its members: the compiler must see that it is another
+  const Numbers n = numbers;  // the arrays may alias the members, which are floats too: read a copy
   const float *const gradient = lines.gradient, *const values = lines.values;
   float *const result = lines.result, *const momentum = lines.momentum, *const second_moment = lines.second_moment,
                *const max_second_moment = lines.max_second_moment;
@@ -111,7 +111,7 @@ const char* optimize(const OptimizeProblem& p) {
                                          &p.momentum, &p.second_moment, &p.max_second_moment};
   float* first[6];
   for (int i = 0; i < 6; ++i) first[i] = floats_of(*arrays[i]);
-  // One line where nothing lies between the values.
+  // One line if there are no gaps between the values.
   std::int64_t matrices = p.matrices, rows = p.rows, columns = p.columns;
   const auto all = [&](const auto& condition) {
     return std::all_of(std::begin(arrays), std::end(arrays),

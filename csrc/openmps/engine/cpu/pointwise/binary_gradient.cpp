@@ -11,12 +11,11 @@
 namespace openmps::cpu {
 namespace {
 
-constexpr std::int64_t kGrain = 32 * 1024;  // values that are worth a thread
-constexpr std::int64_t kPart =
-    16 * 1024;                          // values, about, whose sums are one part: the same for every number of threads
-constexpr std::int64_t kLeastRows = 8;  // of a part, so that the sums of the parts are few
+constexpr std::int64_t kGrain = 32 * 1024;  // min values per thread
+constexpr std::int64_t kPart = 16 * 1024;   // about; values per partial sum, the same for every number of threads
+constexpr std::int64_t kLeastRows = 8;      // min rows per partial sum, to limit their number
 
-/// scale * diff * other where the mask is not 0, else 0; null: 1.
+/// scale * diff * other where the mask is not 0, else 0; a null array is 1.
 MPSCNN_CLONES void products(float scale, const float* diff, const float* other, const float* mask, float* dst,
                             std::int64_t count) {
   if (other) {
@@ -43,7 +42,7 @@ MPSCNN_CLONES float sum_of(const float* values, std::int64_t count) {
   return sum;
 }
 
-/// Adds up the pixels of a run, channel by channel.
+/// Add up the pixels of a run, channel by channel.
 MPSCNN_CLONES void sum_pixels(const float* values, std::int64_t pixels, std::int64_t channels, float* sums) {
   std::copy_n(values, channels, sums);
   for (std::int64_t p = 1; p < pixels; ++p) {
@@ -52,7 +51,7 @@ MPSCNN_CLONES void sum_pixels(const float* values, std::int64_t pixels, std::int
   }
 }
 
-/// products() of operands of `c` channels: the gradient, then the other source and the mask where there are these.
+/// products() of operands of `c` channels: the gradient, then the other source and the mask if there are any.
 template <std::size_t count>
 auto products_of(const BinaryGradientProblem& problem, std::int64_t c) {
   return [c, scale = problem.scale, has_other = problem.other.view.memory != nullptr,
@@ -68,7 +67,7 @@ void without_sums(const BinaryGradientProblem& problem, const std::array<const O
                       products_of<count>(problem, problem.diff_src.c));
 }
 
-/// Where results beyond a source saw its nearest pixel. Axes with sums are those that the source repeats.
+/// Gradient of a source that clamped to its edge. Axes with sums are those that the source repeats.
 template <std::size_t count>
 void of_clamped_source(const BinaryGradientProblem& problem, const std::array<const Operand*, count>& operands) {
   const bool sums_h = problem.sum_h > 1, sums_w = problem.sum_w > 1;
@@ -82,7 +81,7 @@ void of_clamped_source(const BinaryGradientProblem& problem, const std::array<co
                      problem.diff_src, kGrain, products_of<count>(problem, c));
 }
 
-/// The values with extents of their own, and how they become the result's.
+/// Computes products over extents of their own and sums them into the result.
 class Summation {
  public:
   Summation(const BinaryGradientProblem& problem, const std::vector<const Operand*>& operands)
@@ -124,7 +123,7 @@ class Summation {
   }
 
  private:
-  static constexpr std::int64_t kBuffers = 5;  ///< of three operands, products, sums of a run
+  static constexpr std::int64_t kBuffers = 5;  ///< three operands, products, sums of a run
 
   void sum_rows(std::int64_t n, std::int64_t first, std::int64_t last, double* sums, float* buffer) const {
     const bool has_other = problem_.other.view.memory != nullptr, has_mask = problem_.mask.view.memory != nullptr;
@@ -165,14 +164,14 @@ class Summation {
   const BinaryGradientProblem& problem_;
   const Tensor dst_;
   const std::int64_t h_, w_, c_;
-  const std::int64_t length_;  ///< values of a row of the result
-  const std::int64_t room_;    ///< values of a buffer
+  const std::int64_t length_;  ///< values per row of the result
+  const std::int64_t room_;    ///< values per buffer
   std::vector<OperandSource> sources_;
 };
 
 struct BinaryGradientCall {
   const BinaryGradientProblem& problem;
-  std::vector<const Operand*> operands;  ///< the gradient, then those of the other source and the mask that there are
+  std::vector<const Operand*> operands;  ///< the gradient, then the other source and the mask if there are any
 
   explicit BinaryGradientCall(const BinaryGradientProblem& p) : problem(p), operands{&p.diff_dst} {
     for (const Operand* operand : {&p.other, &p.mask})

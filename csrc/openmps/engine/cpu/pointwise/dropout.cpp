@@ -12,8 +12,8 @@
 namespace openmps::cpu {
 namespace {
 
-constexpr std::int64_t kGrain = 16 * 1024;  // values that are worth a thread
-constexpr std::int64_t kPart = 1024;        // values whose bits are made at a time
+constexpr std::int64_t kGrain = 16 * 1024;  // min values per thread
+constexpr std::int64_t kPart = 1024;        // values per batch of random bits
 
 MPSCNN_CLONES void drop(const float* src, const std::uint32_t* bits, std::uint32_t threshold, float keep, float* dst,
                         std::int64_t count) {
@@ -21,14 +21,14 @@ MPSCNN_CLONES void drop(const float* src, const std::uint32_t* bits, std::uint32
   for (std::int64_t i = 0; i < count; ++i) dst[i] = bits[i] < threshold ? src[i] / keep : 0.0f;
 }
 
-/// Images of h x w pixels, the first of which has place (start_h, start_w) in the mask.
+/// Images of h x w pixels, whose first pixel is at (start_h, start_w) in the mask.
 struct Dropper {
   const DropoutMask& mask;
   std::int64_t h, w, c, start_h, start_w;
 
   void operator()(const std::array<const float*, 1>& src, float* dst, std::int64_t first, std::int64_t pixels) const {
     const std::uint32_t threshold = dropout_threshold(mask.keep);
-    // Values follow each other in the mask as they do in a row.
+    // Adjacent values of a row are adjacent in the mask.
     const bool rows = mask.c == c && mask.w == w && start_w == 0;
     const auto is_within = [](std::int64_t i, std::int64_t extent) { return extent == 1 || (i >= 0 && i < extent); };
     std::uint32_t bits[kPart];
@@ -48,7 +48,7 @@ struct Dropper {
           done += count;
         }
       } else {
-        // One value for all channels.
+        // All channels share one decision.
         dropout_bits(mask.seed, image, at / 64 * 64, 64, bits);
         const bool kept = bits[at % 64] < threshold;
         for (std::int64_t k = 0; k < c; ++k) dst[k] = kept ? from[k] / mask.keep : 0.0f;

@@ -13,10 +13,10 @@
 namespace openmps::cpu {
 namespace {
 
-constexpr std::int64_t kGrain = 32 * 1024;  // values that are worth a thread
+constexpr std::int64_t kGrain = 32 * 1024;  // min values per thread
 constexpr std::int64_t kChunk = 1024;       // values converted at a time: fits the first-level cache
 
-/// Adjacent values of both views: whole images where they are dense, else rows, else pixels.
+/// Runs of adjacent values of both views: everything if both are dense, else rows, else pixels.
 struct Runs {
   std::int64_t count, length;  // number of runs, values in each
   std::int64_t per_h, per_n;   // runs in a row, runs in an image
@@ -35,7 +35,7 @@ struct Runs {
   }
 };
 
-/// body(src, dst, values) over all runs of whole pixels, threaded. Long runs are split at multiples of the channel
+/// Call body(src, dst, values) for all runs of whole pixels, threaded. Long runs are split at multiples of the channel
 /// count.
 template <class Body>
 void for_runs(const Tensor& src, const Tensor& dst, const Body& body) {
@@ -62,7 +62,7 @@ void for_runs(const Tensor& src, const Tensor& dst, const Body& body) {
   });
 }
 
-/// Short runs are the rule for slices of channels; calling memcpy for 16 bytes would be most of the work.
+/// Runs of channel slices are usually short; calling memcpy for 16 bytes would be most of the work.
 inline void copy_run(std::byte* dst, const std::byte* src, std::size_t bytes) {
   if (bytes == 16) {
     std::memcpy(dst, src, 16);
@@ -71,7 +71,7 @@ inline void copy_run(std::byte* dst, const std::byte* src, std::size_t bytes) {
   }
 }
 
-/// `count` runs of so many bytes, the steps between them in bytes.
+/// Copy `count` runs of `bytes`; steps in bytes.
 template <std::int64_t bytes>
 void copy_runs(std::byte* dst, std::int64_t dst_step, const std::byte* src, std::int64_t src_step, std::int64_t count) {
   for (std::int64_t i = 0; i < count; ++i) std::memcpy(dst + i * dst_step, src + i * src_step, bytes);
@@ -81,7 +81,7 @@ struct CopyCall {
   Tensor src, dst;
 };
 
-/// Slices of channels that copy_runs() has a size for, row by row.
+/// Copy channel slices that copy_runs() has a size for, row by row.
 const char* copy_slices(const CopyCall& call) {
   const Tensor &src = call.src, &dst = call.dst;
   if (src.format != dst.format) return "formats differ";
@@ -168,7 +168,7 @@ const char* neuron_of_floats(const NeuronCall& call) {
   return nullptr;
 }
 
-/// Through a small buffer of whole pixels; pixels of more channels than it holds need one of their own per thread.
+/// Through a small buffer of whole pixels; pixels with more channels than it holds need a larger one per thread.
 const char* neuron_through_floats(const NeuronCall& call) {
   const Tensor &src = call.src, &dst = call.dst;
   const std::int64_t c = src.c, block = c > kChunk ? c : kChunk / c * c;
@@ -245,7 +245,7 @@ void fill_pixels(const Tensor& dst, const Neuron& neuron, const float* bias) {
 
 void pad(const Tensor& src, std::int64_t start_h, std::int64_t start_w, Edge edge, const Tensor& dst) {
   const auto pixel = static_cast<std::size_t>(src.c) * 4;
-  const std::int64_t first = std::clamp<std::int64_t>(-start_w, 0, dst.w);  // columns [first, last) lie in src
+  const std::int64_t first = std::clamp<std::int64_t>(-start_w, 0, dst.w);  // columns [first, last) are in src
   const std::int64_t last = std::clamp<std::int64_t>(src.w - start_w, first, dst.w);
   const bool row_is_dense = src.w_stride == src.c;
   parallel_ranges(dst.n * dst.h, threads_for(dst.size(), kGrain), [&](std::int64_t begin, std::int64_t end) {
@@ -283,7 +283,7 @@ void depth_to_space(const Tensor& src, const Tensor& dst, std::int64_t r) {
     for (std::int64_t i = begin; i < end; ++i) {
       const std::int64_t n = i / dst.h, y = i % dst.h;
       const float* from = src.floats(n, y / r) + r * (y % r) * dst.c;
-      // A block of r neighbouring pixels of dst is a run of r * c values of src.
+      // r adjacent pixels of dst are a run of r * c values of src.
       if (dst.w_stride == dst.c) {
         std::byte* to = dst.at(n, y);
         const std::int64_t run = r * dst.c, total = dst.w * dst.c;

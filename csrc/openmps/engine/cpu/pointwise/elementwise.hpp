@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Work value by value: copies, conversions, activations. Threaded where it pays.
+// Element-wise work: copies, conversions, activations. Threaded where it pays.
 #pragma once
 
 #include <cstddef>
@@ -11,16 +11,16 @@
 
 namespace openmps::cpu {
 
-/// dst = src, converted where formats differ.
+/// dst = src, converted if formats differ.
 void copy(const Tensor& src, const Tensor& dst);
 
 /// dst = neuron(src + bias); a null bias is 0. src and dst may be the same.
 void activate(const Tensor& src, const Tensor& dst, const Neuron& neuron, const float* bias = nullptr);
 
-/// Every pixel of dst = neuron(bias): where a convolution sees nothing.
+/// Set every pixel of dst to neuron(bias): the result of a convolution that reads no pixel.
 void fill_pixels(const Tensor& dst, const Neuron& neuron, const float* bias);
 
-/// dst[n][y][x] = src[n][start_h + y][start_w + x], 0 or the nearest pixel outside of src. dst is dense float.
+/// dst[n][y][x] = src[n][start_h + y][start_w + x], zero or clamped to the edge outside of src. dst is dense float.
 void pad(const Tensor& src, std::int64_t start_h, std::int64_t start_w, Edge edge, const Tensor& dst);
 
 /// dst[n][y][x][c] = src[n][y / r][x / r][(r * (y % r) + x % r) * dst.c + c]; src is dense float.

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Loops of gradients of kernels whose results see one pixel of the source each.
+// Loops for gradients of kernels whose results each read one source pixel.
 #pragma once
 
 #include <algorithm>
@@ -11,8 +11,8 @@
 
 namespace openmps::cpu {
 
-/// Positions [first, last] of a result along an axis that saw position `at` of a clamped source of `size`, result 0
-/// having looked for position `start`.
+/// Results [first, last] along an axis that read position `at` of a clamped source of `size`, if result 0 reads
+/// position `start`.
 struct Seers {
   std::int64_t first, last;
   Seers(std::int64_t at, std::int64_t start, std::int64_t size, std::int64_t results, bool clamp)
@@ -22,8 +22,8 @@ struct Seers {
   }
 };
 
-/// The results along an axis, `count` of them, of which the first looked for position `start` of a clamped source of
-/// `size`; position 0 of the gradient is position `at` of the source.
+/// `count` results along an axis, the first of which reads position `start` of a clamped source of `size`; position 0
+/// of the gradient is position `at` of the source.
 struct ResultsAxis {
   std::int64_t at, start, size, count;
   bool is_seen_twice() const { return size > 0 && (start < 0 || start + count > size); }
@@ -36,19 +36,18 @@ inline ResultsAxis result_rows(const ClampedSource& source, const Operand& diff_
 inline ResultsAxis result_columns(const ClampedSource& source, const Operand& diff_dst) {
   return {source.start_w, source.start_w - diff_dst.start_w, source.w, diff_dst.view.w};
 }
-/// All results see the same.
+/// All results read the same position.
 inline ResultsAxis repeated_results(std::int64_t count) { return {0, 0, 1, count}; }
 
-/// The operand, shifted by (rows, columns).
+/// Return the operand, shifted by (rows, columns).
 inline Operand moved(Operand operand, std::int64_t rows, std::int64_t columns) {
   if (!operand.repeat_h) operand.start_h += rows;
   if (!operand.repeat_w) operand.start_w += columns;
   return operand;
 }
 
-/// body() as for_operands() has it, but over the pixels of a forward kernel's result, of `c` channels, which the
-/// operands see; a pixel of diff_src is the sum over the results that saw it, and over their channels if it has only
-/// one.
+/// Like for_operands(), but over the pixels of a forward kernel's result, of `c` channels, which the operands read; a
+/// pixel of diff_src is the sum over the results that read it, and over their channels if it has only one.
 template <std::size_t count, class Body>
 void for_results(const std::array<Operand, count>& operands, const ResultsAxis& rows, const ResultsAxis& columns,
                  std::int64_t c, const ImageView& diff_src, std::int64_t grain, const Body& body) {
@@ -93,8 +92,8 @@ void for_results(const std::array<Operand, count>& operands, const ResultsAxis& 
   });
 }
 
-/// for_operands() over the gradient of a result and the source it was made of, except that a pixel of the source gets
-/// the sum over all pixels of the result that saw it, and that pixels of diff_src beyond the source are 0.
+/// for_operands() over the gradient of a result and its forward source, except that a source pixel gets the sum over
+/// all result pixels that read it, and that pixels of diff_src beyond the source are 0.
 template <class Body>
 void for_gradients(const Operand& diff_dst, const Operand& src, const ImageView& diff_src, std::int64_t grain,
                    bool across_images, const Body& body) {

@@ -10,7 +10,7 @@
 namespace openmps::cpu {
 namespace {
 
-constexpr std::int64_t kGrain = 32 * 1024;  // values that are worth a thread
+constexpr std::int64_t kGrain = 32 * 1024;  // min values per thread
 
 const char* arithmetic_of_halves(const BinaryProblem& problem) {
   if (problem.dst.format != Format::float16) return "the result is not float16";

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Work value by value on one or two sources. Threaded where it pays.
+// Element-wise work on one or two sources. Threaded where it pays.
 #pragma once
 
 #include "engine/problem/pointwise.hpp"

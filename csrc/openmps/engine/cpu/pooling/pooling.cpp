@@ -14,18 +14,18 @@
 namespace openmps::cpu {
 namespace {
 
-constexpr std::int64_t kGrain = 64 * 1024;  // taps that are worth a thread
+constexpr std::int64_t kGrain = 64 * 1024;  // min taps per thread
 constexpr std::int64_t kBlock = 32;         // channels whose results stay in registers
-// Columns and channels of a window from which on longer runs of memory pay.
+// Min columns and channels of a window for which longer runs of memory pay.
 constexpr std::int64_t kManyColumns = 6, kWideBlock = 64;
 
-/// Taps inside of the source grown by `grown` pixels on both sides.
+/// Return the number of taps within the source grown by `grown` pixels on both sides.
 std::int64_t taps_within(std::int64_t start, std::int64_t kernel, std::int64_t dilation, std::int64_t size,
                          std::int64_t grown) {
   return span_of(start + grown, kernel, dilation, size + 2 * grown).count;
 }
 
-/// Sixteen floats, in as many registers as the instruction set takes for them.
+/// Sixteen floats, in as many registers as the instruction set needs.
 typedef float Floats __attribute__((vector_size(64)));
 typedef std::int32_t Flags __attribute__((vector_size(64)));
 typedef float FloatsAnywhere __attribute__((vector_size(64), aligned(4)));
@@ -33,8 +33,8 @@ typedef float FloatsAnywhere __attribute__((vector_size(64), aligned(4)));
 #define MPSCNN_LOAD(pointer) (*reinterpret_cast<const FloatsAnywhere*>(pointer))
 #define MPSCNN_STORE(pointer, value) (*reinterpret_cast<FloatsAnywhere*>(pointer) = (value))
 
-/// One window: rows[j] + columns[i] is a pixel. NaN stays NaN: it is tested apart, because a condition that knows
-/// of it is no single instruction.
+/// Max of one window: rows[j] + columns[i] is a pixel. NaN stays NaN; it is tested separately, because a comparison
+/// that propagates NaN is not a single instruction.
 MPSCNN_CLONES void max_of(const float* const* rows, std::int64_t row_count, const std::int64_t* columns,
                           std::int64_t column_count, float initial, float* result, std::int64_t channels) {
   std::int64_t c = 0;
@@ -69,8 +69,8 @@ MPSCNN_CLONES void max_of(const float* const* rows, std::int64_t row_count, cons
   }
 }
 
-/// Of the channels from `first` on. The sum of a row first: the error grows with the extents of the window, not with
-/// their product.
+/// Mean of one window, for channels from `first` on. Each row is summed first: the error then grows with the extents of
+/// the window, not with their product.
 MPSCNN_CLONES void mean_of(const float* const* rows, std::int64_t row_count, const std::int64_t* columns,
                            std::int64_t column_count, float divisor, float* result, std::int64_t first,
                            std::int64_t channels) {
@@ -105,7 +105,7 @@ MPSCNN_CLONES void mean_of(const float* const* rows, std::int64_t row_count, con
   for (std::int64_t k = 0; k < rest; ++k) result[c + k] = sums[k] / divisor;
 }
 
-/// The same with blocks twice as wide, whose parts of a pixel are a longer run of memory.
+/// The same with blocks twice as wide, which read longer runs of memory.
 MPSCNN_CLONES void mean_of_many(const float* const* rows, std::int64_t row_count, const std::int64_t* columns,
                                 std::int64_t column_count, float divisor, float* result, std::int64_t channels) {
   for (std::int64_t first = 0; first + kWideBlock <= channels; first += kWideBlock) {
@@ -171,7 +171,7 @@ struct Scratch {
   std::vector<float> result;
 };
 
-/// All windows. `wide`: averages read wide blocks where the window has enough columns.
+/// Pool all windows. `wide`: averages read wide blocks if the window has enough columns.
 void pool(const PoolProblem& problem, bool wide) {
   const Tensor src = tensor_of(problem.src), dst = tensor_of(problem.dst);
   const Window& w = problem.window;
@@ -181,7 +181,7 @@ void pool(const PoolProblem& problem, bool wide) {
   const std::int64_t c = dst.c, rows_of_work = dst.n * dst.h;
 
   const int threads = threads_for(dst.size() * most_h * most_w, kGrain);
-  // A few large windows (global pooling): threads share the channels.
+  // Few large windows (global pooling): threads split the channels.
   std::int64_t parts = 1;
   if (rows_of_work < threads && src.format == Format::float32)
     parts = std::clamp<std::int64_t>(threads / rows_of_work, 1, std::max<std::int64_t>(1, c / kBlock));
@@ -226,7 +226,7 @@ void pool(const PoolProblem& problem, bool wide) {
           case PoolType::average: {
             const std::int64_t taps_w =
                 zero ? w.kernel_w : taps_within(left, w.kernel_w, w.dilation_w, src.w, problem.zero_pad_w);
-            // No tap that counts: 0.
+            // 0 if no tap counts.
             const float divisor = std::max(1.0f, static_cast<float>(taps_h) * static_cast<float>(taps_w));
             const std::int64_t first = wide && column_count >= kManyColumns ? channels / kWideBlock * kWideBlock : 0;
             if (first > 0)

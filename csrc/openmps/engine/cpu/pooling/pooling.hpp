@@ -5,7 +5,7 @@
 
 namespace openmps::cpu {
 
-/// Own loops: vectors along the channels, any format, strides and window.
+/// Vectorized along the channels; any format, strides and window.
 void run(const PoolProblem& problem);
 
 }  // namespace openmps::cpu

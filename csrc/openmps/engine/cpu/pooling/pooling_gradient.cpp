@@ -15,7 +15,7 @@
 namespace openmps::cpu {
 namespace {
 
-/// Sixteen values, in as many registers as the instruction set takes for them.
+/// Sixteen values, in as many registers as the instruction set needs.
 typedef float Floats __attribute__((vector_size(64)));
 typedef std::int32_t Numbers __attribute__((vector_size(64)));
 typedef float FloatsAnywhere __attribute__((vector_size(64), aligned(4)));
@@ -23,18 +23,18 @@ typedef float FloatsAnywhere __attribute__((vector_size(64), aligned(4)));
 #define MPSCNN_LOAD(pointer) (*reinterpret_cast<const FloatsAnywhere*>(pointer))
 #define MPSCNN_STORE(pointer, value) (*reinterpret_cast<FloatsAnywhere*>(pointer) = (value))
 
-/// A place along an axis that a window reads, and how often.
+/// A position along an axis that a window reads, and how often.
 struct Place {
   std::int64_t at;
   float times;
 };
 
-/// The places that the windows of one axis read, in increasing order.
+/// Positions that the windows of one axis read, in increasing order.
 struct Axis {
   std::vector<std::size_t> begins{0};
   std::vector<Place> places;
-  std::vector<std::int64_t> taps;  ///< an average divides by
-  std::vector<char> is_outside;    ///< some of the window is
+  std::vector<std::int64_t> taps;  ///< divisors of averages
+  std::vector<char> is_outside;    ///< whether the window has out-of-bounds taps
 
   Axis(std::int64_t start, std::int64_t kernel, std::int64_t stride, std::int64_t dilation, std::int64_t size,
        std::int64_t windows, std::int64_t zero_pad, const PoolGradientProblem& problem) {
@@ -62,7 +62,7 @@ struct Axis {
     const auto at = static_cast<std::size_t>(v);
     return std::span(places).subspan(begins[at], begins[at + 1] - begins[at]);
   }
-  /// From the first place to the last one, both included.
+  /// Return the max extent from a window's first position to its last.
   std::int64_t reach() const {
     std::int64_t most = 1;
     for (std::size_t v = 0; v + 1 < begins.size(); ++v) {
@@ -71,8 +71,9 @@ struct Axis {
     }
     return most;
   }
-  /// From the first place that a window or a later one sees to the last place that it or an earlier one sees. More than
-  /// reach() where later windows begin before earlier ones, which dilated ones at an edge do.
+  /// Return the max extent from the first position that a window or a later one reads to the last position that it or
+  /// an earlier one reads. More than reach() if later windows begin before earlier ones, as dilated windows at an edge
+  /// do.
   std::int64_t overlap() const {
     std::int64_t most = 1, front = std::numeric_limits<std::int64_t>::max();
     std::vector<std::int64_t> backs;
@@ -104,23 +105,23 @@ struct Axis {
 
 // --------------------------------------------------------------------------------------------------------- maxima
 
-/// A row of windows. rows[j] + columns[i].at * step is a pixel that a window sees, to[j] + columns[i].at * to_step
-/// where its part of the gradient goes; diff + v * diff_step is the gradient of window v.
+/// A row of windows. rows[j] + columns[i].at * step is a pixel of a window, to[j] + columns[i].at * to_step receives
+/// its part of the gradient; diff + v * diff_step is the gradient of window v.
 struct MaxRow {
   const float* const* rows;
   std::int64_t row_count, step;
   const Place* columns;
   const std::size_t* begins;  ///< of each window's columns
-  const char* is_outside;     ///< zeros in the window
+  const char* is_outside;     ///< the window has out-of-bounds zeros
   std::int64_t windows, channels;
   const float* diff;
   std::int64_t diff_step;
-  float* const* to;  ///< null: nowhere
+  float* const* to;  ///< null: not stored
   std::int64_t to_step;
-  bool adds;  ///< accumulate; else each pixel is in one window at most, and pixels that are no maximum get 0
+  bool adds;  ///< accumulate; else windows do not overlap, and pixels other than the max get 0
 };
 
-/// Channels from `first` on, NaN included.
+/// Give gradients to the max of each window, channels from `first` on one at a time. Supports NaN.
 void give_one_by_one(const MaxRow& row, std::int64_t first) {
   for (std::int64_t v = 0; v < row.windows; ++v) {
     const std::size_t begin = row.begins[v], end = row.begins[v + 1];
@@ -147,8 +148,8 @@ void give_one_by_one(const MaxRow& row, std::int64_t first) {
   }
 }
 
-/// The first channels, sixteen at a time. Return the first channel that is left; set `is_nan` where a sum of pixels
-/// is NaN: one of them is, or infinities of both signs are; the result is wrong then.
+/// The same, sixteen channels at a time. Return the first channel that is left. Set `is_nan` if a sum of pixels is NaN
+/// (one of them is NaN, or infinities of both signs meet): the result is then wrong.
 MPSCNN_CLONES std::int64_t give_to_max(const MaxRow& row, bool& is_nan) {
   const std::int64_t step = row.step, to_step = row.to_step;
   std::int64_t k = 0;
@@ -159,7 +160,7 @@ MPSCNN_CLONES std::int64_t give_to_max(const MaxRow& row, bool& is_nan) {
     const auto count = static_cast<std::int64_t>(row.begins[v + 1] - row.begins[v]);
     const bool outside = row.is_outside[v] != 0;
     if (count == 0) continue;
-    // A macro, as GCC makes vectors of one number value by value in functions that it inlines into the clones.
+    // A macro, because GCC builds vectors of one number element by element in functions that it inlines into clones.
 #define MPSCNN_GIVE(kRows, kColumns, was)                                                                       \
   for (k = 0; k + 16 <= row.channels; k += 16) {                                                                \
     Floats best = MPSCNN_LOAD(row.rows[0] + columns[0].at * step + k);                                          \
@@ -200,7 +201,7 @@ MPSCNN_CLONES std::int64_t give_to_max(const MaxRow& row, bool& is_nan) {
   return k;
 }
 
-/// Arguments of the implementations: the problem, and which windows see which pixels.
+/// Arguments of the implementations: the problem, and which windows read which pixels.
 struct PoolGradientCall {
   const PoolGradientProblem& problem;
   Axis down, across;
@@ -215,15 +216,16 @@ struct PoolGradientCall {
         rows(down.shares(p.first_h, p.diff_src.h, p.type)),
         columns(across.shares(p.first_w, p.diff_src.w, p.type)) {}
 
-  /// The windows' columns are the result's. If not, rows of the source's columns are summed up and stored when done.
+  /// Return whether sums can be made in the result: it is float32 and has the source's columns. Otherwise rows of sums
+  /// are stored once they are complete.
   bool is_direct() const {
     const ImageView& dst = problem.diff_src;
     return dst.format == Format::float32 && problem.first_w == 0 && dst.w == problem.src.w;
   }
 };
 
-/// Windows in their order, so that each pixel's sum has one order whatever the threads. `adds`: accumulate, as windows
-/// that overlap must.
+/// Visit windows in order, so that each pixel's sum has one order with any number of threads. `adds`: accumulate,
+/// required if windows overlap.
 void max_gradient(const PoolGradientCall& call, bool adds) {
   const PoolGradientProblem& problem = call.problem;
   const Axis &down = call.down, &across = call.across;
@@ -249,11 +251,11 @@ void max_gradient(const PoolGradientCall& call, bool adds) {
                                             std::vector<float>(size(direct ? 0 : overlap * src.w * work.part)),
                                             std::vector<float>(size(direct ? 0 : dst.w * work.part))});
   const bool zero = problem.window.edge == Edge::zero;
-  std::vector<std::int64_t> bare;  // columns that no window sees
+  std::vector<std::int64_t> bare;  // columns that no window reads
   for (std::int64_t x = 0; !adds && x < dst.w; ++x)
     if (columns.of(x).empty()) bare.push_back(x);
 
-  // Compute rows [first, last) of an image's result. Return false for a NaN that was not looked for.
+  // Compute rows [first, last) of an image's result. Return false if there is a NaN and not `one_by_one`.
   const auto make_rows = [&](Own& my, std::int64_t part, std::int64_t n, std::int64_t first, std::int64_t last,
                              bool one_by_one) {
     const std::int64_t c0 = part * work.part, channels = std::min(work.part, c - c0);
@@ -269,10 +271,10 @@ void max_gradient(const PoolGradientCall& call, bool adds) {
       std::copy_n(sums(y) + (problem.first_w + from) * channels, (to - from) * channels, result + from * channels);
       std::fill_n(result + to * channels, (dst.w - to) * channels, 0.0f);
       if (channels == c) return store_pixels(result, dst.at(n, y), dst, dst.w);
-      for (std::int64_t x = 0; x < dst.w; ++x)  // of floats
+      for (std::int64_t x = 0; x < dst.w; ++x)  // split channels are floats
         std::copy_n(result + x * channels, channels, dst.floats(n, y, x) + c0);
     };
-    std::int64_t ready = first;  // rows before this one can be given to, or are done
+    std::int64_t ready = first;  // rows before this one can be added to, or are done
     const auto make_ready = [&](std::int64_t until) {
       for (; ready < until; ++ready) {
         if (!direct && ready - overlap >= first) store(ready - overlap);
@@ -287,7 +289,7 @@ void max_gradient(const PoolGradientCall& call, bool adds) {
       }
     };
 
-    std::int64_t begin = diff.h, end = 0;  // the rows of windows that see them
+    std::int64_t begin = diff.h, end = 0;  // rows of windows that read [first, last)
     for (std::int64_t y = first; y < last; ++y) {
       const auto seers = rows.of(y);
       if (seers.empty()) continue;
@@ -339,7 +341,7 @@ void max_gradient(const PoolGradientCall& call, bool adds) {
 
 // --------------------------------------------------------------------------------------------------------- norms
 
-/// One window: diff / sqrt(sum times * x^2), 0 where that is 0.
+/// diff / sqrt(sum times * x^2) of one window, 0 where the root is 0.
 MPSCNN_CLONES void quotients(const float* const* rows, const Place* row_places, std::int64_t row_count,
                              std::int64_t step, const Place* columns, std::int64_t column_count, const float* diff,
                              float* dst, std::int64_t channels) {

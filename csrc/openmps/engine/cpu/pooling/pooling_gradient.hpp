@@ -5,8 +5,8 @@
 
 namespace openmps::cpu {
 
-/// Own loops. Averages and norms gather along the rows, then along the columns; windows add
-/// their gradient to their maxima in the order of the windows.
+/// Averages and norms gather along the rows, then along the columns; windows add their gradient to their max in the
+/// order of the windows.
 void run(const PoolGradientProblem& problem);
 
 }  // namespace openmps::cpu

@@ -20,11 +20,11 @@
 namespace openmps::cpu {
 namespace {
 
-constexpr std::int64_t kGrain = 64 * 1024;  // values that are worth a thread
+constexpr std::int64_t kGrain = 64 * 1024;  // min values per thread
 constexpr std::int64_t kBlock = 128;        // results that stay in the first-level cache, if not in registers
-constexpr std::int64_t kRun = 64;           // values that one float sums up: the error grows with runs, not with values
-constexpr std::int64_t kLane = 512;         // values of a pixel whose vector sum is exact enough
-constexpr std::int64_t kFew = 32;           // channels below which vectors hold several pixels
+constexpr std::int64_t kRun = 64;           // values per float sum: the error grows with runs, not with values
+constexpr std::int64_t kLane = 512;         // values of a pixel per vector sum that is still exact enough
+constexpr std::int64_t kFew = 32;           // with fewer channels, vectors hold several pixels
 
 struct Max {
   static constexpr float kStart = -INFINITY;
@@ -85,7 +85,7 @@ MPSCNN_CLONES void scale_sums(const double* sums, double scale, float* result, s
   for (std::int64_t i = 0; i < count; ++i) result[i] = static_cast<float>(sums[i] * scale);
 }
 
-/// One task is a part of the channels of one row of src (row), or of the pixels of one row of dst (column).
+/// One task is a range of channels of one row of src (row), or of pixels of one row of dst (column).
 void reduce_pixels(const ReduceProblem& problem, const OperandSource& source, bool direct) {
   const bool rows = problem.axis == ReduceAxis::row;
   const Tensor &src = source.tensor, dst = tensor_of(problem.dst);
@@ -93,7 +93,7 @@ void reduce_pixels(const ReduceProblem& problem, const OperandSource& source, bo
 
   const int threads = threads_for(dst.size() * folded, kGrain);
   const std::int64_t lines = rows ? dst.n * dst.h : dst.n;
-  // Columns: as many pixels as keep the results in the first-level cache. Rows: threads share the channels only where
+  // Columns: as many pixels as keep the results in the first-level cache. Rows: threads split the channels only if
   // there are fewer rows than threads.
   std::int64_t part = rows ? c : std::clamp<std::int64_t>(4096 / c, 1, dst.w);
   if (!rows && !direct) part = std::clamp<std::int64_t>(kOperandChunk / c, 1, dst.w);
@@ -171,9 +171,9 @@ const ImplementationNames kPixelReductionNames(kPixelReductions);
 
 // --------------------------------------------------------------------------------------------------------- channels
 
-// Pixels are many and short: four are folded together, each in vectors of its own whose lanes are then folded across.
-// The scalar heads and tails of general loops would be most of the work. The vectors are the
-// compiler's own; where the processor's are shorter, it takes several.
+// Pixels are many and short: four are folded together, each in its own vectors, whose lanes are then folded across the
+// pixels. Scalar heads and tails of general loops would be most of the work. The vectors are the compiler's; it uses
+// several of the processor's if those are shorter.
 using Lanes = float __attribute__((vector_size(64)));
 using HalfLanes = float __attribute__((vector_size(32)));
 using Quad = float __attribute__((vector_size(16)));
@@ -186,7 +186,7 @@ struct Add {
     a = a + x;
   }
 };
-// NaN is not handled.
+// Does not handle NaN.
 struct Greater {
   static constexpr float kStart = -INFINITY;
   template <class V>
@@ -213,7 +213,7 @@ MPSCNN_HOST_DEVICE void fold_lanes(Op op, const Lanes& lanes, Quad& result) {
   result = quads[0];
 }
 
-/// The lanes of four vectors folded: one value for each vector.
+/// Fold the lanes of each of four vectors into one value.
 template <class Op>
 MPSCNN_HOST_DEVICE void fold_across(Op op, const Lanes (&lanes)[kTogether], Quad& result) {
   Quad q[kTogether];
@@ -225,7 +225,7 @@ MPSCNN_HOST_DEVICE void fold_across(Op op, const Lanes (&lanes)[kTogether], Quad
   op(result, __builtin_shufflevector(low, high, 2, 3, 6, 7));
 }
 
-/// The values of four pixels; with weights the products.
+/// The values of four pixels, or their products with the weights.
 struct FourPixels {
   const float *values, *weights;  ///< weights may be null
   std::int64_t channels, step;    ///< values from one pixel to the next; 0: the same pixel four times
@@ -245,7 +245,7 @@ struct FourPixels {
   }
 };
 
-/// Sums of four pixels: blocks in floats, these in double.
+/// Sum four pixels: blocks in float, the blocks' sums in double.
 MPSCNN_HOST_DEVICE void sum_four(const FourPixels& pixels, double* sums) {
   std::fill_n(sums, kTogether, 0.0);
   for (std::int64_t begin = 0; begin < pixels.channels; begin += kLane) {
@@ -270,10 +270,10 @@ MPSCNN_HOST_DEVICE void sum_four(const FourPixels& pixels, double* sums) {
   }
 }
 
-/// The extreme values of four pixels; false if one of them may have a NaN, and then they mean nothing.
+/// Find the extremes of four pixels. Return false, with invalid extremes, if one of the pixels may have a NaN.
 template <class Op>
 MPSCNN_HOST_DEVICE bool extremes_of_four(Op op, const FourPixels& pixels, float* extremes) {
-  // Every value times 0, summed: 0 if all are finite. Sums that overflow, and infinities, are a NaN as well.
+  // Sum of all values times 0: 0 if all are finite. Infinities and sums that overflow give NaN as well.
   Lanes lanes[kTogether], probe = {};
   for (int p = 0; p < kTogether; ++p) lanes[p] = Op::kStart - Lanes{};
   Quad rest = Op::kStart - Quad{}, result;
@@ -300,7 +300,7 @@ MPSCNN_HOST_DEVICE bool extremes_of_four(Op op, const FourPixels& pixels, float*
   return bad[0] + bad[1] + bad[2] + bad[3] == 0;
 }
 
-/// The extreme value of a pixel, by a sign that makes it the maximum; NaN if there is one.
+/// Return the extreme of a pixel, the max with sign 1 and the min with -1; NaN if there is one.
 MPSCNN_HOST_DEVICE float extreme_of(const float* pixel, std::int64_t channels, float sign) {
   float most = -INFINITY;
   int bad = 0;
@@ -325,7 +325,7 @@ MPSCNN_HOST_DEVICE float argument_of(const float* pixel, std::int64_t channels, 
   return static_cast<float>(first);
 }
 
-/// The extreme values of `count` pixels, at most four; `four` reads them.
+/// Find the extremes of `count` pixels, at most four; `four` reads them.
 MPSCNN_HOST_DEVICE void find_extremes(bool min, const FourPixels& four, std::int64_t count, float* extremes) {
   if (count == kTogether &&
       (min ? extremes_of_four(Less(), four, extremes) : extremes_of_four(Greater(), four, extremes)))
@@ -334,8 +334,8 @@ MPSCNN_HOST_DEVICE void find_extremes(bool min, const FourPixels& four, std::int
     extremes[p] = extreme_of(four.values + p * four.channels, four.channels, min ? -1.0f : 1.0f);
 }
 
-/// Four pixels at a time, of which the last four may have been there before; where there are fewer, each stands for
-/// four, so that a sum does not depend on the pixels beside it.
+/// Four pixels at a time; the last four may overlap those before. If there are fewer, each is read four times, so that
+/// a sum does not depend on adjacent pixels.
 MPSCNN_CLONES void sum_many(double scale, bool by_nonzero, const float* src, const float* weights, float* dst,
                             std::int64_t pixels, std::int64_t channels) {
   const std::int64_t count = pixels < kTogether ? 1 : kTogether, step = count == 1 ? 0 : channels;
@@ -394,7 +394,7 @@ MPSCNN_CLONES void reduce_few(ReduceType type, double scale, const float* src, f
 #pragma omp simd
       for (std::int64_t p = 0; p < count; ++p) {
         const float x = sign * src[p * channels + i], m = most[p];
-        const bool better = (x > m) | ((x != x) & (m == m));  // nothing is better than the first NaN
+        const bool better = (x > m) | ((x != x) & (m == m));  // the first NaN stays
         most[p] = better ? x : m;
         index[p] = better ? number : index[p];
       }
@@ -403,7 +403,7 @@ MPSCNN_CLONES void reduce_few(ReduceType type, double scale, const float* src, f
   }
 }
 
-/// reduce(values, factors, result, pixels) with factors where the problem has weights.
+/// Call reduce(values, factors, result, pixels), with factors if the problem has weights.
 template <class Reduce>
 void reduce_channels(const ReduceProblem& problem, const Reduce& reduce) {
   const bool weighted = problem.weights.memory != nullptr;
@@ -411,7 +411,7 @@ void reduce_channels(const ReduceProblem& problem, const Reduce& reduce) {
   const Tensor &src = source.tensor, dst = tensor_of(problem.dst);
   const std::int64_t c = src.c;
   const std::int64_t chunk = std::max(kOperandChunk, c);
-  // Pixels that are used where they are need no buffer, and long runs spare calls.
+  // Pixels read in place need no buffer, and long runs save calls.
   const bool direct = source.is_direct() && second.is_direct();
   const std::int64_t run = direct ? std::min(dst.w, kOperandChunk) : std::max<std::int64_t>(1, kOperandChunk / c);
 

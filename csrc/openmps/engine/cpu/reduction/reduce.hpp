@@ -5,8 +5,8 @@
 
 namespace openmps::cpu {
 
-/// Own loops: rows and columns are folded with vectors along the channels, channels within each pixel or, where they
-/// are few, with vectors along the pixels.
+/// Folds rows and columns with vectors along the channels, and channels within each pixel or, if these are few, with
+/// vectors along the pixels.
 void run(const ReduceProblem& problem);
 
 }  // namespace openmps::cpu

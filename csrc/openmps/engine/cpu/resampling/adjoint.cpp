@@ -8,18 +8,18 @@
 namespace openmps::cpu {
 namespace {
 
-constexpr std::int64_t kGrain = 32 * 1024;  // values that are worth a thread
-constexpr std::int64_t kBlock = 32;         // channels that are worth a part of their own
+constexpr std::int64_t kGrain = 32 * 1024;  // min values per thread
+constexpr std::int64_t kBlock = 32;         // min channels per range
 
-/// Sixteen floats, in as many registers as the instruction set takes for them.
+/// Sixteen floats, in as many registers as the instruction set needs.
 typedef float Floats __attribute__((vector_size(64)));
 typedef float FloatsAnywhere __attribute__((vector_size(64), aligned(4)));
 
 #define MPSCNN_LOAD(pointer) (*reinterpret_cast<const FloatsAnywhere*>(pointer))
 #define MPSCNN_STORE(pointer, value) (*reinterpret_cast<FloatsAnywhere*>(pointer) = (value))
 
-/// dst[0] ... dst[length - 1], sixteen at a time: sums of weight(i) * from(i)[k] over i < count, which is a constant
-/// where that is usual. A macro, as GCC has no constants for vectors in functions that it inlines into the clones.
+/// dst[0] ... dst[length - 1], sixteen at a time: sums of weight(i) * from(i)[k] over i < count, a constant in usual
+/// cases. A macro, because GCC has no constants for vectors in functions that it inlines into clones.
 #define MPSCNN_SUM(count, weight, from)                                                                             \
   for (; k + 16 <= length; k += 16) {                                                                               \
     Floats sum = weight(0) * MPSCNN_LOAD(from(0) + k);                                                              \
@@ -74,7 +74,7 @@ MPSCNN_CLONES void multiply_row(const float* factors, float* dst, std::int64_t c
 Partition partition(const Tensor& diff_src, std::int64_t reach, bool splits) {
   const std::int64_t lines = diff_src.n * diff_src.h, c = diff_src.c;
   Partition work{threads_for(diff_src.size(), kGrain), 1, c};
-  // Shared images cost `reach` rows for each thread but the first.
+  // Splitting an image costs `reach` rows for each thread but the first.
   const bool is_cheap = diff_src.n % work.threads == 0 || reach * work.threads * 8 <= lines;
   if (work.threads > 1 && !is_cheap && splits && c >= work.threads * kBlock) {
     work.part = (c / work.threads + kBlock - 1) / kBlock * kBlock;

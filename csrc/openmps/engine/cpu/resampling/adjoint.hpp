@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Gradients of kernels that read their source along the axes one by one: pooling, resampling, padding. Every value of
-// the result gathers its terms in one order, so the bits do not depend on the threads.
+// Gradients of separable kernels: pooling, resampling, padding. Every value of the result gathers its terms in one
+// order, so the bits do not depend on the number of threads.
 #pragma once
 
 #include <algorithm>
@@ -14,7 +14,7 @@
 
 namespace openmps::cpu {
 
-/// Along one axis: in which results of the forward operation a place of its source counts, and how much.
+/// For each source position ("place") along one axis: the results that read it, with their weights.
 class Shares {
  public:
   struct Share {
@@ -22,8 +22,8 @@ class Shares {
     float weight;
   };
 
-  /// Of places first ... first + count - 1. each(result, add) calls add(place, weight) for what the result sees;
-  /// results are asked in order, twice.
+  /// For places first ... first + count - 1. each(result, add) calls add(place, weight) for each place it reads; it
+  /// is called for the results in order, twice.
   template <class Each>
   Shares(std::int64_t first, std::int64_t count, std::int64_t results, const Each& each)
       : begins_(static_cast<std::size_t>(count) + 1, 0) {
@@ -46,7 +46,7 @@ class Shares {
     }
   }
 
-  /// Results in increasing order.
+  /// Return the results that read a place, in increasing order.
   std::span<const Share> of(std::int64_t place) const {
     const auto at = static_cast<std::size_t>(place);
     return std::span(shares_).subspan(begins_[at], begins_[at + 1] - begins_[at]);
@@ -54,8 +54,8 @@ class Shares {
   /// For loops over many places: of(place) is [all()[begins()[place]], all()[begins()[place + 1]]).
   const Share* all() const { return shares_.data(); }
   const std::size_t* begins() const { return begins_.data(); }
-  std::int64_t most() const { return most_; }    ///< shares of one place
-  std::int64_t reach() const { return reach_; }  ///< results from the first to the last one of a place
+  std::int64_t most() const { return most_; }    ///< max shares of a place
+  std::int64_t reach() const { return reach_; }  ///< max extent of a place's results, first to last
 
  private:
   std::vector<std::size_t> begins_;
@@ -63,15 +63,14 @@ class Shares {
   std::int64_t most_ = 0, reach_ = 1;
 };
 
-/// Rows that are made when they are first asked for and kept while the place that asks moves down. One object per
-/// thread.
+/// Rows that are computed on first use and kept while the row in use advances. One object per thread.
 template <class Value>
 class RowRing {
  public:
   RowRing(std::int64_t rows, std::int64_t length)
       : length_(length), held_(static_cast<std::size_t>(rows), -1), values_(static_cast<std::size_t>(rows * length)) {}
 
-  /// make(values) fills in row `row` of all rows there are, numbered through.
+  /// Return row `row`, counted through all images; make(values) computes it.
   template <class Make>
   Value* row(std::int64_t row, const Make& make) {
     const std::int64_t slot = row % static_cast<std::int64_t>(held_.size());
@@ -86,30 +85,30 @@ class RowRing {
   std::vector<Value> values_;
 };
 
-/// A row of pixels as floats, `step` from one to the next.
+/// A row of pixels as floats; `step` is the distance between pixels.
 struct PixelRow {
   const float* data;
   std::int64_t step;
 };
 
-/// How the work is shared: ranges of channels, of which each thread takes all rows, or rows.
+/// Split of the work: each thread takes rows, or all rows of ranges of channels.
 struct Partition {
   int threads;
-  std::int64_t parts, part;  ///< ranges of channels, and channels of each
+  std::int64_t parts, part;  ///< number of channel ranges, channels of each
 };
 
-/// `reach` rows of a result are worked out from what one row of the source needs too: threads that share the rows of an
-/// image do that work twice. `splits` says whether channels may be shared.
+/// Return the split. `reach` rows of a result need the same row of the source: threads that share the rows of an image
+/// compute it twice. `splits`: channels may be split.
 Partition partition(const Tensor& diff_src, std::int64_t reach, bool splits);
 
 /// diff_src(y, x) = factor * sum of weights over `rows` of y and `columns` of x times row(n, v)[u]. make_row(thread, n,
-/// v, c0, channels) gives a row that is valid until the next one is asked for; factor(thread, n, y, c0) a row
-/// of factors, or data nullptr for 1.
+/// v, c0, channels) returns a row that is valid until its next call; factor(thread, n, y, c0) returns a row of factors,
+/// or data == nullptr for 1.
 template <class MakeRow, class Factor>
 void gather_separable(const Tensor& diff_src, std::int64_t results, const Shares& rows, const Shares& columns,
                       const Partition& work, const MakeRow& make_row, const Factor& factor);
 
-// The loops, one copy per instruction set.
+// Inner loops, one copy per instruction set.
 void gather_columns(PixelRow row, const Shares& columns, std::int64_t count, std::int64_t channels, float* dst);
 void gather_rows(const float* const* rows, const float* weights, std::int64_t count, float* dst, std::int64_t length);
 void multiply_pixels(PixelRow factors, float* dst, std::int64_t step, std::int64_t pixels, std::int64_t channels);
@@ -153,7 +152,7 @@ void gather_separable(const Tensor& diff_src, std::int64_t results, const Shares
       if (direct) continue;
       if (channels == c) {
         store_pixels(result, diff_src.at(n, y), diff_src, w);
-      } else {  // of floats
+      } else {  // split channels are floats
         for (std::int64_t x = 0; x < w; ++x)
           std::copy_n(result + x * channels, channels, diff_src.floats(n, y, x) + c0);
       }
@@ -161,7 +160,7 @@ void gather_separable(const Tensor& diff_src, std::int64_t results, const Shares
   });
 }
 
-/// Rows of a gradient that comes in, for make_row.
+/// Rows of an incoming gradient, for make_row.
 class DiffRows {
  public:
   DiffRows(const Tensor& diff_dst, int threads) : rows_(static_cast<std::size_t>(threads), FloatRows(diff_dst, 1)) {}

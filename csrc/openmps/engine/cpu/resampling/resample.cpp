@@ -13,8 +13,8 @@
 namespace openmps::cpu {
 namespace {
 
-constexpr std::int64_t kGrain = 32 * 1024;  // values that are worth a thread
-constexpr std::int64_t kFew = 16;           // channels below which vectors hold several pixels
+constexpr std::int64_t kGrain = 32 * 1024;  // min values per thread
+constexpr std::int64_t kFew = 16;           // with fewer channels, vectors hold several pixels
 
 /// a * (1 - weight) + b * weight, `count` values; a null pointer means zeros. dst may be a.
 MPSCNN_CLONES void blend(const float* a, const float* b, float weight, float* dst, std::int64_t count) {
@@ -31,14 +31,14 @@ MPSCNN_CLONES void blend(const float* a, const float* b, float weight, float* ds
   }
 }
 
-/// Sixteen floats, in as many registers as the instruction set takes for them.
+/// Sixteen floats, in as many registers as the instruction set needs.
 typedef float Floats __attribute__((vector_size(64)));
 typedef float FloatsAnywhere __attribute__((vector_size(64), aligned(4)));
 
 #define MPSCNN_LOAD(pointer) (*reinterpret_cast<const FloatsAnywhere*>(pointer))
 #define MPSCNN_STORE(pointer, value) (*reinterpret_cast<FloatsAnywhere*>(pointer) = (value))
 
-/// A row of the result from a row of pixels `step` floats apart; `zeros` is a pixel of them, a null row all of them.
+/// Sample a row of the result from a row of pixels `step` floats apart; `zeros` is a zero pixel, a null row all zeros.
 MPSCNN_CLONES void sample_pixels(const float* row, std::int64_t step, const float* zeros, const SampleTaps* taps,
                                  std::int64_t count, std::int64_t channels, float* dst) {
   for (std::int64_t x = 0; x < count; ++x, dst += channels) {
@@ -58,7 +58,7 @@ MPSCNN_CLONES void sample_pixels(const float* row, std::int64_t step, const floa
   }
 }
 
-/// The same with a table that says for each value of the result which values of the row it takes.
+/// The same by a table of the row values that each result value reads.
 MPSCNN_CLONES void sample_values(const float* row, const std::int32_t* first, const std::int32_t* second,
                                  const float* weights, std::int64_t count, float* dst) {
 #pragma omp simd
@@ -68,11 +68,11 @@ MPSCNN_CLONES void sample_values(const float* row, const std::int32_t* first, co
   }
 }
 
-/// The columns of a region, the same for all rows of its result.
+/// Columns of a region, the same for all rows of its result.
 struct Columns {
-  std::vector<SampleTaps> taps;     ///< pixels counted from `begin`
-  std::int64_t begin = 0, end = 0;  ///< pixels of the source that are read
-  // By value: each value's places in a row of these pixels and one of zeros.
+  std::vector<SampleTaps> taps;     ///< pixels are counted from `begin`
+  std::int64_t begin = 0, end = 0;  ///< source pixels that are read
+  // If `by_value`: positions of each value in a row of these pixels and a zero pixel.
   std::vector<std::int32_t> first, second;
   std::vector<float> weights;
 
@@ -106,7 +106,7 @@ struct Scratch {
   std::vector<float> line, result;
 };
 
-/// `by_value`: vectors hold several pixels, whose values are looked up in a table; else they lie along the channels.
+/// `by_value`: vectors hold several pixels, whose values are looked up in a table; else they are along the channels.
 void resample(const ResampleProblem& problem, bool by_value) {
   const Tensor src = tensor_of(problem.src), dst = tensor_of(problem.dst);
   const std::int64_t c = dst.c, regions = static_cast<std::int64_t>(problem.regions.size());

@@ -5,8 +5,8 @@
 
 namespace openmps::cpu {
 
-/// Own loops: rows of the source are blended first, then the pixels of the blended row, with vectors along the
-/// channels or, where these are few, along the row.
+/// Blends rows of the source first, then pixels of the blended row, vectorized along the channels or, if these are few,
+/// along the row.
 void run(const ResampleProblem& problem);
 
 }  // namespace openmps::cpu

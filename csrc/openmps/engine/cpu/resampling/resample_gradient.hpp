@@ -5,7 +5,7 @@
 
 namespace openmps::cpu {
 
-/// Own loops: sums along the rows, then along the columns.
+/// Sums along the rows, then along the columns.
 void run(const ResampleGradientProblem& problem);
 
 }  // namespace openmps::cpu

@@ -9,7 +9,7 @@
 
 namespace openmps::cpu {
 
-/// The two pixels that a sample takes along one axis, -1 for zeros, and the weight of the second one.
+/// The two pixels that a sample reads along one axis, -1 for zeros, and the weight of the second one.
 struct SampleTaps {
   std::int64_t first, second;
   float weight;
@@ -18,7 +18,7 @@ struct SampleTaps {
 inline SampleTaps sample_taps(const Positions& positions, std::int64_t i, std::int64_t size, ResampleType type,
                               ResampleEdge edge) {
   const double at = positions.start + static_cast<double>(i) * positions.numerator / positions.denominator;
-  // Beyond this nothing changes any more, and the numbers fit.
+  // Beyond these bounds samples no longer change, and the number fits an integer.
   const double near = std::clamp(at, -2.0, static_cast<double>(size) + 1.0), floor = std::floor(near);
   const auto pixel = static_cast<std::int64_t>(floor);
   const auto inside = [&](std::int64_t p) {

@@ -13,9 +13,9 @@
 namespace openmps::cpu {
 namespace {
 
-constexpr std::int64_t kGrain = 32 * 1024;  // values that are worth a thread
+constexpr std::int64_t kGrain = 32 * 1024;  // min values per thread
 
-/// `count` adjacent values, converted where the formats differ.
+/// Copy `count` adjacent values, converted if the formats differ.
 void copy_values(const std::byte* from, Format from_format, std::byte* to, Format to_format, std::int64_t count) {
   if (from_format == to_format) {
     std::memcpy(to, from, static_cast<std::size_t>(count) * size_of(to_format));
@@ -33,14 +33,14 @@ void copy_values(const std::byte* from, Format from_format, std::byte* to, Forma
   }
 }
 
-/// Goes through the values of one image after the other.
+/// Iterates over the values of one image in order.
 class Cursor {
  public:
   Cursor(const Tensor& tensor, std::int64_t n, std::int64_t value)
       : tensor_(tensor), n_(n), run_(tensor.w == 1 || tensor.w_stride == tensor.c ? tensor.w * tensor.c : tensor.c) {
     line_ = value / run_, at_ = value % run_;
   }
-  /// Values from here on that are adjacent in memory.
+  /// Return the number of values from here on that are adjacent in memory.
   std::int64_t adjacent() const { return run_ - at_; }
   std::byte* data() const {
     const std::int64_t lines_per_row = tensor_.w * tensor_.c / run_;
@@ -54,11 +54,11 @@ class Cursor {
 
  private:
   const Tensor& tensor_;
-  const std::int64_t n_, run_;  ///< values of a line of adjacent ones: a row or a pixel
+  const std::int64_t n_, run_;  ///< values per line of adjacent ones: a row or a pixel
   std::int64_t line_, at_;
 };
 
-/// Place `i` of an axis in the source of `size` values; -1: beyond it, in the constant.
+/// Return the position in a source of `size` values that position `i` reads; -1: the constant.
 std::int64_t place(std::int64_t i, std::int64_t size, PadEdge edge) {
   if (i >= 0 && i < size) return i;
   switch (edge) {
@@ -83,7 +83,7 @@ std::vector<std::int64_t> places(std::int64_t start, std::int64_t count, std::in
   return result;
 }
 
-/// Runs of a result along an axis that are adjacent in the source too, or that are the constant (from -1).
+/// A run of a result along an axis that is adjacent in the source too, or that is the constant (from == -1).
 struct Run {
   std::int64_t from, to, count;
 };
@@ -140,7 +140,7 @@ constexpr Implementation<ReshapeProblem> kReshapes[] = {
 };
 const ImplementationNames kReshapeNames(kReshapes);
 
-/// Whether runs of pixels can be copied as they are.
+/// Return whether runs of whole pixels can be copied.
 bool pads_whole_rows(const PadProblem& problem) {
   const ImageView &src = problem.src, &dst = problem.dst;
   return problem.start_c == 0 && src.c == dst.c && (src.w == 1 || src.w_stride == src.c) &&
@@ -150,7 +150,7 @@ bool pads_whole_rows(const PadProblem& problem) {
 void pad_image(const PadProblem& problem, bool by_rows) {
   const Tensor src = tensor_of(problem.src), dst = tensor_of(problem.dst);
   const std::int64_t c = dst.c;
-  // A pixel of the constant as it is stored.
+  // A constant pixel in dst's format.
   std::vector<float> fill(static_cast<std::size_t>(c), problem.fill);
   if (problem.fill_per_channel) fill = *problem.fill_per_channel;
   const auto from_size = static_cast<std::int64_t>(size_of(src.format)),

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Values at other places, as they are: other extents, borders, other channels.
+// Reshape and padding.
 #pragma once
 
 #include "engine/problem/reshape.hpp"

@@ -18,13 +18,13 @@
 namespace openmps::cpu {
 namespace {
 
-constexpr std::int64_t kGrain = 16 * 1024;  // values that are worth a thread
-constexpr std::int64_t kBlock = 128;        // values whose float sum is exact enough, in vectors or one by one
-constexpr std::int64_t kFew = 32;           // channels below which vectors hold several pixels
-constexpr std::int64_t kGroup = 16;         // pixels whose logarithms are taken together
-constexpr std::int64_t kPixels = 64;        // of few channels that are worked on together
+constexpr std::int64_t kGrain = 16 * 1024;  // min values per thread
+constexpr std::int64_t kBlock = 128;        // values per float sum that is still exact enough, vectorized or not
+constexpr std::int64_t kFew = 32;           // with fewer channels, vectors hold several pixels
+constexpr std::int64_t kGroup = 16;         // pixels whose logarithms are computed together
+constexpr std::int64_t kPixels = 64;        // pixels per batch if they have few channels
 
-/// e^(x - most) of one pixel, also to dst unless that is null; returns their sum.
+/// Return the sum of e^(x - most) over one pixel; store the terms to dst unless it is null.
 MPSCNN_HOST_DEVICE double exponentials(const float* src, float most, float* dst, std::int64_t channels) {
   double sum = 0;
   for (std::int64_t begin = 0; begin < channels; begin += kBlock) {
@@ -42,7 +42,7 @@ MPSCNN_HOST_DEVICE double exponentials(const float* src, float most, float* dst,
   return sum;
 }
 
-/// Vectors along the channels.
+/// Vectorized along the channels.
 MPSCNN_CLONES void softmax_pixels(const float* src, float* dst, std::int64_t pixels, std::int64_t channels, bool log) {
   float most[kGroup], low[kGroup];
   double sum[kGroup];
@@ -74,7 +74,7 @@ MPSCNN_CLONES void softmax_pixels(const float* src, float* dst, std::int64_t pix
   }
 }
 
-/// Vectors along the pixels.
+/// Vectorized along the pixels.
 MPSCNN_CLONES void softmax_few(const float* src, float* dst, std::int64_t pixels, std::int64_t channels, bool log) {
   float values[kFew][kPixels], most[kPixels], sum[kPixels], low[kPixels];
   for (; pixels > 0; pixels -= kPixels, src += kPixels * channels, dst += kPixels * channels) {

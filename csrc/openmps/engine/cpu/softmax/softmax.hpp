@@ -5,7 +5,7 @@
 
 namespace openmps::cpu {
 
-/// Own loops over the channels of each pixel, or over whole runs of pixels where they have few channels.
+/// Loops over the channels of each pixel, or over runs of pixels if they have few channels.
 void run(const SoftmaxProblem& problem);
 void run(const SoftmaxGradientProblem& problem);
 

@@ -11,12 +11,12 @@
 namespace openmps::cpu {
 namespace {
 
-constexpr std::int64_t kGrain = 16 * 1024;  // values that are worth a thread
-constexpr std::int64_t kBlock = 128;        // values whose float sum is exact enough
-constexpr std::int64_t kFew = 32;           // channels below which vectors hold several pixels
-constexpr std::int64_t kRun = 512;          // values of such pixels that are worked on together
+constexpr std::int64_t kGrain = 16 * 1024;  // min values per thread
+constexpr std::int64_t kBlock = 128;        // values per float sum that is still exact enough
+constexpr std::int64_t kFew = 32;           // with fewer channels, vectors hold several pixels
+constexpr std::int64_t kRun = 512;          // values per batch of such pixels
 
-/// Vectors along the channels.
+/// Vectorized along the channels.
 MPSCNN_CLONES void pixels_gradient(const float* diff, const float* result, float* dst, std::int64_t pixels,
                                    std::int64_t channels, bool log) {
   for (std::int64_t p = 0; p < pixels; ++p, diff += channels, result += channels, dst += channels) {
@@ -44,10 +44,10 @@ MPSCNN_CLONES void pixels_gradient(const float* diff, const float* result, float
   }
 }
 
-/// Few channels: all values of some pixels in one run but for the sums.
+/// Few channels: all steps but the sums run over the values of several pixels.
 MPSCNN_CLONES void few_gradient(const float* diff, const float* result, float* dst, std::int64_t pixels,
                                 std::int64_t channels, bool log) {
-  float terms[kRun], sums[kRun];  // of each value: the term it adds, or the factor; then its pixel's sum
+  float terms[kRun], sums[kRun];  // per value: the term it adds, or the factor; its pixel's sum
   const std::int64_t most = kRun / channels;
   while (pixels > 0) {
     const std::int64_t some = std::min(pixels, most), count = some * channels;

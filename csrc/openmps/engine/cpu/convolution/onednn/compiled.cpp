@@ -114,7 +114,7 @@ std::shared_ptr<void> WeightsCache::packed(const ConvWeights& weights, const dnn
   using dnnl::memory;
   const auto type = memory::data_type::f32;
   const std::int64_t per_output = kh * kw * i;
-  // OHWI as oneDNN sees it: logical order (group,) output, input, row, column.
+  // OHWI in oneDNN's logical order: (group,) output, input, row, column.
   const memory::desc given =
       with_groups ? memory::desc({g, o, i, kh, kw}, type, memory::dims{o * per_output, per_output, 1, kw * i, i})
                   : memory::desc({g * o, i, kh, kw}, type, memory::dims{per_output, 1, kw * i, i});

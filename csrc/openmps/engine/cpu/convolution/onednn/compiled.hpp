@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// A oneDNN primitive ready to run: memory objects are made once and lent to one caller at a time, so that a call costs
-// a lock, a few pointers and the primitive itself.
+// A oneDNN primitive ready to run: memory objects are made once and borrowed by one caller at a time, so that a call
+// costs a lock, a few pointers and the primitive itself.
 #pragma once
 
 #include <algorithm>
@@ -19,7 +19,7 @@ namespace openmps::cpu {
 
 dnnl::engine& onednn_engine();
 
-/// The arguments that every primitive here has; unused ones are null.
+/// Arguments of all primitives here; unused ones are null.
 struct CallArguments {
   void* src = nullptr;
   void* dst = nullptr;
@@ -34,13 +34,13 @@ class Compiled {
     dnnl::memory::desc desc;
     const void* data;
   };
-  /// What post-operations read, given with each call.
+  /// Input of a post-op, passed with each call.
   struct Lent {
     int argument;
     dnnl::memory::desc desc;
     enum What : std::uint8_t { slopes, addend } what;
   };
-  /// `fixed`: weights and bias, which stay alive as long as `owner` does.
+  /// `fixed`: weights and bias, which live as long as `owner`.
   Compiled(dnnl::primitive primitive, dnnl::memory::desc src, dnnl::memory::desc dst, dnnl::memory::desc scratchpad,
            std::vector<Fixed> fixed, std::vector<Lent> lent, int threads, std::shared_ptr<void> owner);
   ~Compiled();
@@ -50,7 +50,7 @@ class Compiled {
   /// Safe from several threads at once.
   void run(const CallArguments& arguments);
 
-  bool neuron_is_fused = false;  ///< otherwise the caller applies it, and the bias if that is not either
+  bool neuron_is_fused = false;  ///< otherwise the caller applies it, and the bias unless that is fused
   bool bias_is_fused = true;
 
  private:
@@ -73,7 +73,7 @@ class Compiled {
   std::vector<std::unique_ptr<Context>> idle_;
 };
 
-/// What was derived from one set of weights. Kept in ConvWeights::cache.
+/// Data derived from one set of weights; kept in ConvWeights::cache.
 class WeightsCache {
  public:
   static constexpr std::size_t kKeyWords = 24;
@@ -82,7 +82,7 @@ class WeightsCache {
 
   static WeightsCache& of(const ConvWeights& weights);
 
-  /// The entry of that key, made by `make` (which may return null: remembered as well) if it is not there.
+  /// Return the entry for a key; make it with `make` if it is missing. Also keeps a null result of `make`.
   template <class Make>
   std::shared_ptr<Compiled> find(const Key& key, const Make& make) {
     const std::lock_guard lock(mutex_);
@@ -99,11 +99,11 @@ class WeightsCache {
     return compiled;
   }
 
-  /// The weights in the layout `wanted`, shared by all entries that want the same. Only to be called from find()'s
-  /// `make`. `rotated`: both kernel axes are reversed.
+  /// Return the weights in the layout `wanted`, shared by all entries with that layout. Call only from find()'s `make`.
+  /// `rotated`: both kernel axes are reversed.
   std::shared_ptr<void> packed(const ConvWeights& weights, const dnnl::memory::desc& wanted, bool with_groups,
                                bool rotated);
-  /// The same for callers outside of find(), without rotation; kept for the next call.
+  /// The same for callers outside of find(), not rotated; kept for the next call.
   std::shared_ptr<void> kept(const ConvWeights& weights, const dnnl::memory::desc& wanted, bool with_groups);
 
  private:

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Gradients of convolutions by oneDNN's primitives. These are compiled once for each shape, whatever the weights are:
-// training makes new weights with every step.
+// Gradients of convolutions by oneDNN's primitives. These are compiled once per shape, independently of the weights:
+// training makes new weights in every step.
 #include <array>
 #include <cstring>
 #include <list>
@@ -25,10 +25,10 @@ using Key = std::array<std::int64_t, 20>;
 struct Primitive {
   dnnl::primitive primitive;
   memory::desc src, weights, dst, scratchpad;
-  dnnl::reorder restore;  ///< of weights' gradients into their own order
+  dnnl::reorder restore;  ///< of weight gradients to OHWI
 };
 
-/// Least recently used ones leave first. What could not be made is remembered as null.
+/// Evicts the least recently used. Keeps null for primitives that could not be made.
 class PrimitiveCache {
  public:
   static PrimitiveCache& instance() {
@@ -64,9 +64,9 @@ class PrimitiveCache {
   std::list<Entry> entries_;
 };
 
-/// What both gradients have in common: the forward convolution as oneDNN sees it.
+/// The forward convolution as oneDNN sees it, common to both gradients.
 struct Forward {
-  std::int64_t images, inputs, outputs, groups, height, width;  ///< groups, pixels of diff_dst
+  std::int64_t images, inputs, outputs, groups, height, width;  ///< height and width of diff_dst
   SourceAxis h, w;
   Window window;
   bool reduced_precision;
@@ -137,7 +137,7 @@ struct Forward {
   }
 };
 
-/// Null, or why oneDNN cannot take the geometry.
+/// Return null, or why oneDNN does not support the geometry.
 const char* map_forward(const Tensor& diff_dst, std::int64_t inputs, std::int64_t groups, std::int64_t source_h,
                         std::int64_t source_w, const Window& w, bool reduced_precision, Forward& forward) {
   const auto reach_h = (w.kernel_h - 1) * w.dilation_h + 1, reach_w = (w.kernel_w - 1) * w.dilation_w + 1;
@@ -179,7 +179,7 @@ const char* data_gradient_primitive(const DataGradientCall& call) {
   Forward f;
   Window window = call.window;
   if (window.edge == Edge::clamp) {
-    // Where nothing outside of the source is seen, its edge does not matter.
+    // If no tap is out of bounds, the edge does not matter.
     const auto seen = [](std::int64_t start, std::int64_t results, std::int64_t stride, std::int64_t reach,
                          std::int64_t first, std::int64_t extent) {
       return start >= first && start + (results - 1) * stride + reach <= first + extent;
@@ -209,7 +209,7 @@ const char* data_gradient_primitive(const DataGradientCall& call) {
   });
   if (!primitive) return "oneDNN has only its reference for this";
   const auto packed = WeightsCache::of(weights).kept(weights, primitive->weights, weights.groups > 1);
-  // What no window reaches is 0.
+  // Pixels that no window reads are 0.
   const bool is_part = f.h.count != to.h || f.w.count != to.w;
   Scratch part_memory;
   Tensor part = to;
@@ -228,8 +228,8 @@ const char* data_gradient_primitive(const DataGradientCall& call) {
 }
 
 const char* weights_gradient_primitive(const WeightsGradientCall& call) {
-  // oneDNN's 1 x 1 kernels gather a strided source pixel by pixel, a vector of channels apart, in scratch memory that
-  // has room for the channels that there are: with fewer than a vector they write behind its end (3.2, and 3.8 still).
+  // oneDNN's 1 x 1 kernels gather a strided source pixel by pixel, one vector of channels apart, in scratch memory
+  // sized for the actual channels: with fewer channels than a vector they write past its end (3.2, and still 3.8).
   constexpr std::int64_t kVector = 16;
   const Window& w = call.window;
   if (w.kernel_h == 1 && w.kernel_w == 1 && (w.stride_h > 1 || w.stride_w > 1) && call.inputs_per_group() < kVector)

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What the convolutions that end in a oneDNN primitive have in common.
+// Shared by the convolutions that run a oneDNN primitive.
 #pragma once
 
 #include <bit>
@@ -15,15 +15,15 @@
 
 namespace openmps::cpu {
 
-/// Multiplications below which a second thread costs more than it brings.
+/// Multiplications below which a second thread costs more than it saves.
 constexpr std::int64_t kThreadGrain = 200 * 1000;
 
-/// One axis of a convolution as oneDNN takes it: a part of the source and zeros around it.
+/// One axis of a convolution as oneDNN takes it: a range of the source and zeros around it.
 struct SourceAxis {
   std::int64_t first, count;   // source pixels that are used
-  std::int64_t before, after;  // zeros; `after` may be negative down to 1 - stride: pixels that no window reaches
+  std::int64_t before, after;  // zeros; `after` may be negative, down to 1 - stride: pixels that no window reads
 
-  /// Whether windows lie wholly outside although others do not: oneDNN's kernels do not expect that.
+  /// Return whether some windows are wholly out of bounds and others are not: oneDNN's kernels do not expect that.
   bool is_far(std::int64_t reach) const { return before >= reach || after >= reach; }
 };
 SourceAxis map_source_axis(std::int64_t extent, std::int64_t results, std::int64_t start, std::int64_t stride,
@@ -31,33 +31,32 @@ SourceAxis map_source_axis(std::int64_t extent, std::int64_t results, std::int64
 
 inline std::int64_t key_bits(float value) { return std::bit_cast<std::int32_t>(value); }
 
-/// Runs the primitive on dense float images, through copies where the given ones are not, and does what the primitive
-/// leaves over.
+/// Run the primitive on dense float images, through copies if the given ones are not, and the operations it omits.
 void run_compiled(Compiled& compiled, const ConvCall& call, const Tensor& src);
 
-/// Filter of the problem for a convolution or its transpose, layout left to oneDNN.
+/// Return the filter of a convolution or its transpose, with any layout that oneDNN prefers.
 dnnl::memory::desc filter_desc(const ConvWeights& weights);
 dnnl::memory::desc bias_desc(const ConvWeights& weights);
 dnnl::memory::desc image_desc(std::int64_t n, std::int64_t c, std::int64_t h, std::int64_t w);
 
-/// What is done in the primitive: the neuron as post-operations, or not; likewise the addend and what comes after.
+/// Operations that the primitive includes: the neuron as post-ops, the bias, the addend and the neuron after it.
 struct Fusion {
   bool neuron = false;
   bool bias = true;
   bool sum = false;
   int slopes_argument = 0;
-  int addend_argument = 0;  ///< 0 also for an addend that lies in the destination
+  int addend_argument = 0;  ///< also 0 for an addend in the destination itself
 };
 
-/// Whether the addend is read from the destination itself.
+/// Return whether the addend is the destination itself.
 inline bool adds_in_place(const ConvCall& call) {
   return call.addend.data == call.dst.data && call.dst.is_dense_float() && call.addend.is_dense_float();
 }
 
-/// `dst`: as the primitive sees the result.
+/// `dst`: the result as the primitive sees it.
 dnnl::primitive_attr attributes_of(const ConvCall& call, const dnnl::memory::desc& dst, bool fuse, Fusion& fusion);
 
-/// Packs the weights and wraps the primitive.
+/// Pack the weights and wrap the primitive.
 template <class Primitive, class PrimitiveDesc>
 std::shared_ptr<Compiled> compile(const PrimitiveDesc& pd, const ConvCall& call, const Fusion& fusion, bool with_groups,
                                   bool rotated, int threads) {
@@ -75,7 +74,7 @@ std::shared_ptr<Compiled> compile(const PrimitiveDesc& pd, const ConvCall& call,
   return compiled;
 }
 
-/// What `make` gives; null where oneDNN refuses.
+/// Return the result of `make`, null if oneDNN refuses.
 template <class Make>
 std::shared_ptr<Compiled> make_or_decline(const Make& make) {
   try {
@@ -86,7 +85,7 @@ std::shared_ptr<Compiled> make_or_decline(const Make& make) {
   }
 }
 
-/// Whether oneDNN would fall back to its reference, which is slower than any loop.
+/// Return whether oneDNN would use its reference, which is slower than any loop.
 template <class PrimitiveDesc>
 bool is_reference(const PrimitiveDesc& pd) {
   return std::string(pd.impl_info_str()).find("ref") != std::string::npos;

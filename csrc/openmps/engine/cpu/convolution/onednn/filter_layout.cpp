@@ -13,11 +13,11 @@ namespace {
 
 using i64 = std::int64_t;
 
-constexpr i64 kTile = 16;                // values: a line of the cache
-constexpr i64 kThreadGrain = 64 * 1024;  // values that are worth a thread
+constexpr i64 kTile = 16;                // values: a cache line
+constexpr i64 kThreadGrain = 64 * 1024;  // min values per thread
 
-/// Value (o, tap, i) of a packed filter lies at o / block_o * o_step + i / block_i * i_step + tap_at(tap)
-/// + i % block_i * inner_i + o % block_o * inner_o.
+/// Value (o, tap, i) of a packed filter is at o / block_o * o_step + i / block_i * i_step + tap_at(tap) + i % block_i *
+/// inner_i + o % block_o * inner_o.
 struct Layout {
   i64 outputs, inputs, rows, columns;
   i64 block_o = 1, block_i = 1, inner_o = 1, inner_i = 1;
@@ -27,7 +27,7 @@ struct Layout {
   i64 tap_at(i64 tap) const { return tap / columns * row_step + tap % columns * column_step; }
 };
 
-/// Nothing: it has padding, or is none of those that convolutions ask for.
+/// Return nothing if the layout has padding or is not one that convolutions ask for.
 std::optional<Layout> layout_of(const dnnl::memory::desc& desc) {
   const auto dims = desc.get_dims(), strides = desc.get_strides(), blocks = desc.get_inner_blks(),
              axes = desc.get_inner_idxs();
@@ -48,7 +48,7 @@ std::optional<Layout> layout_of(const dnnl::memory::desc& desc) {
   return layout;
 }
 
-/// to[i][o] = from[o][i], kTile of each; steps in floats.
+/// to[i][o] = from[o][i] for a tile of kTile x kTile; steps in floats.
 MPSCNN_CLONES void transpose_tile(const float* from, i64 from_step, float* to, i64 to_step) {
   float tile[kTile * kTile];
   for (i64 o = 0; o < kTile; ++o) std::memcpy(tile + o * kTile, from + o * from_step, kTile * sizeof(float));
@@ -59,7 +59,7 @@ MPSCNN_CLONES void transpose_tile(const float* from, i64 from_step, float* to, i
   }
 }
 
-/// Tiles [begin, end) of the filter, and both ways: `values` is in its own order.
+/// Move tiles [begin, end) of the filter in either direction; `values` is OHWI.
 template <bool packs, class Values, class Packed>
 void move_tiles(const Layout& l, Values* values, Packed* packed, i64 begin, i64 end) {
   const i64 per_output = l.taps() * l.inputs;
@@ -76,7 +76,7 @@ void move_tiles(const Layout& l, Values* values, Packed* packed, i64 begin, i64 
       }
       continue;
     }
-    // kTile outputs and a tap.
+    // kTile outputs and one tap.
     const i64 o = k / l.taps() * kTile, tap = k % l.taps();
     for (i64 i = 0; i < l.inputs; i += kTile) {
       auto* const own = values + o * per_output + tap * l.inputs + i;

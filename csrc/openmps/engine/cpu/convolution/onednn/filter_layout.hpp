@@ -1,13 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
-// Filters of float32 between their own order (OHWI) and the blocked ones that oneDNN's convolutions ask for. Training
-// does this with every step, and oneDNN's reorders read lines of memory that collide in the cache.
+// Reorders float32 filters between OHWI and the blocked layouts that oneDNN's convolutions ask for. Training does this
+// in every step, and oneDNN's own reorders read memory lines that collide in the cache.
 #pragma once
 
 #include <dnnl.hpp>
 
 namespace openmps::cpu {
 
-/// False, and nothing is done: of such layouts there is only oneDNN's own reorder. Filters without groups.
+/// Return false and do nothing if only oneDNN's own reorder supports the layout. Filters have no groups.
 bool pack_filter(const float* values, float* packed, const dnnl::memory::desc& layout);
 bool unpack_filter(const float* packed, float* values, const dnnl::memory::desc& layout);
 

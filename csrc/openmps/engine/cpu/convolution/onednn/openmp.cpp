@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// What oneDNN's library calls in place of GNU OpenMP's functions: the build gives these names to its copy of the
-// library (cmake/OneDNN.cmake). [gcc.gnu.org/onlinedocs/libgomp, "The libgomp ABI"]
+// Replaces the functions of GNU OpenMP that oneDNN calls: the build renames them in its copy of the library
+// (cmake/OneDNN.cmake). [gcc.gnu.org/onlinedocs/libgomp, "The libgomp ABI"]
 #include <algorithm>
 
 #include "engine/shared/team.hpp"
@@ -9,9 +9,9 @@
 
 namespace {
 
-/// The calling thread's way through a loop in chunks that are dealt out in turn.
+/// The calling thread's position in a loop whose chunks are dealt out in turn.
 struct Loop {
-  long start = 0, count = 0, step = 1, chunk = 1, next = 0;  // iterations, those of a chunk, the next chunk's number
+  long start = 0, count = 0, step = 1, chunk = 1, next = 0;  // count and chunk in iterations, next in chunks
 };
 thread_local Loop loop;
 

@@ -5,11 +5,10 @@
 
 namespace openmps::cpu {
 
-// Which functions are taken from oneDNN: those that are exact, and of the others those whose error stays below what one
-// rounding of the argument does. Its gelu is off by up to 7e-7 where the result is 1e-4 (measured), softplus has no
-// exact counterpart, pow is slower than a second pass. Of NaN its relu and clip make 0 and its hardsigmoid 1, where
-// ours keep it; a pass of our own for ReLU6 costs a quarter of a 1 x 1 convolution that widens
-// (docs/differences_from_apple.md).
+// oneDNN's functions are used if they are exact, or if their error is below that of one rounding of the argument. Its
+// gelu is off by up to 7e-7 where the result is 1e-4 (measured), softplus has no exact counterpart, pow is slower than
+// a second pass. For NaN its relu and clip return 0 and its hardsigmoid 1, where ours return NaN; a separate pass for
+// ReLU6 costs a quarter of a 1 x 1 convolution that widens (docs/differences_from_apple.md).
 bool append_neuron(dnnl::post_ops& ops, const Neuron& neuron) {
   using dnnl::algorithm;
   const float a = neuron.a, b = neuron.b;
@@ -34,7 +33,7 @@ bool append_neuron(dnnl::post_ops& ops, const Neuron& neuron) {
       }
       return true;
     case NeuronType::relun:
-      // Other slopes need a clip without a lower bound, which makes -FLT_MAX of NaN and of -inf.
+      // Other slopes need a clip without a lower bound, which turns NaN and -inf into -FLT_MAX.
       if (a != 0.0f || b < 0.0f) return false;
       ops.append_eltwise(algorithm::eltwise_clip, 0, b);
       return true;

@@ -8,8 +8,8 @@
 
 namespace openmps::cpu {
 
-/// Appends what computes the neuron to `ops`. False if oneDNN has no operation that is accurate enough; `ops` is then
-/// unchanged.
+/// Append the neuron to `ops`. Return false and leave `ops` unchanged if oneDNN has no operation that is accurate
+/// enough.
 bool append_neuron(dnnl::post_ops& ops, const Neuron& neuron);
 
 }  // namespace openmps::cpu

@@ -11,17 +11,17 @@
 namespace openmps::cpu {
 namespace {
 
-/// One axis as oneDNN's deconvolution takes it. There, tap k of source pixel i goes to i * stride + k * dilation -
-/// before; here result j takes tap k from start + j + k * dilation = i * stride. So before = start + reach - 1 with the
-/// taps in reverse order.
+/// One axis of oneDNN's deconvolution. There, tap k of source pixel i writes i * stride + k * dilation - before; here,
+/// result j reads tap k from start + j + k * dilation = i * stride. So before = start + reach - 1, with the taps in
+/// reverse order.
 struct Axis {
-  std::int64_t first, count;   // source pixels that reach the destination
-  std::int64_t before, after;  // results that are cut off; negative: results that nothing reaches
+  std::int64_t first, count;   // source pixels that contribute to dst
+  std::int64_t before, after;  // cropped results; negative: results without a contribution
 };
 
 Axis map_axis(std::int64_t extent, std::int64_t results, std::int64_t start, std::int64_t stride, std::int64_t reach) {
   const std::int64_t first = start > 0 ? (start + stride - 1) / stride : 0;
-  const std::int64_t seen = start + results - 1 + reach - 1;  // last position of Z that is looked at
+  const std::int64_t seen = start + results - 1 + reach - 1;  // last position of Z that is read
   const std::int64_t end = seen < 0 ? 0 : std::min(extent, seen / stride + 1);
   Axis axis = {first, end - first, start - first * stride + reach - 1, 0};
   axis.after = (axis.count - 1) * stride + reach - axis.before - results;
@@ -77,9 +77,8 @@ std::shared_ptr<Compiled> make_deconvolution(const TransposeCall& call, const Ax
 
 const char* transpose_fusion_declines(std::string_view implementation) {
   if (!implementation.starts_with("brg_conv")) return "oneDNN would add them in loops slower than ours";
-  // It may take the kernel's rows one by one, and adds what comes behind the sum also after those that the stride
-  // skips: a 4 x 4 kernel of stride 2 with 512 channels gets its bias up to four times. oneDNN 3.4 repaired that
-  // (commit 56825411fc).
+  // It may process the kernel's rows one by one, and applies post-ops also after rows that the stride skips: a 4 x 4
+  // kernel of stride 2 with 512 channels adds its bias up to four times. Fixed in oneDNN 3.4 (commit 56825411fc).
   if (implementation.find("brgconv_strided") != std::string_view::npos) return "oneDNN would apply them several times";
   return nullptr;
 }
