@@ -1,2 +1,2 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Benchmarks: ours beside what people would use otherwise, in one run."""
+"""Benchmarks of mpscnn and its alternatives, interleaved in one run."""

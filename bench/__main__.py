@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""``make bench`` and ``python -m bench``: everything that is measured, one table each, or all as JSON."""
+"""``make bench`` and ``python -m bench``: all benchmarks, as tables or as JSON."""
 
 from __future__ import annotations
 
@@ -103,10 +103,10 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument("--seconds", type=float, default=1.0, help="time for each case (default: %(default)s)")
     parser.add_argument("--case", default="", help="only cases whose name contains this text")
     parser.add_argument(
-        "--best", action="store_true", help="least times, not medians (kernels without weights, gradients)"
+        "--best", action="store_true", help="min times, not medians (kernels without weights, gradients)"
     )
-    parser.add_argument("--plot", default="", metavar="FILE", help="a picture of the networks' times: .png, .svg, .pdf")
-    parser.add_argument("--batch", type=_count, metavar="N", help="images in a step of training (32, and 64 of digits)")
+    parser.add_argument("--plot", default="", metavar="FILE", help="plot the networks' times: .png, .svg, .pdf")
+    parser.add_argument("--batch", type=_count, metavar="N", help="batch size of training (32, and 64 for digits)")
     parser.add_argument("--json", action="store_true", help="print one JSON object")
     options = parser.parse_args(arguments)
     what = options.what or SECTIONS

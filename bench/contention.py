@@ -1,12 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Networks on a machine that others use too: ``python -m bench contention``.
+"""Networks on a shared machine: ``python -m bench contention``.
 
-Batch 1, on a quiet machine and beside as many busy loops as there are processors. Each contestant runs alone in a
-process of its own, so that its threads disturb no other contestant; the order is shuffled in each of the rounds. Times
-are medians over the calls of all rounds. Processor time is that of the whole process per call: threads that spin
-without a processor for their partners show there.
+Batch 1, on a quiet machine and with as many busy loops as processors. Each contestant runs in a process of its own, so
+that its threads do not disturb the others; the order is shuffled in each round. Times are medians over the calls of all
+rounds. Processor time is that of the whole process per call, and shows threads that spin while their team lacks
+processors.
 
-"after torch" calls a small PyTorch convolution before each call, which is not timed: PyTorch's threads still spin then.
+"after torch" calls a small PyTorch convolution, not timed, before each call, so that PyTorch's threads are spinning.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ SHAPE = (3, 224, 224)
 ROUNDS = 3
 OURS = ("mpscnn", "mpscnn, torch imported", "mpscnn, after torch")
 PEERS = ("onnxruntime", "onnxruntime, no spinning", "onnxruntime, after torch", "openvino", "torch")
-# A busy loop that ends with the process that began it, even if that one is killed.
+# A busy loop that ends with its parent process, even if that is killed.
 BUSY = "import os\nparent = os.getppid()\nwhile os.getppid() == parent:\n    for _ in range(10**6):\n        pass"
 
 
@@ -65,7 +65,7 @@ def _runner(contestant: str, folder: Path, name: str) -> Callable[[], object]:
 
 
 def _before(contestant: str) -> Callable[[], object]:
-    """Run before each call, not timed."""
+    """Return the function to run before each call, not timed."""
     if "after torch" not in contestant:
         return lambda: None
     import torch
@@ -89,7 +89,7 @@ def _measure(contestant: str, folder: Path, name: str, seconds: float) -> dict[s
     return {"times": times, "processor": busy / len(times)}
 
 
-# ---- all of them
+# ---- all contestants
 
 
 @contextlib.contextmanager
@@ -106,7 +106,7 @@ def _busy_loops(count: int) -> Iterator[None]:
 
 
 def _process(contestant: str, folder: Path, name: str, seconds: float) -> dict[str, Any] | str:
-    """Its times, or the reason why there are none."""
+    """Run a contestant in a process; return its times, or the reason why there are none."""
     command = [sys.executable, "-m", "bench.contention", contestant, str(folder), name, str(seconds)]
     done = subprocess.run(command, cwd=Path(__file__).resolve().parent.parent, capture_output=True, text=True)
     if done.returncode:
@@ -116,7 +116,7 @@ def _process(contestant: str, folder: Path, name: str, seconds: float) -> dict[s
 
 
 def _write(folder: Path, name: str) -> None:
-    """The network as files, so that a contestant's process need not import PyTorch."""
+    """Write the network to files, so that a contestant's process need not import PyTorch."""
     import mpscnn
 
     from . import networks
@@ -127,7 +127,7 @@ def _write(folder: Path, name: str) -> None:
 
 
 def run(seconds: float = 1.0, case: str = "", *, quiet: bool = True) -> list[dict[str, Any]]:
-    """Return a dict for each network and load; a contestant takes about `ROUNDS * seconds` in each, and its starts."""
+    """Return a dict per network and load; each contestant takes about `ROUNDS * seconds`, plus process starts."""
     processors = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
     results = []
     contestants = [*OURS, *PEERS]

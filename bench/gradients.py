@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Gradient kernels beside PyTorch's autograd of the one operator (CPU, channels_last, the same threads).
+"""Gradient kernels against PyTorch's autograd of the operator (CPU, channels_last, the same threads).
 
-``ours`` is ``kernel.gradient(grad, x, state, out=out)``, image, command buffer, queue and wait included; ``torch`` is
-``torch.autograd.grad`` of a graph that is there. Each call comes after a forward call that is not timed, as a state
-serves one gradient. Rows of "training" time both. ``GB/s`` counts the incoming gradient, what is read besides and the
-result once each.
+``ours`` is ``kernel.gradient(grad, x, state, out=out)``, including image, command buffer, queue and wait; ``torch`` is
+``torch.autograd.grad`` of an existing graph. A forward call, not timed, precedes each call, because a state serves one
+gradient. Rows of "training" time both. ``GB/s`` counts the incoming gradient, the other operand and the result once
+each.
 """
 
 from __future__ import annotations
@@ -24,16 +24,16 @@ Values = dict[str, np.ndarray]
 
 
 class Row(NamedTuple):
-    """The gradient of a forward kernel, with respect to one source (N, H, W, C) and to the values that are trained."""
+    """The gradient of a forward kernel with respect to one source (N, H, W, C) and to its trained values."""
 
     kernel: str
     text: str
     shapes: tuple[Shape, ...]
     make: Callable[[Values], Any]  # the forward kernel
-    theirs: Callable[..., Any]  # of the module torch, the sources (N, C, H, W) and the values in their order
-    values: dict[str, tuple[int, ...]] = {}  # noqa: RUF012  (of a tuple; nobody writes it)
-    of: int = 0  # the source
-    exact: bool = True  # False: the results are random, or not the same operator's
+    theirs: Callable[..., Any]  # takes the module torch, the sources (N, C, H, W), and the values in order
+    values: dict[str, tuple[int, ...]] = {}  # noqa: RUF012  (never written)
+    of: int = 0  # index of the source
+    exact: bool = True  # False: the results are random, or of another operator
 
     @property
     def name(self) -> str:
@@ -41,7 +41,7 @@ class Row(NamedTuple):
 
 
 class BatchRow(NamedTuple):
-    """Batch normalization in training: all four kernels, or the two of the gradient."""
+    """Batch normalization in training: all four kernels, or the two gradient kernels."""
 
     kernel: str
     text: str
@@ -53,7 +53,7 @@ class BatchRow(NamedTuple):
         return f"{self.kernel} {self.text}"
 
 
-# Layers for 32 sources of 64 x 64. An encode that leaves a state takes one image object, which has 2048 slices.
+# Layers for a batch of 32 images of 64 x 64. An encode with a state takes one image object, which has 2048 slices.
 RESNET: dict[str, tuple[Shape, tuple[int, ...], dict[str, int]]] = {
     "stem 7x7/2 3-64": ((32, 64, 64, 3), (64, 3, 7, 7), {"stride": 2, "padding": 3}),
     "3x3 64-64 at 16": ((32, 16, 16, 64), (64, 64, 3, 3), {"padding": 1}),
@@ -209,7 +209,7 @@ def _function(name: str, *numbers: Any, **options: Any) -> Callable[..., Any]:
 
 
 def _images() -> list[Row]:
-    """Pooling, resampling, padding and what works value by value."""
+    """Return the rows of pooling, resampling, padding and elementwise kernels."""
     rows = []
 
     def add(kernel: str, text: str, shape: Shape, make: Callable[[], Any], theirs: Any, *, exact: bool = True) -> None:
@@ -247,7 +247,7 @@ def _images() -> list[Row]:
     for shape in scores:
         add("SoftMax", "", shape, mpscnn.SoftMax, _function("softmax", dim=1))
         add("LogSoftMax", "", shape, mpscnn.LogSoftMax, _function("log_softmax", dim=1))
-    # PyTorch's own are views, and cost nothing: a pass over as many numbers there is a negation.
+    # PyTorch's own is a view and costs nothing: compare with a negation, a pass over as many numbers.
     for shape, to in ((LARGE, (-1, 7, 32)), ((1, 256, 256, 32), (-1, 64, 8))):
         reshape = lambda to=to: mpscnn.Reshape(to)  # noqa: E731
         add("Reshape", "", shape, reshape, lambda torch, x: torch.neg(x), exact=False)
@@ -264,7 +264,7 @@ def _arithmetic() -> list[Row]:
         rows.append(Row(f"{kernel}Gradient", f"{text} {_text(LARGE)}", (LARGE, second), make, theirs, of=of))
 
     vector: Shape = (LARGE[0], 1, 1, LARGE[3])
-    # A plain sum's gradient is PyTorch's incoming one itself.
+    # For a plain sum, PyTorch returns the incoming gradient itself.
     add("Add", "scaled", LARGE, lambda torch, a, b: torch.add(a, b, alpha=2), secondary_scale=2.0)
     add("Add", "a vector", vector, lambda torch, a, b: a + b)
     add("Subtract", "from another", LARGE, lambda torch, a, b: a - b)
@@ -310,18 +310,18 @@ def _tensor(x: np.ndarray) -> Any:
 
 
 def _in_order(row: Row, name: str, gradient: np.ndarray) -> np.ndarray:
-    """PyTorch's gradient of a value as the state has it."""
+    """Return PyTorch's gradient of a value in the layout of the state."""
     if name != "weight":
         return gradient
     if row.kernel.startswith("FullyConnected"):
         return gradient[:, None, None, :]
-    if row.kernel.startswith("ConvolutionTranspose"):  # MPS's own is rotated
+    if row.kernel.startswith("ConvolutionTranspose"):  # MPS rotates the filters
         return np.ascontiguousarray(gradient[:, :, ::-1, ::-1].transpose(1, 2, 3, 0))
     return mpscnn.reorder(np.ascontiguousarray(gradient), "OIHW")
 
 
 def _contestants(row: Row) -> tuple[dict[str, Prepared], int]:
-    """What is timed, and the bytes that are read and written."""
+    """Return the contestants, and the number of bytes read and written."""
     rng = np.random.default_rng(0)
     sources = [_random(rng, shape) for shape in row.shapes]
     values = {name: rng.standard_normal(shape).astype(np.float32) for name, shape in row.values.items()}
@@ -421,7 +421,7 @@ def _batch_contestants(row: BatchRow) -> tuple[dict[str, Prepared], int]:
 
 
 def run(seconds: float = 1.0, case: str = "", best: bool = False) -> list[dict[str, Any]]:
-    """Rows with seconds per call and GB/s; each row takes about `seconds`."""
+    """Return rows with seconds per call and GB/s; each row takes about `seconds`."""
     results = []
     for row in ROWS:
         if case not in row.name:

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Kernels without weights beside PyTorch (CPU, channels_last, the same threads), interleaved in one run.
+"""Kernels without weights against PyTorch (CPU, channels_last, the same threads), interleaved in one run.
 
-``ours`` is ``kernel(x, out=out)``: image, command buffer, queue and wait included, some ten microseconds in all.
+``ours`` is ``kernel(x, out=out)``, including image, command buffer, queue and wait, about 10 us in total.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ def _interpolate(**options: Any) -> Callable[..., Any]:
 
 
 def _crop(boxes: int, size: int) -> Callable[..., Any]:
-    """grid_sample() over the same regions, whose grid is made beforehand."""
+    """Return grid_sample() over the same regions; the grid is made beforehand."""
     grids: dict[int, Any] = {}
 
     def run(torch: Any, x: Any) -> Any:
@@ -154,10 +154,10 @@ def rows() -> list[Row]:
                 f"Reshape {shape[3]} at {shape[1]}, batch {shape[0]}",
                 lambda to=to: mpscnn.Reshape(to),
                 (shape,),
-                lambda torch, x: x.clone(),  # a view costs nothing there
+                lambda torch, x: x.clone(),  # PyTorch's own reshape is a view and costs nothing
                 exact=False,
             )
-            # The last one is flattened: one image object for each image, as none has room for two of so many channels.
+            # The last one flattens: an image object per image, because none can hold two with so many channels.
             for shape, to in ((FEATURES, (-1, 7, 32)), ((1, 256, 256, 32), (-1, 64, 8)), ((64, 14, 14, 32), (1, 1, -1)))
         ],
         *[
@@ -201,7 +201,7 @@ def rows() -> list[Row]:
 
 
 def _contestants(row: Row) -> tuple[dict[str, Callable[[], object]], int]:
-    """What is timed, and the bytes that are read and written."""
+    """Return the contestants, and the number of bytes read and written."""
     rng = np.random.default_rng(0)
     sources = [mpscnn.empty(shape, np.float32) for shape in row.shapes]
     for source in sources:
@@ -228,7 +228,7 @@ def _contestants(row: Row) -> tuple[dict[str, Callable[[], object]], int]:
 
 
 def run(seconds: float = 1.0, case: str = "", best: bool = False) -> list[dict[str, Any]]:
-    """Rows with seconds per call and GB/s; each row takes about `seconds`."""
+    """Return rows with seconds per call and GB/s; each row takes about `seconds`."""
     results = []
     for row in rows():
         if case not in row.name:

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Kernels with weights beside PyTorch (CPU, channels_last, the same threads), arrays in and out of both.
+"""Kernels with weights against PyTorch (CPU, channels_last, the same threads), with arrays as inputs and outputs.
 
-``ours`` is ``kernel(x, out=out)``: image, command buffer, queue and wait included; ``make`` is the time to build the
+``ours`` is ``kernel(x, out=out)``, including image, command buffer, queue and wait; ``make`` is the time to make the
 kernel.
 """
 
@@ -18,7 +18,7 @@ from .timing import interleaved
 
 
 class Row(NamedTuple):
-    """A kernel with weights: source (N, H, W, C), weights in PyTorch's order, and what else the kernel is given."""
+    """A kernel with weights: source (N, H, W, C), weights in PyTorch's order, and other options."""
 
     name: str
     x: tuple[int, int, int, int]
@@ -65,11 +65,11 @@ def _torch_run(row: Row, x: np.ndarray, weight: np.ndarray) -> Callable[[], Any]
     kind = row.options.get("type", "xnor")
 
     def bits() -> Any:
-        """The numbers that stand for the source's bits; of the weights they are made beforehand."""
+        """Return the source's bits as numbers; the weights are converted beforehand."""
         if kind == "binary_weights":
             return source
         ones = (source >= 0).to(torch.float32)
-        # Padding is what the bit of 0 stands for, as in the kernel.
+        # Padding has the value of the bit of 0, as in the kernel.
         ones = ones if kind == "and" else 2 * ones - 1
         return F.pad(ones, [padding] * 4, value=1.0) if padding else ones
 
@@ -92,7 +92,7 @@ def _torch_run(row: Row, x: np.ndarray, weight: np.ndarray) -> Callable[[], Any]
 
 
 def _made(row: Row, rng: np.random.Generator) -> tuple[np.ndarray, Callable[[], Any]]:
-    """The weights as PyTorch has them, and what makes the kernel."""
+    """Return the weights in PyTorch's order, and a function that makes the kernel."""
     kind = getattr(mpscnn, row.kernel)
     if row.kernel.startswith("Binary"):
         weight = rng.choice([-1.0, 1.0], row.weight).astype(np.float32)
@@ -104,7 +104,7 @@ def _made(row: Row, rng: np.random.Generator) -> tuple[np.ndarray, Callable[[], 
 
 
 def run(seconds: float = 1.0, case: str = "") -> list[dict[str, Any]]:
-    """Rows with seconds per call and GFLOP/s; each row takes about `seconds`."""
+    """Return rows with seconds per call and GFLOP/s; each row takes about `seconds`."""
     rng = np.random.default_rng(0)
     results = []
     for row in ROWS:
@@ -125,7 +125,7 @@ def run(seconds: float = 1.0, case: str = "") -> list[dict[str, Any]]:
             difference = np.abs(kernel(x) - theirs().permute(0, 2, 3, 1).numpy()).max()
             assert difference <= 1e-4 * np.sqrt(np.prod(row.weight[1:])), f"{row.name} differs by {difference}"
         times = interleaved(contestants, seconds)
-        pixels = x if row.kernel == TRANSPOSE else out  # each with a product for every weight of a channel
+        pixels = x if row.kernel == TRANSPOSE else out  # every value takes a product with each weight of its filter
         flops = 2 * float(np.prod(pixels.shape)) * float(np.prod(row.weight[1:]))
         results.append({"case": row.name, "seconds": times, "gflops": flops / times["ours"] / 1e9})
     return results

@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Whole networks beside PyTorch, ONNX Runtime and OpenVINO: ``python -m bench networks [--plot FILE]``.
+"""Whole networks against PyTorch, ONNX Runtime and OpenVINO: ``python -m bench networks [--plot FILE]``.
 
-Those of the tests, with seeded weights, 224 x 224 pixels. PyTorch runs the module in inference mode, channels_last; the
-others run an ONNX file that PyTorch wrote of it. All use the processors' cores as they do by themselves. How they are
-timed and compared: mpscnn.benchmarking. Who is not installed is named, with the reason.
+Networks of the tests, with seeded weights, 224 x 224 pixels. PyTorch runs the module in inference mode, channels_last;
+the others run an ONNX file that PyTorch exported. All use their default number of threads. mpscnn.benchmarking
+describes timing and comparison. Programs that are not installed are listed with the reason.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ SHAPE = (3, 224, 224)
 
 
 def _module(name: str) -> Any:
-    """In plain PyTorch, from the tests."""
+    """Return a network of the tests, in plain PyTorch."""
     tests = str(Path(__file__).resolve().parent.parent / "tests")
     if tests not in sys.path:
         sys.path.append(tests)
@@ -37,12 +37,12 @@ def _module(name: str) -> Any:
 
 
 def _onnx(module: Any) -> bytes:
-    """The module as an ONNX file, for any batch."""
+    """Return the module as an ONNX file, for any batch."""
     import torch
 
     file = io.BytesIO()
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # that there is a newer exporter, which needs one more package
+        warnings.simplefilter("ignore")  # the newer exporter needs another package
         torch.onnx.export(
             module,
             (torch.zeros(1, *SHAPE),),
@@ -60,7 +60,7 @@ def _contestants(
 ) -> tuple[list[Contestant], dict[str, str]]:
     rng = np.random.default_rng(0)
     channels, height, width = SHAPE
-    # Channels innermost in memory: channels_last in PyTorch, no copy here. The others get the same values as NCHW.
+    # Channels innermost in memory: channels_last in PyTorch, no copy here. The others copy the values to NCHW.
     x = rng.standard_normal((batch, height, width, channels), dtype=np.float32).transpose(0, 3, 1, 2)
     own = [benchmarking.ours(network, {next(iter(network.inputs)): x}, name=name) for name, network in networks.items()]
     arrays = {"x": x}
@@ -82,7 +82,7 @@ def _contestants(
 
 
 def run(seconds: float = 1.0, case: str = "", plot: str = "") -> list[dict[str, Any]]:
-    """Comparisons as dicts; each takes about `seconds`, and at least nine rounds. `case` is a part of a name."""
+    """Return comparisons as dicts; each takes about `seconds`, at least nine rounds. `case` is a part of a name."""
     comparisons: list[Comparison] = []
     for name in NETWORKS:
         wanted = [batch for batch in BATCHES if case in f"{name}, batch {batch}"]

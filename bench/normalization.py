@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Normalization beside PyTorch (CPU, channels_last, the same threads), interleaved in one run.
+"""Normalization against PyTorch (CPU, channels_last, the same threads), interleaved in one run.
 
-``ours`` is ``kernel(x, out=out)``, image, command buffer, queue and wait included, or the call that makes statistics.
-``GB/s`` counts the source and the result once each: what is bound by memory cannot do with less.
+``ours`` is ``kernel(x, out=out)``, including image, command buffer, queue and wait, or the call that computes
+statistics. ``GB/s`` counts the source and the result once each, the min for a memory-bound kernel.
 """
 
 from __future__ import annotations
@@ -18,11 +18,11 @@ from .timing import interleaved
 
 
 class Row(NamedTuple):
-    """One kernel: source (N, H, W, C), and what it is given beside values of each channel."""
+    """A kernel: source (N, H, W, C), options, and the names of its per-channel values."""
 
     kernel: str
     x: tuple[int, int, int, int]
-    options: dict[str, Any] = {}  # noqa: RUF012  (of a tuple; nobody writes it)
+    options: dict[str, Any] = {}  # noqa: RUF012  (never written)
     given: tuple[str, ...] = ()
 
     def name(self, dtype: str) -> str:
@@ -55,14 +55,14 @@ DTYPES = ("float32", "float16")
 
 
 def _torch_run(row: Row, x: np.ndarray, values: dict[str, np.ndarray]) -> Callable[[], Any] | None:
-    """None where PyTorch is not there, or has no such operator for the type."""
+    """Return PyTorch's function; None if PyTorch is missing, or has no such operator for the dtype."""
     try:
         import torch
         import torch.nn.functional as F  # noqa: N812
     except ImportError:
         return None
     source = torch.from_numpy(x).permute(0, 3, 1, 2)  # channels_last without a copy
-    # In the type of the source, as a model in that type has them.
+    # In the dtype of the source, as in a model of that dtype.
     gamma, beta, mean, variance = (
         torch.from_numpy(values[name]).to(source.dtype) if name in values else None for name in ALL
     )
@@ -102,7 +102,7 @@ def _torch_run(row: Row, x: np.ndarray, values: dict[str, np.ndarray]) -> Callab
 
 
 def _result(y: Any) -> np.ndarray:
-    """Of either, as float64 (N, H, W, C), or variance and mean."""
+    """Return a result of either program as float64 (N, H, W, C), or variance and mean."""
     if isinstance(y, mpscnn.BatchNormalizationState):
         return np.stack([y.variance, y.mean]).astype(np.float64)
     if isinstance(y, tuple):
@@ -111,7 +111,7 @@ def _result(y: Any) -> np.ndarray:
 
 
 def run(seconds: float = 1.0, case: str = "", best: bool = False) -> list[dict[str, Any]]:
-    """Rows with seconds per call and GB/s; each row takes about `seconds`."""
+    """Return rows with seconds per call and GB/s; each row takes about `seconds`."""
     rng = np.random.default_rng(0)
     results = []
     for row in ROWS:

@@ -15,7 +15,7 @@ LARGE: Shape = (8, 56, 56, 128)
 
 
 def _neurons() -> dict[str, tuple[Callable[[], Any], Callable[..., Any]]]:
-    """The kernel, and PyTorch's function of the module torch and x."""
+    """Return kernels by name, with PyTorch's functions of the module torch and x."""
     f = "nn.functional"
 
     def of(name: str, *numbers: float, **options: float) -> Callable[..., Any]:
@@ -36,7 +36,7 @@ def _neurons() -> dict[str, tuple[Callable[[], Any], Callable[..., Any]]]:
         "NeuronLinear": (lambda: mpscnn.NeuronLinear(2.0, 1.0), lambda torch, x: torch.add(1.0, x, alpha=2.0)),
         "NeuronLogarithm": (lambda: mpscnn.NeuronLogarithm(1.0, 20.0), lambda torch, x: torch.log(x + 20.0)),
         "NeuronPReLU": (
-            lambda: None,  # has as many slopes as the source has channels
+            lambda: None,  # made later, with a slope per channel of the source
             lambda torch, x: torch.nn.functional.prelu(x, torch.full((x.shape[1],), 0.25)),
         ),
         "NeuronPower": (lambda: mpscnn.NeuronPower(1.0, 20.0, 1.5), lambda torch, x: torch.pow(x + 20.0, 1.5)),
@@ -75,7 +75,7 @@ def rows() -> list[Row]:
         gradient = lambda: mpscnn.NeuronGradient("gelu")  # noqa: E731
         found.append(Row(f"NeuronGradient gelu {_text(shape)}", gradient, (shape, shape), _gradient))
         for kernel, function in (("Add", "add"), ("Subtract", "sub"), ("Multiply", "mul"), ("Divide", "div")):
-            # Quotients of random numbers have no bound to compare by.
+            # Quotients of random numbers are unbounded, so a comparison is meaningless.
             found.append(
                 Row(
                     f"{kernel} {_text(shape)}",

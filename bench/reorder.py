@@ -1,19 +1,18 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Reordering of weights, OIHW to OHWI: ours beside memcpy, PyTorch and NumPy, interleaved in one run.
+"""Reordering of weights, OIHW to OHWI: ours against memcpy, PyTorch and NumPy, interleaved in one run.
 
-``python -m bench.reorder [--json] [--seconds S] [--case TEXT]``. How: bench/timing.py.
+``python -m bench.reorder [--json] [--seconds S] [--case TEXT]``. bench/timing.py has the method.
 
-The demands, per case:
+The requirements per case:
 
 * every case: not slower than NumPy or PyTorch;
 * (512, 512, 3, 3) and (4096, 512, 7, 7) in float32: 1.3 times PyTorch's speed and twice NumPy's;
-* cases over 1 MB: with ``out=``, 0.9 of a memcpy of the same bytes on two threads into memory touched before. Windows
-  that stay within the last-level cache (both sides together) are the exception, at 0.7: there a memcpy's speed is that
-  of sequential stores, while a transpose writes to as many places at once as the window has pixels. The same loads and
-  stores without any shuffle in between came to 0.76 to 0.83 of memcpy (3 x 3 and 5 x 5, all types, an AMD EPYC of the
-  fourth generation).
+* cases over 1 MB: with ``out=``, 0.9 of the speed of a memcpy of the same bytes on two threads into memory touched
+  before; only 0.7 if source and result together fit into the last-level cache: there memcpy's stores are sequential,
+  while a transpose writes to as many places at once as the window has pixels. The same loads and stores without
+  shuffles reached 0.76 to 0.83 of memcpy (3 x 3 and 5 x 5, all types, a fourth-generation AMD EPYC).
 
-A demand counts as missed below 0.95 of it: that much two runs of the same code differ.
+A requirement counts as missed below 0.95 of it: two runs of the same code differ by that much.
 """
 
 from __future__ import annotations
@@ -87,7 +86,7 @@ def _contestants(
             u = torch.from_numpy(out)
             four_t = torch.from_numpy(four)
             runs["torch_out"] = lambda: u.copy_(four_t.permute(0, 2, 3, 1))
-    # Where the transpose changes nothing in memory all three answer with a view.
+    # If the transpose changes nothing in memory all three return a view.
     expected = np.ascontiguousarray(four.transpose(0, 2, 3, 1)).view(np.uint8)
     assert np.array_equal(runs["ours"]().view(np.uint8), expected), "the result is wrong"
     assert np.array_equal(runs["ours_out"]().view(np.uint8), expected), "the result in out is wrong"
@@ -112,7 +111,7 @@ def _misses(row: dict, seconds: dict[str, float]) -> list[str]:
 
 
 def run(json: bool = False, seconds: float = 1.0, case: str = "", quiet: bool = False) -> list[dict]:
-    """Measure every case for about `seconds`; print a table, or JSON, unless quiet. Times are in seconds per call."""
+    """Time each case for about `seconds`; print a table, or JSON, unless quiet. Times are seconds per call."""
     torch = _torch()
     rows = []
     for shape, feature_map in SHAPES:

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What a benchmark of a kernel without weights is."""
+"""Row: a benchmark of a kernel without weights."""
 
 from __future__ import annotations
 
@@ -15,5 +15,5 @@ class Row(NamedTuple):
     name: str
     kernel: Callable[[], Any]
     shapes: tuple[Shape, ...]
-    theirs: Callable[..., Any]  # of the module torch, then of the sources
+    theirs: Callable[..., Any]  # takes the module torch, then the sources
     exact: bool = True  # False: the results are random

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Timing of several contestants side by side: how, says mpscnn.benchmarking, which `mpscnn bench` uses too."""
+"""Interleaved timing of several contestants; mpscnn.benchmarking, which `mpscnn bench` uses too, has the method."""
 
 from __future__ import annotations
 
@@ -9,18 +9,18 @@ import time
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from mpscnn.benchmarking import LEAST_ROUNDS, ROUND_SECONDS, interleaved, pause
+from mpscnn.benchmarking import MIN_ROUNDS, ROUND_SECONDS, interleaved, pause
 
 __all__ = ["Prepared", "interleaved", "interleaved_prepared"]
 
-# What is not timed, and what is, given the other's result.
+# A function that is not timed, and a timed one that takes its result.
 Prepared = tuple[Callable[[], Any], Callable[[Any], object]]
 
 
 def interleaved_prepared(
     contestants: Mapping[str, Prepared], seconds: float, *, best: bool = False
 ) -> dict[str, float]:
-    """interleaved() of contestants that prepare each of their calls; a round's time is the mean of its calls."""
+    """Like interleaved(), for contestants that prepare each call; a round's time is the mean of its calls."""
 
     def timed(contestant: Prepared, calls: int) -> float:
         total = 0.0
@@ -37,7 +37,7 @@ def interleaved_prepared(
     }
     samples: dict[str, list[float]] = {name: [] for name in contestants}
     start = time.perf_counter()
-    while time.perf_counter() - start < seconds or len(next(iter(samples.values()))) < LEAST_ROUNDS:
+    while time.perf_counter() - start < seconds or len(next(iter(samples.values()))) < MIN_ROUNDS:
         for name in random.sample(list(contestants), len(contestants)):
             pause()
             timed(contestants[name], 1)

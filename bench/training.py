@@ -1,14 +1,14 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Training steps of whole networks beside PyTorch (CPU, channels_last, the same threads): ``python -m bench training``.
+"""Training steps of networks against PyTorch (CPU, channels_last, the same threads): ``python -m bench training``.
 
 A step is forward, softmax cross entropy, backward and stochastic gradient descent with momentum (PyTorch's fused one).
-What is timed is some steps in a row, the last of which is waited for: ours has two in flight, as in Trainer.fit().
-Three steps on three batches are compared first: losses, and then all parameters and running statistics. How steps are
-timed: mpscnn.benchmarking.
+A run of several steps is timed, waiting for the last: ours has two in flight, as in Trainer.fit(). Before that, three
+steps on three batches are compared: losses, then all parameters and running statistics. mpscnn.benchmarking describes
+the timing.
 
-Memory is that of the first three steps in a process of its own: by how much the resident set has grown at most, from
-where batches and module were there and a small network had been trained with both, so that libraries are loaded. Ours
-has parameters of its own in that; PyTorch trains those of the module. ``device`` is what mpscnn.memory.peak() counts.
+Memory is the max growth of the resident set in the first three steps, in a process of its own that has already made
+batches and module and has trained a small network with both, so that libraries are loaded. Ours includes a copy of the
+parameters; PyTorch trains those of the module. ``device`` is mpscnn.memory.peak().
 """
 
 from __future__ import annotations
@@ -36,12 +36,12 @@ from . import networks
 RATE, MOMENTUM = 1e-3, 0.9
 COMPARED = 3  # steps
 TOLERANCE = 1e-4  # of losses
-# Of the norm of each array of parameters. A ReLU whose source is as good as 0 may open in one of the two and not in the
-# other: in the first step of ResNet-18 this moves conv1.weight by up to 2e-5, PyTorch's from that in float64 too, and
-# by more in those that follow. The steps themselves move it by 8e-3.
+# Relative to the norm of each array of parameters. A ReLU whose source is almost 0 may be open in one of the two only:
+# in the first step of ResNet-18 this changes conv1.weight by up to 2e-5, also between PyTorch's float32 and float64,
+# and by more in later steps. The steps themselves change it by 8e-3.
 PARAMETERS_TOLERANCE = 5e-4
 Batches = list[tuple[np.ndarray, np.ndarray]]
-Step = Callable[[np.ndarray, np.ndarray], Callable[[], float]]  # of a batch, to what waits for its loss
+Step = Callable[[np.ndarray, np.ndarray], Callable[[], float]]  # takes a batch; the result waits for its loss
 
 
 class Case(NamedTuple):
@@ -49,7 +49,7 @@ class Case(NamedTuple):
     shape: tuple[int, int, int]
     batch: int
     classes: int
-    steps: int  # that are timed in a row
+    steps: int  # timed in a row
     make: Callable[[], Any]
 
 
@@ -58,7 +58,7 @@ def _resnet18() -> Any:
 
 
 def _digits() -> Any:
-    """That of examples/train_digits.py, without dropout, whose masks nobody else draws."""
+    """Return the network of examples/train_digits.py without dropout, whose masks differ between the programs."""
     import torch
 
     nn = torch.nn
@@ -118,7 +118,7 @@ def _theirs(module: Any, *, shared: bool = False) -> tuple[Step, Callable[[], di
 
 
 def _compare(what: str, ours: tuple[Any, Any], theirs: tuple[Any, Any], batches: Batches) -> dict[str, float]:
-    """How far they are apart after the first steps; ResultsDifferError where that is too far."""
+    """Return the differences after the first steps; raise ResultsDifferError if they are too large."""
 
     def check(name: str, difference: float, tolerance: float) -> float:
         if not difference <= tolerance:
@@ -145,7 +145,7 @@ def _compare(what: str, ours: tuple[Any, Any], theirs: tuple[Any, Any], batches:
 
 
 def _some(step: Step, batches: Batches, count: int) -> float:
-    """The loss of the last of so many steps."""
+    """Run `count` steps and return the loss of the last."""
     for number in range(count):
         wait = step(*batches[number % len(batches)])
     return wait()
@@ -155,12 +155,12 @@ def _some(step: Step, batches: Batches, count: int) -> float:
 
 
 def _resident_set(which: str) -> int:
-    """Of this process in bytes: "VmRSS" now, "VmHWM" at most since _forget_peaks()."""
+    """Return this process's resident set in bytes: "VmRSS", current, or "VmHWM", max since _forget_peaks()."""
     status = Path("/proc/self/status")
     if status.exists():
         (line,) = (line for line in status.read_text().splitlines() if line.startswith(f"{which}:"))
         return int(line.split()[1]) * 1024
-    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss  # bytes on macOS, the most so far
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss  # on macOS the max so far, in bytes
 
 
 def _forget_peaks() -> None:
@@ -169,11 +169,11 @@ def _forget_peaks() -> None:
     mpscnn.memory.reset()
     peaks = Path("/proc/self/clear_refs")
     if peaks.exists():
-        peaks.write_text("5")  # VmHWM begins again at VmRSS: proc(5)
+        peaks.write_text("5")  # resets VmHWM to VmRSS [proc(5)]
 
 
 def _memory(case: Case, batch: int, is_ours: bool) -> dict[str, int]:
-    """Of the process that calls it, which has done nothing yet."""
+    """Return the memory of this process, which must be fresh."""
     import torch
 
     small = Case("small", (4, 8, 8), 2, 4, 1, lambda: torch.nn.Sequential(torch.nn.Conv2d(4, 4, 8), torch.nn.Flatten()))
@@ -203,11 +203,11 @@ def _memory_of_a_process(case: Case, batch: int, who: str) -> dict[str, int]:
     return answer
 
 
-# ---- all of it
+# ---- all cases
 
 
 def run(seconds: float = 1.0, case: str = "", batch: int | None = None) -> list[dict[str, Any]]:
-    """A dict for each network whose name has `case` in it; `batch` images in place of its own number."""
+    """Return a dict for each network whose name contains `case`; `batch` replaces its batch size."""
     import torch
 
     results = []

@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What a picture shows: the five likeliest classes, by a network whose weights you have.
+"""Classify a picture with your own weights, and print the five most likely classes.
 
-Any file of weights of ResNet, MobileNetV2, VGG or SqueezeNet will do, from torchvision, timm or Hugging Face:
-.safetensors, .pt, .pth, .npz, or a folder of Hugging Face's, whose config.json also has the names of the classes. An
-ONNX model will do as well. The picture is made smaller, its middle cut out, and its colours normalized as in training:
-torchvision's numbers, unless the folder has others or the options below say so.
+Takes weights of ResNet, MobileNetV2, VGG or SqueezeNet from torchvision, timm or Hugging Face: .safetensors, .pt, .pth,
+.npz, or a Hugging Face folder, whose config.json also has the names of the classes; or an ONNX model. The picture is
+resized, centre-cropped and normalized as in training, with torchvision's numbers unless the folder or the options have
+others.
 
     python examples/classify.py PICTURE --weights resnet50.safetensors [--classes imagenet_classes.txt] [--json]
 """
@@ -40,7 +40,7 @@ MEAN, STD = (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)
 
 
 class UserError(Exception):
-    """What the user can do something about."""
+    """An error that the user can fix."""
 
 
 def read_json(path: Path) -> dict[str, Any]:
@@ -52,7 +52,7 @@ def read_json(path: Path) -> dict[str, Any]:
 
 
 def preparation(options: argparse.Namespace) -> dict[str, Any]:
-    """Sizes and colours: what the options say, else the model's folder, else torchvision's presets."""
+    """Return sizes, mean and std from the options, else from the model's folder, else torchvision's presets."""
     folder = options.weights if options.weights.is_dir() else None
     # Hugging Face's processors have image_mean, image_std, crop_size or size; timm's configurations pretrained_cfg.
     processor = read_json(folder / "preprocessor_config.json") if folder else {}
@@ -75,7 +75,7 @@ def preparation(options: argparse.Namespace) -> dict[str, Any]:
 
 
 def pixels(path: Path, shorter: int, crop: int) -> NDArray[np.uint8]:
-    """(1, 3, crop, crop): the shorter side made `shorter` pixels, and the middle of that."""
+    """Return (1, 3, crop, crop): the picture resized to `shorter` pixels on its shorter side, then centre-cropped."""
     try:
         with Image.open(path) as opened:
             picture = opened.convert("RGB")
@@ -90,7 +90,7 @@ def pixels(path: Path, shorter: int, crop: int) -> NDArray[np.uint8]:
 
 
 def class_names(options: argparse.Namespace, count: int) -> list[str]:
-    """One for each class: of the text file, of the folder's config.json, or their numbers."""
+    """Return the names of the classes, from the text file or the folder's config.json, or numbers."""
     if options.classes is not None:
         try:
             names = [line.strip() for line in options.classes.read_text().splitlines() if line.strip()]
@@ -152,13 +152,15 @@ def parse(arguments: Sequence[str] | None) -> argparse.Namespace:
 
     parser.add_argument("picture", type=Path, help="file that Pillow reads")
     parser.add_argument("--weights", type=Path, metavar="PATH", help="file or folder of weights, or ONNX model")
-    parser.add_argument("--architecture", metavar="NAME", help="of the weights, if it is to be checked: resnet50, ...")
-    parser.add_argument("--classes", type=Path, metavar="TXT", help="names of the classes, one in each line")
+    parser.add_argument("--architecture", metavar="NAME", help="expected architecture of the weights: resnet50, ...")
+    parser.add_argument("--classes", type=Path, metavar="TXT", help="names of the classes, one per line")
     parser.add_argument("--top", type=positive, default=5, metavar="N", help="classes to print (5)")
-    parser.add_argument("--size", type=positive, metavar="N", help="height and width that are cut out, pixels (224)")
+    parser.add_argument("--size", type=positive, metavar="N", help="height and width of the centre crop, pixels (224)")
     parser.add_argument("--resize", type=positive, metavar="N", help="shorter side before that, pixels (256)")
     for name in ("mean", "std"):
-        parser.add_argument(f"--{name}", type=float, nargs=3, metavar="X", help="of red, green and blue in 0...1")
+        parser.add_argument(
+            f"--{name}", type=float, nargs=3, metavar="X", help=f"{name} of red, green and blue in 0...1"
+        )
     parser.add_argument("--json", action="store_true", help="print the result as JSON")
     return parser.parse_args(arguments)
 

@@ -1,11 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
-"""From PyTorch's weights to MPS, in the ways they are usually carried over.
+"""Pass PyTorch's convolution weights to MPS in the usual ways.
 
-1. A raw file: PyTorch writes ``conv.weight.flatten().detach().numpy().tofile("conv1_weights.bin")``. The other side
-   maps the file, puts the axes into MPS's order (output, height, width, input) and hands the array to the kernel, which
-   reads it where it stands.
-2. A raw file that is in MPS's order already: the kernel reads the file's own pages.
-3. A ``state_dict``: the tensors as they are, PyTorch's order named by ``layout="OIHW"``.
+1. A raw file: PyTorch writes ``conv.weight.flatten().detach().numpy().tofile("conv1_weights.bin")``. The other program
+   maps the file, reorders the axes to MPS's order (output, height, width, input) and passes the array to the kernel,
+   which reads it in place.
+2. A raw file already in MPS's order: the kernel reads the file's own pages.
+3. A ``state_dict``: the tensors as they are, with ``layout="OIHW"`` for PyTorch's order.
 4. A safetensors file of that ``state_dict``.
 
 Each result is compared with ``torch.nn.functional.conv2d``; the exit status is 1 when one differs by more than
@@ -36,7 +36,7 @@ Array = NDArray[np.float32]
 
 
 def reads_in_place(kernel: mpscnn.Kernel, array: Array) -> bool:
-    """Whether the weights that MPS is handed are the array's own memory."""
+    """Return whether the weights that MPS reads are the array's own memory."""
     source = kernel.data_source
     source.load()
     try:
@@ -46,7 +46,7 @@ def reads_in_place(kernel: mpscnn.Kernel, array: Array) -> bool:
 
 
 def write_files(conv: torch.nn.Conv2d, folder: Path) -> None:
-    """The side that trains: PyTorch alone."""
+    """Write the files with PyTorch, as the training program."""
     conv.weight.flatten().detach().numpy().tofile(folder / "conv1_weights.bin")
     conv.bias.detach().numpy().tofile(folder / "conv1_bias.bin")
     conv.weight.detach().permute(0, 2, 3, 1).contiguous().numpy().tofile(folder / "conv1_weights_ohwi.bin")
@@ -54,7 +54,7 @@ def write_files(conv: torch.nn.Conv2d, folder: Path) -> None:
 
 
 def from_raw_file(folder: Path, shape: tuple[int, ...], **geometry: int) -> tuple[mpscnn.Kernel, bool]:
-    """Map, reorder, run: no PyTorch here."""
+    """Map and reorder the weights, without PyTorch."""
     weight = mpscnn.map_weights(folder / "conv1_weights.bin", shape)
     bias = mpscnn.map_weights(folder / "conv1_bias.bin", shape[:1])
     ohwi = mpscnn.reorder(weight, "OIHW", "OHWI")
@@ -63,7 +63,7 @@ def from_raw_file(folder: Path, shape: tuple[int, ...], **geometry: int) -> tupl
 
 
 def from_ohwi_file(folder: Path, shape: tuple[int, ...], **geometry: int) -> tuple[mpscnn.Kernel, bool]:
-    """Map and run: the kernel reads the file's pages."""
+    """Map the weights; the kernel reads the file's pages."""
     o, i, h, w = shape
     ohwi = mpscnn.map_weights(folder / "conv1_weights_ohwi.bin", (o, h, w, i))
     bias = mpscnn.map_weights(folder / "conv1_bias.bin", (o,))
@@ -72,12 +72,12 @@ def from_ohwi_file(folder: Path, shape: tuple[int, ...], **geometry: int) -> tup
 
 
 def from_tensors(tensors: dict[str, Any], **geometry: int) -> tuple[mpscnn.Kernel, bool]:
-    """A state_dict of PyTorch's, or the arrays of a safetensors file; reordered while the kernel loads."""
+    """Pass a PyTorch state_dict or the arrays of a safetensors file, which are reordered while the kernel loads."""
     return mpscnn.Convolution(tensors["weight"], tensors["bias"], layout="OIHW", **geometry), False
 
 
 def run(options: argparse.Namespace) -> dict[str, Any]:
-    """All four ways; differences relative to the largest value of PyTorch's result."""
+    """Run all four ways; differences are relative to the max value of PyTorch's result."""
     torch.manual_seed(options.seed)
     geometry = {"stride": options.stride, "padding": options.kernel // 2}
     conv = torch.nn.Conv2d(options.inputs, options.outputs, options.kernel, **geometry)
@@ -104,7 +104,7 @@ def run(options: argparse.Namespace) -> dict[str, Any]:
                 float(np.abs(y - expected).max() / np.abs(expected).max()) if y.shape == expected.shape else np.inf
             )
             results.append({"weights": way, "read_in_place": in_place, "difference": difference})
-            del kernel  # maps of the files go before the folder does
+            del kernel  # unmap the files before the folder is removed
     return {
         "weight_shape": shape,
         "result_shape": expected.shape,

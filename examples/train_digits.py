@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """Train a network that reads handwritten digits, with MPS's gradient kernels, losses and optimizers.
 
-Apple's sample of training does this with MNIST; here it is scikit-learn's digits, 1,797 pictures of 8 x 8 pixels, which
-come with that package. A fifth of them is held out: the network is never trained with it, and what is printed is how
-many of it are read rightly. It needs more packages: pip install scikit-learn matplotlib pillow.
+Apple's training sample uses MNIST; this one uses scikit-learn's digits, 1,797 pictures of 8 x 8 pixels that come with
+the package. A fifth of them is held out from training, and the accuracy on it is printed.
+Needs more packages: pip install scikit-learn matplotlib pillow.
 
     python examples/train_digits.py [--epochs N] [--learning-rate X] [--output FOLDER] [--check-pytorch] [--json]
 """
@@ -14,8 +14,8 @@ import os
 import time
 
 STARTED = time.perf_counter()
-# The layers are too small for a second thread to help, and where other programs run threads wait for each other.
-os.environ.setdefault("OMP_NUM_THREADS", "1")  # is read when libraries are loaded
+# The layers are too small for a second thread to help, and on a shared machine threads wait for each other.
+os.environ.setdefault("OMP_NUM_THREADS", "1")  # read when libraries are loaded
 
 import argparse  # noqa: E402
 import json  # noqa: E402
@@ -33,18 +33,18 @@ import mpscnn  # noqa: E402
 Array = NDArray[Any]
 SIZE, CLASSES = 8, 10
 PREDICTION_BATCH = 256
-# Into the folder, and what it is.
+# Files in the output folder, and their labels.
 WRITTEN = {"checkpoint": "Checkpoint", "digits.mpscnn": "Network", "history.svg": "Plot", "mistakes.png": "Mistakes"}
 PACKAGES = ("scikit-learn", "matplotlib", "pillow")
 DIFFERENCE_ALLOWED = 1e-4  # of PyTorch's logits, which are about 10
 
 
 class UserError(Exception):
-    """What the user can do something about."""
+    """An error that the user can fix."""
 
 
 def convolution(number: int, inputs: int, outputs: int) -> list[Any]:
-    """3 x 3, normalized over the batch, ReLU: what all convolutions here are."""
+    """Return a 3 x 3 convolution with batch normalization and ReLU."""
     sizes = {"in_channels": inputs, "out_channels": outputs, "kernel_size": 3, "padding": 1, "bias": False}
     return [
         (f"conv{number}", "Conv2d", sizes),
@@ -67,7 +67,7 @@ LAYERS: list[Any] = [
 
 
 def digits(seed: int) -> tuple[Array, Array, Array, Array]:
-    """Pictures and labels to train with, and those that are held out: (N, 1, 8, 8) float32 in 0...1, (N,) int."""
+    """Return pictures and labels for training and those held out: (N, 1, 8, 8) float32 in 0...1, (N,) int."""
     try:
         from sklearn.datasets import load_digits
     except ModuleNotFoundError:
@@ -80,7 +80,7 @@ def digits(seed: int) -> tuple[Array, Array, Array, Array]:
 
 
 def warp(x: Array, labels: Array, rng: np.random.Generator) -> tuple[Array, Array]:
-    """Each picture turned by up to 0.2 radians, scaled by up to a tenth and moved by up to a pixel; bilinear."""
+    """Rotate each picture by up to 0.2 radians, scale it by up to a tenth and shift it by up to a pixel; bilinear."""
     count, border = len(x), 2
     angle, scale = rng.uniform(-0.2, 0.2, count), rng.uniform(0.9, 1.1, count)
     cos, sin = ((scale * f(angle))[:, None, None] for f in (np.cos, np.sin))
@@ -101,14 +101,14 @@ def warp(x: Array, labels: Array, rng: np.random.Generator) -> tuple[Array, Arra
 
 
 def predict(network: mpscnn.Network, x: Array) -> Array:
-    """Logits, (N, 10)."""
+    """Return logits, (N, 10)."""
     return np.concatenate([
         np.asarray(network(x[start : start + PREDICTION_BATCH])) for start in range(0, len(x), PREDICTION_BATCH)
     ])  # fmt: skip
 
 
 def difference_from_pytorch(model: Path, x: Array, logits: Array) -> float | None:
-    """Greatest difference from the same layers in PyTorch with the checkpoint; None where it is not installed."""
+    """Return the max difference from the same layers in PyTorch with the checkpoint; None if it is not installed."""
     try:
         import torch
         from safetensors.torch import load_file
@@ -124,7 +124,7 @@ def difference_from_pytorch(model: Path, x: Array, logits: Array) -> float | Non
 
 
 def draw_mistakes(path: Path, x: Array, rows: list[dict[str, Any]]) -> None:
-    """Each of them enlarged, with what it was taken for and what it is."""
+    """Draw the misread pictures, enlarged, with prediction and label."""
     from PIL import Image, ImageDraw, ImageFont
 
     side, caption, gap, columns = 112, 40, 12, min(8, len(rows))
@@ -150,7 +150,7 @@ def train(options: argparse.Namespace) -> dict[str, Any]:
     steps = options.epochs * math.ceil(len(x) / options.batch_size)
 
     def rate(step: int) -> float:
-        """Half a cosine, from the rate that is given to 0."""
+        """Return half a cosine, from the given rate to 0."""
         return float(options.learning_rate * 0.5 * (1 + math.cos(math.pi * step / steps)))
 
     trainer = mpscnn.Trainer(
@@ -188,7 +188,7 @@ def train(options: argparse.Namespace) -> dict[str, Any]:
         trainer.save(files["checkpoint"])
         network.save(files["digits.mpscnn"])
         history.plot(files["history.svg"], title="Handwritten digits, 8 x 8 pixels")
-        files["mistakes.png"].unlink(missing_ok=True)  # of another run
+        files["mistakes.png"].unlink(missing_ok=True)  # from an earlier run
         if mistakes:
             draw_mistakes(files["mistakes.png"], held_out, mistakes)
     except OSError as error:
@@ -217,11 +217,11 @@ def train(options: argparse.Namespace) -> dict[str, Any]:
 def parse(arguments: Sequence[str] | None) -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
 
-    def count(least: int) -> Any:
+    def count(minimum: int) -> Any:
         def number(text: str) -> int:
             value = int(text)
-            if value < least:
-                raise argparse.ArgumentTypeError(f"{value} is less than the minimum ({least})")
+            if value < minimum:
+                raise argparse.ArgumentTypeError(f"{value} is less than the minimum ({minimum})")
             return value
 
         return number
@@ -237,10 +237,10 @@ def parse(arguments: Sequence[str] | None) -> argparse.Namespace:
 
     add("--epochs", 16, "passes over the pictures", count(1))
     add("--batch-size", 64, "pictures in a step", count(2))
-    add("--learning-rate", 0.01, "of Adam, in the first step; it goes to 0 from there", positive)
-    add("--seed", 0, "of the pictures that are held out, the first parameters, dropout and order", count(0))
+    add("--learning-rate", 0.01, "Adam's initial rate, which decreases to 0", positive)
+    add("--seed", 0, "seed of the held-out pictures, initial parameters, dropout and order", count(0))
     parser.add_argument(
-        "--output", type=Path, default=Path("digits"), metavar="FOLDER", help="for what is written (%(default)s)"
+        "--output", type=Path, default=Path("digits"), metavar="FOLDER", help="folder of the results (%(default)s)"
     )
     parser.add_argument("--check-pytorch", action="store_true", help="load the checkpoint into PyTorch, and compare")
     parser.add_argument("--json", action="store_true", help="print the result as JSON")

@@ -115,7 +115,7 @@ def test_objective_c_example_builds_with_these_flags_and_runs(tmp_path):
     assert result.returncode == 0, result.stdout + result.stderr
     assert "autorelease called without pool" not in result.stderr
     assert len(result.stdout.splitlines()) == 5  # four rows of pixels and the verdict
-    assert "greatest difference from plain loops" in result.stdout
+    assert "max difference from plain loops" in result.stdout
 
 
 # ------------------------------------------------------------------------------------------------- the binaries

@@ -1,12 +1,12 @@
 #!/bin/sh
 # SPDX-License-Identifier: Apache-2.0
-# Says what `make demo` or `make test` will do, about how long it takes and how much disk it needs, before it is done.
+# Print what `make demo` or `make test` will do, and about how much time and disk it needs.
 #   tools/announce.sh demo|test VENV JOBS
 target=$1 venv=$2 jobs=$3
 stamps=$venv/stamps
 seconds=0 megabytes=0
 
-# step SECONDS MEGABYTES WORDS: on a machine with two cores and a fast network
+# step SECONDS MEGABYTES TEXT: on a machine with two cores and a fast network
 step() {
     [ "$seconds" -gt 0 ] || echo "make $target will"
     seconds=$((seconds + $1)) megabytes=$((megabytes + $2))

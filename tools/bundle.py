@@ -1,11 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Collect what a Linux wheel has to carry about the parts it bundles: licences and a software bill of materials.
+"""Collect licences and a software bill of materials of the libraries that a Linux wheel bundles.
 
     python tools/bundle.py FOUNDATION OUTPUT
 
-FOUNDATION is the folder that tools/make_foundation.sh names. OUTPUT gets licenses/ and sboms/, which CMake installs
-with -DMPSCNN_BUNDLE=OUTPUT. The parts are the rows of the table in LICENSES-BUNDLED.md. auditwheel writes a document of
-its own beside ours; it has neither the parts that are built or patched here nor any licence.
+FOUNDATION is the folder that tools/make_foundation.sh prints. OUTPUT gets licenses/ and sboms/, which CMake installs
+with -DMPSCNN_BUNDLE=OUTPUT. The parts are the rows of the table in LICENSES-BUNDLED.md. auditwheel also writes a bill
+of materials, which lacks the parts that are built or patched here, and all licences.
 """
 
 from __future__ import annotations
@@ -20,10 +20,10 @@ from pathlib import Path
 from typing import NamedTuple
 
 ROOT = Path(__file__).resolve().parent.parent
-# SPDX names of licences whose text the packages' copyright files only refer to, and its name in Debian.
+# Licences whose text the packages' copyright files only refer to: SPDX name, and file name in Debian.
 COMMON_TEXTS = {"LGPL-2.1": "LGPL-2.1", "GPL-3.0": "GPL-3"}
 BUILT_HERE = "gnustep-base"
-LICENCES_BY_CMAKE = "onednn-cpu-gomp"  # they come with every build, not only with a wheel
+LICENCES_BY_CMAKE = "onednn-cpu-gomp"  # included in every build, not only in wheels
 
 
 class Part(NamedTuple):
@@ -37,7 +37,7 @@ class Part(NamedTuple):
 
 
 def parts() -> list[Part]:
-    """The rows of LICENSES-BUNDLED.md, in its order."""
+    """Return the rows of LICENSES-BUNDLED.md, in order."""
     rows = re.findall(
         r"^\| `(\w[\w-]*)` \| `pkg:(\w+)/(?:(\w+)/)?([\w.+-]+)` \| ([^|]+) \|",
         (ROOT / "LICENSES-BUNDLED.md").read_text(),
@@ -49,7 +49,7 @@ def parts() -> list[Part]:
 
 
 def licence_names() -> set[str]:
-    """The files that the wheel's mpscnn/licenses/ has, onednn/ apart."""
+    """Return the names of the files in the wheel's mpscnn/licenses/, without onednn/."""
     texts = {text for part in parts() for name, text in COMMON_TEXTS.items() if part.licence.startswith(name)}
     return {f"{part.package}.txt" for part in parts() if part.package != LICENCES_BY_CMAKE} | texts
 
@@ -80,7 +80,7 @@ def copy_licences(foundation: Path, folder: Path) -> None:
 
 
 def write_sbom(foundation: Path, output: Path) -> None:
-    """CycloneDX 1.6 as JSON, checked against its schema. The same parts give the same document."""
+    """Write CycloneDX 1.6 as JSON, validated against its schema. The same parts give the same document."""
     from cyclonedx.model.bom import Bom
     from cyclonedx.model.component import Component, ComponentType
     from cyclonedx.model.license import LicenseExpression

@@ -1,12 +1,11 @@
 #!/bin/bash
 # SPDX-License-Identifier: Apache-2.0
-# What can be seen of the macOS package without a Mac, with a macOS SDK that the caller has: the core, the bindings and
-# the Objective-C example compile for arm64-apple-macos13, CMake configures its branch for macOS, and the extension
-# links against the SDK's stubs.
+# Check the macOS package without a Mac, with the caller's macOS SDK: the core, the bindings and the Objective-C example
+# compile for arm64-apple-macos13, CMake configures its macOS branch, and the extension links against the SDK's stubs.
 #   tools/check_macos.sh SDK [PYTHON]
-# SDK is as Apple's (usr/include, usr/lib, System/Library/Frameworks) or flat (include, lib, Frameworks). Foundation and
-# Metal must be in it; where it has no MPS headers, ours stand in, and nothing is linked. PYTHON has pybind11, CMake and
-# Ninja beside it. Prints each file that fails or warns, then a table; fails if any step did.
+# SDK has Apple's layout (usr/include, usr/lib, System/Library/Frameworks) or a flat one (include, lib, Frameworks). It
+# must contain Foundation and Metal; without MPS headers ours are used, and nothing is linked. PYTHON has pybind11, with
+# CMake and Ninja beside it. Prints each file that fails or warns, then a table; fails if any step failed.
 set -u
 
 sdk=$(cd "${1:-/nonexistent}" 2>/dev/null && pwd)
@@ -27,8 +26,8 @@ mps=$frameworks/MetalPerformanceShaders.framework
 stands_in=
 mkdir "$work/ours"
 if [ ! -e "$mps" ]; then
-    # Only the MPS folders: <Metal/...> has to come from the SDK. Of the one header of ours which they import from
-    # there, only the macros are wanted: the types are the SDK's own.
+    # Only the MPS folders: <Metal/...> must come from the SDK. They import one header of ours from there, of which only
+    # the macros are needed: the types are the SDK's.
     for folder in csrc/openmps/include/MPS* csrc/openmps/include/MetalPerformanceShaders; do
         ln -s "$PWD/$folder" "$work/ours/"
     done
@@ -147,14 +146,14 @@ elif [ ! -e "$mps" ] || ! ls "$lib"/libSystem*.tbd >/dev/null 2>&1; then
 elif [ ! -d "$work/bindings" ]; then
     row link - "not done: there are no bindings"
 elif [ "$status" -eq 0 ]; then
-    # The frameworks below MPS and libobjc are re-exported in Apple's SDK; copies of it may have lost that.
+    # Apple's SDK re-exports libobjc and the frameworks below MPS; copies of the SDK may not.
     libraries=(-lobjc -lc++ -lSystem -L"$lib" -F"$frameworks" -F"$mps/Frameworks")
     for name in Foundation CoreFoundation Metal CoreGraphics MetalPerformanceShaders MPSCore MPSImage MPSMatrix MPSNeuralNetwork; do
         libraries+=(-framework "$name")
     done
     objects=("$work"/core/*.o "$work"/bindings/*.o)
     root=$sdk
-    if [ ! -e "$sdk/usr/lib" ]; then  # stubs name each other by their places in Apple's SDK
+    if [ ! -e "$sdk/usr/lib" ]; then  # stubs refer to each other by paths in Apple's SDK
         root=$work/root
         mkdir -p "$root/System/Library/Frameworks/CoreFoundation.framework/Versions" "$root/usr"
         ln -s "$frameworks/CoreFoundation.framework" "$root/System/Library/Frameworks/CoreFoundation.framework/Versions/A"
@@ -162,7 +161,7 @@ elif [ "$status" -eq 0 ]; then
     fi
     link=("$lld" -arch arm64 -platform_version macos 13.0 13.0 -syslibroot "$root" -bundle --error-limit=0
         "${objects[@]}" "${libraries[@]}" -o "$work/_core.so")
-    # Python's names are the interpreter's, which loads the extension: once without them, for the list of all names.
+    # The interpreter that loads the extension has Python's symbols. Link once without them, to list all undefined ones.
     "${link[@]}" 2>&1 | sed -n 's/.*undefined symbol: //p' | sort -u >"$work/undefined"
     grep -Ev '^_?_Py' "$work/undefined" | sed 's/^/        undefined: /' >"$work/unknown"
     if ! "${link[@]}" -undefined dynamic_lookup >"$work/link.log" 2>&1 || [ -s "$work/unknown" ]; then

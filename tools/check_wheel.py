@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Fail when a wheel is not what users are promised: its tag, size, libraries, licences, bill of materials.
+"""Check a wheel's tag, size, libraries, licences and bill of materials; fail if any is wrong.
 
     python tools/check_wheel.py WHEEL
 
-Needs binutils (readelf) and nothing else. Prints the bundled libraries with the newest symbol versions they ask for.
+Needs only binutils (readelf). Prints the bundled libraries with the newest symbol versions that they need.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from bundle import Part, licence_names, parts
 TAG = "manylinux_2_34_x86_64"
 MAX_SIZE = 15e6  # bytes
 MAX_LICENCES = 12
-# The newest versions of the tag's policy; GCC stands for libgcc [auditwheel, policy/manylinux-policy.json].
+# The newest versions that the tag allows; GCC is libgcc [auditwheel, policy/manylinux-policy.json].
 NEWEST = {"GLIBC": (2, 34), "GLIBCXX": (3, 4, 29), "CXXABI": (1, 3, 13), "GCC": (7, 0, 0)}
 SYSTEM = {"libc.so.6", "libm.so.6", "libdl.so.2", "libpthread.so.0", "librt.so.1", "ld-linux-x86-64.so.2"}
 SYSTEM |= {"libstdc++.so.6", "libgcc_s.so.1"}
@@ -30,7 +30,7 @@ OURS = {"libopenmps", "_core"}
 
 
 def stem(member: str) -> str:
-    """libffi of mpscnn.libs/libffi-1a2b3c4d.so.8.1.2."""
+    """Return the library's name: libffi for mpscnn.libs/libffi-1a2b3c4d.so.8.1.2."""
     return re.sub(r"(-[0-9a-f]{8})?(\.[\w-]+)?\.so[.\d]*$", "", member.rpartition("/")[2])
 
 
@@ -39,7 +39,7 @@ def readelf(option: str, library: Path) -> str:
 
 
 def newest_versions(library: Path) -> dict[str, tuple[int, ...]]:
-    """The newest version of each name that the library asks others for."""
+    """Return the newest version of each symbol name that the library needs."""
     needs = readelf("-V", library).partition("Version needs section")[2]
     newest: dict[str, tuple[int, ...]] = {}
     for name, number in re.findall(r"Name: ([A-Z]+)_(\d+(?:\.\d+)+)", needs):
@@ -107,7 +107,7 @@ def problems(path: Path) -> Iterator[str]:
     print(f"{path.name}: {size / 1e6:.2f} MB; libraries in MB, compressed and unpacked:")
     if size > MAX_SIZE:
         yield f"The wheel's size ({size / 1e6:.2f} MB) is more than {MAX_SIZE / 1e6:.0f} MB."
-    if "macosx" in path.name:  # bundles nothing
+    if "macosx" in path.name:  # has no bundled libraries
         return
     if path.stem.split("-")[-1] != TAG:
         yield f"The wheel's platform tag ({path.stem.split('-')[-1]}) is not {TAG}."

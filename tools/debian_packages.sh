@@ -1,22 +1,22 @@
 #!/bin/sh
 # SPDX-License-Identifier: Apache-2.0
-# Installs the Debian packages the build needs and does not find; quiet when nothing is missing.
-#   tools/debian_packages.sh PYTHON [PACKAGE...]     PACKAGE: asked for on top of the usual ones
-# Called by the Makefile. Without apt, or without network, it says what to install and how.
+# Install the Debian packages that the build needs and that are missing; print nothing if none is missing.
+#   tools/debian_packages.sh PYTHON [PACKAGE...]     PACKAGE: additional packages
+# Called by the Makefile. Without apt or network it prints what to install and how.
 set -u
 
 python=$1
 shift
 wanted="clang-19 libobjc-12-dev libgnustep-base-dev libblocksruntime-dev g++ $*"
 
-# Debian splits its Python: venv and the headers are packages of their own. Other Pythons bring both along.
+# Debian has separate packages for Python's venv and headers. Other Pythons include both.
 version=$("$python" -c 'import sys; print("%d.%d" % sys.version_info[:2])') || exit 1
 "$python" -c 'import ensurepip, venv' 2>/dev/null || wanted="$wanted python$version-venv"
 "$python" -c 'import os, sys, sysconfig; sys.exit(not os.path.exists(os.path.join(sysconfig.get_path("include"), "Python.h")))' ||
     wanted="$wanted python$version-dev"
 
 if ! command -v dpkg >/dev/null 2>&1; then
-    # Not a Debian: accept what does the same work.
+    # Not Debian: accept equivalent tools.
     if (command -v clang++-19 || command -v clang++) >/dev/null 2>&1 && command -v g++ >/dev/null 2>&1 &&
         [ -e /usr/include/GNUstep/Foundation/Foundation.h ] && ls /usr/lib/gcc/*/*/include/objc/objc.h >/dev/null 2>&1 &&
         ls /usr/include/Block.h >/dev/null 2>&1; then
@@ -63,6 +63,6 @@ run() {
     }
 }
 environment="env DEBIAN_FRONTEND=noninteractive LC_ALL=C"
-# A failed update need not matter: the package lists may be fresh enough.
+# A failed update may not matter: the package lists may be recent enough.
 run $sudo $environment apt-get -q update || echo "   apt-get update failed (no network?); trying with the lists at hand" >&2
 run $sudo $environment apt-get -q -y --no-install-recommends install $missing || tell "apt-get could not install them."

@@ -1,6 +1,6 @@
 #!/bin/sh
 # SPDX-License-Identifier: Apache-2.0
-# Prints the path of a Python that can build the package (3.10 or newer); python3.11 is preferred, being Debian 12's.
+# Print the path of a Python that can build the package (3.10 or newer); Debian 12's python3.11 is preferred.
 for candidate in python3.11 /usr/bin/python3.11 python3 python3.12 python3.13 python3.14 python3.10; do
     path=$("$candidate" -c 'import sys; print(sys.executable) if sys.version_info >= (3, 10) else sys.exit(1)' 2>/dev/null) &&
         { echo "$path"; exit 0; }

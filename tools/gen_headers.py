@@ -3,11 +3,11 @@
 """Write the Objective-C headers of openmps from the facts in tools/api.
 
     gen_headers.py            write csrc/openmps/include/** and csrc/openmps/mps/not_implemented.mm
-    gen_headers.py --check    write nothing; exit 1 and name the files that differ from what would be written
+    gen_headers.py --check    write nothing; list the files that would change, and exit with 1 if there are any
 
 Input:
-    tools/api/mps_api.json, mps_image_api.json, metal_api.json    what Apple declares (of Metal: tier 1)
-    tools/api/headers.json    in which header each name stands
+    tools/api/mps_api.json, mps_image_api.json, metal_api.json    Apple's declarations (of Metal: tier 1)
+    tools/api/headers.json    the header of each name
     csrc/openmps/**/*.mm      which classes have an @implementation
 
 Run it again after adding or removing the @implementation of a class. Python standard library only.
@@ -92,12 +92,12 @@ BODIES = {
         "return channels;",
     ],
 }
-# An inline function stands behind those that its body calls.
+# An inline function comes after those that its body calls.
 FUNCTION_ORDER = {"MTLRegionMake3D": 0, "MPSDataTypeBitsCount": 0}
 
 
 class Facts:
-    """The fact files as one, of Metal only what is in tier 1."""
+    """The merged fact files; of Metal only tier 1."""
 
     def __init__(self):
         self.table = {section: {} for section in SECTIONS}
@@ -120,7 +120,7 @@ class Facts:
                 self.section_of.setdefault(key, section)
 
     def protocols(self, entry):
-        """Adopted protocols; one that is left out is replaced by those it adopts."""
+        """Return the adopted protocols; an omitted protocol is replaced by those that it adopts."""
         out = []
         for name in entry["protocols"]:
             for known in self.skipped_protocols.get(name, [name]):
@@ -130,7 +130,7 @@ class Facts:
 
 
 def load_headers(facts):
-    """headers.json, after checking that every name stands in exactly one header."""
+    """Return headers.json, after checking that every name is in exactly one header."""
     headers = json.loads((API / "headers.json").read_text(encoding="utf-8"))
     home, problems = {}, []
     for header, sections in headers.items():
@@ -152,7 +152,7 @@ def load_headers(facts):
 
 
 def tidy(text):
-    """`id <P> *` as `id<P> *`."""
+    """Write `id <P> *` as `id<P> *`."""
     return re.sub(r"\bid <", "id<", text).strip()
 
 
@@ -161,7 +161,7 @@ def is_nullable(text, nullability):
 
 
 def block_parameters(text):
-    """Inside a block type: next to an error, results are nullable."""
+    """Make the results of a block nullable if it also has an error parameter."""
     if "NSError *" not in text:
         return text
     head, parameters = text.split("(^)(", 1)
@@ -173,7 +173,7 @@ def block_parameters(text):
 
 
 def declarator(text, name, nullability=None):
-    """A C declaration of `name` with the type `text`, inside an assume-nonnull region."""
+    """Return the C declaration of `name` with type `text`, for an assume-nonnull region."""
     text = tidy(text)
     if "(^)" in text:
         mark = "_Nullable " if is_nullable(text, nullability) else ""
@@ -186,7 +186,7 @@ def declarator(text, name, nullability=None):
 
 
 def annotated(text, nullability=None):
-    """A type with what an assume-nonnull region does not say by itself. The region covers one level of pointers."""
+    """Return a type with the annotations that an assume-nonnull region, which covers one pointer level, lacks."""
     text = tidy(text)
     nullable = is_nullable(text, nullability)
     if "(^)" in text:
@@ -211,7 +211,7 @@ def names_in(text):
 
 
 def since(entry, parent=None):
-    """` // macOS 10.15, deprecated 11.0`, or nothing where the class says the same already."""
+    """Return ` // macOS 10.15, deprecated 11.0`, or "" if the class has the same version."""
     parts = []
     version = entry.get("since_macos")
     if version and version != parent:
@@ -222,7 +222,7 @@ def since(entry, parent=None):
 
 
 def unavailable(member):
-    """` NS_UNAVAILABLE` behind what Apple declares in order to forbid it."""
+    """Return ` NS_UNAVAILABLE` for members that Apple marks unavailable, otherwise ""."""
     return " NS_UNAVAILABLE" if member.get("unavailable") else ""
 
 
@@ -250,7 +250,7 @@ def emit_method(method, parent):
 
 
 def method_type(text, nullability):
-    """Simple types take the keyword form, which reads better."""
+    """Return a parameter type, with the keyword `nullable` for simple types."""
     text = tidy(text)
     if is_nullable(text, nullability) and "(^)" not in text and "**" not in text:
         return "nullable " + text
@@ -316,7 +316,7 @@ def emit_protocol(facts, name, entry):
 
 
 def as_inherited(facts, entry, method):
-    """The superclass's declaration of an unavailable method, if any: only there do the facts have its nullability."""
+    """Return the superclass's declaration of an unavailable method, if any: only that has nullability in the facts."""
     while method.get("unavailable") and entry["super"] in facts.table["classes"]:
         entry = facts.table["classes"][entry["super"]]
         for other in entry["methods"]:
@@ -364,7 +364,7 @@ def emit_struct(name, entry):
 
 
 def emit_typedef(name, text, retained=False):
-    # What a block answers is outside of the assume-nonnull region.
+    # The assume-nonnull region does not cover the result of a block.
     mark = " NS_RETURNS_RETAINED" if retained else ""
     text = re.sub(r"^(id ?<\w+>) \(\^\)", rf"\1 _Nonnull{mark} (^)", text)
     return [f"typedef {declarator(text, name)};"]
@@ -403,7 +403,7 @@ class Header:
         self.needs, self.forward_classes, self.forward_protocols = set(), set(), set()
 
     def use(self, text, whole=False):
-        """Note what a type needs: its header, or for classes and protocols a forward declaration."""
+        """Record what a type needs: its header, or for classes and protocols a forward declaration."""
         for name in names_in(text):
             section = self.facts.section_of.get(name)
             if section is None:
@@ -440,7 +440,7 @@ class Header:
         self.needs.discard(self.path)
 
     def ordered(self, section, names):
-        """Names in the order of the facts, but behind those of the same header that they build on."""
+        """Return names in the order of the facts, but after those of the same header that they depend on."""
         table = self.facts.table[section]
         place = {name: i for i, name in enumerate(table)}
         names = sorted(names, key=lambda n: (FUNCTION_ORDER.get(n, 1), place[n]))
@@ -595,7 +595,7 @@ namespace {
 
 
 def implementations_in(source):
-    """Classes that a source implements, directly or through a macro of its own. Categories do not count."""
+    """Return the classes that a source implements, directly or by a macro of its own. Categories do not count."""
     source = source.replace("\\\n", " ")
     pattern = r"@implementation\s+([\w#]+)(?![\w#])(?!\s*\()"
     found = set(re.findall(pattern, re.sub(r"^[ \t]*#[ \t]*define.*$", "", source, flags=re.M)))
@@ -609,7 +609,7 @@ def implementations_in(source):
 
 
 def implemented_classes():
-    """Classes with an @implementation in a source other than the generated one."""
+    """Return the classes with an @implementation in a source other than the generated one."""
     paths = [path for path in sorted((ROOT / OPENMPS).rglob("*.mm")) if path != ROOT / STUBS]
     return set().union(*(implementations_in(path.read_text(encoding="utf-8")) for path in paths))
 
@@ -621,7 +621,7 @@ def build_stubs(facts, done):
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__.split("\n", 1)[0])
-    parser.add_argument("--check", action="store_true", help="compare only; exit 1 if a file differs")
+    parser.add_argument("--check", action="store_true", help="compare only; exit status 1 if a file differs")
     options = parser.parse_args()
     facts = Facts()
     files = {ROOT / INCLUDE / path: text for path, text in build_headers(facts).items()}

@@ -1,11 +1,11 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""Writes the table of operators of docs/onnx.md.
+"""Write the table of operators in docs/onnx.md.
 
     python tools/gen_onnx_table.py [--check]
 
-Operators come from the importer's table, versions from the package onnx, limits from here. --check writes nothing and
-ends with 1 when the page is not what they say.
+Operators come from the importer's table, versions from the package onnx, limits from this file. --check writes nothing;
+the exit status is 1 if the page is stale.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ ARITHMETIC = "tensors of equal rank, or one of them constant with the same value
 WINDOWS = "one or two axes with windows"
 EXTREMES = "tensors of equal shapes, and constants"
 
-# What is taken of an operator, where that is not all of it; the rest is refused.
+# The supported part of operators that are not supported completely; the rest is refused.
 LIMITS = {
     "Add": ARITHMETIC,
     "ArgMax": "over channels, the first of equal values; the result is float",
@@ -84,7 +84,7 @@ LIMITS = {
 
 
 def versions(name: str) -> str:
-    """Of ONNX's operators that have it, of those that are read."""
+    """Return the supported ONNX versions of an operator."""
     from onnx import defs
 
     from mpscnn.importing.onnx.reading import OLDEST_OPSET
@@ -96,7 +96,7 @@ def versions(name: str) -> str:
 
 
 def table() -> str:
-    """The table, and what is evaluated while a model is read."""
+    """Return the table, and the list of operators that are evaluated while a model is read."""
     from mpscnn.importing.onnx import OPERATORS
     from mpscnn.importing.onnx.static import OPERATORS as STATIC_OPERATORS
 
@@ -111,7 +111,7 @@ def table() -> str:
 
 
 def page(present: str) -> str:
-    """The page with its table replaced."""
+    """Return the page with its table replaced."""
     before, found, after = present.partition(BEGIN)
     _, closed, rest = after.partition(END)
     if not found or not closed:
@@ -120,8 +120,8 @@ def page(present: str) -> str:
 
 
 def main() -> int:
-    parser = argparse.ArgumentParser(description="writes the table of operators of docs/onnx.md")
-    parser.add_argument("--check", action="store_true", help="compare only; status 1 when the page is stale")
+    parser = argparse.ArgumentParser(description="Write the table of operators in docs/onnx.md.")
+    parser.add_argument("--check", action="store_true", help="compare only; exit status 1 if the page is stale")
     check = parser.parse_args().check
     present = PAGE.read_text(encoding="utf-8")
     wanted = page(present)

@@ -4,9 +4,8 @@
 
     python tools/gen_shapes.py > tests/shapes.txt
 
-Needs torch, torchvision and timm. Networks run on the meta device, with forward hooks: nothing is downloaded, nothing
-is computed. What torchvision and timm do not have (generators and decoders with transposed convolutions) is defined
-here.
+Needs torch, torchvision and timm. Networks run on the meta device with forward hooks, without downloads or computation.
+Networks that torchvision and timm lack (generators and decoders with transposed convolutions) are defined here.
 """
 
 from __future__ import annotations
@@ -73,7 +72,7 @@ TIMM = [
 
 
 def upsampling(widths: list[int], first: tuple[int, int, int] = (4, 1, 0), *, bias: bool) -> nn.Module:
-    """Transposed convolutions 4 x 4 of stride 2, one for each pair of widths; the first has its own geometry."""
+    """Return 4 x 4 transposed convolutions of stride 2, one per pair of widths; `first` is the first's geometry."""
     layers = [nn.ConvTranspose2d(widths[0], widths[1], *first, bias=bias)]
     layers += [nn.ConvTranspose2d(a, b, 4, 2, 1, bias=bias) for a, b in pairwise(widths[1:])]
     return nn.Sequential(*layers)
@@ -101,7 +100,7 @@ class Pix2Pix(nn.Module):
 
 
 class SimpleBaseline(nn.Module):
-    """Pose by three transposed convolutions on a ResNet (Xiao et al., 2018, arXiv:1804.06208), for 256 x 192."""
+    """Pose estimation by three transposed convolutions on a ResNet (Xiao et al., 2018, arXiv:1804.06208), 256 x 192."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -113,13 +112,13 @@ class SimpleBaseline(nn.Module):
 
 
 def detection() -> nn.Module:
-    """Mask R-CNN's mask head, on one region."""
+    """Return Mask R-CNN's mask head, for one region."""
     layers = [nn.Conv2d(256, 256, 3, padding=1) for _ in range(4)]
     return nn.Sequential(*layers, nn.ConvTranspose2d(256, 256, 2, 2), nn.Conv2d(256, 91, 1))
 
 
 def fcn8s() -> nn.Module:
-    """The head of FCN-8s (Long et al., 2015, arXiv:1411.4038) for 21 classes."""
+    """Return the head of FCN-8s (Long et al., 2015, arXiv:1411.4038) for 21 classes."""
     head = [nn.Conv2d(512, 4096, 7), nn.Conv2d(4096, 4096, 1), nn.Conv2d(4096, 21, 1)]
     return nn.Sequential(
         *head,
@@ -130,14 +129,14 @@ def fcn8s() -> nn.Module:
 
 
 def discriminator() -> nn.Module:
-    """PatchGAN of pix2pix."""
+    """Return pix2pix's PatchGAN discriminator."""
     widths = [6, 64, 128, 256]
     layers = [nn.Conv2d(a, b, 4, 2, 1) for a, b in pairwise(widths)]
     return nn.Sequential(*layers, nn.Conv2d(256, 512, 4, 1, 1), nn.Conv2d(512, 1, 4, 1, 1))
 
 
 def fsrcnn() -> nn.Module:
-    """Dong et al., 2016, arXiv:1608.00367, enlarging 3 times."""
+    """Return FSRCNN (Dong et al., 2016, arXiv:1608.00367) with a factor of 3."""
     middle = [nn.Conv2d(12, 12, 3, padding=1) for _ in range(4)]
     ends = nn.Conv2d(12, 56, 1), nn.ConvTranspose2d(56, 1, 9, 3, 4, output_padding=2)
     return nn.Sequential(nn.Conv2d(1, 56, 5, padding=2), nn.Conv2d(56, 12, 1), *middle, *ends)
@@ -169,7 +168,7 @@ def pair(value: Any) -> tuple[int, int]:
 
 def row(layer: nn.Module, x: Any) -> tuple[object, ...] | None:
     if isinstance(layer, nn.Linear):
-        # An image has at most 8192 channels: behind a flattened one the window is the whole image.
+        # An image has at most 8192 channels: after a flatten, the window is the whole image.
         kind, inputs, size = {25088: ("conv", 512, (7, 7)), 9216: ("conv", 256, (6, 6))}.get(
             layer.in_features, ("linear", layer.in_features, (1, 1))
         )
@@ -181,7 +180,7 @@ def row(layer: nn.Module, x: Any) -> tuple[object, ...] | None:
     if isinstance(layer, (nn.Conv2d, nn.ConvTranspose2d)):
         if isinstance(layer.padding, str) or layer.padding_mode != "zeros":
             return None
-        # Subclasses that pad by themselves ("same" of TensorFlow) are other layers.
+        # Subclasses that pad by themselves (TensorFlow's "same") are skipped.
         transposed = isinstance(layer, nn.ConvTranspose2d)
         extra = pair(layer.output_padding)[0] if transposed else 0
         return (
@@ -242,7 +241,7 @@ def main() -> None:
         try:
             with torch.device("meta"):
                 network = make().eval()
-        except (NotImplementedError, RuntimeError):  # reads values of tensors while it is made
+        except (NotImplementedError, RuntimeError):  # the constructor reads values of tensors
             network = make().eval().to("meta")
         own: list[tuple[object, ...]] = []
 

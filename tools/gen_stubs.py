@@ -1,10 +1,10 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""Writes python/mpscnn/kernels.pyi from the kernel table of the built extension.
+"""Write python/mpscnn/kernels.pyi from the kernel table of the built extension.
 
     python tools/gen_stubs.py [--check]
 
---check writes nothing; it prints the difference and ends with 1 when the file is not what the table says.
+--check writes nothing: it prints the difference, and the exit status is 1 if the file is stale.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ Common = tuple[list[dict[str, Any]], list[dict[str, Any]]]
 
 TARGET = Path(__file__).resolve().parent.parent / "python" / "mpscnn" / "kernels.pyi"
 
-# What an argument may be, by the ParamType of its spec; text depends on the choices, see argument_type().
+# Types of arguments, by the ParamType of their specs; "text" depends on the choices, see argument_type().
 ARGUMENTS = {
     "boolean": "bool",
     "integer": "SupportsIndex",
@@ -36,7 +36,7 @@ ARGUMENTS = {
     "activation": "t.ActivationName | NeuronDescriptor | Kernel",
     "channel_values": "t.Values | t.NormalizationSource",
 }
-# What an attribute reads as.
+# Types of attributes when read.
 RESULTS = {
     "boolean": "bool",
     "integer": "int",
@@ -66,7 +66,7 @@ def literal(choices: list[str]) -> str:
 def choices_type(spec: dict[str, Any]) -> str:
     if not spec["choices"]:
         return "str"
-    # One choice a line where they are too many for one, as the formatter has it.
+    # One choice per line if they do not fit on one, as in the formatter's style.
     one_line = literal(spec["choices"])
     if len(one_line) <= 80:
         return one_line
@@ -99,7 +99,7 @@ def parameters(row: dict[str, Any], common: list[dict[str, Any]]) -> str:
     return "".join(f"        {line}\n" for line in lines)
 
 
-# How kernels are called whose result is no image.
+# Calls of kernels whose result is not an image.
 CALLS_FOR_A_STATE = """    def __call__(  # type: ignore[override]
         self, x: t.Array | Image, state: BatchNormalizationState | None = None
     ) -> BatchNormalizationState: ...
@@ -174,7 +174,7 @@ def kernel_class(row: dict[str, Any], common: Common) -> str:
         shared = [spec["name"] for spec in common[0] if spec in common[1]]
         own = {spec["name"] for spec in row["params"]}
         specs = row["params"] + [spec for spec in common[row["attributes"] - 1] if spec["name"] not in own]
-        # As the forward kernel's, which has the words.
+        # Without docstrings, which the forward kernel has.
         text += attributes([spec for spec in specs if spec["attribute"] and spec["name"] not in shared], False)
     return text + (CALLS_FOR_A_STATE if row["result"] == "state" else "")
 
@@ -184,16 +184,16 @@ def lookup(table: list[dict[str, Any]]) -> str:
     for row in table:
         names = literal([row["name"], row["apple_class"]])
         line = f"def kernel(name: {names}) -> type[{row['name']}]: ..."
-        if len(line) > 120:  # as the formatter breaks it
+        if len(line) > 120:  # broken as by the formatter
             line = f"def kernel(\n    name: {names},\n) -> type[{row['name']}]: ..."
         text += f"@overload\n{line}\n"
-    # Nobody knows the arguments of a kernel whose name is found at run time.
+    # The arguments of a kernel whose name is known only at run time are unknown.
     text += "@overload\ndef kernel(name: str) -> type[Any]: ...\n"
     return text + "def row_of(kind: type[Kernel]) -> t.Row: ...\n"
 
 
 def stub(table: list[dict[str, Any]], common: Common) -> str:
-    """`common`: the parameters of all kernels with one source, and of those with two."""
+    """Return kernels.pyi; `common` has the shared parameters of kernels with one source, and with two."""
     exported = sorted([*BASES, "kernel", *(row["name"] for row in table)], key=sort_key())
     parts = [
         HEADER,
@@ -207,12 +207,12 @@ def stub(table: list[dict[str, Any]], common: Common) -> str:
 
 
 def sort_key() -> Callable[[str], tuple[bool, str]]:
-    """Classes before functions, as ruff sorts __all__."""
+    """Return the key that sorts classes before functions, like ruff's order of __all__."""
     return lambda name: (name[0].islower(), name)
 
 
 def update(target: Path, wanted: str, check: bool) -> int:
-    """Writes the file, or prints how it differs; the exit status."""
+    """Write the file, or print how it differs; return the exit status."""
     present = target.read_text(encoding="utf-8") if target.exists() else ""
     if present == wanted:
         return 0
@@ -229,8 +229,8 @@ def update(target: Path, wanted: str, check: bool) -> int:
 def main() -> int:
     from mpscnn import _core
 
-    parser = argparse.ArgumentParser(description="writes python/mpscnn/kernels.pyi from the kernel table")
-    parser.add_argument("--check", action="store_true", help="compare only; status 1 when the file is stale")
+    parser = argparse.ArgumentParser(description="Write python/mpscnn/kernels.pyi from the kernel table.")
+    parser.add_argument("--check", action="store_true", help="compare only; exit status 1 if the file is stale")
     check = parser.parse_args().check
     return update(TARGET, stub(_core.kernel_table(), (_core.common_params(1), _core.common_params(2))), check)
 

@@ -1,10 +1,11 @@
 #!/bin/sh
 # SPDX-License-Identifier: Apache-2.0
-# The language rules that a text search can check (CONTRIBUTING.md, "Language rules"). Prints each breach, fails on any.
+# Check the language rules that a text search can check (CONTRIBUTING.md, "Language rules"). Prints all breaches; fails
+# if there are any.
 cd "$(dirname "$0")/.." || exit 1
 breaches=0
 
-# forbid WHAT PATTERN FILES...: an extended regular expression that no line of the files may match; comments are not looked at.
+# forbid WHAT PATTERN FILES...: an extended regular expression that no line of the files may match, except comments.
 forbid() {
     what=$1 pattern=$2
     shift 2
@@ -28,7 +29,7 @@ core=$(sources 'csrc/core/*' 'csrc/bindings/*' 'csrc/table/*' 'csrc/include/*')
     forbid "@YES, @NO and @autoreleasepool: write @(YES), @(NO), Pool" '@(YES|NO|autoreleasepool)\b' $objective_c
     forbid "Objective-C in plain C++" '^[[:space:]]*(#[[:space:]]*import|@(interface|implementation|protocol|class|selector))' $plain
     forbid "enums narrower than 32 bits do not pass from g++ to clang unharmed" 'enum class .*: *std::u?int(8|16)_t' $(sources 'csrc/include/*')
-    # (__unix__ || __APPLE__ asks for POSIX, which both have.)
+    # (__unix__ || __APPLE__ tests for POSIX, which both have.)
     forbid "the core does not ask for the platform" '^[[:space:]]*#[[:space:]]*(if|ifdef|ifndef|elif)[^u]*(__APPLE__|__linux__|TARGET_OS_|GNUSTEP)' $core
 }
 

@@ -1,7 +1,7 @@
 #!/bin/bash
 # SPDX-License-Identifier: Apache-2.0
-# Builds the package as pip does and installs it into the environment; the object files stay in build/release, so
-# that the next time only what changed is compiled. Shows progress; the whole output is in build/install.log.
+# Build the package with pip and install it into the environment. Object files stay in build/release for incremental
+# builds. Shows progress; the whole output is in build/install.log.
 #   tools/install_package.sh VENV
 set -u -o pipefail
 
@@ -11,7 +11,7 @@ mkdir -p build
 echo "== building mpscnn (log: $log)"
 started=$SECONDS
 
-progress() {  # ninja's lines only: rewritten in place on a terminal
+progress() {  # ninja's lines only, rewritten in place on a terminal
     if [ -t 1 ]; then
         sed -un 's/^ *\(\[[0-9]*\/[0-9]*\]\) .*[ /]\([^ /]*\)$/\r\x1b[K   \1 \2/p' | tr -d '\n'
         printf '\r\033[K'

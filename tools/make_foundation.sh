@@ -1,8 +1,8 @@
 #!/bin/bash
 # SPDX-License-Identifier: Apache-2.0
-# Builds GNUstep base for the Linux wheel: Debian's source package in the version of the installed headers, without
-# what the package does not use: ICU, XML, TLS, network services, D-Bus, dispatch, GMP, zlib. Prints the folder, which
-# has lib/libgnustep-base.so.*, copyright and version; it is made once for each version and state of this script.
+# Build GNUstep base for the Linux wheel: Debian's source package in the version of the installed headers, without
+# unused features: ICU, XML, TLS, network services, D-Bus, dispatch, GMP, zlib. Prints the folder, which has
+# lib/libgnustep-base.so.*, copyright and version; it is built once per version of GNUstep and of this script.
 #   tools/make_foundation.sh FOLDER
 set -eu -o pipefail
 
@@ -15,7 +15,7 @@ if [ -e "$made/version" ]; then
     exit 0
 fi
 
-# Messages are on standard error: standard output is for the folder's name.
+# Messages go to standard error, because standard output is the folder's name.
 work=$(mktemp -d "$root/work.XXXXXX")
 trap 'rm -rf "$work"' EXIT
 log=$root/build.log
@@ -27,8 +27,8 @@ fail() {
 }
 
 echo "== GNUstep base $version: source package" >&2
-# Debian's archives among this machine's package sources, with lists of their own: the system's settings stay as they
-# are, and no root is needed. apt holds the list against Debian's signature and the files against the list's checksums.
+# Debian's archives among this machine's package sources, with separate lists, so that the system's settings do not
+# change and no root is needed. apt verifies the list by Debian's signature and the files by the list's checksums.
 apt-get indextargets --format 'deb-src [signed-by=/usr/share/keyrings/debian-archive-keyring.gpg] $(REPO_URI) $(RELEASE) $(COMPONENT)' \
     "Created-By: Packages" "Origin: Debian" | sort -u >"$work/sources.list"
 [ -s "$work/sources.list" ] || fail "apt knows no archive of Debian's. Run apt-get update as root first."
@@ -40,7 +40,7 @@ apt=(apt-get -q -o "Dir::Etc::SourceList=$work/sources.list" -o Dir::Etc::Source
     fail "The source package gnustep-base $version could not be fetched. Newer headers may be there: apt-get install libgnustep-base-dev"
 
 echo "== GNUstep base: configure" >&2
-# The hardening of Debian's own build, paths of this machine left out; -Oz: nothing here computes.
+# Debian's own hardening flags, without paths of this machine; -Oz because nothing here is compute-bound.
 flags="-fstack-protector-strong -D_FORTIFY_SOURCE=2 -ffile-prefix-map=$work/source=."
 export GNUSTEP_MAKEFILES=${GNUSTEP_MAKEFILES:-/usr/share/GNUstep/Makefiles}
 (cd "$work/source" && ./configure --with-installation-domain=SYSTEM --disable-bfd --disable-icu --disable-xml \

@@ -1,6 +1,6 @@
 #!/bin/sh
 # SPDX-License-Identifier: Apache-2.0
-# Makes the virtual environment if there is none and installs groups of pyproject.toml's [dependency-groups] into it.
+# Make the virtual environment if there is none, and install groups of pyproject.toml's [dependency-groups] into it.
 #   tools/make_venv.sh PYTHON VENV [GROUP...]
 set -eu
 
@@ -17,7 +17,7 @@ END
     exit 1
 }
 
-# pip's warnings are about where it looks for packages; they matter when it does not find them.
+# pip's warnings are about package sources; they only matter if packages are not found.
 log=$(mktemp)
 trap 'rm -f "$log"' EXIT
 install() {
@@ -34,7 +34,7 @@ if [ ! -x "$venv/bin/python" ]; then
     echo "== virtual environment $venv ($("$python" --version))"
     "$python" -m venv "$venv"
 fi
-# Debian 12's pip does not know --group yet.
+# Debian 12's pip does not support --group.
 "$venv/bin/python" -c 'import pip, sys; sys.exit(tuple(map(int, pip.__version__.split(".")[:2])) < (25, 1))' ||
     install 'pip>=25.1'
 [ $# -gt 0 ] || exit 0

@@ -1,7 +1,7 @@
 #!/bin/bash
 # SPDX-License-Identifier: Apache-2.0
-# Makes dist/mpscnn-*.whl: built as by pip, with every library it needs inside (auditwheel), checked
-# (tools/check_wheel.py), then tried out in a new environment that has neither a compiler nor GNUstep.
+# Make dist/mpscnn-*.whl: build with pip, bundle all libraries (auditwheel), check (tools/check_wheel.py), then try it
+# in a new environment without compiler and GNUstep.
 #   tools/make_wheel.sh VENV PYTHON
 set -eu -o pipefail
 
@@ -28,7 +28,7 @@ rm -rf "$work/venv"
 "$python" -m venv "$work/venv"
 "$work/venv/bin/python" -m pip install --quiet "$wheel"
 cp tests/wheel_smoke.py "$work/"
-# LD_BIND_NOW: each function that a library calls is there, also those that the programs below do not reach.
+# LD_BIND_NOW: resolve all functions that a library calls, including those that the programs below do not reach.
 try() { (cd "$work" && env -i PATH="$PWD/venv/bin" HOME="$PWD" LANG=C.UTF-8 LD_BIND_NOW=1 venv/bin/python "$@"); }
 try wheel_smoke.py
 "$work/venv/bin/python" -m pip install --quiet "$wheel[demo]"

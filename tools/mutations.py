@@ -1,22 +1,22 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""Break each kernel, and what runs networks of them, in a small way and see that the tests notice.
+"""Break each kernel, and the code that runs networks, in small ways and check that the tests notice.
 
     tools/mutations.py                   all mutations, one build and one run of tests for each
     tools/mutations.py --kernel Add      those of one kernel
     tools/mutations.py --kernel Network  those of networks
-    tools/mutations.py --check           only that every kernel has one, that every file of COMPONENTS has two, and that
-                                         each can be applied
+    tools/mutations.py --check           only check that every kernel has a mutation, that every file of COMPONENTS has
+                                         two, and that each can be applied
 
 Input: tests/mutations/*.json, lists of
     {"kernel": row of the table or name in COMPONENTS, "file": source, "find": text that occurs there once,
      "replace": text, "why": sentence, "tests": file of tests (default tests/test_forward.py),
      "select": pytest's -k (default: cases of the kernel; needed for COMPONENTS)}
 
-A gradient that is made of a forward kernel has that one's cases, and tests/test_gradient.py by default.
+A gradient kernel made from a forward kernel has the forward kernel's cases, and tests/test_gradient.py by default.
 
-Works on a copy of the tracked files in build/mutations. Exit status 1 when a mutation is not seen; 2 when one cannot be
-applied or built, or when the unbroken code fails.
+Works on a copy of the tracked files in build/mutations. Exit status 1 if a mutation is not detected; 2 if one cannot be
+applied or built, or if the unmodified code fails.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ from functools import cache
 ROOT = pathlib.Path(__file__).resolve().parent.parent
 TABLES = ROOT / "tests" / "mutations"
 COPY = ROOT / "build" / "mutations"
-# What is broken beside rows of the table, each file at least twice.
+# Code that is mutated besides rows of the table, each file at least twice.
 COMPONENTS = {
     "WeightsUpdate": ("csrc/core/update_call.cpp", "csrc/core/weights_update.mm"),
     "YOLOLoss": ("csrc/core/yolo_loss.mm", "csrc/openmps/engine/cpu/loss/loss.cpp"),
@@ -61,9 +61,9 @@ COMPONENTS = {
         "python/mpscnn/stream.py",
     ),
 }
-LEAST_IN_FILE = 2
-# A broken program may wait for ever: it is seen then.
-MOST_SECONDS = 900
+MIN_IN_FILE = 2
+# A mutated program may hang, which counts as detected.
+MAX_SECONDS = 900
 
 
 @dataclass(frozen=True)
@@ -91,27 +91,27 @@ def all_mutations() -> list[Mutation]:
 
 
 def kernels() -> set[str]:
-    """Names of the table's rows, from its source: nothing need be built to check."""
+    """Return the names of the table's rows, from its source, so that a check needs no build."""
     return set(re.findall(r'\{\.name = "(\w+)"', (ROOT / "csrc/table/kernels.cpp").read_text()))
 
 
 @cache
 def forward_kernels() -> dict[str, str]:
-    """Of each gradient that is made of a forward kernel."""
+    """Return the forward kernel of each gradient kernel that is made from one."""
     rows = (ROOT / "csrc/table/kernels.cpp").read_text().split("{.name = ")[1:]
     found = {re.match(r'"(\w+)"', row): re.search(r'\.forward = "(\w+)"', row) for row in rows}
     return {name[1]: forward[1] for name, forward in found.items() if name and forward}
 
 
 def check(mutations: list[Mutation]) -> list[str]:
-    """What is wrong with the lists."""
+    """Return the errors of the lists."""
     names, wrong = kernels(), []
     wrong += [f"{name} has no mutation" for name in sorted(names - {mutation.kernel for mutation in mutations})]
     for component, files in COMPONENTS.items():
         for file in files:
             count = sum(mutation.kernel == component and mutation.file == file for mutation in mutations)
-            if count < LEAST_IN_FILE:
-                wrong.append(f"{component}: {file} has {count} mutations, less than {LEAST_IN_FILE}")
+            if count < MIN_IN_FILE:
+                wrong.append(f"{component}: {file} has {count} mutations, less than {MIN_IN_FILE}")
     for mutation in mutations:
         if mutation.kernel in COMPONENTS:
             if not mutation.select:
@@ -127,10 +127,10 @@ def check(mutations: list[Mutation]) -> list[str]:
 
 
 class Workshop:
-    """The copy of the tree, built and tested there."""
+    """A copy of the tree in which mutations are built and tested."""
 
     def __init__(self, python: str) -> None:
-        # As deep in the copy as other builds are in the tree, so that ccache knows what they compiled.
+        # As deep in the copy as other builds are in the tree, so that ccache reuses their results.
         self.python, self.source, self.build = python, COPY / "source", COPY / "source" / "build" / "mutations"
         names = subprocess.run(["git", "ls-files", "-z"], cwd=ROOT, check=True, capture_output=True, text=True).stdout
         for name in filter(None, names.split("\0")):
@@ -169,15 +169,15 @@ class Workshop:
     def passes(self, tests: str, select: str) -> bool:
         command = [self.python, "-m", "pytest", "-q", "-x", "-p", "no:cacheprovider", tests, "-k", select]
         try:
-            done = self._run(command, seconds=MOST_SECONDS)
+            done = self._run(command, seconds=MAX_SECONDS)
         except subprocess.TimeoutExpired:
             return False
-        if done.returncode > 1:  # less than 0: a signal has ended the process
+        if done.returncode > 1:  # negative: the process was ended by a signal
             sys.exit(f"pytest {tests} -k {select!r} ran no test:\n{done.stdout[-4000:]}{done.stderr[-4000:]}")
         return done.returncode == 0
 
     def sees(self, group: list[Mutation]) -> Iterator[tuple[Mutation, bool | None]]:
-        """All of them applied: for each whether a test of its kernel fails; None if the code does not build."""
+        """Apply all mutations and yield for each whether a test of its kernel fails; None if the build fails."""
         before = {mutation.file: (self.source / mutation.file).read_text() for mutation in group}
         for mutation in group:
             (self.source / mutation.file).write_text(mutation.applied(before[mutation.file]))
@@ -191,10 +191,10 @@ class Workshop:
 
 
 def groups(mutations: list[Mutation], together: bool) -> list[list[Mutation]]:
-    """One by one; or as many at once as have each a kernel and a file of their own.
+    """Group mutations: one by one, or together if they have different kernels and files.
 
-    Tests of COMPONENTS see each other's mutations, so these are always alone; those of a gradient run its forward
-    kernel.
+    Mutations of COMPONENTS are always alone, because their tests would detect each other's. A gradient counts as its
+    forward kernel, which its tests run.
     """
     found: list[list[Mutation]] = []
     tried = {mutation: forward_kernels().get(mutation.kernel, mutation.kernel) for mutation in mutations}
@@ -212,7 +212,7 @@ def groups(mutations: list[Mutation], together: bool) -> list[list[Mutation]]:
 
 
 def selection(mutation: Mutation) -> tuple[str, str]:
-    """File of tests and pytest's -k."""
+    """Return the file of tests and pytest's -k."""
     forward = forward_kernels().get(mutation.kernel)
     tests = mutation.tests or ("tests/test_gradient.py" if forward else "tests/test_forward.py")
     return tests, mutation.select or f"[{forward or mutation.kernel}/"
@@ -220,15 +220,15 @@ def selection(mutation: Mutation) -> tuple[str, str]:
 
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--kernel", action="append", help="only mutations of this row, or Network; may be repeated")
+    parser.add_argument("--kernel", action="append", help="only mutations of this row or component; may be repeated")
     parser.add_argument("--check", action="store_true", help="build and run nothing")
     parser.add_argument(
         "--together",
         action="store_true",
-        help="several in one build, of other kernels and files each: a third of the time",
+        help="several mutations per build, of different kernels and files: a third of the time",
     )
-    parser.add_argument("--json", action="store_true", help="print the outcome as JSON")
-    parser.add_argument("--python", default=sys.executable, help="with the packages of the tests; default: this one")
+    parser.add_argument("--json", action="store_true", help="print the results as JSON")
+    parser.add_argument("--python", default=sys.executable, help="Python with the tests' packages; default: this one")
     arguments = parser.parse_args()
 
     mutations = all_mutations()

@@ -1,8 +1,8 @@
 #!/bin/sh
 # SPDX-License-Identifier: Apache-2.0
-# Runs a command with clang's sanitizer runtime preloaded, for builds of the presets asan and tsan.
+# Run a command with clang's sanitizer runtime preloaded, for builds of the presets asan and tsan.
 #   tools/sanitized.sh asan|tsan COMMAND...
-# libstdc++ is preloaded too: Python does not link it, and the runtime looks for __cxa_throw when it starts.
+# libstdc++ is preloaded too: Python does not link it, and the runtime looks up __cxa_throw on start.
 set -eu
 
 case $1 in asan | tsan) kind=$1 ;; *) echo "The first argument ($1) is not asan or tsan." >&2; exit 2 ;; esac
@@ -11,23 +11,22 @@ runtime=$(clang-19 -print-file-name=libclang_rt.$kind-x86_64.so)
 [ -e "$runtime" ] || runtime=$(clang-19 -print-file-name=libclang_rt.$kind.so)
 [ -e "$runtime" ] || { echo "clang's $kind runtime is missing (Debian 12: apt-get install libclang-rt-19-dev)." >&2; exit 1; }
 
-# pytest keeps what a process writes, and loses it when the process ends in the middle of a test: reports are files,
-# shown at the end.
+# pytest captures output, and loses it if the process ends during a test: write reports to files, shown at the end.
 reports=$(mktemp -d)
 trap 'rm -rf "$reports"' EXIT
 
-# Names of functions and lines; the runtime finds no program for that by itself.
+# The symbolizer for names of functions and lines, which the runtime does not find by itself.
 symbolizer=external_symbolizer_path=$(command -v llvm-symbolizer || command -v addr2line || true)
 
-# Python and its packages keep memory until the process ends, so leaks are counted by the tests instead.
-# The handler of SIGBUS is ours, and tested.
+# Python and its packages keep memory until the process ends, so the tests count leaks instead.
+# The SIGBUS handler is ours, and is tested.
 common="detect_leaks=0:abort_on_error=0:allocator_may_return_null=1:handle_sigbus=0"
 export ASAN_OPTIONS="$common:$symbolizer:log_path=$reports/asan:${ASAN_OPTIONS:-}"
 export UBSAN_OPTIONS="halt_on_error=1:print_stacktrace=1:$symbolizer:log_path=$reports/ubsan:${UBSAN_OPTIONS:-}"
 export TSAN_OPTIONS="halt_on_error=0:$symbolizer:suppressions=$(dirname "$0")/tsan_suppressions.txt:log_path=$reports/tsan:${TSAN_OPTIONS:-}"
 status=0
 env LD_PRELOAD="$runtime:$(g++ -print-file-name=libstdc++.so.6)" "$@" || status=$?
-# Those of programs that tests start count as well.
+# Reports of programs that the tests start count too.
 if [ -n "$(find "$reports" -type f)" ]; then
   find "$reports" -type f -exec cat {} + >&2
   [ "$status" -ne 0 ] || status=1

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Docstrings for the API reference of mkdocs.yml, as help() shows them.
 
-Signatures come from the sources and stubs, without running anything. Docstrings of kernels are made of their rows, and
-those of the compiled core stand in C++: both are there only when the package is imported.
+Signatures come from the sources and stubs, without running anything. Docstrings of kernels are generated from their
+rows, and those of the compiled core are in C++: both exist only when the package is imported.
 """
 
 from __future__ import annotations
@@ -14,35 +14,35 @@ from typing import Any
 
 import griffe
 
-# What only stubs tell of without the package; everything else has its docstrings in its source.
+# Modules that without the package exist only as stubs; all others have docstrings in their sources.
 IN_STUBS = ("mpscnn._core.", "mpscnn.kernels.")
-MOST_OVERLOADS = 8  # signatures of one function that are shown: mpscnn.kernel has one for each kernel
+MAX_OVERLOADS = 8  # max signatures of one function that are shown: mpscnn.kernel has one per kernel
 
 
 class RuntimeDocstrings(griffe.Extension):
-    """Puts the docstring of the object itself in the place of what the stub has."""
+    """Replaces docstrings of stubs by those of the objects at run time."""
 
     def on_package(self, *, pkg: griffe.Module, loader: griffe.GriffeLoader, **kwargs: Any) -> None:
-        """Called by griffe once a package is known, its stubs included."""
+        """Called by griffe once a package is loaded, including its stubs."""
         if pkg.name != "mpscnn":
             return
         self._parsing = {"parser": loader.docstring_parser, "parser_options": loader.docstring_options}
         for name in pkg["kernels"].members:
-            # The classes that the package imports by "*" are only in the stub.
+            # Classes that the package imports by "*" are only in the stub.
             if name in importlib.import_module("mpscnn").__all__ and name not in pkg.members:
                 pkg.set_member(name, griffe.Alias(name, f"mpscnn.kernels.{name}"))
         self._visit(pkg)
 
     def _visit(self, parent: griffe.Module | griffe.Class) -> None:
         for name, overloads in parent.overloads.items():
-            if name not in parent.members and overloads:  # a stub has nothing behind them
+            if name not in parent.members and overloads:  # a stub has no implementation after them
                 function = overloads[0]
                 function.overloads = overloads
                 parent.set_member(name, function)
         for name, member in parent.members.items():
             if member.is_alias or (name.startswith("_") and name not in ("_core", "__call__")):
                 continue
-            if member.is_function and len(member.overloads or ()) > MOST_OVERLOADS:
+            if member.is_function and len(member.overloads or ()) > MAX_OVERLOADS:
                 member.overloads = None
             text = member.docstring.value if member.docstring is not None else None
             if member.path.startswith(IN_STUBS) and not member.is_module:
@@ -56,7 +56,7 @@ class RuntimeDocstrings(griffe.Extension):
 
 
 def runtime_docstring(path: str) -> str | None:
-    """What help() shows of the object at a dotted path, without the signatures that pybind11 writes in front."""
+    """Return help()'s docstring of the object at a dotted path, without pybind11's signatures."""
     names = path.split(".")
     for count in range(len(names), 0, -1):
         try:
@@ -74,7 +74,7 @@ def runtime_docstring(path: str) -> str | None:
 
 
 def without_signatures(text: str, name: str) -> str:
-    """The docstring of a function of pybind11 without its own account of its arguments."""
+    """Return the docstring of a pybind11 function without the signatures that pybind11 adds."""
     text = re.sub(r"\A(?:\w+\(.*?\) -> .*\n*)", "", text)
     text = re.sub(r"^Overloaded function\.\n+", "", text)
     found = re.findall(rf"^\d+\. {re.escape(name)}\(.*\) -> .*\n+((?:(?!\d+\. ).*\n?)*)", text, re.MULTILINE)
@@ -82,9 +82,10 @@ def without_signatures(text: str, name: str) -> str:
 
 
 def as_markdown(text: str) -> str:
-    """What numpydoc takes and Markdown, or griffe, does not.
+    """Convert numpydoc to a form that Markdown and griffe accept.
 
-    Errors that stand with their sentence on one line get two lines, an empty section goes, and ``a[b][c]`` is no link.
+    Errors with their sentence on the same line get two lines, empty sections are removed, and ``a[b][c]`` is quoted so
+    that it is not a link.
     """
     text = re.sub(r"^(\w+Error) +(\S.*)$", r"\1\n    \2", text, flags=re.MULTILINE)
     text = re.sub(r"^Parameters\n-+\n\n+(?=[A-Z][\w ]*\n-+\n)", "", text, flags=re.MULTILINE)

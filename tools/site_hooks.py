@@ -1,9 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Hooks of mkdocs.yml: pages of the repository outside of docs/, and the source files that pages link to.
 
-Pages link to each other, and to files of the repository, by relative paths, as the repository's own page shows them.
-Here a page outside of docs/ becomes a page of the site, and so does each file or folder that a page links to; links are
-written anew for the place where their target has come to lie.
+Pages link to each other, and to files of the repository, by relative paths. Here pages outside of docs/, and each file
+or folder that a page links to, become pages of the site, and links are rewritten to their new locations.
 """
 
 from __future__ import annotations
@@ -19,7 +18,7 @@ from mkdocs.structure.pages import Page
 
 ROOT = Path(__file__).resolve().parent.parent
 
-# Pages of the repository, and where they lie in the site.
+# Pages of the repository, and their paths in the site.
 PAGES = {
     "README.md": "repository/readme.md",
     "CONTRIBUTING.md": "repository/contributing.md",
@@ -31,7 +30,7 @@ LANGUAGES = {
     ".hh": "objective-c++", ".mm": "objective-c++", ".hpp": "cpp", ".cpp": "cpp", ".py": "python", ".pyi": "python",
     ".json": "json", ".toml": "toml", ".yml": "yaml", ".sh": "bash", ".cmake": "cmake",
 }  # fmt: skip
-FILE_LIMIT = 200_000  # bytes of a file that is shown
+FILE_LIMIT = 200_000  # max bytes of a file that is shown
 
 LINK = re.compile(r"(?<=\]\()([^)\s]+)(?=\))")
 FENCED = re.compile(r"^(```|~~~).*?^\1[ ]*$", re.MULTILINE | re.DOTALL)
@@ -41,7 +40,7 @@ _repository_path: dict[str, str] = {}  # of each page of the site
 
 
 def on_files(files: Files, config: MkDocsConfig) -> Files:
-    """Add the pages that do not lie in docs/."""
+    """Add the pages outside of docs/."""
     _repository_path.clear()
     wanted: dict[str, str] = {}
     for file in files.documentation_pages():
@@ -63,7 +62,7 @@ def on_files(files: Files, config: MkDocsConfig) -> Files:
 
 
 def on_page_markdown(markdown: str, page: Page, **_: Any) -> str:
-    """Links as the site needs them."""
+    """Rewrite the links of a page for the site."""
     path = _repository_path.get(page.file.src_uri)
     if path is None:
         return markdown
@@ -72,7 +71,7 @@ def on_page_markdown(markdown: str, page: Page, **_: Any) -> str:
     def relative(match: re.Match[str]) -> str:
         target = _target(path, match[1])
         if target is None or not (ROOT / target).exists():
-            return match[1]  # a link to elsewhere, within the page, or broken: MkDocs says so
+            return match[1]  # external, within the page, or broken, which MkDocs reports
         anchor = match[1].partition("#")[2]
         return posixpath.relpath(_site_uri(target), folder) + (f"#{anchor}" if anchor else "")
 
@@ -84,7 +83,7 @@ def on_page_markdown(markdown: str, page: Page, **_: Any) -> str:
 
 
 def _target(page: str, link: str) -> str | None:
-    """The path in the repository that a link of a page leads to; None: it leads elsewhere."""
+    """Return the path in the repository that a link of a page leads to; None: it leads elsewhere."""
     path = link.partition("#")[0]
     if not path or re.match(r"[a-z]+:", path) or path.startswith("/"):
         return None
@@ -100,7 +99,7 @@ def _site_uri(target: str) -> str:
 
 
 def _shown(target: str) -> str:
-    """A page that shows a file, or what is in a folder."""
+    """Return a page that shows a file, or the contents of a folder."""
     path = ROOT / target
     if path.is_dir():
         names = sorted(entry.name + "/" * entry.is_dir() for entry in path.iterdir() if entry.name != "__pycache__")

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// One convolution, written against Apple's interfaces only: a data source of its own, one image in, one image out.
-// The result is printed and compared with plain loops. Builds on macOS and, by the same source, on Linux:
+// A convolution that uses only Apple's interfaces: a data source, one input image, one output image. The result is
+// printed and compared with plain loops. The same source builds on macOS and on Linux:
 //
 //   clang++-19 $(python -m mpscnn.config --objcflags) convolution.mm -o convolution $(python -m mpscnn.config --libs)
 //
@@ -57,7 +57,7 @@ enum { kHeight = 4, kWidth = 5, kIn = 3, kOut = 2, kKernel = 3 };
   return _descriptor;
 }
 
-// Called before weights and biasTerms are asked for; purge, when they are no longer needed.
+// Called before weights and biasTerms are read; purge is called when they are no longer needed.
 - (BOOL)load {
   if (!_weights) {
     const int count = kOut * kKernel * kKernel * kIn;
@@ -86,7 +86,7 @@ enum { kHeight = 4, kWidth = 5, kIn = 3, kOut = 2, kKernel = 3 };
 
 @end
 
-// The same by definition: zero padding of one pixel, the window centred on the output pixel.
+// The expected value: zero padding of one pixel, the window centred on the output pixel.
 static float expected(const std::vector<float> &x, const float *weights, const float *bias, int row, int column, int out) {
   float sum = bias[out];
   for (int i = 0; i < kKernel; ++i) {
@@ -152,7 +152,7 @@ static int run() {
     }
     std::printf("\n");
   }
-  std::printf("device %s, greatest difference from plain loops %g\n", [device.name UTF8String], worst);
+  std::printf("device %s, max difference from plain loops %g\n", [device.name UTF8String], worst);
   return worst <= 1e-5f ? 0 : 1;
 }
 

@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """Fast style transfer on a photograph: reflection padding, instance normalization, residual blocks, upsampling.
 
-Weights are those that you have (of PyTorch's example fast_neural_style), or random ones, which paint without having
-learned how. The network is told by the names of its weights; no PyTorch is needed. Where it is installed, the result is
-compared with PyTorch's.
+Takes weights of PyTorch's example fast_neural_style, or random ones, which give an arbitrary style. The network is
+detected from the names of its weights; PyTorch is not needed. If it is installed, the result is compared with
+PyTorch's.
 
     python examples/style_transfer/demo.py [PHOTOGRAPH] [--weights FILE] [--output PNG] [--json]
 """
@@ -28,11 +28,11 @@ from weights import random_weights
 import mpscnn
 from mpscnn.importing import architectures, weights_files
 
-DIFFERENCE_ALLOWED = 1e-2  # from PyTorch, of colours in 0...255
+DIFFERENCE_ALLOWED = 1e-2  # from PyTorch, for colours in 0...255
 
 
 def photograph(path: Path | None) -> NDArray[np.uint8]:
-    """(H, W, 3), both sides multiples of 4, of which the network makes a picture of the same size."""
+    """Return (H, W, 3), cropped to multiples of 4, for which the network's result has the same size."""
     if path is None:
         picture = np.asarray(skimage.data.chelsea())
     else:
@@ -45,7 +45,7 @@ def photograph(path: Path | None) -> NDArray[np.uint8]:
 def difference_from_pytorch(
     weights: Mapping[str, NDArray[Any]], x: NDArray[np.float32], ours: NDArray[np.float32]
 ) -> float | None:
-    """Greatest difference from the same network in PyTorch; None where PyTorch is not installed."""
+    """Return the max difference from the same network in PyTorch; None if PyTorch is not installed."""
     try:
         import torch
         from model import style_transfer
@@ -62,9 +62,9 @@ def parse(arguments: list[str] | None) -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("photograph", nargs="?", type=Path, help="picture file (default: a cat, of scikit-image)")
     parser.add_argument("--weights", type=Path, metavar="FILE", help="of a style: .pth, .safetensors (default: random)")
-    parser.add_argument("--seed", type=int, default=0, metavar="N", help="of random weights (%(default)s)")
+    parser.add_argument("--seed", type=int, default=0, metavar="N", help="seed of random weights (%(default)s)")
     parser.add_argument("--width", type=int, default=32, metavar="N", help="channels of random weights (%(default)s)")
-    parser.add_argument("--repeat", type=int, default=5, metavar="N", help="runs to take the time of (%(default)s)")
+    parser.add_argument("--repeat", type=int, default=5, metavar="N", help="timed runs (%(default)s)")
     parser.add_argument("--output", type=Path, default=Path("style_transfer.png"), help="PNG to write (%(default)s)")
     parser.add_argument("--json", action="store_true", help="print the figures as JSON")
     options = parser.parse_args(arguments)

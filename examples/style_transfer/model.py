@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Fast style transfer as PyTorch computes it: what the result of MPS's kernels is compared with."""
+"""Fast style transfer in PyTorch, the reference for the results of MPS's kernels."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from torch.nn import functional
 
 
 def style_transfer(weights: Mapping[str, Tensor], x: Tensor) -> Tensor:
-    """The network of Johnson et al. (arXiv:1603.08155) with instance normalization, on (N, 3, H, W) in 0...255."""
+    """Run the network of Johnson et al. (arXiv:1603.08155) with instance normalization on (N, 3, H, W) in 0...255."""
 
     def convolution(x: Tensor, name: str, stride: int = 1) -> Tensor:
         weight = weights[f"{name}.conv2d.weight"]

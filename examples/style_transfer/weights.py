@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Random weights of fast style transfer, under the names of PyTorch's example fast_neural_style. Needs no PyTorch."""
+"""Random weights of fast style transfer, with the names of PyTorch's example fast_neural_style. Needs no PyTorch."""
 
 from __future__ import annotations
 
@@ -10,16 +10,16 @@ Weights = dict[str, NDArray[np.float32]]
 
 
 def random_weights(seed: int = 0, width: int = 32, blocks: int = 5) -> Weights:
-    """Weights that make a picture of a picture: an untrained style, but the whole network.
+    """Return random weights of the whole network, which give a recognizable picture in an arbitrary style.
 
     `width` is the number of channels of the first convolution; the network of the paper and of the example has 32, and
-    5 residual blocks. Colours are 0...255 at both ends.
+    5 residual blocks. Colours are 0...255 in input and output.
     """
     rng = np.random.default_rng(seed)
     weights: Weights = {}
 
     def convolution(name: str, inputs: int, outputs: int, kernel: int, scale: float = 1.0) -> None:
-        # Mostly averages of neighbours, which leaves the picture's shapes, and a little of everything else.
+        # Mostly averages of neighbours, which keep the picture's shapes, plus some noise.
         weight = rng.standard_normal((outputs, inputs, 1, 1), np.float32) * np.float32(np.sqrt(kernel * kernel))
         weight = weight * np.outer(np.hanning(kernel + 2), np.hanning(kernel + 2))[1:-1, 1:-1].astype(np.float32)
         weight += np.float32(0.2) * rng.standard_normal((outputs, inputs, kernel, kernel), np.float32)

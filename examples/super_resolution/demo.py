@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Upscale a photograph by two with a network whose weights are PyTorch's, through MPS's own kernels.
+"""Upscale a photograph by two with MPS's kernels, using a network trained in PyTorch.
 
 Weights (OIHW, safetensors) -> reordering to OHWI -> data source -> MPSCNNConvolution -> command buffer -> image ->
-array: the picture's memory is the source image's, the layers between live in temporary images, and the result is a
+array: the source image shares the picture's memory, intermediate results are temporary images, and the result is a
 view of the last image.
 
     python examples/super_resolution/demo.py [PHOTOGRAPH] [--weights FILE] [--output PNG] [--images N] [--json]
@@ -31,11 +31,11 @@ import mpscnn
 
 Pixels = NDArray[np.float32]
 GAIN_WANTED = 0.5  # dB over bicubic
-DIFFERENCE_ALLOWED = 1e-4  # from PyTorch, of values in 0..1
+DIFFERENCE_ALLOWED = 1e-4  # from PyTorch, for values in 0..1
 
 
 class SuperResolution:
-    """The chain of `network.LAYERS` as MPS kernels. Arrays (N, H, W, 3) float32 0..1 in, (N, 2 H, 2 W, 3) out."""
+    """The chain of `network.LAYERS` as MPS kernels, from (N, H, W, 3) float32 in 0..1 to (N, 2 H, 2 W, 3)."""
 
     def __init__(self, weights: Path = WEIGHTS_PATH) -> None:
         self.kernels = []
@@ -43,7 +43,7 @@ class SuperResolution:
         for weight, bias, layer in layers:
             is_last = layer is layers[-1].layer
             if is_last:
-                # Pixel shuffle has the colour vary slowest, MPS's sub-pixel convolution fastest.
+                # The colour varies slowest in a pixel shuffle, fastest in MPS's sub-pixel convolution.
                 order = np.arange(len(bias)).reshape(-1, FACTOR**2).T.ravel()
                 weight, bias = weight[order], bias[order]
             self.kernels.append(
@@ -72,7 +72,7 @@ class SuperResolution:
         return image.numpy()
 
     def stream(self, pictures: Iterable[Pixels], in_flight: int = 3) -> Iterator[Pixels]:
-        """Results in order, with a few command buffers under way at a time."""
+        """Yield results in order, with up to `in_flight` command buffers at a time."""
         pending: deque[tuple[mpscnn.CommandBuffer, mpscnn.Image]] = deque()
         for picture in pictures:
             pending.append(self.submit(picture))
@@ -86,14 +86,14 @@ class SuperResolution:
 
 
 def as_pixels(picture: Picture) -> Pixels:
-    """(H, W, 3) bytes as (1, H, W, 3) float32 0..1, in memory that can be an image's."""
+    """Return (H, W, 3) bytes as (1, H, W, 3) float32 in 0..1, in memory that an image can share."""
     pixels = mpscnn.empty((1, *picture.shape), np.float32)
     np.divide(picture, np.float32(255), out=pixels[0])
     return pixels
 
 
 def difference_from_pytorch(weights: Path, x: Pixels, ours: Pixels) -> float | None:
-    """Greatest difference from the same network in PyTorch; None where PyTorch is not installed."""
+    """Return the max difference from the same network in PyTorch; None if PyTorch is not installed."""
     try:
         import torch
         from model import ESPCN
@@ -109,7 +109,7 @@ def difference_from_pytorch(weights: Path, x: Pixels, ours: Pixels) -> float | N
 
 
 def side_by_side(panels: list[tuple[str, Picture]]) -> PillowImage.Image:
-    """Pictures of equal size beside each other, with a caption over each."""
+    """Return pictures of equal size side by side, with a caption above each."""
     caption, gap = 28, 6
     height, width, _ = panels[0][1].shape
     sheet = PillowImage.new("RGB", (len(panels) * (width + gap) - gap, height + caption), "white")
@@ -123,7 +123,7 @@ def side_by_side(panels: list[tuple[str, Picture]]) -> PillowImage.Image:
 
 
 def time_one(network: SuperResolution, x: Pixels, rounds: int = 15) -> float:
-    """Median milliseconds from array to array for one picture at a time."""
+    """Return the median milliseconds from array to array for one picture at a time."""
     times = []
     for _ in range(rounds):
         start = time.perf_counter()
@@ -135,7 +135,7 @@ def time_one(network: SuperResolution, x: Pixels, rounds: int = 15) -> float:
 def parse(arguments: list[str] | None) -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument(
-        "photograph", nargs="?", type=Path, help="picture file; made small first and then upscaled again"
+        "photograph", nargs="?", type=Path, help="picture file; downsampled first and then upscaled again"
     )
     parser.add_argument(
         "--output", type=Path, default=Path("super_resolution.png"), help="PNG to write (default: %(default)s)"
@@ -144,7 +144,7 @@ def parse(arguments: list[str] | None) -> argparse.Namespace:
         "--weights",
         type=Path,
         default=WEIGHTS_PATH,
-        help="safetensors file, as fine_tune.py writes it (default: its own)",
+        help="safetensors file, such as fine_tune.py writes (default: the example's)",
     )
     parser.add_argument(
         "--images", type=int, default=100, help="pictures to stream for the throughput (default: %(default)s)"

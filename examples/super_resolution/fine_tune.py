@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """Fine-tune the super-resolution network for noisy photographs, with MPS's gradient kernels. Needs no PyTorch.
 
-The network that comes with the example was trained with clean pictures, and takes noise for detail: it makes it
-clearer. Here its training goes on with the same patches, noise on the small ones. What that brings is measured on the
-photograph that neither training has seen.
+The network of the example was trained on clean pictures and amplifies noise as if it were detail. Here training
+continues on the same patches, with noise added to the small ones. The gain is measured on the photograph that was held
+out from both trainings.
 
     python examples/super_resolution/fine_tune.py [--noise N] [--epochs N] [--from-scratch] [--output FILE] [--json]
 """
@@ -33,11 +33,11 @@ Array = NDArray[Any]
 
 
 class UserError(Exception):
-    """What the user can do something about."""
+    """An error that the user can fix."""
 
 
 def layers() -> list[Any]:
-    """`network.LAYERS` as a Trainer takes them."""
+    """Return `network.LAYERS` in the form that a Trainer takes."""
     found: list[Any] = []
     for layer in LAYERS:
         sizes = {name: layer[name] for name in ("in_channels", "out_channels", "kernel_size")}  # type: ignore[literal-required]
@@ -48,12 +48,12 @@ def layers() -> list[Any]:
 
 
 def as_values(pictures: NDArray[np.uint8]) -> Array:
-    """(N, H, W, 3) of bytes as (N, 3, H, W) float32 in 0..1."""
+    """Return (N, H, W, 3) bytes as (N, 3, H, W) float32 in 0..1."""
     return np.divide(pictures, np.float32(255), dtype=np.float32).transpose(0, 3, 1, 2)
 
 
 def tiles(picture: Picture, size: int) -> NDArray[np.uint8]:
-    """The picture in squares, (N, size, size, 3), without the rest on the right and below."""
+    """Cut the picture into squares, (N, size, size, 3), without the rest on the right and below."""
     rows, columns = picture.shape[0] // size, picture.shape[1] // size
     cut = picture[: rows * size, : columns * size].reshape(rows, size, columns, size, 3)
     return np.ascontiguousarray(cut.transpose(0, 2, 1, 3, 4)).reshape(-1, size, size, 3)
@@ -90,7 +90,7 @@ def fine_tune(options: argparse.Namespace) -> dict[str, Any]:
     )
 
     def rate(step: int) -> float:
-        """Half a cosine, from the rate that is given to 0."""
+        """Return half a cosine, from the given rate to 0."""
         return float(options.learning_rate * 0.5 * (1 + math.cos(math.pi * step / total)))
 
     def batch(small: Array, large: Array, rng: np.random.Generator) -> tuple[Array, Array]:
@@ -164,18 +164,18 @@ def parse(arguments: Sequence[str] | None) -> argparse.Namespace:
     def add(name: str, default: Any, text: str, kind: Any, metavar: str = "N") -> None:
         parser.add_argument(name, type=kind, default=default, metavar=metavar, help=f"{text} (%(default)s)")
 
-    parser.add_argument("--weights", type=Path, default=WEIGHTS_PATH, metavar="FILE", help="to begin with (its own)")
-    parser.add_argument("--from-scratch", action="store_true", help="begin with random weights")
+    parser.add_argument("--weights", type=Path, default=WEIGHTS_PATH, metavar="FILE", help="initial (the example's)")
+    parser.add_argument("--from-scratch", action="store_true", help="start from random weights")
     add("--noise", 10.0, "standard deviation, of 0...255", positive)
     add("--epochs", 8, "rounds, each with new patches", count)
-    add("--steps", 50, f"of {BATCH} patches in each round", count)
-    add("--learning-rate", 1e-3, "of Adam, in the first step; it goes to 0 from there", positive, "X")
+    add("--steps", 50, f"steps of {BATCH} patches per round", count)
+    add("--learning-rate", 1e-3, "Adam's initial rate, which decreases to 0", positive, "X")
     parser.add_argument(
         "--loss", choices=["mean_squared_error", "mean_absolute_error"], default="mean_squared_error",
         help="(%(default)s)",
     )  # fmt: skip
-    add("--seed", 0, "of patches and noise", int)
-    add("--output", Path("espcn_x2_noisy.safetensors"), "weights; picture and plot lie beside them", Path, "FILE")
+    add("--seed", 0, "seed of patches and noise", int)
+    add("--output", Path("espcn_x2_noisy.safetensors"), "weights; picture and plot are beside them", Path, "FILE")
     parser.add_argument("--json", action="store_true", help="print the figures as JSON")
     options = parser.parse_args(arguments)
     if options.seed < 0:

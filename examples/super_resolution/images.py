@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Photographs for the example, and how they are made small, enlarged and compared. Needs no PyTorch.
+"""Photographs of the example, and functions that downsample, enlarge and compare them. Needs no PyTorch.
 
 Both resizings are Pillow's ``Image.resize`` with ``Resampling.BICUBIC`` on 8-bit RGB. Pillow widens the
-filter when it makes a picture smaller, which keeps aliasing out; the result is rounded to 8 bits.
+filter for downsampling, which prevents aliasing; the result is rounded to 8 bits.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ Picture = NDArray[np.uint8]
 
 
 class Source(NamedTuple):
-    """A photograph of scikit-image: its function, the scales it is used at, the licence stated there."""
+    """A photograph of scikit-image: its function, the scales at which it is used, and its stated licence."""
 
     name: str
     scales: tuple[float, ...]
@@ -28,9 +28,9 @@ class Source(NamedTuple):
 
 
 HELD_OUT = Source("chelsea", (1.0,), "CC0, by Stefan van der Walt")
-"""The photograph that training never sees."""
+"""The photograph held out from training."""
 
-# Those that come from JPEG files, or are soft at full size, are used only after having been made smaller.
+# Photographs from JPEG files, or soft at full size, are only used downsampled.
 TRAINING = [
     Source("astronaut", (1.0, 0.85, 0.7, 0.6, 0.5), "public domain, NASA"),
     Source("coffee", (1.0, 0.85, 0.7, 0.6, 0.5), "CC0, by Rachel Michetti"),
@@ -48,51 +48,51 @@ TRAINING = [
 
 
 def photograph(name: str) -> Picture:
-    """A photograph of ``skimage.data`` as RGB; grey ones get three equal channels."""
+    """Return a photograph of ``skimage.data`` as RGB; grey ones get three equal channels."""
     array = np.asarray(getattr(skimage.data, name)())
     return array if array.ndim == 3 else np.repeat(array[:, :, None], 3, axis=2)
 
 
 def crop_to_factor(picture: Picture) -> Picture:
-    """The picture without the last rows and columns that `FACTOR` does not divide."""
+    """Crop the last rows and columns so that `FACTOR` divides both sides."""
     height, width = (size - size % FACTOR for size in picture.shape[:2])
     return picture[:height, :width]
 
 
 def resize(picture: Picture, height: int, width: int) -> Picture:
-    """Pillow's bicubic resizing of (H, W, 3) to (height, width, 3)."""
+    """Resize (H, W, 3) to (height, width, 3) with Pillow's bicubic filter."""
     return np.array(Image.fromarray(picture).resize((width, height), Image.Resampling.BICUBIC))
 
 
 def downsample(picture: Picture) -> Picture:
-    """What the network is given: (H, W, 3) -> (H / FACTOR, W / FACTOR, 3). `FACTOR` has to divide both."""
+    """Return the network's input: (H, W, 3) -> (H / FACTOR, W / FACTOR, 3). `FACTOR` must divide both."""
     return resize(picture, picture.shape[0] // FACTOR, picture.shape[1] // FACTOR)
 
 
 def add_noise(pictures: NDArray[np.uint8], deviation: float, rng: np.random.Generator) -> NDArray[np.uint8]:
-    """Normal noise of that standard deviation, of 0..255, on each colour of each pixel: a photograph in poor light."""
+    """Add normal noise of a standard deviation in 0..255 to each colour of each pixel, as in poor light."""
     noisy = pictures + rng.normal(0, deviation, pictures.shape)
     return np.rint(np.clip(noisy, 0, 255)).astype(np.uint8)
 
 
 def upsample_bicubic(picture: Picture) -> Picture:
-    """What the network has to beat: (H, W, 3) -> (FACTOR * H, FACTOR * W, 3)."""
+    """Return the baseline: (H, W, 3) -> (FACTOR * H, FACTOR * W, 3)."""
     return resize(picture, picture.shape[0] * FACTOR, picture.shape[1] * FACTOR)
 
 
 def held_out_pair() -> tuple[Picture, Picture]:
-    """The held-out photograph: (small, original), 150 x 225 and 300 x 450 pixels."""
+    """Return the held-out photograph: (small, original), 150 x 225 and 300 x 450 pixels."""
     original = crop_to_factor(photograph(HELD_OUT.name))
     return downsample(original), original
 
 
 def to_picture(values: NDArray[np.float32]) -> Picture:
-    """Values around 0..1 -> 8 bits, clipped and rounded to nearest. The shape stays."""
+    """Convert values in 0..1 to 8 bits, clipped and rounded to nearest; the shape is kept."""
     return np.rint(np.clip(values, 0, 1) * 255).astype(np.uint8)
 
 
 def psnr(picture: Picture, reference: Picture, border: int = 0) -> float:
-    """Peak signal-to-noise ratio in dB over all three colours, without `border` pixels at each edge.
+    """Return the peak signal-to-noise ratio in dB over all three colours, without `border` pixels at each edge.
 
     Raises
     ------

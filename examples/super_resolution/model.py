@@ -9,9 +9,9 @@ from torch import Tensor, nn
 
 
 class ESPCN(nn.Module):
-    """Enlarges RGB pictures by `network.FACTOR`: convolutions at the small size, then one pixel shuffle.
+    """Network that enlarges RGB pictures by `network.FACTOR`: convolutions at the small size, then a pixel shuffle.
 
-    The parameters are called ``conv1.weight``, ``conv1.bias``, ... as in `network.LAYERS`. A fresh module
+    The parameters are named ``conv1.weight``, ``conv1.bias``, ... as in `network.LAYERS`. An untrained module
     already enlarges roughly, by repeating pixels (see `reset_parameters`).
     """
 
@@ -25,16 +25,16 @@ class ESPCN(nn.Module):
         self.reset_parameters()
 
     def convolutions(self) -> list[nn.Conv2d]:
-        """The convolutions in the order in which they run."""
+        """Return the convolutions in execution order."""
         convolutions = [self.get_submodule(layer["name"]) for layer in LAYERS]
         return [conv for conv in convolutions if isinstance(conv, nn.Conv2d)]
 
     @torch.no_grad()
     def reset_parameters(self) -> None:
-        """Random weights, but the first three channels of every layer carry the colours through unchanged.
+        """Initialize random weights, except that the first three channels of every layer pass on the colours.
 
-        Colours are not negative, so a ReLU lets them pass, and training begins at a usable picture although
-        the chain has no shortcut around it.
+        Colours are not negative, so ReLUs keep them, and training starts from a usable picture without a
+        shortcut connection.
         """
         convolutions = self.convolutions()
         for conv in convolutions:

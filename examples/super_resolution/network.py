@@ -1,13 +1,13 @@
 # SPDX-License-Identifier: Apache-2.0
 """The super-resolution network as plain data: its layers, and its weights as arrays. Needs no PyTorch.
 
-The network is a straight chain. Every layer is a stride-1 convolution with zero padding of
-``kernel_size // 2`` on all sides (so height and width stay as they are), a bias, and an activation. The last
-layer makes ``FACTOR ** 2`` values per colour, which a pixel shuffle spreads over the enlarged picture::
+The network is a chain of stride-1 convolutions, each with zero padding of ``kernel_size // 2`` on all sides
+(which keeps height and width), a bias, and an activation. The last layer computes ``FACTOR ** 2`` values per
+colour, which a pixel shuffle distributes over the enlarged picture::
 
     (N, 3, H, W)  ->  chain  ->  (N, 12, H, W)  ->  pixel shuffle  ->  (N, 3, 2 H, 2 W)
 
-Values are RGB in 0..1 at both ends; the output may leave that range a little and is clipped when it becomes a
+Input and output are RGB in 0..1; the output may slightly exceed that range and is clipped when it becomes a
 picture.
 
 The weights are in PyTorch's order. For the last layer this means that output channel
@@ -26,10 +26,10 @@ from numpy.typing import NDArray
 from safetensors.numpy import load_file
 
 FACTOR = 2
-"""How many times wider and higher the output is."""
+"""Ratio of output to input in height and width."""
 
 WEIGHTS_PATH = Path(__file__).resolve().parent / "espcn_x2.safetensors"
-"""The trained weights that come with the example."""
+"""The example's trained weights."""
 
 
 class Layer(TypedDict):
@@ -80,7 +80,7 @@ def load_layers(path: str | Path = WEIGHTS_PATH) -> list[LayerWeights]:
     KeyError
         A layer's weight or bias is not in the file.
     ValueError
-        An array's shape or dtype is not the one that the layer asks for.
+        An array's shape or dtype does not fit the layer.
     """
     tensors = load_file(path)
     result = []

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Patches of photographs to train with. Needs no PyTorch."""
+"""Training patches of photographs. Needs no PyTorch."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ Pair = tuple[Picture, Picture]
 
 
 def training_pairs() -> list[Pair]:
-    """Every training photograph at each of its scales."""
+    """Return every training photograph at each of its scales."""
     pairs = []
     for source in TRAINING:
         full = photograph(source.name)
@@ -28,7 +28,7 @@ def training_pairs() -> list[Pair]:
 
 
 def augment(small: Picture, large: Picture, rng: np.random.Generator) -> Pair:
-    """Flip, turn by 90 degrees and reorder the colours at random, in the same way for both."""
+    """Flip, rotate by multiples of 90 degrees and permute the colours at random, in the same way for both."""
     turns, flip, colours = int(rng.integers(4)), bool(rng.integers(2)), rng.permutation(3)
     small, large = np.rot90(small, turns), np.rot90(large, turns)
     if flip:
@@ -39,7 +39,7 @@ def augment(small: Picture, large: Picture, rng: np.random.Generator) -> Pair:
 def sample_patches(
     pairs: list[Pair], rng: np.random.Generator, count: int = BATCH
 ) -> tuple[NDArray[np.uint8], NDArray[np.uint8]]:
-    """Random patches; a pair is drawn in proportion to its area.
+    """Return random patches; a pair is drawn in proportion to its area.
 
     Returns
     -------

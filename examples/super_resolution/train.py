@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Train the super-resolution network on scikit-image's photographs and compare it with bicubic enlargement.
 
-README.md beside this file has the command and the figures of the weights that come with the example.
+README.md beside this file has the command and the figures of the example's weights.
 """
 
 from __future__ import annotations
@@ -24,20 +24,20 @@ from torch import Tensor
 from torch.nn import functional
 from tqdm import tqdm  # type: ignore[import-untyped]
 
-AVERAGING = 0.001  # share of the newest weights in their running average
+AVERAGING = 0.001  # weight of the newest weights in their running average
 BORDER = 4  # pixels left out at each edge for the second PSNR figure
 
 
 def to_tensor(pictures: NDArray[np.uint8]) -> Tensor:
-    """(N, H, W, 3), 8 bits -> (N, 3, H, W) float32 in 0..1, channels last in memory."""
+    """Convert (N, H, W, 3), 8 bits, to (N, 3, H, W) float32 in 0..1, channels last in memory."""
     return torch.from_numpy(pictures).permute(0, 3, 1, 2).float().div_(255)
 
 
 def train(steps: int, seed: int, learning_rate: float) -> ESPCN:
-    """Train a fresh network for a fixed number of steps; the held-out photograph has no part in it.
+    """Train a new network for a fixed number of steps, without the held-out photograph.
 
     Adam minimises the mean absolute error, with a learning rate that warms up and then follows a cosine to
-    zero. Returned is the running average of the weights.
+    zero. Returns the running average of the weights.
     """
     torch.manual_seed(seed)
     rng = np.random.default_rng(seed)
@@ -73,13 +73,13 @@ def train(steps: int, seed: int, learning_rate: float) -> ESPCN:
 
 @torch.no_grad()
 def enlarge(model: ESPCN, picture: Picture) -> Picture:
-    """The network on one picture: (H, W, 3) -> (FACTOR * H, FACTOR * W, 3), 8 bits."""
+    """Run the network on one picture: (H, W, 3) -> (FACTOR * H, FACTOR * W, 3), 8 bits."""
     output = model(to_tensor(picture[None]))[0]
     return to_picture(output.permute(1, 2, 0).numpy())
 
 
 def compare(model: ESPCN, small: Picture, original: Picture) -> dict[str, float]:
-    """PSNR in dB of the network's and of the bicubic enlargement, with and without the border."""
+    """Return the PSNR in dB of the network and of bicubic enlargement, with and without the border."""
     results = {"network": enlarge(model, small), "bicubic": upsample_bicubic(small)}
     return {
         f"{name}_{area}": round(psnr(picture, original, border), 3)
@@ -89,7 +89,7 @@ def compare(model: ESPCN, small: Picture, original: Picture) -> dict[str, float]
 
 
 def save(model: ESPCN, path: Path, steps: int, seed: int) -> None:
-    """Write the state dict, float32 in PyTorch's order; the facts of the training go into the metadata."""
+    """Write the state dict, float32 in PyTorch's order, with the facts of the training as metadata."""
     tensors = {name: tensor.detach().contiguous().clone() for name, tensor in model.state_dict().items()}
     metadata = {
         "factor": str(FACTOR),
@@ -107,10 +107,10 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=formatter)
     parser.add_argument("--steps", type=int, default=12_000, help="training steps")
     parser.add_argument("--seed", type=int, default=0, help="seed of the weights and of the patches")
-    parser.add_argument("--learning-rate", type=float, default=2e-3, help="highest learning rate")
+    parser.add_argument("--learning-rate", type=float, default=2e-3, help="max learning rate")
     parser.add_argument("--threads", type=int, default=2, help="threads of PyTorch")
-    parser.add_argument("--output", type=Path, default=WEIGHTS_PATH, help="where the weights go")
-    parser.add_argument("--json", type=Path, help="where the final figures go, as JSON")
+    parser.add_argument("--output", type=Path, default=WEIGHTS_PATH, help="file of the weights")
+    parser.add_argument("--json", type=Path, help="JSON file of the final figures")
     options = parser.parse_args()
     if options.steps < 1:
         parser.error(f"--steps is {options.steps}; it must be at least 1")

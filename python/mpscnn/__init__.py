@@ -7,7 +7,7 @@
 (1, 5, 7, 8)
 """
 
-from . import _interrupts  # first: what Ctrl-C does while the others are imported
+from . import _interrupts  # first: it handles Ctrl-C while the others are imported
 
 # isort: split
 from typing import TYPE_CHECKING, Any
@@ -67,11 +67,11 @@ if TYPE_CHECKING:
 
 __version__: str = _core.__version__
 
-# Imported when first asked for: a program that uses kernels alone does not wait for them.
+# Imported on first access: programs that only use kernels do not wait for them.
 _LAZY = {
     "importing": "",  # the module itself
     "memory": "",
-    "config": "",  # these: not of `import *`, whose `verify` would be a module
+    "config": "",  # from here to "verify": not in __all__, because `import *` would bind `verify` to a module
     "graph": "",
     "layers": "",
     "plotting": "",
@@ -91,7 +91,7 @@ _LAZY = {
 }
 
 
-if not TYPE_CHECKING:  # a type checker would take any name
+if not TYPE_CHECKING:  # a type checker would accept any name
 
     def __getattr__(name: str) -> Any:
         if name not in _LAZY:
@@ -105,7 +105,7 @@ if not TYPE_CHECKING:  # a type checker would take any name
 
 
 def _repr_png_(self: Image) -> bytes | None:
-    """The images side by side as a PNG file, in a notebook; None where they are no picture."""
+    """Return the images side by side as a PNG file, for notebooks; None if they cannot be shown."""
     from ._png import image_png
 
     return image_png(self)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""``python -m mpscnn``: the command line, as ``mpscnn``."""
+"""``python -m mpscnn``: the command ``mpscnn``."""
 
 import sys
 

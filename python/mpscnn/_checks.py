@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Arguments of functions written in Python, in the sentences of the extension (csrc/bindings/bind_arguments.cpp)."""
+"""Argument checks of Python functions, with the messages of the extension (csrc/bindings/bind_arguments.cpp)."""
 
 from __future__ import annotations
 
@@ -14,17 +14,17 @@ _Kind = TypeVar("_Kind")
 
 
 def refuse(value: object, name: str, wanted: str) -> NoReturn:
-    """TypeError "name (type) is not wanted."."""
+    """Raise TypeError "name (type) is not wanted."."""
     raise TypeError(f"{name} ({type(value).__name__}) is not {wanted}.")
 
 
 def integer(value: Any, name: str, minimum: int | None = None, maximum: int | None = None) -> int:
-    """An int, or a scalar that is one; bool is none."""
+    """Return an int from an int or an integer scalar; refuse bool."""
     if isinstance(value, (bool, np.bool_)) or not hasattr(type(value), "__index__"):
         refuse(value, name, "an int")
     try:
         number = operator.index(value)
-    except TypeError:  # an array of several
+    except TypeError:  # an array of several values
         refuse(value, name, "an int")
     if minimum is not None and number < minimum:
         raise ValueError(f"{name} ({number}) is less than the minimum ({minimum}).")
@@ -34,35 +34,35 @@ def integer(value: Any, name: str, minimum: int | None = None, maximum: int | No
 
 
 def integers(value: Any, name: str, minimum: int | None = None) -> tuple[int, ...]:
-    """A tuple of int, whatever sequence or iterable they come in."""
+    """Return a tuple of int from any iterable."""
     if isinstance(value, (str, bytes)) or not hasattr(type(value), "__iter__"):
         refuse(value, name, "a tuple of int")
     return tuple(integer(one, f"{name}[{i}]", minimum) for i, one in enumerate(value))
 
 
 def boolean(value: Any, name: str) -> bool:
-    """True or False, NumPy's too."""
+    """Return a bool from Python's or NumPy's."""
     if not isinstance(value, (bool, np.bool_)):
         refuse(value, name, "True or False")
     return bool(value)
 
 
 def text(value: Any, name: str) -> str:
-    """A str."""
+    """Return the value if it is a str."""
     if not isinstance(value, str):
         refuse(value, name, "a str")
     return value
 
 
 def path(value: Any, name: str) -> str | os.PathLike[str]:
-    """A str, or an object that stands for a path."""
+    """Return the value if it is a str or a path object."""
     if not isinstance(value, (str, os.PathLike)):
         refuse(value, name, "a path")
     return value
 
 
 def array(value: Any, name: str) -> NDArray[Any]:
-    """An array of numbers, a tensor of PyTorch or a sequence of numbers; PyTorch need not be imported for it."""
+    """Return an array from an array, a PyTorch tensor or a sequence of numbers; PyTorch is not imported."""
     if hasattr(value, "detach"):
         value = value.detach().cpu()
         value = (value.float() if value.is_floating_point() else value).numpy()
@@ -76,7 +76,7 @@ def array(value: Any, name: str) -> NDArray[Any]:
 
 
 def instance(value: Any, name: str, kind: type[_Kind]) -> _Kind:
-    """An object of a class of ours."""
+    """Return the value if it is an instance of `kind`."""
     if not isinstance(value, kind):
         noun = kind.__name__
         refuse(value, name, f"{'an' if noun[0] in 'AEIOU' else 'a'} {noun}")
@@ -84,24 +84,24 @@ def instance(value: Any, name: str, kind: type[_Kind]) -> _Kind:
 
 
 def instance_or_none(value: Any, name: str, kind: type[_Kind]) -> _Kind | None:
-    """An object of a class of ours, or None."""
+    """Return the value if it is an instance of `kind` or None."""
     return None if value is None else instance(value, name, kind)
 
 
 def made(value: _Kind, name: str) -> _Kind:
-    """An object of a class written in Python whose __init__ has run."""
+    """Return the object, of a Python class, if its __init__ has run."""
     if not vars(value):
         raise TypeError(f"{name} ({type(value).__name__}) was not made: its __init__ has not run.")
     return value
 
 
 class Made:
-    """Base of classes whose objects __init__ makes: before it has run they answer as those of the extension do."""
+    """Base of classes that need their __init__: before it has run, attributes raise as in the extension's classes."""
 
     if not TYPE_CHECKING:  # a type checker knows the attributes
 
         def __getattr__(self, name: str) -> Any:
-            # copy, pickle and inspect ask for names of their own, and take AttributeError for an answer.
+            # copy, pickle and inspect look up names of their own and expect AttributeError.
             if not name.startswith("__"):
                 made(self, "self")
             raise AttributeError(f"'{type(self).__name__}' object has no attribute '{name}'")

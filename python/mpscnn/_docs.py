@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Docstrings of kernels, from their rows."""
+"""Docstrings of kernels, generated from their rows."""
 
 from __future__ import annotations
 
@@ -26,13 +26,13 @@ _TYPES = {
 }
 
 _WEIGHTS = """
-Weights are read while the kernel is made, and by ``reload()``: in place when they are OHWI, C-contiguous and not
-bfloat16, else from a reordered copy that is gone afterwards."""
+Weights are read while the kernel is made, and by ``reload()``: in place if they are OHWI, C-contiguous and not
+bfloat16, otherwise from a temporary reordered copy."""
 
 
 _VALUES = """
-Values are read while the kernel is made, and by ``reload()``: in place when they are contiguous float32, else
-converted once."""
+Values are read while the kernel is made, and by ``reload()``: in place if they are contiguous float32, otherwise from
+a converted copy."""
 
 _IMAGE = """
 {shape} and the dtype of {first}. Arithmetic is float32, rounded once
@@ -46,7 +46,7 @@ def _number(value: float) -> str:
 
 
 def parameter(spec: Param) -> str:
-    """Two lines in numpydoc form: what it may be, what it means."""
+    """Return two lines in numpydoc form: type and range, and meaning."""
     head = " or ".join(f'"{choice}"' for choice in spec["choices"]) or _TYPES[spec["type"]]
     if not spec["default"]:
         head = head.removesuffix(" or None")
@@ -62,7 +62,7 @@ def parameter(spec: Param) -> str:
 
 
 def kernel(row: Row, common: list[str]) -> str:
-    """Docstring of the class of a row; `common` has the parameters that it shares with others."""
+    """Return the docstring of a row's class; `common` has the parameters that it shares with others."""
     parameters = "\n".join(parameter(spec) for spec in row["params"])
     shared = "\n".join(common)
     kinds = {spec["type"] for spec in row["params"]}
@@ -101,26 +101,25 @@ device : Device, optional
 
 Sharing
 -------
-{outputs} used in place where ``Device.shares_images`` is true, their channels are adjacent and their
-strides positive; otherwise each is copied once. None of them may change while a committed command buffer is at
-work.{weights}
+{outputs} used in place if ``Device.shares_images`` is true, the channels are adjacent and the strides positive;
+otherwise each is copied once. None may change while a committed command buffer is running.{weights}
 
 Raises
 ------
 ValueError
-    A number outside of its range, shapes that do not fit:
+    A number outside of its range, or shapes that do not fit:
     "{row["name"]}: <name> (<value>) is less than the minimum (<limit>)."
 TypeError
-    An argument of another type, a dtype that MPS has not.
+    An argument of the wrong type, or a dtype that MPS does not support.
 RuntimeError
-    A command buffer that is committed already, a temporary image after its last read, a device that fails.
+    A command buffer that is already committed, a temporary image after its last read, or a device failure.
 NotImplementedError
     The platform lacks {row["apple_class"]}.
 
 See Also
 --------
-Kernel.__call__ : kernel({listed}), one kernel and its own command buffer.
-Kernel.encode : several kernels on one command buffer.
+Kernel.__call__ : kernel({listed}) on a command buffer of its own.
+Kernel.encode : Encode several kernels on one command buffer.
 
 Source
 ------

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Ctrl-C, where it must not strike, and while the command's modules are imported."""
+"""SIGINT: deferred in critical sections, and handled while the command's modules are imported."""
 
 from __future__ import annotations
 
@@ -13,13 +13,13 @@ from types import FrameType
 
 
 @contextlib.contextmanager
-def held_back() -> Iterator[None]:
-    """SIGINT waits until the end.
+def defer_interrupts() -> Iterator[None]:
+    """Defer SIGINT until the end of the block.
 
-    A command buffer that is encoded in part and never committed would hold what states and optimizers remember.
+    A partly encoded command buffer that is never committed would keep states and optimizer states in use.
     """
     before = signal.getsignal(signal.SIGINT)
-    # Handlers run on the main thread, and only there they can be set.
+    # Handlers run on the main thread, and can be set only there.
     if not callable(before) or threading.current_thread() is not threading.main_thread():
         yield
         return
@@ -38,9 +38,9 @@ def _leave(number: int, frame: FrameType | None) -> None:
 
 
 def leave_if_command() -> None:
-    """End the command `mpscnn`, or `python -m mpscnn`, on Ctrl-C without a traceback, until `raise_again`.
+    """Exit the command `mpscnn`, or `python -m mpscnn`, on Ctrl-C without a traceback, until `raise_again`.
 
-    For imports alone, where there is nothing to clean up. An exception would pass through them as some other.
+    For imports only, where there is nothing to clean up: an import may turn KeyboardInterrupt into another exception.
     """
     name = sys.argv[0] if getattr(sys, "argv", None) else ""
     is_module = name == "-m" and "mpscnn" in sys.orig_argv  # later it is the path of __main__.py

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Images as pictures, for notebooks [W3C, Portable Network Graphics, 2003]."""
+"""Images as PNG files, for notebooks [W3C, Portable Network Graphics, 2003]."""
 
 from __future__ import annotations
 
@@ -12,15 +12,15 @@ from numpy.typing import NDArray
 
 from ._core import Image
 
-_COLOR_TYPES = {1: 0, 3: 2, 4: 6}  # of so many channels: gray, RGB, RGBA
-_MAX_IMAGES = 16  # of a batch, side by side
+_COLOR_TYPES = {1: 0, 3: 2, 4: 6}  # by number of channels: gray, RGB, RGBA
+_MAX_IMAGES = 16  # images of a batch that are shown
 _MAX_PIXELS = 1 << 24
 
 
 def image_png(image: Image) -> bytes | None:
-    """Return the images side by side as a PNG file, 0 as black and 1 (of integers, the max) as full color.
+    """Return the images side by side as a PNG file; 0 is black, 1 (for integers, the max) is full color.
 
-    None for temporary images, for numbers of channels other than 1, 3 and 4, and for more than 16 million pixels.
+    None for temporary images, for other than 1, 3 or 4 channels, and for more than 16 million pixels.
     """
     n, height, width, channels = image.shape
     n = min(n, _MAX_IMAGES)

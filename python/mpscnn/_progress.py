@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The argument ``progress`` of what takes long."""
+"""Progress bars and callbacks: the argument ``progress`` of long operations."""
 
 from __future__ import annotations
 
@@ -12,14 +12,14 @@ from .errors import MissingPackageError
 
 
 def shower(progress: Any, total: int | None, unit: str) -> tuple[Callable[..., object], Callable[[], object]]:
-    """What to call after each unit with the number of those done, and in the end.
+    """Return two functions: one to call with the number of units done, and optionally a text, and one to close.
 
-    A text may stand behind the number: a bar shows it, a callable of the user's does not get it.
+    A bar shows the text; a callable of the user is called without it.
 
     Parameters
     ----------
     progress : bool, callable or None
-        True: a bar of tqdm's. A callable is given the number done, and the total or None.
+        True: a tqdm bar. A callable is called with the number done and the total, or None.
     """
     if progress is None or progress is False:
         return lambda done, text="": None, lambda: None

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Types that signatures name: what counts as an array, a data source, a pair. Nothing imports this at run time."""
+"""Types used in signatures: arrays, data sources, pairs. Not imported at run time."""
 
 from __future__ import annotations
 
@@ -38,14 +38,14 @@ class SupportsBuffer(Protocol):
 
 Array: TypeAlias = SupportsDLPack | SupportsArrayInterface | SupportsBuffer
 
-# Few numbers, as a bias or ranges; lists and tuples are converted to float32.
+# Short lists of numbers, such as a bias or ranges; lists and tuples are converted to float32.
 Values: TypeAlias = Array | Sequence[SupportsFloat] | Sequence[Sequence[SupportsFloat]]
 
 
 class WeightSource(Protocol):
-    """What a kernel takes as a data source: members may be attributes, properties or methods without arguments.
+    """Data source of a kernel: members may be attributes, properties or methods without arguments.
 
-    `bias`, `ranges`, `lookup_table`, `kernel_dtype` and `label` are asked for too, where they are there.
+    `bias`, `ranges`, `lookup_table`, `kernel_dtype` and `label` are read too, if present.
     """
 
     @property
@@ -55,7 +55,7 @@ class WeightSource(Protocol):
 
     @property
     def weights(self) -> Array | Callable[[], Array]:
-        """OHWI, valid from load() to purge()."""
+        """Weights in OHWI order, valid from load() to purge()."""
         ...
 
     def load(self) -> bool | None:
@@ -63,24 +63,24 @@ class WeightSource(Protocol):
         ...
 
     def purge(self) -> object:
-        """They are not needed until the next load()."""
+        """Release the weights until the next load()."""
         ...
 
 
 class NormalizationSource(Protocol):
-    """What a kernel of normalization takes as a data source: attributes, properties or methods without arguments.
+    """Data source of a normalization kernel: members may be attributes, properties or methods without arguments.
 
-    `beta`, `mean`, `variance`, `groups`, `epsilon` and `label` are asked for too, where they are there.
+    `beta`, `mean`, `variance`, `groups`, `epsilon` and `label` are read too, if present.
     """
 
     @property
     def channels(self) -> SupportsIndex | Callable[[], SupportsIndex]:
-        """Of the source image."""
+        """Channels of the source image."""
         ...
 
     @property
     def gamma(self) -> Array | Callable[[], Array] | None:
-        """One float32 per channel, valid from load() to purge()."""
+        """Factors, one float32 per channel, valid from load() to purge()."""
         ...
 
     def load(self) -> bool | None:
@@ -88,12 +88,12 @@ class NormalizationSource(Protocol):
         ...
 
     def purge(self) -> object:
-        """They are not needed until the next load()."""
+        """Release the values until the next load()."""
         ...
 
 
 class PaddingPolicy(Protocol):
-    """What a kernel takes as a padding policy; `mpscnn.PaddingPolicy` is one."""
+    """Padding policy of a kernel; `mpscnn.PaddingPolicy` is one."""
 
     @property
     def padding_method(self) -> Any:
@@ -107,13 +107,13 @@ class PaddingPolicy(Protocol):
         suggested: tuple[int, int, int, int],
         /,
     ) -> Any:
-        """Shape of the result, or (shape, offset)."""
+        """Return the shape of the result, or (shape, offset)."""
         ...
 
 
 Real: TypeAlias = SupportsFloat | SupportsIndex
 
-# (height, width), one number for both, and lists of as many numbers, whose length a type cannot tell.
+# (height, width), one number for both, or a list, whose length a type cannot state.
 Pair: TypeAlias = SupportsIndex | tuple[SupportsIndex, SupportsIndex] | list[int]
 Padding: TypeAlias = (
     Pair
@@ -144,7 +144,7 @@ LossType: TypeAlias = Literal[
     "kullback_leibler_divergence",
 ]
 LossReduction: TypeAlias = Literal["none", "sum", "mean", "sum_by_nonzero_weights"]
-# Labels and weights, as deep as their arrays have axes.
+# Labels and weights, nested as deep as their arrays have axes.
 Nested: TypeAlias = Sequence[Any]
 WeightLayout: TypeAlias = Literal["OIHW", "OHWI", "HWIO", "IOHW", "C1HW"]
 NeuronType: TypeAlias = Literal[

@@ -1,14 +1,13 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Timing of several contestants side by side, and a network beside PyTorch, ONNX Runtime and OpenVINO.
+"""Interleaved timing of several contestants, and of a network against PyTorch, ONNX Runtime and OpenVINO.
 
-A round runs each contestant once, in random order: a pause, one call that is not counted, which wakes the threads and
-warms the caches, and then calls for about two milliseconds (networks: twenty), at least one. A contestant's time is the
-median over the rounds. Networks are compared by the median of what one has taken over what the other has taken in the
-same round: a machine that gives half of a processor to others for seconds gives it to both.
+A round runs each contestant once, in random order: a pause, one warm-up call, which wakes the threads and warms the
+caches, then calls for about 2 ms (networks: 20 ms), at least one. A contestant's time is the median over the rounds.
+Networks are compared by the median of their ratio of times in the same round: if other programs take half of a
+processor for seconds, both contestants lose it.
 
-The pause lasts until the threads of the one before are asleep. They spin when they have nothing to do, those of an
-OpenMP library for some eight milliseconds, those of ONNX Runtime for forty, on processors that the next one needs: of
-two, it would have one.
+The pause lasts until the threads of the contestant before are asleep. Idle threads spin, those of an OpenMP library for
+about 8 ms, those of ONNX Runtime for 40 ms, on processors that the next contestant needs: of two, it would get one.
 
 Results are compared before anything is timed.
 """
@@ -36,12 +35,12 @@ from .network import Network
 ROUND_SECONDS = 2e-3
 NETWORK_ROUND_SECONDS = 20e-3
 PAUSE_SECONDS = 10e-3
-LONGEST_PAUSE_SECONDS = 0.2
-LEAST_ROUNDS = 9
+MAX_PAUSE_SECONDS = 0.2
+MIN_ROUNDS = 9
 
 PEERS = ("torch", "onnxruntime", "openvino")
 
-# Largest difference over the largest magnitude of the peer's result, float32 and reduced precision.
+# Max difference over the max magnitude of the first contestant's result, float32 and reduced precision.
 TOLERANCE = 1e-3
 REDUCED_TOLERANCE = 1e-1
 
@@ -53,17 +52,17 @@ def interleaved(
     best: bool = False,
     progress: Callable[[float], object] | None = None,
 ) -> dict[str, float]:
-    """Median seconds per call of each contestant; `seconds` is for all of them together, warm-up not counted.
+    """Return the median seconds per call of each contestant.
 
     Parameters
     ----------
     contestants : dict of callables by name
     seconds : float
-        There are nine rounds at least, however long they take.
+        For all contestants together, without warm-up; there are at least nine rounds, however long they take.
     best : bool, default False
-        The least in place of the median, which says more where others use the machine too.
+        Return the min instead of the median, which is more telling on a shared machine.
     progress : callable, optional
-        Given the share that is done, 0 to 1, after each round.
+        Called with the fraction done, 0 to 1, after each round.
     """
     samples = rounds(contestants, seconds, progress=progress)
     return {name: (min if best else statistics.median)(values) for name, values in samples.items()}
@@ -76,15 +75,15 @@ def rounds(
     round_seconds: float = ROUND_SECONDS,
     progress: Callable[[float], object] | None = None,
 ) -> dict[str, list[float]]:
-    """Seconds per call of each contestant, one number for each round: see `interleaved`."""
+    """Return the seconds per call of each contestant, one number per round; see `interleaved`."""
     calls = {
         name: max(1, int(round_seconds / min(_seconds(run, 1) for _ in range(3)))) for name, run in contestants.items()
     }
     samples: dict[str, list[float]] = {name: [] for name in contestants}
     start, done = time.perf_counter(), 0
-    while (passed := time.perf_counter() - start) < seconds or done < LEAST_ROUNDS:
+    while (passed := time.perf_counter() - start) < seconds or done < MIN_ROUNDS:
         if progress:
-            progress(min(passed / seconds if seconds > 0 else 1.0, done / LEAST_ROUNDS))
+            progress(min(passed / seconds if seconds > 0 else 1.0, done / MIN_ROUNDS))
         for name in random.sample(list(contestants), len(contestants)):
             pause()
             _seconds(contestants[name], 1)
@@ -96,13 +95,13 @@ def rounds(
 
 
 def ratio(these: Iterable[float], those: Iterable[float]) -> float:
-    """The median of the first over the second, round by round."""
+    """Return the median of the first over the second, round by round."""
     return statistics.median(a / b for a, b in zip(these, those, strict=True))
 
 
 def pause() -> None:
-    """Ends when no other thread of this process has wanted a processor for a while, at most `LONGEST_PAUSE_SECONDS`."""
-    end = time.perf_counter() + LONGEST_PAUSE_SECONDS
+    """Wait until the other threads of this process have been asleep for a while, at most `MAX_PAUSE_SECONDS`."""
+    end = time.perf_counter() + MAX_PAUSE_SECONDS
     still = 0.0
     while still < PAUSE_SECONDS and time.perf_counter() < end:
         time.sleep(PAUSE_SECONDS / 4)
@@ -110,9 +109,9 @@ def pause() -> None:
 
 
 def _others_run() -> bool:
-    """Whether threads of this process other than the calling one run or wait for a processor.
+    """Return whether other threads of this process run or wait for a processor.
 
-    Of what Linux tells, only the state is exact: processor time may be counted in ticks of 4 ms.
+    On Linux only the thread's state is exact: processor time may be counted in ticks of 4 ms.
     """
     me = str(threading.get_native_id())
     try:
@@ -147,16 +146,16 @@ Run = Callable[[], "list[NDArray[Any]]"]
 
 @dataclass(frozen=True)
 class Contestant:
-    """Something that computes the network.
+    """A program that computes the network.
 
     Attributes
     ----------
     name : str
     version : str
     precision : str
-        Of the products: "float32", "bfloat16", or "bfloat16 permitted" where the contestant does not tell which.
+        Precision of products: "float32", "bfloat16", or "bfloat16 permitted" if the contestant does not report which.
     run : callable
-        Runs the batch; the results as arrays, in the order of the network's outputs.
+        Runs the batch and returns the results as arrays, in the order of the network's outputs.
     """
 
     name: str
@@ -166,7 +165,7 @@ class Contestant:
 
 
 def ours(network: Network, arrays: Mapping[str, NDArray[Any]], *, name: str = "mpscnn") -> Contestant:
-    """The network, with results written into arrays that are made beforehand."""
+    """Return the network as a contestant; results are written into preallocated arrays."""
     first = network(**arrays)
     made = list(first) if isinstance(first, tuple) else [first]
     outs = [empty(result.shape, result.dtype) for result in made]
@@ -180,7 +179,7 @@ def ours(network: Network, arrays: Mapping[str, NDArray[Any]], *, name: str = "m
 
 
 def torch_contestant(module: Any, arrays: Mapping[str, NDArray[Any]]) -> Contestant:
-    """A torch.nn.Module, or what torch.export made of one: inference mode, images in channels_last."""
+    """Return a torch.nn.Module or exported program as a contestant: inference mode, channels_last."""
     try:
         import torch
     except ModuleNotFoundError:
@@ -211,7 +210,7 @@ def _channels_last(torch: Any, array: NDArray[Any]) -> Any:
 
 
 def onnxruntime_contestant(model: str | bytes, arrays: Mapping[str, NDArray[Any]], *, spins: bool = True) -> Contestant:
-    """An ONNX file, or its bytes, in ONNX Runtime on the CPU; its threads spin between calls by default."""
+    """Return an ONNX file, or its bytes, in ONNX Runtime on the CPU; `spins` (the default): threads spin when idle."""
     try:
         import onnxruntime
     except ModuleNotFoundError:
@@ -232,7 +231,7 @@ def onnxruntime_contestant(model: str | bytes, arrays: Mapping[str, NDArray[Any]
 def openvino_contestant(
     model: str | bytes, arrays: Mapping[str, NDArray[Any]], *, reduced_precision: bool = False
 ) -> Contestant:
-    """An ONNX file, or its bytes, in OpenVINO on the CPU; bfloat16 with `reduced_precision`, where the CPU has it."""
+    """Return an ONNX file, or its bytes, in OpenVINO on the CPU; `reduced_precision`: bfloat16, if the CPU has it."""
     try:
         import openvino
     except ModuleNotFoundError:
@@ -260,7 +259,7 @@ def openvino_contestant(
 
 
 def _feed(names: list[str], arrays: Mapping[str, NDArray[Any]]) -> dict[str, NDArray[Any]]:
-    """By the peer's names where they are ours, else in order; C-contiguous."""
+    """Return C-contiguous arrays by the peer's names, matched by name if the names are ours, otherwise in order."""
     if set(names) != set(arrays):
         if len(names) != len(arrays):
             raise ValueError(f"the model has {len(names)} inputs ({', '.join(names)}), not {len(arrays)}.")
@@ -273,20 +272,20 @@ def _feed(names: list[str], arrays: Mapping[str, NDArray[Any]]) -> dict[str, NDA
 
 @dataclass(frozen=True)
 class Measured:
-    """A contestant's part of a comparison.
+    """The measurements of one contestant.
 
     Attributes
     ----------
     name, version, precision : str
     seconds : float
-        Median of a call, of the whole batch.
+        Median time of a call, for the whole batch.
     least, lower_quartile, upper_quartile : float
-        Of the rounds.
+        Min and quartiles over the rounds.
     images_per_second : float
     ratio : float
-        Its seconds over those of the first contestant, the median over the rounds: above 1 the first is faster.
+        Its seconds over those of the first contestant, median over the rounds; above 1 the first is faster.
     difference : float
-        Largest difference of its results from the first one's, over the largest magnitude of the latter.
+        Max difference of its results from the first contestant's, over the max magnitude of the latter.
     """
 
     name: str
@@ -309,15 +308,15 @@ class Comparison:
     batch: int
     measured: list[Measured]
     absent: dict[str, str] = field(default_factory=dict)
-    """Contestants that are not among them, and why."""
+    """Contestants that are missing, and why."""
 
     def to_dict(self) -> dict[str, Any]:
-        """What `json.dumps` takes."""
+        """Return a dict for `json.dumps`."""
         return asdict(self)
 
 
 class ResultsDifferError(Exception):
-    """Contestants compute different numbers, so their times say nothing."""
+    """Contestants compute different numbers, so their times are meaningless."""
 
 
 def compare(
@@ -329,13 +328,13 @@ def compare(
     absent: Mapping[str, str] | None = None,
     progress: Callable[[float], object] | None = None,
 ) -> Comparison:
-    """Results first, then times.
+    """Compare the results of the contestants, then time them.
 
     Raises
     ------
     ResultsDifferError
-        Results differ from the first contestant's by more than 1e-3 of their largest magnitude, or 1e-1 where either
-        computes in reduced precision.
+        Results differ from the first contestant's by more than 1e-3 of their max magnitude, or 1e-1 if either computes
+        in reduced precision.
     """
     players = list(contestants)
     first = players[0]
@@ -386,23 +385,23 @@ def _difference(ours: list[NDArray[Any]], theirs: list[NDArray[Any]]) -> float:
             return float("inf")
         scale = float(np.abs(a).max(initial=0.0)) or 1.0
         difference = float(np.abs(a.reshape(-1) - b.reshape(-1)).max(initial=0.0)) / scale
-        worst = difference if not difference <= worst else worst  # what is no number stays
+        worst = difference if not difference <= worst else worst  # NaN stays
     return worst
 
 
 def peers(makers: Mapping[str, Callable[[], Contestant]]) -> tuple[list[Contestant], dict[str, str]]:
-    """The contestants that can be made, and why the others cannot."""
+    """Return the contestants that can be made, and the reasons why the others cannot."""
     found, absent = [], {}
     for name, make in makers.items():
         try:
             found.append(make())
-        except Exception as error:  # each has exceptions of its own, and none is a reason to go without the others
+        except Exception as error:  # each has exceptions of its own; the other contestants still run
             absent[name] = (str(error).strip() or type(error).__name__).splitlines()[0]
     return found, absent
 
 
 def metadata_version(package: str) -> str:
-    """Of an installed package; empty where it is not installed as one."""
+    """Return the version of an installed package; empty if it is not installed."""
     try:
         return metadata.version(package)
     except metadata.PackageNotFoundError:
@@ -414,7 +413,7 @@ def metadata_version(package: str) -> str:
 
 
 def machine() -> dict[str, Any]:
-    """What results depend on."""
+    """Return facts of the machine that results depend on."""
     from ._core import Device
 
     return {
@@ -438,7 +437,7 @@ _COLOURS = {
 
 
 def plot(comparisons: Iterable[Comparison], path: str | os.PathLike[str], *, title: str = "") -> None:
-    """Milliseconds per image as bars with their quartiles, a group for each comparison; the suffix says the format.
+    """Plot milliseconds per image as bars with quartiles, grouped by comparison; the suffix of the path is the format.
 
     Raises
     ------

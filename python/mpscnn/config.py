@@ -1,13 +1,13 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What an Objective-C or Objective-C++ program needs to build against this package: ``python -m mpscnn.config``.
+"""Compiler and linker flags for Objective-C and Objective-C++ programs: ``python -m mpscnn.config``.
 
-On Linux the package holds ``libopenmps.so`` and its headers, so a program written for Apple's Metal Performance
-Shaders is compiled and linked with the flags printed here::
+On Linux the package contains ``libopenmps.so`` and its headers. The flags printed here compile and link a program
+written for Apple's Metal Performance Shaders::
 
     clang++-19 $(python -m mpscnn.config --objcflags) program.mm -o program $(python -m mpscnn.config --libs)
 
-With ``-include openmps/compat.h`` before the program's name it also finds macros and functions that a Mac has without
-an ``#include``. On macOS the same calls print Apple's frameworks. The extension module is not imported.
+With ``-include openmps/compat.h`` before the program's name it also finds macros and functions that macOS provides
+without an ``#include``. On macOS the flags name Apple's frameworks. The extension module is not imported.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from pathlib import Path
 
 __all__ = ["cflags", "compat_dir", "config", "include_dir", "lib_dir", "libs", "objcflags"]
 
-# Not resolved: in a build folder this file is a link into the sources, and the libraries stand beside the link.
+# Not resolved: in a build folder this file is a link into the sources, and the libraries are beside the link.
 _PACKAGE = Path(__file__).parent.absolute()
 _RUNTIME_FLAGS = (
     "-fobjc-runtime=gcc",
@@ -42,28 +42,28 @@ def _is_macos() -> bool:
 
 
 def include_dir() -> Path | None:
-    """Folder of ``<Metal/...>`` and ``<MetalPerformanceShaders/...>``; None on macOS, where Apple's are used."""
+    """Return the folder of ``<Metal/...>`` and ``<MetalPerformanceShaders/...>``; None on macOS, which has Apple's."""
     return None if _is_macos() else _PACKAGE / "openmps" / "include"
 
 
 def compat_dir() -> Path | None:
-    """Folder of ``<openmps/compat.h>`` and of headers that a Mac has and Linux lacks; None on macOS."""
+    """Return the folder of ``<openmps/compat.h>`` and of other macOS headers that Linux lacks; None on macOS."""
     return None if _is_macos() else _PACKAGE / "openmps" / "compat"
 
 
 def lib_dir() -> Path | None:
-    """Folder of ``libopenmps.so``; None on macOS."""
+    """Return the folder of ``libopenmps.so``; None on macOS."""
     return None if _is_macos() else _PACKAGE / "openmps" / "lib"
 
 
 def _runtime_library(name: str) -> str:
-    """``-l<name>``, or the copy in a wheel that brings its own: a process must not hold both."""
+    """Return ``-l<name>``, or the path of the wheel's own copy: a process must not load both."""
     bundled = sorted((_PACKAGE.parent / "mpscnn.libs").glob(f"lib{name}-*.so*"))
     return str(bundled[0]) if bundled else f"-l{name}"
 
 
 def _gcc_dir() -> Path:
-    """The newest GCC folder of this machine's architecture that has ``include/objc/objc.h``."""
+    """Return the newest GCC folder of this machine's architecture with ``include/objc/objc.h``."""
 
     def version(header: Path) -> tuple[int, ...]:
         return tuple(int(number) for number in re.findall(r"\d+", header.parents[2].name))
@@ -78,7 +78,7 @@ def _gcc_dir() -> Path:
 
 
 def cflags() -> list[str]:
-    """Preprocessor flags alone: where the headers are.
+    """Return the preprocessor flags: where the headers are.
 
     Raises
     ------
@@ -87,15 +87,15 @@ def cflags() -> list[str]:
     """
     if _is_macos():
         return []
-    # -idirafter: the system's own headers, such as libdispatch's, come before those of compat_dir(), and clang's
-    # <stddef.h> and intrinsics before GCC's.
+    # -idirafter: the system's headers, such as libdispatch's, take precedence over those of compat_dir(), and clang's
+    # <stddef.h> and intrinsics over GCC's.
     folders = (str(compat_dir()), str(_gcc_dir() / "include"))
     last = [flag for folder in folders for flag in ("-idirafter", folder)]
     return [f"-I{include_dir()}", "-isystem", "/usr/include/GNUstep", *last]
 
 
 def objcflags() -> list[str]:
-    """Flags for compiling Objective-C and Objective-C++: ``cflags()`` and those of the runtime.
+    """Return the flags for compiling Objective-C and Objective-C++: ``cflags()`` and those of the runtime.
 
     Raises
     ------
@@ -108,7 +108,7 @@ def objcflags() -> list[str]:
 
 
 def libs() -> list[str]:
-    """Flags for linking; the program finds the libraries where they are now (rpath).
+    """Return the linker flags; an rpath lets the program find the libraries where they are now.
 
     Raises
     ------
@@ -125,14 +125,14 @@ def libs() -> list[str]:
     return [
         *(f"-L{folder}" for folder in (*folders, _gcc_dir())),
         *(f"-Wl,-rpath,{folder}" for folder in folders),
-        "-Wl,--no-as-needed",  # classes may be asked for by name alone
+        "-Wl,--no-as-needed",  # classes may be looked up by name only
         "-lopenmps",
         *(_runtime_library(name) for name in ("BlocksRuntime", "gnustep-base", "objc")),
     ]
 
 
 def config() -> dict[str, object]:
-    """Everything at once, as ``--json`` prints it."""
+    """Return everything as ``--json`` prints it."""
     return {
         "platform": sys.platform,
         "include_dir": None if include_dir() is None else str(include_dir()),
@@ -146,10 +146,10 @@ def config() -> dict[str, object]:
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Entry point of ``python -m mpscnn.config``; returns the exit status."""
+    """Run ``python -m mpscnn.config`` and return the exit status."""
     parser = argparse.ArgumentParser(
         prog="python -m mpscnn.config",
-        description="Prints what an Objective-C or Objective-C++ program needs to build against mpscnn's libraries.",
+        description="Print the flags that build an Objective-C or Objective-C++ program against mpscnn's libraries.",
     )
     parser.add_argument("--objcflags", action="store_true", help="flags for compiling Objective-C(++)")
     parser.add_argument("--cflags", action="store_true", help="where the headers are, without the runtime's flags")

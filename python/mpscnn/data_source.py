@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Weights that a kernel reads through callbacks, and weights in raw files."""
+"""Data sources, whose weights a kernel reads through callbacks, and weights in raw files."""
 
 from __future__ import annotations
 
@@ -15,23 +15,22 @@ from numpy.typing import DTypeLike, NDArray
 class DataSource:
     """Weights of one kernel, read by MPS through its MPSCNNConvolutionDataSource protocol.
 
-    Derive from it, or give any object with the same members. MPS calls ``load()`` before it reads anything and
-    ``purge()`` when it is done, always in pairs and possibly several times, from any thread; what is raised in a
-    callback reaches the code that makes the kernel. Members may be attributes, properties or methods without
-    arguments.
+    Derive from it, or pass any object with the same members. MPS calls ``load()`` before reading and ``purge()``
+    afterwards, always in pairs and possibly several times, from any thread; exceptions of a callback reach the code
+    that makes the kernel. Members may be attributes, properties or methods without arguments.
 
-    A data source may know how its weights are trained. It has one of two methods then, or both. They are not in this
-    class: whether they are there is asked when the kernel is made.
+    A data source can train its weights if it has one or both of the following methods. This class does not define them,
+    because their presence is checked when the kernel is made.
 
     ``update(command_buffer, gradient_state, source_state)``
-        For ``kernel.gradient.update(command_buffer, state)``. It encodes what makes the next weights out of the
-        GradientState and returns them, a ConvolutionWeightsAndBiasesState, or None where they stay as they are.
-        ``source_state`` are those that the kernel has.
+        Called by ``kernel.gradient.update(command_buffer, state)``. Encodes the update and returns the new weights, a
+        ConvolutionWeightsAndBiasesState, or None to keep the weights. ``source_state`` has the current weights.
     ``update_on_cpu(gradient_state, source_state)``
-        For ``kernel.gradient.update_on_cpu(state)``. It changes ``weights`` and ``bias``, which are read again
+        Called by ``kernel.gradient.update_on_cpu(state)``. Changes ``weights`` and ``bias``, which are read again
         unless it returns False.
 
-    A data source that keeps a GradientState is never freed: the state holds the kernel, which holds the data source.
+    A data source that keeps a GradientState is never freed: the state refers to the kernel, and the kernel to the data
+    source.
 
     Attributes
     ----------
@@ -41,16 +40,16 @@ class DataSource:
         Valid from ``load()`` to ``purge()``.
     bias : array, shape (O,), float32, optional
     ranges : array, shape (O, 2), float32, optional
-        uint8 weights: the values of 0 and 255 for each output channel.
+        For uint8 weights: the values of 0 and 255, for each output channel.
     lookup_table : array, shape (256,), float32, optional
-        uint8 weights: the value of each code.
+        For uint8 weights: the value of each code.
     kernel_dtype : "float32" or "float16", optional
-        Precision in which the kernel keeps the weights; None: that of float32 weights, float16 for any other.
+        Precision in which the kernel stores the weights; None: float32 for float32 weights, float16 for any other.
     label : str, optional
 
     Raises
     ------
-    Whatever a member raises reaches the code that makes, reloads or updates the kernel, and besides
+    Whatever a member raises, from the code that makes, reloads or updates the kernel, and
     TypeError
         "data source: load() returned 1, which is not True, False or None.", "data source: descriptor (int) is not a
         ConvolutionDescriptor."
@@ -77,7 +76,7 @@ class DataSource:
     [16.0, 16.0]
     """
 
-    # Any: what is derived may have attributes, properties or methods in their places.
+    # Any: derived classes may use attributes, properties or methods.
     descriptor: Any
     weights: Any = None
     bias: Any = None
@@ -87,31 +86,30 @@ class DataSource:
     label: Any = None
 
     def load(self) -> bool:
-        """Make the weights available; False when they cannot be had."""
+        """Make the weights available; return False on failure."""
         return True
 
     def purge(self) -> None:
-        """The weights are not needed until the next ``load()``."""
+        """Release the weights until the next ``load()``."""
 
 
 class NormalizationDataSource:
-    """Values of batch, instance or group normalization, read by MPS through its protocols of data sources.
+    """Values of batch, instance or group normalization, read by MPS through its data source protocols.
 
-    Derive from it, or give any object with the same members in place of ``gamma``. MPS calls ``load()`` before it
-    reads anything and ``purge()`` when it is done, always in pairs and possibly several times, from any thread; what is
-    raised in a callback reaches the code that makes the kernel. Members may be attributes, properties or methods
-    without arguments.
+    Derive from it, or pass any object with the same members as ``gamma``. MPS calls ``load()`` before reading and
+    ``purge()`` afterwards, always in pairs and possibly several times, from any thread; exceptions of a callback reach
+    the code that makes the kernel. Members may be attributes, properties or methods without arguments.
 
     Attributes
     ----------
     channels : int, >= 1
-        Of the source image.
+        Channels of the source image.
     gamma : array, shape (channels,), C-contiguous, float32, optional
-        Factors; None: 1. Valid from ``load()`` to ``purge()``, as are the others.
+        Factors; None: 1. Valid from ``load()`` to ``purge()``, like the others.
     beta : array like gamma, optional
-        What is added in the end; None: 0.
+        Offsets; None: 0.
     mean, variance : arrays like gamma, optional
-        Batch normalization: both, or neither, where the kernel is only called with a state. variance >= 0.
+        Batch normalization: both, or neither if the kernel is only called with a state. variance >= 0.
     groups : int, >= 1, which divides channels
         Group normalization.
     epsilon : float, >= 0, optional
@@ -120,7 +118,7 @@ class NormalizationDataSource:
 
     Raises
     ------
-    Whatever a member raises reaches the code that makes or reloads the kernel, and besides
+    Whatever a member raises, from the code that makes or reloads the kernel, and
     TypeError
         "data source: gamma.dtype (float64) is not float32.", "data source: channels (str) is not an int."
     ValueError
@@ -144,7 +142,7 @@ class NormalizationDataSource:
     [[[[2.0, -4.0]]]]
     """
 
-    # Any: what is derived may have attributes, properties or methods in their places.
+    # Any: derived classes may use attributes, properties or methods.
     channels: Any
     gamma: Any = None
     beta: Any = None
@@ -155,11 +153,11 @@ class NormalizationDataSource:
     label: Any = None
 
     def load(self) -> bool:
-        """Make the values available; False when they cannot be had."""
+        """Make the values available; return False on failure."""
         return True
 
     def purge(self) -> None:
-        """The values are not needed until the next ``load()``."""
+        """Release the values until the next ``load()``."""
 
 
 def _extents(shape: Any) -> tuple[int, ...]:
@@ -188,19 +186,19 @@ def _path(path: Any) -> str | os.PathLike[str]:
 def map_weights(
     path: str | os.PathLike[str], shape: tuple[int, ...], dtype: DTypeLike | None = "float32"
 ) -> NDArray[Any]:
-    """Weights in a raw file, such as ``array.tofile()`` writes them, mapped into memory and not read until used.
+    """Map weights in a raw file, as written by ``array.tofile()``, into memory; they are not read until used.
 
     Parameters
     ----------
     path : path
-        File of exactly ``prod(shape)`` elements and nothing else.
+        A file of exactly ``prod(shape)`` elements.
     shape : tuple of int, elements, >= 1
     dtype : dtype, default float32
         In the machine's byte order.
 
     Returns
     -------
-    array of that shape, read-only, over the file's pages
+    array of that shape, read-only, a view of the file's pages
 
     Raises
     ------
@@ -210,11 +208,11 @@ def map_weights(
     TypeError
         "path (int) is not a path.", "shape (6) is not a tuple of int.", "dtype ('f32') is not a dtype."
     OSError
-        Of the operating system, when the file cannot be opened.
+        The file cannot be opened.
 
     Source
     ------
-    numpy.memmap: the pages are the file's, read when they are touched.
+    numpy.memmap: the pages are the file's, read on access.
 
     Examples
     --------

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What can go wrong with a model that somebody hands over: one family of exceptions, none of them a bug of ours."""
+"""Exceptions for models that cannot be imported, with one base class."""
 
 from __future__ import annotations
 
@@ -8,24 +8,24 @@ from collections.abc import Iterable
 
 
 class ImportError(Exception):
-    """A model cannot be taken over. Not Python's own ImportError.
+    """The model cannot be imported. Not Python's own ImportError.
 
-    See `InvalidModelError` for files that are broken, `UnsupportedOperatorError` for models that need a kernel that
-    MPS has not, and `MissingPackageError` for formats whose reader is not installed.
+    See `InvalidModelError` for broken files, `UnsupportedOperatorError` for models that need a kernel that MPS lacks,
+    and `MissingPackageError` for formats whose reader is not installed.
     """
 
 
 class InvalidModelError(ImportError, ValueError):
-    """The file or the object is no valid model: damaged, inconsistent, or reaching outside of its own folder."""
+    """The file or object is not a valid model: damaged, inconsistent, or with paths outside of its own folder."""
 
 
 class UnsupportedOperatorError(ImportError, NotImplementedError):
-    """The model is valid, and has operators that no kernel computes.
+    """The model is valid but has operators that no kernel computes.
 
     Attributes
     ----------
     nodes : list of (str, str, str)
-        Of each node that cannot be mapped: its operator, its name in the model, and the reason.
+        Operator, name in the model and reason for each node that cannot be mapped.
     """
 
     def __init__(self, model: str, nodes: Iterable[tuple[str, str, str]]) -> None:
@@ -43,20 +43,20 @@ class UnsupportedOperatorError(ImportError, NotImplementedError):
 
 
 class MissingPackageError(ImportError, builtins.ImportError):
-    """A format is read by a package that is not installed; the sentence names it and the command that installs it.
+    """A required package is not installed; the message names it and the command that installs it.
 
-    The command names packages, not extras of mpscnn, which is on no package index.
+    The command names packages, not extras of mpscnn, because mpscnn is on no package index.
 
     Parameters
     ----------
     what : str
-        The subject of the sentence: what cannot be done.
+        Subject of the message: the feature that needs the package.
     package : str
-        As pip calls it.
+        Its name for pip.
     install : tuple of str, optional
-        All that `what` needs, in place of `package` alone.
+        All packages that `what` needs, instead of `package` alone.
     plural : bool
-        Of the subject.
+        Whether `what` is a plural.
     """
 
     def __init__(self, what: str, package: str, install: Iterable[str] = (), *, plural: bool = False) -> None:

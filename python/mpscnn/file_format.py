@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The file of a network: safetensors, with the graph in its metadata. docs/file_format.md describes it."""
+"""The file format of networks: safetensors, with the graph in the metadata; see docs/file_format.md."""
 
 from __future__ import annotations
 
@@ -22,13 +22,13 @@ if TYPE_CHECKING:
     from .network import Network
 
 FORMAT = "mpscnn"
-# Becomes larger when a file can no longer be read by the version before.
+# Incremented when files can no longer be read by earlier versions.
 VERSION = 1
-_MOST_NODES = 100_000
+_MAX_NODES = 100_000
 
 
 def save(network: Network, path: str | os.PathLike[str]) -> None:
-    """Write the network: its graph after all passes, with weights in the order of the kernels."""
+    """Write the network's graph after all passes, with weights in the order of the kernels."""
     from .importing.weights_files import write_safetensors
     from .layers import loaded_shapes
 
@@ -84,12 +84,12 @@ def save(network: Network, path: str | os.PathLike[str]) -> None:
 
 
 def read(path: str | os.PathLike[str], *, mapped: bool = True) -> tuple[Graph, dict[str, Any]]:
-    """The graph, its arrays views of the file's pages if it is mapped, and the options of the network that was saved.
+    """Return the graph and the options of a saved network. If the file is mapped, arrays are views of its pages.
 
     Raises
     ------
     InvalidModelError
-        The file is damaged, of a later version, or not a network's.
+        The file is damaged, of a later version, or not a network.
     """
     from .importing.weights_files import safetensors
 
@@ -101,7 +101,7 @@ def read(path: str | os.PathLike[str], *, mapped: bool = True) -> tuple[Graph, d
 
 
 def _in_kernels_order(kernel: str, arguments: dict[str, Any]) -> dict[str, Any]:
-    """Weights as MPS takes them, OHWI, whatever order they were given in."""
+    """Return the arguments with weights in MPS's order, OHWI."""
     if kernel not in ("Convolution", "ConvolutionTranspose", "FullyConnected") or hasattr(arguments["weight"], "load"):
         return arguments
     source = KERNELS[kernel](
@@ -126,7 +126,7 @@ def _in_kernels_order(kernel: str, arguments: dict[str, Any]) -> dict[str, Any]:
 
 
 def _encoded(name: str, value: Any, arrays: dict[str, NDArray[Any]], node: str) -> Any:
-    """An argument in JSON; arrays go into `arrays`."""
+    """Return an argument as JSON; arrays go into `arrays`."""
     from ._core import NeuronDescriptor
     from .importing.weights_files import WRITTEN_DTYPES
 
@@ -155,7 +155,7 @@ def _encoded(name: str, value: Any, arrays: dict[str, NDArray[Any]], node: str) 
 
 
 class _Reader:
-    """From JSON to a Graph; whatever is not as `save` writes it is an InvalidModelError."""
+    """Reader from JSON to a Graph. Raises InvalidModelError for anything that `save` does not write."""
 
     def __init__(self, path: str, weights: Mapping[str, NDArray[Any]]) -> None:
         self._path = path
@@ -210,8 +210,8 @@ class _Reader:
             if "shape" in spec:
                 self._take_shape(graph, list(graph.inputs.values())[-1], self._get(spec, "shape", list, where), where)
         nodes = self._get(table, "nodes", list, "the graph")
-        if len(nodes) > _MOST_NODES:
-            raise self._wrong(f"the number of nodes ({len(nodes)}) is greater than the maximum ({_MOST_NODES}).")
+        if len(nodes) > _MAX_NODES:
+            raise self._wrong(f"the number of nodes ({len(nodes)}) is greater than the maximum ({_MAX_NODES}).")
         for number, node in enumerate(nodes):
             self._add(graph, node, f"node {number}")
         for number, output in enumerate(self._get(table, "outputs", list, "the graph")):
@@ -259,7 +259,7 @@ class _Reader:
             return
         if kernel not in KERNELS:
             raise self._wrong(f'{where}: there is no kernel "{kernel:.100}".')
-        # Some that Graph.add has for itself.
+        # Names that are not parameters of the kernel might be parameters of Graph.add.
         strange = set(arguments) - set(inspect.signature(KERNELS[kernel]).parameters) | set(arguments) & {"device"}
         if strange:
             raise self._wrong(f'{where}: {kernel} has no parameter "{min(strange):.100}".')

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Graph: kernels by name, with their arguments and how images flow between them. Nothing is computed here."""
+"""Graph: a description of kernels, their arguments and the images between them. Nothing is computed here."""
 
 from __future__ import annotations
 
@@ -15,20 +15,20 @@ from .kernels import KERNELS, Kernel, row_of
 
 CONCATENATE = "Concatenate"
 STATISTICS = ("batch", "image", "none")  # of batch normalization in training
-# Of an image: pixels along an axis, and channels in 2048 slices of four [Metal feature set tables].
+# Max pixels along an axis of an image, and max channels: 2048 slices of four [Metal feature set tables].
 EXTENT_LIMIT, CHANNEL_LIMIT = 16384, 8192
 
 
 @dataclass(frozen=True)
 class Value:
-    """What a node or an input of a graph makes: one image per image of the batch."""
+    """The value of a node or input of a graph: one image per image of the batch."""
 
     name: str
 
 
 @dataclass(frozen=True)
 class Input:
-    """A source of the whole graph.
+    """An input of the graph.
 
     Attributes
     ----------
@@ -36,13 +36,13 @@ class Input:
     height, width : int or None
         Pixels; None: any.
     channels : int or None
-        None: as the kernels that read it take.
+        None: any number that the kernels accept.
     layout : str
-        Order of the axes of its array: letters of "NHWC", each at most once, with N. What is missing has extent 1, so
+        Order of the axes of its array: letters of "NHWC", each at most once, with N. Missing axes have extent 1, so
         "NC" is a batch of vectors and "NCW" one of sequences.
     fixed_by : str
-        Where height and width are fixed although the kernels would take others: the node of the source model that was
-        imported for exactly these.
+        If height and width are fixed although the kernels accept others: the node of the source model that was imported
+        for exactly these.
     """
 
     name: str
@@ -55,7 +55,7 @@ class Input:
 
 @dataclass(frozen=True)
 class Output:
-    """A result of the whole graph.
+    """An output of the graph.
 
     Attributes
     ----------
@@ -63,10 +63,10 @@ class Output:
     source : str
         Name of the value.
     layout : str
-        Order of the axes of its array, as of an `Input`.
+        Order of the axes of its array, as in `Input`.
     shape : tuple of int or None
-        Shape of the array behind its first axis (N), when the axes of `layout` are taken together or apart: a flattened
-        result. None: the axes of `layout` as they are.
+        Shape of the array after its first axis (N), if the axes of `layout` are merged or split: a flattened result.
+        None: the axes of `layout` as they are.
     """
 
     name: str
@@ -82,19 +82,19 @@ class Node:
     Attributes
     ----------
     name : str
-        Of the node and of what it makes; unique.
+        Name of the node and of its value; unique.
     kernel : str
-        Python name of the kernel, or "Concatenate": the channels of its sources side by side.
+        Python name of the kernel, or "Concatenate", which joins the channels of its sources.
     sources : tuple of str
         Names of values.
     arguments : dict
-        What the kernel's class is called with, by name.
+        Arguments of the kernel's class, by name.
     origin : str
-        The node of the source model that it comes from, for tables and errors: "layer1.0.conv1 (Conv)".
+        Node of the source model that it comes from, for tables and errors: "layer1.0.conv1 (Conv)".
     training : dict
-        What the source model says of batch normalization that kernels do not take, for a `Trainer`. "momentum": of the
-        running statistics, as in torch.nn. "statistics": whose mean and variance are taken in training instead of the
-        given ones, "batch", which is the default, "image", or "none" of a kernel that is there for its factors.
+        Properties of batch normalization that only a `Trainer` uses. "momentum": of the running statistics, as in
+        torch.nn. "statistics": what mean and variance are computed over in training, "batch" (default) or "image";
+        "none" keeps the given ones, for a kernel used for its factors only.
     """
 
     name: str
@@ -105,38 +105,37 @@ class Node:
     training: dict[str, Any] = field(default_factory=dict)
 
     def with_(self, **changes: Any) -> Node:
-        """A copy with other attributes."""
+        """Return a copy with some attributes changed."""
         return replace(self, **changes)
 
 
 def check_layout(layout: str, name: str) -> None:
-    """ValueError unless `layout` is letters of "NHWC", N among them, each at most once."""
+    """Raise ValueError unless `layout` is "N" followed by letters of "HWC", each at most once."""
     _checks.text(layout, name)
     if not layout or set(layout) - set("NHWC") or len(set(layout)) != len(layout) or layout[0] != "N":
         raise ValueError(f'{name} ("{layout}") is not "N" followed by letters of "HWC", each at most once.')
 
 
 def _is_kernel(kind: object) -> bool:
-    """Of the table: a graph holds names, so what a derived class adds would be lost."""
+    """Return whether it is a class of the table; a graph stores names, so derived classes would be lost."""
     return isinstance(kind, type) and KERNELS.get(kind.__name__) is kind
 
 
 class Graph(_checks.Made):
-    """Kernels and how images flow between them, to be made a `Network` of.
+    """A description of kernels and the images between them, from which a `Network` is made.
 
-    Nodes stand in an order in which they can run. A graph is a plain description: arguments are kept as they are given
-    (arrays are not copied), and no kernel is made before the network is.
+    Arguments are stored as given (arrays are not copied), and kernels are made only with the network.
 
     Attributes
     ----------
     inputs, outputs : dict of Input, dict of Output
         By name, in order.
     nodes : list of Node
-        In an order in which they can run.
+        In execution order.
 
     Source
     ------
-    python/mpscnn/graph.py; of Apple's classes the nearest is MPSNNGraph, which is not used.
+    python/mpscnn/graph.py; Apple's closest class is MPSNNGraph, which is not used.
 
     Examples
     --------
@@ -155,12 +154,12 @@ class Graph(_checks.Made):
         self.outputs: dict[str, Output] = {}
         self.nodes: list[Node] = []
         self._names: set[str] = set()
-        self._shapes: dict[str, tuple[int, int, int, int]] = {}  # (N, H, W, C) of inputs, where the source has them
+        self._shapes: dict[str, tuple[int, int, int, int]] = {}  # (N, H, W, C) of inputs, if the source has them
 
     # ---- building
 
     def unique(self, name: str) -> str:
-        """`name`, with a number behind it if it is taken.
+        """Return `name`, with a number appended if it is taken.
 
         Parameters
         ----------
@@ -201,7 +200,7 @@ class Graph(_checks.Made):
         layout: str = "NHWC",
         fixed_by: str = "",
     ) -> Value:
-        """Add a source of the whole graph.
+        """Add an input of the graph.
 
         Parameters
         ----------
@@ -209,11 +208,11 @@ class Graph(_checks.Made):
         height, width : int, pixels, 1 to 16384, optional
             None: any.
         channels : int, 1 to 8192, optional
-            None: as the kernels that read it take.
+            None: any number that the kernels accept.
         layout : str
             Order of the axes of its array; see `Input`.
         fixed_by : str
-            What height and width are fixed by; see `Input`.
+            Node that fixes height and width; see `Input`.
 
         Returns
         -------
@@ -243,20 +242,20 @@ class Graph(_checks.Made):
     def add(
         self, kernel: str | type[Kernel], *sources: Value, name: str | None = None, origin: str = "", **arguments: Any
     ) -> Value:
-        """Add a kernel by its Python name or class, with what its class is called with.
+        """Add a kernel by its Python name or class.
 
         Parameters
         ----------
         kernel : str or class
             "Convolution" or mpscnn.Convolution.
         *sources : Value
-            As many as the kernel has sources.
+            The kernel's sources.
         name : str, optional
-            Of the node and of what it makes; default: the kernel's, in small letters, numbered.
+            Name of the node and of its value; default: the kernel's in lower case, numbered.
         origin : str
-            The node of a source model that it comes from, for tables and errors.
+            Node of the source model that it comes from, for tables and errors.
         **arguments
-            Of the kernel's class; looked at when the network is made.
+            Arguments of the kernel's class; values are checked when the network is made.
 
         Returns
         -------
@@ -267,9 +266,9 @@ class Graph(_checks.Made):
         KeyError
             There is no such kernel.
         TypeError
-            Another number of sources than the kernel has; an argument that it has not; its result is no image.
+            The number of sources is wrong; the kernel has no such argument; its result is not an image.
         ValueError
-            A source is not of this graph; the name is taken.
+            A source does not belong to this graph; the name is taken.
         """
         kind = KERNELS[kernel] if isinstance(kernel, str) and kernel in KERNELS else kernel
         if isinstance(kind, str):
@@ -291,14 +290,14 @@ class Graph(_checks.Made):
         return self._append(row["name"], sources, name, origin, arguments)
 
     def concatenate(self, *sources: Value, name: str | None = None, origin: str = "") -> Value:
-        """Add the channels of two or more values of equal height and width, side by side.
+        """Add a concatenation of the channels of two or more values of equal height and width.
 
         Parameters
         ----------
         *sources : Value
-            One is given back as it is.
+            A single source is returned as it is.
         name, origin : str, optional
-            As of `add`.
+            As in `add`.
 
         Returns
         -------
@@ -309,7 +308,7 @@ class Graph(_checks.Made):
         TypeError
             "Concatenate: source (int) is not a Value of the graph."
         ValueError
-            There are no sources; one is not of this graph; the name is taken.
+            There are no sources; one does not belong to this graph; the name is taken.
         """
         if name is not None:
             _checks.text(name, "name")
@@ -340,7 +339,7 @@ class Graph(_checks.Made):
     def output(
         self, value: Value, name: str | None = None, *, layout: str = "NHWC", shape: Iterable[int] | None = None
     ) -> None:
-        """Add a result of the whole graph.
+        """Add an output of the graph.
 
         Parameters
         ----------
@@ -350,14 +349,14 @@ class Graph(_checks.Made):
         layout : str
             Order of the axes of its array; see `Input`.
         shape : tuple of int, optional
-            Shape of the array behind its first axis; see `Output`.
+            Shape of the array after its first axis; see `Output`.
 
         Raises
         ------
         TypeError
             "output: value (int) is not a Value of the graph.", "shape (int) is not a tuple of int."
         ValueError
-            The value is not of this graph; the name is empty, or taken by another output.
+            The value does not belong to this graph; the name is empty, or taken by another output.
         """
         self._check(value, "output", "value")
         check_layout(layout, "layout")
@@ -369,10 +368,10 @@ class Graph(_checks.Made):
             raise ValueError(f'name ("{name}") is taken by another output of the graph.')
         self.outputs[name] = Output(name, value.name, layout, extents)
 
-    # ---- looking
+    # ---- lookup
 
     def node(self, name: str) -> Node:
-        """The node of that name.
+        """Return the node of that name.
 
         Parameters
         ----------
@@ -396,7 +395,7 @@ class Graph(_checks.Made):
         raise KeyError(f'the graph has no node "{name}".')
 
     def consumers(self) -> dict[str, list[Node]]:
-        """Of each value the nodes that read it, once for each time they do."""
+        """Return the nodes that read each value, once per read."""
         found: dict[str, list[Node]] = {name: [] for name in [*self.inputs, *(node.name for node in self.nodes)]}
         for node in self.nodes:
             for source in node.sources:
@@ -404,14 +403,14 @@ class Graph(_checks.Made):
         return found
 
     def copy(self) -> Graph:
-        """A graph of its own with the same nodes; arrays are shared."""
+        """Return a new graph with the same nodes; arrays are shared."""
         other = Graph()
         other.inputs, other.outputs = dict(self.inputs), dict(self.outputs)
         other.nodes, other._names = list(self.nodes), set(self._names)
         return other
 
     def _watch(self) -> _core._Watch:
-        """While it is held, a file of the arrays that becomes shorter is an error, not the end of the process."""
+        """Return a guard: while it is alive, truncating a mapped file of the arrays is an error, not a crash."""
         values = [value for node in self.nodes for value in node.arguments.values()]
         return _core._Watch([value for value in values if isinstance(value, np.ndarray)])
 

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 _TABLE: list[Row] = _core.kernel_table()
 _BY_NAME = {row["name"]: row for row in _TABLE}
-# By number of sources.
+# Parameters that all kernels share, by number of sources.
 _COMMON: dict[int, list[Param]] = {count: _core.common_params(count) for count in (1, 2)}
 _COMMON_DOCS = {count: {spec["name"]: _docs.parameter(spec) for spec in specs} for count, specs in _COMMON.items()}
 
@@ -26,7 +26,7 @@ def _default(spec: Param) -> Any:
 
 
 def _common(row: Row) -> list[Param]:
-    """What the row shares with the others; a name of its own stands for a default of its own."""
+    """Return the shared parameters of a row; one of the row's own by the same name replaces them."""
     own = {spec["name"] for spec in row["params"]}
     return [spec for spec in _COMMON[row["attributes"]] if spec["name"] not in own]
 
@@ -55,14 +55,14 @@ def _attribute(spec: Param) -> property:
 
 
 class Kernel(_core.Kernel):
-    """Base of all kernels: how they are called and encoded, and what can be set afterwards whatever their sources are.
+    """Base of all kernels: calls, encoding, and the properties that all kernels have.
 
-    ``mpscnn.kernel(name)`` finds a kernel's class; ``apple_class`` is Apple's name of it. Kernels are made once and
-    used often, from several threads if need be, each with a command buffer of its own.
+    ``mpscnn.kernel(name)`` finds a kernel's class; ``apple_class`` is Apple's name of it. Make a kernel once and use it
+    often, if need be from several threads with a command buffer each.
 
-    ``copy.copy(kernel)`` is a kernel with the same weights and the same data source. A pickle has the arguments that
-    the kernel was made of, arrays and data sources as they are when it is written, and what has been set since; it is
-    read back on the default device, on any platform.
+    ``copy.copy(kernel)`` shares the weights and the data source. A pickle contains the kernel's arguments, with arrays
+    and data sources as they are when it is written, and the properties set since; it is loaded on the default device,
+    on any platform.
 
     Source
     ------
@@ -73,9 +73,9 @@ class Kernel(_core.Kernel):
 
     @property
     def gradients(self) -> tuple[Kernel, ...]:
-        """Kernels that compute the gradient with respect to each source, in their order, and to the parameters.
+        """Kernels that compute the gradient with respect to each source, in order, and to the parameters.
 
-        They are made of this kernel when they are first asked for, and follow what is set on it.
+        They are made on first access, and follow the properties set on this kernel.
 
         Raises
         ------
@@ -97,16 +97,16 @@ class Kernel(_core.Kernel):
 
     @property
     def gradient(self) -> Kernel:
-        """The kernel that computes the gradient with respect to the source; of one with several see ``gradients``.
+        """The kernel that computes the gradient with respect to the source; for several sources see ``gradients``.
 
         ``kernel.gradient(grad_y, x, state)``, with the state of ``y, state = kernel(x, with_state=True)``.
 
         Raises
         ------
         TypeError
-            "Add: the kernel has 2 sources; see gradients." and as for ``gradients``.
+            "Add: the kernel has 2 sources; see gradients.", and as in ``gradients``.
         NotImplementedError
-            As for ``gradients``.
+            As in ``gradients``.
         """
         count = len(_BY_NAME[self._name]["sources"])
         if count > 1 and self._has_gradient():
@@ -136,10 +136,10 @@ class Kernel(_core.Kernel):
 
 
 def _gradient(forward: Kernel, row: Row, source: int) -> Kernel:
-    """One of the gradients of a kernel. Its arguments, for pickles, are those of the forward kernel."""
+    """Return a gradient kernel. For pickles, its arguments are those of the forward kernel."""
     name = row["gradient"]
     kind = next((other for other in KERNELS.values() if other.apple_class == name), None)
-    if kind is None or not forward._has_gradient():  # says which
+    if kind is None or not forward._has_gradient():  # the constructor raises the more specific error
         _core.Kernel.__init__(forward.__class__.__new__(forward.__class__), row["name"], (forward, source), None)
         raise NotImplementedError(f"{name} is not implemented yet.")
     made = kind.__new__(kind)
@@ -157,7 +157,7 @@ def _gradient(forward: Kernel, row: Row, source: int) -> Kernel:
 def _restore(
     kind: type[Kernel], name: str, arguments: dict[str, Any], attributes: dict[str, Any], own: dict[str, Any]
 ) -> Kernel:
-    """What a pickle of a kernel calls. Classes derived from a kernel's are not initialized again."""
+    """Restore a pickled kernel. Constructors of derived classes are not called again."""
     kernel = kind.__new__(kind)
     _core.Kernel.__init__(kernel, name, arguments, None)
     kernel.__dict__.update(own, _arguments=arguments)
@@ -193,7 +193,7 @@ class UnaryKernel(Kernel):
 class BinaryKernel(Kernel):
     """Base of the kernels with two sources, by position: ``kernel(a, b)``, ``kernel.encode(command_buffer, a, b)``.
 
-    What is set for one of them has "primary" (the first) or "secondary" in its name, as Apple has it.
+    Properties of one source have "primary" (the first) or "secondary" in their names, like Apple's.
 
     Source
     ------
@@ -202,12 +202,11 @@ class BinaryKernel(Kernel):
 
 
 class GradientKernel(Kernel):
-    """Base of the kernels made of a forward kernel: ``kernel.gradient(grad_y, x, state)``.
+    """Base of the gradient kernels, made from a forward kernel: ``kernel.gradient(grad_y, x, state)``.
 
-    The result is the gradient with respect to x, and as large as it. Window, weights and what can be set are those of
-    the forward kernel, but for the label, the precision and what says where the result is written. ``state`` is what
-    the forward encode left; without one the geometry is the forward kernel's as it is now, and no gradient with respect
-    to parameters is computed.
+    The result is the gradient with respect to x, in the shape of x. Window, weights and properties are those of the
+    forward kernel, except the label, the precision and the destination. ``state`` is the state of the forward encode;
+    without one the forward kernel's current geometry is used, and no gradient with respect to parameters is computed.
 
     Source
     ------
@@ -224,7 +223,7 @@ for _count, _specs in _COMMON.items():
 
 
 class _LazyInit:
-    """An `__init__` that is made when it is first asked for: signatures of all kernels take a fifth of the import."""
+    """An `__init__` made on first access: the signatures of all kernels would take a fifth of the import time."""
 
     def __init__(self, row: Row) -> None:
         self._make = cache(lambda: _make_init(row))
@@ -255,14 +254,14 @@ def _make_class(row: Row) -> type[Kernel]:
     name = row["name"]
 
     def __repr__(self: Kernel) -> str:
-        # Tracebacks show objects whose __init__ has failed; there is no kernel behind them that could be asked.
+        # Tracebacks show objects whose __init__ has failed: these have no kernel.
         if "_arguments" not in self.__dict__:
             return f"<mpscnn.{name}, not made>"
         label = f' "{self.label}"' if self.label else ""  # type: ignore[attr-defined]
         return f"<mpscnn.{name}{label}>"
 
     def __setattr__(self: Kernel, attribute: str, value: Any) -> None:
-        # A misspelt property would otherwise be kept and have no effect. Derived classes may have their own.
+        # Refuse misspelt properties, which would have no effect. Derived classes may have attributes of their own.
         if type(self) is KERNELS[name] and not hasattr(type(self), attribute):
             raise AttributeError(f'{name} has no attribute "{attribute}".')
         object.__setattr__(self, attribute, value)
@@ -291,12 +290,12 @@ __all__ = ["BinaryKernel", "GradientKernel", "Kernel", "UnaryKernel", "kernel", 
 
 
 def row_of(kind: type[Kernel]) -> Row:
-    """The row of a kernel's class, or of a class derived from one."""
+    """Return the row of a kernel's class or of a class derived from one."""
     return next(row for row in _TABLE if row["apple_class"] == kind.apple_class)
 
 
 def kernel(name: str) -> type[Kernel]:
-    """Class of a kernel by Apple's name or Python's.
+    """Return the class of a kernel by Apple's name or Python's.
 
     Parameters
     ----------
@@ -310,7 +309,7 @@ def kernel(name: str) -> type[Kernel]:
     Raises
     ------
     NotImplementedError
-        "MPSCNNPoolingMax is not implemented yet." for a class of Apple's that mpscnn has no kernel for.
+        "MPSCNNPoolingMax is not implemented yet." for an Apple class without a kernel in mpscnn.
     KeyError
         'there is no kernel "PoolMax".' for any other name.
     TypeError

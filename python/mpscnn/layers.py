@@ -1,21 +1,20 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The layers of a network as a table: kernels, shapes, parameters, operations and bytes; and where its images lie.
+"""The layers of a network as a table (kernels, shapes, parameters, operations, bytes), and the plan of its images.
 
-Operations are counted by these conventions, of a batch as large as the inputs are:
+Operations are counted for the whole batch, by these conventions:
 
-* A multiply-add is two floating-point operations. Kernels with weights count each weight once for each position of its
-  window, taps over padding included; a bias is the first value of a sum, and an activation that a kernel applies in
-  passing costs nothing.
-* Pooling counts one operation for each tap; spatial and cross-channel normalization one multiply-add for each tap,
-  local contrast normalization two.
-* Batch normalization is a multiply-add for each value; instance and group normalization count 6 operations: mean 1,
+* A multiply-add is two floating-point operations. Kernels with weights count each weight once per window position,
+  taps over padding included; biases and fused activations count nothing.
+* Pooling counts one operation per tap; spatial and cross-channel normalization one multiply-add per tap, local
+  contrast normalization two.
+* Batch normalization is one multiply-add per value; instance and group normalization count 6 operations: mean 1,
   variance 3, scale and shift 2. SoftMax and LogSoftMax count 5: maximum, difference, exponential, sum, quotient.
-* Bilinear samples are four multiply-adds. Arithmetic and activations count one operation for each result, reductions
-  one for each value that they read, two where it is weighted.
-* What only moves values counts none.
+* Bilinear samples are four multiply-adds. Arithmetic and activations count one operation per result, reductions one
+  per value read, two if weighted.
+* Operators that only move values count none.
 
-Parameters are what training would have changed: weights, biases, gamma, beta and slopes, not the statistics of batch
-normalization. Bytes are those of values, height times width times channels, without what a device adds to them.
+Parameters are the trainable values: weights, biases, gamma, beta and slopes, not the statistics of batch normalization.
+Bytes are height times width times channels times the item size, without padding that a device may add.
 """
 
 from __future__ import annotations
@@ -38,7 +37,7 @@ InputShapes = Mapping[str, Sequence[int]] | Sequence[int] | None
 
 _WEIGHT_LAYOUT = "OHWI"  # of every kernel with weights
 _ITEM_SIZES = {"float32": 4, "float16": 2}
-# Arguments that hold parameters, of whichever kernel.
+# Arguments that hold parameters, for all kernels.
 _PARAMETERS = ("weight", "bias", "gamma", "beta")
 
 
@@ -50,22 +49,22 @@ class Layer:
     ----------
     name : str
     origin : str
-        The nodes of the source model that it comes from.
+        Nodes of the source model that it comes from.
     kernel, family, apple_class : str
-        Concatenation has no class: the kernels before it write side by side.
+        Concatenation has no Apple class: the kernels before it write into one image.
     detail : str
-        Window, stride and the like, height before width: "3x3, stride 2, groups 32".
+        Window, stride and so on, height before width: "3x3, stride 2, groups 32".
     activation : str
-        That the kernel applies to its result; empty: none.
+        Activation that the kernel applies to its result; empty: none.
     weight_layout : str
-        Order of the axes of the weights as given, and as the kernel reads them: "OIHW -> OHWI".
+        Order of the axes of the weights, as given and as the kernel reads them: "OIHW -> OHWI".
     sources : tuple of str
         Names of inputs and layers.
     input_shapes : tuple of (N, H, W, C)
     output_shape : (N, H, W, C)
     parameters : int
     multiply_adds : int
-        Of kernels with weights; 0 of others.
+        0 for kernels without weights.
     flops : int
     result_bytes : int
     """
@@ -88,37 +87,37 @@ class Layer:
 
 
 class LayerTable(list[Layer]):
-    """The layers of a network in the order in which they run; `print` shows them as a table."""
+    """The layers of a network in execution order; `print` shows them as a table."""
 
     @property
     def parameters(self) -> int:
-        """Of all layers."""
+        """Sum over all layers."""
         return sum(layer.parameters for layer in self)
 
     @property
     def multiply_adds(self) -> int:
-        """Of all layers."""
+        """Sum over all layers."""
         return sum(layer.multiply_adds for layer in self)
 
     @property
     def flops(self) -> int:
-        """Of all layers."""
+        """Sum over all layers."""
         return sum(layer.flops for layer in self)
 
     @property
     def result_bytes(self) -> int:
-        """Of all layers: what it took if no image were used twice."""
+        """Sum over all layers: the memory needed if no image were reused."""
         return sum(layer.result_bytes for layer in self)
 
     def to_dict(self) -> dict[str, Any]:
-        """What `json.dumps` takes: a list of layers, and totals."""
+        """Return a dict for `json.dumps`: a list of layers, and totals."""
         return {
             "layers": [asdict(layer) for layer in self],
             "totals": {name: getattr(self, name) for name in ("parameters", "multiply_adds", "flops", "result_bytes")},
         }
 
     def rows(self) -> tuple[tuple[str, ...], list[tuple[str, ...]], tuple[str, ...]]:
-        """Header, one row for each layer, and totals, as text."""
+        """Return the header, a row for each layer, and the totals, as text."""
         header = ("layer", "kernel", "", "Apple's class", "weights", "from", "to", "parameters", "MFLOP", "KiB")
         rows: list[tuple[str, ...]] = [
             (
@@ -147,21 +146,21 @@ class LayerTable(list[Layer]):
 
 
 def layer_table(model: Graph | Network, input_shapes: InputShapes = None) -> LayerTable:
-    """The layers of a network, or of a graph as it is: nothing folded, one kernel for each node.
+    """Return the layers of a network, or of a graph as it is: nothing folded, one kernel per node.
 
     Parameters
     ----------
     model : Graph or Network
     input_shapes : dict of shapes by name, or the shape of the only input, optional
-        In the order of the input's layout, with N first. Default: the shapes that the network was loaded with; of
-        other networks a batch of 1, and an error where a height or width is free.
+        In the input's layout, N first. Default: the shapes that the network was loaded with; for other networks a batch
+        of 1, and an error if a height or width is free.
 
     Raises
     ------
     ValueError
-        'input "x": its height and width are free: give the shape.', and what the kernels find wrong with a shape.
+        'input "x": height and width are free: give its shape (NHWC).', or a shape that a kernel refuses.
     TypeError
-        model is neither.
+        `model` is neither.
     """
     network = network_of(model)
     shapes = dict(zip(_value_names(network), network._core.shapes(image_shapes(network, input_shapes)), strict=True))
@@ -195,7 +194,7 @@ def layer_table(model: Graph | Network, input_shapes: InputShapes = None) -> Lay
 
 
 def network_of(model: Graph | Network) -> Network:
-    """A network that runs the nodes of the graph one by one, or the network itself."""
+    """Return a network that runs the nodes of the graph one by one, or the network itself."""
     if isinstance(model, Network):
         return model
     if not isinstance(model, Graph):
@@ -204,7 +203,7 @@ def network_of(model: Graph | Network) -> Network:
 
 
 def image_shapes(network: Network, input_shapes: InputShapes = None) -> list[Shape]:
-    """(N, H, W, C) of each input, from shapes in the order of the layouts of the inputs."""
+    """Return (N, H, W, C) of each input, from shapes in the layouts of the inputs."""
     inputs = network.inputs
     if input_shapes is None:
         input_shapes = {}
@@ -224,7 +223,7 @@ def image_shapes(network: Network, input_shapes: InputShapes = None) -> list[Sha
 
 
 def image_shape(spec: Input, shape: Sequence[int] | None) -> Shape:
-    """(N, H, W, C) of one input; None is a batch of 1."""
+    """Return (N, H, W, C) of one input; None is a batch of 1."""
     extents: dict[str, int | None] = {"N": 1, "H": spec.height, "W": spec.width, "C": spec.channels}
     if shape is None:
         free = [
@@ -243,7 +242,7 @@ def image_shape(spec: Input, shape: Sequence[int] | None) -> Shape:
 
 
 def default_shapes(network: Network, *, batch: int = 1) -> dict[str, tuple[int, ...]] | None:
-    """Shapes of arrays for the inputs; None where a height, width or number of channels is free."""
+    """Return shapes of arrays for the inputs; None if a height, width or number of channels is free."""
     found = {}
     for name, spec in network.inputs.items():
         extents = {"N": batch, "H": spec.height, "W": spec.width, "C": spec.channels}
@@ -255,7 +254,7 @@ def default_shapes(network: Network, *, batch: int = 1) -> dict[str, tuple[int, 
 
 
 def loaded_shapes(network: Network) -> dict[str, tuple[int, ...]]:
-    """Shapes of arrays for the inputs, of those that the source of the network or `load` was given shapes for."""
+    """Return shapes of arrays for those inputs whose shape the source of the network or `load` gave."""
     return {
         name: tuple(shape["NHWC".index(letter)] for letter in network.inputs[name].layout)
         for name, shape in network._loaded_shapes.items()
@@ -263,7 +262,7 @@ def loaded_shapes(network: Network) -> dict[str, tuple[int, ...]]:
 
 
 def output_shapes(network: Network, input_shapes: InputShapes = None) -> dict[str, tuple[int, ...]]:
-    """Shapes of the arrays that the network returns for inputs of these shapes."""
+    """Return the shapes of the arrays that the network returns for inputs of these shapes."""
     shapes = dict(zip(_value_names(network), network._core.shapes(image_shapes(network, input_shapes)), strict=True))
     found = {}
     for name, output in network.outputs.items():
@@ -277,22 +276,22 @@ def _value_names(network: Network) -> list[str]:
     return [*network.graph.inputs, *(node.name for node in network.graph.nodes)]
 
 
-# ---- what a node has
+# ---- properties of a node
 
 
 def _size(array: Any) -> int:
-    """Number of values of an array of any kind."""
+    """Return the number of values of an array of any kind."""
     shape = getattr(array, "shape", None)
     return math.prod(shape) if shape is not None else int(np.size(array))
 
 
 def _is_source(weight: Any) -> bool:
-    """Whether it is an object that MPS calls back."""
+    """Return whether it is a data source, which MPS calls back."""
     return hasattr(weight, "load") and hasattr(weight, "purge")
 
 
 def _source_sizes(source: Any) -> tuple[int, int]:
-    """Weights and biases of a data source, by its descriptor."""
+    """Return the number of weights and of biases of a data source, by its descriptor."""
     descriptor = source.descriptor() if callable(source.descriptor) else source.descriptor
     h, w = descriptor.kernel_size
     weights = h * w * descriptor.in_channels // descriptor.groups * descriptor.out_channels
@@ -302,7 +301,7 @@ def _source_sizes(source: Any) -> tuple[int, int]:
 
 def _weights(node: Node) -> int:
     weight = node.arguments.get("weight")
-    if weight is None or isinstance(weight, (int, float)):  # the factor of ReduceFeatureChannelsSum is none
+    if weight is None or isinstance(weight, (int, float)):  # ReduceFeatureChannelsSum's factor is not a parameter
         return 0
     if _is_source(weight):
         return _source_sizes(weight)[0]
@@ -345,7 +344,7 @@ def _activation(node: Node) -> str:
 
 
 def _layout(node: Node) -> str:
-    """Of the weights as they are given; empty: there are none."""
+    """Return the layout of the weights as given; empty: no weights."""
     if not _weights(node):
         return ""
     if _is_source(node.arguments["weight"]) or node.kernel.startswith("Binary"):
@@ -397,7 +396,7 @@ def _multiply_adds(node: Node, sources: tuple[Shape, ...], result: Shape) -> int
     weights = _weights(node)
     if node.kernel == "ConvolutionTranspose":
         return weights * _pixels(sources[0])
-    # Each window position makes a square of pixels where channels are spread over it.
+    # With a sub-pixel factor each window position makes a square of pixels.
     return weights * _pixels(result) // int(node.arguments.get("sub_pixel_scale_factor", 1)) ** 2
 
 
@@ -406,7 +405,7 @@ def _taps(node: Node) -> int:
     return int(size) ** 2 if isinstance(size, (int, np.integer)) else math.prod(map(int, size))
 
 
-# Operations for each value of the result, by family; see the top of the file.
+# Operations per value of the result, by family; see the docstring of the module.
 _PER_RESULT = {
     "arithmetic": 1,
     "dropout": 1,
@@ -418,7 +417,7 @@ _PER_RESULT = {
 
 
 def _operations(node: Node, sources: tuple[Shape, ...], result: Shape) -> int:
-    """Of a kernel without weights."""
+    """Return the operations of a kernel without weights."""
     if node.kernel == CONCATENATE:
         return 0
     family = row_of(KERNELS[node.kernel])["family"]
@@ -443,18 +442,18 @@ def _operations(node: Node, sources: tuple[Shape, ...], result: Shape) -> int:
 
 @dataclass(frozen=True)
 class PlannedImage:
-    """An image of a network at work.
+    """An image of a running network.
 
     Attributes
     ----------
     number : int
     role : "input", "output" or "temporary"
     name : str
-        Of the input or output; of a temporary image the node that writes it first.
+        Name of the input or output; for a temporary image, the node that writes it first.
     shape : (N, H, W, C)
     nbytes : int
     first_step, last_step : int
-        The steps that write it first and read it last; of inputs -1 and of outputs the number of steps.
+        The steps that write it first and read it last; -1 for inputs, and the number of steps for outputs.
     """
 
     number: int
@@ -468,7 +467,7 @@ class PlannedImage:
 
 @dataclass(frozen=True)
 class MemoryPlan:
-    """The images of a network at work, and how many bytes are needed at once.
+    """The images of a running network, and the peak memory.
 
     Attributes
     ----------
@@ -476,17 +475,17 @@ class MemoryPlan:
     steps : int
         Kernels that are encoded.
     input_bytes, output_bytes : int
-        Arrays can share these.
+        Can be shared with arrays.
     temporary_bytes : int
-        Of all temporary images.
+        Sum over all temporary images.
     peak_temporary_bytes : int
-        The most that temporary images hold between a first write and a last read: what a heap has to have.
+        Max over the steps of the temporary images alive, between first write and last read: the heap that is needed.
     peak_step : int
-        The step at which they do.
+        The step of that maximum.
     weight_bytes : int
         float32, as given to the kernels.
     most_images : int
-        That one command buffer takes; larger batches are computed in chunks. 0: all have to be together.
+        Max images of one command buffer; larger batches are computed in chunks. 0: the batch cannot be divided.
     """
 
     images: list[PlannedImage]
@@ -500,11 +499,11 @@ class MemoryPlan:
     most_images: int
 
     def to_dict(self) -> dict[str, Any]:
-        """What `json.dumps` takes."""
+        """Return a dict for `json.dumps`."""
         return asdict(self)
 
     def rows(self) -> list[tuple[str, str]]:
-        """What there is, and how much, as text."""
+        """Return (name, value) pairs as text."""
         temporary = [image for image in self.images if image.role == "temporary"]
         return [
             ("kernels encoded", str(self.steps)),
@@ -522,7 +521,7 @@ class MemoryPlan:
 
 
 def memory_plan(model: Graph | Network, input_shapes: InputShapes = None) -> MemoryPlan:
-    """Where the images of a network lie for inputs of these shapes: see `layer_table` for the parameters."""
+    """Return the plan of a network's images for inputs of these shapes; see `layer_table` for the parameters."""
     network = network_of(model)
     shapes = image_shapes(network, input_shapes)
     batch = shapes[0][0]
@@ -565,12 +564,12 @@ def memory_plan(model: Graph | Network, input_shapes: InputShapes = None) -> Mem
 
 
 def shape_text(shape: Iterable[int]) -> str:
-    """(1, 56, 56, 64) as "1x56x56x64"."""
+    """Format (1, 56, 56, 64) as "1x56x56x64"."""
     return "x".join(map(str, shape))
 
 
 def bytes_text(count: float) -> str:
-    """With a unit: "3.2 MiB"."""
+    """Format a number of bytes with a unit: "3.2 MiB"."""
     for unit in ("bytes", "KiB", "MiB"):
         if abs(count) < 1024:
             return f"{count:.0f} {unit}" if unit == "bytes" else f"{count:.1f} {unit}"
@@ -581,7 +580,7 @@ def bytes_text(count: float) -> str:
 def aligned(
     header: Sequence[str], rows: Sequence[Sequence[str]], totals: Sequence[str] | None = None, *, right: int = 0
 ) -> str:
-    """A table in columns, the last `right` of them with their ends under each other."""
+    """Format a table in columns, the last `right` of them right-aligned."""
     lines = [header, *rows, *([totals] if totals else [])]
     widths = [max(len(line[column]) for line in lines) for column in range(len(header))]
 

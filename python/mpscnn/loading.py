@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""load() and read(): one door for all models."""
+"""load() and read(): import of all kinds of models."""
 
 from __future__ import annotations
 
@@ -37,32 +37,32 @@ def load(
     device: Any = None,
     mapped: bool = True,
 ) -> Network:
-    """Make a network of a model, whatever it comes from.
+    """Load a model of any supported kind as a network.
 
     Parameters
     ----------
     model : path, torch.nn.Module, torch.export.ExportedProgram, onnx.ModelProto, mapping of arrays or Graph
-        A path ends in .mpscnn (a network of ours), .onnx, .pt2 (of torch.export.save), or is a file or folder of
-        weights: .safetensors, .npz, .pt, .pth, .bin. No file runs code.
+        A path ends in .mpscnn (a saved network), .onnx, .pt2 (torch.export.save), or is a file or folder of weights:
+        .safetensors, .npz, .pt, .pth, .bin. No code of a file is run.
     input_shapes : tuple of int, or dict by name, optional
-        With the batch, as (1, 3, 224, 224): for modules, which do not tell, and for models that leave extents open.
-        Batches of any size can be run afterwards, and other heights and widths wherever the model allows; `layers`
-        and `summary` of the network are for these shapes by default, or for those that the file has.
+        With the batch, as (1, 3, 224, 224): for modules, which do not state it, and for models with dynamic extents.
+        The network accepts batches of any size, and other heights and widths if the model allows. These shapes, or
+        those of the file, are the defaults of the network's `layers` and `summary`.
     architecture : str, optional
-        Of weights: "resnet50", ...; default: what their names and shapes say.
+        For weights: "resnet50", ...; default: detected from their names and shapes.
     layers : list, optional
-        Of weights: the layers by name, for a network that is no known architecture; see docs/pytorch.md.
+        For weights: the layers by name, for a network that is not a known architecture; see docs/pytorch.md.
     example_inputs : tuple, optional
-        For modules, in place of input_shapes.
+        For modules, instead of input_shapes.
     options : dict, optional
-        By name, what the reader takes besides. Of weights of a known architecture: what tensors do not tell, as
-        {"epsilon": 1e-3, "tf_padding": True}; see docs/pytorch.md. Of modules: {"free_size": False}, for an import in
-        less time, of the one height and width that is given.
+        Further options of the reader, by name. For weights of a known architecture: properties that tensors do not
+        show, such as {"epsilon": 1e-3, "tf_padding": True}; see docs/pytorch.md. For modules: {"free_size": False}, a
+        faster import for one height and width only.
     dtype, mean, std, allow_reduced_precision, optimize, device
-        See `Network`. dtype: that of the file for .mpscnn, else "float32".
+        See `Network`. dtype: the file's for .mpscnn, otherwise "float32".
     mapped : bool, default True
-        Of files: weights are views of the file where its format allows, so the file must not be written in place while
-        the network is in use; see docs/serving.md. False: they are read into memory.
+        For files: weights are views of the file if its format allows, so the file must not be written in place while
+        the network is in use; see docs/serving.md. False: weights are read into memory.
 
     Returns
     -------
@@ -97,7 +97,7 @@ def load(
             options=options,
         )
         graph, written = file_format.read(model, mapped=_checks.boolean(mapped, "mapped"))
-        optimize = False  # passes were run before it was written
+        optimize = False  # passes ran before it was saved
     else:
         graph = read(
             model,
@@ -140,7 +140,7 @@ def read(
     options: Mapping[str, Any] | None = None,
     mapped: bool = True,
 ) -> Graph:
-    """The graph of a model, nothing folded or fused: what `load` makes a network of.
+    """Read a model as a graph, with nothing folded or fused; `load` makes a network from it.
 
     Parameters
     ----------
@@ -154,7 +154,7 @@ def read(
     Raises
     ------
     mpscnn.ImportError, TypeError
-        As `load`.
+        As in `load`.
 
     Source
     ------
@@ -242,7 +242,7 @@ def _read_pt2(path: Path, *, mapped: bool) -> Graph:
 
 
 def _loaded_shapes(network: Network, input_shapes: Any, example_inputs: Any) -> dict[str, Shape]:
-    """(N, H, W, C) of the inputs whose shapes `load` was given, by name or in order."""
+    """Return (N, H, W, C) of the inputs whose shapes were given to `load`, by name or in order."""
     from .layers import image_shape
 
     given = input_shapes if example_inputs is None else _tensor_shapes(example_inputs)
@@ -250,14 +250,14 @@ def _loaded_shapes(network: Network, input_shapes: Any, example_inputs: Any) -> 
         return {}
     if not isinstance(given, Mapping):
         in_order = given if isinstance(given[0], Sequence) else [given]
-        if len(in_order) != len(network.inputs):  # tensors within tuples of the example
+        if len(in_order) != len(network.inputs):  # the example has nested tuples
             return {}
         given = dict(zip(network.inputs, in_order, strict=True))
     return {name: image_shape(spec, given[name]) for name, spec in network.inputs.items() if name in given}
 
 
 def _tensor_shapes(example_inputs: Any) -> Any:
-    """By name or in order; what is no tensor is left out."""
+    """Return the shapes of the tensors, by name or in order; other values are left out."""
     if isinstance(example_inputs, Mapping):
         return {name: one.shape for name, one in example_inputs.items() if hasattr(one, "shape")}
     examples = example_inputs if isinstance(example_inputs, (tuple, list)) else [example_inputs]
@@ -281,7 +281,7 @@ def _kind(model: Any) -> str:
         )
     if isinstance(model, (bytes, bytearray)):
         return "onnx"
-    # Asked by name: none of these packages is imported for the question.
+    # By class name, so that none of these packages is imported.
     names = {f"{kind.__module__}.{kind.__qualname__}" for kind in type(model).__mro__}
     if any(name.startswith("onnx.") and name.endswith(".ModelProto") for name in names):
         return "onnx"
@@ -305,7 +305,7 @@ def _by_name(input_shapes: Shapes) -> dict[str, tuple[int, ...]] | None:
 
 
 def _check(input_shapes: Any, architecture: Any, layers: Any, example_inputs: Any, options: Any) -> None:
-    """The types of what is given beside a model. What fits the model is said where it is read."""
+    """Check the types of the arguments besides the model. The readers check whether they fit the model."""
     if input_shapes is not None:
         if isinstance(input_shapes, Mapping):
             for name, shape in input_shapes.items():

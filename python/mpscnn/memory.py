@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Memory of a device: ``mpscnn.memory.current()``, ``peak()``, ``cached()``, in bytes.
+"""Memory of a device in bytes: ``mpscnn.memory.current()``, ``peak()``, ``cached()``.
 
-Counted are images and buffers that the device allocates: between the kernels of networks, temporary images, scratch.
-What images share with arrays is not among them (on Linux these are all images that Python makes or is given), nor are
-weights in the process's own memory.
+Counts images and buffers that the device allocates: images between the kernels of networks, temporary images, scratch.
+Does not count memory that images share with arrays (on Linux all images that Python makes or is given), nor weights in
+the process's own memory.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ def _of(device: Device | None) -> Device:
 
 
 def current(device: Device | None = None) -> int:
-    """Memory in use.
+    """Return the memory in use.
 
     Parameters
     ----------
@@ -57,9 +57,9 @@ def current(device: Device | None = None) -> int:
 
 
 def peak(device: Device | None = None) -> int:
-    """The most memory that has been in use at once since the last ``reset()``.
+    """Return the max memory in use since the last ``reset()``.
 
-    Where the device does not count this itself (Apple's do not), as seen whenever work is committed.
+    Devices that do not track this (Apple's) are sampled whenever work is committed.
 
     Parameters
     ----------
@@ -73,7 +73,7 @@ def peak(device: Device | None = None) -> int:
     Raises
     ------
     TypeError, RuntimeError
-        As of ``current()``.
+        As in ``current()``.
 
     Source
     ------
@@ -83,7 +83,7 @@ def peak(device: Device | None = None) -> int:
 
 
 def cached(device: Device | None = None) -> int:
-    """Memory that is free and kept for the next images.
+    """Return the memory that is free but kept for later images.
 
     Parameters
     ----------
@@ -97,9 +97,9 @@ def cached(device: Device | None = None) -> int:
     Raises
     ------
     NotImplementedError
-        The device does not tell.
+        The device does not report it.
     TypeError, RuntimeError
-        As of ``current()``.
+        As in ``current()``.
 
     Source
     ------
@@ -109,7 +109,7 @@ def cached(device: Device | None = None) -> int:
 
 
 def reset(device: Device | None = None) -> None:
-    """Let ``peak()`` begin again at ``current()``.
+    """Reset ``peak()`` to ``current()``.
 
     Parameters
     ----------
@@ -119,7 +119,7 @@ def reset(device: Device | None = None) -> None:
     Raises
     ------
     TypeError, RuntimeError
-        As of ``current()``.
+        As in ``current()``.
 
     Source
     ------
@@ -129,7 +129,7 @@ def reset(device: Device | None = None) -> None:
 
 
 def clear(device: Device | None = None) -> None:
-    """Give what is cached back to the system.
+    """Return cached memory to the system.
 
     Parameters
     ----------
@@ -139,9 +139,9 @@ def clear(device: Device | None = None) -> None:
     Raises
     ------
     NotImplementedError
-        The device does not tell what it keeps.
+        The device does not report cached memory.
     TypeError, RuntimeError
-        As of ``current()``.
+        As in ``current()``.
 
     Source
     ------

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Network: a graph of kernels that runs in the core, one call from Python for each batch."""
+"""Network: a graph of kernels that runs in the core, with one call from Python per batch."""
 
 from __future__ import annotations
 
@@ -24,47 +24,47 @@ if TYPE_CHECKING:
     from .layers import InputShapes, LayerTable, Shape
     from .stream import Stream
 
-# Requests of apredict() that are on the device's queue at once, of each network and event loop.
-_MOST_AWAITED = 4
+# Max requests of apredict() on the device's queue, per network and event loop.
+_MAX_AWAITED = 4
 
 
 class Network(_checks.Made):
     """A graph of kernels, ready to run.
 
-    Kernels are made once, batch normalization and activations become part of the kernels before them, and each call
-    encodes the whole graph onto one command buffer, with temporary images between the kernels. A network is safe to
-    call from several threads at once; the GIL is released while it works. Batches may have any number of images, and
-    images any height and width that the kernels take; the shapes used last are kept prepared.
+    Kernels are made once, with batch normalization and activations folded into the kernels before them. Each call
+    encodes the whole graph on one command buffer, with temporary images between the kernels. Several threads may call a
+    network at once; the GIL is released while it runs. Batches may have any number of images, and images any height and
+    width that the kernels accept; plans for the most recent shapes are cached.
 
-    ``copy.copy(net)`` shares the kernels and has layouts of its own. ``copy.deepcopy(net)`` and pickles, which
-    multiprocessing makes of arguments, contain the graph of the kernels, its arrays as they are then, those of mapped
-    files included, the options and the layouts. Results are equal, bit by bit. Data sources have to be picklable. The
-    copy is on the default device, on any platform; of a network on another device there is none, but a ValueError.
+    ``copy.copy(net)`` shares the kernels and has layouts of its own. ``copy.deepcopy(net)`` and pickles, as made by
+    multiprocessing, contain the graph of the kernels, the current values of its arrays, including those of mapped
+    files, the options and the layouts. Results are equal bit by bit. Data sources must be picklable. The copy is on the
+    default device, on any platform; copying a network on another device raises ValueError.
 
     Parameters
     ----------
     graph : Graph
-        Not changed, and not looked at again.
+        Neither changed nor referenced later.
     dtype : "float32" or "float16", default "float32"
-        Of the images between kernels, and of results. Arithmetic is float32 in both cases on Linux.
+        Type of the images between kernels, and of results. Arithmetic is float32 in both cases on Linux.
     mean, std : float or sequence of float, one per channel, optional
-        With either, the input x becomes (x - mean) / std on the device first; of a network with several inputs a dict
-        by name. Pixels of uint8 arrays are 0...1, x / 255, before that, as in torchvision.
+        With either, the input x is normalized to (x - mean) / std on the device; for several inputs, a dict by name.
+        Pixels of uint8 arrays are scaled to 0...1, x / 255, before, as in torchvision.
     allow_reduced_precision : bool, default False
         Apple's MPSKernelOptionsAllowReducedPrecision for every kernel: bfloat16 products on Linux.
     optimize : bool, default True
-        False: one kernel for each node, as the graph has them.
+        False: one kernel per node of the graph.
     device : Device, optional
 
     Raises
     ------
     TypeError, ValueError, NotImplementedError
-        What a kernel raises about its arguments, with the node's name in front: 'node "conv": Convolution: stride (0)
-        is less than the minimum (1).'
+        Errors of a kernel's arguments, with the node's name in front: 'node "conv": Convolution: stride (0) is less
+        than the minimum (1).'
     TypeError
-        "graph (int) is not a Graph.", "dtype ('int8') is not float32 or float16."
+        "graph (int) is not a Graph.", "dtype (int8) is not float32 or float16."
     ValueError
-        "graph has no outputs: call graph.output(value) for each.", a mean or std that is not finite, or of another
+        "graph has no outputs: call graph.output(value) for each.", a mean or std that is not finite, or has the wrong
         number of channels.
 
     Source
@@ -102,7 +102,7 @@ class Network(_checks.Made):
         if not graph.outputs:
             raise ValueError("graph has no outputs: call graph.output(value) for each.")
         if device is None:
-            device = _core.Device()  # outside of nodes, whose errors name the node
+            device = _core.Device()  # here, because errors below name a node
         watch = graph._watch()
         self._options = {"dtype": dtype, "allow_reduced_precision": allow_reduced_precision}
         shapes = graph._shapes
@@ -110,14 +110,14 @@ class Network(_checks.Made):
         self.graph = passes.optimize(graph) if optimize else passes.remove_dead(graph)
         self._inputs = dict(self.graph.inputs)
         self._outputs = dict(self.graph.outputs)
-        # Of the source, or given to load(); of images, so that layouts may change.
+        # Shapes of images from the source or from load(); not of arrays, because layouts may change.
         self._loaded_shapes: dict[str, Shape] = {name: shapes[name] for name in self._inputs if name in shapes}
         self._set_boundary()
         self._make_kernels(device)
         watch.check_whole()
 
     def _make_kernels(self, device: Device) -> None:
-        """Make what is on the device: all but the graph and the options."""
+        """Make the kernels and the core's network."""
         numbers = {name: number for number, name in enumerate(self._inputs)}
         nodes = []
         for node in self.graph.nodes:
@@ -130,7 +130,7 @@ class Network(_checks.Made):
             self.dtype,
             device,
         )
-        # Kept by the requests that use them, which end with their event loop, however that ends.
+        # Semaphores are owned by the requests that use them, which end with their event loop.
         self._turns: WeakValueDictionary[asyncio.AbstractEventLoop, asyncio.Semaphore] = WeakValueDictionary()
 
     def _kernel(self, node: Node, device: Device | None) -> Any:
@@ -144,7 +144,7 @@ class Network(_checks.Made):
         except (TypeError, ValueError, KeyError, NotImplementedError, MemoryError) as error:
             origin = f", from {node.origin}" if node.origin else ""
             named: Any = type(error)(f'node "{node.name}"{origin}: {error}')
-            named.node = node  # for load(), whose errors are of another family
+            named.node = node  # for load(), which raises errors of another family
             raise named from error
 
     def _set_boundary(self) -> None:
@@ -176,33 +176,33 @@ class Network(_checks.Made):
         vars(self).update(state)
         self._make_kernels(_core.Device())
 
-    # ---- what it is
+    # ---- properties
 
     @property
     def inputs(self) -> dict[str, Input]:
-        """Of each input its name, channels, layout, and height and width where they are fixed; in order."""
+        """The inputs by name, in order: channels, layout, and height and width if they are fixed."""
         return dict(self._inputs)
 
     @property
     def outputs(self) -> dict[str, Output]:
-        """Of each output its name and layout; in order."""
+        """The outputs by name, in order: layout and shape."""
         return dict(self._outputs)
 
     @property
     def device(self) -> Device:
-        """Where the network runs."""
+        """The device that the network runs on."""
         return self._core.device
 
     @property
     def dtype(self) -> str:
-        """Of the images between kernels, and of results."""
+        """Type of the images between kernels, and of results."""
         return cast(str, self._options["dtype"])
 
     @property
     def input_layout(self) -> str | dict[str, str]:
-        """Order of the axes of input arrays, "NCHW" or "NHWC" (or fewer axes): the source model's until it is set.
+        """Order of the axes of input arrays, "NCHW" or "NHWC" (or fewer axes); default: the source model's.
 
-        One word when all inputs have the same, else a dict by name; either can be set.
+        A str if all inputs have the same layout, otherwise a dict by name; either can be set.
         """
         return _layouts(self._inputs)
 
@@ -213,7 +213,7 @@ class Network(_checks.Made):
 
     @property
     def output_layout(self) -> str | dict[str, str]:
-        """The same of results. A result that the source model flattens has a layout that cannot be set."""
+        """Order of the axes of results, like `input_layout`. It cannot be set for results that the model flattens."""
         return _layouts(self._outputs)
 
     @output_layout.setter
@@ -228,23 +228,23 @@ class Network(_checks.Made):
         self._set_boundary()
 
     def layers(self, input_shapes: InputShapes = None) -> LayerTable:
-        """The kernels with their shapes, parameters, operations and bytes.
+        """Return the kernels with their shapes, parameters, operations and bytes.
 
         Parameters
         ----------
         input_shapes : tuple of int, or dict of them by name, optional
-            Of arrays, N first. Default: the shapes that the network was loaded with; of other networks a batch of 1,
-            and an error where a height or width is free.
+            Shapes of arrays, N first. Default: the shapes that the network was loaded with; for other networks a batch
+            of 1, and an error if a height or width is free.
 
         Returns
         -------
         LayerTable
-            Of `mpscnn.layers.Layer`; as text a line for each.
+            A list of `mpscnn.layers.Layer`; as text, a line per layer.
 
         Raises
         ------
         ValueError
-            'input "x": height and width are free: give its shape (NHWC).', a shape that the network does not take.
+            'input "x": height and width are free: give its shape (NHWC).', a shape that the network does not accept.
         TypeError
             'input_shapes["x"] (int) is not a tuple of int.'
         """
@@ -253,12 +253,12 @@ class Network(_checks.Made):
         return layer_table(self, input_shapes)
 
     def summary(self, input_shapes: InputShapes = None) -> str:
-        """The table of layers, and below it the images between them and their memory.
+        """Return the table of layers, followed by the images between them and their memory.
 
         Parameters
         ----------
         input_shapes : tuple of int, or dict of them by name, optional
-            As of `layers`.
+            As in `layers`.
 
         Returns
         -------
@@ -267,7 +267,7 @@ class Network(_checks.Made):
         Raises
         ------
         TypeError, ValueError
-            As of `layers`.
+            As in `layers`.
         """
         from .layers import memory_plan
 
@@ -280,7 +280,7 @@ class Network(_checks.Made):
         return f"<mpscnn.Network {', '.join(self._inputs)} -> {count} kernels -> {', '.join(self._outputs)}>"
 
     def _repr_html_(self) -> str | None:
-        """The table of layers, in a notebook; that of inputs where a height or width is free."""
+        """Return the table of layers, for notebooks; the table of inputs if a height or width is free."""
         if not vars(self):
             return None
         from ._html import table as html_table
@@ -298,7 +298,7 @@ class Network(_checks.Made):
         return html_table(("input", "layout", "height", "width", "channels"), inputs, right=3, caption=repr(self))
 
     def _repr_svg_(self) -> str | None:
-        """The picture of `mpscnn.plotting.svg`, in a notebook; none where a height or width is free."""
+        """Return the diagram of `mpscnn.plotting.svg`, for notebooks; None if a height or width is free."""
         if not vars(self):
             return None
         from .plotting import svg
@@ -317,19 +317,19 @@ class Network(_checks.Made):
         ----------
         *arrays, **named : arrays
             The inputs, in order or by name: NumPy, PyTorch (CPU), DLPack, buffers; float32, float16, uint8 or uint16,
-            in the order of axes that ``input_layout`` says, N first. Not copied where their memory can be an image's.
+            in ``input_layout``, N first. Not copied if an image can share their memory.
         out : array, or sequence of arrays and None, optional
-            Where the results go: in their shape, float32, float16, uint8 or uint16.
+            Destinations, in the shapes of the results; float32, float16, uint8 or uint16.
 
         Returns
         -------
         array, or tuple of arrays when there are several outputs
-            dtype of the network, in the order of axes that ``output_layout`` says.
+            In the dtype of the network and in ``output_layout``.
 
         Raises
         ------
         ValueError
-            'input "x": its number of channels (4) is not 3.', with the ``input_layout`` to set where the array has its
+            'input "x": its number of channels (4) is not 3.', with the ``input_layout`` to set if the array has its
             channels at the other end; "out.shape (1, 8) is not the result's (2, 8)."
         TypeError
             "the number of arrays (2) is not 1.", 'x.dtype (float64) is not float32, float16, uint8 or uint16: convert
@@ -345,16 +345,16 @@ class Network(_checks.Made):
         return results[0] if len(results) == 1 else tuple(results)
 
     async def apredict(self, *arrays: Any, out: Any = None, **named: Any) -> Any:
-        """Run the network without keeping the event loop waiting: ``await net.apredict(x)``.
+        """Run the network without blocking the event loop: ``await net.apredict(x)``.
 
-        As ``net(x)`` otherwise. Requests are served in the order in which they are made; of each event loop at most
-        four are on the device's queue, the others wait for their turn. Who is cancelled before its turn is never run;
-        afterwards the work goes on, into ``out`` if that was given, and its result is dropped.
+        Otherwise like ``net(x)``. Requests run in the order in which they are made; of each event loop at most four are
+        on the device's queue, the others wait. A request that is cancelled while it waits never runs; once it is on the
+        queue it completes, writing to ``out`` if given, and its result is dropped.
 
         Parameters
         ----------
         *arrays, **named, out
-            As of ``net(x)``; not to be written before the result is there.
+            As in ``net(x)``; do not write to them before the result is available.
 
         Returns
         -------
@@ -363,13 +363,13 @@ class Network(_checks.Made):
         Raises
         ------
         TypeError, ValueError, RuntimeError
-            As ``net(x)``, when it is awaited.
+            As in ``net(x)``, when awaited.
         """
-        import asyncio  # which programs without an event loop do not wait for
+        import asyncio  # here, so that programs without an event loop do not import it
 
         loop = asyncio.get_running_loop()
         given, outs = self._arrays(arrays, named), self._outs(out)
-        turns = self._turns.setdefault(loop, asyncio.Semaphore(_MOST_AWAITED))
+        turns = self._turns.setdefault(loop, asyncio.Semaphore(_MAX_AWAITED))
         await turns.acquire()
         done = loop.create_future()
 
@@ -392,23 +392,23 @@ class Network(_checks.Made):
         return results[0] if len(results) == 1 else tuple(results)
 
     def stream(self, batches: Iterable[Any], *, in_flight: int = 3, progress: Any = None) -> Stream:
-        """Run the network on one batch after another: an iterator of results, in order.
+        """Run the network on an iterable of batches and return an iterator of results, in order.
 
-        See `Stream`: while a result is being looked at, the device works on the batches behind it.
+        While the caller processes a result, the device computes the following batches; see `Stream`.
 
         Parameters
         ----------
         batches : iterable
-            Of arrays; of tuples of arrays or dicts by name where the network has several inputs.
+            Arrays; for a network with several inputs, tuples of arrays or dicts by name.
         in_flight : int, >= 1, default 3
-            Batches that are taken from the iterable before the first of their results is asked for.
+            Batches that are taken from the iterable before the first of their results is requested.
         progress : bool, callable or None
-            True shows a bar (tqdm); a callable is given the number of results so far and the total, None if unknown.
+            True shows a bar (tqdm); a callable is called with the number of results so far and the total, or None.
 
         Returns
         -------
         Stream
-            Of arrays, or of tuples of arrays when there are several outputs.
+            Iterator of arrays, or of tuples of arrays when there are several outputs.
 
         Raises
         ------
@@ -417,7 +417,7 @@ class Network(_checks.Made):
         ValueError
             "in_flight (0) is less than the minimum (1)."
         MissingPackageError
-            progress=True, and tqdm is not installed.
+            progress=True, but tqdm is not installed.
         """
         from .stream import Stream
 
@@ -426,7 +426,7 @@ class Network(_checks.Made):
     def encode(
         self, command_buffer: CommandBuffer, *images: Image, out: Image | Sequence[Image | None] | None = None
     ) -> Any:
-        """Append the network to a command buffer, images in and out.
+        """Encode the network on a command buffer, with images as inputs and outputs.
 
         Parameters
         ----------
@@ -435,7 +435,7 @@ class Network(_checks.Made):
         *images : Image
             The inputs, in order.
         out : Image, or sequence of Image and None, optional
-            Where the results go.
+            Destinations.
 
         Returns
         -------
@@ -444,11 +444,11 @@ class Network(_checks.Made):
         Raises
         ------
         ValueError
-            As ``net(x)``; an image of another shape than the result's.
+            As in ``net(x)``; an image whose shape is not the result's.
         TypeError
             "the number of images (0) is not 1.", "out[0] (ndarray) is not an Image."
         RuntimeError
-            The command buffer is committed already.
+            The command buffer is already committed.
         """
         for name, image in zip(self._inputs, images, strict=False):
             _check_image(image, name)
@@ -460,7 +460,7 @@ class Network(_checks.Made):
         return results[0] if len(results) == 1 else tuple(results)
 
     def _submit(self, item: Any) -> Any:
-        """A batch of a stream."""
+        """Submit a batch of a stream."""
         if isinstance(item, Mapping):
             arrays = self._arrays((), item)
         elif isinstance(item, (tuple, list)) and len(self._inputs) > 1:
@@ -476,7 +476,7 @@ class Network(_checks.Made):
             raise self._with_layout_that_fits(error, arrays) from None
 
     def _with_layout_that_fits(self, error: ValueError, arrays: Sequence[Any]) -> ValueError:
-        """The error, with what to write where the arrays have their channels last instead of first, or vice versa."""
+        """Return the error, with a fix if the arrays have their channels last instead of first, or vice versa."""
         shapes = [tuple(getattr(array, "shape", ())) for array in arrays]
         layouts = {name: spec.layout for name, spec in self._inputs.items()}
         if self._fit(shapes, layouts):
@@ -488,7 +488,7 @@ class Network(_checks.Made):
         return error
 
     def _fit(self, shapes: Sequence[tuple[int, ...]], layouts: Mapping[str, str]) -> bool:
-        """Whether the network takes arrays of these shapes in these layouts."""
+        """Return whether the network accepts arrays of these shapes in these layouts."""
         images = []
         for shape, layout in zip(shapes, layouts.values(), strict=True):
             if len(shape) != len(layout) or 0 in shape[1:]:
@@ -534,23 +534,22 @@ class Network(_checks.Made):
     # ---- files
 
     def save(self, path: str | os.PathLike[str]) -> None:
-        """Write the network to a file that `mpscnn.load` maps into memory: see docs/file_format.md.
+        """Write the network to a file that `mpscnn.load` maps into memory; see docs/file_format.md.
 
-        The weights are written as the kernels read them: batch normalization folded, OHWI. A file that exists is
-        replaced in one step: there is the old one or the new one, whenever the process ends.
+        The weights are written as the kernels read them: batch normalization folded, OHWI. An existing file is replaced
+        atomically: whenever the process ends, there is either the old or the new file.
 
         Parameters
         ----------
         path : path
-            Ends in .mpscnn for `mpscnn.load`. A file that is replaced keeps its permissions; a link is followed.
+            Must end in .mpscnn for `mpscnn.load`. A replaced file keeps its permissions; links are followed.
 
         Raises
         ------
         TypeError
-            A kernel was made of something that is no array: a data source or a padding policy of Python.
-            "path (int) is not a path."
+            A kernel's argument is a Python object: a data source or a padding policy. "path (int) is not a path."
         OSError
-            It cannot be written: no such folder, no permission, no space, not a regular file.
+            The file cannot be written: no such folder, no permission, no space, not a regular file.
         """
         _checks.path(path, "path")
         from .file_format import save
@@ -559,7 +558,7 @@ class Network(_checks.Made):
 
 
 class _Whole:
-    """Is pickled behind arrays: raises RuntimeError if a mapped file of theirs has become shorter meanwhile."""
+    """Pickled after the arrays to raise RuntimeError if one of their mapped files was truncated meanwhile."""
 
     def __init__(self, watch: _core._Watch) -> None:
         self._watch = watch
@@ -570,7 +569,7 @@ class _Whole:
 
 
 def _image_dtype(dtype: Any) -> str:
-    """Of images that kernels compute, in whatever way NumPy knows it."""
+    """Return the name of an image dtype, given in any form that NumPy accepts."""
     try:
         name = np.dtype(dtype).name if dtype is not None else "None"
     except TypeError:
@@ -591,7 +590,7 @@ def _floats(values: Any, name: str) -> NDArray[np.float32]:
 def _check_image(image: Any, name: str) -> None:
     _checks.instance(image, name, _core.Image)
     try:
-        image.dtype  # noqa: B018  (what is in a list is not looked at before the core reads it)
+        image.dtype  # noqa: B018  (the core does not check elements of lists before it reads them)
     except TypeError:
         raise TypeError(f"{name} ({type(image).__name__}) was not made: its __init__ has not run.") from None
 
@@ -602,14 +601,14 @@ def _layouts(specs: Mapping[str, Input] | Mapping[str, Output]) -> str | dict[st
 
 
 def _other_layout(layout: str) -> str:
-    """With the channels last instead of first behind N, or first instead of last; others as they are."""
+    """Move the channels of a layout from directly after N to the end, or back; other layouts do not change."""
     if layout[1:2] == "C":
         return f"N{layout[2:]}C"
     return f"NC{layout[1:-1]}" if layout.endswith("C") else layout
 
 
 def _layout_advice(specs: Mapping[str, Input], shapes: Sequence[tuple[int, ...]], changed: Mapping[str, str]) -> str:
-    """The sentence that names the layouts in `changed`, which fit the arrays, and the axes to permute."""
+    """Return the sentence with the layouts in `changed`, which fit the arrays, and the permutation of the axes."""
     sentences, permutations = [], []
     for (name, spec), shape in zip(specs.items(), shapes, strict=True):
         if name not in changed:
@@ -642,7 +641,7 @@ def _with_layouts(specs: dict[str, Any], value: str | Mapping[str, str], what: s
 
 
 def _normalize_inputs(graph: Graph, mean: Any, std: Any) -> Graph:
-    """With (x - mean) / std of the inputs that have either."""
+    """Insert (x - mean) / std after the inputs that have either."""
     if mean is None and std is None:
         return graph
     by_name: dict[str, dict[str, NDArray[np.float32]]] = {}

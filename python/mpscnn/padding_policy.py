@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Where the windows of a kernel lie, by a rule of one's own."""
+"""User-defined padding: the positions of a kernel's windows."""
 
 from __future__ import annotations
 
@@ -11,21 +11,21 @@ if TYPE_CHECKING:
 
 
 class PaddingPolicy(ABC):
-    """Size of a kernel's result and place of its windows, asked by MPS through its MPSNNPadding protocol.
+    """Size of a kernel's result and positions of its windows, requested by MPS through its MPSNNPadding protocol.
 
-    Derive from it and give an object of the class as ``padding``, wherever that may be "same". ``destination()`` is
-    called whenever a shape is asked for or a kernel is encoded, from any thread that does so: once by
-    ``encode(..., temporary=True)``, twice by ``kernel(x)`` and by other encodes that make their result, where the
-    answers must be equal. Arrays of more images than an Image holds are run in parts, and each part asks for itself.
-    What is raised reaches the caller. The policy may read properties of the kernel, and neither calls nor encodes it.
+    Derive from it and pass an object as ``padding``, wherever "same" is allowed. ``destination()`` is called whenever a
+    shape is needed or a kernel is encoded, on the calling thread: once by ``encode(..., temporary=True)``, twice by
+    ``kernel(x)`` and by other encodes that make their result, which must get equal answers. Arrays of more images than
+    an Image holds are run in chunks, with a call for each chunk. Exceptions reach the caller. The policy may read
+    properties of the kernel but must not call or encode it.
 
-    A kernel's ``offset``, where it is set, goes before the policy's. ``copy.copy(kernel)`` has the same policy,
-    ``copy.deepcopy(kernel)`` and pickles a copy of it.
+    A kernel's ``offset``, if set, overrides the policy's. ``copy.copy(kernel)`` shares the policy,
+    ``copy.deepcopy(kernel)`` and pickles copy it.
 
     Attributes
     ----------
     padding_method : str or tuple of str, default "size_valid_only"
-        Flags of MPSNNPaddingMethod, by which MPS makes the suggestion; at most one of each line.
+        Flags of MPSNNPaddingMethod, from which MPS computes the suggestion; at most one from each line.
 
         "size_valid_only", "size_same", "size_full"
         "align_centered", "align_top_left", "align_bottom_right"
@@ -33,7 +33,7 @@ class PaddingPolicy(ABC):
 
     Raises
     ------
-    Whatever ``destination()`` raises reaches the caller, and besides
+    Whatever ``destination()`` raises, and
     ValueError
         'Convolution: padding policy Full: height (0) is less than the minimum (1).', "... width (20000) is greater than
         the maximum (16384).", "... len(shape) (3) is not 4 (N, H, W, C)."
@@ -62,7 +62,7 @@ class PaddingPolicy(ABC):
     (1, 7, 9, 4)
     """
 
-    # Any: what is derived may have attributes or properties in its place.
+    # Any: derived classes may use attributes or properties.
     padding_method: Any = "size_valid_only"
 
     @abstractmethod
@@ -72,24 +72,24 @@ class PaddingPolicy(ABC):
         sources: list[tuple[int, int, int, int]],
         suggested: tuple[int, int, int, int],
     ) -> Any:
-        """Answer with the shape of the result, or with ``(shape, offset)``.
+        """Return the shape of the result, or ``(shape, offset)``.
 
         Parameters
         ----------
         kernel : UnaryKernel
-            Which is encoded; ``kernel_size``, ``stride`` and ``dilation`` can be read.
+            The kernel that is encoded; ``kernel_size``, ``stride`` and ``dilation`` can be read.
         sources : list of (N, H, W, C)
         suggested : (N, H, W, C)
-            By ``padding_method``; H and W may be less than 1 where the window is greater than the source.
+            MPS's suggestion by ``padding_method``; H and W may be less than 1 if the window is larger than the source.
 
         Returns
         -------
         shape : (N, H, W, C), pixels
-            N is that of the suggestion, H and W are 1 to 16384. C is at least that of the suggestion; channels behind
-            are room that is not written, and hold whatever stands there.
+            N equals the suggestion's, H and W are 1 to 16384. C is at least the suggestion's; additional channels are
+            not written and have undefined values.
         offset : (y, x), pixels, or None
             Source pixel under the centre of the first window, where the centre of k taps is tap k // 2: with p rows of
-            padding at the top and e = (kernel_size - 1) * dilation + 1, y is e // 2 - p. Of a transposed convolution,
-            which has it for kernelOffset, y is k // 2 - k + 1 + p for p rows cut off at the top. None: that of the
-            suggestion.
+            padding at the top and e = (kernel_size - 1) * dilation + 1, y is e // 2 - p. For a transposed convolution,
+            whose kernelOffset it is, y is k // 2 - k + 1 + p for p rows cropped at the top. None: the suggestion's
+            offset.
         """

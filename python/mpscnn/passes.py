@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What is done to a Graph before it becomes kernels: fewer kernels, the same numbers up to rounding."""
+"""Graph passes that run before kernels are made: fewer kernels, the same results up to rounding."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from .kernels import KERNELS, row_of
 
 _WITH_WEIGHTS = ("Convolution", "ConvolutionTranspose", "FullyConnected")
 _WITH_BOUNDS = ("Add", "Subtract", "Multiply", "Divide")
-# Arguments that change what of its source or destination a kernel sees: such nodes are left as they are.
+# Arguments that restrict the part of the source or destination that a kernel uses: such nodes are not changed.
 _PLACING = (
     "offset",
     "clip_rect",
@@ -28,14 +28,14 @@ _PLACING = (
 
 
 def optimize(graph: Graph) -> Graph:
-    """The graph after all passes."""
+    """Return the graph after all passes."""
     for one in PASSES:
         graph = one(graph)
     return graph
 
 
 def remove_dead(graph: Graph) -> Graph:
-    """Without nodes that no output depends on."""
+    """Remove nodes that no output depends on."""
     live = {output.source for output in graph.outputs.values()}
     for node in reversed(graph.nodes):
         if node.name in live:
@@ -44,7 +44,7 @@ def remove_dead(graph: Graph) -> Graph:
 
 
 def fold_padding(graph: Graph) -> Graph:
-    """Rows and columns of zeros that only one convolution reads are padding of that convolution."""
+    """Fold a zero padding that only one convolution reads into that convolution."""
 
     def fold(pad: Node, node: Node) -> Node | None:
         if pad.kernel != "Pad" or node.kernel != "Convolution" or _is_placed(pad) or _is_placed(node):
@@ -66,7 +66,7 @@ def fold_padding(graph: Graph) -> Graph:
 
 
 def fold_batch_normalization(graph: Graph) -> Graph:
-    """Batch normalization of what a convolution makes becomes part of its weights and bias."""
+    """Fold batch normalization into the weights and bias of the convolution before it."""
 
     def fold(producer: Node, node: Node) -> Node | None:
         if node.kernel != "BatchNormalization" or producer.kernel not in _WITH_WEIGHTS:
@@ -94,7 +94,7 @@ def fold_batch_normalization(graph: Graph) -> Graph:
 
 
 def fuse_neurons(graph: Graph) -> Graph:
-    """An activation that alone reads what a kernel makes is applied by that kernel, where it can."""
+    """Fuse an activation into the kernel before it, if that kernel supports it and has no other reader."""
 
     def fold(producer: Node, node: Node) -> Node | None:
         if node.kernel not in KERNELS or row_of(KERNELS[node.kernel])["family"] != "neuron" or _is_placed(node):
@@ -102,7 +102,7 @@ def fuse_neurons(graph: Graph) -> Graph:
         given = producer.arguments
         if "activation" in _parameters(producer.kernel) and given.get("activation") is None:
             if int(given.get("sub_pixel_scale_factor", 1)) != 1 and node.kernel == "NeuronPReLU":
-                return None  # slopes count the channels before the pixels are spread
+                return None  # slopes are per channel of the convolution, before the pixel shuffle
             return producer.with_(arguments={**given, "activation": neuron_descriptor(node.kernel, node.arguments)})
         if producer.kernel in _WITH_BOUNDS and not {"minimum_value", "maximum_value"} & {
             name for name, value in given.items() if value is not None
@@ -121,7 +121,7 @@ PASSES: tuple[Callable[[Graph], Graph], ...] = (remove_dead, fold_padding, fold_
 
 
 def neuron_descriptor(kernel: str, arguments: dict[str, Any]) -> NeuronDescriptor:
-    """The activation that a neuron kernel computes."""
+    """Return the activation that a neuron kernel computes."""
     bound = inspect.signature(KERNELS[kernel]).bind(**arguments)
     bound.apply_defaults()
     given = bound.arguments
@@ -165,7 +165,7 @@ def _has_plain_weights(node: Node) -> bool:
 
 
 def _pixels(padding: Any) -> tuple[tuple[int, int], tuple[int, int]] | None:
-    """((top, bottom), (left, right)); None for a policy."""
+    """Return ((top, bottom), (left, right)); None for a policy."""
     if isinstance(padding, int):
         return ((padding, padding), (padding, padding))
     if not isinstance(padding, (tuple, list)):
@@ -175,13 +175,13 @@ def _pixels(padding: Any) -> tuple[tuple[int, int], tuple[int, int]] | None:
 
 
 def scale_and_shift(node: Node) -> tuple[NDArray[np.float64], NDArray[np.float64]] | None:
-    """Scale and shift of each channel; None where they come from a data source or a state."""
+    """Return scale and shift of each channel; None if they come from a data source or a state."""
     given = node.arguments
     if any(given.get(name) is None or hasattr(given[name], "load") for name in ("gamma", "mean", "variance")):
         return None
     gamma, mean, variance = (np.asarray(given[name], np.float64) for name in ("gamma", "mean", "variance"))
     epsilon = given.get("epsilon")
-    scale = gamma / np.sqrt(variance + (1e-5 if epsilon is None else float(epsilon)))  # as the kernel, for arrays
+    scale = gamma / np.sqrt(variance + (1e-5 if epsilon is None else float(epsilon)))  # the kernel's default for arrays
     beta = 0.0 if given.get("beta") is None else np.asarray(given["beta"], np.float64)
     return scale, beta - mean * scale
 
@@ -189,9 +189,9 @@ def scale_and_shift(node: Node) -> tuple[NDArray[np.float64], NDArray[np.float64
 def _scale_outputs(
     weight: NDArray[Any], scale: NDArray[np.float64], layout: str, groups: int
 ) -> NDArray[np.float32] | None:
-    """Weights times one factor for each output channel; None for a layout with no such axis."""
+    """Multiply weights by a factor per output channel; return None for a layout without that axis."""
     if weight.dtype not in (np.float32, np.float64):
-        return None  # a product would be rounded once more than the kernel rounds
+        return None  # the product would be rounded once more than in the kernel
     if layout == "IOHW":
         grouped = weight.reshape(groups, weight.shape[0] // groups, *weight.shape[1:])
         product = grouped * scale.reshape(groups, 1, -1, 1, 1)
@@ -207,9 +207,9 @@ def _scale_outputs(
 
 
 def _fold_pairs(graph: Graph, fold: Callable[[Node, Node], Node | None], *, keep_first: bool = True) -> Graph:
-    """Two nodes become one where `fold` says so: a node and the only one that reads what it makes.
+    """Replace a node and its only reader by one node, wherever `fold` returns one.
 
-    The new node takes the first one's place and its sources, and the second one's name, which others read.
+    The new node has the sources of the first and the name of the second, which others read.
     """
     while True:
         consumers, outputs = graph.consumers(), {output.source for output in graph.outputs.values()}

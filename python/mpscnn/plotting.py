@@ -1,9 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A picture of a network, as SVG: layers from top to bottom, laid out here without other programs.
+"""SVG diagrams of networks: layers from top to bottom, laid out without other programs.
 
-The layout is Sugiyama's, in small: layers one after another in a chain share a box; boxes get ranks by their longest
-way from an input, an order within a rank by barycentres, and places by least squares (isotonic regression), which keeps
-long edges straight.
+A small Sugiyama layout: a chain of layers shares a box; boxes get ranks by their longest path from an input, an order
+within a rank by barycentres, and positions by least squares (isotonic regression), which keeps long edges straight.
 """
 
 from __future__ import annotations
@@ -19,13 +18,13 @@ from .network import Network
 
 __all__ = ["svg"]
 
-# Pixels. A monospaced font's characters are 0.6 of its size wide, whichever font it is.
+# Pixels. Characters of any monospaced font are 0.6 of its size wide.
 _FONT, _LINE, _PAD, _CHARACTER = 12, 18, 8, 7.23
 _RANK_GAP, _BOX_GAP, _EDGE_GAP, _MARGIN = 34, 36, 22, 24
 _LONGEST_NAME = 34
 _SWEEPS = 12
 
-# Fill and line of each group of families; a legend shows those that occur.
+# Fill and stroke colours of each group of families; the legend shows the groups that occur.
 _COLOURS = {
     "convolution": ("#dbe9fb", "#3b73b9"),
     "fully connected": ("#e4dcf7", "#7350b8"),
@@ -59,7 +58,7 @@ _GROUPS = {
 
 @dataclass
 class _Row:
-    """A line of a box: a layer, an input or an output."""
+    """A line in a box: a layer, an input or an output."""
 
     name: str
     text: str
@@ -70,7 +69,7 @@ class _Row:
 
 @dataclass
 class _Box:
-    """Rows in a chain, or (with none) a place where an edge passes a rank."""
+    """A chain of rows, or without rows a dummy node where an edge passes a rank."""
 
     rows: list[_Row]
     rank: int = 0
@@ -79,7 +78,7 @@ class _Box:
     x: float = 0.0  # centre
     y: float = 0.0  # top
     order: int = 0
-    above: list[_Box] = field(default_factory=list)  # in the ranks beside its own, places where edges pass among them
+    above: list[_Box] = field(default_factory=list)  # neighbours in the adjacent ranks, dummy nodes included
     below: list[_Box] = field(default_factory=list)
 
     @property
@@ -88,16 +87,16 @@ class _Box:
 
 
 def svg(model: Graph | Network, input_shapes: InputShapes = None, *, title: str = "") -> str:
-    """A network as a picture.
+    """Draw a network.
 
     Parameters
     ----------
     model : Graph or Network
-        Of a graph every node is shown, of a network the kernels that run.
+        For a graph every node is shown, for a network the kernels that run.
     input_shapes
         See `mpscnn.layers.layer_table`.
     title : str, optional
-        Stands above the picture.
+        Heading.
 
     Returns
     -------
@@ -106,7 +105,7 @@ def svg(model: Graph | Network, input_shapes: InputShapes = None, *, title: str 
 
     Raises
     ------
-    As `mpscnn.layers.layer_table`.
+    The errors of `mpscnn.layers.layer_table`.
 
     Examples
     --------
@@ -185,7 +184,7 @@ _Edge = tuple[_Box, _Box]
 
 
 def _shorter_concatenations(sources: dict[str, list[str]], layers: dict[str, Layer]) -> dict[str, list[str]]:
-    """One that begins with the sources of an earlier one reads that in their place, as in a dense block."""
+    """Let a concatenation that begins with an earlier one's sources read that one instead, as in a dense block."""
     earlier: dict[tuple[str, ...], str] = {}
     for name, layer in layers.items():
         if layer.kernel != CONCATENATE:
@@ -233,8 +232,8 @@ def _pixels(shape: tuple[int, ...]) -> str:
 
 
 def _rank(boxes: list[_Box], edges: list[_Edge]) -> None:
-    """Longest way from a box that reads nothing; then inputs and branches come down to where they are read."""
-    # Boxes stand in the order of their first rows; a chain's sources are those of its first row, so all come before.
+    """Rank boxes by their longest path from a box without sources; then move inputs and branches next to readers."""
+    # Boxes are in the order of their first rows. A chain's sources are those of its first row, so they come before it.
     for box in boxes:
         box.rank = max((a.rank + 1 for a, b in edges if b is box), default=0)
     for box in reversed(boxes):
@@ -243,7 +242,7 @@ def _rank(boxes: list[_Box], edges: list[_Edge]) -> None:
 
 
 def _with_passages(boxes: list[_Box], edges: list[_Edge]) -> tuple[list[list[_Box]], list[list[_Box]]]:
-    """The boxes of each rank, with places where longer edges pass, and the boxes of each edge from end to end."""
+    """Return the boxes of each rank, with dummy nodes for longer edges, and the boxes along each edge."""
     ranks: list[list[_Box]] = [[] for _ in range(1 + max(box.rank for box in boxes))]
     for box in boxes:
         ranks[box.rank].append(box)
@@ -263,7 +262,7 @@ def _with_passages(boxes: list[_Box], edges: list[_Edge]) -> tuple[list[list[_Bo
 
 
 def _order(ranks: list[list[_Box]]) -> None:
-    """Few crossings: boxes by the mean place of those they are joined with, downwards and upwards in turn."""
+    """Reduce crossings: sort boxes by the mean position of their neighbours, downwards and upwards in turn."""
     best, best_crossings = [list(rank) for rank in ranks], -1
     for sweep in range(_SWEEPS):
         down = sweep % 2 == 0
@@ -290,7 +289,7 @@ def _number(rank: list[_Box]) -> None:
 
 
 def _crossings(rank: list[_Box]) -> int:
-    """Of the edges to the rank below."""
+    """Count the crossings of edges to the rank below."""
     ends = [(box.order, other.order) for box in rank for other in box.below]
     return sum((a[0] - b[0]) * (a[1] - b[1]) < 0 for number, a in enumerate(ends) for b in ends[number + 1 :])
 
@@ -325,7 +324,7 @@ def _place(ranks: list[list[_Box]]) -> None:
 
 
 def _stiffness(a: _Box, b: _Box) -> float:
-    """How much an edge between these wants to be upright."""
+    """Return the weight with which an edge between these boxes is kept vertical."""
     return (1.0, 2.0, 8.0)[a.passes + b.passes]
 
 
@@ -335,10 +334,9 @@ def _distance(left: _Box, right: _Box) -> float:
 
 
 def _apart(rank: list[_Box], wanted: list[float], weights: list[float]) -> list[float]:
-    """The places nearest to those wanted, by weighted least squares, that keep the order and the distances.
+    """Return the positions closest to the wanted ones, by weighted least squares, that keep order and distances.
 
-    With the distances taken off this is isotonic regression: neighbours that stand in each other's way become one
-    block at their mean.
+    With the distances subtracted this is isotonic regression: overlapping neighbours become one block at their mean.
     """
     offsets = [0.0]
     for left, right in pairwise(rank):
@@ -425,7 +423,7 @@ def _edge(path: list[_Box]) -> str:
 
 
 def _port(box: _Box, other: _Box, joined: list[_Box]) -> float:
-    """Where an edge leaves or enters a box: spread over its middle, in the order of what is joined."""
+    """Return where an edge leaves or enters a box: ports are spread over its middle, in the order of the neighbours."""
     ordered = sorted(joined, key=lambda joined: joined.x)
     step = min(18.0, box.width * 0.6 / len(ordered))
     return box.x + (ordered.index(other) - (len(ordered) - 1) / 2) * step
@@ -470,5 +468,5 @@ def _text(x: float, y: float, text: str, *, fill: str = "", anchor: str = "", we
 
 
 def _escaped(text: str) -> str:
-    """Text for XML, which has no control characters but tab and line ends."""
+    """Escape text for XML, which allows no control characters except tab and line ends."""
     return escape("".join(c if c.isprintable() or c in "\t\n" else "�" for c in text), {'"': "&quot;"})

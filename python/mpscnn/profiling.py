@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""profile(): when kernels were encoded, and when they ran."""
+"""profile(): encode and execution times of kernels."""
 
 from __future__ import annotations
 
@@ -17,22 +17,22 @@ _COLUMNS = ("name", "kernel", "calls", "ms", "share")
 
 @dataclass(frozen=True)
 class Event:
-    """A stretch of time.
+    """A time interval.
 
     Attributes
     ----------
     name : str
-        Of the node of the network, or the label of the command buffer.
+        Name of the network's node, or label of the command buffer.
     kernel : str
-        The kernel's name; empty for a command buffer of several.
+        Name of the kernel; empty for a command buffer of several kernels.
     kind : "encode" or "execute"
-        On the thread that called, or on the device.
+        On the calling thread, or on the device.
     start, end : float, seconds
-        On one clock for all events.
+        By one clock for all events.
     command_buffer : int
         Numbered from 1.
     thread : int
-        That encoded it.
+        The encoding thread.
     """
 
     name: str
@@ -50,14 +50,14 @@ class Event:
 
 
 class profile(_checks.Made):  # noqa: N801  (called like a function: with mpscnn.profile() as p)
-    """Collects the times of what is run inside of a ``with`` block, by any thread.
+    """Context manager that records the times of all kernels run inside of a ``with`` block, on any thread.
 
     Parameters
     ----------
     per_kernel : bool, default True
-        Networks encode every kernel on a command buffer of its own, so that each has times of its own. What a device
-        fuses within a command buffer is not fused then, and images are not temporary: the whole takes longer than it
-        does without. False: one event for each command buffer, at its usual speed.
+        Encode each kernel of a network on a command buffer of its own, to time each kernel. This prevents fusion within
+        a command buffer and temporary images, so networks are slower. False: one event per command buffer, at the usual
+        speed.
 
     Raises
     ------
@@ -96,16 +96,16 @@ class profile(_checks.Made):  # noqa: N801  (called like a function: with mpscnn
 
     @property
     def events(self) -> list[Event]:
-        """What has been collected so far, by the time of its beginning."""
+        """The events recorded so far, in order of start time."""
         return sorted((Event(*event) for event in self._core.events()), key=lambda event: (event.start, event.end))
 
     def table(self) -> str:
-        """Time on the device by kernel of each network, the longest first.
+        """Return the device time of each kernel of each network, longest first.
 
         Returns
         -------
         str
-            A line for each, under a heading: name, kernel, calls, milliseconds, share of the whole.
+            A header, and a line per kernel: name, kernel, calls, milliseconds, share of the total.
         """
         rows = self._rows()
         width = max((len(row[0]) for row in rows), default=4)
@@ -126,17 +126,17 @@ class profile(_checks.Made):  # noqa: N801  (called like a function: with mpscnn
         ]
 
     def _repr_html_(self) -> str | None:
-        """The table, in a notebook."""
+        """Return the table, for notebooks."""
         return html_table(_COLUMNS, self._rows(), right=3) if vars(self) else None
 
     def trace(self) -> dict[str, Any]:
-        """The events in Chrome's trace format, which https://ui.perfetto.dev shows.
+        """Return the events in Chrome's trace format, which https://ui.perfetto.dev shows.
 
         Returns
         -------
         dict
-            For json.dump(): "traceEvents", times in microseconds from the first event on; one track for the device and
-            one for each thread that encoded.
+            For json.dump(): "traceEvents", times in microseconds since the first event; one track for the device and
+            one for each encoding thread.
         """
         events = self.events
         origin = events[0].start if events else 0.0
@@ -169,7 +169,7 @@ class profile(_checks.Made):  # noqa: N801  (called like a function: with mpscnn
         Parameters
         ----------
         path : path
-            JSON, UTF-8; written over if it exists.
+            JSON, UTF-8; overwritten if it exists.
 
         Raises
         ------

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Stream: a network on one batch after another."""
+"""Stream: an iterator of a network's results, batch by batch."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _BUSY = "Stream: another thread, or the iterable itself, is in next(); one at a 
 
 
 class _Failed:
-    """Stands where the result would that an exception has taken the place of."""
+    """Placeholder for a batch that failed."""
 
     def __init__(self, error: BaseException) -> None:
         self._error = error
@@ -31,13 +31,13 @@ class _Failed:
 class Stream(_checks.Made, Iterator[Any]):
     """Results of a network, in the order of the batches; made by `Network.stream`.
 
-    At most ``in_flight`` batches are taken from the iterable ahead of the result that is asked for. What the iterable
-    raises is raised here after the results of the batches before it. A batch that the network does not take, or that
-    the device fails on, raises in the place of its result, and the next call goes on behind it. Ctrl-C and what
-    ``progress`` raises lose nothing: the next call goes on with the result that was due. (A generator in which Ctrl-C
-    arrives has ended, as anywhere in Python.) Batches must not be written before their results are there.
+    At most ``in_flight`` batches are taken from the iterable ahead of the requested result. An exception of the
+    iterable is raised after the results of the batches before it. A batch that the network refuses, or on which the
+    device fails, raises in place of its result; the next call continues with the following batch. Ctrl-C and exceptions
+    of ``progress`` lose nothing: the next call returns the result that was due. (A generator interrupted by Ctrl-C has
+    ended, as always in Python.) Do not write to a batch before its result is available.
 
-    As a context manager it waits, in the end, for what is still at work. One thread at a time may be in next().
+    As a context manager it waits on exit for batches in flight. One thread at a time may be in next().
     """
 
     def __init__(self, network: Network, batches: Iterable[Any], *, in_flight: int = 3, progress: Any = None) -> None:
@@ -48,12 +48,12 @@ class Stream(_checks.Made, Iterator[Any]):
             _checks.refuse(batches, "batches", "iterable")
         self._network = _checks.made(_checks.instance(network, "network", Network), "network")
         self._in_flight = in_flight
-        # Python handles signals behind calls and jumps, never inside of a function in C nor between two deletions. So
-        # that none finds a batch that is nowhere, or in two places, batches go from the iterable into a list in one
-        # call, and stay there until their results are handed out. The call at `i` is that of the batch at `i`.
+        # Python handles signals after calls and jumps, never inside of a C function nor between two deletions. So that
+        # no signal loses or duplicates a batch, batches move from the iterable into a list in one call, and stay there
+        # until their results are returned. The call at index i belongs to the batch at index i.
         self._taken: list[Any] = []
         self._calls: list[Any] = []
-        self._end: BaseException | None = None  # what is raised behind the last result
+        self._end: BaseException | None = None  # raised after the last result
         self._done = self._shown = 0
         self._is_busy = False
         self._show, self._close = _progress.shower(progress, _length(batches), "batch")
@@ -86,7 +86,7 @@ class Stream(_checks.Made, Iterator[Any]):
                 self._show(self._shown)
             del self._taken[0], self._calls[0]
             self._done += 1
-            return result  # since the deletions nothing has been called
+            return result  # no call since the deletions
         finally:
             self._is_busy = False
 
@@ -111,7 +111,7 @@ class Stream(_checks.Made, Iterator[Any]):
                 self._calls.append(_Failed(error))
 
     def close(self) -> None:
-        """Take no more batches, and wait for those at work; their results are dropped."""
+        """Take no more batches, wait for those in flight, and drop their results."""
         if self._is_busy:
             raise RuntimeError(_BUSY)
         self._is_busy = True
@@ -141,7 +141,7 @@ class Stream(_checks.Made, Iterator[Any]):
 
 
 def _length(batches: Iterable[Any]) -> int | None:
-    """How many there are, of those that know."""
-    with contextlib.suppress(TypeError):  # some have __len__, and do not know
+    """Return the number of batches, or None if it is unknown."""
+    with contextlib.suppress(TypeError):  # __len__ may raise it
         return len(batches) if isinstance(batches, Sized) else None
     return None

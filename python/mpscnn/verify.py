@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A network beside another program, layer by layer, to see where results begin to differ.
+"""Comparison of a network with another program, layer by layer, to find where the results start to differ.
 
-Results of layers are matched by the nodes of the source model that a layer comes from (`Node.origin`). Where passes
-have made one kernel of several nodes, what the last of them makes is compared; without them every node is, as far as
-the importer made a kernel of it.
+Layers are matched by the nodes of the source model that they come from (`Node.origin`). Where passes have merged
+several nodes into one kernel, the result of the last node is compared; without passes, each node that the importer
+made a kernel of.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ __all__ = ["AGAINST", "Row", "Verification", "verify"]
 
 AGAINST = ("onnxruntime", "reference", "torch", "kernels")
 
-# Largest difference over the largest magnitude: float32 through some fifty layers, halves, bfloat16 products.
+# Max difference over the max magnitude: float32 through some fifty layers, float16, bfloat16 products.
 _TOLERANCE = 1e-4
 _HALF_TOLERANCE = 2e-2
 _REDUCED_TOLERANCE = 1e-1
@@ -33,24 +33,24 @@ _REDUCED_TOLERANCE = 1e-1
 
 @dataclass(frozen=True)
 class Row:
-    """A layer, or an output of the network.
+    """Comparison of one layer, or of one output of the network.
 
     Attributes
     ----------
     name, origin, kernel : str
-        Of the layer; of an output its name alone.
+        Those of the layer; an output has only a name.
     reference : str
-        What the other program calls it.
+        Name in the other program.
     shape : tuple of int
-        In the other program.
+        Shape in the other program.
     difference : float
-        The largest.
+        Max absolute difference.
     magnitude : float
-        The largest of the other program.
+        Max absolute value in the other program.
     relative : float
-        The one over the other.
+        `difference` over `magnitude`.
     differs : bool
-        By more than the tolerance, or one has numbers where the other has none.
+        Whether `relative` exceeds the tolerance, or only one side has NaN or infinity somewhere.
     """
 
     name: str
@@ -66,17 +66,17 @@ class Row:
 
 @dataclass(frozen=True)
 class Verification:
-    """What `verify` found.
+    """Result of `verify`.
 
     Attributes
     ----------
     against : str
-        The other program, and its version.
+        The other program and its version.
     tolerance : float
     rows : list of Row
-        Layers in the order in which they run, then outputs.
+        Layers in execution order, then outputs.
     unmatched : list of str
-        Layers that have no counterpart of their own.
+        Layers without a counterpart of their own.
     """
 
     against: str
@@ -91,11 +91,11 @@ class Verification:
 
     @property
     def agrees(self) -> bool:
-        """Whether something was compared, and nothing differs."""
+        """Whether something was compared and nothing differs."""
         return bool(self.rows) and self.first is None
 
     def to_dict(self) -> dict[str, Any]:
-        """What `json.dumps` takes."""
+        """Return a dict for `json.dumps`."""
         first = self.first
         return {**asdict(self), "agrees": self.agrees, "first": None if first is None else asdict(first)}
 
@@ -108,19 +108,19 @@ def verify(
     model: Any = None,
     tolerance: float | None = None,
 ) -> Verification:
-    """Compare what a network makes between its kernels with what another program makes of the same arrays.
+    """Compare the intermediate results of a network with those of another program on the same arrays.
 
     Parameters
     ----------
     network : Network
-        Made with ``optimize=False`` all nodes can be compared, else what passes left.
+        With ``optimize=False`` all nodes can be compared, otherwise those that the passes left.
     against : str
-        "onnxruntime", or "reference": the NumPy evaluator of the package onnx; `model` is an ONNX file. "torch":
-        `model` is a torch.nn.Module. "kernels": each kernel called by itself, one after another, without `model`.
+        "onnxruntime", or "reference", the NumPy evaluator of the package onnx: `model` is an ONNX file. "torch":
+        `model` is a torch.nn.Module. "kernels": the network's kernels called one by one, without `model`.
     arrays : dict of arrays by name
-        The inputs, in the layout of the network's.
+        The inputs, in the layouts of the network's inputs.
     tolerance : float, optional
-        Of differences over the largest magnitude of a layer's result; default 1e-4 for float32, 2e-2 for float16, 1e-1
+        Max difference over the max magnitude of a layer's result; default 1e-4 for float32, 2e-2 for float16, 1e-1
         where products may be bfloat16.
 
     Raises
@@ -171,7 +171,7 @@ def _row(
 ) -> Row:
     a, b = np.asarray(ours, np.float64), np.asarray(theirs, np.float64)
     with np.errstate(invalid="ignore"):
-        same = (a == b) | (np.isnan(a) & np.isnan(b))  # infinities are, too
+        same = (a == b) | (np.isnan(a) & np.isnan(b))  # equal infinities included
         difference = float(np.where(same, 0.0, np.abs(a - b)).max(initial=0.0))
     magnitude = float(np.abs(b[np.isfinite(b)]).max(initial=0.0))
     relative = difference / magnitude if magnitude > 0 else difference
@@ -182,7 +182,7 @@ def _row(
 def _ours(
     network: Network, arrays: Mapping[str, NDArray[Any]]
 ) -> tuple[dict[str, NDArray[Any]], dict[str, NDArray[Any]]]:
-    """What each node makes, (N, H, W, C), and the outputs."""
+    """Return the result of each node, (N, H, W, C), and the outputs."""
     graph = network.graph.copy()
     names = {}
     for node in graph.nodes:
@@ -205,9 +205,9 @@ def _ours(
 
 
 def _as_shape(image: NDArray[Any], shape: tuple[int, ...]) -> NDArray[Any] | None:
-    """An image (N, H, W, C) in the shape of the other program's tensor; None where no order of axes fits.
+    """Return an image (N, H, W, C) in the shape of the other program's tensor; None if no order of axes fits.
 
-    (N, C, H, W) is tried first, and flattened in that order, as the models that are compared have it.
+    (N, C, H, W), the order of the models that are compared, is tried first, and is used for flattened tensors.
     """
     if math.prod(shape) != image.size:
         return None
@@ -224,9 +224,9 @@ def _as_shape(image: NDArray[Any], shape: tuple[int, ...]) -> NDArray[Any] | Non
 
 @dataclass(frozen=True)
 class _Reference:
-    """Another program's results: of layers by the name of ours, with its name there, and of outputs.
+    """Results of another program: layers by our name, with the name there, and outputs.
 
-    `has_images`: those of layers are (N, H, W, C), as ours; else in an order of axes that shapes have to tell.
+    `has_images`: results of layers are (N, H, W, C), like ours; otherwise the order of axes is inferred from shapes.
     """
 
     program: str
@@ -236,16 +236,16 @@ class _Reference:
 
 
 def _last_of(nodes: Iterable[Node], keys: Mapping[str, Any]) -> dict[str, str]:
-    """Of each key the last layer that ends with that node of the source model.
+    """Return, for each key, the last layer whose origin ends with that node of the source model.
 
-    Origins are "a (Conv), b (Relu)" where passes made one layer of two.
+    Origins are "a (Conv), b (Relu)" where passes merged two nodes.
     """
     found: dict[str, str] = {}
     for node in nodes:
         if node.origin in keys:
             found[node.origin] = node.name
             continue
-        # The longest that fits: names may have commas of their own.
+        # The longest match: names may contain commas.
         parts = node.origin.split(", ")
         for first in range(1, len(parts)):
             key = ", ".join(parts[first:])
@@ -268,7 +268,7 @@ def _onnx_model(model: Any) -> Any:
 
 
 def _onnx_layers(network: Network, proto: Any) -> tuple[list[str], dict[str, str]]:
-    """Values of the model that layers can be compared with, and the layer of each."""
+    """Return the values of the model that layers can be compared with, and the layer of each."""
     keys = {}
     for number, node in enumerate(proto.graph.node):
         outputs = [name for name in node.output if name]
@@ -311,7 +311,7 @@ def _onnxruntime(network: Network, arrays: Mapping[str, NDArray[Any]], model: An
     def run(proto: Any, wanted: list[str], feed: dict[str, NDArray[Any]]) -> list[Any]:
         options = onnxruntime.SessionOptions()
         options.log_severity_level = 3
-        # As the model is: nothing fused, so that values between nodes are what they are.
+        # Without fusion, so that all intermediate values exist.
         options.graph_optimization_level = onnxruntime.GraphOptimizationLevel.ORT_DISABLE_ALL
         session = onnxruntime.InferenceSession(proto.SerializeToString(), options, providers=["CPUExecutionProvider"])
         return list(session.run(wanted, feed))
@@ -342,12 +342,12 @@ def _torch(network: Network, arrays: Mapping[str, NDArray[Any]], model: Any) -> 
 
     def keep(path: str) -> Callable[..., None]:
         def hook(module: Any, sources: Any, result: Any) -> None:
-            if isinstance(result, torch.Tensor):  # copied: what follows may write in place
+            if isinstance(result, torch.Tensor):  # copied: later modules may write in place
                 calls.setdefault(path, []).append(result.detach().to(torch.float32).numpy().copy())
 
         return hook
 
-    # A name of a module that has others inside may stand for any of the operators between them.
+    # Leaf modules only: the name of a container may refer to any of the operators inside of it.
     leaves = [(path, part) for path, part in model.named_modules() if path and not any(part.children())]
     handles = [part.register_forward_hook(keep(path)) for path, part in leaves]
     modes = [(part, part.training) for part in model.modules()]
@@ -373,7 +373,7 @@ def _torch(network: Network, arrays: Mapping[str, NDArray[Any]], model: Any) -> 
         if path in calls:
             by_path.setdefault(path, []).append(node.name)
     for path, names in by_path.items():
-        # A module that is called several times, or one that several kernels compute: the last of them.
+        # A module may be called several times, and a call may take several kernels: compare the last kernel of each.
         every, left = divmod(len(names), len(calls[path]))
         if not left:
             layers.update((names[(call + 1) * every - 1], (path, array)) for call, array in enumerate(calls[path]))
@@ -381,7 +381,7 @@ def _torch(network: Network, arrays: Mapping[str, NDArray[Any]], model: Any) -> 
 
 
 def _kernels(network: Network, arrays: Mapping[str, NDArray[Any]], model: Any) -> _Reference:
-    """The graph that the network was made of, one kernel and one array after another."""
+    """Run the kernels of the network's graph one by one, with arrays in between."""
     graph: Graph = network.graph
     values: dict[str, NDArray[Any]] = {}
     for name, spec in network.inputs.items():

@@ -1,8 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Reordering of weights, weights of one bit, and arrays that can always be shared with a device.
+"""Reordering of weights, one-bit weights, and arrays that can always be shared with a device.
 
-Where it matters the functions are the extension's own: a Python layer around them would take longer than a small tensor
-does.
+`reorder` and `empty` are the extension's functions: a Python wrapper would take longer than a small tensor does.
 """
 
 from __future__ import annotations
@@ -20,12 +19,12 @@ __all__ = ["empty", "pack_bits", "reorder", "reorder_linear"]
 
 
 def pack_bits(weight: Any, *, layout: str = "OIHW") -> NDArray[np.uint32]:
-    """Weights of a binary convolution: one bit for each, 32 input channels in a word, lowest bit first.
+    """Pack the weights of a binary convolution into bits: 32 input channels in a word, lowest bit first.
 
     Parameters
     ----------
     weight : array, shape (O, I, H, W), or as `layout` says, or (O, I)
-        A bit is 1 where the number is greater than 0: of weights +1 and -1 where it is +1, of 0 and 1 where it is 1.
+        A bit is 1 if the number is greater than 0: weights may be +1 and -1, or 1 and 0.
     layout : str, default "OIHW"
         "OIHW", "OHWI", or "OI" for a fully connected layer of a single pixel.
 

@@ -351,7 +351,7 @@ def test_members_of_archives(tmp_path: Path) -> None:
         archive.writestr("a.npy", GOOD)
         with pytest.warns(UserWarning, match="Duplicate name"):
             archive.writestr("a.npy", GOOD)
-    with pytest.raises(mpscnn.InvalidModelError, match=r'the array "a" stands there twice'):
+    with pytest.raises(mpscnn.InvalidModelError, match=r'the array "a" appears twice'):
         load(file)
 
 
@@ -497,7 +497,7 @@ def test_without_pytorch(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Non
     ("layout", "match"),
     [
         ([("x", "float32", (5,))], r"has 16 bytes; the 1 arrays of the layout need 20"),
-        ([("x", "float32", (4,)), ("x", "float32", (4,))], r'the name "x" stands there twice'),
+        ([("x", "float32", (4,)), ("x", "float32", (4,))], r'the name "x" appears twice'),
         ([("x", "float32")], r"is not \(name, dtype, shape\)"),
         ([("x", "f32", (4,))], r"is not \(name, dtype, shape\)"),
         ([("x", "O", (2,))], r'"x" has a dtype \(\|O\) that is not a number'),

@@ -46,9 +46,9 @@ OPTIONS: dict[str, tuple[dict[str, Any], type[Exception], str]] = {
     "frozen, no name": (
         {"frozen": ["fc", "conv9"]},
         ValueError,
-        r'^frozen: "conv9" is the name of no node, nor the beginning of one\.$',
+        r'^frozen: no node is named "conv9" or starts with it\.$',
     ),
-    "frozen, half a name": ({"frozen": ["con"]}, ValueError, r'^frozen: "con" is the name of no node'),
+    "frozen, half a name": ({"frozen": ["con"]}, ValueError, r'^frozen: no node is named "con" or starts'),
     "frozen, all": (
         {"frozen": ["conv", "fc"]},
         ValueError,

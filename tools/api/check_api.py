@@ -5,7 +5,7 @@
     check_api.py INCLUDE_DIR [options]
 
 Parses every header under INCLUDE_DIR (or only the --entry headers) with clang's
-JSON AST dump and compares what it finds with the JSON files.  Reports missing
+JSON AST dump and compares it with the JSON files.  Reports missing
 classes, wrong superclasses, missing selectors, differing return/argument types,
 missing or mistyped properties and differing enum values (also protocols, structs,
 functions, typedefs and constants).  The last line of output is
@@ -90,7 +90,7 @@ def main(argv=None):
         help="names (commas or spaces), a file of names, or @scope (@seed, @support, @graph, @rnn, @nn_other)",
     )
     ap.add_argument(
-        "--allow-missing", action="store_true", help="missing things do not fail the run; differing ones still do"
+        "--allow-missing", action="store_true", help="fail only on differing declarations, not on missing ones"
     )
     ap.add_argument(
         "--tier",
@@ -99,7 +99,7 @@ def main(argv=None):
         choices=(1, 2),
         help="metal_api.json: 1 = minimal compute surface (default), 2 = all members",
     )
-    ap.add_argument("--max-since", metavar="VERSION", help="leave out what came after this macOS version, e.g. 10.15")
+    ap.add_argument("--max-since", metavar="VERSION", help="skip declarations newer than this macOS version (10.15)")
     ap.add_argument("--skip-deprecated", action="store_true", help="leave out members that are deprecated")
     ap.add_argument(
         "--include-unavailable", action="store_true", help="also require members that the SDK marks unavailable"
@@ -110,7 +110,7 @@ def main(argv=None):
         help="spelling must match (NSUInteger is not unsigned long, a typedef is not its target)",
     )
     ap.add_argument(
-        "--strict-placement", action="store_true", help="members must be declared in the very class, not inherited"
+        "--strict-placement", action="store_true", help="members must be declared in the class itself, not inherited"
     )
     ap.add_argument("--strict-attrs", action="store_true", help="also compare copy/retain/weak of properties")
     ap.add_argument("--lang", default="objective-c", choices=("objective-c", "objective-c++"))

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What Objective-C headers declare, out of clang's JSON dump of their AST."""
+"""Declarations of Objective-C headers, from clang's JSON dump of the AST."""
 
 import glob
 import json
@@ -23,7 +23,7 @@ DEFAULT_CFLAGS = [
 
 
 def objc_include_dir():
-    """The newest GCC's folder with objc/objc.h (libobjc-NN-dev)."""
+    """Return the newest GCC's folder with objc/objc.h (libobjc-NN-dev)."""
     found = glob.glob("/usr/lib/gcc/*/*/include/objc/objc.h")
     if not found:
         sys.stderr.write("check_api: no objc/objc.h below /usr/lib/gcc (Debian: libobjc-12-dev)\n")
@@ -63,7 +63,7 @@ WANTED = {
 
 
 def stream_top_level(pipe):
-    """Yield (decl, file at its start) for the wanted top-level declarations."""
+    """Yield (declaration, file at its start) for the wanted top-level declarations."""
     buf, kind, cur_file, start_file, prev = None, None, None, None, ""
     for line in pipe:
         line = line.rstrip("\n")

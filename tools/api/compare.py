@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The declarations of headers against the fact base: what is missing, and what differs."""
+"""Comparison of the declarations of headers with the fact base: missing and differing ones."""
 
 import re
 
@@ -91,7 +91,7 @@ class Checker:
         return out
 
     def holders(self, name, is_proto):
-        """Containers to search, nearest first: [(label, container)]"""
+        """Return the containers to search, nearest first: [(label, container)]."""
         res = []
         if is_proto:
             for n in [name, *sorted(self.protocol_closure([name]) - {name})]:
@@ -175,7 +175,7 @@ class Checker:
             if not self.t.same(p["type"], have["type"]):
                 bad.append("type is '{}', expected '{}'".format(have["type"], p["type"]))
             if p["readonly"] != have["readonly"]:
-                # a readonly base redeclared readwrite further up still counts
+                # A readonly base redeclared readwrite further up still counts.
                 bad.append(
                     "is %s, expected %s"
                     % (("readonly", "readwrite") if have["readonly"] else ("readwrite", "readonly"))
@@ -207,7 +207,7 @@ class Checker:
 
     @staticmethod
     def availability(member, have, in_place):
-        """A member that must not be used has to be marked in the very class, and no other may be."""
+        """Check that exactly the unavailable members are marked so, in the class itself."""
         want = bool(member.get("unavailable"))
         if in_place and want == have["unavailable"]:
             return []

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Types as clang and the fact base spell them, in one form that can be compared."""
+"""Canonical forms of types, to compare the spellings of clang and the fact base."""
 
 import re
 
@@ -87,7 +87,7 @@ def int_name(words):
 def tokens(text):
     text = re.sub(r"__attribute__\s*\(\(.*?\)\)", " ", text)
     text = re.sub(r"\b(?:NS_RETURNS_RETAINED|NS_NOESCAPE|NS_UNAVAILABLE)\b", " ", text)
-    text = text.replace("((^))", "(^)")  # of a block type with attributes
+    text = text.replace("((^))", "(^)")  # block type with attributes
     return [t for t in TOKEN.findall(text) if t not in DROP]
 
 
@@ -137,7 +137,7 @@ def fix_const(toks):
 
 
 def canon(text, table=None, strict=False):
-    """Canonical token string of a type; with a typedef table aliases are resolved."""
+    """Return the canonical token string of a type; with a typedef table aliases are resolved."""
     toks = fold_ints(tokens(text))
     if table is not None:
         for _ in range(12):

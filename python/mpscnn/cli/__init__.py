@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The command ``mpscnn``: see docs/command_line.md.
+"""The command ``mpscnn``; see docs/command_line.md.
 
-Exit status: 0, done; 1, the model, the file or the device is at fault, or results differ; 2, wrong use of the command;
-130, Ctrl-C. It is ended by SIGPIPE (141 in a shell) when it writes to a pipe that is read no more.
+Exit status: 0, success; 1, an error in the model, file or device, or results differ; 2, wrong usage; 130, Ctrl-C. When
+it writes to a closed pipe it is ended by SIGPIPE (141 in a shell).
 """
 
 from __future__ import annotations
@@ -17,12 +17,12 @@ __all__ = ["main"]
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Entry point of ``mpscnn`` and ``python -m mpscnn``; returns the exit status.
+    """Run ``mpscnn`` or ``python -m mpscnn`` and return the exit status.
 
     Parameters
     ----------
     arguments : sequence of str, optional
-        Without the command's own name; None: those of the process.
+        Without the command's own name; None: the arguments of the process.
     """
     try:
         from .app import run
@@ -35,5 +35,5 @@ def main(arguments: Sequence[str] | None = None) -> int:
     try:
         _interrupts.raise_again()
         return run(arguments)
-    except KeyboardInterrupt:  # before or after the command's own
+    except KeyboardInterrupt:  # outside of the command's own handling
         return 130

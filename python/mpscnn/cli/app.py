@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The commands together, and what becomes of errors."""
+"""The app of all commands, and error reporting."""
 
 from __future__ import annotations
 
@@ -41,14 +41,14 @@ def _version(value: bool) -> None:
 @app.callback()
 def _options(
     version: Annotated[
-        bool, typer.Option("--version", help="Show the version and leave.", callback=_version, is_eager=True)
+        bool, typer.Option("--version", help="Show the version and exit.", callback=_version, is_eager=True)
     ] = False,
 ) -> None:
     pass
 
 
 def run(arguments: Sequence[str] | None = None) -> int:
-    """Run a command; the exit status."""
+    """Run a command and return the exit status."""
     State.traceback, State.is_process = False, arguments is None
     end_by_sigpipe()
     try:
@@ -78,7 +78,7 @@ _OURS = (
 
 
 def sentence(error: Exception) -> str:
-    """What an exception says; of one that nobody foresaw its kind, too."""
+    """Return the message of an exception, with its class if it was not expected."""
     text = str(error.args[0]) if isinstance(error, KeyError) and error.args else str(error)
     if isinstance(error, _OURS) and text:
         return text

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""mpscnn bench: a model beside PyTorch, ONNX Runtime and OpenVINO."""
+"""mpscnn bench: times of a model compared with PyTorch, ONNX Runtime and OpenVINO."""
 
 from __future__ import annotations
 
@@ -23,31 +23,29 @@ def bench(
     input_shape: options.InputShapes = None,
     architecture: options.Architecture = None,
     option: options.ReaderOptions = None,
-    batch: Annotated[str, typer.Option(help="Images at once; several sizes with commas between them.")] = "1",
+    batch: Annotated[str, typer.Option(help="Batch size, or several sizes separated by commas.")] = "1",
     seconds: Annotated[float, typer.Option(min=0.0, help="For each batch size, all contestants together.")] = 5.0,
     against: Annotated[
-        str, typer.Option(help="torch, onnxruntime, openvino, with commas between them.", show_default=False)
+        str, typer.Option(help="torch, onnxruntime, openvino, separated by commas.", show_default=False)
     ] = "",
     torch: Annotated[
         str | None,
         typer.Option(
             metavar="PACKAGE:CALLABLE",
-            help="What makes the module for --against torch; it takes MODEL's weights if that is a file of weights.",
+            help="Makes the module for --against torch, which takes MODEL's weights if MODEL is a file of weights.",
             show_default=False,
         ),
     ] = None,
     dtype: options.Precision = options.DType.float32,
     reduced_precision: Annotated[
-        bool, typer.Option("--reduced-precision", help="bfloat16 products besides float32, here and in OpenVINO.")
+        bool, typer.Option("--reduced-precision", help="Also time bfloat16 products, here and in OpenVINO.")
     ] = False,
-    plot: Annotated[
-        Path | None, typer.Option(help="A picture of the times: .png, .svg, .pdf.", show_default=False)
-    ] = None,
-    seed: Annotated[int, typer.Option(help="Of the random inputs.")] = 0,
+    plot: Annotated[Path | None, typer.Option(help="Plot the times: .png, .svg, .pdf.", show_default=False)] = None,
+    seed: Annotated[int, typer.Option(help="Seed of the random inputs.")] = 0,
     json: options.Json = False,
     traceback: options.Traceback = False,
 ) -> None:
-    """Time a model, side by side with others: interleaved in one run, results compared first, medians."""
+    """Time a model and other programs, interleaved in one run, and show medians; results are compared first."""
     sizes = batches(batch)
     names = [name.strip() for name in against.split(",") if name.strip()]
     for name in names:
@@ -85,7 +83,7 @@ def bench(
 
 
 def show(comparisons: list[Comparison]) -> None:
-    """The times as a table."""
+    """Print the times as a table."""
     rows = [
         (
             str(one.batch),
@@ -118,7 +116,7 @@ def show(comparisons: list[Comparison]) -> None:
 
 
 def batches(text: str) -> list[int]:
-    """Numbers of "1,8"; a usage error says what is wrong."""
+    """Parse "1,8"; raise a usage error for anything else."""
     try:
         sizes = [int(part) for part in text.split(",")]
     except ValueError:
@@ -157,7 +155,7 @@ def _contestants(
 
 
 def channels_innermost(loaded: Loaded, arrays: dict[str, NDArray[np.float32]]) -> dict[str, NDArray[np.float32]]:
-    """The same arrays with channels innermost in memory, as PyTorch's channels_last has them."""
+    """Return the same arrays with channels innermost in memory, like PyTorch's channels_last."""
     placed = {}
     for name, array in arrays.items():
         layout = loaded.network.inputs[name].layout

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What commands write: results on stdout, everything else on stderr."""
+"""Output of the commands: results on stdout, everything else on stderr."""
 
 from __future__ import annotations
 
@@ -21,41 +21,41 @@ from rich.text import Text
 
 from .options import State
 
-# What takes less shows no progress.
+# Shorter operations show no progress.
 _PATIENCE_SECONDS = 2.0
 
 
 def end_by_sigpipe() -> None:
-    """As other programs do when what they write is read no more. GNUstep ignores SIGPIPE once there is a device."""
+    """End the process on SIGPIPE, like other programs. GNUstep ignores SIGPIPE once a device exists."""
     if State.is_process:
         signal.signal(signal.SIGPIPE, signal.SIG_DFL)
 
 
 def stdout() -> Console:
-    """Results. Lines are as long as the terminal's, elsewhere as long as they are."""
+    """Return the console for results. Lines wrap only on a terminal."""
     end_by_sigpipe()
     console = Console(highlight=False, soft_wrap=False)
     return console if console.is_terminal else Console(highlight=False, width=240)
 
 
 def stderr() -> Console:
-    """Messages and progress."""
+    """Return the console for messages and progress."""
     end_by_sigpipe()
     return Console(stderr=True, highlight=False)
 
 
 def _text(text: str, **style: Any) -> Text:
-    """As it is: no markup. File names may be bytes that are no text; these are shown as numbers."""
+    """Return the text without markup. Undecodable bytes of file names are shown as escapes."""
     return Text(text.encode("utf-8", "backslashreplace").decode("utf-8"), **style)
 
 
 def say(text: str) -> None:
-    """A message."""
+    """Print a message."""
     stderr().print(_text(text), soft_wrap=True)
 
 
 def write(text: str = "") -> None:
-    """A line of the result."""
+    """Print a line of the result."""
     stdout().print(_text(text), soft_wrap=True)
 
 
@@ -70,7 +70,7 @@ def _plain(value: Any) -> Any:
 
 
 def write_json(value: Any) -> None:
-    """The whole result, on stdout. Numbers that JSON has not (infinite, or none) are null."""
+    """Write the whole result to stdout. Infinity and NaN, which JSON lacks, become null."""
     end_by_sigpipe()
     json.dump(_finite(value), sys.stdout, indent=2, default=_plain, allow_nan=False)
     sys.stdout.write("\n")
@@ -95,7 +95,7 @@ def table(
     right: int = 0,
     less_important: Sequence[str] = (),
 ) -> Table:
-    """A table whose last `right` columns are numbers; a narrow terminal does without the less important ones."""
+    """Return a table whose last `right` columns are numbers; narrow terminals drop the less important columns."""
     numeric = set(header[len(header) - right :])
     lines = [list(line) for line in (header, *rows, *([totals] if totals else []))]
     for name in less_important:
@@ -121,7 +121,7 @@ def table(
 
 
 def pairs(rows: Sequence[tuple[str, str]]) -> Table:
-    """Names and values, one line each."""
+    """Return a table of names and values."""
     made = Table(box=None, show_header=False, pad_edge=False, padding=(0, 2, 0, 0))
     for name, value in rows:
         made.add_row(_text(name, style="dim"), _text(value, overflow="fold"))
@@ -130,7 +130,7 @@ def pairs(rows: Sequence[tuple[str, str]]) -> Table:
 
 @contextmanager
 def progress(text: str, total: float | None = None) -> Iterator[Callable[[float], None]]:
-    """A bar on stderr where the block takes longer than two seconds; what is yielded is told how much is done."""
+    """Show a bar on stderr if the block takes longer than two seconds; yield a function that sets the amount done."""
     columns = [SpinnerColumn(), TextColumn("{task.description}", markup=False)]
     if total is not None:
         columns += [BarColumn(), MofNCompleteColumn() if total > 1 else TextColumn("{task.percentage:.0f} %")]
@@ -144,5 +144,5 @@ def progress(text: str, total: float | None = None) -> Iterator[Callable[[float]
     finally:
         timer.cancel()
         timer.join()
-        if bar.live.is_started:  # else it would write an empty line
+        if bar.live.is_started:  # otherwise it would write an empty line
             bar.stop()

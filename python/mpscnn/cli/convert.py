@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""mpscnn convert: a model of another framework to a file that is mapped into memory."""
+"""mpscnn convert: conversion of models to a file that is mapped into memory."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def convert(
     json: options.Json = False,
     traceback: options.Traceback = False,
 ) -> None:
-    """Write a model as .mpscnn: kernels and their weights as they are read, batch normalization folded."""
+    """Write a model as .mpscnn: kernels with weights in their own order, batch normalization folded."""
     if out.suffix.lower() != ".mpscnn":
         raise typer.BadParameter(f'"{out}" does not end in .mpscnn.', param_hint="OUT")
     start = time.perf_counter()
@@ -38,7 +38,7 @@ def convert(
     sizes = {"model_bytes": _size(model), "out_bytes": _size(out)}
     try:
         layers = layer_table(loaded.network, loaded.input_shapes())
-    except ValueError:  # sizes that are free: the file has no need of them
+    except ValueError:  # free sizes, which the file does not need
         layers = None
     if json:
         described = layers.to_dict() if layers is not None else {"layers": None, "totals": None}

@@ -22,7 +22,7 @@ from . import options
 from .console import pairs, stdout, table, write_json
 from .models import load
 
-# Columns of the table of layers, the first to go first.
+# Columns of the table of layers that narrow terminals drop, in this order.
 LESS_IMPORTANT = ("weights", "Apple's class", "from", "KiB")
 _PACKAGES = ("onnx", "torch", "safetensors", "pillow", "matplotlib", "onnxruntime", "openvino")
 
@@ -30,7 +30,7 @@ _PACKAGES = ("onnx", "torch", "safetensors", "pillow", "matplotlib", "onnxruntim
 def info(
     model: Annotated[
         Path | None,
-        typer.Argument(exists=True, help="A model; without one: the device and the build.", show_default=False),
+        typer.Argument(exists=True, help="A model; default: the device and the build.", show_default=False),
     ] = None,
     input_shape: options.InputShapes = None,
     architecture: options.Architecture = None,
@@ -58,7 +58,7 @@ def info(
 
 
 def environment() -> dict[str, Any]:
-    """Device, memory, versions and build."""
+    """Return device, memory, versions and build."""
     from ..config import config
 
     device = Device()
@@ -90,7 +90,7 @@ def environment() -> dict[str, Any]:
 
 
 def config_or_reason(config: Any) -> dict[str, Any]:
-    """Where headers and libraries are; the reason where that is not known, which is no error here."""
+    """Return the folders of headers and libraries, or the reason why they are unknown, which is not an error here."""
     try:
         found = config()
     except FileNotFoundError as error:
@@ -99,7 +99,7 @@ def config_or_reason(config: Any) -> dict[str, Any]:
 
 
 def _engine(name: str) -> str:
-    """What computes: a Linux device says it in parentheses."""
+    """Return the engine, which the name of a Linux device has in parentheses."""
     inside = re.search(r"\(([^()]+)\)$", name)
     return inside[1] if inside else "Metal Performance Shaders" if sys.platform == "darwin" else name
 
@@ -132,7 +132,7 @@ def _environment_rows(described: dict[str, Any]) -> list[tuple[str, str]]:
 
 
 def boundary(network: Network, shapes: dict[str, tuple[int, ...]]) -> dict[str, Any]:
-    """Inputs and outputs, for JSON."""
+    """Return inputs and outputs for JSON."""
     from ..layers import output_shapes
 
     results = output_shapes(network, shapes)
@@ -160,7 +160,7 @@ def boundary(network: Network, shapes: dict[str, tuple[int, ...]]) -> dict[str, 
 def show(
     path: Path, network: Network, shapes: dict[str, tuple[int, ...]], layers: LayerTable, plan: MemoryPlan
 ) -> None:
-    """The same for people."""
+    """Print the same facts as text."""
     out = stdout()
     ends = boundary(network, shapes)
     rows = [("model", path.name)]

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Models from the command line: files to networks, and the shapes of their inputs."""
+"""Loading of models for the commands, and shapes of their inputs."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from .console import progress
 
 @dataclass
 class Loaded:
-    """A network, the file it comes from, and the shapes of its inputs that were given."""
+    """A network, its file, and the given shapes of its inputs."""
 
     path: Path
     network: Network
@@ -32,9 +32,9 @@ class Loaded:
     texts: list[str] | None
 
     def input_shapes(self, batch: int | None = None) -> dict[str, tuple[int, ...]]:
-        """Of arrays for the inputs, in the order of their axes; `batch` in place of the first extent.
+        """Return the shapes of input arrays in the order of their axes, with `batch` as the first extent if given.
 
-        Raises ValueError where neither the command line nor the model says.
+        Raise ValueError if neither the command line nor the model gives a shape.
         """
         network = self.network
         known = {**(default_shapes(network) or {}), **loaded_shapes(network), **self.shapes}
@@ -54,12 +54,12 @@ class Loaded:
         return {name: known[name] for name in network.inputs}
 
     def random_arrays(self, seed: int, batch: int | None = None) -> dict[str, NDArray[np.float32]]:
-        """Standard normal numbers, seeded."""
+        """Return seeded standard normal numbers."""
         return random_arrays(self.input_shapes(batch), seed)
 
 
 def random_arrays(shapes: Mapping[str, tuple[int, ...]], seed: int) -> dict[str, NDArray[np.float32]]:
-    """Standard normal numbers of these shapes, seeded."""
+    """Return seeded standard normal numbers of these shapes."""
     rng = np.random.default_rng(seed)
     return {name: rng.standard_normal(shape, dtype=np.float32) for name, shape in shapes.items()}
 
@@ -76,7 +76,7 @@ def load(
     mean: list[float] | None = None,
     std: list[float] | None = None,
 ) -> Loaded:
-    """A network of a file. `texts` are those of --input-shape; ValueError where they name no input of the model."""
+    """Load a file. `texts` are those of --input-shape; raise a usage error if they name no input of the model."""
     shapes = options.input_shapes(texts)
     in_file = onnx_shapes(path) if path.suffix.lower() == ".onnx" else {}
     if "" in shapes and len(in_file) == 1:
@@ -89,7 +89,7 @@ def load(
                 f" --input-shape {name}=..."
             )
     given: Any = None
-    if shapes and path.suffix.lower() not in (".mpscnn", ".pt2"):  # those know their shapes, or take any
+    if shapes and path.suffix.lower() not in (".mpscnn", ".pt2"):  # these contain their shapes, or accept any
         given = shapes.get("", shapes)
     with progress(f"loading {path.name}"):
         network = mpscnn.load(
@@ -119,7 +119,7 @@ def load(
 
 
 def onnx_shapes(path: Path) -> dict[str, tuple[int | None, ...]]:
-    """Shapes of the inputs of an ONNX file, None where an extent is open; empty where the package onnx is missing."""
+    """Return the input shapes of an ONNX file, with None for dynamic extents; empty if the package onnx is missing."""
     try:
         import onnx
     except ModuleNotFoundError:
@@ -129,7 +129,7 @@ def onnx_shapes(path: Path) -> dict[str, tuple[int | None, ...]]:
 
     try:
         graph = onnx.ModelProto.FromString(read_file(path, FILE_LIMIT)).graph
-    except Exception:  # what is wrong with the file says the importer
+    except Exception:  # the importer reports what is wrong with the file
         return {}
     constants = {tensor.name for tensor in graph.initializer}
     return {
@@ -143,9 +143,9 @@ def onnx_shapes(path: Path) -> dict[str, tuple[int | None, ...]]:
 
 
 def torch_module(text: str, weights: Path) -> Any:
-    """The torch.nn.Module that "package.module:callable" makes, with the file's weights where it is one of weights.
+    """Return the torch.nn.Module that "package.module:callable" makes, with the weights if the file is one of weights.
 
-    What is named is imported and called: it is the user's own code.
+    The named callable is imported and called: it is the user's own code.
     """
     try:
         import torch

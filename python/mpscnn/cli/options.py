@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Options that several commands have, and how their texts are read."""
+"""Options shared by several commands, and their parsers."""
 
 from __future__ import annotations
 
@@ -11,10 +11,10 @@ import typer
 
 
 class State:
-    """What holds for the whole command."""
+    """Global state of the command."""
 
     traceback = False
-    is_process = False  # else it was called from a program
+    is_process = False  # False: called from a program
 
 
 def _show_traceback(value: bool) -> bool:
@@ -23,7 +23,7 @@ def _show_traceback(value: bool) -> bool:
 
 
 class DType(str, enum.Enum):
-    """Of images between kernels."""
+    """Types of images between kernels."""
 
     float32 = "float32"
     float16 = "float16"
@@ -42,38 +42,38 @@ InputShapes = Annotated[
     typer.Option(
         "--input-shape",
         metavar="[NAME=]1x3x224x224",
-        help="Shape of an input, in the order of the model's axes, batch first. Once for each input.",
+        help="Shape of an input, in the order of the model's axes, batch first. May be repeated for several inputs.",
         show_default=False,
     ),
 ]
 Architecture = Annotated[
     str | None,
-    typer.Option(help="The network that weights alone belong to: resnet50, mobilenet_v2, ...", show_default=False),
+    typer.Option(help="Network of a file of weights: resnet50, mobilenet_v2, ...", show_default=False),
 ]
 ReaderOptions = Annotated[
     list[str] | None,
     typer.Option(
         "--option",
         metavar="NAME=VALUE",
-        help="What weights do not tell of their architecture: epsilon=0.001, tf_padding=true. Once for each.",
+        help="Property of an architecture that weights do not show: epsilon=0.001, tf_padding=true. May be repeated.",
         show_default=False,
     ),
 ]
-Precision = Annotated[DType, typer.Option("--dtype", help="Of the images between kernels, and of results.")]
+Precision = Annotated[DType, typer.Option("--dtype", help="Type of the images between kernels, and of results.")]
 ReducedPrecision = Annotated[
     bool, typer.Option("--reduced-precision", help="Permit bfloat16 products (allow_reduced_precision).")
 ]
 Optimize = Annotated[
     bool, typer.Option("--optimize/--no-optimize", help="Fold batch normalization and activations into the kernels.")
 ]
-Json = Annotated[bool, typer.Option("--json", help="One JSON object on stdout, and nothing else there.")]
+Json = Annotated[bool, typer.Option("--json", help="Print one JSON object on stdout and nothing else.")]
 Traceback = Annotated[
     bool, typer.Option("--traceback", help="Show where an error comes from.", callback=_show_traceback)
 ]
 
 
 def shape(text: str, option: str) -> tuple[int, ...]:
-    """Numbers of "1x3x224x224"; a usage error says what is wrong."""
+    """Parse "1x3x224x224"; raise a usage error for anything else."""
     try:
         extents = tuple(int(part) for part in text.lower().replace(",", "x").split("x"))
     except ValueError:
@@ -86,14 +86,14 @@ def shape(text: str, option: str) -> tuple[int, ...]:
 
 
 def reader_options(texts: list[str] | None) -> dict[str, bool | int | float | str] | None:
-    """Values by name: true and false, numbers, or else words."""
+    """Parse NAME=VALUE pairs; values are true, false, numbers or words."""
     found: dict[str, bool | int | float | str] = {}
     for text in texts or ():
         name, sign, value = text.partition("=")
         if not sign or not name:
             raise typer.BadParameter(f'"{text}" is not NAME=VALUE.', param_hint="--option")
         if name in found:
-            raise typer.BadParameter(f'"{name}" stands there twice.', param_hint="--option")
+            raise typer.BadParameter(f'"{name}" is given twice.', param_hint="--option")
         found[name] = _value(value)
     return found or None
 
@@ -110,7 +110,7 @@ def _value(text: str) -> bool | int | float | str:
 
 
 def input_shapes(texts: list[str] | None) -> dict[str, tuple[int, ...]]:
-    """By name of the input; "" stands for the only one."""
+    """Parse shapes by input name; "" is the only input."""
     found: dict[str, tuple[int, ...]] = {}
     for text in texts or []:
         name, _, extents = text.rpartition("=")
@@ -125,7 +125,7 @@ def input_shapes(texts: list[str] | None) -> dict[str, tuple[int, ...]]:
 
 
 def pair(text: str | None, option: str) -> tuple[int, int] | None:
-    """(height, width) of "224" or "224x320"."""
+    """Parse "224" or "224x320" as (height, width)."""
     if text is None:
         return None
     extents = shape(text, option)
@@ -135,7 +135,7 @@ def pair(text: str | None, option: str) -> tuple[int, int] | None:
 
 
 def numbers(text: str | None, option: str) -> list[float] | None:
-    """Numbers of "0.485,0.456,0.406"."""
+    """Parse "0.485,0.456,0.406"."""
     if text is None:
         return None
     try:

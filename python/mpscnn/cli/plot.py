@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""mpscnn plot: a network as a picture."""
+"""mpscnn plot: diagram of a network."""
 
 from __future__ import annotations
 
@@ -21,13 +21,11 @@ def plot(
     architecture: options.Architecture = None,
     option: options.ReaderOptions = None,
     optimize: options.Optimize = True,
-    title: Annotated[
-        str | None, typer.Option(help="Above the picture; default: the file's name.", show_default=False)
-    ] = None,
+    title: Annotated[str | None, typer.Option(help="Heading; default: the file's name.", show_default=False)] = None,
     json: options.Json = False,
     traceback: options.Traceback = False,
 ) -> None:
-    """Draw a model: kernels in chains, coloured by what they do, with names, windows and shapes."""
+    """Draw a model: chains of kernels, coloured by family, with names, windows and shapes."""
     if output.suffix.lower() != ".svg":
         raise typer.BadParameter(f'"{output}" does not end in .svg.', param_hint="--output")
     loaded = load(model, input_shape, architecture=architecture, option=option, optimize=optimize)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""mpscnn run: images or arrays through a model, classes or images or arrays out."""
+"""mpscnn run: run a model on images or arrays; results are classes, images or arrays."""
 
 from __future__ import annotations
 
@@ -24,13 +24,13 @@ from .models import load
 
 
 class Preset(str, enum.Enum):
-    """Options that go together."""
+    """Named sets of options."""
 
     imagenet = "imagenet"
 
 
 class Kind(str, enum.Enum):
-    """What becomes of a result."""
+    """Interpretation of results."""
 
     auto = "auto"
     classes = "classes"
@@ -38,24 +38,24 @@ class Kind(str, enum.Enum):
     array = "array"
 
 
-# What torchvision's classification networks are given.
+# Preprocessing of torchvision's classification networks.
 _IMAGENET = {"resize": (256, 256), "crop": (224, 224), "mean": [0.485, 0.456, 0.406], "std": [0.229, 0.224, 0.225]}
-# Of PIL, by number of channels.
+# PIL's modes, by number of channels.
 _MODES = {1: "L", 3: "RGB", 4: "RGBA"}
 
 
 @dataclass(frozen=True)
 class Prepare:
-    """What is done to a picture before it is given to a model: pixels stay 0...255, as uint8.
+    """Preprocessing of images; pixels stay 0...255, as uint8.
 
     Attributes
     ----------
     size : (height, width) or None
-        Stretched to exactly this.
+        Size to stretch to.
     resize : int or None
-        Length of the shorter side, the other in proportion.
+        Length of the shorter side; the aspect ratio is kept.
     crop : (height, width) or None
-        Taken from the middle afterwards.
+        Size of the centre crop that follows.
     channels : int
         1, 3 or 4.
     """
@@ -66,7 +66,7 @@ class Prepare:
     channels: int
 
     def __call__(self, path: Path) -> NDArray[np.uint8]:
-        """The picture of a file, (height, width, channels)."""
+        """Return the image of a file, (height, width, channels)."""
         from PIL import Image
 
         with Image.open(path) as opened:
@@ -96,15 +96,15 @@ def run(
     output: Annotated[
         Path | None, typer.Option("--output", "-o", help="Folder for images and arrays.", show_default=False)
     ] = None,
-    as_: Annotated[Kind, typer.Option("--as", help="What results are; auto: by their shape.")] = Kind.auto,
+    as_: Annotated[Kind, typer.Option("--as", help="Interpretation of results; auto: by shape.")] = Kind.auto,
     top: Annotated[int, typer.Option(min=1, help="Classes to show for each image.")] = 5,
     labels: Annotated[
         Path | None,
         typer.Option(
-            exists=True, dir_okay=False, help="Names of the classes: a line each, or JSON.", show_default=False
+            exists=True, dir_okay=False, help="Names of the classes: one per line, or JSON.", show_default=False
         ),
     ] = None,
-    softmax: Annotated[bool, typer.Option("--softmax", help="Scores to probabilities.")] = False,
+    softmax: Annotated[bool, typer.Option("--softmax", help="Turn scores into probabilities.")] = False,
     preset: Annotated[
         Preset | None,
         typer.Option(help="imagenet: --resize 256 --crop 224 with ImageNet's mean and std.", show_default=False),
@@ -113,17 +113,15 @@ def run(
         str | None, typer.Option(metavar="HxW", help="Stretch images to this size.", show_default=False)
     ] = None,
     resize: Annotated[int | None, typer.Option(min=1, help="Length of the shorter side.", show_default=False)] = None,
-    crop: Annotated[str | None, typer.Option(metavar="HxW", help="Middle part of images.", show_default=False)] = None,
+    crop: Annotated[str | None, typer.Option(metavar="HxW", help="Centre crop of images.", show_default=False)] = None,
     mean: Annotated[
         str | None, typer.Option(metavar="A,B,C", help="Subtracted from pixels, which are 0 to 1.", show_default=False)
     ] = None,
-    std: Annotated[
-        str | None, typer.Option(metavar="A,B,C", help="What they are divided by then.", show_default=False)
-    ] = None,
+    std: Annotated[str | None, typer.Option(metavar="A,B,C", help="Divisor after that.", show_default=False)] = None,
     value_range: Annotated[
-        str, typer.Option("--range", metavar="LOW,HIGH", help="Of results that are images: black and white.")
+        str, typer.Option("--range", metavar="LOW,HIGH", help="Values of black and white in image results.")
     ] = "0,1",
-    batch: Annotated[int, typer.Option(min=1, help="Images at once, where they are of one size.")] = 8,
+    batch: Annotated[int, typer.Option(min=1, help="Batch size, for images of equal size.")] = 8,
     input_shape: options.InputShapes = None,
     architecture: options.Architecture = None,
     option: options.ReaderOptions = None,
@@ -208,11 +206,11 @@ def _show(results: list[dict[str, Any]]) -> None:
     stdout().print(table(("from", "to"), written))
 
 
-# ---- in
+# ---- input
 
 
 def _files(paths: Iterable[Path]) -> Iterator[Path]:
-    """Folders become their images, in the order of their names."""
+    """Yield the files, with folders replaced by their images in the order of their names."""
     for path in paths:
         if not path.is_dir():
             yield path
@@ -233,7 +231,7 @@ def _image_suffixes() -> frozenset[str]:
 
 
 def _arrays(network: Network, files: list[Path], prepare: Prepare) -> Iterator[tuple[Path, NDArray[Any]]]:
-    """One image each, batch first, in the order of the network's input."""
+    """Yield each file with its array, batch first, in the layout of the network's input."""
     layout = next(iter(network.inputs.values())).layout
     for path in files:
         if path.suffix.lower() == ".npy":
@@ -251,8 +249,8 @@ def _arrays(network: Network, files: list[Path], prepare: Prepare) -> Iterator[t
 def _results(
     network: Network, files: list[Path], prepare: Prepare, batch: int
 ) -> Iterator[tuple[Path, list[NDArray[Any]]]]:
-    """Of each file the results, without the batch's axis where the file was an image."""
-    taken: list[list[tuple[Path, int]]] = []  # of each batch its files and how many images of it they are
+    """Yield each file with its results."""
+    taken: list[list[tuple[Path, int]]] = []  # for each batch, its files and their numbers of images
 
     def batches() -> Iterator[NDArray[Any]]:
         arrays = _arrays(network, files, prepare)
@@ -280,11 +278,11 @@ def _together(arrays: list[NDArray[Any]]) -> NDArray[Any]:
     return arrays[0] if len(arrays) == 1 else np.concatenate(arrays)
 
 
-# ---- out
+# ---- output
 
 
 def _kind(network: Network, results: list[NDArray[Any]]) -> Kind:
-    """Scores of classes are vectors, images have 1, 3 or 4 channels and more than one pixel."""
+    """Return the kind of a result: vectors are scores of classes, images have 1, 3 or 4 channels."""
     layout, array = next(iter(network.outputs.values())).layout, results[0]
     if len(results) == 1 and array.ndim >= 2 and array[0].size == max(array.shape[1:]) and len(array) == 1:
         return Kind.classes
@@ -339,7 +337,7 @@ def _write(
 
 
 def _save_image(file: Path, image: NDArray[Any], black: float, white: float) -> None:
-    """`image` is (height, width, channels)."""
+    """Write an image (height, width, channels)."""
     _image_suffixes()
     from PIL import Image
 
@@ -356,7 +354,7 @@ def _range(text: str) -> tuple[float, float]:
 
 
 def _labels(path: Path) -> dict[int, str]:
-    """A line for each class, or JSON: a list, or a dict by number, of names or of lists that end in one."""
+    """Read names of classes: one per line, or a JSON list or dict by number, of names or of lists that end in one."""
     text = path.read_text(encoding="utf-8")
     if path.suffix.lower() != ".json":
         return dict(enumerate(line.strip() for line in text.splitlines()))

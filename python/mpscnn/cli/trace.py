@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""mpscnn trace: when kernels are encoded, and when they run."""
+"""mpscnn trace: encode and execution times of kernels."""
 
 from __future__ import annotations
 
@@ -26,16 +26,14 @@ def trace(
     architecture: options.Architecture = None,
     option: options.ReaderOptions = None,
     batch: Annotated[
-        int | None, typer.Option(min=1, help="Images; default: as the shape says.", show_default=False)
+        int | None, typer.Option(min=1, help="Batch size; default: that of the shape.", show_default=False)
     ] = None,
-    runs: Annotated[int, typer.Option(min=1, help="Times that the network is run.")] = 1,
+    runs: Annotated[int, typer.Option(min=1, help="Number of runs.")] = 1,
     per_kernel: Annotated[
         bool,
-        typer.Option(
-            "--per-kernel/--whole", help="Each kernel on a command buffer of its own, or all on one, unhindered."
-        ),
+        typer.Option("--per-kernel/--whole", help="One command buffer per kernel, or one for all, at the usual speed."),
     ] = True,
-    seed: Annotated[int, typer.Option(help="Of the random inputs.")] = 0,
+    seed: Annotated[int, typer.Option(help="Seed of the random inputs.")] = 0,
     dtype: options.Precision = options.DType.float32,
     reduced_precision: options.ReducedPrecision = False,
     json: options.Json = False,
@@ -51,7 +49,7 @@ def trace(
         reduced_precision=reduced_precision,
     )
     arrays = loaded.random_arrays(seed, batch)
-    loaded.network(**arrays)  # plans, threads and caches
+    loaded.network(**arrays)  # warm-up: plans, threads and caches
     with progress("running", total=runs) as done, profile(per_kernel=per_kernel) as collected:
         for number in range(runs):
             loaded.network(**arrays)
@@ -78,7 +76,7 @@ def trace(
 
 
 def by_kernel(collected: profile) -> list[dict[str, Any]]:
-    """Seconds of each node on the device and in encoding, the longest first."""
+    """Return the seconds of each node on the device and in encoding, longest first."""
     found: dict[tuple[str, str], dict[str, Any]] = {}
     for event in collected.events:
         row = found.setdefault(

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""mpscnn verify: a model beside another program, layer by layer."""
+"""mpscnn verify: comparison of a model with another program, layer by layer."""
 
 from __future__ import annotations
 
@@ -33,8 +33,8 @@ def verify(
     against: Annotated[
         Against | None,
         typer.Option(
-            help="onnxruntime, or reference (the package onnx, in NumPy), of .onnx files; torch, with --torch; kernels,"
-            " each by itself. Default: onnxruntime for .onnx, torch with --torch, else kernels.",
+            help="onnxruntime, or reference (the package onnx, in NumPy), for .onnx files; torch, with --torch;"
+            " kernels, one by one. Default: onnxruntime for .onnx, torch with --torch, otherwise kernels.",
             show_default=False,
         ),
     ] = None,
@@ -42,7 +42,7 @@ def verify(
         str | None,
         typer.Option(
             metavar="PACKAGE:CALLABLE",
-            help="What makes the module for --against torch; it takes MODEL's weights if that is a file of weights.",
+            help="Makes the module for --against torch, which takes MODEL's weights if MODEL is a file of weights.",
             show_default=False,
         ),
     ] = None,
@@ -52,15 +52,15 @@ def verify(
             "--input", exists=True, dir_okay=False, help="A .npy array for the only input.", show_default=False
         ),
     ] = None,
-    seed: Annotated[int, typer.Option(help="Of random inputs, standard normal numbers.")] = 0,
+    seed: Annotated[int, typer.Option(help="Seed of the random inputs, standard normal numbers.")] = 0,
     batch: Annotated[
-        int | None, typer.Option(min=1, help="Images; default: as the shape says.", show_default=False)
+        int | None, typer.Option(min=1, help="Batch size; default: that of the shape.", show_default=False)
     ] = None,
     tolerance: Annotated[
         float | None,
         typer.Option(
             min=0.0,
-            help="Of differences over the largest magnitude of a layer's result; default 1e-4, for float16 2e-2, with"
+            help="Max difference over the max magnitude of a layer's result; default 1e-4, for float16 2e-2, with"
             " --reduced-precision 1e-1.",
             show_default=False,
         ),
@@ -70,14 +70,14 @@ def verify(
     optimize: Annotated[
         bool,
         typer.Option(
-            "--optimize/--no-optimize", help="Kernels as they run, or one for each node, so that all can be compared."
+            "--optimize/--no-optimize", help="Optimized kernels, or one per node, so that all nodes can be compared."
         ),
     ] = True,
     every: Annotated[bool, typer.Option("--all", help="Show all layers, not only the first that differ.")] = False,
     json: options.Json = False,
     traceback: options.Traceback = False,
 ) -> None:
-    """Compare what a model makes between its layers with another program; exit status 1 where they differ."""
+    """Compare the results of a model's layers with another program; exit status 1 if they differ."""
     is_onnx = model.suffix.lower() == ".onnx"
     chosen = against or (Against.torch if torch else Against.onnxruntime if is_onnx else Against.kernels)
     if chosen in (Against.onnxruntime, Against.reference) and not is_onnx:

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""From models of other frameworks to a Graph. Each reader is imported when it is first asked for."""
+"""Importers from other frameworks to a Graph. Each reader is imported on first use."""
 
 from ..loading import read
 

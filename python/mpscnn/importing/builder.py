@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Builder: what importers write a Graph with. Tensors here have the axes of the source model, images have theirs.
+"""Builder: writes a Graph for importers. A Tensor has the axes of the source model, mapped to those of an image.
 
-An importer walks its model and calls the functions of `mpscnn.importing.ops`, which take a Builder and Tensors, mean
-what PyTorch's operators of the same name mean, and add kernels to the graph.
+An importer walks its model and calls the functions of `mpscnn.importing.ops`, which take a Builder and Tensors and add
+kernels to the graph, with the semantics of PyTorch's operators of the same name.
 """
 
 from __future__ import annotations
@@ -16,32 +16,32 @@ from typing import Any
 from ..errors import UnsupportedOperatorError
 from ..graph import CHANNEL_LIMIT, EXTENT_LIMIT, Graph, Value
 
-# Kernels whose results have these extents whatever their sources have: 1, or those that an argument gives.
+# Kernels whose results have constant extents along these axes: 1, or (`_SIZED`) those of an argument.
 _LEAVES_ONE = {"ReduceRow": "W", "ReduceColumn": "H", "FullyConnected": "HW"}
 _EXTENTS = {"H": "height", "W": "width"}
 _SIZED = ("Slice", "ResizeBilinear", "CropAndResizeBilinear")
 
 
 class UnmappedError(Exception):
-    """An operator, or a use of it, that no kernel computes. Importers collect these and refuse the model as a whole."""
+    """An operator, or a use of it, that no kernel computes. Importers collect these and report all of them."""
 
 
 @dataclass(frozen=True)
 class Tensor:
-    """A tensor of the source model: one image per image of the batch, and how its axes are called there.
+    """A tensor of the source model: an image, and the mapping of its axes.
 
     Attributes
     ----------
     value : Value
-        In the graph.
+        Value in the graph.
     height, width, channels : int
-        Of the image, for the input shapes that the model is imported with.
+        Extents of the image, for the input shapes that the model is imported with.
     axes : str
-        Which axis of the image each axis of the tensor is: "NCHW" for PyTorch's images, "NC" for vectors. The batch
-        comes first. Axes of the image that are missing have extent 1.
+        The image's axis for each axis of the tensor: "NCHW" for PyTorch's images, "NC" for vectors. The batch is first.
+        Missing axes of the image have extent 1.
     flat : tuple of int or None
-        Shape behind the batch when axes have been taken together or apart since: the values in the order of `axes`.
-        None: one extent for each of `axes`.
+        Shape without the batch, if axes have been merged or split: the values are in the order of `axes`. None: one
+        extent for each of `axes`.
     """
 
     value: Value
@@ -52,28 +52,28 @@ class Tensor:
     flat: tuple[int, ...] | None = None
 
     def extent(self, axis: str) -> int:
-        """Of the image's axis "H", "W" or "C"."""
+        """Return the extent of the image's axis "H", "W" or "C"."""
         return {"H": self.height, "W": self.width, "C": self.channels}[axis]
 
     @property
     def shape(self) -> tuple[int, ...]:
-        """Extents behind the batch, as the source model sees them."""
+        """Shape in the source model, without the batch."""
         if self.flat is not None:
             return self.flat
         return tuple(self.extent(axis) for axis in self.axes[1:])
 
     @property
     def rank(self) -> int:
-        """Number of axes, the batch included."""
+        """Number of axes, including the batch."""
         return 1 + len(self.shape)
 
     @property
     def size(self) -> int:
-        """Values of each image."""
+        """Number of values of each image."""
         return self.height * self.width * self.channels
 
     def axis(self, dim: int) -> str:
-        """The image's axis that axis `dim` of the tensor is (negative: from the last); UnmappedError."""
+        """Return the image's axis for axis `dim` of the tensor (negative: from the last), or raise UnmappedError."""
         if not -self.rank <= dim < self.rank:
             raise UnmappedError(f"axis {dim} is not one of the {self.rank} axes")
         if self.flat is not None:
@@ -82,15 +82,15 @@ class Tensor:
 
 
 class Builder:
-    """Writes a Graph, node by node.
+    """Writer of a Graph, node by node.
 
     Attributes
     ----------
     graph : Graph
     origin : str
-        Of the nodes that are added now: name and operator in the source model.
+        Origin of the nodes that are added next: name and operator in the source model.
     in_training : bool
-        Whether what only training does, dropout, is part of the graph.
+        Whether the graph includes dropout.
     """
 
     def __init__(self, *, in_training: bool = False) -> None:
@@ -98,12 +98,12 @@ class Builder:
         self.in_training = in_training
         self.origin = ""
         self._name = ""
-        self._extents: dict[str, dict[str, int]] = {}  # of each input, as the model is imported
-        self._constant: dict[str, dict[str, bool]] = {"H": {}, "W": {}}  # what is_constant knows of inputs and nodes
+        self._extents: dict[str, dict[str, int]] = {}  # of each input, at import
+        self._constant: dict[str, dict[str, bool]] = {"H": {}, "W": {}}  # is_constant's cache, for inputs and nodes
 
     @contextlib.contextmanager
     def node(self, name: str, operator: str) -> Iterator[None]:
-        """Everything added inside comes from that node of the source model."""
+        """Set the origin of everything added inside of the block to that node of the source model."""
         before = self.origin, self._name
         self.origin, self._name = f"{name} ({operator})", name
         try:
@@ -112,11 +112,11 @@ class Builder:
             self.origin, self._name = before
 
     def input(self, name: str, shape: tuple[int, ...], axes: str = "NCHW") -> Tensor:
-        """A source of the model. `shape` is that of one image, without the batch, in the order of `axes`.
+        """Add an input of the model. `shape` is that of one image, without the batch, in the order of `axes`.
 
-        Height and width of a graph are free; `fix` pins them where something was imported for these alone.
+        Height and width of a graph are free until `fix` pins them for a node that was imported for these only.
 
-        UnsupportedOperatorError for one that no image holds.
+        UnsupportedOperatorError if no image can have this shape.
         """
         self._forget()
         extents = dict(zip(axes[1:], shape, strict=True))
@@ -135,7 +135,7 @@ class Builder:
         return Tensor(value, extents.get("H", 1), extents.get("W", 1), extents.get("C", 1), axes)
 
     def fix(self) -> None:
-        """Heights and widths of all inputs are what the model was imported with: the current node depends on them."""
+        """Fix heights and widths of all inputs to those at import: the current node depends on them."""
         for name, extents in self._extents.items():
             spec = self.graph.inputs[name]
             if spec.fixed_by:
@@ -150,13 +150,13 @@ class Builder:
             known.clear()
 
     def is_constant(self, tensor: Tensor, axis: str) -> bool:
-        """Whether the extent along "H", "W" or "C" is the same for all heights and widths of the inputs."""
+        """Return whether the extent along "H", "W" or "C" is the same for all heights and widths of the inputs."""
         if axis == "C":
             return True
         known = self._constant[axis]
         if not known:
             known.update({name: getattr(spec, _EXTENTS[axis]) is not None for name, spec in self.graph.inputs.items()})
-        for node in self.graph.nodes[len(known) - len(self.graph.inputs) :]:  # those since the last time
+        for node in self.graph.nodes[len(known) - len(self.graph.inputs) :]:  # nodes added since the last call
             if node.kernel == "Reshape":
                 known[node.name] = node.arguments["shape"]["HW".index(axis)] > 0
             else:
@@ -168,7 +168,7 @@ class Builder:
         return known[tensor.value.name]
 
     def fix_unless_constant(self, tensor: Tensor, axes: str = "HW") -> None:
-        """`fix`, unless the extents of `tensor` along `axes` are constant."""
+        """Call `fix` unless the extents of `tensor` along `axes` are constant."""
         if not all(self.is_constant(tensor, axis) for axis in axes):
             self.fix()
 
@@ -181,7 +181,7 @@ class Builder:
         channels: int | None = None,
         **arguments: Any,
     ) -> Tensor:
-        """Add a kernel. The result has the axes of the first source; extents that are not given are its, too."""
+        """Add a kernel. The result has the axes of the first source, and its extents where none are given."""
         first = sources[0]
         value = self.graph.add(
             kernel,
@@ -199,19 +199,19 @@ class Builder:
         )
 
     def in_trainer(self, tensor: Tensor, **training: Any) -> Tensor:
-        """`tensor`, which was added last, with the `training` of its node."""
+        """Set `training` of the node that was added last, and return its `tensor`."""
         self.graph.nodes[-1] = self.graph.nodes[-1].with_(training=training)
         return tensor
 
     def output(self, name: str, tensor: Tensor) -> None:
-        """A result of the model, with the shape that it has there. A flat one has it for these inputs alone."""
+        """Add an output of the model, with its shape there. A flat output fixes heights and widths."""
         if tensor.flat is not None:
             self.fix_unless_constant(tensor)
         self.graph.output(tensor.value, name, layout=tensor.axes, shape=tensor.flat)
 
 
 def as_image(tensor: Tensor) -> Tensor:
-    """The tensor with axes of its own again where that needs no work: a flat one of vectors, (N, C)."""
+    """Return the tensor with axes instead of a flat shape, if it is a vector (N, C); otherwise UnmappedError."""
     if tensor.flat is None:
         return tensor
     if tensor.height == tensor.width == 1 and math.prod(tensor.flat) == tensor.channels and len(tensor.flat) == 1:

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""From a list of layers and a mapping of arrays to a Graph: for weights whose module is not at hand.
+"""Import of a list of layers and a mapping of arrays, for weights whose module is not available.
 
-Layers are called as in torch.nn and their arrays as in a state_dict. PyTorch is not needed.
+Layers are named as in torch.nn and arrays as in a state_dict. PyTorch is not needed.
 """
 
 from __future__ import annotations
@@ -21,9 +21,9 @@ from .ops import activation, arithmetic, convolution, normalization, pooling, re
 
 Layer: TypeAlias = "tuple[str, str] | tuple[str, str, Mapping[str, Any]]"
 
-_MAXIMUM_EXTENT = 1 << 24  # more than any image has; arrays of as many values are made
+_MAXIMUM_EXTENT = 1 << 24  # larger than any image's; arrays of this size are allocated
 
-# Axes of an input of so many extents, the batch included.
+# Axes of an input, by its number of axes including the batch.
 _AXES = {2: "NC", 3: "NCW", 4: "NCHW"}
 
 
@@ -36,33 +36,32 @@ def read_layers(
     name: str = "the list of layers",
     in_training: bool = False,
 ) -> Graph:
-    """The layers, one behind the other, as a Graph.
+    """Read the layers as a Graph.
 
     Parameters
     ----------
     layers : sequence of (name, kind) or (name, kind, options)
-        `kind` is a layer of torch.nn, or "Add", "Subtract", "Multiply" or "Concat" of several. `options` are the
-        layer's arguments in torch.nn but those that its arrays tell, and "inputs": names of the layers that it reads,
-        "input" being that of the whole unless inputs have
-        names; without it a layer reads the one in front of it.
+        `kind` is a layer of torch.nn, or "Add", "Subtract", "Multiply" or "Concat" of several sources. `options` are
+        the layer's arguments in torch.nn, except those that follow from its arrays, and "inputs": names of the layers
+        that it reads, or of inputs ("input" unless `input_shapes` names them); default: the layer before it.
     state_dict : mapping of str to array
         "<name>.weight" and so on, in PyTorch's layouts: NumPy arrays or tensors. Not copied.
     input_shapes : tuple of int, or dict
-        (N, C, H, W), (N, C, W) or (N, C) of the input, or of each of several by its name. Other batches, heights and
-        widths are taken where the layers do.
+        (N, C, H, W), (N, C, W) or (N, C) of the input, or a dict by name for several. The graph accepts other batch
+        sizes, and other heights and widths if the layers do.
     outputs : sequence of str, optional
-        Names of layers whose results are those of the graph; by default the last one's, which is called "output".
+        Names of layers whose results are the outputs; default: the last one, named "output".
     name : str
-        What errors call it.
+        Name in errors.
     in_training : bool
-        Whether there is dropout.
+        Whether to include dropout.
 
     Raises
     ------
     InvalidModelError
-        No such layer, option or array; arrays that no layer reads; extents that do not fit.
+        An unknown layer, option or array; arrays that no layer reads; extents that do not fit.
     UnsupportedOperatorError
-        Layers that no kernel computes with these options: all of them.
+        There are layers that no kernel computes with these options; all are listed.
 
     Examples
     --------
@@ -109,7 +108,7 @@ def read_layers(
                 )
         values[layer], last = None, layer
         if len(tensors) < len(sources):
-            arrays.read_all(layer)  # a layer in front of it has failed
+            arrays.read_all(layer)  # an earlier layer has failed
             continue
         try:
             with builder.node(layer, kind), np.errstate(all="ignore"):  # weights may be infinite
@@ -128,7 +127,7 @@ def read_layers(
     return builder.graph
 
 
-# Axes of what layers read, by their kind or its end: PyTorch takes one axis less as a single image without a batch.
+# Allowed ranks of sources, by kind or its suffix: with one axis less, PyTorch assumes an image without a batch.
 _RANKS: dict[str, Sequence[int]] = {
     "1d": (3,), "2d": (4,), "BatchNorm1d": (2, 3), **dict.fromkeys(("Dropout1d", "Dropout2d"), (2, 3, 4)),
 }  # fmt: skip
@@ -147,7 +146,7 @@ def _shown(value: Any) -> str:
 
 
 def _extents(shapes: Any) -> dict[str, tuple[int, ...]]:
-    """Of each input the shape that is asked for."""
+    """Return the requested shape of each input."""
     if shapes is None:
         raise TypeError("input_shapes is missing: a list of layers does not tell the shape of its input.")
     by_name = dict(shapes) if isinstance(shapes, Mapping) else {"input": shapes}
@@ -172,7 +171,7 @@ def _extents(shapes: Any) -> dict[str, tuple[int, ...]]:
 
 
 def _nearest(name: Any, names: Iterable[str]) -> str:
-    """A sentence with names that are like one, if there are any."""
+    """Return a sentence with similar names, if there are any."""
     found = difflib.get_close_matches(str(name), list(names), n=3, cutoff=0.5)
     return f" Nearest: {', '.join(found)}." if found else ""
 
@@ -197,7 +196,7 @@ def _check_options(name: str, layer: str, kind: str, options: dict[str, Any], so
         raise InvalidModelError(f'{name}: layer "{layer}", a {kind} of {sources} inputs: {error}.') from None
 
 
-_LIMIT = 1 << 31  # of numbers that are counts
+_LIMIT = 1 << 31  # of integer options
 
 
 def _is_integer(value: Any) -> bool:
@@ -217,7 +216,7 @@ def _is_truth(value: Any) -> bool:
 
 
 def _each(is_right: Callable[[Any], bool]) -> Callable[[Any], bool]:
-    """Of one, or of a tuple of some."""
+    """Return a check of a value or of a non-empty tuple of values."""
     return lambda value: (
         is_right(value) or (isinstance(value, (tuple, list)) and len(value) > 0 and all(map(is_right, value)))
     )
@@ -231,7 +230,7 @@ _INTEGERS = ("an int, or a tuple of them", _each(_is_integer))
 _INTEGER, _NUMBER = ("an int", _is_integer), ("a number", _is_number)
 _WORD, _TRUTH = ("a str", _is_word), ("a bool", _is_truth)
 
-# Of each option what it may be.
+# The type of each option.
 _OPTIONS: dict[str, tuple[str, Callable[[Any], bool]]] = {
     **dict.fromkeys(("kernel_size", "dilation", "output_padding", "normalized_shape"), _INTEGERS),
     "stride": ("an int, a tuple of them or None", _or_none(_each(_is_integer))),
@@ -253,7 +252,7 @@ _OF_CONVOLUTIONS: dict[str, tuple[str, Callable[[Any], bool]]] = {
     "stride": _INTEGERS,
     "padding": ("an int, a tuple of them or a str", lambda value: _is_word(value) or _each(_is_integer)(value)),
 }
-# Where it is another thing than elsewhere; kinds without "1d" and "2d".
+# Options with other types for some kinds; kinds without "1d" and "2d".
 _OPTIONS_OF: dict[str, dict[str, tuple[str, Callable[[Any], bool]]]] = {
     "Conv": _OF_CONVOLUTIONS,
     "ConvTranspose": _OF_CONVOLUTIONS,
@@ -289,7 +288,7 @@ class _Arrays:
 
 
 class _ArraysOfLayer:
-    """Those of one layer, by the name behind the layer's."""
+    """Arrays of one layer, by their names after the layer's."""
 
     def __init__(self, arrays: _Arrays, layer: str) -> None:
         self.arrays, self.layer = arrays, layer
@@ -307,7 +306,7 @@ class _ArraysOfLayer:
             return None
         self.arrays.read.add(key)
         value = self.arrays.state_dict[key]
-        if hasattr(value, "detach"):  # a tensor of PyTorch, which need not be imported for it
+        if hasattr(value, "detach"):  # a PyTorch tensor; PyTorch is not imported
             if str(value.layout) != "torch.strided" or value.is_meta or value.is_quantized:
                 raise InvalidModelError(
                     f'the array "{key}" is no dense tensor with values: {value.layout}, {value.device}.'
@@ -339,7 +338,7 @@ def _layer(*kinds: str) -> Callable[[Callable[..., Tensor]], Callable[..., Tenso
 
 
 def _padded(b: Builder, x: Tensor, padding: Any, padding_mode: str) -> tuple[Tensor, Any]:
-    """The source with a border that is no zeros, as torch.nn's convolutions have it, and the padding that is left."""
+    """Pad the source explicitly unless padding_mode is "zeros"; return it and the remaining padding."""
     modes = {"reflect": "reflect", "replicate": "replicate"}
     if padding_mode == "zeros" or padding == 0:
         return x, padding

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Bytes of regular files, mapped or read."""
+"""Contents of regular files, mapped or read."""
 
 from __future__ import annotations
 
@@ -18,9 +18,9 @@ from ..errors import InvalidModelError
 
 
 def opened(path: str | Path) -> tuple[BinaryIO, int]:
-    """Open a file; its size in bytes. Neither a folder nor a device, a pipe or a socket."""
+    """Open a regular file and return it with its size in bytes."""
     try:
-        # O_NONBLOCK: opening a pipe without a writer would wait for one.
+        # O_NONBLOCK: opening a pipe would wait for a writer.
         number = os.open(path, os.O_RDONLY | getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_CLOEXEC", 0))
     except (OSError, ValueError) as error:
         raise InvalidModelError(f'"{path}" cannot be opened: {getattr(error, "strerror", None) or error}.') from error
@@ -32,11 +32,11 @@ def opened(path: str | Path) -> tuple[BinaryIO, int]:
 
 
 class Pages:
-    """The bytes of a file, read when they are touched; an array over them keeps them.
+    """A memory-mapped file; an array over it keeps it alive.
 
-    Python's mmap keeps a descriptor of the file as well, of which a process has few. It can do without since 3.13.
+    Python's mmap also keeps a file descriptor, of which a process has few; that is optional only since 3.13.
 
-    `writable`: what is written stays in memory, page by page, and never reaches the file.
+    `writable`: writes stay in memory (copy on write) and never reach the file.
     """
 
     def __init__(self, file: BinaryIO, size: int, *, writable: bool = False) -> None:
@@ -59,7 +59,7 @@ _C.munmap.argtypes = (ctypes.c_void_p, ctypes.c_size_t)
 
 
 def content(path: str | Path, *, mapped: bool, writable: bool = False) -> memoryview:
-    """The bytes of a file: mapped, or read into memory. The file is not changed where they are writable."""
+    """Return the bytes of a file, mapped or read into memory. Writes to a `writable` result do not reach the file."""
     file, size = opened(path)
     with file:
         if size == 0:
@@ -72,12 +72,12 @@ def content(path: str | Path, *, mapped: bool, writable: bool = False) -> memory
         except OSError as error:
             raise InvalidModelError(f'"{path}" cannot be mapped: {error.strerror}; see mapped=False.') from error
         array = np.asarray(pages)
-        pages.watch = _core._Watch([array])  # a file that becomes shorter does not end the process
+        pages.watch = _core._Watch([array])  # truncating the file does not crash the process
         return array.data
 
 
 def read_file(path: str | Path, limit: int) -> bytes:
-    """The bytes of a file that has no more than `limit`."""
+    """Return the bytes of a file of at most `limit` bytes."""
     file, size = opened(path)
     with file:
         if size > limit:

@@ -1,11 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Files of torch.export.save (.pt2), of which no code is run.
+"""Files of torch.export.save (.pt2), read without running their code.
 
-torch.export.load is not for files of others. It evaluates the text of symbolic shapes, unpickles example inputs,
-custom objects and tensors, imports modules that call specifications name, looks operators up by any path into PyTorch,
-and compiles Python source with names of the file in it. So it is not called. The archive is read here: the program is
-written anew from the fields below, each of which has a grammar, and PyTorch makes its objects of that copy; tensors
-are bytes of the file. Whatever else an archive holds is not looked at.
+torch.export.load is not safe for untrusted files: it evaluates the text of symbolic shapes, unpickles example inputs,
+custom objects and tensors, imports modules named by call specifications, looks operators up by any path into PyTorch,
+and compiles Python source with names from the file. So it is not called. The archive is parsed here: the program is
+rewritten from the fields below, each of which has a grammar, and PyTorch makes its objects from that copy; tensors are
+bytes of the file. All other contents of an archive are ignored.
 """
 
 from __future__ import annotations
@@ -29,11 +29,11 @@ from . import torch_export, weights_files
 from .aten import OPERATORS
 from .mapped_files import content, opened
 
-JSON_LIMIT = 64 << 20  # bytes of a program or a list of tensors; that of a U-Net has 0.24 MB
+JSON_LIMIT = 64 << 20  # bytes of a program or a list of tensors; a U-Net's have 0.24 MB
 MEMBERS_LIMIT = 100_000
 EXPRESSION_LIMIT = 2000  # characters; a U-Net's have 217
-EXPRESSIONS_LIMIT = 4 << 20  # characters of all of them; those of a DenseNet-121 have 0.6 million
-COST_LIMIT = 4096  # of an expression: bits of its numbers, more where SymPy takes long
+EXPRESSIONS_LIMIT = 4 << 20  # characters of all expressions; a DenseNet-121's have 0.6 million
+COST_LIMIT = 4096  # of an expression: bits of its numbers, weighted where SymPy is slow
 
 # torch/_export/serde/schema.py: ScalarType.
 DTYPES = {
@@ -49,8 +49,8 @@ DTYPES = {
     13: torch.bfloat16,
 }
 
-# Operators besides those of the importer: of constants and extents, and parts of what torch_patterns knows. PyTorch
-# runs them, so the list has none that reaches beyond its arguments, as aten.from_file does.
+# Operators besides those of the importer: on constants and extents, and parts of the patterns in torch_patterns.
+# PyTorch runs them, so the list excludes operators with access beyond their arguments, such as aten.from_file.
 _OF_CONSTANTS = """
     _assert_async _assert_scalar _assert_tensor_metadata _weight_norm _weight_norm_interface arange atan
     avg_pool3d broadcast_to ceil cos cumsum diag diagonal dot einsum eq expm1 eye floor floor_divide fmod full
@@ -70,24 +70,24 @@ OF_NUMBERS = frozenset(
     + ["math.trunc"]
 )
 
-# Regions, as of torch.no_grad(): the operators inside are part of the program.
+# Regions, such as torch.no_grad(): the operators inside are part of the program.
 REGIONS = frozenset(f"torch.ops.higher_order.wrap_with_{name}" for name in ("set_grad_enabled", "autocast"))
 
-_DESERIALIZER = threading.Lock()  # PyTorch has one for the process
+_DESERIALIZER = threading.Lock()  # PyTorch's deserializer has global state
 
 Checker = Callable[[Any, str], Any]
 
 
 class _WrongError(Exception):
-    """A place of the file and what is wrong there."""
+    """The file is invalid; the message names the place and the error."""
 
 
 class _CodeError(_WrongError):
-    """PyTorch writes such things, and would run code to read them."""
+    """The file may be valid, but PyTorch would run code to read it."""
 
 
 def read(path: Path, *, mapped: bool = True) -> Graph:
-    """The exported program in a file, as a Graph.
+    """Read the exported program in a file as a Graph.
 
     Parameters
     ----------
@@ -98,11 +98,11 @@ def read(path: Path, *, mapped: bool = True) -> Graph:
     Raises
     ------
     InvalidModelError
-        The file is damaged, or is no archive of torch.export.save.
+        The file is damaged, or is not an archive of torch.export.save.
     UnsupportedOperatorError
-        As of `torch_export.read`.
+        As in `torch_export.read`.
     ImportError
-        The file is valid, and PyTorch would have to run code to read it.
+        The file is valid, but PyTorch would have to run code to read it.
     """
     name = f'"{path}"'
     try:
@@ -135,7 +135,7 @@ def _program(path: Path, mapped: bool) -> torch.export.ExportedProgram:
     if length > EXPRESSIONS_LIMIT:
         raise _WrongError(f"its expressions have {length} characters, more than the limit ({EXPRESSIONS_LIMIT})")
     _check_operators(path, checked["graph_module"]["graph"])
-    data = content(path, mapped=mapped, writable=True)  # PyTorch has no tensors that are read-only
+    data = content(path, mapped=mapped, writable=True)  # PyTorch has no read-only tensors
     return _deserialized(
         checked,
         _tensors(_PAYLOAD(weights, "the weights"), members, "data/weights/", data),
@@ -144,7 +144,7 @@ def _program(path: Path, mapped: bool) -> torch.export.ExportedProgram:
 
 
 def _members(path: Path, archive: zipfile.ZipFile, size: int) -> dict[str, zipfile.ZipInfo]:
-    """By their names within the one folder of the archive."""
+    """Return the members by their names within the archive's folder."""
     weights_files.check_stored(path, archive.infolist(), size)
     roots = {entry.filename.partition("/")[0] for entry in archive.infolist()}
     members = {entry.filename.partition("/")[2]: entry for entry in archive.infolist()}
@@ -179,7 +179,7 @@ def _json(path: Path, archive: zipfile.ZipFile, members: dict[str, zipfile.ZipIn
 def _read(archive: zipfile.ZipFile, member: zipfile.ZipInfo) -> bytes:
     try:
         return archive.read(member)
-    except Exception as error:  # zipfile's and zlib's have no class in common
+    except Exception as error:  # zipfile's and zlib's have no common base class
         raise _WrongError(f"{member.filename:.200} cannot be read: {error!s:.200}") from None
 
 
@@ -194,7 +194,7 @@ def _tensors(
 
 
 def _tensor(name: str, entry: dict[str, Any], member: zipfile.ZipInfo | None, data: memoryview) -> torch.Tensor:
-    """The bytes of a member as a tensor."""
+    """Return the bytes of a member as a tensor."""
     where, meta = f'the tensor "{name}"', entry["tensor_meta"]
     if entry["use_pickle"] or meta is None:
         raise _CodeError(f"{where} is pickled")
@@ -211,17 +211,17 @@ def _tensor(name: str, entry: dict[str, Any], member: zipfile.ZipInfo | None, da
     last = offset + sum((extent - 1) * stride for extent, stride in zip(shape, strides, strict=True))
     if 0 not in shape and last >= elements:
         raise _WrongError(f"{where} of shape {tuple(shape)} ends behind its {member.file_size} bytes")
-    # Some strides of 0 would repeat a few values until they fill the memory.
+    # Strides of 0 could repeat a few values until they fill the memory.
     if math.prod(shape) > elements:
         raise _WrongError(f"{where} of shape {tuple(shape)} has more values than its {member.file_size} bytes")
-    begin = member.header_offset + 30  # the local header, and the name and the extra field behind it [APPNOTE, 4.3.7]
+    begin = member.header_offset + 30  # the local header, followed by name and extra field [APPNOTE, 4.3.7]
     begin += sum(int.from_bytes(data[begin - back : begin - back + 2], "little") for back in (4, 2))
     values = data[begin : begin + elements * dtype.itemsize]
     if len(values) != elements * dtype.itemsize:
         raise _WrongError(f"{where} ends behind the file")
     if not elements:
         return torch.empty(shape, dtype=dtype)
-    aligned = bytearray(values) if begin % dtype.itemsize else values  # PyTorch puts them at multiples of 64
+    aligned = bytearray(values) if begin % dtype.itemsize else values  # PyTorch writes them at multiples of 64
     return torch.frombuffer(aligned, dtype=dtype).as_strided(shape, strides, offset)
 
 
@@ -241,13 +241,13 @@ def _deserialized(
 
             described = serialize._dict_to_dataclass(schema.ExportedProgram, checked)  # type: ignore[no-untyped-call]
             return serialize.ExportedProgramDeserializer().deserialize(described, weights, constants)
-    except Exception as error:  # PyTorch's have no class in common
+    except Exception as error:  # PyTorch's have no common base class
         reason = f"{type(error).__name__}: {_last_line(error)}"
         raise _WrongError(f"PyTorch {torch.__version__} makes no program of it: {reason:.300}") from error
 
 
 def _last_line(error: BaseException) -> str:
-    """Of reasons that end with a whole traceback."""
+    """Return the last line of an error that contains a traceback."""
     lines = str(error).strip().splitlines()
     return lines[-1] if lines else ""
 
@@ -287,7 +287,7 @@ def _is_known(target: str) -> bool:
     return isinstance(packet, torch._ops.OpOverloadPacket) and match[2] in packet.overloads()  # type: ignore[no-untyped-call]
 
 
-# ---- the grammar: functions of a value and its place in the file, which return the value written anew
+# ---- the grammar: functions of a value and its place in the file, which return a rewritten copy of the value
 
 
 def _refuse(value: Any, where: str, what: str) -> NoReturn:
@@ -344,7 +344,7 @@ def _map(key: Checker, item: Checker) -> Checker:
 
 
 def _record(**fields: Checker) -> Checker:
-    """An object of fields; others are left out, and one that is missing is None."""
+    """Return the checker of an object with these fields; other fields are dropped, and missing ones are None."""
 
     def check(value: Any, where: str) -> dict[str, Any]:
         if not isinstance(value, dict):
@@ -355,7 +355,7 @@ def _record(**fields: Checker) -> Checker:
 
 
 def _one_of(**kinds: Checker) -> Checker:
-    """An object of one field, which says the kind of its value."""
+    """Return the checker of an object with one field, whose name is the kind of its value."""
 
     def check(value: Any, where: str) -> dict[str, Any]:
         if not isinstance(value, dict) or len(value) != 1:
@@ -373,7 +373,7 @@ _symbol = _word(r"(s|u|zf|zuf)\d{1,4}", "the name of a symbol: s0")
 _path = _word(r"(?!__)\w+(\.(?!__)\w+)*", "the name of a tensor: layer1.0.weight")
 _text = _word(r"[\w .,:>/-]*", "a word of an operator")
 _operator = _word(r"[A-Za-z_#][\w.:]*", "the name of an operator")
-_stack = _word(r"[ -~]+", "printable characters", 100_000)  # of labels alone
+_stack = _word(r"[ -~]+", "printable characters", 100_000)  # for labels only
 
 
 # ---- expressions: sizes as SymPy's srepr writes them, Add(Symbol('s0', positive=True, integer=True), Integer(-1))
@@ -400,7 +400,7 @@ def _expression(value: Any, where: str) -> str:
 
 
 def _expressions(value: Any) -> Iterator[str]:
-    """All of them in a program."""
+    """Yield all expressions of a program."""
     parts = value.items() if isinstance(value, dict) else ((None, part) for part in value)
     for key, part in parts:
         if key == "expr_str":
@@ -410,7 +410,7 @@ def _expressions(value: Any) -> Iterator[str]:
 
 
 def _term(node: ast.expr) -> tuple[str, int]:
-    """The text of a term, written anew, and a bound of its cost to evaluate. Raise ValueError for anything else."""
+    """Return the rewritten text of a term, and a bound on its cost to evaluate. ValueError for anything else."""
     if isinstance(node, ast.Name) and node.id in ("true", "false"):
         return node.id, 1
     if not isinstance(node, ast.Call) or not isinstance(node.func, ast.Name):
@@ -440,7 +440,7 @@ def _term(node: ast.expr) -> tuple[str, int]:
         raise ValueError
     terms = [_term(argument) for argument in node.args]
     cost = sum(cost for _, cost in terms)
-    if name in ("Max", "Min", "Mod", "PythonMod", "ModularIndexing"):  # SymPy compares their terms: Max of 60 takes 9 s
+    if name in ("Max", "Min", "Mod", "PythonMod", "ModularIndexing"):  # SymPy compares the terms: a Max of 60 takes 9 s
         cost *= max(1, len(terms) ** 2 // 2)
     return f"{name}({', '.join(text for text, _ in terms)})", cost
 
@@ -478,7 +478,7 @@ def _float_term(arguments: list[ast.expr], keywords: dict[str | None, ast.expr])
     return f"Float('{text}', precision=53)", 64
 
 
-# ---- call specifications: how arguments and results are packed, a tree in JSON in a string
+# ---- call specifications: how arguments and results are packed, a tree as JSON in a string
 
 
 def _tree(key: Checker) -> Checker:
@@ -506,7 +506,7 @@ def _tree(key: Checker) -> Checker:
 
 
 def _key(value: Any, where: str) -> int | str:
-    """Of a dictionary that the program returns."""
+    """Check a key of a dictionary that the program returns."""
     return value if type(value) is int else _word(r"[\w .:/-]+", "a key of letters, digits and . _ - : /")(value, where)
 
 
@@ -518,13 +518,13 @@ def _node(value: Any, where: str) -> dict[str, Any]:
 
 
 def _target(value: Any, where: str) -> str:
-    """Memory that nothing is written to holds zeros: a file does not see what was there before."""
+    """Check an operator; replace empty() by zeros(), so that a program cannot read uninitialized memory."""
     name: str = _operator(value, where)
     return "torch.ops.aten.zeros.default" if name == "torch.ops.aten.empty.memory_format" else name
 
 
 def _metadata(value: Any, where: str) -> dict[str, Any]:
-    """The modules that a node is in."""
+    """Keep the modules that contain a node."""
     kept = {"nn_module_stack": _stack} if isinstance(value, dict) and "nn_module_stack" in value else {}
     return _record(**kept)(value, where)  # type: ignore[no-any-return]
 
@@ -538,7 +538,7 @@ _EXPR = _record(expr_str=_expression, hint=_HINT)
 _SYM_INT = _one_of(as_expr=_EXPR, as_int=_integer)
 _SYM_FLOAT = _one_of(as_expr=_EXPR, as_float=_number)
 _SYM_BOOL = _one_of(as_expr=_EXPR, as_bool=_boolean)
-_CPU = _constant({"type": "cpu", "index": None})  # wherever the program ran
+_CPU = _constant({"type": "cpu", "index": None})  # whatever device the program was exported on
 _TENSOR_META = _record(
     dtype=_integer,
     sizes=_list(_SYM_INT),
@@ -632,7 +632,7 @@ _MODULE_CALL = _record(
 
 
 def _module_calls(value: Any, where: str) -> list[Any]:
-    """That of the whole program: those of its parts serve to take it apart again."""
+    """Keep the call of the whole program: those of submodules are only needed to split it again."""
     if not isinstance(value, list) or not value:
         _refuse(value, where, "a list of at least one call")
     return [_MODULE_CALL(value[0], f"{where}[0]")]

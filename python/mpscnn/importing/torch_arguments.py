@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Arguments of ATen operators: what a node of a torch.export program is called with."""
+"""Arguments of ATen operators, for a node of a torch.export program."""
 
 from __future__ import annotations
 
@@ -24,23 +24,23 @@ class Computed:
 
     @classmethod
     def of(cls, hint: Any, expression: Any, of_batch: bool, of_extents: bool) -> Any:
-        """A number whose value is `hint` for the shapes that the program was exported with."""
+        """Return a number whose value is `hint` for the shapes that the program was exported with."""
         number = cls(hint)  # type: ignore[call-arg]
         number.expression, number.of_batch, number.of_extents = expression, of_batch, of_extents
         return number
 
 
 class Sized(Computed, int):
-    """An integer of them; its value is that for the shapes that the program was exported with."""
+    """A computed integer; its value is that for the shapes that the program was exported with."""
 
 
 class Number(Computed, float):
-    """A fraction of them."""
+    """A computed float."""
 
 
 @dataclass(frozen=True)
 class Merged:
-    """A tensor in a shape where its batch was taken together with other axes, until it comes apart again."""
+    """A tensor in a shape whose batch is merged with other axes, until it is split again."""
 
     tensor: Tensor
     shape: tuple[int, ...]
@@ -48,7 +48,7 @@ class Merged:
 
 @dataclass(frozen=True)
 class Missing:
-    """A value that the graph has not: `why` says what it is."""
+    """A value that the graph does not have; `why` describes it."""
 
     why: str
 
@@ -57,7 +57,7 @@ Operand: TypeAlias = "Tensor | float | NDArray[Any]"
 
 
 class Arguments:
-    """Those of one node, by their names in the operator's schema, and in the types that operators want."""
+    """Arguments of one node by their names in the operator's schema, converted to the types that operators need."""
 
     def __init__(
         self,
@@ -83,7 +83,7 @@ class Arguments:
         return self.tensor("self" if "self" in self.values else "input")
 
     def tensor(self, name: str) -> Tensor:
-        """UnmappedError unless it is one that the graph computes."""
+        """Return a tensor; UnmappedError unless the graph computes it."""
         value = self.values[name]
         if isinstance(value, Tensor):
             return value
@@ -94,7 +94,7 @@ class Arguments:
         raise UnmappedError(f"{name} is a constant")
 
     def array(self, name: str) -> NDArray[Any]:
-        """UnmappedError unless it is a constant tensor."""
+        """Return an array; UnmappedError unless it is a constant tensor."""
         value = self.values[name]
         if isinstance(value, torch.Tensor):
             return self._as_array(value, name)
@@ -108,11 +108,11 @@ class Arguments:
         return array.astype(np.float32) if array.dtype == np.float64 else array
 
     def optional_array(self, name: str) -> NDArray[Any] | None:
-        """An array, or None."""
+        """Return an array, or None."""
         return None if self.values[name] is None else self.array(name)
 
     def operand(self, name: str) -> Operand:
-        """A tensor, a number or an array."""
+        """Return a tensor, a number or an array."""
         value = self.values[name]
         if isinstance(value, torch.Tensor):
             return self._without_batch(self._as_array(value, name))
@@ -121,30 +121,30 @@ class Arguments:
         return self.tensor(name)
 
     def _without_batch(self, array: NDArray[Any]) -> NDArray[Any]:
-        """A constant that was repeated for each image, for one."""
+        """Return a constant that is repeated for each image without the repetition."""
         rank = len(self.node.meta["val"].shape) if isinstance(self.node.meta.get("val"), torch.Tensor) else 0
         if array.ndim == rank and array.ndim and len(array) > 1 and (array == array[:1]).all():
             return array[:1]
         return array
 
     def number(self, name: str) -> float:
-        """A number. One that was computed from heights and widths fixes them."""
+        """Return a number. If it was computed from heights and widths, it fixes them."""
         return float(self._fixed(self.values[name], name))
 
     def optional_number(self, name: str) -> float | None:
-        """A number, or None."""
+        """Return a number, or None."""
         return None if self.values[name] is None else self.number(name)
 
     def integer(self, name: str) -> int:
-        """As `number`."""
+        """Return an integer; see `number`."""
         return int(self._fixed(self.values[name], name))
 
     def optional_integer(self, name: str) -> int | None:
-        """As `number`, or None."""
+        """Return an integer, or None."""
         return None if self.values[name] is None else self.integer(name)
 
     def integers(self, name: str) -> tuple[int, ...]:
-        """As `number`, of a list or of one."""
+        """Return the integers of a list, or a single one; see `number`."""
         values = self.values[name]
         values = values if isinstance(values, (list, tuple)) else [values]
         return tuple(int(self._fixed(value, name)) for value in values)
@@ -160,34 +160,34 @@ class Arguments:
         return value
 
     def one(self, name: str) -> int:
-        """The integer of a list of one, or one by itself."""
+        """Return an integer, given as such or as a list of one."""
         values = self.integers(name)
         if len(values) != 1:
             raise InvalidModelError(f"{self.builder.origin}: {name} {values} is not one integer.")
         return values[0]
 
     def pair(self, name: str) -> tuple[int, int]:
-        """Two integers; one stands for both."""
+        """Return two integers; one is used for both."""
         values = self.integers(name)
         if len(values) not in (1, 2):
             raise InvalidModelError(f"{self.builder.origin}: {name} {values} is not one integer or two.")
         return (values[0], values[0]) if len(values) == 1 else (values[0], values[1])
 
     def refuse(self, **expected: Any) -> None:
-        """UnmappedError unless these arguments are what they usually are."""
+        """Raise UnmappedError unless these arguments have the expected values."""
         for name, usual in expected.items():
             if name in self.values and self.values[name] != usual:
                 raise UnmappedError(f"{name} is {self.values[name]}")
 
     @property
     def shape(self) -> tuple[Any, ...]:
-        """Extents of the (first) result, `Sized` where they depend on the inputs; the batch included."""
+        """Extents of the (first) result with the batch, `Sized` if they depend on the inputs."""
         value = self.node.meta["val"]
         value = value[0] if isinstance(value, (list, tuple)) else value
         return tuple(self._number(extent) for extent in value.shape)
 
     def shape_of(self, name: str) -> tuple[Any, ...]:
-        """As `shape`, of an argument."""
+        """Return the extents of an argument, like `shape`."""
         for place, argument in enumerate(self.node.target._schema.arguments):  # type: ignore[union-attr]
             if argument.name == name:
                 node = self.node.args[place]
@@ -200,12 +200,12 @@ class Arguments:
         return self._number(self._batch)
 
     def is_batch(self, extent: Any) -> bool:
-        """Whether an extent is the number of images."""
+        """Return whether an extent is the number of images."""
         return same_extent(extent, self.batch)
 
 
 def same_extent(a: Any, b: Any) -> bool:
-    """Whether two extents are the same for all inputs."""
+    """Return whether two extents are the same for all inputs."""
     if isinstance(a, Computed) or isinstance(b, Computed):
         return bool(getattr(a, "expression", a) == getattr(b, "expression", b))
     return bool(a == b)

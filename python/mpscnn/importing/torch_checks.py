@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Whether a torch.export.ExportedProgram is what PyTorch writes: arguments of the schema's types, values before users.
+"""Validation of a torch.export.ExportedProgram: arguments have the schema's types, values are defined before use.
 
-A program is a file that somebody hands over, and PyTorch reads it without looking.
+A program may come from an untrusted file, which PyTorch loads without these checks.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from ..errors import InvalidModelError
 
 _NUMBERS = (torch.SymInt, torch.SymFloat, torch.SymBool, bool, int, float)
 _TYPES: dict[str, tuple[type, ...]] = {
-    "Tensor": (int, float, torch.SymInt, torch.SymFloat),  # numbers stand for tensors without axes
+    "Tensor": (int, float, torch.SymInt, torch.SymFloat),  # a number is a tensor without axes
     "int": (int, torch.SymInt),
     "float": (int, float, torch.SymInt, torch.SymFloat),
     "number": (int, float, complex, *_NUMBERS[:3]),
@@ -27,11 +27,11 @@ _TYPES: dict[str, tuple[type, ...]] = {
     "MemoryFormat": (torch.memory_format,),
     "Device": (torch.device, str),
 }
-_LIMIT = 1 << 63  # of the integers of PyTorch
+_LIMIT = 1 << 63  # of PyTorch's integers
 
 
 def check(program: torch.export.ExportedProgram, name: str) -> None:
-    """InvalidModelError that names the node."""
+    """Raise InvalidModelError, with the name of the node, unless the program is valid."""
     seen: set[torch.fx.Node] = set()
     outputs = [node for node in program.graph.nodes if node.op == "output"]
     if len(outputs) != 1 or len(outputs[0].args) != 1 or not isinstance(outputs[0].args[0], (list, tuple)):
@@ -62,7 +62,7 @@ def _check_call(node: torch.fx.Node, what: str) -> None:
             raise InvalidModelError(f'{what} picks {node.args[1]} of "{node.args[0].name}", which has no such part.')
         return
     if not isinstance(node.target, torch._ops.OpOverload):
-        return  # arithmetic of extents, or a region, which is refused as such
+        return  # arithmetic of extents, or a region, which is refused later
     schema = node.target._schema
     text = f"{what} ({schema.name.removeprefix('aten::')})"
     known = {argument.name: argument for argument in schema.arguments}
@@ -89,7 +89,7 @@ def _check_call(node: torch.fx.Node, what: str) -> None:
 
 
 def _is_of(value: Any, kind: str, is_list_of_one: bool) -> bool:
-    """Whether an argument is of a type of a schema: "Optional[List[int]]"."""
+    """Return whether an argument has a schema's type, such as "Optional[List[int]]"."""
     match = re.fullmatch(r"(Optional|List)\[(.*)\]", kind)
     if match and match[1] == "Optional":
         return value is None or _is_of(value, match[2], is_list_of_one)

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""From a torch.export.ExportedProgram to a Graph, by its ATen operators.
+"""Import of a torch.export.ExportedProgram, by its ATen operators.
 
-Heights and widths that the program was exported for are those of the graph: dynamic ones stay free, static ones are
-fixed. Where a number of the program was computed from them it is fixed, too. The batch is always free.
+Dynamic heights and widths of the program are free in the graph, static ones are fixed. Numbers that the program
+computed from them fix them too. The batch is always free.
 """
 
 from __future__ import annotations
@@ -30,41 +30,41 @@ from .builder import Builder, Tensor, UnmappedError
 from .torch_arguments import Arguments, Merged, Missing, Number, Sized
 from .torch_patterns import Pattern, operator_name, patterns
 
-# Layouts to try for an input of so many axes: the first is that of PyTorch's images, sequences and vectors; models
-# that permute their input first have another.
+# Layouts to try, by number of axes of an input: the first is that of PyTorch's images, sequences and vectors; models
+# that first permute their input have another.
 LAYOUTS = {1: ("N",), 2: ("NC",), 3: ("NCW", "NHW", "NWC"), 4: ("NCHW", "NHWC")}
 
-# Values of a constant that the program computes; a larger one is not computed.
+# Max values of a constant that the program computes.
 MAXIMUM_CONSTANT = 1 << 28
 
-# Operators to which the extents of a constant make no difference: repeated weights, and noise that is not added.
+# Operators for which the extents of a constant do not matter: repeated weights, and noise that is not added.
 _ANY_EXTENT = {"bmm", "rrelu_with_noise_functional"}
 
-# Operators whose results are left as they are where those who read them repeat them by themselves.
+# Operators whose results are not repeated if all readers broadcast them.
 _REPEATED = {"expand", "expand_as"}
 
 _FAILED = Missing("an operator in front of it has no kernel")
 
 
 def read(program: torch.export.ExportedProgram, *, name: str = "the exported program") -> Graph:
-    """The program as a Graph.
+    """Read the program as a Graph.
 
     Inputs have the names of the program's arguments, outputs "output", "output_0", ... or the keys of the dictionary
-    that the program returns. Parameters are not copied: a graph sees what they are when a network is made of it.
+    that the program returns. Parameters are not copied: a network uses their values when it is made.
 
     Parameters
     ----------
     program : torch.export.ExportedProgram
-        Exported from a module in eval mode; both as torch.export.export returns it and after run_decompositions().
+        Exported from a module in eval mode, before or after run_decompositions().
     name : str
-        What errors call it.
+        Name in errors.
 
     Raises
     ------
     UnsupportedOperatorError
-        Operators that no kernel computes: all of them.
+        There are operators that no kernel computes; all are listed.
     InvalidModelError
-        Inputs or parameters that no image can hold.
+        No image can hold an input or parameter.
     TypeError
         `program` is not an ExportedProgram.
     """
@@ -95,14 +95,14 @@ def _read(program: torch.export.ExportedProgram, name: str) -> Graph:
 
 
 def first_line(error: BaseException) -> str:
-    """Of PyTorch's reasons, which run over pages."""
+    """Return the first line of PyTorch's error, which may be pages long."""
     text = str(error).strip()
     return text.splitlines()[0] if text else type(error).__name__
 
 
 @contextlib.contextmanager
 def quiet() -> Iterator[None]:
-    """Without what torch.export warns of and logs while it tries things out: what matters is an error."""
+    """Silence the warnings and logs of torch.export; relevant problems are exceptions."""
     logger = logging.getLogger("torch")
     before = logger.level
     logger.setLevel(logging.CRITICAL)
@@ -121,12 +121,12 @@ def quiet() -> Iterator[None]:
 
 
 def _needs_functional_form(graph: torch.fx.Graph) -> bool:
-    """Whether a value is read after an operator has changed it through another name of its memory.
+    """Return whether a value is read after an operator has changed it through an alias of its memory.
 
-    Or there are regions inside, as of torch.no_grad(), which become operators like all others by it.
+    Also true for regions, such as torch.no_grad(), which the functional form inlines.
     """
-    memory: dict[torch.fx.Node, torch.fx.Node] = {}  # of each node the first that owns what it views
-    same: dict[torch.fx.Node, torch.fx.Node] = {}  # of each node the first that has the same values
+    memory: dict[torch.fx.Node, torch.fx.Node] = {}  # for each node, the owner of the memory that it views
+    same: dict[torch.fx.Node, torch.fx.Node] = {}  # for each node, the first that has the same values
     order = {node: place for place, node in enumerate(graph.nodes)}
     members: dict[torch.fx.Node, list[torch.fx.Node]] = {}
     changes: list[tuple[torch.fx.Node, torch.fx.Node]] = []
@@ -156,12 +156,12 @@ def _needs_functional_form(graph: torch.fx.Graph) -> bool:
     return False
 
 
-# Operators that return their source itself in eval mode although their schema does not say so.
+# Operators that return their source itself in eval mode, although their schema has no alias.
 _IDENTITIES = {"dropout", "feature_dropout", "alpha_dropout", "dropout_", "feature_dropout_", "alpha_dropout_"}
 
 
 def _aliased(node: torch.fx.Node) -> tuple[torch.fx.Node | None, bool, bool]:
-    """The node whose memory this one has, whether it changes it, and whether it is the very same tensor."""
+    """Return the node whose memory this one shares, whether this one changes it, and whether it is the same tensor."""
     schema = getattr(node.target, "_schema", None)
     if schema is None:
         return None, False, False
@@ -178,14 +178,14 @@ def _aliased(node: torch.fx.Node) -> tuple[torch.fx.Node | None, bool, bool]:
 
 
 def _operator_text(node: torch.fx.Node) -> str:
-    """As in tables and errors: "aten.conv2d"."""
+    """Return the operator's name for tables and errors: "aten.conv2d"."""
     if isinstance(node.target, torch._ops.OpOverload):
         return f"{node.target.namespace}.{node.target._opname}"
     return str(getattr(node.target, "__name__", node.target))
 
 
 def _hint(value: Any) -> Any:
-    """A number of the program, for the shapes that it was exported with."""
+    """Return a number of the program, for the shapes that it was exported with."""
     if isinstance(value, (torch.SymInt, torch.SymFloat, torch.SymBool)):
         hint = value.node.hint
         if hint is None:
@@ -195,14 +195,14 @@ def _hint(value: Any) -> Any:
 
 
 def _symbols(value: Any) -> set[Any]:
-    """What a number of the program is written with: none if it is always the same, also where PyTorch wraps it."""
+    """Return the free symbols of a number of the program: none if it is constant, even if PyTorch wraps it."""
     if isinstance(value, (torch.SymInt, torch.SymFloat, torch.SymBool)):
         return set(value.node.expr.free_symbols)
     return set()
 
 
 def _constant(tensor: torch.Tensor, name: str) -> torch.Tensor:
-    """The tensor as one that NumPy can see: strided, on the CPU, with values."""
+    """Return the tensor as one that NumPy can read: strided, on the CPU, with values."""
     tensor = tensor.detach()
     if tensor.is_meta or isinstance(tensor, torch._subclasses.FakeTensor):
         raise InvalidModelError(f"{name} has no values: it is on the device {tensor.device}.")
@@ -212,7 +212,7 @@ def _constant(tensor: torch.Tensor, name: str) -> torch.Tensor:
 
 
 class _Reader:
-    """Walks the graph of one program once."""
+    """Reader that walks the graph of one program once."""
 
     def __init__(self, program: torch.export.ExportedProgram, name: str, attempt: int) -> None:
         self.program = program
@@ -325,7 +325,7 @@ class _Reader:
         return found
 
     def _label(self, node: torch.fx.Node) -> str:
-        """Name of a node: the path of its module, and its own in the program unless the module is one operator."""
+        """Return the name of a node: the path of its module, and its own name unless the module is one operator."""
         stack = node.meta.get("nn_module_stack") or {}
         path, kind = "", ""
         for path, kind in stack.values():  # noqa: B007  (the innermost)
@@ -374,11 +374,11 @@ class _Reader:
 
     @staticmethod
     def _is_check(node: torch.fx.Node) -> bool:
-        """Asserts something, computes nothing."""
+        """Return whether the node only asserts something."""
         return not node.users and _operator_text(node).rpartition(".")[2].startswith(("_assert", "sym_constrain"))
 
     def _number(self, value: Any) -> Any:
-        """A number of the program; one that was computed from extents of the inputs as a `Sized`."""
+        """Return a number of the program, as a `Sized` or `Number` if it was computed from extents of the inputs."""
         if not isinstance(value, (torch.SymInt, torch.SymFloat, torch.SymBool)):
             return value
         hint = _hint(value)
@@ -421,7 +421,7 @@ class _Reader:
         if name not in _REPEATED:
             self._check_shapes(node, result)
         if isinstance(result, Tensor) and _aliased(node)[0] is None:
-            result = replace(result)  # a tensor of its own, also where its values are those of its source
+            result = replace(result)  # a distinct object, even if its values are those of its source
         if isinstance(node.target, torch._ops.OpOverload) and node.target._schema.is_mutable:
             source = node.args[0]
             assert isinstance(source, torch.fx.Node)
@@ -434,7 +434,7 @@ class _Reader:
         return result
 
     def _check_shapes(self, node: torch.fx.Node, result: Any) -> None:
-        """InvalidModelError unless the result has the shape that the program says it has."""
+        """Raise InvalidModelError unless the result has the shape that the program states."""
         results, fakes = (
             [value] if not isinstance(value, (list, tuple)) else value for value in (result, node.meta["val"])
         )
@@ -449,7 +449,7 @@ class _Reader:
                 )
 
     def _folded(self, node: torch.fx.Node, args: list[Any], kwargs: dict[str, Any]) -> Any:
-        """The value of a node that depends on constants alone."""
+        """Return the value of a node that depends only on constants."""
         if not isinstance(node.target, torch._ops.OpOverload):
             raise UnmappedError("no kernel computes this")
         if node.target._schema.is_mutable and operator_name(node) != "detach":
@@ -464,7 +464,7 @@ class _Reader:
         args, kwargs = _plain(args), _plain(kwargs)
         try:
             with torch.no_grad():
-                # What a program says of its shapes need not be so: PyTorch is asked before it allocates anything.
+                # The shapes that a program states may be wrong: infer them with PyTorch before anything is allocated.
                 with FakeTensorMode(allow_non_fake_inputs=True):
                     fakes = _flattened([node.target(*args, **kwargs)])
                 for fake in fakes:
@@ -539,7 +539,7 @@ def _flattened(values: Iterable[Any]) -> Iterator[Any]:
 
 
 def _plain(value: Any) -> Any:
-    """Arguments for PyTorch itself."""
+    """Return arguments with Python's own numbers, for PyTorch."""
     if isinstance(value, dict):
         return {key: _plain(part) for key, part in value.items()}
     if isinstance(value, (list, tuple)):

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""From a torch.nn.Module to a Graph, by torch.export."""
+"""Import of a torch.nn.Module, by torch.export."""
 
 from __future__ import annotations
 
@@ -27,33 +27,33 @@ def read(
     free_size: bool = True,
     name: str | None = None,
 ) -> Graph:
-    """The module in eval mode as a Graph.
+    """Read the module in eval mode as a Graph.
 
-    The module is traced by torch.export, in eval mode whatever mode it is in, which it has again afterwards.
-    Parameters are not copied. Heights and widths are free where the module computes the same for all of them; the
-    path that Python's control flow takes is that of the example, though.
+    torch.export traces the module in eval mode; its own mode is restored afterwards. Parameters are not copied. Heights
+    and widths are free if the module computes the same for all of them, but Python's control flow takes the path of the
+    example.
 
     Parameters
     ----------
     module : torch.nn.Module
-        Takes and returns tensors whose first axis is the batch.
+        Its inputs and outputs are tensors whose first axis is the batch.
     example_inputs : Tensor, tuple or dict, optional
-        What the module is called with: one tensor, positional arguments, or keyword arguments. Values do not matter.
+        Arguments of the module: one tensor, positional arguments, or keyword arguments. Values do not matter.
     input_shapes : tuple of int, list of them, or dict, optional
         Instead of `example_inputs`: the shape of the input, (N, C, H, W), shapes of several, or shapes by keyword.
     free_size : bool
-        False: heights and widths are those of the example, and the export takes a third of the time.
+        False: fix heights and widths to those of the example; the export takes a third of the time.
     name : str, optional
-        What errors call it; its class by default.
+        Name in errors; default: its class.
 
     Raises
     ------
     UnsupportedOperatorError
-        Operators that no kernel computes, all of them; or torch.export cannot trace the module.
+        There are operators that no kernel computes (all are listed), or torch.export cannot trace the module.
     InvalidModelError
-        The module does not run with these inputs; an input or a parameter that no image can hold.
+        The module does not run with these inputs, or no image can hold an input or parameter.
     TypeError, ValueError
-        Not a module; neither or both of `example_inputs` and `input_shapes`; a shape that is none.
+        Not a module; neither or both of `example_inputs` and `input_shapes`; an invalid shape.
     """
     if not isinstance(module, torch.nn.Module):
         raise TypeError(f"module ({type(module).__name__}) is not a torch.nn.Module.")
@@ -73,7 +73,7 @@ def read(
 
 @contextlib.contextmanager
 def _in_eval_mode(module: torch.nn.Module) -> Iterator[None]:
-    """Each module gets back the mode that it had: a part of it may be in another than the whole."""
+    """Set eval mode inside of the block, and restore the mode of each submodule, which may differ."""
     modes = [(part, part.training) for part in module.modules()]
     for part, _ in modes:
         part.training = False
@@ -121,7 +121,7 @@ def _export(
     module: torch.nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any], free_size: bool, name: str
 ) -> torch.export.ExportedProgram:
     if free_size:
-        # A module may be traced for one size although not for any: then that one it is.
+        # If the module cannot be traced for free sizes, trace it for the given one.
         with contextlib.suppress(Exception):
             return torch.export.export(module, args, kwargs, dynamic_shapes=_dynamic_shapes(module, args, kwargs))
     try:
@@ -155,7 +155,7 @@ def _described(args: tuple[Any, ...], kwargs: dict[str, Any]) -> list[Any]:
 
 
 def _dynamic_shapes(module: torch.nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-    """Every extent as torch.export finds it to be: free, or what it must be."""
+    """Return dynamic shapes with which torch.export decides for every extent whether it is free."""
 
     def free(value: Any) -> Any:
         return dict.fromkeys(range(value.ndim), torch.export.Dim.AUTO) if isinstance(value, torch.Tensor) else None

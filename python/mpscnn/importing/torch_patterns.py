@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Operators that PyTorch writes as several: local response normalization, and what core ATen takes apart."""
+"""Patterns of several nodes that are one operator: local response normalization, and decompositions of core ATen."""
 
 from __future__ import annotations
 
@@ -19,14 +19,14 @@ Compute: TypeAlias = "Callable[[Builder, Arguments], Tensor]"
 
 @dataclass(frozen=True)
 class Pattern:
-    """What some nodes compute together: the last of them is replaced by this.
+    """Operator that several nodes compute together, and that replaces the last of them.
 
     Attributes
     ----------
     operator : str
-        For tables and errors.
+        Name for tables and errors.
     arguments : dict
-        Of `compute`, by name; nodes stand for what they compute.
+        Arguments of `compute`, by name; a node is an argument's value.
     compute : callable
     """
 
@@ -41,7 +41,7 @@ class Pattern:
 
 
 def operator_name(node: torch.fx.Node) -> str:
-    """As in `OPERATORS`: "conv2d"; "add" for add_."""
+    """Return the name in `OPERATORS`: "conv2d"; "add" for add_."""
     if isinstance(node.target, torch._ops.OpOverload) and node.target.namespace == "aten":
         name = node.target._opname
         return name if name.startswith("__") else name.rstrip("_")
@@ -49,7 +49,7 @@ def operator_name(node: torch.fx.Node) -> str:
 
 
 def patterns(node: torch.fx.Node) -> Iterator[Pattern]:
-    """Those that end at this node."""
+    """Yield the patterns that end at this node."""
     for name, template, compute in TEMPLATES:
         found: dict[str, Any] = {}
         if _match(node, template, found):
@@ -62,7 +62,7 @@ def patterns(node: torch.fx.Node) -> Iterator[Pattern]:
             return
 
 
-# ---- templates: an operator and its arguments; a word is any value, the same wherever it stands
+# ---- templates: an operator and its arguments; a word matches any value, the same value wherever it occurs
 
 
 def _match(value: Any, template: Any, found: dict[str, Any]) -> bool:
@@ -99,12 +99,12 @@ def _threshold(builder: Builder, arguments: Arguments) -> Tensor:
     if value.size != 1:
         raise UnmappedError(f"values of shape {value.shape} below a threshold")
     threshold = arguments.number("threshold")
-    same = np.float32(threshold) == value  # core ATen keeps it as a float32
+    same = np.float32(threshold) == value  # core ATen stores it as float32
     return activation.threshold(builder, arguments.tensor("x"), threshold, threshold if same else float(value))
 
 
 TEMPLATES: list[tuple[str, Any, Compute]] = [
-    # What torch.nn.functional.lp_pool2d does with sums of its powers.
+    # torch.nn.functional.lp_pool2d applies this to sums of powers.
     ("identity", ("mul", ("sign", "x"), ("relu", ("abs", "x"))), lambda b, a: a.tensor("x")),
     ("prelu", ("where", ("gt", "x", 0), "x", ("mul", "weight", "x")), _prelu),
     (
@@ -147,7 +147,7 @@ TEMPLATES: list[tuple[str, Any, Compute]] = [
 
 
 def _local_response_normalization(node: torch.fx.Node) -> Pattern | None:
-    """X / pow(k + alpha * mean of squares of channels, beta)."""
+    """Match x / pow(k + alpha * mean of squares over channels, beta)."""
     quotient = _call(node, "div")
     if quotient is None or len(quotient) != 2:
         return None
@@ -180,13 +180,13 @@ def _local_response_normalization(node: torch.fx.Node) -> Pattern | None:
     )
 
 
-# Orders of the six axes that a depth to space, or its inverse, is written with: PyTorch's, and position-major.
+# Permutations of six axes that make a depth to space, or its inverse: PyTorch's, and position-major.
 _TO_SPACE = {(0, 1, 4, 2, 5, 3): False, (0, 3, 4, 1, 5, 2): True}
 _TO_DEPTH = {(0, 1, 3, 5, 2, 4): False, (0, 3, 5, 1, 2, 4): True}
 
 
 def _pixel_shuffle(node: torch.fx.Node) -> Pattern | None:
-    """A view, a permute and a view, which move r x r pixels to channels or back."""
+    """Match a view, a permute and a view that move r x r pixels to channels or back."""
     last = _view(node)
     permuted = _call(_behind_copies(last[0]), "permute") if last else None
     first = _view(permuted[0]) if permuted else None
@@ -240,7 +240,7 @@ def _hint(extent: Any) -> int:
 
 
 def _call(node: Any, name: str) -> tuple[Any, ...] | None:
-    """The arguments of a node that is a call of that operator."""
+    """Return the arguments of a node if it calls that operator, otherwise None."""
     if isinstance(node, torch.fx.Node) and operator_name(node) == name and not node.kwargs:
         return tuple(node.args)
     return None

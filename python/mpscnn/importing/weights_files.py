@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Files of weights as mappings of names to arrays: safetensors, .npz, PyTorch's .pt and .pth, raw .bin.
 
-Every size is checked against the file's before memory is taken or a view is made, nothing in a file is run, and
-whatever is wrong with one is answered with an exception of the family `mpscnn.ImportError`.
+Every size is checked against the file's before memory is allocated or a view is made, no code of a file is run, and
+every error of a file raises a subclass of `mpscnn.ImportError`.
 """
 
 from __future__ import annotations
@@ -26,14 +26,14 @@ from .mapped_files import content, opened, read_file
 
 HEADER_LIMIT = 100_000_000  # bytes; the safetensors package refuses longer headers as well
 TEXT_LIMIT = 64 << 20  # bytes of an index or a config.json
-ARRAYS_LIMIT = 100_000  # of a safetensors file: a second to check
-NPZ_LIMIT = 10_000  # arrays; each is opened, which takes a second
+ARRAYS_LIMIT = 100_000  # arrays of a safetensors file: a second to check
+NPZ_LIMIT = 10_000  # arrays of an .npz file; all are opened, which takes a second
 RANK_LIMIT = 32  # axes of a NumPy array, before NumPy 2
 EXTENT_LIMIT = 2**31 - 1
 INFLATION_LIMIT = 100  # times the size of the archive
-INFLATION_FREE = 64 << 20  # bytes that need no archive of a hundredth of them
+INFLATION_FREE = 64 << 20  # bytes to which INFLATION_LIMIT does not apply
 
-# https://github.com/huggingface/safetensors#format. Types of less than a byte and of eight bits are taken by no kernel.
+# https://github.com/huggingface/safetensors#format. No kernel accepts floats of eight bits or fewer.
 SAFETENSORS_DTYPES = {
     "F64": "<f8",
     "F32": "<f4",
@@ -56,18 +56,18 @@ WRITTEN_DTYPES = {
 
 
 class Weights(Mapping[str, NDArray[Any]]):
-    """Arrays by name, each made when it is asked for, read-only, in the order of the file.
+    """Read-only arrays by name, in the order of the file, each made on access.
 
     Attributes
     ----------
     path : str
-        Of the file or folder.
+        The file or folder.
     config : dict
-        The config.json of a folder, as Hugging Face's models have it; else empty.
+        The config.json of a folder, as in Hugging Face's models; otherwise empty.
     shapes : dict of str to tuple of int
         Known without reading an array.
     metadata : dict
-        Of a safetensors file, as it stands there; else empty.
+        Unchecked metadata of a safetensors file; otherwise empty.
     """
 
     def __init__(
@@ -107,38 +107,38 @@ def load(
     inflation_limit: int = INFLATION_LIMIT,
     mapped: bool = True,
 ) -> Weights:
-    """The weights in a file or a folder.
+    """Load the weights in a file or a folder.
 
     Parameters
     ----------
     path : path
         - .safetensors: mapped into memory; the arrays are views of the file's pages.
-        - a folder, or an index (.safetensors.index.json): its safetensors files, of which none may lie outside.
+        - a folder, or an index (.safetensors.index.json): its safetensors files, which must be inside of the folder.
         - .npz: read with allow_pickle=False, array by array.
-        - .pt, .pth, .bin: by PyTorch, which has to be installed, with weights_only=True and mmap=True: tensors alone,
-          and no code of the file is run. A state_dict is found under the keys it is usually kept under.
+        - .pt, .pth, .bin: read by PyTorch, which must be installed, with weights_only=True and mmap=True: only tensors,
+          without running code of the file. A state_dict is found under the usual keys.
         - .bin with `layout`: raw numbers, mapped into memory.
     layout : iterable of (name, dtype, shape), optional
-        The arrays of a raw file in their order, without gaps, in the machine's byte order.
+        The arrays of a raw file in order, without gaps, in the machine's byte order.
     inflation_limit : int, default 100
-        An .npz archive that would take more than so many times its own size, and more than 64 MiB, is refused.
+        Refuse an .npz archive that expands to more than this multiple of its size and more than 64 MiB.
     mapped : bool, default True
-        False: files are read into memory, and may be changed afterwards. Mapped ones must not; see docs/serving.md.
+        False: files are read into memory and may be changed afterwards. Mapped files must not; see docs/serving.md.
 
     Returns
     -------
     Weights
-        Arrays are read-only. bfloat16 is ml_dtypes.bfloat16 where that package is installed, else float32 with the same
-        values, as a copy.
+        Arrays are read-only. bfloat16 is ml_dtypes.bfloat16 if that package is installed, otherwise a float32 copy with
+        the same values.
 
     Raises
     ------
     InvalidModelError
-        There is no such file, it is damaged, or it is not what its name says.
+        There is no such file, it is damaged, or its content does not match its suffix.
     MissingPackageError
-        PyTorch's files without PyTorch.
+        PyTorch is needed and not installed.
     ImportError
-        The file is valid, and holds what no kernel takes: a module instead of its weights, types of eight bits.
+        The file is valid, but has content that no kernel accepts: a module instead of its weights, 8-bit floats.
     """
     if not isinstance(path, (str, os.PathLike)):
         raise TypeError(f"path ({type(path).__name__}) is not a path.")
@@ -163,7 +163,7 @@ def load(
 
 
 def json_object(path: Path, text: bytes, what: str) -> dict[str, Any]:
-    """An object of JSON, each of whose keys stands there once, without surrogates, which no message could show."""
+    """Parse a JSON object; refuse duplicate keys, and surrogates, which messages could not show."""
 
     def unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
         found = dict(pairs)
@@ -192,7 +192,7 @@ def _check_count(path: Path, count: int, what: str, limit: int) -> None:
 
 
 def _elements(path: Path, name: str, shape: tuple[int, ...]) -> int:
-    """Number of elements; refuses shapes that no array can have."""
+    """Return the number of elements; refuse shapes that no array can have."""
     if len(shape) > RANK_LIMIT:
         raise InvalidModelError(
             f'"{path}": array "{name:.200}" has {len(shape)} axes, more than the limit ({RANK_LIMIT}).'
@@ -202,7 +202,7 @@ def _elements(path: Path, name: str, shape: tuple[int, ...]) -> int:
             raise InvalidModelError(
                 f'"{path}": array "{name:.200}" has an extent ({extent!s:.30}) outside of 0 to {EXTENT_LIMIT}.'
             )
-    if math.prod(extent for extent in shape if extent) > 2**59:  # NumPy refuses it even with an extent of 0 beside
+    if math.prod(extent for extent in shape if extent) > 2**59:  # NumPy refuses it even if another extent is 0
         raise InvalidModelError(
             f'"{path}": array "{name:.200}" has a shape {shape} of more elements than memory can hold.'
         )
@@ -210,7 +210,7 @@ def _elements(path: Path, name: str, shape: tuple[int, ...]) -> int:
 
 
 def bfloat16_of(words: NDArray[Any]) -> NDArray[Any]:
-    """Words of 16 bits as bfloat16, or widened where no package has the type: the same values."""
+    """Return 16-bit words as bfloat16, or as float32 with the same values if ml_dtypes is not installed."""
     try:
         import ml_dtypes
     except ImportError:
@@ -219,7 +219,7 @@ def bfloat16_of(words: NDArray[Any]) -> NDArray[Any]:
 
 
 def _view(buffer: memoryview, dtype: str, shape: tuple[int, ...]) -> NDArray[Any]:
-    """The bytes as a read-only array; a copy where the machine's order of bytes or their place asks for one."""
+    """Return the bytes as a read-only array; a copy if byte order or alignment requires one."""
     array = np.frombuffer(buffer, "<u2" if dtype == "bfloat16" else dtype).reshape(shape)
     if not array.flags.aligned or not array.dtype.isnative:
         array = array.astype(array.dtype.newbyteorder("="))
@@ -234,7 +234,7 @@ def _view(buffer: memoryview, dtype: str, shape: tuple[int, ...]) -> NDArray[Any
 
 
 def safetensors(path: Path, *, mapped: bool = True) -> Weights:
-    """8 bytes, the length of the header; the header, an object of JSON; the arrays, without gaps. Nothing is copied."""
+    """Read a safetensors file: 8 bytes with the header's length, the header in JSON, arrays without gaps. No copy."""
     buffer = content(path, mapped=mapped)
     if len(buffer) < 8:
         raise InvalidModelError(
@@ -247,7 +247,7 @@ def safetensors(path: Path, *, mapped: bool = True) -> Weights:
             f" limit ({HEADER_LIMIT})."
         )
     text = bytes(buffer[8 : 8 + length])
-    _check_count(path, text.count(b'"data_offsets"'), "arrays", ARRAYS_LIMIT)  # without reading JSON for a minute
+    _check_count(path, text.count(b'"data_offsets"'), "arrays", ARRAYS_LIMIT)  # before parsing JSON for a minute
     header = json_object(path, text, "the header")
     _check_count(path, len(header), "arrays", ARRAYS_LIMIT)
     data = buffer[8 + length :]
@@ -278,7 +278,7 @@ def _later(buffer: memoryview, dtype: str, shape: tuple[int, ...]) -> Callable[[
 
 
 def _integers(value: object, count: int | None = None) -> tuple[int, ...] | None:
-    """A list of integers from JSON, where true and 1.0 are none; None: it is something else."""
+    """Return a JSON list of integers as a tuple, or None if it is something else; true and 1.0 are not integers."""
     if not isinstance(value, list) or not all(type(item) is int for item in value):
         return None
     return tuple(value) if count in (None, len(value)) else None
@@ -316,9 +316,9 @@ def _safetensors_entry(path: Path, name: str, entry: object, available: int) -> 
 
 
 def write_safetensors(file: BinaryIO, arrays: Mapping[str, NDArray[Any]], metadata: Mapping[str, str]) -> None:
-    """Write a safetensors file; equal arrays and metadata make equal files.
+    """Write a safetensors file; equal arrays and metadata give equal files.
 
-    Arrays of the largest elements come first, so that each lies at a multiple of its elements' size.
+    Arrays are sorted by item size, largest first, so that each is aligned.
     """
     names = sorted(arrays, key=lambda name: (-arrays[name].dtype.itemsize, name))
     header: dict[str, Any] = {"__metadata__": dict(sorted(metadata.items()))}
@@ -341,7 +341,7 @@ def write_safetensors(file: BinaryIO, arrays: Mapping[str, NDArray[Any]], metada
 
 
 def sharded(index: Path, *, mapped: bool = True) -> Weights:
-    """An index of Hugging Face's: {"weight_map": {name of the array: name of the file beside the index}}."""
+    """Read Hugging Face's index: {"weight_map": {name of the array: name of the file beside the index}}."""
     mapping = json_object(index, read_file(index, TEXT_LIMIT), "the index").get("weight_map")
     if not isinstance(mapping, dict) or not all(isinstance(file, str) for file in mapping.values()):
         raise InvalidModelError(f'"{index}" has no weight_map of names to files.')
@@ -363,7 +363,7 @@ def sharded(index: Path, *, mapped: bool = True) -> Weights:
 
 
 def _inside(parent: Path, name: str) -> Path:
-    """The file of that name in the folder; links lead nowhere else but to the blobs of Hugging Face's own cache."""
+    """Return the path of a file in the folder; links may only lead to the blobs of Hugging Face's cache."""
     if name in ("", ".", "..") or "/" in name or "\\" in name or "\0" in name:
         raise InvalidModelError(f'"{parent}": "{name:.200}" is not the name of a file in the folder.')
     if not name.endswith(".safetensors"):
@@ -378,7 +378,7 @@ def _inside(parent: Path, name: str) -> Path:
 
 
 def folder(path: Path, *, mapped: bool = True) -> Weights:
-    """A folder with one model: an index, one safetensors file, or one file of another kind; and maybe a config.json."""
+    """Read a folder with one model: an index, a safetensors file, or another file; config.json is optional."""
     try:
         names = sorted(entry.name for entry in os.scandir(path))
     except OSError as error:
@@ -386,7 +386,7 @@ def folder(path: Path, *, mapped: bool = True) -> Weights:
     suffixes = (".safetensors.index.json", ".safetensors", ".npz", ".pt", ".pth", ".bin")
     for suffix in suffixes:
         found = [name for name in names if name.endswith(suffix)]
-        if "model" + suffix in found:  # beside others, it is the one that Hugging Face's library takes
+        if "model" + suffix in found:  # Hugging Face's library prefers it to others
             found = ["model" + suffix]
         if len(found) > 1:
             raise InvalidModelError(
@@ -411,7 +411,7 @@ def folder(path: Path, *, mapped: bool = True) -> Weights:
 
 
 def raw(path: Path, layout: Iterable[tuple[str, str, tuple[int, ...]]], *, mapped: bool = True) -> Weights:
-    """Arrays one after the other, as `array.tofile` writes them; the file has exactly their size."""
+    """Read arrays one after another, as written by `array.tofile`; the file has exactly their size."""
     arrays: dict[str, tuple[str, tuple[int, ...], int, int]] = {}
     at = 0
     for row in layout:
@@ -419,14 +419,14 @@ def raw(path: Path, layout: Iterable[tuple[str, str, tuple[int, ...]]], *, mappe
             name, dtype, extents = row
             shape = tuple(int(extent) for extent in extents)
             with warnings.catch_warnings():
-                warnings.simplefilter("error")  # of names that NumPy is about to forget
+                warnings.simplefilter("error")  # deprecated names of dtypes
                 kind = "bfloat16" if str(dtype) == "bfloat16" else np.dtype(dtype).str
             if type(name) is not str:
                 raise TypeError(f"the name ({type(name).__name__}) is not a str")
         except (TypeError, ValueError, OverflowError, DeprecationWarning) as error:
             raise InvalidModelError(f"layout: {row!r:.200} is not (name, dtype, shape): {error!s:.200}.") from error
         if name in arrays:
-            raise InvalidModelError(f'layout: the name "{name:.200}" stands there twice.')
+            raise InvalidModelError(f'layout: the name "{name:.200}" appears twice.')
         if kind != "bfloat16" and (np.dtype(kind).kind not in "fiub" or np.dtype(kind).itemsize > 8):
             raise InvalidModelError(
                 f'layout: array "{name:.200}" has a dtype ({kind}) that is not a number of at most 64 bits.'
@@ -448,7 +448,7 @@ def raw(path: Path, layout: Iterable[tuple[str, str, tuple[int, ...]]], *, mappe
 
 
 def npz(path: Path, *, inflation_limit: int = INFLATION_LIMIT) -> Weights:
-    """NumPy's archives of arrays. The arrays are read when they are asked for, each time anew."""
+    """Read NumPy's archives of arrays. An array is read from the file on each access."""
     file, size = opened(path)
     with file, opened_archive(path, file, NPZ_LIMIT) as archive:
         entries = archive.infolist()
@@ -468,7 +468,7 @@ def npz(path: Path, *, inflation_limit: int = INFLATION_LIMIT) -> Weights:
             if name == entry.filename:
                 raise InvalidModelError(f'"{path}": the member "{name:.200}" is not an array (.npy).')
             if name in arrays:
-                raise InvalidModelError(f'"{path}": the array "{name:.200}" stands there twice.')
+                raise InvalidModelError(f'"{path}": the array "{name:.200}" appears twice.')
             with _reading(path, name), archive.open(entry) as member:
                 shapes[name], *_ = _npy_header(path, name, member, entry.file_size)
             arrays[name] = _from_npz(path, name, entry.file_size)
@@ -477,8 +477,8 @@ def npz(path: Path, *, inflation_limit: int = INFLATION_LIMIT) -> Weights:
 
 @contextlib.contextmanager
 def opened_archive(path: Path, file: BinaryIO, limit: int) -> Iterator[zipfile.ZipFile]:
-    """A ZIP archive of at most `limit` members."""
-    # The end record, with nothing but a comment behind it, says how many members there are [APPNOTE.TXT, 4.3.16].
+    """Open a ZIP archive of at most `limit` members."""
+    # The end record, followed only by a comment, has the number of members [APPNOTE.TXT, 4.3.16].
     file.seek(max(0, os.fstat(file.fileno()).st_size - 22 - 65535))
     end = file.read()
     at = end.rfind(b"PK\x05\x06")
@@ -488,29 +488,29 @@ def opened_archive(path: Path, file: BinaryIO, limit: int) -> Iterator[zipfile.Z
     except (zipfile.BadZipFile, ValueError, OSError, EOFError, NotImplementedError, OverflowError) as error:
         raise InvalidModelError(f'"{path}" is not a ZIP archive: {error!s:.200}.') from error
     with archive:
-        _check_count(path, len(archive.filelist), "members", limit)  # more than 65534 are not told before
+        _check_count(path, len(archive.filelist), "members", limit)  # the end record counts only up to 65534
         yield archive
 
 
 @contextlib.contextmanager
 def _reading(path: Path, name: str) -> Iterator[None]:
-    """What zipfile and its decompressors raise for members that are damaged, encrypted or compressed in other ways."""
+    """Convert the errors of zipfile and its decompressors to InvalidModelError."""
     try:
         yield
     except errors.ImportError:
         raise
-    except Exception as error:  # zipfile's, zlib's, struct's, tokenize's, ast's and NumPy's have no class in common
+    except Exception as error:  # zipfile's, zlib's, struct's, tokenize's, ast's and NumPy's have no common base class
         raise InvalidModelError(f'"{path}": the array "{name:.200}" cannot be read: {error!s:.200}.') from error
 
 
 def _npy_header(path: Path, name: str, member: Any, available: int) -> tuple[tuple[int, ...], bool, np.dtype[Any], int]:
-    """Shape, order, dtype and number of bytes of the data that follows. `available` is the member's size."""
+    """Return shape, order, dtype and number of bytes of the data that follows. `available` is the member's size."""
     version = np.lib.format.read_magic(member)
     readers = {(1, 0): np.lib.format.read_array_header_1_0, (2, 0): np.lib.format.read_array_header_2_0}
     if version not in readers:
         raise InvalidModelError(f'"{path}": the array "{name:.200}" has a format ({version}) that is not 1.0 or 2.0.')
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # headers of Python 2 are read with a warning
+        warnings.simplefilter("ignore")  # headers from Python 2 cause a warning
         shape, fortran, dtype = readers[version](member)
     if dtype.kind not in "fiub" or dtype.itemsize > 8:
         raise errors.ImportError(
@@ -538,7 +538,7 @@ def _from_npz(path: Path, name: str, available: int) -> Callable[[], NDArray[Any
             with archive.open(entry) as member:
                 shape, fortran, dtype, size = _npy_header(path, name, member, available)
                 data = member.read(size)
-                if len(data) != size or member.read(1):  # reading to the end compares the checksum
+                if len(data) != size or member.read(1):  # reading to the end verifies the checksum
                     raise InvalidModelError(f'"{path}": the array "{name:.200}" has not the {size} bytes it says.')
         array = np.frombuffer(data, dtype).reshape(shape, order="F" if fortran else "C")
         if not dtype.isnative:
@@ -565,7 +565,7 @@ STATE_DICT_KEYS = (
 
 
 def pytorch(path: Path, *, mapped: bool = True) -> Weights:
-    """A state_dict that torch.save wrote, alone or inside of dictionaries. The tensors' own memory, not copied."""
+    """Read a state_dict of torch.save, possibly nested in dictionaries. Arrays share the tensors' memory."""
     file, size = opened(path)
     with file:
         start = file.read(4)
@@ -584,7 +584,7 @@ def pytorch(path: Path, *, mapped: bool = True) -> Weights:
 
 
 def _check_pytorch_archive(path: Path, file: BinaryIO, size: int) -> None:
-    """The archive is one that torch.load takes, and as large as it says: its members are not compressed."""
+    """Check that the archive is one of torch.save, and that its members are not compressed."""
     with opened_archive(path, file, ARRAYS_LIMIT) as archive:
         entries = archive.infolist()
     check_stored(path, entries, size)
@@ -599,7 +599,7 @@ def _check_pytorch_archive(path: Path, file: BinaryIO, size: int) -> None:
 
 
 def check_stored(path: Path, entries: list[zipfile.ZipInfo], size: int) -> None:
-    """Members of an archive of PyTorch's are not compressed, so they are no larger than the file."""
+    """Check that members of a PyTorch archive are not compressed, so that they are no larger than the file."""
     if any(entry.compress_type != zipfile.ZIP_STORED or entry.flag_bits & 1 for entry in entries):
         raise InvalidModelError(
             f'"{path}": members of the archive are compressed or encrypted, which PyTorch never does.'
@@ -611,9 +611,9 @@ def check_stored(path: Path, entries: list[zipfile.ZipInfo], size: int) -> None:
 def _torch_load(torch: Any, path: Path, *, mapped: bool) -> Any:
     try:
         with warnings.catch_warnings():
-            warnings.simplefilter("ignore")  # deprecations inside of PyTorch for files of old versions
+            warnings.simplefilter("ignore")  # deprecations inside of PyTorch, for files of old versions
             return torch.load(path, map_location="cpu", weights_only=True, mmap=mapped or None)
-    except Exception as error:  # PyTorch has no class of its own for files that are damaged
+    except Exception as error:  # PyTorch has no class for damaged files
         text = str(error)
         if "GLOBAL" in text or "weights_only" in text.lower() or "Unsupported class" in text:
             unwanted = text.partition("GLOBAL ")[2].split(" ")[0].strip(".,`'") or "something"
@@ -628,7 +628,7 @@ def _torch_load(torch: Any, path: Path, *, mapped: bool) -> Any:
 
 
 def _state_dict(path: Path, value: Any) -> dict[str, Any]:
-    """The tensors by name: those of the dictionary itself, or of one inside of it."""
+    """Return the tensors by name, of the dictionary itself or of a nested one."""
 
     def tensors(candidate: Any) -> dict[str, Any]:
         if not isinstance(candidate, dict):
@@ -668,8 +668,8 @@ def _from_torch(torch: Any, path: Path, name: str, tensor: Any, size: int) -> Ca
         )
     if tensor.device.type != "cpu":
         raise InvalidModelError(f'"{path}": tensor "{name:.200}" has no values (device {tensor.device}).')
-    # PyTorch enlarges the storages of old files to what a tensor claims; nobody has touched that memory so far. Others
-    # repeat a few values by strides of 0: they would take their memory in a kernel.
+    # PyTorch enlarges the storages of old files to the size a tensor claims, without touching that memory yet. Other
+    # tensors repeat a few values by strides of 0 and would need the memory in a kernel.
     needed = max(tensor.numel() * tensor.element_size(), tensor.untyped_storage().nbytes())
     if needed > size:
         raise InvalidModelError(

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Training through MPS's gradient kernels, losses and optimizers; `mpscnn.Trainer` is the door."""
+"""Training with MPS's gradient kernels, losses and optimizers; `mpscnn.Trainer` is the entry point."""
 
 from .history import Epoch, History
 from .step import Step

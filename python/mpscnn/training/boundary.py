@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Arrays as they come in: what a network in training takes, and labels of what it gives."""
+"""Conversion of input arrays and labels of a network in training."""
 
 from __future__ import annotations
 
@@ -18,14 +18,14 @@ Array = NDArray[Any]
 
 
 class Boundary:
-    """The one input and the one output of a network.
+    """The only input and output of a network.
 
     Attributes
     ----------
     input : Input
     output : Output
     extents, result : (H, W, C)
-        Of an image that goes in, and of one that comes out.
+        Shapes of an input image and of an output image.
     """
 
     def __init__(
@@ -34,7 +34,7 @@ class Boundary:
         self.input, self.output, self.extents, self.result = source, output, extents, result
 
     def check_images(self, array: Array, name: str) -> None:
-        """ValueError, TypeError unless it is a batch."""
+        """Raise ValueError or TypeError unless the array is a batch of inputs."""
         layout = self.input.layout
         wanted = tuple(self.extents["HWC".index(letter)] for letter in layout[1:])
         if array.ndim != len(layout) or array.shape[1:] != wanted or array.shape[0] < 1:
@@ -43,7 +43,7 @@ class Boundary:
             raise TypeError(f"{name}.dtype ({array.dtype}) is not a floating-point type or uint8.")
 
     def images(self, x: Any) -> Array:
-        """The batch as float32, in the input's layout."""
+        """Return the batch as float32, in the input's layout."""
         array = _checks.array(x, "x")
         self.check_images(array, "x")
         if array.dtype == np.uint8:
@@ -51,14 +51,14 @@ class Boundary:
         return array.astype(np.float32, copy=False)
 
     def sources(self, x: Any) -> tuple[Array, ImageLayout]:
-        """The batch as float32 with four axes, and their order."""
+        """Return the batch as float32 with four axes, and their order."""
         array, layout = self.images(x), self.input.layout
         if layout == "NCHW" and self.extents[2] > 1:
             return array, "NCHW"  # the device's own transfer
         return _as_nhwc(array, layout), "NHWC"
 
     def check_labels(self, array: Array, images: int, name: str) -> None:
-        """ValueError, TypeError unless these are labels of so many images."""
+        """Raise ValueError or TypeError unless these are labels of `images` images."""
         height, width, _ = self.result
         if array.dtype.kind in "iu":
             wanted = [(images,), (images, height, width)][height * width > 1 :]
@@ -72,38 +72,38 @@ class Boundary:
             raise ValueError(f"{name}.shape {array.shape} is not that of the output {shape}.")
 
     def targets(self, labels: Any, images: int) -> tuple[Array, Array | None]:
-        """Labels as a loss takes them, and class numbers if that is what they are."""
+        """Return labels for a loss, and the class numbers if the labels are class numbers."""
         array = _checks.array(labels, "labels")
         self.check_labels(array, images, "labels")
         if array.dtype.kind in "iu":
             if array.dtype.name not in ("uint8", "uint16", "int32", "uint32", "int64"):
-                array = array.astype(np.int64)  # LossLabels takes these; what is too large becomes negative
+                array = array.astype(np.int64)  # LossLabels accepts it; too large numbers become negative
             return array, array
         return self.result_as_nhwc(array.astype(np.float32, copy=False)), None
 
     def result_as_nhwc(self, array: Array) -> Array:
-        """Predictions, or labels like them, as images of the device have them."""
+        """Return predictions, or labels like them, as (N, H, W, C)."""
         layout = self.output.layout
         extents = [self.result["HWC".index(letter)] for letter in layout[1:]]
         return _as_nhwc(array.reshape(len(array), *extents), layout)
 
     @property
     def _result_shape(self) -> tuple[int, ...]:
-        """Behind the batch, as the graph's output is."""
+        """Shape of the graph's output without the batch."""
         if self.output.shape is not None:
             return self.output.shape
         return tuple(self.result["HWC".index(letter)] for letter in self.output.layout[1:])
 
 
 def pair(value: Any, name: str) -> tuple[Array, Array]:
-    """Images and their labels."""
+    """Check a pair (images, labels) and return it as arrays."""
     if not isinstance(value, (tuple, list)) or len(value) != 2:
         _checks.refuse(value, name, "a pair (x, labels)")
     return _checks.array(value[0], f"x of {name}"), _checks.array(value[1], f"labels of {name}")
 
 
 def check_lengths(x: Array, labels: Array, x_name: str, labels_name: str) -> None:
-    """ValueError unless each of one image or more has a label."""
+    """Raise ValueError unless there are images, and a label for each."""
     if not x.ndim or not len(x):
         raise ValueError(f"{x_name}.shape {x.shape} has no images.")
     if not labels.ndim or len(labels) != len(x):
@@ -116,7 +116,7 @@ def _shown(shape: tuple[Any, ...]) -> str:
 
 
 def _as_nhwc(array: Array, layout: str) -> Array:
-    """With four axes, N, H, W, C; those that the layout has not are 1."""
+    """Return the array as (N, H, W, C); axes that the layout lacks have extent 1."""
     missing = [letter for letter in "NHWC" if letter not in layout]
     letters = layout + "".join(missing)
     whole = array.reshape(*array.shape, *(1 for _ in missing))

@@ -1,14 +1,14 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Checkpoints: a folder of two files of safetensors, parameters as PyTorch has them and what an optimizer remembers.
+"""Checkpoints: a folder of two safetensors files, with PyTorch's parameters and with the state of the optimizer.
 
-model.safetensors      what torch.nn.Module.load_state_dict() takes
-optimizer.safetensors  <parameter>.<what the optimizer calls it>, in the order of the parameter; and in the metadata
-                       steps, the optimizer and its learning rate, and the history
+model.safetensors      a state_dict for torch.nn.Module.load_state_dict()
+optimizer.safetensors  <parameter>.<name in the optimizer>, in the layout of the parameter; in the metadata the number
+                       of steps, the optimizer and its learning rate, and the history
 
-Both have the same random identity in their metadata, another one in each checkpoint.
+Both have the same random identity in their metadata, different for each checkpoint.
 
-A file in the folder NEXT takes the place of the one beside that folder. It is there while a checkpoint is replaced, and
-where the process was killed meanwhile.
+Files in the folder NEXT supersede those beside that folder. It exists while a checkpoint is replaced, or if the process
+was killed meanwhile.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from .. import _files, errors
-from .._interrupts import held_back
+from .._interrupts import defer_interrupts
 from ..errors import InvalidModelError
 from ..importing.weights_files import safetensors, write_safetensors
 from .history import History
@@ -37,12 +37,12 @@ Array = NDArray[Any]
 MODEL, OPTIMIZER, NEXT = "model.safetensors", "optimizer.safetensors", ".mpscnn-next"
 FORMAT, IDENTITY = "mpscnn.training", "mpscnn.checkpoint"
 VERSION = 1
-# How an OptimizerState calls the arguments of a kernel.
+# An OptimizerState's names of a kernel's arguments.
 _VALUES = {"weights": "weight", "biases": "bias", "gamma": "gamma", "beta": "beta"}
 
 
 def remembered(layer: Any) -> tuple[dict[str, Array], int]:
-    """Of an optimizer's state the arrays as a checkpoint has them, and the time step."""
+    """Return the arrays of an optimizer's state as a checkpoint stores them, and the time step."""
     saved = layer.optimized.state_dict()
     step = saved.pop("time_step")
     arrays = {}
@@ -53,7 +53,7 @@ def remembered(layer: Any) -> tuple[dict[str, Array], int]:
 
 
 def restore(layer: Any, arrays: Mapping[str, Array], step: int) -> None:
-    """The other way round."""
+    """Restore an optimizer's state from the arrays of a checkpoint."""
     saved = layer.optimized.state_dict()
     for name in saved:
         if name == "time_step":
@@ -65,7 +65,7 @@ def restore(layer: Any, arrays: Mapping[str, Array], step: int) -> None:
 
 
 def check(layer: Any, arrays: Mapping[str, Array], where: str) -> list[str]:
-    """The names of what restore() reads: all is there, with the right shape."""
+    """Check that all arrays that restore() reads exist and have the right shapes; return their names."""
     keys = []
     for name in layer.optimized.state_dict():
         if name == "time_step":
@@ -77,7 +77,7 @@ def check(layer: Any, arrays: Mapping[str, Array], where: str) -> list[str]:
 
 
 def check_array(arrays: Mapping[str, Array], key: str, shape: tuple[int, ...], where: str) -> None:
-    """ValueError unless there is such an array of floating-point numbers."""
+    """Raise ValueError unless there is such an array of floating-point numbers."""
     if key not in arrays:
         raise ValueError(f'{where} has no "{key}".')
     array = arrays[key]
@@ -93,7 +93,7 @@ def _parameter(layer: Layer, name: str) -> tuple[Parameter, str]:
 
 
 def write(folder: str | os.PathLike[str], model: dict[str, Array], optimizer: dict[str, Array], facts: Any) -> None:
-    """Write both files into a folder, and make them current in one step, its renaming to NEXT."""
+    """Write both files into a new folder, and make them current atomically by renaming it to NEXT."""
     target = Path(folder)
     of_both = {IDENTITY: uuid.uuid4().hex}
     metadata = {FORMAT: json.dumps({"version": VERSION, **facts}, separators=(",", ":")), **of_both}
@@ -103,17 +103,17 @@ def write(folder: str | os.PathLike[str], model: dict[str, Array], optimizer: di
             with _files.created(place / OPTIMIZER, target / OPTIMIZER) as file:
                 write_safetensors(file, optimizer, metadata)
             with _files.created(place / MODEL, target / MODEL) as file:
-                # "format": Hugging Face's readers ask for it.
+                # Hugging Face's readers need "format".
                 write_safetensors(file, model, {"format": "pt", FORMAT: str(facts["steps"]), **of_both})
             _files.synchronize(place)
-            with held_back():
+            with defer_interrupts():
                 _make_next(place, target)
                 _files.synchronize(target)
                 _settle(target)
 
 
 def _make_next(place: Path, target: Path) -> None:
-    """Rename the folder to NEXT. One that is there is of a process that was killed, or that is about to empty it."""
+    """Rename the folder to NEXT. An existing NEXT belongs to a process that was killed or is about to empty it."""
     for last in (False,) * 100 + (True,):
         try:
             os.rename(place, target / NEXT)
@@ -126,22 +126,22 @@ def _make_next(place: Path, target: Path) -> None:
 
 
 def _settle(target: Path) -> None:
-    """Move the files of NEXT to their places. Several processes may do this at once."""
+    """Move the files out of NEXT. Several processes may do this at once."""
     for name in (OPTIMIZER, MODEL):
         with contextlib.suppress(FileNotFoundError):
             os.replace(target / NEXT / name, target / name)
-    with contextlib.suppress(OSError):  # it is gone, or another process has just made a new one
+    with contextlib.suppress(OSError):  # already removed, or just recreated by another process
         os.rmdir(target / NEXT)
 
 
 def _path(target: Path, name: str) -> Path:
-    """Of a file of the current checkpoint."""
+    """Return the path of a file of the current checkpoint."""
     path = target / NEXT / name
     return path if path.exists() else target / name
 
 
 def _state(target: Path) -> list[tuple[int, ...] | None]:
-    """Another one after each step of writing."""
+    """Return a fingerprint of the files that changes with each step of writing."""
     found: list[tuple[int, ...] | None] = []
     for folder in (target, target / NEXT):
         for name in (OPTIMIZER, MODEL):
@@ -154,14 +154,14 @@ def _state(target: Path) -> list[tuple[int, ...] | None]:
 
 
 def read(folder: str | os.PathLike[str]) -> tuple[Mapping[str, Array], Mapping[str, Array], dict[str, Any]]:
-    """Parameters, what the optimizer remembers, and the facts; InvalidModelError for what is no checkpoint."""
+    """Return parameters, optimizer state and facts; raise InvalidModelError if there is no valid checkpoint."""
     target, before = Path(folder), ""
     while True:
         state = _state(target)
         try:
             return _read(target)
         except InvalidModelError as error:
-            # Nothing was written while it was read. Twice, because numbers of files and times are used again at once.
+            # Nothing was written during the read. Compare twice: inode numbers and times may be reused at once.
             if _state(target) == state and str(error) == before:
                 raise
             before = str(error)
@@ -173,7 +173,7 @@ def _read(target: Path) -> tuple[Mapping[str, Array], Mapping[str, Array], dict[
     except errors.ImportError as error:
         if type(error) is not errors.ImportError:
             raise
-        raise InvalidModelError(str(error)) from None  # a type that only a damaged file has here
+        raise InvalidModelError(str(error)) from None  # an unsupported dtype: here only in a damaged file
     try:
         facts = json.loads(optimizer.metadata[FORMAT])
         if not isinstance(facts, dict) or facts["version"] != VERSION:
@@ -195,10 +195,10 @@ def _read(target: Path) -> tuple[Mapping[str, Array], Mapping[str, Array], dict[
         raise InvalidModelError(
             f'"{target}": its two files are of different checkpoints: steps {model.metadata.get(FORMAT)} and {steps}.'
         )
-    if model.metadata.get(IDENTITY) != optimizer.metadata.get(IDENTITY):  # neither has one before there were any
+    if model.metadata.get(IDENTITY) != optimizer.metadata.get(IDENTITY):  # both None in files of early versions
         raise InvalidModelError(f'"{target}": its two files are of different checkpoints, both of step {steps}.')
     return model, optimizer, facts
 
 
 def _is_count(value: Any) -> bool:
-    return isinstance(value, int) and not isinstance(value, bool) and 0 <= value <= 2**53  # an OptimizerState's maximum
+    return isinstance(value, int) and not isinstance(value, bool) and 0 <= value <= 2**53  # OptimizerState's maximum

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What a training has come to, epoch by epoch."""
+"""Results of a training, epoch by epoch."""
 
 from __future__ import annotations
 
@@ -21,16 +21,16 @@ class Epoch:
     Attributes
     ----------
     loss : float
-        Mean over the images, each before the update that it took part in.
+        Mean over the images, each before the update of its step.
     accuracy : float or None
-        Share of right classes, 0 to 1, of the same predictions; None where labels are no class numbers.
+        Fraction of correct classes of the same predictions, 0 to 1; None if labels are not class numbers.
     validation_loss, validation_accuracy : float or None
-        Of other images, after the epoch; None where there are none.
+        Means over the validation images, after the epoch; None without validation.
     learning_rate : float
-        Of the last step.
+        Rate of the last step.
     steps : int
     seconds : float
-        Of the training, without validation.
+        Training time, without validation.
     """
 
     loss: float
@@ -53,7 +53,7 @@ class Epoch:
 
 
 class History(list[Epoch]):
-    """The epochs of a training; `plot` draws them, `to_dict` is for `json.dumps`.
+    """List of the epochs of a training; `plot` draws it, `to_dict` is for `json.dumps`.
 
     Source
     ------
@@ -61,17 +61,17 @@ class History(list[Epoch]):
     """
 
     def to_dict(self) -> dict[str, Any]:
-        """What `json.dumps` takes: {"epochs": [{"loss": ..., ...}]}."""
+        """Return a dict for `json.dumps`: {"epochs": [{"loss": ..., ...}]}."""
         return {"epochs": [asdict(epoch) for epoch in self]}
 
     @classmethod
     def from_dict(cls, given: Any) -> History:
-        """The other way round.
+        """Return the history of a dict that to_dict() made.
 
         Raises
         ------
         ValueError
-            It is not what to_dict() makes.
+            to_dict() does not make such a dict.
         """
         names = set(Epoch.__dataclass_fields__)
         epochs = given.get("epochs") if isinstance(given, Mapping) else None
@@ -84,14 +84,14 @@ class History(list[Epoch]):
                 kinds = int if name == "steps" else (int, float)
                 if isinstance(value, bool) or not isinstance(value, kinds):
                     raise ValueError(f"history: {name} ({type(value).__name__}) is no number.")
-                # Images to validate with may have no finite loss; those that are trained with have.
+                # A validation loss may be infinite or NaN; a training loss is finite.
                 if not abs(value) <= sys.float_info.max and name != "validation_loss":
                     raise ValueError(f"history: {name} ({str(value)[:40]}) is no finite number.")
         return cls(Epoch(**one) for one in epochs)
 
     @staticmethod
     def check_plot(path: Any, name: str = "plot") -> None:
-        """What `plot` raises for a path, before there is anything to draw."""
+        """Raise the errors of `plot` for a path, before there is anything to draw."""
         end = os.path.splitext(os.fspath(_checks.path(path, name)))[1][1:]
         try:
             from matplotlib.figure import Figure
@@ -107,7 +107,7 @@ class History(list[Epoch]):
         Parameters
         ----------
         path : path
-            Its end is the format: .svg, .png, .pdf.
+            The suffix is the format: .svg, .png, .pdf.
         title : str
 
         Raises
@@ -124,7 +124,7 @@ class History(list[Epoch]):
         from matplotlib.ticker import MaxNLocator, PercentFormatter
 
         has_accuracy = any(epoch.accuracy is not None for epoch in self)
-        # A figure of its own, not pyplot's: that keeps all figures, and belongs to one thread.
+        # Not a pyplot figure: pyplot keeps all figures, and is not thread-safe.
         figure = Figure(figsize=(9 if has_accuracy else 5, 3.6), layout="constrained")
         if title:
             figure.suptitle(title)

@@ -15,7 +15,7 @@ from .plan import Plan
 
 
 def with_values(graph: Graph, plan: Plan, values: Mapping[str, NDArray[Any]]) -> Graph:
-    """The graph with these parameters, by their keys, and without dropout."""
+    """Return the graph with these parameters, by their keys, and without dropout."""
     parameters = {layer.operation.name: layer.parameters for layer in plan.layers}
     copy = graph.copy()
     renamed: dict[str, str] = {}

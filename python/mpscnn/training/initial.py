@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Parameters that a list of layers begins with, drawn as torch.nn draws them."""
+"""Initial parameters of a list of layers, drawn as in torch.nn."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 Array = NDArray[Any]
 Draw = Callable[[dict[str, Any], np.random.Generator], dict[str, Array]]
 
-# Arguments of a layer in torch.nn that the shapes of its arrays tell, and with which they are made.
+# Arguments of a layer in torch.nn that determine the shapes of its arrays, and follow from them.
 _SHAPES: dict[str, tuple[str, ...]] = {
     "Conv": ("in_channels", "out_channels", "kernel_size", "bias"),
     "ConvTranspose": ("in_channels", "out_channels", "kernel_size", "bias"),
@@ -25,14 +25,14 @@ _SHAPES: dict[str, tuple[str, ...]] = {
 
 
 def complete(layers: Sequence[Any], state_dict: Mapping[str, Any], seed: int) -> tuple[list[Any], dict[str, Any]]:
-    """Layers without the options that their arrays tell, and all their arrays: given ones, and new ones.
+    """Return the layers without the options that follow from their arrays, and all arrays, given and drawn.
 
     Raises
     ------
     TypeError
         'layer "conv1" (Conv2d): out_channels is missing, and state_dict has no "conv1.weight".'
     ValueError
-        'layer "conv1" (Conv2d): out_channels (8) is not that of "conv1.weight" (16, 3, 3, 3).'
+        'layer "conv1" (Conv2d): its options make "weight" (8, 3, 3, 3); state_dict has (16, 3, 3, 3).'
     """
     arrays, stripped = dict(state_dict), []
     for number, entry in enumerate(layers):
@@ -42,7 +42,7 @@ def complete(layers: Sequence[Any], state_dict: Mapping[str, Any], seed: int) ->
             or not all(isinstance(text, str) for text in entry[:2])
             or not all(isinstance(options, Mapping) for options in entry[2:])
         ):
-            stripped.append(entry)  # the reader says what is wrong
+            stripped.append(entry)  # the reader raises the error
             continue
         name, kind = entry[:2]
         options = dict(entry[2]) if len(entry) == 3 else {}
@@ -119,7 +119,7 @@ class _Made:
                 raise ValueError(f"{self.where}: groups ({groups!r}) does not divide {inputs} and {outputs} channels.")
             is_transposed = base == "ConvTranspose"
             shape = (inputs, outputs // groups, *window) if is_transposed else (outputs, inputs // groups, *window)
-            fan_in = math.prod(shape[1:])  # as torch.nn counts it, of transposed convolutions too
+            fan_in = math.prod(shape[1:])  # as in torch.nn, also for transposed convolutions
         # kaiming_uniform_ with a = sqrt(5), torch.nn's default, has this bound.
         bound = 1 / math.sqrt(fan_in)
         made = {"weight": rng.uniform(-bound, bound, shape).astype(np.float32)}

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A graph as it is trained: kernels that MPS can differentiate in the place of those that it can not."""
+"""Lowering of a graph for training: replaces kernels that MPS cannot differentiate by others that it can."""
 
 from __future__ import annotations
 
@@ -24,21 +24,21 @@ class Operation:
     Attributes
     ----------
     name : str
-        Of the node; its parameters are called after it.
+        Name of the node; its parameters are named after it.
     kernel : str
     sources : tuple of str
     result : str
-        Name of the value that it makes.
+        Name of its value.
     arguments : dict
-        Of the kernel's class.
+        Arguments of the kernel's class.
     is_constant : bool
-        Its weights are no parameters.
+        Whether its weights are constants, not parameters.
     training : dict
-        Of its `Node`.
+        Attribute of its `Node`.
     refusal : str
-        Why no gradient goes through it; empty where one does.
+        Why it cannot be differentiated; empty if it can.
     is_refused : bool
-        It cannot run where no gradient is asked for either.
+        Whether it cannot run in training at all, even if no gradient is needed.
     """
 
     name: str
@@ -53,16 +53,16 @@ class Operation:
 
 
 def lower(graph: Graph, shapes: Shapes, is_frozen: Callable[[Node], bool]) -> list[Operation]:
-    """Operations in an order in which they can run, with the same results; they say of what MPS has no gradient.
+    """Return equivalent operations in execution order; `refusal` marks those without a gradient in MPS.
 
     Parameters
     ----------
     graph : Graph
         Not changed.
     shapes : mapping of str to (N, H, W, C)
-        Of its inputs and nodes.
+        Shapes of its inputs and nodes.
     is_frozen : callable
-        Of a node, whether its parameters stay as they are.
+        Takes a node and returns whether its parameters are not trained.
     """
     operations: list[Operation] = []
     for node in _live(graph):
@@ -76,7 +76,7 @@ def lower(graph: Graph, shapes: Shapes, is_frozen: Callable[[Node], bool]) -> li
 
 
 def _live(graph: Graph) -> list[Node]:
-    """Those that an output depends on."""
+    """Return the nodes that an output depends on."""
     wanted = {output.source for output in graph.outputs.values()}
     live: list[Node] = []
     for node in reversed(graph.nodes):
@@ -87,7 +87,7 @@ def _live(graph: Graph) -> list[Node]:
 
 
 class _RefusedError(NotImplementedError):
-    """Of what cannot run in a network that is trained."""
+    """The node cannot run in a network in training."""
 
 
 def _lower(same: Operation, node: Node, shapes: Shapes, is_frozen: bool) -> list[Operation]:
@@ -113,7 +113,7 @@ def _lower(same: Operation, node: Node, shapes: Shapes, is_frozen: bool) -> list
     activation = same.arguments.get("activation")
     if activation is None or same.kernel == "BatchNormalization":
         return [same]
-    # MPS differentiates no activation inside of a convolution.
+    # MPS does not differentiate an activation inside of a convolution.
     inner = f"{node.name}: before the activation"
     arguments = {name: value for name, value in same.arguments.items() if name != "activation"}
     return [
@@ -123,7 +123,7 @@ def _lower(same: Operation, node: Node, shapes: Shapes, is_frozen: bool) -> list
 
 
 def _neuron(activation: Any) -> dict[str, Any]:
-    """Arguments of `Neuron` for what other kernels take as their activation."""
+    """Return the arguments of `Neuron` for another kernel's activation."""
     if isinstance(activation, str):
         return {"type": activation}
     given = activation if isinstance(activation, NeuronDescriptor) else activation.neuron_descriptor
@@ -134,7 +134,7 @@ def _neuron(activation: Any) -> dict[str, Any]:
 
 _INSTANCES = "an instance normalization with running statistics, which MPS's has not in training"
 
-# Reductions over a whole axis are poolings with a window of that size.
+# Reductions over a whole axis become poolings with a window of that size.
 _REDUCTIONS = {
     "ReduceRowMean": ("PoolingAverage", "W"),
     "ReduceRowMax": ("PoolingMax", "W"),
@@ -144,7 +144,7 @@ _REDUCTIONS = {
 
 
 def _as_convolution(operation: Operation, node: Node) -> Operation:
-    """Factor and summand of each channel, as a depth-wise convolution: batch normalization would take statistics."""
+    """Return scale and shift per channel as a depth-wise convolution: batch normalization would compute statistics."""
     values = scale_and_shift(node)
     if values is None:
         raise NotImplementedError("BatchNormalization without arrays")
@@ -159,9 +159,9 @@ def _as_convolution(operation: Operation, node: Node) -> Operation:
 
 
 def _as_transposed(operation: Operation) -> Operation:
-    """A sub-pixel convolution of single pixels as a transposed one, which writes the same tiles and has a gradient.
+    """Return a 1 x 1 sub-pixel convolution as a transposed one, which has a gradient.
 
-    Channels of the first are position-major: channel (i * r + j) * C + c becomes pixel (i, j) of channel c.
+    Channels of the former are position-major: channel (i * r + j) * C + c becomes pixel (i, j) of channel c.
     """
     arguments = dict(operation.arguments)
     r = arguments.pop("sub_pixel_scale_factor")
@@ -179,7 +179,7 @@ def _join(
     outputs: set[str],
     arguments_of: Callable[[Operation, Operation], dict[str, Any] | None],
 ) -> list[Operation]:
-    """Pairs, the second the only reader of the first, as one operation with these arguments, if there are any."""
+    """Merge an operation and its only reader into one, if `arguments_of` returns arguments for it."""
     readers: dict[str, int] = {}
     for operation in operations:
         for source in operation.sources:
@@ -199,7 +199,7 @@ def _join(
 
 
 def _reductions(first: Operation, second: Operation) -> dict[str, Any] | None:
-    """Rows and then columns, or the other way round, in one window."""
+    """Merge a pooling over rows and one over columns, in either order."""
     if {first.kernel, second.kernel} not in ({"PoolingAverage"}, {"PoolingMax"}):
         return None
     if any(set(operation.arguments) != {"kernel_size", "stride"} for operation in (first, second)):
@@ -217,7 +217,7 @@ def _reductions(first: Operation, second: Operation) -> dict[str, Any] | None:
 
 
 def _activations(first: Operation, second: Operation) -> dict[str, Any] | None:
-    """What batch normalization computes in passing, forward and backward."""
+    """Merge an activation into the batch normalization before it, which differentiates it too."""
     if first.kernel != "BatchNormalization" or first.arguments.get("activation") is not None:
         return None
     if not second.kernel.startswith("Neuron"):

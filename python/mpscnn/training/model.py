@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What a Trainer is given as a model, as a graph and the arrays that its parameters are known by."""
+"""Models of a Trainer, as a graph with named parameters."""
 
 from __future__ import annotations
 
@@ -22,27 +22,27 @@ Array = NDArray[Any]
 
 @dataclass(frozen=True)
 class Model:
-    """A graph, and the shapes of the source model's parameters and statistics; None where the graph is the source."""
+    """A graph, and the shapes of the source model's parameters and statistics; None if the graph is the source."""
 
     graph: Graph
     reference: dict[str, tuple[int, ...]] | None
     frozen: tuple[str, ...] = ()  # layers whose parameters require no gradient
-    arrays: Mapping[str, Any] = field(default_factory=dict)  # all that the source model's state_dict has
+    arrays: Mapping[str, Any] = field(default_factory=dict)  # the source model's state_dict
 
 
 def read(model: Any, state_dict: Mapping[str, Any] | None, input_shapes: Any, seed: int) -> Model:
-    """A list of layers, a torch.nn.Module or a Graph, with arrays of its own.
+    """Read a list of layers, a torch.nn.Module or a Graph, and copy its arrays.
 
     Raises
     ------
     TypeError
-        "model (int) is not a list of layers, a torch.nn.Module or a Graph.", a state_dict for what has its own.
+        "model (int) is not a list of layers, a torch.nn.Module or a Graph.", a state_dict for a model with its own.
     mpscnn.ImportError
-        What the readers find wrong.
+        Errors of the readers.
     """
     found = _read(model, state_dict, input_shapes, seed)
-    # Kernels read arrays in place, a gradient kernel first in the first step: whoever trains the module beside this
-    # would change them.
+    # Kernels read arrays in place, a gradient kernel not before the first step: training the module meanwhile would
+    # change them.
     graph = found.graph.copy()
     for i, node in enumerate(graph.nodes):
         arguments = {
@@ -66,7 +66,7 @@ def _read(model: Any, state_dict: Mapping[str, Any] | None, input_shapes: Any, s
         layers, arrays = complete(model, state_dict or {}, seed)
         graph = layer_list.read_layers(layers, arrays, input_shapes=input_shapes, in_training=True)
         for i, node in enumerate(graph.nodes):
-            if node.kernel == "Dropout":  # each layer has a number of its own for a seed
+            if node.kernel == "Dropout":  # the importer gives each layer a different seed
                 drawn = drawn_seed(seed, node.arguments["seed"])
                 graph.nodes[i] = node.with_(arguments={**node.arguments, "seed": drawn})
         for name, kind, *_ in layers:
@@ -89,7 +89,7 @@ _INSTANCES = "{} has running statistics, which MPS's instance normalization has 
 
 
 def _take_momentum(module: Any, graph: Graph, reference: Mapping[str, tuple[int, ...]]) -> None:
-    """Of each layer its own: a traced graph has 0 for None."""
+    """Take each layer's momentum from the module: a traced graph has 0 for None."""
     own = {name: part.momentum for name, part in module.named_modules() if hasattr(part, "num_batches_tracked")}
     for i, node in enumerate(graph.nodes):
         owner = owner_of(node.name, node.origin, reference)
@@ -107,7 +107,7 @@ def _check_none(state_dict: Any, what: str) -> None:
 
 
 def _check_module(module: Any, graph: Graph, reference: Mapping[str, tuple[int, ...]]) -> None:
-    """What a module in eval mode does not show: dropout, and parameters that the graph has under other names."""
+    """Refuse modules that a trace in eval mode changes: with dropout, random slopes, or shared parameters."""
     for name, part in module.named_modules():
         if "Dropout" in type(part).__name__ and getattr(part, "p", None):
             raise NotImplementedError(

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What operations encode: their kernel, its gradients, and the step of the optimizer.
+"""Layers of a network in training: they encode kernels, gradient kernels and the step of the optimizer.
 
-A batch lies in one Image for each value, or in several parts where an MPSImage does not hold it: all lists of images
-here have one for each part.
+Each value of a batch is one Image, or several chunks if one MPSImage cannot hold the batch: all lists of images here
+have one Image per chunk.
 """
 
 from __future__ import annotations
@@ -23,17 +23,17 @@ Array = NDArray[Any]
 
 
 class Batch:
-    """One batch on its way through the network and back.
+    """A batch in the forward and backward pass.
 
     Attributes
     ----------
     commands : CommandBuffer
     step : int
-        Its number.
+        Number of the step.
     slot : int
-        Which of the steps in flight this is: batch normalization keeps a state for each.
+        Index among the steps in flight: batch normalization keeps a state for each.
     values, states : dict
-        By the names of values and operations.
+        By names of values and of operations.
     """
 
     def __init__(self, commands: _core.CommandBuffer, step: int, slot: int, values: dict[str, Images]) -> None:
@@ -42,29 +42,29 @@ class Batch:
 
 
 def make_kernel(name: str, device: _core.Device | None, **arguments: Any) -> Any:
-    """A kernel of the table, by its name."""
+    """Return a kernel of the table by its name."""
     kind: Any = KERNELS[name]
     return kind(**arguments, device=device)
 
 
 def drawn_seed(*numbers: int) -> int:
-    """A seed for a kernel that these numbers tell, and that no others are likely to."""
+    """Return a seed for a kernel, derived from these numbers."""
     (seed,) = np.random.SeedSequence(numbers).generate_state(1, np.uint64)
     return int(seed) >> 1  # kernels take 63 bits
 
 
 class Layer:
-    """An operation as it is encoded.
+    """An operation that encodes itself.
 
     Attributes
     ----------
     operation : Operation
     wants : list of bool
-        Of each source: whether its gradient is asked for.
+        For each source, whether its gradient is needed.
     is_trained : bool
         Whether the optimizer changes its parameters.
     has_gradient : bool
-        Whether anything is encoded backward.
+        Whether it takes part in the backward pass.
     parameters : list of Parameter
     """
 
@@ -74,45 +74,45 @@ class Layer:
         self.has_gradient = is_trained or any(wants)
 
     def forward_reads(self) -> list[str]:
-        """The value that each encode of forward() reads, one entry for each."""
+        """Return the values that the encodes of forward() read, one entry per encode."""
         return list(dict.fromkeys(self.operation.sources))
 
     def backward_reads(self) -> list[str]:
-        """The values of the forward pass that each encode of backward() reads."""
+        """Return the values of the forward pass that the encodes of backward() read, one entry per read."""
         raise NotImplementedError
 
     def gradient_reads(self) -> int:
-        """How many encodes of backward() read the gradient of the result."""
+        """Return the number of encodes of backward() that read the gradient of the result."""
         raise NotImplementedError
 
     def forward(self, batch: Batch, out: Images | None) -> Images:
-        """Encode the kernel; into `out`, or into temporary images."""
+        """Encode the kernel, into `out` or into temporary images."""
         raise NotImplementedError
 
     def backward(self, batch: Batch, grad: Images) -> list[Images | None]:
-        """Encode the gradients with respect to sources, temporary images, and to parameters."""
+        """Encode the gradients with respect to sources, as temporary images, and to parameters."""
         raise NotImplementedError
 
     def update(self, batch: Batch, optimizer: _core.Optimizer) -> None:
         """Encode the optimizer's step."""
 
     def did_complete(self, slot: int) -> None:
-        """The CPU's part, when the command buffer has completed."""
+        """Finish the step on the CPU after the command buffer has completed."""
 
     def arrays(self) -> dict[str, Array]:
-        """By argument, the parameters in MPS's order: what can be written in place."""
+        """Return the parameters by argument, in MPS's order; they can be written in place."""
         return {}
 
     def reload(self, commands: _core.CommandBuffer) -> None:
-        """Kernels take over what is in the arrays when the device gets there."""
+        """Encode a reload of the kernels' parameters from the arrays."""
 
     def state_dict(self) -> dict[str, Array]:
-        """By key, copies of the parameters in PyTorch's order."""
+        """Return copies of the parameters by key, in PyTorch's order."""
         arrays = self.arrays()
         return {one.key: to_torch(self.operation, one, arrays[one.argument]) for one in self.parameters}
 
     def load(self, state_dict: Mapping[str, Array]) -> None:
-        """Parameters from arrays in PyTorch's order; reload() comes afterwards."""
+        """Copy parameters from arrays in PyTorch's order; call reload() afterwards."""
         arrays = self.arrays()
         for one in self.parameters:
             into = arrays[one.argument]
@@ -126,11 +126,11 @@ class _Trainable(Layer):
     optimized: _core.OptimizerState | None = None
 
     def gradients(self, batch: Batch) -> Any:
-        """What the optimizer takes."""
+        """Return the gradients for the optimizer."""
         raise NotImplementedError
 
     def prepare(self, optimizer: _core.Optimizer) -> None:
-        """Memory for what the optimizer remembers."""
+        """Allocate the state of the optimizer."""
         self.optimized = optimizer.state_for(self.values)
 
     def update(self, batch: Batch, optimizer: _core.Optimizer) -> None:
@@ -171,7 +171,7 @@ class KernelLayer(_Trainable):
         self._encoded = self._gradients()
 
     def _gradients(self) -> list[tuple[int, Any, str]]:
-        """Sources whose gradient kernel is encoded, the kernel, and what it reads besides the result's gradient."""
+        """Return source, gradient kernel and the other value it reads, for each gradient kernel that is encoded."""
         if not self.has_gradient:
             return []
         sources, found = self.operation.sources, []
@@ -194,14 +194,14 @@ class KernelLayer(_Trainable):
         sources = [batch.values[name] for name in self.operation.sources]
         results: Images = []
         states: list[Any] = []
-        for part in range(len(sources[0])):
-            images = [source[part] for source in sources]
-            target: dict[str, Any] = {"temporary": True} if out is None else {"out": out[part]}
+        for chunk in range(len(sources[0])):
+            images = [source[chunk] for source in sources]
+            target: dict[str, Any] = {"temporary": True} if out is None else {"out": out[chunk]}
             if not self.has_gradient:
                 results.append(self.kernel.encode(batch.commands, *images, **target))
                 continue
-            # A convolution's state sums up over the parts; normalizations have a state for the statistics of each.
-            joined = states[0] if part and self._is_convolution else True
+            # A convolution's state accumulates over the chunks; normalizations have a state with statistics per chunk.
+            joined = states[0] if chunk and self._is_convolution else True
             result, state = self.kernel.encode(batch.commands, *images, **target, with_state=joined)
             results.append(result)
             states.append(state)
@@ -214,14 +214,14 @@ class KernelLayer(_Trainable):
         for i, kernel, name in self._encoded:
             second = batch.values[name]
             made = [
-                kernel.encode(batch.commands, image, second[part], states[part], temporary=True)
-                for part, image in enumerate(grad)
+                kernel.encode(batch.commands, image, second[chunk], states[chunk], temporary=True)
+                for chunk, image in enumerate(grad)
             ]
             if self.wants[i]:
                 gradients[i] = made
             else:
                 for image in made:
-                    image.read_count = 0  # of weights alone: nothing is in it
+                    image.read_count = 0  # only the gradient of the weights is computed; the image has no content
         return gradients
 
     def gradients(self, batch: Batch) -> Any:
@@ -242,11 +242,11 @@ class KernelLayer(_Trainable):
 
 
 class Dropout(KernelLayer):
-    """With masks that the number of the step tells: a training that goes on from a checkpoint draws the same ones."""
+    """Dropout with masks that depend on the number of the step: training resumed from a checkpoint repeats them."""
 
     def forward(self, batch: Batch, out: Images | None) -> Images:
         arguments = self.operation.arguments
-        # A kernel of its own for each step: MPS's seed cannot be changed.
+        # A new kernel per step, because MPS's seed cannot be changed.
         seed = drawn_seed(arguments.get("seed", 0), batch.step)
         given = {"label": self.operation.name, **arguments, "seed": seed}
         self.kernel = make_kernel("Dropout", self.device, **given)
@@ -255,14 +255,14 @@ class Dropout(KernelLayer):
 
 
 class BatchNormalization(_Trainable):
-    """Normalization by the statistics of the batch, which the running ones follow.
+    """Normalization by batch statistics, which update the running statistics.
 
     Attributes
     ----------
     momentum : float or None
-        How fast they do, 0 to 1; None: they are means over all batches.
+        Weight of the batch in the running statistics, 0 to 1; None: means over all batches.
     tracked : int
-        Batches that they have seen.
+        Batches that the running statistics have seen.
     """
 
     momentum: float | None = 0.1
@@ -313,9 +313,9 @@ class BatchNormalization(_Trainable):
             self._statistics.encode(batch.commands, image, state)
         return [
             self.kernel.encode(
-                batch.commands, image, state, **({"temporary": True} if out is None else {"out": out[part]})
+                batch.commands, image, state, **({"temporary": True} if out is None else {"out": out[chunk]})
             )
-            for part, image in enumerate(source)
+            for chunk, image in enumerate(source)
         ]
 
     def backward(self, batch: Batch, grad: Images) -> list[Images | None]:
@@ -336,7 +336,7 @@ class BatchNormalization(_Trainable):
         return self._states[batch.slot]
 
     def did_complete(self, slot: int) -> None:
-        """As PyTorch: the variance that runs along is that of a sample, divided by one value less."""
+        """Update the running statistics; like PyTorch's, the running variance is unbiased (divided by n - 1)."""
         state = self._states[slot]
         count = state.count
         self.tracked += 1
@@ -352,7 +352,7 @@ class BatchNormalization(_Trainable):
 
 
 class Concatenation(Layer):
-    """Channels side by side: each source is copied to its place, and its gradient from there."""
+    """Concatenation of channels: copies each source to its place, and its gradient from there."""
 
     def __init__(
         self, operation: Operation, wants: list[bool], device: _core.Device | None, channels: list[int]
@@ -378,11 +378,11 @@ class Concatenation(Layer):
 
     def forward(self, batch: Batch, out: Images | None) -> Images:
         results: Images = []
-        for part, first in enumerate(batch.values[self.operation.sources[0]]):
+        for chunk, first in enumerate(batch.values[self.operation.sources[0]]):
             shape = (*first.shape[:3], self._channels)
-            result = _core.Image.temporary(batch.commands, shape) if out is None else out[part]
+            result = _core.Image.temporary(batch.commands, shape) if out is None else out[chunk]
             for kernel, source in zip(self._forward, self.operation.sources, strict=True):
-                kernel.encode(batch.commands, batch.values[source][part], out=result)
+                kernel.encode(batch.commands, batch.values[source][chunk], out=result)
             results.append(result)
         return results
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Parameters of operations: how they are called in a state_dict, and how they lie there and in MPS."""
+"""Parameters of operations: their names in a state_dict, and their layouts there and in MPS."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from .. import _checks
 from .lowering import Operation
 
 Array = NDArray[Any]
-# PyTorch's names of the arguments of a kernel.
+# PyTorch's names of a kernel's arguments.
 _WEIGHTS = {"weight": "weight", "bias": "bias"}
 _NORMALIZATION = {"gamma": "weight", "beta": "bias"}
 SUFFIXES: dict[str, dict[str, str]] = {
@@ -36,11 +36,11 @@ class Parameter:
     Attributes
     ----------
     key : str
-        "layer1.0.conv1.weight", in a state_dict.
+        Key in a state_dict: "layer1.0.conv1.weight".
     argument : str
-        Of the kernel's class.
+        Argument of the kernel's class.
     shape : tuple of int
-        In a state_dict.
+        Shape in a state_dict.
     """
 
     key: str
@@ -49,12 +49,12 @@ class Parameter:
 
     @property
     def is_trained(self) -> bool:
-        """Whether it is changed by gradients; statistics of batch normalization are not."""
+        """Whether gradients change it; False for statistics of batch normalization."""
         return self.argument not in STATISTICS
 
 
 def tracked_batches(state_dict: Mapping[str, Any], where: str) -> dict[str, int]:
-    """Every "num_batches_tracked" that is there: how many batches the running statistics have seen.
+    """Return every "num_batches_tracked": the number of batches that running statistics have seen.
 
     Raises
     ------
@@ -67,7 +67,7 @@ def tracked_batches(state_dict: Mapping[str, Any], where: str) -> dict[str, int]
             continue
         name = f'{where}: "{key}"'
         array = _checks.array(value, name)
-        if array.size != 1 or not 0 <= array.item() <= 2**53 or array.item() % 1:  # module.to(dtype) makes them real
+        if array.size != 1 or not 0 <= array.item() <= 2**53 or array.item() % 1:  # module.to(dtype) makes them floats
             shown = array.item() if array.size == 1 else f"of shape {array.shape}"
             raise ValueError(f"{name} ({shown}) is not an integer from 0 on.")
         found[key] = int(array.item())
@@ -75,7 +75,7 @@ def tracked_batches(state_dict: Mapping[str, Any], where: str) -> dict[str, int]
 
 
 def constants(arrays: Mapping[str, Any], known: Container[str]) -> dict[str, Array]:
-    """Copies of the arrays of a model that no layer in training has, floating-point numbers as float32."""
+    """Return copies of the arrays of a model that no trained layer has, floating-point numbers as float32."""
     found = {}
     for key, value in arrays.items():
         if key not in known and (hasattr(value, "__array__") or hasattr(value, "__array_interface__")):
@@ -86,9 +86,9 @@ def constants(arrays: Mapping[str, Any], known: Container[str]) -> dict[str, Arr
 
 
 def owner_of(name: str, origin: str, shapes: Mapping[str, tuple[int, ...]] | None) -> str:
-    """Whose parameters a node has: its own, or those of the layer that it is a part of.
+    """Return the name under which a node's parameters are stored: its own, or that of its layer.
 
-    Importers call the first node of a layer as the layer, which may be padding, and the others by numbers behind that.
+    Importers give the first node of a layer, which may be padding, the layer's name, and number the others.
     """
     if shapes is None or f"{name}.weight" in shapes:
         return name
@@ -98,12 +98,12 @@ def owner_of(name: str, origin: str, shapes: Mapping[str, tuple[int, ...]] | Non
 def parameters_of(
     operation: Operation, owner: str, shapes: Mapping[str, tuple[int, ...]] | None, is_frozen: bool
 ) -> list[Parameter]:
-    """Those that the operation has, with the shapes of a state_dict or, without one, of its arguments.
+    """Return the operation's parameters, with their shapes in a state_dict or, without one, of its arguments.
 
     Raises
     ------
     NotImplementedError
-        It has them in another form, unless it is frozen: nothing writes them then.
+        The kernel has a parameter in another form, and the layer is not frozen.
     """
     found = []
     for argument, suffix in SUFFIXES.get(operation.kernel, {}).items():
@@ -126,7 +126,7 @@ def parameters_of(
 
 
 def _another_form(kernel: str, shape: tuple[int, ...], given: tuple[int, ...]) -> tuple[str, str]:
-    """Why a kernel has other values than the layer, and what it could have instead."""
+    """Return why a kernel's values differ from the layer's, and a remedy."""
     if "Normalization" in kernel:
         one_each = "MPS normalizes with one weight for each channel, not with one for each value"
         return one_each, "elementwise_affine=False, or GroupNorm with one group"
@@ -140,7 +140,7 @@ def _another_form(kernel: str, shape: tuple[int, ...], given: tuple[int, ...]) -
 
 
 def to_torch(operation: Operation, parameter: Parameter, values: Array) -> Array:
-    """A copy in the order of a state_dict of what MPS has: weights (O, kH, kW, I / groups)."""
+    """Return a copy of MPS's values, weights (O, kH, kW, I / groups), in the order of a state_dict."""
     if parameter.argument == "weight":
         if operation.kernel == "ConvolutionTranspose" and "layout" not in operation.arguments:
             values = _grouped(values[:, ::-1, ::-1], operation.arguments.get("groups", 1))
@@ -150,7 +150,7 @@ def to_torch(operation: Operation, parameter: Parameter, values: Array) -> Array
 
 
 def to_mps(operation: Operation, parameter: Parameter, values: Array, shape: tuple[int, ...]) -> Array:
-    """The other way round; `shape` is MPS's."""
+    """Return values of a state_dict in MPS's order; `shape` is MPS's."""
     if parameter.argument != "weight":
         return values.reshape(shape)
     if operation.kernel == "ConvolutionTranspose" and "layout" not in operation.arguments:
@@ -165,13 +165,13 @@ def to_mps(operation: Operation, parameter: Parameter, values: Array, shape: tup
 
 
 def _order(operation: Operation) -> list[int]:
-    """Of each axis of the layout the axis of O, H, W, I."""
+    """Return, for each axis of the layout, its index in OHWI."""
     layout = operation.arguments.get("layout") or "OIHW"
     return ["OHWI".index(axis) for axis in layout.replace("C", "O").replace("1", "I")]
 
 
 def _grouped(values: Array, groups: int) -> Array:
-    """Weights of a transposed convolution, (O, kH, kW, I / groups), as (I, O / groups, kH, kW)."""
+    """Return weights of a transposed convolution, (O, kH, kW, I / groups), as (I, O / groups, kH, kW)."""
     outputs, height, width, inputs = values.shape
     taps = values.reshape(groups, outputs // groups, height, width, inputs)
     turned: Array = taps.transpose(0, 4, 1, 2, 3).reshape(groups * inputs, outputs // groups, height, width)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Which layers a network in training has, what they read, and how a batch goes forward and back."""
+"""The layers of a network in training, and the forward and backward pass of a batch."""
 
 from __future__ import annotations
 
@@ -15,24 +15,24 @@ from .parameters import TRACKED, owner_of, parameters_of
 
 
 class Plan:
-    """Layers in the order in which they run.
+    """Layers in execution order.
 
     Parameters
     ----------
     graph : Graph
         With one input and one output.
     shapes : mapping of str to (N, H, W, C)
-        Of its inputs and nodes.
+        Shapes of its inputs and nodes.
     reference : mapping of str to shape, optional
-        The arrays of the source model: what else the graph has is constant.
+        The parameters of the source model; all other arrays of the graph are constant.
     frozen : iterable of str
-        Names of nodes, or what they begin with in front of a dot, whose parameters stay as they are.
+        Names of nodes, or prefixes of names before a dot, whose parameters are not trained.
     slots : int
         Steps in flight.
     momentum : float, optional
-        Of the running statistics of batch normalization; default: each layer's own.
+        Momentum of the running statistics of batch normalization; default: each layer's own.
     tracked : mapping of str to int
-        Batches that statistics of the source model have seen, by their names there.
+        Batches that the source model's running statistics have seen, by their keys.
     """
 
     def __init__(
@@ -60,7 +60,7 @@ class Plan:
         known = [*(operation.name for operation in operations), *(reference or {})]
         unknown = [name for name in names if not any(_is_of(one, name) for one in known)]
         if unknown:
-            raise ValueError(f'frozen: "{unknown[0]}" is the name of no node, nor the beginning of one.')
+            raise ValueError(f'frozen: no node is named "{unknown[0]}" or starts with it.')
         needed: set[str] = set()
         refused: dict[str, bool] = {}
         self.layers: list[Layer] = []
@@ -76,7 +76,7 @@ class Plan:
             if operation.refusal and (operation.is_refused or is_trained or any(wants)):
                 refused[f'"{owner}" ({operation.refusal})'] = operation.is_refused
             if refused:
-                continue  # what else there is
+                continue  # collect all refusals
             layer = _layer(operation, wants, is_trained, device, shapes, slots)
             layer.parameters = parameters
             if isinstance(layer, BatchNormalization):
@@ -99,15 +99,15 @@ class Plan:
         names_of_values = {self.input, *(operation.result for operation in operations)}
         self._channels = max(shapes[name][3] for name in names_of_values if name in shapes)
 
-    def parts(self, images: int) -> list[int]:
-        """How many images each part of a batch has; an MPSImage holds 2048 slices of four channels."""
-        most = max(1, _core.Image.most_images(self._channels))
-        count = -(-images // most)
+    def chunks(self, images: int) -> list[int]:
+        """Return the number of images of each chunk of a batch; an MPSImage has up to 2048 slices of four channels."""
+        limit = max(1, _core.Image.most_images(self._channels))
+        count = -(-images // limit)
         return [images * (i + 1) // count - images * i // count for i in range(count)]
 
     @property
     def trained(self) -> list[Any]:
-        """Layers that the optimizer changes."""
+        """The layers that the optimizer changes."""
         return [layer for layer in self.layers if layer.is_trained]
 
     def encode(
@@ -119,7 +119,7 @@ class Plan:
         loss: Callable[[Images], Images],
         optimizer: _core.Optimizer,
     ) -> None:
-        """Forward, `loss`, which encodes its gradient, backward, and the update of each layer behind its gradients."""
+        """Encode the forward pass, `loss` with its gradient, the backward pass, and each layer's update."""
         batch = Batch(commands, step, step % self._slots, {self.input: source})
         for layer in self.layers:
             result = layer.operation.result
@@ -158,7 +158,7 @@ def _is_of(name: str, beginning: str) -> bool:
 
 
 def _check_parameters(layers: list[Layer], reference: Mapping[str, tuple[int, ...]], frozen: list[str]) -> None:
-    """All parameters of the source model are trained, by one layer each, or are frozen."""
+    """Check that each parameter of the source model is either trained by exactly one layer or frozen."""
     keys = Counter(one.key for layer in layers for one in layer.parameters)
     for key, count in keys.items():
         if count > 1:
@@ -175,7 +175,7 @@ def _quoted(text: str) -> str:
 
 
 def _momentum(operation: Operation, reference: Mapping[str, tuple[int, ...]] | None) -> float | None:
-    """That of the layer in its model, as PyTorch counts it."""
+    """Return the layer's momentum by PyTorch's convention."""
     momentum: float | None = operation.training.get("momentum", 0.1)
     if reference is None and momentum == 0:
         raise NotImplementedError(

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Step: one command buffer of a training, and what it comes to."""
+"""Step: one command buffer of a training, and its results."""
 
 from __future__ import annotations
 
@@ -17,12 +17,12 @@ Array = NDArray[Any]
 
 
 class Step(_checks.Made):
-    """One step of a `Trainer`, which may still be at work.
+    """One step of a `Trainer`, possibly still running.
 
     Attributes
     ----------
     number : int
-        Steps before it, those of a loaded checkpoint counted.
+        Number of steps before it, including those of a loaded checkpoint.
     images : int
     """
 
@@ -41,7 +41,7 @@ class Step(_checks.Made):
         self._loss: float | None = None
 
     def wait(self) -> Step:
-        """Wait until the step has completed, and those before it.
+        """Wait until the step and those before it have completed.
 
         Returns
         -------
@@ -67,7 +67,7 @@ class Step(_checks.Made):
 
     @property
     def accuracy(self) -> float | None:
-        """Share of the class numbers that are the greatest prediction, 0 to 1; None for other labels. Waits."""
+        """Fraction of images or pixels whose class has the max prediction, 0 to 1; None for other labels. Waits."""
         self.wait()
         if self._classes is None:
             return None
@@ -76,7 +76,7 @@ class Step(_checks.Made):
 
     @property
     def output(self) -> Array:
-        """What the network has predicted, before the update: (N, H, W, C), float32, a copy. Waits."""
+        """Predictions of the network before the update: (N, H, W, C), float32, a copy. Waits."""
         self.wait()
         return np.concatenate([image.numpy() for image in self._output])
 

@@ -15,7 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from .. import _checks, _core, _progress
-from .._interrupts import held_back
+from .._interrupts import defer_interrupts
 from ..layers import layer_table
 from ..network import Network
 from . import checkpoint
@@ -36,56 +36,54 @@ _NOTHING = "model: there is nothing to train: no layer has parameters that are n
 
 
 class Trainer(_checks.Made):
-    """Trains a network with MPS's gradient kernels, losses and optimizers.
+    """Trainer of a network with MPS's gradient kernels, losses and optimizers.
 
-    A step is one command buffer: forward, loss, backward, and for each layer the optimizer's step, all on the device.
-    ``in_flight`` of them are on their way at once, so that the next one is encoded while one is at work. Parameters
-    have PyTorch's names and layouts wherever they come in or go out. One thread at a time may use a trainer.
+    A step is one command buffer: forward, loss, backward and the optimizer's step for each layer, all on the device. Up
+    to ``in_flight`` steps are in progress, so that one is encoded while another runs. Parameters have PyTorch's names
+    and layouts in all arguments and results. One thread at a time may use a trainer.
 
     Parameters
     ----------
     model : list of layers, torch.nn.Module or Graph
-        Layers as in `mpscnn.load(..., layers=...)`: (name, kind, options), called as in torch.nn. Of a module the
-        parameters are copied; it is traced once, and is not needed afterwards.
+        Layers as in `mpscnn.load(..., layers=...)`: (name, kind, options), named as in torch.nn. A module is traced
+        once; its parameters are copied, and it is not needed afterwards.
     state_dict : mapping of str to array, optional
-        Of a list of layers: parameters to begin with. Layers without any are drawn as torch.nn draws them, for which
-        their options tell the sizes: ("conv1", "Conv2d", {"in_channels": 3, "out_channels": 8, "kernel_size": 3}).
+        Initial parameters of a list of layers. Layers without any are initialized as in torch.nn, with sizes from their
+        options: ("conv1", "Conv2d", {"in_channels": 3, "out_channels": 8, "kernel_size": 3}).
     input_shapes : tuple of int
-        (N, C, H, W) of the input; batches may have another N. Graphs whose inputs have all extents need none.
+        (N, C, H, W) of the input; batches may have another N. Not needed for graphs whose inputs have all extents.
     loss : str or Loss
-        Of a Loss the type, weight, label_smoothing, number_of_classes, epsilon and delta. Whatever its reduction, a
-        step's loss is the mean over the batch: of pixels for "softmax_cross_entropy", of images for
-        "cosine_distance", of values for the others; torch.nn's reduction="mean". A number_of_classes of 1 is that of
-        the channels.
+        From a Loss, type, weight, label_smoothing, number_of_classes, epsilon and delta are used. Whatever its
+        reduction, a step's loss is the mean over the batch: over pixels for "softmax_cross_entropy", over images for
+        "cosine_distance", over values for the others; torch.nn's reduction="mean". A number_of_classes of 1 means the
+        number of channels.
     optimizer : Optimizer, optional
         Default: OptimizerStochasticGradientDescent(0.01, momentum_scale=0.9). Its learning_rate may be set between
         steps.
     frozen : sequence of str
-        Names of layers, or what comes before a dot in them, whose parameters stay as they are. So do those of a
-        module's layers that require no gradient.
+        Names of layers, or prefixes before a dot, whose parameters are not trained; nor are those of a module's layers
+        that require no gradient.
     batch_norm_momentum : float, 0 to 1, optional
-        How fast the running statistics follow in all layers. Default: in each as its own momentum says, None of which
-        is the mean over all batches; 0.1 where the model tells none.
+        Momentum of the running statistics of all layers. Default: each layer's own, where None means the mean over all
+        batches, or 0.1 if the model has none.
     in_flight : int, >= 1, steps
     seed : int, >= 0
-        Of parameters that are drawn, of dropout, and of the order of images in `fit`.
+        Seed of initial parameters, dropout, and the order of images in `fit`.
     device : Device, optional
 
     Raises
     ------
     TypeError, ValueError
-        "model (int) is not a list of layers, a torch.nn.Module or a Graph.", 'frozen: "conv9" is the name of no node,
-        nor the beginning of one.', 'layer "conv1" (Conv2d): out_channels is missing, ...'
+        "model (int) is not a list of layers, a torch.nn.Module or a Graph.", 'frozen: no node is named "conv9" or
+        starts with it.', 'layer "conv1" (Conv2d): out_channels is missing, ...'
     NotImplementedError
-        "MPS has no gradient of "crop" (Slice)." with all nodes of which that is so; a module with dropout, which a
-        traced graph has not.
+        "MPS has no gradient of "crop" (Slice).", with all such nodes; a module with dropout, which tracing removes.
     mpscnn.ImportError
-        What the readers of models raise.
+        Errors of the model readers.
 
     Source
     ------
-    python/mpscnn/training/. Kernels: MPSNeuralNetwork; the order of a step is that of Apple's MPSNNGraph, which is not
-    used.
+    python/mpscnn/training/. Kernels: MPSNeuralNetwork; a step has the order of Apple's MPSNNGraph, which is not used.
 
     Examples
     --------
@@ -175,21 +173,21 @@ class Trainer(_checks.Made):
     # ---- a step
 
     def step(self, x: Any, labels: Any) -> Step:
-        """Encode and commit one step; while fewer than ``in_flight`` are at work, this does not wait.
+        """Encode and commit one step, without waiting if fewer than ``in_flight`` steps are running.
 
         Parameters
         ----------
         x : array, shape of the input with any N
-            In the input's layout, (N, C, H, W) for models of PyTorch. float32, float16, or uint8 as 0...1. Not to be
-            changed before the step has completed: the device may read it in place.
+            In the input's layout, (N, C, H, W) for PyTorch models. float32, float16, or uint8 as 0...1. Do not change
+            it before the step has completed: the device may read it in place.
         labels : array
-            Class numbers, shape (N,), or (N, H, W) for an image of predictions; or floating-point numbers, in the shape
+            Class numbers, shape (N,), or (N, H, W) for predictions per pixel; or floating-point numbers in the shape
             and layout of the output.
 
         Returns
         -------
         Step
-            Its loss, accuracy and output can be asked for, now or later.
+            Has the loss, accuracy and output; reading them waits.
 
         Raises
         ------
@@ -199,13 +197,13 @@ class Trainer(_checks.Made):
         TypeError
             "x.dtype (int64) is not a floating-point type or uint8."
         FloatingPointError
-            "step 12: the loss is nan; ...", of a step before.
+            "step 12: the loss is nan; ...", from an earlier step.
         """
         while len(self._at_work) >= self._in_flight:
             self._complete(self._at_work[0])
         x, order = self._boundary.sources(x)
         targets, classes = self._boundary.targets(labels, len(x))
-        with held_back():
+        with defer_interrupts():
             return self._encode(x, order, targets, classes)
 
     def _encode(self, x: Array, order: ImageLayout, targets: Array, classes: Array | None) -> Step:
@@ -215,18 +213,18 @@ class Trainer(_checks.Made):
         outputs: list[_core.Image] = []
         compared: list[_core.LossLabels] = []
         first = 0
-        for count in plan.parts(images):
-            part = slice(first, first + count)
-            sources.append(_core.Image.from_array(x[part], order, device=self._device))
+        for count in plan.chunks(images):
+            chunk = slice(first, first + count)
+            sources.append(_core.Image.from_array(x[chunk], order, device=self._device))
             outputs.append(_core.Image((count, *self._boundary.result), device=self._device))
-            compared.append(self._compared(targets[part], len(compared)))
+            compared.append(self._compared(targets[chunk], len(compared)))
             first += count
 
         def loss(predictions: list[_core.Image]) -> list[_core.Image]:
             kernel = self._mean_loss(images)
             return [
-                kernel.encode(commands, image, of_part, temporary=True)
-                for image, of_part in zip(predictions, compared, strict=True)
+                kernel.encode(commands, image, of_chunk, temporary=True)
+                for image, of_chunk in zip(predictions, compared, strict=True)
             ]
 
         plan.encode(commands, self._steps, sources, outputs, loss, self.optimizer)
@@ -240,7 +238,7 @@ class Trainer(_checks.Made):
         while step._loss is None:
             first = self._at_work[0]
             first._commands.wait()
-            with held_back():
+            with defer_interrupts():
                 first._loss = float(sum(labels.loss.sum(dtype=np.float64) for labels in first._labels))
                 self._at_work.popleft()
                 first._labels = []
@@ -254,7 +252,7 @@ class Trainer(_checks.Made):
                 )
 
     def wait(self) -> None:
-        """Until all steps have completed.
+        """Wait until all steps have completed.
 
         Raises
         ------
@@ -265,20 +263,20 @@ class Trainer(_checks.Made):
             self._complete(self._at_work[-1])
 
     def _drain(self) -> None:
-        """Until all steps have completed, whatever became of them: their parameters are about to be replaced."""
+        """Wait until all steps have completed, ignoring non-finite losses: the parameters are about to be replaced."""
         while self._at_work:
             with contextlib.suppress(FloatingPointError):
                 self._complete(self._at_work[-1])
 
     # ---- labels and losses
 
-    def _compared(self, targets: Array, part: int) -> _core.LossLabels:
-        """Labels on the device: objects of the step that had the same place are used again."""
-        place = (self._steps % self._in_flight, part, targets.shape, targets.dtype.kind)
+    def _compared(self, targets: Array, chunk: int) -> _core.LossLabels:
+        """Return labels on the device; objects of an earlier step in the same slot are reused."""
+        place = (self._steps % self._in_flight, chunk, targets.shape, targets.dtype.kind)
         if place in self._labels:
             self._labels[place].write(targets)
         else:
-            # Few sizes of batches come up: the usual one, and that of the last one of an epoch.
+            # Usually there are two batch sizes: the given one, and that of an epoch's last batch.
             if len(self._labels) > 8 * self._in_flight:
                 self._labels.clear()
             classes = self._boundary.result[2] if targets.dtype.kind in "iu" else None
@@ -286,7 +284,7 @@ class Trainer(_checks.Made):
         return self._labels[place]
 
     def _mean_loss(self, images: int) -> _core.Loss:
-        """The loss whose sum over a batch of so many images is their mean."""
+        """Return the loss whose sum over a batch of `images` images is the mean."""
         if images not in self._losses:
             given = self._loss
             height, width, channels = self._boundary.result
@@ -295,7 +293,7 @@ class Trainer(_checks.Made):
                 given.type,
                 weight=given.weight / (images * values.get(given.type, height * width * channels)),
                 label_smoothing=given.label_smoothing,
-                # 1, which a Loss has unless it is told another, is no number to smooth labels with.
+                # 1 is Loss's default, with which labels cannot be smoothed.
                 number_of_classes=channels if given.number_of_classes == 1 else given.number_of_classes,
                 epsilon=given.epsilon,
                 delta=given.delta,
@@ -320,39 +318,39 @@ class Trainer(_checks.Made):
         plot: str | os.PathLike[str] | None = None,
         progress: bool | Callable[[int, int | None], object] | None = None,
     ) -> History:
-        """Train on all images, `epochs` times more.
+        """Train on all images for `epochs` more epochs.
 
         Parameters
         ----------
         x, labels : arrays
-            As of `step`, of any number of images.
+            As in `step`, for any number of images.
         epochs : int, >= 1
         batch_size : int, >= 1, images
             The last batch of an epoch may have fewer.
         validation : (x, labels), optional
-            Other images, which are looked at after each epoch.
+            Other images, evaluated after each epoch.
         shuffle : bool
-            A new order in each epoch, which depends on ``seed`` and the number of the epoch alone.
+            Reorder the images in each epoch; the order depends only on ``seed`` and the number of the epoch.
         learning_rate : callable, optional
-            Of the number of the step, counted from 0 over all calls, to the rate of that step.
+            Maps the number of a step, counted from 0 over all calls, to its rate.
         augment : callable, optional
-            Of x and labels of a batch and a numpy.random.Generator to those that are trained with.
+            Maps x and labels of a batch and a numpy.random.Generator to the x and labels to train on.
         checkpoint : path, optional
-            `save` is called for this folder after each epoch.
+            Folder to which `save` writes after each epoch.
         plot : path, optional
-            The history is drawn there after each epoch: .svg, .png, .pdf.
+            File in which the history is drawn after each epoch: .svg, .png, .pdf.
         progress : bool, callable or None
-            True: a bar of tqdm's; a callable is given the number of steps done, and that of all.
+            True: a tqdm bar; a callable is called with the number of steps done and the total.
 
         Returns
         -------
         History
-            Of all epochs of this trainer.
+            All epochs of this trainer.
 
         Raises
         ------
         ValueError, TypeError
-            As of `step`; "len(labels) (90) is not len(x) (100)."
+            As in `step`; "len(labels) (90) is not len(x) (100)."
         FloatingPointError
             "step 12: the loss is nan; ..."
         """
@@ -417,23 +415,23 @@ class Trainer(_checks.Made):
         return self.history
 
     def evaluate(self, x: Array, labels: Array, *, batch_size: int = 32) -> tuple[float, float | None]:
-        """Loss and accuracy of the network as it is now: running statistics, no dropout.
+        """Return loss and accuracy of the current network, with running statistics and without dropout.
 
         Parameters
         ----------
         x, labels : arrays
-            As of `step`, of any number of images.
+            As in `step`, for any number of images.
         batch_size : int, >= 1, images
 
         Returns
         -------
         (float, float or None)
-            Means over the images; no accuracy where labels are no class numbers.
+            Means over the images; the accuracy is None if labels are not class numbers.
 
         Raises
         ------
         ValueError, TypeError
-            As of `step`.
+            As in `step`.
         """
         batch_size = _checks.integer(batch_size, "batch_size", minimum=1)
         x, labels = _checks.array(x, "x"), _checks.array(labels, "labels")
@@ -449,17 +447,17 @@ class Trainer(_checks.Made):
                 right.append((predictions.argmax(-1) == classes.reshape(predictions.shape[:3])).ravel())
         return losses / len(x), float(np.concatenate(right).mean()) if right else None
 
-    # ---- what comes out
+    # ---- results
 
     def state_dict(self) -> dict[str, Array]:
-        """Copies of all parameters, by PyTorch's names and in its layouts; waits for the steps at work.
+        """Return copies of all parameters with PyTorch's names and layouts; waits for running steps.
 
         Returns
         -------
         dict of str to array, float32
-            For ``module.load_state_dict({name: torch.from_numpy(value) ...})``. "num_batches_tracked", int64, goes on
-            with each step from what it was in the model. What kernels have for good, as the slope of a frozen PReLU,
-            and buffers of a module are there as they were in the model.
+            For ``module.load_state_dict({name: torch.from_numpy(value) ...})``. "num_batches_tracked", int64, increases
+            with each step from its value in the model. Constants of kernels, such as the slope of a frozen PReLU, and
+            buffers of a module are included unchanged.
 
         Raises
         ------
@@ -476,26 +474,26 @@ class Trainer(_checks.Made):
         return found | {key: value.copy() for key, value in self._constants.items()}
 
     def load_state_dict(self, state_dict: Mapping[str, Any]) -> None:
-        """Parameters from arrays or tensors with PyTorch's names and layouts.
+        """Load parameters from arrays or tensors with PyTorch's names and layouts.
 
         Parameters
         ----------
         state_dict : mapping of str to array
-            All that `state_dict` answers. What is never trained may be missing, and "num_batches_tracked", which stays
-            what it is then.
+            All entries of `state_dict`. Constants may be missing, and "num_batches_tracked", which then keeps its
+            value.
 
         Raises
         ------
         ValueError
             'state_dict has no "conv1.weight".', 'state_dict: "conv1.weight" has shape (8, 3, 3, 3), the parameter has
-            (8, 1, 3, 3).', 'state_dict: "fc2.weight" is the name of no parameter.' Nothing has changed then.
+            (8, 1, 3, 3).', 'state_dict: "fc2.weight" is the name of no parameter.' Nothing is changed.
         NotImplementedError
-            Other values than the model's of what kernels have for good.
+            A constant of a kernel differs from the model's.
         """
         if not isinstance(state_dict, Mapping):
             _checks.refuse(state_dict, "state_dict", "a mapping of arrays")
         self._drain()
-        with held_back():
+        with defer_interrupts():
             self._load(state_dict, "state_dict")
 
     def _load(self, state_dict: Mapping[str, Any], where: str) -> None:
@@ -532,22 +530,22 @@ class Trainer(_checks.Made):
             )
 
     def network(self, **options: Any) -> Network:
-        """The network as it is now, for inference: running statistics folded in, no dropout.
+        """Return the current network for inference: running statistics folded in, no dropout.
 
         Parameters
         ----------
         **options
-            Of `Network`: dtype, mean, std, allow_reduced_precision, optimize, device.
+            Options of `Network`: dtype, mean, std, allow_reduced_precision, optimize, device.
 
         Returns
         -------
         Network
-            With parameters of its own.
+            With copies of the parameters.
 
         Raises
         ------
         TypeError, ValueError
-            As of `Network`.
+            As in `Network`.
         """
         values = self.state_dict()
         return Network(with_values(self._graph, self._plan, values), **{"device": self._device, **options})
@@ -557,17 +555,17 @@ class Trainer(_checks.Made):
     def save(self, folder: str | os.PathLike[str]) -> None:
         """Write a checkpoint: model.safetensors, which PyTorch reads, and optimizer.safetensors.
 
-        Whenever the process ends, `load` finds this checkpoint or the one before it.
+        Whenever the process ends, `load` finds either this checkpoint or the previous one.
 
         Parameters
         ----------
         folder : path
-            Made if it is not there. A checkpoint in it is replaced.
+            Created if missing. A checkpoint in it is replaced.
 
         Raises
         ------
         OSError
-            It cannot be written.
+            The checkpoint cannot be written.
         """
         folder = _checks.path(folder, "folder")
         model = self.state_dict()
@@ -586,19 +584,19 @@ class Trainer(_checks.Made):
         checkpoint.write(folder, model, arrays, facts)
 
     def load(self, folder: str | os.PathLike[str]) -> None:
-        """Go on where a checkpoint was written: parameters, optimizer, number of steps and history.
+        """Resume from a checkpoint: parameters, optimizer state, number of steps and history.
 
         Parameters
         ----------
         folder : path
-            As given to `save`, by a trainer of the same model with the same kind of optimizer.
+            Written by `save` of a trainer of the same model with the same kind of optimizer.
 
         Raises
         ------
         mpscnn.InvalidModelError
-            There is no checkpoint, or a damaged one.
+            There is no checkpoint, or it is damaged.
         ValueError
-            It is one of another model or optimizer. Nothing has changed then.
+            It belongs to another model or optimizer. Nothing is changed.
         """
         folder = _checks.path(folder, "folder")
         model, arrays, facts = checkpoint.read(folder)
@@ -609,13 +607,13 @@ class Trainer(_checks.Made):
         if set(facts["time_steps"]) != {layer.operation.name for layer in trained}:
             raise ValueError(f"{where}: other layers were trained.")
         for step in self._at_work:
-            step._commands.wait()  # what the optimizer remembers is looked at
+            step._commands.wait()  # the checks below read the optimizer's state
         known = {key for layer in trained for key in checkpoint.check(layer, arrays, where)}
         for key in arrays:
             if key not in known:
                 raise ValueError(f'{where}: "{key}" is nothing that this optimizer remembers.')
         self._drain()
-        with held_back():
+        with defer_interrupts():
             self._load(model, where)
             for layer in trained:
                 checkpoint.restore(layer, arrays, facts["time_steps"][layer.operation.name])
@@ -629,7 +627,7 @@ class Trainer(_checks.Made):
 
 
 class _Passed:
-    """Means over the steps of an epoch."""
+    """Accumulates the means over the steps of an epoch."""
 
     def __init__(self) -> None:
         self._images = 0

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Networks whose weights alone are at hand, told by the names and shapes of their tensors.
+"""Import of weights without a model: known architectures, detected by the names and shapes of their tensors.
 
-A file of weights says nothing of strides, padding or activations. For the families here they are known, and depths and
-widths are read off the tensors.
+A file of weights has no strides, padding or activations. For the families here they are known; depths and widths follow
+from the tensors.
 """
 
 from __future__ import annotations
@@ -29,18 +29,18 @@ FAMILIES: dict[str, Family] = {
 
 @dataclass(frozen=True)
 class Architecture:
-    """What a file of weights is.
+    """The architecture of a file of weights.
 
     Attributes
     ----------
     family : str
         One of `FAMILIES`.
     name : str
-        Of the network: "resnet50".
+        Name of the network: "resnet50".
     naming : str
-        Whose names the tensors have: "torchvision", "timm", "transformers".
+        Library whose names the tensors have: "torchvision", "timm", "transformers".
     prefix : str
-        In front of all of them: "module." where DataParallel wrote the file.
+        Prefix of all names: "module." if DataParallel wrote the file.
     """
 
     family: str
@@ -50,7 +50,7 @@ class Architecture:
 
 
 def detect(weights: Mapping[str, Any]) -> Architecture:
-    """Which network the tensors are of.
+    """Return the architecture that the tensors belong to.
 
     Parameters
     ----------
@@ -59,7 +59,7 @@ def detect(weights: Mapping[str, Any]) -> Architecture:
     Raises
     ------
     InvalidModelError
-        Of none that is known. The sentence has those that are, and the first names.
+        The architecture is not known. The message lists the known ones and the first names.
     """
     return _detect(weights, shapes_of(weights), None)[0]
 
@@ -71,36 +71,36 @@ def read(
     input_shapes: Mapping[str, Sequence[int]] | Sequence[int] | None = None,
     **options: Any,
 ) -> Graph:
-    """The network of these weights as a graph.
+    """Read the network of these weights as a graph.
 
     Parameters
     ----------
     weights : mapping of names to arrays or tensors, or path
-        A state_dict, or what `mpscnn.importing.weights_files.load` takes.
+        A state_dict, or a path for `mpscnn.importing.weights_files.load`.
     architecture : str, optional
-        One of `FAMILIES`, or the name of a network ("resnet50"); None: what `detect` says.
+        One of `FAMILIES`, or the name of a network ("resnet50"); None: the result of `detect`.
     input_shapes : (batch, channels, height, width), or a dict with it under "input", optional
-        For networks that take one size alone; what they were trained on by default. Any batch is taken afterwards.
+        For networks of a fixed size; default: the size that they were trained on. Any batch is accepted.
     **options
-        What the tensors do not tell, with the names of the arguments of the family's function `write`: epsilon and
-        activation; tf_padding and output_stride of MobileNetV2; downsample_in_first_stage and downsample_in_bottleneck
-        of ResNet; factor and bounded of ESPCN. By default what the library has whose names the tensors have, or what
-        the config.json of a folder says.
+        Properties that the tensors do not show, arguments of the family's function `write`: epsilon and activation;
+        tf_padding and output_stride of MobileNetV2; downsample_in_first_stage and downsample_in_bottleneck of ResNet;
+        factor and bounded of ESPCN. Default: those of the library whose names the tensors have, or of a folder's
+        config.json.
 
     Returns
     -------
     Graph
-        One input, "input", (N, C, H, W); one output, "logits" (N, classes), "features" where there is no classifier, or
+        One input, "input", (N, C, H, W); one output: "logits" (N, classes), "features" without a classifier, or
         "output", an image.
 
     Raises
     ------
     InvalidModelError
-        Of no network that is known; tensors are missing, of another shape, or left over.
+        The network is not known; tensors are missing, have the wrong shape, or are left over.
     UnsupportedOperatorError
         An activation that no kernel computes.
     TypeError, ValueError
-        An option that the family has not; a shape that is none.
+        An option that the family does not have; an invalid shape.
     """
     if isinstance(weights, (str, os.PathLike)):
         from ..weights_files import load
@@ -136,7 +136,7 @@ def read(
 
 
 def _image(input_shapes: Mapping[str, Sequence[int]] | Sequence[int] | None) -> tuple[int, int, int] | None:
-    """Channels, height and width."""
+    """Return channels, height and width."""
     if isinstance(input_shapes, Mapping):
         if input_shapes.keys() != {"input"}:
             raise ValueError(
@@ -157,7 +157,7 @@ def _size(input_shapes: Mapping[str, Sequence[int]] | Sequence[int] | None, fami
 
 
 def _configured(family: Family, config: Mapping[str, Any]) -> dict[str, Any]:
-    """The options that a config.json has, of the types that the family's defaults have."""
+    """Return the options in a config.json, checked against the types of the family's defaults."""
     known = inspect.signature(family.write).parameters
     architecture = config.get("architecture")
     if isinstance(architecture, str) and re.fullmatch(family.refused, architecture):
@@ -186,7 +186,7 @@ def _detect(
     for family in FAMILIES.values():
         for naming in family.namings:
             marker = naming.markers[0]
-            # The shortest first: "layer1.0." also stands in front of "conv1.weight".
+            # The shortest first: "layer1.0." is also followed by "conv1.weight".
             prefixes = sorted(
                 (name.removesuffix(marker) for name in shapes if name == marker or name.endswith("." + marker)), key=len
             )

@@ -3,11 +3,11 @@
 
 Names and numbers:
 
-* pytorch/examples, super_resolution/model.py: conv1 to conv4, ReLU between them. Chains of another length and of
-  several channels likewise.
+* pytorch/examples, super_resolution/model.py: conv1 to conv4, ReLU between them. Chains of other lengths and several
+  channels are supported too.
 * yjn870/ESPCN-pytorch, models.py: first_part.0, first_part.2, last_part.0, the hyperbolic tangent between them.
 * Lornatang/ESPCN-PyTorch, model.py: feature_maps.0, feature_maps.2, sub_pixel.0, the hyperbolic tangent between them,
-  and the result bounded to 0...1.
+  and the result clamped to 0...1.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ def _count(layers: Layers) -> int:
 
 
 def fits(layers: Layers) -> bool:
-    """Nothing else than convolutions of odd kernels, one behind the other."""
+    """Return whether the layers are a chain of convolutions with odd kernels, and nothing else."""
     pattern = re.compile(re.escape(layers.prefix) + r"conv\d+\.(weight|bias)")
     if not all(map(pattern.fullmatch, layers.shapes)):
         return False
@@ -60,14 +60,14 @@ def _factor(layers: Layers) -> int:
 
 
 def variant(layers: Layers) -> str:
-    """With the factor."""
+    """Return the name with the factor."""
     return f"espcn_x{_factor(layers)}"
 
 
 def write(
     layers: Layers, size: Pair, *, activation: str = "relu", bounded: bool = False, factor: int | None = None
 ) -> None:
-    """The enlarged image; `bounded` to 0...1. `factor` is needed where the channels do not tell it."""
+    """Write the network; `bounded`: clamp to 0...1. `factor` is needed if it does not follow from the channels."""
     count = _count(layers)
     x = layers.builder.input("input", (layers.shape("conv1", rank=4)[1], *size))
     for index in range(1, count + 1):

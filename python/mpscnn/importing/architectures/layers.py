@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What the architectures share: tensors taken by name, layers added to a graph, namings and families."""
+"""Shared by the architectures: tensors by name, layers of a graph, namings and families."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ Pair: TypeAlias = tuple[int, int]
 
 
 def shapes_of(weights: Mapping[str, Any]) -> dict[str, Shape]:
-    """Of arrays, tensors or shapes by name; arrays of a file are not read for it."""
+    """Return the shapes of arrays, tensors or shapes by name, without reading arrays of a file."""
     known = getattr(weights, "shapes", None)
     if known is not None:
         return dict(known)
@@ -35,7 +35,7 @@ def shapes_of(weights: Mapping[str, Any]) -> dict[str, Shape]:
 
 
 def as_array(name: str, value: Any) -> NDArray[Any]:
-    """A weight as the kernels take it: float32, float16 or bfloat16, not copied; float64 is rounded."""
+    """Return a weight as float32, float16 or bfloat16, without a copy; float64 is rounded."""
     if hasattr(value, "detach"):
         tensor = value.detach().cpu()
         if str(tensor.dtype) == "torch.bfloat16":
@@ -54,10 +54,10 @@ def as_array(name: str, value: Any) -> NDArray[Any]:
 
 
 class Layers:
-    """Layers of PyTorch's by the name of their parameters.
+    """Adds PyTorch's layers by the names of their parameters.
 
-    Names here are those of the family's module; `rename` makes those of the file of them. Every layer is a node of the
-    source model, and every tensor that is taken is remembered, so that in the end those are known that nobody took.
+    Names are those of the family's module; `rename` maps them to those of the file. Every layer is a node of the source
+    model. The tensors used are recorded, to find unused ones in the end.
     """
 
     def __init__(
@@ -80,15 +80,15 @@ class Layers:
     # ---- tensors
 
     def full(self, layer: str, parameter: str = "weight") -> str:
-        """The file's name of a layer's parameter."""
+        """Return the file's name of a layer's parameter."""
         return f"{self.prefix}{self._rename(layer)}.{parameter}"
 
     def has(self, layer: str, parameter: str = "weight") -> bool:
-        """Whether the file has it."""
+        """Return whether the file has a layer's parameter."""
         return self.full(layer, parameter) in self.shapes
 
     def shape(self, layer: str, parameter: str = "weight", rank: int | None = None) -> Shape:
-        """Of a parameter. InvalidModelError if it is missing, or has another number of axes."""
+        """Return the shape of a parameter. InvalidModelError if it is missing or has the wrong number of axes."""
         name = self.full(layer, parameter)
         if name not in self.shapes:
             raise InvalidModelError(f'tensor "{name}" is missing: {self.what} has it.')
@@ -102,7 +102,7 @@ class Layers:
         return found
 
     def take(self, layer: str, parameter: str, expected: Shape) -> NDArray[Any]:
-        """The array, which has that shape."""
+        """Return a parameter, after checking its shape, and mark it as used."""
         found = self.shape(layer, parameter, len(expected))
         name = self.full(layer, parameter)
         if found != expected:
@@ -117,7 +117,7 @@ class Layers:
 
     @contextlib.contextmanager
     def node(self, name: str, operator: str) -> Iterator[None]:
-        """Everything added inside comes from that layer; `name` is the family's."""
+        """Set the origin of everything added inside of the block to that layer, by the family's name."""
         full = f"{self.prefix}{self._rename(name)}" if name else ""
         self.current = operator, full
         with self.builder.node(full, operator):
@@ -133,10 +133,10 @@ class Layers:
         dilation: int = 1,
         groups: int = 1,
     ) -> Tensor:
-        """Conv2d with the bias if there is one.
+        """Add Conv2d, with a bias if there is one.
 
-        `padding` in pixels, None: half of the kernel, which keeps the size at a stride of 1. "same": TensorFlow's, of
-        which the odd pixel lies behind, and which depends on the size, as MPS's own policy does.
+        `padding` is in pixels; None: half of the kernel, which keeps the size at a stride of 1. "same": TensorFlow's,
+        with the odd pixel last, which depends on the size, like MPS's policy.
         """
         outputs, _, height, width = self.shape(layer, rank=4)
         with self.node(layer, "Conv2d"):
@@ -159,7 +159,7 @@ class Layers:
             return convolution.conv2d(self.builder, x, weight, bias, stride, sides, dilation, groups)
 
     def batch_norm(self, x: Tensor, layer: str, epsilon: float) -> Tensor:
-        """BatchNorm2d with statistics; weight and bias may be missing, as affine=False has it."""
+        """Add BatchNorm2d with running statistics; weight and bias may be missing (affine=False)."""
         with self.node(layer, "BatchNorm2d"):
             values: dict[str, Any] = {
                 parameter: self.take(layer, parameter, (x.channels,))
@@ -170,7 +170,7 @@ class Layers:
             return normalization.batch_norm(self.builder, x, eps=epsilon, **values)
 
     def linear(self, x: Tensor, layer: str) -> Tensor:
-        """Linear on all values of each image, in PyTorch's order."""
+        """Add Linear on all values of each image, in PyTorch's order."""
         outputs = self.shape(layer, rank=2)[0]
         with self.node(layer, "Linear"):
             if len(x.shape) > 1:
@@ -180,7 +180,7 @@ class Layers:
             return convolution.linear(self.builder, x, weight, bias)
 
     def activation(self, x: Tensor, name: str) -> Tensor:
-        """By the names that Hugging Face's configurations have; those that kernels compute."""
+        """Add an activation by its name in Hugging Face's configurations."""
         functions = {
             "relu": activation.relu,
             "relu6": activation.relu6,
@@ -197,33 +197,33 @@ class Layers:
             return functions[name](self.builder, x)
 
     def add(self, a: Tensor, b: Tensor, layer: str) -> Tensor:
-        """The sum of a residual block."""
+        """Add the sum of a residual block."""
         if (a.height, a.width, a.channels) != (b.height, b.width, b.channels):
             raise InvalidModelError(f'"{self.prefix}{self._rename(layer)}": {a.shape} cannot be added to {b.shape}.')
         with self.node(layer, "add"):
             return arithmetic.add(self.builder, a, b)
 
     def global_average(self, x: Tensor) -> Tensor:
-        """Means of the channels, (N, C), of any height and width."""
+        """Add the means over pixels, (N, C), for any height and width."""
         with self.node("", "AdaptiveAvgPool2d"):
             return shape.flatten(self.builder, pooling.adaptive_avg_pool2d(self.builder, x, 1))
 
 
 @dataclass(frozen=True)
 class Naming:
-    """How one library calls the tensors of a family.
+    """A library's names of the tensors of a family.
 
     Attributes
     ----------
     name : str
     markers : tuple of str
-        Tensors that are there, behind a prefix that all names have.
+        Tensors that must be present, after a prefix common to all names.
     rename : callable
-        From the family's name of a layer to the library's.
+        Maps the family's name of a layer to the library's.
     defaults : mapping
-        Options of the family that this library's models have otherwise.
+        Options whose values in this library's models differ from the family's defaults.
     fits : callable, optional
-        Of the layers, whether they are of this family where names alone do not tell.
+        Takes the layers and returns whether they belong to this family, if names are ambiguous.
     """
 
     name: str
@@ -235,25 +235,25 @@ class Naming:
 
 @dataclass(frozen=True)
 class Family:
-    """Networks of one kind.
+    """A family of networks.
 
     Attributes
     ----------
     name : str
     namings : tuple of Naming
-        The first that fits is taken.
+        The first that fits is used.
     write : callable
         (layers, size, **options): adds the network to layers.builder.
     variant : callable
-        Of the layers the name of the network, "resnet50".
+        Takes the layers and returns the name of the network, "resnet50".
     config : mapping
-        Keys of a config.json, and the options that they are.
+        Keys of a config.json, and the corresponding options.
     refused : str
-        Regular expression of names in config.json ("architecture") of networks with the same tensors, which are others.
+        Regular expression of "architecture" in config.json for different networks with the same tensors.
     unused : str
         Regular expression of names, without the prefix, that may be left over.
     size : (height, width)
-        What the network was trained on.
+        Size of the images that the network was trained on.
     """
 
     name: str

@@ -11,8 +11,8 @@ Names and numbers:
   conv_head, bn2, classifier. BatchNorm2d's epsilon, 1e-5: these models set no bn_eps.
 * huggingface/transformers, models/mobilenet_v2: mobilenet_v2.conv_stem.first_conv, .conv_3x3, .reduce_1x1,
   layer.0.expand_1x1, .conv_3x3, .reduce_1x1, conv_1x1, each with .convolution and .normalization; classifier. The
-  first block, conv_stem, adds no source. layer_norm_eps 0.001, tf_padding ("same" as TensorFlow has it),
-  output_stride, beyond which convolutions are dilated.
+  first block, conv_stem, has no residual. layer_norm_eps 0.001, tf_padding (TensorFlow's "same"), output_stride, beyond
+  which convolutions are dilated.
 * Blocks of each stage and strides: table 2 of the paper, the same in all three.
 """
 
@@ -28,7 +28,7 @@ COUNTS = (1, 2, 3, 4, 3, 3, 1)
 CHANNELS = (16, 24, 32, 64, 96, 160, 320)
 STRIDES = (1, 2, 2, 2, 1, 2, 1)
 
-# Here: stem.conv, stem.norm; stage.block.expand.conv, .depthwise, .project; head.conv, head.norm; classifier.
+# Our names: stem.conv, stem.norm; stage.block.expand.conv, .depthwise, .project; head.conv, head.norm; classifier.
 _BLOCK = re.compile(r"(\d+)\.(\d+)\.(expand|depthwise|project)\.(conv|norm)")
 
 
@@ -87,7 +87,7 @@ def _backbone(layer: str) -> str:
 
 
 def _blocks(layers: Layers, stage: int) -> int:
-    """Only timm's names tell stages apart, and only timm has networks of other depths."""
+    """Count the blocks of a stage. Only timm has networks of other depths, and stages in its names."""
     count = 0
     while layers.has(f"{stage}.{count}.depthwise.conv") and (
         count < COUNTS[stage] or layers.full("stem.conv").endswith("conv_stem.weight")
@@ -97,12 +97,12 @@ def _blocks(layers: Layers, stage: int) -> int:
 
 
 def fits(layers: Layers) -> bool:
-    """Kernels of 3x3, six times the channels inside, and channels as in the table times one number.
+    """Return whether kernels are 3x3, blocks expand channels six times, and widths are a multiple of the table's.
 
-    timm's MNASNet, FBNet and others have the same names, and other activations.
+    timm's MNASNet, FBNet and others have the same names, but other activations.
     """
     if not layers.has("6.0.project.conv"):
-        return True  # something is missing, which is said where it is
+        return True  # a tensor is missing: the error comes later
     multiplier = layers.shape("6.0.project.conv", rank=4)[0] / CHANNELS[-1]
     channels = 0
     for stage, expected in enumerate(CHANNELS):
@@ -118,7 +118,7 @@ def fits(layers: Layers) -> bool:
 
 
 def variant(layers: Layers) -> str:
-    """With the width of the last layer of the paper's table, 320 channels times the multiplier."""
+    """Return the name with the width multiplier: channels of the last stage over 320, those of the paper's table."""
     channels = layers.shape("6.0.project.conv", rank=4)[0]
     return "mobilenet_v2" if channels == 320 else f"mobilenet_v2_{channels / 320:.2f}"
 
@@ -133,9 +133,9 @@ def write(
     output_stride: int = 32,
     first_residual: bool = True,
 ) -> None:
-    """The network: logits, or the pooled features of one without a classifier.
+    """Write the network: logits, or pooled features without a classifier.
 
-    `first_residual`: the first block, too, adds its source where the channels are as many, in networks of few channels.
+    `first_residual`: the first block also has a residual if its numbers of channels are equal, in narrow networks.
     """
     if output_stride not in (8, 16, 32):
         raise InvalidModelError(f"output_stride ({output_stride}) is not one of 8, 16, 32.")

@@ -4,19 +4,19 @@
 Names and numbers:
 
 * pytorch/vision, torchvision/models/resnet.py: conv1, bn1, layer1.0.conv1, layer1.0.downsample.0, fc; 7x7 with stride
-  2 and padding 3, pooling of 3x3 with stride 2 and padding 1, stride 2 in conv2 of the first block of stages 2 to 4
+  2 and padding 3, 3x3 pooling with stride 2 and padding 1, stride 2 in conv2 of the first block of stages 2 to 4
   (conv1 of a block without bottleneck); BatchNorm2d's epsilon, 1e-5.
 * huggingface/pytorch-image-models, timm/models/resnet.py: the same names. "Deep" stems are conv1.0, conv1.1 (norm),
-  conv1.3, conv1.4 (norm), conv1.6 of 3x3, the first with stride 2. Where the shortcut averages first (resnet50d), it
-  is downsample.1 and downsample.2 behind an average over 2x2 with ceil_mode and without counting padding. A shortcut
-  of 3x3 is padded by timm/layers/padding.py: (stride - 1 + kernel - 1) // 2.
+  conv1.3, conv1.4 (norm), conv1.6 of 3x3, the first with stride 2. If the shortcut averages first (resnet50d), it is
+  downsample.1 and downsample.2 after a 2x2 average with ceil_mode and without counting padding. A 3x3 shortcut is
+  padded by timm/layers/padding.py: (stride - 1 + kernel - 1) // 2.
 * huggingface/transformers, models/resnet/modeling_resnet.py and configuration_resnet.py: resnet.embedder.embedder,
   resnet.encoder.stages.0.layers.0.layer.0, .shortcut, each with .convolution and .normalization, classifier.1;
-  hidden_act (of the stem and behind the sums; ReLU inside of the blocks), downsample_in_first_stage,
+  hidden_act (of the stem and after the sums; ReLU inside of the blocks), downsample_in_first_stage,
   downsample_in_bottleneck.
 
 Networks with blurred strides (timm's resnetaa, resnetblur) or with dilation instead of strides have the same names and
-shapes: tensors alone do not tell them apart. The config.json of timm's folders does, and they are refused then.
+shapes, so tensors do not distinguish them. They are refused if timm's config.json names them.
 """
 
 from __future__ import annotations
@@ -63,7 +63,7 @@ def _backbone(layer: str) -> str:
 
 
 def depths(layers: Layers) -> tuple[bool, tuple[int, ...]]:
-    """Whether the blocks have bottlenecks, and how many blocks each stage has."""
+    """Return whether the blocks have bottlenecks, and the number of blocks of each stage."""
     counts: list[int] = []
     while layers.has(f"layer{len(counts) + 1}.0.conv1"):
         stage, count = len(counts) + 1, 1
@@ -83,7 +83,7 @@ def _groups(layers: Layers, block: str) -> int:
 
 
 def _suffix(layers: Layers) -> str:
-    """A letter, as in timm, for a deep stem: table in the docstring of its ResNet."""
+    """Return timm's letter for a deep stem [docstring of timm's ResNet]."""
     if not layers.has("conv1.0"):
         return ""
     first, second = layers.shape("conv1.0", rank=4)[0], layers.shape("conv1.3", rank=4)[0]
@@ -94,7 +94,7 @@ def _suffix(layers: Layers) -> str:
 
 
 def variant(layers: Layers) -> str:
-    """The name that torchvision or timm has for it, if any."""
+    """Return torchvision's or timm's name of the network, if any."""
     kind = depths(layers)
     if kind not in DEPTHS:
         return "resnet"
@@ -118,9 +118,9 @@ def write(
     downsample_in_first_stage: bool = False,
     downsample_in_bottleneck: bool = False,
 ) -> None:
-    """The network: logits, or the pooled features of one without a classifier.
+    """Write the network: logits, or pooled features without a classifier.
 
-    `inner_activation` is that inside of the blocks, "": the same.
+    `inner_activation` is used inside of the blocks; "": the same as `activation`.
     """
     builder = layers.builder
     deep = layers.has("conv1.0")

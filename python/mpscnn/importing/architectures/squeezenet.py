@@ -2,9 +2,9 @@
 """SqueezeNet (Iandola et al., 2016, arXiv:1602.07360), 1.0 and 1.1.
 
 Names and numbers: pytorch/vision, torchvision/models/squeezenet.py: features is a chain of a convolution with stride 2
-and without padding, a ReLU, and then Fire modules (squeeze, expand1x1, expand3x3) and poolings of 3x3 with stride 2 and
-ceil_mode, each a number in the names: those that are missing behind the ReLU are poolings. classifier.1 is a
-convolution of 1x1, followed by a ReLU and the means of the channels.
+and no padding, a ReLU, then Fire modules (squeeze, expand1x1, expand3x3) and poolings of 3x3 with stride 2 and
+ceil_mode, numbered in the names: missing numbers after the ReLU are poolings. classifier.1 is a 1x1 convolution,
+followed by a ReLU and a mean per channel.
 """
 
 from __future__ import annotations
@@ -22,14 +22,14 @@ def _fires(layers: Layers) -> list[int]:
 
 
 def variant(layers: Layers) -> str:
-    """The name that torchvision has for it, if any."""
+    """Return torchvision's name of the network, if any."""
     pooled = [number for number in range(2, _fires(layers)[-1]) if number not in _fires(layers)]
     names: dict[tuple[int, tuple[int, ...]], str] = {(7, (2, 6, 11)): "squeezenet1_0", (3, (2, 5, 8)): "squeezenet1_1"}
     return names.get((layers.shape("features.0", rank=4)[2], tuple(pooled)), "squeezenet")
 
 
 def write(layers: Layers, size: Pair) -> None:
-    """The network: logits, or the last features, an image, of one without a classifier."""
+    """Write the network: logits, or the last features, an image, without a classifier."""
     builder = layers.builder
     x = builder.input("input", (layers.shape("features.0", rank=4)[1], *size))
     x = layers.activation(layers.convolution(x, "features.0", stride=2, padding=0), "relu")

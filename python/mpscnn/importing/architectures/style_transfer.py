@@ -3,8 +3,8 @@
 
 Names and numbers: pytorch/examples, fast_neural_style/neural_style/transformer_net.py: conv1.conv2d, in1 (affine,
 epsilon 1e-5), conv2, conv3 (stride 2), res1 to res5 (conv1.conv2d, in1, conv2.conv2d, in2), deconv1 and deconv2
-(enlarged by 2, nearest pixel, before), deconv3; reflection of half a kernel before each convolution. Files of old
-versions of PyTorch have in*.running_mean and running_var, which neural_style.py drops: they were never used. Colours
+(after nearest upsampling by 2), deconv3; reflection padding of half a kernel before each convolution. Files of old
+versions of PyTorch have in*.running_mean and running_var, which are never used and dropped by neural_style.py. Colours
 are 0...255.
 """
 
@@ -23,12 +23,12 @@ def _blocks(layers: Layers) -> int:
 
 
 def variant(layers: Layers) -> str:
-    """There is one."""
+    """Return the name of the only variant."""
     return "style_transfer"
 
 
 def write(layers: Layers, size: Pair, *, epsilon: float = 1e-5) -> None:
-    """The picture in the style; its height and width rounded up to multiples of 4."""
+    """Write the network, which returns a stylized picture with height and width rounded up to multiples of 4."""
     builder = layers.builder
 
     def convolution(x: Tensor, name: str, stride: int = 1) -> Tensor:

@@ -3,12 +3,12 @@
 
 Names and numbers:
 
-* pytorch/vision, torchvision/models/vgg.py: features is a chain of convolutions of 3x3 with padding 1 (each followed by
-  a BatchNorm2d or not, and by a ReLU) and poolings of 2x2, each a number in the names: where one more is missing than
-  ReLU has, there is a pooling. Averages of 7x7 areas, then classifier.0, .3 and .6.
-* huggingface/pytorch-image-models, timm/models/vgg.py: the same features; pre_logits.fc1 and pre_logits.fc2 are
-  convolutions of 7x7 and 1x1, the means of whose results go to head.fc. Sources of less than 7x7 pixels there are first
-  enlarged by averages of areas.
+* pytorch/vision, torchvision/models/vgg.py: features is a chain of 3x3 convolutions with padding 1 (each followed by a
+  ReLU, possibly after a BatchNorm2d) and 2x2 poolings, numbered in the names: a missing number besides the ReLU's is a
+  pooling. Adaptive average pooling to 7x7, then classifier.0, .3 and .6.
+* huggingface/pytorch-image-models, timm/models/vgg.py: the same features; pre_logits.fc1 and pre_logits.fc2 are 7x7 and
+  1x1 convolutions, the means of whose results are the input of head.fc. Features of less than 7x7 pixels are first
+  enlarged by adaptive average pooling.
 """
 
 from __future__ import annotations
@@ -29,14 +29,14 @@ NAMES: dict[tuple[int, ...], str] = {
 
 
 def _convolutions(layers: Layers) -> list[int]:
-    """Their numbers in the chain."""
+    """Return the convolutions' numbers in the chain."""
     pattern = re.compile(re.escape(layers.prefix) + r"features\.(\d{1,4})\.weight")
     matches = [(pattern.fullmatch(name), shape) for name, shape in layers.shapes.items()]
     return sorted(int(match[1]) for match, shape in matches if match and len(shape) == 4)
 
 
 def _stages(layers: Layers) -> list[list[int]]:
-    """The numbers of the convolutions between one pooling and the next."""
+    """Return the numbers of the convolutions between poolings."""
     numbers = _convolutions(layers)
     stages: list[list[int]] = [[]]
     for number, following in zip(numbers, [*numbers[1:], None], strict=True):
@@ -53,21 +53,21 @@ def _stages(layers: Layers) -> list[list[int]]:
 
 
 def fits(layers: Layers) -> bool:
-    """Convolutions of 3x3 only, from number 0 on: not AlexNet, which has the same names."""
+    """Return whether all convolutions are 3x3 and start at number 0, unlike AlexNet, which has the same names."""
     numbers = _convolutions(layers)
     return bool(numbers) and numbers[0] == 0 and all(layers.shape(f"features.{n}")[2:] == (3, 3) for n in numbers)
 
 
 def variant(layers: Layers) -> str:
-    """The name that torchvision has for it, if any."""
+    """Return torchvision's name of the network, if any."""
     name = NAMES.get(tuple(len(stage) for stage in _stages(layers)), "vgg")
     return f"{name}_bn" if layers.has("features.1") else name
 
 
 def write(layers: Layers, size: Pair, *, epsilon: float = 1e-5) -> None:
-    """The network: logits, or the last features, an image, of one without a classifier.
+    """Write the network: logits, or the last features, an image, without a classifier.
 
-    With torchvision's classifier a network is for one height and width.
+    With torchvision's classifier height and width are fixed.
     """
     builder = layers.builder
     x = builder.input("input", (layers.shape("features.0", rank=4)[1], *size))

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The ATen operators that kernels compute: OPERATORS, by name, as functions of a Builder and Arguments.
+"""The supported ATen operators: OPERATORS, by name, as functions of a Builder and Arguments.
 
-Both the operators that torch.export writes and those of the core ATen set, after run_decompositions(). A file for each
-family, as in mpscnn.importing.ops, which says what they mean.
+Includes the operators that torch.export writes and those of the core ATen set, after run_decompositions(). One file per
+family, as in mpscnn.importing.ops, which defines their semantics.
 """
 
 from __future__ import annotations
@@ -25,5 +25,5 @@ __all__ = [
     "shape",
 ]
 
-# What is known, for those who ask whether a model can be imported.
+# Names of the supported operators.
 NAMES: Collection[str] = OPERATORS.keys()

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Arithmetic of two tensors, or of one with a constant."""
+"""Arithmetic of two tensors, or of a tensor and a constant."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from .registry import operator
 
 
 def _of_two(b: Builder, function: Callable[..., Tensor], first: Operand, second: Operand, **options: Any) -> Tensor:
-    """A function of two operands. One that cannot be broadcast where it lies is arranged like the larger one."""
+    """Apply a function of two operands. If they do not broadcast, the smaller is arranged like the larger one."""
     try:
         return function(b, first, second, **options)
     except UnmappedError:
@@ -62,13 +62,13 @@ def _pow(b: Builder, a: Arguments) -> Tensor:
 
 @operator("maximum")
 def maximum(b: Builder, a: Arguments) -> Tensor:
-    """The greater of two, also as aten.max."""
+    """Return the elementwise maximum; also for aten.max."""
     return arithmetic.maximum(b, a.operand("self"), a.operand("other"))
 
 
 @operator("minimum")
 def minimum(b: Builder, a: Arguments) -> Tensor:
-    """The less of two, also as aten.min."""
+    """Return the elementwise minimum; also for aten.min."""
     return arithmetic.minimum(b, a.operand("self"), a.operand("other"))
 
 

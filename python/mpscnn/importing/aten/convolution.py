@@ -74,7 +74,7 @@ def _core_convolution(b: Builder, a: Arguments) -> Tensor:
 
 
 def _linear(b: Builder, value: Any, weight: NDArray[Any], bias: NDArray[Any] | None, a: Arguments) -> Any:
-    """A linear layer, also of pixels that were taken together with the batch."""
+    """Apply a linear layer, also to pixels that are merged with the batch."""
     if isinstance(value, Merged):
         if value.tensor.shape[-1:] != value.shape[-1:]:
             raise UnmappedError(f"a linear layer on {value.shape}, the batch taken together with other axes")
@@ -109,7 +109,7 @@ def _matmul(b: Builder, a: Arguments) -> Any:
         raise UnmappedError("a product of two matrices that the network computes")
     weight = a.array(name)
     if weight.ndim == 3 and (weight == weight[:1]).all():
-        weight = weight[0]  # the same for each row of pixels, as core ATen repeats it
+        weight = weight[0]  # core ATen repeats it for each row of pixels
     if weight.ndim != 2:
         raise UnmappedError(f"a product with a constant of shape {weight.shape}")
     return _linear(b, _first(a, "self"), weight.T, None, a)

@@ -49,14 +49,14 @@ def _batch_norm_in_inference(b: Builder, a: Arguments) -> Any:
 
 
 def _instance_norm_of_batch(b: Builder, a: Arguments) -> Merged | Tensor:
-    """Core ATen's instance normalization: batch normalization of one image with the channels of all."""
+    """Core ATen's instance normalization: batch normalization of one image with the channels of all images."""
     source = a["input"]
     eps = a.number("eps")
     if isinstance(source, Merged):
         x = _images_as_channels(source)
         weight, bias = (_one_of_many(a.optional_array(name), x.channels, name) for name in ("weight", "bias"))
         return Merged(normalization.instance_norm(b, x, None, None, weight, bias, True, eps), source.shape)
-    # Of a batch of one image the two are the same: what it is, is seen by the view in front of it.
+    # For a batch of one image the two are the same; a view before it shows that it is instance normalization.
     before = a.node.args[0]
     if isinstance(before, torch.fx.Node) and "view" in str(before.target) and a.batch == 1:
         return normalization.instance_norm(
@@ -66,7 +66,7 @@ def _instance_norm_of_batch(b: Builder, a: Arguments) -> Merged | Tensor:
 
 
 def _images_as_channels(source: Merged) -> Tensor:
-    """The tensor in one image with the channels of all."""
+    """Return the tensor that was viewed as one image with the channels of all images."""
     x = source.tensor
     if source.shape[0] != 1 or source.shape[2:] != x.shape[1:] or x.axes[1:2] != "C":
         raise UnmappedError(f"normalization of {source.shape}, the batch taken together with other axes")
@@ -74,7 +74,7 @@ def _images_as_channels(source: Merged) -> Tensor:
 
 
 def _one_of_many(values: NDArray[Any] | None, channels: int, name: str) -> NDArray[Any] | None:
-    """Values that are repeated for each image, once."""
+    """Return values that are repeated for each image without the repetition."""
     if values is None:
         return None
     rows = values.reshape(-1, channels)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Reductions, soft max and norms."""
+"""Reductions, softmax and norms."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from .registry import Operator, operator
 
 
 def _dims(a: Arguments, name: str = "dim") -> tuple[int, ...]:
-    """Axes; UnmappedError where none stand for all, the batch included."""
+    """Return the axes; UnmappedError if none are given, which means all axes including the batch."""
     if name not in a or a[name] is None or a[name] == []:
         raise UnmappedError("a reduction over all axes, the batch included")
     return a.integers(name)

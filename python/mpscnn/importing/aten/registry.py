@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""OPERATORS: functions of a Builder and Arguments, by the name of the operator that they compute."""
+"""OPERATORS: functions of a Builder and Arguments, by operator name."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ Function = TypeVar("Function", bound=Callable[..., Any])
 
 
 def operator(*names: str) -> Callable[[Function], Function]:
-    """The function computes operators of these names, whatever overload."""
+    """Register a function for all overloads of operators with these names."""
 
     def enter(function: Function) -> Function:
         for name in names:
@@ -29,7 +29,7 @@ def operator(*names: str) -> Callable[[Function], Function]:
 
 
 def axis(a: Arguments, name: str) -> int:
-    """One axis, not negative."""
+    """Return an axis as a non-negative number."""
     dim, rank = a.integer(name), a.source.rank
     if not -rank <= dim < rank:
         raise InvalidModelError(f"{a.builder.origin}: {name} ({dim}) is not one of the {rank} axes.")

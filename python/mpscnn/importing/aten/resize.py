@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Resizing, padding, and blocks of pixels as channels."""
+"""Resizing, padding and pixel shuffles."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def _resize(mode: str, *names: str) -> None:
 
 
 def _whole_factors(a: Arguments) -> list[int] | None:
-    """How many times larger the result is where both are computed from the inputs: the same whole factor for all."""
+    """Return integer factors from source to result that hold for all inputs, or None if there are none."""
     before = a.shape_of("self" if "self" in a else "input")[2:]
     factors = []
     for one, other in zip(before, a.shape[2:], strict=True):

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Shapes: axes taken together and apart, parts, concatenations."""
+"""Shapes: reshapes, permutations, slices, concatenations."""
 
 from __future__ import annotations
 
@@ -117,7 +117,7 @@ def _cat(b: Builder, a: Arguments) -> Tensor:
 
 
 def _constant_tensor(b: Builder, a: Arguments, like: Tensor, place: int) -> Tensor:
-    """A constant among tensors that are concatenated, with axes as `like` has them."""
+    """Return a constant that is concatenated with tensors, with the axes of `like`."""
     array = np.asarray(a.operand("part"), np.float32)
     if like.flat is not None or array.ndim != like.rank or len(array) != 1:
         raise UnmappedError(f"a concatenation with a constant of shape {array.shape}")
@@ -217,7 +217,7 @@ def _picked(b: Builder, x: Tensor, dim: int, indices: NDArray[Any]) -> Tensor:
 
 
 def _padded(b: Builder, x: Tensor, dim: int, indices: NDArray[Any]) -> Tensor:
-    """Rows or columns by number, as core ATen writes paddings."""
+    """Pick rows or columns by index, the form in which core ATen writes padding."""
     extent = x.shape[dim - 1]
     for before in range(len(indices) - extent + 1):
         pads = (before, len(indices) - extent - before)
@@ -248,7 +248,7 @@ def _channel_shuffle(b: Builder, a: Arguments) -> Tensor:
     return shape.pick_channels(b, x, np.arange(x.channels).reshape(groups, -1).T.ravel())
 
 
-# Operators that repeat an extent of 1 by themselves.
+# Operators that broadcast.
 _BROADCASTING = {"add", "sub", "mul", "div", "rsub", "multiply", "subtract", "divide", "true_divide"}
 
 
@@ -265,7 +265,7 @@ def _expand(b: Builder, a: Arguments) -> Tensor:
 
 
 def _broadcasts(user: torch.fx.Node, node: torch.fx.Node) -> bool:
-    """Whether the user's result is the same without the repetition: its other source has all the extents."""
+    """Return whether the user's result is the same without the expand: its other source has all extents."""
     name = getattr(user.target, "_opname", "").rstrip("_")
     others = [argument for argument in user.args[:2] if argument is not node]
     if name not in _BROADCASTING or len(others) != 1 or not isinstance(others[0], torch.fx.Node):

@@ -1,13 +1,13 @@
 # SPDX-License-Identifier: Apache-2.0
-"""ONNX models as graphs of kernels.
+"""Import of ONNX models.
 
-`read` walks the nodes of a model. What is known without running it (weights, what is computed of shapes) is evaluated
-by `static`; the rest becomes kernels by the functions in the table of operators, `table.OPERATORS`.
+`read` walks the nodes of a model. Values that are known without running it (weights, computations on shapes) are
+evaluated by `static`; the functions in `table.OPERATORS` turn the other nodes into kernels.
 """
 
 from __future__ import annotations
 
-from .reading import PathLike, open_model  # first: it says which package is missing
+from .reading import PathLike, open_model  # first: it reports a missing package
 
 # isort: split
 from collections.abc import Mapping
@@ -27,9 +27,9 @@ if TYPE_CHECKING:
 
 __all__ = ["OPERATORS", "read"]
 
-# How axes of inputs are called, by their number; tried in this order.
+# Layouts of inputs, by number of axes; tried in this order.
 LAYOUTS = ({1: "N", 2: "NC", 3: "NCW", 4: "NCHW"}, {1: "N", 2: "NC", 3: "NWC", 4: "NHWC"})
-PROBE = {"H": 2, "W": 3}  # other extents, as multiples, that a graph with free extents is tried at
+PROBE = {"H": 2, "W": 3}  # multiples of the extents at which a graph with free extents is verified
 
 
 def read(
@@ -43,33 +43,32 @@ def read(
     Parameters
     ----------
     model : path, bytes or onnx.ModelProto
-        Weights in files of their own must lie in the model's folder; they are mapped into memory.
+        External data must be in the model's folder; it is mapped into memory.
     input_shapes : mapping of str to tuple of int, optional
-        Shapes of inputs, the batch first, where the model leaves extents open. The graph runs with any batch, and with
-        any height and width with which the model means the same kernels.
+        Shapes of inputs, batch first, for models with dynamic extents. The graph runs with any batch, and with any
+        height and width for which the model has the same kernels.
     mapped : bool, default True
-        False: weights in files of their own are read into memory.
+        False: external data is read into memory.
 
     Returns
     -------
     Graph
-        With the names of the model's inputs, outputs and nodes. Inputs that nothing reads are left out. Results are
-        floats also where the model has integers (ArgMax). Casts between floating-point types change nothing: kernels
-        compute with float32.
+        With the names of the model's inputs, outputs and nodes. Unused inputs are left out. Results are floats even if
+        the model has integers (ArgMax). Casts between floating-point types are ignored: kernels compute in float32.
 
     Raises
     ------
     InvalidModelError
-        The file is not there, damaged, inconsistent, or reaches outside of its folder; an extent is neither in the
-        model nor in `input_shapes`.
+        The file is missing, damaged, inconsistent, or refers to files outside of its folder; an extent is neither in
+        the model nor in `input_shapes`.
     UnsupportedOperatorError
-        There are nodes that no kernel computes: all of them, with reasons.
+        There are nodes that no kernel computes; all are listed, with reasons.
     MissingPackageError
         The package onnx is not installed.
 
     Source
     ------
-    https://onnx.ai/onnx/operators/, versions 7 to the newest that the package onnx knows.
+    https://onnx.ai/onnx/operators/, versions 7 to the newest of the package onnx.
 
     Examples
     --------
@@ -115,7 +114,7 @@ def _checked_shapes(shapes: Mapping[str, Any] | None) -> dict[str, tuple[int, ..
 def _same_at_other_extents(
     graph: Graph, source: Source, shapes: dict[str, tuple[int, ...]], layouts: dict[int, str], arrays: dict[str, Any]
 ) -> bool:
-    """Whether the model becomes the same graph at other heights and widths: what holds here alone would show."""
+    """Return whether the model gives the same graph at other heights and widths."""
     try:
         other = Walk(source, shapes, layouts, arrays, PROBE).run()
     except (InvalidModelError, UnsupportedOperatorError):
@@ -134,6 +133,6 @@ def _equal(a: Any, b: Any) -> bool:
     if isinstance(a, dict) and isinstance(b, dict):
         return a.keys() == b.keys() and all(_equal(a[key], b[key]) for key in a)
     if isinstance(a, np.ndarray) and isinstance(b, np.ndarray):
-        # Weights are not computed of extents; small ones might be.
+        # Only small arrays may have been computed from extents.
         return a.shape == b.shape and (a is b or a.size > 4096 or np.array_equal(a, b, equal_nan=a.dtype.kind == "f"))
     return bool(type(a) is type(b) and a == b)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""ONNX operators of one value at a time, and reductions."""
+"""Elementwise ONNX operators, and reductions."""
 
 from __future__ import annotations
 
@@ -109,7 +109,7 @@ OPERATORS["Pow"] = _binary(arithmetic.pow)
 
 
 def _folded(call: Call, function: Callable[..., Tensor]) -> Tensor:
-    """One after another, constants last."""
+    """Fold the operands with a function, constants last."""
     operands = [call.operand(i) for i in range(len(call.values))]
     operands.sort(key=lambda operand: not isinstance(operand, Tensor))
     result = operands[0]
@@ -144,7 +144,7 @@ def _min(call: Call) -> Value:
 
 
 def _dims(call: Call, x: Tensor) -> list[int] | None:
-    """The axes; None: nothing is to be done."""
+    """Return the axes; None: no reduction."""
     axes = call.numbers(1, "axes", "axes")
     if axes:
         return axes
@@ -203,7 +203,7 @@ def _softmax(function: Callable[..., Tensor]) -> Callable[[Call], Value]:
         x = call.tensor()
         if call.opset >= 13:
             return function(call.builder, x, call.integer("axis", -1))
-        axis = call.integer("axis", 1)  # and all behind it
+        axis = call.integer("axis", 1)  # and all following axes
         axis = axis + x.rank if axis < 0 else axis
         return function(call.builder, x, range(axis, x.rank))
 
@@ -215,7 +215,7 @@ OPERATORS["LogSoftmax"] = _softmax(reduction.log_softmax)
 
 
 def is_number(value: Any, number: float) -> bool:
-    """Whether an input is that number, to within rounding."""
+    """Return whether an input is that number, up to rounding."""
     return isinstance(value, np.ndarray) and value.size == 1 and _near(value, number)
 
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Extents as values: the batch is a symbol, and what is computed of heights and widths remembers it."""
+"""Extents as values: the batch is a symbol, and values computed from heights and widths are marked."""
 
 from __future__ import annotations
 
@@ -17,15 +17,15 @@ from ..builder import UnmappedError
 
 @dataclass(frozen=True, eq=False)
 class Extent:
-    """An extent that may be another when the graph runs, or a number computed of such.
+    """An extent that may differ when the graph runs, or a number computed from such extents.
 
     Attributes
     ----------
     value : int, float or None
-        For the input shapes that the model is imported with; None: of the batch, which is not known.
+        Value for the input shapes at import; None: it depends on the batch, which is unknown.
     of : (str, str) or None
-        The value of the graph, and its axis, that this is `ratio` times the extent of; ("", "N") is the batch. None:
-        something else.
+        The graph's value and axis whose extent, times `ratio`, this is; ("", "N") is the batch. None: another
+        expression.
     ratio : Fraction
     """
 
@@ -81,13 +81,13 @@ class Extent:
         return self._opaque(other, lambda a, b: b % a if a else 0)
 
     def rounded(self, f: Callable[[float], int]) -> Extent:
-        """The whole number that `f` makes of it."""
+        """Return the integer to which `f` rounds it."""
         if self.of is not None and self.ratio.denominator == 1:
             return Extent(None if self.value is None else int(self.value), self.of, self.ratio)
         return Extent(None if self.value is None or not math.isfinite(self.value) else int(f(self.value)))
 
     def is_multiple_of(self, other: Extent) -> Fraction | None:
-        """How many times the other this is at any size; None: that depends on the size."""
+        """Return the ratio to the other extent if it is the same at any size, otherwise None."""
         return self.ratio / other.ratio if self.of is not None and self.of == other.of else None
 
     @property
@@ -104,7 +104,7 @@ def _is_number(value: Any, number: int) -> bool:
 
 
 def extents(items: Iterable[Any]) -> NDArray[Any]:
-    """A vector of them, of integers where none is an Extent."""
+    """Return a vector of extents, of integers if none is an Extent."""
     found = list(items)
     if not any(isinstance(item, Extent) for item in found):
         return np.array(found, np.int64)
@@ -114,12 +114,12 @@ def extents(items: Iterable[Any]) -> NDArray[Any]:
 
 
 def is_symbolic(array: NDArray[Any]) -> bool:
-    """Whether some of the values are extents that may change."""
+    """Return whether some of the values are extents that may change."""
     return array.dtype == object and any(isinstance(item, Extent) for item in array.ravel())
 
 
 def settled(array: NDArray[Any], fix: Callable[[], None]) -> NDArray[Any]:
-    """The numbers alone. Heights and widths are fixed if they come of these, and the batch cannot be asked for."""
+    """Return plain numbers. Fixes heights and widths that they depend on; UnmappedError if they depend on the batch."""
     if array.dtype != object:
         return array
     values = []

@@ -15,12 +15,12 @@ from ..ops import arithmetic, convolution, pooling, reduction, shape
 from .node import Call, Value
 from .table import operator
 
-EXTENT_LIMIT = 1 << 20  # pixels, of windows and of images
+EXTENT_LIMIT = 1 << 20  # max pixels of windows and of images
 SAME = ("SAME_UPPER", "SAME_LOWER")
 
 
 class Windows:
-    """Where the windows of a node lie: one number for each spatial axis of the tensor."""
+    """Geometry of a node's windows: one number per spatial axis of the tensor."""
 
     def __init__(self, call: Call, x: Tensor, kernel: Sequence[int]) -> None:
         self.call, self.x = call, x
@@ -48,7 +48,7 @@ class Windows:
         return values
 
     def explicit(self) -> tuple[tuple[int, int], ...]:
-        """The padding as the node gives it."""
+        """Return the padding in the node's attribute."""
         pads = self.call.integers("pads", [0] * (2 * self.rank)) if self.mode == "NOTSET" else [0] * (2 * self.rank)
         if len(pads) != 2 * self.rank or min(pads) < 0:
             raise InvalidModelError(f"{self.call.name}: pads {pads} for {self.rank} axes.")
@@ -56,7 +56,7 @@ class Windows:
 
     @property
     def follows_size(self) -> bool:
-        """Whether the padding depends on the extents and MPS's own "same" is this padding at any of them."""
+        """Whether the padding depends on the extents, and MPS's "same" equals it at any extents."""
         return (
             self.mode == "SAME_UPPER"
             and all(s <= r for s, r in zip(self.stride, self.reach, strict=True))
@@ -64,7 +64,7 @@ class Windows:
         )
 
     def padding(self) -> tuple[tuple[int, int], ...]:
-        """(before, behind) of each axis. Fixes heights and widths if they decide."""
+        """Return (before, after) of each axis. Fixes heights and widths if the padding depends on them."""
         if self.mode not in SAME:
             return self.explicit()
         found = []
@@ -73,7 +73,7 @@ class Windows:
             small, large = total // 2, total - total // 2
             found.append((small, large) if self.mode == "SAME_UPPER" else (large, small))
         depends = any(s > 1 and r > 1 for s, r in zip(self.stride, self.reach, strict=True))
-        # With a stride of 1 a window may still be larger than the source, which changes nothing: reach - 1 in all.
+        # With a stride of 1 the padding is reach - 1 in total, even if the window is larger than the source.
         if depends and not self.follows_size:
             self.call.builder.fix_unless_constant(self.x)
         return tuple(found)
@@ -84,7 +84,7 @@ def _pads(pads: tuple[tuple[int, int], ...]) -> Any:
 
 
 def _follow_size(builder: Builder, before: int) -> None:
-    """The kernel that was just added pads as MPS's policy "same" does, at any size."""
+    """Set MPS's padding policy "same" for the kernel that was just added."""
     added = builder.graph.nodes[before:]
     assert len(added) == 1, added
     node = added[0]
@@ -151,7 +151,7 @@ def _conv_transpose(call: Call) -> Value:
         padding = []
         for i, extent in enumerate(x.shape[1:]):
             total = w.stride[i] * (extent - 1) + more[i] + w.reach[i] - wanted[i]
-            if total < 0:  # more than all windows cover
+            if total < 0:  # larger than all windows cover
                 more[i] -= total
                 total = 0
             half = total // 2
@@ -247,7 +247,7 @@ def _both(pads: tuple[tuple[int, int], ...]) -> list[tuple[int, int]]:
 
 
 def _following(call: Call, w: Windows, x: Tensor, y: Tensor, **arguments: Any) -> Tensor:
-    """With the padding of the kernel that was just added by the size of the source, where that decides."""
+    """Set the padding policy "same" for the kernel that was just added, if the padding depends on the source's size."""
     if not w.follows_size:
         return y
     node = call.builder.graph.nodes[-1]
@@ -267,7 +267,7 @@ def _average_pool(call: Call) -> Value:
     y = pooling.avg_pool2d(
         call.builder, x, w.kernel, w.stride, _both(w.padding()), ceil_mode, include, None, w.dilation
     )
-    # edge_mode "clamp" counts the pixels that are there, "zero" all taps.
+    # edge_mode "clamp" counts the pixels inside of the source, "zero" all taps.
     return _following(call, w, x, y, edge_mode="zero" if include else "clamp")
 
 

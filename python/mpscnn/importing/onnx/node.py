@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Call: a node of an ONNX graph as the operators see it, with its attributes and what its inputs are."""
+"""Call: a node of an ONNX graph with its attributes and inputs, as argument of the operators' functions."""
 
 from __future__ import annotations
 
@@ -31,11 +31,11 @@ class Call:
     opset : int
         Version of ONNX's operators that the model imports.
     values : list of Tensor, array or None
-        Inputs in their order; None: left out.
+        Inputs in order; None: omitted.
     batch : int or None
-        What the model declares; None: any.
+        Batch size that the model declares; None: any.
     wanted : list of bool
-        For each output, whether something reads it.
+        For each output, whether it is read.
     readers : tuple of str
         Operators of the nodes that read the first output.
     """
@@ -59,7 +59,7 @@ class Call:
     # ---- attributes
 
     def has(self, name: str) -> bool:
-        """Whether the node has this attribute."""
+        """Return whether the node has this attribute."""
         return name in self._attributes
 
     def _attribute(self, name: str, kind: int, default: Any) -> Any:
@@ -73,17 +73,17 @@ class Call:
         return attribute
 
     def integer(self, name: str, default: int = _REQUIRED) -> int:
-        """An attribute that is an integer."""
+        """Return an integer attribute."""
         attribute = self._attribute(name, 2, default)
         return default if attribute is None else int(attribute.i)
 
     def real(self, name: str, default: float = _REQUIRED) -> float:
-        """An attribute that is a number."""
+        """Return a float attribute."""
         attribute = self._attribute(name, 1, default)
         return default if attribute is None else float(attribute.f)
 
     def text(self, name: str, default: str = _REQUIRED) -> str:
-        """An attribute that is a string."""
+        """Return a string attribute."""
         attribute = self._attribute(name, 3, default)
         return default if attribute is None else bytes(attribute.s).decode("utf-8", "replace")
 
@@ -94,28 +94,28 @@ class Call:
     @overload
     def integers(self, name: str, default: None) -> list[int] | None: ...
     def integers(self, name: str, default: list[int] | None = _REQUIRED) -> list[int] | None:
-        """An attribute that is a list of integers."""
+        """Return an attribute that is a list of integers."""
         attribute = self._attribute(name, 7, default)
         return default if attribute is None else [int(v) for v in attribute.ints]
 
     def reals(self, name: str) -> list[float] | None:
-        """An attribute that is a list of numbers; None: left out."""
+        """Return an attribute that is a list of floats; None: omitted."""
         attribute = self._attribute(name, 6, None)
         return None if attribute is None else [float(v) for v in attribute.floats]
 
     def tensor_attribute(self, name: str) -> NDArray[Any] | None:
-        """An attribute that is a tensor; None: left out."""
+        """Return a tensor attribute; None: omitted."""
         attribute = self._attribute(name, 4, None)
         return None if attribute is None else array_of(attribute.t, self.source)
 
     # ---- inputs
 
     def value(self, index: int) -> Value | None:
-        """An input; None: left out."""
+        """Return an input; None: omitted."""
         return self.values[index] if index < len(self.values) else None
 
     def tensor(self, index: int = 0) -> Tensor:
-        """An input that is computed. UnmappedError for constants."""
+        """Return a computed input. UnmappedError for constants."""
         value = self.value(index)
         if isinstance(value, Tensor):
             return value
@@ -128,7 +128,7 @@ class Call:
     @overload
     def array(self, index: int, what: str, default: None) -> NDArray[Any] | None: ...
     def array(self, index: int, what: str, default: None = _REQUIRED) -> NDArray[Any] | None:
-        """An input that is constant. UnmappedError for computed ones."""
+        """Return a constant input. UnmappedError for computed ones."""
         value = self.value(index)
         if value is None:
             if default is _REQUIRED:
@@ -139,11 +139,11 @@ class Call:
         return settled(value, self.builder.fix)
 
     def weights(self, index: int, what: str) -> NDArray[Any]:
-        """A constant input of a floating-point type."""
+        """Return a constant input of a floating-point type."""
         return self._floats(self.array(index, what), what)
 
     def weights_or_none(self, index: int, what: str) -> NDArray[Any] | None:
-        """A constant input of a floating-point type; None: left out."""
+        """Return a constant input of a floating-point type; None: omitted."""
         array = self.array(index, what, None)
         return None if array is None else self._floats(array, what)
 
@@ -154,7 +154,7 @@ class Call:
         return array.astype(np.float32) if array.dtype == np.float64 else array
 
     def operand(self, index: int) -> Tensor | NDArray[Any]:
-        """An input of arithmetic: a Tensor, or a constant without an axis for the batch where it says nothing."""
+        """Return an operand of arithmetic: a Tensor, or a constant, with extent 1 along the batch if it is repeated."""
         value = self.value(index)
         if value is None:
             raise InvalidModelError(f"{self.name} ({self.operator}): input {index} is missing.")
@@ -168,7 +168,7 @@ class Call:
         return array
 
     def numbers(self, index: int, attribute: str | None, what: str) -> list[int] | None:
-        """Integers of an attribute or, in newer versions, of an input; None: left out."""
+        """Return integers of an attribute or, in newer versions, of an input; None: omitted."""
         if attribute is not None and self.has(attribute):
             return self.integers(attribute)
         array = self.array(index, what, None)
@@ -179,14 +179,14 @@ class Call:
         return [int(v) for v in array.ravel()]
 
     def only_first_output(self) -> None:
-        """UnmappedError if something reads more than the first output."""
+        """Raise UnmappedError if outputs other than the first are read."""
         if any(self.wanted[1:]):
             raise UnmappedError("more than its first output is used")
 
-    # ---- what several operators share
+    # ---- shared by several operators
 
     def shape_of(self, tensor: Tensor) -> NDArray[Any]:
-        """The shape as the model sees it: the batch a symbol, heights and widths with what they come of."""
+        """Return the shape in the model: the batch as a symbol, heights and widths as extents."""
         items: list[Any] = [BATCH]
         builder = self.builder
         if tensor.flat is not None:
@@ -200,12 +200,12 @@ class Call:
         return extents(items)
 
     def shape_slice(self, shape: Any) -> NDArray[Any]:
-        """What the operator Shape gives of a shape: from `start` to `end`."""
+        """Return the part of a shape that the operator Shape selects, from `start` to `end`."""
         start, end = self.integer("start", 0), self.integer("end", 2**31)
         return extents(list(shape)[slice(start, end)])
 
     def split_sizes(self, extent: int, given: Any) -> list[int]:
-        """Lengths of the parts of an axis, which the operator Split makes."""
+        """Return the lengths of the parts of the operator Split."""
         sizes: list[int] | None
         if given is not None and not isinstance(given, Tensor):
             sizes = [int(v) for v in settled(given, self.builder.fix).ravel()]
@@ -226,7 +226,7 @@ class Call:
         return sizes
 
     def slices(self, rank: int, given: list[Any]) -> tuple[list[Any], list[Any], list[int], list[int]]:
-        """Starts, stops, axes and steps of the operator Slice."""
+        """Return starts, stops, axes and steps of the operator Slice."""
         if self.opset < 10:
             starts: list[Any] = list(self.integers("starts"))
             stops: list[Any] = list(self.integers("ends"))
@@ -253,9 +253,9 @@ class Call:
 
 
 def whole_shape(call: Call, tensor: Tensor, target: NDArray[Any]) -> list[int]:
-    """The shape behind the batch that a Reshape to `target` means, with -1 for what is not known otherwise.
+    """Return the shape without the batch for a Reshape to `target`, with -1 for an extent that is not known.
 
-    UnmappedError where the batch does not stay the first axis.
+    UnmappedError if the batch does not stay the first axis.
     """
     items: list[Any] = list(target.ravel())
     if not items:
@@ -286,10 +286,10 @@ def whole_shape(call: Call, tensor: Tensor, target: NDArray[Any]) -> list[int]:
     if not fits:
         raise InvalidModelError(f"{call.name} (Reshape): {tensor.shape} has {tensor.size} values, not {numbers}.")
     if not minus and len(free) == 1 and not _is_axis(tensor, rest[free[0]]):
-        numbers[free[0]] = -1  # what the others leave, at any size
+        numbers[free[0]] = -1  # inferred from the others, at any size
     return numbers
 
 
 def _is_axis(tensor: Tensor, item: Extent) -> bool:
-    """Whether the number is just an extent of the tensor."""
+    """Return whether the number is an extent of the tensor itself."""
     return item.ratio == 1 and item.of is not None and item.of[0] == tensor.value.name

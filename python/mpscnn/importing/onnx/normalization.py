@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""ONNX operators that normalize, and rectify with slopes."""
+"""ONNX operators of normalization, and PRelu."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ def _batch_normalization(call: Call) -> Value:
         call.weights(i, what) for i, what in enumerate(("scales", "a bias", "means", "variances"), 1)
     )
     epsilon, momentum = call.real("epsilon", 1e-5), call.real("momentum", 0.9)
-    momentum = round(1 - momentum, 7)  # of what was, in float32
+    momentum = round(1 - momentum, 7)  # ONNX's is the weight of the old statistics, in float32
     return normalization.batch_norm(call.builder, call.tensor(), mean, variance, weight, bias, epsilon, momentum)
 
 
@@ -48,7 +48,7 @@ def _group_normalization(call: Call) -> Value:
     x, groups = call.tensor(), call.integer("num_groups")
     weight, bias = call.weights(1, "scales"), call.weights(2, "a bias")
     if call.opset < 21 and x.rank > 1 and groups > 0 and weight.shape == bias.shape == (groups,):
-        channels = x.shape[0] // groups  # one scale for each group, which version 21 has for each channel
+        channels = x.shape[0] // groups  # one scale per group; from version 21 on, one per channel
         weight, bias = np.repeat(weight, channels), np.repeat(bias, channels)
     return normalization.group_norm(call.builder, x, groups, weight, bias, call.real("epsilon", 1e-5))
 
@@ -113,7 +113,7 @@ def _lrn(call: Call) -> Value:
 def _lp_normalization(call: Call) -> Value:
     builder, x = call.builder, call.tensor()
     norm = reduction.norm(builder, x, call.integer("p", 2), call.integer("axis", -1), True)
-    # Where all are 0 the result is 0, not 0 / 0.
+    # If all values are 0 the result is 0, not 0 / 0.
     return arithmetic.divide(builder, x, arithmetic.clamp(builder, norm, float(np.finfo(np.float32).tiny)))
 
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Several nodes that mean one function, as exporters write it before there is an operator for it."""
+"""Patterns of several nodes that exporters write for one function."""
 
 from __future__ import annotations
 
@@ -15,16 +15,16 @@ if TYPE_CHECKING:
 
 
 class Patterns:
-    """Values that are a function of another value, which several nodes make.
+    """Finder of patterns, whose last value is a function of another value.
 
-    The GELU, x / 2 * (1 + erf(x / sqrt(2))), in one of the orders in which its factors come; and softplus, with x
-    itself where that is greater than a threshold from which on float32 has no difference.
+    Finds GELU, x / 2 * (1 + erf(x / sqrt(2))), with its factors in any usual order, and softplus that returns x above a
+    threshold where float32 has no difference.
 
     Parameters
     ----------
     nodes : sequence of NodeProto
     constant : callable
-        The value of a name if it is constant, else None.
+        Returns the constant of a name, or None.
     """
 
     def __init__(self, nodes: Any, constant: Callable[[str], Any]) -> None:
@@ -35,7 +35,7 @@ class Patterns:
             for name in node.input:
                 self._readers.setdefault(name, []).append(node)
         self.sources: dict[str, tuple[str, str]] = {}
-        """Of each such value: "gelu" or "same", and the value that it is the function of."""
+        """For each such value, "gelu" or "same", and the value that it is a function of."""
         for node in nodes:
             if node.op_type == "Erf" and not node.domain and len(node.input) == 1:
                 self._match_gelu(node)
@@ -43,11 +43,11 @@ class Patterns:
                 self._match_softplus(node)
 
     def readers(self, name: str) -> tuple[str, ...]:
-        """Operators of the nodes that read a value."""
+        """Return the operators of the nodes that read a value."""
         return tuple(str(node.op_type) for node in self._readers.get(name, ()))
 
     def _other(self, node: NodeProto, operator: str, test: Callable[[str], bool]) -> str | None:
-        """The other operand of a node of two, one of which passes the test."""
+        """Return the other operand of a binary node if one passes the test, otherwise None."""
         if node.op_type != operator or node.domain or len(node.input) != 2:
             return None
         for i in (0, 1):
@@ -95,7 +95,7 @@ class Patterns:
         self.sources[node.output[0]] = "gelu", x
 
     def _match_softplus(self, where: NodeProto) -> None:
-        """Where(beta * x > threshold, x, softplus(beta * x) / beta)."""
+        """Match Where(beta * x > threshold, x, softplus(beta * x) / beta)."""
         greater, x, y = (self._makers.get(where.input[0]), where.input[1], where.input[2])
         if greater is None or greater.op_type != "Greater" or len(greater.input) != 2:
             return

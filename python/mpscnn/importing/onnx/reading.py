@@ -1,8 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""ONNX files: reading and checking them, and the arrays in them and beside them.
+"""Reading and validation of ONNX files, their arrays and external data.
 
-Nothing here trusts a file: sizes are compared before anything is allocated, and external data stays in the folder of
-the model.
+Files are not trusted: sizes are checked before anything is allocated, and external data must be in the model's folder.
 """
 
 from __future__ import annotations
@@ -36,12 +35,12 @@ if TYPE_CHECKING:
 
 PathLike: TypeAlias = "str | os.PathLike[str]"
 
-OLDEST_OPSET = 7  # before it broadcasting was another, and batch normalization had modes
+OLDEST_OPSET = 7  # earlier versions broadcast differently, and have modes of batch normalization
 FILE_LIMIT = 2**31 - 1  # bytes of a protobuf message
-NODE_LIMIT = 1_000_000  # after functions were put in the place of their calls
-LINES = 6  # of the checker's error that are passed on
+NODE_LIMIT = 1_000_000  # after inlining of functions
+LINES = 6  # of the checker's error that are reported
 
-# By the numbers of TensorProto.DataType. Types that NumPy has not (8 bits and fewer, strings) are left out.
+# By TensorProto.DataType. Types that NumPy lacks (floats of 8 bits and fewer, strings) are left out.
 DTYPES: dict[int, Any] = {
     1: np.dtype("<f4"),
     2: np.dtype("u1"),
@@ -69,7 +68,7 @@ FIELDS = {
 
 @dataclass
 class Source:
-    """A model that was read, with what it is called in errors and where its external data may lie."""
+    """A parsed model, its name in errors, and the folder of its external data."""
 
     proto: ModelProto
     name: str
@@ -79,7 +78,7 @@ class Source:
     _files: dict[str, memoryview] = field_of(default_factory=dict)
 
     def bytes_of(self, path: str) -> memoryview:
-        """Of a file of external data, which is opened once."""
+        """Return the bytes of a file of external data, which is opened once."""
         if path not in self._files:
             self._files[path] = content(path, mapped=self.mapped)
         return self._files[path]
@@ -91,7 +90,7 @@ class Source:
 
 
 def dtype_name(number: int) -> str:
-    """Of TensorProto.DataType: "FLOAT"."""
+    """Return the name of a TensorProto.DataType: "FLOAT"."""
     try:
         return str(onnx.TensorProto.DataType.Name(number))
     except ValueError:
@@ -151,7 +150,7 @@ def _opset(proto: ModelProto, name: str) -> int:
     versions = [entry.version for entry in proto.opset_import if entry.domain in ("", "ai.onnx")]
     newest = onnx.defs.onnx_opset_version()
     if not versions:
-        return int(newest)  # none of ONNX's operators, then
+        return int(newest)  # the model has no ONNX operators
     if len(versions) != 1:
         raise InvalidModelError(
             f"{name}: it imports {len(versions)} versions of ONNX's operators, not one: {versions}."
@@ -174,7 +173,7 @@ def _nodes(nodes: Any) -> Iterator[NodeProto]:
 
 
 def _inlined(proto: ModelProto, name: str) -> ModelProto:
-    """With the bodies of its functions in the place of their calls, unless that is too much."""
+    """Inline the functions of a model, unless that gives too many nodes."""
     bodies = {(f.domain, f.name, getattr(f, "overload", "")): f for f in proto.functions}
     sizes: dict[Any, int] = {}
 
@@ -219,7 +218,7 @@ def _attribute_tensors(attribute: AttributeProto) -> Iterator[TensorProto]:
 
 
 def _tensors(graph: GraphProto, name: str) -> Iterator[TensorProto]:
-    """All tensors of a graph, also in attributes and in the graphs of control flow."""
+    """Yield all tensors of a graph, including those in attributes and in subgraphs of control flow."""
     yield from graph.initializer
     for sparse in graph.sparse_initializer:
         yield from (sparse.values, sparse.indices)
@@ -245,7 +244,7 @@ def _count(tensor: TensorProto, name: str) -> int:
 
 
 def check_tensor(tensor: TensorProto, name: str, folder: str | None) -> None:
-    """InvalidModelError unless there are as many bytes as the shape says. Nothing is allocated."""
+    """Raise InvalidModelError unless the number of bytes matches the shape. Nothing is allocated."""
     count = _count(tensor, name)
     dtype = DTYPES.get(tensor.data_type)
     if _is_external(tensor):
@@ -253,9 +252,9 @@ def check_tensor(tensor: TensorProto, name: str, folder: str | None) -> None:
             _external_place(tensor, name, folder, count * dtype.itemsize)
         return
     if dtype is None:
-        return  # refused when something reads it
+        return  # refused when it is read
     if tensor.HasField("raw_data"):
-        # len() of a copy: protobuf has no other way.
+        # len() copies the data: protobuf has no other way.
         size, expected, what = len(tensor.raw_data), count * dtype.itemsize, "bytes"
     else:
         field = next(f for f, numbers in FIELDS.items() if tensor.data_type in numbers)
@@ -268,13 +267,13 @@ def check_tensor(tensor: TensorProto, name: str, folder: str | None) -> None:
 
 
 def array_of(tensor: TensorProto, source: Source) -> NDArray[Any]:
-    """The values; external ones are mapped into memory, not read. UnmappedError for types that NumPy has not."""
+    """Return the values; external data is mapped into memory, not read. UnmappedError for types that NumPy lacks."""
     dtype = DTYPES.get(tensor.data_type)
     if dtype is None:
         raise UnmappedError(f"a constant of type {dtype_name(tensor.data_type)}")
     data: bytes | memoryview = b""
     if tensor.HasField("raw_data") and not _is_external(tensor):
-        data = tensor.raw_data  # a copy, so just one
+        data = tensor.raw_data  # a copy, so read it only once
     if len(data) != _count(tensor, source.name) * dtype.itemsize:
         check_tensor(tensor, source.name, source.folder)
     shape = tuple(int(d) for d in tensor.dims)
@@ -314,7 +313,7 @@ def _number(tensor: TensorProto, name: str, key: str, text: str | None, default:
 
 
 def _external_place(tensor: TensorProto, name: str, folder: str, size: int) -> tuple[str, int]:
-    """Path and offset of a tensor of `size` bytes, which are there and inside of the model's folder."""
+    """Return path and offset of a tensor of `size` bytes, after checking that they are inside of the model's folder."""
     entries = {entry.key: entry.value for entry in tensor.external_data}
     what = f'{name}: the tensor "{tensor.name}"'
     if not all(isinstance(text, str) for entry in entries.items() for text in entry):  # protobuf gives bytes

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""ONNX operators that change heights and widths: padding, resizing, blocks of pixels."""
+"""ONNX operators of padding, resizing and pixel shuffles."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ def _pad(call: Call) -> Value:
 
 
 def _sizes(call: Call, x: Tensor, array: NDArray[Any]) -> tuple[list[int | None], list[float | None]]:
-    """Extents of the result, or scales where an extent is a multiple of the source's at any size."""
+    """Return extents of the result, or scales for extents that are a multiple of the source's at any size."""
     sizes: list[int | None] = []
     scales: list[float | None] = []
     for item, mine in zip(array.ravel(), call.shape_of(x), strict=True):
@@ -109,7 +109,7 @@ def _resize(call: Call) -> Value:
 
 
 def _exact(scale: float) -> float:
-    """1 / 3 as it was meant, where float32 is the nearest to it."""
+    """Return the simple fraction that a float32 scale approximates, such as 1 / 3, or the scale itself."""
     fraction = Fraction(scale).limit_denominator(64)
     return float(fraction) if np.float32(float(fraction)) == np.float32(scale) else scale
 
@@ -148,7 +148,7 @@ def _resized(
         if not same:
             changed.append(axis)
         elif sizes[axis] is not None and x.flat is None and x.axes[axis] != "C":
-            call.builder.fix_unless_constant(x, x.axes[axis])  # the extent is given, and is the source's here alone
+            call.builder.fix_unless_constant(x, x.axes[axis])  # the given extent equals the source's only at this size
     if not changed:
         return x
     if x.flat is not None or any(x.axes[axis] == "C" for axis in changed):

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""ONNX operators that move values: shapes, parts, joins; and shapes as values."""
+"""ONNX operators that move values: reshapes, slices, concatenations; and shapes as values."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from .node import Call, Value, whole_shape
 from .reading import DTYPES, dtype_name
 from .table import operator
 
-REPEATS_LIMIT = 64  # parts of a concatenation that repeats its source
+REPEATS_LIMIT = 64  # max repetitions by a concatenation
 
 
 @operator("Identity")
@@ -52,7 +52,7 @@ def _cast_like(call: Call) -> Value:
 
 
 def in_groups(x: Tensor, groups: int) -> bool:
-    """Whether the channels, which are the first axis of each image, can be taken together in so many groups."""
+    """Return whether the channels are the first axis of each image and divisible into `groups` groups."""
     return x.flat is None and x.axes[1:2] == "C" and x.channels % groups == 0
 
 
@@ -65,7 +65,7 @@ def _reshape(call: Call) -> Value:
     extents = whole_shape(call, x, target)
     groups = extents[0] if len(extents) == 2 else 0
     if groups > 1 and set(call.readers) == {"InstanceNormalization"} and in_groups(x, groups):
-        # A group normalization: nothing else sees how its values are taken together, which may be any number.
+        # A group normalization: no other node reads this shape, which holds at any size.
         return replace(x, flat=(groups, x.size // groups))
     return shape.reshape(call.builder, x, extents)
 
@@ -116,7 +116,7 @@ def _transpose(call: Call) -> Value:
     return shape.permute(call.builder, x, order)
 
 
-# Orders of six axes that move blocks of pixels: whether out of channels, and whether channels are position-major.
+# Permutations of six axes that are pixel shuffles: whether channels become pixels, and whether they are position-major.
 BLOCKS: dict[tuple[int, ...], tuple[bool, bool]] = {
     (0, 1, 4, 2, 5, 3): (True, False),
     (0, 3, 4, 1, 5, 2): (True, True),
@@ -126,7 +126,7 @@ BLOCKS: dict[tuple[int, ...], tuple[bool, bool]] = {
 
 
 def _blocks(call: Call, x: Tensor, order: tuple[int, ...]) -> Tensor | None:
-    """Depth to space, or back, written as a Transpose of axes that were taken apart. None: it is something else."""
+    """Return a pixel shuffle, or its inverse, for a Transpose of split axes, or None if it is something else."""
     assert x.flat is not None
     to_space, major = BLOCKS[order]
     image, flat = replace(x, flat=None), tuple(x.flat[axis - 1] for axis in order[1:])

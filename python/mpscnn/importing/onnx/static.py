@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Values that are known when a model is imported: constants, and what is computed of shapes.
+"""Evaluation of values that are known at import: constants, and computations on shapes.
 
-The batch stays a symbol. Heights and widths are known, but whatever is computed of them remembers it (`extent.Extent`):
-who uses such a number fixes the heights and widths of the graph.
+The batch stays a symbol. Heights and widths are known, but values computed from them are marked (`extent.Extent`), and
+using such a number fixes the heights and widths of the graph.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from .reading import DTYPES, dtype_name
 if TYPE_CHECKING:
     from .node import Call
 
-SIZE_LIMIT = 1 << 26  # values of an array that is computed here
+SIZE_LIMIT = 1 << 26  # max values of a computed array
 
 
 def _checked(shape: Iterable[int]) -> tuple[int, ...]:
@@ -237,7 +237,7 @@ def _prod(array: Any, axis: Any, keepdims: bool) -> Any:
 
 
 def _dequantize(call: Call, arrays: list[Any]) -> list[Any]:
-    """Weights that are kept as integers: (x - zero point) * scale, along one axis."""
+    """Dequantize weights: (x - zero point) * scale, along one axis."""
     x, scale = arrays[:2]
     zero = arrays[2] if len(arrays) > 2 and arrays[2] is not None else np.zeros_like(scale, dtype=x.dtype)
     axis = call.integer("axis", 1)

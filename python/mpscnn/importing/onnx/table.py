@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The table of ONNX operators: name to the function that adds kernels for a node."""
+"""The table of ONNX operators: functions by operator name that add the kernels of a node."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ OPERATORS: dict[str, Handler] = {}
 
 
 def operator(*names: str) -> Callable[[Handler], Handler]:
-    """Put a function into the table, for the operators of these names."""
+    """Register a function for operators with these names."""
 
     def put(handler: Handler) -> Handler:
         for name in names:
@@ -27,7 +27,7 @@ def operator(*names: str) -> Callable[[Handler], Handler]:
 
 
 def unary(name: str, function: Callable[..., Tensor], **attributes: float) -> None:
-    """Put an operator of one tensor into the table, with numbers of its node as keywords: their defaults."""
+    """Register an operator of one tensor; `attributes` are the node's numbers and their defaults."""
 
     def run(call: Call) -> Value:
         return function(call.builder, call.tensor(), **{key: call.real(key, v) for key, v in attributes.items()})

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Walk: one pass over the nodes of an ONNX model, which writes a graph."""
+"""Walk: a pass over the nodes of an ONNX model that writes a graph."""
 
 from __future__ import annotations
 
@@ -22,9 +22,9 @@ from .table import OPERATORS
 if TYPE_CHECKING:
     from onnx import NodeProto, ValueInfoProto
 
-# Element types of inputs: floating-point numbers that float32 has all of.
+# Element types of inputs: floating-point types whose values float32 can represent.
 INPUT_TYPES = (1, 10, 16)
-# Operators of which integers (which are floats here) may be sources: they move values or change their type.
+# Operators that accept integers (which are floats here): they only move values or change their type.
 MOVING = frozenset(
     {"Cast", "Concat", "Expand", "Flatten", "Gather", "Identity", "Reshape", "Shape", "Size", "Slice", "Split"}
     | {"Squeeze", "Transpose", "Unsqueeze"}
@@ -32,7 +32,7 @@ MOVING = frozenset(
 
 
 class Walk:
-    """One import, with the inputs' axes called in one way."""
+    """One import, with one layout of the inputs."""
 
     def __init__(
         self,
@@ -51,14 +51,14 @@ class Walk:
         self.batch: int | None = None
         self._initializers = {tensor.name: tensor for tensor in source.graph.initializer}
         self._constant_nodes: dict[str, NodeProto] | None = None
-        self._arrays = arrays  # of initializers, shared by all imports of the model
+        self._arrays = arrays  # of initializers, shared by all walks of the model
 
     def has_free_extents(self) -> bool:
-        """Whether an input takes any height or width."""
+        """Return whether an input accepts any height or width."""
         return any(s.height is None or s.width is None for s in self.builder.graph.inputs.values())
 
     def run(self) -> Graph:
-        """The graph; UnsupportedOperatorError with all nodes that have no kernel."""
+        """Return the graph, or raise UnsupportedOperatorError with all nodes that have no kernel."""
         graph = self.source.graph
         self._patterns = Patterns(graph.node, self._known_constant)
         needed = self._needed()
@@ -86,14 +86,14 @@ class Walk:
     # ---- values
 
     def _needed(self) -> set[str]:
-        """Names of values that an output comes of."""
+        """Return the names of values that an output depends on."""
         needed = {info.name for info in self.source.graph.output}
         for node in reversed(self.source.graph.node):
             if not any(name in needed for name in node.output):
                 continue
             known = self._patterns.sources.get(node.output[0])
             needed.update(node.input if known is None else known[1:])
-            for attribute in node.attribute:  # what graphs of control flow read from around them
+            for attribute in node.attribute:  # subgraphs of control flow read values of the outer graph
                 for inner in (*attribute.graphs, *([attribute.g] if attribute.HasField("g") else [])):
                     needed.update(name for n in inner.node for name in n.input)
         return needed - {""}
@@ -104,7 +104,7 @@ class Walk:
         return self._arrays[name]
 
     def _known_constant(self, name: str) -> Any:
-        """A small constant by its name, before anything was evaluated."""
+        """Return a scalar constant by its name, before anything is evaluated."""
         tensor = self._initializers.get(name)
         if tensor is None:
             node = self._constants().get(name)
@@ -143,7 +143,7 @@ class Walk:
         self.builder.graph._shapes[info.name] = first, x.height, x.width, x.channels
 
     def _input_shape(self, info: ValueInfoProto) -> tuple[tuple[int, ...], int | None, str]:
-        """Extents behind the batch, the batch if it is known, and the names of the axes."""
+        """Return the extents without the batch, the batch if it is known, and the layout."""
         name = info.name
         if info.type.WhichOneof("value") != "tensor_type":
             raise UnmappedError("it is no tensor")
@@ -181,7 +181,7 @@ class Walk:
         if max([*extents, first or 1]) > EXTENT_LIMIT:
             raise UnmappedError(f"an extent of {declared} is more than the limit ({EXTENT_LIMIT})")
         if self.probe is not None:
-            # An extent of 1 is one that is repeated, as often as not.
+            # Extents of 1 are kept: they are often broadcast.
             extents = [e * self.probe.get(a, 1) if e > 1 else 1 for e, a in zip(extents, axes[1:], strict=True)]
         return tuple(extents), first, axes
 
@@ -227,7 +227,7 @@ class Walk:
             TypeError,
             ValueError,
         ) as error:
-            # Extents, axes or types that do not go together, in ways that no function above looked for.
+            # Inconsistent extents, axes or types that no function above checks.
             raise InvalidModelError(f"{self.source.name}: {name} ({operator}): {error}") from error
         for output, value in zip(node.output, results, strict=False):
             if isinstance(value, Tensor) and max(value.height, value.width, value.channels) > EXTENT_LIMIT:

@@ -1,2 +1,2 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Operators of PyTorch and ONNX as kernels: functions of a Builder and Tensors, each with the meaning PyTorch has."""
+"""Operators of PyTorch and ONNX as kernels: functions of a Builder and Tensors, with PyTorch's semantics."""

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Arithmetic of two tensors, or of one with numbers and arrays, with NumPy's broadcasting; functions of one value."""
+"""Arithmetic of tensors, numbers and arrays with NumPy's broadcasting, and elementwise functions."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from ..builder import Builder, Tensor, UnmappedError, as_image
 Constant: TypeAlias = "float | int | NDArray[Any]"
 Operand: TypeAlias = "Tensor | Constant"
 
-WEIGHTS_LIMIT = 1 << 26  # values of weights that are made here
+WEIGHTS_LIMIT = 1 << 26  # max values of generated weights
 
 
 def _described(tensor: Tensor) -> str:
@@ -25,7 +25,7 @@ def _described(tensor: Tensor) -> str:
 
 
 def align(builder: Builder, a: Tensor, b: Tensor) -> tuple[Tensor, Tensor]:
-    """Both with the same axes, as NumPy broadcasts them. UnmappedError where an image would have to be transposed."""
+    """Return both with the same axes, broadcast like NumPy. UnmappedError if an image would have to be transposed."""
     if a.flat is not None or b.flat is not None:
         same = (a.height, a.width, a.channels) == (b.height, b.width, b.channels)
         if a.flat == b.flat and a.axes == b.axes and same:
@@ -36,7 +36,7 @@ def align(builder: Builder, a: Tensor, b: Tensor) -> tuple[Tensor, Tensor]:
     if a.axes == b.axes:
         _broadcast(a.shape, b.shape)
         return a, b
-    # An axis of extent 1 stands for any: the letter of each position is that of a tensor with more.
+    # An axis of extent 1 matches any: each position takes the letter of the tensor with the larger extent.
     letters = ["N"]
     for i in range(1, a.rank):
         one, other = a.axes[i], b.axes[i]
@@ -80,7 +80,7 @@ def _binary(builder: Builder, kernel: str, a: Tensor, b: Tensor, **arguments: An
 
 
 def as_float32(constant: Constant) -> NDArray[np.float32]:
-    """The constant as float32; UnmappedError for complex numbers and text."""
+    """Return the constant as float32; UnmappedError for complex numbers and text."""
     array = np.asarray(constant)
     if array.dtype.kind not in "fiub" and array.dtype.name not in ("bfloat16",):
         raise UnmappedError(f"a constant of type {array.dtype}")
@@ -89,7 +89,7 @@ def as_float32(constant: Constant) -> NDArray[np.float32]:
 
 
 def _placed(tensor: Tensor, constant: Constant) -> NDArray[np.float32]:
-    """The constant with one extent (1 or the tensor's) for each axis behind the batch. UnmappedError if it has more."""
+    """Return the constant with an extent (1 or the tensor's) per axis after the batch; UnmappedError if it has more."""
     array = as_float32(constant)
     if array.size == 1 and array.ndim <= tensor.rank:
         return array.reshape((1,) * (tensor.rank - 1))
@@ -104,7 +104,7 @@ def _placed(tensor: Tensor, constant: Constant) -> NDArray[np.float32]:
 
 
 def _by_axis(tensor: Tensor, array: NDArray[np.float32]) -> NDArray[np.float32]:
-    """The array as (H, W, C), each 1 or the image's extent."""
+    """Return the array as (H, W, C), each 1 or the image's extent."""
     missing = [letter for letter in "HWC" if letter not in tensor.axes]
     array = array.reshape(array.shape + (1,) * len(missing))
     order = tensor.axes[1:] + "".join(missing)
@@ -112,10 +112,10 @@ def _by_axis(tensor: Tensor, array: NDArray[np.float32]) -> NDArray[np.float32]:
 
 
 def _split(builder: Builder, tensor: Tensor, constant: Constant) -> tuple[Tensor, NDArray[np.float32], str]:
-    """What the constant is to the tensor's image: ("scalar", (1,)), ("channels", (C,)) or ("image", (H, W, C))."""
+    """Return the tensor, the constant as an array, and its kind: "scalar", (1,), "channels", (C,), or "image"."""
     array = _placed(tensor, constant)
     if array.size > 1 and (array == array.flat[0]).all() and _broadcast(tensor.shape, array.shape) == tensor.shape:
-        array = array.ravel()[:1].reshape((1,) * array.ndim)  # one number written many times
+        array = array.ravel()[:1].reshape((1,) * array.ndim)  # one repeated number
     if array.size == 1:
         return tensor, array.reshape(1), "scalar"
     if tensor.flat is not None:
@@ -132,7 +132,7 @@ def _split(builder: Builder, tensor: Tensor, constant: Constant) -> tuple[Tensor
 
 
 def constant_image(builder: Builder, like: Tensor, image: NDArray[np.float32]) -> Tensor:
-    """A tensor of constants, (H, W, C), with the batch of `like`: the bias of a layer whose weights are 0."""
+    """Return a tensor of constants, (H, W, C), with the batch of `like`: the bias of a layer whose weights are 0."""
     height, width, channels = image.shape
     if max(height, width) > EXTENT_LIMIT or image.size > CHANNEL_LIMIT:
         raise UnmappedError(
@@ -141,7 +141,7 @@ def constant_image(builder: Builder, like: Tensor, image: NDArray[np.float32]) -
         )
     builder.fix_unless_constant(like, "H" * (height > 1) + "W" * (width > 1))
     one = builder.add("Slice", like, size=1, source_feature_channel_max_count=1, height=1, width=1, channels=1)
-    one = builder.add("NeuronSigmoid", one)  # finite also where the source is not
+    one = builder.add("NeuronSigmoid", one)  # finite even if the source is infinite
     size = image.size
     flat = builder.add(
         "FullyConnected",
@@ -158,7 +158,7 @@ def constant_image(builder: Builder, like: Tensor, image: NDArray[np.float32]) -
 
 
 def _affine(builder: Builder, tensor: Tensor, scale: NDArray[np.float32], shift: NDArray[np.float32]) -> Tensor:
-    """scale[c] * x + shift[c], with arrays of shape (1,) or (C,)."""
+    """Return scale[c] * x + shift[c], for arrays of shape (1,) or (C,)."""
     if scale.size == shift.size == 1:
         a, b = float(scale[0]), float(shift[0])
         if (a, b) == (1.0, 0.0):
@@ -178,9 +178,9 @@ _Line: TypeAlias = "Callable[[NDArray[np.float32]], tuple[NDArray[np.float32], N
 def _with_constant(
     builder: Builder, kernel: str, tensor: Tensor, constant: Constant, line: _Line | None, *, first: bool = False
 ) -> Tensor:
-    """The kernel of tensor and constant, which stands first if `first`.
+    """Return a binary kernel's result for a tensor and a constant; `first`: the constant is the first operand.
 
-    `line` gives scale and shift where the result is a line in the tensor.
+    `line` returns scale and shift if the result is affine in the tensor.
     """
     tensor, array, kind = _split(builder, tensor, constant)
     if line is not None and kind != "image":
@@ -197,7 +197,7 @@ def _tensors(name: str, a: Operand, b: Operand) -> None:
 
 
 def add(builder: Builder, a: Operand, b: Operand, *, alpha: float = 1.0) -> Tensor:
-    """The sum, a + alpha * b."""
+    """Return the sum, a + alpha * b."""
     _tensors("add", a, b)
     if isinstance(a, Tensor) and isinstance(b, Tensor):
         return _binary(builder, "Add", a, b, **({} if alpha == 1 else {"secondary_scale": float(alpha)}))
@@ -208,7 +208,7 @@ def add(builder: Builder, a: Operand, b: Operand, *, alpha: float = 1.0) -> Tens
 
 
 def subtract(builder: Builder, a: Operand, b: Operand, *, alpha: float = 1.0) -> Tensor:
-    """The difference, a - alpha * b."""
+    """Return the difference, a - alpha * b."""
     _tensors("subtract", a, b)
     if isinstance(a, Tensor) and isinstance(b, Tensor):
         return _binary(builder, "Subtract", a, b, **({} if alpha == 1 else {"secondary_scale": float(alpha)}))
@@ -221,7 +221,7 @@ def subtract(builder: Builder, a: Operand, b: Operand, *, alpha: float = 1.0) ->
 
 
 def multiply(builder: Builder, a: Operand, b: Operand) -> Tensor:
-    """The product."""
+    """Return the product."""
     _tensors("multiply", a, b)
     if isinstance(a, Tensor) and isinstance(b, Tensor):
         return _binary(builder, "Multiply", a, b)
@@ -230,7 +230,7 @@ def multiply(builder: Builder, a: Operand, b: Operand) -> Tensor:
 
 
 def divide(builder: Builder, a: Operand, b: Operand) -> Tensor:
-    """The quotient, a true division."""
+    """Return the quotient, by true division."""
     _tensors("divide", a, b)
     if isinstance(a, Tensor) and isinstance(b, Tensor):
         return _binary(builder, "Divide", a, b)
@@ -247,7 +247,7 @@ def divide(builder: Builder, a: Operand, b: Operand) -> Tensor:
 
 
 def clamp(builder: Builder, tensor: Tensor, minimum: float | None = None, maximum: float | None = None) -> Tensor:
-    """Smaller values become `minimum`, greater ones `maximum`; None: no bound."""
+    """Clamp values to `minimum` and `maximum`; None: no bound."""
     bounds: dict[str, Any] = {
         name: float(bound)
         for name, bound in (("minimum_value", minimum), ("maximum_value", maximum))
@@ -255,15 +255,15 @@ def clamp(builder: Builder, tensor: Tensor, minimum: float | None = None, maximu
     }
     if not bounds:
         return tensor
-    # x / 2 + x / 2 is x; an Add has bounds, which no neuron has on both sides.
+    # x / 2 + x / 2 is x; an Add has bounds on both sides, which no neuron has.
     return builder.add("Add", tensor, tensor, primary_scale=0.5, secondary_scale=0.5, **bounds)
 
 
 def _at_least(builder: Builder, tensor: Tensor, bounds: NDArray[np.float32]) -> Tensor:
-    """max(x, t) with a finite t for each channel.
+    """Return max(x, t) for a finite t per channel.
 
-    With p = max(t, 0) and n = max(-t, 0) it is relu(x - p) + p - n * min(relu(-x) / n, 1). Nothing cancels in that: the
-    shorter relu(x - t) + t would lose the digits of values that are small beside a negative t.
+    With p = max(t, 0) and n = max(-t, 0) it is relu(x - p) + p - n * min(relu(-x) / n, 1), which avoids cancellation:
+    the shorter relu(x - t) + t would lose digits of values that are small compared with a negative t.
     """
     positive, negative = np.maximum(bounds, 0), np.maximum(-bounds, 0)
     negative[negative < np.finfo(np.float32).tiny] = 0  # 1 / n is finite
@@ -300,7 +300,7 @@ def _extremum(builder: Builder, name: str, a: Operand, b: Operand) -> Tensor:
         raise UnmappedError(f"{name} of tensors of different shapes: {a.shape} and {b.shape}")
     if a.width * a.channels > EXTENT_LIMIT:
         raise UnmappedError(f"{name} of tensors of {a.width} x {a.channels} values in each row")
-    # The two become the channels of one image, whose greatest or least is taken.
+    # Concatenate the two as channels of one image, and take the max or min over its channels.
     size = {"height": a.height, "width": a.width * a.channels, "channels": 1}
     if a.channels > 1:
         builder.fix_unless_constant(a)
@@ -320,57 +320,57 @@ def _extremum(builder: Builder, name: str, a: Operand, b: Operand) -> Tensor:
 
 
 def maximum(builder: Builder, a: Operand, b: Operand) -> Tensor:
-    """The greater of two values, each with each."""
+    """Return the elementwise maximum."""
     return _extremum(builder, "maximum", a, b)
 
 
 def minimum(builder: Builder, a: Operand, b: Operand) -> Tensor:
-    """The lesser of two values, each with each."""
+    """Return the elementwise minimum."""
     return _extremum(builder, "minimum", a, b)
 
 
 def neg(builder: Builder, tensor: Tensor) -> Tensor:
-    """-x."""
+    """Return -x."""
     return builder.add("NeuronLinear", tensor, a=-1.0, b=0.0)
 
 
 def abs(builder: Builder, tensor: Tensor) -> Tensor:
-    """|x|."""
+    """Return |x|."""
     return builder.add("NeuronAbsolute", tensor)
 
 
 def square(builder: Builder, tensor: Tensor) -> Tensor:
-    """The square, x * x."""
+    """Return the square, x * x."""
     return builder.add("Multiply", tensor, tensor)
 
 
 def sqrt(builder: Builder, tensor: Tensor) -> Tensor:
-    """The square root."""
+    """Return the square root."""
     return builder.add("NeuronPower", tensor, c=0.5)
 
 
 def rsqrt(builder: Builder, tensor: Tensor) -> Tensor:
-    """One over the square root."""
+    """Return the reciprocal square root."""
     return builder.add("NeuronPower", tensor, c=-0.5)
 
 
 def reciprocal(builder: Builder, tensor: Tensor) -> Tensor:
-    """1 / x."""
+    """Return 1 / x."""
     return builder.add("NeuronPower", tensor, c=-1.0)
 
 
 def exp(builder: Builder, tensor: Tensor) -> Tensor:
-    """The exponential function."""
+    """Return the exponential."""
     return builder.add("NeuronExponential", tensor)
 
 
 def log(builder: Builder, tensor: Tensor) -> Tensor:
-    """The natural logarithm."""
+    """Return the natural logarithm."""
     return builder.add("NeuronLogarithm", tensor)
 
 
 def pow(builder: Builder, base: Operand, exponent: Operand) -> Tensor:
-    """The power, base ** exponent; one of them is a number."""
+    """Return base ** exponent; one of them is a number."""
     _tensors("pow", base, exponent)
     if isinstance(base, Tensor) and isinstance(exponent, Tensor):
         raise UnmappedError("a power whose base and exponent are both computed")

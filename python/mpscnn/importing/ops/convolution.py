@@ -16,9 +16,9 @@ from .shape import arrange
 Pair: TypeAlias = tuple[int, int]
 Padding: TypeAlias = "int | Pair | tuple[Pair, Pair] | str"
 
-# MPS convolves groups of multiples of 4 channels, or of one channel each (depth-wise).
+# MPS requires groups of a multiple of 4 channels, or of one channel each (depth-wise).
 GROUP_MULTIPLE = 4
-# Weights of groups that are merged for that grow by so many zeros; beyond this a model is refused.
+# Merging groups for that adds zeros to the weights; larger merged weights are refused.
 MAXIMUM_MERGED_BYTES = 1 << 30
 
 
@@ -32,11 +32,11 @@ def conv2d(
     dilation: int | Pair = 1,
     groups: int = 1,
 ) -> Tensor:
-    """As torch.nn.functional.conv2d: `weight` is (O, I / groups, kH, kW).
+    """Same as torch.nn.functional.conv2d: `weight` is (O, I / groups, kH, kW).
 
-    `padding` may be ((top, bottom), (left, right)), too; "same" needs a stride of 1 and puts the odd pixel behind.
-    Groups whose numbers of channels are no multiples of 4, which MPS refuses, are merged: their weights stand side by
-    side with zeros between them, which is the same sum for finite values.
+    `padding` may also be ((top, bottom), (left, right)); "same" needs a stride of 1 and puts the odd pixel last. Groups
+    whose channels are not a multiple of 4, which MPS refuses, are merged: their weights form a block-diagonal matrix
+    with zeros, which gives the same sums for finite values.
     """
     return _convolve(builder, x, weight, bias, _two(stride), _pads(padding, 2), _two(dilation), groups, "HW")
 
@@ -51,7 +51,7 @@ def conv1d(
     dilation: int = 1,
     groups: int = 1,
 ) -> Tensor:
-    """As torch.nn.functional.conv1d: `weight` is (O, I / groups, kW). `padding` may be (left, right), too."""
+    """Same as torch.nn.functional.conv1d: `weight` is (O, I / groups, kW). `padding` may also be (left, right)."""
     pads: Padding = padding
     if isinstance(padding, int):
         pads = ((0, 0), (padding, padding))
@@ -72,9 +72,9 @@ def conv_transpose2d(
     groups: int = 1,
     dilation: int | Pair = 1,
 ) -> Tensor:
-    """As torch.nn.functional.conv_transpose2d: `weight` is (I, O / groups, kH, kW).
+    """Same as torch.nn.functional.conv_transpose2d: `weight` is (I, O / groups, kH, kW).
 
-    `padding` may be ((top, bottom), (left, right)), too. MPS has no dilation here: zeros are put between the taps.
+    `padding` may also be ((top, bottom), (left, right)). MPS has no dilation here: zeros are inserted between the taps.
     """
     return _spread(
         builder, x, weight, bias, _two(stride), _pads(padding, 2), _two(output_padding), groups, _two(dilation), "HW"
@@ -92,7 +92,7 @@ def conv_transpose1d(
     groups: int = 1,
     dilation: int = 1,
 ) -> Tensor:
-    """As torch.nn.functional.conv_transpose1d: `weight` is (I, O / groups, kW). `padding` may be (left, right)."""
+    """Same as torch.nn.functional.conv_transpose1d: `weight` is (I, O / groups, kW). `padding` may be (left, right)."""
     left, right = (padding, padding) if isinstance(padding, int) else padding
     _check_rank(weight, 3)
     pads = ((0, 0), (left, right))
@@ -102,9 +102,9 @@ def conv_transpose1d(
 
 
 def linear(builder: Builder, x: Tensor, weight: NDArray[Any], bias: NDArray[Any] | None = None) -> Tensor:
-    """As torch.nn.functional.linear: `weight` is (O, I), the last axis of `x` is summed over.
+    """Same as torch.nn.functional.linear: `weight` is (O, I), and the last axis of `x` is summed over.
 
-    An image that was flattened in front of it is read where it lies; heights and widths are fixed by that.
+    A flattened image is read in place, which fixes heights and widths.
     """
     _check_rank(weight, 2)
     outputs, inputs = weight.shape
@@ -135,7 +135,7 @@ _AXIS_NAMES = {"H": "the height", "W": "the width", "C": "the channels"}
 
 
 def _fully_connected(builder: Builder, x: Tensor, weight: NDArray[Any], bias: NDArray[Any] | None) -> Tensor:
-    """A linear layer over all values of each image, whose order is that of `x.axes`."""
+    """Add a linear layer over all values of each image, in the order of `x.axes`."""
     builder.fix_unless_constant(x)
     arguments: dict[str, Any] = {"weight": weight, "bias": bias}
     order = [letter for letter in x.axes[1:] if x.extent(letter) > 1]
@@ -191,7 +191,7 @@ def _check_steps(builder: Builder, **pairs: Pair) -> None:
 
 
 def _as_image(builder: Builder, x: Tensor, spatial: str) -> Tensor:
-    """`x` with its channels as the image's channels: axes "NC" and then those of `spatial` in any order."""
+    """Return `x` with axes "NC" followed by those of `spatial` in any order."""
     if x.rank != 2 + len(spatial):
         raise UnmappedError(f"a convolution of a tensor with {x.rank} axes, {x.shape} behind the batch")
     if x.flat is None and x.axes[1] == "C":
@@ -200,9 +200,9 @@ def _as_image(builder: Builder, x: Tensor, spatial: str) -> Tensor:
 
 
 def _merge(weight: NDArray[Any], groups: int, inputs: int, outputs: int) -> tuple[NDArray[Any], int]:
-    """Weights (channels, channels / groups, kH, kW) and groups as MPS takes them.
+    """Return weights (channels, channels / groups, kH, kW) and groups as MPS requires them.
 
-    `inputs` and `outputs` count the channels of one group; the first axis of `weight` runs over all groups.
+    `inputs` and `outputs` are the channels of one group; the first axis of `weight` covers all groups.
     """
     if groups == 1 or (inputs % GROUP_MULTIPLE == 0 and outputs % GROUP_MULTIPLE == 0):
         return weight, groups
@@ -333,7 +333,7 @@ def _spread(
 
 
 def _lies_on_its_side(x: Tensor) -> bool:
-    """The first spatial axis of the tensor is the image's width, the second its height; or its only one its height."""
+    """Return whether height and width are swapped: spatial axes (width, height), or a 1-d tensor along the height."""
     return x.axes[2:] in ("WH", "H")
 
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Normalization: by given statistics, by those of each image, by those of neighbouring channels."""
+"""Normalization by given statistics, by statistics of each image, and by neighbouring channels."""
 
 from __future__ import annotations
 
@@ -25,9 +25,9 @@ def batch_norm(
     eps: float = 1e-5,
     momentum: float | None = 0.1,
 ) -> Tensor:
-    """As torch.nn.functional.batch_norm in inference: by mean and variance of training.
+    """Same as torch.nn.functional.batch_norm in inference, with running statistics.
 
-    `momentum` is for those who train the graph; None: running statistics are means over all batches.
+    `momentum` is for training the graph; None: running statistics are means over all batches.
     """
     return _by_statistics(
         builder, x, running_mean, running_var, weight, bias, eps, {"statistics": "batch", "momentum": momentum}
@@ -68,7 +68,7 @@ def instance_norm(
     use_input_stats: bool = True,
     eps: float = 1e-5,
 ) -> Tensor:
-    """As torch.nn.functional.instance_norm: with statistics of each image, or with those of training."""
+    """Same as torch.nn.functional.instance_norm: with statistics of each image, or with running statistics."""
     if not use_input_stats:
         if running_mean is None or running_var is None:
             raise InvalidModelError("instance_norm without statistics of the source has none of training either.")
@@ -92,7 +92,7 @@ def group_norm(
     bias: NDArray[Any] | None = None,
     eps: float = 1e-5,
 ) -> Tensor:
-    """As torch.nn.functional.group_norm."""
+    """Same as torch.nn.functional.group_norm."""
     x = _channels_second(x)
     if num_groups < 1 or x.channels % num_groups:
         raise InvalidModelError(f"num_groups ({num_groups}) does not divide the {x.channels} channels.")
@@ -115,9 +115,9 @@ def layer_norm(
     bias: NDArray[Any] | None = None,
     eps: float = 1e-5,
 ) -> Tensor:
-    """As torch.nn.functional.layer_norm, over the channels of each pixel or over whole images.
+    """Same as torch.nn.functional.layer_norm, over the channels of each pixel or over whole images.
 
-    Over the channels the variance is the mean square of the distances from the mean, by kernels of their own.
+    Over the channels, separate kernels compute the variance as the mean of squared deviations.
     """
     shape = tuple(normalized_shape)
     x = as_image(x)
@@ -168,7 +168,7 @@ def layer_norm(
 def local_response_norm(
     builder: Builder, x: Tensor, size: int, alpha: float = 1e-4, beta: float = 0.75, k: float = 1.0
 ) -> Tensor:
-    """As torch.nn.functional.local_response_norm, whose window over the channels is MPS's."""
+    """Same as torch.nn.functional.local_response_norm, whose channel window equals MPS's."""
     x = _channels_second(x)
     if size < 1:
         raise InvalidModelError(f"size ({size}) is less than the minimum (1).")
@@ -178,12 +178,12 @@ def local_response_norm(
 
 
 def _channels_second(x: Tensor) -> Tensor:
-    """`x` as an image whose axis 1 is its channels."""
+    """Return `x` as an image whose axis 1 is its channels."""
     x = as_image(x)
     if x.rank < 2 or x.axes[1] == "C":
         return x
     if x.channels == 1 and x.extent(x.axes[1]) == 1:
-        # Both have extent 1: which is which makes no difference.
+        # Both have extent 1, so they can be swapped.
         names = str.maketrans({x.axes[1]: "C", "C": x.axes[1]})
         return replace(x, axes=x.axes.translate(names))
     raise UnmappedError(f"statistics of {x.axes[1]} of {x.axes}, an axis that is not the image's channels")
@@ -207,7 +207,7 @@ def _or_ones(values: NDArray[Any] | None, channels: int) -> NDArray[Any]:
 
 
 def _per_channel(values: NDArray[Any] | None, axes: str) -> NDArray[Any] | None:
-    """One value for each channel of an array along `axes`; None if its pixels have values of their own."""
+    """Return one value per channel of an array along `axes`; None if the values differ between pixels."""
     if values is None:
         return np.empty(0, np.float32)
     columns = np.moveaxis(values, axes.index("C"), 0).reshape(values.shape[axes.index("C")], -1)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Pooling: greatest values, means and norms of windows, and of as many areas as are asked for."""
+"""Max, average and norm pooling, and adaptive pooling."""
 
 from __future__ import annotations
 
@@ -17,11 +17,11 @@ Pair: TypeAlias = "int | Sequence[int]"
 Padding: TypeAlias = "int | Sequence[int] | Sequence[Sequence[int]]"
 Sides: TypeAlias = "tuple[tuple[int, int], tuple[int, int]]"
 
-CELL_LIMIT = 400  # areas of an adaptive pooling that are pooled one by one
+CELL_LIMIT = 400  # max areas of an adaptive pooling that are pooled one by one
 
 
 def window_axes(tensor: Tensor, what: str) -> str:
-    """The image's axes that windows move along, in the order of the tensor: "HW", "WH", "H" or "W"."""
+    """Return the image's axes that windows move along, in the order of the tensor: "HW", "WH", "H" or "W"."""
     if tensor.flat is not None:
         raise UnmappedError(f"{what} of a tensor whose axes were taken together or apart: {tensor.shape}")
     axes = tensor.axes
@@ -31,7 +31,7 @@ def window_axes(tensor: Tensor, what: str) -> str:
 
 
 def by_axis(axes: str, value: Pair, default: int) -> tuple[int, int]:
-    """A number or one for each of `axes`, as (height, width)."""
+    """Return a number, or one for each of `axes`, as (height, width)."""
     values = [value] * len(axes) if isinstance(value, int) else [int(v) for v in value]
     if len(values) == 1:
         values *= len(axes)
@@ -42,7 +42,7 @@ def by_axis(axes: str, value: Pair, default: int) -> tuple[int, int]:
 
 
 def sides(axes: str, padding: Padding) -> Sides:
-    """A number, one for each of `axes`, or (before, behind) for each, as ((top, bottom), (left, right))."""
+    """Return a number, or one or (before, after) for each of `axes`, as ((top, bottom), (left, right))."""
     if isinstance(padding, int):
         padding = [padding] * len(axes)
     pairs: list[tuple[int, int]] = [
@@ -59,7 +59,7 @@ def sides(axes: str, padding: Padding) -> Sides:
 def pooled_extent(
     extent: int, kernel: int, stride: int, padding: tuple[int, int], dilation: int = 1, ceil_mode: bool = False
 ) -> int:
-    """Number of windows along an axis. UnmappedError if there is none."""
+    """Return the number of windows along an axis. UnmappedError if it is 0."""
     room = extent + sum(padding) - (kernel - 1) * dilation - 1
     if room < 0:
         raise UnmappedError(
@@ -72,7 +72,7 @@ def pooled_extent(
 
 
 class _Window:
-    """Arguments of a pooling as (height, width), with the extents that it leaves."""
+    """Arguments of a pooling as (height, width), and the extents of the result."""
 
     def __init__(
         self,
@@ -103,7 +103,7 @@ class _Window:
         )
 
     def overlaps(self, what: str) -> None:
-        """UnmappedError if a window may lie in the padding as a whole."""
+        """Raise UnmappedError if a window may lie entirely in the padding."""
         for pads, reach in zip(self.padding, self.reach, strict=True):
             if max(pads) >= reach:
                 raise UnmappedError(f"{what} with padding {pads} around windows of {reach}: some would be empty")
@@ -125,7 +125,7 @@ def max_pool2d(
     dilation: Pair = 1,
     ceil_mode: bool = False,
 ) -> Tensor:
-    """The greatest value of each window; the padding never is. Also of tensors with height or width alone.
+    """Return the max of each window, ignoring padding. The tensor may have only a height or a width.
 
     `padding` may be ((top, bottom), (left, right)).
     """
@@ -134,14 +134,14 @@ def max_pool2d(
     w.overlaps(what)
     if w.dilation == (1, 1):
         return builder.add("PoolingMax", tensor, **w.arguments())
-    # The nearest pixel need not be one of a window with gaps, so what is around is lower than any.
+    # Clamping would be wrong, because the nearest pixel may be in a gap of the window: pad with -inf.
     pads = [list(p) for p in w.padding]
     if w.ceil_mode:
         for axis in range(2):
             extent = (tensor.height, tensor.width)[axis]
             if pads[axis][1] + w.stride[axis] - 1 < w.reach[axis]:
                 pads[axis][1] += w.stride[axis] - 1
-            else:  # the last window may begin behind the source, which depends on the extent
+            else:  # the last window may start beyond the source, depending on the extent
                 builder.fix_unless_constant(tensor)
                 needed = (w.extents[axis] - 1) * w.stride[axis] + w.reach[axis]
                 pads[axis][1] = max(needed - extent - pads[axis][0], 0)
@@ -178,9 +178,9 @@ def avg_pool2d(
     divisor_override: int | None = None,
     dilation: Pair = 1,
 ) -> Tensor:
-    """The mean of each window, of height and width or one of them.
+    """Return the mean of each window, along height and width or one of them.
 
-    `padding` may be ((top, bottom), (left, right)); a `dilation` is possible where every tap of a window counts.
+    `padding` may be ((top, bottom), (left, right)); a `dilation` is supported if every tap of a window counts.
     """
     what = "average pooling"
     if divisor_override == 0:
@@ -208,7 +208,7 @@ def avg_pool2d(
             width=width,
         )
     if divisor_override is not None:
-        sums = builder.add("PoolingAverage", tensor, **w.arguments())  # every tap counts, whatever lies under it
+        sums = builder.add("PoolingAverage", tensor, **w.arguments())  # every tap counts, padding included
         return arithmetic.multiply(builder, sums, w.kernel[0] * w.kernel[1] / divisor_override)
     if not w.ceil_mode and (count_include_pad or not padded):
         return builder.add("PoolingAverage", tensor, **w.arguments())  # every tap counts
@@ -218,10 +218,10 @@ def avg_pool2d(
 
 
 def _avg_pool_of_padded(builder: Builder, tensor: Tensor, w: _Window) -> Tensor:
-    """Of ceil_mode with zeros that count, and that are not as many on opposite sides: they become pixels first."""
+    """Average pooling with ceil_mode and asymmetric padding that counts: pad explicitly first."""
     extents = tensor.height, tensor.width
     for extent, count, kernel, stride, pads in zip(extents, w.extents, w.kernel, w.stride, w.padding, strict=True):
-        if pads[1] + stride - 1 >= kernel:  # a window may begin in the padding behind the source, at some extents
+        if pads[1] + stride - 1 >= kernel:  # a window may start in the padding after the source, at some extents
             builder.fix_unless_constant(tensor)
             if pooled_extent(extent + sum(pads), kernel, stride, (0, 0), 1, True) != count:
                 raise UnmappedError("average pooling with a window that begins in the padding behind the source")
@@ -241,10 +241,10 @@ def lp_pool2d(
     padding: Padding = 0,
     absolute: bool = False,
 ) -> Tensor:
-    """The norm of each window, sum(x ** norm_type) ** (1 / norm_type).
+    """Return the norm of each window, sum(x ** norm_type) ** (1 / norm_type).
 
-    `absolute` is ONNX's meaning: of |x|. PyTorch's is another for windows that ceil_mode adds as well: it scales the
-    mean of those pixels that are there.
+    `absolute`: of |x|, as in ONNX. PyTorch also differs for windows that ceil_mode adds: it scales the mean of the
+    pixels inside.
     """
     what = "norm pooling"
     w = _Window(tensor, what, kernel_size, stride, padding, 1, ceil_mode)
@@ -265,12 +265,12 @@ def lp_pool2d(
 
 
 def _areas(extent: int, count: int) -> list[tuple[int, int]]:
-    """Where each of `count` areas begins and ends, as PyTorch shares an axis out."""
+    """Return start and end of each of `count` areas of an axis, as in PyTorch."""
     return [(i * extent // count, -((-(i + 1) * extent) // count)) for i in range(count)]
 
 
 def _regular(areas: list[tuple[int, int]]) -> tuple[int, int] | None:
-    """(kernel, stride) if the areas are windows of a pooling without padding."""
+    """Return (kernel, stride) if the areas are windows of a pooling without padding, otherwise None."""
     kernel = areas[0][1] - areas[0][0]
     stride = areas[1][0] - areas[0][0] if len(areas) > 1 else kernel
     fits = all(area == (i * stride, i * stride + kernel) for i, area in enumerate(areas))
@@ -330,8 +330,8 @@ def _adaptive(builder: Builder, tensor: Tensor, output_size: Any, kind: str) -> 
 def _by_cells(
     builder: Builder, tensor: Tensor, kind: str, rows: list[tuple[int, int]], columns: list[tuple[int, int]]
 ) -> Tensor:
-    """Areas of different extents: each is reduced on its own, they become channels, and the channels pixels."""
-    images = 1 << 30  # all of the batch
+    """Pool areas of different extents: reduce each, concatenate them as channels, and reshape channels to pixels."""
+    images = 1 << 30  # the whole batch
     cells = []
     for top, bottom in rows:
         part = ((top, 0, 0), (bottom - top, tensor.width, images))
@@ -348,20 +348,20 @@ def _by_cells(
 
 
 def adaptive_avg_pool2d(builder: Builder, tensor: Tensor, output_size: Any) -> Tensor:
-    """Means of so many areas; None: as many as pixels. One area along an axis takes any extent."""
+    """Return the means of `output_size` areas; None: as many as pixels. One area along an axis allows any extent."""
     return _adaptive(builder, tensor, output_size, "Mean")
 
 
 def adaptive_max_pool2d(builder: Builder, tensor: Tensor, output_size: Any) -> Tensor:
-    """Greatest values of so many areas; None: as many as pixels. One area along an axis takes any extent."""
+    """Return the max of `output_size` areas; None: as many as pixels. One area along an axis allows any extent."""
     return _adaptive(builder, tensor, output_size, "Max")
 
 
 def global_avg_pool2d(builder: Builder, tensor: Tensor) -> Tensor:
-    """The mean of each channel; height and width become 1."""
+    """Return the mean of each channel; height and width become 1."""
     return _adaptive(builder, tensor, 1, "Mean")
 
 
 def global_max_pool2d(builder: Builder, tensor: Tensor) -> Tensor:
-    """The greatest value of each channel; height and width become 1."""
+    """Return the max of each channel; height and width become 1."""
     return _adaptive(builder, tensor, 1, "Max")

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Reductions over channels, height and width, and soft max over any of them."""
+"""Reductions over channels, height and width, and softmax over any of them."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ EXTENT = {"W": "width", "H": "height", "C": "channels"}
 
 
 def reduce_axis(builder: Builder, tensor: Tensor, axis: str, kind: str) -> Tensor:
-    """One axis of the image becomes 1; `kind` is "Mean", "Sum", "Max" or "Min"."""
+    """Reduce one axis of the image to extent 1; `kind` is "Mean", "Sum", "Max" or "Min"."""
     if axis == "C" and tensor.channels == 1:
         return tensor
     return builder.add(KERNEL[axis] + kind, tensor, **{EXTENT[axis]: 1})
@@ -28,14 +28,14 @@ def _dims(tensor: Tensor, dim: int | Iterable[int] | None) -> tuple[int, ...]:
             raise UnmappedError(f"axis {d} is not one of the {tensor.rank} axes")
     found = tuple(sorted(d % tensor.rank for d in dims))
     if len(set(found)) != len(found):
-        raise UnmappedError(f"axes {tuple(dims)}: one stands there twice")
+        raise UnmappedError(f"axes {tuple(dims)}: one appears twice")
     if 0 in found:
         raise UnmappedError("a reduction over the batch")
     return found
 
 
 def axes_of(tensor: Tensor, dims: Iterable[int]) -> str:
-    """The image's axes that axes `dims` of the tensor are, also where axes were taken together. UnmappedError."""
+    """Return the image's axes for axes `dims` of the tensor, also if axes were merged. UnmappedError if split."""
     if tensor.flat is None:
         return "".join(tensor.axes[d] for d in dims)
     letters, groups = list(tensor.axes[1:]), []
@@ -50,7 +50,7 @@ def axes_of(tensor: Tensor, dims: Iterable[int]) -> str:
 
 
 def reduced(tensor: Tensor, result: Tensor, dims: tuple[int, ...], keepdim: bool) -> Tensor:
-    """`result`, whose image has extent 1 along `dims`, with the axes that the source model gives it."""
+    """Return `result`, whose image has extent 1 along `dims`, with the axes of the source model's result."""
     if tensor.flat is not None:
         flat = tuple(1 if d in dims else e for d, e in enumerate(tensor.flat, 1) if keepdim or d not in dims)
         return replace(result, axes=tensor.axes, flat=flat)
@@ -63,36 +63,36 @@ def _reduce(builder: Builder, tensor: Tensor, dim: int | Iterable[int] | None, k
     dims = _dims(tensor, dim)
     axes = axes_of(tensor, dims)
     result = tensor
-    for axis in "WHC":  # rows first: their values stand side by side
+    for axis in "WHC":  # rows first: their values are adjacent
         if axis in axes:
             result = reduce_axis(builder, result, axis, kind)
     return reduced(tensor, result, dims, keepdim)
 
 
 def mean(builder: Builder, tensor: Tensor, dim: int | Iterable[int] | None = None, keepdim: bool = False) -> Tensor:
-    """The mean over some axes; None: all but the batch."""
+    """Return the mean over some axes; None: all but the batch."""
     return _reduce(builder, tensor, dim, keepdim, "Mean")
 
 
 def sum(builder: Builder, tensor: Tensor, dim: int | Iterable[int] | None = None, keepdim: bool = False) -> Tensor:
-    """The sum over some axes; None: all but the batch."""
+    """Return the sum over some axes; None: all but the batch."""
     return _reduce(builder, tensor, dim, keepdim, "Sum")
 
 
 def amax(builder: Builder, tensor: Tensor, dim: int | Iterable[int] | None = None, keepdim: bool = False) -> Tensor:
-    """The greatest value over some axes; None: all but the batch."""
+    """Return the max over some axes; None: all but the batch."""
     return _reduce(builder, tensor, dim, keepdim, "Max")
 
 
 def amin(builder: Builder, tensor: Tensor, dim: int | Iterable[int] | None = None, keepdim: bool = False) -> Tensor:
-    """The least value over some axes; None: all but the batch."""
+    """Return the min over some axes; None: all but the batch."""
     return _reduce(builder, tensor, dim, keepdim, "Min")
 
 
 def norm(
     builder: Builder, tensor: Tensor, p: float = 2, dim: int | Iterable[int] | None = None, keepdim: bool = False
 ) -> Tensor:
-    """The norm over some axes, sum(|x| ** p) ** (1 / p), p 1 or 2."""
+    """Return the norm over some axes, sum(|x| ** p) ** (1 / p), p 1 or 2."""
     if p == 1:
         return sum(builder, arithmetic.abs(builder, tensor), dim, keepdim)
     if p == 2:
@@ -101,10 +101,10 @@ def norm(
 
 
 def logsumexp(builder: Builder, tensor: Tensor, dim: int | Iterable[int], keepdim: bool = False) -> Tensor:
-    """log(sum(exp(x))) over some axes, which cannot overflow."""
-    greatest = amax(builder, tensor, dim, True)
-    total = sum(builder, arithmetic.exp(builder, arithmetic.subtract(builder, tensor, greatest)), dim, True)
-    result = arithmetic.add(builder, arithmetic.log(builder, total), greatest)
+    """Return log(sum(exp(x))) over some axes, without overflow."""
+    maximum = amax(builder, tensor, dim, True)
+    total = sum(builder, arithmetic.exp(builder, arithmetic.subtract(builder, tensor, maximum)), dim, True)
+    result = arithmetic.add(builder, arithmetic.log(builder, total), maximum)
     return reduced(tensor, result, _dims(tensor, dim), keepdim)
 
 
@@ -120,17 +120,17 @@ def _argument(builder: Builder, tensor: Tensor, dim: int, keepdim: bool, kind: s
 
 
 def argmax(builder: Builder, tensor: Tensor, dim: int, keepdim: bool = False) -> Tensor:
-    """Which channel is the greatest, the first of several: a float."""
+    """Return the index of the max channel, the first of equals, as a float."""
     return _argument(builder, tensor, dim, keepdim, "Max")
 
 
 def argmin(builder: Builder, tensor: Tensor, dim: int, keepdim: bool = False) -> Tensor:
-    """Which channel is the least, the first of several: a float."""
+    """Return the index of the min channel, the first of equals, as a float."""
     return _argument(builder, tensor, dim, keepdim, "Min")
 
 
 def softmax(builder: Builder, tensor: Tensor, dim: int | Iterable[int]) -> Tensor:
-    """exp(x) over its sum along some axes, which cannot overflow."""
+    """Return exp(x) over its sum along some axes, without overflow."""
     dims = _dims(tensor, dim)
     if _of_channels(tensor, dims):
         return builder.add("SoftMax", tensor)
@@ -139,7 +139,7 @@ def softmax(builder: Builder, tensor: Tensor, dim: int | Iterable[int]) -> Tenso
 
 
 def log_softmax(builder: Builder, tensor: Tensor, dim: int | Iterable[int]) -> Tensor:
-    """The values less the logarithm of the sum of exp(x) along some axes."""
+    """Return x - log(sum(exp(x))) along some axes."""
     dims = _dims(tensor, dim)
     if _of_channels(tensor, dims):
         return builder.add("LogSoftMax", tensor)
@@ -149,5 +149,5 @@ def log_softmax(builder: Builder, tensor: Tensor, dim: int | Iterable[int]) -> T
 
 
 def _of_channels(tensor: Tensor, dims: tuple[int, ...]) -> bool:
-    """Whether the axes are the channels alone, at every height and width."""
+    """Return whether the axes are the channels only, at any height and width."""
     return axes_of(tensor, dims) == "C"

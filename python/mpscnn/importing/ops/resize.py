@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Other heights and widths: nearest and bilinear resizing, padding, and blocks of pixels as channels."""
+"""Nearest and bilinear resizing, padding, and pixel shuffles."""
 
 from __future__ import annotations
 
@@ -16,12 +16,12 @@ from .arithmetic import WEIGHTS_LIMIT
 from .pooling import window_axes
 
 EXTENT = {"H": "height", "W": "width", "C": "channels"}
-RESULT_LIMIT = 1 << 20  # pixels along an axis
-PARTS_LIMIT = 4096  # channels of an image that rows or columns are gathered in
+RESULT_LIMIT = 1 << 20  # max pixels along an axis
+PARTS_LIMIT = 4096  # max channels of the image in which rows or columns are gathered
 
 _Positions: TypeAlias = "Callable[[NDArray[Any], float, int, int], NDArray[Any]]"
 
-# Where pixel i of the result looks, from (i, scale, source extent, result extent): ONNX's names.
+# Source position of pixel i of the result, from (i, scale, source extent, result extent), by ONNX's names.
 COORDINATES: dict[str, _Positions] = {
     "half_pixel": lambda i, s, n, m: (i + 0.5) / s - 0.5,
     "half_pixel_symmetric": lambda i, s, n, m: n / 2 * (1 - m / (s * n)) + (i + 0.5) / s - 0.5,
@@ -41,23 +41,23 @@ ROUNDING: dict[str, Callable[[NDArray[Any]], NDArray[Any]]] = {
 
 @dataclass(frozen=True)
 class Axis:
-    """One axis of a resize: extents of source and result, the scale that positions are computed with."""
+    """One axis of a resize: extents of source and result, and the scale for positions."""
 
     source: int
     result: int
     scale: float
     free: bool
-    """Whether the scale is given, so that the result follows the source at any extent."""
+    """Whether the scale is given, so that the result's extent depends on the source's."""
 
     @property
     def factor(self) -> int | None:
-        """The scale if it is a whole number."""
+        """The scale if it is an integer, otherwise None."""
         whole = round(self.scale)
         return whole if whole >= 1 and whole == self.scale and self.source * whole == self.result else None
 
     @property
     def divisor(self) -> int | None:
-        """One over the scale if that is a whole number."""
+        """One over the scale if that is an integer, otherwise None."""
         whole = round(1 / self.scale)
         exact = whole >= 1 and abs(whole * self.scale - 1) < 1e-7
         return whole if exact and self.source // whole == self.result else None
@@ -90,7 +90,7 @@ def resize(
     coordinates: str = "half_pixel",
     rounding: str = "round_prefer_floor",
 ) -> Tensor:
-    """Resize height and width, or one of them, to `size` or by `scale`, each for the axes in the tensor's order.
+    """Resize height and width, or one of them, to `size` or by `scale`, given in the order of the tensor's axes.
 
     Parameters
     ----------
@@ -99,7 +99,7 @@ def resize(
     coordinates : str
         One of `COORDINATES`.
     rounding : str
-        One of `ROUNDING`; of "nearest" alone.
+        One of `ROUNDING`; for "nearest" only.
     """
     axes = window_axes(tensor, "a resize")
     if coordinates not in COORDINATES or rounding not in ROUNDING or mode not in ("nearest", "linear"):
@@ -124,14 +124,14 @@ def resize(
 
 
 def _sources(axis: Axis, coordinates: str, rounding: str, source: int, result: int) -> NDArray[np.int64]:
-    """Which pixel each of the result is."""
+    """Return the source pixel of each pixel of the result."""
     i = np.arange(result, dtype=np.float64)
     positions = COORDINATES[coordinates](i, axis.scale, source, result)
     return np.asarray(np.clip(ROUNDING[rounding](positions), 0, source - 1), np.int64)
 
 
 def _always(axis: Axis, coordinates: str, rounding: str, rule: Callable[[NDArray[Any], int], NDArray[Any]]) -> bool:
-    """Whether the pixels are those of the rule, here and, if the extents are free, at every other."""
+    """Return whether the source pixels follow the rule, for free extents at all extents (a sample is tested)."""
     extents = {axis.source} if not axis.free else {axis.source, *range(1, 24), 63, 64, 65, 200, 1000}
     for source in sorted(extents):
         result = axis.result if source == axis.source else math.floor(source * axis.scale)
@@ -194,12 +194,12 @@ def _depthwise(
 
 
 def _gathered(builder: Builder, tensor: Tensor, rows: NDArray[np.int64], columns: NDArray[np.int64]) -> Tensor:
-    """Rows and columns by number: each is cut out, they become channels, and the channels pixels."""
+    """Gather rows and columns by index: slice each, concatenate them as channels, and reshape channels to pixels."""
     for axis, wanted in (("W", columns), ("H", rows)):
         extent = tensor.extent(axis)
         if np.array_equal(wanted, np.arange(extent)):
             continue
-        # Columns are told apart by channels of each row; rows only by channels of a single pixel.
+        # Columns become channels of each row; rows become channels of a single pixel.
         each = tensor.channels if axis == "W" else tensor.width * tensor.channels
         if each * len(wanted) > PARTS_LIMIT:
             raise UnmappedError(
@@ -263,10 +263,10 @@ def _linear(builder: Builder, tensor: Tensor, rows: Axis, columns: Axis, coordin
 
 
 def _half_pixel(builder: Builder, tensor: Tensor, sh: int, sw: int, size: dict[str, int]) -> Tensor:
-    """Sample pixel centres, at any extent: repeat each pixel s times, then take the mean of s pixels around each.
+    """Resize by whole factors with half-pixel centres, at any extent: repeat each pixel s times, then average s pixels.
 
-    Pixel i looks at (i + 1/2) / s - 1/2, which s pixels around i interpolate. Even s have no centre: s + 1 pixels, the
-    outer ones with half of the weight. No weight is 0, so infinities stay infinities.
+    Pixel i samples (i + 1/2) / s - 1/2, which the mean of s pixels around i interpolates. Even s have no centre: s + 1
+    pixels are averaged, the outer ones with half of the weight. No weight is 0, so infinities stay infinities.
     """
     tensor = builder.add("UpsamplingNearest", tensor, scale_factor=(sh, sw), **size)
     down, across = (np.ones(s + 1 - s % 2, np.float32) / s for s in (sh, sw))
@@ -290,7 +290,7 @@ def _half_pixel(builder: Builder, tensor: Tensor, sh: int, sw: int, size: dict[s
 
 
 def _sampled(builder: Builder, tensor: Tensor, rows: Axis, columns: Axis, coordinates: str) -> Tensor:
-    """Any positions at equal distances: a region of the source with one more pixel on each side."""
+    """Sample equidistant positions: crop and resize the source, padded by a pixel on each side."""
     region = []
     for axis in (rows, columns):
         i = np.arange(axis.result, dtype=np.float64)
@@ -324,7 +324,7 @@ def interpolate(
     recompute_scale_factor: bool | None = None,
     antialias: bool = False,
 ) -> Tensor:
-    """Resize height and width: PyTorch's "nearest", "nearest-exact", "linear" and "bilinear"."""
+    """Same as torch.nn.functional.interpolate, for "nearest", "nearest-exact", "linear" and "bilinear"."""
     axes = window_axes(tensor, "an interpolation")
     if mode not in ("nearest", "nearest-exact", "linear", "bilinear"):
         raise UnmappedError(f'interpolation "{mode}"')
@@ -366,9 +366,9 @@ def interpolate(
 def pad(
     builder: Builder, tensor: Tensor, pad: Sequence[int], mode: str = "constant", value: float | None = None
 ) -> Tensor:
-    """PyTorch's pad: (before, behind) of the last axis first; "constant", "reflect" or "replicate".
+    """Same as torch.nn.functional.pad: (before, after) of the last axis first; "constant", "reflect" or "replicate".
 
-    Negative numbers cut off.
+    Negative numbers crop.
     """
     if len(pad) % 2 or len(pad) // 2 > tensor.rank:
         raise UnmappedError(f"padding {tuple(pad)} of a tensor of {tensor.rank} axes")
@@ -408,7 +408,7 @@ def pad(
 
 
 def _cropped(builder: Builder, tensor: Tensor, cuts: dict[str, tuple[int, int]]) -> Tensor:
-    """Without the first and last pixels and channels: negative numbers of them."""
+    """Crop the first and last pixels and channels, by negative numbers."""
     if any(cuts["H"]) or any(cuts["W"]):
         builder.fix_unless_constant(tensor)
         size = tensor.height + sum(cuts["H"]), tensor.width + sum(cuts["W"])
@@ -417,7 +417,7 @@ def _cropped(builder: Builder, tensor: Tensor, cuts: dict[str, tuple[int, int]])
     if any(cuts["C"]):
         count = tensor.channels + sum(cuts["C"])
         tensor = builder.add(
-            "Pad",  # unlike Slice it begins at any channel
+            "Pad",  # unlike Slice, it can start at any channel
             tensor,
             source_feature_channel_offset=-cuts["C"][0],
             source_feature_channel_max_count=count,
@@ -426,13 +426,13 @@ def _cropped(builder: Builder, tensor: Tensor, cuts: dict[str, tuple[int, int]])
     return tensor
 
 
-# ---- blocks of pixels as channels
+# ---- pixel shuffles
 
 
 def pixel_shuffle(builder: Builder, tensor: Tensor, upscale_factor: int, *, position_major: bool = False) -> Tensor:
-    """Every r * r channels become r x r pixels, channel c * r * r + i * r + j pixel (i, j) of channel c.
+    """Turn r * r channels into r x r pixels: channel c * r * r + i * r + j becomes pixel (i, j) of channel c.
 
-    `position_major`: channel (i * r + j) * C + c does, ONNX's DCR.
+    `position_major`: channel (i * r + j) * C + c instead, ONNX's DCR.
     """
     if window_axes(tensor, "a pixel shuffle") != "HW":
         raise UnmappedError(f"a pixel shuffle of a tensor with axes {tensor.axes}")
@@ -460,9 +460,9 @@ def pixel_shuffle(builder: Builder, tensor: Tensor, upscale_factor: int, *, posi
 
 
 def pixel_unshuffle(builder: Builder, tensor: Tensor, downscale_factor: int, *, position_major: bool = False) -> Tensor:
-    """Every r x r pixels become channels, pixel (i, j) of channel c channel c * r * r + i * r + j.
+    """Turn r x r pixels into channels: pixel (i, j) of channel c becomes channel c * r * r + i * r + j.
 
-    `position_major`: channel (i * r + j) * C + c, ONNX's SpaceToDepth.
+    `position_major`: channel (i * r + j) * C + c instead, ONNX's SpaceToDepth.
     """
     if window_axes(tensor, "a pixel unshuffle") != "HW":
         raise UnmappedError(f"a pixel unshuffle of a tensor with axes {tensor.axes}")

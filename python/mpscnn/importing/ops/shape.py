@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Axes: relabelling them, taking them together and apart, joining tensors along them and taking parts."""
+"""Axes: relabelling, merging, splitting and permuting them; concatenation and slicing along them."""
 
 from __future__ import annotations
 
@@ -13,21 +13,21 @@ import numpy as np
 from ...errors import InvalidModelError
 from ..builder import Builder, Tensor, UnmappedError
 
-# Taps of a kernel that cuts rows or columns from both ends; beyond this heights and widths are fixed instead.
+# Max rows or columns that a convolution crops from both ends; for more, heights and widths are fixed instead.
 MAXIMUM_CUT = 16
-# A stop from here on means the end: PyTorch writes the largest integer, some exporters that of 32 bits.
+# A stop of at least this means the end: PyTorch writes the max integer, some exporters that of 32 bits.
 ENDLESS = 2**31 - 1
-# Values of the weights that pick channels.
+# Max values of weights that pick channels.
 MAXIMUM_PICK = 1 << 24
 
 
 def is_constant(builder: Builder, x: Tensor, axis: str) -> bool:
-    """`Builder.is_constant`."""
+    """Call `Builder.is_constant`."""
     return builder.is_constant(x, axis)
 
 
 def fix_unless_constant(builder: Builder, x: Tensor, axes: str = "HW") -> None:
-    """`Builder.fix_unless_constant`."""
+    """Call `Builder.fix_unless_constant`."""
     builder.fix_unless_constant(x, axes)
 
 
@@ -35,15 +35,15 @@ def fix_unless_constant(builder: Builder, x: Tensor, axes: str = "HW") -> None:
 
 
 def _is_unit(builder: Builder, x: Tensor, axis: str) -> bool:
-    """The extent is 1 and stays so."""
+    """Return whether the extent is 1 for all inputs."""
     return x.extent(axis) == 1 and builder.is_constant(x, axis)
 
 
 def arrange(builder: Builder, x: Tensor, axes: str) -> Tensor:
-    """The same tensor in an image whose axes are `axes`: another name where axes of extent 1 allow it, else a Reshape.
+    """Return the tensor in an image with axes `axes`: relabelled if axes of extent 1 allow it, otherwise reshaped.
 
-    An image is stored row by row, pixel by pixel, channel by channel. UnmappedError where values would have to change
-    their order in there.
+    An image is stored row by row, pixel by pixel, channel by channel. UnmappedError if the order of stored values would
+    change.
     """
     if x.rank != len(axes):
         raise UnmappedError(f"a tensor of shape {x.shape} behind the batch as {axes}")
@@ -69,16 +69,16 @@ def arrange(builder: Builder, x: Tensor, axes: str) -> Tensor:
 
 
 def _stored(axes: Iterable[str]) -> list[str]:
-    """The axes in the order in which an image is stored."""
+    """Return the axes in the storage order of an image."""
     return sorted(axes, key="HWC".index)
 
 
 def reshape(builder: Builder, x: Tensor, shape: Sequence[int], computed: Iterable[int] = ()) -> Tensor:
-    """As torch.reshape and view; `shape` is that behind the batch, and may have one -1.
+    """Same as torch.reshape and view; `shape` excludes the batch and may have one -1.
 
-    Where axes come and go that have extent 1 the result has axes; else it is flat: the same values in the same order.
-    Heights and widths stay free where -1 stands for those that are taken together, as flatten(2) does, or one of the
-    places `computed` in `shape`, whose extents the source model computes from those of the source.
+    If only axes of extent 1 are added or removed, the result has axes; otherwise it is flat: the same values in the
+    same order. Heights and widths stay free if they are merged into the -1, as in flatten(2), or into one of the places
+    `computed` of `shape`, whose extents the source model computes from those of the source.
     """
     wanted = tuple(int(extent) for extent in shape)
     shape = _resolve(x, wanted)
@@ -104,7 +104,7 @@ def _resolve(x: Tensor, shape: tuple[int, ...]) -> tuple[int, ...]:
 
 
 def _relabelled(builder: Builder, x: Tensor, shape: tuple[int, ...]) -> str | None:
-    """Names for the axes of `shape`, when it differs from `x.axes` in axes of extent 1 alone."""
+    """Return names for the axes of `shape` if it differs from `x.axes` only in axes of extent 1, otherwise None."""
     if len(shape) > 3:
         return None
     old = x.axes[1:]
@@ -130,7 +130,7 @@ def _relabelled(builder: Builder, x: Tensor, shape: tuple[int, ...]) -> str | No
 
 
 def _keeps_free_axes(builder: Builder, x: Tensor, shape: tuple[int, ...], computed: set[int]) -> bool:
-    """Whether each axis of any extent is one of `shape`'s, or one of whole axes together at a computed one."""
+    """Return whether each free axis is an axis of `shape`, or merged with other whole axes at a computed place."""
     bounds = list(itertools.accumulate(shape, lambda a, b: a * b, initial=1))
     spans = list(itertools.pairwise(bounds))
     taken = [spans[place] for place in computed]
@@ -140,12 +140,12 @@ def _keeps_free_axes(builder: Builder, x: Tensor, shape: tuple[int, ...], comput
         together = any(first <= before <= after <= last for first, last in taken)
         if not (alone or together or builder.is_constant(x, axis)):
             return False
-    # What is taken together must be whole axes: else a part of one would be counted by the extents of another.
+    # Only whole axes may be merged: otherwise part of one axis would depend on the extent of another.
     return all(set(span) <= set(edges) for span in taken)
 
 
 def flatten(builder: Builder, x: Tensor, start_dim: int = 1, end_dim: int = -1) -> Tensor:
-    """As torch.flatten, without the batch."""
+    """Same as torch.flatten, without the batch."""
     start, end = _dim(x, start_dim), _dim(x, end_dim)
     if start == 0:
         raise UnmappedError("the batch taken together with other axes")
@@ -163,7 +163,7 @@ def _dim(x: Tensor, dim: int, rank: int | None = None) -> int:
 
 
 def squeeze(builder: Builder, x: Tensor, dim: int | Sequence[int] | None = None) -> Tensor:
-    """As torch.squeeze. The batch is none of the axes that may go."""
+    """Same as torch.squeeze. The batch cannot be squeezed."""
     if dim is None:
         gone = {place for place, extent in enumerate(x.shape, 1) if extent == 1}
     else:
@@ -180,7 +180,7 @@ def squeeze(builder: Builder, x: Tensor, dim: int | Sequence[int] | None = None)
 
 
 def unsqueeze(builder: Builder, x: Tensor, dim: int) -> Tensor:
-    """As torch.unsqueeze."""
+    """Same as torch.unsqueeze."""
     place = _dim(x, dim, x.rank + 1)
     if place == 0:
         raise UnmappedError("an axis in front of the batch")
@@ -191,7 +191,7 @@ def unsqueeze(builder: Builder, x: Tensor, dim: int) -> Tensor:
 
 
 def transpose(builder: Builder, x: Tensor, dim0: int, dim1: int) -> Tensor:
-    """As torch.transpose."""
+    """Same as torch.transpose."""
     order = list(range(x.rank))
     first, second = _dim(x, dim0), _dim(x, dim1)
     order[first], order[second] = second, first
@@ -199,10 +199,9 @@ def transpose(builder: Builder, x: Tensor, dim0: int, dim1: int) -> Tensor:
 
 
 def permute(builder: Builder, x: Tensor, dims: Sequence[int]) -> Tensor:
-    """As torch.permute: other names for the axes of the image, whose values stay where they are.
+    """Same as torch.permute; axes of the image are only relabelled, and no values move.
 
-    Axes that the channels were taken apart into may change places, too (a channel shuffle): the channels are picked by
-    a 1 x 1 convolution then.
+    Axes that the channels were split into may be permuted too (a channel shuffle), by a 1 x 1 convolution.
     """
     order = [_dim(x, dim) for dim in dims]
     if sorted(order) != list(range(x.rank)):
@@ -239,7 +238,7 @@ def _permute_flat(builder: Builder, x: Tensor, order: list[int]) -> Tensor:
 
 
 def _owners(x: Tensor, flat: tuple[int, ...]) -> list[str]:
-    """Which axis of the image each axis of `flat` is a part of."""
+    """Return the axis of the image that each axis of `flat` is a part of."""
     owners: list[str] = []
     axes = [axis for axis in x.axes[1:] if x.extent(axis) > 1]
     left = x.extent(axes[0]) if axes else 1
@@ -257,11 +256,11 @@ def _owners(x: Tensor, flat: tuple[int, ...]) -> list[str]:
     return owners
 
 
-# ---- joining
+# ---- concatenation
 
 
 def cat(builder: Builder, tensors: Sequence[Tensor], dim: int = 0) -> Tensor:
-    """As torch.cat: channels side by side, rows and columns padded with zeros and added, which is exact."""
+    """Same as torch.cat: channels by a concatenation; rows and columns by zero padding and addition, which is exact."""
     if not tensors:
         raise InvalidModelError("there is nothing to concatenate.")
     first = tensors[0]
@@ -301,7 +300,7 @@ def cat(builder: Builder, tensors: Sequence[Tensor], dim: int = 0) -> Tensor:
 
 
 def _in_common_axes(builder: Builder, tensors: Sequence[Tensor]) -> list[Tensor]:
-    """All of them with the axes of one, which no value has to be moved for if that can be."""
+    """Arrange all tensors with the axes of one of them, without moving values if possible."""
     reason = None
     for axes in dict.fromkeys(x.axes for x in tensors):
         try:
@@ -320,24 +319,24 @@ def _side_by_side(builder: Builder, tensors: Sequence[Tensor]) -> Tensor:
 
 
 def stack(builder: Builder, tensors: Sequence[Tensor], dim: int = 0) -> Tensor:
-    """As torch.stack."""
+    """Same as torch.stack."""
     return cat(builder, [unsqueeze(builder, x, dim) for x in tensors], dim)
 
 
-# ---- parts
+# ---- slicing
 
 
 def narrow(builder: Builder, x: Tensor, dim: int, start: int, length: int) -> Tensor:
-    """As torch.narrow: `length` channels, rows or columns from `start` on."""
+    """Same as torch.narrow: `length` channels, rows or columns from `start`."""
     return strided_slice(builder, x, dim, start, start + length)
 
 
 def strided_slice(
     builder: Builder, x: Tensor, dim: int, start: int | None = 0, stop: int | None = None, step: int = 1
 ) -> Tensor:
-    """As x[start:stop:step] along axis `dim`; negative numbers count from the end, as there.
+    """Same as x[start:stop:step] along axis `dim`; negative numbers count from the end.
 
-    Heights and widths stay free where both ends count from the nearest end of the source: x[1:], x[:-1], x[::2].
+    Heights and widths stay free if each end is relative to the nearest end of the source: x[1:], x[:-1], x[::2].
     """
     place = _dim(x, dim)
     if place == 0:
@@ -376,7 +375,7 @@ def _crop(builder: Builder, x: Tensor, axis: str, start: int, length: int) -> Te
 
 
 def _cut(builder: Builder, x: Tensor, axis: str, before: int, behind: int, step: int) -> Tensor:
-    """Without so many rows or columns at both ends, whatever the extent is: by a depth-wise convolution."""
+    """Crop rows or columns at both ends by a depth-wise convolution, which works at any extent."""
     taps = before + behind + 1
     weight = np.zeros((x.channels, 1, taps, 1) if axis == "H" else (x.channels, 1, 1, taps), np.float32)
     weight.reshape(x.channels, taps)[:, before] = 1
@@ -389,13 +388,13 @@ def _cut(builder: Builder, x: Tensor, axis: str, before: int, behind: int, step:
 
 
 def pick_channels(builder: Builder, x: Tensor, channels: Iterable[int]) -> Tensor:
-    """The channels of these indices, in this order; neighbours are read where they lie."""
+    """Return the channels of these indices, in this order; contiguous channels are read in place."""
     wanted = [int(channel) for channel in channels]
     if wanted == list(range(x.channels)):
         return x
     first, count = wanted[0], len(wanted)
     if wanted == list(range(first, first + count)):
-        # Slice begins at multiples of 4 channels, Pad anywhere.
+        # Slice starts at multiples of 4 channels, Pad at any channel.
         return builder.add(
             "Slice" if first % 4 == 0 else "Pad",
             x,
@@ -411,7 +410,7 @@ def pick_channels(builder: Builder, x: Tensor, channels: Iterable[int]) -> Tenso
 
 
 def _part_of_flat(builder: Builder, x: Tensor, place: int, wanted: range) -> Tensor:
-    """A part of a flat tensor along an axis that the channels were taken apart into, or of an arrangeable one."""
+    """Slice a flat tensor along an axis that is a part of the channels, or after arranging it as an image."""
     flat = x.shape
     shape = (*flat[:place], len(wanted), *flat[place + 1 :])
     try:
@@ -430,7 +429,7 @@ def _part_of_flat(builder: Builder, x: Tensor, place: int, wanted: range) -> Ten
 
 
 def select(builder: Builder, x: Tensor, dim: int, index: int) -> Tensor:
-    """As torch.select: one place along an axis, without that axis."""
+    """Same as torch.select: one index along an axis, without that axis."""
     place = _dim(x, dim)
     extent = x.shape[place - 1] if place else 0
     if place and not -extent <= index < extent:
@@ -441,7 +440,7 @@ def select(builder: Builder, x: Tensor, dim: int, index: int) -> Tensor:
 
 
 def split(builder: Builder, x: Tensor, split_size: int | Sequence[int], dim: int = 0) -> list[Tensor]:
-    """As torch.split: parts of one length, or of these."""
+    """Same as torch.split: parts of one length, or of the given lengths."""
     place = _dim(x, dim)
     if place == 0:
         raise UnmappedError("a part of the batch")
@@ -462,7 +461,7 @@ def split(builder: Builder, x: Tensor, split_size: int | Sequence[int], dim: int
 
 
 def chunk(builder: Builder, x: Tensor, chunks: int, dim: int = 0) -> list[Tensor]:
-    """As torch.chunk: so many parts at most, the last one may be shorter."""
+    """Same as torch.chunk: at most `chunks` parts, the last possibly shorter."""
     place = _dim(x, dim)
     if place == 0:
         raise UnmappedError("a part of the batch")
@@ -470,7 +469,7 @@ def chunk(builder: Builder, x: Tensor, chunks: int, dim: int = 0) -> list[Tensor
 
 
 def expand(builder: Builder, x: Tensor, shape: Sequence[int]) -> Tensor:
-    """As torch.expand, with the shape behind the batch: axes of extent 1 repeated; -1 leaves one as it is."""
+    """Same as torch.expand, for the shape without the batch: repeats axes of extent 1; -1 keeps an axis."""
     if len(shape) < len(x.shape):
         raise InvalidModelError(f"{x.shape} cannot be expanded to {tuple(shape)}.")
     while len(x.shape) < len(shape):
