@@ -99,7 +99,7 @@ def test_sources_are_shown(site: Path) -> None:
     """What a page links to in the repository is a page of the site."""
     shown = (site / "source" / "csrc" / "core" / "kernel.mm.html").read_text()
     assert "SPDX-License-Identifier" in shown
-    assert "source/csrc/core/kernel.mm.html" in (site / "data_flow.html").read_text()
+    assert "source/csrc/core/kernel/kernel.mm.html" in (site / "data_flow.html").read_text()
 
 
 def test_nothing_is_loaded_from_the_network(site: Path, pages: dict[Path, Page]) -> None:

@@ -46,7 +46,7 @@ fi
 flags=(
     -target arm64-apple-macos13 -fno-objc-arc -std=c++20 -fobjc-exceptions -fexceptions -O0
     -nostdinc++ -nostdlibinc -isystem "$include/c++/v1" -isystem "$include" -iframework "$frameworks"
-    -isystem "$work/ours" -Icsrc/core -Icsrc/include -Icsrc/table -Icsrc
+    -isystem "$work/ours" -Icsrc/include -Icsrc/table -Icsrc
     -fvisibility=hidden -fvisibility-inlines-hidden
     -Wall -Wextra -Wno-missing-designated-field-initializers -Wno-nullability-completeness
     -Wno-unused-command-line-argument

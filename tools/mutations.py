@@ -39,17 +39,17 @@ TABLES = ROOT / "tests" / "mutations"
 COPY = ROOT / "build" / "mutations"
 # Code that is mutated besides rows of the table, each file at least twice.
 COMPONENTS = {
-    "WeightsUpdate": ("csrc/core/update_call.cpp", "csrc/core/weights_update.mm"),
-    "YOLOLoss": ("csrc/core/yolo_loss.mm", "csrc/openmps/engine/cpu/loss/loss.cpp"),
+    "WeightsUpdate": ("csrc/core/loss/update_call.cpp", "csrc/core/loss/weights_update.mm"),
+    "YOLOLoss": ("csrc/core/loss/yolo_loss.mm", "csrc/openmps/engine/cpu/loss/loss.cpp"),
     "Network": (
         "csrc/bindings/bind_network.cpp",
-        "csrc/core/boundary.cpp",
-        "csrc/core/network_call.cpp",
-        "csrc/core/data_source.mm",
-        "csrc/core/in_node.hpp",
-        "csrc/core/network.cpp",
-        "csrc/core/network_plan.cpp",
-        "csrc/core/profile.cpp",
+        "csrc/core/call/boundary.cpp",
+        "csrc/core/network/network_call.cpp",
+        "csrc/core/data_source/data_source.mm",
+        "csrc/core/network/in_node.hpp",
+        "csrc/core/network/network.cpp",
+        "csrc/core/network/network_plan.cpp",
+        "csrc/core/network/profile.cpp",
         "csrc/openmps/engine/plan/fusion.cpp",
         "python/mpscnn/file_format.py",
         "python/mpscnn/graph.py",

@@ -77,7 +77,7 @@ def peak(device: Device | None = None) -> int:
 
     Source
     ------
-    csrc/core/device.mm; currentAllocatedSize on Apple's devices.
+    csrc/core/device/device.mm; currentAllocatedSize on Apple's devices.
     """
     return _of(device).peak_bytes
 
@@ -103,7 +103,7 @@ def cached(device: Device | None = None) -> int:
 
     Source
     ------
-    csrc/core/device.mm; Metal has no such property.
+    csrc/core/device/device.mm; Metal has no such property.
     """
     return _of(device).cached_bytes
 
@@ -123,7 +123,7 @@ def reset(device: Device | None = None) -> None:
 
     Source
     ------
-    csrc/core/device.mm; Metal has no such method.
+    csrc/core/device/device.mm; Metal has no such method.
     """
     _of(device).reset_peak_bytes()
 
@@ -145,6 +145,6 @@ def clear(device: Device | None = None) -> None:
 
     Source
     ------
-    csrc/core/device.mm; Metal has no such method.
+    csrc/core/device/device.mm; Metal has no such method.
     """
     _of(device).free_cached_bytes()

@@ -69,7 +69,7 @@ class Network(_checks.Made):
 
     Source
     ------
-    csrc/core/network.cpp. Kernels: MPSNeuralNetwork; no MPSNNGraph is involved.
+    csrc/core/network/network.cpp. Kernels: MPSNeuralNetwork; no MPSNNGraph is involved.
 
     Examples
     --------

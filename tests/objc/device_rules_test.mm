@@ -10,7 +10,7 @@
 #include <cmath>
 #include <thread>
 
-/// As in csrc/core/sharing.hh.
+/// As in csrc/core/data_source/sharing.hh.
 @protocol AwaitedCommit
 - (void)commitAwaited;
 @end

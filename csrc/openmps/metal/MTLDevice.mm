@@ -182,7 +182,7 @@ OPENMPS_UNKNOWN_SELECTORS
   return _engine->memory_use().allocated;
 }
 
-// Beyond Apple's interface: csrc/core/sharing.hh asks for these.
+// Beyond Apple's interface: csrc/core/data_source/sharing.hh asks for these.
 - (NSUInteger)peakAllocatedSize {
   openmps::check_offered(self, _cmd);
   return _engine->memory_use().peak;

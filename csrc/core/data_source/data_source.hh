@@ -1,0 +1,31 @@
+// SPDX-License-Identifier: Apache-2.0
+// The one place where Apple calls us: data source protocols over guarded sources.
+#pragma once
+
+#import <MetalPerformanceShaders/MetalPerformanceShaders.h>
+
+#include <memory>
+
+#include "core/data_source/guarded_source.hpp"
+#include "core/device/objc_ref.hh"
+
+@interface PyMPSArrayDataSource : NSObject <MPSCNNConvolutionDataSource> {
+ @private
+  std::shared_ptr<mpscnn::GuardedSource> source_;
+}
+- (instancetype)initWithGuardedSource:(std::shared_ptr<mpscnn::GuardedSource>)source;
+@end
+
+@interface PyMPSNormalizationValues : NSObject <MPSCNNBatchNormalizationDataSource,
+                                                MPSCNNInstanceNormalizationDataSource,
+                                                MPSCNNGroupNormalizationDataSource> {
+ @private
+  std::shared_ptr<mpscnn::GuardedNormalization> source_;
+}
+- (instancetype)initWithGuardedNormalization:(std::shared_ptr<mpscnn::GuardedNormalization>)source;
+@end
+
+namespace mpscnn {
+MPSCNNConvolutionDescriptor *objc_descriptor(const ConvolutionDescriptor &descriptor);
+MPSNNNeuronDescriptor *objc_neuron(const NeuronDescriptor &neuron);
+}  // namespace mpscnn

@@ -1,0 +1,140 @@
+// SPDX-License-Identifier: Apache-2.0
+// MTLDevice and MTLCommandQueue.
+#include <mpscnn/device.hpp>
+#include <mpscnn/error.hpp>
+
+#include <algorithm>
+#include <mutex>
+
+#include "core/data_source/sharing.hh"
+#include "core/device/device_impl.hh"
+#include "core/device/objc_scope.hh"
+
+namespace mpscnn {
+namespace {
+
+struct Devices {
+  std::mutex mutex;
+  std::vector<std::shared_ptr<Device>> devices;
+};
+
+Devices &all_devices() {
+  static auto *all = new Devices;
+  return *all;
+}
+
+std::shared_ptr<Device> wrap(id<MTLDevice> device) {
+  auto impl = std::make_unique<Device::Impl>();
+  impl->device = Ref<id<MTLDevice>>::retain(device);
+  impl->queue =
+      Ref<id<MTLCommandQueue>>::adopt([device newCommandQueueWithMaxCommandBufferCount:Device::Impl::kMaxUnfinished]);
+  impl->shares_images = shares_images(device);
+  impl->prefetches_temporaries = ![device respondsToSelector:@selector(plansTemporaryImages)];
+  if (![device respondsToSelector:@selector(hasNoTimeLimit)]) impl->most_work = Device::Impl::kMostWork;
+  return std::make_shared<Device>(std::move(impl));
+}
+
+std::shared_ptr<Device> make_default() {
+  return guard([] {
+    auto device = Ref<id<MTLDevice>>::adopt(MTLCreateSystemDefaultDevice());
+    if (!device) throw std::runtime_error("Device: this machine has no Metal device.");
+    check<NotImplementedError>([device.get() hasUnifiedMemory], "Device: ", text([device.get() name]),
+                               " has memory of its own, and arrays are the CPU's: Apple silicon is needed.");
+    return wrap(device.get());
+  });
+}
+
+}  // namespace
+
+Device::Device(std::unique_ptr<Impl> impl) : impl_(std::move(impl)) {}
+Device::~Device() = default;
+
+std::shared_ptr<Device> Device::system_default() {
+  static auto *device = [] {
+    auto *made_default = new std::shared_ptr<Device>(make_default());
+    const std::scoped_lock lock(all_devices().mutex);
+    all_devices().devices.push_back(*made_default);
+    return made_default;
+  }();
+  return *device;
+}
+
+std::vector<std::shared_ptr<Device>> made_devices() {
+  const std::scoped_lock lock(all_devices().mutex);
+  return all_devices().devices;
+}
+
+std::vector<std::shared_ptr<Device>> Device::all() {
+  return guard([] {
+    std::vector<std::shared_ptr<Device>> devices{system_default()};
+    auto list = Ref<NSArray<id<MTLDevice>> *>::adopt(MTLCopyAllDevices());
+    // The same objects every time: each has a queue, and queues are not in order with each other.
+    const std::scoped_lock lock(all_devices().mutex);
+    for (id<MTLDevice> device in list.get()) {
+      if (![device hasUnifiedMemory]) continue;
+      const auto is_it = [device](const auto &one) { return one->impl().device.get() == device; };
+      const auto found = std::ranges::find_if(all_devices().devices, is_it);
+      const auto one = found == all_devices().devices.end() ? wrap(device) : *found;
+      if (found == all_devices().devices.end()) all_devices().devices.push_back(one);
+      if (one != devices.front()) devices.push_back(one);
+    }
+    return devices;
+  });
+}
+
+std::string Device::name() const {
+  return guard([&] { return text([impl_->device.get() name]); });
+}
+std::uint64_t Device::allocated_bytes() const { return [impl_->device.get() currentAllocatedSize]; }
+
+namespace {
+
+id<CountedMemory> counted(id<MTLDevice> device) {
+  return [device respondsToSelector:@selector(peakAllocatedSize)]
+             ? static_cast<id<CountedMemory>>(static_cast<id>(device))
+             : nil;
+}
+
+id<CountedMemory> counted_or_throw(const Device &device) {
+  id<CountedMemory> memory = counted(device.impl().device.get());
+  check<NotImplementedError>(memory != nil, "Device: ", device.name(), " does not tell what memory it keeps.");
+  return memory;
+}
+
+}  // namespace
+
+std::uint64_t Device::peak_bytes() const {
+  if (id<CountedMemory> memory = counted(impl_->device.get())) return [memory peakAllocatedSize];
+  impl_->note_allocated();
+  return impl_->peak;
+}
+
+void Device::reset_peak_bytes() {
+  if (id<CountedMemory> memory = counted(impl_->device.get()))
+    [memory resetPeakAllocatedSize];
+  else
+    impl_->peak = allocated_bytes();
+}
+
+std::uint64_t Device::cached_bytes() const { return [counted_or_throw(*this) cachedSize]; }
+void Device::free_cached_bytes() { [counted_or_throw(*this) freeCachedMemory]; }
+
+std::uint64_t Device::recommended_max_working_set_bytes() const {
+  return [impl_->device.get() recommendedMaxWorkingSetSize];
+}
+std::uint64_t Device::max_buffer_bytes() const { return [impl_->device.get() maxBufferLength]; }
+bool Device::shares_images() const { return impl_->shares_images; }
+bool Device::prefetches_temporaries() const { return impl_->prefetches_temporaries; }
+void Device::set_most_work(std::uint64_t multiply_adds) {
+  check<NotImplementedError>(impl_->most_work > 0, "Device: ", name(), " has no limit of work.");
+  impl_->most_work = multiply_adds;
+}
+bool Device::is_supported() const { return MPSSupportsMTLDevice(impl_->device.get()); }
+
+void check_same_device(const Device &a, const Device &b, const char *what) {
+  if (a.impl().device.get() == b.impl().device.get()) return;  // names cost more than an encode
+  throw std::invalid_argument(
+      say(what, ": the device (", b.name(), ") is not the device of the command buffer (", a.name(), ")."));
+}
+
+}  // namespace mpscnn

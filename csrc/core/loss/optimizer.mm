@@ -1,0 +1,472 @@
+// SPDX-License-Identifier: Apache-2.0
+// Every parameter is a vector of its own [MPSNNOptimizers.h, the forms with vectors]: the forms with states count a
+// time step for each encode, so that Adam's would advance with every layer, and know neither instance nor group
+// normalization.
+#include <mpscnn/error.hpp>
+#include <mpscnn/kernel.hpp>
+#include <mpscnn/optimizer.hpp>
+
+#include <algorithm>
+#include <cmath>
+#include <functional>
+#include <mutex>
+#include <type_traits>
+
+#include "core/device/forked.hpp"
+#include "core/device/objc_scope.hh"
+#include "core/kernel/batch_normalization_state_impl.hh"
+#include "core/kernel/encode_checks.hh"
+#include "core/kernel/gradient_state_impl.hh"
+
+namespace mpscnn {
+namespace {
+
+/// A buffer, and the vector that MPS sees in it.
+struct Vector {
+  std::shared_ptr<Buffer> buffer;
+  Ref<MPSVector *> vector;
+};
+
+/// One array that is optimized.
+struct Parameter {
+  const char *name;  ///< empty where it is the only one
+  Extents shape;
+  Vector values;
+  std::vector<Vector> remembered;  ///< in the order of Optimizer::Impl::remembers
+  Vector sum = {};                 ///< of gradients that come in parts; made for the first
+};
+
+/// One step of one array; `remembered` in the same order, step: how many there have been.
+using Step = std::function<void(MPSNNOptimizer *, id<MTLCommandBuffer>, MPSVector *gradient, MPSVector *values,
+                                const std::vector<Vector> &remembered, std::int64_t step)>;
+
+}  // namespace
+
+struct Optimizer::Impl {
+  const char *name;
+  std::shared_ptr<Device> device;
+  OptimizerOptions options;
+  Ref<MPSNNOptimizer *> kernel;
+  std::vector<const char *> remembers;
+  Step step;
+  Ref<MPSNNOptimizerStochasticGradientDescent *> adder = {};  ///< made for the first gradients in parts
+  mutable ForkChecked<std::mutex> mutex = {};                 ///< guards the rate and the MPS object's properties
+};
+
+struct OptimizerState::Impl {
+  std::shared_ptr<Optimizer> optimizer;
+  OptimizedValues values;
+  std::vector<Parameter> parameters = {};
+  std::int64_t time_step = 0;
+  mutable Writer writer = {};
+  mutable ForkChecked<std::mutex> mutex = {};
+};
+
+namespace {
+
+/// MPS computes with float32.
+void check_finite(const char *optimizer, const char *name, double value) {
+  check(std::isfinite(static_cast<float>(value)), optimizer, ": ", name, " (", value,
+        ") is not a finite number of float32.");
+}
+
+void check_options(const char *name, const OptimizerOptions &options) {
+  check_finite(name, "learning_rate", options.learning_rate);
+  check_finite(name, "gradient_rescale", options.gradient_rescale);
+  check_finite(name, "regularization_scale", options.regularization_scale);
+  check(options.regularization != Regularization::none || options.regularization_scale == 0, name,
+        ": regularization_scale (", options.regularization_scale, ") was given without regularization.");
+  if (!options.gradient_clip) return;
+  const auto [least, greatest] = *options.gradient_clip;
+  check(least <= greatest, name, ": gradient_clip (", least, ", ", greatest,
+        ") is not a minimum and a maximum that is not less.");
+}
+
+void check_epsilon(const char *name, double epsilon) {
+  check_finite(name, "epsilon", epsilon);
+  check(epsilon >= 0, name, ": epsilon (", epsilon, ") is less than the minimum (0).");
+}
+
+MPSNNOptimizerDescriptor *descriptor_of(const OptimizerOptions &options) {
+  const auto [least, greatest] = options.gradient_clip.value_or(std::array<double, 2>{0, 0});
+  return [MPSNNOptimizerDescriptor
+      optimizerDescriptorWithLearningRate:static_cast<float>(options.learning_rate)
+                          gradientRescale:static_cast<float>(options.gradient_rescale)
+                    applyGradientClipping:options.gradient_clip.has_value()
+                          gradientClipMax:static_cast<float>(greatest)
+                          gradientClipMin:static_cast<float>(least)
+                       regularizationType:static_cast<MPSNNRegularizationType>(options.regularization)
+                      regularizationScale:static_cast<float>(options.regularization_scale)];
+}
+
+/// `kernel` is new.
+template <class Kind>
+std::shared_ptr<Kind> made(const char *name, const std::shared_ptr<Device> &device, const OptimizerOptions &options,
+                           MPSNNOptimizer *kernel, std::vector<const char *> remembers, Step step) {
+  const auto owned = Ref<MPSNNOptimizer *>::adopt(kernel);
+  check<NotImplementedError>(static_cast<bool>(owned), name, ": the device has no such optimizer.");
+  return std::make_shared<Kind>(std::unique_ptr<Optimizer::Impl>(
+      new Optimizer::Impl{name, device, options, owned, std::move(remembers), std::move(step)}));
+}
+
+MPSVector *vector_at(const std::vector<Vector> &remembered, std::size_t index) {
+  return index < remembered.size() ? remembered[index].vector.get() : nil;
+}
+
+}  // namespace
+
+std::shared_ptr<OptimizerStochasticGradientDescent> OptimizerStochasticGradientDescent::make(
+    std::shared_ptr<Device> device, const OptimizerOptions &options, double momentum_scale,
+    bool use_nesterov_momentum) {
+  const char *const name = "OptimizerStochasticGradientDescent";
+  check_options(name, options);
+  check_finite(name, "momentum_scale", momentum_scale);
+  return guard([&] {
+    MPSNNOptimizer *kernel =
+        [[MPSNNOptimizerStochasticGradientDescent alloc] initWithDevice:device->impl().device.get()
+                                                          momentumScale:static_cast<float>(momentum_scale)
+                                                    useNesterovMomentum:use_nesterov_momentum
+                                                    optimizerDescriptor:descriptor_of(options)];
+    const Step step = [](MPSNNOptimizer *given, id<MTLCommandBuffer> commands, MPSVector *gradient, MPSVector *values,
+                         const std::vector<Vector> &remembered, std::int64_t) {
+      [static_cast<MPSNNOptimizerStochasticGradientDescent *>(given) encodeToCommandBuffer:commands
+                                                                       inputGradientVector:gradient
+                                                                         inputValuesVector:values
+                                                                       inputMomentumVector:vector_at(remembered, 0)
+                                                                        resultValuesVector:values];
+    };
+    // Without a scale nothing is remembered.
+    std::vector<const char *> remembers;
+    if (momentum_scale != 0) remembers.push_back("momentum");
+    auto optimizer = made<OptimizerStochasticGradientDescent>(name, device, options, kernel, remembers, step);
+    optimizer->momentum_scale = momentum_scale;
+    optimizer->use_nesterov_momentum = use_nesterov_momentum;
+    return optimizer;
+  });
+}
+
+std::shared_ptr<OptimizerRMSProp> OptimizerRMSProp::make(std::shared_ptr<Device> device,
+                                                         const OptimizerOptions &options, double decay,
+                                                         double epsilon) {
+  const char *const name = "OptimizerRMSProp";
+  check_options(name, options);
+  check(decay >= 0 && decay <= 1, name, ": decay (", decay, ") is not between 0 and 1.");
+  check_epsilon(name, epsilon);
+  return guard([&] {
+    MPSNNOptimizer *kernel = [[MPSNNOptimizerRMSProp alloc] initWithDevice:device->impl().device.get()
+                                                                     decay:decay
+                                                                   epsilon:static_cast<float>(epsilon)
+                                                       optimizerDescriptor:descriptor_of(options)];
+    const Step step = [](MPSNNOptimizer *given, id<MTLCommandBuffer> commands, MPSVector *gradient, MPSVector *values,
+                         const std::vector<Vector> &remembered, std::int64_t) {
+      [static_cast<MPSNNOptimizerRMSProp *>(given) encodeToCommandBuffer:commands
+                                                     inputGradientVector:gradient
+                                                       inputValuesVector:values
+                                                 inputSumOfSquaresVector:vector_at(remembered, 0)
+                                                      resultValuesVector:values];
+    };
+    auto optimizer = made<OptimizerRMSProp>(name, device, options, kernel, {"sum_of_squares"}, step);
+    optimizer->decay = decay;
+    optimizer->epsilon = epsilon;
+    return optimizer;
+  });
+}
+
+std::shared_ptr<OptimizerAdam> OptimizerAdam::make(std::shared_ptr<Device> device, const OptimizerOptions &options,
+                                                   double beta1, double beta2, double epsilon, bool amsgrad) {
+  const char *const name = "OptimizerAdam";
+  check_options(name, options);
+  check(beta1 >= 0 && beta1 < 1, name, ": beta1 (", beta1, ") is not at least 0 and less than 1.");
+  check(beta2 >= 0 && beta2 < 1, name, ": beta2 (", beta2, ") is not at least 0 and less than 1.");
+  check_epsilon(name, epsilon);
+  return guard([&] {
+    MPSNNOptimizer *kernel = [[MPSNNOptimizerAdam alloc] initWithDevice:device->impl().device.get()
+                                                                  beta1:beta1
+                                                                  beta2:beta2
+                                                                epsilon:static_cast<float>(epsilon)
+                                                               timeStep:0
+                                                    optimizerDescriptor:descriptor_of(options)];
+    const Step step = [](MPSNNOptimizer *given, id<MTLCommandBuffer> commands, MPSVector *gradient, MPSVector *values,
+                         const std::vector<Vector> &remembered, std::int64_t count) {
+      auto *adam = static_cast<MPSNNOptimizerAdam *>(given);
+      adam.timeStep = static_cast<NSUInteger>(count);
+      [adam encodeToCommandBuffer:commands
+              inputGradientVector:gradient
+                inputValuesVector:values
+              inputMomentumVector:vector_at(remembered, 0)
+              inputVelocityVector:vector_at(remembered, 1)
+            maximumVelocityVector:vector_at(remembered, 2)
+               resultValuesVector:values];
+    };
+    std::vector<const char *> remembers = {"momentum", "velocity"};
+    if (amsgrad) remembers.push_back("maximum_velocity");
+    auto optimizer = made<OptimizerAdam>(name, device, options, kernel, remembers, step);
+    optimizer->beta1 = beta1, optimizer->beta2 = beta2;
+    optimizer->epsilon = epsilon;
+    optimizer->amsgrad = amsgrad;
+    return optimizer;
+  });
+}
+
+Optimizer::Optimizer(std::unique_ptr<Impl> impl) : impl_(std::move(impl)) {}
+Optimizer::~Optimizer() {
+  Pool pool;
+  impl_.reset();
+}
+
+const OptimizerOptions &Optimizer::options() const { return impl_->options; }
+const char *Optimizer::name() const { return impl_->name; }
+std::shared_ptr<Device> Optimizer::device() const { return impl_->device; }
+
+double Optimizer::learning_rate() const {
+  const std::scoped_lock lock(impl_->mutex);
+  return impl_->options.learning_rate;
+}
+
+void Optimizer::set_learning_rate(double rate) {
+  check_finite(impl_->name, "learning_rate", rate);
+  guard([&] {
+    const std::scoped_lock lock(impl_->mutex);
+    [impl_->kernel.get() setLearningRate:static_cast<float>(rate)];
+    impl_->options.learning_rate = rate;
+  });
+}
+
+namespace {
+
+std::int64_t elements(const Extents &shape) {
+  std::int64_t count = 1;
+  for (auto extent : shape) count *= extent;
+  return count;
+}
+
+Ref<MPSVector *> vector_on(id<MTLBuffer> buffer, std::int64_t count) {
+  auto *descriptor = [MPSVectorDescriptor vectorDescriptorWithLength:static_cast<NSUInteger>(count)
+                                                            dataType:MPSDataTypeFloat32];
+  auto vector = Ref<MPSVector *>::adopt([[MPSVector alloc] initWithBuffer:buffer descriptor:descriptor]);
+  check<std::runtime_error>(static_cast<bool>(vector), "Optimizer: the device cannot make a vector of ", count,
+                            " float32.");
+  return vector;
+}
+
+Vector vector_of(std::shared_ptr<Buffer> buffer, const Extents &shape) {
+  auto vector = vector_on(buffer->impl().buffer.get(), elements(shape));
+  return {std::move(buffer), std::move(vector)};
+}
+
+/// In the shape, or all that the buffer holds.
+Parameter parameter(const Optimizer &optimizer, const char *name, const std::shared_ptr<Buffer> &values,
+                    Extents shape = {}) {
+  const auto &device = *optimizer.device();
+  const char *const shown = *name ? name : "values";
+  check_same_device(*values->impl().device, device, shown);
+  check(values->bytes() % sizeof(float) == 0, optimizer.name(), ": ", shown, " has ", values->bytes(),
+        " bytes, not a multiple of ", sizeof(float), ".");
+  if (shape.empty()) shape = {static_cast<std::int64_t>(values->bytes() / sizeof(float))};
+  Parameter made{name, shape, vector_of(values, shape), {}};
+  for (std::size_t i = 0; i < optimizer.impl().remembers.size(); ++i) {
+    const auto bytes = static_cast<std::uint64_t>(elements(shape)) * sizeof(float);
+    made.remembered.push_back(vector_of(Buffer::make(optimizer.device(), bytes), shape));
+  }
+  return made;
+}
+
+/// The gradient of one parameter.
+struct Gradient {
+  id<MTLBuffer> buffer;
+  std::int64_t count;
+  std::string name;
+};
+
+/// Of each MPS state one; their sum is the gradient.
+std::vector<Gradient> gradient_of(const Optimizer &optimizer, const GradientState::Impl &state, std::string_view name) {
+  const auto found = std::ranges::find(state.values, name, &StateValues::name);
+  check<TypeError>(found != state.values.end(), optimizer.name(), ": gradient is the state of ",
+                   state.kernel->row().name, ", which has no ", name, ".");
+  check_complete(state, optimizer.name(), name, "gradient");
+  std::vector<Gradient> parts;
+  for (MPSState *one : state.distinct())
+    parts.push_back({[one performSelector:found->selector], elements(found->shape), say(name, " of gradient")});
+  return parts;
+}
+
+/// The gradients of each parameter, whose sum counts.
+using Parts = std::vector<std::vector<Gradient>>;
+
+/// Those of weights and biases, or of gamma and beta.
+Parts gradients_of(const Optimizer &optimizer, const GradientState &state, std::array<std::string_view, 2> names,
+                   std::size_t count) {
+  check_same_device(*state.device(), *optimizer.device(), "gradient");
+  const auto &impl = state.impl();
+  const std::scoped_lock lock(impl.mutex);
+  Parts gradients;
+  for (std::size_t i = 0; i < count; ++i) gradients.push_back(gradient_of(optimizer, impl, names[i]));
+  return gradients;
+}
+
+Parts gradients_of(const Optimizer &optimizer, const BatchNormalizationState &state) {
+  check_same_device(*state.device(), *optimizer.device(), "gradient");
+  const auto &impl = state.impl();
+  const std::scoped_lock lock(impl.mutex);
+  check<std::runtime_error>(impl.has_gradients, optimizer.name(),
+                            ": no gradients of the statistics have been encoded to gradient.");
+  return {{{[impl.state.get() gradientForGamma], impl.channels, "grad_gamma of gradient"}},
+          {{[impl.state.get() gradientForBeta], impl.channels, "grad_beta of gradient"}}};
+}
+
+Parts gradients_of(const Optimizer &optimizer, const Gradients &given, const OptimizerState::Impl &state) {
+  const std::size_t count = state.parameters.size();
+  const auto *gradient = std::get_if<std::shared_ptr<GradientState>>(&given);
+  if (std::holds_alternative<std::shared_ptr<Buffer>>(state.values)) {
+    const auto *buffer = std::get_if<std::shared_ptr<Buffer>>(&given);
+    check<TypeError>(buffer, optimizer.name(), ": gradient is not a Buffer, and the values of state are one.");
+    check_same_device(*(*buffer)->impl().device, *optimizer.device(), "gradient");
+    const auto count = static_cast<std::int64_t>((*buffer)->bytes() / sizeof(float));
+    return {{{(*buffer)->impl().buffer.get(), count, "gradient"}}};
+  }
+  if (std::holds_alternative<std::shared_ptr<ConvolutionWeightsAndBiasesState>>(state.values)) {
+    check<TypeError>(gradient, optimizer.name(),
+                     ": gradient is not a GradientState, and the values of state are those of a convolution.");
+    return gradients_of(optimizer, **gradient, {"grad_weight", "grad_bias"}, count);
+  }
+  if (gradient) return gradients_of(optimizer, **gradient, {"grad_gamma", "grad_beta"}, count);
+  const auto *batch = std::get_if<std::shared_ptr<BatchNormalizationState>>(&given);
+  check<TypeError>(batch, optimizer.name(),
+                   ": gradient is neither a GradientState nor a BatchNormalizationState, and the values of state are "
+                   "gamma and beta.");
+  return gradients_of(optimizer, **batch);
+}
+
+/// The one kernel of vectors that MPS has, which adds them: a step of descent with a rate of -1.
+MPSNNOptimizerStochasticGradientDescent *adder_of(const Optimizer &optimizer) {
+  auto &adder = optimizer.impl().adder;
+  if (adder) return adder.get();
+  OptimizerOptions options;
+  options.learning_rate = -1;
+  adder = Ref<MPSNNOptimizerStochasticGradientDescent *>::adopt([[MPSNNOptimizerStochasticGradientDescent alloc]
+           initWithDevice:optimizer.device()->impl().device.get()
+            momentumScale:0
+      useNesterovMomentum:NO
+      optimizerDescriptor:descriptor_of(options)]);
+  check<NotImplementedError>(static_cast<bool>(adder), optimizer.name(), ": the device cannot add gradients.");
+  return adder.get();
+}
+
+/// Their sum, in `sum`, where `values` may be already.
+Gradient sum_of(const Optimizer &optimizer, id<MTLCommandBuffer> commands, Vector &sum, const Gradient &values,
+                const Gradient &more) {
+  if (!sum.buffer) {
+    const auto bytes = static_cast<std::uint64_t>(values.count) * sizeof(float);
+    sum = vector_of(Buffer::make(optimizer.device(), bytes), {values.count});
+  }
+  [adder_of(optimizer) encodeToCommandBuffer:commands
+                         inputGradientVector:vector_on(more.buffer, more.count).get()
+                           inputValuesVector:vector_on(values.buffer, values.count).get()
+                         inputMomentumVector:nil
+                          resultValuesVector:sum.vector.get()];
+  return {sum.buffer->impl().buffer.get(), values.count, values.name};
+}
+
+}  // namespace
+
+std::shared_ptr<OptimizerState> Optimizer::state_for(const OptimizedValues &values) {
+  return guard([&] {
+    auto impl = std::unique_ptr<OptimizerState::Impl>(new OptimizerState::Impl{shared_from_this(), values});
+    auto &parameters = impl->parameters;
+    std::visit(
+        [&](const auto &given) {
+          using Given = std::decay_t<decltype(*given)>;
+          if constexpr (std::is_same_v<Given, Buffer>) {
+            parameters.push_back(parameter(*this, "", given));
+          } else if constexpr (std::is_same_v<Given, ConvolutionWeightsAndBiasesState>) {
+            parameters.push_back(parameter(*this, "weights", given->weights, given->shape));
+            if (given->biases) parameters.push_back(parameter(*this, "biases", given->biases));
+          } else {
+            parameters.push_back(parameter(*this, "gamma", given->gamma));
+            parameters.push_back(parameter(*this, "beta", given->beta));
+          }
+        },
+        values);
+    return std::make_shared<OptimizerState>(std::move(impl));
+  });
+}
+
+void Optimizer::encode(CommandBuffer &buffer, const Gradients &gradients, OptimizerState &state) const {
+  const char *const name = impl_->name;
+  auto &to = state.impl();
+  check_open(buffer, *impl_->device, name);
+  check(to.optimizer.get() == this, name, ": state is that of another optimizer (", to.optimizer->name(), ").");
+  guard([&] {
+    Parts parts(to.parameters.size());
+    const auto add = [&](const Parts &given) {
+      for (std::size_t i = 0; i < parts.size(); ++i) parts[i].insert(parts[i].end(), given[i].begin(), given[i].end());
+    };
+    if (const auto *states = std::get_if<std::vector<std::shared_ptr<GradientState>>>(&gradients)) {
+      check(!states->empty(), name, ": gradient is an empty sequence.");
+      for (auto one = states->begin(); one != states->end(); ++one) {
+        check(std::find(states->begin(), one, *one) == one, name, ": gradient has the same state twice.");
+        add(gradients_of(*this, *one, to));
+      }
+    } else {
+      add(gradients_of(*this, gradients, to));
+    }
+    for (std::size_t i = 0; i < parts.size(); ++i)
+      for (const auto &[values, count, shown] : parts[i]) {
+        const auto &parameter = to.parameters[i];
+        check(count == elements(parameter.shape), name, ": ", shown, " has ", count, " elements; ",
+              *parameter.name ? parameter.name : "values", " of state has ", elements(parameter.shape), ".");
+        check(values != parameter.values.buffer->impl().buffer.get(), name, ": gradient is the buffer of the values.");
+      }
+    const std::scoped_lock lock(impl_->mutex, to.mutex);
+    id<MTLCommandBuffer> commands = buffer.impl().buffer.get();
+    for (std::size_t i = 0; i < parts.size(); ++i) {
+      auto &parameter = to.parameters[i];
+      Gradient gradient = parts[i][0];
+      for (std::size_t part = 1; part < parts[i].size(); ++part)
+        gradient = sum_of(*this, commands, parameter.sum, gradient, parts[i][part]);
+      impl_->step(impl_->kernel.get(), commands, vector_on(gradient.buffer, gradient.count).get(),
+                  parameter.values.vector.get(), parameter.remembered, to.time_step);
+      synchronize(parameter.values.vector.get(), commands);  // a state's buffers are the device's choice
+    }
+    ++to.time_step;
+    to.writer.set(commands);
+  });
+}
+
+OptimizerState::OptimizerState(std::unique_ptr<Impl> impl) : impl_(std::move(impl)) {}
+OptimizerState::~OptimizerState() {
+  Pool pool;
+  impl_.reset();
+}
+
+std::int64_t OptimizerState::time_step() const {
+  const std::scoped_lock lock(impl_->mutex);
+  return impl_->time_step;
+}
+
+void OptimizerState::set_time_step(std::int64_t step) {
+  constexpr std::int64_t most = std::int64_t{1} << 53;  // what a double counts one by one
+  check(step >= 0, "OptimizerState: time_step (", step, ") is less than the minimum (0).");
+  check(step <= most, "OptimizerState: time_step (", step, ") is greater than the maximum (", most, ").");
+  const std::scoped_lock lock(impl_->mutex);
+  impl_->time_step = step;
+}
+
+std::vector<OptimizerState::Remembered> OptimizerState::remembered() const {
+  return guard([&] {
+    const std::scoped_lock lock(impl_->mutex);
+    check_written(impl_->writer, "OptimizerState");
+    std::vector<Remembered> all;
+    const auto &names = impl_->optimizer->impl().remembers;
+    for (const auto &parameter : impl_->parameters)
+      for (std::size_t i = 0; i < names.size(); ++i)
+        all.push_back({say(parameter.name, *parameter.name ? "." : "", names[i]), parameter.remembered[i].buffer,
+                       parameter.shape});
+    return all;
+  });
+}
+
+std::shared_ptr<Optimizer> OptimizerState::optimizer() const { return impl_->optimizer; }
+OptimizedValues OptimizerState::values() const { return impl_->values; }
+
+}  // namespace mpscnn

@@ -1,0 +1,260 @@
+// SPDX-License-Identifier: Apache-2.0
+#include <mpscnn/network.hpp>
+
+#include <algorithm>
+#include <list>
+#include <mutex>
+
+#include <mpscnn/error.hpp>
+
+#include <mpscnn/pool_scope.hpp>
+#include "core/device/forked.hpp"
+#include "core/network/in_node.hpp"
+#include "core/network/network_plan.hpp"
+
+namespace mpscnn {
+
+/// Least recently used plans leave first. A plan in use outlives its place here. Images are here when they are not in
+/// use.
+struct Network::Cache {
+  struct Entry {
+    std::vector<ImageShape> inputs;
+    std::shared_ptr<const NetworkPlan> plan;
+  };
+  ForkChecked<std::mutex> mutex;
+  std::list<Entry> entries;
+  std::list<std::shared_ptr<Image>> images;
+};
+
+std::shared_ptr<Network> Network::make(std::shared_ptr<Device> device, NetworkParts parts) {
+  check(!parts.inputs.empty(), "Network: the number of inputs (0) is less than the minimum (1).");
+  check(!parts.outputs.empty(), "Network: the number of outputs (0) is less than the minimum (1).");
+  std::size_t values = parts.inputs.size();
+  for (const auto& node : parts.nodes) {
+    check(node.kernel || !node.sources.empty(), "Network: node \"", node.name, "\" has no sources.");
+    for (const auto source : node.sources)
+      check(source < values, "Network: node \"", node.name, "\" reads value ", source,
+            ", which does not stand before it; there are ", values, ".");
+    if (node.kernel) {
+      in_node(node.name, [&] { node.kernel->check_source_count(node.sources.size()); });
+      check(node.kernel->device() == device, "Network: node \"", node.name, "\" is on another device.");
+      check<TypeError>(node.kernel->row().has_image(), "Network: node \"", node.name, "\" (", node.kernel->row().name,
+                       ") makes a state, not an image.");
+    }
+    ++values;
+  }
+  for (const auto value : parts.outputs)
+    check(value < values, "Network: an output is value ", value, "; there are ", values, ".");
+  return std::make_shared<Network>(std::move(device), std::move(parts));
+}
+
+Network::Network(std::shared_ptr<Device> device, NetworkParts parts)
+    : device_(std::move(device)), parts_(std::move(parts)), cache_(std::make_unique<Cache>()) {}
+Network::~Network() = default;
+
+void Network::check_inputs(std::span<const ImageShape> inputs) const {
+  check<TypeError>(inputs.size() == parts_.inputs.size(), "the number of inputs (", inputs.size(), ") is not ",
+                   parts_.inputs.size(), ".");
+  for (std::size_t i = 0; i < inputs.size(); ++i) {
+    const auto& spec = parts_.inputs[i];
+    const auto& shape = inputs[i];
+    check(shape.n == inputs[0].n, "input \"", spec.name, "\" has ", shape.n, " images; \"", parts_.inputs[0].name,
+          "\" has ", inputs[0].n, ".");
+    const auto fits = [&](std::optional<std::int64_t> wanted, std::int64_t given, const char* what) {
+      check(!wanted || *wanted == given, "input \"", spec.name, "\": its ", what, " (", given, ") is not ",
+            wanted.value_or(0),
+            spec.fixed_by.empty() ? "" : ", the one that the model was imported for: ", spec.fixed_by,
+            spec.fixed_by.empty() ? "" : " depends on it", ".");
+    };
+    fits(spec.c, shape.c, "number of channels");
+    fits(spec.h, shape.h, "height");
+    fits(spec.w, shape.w, "width");
+  }
+}
+
+std::vector<ImageShape> Network::shapes(std::span<const ImageShape> inputs) const {
+  check_inputs(inputs);
+  return NetworkPlan::infer(parts_, inputs);
+}
+
+std::shared_ptr<const NetworkPlan> Network::plan(std::span<const ImageShape> inputs) const {
+  check_inputs(inputs);
+  std::vector<ImageShape> key(inputs.begin(), inputs.end());
+  for (auto& shape : key) shape.n = 1;
+  {
+    const std::scoped_lock lock(cache_->mutex);
+    for (auto it = cache_->entries.begin(); it != cache_->entries.end(); ++it)
+      if (it->inputs == key) {
+        cache_->entries.splice(cache_->entries.begin(), cache_->entries, it);
+        return it->plan;
+      }
+  }
+  auto made = std::make_shared<const NetworkPlan>(device_, parts_, NetworkPlan::infer(parts_, key));
+  const std::scoped_lock lock(cache_->mutex);
+  for (const auto& entry : cache_->entries)
+    if (entry.inputs == key) return entry.plan;  // another thread was faster
+  cache_->entries.push_front({std::move(key), made});
+  if (cache_->entries.size() > kMostPlans) cache_->entries.pop_back();
+  return made;
+}
+
+std::vector<ImageShape> Network::result_shapes(const NetworkPlan& plan) {
+  std::vector<ImageShape> shapes;
+  for (const auto image : plan.output_images) shapes.push_back(plan.images[image].shape);
+  return shapes;
+}
+
+std::int64_t Network::chunk_images(const NetworkPlan& plan) { return plan.chunk_images; }
+
+std::size_t Network::plans() const {
+  const std::scoped_lock lock(cache_->mutex);
+  return cache_->entries.size();
+}
+
+std::shared_ptr<Image> Network::take_image(ImageShape shape, DType dtype) const {
+  {
+    const std::scoped_lock lock(cache_->mutex);
+    auto& images = cache_->images;
+    const auto fits = [&](const auto& image) { return image->shape() == shape && image->dtype() == dtype; };
+    if (const auto found = std::ranges::find_if(images, fits); found != images.end()) {
+      auto image = std::move(*found);
+      images.erase(found);
+      return image;
+    }
+  }
+  return Image::make(device_, shape, dtype);
+}
+
+void Network::give_image(std::shared_ptr<Image> image) const {
+  std::list<std::shared_ptr<Image>> dropped;
+  const std::scoped_lock lock(cache_->mutex);
+  auto& images = cache_->images;
+  images.push_front(std::move(image));
+  // Kept images are for speed: an eighth of what the device should hold.
+  const auto most = device_->recommended_max_working_set_bytes() / 8;
+  const auto bytes = [&] {
+    std::uint64_t sum = 0;
+    for (const auto& each : images) sum += Image::bytes(*device_, each->shape(), each->dtype());
+    return sum;
+  };
+  while (images.size() > kMostKeptImages || bytes() > most) {
+    dropped.splice(dropped.end(), images, std::prev(images.end()));
+    if (images.empty()) break;
+  }
+}
+
+/// The plan's images, inputs and outputs among them; none yet where they are temporary.
+Network::Images Network::boundary(const NetworkPlan& made, std::span<const std::shared_ptr<Image>> inputs,
+                                  std::span<std::shared_ptr<Image>> outputs) const {
+  check<TypeError>(outputs.size() == parts_.outputs.size(), "the number of outputs (", outputs.size(), ") is not ",
+                   parts_.outputs.size(), ".");
+  const auto n = inputs[0]->shape().n;
+  check(made.most_images == 0 || n <= made.most_images, "the number of images (", n, ") is greater than the maximum (",
+        made.most_images, ") of one encode, which the images with the most channels have.");
+  Images images(made.images.size());
+  for (std::size_t i = 0; i < images.size(); ++i) {
+    const auto& spec = made.images[i];
+    if (spec.input >= 0) images[i] = inputs[static_cast<std::size_t>(spec.input)];
+    if (spec.output < 0) continue;
+    auto& output = outputs[static_cast<std::size_t>(spec.output)];
+    auto shape = spec.shape;
+    shape.n = n;
+    if (!output) output = Image::make(device_, shape, parts_.dtype);
+    check(output->shape() == shape, "output ", spec.output, " has the shape ", output->shape(), ", not ", shape, ".");
+    images[i] = output;
+  }
+  return images;
+}
+
+const std::string& Network::name_of(std::uint32_t node) const {
+  static const std::string none = "copy";
+  return parts_.nodes.empty() ? none : parts_.nodes[node].name;
+}
+
+namespace {
+
+std::vector<ImageShape> shapes_of(std::span<const std::shared_ptr<Image>> images) {
+  std::vector<ImageShape> shapes;
+  for (const auto& image : images) shapes.push_back(image->shape());
+  return shapes;
+}
+
+/// Of so many images each.
+std::vector<ImageShape> temporaries(const NetworkPlan& plan, std::int64_t n) {
+  std::vector<ImageShape> shapes;
+  for (const auto& image : plan.images) {
+    if (image.input >= 0 || image.output >= 0) continue;
+    shapes.push_back(image.shape);
+    shapes.back().n = n;
+  }
+  return shapes;
+}
+
+void encode_step(const NetworkPlan::Step& step, CommandBuffer& buffer, std::span<const std::shared_ptr<Image>> images) {
+  const Image* sources[SourceNames::kMost] = {};
+  for (std::size_t i = 0; i < step.sources.size(); ++i) sources[i] = images[step.sources[i]].get();
+  step.kernel->encode_placed(buffer, std::span(sources).first(step.sources.size()), *images[step.destination],
+                             step.placement);
+}
+
+}  // namespace
+
+void Network::encode(CommandBuffer& buffer, std::span<const std::shared_ptr<Image>> inputs,
+                     std::span<std::shared_ptr<Image>> outputs) const {
+  encode(buffer, *plan(shapes_of(inputs)), inputs, outputs);
+}
+
+void Network::encode(CommandBuffer& buffer, const NetworkPlan& plan, std::span<const std::shared_ptr<Image>> inputs,
+                     std::span<std::shared_ptr<Image>> outputs) const {
+  const PoolScope pool;
+  auto images = boundary(plan, inputs, outputs);
+  if (device_->prefetches_temporaries())
+    prefetch_temporaries(buffer, temporaries(plan, inputs[0]->shape().n), parts_.dtype);
+  for (const auto& step : plan.steps) {
+    in_node(name_of(step.node), [&] {
+      auto& destination = images[step.destination];
+      if (!destination) {
+        const auto& spec = plan.images[step.destination];
+        auto shape = spec.shape;
+        shape.n = inputs[0]->shape().n;
+        destination = Image::temporary(buffer, shape, parts_.dtype);
+        if (spec.reads != 1) destination->set_read_count(spec.reads);
+      }
+      encode_step(step, buffer, images);
+    });
+  }
+}
+
+std::shared_ptr<CommandBuffer> Network::encode_apart(const NetworkPlan& plan,
+                                                     std::span<const std::shared_ptr<Image>> inputs,
+                                                     std::span<std::shared_ptr<Image>> outputs) const {
+  auto images = boundary(plan, inputs, outputs);
+  std::shared_ptr<CommandBuffer> buffer;
+  for (const auto& step : plan.steps) {
+    if (buffer) buffer->commit();
+    in_node(name_of(step.node), [&] {
+      buffer = CommandBuffer::make(device_, name_of(step.node), std::string(step.kernel->row().name));
+      auto shape = plan.images[step.destination].shape;
+      shape.n = inputs[0]->shape().n;
+      if (auto& destination = images[step.destination]; !destination)
+        destination = Image::make(device_, shape, parts_.dtype);
+      encode_step(step, *buffer, images);
+    });
+  }
+  return buffer;
+}
+
+std::vector<NetworkStep> Network::steps(std::span<const ImageShape> inputs) const {
+  std::vector<NetworkStep> all;
+  for (const auto& step : plan(inputs)->steps)
+    all.push_back({.name = name_of(step.node),
+                   .kernel = std::string(step.kernel->row().name),
+                   .sources = step.sources,
+                   .destination = step.destination,
+                   .placement = step.placement});
+  return all;
+}
+
+std::vector<NetworkImage> Network::images(std::span<const ImageShape> inputs) const { return plan(inputs)->images; }
+
+}  // namespace mpscnn
