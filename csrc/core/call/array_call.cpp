@@ -27,9 +27,13 @@ std::shared_ptr<Image> ArrayCall::source(const ArrayView& array) {
   return images_.back();
 }
 
-std::shared_ptr<Image> ArrayCall::result(const ArrayView& array, bool is_partial) {
-  if (Image::why_not_shared(*device_, array, ImageLayout::NHWC).empty())
-    return images_.emplace_back(Image::from_array(device_, array, ImageLayout::NHWC, false));
+std::shared_ptr<Image> ArrayCall::shared_result(const ArrayView& array) {
+  auto image = Image::over_array(device_, array);
+  if (image) images_.push_back(image);
+  return image;
+}
+
+std::shared_ptr<Image> ArrayCall::copied_result(const ArrayView& array, bool is_partial) {
   images_.push_back(new_image(array));
   if (is_partial) write_image(*images_.back(), array);
   copies_.emplace_back(images_.back(), array);
@@ -114,8 +118,7 @@ void encode(Kernel& kernel, CommandBuffer& buffer, ArrayCall& call, std::span<co
     sources.push_back(images.items[images.count - 1].get());
     shapes.push_back(shape_of(array));
   }
-  const bool shared = Image::why_not_shared(*kernel.device(), out, ImageLayout::NHWC).empty();
-  const auto result = call.result(out, !shared && is_partial(kernel, shapes, states, out.shape[3]));
+  const auto result = call.result(out, [&] { return is_partial(kernel, shapes, states, out.shape[3]); });
   kernel.encode(buffer, sources, result, false, std::nullopt, states);
 }
 
@@ -273,7 +276,8 @@ void run(const ImageConversion& kernel, const ArrayView& x, const ArrayView& out
     ArrayCall call(kernel.device());
     const auto buffer = CommandBuffer::make(kernel.device());
     const auto source = call.source(images_of(x, first, count));
-    kernel.encode(*buffer, *source, call.result(together ? out : images_of(out, first, count), kernel.has_clip()));
+    kernel.encode(*buffer, *source,
+                  call.result(together ? out : images_of(out, first, count), [&] { return kernel.has_clip(); }));
     call.run(*buffer);
   });
 }

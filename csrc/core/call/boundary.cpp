@@ -92,9 +92,9 @@ bool overlap(const ArrayView& a, const ArrayView& b) {
 }
 
 std::shared_ptr<Image> image_of(const std::shared_ptr<Device>& device, const ArrayView& nhwc) {
+  const bool is_adjacent = nhwc.shape[3] == 1 || nhwc.strides[3] == static_cast<std::int64_t>(size_of(nhwc.dtype));
   ArrayView nchw;
-  if (!Image::why_not_shared(*device, nhwc, ImageLayout::NHWC).empty() && to_dense_nchw(nhwc, nchw))
-    return Image::from_array(device, nchw, ImageLayout::NCHW);
+  if (!is_adjacent && to_dense_nchw(nhwc, nchw)) return Image::from_array(device, nchw, ImageLayout::NCHW);
   return Image::from_array(device, nhwc, ImageLayout::NHWC);
 }
 

@@ -231,36 +231,42 @@ std::string Image::why_not_shared(const Device &device, const ArrayView &array, 
   return {};
 }
 
+std::shared_ptr<Image> Image::over_array(const std::shared_ptr<Device> &device, const ArrayView &array) {
+  const auto shape = shape_of(array, ImageLayout::NHWC, "Image");
+  check_image(*device, shape, array.dtype);
+  if (!why_not_shared(*device, array, ImageLayout::NHWC).empty()) return nullptr;
+  // Strides of axes with one element are free in NumPy; the image wants the dense ones there.
+  const auto size = static_cast<NSUInteger>(size_of(array.dtype));
+  const NSUInteger pixel = shape.w == 1 ? size * shape.c : array.strides[2];
+  const NSUInteger row = shape.h == 1 ? pixel * shape.w : array.strides[1];
+  const NSUInteger image_bytes = shape.n == 1 ? row * shape.h : array.strides[0];
+  return guard([&] {
+    auto owner = array.owner;
+    auto image = Ref<MPSImage *>::adopt([[MPSImage alloc] initWithDevice:device->impl().device.get()
+                                                         imageDescriptor:image_descriptor(shape, array.dtype)
+                                                             bytesNoCopy:array.data
+                                                           bytesPerPixel:pixel
+                                                             bytesPerRow:row
+                                                           bytesPerImage:image_bytes
+                                                                readOnly:array.read_only
+                                                             deallocator:^{
+                                                               (void)owner;
+                                                             }]);
+    check<BufferError>(static_cast<bool>(image), "Image: the device refused to share the array.");
+    return std::make_shared<Image>(std::make_unique<Impl>(
+        Impl{.device = device, .image = image, .shape = shape, .dtype = array.dtype, .shared = array}));
+  });
+}
+
 std::shared_ptr<Image> Image::from_array(std::shared_ptr<Device> device, const ArrayView &array, ImageLayout layout,
                                          CopyMode copy) {
   const auto shape = shape_of(array, layout, "Image");
   check_image(*device, shape, array.dtype);
   if (!copy.value_or(false)) {
-    const auto reason = why_not_shared(*device, array, layout);
-    check<BufferError>(reason.empty() || !copy.has_value(), "Image: the array cannot be shared: ", reason, ".");
-    if (reason.empty()) {
-      // Strides of axes with one element are free in NumPy; the image wants the dense ones there.
-      const auto size = static_cast<NSUInteger>(size_of(array.dtype));
-      const NSUInteger pixel = shape.w == 1 ? size * shape.c : array.strides[2];
-      const NSUInteger row = shape.h == 1 ? pixel * shape.w : array.strides[1];
-      const NSUInteger image_bytes = shape.n == 1 ? row * shape.h : array.strides[0];
-      return guard([&] {
-        auto owner = array.owner;
-        auto image = Ref<MPSImage *>::adopt([[MPSImage alloc] initWithDevice:device->impl().device.get()
-                                                             imageDescriptor:image_descriptor(shape, array.dtype)
-                                                                 bytesNoCopy:array.data
-                                                               bytesPerPixel:pixel
-                                                                 bytesPerRow:row
-                                                               bytesPerImage:image_bytes
-                                                                    readOnly:array.read_only
-                                                                 deallocator:^{
-                                                                   (void)owner;
-                                                                 }]);
-        check<BufferError>(static_cast<bool>(image), "Image: the device refused to share the array.");
-        return std::make_shared<Image>(std::make_unique<Impl>(
-            Impl{.device = device, .image = image, .shape = shape, .dtype = array.dtype, .shared = array}));
-      });
-    }
+    if (layout == ImageLayout::NHWC)
+      if (auto image = over_array(device, array)) return image;
+    check<BufferError>(!copy.has_value(), "Image: the array cannot be shared: ", why_not_shared(*device, array, layout),
+                       ".");
   }
   auto image = make(device, shape, array.dtype);
   image->write(array, layout);

@@ -27,8 +27,15 @@ class ArrayCall {
   /// Return an image of the array's values: over its memory where that can be shared, else a copy.
   std::shared_ptr<Image> source(const ArrayView& array);
   /// Return an image whose pixels are the array's when the work is done: over its memory, or copied by copy_results().
-  /// If `is_partial`, what is not written keeps its values.
-  std::shared_ptr<Image> result(const ArrayView& array, bool is_partial = false);
+  std::shared_ptr<Image> result(const ArrayView& array) {
+    return result(array, [] { return false; });
+  }
+  /// The same; `is_partial()` returns whether pixels that the kernel does not write keep their values.
+  template <class IsPartial>
+  std::shared_ptr<Image> result(const ArrayView& array, const IsPartial& is_partial) {
+    if (auto image = shared_result(array)) return image;
+    return copied_result(array, is_partial());
+  }
 
   /// Commit and wait, then copy the results.
   void run(CommandBuffer& buffer);
@@ -39,6 +46,8 @@ class ArrayCall {
 
  private:
   std::shared_ptr<Image> new_image(const ArrayView& array);
+  std::shared_ptr<Image> shared_result(const ArrayView& array);
+  std::shared_ptr<Image> copied_result(const ArrayView& array, bool is_partial);
 
   std::shared_ptr<Device> device_;
   std::shared_ptr<const ImagePool> pool_;

@@ -36,6 +36,8 @@ class Image {
   static std::shared_ptr<Image> temporary(CommandBuffer& buffer, ImageShape shape, DType dtype);
   static std::shared_ptr<Image> from_array(std::shared_ptr<Device> device, const ArrayView& array,
                                            ImageLayout layout = ImageLayout::NHWC, CopyMode copy = std::nullopt);
+  /// Return an image over the memory of an array (N, H, W, C), or null where that cannot be shared.
+  static std::shared_ptr<Image> over_array(const std::shared_ptr<Device>& device, const ArrayView& array);
   /// Why `array` cannot be an image's memory on this device; empty when it can.
   static std::string why_not_shared(const Device& device, const ArrayView& array, ImageLayout layout);
 
