@@ -476,6 +476,15 @@ void test_refusals() {
                         destinationImages:make_batch(Tensor(1, 1, 1, 1))];
     });
   };
+  check_raises("few results", kArgument, "destinationImages has 1 images, expected 2", [&] {
+    NSArray *two = [NSArray arrayWithObjects:source, source, nil];
+    [forward encodeBatchToCommandBuffer:buffer
+                           sourceImages:two
+                                 labels:two
+                                weights:nil
+                      destinationStates:nil
+                      destinationImages:make_batch(Tensor(1, 1, 1, 1))];
+  });
   [forward setOffset:MPSOffset{1, 0, 0}];
   refused_forward("offset (1, 0, 0) is not (0, 0, 0): the kernel has none");
   [forward setOffset:MPSOffset{0, 0, 0}];

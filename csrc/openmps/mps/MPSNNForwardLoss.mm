@@ -81,7 +81,6 @@ std::vector<LossImages> images_of(const ImageKernelState &state, MPSImageBatch *
                                   MPSImageBatch *weights, MPSImageBatch *incoming, MPSImageBatch *gradients,
                                   MPSImageBatch *losses) {
   const NSUInteger count = [sources count];
-  check_batch(state, sources, count, "sourceImages");
   check_batch(state, labels, count, "labels");
   if (weights != nil) check_batch(state, weights, count, "weights");
   std::vector<LossImages> images(count);
@@ -96,8 +95,9 @@ void encode_forward(MPSNNForwardLoss *kernel, id<MTLCommandBuffer> buffer, MPSIm
   const auto &state = state_of<ForwardLossState>(kernel);
   begin_encode(state, buffer);
   state.check_whole();
+  check_batch(state, sources, [sources count], "sourceImages");
+  check_batch(state, losses, [sources count], "destinationImages");
   const std::vector<LossImages> images = images_of(state, sources, labels, weights, nil, nil, losses);
-  check_batch(state, losses, images.size(), "destinationImages");
   if (states != nil && [states count] != images.size())
     raise_for(state, @"destinationStates has %lu states, expected one for each of %lu images.",
               (unsigned long)[states count], (unsigned long)images.size());
@@ -113,9 +113,10 @@ void encode_gradient(MPSNNLossGradient *kernel, id<MTLCommandBuffer> buffer, MPS
                      MPSImageBatch *gradients) {
   const auto &state = state_of<LossGradientState>(kernel);
   begin_encode(state, buffer);
+  check_batch(state, sources, [sources count], "sourceImages");
+  check_batch(state, incoming, [sources count], "sourceGradients");
+  check_batch(state, gradients, [sources count], "destinationGradients");
   const std::vector<LossImages> images = images_of(state, sources, labels, weights, incoming, gradients, nil);
-  check_batch(state, incoming, images.size(), "sourceGradients");
-  check_batch(state, gradients, images.size(), "destinationGradients");
   if (states != nil && [states count] != images.size())
     raise_for(state, @"sourceStates has %lu states, expected one for each of %lu images.",
               (unsigned long)[states count], (unsigned long)images.size());
