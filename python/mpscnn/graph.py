@@ -406,7 +406,7 @@ class Graph(_checks.Made):
         """Return a new graph with the same nodes; arrays are shared."""
         other = Graph()
         other.inputs, other.outputs = dict(self.inputs), dict(self.outputs)
-        other.nodes, other._names = list(self.nodes), set(self._names)
+        other.nodes, other._names, other._shapes = list(self.nodes), set(self._names), dict(self._shapes)
         return other
 
     def _watch(self) -> _core._Watch:

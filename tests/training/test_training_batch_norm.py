@@ -193,6 +193,13 @@ def test_of_a_file(tmp_path: Path) -> None:
             read(tmp_path / "wrong.mpscnn")
 
 
+def test_shapes_of_a_file(tmp_path: Path) -> None:
+    """A file that holds the shape of its input needs no input_shapes."""
+    mpscnn.load(nn.Conv2d(3, 2, 1).eval(), input_shapes=SHAPE).save(tmp_path / "net.mpscnn")
+    trainer = mpscnn.Trainer(read(tmp_path / "net.mpscnn"), loss="mean_squared_error")
+    trainer.step(random(SHAPE), random((SHAPE[0], 2, *SHAPE[2:]))).wait()
+
+
 # ---- checkpoints
 
 
