@@ -260,14 +260,12 @@ std::shared_ptr<Image> Image::over_array(const std::shared_ptr<Device> &device, 
 
 std::shared_ptr<Image> Image::from_array(std::shared_ptr<Device> device, const ArrayView &array, ImageLayout layout,
                                          CopyMode copy) {
+  if (layout == ImageLayout::NHWC && !copy.value_or(false))
+    if (auto image = over_array(device, array)) return image;
   const auto shape = shape_of(array, layout, "Image");
   check_image(*device, shape, array.dtype);
-  if (!copy.value_or(false)) {
-    if (layout == ImageLayout::NHWC)
-      if (auto image = over_array(device, array)) return image;
-    check<BufferError>(!copy.has_value(), "Image: the array cannot be shared: ", why_not_shared(*device, array, layout),
-                       ".");
-  }
+  check<BufferError>(copy.value_or(true), "Image: the array cannot be shared: ", why_not_shared(*device, array, layout),
+                     ".");
   auto image = make(device, shape, array.dtype);
   image->write(array, layout);
   return image;
