@@ -60,7 +60,7 @@ struct DLManagedTensorVersioned {
 
 constexpr std::uint64_t kDLReadOnly = 1;
 constexpr std::int32_t kDLCPU = 1, kDLCUDAHost = 3, kDLROCMHost = 11;
-constexpr std::int32_t kMostAxes = 64;  // of PyTorch's tensors and NumPy's arrays
+constexpr std::int32_t kMostAxes = 64;  // limit of PyTorch's tensors and NumPy's arrays
 
 void check_device(std::int32_t type, py::handle object, const char* name) {
   check<TypeError>(type == kDLCPU || type == kDLCUDAHost || type == kDLROCMHost, name, " (", type_name(object),
@@ -84,7 +84,7 @@ std::optional<DType> dtype_of_dlpack(const DLDataType& type) {
   }
 }
 
-/// Takes the capsule's tensor over, as the protocol wants it: renamed, and its deleter called by the new owner.
+/// Take ownership of the capsule's tensor as the protocol requires: rename the capsule, and call the deleter when done.
 template <class Managed>
 ArrayView view_of_managed(py::handle object, py::handle capsule, const char* capsule_name, const char* used_name,
                           const char* name, bool read_only) {
@@ -130,7 +130,7 @@ bool is_negated(py::handle object) { return py::hasattr(object, "is_neg") && py:
 
 namespace {
 
-/// PyTorch exports tensors whose storage has no memory (FakeTensor), or less than it had when they were made.
+/// Throw for tensors whose storage has no memory (FakeTensor) or was shrunk; PyTorch exports them too.
 void check_storage(py::handle tensor, const ArrayView& view, const char* name) {
   if (view.size() == 0 || !py::hasattr(tensor, "untyped_storage")) return;
   const auto size = static_cast<std::int64_t>(size_of(view.dtype));
@@ -143,7 +143,7 @@ void check_storage(py::handle tensor, const ArrayView& view, const char* name) {
         " bytes of its storage, which has ", available, ".");
 }
 
-/// The memory of `source`, which is `object` or stands for it.
+/// Return a view of `source`, which is `object` or replaces it.
 ArrayView view_of_capsule(py::handle object, py::handle source, const char* name) {
   static const auto* version = new py::tuple(py::make_tuple(1, 0));
   py::object capsule;
@@ -151,7 +151,7 @@ ArrayView view_of_capsule(py::handle object, py::handle source, const char* name
     capsule = source.attr("__dlpack__")(py::arg("max_version") = *version);
   } catch (py::error_already_set& error) {
     if (!error.matches(PyExc_TypeError)) throw;
-    capsule = source.attr("__dlpack__")();  // exporters older than the argument
+    capsule = source.attr("__dlpack__")();  // exporters without the argument
   }
   if (PyCapsule_IsValid(capsule.ptr(), "dltensor_versioned")) {
     const auto* managed =
@@ -172,9 +172,9 @@ ArrayView view_of_dlpack(py::handle object, const char* name) {
     check_device(py::int_(device[0]).cast<std::int32_t>(), object, name);
   }
   py::object source = py::reinterpret_borrow<py::object>(object);
-  // An exported tensor would leave autograd's record; detached it is the same memory.
+  // PyTorch does not export tensors that require grad; detach() returns the same memory.
   if (py::hasattr(source, "requires_grad") && py::bool_(source.attr("requires_grad"))) source = source.attr("detach")();
-  // PyTorch exports the memory, which has the other sign.
+  // PyTorch exports the memory, which has the opposite sign.
   if (is_negated(source)) source = source.attr("resolve_neg")();
   auto view = view_of_capsule(object, source, name);
   check_storage(source, view, name);

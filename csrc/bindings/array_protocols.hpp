@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Arrays of other libraries, without a copy. Each throws TypeError, naming what was given, for what it cannot read.
+// Views of arrays of other libraries, without a copy. All throw TypeError with the argument for unsupported objects.
 #pragma once
 
 #include <pybind11/pybind11.h>
@@ -10,16 +10,16 @@ namespace mpscnn::bindings {
 
 namespace py = pybind11;
 
-/// Whether it is a tensor of PyTorch's that shows its memory with the other sign.
+/// Return whether the object is a PyTorch tensor with the negative bit set, whose memory has the opposite sign.
 bool is_negated(py::handle object);
 
-/// Of an object with __dlpack__. A copy of a negated one.
+/// View an object with __dlpack__; a negated tensor is copied.
 ArrayView view_of_dlpack(py::handle object, const char* name);
 
-/// Of one with the buffer protocol.
+/// View an object with the buffer protocol.
 ArrayView view_of_buffer(py::handle object, const char* name);
 
-/// Of one with __array_interface__.
+/// View an object with __array_interface__.
 ArrayView view_of_interface(py::handle object, const char* name);
 
 }  // namespace mpscnn::bindings

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// pybind11 answers arguments that do not fit with the list of a function's signatures. Here its functions get an entry
-// in front of pybind11's, which turns that answer into a sentence about the argument: which one it is follows from the
-// signature that pybind11 wrote for help().
+// For wrong arguments, pybind11 raises an error with a list of the function's signatures. Here a wrapper around
+// pybind11's entry point turns that error into a message about the argument, which it determines from the signature
+// that pybind11 wrote for help().
 #include "bind_arguments.hpp"
 
 #include <algorithm>
@@ -72,7 +72,7 @@ py::object text_or_none(const std::string& text) {
   return text.empty() ? py::object(py::none()) : py::object(py::str(text));
 }
 
-// ---- objects that were not made
+// ---- objects whose __init__ has not run
 
 namespace {
 
@@ -83,7 +83,7 @@ bool unmade(PyObject* object) {
   PyTypeObject* const of_class = Py_TYPE(Py_TYPE(object));
   if (of_class != metaclass && !PyType_IsSubtype(of_class, metaclass)) return false;
   const auto* instance = reinterpret_cast<const py::detail::instance*>(object);
-  // What stands inside of another object has no holder either, and is not owned.
+  // A subobject of another object has no holder either, but is not owned.
   return instance->simple_layout && instance->owned && !instance->simple_holder_constructed;
 }
 
@@ -96,11 +96,11 @@ void check_made(py::handle object, const char* name) {
     throw TypeError(say(name, " (", type_name(object), ") was not made: its __init__ has not run."));
 }
 
-// ---- the answer
+// ---- error messages
 
 namespace {
 
-/// One parameter of a signature in pybind11's words.
+/// One parameter of a signature in pybind11's notation.
 struct Parameter {
   std::string name, type;
   bool has_default = false, takes_none = false;
@@ -114,7 +114,7 @@ struct Signature {
   bool takes_keywords = false;  ///< has **kwargs
 };
 
-/// The parts of `text` between commas that stand in no bracket and in no string.
+/// Split `text` at commas outside of brackets and strings.
 std::vector<std::string_view> split(std::string_view text) {
   std::vector<std::string_view> parts;
   std::size_t start = 0;
@@ -139,7 +139,7 @@ std::vector<std::string_view> split(std::string_view text) {
   return parts;
 }
 
-/// "_core.Device | None" and "Optional[_core.Device]" without their None; whether there was one.
+/// Strip None from "_core.Device | None" and "Optional[_core.Device]"; return whether there was one.
 bool drop_none(std::string& type) {
   constexpr std::string_view kUnion = " | None";
   if (type.ends_with(kUnion)) {
@@ -170,7 +170,7 @@ Signature signature_of(std::string_view doc) {
     if (colon < equals) parameter.type = part.substr(colon + 2, equals - colon - 2);
     parameter.has_default = equals < part.size();
     const bool is_optional = drop_none(parameter.type);
-    // Of a class of ours pybind11 does not say that it takes None.
+    // For bound classes, pybind11 does not write that None is accepted.
     parameter.takes_none = is_optional || part.ends_with(" = None");
     signature.parameters.push_back(std::move(parameter));
     if (!by_keyword) ++signature.positional;
@@ -178,22 +178,22 @@ Signature signature_of(std::string_view doc) {
   return signature;
 }
 
-/// A function of pybind11's and what Python calls it.
+/// A pybind11 function and its Python name.
 struct Callable {
   PyObject* function = nullptr;  ///< lives as long as the module
   std::string name;              ///< "Image.numpy", "Image" for its constructor
-  std::string property;          ///< whose setter it is
+  std::string property;          ///< property whose setter it is
   bool has_self = false, is_constructor = false, is_repr = false;
 };
 
-/// What a call was given, in the form that Python 3.9 and newer pass on.
+/// Arguments of a call, in the vectorcall form of Python 3.9 and newer.
 struct Given {
   std::vector<PyObject*> values;  ///< by position, then by keyword
   std::size_t positional = 0;
   py::object keywords;  ///< tuple of names; may be empty
 };
 
-/// By what Python hands to a function of pybind11's as its own data. Never destroyed: calls may come late.
+/// Wrapped functions by the `self` that Python passes to them. Never destroyed: calls may happen at exit.
 std::unordered_map<PyObject*, Callable>& callables() {
   static auto* map = new std::unordered_map<PyObject*, Callable>;
   return *map;
@@ -203,7 +203,7 @@ std::string with_article(const std::string& noun) {
   return (std::string_view("AEIOUaeiou").find(noun[0]) == std::string_view::npos ? "a " : "an ") + noun;
 }
 
-/// Throws what is wrong with one argument, if its type tells.
+/// Throw if the type of the argument is wrong.
 void check_argument(const Parameter& parameter, py::handle object) {
   const auto& [name, type, has_default, takes_none] = parameter;
   check_made(object, name.c_str());
@@ -233,7 +233,7 @@ void check_argument(const Parameter& parameter, py::handle object) {
   }
 }
 
-/// Throws the sentence for a call that pybind11 has refused.
+/// Throw the error for a call that pybind11 has rejected.
 [[noreturn]] void explain(const Callable& callable, const Given& given) {
   const auto* method = reinterpret_cast<PyCFunctionObject*>(callable.function)->m_ml;
   auto signature = signature_of(method->ml_doc ? method->ml_doc : "");
@@ -241,7 +241,7 @@ void check_argument(const Parameter& parameter, py::handle object) {
   if (callable.has_self && !parameters.empty()) parameters[0].name = "self";
   if (!callable.property.empty() && parameters.size() > 1) parameters[1].name = callable.property;
 
-  // `self` is not counted among the arguments that a caller writes.
+  // `self` is not among the arguments that the caller counts.
   const std::size_t hidden = callable.has_self ? 1 : 0;
   std::vector<PyObject*> values = given.values;
   std::size_t positional = given.positional;
@@ -271,7 +271,7 @@ void check_argument(const Parameter& parameter, py::handle object) {
   throw TypeError(say(callable.name, "(): the arguments are of types that it does not take."));
 }
 
-/// Whether the TypeError that is set is pybind11's own, about the function itself and not about one that it called.
+/// Whether the current TypeError is pybind11's, about the function itself and not about one that it called.
 bool refused_by_pybind11(const PyObject* function) {
   PyObject *type = nullptr, *value = nullptr, *trace = nullptr;
   PyErr_Fetch(&type, &value, &trace);
@@ -308,7 +308,7 @@ Given given_of(PyObject* values, PyObject* keywords) {
   return given;
 }
 
-/// What to return in place of pybind11's answer: null with the error set, or the repr of an object that was not made.
+/// Return the result for a rejected call: null with the error set, or the repr of an object whose __init__ has not run.
 template <class... Passed>
 PyObject* answer(PyObject* record, Passed... passed) {
   try {
@@ -328,13 +328,13 @@ PyObject* answer(PyObject* record, Passed... passed) {
   }
 }
 
-// pybind11 3.1 and newer have functions of the one kind, older ones of the other.
+// pybind11 3.1 and newer use vectorcall functions, older versions the other kind.
 using Fast = PyObject* (*)(PyObject*, PyObject* const*, Py_ssize_t, PyObject*);
 using Slow = PyObject* (*)(PyObject*, PyObject*, PyObject*);
 Fast fast_dispatcher = nullptr;
 Slow slow_dispatcher = nullptr;
 
-/// `kFirst`: the argument from which on objects must have been made; 1 for constructors.
+/// `kFirst`: first argument that must be initialized; 1 for constructors.
 template <int kFirst>
 PyObject* fast_entry(PyObject* record, PyObject* const* values, Py_ssize_t positional, PyObject* keywords) {
   const Py_ssize_t count = positional + (keywords ? PyTuple_GET_SIZE(keywords) : 0);

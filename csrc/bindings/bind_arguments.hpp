@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Arguments of Python calls: strict types for signatures, and the sentences for what does not fit.
+// Arguments of Python calls: strict types for signatures, and errors for wrong arguments.
 #pragma once
 
 #include <pybind11/pybind11.h>
@@ -18,8 +18,8 @@ namespace mpscnn::bindings {
 
 namespace py = pybind11;
 
-/// A parameter that takes what its Python type says and converts nothing else. Where an argument does not fit,
-/// answer_wrong_arguments() says which.
+/// A parameter that accepts exactly its Python type, without conversion. answer_wrong_arguments() reports arguments of
+/// other types.
 template <class T>
 struct Strict {
   T value{};
@@ -30,8 +30,8 @@ using Integer = Strict<std::int64_t>;  ///< int, or a scalar that is one
 using Boolean = Strict<bool>;          ///< True or False, NumPy's too
 using Real = Strict<double>;           ///< float, or a scalar that is a number
 
-/// An object of a class of ours, or None. A plain shared_ptr takes None only after pybind11 has looked for another
-/// overload, which costs half a microsecond a call.
+/// An object of a bound class, or None. A plain shared_ptr accepts None only after pybind11 has searched for another
+/// overload, which costs half a microsecond per call.
 template <class T>
 struct OrNone {
   std::shared_ptr<T> value;
@@ -45,11 +45,11 @@ bool load(py::handle object, Real& real);
 /// "ndarray", "NoneType".
 std::string type_name(py::handle object);
 
-/// Throws what text_of() is said to throw.
+/// Throw the errors of text_of().
 [[noreturn]] void refuse_text(py::handle object, std::string_view name);
 
-/// The string's UTF-8, valid as long as the object. Throws TypeError "label (int) is not a str.", ValueError for lone
-/// surrogates.
+/// Return the string's UTF-8, valid as long as the object. Throw TypeError "label (int) is not a str.", ValueError for
+/// lone surrogates.
 inline std::string_view text_of(py::handle object, std::string_view name) {
   Py_ssize_t length = 0;
   const char* text = PyUnicode_Check(object.ptr()) ? PyUnicode_AsUTF8AndSize(object.ptr(), &length) : nullptr;
@@ -57,11 +57,11 @@ inline std::string_view text_of(py::handle object, std::string_view name) {
   return {text, static_cast<std::size_t>(length)};
 }
 
-/// None for an empty string: no label, no error.
+/// Return None for an empty string (no label, no error).
 py::object text_or_none(const std::string& text);
 
-/// Puts the arguments of a call at the places of their names; null where none was given. Throws TypeError with the
-/// name of the function as Python's own functions do: too many, unknown, twice, or fewer than the first `required`.
+/// Sort the arguments of a call by `names`; missing ones stay null. Throw TypeError with the function's name, as Python
+/// does, for too many, unknown, repeated or missing arguments; the first `required` must be given.
 inline void place_arguments(const char* function, std::span<const char* const> names, std::size_t positional,
                             std::size_t required, PyObject* const* values, std::size_t given, PyObject* keywords,
                             std::span<PyObject*> placed) {
@@ -85,15 +85,15 @@ inline void place_arguments(const char* function, std::span<const char* const> n
     check<TypeError>(placed[i], function, "() misses the argument '", names[i], "'.");
 }
 
-/// Whether the object is of a class of ours whose __init__ has not run: there is nothing behind it.
+/// Return whether the object is of a bound class and its __init__ has not run, so that it holds no C++ object.
 bool is_unmade(py::handle object);
 
-/// Throws TypeError "self (Image) was not made: …".
+/// Throw TypeError "self (Image) was not made: …".
 void check_made(py::handle object, const char* name);
 
-/// From now on no call of a function or class of `module` is answered by pybind11's list of signatures, but by a
-/// sentence about the argument that does not fit; and objects that were not made are refused before anything reads
-/// them. Calls that succeed pay a few comparisons of pointers. To be called when everything is bound.
+/// Replace pybind11's list of signatures, in errors of all functions and classes of `module`, by a message about the
+/// wrong argument, and reject objects whose __init__ has not run. Successful calls cost a few pointer comparisons more.
+/// Call when everything is bound.
 void answer_wrong_arguments(py::module_& module);
 
 }  // namespace mpscnn::bindings

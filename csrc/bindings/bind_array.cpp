@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Arrays in and out. NumPy's are read through their C struct: about 50 ns.
+// Conversion of arrays. NumPy arrays are read through their C struct, in about 50 ns.
 #include "bind_array.hpp"
 
 #include <algorithm>
@@ -24,7 +24,8 @@ using Npy = py::detail::npy_api;
 
 constexpr const char* kPages = "mpscnn.pages";
 
-/// Whether no array and no buffer below a read-only array can be written. What is no buffer (a capsule) is believed.
+/// Whether no base array or buffer of a read-only array is writable. Bases without the buffer protocol (capsules) count
+/// as read-only.
 bool nobody_writes(const py::detail::PyArray_Proxy* array) {
   while (array->base && Npy::get().PyArray_Check_(array->base)) {
     array = reinterpret_cast<const py::detail::PyArray_Proxy*>(array->base);
@@ -40,14 +41,14 @@ bool nobody_writes(const py::detail::PyArray_Proxy* array) {
   return false;
 }
 
-/// Whether the memory is neither NumPy's nor pages of ours: it may be a mapped file's.
+/// Whether the memory is neither NumPy's nor our pages, so that it may be a mapped file.
 bool may_be_of_file(const py::detail::PyArray_Proxy* array) {
   while (array->base && Npy::get().PyArray_Check_(array->base))
     array = reinterpret_cast<const py::detail::PyArray_Proxy*>(array->base);
   return array->base && !PyCapsule_IsValid(array->base, kPages);
 }
 
-/// Watches the view's memory for as long as its owner is held, or the view where it has none.
+/// Watch the view's memory while its owner, or else the view, is held.
 void watch(ArrayView& view) {
   if (view.size() == 0) return;
   struct Watched {
@@ -100,7 +101,7 @@ std::shared_ptr<const WatchedMemory> watch_array(py::handle object) {
     return std::make_shared<const WatchedMemory>(memory_of(view_of_buffer(object, "array")));
   const auto* array = reinterpret_cast<const py::detail::PyArray_Proxy*>(object.ptr());
   if (!may_be_of_file(array)) return {};
-  // Of any dtype: an element is as many bytes.
+  // View elements of any dtype as bytes.
   ArrayView bytes{.data = array->data, .dtype = DType::uint8, .shape = {}, .strides = {}};
   bytes.shape.assign(array->dimensions, array->dimensions + array->nd);
   bytes.strides.assign(array->strides, array->strides + array->nd);
@@ -111,7 +112,7 @@ std::shared_ptr<const WatchedMemory> watch_array(py::handle object) {
 
 namespace {
 
-/// PyTorch's own functions refuse these as `out`, or would answer other values than were written.
+/// Throw for tensors that PyTorch's functions reject as `out`, or that would not show the written values.
 void check_writable_tensor(py::handle object, const char* name) {
   check(!is_negated(object), name, " is a negated view: its memory has the other sign; give a tensor of its own.");
   check(!py::hasattr(object, "requires_grad") || !py::bool_(object.attr("requires_grad")), name,
@@ -138,7 +139,7 @@ bool are_pixels(DType dtype) {
   return dtype == DType::float32 || dtype == DType::float16 || dtype == DType::uint8 || dtype == DType::uint16;
 }
 
-/// Python that makes float32 of an array.
+/// Python expression that converts an array to float32.
 const char* conversion_of(py::handle object) {
   if (py::hasattr(object, "astype")) return ".astype(\"float32\")";
   return py::hasattr(object, "untyped_storage") ? ".float()" : "numpy.asarray(array, \"float32\")";  // PyTorch, others
@@ -192,7 +193,7 @@ py::object array_on_pages(PyObject* descr, int ndim, const Py_intptr_t* shape, s
     throw MemoryError(
         say(bytes, " bytes for an array of shape ", as_tuple(Extents(shape, shape + ndim)), " are not available."));
   }
-  // One allocation less than a shared_ptr in a capsule: this stands in the path of every result.
+  // One allocation less than a shared_ptr in a capsule: every result is allocated here.
   auto* held = new Pages(pages);
   const auto release = [](PyObject* capsule) {
     auto* freed = static_cast<Pages*>(PyCapsule_GetPointer(capsule, kPages));
@@ -245,7 +246,7 @@ py::object view_of_numpy(py::handle array, int ndim, const Py_intptr_t* shape) {
                                              fields->flags & Npy::NPY_ARRAY_WRITEABLE_, nullptr);
   if (!view) throw py::error_already_set();
   auto result = py::reinterpret_steal<py::object>(view);
-  // Steals the reference, also when it fails.
+  // Steals the reference, even on failure.
   if (npy.PyArray_SetBaseObject_(view, array.inc_ref().ptr()) != 0) throw py::error_already_set();
   return result;
 }

@@ -16,27 +16,27 @@ namespace mpscnn::bindings {
 
 namespace py = pybind11;
 
-/// Who keeps the memory of a view alive.
+/// How the memory of a view is kept alive.
 enum class Keep {
-  owner,     ///< the view itself, through `owner`
+  owner,     ///< by the view's `owner`
   borrowed,  ///< the caller, who holds the object for as long as the view (cheaper; DLPack and buffers are owned even
              ///< so)
 };
 
-/// The memory of a NumPy array, of anything with DLPack, `__array_interface__` or the buffer protocol. Throws
-/// TypeError, naming what was given, for anything else and for element types that DType lacks.
+/// Return a view of a NumPy array or an object with DLPack, `__array_interface__` or the buffer protocol. Throw
+/// TypeError with the argument for other objects and for element types that DType lacks.
 ArrayView view_of(py::handle object, const char* name, Keep keep = Keep::owner);
 
-/// The same for memory to be written: std::invalid_argument "out is read-only." where it cannot be.
+/// Return a view for writing. Throw std::invalid_argument "out is read-only." if the memory is read-only.
 ArrayView writable_view_of(py::handle object, const char* name, Keep keep = Keep::owner);
 
-/// The same for arrays that are read or written as images. Throws TypeError for element types that images lack; of what
-/// is read, it says how to convert it.
+/// The same for arrays that are read or written as images. Throw TypeError for element types that images lack; for
+/// arrays that are read, the message says how to convert them.
 ArrayView pixels_of(py::handle object, const char* name);
 ArrayView writable_pixels_of(py::handle object, const char* name);
 
-/// What a NumPy array's C struct says, without a copy of its extents: for calls that must not cost more than they do.
-/// Py_intptr_t is `long` everywhere, std::int64_t is `long long` on macOS: pointers to them do not convert.
+/// Fields of a NumPy array's C struct, without a copy of its extents, for time-critical calls. Py_intptr_t is `long`
+/// everywhere, std::int64_t is `long long` on macOS: pointers to them do not convert.
 struct NumpyFields {
   void* data;
   int ndim;
@@ -45,23 +45,23 @@ struct NumpyFields {
   DType dtype;
 };
 
-/// Fills `fields` if `object` is exactly a NumPy array (no subclass) of a known dtype.
+/// Fill `fields` if `object` is exactly a NumPy array (no subclass) of a known dtype.
 bool read_numpy(py::handle object, NumpyFields& fields);
 
-/// Uninitialized C-contiguous array of the dtype object of `like`, a NumPy array. From 64 KB on as empty_array() makes
-/// them; below, from NumPy's own allocator, which is faster than whole pages are.
+/// Return an uninitialized C-contiguous array with the dtype object of `like`, a NumPy array. From 64 KB on it is
+/// allocated like empty_array(); below, by NumPy's allocator, which is faster than whole pages.
 py::object empty_like_numpy(py::handle like, int ndim, const Py_intptr_t* shape, std::int64_t bytes, void** data);
 
-/// C-contiguous view of the memory of `array`, a NumPy array, which it keeps alive; as writable as that is.
+/// Return a C-contiguous view of the memory of `array`, a NumPy array, which it keeps alive; writable if `array` is.
 py::object view_of_numpy(py::handle array, int ndim, const Py_intptr_t* shape);
 
-/// Uninitialized C-contiguous array on whole pages of its own, which a device can always share.
+/// Return an uninitialized C-contiguous array on its own whole pages, which a device can always share.
 py::array empty_array(const Extents& shape, DType dtype);
 
-/// NumPy view of that memory; its base holds `view.owner`. Writable unless the view is read-only.
+/// Return a NumPy view of the memory; its base holds `view.owner`. Writable unless the view is read-only.
 py::array array_from(const ArrayView& view);
 
-/// A capsule that holds `owner`: the base of NumPy arrays over memory that C++ owns.
+/// Return a capsule that holds `owner`: the base of NumPy arrays over memory owned by C++.
 py::object to_python_owner(std::shared_ptr<void> owner);
 
 }  // namespace mpscnn::bindings

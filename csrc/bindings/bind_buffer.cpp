@@ -40,7 +40,7 @@ py::array numpy_view(const std::shared_ptr<Buffer>& buffer, py::handle dtype_lik
 
 py::array bytes_of(const std::shared_ptr<Buffer>& buffer) { return numpy_view(buffer, py::str("uint8"), py::none()); }
 
-/// NumPy asks for this after the buffer protocol only; other libraries ask for nothing else.
+/// NumPy prefers the buffer protocol; other libraries use only this.
 py::object buffer_array(const std::shared_ptr<Buffer>& buffer, const py::object& dtype_like,
                         std::optional<Boolean> copy) {
   const py::array bytes = bytes_of(buffer);
@@ -51,7 +51,7 @@ py::object buffer_array(const std::shared_ptr<Buffer>& buffer, const py::object&
   return bytes.attr("astype")(dtype, py::arg("copy") = always);
 }
 
-/// The buffer protocol: whoever holds the view holds the object.
+/// The buffer protocol: a view holds a reference to the object.
 int buffer_getbuffer(PyObject* self, Py_buffer* view, int flags) {
   try {
     check_made(self, "self");

@@ -11,8 +11,8 @@
 namespace mpscnn::bindings {
 namespace {
 
-/// What a handler has raised: there is nobody to throw to. But Ctrl-C on the main thread, where the handler may have
-/// been run because that thread waits, is not the handler's, and comes again when the wait is over.
+/// Report an exception of a handler, which has no caller. A Ctrl-C on the main thread, which may run handlers while it
+/// waits, is not meant for the handler, and is raised again after the wait.
 void report(PyObject* handler) {
   const bool interrupted = PyErr_ExceptionMatches(PyExc_KeyboardInterrupt);
   PyErr_WriteUnraisable(handler);
@@ -28,11 +28,11 @@ void add_completed_handler(CommandBuffer& buffer, py::object handler) {
   buffer.add_completed_handler(std::move(function));
 }
 
-/// Work under way would run on while libraries are taken down around it.
+/// Wait at exit: running work must not outlive the libraries that it uses.
 void finish_at_exit() {
   const auto process = getpid();
   const auto finish = [process] {
-    if (getpid() != process) return;  // a fork has no thread that works
+    if (getpid() != process) return;  // worker threads do not survive a fork
     const ReleaseGil release;
     finish_all_work();
   };
@@ -87,7 +87,7 @@ void bind_command_buffer(py::module_& module) {
     Metal/MTLCommandBuffer.h, MTLCommandBuffer.)")
       .def(py::init([](const std::shared_ptr<Device>& device, const std::optional<Text>& label) {
              const auto chosen = device_or_default(device);
-             const ReleaseGil release;  // it may wait for handlers of others to end
+             const ReleaseGil release;  // may wait for handlers on other threads
              return CommandBuffer::make(chosen, label.value_or(Text{}));
            }),
            py::arg("device") = nullptr, py::arg("label") = py::none())
@@ -100,9 +100,9 @@ void bind_command_buffer(py::module_& module) {
           },
           py::arg("device"), py::arg("label"))
       .def("commit", &CommandBuffer::commit, py::call_guard<ReleaseGil>(),
-           "Hand the work to the device; once. Other Python threads run meanwhile.")
+           "Submit the work to the device; once. Other Python threads run meanwhile.")
       .def("wait", &CommandBuffer::wait, py::call_guard<ReleaseGil>(),
-           "Wait until the work is done; raises RuntimeError when it failed.")
+           "Wait until the work is done; raise RuntimeError if it failed.")
       .def(
           "add_completed_handler", &add_completed_handler, py::arg("handler"),
           "Call ``handler()`` when the work is done, on a thread of the device or one that waits; before commit(). Its "
@@ -113,7 +113,7 @@ void bind_command_buffer(py::module_& module) {
           "str: not_enqueued, enqueued, committed, scheduled, completed or error.")
       .def_property_readonly(
           "error", [](const CommandBuffer& buffer) { return text_or_none(buffer.error()); },
-          "str or None: what the device says went wrong.")
+          "str or None: error message of the device.")
       .def_property_readonly(
           "gpu_time", [](const CommandBuffer& buffer) { return buffer.gpu_end_time() - buffer.gpu_start_time(); },
           "float, seconds: how long the work ran; 0 until completed.")

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Data sources written in Python, and the built-in one as Python sees it.
+// Data sources written in Python, and the Python class of the built-in one.
 #include <mpscnn/data_source.hpp>
 #include <mpscnn/normalization_source.hpp>
 #include <mpscnn/weights_update.hpp>
@@ -18,7 +18,7 @@
 namespace mpscnn::bindings {
 namespace {
 
-/// Whether the object has such a member, without evaluating a property of its class. Throws what __getattr__ raises.
+/// Return whether the object has the member, without evaluating properties. Exceptions of __getattr__ are rethrown.
 bool has_member(py::handle object, const char* name) {
   if (py::hasattr(py::type::handle_of(object), name)) return true;
   if (PyObject* value = PyObject_GetAttrString(object.ptr(), name)) {
@@ -30,8 +30,7 @@ bool has_member(py::handle object, const char* name) {
   return false;
 }
 
-/// A Python object whose members MPS asks for, from any thread; attributes and methods without arguments are equally
-/// good.
+/// A Python object whose members MPS reads, from any thread; attributes and methods without arguments are equivalent.
 class PythonObject {
  public:
   explicit PythonObject(py::object object) : object_(keep_python_object(object)), self_(object.ptr()) {}
@@ -44,7 +43,7 @@ class PythonObject {
     const AcquireGil gil;
     return is_yes("load", object().attr("load")());
   }
-  /// Whether a method answers True, or nothing. The GIL is held.
+  /// Return whether a method returned True or None. Call with the GIL.
   static bool is_yes(const char* method, const py::object& answer) {
     check<TypeError>(answer.is_none() || PyBool_Check(answer.ptr()), "data source: ", method, "() returned ",
                      py::repr(answer).cast<std::string>(), ", which is not True, False or None.");
@@ -54,9 +53,9 @@ class PythonObject {
     const AcquireGil gil;
     object().attr("purge")();
   }
-  /// None where there is none. The GIL is held.
+  /// Return the member, or None if there is none. Call with the GIL.
   py::object member(const char* name) const {
-    // py::getattr() with a default would also swallow what a property raises.
+    // py::getattr() with a default would also swallow exceptions of a property.
     if (!has_member(self_, name)) return py::none();
     const py::object value = object().attr(name);
     return PyCallable_Check(value.ptr()) ? value() : value;
@@ -85,7 +84,7 @@ class PythonObject {
   PyObject* self_;
 };
 
-/// With `load()`, `purge()`, `descriptor` and `weights`; perhaps `update()` and `update_on_cpu()`.
+/// An object with `load()`, `purge()`, `descriptor` and `weights`; optionally `update()` and `update_on_cpu()`.
 class PythonSource final : public DataSource, public UpdatingSource, public PythonObject {
  public:
   explicit PythonSource(const py::object& object)
@@ -145,7 +144,7 @@ class PythonSource final : public DataSource, public UpdatingSource, public Pyth
   const bool has_update_, has_update_on_cpu_;
 };
 
-/// With `load()`, `purge()`, `channels` and `gamma`.
+/// An object with `load()`, `purge()`, `channels` and `gamma`.
 class PythonNormalizationSource final : public NormalizationSource, public PythonObject {
  public:
   using PythonObject::PythonObject;
@@ -189,7 +188,7 @@ py::object to_python(const std::shared_ptr<Source>& source) {
 
 namespace {
 
-/// `Python` around an object with all these members, or the built-in `Kind`; empty if it is neither.
+/// Return the built-in `Kind`, or a `Python` around an object with all these members; null for other objects.
 template <class Kind, class Python>
 std::shared_ptr<Kind> source_of(py::handle object, const char* argument, std::initializer_list<const char*> members) {
   check_made(object, argument);
@@ -218,8 +217,7 @@ void bind_data_source(py::module_& module) {
     ``mpscnn.DataSource``, and as with any other, weights are there from ``load()`` to ``purge()``.)")
       .def("load", &DataSource::load, py::call_guard<ReleaseGil>(),
            "Make the weights available: reorder them, unless they are in MPS's order already.")
-      .def("purge", &DataSource::purge, py::call_guard<ReleaseGil>(),
-           "The weights are not needed until the next load().")
+      .def("purge", &DataSource::purge, py::call_guard<ReleaseGil>(), "Release the weights until the next load().")
       .def_property_readonly("descriptor", &DataSource::descriptor, "ConvolutionDescriptor")
       .def_property_readonly(
           "weights", [](DataSource& source) { return array_or_none(source.weights()); },
@@ -235,7 +233,7 @@ void bind_data_source(py::module_& module) {
           "array, shape (256,), float32, read-only, or None.")
       .def_property_readonly(
           "kernel_dtype", [](DataSource& source) { return name_of(source.kernel_dtype()); },
-          "str: float32 or float16, in which the kernel keeps the weights.")
+          "str: float32 or float16, precision of the kernel's weights.")
       .def_property_readonly(
           "label", [](DataSource& source) { return text_or_none(source.label()); }, "str or None")
       .def("__repr__", [](DataSource& source) {
@@ -255,7 +253,8 @@ void bind_data_source(py::module_& module) {
 
     What ``kernel.data_source`` is for values that were given as arrays. Its members are those of
     ``mpscnn.NormalizationDataSource``.)")
-      .def("load", &NormalizationSource::load, py::call_guard<ReleaseGil>(), "The values are there at any time.")
+      .def("load", &NormalizationSource::load, py::call_guard<ReleaseGil>(),
+           "Do nothing; the values are always available.")
       .def("purge", &NormalizationSource::purge, py::call_guard<ReleaseGil>(),
            "The values are not needed until the next load().")
       .def_property_readonly("channels", &NormalizationSource::channels, "int: channels of the source image.")

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What describes a kernel to be made: activation, batch normalization, geometry of a convolution.
+// Descriptors of kernels: activation, batch normalization, geometry of a convolution.
 #include <mpscnn/data_source.hpp>
 
 #include <limits>
@@ -33,7 +33,7 @@ Pair pair_from(py::handle value, const char* name) {
   return {extents.front(), extents.back()};
 }
 
-/// One float for each element of a sequence, in single precision.
+/// Return the elements of a sequence in single precision.
 std::vector<float> floats_from(py::handle values, const char* name) {
   const auto refuse = [&] {
     PyErr_Clear();
@@ -41,7 +41,7 @@ std::vector<float> floats_from(py::handle values, const char* name) {
                         ") is not a sequence of numbers."));
   };
   if (py::hasattr(values, "__dlpack__") || py::hasattr(values, "__array_interface__")) {
-    // A tensor with requires_grad gives no numbers, but it gives its memory.
+    // A tensor with requires_grad cannot be iterated as numbers; its memory can be read.
     const auto array = py::isinstance<py::array>(values) ? py::reinterpret_borrow<py::array>(values)
                                                          : array_from(view_of(values, name));
     check(array.ndim() == 1, name, ".ndim (", array.ndim(), ") is not 1.");
@@ -79,10 +79,10 @@ NeuronDescriptor make_neuron(const Text& type, const std::optional<Real>& a, con
   return neuron;
 }
 
-/// As few digits from six on as tell it from its neighbours in single precision: "0.1", "2.0", "1e-05".
+/// Format with the fewest digits, at least six, that identify the float: "0.1", "2.0", "1e-05".
 std::string shown(float number) {
   for (int digits = std::numeric_limits<float>::digits10;; ++digits) {
-    // Python's own are the same in every locale. std::to_chars(float) came with macOS 13.3 [<charconv>].
+    // Python's functions do not depend on the locale. std::to_chars(float) came with macOS 13.3 [<charconv>].
     const std::unique_ptr<char, decltype(&PyMem_Free)> text(
         PyOS_double_to_string(number, 'g', digits, Py_DTSF_ADD_DOT_0, nullptr), PyMem_Free);
     if (!text) throw py::error_already_set();
@@ -114,7 +114,7 @@ py::object activation_of(const ConvolutionDescriptor& d) {
   return d.activation.type == 0 ? py::object(py::none()) : py::cast(d.activation);
 }
 
-/// As it would be written, without what has its default.
+/// Return the constructor call, without arguments that have their default.
 std::string repr_of(const ConvolutionDescriptor& d) {
   const auto pair = [](Pair p) { return say("(", p.h, ", ", p.w, ")"); };
   std::string text =
@@ -129,7 +129,7 @@ std::string repr_of(const ConvolutionDescriptor& d) {
   return text + ")";
 }
 
-/// Property of BatchNorm: its own memory, read-only.
+/// Property of BatchNorm: a read-only view of its memory.
 template <std::vector<float> BatchNorm::* kMember>
 py::array values_of(const py::object& self) {
   auto& values = self.cast<BatchNorm&>().*kMember;
@@ -142,7 +142,7 @@ py::array values_of(const py::object& self) {
                      .owner = keep_python_object(self)});
 }
 
-/// For pickle: the class with these attributes as its arguments.
+/// For pickle: call the class with these attributes as arguments.
 py::tuple made_again(const py::object& self, std::initializer_list<const char*> names) {
   py::dict arguments;
   for (const char* name : names) arguments[name] = self.attr(name);
@@ -304,11 +304,11 @@ void bind_descriptor(py::module_& module) {
       .def_readonly("groups", &ConvolutionDescriptor::groups, "int: 1 of a depth-wise convolution.")
       .def_readonly("depthwise", &ConvolutionDescriptor::depthwise, "bool: one filter per channel.")
       .def_readonly("sub_pixel_scale_factor", &ConvolutionDescriptor::sub_pixel_scale_factor,
-                    "int, pixels: along each side of the square that a pixel becomes.")
+                    "int, pixels: side of the square that replaces each pixel.")
       .def_property_readonly("activation", &activation_of,
-                             "NeuronDescriptor or None: what is applied to the result before it is stored.")
+                             "NeuronDescriptor or None: activation applied to the result.")
       .def_readonly("batch_norm", &ConvolutionDescriptor::batch_norm,
-                    "BatchNorm or None: what is folded into the weights.")
+                    "BatchNorm or None: batch normalization folded into the weights.")
       .def("__repr__", [](const ConvolutionDescriptor& d) { return repr_of(d); })
       .def("__reduce__", [](const py::object& self) {
         return made_again(self, {"kernel_size", "in_channels", "out_channels", "stride", "dilation", "groups",

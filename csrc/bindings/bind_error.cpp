@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// C++ exceptions of the core as Python exceptions.
+// Translation of C++ exceptions to Python exceptions.
 #include <exception>
 #include <new>
 

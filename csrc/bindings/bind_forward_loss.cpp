@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The losses as kernels of images alone, and the gradient that the backward pass begins with.
+// Losses as kernels that take only images, and the initial gradient of the backward pass.
 #include <mpscnn/forward_loss.hpp>
 
 #include <mpscnn/array_call.hpp>
@@ -13,12 +13,12 @@
 namespace mpscnn::bindings {
 namespace {
 
-/// What one call was given: all arrays, or all Images.
+/// Arguments of one call: all arrays, or all Images.
 class Sources {
  public:
   Sources(const char* who, const std::shared_ptr<Device>& device) : who_(who), device_(device), call_(device) {}
 
-  /// The image of an argument: null for None where it is optional.
+  /// Return the image of an argument; null for None if it is optional.
   std::shared_ptr<Image> take(const py::object& object, const char* name, bool optional = false) {
     check_made(object, name);
     if (optional && object.is_none()) return nullptr;
@@ -39,7 +39,7 @@ class Sources {
     return call_.source(view);
   }
 
-  /// Runs `encode(commands, out)`, where `out` may be an array, an Image or None, and returns the result.
+  /// Run `encode(commands, out)` and return the result; `out` may be an array, an Image or None.
   template <class Encode>
   py::object run(const py::object& out, ImageShape shape, DType dtype, const Encode& encode) {
     check_made(out, "out");
@@ -67,7 +67,7 @@ class Sources {
       encode(*buffer, call_.result(view));
       call_.run(*buffer);
     }
-    return array;  // copied, which wants the GIL
+    return array;  // copied with the GIL held
   }
 
  private:
@@ -308,9 +308,8 @@ void bind_gradient(py::module_& module) {
 
 void bind_initial(py::module_& module) {
   using Kernel = InitialGradient;
-  py::class_<Kernel, std::shared_ptr<Kernel>>(
-      module, "InitialGradient",
-      R"(Ones of the shape of a source: the gradient that a backward pass begins with.
+  py::class_<Kernel, std::shared_ptr<Kernel>>(module, "InitialGradient",
+                                              R"(Ones of the shape of a source: the initial gradient of a backward pass.
 
     Parameters
     ----------
@@ -344,7 +343,7 @@ void bind_initial(py::module_& module) {
                              });
           },
           py::arg("x"), py::kw_only(), py::arg("out") = py::none(),
-          R"(Make the ones and wait.
+          R"(Compute the ones and wait.
 
         Parameters
         ----------

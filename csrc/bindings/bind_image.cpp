@@ -37,7 +37,7 @@ py::object numpy_of(const std::shared_ptr<Image>& image, const std::string& layo
     const auto shared = image->shared_array();
     if (shared && layout == ImageLayout::NHWC && !copy.value_or(false)) {
       auto view = *shared;
-      // Whoever holds the array holds the image, and with it the memory's owner.
+      // The array holds the image, which holds the memory's owner.
       view.owner = image;
       return array_from(view);
     }
@@ -109,7 +109,7 @@ void bind_image(py::module_& module) {
           },
           py::arg("x"), py::arg("layout") = "NHWC", py::kw_only(), py::arg("copy") = py::none(),
           py::arg("device") = nullptr,
-          R"(Image that shows an array: NumPy, PyTorch (CPU), DLPack, __array_interface__ or buffer.
+          R"(Return an image of an array: NumPy, PyTorch (CPU), DLPack, __array_interface__ or buffer.
 
         Parameters
         ----------
@@ -123,7 +123,7 @@ void bind_image(py::module_& module) {
             return Image::temporary(buffer, shape_from(shape), image_dtype(dtype));
           },
           py::arg("command_buffer"), py::arg("shape"), py::arg("dtype") = "float32",
-          "Image that lives on one command buffer, until its read_count is 0 (MPSTemporaryImage).")
+          "Return an image that is valid on one command buffer, until its read_count is 0 (MPSTemporaryImage).")
       .def_static(
           "most_images",
           [](Integer channels) {
@@ -140,7 +140,7 @@ void bind_image(py::module_& module) {
           [](const std::shared_ptr<Image>& image, const Text& layout, const py::object& out,
              std::optional<Boolean> copy) { return numpy_of(image, layout, out, copy_mode(copy)); },
           py::arg("layout") = "NHWC", py::kw_only(), py::arg("out") = py::none(), py::arg("copy") = py::none(),
-          R"(The pixels as an array: a view where the image's memory is an array's (copy=None), else a copy.
+          R"(Return the pixels as an array: a view if the image shares an array's memory (copy=None), else a copy.
 
         ``out`` is written in place (any strides) and returned. copy=False raises BufferError rather than copy.)")
       .def(
@@ -153,7 +153,8 @@ void bind_image(py::module_& module) {
           py::arg("x"), py::arg("layout") = "NHWC", "Replace the pixels; shape and dtype must be the image's.")
       .def(
           "channels", [](const Image& image, Integer first, Integer count) { return image.channels(first, count); },
-          py::arg("first"), py::arg("count"), "Image: a view on a run of channels; both multiples of 4, or the rest.")
+          py::arg("first"), py::arg("count"),
+          "Image: a view of consecutive channels; both multiples of 4, or the rest.")
       .def_property_readonly(
           "shape",
           [](const Image& image) {

@@ -51,7 +51,7 @@ py::object call_conversion(const ImageConversion& kernel, const py::object& x, c
   const auto& s = view.shape;
   kernel.check_channels(s[3]);
   const ImageShape shape{s[0], s[1], s[2], s[3]};
-  Image::bytes(*kernel.device(), shape, view.dtype);  // says what is wrong
+  Image::bytes(*kernel.device(), shape, view.dtype);  // throws for a wrong shape
   if (out.is_none()) kernel.check_no_clip();
   const py::object result =
       out.is_none() ? py::object(empty_array(kernel.result_shape(shape).nhwc(), kernel.dtype())) : out;
@@ -80,7 +80,7 @@ void set(ImageConversion& kernel, const char* name, const py::object& object) {
   kernel.set(name, value);
 }
 
-/// As kernels of the table have it: `doc` says what it is.
+/// Add an attribute as on kernels of the table, with docstring `doc`.
 template <class Class>
 void add_attribute(Class& type, const char* name, const char* doc) {
   type.def_property(
@@ -101,7 +101,7 @@ void add_attribute(Class& type, const char* name, const char* doc) {
 void bind_image_conversion(py::module_& module) {
   py::class_<ImageConversion, std::shared_ptr<ImageConversion>> type(
       module, "ImageConversion",
-      R"(Images to another dtype, and another meaning of alpha.
+      R"(Conversion of images to another dtype and alpha convention.
 
     Values stay what they are; uint8 and uint16 hold 0...1 in steps of 1/255 and 1/65535, rounded to the nearest and
     clamped.

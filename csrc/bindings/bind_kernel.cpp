@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// _core.Kernel: what the classes built from the table derive from.
+// _core.Kernel: base of the classes built from the table.
 #include <mpscnn/array_call.hpp>
 
 #include <algorithm>
@@ -25,7 +25,8 @@
 namespace mpscnn::bindings {
 namespace {
 
-/// Of the row's arguments by name; or a copy of a kernel, which brings its device, or its gradient by (kernel, source).
+/// Make a kernel from the row's arguments by name; or copy a kernel, with its device; or make a gradient kernel from
+/// (kernel, source).
 std::shared_ptr<Kernel> make_kernel(const std::string& name, const py::object& given,
                                     const std::shared_ptr<Device>& device) {
   if (py::isinstance<Kernel>(given)) {
@@ -68,8 +69,8 @@ std::optional<DType> optional_dtype(const py::object& dtype) {
   return dtype.is_none() ? std::nullopt : std::optional(dtype_from(dtype, "dtype"));
 }
 
-/// One thing for each source of a call, in the order of the row's names. No allocation: a small kernel takes ten
-/// microseconds from Python and back.
+/// One item per source of a call, in the order of the row's names. Does not allocate: a small kernel takes ten
+/// microseconds including the Python call.
 template <class T>
 class Each {
  public:
@@ -91,7 +92,7 @@ using Images = Each<std::shared_ptr<Image>>;
 using Views = Each<ArrayView>;
 using Shapes = Each<ImageShape>;
 
-/// The state that a call was given: one of them or none.
+/// The state argument of a call: at most one of the two is set.
 struct State {
   std::shared_ptr<BatchNormalizationState> batch;
   std::shared_ptr<GradientState> gradient;
@@ -105,7 +106,7 @@ bool is_state(py::handle object) {
   return py::isinstance<BatchNormalizationState>(object) || py::isinstance<GradientState>(object);
 }
 
-/// Of the argument `state`.
+/// Convert the argument `state`.
 State state_of(const Kernel& kernel, py::handle object) {
   State state;
   if (object.is_none()) return state;
@@ -119,7 +120,7 @@ State state_of(const Kernel& kernel, py::handle object) {
   return state;
 }
 
-/// The argument `with_state`: whether a state for the gradient kernel is wanted, and which one the encode joins.
+/// The argument `with_state`: whether to return a state for the gradient kernel, and which state the encode joins.
 class Left {
  public:
   Left(const Kernel& kernel, py::handle object) {
@@ -138,7 +139,7 @@ class Left {
 
   bool is_wanted() const { return wanted_; }
   std::shared_ptr<GradientState>* state() { return wanted_ ? &state_ : nullptr; }
-  /// What the call answers.
+  /// Return the call's result, with the state if wanted.
   py::object beside(py::object result) const {
     return wanted_ ? py::object(py::make_tuple(std::move(result), state_)) : result;
   }
@@ -148,7 +149,8 @@ class Left {
   std::shared_ptr<GradientState> state_;
 };
 
-/// x and what follows it. A state may stand behind the sources as well as go by its name: `state`, if it is null.
+/// Return x and the further sources. A state may follow the sources by position: it is stored in `state` if none was
+/// given by name.
 Each<py::handle> sources_of(const Kernel& kernel, const py::object& x, const py::args& others, State* state = nullptr) {
   auto count = others.size();
   if (state && !state->is_given() && count > 0 && is_state(others[count - 1]))
@@ -176,7 +178,7 @@ std::shared_ptr<BatchNormalizationState> encode_state(Kernel& kernel, CommandBuf
   return kernel.encode_state(buffer, sources.span(), state);
 }
 
-/// A destination whose pixels NumPy can see, for results that nobody provided.
+/// Allocate a result image that NumPy can view, for calls without `out`.
 std::shared_ptr<Image> result_image(const Kernel& kernel, const Images& sources, const State& state,
                                     std::optional<DType> dtype) {
   Shapes shapes;
@@ -191,7 +193,7 @@ void check_no_clip(const Kernel& kernel) {
   check(!has_clip(kernel), kernel.row().name, ": clip_rect needs a destination (out) whose other pixels are kept.");
 }
 
-/// What a kernel whose result is a state cannot be given.
+/// Throw for arguments that a kernel whose result is a state does not accept.
 void check_no_destination(const Kernel& kernel, const py::object& out, const py::object& dtype, bool temporary,
                           bool with_state) {
   const auto no = [&](bool given, const char* name) {
@@ -271,7 +273,7 @@ std::shared_ptr<BatchNormalizationState> call_for_state(Kernel& kernel, const Ea
   return run(kernel, views.span(), state);
 }
 
-/// One kernel, one command buffer, waits. Arrays in, arrays out; images in, images out.
+/// Run a kernel on its own command buffer and wait. Arrays give arrays, Images give Images.
 py::object call_kernel(Kernel& kernel, const py::object& x, const py::args& others, const py::object& out,
                        const py::object& given, const py::object& dtype_like, const py::object& with_state) {
   const auto& row = kernel.row();
@@ -358,8 +360,8 @@ py::tuple result_shape(const Kernel& kernel, const py::object& shape, const py::
   return py::make_tuple(s.n, s.h, s.w, s.c);
 }
 
-/// Shows Python's garbage collector the reference that a kernel has to its padding policy, which may refer to the
-/// kernel. Whatever a cycle passes through besides can be cleared, and ends it.
+/// Show Python's garbage collector the reference from a kernel to its padding policy, which may refer to the kernel.
+/// The other objects of such a cycle can be cleared, which breaks it.
 int traverse(PyObject* self, visitproc visit, void* arg) {
   const auto* instance = reinterpret_cast<const py::detail::instance*>(self);
   if (instance->simple_layout && instance->simple_holder_constructed) {
@@ -370,8 +372,8 @@ int traverse(PyObject* self, visitproc visit, void* arg) {
   return 0;
 }
 
-/// Attributes of their own are for classes derived in Python. With pybind11's dynamic_attr, Python 3.11 would show the
-/// collector their dictionary twice, and no cycle through a kernel would ever be collected.
+/// Only classes derived in Python have instance attributes. With pybind11's dynamic_attr, Python 3.11 would show the
+/// collector their dictionary twice, and cycles through a kernel would never be collected.
 void set_up_kernel_type(PyHeapTypeObject* type) {
   type->ht_type.tp_flags |= Py_TPFLAGS_HAVE_GC;
   type->ht_type.tp_traverse = &traverse;
@@ -384,7 +386,7 @@ void bind_kernel(py::module_& module) {
                                               "Base of all kernels.")
       .def(py::init(&make_kernel), py::arg("name"), py::arg("arguments"), py::arg("device") = nullptr)
       .def_property_readonly(
-          "_name", [](const Kernel& kernel) { return kernel.row().name; }, "str: of the row of the kernel table.")
+          "_name", [](const Kernel& kernel) { return kernel.row().name; }, "str: name of the row in the kernel table.")
       .def("__call__", &call_kernel, py::arg("x"), py::arg("out") = py::none(), py::arg("state") = py::none(),
            py::arg("dtype") = py::none(), py::arg("with_state") = false,
            R"(Run the kernel and wait.
@@ -439,9 +441,9 @@ void bind_kernel(py::module_& module) {
         Image or BatchNormalizationState, with ``with_state`` a tuple of two
             May be read when the command buffer has completed.)")
       .def("result_shape", &result_shape, py::arg("shape"),
-           "(N, H, W, C) of the result for such a source, or such sources.")
+           "Return (N, H, W, C) of the result for the shapes of the sources.")
       .def("reload", &reload, py::arg("command_buffer") = nullptr, py::arg("state") = py::none(),
-           R"(Read the weights or values again: from the data source, at once, or from memory of the device.
+           R"(Reload the weights or values: from the data source, immediately, or from device memory.
 
         Parameters
         ----------
@@ -451,7 +453,7 @@ void bind_kernel(py::module_& module) {
             NormalizationGammaAndBetaState, NormalizationMeanAndVarianceState or BatchNormalizationState, of which mean
             and variance are read.)")
       .def("export_weights", &Kernel::export_weights, py::arg("command_buffer"), py::call_guard<ReleaseGil>(),
-           R"(Append the export of the weights, as the kernel has them, to a command buffer.
+           R"(Append an export of the kernel's weights to a command buffer.
 
         Parameters
         ----------
@@ -471,7 +473,7 @@ void bind_kernel(py::module_& module) {
             update_weights(kernel, buffer, state);
           },
           py::arg("command_buffer").none(false), py::arg("state").none(false),
-          R"(Of the gradient kernel of a convolution: have its data source encode new weights, and reload them.
+          R"(Encode new weights by the data source of a convolution's gradient kernel, and reload them.
 
         Calls ``update(command_buffer, state, weights)`` of the data source, where weights are the present ones
         (``export_weights()``), and reloads this kernel and its forward kernel on the command buffer from what it
@@ -497,7 +499,7 @@ void bind_kernel(py::module_& module) {
             update_weights_on_cpu(kernel, state);
           },
           py::arg("state").none(false),
-          R"(Of the gradient kernel of a convolution: have its data source change its weights, and reload them.
+          R"(Update the weights by the data source of a convolution's gradient kernel, and reload them.
 
         Calls ``update_on_cpu(state, weights)`` of the data source, where weights are the present ones, copied for this,
         and reloads this kernel and its forward kernel from the data source, unless it returns False.
@@ -515,11 +517,11 @@ void bind_kernel(py::module_& module) {
         RuntimeError before the gradients have been computed.)")
       .def_property_readonly(
           "data_source", [](const Kernel& kernel) { return to_python(kernel.data_source()); },
-          "Where the weights come from; None without weights.")
+          "Source of the weights; None without weights.")
       .def_property_readonly("device", &Kernel::device, "Device")
       .def_property_readonly("neuron_descriptor", &Kernel::neuron,
-                             "NeuronDescriptor or None: what a neuron kernel computes, or what a kernel with weights "
-                             "applies to its result before it is stored.")
+                             "NeuronDescriptor or None: activation that a neuron kernel computes, or a kernel with "
+                             "weights applies to its result.")
       .def(
           "_archived",
           [](const Kernel& kernel) {

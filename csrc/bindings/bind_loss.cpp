@@ -23,10 +23,10 @@ py::module_ numpy() { return py::module_::import("numpy"); }
 
 // ------------------------------------------------------------------------------------------------------------- labels
 
-/// The object as a NumPy array; throws where it is none.
+/// Return the object as a NumPy array. Throw if it is not an array.
 py::array numpy_array_of(const py::object& object, const char* name) {
   check_made(object, name);
-  if (!PyTuple_Check(object.ptr()) && !PyList_Check(object.ptr())) view_of(object, name);  // says what is no array
+  if (!PyTuple_Check(object.ptr()) && !PyList_Check(object.ptr())) view_of(object, name);  // throws for other objects
   return numpy().attr("ascontiguousarray")(object);
 }
 
@@ -34,7 +34,7 @@ char kind_of(const py::array& array) { return array.dtype().kind(); }
 
 Extents extents_of(const py::array& array) { return {array.shape(), array.shape() + array.ndim()}; }
 
-/// "[1, 0, 3]" of the element with that number in C order.
+/// Return the index of the element at a C-order offset: "[1, 0, 3]".
 std::string place_of(std::int64_t element, const Extents& shape) {
   std::string place;
   for (std::size_t axis = shape.size(); axis-- > 0; element /= shape[axis])
@@ -42,7 +42,7 @@ std::string place_of(std::int64_t element, const Extents& shape) {
   return say("[", place, "]");
 }
 
-/// Class numbers of shape (N,) or (N, H, W) as (N, H, W, C): 1 for the class, 0 for the others.
+/// One-hot encode class numbers of shape (N,) or (N, H, W) as (N, H, W, C).
 py::array one_hot(const std::string& who, const py::array& numbers, std::int64_t classes, const Device& device) {
   const auto given = extents_of(numbers);
   check(given.size() == 1 || given.size() == 3, who, ": labels.ndim (", given.size(),
@@ -51,13 +51,13 @@ py::array one_hot(const std::string& who, const py::array& numbers, std::int64_t
   Extents shape = given;
   if (shape.size() == 1) shape.insert(shape.end(), {1, 1});
   shape.push_back(classes);
-  Image::bytes(device, {shape[0], shape[1], shape[2], shape[3]}, DType::float32);  // says what is too large
+  Image::bytes(device, {shape[0], shape[1], shape[2], shape[3]}, DType::float32);  // throws if too large
   const py::array_t<std::int64_t> classes_of = numbers.attr("astype")("int64");
   const auto hot = numpy().attr("zeros")(shape, "float32").cast<py::array_t<float>>();
   float* pixel = const_cast<float*>(hot.data());
   for (std::int64_t i = 0; i < classes_of.size(); ++i, pixel += classes) {
     const auto value = classes_of.data()[i];
-    if (value < 0 || value >= classes) {  // text is made of those alone
+    if (value < 0 || value >= classes) {  // build the message only for invalid values
       check(value >= 0, who, ": labels", place_of(i, given), " (", value, ") is less than the minimum (0).");
       check(false, who, ": labels", place_of(i, given), " (", value, ") is not less than the number of classes (",
             classes, ").");
@@ -67,7 +67,7 @@ py::array one_hot(const std::string& who, const py::array& numbers, std::int64_t
   return hot;
 }
 
-/// float32 arrays of shape (N, H, W, C).
+/// Labels and weights as float32 arrays of shape (N, H, W, C).
 struct LabelArrays {
   py::array labels;
   std::optional<py::array> weights;
@@ -103,7 +103,7 @@ LabelArrays arrays_of(const std::string& who, const py::object& labels, const py
   const auto wanted = extents_of(given), shape = extents_of(values), whole = extents_of(arrays.labels);
   check(shape == wanted || shape == whole, who, ": weights.shape ", as_tuple(shape), " is not labels.shape ",
         as_tuple(wanted), ".");
-  if (shape != whole) {  // of a pixel for all its classes
+  if (shape != whole) {  // one weight per pixel, for all classes
     auto pixels = whole;
     pixels.back() = 1;
     values = numpy().attr("broadcast_to")(values.attr("reshape")(pixels), whole);
@@ -171,7 +171,7 @@ py::tuple loss_shape_tuple(const LossShape& shape) { return py::make_tuple(shape
 void bind_labels(py::module_& module) {
   py::class_<LossLabels, std::shared_ptr<LossLabels>>(
       module, "LossLabels",
-      R"(What a loss compares predictions with: labels, weights, and the place where the loss is put.
+      R"(Targets of a loss: labels and weights, and storage for the result.
 
     Arrays are copied into images of the device; ``write()`` puts the next batch there. Images are used as they are, so
     that kernels may compute them.
@@ -220,7 +220,7 @@ void bind_labels(py::module_& module) {
       .def(py::init(&labels_from), py::arg("labels"), py::arg("weights") = py::none(), py::kw_only(),
            py::arg("number_of_classes") = py::none(), py::arg("loss_shape") = py::none(), py::arg("device") = nullptr)
       .def("write", &write, py::arg("labels"), py::arg("weights") = py::none(),
-           R"(Replace labels, and weights, by those of another batch of the same shape.
+           R"(Replace labels and weights by those of another batch of the same shape.
 
         Raises RuntimeError while a command buffer that uses them has not completed, ValueError for labels in Images.
 
@@ -229,7 +229,7 @@ void bind_labels(py::module_& module) {
         labels, weights : arrays or sequences
             As of the constructor; weights if and only if the object has some.)")
       .def_property_readonly("loss", &loss_of,
-                             "array, shape (N, \\*loss_shape), float32: a copy of what was computed last. With "
+                             "array, shape (N, \\*loss_shape), float32: a copy of the last result. With "
                              "reduce_across_batch the sum is the first image's, and the others are 0.")
       .def_property_readonly(
           "shape",
@@ -250,7 +250,7 @@ void bind_labels(py::module_& module) {
 
 // ------------------------------------------------------------------------------------------------------------- kernel
 
-/// The object itself, or one of arrays for predictions of that shape.
+/// Return the LossLabels itself, or one made from arrays for predictions of this shape.
 std::shared_ptr<LossLabels> labels_for(const LossKernel& kernel, const py::object& labels, const py::object& weights,
                                        ImageShape predictions, bool takes_class_numbers) {
   const char* const name = kernel.name();
@@ -296,7 +296,7 @@ py::object call_loss(const LossKernel& kernel, const py::object& x, const py::ob
   const auto view = pixels_of(x, "x");
   check(view.ndim() == 4, name, ": x.ndim (", view.ndim(), ") is not 4 (N, H, W, C).");
   const ImageShape shape{view.shape[0], view.shape[1], view.shape[2], view.shape[3]};
-  Image::bytes(*kernel.device(), shape, view.dtype);  // says what is wrong
+  Image::bytes(*kernel.device(), shape, view.dtype);  // throws for a wrong shape
   const auto compared = labels_for(kernel, labels, weights, shape, takes_class_numbers);
   kernel.check_labels(shape, *compared);
   const py::object result = out.is_none() ? py::object(empty_array(shape.nhwc(), gradient_dtype(view.dtype))) : out;

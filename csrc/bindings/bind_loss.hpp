@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What the bindings of losses share.
+// Functions shared by the bindings of losses.
 #pragma once
 
 #include <mpscnn/loss.hpp>
@@ -22,13 +22,13 @@ inline LossOptions options_from(const Text& type, const Text& reduction, Real we
           .reduce_across_batch = reduce_across_batch};
 }
 
-/// Loss and gradient, waiting for them; labels that are arrays may be class numbers, or not.
+/// Compute loss and gradient and wait. `takes_class_numbers`: labels that are arrays may be class numbers.
 py::object call_loss(const LossKernel& kernel, const py::object& x, const py::object& labels, const py::object& weights,
                      const py::object& out, bool takes_class_numbers);
 std::shared_ptr<Image> encode_loss(const LossKernel& kernel, CommandBuffer& buffer, const std::shared_ptr<Image>& x,
                                    LossLabels& labels, const std::shared_ptr<Image>& out, Boolean temporary);
 
-/// By bind_loss().
+/// Called by bind_loss().
 void bind_yolo_loss(py::module_& module);
 
 }  // namespace mpscnn::bindings

@@ -13,7 +13,7 @@
 namespace mpscnn::bindings {
 namespace {
 
-/// Whoever holds the array holds the matrix.
+/// The array holds the matrix.
 py::array matrix_view(const std::shared_ptr<Matrix>& matrix) {
   matrix->check_readable();
   auto view = matrix->array();
@@ -48,7 +48,7 @@ py::object matrix_array(const std::shared_ptr<Matrix>& matrix, const py::object&
   return array.attr("astype")(dtype, py::arg("copy") = always);
 }
 
-/// The buffer protocol, as NumPy's view of the memory answers it: whoever holds the buffer holds that view.
+/// The buffer protocol, forwarded to a NumPy view of the memory; the buffer holds that view.
 int matrix_getbuffer(PyObject* self, Py_buffer* view, int flags) {
   try {
     check_made(self, "self");
@@ -78,7 +78,7 @@ py::object representation(const Kernel& kernel, const char* name) {
   return py::str(say("<mpscnn.", name, " ", name_of(kernel.layout()), " from (", origin[0], ", ", origin[1], ") on>"));
 }
 
-/// What both classes have.
+/// Members of both classes.
 template <class Kernel>
 py::class_<Kernel, std::shared_ptr<Kernel>> bind_copy(py::module_& module, const char* name, const char* doc) {
   return py::class_<Kernel, std::shared_ptr<Kernel>>(module, name, doc)
@@ -134,7 +134,7 @@ void bind_matrix(py::module_& module) {
            py::arg("device") = nullptr)
       .def_static("from_array", &from_array, py::arg("x"), py::kw_only(), py::arg("copy") = py::none(),
                   py::arg("device") = nullptr,
-                  R"(Matrix that shows an array of shape (rows, columns).
+                  R"(Return a matrix of an array of shape (rows, columns).
 
         Parameters
         ----------
@@ -148,8 +148,8 @@ void bind_matrix(py::module_& module) {
             return Matrix::temporary(buffer, rows, columns, dtype_from(dtype, "dtype", DType::float32));
           },
           py::arg("command_buffer"), py::arg("rows"), py::arg("columns"), py::arg("dtype") = "float32",
-          "Matrix that lives on one command buffer, until its read_count is 0 (MPSTemporaryMatrix); never read by the "
-          "CPU.")
+          "Return a matrix that is valid on one command buffer, until its read_count is 0 (MPSTemporaryMatrix); never "
+          "read by the CPU.")
       .def("numpy", &matrix_view, "array: a view of the matrix's memory, shape (rows, columns); not a copy.")
       .def("__array__", &matrix_array, py::arg("dtype") = py::none(), py::arg("copy") = py::none())
       .def("__dlpack__", [](const std::shared_ptr<Matrix>& matrix,

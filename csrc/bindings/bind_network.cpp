@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// _core.Network: arrays in, arrays out, in any order of axes; at once or later.
+// _core._Network: runs networks on arrays with any order of axes, synchronously or asynchronously.
 #include <mpscnn/network_call.hpp>
 
 #include <algorithm>
@@ -45,7 +45,7 @@ std::vector<ImageShape> shapes_from(const std::vector<std::array<std::int64_t, 4
   return shapes;
 }
 
-/// A call and the Python objects that it returns.
+/// A pending call and the Python objects that it returns.
 struct Pending {
   std::shared_ptr<NetworkCall> call;
   py::list results;
@@ -100,7 +100,8 @@ Pending prepare(const std::shared_ptr<Network>& network, const py::sequence& arr
 }  // namespace
 
 void bind_network(py::module_& module) {
-  py::class_<Pending, std::shared_ptr<Pending>>(module, "_NetworkCall", "A network at work: wait() gives its results.")
+  py::class_<Pending, std::shared_ptr<Pending>>(module, "_NetworkCall",
+                                                "A pending network call: wait() gives its results.")
       .def(
           "wait",
           [](Pending& pending) {
@@ -113,7 +114,7 @@ void bind_network(py::module_& module) {
           "Wait until the work is done; raises RuntimeError when it failed.")
       .def_property_readonly("is_done", [](Pending& pending) { return pending.call->is_done(); }, "bool");
 
-  py::class_<Network, std::shared_ptr<Network>>(module, "_Network", "What a mpscnn.Network has in the core.")
+  py::class_<Network, std::shared_ptr<Network>>(module, "_Network", "The core of a mpscnn.Network.")
       .def(py::init(&make_network), py::arg("inputs"), py::arg("nodes"), py::arg("outputs"), py::arg("dtype"),
            py::arg("device") = nullptr)
       .def(
@@ -192,7 +193,7 @@ void bind_network(py::module_& module) {
             }
             return list;
           },
-          py::arg("inputs"), "What is encoded, in order.")
+          py::arg("inputs"), "The encodes, in order.")
       .def(
           "images",
           [](const Network& network, const std::vector<std::array<std::int64_t, 4>>& inputs) {
@@ -207,14 +208,15 @@ void bind_network(py::module_& module) {
             }
             return list;
           },
-          py::arg("inputs"), "The images that are encoded from and to; temporary where they are no input or output.")
+          py::arg("inputs"), "Sources and destinations of the encodes; temporary unless an input or output.")
       .def(
           "chunk_images",
           [](const Network& network, const std::vector<std::array<std::int64_t, 4>>& inputs) {
             return Network::chunk_images(*network.plan(shapes_from(inputs)));
           },
-          py::arg("inputs"), "The max number of images of one command buffer; 0: all have to be together.")
-      .def_property_readonly("plans", &Network::plans, "int: input shapes that are kept prepared.")
+          py::arg("inputs"), "The max number of images per command buffer; 0: batches cannot be divided.")
+      .def_property_readonly("plans", &Network::plans,
+                             "int: number of cached plans, one per combination of input shapes.")
       .def_property_readonly("device", &Network::device, "Device");
 }
 

@@ -98,7 +98,7 @@ py::dict state_dict(const OptimizerState& state) {
   return saved;
 }
 
-/// Nothing is changed unless all of it fits.
+/// Load a state dict. Nothing is changed unless all entries are valid.
 void load_state_dict(OptimizerState& state, const py::object& given) {
   check<TypeError>(PyMapping_Check(given.ptr()) && py::hasattr(given, "keys"), "saved (", type_name(given),
                    ") is not a mapping, as state_dict() makes it.");
@@ -119,7 +119,7 @@ void load_state_dict(OptimizerState& state, const py::object& given) {
   }
   py::object step = of("time_step");
   if (py::isinstance<py::array>(step) && py::reinterpret_borrow<py::array>(step).ndim() == 0)
-    step = step.attr("item")();  // of a file's
+    step = step.attr("item")();  // a 0-d array, as np.load() returns it
   check<TypeError>(is_integer(step), "time_step (", type_name(step), ") is not an int.");
   check(saved.size() == all.size() + 1, "OptimizerState: saved has ", saved.size(), " entries, expected ",
         all.size() + 1, ".");
@@ -139,9 +139,9 @@ py::object clip_of(const Optimizer& optimizer) {
 
 using StateClass = py::class_<OptimizerState, std::shared_ptr<OptimizerState>>;
 
-/// Before anything whose signature has its name.
+/// Bind the class before functions whose signature names it.
 StateClass declare_state(py::module_& module) {
-  return StateClass(module, "OptimizerState", R"(Values, and what an optimizer remembers of them.
+  return StateClass(module, "OptimizerState", R"(Values and the state that an optimizer keeps for them.
 
     ``optimizer.state_for(values)`` makes one. It belongs to the device; ``state_dict()`` is a copy for a file, and
     ``load_state_dict()`` goes on from there. The values are not in it: who gave them has them.
@@ -168,7 +168,7 @@ StateClass declare_state(py::module_& module) {
 
 void bind_base(py::module_& module) {
   py::class_<Optimizer, std::shared_ptr<Optimizer>>(module, "Optimizer",
-                                                    R"(What the optimizers have in common; it cannot be made itself.
+                                                    R"(Base class of the optimizers; cannot be instantiated.
 
     An optimizer makes the next values of values and their gradients, on the device and in place. Each step goes in this
     order, element by element:
@@ -200,7 +200,7 @@ void bind_base(py::module_& module) {
             return optimizer.state_for(given);
           },
           py::arg("values"),
-          R"(Memory for what is remembered of these values, zero-filled.
+          R"(Return a new zero-initialized OptimizerState for the values.
 
         Parameters
         ----------
@@ -226,7 +226,7 @@ void bind_base(py::module_& module) {
             optimizer.encode(buffer, given, *state);
           },
           py::arg("command_buffer"), py::arg("gradient"), py::arg("state").none(false),
-          R"(Append one step to a command buffer: the state's values become the next ones.
+          R"(Append one step to a command buffer, which updates the state's values.
 
         The kernels themselves follow when they are reloaded: ``kernel.reload(command_buffer, state.values)``, and
         ``kernel.gradient.reload(command_buffer, state.values)`` where a convolution's gradient kernel computes the
@@ -253,10 +253,10 @@ void bind_base(py::module_& module) {
       .def_property(
           "learning_rate", &Optimizer::learning_rate,
           [](Optimizer& optimizer, Real rate) { optimizer.set_learning_rate(rate); },
-          "float: of the steps that are encoded from now on. May be set.")
+          "float: used by steps encoded from now on. May be set.")
       .def_property_readonly(
           "gradient_rescale", [](const Optimizer& optimizer) { return optimizer.options().gradient_rescale; },
-          "float: what gradients are multiplied with, after clipping.")
+          "float: factor of the gradients, applied after clipping.")
       .def_property_readonly("gradient_clip", &clip_of,
                              "(float, float) or None: minimum and maximum of the elements of gradients.")
       .def_property_readonly(
@@ -340,8 +340,9 @@ void bind_descent(py::module_& module) {
 
 void bind_rms_prop(py::module_& module) {
   using Kind = OptimizerRMSProp;
-  py::class_<Kind, Optimizer, std::shared_ptr<Kind>>(module, "OptimizerRMSProp",
-                                                     R"(Gradients by the root of their mean square so far.
+  py::class_<Kind, Optimizer, std::shared_ptr<Kind>>(
+      module, "OptimizerRMSProp",
+      R"(RMSProp: gradients divided by the root of their running mean square.
 
     With g as Optimizer says:
 
@@ -398,7 +399,7 @@ void bind_rms_prop(py::module_& module) {
 void bind_adam(py::module_& module) {
   using Kind = OptimizerAdam;
   py::class_<Kind, Optimizer, std::shared_ptr<Kind>>(module, "OptimizerAdam",
-                                                     R"(Adam, and with amsgrad=True its form AMSGrad.
+                                                     R"(Adam, and with amsgrad=True its variant AMSGrad.
 
     With g as Optimizer says, and t = 1 in the first step of a state (its time_step is one less):
 
@@ -473,7 +474,7 @@ void bind_adam(py::module_& module) {
 
 void bind_state_members(StateClass& kind) {
   kind.def("state_dict", &state_dict,
-           R"(Copies of what is remembered, by name, and time_step.
+           R"(Return copies of the state arrays, by name, and time_step.
 
         Returns
         -------
@@ -482,7 +483,7 @@ void bind_state_members(StateClass& kind) {
             "maximum_velocity" of Adam; behind "weights." and "biases.", or "gamma." and "beta.", where the values are
             such. ``np.savez`` writes it.)")
       .def("load_state_dict", &load_state_dict, py::arg("saved"),
-           R"(Put back what state_dict() has answered. Nothing is changed unless all of it fits.
+           R"(Restore a result of state_dict(). Nothing is changed unless all of it fits.
 
         Parameters
         ----------
@@ -496,14 +497,14 @@ void bind_state_members(StateClass& kind) {
       .def_property(
           "time_step", &OptimizerState::time_step,
           [](OptimizerState& state, Integer time_step) { state.set_time_step(time_step); },
-          "int, >= 0: steps that have been encoded. May be set; Adam's t of the next step is one more.")
-      .def_property_readonly("optimizer", &OptimizerState::optimizer, "The optimizer that has made it.")
+          "int, >= 0: number of encoded steps. May be set; Adam's t of the next step is one more.")
+      .def_property_readonly("optimizer", &OptimizerState::optimizer, "The optimizer that made the state.")
       .def_property_readonly(
           "values",
           [](const OptimizerState& state) {
             return std::visit([](const auto& values) { return py::cast(values); }, state.values());
           },
-          "What is optimized, as it was given.")
+          "The optimized values, as given.")
       .def("__repr__", [](const OptimizerState& state) {
         return say("<mpscnn.OptimizerState of ", state.optimizer()->name(), ", time_step ", state.time_step(), ">");
       });

@@ -21,7 +21,7 @@ bool is_sequence(py::handle object) {
 
 std::string shown(py::handle object) { return py::repr(object).cast<std::string>(); }
 
-/// An object with `destination(kernel, sources, suggested)`, which is called from any thread.
+/// An object with `destination(kernel, sources, suggested)`, which may be called from any thread.
 class PythonPolicy final : public PaddingPolicy {
  public:
   explicit PythonPolicy(py::object policy) : owner_(keep_python_object(policy)), policy_(policy.ptr()) {}

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// States that go from kernel to kernel.
+// States that are passed between kernels.
 #include <mpscnn/batch_normalization_state.hpp>
 #include <mpscnn/convolution_state.hpp>
 #include <mpscnn/gradient_state.hpp>
@@ -30,7 +30,7 @@ py::array floats_of(const BatchNormalizationState& state, std::vector<float> (Ba
   return array;
 }
 
-/// The buffer itself, or a new one with the numbers in it.
+/// Return the Buffer itself, or a new one with a copy of the numbers.
 std::shared_ptr<Buffer> floats_buffer(py::handle object, const char* name, const std::shared_ptr<Device>& device,
                                       bool any_rank = false) {
   check_made(object, name);
@@ -40,7 +40,7 @@ std::shared_ptr<Buffer> floats_buffer(py::handle object, const char* name, const
           sizeof(float), ".");
     return buffer;
   }
-  if (!PyTuple_Check(object.ptr()) && !PyList_Check(object.ptr())) view_of(object, name);  // says what is no array
+  if (!PyTuple_Check(object.ptr()) && !PyList_Check(object.ptr())) view_of(object, name);  // throws for other objects
   const auto floats = py::module_::import("numpy").attr("ascontiguousarray")(object, "float32");
   const auto view = view_of(floats, name);
   check(any_rank || view.ndim() == 1, name, ".ndim (", view.ndim(), ") is not 1.");
@@ -51,7 +51,7 @@ std::shared_ptr<Buffer> floats_buffer(py::handle object, const char* name, const
   return buffer;
 }
 
-/// In the shape, or all that there are.
+/// Return a view of the buffer with the given shape, or of all its elements.
 py::array floats_view(const std::shared_ptr<Buffer>& buffer, Extents shape = {}) {
   if (shape.empty()) shape = {static_cast<std::int64_t>(buffer->bytes() / sizeof(float))};
   return array_from({.data = buffer->contents(),
@@ -61,7 +61,7 @@ py::array floats_view(const std::shared_ptr<Buffer>& buffer, Extents shape = {})
                      .owner = buffer});
 }
 
-/// A state of two buffers, as a class with a property for each.
+/// Bind a state of two buffers, with a property for each.
 template <class Kind>
 void bind_buffers(py::module_& module, const char* name, const char* doc,
                   std::pair<const char*, std::shared_ptr<Buffer> Kind::*> first,
@@ -87,7 +87,7 @@ void bind_buffers(py::module_& module, const char* name, const char* doc,
 void bind_convolution_state(py::module_& module) {
   using State = ConvolutionWeightsAndBiasesState;
   py::class_<State, std::shared_ptr<State>>(module, "ConvolutionWeightsAndBiasesState",
-                                            R"(Weights and biases of a convolution in memory of the device.
+                                            R"(Weights and biases of a convolution in device memory.
 
     ``kernel.export_weights(command_buffer)`` makes one, ``kernel.reload(command_buffer, state)`` takes one.
 
@@ -144,7 +144,7 @@ void bind_convolution_state(py::module_& module) {
 void bind_gradient_state(py::module_& module) {
   using State = GradientState;
   py::class_<State, std::shared_ptr<State>> kind(module, "GradientState",
-                                                 R"(What a forward kernel leaves for its gradient kernel.
+                                                 R"(State that a forward kernel passes to its gradient kernel.
 
     ``y, state = kernel.encode(commands, x, with_state=True)`` makes one, ``kernel.gradient.encode(commands, grad_y, x,
     state)`` takes it, once. It holds the geometry of the forward encode, and what the gradient kernel computes with
@@ -201,7 +201,7 @@ void bind_gradient_state(py::module_& module) {
   property("grad_gamma", "array, shape (C,), float32: with respect to gamma; a view.");
   property("grad_beta", "array, shape (C,), float32: with respect to beta; a view.");
   kind.def_property_readonly("encodes", &State::encodes,
-                             "int: forward encodes that share the state, which are parts of one batch.")
+                             "int: forward encodes that share the state, one per chunk of a batch.")
       .def_property_readonly("device", &State::device, "Device")
       .def("__repr__", [](const State& state) {
         const auto encodes = state.encodes();
@@ -217,7 +217,7 @@ void bind_state(py::module_& module) {
   bind_gradient_state(module);
   bind_buffers<NormalizationGammaAndBetaState>(
       module, "NormalizationGammaAndBetaState",
-      R"(gamma and beta in memory of the device, for ``kernel.reload(command_buffer, state)``.
+      R"(gamma and beta in device memory, for ``kernel.reload(command_buffer, state)``.
 
     Parameters
     ----------
@@ -246,7 +246,7 @@ void bind_state(py::module_& module) {
       {"gamma", &NormalizationGammaAndBetaState::gamma}, {"beta", &NormalizationGammaAndBetaState::beta});
   bind_buffers<NormalizationMeanAndVarianceState>(
       module, "NormalizationMeanAndVarianceState",
-      R"(Mean and variance in memory of the device, for ``kernel.reload(command_buffer, state)``.
+      R"(Mean and variance in device memory, for ``kernel.reload(command_buffer, state)``.
 
     Parameters
     ----------
@@ -312,7 +312,7 @@ void bind_state(py::module_& module) {
            py::arg("channels"), py::kw_only(), py::arg("device") = nullptr)
       .def_property_readonly("channels", &BatchNormalizationState::channels, "int: channels.")
       .def_property_readonly("count", &BatchNormalizationState::count,
-                             "int: values of each channel that the statistics encoded so far cover.")
+                             "int: values per channel in the statistics encoded so far.")
       .def_property_readonly(
           "mean", [](const BatchNormalizationState& state) { return floats_of(state, &BatchNormalizationState::mean); },
           "array, shape (C,), float32: a copy, which later statistics leave alone.")
@@ -325,13 +325,13 @@ void bind_state(py::module_& module) {
       .def_property_readonly(
           "grad_gamma",
           [](const BatchNormalizationState& state) { return floats_of(state, &BatchNormalizationState::grad_gamma); },
-          "array, shape (C,), float32: a copy of what BatchNormalizationStatisticsGradient found.")
+          "array, shape (C,), float32: a copy of the result of BatchNormalizationStatisticsGradient.")
       .def_property_readonly(
           "grad_beta",
           [](const BatchNormalizationState& state) { return floats_of(state, &BatchNormalizationState::grad_beta); },
-          "array, shape (C,), float32: a copy of what BatchNormalizationStatisticsGradient found.")
+          "array, shape (C,), float32: a copy of the result of BatchNormalizationStatisticsGradient.")
       .def("reset", &BatchNormalizationState::reset, py::call_guard<ReleaseGil>(),
-           "The statistics that are encoded from now on begin a new batch.")
+           "Start a new batch with the statistics that are encoded next.")
       .def_property_readonly("device", &BatchNormalizationState::device, "Device")
       .def("__repr__", [](const BatchNormalizationState& state) {
         return say("<mpscnn.BatchNormalizationState of ", state.channels(), " channels, ", state.count(),

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The kernel table as Python sees it.
+// The kernel table in Python.
 #include <mpscnn/table.hpp>
 
 #include <cmath>
@@ -28,7 +28,7 @@ py::dict as_dict(const ParamSpec& spec) {
                   "apple"_a = spec.apple, "summary"_a = spec.summary, "attribute"_a = spec.attribute);
 }
 
-/// Parameters that several rows share are one dict: making them is most of the time of an import.
+/// Dicts of parameters, shared between rows: creating them takes most of the import time.
 using Dicts = std::unordered_map<const ParamSpec*, py::dict>;
 
 py::list as_list(std::span<const ParamSpec* const> specs, Dicts& made) {
@@ -47,7 +47,7 @@ py::list source_names(const KernelRow& row) {
   return names;
 }
 
-/// By the number of sources of the kernels that have these attributes.
+/// Return the number of sources that determines the row's attributes.
 std::size_t attributes_of(const KernelRow& row) {
   return row.has_forward() ? find_kernel(row.forward)->sources.size() : row.sources.size();
 }
@@ -90,7 +90,7 @@ void bind_table(py::module_& module) {
         return as_list(common_params(sources), made);
       },
       py::arg("sources") = 1,
-      "list of dict: the parameters that every kernel of so many sources has, settable afterwards.");
+      "list of dict: the parameters of every kernel with this number of sources, settable after construction.");
 }
 
 }  // namespace mpscnn::bindings

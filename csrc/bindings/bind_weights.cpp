@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// reorder, reorder_linear and empty: mpscnn.weights re-exports them as they are. They are plain C functions, because
-// argument handling would otherwise take longer than the reordering of a small tensor.
+// reorder, reorder_linear and empty, re-exported by mpscnn.weights. They are plain C functions, because pybind11's
+// argument handling takes longer than reordering a small tensor.
 #include <cstring>
 #include <string_view>
 #include <thread>
@@ -93,7 +93,7 @@ Examples
 constexpr const char* kReorderLinearDoc = R"(reorder_linear(array, feature_map, out=None, *, copy=None, threads=None)
 --
 
-Weights of a linear layer behind a flattened feature map, for a fully connected kernel.
+Reorder the weights of a linear layer after a flattened feature map, for a fully connected kernel.
 
 The same as ``reorder(array, "OIHW", "OHWI", out, feature_map=feature_map)``, with the same `copy`.
 
@@ -128,7 +128,7 @@ MPSNeuralNetwork/MPSCNNConvolution.h, MPSCNNFullyConnected.
 constexpr const char* kEmptyDoc = R"(empty(shape, dtype="float32")
 --
 
-Uninitialized array whose memory can always be shared with a device.
+Return an uninitialized array whose memory can always be shared with a device.
 
 It stands on whole pages of its own, on huge ones where that pays. Pages of arrays that are gone (up to 64 MB) serve the
 next ones.
@@ -157,10 +157,10 @@ Source
 Metal/MTLDevice.h, newBufferWithBytesNoCopy:length:options:deallocator: takes page-aligned memory of whole pages.
 )";
 
-/// What may become of the array's memory.
+/// Whether the result may be a view of the array.
 enum class Copy : std::uint8_t { if_needed, always, never };
 
-/// Arguments of a METH_FASTCALL function by position or keyword; the rules of a Python signature.
+/// Arguments of a METH_FASTCALL function, by position or keyword as in a Python signature.
 template <std::size_t kCount>
 class Arguments {
  public:
@@ -170,7 +170,7 @@ class Arguments {
     place_arguments(function, names, positional, required, values, static_cast<std::size_t>(given), keywords, values_);
   }
 
-  /// Null when not given, or None.
+  /// Return the argument; null if not given or None.
   PyObject* operator[](std::size_t i) const { return values_[i] == Py_None ? nullptr : values_[i]; }
   PyObject* as_given(std::size_t i) const { return values_[i]; }
 
@@ -201,7 +201,7 @@ class Arguments {
   PyObject* values_[kCount] = {};
 };
 
-/// Small copies are over before another thread could take the GIL.
+/// Bytes from which on the GIL is released: smaller copies finish before another thread could acquire it.
 constexpr std::int64_t kReleaseGil = 64 << 10;
 
 template <class Run>
@@ -220,8 +220,8 @@ struct Reordering {
   int threads;
 };
 
-/// A plain NumPy array of four axes into a new one or a view, without a single allocation but the result's: nothing
-/// else may cost time for small weights. Null where that is not the case.
+/// Fast path for small weights: reorder a plain 4-D NumPy array into a new one or a view, with no allocation but the
+/// result's. Return null if it does not apply.
 py::object reorder_numpy(const Reordering& call) {
   NumpyFields fields;
   if (call.out || call.feature_map || call.source == Layout::C1HW || call.target == Layout::C1HW) return {};
@@ -272,7 +272,7 @@ py::object reorder_any(const Reordering& call) {
     check<BufferError>(call.copy != Copy::never, "reorder: array ", as_tuple(source.shape), " has to be copied from ",
                        name_of(call.source), " to ", name_of(call.target), " order, which copy=False rules out.");
     target.strides = contiguous_strides(target.shape, target.dtype);
-    py::array made = empty_array(target.shape, target.dtype);  // refuses what is too large to count
+    py::array made = empty_array(target.shape, target.dtype);  // throws on overflow
     target.data = made.mutable_data();
     result = std::move(made);
   }
@@ -359,7 +359,7 @@ void bind_weights(py::module_& module) {
           [](const Watch& watch) {
             for (const auto& part : watch.parts) check_whole(part->memory());
           },
-          "Raise RuntimeError if one was read behind the end of its file.");
+          "Raise RuntimeError if one was read beyond the end of its file.");
   module.def(
       "_address_of",
       [](py::object object) {

@@ -14,7 +14,7 @@ namespace {
 
 std::vector<std::array<float, 2>> anchors_from(const py::object& object) {
   check_made(object, "anchor_boxes");
-  if (!PyTuple_Check(object.ptr()) && !PyList_Check(object.ptr())) view_of(object, "anchor_boxes");  // says what it is
+  if (!PyTuple_Check(object.ptr()) && !PyList_Check(object.ptr())) view_of(object, "anchor_boxes");  // throws TypeError
   const py::array given = py::module_::import("numpy").attr("asarray")(object);
   const auto kind = given.dtype().kind();
   check<TypeError>(kind == 'f' || kind == 'i' || kind == 'u', YOLOLoss::kName, ": anchor_boxes.dtype (",
@@ -29,7 +29,7 @@ std::vector<std::array<float, 2>> anchors_from(const py::object& object) {
   return boxes;
 }
 
-/// A Loss, or one of a type that is given by its name.
+/// Return the Loss, or a new one for the name of its type.
 std::shared_ptr<Loss> loss_from(const py::object& object, const char* name, const std::shared_ptr<Device>& device) {
   check_made(object, name);
   if (py::isinstance<Loss>(object)) return object.cast<std::shared_ptr<Loss>>();
@@ -54,9 +54,8 @@ py::array anchors_of(const YOLOLoss& kernel) {
 
 void bind_yolo_loss(py::module_& module) {
   using Options = YOLOLossOptions;
-  py::class_<YOLOLoss, std::shared_ptr<YOLOLoss>> kind(
-      module, "YOLOLoss",
-      R"(Loss of predictions of boxes, as YOLO makes them, and its gradient.
+  py::class_<YOLOLoss, std::shared_ptr<YOLOLoss>> kind(module, "YOLOLoss",
+                                                       R"(Loss of YOLO's box predictions, and its gradient.
 
     Each pixel of the predictions is a cell of the grid that an image is divided into, and each cell predicts a box for
     each anchor box: its channels are X, Y, W, H, C, F0, F1, ... of the first anchor box, then of the second, and so

@@ -36,36 +36,36 @@ void bind_network(py::module_& module);
 void bind_optimizer(py::module_& module);
 void bind_profile(py::module_& module);
 
-/// To be called inside `catch (...)` of functions that pybind11 does not wrap: sets the Python error.
+/// Set the Python error inside `catch (...)` of functions that pybind11 does not wrap.
 void set_python_error() noexcept;
 
-/// A Python callable as a handler of completed work, on whatever thread that ends; what it raises goes to
-/// sys.unraisablehook. Empty for None. TypeError for what cannot be called.
+/// Wrap a Python callable as a completion handler that may run on any thread; its exceptions go to sys.unraisablehook.
+/// Return an empty function for None. Throw TypeError if the object is not callable.
 std::function<void()> completed_handler(const py::object& handler);
 
-/// The device, or the default one for None.
+/// Return `device`, or the default device if null.
 std::shared_ptr<Device> device_or_default(const std::shared_ptr<Device>& device);
 
-/// A Python argument as the Value its spec asks for. Throws TypeError with the row's and the parameter's name.
+/// Convert a Python argument to the Value of its spec. Throw TypeError with the names of row and parameter.
 Value value_of(const KernelRow& row, const ParamSpec& spec, py::handle object);
 py::object to_python(const ParamSpec& spec, const Value& value);
 
-/// An activation argument: None, a name, a NeuronDescriptor or a neuron kernel.
+/// Convert an activation argument: None, a name, a NeuronDescriptor or a neuron kernel.
 NeuronDescriptor neuron_from(py::handle object);
 
-/// The C++ side of a Python object with load(), purge(), descriptor and weights; empty if it is none.
+/// Return the C++ side of a Python object with load(), purge(), descriptor and weights; null for other objects.
 std::shared_ptr<DataSource> data_source_of(py::handle object);
 
-/// The same of one with load(), purge(), channels and gamma.
+/// The same for objects with load(), purge(), channels and gamma.
 std::shared_ptr<NormalizationSource> normalization_source_of(py::handle object);
 
-/// The C++ side of a Python object with destination(), no class; empty if it is none.
+/// Return the C++ side of a Python object, not a class, with destination(); null for other objects.
 std::shared_ptr<PaddingPolicy> padding_policy_of(py::handle object);
 
-/// The object that Python gave; its reference is the one that the policy owns. Null for a null pointer.
+/// Return the Python object of a policy, borrowed from the policy; null for a null pointer.
 py::handle to_python(const std::shared_ptr<PaddingPolicy>& policy);
 
-/// What Python gave for it, or the built-in one; None for none.
+/// Return the Python object of a data source, or the built-in one; None for null.
 py::object to_python(const std::shared_ptr<Source>& source);
 
 }  // namespace mpscnn::bindings

@@ -12,7 +12,7 @@ namespace {
 
 using Npy = py::detail::npy_api;
 
-/// ml_dtypes' bfloat16 once somebody has imported it.
+/// ml_dtypes' bfloat16, once imported.
 int bfloat16_number(const py::detail::PyArrayDescr_Proxy* descr) {
   static int number = -1;  // NumPy registers user types once per process
   if (number >= 0) return number;
@@ -99,7 +99,7 @@ py::dtype numpy_dtype(DType dtype) {
     case DType::float32: number = Npy::NPY_FLOAT_; break;
     case DType::float64: number = Npy::NPY_DOUBLE_; break;
     case DType::bfloat16: {
-      static PyObject* bfloat16 = nullptr;  // kept for good; an import that failed is tried again
+      static PyObject* bfloat16 = nullptr;  // never released; a failed import is retried
       if (!bfloat16) {
         try {
           bfloat16 = py::dtype::from_args(py::module_::import("ml_dtypes").attr("bfloat16")).release().ptr();

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The GIL on any thread, and Python objects that C++ keeps.
+// Acquiring and releasing the GIL on any thread, and Python objects owned by C++.
 #pragma once
 
 #include <pybind11/pybind11.h>
@@ -10,9 +10,8 @@ namespace mpscnn::bindings {
 
 namespace py = pybind11;
 
-/// The GIL is let go, and taken back at the end. Once the interpreter ends, a thread that wants it back is ended by
-/// Python, by unwinding its stack: out of a destructor that would end the process. Such a thread stays where it is
-/// instead.
+/// Releases the GIL, and reacquires it in the destructor. During finalization, Python terminates threads that acquire
+/// the GIL by unwinding their stack, which in a destructor would end the process. Such a thread blocks forever instead.
 class ReleaseGil {
  public:
   ReleaseGil() : state_(PyEval_SaveThread()) {}
@@ -24,7 +23,7 @@ class ReleaseGil {
   PyThreadState* state_;
 };
 
-/// The GIL on any thread, with or without it so far; the same holds at the end of the interpreter.
+/// Acquires the GIL on any thread, whether or not it holds it already; blocks forever during finalization, as above.
 class AcquireGil {
  public:
   AcquireGil();
@@ -36,11 +35,11 @@ class AcquireGil {
   PyGILState_STATE state_ = PyGILState_LOCKED;
 };
 
-/// Whether there is an interpreter to call into.
+/// Return whether the interpreter is initialized and not finalizing.
 bool interpreter_runs();
 
-/// Runs `release` with the GIL, from any thread; leaks once the interpreter is going down, since nothing can be freed
-/// then.
+/// Run `release` with the GIL, from any thread. Does nothing, and so leaks, when the interpreter is finalizing, since
+/// nothing can be freed then.
 template <class Release>
 void with_gil(const Release& release) {
   if (!interpreter_runs()) return;
@@ -52,7 +51,7 @@ void with_gil(const Release& release) {
   release();
 }
 
-/// Holds a reference. The last copy may go away on any thread, with or without the GIL, and after the interpreter.
+/// Hold a reference. The last copy may be destroyed on any thread, with or without the GIL, even after finalization.
 std::shared_ptr<void> keep_python_object(py::object object);
 
 }  // namespace mpscnn::bindings

@@ -5,8 +5,8 @@
 #include "bind_arguments.hpp"
 #include "bindings.hpp"
 
-// pybind11's entry point asks for the GIL of the main interpreter, for ever in another one. So it gets another name,
-// which the library does not export, and is called by ours.
+// pybind11's entry point requests the GIL of the main interpreter, which deadlocks in a sub-interpreter. So it is
+// renamed, not exported, and called by ours.
 #define PyInit__core initialize_core
 #pragma push_macro("PYBIND11_EXPORT")
 #undef PYBIND11_EXPORT

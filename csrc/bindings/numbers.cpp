@@ -13,7 +13,7 @@ bool is_integer(py::handle object) {
 }
 
 bool is_number(py::handle object) {
-  // NumPy's scalars are numbers, its arrays of one element are not.
+  // NumPy scalars are numbers, one-element arrays are not.
   return PyFloat_Check(object.ptr()) ||
          (!PyBool_Check(object.ptr()) && !PyComplex_Check(object.ptr()) && PyNumber_Check(object.ptr()) &&
           !(py::hasattr(object, "ndim") && !py::int_(0).equal(object.attr("ndim"))));

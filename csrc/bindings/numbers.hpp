@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Python's numbers as arguments.
+// Python numbers as arguments.
 #pragma once
 
 #include <pybind11/pybind11.h>
@@ -16,20 +16,20 @@ namespace mpscnn::bindings {
 
 namespace py = pybind11;
 
-/// An int or a scalar that is one; no bool, and no array, whatever its __index__ says.
+/// Return whether the object is an int or integer scalar; not a bool or array, even with __index__.
 bool is_integer(py::handle object);
 
-/// A float, an int or a scalar that is a number; no bool, no complex number and no array, whatever its __float__ says.
+/// Return whether the object is a float, int or real scalar; not a bool, complex number or array, even with __float__.
 bool is_number(py::handle object);
 
-/// What operator.index() gives of an object that is_integer().
+/// Result of operator.index() for an object that is_integer().
 struct Index {
   py::object number;
   std::optional<std::int64_t> value;  ///< nullopt beyond 64 bits
 };
 Index index_of(py::handle object);
 
-/// The value; throws std::invalid_argument "`words` (10000000000000000000) is beyond 64 bits."
+/// Return the value. Throw std::invalid_argument "`words` (10000000000000000000) is beyond 64 bits."
 template <class... Words>
 std::int64_t integer_from(py::handle object, const Words&... words) {
   const Index index = index_of(object);
@@ -39,7 +39,7 @@ std::int64_t integer_from(py::handle object, const Words&... words) {
   return *index.value;
 }
 
-/// The integers of a shape: an int, or a sequence of them. Throws TypeError, naming what was given;
+/// Return the integers of a shape: an int or a sequence of ints. Throw TypeError with the argument;
 /// std::invalid_argument beyond 64 bits.
 Extents extents_from(py::handle object, const char* name);
 

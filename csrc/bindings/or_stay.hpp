@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Destructors on threads that Python ends.
+// Calls on threads that Python terminates.
 #pragma once
 
 #include <cxxabi.h>
@@ -7,10 +7,10 @@
 
 namespace mpscnn::bindings {
 
-/// Runs `call`; a thread that Python ends in it stays there. Python ends threads that want the GIL back once the
-/// interpreter ends: those that release an object, too, if that lets go of the GIL meanwhile, as an mmap does. Not
-/// sanitized: the exception by which glibc ends a thread is no object, and catching a reference to it looks like a null
-/// reference.
+/// Run `call`; a thread that Python terminates in it blocks forever instead. During finalization, Python terminates
+/// threads that reacquire the GIL, including those that release an object whose destructor releases the GIL, such as an
+/// mmap. Not sanitized: the exception by which glibc terminates a thread is not an object, and catching a reference to
+/// it looks like a null reference.
 template <class Call>
 __attribute__((no_sanitize("undefined"))) void or_stay(const Call& call) {
 #if defined(__GLIBCXX__)

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Python arguments <-> Values of kernel parameters, by the ParamType of their spec.
+// Conversion between Python arguments and Values of kernel parameters, by the ParamType of their spec.
 #include <mpscnn/data_source.hpp>
 #include <mpscnn/kernel.hpp>
 #include <mpscnn/normalization_source.hpp>
@@ -17,7 +17,7 @@ namespace {
 
 using Ints = std::vector<std::int64_t>;
 
-/// Appends an integer, or those of a (nested) tuple or list; false when there is anything else.
+/// Append an integer, or those of a (nested) tuple or list. Return false for anything else.
 bool collect(const KernelRow& row, const ParamSpec& spec, py::handle object, Ints& ints) {
   if (is_integer(object)) {
     ints.push_back(integer_from(object, row.name, ": ", spec.name));

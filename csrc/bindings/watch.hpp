@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Arrays that may be pages of mapped files, watched apart from a view.
+// Watching of arrays that may be memory-mapped files, independent of views.
 #pragma once
 
 #include <pybind11/pybind11.h>
@@ -10,7 +10,8 @@
 
 namespace mpscnn::bindings {
 
-/// Of a NumPy array of any dtype, or a buffer of bytes; null if it cannot be a mapped file's. Does not keep it alive.
+/// Watch a NumPy array of any dtype or a buffer of bytes. Return null if it cannot be a mapped file. Does not keep it
+/// alive.
 std::shared_ptr<const WatchedMemory> watch_array(pybind11::handle array);
 
 }  // namespace mpscnn::bindings

@@ -56,14 +56,14 @@ def reorder(
 def reorder_linear(
     array: t.Array, feature_map: t.Shape, out: None = None, *, copy: bool | None = None, threads: int | None = None
 ) -> NDArray[Any]:
-    """Weights of a linear layer behind a flattened feature map, for a fully connected kernel."""
+    """Reorder the weights of a linear layer after a flattened feature map, for a fully connected kernel."""
 
 @overload
 def reorder_linear(
     array: t.Array, feature_map: t.Shape, out: _Out, *, copy: None = None, threads: int | None = None
 ) -> _Out: ...
 def empty(shape: t.Shape, dtype: DTypeLike | None = "float32") -> NDArray[Any]:
-    """Uninitialized array whose memory can always be shared with a device."""
+    """Return an uninitialized array whose memory can always be shared with a device."""
 
 # ---- the kernel table
 
@@ -74,12 +74,12 @@ def neuron_names() -> list[t.NeuronName]:
     """The names of activation functions, as in csrc/table/neurons.hpp."""
 
 def common_params(sources: int = 1) -> list[t.Param]:
-    """The parameters that every kernel of so many sources has, settable afterwards."""
+    """The parameters of every kernel with this number of sources, settable after construction."""
 
 # ---- device, memory, work
 
 class Device:
-    """A Metal device with a command queue of its own."""
+    """A Metal device with its own command queue."""
 
     def __init__(self) -> None: ...
     @staticmethod
@@ -88,7 +88,7 @@ class Device:
 
     @property
     def name(self) -> str:
-        """What the device calls itself."""
+        """Name of the device."""
 
     @property
     def allocated_bytes(self) -> int:
@@ -96,17 +96,17 @@ class Device:
 
     @property
     def peak_bytes(self) -> int:
-        """The most that allocated_bytes has been since reset_peak_bytes()."""
+        """Max of allocated_bytes since reset_peak_bytes()."""
 
     def reset_peak_bytes(self) -> None:
-        """peak_bytes begins again at allocated_bytes."""
+        """Reset peak_bytes to allocated_bytes."""
 
     @property
     def cached_bytes(self) -> int:
-        """Free memory that is kept for later; NotImplementedError where the device does not tell."""
+        """Free memory cached for later; NotImplementedError if the device does not report it."""
 
     def free_cached_bytes(self) -> None:
-        """Give that back to the system; NotImplementedError likewise."""
+        """Return cached memory to the system; NotImplementedError likewise."""
 
     @property
     def recommended_max_working_set_bytes(self) -> int:
@@ -118,7 +118,7 @@ class Device:
 
     @property
     def shares_images(self) -> bool:
-        """Whether images can use an array's memory in place."""
+        """Whether images can share the memory of arrays."""
 
     @property
     def is_supported(self) -> bool:
@@ -149,10 +149,10 @@ class CommandBuffer:
     @staticmethod
     def _in_parts(device: Device | None, label: str) -> CommandBuffer: ...
     def commit(self) -> None:
-        """Hand the work to the device; once."""
+        """Submit the work to the device; once."""
 
     def wait(self) -> None:
-        """Wait until the work is done; raises RuntimeError when it failed."""
+        """Wait until the work is done; raise RuntimeError if it failed."""
 
     def add_completed_handler(self, handler: Callable[[], object]) -> None:
         """Call `handler()` when the work is done, on a thread of the device or one that waits; before commit()."""
@@ -161,7 +161,7 @@ class CommandBuffer:
     def status(self) -> Literal["not_enqueued", "enqueued", "committed", "scheduled", "completed", "error"]: ...
     @property
     def error(self) -> str | None:
-        """What the device says went wrong."""
+        """Error message of the device."""
 
     @property
     def gpu_time(self) -> float:
@@ -188,11 +188,11 @@ class Image:
     def from_array(
         x: t.Array, layout: t.ImageLayout = "NHWC", *, copy: bool | None = None, device: Device | None = None
     ) -> Image:
-        """Image that shows an array: NumPy, PyTorch (CPU), DLPack, __array_interface__ or buffer."""
+        """Return an image of an array: NumPy, PyTorch (CPU), DLPack, __array_interface__ or buffer."""
 
     @staticmethod
     def temporary(command_buffer: CommandBuffer, shape: t.Shape4, dtype: DTypeLike | None = "float32") -> Image:
-        """Image that lives on one command buffer, until its read_count is 0 (MPSTemporaryImage)."""
+        """Return an image that is valid on one command buffer, until its read_count is 0 (MPSTemporaryImage)."""
 
     @staticmethod
     def most_images(channels: SupportsIndex) -> int:
@@ -200,7 +200,7 @@ class Image:
 
     @overload
     def numpy(self, layout: t.ImageLayout = "NHWC", *, out: None = None, copy: bool | None = None) -> NDArray[Any]:
-        """The pixels as an array: a view where the image's memory is an array's (copy=None), else a copy."""
+        """Return the pixels as an array: a view if the image shares an array's memory (copy=None), else a copy."""
 
     @overload
     def numpy(self, layout: t.ImageLayout = "NHWC", *, out: _Out, copy: bool | None = None) -> _Out: ...
@@ -208,7 +208,7 @@ class Image:
         """Replace the pixels; shape and dtype must be the image's."""
 
     def channels(self, first: SupportsIndex, count: SupportsIndex) -> Image:
-        """View on a run of channels; both multiples of 4, or the rest."""
+        """View of consecutive channels; both multiples of 4, or the rest."""
 
     @property
     def shape(self) -> tuple[int, int, int, int]:
@@ -238,7 +238,7 @@ class Image:
     def __dlpack_device__(self) -> tuple[int, int]: ...
 
 class ImageConversion:
-    """Images to another dtype, and another meaning of alpha."""
+    """Conversion of images to another dtype and alpha convention."""
 
     def __init__(
         self,
@@ -293,7 +293,7 @@ class ImageConversion:
     def device(self) -> Device: ...
 
 class LossLabels:
-    """What a loss compares predictions with: labels, weights, and the place where the loss is put."""
+    """Targets of a loss: labels and weights, and storage for the result."""
 
     def __init__(
         self,
@@ -305,11 +305,11 @@ class LossLabels:
         device: Device | None = None,
     ) -> None: ...
     def write(self, labels: t.Array | t.Nested, weights: t.Array | t.Nested | None = None) -> None:
-        """Replace labels, and weights, by those of another batch of the same shape."""
+        """Replace labels and weights by those of another batch of the same shape."""
 
     @property
     def loss(self) -> NDArray[np.float32]:
-        """A copy of what was computed last, of shape (N, *loss_shape)."""
+        """A copy of the last result, of shape (N, *loss_shape)."""
 
     @property
     def shape(self) -> tuple[int, int, int, int]: ...
@@ -395,7 +395,7 @@ class Loss:
     def device(self) -> Device: ...
 
 class YOLOLoss:
-    """Loss of predictions of boxes, as YOLO makes them, and its gradient."""
+    """Loss of YOLO's box predictions, and its gradient."""
 
     def __init__(
         self,
@@ -647,7 +647,7 @@ class LossGradient:
     def compute_label_gradients(self) -> bool: ...
 
 class InitialGradient:
-    """Ones of the shape of a source: the gradient that a backward pass begins with."""
+    """Ones of the shape of a source: the initial gradient of a backward pass."""
 
     def __init__(self, device: Device | None = None) -> None: ...
     @overload
@@ -657,7 +657,7 @@ class InitialGradient:
         *,
         out: Image | None = None,
     ) -> Image:
-        """Make the ones and wait."""
+        """Compute the ones and wait."""
 
     @overload
     def __call__(
@@ -699,7 +699,7 @@ class Matrix:
     ) -> None: ...
     @staticmethod
     def from_array(x: t.Array, *, copy: bool | None = None, device: Device | None = None) -> Matrix:
-        """Matrix that shows an array of shape (rows, columns)."""
+        """Return a matrix of an array of shape (rows, columns)."""
 
     @staticmethod
     def temporary(
@@ -708,7 +708,7 @@ class Matrix:
         columns: SupportsIndex,
         dtype: DTypeLike | None = "float32",
     ) -> Matrix:
-        """Matrix that lives on one command buffer, until its read_count is 0 (MPSTemporaryMatrix)."""
+        """Return a matrix that is valid on one command buffer, until its read_count is 0 (MPSTemporaryMatrix)."""
 
     def numpy(self) -> NDArray[Any]:
         """View of the matrix's memory, shape (rows, columns); not a copy."""
@@ -881,15 +881,15 @@ class ConvolutionDescriptor:
 
     @property
     def sub_pixel_scale_factor(self) -> int:
-        """Pixels along each side of the square that a pixel becomes."""
+        """Side of the square that replaces each pixel, in pixels."""
 
     @property
     def activation(self) -> NeuronDescriptor | None:
-        """What is applied to the result before it is stored."""
+        """Activation applied to the result."""
 
     @property
     def batch_norm(self) -> BatchNorm | None:
-        """What is folded into the weights."""
+        """Batch normalization folded into the weights."""
 
 @final
 class _DataSource:
@@ -899,7 +899,7 @@ class _DataSource:
         """Make the weights available."""
 
     def purge(self) -> None:
-        """The weights are not needed until the next load()."""
+        """Release the weights until the next load()."""
 
     @property
     def descriptor(self) -> ConvolutionDescriptor: ...
@@ -915,7 +915,7 @@ class _DataSource:
     def lookup_table(self) -> NDArray[np.float32] | None: ...
     @property
     def kernel_dtype(self) -> Literal["float32", "float16"]:
-        """In which the kernel keeps the weights."""
+        """Precision of the kernel's weights."""
 
     @property
     def label(self) -> str | None: ...
@@ -925,7 +925,7 @@ class _NormalizationDataSource:
     """The built-in data source of normalization."""
 
     def load(self) -> bool:
-        """The values are there at any time."""
+        """Do nothing; the values are always available."""
 
     def purge(self) -> None:
         """The values are not needed until the next load()."""
@@ -950,7 +950,7 @@ class _NormalizationDataSource:
 # ---- states
 
 class GradientState:
-    """What a forward kernel leaves for its gradient kernel."""
+    """State that a forward kernel passes to its gradient kernel."""
 
     def __init__(self) -> None: ...
     @property
@@ -971,7 +971,7 @@ class GradientState:
 
     @property
     def encodes(self) -> int:
-        """Forward encodes that share the state, which are parts of one batch."""
+        """Forward encodes that share the state, one per chunk of a batch."""
 
     @property
     def device(self) -> Device:
@@ -985,7 +985,7 @@ class BatchNormalizationState:
     def channels(self) -> int: ...
     @property
     def count(self) -> int:
-        """Values of each channel that the statistics encoded so far cover."""
+        """Values per channel in the statistics encoded so far."""
 
     @property
     def mean(self) -> NDArray[np.float32]: ...
@@ -993,25 +993,25 @@ class BatchNormalizationState:
     def variance(self) -> NDArray[np.float32]: ...
     @property
     def grad_gamma(self) -> NDArray[Any]:
-        """array, shape (C,), float32: a copy of what BatchNormalizationStatisticsGradient found."""
+        """array, shape (C,), float32: a copy of the result of BatchNormalizationStatisticsGradient."""
 
     @property
     def grad_beta(self) -> NDArray[Any]:
-        """array, shape (C,), float32: a copy of what BatchNormalizationStatisticsGradient found."""
+        """array, shape (C,), float32: a copy of the result of BatchNormalizationStatisticsGradient."""
 
     def reset(self) -> None:
-        """The statistics that are encoded from now on begin a new batch."""
+        """Start a new batch with the statistics that are encoded next."""
 
     @property
     def device(self) -> Device: ...
 
 class Optimizer:
-    """What the optimizers have in common."""
+    """Base class of the optimizers."""
 
     def state_for(
         self, values: Buffer | ConvolutionWeightsAndBiasesState | NormalizationGammaAndBetaState
     ) -> OptimizerState:
-        """Memory for what is remembered of these values, zero-filled."""
+        """Return a new zero-initialized OptimizerState for the values."""
 
     def encode(
         self,
@@ -1019,17 +1019,17 @@ class Optimizer:
         gradient: Buffer | GradientState | BatchNormalizationState,
         state: OptimizerState,
     ) -> None:
-        """Append one step to a command buffer: the state's values become the next ones."""
+        """Append one step to a command buffer, which updates the state's values."""
 
     @property
     def learning_rate(self) -> float:
-        """Of the steps that are encoded from now on."""
+        """Used by steps encoded from now on."""
 
     @learning_rate.setter
     def learning_rate(self, value: t.Real) -> None: ...
     @property
     def gradient_rescale(self) -> float:
-        """What gradients are multiplied with, after clipping."""
+        """Factor of the gradients, applied after clipping."""
 
     @property
     def gradient_clip(self) -> tuple[float, float] | None:
@@ -1063,7 +1063,7 @@ class OptimizerStochasticGradientDescent(Optimizer):
     def use_nesterov_momentum(self) -> bool: ...
 
 class OptimizerRMSProp(Optimizer):
-    """Gradients by the root of their mean square so far."""
+    """RMSProp: gradients divided by the root of their running mean square."""
 
     def __init__(
         self,
@@ -1083,7 +1083,7 @@ class OptimizerRMSProp(Optimizer):
     def epsilon(self) -> float: ...
 
 class OptimizerAdam(Optimizer):
-    """Adam, and with amsgrad=True its form AMSGrad."""
+    """Adam, and with amsgrad=True its variant AMSGrad."""
 
     def __init__(
         self,
@@ -1109,30 +1109,30 @@ class OptimizerAdam(Optimizer):
     def amsgrad(self) -> bool: ...
 
 class OptimizerState:
-    """Values, and what an optimizer remembers of them."""
+    """Values and the state that an optimizer keeps for them."""
 
     def state_dict(self) -> dict[str, Any]:
-        """Copies of what is remembered, by name, and time_step."""
+        """Return copies of the state arrays, by name, and time_step."""
 
     def load_state_dict(self, saved: Mapping[str, Any]) -> None:
-        """Put back what state_dict() has answered."""
+        """Restore a result of state_dict()."""
 
     @property
     def time_step(self) -> int:
-        """Steps that have been encoded."""
+        """Number of encoded steps."""
 
     @time_step.setter
     def time_step(self, value: SupportsIndex) -> None: ...
     @property
     def optimizer(self) -> Optimizer:
-        """The optimizer that has made it."""
+        """The optimizer that made the state."""
 
     @property
     def values(self) -> Any:
-        """What is optimized, as it was given."""
+        """The optimized values, as given."""
 
 class ConvolutionWeightsAndBiasesState:
-    """Weights and biases of a convolution in memory of the device."""
+    """Weights and biases of a convolution in device memory."""
 
     def __init__(
         self,
@@ -1147,7 +1147,7 @@ class ConvolutionWeightsAndBiasesState:
     def biases(self) -> NDArray[np.float32] | None: ...
 
 class NormalizationGammaAndBetaState:
-    """gamma and beta in memory of the device."""
+    """gamma and beta in device memory."""
 
     def __init__(self, gamma: Buffer | t.Values, beta: Buffer | t.Values, *, device: Device | None = None) -> None: ...
     @property
@@ -1156,7 +1156,7 @@ class NormalizationGammaAndBetaState:
     def beta(self) -> NDArray[np.float32]: ...
 
 class NormalizationMeanAndVarianceState:
-    """Mean and variance in memory of the device."""
+    """Mean and variance in device memory."""
 
     def __init__(
         self, mean: Buffer | t.Values, variance: Buffer | t.Values, *, device: Device | None = None
@@ -1263,10 +1263,10 @@ class Kernel:
         with_state: Literal[True] | GradientState,
     ) -> tuple[Image, GradientState]: ...
     def export_weights(self, command_buffer: CommandBuffer) -> ConvolutionWeightsAndBiasesState:
-        """Append the export of the weights, as the kernel has them, to a command buffer."""
+        """Append an export of the kernel's weights to a command buffer."""
 
     def result_shape(self, shape: t.Shape4, *args: t.Shape4) -> tuple[int, int, int, int]:
-        """(N, H, W, C) of the result for such a source, or such sources."""
+        """Return (N, H, W, C) of the result for the shapes of the sources."""
 
     def reload(
         self,
@@ -1277,27 +1277,27 @@ class Kernel:
         | BatchNormalizationState
         | None = None,
     ) -> None:
-        """Read the weights or values again: from the data source, at once, or from memory of the device."""
+        """Reload the weights or values: from the data source, immediately, or from device memory."""
 
     def update(self, command_buffer: CommandBuffer, state: GradientState) -> None:
-        """Of the gradient kernel of a convolution: have its data source encode new weights, and reload them."""
+        """Encode new weights by the data source of a convolution's gradient kernel, and reload them."""
 
     def update_on_cpu(self, state: GradientState) -> None:
-        """Of the gradient kernel of a convolution: have its data source change its weights, and reload them."""
+        """Update the weights by the data source of a convolution's gradient kernel, and reload them."""
 
     @property
     def data_source(self) -> Any:
-        """Where the weights come from: what was given, or the built-in data source; None without weights."""
+        """Source of the weights: what was given, or the built-in data source; None without weights."""
 
     @property
     def device(self) -> Device: ...
     @property
     def neuron_descriptor(self) -> NeuronDescriptor | None:
-        """What a neuron kernel computes, or what a kernel with weights applies to its result before it is stored."""
+        """Activation that a neuron kernel computes, or a kernel with weights applies to its result."""
 
     @property
     def _name(self) -> str:
-        """Of the row of the kernel table."""
+        """Name of the row in the kernel table."""
 
     def _archived(self) -> Kernel: ...
     def _window(self) -> tuple[tuple[int, int], tuple[int, int], tuple[int, int]]:
@@ -1311,7 +1311,7 @@ class _Watch:
 
     def __init__(self, arrays: Iterable[Any]) -> None: ...
     def check_whole(self) -> None:
-        """Raise RuntimeError if one was read behind the end of its file."""
+        """Raise RuntimeError if one was read beyond the end of its file."""
 
 # ---- for the tests and benchmarks
 
@@ -1323,7 +1323,7 @@ def _memcpy_threads(target: t.Array, source: t.Array, threads: int) -> None: ...
 # ---- networks
 
 class _Network:
-    """What a mpscnn.Network has in the core. Sources and outputs are numbers of values: inputs, then nodes."""
+    """The core of a mpscnn.Network. Sources and outputs are numbers of values: inputs, then nodes."""
 
     def __init__(
         self,
@@ -1363,24 +1363,24 @@ class _Network:
         """(N, H, W, C) of every value: inputs, then the result of each node."""
 
     def steps(self, inputs: Sequence[Sequence[int]]) -> list[dict[str, Any]]:
-        """What is encoded, in order."""
+        """The encodes, in order."""
 
     def images(self, inputs: Sequence[Sequence[int]]) -> list[dict[str, Any]]:
-        """The images that are encoded from and to; temporary where they are no input or output."""
+        """Sources and destinations of the encodes; temporary unless an input or output."""
 
     def chunk_images(self, inputs: Sequence[Sequence[int]]) -> int:
-        """The max number of images of one command buffer; 0: all have to be together."""
+        """The max number of images per command buffer; 0: batches cannot be divided."""
 
     @property
     def plans(self) -> int:
-        """Input shapes that are kept prepared."""
+        """Number of cached plans, one per combination of input shapes."""
 
     @property
     def device(self) -> Device: ...
 
 @final
 class _NetworkCall:
-    """A network at work; made by `_Network.submit`."""
+    """A pending network call; made by `_Network.submit`."""
 
     def wait(self) -> list[Any]:
         """The results, when the work is done; raises RuntimeError when it failed."""

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// ArrayView: where an array's elements stand in memory. Neither owns nor converts them.
+// ArrayView: data type, shape and strides of an array in memory. Does not convert the elements.
 #pragma once
 
 #include <cstddef>
@@ -24,7 +24,7 @@ struct ArrayView {
   Extents strides;  ///< bytes, may be negative or zero
   bool read_only = false;
   std::shared_ptr<void> owner = {};  ///< keeps `data` alive; may be empty when the caller does
-  bool is_constant = false;          ///< nobody writes the elements as long as `owner` is held
+  bool is_constant = false;          ///< the elements do not change while `owner` is held
 
   std::size_t ndim() const { return shape.size(); }
   std::int64_t size() const {
@@ -43,7 +43,7 @@ struct ArrayView {
   }
 };
 
-/// Strides of a C-contiguous array of that shape.
+/// Return the strides of a C-contiguous array, in bytes.
 inline Extents contiguous_strides(const Extents& shape, DType dtype) {
   Extents strides(shape.size());
   auto step = static_cast<std::int64_t>(size_of(dtype));
@@ -54,7 +54,8 @@ inline Extents contiguous_strides(const Extents& shape, DType dtype) {
   return strides;
 }
 
-/// "(2, 3, 4)", as Python prints a shape. A part of a sentence that is seldom built: refers to what outlives it.
+/// Formats extents as Python prints a shape: "(2, 3, 4)". Formatting is deferred until an error is built; `E` may be a
+/// reference, which must outlive it.
 template <class E>
 struct AsTuple {
   E extents;

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// ArrayCall: arrays in, arrays out, on one command buffer; and kernels, losses and conversions run so.
+// ArrayCall: runs kernels, losses and conversions on arrays, on one command buffer.
 #pragma once
 
 #include <cstdint>
@@ -21,12 +21,12 @@ namespace mpscnn {
 /// The arrays of one command buffer, as images. Arrays are N, H, W, C in any order of memory.
 class ArrayCall {
  public:
-  /// A pool is for devices whose images do not share arrays' memory; without one, images are new.
+  /// `pool` serves devices whose images cannot share the memory of arrays; without it, images are allocated.
   explicit ArrayCall(std::shared_ptr<Device> device, std::shared_ptr<const ImagePool> pool = nullptr);
 
-  /// Return an image of the array's values: over its memory where that can be shared, else a copy.
+  /// Return an image of the array: over its memory where that can be shared, else a copy.
   std::shared_ptr<Image> source(const ArrayView& array);
-  /// Return an image whose pixels are the array's when the work is done: over its memory, or copied by copy_results().
+  /// Return the image of a result: over the array's memory, or copied into it by copy_results().
   std::shared_ptr<Image> result(const ArrayView& array) {
     return result(array, [] { return false; });
   }
@@ -39,8 +39,8 @@ class ArrayCall {
 
   /// Commit and wait, then copy the results.
   void run(CommandBuffer& buffer);
-  /// Copy what does not go into arrays by itself, and give images back to the pool: once, however often it is called.
-  /// Throws if the work has failed.
+  /// Copy the results that do not share memory, and return images to the pool. Later calls do nothing. Throw if the
+  /// work has failed.
   void copy_results();
   bool has_copies() const { return !copies_.empty(); }
 
@@ -51,29 +51,28 @@ class ArrayCall {
 
   std::shared_ptr<Device> device_;
   std::shared_ptr<const ImagePool> pool_;
-  std::vector<std::shared_ptr<Image>> images_;                        ///< of the pool, if there is one
-  std::vector<std::pair<std::shared_ptr<Image>, ArrayView>> copies_;  ///< results and where they go
+  std::vector<std::shared_ptr<Image>> images_;                        ///< taken from the pool
+  std::vector<std::pair<std::shared_ptr<Image>, ArrayView>> copies_;  ///< results and their destinations
 };
 
-/// Return an image whose pixels are visible to the host without a copy where the device shares memory, an ordinary one
-/// elsewhere.
+/// Return an image that the host can access without a copy if the device shares memory, else an ordinary image.
 std::shared_ptr<Image> make_visible_image(const std::shared_ptr<Device>& device, ImageShape shape, DType dtype);
 
-/// Return a new array on whole pages, contents undefined.
+/// Return an uninitialized array on whole pages.
 ArrayView make_array(const Extents& shape, DType dtype);
 
-/// Call `run(first, count)` for chunks of up to `max` of `n` images, at least one.
+/// Call `run(first, count)` for each chunk of 1 to `max` of the `n` images.
 template <class Run>
 void for_each_chunk(std::int64_t n, std::int64_t max, Run&& run) {
   for (std::int64_t first = 0; first < n; first += max) run(first, max < n - first ? max : n - first);
 }
 
-// Each function runs on a command buffer of its own and waits. Arrays may hold more images than one MPSImage: they are
-// computed in chunks then.
+// Each function runs on its own command buffer and waits. Arrays with more images than one MPSImage can hold are
+// computed in chunks.
 
 void run(Kernel& kernel, std::span<const std::shared_ptr<Image>> sources, const EncodeStates& states,
          const std::shared_ptr<Image>& out);
-/// Return `out`, or a new array of `dtype`, by default that of the first source.
+/// Return `out`, or a new array of `dtype` (default: that of the first source).
 ArrayView run(Kernel& kernel, std::span<const ArrayView> sources, const EncodeStates& states,
               std::optional<ArrayView> out, std::optional<DType> dtype);
 /// For kernels whose result is a state.

@@ -19,15 +19,16 @@ class BatchNormalizationState {
   ~BatchNormalizationState();
 
   std::int64_t channels() const;
-  /// Values of each channel that the statistics encoded so far cover.
+  /// Values per channel in the statistics encoded so far.
   std::int64_t count() const;
-  /// One value per channel. Throw std::runtime_error before any statistics, and while these are being computed.
+  /// One value per channel. Throw std::runtime_error before statistics are encoded, and until they are computed.
   std::vector<float> mean() const;
   std::vector<float> variance() const;
-  /// Those of the loss by gamma and beta. Throw likewise before a BatchNormalizationStatisticsGradient.
+  /// Gradients of the loss with respect to gamma and beta. Throw likewise before a
+  /// BatchNormalizationStatisticsGradient.
   std::vector<float> grad_gamma() const;
   std::vector<float> grad_beta() const;
-  /// For what is encoded from now on: the next statistics begin a new batch.
+  /// Start a new batch with the statistics that are encoded next.
   void reset();
   std::shared_ptr<Device> device() const;
   Impl& impl() const { return *impl_; }

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Buffer: an MTLBuffer whose memory NumPy sees.
+// Buffer: an MTLBuffer whose memory is visible to NumPy.
 #pragma once
 
 #include <memory>
@@ -12,9 +12,9 @@ namespace mpscnn {
 class Buffer {
  public:
   struct Impl;
-  /// Zero-filled memory of the device's.
+  /// Allocate zero-filled memory on the device.
   static std::shared_ptr<Buffer> make(std::shared_ptr<Device> device, std::uint64_t bytes);
-  /// The array's own memory. Throws BufferError when it is not contiguous, page-aligned and whole pages long.
+  /// Wrap the array's memory. Throw BufferError unless it is contiguous, page-aligned and a multiple of the page size.
   static std::shared_ptr<Buffer> share(std::shared_ptr<Device> device, const ArrayView& array);
 
   explicit Buffer(std::unique_ptr<Impl> impl);

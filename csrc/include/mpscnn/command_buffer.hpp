@@ -16,32 +16,31 @@ const char* name_of(CommandBufferStatus status);
 class CommandBuffer {
  public:
   struct Impl;
-  /// `kernel` is the row's name where a profile has one command buffer for each kernel. `in_parts`: much work may begin
-  /// before commit(), where the device ends command buffers that take long.
+  /// `kernel` is the row's name if the profile uses one command buffer per kernel. `in_parts`: long work may be
+  /// submitted before commit(), on devices that abort long-running command buffers.
   static std::shared_ptr<CommandBuffer> make(std::shared_ptr<Device> device, const std::string& label = {},
                                              const std::string& kernel = {}, bool in_parts = false);
 
   explicit CommandBuffer(std::unique_ptr<Impl> impl);
   ~CommandBuffer();
 
-  /// Throws std::runtime_error the second time.
+  /// Throw std::runtime_error if called twice.
   void commit();
-  /// Throws std::runtime_error before commit(), and with the device's sentence when the work has failed.
+  /// Throw std::runtime_error before commit(), and with the device's message if the work has failed.
   void wait();
-  /// commit() and wait(), which may save handing the work over to the queue's thread and back. Handlers then run on
-  /// this thread.
+  /// Commit and wait; may run the work on the calling thread instead of the queue's. Handlers then run on this thread.
   void run();
   CommandBufferStatus status() const;
   std::string error() const;
   std::string label() const;
   void set_label(const std::string& label);
-  /// Called once when the work is done, on a thread of the device's or the one in run(), before wait() returns; before
-  /// commit() only. Must not throw.
+  /// Call `handler` once when the work is done, before wait() returns, on a device thread or the one in run(). Must be
+  /// added before commit() and must not throw.
   void add_completed_handler(std::function<void()> handler);
   /// Seconds on the device's clock; 0 until completed.
   double gpu_start_time() const;
   double gpu_end_time() const;
-  /// `owner` lives until the work is done.
+  /// Keep `owner` alive until the work is done.
   void keep_alive(std::shared_ptr<void> owner);
   std::shared_ptr<Device> device() const;
   Impl& impl() const { return *impl_; }
@@ -53,8 +52,8 @@ class CommandBuffer {
   std::unique_ptr<Impl> impl_;
 };
 
-/// For the end of the process: returns when all work that was committed is done, handlers included. From now on
-/// commit() throws on this thread and in handlers, and does not return on any other.
+/// Wait for all committed work and its handlers, at the end of the process. Afterwards commit() throws on this thread
+/// and in handlers, and blocks forever on any other thread.
 void finish_all_work();
 
 }  // namespace mpscnn

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Weights and biases of a convolution in memory of the device.
+// Weights and biases of a convolution in device memory.
 #pragma once
 
 #include <memory>
@@ -10,7 +10,7 @@ namespace mpscnn {
 
 /// MPSCNNConvolutionWeightsAndBiasesState: float32, weights in MPS's order (OHWI).
 struct ConvolutionWeightsAndBiasesState {
-  std::shared_ptr<Buffer> weights, biases;  ///< no biases: null
+  std::shared_ptr<Buffer> weights, biases;  ///< biases: null if absent
   Extents shape;                            ///< of the weights
 };
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Device: an MTLDevice with a command queue of its own.
+// Device: an MTLDevice with its own command queue.
 #pragma once
 
 #include <cstdint>
@@ -12,7 +12,7 @@ namespace mpscnn {
 class Device {
  public:
   struct Impl;
-  /// The system's default device, the same object every time. Throws std::runtime_error when there is none.
+  /// Return the system's default device, always the same object. Throw std::runtime_error if there is none.
   static std::shared_ptr<Device> system_default();
   static std::vector<std::shared_ptr<Device>> all();
 
@@ -21,21 +21,20 @@ class Device {
 
   std::string name() const;
   std::uint64_t allocated_bytes() const;
-  /// The most that allocated_bytes() has been since reset_peak_bytes(). Where the device does not count that itself, as
-  /// seen whenever a command buffer is committed.
+  /// Max of allocated_bytes() since reset_peak_bytes(); sampled at each commit if the device does not track it.
   std::uint64_t peak_bytes() const;
   void reset_peak_bytes();
-  /// Free memory that is kept for the next allocation. Throws NotImplementedError where the device does not tell.
+  /// Free memory that is cached for later allocations. Throw NotImplementedError if the device does not report it.
   std::uint64_t cached_bytes() const;
   void free_cached_bytes();
   std::uint64_t recommended_max_working_set_bytes() const;
   std::uint64_t max_buffer_bytes() const;
-  /// Whether images can use an array's memory in place.
+  /// Whether images can share the memory of arrays.
   bool shares_images() const;
-  /// Whether temporary images are allocated one by one, and all at once when they are announced.
+  /// Whether temporary images are allocated one by one unless prefetched.
   bool prefetches_temporaries() const;
-  /// Multiply-adds after which a command buffer in parts commits what it has, on devices that end those that take
-  /// seconds; for tests.
+  /// Set the number of multiply-adds after which a command buffer in parts commits, on devices that abort command
+  /// buffers that run for seconds. For tests.
   void set_most_work(std::uint64_t multiply_adds);
   /// MPSSupportsMTLDevice.
   bool is_supported() const;

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Element types of arrays, and what an image or a data source can be made of.
+// Element types of arrays, images and data sources.
 #pragma once
 
 #include <cstddef>
@@ -7,8 +7,8 @@
 
 namespace mpscnn {
 
-/// 32 bits, as all enums of the public face: g++ hands narrower ones over with whatever stands in the upper bits of the
-/// register, and the code that clang makes of .mm files looks at these.
+/// 32 bits, like all enums of the public interface: g++ leaves the upper bits of the register undefined when it passes
+/// narrower ones, and clang's code for .mm files reads these bits.
 enum class DType : std::uint32_t { uint8, uint16, int32, uint32, int64, float16, bfloat16, float32, float64 };
 
 /// Bytes of one element.

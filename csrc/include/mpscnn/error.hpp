@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// The exception types of the core, one per Python exception, and how their sentences are built.
-// std::invalid_argument -> ValueError, std::bad_alloc -> MemoryError, std::runtime_error -> RuntimeError;
-// the types below -> the Python exception in their comment (bindings/bind_error.cpp).
+// The exception types of the core, one per Python exception, and the functions that build their messages.
+// std::invalid_argument -> ValueError, std::bad_alloc -> MemoryError, std::runtime_error -> RuntimeError; the types
+// below -> the Python exception in their comment (bindings/bind_error.cpp).
 #pragma once
 
 #include <sstream>
@@ -30,12 +30,12 @@ struct KeyError : std::out_of_range {
   using std::out_of_range::out_of_range;
 };
 
-/// More memory than there is, with the sizes in the sentence: MemoryError.
+/// Not enough memory; the message has the sizes: MemoryError.
 struct MemoryError : std::runtime_error {
   using std::runtime_error::runtime_error;
 };
 
-/// One sentence out of its parts: `say("x.ndim (", n, ") is not 4.")`.
+/// Concatenate the parts of a message: `say("x.ndim (", n, ") is not 4.")`.
 template <class... Parts>
 std::string say(const Parts&... parts) {
   std::ostringstream text;
@@ -43,7 +43,7 @@ std::string say(const Parts&... parts) {
   return text.str();
 }
 
-/// Throws `Error` with the sentence unless `condition` holds.
+/// Throw `Error` with the message unless `condition` holds.
 template <class Error = std::invalid_argument, class... Parts>
 void check(bool condition, const Parts&... parts) {
   if (!condition) throw Error(say(parts...));

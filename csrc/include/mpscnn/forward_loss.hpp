@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The losses as kernels of images alone: MPSNNForwardLoss, MPSNNLossGradient, and MPSNNInitialGradient, which makes the
-// gradient that the backward pass begins with.
+// Losses as kernels that take only images: MPSNNForwardLoss, MPSNNLossGradient, and MPSNNInitialGradient, which creates
+// the initial gradient of the backward pass.
 #pragma once
 
 #include <memory>
@@ -17,8 +17,8 @@ class ForwardLoss {
   ~ForwardLoss();
 
   ImageShape result_shape(ImageShape predictions) const;
-  /// The loss into `out`, else into a new image of float32, temporary if asked. `weights` may be null. Safe from
-  /// several threads on different command buffers, as are those below.
+  /// Write the loss into `out`, or a new float32 image, temporary on request. `weights` may be null. Thread-safe on
+  /// different command buffers, as are the kernels below.
   std::shared_ptr<Image> encode(CommandBuffer& buffer, const Image& x, const Image& labels, const Image* weights,
                                 std::shared_ptr<Image> out, bool temporary) const;
   const LossOptions& options() const;

@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// GradientState: what a forward kernel leaves for its gradient kernel, an MPSNNGradientState or a class derived from
-// it.
+// GradientState: state that a forward kernel passes to its gradient kernel, an MPSNNGradientState or a subclass.
 #pragma once
 
 #include <cstdint>
@@ -22,18 +21,18 @@ class GradientState {
   explicit GradientState(std::unique_ptr<Impl> impl);
   ~GradientState();
 
-  /// float32 in memory of the device, which gradient kernels fill: "grad_weight", "grad_bias", ...
+  /// float32 in device memory, written by gradient kernels: "grad_weight", "grad_bias", ...
   struct Values {
     std::shared_ptr<Buffer> buffer;
     Extents shape;
   };
-  /// Those that the state has. Empty for kernels without parameters.
+  /// Names of the gradients; empty for kernels without parameters.
   std::vector<std::string_view> names() const;
-  /// Throws KeyError for a name that the state has not; std::runtime_error before the gradients of all forward encodes
-  /// have been encoded, and while they are being computed.
+  /// Throw KeyError for an unknown name, and std::runtime_error until the gradients of all forward encodes are encoded
+  /// and computed.
   Values values(std::string_view name) const;
 
-  /// Forward encodes that share the state: one, or the parts of a batch.
+  /// Number of forward encodes that share the state: one, or one per chunk of a batch.
   std::int64_t encodes() const;
   /// The forward kernel.
   std::shared_ptr<Kernel> kernel() const;

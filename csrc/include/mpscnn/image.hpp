@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Image: an MPSImage, N x H x W x C, and its ways to and from arrays.
+// Image: an MPSImage, N x H x W x C, and its conversion to and from arrays.
 #pragma once
 
 #include <memory>
@@ -14,7 +14,7 @@ namespace mpscnn {
 
 class CommandBuffer;
 
-/// Order of the axes of an array that goes into or comes out of an image.
+/// Order of the axes of an array that is copied to or from an image.
 enum class ImageLayout : std::uint32_t { NHWC, NCHW };
 ImageLayout image_layout_from_name(std::string_view name);
 
@@ -31,37 +31,37 @@ inline std::ostream& operator<<(std::ostream& out, const ImageShape& shape) { re
 class Image {
  public:
   struct Impl;
-  /// float32, float16, uint8 or uint16 (the last two are 0...1 in steps of 1/255 and 1/65535).
+  /// float32, float16, uint8 or uint16 (uint8 and uint16 represent 0...1 in steps of 1/255 and 1/65535).
   static std::shared_ptr<Image> make(std::shared_ptr<Device> device, ImageShape shape, DType dtype);
   static std::shared_ptr<Image> temporary(CommandBuffer& buffer, ImageShape shape, DType dtype);
   static std::shared_ptr<Image> from_array(std::shared_ptr<Device> device, const ArrayView& array,
                                            ImageLayout layout = ImageLayout::NHWC, CopyMode copy = std::nullopt);
-  /// Return an image over the memory of an array (N, H, W, C), or null where that cannot be shared.
+  /// Return an image over the memory of an array (N, H, W, C), or null if that cannot be shared.
   static std::shared_ptr<Image> over_array(const std::shared_ptr<Device>& device, const ArrayView& array);
-  /// Why `array` cannot be an image's memory on this device; empty when it can.
+  /// Return why `array` cannot be an image's memory on this device; empty if it can.
   static std::string why_not_shared(const Device& device, const ArrayView& array, ImageLayout layout);
 
-  /// Bytes of such pixels, of however many images. Throws when an extent is not positive or beyond what MPS takes, or
-  /// when the device could never hold them.
+  /// Return the size of the pixels in bytes, for any number of images. Throw if an extent is not positive or exceeds
+  /// MPS's limit, or if the size exceeds the device's memory.
   static std::uint64_t bytes(const Device& device, ImageShape shape, DType dtype);
   /// Largest height and width of a texture [Metal feature set tables, all GPU families with MPS].
   static constexpr std::int64_t kMostPixels = 16384;
   /// 2048 slices of an array texture, of four channels each [Metal feature set tables].
   static constexpr std::int64_t kMostChannels = 8192;
-  /// How many images of so many channels one Image can hold; 0 for too many channels. Apple's images hold 2048 slices,
-  /// those of openmps any number.
+  /// Return the max number of images with `channels` channels in one Image; 0 for too many channels. Apple's images
+  /// hold 2048 slices, those of openmps any number.
   static std::int64_t most_images(std::int64_t channels);
 
   explicit Image(std::unique_ptr<Impl> impl);
   ~Image();
 
-  /// Writes the pixels into `array` (shape and dtype of the image, any strides).
+  /// Copy the pixels into `array` (shape and dtype of the image, any strides).
   void to_array(const ArrayView& array, ImageLayout layout = ImageLayout::NHWC) const;
-  /// Replaces the pixels.
+  /// Replace the pixels.
   void write(const ArrayView& array, ImageLayout layout = ImageLayout::NHWC);
-  /// The array whose memory the image uses; nullopt when it has its own that cannot be seen.
+  /// The array whose memory the image uses; nullopt if its memory is not visible to the CPU.
   std::optional<ArrayView> shared_array() const;
-  /// Throws std::runtime_error when the CPU may not read now: temporary, or being written.
+  /// Throw std::runtime_error if the CPU may not read the image: it is temporary, or being written.
   void check_readable() const;
 
   ImageShape shape() const;
@@ -79,16 +79,16 @@ class Image {
   std::unique_ptr<Impl> impl_;
 };
 
-/// Say what temporary images are going to be made, to a device that prefetches_temporaries().
+/// Announce the temporary images that will be created, for devices with prefetches_temporaries().
 void prefetch_temporaries(CommandBuffer& buffer, std::span<const ImageShape> shapes, DType dtype);
 
-/// Images for arrays whose memory images cannot share.
+/// Pool of images for arrays whose memory cannot be shared.
 class ImagePool {
  public:
   virtual ~ImagePool() = default;
   /// Return an image with undefined contents.
   virtual std::shared_ptr<Image> take_image(ImageShape shape, DType dtype) const = 0;
-  /// Keep the image for a later call, now that no work uses it.
+  /// Return an image that no work uses to the pool.
   virtual void give_image(std::shared_ptr<Image> image) const = 0;
 };
 

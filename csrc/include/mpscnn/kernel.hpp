@@ -21,7 +21,7 @@
 
 namespace mpscnn {
 
-/// Of the sources, in pixels.
+/// Window of a kernel on its sources, in pixels.
 struct KernelWindow {
   Pair kernel_size, stride, dilation;
 };
@@ -32,8 +32,8 @@ struct ChannelRange {
   bool operator==(const ChannelRange&) const = default;
 };
 
-/// Where a kernel's sources and its result lie in images that hold more channels than theirs. All `first` are
-/// multiples of 4, the channels of a slice [MPSCNNKernel.h].
+/// Channel ranges of a kernel's sources and result in images with more channels. All `first` are multiples of 4, the
+/// channels of a slice [MPSCNNKernel.h].
 struct Placement {
   std::array<ChannelRange, SourceNames::kMost> sources = {};
   std::int64_t destination = 0;
@@ -45,23 +45,23 @@ struct Placement {
 /// States of one encode.
 struct EncodeStates {
   BatchNormalizationState* batch = nullptr;  ///< read, for rows that name a state
-  GradientState* gradient = nullptr;         ///< read by a gradient kernel: what the forward encode left
-  /// For the gradient kernel: made by this encode, or, where there is one, joined by it as another part of a batch.
+  GradientState* gradient = nullptr;         ///< read by a gradient kernel: state of the forward encode
+  /// For the gradient kernel: created by this encode, or extended by it with another chunk of the batch.
   std::shared_ptr<GradientState>* left = nullptr;
 };
 
 class Kernel : public std::enable_shared_from_this<Kernel> {
  public:
   struct Impl;
-  /// Throws std::invalid_argument, TypeError, KeyError with the parameter, its value and the limit; NotImplementedError
-  /// when the platform lacks the class; what the data source threw.
+  /// Throw std::invalid_argument, TypeError or KeyError with the parameter, its value and the limit;
+  /// NotImplementedError if the platform lacks the class. Exceptions of the data source are rethrown.
   static std::shared_ptr<Kernel> make(std::shared_ptr<Device> device, const KernelRow& row, const Params& params);
 
   explicit Kernel(std::unique_ptr<Impl> impl);
   ~Kernel();
 
-  /// Another kernel that computes the same, by MPS's copyWithZone:device: with the same data source, or with `archived`
-  /// by way of an archive, which has weights and no data source.
+  /// Return a copy, by MPS's copyWithZone:device:. It has the same data source; with `archived` it is decoded from an
+  /// archive, with weights and no data source.
   std::shared_ptr<Kernel> copy(bool archived) const;
 
   const KernelRow& row() const;
@@ -70,57 +70,57 @@ class Kernel : public std::enable_shared_from_this<Kernel> {
   Value get(std::string_view name) const;
   void set(std::string_view name, const Value& value);
 
-  /// TypeError unless `count` is the row's number of sources.
+  /// Throw TypeError unless `count` is the row's number of sources.
   void check_source_count(std::size_t count) const;
 
-  /// Extents of the result, an image, for such sources, and for the state of a gradient kernel. Throws like encode().
+  /// Return the shape of the resulting image; `states` are needed by gradient kernels. Throw like encode().
   ImageShape result_shape(std::span<const ImageShape> sources, const EncodeStates& states = {}) const;
 
-  /// Whether an image of the result comes of the same image of each source and of no other.
+  /// Whether image i of the result depends only on image i of each source.
   bool works_image_by_image() const;
-  /// Images of the result that come of each image of the source.
+  /// Number of result images per source image.
   std::int64_t results_per_image() const;
-  /// A kernel with the same attributes that makes results [first, first + count) of each image only.
+  /// Return a kernel with the same attributes that computes only results [first, first + count) of each image.
   std::shared_ptr<Kernel> some_results(std::int64_t first, std::int64_t count) const;
 
-  /// Encodes; with `destination` into it, else into a new image of `dtype` (default: the first source's), temporary if
-  /// asked. Safe from several threads on different command buffers. States are for rows that take or leave one.
+  /// Encode into `destination`, or into a new image of `dtype` (default: the first source's), temporary on request.
+  /// Thread-safe on different command buffers. States are for rows that read or write one.
   std::shared_ptr<Image> encode(CommandBuffer& buffer, std::span<const Image* const> sources,
                                 std::shared_ptr<Image> destination = nullptr, bool temporary = false,
                                 std::optional<DType> dtype = std::nullopt, const EncodeStates& states = {});
 
-  /// Encodes into those channels of `destination`, from those of the sources; what was set on the kernel holds within
-  /// them. The destination is larger than the result in channels only.
+  /// Encode between the channel ranges of `placement`; attributes of the kernel are relative to them. The destination
+  /// exceeds the result only in channels.
   void encode_placed(CommandBuffer& buffer, std::span<const Image* const> sources, const Image& destination,
                      const Placement& placement);
 
-  /// For rows whose result is a state: encodes into that, or into a new one.
+  /// Encode a row whose result is a state, into `state` or a new one.
   std::shared_ptr<BatchNormalizationState> encode_state(CommandBuffer& buffer, std::span<const Image* const> sources,
                                                         std::shared_ptr<BatchNormalizationState> state = nullptr);
 
-  /// The kernel that computes gradients with respect to a source, and to the parameters, from those of this kernel's
-  /// result; made of this kernel, whose attributes it follows. Throws TypeError where there is none, and
-  /// NotImplementedError where the platform or the table lacks it.
+  /// Return the kernel that computes the gradients with respect to a source and to the parameters. It shares the
+  /// attributes of this kernel. Throw TypeError if there is none, and NotImplementedError if the platform or the table
+  /// lacks it.
   std::shared_ptr<Kernel> gradient(std::size_t source = 0);
-  /// Of a gradient kernel: the kernel that it was made of. Null for others.
+  /// The forward kernel of a gradient kernel; null for others.
   std::shared_ptr<Kernel> forward() const;
 
-  /// The activation that the kernel computes, or applies to its result before that is stored; nullopt for none.
+  /// The activation that the kernel computes or applies to its result; nullopt if none.
   std::optional<NeuronDescriptor> neuron() const;
   std::shared_ptr<Source> data_source() const;
-  /// Of the caller's; null for pixels and MPS's own policies. Needs no lock.
+  /// The caller's policy; null for pixels and MPS's own policies. Needs no lock.
   std::shared_ptr<PaddingPolicy> padding_policy() const;
-  /// Kernels of one source.
+  /// For kernels with one source.
   KernelWindow window() const;
-  /// Reads the data source again.
+  /// Read the data source again.
   void reload();
-  /// On a command buffer: what is encoded from now on uses what stands in the state's buffers when the device gets
-  /// there; of a batch normalization's state, mean and variance.
+  /// Reload on a command buffer: later encodes use the contents of the state's buffers at the time of execution; for a
+  /// BatchNormalizationState, mean and variance.
   void reload(CommandBuffer& buffer, const NormalizationGammaAndBetaState& state);
   void reload(CommandBuffer& buffer, const NormalizationMeanAndVarianceState& state);
   void reload(CommandBuffer& buffer, const BatchNormalizationState& state);
   void reload(CommandBuffer& buffer, const ConvolutionWeightsAndBiasesState& state);
-  /// The weights as the kernel has them, batch normalization folded in and rounded, when the device gets there.
+  /// Export the kernel's weights at the time of execution, rounded, with batch normalization folded in.
   std::shared_ptr<ConvolutionWeightsAndBiasesState> export_weights(CommandBuffer& buffer);
 
   Impl& impl() const { return *impl_; }
@@ -129,7 +129,7 @@ class Kernel : public std::enable_shared_from_this<Kernel> {
   void check_encode(const CommandBuffer& buffer, std::span<const Image* const> sources,
                     const EncodeStates& states) const;
   void check_result_is_image() const;
-  /// The states are such as the kernel takes and leaves.
+  /// Throw unless the states match those that the kernel reads and writes.
   void check_states(const EncodeStates& states) const;
 
   std::unique_ptr<Impl> impl_;

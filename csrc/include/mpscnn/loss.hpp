@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Loss: an MPSCNNLoss, the losses of predictions and their gradient in one encode; LossLabels: what it compares them
-// with; LossKernel: what kernels that take these have in common. They are no rows of the kernel table: the rows'
-// kernels take images alone.
+// Loss: an MPSCNNLoss, which computes losses and their gradient in one encode; LossLabels: its targets; LossKernel:
+// base class of kernels that take labels. They are not in the kernel table, whose kernels take only images.
 #pragma once
 
 #include <array>
@@ -36,7 +35,7 @@ enum class LossReduction : std::uint32_t { none, sum, mean, sum_by_nonzero_weigh
 LossReduction loss_reduction_from_name(std::string_view name, const char* what);
 const char* name_of(LossReduction reduction);
 
-/// What an MPSCNNLossDescriptor holds; the defaults are Apple's.
+/// Properties of MPSCNNLossDescriptor; the defaults are Apple's.
 struct LossOptions {
   LossType type = LossType::mean_squared_error;
   LossReduction reduction = LossReduction::sum;
@@ -45,31 +44,31 @@ struct LossOptions {
   double epsilon = 1e-7, delta = 1;
   bool reduce_across_batch = false;
 
-  /// Throws for what no kernel can compute; `name` is the kernel's.
+  /// Throw for unsupported options; `name` is the kernel's.
   void check(const char* name) const;
 };
 
-/// What the gradient of such predictions is made of where nobody says: their dtype, float32 for integers.
+/// Return the default dtype of the gradient: that of the predictions, float32 for integers.
 DType gradient_dtype(DType predictions);
 
-/// MPSCNNLossLabels, one for each image of a batch: labels and weights in images, and a place for the loss.
+/// MPSCNNLossLabels, one per image of a batch: labels and weights in images, and storage for the loss.
 class LossLabels {
  public:
   struct Impl;
   using LossShape = std::array<std::int64_t, 3>;  ///< H, W, C
 
-  /// Copies of float32 arrays of shape (N, H, W, C). `loss_shape` is (1, 1, 1) or (H, W, C).
+  /// Copy float32 arrays of shape (N, H, W, C). `loss_shape` is (1, 1, 1) or (H, W, C).
   static std::shared_ptr<LossLabels> make(std::shared_ptr<Device> device, const ArrayView& labels,
                                           const std::optional<ArrayView>& weights, LossShape loss_shape);
-  /// The images themselves.
+  /// Use the images without a copy.
   static std::shared_ptr<LossLabels> from_images(std::shared_ptr<Device> device, std::shared_ptr<Image> labels,
                                                  std::shared_ptr<Image> weights, LossShape loss_shape);
   explicit LossLabels(std::unique_ptr<Impl> impl);
   ~LossLabels();
 
-  /// Replaces the copies; std::runtime_error while a command buffer uses them.
+  /// Replace the copies. Throw std::runtime_error while a command buffer uses them.
   void write(const ArrayView& labels, const std::optional<ArrayView>& weights);
-  /// N x loss_shape() floats. std::runtime_error before a loss has been encoded, and while it is being computed.
+  /// Copy N x loss_shape() floats. Throw std::runtime_error before a loss is encoded, and until it is computed.
   void loss(float* to) const;
 
   ImageShape shape() const;
@@ -90,18 +89,18 @@ class LossKernel {
   virtual ~LossKernel();
 
   const char* name() const;
-  /// Throws unless there may be predictions of that shape.
+  /// Throw unless the predictions may have this shape.
   virtual void check_predictions(ImageShape) const {}
-  /// The shape of each image's loss for predictions of that shape.
+  /// Return the shape of each image's loss.
   LossLabels::LossShape loss_shape(ImageShape predictions) const;
-  /// Throws unless there may be predictions of that shape, and such labels go with them.
+  /// Throw unless the predictions may have this shape and the labels match them.
   void check_labels(ImageShape predictions, const LossLabels& labels) const;
 
-  /// The gradient with respect to `x` into `out`, else into a new image, temporary if asked; the loss into `labels`.
-  /// Safe from several threads on different command buffers and labels.
+  /// Encode the gradient with respect to `x` into `out` or a new image, temporary on request, and the loss into
+  /// `labels`. Thread-safe on different command buffers and labels.
   std::shared_ptr<Image> encode(CommandBuffer& buffer, const std::shared_ptr<Image>& x, LossLabels& labels,
                                 std::shared_ptr<Image> out = nullptr, bool temporary = false) const;
-  /// The same of a batch in several images, each with its gradient.
+  /// Encode a batch in several images, each with its own gradient.
   void encode(CommandBuffer& buffer, std::span<const std::shared_ptr<Image>> x, LossLabels& labels,
               std::span<const std::shared_ptr<Image>> out) const;
   std::shared_ptr<Device> device() const;

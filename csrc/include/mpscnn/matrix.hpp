@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Matrix: an MPSMatrix whose memory NumPy sees, and the kernels that copy between images and matrices.
+// Matrix: an MPSMatrix whose memory is visible to NumPy, and the kernels that copy between images and matrices.
 #pragma once
 
 #include <array>
@@ -16,12 +16,12 @@ namespace mpscnn {
 class Matrix {
  public:
   struct Impl;
-  /// Zero-filled rows without gaps. float32, float16, uint8, uint16, int32 or uint32.
+  /// Allocate zero-filled rows without gaps. float32, float16, uint8, uint16, int32 or uint32.
   static std::shared_ptr<Matrix> make(std::shared_ptr<Device> device, std::int64_t rows, std::int64_t columns,
                                       DType dtype);
-  /// On one command buffer, until its read_count() is 0, which begins with 1. Its values are undefined at first.
+  /// Create an uninitialized matrix that is valid on one command buffer, until its read_count(), initially 1, is 0.
   static std::shared_ptr<Matrix> temporary(CommandBuffer& buffer, std::int64_t rows, std::int64_t columns, DType dtype);
-  /// The array's own memory, shape (rows, columns). Throws BufferError when Buffer::share() would.
+  /// Wrap the array's memory, shape (rows, columns). Throw BufferError like Buffer::share().
   static std::shared_ptr<Matrix> share(std::shared_ptr<Device> device, const ArrayView& array);
 
   explicit Matrix(std::unique_ptr<Impl> impl);
@@ -35,9 +35,9 @@ class Matrix {
   bool is_temporary() const;
   std::int64_t read_count() const;
   void set_read_count(std::int64_t count);
-  /// Throws std::runtime_error for a temporary matrix, and while a command buffer is to write it.
+  /// Throw std::runtime_error for a temporary matrix, and while a command buffer is due to write it.
   void check_readable() const;
-  /// Its memory, without an owner; after check_readable().
+  /// Return a view of the memory, without an owner. Call check_readable() first.
   ArrayView array() const;
   Impl& impl() const { return *impl_; }
 
@@ -45,15 +45,15 @@ class Matrix {
   std::unique_ptr<Impl> impl_;
 };
 
-/// Order of the values of an image in a row of a matrix.
+/// Order of an image's values in a row of a matrix.
 enum class RowLayout : std::uint32_t { CHW, HWC };
 RowLayout row_layout_from_name(std::string_view name);
 const char* name_of(RowLayout layout);
 
-/// Where image 0 begins: row, column.
+/// Row and column of the first value of image 0.
 using MatrixOrigin = std::array<std::int64_t, 2>;
 
-/// Image i goes to row origin[0] + i, from column origin[1] on. Safe from several threads on different command buffers.
+/// Copies image i to row origin[0] + i, from column origin[1] on. Thread-safe on different command buffers.
 class ImageCopyToMatrix {
  public:
   struct Impl;
@@ -61,7 +61,7 @@ class ImageCopyToMatrix {
   explicit ImageCopyToMatrix(std::unique_ptr<Impl> impl);
   ~ImageCopyToMatrix();
 
-  /// Into `out`, else into a new matrix that ends where the values end, temporary if asked. Types are equal.
+  /// Encode into `out` or a new matrix that ends with the last value, temporary on request. Dtypes must be equal.
   std::shared_ptr<Matrix> encode(CommandBuffer& buffer, const Image& source, std::shared_ptr<Matrix> out = nullptr,
                                  bool temporary = false) const;
   RowLayout layout() const;
@@ -72,7 +72,7 @@ class ImageCopyToMatrix {
   std::unique_ptr<Impl> impl_;
 };
 
-/// The way back.
+/// Inverse of ImageCopyToMatrix.
 class MatrixCopyToImage {
  public:
   struct Impl;

@@ -15,17 +15,17 @@
 
 namespace mpscnn {
 
-/// A source of the whole network; extents that are not given are free.
+/// An input of the network; extents that are not given are arbitrary.
 struct NetworkInput {
   std::string name;
   std::optional<std::int64_t> h, w, c;
-  std::string fixed_by;  ///< the layer that height and width are given for; empty: the input's own
+  std::string fixed_by;  ///< the layer that determines height and width; empty: the input itself
 };
 
-/// Values are numbered: inputs first, then the result of each node. A node comes after those it reads.
+/// Values are numbered: inputs first, then the result of each node. Nodes are in topological order.
 struct NetworkNode {
   std::string name;
-  std::shared_ptr<Kernel> kernel;  ///< none: the channels of the sources side by side
+  std::shared_ptr<Kernel> kernel;  ///< null: concatenation of the sources along the channels
   std::vector<std::uint32_t> sources;
 };
 
@@ -33,10 +33,10 @@ struct NetworkParts {
   std::vector<NetworkInput> inputs;
   std::vector<NetworkNode> nodes;
   std::vector<std::uint32_t> outputs;  ///< values
-  DType dtype = DType::float32;        ///< of images that the network makes
+  DType dtype = DType::float32;        ///< of the network's intermediate images
 };
 
-/// What is encoded for inputs of some height and width, of however many images: for tables and tests.
+/// One encode for inputs of given height and width and any number of images. For tables and tests.
 struct NetworkStep {
   std::string name;  ///< of the node
   std::string kernel;
@@ -46,17 +46,17 @@ struct NetworkStep {
 };
 struct NetworkImage {
   ImageShape shape;          ///< n is 1
-  std::int64_t reads = 0;    ///< encodes that read it: the read_count of a temporary image
-  std::int64_t input = -1;   ///< which input it is, or
-  std::int64_t output = -1;  ///< which output; neither: temporary
+  std::int64_t reads = 0;    ///< number of encodes that read it: the read_count of a temporary image
+  std::int64_t input = -1;   ///< index of the input, or
+  std::int64_t output = -1;  ///< index of the output; both -1: temporary
 };
 
 class NetworkPlan;
 
-/// Safe to use from several threads at once.
+/// Thread-safe.
 class Network final : public ImagePool {
  public:
-  /// Throws std::invalid_argument where nodes, sources and outputs do not fit each other.
+  /// Throw std::invalid_argument if nodes, sources and outputs are inconsistent.
   static std::shared_ptr<Network> make(std::shared_ptr<Device> device, NetworkParts parts);
   Network(std::shared_ptr<Device> device, NetworkParts parts);
   ~Network() override;
@@ -64,42 +64,42 @@ class Network final : public ImagePool {
   const NetworkParts& parts() const { return parts_; }
   std::shared_ptr<Device> device() const { return device_; }
 
-  /// Of every value for such inputs. Equal n in all inputs. Throws what is wrong with a shape, naming the input or the
-  /// node.
+  /// Return the shape of every value. All inputs must have equal n. Throw an error with the input or node for a wrong
+  /// shape.
   std::vector<ImageShape> shapes(std::span<const ImageShape> inputs) const;
 
-  /// The plan for inputs of such extents, whatever their n: looked up, or made. Throws what is wrong with a shape.
+  /// Return the plan for inputs of these extents and any n, cached or new. Throw for a wrong shape.
   std::shared_ptr<const NetworkPlan> plan(std::span<const ImageShape> inputs) const;
 
-  /// Of every output, for one image.
+  /// Return the shape of every output, for one image.
   static std::vector<ImageShape> result_shapes(const NetworkPlan& plan);
 
-  /// Max images of one command buffer of a call; larger batches are computed in chunks, so that temporary images stay
-  /// small. 0: some kernel reads several images at once, so that batches cannot be divided.
+  /// Return the max number of images per command buffer; larger batches are computed in chunks, which keeps temporary
+  /// images small. 0: batches cannot be divided, because a kernel reads several images at once.
   static std::int64_t chunk_images(const NetworkPlan& plan);
 
-  /// Appends the whole network. An output that is null is made.
+  /// Encode the network. Null outputs are allocated.
   void encode(CommandBuffer& buffer, std::span<const std::shared_ptr<Image>> inputs,
               std::span<std::shared_ptr<Image>> outputs) const;
-  /// The same for inputs that the plan is for.
+  /// Encode with a plan for the shapes of the inputs.
   void encode(CommandBuffer& buffer, const NetworkPlan& plan, std::span<const std::shared_ptr<Image>> inputs,
               std::span<std::shared_ptr<Image>> outputs) const;
 
-  /// The same with a command buffer for each kernel, all of them committed but the last, which is returned.
+  /// Encode each kernel on its own command buffer; commit all but the last, and return that.
   std::shared_ptr<CommandBuffer> encode_apart(const NetworkPlan& plan, std::span<const std::shared_ptr<Image>> inputs,
                                               std::span<std::shared_ptr<Image>> outputs) const;
 
   std::vector<NetworkStep> steps(std::span<const ImageShape> inputs) const;
   std::vector<NetworkImage> images(std::span<const ImageShape> inputs) const;
 
-  /// Images at the boundary, for devices whose images do not share arrays' memory. The least recently used leaves
-  /// first.
+  /// Images at the boundary, for devices whose images cannot share the memory of arrays. Evicts the least recently
+  /// used.
   std::shared_ptr<Image> take_image(ImageShape shape, DType dtype) const override;
   void give_image(std::shared_ptr<Image> image) const override;
   static constexpr std::size_t kMostKeptImages = 16;
 
-  /// Plans that are kept, one for each combination of heights, widths and channels of the inputs; the least recently
-  /// used leaves first.
+  /// Max number of cached plans, one per combination of heights, widths and channels of the inputs. Evicts the least
+  /// recently used.
   static constexpr std::size_t kMostPlans = 16;
   std::size_t plans() const;
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// NetworkCall: arrays on their way through a network, in chunks.
+// NetworkCall: runs a network on arrays, in chunks.
 #pragma once
 
 #include <cstdint>
@@ -16,26 +16,25 @@ namespace mpscnn {
 /// One batch: set_results(), then either run() or commit() and wait().
 class NetworkCall {
  public:
-  /// `inputs` are N, H, W, C, in the order of the network's inputs. Throws what is wrong with their shapes.
+  /// `inputs` are N, H, W, C, in the order of the network's inputs. Throw for wrong shapes.
   NetworkCall(std::shared_ptr<Network> network, std::vector<ArrayView> inputs);
 
   const std::vector<ImageShape>& result_shapes() const { return result_shapes_; }
-  /// N, H, W, C, of result_shapes().
+  /// Set the result arrays: N, H, W, C, with result_shapes().
   void set_results(std::vector<ArrayView> results) { results_ = std::move(results); }
 
   /// Compute the results and wait.
   void run();
-  /// Encode and commit everything. `handler`, which may be empty, is called when the last chunk is done and its results
-  /// are in the arrays.
+  /// Encode and commit all chunks. `handler` (may be empty) is called when all results are in the arrays.
   void commit(const std::function<void()>& handler);
-  /// Wait for the results. Throws if the work has failed, again at each call.
+  /// Wait for the results. Each call throws if the work has failed.
   void wait();
   bool is_done();
 
  private:
   struct Arrays : ArrayCall {
     using ArrayCall::ArrayCall;
-    std::mutex mutex;  ///< a handler and wait() may both get here
+    std::mutex mutex;  ///< a handler and wait() may call finish() concurrently
     void finish() {
       const std::scoped_lock lock(mutex);
       copy_results();
@@ -53,7 +52,7 @@ class NetworkCall {
   std::shared_ptr<const NetworkPlan> plan_;
   std::vector<ArrayView> inputs_, results_;
   std::vector<ImageShape> result_shapes_;
-  std::int64_t n_ = 0, max_ = 0;  ///< images; of them at once
+  std::int64_t n_ = 0, max_ = 0;  ///< images in total; max per chunk
   std::mutex mutex_;
   std::vector<Chunk> chunks_;
 };

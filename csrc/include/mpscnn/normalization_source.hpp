@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Where the values of normalization come from: the C++ side of MPSCNNBatchNormalizationDataSource,
+// Source of normalization parameters: the C++ side of MPSCNNBatchNormalizationDataSource,
 // MPSCNNInstanceNormalizationDataSource and MPSCNNGroupNormalizationDataSource.
 #pragma once
 
@@ -17,15 +17,15 @@ namespace mpscnn {
 class NormalizationSource : public Source {
  public:
   virtual std::int64_t channels() = 0;
-  /// One float32 per channel each, C-contiguous, valid until purge(). Without: gamma 1, beta 0.
+  /// One float32 per channel, C-contiguous, valid until purge(). Defaults: gamma 1, beta 0.
   virtual std::optional<ArrayView> gamma() = 0;
   virtual std::optional<ArrayView> beta() { return std::nullopt; }
-  /// Batch normalization: both or neither.
+  /// Batch normalization only; both or neither.
   virtual std::optional<ArrayView> mean() { return std::nullopt; }
   virtual std::optional<ArrayView> variance() { return std::nullopt; }
-  /// Group normalization.
+  /// Group normalization only.
   virtual std::optional<std::int64_t> groups() { return std::nullopt; }
-  /// Without: FLT_MIN, Apple's.
+  /// Default: FLT_MIN, as Apple's.
   virtual std::optional<double> epsilon() { return std::nullopt; }
 };
 
@@ -37,8 +37,8 @@ struct NormalizationArrays {
   std::string label = {};
 };
 
-/// Serves the arrays, in place where they are contiguous float32. Throws what is wrong with their shapes and types,
-/// naming `who`, argument, value and limit.
+/// Return a source of the arrays, in place if they are contiguous float32. Throw for wrong shapes and types, with
+/// `who`, argument, value and limit.
 std::shared_ptr<NormalizationSource> normalization_arrays(std::string_view who, NormalizationArrays arrays);
 
 }  // namespace mpscnn

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Values of normalization in memory of the device: what a kernel is reloaded with on a command buffer.
+// Normalization parameters in device memory, for reloading kernels on a command buffer.
 #pragma once
 
 #include <memory>

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Optimizers: MPSNNOptimizer's subclasses, which make the next values of values and gradients on the device. What they
-// remember from step to step belongs to an OptimizerState, one for each parameter or layer.
+// Optimizers: subclasses of MPSNNOptimizer, which update values from their gradients on the device. The state kept
+// between steps belongs to an OptimizerState, one per parameter or layer.
 #pragma once
 
 #include <array>
@@ -27,15 +27,15 @@ enum class Regularization : std::uint32_t { none, l1, l2 };
 /// MPSNNOptimizerDescriptor.
 struct OptimizerOptions {
   double learning_rate = 0.001, gradient_rescale = 1;
-  std::optional<std::array<double, 2>> gradient_clip = {};  ///< least, greatest
+  std::optional<std::array<double, 2>> gradient_clip = {};  ///< min, max
   Regularization regularization = Regularization::none;
   double regularization_scale = 0;
 };
 
-/// What is optimized, in place.
+/// Values that are updated in place.
 using OptimizedValues = std::variant<std::shared_ptr<Buffer>, std::shared_ptr<ConvolutionWeightsAndBiasesState>,
                                      std::shared_ptr<NormalizationGammaAndBetaState>>;
-/// Where the gradients stand; of several states, as the parts of a batch leave them, the sum is taken.
+/// Gradients of the values; several states, one per chunk of a batch, are summed.
 using Gradients = std::variant<std::shared_ptr<Buffer>, std::shared_ptr<GradientState>,
                                std::shared_ptr<BatchNormalizationState>, std::vector<std::shared_ptr<GradientState>>>;
 
@@ -51,9 +51,9 @@ class Optimizer : public std::enable_shared_from_this<Optimizer> {
   double learning_rate() const;
   void set_learning_rate(double rate);
 
-  /// What is remembered of these values, zero, in memory that is made now. float32.
+  /// Allocate the zero-initialized state of these values, float32.
   std::shared_ptr<OptimizerState> state_for(const OptimizedValues& values);
-  /// One step, in place. Throws before anything is encoded. Safe from several threads on different command buffers.
+  /// Encode one step, in place. Errors are thrown before anything is encoded. Thread-safe on different command buffers.
   void encode(CommandBuffer& buffer, const Gradients& gradients, OptimizerState& state) const;
 
   const char* name() const;
@@ -84,7 +84,7 @@ class OptimizerRMSProp : public Optimizer {
 
 class OptimizerAdam : public Optimizer {
  public:
-  /// `amsgrad`: divides by the greatest velocity so far.
+  /// `amsgrad`: divide by the max velocity so far.
   static std::shared_ptr<OptimizerAdam> make(std::shared_ptr<Device> device, const OptimizerOptions& options,
                                              double beta1, double beta2, double epsilon, bool amsgrad);
   using Optimizer::Optimizer;
@@ -98,17 +98,17 @@ class OptimizerState {
   explicit OptimizerState(std::unique_ptr<Impl> impl);
   ~OptimizerState();
 
-  /// Steps that have been encoded; Adam's t is one more.
+  /// Number of encoded steps; Adam's t is one more.
   std::int64_t time_step() const;
   void set_time_step(std::int64_t step);
 
-  /// float32 that is remembered: "momentum", or "weights.momentum" where there are several values.
+  /// A float32 state array: "momentum", or "weights.momentum" if there are several values.
   struct Remembered {
     std::string name;
     std::shared_ptr<Buffer> buffer;
     Extents shape;
   };
-  /// Throws std::runtime_error while a command buffer is to write them.
+  /// Throw std::runtime_error while a command buffer is due to write them.
   std::vector<Remembered> remembered() const;
 
   std::shared_ptr<Optimizer> optimizer() const;

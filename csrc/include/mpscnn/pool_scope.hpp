@@ -1,14 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
-// PoolScope: one autorelease pool for many calls of the core.
+// PoolScope: one autorelease pool for several calls of the core.
 #pragma once
 
 #include <memory>
 
 namespace mpscnn {
 
-/// While one lives, every Pool on this thread is this one: a pool of its own costs each call half a dozen messages. For
-/// a bounded number of calls, as what they autorelease lives until the end. A scope within a scope is a pool of its
-/// own.
+/// Replaces every Pool on this thread while it exists: a pool per call costs half a dozen messages. For a bounded
+/// number of calls, since autoreleased objects live until the end of the scope. A nested scope is a new pool.
 class PoolScope {
  public:
   PoolScope();

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Profile: when command buffers were encoded and when they ran.
+// Profile: times of encoding and execution of command buffers.
 #pragma once
 
 #include <cstdint>
@@ -13,19 +13,19 @@ namespace mpscnn {
 class CommandBuffer;
 
 struct ProfileEvent {
-  std::string name;                  ///< of the node or the command buffer
-  std::string kernel;                ///< of the row; empty for a whole command buffer
+  std::string name;                  ///< node or command buffer
+  std::string kernel;                ///< row; empty for a whole command buffer
   std::string kind;                  ///< "encode": on the calling thread; "execute": on the device
   double start = 0, end = 0;         ///< seconds on the device's clock
   std::uint64_t command_buffer = 0;  ///< numbered from 1
-  std::uint64_t thread = 0;          ///< that encoded it
+  std::uint64_t thread = 0;          ///< encoding thread
 };
 
-/// Collects events of all threads while it is the current one.
+/// Collects events of all threads while it is current.
 class Profile : public std::enable_shared_from_this<Profile> {
  public:
-  /// With `per_kernel`, networks encode each kernel on a command buffer of its own, so that each has times of its own:
-  /// what a device fuses within a command buffer is not fused then.
+  /// With `per_kernel`, networks encode each kernel on its own command buffer, so that each is timed separately. This
+  /// disables fusion within a command buffer.
   explicit Profile(bool per_kernel) : per_kernel_(per_kernel) {}
 
   bool per_kernel() const { return per_kernel_; }
@@ -33,9 +33,9 @@ class Profile : public std::enable_shared_from_this<Profile> {
   void add(ProfileEvent event);
   std::vector<ProfileEvent> events() const;
 
-  /// The one that collects now; null for none.
+  /// The active profile; null if none.
   static std::shared_ptr<Profile> current();
-  /// Throws std::runtime_error when another one collects already.
+  /// Throw std::runtime_error if another profile is active.
   void start();
   void stop();
 
@@ -46,7 +46,7 @@ class Profile : public std::enable_shared_from_this<Profile> {
   std::vector<ProfileEvent> events_;
 };
 
-/// Seconds on the clock of GPUStartTime: that of the system's time since it was started.
+/// Return seconds on the clock of GPUStartTime, the time since system startup.
 double profile_clock();
 
 }  // namespace mpscnn

@@ -1,13 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
-// What the data sources of all kernels have in common.
+// Base class of all data sources.
 #pragma once
 
 #include <string>
 
 namespace mpscnn {
 
-/// MPS calls load() before anything else and purge() when it has read what it wants, always balanced, from any thread.
-/// Exceptions reach the code that made the kernel.
+/// MPS calls load() first and purge() after reading, always balanced, from any thread. Exceptions propagate to the code
+/// that creates the kernel.
 class Source {
  public:
   virtual ~Source() = default;

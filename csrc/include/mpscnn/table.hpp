@@ -11,7 +11,7 @@
 
 namespace mpscnn {
 
-/// How an argument is written in Python, and so how a Value of it looks.
+/// Python form of an argument, which determines the type of its Value.
 enum class ParamType : std::uint32_t {
   boolean,         ///< bool
   integer,         ///< int
@@ -40,7 +40,7 @@ struct ParamSpec {
   std::string_view unit = {};     ///< "pixels", "channels", ...
   std::string_view apple = {};    ///< property or initializer argument
   std::string_view summary = {};  ///< one sentence
-  bool attribute = false;         ///< can be read and set on the kernel afterwards
+  bool attribute = false;         ///< can be read and set on the kernel after construction
 };
 
 enum class Family : std::uint32_t {
@@ -76,7 +76,7 @@ enum class Family : std::uint32_t {
   batch_normalization_gradient,
 };
 
-/// Rules for the extents of the result (formulas in names.cpp). `state`: the result is a BatchNormalizationState.
+/// Rule for the extents of the result (formulas in names.cpp). `state`: the result is a BatchNormalizationState.
 enum class ShapeRule : std::uint32_t {
   same,
   window,
@@ -111,25 +111,25 @@ struct KernelRow {
   std::string_view apple_class;  ///< with prefix
   Family family = Family::neuron;
   SourceNames sources = {};
-  int variant = 0;  ///< what tells siblings of a family apart: MPSCNNNeuronType of a neuron
+  int variant = 0;  ///< distinguishes the kernels of a family: MPSCNNNeuronType of a neuron
   std::span<const ParamSpec* const> params = {};
-  int positional = 0;  ///< so many leading params may be given by position
+  int positional = 0;  ///< number of leading params that may be positional
   ShapeRule shape = ShapeRule::same;
-  std::string_view gradient = {};  ///< Apple class of the partner, empty: none
-  std::string_view forward = {};  ///< of a gradient: the row that it is the gradient of; empty: no gradient, or of many
-  bool takes_result = false;      ///< of a gradient: its second source is the forward kernel's result
-  bool sees_other = false;        ///< of a gradient: its second source is the one that it is not the gradient of
-  std::string_view state = {};    ///< kernel(x, state): what it is for, one sentence; empty: none is taken
+  std::string_view gradient = {};  ///< Apple class of the gradient kernel; empty: none
+  std::string_view forward = {};   ///< of a gradient: its forward row; empty: no gradient, or of several rows
+  bool takes_result = false;       ///< of a gradient: its second source is the forward kernel's result
+  bool sees_other = false;         ///< of a gradient: its second source is the forward kernel's other source
+  std::string_view state = {};     ///< kernel(x, state): its purpose, one sentence; empty: no state
   std::string_view summary = {};
-  std::string_view formula = {};  ///< in the letters of the oracle
+  std::string_view formula = {};  ///< with the oracle's symbols
   std::string_view source = {};   ///< Apple header and class
   std::string_view macos = {};    ///< since
 
   bool has_image() const { return shape != ShapeRule::state; }
-  /// Made of a forward kernel, whose window, weights and attributes are its own.
+  /// Whether the kernel is created from a forward kernel, whose window, weights and attributes it shares.
   bool has_forward() const { return !forward.empty(); }
 
-  /// Whether the row names the parameter itself.
+  /// Return whether the row itself lists the parameter.
   constexpr bool is_own(std::string_view param) const {
     for (const auto* spec : params)
       if (spec->name == param) return true;
@@ -141,25 +141,25 @@ struct KernelRow {
 struct NeuronName {
   std::string_view name;
   int type = 0;               ///< MPSCNNNeuronType
-  int parameters = 0;         ///< how many of a, b, c its formula has
-  float a = 0, b = 0, c = 0;  ///< what they are when only the name is given
+  int parameters = 0;         ///< number of a, b, c in its formula
+  float a = 0, b = 0, c = 0;  ///< defaults
 };
 
 std::span<const NeuronName> neuron_names();
 
-/// nullptr for any other name.
+/// Return nullptr for an unknown name.
 const NeuronName* find_neuron(std::string_view name);
 
-/// The name that is printed for an MPSCNNNeuronType.
+/// Return the canonical name of an MPSCNNNeuronType.
 const NeuronName& neuron_name(int type);
 
 std::span<const KernelRow> kernel_table();
 
-/// By Python name or Apple's; nullptr when there is none.
+/// Find a kernel by Python name or Apple's; nullptr if unknown.
 const KernelRow* find_kernel(std::string_view name);
 
-/// Parameters that every kernel of so many sources has (MPSCNNKernel, MPSCNNBinaryKernel), settable afterwards; they
-/// follow the row's own. A row that names one of them among its own has another default for it. A gradient has those of
+/// Parameters of every kernel with this number of sources (MPSCNNKernel, MPSCNNBinaryKernel), settable after
+/// construction; they follow the row's own. A row that lists one of them overrides its default. A gradient has those of
 /// its forward kernel.
 std::span<const ParamSpec* const> common_params(std::size_t sources);
 inline std::span<const ParamSpec* const> common_params(const KernelRow& row) {
@@ -168,11 +168,11 @@ inline std::span<const ParamSpec* const> common_params(const KernelRow& row) {
 
 const char* name_of(ParamType type);
 const char* name_of(Family family);
-/// The rule as a formula with H, W, k, s, p, ...
+/// Return the rule as a formula with H, W, k, s, p, ...
 const char* formula_of(ShapeRule rule);
 
-/// Result extent along one axis. `k` is the dilated kernel size; window: floor((size + before + after - k) / stride) +
-/// 1, or ceil() as long as the last window begins before the padding behind the source; transpose: (size - 1) * stride
+/// Return the extent of the result along one axis. `k` is the dilated kernel size; window: floor((size + before + after
+/// - k) / stride) + 1, or ceil() if the last window starts before the trailing padding; transpose: (size - 1) * stride
 /// - before - after + k + extra. May be <= 0: nothing to compute.
 constexpr std::int64_t window_extent(std::int64_t size, std::int64_t k, std::int64_t stride, std::int64_t before,
                                      std::int64_t after, bool ceil = false) {

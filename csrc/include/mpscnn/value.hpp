@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Values of kernel parameters on their way from Python to Apple's properties.
+// Values of kernel parameters, passed from Python to Apple's properties.
 #pragma once
 
 #include <cstdint>
@@ -31,10 +31,10 @@ struct NeuronDescriptor {
   std::vector<float> data = {};  ///< PReLU: one slope per channel
 };
 
-/// By any of its names (csrc/table/neurons.hpp), with the parameters that the name stands for.
+/// Return the activation for any of its names (csrc/table/neurons.hpp), with the name's default parameters.
 NeuronDescriptor activation_from_name(std::string_view name);
 
-/// All names for the sentences of errors: "\"none\", \"identity\", …".
+/// Return all names, for error messages: "\"none\", \"identity\", …".
 std::string neuron_choices();
 
 /// PyTorch's parameters of batch normalization in inference, one value per output channel.

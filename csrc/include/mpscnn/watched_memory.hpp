@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Memory of mapped files: reading a page that the file does not have any more is an error, not the end of the process.
+// Memory of mapped files: reading a page beyond the end of a truncated file raises an error, not SIGBUS.
 #pragma once
 
 #include <cstddef>
@@ -14,12 +14,12 @@ struct MemoryRange {
   std::size_t bytes = 0;
 };
 
-/// From the first to the last byte of the elements.
+/// Return the range from the first to the last byte of the elements.
 MemoryRange memory_of(const ArrayView& array);
 
-/// Addresses that may be pages of a mapped file. While one lives, a page behind the end of a file that became shorter
-/// is replaced by zeros when it is touched, where SIGBUS would end the process, and check_whole() throws from then on.
-/// Faults elsewhere go to the handler of SIGBUS that was installed before.
+/// Addresses that may be pages of a mapped file. While it exists, accessing a page beyond the end of a truncated file
+/// maps zeros there instead of ending the process with SIGBUS, and check_whole() throws from then on. Other faults go
+/// to the previously installed SIGBUS handler.
 class WatchedMemory {
  public:
   explicit WatchedMemory(const MemoryRange& memory);
@@ -37,11 +37,11 @@ class WatchedMemory {
   Range* range_;
 };
 
-/// The sentence about a file whose lost pages are in the memory; empty if there is none. Cheap as long as no file
-/// became shorter.
+/// Return the error message if the memory contains pages lost by truncation, else an empty string. Cheap until a file
+/// is truncated.
 std::string loss_in(const MemoryRange& memory);
 
-/// Throw std::runtime_error with that sentence. To be called after the reading.
+/// Throw std::runtime_error with that message, if any. Call after reading.
 void check_whole(const MemoryRange& memory);
 void check_whole(const ArrayView& array);
 

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Data sources that compute their next weights from gradients: the optional methods of MPSCNNConvolutionDataSource,
-// which MPS's graphs call, and here update_weights() in their place.
+// Data sources that update their weights from gradients: the optional methods of MPSCNNConvolutionDataSource, called by
+// MPS's graphs, and here by update_weights().
 #pragma once
 
 #include <memory>
@@ -13,27 +13,27 @@ namespace mpscnn {
 
 class Kernel;
 
-/// A DataSource that is one of these too has the methods that it says.
+/// Interface of a DataSource with optional update methods.
 class UpdatingSource {
  public:
   virtual ~UpdatingSource() = default;
 
   virtual bool has_update() const = 0;
   virtual bool has_update_on_cpu() const = 0;
-  /// Encodes the next values of weights and biases. `source` are those that the kernel has had. Null: none.
+  /// Encode the update and return the new weights and biases, or null for none. `source` has the current ones.
   virtual std::shared_ptr<ConvolutionWeightsAndBiasesState> update(
       const std::shared_ptr<CommandBuffer>& buffer, const std::shared_ptr<GradientState>& gradient,
       const std::shared_ptr<ConvolutionWeightsAndBiasesState>& source) = 0;
-  /// The device has finished. False: the values are what they were.
+  /// Update after the device has finished. Return false if the values are unchanged.
   virtual bool update_on_cpu(const std::shared_ptr<GradientState>& gradient,
                              const std::shared_ptr<ConvolutionWeightsAndBiasesState>& source) = 0;
 };
 
-/// Of the gradient kernel of a convolution: calls update() of its data source, and reloads it and its forward kernel
-/// from what that returns, on the command buffer. Throws what the data source throws.
+/// Call update() of the data source of a convolution's gradient kernel, and reload that kernel and its forward kernel
+/// from the result, on the command buffer. Exceptions of the data source are rethrown.
 void update_weights(Kernel& gradient, const std::shared_ptr<CommandBuffer>& buffer,
                     const std::shared_ptr<GradientState>& state);
-/// Calls update_on_cpu(), and reloads both from the data source. The gradients must have been computed.
+/// Call update_on_cpu(), and reload both kernels from the data source. The gradients must have been computed.
 void update_weights_on_cpu(Kernel& gradient, const std::shared_ptr<GradientState>& state);
 
 }  // namespace mpscnn

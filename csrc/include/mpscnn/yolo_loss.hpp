@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// YOLOLoss: an MPSCNNYOLOLoss, the loss of predictions of boxes and its gradient in one encode.
+// YOLOLoss: an MPSCNNYOLOLoss, which computes the loss of predicted boxes and its gradient in one encode.
 #pragma once
 
 #include <array>
@@ -10,7 +10,7 @@
 
 namespace mpscnn {
 
-/// What an MPSCNNYOLOLossDescriptor holds; the defaults are Apple's. Of the four losses their reductions do not count.
+/// Properties of MPSCNNYOLOLossDescriptor; the defaults are Apple's. The reductions of the four losses are ignored.
 struct YOLOLossOptions {
   std::shared_ptr<Loss> xy, wh, confidence, classes;
   LossReduction reduction = LossReduction::sum;
@@ -19,7 +19,7 @@ struct YOLOLossOptions {
   double min_iou_for_object_presence = 0.7, max_iou_for_object_absence = 0.3;
   std::vector<std::array<float, 2>> anchor_boxes = {};  ///< width and height of each, in pixels of the predictions
 
-  /// Throws for what no kernel can compute.
+  /// Throw for unsupported options.
   void check() const;
 };
 
@@ -27,7 +27,7 @@ class YOLOLoss final : public LossKernel {
  public:
   static constexpr const char* kName = "YOLOLoss";
   static constexpr std::int64_t kMostAnchors = 1024;
-  /// Of each anchor box, before those of the classes: X, Y, W, H, confidence.
+  /// Channels of each anchor box before those of the classes: X, Y, W, H, confidence.
   static constexpr std::int64_t kBoxChannels = 5;
 
   static std::shared_ptr<YOLOLoss> make(std::shared_ptr<Device> device, const YOLOLossOptions& options);
