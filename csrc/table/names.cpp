@@ -64,20 +64,19 @@ const char* formula_of(ShapeRule rule) {
   switch (rule) {
     case ShapeRule::same: return "(N, H, W, C)";
     case ShapeRule::window:
-      return "(N, (H + ph0 + ph1 - dh*(kh-1) - 1) // sh + 1, (W + pw0 + pw1 - dw*(kw-1) - 1) // sw + 1, O), times r, r "
-             "and "
-             "by r*r for sub-pixel convolution";
+      return "(N, (H + ph0 + ph1 - dh*(kh-1) - 1) // sh + 1, (W + pw0 + pw1 - dw*(kw-1) - 1) // sw + 1, O) (height and "
+             "width times r, channels divided by r*r for sub-pixel factor r)";
     case ShapeRule::pooling:
       return "(N, (H + ph0 + ph1 - dh*(kh-1) - 1) // sh + 1, (W + pw0 + pw1 - dw*(kw-1) - 1) // sw + 1, C)";
     case ShapeRule::transpose: return "(N, (H-1)*sh - ph0 - ph1 + kh + oh, (W-1)*sw - pw0 - pw1 + kw + ow, O)";
     case ShapeRule::fully_connected: return "(N, 1, 1, O)";
     case ShapeRule::state: return "BatchNormalizationState, mean and variance (C,)";
-    case ShapeRule::broadcast: return "(N, H, W, C), extents as NumPy broadcasts them";
+    case ShapeRule::broadcast: return "(N, H, W, C) (broadcast as in NumPy)";
     case ShapeRule::upsampling: return "(N, H*sh, W*sw, C)";
     case ShapeRule::row: return "(N, H, 1, C)";
     case ShapeRule::column: return "(N, 1, W, C)";
     case ShapeRule::channels: return "(N, H, W, 1)";
-    case ShapeRule::slice: return "(N, h, w, C), by default H and W";
+    case ShapeRule::slice: return "(N, h, w, C) (by default h = H, w = W)";
     case ShapeRule::reshape: return "(N, h, w, c), h*w*c == H*W*C";
     case ShapeRule::resize: return "(N, h, w, C)";
     case ShapeRule::crop: return "(N*R, h, w, C)";

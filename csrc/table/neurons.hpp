@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Names of activation functions: the only place where they stand.
+// Names of activation functions, defined only here.
 #pragma once
 
 #include <array>
@@ -10,9 +10,9 @@
 
 namespace mpscnn {
 
-// In the order of MPSCNNNeuronType [MPSCNNNeuronType.h]. The name that stands first for a type is the one that is
-// printed: Apple's, with underscores. The others are PyTorch's, where it has another. a, b, c are those of PyTorch
-// where it has the function, else those of the plainest case: y = x, or base e.
+// In the order of MPSCNNNeuronType [MPSCNNNeuronType.h]. The first name of a type is the one that is printed: Apple's,
+// with underscores. The others are PyTorch's, where they differ. a, b, c are PyTorch's where PyTorch has the function,
+// else those of the simplest case: y = x, or base e.
 inline constexpr NeuronName kNeuronNames[] = {
     {.name = "none", .type = 0},
     {.name = "identity", .type = 0},
@@ -41,7 +41,7 @@ inline constexpr NeuronName kNeuronNames[] = {
 
 namespace table_checks {
 
-/// All types, in order, without a gap; a type's names together, each name once.
+/// Types are in order and without gaps; the names of a type are adjacent, and each name occurs once.
 consteval bool neurons_in_order() {
   int type = -1;
   for (const auto& row : kNeuronNames) {

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Parameter specs that rows of the table name, by family. A row that needs its own default takes a variant.
+// Parameter specs used by the rows of the table, by family. A row with a different default uses a variant.
 #pragma once
 
 #include "params/arithmetic.hpp"

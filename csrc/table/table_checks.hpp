@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What the compiler proves about the kernel table.
+// Compile-time checks of the kernel table.
 #pragma once
 
 #include <span>
@@ -14,7 +14,7 @@ consteval bool sorted_and_unique(std::span<const KernelRow> rows) {
   return true;
 }
 
-/// Apple's name is the Python name behind MPS or MPSCNN or MPSNN.
+/// Apple's name is the Python name with the prefix MPS, MPSCNN or MPSNN.
 consteval bool named_after_apple(std::span<const KernelRow> rows) {
   for (const auto& row : rows)
     if (!row.apple_class.starts_with("MPS") || !row.apple_class.ends_with(row.name)) return false;
@@ -30,7 +30,7 @@ consteval bool documented(std::span<const KernelRow> rows) {
   return true;
 }
 
-/// Each source has a name of its own, and none that a parameter of the row has.
+/// The names of the sources differ from each other and from those of the row's parameters.
 consteval bool sources_named(std::span<const KernelRow> rows) {
   for (const auto& row : rows) {
     if (row.sources.first.empty() || row.sources.first == row.sources.second) return false;
@@ -40,7 +40,7 @@ consteval bool sources_named(std::span<const KernelRow> rows) {
   return true;
 }
 
-/// Required parameters stand first and can be given by position.
+/// Required parameters come first and can be given by position.
 consteval bool required_first(std::span<const KernelRow> rows) {
   for (const auto& row : rows) {
     int index = 0;

@@ -121,25 +121,25 @@ class Kernel(_core.Kernel):
     def __copy__(self) -> Self: ...
     @property
     def clip_rect(self) -> tuple[tuple[int, int, int], tuple[int, int, int]] | None:
-        """Part of the destination that is written; None: all of it."""
+        """Region of the destination to write; None: all of it."""
 
     @clip_rect.setter
     def clip_rect(self, value: t.Region | None) -> None: ...
     @property
     def destination_feature_channel_offset(self) -> int:
-        """First destination channel that is written."""
+        """First destination channel to write."""
 
     @destination_feature_channel_offset.setter
     def destination_feature_channel_offset(self, value: SupportsIndex) -> None: ...
     @property
     def allow_reduced_precision(self) -> bool:
-        """Permit bfloat16 or half products inside."""
+        """Allow products in bfloat16 or float16."""
 
     @allow_reduced_precision.setter
     def allow_reduced_precision(self, value: bool) -> None: ...
     @property
     def label(self) -> str | None:
-        """Name in errors and traces."""
+        """Name shown in errors and traces."""
 
     @label.setter
     def label(self, value: str | None) -> None: ...
@@ -161,25 +161,25 @@ class UnaryKernel(Kernel):
 
     @property
     def offset(self) -> tuple[int, int] | tuple[int, int, int] | None:
-        """Source pixel (and first source image) under the centre of the first window; None: from the padding."""
+        """Source pixel (and first source image) at the centre of the first window; None: computed from the padding."""
 
     @offset.setter
     def offset(self, value: t.Offset | None) -> None: ...
     @property
     def edge_mode(self) -> Literal["zero", "clamp"]:
-        """Pixels outside of the source: zero, or the nearest pixel."""
+        """Out-of-bounds taps read zero, or clamp to the edge."""
 
     @edge_mode.setter
     def edge_mode(self, value: Literal["zero", "clamp"]) -> None: ...
     @property
     def source_feature_channel_offset(self) -> int:
-        """First source channel that is read."""
+        """First source channel to read."""
 
     @source_feature_channel_offset.setter
     def source_feature_channel_offset(self, value: SupportsIndex) -> None: ...
     @property
     def source_feature_channel_max_count(self) -> int | None:
-        """At most so many source channels are read; None: all."""
+        """Maximum number of source channels to read; None: all."""
 
     @source_feature_channel_max_count.setter
     def source_feature_channel_max_count(self, value: SupportsIndex | None) -> None: ...
@@ -189,49 +189,49 @@ class BinaryKernel(Kernel):
 
     @property
     def primary_offset(self) -> tuple[int, int] | tuple[int, int, int] | None:
-        """Pixel (and image) of the first source under the first pixel that is written; None: its first."""
+        """Pixel (and image) of the first source for the first pixel written; None: its first pixel."""
 
     @primary_offset.setter
     def primary_offset(self, value: t.Offset | None) -> None: ...
     @property
     def secondary_offset(self) -> tuple[int, int] | tuple[int, int, int] | None:
-        """Pixel (and image) of the second source under the first pixel that is written; None: its first."""
+        """Pixel (and image) of the second source for the first pixel written; None: its first pixel."""
 
     @secondary_offset.setter
     def secondary_offset(self, value: t.Offset | None) -> None: ...
     @property
     def primary_edge_mode(self) -> Literal["zero", "clamp"]:
-        """Pixels outside of the first source: zero, or the nearest pixel."""
+        """Out-of-bounds taps of the first source read zero, or clamp to the edge."""
 
     @primary_edge_mode.setter
     def primary_edge_mode(self, value: Literal["zero", "clamp"]) -> None: ...
     @property
     def secondary_edge_mode(self) -> Literal["zero", "clamp"]:
-        """Pixels outside of the second source: zero, or the nearest pixel."""
+        """Out-of-bounds taps of the second source read zero, or clamp to the edge."""
 
     @secondary_edge_mode.setter
     def secondary_edge_mode(self, value: Literal["zero", "clamp"]) -> None: ...
     @property
     def primary_source_feature_channel_offset(self) -> int:
-        """First channel of the first source that is read."""
+        """First channel to read of the first source."""
 
     @primary_source_feature_channel_offset.setter
     def primary_source_feature_channel_offset(self, value: SupportsIndex) -> None: ...
     @property
     def primary_source_feature_channel_max_count(self) -> int | None:
-        """At most so many channels of the first source are read; None: all."""
+        """Maximum number of channels to read of the first source; None: all."""
 
     @primary_source_feature_channel_max_count.setter
     def primary_source_feature_channel_max_count(self, value: SupportsIndex | None) -> None: ...
     @property
     def secondary_source_feature_channel_offset(self) -> int:
-        """First channel of the second source that is read."""
+        """First channel to read of the second source."""
 
     @secondary_source_feature_channel_offset.setter
     def secondary_source_feature_channel_offset(self, value: SupportsIndex) -> None: ...
     @property
     def secondary_source_feature_channel_max_count(self) -> int | None:
-        """At most so many channels of the second source are read; None: all."""
+        """Maximum number of channels to read of the second source; None: all."""
 
     @secondary_source_feature_channel_max_count.setter
     def secondary_source_feature_channel_max_count(self, value: SupportsIndex | None) -> None: ...
@@ -240,7 +240,7 @@ class GradientKernel(Kernel):
     """Base of the kernels made of a forward kernel: kernel.gradient(grad_y, x, state)."""
 
 class Add(BinaryKernel):
-    """Sum of two sources, pixel by pixel; an extent of 1 is repeated.
+    """Element-wise sum of two sources; axes of extent 1 are broadcast.
 
     y = min(max((primary_scale * a) + (secondary_scale * b) + bias, minimum_value), maximum_value)
     """
@@ -273,9 +273,9 @@ class Add(BinaryKernel):
     ) -> None: ...
 
 class AddGradient(GradientKernel):
-    """Gradient of Add with respect to one of its sources, x; summed where that was repeated.
+    """Gradient of Add with respect to one source, x; summed over the axes along which x was broadcast.
 
-    grad_x = scale of x * grad_y, 0 where y was cut off
+    grad_x = scale of x * grad_y, 0 where y was clipped
     """
 
     def __init__(
@@ -339,7 +339,7 @@ class AddGradient(GradientKernel):
     def secondary_source_feature_channel_max_count(self, value: SupportsIndex | None) -> None: ...
 
 class BatchNormalization(UnaryKernel):
-    """Normalizes each channel by a mean and a variance that are given: those of training, or a state's.
+    """Normalizes each channel by a given mean and variance: those from training, or those of a state.
 
     y = f((x - mean[c]) * gamma[c] / sqrt(variance[c] + epsilon) + beta[c])
     """
@@ -365,7 +365,7 @@ class BatchNormalization(UnaryKernel):
     ) -> None: ...
 
 class BatchNormalizationGradient(BinaryKernel):
-    """Gradient of BatchNormalization in training, with respect to its source.
+    """Gradient of BatchNormalization in training with respect to its source.
 
     grad_x = gamma / sqrt(variance + epsilon) * (g - grad_beta / n - xh * grad_gamma / n), g = grad_y * f'(...)
     """
@@ -416,9 +416,9 @@ class BatchNormalizationStatistics(UnaryKernel):
     ) -> BatchNormalizationState: ...
 
 class BatchNormalizationStatisticsGradient(BinaryKernel):
-    """Gradients of BatchNormalization with respect to gamma and beta, for its gradient.
+    """Gradients of BatchNormalization with respect to gamma and beta, which BatchNormalizationGradient requires.
 
-    grad_beta[c] = sum(g), grad_gamma[c] = sum(g * xh), g = grad_y * f'(...), xh normalized
+    grad_beta[c] = sum(g), grad_gamma[c] = sum(g * xh), g = grad_y * f'(...), xh = normalized x
     """
 
     def __init__(
@@ -447,7 +447,7 @@ class BatchNormalizationStatisticsGradient(BinaryKernel):
     ) -> BatchNormalizationState: ...
 
 class BinaryConvolution(UnaryKernel):
-    """A convolution whose weights are single bits, and unless `type` is binary_weights so is u, the scaled source.
+    """Convolution with 1-bit weights; the scaled source u is 1-bit as well, unless `type` is binary_weights.
 
     y[n,i,j,o] = f(b[o] + scale[o] * beta[n,i,j] * sum times(u[n,i*sh+p*dh-ph,j*sw+q*dw-pw,c], w[o,p,q,c]))
     """
@@ -479,7 +479,7 @@ class BinaryConvolution(UnaryKernel):
     ) -> None: ...
 
 class BinaryFullyConnected(UnaryKernel):
-    """A binary convolution whose kernel covers the whole source: one pixel of O channels.
+    """Binary convolution whose kernel covers the whole source; the result is one pixel of O channels.
 
     y[n,0,0,o] = f(b[o] + scale[o] * beta[n] * sum times(u[n,i,j,c], w[o,i,j,c]))
     """
@@ -540,9 +540,9 @@ class Convolution(UnaryKernel):
     ) -> None: ...
 
 class ConvolutionGradient(GradientKernel):
-    """Gradient of Convolution with respect to its source, and with a state to its weights and biases.
+    """Gradient of Convolution with respect to its source and, given a state, to its weights and biases.
 
-    grad_x[n,y,x,c] = sum of w[o,p,q,c] * grad_y[n,i,j,o] over the taps that saw the pixel
+    grad_x[n,y,x,c] = sum of w[o,p,q,c] * grad_y[n,i,j,o] over the taps that read pixel (y, x)
     """
 
     def __init__(
@@ -593,7 +593,7 @@ class ConvolutionGradient(GradientKernel):
     def source_feature_channel_max_count(self, value: SupportsIndex | None) -> None: ...
 
 class ConvolutionTranspose(UnaryKernel):
-    """Up-samples by spreading each source pixel over a window of the result: the transpose of a strided convolution.
+    """Transposed convolution: spreads each source pixel over a window of the result.
 
     y[n,i,j,o] = f(b[o] + sum w[c,o,p,q] * x[n,y,x,c] over y*sh + p = i + ph, x*sw + q = j + pw)
     """
@@ -621,7 +621,7 @@ class ConvolutionTranspose(UnaryKernel):
     ) -> None: ...
 
 class ConvolutionTransposeGradient(GradientKernel):
-    """Gradient of ConvolutionTranspose with respect to its source, and with a state to its weights and biases.
+    """Gradient of ConvolutionTranspose with respect to its source and, given a state, to its weights and biases.
 
     grad_x[n,y,x,c] = sum of w[c,o,p,q] * grad_y[n,i,j,o], y*sh + p = i + ph, x*sw + q = j + pw
     """
@@ -670,7 +670,7 @@ class ConvolutionTransposeGradient(GradientKernel):
     def source_feature_channel_max_count(self, value: SupportsIndex | None) -> None: ...
 
 class CropAndResizeBilinear(UnaryKernel):
-    """Regions of the source, each resized to the same extents: R images of the result for each of the source.
+    """Crops R regions of each source image and resizes each one to `size`: R result images per source image.
 
     y[n*R+r,i,j,c] = x[n] at row (ry + i/(h-1) * rh) * (H-1), column (rx + j/(w-1) * rw) * (W-1)
     """
@@ -692,7 +692,7 @@ class CropAndResizeBilinear(UnaryKernel):
     ) -> None: ...
 
 class CrossChannelNormalization(UnaryKernel):
-    """Divides each value by a power of the mean square of its neighbours across channels; delta is PyTorch's k.
+    """Local response normalization across channels, as PyTorch's LocalResponseNorm, whose k is delta.
 
     y[c] = x[c] / (delta + alpha / k * sum(x[q] ** 2)) ** beta, q from c - k // 2 to c + (k - 1) // 2
     """
@@ -718,7 +718,7 @@ class CrossChannelNormalization(UnaryKernel):
 class CrossChannelNormalizationGradient(GradientKernel):
     """Gradient of CrossChannelNormalization.
 
-    grad_x = derivative of y with respect to x, transposed, times grad_y
+    grad_x = transposed Jacobian of y with respect to x, times grad_y
     """
 
     def __init__(
@@ -756,7 +756,7 @@ class CrossChannelNormalizationGradient(GradientKernel):
     def source_feature_channel_max_count(self, value: SupportsIndex | None) -> None: ...
 
 class DilatedPoolingMax(UnaryKernel):
-    """The greatest pixel of a window with gaps, channel by channel.
+    """Dilated max pooling: maximum of each dilated window, per channel.
 
     y[n,i,j,c] = max over p, q of x[n, i*sh + p*dh - ph, j*sw + q*dw - pw, c]
     """
@@ -781,9 +781,9 @@ class DilatedPoolingMax(UnaryKernel):
     ) -> None: ...
 
 class DilatedPoolingMaxGradient(GradientKernel):
-    """Gradient of DilatedPoolingMax: each window gives its gradient to its greatest pixel, of several the first.
+    """Gradient of DilatedPoolingMax: each window passes its gradient to its maximum, the first one in case of ties.
 
-    grad_x[n,y,x,c] = sum of grad_y[n,i,j,c] over the windows whose greatest pixel is (y, x)
+    grad_x[n,y,x,c] = sum of grad_y[n,i,j,c] over the windows whose maximum is pixel (y, x)
     """
 
     def __init__(
@@ -822,7 +822,7 @@ class DilatedPoolingMaxGradient(GradientKernel):
     def source_feature_channel_max_count(self, value: SupportsIndex | None) -> None: ...
 
 class Divide(BinaryKernel):
-    """Quotient of two sources, pixel by pixel; an extent of 1 is repeated.
+    """Element-wise quotient of two sources; axes of extent 1 are broadcast.
 
     y = min(max((primary_scale * a) / (secondary_scale * b) + bias, minimum_value), maximum_value)
     """
@@ -855,7 +855,7 @@ class Divide(BinaryKernel):
     ) -> None: ...
 
 class Dropout(UnaryKernel):
-    """Drops values at random and enlarges the others; each image has a mask of its own, and no call repeats one.
+    """Zeroes values at random and scales up the others; each image of each call has a new random mask.
 
     y = x / keep_probability where the mask keeps the value, else 0
     """
@@ -879,7 +879,7 @@ class Dropout(UnaryKernel):
     ) -> None: ...
 
 class DropoutGradient(GradientKernel):
-    """Gradient of Dropout: what was dropped has none.
+    """Gradient of Dropout: 0 for dropped values.
 
     grad_x = grad_y / keep_probability where the mask of the state keeps the value, else 0
     """
@@ -919,7 +919,7 @@ class DropoutGradient(GradientKernel):
     def source_feature_channel_max_count(self, value: SupportsIndex | None) -> None: ...
 
 class FullyConnected(UnaryKernel):
-    """A convolution whose kernel covers the whole source: one pixel of O channels.
+    """Convolution whose kernel covers the whole source; the result is one pixel of O channels.
 
     y[n,0,0,o] = f(b[o] + sum w[o,i,j,c] * x[n,i,j,c])
     """
@@ -947,7 +947,7 @@ class FullyConnected(UnaryKernel):
     ) -> None: ...
 
 class FullyConnectedGradient(GradientKernel):
-    """Gradient of FullyConnected with respect to its source, and with a state to its weights and biases.
+    """Gradient of FullyConnected with respect to its source and, given a state, to its weights and biases.
 
     grad_x[n,y,x,c] = sum over o of w[o,y,x,c] * grad_y[n,0,0,o]
     """
@@ -996,7 +996,7 @@ class FullyConnectedGradient(GradientKernel):
     def source_feature_channel_max_count(self, value: SupportsIndex | None) -> None: ...
 
 class GroupNormalization(UnaryKernel):
-    """Normalizes by mean and variance of each group of neighbouring channels of each image.
+    """Normalizes each group of consecutive channels of each image by its mean and variance.
 
     y = (x - mean[n,g(c)]) * gamma[c] / sqrt(variance[n,g(c)] + epsilon) + beta[c]
     """
@@ -1022,7 +1022,7 @@ class GroupNormalization(UnaryKernel):
 class GroupNormalizationGradient(GradientKernel):
     """Gradient of GroupNormalization with respect to its source, gamma and beta.
 
-    grad_x = 1 / sqrt(variance + epsilon) * (g - mean of g - xh * mean of g * xh), g = gamma * grad_y, xh normalized
+    grad_x = 1 / sqrt(variance + epsilon) * (g - mean(g) - xh * mean(g * xh)), g = gamma * grad_y, xh = normalized x
     """
 
     def __init__(
@@ -1060,7 +1060,7 @@ class GroupNormalizationGradient(GradientKernel):
     def source_feature_channel_max_count(self, value: SupportsIndex | None) -> None: ...
 
 class InstanceNormalization(UnaryKernel):
-    """Normalizes by mean and variance of each channel of each image.
+    """Normalizes each channel of each image by its mean and variance.
 
     y = (x - mean[n,c]) * gamma[c] / sqrt(variance[n,c] + epsilon) + beta[c]
     """
@@ -1085,7 +1085,7 @@ class InstanceNormalization(UnaryKernel):
 class InstanceNormalizationGradient(GradientKernel):
     """Gradient of InstanceNormalization with respect to its source, gamma and beta.
 
-    grad_x = gamma / sqrt(variance + epsilon) * (grad_y - mean of grad_y - xh * mean of grad_y * xh), xh normalized
+    grad_x = gamma / sqrt(variance + epsilon) * (grad_y - mean(grad_y) - xh * mean(grad_y * xh)), xh = normalized x
     """
 
     def __init__(
@@ -1122,9 +1122,9 @@ class InstanceNormalizationGradient(GradientKernel):
     def source_feature_channel_max_count(self, value: SupportsIndex | None) -> None: ...
 
 class LocalContrastNormalization(UnaryKernel):
-    """Subtracts the mean of a window and divides by a power of its variance, channel by channel.
+    """Subtracts the mean of a window and divides by a power of its variance, per channel.
 
-    y = pm + ps * (x - p0 * mean) / (delta + alpha * variance) ** beta, both over k * k pixels
+    y = pm + ps * (x - p0 * mean) / (delta + alpha * variance) ** beta, mean and variance over k * k pixels
     """
 
     def __init__(
@@ -1151,7 +1151,7 @@ class LocalContrastNormalization(UnaryKernel):
 class LocalContrastNormalizationGradient(GradientKernel):
     """Gradient of LocalContrastNormalization.
 
-    grad_x = derivative of y with respect to x, transposed, times grad_y
+    grad_x = transposed Jacobian of y with respect to x, times grad_y
     """
 
     def __init__(
@@ -1192,7 +1192,7 @@ class LocalContrastNormalizationGradient(GradientKernel):
     def source_feature_channel_max_count(self, value: SupportsIndex | None) -> None: ...
 
 class LogSoftMax(UnaryKernel):
-    """Natural logarithm of the soft max over the channels of each pixel.
+    """Log-softmax: natural logarithm of the softmax over the channels of each pixel.
 
     y[n,i,j,k] = x[n,i,j,k] - log(sum over q of exp(x[n,i,j,q]))
     """
@@ -1212,7 +1212,7 @@ class LogSoftMax(UnaryKernel):
     ) -> None: ...
 
 class LogSoftMaxGradient(GradientKernel):
-    """Gradient of LogSoftMax, from its result y.
+    """Gradient of LogSoftMax, computed from its result y.
 
     grad_x[k] = grad_y[k] - exp(y[k]) * sum over q of grad_y[q]
     """
@@ -1248,7 +1248,7 @@ class LogSoftMaxGradient(GradientKernel):
     def source_feature_channel_max_count(self, value: SupportsIndex | None) -> None: ...
 
 class Multiply(BinaryKernel):
-    """Product of two sources, pixel by pixel; an extent of 1 is repeated.
+    """Element-wise product of two sources; axes of extent 1 are broadcast.
 
     y = min(max((primary_scale * a) * (secondary_scale * b) + bias, minimum_value), maximum_value)
     """
@@ -1281,9 +1281,9 @@ class Multiply(BinaryKernel):
     ) -> None: ...
 
 class MultiplyGradient(GradientKernel):
-    """Gradient of Multiply with respect to one of its sources, from the other one; summed where it was repeated.
+    """Gradient of Multiply with respect to one source, given the other; summed over the former's broadcast axes.
 
-    grad = primary_scale * secondary_scale * grad_y * other, 0 where y was cut off
+    grad = primary_scale * secondary_scale * grad_y * other, 0 where y was clipped
     """
 
     def __init__(
@@ -1347,9 +1347,9 @@ class MultiplyGradient(GradientKernel):
     def secondary_source_feature_channel_max_count(self, value: SupportsIndex | None) -> None: ...
 
 class Neuron(UnaryKernel):
-    """Any activation function, chosen by `type`.
+    """Activation function selected by `type`.
 
-    y = f(x; a, b, c), f of `type`
+    y = f(x; a, b, c), f given by `type`
     """
 
     def __init__(
@@ -1437,9 +1437,9 @@ class NeuronELU(UnaryKernel):
     ) -> None: ...
 
 class NeuronExponential(UnaryKernel):
-    """A power of a constant.
+    """Exponential function to base c.
 
-    y = c ** (a * x + b), c = -1: exp(a * x + b)
+    y = c ** (a * x + b), or exp(a * x + b) if c = -1
     """
 
     def __init__(
@@ -1460,9 +1460,9 @@ class NeuronExponential(UnaryKernel):
     ) -> None: ...
 
 class NeuronGradient(BinaryKernel):
-    """Gradient of an activation function with respect to its source x, given `grad_y`, that of its result.
+    """Gradient of an activation function with respect to its source x, given the gradient `grad_y` of its result.
 
-    grad_x = grad_y * f'(x), f of `activation`
+    grad_x = grad_y * f'(x), f given by `activation`
     """
 
     def __init__(
@@ -1485,7 +1485,7 @@ class NeuronGradient(BinaryKernel):
     ) -> None: ...
 
 class NeuronHardSigmoid(UnaryKernel):
-    """A line between 0 and 1.
+    """Hard sigmoid: a line clamped to 0...1.
 
     y = min(max(a * x + b, 0), 1)
     """
@@ -1507,7 +1507,7 @@ class NeuronHardSigmoid(UnaryKernel):
     ) -> None: ...
 
 class NeuronLinear(UnaryKernel):
-    """A line.
+    """Linear function.
 
     y = a * x + b
     """
@@ -1531,7 +1531,7 @@ class NeuronLinear(UnaryKernel):
 class NeuronLogarithm(UnaryKernel):
     """Logarithm to base c.
 
-    y = log(a * x + b) / log(c), c = -1: log(a * x + b)
+    y = log(a * x + b) / log(c), or log(a * x + b) if c = -1
     """
 
     def __init__(
@@ -1552,7 +1552,7 @@ class NeuronLogarithm(UnaryKernel):
     ) -> None: ...
 
 class NeuronPReLU(UnaryKernel):
-    """Rectifier with a slope below zero for each channel.
+    """Parametric rectified linear unit: one slope for negative x per channel.
 
     y = x if x >= 0 else a[channel] * x
     """
@@ -1573,7 +1573,7 @@ class NeuronPReLU(UnaryKernel):
     ) -> None: ...
 
 class NeuronPower(UnaryKernel):
-    """A power of a line.
+    """Power of a linear function.
 
     y = (a * x + b) ** c
     """
@@ -1596,7 +1596,7 @@ class NeuronPower(UnaryKernel):
     ) -> None: ...
 
 class NeuronReLU(UnaryKernel):
-    """Rectified linear unit, leaky with a != 0.
+    """Rectified linear unit; leaky if a != 0.
 
     y = x if x >= 0 else a * x
     """
@@ -1617,7 +1617,7 @@ class NeuronReLU(UnaryKernel):
     ) -> None: ...
 
 class NeuronReLUN(UnaryKernel):
-    """Rectified linear unit with a largest value; ReLU6 is a = 0, b = 6.
+    """Rectified linear unit with a maximum; ReLU6 is a = 0, b = 6.
 
     y = min(x if x >= 0 else a * x, b)
     """
@@ -1659,7 +1659,7 @@ class NeuronSigmoid(UnaryKernel):
     ) -> None: ...
 
 class NeuronSoftPlus(UnaryKernel):
-    """Smooth rectifier.
+    """Softplus function, a smooth approximation of ReLU.
 
     y = a * log(1 + exp(b * x))
     """
@@ -1681,7 +1681,7 @@ class NeuronSoftPlus(UnaryKernel):
     ) -> None: ...
 
 class NeuronSoftSign(UnaryKernel):
-    """Smooth sign.
+    """Softsign function.
 
     y = x / (1 + abs(x))
     """
@@ -1723,9 +1723,9 @@ class NeuronTanH(UnaryKernel):
     ) -> None: ...
 
 class Pad(UnaryKernel):
-    """Puts rows, columns and channels around the source.
+    """Pads the source with rows, columns and channels.
 
-    y[n,i,j,k] = x[n, i - ph0, j - pw0, k - pc0], beyond the source as `edge_mode` says
+    y[n,i,j,k] = x[n, i - ph0, j - pw0, k - pc0], outside of the source according to `edge_mode`
     """
 
     def __init__(
@@ -1748,9 +1748,9 @@ class Pad(UnaryKernel):
     ) -> None: ...
 
 class PadGradient(GradientKernel):
-    """Gradient of Pad: what was repeated is summed, what is constant has none.
+    """Gradient of Pad: sums over the copies of each value; constant padding contributes nothing.
 
-    grad_x = transpose of the map from x to y, applied to grad_y
+    grad_x = transposed Jacobian of y with respect to x, times grad_y
     """
 
     def __init__(
@@ -1789,9 +1789,9 @@ class PadGradient(GradientKernel):
     def source_feature_channel_max_count(self, value: SupportsIndex | None) -> None: ...
 
 class PoolingAverage(UnaryKernel):
-    """The mean of the pixels of a window, channel by channel.
+    """Average pooling: mean of each window, per channel.
 
-    y[n,i,j,c] = sum over p, q of x[n, i*sh + p - ph, j*sw + q - pw, c] / number of taps that count
+    y[n,i,j,c] = sum over p, q of x[n, i*sh + p - ph, j*sw + q - pw, c] / number of counted taps
     """
 
     def __init__(
@@ -1815,9 +1815,9 @@ class PoolingAverage(UnaryKernel):
     ) -> None: ...
 
 class PoolingAverageGradient(GradientKernel):
-    """Gradient of PoolingAverage: each window shares its gradient out among its pixels.
+    """Gradient of PoolingAverage: each window distributes its gradient equally over its pixels.
 
-    grad_x[n,y,x,c] = sum of grad_y[n,i,j,c] / number of taps that count over the windows with (y, x)
+    grad_x[n,y,x,c] = sum over windows with (y, x) of grad_y[n,i,j,c] / number of counted taps
     """
 
     def __init__(
@@ -1857,7 +1857,7 @@ class PoolingAverageGradient(GradientKernel):
     def source_feature_channel_max_count(self, value: SupportsIndex | None) -> None: ...
 
 class PoolingL2Norm(UnaryKernel):
-    """The Euclidean norm of the pixels of a window, channel by channel.
+    """L2-norm pooling: Euclidean norm of each window, per channel.
 
     y[n,i,j,c] = sqrt(sum over p, q of x[n, i*sh + p - ph, j*sw + q - pw, c] ** 2)
     """
@@ -1881,9 +1881,9 @@ class PoolingL2Norm(UnaryKernel):
     ) -> None: ...
 
 class PoolingL2NormGradient(GradientKernel):
-    """Gradient of PoolingL2Norm; where a norm is 0 it is 0.
+    """Gradient of PoolingL2Norm; 0 where the norm is 0.
 
-    grad_x[n,y,x,c] = sum of grad_y[n,i,j,c] * x[n,y,x,c] / y[n,i,j,c] over the windows with (y, x)
+    grad_x[n,y,x,c] = sum over windows with (y, x) of grad_y[n,i,j,c] * x[n,y,x,c] / y[n,i,j,c]
     """
 
     def __init__(
@@ -1921,7 +1921,7 @@ class PoolingL2NormGradient(GradientKernel):
     def source_feature_channel_max_count(self, value: SupportsIndex | None) -> None: ...
 
 class PoolingMax(UnaryKernel):
-    """The greatest pixel of a window, channel by channel.
+    """Max pooling: maximum of each window, per channel.
 
     y[n,i,j,c] = max over p, q of x[n, i*sh + p - ph, j*sw + q - pw, c]
     """
@@ -1945,9 +1945,9 @@ class PoolingMax(UnaryKernel):
     ) -> None: ...
 
 class PoolingMaxGradient(GradientKernel):
-    """Gradient of PoolingMax: each window gives its gradient to its greatest pixel, of several the first.
+    """Gradient of PoolingMax: each window passes its gradient to its maximum, the first one in case of ties.
 
-    grad_x[n,y,x,c] = sum of grad_y[n,i,j,c] over the windows whose greatest pixel is (y, x)
+    grad_x[n,y,x,c] = sum of grad_y[n,i,j,c] over the windows whose maximum is pixel (y, x)
     """
 
     def __init__(
@@ -1985,7 +1985,7 @@ class PoolingMaxGradient(GradientKernel):
     def source_feature_channel_max_count(self, value: SupportsIndex | None) -> None: ...
 
 class ReduceColumnMax(UnaryKernel):
-    """The greatest value of each column, channel by channel.
+    """Maximum of each column, per channel.
 
     y[n,0,j,c] = max over i of x[n,i,j,c]
     """
@@ -2006,7 +2006,7 @@ class ReduceColumnMax(UnaryKernel):
     ) -> None: ...
 
 class ReduceColumnMean(UnaryKernel):
-    """The mean of each column, channel by channel.
+    """Mean of each column, per channel.
 
     y[n,0,j,c] = mean over i of x[n,i,j,c]
     """
@@ -2027,7 +2027,7 @@ class ReduceColumnMean(UnaryKernel):
     ) -> None: ...
 
 class ReduceColumnMin(UnaryKernel):
-    """The least value of each column, channel by channel.
+    """Minimum of each column, per channel.
 
     y[n,0,j,c] = min over i of x[n,i,j,c]
     """
@@ -2048,7 +2048,7 @@ class ReduceColumnMin(UnaryKernel):
     ) -> None: ...
 
 class ReduceColumnSum(UnaryKernel):
-    """The sum of each column, channel by channel.
+    """Sum of each column, per channel.
 
     y[n,0,j,c] = sum over i of x[n,i,j,c]
     """
@@ -2069,7 +2069,7 @@ class ReduceColumnSum(UnaryKernel):
     ) -> None: ...
 
 class ReduceFeatureChannelsAndWeightsMean(BinaryKernel):
-    """The mean over the channels of each pixel of x times its weights.
+    """Mean over the channels of x * weights, per pixel.
 
     y[n,i,j,0] = mean over c of x[n,i,j,c] * weights[n,i,j,c]
     """
@@ -2095,7 +2095,7 @@ class ReduceFeatureChannelsAndWeightsMean(BinaryKernel):
     ) -> None: ...
 
 class ReduceFeatureChannelsAndWeightsSum(BinaryKernel):
-    """The sum over the channels of each pixel of x times its weights.
+    """Sum over the channels of x * weights, per pixel.
 
     y[n,i,j,0] = sum over c of x[n,i,j,c] * weights[n,i,j,c]
     """
@@ -2122,9 +2122,9 @@ class ReduceFeatureChannelsAndWeightsSum(BinaryKernel):
     ) -> None: ...
 
 class ReduceFeatureChannelsArgumentMax(UnaryKernel):
-    """Index from 0 of the greatest channel of each pixel, the first of several.
+    """Index (from 0) of the maximum over the channels of each pixel, the first one in case of ties.
 
-    y[n,i,j,0] = argmax over c of x[n,i,j,c]; float16 is exact up to 2048, uint8 holds 0 and 1 alone
+    y[n,i,j,0] = argmax over c of x[n,i,j,c]; float16 is exact up to 2048, uint8 holds only 0 and 1
     """
 
     def __init__(
@@ -2143,9 +2143,9 @@ class ReduceFeatureChannelsArgumentMax(UnaryKernel):
     ) -> None: ...
 
 class ReduceFeatureChannelsArgumentMin(UnaryKernel):
-    """Index from 0 of the least channel of each pixel, the first of several.
+    """Index (from 0) of the minimum over the channels of each pixel, the first one in case of ties.
 
-    y[n,i,j,0] = argmin over c of x[n,i,j,c]; float16 is exact up to 2048, uint8 holds 0 and 1 alone
+    y[n,i,j,0] = argmin over c of x[n,i,j,c]; float16 is exact up to 2048, uint8 holds only 0 and 1
     """
 
     def __init__(
@@ -2164,7 +2164,7 @@ class ReduceFeatureChannelsArgumentMin(UnaryKernel):
     ) -> None: ...
 
 class ReduceFeatureChannelsMax(UnaryKernel):
-    """The greatest value of the channels of each pixel.
+    """Maximum over the channels of each pixel.
 
     y[n,i,j,0] = max over c of x[n,i,j,c]
     """
@@ -2185,7 +2185,7 @@ class ReduceFeatureChannelsMax(UnaryKernel):
     ) -> None: ...
 
 class ReduceFeatureChannelsMean(UnaryKernel):
-    """The mean of the channels of each pixel.
+    """Mean over the channels of each pixel.
 
     y[n,i,j,0] = mean over c of x[n,i,j,c]
     """
@@ -2206,7 +2206,7 @@ class ReduceFeatureChannelsMean(UnaryKernel):
     ) -> None: ...
 
 class ReduceFeatureChannelsMin(UnaryKernel):
-    """The least value of the channels of each pixel.
+    """Minimum over the channels of each pixel.
 
     y[n,i,j,0] = min over c of x[n,i,j,c]
     """
@@ -2227,7 +2227,7 @@ class ReduceFeatureChannelsMin(UnaryKernel):
     ) -> None: ...
 
 class ReduceFeatureChannelsSum(UnaryKernel):
-    """The sum of the channels of each pixel.
+    """Sum over the channels of each pixel.
 
     y[n,i,j,0] = weight * sum over c of x[n,i,j,c]
     """
@@ -2249,7 +2249,7 @@ class ReduceFeatureChannelsSum(UnaryKernel):
     ) -> None: ...
 
 class ReduceRowMax(UnaryKernel):
-    """The greatest value of each row, channel by channel.
+    """Maximum of each row, per channel.
 
     y[n,i,0,c] = max over j of x[n,i,j,c]
     """
@@ -2270,7 +2270,7 @@ class ReduceRowMax(UnaryKernel):
     ) -> None: ...
 
 class ReduceRowMean(UnaryKernel):
-    """The mean of each row, channel by channel.
+    """Mean of each row, per channel.
 
     y[n,i,0,c] = mean over j of x[n,i,j,c]
     """
@@ -2291,7 +2291,7 @@ class ReduceRowMean(UnaryKernel):
     ) -> None: ...
 
 class ReduceRowMin(UnaryKernel):
-    """The least value of each row, channel by channel.
+    """Minimum of each row, per channel.
 
     y[n,i,0,c] = min over j of x[n,i,j,c]
     """
@@ -2312,7 +2312,7 @@ class ReduceRowMin(UnaryKernel):
     ) -> None: ...
 
 class ReduceRowSum(UnaryKernel):
-    """The sum of each row, channel by channel.
+    """Sum of each row, per channel.
 
     y[n,i,0,c] = sum over j of x[n,i,j,c]
     """
@@ -2333,7 +2333,7 @@ class ReduceRowSum(UnaryKernel):
     ) -> None: ...
 
 class Reshape(UnaryKernel):
-    """The values of each image in another shape, in the order of its array: channels first, then columns, then rows.
+    """Reshapes each image in C order: channels vary fastest, then columns, then rows.
 
     y[n].ravel() = x[n].ravel()
     """
@@ -2354,7 +2354,7 @@ class Reshape(UnaryKernel):
     ) -> None: ...
 
 class ReshapeGradient(GradientKernel):
-    """Gradient of Reshape: the values in the shape that they had.
+    """Gradient of Reshape: grad_y in the shape of x.
 
     grad_x[n].ravel() = grad_y[n].ravel()
     """
@@ -2391,7 +2391,7 @@ class ReshapeGradient(GradientKernel):
     def source_feature_channel_max_count(self, value: SupportsIndex | None) -> None: ...
 
 class ResizeBilinear(UnaryKernel):
-    """Enlarges or reduces to any size, between the pixels on both sides; a reduction leaves pixels out.
+    """Resizes to any size by bilinear interpolation, without antialiasing: a reduction skips pixels.
 
     y[n,i,j,c] = x at row i * H/h, column j * W/w; with align_corners at i * (H-1)/(h-1), j * (W-1)/(w-1)
     """
@@ -2413,7 +2413,7 @@ class ResizeBilinear(UnaryKernel):
     ) -> None: ...
 
 class Slice(UnaryKernel):
-    """Some channels of some pixels, which offset, size and source_feature_channel_offset and -max_count select.
+    """Slice of pixels (`offset`, `size`) and of channels (`source_feature_channel_offset` and `..._max_count`).
 
     y[n,i,j,k] = x[n, oy + i, ox + j, c0 + k]
     """
@@ -2434,7 +2434,7 @@ class Slice(UnaryKernel):
     ) -> None: ...
 
 class SoftMax(UnaryKernel):
-    """Soft max over the channels of each pixel: positive values whose sum is 1.
+    """Softmax over the channels of each pixel: positive values that sum to 1.
 
     y[n,i,j,k] = exp(x[n,i,j,k]) / sum over q of exp(x[n,i,j,q])
     """
@@ -2454,7 +2454,7 @@ class SoftMax(UnaryKernel):
     ) -> None: ...
 
 class SoftMaxGradient(GradientKernel):
-    """Gradient of SoftMax, from its result y.
+    """Gradient of SoftMax, computed from its result y.
 
     grad_x[k] = y[k] * (grad_y[k] - sum over q of grad_y[q] * y[q])
     """
@@ -2490,7 +2490,7 @@ class SoftMaxGradient(GradientKernel):
     def source_feature_channel_max_count(self, value: SupportsIndex | None) -> None: ...
 
 class SpatialNormalization(UnaryKernel):
-    """Divides each value by a power of the mean square of a window, channel by channel.
+    """Local response normalization over a window of pixels, per channel.
 
     y = x / (delta + alpha / (k * k) * sum over p, q of x[n, i + p - k // 2, j + q - k // 2, c] ** 2) ** beta
     """
@@ -2516,7 +2516,7 @@ class SpatialNormalization(UnaryKernel):
 class SpatialNormalizationGradient(GradientKernel):
     """Gradient of SpatialNormalization.
 
-    grad_x = derivative of y with respect to x, transposed, times grad_y
+    grad_x = transposed Jacobian of y with respect to x, times grad_y
     """
 
     def __init__(
@@ -2554,7 +2554,7 @@ class SpatialNormalizationGradient(GradientKernel):
     def source_feature_channel_max_count(self, value: SupportsIndex | None) -> None: ...
 
 class Subtract(BinaryKernel):
-    """Difference of two sources, pixel by pixel; an extent of 1 is repeated.
+    """Element-wise difference of two sources; axes of extent 1 are broadcast.
 
     y = min(max((primary_scale * a) - (secondary_scale * b) + bias, minimum_value), maximum_value)
     """
@@ -2587,9 +2587,9 @@ class Subtract(BinaryKernel):
     ) -> None: ...
 
 class SubtractGradient(GradientKernel):
-    """Gradient of Subtract with respect to one of its sources, x; summed where that was repeated.
+    """Gradient of Subtract with respect to one source, x; summed over the axes along which x was broadcast.
 
-    grad_x = scale of x * grad_y, of b with the other sign, 0 where y was cut off
+    grad_x = scale of x * grad_y, negated for b, 0 where y was clipped
     """
 
     def __init__(
@@ -2653,7 +2653,7 @@ class SubtractGradient(GradientKernel):
     def secondary_source_feature_channel_max_count(self, value: SupportsIndex | None) -> None: ...
 
 class UpsamplingBilinear(UnaryKernel):
-    """Enlarges by whole factors sh, sw, `scale_factor`, between the pixels on both sides.
+    """Upsamples by the integer factors (sh, sw) = `scale_factor` with bilinear interpolation.
 
     y[n,i,j,c] = x at row i / sh, column j / sw; with align_corners at i * (H-1)/(H*sh-1), j * (W-1)/(W*sw-1)
     """
@@ -2675,9 +2675,9 @@ class UpsamplingBilinear(UnaryKernel):
     ) -> None: ...
 
 class UpsamplingBilinearGradient(GradientKernel):
-    """Gradient of UpsamplingBilinear: each pixel of the result gives to those that it lies between.
+    """Gradient of UpsamplingBilinear: each result pixel distributes its gradient over the pixels it interpolates.
 
-    grad_x = transpose of the map from x to y, applied to grad_y
+    grad_x = transposed Jacobian of y with respect to x, times grad_y
     """
 
     def __init__(
@@ -2713,7 +2713,7 @@ class UpsamplingBilinearGradient(GradientKernel):
     def source_feature_channel_max_count(self, value: SupportsIndex | None) -> None: ...
 
 class UpsamplingNearest(UnaryKernel):
-    """Repeats each pixel: sh rows of sw, `scale_factor`.
+    """Nearest-neighbour upsampling: repeats each pixel sh x sw times, (sh, sw) = `scale_factor`.
 
     y[n,i,j,c] = x[n, i // sh, j // sw, c]
     """
@@ -2734,7 +2734,7 @@ class UpsamplingNearest(UnaryKernel):
     ) -> None: ...
 
 class UpsamplingNearestGradient(GradientKernel):
-    """Gradient of UpsamplingNearest: the sum of the pixels that each pixel was repeated to.
+    """Gradient of UpsamplingNearest: sum of grad_y over the copies of each pixel.
 
     grad_x[n,i,j,c] = sum over p, q of grad_y[n, i*sh + p, j*sw + q, c]
     """

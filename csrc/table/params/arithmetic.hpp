@@ -20,17 +20,17 @@ inline constexpr ParamSpec arithmetic_bias{.name = "bias",
                                            .type = ParamType::real,
                                            .fallback = "0.0",
                                            .apple = "bias",
-                                           .summary = "Added before the bounds are applied."};
+                                           .summary = "Added before the result is clipped to the bounds."};
 inline constexpr ParamSpec minimum_value{.name = "minimum_value",
                                          .type = ParamType::real,
                                          .fallback = "None",
                                          .apple = "minimumValue",
-                                         .summary = "Smaller results become this; None: no bound."};
+                                         .summary = "Lower bound of the result; None: no bound."};
 inline constexpr ParamSpec maximum_value{.name = "maximum_value",
                                          .type = ParamType::real,
                                          .fallback = "None",
                                          .apple = "maximumValue",
-                                         .summary = "Larger results become this; None: no bound."};
+                                         .summary = "Upper bound of the result; None: no bound."};
 inline constexpr ParamSpec primary_stride{
     .name = "primary_stride",
     .type = ParamType::pair,
@@ -39,7 +39,7 @@ inline constexpr ParamSpec primary_stride{
     .max = 1,
     .unit = "pixels",
     .apple = "primaryStrideInPixelsY, primaryStrideInPixelsX",
-    .summary = "0 repeats one row or column of a along that axis; None: as the shapes broadcast."};
+    .summary = "0 broadcasts one row or column of a along that axis; None: determined by the shapes."};
 inline constexpr ParamSpec secondary_stride{
     .name = "secondary_stride",
     .type = ParamType::pair,
@@ -48,7 +48,7 @@ inline constexpr ParamSpec secondary_stride{
     .max = 1,
     .unit = "pixels",
     .apple = "secondaryStrideInPixelsY, secondaryStrideInPixelsX",
-    .summary = "0 repeats one row or column of b along that axis; None: as the shapes broadcast."};
+    .summary = "0 broadcasts one row or column of b along that axis; None: determined by the shapes."};
 inline constexpr ParamSpec primary_stride_in_feature_channels{
     .name = "primary_stride_in_feature_channels",
     .type = ParamType::integer,
@@ -57,7 +57,7 @@ inline constexpr ParamSpec primary_stride_in_feature_channels{
     .max = 1,
     .unit = "channels",
     .apple = "primaryStrideInFeatureChannels",
-    .summary = "0 repeats one channel of a; None: as the shapes broadcast."};
+    .summary = "0 broadcasts one channel of a; None: determined by the shapes."};
 inline constexpr ParamSpec secondary_stride_in_feature_channels{
     .name = "secondary_stride_in_feature_channels",
     .type = ParamType::integer,
@@ -66,13 +66,13 @@ inline constexpr ParamSpec secondary_stride_in_feature_channels{
     .max = 1,
     .unit = "channels",
     .apple = "secondaryStrideInFeatureChannels",
-    .summary = "0 repeats one channel of b; None: as the shapes broadcast."};
+    .summary = "0 broadcasts one channel of b; None: determined by the shapes."};
 
 inline constexpr ParamSpec gradient_of{.name = "of",
                                        .type = ParamType::text,
                                        .fallback = "'a'",
                                        .choices = "a|b",
                                        .apple = "isSecondarySourceFilter",
-                                       .summary = "The source that the gradient is for."};
+                                       .summary = "Source with respect to which the gradient is computed."};
 
 }  // namespace mpscnn::p

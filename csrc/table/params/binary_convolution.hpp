@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Convolution with weights of one bit [MPSCNNBinaryConvolution.h].
+// Convolution with 1-bit weights [MPSCNNBinaryConvolution.h].
 #pragma once
 
 #include <mpscnn/table.hpp>
@@ -12,8 +12,8 @@ inline constexpr ParamSpec binary_weight{
     .apple =
         "initWithDevice:convolutionData:outputBiasTerms:outputScaleTerms:inputBiasTerms:inputScaleTerms:type:flags:",
     .summary =
-        "uint32, shape (O, kH, kW, ceil(I / 32)): bit c % 32 of word c / 32 is the weight of channel c; "
-        "mpscnn.pack_bits() makes them. Or a data source of such weights."};
+        "uint32, shape (O, kH, kW, ceil(I / 32)), as packed by mpscnn.pack_bits(): bit c % 32 of word c // 32 is the "
+        "weight of channel c. Or a data source of such weights."};
 inline constexpr ParamSpec binary_in_channels{
     .name = "in_channels",
     .type = ParamType::integer,
@@ -21,7 +21,7 @@ inline constexpr ParamSpec binary_in_channels{
     .min = 1,
     .unit = "channels",
     .apple = "inputFeatureChannels",
-    .summary = "I; None: 32 for each word of `weight`. Bits beyond count for nothing."};
+    .summary = "I, the number of input channels; None: 32 per word of `weight`. Bits beyond I are ignored."};
 inline constexpr ParamSpec binary_type{
     .name = "type",
     .type = ParamType::text,
@@ -29,22 +29,20 @@ inline constexpr ParamSpec binary_type{
     .choices = "binary_weights|xnor|and",
     .apple = "MPSCNNBinaryConvolutionType",
     .summary =
-        "times() of u = (x + input_bias) * input_scale and a bit: binary_weights, u times +1 or -1; xnor, the "
-        "sign of u (+1 unless u < 0) times +1 or -1; and, 1 where the bit is 1 and u is not less than 0, else "
-        "0."};
+        "Product times(u, w) of u = (x + input_bias) * input_scale and a bit w, where s is +1 for w = 1 and -1 for w = "
+        "0. binary_weights: u * s. xnor: sign of u (+1 unless u < 0) * s. and: 0 if u < 0, else w."};
 inline constexpr ParamSpec binary_bias{
     .name = "bias",
     .type = ParamType::array,
     .fallback = "None",
     .apple = "biasTerms",
-    .summary = "One value per output channel, shape (O,), added after the scales; None: 0."};
-inline constexpr ParamSpec binary_scale{.name = "scale",
-                                        .type = ParamType::array,
-                                        .fallback = "None",
-                                        .apple = "initWithDevice:convolutionData:scaleValue:type:flags:",
-                                        .summary =
-                                            "Factor of the sum for each output channel, shape (O,), or (1,) for one of "
-                                            "all; None: 1."};
+    .summary = "One value per output channel, shape (O,), added after scaling; None: 0."};
+inline constexpr ParamSpec binary_scale{
+    .name = "scale",
+    .type = ParamType::array,
+    .fallback = "None",
+    .apple = "initWithDevice:convolutionData:scaleValue:type:flags:",
+    .summary = "Scale of the sum per output channel, shape (O,), or (1,) for all channels; None: 1."};
 inline constexpr ParamSpec input_bias{
     .name = "input_bias",
     .type = ParamType::array,
@@ -58,12 +56,12 @@ inline constexpr ParamSpec input_scale{
     .fallback = "None",
     .apple =
         "initWithDevice:convolutionData:outputBiasTerms:outputScaleTerms:inputBiasTerms:inputScaleTerms:type:flags:",
-    .summary = "Factor of source plus `input_bias`, shape (I,) or (1,); None: 1."};
+    .summary = "Scale of the source, applied after `input_bias`, shape (I,) or (1,); None: 1."};
 inline constexpr ParamSpec beta_scaling{
     .name = "beta_scaling",
     .type = ParamType::boolean,
     .fallback = "False",
     .apple = "MPSCNNBinaryConvolutionFlagsUseBetaScaling",
-    .summary = "The sum is multiplied by beta, the mean of |u| over channels and taps, 0 outside of the source."};
+    .summary = "Multiply the sum by beta, the mean of |u| over channels and taps; |u| is 0 outside of the source."};
 
 }  // namespace mpscnn::p

@@ -14,7 +14,8 @@ inline constexpr ParamSpec keep_probability{
     .max = 1,
     .unit = "probability",
     .apple = "keepProbability",
-    .summary = "Probability p with which a value is kept, neither 0 nor 1; PyTorch's p is 1 - keep_probability."};
+    .summary =
+        "Probability that a value is kept, greater than 0 and less than 1; PyTorch's p is 1 - keep_probability."};
 inline constexpr ParamSpec dropout_seed{
     .name = "seed",
     .type = ParamType::integer,
@@ -22,7 +23,7 @@ inline constexpr ParamSpec dropout_seed{
     .min = 0,
     .unit = "any number",
     .apple = "seed",
-    .summary = "Start of the random numbers: kernels of one seed draw the same masks, one after the other."};
+    .summary = "Seed of the random masks; kernels with the same seed draw the same sequence of masks."};
 inline constexpr ParamSpec mask_stride{
     .name = "mask_stride",
     .type = ParamType::pair,
@@ -31,17 +32,14 @@ inline constexpr ParamSpec mask_stride{
     .max = 1,
     .unit = "pixels",
     .apple = "maskStrideInPixels",
-    .summary =
-        "0: all rows, or all columns, are kept and dropped alike; 0 for both drops whole channels, as PyTorch's "
-        "dropout2d."};
-inline constexpr ParamSpec mask_stride_in_feature_channels{
-    .name = "mask_stride_in_feature_channels",
-    .type = ParamType::integer,
-    .fallback = "1",
-    .min = 0,
-    .max = 1,
-    .unit = "channels",
-    .apple = "maskStrideInPixels",
-    .summary = "0: all channels of a pixel are kept and dropped alike."};
+    .summary = "0: all rows, or all columns, share one mask; 0 for both drops whole channels, as PyTorch's dropout2d."};
+inline constexpr ParamSpec mask_stride_in_feature_channels{.name = "mask_stride_in_feature_channels",
+                                                           .type = ParamType::integer,
+                                                           .fallback = "1",
+                                                           .min = 0,
+                                                           .max = 1,
+                                                           .unit = "channels",
+                                                           .apple = "maskStrideInPixels",
+                                                           .summary = "0: all channels of a pixel share one mask."};
 
 }  // namespace mpscnn::p

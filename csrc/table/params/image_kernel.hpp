@@ -1,13 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
-// Every kernel on images [MPSCNNKernel.h]; those of one source belong to MPSCNNKernel, the others to
-// MPSCNNBinaryKernel.
+// Parameters of every kernel on images [MPSCNNKernel.h]: MPSCNNKernel has those for one source, MPSCNNBinaryKernel
+// those for two.
 #pragma once
 
 #include <mpscnn/table.hpp>
 
 namespace mpscnn::p {
 
-/// `spec` of one of two sources: MPSCNNBinaryKernel has it once for each.
+/// Return `spec` for one of two sources; MPSCNNBinaryKernel has one per source.
 constexpr ParamSpec of_source(ParamSpec spec, std::string_view name, std::string_view apple,
                               std::string_view summary = {}) {
   spec.name = name;
@@ -24,7 +24,8 @@ inline constexpr ParamSpec offset{
     .max = 1 << 30,
     .unit = "pixels",
     .apple = "offset",
-    .summary = "Source pixel (and first source image) under the centre of the first window; None: from the padding.",
+    .summary =
+        "Source pixel (and first source image) at the centre of the first window; None: computed from the padding.",
     .attribute = true};
 inline constexpr ParamSpec clip_rect{.name = "clip_rect",
                                      .type = ParamType::region,
@@ -32,14 +33,14 @@ inline constexpr ParamSpec clip_rect{.name = "clip_rect",
                                      .max = 1 << 30,
                                      .unit = "pixels",
                                      .apple = "clipRect",
-                                     .summary = "Part of the destination that is written; None: all of it.",
+                                     .summary = "Region of the destination to write; None: all of it.",
                                      .attribute = true};
 inline constexpr ParamSpec edge_mode{.name = "edge_mode",
                                      .type = ParamType::text,
                                      .fallback = "'zero'",
                                      .choices = "zero|clamp",
                                      .apple = "edgeMode",
-                                     .summary = "Pixels outside of the source: zero, or the nearest pixel.",
+                                     .summary = "Out-of-bounds taps read zero, or clamp to the edge.",
                                      .attribute = true};
 inline constexpr ParamSpec edge_mode_clamp{.name = "edge_mode",
                                            .type = ParamType::text,
@@ -47,8 +48,8 @@ inline constexpr ParamSpec edge_mode_clamp{.name = "edge_mode",
                                            .choices = "zero|clamp",
                                            .apple = "edgeMode",
                                            .summary =
-                                               "Pixels outside of the source: zero, or the nearest pixel, which "
-                                               "changes no maximum of a window without gaps.",
+                                               "Out-of-bounds taps read zero, or clamp to the edge, which does not "
+                                               "change the maximum unless the window is dilated.",
                                            .attribute = true};
 inline constexpr ParamSpec source_feature_channel_offset{.name = "source_feature_channel_offset",
                                                          .type = ParamType::integer,
@@ -57,7 +58,7 @@ inline constexpr ParamSpec source_feature_channel_offset{.name = "source_feature
                                                          .max = 1 << 30,
                                                          .unit = "channels, a multiple of 4",
                                                          .apple = "sourceFeatureChannelOffset",
-                                                         .summary = "First source channel that is read.",
+                                                         .summary = "First source channel to read.",
                                                          .attribute = true};
 inline constexpr ParamSpec source_feature_channel_max_count{
     .name = "source_feature_channel_max_count",
@@ -67,32 +68,32 @@ inline constexpr ParamSpec source_feature_channel_max_count{
     .max = 1 << 30,
     .unit = "channels",
     .apple = "sourceFeatureChannelMaxCount",
-    .summary = "At most so many source channels are read; None: all.",
+    .summary = "Maximum number of source channels to read; None: all.",
     .attribute = true};
 inline constexpr ParamSpec primary_offset =
     of_source(offset, "primary_offset", "primaryOffset",
-              "Pixel (and image) of the first source under the first pixel that is written; None: its first.");
+              "Pixel (and image) of the first source for the first pixel written; None: its first pixel.");
 inline constexpr ParamSpec primary_edge_mode =
     of_source(edge_mode, "primary_edge_mode", "primaryEdgeMode",
-              "Pixels outside of the first source: zero, or the nearest pixel.");
+              "Out-of-bounds taps of the first source read zero, or clamp to the edge.");
 inline constexpr ParamSpec primary_source_feature_channel_offset =
     of_source(source_feature_channel_offset, "primary_source_feature_channel_offset",
-              "primarySourceFeatureChannelOffset", "First channel of the first source that is read.");
+              "primarySourceFeatureChannelOffset", "First channel to read of the first source.");
 inline constexpr ParamSpec primary_source_feature_channel_max_count = of_source(
     source_feature_channel_max_count, "primary_source_feature_channel_max_count", "primarySourceFeatureChannelMaxCount",
-    "At most so many channels of the first source are read; None: all.");
+    "Maximum number of channels to read of the first source; None: all.");
 inline constexpr ParamSpec secondary_offset =
     of_source(offset, "secondary_offset", "secondaryOffset",
-              "Pixel (and image) of the second source under the first pixel that is written; None: its first.");
+              "Pixel (and image) of the second source for the first pixel written; None: its first pixel.");
 inline constexpr ParamSpec secondary_edge_mode =
     of_source(edge_mode, "secondary_edge_mode", "secondaryEdgeMode",
-              "Pixels outside of the second source: zero, or the nearest pixel.");
+              "Out-of-bounds taps of the second source read zero, or clamp to the edge.");
 inline constexpr ParamSpec secondary_source_feature_channel_offset =
     of_source(source_feature_channel_offset, "secondary_source_feature_channel_offset",
-              "secondarySourceFeatureChannelOffset", "First channel of the second source that is read.");
+              "secondarySourceFeatureChannelOffset", "First channel to read of the second source.");
 inline constexpr ParamSpec secondary_source_feature_channel_max_count = of_source(
     source_feature_channel_max_count, "secondary_source_feature_channel_max_count",
-    "secondarySourceFeatureChannelMaxCount", "At most so many channels of the second source are read; None: all.");
+    "secondarySourceFeatureChannelMaxCount", "Maximum number of channels to read of the second source; None: all.");
 inline constexpr ParamSpec destination_feature_channel_offset{.name = "destination_feature_channel_offset",
                                                               .type = ParamType::integer,
                                                               .fallback = "0",
@@ -100,22 +101,22 @@ inline constexpr ParamSpec destination_feature_channel_offset{.name = "destinati
                                                               .max = 1 << 30,
                                                               .unit = "channels, a multiple of 4",
                                                               .apple = "destinationFeatureChannelOffset",
-                                                              .summary = "First destination channel that is written.",
+                                                              .summary = "First destination channel to write.",
                                                               .attribute = true};
 inline constexpr ParamSpec allow_reduced_precision{.name = "allow_reduced_precision",
                                                    .type = ParamType::boolean,
                                                    .fallback = "False",
                                                    .apple = "MPSKernelOptionsAllowReducedPrecision",
-                                                   .summary = "Permit bfloat16 or half products inside.",
+                                                   .summary = "Allow products in bfloat16 or float16.",
                                                    .attribute = true};
 inline constexpr ParamSpec label{.name = "label",
                                  .type = ParamType::text,
                                  .fallback = "None",
                                  .apple = "label",
-                                 .summary = "Name in errors and traces.",
+                                 .summary = "Name shown in errors and traces.",
                                  .attribute = true};
 
-// Kernels that read whole sources, or have rectangles of their own for them: what their offsets and edge modes may be.
+// Offsets and edge modes of kernels that read whole sources, or that have source rectangles of their own.
 inline constexpr ParamSpec offset_none{.name = "offset",
                                        .type = ParamType::offset,
                                        .fallback = "None",
@@ -123,7 +124,7 @@ inline constexpr ParamSpec offset_none{.name = "offset",
                                        .max = 0,
                                        .unit = "pixels",
                                        .apple = "offset",
-                                       .summary = "This kernel has none.",
+                                       .summary = "This kernel has no offset.",
                                        .attribute = true};
 inline constexpr ParamSpec primary_offset_none = of_source(offset_none, "primary_offset", "primaryOffset");
 inline constexpr ParamSpec secondary_offset_none = of_source(offset_none, "secondary_offset", "secondaryOffset");

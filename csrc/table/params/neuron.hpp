@@ -12,22 +12,22 @@ inline constexpr ParamSpec neuron_type{.name = "type",
                                        .type = ParamType::text,
                                        .choices = kNeuronChoices,
                                        .apple = "neuronType",
-                                       .summary = "Which function, in Apple's spelling or PyTorch's."};
+                                       .summary = "Name of the function, in Apple's or PyTorch's spelling."};
 inline constexpr ParamSpec neuron_a_named{.name = "a",
                                           .type = ParamType::real,
                                           .fallback = "None",
                                           .apple = "a",
-                                          .summary = "First parameter of the formula; None: that of the name."};
+                                          .summary = "First parameter of the formula; None: the default of `type`."};
 inline constexpr ParamSpec neuron_b_named{.name = "b",
                                           .type = ParamType::real,
                                           .fallback = "None",
                                           .apple = "b",
-                                          .summary = "Second parameter of the formula; None: that of the name."};
+                                          .summary = "Second parameter of the formula; None: the default of `type`."};
 inline constexpr ParamSpec neuron_c_named{.name = "c",
                                           .type = ParamType::real,
                                           .fallback = "None",
                                           .apple = "c",
-                                          .summary = "Third parameter of the formula; None: that of the name."};
+                                          .summary = "Third parameter of the formula; None: the default of `type`."};
 inline constexpr ParamSpec neuron_a{.name = "a",
                                     .type = ParamType::real,
                                     .fallback = "0.0",
@@ -60,20 +60,20 @@ inline constexpr ParamSpec neuron_a_hard{
 inline constexpr ParamSpec neuron_b_hard{
     .name = "b", .type = ParamType::real, .fallback = "0.5", .apple = "b", .summary = "Value at 0."};
 inline constexpr ParamSpec neuron_b_six{
-    .name = "b", .type = ParamType::real, .fallback = "6.0", .apple = "b", .summary = "Largest result."};
+    .name = "b", .type = ParamType::real, .fallback = "6.0", .apple = "b", .summary = "Maximum of the result."};
 inline constexpr ParamSpec neuron_data{.name = "data",
                                        .type = ParamType::array,
                                        .fallback = "None",
                                        .apple = "data",
-                                       .summary = "PReLU: slope below zero, one float32 per channel."};
+                                       .summary = "PReLU: slope for negative x, one float32 per channel."};
 inline constexpr ParamSpec neuron_slopes{.name = "a",
                                          .type = ParamType::array,
                                          .apple = "initWithDevice:a:count:",
-                                         .summary = "Slope below zero, one float32 per channel."};
+                                         .summary = "Slope for negative x, one float32 per channel."};
 inline constexpr ParamSpec neuron_of_gradient{
     .name = "activation",
     .type = ParamType::activation,
     .apple = "initWithDevice:neuronDescriptor:",
-    .summary = "The function of the forward kernel: a name as \"relu\", a NeuronDescriptor or a neuron kernel."};
+    .summary = "Activation of the forward kernel: a name such as \"relu\", a NeuronDescriptor or a neuron kernel."};
 
 }  // namespace mpscnn::p

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Normalization by what surrounds a value [MPSCNNNormalization.h], or by mean and variance
+// Normalization over local windows [MPSCNNNormalization.h], or by mean and variance
 // [MPSCNNBatchNormalization.h, MPSCNNInstanceNormalization.h, MPSCNNGroupNormalization.h].
 #pragma once
 
@@ -7,16 +7,17 @@
 
 namespace mpscnn::p {
 
-inline constexpr ParamSpec channels_around{.name = "kernel_size",
-                                           .type = ParamType::integer,
-                                           .fallback = "5",
-                                           .min = 1,
-                                           .max = 1 << 30,
-                                           .unit = "channels",
-                                           .apple = "kernelSize",
-                                           .summary =
-                                               "Channels whose squares are summed around each one, one more before it "
-                                               "than behind if even. The divisor is the same where some are missing."};
+inline constexpr ParamSpec channels_around{
+    .name = "kernel_size",
+    .type = ParamType::integer,
+    .fallback = "5",
+    .min = 1,
+    .max = 1 << 30,
+    .unit = "channels",
+    .apple = "kernelSize",
+    .summary =
+        "Number of channels in the window around each channel; an even window has one more channel before than after. "
+        "The divisor is the same at the first and last channels, where the window is cropped."};
 inline constexpr ParamSpec square_kernel_size{
     .name = "kernel_size",
     .type = ParamType::integer,
@@ -24,12 +25,12 @@ inline constexpr ParamSpec square_kernel_size{
     .max = 1 << 20,
     .unit = "pixels",
     .apple = "kernelHeight, kernelWidth",
-    .summary = "Rows and columns of the window; an even one reaches further to the top left."};
+    .summary = "Height and width of the window; an even window extends one pixel further to the top left."};
 inline constexpr ParamSpec norm_alpha{.name = "alpha",
                                       .type = ParamType::real,
                                       .fallback = "1.0",
                                       .apple = "alpha",
-                                      .summary = "Factor of the mean of the squares."};
+                                      .summary = "Factor of the mean square."};
 inline constexpr ParamSpec norm_alpha_contrast{.name = "alpha",
                                                .type = ParamType::real,
                                                .fallback = "0.0",
@@ -43,12 +44,12 @@ inline constexpr ParamSpec norm_delta{.name = "delta",
                                       .type = ParamType::real,
                                       .fallback = "1.0",
                                       .apple = "delta",
-                                      .summary = "Added before the power is taken."};
+                                      .summary = "Added before the power is computed."};
 inline constexpr ParamSpec norm_delta_contrast{.name = "delta",
                                                .type = ParamType::real,
                                                .fallback = "0.0009765625",
                                                .apple = "delta",
-                                               .summary = "Added before the power is taken."};
+                                               .summary = "Added before the power is computed."};
 inline constexpr ParamSpec norm_p0{.name = "p0",
                                    .type = ParamType::real,
                                    .fallback = "1.0",
@@ -63,8 +64,7 @@ inline constexpr ParamSpec gamma{
     .name = "gamma",
     .type = ParamType::channel_values,
     .apple = "initWithDevice:dataSource:",
-    .summary =
-        "Factor of each channel, shape (C,), converted to float32; or a data source, which provides all the values."};
+    .summary = "Scale of each channel, shape (C,), converted to float32; or a data source, which provides all values."};
 inline constexpr ParamSpec norm_beta_values{
     .name = "beta",
     .type = ParamType::array,
@@ -76,13 +76,13 @@ inline constexpr ParamSpec norm_mean{
     .type = ParamType::array,
     .fallback = "None",
     .apple = "mean",
-    .summary = "Mean of each channel, shape (C,), converted to float32; None: only a state has one."};
+    .summary = "Mean of each channel, shape (C,), converted to float32; None: provided by a state."};
 inline constexpr ParamSpec norm_variance{
     .name = "variance",
     .type = ParamType::array,
     .fallback = "None",
     .apple = "variance",
-    .summary = "Variance of each channel, shape (C,), >= 0, converted to float32; None: only a state has one."};
+    .summary = "Variance of each channel, shape (C,), >= 0, converted to float32; None: provided by a state."};
 inline constexpr ParamSpec norm_epsilon{
     .name = "epsilon",
     .type = ParamType::real,
@@ -90,16 +90,17 @@ inline constexpr ParamSpec norm_epsilon{
     .min = 0,
     .unit = "of the variance",
     .apple = "epsilon",
-    .summary = "Added to the variance. None: PyTorch's 1e-5 for arrays; a data source has its own."};
-inline constexpr ParamSpec norm_groups{.name = "groups",
-                                       .type = ParamType::integer,
-                                       .fallback = "None",
-                                       .min = 1,
-                                       .max = 1 << 30,
-                                       .unit = "groups",
-                                       .apple = "numberOfGroups",
-                                       .summary =
-                                           "Channels are split into so many runs of the same length, each with a mean "
-                                           "and variance of its own. Required for arrays; a data source has its own."};
+    .summary = "Added to the variance. None: 1e-5 for arrays, as in PyTorch; a data source provides its own."};
+inline constexpr ParamSpec norm_groups{
+    .name = "groups",
+    .type = ParamType::integer,
+    .fallback = "None",
+    .min = 1,
+    .max = 1 << 30,
+    .unit = "groups",
+    .apple = "numberOfGroups",
+    .summary =
+        "Number of groups of consecutive channels, all of the same size, each normalized by its own mean and variance. "
+        "Required for arrays; a data source provides its own."};
 
 }  // namespace mpscnn::p

@@ -20,15 +20,15 @@ inline constexpr ParamSpec pooling_stride{.name = "stride",
                                           .max = 65535,
                                           .unit = "pixels",
                                           .apple = "strideInPixelsY, strideInPixelsX",
-                                          .summary = "Step of the window; None: its extents."};
+                                          .summary = "Step of the window; None: `kernel_size`."};
 inline constexpr ParamSpec ceil_mode{
     .name = "ceil_mode",
     .type = ParamType::boolean,
     .fallback = "False",
     .apple = "destinationImage",
     .summary =
-        "With `padding` in pixels: a last window that reaches beyond the padding counts as well, if it begins "
-        "before the padding behind the source."};
+        "With `padding` in pixels: include a last window that extends past the padding, if it starts inside the source "
+        "or the leading padding, as in PyTorch."};
 inline constexpr ParamSpec zero_pad_size{
     .name = "zero_pad_size",
     .type = ParamType::pair,
@@ -37,14 +37,14 @@ inline constexpr ParamSpec zero_pad_size{
     .max = 1 << 20,
     .unit = "pixels",
     .apple = "zeroPadSizeY, zeroPadSizeX",
-    .summary = "With edge_mode \"clamp\": so many zeros around the source count as pixels."};
+    .summary = "With edge_mode \"clamp\": number of zeros around the source that count as pixels."};
 inline constexpr ParamSpec count_include_pad{
     .name = "count_include_pad",
     .type = ParamType::boolean,
     .fallback = "None",
     .apple = "edgeMode, zeroPadSizeX, zeroPadSizeY",
     .summary =
-        "PyTorch's: whether zeros of the padding count as pixels; pixels beyond it never do. None: as "
-        "`edge_mode` (\"zero\": every tap of the window counts) and `zero_pad_size` say."};
+        "Whether zeros of the padding count as pixels, as in PyTorch; taps past the padding never do. None: determined "
+        "by `edge_mode` (\"zero\": every tap of the window counts) and `zero_pad_size`."};
 
 }  // namespace mpscnn::p

@@ -14,8 +14,8 @@ inline constexpr ParamSpec clip_rect_source{
     .unit = "pixels",
     .apple = "clipRectSource",
     .summary =
-        "Part of the source that is read, as far as the source reaches; 2**30 images are all there are, and let a "
-        "batch be worked on in parts. None: all of it."};
+        "Region of the source to read, cropped to the source; 2**30 images select all of them, so that a batch can be "
+        "processed in chunks. None: all of it."};
 inline constexpr ParamSpec primary_source_clip_rect{
     .name = "primary_source_clip_rect",
     .type = ParamType::region,
@@ -23,7 +23,7 @@ inline constexpr ParamSpec primary_source_clip_rect{
     .max = 1 << 30,
     .unit = "pixels",
     .apple = "primarySourceClipRect",
-    .summary = "Part of x that is read, as far as x reaches; 2**30 images are all there are. None: all of it."};
+    .summary = "Region of x to read, cropped to x; 2**30 images select all of them. None: all of it."};
 inline constexpr ParamSpec secondary_source_clip_rect{
     .name = "secondary_source_clip_rect",
     .type = ParamType::region,
@@ -31,7 +31,7 @@ inline constexpr ParamSpec secondary_source_clip_rect{
     .max = 1 << 30,
     .unit = "pixels",
     .apple = "secondarySourceClipRect",
-    .summary = "Part of `weights` that is read, of the extents that are read of x; None: all of it."};
+    .summary = "Region of `weights` to read, with the extents of the region of x; None: all of it."};
 inline constexpr ParamSpec sum_weight{.name = "weight",
                                       .type = ParamType::real,
                                       .fallback = "1.0",
@@ -42,6 +42,6 @@ inline constexpr ParamSpec by_nonzero_weights{
     .type = ParamType::boolean,
     .fallback = "False",
     .apple = "doWeightedSumByNonZeroWeights",
-    .summary = "The sum of a pixel is divided by how many of its weights are not 0, if there is one."};
+    .summary = "Divide the sum of each pixel by the number of its nonzero weights, if there are any."};
 
 }  // namespace mpscnn::p

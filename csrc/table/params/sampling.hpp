@@ -10,18 +10,17 @@ inline constexpr ParamSpec scale_factor{.name = "scale_factor",
                                         .type = ParamType::pair,
                                         .min = 1,
                                         .max = 65536,
-                                        .unit = "pixels of the result for one of the source",
+                                        .unit = "result pixels per source pixel",
                                         .apple = "scaleFactorY, scaleFactorX",
-                                        .summary = "How many times larger the result is."};
+                                        .summary = "Factor by which the result is larger than the source."};
 inline constexpr ParamSpec align_corners{
     .name = "align_corners",
     .type = ParamType::boolean,
     .fallback = "False",
     .apple = "alignCorners",
     .summary =
-        "True: the outermost pixels of source and result stand on each other, as PyTorch's align_corners=True "
-        "has it. False: pixel 0 stands on pixel 0, without the half pixel by which PyTorch's "
-        "align_corners=False is shifted."};
+        "True: the corner pixels of source and result coincide, as in PyTorch with align_corners=True. False: the "
+        "first pixels coincide, without the half-pixel offset of PyTorch's align_corners=False."};
 inline constexpr ParamSpec resize_size{.name = "size",
                                        .type = ParamType::pair,
                                        .min = 1,
@@ -32,9 +31,10 @@ inline constexpr ParamSpec resize_size{.name = "size",
 inline constexpr ParamSpec regions{
     .name = "regions",
     .type = ParamType::array,
-    .unit = "fractions of the source, 0 its first pixel and 1 its last",
+    .unit = "fractions of the source: 0 is its first pixel, 1 its last",
     .apple = "regions",
-    .summary = "(R, 4), converted to float32: y, x, height, width of each region; what lies beyond the source is 0."};
+    .summary =
+        "Shape (R, 4), converted to float32: y, x, height, width of each region; pixels outside of the source are 0."};
 inline constexpr ParamSpec edge_mode_far{
     .name = "edge_mode",
     .type = ParamType::text,
@@ -42,19 +42,17 @@ inline constexpr ParamSpec edge_mode_far{
     .choices = "zero|clamp",
     .apple = "edgeMode",
     .summary =
-        "Pixels outside of the source: zero, with which the last rows and columns of the result are blended, as "
-        "Apple's "
-        "have been since macOS 10.14; or the nearest pixel, as other frameworks have it.",
+        "Out-of-bounds taps read zero, which is blended into the last rows and columns of the result, as Apple does "
+        "since macOS 10.14; or clamp to the edge, as in other frameworks.",
     .attribute = true};
-inline constexpr ParamSpec edge_mode_samples{
-    .name = "edge_mode",
-    .type = ParamType::text,
-    .fallback = "'clamp'",
-    .choices = "zero|clamp",
-    .apple = "edgeMode",
-    .summary =
-        "Pixels outside of the source: zero, with which the last rows and columns of the result are blended, or "
-        "the nearest pixel.",
-    .attribute = true};
+inline constexpr ParamSpec edge_mode_samples{.name = "edge_mode",
+                                             .type = ParamType::text,
+                                             .fallback = "'clamp'",
+                                             .choices = "zero|clamp",
+                                             .apple = "edgeMode",
+                                             .summary =
+                                                 "Out-of-bounds taps read zero, which is blended into the last rows "
+                                                 "and columns of the result, or clamp to the edge.",
+                                             .attribute = true};
 
 }  // namespace mpscnn::p
