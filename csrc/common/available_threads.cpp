@@ -18,22 +18,22 @@ int processors_for(std::int64_t quota, std::int64_t period) {
   return static_cast<int>(std::clamp<std::int64_t>(quota / period + (quota % period != 0), 1, INT_MAX));
 }
 
-/// cpu.max holds "max 100000" or "150000 100000": quota and period in microseconds.
+/// Read cpu.max: "max 100000" or "150000 100000", quota and period in microseconds.
 int limit_of_v2(const std::string& group) {
   std::ifstream file(group + "/cpu.max");
   std::int64_t quota = 0, period = 0;
   return file >> quota >> period ? processors_for(quota, period) : INT_MAX;
 }
 
-/// A quota of -1 is none.
+/// Read cpu.cfs_quota_us and cpu.cfs_period_us; a quota of -1 is no limit.
 int limit_of_v1(const std::string& group) {
   std::ifstream quota_file(group + "/cpu.cfs_quota_us"), period_file(group + "/cpu.cfs_period_us");
   std::int64_t quota = 0, period = 0;
   return quota_file >> quota && period_file >> period ? processors_for(quota, period) : INT_MAX;
 }
 
-/// The min over a group and its ancestors. In a container the path may name groups outside of what is mounted; those
-/// that are there count.
+/// Return the min over a group and its ancestors. In a container, the path may contain groups that are not mounted;
+/// these are skipped.
 int min_of(const std::string& mount, std::string path, int (*limit_of)(const std::string&)) {
   int result = limit_of(mount);
   while (path.size() > 1) {
@@ -59,7 +59,7 @@ int affinity_processors() {
   return static_cast<int>(std::max(1u, std::thread::hardware_concurrency()));
 }
 
-/// The first number of OMP_NUM_THREADS; INT_MAX where it is not set or is no positive number.
+/// Return the first number of OMP_NUM_THREADS; INT_MAX if unset or not positive.
 int requested_threads() {
   const char* const text = std::getenv("OMP_NUM_THREADS");
   if (!text) return INT_MAX;

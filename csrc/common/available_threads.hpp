@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The processors that this process may use: for the core's helper threads and for openmps' pool.
+// Number of processors that this process may use, for the core's helper threads and openmps' pool.
 #pragma once
 
 #include <string>

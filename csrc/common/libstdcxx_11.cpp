@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // Keeps a library that is linked with libstdc++ 12 loadable beside libstdc++ 11, the one of glibc 2.34's time and of
-// the tag manylinux_2_34. Of the functions used here only std::condition_variable::wait has a newer version, because it
-// may now be left by the cancellation of a thread [libstdc++, src/c++11/compatibility-condvar.cc], which no thread here
-// is. A hidden function of that name calls the older version. tools/check_wheel.py fails when there are more of these.
+// the tag manylinux_2_34. Of the functions used here, only std::condition_variable::wait has a newer version, which
+// supports thread cancellation [libstdc++, src/c++11/compatibility-condvar.cc]; threads are never cancelled here. A
+// hidden function of that name calls the older version. tools/check_wheel.py fails if another function needs this.
 #include <condition_variable>
 #include <mutex>
 

@@ -55,7 +55,7 @@ void ArrayCall::copy_results() {
 
 std::shared_ptr<Image> make_visible_image(const std::shared_ptr<Device>& device, ImageShape shape, DType dtype) {
   if (!device->shares_images()) return Image::make(device, shape, dtype);
-  Image::bytes(*device, shape, dtype);  // throws what is wrong with the shape
+  Image::bytes(*device, shape, dtype);  // throws if the shape is invalid
   return Image::from_array(device, make_array(shape.nhwc(), dtype), ImageLayout::NHWC, false);
 }
 
@@ -73,7 +73,7 @@ namespace {
 
 bool has_clip(const Kernel& kernel) { return !std::holds_alternative<std::monostate>(kernel.get("clip_rect")); }
 
-/// A call has few sources: no memory is allocated for them, since a small kernel takes five microseconds.
+/// Sources of a call, stored without allocation: a small kernel takes only five microseconds.
 template <class T>
 struct Sources {
   std::array<T, SourceNames::kMost> items = {};
@@ -91,16 +91,16 @@ Sources<ImageShape> shapes_of(const Kernel& kernel, const Sequence& arrays) {
   Sources<ImageShape> shapes;
   for (const auto& array : arrays) {
     shapes.push_back(shape_of(array));
-    Image::bytes(*kernel.device(), shape_of(array), array.dtype);  // throws what is wrong with it as images
+    Image::bytes(*kernel.device(), shape_of(array), array.dtype);  // throws if it is invalid as images
   }
   return shapes;
 }
 
-/// Whether some pixels or channels of a destination are kept.
+/// Return whether a call keeps some pixels or channels of its destination.
 bool is_partial(const Kernel& kernel, std::span<const ImageShape> sources, const EncodeStates& states,
                 std::int64_t channels) {
   if (has_clip(kernel)) return true;
-  // A policy is asked once for each encode, and so not here.
+  // Do not call a policy here: it is called once per encode.
   const auto forward = kernel.forward();
   if (kernel.padding_policy() || (forward && forward->padding_policy())) return true;
   const auto first = kernel.get("destination_feature_channel_offset");
@@ -129,7 +129,7 @@ void run_once(Kernel& kernel, std::span<const ArrayView> arrays, const EncodeSta
   call.run(*buffer);
 }
 
-/// Whether something of the kernel counts images or belongs to all of them.
+/// Return whether the batch cannot be divided: the kernel or a state refers to image indices or to the whole batch.
 bool takes_batch_together(const Kernel& kernel, const EncodeStates& states) {
   bool together = has_clip(kernel) || !kernel.works_image_by_image() || states.gradient || states.left;
   const auto forward = kernel.forward();
@@ -159,12 +159,12 @@ ArrayView run(Kernel& kernel, std::span<const ArrayView> sources, const EncodeSt
   const bool together = takes_batch_together(kernel, states);
   check(out || !has_clip(kernel), kernel.row().name,
         ": clip_rect needs a destination (out) whose other pixels are kept.");
-  // Sources differ in their number of images where one of them has a single one, which goes into every chunk.
+  // The number of images differs only where a source has a single image, which goes into every chunk.
   std::int64_t n = 0;
   for (const auto& shape : shapes) n = std::max(n, shape.n);
   auto chunk = shapes;
   if (!together)
-    // As many as one Image holds; their number makes no difference to the rest of the result's shape.
+    // Limit to the images that one Image holds; the result's other extents do not depend on their number.
     for (auto& shape : chunk)
       if (shape.n == n) shape.n = std::min(n, std::max<std::int64_t>(1, Image::most_images(shape.c)));
   auto shape = kernel.result_shape(chunk, states);
@@ -172,7 +172,7 @@ ArrayView run(Kernel& kernel, std::span<const ArrayView> sources, const EncodeSt
   if (!together) shape.n = n * results;
   if (!out) {
     const auto type = dtype.value_or(sources[0].dtype);
-    Image::bytes(*kernel.device(), shape, type);  // throws what is wrong with it
+    Image::bytes(*kernel.device(), shape, type);  // throws if it is invalid
     out = make_array(shape.nhwc(), type);
   }
   std::int64_t channels = out->shape[3];
@@ -185,7 +185,7 @@ ArrayView run(Kernel& kernel, std::span<const ArrayView> sources, const EncodeSt
   }
   check(out->shape[0] == n * results, kernel.row().name, ": out.shape ", as_tuple(out->shape), " is not the result's ",
         shape, ".");
-  if (results > most_images) {  // of one image: so many results at a time
+  if (results > most_images) {  // divide the results of each image
     for (std::int64_t i = 0; i < n; ++i)
       for_each_chunk(results, most_images, [&](std::int64_t first, std::int64_t count) {
         const PoolScope pool_of_chunk;
@@ -194,7 +194,7 @@ ArrayView run(Kernel& kernel, std::span<const ArrayView> sources, const EncodeSt
       });
     return *out;
   }
-  constexpr std::int64_t kChunks = 32;  // on one command buffer: copies live as long as it works
+  constexpr std::int64_t kChunks = 32;  // per command buffer: copies live until it completes
   for_each_chunk(n, kChunks * most, [&](std::int64_t begin, std::int64_t images) {
     const PoolScope pool_of_chunk;
     ArrayCall call(kernel.device());

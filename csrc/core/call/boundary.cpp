@@ -12,7 +12,7 @@ namespace {
 
 constexpr std::string_view kAxes = "NHWC";
 
-/// The view as N, C, H, W if each image is dense in that order, which images take whole.
+/// Set `nchw` to the view as N, C, H, W; return whether each image is dense in that order, which images copy at once.
 bool to_dense_nchw(const ArrayView& nhwc, ArrayView& nchw) {
   const auto& s = nhwc.shape;
   const auto& t = nhwc.strides;

@@ -19,8 +19,8 @@ namespace mpscnn {
 
 namespace {
 
-/// The host's, and at least that of Apple silicon: devices behave alike wherever an array was made. The rest of
-/// the page behind a small array costs nothing: pages that are not touched take no memory.
+/// Return the host's page size, at least that of Apple silicon, so that devices behave alike on every host. The padding
+/// of small arrays costs nothing: untouched pages take no memory.
 std::size_t page_size() {
   static const auto size = std::max<std::size_t>(static_cast<std::size_t>(sysconf(_SC_PAGESIZE)), 16384);
   return size;
@@ -28,8 +28,8 @@ std::size_t page_size() {
 
 constexpr std::size_t kHugePage = std::size_t{2} << 20;
 
-// As in openmps' BlockAllocator: AddressSanitizer answers accesses behind the bytes that were asked for, and to pages
-// that nobody has. There is a page of that kind behind each array.
+// As in openmps' BlockAllocator: AddressSanitizer reports accesses beyond the requested bytes and to free pages. Each
+// array is followed by such a guard page.
 #if defined(__SANITIZE_ADDRESS__)
 std::size_t guard() { return page_size(); }
 void forbid(void* data, std::size_t bytes) { ASAN_POISON_MEMORY_REGION(data, bytes); }
@@ -51,19 +51,19 @@ Pages map_pages(std::size_t bytes) {
   if (pages.mapping == MAP_FAILED) throw std::bad_alloc();
   const auto at = (reinterpret_cast<std::uintptr_t>(pages.mapping) + alignment - 1) & ~(alignment - 1);
 #if defined(MADV_HUGEPAGE)
-  // Only whole huge pages: the remainder would otherwise grow to one, which was not asked for.
+  // Only whole huge pages: otherwise the remainder would grow to a huge page too.
   if (bytes >= kHugePage) madvise(reinterpret_cast<void*>(at), bytes & ~(kHugePage - 1), MADV_HUGEPAGE);
 #endif
   pages.data = reinterpret_cast<void*>(at);
   return pages;
 }
 
-/// Freed pages waiting for the next request. Never destroyed: arrays may outlive static objects.
+/// Cache of freed pages. Never destroyed: arrays may outlive static objects.
 class PageCache {
  public:
   static PageCache& instance() {
     static auto* cache = [] {
-      // A forked child frees arrays too, whatever other threads did when it was forked.
+      // A forked child frees arrays too: no other thread may hold the mutex during fork().
       pthread_atfork([] { instance().mutex_.lock(); }, [] { instance().mutex_.unlock(); },
                      [] { instance().mutex_.unlock(); });
       return new PageCache;

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The built-in data source: an array, in place where its order allows it.
+// Built-in data source over an array, used in place if its memory order allows it.
 #include <mpscnn/data_source.hpp>
 
 #include <algorithm>
@@ -29,7 +29,7 @@ ArrayView float_array(const std::vector<float>& values, Extents shape) {
   return array;
 }
 
-/// The same elements, last two spatial axes running backwards.
+/// Return a view with both spatial axes reversed.
 ArrayView rotated(ArrayView view, int h_axis, int w_axis) {
   for (int axis : {h_axis, w_axis}) {
     view.data = static_cast<std::byte*>(view.data) + (view.shape[axis] - 1) * view.strides[axis];
@@ -66,7 +66,7 @@ class ArraySource final : public DataSource {
     check<std::runtime_error>(loads_ > 0, "ArrayDataSource: weights were asked for outside of load() and purge().");
     return loaded_ ? *loaded_ : *in_place();
   }
-  /// Of memory that never changes: the reordered copy is not written again, the source only if it says so.
+  /// Return the owner of memory that never changes: the reordered copy, or a source marked constant; else null.
   std::shared_ptr<void> weights_owner() override {
     const std::scoped_lock lock(mutex_);
     if (loaded_) return loaded_->owner;
@@ -83,7 +83,7 @@ class ArraySource final : public DataSource {
   }
 
  private:
-  /// The source as OHWI, if its elements lie so in memory, whatever the order of its axes is called.
+  /// Return the source as OHWI if its memory has that order, whatever its layout is called.
   std::optional<ArrayView> in_place() const {
     if (options_.rotate || source_.dtype == DType::bfloat16) return std::nullopt;
     auto seen = source_;
@@ -92,7 +92,7 @@ class ArraySource final : public DataSource {
     else if (options_.layout != Layout::OHWI)
       return std::nullopt;
     if (!seen.is_contiguous()) return std::nullopt;
-    seen.strides = contiguous_strides(seen.shape, seen.dtype);  // those of extents of 1 may be anything
+    seen.strides = contiguous_strides(seen.shape, seen.dtype);  // axes of extent 1 may have any stride
     return seen;
   }
 
@@ -109,7 +109,7 @@ class ArraySource final : public DataSource {
     return source_.dtype == DType::bfloat16 ? widened(target) : target;
   }
 
-  /// PyTorch keeps the groups of a transposed convolution along its first axis, (groups * I, O / groups, h, w).
+  /// Reorder PyTorch's weights of a transposed convolution, (groups * I, O / groups, h, w).
   void reorder_transposed(const ArrayView& target) const {
     const auto groups = descriptor_.groups;
     for (std::int64_t g = 0; g < groups; ++g) {
@@ -139,7 +139,7 @@ class ArraySource final : public DataSource {
   std::optional<ArrayView> loaded_;
 };
 
-/// Contiguous float32 of that shape, copied only when it is not.
+/// Return the array as contiguous float32, copied only if needed; throw unless it has `shape`.
 ArrayView float_parameter(const ArrayView& given, const Extents& shape, const char* what) {
   check(given.shape == shape, what, ".shape ", as_tuple(given.shape), " is not ", as_tuple(shape), ".");
   if (given.dtype == DType::float32 && given.is_contiguous()) return given;

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The one place where Apple calls us: data source protocols over guarded sources.
+// Objective-C data sources that MPS calls, over guarded sources.
 #pragma once
 
 #import <MetalPerformanceShaders/MetalPerformanceShaders.h>

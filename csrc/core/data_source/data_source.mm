@@ -66,7 +66,7 @@ static MPSDataType objc_dtype(DType dtype) {
 
 }  // namespace mpscnn
 
-/// Holds what a shared pointer holds.
+/// Owns a std::shared_ptr.
 @interface PyMPSSharedOwner : NSObject {
  @private
   std::shared_ptr<void> owner_;
@@ -159,7 +159,7 @@ static MPSDataType objc_dtype(DType dtype) {
   return dynamic_cast<mpscnn::UpdatingSource *>(source_->source().get());
 }
 
-/// On behalf of an UpdateCall, which knows the arguments as ours.
+/// Called by an UpdateCall, which holds our counterparts of the arguments.
 - (MPSCNNConvolutionWeightsAndBiasesState *)updateWithCommandBuffer:(id<MTLCommandBuffer>)commandBuffer
                                                       gradientState:(MPSCNNConvolutionGradientState *)gradientState
                                                         sourceState:
@@ -211,7 +211,7 @@ static MPSDataType objc_dtype(DType dtype) {
   return static_cast<NSUInteger>(source_->groups());
 }
 
-/// Apple declares it settable; the groups are the source's own.
+/// Declared settable by Apple; ignored, as the source provides the groups.
 - (void)setNumberOfGroups:(NSUInteger)numberOfGroups {
   (void)numberOfGroups;
 }

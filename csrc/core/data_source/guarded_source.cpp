@@ -11,7 +11,7 @@
 namespace mpscnn {
 namespace {
 
-/// Weights of one bit stand in words of 32 channels.
+/// Return the OHWI shape of the weights; 1-bit weights are packed into words of 32 channels.
 Extents ohwi_shape(const ConvolutionDescriptor& d, DType dtype) {
   const auto inputs = d.depthwise ? 1 : d.in_channels / d.groups;
   return {d.out_channels, d.kernel_size.h, d.kernel_size.w, dtype == DType::uint32 ? (inputs + 31) / 32 : inputs};
@@ -40,7 +40,7 @@ bool Guarded::load() noexcept {
     if (!failure_) failure_ = std::current_exception();
   }
   if (loaded) {
-    // MPS does not purge after a load that it was told has failed.
+    // MPS does not call purge after a failed load.
     try {
       source_->purge();
     } catch (...) {

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Data sources as MPS may call them: nothing is thrown into MPS's frames, the first failure is kept for the code that
-// made the kernel. Plain C++, since a .mm cannot catch.
+// Data sources that MPS can call: no exception enters MPS's frames; the first failure is kept for the code that made
+// the kernel. Plain C++, since a .mm cannot catch.
 #pragma once
 
 #include <cstdint>
@@ -21,23 +21,23 @@ class Guarded {
   explicit Guarded(std::shared_ptr<Source> source) : source_(std::move(source)) {}
   virtual ~Guarded() = default;
 
-  /// False when the source declines or throws. Reads everything MPS may ask for until purge().
+  /// Read everything that MPS may request until purge(). Return false if the source declines or throws.
   bool load() noexcept;
   void purge() noexcept;
 
   const std::shared_ptr<Source>& source() const { return source_; }
-  /// Weights that kernels read when they run, where they may be a mapped file's; no bytes if they have copied them.
+  /// Return the weights that kernels read while they run, possibly from a mapped file; empty if they were copied.
   const MemoryRange& borrowed() const { return borrowed_; }
 
-  /// Throws what a callback threw since the last call, if any did.
+  /// Rethrow the first exception of a callback since the last call, if any.
   void rethrow();
 
  private:
-  /// Asks the source for everything; throws what is wrong with it.
+  /// Read all values from the source; throw if they are invalid.
   virtual void read() = 0;
-  /// What was read is not valid any more.
+  /// Drop the values that were read.
   virtual void forget() = 0;
-  /// Throws if MPS read what is not the file's: see WatchedMemory.
+  /// Throw if MPS read pages that the file no longer has: see WatchedMemory.
   virtual void check_read() const {}
 
   std::shared_ptr<Source> source_;
@@ -49,10 +49,10 @@ class Guarded {
   MemoryRange borrowed_;
 };
 
-/// Of weights.
+/// Guarded source of weights.
 class GuardedSource final : public Guarded {
  public:
-  /// Numbers, or words of 32 weights of one bit each.
+  /// Numbers, or words of 32 1-bit weights.
   enum class Takes : std::uint8_t { numbers, bits };
   explicit GuardedSource(std::shared_ptr<DataSource> source, Takes takes = Takes::numbers)
       : Guarded(source), source_(*source), takes_(takes) {}
@@ -82,12 +82,12 @@ class GuardedSource final : public Guarded {
   std::string label_;
 };
 
-/// Of the values of normalization. What the source leaves out is there with its default, since it is not known what
-/// Apple makes of NULL: only beta, which may be, and mean and variance of kernels that have none.
+/// Guarded source of normalization values. Missing values get their default, since Apple does not document NULL; only
+/// beta may be NULL, and mean and variance of kernels without them.
 class GuardedNormalization final : public Guarded {
  public:
   struct Wanted {
-    std::string who = "data source";  ///< whose values are wrong, in errors
+    std::string who = "data source";  ///< names the source in errors
     bool groups = false, statistics = false;
   };
   GuardedNormalization(std::shared_ptr<NormalizationSource> source, Wanted wanted)
@@ -100,15 +100,15 @@ class GuardedNormalization final : public Guarded {
   const float* beta() const { return beta_ ? static_cast<const float*>(beta_->data) : nullptr; }
   const float* mean() const { return mean_.data(); }
   const float* variance() const { return variance_.data(); }
-  /// Whether the source has mean and variance.
+  /// Return whether the source has mean and variance.
   bool has_statistics() const { return has_statistics_; }
   const std::string& label() const { return label_; }
 
-  /// From now on the source must have as many channels as it has now.
+  /// Require the current number of channels in later loads.
   void keep_channels() { kept_channels_ = channels_; }
 
  private:
-  /// Floats of the source, or `fallback` for each channel.
+  /// Values of the source, or a default for each channel.
   class Values {
    public:
     void set(std::optional<ArrayView> array, std::int64_t channels, float fallback);

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The built-in data source of normalization: arrays, in place where they are contiguous float32.
+// Built-in normalization data source over arrays, used in place if they are contiguous float32.
 #include <mpscnn/normalization_source.hpp>
 
 #include <mpscnn/error.hpp>
@@ -28,7 +28,7 @@ class ArraysSource final : public NormalizationSource {
   const NormalizationArrays arrays_;
 };
 
-/// Contiguous float32, copied only when it is not.
+/// Return the array as contiguous float32, copied only if needed.
 ArrayView values(const ArrayView& given, const std::string& what) {
   if (given.ndim() == 1 && given.dtype == DType::float32 && given.is_contiguous()) return given;
   auto floats = std::make_shared<std::vector<float>>(to_floats(given, what));

@@ -7,7 +7,7 @@
 
 namespace mpscnn {
 
-/// A new object over the same buffers, which an autorelease pool has.
+/// Return a new autoreleased object over the same buffers.
 MPSCNNConvolutionWeightsAndBiasesState *objc_weights(const ConvolutionWeightsAndBiasesState &weights);
 
 }  // namespace mpscnn

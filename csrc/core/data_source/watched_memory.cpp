@@ -19,9 +19,9 @@
 
 namespace mpscnn {
 
-/// A place in the list that the handler walks. Never freed: the handler takes no lock.
+/// Node of the list that the handler walks. Never freed, since the handler takes no lock.
 struct WatchedMemory::Range {
-  std::atomic<std::uintptr_t> first{UINTPTR_MAX}, last{0};  ///< [first, last); none while it is free
+  std::atomic<std::uintptr_t> first{UINTPTR_MAX}, last{0};  ///< [first, last); empty while the node is free
   Range* next = nullptr;
 };
 
@@ -29,7 +29,7 @@ namespace {
 
 using Range = WatchedMemory::Range;
 
-/// Pages that were replaced.
+/// Pages of a file that were replaced by zeros.
 struct Loss {
   std::uintptr_t first = 0, last = 0;
   std::array<char, 512> file{};
@@ -45,8 +45,8 @@ std::atomic_flag handling = ATOMIC_FLAG_INIT;
 struct sigaction previous{};
 std::atomic<bool> gave_way{false};
 
-/// Calls `visit(first, last, path)` for each mapping of the process until it returns true. Only system calls that a
-/// signal handler may make. Visits nothing where there is no such list.
+/// Call `visit(first, last, path)` for each mapping of the process until it returns true. Async-signal-safe. Visits
+/// nothing where /proc/self/maps does not exist.
 template <class Visit>
 void each_mapping(const Visit& visit) {
   const int list = open("/proc/self/maps", O_RDONLY | O_CLOEXEC);
@@ -85,8 +85,8 @@ void each_mapping(const Visit& visit) {
   close(list);
 }
 
-/// Whether the fault was in a watched range, and its page can be read now. The pages behind it in the mapping are
-/// replaced too: a file becomes shorter at its end.
+/// Replace the faulting page and the later ones of its mapping, since a file is truncated at its end. Return whether
+/// the fault was in a watched range and the page is now readable.
 bool repair(std::uintptr_t address) {
   static_assert(std::atomic<std::uintptr_t>::is_always_lock_free);
   const auto page_size = static_cast<std::uintptr_t>(getpagesize());
@@ -105,7 +105,7 @@ bool repair(std::uintptr_t address) {
     std::memcpy(loss.file.data(), path, std::min(std::strlen(path), loss.file.size() - 1));
     return true;
   });
-  if (std::strcmp(loss.file.data(), kZeros) == 0) return true;  // another thread came first
+  if (std::strcmp(loss.file.data(), kZeros) == 0) return true;  // another thread replaced it first
   const int zeros = open(kZeros, O_RDONLY | O_CLOEXEC);
   const void* made = mmap(reinterpret_cast<void*>(page), loss.last - page, PROT_READ | PROT_WRITE,
                           MAP_PRIVATE | MAP_FIXED | (zeros < 0 ? MAP_ANONYMOUS : 0), zeros, 0);
@@ -128,8 +128,8 @@ void on_bus_error(int signal, siginfo_t* info, void* context) {
   if (!repaired && (previous.sa_flags & SA_SIGINFO)) {
     previous.sa_sigaction(signal, info, context);
   } else if (!repaired) {
-    // The instruction faults again, and the handler before this one gets the signal. One that came later than this one
-    // and gives the signal back (Python's faulthandler) gets it once.
+    // The instruction faults again, and the previous handler gets the signal. A later handler that passes the signal
+    // back to this one (Python's faulthandler) gets it once.
     struct sigaction next = previous;
     if (gave_way.exchange(true)) next.sa_handler = SIG_DFL;
     sigaction(signal, &next, nullptr);
@@ -138,7 +138,7 @@ void on_bus_error(int signal, siginfo_t* info, void* context) {
   errno = error;
 }
 
-/// The pages may have been unmapped since, and the addresses be other memory.
+/// Return whether the pages are still replaced: they may have been unmapped and the addresses reused.
 bool still_replaced(std::uintptr_t first, std::uintptr_t last) {
   bool replaced = false;
   each_mapping([&](std::uintptr_t from, std::uintptr_t to, const char* path) {
@@ -152,7 +152,7 @@ bool is_ours(const struct sigaction& action) {
   return (action.sa_flags & SA_SIGINFO) && action.sa_sigaction == on_bus_error;
 }
 
-/// Ranges that are free, and the installed handler.
+/// Free ranges and the installed handler.
 class Registry {
  public:
   static Registry& instance() {
@@ -195,7 +195,7 @@ class Registry {
                    });
   }
 
-  /// Again where another handler has come later: it knows nothing of the ranges.
+  /// Install the handler, again if another one has replaced it since.
   void install() {
     struct sigaction now{};
     if (sigaction(SIGBUS, nullptr, &now) != 0 || is_ours(now)) return;

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// MTLBuffer: memory of the device's, or the caller's without a copy.
+// MTLBuffer: device memory, or borrowed memory of the caller.
 #include <mpscnn/buffer.hpp>
 #include <mpscnn/error.hpp>
 

@@ -20,7 +20,7 @@ namespace {
 
 thread_local bool in_handler = false;
 
-/// Handlers of committed command buffers that have not run.
+/// Number of handlers of committed command buffers that have not run.
 std::atomic<int> &unfinished_handlers() {
   static auto *count = new std::atomic<int>(0);
   return *count;
@@ -35,7 +35,7 @@ void wait_for_none(const std::atomic<int> &count) {
   for (int left = count.load(); left > 0; left = count.load()) count.wait(left);
 }
 
-/// Open for commits, all at once, until the process ends.
+/// Admits concurrent commits until the process ends.
 class Gate {
  public:
   std::shared_lock<std::shared_mutex> enter() {
@@ -43,7 +43,7 @@ class Gate {
     if (!is_closed_) return open;
     check<std::runtime_error>(ender_ != std::this_thread::get_id() && !in_handler,
                               "CommandBuffer: commit() came while the process ends; no work is taken any more.");
-    // Any other thread that is still there ends with the process, and nobody would hear of an exception.
+    // Other threads end with the process; an exception would be lost.
     open.unlock();
     for (;;) pause();
   }
@@ -59,7 +59,7 @@ class Gate {
   std::thread::id ender_;
 };
 
-/// Commit for a thread that waits next, which may do the work itself.
+/// Commit for a thread that waits next and may do the work itself.
 void commit_awaited(id<MTLCommandBuffer> buffer) {
   if ([buffer respondsToSelector:@selector(commitAwaited)])
     [static_cast<id<AwaitedCommit>>(static_cast<id>(buffer)) commitAwaited];
@@ -67,7 +67,7 @@ void commit_awaited(id<MTLCommandBuffer> buffer) {
     [buffer commit];
 }
 
-/// Around a commit, which may raise.
+/// Scope of a commit, which may raise.
 class Committing {
  public:
   Committing(Handlers &handlers, id<MTLCommandBuffer> buffer) : handlers_(&handlers) { handlers.will_commit(buffer); }
@@ -102,7 +102,7 @@ const char *name_of(CommandBufferStatus status) {
 }
 
 void Handlers::will_commit(id<MTLCommandBuffer> buffer) {
-  unfinished_handlers() += *left_;  // those that a commit which failed left in the buffer
+  unfinished_handlers() += *left_;  // handlers that a failed commit left in the buffer
   if (actions_.empty()) return;
   auto actions = std::make_shared<std::vector<Action>>(std::exchange(actions_, {}));
   const auto left = left_;
@@ -164,7 +164,7 @@ void CommandBuffer::Impl::note_work(std::uint64_t more) {
   const std::scoped_lock lock(commit_mutex);
   auto *parts = static_cast<MPSCommandBuffer *>(buffer.get());
   auto part = Ref<id<MTLCommandBuffer>>::retain([parts rootCommandBuffer]);
-  [parts commitAndContinue];  // temporary images live on
+  [parts commitAndContinue];  // temporary images stay valid
   committed.push_back(std::move(part));
   work = 0;
 }
@@ -181,7 +181,7 @@ void CommandBuffer::submit(bool awaited) {
   note_device_use();
   guard([&] {
     const auto open = gate().enter();
-    // Between the question and the commit another thread could commit.
+    // Another thread could commit between the check and the commit.
     const std::scoped_lock lock(impl_->commit_mutex);
     const auto now = status();
     check<std::runtime_error>(now < CommandBufferStatus::committed,
@@ -199,7 +199,7 @@ void CommandBuffer::submit(bool awaited) {
   });
 }
 
-/// The time of the encoding, now that it is over, and that of the execution when it will be.
+/// Record the encoding time now, and the execution time on completion.
 void CommandBuffer::add_to_profile() {
   if (!impl_->profile) return;
   auto event = impl_->event;
@@ -219,7 +219,7 @@ void finish_all_work() {
   gate().close();
   for (const auto &device : made_devices()) {
     guard([&] {
-      // Queues work in order.
+      // Queues execute in order.
       id<MTLCommandBuffer> last = [device->impl().queue.get() commandBuffer];
       commit_awaited(last);
       [last waitUntilCompleted];

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Command buffers that fail when a file that they read became shorter. Where devices copy weights and arrays, those who
-// copy say it; where memory is shared, the platform offers the method below.
+// Command buffers that fail when a file that they read became shorter. Where the device copies weights and arrays, the
+// copy reports it; where memory is shared, the platform offers the method below.
 #pragma once
 
 #include <mpscnn/watched_memory.hpp>
@@ -12,8 +12,8 @@
 #include "core/device/objc_scope.hh"
 
 @protocol UsedMemory
-/// Before commit: when the work is done, the sentence that `check` returns makes the command buffer fail; nil: the
-/// memory is as it should be.
+/// Register a check before commit. It runs when the work is done: the message it returns makes the command buffer
+/// fail; nil: the memory is intact.
 - (void)useMemory:(nonnull const void *)memory
            length:(NSUInteger)length
             check:(nonnull NSString *_Nullable (*)(const void *_Nonnull, NSUInteger))check;
@@ -26,7 +26,7 @@ inline NSString *loss_at(const void *memory, NSUInteger length) {
   return loss.empty() ? nil : ns(loss);
 }
 
-/// The memory is read or written by what is encoded to `commands`. It is kept until that has been asked.
+/// Check `memory`, which work encoded to `commands` reads or writes, on completion. `owner` is kept until then.
 inline void check_file_of(id<MTLCommandBuffer> commands, const MemoryRange &memory, std::shared_ptr<void> owner) {
   if (memory.bytes == 0 || ![commands respondsToSelector:@selector(useMemory:length:check:)]) return;
   [static_cast<id<UsedMemory>>(static_cast<id>(commands)) useMemory:memory.data length:memory.bytes check:loss_at];
@@ -35,7 +35,7 @@ inline void check_file_of(id<MTLCommandBuffer> commands, const MemoryRange &memo
   }];
 }
 
-/// The same of the arrays that the images share.
+/// Same as check_file_of() for the arrays that the images share.
 inline void check_files_of(id<MTLCommandBuffer> commands, std::initializer_list<const Image *> images) {
   if (!WatchedMemory::is_any()) return;
   for (const Image *image : images)

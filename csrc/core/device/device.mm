@@ -68,7 +68,7 @@ std::vector<std::shared_ptr<Device>> Device::all() {
   return guard([] {
     std::vector<std::shared_ptr<Device>> devices{system_default()};
     auto list = Ref<NSArray<id<MTLDevice>> *>::adopt(MTLCopyAllDevices());
-    // The same objects every time: each has a queue, and queues are not in order with each other.
+    // Return the same objects every time: each has a queue, and queues are not ordered among each other.
     const std::scoped_lock lock(all_devices().mutex);
     for (id<MTLDevice> device in list.get()) {
       if (![device hasUnifiedMemory]) continue;
@@ -132,7 +132,7 @@ void Device::set_most_work(std::uint64_t multiply_adds) {
 bool Device::is_supported() const { return MPSSupportsMTLDevice(impl_->device.get()); }
 
 void check_same_device(const Device &a, const Device &b, const char *what) {
-  if (a.impl().device.get() == b.impl().device.get()) return;  // names cost more than an encode
+  if (a.impl().device.get() == b.impl().device.get()) return;  // getting the names costs more than an encode
   throw std::invalid_argument(
       say(what, ": the device (", b.name(), ") is not the device of the command buffer (", a.name(), ")."));
 }

@@ -23,23 +23,23 @@
 namespace mpscnn {
 
 struct Device::Impl {
-  /// Command buffers that are made and not committed. A queue has places for so many unfinished ones, and
-  /// -commandBuffer waits for a free one [MTLDevice.h]; open ones never become free by waiting.
+  /// Max command buffers that are made and not committed. A queue has a fixed number of slots for unfinished ones, and
+  /// -commandBuffer blocks until one is free [MTLDevice.h]; waiting never frees the slot of an open one.
   static constexpr int kMaxOpen = 64;
-  static constexpr int kMaxUnfinished = kMaxOpen + 1;  ///< one place is for finish_all_work()
+  static constexpr int kMaxUnfinished = kMaxOpen + 1;  ///< one slot is for finish_all_work()
 
   Ref<id<MTLDevice>> device;
   Ref<id<MTLCommandQueue>> queue;
   std::atomic<int> open = 0;
-  std::atomic<std::uint64_t> peak = 0;  ///< for devices that do not count it
+  std::atomic<std::uint64_t> peak = 0;  ///< for devices that do not track it
   bool prefetches_temporaries = false;
   bool shares_images = false;
-  /// Multiply-adds of a command buffer; 0: any number. Where macOS ends those that keep the GPU for seconds, a few
-  /// tenths of a second on an M1, which does 1.3e12 in a second.
+  /// Max multiply-adds of a command buffer; 0: unlimited. macOS ends command buffers that occupy the GPU for seconds;
+  /// 2^38 take a few tenths of a second on an M1 (1.3e12 per second).
   static constexpr std::uint64_t kMostWork = std::uint64_t{1} << 38;
   std::atomic<std::uint64_t> most_work = 0;
 
-  /// To be called when much memory is in use.
+  /// Update the peak; to be called when memory use is high.
   void note_allocated() {
     if ([device.get() respondsToSelector:@selector(peakAllocatedSize)]) return;
     const std::uint64_t now = [device.get() currentAllocatedSize];
@@ -54,20 +54,19 @@ struct Buffer::Impl {
   Ref<id<MTLBuffer>> buffer;
 };
 
-/// The completion handlers of a command buffer. -waitUntilCompleted may return before they have run
-/// [MTLCommandBuffer.h].
+/// Completion handlers of a command buffer. -waitUntilCompleted may return before they have run [MTLCommandBuffer.h].
 class Handlers {
  public:
   using Action = std::function<void(id<MTLCommandBuffer>)>;
-  /// Before commit. The action is destroyed as soon as it has run.
+  /// Add an action before commit; it is destroyed as soon as it has run.
   void add(Action action) { actions_.push_back(std::move(action)); }
-  /// Hand them to the command buffer that is going to be committed.
+  /// Register the handlers with the command buffer that is about to be committed.
   void will_commit(id<MTLCommandBuffer> buffer);
-  /// They are not going to run.
+  /// Note that the handlers will not run.
   void commit_failed() const;
-  /// Returns when all have run; at once in a handler, which may be one of them.
+  /// Wait until all have run. Returns at once inside of a handler, which may be one of them.
   void wait() const;
-  /// The same of all command buffers that have been committed.
+  /// Wait for the handlers of all committed command buffers.
   static void wait_for_all();
 
  private:
@@ -76,7 +75,7 @@ class Handlers {
 };
 
 struct CommandBuffer::Impl {
-  /// Counts the command buffer among the open ones of the device until it is committed or dropped.
+  /// Decrements the device's open command buffers on commit or destruction.
   struct Close {
     void operator()(Device::Impl *device) const { --device->open; }
   };
@@ -86,19 +85,19 @@ struct CommandBuffer::Impl {
   Open open;
   Ref<id<MTLCommandBuffer>> buffer;
   std::mutex commit_mutex = {};
-  std::shared_ptr<Profile> profile = {};  ///< that collected when the command buffer was made
+  std::shared_ptr<Profile> profile = {};  ///< active when the command buffer was made
   ProfileEvent event = {};                ///< of the encoding, so far
   Handlers handlers = {};
-  std::uint64_t work = 0;                                 ///< multiply-adds since the last part
+  std::uint64_t work = 0;                                 ///< multiply-adds since the last committed part
   bool is_in_parts = false;                               ///< `buffer` is an MPSCommandBuffer
-  std::vector<Ref<id<MTLCommandBuffer>>> committed = {};  ///< parts that were
+  std::vector<Ref<id<MTLCommandBuffer>>> committed = {};  ///< committed parts
 
-  /// Called behind an encode of so many multiply-adds. A command buffer in parts commits what it has when it is much.
+  /// Add the multiply-adds of an encode. A command buffer in parts commits its work once it reaches most_work.
   void note_work(std::uint64_t more);
 };
 
-/// The last command buffer that encoded a write to some memory: the CPU reads when it is done. Shared by an image and
-/// its views; safe from any thread.
+/// The last command buffer that encoded a write to some memory; the CPU may read once it is done. Shared by an image
+/// and its views; thread-safe.
 class Writer {
  public:
   void set(id<MTLCommandBuffer> buffer) {
@@ -109,7 +108,7 @@ class Writer {
     const std::scoped_lock lock(mutex_);
     return buffer_;
   }
-  /// Lets go of `buffer` unless another one has come since.
+  /// Release `buffer` unless it has been replaced since.
   void forget(const Ref<id<MTLCommandBuffer>> &buffer) {
     const std::scoped_lock lock(mutex_);
     if (buffer_.get() == buffer.get()) buffer_ = {};
@@ -120,33 +119,33 @@ class Writer {
   Ref<id<MTLCommandBuffer>> buffer_;
 };
 
-/// Throws unless the CPU may read now what `last` writes.
+/// Throw unless the CPU may read the memory that `last` writes.
 void check_written(Writer &last, const char *what);
 
 struct Image::Impl {
   std::shared_ptr<Device> device;
   Ref<MPSImage *> image;
-  ImageShape shape;  ///< the image's, without asking: each encode looks at it several times
+  ImageShape shape;  ///< cached: each encode reads it several times
   DType dtype;
-  std::optional<ArrayView> shared;  ///< the array under the image
+  std::optional<ArrayView> shared;  ///< the array that the image shares
   bool temporary = false;
   std::shared_ptr<Writer> writer = std::make_shared<Writer>();
   std::shared_ptr<const void> reads = {};  ///< of a temporary image: see reads_of()
 
-  /// Called behind the encode of a write.
+  /// Record a write that has been encoded.
   void note_write(id<MTLCommandBuffer> commands) {
     if (!temporary) synchronize(image.get(), commands);
     writer->set(commands);
   }
 };
 
-/// Those made so far. They are never destroyed: work may be under way on their queues.
+/// Devices made so far. They are never destroyed: work may be under way on their queues.
 std::vector<std::shared_ptr<Device>> made_devices();
 
-/// "the device (…) is not the one of …": objects of one call must agree.
+/// Throw unless both devices are the same: "the device (…) is not the one of …".
 void check_same_device(const Device &a, const Device &b, const char *what);
 
-/// Not to be changed: it is kept for the thread's next image of this shape.
+/// Return a descriptor that must not be modified: it is cached for the thread's next image of this shape.
 MPSImageDescriptor *image_descriptor(ImageShape shape, DType dtype);
 
 }  // namespace mpscnn

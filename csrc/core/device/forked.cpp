@@ -12,7 +12,7 @@ namespace {
 
 constexpr int kUnused = -1;
 std::atomic<int> forks{0};
-std::atomic<int> used_after{kUnused};  ///< forks before the device was used
+std::atomic<int> used_after{kUnused};  ///< value of `forks` at the first use of the device
 
 const int registered = pthread_atfork(nullptr, nullptr, [] { forks.fetch_add(1, std::memory_order_relaxed); });
 

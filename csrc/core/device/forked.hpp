@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
-// fork(): the child has the mutexes that other threads held, without the threads that would unlock them.
+// fork(): the child inherits mutexes that other threads held, without the threads that would unlock them.
 #pragma once
 
 namespace mpscnn {
 
-/// To be called before work is given to the device: a child that is forked from now on cannot use it.
+/// Note that work is about to be submitted: a child forked from now on cannot use the device.
 void note_device_use() noexcept;
 /// Throw std::runtime_error in such a child.
 void check_not_forked();

@@ -22,12 +22,12 @@
 namespace mpscnn {
 namespace {
 
-/// To wake a thread on an idle processor costs the waking one up to 70 us on a virtual machine: a call that comes alone
-/// wakes nobody for less than this.
+/// Min bytes for which an isolated call wakes helpers: waking a thread on an idle processor costs the caller up to
+/// 70 us on a virtual machine.
 constexpr std::int64_t kWorthWaking = 8 << 20;
 
-/// Threads that help the calling one. Whoever calls does all the work that no helper got to, and waits only for those
-/// that began: on a busy machine a helper may be scheduled milliseconds late, and an OpenMP region would wait for it.
+/// Threads that help the caller. The caller does all the work that no helper got to and waits only for helpers that
+/// began: on a busy machine a helper may be scheduled milliseconds late, and an OpenMP region would wait for it.
 class Helpers {
  public:
   using Work = void (*)(void* context, int thread);
@@ -37,14 +37,14 @@ class Helpers {
     return *helpers;
   }
 
-  /// Whether another call came shortly before this one: then the helpers are awake, or worth waking for the next.
+  /// Return whether another call came shortly before this one: the helpers are then awake, or worth waking.
   bool stay_awake() {
     const auto now = std::chrono::steady_clock::now().time_since_epoch();
     const auto last = std::chrono::steady_clock::duration(last_call_.exchange(now.count(), std::memory_order_relaxed));
     return now - last < std::chrono::milliseconds(1);
   }
 
-  /// work(context, 0) here and on up to `count` helpers at once; returns when all that began have ended.
+  /// Run work(context, 0) here and on up to `count` helpers at once; return when all that began have ended.
   void run(Work work, void* context, int count) {
     const std::unique_lock only(callers_, std::try_to_lock);
     if (!only || forked_)
@@ -78,8 +78,8 @@ class Helpers {
 #endif
   }
 
-  /// A sleeping thread takes some 50 us to wake, as long as a megabyte takes to move: the next call, or the others'
-  /// last chunks, are often nearer than that. Whoever is waited for may share this thread's processor: hence the yield.
+  /// Spin before sleeping: waking takes about 50 us, as long as moving a megabyte, and the next call or the others'
+  /// last chunks often come sooner. Yields, since the awaited thread may share this processor.
   template <class Condition>
   static void spin_until(const Condition& condition) {
     const auto end = std::chrono::steady_clock::now() + std::chrono::microseconds(100);
@@ -95,8 +95,8 @@ class Helpers {
     }
   }
 
-  /// A woken thread is put beside the one that woke it when every processor has something to do (another library's
-  /// waiting threads are enough), and then it is of no use for as long as this one runs.
+  /// Keep the helpers off this processor. When every processor is busy (another library's spinning threads suffice), a
+  /// woken thread is placed on the waker's processor and cannot run while the waker does.
   void place_elsewhere() {
 #if defined(CPU_CLR)  // sched.h knows sets of processors
     cpu_set_t processors;
@@ -124,8 +124,8 @@ class Helpers {
 #if defined(__unix__) || defined(__APPLE__)
     sigset_t all;
     sigfillset(&all);
-    for (const int fault : {SIGBUS, SIGSEGV, SIGILL, SIGFPE}) sigdelset(&all, fault);  // these are this thread's own
-    pthread_sigmask(SIG_BLOCK, &all, nullptr);  // signals are the program's own threads' business
+    for (const int fault : {SIGBUS, SIGSEGV, SIGILL, SIGFPE}) sigdelset(&all, fault);  // raised by this thread itself
+    pthread_sigmask(SIG_BLOCK, &all, nullptr);  // signals go to the program's own threads
 #endif
     std::unique_lock lock(mutex_);
     for (;;) {
@@ -137,7 +137,7 @@ class Helpers {
         wake_.wait(lock);
         --asleep_;
       }
-      if (open_ == 0) continue;  // woken too late for this call: awake for the next one
+      if (open_ == 0) continue;  // woken too late for this call; awake for the next one
       --open_;
       ++active_;
       const Work work = work_;

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Threads that help the calling one with memory work.
+// Threads that help the caller with memory-bound work.
 #pragma once
 
 #include <algorithm>
@@ -10,17 +10,17 @@ namespace mpscnn {
 
 constexpr std::int64_t kBytesPerThread = 256 << 10;  ///< below, handing work over costs more than it saves
 
-/// How many threads `bytes` are worth, at most `threads` (0: available_threads()).
+/// Return the number of threads for moving `bytes`, at most `threads` (0: available_threads()).
 int threads_for(std::int64_t bytes, int threads);
 
 constexpr int kMaxThreads = 64;
 
-/// work(context, thread) here, as thread 0, and on up to `count` helpers at once, each under its own number from 1 on;
-/// returns when all that began have ended.
+/// Run work(context, thread) here as thread 0 and on up to `count` helpers as threads 1, 2, ...; return when all that
+/// began have ended.
 void run_with_helpers(void (*work)(void* context, int thread), void* context, int count);
 
-/// body(begin, end) over [0, count) in chunks. Each thread begins with a part of its own, the same one every time, so
-/// that it finds in its cache what it left there; then it helps those that are late.
+/// Run body(begin, end) over [0, count) in chunks. Each thread begins with its own part, the same one in every call, so
+/// that its cache is warm; then it takes chunks from slower threads.
 template <class Body>
 void in_parallel(std::int64_t count, int threads, const Body& body) {
   const int parts = static_cast<int>(std::min<std::int64_t>({threads, count, kMaxThreads}));
@@ -28,7 +28,7 @@ void in_parallel(std::int64_t count, int threads, const Body& body) {
   struct alignas(64) Part {
     std::atomic<std::int64_t> next;
     std::int64_t end;
-    std::atomic<bool> begun;  ///< by its own thread, which then brings it to its end
+    std::atomic<bool> begun;  ///< by its own thread, which then finishes it
   };
   struct Shared {
     const Body& body;
@@ -46,7 +46,7 @@ void in_parallel(std::int64_t count, int threads, const Body& body) {
       Part& part = job.part[(thread + i) % job.parts];
       if (i == 0) part.begun.store(true, std::memory_order_relaxed);
       for (;;) {
-        // What is nearly done costs more to fetch from the other's cache than to wait for.
+        // Fetching the rest of a nearly finished part from another core's cache costs more than waiting for it.
         const bool near_end = part.end - part.next.load(std::memory_order_relaxed) <= 3 * job.chunk;
         if (i > 0 && near_end && part.begun.load(std::memory_order_relaxed)) break;
         const std::int64_t begin = part.next.fetch_add(job.chunk, std::memory_order_relaxed);

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// MPSImage and its ways to and from arrays. Sharing where the platform can, else one transfer without an array between.
+// MPSImage and its conversions from and to arrays: shared where the platform can, else one direct transfer.
 #include <mpscnn/error.hpp>
 #include <mpscnn/image.hpp>
 #include <mpscnn/watched_memory.hpp>
@@ -27,7 +27,7 @@ MPSImageFeatureChannelFormat format_of(DType dtype) {
   }
 }
 
-/// Axes of an array in the order of the layout.
+/// Index of each axis in an array of the layout.
 struct Axes {
   int n, h, w, c;
 };
@@ -51,7 +51,7 @@ MPSDataLayout data_layout(ImageLayout layout) {
                                      : MPSDataLayoutFeatureChannelsxHeightxWidth;
 }
 
-/// Bytes of image `n` of the array when they are dense in the layout.
+/// Return the data of image `n` of the array if it is dense in the layout.
 std::byte *dense_image(const ArrayView &array, ImageLayout layout, ImageShape shape, std::int64_t n) {
   const auto axes = axes_of(layout);
   const auto size = static_cast<std::int64_t>(size_of(array.dtype));
@@ -65,7 +65,7 @@ std::byte *dense_image(const ArrayView &array, ImageLayout layout, ImageShape sh
   return static_cast<std::byte *>(array.data) + n * array.strides[axes.n];
 }
 
-/// Calls `move(dense row, region)` for each row of image `n`, with the row gathered before or scattered after.
+/// Call `move(dense row, region)` for each row of image `n`; gather the row before, or scatter it after.
 template <class Move>
 void each_row(const ArrayView &array, ImageLayout layout, ImageShape shape, std::int64_t n, bool into_image,
               Move move) {
@@ -94,7 +94,7 @@ ImageLayout image_layout_from_name(std::string_view name) {
 }
 
 MPSImageDescriptor *image_descriptor(ImageShape shape, DType dtype) {
-  // Programs use few shapes, and a descriptor costs a dozen messages.
+  // Cached: programs use few shapes, and a descriptor costs a dozen messages.
   struct Made {
     ImageShape shape;
     DType dtype;
@@ -136,7 +136,7 @@ std::uint64_t Image::bytes(const Device &device, ImageShape shape, DType dtype) 
 std::int64_t Image::most_images(std::int64_t channels) {
   if (channels > kMostChannels) return 0;
   if (!limits_slices()) return std::numeric_limits<std::int32_t>::max();
-  // Every image has slices of its own.
+  // Images of a batch do not share slices.
   constexpr std::int64_t kMostSlices = kMostChannels / 4;
   return kMostSlices / ((channels + 3) / 4);
 }
@@ -151,8 +151,8 @@ static void check_image(const Device &device, ImageShape shape, DType dtype) {
         shape.c, " channels.");
 }
 
-/// Ends the reads of a temporary image that never came, before it goes: Metal's validation refuses to free an image
-/// whose readCount is not 0 [MPSImage.h]. A part holds one readCount of the whole, and so `whole`.
+/// Reset readCount before a temporary image with outstanding reads is freed: Metal's validation refuses to free an
+/// image whose readCount is not 0 [MPSImage.h]. A part holds one readCount of `whole` and keeps it alive.
 static std::shared_ptr<const void> reads_of(MPSImage *image, std::shared_ptr<const void> whole = {}) {
   auto held = Ref<MPSTemporaryImage *>::retain(static_cast<MPSTemporaryImage *>(image));
   return std::shared_ptr<const void>(nullptr, [held, whole = std::move(whole)](const void *) {
@@ -217,7 +217,7 @@ std::string Image::why_not_shared(const Device &device, const ArrayView &array, 
     if (array.strides[axis] % size != 0)
       return say("its stride ", array.strides[axis], " along axis ", axis, " is not a multiple of ", size, " bytes");
   }
-  // Axes may stand in any order in memory, but what can be written twice cannot be shared.
+  // Axes may have any order in memory, but must not overlap.
   std::array<int, 3> axes{0, 1, 2};
   std::ranges::sort(axes, {}, [&](int axis) { return array.strides[axis]; });
   auto span = array.shape[3] * size;
@@ -235,7 +235,7 @@ std::shared_ptr<Image> Image::over_array(const std::shared_ptr<Device> &device, 
   const auto shape = shape_of(array, ImageLayout::NHWC, "Image");
   check_image(*device, shape, array.dtype);
   if (!why_not_shared(*device, array, ImageLayout::NHWC).empty()) return nullptr;
-  // Strides of axes with one element are free in NumPy; the image wants the dense ones there.
+  // NumPy allows any stride for axes of extent 1; the image requires the dense ones.
   const auto size = static_cast<NSUInteger>(size_of(array.dtype));
   const NSUInteger pixel = shape.w == 1 ? size * shape.c : array.strides[2];
   const NSUInteger row = shape.h == 1 ? pixel * shape.w : array.strides[1];
@@ -362,7 +362,7 @@ std::shared_ptr<Image> Image::channels(std::int64_t first, std::int64_t count) c
         c, ").");
   check(count >= 1 && count <= c - first && (count % 4 == 0 || count == c - first), "Image.channels: count (", count,
         ") is not a multiple of 4 in [1, ", c - first, "], nor the rest of the channels.");
-  // MPS takes multiples of 4 and shortens what is too long [MPSImage.h].
+  // MPS takes multiples of 4 and truncates a range that is too long [MPSImage.h].
   const auto rounded = static_cast<NSUInteger>((count + 3) / 4 * 4);
   auto channels = impl_->shape;
   channels.c = count;

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// MPSImages of several images as batches of single ones, for the encode forms that take batches.
+// MPSImages with several images as batches of single images, for the encode methods that take batches.
 #pragma once
 
 #import <MetalPerformanceShaders/MetalPerformanceShaders.h>
@@ -10,15 +10,15 @@
 
 namespace mpscnn {
 
-/// Single images, for one encode. MPSImages of several are taken apart; the whole counts as read, or written, with its
-/// images.
+/// Batch of single images for one encode. An MPSImage with several images is split; it counts as read or written when
+/// its parts are.
 class ImageBatch {
  public:
   ImageBatch() = default;
   explicit ImageBatch(const Image &image) { add(image); }
-  /// `count` of its images.
+  /// Images [first, first + count).
   ImageBatch(MPSImage *image, NSUInteger first, NSUInteger count) { add(image, first, count); }
-  /// Images that were not read, or that were written, are not going to be read.
+  /// Drop the pending reads of the parts that were not read, or were written.
   ~ImageBatch();
   ImageBatch(ImageBatch &&) = default;
   ImageBatch(const ImageBatch &) = delete;
@@ -27,19 +27,19 @@ class ImageBatch {
   void add(const Image &image);
   void add(MPSImage *image, NSUInteger first, NSUInteger count);
   MPSImageBatch *images() const { return images_.get(); }
-  /// To be called when an encode has read all of them.
+  /// Note that an encode has read all images.
   void did_read() const;
 
  private:
   Ref<NSMutableArray *> images_ = Ref<NSMutableArray *>::adopt([[NSMutableArray alloc] init]);
-  std::vector<Ref<MPSTemporaryImage *>> wholes_, parts_;  ///< temporary ones that were taken apart
+  std::vector<Ref<MPSTemporaryImage *>> wholes_, parts_;  ///< temporary images that were split
 };
 
-/// Whether a state for gradient kernels may be of an MPSImage with several images; else kernels are encoded to batches
-/// of single ones, with a state for each.
+/// Return whether a gradient state may belong to an MPSImage with several images; otherwise kernels are encoded to
+/// batches of single images, with a state for each.
 bool has_states_of_several_images(id<MTLDevice> device);
 
-/// clipRect of a kernel that is encoded to a batch of single images, which are chosen without it.
+/// Return the clipRect of a kernel encoded to a batch of single images, where it does not select the images.
 MTLRegion clip_of_single_images(MTLRegion clip);
 
 }  // namespace mpscnn

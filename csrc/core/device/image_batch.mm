@@ -21,7 +21,7 @@ void ImageBatch::add(MPSImage *image, NSUInteger first, NSUInteger count) {
     parts_.push_back(Ref<MPSTemporaryImage *>::retain(static_cast<MPSTemporaryImage *>(part)));
 }
 
-/// Each part held a read of the whole, which has one of its own.
+/// Release the whole's own read; each part held another one.
 void ImageBatch::did_read() const {
   for (const auto &whole : wholes_) whole.get().readCount = whole.get().readCount - 1;
 }

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// MPSImageConversion without colour spaces: formats and alpha.
+// MPSImageConversion of formats and alpha, without colour spaces.
 #include <mpscnn/error.hpp>
 #include <mpscnn/image_conversion.hpp>
 
@@ -24,7 +24,7 @@ struct ImageConversion::Impl {
   Params attributes = {};  ///< as they were set
   Offset3 offset = {};
   std::optional<Region3> clip = {};
-  mutable ForkChecked<std::mutex> mutex = {};  ///< guards the attributes and the MPS object's
+  mutable ForkChecked<std::mutex> mutex = {};  ///< guards `attributes` and the MPS object's properties
 };
 
 namespace {
@@ -70,7 +70,7 @@ ImageConversion::~ImageConversion() {
 std::shared_ptr<ImageConversion> ImageConversion::make(std::shared_ptr<Device> device, DType dtype,
                                                        AlphaType source_alpha, AlphaType destination_alpha,
                                                        std::array<double, 3> background) {
-  Image::bytes(*device, {}, dtype);  // says what dtypes images have
+  Image::bytes(*device, {}, dtype);  // throws for dtypes that images do not have
   return guard([&] {
     std::array<CGFloat, 3> colour = {background[0], background[1], background[2]};
     auto kernel =
@@ -161,7 +161,7 @@ bool ImageConversion::works_image_by_image() const {
   return !impl_->clip && impl_->offset.image == 0;
 }
 
-/// unverified: images of more than 4 channels and several images at once on Apple's.
+/// unverified: more than 4 channels and batches on Apple's MPS.
 std::shared_ptr<Image> ImageConversion::encode(CommandBuffer &buffer, const Image &source, std::shared_ptr<Image> out,
                                                bool temporary) const {
   const char *const name = "ImageConversion";

@@ -59,7 +59,7 @@ std::uint64_t checked_bytes(const Device &device, std::int64_t rows, std::int64_
   return bytes;
 }
 
-/// Rows without gaps.
+/// Descriptor with dense rows.
 MPSMatrixDescriptor *descriptor_of(std::int64_t rows, std::int64_t columns, DType dtype) {
   return [MPSMatrixDescriptor matrixDescriptorWithRows:static_cast<NSUInteger>(rows)
                                                columns:static_cast<NSUInteger>(columns)
@@ -67,7 +67,7 @@ MPSMatrixDescriptor *descriptor_of(std::int64_t rows, std::int64_t columns, DTyp
                                               dataType:data_type_of(dtype)];
 }
 
-/// On all of the buffer.
+/// Matrix over the whole buffer.
 std::shared_ptr<Matrix> matrix_on(std::shared_ptr<Buffer> buffer, std::int64_t rows, std::int64_t columns,
                                   DType dtype) {
   return guard([&] {
@@ -183,7 +183,7 @@ Copy<Kernel> make_copy(std::shared_ptr<Device> device, RowLayout layout, MatrixO
   });
 }
 
-/// MPS counts rows as x, columns as y [MPSImageCopy.h].
+/// MPS takes rows as x and columns as y [MPSImageCopy.h].
 MTLOrigin origin_of(MatrixOrigin origin) {
   return MTLOriginMake(static_cast<NSUInteger>(origin[0]), static_cast<NSUInteger>(origin[1]), 0);
 }

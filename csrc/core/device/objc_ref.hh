@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Ref<T>: owns a reference to an Objective-C object. Two ways in: adopt() takes over what alloc, new and copy return,
-// retain() adds a reference to anything else. A bare `release` elsewhere is a question for the reviewer.
+// Ref<T>: owning reference to an Objective-C object. adopt() takes over the result of alloc, new or copy; retain() adds
+// a reference to any other object. Avoid a bare `release` elsewhere.
 #pragma once
 
 #import <Foundation/Foundation.h>

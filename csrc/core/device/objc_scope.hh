@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Pool and guard(): what every public entry of the core opens with.
+// Pool and guard(), with which every public function of the core begins.
 #pragma once
 
 #import <Foundation/Foundation.h>
@@ -12,8 +12,8 @@
 
 namespace mpscnn {
 
-/// An autorelease pool that C++ exceptions drain too (on GNUstep they leave @autoreleasepool undrained). Within a
-/// PoolScope it is the scope's.
+/// Autorelease pool that C++ exceptions drain too (on GNUstep they leave @autoreleasepool undrained). Inside of a
+/// PoolScope, that scope's pool is used.
 class Pool {
  public:
   Pool() : pool_(PoolScope::is_open() ? nil : [[NSAutoreleasePool alloc] init]) {}
@@ -32,8 +32,8 @@ inline std::string text(NSString *string) {
 
 inline NSString *ns(const std::string &string) { return [NSString stringWithUTF8String:string.c_str()]; }
 
-/// Runs `f` in a Pool; an NSException becomes the C++ exception of the same meaning, thrown after the handler is left.
-/// C++ exceptions pass through as they are (a .mm must not catch them).
+/// Run `f` in a Pool. An NSException becomes the corresponding C++ exception, thrown after the handler is left. C++
+/// exceptions pass through unchanged (a .mm must not catch them).
 template <class F>
 auto guard(F &&f) -> std::invoke_result_t<F> {
   Pool pool;

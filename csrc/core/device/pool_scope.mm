@@ -10,7 +10,7 @@ thread_local bool is_open_here = false;
 
 }  // namespace
 
-/// Not a Pool, which would be the outer scope's.
+/// Not a Pool: inside of an outer scope it would use that scope's pool.
 struct PoolScope::Impl {
   NSAutoreleasePool *pool = [[NSAutoreleasePool alloc] init];
   bool was_open = std::exchange(is_open_here, true);

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// States of batch normalization: made by a kernel that is there for nothing else, read as arrays.
+// Batch normalization states: created by a kernel made only for that, read as arrays.
 #include <mpscnn/batch_normalization_state.hpp>
 #include <mpscnn/error.hpp>
 
@@ -10,7 +10,7 @@
 namespace mpscnn {
 namespace {
 
-/// A normalization of so many channels that changes nothing.
+/// Return an identity normalization of `channels`.
 Ref<MPSCNNBatchNormalization *> make_maker(id<MTLDevice> device, std::int64_t channels) {
   const std::vector<float> ones(static_cast<std::size_t>(channels), 1);
   NormalizationArrays arrays{.gamma = {.data = const_cast<float *>(ones.data()),
@@ -39,14 +39,14 @@ std::shared_ptr<BatchNormalizationState> BatchNormalizationState::make(std::shar
                                                                        std::int64_t channels) {
   check(channels >= 1, "BatchNormalizationState: channels (", channels, ") is less than the minimum (1).");
   const ImageShape shape{1, 1, 1, channels};
-  Image::bytes(*device, shape, DType::float32);  // says when there are too many
+  Image::bytes(*device, shape, DType::float32);  // throws if there are too many
   return guard([&] {
     id<MTLDevice> metal = device->impl().device.get();
     auto impl = std::make_unique<Impl>();
     impl->device = device;
     impl->channels = channels;
     impl->maker = make_maker(metal, channels);
-    // A state is made for an image; of this one only the channels count, its storage is never touched.
+    // A state is made for an image. Only its channels matter; its storage is never accessed.
     const auto image =
         Ref<MPSImage *>::adopt([[MPSImage alloc] initWithDevice:metal
                                                 imageDescriptor:image_descriptor(shape, DType::float32)]);

@@ -14,15 +14,15 @@ namespace mpscnn {
 
 struct BatchNormalizationState::Impl {
   std::shared_ptr<Device> device;
-  Ref<MPSCNNBatchNormalization *> maker;  ///< a kernel makes states; nothing else is asked of it
+  Ref<MPSCNNBatchNormalization *> maker;  ///< kernel used only to create the state
   Ref<MPSCNNBatchNormalizationState *> state;
   std::int64_t channels = 0, count = 0;
-  bool is_used = false;        ///< by a normalization: the next statistics begin a new batch
-  bool has_gradients = false;  ///< of gamma and beta, for this batch
+  bool is_used = false;        ///< read by a normalization: the next statistics begin a new batch
+  bool has_gradients = false;  ///< gradients of gamma and beta for this batch
   mutable Writer writer = {};
   mutable std::mutex mutex = {};
 
-  /// Called behind the encode of a write.
+  /// Record a write that has been encoded.
   void note_write(id<MTLCommandBuffer> commands) {
     synchronize(state.get(), commands);
     writer.set(commands);

@@ -8,7 +8,7 @@
 namespace mpscnn {
 namespace {
 
-/// Given beside a data source these would be ignored: its descriptor holds them.
+/// Throw if a parameter is given that the data source's descriptor already holds.
 void check_no_array_params(const KernelRow& row, const Params& params) {
   static constexpr const char* kDescribed[] = {"bias",       "ranges",      "lookup_table", "kernel_dtype",
                                                "activation", "feature_map", "in_channels"};
@@ -56,7 +56,7 @@ std::shared_ptr<DataSource> linear_source(const KernelRow& row, const Params& pa
           " has more elements than can be counted.");
   check(elements == in, row.name, ": weight.shape ", as_tuple(weight.shape), " has ", in, " inputs, feature_map ",
         as_tuple(chw), " has ", elements, ".");
-  // A row of C * H * W inputs is the O, I, H, W order with the last three axes split out of one.
+  // A row of C * H * W inputs is O, I, H, W with the last three axes flattened.
   const auto step = weight.strides[1];
   weight.shape = {out, chw[0], chw[1], chw[2]};
   weight.strides = {weight.strides[0], chw[1] * chw[2] * step, chw[2] * step, step};
@@ -73,7 +73,7 @@ std::shared_ptr<DataSource> linear_source(const KernelRow& row, const Params& pa
 }  // namespace
 
 void check_descriptor(std::string_view who, const ConvolutionDescriptor& d) {
-  // The limits of the table, and 2^31 for what it does not have: products of them stay within 64 bits.
+  // The table's limits, and 2^31 where it has none: products stay within 64 bits.
   const auto within = [&](std::int64_t value, const char* name, std::int64_t most) {
     check(value >= 1, who, ": ", name, " (", value, ") is less than the minimum (1).");
     check(value <= most, who, ": ", name, " (", value, ") is greater than the maximum (", most, ").");

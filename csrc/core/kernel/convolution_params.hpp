@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// From the parameters of a convolution row to a data source with its descriptor. Plain C++.
+// Data source and descriptor from the parameters of a convolution row. Plain C++.
 #pragma once
 
 #include <memory>
@@ -10,14 +10,14 @@
 
 namespace mpscnn {
 
-/// The given data source, or one over the given array. Throws what does not fit, naming argument, value and limit.
+/// Return the given data source, or one over the given array. Errors name argument, value and limit.
 std::shared_ptr<DataSource> convolution_source(const KernelRow& row, const Params& params);
 
-/// The same for weights of one bit, 32 input channels in a word.
+/// Same for 1-bit weights, 32 input channels per word.
 std::shared_ptr<DataSource> binary_source(const KernelRow& row, const Params& params);
 
-/// Rules of MPS's that hold for any data source's descriptor: channels, groups, depth-wise, sub-pixel, neuron data.
-/// `who` begins the sentences.
+/// Check MPS's rules for any data source's descriptor: channels, groups, depth-wise, sub-pixel, neuron data. `who` is
+/// the prefix of the messages.
 void check_descriptor(std::string_view who, const ConvolutionDescriptor& descriptor);
 
 }  // namespace mpscnn

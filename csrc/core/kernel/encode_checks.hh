@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What every encode checks first; `name` is the kernel's. MPS would abort.
+// Checks before every encode, where MPS would abort; `name` is the kernel's.
 #pragma once
 
 #include <mpscnn/command_buffer.hpp>
@@ -24,7 +24,7 @@ inline void check_source(const Image &image, const Device &device, const char *n
                             ": x is a temporary image whose read_count is 0: its last read has been encoded.");
 }
 
-/// Of a clip_rect on a destination.
+/// Throw unless a clip_rect lies within the destination.
 inline void check_inside(std::string_view name, const Region3 &clip, ImageShape out) {
   const auto inside = [&](std::int64_t start, std::int64_t extent, std::int64_t size, const char *axis) {
     check(start + extent <= size, name, ": clip_rect reaches ", start + extent, " along the ", axis, " of out (", size,

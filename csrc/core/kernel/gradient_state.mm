@@ -13,7 +13,7 @@ namespace mpscnn {
 
 namespace {
 
-/// Of float32.
+/// Return the elementwise sum of float32 buffers.
 std::shared_ptr<Buffer> sum_of(std::span<const std::shared_ptr<Buffer>> parts) {
   auto sum = Buffer::make(parts[0]->impl().device, parts[0]->bytes());
   std::memcpy(sum->contents(), parts[0]->contents(), sum->bytes());

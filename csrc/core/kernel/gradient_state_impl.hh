@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The MPS object behind a GradientState, for the kernels that make and take one.
+// The MPS objects behind a GradientState, for the kernels that make or take one.
 #pragma once
 
 #import <MetalPerformanceShaders/MetalPerformanceShaders.h>
@@ -21,19 +21,19 @@
 namespace mpscnn {
 
 struct GradientState::Impl {
-  /// What a gradient is of: the gradient kernel's row, and which source, or the parameters.
+  /// Identifies a gradient: the gradient kernel's row, and the source or kParameters.
   using Part = std::pair<const KernelRow *, int>;
   static constexpr int kParameters = -1;
 
-  /// Forward encodes of the same shapes.
+  /// Forward encodes with equal shapes.
   struct Encodes {
     std::array<ImageShape, SourceNames::kMost> sources = {};
-    std::array<ImageShape, SourceNames::kMost> read = {};  ///< with the channels that were read
+    std::array<ImageShape, SourceNames::kMost> read = {};  ///< extents that were read
     ImageShape result = {};
     std::int64_t count = 1;
-    std::map<Part, std::int64_t> used = {};  ///< by how many gradient encodes
+    std::map<Part, std::int64_t> used = {};  ///< number of gradient encodes
   };
-  /// Where all of them read their source: the MPS state has it once.
+  /// Position from which all encodes read their source: the MPS state holds only one.
   struct Place {
     std::int64_t x = 0, y = 0, z = 0;  ///< offset
     Pair kernel_offset{0, 0};
@@ -44,31 +44,31 @@ struct GradientState::Impl {
 
   std::shared_ptr<Device> device;
   std::shared_ptr<Kernel> kernel;
-  /// Of all images; or one of each, which may be the same object for several [isResultStateReusedAcrossBatch].
+  /// One state for all images, or one per image; images may share an object [isResultStateReusedAcrossBatch].
   Ref<NSArray<MPSState *> *> states;
   std::vector<Encodes> encodes = {};
   Place place = {};
   std::vector<StateValues> values = {};
-  mutable std::deque<Writer> writers = {};  ///< of the values
-  mutable std::mutex mutex = {};            ///< guards all but what is made with the state
+  mutable std::deque<Writer> writers = {};  ///< writers of the values
+  mutable std::mutex mutex = {};            ///< guards the members that change after construction
 
-  /// For `count` images of an encode.
+  /// Return the states of `count` images of an encode.
   MPSStateBatch *of_images(NSUInteger count) const;
-  /// The states that hold a sum each: over all images, or over their own.
+  /// Return the distinct states; each holds a sum over its images.
   std::vector<MPSState *> distinct() const;
   std::int64_t encoded() const;
-  /// Called behind the encode of a write.
+  /// Record a write that has been encoded.
   void note_write(id<MTLCommandBuffer> commands) {
     if (copies_storage())
       for (MPSState *state : distinct()) synchronize(state, commands);
     if (writers.empty() || writers.back().get().get() != commands) writers.emplace_back().set(commands);
   }
-  /// Encodes whose gradients with respect to parameters have been encoded.
+  /// Return the number of forward encodes whose parameter gradients have been encoded.
   std::int64_t summed() const;
 };
 
-/// Throws unless all gradients with respect to parameters have been encoded. `who` asks for `name`; `shown` is what it
-/// calls the state. The state is locked.
+/// Throw unless all parameter gradients have been encoded. `who` asks for `name` and calls the state `shown`. The state
+/// must be locked.
 void check_complete(const GradientState::Impl &state, const char *who, std::string_view name, const char *shown);
 
 }  // namespace mpscnn

@@ -21,7 +21,7 @@ void check_answer(const std::string& who, const PolicyAnswer& answer, ImageShape
   within("width", shape.w, 1, Image::kMostPixels);
   within("number of channels", shape.c, suggested.c, Image::kMostChannels);
   if (!offset) return;
-  // As the parameter `offset` of kernels.
+  // As for the kernel parameter `offset`.
   constexpr std::int64_t kFarthest = 1 << 30;
   within("offset y", offset->y, -kFarthest, kFarthest);
   within("offset x", offset->x, -kFarthest, kFarthest);

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// A padding policy as MPS may call it: nothing is thrown into MPS's frames, the failure is kept for the code that asked
-// MPS. Plain C++, since a .mm cannot catch.
+// Padding policy that MPS can call: no exception enters MPS's frames; a failure is kept for the code that called MPS.
+// Plain C++, since a .mm cannot catch.
 #pragma once
 
 #include <cstdint>
@@ -14,7 +14,7 @@
 
 namespace mpscnn {
 
-/// Of one kernel, whose lock is held while it is asked.
+/// Padding policy of one kernel, whose lock is held during calls.
 class GuardedPolicy {
  public:
   explicit GuardedPolicy(std::shared_ptr<PaddingPolicy> policy) : policy_(std::move(policy)) {}
@@ -22,23 +22,23 @@ class GuardedPolicy {
   const std::shared_ptr<PaddingPolicy>& policy() const { return policy_; }
   std::shared_ptr<GuardedPolicy> again() const { return std::make_shared<GuardedPolicy>(policy_->again()); }
 
-  /// While it lives, MPS may ask on behalf of the kernel. Throws std::runtime_error when that is so already.
+  /// Scope in which MPS may call the policy for the kernel. Throws std::runtime_error if one is open already.
   class Asking {
    public:
     Asking(GuardedPolicy& policy, Kernel& kernel);
     ~Asking();
     Asking(const Asking&) = delete;
     Asking& operator=(const Asking&) = delete;
-    /// To be called when MPS has asked: throws what the policy threw, and what is wrong with its answer.
+    /// Rethrow the policy's exception, or throw if its answer is invalid; to be called after MPS's call.
     void rethrow();
 
    private:
     GuardedPolicy& policy_;
   };
 
-  std::uint64_t method_bits = 0;  ///< MPSNNPaddingMethod, set by the code that asks
+  std::uint64_t method_bits = 0;  ///< MPSNNPaddingMethod, set by the caller
 
-  /// nullopt when the policy fails, and when nobody asks on behalf of a kernel.
+  /// Return the policy's answer; nullopt if it fails or no Asking is open.
   std::optional<PolicyAnswer> destination(std::span<const ImageShape> sources, ImageShape suggested) noexcept;
 
  private:
@@ -48,7 +48,7 @@ class GuardedPolicy {
   std::exception_ptr failure_;
 };
 
-/// "Convolution: padding policy Full", with which errors about it begin.
+/// Return the prefix of errors about the policy: "Convolution: padding policy Full".
 std::string blame(const Kernel& kernel, PaddingPolicy& policy);
 
 }  // namespace mpscnn

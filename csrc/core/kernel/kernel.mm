@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Row -> MPS object -> properties. No branch on kernel names.
+// Row -> MPS object -> properties, without branches on kernel names.
 #include "core/kernel/kernel_impl.hh"
 #include "core/kernel/kernel_sources.hh"
 #include "core/kernel/padding_policy.hh"
@@ -30,12 +30,12 @@ Made make(id<MTLDevice> device, const KernelRow &row, const Params &params) {
     case Family::normalization: return make_normalization(device, row, params);
     case Family::batch_normalization_gradient: return make_batch_normalization_gradient(device, row, params);
     case Family::batch_statistics: return make_batch_statistics(device, row, params);
-    default: break;  // gradients are made of forward kernels
+    default: break;  // gradients are made from forward kernels
   }
   throw NotImplementedError(say(row.name, ": no such family."));
 }
 
-/// By one of the choices of edge_mode.
+/// Return the MPS edge mode of a choice of edge_mode.
 MPSImageEdgeMode edge_mode(std::string_view name) {
   return name == "clamp"              ? MPSImageEdgeModeClamp
          : name == "mirror"           ? MPSImageEdgeModeMirror
@@ -44,7 +44,7 @@ MPSImageEdgeMode edge_mode(std::string_view name) {
                                       : MPSImageEdgeModeZero;
 }
 
-/// Sets one common parameter on the MPS object.
+/// Set one common parameter on the MPS object.
 void apply(Kernel::Impl &impl, std::string_view name, const Value &value) {
   const bool none = std::holds_alternative<std::monostate>(value);
   const auto number = [&] { return static_cast<NSUInteger>(std::get<std::int64_t>(value)); };
@@ -119,7 +119,7 @@ std::shared_ptr<Kernel> Kernel::make(std::shared_ptr<Device> device, const Kerne
 
 namespace {
 
-/// What an archive of the kernel gives back on the device.
+/// Archive the kernel and return the copy unarchived on the device.
 Ref<MPSKernel *> archived_copy(MPSKernel *kernel, id<MTLDevice> device) {
   NSError *error = nil;
   NSData *data = [NSKeyedArchiver archivedDataWithRootObject:kernel requiringSecureCoding:NO error:&error];
@@ -143,7 +143,7 @@ std::shared_ptr<Kernel> Kernel::copy(bool archived) const {
     made.kernel =
         archived ? archived_copy(kernel, device) : Ref<MPSKernel *>::adopt([kernel copyWithZone:NULL device:device]);
     check<std::runtime_error>(static_cast<bool>(made.kernel), impl_->row->name, ": the kernel cannot be copied.");
-    if (archived) made.source = nullptr;  // an archive has the weights; the source in it may be MPS's own
+    if (archived) made.source = nullptr;  // the archive holds the weights; its source may be MPS's own
     if (auto &policy = made.padding.policy) policy = policy->again();
     auto copied = std::unique_ptr<Impl>(new Impl{impl_->row, impl_->device, std::move(made)});
     copied->attributes = impl_->attributes;

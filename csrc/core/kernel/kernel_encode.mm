@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Kernels and their images on command buffers.
+// Encoding of kernels and their images to command buffers.
 #include "core/device/completion_check.hh"
 #include "core/device/image_batch.hh"
 #include "core/kernel/encode_checks.hh"
@@ -49,7 +49,7 @@ void encode_unary(Kernel::Impl &impl, id<MTLCommandBuffer> commands, const Geome
     [kernel encodeToCommandBuffer:commands sourceImage:from destinationImage:to];
 }
 
-/// With a state for each image.
+/// Encode with one state per image.
 void encode_single_images(const Kernel::Impl &impl, id<MTLCommandBuffer> commands, const Geometry &g,
                           std::span<const Image *const> sources, const Image &destination, const GradientState &left) {
   set_geometry(impl, of_single_images(g));
@@ -59,7 +59,7 @@ void encode_single_images(const Kernel::Impl &impl, id<MTLCommandBuffer> command
       to(destination.impl().image.get(), clip.origin.z, count);
   common(impl).clipRect = clip_of_single_images(clip);
   if (is_binary(impl)) {
-    // One image that is both sources is read once.
+    // An image that is both sources is read once.
     MPSImage *second = sources[1]->impl().image.get();
     const bool is_one = second == sources[0]->impl().image.get() && single_first(g, 0) == single_first(g, 1);
     const ImageBatch other = is_one ? ImageBatch() : ImageBatch(second, single_first(g, 1), count);
@@ -81,8 +81,8 @@ void encode_single_images(const Kernel::Impl &impl, id<MTLCommandBuffer> command
   common(impl).clipRect = clip;
 }
 
-/// Temporary sources are read by `encodes` encodes, and count as read once. When one of these raises, the rest is not
-/// owed any more.
+/// Raises the readCount of temporary sources so that `encodes` encodes count as one read. If an encode raises, the
+/// remaining reads are taken back.
 class ExtraReads {
  public:
   ExtraReads(std::span<const Image *const> sources, std::int64_t encodes)
@@ -113,9 +113,9 @@ class ExtraReads {
   NSUInteger left_;
 };
 
-/// A source of one image for several of the other: MPS has no stride for images, so each gets an encode of its own.
-/// MPSCNNNeuronGradient is encoded like others: what it would take from a state of the forward kernel is set here.
-/// unverified: that Apple's does so without a state.
+/// Encode a kernel of two sources. MPS has no stride for images: where one source has a single image for several of the
+/// other, each image gets its own encode. MPSCNNNeuronGradient is encoded without a state; its parameters are set here.
+/// unverified: that Apple's MPS allows this.
 void encode_binary(const Kernel::Impl &impl, id<MTLCommandBuffer> commands, const Geometry &g,
                    std::span<const Image *const> sources, const Image &destination, GradientState *left) {
   MPSCNNBinaryKernel *kernel = binary(impl);
@@ -151,7 +151,7 @@ void encode_binary(const Kernel::Impl &impl, id<MTLCommandBuffer> commands, cons
   }
 }
 
-/// About; a gradient has those of its forward kernel's encode for each of source and parameters.
+/// Return the approximate multiply-adds. A gradient counts the forward encode's once each for source and parameters.
 std::uint64_t multiply_adds(const Kernel::Impl &impl, const Geometry &g, const Image &source) {
   const auto &made = is_gradient(impl) ? impl.made.forward->impl().made : impl.made;
   const auto shape = is_gradient(impl) ? source.shape() : g.shape;
@@ -207,7 +207,7 @@ void encode_into(Kernel::Impl &impl, CommandBuffer &buffer, const Geometry &g, s
   buffer.impl().note_work(multiply_adds(impl, g, *sources[0]));
 }
 
-/// Which channels are read and written, for one encode.
+/// Sets the channels that one encode reads and writes; restores them afterwards.
 class Placed {
  public:
   Placed(const Kernel::Impl &impl, const Placement &placement) : impl_(impl), placement_(placement) {
@@ -354,7 +354,7 @@ void Kernel::encode_placed(CommandBuffer &buffer, std::span<const Image *const> 
       checked.reset();
       auto g = geometry(*impl_, std::span(shapes).first(sources.size()), sources.back()->impl().image.get());
       check_destination(*impl_, g, destination.shape());
-      // Policies are the program's, and a gradient kernel's geometry is its forward kernel's: both are asked each time.
+      // Not cached: a policy may answer differently, and a gradient's geometry depends on its forward kernel.
       if (impl_->made.padding.kind != Padding::Kind::pixels || is_gradient(*impl_))
         return encode_into(*impl_, buffer, g, sources, destination);
       checked = {shapes, destination.shape(), placement, impl_->changes, g};

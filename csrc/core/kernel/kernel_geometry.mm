@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Extents of a kernel's result, and where its sources are read.
+// Extents of a kernel's result, and the offsets at which it reads its sources.
 #include <algorithm>
 
 #include "core/kernel/encode_checks.hh"
@@ -14,20 +14,20 @@ namespace {
 std::int64_t dilated(std::int64_t k, std::int64_t dilation) { return (k - 1) * dilation + 1; }
 
 MPSNNDefaultPadding *policy(Padding::Kind kind) {
-  // "same" has its remainder where PyTorch, ONNX (SAME_UPPER) and TensorFlow have it; MPS's own default is the top
-  // left.
+  // "same" puts the remainder at the bottom right as PyTorch, ONNX (SAME_UPPER) and TensorFlow do; MPS's default is the
+  // top left.
   const MPSNNPaddingMethod method =
       MPSNNPaddingMethodAlignCentered | MPSNNPaddingMethodAddRemainderToBottomRight |
       (kind == Padding::Kind::same ? MPSNNPaddingMethodSizeSame : MPSNNPaddingMethodSizeValidOnly);
   return [MPSNNDefaultPadding paddingWithMethod:method];
 }
 
-/// Pixels from the first tap to the last.
+/// Return the dilated extent of the window in pixels.
 Pair extent_of(const WindowShape &window) {
   return {dilated(window.kernel_size.h, window.dilation.h), dilated(window.kernel_size.w, window.dilation.w)};
 }
 
-/// One result for each window, of `channels`.
+/// Return the geometry of one result pixel per window, with `channels`.
 Geometry window_geometry(const WindowShape &window, const Padding &padding, ImageShape source, std::int64_t channels) {
   const auto [kh, kw] = extent_of(window);
   Geometry g;
@@ -47,15 +47,15 @@ Geometry transpose_geometry(const ConvolutionDescriptor &d, const Padding &paddi
   return g;
 }
 
-/// The result by the caller's policy or MPS's own, which also set the kernel's offset; of `channels` and, where the
-/// caller's makes room for more, others that are not written.
+/// Return the geometry given by the caller's policy or MPS's own, which also sets the kernel's offset. The result has
+/// `channels`; the caller's policy may add channels that are not written.
 Geometry policy_geometry(const Kernel::Impl &impl, MPSImage *source, std::int64_t channels) {
   MPSCNNKernel *kernel = unary(impl);
   Geometry g;
   if (const auto &callers = impl.made.padding.policy) {
     g.shape = ask_policy(callers, *impl.owner, kernel, source);
     g.offsets[0] = kernel.offset;
-    // The policy's channels include destinationFeatureChannelOffset, which the callers add themselves.
+    // The policy's channels include destinationFeatureChannelOffset, which our callers add.
     g.spare_channels = g.shape.c - channels - static_cast<std::int64_t>(common(impl).destinationFeatureChannelOffset);
     g.shape.c = channels;
     return g;
@@ -74,7 +74,7 @@ void check_result(const Kernel::Impl &impl, const Geometry &g, ImageShape source
         dilation.h, ", ", dilation.w, ") do not fit x (", source.h, ", ", source.w, ") with its padding.");
 }
 
-/// By pixels of padding or by a policy.
+/// Return the geometry of a window with padding in pixels or by a policy.
 Geometry windows(const Kernel::Impl &impl, ImageShape source, MPSImage *image, std::int64_t channels) {
   const auto &window = *impl.made.window;
   const auto &padding = impl.made.padding;
@@ -82,7 +82,7 @@ Geometry windows(const Kernel::Impl &impl, ImageShape source, MPSImage *image, s
   if (padding.kind == Padding::Kind::pixels) {
     g = window_geometry(window, padding, source, channels);
   } else {
-    // Where a kernel does not fit at all, a policy has nothing to size.
+    // Check before the policy is called: it cannot size a result where no window fits.
     const auto [kh, kw] = extent_of(window);
     check(padding.kind != Padding::Kind::valid || (source.h >= kh && source.w >= kw), impl.row->name, ": kernel_size (",
           kh, ", ", kw, ") dilated is greater than x (", source.h, ", ", source.w, ") with padding \"valid\".");
@@ -92,7 +92,7 @@ Geometry windows(const Kernel::Impl &impl, ImageShape source, MPSImage *image, s
   return g;
 }
 
-/// Kernels of one source. `image` is looked at by padding policies only.
+/// Return the geometry of a kernel of one source. Only padding policies read `image`.
 Geometry unary_geometry(const Kernel::Impl &impl, ImageShape source, MPSImage *image) {
   const auto &row = *impl.row;
   const auto &made = impl.made;
@@ -130,7 +130,7 @@ Geometry unary_geometry(const Kernel::Impl &impl, ImageShape source, MPSImage *i
   return g;
 }
 
-/// Two sources, value by value: extents are equal, or 1 where a source repeats.
+/// Return the geometry of an elementwise kernel of two sources: extents are equal, or 1 where a source broadcasts.
 Geometry pointwise_geometry(const Kernel::Impl &impl, std::span<const ImageShape> sources) {
   const auto &row = *impl.row;
   const bool repeats = row.family == Family::arithmetic;
@@ -148,7 +148,7 @@ Geometry pointwise_geometry(const Kernel::Impl &impl, std::span<const ImageShape
       repeat[i] = asked.value_or(repeats && read[i].*extent == 1 && read[1 - i].*extent != 1);
       g.strides[i].*extent = repeat[i] ? 0 : 1;
     }
-    // A clip rectangle may be put where both sources, or their edge modes, have something to say.
+    // With a clip rectangle, all extents but channels may differ: edge modes supply missing pixels.
     check(repeat[0] || repeat[1] || read[0].*extent == read[1].*extent || (impl.clip && given != &Repeat::c), row.name,
           ": the ", name, " of ", row.sources[0], " (", read[0].*extent, ") is not that of ", row.sources[1], " (",
           read[1].*extent, ").");
@@ -220,7 +220,7 @@ ImageShape Kernel::result_shape(std::span<const ImageShape> sources, const Encod
   check_source_count(sources.size());
   check_result_is_image();
   check_states(states);
-  // With the limits of the parameters this keeps every sum and product of extents within 64 bits.
+  // Together with the parameters' limits, this keeps sums and products of extents within 64 bits.
   for (std::size_t i = 0; i < sources.size(); ++i)
     for (auto extent : sources[i].nhwc())
       check<MemoryError>(extent <= std::int64_t{1} << 31, impl_->row->name, ": ", impl_->row->sources[i], " of shape ",
@@ -228,7 +228,7 @@ ImageShape Kernel::result_shape(std::span<const ImageShape> sources, const Encod
                          ").");
   return guard([&] {
     const std::scoped_lock lock(impl_->mutex);
-    // A policy wants an image to look at; its storage is never touched.
+    // A policy needs an image; its storage is never accessed.
     auto image = impl_->made.padding.kind == Padding::Kind::pixels
                      ? Ref<MPSImage *>()
                      : Ref<MPSImage *>::adopt([[MPSImage alloc]

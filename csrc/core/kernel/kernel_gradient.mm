@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Gradient kernels: made of a forward kernel, encoded with the state that it left, or with one made for them.
+// Gradient kernels: made from a forward kernel, encoded with the state of its encode or a new one.
 #include <algorithm>
 
 #include "core/device/image_batch.hh"
@@ -11,7 +11,7 @@
 namespace mpscnn {
 namespace {
 
-/// Attributes that a gradient kernel has for itself; the others are its forward kernel's.
+/// Return whether a gradient kernel has its own value of the attribute; the others are its forward kernel's.
 bool is_gradients_own(const KernelRow &row, std::string_view name) {
   constexpr std::string_view own[] = {"clip_rect", "destination_feature_channel_offset", "allow_reduced_precision",
                                       "label"};
@@ -35,7 +35,7 @@ Made make_made(id<MTLDevice> device, const KernelRow &row, const Made &forward, 
   }
 }
 
-/// The gradient kernel of `row` of a forward kernel.
+/// Return the gradient kernel `row` of a forward kernel.
 std::shared_ptr<Kernel> of_forward(std::shared_ptr<Kernel> forward, const KernelRow &row, std::size_t source) {
   auto &impl = forward->impl();
   const std::scoped_lock lock(impl.mutex);
@@ -77,7 +77,7 @@ std::shared_ptr<Kernel> Kernel::gradient(std::size_t source) {
   return guard([&] {
     if (partner->family != Family::batch_normalization_gradient)
       return of_forward(shared_from_this(), *partner, source);
-    // What it needs of the forward kernel besides comes with the state.
+    // The remaining forward parameters come with the state.
     Params params;
     if (impl_->made.neuron.type != MPSCNNNeuronTypeNone) params.emplace("activation", impl_->made.neuron);
     return make(impl_->device, *partner, params);
@@ -88,8 +88,8 @@ std::shared_ptr<Kernel> Kernel::forward() const { return impl_->made.forward; }
 
 namespace {
 
-/// The forward encodes of the state that such sources belong to. Throws unless the state is of this kernel's forward
-/// kernel, and has some.
+/// Return the state's forward encodes that match the sources. Throw if there are none, or if the state belongs to
+/// another forward kernel.
 GradientState::Impl::Encodes &encodes_of(const Kernel::Impl &impl, GradientState::Impl &state,
                                          std::span<const ImageShape> sources) {
   const auto &row = *impl.row;
@@ -109,7 +109,7 @@ GradientState::Impl::Encodes &encodes_of(const Kernel::Impl &impl, GradientState
                                   " is not what the forward encode had ", seen(only), "."));
 }
 
-/// What such an encode computes.
+/// Return the gradients that an encode computes.
 std::vector<GradientState::Impl::Part> parts_of(const Kernel::Impl &impl, GradientParts parts) {
   std::vector<GradientState::Impl::Part> all;
   if (parts.source) all.emplace_back(impl.row, static_cast<int>(impl.made.of_source));
@@ -134,7 +134,7 @@ Geometry gradient_geometry(const Kernel::Impl &impl, std::span<const ImageShape>
   }
   const std::scoped_lock lock(forward.mutex);
   const ImageShape x = sources[1];
-  if (row.takes_result) {  // nothing says how large the source was, unless all of it was read
+  if (row.takes_result) {  // the source's extents are known only if all of it was read
     check<TypeError>(
         !forward.offsets[0] && first_channel(forward, 0) == 0 && most_channels(forward, 0) == NSUIntegerMax, row.name,
         ": state is missing: the forward kernel reads a part of its source.");
@@ -163,7 +163,7 @@ GradientState::Impl::Encodes one_encode(const Kernel::Impl &impl, const Geometry
   return made;
 }
 
-/// Of kernels of one source; the others share no states.
+/// Return the place of a kernel of one source; other kernels do not share states.
 GradientState::Impl::Place place_of(const Kernel::Impl &impl, const Geometry &g) {
   if (is_binary(impl)) return {};
   const auto &[x, y, z] = g.offsets[0];
@@ -297,13 +297,13 @@ void encode_gradient(Kernel::Impl &impl, id<MTLCommandBuffer> commands, const Ge
   auto *kernel = static_cast<MPSCNNGradientKernel *>(binary(impl));
   if (impl.made.set_parts) impl.made.set_parts(impl.made, parts);
   MPSImage *from = sources[0]->impl().image.get(), *x = sources[1]->impl().image.get();
-  // Takes the forward kernel's properties out of the state.
+  // Make MPS copy the forward kernel's properties from the state.
   const auto take_properties = [&](MPSImage *first_gradient, MPSImage *first_image) {
     [kernel destinationImageDescriptorForSourceImages:@[ first_gradient, first_image ]
                                          sourceStates:@[ [state.states.get() objectAtIndex:0] ]];
   };
   if (encodes_single_images(impl, sources, destination.impl().image.get())) {
-    // The result lies on what was read, so clip_rect chooses among the gradients as well.
+    // The result has the extents of the source that was read, so clip_rect also selects among the gradients.
     const MTLRegion clip = clip_region(impl);
     const auto all = static_cast<NSUInteger>(sources[0]->shape().n);
     const NSUInteger count = std::min<NSUInteger>(all, clip.size.depth);

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What the files of Kernel share: what stands behind it, and how a result lies on its sources.
+// Implementation of Kernel shared by its files, and the geometry of results and sources.
 #pragma once
 
 #include <mpscnn/error.hpp>
@@ -14,7 +14,7 @@
 #include "core/device/objc_scope.hh"
 #include "core/kernel/families/family.hh"
 
-/// What MPSCNNKernel and MPSCNNBinaryKernel have in common: Apple has no class between them and MPSKernel.
+/// Properties common to MPSCNNKernel and MPSCNNBinaryKernel; Apple has no class between them and MPSKernel.
 @protocol CommonProperties
 @property(nonatomic) MTLRegion clipRect;
 @property(nonatomic) NSUInteger destinationFeatureChannelOffset;
@@ -22,21 +22,21 @@
 
 namespace mpscnn {
 
-/// How the result lies on the sources: its extents and the kernel's offsets.
+/// Extents of the result and offsets of the sources.
 struct Geometry {
   ImageShape shape;
   std::array<MPSOffset, 2> offsets{};
   Pair kernel_offset{0, 0};             ///< transposed convolution
-  std::int64_t spare_channels = 0;      ///< of a new destination, behind those that are written
-  std::array<ImageShape, 2> strides{};  ///< arithmetic: 0 along axes on which a source repeats; n: its only image
+  std::int64_t spare_channels = 0;      ///< unwritten channels at the end of a new destination
+  std::array<ImageShape, 2> strides{};  ///< arithmetic: 0 along axes on which a source broadcasts, images (n) included
 };
 
-/// The geometry that the last encode_placed() found, with its checks, and what it was found for.
+/// The checked geometry of the last encode_placed(), and its arguments.
 struct CheckedGeometry {
   std::array<ImageShape, 2> sources{};
   ImageShape destination;
   Placement placement;
-  std::uint64_t changes = 0;  ///< Kernel::Impl::changes then
+  std::uint64_t changes = 0;  ///< value of Kernel::Impl::changes
   Geometry geometry;
 };
 
@@ -44,29 +44,29 @@ struct Kernel::Impl {
   const KernelRow *row;
   std::shared_ptr<Device> device;
   Made made;
-  Params attributes = {};                              ///< common parameters as they were set
+  Params attributes = {};                              ///< common parameters as given
   std::array<std::optional<Offset3>, 2> offsets = {};  ///< of each source
   std::optional<Region3> clip = {};
-  std::uint64_t changes = 0;  ///< of attributes
+  std::uint64_t changes = 0;  ///< number of changes of attributes
   std::optional<CheckedGeometry> checked = {};
-  /// Encode writes properties of the MPS object. A padding policy, which is asked meanwhile, may read the kernel's.
+  /// Encode writes properties of the MPS object. Recursive: a padding policy called meanwhile may read the kernel's.
   ForkChecked<std::recursive_mutex> mutex = {};
   Kernel *owner = nullptr;
-  /// Shared by a kernel and its copies: a state of one is a state of all.
+  /// Shared by a kernel and its copies, which can use each other's states.
   std::shared_ptr<const int> lineage = std::make_shared<const int>();
 };
 
-/// An MPSCNNBinaryKernel. Gradient kernels are such; those that are made of a forward kernel follow that one's
-/// attributes, and is_binary() is about it.
+/// Return whether the MPS object is an MPSCNNBinaryKernel, as those of gradient kernels are. Call it with the forward
+/// kernel where a gradient kernel takes that one's attributes.
 inline bool is_binary(const Kernel::Impl &impl) { return impl.row->sources.size() == 2; }
 inline bool is_gradient(const Kernel::Impl &impl) { return impl.made.forward != nullptr; }
 
-/// In front of the names of a source's properties.
+/// Return the prefix of the names of a source's properties.
 inline const char *prefix_of(const Kernel::Impl &impl, std::size_t source) {
   return !is_binary(impl) ? "" : source == 0 ? "primary_" : "secondary_";
 }
 
-// The MPS object as what it is.
+// The MPS object cast to its class.
 inline id<CommonProperties> common(const Kernel::Impl &impl) {
   return static_cast<id<CommonProperties>>(static_cast<id>(impl.made.kernel.get()));
 }
@@ -77,49 +77,47 @@ inline MPSCNNBinaryKernel *binary(const Kernel::Impl &impl) {
 
 inline MTLRegion clip_region(const Kernel::Impl &impl) { return impl.clip ? mtl_region(*impl.clip) : MPSRectNoClip; }
 
-/// Throws std::invalid_argument where the kernel does not fit the sources. `image`, of the first source's shape, is
-/// looked at by padding policies only.
-/// A gradient kernel's state, where it is given, knows what the forward encode's sources were.
+/// Return the geometry; throw std::invalid_argument if the kernel does not fit the sources. Only padding policies read
+/// `image`, which has the first source's shape. The state of a gradient kernel provides the forward encode's sources.
 Geometry geometry(const Kernel::Impl &impl, std::span<const ImageShape> sources, MPSImage *image,
                   const GradientState *state = nullptr);
 
-/// The same for a gradient kernel with a forward kernel: the result lies on the second source, and the offsets are
-/// those of the forward kernel.
+/// Same for a gradient kernel with a forward kernel: the result has the extents of the second source, and the offsets
+/// are the forward kernel's.
 Geometry gradient_geometry(const Kernel::Impl &impl, std::span<const ImageShape> sources, MPSImage *image,
                            const GradientState *state);
-/// Such a kernel of a forward kernel of its own, by the parameters of both.
+/// Make a gradient kernel with its own forward kernel from the parameters of both.
 std::shared_ptr<Kernel> make_gradient(const std::shared_ptr<Device> &device, const KernelRow &row,
                                       const Params &params);
-/// Whether the kernel keeps the attribute; else its forward kernel does.
+/// Return whether the kernel itself has the attribute; otherwise its forward kernel does.
 bool has_own_attribute(const Kernel::Impl &impl, std::string_view name);
-/// Encodes such a kernel.
+/// Encode a gradient kernel that has a forward kernel.
 void encode_gradient(Kernel::Impl &impl, id<MTLCommandBuffer> commands, const Geometry &g,
                      std::span<const Image *const> sources, const Image &destination, GradientState *state);
-/// Whether an encode with states is one of a batch of single images; the offsets that choose them are then 0 in the
-/// kernel.
+/// Return whether an encode with states takes a batch of single images; the kernel's image offsets are then 0.
 bool encodes_single_images(const Kernel::Impl &impl, std::span<const Image *const> sources, MPSImage *destination);
 Geometry of_single_images(Geometry g);
-/// The first image of a source that is read.
+/// Return the index of the first image that is read of a source.
 NSUInteger single_first(const Geometry &g, std::size_t source);
-/// What a forward kernel, whose offsets have been set, leaves for its gradient kernel.
+/// Make the state of a forward encode for its gradient kernel. The offsets must have been set.
 std::shared_ptr<GradientState> make_gradient_state(Kernel &kernel, const Geometry &g,
                                                    std::span<const Image *const> sources, MPSImage *destination);
-/// Throws unless another encode of the kernel may join the state: of a kernel whose encodes share one, not used yet.
+/// Throw unless another encode of the kernel may share the state: the kernel supports it, and the state is unused.
 void check_joins(const Kernel::Impl &impl, const GradientState::Impl &state);
-/// And for such a source.
+/// Same, also checking the geometry and the source.
 void check_joins(const Kernel::Impl &impl, const GradientState::Impl &state, const Geometry &g, const Image &source);
-/// It has joined.
+/// Record an encode that shares the state.
 void joined(const Kernel::Impl &impl, GradientState::Impl &state, const Geometry &g, const Image &source);
-/// Puts `g` into the MPS object: where the sources are read.
+/// Set the source offsets of `g` on the MPS object.
 void set_geometry(const Kernel::Impl &impl, const Geometry &g);
 
-/// Extents of a destination that nobody gives.
+/// Return the extents of a new destination.
 ImageShape new_destination(const Kernel::Impl &impl, const Geometry &g);
 
-/// What must hold of a destination the caller gives. Without a clip_rect the result fills it exactly.
+/// Throw unless the caller's destination fits. Without a clip_rect the result fills it exactly.
 void check_destination(const Kernel::Impl &impl, const Geometry &g, ImageShape out);
 
-/// Channels of a source that the kernel reads.
+/// Return the number of channels that the kernel reads of a source.
 std::int64_t source_channels(const Kernel::Impl &impl, std::size_t source, ImageShape shape);
 
 }  // namespace mpscnn

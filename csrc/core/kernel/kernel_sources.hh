@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Properties of one source of a kernel: Apple has them twice, with "primary" and "secondary" in front, in binary
-// kernels.
+// Properties of one source of a kernel; binary kernels have each twice, with the prefixes "primary" and "secondary".
 #pragma once
 
 #include "core/kernel/kernel_impl.hh"

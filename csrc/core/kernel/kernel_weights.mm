@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Weights and statistics that move between a kernel and its data source, or a state.
+// Transfer of weights and statistics between a kernel and its data source, or a state.
 #include "core/data_source/objc_weights.hh"
 #include "core/kernel/batch_normalization_state_impl.hh"
 #include "core/kernel/encode_checks.hh"
@@ -23,7 +23,7 @@ void Kernel::reload() {
 
 namespace {
 
-/// Both reloads of normalization: `buffers` by the names of what they hold.
+/// Reload parameters or statistics of a normalization from `buffers`, named by their contents.
 void reload_from(Kernel::Impl &impl, CommandBuffer &commands, const Made::Reload &read,
                  std::array<std::pair<const char *, id<MTLBuffer>>, 2> buffers) {
   const auto &row = *impl.row;
@@ -66,7 +66,7 @@ void Kernel::reload(CommandBuffer &buffer, const BatchNormalizationState &state)
 
 namespace {
 
-/// The convolution, if it can move its weights on a command buffer that is still open.
+/// Return the convolution; throw unless it has `selector` and the command buffer is open.
 MPSCNNConvolution *movable(const Kernel::Impl &impl, const CommandBuffer &commands, SEL selector, const char *what) {
   const auto &row = *impl.row;
   check<TypeError>(impl.made.descriptor && [impl.made.kernel.get() respondsToSelector:selector], row.name,
@@ -76,8 +76,8 @@ MPSCNNConvolution *movable(const Kernel::Impl &impl, const CommandBuffer &comman
   return static_cast<MPSCNNConvolution *>(static_cast<id>(impl.made.kernel.get()));
 }
 
-/// Values of a state in memory that CPU and GPU share, so that writes of either reach the other. Where MPS keeps states
-/// is the device's choice: managed or private values are copied.
+/// Return values of a state in memory shared by CPU and GPU. The device chooses the storage mode of states: managed or
+/// private values are copied.
 std::shared_ptr<Buffer> shared_values(const std::shared_ptr<Device> &device, id<MTLBuffer> values,
                                       const CommandBuffer &commands) {
   if (values.storageMode == MTLStorageModeShared)

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The caller's padding policies as MPS calls them.
+// Padding policies of the caller, as called by MPS.
 #pragma once
 
 #import <MetalPerformanceShaders/MetalPerformanceShaders.h>
@@ -17,11 +17,11 @@
 
 namespace mpscnn {
 
-/// Throws what is wrong with the names of the policy's flags; `who` is to blame.
+/// Throw if the names of the policy's flags are invalid; `who` is the prefix of the message.
 void check_padding_method(const std::string &who, PaddingPolicy &policy);
 
-/// Extents of the result for that image. The policy, or MPS, has set the offset of the MPS object; its own padding is
-/// what it was. Throws what the policy throws.
+/// Return the extents of the result for the image. Sets the offset of the MPS object and restores its padding. Rethrows
+/// the policy's exception.
 ImageShape ask_policy(const std::shared_ptr<GuardedPolicy> &policy, Kernel &kernel, MPSCNNKernel *object,
                       MPSImage *source);
 

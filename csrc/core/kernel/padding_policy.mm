@@ -59,14 +59,14 @@ ImageShape shape_of(MPSImage *image) {
           static_cast<std::int64_t>(image.width), static_cast<std::int64_t>(image.featureChannels)};
 }
 
-/// Sizes below 1 come as numbers around 2^64.
+/// Negative sizes arrive as values near 2^64.
 ImageShape shape_of(MPSImageDescriptor *descriptor) {
   return {static_cast<std::int64_t>(descriptor.numberOfImages), static_cast<std::int64_t>(descriptor.height),
           static_cast<std::int64_t>(descriptor.width), static_cast<std::int64_t>(descriptor.featureChannels)};
 }
 
-/// The kernel has the policy while it asks it, and no longer: else the object, and what is copied or archived of it,
-/// would own the policy as well.
+/// Sets the kernel's policy for the duration of a call: otherwise the object, its copies and its archives would own the
+/// policy as well.
 class Lent {
  public:
   Lent(MPSCNNKernel *kernel, id<MPSNNPadding> padding)
@@ -122,7 +122,7 @@ ImageShape ask_policy(const std::shared_ptr<GuardedPolicy> &policy, Kernel &kern
   std::vector<mpscnn::ImageShape> sources;
   for (MPSImage *image in sourceImages) sources.push_back(mpscnn::shape_of(image));
   const auto answer = policy_->destination(sources, mpscnn::shape_of(inDescriptor));
-  // After a failure any size will do that MPS raises nothing about: nobody uses it.
+  // After a failure, return any size that MPS accepts; it is not used.
   inDescriptor.height = answer ? static_cast<NSUInteger>(answer->shape.h) : 1;
   inDescriptor.width = answer ? static_cast<NSUInteger>(answer->shape.w) : 1;
   if (!answer) return inDescriptor;
@@ -143,7 +143,7 @@ ImageShape ask_policy(const std::shared_ptr<GuardedPolicy> &policy, Kernel &kern
   return YES;
 }
 
-/// A kernel that is archived does not have it: see Lent.
+/// An archived kernel does not hold the policy: see Lent.
 - (void)encodeWithCoder:(NSCoder *)coder {
   (void)coder;
   [NSException raise:NSInvalidArgumentException format:@"A padding policy of the caller's cannot be archived."];

@@ -36,7 +36,7 @@ std::string show(const Value& value) {
   return std::visit(Show{}, value);
 }
 
-/// "(0, 1)" stays, "3" becomes "(3)": a value always stands in one pair of parentheses.
+/// Return the value in exactly one pair of parentheses: "(0, 1)" is unchanged, "3" becomes "(3)".
 std::string shown(const Value& value) {
   const auto text = show(value);
   return text.starts_with('(') ? text : "(" + text + ")";

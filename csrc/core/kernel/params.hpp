@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Parameters of a kernel against the specs of its row, and typed access to them. Plain C++.
+// Checks of a kernel's parameters against the specs of its row, and typed access. Plain C++.
 #pragma once
 
 #include <memory>
@@ -13,7 +13,7 @@ namespace mpscnn {
 
 class GuardedPolicy;
 
-/// Framework padding in pixels, one of MPS's own policies, or the caller's.
+/// Padding in pixels, one of MPS's policies, or the caller's.
 struct Padding {
   enum class Kind : std::uint8_t { pixels, same, valid, callers } kind = Kind::pixels;
   std::int64_t top = 0, bottom = 0, left = 0, right = 0;
@@ -30,15 +30,16 @@ struct Region3 {
   std::int64_t height = 0, width = 0, images = 0;
 };
 
-/// Kind, range and choices of one value. Throws TypeError or std::invalid_argument: "Convolution: stride (0, 1) ...".
+/// Check kind, range and choices of a value; throw TypeError or std::invalid_argument ("Convolution: stride (0, 1)
+/// ...").
 void check_value(const KernelRow& row, const ParamSpec& spec, const Value& value);
 
-/// check_value() over all; KeyError for a name the row has not.
+/// Call check_value() for each parameter; throw KeyError for a name that the row does not have.
 void check_params(const KernelRow& row, const Params& params);
 
 const ParamSpec* find_param(const KernelRow& row, std::string_view name);
 
-/// The value given, or the spec's meaning of None / of being absent.
+/// Return the given value, or the spec's meaning of None or of an absent parameter.
 bool has(const Params& params, std::string_view name);
 std::int64_t integer(const Params& params, std::string_view name, std::int64_t fallback);
 bool boolean(const Params& params, std::string_view name, bool fallback);
@@ -53,8 +54,8 @@ Padding to_padding(const Value& value);
 std::optional<Offset3> to_offset(const Value& value);
 std::optional<Region3> to_region(const Value& value);
 
-/// The elements of a one-dimensional array as float32. Throws with `what` when it is not one of float16, bfloat16,
-/// float32, float64.
+/// Return the elements of a one-dimensional array as float32. Throw, naming `what`, unless the dtype is float16,
+/// bfloat16, float32 or float64.
 std::vector<float> to_floats(const ArrayView& array, const std::string& what);
 
 }  // namespace mpscnn

@@ -18,7 +18,7 @@ struct NamedImage {
   const char *name;
 };
 
-/// Null stands for what was not given.
+/// Throw if a source is on another device or has no reads left; null images are skipped.
 void check_sources(const char *who, const Device &device, std::initializer_list<NamedImage> sources) {
   for (const auto &[image, name] : sources) {
     if (image == nullptr) continue;
@@ -34,7 +34,7 @@ void check_like(const char *who, const NamedImage &image, ImageShape predictions
   check(shape == predictions, who, ": ", image.name, ".shape ", shape, " is not x.shape ", predictions, ".");
 }
 
-/// The destination, given or new.
+/// Return the given destination, or a new one.
 std::shared_ptr<Image> destination(const char *who, CommandBuffer &buffer, const std::shared_ptr<Device> &device,
                                    std::shared_ptr<Image> out, ImageShape shape, DType dtype, bool temporary) {
   if (!out) return temporary ? Image::temporary(buffer, shape, dtype) : Image::make(device, shape, dtype);

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// MPSCNNLoss and MPSCNNLossLabels. A batch is one object of each class for each image, as Apple's encode wants it.
+// MPSCNNLoss and MPSCNNLossLabels. A batch has one MPSCNNLossLabels per image, as Apple's encode methods require.
 #include <mpscnn/error.hpp>
 #include <mpscnn/loss.hpp>
 
@@ -105,7 +105,7 @@ MPSCNNLossDescriptor *objc_loss(const LossOptions &options) {
 // ------------------------------------------------------------------------------------------------------------- labels
 
 struct LossLabels::Impl {
-  /// Images that one MPSImage holds.
+  /// Labels and weights of the images in one MPSImage.
   struct Part {
     std::shared_ptr<Image> labels, weights;
   };
@@ -113,13 +113,13 @@ struct LossLabels::Impl {
   ImageShape shape;
   LossShape loss_shape;
   std::vector<Part> parts = {};
-  bool copied = true;  ///< the images are our own
+  bool copied = true;  ///< the images are owned copies
   Ref<NSMutableArray *> batch = Ref<NSMutableArray *>::adopt([[NSMutableArray alloc] init]);
   bool has_loss = false;
-  mutable Writer writer = {};  ///< of the losses; it reads labels and weights
+  mutable Writer writer = {};  ///< writer of the losses, which reads labels and weights
   mutable ForkChecked<std::mutex> mutex = {};
 
-  /// The MPS objects of a part.
+  /// Add a part and its MPS objects.
   void add(const Part &part) {
     parts.push_back(part);
     ImageBatch labels, weights;
@@ -158,7 +158,7 @@ void check_loss_shape(ImageShape shape, LossLabels::LossShape loss_shape) {
 std::shared_ptr<LossLabels> LossLabels::make(std::shared_ptr<Device> device, const ArrayView &labels,
                                              const std::optional<ArrayView> &weights, LossShape loss_shape) {
   const auto shape = shape_of(labels, "LossLabels", "labels");
-  Image::bytes(*device, shape, DType::float32);  // says what is wrong
+  Image::bytes(*device, shape, DType::float32);  // throws if the shape is invalid
   const auto most = Image::most_images(shape.c);
   check(most > 0, "LossLabels: labels have more channels (", shape.c, ") than the maximum (", Image::kMostChannels,
         ").");

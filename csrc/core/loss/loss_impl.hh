@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What the kernels that compare predictions with labels share.
+// Common to the kernels that compare predictions with labels.
 #pragma once
 
 #import <MetalPerformanceShaders/MetalPerformanceShaders.h>

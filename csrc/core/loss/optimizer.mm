@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Every parameter is a vector of its own [MPSNNOptimizers.h, the forms with vectors]: the forms with states count a
-// time step for each encode, so that Adam's would advance with every layer, and know neither instance nor group
+// Each parameter is a separate vector [MPSNNOptimizers.h, the methods with vectors]. The methods with states advance
+// the time step with every encode, so Adam's would advance with every layer; they do not support instance or group
 // normalization.
 #include <mpscnn/error.hpp>
 #include <mpscnn/kernel.hpp>
@@ -21,22 +21,22 @@
 namespace mpscnn {
 namespace {
 
-/// A buffer, and the vector that MPS sees in it.
+/// A buffer and an MPSVector over it.
 struct Vector {
   std::shared_ptr<Buffer> buffer;
   Ref<MPSVector *> vector;
 };
 
-/// One array that is optimized.
+/// An optimized array.
 struct Parameter {
-  const char *name;  ///< empty where it is the only one
+  const char *name;  ///< empty if it is the only one
   Extents shape;
   Vector values;
   std::vector<Vector> remembered;  ///< in the order of Optimizer::Impl::remembers
-  Vector sum = {};                 ///< of gradients that come in parts; made for the first
+  Vector sum = {};                 ///< sum of gradients in several parts; created on first use
 };
 
-/// One step of one array; `remembered` in the same order, step: how many there have been.
+/// One step of one array; `remembered` in the same order, `step`: number of previous steps.
 using Step = std::function<void(MPSNNOptimizer *, id<MTLCommandBuffer>, MPSVector *gradient, MPSVector *values,
                                 const std::vector<Vector> &remembered, std::int64_t step)>;
 
@@ -49,7 +49,7 @@ struct Optimizer::Impl {
   Ref<MPSNNOptimizer *> kernel;
   std::vector<const char *> remembers;
   Step step;
-  Ref<MPSNNOptimizerStochasticGradientDescent *> adder = {};  ///< made for the first gradients in parts
+  Ref<MPSNNOptimizerStochasticGradientDescent *> adder = {};  ///< created for the first gradients in several parts
   mutable ForkChecked<std::mutex> mutex = {};                 ///< guards the rate and the MPS object's properties
 };
 
@@ -64,7 +64,7 @@ struct OptimizerState::Impl {
 
 namespace {
 
-/// MPS computes with float32.
+/// Throw unless the value is finite in float32, in which MPS computes.
 void check_finite(const char *optimizer, const char *name, double value) {
   check(std::isfinite(static_cast<float>(value)), optimizer, ": ", name, " (", value,
         ") is not a finite number of float32.");
@@ -135,7 +135,7 @@ std::shared_ptr<OptimizerStochasticGradientDescent> OptimizerStochasticGradientD
                                                                        inputMomentumVector:vector_at(remembered, 0)
                                                                         resultValuesVector:values];
     };
-    // Without a scale nothing is remembered.
+    // Without momentum there is no state.
     std::vector<const char *> remembers;
     if (momentum_scale != 0) remembers.push_back("momentum");
     auto optimizer = made<OptimizerStochasticGradientDescent>(name, device, options, kernel, remembers, step);
@@ -254,7 +254,7 @@ Vector vector_of(std::shared_ptr<Buffer> buffer, const Extents &shape) {
   return {std::move(buffer), std::move(vector)};
 }
 
-/// In the shape, or all that the buffer holds.
+/// Return a parameter over the buffer with `shape`; without one, over the whole buffer.
 Parameter parameter(const Optimizer &optimizer, const char *name, const std::shared_ptr<Buffer> &values,
                     Extents shape = {}) {
   const auto &device = *optimizer.device();
@@ -271,14 +271,14 @@ Parameter parameter(const Optimizer &optimizer, const char *name, const std::sha
   return made;
 }
 
-/// The gradient of one parameter.
+/// Gradient of one parameter, or a part of it.
 struct Gradient {
   id<MTLBuffer> buffer;
   std::int64_t count;
   std::string name;
 };
 
-/// Of each MPS state one; their sum is the gradient.
+/// Return one part per MPS state; their sum is the gradient.
 std::vector<Gradient> gradient_of(const Optimizer &optimizer, const GradientState::Impl &state, std::string_view name) {
   const auto found = std::ranges::find(state.values, name, &StateValues::name);
   check<TypeError>(found != state.values.end(), optimizer.name(), ": gradient is the state of ",
@@ -290,10 +290,10 @@ std::vector<Gradient> gradient_of(const Optimizer &optimizer, const GradientStat
   return parts;
 }
 
-/// The gradients of each parameter, whose sum counts.
+/// Parts of each parameter's gradient, to be summed.
 using Parts = std::vector<std::vector<Gradient>>;
 
-/// Those of weights and biases, or of gamma and beta.
+/// Return the gradients of weights and biases, or of gamma and beta.
 Parts gradients_of(const Optimizer &optimizer, const GradientState &state, std::array<std::string_view, 2> names,
                    std::size_t count) {
   check_same_device(*state.device(), *optimizer.device(), "gradient");
@@ -337,7 +337,7 @@ Parts gradients_of(const Optimizer &optimizer, const Gradients &given, const Opt
   return gradients_of(optimizer, **batch);
 }
 
-/// The one kernel of vectors that MPS has, which adds them: a step of descent with a rate of -1.
+/// Return the kernel that adds vectors: gradient descent with a learning rate of -1, the only kernel of vectors in MPS.
 MPSNNOptimizerStochasticGradientDescent *adder_of(const Optimizer &optimizer) {
   auto &adder = optimizer.impl().adder;
   if (adder) return adder.get();
@@ -352,7 +352,7 @@ MPSNNOptimizerStochasticGradientDescent *adder_of(const Optimizer &optimizer) {
   return adder.get();
 }
 
-/// Their sum, in `sum`, where `values` may be already.
+/// Add `values` and `more` into `sum`, which may already hold `values`.
 Gradient sum_of(const Optimizer &optimizer, id<MTLCommandBuffer> commands, Vector &sum, const Gradient &values,
                 const Gradient &more) {
   if (!sum.buffer) {
@@ -426,7 +426,7 @@ void Optimizer::encode(CommandBuffer &buffer, const Gradients &gradients, Optimi
         gradient = sum_of(*this, commands, parameter.sum, gradient, parts[i][part]);
       impl_->step(impl_->kernel.get(), commands, vector_on(gradient.buffer, gradient.count).get(),
                   parameter.values.vector.get(), parameter.remembered, to.time_step);
-      synchronize(parameter.values.vector.get(), commands);  // a state's buffers are the device's choice
+      synchronize(parameter.values.vector.get(), commands);  // the device chooses the storage mode of a state's buffers
     }
     ++to.time_step;
     to.writer.set(commands);
@@ -445,7 +445,7 @@ std::int64_t OptimizerState::time_step() const {
 }
 
 void OptimizerState::set_time_step(std::int64_t step) {
-  constexpr std::int64_t most = std::int64_t{1} << 53;  // what a double counts one by one
+  constexpr std::int64_t most = std::int64_t{1} << 53;  // integers up to here are exact in a double
   check(step >= 0, "OptimizerState: time_step (", step, ") is less than the minimum (0).");
   check(step <= most, "OptimizerState: time_step (", step, ") is greater than the maximum (", most, ").");
   const std::scoped_lock lock(impl_->mutex);

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// One call of a data source by way of Apple's protocol, which knows MPS's objects alone: ours go beside it, as does
-// what the source throws. Plain C++, since a .mm cannot catch.
+// A call of a data source through Apple's protocol, which takes only MPS objects. Our objects and the source's
+// exceptions are passed beside it. Plain C++, since a .mm cannot catch.
 #pragma once
 
 #include <exception>
@@ -19,17 +19,17 @@ class UpdateCall {
   UpdateCall(const UpdateCall&) = delete;
   UpdateCall& operator=(const UpdateCall&) = delete;
 
-  /// The innermost one of this thread; null where nobody of ours calls.
+  /// Return the innermost call of this thread; null outside of one.
   static UpdateCall* current();
 
-  /// Of the data source's methods. What they throw is kept.
+  /// Call the data source's method and keep its exception.
   void update(UpdatingSource& source) noexcept;
   void update_on_cpu(UpdatingSource& source) noexcept;
-  /// To be called when the method has returned: throws what was kept.
+  /// Rethrow the kept exception, if any; to be called after the method has returned.
   void rethrow();
 
-  std::shared_ptr<ConvolutionWeightsAndBiasesState> result;  ///< by update()
-  bool has_changed = false;                                  ///< by update_on_cpu()
+  std::shared_ptr<ConvolutionWeightsAndBiasesState> result;  ///< set by update()
+  bool has_changed = false;                                  ///< set by update_on_cpu()
 
  private:
   std::shared_ptr<CommandBuffer> buffer_;

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What MPS's graphs do for a convolution that is trained, with a kernel and its data source.
+// Weights update of a trained convolution through its data source, as in MPS's graphs.
 #include <mpscnn/weights_update.hpp>
 
 #include "core/data_source/objc_weights.hh"
@@ -11,19 +11,19 @@
 namespace mpscnn {
 namespace {
 
-/// The data source that MPS has of the kernel, if it has the method.
+/// Return the kernel's MPS data source; throw unless it has the method.
 id<MPSCNNConvolutionDataSource> source_with(const Kernel::Impl &impl, SEL method, const char *name) {
   const auto &row = *impl.row;
   check<TypeError>(row.family == Family::convolution_gradient && impl.made.forward, row.name,
                    ": the kernel computes no gradients of weights.");
-  // Other classes of convolutions have the same property.
+  // Other convolution classes have the same property.
   id<MPSCNNConvolutionDataSource> source =
       [static_cast<MPSCNNConvolution *>(impl.made.forward->impl().made.kernel.get()) dataSource];
   check<TypeError>([source respondsToSelector:method], row.name, ": the data source has no ", name, "().");
   return source;
 }
 
-/// The MPS object of the gradients, all of them encoded.
+/// Return the MPS state of the gradients; throw unless all are encoded and, if `finished`, computed.
 Ref<MPSCNNConvolutionGradientState *> gradient_of(const Kernel::Impl &impl, const GradientState &state, bool finished) {
   const auto &name = impl.row->name;
   check_same_device(*impl.device, *state.device(), "state");

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Exceptions of a kernel, with the node of the network in front of their sentence.
+// Prefixes exceptions of a kernel with the node's name.
 #pragma once
 
 #include <mpscnn/error.hpp>
@@ -8,7 +8,7 @@
 
 namespace mpscnn {
 
-/// What `f` throws is thrown again as the same type, with the node's name. Not for .mm files: it catches.
+/// Call `f`; rethrow its exceptions as the same type with the node's name. Not for .mm files: it catches.
 template <class F>
 auto in_node(const std::string& node, const F& f) {
   const auto named = [&](const std::exception& error) { return say("node \"", node, "\": ", error.what()); };

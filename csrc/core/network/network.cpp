@@ -14,8 +14,7 @@
 
 namespace mpscnn {
 
-/// Least recently used plans leave first. A plan in use outlives its place here. Images are here when they are not in
-/// use.
+/// LRU cache of plans, and pool of unused images. A plan in use outlives its entry.
 struct Network::Cache {
   struct Entry {
     std::vector<ImageShape> inputs;
@@ -92,7 +91,7 @@ std::shared_ptr<const NetworkPlan> Network::plan(std::span<const ImageShape> inp
   auto made = std::make_shared<const NetworkPlan>(device_, parts_, NetworkPlan::infer(parts_, key));
   const std::scoped_lock lock(cache_->mutex);
   for (const auto& entry : cache_->entries)
-    if (entry.inputs == key) return entry.plan;  // another thread was faster
+    if (entry.inputs == key) return entry.plan;  // another thread added it first
   cache_->entries.push_front({std::move(key), made});
   if (cache_->entries.size() > kMostPlans) cache_->entries.pop_back();
   return made;
@@ -130,7 +129,7 @@ void Network::give_image(std::shared_ptr<Image> image) const {
   const std::scoped_lock lock(cache_->mutex);
   auto& images = cache_->images;
   images.push_front(std::move(image));
-  // Kept images are for speed: an eighth of what the device should hold.
+  // Keep at most 1/8 of the recommended working set: the images are kept only for speed.
   const auto most = device_->recommended_max_working_set_bytes() / 8;
   const auto bytes = [&] {
     std::uint64_t sum = 0;
@@ -143,7 +142,7 @@ void Network::give_image(std::shared_ptr<Image> image) const {
   }
 }
 
-/// The plan's images, inputs and outputs among them; none yet where they are temporary.
+/// Return the plan's images with inputs and outputs set; temporary images stay null.
 Network::Images Network::boundary(const NetworkPlan& made, std::span<const std::shared_ptr<Image>> inputs,
                                   std::span<std::shared_ptr<Image>> outputs) const {
   check<TypeError>(outputs.size() == parts_.outputs.size(), "the number of outputs (", outputs.size(), ") is not ",
@@ -179,7 +178,7 @@ std::vector<ImageShape> shapes_of(std::span<const std::shared_ptr<Image>> images
   return shapes;
 }
 
-/// Of so many images each.
+/// Return the shapes of the plan's temporary images for batch size `n`.
 std::vector<ImageShape> temporaries(const NetworkPlan& plan, std::int64_t n) {
   std::vector<ImageShape> shapes;
   for (const auto& image : plan.images) {

@@ -13,7 +13,7 @@ namespace mpscnn {
 NetworkCall::NetworkCall(std::shared_ptr<Network> network, std::vector<ArrayView> inputs)
     : network_(std::move(network)), inputs_(std::move(inputs)), n_(inputs_[0].shape[0]) {
   const auto& specs = network_->parts().inputs;
-  std::vector<ImageShape> one;  // image of each input: shapes of results are then known for a batch of none, too
+  std::vector<ImageShape> one;  // one image of each input: gives the shapes of results for an empty batch too
   for (std::size_t i = 0; i < inputs_.size(); ++i) {
     one.push_back(shape_of(inputs_[i]));
     check(one[i].n == n_, "input \"", specs[i].name, "\" has ", one[i].n, " images; \"", specs[0].name, "\" has ", n_,
@@ -52,7 +52,7 @@ void NetworkCall::commit(const std::function<void()>& handler) {
       buffer->add_completed_handler([arrays] {
         try {
           arrays->finish();
-        } catch (...) {  // wait() throws it
+        } catch (...) {  // rethrown by wait()
         }
       });
     if (handler && chunk + 1 == count) buffer->add_completed_handler(handler);
@@ -63,7 +63,7 @@ void NetworkCall::commit(const std::function<void()>& handler) {
 
 void NetworkCall::wait() {
   const std::scoped_lock lock(mutex_);
-  // An error leaves what follows uncopied, and is thrown again by the next wait().
+  // After an error, later chunks are not copied, and the next wait() throws it again.
   while (!chunks_.empty()) {
     chunks_.front().buffer->wait();
     chunks_.front().arrays->finish();
@@ -78,7 +78,7 @@ bool NetworkCall::is_done() {
 }
 
 void NetworkCall::encode(std::int64_t chunk) {
-  // Chunks of about equal size.
+  // Divide into chunks of about equal size.
   const auto chunks = chunk_count();
   const auto first = n_ * chunk / chunks, count = n_ * (chunk + 1) / chunks - first;
   const auto& device = network_->device();

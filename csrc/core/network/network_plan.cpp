@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Concatenations cost nothing where a part's first channel is a multiple of 4: the kernel that makes it writes it
-// there. What cannot be written in place is moved there by Slice; parts that share a slice of four channels are widened
-// by Pad and added up.
+// Concatenation is free for parts whose first channel is a multiple of 4: the producing kernel writes them in place.
+// Other parts are copied by Slice; parts that share a slice of four channels are zero-padded by Pad and added.
 #include "core/network/network_plan.hpp"
 
 #include <algorithm>
@@ -72,7 +71,7 @@ NetworkPlan::NetworkPlan(const std::shared_ptr<Device>& device, const NetworkPar
     else
       add_concatenation(node);
   }
-  // Inputs that are outputs, too, and values that are several outputs.
+  // Inputs that are also outputs, and values that are several outputs.
   for (std::size_t i = 0; i < parts_.outputs.size(); ++i) {
     const auto value = parts_.outputs[i];
     if (image_of_[value] == output_images[i]) continue;
@@ -112,7 +111,7 @@ std::uint32_t NetworkPlan::add_image(ImageShape shape) {
   return static_cast<std::uint32_t>(images.size() - 1);
 }
 
-/// A concatenation that begins with the sources of an earlier one takes that in their place, as in a dense block.
+/// Replace leading sources of a concatenation by an earlier concatenation of the same sources, as in a dense block.
 void NetworkPlan::find_prefixes() {
   sources_.resize(parts_.nodes.size());
   std::vector<std::uint32_t> concatenations;
@@ -144,8 +143,8 @@ void NetworkPlan::find_live() {
       for (const auto source : sources_[node]) is_live_[source] = true;
 }
 
-/// Which values are made in their place in a concatenation. Later ones come first, so that what is part of several,
-/// each inside of the next, is written into the largest.
+/// Find the values that are written in place into a concatenation. Later concatenations come first, so that a value in
+/// nested concatenations is written into the outermost one.
 void NetworkPlan::find_parts() {
   const auto first_node = parts_.inputs.size();
   std::vector<bool> is_output(shapes_.size());
@@ -167,7 +166,7 @@ void NetworkPlan::find_parts() {
     const auto value = static_cast<std::uint32_t>(first_node + node);
     const auto& kernel = parts_.nodes[node].kernel;
     if (!kernel || !part_[value]) continue;
-    // MPSNNReshape takes its extents from the destination, all channels of it.
+    // MPSNNReshape takes its extents from the whole destination, all channels included.
     if (kernel->row().shape == ShapeRule::reshape) part_[value].reset();
     // A kernel cannot write into an image that it reads.
     for (const auto source : sources_[node])
@@ -178,7 +177,7 @@ void NetworkPlan::find_parts() {
   }
 }
 
-/// The value whose image holds this one.
+/// Return the value whose image holds this one.
 std::uint32_t NetworkPlan::outermost(std::uint32_t value) const {
   while (part_[value]) value = part_[value]->concatenation;
   return value;
@@ -194,7 +193,7 @@ NetworkPlan::Location NetworkPlan::location(std::uint32_t value) {
   return {static_cast<std::uint32_t>(image_of_[value]), 0};
 }
 
-/// The value's channels in its image.
+/// Return the value's channels in its image.
 ChannelRange NetworkPlan::range(std::uint32_t value) {
   const auto place = location(value);
   const auto count = shapes_[value].c;
@@ -213,7 +212,7 @@ void NetworkPlan::add_step(std::uint32_t node, std::shared_ptr<Kernel> kernel,
 }
 
 void NetworkPlan::append(Step step) {
-  // A kernel that has one image as both of its sources reads it once.
+  // An image that is both sources of a kernel is read once.
   for (auto source = step.sources.begin(); source != step.sources.end(); ++source)
     if (std::find(step.sources.begin(), source, *source) == source) ++images[*source].reads;
   steps.push_back(std::move(step));
@@ -254,7 +253,7 @@ void NetworkPlan::add_copy(std::uint32_t node, std::uint32_t source, Location de
   append(std::move(step));
 }
 
-/// Several sources whose channels share slices: each with zeros in the others' places, added up.
+/// Concatenate sources whose channels share slices: zero-pad each to the full range and add them.
 void NetworkPlan::add_unaligned(std::uint32_t node, std::span<const std::uint32_t> sources, Location destination) {
   std::int64_t channels = 0;
   for (const auto source : sources) channels += shapes_[source].c;

@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// NetworkPlan: what a network encodes for inputs of some height and width. Shapes, liveness, and where the parts of a
-// concatenation lie.
+// NetworkPlan: the steps that a network encodes for given input shapes. Shapes, liveness, placement of concatenations.
 #pragma once
 
 #include <mpscnn/network.hpp>
@@ -9,14 +8,14 @@ namespace mpscnn {
 
 class NetworkPlan {
  public:
-  /// Shapes of all values for such inputs, whose n are equal.
+  /// Return the shapes of all values; all inputs must have the same n.
   static std::vector<ImageShape> infer(const NetworkParts& parts, std::span<const ImageShape> inputs);
 
   NetworkPlan(const std::shared_ptr<Device>& device, const NetworkParts& parts, std::vector<ImageShape> shapes);
 
   struct Step {
-    std::uint32_t node = 0;          ///< for its name
-    std::shared_ptr<Kernel> kernel;  ///< the node's, or one that moves channels
+    std::uint32_t node = 0;          ///< for its name in errors
+    std::shared_ptr<Kernel> kernel;  ///< the node's kernel, or one that moves channels
     std::vector<std::uint32_t> sources;
     std::uint32_t destination = 0;
     Placement placement;
@@ -24,9 +23,9 @@ class NetworkPlan {
 
   std::vector<Step> steps;
   std::vector<NetworkImage> images;
-  std::vector<std::uint32_t> output_images;  ///< of each output
-  std::int64_t most_images = 0;              ///< that the widest image takes; 0: batches cannot be divided
-  std::int64_t chunk_images = 0;             ///< of a call; 0 likewise
+  std::vector<std::uint32_t> output_images;  ///< image of each output
+  std::int64_t most_images = 0;              ///< max batch of an encode (widest image); 0: batches cannot be divided
+  std::int64_t chunk_images = 0;             ///< images per chunk of a call; 0: batches cannot be divided
 
  private:
   struct Location {
@@ -34,14 +33,14 @@ class NetworkPlan {
     std::int64_t first = 0;
   };
   struct Part {
-    std::uint32_t concatenation = 0;  ///< value that this one is part of
-    std::int64_t first = 0;           ///< channel there
+    std::uint32_t concatenation = 0;  ///< value that contains this one
+    std::int64_t first = 0;           ///< first channel there
   };
 
-  /// Bytes that the intermediate results of a chunk of a batch take, about: 32 images of 224 x 224 through MobileNetV2
-  /// take 123 ms in chunks of 4, 141 in chunks of 8, 153 at once; ResNet-18 494, 491 and 499 (AMD EPYC, two cores).
+  /// Approximate bytes of a chunk's intermediate results. 32 images of 224 x 224 through MobileNetV2 take 123 ms in
+  /// chunks of 4, 141 in chunks of 8, 153 at once; ResNet-18 494, 491 and 499 (AMD EPYC, two cores).
   static constexpr std::int64_t kChunkBytes = 32 << 20;
-  /// Max bytes of intermediate results of one image that are needed at the same time.
+  /// Return the max bytes of simultaneously live intermediate results per image.
   std::int64_t working_bytes() const;
 
   void find_prefixes();
@@ -65,10 +64,10 @@ class NetworkPlan {
   const std::shared_ptr<Device>& device_;
   const NetworkParts& parts_;
   std::vector<ImageShape> shapes_;
-  std::vector<std::vector<std::uint32_t>> sources_;  ///< of each node, prefixes of other concatenations taken together
-  std::vector<bool> is_live_;                        ///< of each value: some output depends on it
-  std::vector<std::optional<Part>> part_;            ///< of each value
-  std::vector<std::int64_t> image_of_;               ///< of each value, -1: none yet
+  std::vector<std::vector<std::uint32_t>> sources_;  ///< sources of each node, common prefixes of concatenations merged
+  std::vector<bool> is_live_;                        ///< whether an output depends on the value
+  std::vector<std::optional<Part>> part_;            ///< place of each value in a concatenation
+  std::vector<std::int64_t> image_of_;               ///< image of each value; -1: none yet
 };
 
 }  // namespace mpscnn

@@ -10,7 +10,7 @@ namespace mpscnn {
 namespace {
 
 std::mutex current_mutex;
-std::atomic<bool> is_on = false;  // asked before every command buffer
+std::atomic<bool> is_on = false;  // checked before every command buffer
 
 std::shared_ptr<Profile>& current_profile() {
   static auto* one = new std::shared_ptr<Profile>;

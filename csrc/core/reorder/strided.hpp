@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// One row of pixels between an array of any strides and dense memory: the path for arrays that MPS's own transfers
-// cannot address.
+// Copies a row of pixels between an array of any strides and dense memory, for arrays that MPS's transfers cannot
+// address.
 #pragma once
 
 #include <cstddef>
@@ -8,8 +8,8 @@
 
 namespace mpscnn {
 
-/// `columns` x `channels` elements of `size` bytes, steps in bytes on the strided side, dense (channels fastest) on the
-/// other.
+/// Row of `columns` x `channels` elements of `size` bytes: steps in bytes on the strided side, dense with channels
+/// fastest on the other.
 struct StridedRow {
   std::byte* data;
   std::int64_t columns, channels;

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Reordering of weights at memory speed: a permutation of at most four axes is brought to its smallest form (a copy,
-// rows to copy, a batch of two-dimensional transposes, or single words), cut into tiles that fit the caches, and run in
-// parallel. Elements travel as raw words, so that every bit pattern (NaN payloads too) survives.
+// Reordering of weights at memory speed. A permutation of at most four axes is reduced to its simplest form (a copy,
+// rows, a batch of two-dimensional transposes, or single words), divided into tiles that fit the caches, and run in
+// parallel. Elements are moved as raw words, which preserves every bit pattern (NaN payloads too).
 #include <mpscnn/weights.hpp>
 
 #include <algorithm>
@@ -36,7 +36,7 @@ struct Axis {
   std::int64_t n = 1, src = 0, dst = 0;  ///< extent, steps in bytes
 };
 
-/// Loops around the tiles, outermost first. Those over blocks of p or q also fix the tile's size.
+/// Loop around the tiles, outermost first. Loops over blocks of p or q also determine the tile's size.
 struct Loop {
   std::int64_t n = 1, src = 0, dst = 0;
   enum Over : std::uint8_t { kOuter, kP, kQ } over = kOuter;
@@ -46,7 +46,7 @@ struct Plan {
   const char* src;
   const char* src_end;
   char* dst;
-  int word;          ///< bytes that travel as one
+  int word;          ///< bytes moved as one
   std::int64_t run;  ///< bytes that are contiguous on both sides
   Axis p, q;         ///< inner axis of the target; inner axis of the source (n = 1: none)
   std::array<Axis, 4> outer;
@@ -58,7 +58,7 @@ std::int64_t magnitude(std::int64_t step) { return step < 0 ? -step : step; }
 
 Plan make_plan(const char* src, char* dst, int word, std::array<Axis, 4> axes, int count) {
   Plan plan{};
-  // Ascending order of addresses in the target.
+  // Sort the axes, and make the target's addresses ascend.
   const char* low = src;
   const char* high = src + word;
   int used = 0;
@@ -76,7 +76,7 @@ Plan make_plan(const char* src, char* dst, int word, std::array<Axis, 4> axes, i
     for (; at > 0 && axes[at - 1].dst < axis.dst; --at) axes[at] = axes[at - 1];
     axes[at] = axis;
   }
-  // Neighbours that step alike on both sides are one axis.
+  // Merge adjacent axes that are contiguous with each other on both sides.
   int merged = 0;
   for (int i = 0; i < used; ++i) {
     if (merged > 0) {
@@ -131,7 +131,7 @@ Plan make_plan(const char* src, char* dst, int word, std::array<Axis, 4> axes, i
 
 std::int64_t ceil_div(std::int64_t a, std::int64_t b) { return (a + b - 1) / b; }
 
-/// n cut into equal blocks of at most `limit`, a multiple of `unit` each.
+/// Return the block size that divides n about equally, at most `limit` and a multiple of `unit`.
 std::int64_t even_block(std::int64_t n, std::int64_t limit, std::int64_t unit) {
   if (n <= limit) return n;
   const std::int64_t block = ceil_div(n, ceil_div(n, limit));
@@ -169,7 +169,7 @@ void run_plan(const Plan& plan, std::int64_t bytes, int threads) {
   const bool big = bytes >= stream_threshold();
 
   if (plan.kind == Plan::kCopy) {
-    const bool far = bytes >= 2 * stream_threshold();  // below that libc's memcpy is faster
+    const bool far = bytes >= 2 * stream_threshold();  // below this, libc's memcpy is faster
     if (threads == 1 && !far) {
       std::memcpy(plan.dst, plan.src, static_cast<std::size_t>(plan.run));
       return;
@@ -188,10 +188,10 @@ void run_plan(const Plan& plan, std::int64_t bytes, int threads) {
   }
 
   const Axis &p = plan.p, &q = plan.q;
-  const std::int64_t unit = plan.kind == Plan::kRows ? plan.run : plan.word;  // bytes of one (p, q)
+  const std::int64_t unit = plan.kind == Plan::kRows ? plan.run : plan.word;  // bytes per (p, q)
   std::int64_t block_p = p.n, block_q = q.n;
   bool stream = false, stage = false;
-  const std::int64_t wide = 64 / plan.word;  // words of a line
+  const std::int64_t wide = 64 / plan.word;  // words per cache line
   if (plan.kind == Plan::kTranspose) {
     if (q.n <= 64) {
       block_p = even_block(p.n, std::max<std::int64_t>(512, 4 * wide), wide);
@@ -211,7 +211,7 @@ void run_plan(const Plan& plan, std::int64_t bytes, int threads) {
     }
   }
 
-  // An outer axis that lies inside the rows of p (source) or q (target) goes inside the loop over their blocks.
+  // Outer axes with smaller steps than p (source) or q (target) go inside of the loop over their blocks.
   const auto inside = [&](const Axis& axis) {
     return (p.n > 64 && magnitude(axis.src) < magnitude(p.src)) || (q.n > 64 && magnitude(axis.dst) < magnitude(q.dst));
   };
@@ -223,8 +223,8 @@ void run_plan(const Plan& plan, std::int64_t bytes, int threads) {
       block_q = even_block(q.n, std::max<std::int64_t>(64, wide), wide);
     }
     if (big) {
-      // Whole aligned lines go straight to memory. Where they are not aligned, tiles that are contiguous in the target
-      // are assembled in the cache first and leave it as one stream.
+      // Stream whole aligned lines to memory. If unaligned, tiles that are contiguous in the target are assembled in
+      // the cache and then streamed.
       const std::int64_t row = p.n * plan.word;
       bool aligned =
           ((reinterpret_cast<std::uintptr_t>(plan.dst) | static_cast<std::uintptr_t>(q.dst | row)) & 63) == 0;
@@ -313,7 +313,7 @@ void run_plan(const Plan& plan, std::int64_t bytes, int threads) {
   });
 }
 
-/// Addresses [low, high) that the view's elements cover.
+/// Return the address range [low, high) of the view's elements.
 std::array<std::uintptr_t, 2> addresses_of(const ArrayView& view) {
   auto low = reinterpret_cast<std::uintptr_t>(view.data), high = low + size_of(view.dtype);
   for (std::size_t i = 0; i < view.ndim(); ++i) {

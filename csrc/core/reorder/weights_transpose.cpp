@@ -120,7 +120,7 @@ MPSCNN_TARGET MPSCNN_INLINE void store_lanes(const Reg* r, char* dst, std::int64
 
 #if defined(__GNUC__) && !defined(__clang__)
 #pragma GCC diagnostic push
-#pragma GCC diagnostic ignored "-Wmaybe-uninitialized"  // GCC's own header trips over _mm_undefined_si128
+#pragma GCC diagnostic ignored "-Wmaybe-uninitialized"  // false positive in GCC's header: _mm_undefined_si128
 #endif
 namespace lanes4 {
 using Reg = __m512i;
@@ -128,7 +128,7 @@ constexpr int kLanes = 4;
 #define MPSCNN_TARGET __attribute__((target("avx512f,avx512bw,avx512vl,prefer-vector-width=512")))
 MPSCNN_TARGET MPSCNN_INLINE Reg load(const char* at) { return _mm512_loadu_si512(at); }
 MPSCNN_TARGET MPSCNN_INLINE Reg gather(const char* at, std::int64_t step) {
-  // Broadcasts under a mask come straight from memory and leave the shuffle unit to the transpose.
+  // Masked broadcasts load from memory and keep the shuffle unit free for the transpose.
   Reg r = _mm512_castsi128_si512(lanes1::load(at));
   r = _mm512_mask_broadcast_i32x4(r, 0x00f0, lanes1::load(at + step));
   r = _mm512_mask_broadcast_i32x4(r, 0x0f00, lanes1::load(at + 2 * step));
@@ -225,7 +225,7 @@ void transpose_plain(const Tile& t) {
   plain_words<kWord>(t.src, t.src_p, t.dst, t.dst_q, t.p, t.q);
 }
 
-/// Whether the processor runs weights_window.inc.
+/// Return whether the processor supports weights_window.inc.
 [[maybe_unused]] bool has_windows() {
 #if defined(__x86_64__)
   static const bool has = widest_lanes() == 4 && __builtin_cpu_supports("avx512vbmi");
@@ -235,7 +235,7 @@ void transpose_plain(const Tile& t) {
 #endif
 }
 
-/// The fastest transpose for tiles of np x nq words; `dense`: rows of nq words without gaps.
+/// Return the fastest transpose for tiles of np x nq words; `dense`: rows of nq words without gaps.
 template <int kWord>
 Transpose choose_transpose(std::int64_t np, std::int64_t nq, bool stream, bool dense) {
   constexpr std::int64_t n = 16 / kWord;

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Moves of single words and of short rows.
+// Copies of single words and short rows.
 #pragma once
 
 #include <cstddef>
@@ -31,7 +31,7 @@ struct WordOf<8> {
 
 template <int kWord>
 MPSCNN_INLINE void move_word(char* dst, const char* src) {
-  typename WordOf<kWord>::type word;  // memcpy: arrays of foreign makers need not be aligned
+  typename WordOf<kWord>::type word;  // memcpy: arrays of other libraries may be unaligned
   std::memcpy(&word, src, kWord);
   std::memcpy(dst, &word, kWord);
 }
@@ -48,7 +48,7 @@ inline void plain_words(const char* src, std::int64_t src_p, char* dst, std::int
   }
 }
 
-/// Few bytes, without a call: two overlapping words cover every length up to 16.
+/// Copy up to 16 bytes inline, with two overlapping words.
 MPSCNN_INLINE void copy_short(char* dst, const char* src, std::int64_t bytes) {
   if (bytes >= 8) {
     move_word<8>(dst, src);
@@ -64,7 +64,7 @@ MPSCNN_INLINE void copy_short(char* dst, const char* src, std::int64_t bytes) {
   }
 }
 
-/// Rows of some dozen bytes: overlapping 16-byte moves.
+/// Copy a row of a few dozen bytes with overlapping 16-byte moves.
 MPSCNN_INLINE void copy_row(char* dst, const char* src, std::int64_t bytes) {
   struct Block {
     char bytes[16];

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// MPSCNNBatchNormalization, MPSCNNInstanceNormalization, MPSCNNGroupNormalization, which take a data source alike, and
+// MPSCNNBatchNormalization, MPSCNNInstanceNormalization and MPSCNNGroupNormalization, which take a data source, and
 // MPSCNNBatchNormalizationStatistics.
 #include "core/kernel/families/family.hh"
 
@@ -13,7 +13,7 @@
 namespace mpscnn {
 namespace {
 
-/// Given as arrays, or by whoever wrote a data source, who gives everything.
+/// Return the given data source, which provides all values, or one over the given arrays.
 std::shared_ptr<NormalizationSource> source_of(const KernelRow &row, const Params &params) {
   const auto &given = params.find("gamma")->second;
   if (const auto *source = std::get_if<std::shared_ptr<NormalizationSource>>(&given)) {
@@ -36,7 +36,7 @@ std::shared_ptr<NormalizationSource> source_of(const KernelRow &row, const Param
   return normalization_arrays(row.name, std::move(arrays));
 }
 
-/// All three classes have the method.
+/// All three classes have this method.
 void reload_gamma_and_beta(Made &made, id<MTLCommandBuffer> commands, id<MTLBuffer> gamma, id<MTLBuffer> beta) {
   const auto state = Ref<MPSCNNNormalizationGammaAndBetaState *>::adopt(
       [[MPSCNNNormalizationGammaAndBetaState alloc] initWithGamma:gamma beta:beta]);
@@ -63,7 +63,7 @@ Made make_normalization(id<MTLDevice> device, const KernelRow &row, const Params
   if (is_array) wanted.who = row.name;
   const auto source = std::make_shared<GuardedNormalization>(source_of(row, params), wanted);
   made.source = source;
-  // Loaded here once more than MPS does, so that everything is checked before MPS, which would abort, sees it.
+  // Load once before MPS does, to check the values: MPS would abort.
   if (!source->load()) source->rethrow();
   const auto unload = std::shared_ptr<void>(nullptr, [source](void *) { source->purge(); });
   source->keep_channels();
@@ -82,7 +82,7 @@ Made make_normalization(id<MTLDevice> device, const KernelRow &row, const Params
   const auto values =
       Ref<PyMPSNormalizationValues *>::adopt([[PyMPSNormalizationValues alloc] initWithGuardedNormalization:source]);
   if (!is_batch) {
-    // The initialisers of both classes have the same selector.
+    // The initializers of both classes have the same selector.
     MPSCNNInstanceNormalization *kernel = [kind alloc];
     kernel = [kernel initWithDevice:device dataSource:values.get()];
     made.kernel = Ref<MPSKernel *>::adopt(kernel);
@@ -183,13 +183,13 @@ Made make_image_normalization_gradient(id<MTLDevice> device, const KernelRow &ro
   check<std::runtime_error>(static_cast<bool>(made.kernel), row.name, ": the device refused the kernel.");
   made.needs_encoded_state = true;  // mean and variance
   made.parts = {.source = true, .parameters = true};
-  made.set_parts = [](Made &, GradientParts) {};  // always both
+  made.set_parts = [](Made &, GradientParts) {};  // always computes both
   return made;
 }
 
 namespace {
 
-/// The state, locked, with statistics of as many channels.
+/// Return the locked state; throw unless it has statistics of the source's channels.
 std::pair<BatchNormalizationState::Impl &, std::unique_lock<std::mutex>> complete(const KernelRow &row,
                                                                                   BatchNormalizationState *state,
                                                                                   MPSImage *source) {

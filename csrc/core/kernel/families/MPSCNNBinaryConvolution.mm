@@ -9,7 +9,7 @@
 namespace mpscnn {
 namespace {
 
-/// One value for each of `count` channels; a single value stands for all of them; absent: none.
+/// Return one value per channel, with a single value broadcast to `count`; empty if absent.
 std::vector<float> terms(const KernelRow &row, const Params &params, const char *name, std::int64_t count) {
   const auto given = array(params, name);
   if (!given) return {};
@@ -30,7 +30,7 @@ Made make_binary_convolution(id<MTLDevice> device, const KernelRow &row, const P
   made.padding = padding(params, "padding");
   const auto source = std::make_shared<GuardedSource>(binary_source(row, params), GuardedSource::Takes::bits);
   made.source = source;
-  // Loaded here once more than MPS does, so that everything is checked before MPS, which would abort, sees it.
+  // Load once before MPS does, to check the values: MPS would abort.
   if (!source->load()) source->rethrow();
   made.descriptor = source->descriptor();
   const auto unload = std::shared_ptr<void>(nullptr, [source](void *) { source->purge(); });

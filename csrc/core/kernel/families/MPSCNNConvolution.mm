@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// MPSCNNConvolution, MPSCNNConvolutionTranspose, MPSCNNFullyConnected: all three take a data source.
+// MPSCNNConvolution, MPSCNNConvolutionTranspose and MPSCNNFullyConnected, which take a data source.
 #include "core/kernel/families/family.hh"
 
 #include <mpscnn/error.hpp>
@@ -41,7 +41,7 @@ Made make_convolution(id<MTLDevice> device, const KernelRow &row, const Params &
   made.output_padding = pair(params, "output_padding", {0, 0});
   const auto source = std::make_shared<GuardedSource>(convolution_source(row, params));
   made.source = source;
-  // Loaded here once more than MPS does, so that everything is checked before MPS, which would abort, sees it.
+  // Load once before MPS does, to check the values: MPS would abort.
   if (!source->load()) source->rethrow();
   made.descriptor = source->descriptor();
   const auto unload = std::shared_ptr<void>(nullptr, [source](void *) { source->purge(); });
@@ -55,8 +55,8 @@ Made make_convolution(id<MTLDevice> device, const KernelRow &row, const Params &
   made.kernel = Ref<MPSKernel *>::adopt([[kind alloc] initWithDevice:device weights:objc_source.get()]);
   source->rethrow();
   check<std::runtime_error>(static_cast<bool>(made.kernel), row.name, ": the device refused the kernel.");
-  // Kernel weights of float32 ask for it [MPSCNNConvolution.h, kernelWeightsDataType], and the headers disagree about
-  // the default. MPSCNNConvolutionTranspose has the same property.
+  // float32 kernel weights require it [MPSCNNConvolution.h, kernelWeightsDataType], and the headers disagree about the
+  // default. MPSCNNConvolutionTranspose has the same property.
   if ([made.kernel.get() respondsToSelector:@selector(setAccumulatorPrecisionOption:)])
     static_cast<MPSCNNConvolution *>(made.kernel.get()).accumulatorPrecisionOption =
         MPSNNConvolutionAccumulatorPrecisionOptionFloat;

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// MPSCNNAdd, MPSCNNSubtract, MPSCNNMultiply, MPSCNNDivide: one set of properties.
+// MPSCNNAdd, MPSCNNSubtract, MPSCNNMultiply and MPSCNNDivide, which have the same properties.
 #include "core/kernel/families/family.hh"
 
 #include <mpscnn/error.hpp>
@@ -44,7 +44,7 @@ Made make_arithmetic(id<MTLDevice> device, const KernelRow &row, const Params &p
 Made make_arithmetic_gradient(id<MTLDevice> device, const KernelRow &row, const Made &, std::size_t source) {
   const Class kind = class_of(row);
   Made made;
-  // Scales, strides and what was cut off at the bounds come with the state.
+  // Scales, strides and clamping come with the state.
   made.kernel = Ref<MPSKernel *>::adopt([static_cast<MPSCNNAddGradient *>([kind alloc]) initWithDevice:device
                                                                                isSecondarySourceFilter:source == 1]);
   check<std::runtime_error>(static_cast<bool>(made.kernel), row.name, ": the device refused the kernel.");

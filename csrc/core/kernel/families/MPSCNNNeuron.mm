@@ -10,7 +10,7 @@
 namespace mpscnn {
 namespace {
 
-/// The row's default of a number; 0 where it has no such parameter. The same digits in every locale.
+/// Return the row's default of a number, 0 without such a parameter. Locale-independent.
 double fallback(const KernelRow &row, const char *name) {
   const auto *spec = find_param(row, name);
   if (spec == nullptr) return 0;
@@ -23,7 +23,7 @@ double fallback(const KernelRow &row, const char *name) {
 
 NeuronDescriptor describe(const KernelRow &row, const Params &params) {
   NeuronDescriptor neuron;
-  // The general class has no defaults of its own: they are the name's.
+  // The general class has no defaults; they come from the named type.
   const auto *named = row.variant >= 0 ? nullptr : find_neuron(text(params, "type", ""));
   neuron.type = named ? named->type : row.variant;
   const bool is_prelu = neuron.type == MPSCNNNeuronTypePReLU;

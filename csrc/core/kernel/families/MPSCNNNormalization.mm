@@ -13,7 +13,7 @@ Made make_local_normalization(id<MTLDevice> device, const KernelRow &row, const 
   const auto number = [&](const char *name, float fallback) {
     return static_cast<float>(real(params, name, static_cast<double>(fallback)));
   };
-  // Apple's defaults stand in the table; what is not given keeps those of the object.
+  // Parameters that are not given keep the object's defaults, which the table repeats.
   const auto set = [&](auto *kernel) {
     made.kernel = Ref<MPSKernel *>::adopt(kernel);
     check<std::runtime_error>(kernel != nil, row.name, ": the device refused the kernel.");

@@ -39,7 +39,7 @@ Made make_pooling(id<MTLDevice> device, const KernelRow &row, const Params &para
   if (row.is_own("edge_mode")) made.attributes["edge_mode"] = std::string("clamp");
   if (!row.is_own("zero_pad_size")) return made;
 
-  // An average over a clamped edge counts the pixels of the source, and of zeros around it as far as zeroPadSize says.
+  // With a clamped edge, the average counts the source's pixels and zeroPadSize zeros around it.
   auto *average = static_cast<MPSCNNPoolingAverage *>(kernel);
   Pair zeros = pair(params, "zero_pad_size", {0, 0});
   if (has(params, "count_include_pad")) {

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// MPSNNReduceUnary, MPSNNReduceBinary and their subclasses: a rectangle for each source, and no offsets.
+// MPSNNReduceUnary, MPSNNReduceBinary and their subclasses, which have a clip rectangle per source and no offsets.
 #include "core/kernel/families/family.hh"
 
 #include <algorithm>
@@ -10,7 +10,7 @@
 namespace mpscnn {
 namespace {
 
-/// What a rectangle leaves of a source; it may reach beyond it.
+/// Return the intersection of a source and a rectangle, which may extend beyond it.
 ImageShape part_of(const KernelRow &row, std::string_view name, const Region3 &rect, ImageShape source) {
   const auto left = [&](std::int64_t origin, std::int64_t extent, std::int64_t size, const char *axis) {
     check(origin < size, row.name, ": ", name, " begins at ", origin, " along the ", axis, " of ", size,
@@ -40,7 +40,7 @@ Made make_reduction(id<MTLDevice> device, const KernelRow &row, const Params &pa
                        initWithDevice:device
         doWeightedSumByNonZeroWeights:boolean(params, "by_nonzero_weights", false)]);
   } else {
-    // Apple declares it unavailable on MPSNNReduceUnary and MPSNNReduceBinary, available on their subclasses
+    // Declared unavailable on MPSNNReduceUnary and MPSNNReduceBinary, available on their subclasses
     // [MPSNNReduce.h]; all inherit the declaration from MPSKernel.
     made.kernel = Ref<MPSKernel *>::adopt([static_cast<MPSKernel *>([kind alloc]) initWithDevice:device]);
   }
@@ -56,7 +56,7 @@ Made make_reduction(id<MTLDevice> device, const KernelRow &row, const Params &pa
     const auto given = params.find(name);
     rects.push_back(given == params.end() ? std::nullopt : to_region(given->second));
     if (!rects.back()) continue;
-    constexpr std::int64_t kAll = 1 << 30;  // however many there are: see the parameter
+    constexpr std::int64_t kAll = 1 << 30;  // all images: see the parameter
     if (rects.back()->origin.image != 0 || rects.back()->images < kAll) made.image_by_image = false;
     const MTLRegion rect = mtl_region(*rects.back());
     if (!binary)

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// MPSNNReshape, whose result is as large as its destination, and MPSNNPad.
+// MPSNNReshape, which takes its extents from the destination, and MPSNNPad.
 #include "core/kernel/families/family.hh"
 
 #include <vector>
@@ -11,7 +11,7 @@ namespace {
 
 using Extents = std::vector<std::int64_t>;
 
-/// (height, width, channels) with what stands for -1.
+/// Return (height, width, channels) with -1 resolved.
 ImageShape reshaped(const KernelRow &row, const Extents &shape, ImageShape read) {
   std::int64_t values = 0;
   check<MemoryError>(

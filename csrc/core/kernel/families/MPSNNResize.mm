@@ -10,9 +10,9 @@
 namespace mpscnn {
 namespace {
 
-constexpr float kMostRegion = 1e6f;  // beyond it nothing of any image is near
+constexpr float kMostRegion = 1e6f;  // far outside of any image
 
-/// Rows (y, x, height, width).
+/// Return the regions of rows (y, x, height, width).
 std::vector<MPSRegion> regions_of(const KernelRow &row, const ArrayView &array) {
   check(array.ndim() == 2 && array.shape[1] == 4, row.name, ": regions.shape ", as_tuple(array.shape),
         " is not (R, 4): y, x, height, width.");

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// MPSNNSlice: what offset, channel offset and destination select.
+// MPSNNSlice: selects by offset, channel offset and destination.
 #include "core/kernel/families/family.hh"
 
 #include <mpscnn/error.hpp>
