@@ -97,7 +97,7 @@ def test_links_lead_somewhere(pages: dict[Path, Page]) -> None:
 
 def test_sources_are_shown(site: Path) -> None:
     """What a page links to in the repository is a page of the site."""
-    shown = (site / "source" / "csrc" / "core" / "kernel.mm.html").read_text()
+    shown = (site / "source" / "csrc" / "core" / "kernel" / "kernel.mm.html").read_text()
     assert "SPDX-License-Identifier" in shown
     assert "source/csrc/core/kernel/kernel.mm.html" in (site / "data_flow.html").read_text()
 
