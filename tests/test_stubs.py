@@ -168,6 +168,7 @@ CANNOT_BE_MADE = (
     "_DataSource",
     "_NormalizationDataSource",
     "_NetworkCall",
+    "_TrainingStep",
     "Optimizer",
     "OptimizerState",
 )

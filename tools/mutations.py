@@ -41,6 +41,7 @@ COPY = ROOT / "build" / "mutations"
 COMPONENTS = {
     "WeightsUpdate": ("csrc/core/loss/update_call.cpp", "csrc/core/loss/weights_update.mm"),
     "YOLOLoss": ("csrc/core/loss/yolo_loss.mm", "csrc/openmps/engine/cpu/loss/loss.cpp"),
+    "Training": ("csrc/core/network/training_plan.cpp",),
     "Network": (
         "csrc/bindings/bind_network.cpp",
         "csrc/core/call/boundary.cpp",

@@ -34,6 +34,7 @@ void bind_state(py::module_& module);
 void bind_kernel(py::module_& module);
 void bind_network(py::module_& module);
 void bind_optimizer(py::module_& module);
+void bind_training_plan(py::module_& module);
 void bind_profile(py::module_& module);
 
 /// Set the Python error inside `catch (...)` of functions that pybind11 does not wrap.

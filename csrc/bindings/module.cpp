@@ -32,6 +32,7 @@ PYBIND11_MODULE(_core, module) {
   bind_optimizer(module);
   bind_kernel(module);
   bind_network(module);
+  bind_training_plan(module);
   bind_profile(module);
   answer_wrong_arguments(module);
 }

@@ -1388,6 +1388,95 @@ class _NetworkCall:
     @property
     def is_done(self) -> bool: ...
 
+class _RunningStatistics:
+    """Running mean and variance of a batch normalization."""
+
+    def __init__(self, mean: Sequence[float] | NDArray[Any], variance: Sequence[float] | NDArray[Any]) -> None: ...
+    @property
+    def mean(self) -> NDArray[np.float32]: ...
+    @property
+    def variance(self) -> NDArray[np.float32]: ...
+    @property
+    def momentum(self) -> float | None: ...
+    @momentum.setter
+    def momentum(self, arg1: float | None) -> None: ...
+    @property
+    def tracked(self) -> int: ...
+    @tracked.setter
+    def tracked(self, arg1: int) -> None: ...
+
+class _TrainingStep:
+    """A committed training step; made by `_TrainingPlan.commit`."""
+
+    @property
+    def loss(self) -> float | None:
+        """None until the plan has completed the step."""
+
+    @property
+    def outputs(self) -> list[Image]: ...
+    @property
+    def status(self) -> str: ...
+    def wait(self) -> None: ...
+
+class _TrainingPlan:
+    """The encodes of a training step. Values and states are numbers; value 0 is the input, value 1 the output."""
+
+    def __init__(
+        self, output: tuple[int, int, int], max_channels: int, slots: int, device: Device | None = None
+    ) -> None: ...
+    def encode(
+        self,
+        kernel: Kernel,
+        sources: Sequence[int],
+        result: int | None = None,
+        state: int | None = None,
+        batch_states: Sequence[BatchNormalizationState] | None = None,
+    ) -> int:
+        """Append an encode; return its result."""
+
+    def encode_with_state(self, kernel: Kernel, sources: Sequence[int], result: int | None = None) -> tuple[int, int]:
+        """Append an encode that leaves a state for gradient kernels; return its result and the state."""
+
+    def encode_state(self, kernel: Kernel, sources: Sequence[int], states: Sequence[BatchNormalizationState]) -> None:
+        """Append an encode whose result is a state."""
+
+    def allocate(self, like: int, channels: int, result: int | None = None) -> int:
+        """Append a value with the extents of another, but other channels; return it."""
+
+    def loss(self) -> int:
+        """Append the loss of the output; return its gradient."""
+
+    def update(
+        self, state: OptimizerState, gradients: int | Sequence[BatchNormalizationState], reloaded: Sequence[Kernel]
+    ) -> None:
+        """Append the optimizer's step, and the reload of kernels."""
+
+    def track(self, running: _RunningStatistics, states: Sequence[BatchNormalizationState]) -> None:
+        """Add to running statistics when a step has completed."""
+
+    def replace_kernel(self, before: Kernel, now: Kernel) -> None:
+        """Encode another kernel in the place of one."""
+
+    def chunks(self, images: int) -> list[int]:
+        """The number of images of each chunk of a batch."""
+
+    def commit(
+        self,
+        label: str,
+        x: NDArray[Any],
+        layout: t.ImageLayout,
+        labels: Sequence[LossLabels],
+        loss: Loss,
+        optimizer: Optimizer,
+    ) -> _TrainingStep:
+        """Encode and commit a step on a batch."""
+
+    def complete_first(self) -> _TrainingStep | None:
+        """Wait for the first step in progress and return it; None if there is none."""
+
+    @property
+    def in_progress(self) -> int: ...
+
 class _Profile:
     """Times of command buffers."""
 

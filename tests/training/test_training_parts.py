@@ -38,7 +38,7 @@ def trainer_of(layers: list[Any] = LAYERS, **options: Any) -> mpscnn.Trainer:
     [(1, [1]), (16, [16]), (17, [8, 9]), (32, [16, 16]), (33, [11, 11, 11]), (40, [13, 13, 14])],
 )
 def test_sizes(images: int, parts: list[int]) -> None:
-    assert trainer_of()._plan.chunks(images) == parts
+    assert trainer_of()._plan.core.chunks(images) == parts
 
 
 @pytest.mark.parametrize("images", [17, 20, 33])
@@ -150,7 +150,7 @@ def test_normalizations(kind: str, optimizer: str) -> None:
     )
     for seed, images in enumerate((40, 3, 18)):
         x, labels = random((images, CHANNELS, 3, 2), seed=seed), random((images, CHANNELS, 3, 2), seed=50 + seed)
-        assert len(trainer._plan.chunks(images)) == ({40: 3, 3: 1, 18: 2}[images] if APPLE else 1)
+        assert len(trainer._plan.core.chunks(images)) == ({40: 3, 3: 1, 18: 2}[images] if APPLE else 1)
         expected = theirs.step(x, labels)
         assert abs(trainer.step(x, labels).loss - expected) <= 1e-5 * expected
     assert_same_parameters(trainer.state_dict(), module, before, 1e-3)

@@ -147,8 +147,8 @@ def test_a_step_does_not_wait() -> None:
     x = [random(SHAPE, seed=seed) for seed in range(2)]
     with held_queue():
         steps = [trainer.step(x[i], LABELS) for i in range(2)]
-        assert [step._commands.status for step in steps] == ["scheduled", "scheduled"] or all(
-            step._commands.status != "completed" for step in steps
+        assert [step._core.status for step in steps] == ["scheduled", "scheduled"] or all(
+            step._core.status != "completed" for step in steps
         )
     assert [step.loss for step in steps] == [other.step(x[i], LABELS).loss for i in range(2)]
 
@@ -163,7 +163,7 @@ def test_what_waits() -> None:
         trainer = trainer_of(in_flight=3)
         steps = [trainer.step(random(SHAPE, seed=seed), LABELS) for seed in range(3)]
         wait(trainer)
-        assert all(step._commands.status == "completed" for step in steps)
+        assert all(step._core.status == "completed" for step in steps)
     trainer.wait()
 
 

@@ -178,13 +178,16 @@ GradientState::Impl::Place place_of(const Kernel::Impl &impl, const Geometry &g)
 
 }  // namespace
 
+bool Kernel::shares_gradient_state() const {
+  return is_binary(*impl_) ? [binary(*impl_) isResultStateReusedAcrossBatch]
+                           : [unary(*impl_) isResultStateReusedAcrossBatch];
+}
+
 void check_joins(const Kernel::Impl &impl, const GradientState::Impl &state) {
   const auto &row = *impl.row;
   check(state.kernel->impl().lineage == impl.lineage, row.name, ": with_state is the state of another ",
         state.kernel->row().name, ".");
-  const BOOL shared =
-      is_binary(impl) ? [binary(impl) isResultStateReusedAcrossBatch] : [unary(impl) isResultStateReusedAcrossBatch];
-  check<TypeError>(shared, row.name,
+  check<TypeError>(impl.owner->shares_gradient_state(), row.name,
                    ": with_state is a GradientState; a state of this kernel is of one encode, which no other joins.");
   for (const auto &encodes : state.encodes)
     check<std::runtime_error>(encodes.used.empty(), row.name,

@@ -102,6 +102,8 @@ class Kernel : public std::enable_shared_from_this<Kernel> {
   /// attributes of this kernel. Throw TypeError if there is none, and NotImplementedError if the platform or the table
   /// lacks it.
   std::shared_ptr<Kernel> gradient(std::size_t source = 0);
+  /// Whether all encodes of a batch may leave one GradientState, which sums the gradients of the parameters.
+  bool shares_gradient_state() const;
   /// The forward kernel of a gradient kernel; null for others.
   std::shared_ptr<Kernel> forward() const;
 

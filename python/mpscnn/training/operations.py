@@ -1,14 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Layers of a network in training: they encode kernels, gradient kernels and the step of the optimizer.
-
-Each value of a batch is one Image, or several chunks if one MPSImage cannot hold the batch: all lists of images here
-have one Image per chunk.
-"""
+"""Layers of a network in training: they record the kernels, gradient kernels and optimizer steps of a training step."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any, TypeAlias
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -18,27 +14,25 @@ from ..kernels import KERNELS, row_of
 from .lowering import Operation
 from .parameters import STATISTICS, SUFFIXES, Parameter, to_mps, to_torch
 
-Images: TypeAlias = list[_core.Image]
 Array = NDArray[Any]
+OUTPUT = 1  # number of this value in a _core._TrainingPlan
 
 
-class Batch:
-    """A batch in the forward and backward pass.
+class Recording:
+    """The recording of a step.
 
     Attributes
     ----------
-    commands : CommandBuffer
-    step : int
-        Number of the step.
-    slot : int
-        Index among the steps in flight: batch normalization keeps a state for each.
-    values, states : dict
-        By names of values and of operations.
+    plan : _core._TrainingPlan
+    values : dict of str to int
+        Values of the forward pass by their names.
+    states : dict of str to int
+        States that forward kernels leave, by the names of operations.
     """
 
-    def __init__(self, commands: _core.CommandBuffer, step: int, slot: int, values: dict[str, Images]) -> None:
-        self.commands, self.step, self.slot, self.values = commands, step, slot, values
-        self.states: dict[str, Any] = {}
+    def __init__(self, plan: _core._TrainingPlan, values: dict[str, int]) -> None:
+        self.plan, self.values = plan, values
+        self.states: dict[str, int] = {}
 
 
 def make_kernel(name: str, device: _core.Device | None, **arguments: Any) -> Any:
@@ -73,31 +67,16 @@ class Layer:
         self.parameters: list[Parameter] = []
         self.has_gradient = is_trained or any(wants)
 
-    def forward_reads(self) -> list[str]:
-        """Return the values that the encodes of forward() read, one entry per encode."""
-        return list(dict.fromkeys(self.operation.sources))
-
-    def backward_reads(self) -> list[str]:
-        """Return the values of the forward pass that the encodes of backward() read, one entry per read."""
+    def forward(self, recording: Recording, out: int | None) -> int:
+        """Record the kernel, into `out` or into a new value; return the result."""
         raise NotImplementedError
 
-    def gradient_reads(self) -> int:
-        """Return the number of encodes of backward() that read the gradient of the result."""
+    def backward(self, recording: Recording, grad: int) -> list[int | None]:
+        """Record the gradients with respect to sources and to parameters; return those of the sources."""
         raise NotImplementedError
 
-    def forward(self, batch: Batch, out: Images | None) -> Images:
-        """Encode the kernel, into `out` or into temporary images."""
-        raise NotImplementedError
-
-    def backward(self, batch: Batch, grad: Images) -> list[Images | None]:
-        """Encode the gradients with respect to sources, as temporary images, and to parameters."""
-        raise NotImplementedError
-
-    def update(self, batch: Batch, optimizer: _core.Optimizer) -> None:
-        """Encode the optimizer's step."""
-
-    def did_complete(self, slot: int) -> None:
-        """Finish the step on the CPU after the command buffer has completed."""
+    def update(self, recording: Recording) -> None:
+        """Record the optimizer's step."""
 
     def arrays(self) -> dict[str, Array]:
         """Return the parameters by argument, in MPS's order; they can be written in place."""
@@ -125,18 +104,26 @@ class _Trainable(Layer):
     values: Any = None
     optimized: _core.OptimizerState | None = None
 
-    def gradients(self, batch: Batch) -> Any:
-        """Return the gradients for the optimizer."""
+    def kernels(self) -> list[Any]:
+        """Return the kernels that have copies of the parameters."""
+        raise NotImplementedError
+
+    def gradients(self, recording: Recording) -> Any:
+        """Return the state, or the list of BatchNormalizationStates, with the gradients of the parameters."""
         raise NotImplementedError
 
     def prepare(self, optimizer: _core.Optimizer) -> None:
         """Allocate the state of the optimizer."""
         self.optimized = optimizer.state_for(self.values)
 
-    def update(self, batch: Batch, optimizer: _core.Optimizer) -> None:
+    def update(self, recording: Recording) -> None:
         assert self.optimized is not None
-        optimizer.encode(batch.commands, self.gradients(batch), self.optimized)
-        self.reload(batch.commands)
+        recording.plan.update(self.optimized, self.gradients(recording), self.kernels())
+
+    def reload(self, commands: _core.CommandBuffer) -> None:
+        if self.values is not None:
+            for kernel in self.kernels():
+                kernel.reload(commands, self.values)
 
     def gamma_and_beta(self) -> Any:
         arguments = self.operation.arguments
@@ -184,89 +171,53 @@ class KernelLayer(_Trainable):
                 found.append((i, kernel, second))
         return found
 
-    def backward_reads(self) -> list[str]:
-        return [second for _, _, second in self._encoded]
+    def forward(self, recording: Recording, out: int | None) -> int:
+        sources = [recording.values[name] for name in self.operation.sources]
+        if not self.has_gradient:
+            return recording.plan.encode(self.kernel, sources, out)
+        result, recording.states[self.operation.name] = recording.plan.encode_with_state(self.kernel, sources, out)
+        return result
 
-    def gradient_reads(self) -> int:
-        return len(self._encoded)
-
-    def forward(self, batch: Batch, out: Images | None) -> Images:
-        sources = [batch.values[name] for name in self.operation.sources]
-        results: Images = []
-        states: list[Any] = []
-        for chunk in range(len(sources[0])):
-            images = [source[chunk] for source in sources]
-            target: dict[str, Any] = {"temporary": True} if out is None else {"out": out[chunk]}
-            if not self.has_gradient:
-                results.append(self.kernel.encode(batch.commands, *images, **target))
-                continue
-            # A convolution's state accumulates over the chunks; normalizations have a state with statistics per chunk.
-            joined = states[0] if chunk and self._is_convolution else True
-            result, state = self.kernel.encode(batch.commands, *images, **target, with_state=joined)
-            results.append(result)
-            states.append(state)
-        batch.states[self.operation.name] = states
-        return results
-
-    def backward(self, batch: Batch, grad: Images) -> list[Images | None]:
-        states = batch.states[self.operation.name]
-        gradients: list[Images | None] = [None] * len(self.wants)
-        for i, kernel, name in self._encoded:
-            second = batch.values[name]
-            made = [
-                kernel.encode(batch.commands, image, second[chunk], states[chunk], temporary=True)
-                for chunk, image in enumerate(grad)
-            ]
+    def backward(self, recording: Recording, grad: int) -> list[int | None]:
+        gradients: list[int | None] = [None] * len(self.wants)
+        for i, kernel, second in self._encoded:
+            sources = [grad, recording.values[second]]
+            made = recording.plan.encode(kernel, sources, state=recording.states[self.operation.name])
             if self.wants[i]:
                 gradients[i] = made
-            else:
-                for image in made:
-                    image.read_count = 0  # only the gradient of the weights is computed; the image has no content
         return gradients
 
-    def gradients(self, batch: Batch) -> Any:
-        states = batch.states[self.operation.name]
-        return states[0] if self._is_convolution else states
+    def gradients(self, recording: Recording) -> int:
+        return recording.states[self.operation.name]
+
+    def kernels(self) -> list[Any]:
+        with_gradient = self._is_convolution and self.wants[0]
+        return [self.kernel, self.kernel.gradient] if with_gradient else [self.kernel]
 
     def arrays(self) -> dict[str, Array]:
         if self._is_convolution:
             return {"weight": self.values.weights, "bias": self.values.biases}
         return {} if self.values is None else {"gamma": self.values.gamma, "beta": self.values.beta}
 
-    def reload(self, commands: _core.CommandBuffer) -> None:
-        if self.values is None:
-            return
-        self.kernel.reload(commands, self.values)
-        if self._is_convolution and self.wants[0]:
-            self.kernel.gradient.reload(commands, self.values)
-
 
 class Dropout(KernelLayer):
     """Dropout with masks that depend on the number of the step: training resumed from a checkpoint repeats them."""
 
-    def forward(self, batch: Batch, out: Images | None) -> Images:
+    def before_step(self, plan: _core._TrainingPlan, step: int) -> None:
+        """Replace the recorded kernels by those of a step."""
         arguments = self.operation.arguments
         # A new kernel per step, because MPS's seed cannot be changed.
-        seed = drawn_seed(arguments.get("seed", 0), batch.step)
-        given = {"label": self.operation.name, **arguments, "seed": seed}
-        self.kernel = make_kernel("Dropout", self.device, **given)
+        seed = drawn_seed(arguments.get("seed", 0), step)
+        before, encoded = self.kernel, self._encoded
+        self.kernel = make_kernel("Dropout", self.device, **{"label": self.operation.name, **arguments, "seed": seed})
         self._encoded = self._gradients()
-        return super().forward(batch, out)
+        plan.replace_kernel(before, self.kernel)
+        for (_, old, _), (_, new, _) in zip(encoded, self._encoded, strict=True):
+            plan.replace_kernel(old, new)
 
 
 class BatchNormalization(_Trainable):
-    """Normalization by batch statistics, which update the running statistics.
-
-    Attributes
-    ----------
-    momentum : float or None
-        Weight of the batch in the running statistics, 0 to 1; None: means over all batches.
-    tracked : int
-        Batches that the running statistics have seen.
-    """
-
-    momentum: float | None = 0.1
-    tracked = 0
+    """Normalization by batch statistics, which update the running statistics."""
 
     def __init__(
         self,
@@ -285,70 +236,35 @@ class BatchNormalization(_Trainable):
         channels = len(arguments["gamma"])
         self._states = [_core.BatchNormalizationState(channels, device=device) for _ in range(slots)]
         self.values = self.gamma_and_beta()
-        self._running = {
-            name: np.array(
-                np.full(channels, initial) if operation.arguments.get(name) is None else operation.arguments[name],
-                np.float32,
+        self.running = _core._RunningStatistics(
+            *(
+                np.full(channels, initial) if operation.arguments.get(name) is None else operation.arguments[name]
+                for name, initial in zip(STATISTICS, (0, 1), strict=True)
             )
-            for name, initial in zip(STATISTICS, (0, 1), strict=True)
-        }
+        )
 
-    def forward_reads(self) -> list[str]:
-        return list(self.operation.sources) * 2
+    def forward(self, recording: Recording, out: int | None) -> int:
+        source = [recording.values[self.operation.sources[0]]]
+        recording.plan.encode_state(self._statistics, source, self._states)
+        recording.plan.track(self.running, self._states)
+        return recording.plan.encode(self.kernel, source, out, batch_states=self._states)
 
-    def backward_reads(self) -> list[str]:
-        return list(self.operation.sources) * self.gradient_reads()
-
-    def gradient_reads(self) -> int:
-        return 1 + self.wants[0]
-
-    def forward(self, batch: Batch, out: Images | None) -> Images:
-        state, source = self._states[batch.slot], batch.values[self.operation.sources[0]]
-        n, h, w, _ = source[0].shape
-        if n * h * w == 1 and len(source) == 1:
-            raise ValueError(
-                f'node "{self.operation.name}": the batch has 1 value of each channel, and batch normalization needs 2.'
-            )
-        for image in source:
-            self._statistics.encode(batch.commands, image, state)
-        return [
-            self.kernel.encode(
-                batch.commands, image, state, **({"temporary": True} if out is None else {"out": out[chunk]})
-            )
-            for chunk, image in enumerate(source)
-        ]
-
-    def backward(self, batch: Batch, grad: Images) -> list[Images | None]:
-        state, source = self._states[batch.slot], batch.values[self.operation.sources[0]]
-        for image, x in zip(grad, source, strict=True):
-            self._sums.encode(batch.commands, image, x, state)
+    def backward(self, recording: Recording, grad: int) -> list[int | None]:
+        sources = [grad, recording.values[self.operation.sources[0]]]
+        recording.plan.encode_state(self._sums, sources, self._states)
         if not self.wants[0]:
             return [None]
-        kernel = self.kernel.gradient
-        return [
-            [
-                kernel.encode(batch.commands, image, x, state, temporary=True)
-                for image, x in zip(grad, source, strict=True)
-            ]
-        ]
+        return [recording.plan.encode(self.kernel.gradient, sources, batch_states=self._states)]
 
-    def gradients(self, batch: Batch) -> Any:
-        return self._states[batch.slot]
+    def gradients(self, recording: Recording) -> list[_core.BatchNormalizationState]:
+        return self._states
 
-    def did_complete(self, slot: int) -> None:
-        """Update the running statistics; like PyTorch's, the running variance is unbiased (divided by n - 1)."""
-        state = self._states[slot]
-        count = state.count
-        self.tracked += 1
-        momentum = np.float32(1 / self.tracked if self.momentum is None else self.momentum)
-        for name, found in (("mean", state.mean), ("variance", state.variance * (count / (count - 1)))):
-            self._running[name] += momentum * (found - self._running[name])
+    def kernels(self) -> list[Any]:
+        return [self.kernel]
 
     def arrays(self) -> dict[str, Array]:
-        return {"gamma": self.values.gamma, "beta": self.values.beta, **self._running}
-
-    def reload(self, commands: _core.CommandBuffer) -> None:
-        self.kernel.reload(commands, self.values)
+        statistics = dict(zip(STATISTICS, (self.running.mean, self.running.variance), strict=True))
+        return {"gamma": self.values.gamma, "beta": self.values.beta, **statistics}
 
 
 class Concatenation(Layer):
@@ -367,27 +283,15 @@ class Concatenation(Layer):
             self._forward.append(make_kernel("Neuron", device, **copy, destination_feature_channel_offset=first))
             self._backward.append(make_kernel("Neuron", device, **copy, **place))
 
-    def forward_reads(self) -> list[str]:
-        return list(self.operation.sources)
+    def forward(self, recording: Recording, out: int | None) -> int:
+        values = [recording.values[name] for name in self.operation.sources]
+        result = recording.plan.allocate(values[0], self._channels, out)
+        for kernel, source in zip(self._forward, values, strict=True):
+            recording.plan.encode(kernel, [source], result)
+        return result
 
-    def backward_reads(self) -> list[str]:
-        return []
-
-    def gradient_reads(self) -> int:
-        return sum(self.wants)
-
-    def forward(self, batch: Batch, out: Images | None) -> Images:
-        results: Images = []
-        for chunk, first in enumerate(batch.values[self.operation.sources[0]]):
-            shape = (*first.shape[:3], self._channels)
-            result = _core.Image.temporary(batch.commands, shape) if out is None else out[chunk]
-            for kernel, source in zip(self._forward, self.operation.sources, strict=True):
-                kernel.encode(batch.commands, batch.values[source][chunk], out=result)
-            results.append(result)
-        return results
-
-    def backward(self, batch: Batch, grad: Images) -> list[Images | None]:
+    def backward(self, recording: Recording, grad: int) -> list[int | None]:
         return [
-            [kernel.encode(batch.commands, image, temporary=True) for image in grad] if wanted else None
+            recording.plan.encode(kernel, [grad]) if wanted else None
             for kernel, wanted in zip(self._backward, self.wants, strict=True)
         ]

@@ -1,16 +1,16 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The layers of a network in training, and the forward and backward pass of a batch."""
+"""The layers of a network in training, and the recording of a step."""
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 from .. import _core
 from ..graph import CONCATENATE, Graph
 from .lowering import Operation, Shapes, lower
-from .operations import Batch, BatchNormalization, Concatenation, Dropout, Images, KernelLayer, Layer, make_kernel
+from .operations import OUTPUT, BatchNormalization, Concatenation, Dropout, KernelLayer, Layer, Recording, make_kernel
 from .parameters import TRACKED, owner_of, parameters_of
 
 
@@ -48,7 +48,6 @@ class Plan:
         device: _core.Device | None,
     ) -> None:
         (self.input,) = graph.inputs
-        self._slots = slots
         self.output = next(iter(graph.outputs.values())).source
         names = list(frozen)
         owners = {node.name: owner_of(node.name, node.origin, reference) for node in graph.nodes}
@@ -80,9 +79,9 @@ class Plan:
             layer = _layer(operation, wants, is_trained, device, shapes, slots)
             layer.parameters = parameters
             if isinstance(layer, BatchNormalization):
-                layer.momentum = _momentum(operation, reference) if momentum is None else momentum
+                layer.running.momentum = _momentum(operation, reference) if momentum is None else momentum
                 key = f"{owner}{TRACKED}"
-                layer.tracked = tracked.get(key, 0)
+                layer.running.tracked = tracked.get(key, 0)
                 if any(not one.is_trained for one in parameters):
                     self.normalizations[key] = layer
             self.layers.append(layer)
@@ -90,67 +89,51 @@ class Plan:
             advice = ": do without, or freeze all layers in front of it (frozen)" * (not all(refused.values()))
             raise NotImplementedError(f"MPS has no gradient of {', '.join(refused)}{advice}.")
         _check_parameters(self.layers, reference or {}, names)
-        self._reads = Counter(
-            name
-            for layer in self.layers
-            for name in layer.forward_reads() + (layer.backward_reads() if layer.has_gradient else [])
-        )
         self._add = make_kernel("Add", device, label="sum of gradients")
         names_of_values = {self.input, *(operation.result for operation in operations)}
-        self._channels = max(shapes[name][3] for name in names_of_values if name in shapes)
-
-    def chunks(self, images: int) -> list[int]:
-        """Return the number of images of each chunk of a batch; an MPSImage has up to 2048 slices of four channels."""
-        limit = max(1, _core.Image.most_images(self._channels))
-        count = -(-images // limit)
-        return [images * (i + 1) // count - images * i // count for i in range(count)]
+        most = max(shapes[name][3] for name in names_of_values if name in shapes)
+        self.core = _core._TrainingPlan(shapes[self.output][1:], most, slots, device)
+        self._dropouts = [layer for layer in self.layers if isinstance(layer, Dropout)]
+        # Normalizations of one value per channel and image.
+        self._single = [
+            layer.operation.name
+            for layer in self.layers
+            if isinstance(layer, BatchNormalization) and tuple(shapes[layer.operation.sources[0]][1:3]) == (1, 1)
+        ]
 
     @property
     def trained(self) -> list[Any]:
         """The layers that the optimizer changes."""
         return [layer for layer in self.layers if layer.is_trained]
 
-    def encode(
-        self,
-        commands: _core.CommandBuffer,
-        step: int,
-        source: Images,
-        output: Images,
-        loss: Callable[[Images], Images],
-        optimizer: _core.Optimizer,
-    ) -> None:
-        """Encode the forward pass, `loss` with its gradient, the backward pass, and each layer's update."""
-        batch = Batch(commands, step, step % self._slots, {self.input: source})
+    def record(self, optimizer: _core.Optimizer) -> None:
+        """Record the forward pass, the loss, the backward pass, and each layer's update."""
+        for layer in self.trained:
+            layer.prepare(optimizer)
+        recording = Recording(self.core, {self.input: 0})
         for layer in self.layers:
             result = layer.operation.result
-            images = layer.forward(batch, output if result == self.output else None)
-            batch.values[result] = images
-            if result != self.output:
-                _read_times(images, self._reads[result])
-        gradients = {self.output: loss(output)}
+            recording.values[result] = layer.forward(recording, OUTPUT if result == self.output else None)
+        gradients = {self.output: self.core.loss()}
         for layer in reversed(self.layers):
             incoming = gradients.pop(layer.operation.result, None)
             if incoming is None or not layer.has_gradient:
                 continue
-            _read_times(incoming, layer.gradient_reads())
-            for name, made in zip(layer.operation.sources, layer.backward(batch, incoming), strict=True):
+            for name, made in zip(layer.operation.sources, layer.backward(recording, incoming), strict=True):
                 if made is None:
                     continue
-                if name in gradients:
-                    made = [
-                        self._add.encode(commands, a, b, temporary=True)
-                        for a, b in zip(gradients[name], made, strict=True)
-                    ]
-                gradients[name] = made
+                gradients[name] = self.core.encode(self._add, [gradients[name], made]) if name in gradients else made
             if layer.is_trained:
-                layer.update(batch, optimizer)
-            batch.states.pop(layer.operation.name, None)
+                layer.update(recording)
 
-
-def _read_times(images: Images, count: int) -> None:
-    if count != 1:
-        for image in images:
-            image.read_count = count
+    def before_step(self, step: int, images: int) -> None:
+        """Set the kernels of a step on so many images."""
+        if images == 1 and self._single:
+            raise ValueError(
+                f'node "{self._single[0]}": the batch has 1 value of each channel, and batch normalization needs 2.'
+            )
+        for layer in self._dropouts:
+            layer.before_step(self.core, step)
 
 
 def _is_of(name: str, beginning: str) -> bool:

@@ -27,18 +27,10 @@ class Step(_checks.Made):
     """
 
     def __init__(
-        self,
-        trainer: Trainer,
-        number: int,
-        commands: _core.CommandBuffer,
-        output: list[_core.Image],
-        labels: list[_core.LossLabels],
-        classes: Array | None,
+        self, trainer: Trainer, number: int, images: int, core: _core._TrainingStep, classes: Array | None
     ) -> None:
-        self.number, self.images = number, sum(image.shape[0] for image in output)
-        self._trainer, self._commands = trainer, commands
-        self._output, self._labels, self._classes = output, labels, classes
-        self._loss: float | None = None
+        self.number, self.images = number, images
+        self._trainer, self._core, self._classes = trainer, core, classes
 
     def wait(self) -> Step:
         """Wait until the step and those before it have completed.
@@ -62,8 +54,8 @@ class Step(_checks.Made):
     def loss(self) -> float:
         """Mean over the batch, before the update. Waits."""
         self.wait()
-        assert self._loss is not None
-        return self._loss
+        assert self._core.loss is not None
+        return self._core.loss
 
     @property
     def accuracy(self) -> float | None:
@@ -71,14 +63,14 @@ class Step(_checks.Made):
         self.wait()
         if self._classes is None:
             return None
-        found = np.concatenate([image.numpy().argmax(-1) for image in self._output])
+        found = np.concatenate([image.numpy().argmax(-1) for image in self._core.outputs])
         return float((found == self._classes.reshape(found.shape)).mean())
 
     @property
     def output(self) -> Array:
         """Predictions of the network before the update: (N, H, W, C), float32, a copy. Waits."""
         self.wait()
-        return np.concatenate([image.numpy() for image in self._output])
+        return np.concatenate([image.numpy() for image in self._core.outputs])
 
     def __repr__(self) -> str:
         if not vars(self):

@@ -29,7 +29,7 @@ from .plan import Plan
 from .step import Step
 
 if TYPE_CHECKING:
-    from .._typing import ImageLayout, LossType
+    from .._typing import LossType
 
 Array = NDArray[Any]
 _NOTHING = "model: there is nothing to train: no layer has parameters that are not frozen."
@@ -157,13 +157,11 @@ class Trainer(_checks.Made):
             tracked=tracked_batches(source.arrays, "state_dict"),
             device=device,
         )
-        trained = self._plan.trained
-        if not trained:
+        if not self._plan.trained:
             raise ValueError(_NOTHING)
         known = {one.key for layer in self._plan.layers for one in layer.parameters}
         self._constants = constants(source.arrays, known.union(self._plan.normalizations))
-        for layer in trained:
-            layer.prepare(self.optimizer)
+        self._plan.record(self.optimizer)
         self._steps = 0
         self._at_work: deque[Step] = deque()
         self._losses: dict[int, _core.Loss] = {}
@@ -203,50 +201,32 @@ class Trainer(_checks.Made):
             self._complete(self._at_work[0])
         x, order = self._boundary.sources(x)
         targets, classes = self._boundary.targets(labels, len(x))
-        with defer_interrupts():
-            return self._encode(x, order, targets, classes)
-
-    def _encode(self, x: Array, order: ImageLayout, targets: Array, classes: Array | None) -> Step:
         plan, images = self._plan, len(x)
-        commands = _core.CommandBuffer._in_parts(self._device, f"step {self._steps}")
-        sources: list[_core.Image] = []
-        outputs: list[_core.Image] = []
-        compared: list[_core.LossLabels] = []
-        first = 0
-        for count in plan.chunks(images):
-            chunk = slice(first, first + count)
-            sources.append(_core.Image.from_array(x[chunk], order, device=self._device))
-            outputs.append(_core.Image((count, *self._boundary.result), device=self._device))
-            compared.append(self._compared(targets[chunk], len(compared)))
-            first += count
-
-        def loss(predictions: list[_core.Image]) -> list[_core.Image]:
-            kernel = self._mean_loss(images)
-            return [
-                kernel.encode(commands, image, of_chunk, temporary=True)
-                for image, of_chunk in zip(predictions, compared, strict=True)
-            ]
-
-        plan.encode(commands, self._steps, sources, outputs, loss, self.optimizer)
-        commands.commit()
-        step = Step(self, self._steps, commands, outputs, compared, classes)
-        self._at_work.append(step)
-        self._steps += 1
+        with defer_interrupts():
+            plan.before_step(self._steps, images)
+            compared: list[_core.LossLabels] = []
+            first = 0
+            for count in plan.core.chunks(images):
+                compared.append(self._compared(targets[first : first + count], len(compared)))
+                first += count
+            core = plan.core.commit(f"step {self._steps}", x, order, compared, self._mean_loss(images), self.optimizer)
+            step = Step(self, self._steps, images, core, classes)
+            self._at_work.append(step)
+            self._steps += 1
         return step
 
     def _complete(self, step: Step) -> None:
-        while step._loss is None:
+        while step._core.loss is None:
             first = self._at_work[0]
-            first._commands.wait()
+            first._core.wait()
             with defer_interrupts():
-                first._loss = float(sum(labels.loss.sum(dtype=np.float64) for labels in first._labels))
+                self._plan.core.complete_first()
                 self._at_work.popleft()
-                first._labels = []
-                for layer in self._plan.layers:
-                    layer.did_complete(first.number % self._in_flight)
-            if not math.isfinite(first._loss):
+            loss = first._core.loss
+            assert loss is not None
+            if not math.isfinite(loss):
                 raise FloatingPointError(
-                    f"step {first.number}: the loss is {first._loss}; the parameters are of no use any more. Load a"
+                    f"step {first.number}: the loss is {loss}; the parameters are of no use any more. Load a"
                     f" checkpoint, and lower the learning rate ({self.optimizer.learning_rate:g}) or look at the"
                     " images."
                 )
@@ -470,7 +450,7 @@ class Trainer(_checks.Made):
         for layer in self._plan.layers:
             found.update(layer.state_dict())
             if isinstance(layer, BatchNormalization) and layer in counters:
-                found[counters[layer]] = np.array(layer.tracked, np.int64)
+                found[counters[layer]] = np.array(layer.running.tracked, np.int64)
         return found | {key: value.copy() for key, value in self._constants.items()}
 
     def load_state_dict(self, state_dict: Mapping[str, Any]) -> None:
@@ -516,7 +496,7 @@ class Trainer(_checks.Made):
                     layer.load({one.key: arrays[one.key] for one in layer.parameters})
                     layer.reload(commands)
         for key, normalization in self._plan.normalizations.items():
-            normalization.tracked = tracked.get(key, normalization.tracked)
+            normalization.running.tracked = tracked.get(key, normalization.running.tracked)
 
     def _check_constant(self, value: Any, key: str, where: str) -> None:
         constant = self._constants[key]
@@ -607,7 +587,7 @@ class Trainer(_checks.Made):
         if set(facts["time_steps"]) != {layer.operation.name for layer in trained}:
             raise ValueError(f"{where}: other layers were trained.")
         for step in self._at_work:
-            step._commands.wait()  # the checks below read the optimizer's state
+            step._core.wait()  # the checks below read the optimizer's state
         known = {key for layer in trained for key in checkpoint.check(layer, arrays, where)}
         for key in arrays:
             if key not in known:
