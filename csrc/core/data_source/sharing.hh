@@ -30,14 +30,26 @@
 @protocol DeviceTraits
 /// YES: images can be made over the program's memory.
 - (BOOL)sharesImages;
-/// YES: kernels make and gradient kernels take one state for all images of an MPSImage. Apple documents only states of
-/// single images and batches of them [MPSCNNKernel.h].
+/// YES: kernels make and gradient kernels take one state for all images of an MPSImage, losses take one
+/// MPSCNNLossLabels for them, and the kernels of batch statistics are StatisticsOfSeveralImages. Apple documents only
+/// states of single images and batches of them [MPSCNNKernel.h].
 - (BOOL)hasStatesOfSeveralImages;
 /// YES: the memory of temporary images is planned when their command buffer is committed, so that
 /// prefetchStorageWithCommandBuffer:imageDescriptorList: is not needed.
 - (BOOL)plansTemporaryImages;
 /// YES: command buffers have no time limit. macOS ends those that occupy the GPU for seconds.
 - (BOOL)hasNoTimeLimit;
+@end
+
+/// Encodes of one MPSImage with any number of images, instead of a batch.
+@protocol StatisticsOfSeveralImages
+- (void)encodeToCommandBuffer:(id<MTLCommandBuffer>)commandBuffer
+                  sourceImage:(MPSImage *)sourceImage
+      batchNormalizationState:(MPSCNNBatchNormalizationState *)batchNormalizationState;
+- (void)encodeToCommandBuffer:(id<MTLCommandBuffer>)commandBuffer
+               sourceGradient:(MPSImage *)sourceGradient
+                  sourceImage:(MPSImage *)sourceImage
+      batchNormalizationState:(MPSCNNBatchNormalizationState *)batchNormalizationState;
 @end
 
 @protocol CountedMemory

@@ -35,8 +35,8 @@ class ImageBatch {
   std::vector<Ref<MPSTemporaryImage *>> wholes_, parts_;  ///< temporary images that were split
 };
 
-/// Return whether a gradient state may belong to an MPSImage with several images; otherwise kernels are encoded to
-/// batches of single images, with a state for each.
+/// Return whether a state, of gradients or of labels, may belong to an MPSImage with several images; otherwise kernels
+/// are encoded to batches of single images, with a state for each.
 bool has_states_of_several_images(id<MTLDevice> device);
 
 /// Return the clipRect of a kernel encoded to a batch of single images, where it does not select the images.

@@ -32,7 +32,8 @@ ImageBatch::~ImageBatch() {
 }
 
 bool has_states_of_several_images(id<MTLDevice> device) {
-  return [device respondsToSelector:@selector(hasStatesOfSeveralImages)];
+  return [device respondsToSelector:@selector(hasStatesOfSeveralImages)] &&
+         [static_cast<id<DeviceTraits>>(device) hasStatesOfSeveralImages];
 }
 
 MTLRegion clip_of_single_images(MTLRegion clip) {

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// MPSCNNLoss and MPSCNNLossLabels. A batch has one MPSCNNLossLabels per image, as Apple's encode methods require.
+// MPSCNNLoss and MPSCNNLossLabels. A batch has one MPSCNNLossLabels per image, as Apple's encode methods require, or
+// per MPSImage where the device allows it.
 #include <mpscnn/error.hpp>
 #include <mpscnn/loss.hpp>
 
@@ -119,23 +120,34 @@ struct LossLabels::Impl {
   mutable Writer writer = {};  ///< writer of the losses, which reads labels and weights
   mutable ForkChecked<std::mutex> mutex = {};
 
-  /// Add a part and its MPS objects.
-  void add(const Part &part) {
-    parts.push_back(part);
-    ImageBatch labels, weights;
-    labels.add(*part.labels);
-    if (part.weights) weights.add(*part.weights);
+  /// Whether one MPSCNNLossLabels belongs to all images.
+  bool is_whole() const { return parts.size() == 1 && has_states_of_several_images(device->impl().device.get()); }
+
+  /// Make the MPS objects of all parts.
+  void make_batch() {
+    for (const auto &part : parts) {
+      if (is_whole()) {
+        add(part.labels->impl().image.get(), part.weights ? part.weights->impl().image.get() : nil);
+        continue;
+      }
+      ImageBatch labels, weights;
+      labels.add(*part.labels);
+      if (part.weights) weights.add(*part.weights);
+      for (NSUInteger i = 0; i < [labels.images() count]; ++i)
+        add([labels.images() objectAtIndex:i], part.weights ? [weights.images() objectAtIndex:i] : nil);
+    }
+  }
+
+ private:
+  void add(MPSImage *labels, MPSImage *weights) {
     const MTLSize size = MTLSizeMake(static_cast<NSUInteger>(loss_shape[1]), static_cast<NSUInteger>(loss_shape[0]),
                                      static_cast<NSUInteger>(loss_shape[2]));
-    for (NSUInteger i = 0; i < [labels.images() count]; ++i) {
-      auto one = Ref<MPSCNNLossLabels *>::adopt([[MPSCNNLossLabels alloc]
-          initWithDevice:device->impl().device.get()
-           lossImageSize:size
-             labelsImage:[labels.images() objectAtIndex:i]
-            weightsImage:part.weights ? [weights.images() objectAtIndex:i] : nil]);
-      mpscnn::check<std::runtime_error>(static_cast<bool>(one), "LossLabels: the device refused the labels.");
-      [batch.get() addObject:one.get()];
-    }
+    auto one = Ref<MPSCNNLossLabels *>::adopt([[MPSCNNLossLabels alloc] initWithDevice:device->impl().device.get()
+                                                                         lossImageSize:size
+                                                                           labelsImage:labels
+                                                                          weightsImage:weights]);
+    mpscnn::check<std::runtime_error>(static_cast<bool>(one), "LossLabels: the device refused the labels.");
+    [batch.get() addObject:one.get()];
   }
 };
 
@@ -172,9 +184,10 @@ std::shared_ptr<LossLabels> LossLabels::make(std::shared_ptr<Device> device, con
     for (std::int64_t first = 0; first < shape.n; first += most) {
       ImageShape part = shape;
       part.n = std::min(most, shape.n - first);
-      impl->add(
+      impl->parts.push_back(
           {Image::make(device, part, DType::float32), weights ? Image::make(device, part, DType::float32) : nullptr});
     }
+    impl->make_batch();
     auto made = std::make_shared<LossLabels>(std::move(impl));
     made->write(labels, weights);
     return made;
@@ -196,7 +209,8 @@ std::shared_ptr<LossLabels> LossLabels::from_images(std::shared_ptr<Device> devi
   return guard([&] {
     auto impl =
         std::unique_ptr<Impl>(new Impl{.device = device, .shape = shape, .loss_shape = loss_shape, .copied = false});
-    impl->add({labels, weights});
+    impl->parts.push_back({labels, weights});
+    impl->make_batch();
     return std::make_shared<LossLabels>(std::move(impl));
   });
 }
@@ -234,8 +248,9 @@ void LossLabels::loss(float *to) const {
     check_written(impl_->writer, "LossLabels");
     const auto &[h, w, c] = impl_->loss_shape;
     for (MPSCNNLossLabels *labels in impl_->batch.get()) {
-      [[labels lossImage] readBytes:to dataLayout:MPSDataLayoutHeightxWidthxFeatureChannels imageIndex:0];
-      to += h * w * c;
+      MPSImage *losses = [labels lossImage];
+      for (NSUInteger i = 0, count = losses.numberOfImages; i < count; ++i, to += h * w * c)
+        [losses readBytes:to dataLayout:MPSDataLayoutHeightxWidthxFeatureChannels imageIndex:i];
     }
   });
 }
@@ -298,17 +313,25 @@ void LossKernel::encode(CommandBuffer &buffer, std::span<const std::shared_ptr<I
   guard([&] {
     auto &taken = labels.impl();
     const std::scoped_lock lock(taken.mutex);
-    ImageBatch sources, gradients;
-    for (const auto &image : x) sources.add(*image);
-    for (const auto &image : out) gradients.add(*image);
     id<MTLCommandBuffer> commands = buffer.impl().buffer.get();
     for (const auto &image : x) check_files_of(commands, {image.get()});
     for (const auto &image : out) check_files_of(commands, {image.get()});
-    [static_cast<MPSCNNLoss *>(impl_->kernel.get()) encodeBatchToCommandBuffer:commands
-                                                                  sourceImages:sources.images()
-                                                                        labels:taken.batch.get()
-                                                             destinationImages:gradients.images()];
-    sources.did_read();
+    auto *kernel = static_cast<MPSCNNLoss *>(impl_->kernel.get());
+    if (taken.is_whole() && x.size() == 1) {
+      [kernel encodeToCommandBuffer:commands
+                        sourceImage:x[0]->impl().image.get()
+                             labels:[taken.batch.get() objectAtIndex:0]
+                   destinationImage:out[0]->impl().image.get()];
+    } else {
+      ImageBatch sources, gradients;
+      for (const auto &image : x) sources.add(*image);
+      for (const auto &image : out) gradients.add(*image);
+      [kernel encodeBatchToCommandBuffer:commands
+                            sourceImages:sources.images()
+                                  labels:taken.batch.get()
+                       destinationImages:gradients.images()];
+      sources.did_read();
+    }
     for (const auto &image : out) image->impl().note_write(commands);
     for (MPSCNNLossLabels *one in taken.batch.get()) synchronize([one lossImage], commands);
     taken.writer.set(commands);

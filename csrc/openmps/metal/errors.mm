@@ -107,6 +107,8 @@ bool is_hidden(SEL selector) {
       @selector(useMemory:length:check:),
       @selector(sharesImages),
       @selector(hasStatesOfSeveralImages),
+      @selector(encodeToCommandBuffer:sourceImage:batchNormalizationState:),
+      @selector(encodeToCommandBuffer:sourceGradient:sourceImage:batchNormalizationState:),
       @selector(plansTemporaryImages),
       @selector(hasNoTimeLimit),
       @selector(peakAllocatedSize),

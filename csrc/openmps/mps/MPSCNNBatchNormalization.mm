@@ -191,29 +191,27 @@ OPENMPS_INIT_WITH_DEVICE
 OPENMPS_INIT_WITH_CODER
 
 /// Over all pixels: clipRect and offset place a destination, which this kernel does not have.
-- (void)encodeBatchToCommandBuffer:(id<MTLCommandBuffer>)commandBuffer
-                      sourceImages:(MPSImageBatch *)sourceImages
-           batchNormalizationState:(MPSCNNBatchNormalizationState *)batchNormalizationState {
+- (void)openmps_encodeToCommandBuffer:(id<MTLCommandBuffer>)commandBuffer
+                               images:(const std::vector<MPSImage *> &)images
+              batchNormalizationState:(MPSCNNBatchNormalizationState *)batchNormalizationState {
   const auto &state = openmps::state_of<openmps::BatchStatisticsState>(self);
   openmps::Recorder &recorder = openmps::begin_encode(state, commandBuffer);
-  openmps::check_batch(state, sourceImages, [sourceImages count], "sourceImages");
   if (batchNormalizationState == nil) openmps::raise_for(state, @"batchNormalizationState is nil.");
   openmps::BatchNormalizationData &data = batch_data(batchNormalizationState);
   [batchNormalizationState openmps_willUseOn:commandBuffer];
 
   std::vector<openmps::ImageView> runs;  // images that follow each other in memory
-  std::vector<MPSImage *> read;
-  for (MPSImage *image in sourceImages) {
-    const openmps::ImageView view = openmps::source_view(state, state.source, state.names(0), [image openmps_view], 1);
+  for (MPSImage *image : images) {
+    const openmps::ImageView whole = [image openmps_view];
+    const openmps::ImageView view = openmps::source_view(state, state.source, state.names(0), whole, whole.n);
     if (view.c != static_cast<std::int64_t>(data.channels))
       openmps::raise_for(state,
                          @"sourceImages have %ld feature channels (from sourceFeatureChannelOffset on, at most "
                          @"sourceFeatureChannelMaxCount) and batchNormalizationState %lu.",
                          (long)view.c, (unsigned long)data.channels);
     if (runs.empty() || !openmps::append_images(runs.back(), view)) runs.push_back(view);
-    read.push_back(image);
   }
-  for (MPSImage *image : read) [image openmps_willReadOn:commandBuffer];
+  for (MPSImage *image : images) [image openmps_willReadOn:commandBuffer];
   if (data.is_used) data.count = 0, data.is_used = data.has_gradients = data.has_used_gradients = false;
   for (const openmps::ImageView &run : runs) {
     openmps::BatchMomentsProblem problem;
@@ -225,7 +223,29 @@ OPENMPS_INIT_WITH_CODER
     data.count += run.n * run.h * run.w;
     recorder.append(std::move(problem), state.title);
   }
-  openmps::each_distinct(std::move(read), [](MPSImage *image) { [image openmps_didRead]; });
+  openmps::each_distinct(images, [](MPSImage *image) { [image openmps_didRead]; });
+}
+
+- (void)encodeBatchToCommandBuffer:(id<MTLCommandBuffer>)commandBuffer
+                      sourceImages:(MPSImageBatch *)sourceImages
+           batchNormalizationState:(MPSCNNBatchNormalizationState *)batchNormalizationState {
+  const auto &state = openmps::state_of<openmps::BatchStatisticsState>(self);
+  openmps::begin_encode(state, commandBuffer);
+  openmps::check_batch(state, sourceImages, [sourceImages count], "sourceImages");
+  std::vector<MPSImage *> images;
+  images.reserve([sourceImages count]);
+  for (MPSImage *image in sourceImages) images.push_back(image);
+  [self openmps_encodeToCommandBuffer:commandBuffer images:images batchNormalizationState:batchNormalizationState];
+}
+
+- (void)encodeToCommandBuffer:(id<MTLCommandBuffer>)commandBuffer
+                  sourceImage:(MPSImage *)sourceImage
+      batchNormalizationState:(MPSCNNBatchNormalizationState *)batchNormalizationState {
+  openmps::check_offered(self, _cmd);
+  openmps::check_image(openmps::state_of<openmps::BatchStatisticsState>(self), sourceImage, "sourceImage");
+  [self openmps_encodeToCommandBuffer:commandBuffer
+                               images:{sourceImage}
+              batchNormalizationState:batchNormalizationState];
 }
 
 /// The statistics are of the whole batch before a kernel reads them [MPSCNNKernel.h].

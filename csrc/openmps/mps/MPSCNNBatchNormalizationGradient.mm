@@ -152,15 +152,11 @@ OPENMPS_BATCH_GRADIENT(BatchStatisticsGradientState)
 
 /// Over all pixels of the gradients, each with the source pixel that primaryOffset, secondaryOffset and kernelOffset
 /// select.
-- (void)encodeBatchToCommandBuffer:(id<MTLCommandBuffer>)commandBuffer
-                   sourceGradients:(MPSImageBatch *)sourceGradients
-                      sourceImages:(MPSImageBatch *)sourceImages
-           batchNormalizationState:(MPSCNNBatchNormalizationState *)batchNormalizationState {
+- (void)openmps_encodeToCommandBuffer:(id<MTLCommandBuffer>)commandBuffer
+                               images:(const std::vector<std::array<MPSImage *, 2>> &)images
+              batchNormalizationState:(MPSCNNBatchNormalizationState *)batchNormalizationState {
   const auto &state = openmps::state_of<openmps::BatchStatisticsGradientState>(self);
   openmps::Recorder &recorder = openmps::begin_encode(state, commandBuffer);
-  MPSImageBatch *const sources[] = {sourceGradients, sourceImages};
-  const NSUInteger count = [sourceGradients count];
-  for (std::size_t i = 0; i < 2; ++i) openmps::check_batch(state, sources[i], count, state.names(i).images);
   openmps::BatchNormalizationData &data = state.data_of(batchNormalizationState);
   state.check_slots();
   for (std::size_t i = 0; i < 2; ++i)
@@ -173,14 +169,14 @@ OPENMPS_BATCH_GRADIENT(BatchStatisticsGradientState)
   using Pair = std::array<openmps::ImageView, 2>;
   std::vector<Pair> runs;  // images that follow each other in memory
   std::vector<MPSImage *> read;
-  for (NSUInteger i = 0; i < count; ++i) {
+  for (const auto &pair : images) {
     Pair views;
     std::array<NSUInteger, 2> channels;
     for (std::size_t source = 0; source < 2; ++source) {
-      MPSImage *image = [sources[source] objectAtIndex:i];
-      views[source] = openmps::source_view(state, state.sources[source], state.names(source), [image openmps_view], 1);
+      const openmps::ImageView whole = [pair[source] openmps_view];
+      views[source] = openmps::source_view(state, state.sources[source], state.names(source), whole, whole.n);
       channels[source] = static_cast<NSUInteger>(views[source].c);
-      read.push_back(image);
+      read.push_back(pair[source]);
     }
     state.result_channels(channels);
     Pair longer = runs.empty() ? views : runs.back();
@@ -205,6 +201,39 @@ OPENMPS_BATCH_GRADIENT(BatchStatisticsGradientState)
     recorder.append(std::move(problem), state.title);
   }
   openmps::each_distinct(std::move(read), [](MPSImage *image) { [image openmps_didRead]; });
+}
+
+- (void)encodeBatchToCommandBuffer:(id<MTLCommandBuffer>)commandBuffer
+                   sourceGradients:(MPSImageBatch *)sourceGradients
+                      sourceImages:(MPSImageBatch *)sourceImages
+           batchNormalizationState:(MPSCNNBatchNormalizationState *)batchNormalizationState {
+  const auto &state = openmps::state_of<openmps::BatchStatisticsGradientState>(self);
+  openmps::begin_encode(state, commandBuffer);
+  const NSUInteger count = [sourceGradients count];
+  openmps::check_batch(state, sourceGradients, count, state.names(0).images);
+  openmps::check_batch(state, sourceImages, count, state.names(1).images);
+  std::vector<std::array<MPSImage *, 2>> images;
+  images.reserve(count);
+  for (NSUInteger i = 0; i < count; ++i)
+    images.push_back({[sourceGradients objectAtIndex:i], [sourceImages objectAtIndex:i]});
+  [self openmps_encodeToCommandBuffer:commandBuffer images:images batchNormalizationState:batchNormalizationState];
+}
+
+- (void)encodeToCommandBuffer:(id<MTLCommandBuffer>)commandBuffer
+               sourceGradient:(MPSImage *)sourceGradient
+                  sourceImage:(MPSImage *)sourceImage
+      batchNormalizationState:(MPSCNNBatchNormalizationState *)batchNormalizationState {
+  openmps::check_offered(self, _cmd);
+  const auto &state = openmps::state_of<openmps::BatchStatisticsGradientState>(self);
+  openmps::check_image(state, sourceGradient, state.names(0).image);
+  openmps::check_image(state, sourceImage, state.names(1).image);
+  if ([sourceGradient numberOfImages] != [sourceImage numberOfImages])
+    openmps::raise_for(state, @"%s has %lu images, and %s %lu.", state.names(0).image,
+                       (unsigned long)[sourceGradient numberOfImages], state.names(1).image,
+                       (unsigned long)[sourceImage numberOfImages]);
+  [self openmps_encodeToCommandBuffer:commandBuffer
+                               images:{{sourceGradient, sourceImage}}
+              batchNormalizationState:batchNormalizationState];
 }
 
 /// The gradient of the source needs the sums of the whole batch.

@@ -167,9 +167,15 @@ Made make_batch_statistics(id<MTLDevice> device, const KernelRow &row, const Par
       impl.is_used = impl.has_gradients = false;
     }
     const NSUInteger images = source.numberOfImages;
-    const ImageBatch batch(source, 0, images);
-    [kernel encodeBatchToCommandBuffer:commands sourceImages:batch.images() batchNormalizationState:impl.state.get()];
-    batch.did_read();
+    if (has_states_of_several_images(kernel.device)) {
+      [static_cast<id<StatisticsOfSeveralImages>>(kernel) encodeToCommandBuffer:commands
+                                                                    sourceImage:source
+                                                        batchNormalizationState:impl.state.get()];
+    } else {
+      const ImageBatch batch(source, 0, images);
+      [kernel encodeBatchToCommandBuffer:commands sourceImages:batch.images() batchNormalizationState:impl.state.get()];
+      batch.did_read();
+    }
     impl.count += static_cast<std::int64_t>(images * source.height * source.width);
     impl.note_write(commands);
   };
@@ -216,14 +222,21 @@ Made make_batch_normalization_gradient(id<MTLDevice> device, const KernelRow &ro
     made.encode_gradient = [&row](Made &given, id<MTLCommandBuffer> commands, MPSImage *gradient, MPSImage *source,
                                   MPSImage *, BatchNormalizationState *state) {
       auto [impl, lock] = complete(row, state, source);
-      const ImageBatch gradients(gradient, 0, gradient.numberOfImages), images(source, 0, source.numberOfImages);
-      [static_cast<MPSCNNBatchNormalizationStatisticsGradient *>(given.kernel.get())
-          encodeBatchToCommandBuffer:commands
-                     sourceGradients:gradients.images()
-                        sourceImages:images.images()
-             batchNormalizationState:impl.state.get()];
-      gradients.did_read();
-      images.did_read();
+      auto *kernel = static_cast<MPSCNNBatchNormalizationStatisticsGradient *>(given.kernel.get());
+      if (has_states_of_several_images(kernel.device)) {
+        [static_cast<id<StatisticsOfSeveralImages>>(kernel) encodeToCommandBuffer:commands
+                                                                   sourceGradient:gradient
+                                                                      sourceImage:source
+                                                          batchNormalizationState:impl.state.get()];
+      } else {
+        const ImageBatch gradients(gradient, 0, gradient.numberOfImages), images(source, 0, source.numberOfImages);
+        [kernel encodeBatchToCommandBuffer:commands
+                           sourceGradients:gradients.images()
+                              sourceImages:images.images()
+                   batchNormalizationState:impl.state.get()];
+        gradients.did_read();
+        images.did_read();
+      }
       impl.has_gradients = true;
       impl.note_write(commands);
     };
