@@ -52,9 +52,10 @@ py::array one_hot(const std::string& who, const py::array& numbers, std::int64_t
   if (shape.size() == 1) shape.insert(shape.end(), {1, 1});
   shape.push_back(classes);
   Image::bytes(device, {shape[0], shape[1], shape[2], shape[3]}, DType::float32);  // throws if too large
-  const py::array_t<std::int64_t> classes_of = numbers.attr("astype")("int64");
-  const auto hot = numpy().attr("zeros")(shape, "float32").cast<py::array_t<float>>();
-  float* pixel = const_cast<float*>(hot.data());
+  const auto classes_of = py::array_t<std::int64_t, py::array::c_style | py::array::forcecast>::ensure(numbers);
+  auto hot = empty_array(shape, DType::float32);
+  auto* pixel = static_cast<float*>(hot.mutable_data());
+  std::fill_n(pixel, hot.size(), 0.0F);
   for (std::int64_t i = 0; i < classes_of.size(); ++i, pixel += classes) {
     const auto value = classes_of.data()[i];
     if (value < 0 || value >= classes) {  // build the message only for invalid values
