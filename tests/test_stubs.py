@@ -47,7 +47,14 @@ CONFIG = ("--config-file", ROOT / "pyproject.toml")
 
 def run_mypy(*arguments: str | Path, module: str = "mypy", cwd: Path = ROOT) -> subprocess.CompletedProcess[str]:
     pytest.importorskip("mypy")
-    environment = os.environ | {"MYPYPATH": str(SOURCES), "PYTHONPATH": str(PACKAGE.parent), "MYPY_FORCE_COLOR": "0"}
+    # Processes that write one cache at the same time damage it.
+    cache = ROOT / ".mypy_cache" / os.environ.get("PYTEST_XDIST_WORKER", "main")
+    environment = os.environ | {
+        "MYPYPATH": str(SOURCES),
+        "PYTHONPATH": str(PACKAGE.parent),
+        "MYPY_FORCE_COLOR": "0",
+        "MYPY_CACHE_DIR": str(cache),
+    }
     command = [sys.executable, "-m", module, *map(str, arguments)]
     return subprocess.run(command, capture_output=True, text=True, cwd=cwd, env=environment, timeout=600)
 
