@@ -45,6 +45,10 @@ def test_batches_and_sizes_need_no_new_network(net: mpscnn.Network, make_x: Make
         x = make_x(n, h, w)
         for result, expected in zip(net(x), interpret(residual(), x=x).values(), strict=True):
             close(result, expected)
+    c = x.shape[1]
+    for n in (1, 4, 9):
+        with mpscnn.CommandBuffer() as commands:
+            net.encode(commands, mpscnn.Image((n, 9, 7, c)))
     assert net._core.plans == 3  # for any number of images
 
 
