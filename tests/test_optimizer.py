@@ -560,7 +560,7 @@ def test_wrong_types() -> None:
     state, commands = optimizer.state_for(values), mpscnn.CommandBuffer()
     wrong: list[tuple[Callable[[], Any], str]] = [
         (lambda: Adam(gradient_clip=1), r"gradient_clip \(1\) is not a pair of numbers"),
-        (lambda: Adam(gradient_clip=("a", 1)), r"gradient_clip \(\('a', 1\)\) is not a pair of numbers"),
+        (lambda: Adam(gradient_clip=("a", 1)), r"gradient_clip \(\('a', 1\)\) is not a sequence of numbers"),
         (lambda: mpscnn.Optimizer(), r"Optimizer: No constructor defined|cannot be made"),
         (lambda: optimizer.state_for(np.ones(2, np.float32)), r"values \(ndarray\) is not a Buffer, Conv"),
         (

@@ -51,6 +51,10 @@ std::shared_ptr<Device> device_or_default(const std::shared_ptr<Device>& device)
 Value value_of(const KernelRow& row, const ParamSpec& spec, py::handle object);
 py::object to_python(const ParamSpec& spec, const Value& value);
 
+/// Convert the options of an optimizer or a loss, which checks them: None, bool, numbers, str, sequences of numbers.
+Params options_from(const py::dict& options);
+py::object option_to_python(const Value& value);
+
 /// Convert an activation argument: None, a name, a NeuronDescriptor or a neuron kernel.
 NeuronDescriptor neuron_from(py::handle object);
 

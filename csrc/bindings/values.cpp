@@ -112,6 +112,41 @@ Value value_of(const KernelRow& row, const ParamSpec& spec, py::handle object) {
   refuse(row, spec, object);
 }
 
+Params options_from(const py::dict& options) {
+  Params params;
+  for (const auto& [key, object] : options) {
+    const auto name = key.cast<std::string>();
+    Boolean boolean;
+    Value value;
+    if (load(object, boolean)) {
+      value = boolean.value;
+    } else if (is_integer(object)) {
+      value = integer_from(object, name);
+    } else if (is_number(object)) {
+      value = object.cast<double>();
+    } else if (py::isinstance<py::str>(object)) {
+      value = std::string(text_of(object, name));
+    } else if (PySequence_Check(object.ptr())) {
+      std::vector<double> numbers;
+      for (const auto& item : py::reinterpret_borrow<py::sequence>(object)) {
+        check<TypeError>(is_number(item), name, " (", py::repr(object).cast<std::string>(),
+                         ") is not a sequence of numbers.");
+        numbers.push_back(item.cast<double>());
+      }
+      value = std::move(numbers);
+    } else {
+      check<TypeError>(object.is_none(), name, " (", type_name(object), ") is not of a type it can have.");
+    }
+    params.emplace(name, std::move(value));
+  }
+  return params;
+}
+
+py::object option_to_python(const Value& value) {
+  static constexpr ParamSpec kNone;
+  return to_python(kNone, value);
+}
+
 py::object to_python(const ParamSpec& spec, const Value& value) {
   struct Convert {
     const ParamSpec& spec;
@@ -127,6 +162,7 @@ py::object to_python(const ParamSpec& spec, const Value& value) {
       for (std::size_t i = 0; i < v.size(); ++i) tuple[i] = py::int_(v[i]);
       return tuple;
     }
+    py::object operator()(const std::vector<double>& v) const { return py::tuple(py::cast(v)); }
     py::object operator()(const ArrayView& a) const { return array_from(a); }
     py::object operator()(const std::shared_ptr<DataSource>& s) const { return py::cast(s); }
     py::object operator()(const std::shared_ptr<NormalizationSource>& s) const { return py::cast(s); }

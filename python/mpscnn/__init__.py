@@ -35,16 +35,13 @@ from ._core import (
     NeuronDescriptor,
     NormalizationGammaAndBetaState,
     NormalizationMeanAndVarianceState,
-    Optimizer,
-    OptimizerAdam,
-    OptimizerRMSProp,
     OptimizerState,
-    OptimizerStochasticGradientDescent,
     YOLOLoss,
 )
 from .data_source import DataSource, NormalizationDataSource, map_weights
 from .kernels import *  # noqa: F403  (a class for each row of the table; kernels.pyi lists them)
 from .kernels import KERNELS, BinaryKernel, GradientKernel, Kernel, UnaryKernel, kernel
+from .optimizers import Optimizer, OptimizerAdam, OptimizerRMSProp, OptimizerStochasticGradientDescent
 from .padding_policy import PaddingPolicy
 from .weights import empty, pack_bits, reorder, reorder_linear
 

@@ -1005,108 +1005,23 @@ class BatchNormalizationState:
     @property
     def device(self) -> Device: ...
 
-class Optimizer:
-    """Base class of the optimizers."""
+class _Optimizer:
+    """The core of a mpscnn.Optimizer."""
 
-    def state_for(
+    def __init__(self, name: str, options: Mapping[str, Any], device: Device | None = None) -> None: ...
+    def _state_for(
         self, values: Buffer | ConvolutionWeightsAndBiasesState | NormalizationGammaAndBetaState
-    ) -> OptimizerState:
-        """Return a new zero-initialized OptimizerState for the values."""
-
-    def encode(
+    ) -> OptimizerState: ...
+    def _encode(
         self,
         command_buffer: CommandBuffer,
-        gradient: Buffer | GradientState | BatchNormalizationState,
+        gradient: Buffer | GradientState | BatchNormalizationState | Sequence[GradientState],
         state: OptimizerState,
-    ) -> None:
-        """Append one step to a command buffer, which updates the state's values."""
-
-    @property
-    def learning_rate(self) -> float:
-        """Used by steps encoded from now on."""
-
-    @learning_rate.setter
-    def learning_rate(self, value: t.Real) -> None: ...
-    @property
-    def gradient_rescale(self) -> float:
-        """Factor of the gradients, applied after clipping."""
-
-    @property
-    def gradient_clip(self) -> tuple[float, float] | None:
-        """Minimum and maximum of the elements of gradients."""
-
-    @property
-    def regularization(self) -> Literal["l1", "l2"] | None: ...
-    @property
-    def regularization_scale(self) -> float: ...
+    ) -> None: ...
+    def _option(self, name: str) -> Any: ...
+    def _set_learning_rate(self, learning_rate: t.Real) -> None: ...
     @property
     def device(self) -> Device: ...
-
-class OptimizerStochasticGradientDescent(Optimizer):
-    """Stochastic gradient descent, with momentum."""
-
-    def __init__(
-        self,
-        learning_rate: t.Real = 0.001,
-        *,
-        momentum_scale: t.Real = 0.0,
-        use_nesterov_momentum: bool = False,
-        gradient_rescale: t.Real = 1.0,
-        gradient_clip: Sequence[t.Real] | None = None,
-        regularization: Literal["l1", "l2"] | None = None,
-        regularization_scale: t.Real = 0.0,
-        device: Device | None = None,
-    ) -> None: ...
-    @property
-    def momentum_scale(self) -> float: ...
-    @property
-    def use_nesterov_momentum(self) -> bool: ...
-
-class OptimizerRMSProp(Optimizer):
-    """RMSProp: gradients divided by the root of their running mean square."""
-
-    def __init__(
-        self,
-        learning_rate: t.Real = 0.001,
-        *,
-        decay: t.Real = 0.9,
-        epsilon: t.Real = 1e-08,
-        gradient_rescale: t.Real = 1.0,
-        gradient_clip: Sequence[t.Real] | None = None,
-        regularization: Literal["l1", "l2"] | None = None,
-        regularization_scale: t.Real = 0.0,
-        device: Device | None = None,
-    ) -> None: ...
-    @property
-    def decay(self) -> float: ...
-    @property
-    def epsilon(self) -> float: ...
-
-class OptimizerAdam(Optimizer):
-    """Adam, and with amsgrad=True its variant AMSGrad."""
-
-    def __init__(
-        self,
-        learning_rate: t.Real = 0.001,
-        *,
-        beta1: t.Real = 0.9,
-        beta2: t.Real = 0.999,
-        epsilon: t.Real = 1e-08,
-        amsgrad: bool = False,
-        gradient_rescale: t.Real = 1.0,
-        gradient_clip: Sequence[t.Real] | None = None,
-        regularization: Literal["l1", "l2"] | None = None,
-        regularization_scale: t.Real = 0.0,
-        device: Device | None = None,
-    ) -> None: ...
-    @property
-    def beta1(self) -> float: ...
-    @property
-    def beta2(self) -> float: ...
-    @property
-    def epsilon(self) -> float: ...
-    @property
-    def amsgrad(self) -> bool: ...
 
 class OptimizerState:
     """Values and the state that an optimizer keeps for them."""
@@ -1124,7 +1039,7 @@ class OptimizerState:
     @time_step.setter
     def time_step(self, value: SupportsIndex) -> None: ...
     @property
-    def optimizer(self) -> Optimizer:
+    def optimizer(self) -> Any:
         """The optimizer that made the state."""
 
     @property
@@ -1467,7 +1382,7 @@ class _TrainingPlan:
         layout: t.ImageLayout,
         labels: Sequence[LossLabels],
         loss: Loss,
-        optimizer: Optimizer,
+        optimizer: _Optimizer,
     ) -> _TrainingStep:
         """Encode and commit a step on a batch."""
 

@@ -27,6 +27,11 @@ std::string show(const Value& value) {
     std::string operator()(const std::vector<std::int64_t>& v) const {
       return v.size() == 1 ? std::to_string(v[0]) : say(as_tuple(v));
     }
+    std::string operator()(const std::vector<double>& v) const {
+      std::string text = "(";
+      for (const auto number : v) text += say(text.size() > 1 ? ", " : "", number);
+      return text + (v.size() == 1 ? ",)" : ")");
+    }
     std::string operator()(const ArrayView& a) const { return say("array of shape ", as_tuple(a.shape)); }
     std::string operator()(const std::shared_ptr<DataSource>&) const { return "data source"; }
     std::string operator()(const std::shared_ptr<NormalizationSource>&) const { return "data source"; }
@@ -34,12 +39,6 @@ std::string show(const Value& value) {
     std::string operator()(const NeuronDescriptor& n) const { return say("neuron of type ", neuron_name(n.type).name); }
   };
   return std::visit(Show{}, value);
-}
-
-/// Return the value in exactly one pair of parentheses: "(0, 1)" is unchanged, "3" becomes "(3)".
-std::string shown(const Value& value) {
-  const auto text = show(value);
-  return text.starts_with('(') ? text : "(" + text + ")";
 }
 
 template <class... Kinds>
@@ -120,6 +119,11 @@ float half_to_float(std::uint16_t bits) {
 }
 
 }  // namespace
+
+std::string shown(const Value& value) {
+  const auto text = show(value);
+  return text.starts_with('(') ? text : "(" + text + ")";
+}
 
 void check_value(const KernelRow& row, const ParamSpec& spec, const Value& value) {
   if (std::holds_alternative<std::monostate>(value)) {
@@ -278,6 +282,61 @@ std::vector<float> to_floats(const ArrayView& array, const std::string& what) {
   }
   mpscnn::check_whole(array);
   return values;
+}
+
+// ------------------------------------------------------------------------------------------------------------ options
+
+const Value& Options::value(std::string_view name) const {
+  const auto found = params_.find(name);
+  check<TypeError>(found != params_.end(), owner_, ": ", name, " is missing.");
+  return found->second;
+}
+
+double Options::real(std::string_view name) const {
+  const auto& given = value(name);
+  check<TypeError>(is<double, std::int64_t>(given), owner_, ": ", name, " ", shown(given), " is not a number.");
+  const auto number = std::holds_alternative<double>(given) ? std::get<double>(given)
+                                                            : static_cast<double>(std::get<std::int64_t>(given));
+  check(std::isfinite(static_cast<float>(number)), owner_, ": ", name, " (", number,
+        ") is not a finite number of float32.");
+  return number;
+}
+
+double Options::real(std::string_view name, double min) const {
+  const auto number = real(name);
+  check(number >= min, owner_, ": ", name, " (", number, ") is less than the minimum (", min, ").");
+  return number;
+}
+
+bool Options::boolean(std::string_view name) const {
+  const auto& given = value(name);
+  check<TypeError>(is<bool>(given), owner_, ": ", name, " ", shown(given), " is not True or False.");
+  return std::get<bool>(given);
+}
+
+std::size_t Options::choice(std::string_view name, std::span<const char* const> choices) const {
+  const auto& given = value(name);
+  if (is<std::monostate>(given) && choices[0] == nullptr) return 0;
+  check<TypeError>(is<std::string>(given), owner_, ": ", name, " ", shown(given), " is not a str.");
+  std::string known;
+  for (std::size_t i = 0; i < choices.size(); ++i) {
+    if (choices[i] == nullptr) continue;
+    if (std::get<std::string>(given) == choices[i]) return i;
+    known += say(known.empty() ? "" : i + 1 < choices.size() ? ", " : " or ", '"', choices[i], '"');
+  }
+  throw std::invalid_argument(say(owner_, ": ", name, " ", shown(given), " is not ", known, "."));
+}
+
+std::optional<std::array<double, 2>> Options::limits(std::string_view name) const {
+  const auto& given = value(name);
+  if (is<std::monostate>(given)) return std::nullopt;
+  const auto* numbers = std::get_if<std::vector<double>>(&given);
+  check<TypeError>(numbers != nullptr, owner_, ": ", name, " ", shown(given),
+                   " is not a pair of numbers (minimum, maximum).");
+  check(numbers->size() == 2, owner_, ": len(", name, ") (", numbers->size(), ") is not 2 (minimum, maximum).");
+  check((*numbers)[0] <= (*numbers)[1], owner_, ": ", name, " ", shown(given),
+        " is not a minimum and a maximum that is not less.");
+  return std::array{(*numbers)[0], (*numbers)[1]};
 }
 
 }  // namespace mpscnn

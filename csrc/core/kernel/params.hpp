@@ -2,8 +2,10 @@
 // Checks of a kernel's parameters against the specs of its row, and typed access. Plain C++.
 #pragma once
 
+#include <array>
 #include <memory>
 #include <optional>
+#include <span>
 #include <string>
 
 #include <mpscnn/table.hpp>
@@ -29,6 +31,9 @@ struct Region3 {
   Offset3 origin;
   std::int64_t height = 0, width = 0, images = 0;
 };
+
+/// Return the value in exactly one pair of parentheses: "(0, 1)" is unchanged, "3" becomes "(3)".
+std::string shown(const Value& value);
 
 /// Check kind, range and choices of a value; throw TypeError or std::invalid_argument ("Convolution: stride (0, 1)
 /// ...").
@@ -57,5 +62,26 @@ std::optional<Region3> to_region(const Value& value);
 /// Return the elements of a one-dimensional array as float32. Throw, naming `what`, unless the dtype is float16,
 /// bfloat16, float32 or float64.
 std::vector<float> to_floats(const ArrayView& array, const std::string& what);
+
+/// The options of an optimizer or a loss, all of them by name; the Python class has the names and the defaults. Each
+/// getter throws TypeError or std::invalid_argument with the owner, the option, its value and the limit.
+class Options {
+ public:
+  Options(std::string_view owner, const Params& params) : owner_(owner), params_(params) {}
+
+  double real(std::string_view name) const;  ///< finite in float32, in which MPS computes
+  double real(std::string_view name, double min) const;
+  bool boolean(std::string_view name) const;
+  /// Return the index of a name; 0 for None if choices[0] is null.
+  std::size_t choice(std::string_view name, std::span<const char* const> choices) const;
+  /// (minimum, maximum) or None.
+  std::optional<std::array<double, 2>> limits(std::string_view name) const;
+
+ private:
+  const Value& value(std::string_view name) const;
+
+  std::string_view owner_;
+  const Params& params_;
+};
 
 }  // namespace mpscnn

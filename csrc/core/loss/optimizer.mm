@@ -7,7 +7,6 @@
 #include <mpscnn/optimizer.hpp>
 
 #include <algorithm>
-#include <cmath>
 #include <functional>
 #include <mutex>
 #include <type_traits>
@@ -17,6 +16,7 @@
 #include "core/kernel/batch_normalization_state_impl.hh"
 #include "core/kernel/encode_checks.hh"
 #include "core/kernel/gradient_state_impl.hh"
+#include "core/kernel/params.hpp"
 
 namespace mpscnn {
 namespace {
@@ -45,10 +45,10 @@ using Step = std::function<void(MPSNNOptimizer *, id<MTLCommandBuffer>, MPSVecto
 struct Optimizer::Impl {
   const char *name;
   std::shared_ptr<Device> device;
-  OptimizerOptions options;
-  Ref<MPSNNOptimizer *> kernel;
-  std::vector<const char *> remembers;
-  Step step;
+  Params options;
+  Ref<MPSNNOptimizer *> kernel = {};
+  std::vector<const char *> remembers = {};  ///< names of the state arrays
+  Step step = {};
   Ref<MPSNNOptimizerStochasticGradientDescent *> adder = {};  ///< created for the first gradients in several parts
   mutable ForkChecked<std::mutex> mutex = {};                 ///< guards the rate and the MPS object's properties
 };
@@ -64,147 +64,119 @@ struct OptimizerState::Impl {
 
 namespace {
 
-/// Throw unless the value is finite in float32, in which MPS computes.
-void check_finite(const char *optimizer, const char *name, double value) {
-  check(std::isfinite(static_cast<float>(value)), optimizer, ": ", name, " (", value,
-        ") is not a finite number of float32.");
-}
+constexpr const char *kRegularizations[] = {nullptr, "l1", "l2"};  // in the order of MPSNNRegularizationType
 
-void check_options(const char *name, const OptimizerOptions &options) {
-  check_finite(name, "learning_rate", options.learning_rate);
-  check_finite(name, "gradient_rescale", options.gradient_rescale);
-  check_finite(name, "regularization_scale", options.regularization_scale);
-  check(options.regularization != Regularization::none || options.regularization_scale == 0, name,
-        ": regularization_scale (", options.regularization_scale, ") was given without regularization.");
-  if (!options.gradient_clip) return;
-  const auto [least, greatest] = *options.gradient_clip;
-  check(least <= greatest, name, ": gradient_clip (", least, ", ", greatest,
-        ") is not a minimum and a maximum that is not less.");
-}
-
-void check_epsilon(const char *name, double epsilon) {
-  check_finite(name, "epsilon", epsilon);
-  check(epsilon >= 0, name, ": epsilon (", epsilon, ") is less than the minimum (0).");
-}
-
-MPSNNOptimizerDescriptor *descriptor_of(const OptimizerOptions &options) {
-  const auto [least, greatest] = options.gradient_clip.value_or(std::array<double, 2>{0, 0});
-  return [MPSNNOptimizerDescriptor
-      optimizerDescriptorWithLearningRate:static_cast<float>(options.learning_rate)
-                          gradientRescale:static_cast<float>(options.gradient_rescale)
-                    applyGradientClipping:options.gradient_clip.has_value()
-                          gradientClipMax:static_cast<float>(greatest)
-                          gradientClipMin:static_cast<float>(least)
-                       regularizationType:static_cast<MPSNNRegularizationType>(options.regularization)
-                      regularizationScale:static_cast<float>(options.regularization_scale)];
-}
-
-/// `kernel` is new.
-template <class Kind>
-std::shared_ptr<Kind> made(const char *name, const std::shared_ptr<Device> &device, const OptimizerOptions &options,
-                           MPSNNOptimizer *kernel, std::vector<const char *> remembers, Step step) {
-  const auto owned = Ref<MPSNNOptimizer *>::adopt(kernel);
-  check<NotImplementedError>(static_cast<bool>(owned), name, ": the device has no such optimizer.");
-  return std::make_shared<Kind>(std::unique_ptr<Optimizer::Impl>(
-      new Optimizer::Impl{name, device, options, owned, std::move(remembers), std::move(step)}));
+MPSNNOptimizerDescriptor *descriptor_of(const char *name, const Options &options) {
+  const auto clip = options.limits("gradient_clip");
+  const auto [least, greatest] = clip.value_or(std::array<double, 2>{0, 0});
+  const auto regularization = options.choice("regularization", kRegularizations);
+  const auto scale = options.real("regularization_scale");
+  check(regularization != MPSNNRegularizationTypeNone || scale == 0, name, ": regularization_scale (", scale,
+        ") was given without regularization.");
+  return
+      [MPSNNOptimizerDescriptor optimizerDescriptorWithLearningRate:static_cast<float>(options.real("learning_rate"))
+                                                    gradientRescale:static_cast<float>(options.real("gradient_rescale"))
+                                              applyGradientClipping:clip.has_value()
+                                                    gradientClipMax:static_cast<float>(greatest)
+                                                    gradientClipMin:static_cast<float>(least)
+                                                 regularizationType:static_cast<MPSNNRegularizationType>(regularization)
+                                                regularizationScale:static_cast<float>(scale)];
 }
 
 MPSVector *vector_at(const std::vector<Vector> &remembered, std::size_t index) {
   return index < remembered.size() ? remembered[index].vector.get() : nil;
 }
 
+/// Set kernel, remembers and step.
+using Make = void (*)(Optimizer::Impl &, id<MTLDevice>, const Options &, MPSNNOptimizerDescriptor *);
+
+void make_descent(Optimizer::Impl &made, id<MTLDevice> device, const Options &options,
+                  MPSNNOptimizerDescriptor *descriptor) {
+  const auto momentum = options.real("momentum_scale");
+  made.kernel = Ref<MPSNNOptimizer *>::adopt([[MPSNNOptimizerStochasticGradientDescent alloc]
+           initWithDevice:device
+            momentumScale:static_cast<float>(momentum)
+      useNesterovMomentum:options.boolean("use_nesterov_momentum")
+      optimizerDescriptor:descriptor]);
+  if (momentum != 0) made.remembers = {"momentum"};
+  made.step = [](MPSNNOptimizer *given, id<MTLCommandBuffer> commands, MPSVector *gradient, MPSVector *values,
+                 const std::vector<Vector> &remembered, std::int64_t) {
+    [static_cast<MPSNNOptimizerStochasticGradientDescent *>(given) encodeToCommandBuffer:commands
+                                                                     inputGradientVector:gradient
+                                                                       inputValuesVector:values
+                                                                     inputMomentumVector:vector_at(remembered, 0)
+                                                                      resultValuesVector:values];
+  };
+}
+
+void make_rms_prop(Optimizer::Impl &made, id<MTLDevice> device, const Options &options,
+                   MPSNNOptimizerDescriptor *descriptor) {
+  const auto decay = options.real("decay");
+  check(decay >= 0 && decay <= 1, made.name, ": decay (", decay, ") is not between 0 and 1.");
+  made.kernel = Ref<MPSNNOptimizer *>::adopt([[MPSNNOptimizerRMSProp alloc]
+           initWithDevice:device
+                    decay:decay
+                  epsilon:static_cast<float>(options.real("epsilon", 0))
+      optimizerDescriptor:descriptor]);
+  made.remembers = {"sum_of_squares"};
+  made.step = [](MPSNNOptimizer *given, id<MTLCommandBuffer> commands, MPSVector *gradient, MPSVector *values,
+                 const std::vector<Vector> &remembered, std::int64_t) {
+    [static_cast<MPSNNOptimizerRMSProp *>(given) encodeToCommandBuffer:commands
+                                                   inputGradientVector:gradient
+                                                     inputValuesVector:values
+                                               inputSumOfSquaresVector:vector_at(remembered, 0)
+                                                    resultValuesVector:values];
+  };
+}
+
+void make_adam(Optimizer::Impl &made, id<MTLDevice> device, const Options &options,
+               MPSNNOptimizerDescriptor *descriptor) {
+  const auto beta = [&](const char *which) {
+    const auto value = options.real(which);
+    check(value >= 0 && value < 1, made.name, ": ", which, " (", value, ") is not at least 0 and less than 1.");
+    return value;
+  };
+  made.kernel = Ref<MPSNNOptimizer *>::adopt([[MPSNNOptimizerAdam alloc]
+           initWithDevice:device
+                    beta1:beta("beta1")
+                    beta2:beta("beta2")
+                  epsilon:static_cast<float>(options.real("epsilon", 0))
+                 timeStep:0
+      optimizerDescriptor:descriptor]);
+  made.remembers = {"momentum", "velocity"};
+  if (options.boolean("amsgrad")) made.remembers.push_back("maximum_velocity");  // divide by the max so far
+  made.step = [](MPSNNOptimizer *given, id<MTLCommandBuffer> commands, MPSVector *gradient, MPSVector *values,
+                 const std::vector<Vector> &remembered, std::int64_t count) {
+    auto *adam = static_cast<MPSNNOptimizerAdam *>(given);
+    adam.timeStep = static_cast<NSUInteger>(count);
+    [adam encodeToCommandBuffer:commands
+            inputGradientVector:gradient
+              inputValuesVector:values
+            inputMomentumVector:vector_at(remembered, 0)
+            inputVelocityVector:vector_at(remembered, 1)
+          maximumVelocityVector:vector_at(remembered, 2)
+             resultValuesVector:values];
+  };
+}
+
+constexpr std::pair<const char *, Make> kOptimizers[] = {
+    {"OptimizerAdam", make_adam},
+    {"OptimizerRMSProp", make_rms_prop},
+    {"OptimizerStochasticGradientDescent", make_descent},
+};
+
 }  // namespace
 
-std::shared_ptr<OptimizerStochasticGradientDescent> OptimizerStochasticGradientDescent::make(
-    std::shared_ptr<Device> device, const OptimizerOptions &options, double momentum_scale,
-    bool use_nesterov_momentum) {
-  const char *const name = "OptimizerStochasticGradientDescent";
-  check_options(name, options);
-  check_finite(name, "momentum_scale", momentum_scale);
+std::shared_ptr<Optimizer> Optimizer::make(std::shared_ptr<Device> device, std::string_view name,
+                                           const Params &params) {
+  const auto *found = std::ranges::find(kOptimizers, name, [](const auto &one) { return std::string_view(one.first); });
+  check<KeyError>(found != std::end(kOptimizers), "there is no optimizer \"", name, "\".");
   return guard([&] {
-    MPSNNOptimizer *kernel =
-        [[MPSNNOptimizerStochasticGradientDescent alloc] initWithDevice:device->impl().device.get()
-                                                          momentumScale:static_cast<float>(momentum_scale)
-                                                    useNesterovMomentum:use_nesterov_momentum
-                                                    optimizerDescriptor:descriptor_of(options)];
-    const Step step = [](MPSNNOptimizer *given, id<MTLCommandBuffer> commands, MPSVector *gradient, MPSVector *values,
-                         const std::vector<Vector> &remembered, std::int64_t) {
-      [static_cast<MPSNNOptimizerStochasticGradientDescent *>(given) encodeToCommandBuffer:commands
-                                                                       inputGradientVector:gradient
-                                                                         inputValuesVector:values
-                                                                       inputMomentumVector:vector_at(remembered, 0)
-                                                                        resultValuesVector:values];
-    };
-    // Without momentum there is no state.
-    std::vector<const char *> remembers;
-    if (momentum_scale != 0) remembers.push_back("momentum");
-    auto optimizer = made<OptimizerStochasticGradientDescent>(name, device, options, kernel, remembers, step);
-    optimizer->momentum_scale = momentum_scale;
-    optimizer->use_nesterov_momentum = use_nesterov_momentum;
-    return optimizer;
-  });
-}
-
-std::shared_ptr<OptimizerRMSProp> OptimizerRMSProp::make(std::shared_ptr<Device> device,
-                                                         const OptimizerOptions &options, double decay,
-                                                         double epsilon) {
-  const char *const name = "OptimizerRMSProp";
-  check_options(name, options);
-  check(decay >= 0 && decay <= 1, name, ": decay (", decay, ") is not between 0 and 1.");
-  check_epsilon(name, epsilon);
-  return guard([&] {
-    MPSNNOptimizer *kernel = [[MPSNNOptimizerRMSProp alloc] initWithDevice:device->impl().device.get()
-                                                                     decay:decay
-                                                                   epsilon:static_cast<float>(epsilon)
-                                                       optimizerDescriptor:descriptor_of(options)];
-    const Step step = [](MPSNNOptimizer *given, id<MTLCommandBuffer> commands, MPSVector *gradient, MPSVector *values,
-                         const std::vector<Vector> &remembered, std::int64_t) {
-      [static_cast<MPSNNOptimizerRMSProp *>(given) encodeToCommandBuffer:commands
-                                                     inputGradientVector:gradient
-                                                       inputValuesVector:values
-                                                 inputSumOfSquaresVector:vector_at(remembered, 0)
-                                                      resultValuesVector:values];
-    };
-    auto optimizer = made<OptimizerRMSProp>(name, device, options, kernel, {"sum_of_squares"}, step);
-    optimizer->decay = decay;
-    optimizer->epsilon = epsilon;
-    return optimizer;
-  });
-}
-
-std::shared_ptr<OptimizerAdam> OptimizerAdam::make(std::shared_ptr<Device> device, const OptimizerOptions &options,
-                                                   double beta1, double beta2, double epsilon, bool amsgrad) {
-  const char *const name = "OptimizerAdam";
-  check_options(name, options);
-  check(beta1 >= 0 && beta1 < 1, name, ": beta1 (", beta1, ") is not at least 0 and less than 1.");
-  check(beta2 >= 0 && beta2 < 1, name, ": beta2 (", beta2, ") is not at least 0 and less than 1.");
-  check_epsilon(name, epsilon);
-  return guard([&] {
-    MPSNNOptimizer *kernel = [[MPSNNOptimizerAdam alloc] initWithDevice:device->impl().device.get()
-                                                                  beta1:beta1
-                                                                  beta2:beta2
-                                                                epsilon:static_cast<float>(epsilon)
-                                                               timeStep:0
-                                                    optimizerDescriptor:descriptor_of(options)];
-    const Step step = [](MPSNNOptimizer *given, id<MTLCommandBuffer> commands, MPSVector *gradient, MPSVector *values,
-                         const std::vector<Vector> &remembered, std::int64_t count) {
-      auto *adam = static_cast<MPSNNOptimizerAdam *>(given);
-      adam.timeStep = static_cast<NSUInteger>(count);
-      [adam encodeToCommandBuffer:commands
-              inputGradientVector:gradient
-                inputValuesVector:values
-              inputMomentumVector:vector_at(remembered, 0)
-              inputVelocityVector:vector_at(remembered, 1)
-            maximumVelocityVector:vector_at(remembered, 2)
-               resultValuesVector:values];
-    };
-    std::vector<const char *> remembers = {"momentum", "velocity"};
-    if (amsgrad) remembers.push_back("maximum_velocity");
-    auto optimizer = made<OptimizerAdam>(name, device, options, kernel, remembers, step);
-    optimizer->beta1 = beta1, optimizer->beta2 = beta2;
-    optimizer->epsilon = epsilon;
-    optimizer->amsgrad = amsgrad;
-    return optimizer;
+    auto impl = std::unique_ptr<Impl>(new Impl{found->first, device, params});
+    const Options options(impl->name, params);
+    found->second(*impl, device->impl().device.get(), options, descriptor_of(impl->name, options));
+    check<NotImplementedError>(static_cast<bool>(impl->kernel), name, ": the device has no such optimizer.");
+    return std::make_shared<Optimizer>(std::move(impl));
   });
 }
 
@@ -214,21 +186,27 @@ Optimizer::~Optimizer() {
   impl_.reset();
 }
 
-const OptimizerOptions &Optimizer::options() const { return impl_->options; }
+Value Optimizer::option(std::string_view name) const {
+  const std::scoped_lock lock(impl_->mutex);
+  const auto found = impl_->options.find(name);
+  check<KeyError>(found != impl_->options.end(), impl_->name, " has no option \"", name, "\".");
+  return found->second;
+}
 const char *Optimizer::name() const { return impl_->name; }
 std::shared_ptr<Device> Optimizer::device() const { return impl_->device; }
 
 double Optimizer::learning_rate() const {
   const std::scoped_lock lock(impl_->mutex);
-  return impl_->options.learning_rate;
+  return Options(impl_->name, impl_->options).real("learning_rate");
 }
 
 void Optimizer::set_learning_rate(double rate) {
-  check_finite(impl_->name, "learning_rate", rate);
+  const Params set = {{"learning_rate", rate}};
+  Options(impl_->name, set).real("learning_rate");
   guard([&] {
     const std::scoped_lock lock(impl_->mutex);
     [impl_->kernel.get() setLearningRate:static_cast<float>(rate)];
-    impl_->options.learning_rate = rate;
+    impl_->options["learning_rate"] = rate;
   });
 }
 
@@ -341,13 +319,9 @@ Parts gradients_of(const Optimizer &optimizer, const Gradients &given, const Opt
 MPSNNOptimizerStochasticGradientDescent *adder_of(const Optimizer &optimizer) {
   auto &adder = optimizer.impl().adder;
   if (adder) return adder.get();
-  OptimizerOptions options;
-  options.learning_rate = -1;
   adder = Ref<MPSNNOptimizerStochasticGradientDescent *>::adopt([[MPSNNOptimizerStochasticGradientDescent alloc]
-           initWithDevice:optimizer.device()->impl().device.get()
-            momentumScale:0
-      useNesterovMomentum:NO
-      optimizerDescriptor:descriptor_of(options)]);
+      initWithDevice:optimizer.device()->impl().device.get()
+        learningRate:-1.0F]);
   check<NotImplementedError>(static_cast<bool>(adder), optimizer.name(), ": the device cannot add gradients.");
   return adder.get();
 }

@@ -3,10 +3,8 @@
 // between steps belongs to an OptimizerState, one per parameter or layer.
 #pragma once
 
-#include <array>
 #include <cstdint>
 #include <memory>
-#include <optional>
 #include <string>
 #include <string_view>
 #include <variant>
@@ -18,19 +16,9 @@
 #include <mpscnn/convolution_state.hpp>
 #include <mpscnn/gradient_state.hpp>
 #include <mpscnn/normalization_states.hpp>
+#include <mpscnn/value.hpp>
 
 namespace mpscnn {
-
-/// Values of MPSNNRegularizationType.
-enum class Regularization : std::uint32_t { none, l1, l2 };
-
-/// MPSNNOptimizerDescriptor.
-struct OptimizerOptions {
-  double learning_rate = 0.001, gradient_rescale = 1;
-  std::optional<std::array<double, 2>> gradient_clip = {};  ///< min, max
-  Regularization regularization = Regularization::none;
-  double regularization_scale = 0;
-};
 
 /// Values that are updated in place.
 using OptimizedValues = std::variant<std::shared_ptr<Buffer>, std::shared_ptr<ConvolutionWeightsAndBiasesState>,
@@ -44,10 +32,15 @@ class OptimizerState;
 class Optimizer : public std::enable_shared_from_this<Optimizer> {
  public:
   struct Impl;
-  explicit Optimizer(std::unique_ptr<Impl> impl);
-  virtual ~Optimizer();
+  /// Make an optimizer of a class of Python's ("OptimizerAdam") with all its options by name. Throw TypeError or
+  /// std::invalid_argument with the option, its value and the limit.
+  static std::shared_ptr<Optimizer> make(std::shared_ptr<Device> device, std::string_view name, const Params& options);
 
-  const OptimizerOptions& options() const;
+  explicit Optimizer(std::unique_ptr<Impl> impl);
+  ~Optimizer();
+
+  /// Return an option as given; learning_rate as set last.
+  Value option(std::string_view name) const;
   double learning_rate() const;
   void set_learning_rate(double rate);
 
@@ -62,34 +55,6 @@ class Optimizer : public std::enable_shared_from_this<Optimizer> {
 
  private:
   std::unique_ptr<Impl> impl_;
-};
-
-class OptimizerStochasticGradientDescent : public Optimizer {
- public:
-  static std::shared_ptr<OptimizerStochasticGradientDescent> make(std::shared_ptr<Device> device,
-                                                                  const OptimizerOptions& options,
-                                                                  double momentum_scale, bool use_nesterov_momentum);
-  using Optimizer::Optimizer;
-  double momentum_scale = 0;
-  bool use_nesterov_momentum = false;
-};
-
-class OptimizerRMSProp : public Optimizer {
- public:
-  static std::shared_ptr<OptimizerRMSProp> make(std::shared_ptr<Device> device, const OptimizerOptions& options,
-                                                double decay, double epsilon);
-  using Optimizer::Optimizer;
-  double decay = 0, epsilon = 0;
-};
-
-class OptimizerAdam : public Optimizer {
- public:
-  /// `amsgrad`: divide by the max velocity so far.
-  static std::shared_ptr<OptimizerAdam> make(std::shared_ptr<Device> device, const OptimizerOptions& options,
-                                             double beta1, double beta2, double epsilon, bool amsgrad);
-  using Optimizer::Optimizer;
-  double beta1 = 0, beta2 = 0, epsilon = 0;
-  bool amsgrad = false;
 };
 
 class OptimizerState {

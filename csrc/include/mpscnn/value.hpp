@@ -43,10 +43,10 @@ struct BatchNorm {
   float epsilon = 1e-5f;
 };
 
-/// None, bool, int, float, str, ints (pairs, regions), array, data source, activation, padding policy.
+/// None, bool, int, float, str, ints (pairs, regions), floats, array, data source, activation, padding policy.
 using Value = std::variant<std::monostate, bool, std::int64_t, double, std::string, std::vector<std::int64_t>,
-                           ArrayView, std::shared_ptr<DataSource>, std::shared_ptr<NormalizationSource>,
-                           NeuronDescriptor, std::shared_ptr<PaddingPolicy>>;
+                           std::vector<double>, ArrayView, std::shared_ptr<DataSource>,
+                           std::shared_ptr<NormalizationSource>, NeuronDescriptor, std::shared_ptr<PaddingPolicy>>;
 
 using Params = std::map<std::string, Value, std::less<>>;
 

@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 
 from .. import _core
 from ..kernels import KERNELS, row_of
+from ..optimizers import Optimizer
 from .lowering import Operation
 from .parameters import STATISTICS, SUFFIXES, Parameter, to_mps, to_torch
 
@@ -112,7 +113,7 @@ class _Trainable(Layer):
         """Return the state, or the list of BatchNormalizationStates, with the gradients of the parameters."""
         raise NotImplementedError
 
-    def prepare(self, optimizer: _core.Optimizer) -> None:
+    def prepare(self, optimizer: Optimizer) -> None:
         """Allocate the state of the optimizer."""
         self.optimized = optimizer.state_for(self.values)
 

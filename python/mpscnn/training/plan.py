@@ -9,6 +9,7 @@ from typing import Any
 
 from .. import _core
 from ..graph import CONCATENATE, Graph
+from ..optimizers import Optimizer
 from .lowering import Operation, Shapes, lower
 from .operations import OUTPUT, BatchNormalization, Concatenation, Dropout, KernelLayer, Layer, Recording, make_kernel
 from .parameters import TRACKED, owner_of, parameters_of
@@ -106,7 +107,7 @@ class Plan:
         """The layers that the optimizer changes."""
         return [layer for layer in self.layers if layer.is_trained]
 
-    def record(self, optimizer: _core.Optimizer) -> None:
+    def record(self, optimizer: Optimizer) -> None:
         """Record the forward pass, the loss, the backward pass, and each layer's update."""
         for layer in self.trained:
             layer.prepare(optimizer)

@@ -18,6 +18,7 @@ from .. import _checks, _core, _progress
 from .._interrupts import defer_interrupts
 from ..layers import layer_table
 from ..network import Network
+from ..optimizers import Optimizer, OptimizerStochasticGradientDescent
 from . import checkpoint
 from .boundary import Boundary, check_lengths, pair
 from .history import Epoch, History
@@ -112,7 +113,7 @@ class Trainer(_checks.Made):
         *,
         input_shapes: Sequence[int] | None = None,
         loss: LossType | _core.Loss = "softmax_cross_entropy",
-        optimizer: _core.Optimizer | None = None,
+        optimizer: Optimizer | None = None,
         frozen: Iterable[str] = (),
         batch_norm_momentum: float | None = None,
         in_flight: int = 2,
@@ -128,8 +129,8 @@ class Trainer(_checks.Made):
         self._loss = _core.Loss(loss, device=device) if isinstance(loss, str) else loss
         _checks.instance(self._loss, "loss", _core.Loss)
         if optimizer is None:
-            optimizer = _core.OptimizerStochasticGradientDescent(0.01, momentum_scale=0.9, device=device)
-        self.optimizer = _checks.instance(optimizer, "optimizer", _core.Optimizer)
+            optimizer = OptimizerStochasticGradientDescent(0.01, momentum_scale=0.9, device=device)
+        self.optimizer = _checks.instance(optimizer, "optimizer", Optimizer)
         self._device = device
         if input_shapes is not None:
             input_shapes = _checks.integers(input_shapes, "input_shapes", minimum=1)

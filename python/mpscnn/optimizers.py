@@ -1,0 +1,362 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Optimizers: update values from their gradients, on the device and in place."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any, Literal
+
+from . import _core, _options
+
+if TYPE_CHECKING:
+    from ._core import (
+        BatchNormalizationState,
+        Buffer,
+        CommandBuffer,
+        ConvolutionWeightsAndBiasesState,
+        Device,
+        GradientState,
+        NormalizationGammaAndBetaState,
+        OptimizerState,
+    )
+    from ._typing import Real
+
+Regularization = Literal["l1", "l2"]
+
+
+@_options.attributes
+class Optimizer(_core._Optimizer):
+    """Base class of the optimizers; cannot be instantiated.
+
+    Each step computes, element by element:
+
+        g = gradient
+        g = min(max(g, minimum), maximum)           with gradient_clip
+        g = g * gradient_rescale
+        g = g + regularization_scale * sign(value)  with regularization="l1"
+        g = g + regularization_scale * value        with regularization="l2"; PyTorch's weight_decay
+
+    and then the optimizer's own formula. The state between steps belongs to an OptimizerState, made once for each
+    Buffer or layer: steps allocate no device memory. One optimizer serves any number of them.
+
+    The gradients of a batch are sums over its images. For their mean, set gradient_rescale to 1 / images.
+
+    Attributes
+    ----------
+    gradient_rescale : float
+        Factor of the gradients, applied after clipping.
+    gradient_clip : (float, float) or None
+        Min and max of the elements of gradients.
+    regularization : "l1", "l2" or None
+    regularization_scale : float
+    device : Device
+
+    Raises
+    ------
+    RuntimeError
+        "OptimizerAdam: the command buffer has been committed already; ...", and for gradients that no gradient kernel
+        has been encoded with.
+
+    Source
+    ------
+    MPSNeuralNetwork/MPSNNOptimizers.h, MPSNNOptimizer and MPSNNOptimizerDescriptor.
+    """
+
+    gradient_rescale: float
+    gradient_clip: tuple[float, float] | None
+    regularization: Regularization | None
+    regularization_scale: float
+
+    def __init__(self, *, device: Device | None = None) -> None:
+        raise TypeError("Optimizer cannot be made; make an object of a derived class, such as OptimizerAdam.")
+
+    def _make(self, arguments: dict[str, Any]) -> None:
+        kind = next(one for one in type(self).__mro__ if one.__module__ == __name__)
+        _core._Optimizer.__init__(self, kind.__name__, _options.given(arguments), arguments["device"])
+
+    @property
+    def learning_rate(self) -> float:
+        """float: used by steps that are encoded from now on. Can be set."""
+        rate: float = self._option("learning_rate")
+        return rate
+
+    @learning_rate.setter
+    def learning_rate(self, learning_rate: Real) -> None:
+        self._set_learning_rate(learning_rate)
+
+    def state_for(
+        self, values: Buffer | ConvolutionWeightsAndBiasesState | NormalizationGammaAndBetaState
+    ) -> OptimizerState:
+        """Return a new zero-initialized OptimizerState for the values.
+
+        Parameters
+        ----------
+        values : Buffer, ConvolutionWeightsAndBiasesState or NormalizationGammaAndBetaState
+            float32, updated in place by each step. A Buffer is one array of any shape; ``mpscnn.Buffer(array)`` uses
+            the array's own memory. ``kernel.export_weights(command_buffer)`` makes the state of a convolution; it can
+            be given before that command buffer is committed.
+
+        Returns
+        -------
+        OptimizerState
+
+        Raises
+        ------
+        TypeError
+            "values (ndarray) is not a Buffer, ..."
+        ValueError
+            "OptimizerAdam: values has 6 bytes, not a multiple of 4."
+        """
+        return self._state_for(values)
+
+    def encode(
+        self,
+        command_buffer: CommandBuffer,
+        gradient: Buffer | GradientState | BatchNormalizationState | Sequence[GradientState],
+        state: OptimizerState,
+    ) -> None:
+        """Append one step to a command buffer, which updates the state's values.
+
+        Reload the kernels afterwards: ``kernel.reload(command_buffer, state.values)``, and
+        ``kernel.gradient.reload(command_buffer, state.values)`` if a convolution's gradient kernel computes the
+        gradient of its source.
+
+        Parameters
+        ----------
+        command_buffer : CommandBuffer
+            Not committed yet.
+        gradient : Buffer, GradientState, BatchNormalizationState or list of GradientState
+            For values in a Buffer, one of as many float32. For a convolution the GradientState of its forward encode,
+            whose grad_weight and grad_bias a gradient kernel computes on this command buffer or did before. For gamma
+            and beta the GradientState of an instance or group normalization, or the BatchNormalizationState. Several
+            states, one per chunk of a batch, are summed.
+        state : OptimizerState
+            Of this optimizer.
+
+        Raises
+        ------
+        TypeError
+            "OptimizerAdam: gradient is not a GradientState, and the values of state are those of a convolution."
+        ValueError
+            "OptimizerAdam: gradient has 8 elements; values of state has 7.", "OptimizerAdam: state is that of another
+            optimizer (OptimizerAdam)."
+        RuntimeError
+            "OptimizerAdam: no gradient kernel that computes grad_weight has been encoded with gradient."
+        """
+        self._encode(command_buffer, gradient, state)
+
+    def __repr__(self) -> str:
+        try:
+            return f"<mpscnn.{type(self).__name__} learning_rate={self.learning_rate:g}>"
+        except TypeError:  # its __init__ has not run
+            return f"<mpscnn.{type(self).__name__}, not made>"
+
+
+@_options.attributes
+class OptimizerStochasticGradientDescent(Optimizer):
+    """Stochastic gradient descent, with momentum.
+
+    With g as in Optimizer:
+
+        value -= learning_rate * g                                              momentum_scale 0
+        m = momentum_scale * m + learning_rate * g;  value -= m
+        m = momentum_scale * m + g;  value -= learning_rate * (g + momentum_scale * m)  use_nesterov_momentum
+
+    ``torch.optim.SGD(lr=learning_rate, momentum=momentum_scale, nesterov=use_nesterov_momentum)`` computes the same
+    while the learning rate is constant, and with Nesterov's momentum always. Without it, m contains the rate here and
+    not in PyTorch: a new rate applies to later gradients only, in PyTorch to all.
+
+    Parameters
+    ----------
+    learning_rate : float
+    momentum_scale : float
+        0: there is no state.
+    use_nesterov_momentum : bool
+    gradient_rescale : float
+    gradient_clip : (float, float), optional
+        Min and max.
+    regularization : "l1", "l2" or None
+    regularization_scale : float
+    device : Device, optional
+
+    Raises
+    ------
+    ValueError
+        "OptimizerStochasticGradientDescent: learning_rate (inf) is not a finite number of float32."
+
+    Source
+    ------
+    MPSNeuralNetwork/MPSNNOptimizers.h, MPSNNOptimizerStochasticGradientDescent.
+
+    Examples
+    --------
+    >>> import mpscnn, numpy as np
+    >>> values, gradient = mpscnn.Buffer(8), mpscnn.Buffer(8)
+    >>> values.numpy("float32")[:] = 1, 2
+    >>> gradient.numpy("float32")[:] = 4, -4
+    >>> optimizer = mpscnn.OptimizerStochasticGradientDescent(0.25, momentum_scale=0.5)
+    >>> state = optimizer.state_for(values)
+    >>> with mpscnn.CommandBuffer() as commands:
+    ...     optimizer.encode(commands, gradient, state)
+    ...     optimizer.encode(commands, gradient, state)
+    >>> values.numpy("float32").tolist(), state.time_step
+    ([-1.5, 4.5], 2)
+    """
+
+    momentum_scale: float
+    use_nesterov_momentum: bool
+
+    def __init__(
+        self,
+        learning_rate: Real = 0.001,
+        *,
+        momentum_scale: Real = 0.0,
+        use_nesterov_momentum: bool = False,
+        gradient_rescale: Real = 1.0,
+        gradient_clip: Sequence[Real] | None = None,
+        regularization: Regularization | None = None,
+        regularization_scale: Real = 0.0,
+        device: Device | None = None,
+    ) -> None:
+        self._make(locals())
+
+
+@_options.attributes
+class OptimizerRMSProp(Optimizer):
+    """RMSProp: gradients divided by the root of their running mean square.
+
+    With g as in Optimizer:
+
+        s = decay * s + (1 - decay) * g**2
+        value -= learning_rate * g / (sqrt(s) + epsilon)
+
+    ``torch.optim.RMSprop(lr=learning_rate, alpha=decay, eps=epsilon)`` computes the same.
+
+    Parameters
+    ----------
+    learning_rate : float
+    decay : float, 0 to 1
+    epsilon : float, >= 0
+    gradient_rescale : float
+    gradient_clip : (float, float), optional
+        Min and max.
+    regularization : "l1", "l2" or None
+    regularization_scale : float
+    device : Device, optional
+
+    Raises
+    ------
+    ValueError
+        "OptimizerRMSProp: decay (2) is not between 0 and 1."
+
+    Source
+    ------
+    MPSNeuralNetwork/MPSNNOptimizers.h, MPSNNOptimizerRMSProp.
+
+    Examples
+    --------
+    >>> import mpscnn, numpy as np
+    >>> values, gradient = mpscnn.Buffer(8), mpscnn.Buffer(8)
+    >>> gradient.numpy("float32")[:] = 2, -4
+    >>> optimizer = mpscnn.OptimizerRMSProp(0.5, decay=0, epsilon=0)
+    >>> with mpscnn.CommandBuffer() as commands:
+    ...     optimizer.encode(commands, gradient, optimizer.state_for(values))
+    >>> values.numpy("float32").tolist()
+    [-0.5, 0.5]
+    """
+
+    decay: float
+    epsilon: float
+
+    def __init__(
+        self,
+        learning_rate: Real = 0.001,
+        *,
+        decay: Real = 0.9,
+        epsilon: Real = 1e-08,
+        gradient_rescale: Real = 1.0,
+        gradient_clip: Sequence[Real] | None = None,
+        regularization: Regularization | None = None,
+        regularization_scale: Real = 0.0,
+        device: Device | None = None,
+    ) -> None:
+        self._make(locals())
+
+
+@_options.attributes
+class OptimizerAdam(Optimizer):
+    """Adam, and with amsgrad=True its variant AMSGrad.
+
+    With g as in Optimizer, and t = 1, 2, ... the number of the step:
+
+        rate = learning_rate * sqrt(1 - beta2**t) / (1 - beta1**t)
+        m = beta1 * m + (1 - beta1) * g;  v = beta2 * v + (1 - beta2) * g**2
+        value -= rate * m / (sqrt(v) + epsilon)
+        M = max(M, v);  value -= rate * m / (sqrt(M) + epsilon)    amsgrad
+
+    ``torch.optim.Adam(lr=learning_rate, betas=(beta1, beta2), eps=epsilon / sqrt(1 - beta2**t))`` computes the same:
+    its eps would change with each step; with amsgrad too.
+
+    Apple's class counts time steps by encodes, so that each layer of a network would advance it; here each
+    OptimizerState has its own time_step.
+
+    Parameters
+    ----------
+    learning_rate : float
+    beta1, beta2 : float, 0 <= beta < 1
+    epsilon : float, >= 0
+    amsgrad : bool
+    gradient_rescale : float
+    gradient_clip : (float, float), optional
+        Min and max.
+    regularization : "l1", "l2" or None
+    regularization_scale : float
+    device : Device, optional
+
+    Raises
+    ------
+    ValueError
+        "OptimizerAdam: beta1 (1) is not at least 0 and less than 1."
+
+    Source
+    ------
+    MPSNeuralNetwork/MPSNNOptimizers.h, MPSNNOptimizerAdam.
+
+    Examples
+    --------
+    >>> import mpscnn, numpy as np
+    >>> conv = mpscnn.Convolution(np.ones((1, 1, 1, 1), np.float32))
+    >>> optimizer = mpscnn.OptimizerAdam(0.5, epsilon=0)
+    >>> with mpscnn.CommandBuffer() as commands:
+    ...     weights = optimizer.state_for(conv.export_weights(commands))
+    >>> x = mpscnn.Image.from_array(np.full((1, 1, 1, 1), 3, np.float32))
+    >>> with mpscnn.CommandBuffer() as commands:
+    ...     y, state = conv.encode(commands, x, with_state=True)
+    ...     grad_x = conv.gradient.encode(commands, y, x, state)
+    ...     optimizer.encode(commands, state, weights)
+    ...     conv.reload(commands, weights.values)
+    ...     conv.gradient.reload(commands, weights.values)
+    >>> round(conv(x).numpy().item(), 4)
+    1.5
+    """
+
+    beta1: float
+    beta2: float
+    epsilon: float
+    amsgrad: bool
+
+    def __init__(
+        self,
+        learning_rate: Real = 0.001,
+        *,
+        beta1: Real = 0.9,
+        beta2: Real = 0.999,
+        epsilon: Real = 1e-08,
+        amsgrad: bool = False,
+        gradient_rescale: Real = 1.0,
+        gradient_clip: Sequence[Real] | None = None,
+        regularization: Regularization | None = None,
+        regularization_scale: Real = 0.0,
+        device: Device | None = None,
+    ) -> None:
+        self._make(locals())
