@@ -442,10 +442,10 @@ BAD = NUMBERS.copy()
 BAD[1, 0, 3] = 12
 LABELS = random(X)
 ERRORS: list[tuple[type[Exception], str, Callable[[], Any]]] = [
-    (ValueError, 'type ("l2") is not "mean_absolute_error", "mean_squared_error", ', lambda: mpscnn.Loss("l2")),  # type: ignore[arg-type]
+    (ValueError, 'Loss: type ("l2") is not "mean_absolute_error", "mean_squared_error", ', lambda: mpscnn.Loss("l2")),  # type: ignore[arg-type]
     (
         ValueError,
-        'reduction ("max") is not "none", "sum", "mean" or "sum_by_nonzero_weights".',
+        'Loss: reduction ("max") is not "none", "sum", "mean" or "sum_by_nonzero_weights".',
         lambda: mse(reduction="max"),
     ),
     (
@@ -454,9 +454,13 @@ ERRORS: list[tuple[type[Exception], str, Callable[[], Any]]] = [
         lambda: mpscnn.Loss("cosine_distance", reduction="mean"),
     ),
     (ValueError, "Loss: label_smoothing (1.5) is not between 0 and 1.", lambda: mse(label_smoothing=1.5)),
-    (ValueError, "Loss: label_smoothing (nan) is not between 0 and 1.", lambda: mse(label_smoothing=float("nan"))),
-    (ValueError, "Loss: weight (inf) is not a finite float32.", lambda: mse(weight=float("inf"))),
-    (ValueError, "Loss: weight (1e+39) is not a finite float32.", lambda: mse(weight=1e39)),
+    (
+        ValueError,
+        "Loss: label_smoothing (nan) is not a finite number of float32.",
+        lambda: mse(label_smoothing=float("nan")),
+    ),
+    (ValueError, "Loss: weight (inf) is not a finite number of float32.", lambda: mse(weight=float("inf"))),
+    (ValueError, "Loss: weight (1e+39) is not a finite number of float32.", lambda: mse(weight=1e39)),
     (ValueError, "Loss: number_of_classes (0) is less than the minimum (1).", lambda: mse(number_of_classes=0)),
     (
         ValueError,

@@ -5,10 +5,10 @@
 #include <cstring>
 
 #include <mpscnn/error.hpp>
+#include <mpscnn/yolo_loss.hpp>
 
 #include "bind_arguments.hpp"
 #include "bind_array.hpp"
-#include "bind_loss.hpp"
 #include "bindings.hpp"
 #include "dtypes.hpp"
 #include "gil.hpp"
@@ -273,8 +273,7 @@ std::shared_ptr<LossLabels> labels_for(const LossKernel& kernel, const py::objec
   return make_labels(name, kernel.device(), labels, weights, predictions.c, kernel.loss_shape(predictions));
 }
 
-}  // namespace
-
+/// Compute loss and gradient and wait.
 py::object call_loss(const LossKernel& kernel, const py::object& x, const py::object& labels, const py::object& weights,
                      const py::object& out, bool takes_class_numbers) {
   const char* const name = kernel.name();
@@ -321,168 +320,56 @@ std::shared_ptr<Image> encode_loss(const LossKernel& kernel, CommandBuffer& buff
   return kernel.encode(buffer, x, labels, make_visible_image(kernel.device(), x->shape(), gradient_dtype(x->dtype())));
 }
 
-namespace {
-
-void bind_kernel_of_labels(py::module_& module) {
-  py::class_<Loss, std::shared_ptr<Loss>>(module, "Loss",
-                                          R"(Loss of predictions, and its gradient with respect to them.
-
-    With y the prediction, t the label and w the weight of a value, its loss is w l and its gradient w dl/dy:
-
-    =============================  ====================================================================================
-    type                           l
-    =============================  ====================================================================================
-    "mean_absolute_error"          \|y - t\|
-    "mean_squared_error"           (y - t)²
-    "softmax_cross_entropy"        -t log softmax(y), over the channels of a pixel; y are logits
-    "sigmoid_cross_entropy"        max(y, 0) - y t + log(1 + exp(-\|y\|)); y are logits
-    "categorical_cross_entropy"    -t log y; y are probabilities
-    "hinge"                        max(1 - (2 t - 1) y, 0); t is 0 or 1
-    "huber"                        (y - t)² / 2 up to \|y - t\| = delta, delta (\|y - t\| - delta / 2) beyond
-    "cosine_distance"              1 - sum(y t) of an image
-    "log"                          -t log(y + epsilon) - (1 - t) log(1 - y + epsilon)
-    "kullback_leibler_divergence"  t (log t - y); y are logarithms of probabilities
-    =============================  ====================================================================================
-
-    The gradient is that of the sum, whatever the reduction: nothing divides it, neither "mean" nor
-    "sum_by_nonzero_weights". ``weight=1 / N`` gives the gradient of a mean over N.
-
-    Parameters
-    ----------
-    type : str
-        One of the table's.
-    reduction : "none", "sum", "mean" or "sum_by_nonzero_weights"
-        Of each image's losses to its loss. A mean is over H W C values, that of "softmax_cross_entropy" over H W
-        pixels; "sum_by_nonzero_weights" divides by the number of weights that are not 0. "cosine_distance" has "sum"
-        alone.
-    weight : float, default 1
-        w of labels without weights.
-    label_smoothing : float, 0 to 1, default 0
-        s in t (1 - s) + s / number_of_classes of "softmax_cross_entropy", and t (1 - s) + s / 2 of
-        "sigmoid_cross_entropy"; the others have none.
-    number_of_classes : int, >= 1, default 1
-        For label_smoothing.
-    epsilon : float, >= 0, default 1e-7
-        Of "log".
-    delta : float, >= 0, default 1
-        Of "huber", in units of y.
-    reduce_across_batch : bool, default False
-        The first image's loss is that of all images, the others' are 0. "none" reduces nothing.
-    device : Device, optional
-
-    Raises
-    ------
-    ValueError   "Loss: labels.shape (2, 1, 1, 3) is not x.shape (2, 1, 1, 4)."
-                 "Loss: reduction ("mean") is not "sum", the only one of type "cosine_distance"."
-                 "Loss: label_smoothing (1.5) is not between 0 and 1."
-    TypeError    "Loss: out.dtype (uint8) is not float32 or float16."
-    RuntimeError "Loss: the command buffer has been committed already; its status is completed."
-
-    Source
-    ------
-    MPSNeuralNetwork/MPSCNNLoss.h, MPSCNNLoss and MPSCNNLossDescriptor.
-
-    Examples
-    --------
-    >>> import mpscnn, numpy as np
-    >>> loss = mpscnn.Loss("mean_squared_error", reduction="mean")
-    >>> value, grad = loss(np.array([[[[1.0, 2.0]]]], np.float32), np.array([[[[0.0, 4.0]]]], np.float32))
-    >>> value.item(), grad.tolist()
-    (2.5, [[[[2.0, -4.0]]]])
-    >>> value, grad = mpscnn.Loss("softmax_cross_entropy")(np.zeros((1, 1, 1, 4), np.float32), [3])
-    >>> grad.tolist()
-    [[[[0.25, 0.25, 0.25, -0.75]]]])")
-      .def(py::init([](const Text& type, const Text& reduction, Real weight, Real label_smoothing,
-                       Integer number_of_classes, Real epsilon, Real delta, Boolean reduce_across_batch,
-                       const std::shared_ptr<Device>& device) {
-             return Loss::make(device_or_default(device),
-                               options_from(type, reduction, weight, label_smoothing, number_of_classes, epsilon, delta,
-                                            reduce_across_batch));
-           }),
-           py::arg("type"), py::kw_only(), py::arg("reduction") = "sum", py::arg("weight") = 1.0,
-           py::arg("label_smoothing") = 0.0, py::arg("number_of_classes") = 1, py::arg("epsilon") = 1e-7,
-           py::arg("delta") = 1.0, py::arg("reduce_across_batch") = false, py::arg("device") = nullptr)
-      .def(
-          "__call__",
-          [](const Loss& kernel, const py::object& x, const py::object& labels, const py::object& weights,
-             const py::object& out) {
-            return call_loss(kernel, x, labels, weights, out, /*takes_class_numbers=*/true);
+/// Add the members of a loss that takes LossLabels. `takes_class_numbers`: labels that are arrays may be class numbers.
+template <class Kernel>
+void add_members(py::class_<Kernel, std::shared_ptr<Kernel>> kind, bool takes_class_numbers) {
+  kind.def(
+          "_call",
+          [takes_class_numbers](const Kernel& kernel, const py::object& x, const py::object& labels,
+                                const py::object& weights, const py::object& out) {
+            return call_loss(kernel, x, labels, weights, out, takes_class_numbers);
           },
-          py::arg("x"), py::arg("labels"), py::arg("weights") = py::none(), py::kw_only(), py::arg("out") = py::none(),
-          R"(Compute loss and gradient, and wait.
-
-        Parameters
-        ----------
-        x : array, shape (N, H, W, C), or Image
-            Predictions.
-        labels : LossLabels, array or sequence
-            Arrays as LossLabels takes them; class numbers are of as many classes as x has channels.
-        weights : array or sequence, optional
-            Beside labels that are arrays.
-        out : array or Image of x's shape, float32 or float16, optional
-            Takes the gradient.
-
-        Returns
-        -------
-        (array, array or Image)
-            The loss, float32, of shape (N, 1, 1, 1), or x's with reduction "none"; and the gradient, as x is, float16
-            where x is float16, else float32.)")
+          py::arg("x"), py::arg("labels"), py::arg("weights"), py::arg("out"))
       .def(
-          "encode",
-          [](const Loss& kernel, CommandBuffer& buffer, const std::shared_ptr<Image>& x, LossLabels& labels,
+          "_encode",
+          [](const Kernel& kernel, CommandBuffer& buffer, const std::shared_ptr<Image>& x, LossLabels& labels,
              const std::shared_ptr<Image>& out,
              Boolean temporary) { return encode_loss(kernel, buffer, x, labels, out, temporary); },
           py::arg("command_buffer"), py::arg("x").none(false), py::arg("labels"), py::arg("out") = nullptr,
-          py::arg("temporary") = false,
-          R"(Append the computation of loss and gradient to a command buffer.
+          py::arg("temporary") = false)
+      .def_property_readonly("device", &LossKernel::device, "Device");
+}
 
-        Parameters
-        ----------
-        command_buffer : CommandBuffer
-            Not committed yet.
-        x : Image
-            Predictions.
-        labels : LossLabels
-            Of x's shape. ``labels.loss`` is the loss when the command buffer has completed; another encode with the
-            same object replaces it.
-        out : Image, optional
-            Takes the gradient: x's shape, float32 or float16.
-        temporary : bool, default False
-            The gradient is read on this command buffer only, never by the CPU.
+YOLOLoss::AnchorBoxes boxes_from(const py::array_t<double, py::array::c_style>& numbers) {
+  YOLOLoss::AnchorBoxes boxes(static_cast<std::size_t>(numbers.shape(0)));
+  for (std::size_t i = 0; i < boxes.size(); ++i)
+    for (std::size_t axis = 0; axis < 2; ++axis) boxes[i][axis] = static_cast<float>(numbers.data()[2 * i + axis]);
+  return boxes;
+}
 
-        Returns
-        -------
-        Image
-            The gradient, which may be read when the command buffer has completed.)")
-      .def_property_readonly(
-          "type", [](const Loss& kernel) { return name_of(kernel.options().type); }, "str")
-      .def_property_readonly(
-          "reduction", [](const Loss& kernel) { return name_of(kernel.options().reduction); }, "str")
-      .def_property_readonly(
-          "weight", [](const Loss& kernel) { return kernel.options().weight; }, "float")
-      .def_property_readonly(
-          "label_smoothing", [](const Loss& kernel) { return kernel.options().label_smoothing; }, "float")
-      .def_property_readonly(
-          "number_of_classes", [](const Loss& kernel) { return kernel.options().number_of_classes; }, "int")
-      .def_property_readonly(
-          "epsilon", [](const Loss& kernel) { return kernel.options().epsilon; }, "float")
-      .def_property_readonly(
-          "delta", [](const Loss& kernel) { return kernel.options().delta; }, "float")
-      .def_property_readonly(
-          "reduce_across_batch", [](const Loss& kernel) { return kernel.options().reduce_across_batch; }, "bool")
-      .def_property_readonly("device", &Loss::device, "Device")
-      .def("__repr__", [](const Loss& kernel) {
-        return say("<mpscnn.Loss \"", name_of(kernel.options().type), "\", reduction \"",
-                   name_of(kernel.options().reduction), "\">");
-      });
+void bind_kernels(py::module_& module) {
+  py::class_<Loss, std::shared_ptr<Loss>> loss(module, "_Loss", "The core of a mpscnn.Loss.");
+  loss.def(py::init([](const py::dict& options, const std::shared_ptr<Device>& device) {
+             return Loss::make(device_or_default(device), options_from(options));
+           }),
+           py::arg("options"), py::arg("device") = nullptr);
+  add_members(loss, true);
+  py::class_<YOLOLoss, std::shared_ptr<YOLOLoss>> yolo(module, "_YOLOLoss", "The core of a mpscnn.YOLOLoss.");
+  yolo.def(py::init([](const py::array_t<double, py::array::c_style>& boxes,
+                       const std::array<std::shared_ptr<Loss>, 4>& terms, const py::dict& options,
+                       const std::shared_ptr<Device>& device) {
+             return YOLOLoss::make(device_or_default(device), boxes_from(boxes),
+                                   {terms[0], terms[1], terms[2], terms[3]}, options_from(options));
+           }),
+           py::arg("anchor_boxes"), py::arg("terms"), py::arg("options"), py::arg("device") = nullptr);
+  add_members(yolo, false);
 }
 
 }  // namespace
 
 void bind_loss(py::module_& module) {
   bind_labels(module);
-  bind_kernel_of_labels(module);
-  bind_yolo_loss(module);
+  bind_kernels(module);
 }
 
 }  // namespace mpscnn::bindings

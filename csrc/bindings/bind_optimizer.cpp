@@ -145,10 +145,7 @@ void bind_base(py::module_& module) {
             optimizer.encode(buffer, given, *state);
           },
           py::arg("command_buffer"), py::arg("gradient"), py::arg("state").none(false))
-      .def(
-          "_option",
-          [](const Optimizer& optimizer, const std::string& name) { return option_to_python(optimizer.option(name)); },
-          py::arg("name"))
+      .def("_learning_rate", &Optimizer::learning_rate)
       .def(
           "_set_learning_rate", [](Optimizer& optimizer, Real rate) { optimizer.set_learning_rate(rate); },
           py::arg("learning_rate"))

@@ -53,7 +53,6 @@ py::object to_python(const ParamSpec& spec, const Value& value);
 
 /// Convert the options of an optimizer or a loss, which checks them: None, bool, numbers, str, sequences of numbers.
 Params options_from(const py::dict& options);
-py::object option_to_python(const Value& value);
 
 /// Convert an activation argument: None, a name, a NeuronDescriptor or a neuron kernel.
 NeuronDescriptor neuron_from(py::handle object);

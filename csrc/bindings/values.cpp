@@ -142,11 +142,6 @@ Params options_from(const py::dict& options) {
   return params;
 }
 
-py::object option_to_python(const Value& value) {
-  static constexpr ParamSpec kNone;
-  return to_python(kNone, value);
-}
-
 py::object to_python(const ParamSpec& spec, const Value& value) {
   struct Convert {
     const ParamSpec& spec;

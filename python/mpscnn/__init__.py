@@ -21,14 +21,10 @@ from ._core import (
     ConvolutionDescriptor,
     ConvolutionWeightsAndBiasesState,
     Device,
-    ForwardLoss,
     GradientState,
     Image,
     ImageConversion,
     ImageCopyToMatrix,
-    InitialGradient,
-    Loss,
-    LossGradient,
     LossLabels,
     Matrix,
     MatrixCopyToImage,
@@ -36,11 +32,11 @@ from ._core import (
     NormalizationGammaAndBetaState,
     NormalizationMeanAndVarianceState,
     OptimizerState,
-    YOLOLoss,
 )
 from .data_source import DataSource, NormalizationDataSource, map_weights
 from .kernels import *  # noqa: F403  (a class for each row of the table; kernels.pyi lists them)
 from .kernels import KERNELS, BinaryKernel, GradientKernel, Kernel, UnaryKernel, kernel
+from .losses import ForwardLoss, InitialGradient, Loss, LossGradient, YOLOLoss
 from .optimizers import Optimizer, OptimizerAdam, OptimizerRMSProp, OptimizerStochasticGradientDescent
 from .padding_policy import PaddingPolicy
 from .weights import empty, pack_bits, reorder, reorder_linear

@@ -320,369 +320,87 @@ class LossLabels:
     @property
     def device(self) -> Device: ...
 
-class Loss:
-    """Loss of predictions, and its gradient with respect to them."""
+class _Loss:
+    """The core of a mpscnn.Loss."""
 
-    def __init__(
-        self,
-        type: t.LossType,
-        *,
-        reduction: t.LossReduction = "sum",
-        weight: t.Real = 1.0,
-        label_smoothing: t.Real = 0.0,
-        number_of_classes: SupportsIndex = 1,
-        epsilon: t.Real = 1e-7,
-        delta: t.Real = 1.0,
-        reduce_across_batch: bool = False,
-        device: Device | None = None,
-    ) -> None: ...
-    @overload
-    def __call__(
-        self,
-        x: Image,
-        labels: LossLabels | t.Array | t.Nested,
-        weights: t.Array | t.Nested | None = None,
-        *,
-        out: Image | None = None,
-    ) -> tuple[NDArray[np.float32], Image]:
-        """Compute loss and gradient, and wait."""
-
-    @overload
-    def __call__(
-        self,
-        x: t.Array,
-        labels: LossLabels | t.Array | t.Nested,
-        weights: t.Array | t.Nested | None = None,
-        *,
-        out: None = None,
-    ) -> tuple[NDArray[np.float32], NDArray[Any]]: ...
-    @overload
-    def __call__(
-        self,
-        x: t.Array,
-        labels: LossLabels | t.Array | t.Nested,
-        weights: t.Array | t.Nested | None = None,
-        *,
-        out: _Out,
-    ) -> tuple[NDArray[np.float32], _Out]: ...
-    def encode(
+    def __init__(self, options: Mapping[str, Any], device: Device | None = None) -> None: ...
+    def _call(self, x: Any, labels: Any, weights: Any, out: Any) -> Any: ...
+    def _encode(
         self,
         command_buffer: CommandBuffer,
-        x: Image,
-        labels: LossLabels,
+        x: Any,
+        labels: Any,
         out: Image | None = None,
         temporary: bool = False,
-    ) -> Image:
-        """Append the computation of loss and gradient to a command buffer."""
-
-    @property
-    def type(self) -> t.LossType: ...
-    @property
-    def reduction(self) -> t.LossReduction: ...
-    @property
-    def weight(self) -> float: ...
-    @property
-    def label_smoothing(self) -> float: ...
-    @property
-    def number_of_classes(self) -> int: ...
-    @property
-    def epsilon(self) -> float: ...
-    @property
-    def delta(self) -> float: ...
-    @property
-    def reduce_across_batch(self) -> bool: ...
+    ) -> Image: ...
     @property
     def device(self) -> Device: ...
 
-class YOLOLoss:
-    """Loss of YOLO's box predictions, and its gradient."""
+class _YOLOLoss:
+    """The core of a mpscnn.YOLOLoss."""
 
     def __init__(
         self,
-        anchor_boxes: t.Array | t.Nested,
-        *,
-        xy_loss: Loss | t.LossType = "mean_squared_error",
-        wh_loss: Loss | t.LossType = "huber",
-        confidence_loss: Loss | t.LossType = "sigmoid_cross_entropy",
-        classes_loss: Loss | t.LossType = "softmax_cross_entropy",
-        reduction: t.LossReduction = "sum",
-        rescore: bool = True,
-        scale_xy: t.Real = 10.0,
-        scale_wh: t.Real = 10.0,
-        scale_no_object: t.Real = 5.0,
-        scale_object: t.Real = 100.0,
-        scale_class: t.Real = 2.0,
-        min_iou_for_object_presence: t.Real = 0.7,
-        max_iou_for_object_absence: t.Real = 0.3,
-        reduce_across_batch: bool = False,
+        anchor_boxes: NDArray[np.float64],
+        terms: Sequence[_Loss],
+        options: Mapping[str, Any],
         device: Device | None = None,
     ) -> None: ...
-    @overload
-    def __call__(
-        self,
-        x: Image,
-        labels: LossLabels | t.Array | t.Nested,
-        weights: t.Array | t.Nested | None = None,
-        *,
-        out: Image | None = None,
-    ) -> tuple[NDArray[np.float32], Image]:
-        """Compute loss and gradient, and wait."""
-
-    @overload
-    def __call__(
-        self,
-        x: t.Array,
-        labels: LossLabels | t.Array | t.Nested,
-        weights: t.Array | t.Nested | None = None,
-        *,
-        out: None = None,
-    ) -> tuple[NDArray[np.float32], NDArray[Any]]: ...
-    @overload
-    def __call__(
-        self,
-        x: t.Array,
-        labels: LossLabels | t.Array | t.Nested,
-        weights: t.Array | t.Nested | None = None,
-        *,
-        out: _Out,
-    ) -> tuple[NDArray[np.float32], _Out]: ...
-    def encode(
+    def _call(self, x: Any, labels: Any, weights: Any, out: Any) -> Any: ...
+    def _encode(
         self,
         command_buffer: CommandBuffer,
-        x: Image,
-        labels: LossLabels,
+        x: Any,
+        labels: Any,
         out: Image | None = None,
         temporary: bool = False,
-    ) -> Image:
-        """Append the computation of loss and gradient to a command buffer."""
-
-    @property
-    def anchor_boxes(self) -> NDArray[np.float32]:
-        """Width and height of each; a copy."""
-
-    @property
-    def number_of_anchor_boxes(self) -> int: ...
-    @property
-    def xy_loss(self) -> Loss: ...
-    @property
-    def wh_loss(self) -> Loss: ...
-    @property
-    def confidence_loss(self) -> Loss: ...
-    @property
-    def classes_loss(self) -> Loss: ...
-    @property
-    def reduction(self) -> t.LossReduction: ...
-    @property
-    def rescore(self) -> bool: ...
-    @property
-    def reduce_across_batch(self) -> bool: ...
-    @property
-    def scale_xy(self) -> float: ...
-    @property
-    def scale_wh(self) -> float: ...
-    @property
-    def scale_no_object(self) -> float: ...
-    @property
-    def scale_object(self) -> float: ...
-    @property
-    def scale_class(self) -> float: ...
-    @property
-    def min_iou_for_object_presence(self) -> float: ...
-    @property
-    def max_iou_for_object_absence(self) -> float: ...
+    ) -> Image: ...
     @property
     def device(self) -> Device: ...
 
-class ForwardLoss:
-    """Loss of predictions in an image; LossGradient has its gradient."""
+class _ForwardLoss:
+    """The core of a mpscnn.ForwardLoss."""
 
-    def __init__(
-        self,
-        type: t.LossType,
-        *,
-        reduction: t.LossReduction = "sum",
-        weight: t.Real = 1.0,
-        label_smoothing: t.Real = 0.0,
-        number_of_classes: SupportsIndex = 1,
-        epsilon: t.Real = 1e-7,
-        delta: t.Real = 1.0,
-        reduce_across_batch: bool = False,
-        device: Device | None = None,
-    ) -> None: ...
-    @overload
-    def __call__(
-        self,
-        x: Image,
-        labels: Image,
-        weights: Image | None = None,
-        *,
-        out: Image | None = None,
-    ) -> Image:
-        """Compute the loss and wait."""
-
-    @overload
-    def __call__(
-        self,
-        x: t.Array,
-        labels: t.Array,
-        weights: t.Array | None = None,
-        *,
-        out: None = None,
-    ) -> NDArray[Any]: ...
-    @overload
-    def __call__(
-        self,
-        x: t.Array,
-        labels: t.Array,
-        weights: t.Array | None = None,
-        *,
-        out: _Out,
-    ) -> _Out: ...
-    def encode(
+    def __init__(self, options: Mapping[str, Any], device: Device | None = None) -> None: ...
+    def _call(self, x: Any, labels: Any, weights: Any, out: Any) -> Any: ...
+    def _encode(
         self,
         command_buffer: CommandBuffer,
-        x: Image,
-        labels: Image,
-        weights: Image | None = None,
-        *,
+        x: Any,
+        labels: Any,
+        weights: Any = None,
         out: Image | None = None,
         temporary: bool = False,
-    ) -> Image:
-        """Append the computation of the loss to a command buffer."""
-
-    @property
-    def type(self) -> t.LossType: ...
-    @property
-    def weight(self) -> float: ...
-    @property
-    def label_smoothing(self) -> float: ...
-    @property
-    def number_of_classes(self) -> int: ...
-    @property
-    def epsilon(self) -> float: ...
-    @property
-    def delta(self) -> float: ...
+    ) -> Image: ...
     @property
     def device(self) -> Device: ...
-    @property
-    def reduction(self) -> t.LossReduction: ...
-    @property
-    def reduce_across_batch(self) -> bool: ...
 
-class LossGradient:
-    """Gradient of a ForwardLoss with respect to predictions or labels."""
+class _LossGradient:
+    """The core of a mpscnn.LossGradient."""
 
-    def __init__(
-        self,
-        type: t.LossType,
-        *,
-        weight: t.Real = 1.0,
-        label_smoothing: t.Real = 0.0,
-        number_of_classes: SupportsIndex = 1,
-        epsilon: t.Real = 1e-7,
-        delta: t.Real = 1.0,
-        compute_label_gradients: bool = False,
-        device: Device | None = None,
-    ) -> None: ...
-    @overload
-    def __call__(
-        self,
-        grad: Image,
-        x: Image,
-        labels: Image,
-        weights: Image | None = None,
-        *,
-        out: Image | None = None,
-    ) -> Image:
-        """Compute the gradient and wait."""
-
-    @overload
-    def __call__(
-        self,
-        grad: t.Array,
-        x: t.Array,
-        labels: t.Array,
-        weights: t.Array | None = None,
-        *,
-        out: None = None,
-    ) -> NDArray[Any]: ...
-    @overload
-    def __call__(
-        self,
-        grad: t.Array,
-        x: t.Array,
-        labels: t.Array,
-        weights: t.Array | None = None,
-        *,
-        out: _Out,
-    ) -> _Out: ...
-    def encode(
+    def __init__(self, options: Mapping[str, Any], device: Device | None = None) -> None: ...
+    def _call(self, grad: Any, x: Any, labels: Any, weights: Any, out: Any) -> Any: ...
+    def _encode(
         self,
         command_buffer: CommandBuffer,
-        grad: Image,
-        x: Image,
-        labels: Image,
-        weights: Image | None = None,
-        *,
+        grad: Any,
+        x: Any,
+        labels: Any,
+        weights: Any = None,
         out: Image | None = None,
         temporary: bool = False,
-    ) -> Image:
-        """Append the computation of the gradient to a command buffer."""
-
-    @property
-    def type(self) -> t.LossType: ...
-    @property
-    def weight(self) -> float: ...
-    @property
-    def label_smoothing(self) -> float: ...
-    @property
-    def number_of_classes(self) -> int: ...
-    @property
-    def epsilon(self) -> float: ...
-    @property
-    def delta(self) -> float: ...
+    ) -> Image: ...
     @property
     def device(self) -> Device: ...
-    @property
-    def compute_label_gradients(self) -> bool: ...
 
-class InitialGradient:
-    """Ones of the shape of a source: the initial gradient of a backward pass."""
+class _InitialGradient:
+    """The core of a mpscnn.InitialGradient."""
 
     def __init__(self, device: Device | None = None) -> None: ...
-    @overload
-    def __call__(
-        self,
-        x: Image,
-        *,
-        out: Image | None = None,
-    ) -> Image:
-        """Compute the ones and wait."""
-
-    @overload
-    def __call__(
-        self,
-        x: t.Array,
-        *,
-        out: None = None,
-    ) -> NDArray[Any]: ...
-    @overload
-    def __call__(
-        self,
-        x: t.Array,
-        *,
-        out: _Out,
-    ) -> _Out: ...
-    def encode(
-        self,
-        command_buffer: CommandBuffer,
-        x: Image,
-        *,
-        out: Image | None = None,
-        temporary: bool = False,
-    ) -> Image:
-        """Append the ones to a command buffer."""
-
+    def _call(self, x: Any, out: Any) -> Any: ...
+    def _encode(
+        self, command_buffer: CommandBuffer, x: Any, out: Image | None = None, temporary: bool = False
+    ) -> Image: ...
     @property
     def device(self) -> Device: ...
 
@@ -1018,7 +736,7 @@ class _Optimizer:
         gradient: Buffer | GradientState | BatchNormalizationState | Sequence[GradientState],
         state: OptimizerState,
     ) -> None: ...
-    def _option(self, name: str) -> Any: ...
+    def _learning_rate(self) -> float: ...
     def _set_learning_rate(self, learning_rate: t.Real) -> None: ...
     @property
     def device(self) -> Device: ...
@@ -1381,7 +1099,7 @@ class _TrainingPlan:
         x: NDArray[Any],
         layout: t.ImageLayout,
         labels: Sequence[LossLabels],
-        loss: Loss,
+        loss: _Loss,
         optimizer: _Optimizer,
     ) -> _TrainingStep:
         """Encode and commit a step on a batch."""

@@ -5,9 +5,11 @@ from __future__ import annotations
 
 from typing import Any
 
+from . import _checks
+
 
 def attributes(kind: type[Any]) -> type[Any]:
-    """Make each annotated name of a class a read-only property that the core answers, documented by the class."""
+    """Make each annotated name of a class a read-only property of what `__init__` was given."""
     for name in vars(kind).get("__annotations__", {}):
         setattr(kind, name, _attribute(name, kind.__doc__ or ""))
     return kind
@@ -15,7 +17,7 @@ def attributes(kind: type[Any]) -> type[Any]:
 
 def _attribute(name: str, documentation: str) -> property:
     def get(self: Any) -> Any:
-        return self._option(name)
+        return _checks.made(self, "self")._given[name]
 
     lines = (line.strip().partition(" : ") for line in documentation.splitlines())
     return property(get, doc=next((text for names, _, text in lines if name in names.split(", ")), None))
@@ -23,4 +25,5 @@ def _attribute(name: str, documentation: str) -> property:
 
 def given(arguments: dict[str, Any]) -> dict[str, Any]:
     """Return the options among the arguments of an `__init__`."""
-    return {name: value for name, value in arguments.items() if name not in ("self", "device", "__class__")}
+    own = {name: value for name, value in arguments.items() if name not in ("self", "device", "__class__")}
+    return {name: tuple(value) if isinstance(value, list) else value for name, value in own.items()}

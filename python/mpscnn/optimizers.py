@@ -72,13 +72,13 @@ class Optimizer(_core._Optimizer):
 
     def _make(self, arguments: dict[str, Any]) -> None:
         kind = next(one for one in type(self).__mro__ if one.__module__ == __name__)
-        _core._Optimizer.__init__(self, kind.__name__, _options.given(arguments), arguments["device"])
+        self._given = _options.given(arguments)
+        _core._Optimizer.__init__(self, kind.__name__, self._given, arguments["device"])
 
     @property
     def learning_rate(self) -> float:
         """float: used by steps that are encoded from now on. Can be set."""
-        rate: float = self._option("learning_rate")
-        return rate
+        return self._learning_rate()
 
     @learning_rate.setter
     def learning_rate(self, learning_rate: Real) -> None:
@@ -146,10 +146,9 @@ class Optimizer(_core._Optimizer):
         self._encode(command_buffer, gradient, state)
 
     def __repr__(self) -> str:
-        try:
-            return f"<mpscnn.{type(self).__name__} learning_rate={self.learning_rate:g}>"
-        except TypeError:  # its __init__ has not run
+        if not vars(self):
             return f"<mpscnn.{type(self).__name__}, not made>"
+        return f"<mpscnn.{type(self).__name__} learning_rate={self.learning_rate:g}>"
 
 
 @_options.attributes

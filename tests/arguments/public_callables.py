@@ -25,8 +25,11 @@ DEFAULT_MEMBERS |= {"__copy__", "__getstate__", "__reduce__", "__setstate__"}  #
 
 
 def own_members(kind: type) -> Iterator[tuple[str, Any]]:
-    """What a class offers: of Kernel what its base in the extension has, too."""
+    """What a class offers: of Kernel what its base in the extension has, too, and of losses their private base's."""
     spaces = [vars(kind), vars(_core.Kernel)] if kind is mpscnn.Kernel else [vars(kind)]
+    spaces += [
+        vars(base) for base in kind.__bases__ if base.__name__.startswith("_") and inspect.getmodule(base) is not _core
+    ]
     for space in spaces:
         for name, value in space.items():
             is_dunder = name.startswith("__")

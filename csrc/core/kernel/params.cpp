@@ -308,6 +308,15 @@ double Options::real(std::string_view name, double min) const {
   return number;
 }
 
+std::int64_t Options::integer(std::string_view name, std::int64_t min, std::int64_t max) const {
+  const auto& given = value(name);
+  check<TypeError>(is<std::int64_t>(given), owner_, ": ", name, " ", shown(given), " is not an int.");
+  const auto number = std::get<std::int64_t>(given);
+  check(number >= min, owner_, ": ", name, " (", number, ") is less than the minimum (", min, ").");
+  check(number <= max, owner_, ": ", name, " (", number, ") is greater than the maximum (", max, ").");
+  return number;
+}
+
 bool Options::boolean(std::string_view name) const {
   const auto& given = value(name);
   check<TypeError>(is<bool>(given), owner_, ": ", name, " ", shown(given), " is not True or False.");

@@ -71,6 +71,7 @@ class Options {
 
   double real(std::string_view name) const;  ///< finite in float32, in which MPS computes
   double real(std::string_view name, double min) const;
+  std::int64_t integer(std::string_view name, std::int64_t min, std::int64_t max) const;
   bool boolean(std::string_view name) const;
   /// Return the index of a name; 0 for None if choices[0] is null.
   std::size_t choice(std::string_view name, std::span<const char* const> choices) const;

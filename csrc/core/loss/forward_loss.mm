@@ -8,6 +8,7 @@
 #include "core/device/image_batch.hh"
 #include "core/device/objc_scope.hh"
 #include "core/kernel/encode_checks.hh"
+#include "core/kernel/params.hpp"
 #include "core/loss/loss_impl.hh"
 
 namespace mpscnn {
@@ -61,8 +62,8 @@ ForwardLoss::~ForwardLoss() {
   impl_.reset();
 }
 
-std::shared_ptr<ForwardLoss> ForwardLoss::make(std::shared_ptr<Device> device, const LossOptions &options) {
-  options.check("ForwardLoss");
+std::shared_ptr<ForwardLoss> ForwardLoss::make(std::shared_ptr<Device> device, const Params &params) {
+  const auto options = LossOptions::from("ForwardLoss", params);
   return guard([&] {
     auto kernel = Ref<MPSNNForwardLoss *>::adopt([[MPSNNForwardLoss alloc] initWithDevice:device->impl().device.get()
                                                                            lossDescriptor:objc_loss(options)]);
@@ -99,15 +100,12 @@ std::shared_ptr<Image> ForwardLoss::encode(CommandBuffer &buffer, const Image &x
   return out;
 }
 
-const LossOptions &ForwardLoss::options() const { return impl_->options; }
 std::shared_ptr<Device> ForwardLoss::device() const { return impl_->device; }
 
 // ------------------------------------------------------------------------------------------------------- LossGradient
 
 struct LossGradient::Impl {
   std::shared_ptr<Device> device;
-  LossOptions options;
-  bool of_labels;
   Ref<MPSNNLossGradient *> kernel;
 };
 
@@ -117,15 +115,15 @@ LossGradient::~LossGradient() {
   impl_.reset();
 }
 
-std::shared_ptr<LossGradient> LossGradient::make(std::shared_ptr<Device> device, const LossOptions &options,
-                                                 bool of_labels) {
-  options.check("LossGradient");
+std::shared_ptr<LossGradient> LossGradient::make(std::shared_ptr<Device> device, const Params &params) {
+  const auto options = LossOptions::from("LossGradient", params);
+  const bool of_labels = Options("LossGradient", params).boolean("compute_label_gradients");
   return guard([&] {
     auto kernel = Ref<MPSNNLossGradient *>::adopt([[MPSNNLossGradient alloc] initWithDevice:device->impl().device.get()
                                                                              lossDescriptor:objc_loss(options)]);
     check<NotImplementedError>(static_cast<bool>(kernel), "LossGradient: the device has no such kernel.");
     kernel.get().computeLabelGradients = of_labels ? YES : NO;
-    return std::make_shared<LossGradient>(std::unique_ptr<Impl>(new Impl{device, options, of_labels, kernel}));
+    return std::make_shared<LossGradient>(std::unique_ptr<Impl>(new Impl{device, kernel}));
   });
 }
 
@@ -159,8 +157,6 @@ std::shared_ptr<Image> LossGradient::encode(CommandBuffer &buffer, const Image &
   return out;
 }
 
-const LossOptions &LossGradient::options() const { return impl_->options; }
-bool LossGradient::of_labels() const { return impl_->of_labels; }
 std::shared_ptr<Device> LossGradient::device() const { return impl_->device; }
 
 // ---------------------------------------------------------------------------------------------------- InitialGradient

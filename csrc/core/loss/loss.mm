@@ -4,7 +4,6 @@
 #include <mpscnn/error.hpp>
 #include <mpscnn/loss.hpp>
 
-#include <cmath>
 #include <iterator>
 #include <mutex>
 
@@ -13,6 +12,7 @@
 #include "core/device/image_batch.hh"
 #include "core/device/objc_scope.hh"
 #include "core/kernel/encode_checks.hh"
+#include "core/kernel/params.hpp"
 #include "core/loss/loss_impl.hh"
 
 namespace mpscnn {
@@ -33,15 +33,6 @@ static_assert(std::size(kTypeNames) == MPSCNNLossTypeCount);
 constexpr const char *kReductionNames[] = {"none", "sum", "mean", "sum_by_nonzero_weights"};
 static_assert(std::size(kReductionNames) == MPSCNNReductionTypeCount);
 
-std::size_t place_of(std::span<const char *const> names, std::string_view name, const char *what) {
-  for (std::size_t i = 0; i < names.size(); ++i)
-    if (name == names[i]) return i;
-  std::string known;
-  for (std::size_t i = 0; i < names.size(); ++i)
-    known += say(i == 0 ? "" : i + 1 < names.size() ? ", " : " or ", '"', names[i], '"');
-  throw std::invalid_argument(say(what, " (\"", name, "\") is not ", known, "."));
-}
-
 AsTuple<Extents> as_tuple_of(LossLabels::LossShape shape) { return as_tuple(Extents{shape.begin(), shape.end()}); }
 
 ArrayView images_of(ArrayView view, std::int64_t first, std::int64_t count) {
@@ -58,36 +49,32 @@ ImageShape shape_of(const ArrayView &view, const char *who, const char *name) {
 
 }  // namespace
 
-LossType loss_type_from_name(std::string_view name, const char *what) {
-  return static_cast<LossType>(place_of(kTypeNames, name, what));
-}
-const char *name_of(LossType type) { return kTypeNames[static_cast<std::size_t>(type)]; }
-
-LossReduction loss_reduction_from_name(std::string_view name, const char *what) {
-  return static_cast<LossReduction>(place_of(kReductionNames, name, what));
-}
 const char *name_of(LossReduction reduction) { return kReductionNames[static_cast<std::size_t>(reduction)]; }
+
+LossReduction reduction_of(const char *name, const Params &params) {
+  return static_cast<LossReduction>(Options(name, params).choice("reduction", kReductionNames));
+}
 
 DType gradient_dtype(DType predictions) { return predictions == DType::float16 ? DType::float16 : DType::float32; }
 
-void LossOptions::check(const char *name) const {
-  const auto finite = [&](const char *what, double value) {
-    mpscnn::check(std::isfinite(static_cast<float>(value)), name, ": ", what, " (", value,
-                  ") is not a finite float32.");
-  };
-  finite("weight", weight);
-  finite("epsilon", epsilon);
-  finite("delta", delta);
-  mpscnn::check(type != LossType::cosine_distance || reduction == LossReduction::sum, name, ": reduction (\"",
-                name_of(reduction), "\") is not \"sum\", the only one of type \"cosine_distance\".");
-  mpscnn::check(label_smoothing >= 0 && label_smoothing <= 1, name, ": label_smoothing (", label_smoothing,
-                ") is not between 0 and 1.");
-  mpscnn::check(number_of_classes >= 1, name, ": number_of_classes (", number_of_classes,
-                ") is less than the minimum (1).");
-  mpscnn::check(number_of_classes <= Image::kMostChannels, name, ": number_of_classes (", number_of_classes,
-                ") is greater than the maximum (", Image::kMostChannels, ").");
-  mpscnn::check(epsilon >= 0, name, ": epsilon (", epsilon, ") is less than the minimum (0).");
-  mpscnn::check(delta >= 0, name, ": delta (", delta, ") is less than the minimum (0).");
+LossOptions LossOptions::from(const char *name, const Params &params) {
+  const Options given(name, params);
+  LossOptions options;
+  options.type = static_cast<LossType>(given.choice("type", kTypeNames));
+  if (params.contains("reduction")) {
+    options.reduction = reduction_of(name, params);
+    options.reduce_across_batch = given.boolean("reduce_across_batch");
+  }
+  check(options.type != LossType::cosine_distance || options.reduction == LossReduction::sum, name, ": reduction (\"",
+        name_of(options.reduction), "\") is not \"sum\", the only one of type \"cosine_distance\".");
+  options.weight = given.real("weight");
+  options.label_smoothing = given.real("label_smoothing");
+  check(options.label_smoothing >= 0 && options.label_smoothing <= 1, name, ": label_smoothing (",
+        options.label_smoothing, ") is not between 0 and 1.");
+  options.number_of_classes = given.integer("number_of_classes", 1, Image::kMostChannels);
+  options.epsilon = given.real("epsilon", 0);
+  options.delta = given.real("delta", 0);
+  return options;
 }
 
 MPSCNNLossDescriptor *objc_loss(const LossOptions &options) {
@@ -270,8 +257,8 @@ LossKernel::~LossKernel() {
 
 Loss::Loss(std::unique_ptr<Impl> impl, const LossOptions &options) : LossKernel(std::move(impl)), options_(options) {}
 
-std::shared_ptr<Loss> Loss::make(std::shared_ptr<Device> device, const LossOptions &options) {
-  options.check("Loss");
+std::shared_ptr<Loss> Loss::make(std::shared_ptr<Device> device, const Params &params) {
+  const auto options = LossOptions::from("Loss", params);
   return guard([&] {
     auto kernel = Ref<MPSCNNKernel *>::adopt([[MPSCNNLoss alloc] initWithDevice:device->impl().device.get()
                                                                  lossDescriptor:objc_loss(options)]);

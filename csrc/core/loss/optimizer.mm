@@ -186,12 +186,6 @@ Optimizer::~Optimizer() {
   impl_.reset();
 }
 
-Value Optimizer::option(std::string_view name) const {
-  const std::scoped_lock lock(impl_->mutex);
-  const auto found = impl_->options.find(name);
-  check<KeyError>(found != impl_->options.end(), impl_->name, " has no option \"", name, "\".");
-  return found->second;
-}
 const char *Optimizer::name() const { return impl_->name; }
 std::shared_ptr<Device> Optimizer::device() const { return impl_->device; }
 

@@ -12,7 +12,7 @@ namespace mpscnn {
 class ForwardLoss {
  public:
   struct Impl;
-  static std::shared_ptr<ForwardLoss> make(std::shared_ptr<Device> device, const LossOptions& options);
+  static std::shared_ptr<ForwardLoss> make(std::shared_ptr<Device> device, const Params& options);
   explicit ForwardLoss(std::unique_ptr<Impl> impl);
   ~ForwardLoss();
 
@@ -21,7 +21,6 @@ class ForwardLoss {
   /// different command buffers, as are the kernels below.
   std::shared_ptr<Image> encode(CommandBuffer& buffer, const Image& x, const Image& labels, const Image* weights,
                                 std::shared_ptr<Image> out, bool temporary) const;
-  const LossOptions& options() const;
   std::shared_ptr<Device> device() const;
 
  private:
@@ -31,15 +30,13 @@ class ForwardLoss {
 class LossGradient {
  public:
   struct Impl;
-  static std::shared_ptr<LossGradient> make(std::shared_ptr<Device> device, const LossOptions& options, bool of_labels);
+  static std::shared_ptr<LossGradient> make(std::shared_ptr<Device> device, const Params& options);
   explicit LossGradient(std::unique_ptr<Impl> impl);
   ~LossGradient();
 
   /// `grad` has x's shape, or one value for each image.
   std::shared_ptr<Image> encode(CommandBuffer& buffer, const Image& grad, const Image& x, const Image& labels,
                                 const Image* weights, std::shared_ptr<Image> out, bool temporary) const;
-  const LossOptions& options() const;
-  bool of_labels() const;
   std::shared_ptr<Device> device() const;
 
  private:

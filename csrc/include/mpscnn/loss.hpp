@@ -11,6 +11,7 @@
 
 #include <mpscnn/command_buffer.hpp>
 #include <mpscnn/image.hpp>
+#include <mpscnn/value.hpp>
 
 namespace mpscnn {
 
@@ -27,15 +28,14 @@ enum class LossType : std::uint32_t {
   log,
   kullback_leibler_divergence,
 };
-LossType loss_type_from_name(std::string_view name, const char* what);
-const char* name_of(LossType type);
 
 /// Values of MPSCNNReductionType.
 enum class LossReduction : std::uint32_t { none, sum, mean, sum_by_nonzero_weights };
-LossReduction loss_reduction_from_name(std::string_view name, const char* what);
 const char* name_of(LossReduction reduction);
+/// Return the option "reduction".
+LossReduction reduction_of(const char* name, const Params& params);
 
-/// Properties of MPSCNNLossDescriptor; the defaults are Apple's.
+/// Properties of MPSCNNLossDescriptor.
 struct LossOptions {
   LossType type = LossType::mean_squared_error;
   LossReduction reduction = LossReduction::sum;
@@ -44,8 +44,9 @@ struct LossOptions {
   double epsilon = 1e-7, delta = 1;
   bool reduce_across_batch = false;
 
-  /// Throw for unsupported options; `name` is the kernel's.
-  void check(const char* name) const;
+  /// Return the options of a class of Python's, by name; those of a reduction may be missing. Throw TypeError or
+  /// std::invalid_argument with the option, its value and the limit; `name` is the class.
+  static LossOptions from(const char* name, const Params& params);
 };
 
 /// Return the default dtype of the gradient: that of the predictions, float32 for integers.
@@ -111,7 +112,7 @@ class LossKernel {
 
 class Loss final : public LossKernel {
  public:
-  static std::shared_ptr<Loss> make(std::shared_ptr<Device> device, const LossOptions& options);
+  static std::shared_ptr<Loss> make(std::shared_ptr<Device> device, const Params& options);
   Loss(std::unique_ptr<Impl> impl, const LossOptions& options);
 
   const LossOptions& options() const { return options_; }

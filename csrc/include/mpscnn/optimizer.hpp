@@ -39,8 +39,6 @@ class Optimizer : public std::enable_shared_from_this<Optimizer> {
   explicit Optimizer(std::unique_ptr<Impl> impl);
   ~Optimizer();
 
-  /// Return an option as given; learning_rate as set last.
-  Value option(std::string_view name) const;
   double learning_rate() const;
   void set_learning_rate(double rate);
 

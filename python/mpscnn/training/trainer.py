@@ -17,6 +17,7 @@ from numpy.typing import NDArray
 from .. import _checks, _core, _progress
 from .._interrupts import defer_interrupts
 from ..layers import layer_table
+from ..losses import Loss
 from ..network import Network
 from ..optimizers import Optimizer, OptimizerStochasticGradientDescent
 from . import checkpoint
@@ -112,7 +113,7 @@ class Trainer(_checks.Made):
         state_dict: Mapping[str, Any] | None = None,
         *,
         input_shapes: Sequence[int] | None = None,
-        loss: LossType | _core.Loss = "softmax_cross_entropy",
+        loss: LossType | Loss = "softmax_cross_entropy",
         optimizer: Optimizer | None = None,
         frozen: Iterable[str] = (),
         batch_norm_momentum: float | None = None,
@@ -126,8 +127,8 @@ class Trainer(_checks.Made):
             _checks.refuse(frozen, "frozen", "a sequence of names")
         frozen = [_checks.text(name, f"frozen[{i}]") for i, name in enumerate(frozen)]
         momentum = None if batch_norm_momentum is None else _fraction(batch_norm_momentum, "batch_norm_momentum")
-        self._loss = _core.Loss(loss, device=device) if isinstance(loss, str) else loss
-        _checks.instance(self._loss, "loss", _core.Loss)
+        self._loss = Loss(loss, device=device) if isinstance(loss, str) else loss
+        _checks.instance(self._loss, "loss", Loss)
         if optimizer is None:
             optimizer = OptimizerStochasticGradientDescent(0.01, momentum_scale=0.9, device=device)
         self.optimizer = _checks.instance(optimizer, "optimizer", Optimizer)
@@ -165,7 +166,7 @@ class Trainer(_checks.Made):
         self._plan.record(self.optimizer)
         self._steps = 0
         self._at_work: deque[Step] = deque()
-        self._losses: dict[int, _core.Loss] = {}
+        self._losses: dict[int, Loss] = {}
         self._labels: dict[tuple[Any, ...], _core.LossLabels] = {}
         self.history = History()
 
@@ -264,13 +265,13 @@ class Trainer(_checks.Made):
             self._labels[place] = _core.LossLabels(targets, number_of_classes=classes, device=self._device)
         return self._labels[place]
 
-    def _mean_loss(self, images: int) -> _core.Loss:
+    def _mean_loss(self, images: int) -> Loss:
         """Return the loss whose sum over a batch of `images` images is the mean."""
         if images not in self._losses:
             given = self._loss
             height, width, channels = self._boundary.result
             values = {"softmax_cross_entropy": height * width, "cosine_distance": 1}
-            self._losses[images] = _core.Loss(
+            self._losses[images] = Loss(
                 given.type,
                 weight=given.weight / (images * values.get(given.type, height * width * channels)),
                 label_smoothing=given.label_smoothing,
