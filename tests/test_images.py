@@ -156,6 +156,26 @@ def test_array_protocol() -> None:
             np.asarray(image, dtype=np.float64, copy=False)
 
 
+@pytest.mark.parametrize("dtype", DTYPES)
+def test_memoryview(dtype: str) -> None:
+    x = random((2, 3, 4, 5), dtype)
+    image = mpscnn.Image.from_array(x)
+    if not mpscnn.Device().shares_images:
+        with pytest.raises(BufferError, match=r"Image\.numpy: the image cannot be shared: its memory is not an"):
+            memoryview(image)
+        return
+    view = memoryview(image)
+    assert (view.shape, view.itemsize, view.readonly) == (x.shape, x.itemsize, False)
+    np.testing.assert_array_equal(view, x)
+    np.asarray(view)[1, 2, 3, 4] = 1
+    del image
+    assert x[1, 2, 3, 4] == 1
+    x.flags.writeable = False
+    assert memoryview(mpscnn.Image.from_array(x)).readonly
+    with pytest.raises(RuntimeError, match=r"Image: a temporary image cannot be read by the CPU\."):
+        memoryview(mpscnn.Image.temporary(mpscnn.CommandBuffer(), (1, 2, 3, 4)))
+
+
 def test_dlpack() -> None:
     x = random((1, 2, 3, 4))
     image = mpscnn.Image.from_array(x)

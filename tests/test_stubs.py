@@ -221,7 +221,7 @@ def test_stub_has_the_names_of_the_extension() -> None:
     assert set(STUB) - {"_Out"} == public(vars(_core))
 
 
-BUFFERS = {"Buffer": (1,), "Matrix": (1, 1)}
+BUFFERS = {"Image": ((1, 1, 1, 4),), "Buffer": (1,), "Matrix": (1, 1)}
 """Arguments for what has the buffer protocol."""
 
 
@@ -259,7 +259,7 @@ def test_stubtest(tmp_path: Path) -> None:
     known = (
         r".* is inconsistent, metaclass differs",  # pybind11's own
         *(rf"mpscnn\._core\.{name}\.__init__ .*" for name in CANNOT_BE_MADE),
-        r"mpscnn\._core\.(Buffer|Matrix)\.__buffer__ is not present at runtime",  # before Python 3.12
+        r"mpscnn\._core\.(Buffer|Image|Matrix)\.__buffer__ is not present at runtime",  # before Python 3.12
     )
     lines = (result.stdout + result.stderr).splitlines()
     assert [line for line in lines if not any(re.fullmatch(pattern, line) for pattern in known)] == []

@@ -12,6 +12,9 @@
 
 #include <mpscnn/array.hpp>
 
+#include "bind_arguments.hpp"
+#include "bindings.hpp"
+
 namespace mpscnn::bindings {
 
 namespace py = pybind11;
@@ -63,5 +66,21 @@ py::array array_from(const ArrayView& view);
 
 /// Return a capsule that holds `owner`: the base of NumPy arrays over memory owned by C++.
 py::object to_python_owner(std::shared_ptr<void> owner);
+
+/// Set up a type's buffer protocol: a buffer is that of the array that `view(self)` returns, and holds it.
+template <py::object (*view)(py::handle)>
+void set_up_buffer_protocol(PyHeapTypeObject* type) {
+  type->ht_type.tp_as_buffer = &type->as_buffer;
+  type->as_buffer.bf_getbuffer = [](PyObject* self, Py_buffer* buffer, int flags) {
+    try {
+      check_made(self, "self");
+      return PyObject_GetBuffer(view(self).ptr(), buffer, flags);
+    } catch (...) {
+      buffer->obj = nullptr;
+      set_python_error();
+      return -1;
+    }
+  };
+}
 
 }  // namespace mpscnn::bindings

@@ -40,6 +40,8 @@ py::array numpy_view(const std::shared_ptr<Buffer>& buffer, py::handle dtype_lik
 
 py::array bytes_of(const std::shared_ptr<Buffer>& buffer) { return numpy_view(buffer, py::str("uint8"), py::none()); }
 
+py::object bytes_of_object(py::handle self) { return bytes_of(self.cast<std::shared_ptr<Buffer>>()); }
+
 /// NumPy prefers the buffer protocol; other libraries use only this.
 py::object buffer_array(const std::shared_ptr<Buffer>& buffer, const py::object& dtype_like,
                         std::optional<Boolean> copy) {
@@ -51,28 +53,11 @@ py::object buffer_array(const std::shared_ptr<Buffer>& buffer, const py::object&
   return bytes.attr("astype")(dtype, py::arg("copy") = always);
 }
 
-/// The buffer protocol: a view holds a reference to the object.
-int buffer_getbuffer(PyObject* self, Py_buffer* view, int flags) {
-  try {
-    check_made(self, "self");
-    const auto buffer = py::handle(self).cast<std::shared_ptr<Buffer>>();
-    return PyBuffer_FillInfo(view, self, buffer->contents(), static_cast<Py_ssize_t>(buffer->bytes()), 0, flags);
-  } catch (...) {
-    view->obj = nullptr;
-    set_python_error();
-    return -1;
-  }
-}
-
-void set_up_buffer_type(PyHeapTypeObject* type) {
-  type->ht_type.tp_as_buffer = &type->as_buffer;
-  type->as_buffer.bf_getbuffer = buffer_getbuffer;
-}
-
 }  // namespace
 
 void bind_buffer(py::module_& module) {
-  py::class_<Buffer, std::shared_ptr<Buffer>>(module, "Buffer", py::custom_type_setup(&set_up_buffer_type),
+  py::class_<Buffer, std::shared_ptr<Buffer>>(module, "Buffer",
+                                              py::custom_type_setup(&set_up_buffer_protocol<&bytes_of_object>),
                                               R"(Memory that the device and NumPy share.
 
     Parameters

@@ -56,10 +56,16 @@ py::object numpy_of(const std::shared_ptr<Image>& image, const std::string& layo
   return out;
 }
 
+/// A buffer of a memoryview has the memory of the image.
+py::object pixels_of_object(py::handle self) {
+  return numpy_of(self.cast<std::shared_ptr<Image>>(), "NHWC", py::none(), /*copy=*/false);
+}
+
 }  // namespace
 
 void bind_image(py::module_& module) {
   py::class_<Image, std::shared_ptr<Image>>(module, "Image",
+                                            py::custom_type_setup(&set_up_buffer_protocol<&pixels_of_object>),
                                             R"(Pixels on the device: N images of H x W pixels of C channels.
 
     ``Image(shape, dtype)`` makes one with undefined contents, ``Image.from_array(x)`` one that shows an array.
@@ -71,6 +77,12 @@ void bind_image(py::module_& module) {
     dtype : dtype, default float32
         float32, float16, or uint8 and uint16, whose values the device sees as 0...1.
     device : Device, optional
+
+    Sharing
+    -------
+    ``memoryview(image)`` is a view of the pixels, shape (N, H, W, C), if the image shares the memory of an array, as
+    all images of a device with shares_images do unless they are temporary; otherwise it raises BufferError.
+    ``np.asarray(image)`` is a view or a copy.
 
     Raises
     ------

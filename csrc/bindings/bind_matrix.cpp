@@ -48,23 +48,7 @@ py::object matrix_array(const std::shared_ptr<Matrix>& matrix, const py::object&
   return array.attr("astype")(dtype, py::arg("copy") = always);
 }
 
-/// The buffer protocol, forwarded to a NumPy view of the memory; the buffer holds that view.
-int matrix_getbuffer(PyObject* self, Py_buffer* view, int flags) {
-  try {
-    check_made(self, "self");
-    const auto array = matrix_view(py::handle(self).cast<std::shared_ptr<Matrix>>());
-    return PyObject_GetBuffer(array.ptr(), view, flags);
-  } catch (...) {
-    view->obj = nullptr;
-    set_python_error();
-    return -1;
-  }
-}
-
-void set_up_matrix_type(PyHeapTypeObject* type) {
-  type->ht_type.tp_as_buffer = &type->as_buffer;
-  type->as_buffer.bf_getbuffer = matrix_getbuffer;
-}
+py::object view_of_object(py::handle self) { return matrix_view(self.cast<std::shared_ptr<Matrix>>()); }
 
 MatrixOrigin origin_from(const py::object& origin, const char* name) {
   const auto extents = extents_from(origin, "origin");
@@ -100,7 +84,8 @@ py::class_<Kernel, std::shared_ptr<Kernel>> bind_copy(py::module_& module, const
 }  // namespace
 
 void bind_matrix(py::module_& module) {
-  py::class_<Matrix, std::shared_ptr<Matrix>>(module, "Matrix", py::custom_type_setup(&set_up_matrix_type),
+  py::class_<Matrix, std::shared_ptr<Matrix>>(module, "Matrix",
+                                              py::custom_type_setup(&set_up_buffer_protocol<&view_of_object>),
                                               R"(Rows of numbers that the device and NumPy share.
 
     ``Matrix(rows, columns)`` is zero-filled, ``Matrix.from_array(x)`` shows an array.

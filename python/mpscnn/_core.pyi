@@ -234,6 +234,9 @@ class Image:
         """The images side by side as a PNG file, in a notebook; None where they are no picture."""
 
     def __array__(self, dtype: DTypeLike | None = None, copy: bool | None = None) -> NDArray[Any]: ...
+    def __buffer__(self, flags: int, /) -> memoryview:
+        """``memoryview(image)``. A call with an Image returns an Image: overloads ignore that it is also an array."""
+
     def __dlpack__(self, **kwargs: Any) -> Any: ...
     def __dlpack_device__(self) -> tuple[int, int]: ...
 
@@ -253,7 +256,7 @@ class ImageConversion:
         device: Device | None = None,
     ) -> None: ...
     @overload
-    def __call__(self, x: Image, out: Image | None = None) -> Image:
+    def __call__(self, x: Image, out: Image | None = None) -> Image:  # type: ignore[overload-overlap]
         """Convert and wait."""
 
     @overload
@@ -808,7 +811,7 @@ class Kernel:
         self, name: str, arguments: dict[str, Any] | Kernel | tuple[Kernel, int], device: Device | None = None
     ) -> None: ...
     @overload
-    def __call__(
+    def __call__(  # type: ignore[overload-overlap]
         self,
         x: Image,
         *args: Image | BatchNormalizationState | GradientState,
@@ -840,7 +843,7 @@ class Kernel:
         with_state: Literal[False] = False,
     ) -> _Out: ...
     @overload
-    def __call__(
+    def __call__(  # type: ignore[overload-overlap]
         self,
         x: Image,
         *args: Image,

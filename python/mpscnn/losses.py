@@ -26,7 +26,7 @@ class _OfLabels:
         def _encode(self, *arguments: Any) -> Image: ...
 
     @overload
-    def __call__(
+    def __call__(  # type: ignore[overload-overlap]
         self,
         x: Image,
         labels: LossLabels | t.Array | t.Nested,
@@ -405,7 +405,7 @@ class ForwardLoss(_core._ForwardLoss):
         super().__init__(self._given, device)
 
     @overload
-    def __call__(
+    def __call__(  # type: ignore[overload-overlap]
         self,
         x: Image,
         labels: Image,
@@ -547,7 +547,7 @@ class LossGradient(_core._LossGradient):
         super().__init__(self._given, device)
 
     @overload
-    def __call__(
+    def __call__(  # type: ignore[overload-overlap]
         self,
         grad: Image,
         x: Image,
@@ -666,7 +666,7 @@ class InitialGradient(_core._InitialGradient):
         self._given = {"device": device}
 
     @overload
-    def __call__(
+    def __call__(  # type: ignore[overload-overlap]
         self,
         x: Image,
         *,
