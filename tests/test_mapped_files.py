@@ -92,6 +92,16 @@ PROGRAMS: dict[str, str] = {
         os.truncate(folder + "/w.bin", 0)
         fails(lambda: mpscnn.Convolution(weight, padding=1), "w.bin")
     """,
+    "a memmap when no descriptor is left": """
+        import resource
+        weight = np.memmap(raw("/w.bin", weights()), np.float32, "r", shape=(64, 64, 3, 3))
+        limits = resource.getrlimit(resource.RLIMIT_NOFILE)
+        os.truncate(folder + "/w.bin", 0)
+        resource.setrlimit(resource.RLIMIT_NOFILE, (3, limits[1]))
+        fails(lambda: mpscnn.Convolution(weight, padding=1))
+        resource.setrlimit(resource.RLIMIT_NOFILE, limits)
+        fails(lambda: mpscnn.Convolution(weight, padding=1))
+    """,
     "a memmap as weights that a kernel reads when it runs": """
         weight = mpscnn.map_weights(raw("/w.bin", weights()), (64, 3, 3, 64))
         kernel = mpscnn.Convolution(weight, layout="OHWI", padding=1)

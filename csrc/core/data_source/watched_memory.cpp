@@ -33,6 +33,7 @@ using Range = WatchedMemory::Range;
 struct Loss {
   std::uintptr_t first = 0, last = 0;
   std::array<char, 512> file{};
+  bool is_anonymous = false;  ///< replaced without a descriptor of kZeros
 };
 
 constexpr const char* kZeros = "/dev/zero";
@@ -46,11 +47,11 @@ struct sigaction previous{};
 std::atomic<bool> gave_way{false};
 
 /// Call `visit(first, last, path)` for each mapping of the process until it returns true. Async-signal-safe. Visits
-/// nothing where /proc/self/maps does not exist.
+/// nothing where /proc/self/maps does not exist. Return false if no descriptor is left to read it.
 template <class Visit>
-void each_mapping(const Visit& visit) {
+bool each_mapping(const Visit& visit) {
   const int list = open("/proc/self/maps", O_RDONLY | O_CLOEXEC);
-  if (list < 0) return;
+  if (list < 0) return errno != EMFILE && errno != ENFILE;
   std::array<char, 4096> chunk;
   std::array<char, 512> path;
   std::uintptr_t bounds[2] = {0, 0};
@@ -83,6 +84,7 @@ void each_mapping(const Visit& visit) {
     }
   }
   close(list);
+  return true;
 }
 
 /// Replace the faulting page and the later ones of its mapping, since a file is truncated at its end. Return whether
@@ -98,7 +100,7 @@ bool repair(std::uintptr_t address) {
   const int index = loss_count.load();
   if (end == page || index == static_cast<int>(losses.size())) return false;
   auto& loss = losses[static_cast<std::size_t>(index)];
-  loss = {page, (end + page_size - 1) & ~(page_size - 1), {}};
+  loss = {page, (end + page_size - 1) & ~(page_size - 1), {}, false};
   each_mapping([&](std::uintptr_t first, std::uintptr_t last, const char* path) {
     if (page < first || page >= last) return false;
     loss.last = last;
@@ -109,6 +111,7 @@ bool repair(std::uintptr_t address) {
   const int zeros = open(kZeros, O_RDONLY | O_CLOEXEC);
   const void* made = mmap(reinterpret_cast<void*>(page), loss.last - page, PROT_READ | PROT_WRITE,
                           MAP_PRIVATE | MAP_FIXED | (zeros < 0 ? MAP_ANONYMOUS : 0), zeros, 0);
+  loss.is_anonymous = zeros < 0;
   if (zeros >= 0) close(zeros);
   if (made == MAP_FAILED) return false;
   loss_count.store(index + 1);
@@ -138,14 +141,16 @@ void on_bus_error(int signal, siginfo_t* info, void* context) {
   errno = error;
 }
 
-/// Return whether the pages are still replaced: they may have been unmapped and the addresses reused.
-bool still_replaced(std::uintptr_t first, std::uintptr_t last) {
+/// Return whether the pages are still replaced, as far as can be told: they may have been unmapped and the addresses
+/// reused.
+bool still_replaced(const Loss& loss, std::uintptr_t first, std::uintptr_t last) {
+  const char* const wanted = loss.is_anonymous ? "" : kZeros;
   bool replaced = false;
-  each_mapping([&](std::uintptr_t from, std::uintptr_t to, const char* path) {
-    replaced = from < last && first < to && std::strcmp(path, kZeros) == 0;
+  const bool is_known = each_mapping([&](std::uintptr_t from, std::uintptr_t to, const char* path) {
+    replaced = from < last && first < to && std::strcmp(path, wanted) == 0;
     return replaced;
   });
-  return replaced;
+  return replaced || !is_known;
 }
 
 bool is_ours(const struct sigaction& action) {
@@ -238,7 +243,7 @@ std::string loss_in(const MemoryRange& memory) {
   for (int i = loss_count.load(); i-- > 0;) {
     const auto& loss = losses[static_cast<std::size_t>(i)];
     if (loss.first < last && first < loss.last &&
-        still_replaced(std::max(first, loss.first), std::min(last, loss.last)))
+        still_replaced(loss, std::max(first, loss.first), std::min(last, loss.last)))
       return say("the file \"", loss.file.data(),
                  "\" became shorter while it was mapped: replace files by rename, or load with mapped=False.");
   }
