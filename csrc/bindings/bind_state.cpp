@@ -44,7 +44,7 @@ std::shared_ptr<Buffer> floats_buffer(py::handle object, const char* name, const
   const auto floats = py::module_::import("numpy").attr("ascontiguousarray")(object, "float32");
   const auto view = view_of(floats, name);
   check(any_rank || view.ndim() == 1, name, ".ndim (", view.ndim(), ") is not 1.");
-  check(view.size() >= 1, name, ".shape (0,) has an extent (0) less than the minimum (1).");
+  check(view.size() >= 1, name, ".shape ", as_tuple(view.shape), " has an extent (0) less than the minimum (1).");
   const auto bytes = static_cast<std::size_t>(view.size()) * sizeof(float);
   auto buffer = Buffer::make(device, bytes);
   std::memcpy(buffer->contents(), view.data, bytes);
