@@ -121,9 +121,9 @@ State state_of(const Kernel& kernel, py::handle object) {
 }
 
 /// The argument `with_state`: whether to return a state for the gradient kernel, and which state the encode joins.
-class Left {
+class StateArgument {
  public:
-  Left(const Kernel& kernel, py::handle object) {
+  StateArgument(const Kernel& kernel, py::handle object) {
     if (object.ptr() == Py_False) return;
     Boolean yes;
     if (load(object, yes)) {
@@ -219,7 +219,7 @@ py::object encode(Kernel& kernel, CommandBuffer& buffer, const py::object& x, co
                   const OrNone<Image>& destination, Boolean temporary, const py::object& given,
                   const py::object& dtype_like, const py::object& with_state) {
   State state = state_of(kernel, given);
-  Left left(kernel, with_state);
+  StateArgument left(kernel, with_state);
   const auto& out = destination.value;
   Images images;
   for (const auto source : sources_of(kernel, x, others, &state))
@@ -278,7 +278,7 @@ py::object call_kernel(Kernel& kernel, const py::object& x, const py::args& othe
                        const py::object& given, const py::object& dtype_like, const py::object& with_state) {
   const auto& row = kernel.row();
   State state = state_of(kernel, given);
-  Left left(kernel, with_state);
+  StateArgument left(kernel, with_state);
   const auto objects = sources_of(kernel, x, others, &state);
   if (!row.has_image()) {
     check_no_destination(kernel, out, dtype_like, false, left.is_wanted());

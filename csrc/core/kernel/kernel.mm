@@ -8,7 +8,7 @@ namespace mpscnn {
 
 namespace {
 
-Made make(id<MTLDevice> device, const KernelRow &row, const Params &params) {
+FamilyKernel make(id<MTLDevice> device, const KernelRow &row, const Params &params) {
   switch (row.family) {
     case Family::convolution:
     case Family::convolution_transpose:

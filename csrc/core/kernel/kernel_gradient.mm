@@ -18,7 +18,7 @@ bool is_gradients_own(const KernelRow &row, std::string_view name) {
   return std::ranges::find(own, name) != std::end(own) || find_param(*find_kernel(row.forward), name) == nullptr;
 }
 
-Made make_made(id<MTLDevice> device, const KernelRow &row, const Made &forward, std::size_t source) {
+FamilyKernel make_made(id<MTLDevice> device, const KernelRow &row, const FamilyKernel &forward, std::size_t source) {
   switch (row.family) {
     case Family::neuron_gradient: return make_neuron_gradient(device, row, forward);
     case Family::pooling_gradient: return make_pooling_gradient(device, row, forward);

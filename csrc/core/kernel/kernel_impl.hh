@@ -43,7 +43,7 @@ struct CheckedGeometry {
 struct Kernel::Impl {
   const KernelRow *row;
   std::shared_ptr<Device> device;
-  Made made;
+  FamilyKernel made;
   Params attributes = {};                              ///< common parameters as given
   std::array<std::optional<Offset3>, 2> offsets = {};  ///< of each source
   std::optional<Region3> clip = {};

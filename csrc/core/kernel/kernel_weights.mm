@@ -24,7 +24,7 @@ void Kernel::reload() {
 namespace {
 
 /// Reload parameters or statistics of a normalization from `buffers`, named by their contents.
-void reload_from(Kernel::Impl &impl, CommandBuffer &commands, const Made::Reload &read,
+void reload_from(Kernel::Impl &impl, CommandBuffer &commands, const FamilyKernel::Reload &read,
                  std::array<std::pair<const char *, id<MTLBuffer>>, 2> buffers) {
   const auto &row = *impl.row;
   check<TypeError>(read != nullptr, row.name, ": the kernel has no ", buffers[0].first, " and ", buffers[1].first,

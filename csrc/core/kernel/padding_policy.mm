@@ -67,15 +67,15 @@ ImageShape shape_of(MPSImageDescriptor *descriptor) {
 
 /// Sets the kernel's policy for the duration of a call: otherwise the object, its copies and its archives would own the
 /// policy as well.
-class Lent {
+class PaddingScope {
  public:
-  Lent(MPSCNNKernel *kernel, id<MPSNNPadding> padding)
+  PaddingScope(MPSCNNKernel *kernel, id<MPSNNPadding> padding)
       : kernel_(kernel), own_(Ref<id<MPSNNPadding>>::retain(kernel.padding)) {
     kernel_.padding = padding;
   }
-  ~Lent() { kernel_.padding = own_.get(); }
-  Lent(const Lent &) = delete;
-  Lent &operator=(const Lent &) = delete;
+  ~PaddingScope() { kernel_.padding = own_.get(); }
+  PaddingScope(const PaddingScope &) = delete;
+  PaddingScope &operator=(const PaddingScope &) = delete;
 
  private:
   MPSCNNKernel *kernel_;
@@ -91,7 +91,7 @@ ImageShape ask_policy(const std::shared_ptr<GuardedPolicy> &policy, Kernel &kern
   GuardedPolicy::Asking asking(*policy, kernel);
   policy->method_bits = padding_method(blame(kernel, *policy->policy()), *policy->policy());
   const auto padding = Ref<PyMPSCallersPadding *>::adopt([[PyMPSCallersPadding alloc] initWithGuardedPolicy:policy]);
-  const Lent lent(object, padding.get());
+  const PaddingScope scope(object, padding.get());
   MPSImageDescriptor *result = [object destinationImageDescriptorForSourceImages:@[ source ] sourceStates:nil];
   asking.rethrow();
   return shape_of(result);
@@ -143,7 +143,7 @@ ImageShape ask_policy(const std::shared_ptr<GuardedPolicy> &policy, Kernel &kern
   return YES;
 }
 
-/// An archived kernel does not hold the policy: see Lent.
+/// An archived kernel does not hold the policy: see PaddingScope.
 - (void)encodeWithCoder:(NSCoder *)coder {
   (void)coder;
   [NSException raise:NSInvalidArgumentException format:@"A padding policy of the caller's cannot be archived."];

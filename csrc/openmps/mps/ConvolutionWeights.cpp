@@ -65,7 +65,7 @@ std::string build_weights(const WeightSource &source, std::shared_ptr<const Conv
     const bool as_given = source.type == WeightType::float32 && !source.norm && !source.round_to_half;
     const bool borrowed = as_given && source.owner && address % alignof(float) == 0;
     if (borrowed)
-      weights->values = Floats::lent(static_cast<const float *>(source.weights), count, source.owner);
+      weights->values = Floats::borrow(static_cast<const float *>(source.weights), count, source.owner);
     else
       weights->values.own().resize(count);
     if (source.bias) weights->bias.assign(source.bias, source.bias + shape.out_channels);
@@ -102,7 +102,7 @@ std::shared_ptr<ConvWeights> weights_to_fill(const ConvWeights &like, bool has_b
     weights->groups = like.groups;
     // Uninitialized: fill_weights() touches it first, on all threads.
     const std::shared_ptr<float[]> room(new float[like.values.size()]);
-    weights->values = Floats::lent(room.get(), like.values.size(), room);
+    weights->values = Floats::borrow(room.get(), like.values.size(), room);
     if (has_bias) weights->bias.resize(static_cast<std::size_t>(like.out_channels));
     return weights;
   } catch (const std::exception &) {

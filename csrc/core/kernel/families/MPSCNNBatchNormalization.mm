@@ -37,14 +37,15 @@ std::shared_ptr<NormalizationSource> source_of(const KernelRow &row, const Param
 }
 
 /// All three classes have this method.
-void reload_gamma_and_beta(Made &made, id<MTLCommandBuffer> commands, id<MTLBuffer> gamma, id<MTLBuffer> beta) {
+void reload_gamma_and_beta(FamilyKernel &made, id<MTLCommandBuffer> commands, id<MTLBuffer> gamma, id<MTLBuffer> beta) {
   const auto state = Ref<MPSCNNNormalizationGammaAndBetaState *>::adopt(
       [[MPSCNNNormalizationGammaAndBetaState alloc] initWithGamma:gamma beta:beta]);
   [static_cast<MPSCNNBatchNormalization *>(made.kernel.get()) reloadGammaAndBetaWithCommandBuffer:commands
                                                                                 gammaAndBetaState:state.get()];
 }
 
-void reload_mean_and_variance(Made &made, id<MTLCommandBuffer> commands, id<MTLBuffer> mean, id<MTLBuffer> variance) {
+void reload_mean_and_variance(FamilyKernel &made, id<MTLCommandBuffer> commands, id<MTLBuffer> mean,
+                              id<MTLBuffer> variance) {
   const auto state = Ref<MPSCNNNormalizationMeanAndVarianceState *>::adopt(
       [[MPSCNNNormalizationMeanAndVarianceState alloc] initWithMean:mean variance:variance]);
   [static_cast<MPSCNNBatchNormalization *>(made.kernel.get()) reloadMeanAndVarianceWithCommandBuffer:commands
@@ -54,9 +55,9 @@ void reload_mean_and_variance(Made &made, id<MTLCommandBuffer> commands, id<MTLB
 
 }  // namespace
 
-Made make_normalization(id<MTLDevice> device, const KernelRow &row, const Params &params) {
+FamilyKernel make_normalization(id<MTLDevice> device, const KernelRow &row, const Params &params) {
   const Class kind = class_of(row);
-  Made made;
+  FamilyKernel made;
   const bool is_array = std::holds_alternative<ArrayView>(params.find("gamma")->second);
   const bool is_batch = row.is_own("mean");
   GuardedNormalization::Wanted wanted{.groups = row.is_own("groups"), .statistics = is_batch};
@@ -88,7 +89,7 @@ Made make_normalization(id<MTLDevice> device, const KernelRow &row, const Params
     made.kernel = Ref<MPSKernel *>::adopt(kernel);
     made.state_values = {{"grad_gamma", @selector(gradientForGamma), {channels}},
                          {"grad_beta", @selector(gradientForBeta), {channels}}};
-    made.read_again = [](Made &given) {
+    made.read_again = [](FamilyKernel &given) {
       [static_cast<MPSCNNInstanceNormalization *>(given.kernel.get()) reloadGammaAndBetaFromDataSource];
     };
   } else {
@@ -98,14 +99,14 @@ Made make_normalization(id<MTLDevice> device, const KernelRow &row, const Params
                                                                        dataSource:values.get()
                                                             fusedNeuronDescriptor:objc_neuron(made.neuron)];
     made.kernel = Ref<MPSKernel *>::adopt(kernel);
-    made.read_again = [source](Made &given) {
+    made.read_again = [source](FamilyKernel &given) {
       auto *kernel = static_cast<MPSCNNBatchNormalization *>(given.kernel.get());
       [kernel reloadGammaAndBetaFromDataSource];
       [kernel reloadMeanAndVarianceFromDataSource];
       given.has_statistics = source->has_statistics();
     };
     made.reload_mean_and_variance = reload_mean_and_variance;
-    made.encode = [&row](Made &given, id<MTLCommandBuffer> commands, MPSImage *from, MPSImage *to,
+    made.encode = [&row](FamilyKernel &given, id<MTLCommandBuffer> commands, MPSImage *from, MPSImage *to,
                          BatchNormalizationState *state) {
       auto *kernel = static_cast<MPSCNNBatchNormalization *>(given.kernel.get());
       if (state == nullptr) {
@@ -145,14 +146,14 @@ Made make_normalization(id<MTLDevice> device, const KernelRow &row, const Params
   return made;
 }
 
-Made make_batch_statistics(id<MTLDevice> device, const KernelRow &row, const Params &) {
+FamilyKernel make_batch_statistics(id<MTLDevice> device, const KernelRow &row, const Params &) {
   const Class kind = class_of(row);
-  Made made;
+  FamilyKernel made;
   MPSCNNBatchNormalizationStatistics *kernel = [kind alloc];
   kernel = [kernel initWithDevice:device];
   made.kernel = Ref<MPSKernel *>::adopt(kernel);
   check<std::runtime_error>(kernel != nil, row.name, ": the device refused the kernel.");
-  made.encode = [&row](Made &given, id<MTLCommandBuffer> commands, MPSImage *source, MPSImage *,
+  made.encode = [&row](FamilyKernel &given, id<MTLCommandBuffer> commands, MPSImage *source, MPSImage *,
                        BatchNormalizationState *state) {
     auto *kernel = static_cast<MPSCNNBatchNormalizationStatistics *>(given.kernel.get());
     auto &impl = state->impl();
@@ -182,14 +183,14 @@ Made make_batch_statistics(id<MTLDevice> device, const KernelRow &row, const Par
   return made;
 }
 
-Made make_image_normalization_gradient(id<MTLDevice> device, const KernelRow &row, const Made &) {
+FamilyKernel make_image_normalization_gradient(id<MTLDevice> device, const KernelRow &row, const FamilyKernel &) {
   const Class kind = class_of(row);
-  Made made;
+  FamilyKernel made;
   made.kernel = Ref<MPSKernel *>::adopt([static_cast<MPSCNNKernel *>([kind alloc]) initWithDevice:device]);
   check<std::runtime_error>(static_cast<bool>(made.kernel), row.name, ": the device refused the kernel.");
   made.needs_encoded_state = true;  // mean and variance
   made.parts = {.source = true, .parameters = true};
-  made.set_parts = [](Made &, GradientParts) {};  // always computes both
+  made.set_parts = [](FamilyKernel &, GradientParts) {};  // always computes both
   return made;
 }
 
@@ -210,17 +211,17 @@ std::pair<BatchNormalizationState::Impl &, std::unique_lock<std::mutex>> complet
 
 }  // namespace
 
-Made make_batch_normalization_gradient(id<MTLDevice> device, const KernelRow &row, const Params &params) {
+FamilyKernel make_batch_normalization_gradient(id<MTLDevice> device, const KernelRow &row, const Params &params) {
   const Class kind = class_of(row);
-  Made made;
+  FamilyKernel made;
   made.neuron = activation(params, "activation");
   made.kernel = Ref<MPSKernel *>::adopt([static_cast<MPSCNNBatchNormalizationGradient *>([kind alloc])
              initWithDevice:device
       fusedNeuronDescriptor:made.neuron.type == MPSCNNNeuronTypeNone ? nil : objc_neuron(made.neuron)]);
   check<std::runtime_error>(static_cast<bool>(made.kernel), row.name, ": the device refused the kernel.");
   if (!row.has_image()) {
-    made.encode_gradient = [&row](Made &given, id<MTLCommandBuffer> commands, MPSImage *gradient, MPSImage *source,
-                                  MPSImage *, BatchNormalizationState *state) {
+    made.encode_gradient = [&row](FamilyKernel &given, id<MTLCommandBuffer> commands, MPSImage *gradient,
+                                  MPSImage *source, MPSImage *, BatchNormalizationState *state) {
       auto [impl, lock] = complete(row, state, source);
       auto *kernel = static_cast<MPSCNNBatchNormalizationStatisticsGradient *>(given.kernel.get());
       if (has_states_of_several_images(kernel.device)) {
@@ -242,8 +243,8 @@ Made make_batch_normalization_gradient(id<MTLDevice> device, const KernelRow &ro
     };
     return made;
   }
-  made.encode_gradient = [&row](Made &given, id<MTLCommandBuffer> commands, MPSImage *gradient, MPSImage *source,
-                                MPSImage *destination, BatchNormalizationState *state) {
+  made.encode_gradient = [&row](FamilyKernel &given, id<MTLCommandBuffer> commands, MPSImage *gradient,
+                                MPSImage *source, MPSImage *destination, BatchNormalizationState *state) {
     auto [impl, lock] = complete(row, state, source);
     check<std::runtime_error>(impl.has_gradients, row.name,
                               ": no gradients of the statistics have been encoded to state "

@@ -24,9 +24,9 @@ const float *or_null(const std::vector<float> &values) { return values.empty() ?
 
 }  // namespace
 
-Made make_binary_convolution(id<MTLDevice> device, const KernelRow &row, const Params &params) {
+FamilyKernel make_binary_convolution(id<MTLDevice> device, const KernelRow &row, const Params &params) {
   const Class kind = class_of(row);
-  Made made;
+  FamilyKernel made;
   made.padding = padding(params, "padding");
   const auto source = std::make_shared<GuardedSource>(binary_source(row, params), GuardedSource::Takes::bits);
   made.source = source;

@@ -24,7 +24,7 @@ void check_family(const KernelRow &row, const ConvolutionDescriptor &d, Pair out
 }
 
 /// MPSCNNConvolutionTranspose and the gradients have the same method.
-void read_again(Made &given) {
+void read_again(FamilyKernel &given) {
   [static_cast<MPSCNNConvolution *>(given.kernel.get()) reloadWeightsAndBiasesFromDataSource];
 }
 
@@ -34,9 +34,9 @@ Extents weights_shape(const ConvolutionDescriptor &d) {
   return {d.out_channels, d.kernel_size.h, d.kernel_size.w, d.depthwise ? 1 : d.in_channels / d.groups};
 }
 
-Made make_convolution(id<MTLDevice> device, const KernelRow &row, const Params &params) {
+FamilyKernel make_convolution(id<MTLDevice> device, const KernelRow &row, const Params &params) {
   const Class kind = class_of(row);
-  Made made;
+  FamilyKernel made;
   made.padding = padding(params, "padding");
   made.output_padding = pair(params, "output_padding", {0, 0});
   const auto source = std::make_shared<GuardedSource>(convolution_source(row, params));
@@ -68,7 +68,7 @@ Made make_convolution(id<MTLDevice> device, const KernelRow &row, const Params &
   return made;
 }
 
-Made make_convolution_gradient(id<MTLDevice> device, const KernelRow &row, const Made &forward) {
+FamilyKernel make_convolution_gradient(id<MTLDevice> device, const KernelRow &row, const FamilyKernel &forward) {
   const Class kind = class_of(row);
   const ConvolutionDescriptor &d = *forward.descriptor;
   check<NotImplementedError>(d.activation.type == MPSCNNNeuronTypeNone && !d.batch_norm, row.name,
@@ -78,7 +78,7 @@ Made make_convolution_gradient(id<MTLDevice> device, const KernelRow &row, const
                              d.sub_pixel_scale_factor, ") is not 1, and MPS has no gradient of it.");
   check<NotImplementedError>(forward.source != nullptr, row.name,
                              ": the forward kernel is of an archive, which has weights and no data source.");
-  Made made;
+  FamilyKernel made;
   made.descriptor = d;
   made.source = forward.source;
   const auto &source = forward.source;
@@ -92,7 +92,7 @@ Made make_convolution_gradient(id<MTLDevice> device, const KernelRow &row, const
   check<std::runtime_error>(static_cast<bool>(made.kernel), row.name, ": the device refused the kernel.");
   made.read_again = read_again;
   made.parts = {.source = true, .parameters = true};
-  made.set_parts = [](Made &given, GradientParts parts) {
+  made.set_parts = [](FamilyKernel &given, GradientParts parts) {
     static_cast<MPSCNNConvolutionGradient *>(given.kernel.get()).gradientOption =
         !parts.parameters ? MPSCNNConvolutionGradientOptionGradientWithData
         : !parts.source   ? MPSCNNConvolutionGradientOptionGradientWithWeightsAndBias

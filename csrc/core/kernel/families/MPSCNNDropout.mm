@@ -6,14 +6,14 @@
 
 namespace mpscnn {
 
-Made make_dropout(id<MTLDevice> device, const KernelRow &row, const Params &params) {
+FamilyKernel make_dropout(id<MTLDevice> device, const KernelRow &row, const Params &params) {
   const Class kind = class_of(row);
   const auto keep = static_cast<float>(real(params, "keep_probability", 0.5));
   check(keep > 0 && keep < 1, row.name, ": keep_probability (", keep, ") is not between 0 and 1, both excluded.");
   const Pair stride = pair(params, "mask_stride", {1, 1});
   const MTLSize mask = MTLSizeMake(static_cast<NSUInteger>(stride.w), static_cast<NSUInteger>(stride.h),
                                    static_cast<NSUInteger>(integer(params, "mask_stride_in_feature_channels", 1)));
-  Made made;
+  FamilyKernel made;
   made.kernel = Ref<MPSKernel *>::adopt([static_cast<MPSCNNDropout *>([kind alloc])
           initWithDevice:device
          keepProbability:keep
@@ -23,10 +23,10 @@ Made make_dropout(id<MTLDevice> device, const KernelRow &row, const Params &para
   return made;
 }
 
-Made make_dropout_gradient(id<MTLDevice> device, const KernelRow &row, const Made &forward) {
+FamilyKernel make_dropout_gradient(id<MTLDevice> device, const KernelRow &row, const FamilyKernel &forward) {
   const Class kind = class_of(row);
   auto *dropout = static_cast<MPSCNNDropout *>(forward.kernel.get());
-  Made made;
+  FamilyKernel made;
   made.kernel = Ref<MPSKernel *>::adopt([static_cast<MPSCNNDropoutGradient *>([kind alloc])
           initWithDevice:device
          keepProbability:dropout.keepProbability

@@ -20,9 +20,9 @@ Repeat repeat(const Params &params, const char *pixels, const char *channels) {
 
 }  // namespace
 
-Made make_arithmetic(id<MTLDevice> device, const KernelRow &row, const Params &params) {
+FamilyKernel make_arithmetic(id<MTLDevice> device, const KernelRow &row, const Params &params) {
   const Class kind = class_of(row);
-  Made made;
+  FamilyKernel made;
   made.repeat = {repeat(params, "primary_stride", "primary_stride_in_feature_channels"),
                  repeat(params, "secondary_stride", "secondary_stride_in_feature_channels")};
   MPSCNNArithmetic *kernel = [static_cast<MPSCNNAdd *>([kind alloc]) initWithDevice:device];
@@ -41,9 +41,10 @@ Made make_arithmetic(id<MTLDevice> device, const KernelRow &row, const Params &p
   return made;
 }
 
-Made make_arithmetic_gradient(id<MTLDevice> device, const KernelRow &row, const Made &, std::size_t source) {
+FamilyKernel make_arithmetic_gradient(id<MTLDevice> device, const KernelRow &row, const FamilyKernel &,
+                                      std::size_t source) {
   const Class kind = class_of(row);
-  Made made;
+  FamilyKernel made;
   // Scales, strides and clamping come with the state.
   made.kernel = Ref<MPSKernel *>::adopt([static_cast<MPSCNNAddGradient *>([kind alloc]) initWithDevice:device
                                                                                isSecondarySourceFilter:source == 1]);

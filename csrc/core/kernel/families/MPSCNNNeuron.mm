@@ -45,9 +45,9 @@ NeuronDescriptor describe(const KernelRow &row, const Params &params) {
 
 }  // namespace
 
-Made make_neuron(id<MTLDevice> device, const KernelRow &row, const Params &params) {
+FamilyKernel make_neuron(id<MTLDevice> device, const KernelRow &row, const Params &params) {
   const Class kind = class_of(row);
-  Made made;
+  FamilyKernel made;
   made.neuron = describe(row, params);
   made.kernel =
       Ref<MPSKernel *>::adopt([static_cast<MPSCNNNeuron *>([kind alloc]) initWithDevice:device
@@ -58,9 +58,9 @@ Made make_neuron(id<MTLDevice> device, const KernelRow &row, const Params &param
 
 namespace {
 
-Made make_neuron_gradient(id<MTLDevice> device, const KernelRow &row, const NeuronDescriptor &neuron) {
+FamilyKernel make_neuron_gradient(id<MTLDevice> device, const KernelRow &row, const NeuronDescriptor &neuron) {
   const Class kind = class_of(row);
-  Made made;
+  FamilyKernel made;
   made.neuron = neuron;
   made.kernel = Ref<MPSKernel *>::adopt([static_cast<MPSCNNNeuronGradient *>([kind alloc])
         initWithDevice:device
@@ -71,11 +71,11 @@ Made make_neuron_gradient(id<MTLDevice> device, const KernelRow &row, const Neur
 
 }  // namespace
 
-Made make_neuron_gradient(id<MTLDevice> device, const KernelRow &row, const Params &params) {
+FamilyKernel make_neuron_gradient(id<MTLDevice> device, const KernelRow &row, const Params &params) {
   return make_neuron_gradient(device, row, activation(params, "activation"));
 }
 
-Made make_neuron_gradient(id<MTLDevice> device, const KernelRow &row, const Made &forward) {
+FamilyKernel make_neuron_gradient(id<MTLDevice> device, const KernelRow &row, const FamilyKernel &forward) {
   return make_neuron_gradient(device, row, forward.neuron);
 }
 

@@ -6,9 +6,9 @@
 
 namespace mpscnn {
 
-Made make_local_normalization(id<MTLDevice> device, const KernelRow &row, const Params &params) {
+FamilyKernel make_local_normalization(id<MTLDevice> device, const KernelRow &row, const Params &params) {
   const Class kind = class_of(row);
-  Made made;
+  FamilyKernel made;
   const auto size = static_cast<NSUInteger>(integer(params, "kernel_size", 5));
   const auto number = [&](const char *name, float fallback) {
     return static_cast<float>(real(params, name, static_cast<double>(fallback)));
@@ -38,9 +38,10 @@ Made make_local_normalization(id<MTLDevice> device, const KernelRow &row, const 
   return made;
 }
 
-Made make_local_normalization_gradient(id<MTLDevice> device, const KernelRow &row, const Made &forward) {
+FamilyKernel make_local_normalization_gradient(id<MTLDevice> device, const KernelRow &row,
+                                               const FamilyKernel &forward) {
   const Class kind = class_of(row);
-  Made made;
+  FamilyKernel made;
   const auto set = [&](auto *kernel, auto *from) {
     made.kernel = Ref<MPSKernel *>::adopt(kernel);
     check<std::runtime_error>(kernel != nil, row.name, ": the device refused the kernel.");

@@ -6,9 +6,9 @@
 
 namespace mpscnn {
 
-Made make_pooling(id<MTLDevice> device, const KernelRow &row, const Params &params) {
+FamilyKernel make_pooling(id<MTLDevice> device, const KernelRow &row, const Params &params) {
   const Class kind = class_of(row);
-  Made made;
+  FamilyKernel made;
   made.padding = padding(params, "padding");
   auto &window = made.window.emplace();
   window.kernel_size = pair(params, "kernel_size", {1, 1});
@@ -58,10 +58,10 @@ Made make_pooling(id<MTLDevice> device, const KernelRow &row, const Params &para
   return made;
 }
 
-Made make_pooling_gradient(id<MTLDevice> device, const KernelRow &row, const Made &forward) {
+FamilyKernel make_pooling_gradient(id<MTLDevice> device, const KernelRow &row, const FamilyKernel &forward) {
   const Class kind = class_of(row);
   auto *pooling = static_cast<MPSCNNPooling *>(forward.kernel.get());
-  Made made;
+  FamilyKernel made;
   MPSCNNPoolingGradient *kernel = [kind alloc];
   if ([kernel isKindOfClass:[MPSCNNDilatedPoolingMaxGradient class]]) {
     kernel = [static_cast<MPSCNNDilatedPoolingMaxGradient *>(kernel) initWithDevice:device

@@ -6,15 +6,15 @@
 
 namespace mpscnn {
 
-Made make_softmax(id<MTLDevice> device, const KernelRow &row, const Params &) {
+FamilyKernel make_softmax(id<MTLDevice> device, const KernelRow &row, const Params &) {
   const Class kind = class_of(row);
-  Made made;
+  FamilyKernel made;
   made.kernel = Ref<MPSKernel *>::adopt([static_cast<MPSCNNKernel *>([kind alloc]) initWithDevice:device]);
   check<std::runtime_error>(static_cast<bool>(made.kernel), row.name, ": the device refused the kernel.");
   return made;
 }
 
-Made make_softmax_gradient(id<MTLDevice> device, const KernelRow &row, const Made &) {
+FamilyKernel make_softmax_gradient(id<MTLDevice> device, const KernelRow &row, const FamilyKernel &) {
   return make_softmax(device, row, {});  // the initializers have the same selector
 }
 

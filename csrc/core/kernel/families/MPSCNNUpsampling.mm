@@ -6,11 +6,11 @@
 
 namespace mpscnn {
 
-Made make_upsampling(id<MTLDevice> device, const KernelRow &row, const Params &params) {
+FamilyKernel make_upsampling(id<MTLDevice> device, const KernelRow &row, const Params &params) {
   const Class kind = class_of(row);
   const Pair factor = pair(params, "scale_factor", {1, 1});
   const auto x = static_cast<NSUInteger>(factor.w), y = static_cast<NSUInteger>(factor.h);
-  Made made;
+  FamilyKernel made;
   if (row.is_own("align_corners")) {
     made.kernel = Ref<MPSKernel *>::adopt([static_cast<MPSCNNUpsamplingBilinear *>([kind alloc])
              initWithDevice:device
@@ -29,11 +29,11 @@ Made make_upsampling(id<MTLDevice> device, const KernelRow &row, const Params &p
   return made;
 }
 
-Made make_upsampling_gradient(id<MTLDevice> device, const KernelRow &row, const Made &forward) {
+FamilyKernel make_upsampling_gradient(id<MTLDevice> device, const KernelRow &row, const FamilyKernel &forward) {
   const Class kind = class_of(row);
   auto *upsampling = static_cast<MPSCNNUpsampling *>(forward.kernel.get());
   const auto x = static_cast<NSUInteger>(upsampling.scaleFactorX), y = static_cast<NSUInteger>(upsampling.scaleFactorY);
-  Made made;
+  FamilyKernel made;
   MPSCNNUpsamplingGradient *kernel = [kind alloc];
   if ([upsampling isKindOfClass:[MPSCNNUpsamplingBilinear class]]) {
     made.kernel = Ref<MPSKernel *>::adopt([static_cast<MPSCNNUpsamplingBilinearGradient *>(kernel) initWithDevice:device

@@ -31,10 +31,10 @@ ImageShape reduced(ShapeRule rule, ImageShape read) {
 
 }  // namespace
 
-Made make_reduction(id<MTLDevice> device, const KernelRow &row, const Params &params) {
+FamilyKernel make_reduction(id<MTLDevice> device, const KernelRow &row, const Params &params) {
   const Class kind = class_of(row);
   const bool binary = row.sources.size() == 2;
-  Made made;
+  FamilyKernel made;
   if (row.is_own("by_nonzero_weights")) {
     made.kernel = Ref<MPSKernel *>::adopt([static_cast<MPSNNReduceFeatureChannelsAndWeightsSum *>([kind alloc])
                        initWithDevice:device

@@ -36,7 +36,7 @@ MPSImageCoordinate coordinate(std::int64_t y, std::int64_t x, std::int64_t chann
 
 }  // namespace
 
-Made make_reshape(id<MTLDevice> device, const KernelRow &row, const Params &params) {
+FamilyKernel make_reshape(id<MTLDevice> device, const KernelRow &row, const Params &params) {
   const Class kind = class_of(row);
   const auto &shape = std::get<Extents>(params.find("shape")->second);
   int open = 0;
@@ -45,14 +45,14 @@ Made make_reshape(id<MTLDevice> device, const KernelRow &row, const Params &para
     open += extent < 0 ? 1 : 0;
   }
   check(open <= 1, row.name, ": shape ", as_tuple(shape), " has more than one extent (-1) to be found.");
-  Made made;
+  FamilyKernel made;
   made.kernel = Ref<MPSKernel *>::adopt([static_cast<MPSNNReshape *>([kind alloc]) initWithDevice:device]);
   check<std::runtime_error>(static_cast<bool>(made.kernel), row.name, ": the device refused the kernel.");
   made.result_shape = [&row, shape](ImageShape read) { return reshaped(row, shape, read); };
   return made;
 }
 
-Made make_pad(id<MTLDevice> device, const KernelRow &row, const Params &params) {
+FamilyKernel make_pad(id<MTLDevice> device, const KernelRow &row, const Params &params) {
   const Class kind = class_of(row);
   const Padding around = padding(params, "padding");
   check(around.kind == Padding::Kind::pixels, row.name, ": padding is a number of pixels here, not a policy.");
@@ -65,7 +65,7 @@ Made make_pad(id<MTLDevice> device, const KernelRow &row, const Params &params) 
   const auto fill = values ? to_floats(*values, say(row.name, ": channel_values")) : std::vector<float>();
   check(!values || !fill.empty(), row.name, ": the number of channel_values (0) is less than the minimum (1).");
 
-  Made made;
+  FamilyKernel made;
   MPSNNPad *kernel = [kind alloc];
   const auto first = coordinate(around.top, around.left, before), last = coordinate(around.bottom, around.right, after);
   if (values) {
@@ -92,9 +92,9 @@ Made make_pad(id<MTLDevice> device, const KernelRow &row, const Params &params) 
   return made;
 }
 
-Made make_reshape_gradient(id<MTLDevice> device, const KernelRow &row, const Made &) {
+FamilyKernel make_reshape_gradient(id<MTLDevice> device, const KernelRow &row, const FamilyKernel &) {
   const Class kind = class_of(row);
-  Made made;
+  FamilyKernel made;
   made.kernel = Ref<MPSKernel *>::adopt([static_cast<MPSNNReshapeGradient *>([kind alloc]) initWithDevice:device]);
   check<std::runtime_error>(static_cast<bool>(made.kernel), row.name, ": the device refused the kernel.");
   return made;

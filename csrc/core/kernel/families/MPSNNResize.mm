@@ -33,8 +33,8 @@ std::vector<MPSRegion> regions_of(const KernelRow &row, const ArrayView &array) 
   return regions;
 }
 
-Made make_crop(id<MTLDevice> device, const KernelRow &row, Pair size, const std::vector<MPSRegion> &regions) {
-  Made made;
+FamilyKernel make_crop(id<MTLDevice> device, const KernelRow &row, Pair size, const std::vector<MPSRegion> &regions) {
+  FamilyKernel made;
   made.kernel = Ref<MPSKernel *>::adopt([static_cast<MPSNNCropAndResizeBilinear *>([class_of(row) alloc])
        initWithDevice:device
           resizeWidth:static_cast<NSUInteger>(size.w)
@@ -54,9 +54,9 @@ Made make_crop(id<MTLDevice> device, const KernelRow &row, Pair size, const std:
 
 }  // namespace
 
-Made make_resize(id<MTLDevice> device, const KernelRow &row, const Params &params) {
+FamilyKernel make_resize(id<MTLDevice> device, const KernelRow &row, const Params &params) {
   const Pair size = pair(params, "size", {1, 1});
-  Made made;
+  FamilyKernel made;
   if (row.is_own("regions")) {
     made = make_crop(device, row, size, regions_of(row, *array(params, "regions")));
   } else {

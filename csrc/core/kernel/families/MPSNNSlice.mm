@@ -6,9 +6,9 @@
 
 namespace mpscnn {
 
-Made make_slice(id<MTLDevice> device, const KernelRow &row, const Params &params) {
+FamilyKernel make_slice(id<MTLDevice> device, const KernelRow &row, const Params &params) {
   const Class kind = class_of(row);
-  Made made;
+  FamilyKernel made;
   made.kernel = Ref<MPSKernel *>::adopt([static_cast<MPSNNSlice *>([kind alloc]) initWithDevice:device]);
   check<std::runtime_error>(static_cast<bool>(made.kernel), row.name, ": the device refused the kernel.");
   made.result_shape = [size = has(params, "size") ? std::optional(pair(params, "size", {1, 1})) : std::nullopt](

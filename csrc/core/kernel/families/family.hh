@@ -50,10 +50,10 @@ struct WindowShape {
 
 /// An MPS kernel and the data that encode() needs. Copied with the kernel: its functions take the object that they
 /// are called for.
-struct Made {
+struct FamilyKernel {
   Ref<MPSKernel *> kernel;                               ///< MPSCNNKernel; MPSCNNBinaryKernel for two sources
   std::shared_ptr<Guarded> source = {};                  ///< families with a data source
-  std::function<void(Made &)> read_again = {};           ///< reload from the source; empty: unsupported
+  std::function<void(FamilyKernel &)> read_again = {};   ///< reload from the source; empty: unsupported
   std::optional<ConvolutionDescriptor> descriptor = {};  ///< families with weights
   std::optional<WindowShape> window = {};                ///< families with windows, except transposed ones
   /// Return the extents that are read of a source, where the kernel has a rectangle for it; throw std::invalid_argument
@@ -67,17 +67,17 @@ struct Made {
   /// Consecutive images of the result per image of the source.
   std::int64_t results_per_image = 1;
   /// Return the kernel for results [first, first + count) of each image, if there are several.
-  std::function<Made(std::int64_t first, std::int64_t count)> some_results = {};
+  std::function<FamilyKernel(std::int64_t first, std::int64_t count)> some_results = {};
   std::int64_t source_channel_step = 4;  ///< source channel offsets are multiples of this
   Offset3 offset = {};                   ///< default offset of the source; families without windows
   /// Reload from buffers with a float per channel; empty: unsupported.
-  using Reload = std::function<void(Made &, id<MTLCommandBuffer>, id<MTLBuffer>, id<MTLBuffer>)>;
+  using Reload = std::function<void(FamilyKernel &, id<MTLCommandBuffer>, id<MTLBuffer>, id<MTLBuffer>)>;
   Reload reload_gamma_and_beta = {}, reload_mean_and_variance = {};
   std::int64_t channels = 0;
   bool has_statistics = false;  ///< has mean and variance
   /// Encode after the offset is set; empty: from sourceImage to destinationImage. The destination is nil if the result
   /// is a state; otherwise the state may be null.
-  std::function<void(Made &, id<MTLCommandBuffer>, MPSImage *source, MPSImage *destination,
+  std::function<void(FamilyKernel &, id<MTLCommandBuffer>, MPSImage *source, MPSImage *destination,
                      BatchNormalizationState *state)>
       encode = {};
   /// Gradient kernels: the forward kernel, and the source with respect to which the gradient is computed.
@@ -87,11 +87,11 @@ struct Made {
   bool needs_encoded_state = false;  ///< requires the state of the forward encode
   GradientParts parts = {};          ///< requested gradients; those of parameters need a state to hold them
   /// Select the gradients that the next encode computes. Empty: the kernel has no parameters.
-  std::function<void(Made &, GradientParts)> set_parts = {};
+  std::function<void(FamilyKernel &, GradientParts)> set_parts = {};
   /// Forward kernels: values that their gradient kernels write to the state for the CPU.
   std::vector<StateValues> state_values = {};
   /// Encode a gradient with a batch normalization state; the destination is nil if the result is a state.
-  std::function<void(Made &, id<MTLCommandBuffer>, MPSImage *gradient, MPSImage *source, MPSImage *destination,
+  std::function<void(FamilyKernel &, id<MTLCommandBuffer>, MPSImage *gradient, MPSImage *source, MPSImage *destination,
                      BatchNormalizationState *state)>
       encode_gradient = {};
   NeuronDescriptor neuron = {};
@@ -109,39 +109,40 @@ inline MTLRegion mtl_region(const Region3 &region) {
 /// Return the class by Apple's name. Throw NotImplementedError if the platform has none.
 Class class_of(const KernelRow &row);
 
-Made make_convolution(id<MTLDevice> device, const KernelRow &row, const Params &params);
-Made make_binary_convolution(id<MTLDevice> device, const KernelRow &row, const Params &params);
-Made make_neuron(id<MTLDevice> device, const KernelRow &row, const Params &params);
-Made make_neuron_gradient(id<MTLDevice> device, const KernelRow &row, const Params &params);
+FamilyKernel make_convolution(id<MTLDevice> device, const KernelRow &row, const Params &params);
+FamilyKernel make_binary_convolution(id<MTLDevice> device, const KernelRow &row, const Params &params);
+FamilyKernel make_neuron(id<MTLDevice> device, const KernelRow &row, const Params &params);
+FamilyKernel make_neuron_gradient(id<MTLDevice> device, const KernelRow &row, const Params &params);
 /// Return the gradient kernel of a forward kernel.
-Made make_neuron_gradient(id<MTLDevice> device, const KernelRow &row, const Made &forward);
-Made make_pooling_gradient(id<MTLDevice> device, const KernelRow &row, const Made &forward);
-Made make_softmax_gradient(id<MTLDevice> device, const KernelRow &row, const Made &forward);
-Made make_upsampling_gradient(id<MTLDevice> device, const KernelRow &row, const Made &forward);
+FamilyKernel make_neuron_gradient(id<MTLDevice> device, const KernelRow &row, const FamilyKernel &forward);
+FamilyKernel make_pooling_gradient(id<MTLDevice> device, const KernelRow &row, const FamilyKernel &forward);
+FamilyKernel make_softmax_gradient(id<MTLDevice> device, const KernelRow &row, const FamilyKernel &forward);
+FamilyKernel make_upsampling_gradient(id<MTLDevice> device, const KernelRow &row, const FamilyKernel &forward);
 /// Also for MPSNNPad.
-Made make_reshape_gradient(id<MTLDevice> device, const KernelRow &row, const Made &forward);
-Made make_convolution_gradient(id<MTLDevice> device, const KernelRow &row, const Made &forward);
-Made make_local_normalization_gradient(id<MTLDevice> device, const KernelRow &row, const Made &forward);
-Made make_image_normalization_gradient(id<MTLDevice> device, const KernelRow &row, const Made &forward);
-Made make_dropout_gradient(id<MTLDevice> device, const KernelRow &row, const Made &forward);
+FamilyKernel make_reshape_gradient(id<MTLDevice> device, const KernelRow &row, const FamilyKernel &forward);
+FamilyKernel make_convolution_gradient(id<MTLDevice> device, const KernelRow &row, const FamilyKernel &forward);
+FamilyKernel make_local_normalization_gradient(id<MTLDevice> device, const KernelRow &row, const FamilyKernel &forward);
+FamilyKernel make_image_normalization_gradient(id<MTLDevice> device, const KernelRow &row, const FamilyKernel &forward);
+FamilyKernel make_dropout_gradient(id<MTLDevice> device, const KernelRow &row, const FamilyKernel &forward);
 /// Return the gradient kernel with respect to one of the sources.
-Made make_arithmetic_gradient(id<MTLDevice> device, const KernelRow &row, const Made &forward, std::size_t source);
+FamilyKernel make_arithmetic_gradient(id<MTLDevice> device, const KernelRow &row, const FamilyKernel &forward,
+                                      std::size_t source);
 
-Made make_pooling(id<MTLDevice> device, const KernelRow &row, const Params &params);
-Made make_arithmetic(id<MTLDevice> device, const KernelRow &row, const Params &params);
-Made make_softmax(id<MTLDevice> device, const KernelRow &row, const Params &params);
-Made make_upsampling(id<MTLDevice> device, const KernelRow &row, const Params &params);
-Made make_reduction(id<MTLDevice> device, const KernelRow &row, const Params &params);
-Made make_slice(id<MTLDevice> device, const KernelRow &row, const Params &params);
-Made make_reshape(id<MTLDevice> device, const KernelRow &row, const Params &params);
-Made make_resize(id<MTLDevice> device, const KernelRow &row, const Params &params);
-Made make_pad(id<MTLDevice> device, const KernelRow &row, const Params &params);
-Made make_dropout(id<MTLDevice> device, const KernelRow &row, const Params &params);
-Made make_local_normalization(id<MTLDevice> device, const KernelRow &row, const Params &params);
-Made make_normalization(id<MTLDevice> device, const KernelRow &row, const Params &params);
-Made make_batch_normalization_gradient(id<MTLDevice> device, const KernelRow &row, const Params &params);
+FamilyKernel make_pooling(id<MTLDevice> device, const KernelRow &row, const Params &params);
+FamilyKernel make_arithmetic(id<MTLDevice> device, const KernelRow &row, const Params &params);
+FamilyKernel make_softmax(id<MTLDevice> device, const KernelRow &row, const Params &params);
+FamilyKernel make_upsampling(id<MTLDevice> device, const KernelRow &row, const Params &params);
+FamilyKernel make_reduction(id<MTLDevice> device, const KernelRow &row, const Params &params);
+FamilyKernel make_slice(id<MTLDevice> device, const KernelRow &row, const Params &params);
+FamilyKernel make_reshape(id<MTLDevice> device, const KernelRow &row, const Params &params);
+FamilyKernel make_resize(id<MTLDevice> device, const KernelRow &row, const Params &params);
+FamilyKernel make_pad(id<MTLDevice> device, const KernelRow &row, const Params &params);
+FamilyKernel make_dropout(id<MTLDevice> device, const KernelRow &row, const Params &params);
+FamilyKernel make_local_normalization(id<MTLDevice> device, const KernelRow &row, const Params &params);
+FamilyKernel make_normalization(id<MTLDevice> device, const KernelRow &row, const Params &params);
+FamilyKernel make_batch_normalization_gradient(id<MTLDevice> device, const KernelRow &row, const Params &params);
 /// Return the shape of a convolution's weights in MPS's order.
 Extents weights_shape(const ConvolutionDescriptor &d);
-Made make_batch_statistics(id<MTLDevice> device, const KernelRow &row, const Params &params);
+FamilyKernel make_batch_statistics(id<MTLDevice> device, const KernelRow &row, const Params &params);
 
 }  // namespace mpscnn

@@ -17,7 +17,7 @@ namespace openmps {
 class Floats {
  public:
   Floats() = default;
-  static Floats lent(const float* data, std::size_t count, std::shared_ptr<const void> owner) {
+  static Floats borrow(const float* data, std::size_t count, std::shared_ptr<const void> owner) {
     Floats floats;
     floats.data_ = data, floats.count_ = count;
     floats.owner_ = std::move(owner);

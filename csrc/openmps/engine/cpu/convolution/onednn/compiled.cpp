@@ -37,14 +37,14 @@ const std::string& onednn_version() {
 }
 
 Compiled::Compiled(dnnl::primitive primitive, dnnl::memory::desc src, dnnl::memory::desc dst,
-                   dnnl::memory::desc scratchpad, std::vector<Fixed> fixed, std::vector<Lent> lent, int threads,
+                   dnnl::memory::desc scratchpad, std::vector<Fixed> fixed, std::vector<Borrowed> borrowed, int threads,
                    std::shared_ptr<void> owner)
     : primitive_(std::move(primitive)),
       src_(std::move(src)),
       dst_(std::move(dst)),
       scratchpad_(std::move(scratchpad)),
       fixed_(std::move(fixed)),
-      lent_(std::move(lent)),
+      borrowed_(std::move(borrowed)),
       threads_(threads),
       scratchpad_bytes_(scratchpad_.get_size()),
       owner_(std::move(owner)) {}
@@ -62,7 +62,8 @@ std::unique_ptr<Compiled::Context> Compiled::make_context() const {
   context->src = add(DNNL_ARG_SRC, src_, nullptr);
   context->dst = add(DNNL_ARG_DST, dst_, nullptr);
   if (scratchpad_bytes_) context->scratchpad = add(DNNL_ARG_SCRATCHPAD, scratchpad_, nullptr);
-  for (const Lent& lent : lent_) context->lent.push_back(add(lent.argument, lent.desc, nullptr));
+  for (const Borrowed& borrowed : borrowed_)
+    context->borrowed.push_back(add(borrowed.argument, borrowed.desc, nullptr));
   for (const Fixed& fixed : fixed_) context->fixed.push_back(add(fixed.argument, fixed.desc, fixed.data));
   return context;
 }
@@ -81,9 +82,9 @@ void Compiled::run(const CallArguments& arguments) {
   context->src.set_data_handle(arguments.src);
   context->dst.set_data_handle(arguments.dst);
   if (scratchpad_bytes_) context->scratchpad.set_data_handle(scratchpad.data());
-  for (std::size_t i = 0; i < lent_.size(); ++i) {
-    const void* data = lent_[i].what == Lent::slopes ? arguments.slopes : arguments.addend;
-    context->lent[i].set_data_handle(const_cast<void*>(data));
+  for (std::size_t i = 0; i < borrowed_.size(); ++i) {
+    const void* data = borrowed_[i].what == Borrowed::slopes ? arguments.slopes : arguments.addend;
+    context->borrowed[i].set_data_handle(const_cast<void*>(data));
   }
   {
     const ThreadLimit limit(threads_);

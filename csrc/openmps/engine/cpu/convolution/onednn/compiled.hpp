@@ -35,14 +35,14 @@ class Compiled {
     const void* data;
   };
   /// Input of a post-op, passed with each call.
-  struct Lent {
+  struct Borrowed {
     int argument;
     dnnl::memory::desc desc;
     enum What : std::uint8_t { slopes, addend } what;
   };
   /// `fixed`: weights and bias, which live as long as `owner`.
   Compiled(dnnl::primitive primitive, dnnl::memory::desc src, dnnl::memory::desc dst, dnnl::memory::desc scratchpad,
-           std::vector<Fixed> fixed, std::vector<Lent> lent, int threads, std::shared_ptr<void> owner);
+           std::vector<Fixed> fixed, std::vector<Borrowed> borrowed, int threads, std::shared_ptr<void> owner);
   ~Compiled();
   Compiled(const Compiled&) = delete;
   Compiled& operator=(const Compiled&) = delete;
@@ -57,7 +57,7 @@ class Compiled {
   struct Context {
     dnnl::stream stream;
     dnnl::memory src, dst, scratchpad;
-    std::vector<dnnl::memory> fixed, lent;
+    std::vector<dnnl::memory> fixed, borrowed;
     std::vector<dnnl_exec_arg_t> arguments;
   };
   std::unique_ptr<Context> make_context() const;
@@ -65,7 +65,7 @@ class Compiled {
   const dnnl::primitive primitive_;
   const dnnl::memory::desc src_, dst_, scratchpad_;
   const std::vector<Fixed> fixed_;
-  const std::vector<Lent> lent_;
+  const std::vector<Borrowed> borrowed_;
   const int threads_;
   const std::size_t scratchpad_bytes_;
   const std::shared_ptr<void> owner_;

@@ -64,11 +64,11 @@ std::shared_ptr<Compiled> compile(const PrimitiveDesc& pd, const ConvCall& call,
   std::vector<Compiled::Fixed> fixed = {{DNNL_ARG_WEIGHTS, pd.weights_desc(), packed.get()}};
   if (const float* bias = bias_of(call); bias && fusion.bias) fixed.push_back({DNNL_ARG_BIAS, pd.bias_desc(), bias});
   const dnnl::memory::desc slopes({call.dst.c}, dnnl::memory::data_type::f32, dnnl::memory::format_tag::a);
-  std::vector<Compiled::Lent> lent;
-  if (fusion.slopes_argument) lent.push_back({fusion.slopes_argument, slopes, Compiled::Lent::slopes});
-  if (fusion.addend_argument) lent.push_back({fusion.addend_argument, pd.dst_desc(), Compiled::Lent::addend});
+  std::vector<Compiled::Borrowed> borrowed;
+  if (fusion.slopes_argument) borrowed.push_back({fusion.slopes_argument, slopes, Compiled::Borrowed::slopes});
+  if (fusion.addend_argument) borrowed.push_back({fusion.addend_argument, pd.dst_desc(), Compiled::Borrowed::addend});
   auto compiled = std::make_shared<Compiled>(Primitive(pd), pd.src_desc(), pd.dst_desc(), pd.scratchpad_desc(),
-                                             std::move(fixed), std::move(lent), threads, packed);
+                                             std::move(fixed), std::move(borrowed), threads, packed);
   compiled->neuron_is_fused = fusion.neuron;
   compiled->bias_is_fused = fusion.bias;
   return compiled;
