@@ -15,8 +15,8 @@
 namespace mpscnn::bindings {
 namespace {
 
-using Value = TrainingPlan::Value;
-using State = TrainingPlan::State;
+using PlanValue = TrainingPlan::Value;
+using PlanState = TrainingPlan::State;
 using BatchStates = TrainingPlan::BatchStates;
 using Kernels = std::vector<std::shared_ptr<Kernel>>;
 
@@ -76,8 +76,9 @@ void bind_training_plan(py::module_& module) {
            py::arg("output"), py::arg("max_channels"), py::arg("slots"), py::arg("device") = nullptr)
       .def(
           "encode",
-          [](TrainingPlan& plan, const std::shared_ptr<Kernel>& kernel, const std::vector<Value>& sources,
-             std::optional<Value> result, std::optional<State> state, const std::optional<BatchStates>& batch_states) {
+          [](TrainingPlan& plan, const std::shared_ptr<Kernel>& kernel, const std::vector<PlanValue>& sources,
+             std::optional<PlanValue> result, std::optional<PlanState> state,
+             const std::optional<BatchStates>& batch_states) {
             TrainingPlan::Encode encode{.kernel = kernel, .sources = sources, .result = result, .state = state};
             if (batch_states) encode.batch_states = std::make_shared<BatchStates>(*batch_states);
             return plan.encode(std::move(encode));
@@ -86,8 +87,8 @@ void bind_training_plan(py::module_& module) {
           py::arg("batch_states") = py::none(), "Append an encode; return its result.")
       .def(
           "encode_with_state",
-          [](TrainingPlan& plan, const std::shared_ptr<Kernel>& kernel, const std::vector<Value>& sources,
-             std::optional<Value> result) {
+          [](TrainingPlan& plan, const std::shared_ptr<Kernel>& kernel, const std::vector<PlanValue>& sources,
+             std::optional<PlanValue> result) {
             const auto made = plan.encode({.kernel = kernel, .sources = sources, .result = result, .with_state = true});
             return std::pair(made, plan.last_state());
           },
@@ -95,7 +96,7 @@ void bind_training_plan(py::module_& module) {
           "Append an encode that leaves a state for gradient kernels; return its result and the state.")
       .def(
           "encode_state",
-          [](TrainingPlan& plan, const std::shared_ptr<Kernel>& kernel, const std::vector<Value>& sources,
+          [](TrainingPlan& plan, const std::shared_ptr<Kernel>& kernel, const std::vector<PlanValue>& sources,
              const BatchStates& states) { plan.encode_state(kernel, sources, std::make_shared<BatchStates>(states)); },
           py::arg("kernel"), py::arg("sources"), py::arg("states"), "Append an encode whose result is a state.")
       .def("allocate", &TrainingPlan::allocate, py::arg("like"), py::arg("channels"), py::arg("result") = py::none(),
@@ -104,11 +105,11 @@ void bind_training_plan(py::module_& module) {
       .def(
           "update",
           [](TrainingPlan& plan, const std::shared_ptr<OptimizerState>& state,
-             const std::variant<State, BatchStates>& gradients, const Kernels& reloaded) {
+             const std::variant<PlanState, BatchStates>& gradients, const Kernels& reloaded) {
             if (const auto* states = std::get_if<BatchStates>(&gradients))
               plan.update(state, std::make_shared<const BatchStates>(*states), reloaded);
             else
-              plan.update(state, std::get<State>(gradients), reloaded);
+              plan.update(state, std::get<PlanState>(gradients), reloaded);
           },
           py::arg("state"), py::arg("gradients"), py::arg("reloaded"),
           "Append the optimizer's step, and the reload of kernels.")
