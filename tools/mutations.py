@@ -134,13 +134,17 @@ class Workshop:
         # As deep in the copy as other builds are in the tree, so that ccache reuses their results.
         self.python, self.source, self.build = python, COPY / "source", COPY / "source" / "build" / "mutations"
         names = subprocess.run(["git", "ls-files", "-z"], cwd=ROOT, check=True, capture_output=True, text=True).stdout
-        for name in filter(None, names.split("\0")):
+        tracked = set(filter(None, names.split("\0")))
+        for name in tracked:
             origin, target = ROOT / name, self.source / name
             if not origin.is_file():
                 continue
             target.parent.mkdir(parents=True, exist_ok=True)
             if not target.exists() or target.read_bytes() != origin.read_bytes():
                 shutil.copyfile(origin, target)
+        for file in self.source.glob("csrc/**/*"):  # CMake compiles all that it finds
+            if file.is_file() and str(file.relative_to(self.source)) not in tracked:
+                file.unlink()
         launcher = [f"-DCMAKE_{kind}_COMPILER_LAUNCHER=ccache" for kind in ("CXX", "OBJCXX") if shutil.which("ccache")]
         options = ["-DCMAKE_BUILD_TYPE=Release", f"-DPython_EXECUTABLE={python}", "-DMPSCNN_BUILD_TESTS=ON"]
         options += launcher
