@@ -36,8 +36,6 @@ from ._core import (
 from .data_source import DataSource, NormalizationDataSource, map_weights
 from .kernels import *  # noqa: F403  (a class for each row of the table; kernels.pyi lists them)
 from .kernels import KERNELS, BinaryKernel, GradientKernel, Kernel, UnaryKernel, kernel
-from .losses import ForwardLoss, InitialGradient, Loss, LossGradient, YOLOLoss
-from .optimizers import Optimizer, OptimizerAdam, OptimizerRMSProp, OptimizerStochasticGradientDescent
 from .padding_policy import PaddingPolicy
 from .weights import empty, pack_bits, reorder, reorder_linear
 
@@ -54,7 +52,9 @@ if TYPE_CHECKING:
     from .errors import ImportError, InvalidModelError, MissingPackageError, UnsupportedOperatorError
     from .graph import Graph
     from .loading import load
+    from .losses import ForwardLoss, InitialGradient, Loss, LossGradient, YOLOLoss
     from .network import Network
+    from .optimizers import Optimizer, OptimizerAdam, OptimizerRMSProp, OptimizerStochasticGradientDescent
     from .profiling import profile
     from .training import Trainer
 
@@ -72,11 +72,20 @@ _LAZY = {
     "stream": "",
     "training": "",
     "verify": "",
+    "ForwardLoss": "losses",
     "Graph": "graph",
     "ImportError": "errors",
+    "InitialGradient": "losses",
     "InvalidModelError": "errors",
+    "Loss": "losses",
+    "LossGradient": "losses",
     "MissingPackageError": "errors",
     "Network": "network",
+    "Optimizer": "optimizers",
+    "OptimizerAdam": "optimizers",
+    "OptimizerRMSProp": "optimizers",
+    "OptimizerStochasticGradientDescent": "optimizers",
+    "YOLOLoss": "losses",
     "load": "loading",
     "profile": "profiling",
     "Trainer": "training",
