@@ -323,6 +323,8 @@ optimizers, buffers = [], []
 replace("-[MPSNNOptimizerStochasticGradientDescent initWithDevice:momentumScale:useNesterovMomentum:"
         "optimizerDescriptor:]", ID, [ID, ctypes.c_float, BOOL, ID],
         lambda original: lambda *a: (optimizers.append(0), original(*a))[1])
+replace("-[MPSNNOptimizerStochasticGradientDescent initWithDevice:learningRate:]", ID, [ID, ctypes.c_float],
+        lambda original: lambda *a: (optimizers.append(0), original(*a))[1])
 conv = mpscnn.Convolution(weight, np.zeros(8, np.float32), padding=1)
 gradient = conv.gradient
 sgd = mpscnn.OptimizerStochasticGradientDescent(0.1)
