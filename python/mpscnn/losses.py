@@ -249,8 +249,7 @@ class YOLOLoss(_OfLabels, _core._YOLOLoss):
     anchor_boxes : array or sequence, shape (A, 2), > 0
         Width and height of each, in cells.
     xy_loss, wh_loss, confidence_loss, classes_loss : Loss or str
-        What the terms are made of: a type, or a Loss with that, weight, label_smoothing, number_of_classes, epsilon and
-        delta; its reduction does not count. Any but "cosine_distance".
+        Losses of the terms, by type or as a Loss; its reduction is ignored. Any but "cosine_distance".
     reduction : "none", "sum", "mean" or "sum_by_nonzero_weights"
         Of each image's losses to its loss. The gradient is that of the sum.
     rescore : bool, default True
@@ -586,7 +585,7 @@ class LossGradient(_core._LossGradient):
         grad : array or Image, shape (N, H, W, C) or (N, 1, 1, 1)
             Gradient with respect to the losses, or to each image's loss.
         x, labels, weights : arrays or Images, shape (N, H, W, C)
-            What the ForwardLoss was given.
+            The sources of the ForwardLoss.
         out : array or Image of x's shape, float32 or float16, optional
 
         Returns
@@ -615,7 +614,7 @@ class LossGradient(_core._LossGradient):
             Not committed yet.
         grad : Image, shape (N, H, W, C) or (N, 1, 1, 1)
         x, labels, weights : Image, shape (N, H, W, C)
-            What the ForwardLoss was given.
+            The sources of the ForwardLoss.
         out : Image, optional
             Takes the gradient.
         temporary : bool, default False

@@ -25,7 +25,7 @@ DEFAULT_MEMBERS |= {"__copy__", "__getstate__", "__reduce__", "__setstate__"}  #
 
 
 def own_members(kind: type) -> Iterator[tuple[str, Any]]:
-    """What a class offers: of Kernel what its base in the extension has, too, and of losses their private base's."""
+    """Yield the public members of a class, with those that Kernel and the losses have from their private bases."""
     spaces = [vars(kind), vars(_core.Kernel)] if kind is mpscnn.Kernel else [vars(kind)]
     spaces += [
         vars(base) for base in kind.__bases__ if base.__name__.startswith("_") and inspect.getmodule(base) is not _core

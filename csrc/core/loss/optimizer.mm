@@ -68,7 +68,7 @@ constexpr const char *kRegularizations[] = {nullptr, "l1", "l2"};  // in the ord
 
 MPSNNOptimizerDescriptor *descriptor_of(const char *name, const Options &options) {
   const auto clip = options.limits("gradient_clip");
-  const auto [least, greatest] = clip.value_or(std::array<double, 2>{0, 0});
+  const auto [min, max] = clip.value_or(std::array<double, 2>{0, 0});
   const auto regularization = options.choice("regularization", kRegularizations);
   const auto scale = options.real("regularization_scale");
   check(regularization != MPSNNRegularizationTypeNone || scale == 0, name, ": regularization_scale (", scale,
@@ -77,8 +77,8 @@ MPSNNOptimizerDescriptor *descriptor_of(const char *name, const Options &options
       [MPSNNOptimizerDescriptor optimizerDescriptorWithLearningRate:static_cast<float>(options.real("learning_rate"))
                                                     gradientRescale:static_cast<float>(options.real("gradient_rescale"))
                                               applyGradientClipping:clip.has_value()
-                                                    gradientClipMax:static_cast<float>(greatest)
-                                                    gradientClipMin:static_cast<float>(least)
+                                                    gradientClipMax:static_cast<float>(max)
+                                                    gradientClipMin:static_cast<float>(min)
                                                  regularizationType:static_cast<MPSNNRegularizationType>(regularization)
                                                 regularizationScale:static_cast<float>(scale)];
 }
