@@ -132,7 +132,7 @@ def runtime_arguments(function: Any, name: str) -> ast.arguments:
     if inspect.isfunction(function):  # in Python
         text = str(inspect.signature(function))
     if text:
-        line = f"{name}{text}"
+        line = f"{name}{text.replace('$self, /', 'self')}"
     else:
         line = next(part for part in (function.__doc__ or "").splitlines() if part.startswith(f"{name}("))
     definition = ast.parse(f"def {line}: ...").body[0]

@@ -27,7 +27,7 @@ def _pickled(kernel: mpscnn.Kernel) -> mpscnn.Kernel:
 WAYS: dict[str, Callable[[mpscnn.Kernel], mpscnn.Kernel]] = {
     "copy": copy.copy,
     "deepcopy": copy.deepcopy,
-    "archive": _core.Kernel._archived,
+    "archive": _core._Kernel._archived,
     "pickle": _pickled,
 }
 
@@ -54,7 +54,7 @@ def test_every_row_comes_back(case: Case, way: str) -> None:
     inputs, right = prepared(case, dtype)
     kernel = build(case, inputs)
     twin = WAYS[way](kernel)
-    assert isinstance(twin, _core.Kernel if way == "archive" else type(kernel))
+    assert isinstance(twin, _core._Kernel if way == "archive" else type(kernel))
     assert twin is not kernel
     if case.kernel in STATES:
         states = kernel(inputs.x), twin(inputs.x)
@@ -123,7 +123,7 @@ def test_an_archive_has_no_gradient_kernel() -> None:
     """Its weights would be read from the data source, which it has not."""
     forward = mpscnn.Convolution(random((8, 1, 1, 4)))._archived()
     with pytest.raises(NotImplementedError, match="the forward kernel is of an archive, which has weights and no data"):
-        _core.Kernel("MPSCNNConvolutionGradient", (forward, 0), None)
+        _core._Kernel("MPSCNNConvolutionGradient", (forward, 0), None)
 
 
 @pytest.mark.parametrize("way", WAYS)

@@ -69,7 +69,7 @@ def test_a_descriptor_prints_what_it_is_made_of(arguments: Any, options: Any, te
 
 def test_many_slopes_are_not_all_printed() -> None:
     text = repr(mpscnn.NeuronDescriptor("prelu", data=range(512)))
-    assert text == 'mpscnn.NeuronDescriptor("prelu", data=[0.0, 1.0, 2.0, 3.0, 4.0, 5.0, 6.0, 7.0, … 512 values])'
+    assert text == 'mpscnn.NeuronDescriptor("prelu", data=[0.0, 1.0, 2.0, 3.0, 4.0, 5.0, 6.0, 7.0, ... 512 values])'
     assert math.inf == mpscnn.NeuronDescriptor("linear", math.inf).a
 
 

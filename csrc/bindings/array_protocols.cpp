@@ -10,7 +10,7 @@
 
 #include <mpscnn/error.hpp>
 
-#include "bind_arguments.hpp"
+#include "arguments.hpp"
 #include "dtypes.hpp"
 #include "gil.hpp"
 #include "or_stay.hpp"

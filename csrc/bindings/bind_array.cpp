@@ -10,8 +10,8 @@
 #include <mpscnn/pages.hpp>
 #include <mpscnn/watched_memory.hpp>
 
+#include "arguments.hpp"
 #include "array_protocols.hpp"
-#include "bind_arguments.hpp"
 #include "dtypes.hpp"
 #include "gil.hpp"
 #include "watch.hpp"
@@ -178,6 +178,16 @@ py::array array_from(const ArrayView& view) {
   if (view.owner && npy.PyArray_SetBaseObject_(array, to_python_owner(view.owner).release().ptr()) != 0)
     throw py::error_already_set();
   return result;
+}
+
+py::array array_from(std::vector<float>& values, std::shared_ptr<void> owner, bool read_only) {
+  const Extents shape{static_cast<std::int64_t>(values.size())};
+  return array_from({.data = values.data(),
+                     .dtype = DType::float32,
+                     .shape = shape,
+                     .strides = contiguous_strides(shape, DType::float32),
+                     .read_only = read_only,
+                     .owner = std::move(owner)});
 }
 
 namespace {

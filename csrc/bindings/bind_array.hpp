@@ -12,7 +12,7 @@
 
 #include <mpscnn/array.hpp>
 
-#include "bind_arguments.hpp"
+#include "arguments.hpp"
 #include "bindings.hpp"
 
 namespace mpscnn::bindings {
@@ -63,6 +63,9 @@ py::array empty_array(const Extents& shape, DType dtype);
 
 /// Return a NumPy view of the memory; its base holds `view.owner`. Writable unless the view is read-only.
 py::array array_from(const ArrayView& view);
+
+/// Return a NumPy view of the values, which keeps `owner` alive.
+py::array array_from(std::vector<float>& values, std::shared_ptr<void> owner, bool read_only = false);
 
 /// Return a capsule that holds `owner`: the base of NumPy arrays over memory owned by C++.
 py::object to_python_owner(std::shared_ptr<void> owner);

@@ -8,7 +8,7 @@
 
 #include <mpscnn/error.hpp>
 
-#include "bind_arguments.hpp"
+#include "arguments.hpp"
 #include "bind_array.hpp"
 #include "bindings.hpp"
 #include "dtypes.hpp"
@@ -70,8 +70,7 @@ class PythonObject {
     const AcquireGil gil;
     const auto value = member(name);
     if (value.is_none()) return std::nullopt;
-    check<TypeError>(is_integer(value), "data source: ", name, " (", type_name(value), ") is not an int.");
-    return integer_from(value, "data source: ", name);
+    return int_of(value, say("data source: ", name));
   }
   std::string text(const char* name) const {
     const AcquireGil gil;
@@ -116,10 +115,7 @@ class PythonSource final : public DataSource, public UpdatingSource, public Pyth
   ConvolutionDescriptor descriptor() override {
     const AcquireGil gil;
     const auto value = member("descriptor");
-    check<TypeError>(py::isinstance<ConvolutionDescriptor>(value), "data source: descriptor (", type_name(value),
-                     ") is not a ConvolutionDescriptor.");
-    check_made(value, "data source: descriptor");
-    return value.cast<ConvolutionDescriptor>();
+    return *object_of<ConvolutionDescriptor>(value, "data source: descriptor");
   }
   ArrayView weights() override {
     const AcquireGil gil;
@@ -165,8 +161,7 @@ class PythonNormalizationSource final : public NormalizationSource, public Pytho
     const AcquireGil gil;
     const auto value = member("epsilon");
     if (value.is_none()) return std::nullopt;
-    check<TypeError>(is_number(value), "data source: epsilon (", type_name(value), ") is not a number.");
-    return py::float_(value).cast<double>();
+    return float_of(value, "data source: epsilon");
   }
   std::string label() override { return text("label"); }
 };
@@ -191,8 +186,7 @@ namespace {
 /// Return the built-in `Kind`, or a `Python` around an object with all these members; null for other objects.
 template <class Kind, class Python>
 std::shared_ptr<Kind> source_of(py::handle object, const char* argument, std::initializer_list<const char*> members) {
-  check_made(object, argument);
-  if (py::isinstance<Kind>(object)) return object.cast<std::shared_ptr<Kind>>();
+  if (py::isinstance<Kind>(object)) return object_of<Kind>(object, argument);
   for (const auto* name : members)
     if (!has_member(object, name)) return nullptr;
   return std::make_shared<Python>(py::reinterpret_borrow<py::object>(object));

@@ -12,13 +12,13 @@
 #include <mpscnn/data_source.hpp>
 #include <mpscnn/error.hpp>
 #include <mpscnn/gradient_state.hpp>
-#include <mpscnn/pool_scope.hpp>
 #include <mpscnn/weights_update.hpp>
 
-#include "bind_arguments.hpp"
+#include "arguments.hpp"
 #include "bind_array.hpp"
 #include "bindings.hpp"
 #include "dtypes.hpp"
+#include "fast_arguments.hpp"
 #include "gil.hpp"
 #include "numbers.hpp"
 
@@ -27,23 +27,22 @@ namespace {
 
 /// Make a kernel from the row's arguments by name; or copy a kernel, with its device; or make a gradient kernel from
 /// (kernel, source).
-std::shared_ptr<Kernel> make_kernel(const std::string& name, const py::object& given,
-                                    const std::shared_ptr<Device>& device) {
+std::shared_ptr<Kernel> make_kernel(const Str<"name">& name, const py::object& given,
+                                    const OptionalArg<Device, "device">& device) {
   if (py::isinstance<Kernel>(given)) {
     const auto kernel = given.cast<std::shared_ptr<Kernel>>();
     const ReleaseGil release;
     return kernel->copy(false);
   }
   if (PyTuple_Check(given.ptr())) {
-    check_made(py::reinterpret_borrow<py::tuple>(given)[0], "self");
-    const auto [kernel, source] = given.cast<std::pair<std::shared_ptr<Kernel>, std::size_t>>();
+    const auto [kernel, source] = given.cast<std::pair<Arg<Kernel, "self">, std::size_t>>();
     const ReleaseGil release;
     return kernel->gradient(source);
   }
-  check<TypeError>(py::isinstance<py::dict>(given), "arguments (", type_name(given), ") is not a dict.");
+  if (!PyDict_Check(given.ptr())) refuse(given, "arguments", "a dict");
   const auto arguments = py::reinterpret_borrow<py::dict>(given);
-  const auto* row = find_kernel(name);
-  check<KeyError>(row != nullptr, "there is no kernel \"", name, "\".");
+  const auto* row = find_kernel(name.value);
+  check<KeyError>(row != nullptr, "there is no kernel \"", name.value, "\".");
   Params params;
   for (const auto& [key, object] : arguments) {
     const auto parameter = key.cast<std::string>();
@@ -65,32 +64,13 @@ const ParamSpec& attribute(const Kernel& kernel, std::string_view name) {
   throw KeyError(say(kernel.row().name, " has no attribute \"", name, "\"."));
 }
 
-std::optional<DType> optional_dtype(const py::object& dtype) {
+std::optional<DType> optional_dtype(py::handle dtype) {
   return dtype.is_none() ? std::nullopt : std::optional(dtype_from(dtype, "dtype"));
 }
 
-/// One item per source of a call, in the order of the row's names. Does not allocate: a small kernel takes ten
-/// microseconds including the Python call.
-template <class T>
-class Each {
- public:
-  void push_back(T item) { items_[size_++] = std::move(item); }
-  std::size_t size() const { return size_; }
-  T& operator[](std::size_t source) { return items_[source]; }
-  const T& operator[](std::size_t source) const { return items_[source]; }
-  T* begin() { return items_.data(); }
-  T* end() { return items_.data() + size_; }
-  const T* begin() const { return items_.data(); }
-  const T* end() const { return items_.data() + size_; }
-  std::span<const T> span() const { return std::span(items_).first(size_); }
-
- private:
-  std::array<T, SourceNames::kMost> items_{};
-  std::size_t size_ = 0;
-};
-using Images = Each<std::shared_ptr<Image>>;
-using Views = Each<ArrayView>;
-using Shapes = Each<ImageShape>;
+using Images = PerSource<std::shared_ptr<Image>>;
+using Views = PerSource<ArrayView>;
+using Shapes = PerSource<ImageShape>;
 
 /// The state argument of a call: at most one of the two is set.
 struct State {
@@ -112,11 +92,10 @@ State state_of(const Kernel& kernel, py::handle object) {
   if (object.is_none()) return state;
   check<TypeError>(is_state(object), kernel.row().name, ": state (", type_name(object),
                    ") is not a BatchNormalizationState or GradientState.");
-  check_made(object, "state");
   if (py::isinstance<GradientState>(object))
-    state.gradient = object.cast<std::shared_ptr<GradientState>>();
+    state.gradient = object_of<GradientState>(object, "state");
   else
-    state.batch = object.cast<std::shared_ptr<BatchNormalizationState>>();
+    state.batch = object_of<BatchNormalizationState>(object, "state");
   return state;
 }
 
@@ -124,17 +103,15 @@ State state_of(const Kernel& kernel, py::handle object) {
 class StateArgument {
  public:
   StateArgument(const Kernel& kernel, py::handle object) {
-    if (object.ptr() == Py_False) return;
-    Boolean yes;
-    if (load(object, yes)) {
-      wanted_ = yes;
+    if (!object || object.ptr() == Py_False) return;
+    if (is_bool(object)) {
+      wanted_ = bool_of(object, "with_state");
       return;
     }
     check<TypeError>(py::isinstance<GradientState>(object), kernel.row().name, ": with_state (", type_name(object),
                      ") is not True, False or a GradientState.");
-    check_made(object, "with_state");
     wanted_ = true;
-    state_ = object.cast<std::shared_ptr<GradientState>>();
+    state_ = object_of<GradientState>(object, "with_state");
   }
 
   bool is_wanted() const { return wanted_; }
@@ -149,57 +126,24 @@ class StateArgument {
   std::shared_ptr<GradientState> state_;
 };
 
-/// Return x and the further sources. A state may follow the sources by position: it is stored in `state` if none was
-/// given by name.
-Each<py::handle> sources_of(const Kernel& kernel, const py::object& x, const py::args& others, State* state = nullptr) {
-  auto count = others.size();
-  if (state && !state->is_given() && count > 0 && is_state(others[count - 1]))
-    *state = state_of(kernel, others[--count]);
-  kernel.check_source_count(1 + count);
-  Each<py::handle> sources;
-  sources.push_back(x);
-  for (std::size_t i = 0; i < count; ++i) sources.push_back(others[i]);
+using Given = std::span<PyObject* const>;  ///< by position
+
+/// Return the sources. A state may follow them by position: it is stored in `state` if none was given by name.
+PerSource<py::handle> sources_of(const Kernel& kernel, Given given, State* state = nullptr) {
+  auto count = given.size();
+  if (state && !state->is_given() && count > 1 && is_state(given[count - 1])) *state = state_of(kernel, given[--count]);
+  kernel.check_source_count(count);
+  PerSource<py::handle> sources;
+  for (std::size_t i = 0; i < count; ++i) sources.push_back(given[i]);
   return sources;
 }
 
-std::shared_ptr<Image> encode_images(Kernel& kernel, CommandBuffer& buffer, const Images& images, const State& state,
-                                     const std::shared_ptr<Image>& out, bool temporary = false,
-                                     std::optional<DType> dtype = std::nullopt,
-                                     std::shared_ptr<GradientState>* left = nullptr) {
-  Each<const Image*> sources;
-  for (const auto& image : images) sources.push_back(image.get());
-  return kernel.encode(buffer, sources.span(), out, temporary, dtype, state.states(left));
-}
-
-std::shared_ptr<BatchNormalizationState> encode_state(Kernel& kernel, CommandBuffer& buffer, const Images& images,
-                                                      const std::shared_ptr<BatchNormalizationState>& state) {
-  Each<const Image*> sources;
-  for (const auto& image : images) sources.push_back(image.get());
-  return kernel.encode_state(buffer, sources.span(), state);
-}
-
-/// Allocate a result image that NumPy can view, for calls without `out`.
-std::shared_ptr<Image> result_image(const Kernel& kernel, const Images& sources, const State& state,
-                                    std::optional<DType> dtype) {
-  Shapes shapes;
-  for (const auto& source : sources) shapes.push_back(source->shape());
-  return make_visible_image(kernel.device(), kernel.result_shape(shapes.span(), state.states()),
-                            dtype.value_or(sources[0]->dtype()));
-}
-
-bool has_clip(const Kernel& kernel) { return !std::holds_alternative<std::monostate>(kernel.get("clip_rect")); }
-
-void check_no_clip(const Kernel& kernel) {
-  check(!has_clip(kernel), kernel.row().name, ": clip_rect needs a destination (out) whose other pixels are kept.");
-}
-
 /// Throw for arguments that a kernel whose result is a state does not accept.
-void check_no_destination(const Kernel& kernel, const py::object& out, const py::object& dtype, bool temporary,
-                          bool with_state) {
+void check_no_destination(const Kernel& kernel, bool out, py::handle dtype, bool temporary, bool with_state) {
   const auto no = [&](bool given, const char* name) {
     check<TypeError>(!given, kernel.row().name, ": ", name, " was given; the result is a BatchNormalizationState.");
   };
-  no(!out.is_none(), "out");
+  no(out, "out");
   no(!dtype.is_none(), "dtype");
   no(temporary, "temporary");
   no(with_state, "with_state");
@@ -210,26 +154,24 @@ void check_batch_state(const Kernel& kernel, const State& state) {
 }
 
 std::shared_ptr<Image> source_image(const Kernel& kernel, py::handle source, std::size_t number) {
-  check<TypeError>(py::isinstance<Image>(source), kernel.row().sources[number], " (", type_name(source),
-                   ") is not an Image.");
-  return source.cast<std::shared_ptr<Image>>();
+  return object_of<Image>(source, kernel.row().sources[number]);
 }
 
-py::object encode(Kernel& kernel, CommandBuffer& buffer, const py::object& x, const py::args& others,
-                  const OrNone<Image>& destination, Boolean temporary, const py::object& given,
-                  const py::object& dtype_like, const py::object& with_state) {
-  State state = state_of(kernel, given);
+/// Append a kernel to a command buffer; return the result.
+py::object encode(Kernel& kernel, CommandBuffer& buffer, Given given, py::handle out_or_none, bool temporary,
+                  py::handle state_or_none, py::handle dtype_like, py::handle with_state) {
+  State state = state_of(kernel, state_or_none);
   StateArgument left(kernel, with_state);
-  const auto& out = destination.value;
+  const auto out = object_or_null<Image>(out_or_none, "out");
   Images images;
-  for (const auto source : sources_of(kernel, x, others, &state))
+  for (const auto source : sources_of(kernel, given, &state))
     images.push_back(source_image(kernel, source, images.size()));
   if (!kernel.row().has_image()) {
-    check_no_destination(kernel, py::cast(out), dtype_like, temporary, left.is_wanted());
+    check_no_destination(kernel, out != nullptr, dtype_like, temporary, left.is_wanted());
     check_batch_state(kernel, state);
     {
       const ReleaseGil release;
-      state.batch = encode_state(kernel, buffer, images, state.batch);
+      state.batch = mpscnn::encode(kernel, buffer, images.span(), state.batch);
     }
     return py::cast(state.batch);
   }
@@ -239,14 +181,7 @@ py::object encode(Kernel& kernel, CommandBuffer& buffer, const py::object& x, co
   std::shared_ptr<Image> result;
   {
     const ReleaseGil release;
-    const PoolScope pool;
-    if (out || temporary) {
-      result = encode_images(kernel, buffer, images, state, out, temporary, dtype, left.state());
-    } else {
-      check_no_clip(kernel);
-      const auto destination = result_image(kernel, images, state, dtype);
-      result = encode_images(kernel, buffer, images, state, destination, false, std::nullopt, left.state());
-    }
+    result = mpscnn::encode(kernel, buffer, images.span(), state.states(left.state()), out, temporary, dtype);
   }
   return left.beside(py::cast(result));
 }
@@ -259,7 +194,7 @@ ArrayView images_view(const Kernel& kernel, py::handle object, std::size_t sourc
   return view;
 }
 
-std::shared_ptr<BatchNormalizationState> call_for_state(Kernel& kernel, const Each<py::handle>& objects,
+std::shared_ptr<BatchNormalizationState> call_for_state(Kernel& kernel, const PerSource<py::handle>& objects,
                                                         const std::shared_ptr<BatchNormalizationState>& state) {
   if (py::isinstance<Image>(objects[0])) {
     Images images;
@@ -274,34 +209,32 @@ std::shared_ptr<BatchNormalizationState> call_for_state(Kernel& kernel, const Ea
 }
 
 /// Run a kernel on its own command buffer and wait. Arrays give arrays, Images give Images.
-py::object call_kernel(Kernel& kernel, const py::object& x, const py::args& others, const py::object& out,
-                       const py::object& given, const py::object& dtype_like, const py::object& with_state) {
+py::object call_kernel(Kernel& kernel, Given given, py::handle out, py::handle state_or_none, py::handle dtype_like,
+                       py::handle with_state) {
   const auto& row = kernel.row();
-  State state = state_of(kernel, given);
+  State state = state_of(kernel, state_or_none);
   StateArgument left(kernel, with_state);
-  const auto objects = sources_of(kernel, x, others, &state);
+  const auto objects = sources_of(kernel, given, &state);
   if (!row.has_image()) {
-    check_no_destination(kernel, out, dtype_like, false, left.is_wanted());
+    check_no_destination(kernel, !out.is_none(), dtype_like, false, left.is_wanted());
     check_batch_state(kernel, state);
     return py::cast(call_for_state(kernel, objects, state.batch));
   }
   const auto dtype = optional_dtype(dtype_like);
   check(out.is_none() || !dtype, row.name, ": dtype was given together with out, which has one.");
-  if (py::isinstance<Image>(x)) {
+  if (py::isinstance<Image>(objects[0])) {
     Images sources;
     for (const auto object : objects) {
       check<TypeError>(py::isinstance<Image>(object), row.name, ": ", row.sources[0], " is an Image; ",
                        row.sources[sources.size()], " is not.");
-      sources.push_back(object.cast<std::shared_ptr<Image>>());
+      sources.push_back(source_image(kernel, object, sources.size()));
     }
     check<TypeError>(out.is_none() || py::isinstance<Image>(out), row.name, ": ", row.sources[0],
                      " is an Image; out is not.");
-    auto destination = out.is_none() ? nullptr : out.cast<std::shared_ptr<Image>>();
+    auto destination = object_or_null<Image>(out, "out");
     {
       const ReleaseGil release;
-      if (!destination) check_no_clip(kernel);
-      if (!destination) destination = result_image(kernel, sources, state, dtype);
-      run(kernel, sources.span(), state.states(left.state()), destination);
+      destination = run(kernel, sources.span(), state.states(left.state()), destination, dtype);
     }
     return left.beside(py::cast(destination));
   }
@@ -309,6 +242,7 @@ py::object call_kernel(Kernel& kernel, const py::object& x, const py::args& othe
   for (const auto object : objects) views.push_back(images_view(kernel, object, views.size()));
   std::optional<ArrayView> target;
   if (!out.is_none()) {
+    check_made(out, "out");
     target = writable_pixels_of(out, "out");
     check(target->ndim() == 4, row.name, ": out.ndim (", target->ndim(), ") is not 4 (N, H, W, C).");
   }
@@ -316,35 +250,35 @@ py::object call_kernel(Kernel& kernel, const py::object& x, const py::args& othe
     const ReleaseGil release;
     target = run(kernel, views.span(), state.states(left.state()), target, dtype);
   }
-  return left.beside(out.is_none() ? py::object(array_from(*target)) : out);
+  return left.beside(out.is_none() ? py::object(array_from(*target)) : py::reinterpret_borrow<py::object>(out));
 }
 
-void reload(Kernel& kernel, const std::shared_ptr<CommandBuffer>& buffer, const py::object& state) {
-  const auto with = [&]<class Kind>(Kind&& given) {
-    check<TypeError>(buffer != nullptr, kernel.row().name, ": state was given without command_buffer.");
+void reload(Kernel& kernel, const OptionalArg<CommandBuffer, "command_buffer">& buffer, const py::object& state) {
+  const auto is_reloaded_from = [&]<class Kind>(std::type_identity<Kind>) {
+    if (!py::isinstance<Kind>(state)) return false;
+    const auto given = object_of<Kind>(state, "state");
+    check<TypeError>(buffer.value != nullptr, kernel.row().name, ": state was given without command_buffer.");
     const ReleaseGil release;
-    kernel.reload(*buffer, *given);
+    kernel.reload(*buffer.value, *given);
+    return true;
   };
-  check_made(state, "state");
-  if (py::isinstance<NormalizationGammaAndBetaState>(state))
-    return with(state.cast<std::shared_ptr<NormalizationGammaAndBetaState>>());
-  if (py::isinstance<NormalizationMeanAndVarianceState>(state))
-    return with(state.cast<std::shared_ptr<NormalizationMeanAndVarianceState>>());
-  if (py::isinstance<ConvolutionWeightsAndBiasesState>(state))
-    return with(state.cast<std::shared_ptr<ConvolutionWeightsAndBiasesState>>());
-  if (py::isinstance<BatchNormalizationState>(state))
-    return with(state.cast<std::shared_ptr<BatchNormalizationState>>());
-  check<TypeError>(state.is_none(), "state (", type_name(state),
-                   ") is not a ConvolutionWeightsAndBiasesState, NormalizationGammaAndBetaState, "
-                   "NormalizationMeanAndVarianceState or BatchNormalizationState.");
-  check<TypeError>(buffer == nullptr, kernel.row().name, ": command_buffer was given without state.");
+  if (is_reloaded_from(std::type_identity<NormalizationGammaAndBetaState>()) ||
+      is_reloaded_from(std::type_identity<NormalizationMeanAndVarianceState>()) ||
+      is_reloaded_from(std::type_identity<ConvolutionWeightsAndBiasesState>()) ||
+      is_reloaded_from(std::type_identity<BatchNormalizationState>()))
+    return;
+  if (!state.is_none())
+    refuse(state, "state",
+           "a ConvolutionWeightsAndBiasesState, NormalizationGammaAndBetaState, NormalizationMeanAndVarianceState or "
+           "BatchNormalizationState");
+  check<TypeError>(buffer.value == nullptr, kernel.row().name, ": command_buffer was given without state.");
   const ReleaseGil release;
   kernel.reload();
 }
 
-py::tuple result_shape(const Kernel& kernel, const py::object& shape, const py::args& others) {
+Int4 result_shape(const Kernel& kernel, const py::args& given) {
   Shapes shapes;
-  for (const auto object : sources_of(kernel, shape, others)) {
+  for (const auto object : sources_of(kernel, Given(&PyTuple_GET_ITEM(given.ptr(), 0), given.size()))) {
     const auto extents = extents_from(object, "shape");
     check(extents.size() == 4, kernel.row().name, ": len(shape) (", extents.size(), ") is not 4 (N, H, W, C).");
     for (auto extent : extents)
@@ -357,7 +291,7 @@ py::tuple result_shape(const Kernel& kernel, const py::object& shape, const py::
     const ReleaseGil release;
     s = kernel.result_shape(shapes.span());
   }
-  return py::make_tuple(s.n, s.h, s.w, s.c);
+  return tuple_of(s);
 }
 
 /// Show Python's garbage collector the reference from a kernel to its padding policy, which may refer to the kernel.
@@ -379,156 +313,78 @@ void set_up_kernel_type(PyHeapTypeObject* type) {
   type->ht_type.tp_traverse = &traverse;
 }
 
+PyObject* py_call(PyObject* self, PyObject* const* values, Py_ssize_t given, PyObject* keywords) {
+  static constexpr const char* kNames[] = {"x", "out", "state", "dtype", "with_state"};
+  return result_or_error([&] {
+    check_made(self, "self");
+    const auto count = static_cast<std::size_t>(given);
+    PyObject* named[std::size(kNames)] = {count > 0 ? values[0] : nullptr};
+    place_keywords("Kernel.__call__", kNames, values + count, keywords, named);
+    check<TypeError>(named[0], "Kernel.__call__() misses the argument 'x'.");
+    const auto or_none = [&](std::size_t i) { return py::handle(named[i] ? named[i] : Py_None); };
+    const Given sources = count > 0 ? Given(values, count) : Given(named, 1);
+    return call_kernel(py::cast<Kernel&>(py::handle(self)), sources, or_none(1), or_none(2), or_none(3), named[4]);
+  });
+}
+
+PyObject* py_encode(PyObject* self, PyObject* const* values, Py_ssize_t given, PyObject* keywords) {
+  static constexpr const char* kNames[] = {"command_buffer", "x", "out", "temporary", "state", "dtype", "with_state"};
+  return result_or_error([&] {
+    check_made(self, "self");
+    const auto count = static_cast<std::size_t>(given);
+    PyObject* named[std::size(kNames)] = {count > 0 ? values[0] : nullptr, count > 1 ? values[1] : nullptr};
+    place_keywords("Kernel.encode", kNames, values + count, keywords, named);
+    check<TypeError>(named[0], "Kernel.encode() misses the argument 'command_buffer'.");
+    check<TypeError>(named[1], "Kernel.encode() misses the argument 'x'.");
+    const auto or_none = [&](std::size_t i) { return py::handle(named[i] ? named[i] : Py_None); };
+    const auto buffer = object_of<CommandBuffer>(named[0], "command_buffer");
+    const Given sources = count > 1 ? Given(values + 1, count - 1) : Given(named + 1, 1);
+    return encode(py::cast<Kernel&>(py::handle(self)), *buffer, sources, or_none(2),
+                  named[3] && bool_of(named[3], "temporary"), or_none(4), or_none(5), named[6]);
+  });
+}
+
+PyMethodDef kKernelMethods[] = {fast_method("__call__", py_call), fast_method("encode", py_encode)};
+
 }  // namespace
 
 void bind_kernel(py::module_& module) {
-  py::class_<Kernel, std::shared_ptr<Kernel>>(module, "Kernel", py::custom_type_setup(&set_up_kernel_type),
-                                              "Base of all kernels.")
-      .def(py::init(&make_kernel), py::arg("name"), py::arg("arguments"), py::arg("device") = nullptr)
-      .def_property_readonly(
-          "_name", [](const Kernel& kernel) { return kernel.row().name; }, "str: name of the row in the kernel table.")
-      .def("__call__", &call_kernel, py::arg("x"), py::arg("out") = py::none(), py::arg("state") = py::none(),
-           py::arg("dtype") = py::none(), py::arg("with_state") = false,
-           R"(Run the kernel and wait.
-
-        Parameters
-        ----------
-        x : array, shape (N, H, W, C), or Image
-            float32, float16, uint8 or uint16. Not copied where its memory can be shared.
-        *others : arrays or Images, as x is
-            Further sources of kernels that have several, in the order of their docstring.
-        out : array or Image like the result, optional
-            Written in place and returned; with ``clip_rect`` only in part.
-        state : BatchNormalizationState or GradientState, optional
-            For kernels whose docstring names it; it may stand behind the sources without its name.
-        dtype : dtype, optional
-            Of the result; default that of x.
-        with_state : bool or GradientState, default False
-            Of a kernel that has a gradient: return (result, GradientState), the state being for ``kernel.gradient``. A
-            state that another encode of a convolution has left is joined: both are parts of one batch, whose
-            gradients with respect to weights and biases are summed there.
-
-        Returns
-        -------
-        array or Image, as x is, or BatchNormalizationState; with ``with_state`` a tuple of two)")
-      .def("encode", &encode, py::arg("command_buffer"), py::arg("x"), py::arg("out") = py::none(),
-           py::arg("temporary") = false, py::arg("state") = py::none(), py::arg("dtype") = py::none(),
-           py::arg("with_state") = false,
-           R"(Append the kernel to a command buffer.
-
-        Parameters
-        ----------
-        command_buffer : CommandBuffer
-            Not committed yet.
-        x : Image
-        *others : Image
-            Further sources of kernels that have several, in the order of their docstring.
-        out : Image, optional
-            Destination.
-        temporary : bool, default False
-            The result is read on this command buffer only, as often as its read_count says (1), never by the CPU.
-        state : BatchNormalizationState or GradientState, optional
-            For kernels whose docstring names it; it may stand behind the sources without its name.
-        dtype : dtype, optional
-            Of the result; default that of x.
-        with_state : bool or GradientState, default False
-            Of a kernel that has a gradient: return (result, GradientState), the state being for ``kernel.gradient``. A
-            state that another encode of a convolution has left is joined: both are parts of one batch, whose
-            gradients with respect to weights and biases are summed there.
-
-        Returns
-        -------
-        Image or BatchNormalizationState, with ``with_state`` a tuple of two
-            May be read when the command buffer has completed.)")
-      .def("result_shape", &result_shape, py::arg("shape"),
-           "Return (N, H, W, C) of the result for the shapes of the sources.")
-      .def("reload", &reload, py::arg("command_buffer") = nullptr, py::arg("state") = py::none(),
-           R"(Reload the weights or values: from the data source, immediately, or from device memory.
-
-        Parameters
-        ----------
-        command_buffer : CommandBuffer, optional
-            With ``state``. What is encoded from now on uses what stands in the state when the device gets there.
-        state : ConvolutionWeightsAndBiasesState or a state of normalization, optional
-            NormalizationGammaAndBetaState, NormalizationMeanAndVarianceState or BatchNormalizationState, of which mean
-            and variance are read.)")
-      .def("export_weights", &Kernel::export_weights, py::arg("command_buffer"), py::call_guard<ReleaseGil>(),
-           R"(Append an export of the kernel's weights to a command buffer.
-
-        Parameters
-        ----------
-        command_buffer : CommandBuffer
-            Not committed yet.
-
-        Returns
-        -------
-        ConvolutionWeightsAndBiasesState
-            float32 in MPS's order, batch normalization folded in and rounded as the kernel's are; to be read when the
-            command buffer has completed.)")
-      .def(
-          "update",
-          [](Kernel& kernel, const std::shared_ptr<CommandBuffer>& buffer,
-             const std::shared_ptr<GradientState>& state) {
-            const ReleaseGil release;
-            update_weights(kernel, buffer, state);
-          },
-          py::arg("command_buffer").none(false), py::arg("state").none(false),
-          R"(Encode new weights by the data source of a convolution's gradient kernel, and reload them.
-
-        Calls ``update(command_buffer, state, weights)`` of the data source, where weights are the present ones
-        (``export_weights()``), and reloads this kernel and its forward kernel on the command buffer from what it
-        returns, a ConvolutionWeightsAndBiasesState; nothing is reloaded for None.
-
-        Parameters
-        ----------
-        command_buffer : CommandBuffer
-            Not committed yet.
-        state : GradientState
-            Of a forward encode; the gradients with respect to the weights have been encoded, here or before.
-
-        Raises
-        ------
-        What the data source raises, and
-        TypeError    "ConvolutionGradient: the data source has no update()."
-                     "data source: update() returned 3, which is not a ConvolutionWeightsAndBiasesState or None."
-        RuntimeError "ConvolutionGradient: no gradient kernel that computes grad_weight has been encoded with state.")")
-      .def(
-          "update_on_cpu",
-          [](Kernel& kernel, const std::shared_ptr<GradientState>& state) {
-            const ReleaseGil release;
-            update_weights_on_cpu(kernel, state);
-          },
-          py::arg("state").none(false),
-          R"(Update the weights by the data source of a convolution's gradient kernel, and reload them.
-
-        Calls ``update_on_cpu(state, weights)`` of the data source, where weights are the present ones, copied for this,
-        and reloads this kernel and its forward kernel from the data source, unless it returns False.
-
-        Parameters
-        ----------
-        state : GradientState
-            The command buffers that compute its gradients have completed.
-
-        Raises
-        ------
-        What the data source raises, and
-        TypeError    "ConvolutionGradient: the data source has no update_on_cpu()."
-                     "data source: update_on_cpu() returned 1, which is not True, False or None."
-        RuntimeError before the gradients have been computed.)")
-      .def_property_readonly(
-          "data_source", [](const Kernel& kernel) { return to_python(kernel.data_source()); },
-          "Source of the weights; None without weights.")
-      .def_property_readonly("device", &Kernel::device, "Device")
+  py::class_<Kernel, std::shared_ptr<Kernel>> kind(module, "_Kernel", py::custom_type_setup(&set_up_kernel_type));
+  for (auto& method : kKernelMethods)
+    kind.attr(method.ml_name) =
+        py::reinterpret_steal<py::object>(PyDescr_NewMethod(reinterpret_cast<PyTypeObject*>(kind.ptr()), &method));
+  kind.def(py::init(&make_kernel))
+      .def_property_readonly("_name", [](const Kernel& kernel) { return kernel.row().name; })
+      .def("_result_shape", &result_shape)
+      .def("_reload", &reload)
+      .def("_export_weights",
+           [](Kernel& kernel, const Arg<CommandBuffer, "command_buffer">& buffer) {
+             const ReleaseGil release;
+             return kernel.export_weights(*buffer);
+           })
+      .def("_update",
+           [](Kernel& kernel, const Arg<CommandBuffer, "command_buffer">& buffer,
+              const Arg<GradientState, "state">& state) {
+             const ReleaseGil release;
+             update_weights(kernel, buffer, state);
+           })
+      .def("_update_on_cpu",
+           [](Kernel& kernel, const Arg<GradientState, "state">& state) {
+             const ReleaseGil release;
+             update_weights_on_cpu(kernel, state);
+           })
+      .def_property_readonly("_data_source", [](const Kernel& kernel) { return to_python(kernel.data_source()); })
+      .def_property_readonly("device", &Kernel::device, "The device that the kernel runs on.")
       .def_property_readonly("neuron_descriptor", &Kernel::neuron,
-                             "NeuronDescriptor or None: activation that a neuron kernel computes, or a kernel with "
-                             "weights applies to its result.")
+                             "Activation that a neuron kernel computes, or a kernel with weights applies to its "
+                             "result.")
       .def(
           "_archived",
           [](const Kernel& kernel) {
             const ReleaseGil release;
             return kernel.copy(true);
           },
-          "A copy by way of NSKeyedArchiver and MPSKeyedUnarchiver.")
+          "Return a copy by way of NSKeyedArchiver and MPSKeyedUnarchiver.")
       .def(
           "_window",
           [](const Kernel& kernel) {
@@ -537,9 +393,9 @@ void bind_kernel(py::module_& module) {
               const ReleaseGil release;
               window = kernel.window();
             }
-            return py::make_tuple(tuple_of(window.kernel_size), tuple_of(window.stride), tuple_of(window.dilation));
+            return std::array{tuple_of(window.kernel_size), tuple_of(window.stride), tuple_of(window.dilation)};
           },
-          "kernel_size, stride and dilation, each (height, width).")
+          "Return kernel_size, stride and dilation, each (height, width).")
       .def("_get",
            [](const Kernel& kernel, const std::string& name) {
              const auto& spec = attribute(kernel, name);

@@ -11,7 +11,7 @@
 #include <mpscnn/boundary.hpp>
 #include <mpscnn/error.hpp>
 
-#include "bind_arguments.hpp"
+#include "arguments.hpp"
 #include "bind_array.hpp"
 #include "bindings.hpp"
 #include "dtypes.hpp"
@@ -21,13 +21,14 @@
 namespace mpscnn::bindings {
 namespace {
 
+using namespace py::literals;
 using Names = std::vector<std::string>;
 
 std::shared_ptr<Network> make_network(
     const std::vector<std::tuple<std::string, std::optional<std::int64_t>, std::optional<std::int64_t>,
                                  std::optional<std::int64_t>, std::string>>& inputs,
     const std::vector<std::tuple<std::string, std::shared_ptr<Kernel>, std::vector<std::uint32_t>>>& nodes,
-    const std::vector<std::uint32_t>& outputs, const py::object& dtype, const std::shared_ptr<Device>& device) {
+    const std::vector<std::uint32_t>& outputs, const py::object& dtype, const OptionalArg<Device, "device">& device) {
   NetworkParts parts;
   for (const auto& [name, h, w, c, fixed_by] : inputs) parts.inputs.push_back({name, h, w, c, fixed_by});
   for (const auto& [name, kernel, sources] : nodes) parts.nodes.push_back({name, kernel, sources});
@@ -97,11 +98,69 @@ Pending prepare(const std::shared_ptr<Network>& network, const py::sequence& arr
   return pending;
 }
 
+using Shapes4 = std::vector<std::array<std::int64_t, 4>>;
+
+py::list run_network(const std::shared_ptr<Network>& network, const py::sequence& arrays, const py::object& outs,
+                     const Names& input_layouts, const Names& output_layouts,
+                     const std::vector<std::optional<Extents>>& output_shapes) {
+  auto pending = prepare(network, arrays, outs, input_layouts, output_layouts, output_shapes);
+  {
+    const ReleaseGil release;
+    pending.call->run();
+  }
+  return pending.results;
+}
+
+std::shared_ptr<Pending> submit(const std::shared_ptr<Network>& network, const py::sequence& arrays,
+                                const py::object& outs, const Names& input_layouts, const Names& output_layouts,
+                                const std::vector<std::optional<Extents>>& output_shapes, const py::object& handler) {
+  auto pending =
+      std::make_shared<Pending>(prepare(network, arrays, outs, input_layouts, output_layouts, output_shapes));
+  const auto done = completed_handler(handler);
+  const ReleaseGil release;
+  pending->call->commit(done);
+  return pending;
+}
+
+std::vector<std::shared_ptr<Image>> encode_network(Network& network, const Arg<CommandBuffer, "command_buffer">& buffer,
+                                                   const std::vector<std::shared_ptr<Image>>& inputs,
+                                                   std::vector<std::shared_ptr<Image>> outputs) {
+  check<TypeError>(inputs.size() == network.parts().inputs.size(), "the number of images (", inputs.size(), ") is not ",
+                   network.parts().inputs.size(), ".");
+  outputs.resize(std::max(outputs.size(), network.parts().outputs.size()));
+  const ReleaseGil release;
+  network.encode(*buffer, inputs, outputs);
+  return outputs;
+}
+
+/// Return the encodes, in order.
+py::list steps_of(const Network& network, const Shapes4& inputs) {
+  py::list list;
+  for (const auto& step : network.steps(shapes_from(inputs))) {
+    py::list ranges;
+    for (std::size_t i = 0; i < step.sources.size(); ++i)
+      ranges.append(py::make_tuple(step.placement.sources[i].first, step.placement.sources[i].count));
+    list.append(py::dict("node"_a = step.name, "kernel"_a = step.kernel, "sources"_a = step.sources,
+                         "destination"_a = step.destination, "source_channels"_a = ranges,
+                         "destination_channel"_a = step.placement.destination));
+  }
+  return list;
+}
+
+/// Return sources and destinations of the encodes; temporary unless an input or output.
+py::list images_of(const Network& network, const Shapes4& inputs) {
+  const auto number = [](std::int64_t value) { return value < 0 ? std::nullopt : std::optional(value); };
+  py::list list;
+  for (const auto& image : network.images(shapes_from(inputs)))
+    list.append(py::dict("shape"_a = tuple_of(image.shape), "reads"_a = image.reads, "input"_a = number(image.input),
+                         "output"_a = number(image.output)));
+  return list;
+}
+
 }  // namespace
 
 void bind_network(py::module_& module) {
-  py::class_<Pending, std::shared_ptr<Pending>>(module, "_NetworkCall",
-                                                "A pending network call: wait() gives its results.")
+  py::class_<Pending, std::shared_ptr<Pending>>(module, "_NetworkCall")
       .def(
           "wait",
           [](Pending& pending) {
@@ -111,113 +170,35 @@ void bind_network(py::module_& module) {
             }
             return pending.results;
           },
-          "Wait until the work is done; raises RuntimeError when it failed.")
-      .def_property_readonly("is_done", [](Pending& pending) { return pending.call->is_done(); }, "bool");
+          "Wait until the work is done and return the results; raise RuntimeError when it failed.")
+      .def_property_readonly("is_done", [](Pending& pending) { return pending.call->is_done(); });
 
-  py::class_<Network, std::shared_ptr<Network>>(module, "_Network", "The core of a mpscnn.Network.")
-      .def(py::init(&make_network), py::arg("inputs"), py::arg("nodes"), py::arg("outputs"), py::arg("dtype"),
-           py::arg("device") = nullptr)
-      .def(
-          "call",
-          [](const std::shared_ptr<Network>& network, const py::sequence& arrays, const py::object& outs,
-             const Names& input_layouts, const Names& output_layouts,
-             const std::vector<std::optional<Extents>>& output_shapes) {
-            auto pending = prepare(network, arrays, outs, input_layouts, output_layouts, output_shapes);
-            {
-              const ReleaseGil release;
-              pending.call->run();
-            }
-            return pending.results;
-          },
-          py::arg("arrays"), py::arg("outs"), py::arg("input_layouts"), py::arg("output_layouts"),
-          py::arg("output_shapes"))
-      .def(
-          "submit",
-          [](const std::shared_ptr<Network>& network, const py::sequence& arrays, const py::object& outs,
-             const Names& input_layouts, const Names& output_layouts,
-             const std::vector<std::optional<Extents>>& output_shapes, const py::object& handler) {
-            auto pending =
-                std::make_shared<Pending>(prepare(network, arrays, outs, input_layouts, output_layouts, output_shapes));
-            std::function<void()> done = completed_handler(handler);
-            const ReleaseGil release;
-            pending->call->commit(done);
-            return pending;
-          },
-          py::arg("arrays"), py::arg("outs"), py::arg("input_layouts"), py::arg("output_layouts"),
-          py::arg("output_shapes"), py::arg("handler") = py::none())
-      .def(
-          "encode",
-          [](Network& network, CommandBuffer& buffer, std::vector<std::shared_ptr<Image>> inputs,
-             std::vector<std::shared_ptr<Image>> outputs) {
-            for (const auto& input : inputs) check<TypeError>(input != nullptr, "an input is None.");
-            check<TypeError>(inputs.size() == network.parts().inputs.size(), "the number of images (", inputs.size(),
-                             ") is not ", network.parts().inputs.size(), ".");
-            outputs.resize(std::max(outputs.size(), network.parts().outputs.size()));
-            {
-              const ReleaseGil release;
-              network.encode(buffer, inputs, outputs);
-            }
-            return outputs;
-          },
-          py::arg("command_buffer"), py::arg("inputs"), py::arg("outputs"))
+  py::class_<Network, std::shared_ptr<Network>>(module, "_Network")
+      .def(py::init(&make_network))
+      .def("call", &run_network, "Run the network and wait; return the results, those given in outs among them.")
+      .def("submit", &submit,
+           "Commit the network. `handler()` is called when the work is done, on the queue's thread or on one that "
+           "waits.")
+      .def("encode", &encode_network, "Append the network to a command buffer.")
       .def(
           "shapes",
-          [](const Network& network, const std::vector<std::array<std::int64_t, 4>>& inputs) {
-            std::vector<ImageShape> shapes;
-            {
-              const auto given = shapes_from(inputs);
-              const ReleaseGil release;
-              shapes = network.shapes(given);
-            }
-            py::list list;
-            for (const auto& shape : shapes) list.append(tuple_of(shape));
-            return list;
+          [](const Network& network, const Shapes4& inputs) {
+            const auto given = shapes_from(inputs);
+            std::vector<Int4> shapes;
+            for (const auto& shape : network.shapes(given)) shapes.push_back(tuple_of(shape));
+            return shapes;
           },
-          py::arg("inputs"), "(N, H, W, C) of every value: inputs, then the result of each node.")
-      .def(
-          "steps",
-          [](const Network& network, const std::vector<std::array<std::int64_t, 4>>& inputs) {
-            py::list list;
-            for (const auto& step : network.steps(shapes_from(inputs))) {
-              py::dict row;
-              row["node"] = step.name;
-              row["kernel"] = step.kernel;
-              row["sources"] = step.sources;
-              row["destination"] = step.destination;
-              py::list ranges;
-              for (std::size_t i = 0; i < step.sources.size(); ++i)
-                ranges.append(py::make_tuple(step.placement.sources[i].first, step.placement.sources[i].count));
-              row["source_channels"] = ranges;
-              row["destination_channel"] = step.placement.destination;
-              list.append(row);
-            }
-            return list;
-          },
-          py::arg("inputs"), "The encodes, in order.")
-      .def(
-          "images",
-          [](const Network& network, const std::vector<std::array<std::int64_t, 4>>& inputs) {
-            py::list list;
-            for (const auto& image : network.images(shapes_from(inputs))) {
-              py::dict row;
-              row["shape"] = tuple_of(image.shape);
-              row["reads"] = image.reads;
-              row["input"] = image.input < 0 ? py::object(py::none()) : py::int_(image.input);
-              row["output"] = image.output < 0 ? py::object(py::none()) : py::int_(image.output);
-              list.append(row);
-            }
-            return list;
-          },
-          py::arg("inputs"), "Sources and destinations of the encodes; temporary unless an input or output.")
+          "Return (N, H, W, C) of every value: inputs, then the result of each node.")
+      .def("steps", &steps_of, "Return the encodes, in order.")
+      .def("images", &images_of, "Return sources and destinations of the encodes; temporary unless an input or output.")
       .def(
           "chunk_images",
-          [](const Network& network, const std::vector<std::array<std::int64_t, 4>>& inputs) {
+          [](const Network& network, const Shapes4& inputs) {
             return Network::chunk_images(*network.plan(shapes_from(inputs)));
           },
-          py::arg("inputs"), "The max number of images per command buffer; 0: batches cannot be divided.")
-      .def_property_readonly("plans", &Network::plans,
-                             "int: number of cached plans, one per combination of input shapes.")
-      .def_property_readonly("device", &Network::device, "Device");
+          "Return the max number of images per command buffer; 0: batches cannot be divided.")
+      .def_property_readonly("plans", &Network::plans, "Number of cached plans, one per combination of input shapes.")
+      .def_property_readonly("device", &Network::device);
 }
 
 }  // namespace mpscnn::bindings

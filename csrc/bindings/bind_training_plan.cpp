@@ -8,6 +8,7 @@
 
 #include <mpscnn/error.hpp>
 
+#include "arguments.hpp"
 #include "bind_array.hpp"
 #include "bindings.hpp"
 #include "gil.hpp"
@@ -20,17 +21,7 @@ using PlanState = TrainingPlan::State;
 using BatchStates = TrainingPlan::BatchStates;
 using Kernels = std::vector<std::shared_ptr<Kernel>>;
 
-/// Return a writable view of the statistics, which it keeps alive.
-template <std::vector<float> RunningStatistics::* member>
-py::array view_of_member(const std::shared_ptr<RunningStatistics>& running) {
-  auto& values = (*running).*member;
-  const Extents shape = {static_cast<std::int64_t>(values.size())};
-  return array_from({.data = values.data(),
-                     .dtype = DType::float32,
-                     .shape = shape,
-                     .strides = contiguous_strides(shape, DType::float32),
-                     .owner = running});
-}
+using Running = std::shared_ptr<RunningStatistics>;
 
 void bind_running_statistics(py::module_& module) {
   py::class_<RunningStatistics, std::shared_ptr<RunningStatistics>>(
@@ -42,10 +33,12 @@ void bind_running_statistics(py::module_& module) {
              return running;
            }),
            py::arg("mean"), py::arg("variance"))
-      .def_property_readonly("mean", &view_of_member<&RunningStatistics::mean>,
-                             "array, shape (C,), float32: a writable view.")
-      .def_property_readonly("variance", &view_of_member<&RunningStatistics::variance>,
-                             "array, shape (C,), float32: a writable view.")
+      .def_property_readonly(
+          "mean", [](const Running& running) { return array_from(running->mean, running); },
+          "array, shape (C,), float32: a writable view.")
+      .def_property_readonly(
+          "variance", [](const Running& running) { return array_from(running->variance, running); },
+          "array, shape (C,), float32: a writable view.")
       .def_readwrite("momentum", &RunningStatistics::momentum,
                      "float or None: weight of the batch, 0 to 1; None: means over all batches.")
       .def_readwrite("tracked", &RunningStatistics::tracked, "int: number of batches.");
@@ -70,10 +63,10 @@ void bind_training_plan(py::module_& module) {
                                                           "The encodes of a training step. Values and states are "
                                                           "numbers; value 0 is the input, value 1 the output.")
       .def(py::init([](const std::array<std::int64_t, 3>& output, std::int64_t max_channels, std::size_t slots,
-                       const std::shared_ptr<Device>& device) {
+                       const OptionalArg<Device, "device">& device) {
              return std::make_shared<TrainingPlan>(device_or_default(device), output, max_channels, slots);
            }),
-           py::arg("output"), py::arg("max_channels"), py::arg("slots"), py::arg("device") = nullptr)
+           py::arg("output"), py::arg("max_channels"), py::arg("slots"), py::arg("device") = py::none())
       .def(
           "encode",
           [](TrainingPlan& plan, const std::shared_ptr<Kernel>& kernel, const std::vector<PlanValue>& sources,

@@ -2,7 +2,7 @@
 // mpscnn._core: the extension module. One line per topic.
 #include <pybind11/pybind11.h>
 
-#include "bind_arguments.hpp"
+#include "arguments.hpp"
 #include "bindings.hpp"
 
 // pybind11's entry point requests the GIL of the main interpreter, which deadlocks in a sub-interpreter. So it is
@@ -34,7 +34,7 @@ PYBIND11_MODULE(_core, module) {
   bind_network(module);
   bind_training_plan(module);
   bind_profile(module);
-  answer_wrong_arguments(module);
+  refuse_unmade(module);
 }
 #pragma pop_macro("PYBIND11_EXPORT")
 #undef PyInit__core

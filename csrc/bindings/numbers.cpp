@@ -1,11 +1,17 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "numbers.hpp"
 
+#include <string_view>
 #include <utility>
 
-#include "bind_arguments.hpp"
+#include "arguments.hpp"
 
 namespace mpscnn::bindings {
+
+bool is_bool(py::handle object) {
+  const std::string_view type = Py_TYPE(object.ptr())->tp_name;
+  return PyBool_Check(object.ptr()) || type == "numpy.bool" || type == "numpy.bool_";
+}
 
 bool is_integer(py::handle object) {
   if (PyLong_Check(object.ptr())) return !PyBool_Check(object.ptr());

@@ -3,6 +3,7 @@
 #pragma once
 
 #include <pybind11/pybind11.h>
+#include <pybind11/typing.h>
 
 #include <cstdint>
 #include <optional>
@@ -15,6 +16,9 @@
 namespace mpscnn::bindings {
 
 namespace py = pybind11;
+
+/// Return whether the object is True or False, NumPy's too.
+bool is_bool(py::handle object);
 
 /// Return whether the object is an int or integer scalar; not a bool or array, even with __index__.
 bool is_integer(py::handle object);
@@ -43,7 +47,11 @@ std::int64_t integer_from(py::handle object, const Words&... words) {
 /// std::invalid_argument beyond 64 bits.
 Extents extents_from(py::handle object, const char* name);
 
-inline py::tuple tuple_of(Pair pair) { return py::make_tuple(pair.h, pair.w); }
-inline py::tuple tuple_of(const ImageShape& shape) { return py::make_tuple(shape.n, shape.h, shape.w, shape.c); }
+using IntPair = py::typing::Tuple<py::int_, py::int_>;
+using Int3 = py::typing::Tuple<py::int_, py::int_, py::int_>;
+using Int4 = py::typing::Tuple<py::int_, py::int_, py::int_, py::int_>;
+
+inline IntPair tuple_of(Pair pair) { return py::make_tuple(pair.h, pair.w); }
+inline Int4 tuple_of(const ImageShape& shape) { return py::make_tuple(shape.n, shape.h, shape.w, shape.c); }
 
 }  // namespace mpscnn::bindings

@@ -7,7 +7,7 @@
 
 #include <mpscnn/error.hpp>
 
-#include "bind_arguments.hpp"
+#include "arguments.hpp"
 #include "bind_array.hpp"
 #include "bindings.hpp"
 #include "numbers.hpp"
@@ -116,10 +116,9 @@ Params options_from(const py::dict& options) {
   Params params;
   for (const auto& [key, object] : options) {
     const auto name = key.cast<std::string>();
-    Boolean boolean;
     Value value;
-    if (load(object, boolean)) {
-      value = boolean.value;
+    if (is_bool(object)) {
+      value = bool_of(object, name);
     } else if (is_integer(object)) {
       value = integer_from(object, name);
     } else if (is_number(object)) {

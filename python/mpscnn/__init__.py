@@ -13,30 +13,22 @@ from . import _interrupts  # first: it handles Ctrl-C while the others are impor
 from typing import TYPE_CHECKING, Any
 
 from . import _core
-from ._core import (
-    BatchNorm,
-    BatchNormalizationState,
-    Buffer,
-    CommandBuffer,
-    ConvolutionDescriptor,
-    ConvolutionWeightsAndBiasesState,
-    Device,
-    GradientState,
-    Image,
-    ImageConversion,
-    ImageCopyToMatrix,
-    LossLabels,
-    Matrix,
-    MatrixCopyToImage,
-    NeuronDescriptor,
-    NormalizationGammaAndBetaState,
-    NormalizationMeanAndVarianceState,
-    OptimizerState,
-)
+from .buffer import Buffer
 from .data_source import DataSource, NormalizationDataSource, map_weights
+from .descriptors import BatchNorm, ConvolutionDescriptor, NeuronDescriptor
+from .device import CommandBuffer, Device
+from .image import Image, ImageConversion
 from .kernels import *  # noqa: F403  (a class for each row of the table; kernels.pyi lists them)
 from .kernels import KERNELS, BinaryKernel, GradientKernel, Kernel, UnaryKernel, kernel
+from .matrix import ImageCopyToMatrix, Matrix, MatrixCopyToImage
 from .padding_policy import PaddingPolicy
+from .states import (
+    BatchNormalizationState,
+    ConvolutionWeightsAndBiasesState,
+    GradientState,
+    NormalizationGammaAndBetaState,
+    NormalizationMeanAndVarianceState,
+)
 from .weights import empty, pack_bits, reorder, reorder_linear
 
 if TYPE_CHECKING:
@@ -52,9 +44,15 @@ if TYPE_CHECKING:
     from .errors import ImportError, InvalidModelError, MissingPackageError, UnsupportedOperatorError
     from .graph import Graph
     from .loading import load
-    from .losses import ForwardLoss, InitialGradient, Loss, LossGradient, YOLOLoss
+    from .losses import ForwardLoss, InitialGradient, Loss, LossGradient, LossLabels, YOLOLoss
     from .network import Network
-    from .optimizers import Optimizer, OptimizerAdam, OptimizerRMSProp, OptimizerStochasticGradientDescent
+    from .optimizers import (
+        Optimizer,
+        OptimizerAdam,
+        OptimizerRMSProp,
+        OptimizerState,
+        OptimizerStochasticGradientDescent,
+    )
     from .profiling import profile
     from .training import Trainer
 
@@ -79,11 +77,13 @@ _LAZY = {
     "InvalidModelError": "errors",
     "Loss": "losses",
     "LossGradient": "losses",
+    "LossLabels": "losses",
     "MissingPackageError": "errors",
     "Network": "network",
     "Optimizer": "optimizers",
     "OptimizerAdam": "optimizers",
     "OptimizerRMSProp": "optimizers",
+    "OptimizerState": "optimizers",
     "OptimizerStochasticGradientDescent": "optimizers",
     "YOLOLoss": "losses",
     "load": "loading",
@@ -104,16 +104,6 @@ if not TYPE_CHECKING:  # a type checker would accept any name
         value = getattr(module, name) if _LAZY[name] else module
         globals()[name] = value
         return value
-
-
-def _repr_png_(self: Image) -> bytes | None:
-    """Return the images side by side as a PNG file, for notebooks; None if they cannot be shown."""
-    from ._png import image_png
-
-    return image_png(self)
-
-
-Image._repr_png_ = _repr_png_  # type: ignore[method-assign]
 
 
 def __dir__() -> list[str]:

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Argument checks of Python functions, with the messages of the extension (csrc/bindings/bind_arguments.cpp)."""
+"""Argument checks of Python functions, with the messages of the extension (csrc/bindings/arguments.cpp)."""
 
 from __future__ import annotations
 
@@ -9,6 +9,8 @@ from typing import TYPE_CHECKING, Any, NoReturn, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
+
+from . import _core
 
 _Kind = TypeVar("_Kind")
 
@@ -38,6 +40,49 @@ def integers(value: Any, name: str, minimum: int | None = None) -> tuple[int, ..
     if isinstance(value, (str, bytes)) or not hasattr(type(value), "__iter__"):
         refuse(value, name, "a tuple of int")
     return tuple(integer(one, f"{name}[{i}]", minimum) for i, one in enumerate(value))
+
+
+def real(value: Any, name: str) -> float:
+    """Return a float from a float, an int or a scalar that is a number; refuse bool and complex."""
+    if not _is_real(value):
+        refuse(value, name, "a number")
+    try:
+        return float(value)
+    except OverflowError:
+        raise ValueError(f"{name} ({value!r}) is no float.") from None
+
+
+def _is_real(value: Any) -> bool:
+    if isinstance(value, float):
+        return True
+    if isinstance(value, (bool, np.bool_, complex, np.complexfloating)) or getattr(value, "ndim", 0) != 0:
+        return False
+    return hasattr(type(value), "__float__") or hasattr(type(value), "__index__")
+
+
+def reals(value: Any, name: str) -> tuple[float, ...]:
+    """Return a tuple of float from a sequence of numbers."""
+    if isinstance(value, str) or not hasattr(type(value), "__getitem__") or not all(_is_real(one) for one in value):
+        raise TypeError(f"{name} ({value!r}) is not a sequence of numbers.")
+    return tuple(float(one) for one in value)
+
+
+def floats(values: Any, name: str) -> NDArray[np.float32]:
+    """Return the elements of an array of one axis, or of a sequence of numbers, in single precision."""
+    if hasattr(values, "__dlpack__") or hasattr(values, "__array_interface__"):
+        # Not np.asarray(): it refuses tensors with requires_grad, whose memory can be read.
+        found = values if isinstance(values, np.ndarray) else _core._view(values, name)
+        if found.ndim != 1:
+            raise ValueError(f"{name}.ndim ({found.ndim}) is not 1.")
+        if found.dtype.kind in "cmMOSTU":
+            refuse(values, name, "a sequence of numbers")
+        return np.ascontiguousarray(found, np.float32)
+    if isinstance(values, str) or not hasattr(type(values), "__iter__"):
+        refuse(values, name, "a sequence of numbers")
+    numbers = list(values)
+    if not all(_is_real(one) for one in numbers):
+        refuse(values, name, "a sequence of numbers")
+    return np.array([real(one, name) for one in numbers], np.float32)
 
 
 def boolean(value: Any, name: str) -> bool:
@@ -72,6 +117,15 @@ def array(value: Any, name: str) -> NDArray[Any]:
         refuse(value, name, "an array of numbers")
     if found.dtype.kind in "OSU":
         refuse(value, name, "an array of numbers")
+    return found
+
+
+def dtype(value: Any, name: str) -> np.dtype[Any]:
+    """Return numpy.dtype(value)."""
+    try:
+        found: np.dtype[Any] = np.dtype(value)
+    except TypeError:
+        raise TypeError(f"{name} ({value!r}) is not a dtype.") from None
     return found
 
 

@@ -5,12 +5,13 @@ from __future__ import annotations
 
 import struct
 import zlib
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from ._core import Image
+if TYPE_CHECKING:
+    from .image import Image
 
 _COLOR_TYPES = {1: 0, 3: 2, 4: 6}  # by number of channels: gray, RGB, RGBA
 _MAX_IMAGES = 16  # images of a batch that are shown

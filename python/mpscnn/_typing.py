@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any, Literal, Protocol, SupportsFloat, SupportsIndex, TypeAlias, TypedDict
 
 if TYPE_CHECKING:
-    from ._core import ConvolutionDescriptor
+    from .descriptors import ConvolutionDescriptor
     from .kernels import UnaryKernel
 
 
@@ -129,6 +129,7 @@ Shape: TypeAlias = SupportsIndex | Sequence[SupportsIndex]
 Shape4: TypeAlias = tuple[SupportsIndex, SupportsIndex, SupportsIndex, SupportsIndex] | list[int]
 
 ImageLayout: TypeAlias = Literal["NHWC", "NCHW"]
+CommandBufferStatus: TypeAlias = Literal["not_enqueued", "enqueued", "committed", "scheduled", "completed", "error"]
 RowLayout: TypeAlias = Literal["CHW", "HWC"]
 AlphaType: TypeAlias = Literal["non_premultiplied", "alpha_is_one", "premultiplied"]
 LossType: TypeAlias = Literal[

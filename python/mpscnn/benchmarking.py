@@ -28,9 +28,9 @@ from typing import Any, cast
 import numpy as np
 from numpy.typing import NDArray
 
-from ._core import empty
 from .errors import MissingPackageError
 from .network import Network
+from .weights import empty
 
 ROUND_SECONDS = 2e-3
 NETWORK_ROUND_SECONDS = 20e-3
@@ -414,7 +414,7 @@ def metadata_version(package: str) -> str:
 
 def machine() -> dict[str, Any]:
     """Return facts of the machine that results depend on."""
-    from ._core import Device
+    from .device import Device
 
     return {
         "device": Device().name,

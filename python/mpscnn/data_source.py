@@ -11,6 +11,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import DTypeLike, NDArray
 
+from . import _checks
+
 
 class DataSource:
     """Weights of one kernel, read by MPS through its MPSCNNConvolutionDataSource protocol.
@@ -170,13 +172,6 @@ def _extents(shape: Any) -> tuple[int, ...]:
     raise TypeError(f"shape ({shape!r}) is not a tuple of int.")
 
 
-def _dtype(dtype: Any) -> np.dtype[Any]:
-    try:
-        return np.dtype("float32" if dtype is None else dtype)
-    except TypeError:
-        raise TypeError(f"dtype ({dtype!r}) is not a dtype.") from None
-
-
 def _path(path: Any) -> str | os.PathLike[str]:
     if isinstance(path, str | os.PathLike):
         return path
@@ -222,7 +217,7 @@ def map_weights(
     ...     mpscnn.map_weights(folder + "/bias.bin", (6,)).tolist()
     [0.0, 1.0, 2.0, 3.0, 4.0, 5.0]
     """
-    path, extents, kind = _path(path), _extents(shape), _dtype(dtype)
+    path, extents, kind = _path(path), _extents(shape), _checks.dtype("float32" if dtype is None else dtype, "dtype")
     if any(extent < 1 for extent in extents):
         raise ValueError(f"shape {extents} has an extent less than the minimum (1).")
     needed = math.prod(extents) * kind.itemsize

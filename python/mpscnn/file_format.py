@@ -127,7 +127,7 @@ def _in_kernels_order(kernel: str, arguments: dict[str, Any]) -> dict[str, Any]:
 
 def _encoded(name: str, value: Any, arrays: dict[str, NDArray[Any]], node: str) -> Any:
     """Return an argument as JSON; arrays go into `arrays`."""
-    from ._core import NeuronDescriptor
+    from .descriptors import NeuronDescriptor
     from .importing.weights_files import WRITTEN_DTYPES
 
     if value is None or isinstance(value, (bool, int, float, str)):
@@ -273,7 +273,7 @@ class _Reader:
             graph.nodes[-1] = graph.nodes[-1].with_(training=training)
 
     def _decoded(self, value: Any, where: str, depth: int = 0) -> Any:
-        from ._core import NeuronDescriptor
+        from .descriptors import NeuronDescriptor
 
         if value is None or isinstance(value, (bool, int, float, str)):
             return value

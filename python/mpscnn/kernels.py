@@ -7,12 +7,30 @@ import ast
 import inspect
 from collections.abc import Callable
 from functools import cache
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, ClassVar, overload
 
 from . import _core, _docs
+from ._public import in_c, public
 
 if TYPE_CHECKING:
+    from typing import Literal, TypeVar
+
+    from numpy.typing import DTypeLike, NDArray
+    from typing_extensions import Self
+
+    from . import _typing as t
     from ._typing import Param, Row
+    from .device import CommandBuffer, Device
+    from .image import Image
+    from .states import (
+        BatchNormalizationState,
+        ConvolutionWeightsAndBiasesState,
+        GradientState,
+        NormalizationGammaAndBetaState,
+        NormalizationMeanAndVarianceState,
+    )
+
+    _Out = TypeVar("_Out", bound=t.Array)
 
 _TABLE: list[Row] = _core.kernel_table()
 _BY_NAME = {row["name"]: row for row in _TABLE}
@@ -44,17 +62,18 @@ def _signature(row: Row) -> inspect.Signature:
 def _attribute(spec: Param) -> property:
     name = spec["name"]
 
-    def get(self: _core.Kernel) -> Any:
+    def get(self: _core._Kernel) -> Any:
         value = self._get(name)
         return _default(spec) if value is None else value
 
-    def set(self: _core.Kernel, value: Any) -> None:
+    def set(self: _core._Kernel, value: Any) -> None:
         self._set(name, value)
 
     return property(get, set, doc=_docs.parameter(spec))
 
 
-class Kernel(_core.Kernel):
+@public
+class Kernel(_core._Kernel):
     """Base of all kernels: calls, encoding, and the properties that all kernels have.
 
     ``mpscnn.kernel(name)`` finds a kernel's class; ``apple_class`` is Apple's name of it. Make a kernel once and use it
@@ -69,10 +88,264 @@ class Kernel(_core.Kernel):
     MPSNeuralNetwork/MPSCNNKernel.h.
     """
 
-    apple_class: str
+    apple_class: ClassVar[str]
+
+    @overload
+    def __call__(  # type: ignore[overload-overlap]
+        self,
+        x: Image,
+        *others: Image | BatchNormalizationState | GradientState,
+        out: Image | None = None,
+        state: BatchNormalizationState | GradientState | None = None,
+        dtype: DTypeLike | None = None,
+        with_state: Literal[False] = False,
+    ) -> Image: ...
+    @overload
+    def __call__(
+        self,
+        x: t.Array,
+        *others: t.Array | BatchNormalizationState | GradientState,
+        out: None = None,
+        state: BatchNormalizationState | GradientState | None = None,
+        dtype: DTypeLike | None = None,
+        with_state: Literal[False] = False,
+    ) -> NDArray[Any]: ...
+    @overload
+    def __call__(
+        self,
+        x: t.Array,
+        *others: t.Array | BatchNormalizationState | GradientState,
+        out: _Out,
+        state: BatchNormalizationState | GradientState | None = None,
+        dtype: None = None,
+        with_state: Literal[False] = False,
+    ) -> _Out: ...
+    @overload
+    def __call__(  # type: ignore[overload-overlap]
+        self,
+        x: Image,
+        *others: Image,
+        out: Image | None = None,
+        state: None = None,
+        dtype: DTypeLike | None = None,
+        with_state: Literal[True] | GradientState,
+    ) -> tuple[Image, GradientState]: ...
+    @overload
+    def __call__(
+        self,
+        x: t.Array,
+        *others: t.Array,
+        out: None = None,
+        state: None = None,
+        dtype: DTypeLike | None = None,
+        with_state: Literal[True] | GradientState,
+    ) -> tuple[NDArray[Any], GradientState]: ...
+    @overload
+    def __call__(
+        self,
+        x: t.Array,
+        *others: t.Array,
+        out: _Out,
+        state: None = None,
+        dtype: None = None,
+        with_state: Literal[True] | GradientState,
+    ) -> tuple[_Out, GradientState]: ...
+    @in_c(_core._Kernel.__call__)
+    def __call__(
+        self,
+        x: Any,
+        *others: Any,
+        out: Any = None,
+        state: Any = None,
+        dtype: Any = None,
+        with_state: Any = False,
+    ) -> Any:
+        """Run the kernel and wait.
+
+        Parameters
+        ----------
+        x : array, shape (N, H, W, C), or Image
+            float32, float16, uint8 or uint16. Not copied where its memory can be shared.
+        *others : arrays or Images, as x is
+            Further sources of kernels that have several, in the order of their docstring.
+        out : array or Image like the result, optional
+            Written in place and returned; with ``clip_rect`` only in part.
+        state : BatchNormalizationState or GradientState, optional
+            For kernels whose docstring names it; it may stand behind the sources without its name.
+        dtype : dtype, optional
+            Of the result; default that of x.
+        with_state : bool or GradientState, default False
+            Of a kernel that has a gradient: return (result, GradientState), the state being for ``kernel.gradient``. A
+            state that another encode of a convolution has left is joined: both are parts of one batch, whose
+            gradients with respect to weights and biases are summed there.
+
+        Returns
+        -------
+        array or Image, as x is, or BatchNormalizationState; with ``with_state`` a tuple of two
+        """
+
+    @overload
+    def encode(
+        self,
+        command_buffer: CommandBuffer,
+        x: Image,
+        *others: Image | BatchNormalizationState | GradientState,
+        out: Image | None = None,
+        temporary: bool = False,
+        state: BatchNormalizationState | GradientState | None = None,
+        dtype: DTypeLike | None = None,
+        with_state: Literal[False] = False,
+    ) -> Image: ...
+    @overload
+    def encode(
+        self,
+        command_buffer: CommandBuffer,
+        x: Image,
+        *others: Image,
+        out: Image | None = None,
+        temporary: bool = False,
+        state: None = None,
+        dtype: DTypeLike | None = None,
+        with_state: Literal[True] | GradientState,
+    ) -> tuple[Image, GradientState]: ...
+    @in_c(_core._Kernel.encode)
+    def encode(
+        self,
+        command_buffer: Any,
+        x: Any,
+        *others: Any,
+        out: Any = None,
+        temporary: Any = False,
+        state: Any = None,
+        dtype: Any = None,
+        with_state: Any = False,
+    ) -> Any:
+        """Append the kernel to a command buffer.
+
+        Parameters
+        ----------
+        command_buffer : CommandBuffer
+            Not committed yet.
+        x : Image
+        *others : Image
+            Further sources of kernels that have several, in the order of their docstring.
+        out : Image, optional
+            Destination.
+        temporary : bool, default False
+            The result is read on this command buffer only, as often as its read_count says (1), never by the CPU.
+        state : BatchNormalizationState or GradientState, optional
+            For kernels whose docstring names it; it may stand behind the sources without its name.
+        dtype : dtype, optional
+            Of the result; default that of x.
+        with_state : bool or GradientState, default False
+            Of a kernel that has a gradient: return (result, GradientState), the state being for ``kernel.gradient``. A
+            state that another encode of a convolution has left is joined: both are parts of one batch, whose
+            gradients with respect to weights and biases are summed there.
+
+        Returns
+        -------
+        Image or BatchNormalizationState, with ``with_state`` a tuple of two
+            May be read when the command buffer has completed.
+        """
+
+    def __init__(self, name: str, arguments: dict[str, Any], device: Device | None = None) -> None:
+        super().__init__(name, arguments, device)
+
+    def result_shape(self, shape: t.Shape4, *others: t.Shape4) -> tuple[int, int, int, int]:
+        """Return (N, H, W, C) of the result for the shapes of the sources."""
+        return self._result_shape(shape, *others)
+
+    def reload(
+        self,
+        command_buffer: CommandBuffer | None = None,
+        state: ConvolutionWeightsAndBiasesState
+        | NormalizationGammaAndBetaState
+        | NormalizationMeanAndVarianceState
+        | BatchNormalizationState
+        | None = None,
+    ) -> None:
+        """Reload the weights or values: from the data source, immediately, or from device memory.
+
+        Parameters
+        ----------
+        command_buffer : CommandBuffer, optional
+            With ``state``. Kernels encoded from now on use the values that the state has when the device gets there.
+        state : ConvolutionWeightsAndBiasesState or a state of normalization, optional
+            NormalizationGammaAndBetaState, NormalizationMeanAndVarianceState or BatchNormalizationState, of which mean
+            and variance are read.
+        """
+        self._reload(command_buffer, state)
+
+    def export_weights(self, command_buffer: CommandBuffer) -> ConvolutionWeightsAndBiasesState:
+        """Append an export of the kernel's weights to a command buffer.
+
+        Parameters
+        ----------
+        command_buffer : CommandBuffer
+            Not committed yet.
+
+        Returns
+        -------
+        ConvolutionWeightsAndBiasesState
+            float32 in MPS's order, batch normalization folded in and rounded as the kernel's are; to be read when the
+            command buffer has completed.
+        """
+        return self._export_weights(command_buffer)
+
+    def update(self, command_buffer: CommandBuffer, state: GradientState) -> None:
+        """Encode new weights by the data source of a convolution's gradient kernel, and reload them.
+
+        Calls ``update(command_buffer, state, weights)`` of the data source, where weights are the present ones
+        (``export_weights()``), and reloads this kernel and its forward kernel on the command buffer from the result,
+        a ConvolutionWeightsAndBiasesState; nothing is reloaded for None.
+
+        Parameters
+        ----------
+        command_buffer : CommandBuffer
+            Not committed yet.
+        state : GradientState
+            Of a forward encode; the gradients with respect to the weights have been encoded, here or before.
+
+        Raises
+        ------
+        Any exception of the data source, and
+        TypeError
+            "ConvolutionGradient: the data source has no update()."
+            "data source: update() returned 3, which is not a ConvolutionWeightsAndBiasesState or None."
+        RuntimeError
+            "ConvolutionGradient: no gradient kernel that computes grad_weight has been encoded with state."
+        """
+        self._update(command_buffer, state)
+
+    def update_on_cpu(self, state: GradientState) -> None:
+        """Update the weights by the data source of a convolution's gradient kernel, and reload them.
+
+        Calls ``update_on_cpu(state, weights)`` of the data source, where weights are the present ones, copied for this,
+        and reloads this kernel and its forward kernel from the data source, unless it returns False.
+
+        Parameters
+        ----------
+        state : GradientState
+            The command buffers that compute its gradients have completed.
+
+        Raises
+        ------
+        Any exception of the data source, and
+        TypeError
+            "ConvolutionGradient: the data source has no update_on_cpu()."
+            "data source: update_on_cpu() returned 1, which is not True, False or None."
+        RuntimeError
+            Before the gradients have been computed.
+        """
+        self._update_on_cpu(state)
 
     @property
-    def gradients(self) -> tuple[Kernel, ...]:
+    def data_source(self) -> Any:
+        """Source of the weights: the given one, or the built-in data source; None without weights."""
+        return self._data_source
+
+    @property
+    def gradients(self) -> tuple[Any, ...]:
         """Kernels that compute the gradient with respect to each source, in order, and to the parameters.
 
         They are made on first access, and follow the properties set on this kernel.
@@ -96,7 +369,7 @@ class Kernel(_core.Kernel):
         return made
 
     @property
-    def gradient(self) -> Kernel:
+    def gradient(self) -> Any:
         """The kernel that computes the gradient with respect to the source; for several sources see ``gradients``.
 
         ``kernel.gradient(grad_y, x, state)``, with the state of ``y, state = kernel(x, with_state=True)``.
@@ -117,9 +390,9 @@ class Kernel(_core.Kernel):
         row = _BY_NAME[self._name]
         return bool(row["gradient"]) and not row["forward"]
 
-    def __copy__(self) -> Kernel:
+    def __copy__(self) -> Self:
         copied = type(self).__new__(type(self))
-        _core.Kernel.__init__(copied, type(self).__name__, self, None)
+        _core._Kernel.__init__(copied, type(self).__name__, self, None)
         copied.__dict__.update(self.__dict__)
         copied.__dict__.pop("_gradients", None)
         return copied
@@ -140,10 +413,10 @@ def _gradient(forward: Kernel, row: Row, source: int) -> Kernel:
     name = row["gradient"]
     kind = next((other for other in KERNELS.values() if other.apple_class == name), None)
     if kind is None or not forward._has_gradient():  # the constructor raises the more specific error
-        _core.Kernel.__init__(forward.__class__.__new__(forward.__class__), row["name"], (forward, source), None)
+        _core._Kernel.__init__(forward.__class__.__new__(forward.__class__), row["name"], (forward, source), None)
         raise NotImplementedError(f"{name} is not implemented yet.")
     made = kind.__new__(kind)
-    _core.Kernel.__init__(made, name, (forward, source), None)
+    _core._Kernel.__init__(made, name, (forward, source), None)
     arguments: dict[str, Any] = {"activation": forward.neuron_descriptor}
     if row_of(kind)["forward"]:
         set_since = {spec["name"]: forward._get(spec["name"]) for spec in _common(row)}
@@ -159,7 +432,7 @@ def _restore(
 ) -> Kernel:
     """Restore a pickled kernel. Constructors of derived classes are not called again."""
     kernel = kind.__new__(kind)
-    _core.Kernel.__init__(kernel, name, arguments, None)
+    _core._Kernel.__init__(kernel, name, arguments, None)
     kernel.__dict__.update(own, _arguments=arguments)
     for attribute, value in attributes.items():
         kernel._set(attribute, value)
@@ -242,7 +515,7 @@ def _make_init(row: Row) -> Callable[..., None]:
             raise TypeError(f"{name}: {error}.") from None
         arguments = dict(bound.arguments)
         device = arguments.pop("device", None)
-        Kernel.__init__(self, name, arguments, device)
+        _core._Kernel.__init__(self, name, arguments, device)
         self.__dict__["_arguments"] = arguments
 
     receiver = inspect.Parameter("self", inspect.Parameter.POSITIONAL_OR_KEYWORD)

@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, SupportsIndex, TypeVar, overload
 
 import numpy as np
@@ -10,20 +11,168 @@ from numpy.typing import NDArray
 
 from . import _checks, _core, _options
 from . import _typing as t
+from ._public import public
+from .image import Image
 
 if TYPE_CHECKING:
-    from ._core import CommandBuffer, Device, Image, LossLabels
+    from .device import CommandBuffer, Device
 
 _Out = TypeVar("_Out")
+
+
+@public
+class LossLabels(_core._LossLabels):
+    """Targets of a loss: labels and weights, and storage for the result.
+
+    Arrays are copied into images of the device; ``write()`` puts the next batch there. Images are used as they are, so
+    that kernels may compute them.
+
+    Parameters
+    ----------
+    labels : array or sequence, or Image, shape (N, H, W, C)
+        Of the shape of the predictions; numbers of any floating point type, copied as float32. Integers are class
+        numbers, 0...number_of_classes - 1, of shape (N,) for images of one pixel or (N, H, W): they become 1 for the
+        class and 0 for the others.
+    weights : as labels, optional
+        Factors of each value's loss and gradient, which take the place of the loss's ``weight``. Those of class numbers
+        may have the shape of these: one for all channels of a pixel.
+    number_of_classes : int, >= 1, channels, optional
+        Needed where labels are class numbers.
+    loss_shape : (int, int, int), optional
+        H, W, C of an image's loss: (1, 1, 1), the default, for losses that are reduced; that of the labels for
+        reduction "none".
+    device : Device, optional
+
+    Raises
+    ------
+    ValueError
+        "LossLabels: labels[1, 0, 3] (12) is not less than the number of classes (10)."
+        "LossLabels: weights.shape (2, 3, 3, 1) is not labels.shape (2, 3, 3, 4)."
+        "LossLabels: loss_shape (3, 3, 1) is neither (1, 1, 1) nor (3, 3, 4), that of labels (H, W, C)."
+    TypeError
+        "LossLabels: number_of_classes is missing: labels are class numbers (int64)."
+    RuntimeError
+        "LossLabels: no loss has been encoded to it.", and before the command buffer that computes the loss has
+        completed.
+
+    Source
+    ------
+    MPSNeuralNetwork/MPSCNNLoss.h, MPSCNNLossLabels; an object of Apple's for each image.
+
+    Examples
+    --------
+    >>> import mpscnn, numpy as np
+    >>> labels = mpscnn.LossLabels([2, 0], number_of_classes=3)
+    >>> labels.shape, labels.loss_shape
+    ((2, 1, 1, 3), (1, 1, 1))
+    >>> loss = mpscnn.Loss("softmax_cross_entropy")
+    >>> with mpscnn.CommandBuffer() as commands:
+    ...     grad = loss.encode(commands, mpscnn.Image.from_array(np.zeros((2, 1, 1, 3), np.float32)), labels)
+    >>> labels.loss.shape, bool(np.allclose(labels.loss, np.log(3)))
+    ((2, 1, 1, 1), True)
+    >>> labels.write([1, 1])
+    """
+
+    __slots__ = ()
+
+    def __init__(
+        self,
+        labels: Image | t.Array | t.Nested,
+        weights: Image | t.Array | t.Nested | None = None,
+        *,
+        number_of_classes: SupportsIndex | None = None,
+        loss_shape: Sequence[SupportsIndex] | None = None,
+        device: Device | None = None,
+    ) -> None:
+        classes = None if number_of_classes is None else _checks.integer(number_of_classes, "number_of_classes")
+        if not isinstance(labels, Image):
+            labels, weights = _label_arrays("LossLabels", labels, weights, classes)
+        elif weights is not None and not isinstance(weights, Image):
+            raise TypeError(f"LossLabels: labels is an Image; weights ({type(weights).__name__}) is not.")
+        elif classes is not None and classes != labels.shape[3]:
+            raise ValueError(f"LossLabels: number_of_classes ({classes}) is not that of labels ({labels.shape[3]}).")
+        super().__init__(labels, weights, loss_shape, device)
+
+    def write(self, labels: t.Array | t.Nested, weights: t.Array | t.Nested | None = None) -> None:
+        """Replace labels and weights by those of another batch of the same shape.
+
+        Raises RuntimeError while a command buffer that uses them has not completed, ValueError for labels in Images.
+
+        Parameters
+        ----------
+        labels, weights : arrays or sequences
+            As of the constructor; weights if and only if the object has some.
+        """
+        self._write(*_label_arrays("LossLabels.write", labels, weights, self.shape[3]))
+
+
+def _numbers(values: Any, name: str) -> NDArray[Any]:
+    """Return an array, PyTorch tensor or sequence as a NumPy array."""
+    if isinstance(values, (np.ndarray, list, tuple)):
+        return np.asarray(values)
+    return _core._view(values, name)
+
+
+def _label_arrays(
+    who: str, labels: Any, weights: Any, classes: int | None
+) -> tuple[NDArray[np.float32], NDArray[np.float32] | None]:
+    """Return labels and weights as arrays of shape (N, H, W, C)."""
+    given = _numbers(labels, "labels")
+    if given.dtype.kind in "iu":
+        if classes is None:
+            raise TypeError(f"{who}: number_of_classes is missing: labels are class numbers ({given.dtype}).")
+        whole = _one_hot(who, given, classes)
+    elif given.dtype.kind != "f":
+        raise TypeError(f"{who}: labels.dtype ({given.dtype}) is neither a floating point nor an integer type.")
+    elif given.ndim != 4:
+        raise ValueError(f"{who}: labels.ndim ({given.ndim}) is not 4 (N, H, W, C).")
+    elif classes is not None and classes != given.shape[3]:
+        raise ValueError(f"{who}: number_of_classes ({classes}) is not that of labels ({given.shape[3]}).")
+    else:
+        whole = np.ascontiguousarray(given, np.float32)
+    if weights is None:
+        return whole, None
+    factors = _numbers(weights, "weights")
+    if factors.dtype.kind not in "fiu":
+        raise TypeError(f"{who}: weights.dtype ({factors.dtype}) is not a type of numbers.")
+    if factors.shape not in (given.shape, whole.shape):
+        raise ValueError(f"{who}: weights.shape {factors.shape} is not labels.shape {given.shape}.")
+    if factors.shape != whole.shape:  # one weight per pixel, for all classes
+        factors = np.broadcast_to(factors.reshape(*whole.shape[:3], 1), whole.shape)
+    return whole, np.ascontiguousarray(factors, np.float32)
+
+
+def _one_hot(who: str, numbers: NDArray[Any], classes: int) -> NDArray[np.float32]:
+    """Encode class numbers of shape (N,) or (N, H, W) as (N, H, W, C)."""
+    if numbers.ndim not in (1, 3):
+        raise ValueError(f"{who}: labels.ndim ({numbers.ndim}) is not 1 (N) or 3 (N, H, W), as class numbers have.")
+    if classes < 1:
+        raise ValueError(f"{who}: number_of_classes ({classes}) is less than the minimum (1).")
+    shape = numbers.shape if numbers.ndim == 3 else (len(numbers), 1, 1)
+    wrong = (numbers < 0) | (numbers >= classes)
+    if wrong.any():
+        place = tuple(int(axis) for axis in np.argwhere(wrong)[0])
+        limit = (
+            "less than the minimum (0)" if numbers[place] < 0 else f"not less than the number of classes ({classes})"
+        )
+        raise ValueError(f"{who}: labels[{', '.join(map(str, place))}] ({numbers[place]}) is {limit}.")
+    hot = np.zeros((*shape, classes), np.float32)
+    hot.reshape(-1, classes)[np.arange(numbers.size), numbers.ravel()] = 1
+    return hot
 
 
 class _OfLabels:
     """Methods of the losses that take LossLabels."""
 
+    _TAKES_CLASS_NUMBERS = True
+
     if TYPE_CHECKING:
 
-        def _call(self, *arguments: Any) -> Any: ...
+        def _call(self, x: Any, labels: LossLabels, out: Any) -> Any: ...
         def _encode(self, *arguments: Any) -> Image: ...
+        def _shapes(self, x: Any) -> tuple[tuple[int, int, int, int], tuple[int, int, int]]: ...
+        @property
+        def device(self) -> Device: ...
 
     @overload
     def __call__(  # type: ignore[overload-overlap]
@@ -75,7 +224,28 @@ class _OfLabels:
             The loss, float32, of shape (N, 1, 1, 1), or x's with reduction "none"; and the gradient, as x is, float16
             where x is float16, else float32.
         """
-        return self._call(x, labels, weights, out)
+        return self._call(x, self._labels_for(x, labels, weights), out)
+
+    def _labels_for(self, x: Any, labels: Any, weights: Any) -> LossLabels:
+        """Return the LossLabels itself, or one made from arrays for these predictions."""
+        name = next(kind.__name__ for kind in type(self).__mro__ if kind.__module__ == __name__)
+        shape, loss_shape = self._shapes(x)
+        if isinstance(labels, LossLabels):
+            if weights is not None:
+                raise ValueError(f"{name}: weights were given together with LossLabels, which have their own.")
+            return labels
+        if isinstance(labels, Image):
+            raise TypeError(f"{name}: labels is an Image; LossLabels(labels) takes it.")
+        given = _numbers(labels, "labels")
+        if given.dtype.kind == "f":
+            if given.shape != shape:
+                raise ValueError(f"{name}: labels.shape {given.shape} is not x.shape {shape}.")
+        elif not self._TAKES_CLASS_NUMBERS:
+            raise TypeError(f"{name}: labels.dtype ({given.dtype}) is not a floating point type.")
+        made = LossLabels.__new__(LossLabels)
+        arrays = _label_arrays(name, given, weights, shape[3])
+        _core._LossLabels.__init__(made, *arrays, loss_shape, self.device)
+        return made
 
     def encode(
         self,
@@ -289,6 +459,8 @@ class YOLOLoss(_OfLabels, _core._YOLOLoss):
     (True, np.float32(50.0), 9)
     """
 
+    _TAKES_CLASS_NUMBERS = False
+
     xy_loss: Loss
     wh_loss: Loss
     confidence_loss: Loss
@@ -347,7 +519,7 @@ class YOLOLoss(_OfLabels, _core._YOLOLoss):
 
 
 @_options.attributes
-class ForwardLoss(_core._ForwardLoss):
+class ForwardLoss(_core._ForwardLossKernel):
     """Loss of predictions in an image; LossGradient has its gradient.
 
     Labels and weights are images or arrays of the shape of the predictions. The losses are those of Loss.
@@ -401,7 +573,7 @@ class ForwardLoss(_core._ForwardLoss):
         device: Device | None = None,
     ) -> None:
         self._given = _options.given(locals())
-        super().__init__(self._given, device)
+        super().__init__("ForwardLoss", self._given, device)
 
     @overload
     def __call__(  # type: ignore[overload-overlap]
@@ -447,7 +619,7 @@ class ForwardLoss(_core._ForwardLoss):
             Shape (N, 1, 1, 1), or x's with reduction "none"; float32. With reduce_across_batch the sum is the first
             image's, and the others are 0.
         """
-        return self._call(x, labels, weights, out)
+        return self._call({"x": x, "labels": labels, "weights": weights}, out)
 
     def encode(
         self,
@@ -477,7 +649,7 @@ class ForwardLoss(_core._ForwardLoss):
         Image
             May be read when the command buffer has completed.
         """
-        return self._encode(command_buffer, x, labels, weights, out, temporary)
+        return self._encode(command_buffer, {"x": x, "labels": labels, "weights": weights}, out, temporary)
 
     def __repr__(self) -> str:
         if not vars(self):
@@ -486,7 +658,7 @@ class ForwardLoss(_core._ForwardLoss):
 
 
 @_options.attributes
-class LossGradient(_core._LossGradient):
+class LossGradient(_core._ForwardLossKernel):
     """Gradient of a ForwardLoss with respect to predictions or labels.
 
     The derivative of the weighted losses, times the gradient that comes in. Nothing divides it, whatever the reduction
@@ -543,7 +715,7 @@ class LossGradient(_core._LossGradient):
         device: Device | None = None,
     ) -> None:
         self._given = _options.given(locals())
-        super().__init__(self._given, device)
+        super().__init__("LossGradient", self._given, device)
 
     @overload
     def __call__(  # type: ignore[overload-overlap]
@@ -593,7 +765,7 @@ class LossGradient(_core._LossGradient):
         array or Image, as grad is
             x's shape; float16 where x is float16, else float32.
         """
-        return self._call(grad, x, labels, weights, out)
+        return self._call({"grad": grad, "x": x, "labels": labels, "weights": weights}, out)
 
     def encode(
         self,
@@ -625,7 +797,8 @@ class LossGradient(_core._LossGradient):
         Image
             May be read when the command buffer has completed.
         """
-        return self._encode(command_buffer, grad, x, labels, weights, out, temporary)
+        sources = {"grad": grad, "x": x, "labels": labels, "weights": weights}
+        return self._encode(command_buffer, sources, out, temporary)
 
     def __repr__(self) -> str:
         if not vars(self):
@@ -633,7 +806,7 @@ class LossGradient(_core._LossGradient):
         return f'<mpscnn.LossGradient "{self.type}">'
 
 
-class InitialGradient(_core._InitialGradient):
+class InitialGradient(_core._ForwardLossKernel):
     """Ones of the shape of a source: the initial gradient of a backward pass.
 
     Parameters
@@ -661,7 +834,7 @@ class InitialGradient(_core._InitialGradient):
     """
 
     def __init__(self, device: Device | None = None) -> None:
-        super().__init__(device)
+        super().__init__("InitialGradient", {}, device)
         self._given = {"device": device}
 
     @overload
@@ -700,7 +873,7 @@ class InitialGradient(_core._InitialGradient):
         array or Image, as x is
             x's shape; float16 where x is float16, else float32.
         """
-        return self._call(x, out)
+        return self._call({"x": x}, out)
 
     def encode(
         self,
@@ -726,7 +899,7 @@ class InitialGradient(_core._InitialGradient):
         Image
             May be read when the command buffer has completed.
         """
-        return self._encode(command_buffer, x, out, temporary)
+        return self._encode(command_buffer, {"x": x}, out, temporary)
 
     def __repr__(self) -> str:
         return "<mpscnn.InitialGradient>" if vars(self) else "<mpscnn.InitialGradient, not made>"

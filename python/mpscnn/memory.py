@@ -8,18 +8,14 @@ the process's own memory.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
-from . import _checks, _core
-
-if TYPE_CHECKING:
-    from ._core import Device
+from . import _checks
+from .device import Device
 
 __all__ = ["cached", "clear", "current", "peak", "reset"]
 
 
 def _of(device: Device | None) -> Device:
-    return _core.Device() if device is None else _checks.instance(device, "device", _core.Device)
+    return Device() if device is None else _checks.instance(device, "device", Device)
 
 
 def current(device: Device | None = None) -> int:

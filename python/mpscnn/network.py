@@ -14,13 +14,15 @@ import numpy as np
 from numpy.typing import NDArray
 
 from . import _checks, _core, passes
+from .device import Device
 from .graph import CONCATENATE, Graph, Input, Node, Output, check_layout
+from .image import Image
 from .kernels import KERNELS
 
 if TYPE_CHECKING:
     import asyncio
 
-    from ._core import CommandBuffer, Device, Image
+    from .device import CommandBuffer
     from .layers import InputShapes, LayerTable, Shape
     from .stream import Stream
 
@@ -98,11 +100,11 @@ class Network(_checks.Made):
         dtype = _image_dtype(dtype)
         allow_reduced_precision = _checks.boolean(allow_reduced_precision, "allow_reduced_precision")
         optimize = _checks.boolean(optimize, "optimize")
-        _checks.instance_or_none(device, "device", _core.Device)
+        _checks.instance_or_none(device, "device", Device)
         if not graph.outputs:
             raise ValueError("graph has no outputs: call graph.output(value) for each.")
         if device is None:
-            device = _core.Device()  # here, because errors below name a node
+            device = Device()  # here, because errors below name a node
         watch = graph._watch()
         self._options = {"dtype": dtype, "allow_reduced_precision": allow_reduced_precision}
         shapes = graph._shapes
@@ -163,7 +165,7 @@ class Network(_checks.Made):
 
     def __getstate__(self) -> dict[str, Any]:
         _checks.made(self, "self")
-        if self.device != _core.Device():
+        if self.device != Device():
             raise ValueError(
                 f"device ({self.device!r}) is not the default device, on which a pickle is read back: make the network"
                 " without device=."
@@ -174,7 +176,7 @@ class Network(_checks.Made):
     def __setstate__(self, state: dict[str, Any]) -> None:
         del state["whole"]
         vars(self).update(state)
-        self._make_kernels(_core.Device())
+        self._make_kernels(Device())
 
     # ---- properties
 
@@ -588,7 +590,7 @@ def _floats(values: Any, name: str) -> NDArray[np.float32]:
 
 
 def _check_image(image: Any, name: str) -> None:
-    _checks.instance(image, name, _core.Image)
+    _checks.instance(image, name, Image)
     try:
         image.dtype  # noqa: B018  (the core does not check elements of lists before it reads them)
     except TypeError:

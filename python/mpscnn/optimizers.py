@@ -3,23 +3,25 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any, Literal
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any, Literal, cast
 
-from . import _core, _options
+import numpy as np
+from numpy.typing import NDArray
+
+from . import _checks, _core, _options
+from ._public import public
 
 if TYPE_CHECKING:
-    from ._core import (
+    from ._typing import Real
+    from .buffer import Buffer
+    from .device import CommandBuffer, Device
+    from .states import (
         BatchNormalizationState,
-        Buffer,
-        CommandBuffer,
         ConvolutionWeightsAndBiasesState,
-        Device,
         GradientState,
         NormalizationGammaAndBetaState,
-        OptimizerState,
     )
-    from ._typing import Real
 
 Regularization = Literal["l1", "l2"]
 
@@ -78,11 +80,11 @@ class Optimizer(_core._Optimizer):
     @property
     def learning_rate(self) -> float:
         """float: used by steps that are encoded from now on. Can be set."""
-        return self._learning_rate()
+        return self._learning_rate
 
     @learning_rate.setter
     def learning_rate(self, learning_rate: Real) -> None:
-        self._set_learning_rate(learning_rate)
+        self._learning_rate = learning_rate
 
     def state_for(
         self, values: Buffer | ConvolutionWeightsAndBiasesState | NormalizationGammaAndBetaState
@@ -149,6 +151,97 @@ class Optimizer(_core._Optimizer):
         if not vars(self):
             return f"<mpscnn.{type(self).__name__}, not made>"
         return f"<mpscnn.{type(self).__name__} learning_rate={self.learning_rate:g}>"
+
+
+@public
+class OptimizerState(_core._OptimizerState):
+    """Values and the state that an optimizer keeps for them.
+
+    ``optimizer.state_for(values)`` makes one. It belongs to the device; ``state_dict()`` is a copy for a file, and
+    ``load_state_dict()`` goes on from there. The values are not in it: they belong to the caller of ``state_for()``.
+
+    Raises
+    ------
+    RuntimeError
+        "OptimizerState: the command buffer that writes it has not completed ..."
+
+    Source
+    ------
+    The vectors that encodes of MPSNNOptimizers.h take: momentum, velocity and their like.
+
+    Examples
+    --------
+    >>> import mpscnn
+    >>> optimizer = mpscnn.OptimizerAdam()
+    >>> state = optimizer.state_for(mpscnn.Buffer(8))
+    >>> state.state_dict()
+    {'momentum': array([0., 0.], dtype=float32), 'velocity': array([0., 0.], dtype=float32), 'time_step': 0}
+    >>> state.load_state_dict(state.state_dict() | {"time_step": 10})
+    >>> state.time_step
+    10
+    """
+
+    __slots__ = ()
+
+    def __init__(self) -> None:
+        raise TypeError("OptimizerState cannot be made; optimizer.state_for(values) returns one.")
+
+    def _views(self) -> dict[str, NDArray[np.float32]]:
+        return {name: buffer.numpy("float32", shape) for name, buffer, shape in self._arrays()}
+
+    def state_dict(self) -> dict[str, Any]:
+        """Return copies of the state arrays, by name, and time_step.
+
+        Returns
+        -------
+        dict of str to float32 array, and "time_step" to int
+            The arrays have the values' shape: "momentum" of SGD, "sum_of_squares" of RMSProp, "momentum", "velocity"
+            and "maximum_velocity" of Adam; behind "weights." and "biases.", or "gamma." and "beta.", where the values
+            are such. ``np.savez`` writes it.
+        """
+        return {name: array.copy() for name, array in self._views().items()} | {"time_step": self.time_step}
+
+    def load_state_dict(self, saved: Mapping[str, Any]) -> None:
+        """Restore a result of state_dict(). Nothing is changed unless all of it fits.
+
+        Parameters
+        ----------
+        saved : mapping
+            Arrays are converted to float32.
+
+        Raises
+        ------
+        ValueError
+            'OptimizerState: saved has no "momentum".', "OptimizerState: momentum.shape (3,) of saved is not (2,)."
+        TypeError
+            "saved (list) is not a mapping, as state_dict() makes it."
+        """
+        if not hasattr(saved, "keys"):
+            _checks.refuse(saved, "saved", "a mapping, as state_dict() makes it")
+        arrays = self._views()
+        for name in (*arrays, "time_step"):
+            if name not in saved:
+                raise ValueError(f'OptimizerState: saved has no "{name}".')
+        if len(saved) != len(arrays) + 1:
+            raise ValueError(f"OptimizerState: saved has {len(saved)} entries, expected {len(arrays) + 1}.")
+        loaded = {name: np.asarray(_core._view(saved[name], name), np.float32) for name in arrays}
+        for name, array in loaded.items():
+            if array.shape != arrays[name].shape:
+                raise ValueError(f"OptimizerState: {name}.shape {array.shape} of saved is not {arrays[name].shape}.")
+        step = saved["time_step"]  # np.load() returns an array without axes
+        self.time_step = step.item() if isinstance(step, np.ndarray) and step.ndim == 0 else step
+        for name, array in loaded.items():
+            arrays[name][...] = array
+
+    @property
+    def optimizer(self) -> Optimizer:
+        """The optimizer that made the state."""
+        return cast(Optimizer, self._optimizer)
+
+    @property
+    def values(self) -> Buffer | ConvolutionWeightsAndBiasesState | NormalizationGammaAndBetaState:
+        """The optimized values, as given."""
+        return self._values
 
 
 @_options.attributes

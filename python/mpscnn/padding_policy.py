@@ -3,10 +3,14 @@
 
 from __future__ import annotations
 
+import operator
 from abc import ABC, abstractmethod
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
+
 if TYPE_CHECKING:
+    from . import _typing as t
     from .kernels import UnaryKernel
 
 
@@ -93,3 +97,40 @@ class PaddingPolicy(ABC):
             whose kernelOffset it is, y is k // 2 - k + 1 + p for p rows cropped at the top. None: the suggestion's
             offset.
         """
+
+
+def _destination(
+    policy: t.PaddingPolicy, kernel_name: str, kernel: UnaryKernel, sources: list[Any], suggested: Any
+) -> tuple[int, ...]:
+    """Return the policy's shape, and its offset behind it if there is one. Called by the core."""
+    who = f"{kernel_name}: padding policy {type(policy).__name__}"
+    answer = policy.destination(kernel, sources, suggested)
+    shape, offset = answer, None
+    if _is_sequence(answer) and len(answer) == 2 and (_is_sequence(answer[0]) or not hasattr(answer[0], "__index__")):
+        shape, offset = answer
+    if not _is_sequence(shape):
+        raise TypeError(
+            f"{who}: destination() returned {answer!r}, which is neither a shape (N, H, W, C) nor (shape, offset)."
+        )
+    extents = _integers(who, "shape", shape, "N, H, W, C")
+    if offset is None:
+        return extents
+    if not _is_sequence(offset):
+        raise TypeError(f"{who}: offset ({offset!r}) is not (y, x) or None.")
+    return extents + _integers(who, "offset", offset, "y, x")
+
+
+def _is_sequence(value: Any) -> bool:
+    return hasattr(type(value), "__getitem__") and not isinstance(value, (str, bytes))
+
+
+def _integers(who: str, name: str, values: Any, axes: str) -> tuple[int, ...]:
+    if len(values) != len(axes.split(", ")):
+        raise ValueError(f"{who}: len({name}) ({len(values)}) is not {len(axes.split(', '))} ({axes}).")
+    numbers = [values[i] for i in range(len(values))]
+    for i, value in enumerate(numbers):
+        if isinstance(value, (bool, np.bool_)) or not hasattr(type(value), "__index__"):
+            raise TypeError(f"{who}: {name}[{i}] ({value!r}) is not an int.")
+        if not -(2**63) <= operator.index(value) < 2**63:
+            raise ValueError(f"{who}: {name}[{i}] ({value}) is beyond 64 bits.")
+    return tuple(operator.index(value) for value in numbers)

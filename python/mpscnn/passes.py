@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from . import _core
-from ._core import NeuronDescriptor
+from .descriptors import NeuronDescriptor
 from .graph import Graph, Node
 from .kernels import KERNELS, row_of
 

@@ -1,21 +1,213 @@
 # SPDX-License-Identifier: Apache-2.0
 """Reordering of weights, one-bit weights, and arrays that can always be shared with a device.
 
-`reorder` and `empty` are the extension's functions: a Python wrapper would take longer than a small tensor does.
+`reorder` and `empty` are functions in C: a Python wrapper would take longer than a small tensor does.
 """
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, overload
 
 import numpy as np
 
-from ._core import empty, reorder, reorder_linear
+from . import _core
+from ._public import in_c
 
 if TYPE_CHECKING:
-    from numpy.typing import NDArray
+    from typing import TypeVar
+
+    from numpy.typing import DTypeLike, NDArray
+
+    from . import _typing as t
+
+    _Out = TypeVar("_Out", bound=t.Array)
 
 __all__ = ["empty", "pack_bits", "reorder", "reorder_linear"]
+
+
+@overload
+def reorder(
+    array: t.Array,
+    source: t.WeightLayout = "OIHW",
+    target: t.WeightLayout = "OHWI",
+    out: None = None,
+    *,
+    feature_map: t.Shape | None = None,
+    copy: bool | None = None,
+    threads: int | None = None,
+) -> NDArray[Any]: ...
+@overload
+def reorder(
+    array: t.Array,
+    source: t.WeightLayout = "OIHW",
+    target: t.WeightLayout = "OHWI",
+    *,
+    out: _Out,
+    feature_map: t.Shape | None = None,
+    copy: None = None,
+    threads: int | None = None,
+) -> _Out: ...
+@overload
+def reorder(
+    array: t.Array,
+    source: t.WeightLayout,
+    target: t.WeightLayout,
+    out: _Out,
+    *,
+    feature_map: t.Shape | None = None,
+    copy: None = None,
+    threads: int | None = None,
+) -> _Out: ...
+@in_c(_core.reorder)
+def reorder(
+    array: Any,
+    source: Any = "OIHW",
+    target: Any = "OHWI",
+    out: Any = None,
+    *,
+    feature_map: Any = None,
+    copy: Any = None,
+    threads: Any = None,
+) -> Any:
+    """Reorder the axes of convolution weights.
+
+    At memory speed: elements are moved as they are (NaN payloads survive), straight from the array into the result, and
+    not at all where they lie in the right order already (1 x 1 windows, depth-wise weights). I counts the input
+    channels of one group.
+
+    Parameters
+    ----------
+    array : array, 4 axes in `source` order; float32, float16, bfloat16, float64, uint8, uint16, int32, uint32 or int64
+        NumPy, DLPack (PyTorch, also with requires_grad), ``__array_interface__`` or the buffer protocol. Read in place,
+        whatever its strides: flipped and broadcast views included.
+    source, target : str, default "OIHW" and "OHWI"
+        ``OIHW``: PyTorch. ``OHWI``: MPS. ``HWIO``: TensorFlow, Keras, Flax. ``IOHW``: PyTorch's transposed convolution
+        (in, out, h, w); only axes move, kernels are not rotated. ``C1HW``: depth-wise, (C, 1, H, W).
+    out : array of the reordered shape and of the dtype of `array`, optional
+        Written in place (any strides) and returned. Its memory must not overlap that of `array`.
+    feature_map : (C, H, W), elements, optional
+        `array` holds the weights of a linear layer behind a flattened feature map of that shape, with two axes:
+        (O, C*H*W) for ``OIHW``, (O, H*W*C) for ``OHWI``, (H*W*C, O) for ``HWIO``.
+    copy : bool, optional
+        None: a view of `array` where its elements lie in the right order without gaps, else a new array. True: always a
+        new array. False: a view, or BufferError. Not together with `out`.
+    threads : int >= 0, optional
+        At most so many threads; by default as many as OpenMP has. Less than 512 KB is always moved by the calling one,
+        and less than 8 MB when the last such call is more than a millisecond ago: sleeping threads would come too late.
+
+    Returns
+    -------
+    array, shape of `array` in `target` order, dtype of `array`
+        `out`, a view (read-only where `array` is), or a new NumPy array: from 64 KB on one as `empty` makes them.
+
+    Raises
+    ------
+    ValueError
+        "reorder: array.ndim (3) is not 4.", "source ('OIWH') is not one of OIHW, OHWI, HWIO, IOHW, C1HW.",
+        "reorder: out.shape (2, 3) is not ...", "out is read-only.", "reorder: the memory of out overlaps that of
+        array.",
+        "reorder: copy (True) and out exclude each other."
+    BufferError
+        "reorder: array (64, 3, 7, 7) has to be copied from OIHW to OHWI order, which copy=False rules out."
+    TypeError
+        "array (list) is not an array: ..."  "array.dtype (int8) is not uint8, ..."
+        "reorder: out.dtype (float16) is not array.dtype (float32)."
+    MemoryError
+        The result does not fit.
+
+    See Also
+    --------
+    empty
+
+    Source
+    ------
+    MPSNeuralNetwork/MPSCNNConvolution.h: weights[outputChannels][kernelHeight][kernelWidth][inputChannels / groups].
+
+    Examples
+    --------
+    >>> import numpy as np, mpscnn
+    >>> weight = np.zeros((64, 3, 7, 5), np.float32)
+    >>> mpscnn.reorder(weight).shape
+    (64, 7, 5, 3)
+    >>> mpscnn.reorder(np.zeros((10, 512 * 7 * 7), np.float32), feature_map=(512, 7, 7)).shape
+    (10, 7, 7, 512)
+    """
+
+
+@overload
+def reorder_linear(
+    array: t.Array, feature_map: t.Shape, out: None = None, *, copy: bool | None = None, threads: int | None = None
+) -> NDArray[Any]: ...
+@overload
+def reorder_linear(
+    array: t.Array, feature_map: t.Shape, out: _Out, *, copy: None = None, threads: int | None = None
+) -> _Out: ...
+@in_c(_core.reorder_linear)
+def reorder_linear(array: Any, feature_map: Any, out: Any = None, *, copy: Any = None, threads: Any = None) -> Any:
+    """Reorder the weights of a linear layer after a flattened feature map, for a fully connected kernel.
+
+    The same as ``reorder(array, "OIHW", "OHWI", out, feature_map=feature_map)``, with the same `copy`.
+
+    Parameters
+    ----------
+    array : array, shape (O, C*H*W), any dtype of `reorder`
+        Weights of ``torch.nn.Linear`` behind ``flatten`` of a (C, H, W) feature map. Read in place.
+    feature_map : (C, H, W), elements
+    out : array, shape (O, H, W, C), dtype of `array`, optional
+        Written in place and returned.
+    copy : bool, optional
+    threads : int >= 0, optional
+
+    Returns
+    -------
+    array, shape (O, H, W, C), dtype of `array`
+
+    Raises
+    ------
+    ValueError
+        "reorder: array.shape[1] (24) is not the size of feature_map (2, 3, 5), 30."
+
+    See Also
+    --------
+    reorder
+
+    Source
+    ------
+    MPSNeuralNetwork/MPSCNNConvolution.h, MPSCNNFullyConnected.
+    """
+
+
+@in_c(_core.empty)
+def empty(shape: t.Shape, dtype: DTypeLike | None = "float32") -> NDArray[Any]:
+    """Return an uninitialized array whose memory can always be shared with a device.
+
+    It stands on whole pages of its own, on huge ones where that pays. Pages of arrays that are gone (up to 64 MB) serve
+    the next ones.
+
+    Parameters
+    ----------
+    shape : int or sequence of int, elements
+    dtype : dtype or str, default "float32"
+        uint8, uint16, int32, uint32, int64, float16, bfloat16 (needs ml_dtypes), float32 or float64.
+
+    Returns
+    -------
+    numpy.ndarray, C-contiguous, page-aligned
+
+    Raises
+    ------
+    ValueError
+        "empty: shape (-1,) has a negative extent."
+    TypeError
+        "dtype (complex64) is not uint8, ..."
+    MemoryError
+        "4398046511104 bytes for an array of shape (1099511627776,) are not available."
+
+    Source
+    ------
+    Metal/MTLDevice.h, newBufferWithBytesNoCopy:length:options:deallocator: takes page-aligned memory of whole pages.
+    """
+    raise NotImplementedError  # the function in C replaces it
 
 
 def pack_bits(weight: Any, *, layout: str = "OIHW") -> NDArray[np.uint32]:

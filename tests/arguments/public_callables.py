@@ -15,6 +15,7 @@ from right_arguments import BY_POSITION, RIGHT, TEMPORARIES
 
 import mpscnn
 from mpscnn import _core
+from mpscnn._public import ArrayLike
 from support import runtime_arguments
 
 SOURCES = {"DataSource", "NormalizationDataSource", "PaddingPolicy"}
@@ -25,11 +26,9 @@ DEFAULT_MEMBERS |= {"__copy__", "__getstate__", "__reduce__", "__setstate__"}  #
 
 
 def own_members(kind: type) -> Iterator[tuple[str, Any]]:
-    """Yield the public members of a class, with those that Kernel and the losses have from their private bases."""
-    spaces = [vars(kind), vars(_core.Kernel)] if kind is mpscnn.Kernel else [vars(kind)]
-    spaces += [
-        vars(base) for base in kind.__bases__ if base.__name__.startswith("_") and inspect.getmodule(base) is not _core
-    ]
+    """Yield the public members of a class, with those from private bases in Python."""
+    bases = [base for base in kind.__bases__ if inspect.getmodule(base) not in (_core, mpscnn)]
+    spaces = [vars(kind), *(vars(base) for base in bases if base.__name__.startswith("_") or base is ArrayLike)]
     for space in spaces:
         for name, value in space.items():
             is_dunder = name.startswith("__")
@@ -60,7 +59,7 @@ def public_callables() -> set[str]:
 
 
 def is_bound_by_pybind11(value: Any) -> bool:
-    return isinstance(value, staticmethod) or type(value).__name__ == "instancemethod"
+    return isinstance(value, staticmethod) or type(value).__name__ in ("instancemethod", "method_descriptor")
 
 
 def is_settable(value: Any) -> bool:

@@ -8,8 +8,8 @@ from typing import Any
 
 import numpy as np
 import pytest
-from argument_objects import BASES, CLASSES, EXCEPTIONS, KERNELS, W, X, commands, graph, image
-from public_callables import PYTHONS_OWN, SOURCES, call
+from argument_objects import CLASSES, EXCEPTIONS, KERNELS, W, X, commands, graph, image
+from public_callables import SOURCES, call
 from right_arguments import RIGHT
 
 import mpscnn
@@ -27,8 +27,8 @@ def half_made(kind: type) -> Any:
     return Half.__new__(Half)
 
 
-# Constructors, what prints, what gives back `self` unseen, and pybind11's own.
-UNAFFECTED = {"__init__", "__repr__", "__enter__", "_pybind11_conduit_v1_"}
+# Constructors, and members that do not read the object.
+UNAFFECTED = {"__init__", "__repr__", "__enter__", "__dlpack_device__"}
 
 
 HALF_MADE = set(CLASSES) - set(KERNELS) - SOURCES - EXCEPTIONS | {"NeuronReLU", "Convolution"}
@@ -43,16 +43,13 @@ def test_objects_that_were_not_made(name: str) -> None:
     for member, value in members.items():
         if isinstance(value, property):
             readers[member] = lambda member=member: getattr(half, member)
-        elif type(value).__name__ == "instancemethod" and member not in UNAFFECTED:
-            readers[member] = getattr(half, member)
-        elif f"{name}.{member}" in PYTHONS_OWN:
+        elif f"{name}.{member}" in RIGHT and member not in UNAFFECTED and not isinstance(value, staticmethod):
             readers[member] = lambda full=f"{name}.{member}": call(full, RIGHT[full](), made=half)
     assert len(readers) >= 2
     for read in readers.values():
-        with pytest.raises(TypeError, match=r"(self|network) \(Half\) was not made: its __init__ has not run\."):
+        with pytest.raises(TypeError, match=r"(self|network)( \(Half\))? was not made: its __init__ has not run\."):
             read()
-    shown = "object" if name in {"Kernel", *BASES} else "not made>"
-    assert shown in repr(half)
+    assert "not made>" in repr(half)
 
 
 def test_half_made_arguments() -> None:
@@ -81,15 +78,15 @@ def test_half_made_arguments() -> None:
     with pytest.raises(TypeError, match=r"data source: descriptor \(Half\) was not made"):
         mpscnn.Convolution(Source(half_made(mpscnn.ConvolutionDescriptor), random((8, 3, 3, 4))))
     # Of an array only its own protocols are asked.
-    with pytest.raises(TypeError, match=r"self \(Half\) was not made"):
+    with pytest.raises(TypeError, match=r"self( \(Half\))? was not made"):
         mpscnn.Network(graph())(half_image)
     with pytest.raises(TypeError, match=r"network \(Half\) was not made"):
         Stream(half_made(mpscnn.Network), [])
     for look in (memoryview, np.asarray, bytes, len):
-        with pytest.raises(TypeError, match=r"self \(Half\) was not made"):
+        with pytest.raises(TypeError, match=r"self( \(Half\))? was not made"):
             look(half_made(mpscnn.Buffer))
     for look in (memoryview, np.asarray, bytes):
-        with pytest.raises(TypeError, match=r"self \(Half\) was not made"):
+        with pytest.raises(TypeError, match=r"self( \(Half\))? was not made"):
             look(half_made(mpscnn.Matrix))
 
 

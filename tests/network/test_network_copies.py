@@ -15,7 +15,6 @@ import pytest
 from numpy.typing import NDArray
 
 import mpscnn
-from mpscnn import _core
 from network.graphs import residual
 from support import run_python
 
@@ -157,7 +156,7 @@ def test_what_cannot_be_pickled(net: mpscnn.Network, monkeypatch: pytest.MonkeyP
         pickle.dumps(mpscnn.Network(graph))
     with pytest.raises(TypeError, match=r"self \(Network\) was not made: its __init__ has not run\."):
         pickle.dumps(mpscnn.Network.__new__(mpscnn.Network))
-    other = _core.Device()
+    other = mpscnn.Device()
     monkeypatch.setattr(mpscnn.Network, "device", property(lambda self: other))
     pickle.dumps(net)
     other = object()

@@ -224,7 +224,7 @@ def test_a_call_while_it_works(x: Any) -> None:
     net(x)
     references = [weakref.ref(given), weakref.ref(out)]
     with held_queue(net.device):
-        call = net._core.submit([given], [out], *net._boundary)
+        call = net._core.submit([given], [out], *net._boundary, None)
         del call, given, out
         gc.collect()
         noise = [np.full(size, np.nan, np.float32) for size in (1536, 4096) for _ in range(16)]

@@ -73,22 +73,13 @@ namespace {
 
 bool has_clip(const Kernel& kernel) { return !std::holds_alternative<std::monostate>(kernel.get("clip_rect")); }
 
-/// Sources of a call, stored without allocation: a small kernel takes only five microseconds.
-template <class T>
-struct Sources {
-  std::array<T, SourceNames::kMost> items = {};
-  std::size_t count = 0;
-  void push_back(T item) { items[count++] = std::move(item); }
-  T* begin() { return items.data(); }
-  T* end() { return items.data() + count; }
-  const T* begin() const { return items.data(); }
-  const T* end() const { return items.data() + count; }
-  operator std::span<const T>() const { return std::span(items).first(count); }
-};
+void check_no_clip(const Kernel& kernel) {
+  check(!has_clip(kernel), kernel.row().name, ": clip_rect needs a destination (out) whose other pixels are kept.");
+}
 
 template <class Sequence>
-Sources<ImageShape> shapes_of(const Kernel& kernel, const Sequence& arrays) {
-  Sources<ImageShape> shapes;
+PerSource<ImageShape> shapes_of(const Kernel& kernel, const Sequence& arrays) {
+  PerSource<ImageShape> shapes;
   for (const auto& array : arrays) {
     shapes.push_back(shape_of(array));
     Image::bytes(*kernel.device(), shape_of(array), array.dtype);  // throws if it is invalid as images
@@ -110,12 +101,12 @@ bool is_partial(const Kernel& kernel, std::span<const ImageShape> sources, const
 
 void encode(Kernel& kernel, CommandBuffer& buffer, ArrayCall& call, std::span<const ArrayView> arrays,
             const EncodeStates& states, const ArrayView& out) {
-  Sources<std::shared_ptr<Image>> images;
-  Sources<const Image*> sources;
-  Sources<ImageShape> shapes;
+  PerSource<std::shared_ptr<Image>> images;
+  PerSource<const Image*> sources;
+  PerSource<ImageShape> shapes;
   for (const auto& array : arrays) {
     images.push_back(call.source(array));
-    sources.push_back(images.items[images.count - 1].get());
+    sources.push_back(images[images.size() - 1].get());
     shapes.push_back(shape_of(array));
   }
   const auto result = call.result(out, [&] { return is_partial(kernel, shapes, states, out.shape[3]); });
@@ -143,13 +134,34 @@ bool takes_batch_together(const Kernel& kernel, const EncodeStates& states) {
 
 }  // namespace
 
-void run(Kernel& kernel, std::span<const std::shared_ptr<Image>> sources, const EncodeStates& states,
-         const std::shared_ptr<Image>& out) {
-  Sources<const Image*> images;
+std::shared_ptr<Image> encode(Kernel& kernel, CommandBuffer& buffer, SharedImages sources, const EncodeStates& states,
+                              std::shared_ptr<Image> out, bool temporary, std::optional<DType> dtype) {
+  const PoolScope pool;
+  PerSource<const Image*> images;
+  PerSource<ImageShape> shapes;
+  for (const auto& source : sources) {
+    images.push_back(source.get());
+    shapes.push_back(source->shape());
+  }
+  if (out || temporary) return kernel.encode(buffer, images, std::move(out), temporary, dtype, states);
+  check_no_clip(kernel);
+  out = make_visible_image(kernel.device(), kernel.result_shape(shapes, states), dtype.value_or(sources[0]->dtype()));
+  return kernel.encode(buffer, images, std::move(out), false, std::nullopt, states);
+}
+
+std::shared_ptr<BatchNormalizationState> encode(Kernel& kernel, CommandBuffer& buffer, SharedImages sources,
+                                                std::shared_ptr<BatchNormalizationState> state) {
+  PerSource<const Image*> images;
   for (const auto& source : sources) images.push_back(source.get());
+  return kernel.encode_state(buffer, images, std::move(state));
+}
+
+std::shared_ptr<Image> run(Kernel& kernel, SharedImages sources, const EncodeStates& states, std::shared_ptr<Image> out,
+                           std::optional<DType> dtype) {
   const auto buffer = CommandBuffer::make(kernel.device());
-  kernel.encode(*buffer, images, out, false, std::nullopt, states);
+  out = encode(kernel, *buffer, sources, states, std::move(out), false, dtype);
   buffer->run();
+  return out;
 }
 
 ArrayView run(Kernel& kernel, std::span<const ArrayView> sources, const EncodeStates& states,
@@ -157,8 +169,7 @@ ArrayView run(Kernel& kernel, std::span<const ArrayView> sources, const EncodeSt
   const PoolScope pool;
   const auto shapes = shapes_of(kernel, sources);
   const bool together = takes_batch_together(kernel, states);
-  check(out || !has_clip(kernel), kernel.row().name,
-        ": clip_rect needs a destination (out) whose other pixels are kept.");
+  if (!out) check_no_clip(kernel);
   // The number of images differs only where a source has a single image, which goes into every chunk.
   std::int64_t n = 0;
   for (const auto& shape : shapes) n = std::max(n, shape.n);
@@ -201,7 +212,7 @@ ArrayView run(Kernel& kernel, std::span<const ArrayView> sources, const EncodeSt
     const auto buffer = CommandBuffer::make(kernel.device());
     for_each_chunk(images, most, [&](std::int64_t first, std::int64_t count) {
       first += begin;
-      Sources<ArrayView> part;
+      PerSource<ArrayView> part;
       for (const auto& source : sources)
         part.push_back(source.shape[0] == n ? images_of(source, first, count) : source);
       encode(kernel, *buffer, call, part, states, images_of(*out, first * results, count * results));
@@ -211,12 +222,10 @@ ArrayView run(Kernel& kernel, std::span<const ArrayView> sources, const EncodeSt
   return *out;
 }
 
-std::shared_ptr<BatchNormalizationState> run(Kernel& kernel, std::span<const std::shared_ptr<Image>> sources,
+std::shared_ptr<BatchNormalizationState> run(Kernel& kernel, SharedImages sources,
                                              std::shared_ptr<BatchNormalizationState> state) {
-  Sources<const Image*> images;
-  for (const auto& source : sources) images.push_back(source.get());
   const auto buffer = CommandBuffer::make(kernel.device());
-  state = kernel.encode_state(*buffer, images, std::move(state));
+  state = encode(kernel, *buffer, sources, std::move(state));
   buffer->run();
   return state;
 }
@@ -224,15 +233,15 @@ std::shared_ptr<BatchNormalizationState> run(Kernel& kernel, std::span<const std
 std::shared_ptr<BatchNormalizationState> run(Kernel& kernel, std::span<const ArrayView> sources,
                                              std::shared_ptr<BatchNormalizationState> state) {
   const auto shapes = shapes_of(kernel, sources);
-  const auto& shape = shapes.items[0];
-  for (std::size_t i = 1; i < shapes.count; ++i)
-    check(shapes.items[i] == shape, kernel.row().name, ": ", kernel.row().sources[0], ".shape ", shape,
-          " is not that of ", kernel.row().sources[i], " ", shapes.items[i], ".");
+  const auto& shape = shapes[0];
+  for (std::size_t i = 1; i < shapes.size(); ++i)
+    check(shapes[i] == shape, kernel.row().name, ": ", kernel.row().sources[0], ".shape ", shape, " is not that of ",
+          kernel.row().sources[i], " ", shapes[i], ".");
   ArrayCall call(kernel.device());
   const auto buffer = CommandBuffer::make(kernel.device());
   for_each_chunk(shape.n, std::max<std::int64_t>(1, Image::most_images(shape.c)),
                  [&](std::int64_t first, std::int64_t count) {
-                   Sources<const Image*> images;
+                   PerSource<const Image*> images;
                    for (const auto& source : sources)
                      images.push_back(call.source(images_of(source, first, count)).get());
                    state = kernel.encode_state(*buffer, images, std::move(state));

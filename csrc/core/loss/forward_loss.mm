@@ -3,7 +3,8 @@
 #include <mpscnn/error.hpp>
 #include <mpscnn/forward_loss.hpp>
 
-#include <initializer_list>
+#include <array>
+#include <string_view>
 
 #include "core/device/image_batch.hh"
 #include "core/device/objc_scope.hh"
@@ -13,27 +14,6 @@
 
 namespace mpscnn {
 namespace {
-
-struct NamedImage {
-  const Image *image;
-  const char *name;
-};
-
-/// Throw if a source is on another device or has no reads left; null images are skipped.
-void check_sources(const char *who, const Device &device, std::initializer_list<NamedImage> sources) {
-  for (const auto &[image, name] : sources) {
-    if (image == nullptr) continue;
-    check_same_device(*image->device(), device, name);
-    check<std::runtime_error>(!image->is_temporary() || image->read_count() > 0, who, ": ", name,
-                              " is a temporary image whose read_count is 0: its last read has been encoded.");
-  }
-}
-
-void check_like(const char *who, const NamedImage &image, ImageShape predictions) {
-  if (image.image == nullptr) return;
-  const auto shape = image.image->shape();
-  check(shape == predictions, who, ": ", image.name, ".shape ", shape, " is not x.shape ", predictions, ".");
-}
 
 /// Return the given destination, or a new one.
 std::shared_ptr<Image> destination(const char *who, CommandBuffer &buffer, const std::shared_ptr<Device> &device,
@@ -46,157 +26,157 @@ std::shared_ptr<Image> destination(const char *who, CommandBuffer &buffer, const
   return out;
 }
 
+ImageBatch batch_of(const Image *image) { return image != nullptr ? ImageBatch(*image) : ImageBatch(); }
+
 }  // namespace
 
-// -------------------------------------------------------------------------------------------------------- ForwardLoss
+struct ForwardLossKernel::Impl {
+  virtual ~Impl() = default;
+  virtual const char *name() const = 0;
+  virtual ImageShape result_shape(ImageShape predictions) const { return predictions; }
+  virtual DType result_dtype(DType predictions) const { return gradient_dtype(predictions); }
+  /// Throw unless the sources fit x.
+  virtual void check_sources(const LossSources &sources) const {
+    for (const auto &[image, source] : {std::pair(sources.labels, "labels"), std::pair(sources.weights, "weights")})
+      check(image == nullptr || image->shape() == sources.x->shape(), name(), ": ", source, ".shape ",
+            image != nullptr ? image->shape() : ImageShape{}, " is not x.shape ", sources.x->shape(), ".");
+  }
+  virtual void encode(id<MTLCommandBuffer> commands, const LossSources &sources, const Image &out) const = 0;
 
-struct ForwardLoss::Impl {
   std::shared_ptr<Device> device;
+};
+
+namespace {
+
+template <class Kernel>
+Ref<Kernel> checked(Ref<Kernel> kernel, const char *name) {
+  check<NotImplementedError>(static_cast<bool>(kernel), name, ": the device has no such kernel.");
+  return kernel;
+}
+
+struct ForwardImpl final : ForwardLossKernel::Impl {
+  static constexpr const char *kName = "ForwardLoss";
+  ForwardImpl(const Device &device, const Params &params)
+      : options(LossOptions::from(kName, params)),
+        kernel(
+            checked(Ref<MPSNNForwardLoss *>::adopt([[MPSNNForwardLoss alloc] initWithDevice:device.impl().device.get()
+                                                                             lossDescriptor:objc_loss(options)]),
+                    kName)) {}
+  const char *name() const override { return kName; }
+  ImageShape result_shape(ImageShape predictions) const override {
+    return options.reduction == LossReduction::none ? predictions : ImageShape{predictions.n, 1, 1, 1};
+  }
+  DType result_dtype(DType) const override { return DType::float32; }
+  void encode(id<MTLCommandBuffer> commands, const LossSources &s, const Image &out) const override {
+    const ImageBatch sources(*s.x), compared(*s.labels), factors = batch_of(s.weights), losses(out);
+    [kernel.get() encodeBatchToCommandBuffer:commands
+                                sourceImages:sources.images()
+                                      labels:compared.images()
+                                     weights:s.weights != nullptr ? factors.images() : nil
+                           destinationStates:nil
+                           destinationImages:losses.images()];
+    for (const ImageBatch *batch : {&sources, &compared, &factors}) batch->did_read();
+  }
+
   LossOptions options;
   Ref<MPSNNForwardLoss *> kernel;
 };
 
-ForwardLoss::ForwardLoss(std::unique_ptr<Impl> impl) : impl_(std::move(impl)) {}
-ForwardLoss::~ForwardLoss() {
-  Pool pool;
-  impl_.reset();
-}
+struct GradientImpl final : ForwardLossKernel::Impl {
+  static constexpr const char *kName = "LossGradient";
+  GradientImpl(const Device &device, const Params &params)
+      : kernel(checked(Ref<MPSNNLossGradient *>::adopt([[MPSNNLossGradient alloc]
+                           initWithDevice:device.impl().device.get()
+                           lossDescriptor:objc_loss(LossOptions::from(kName, params))]),
+                       kName)) {
+    kernel.get().computeLabelGradients = Options(kName, params).boolean("compute_label_gradients") ? YES : NO;
+  }
+  const char *name() const override { return kName; }
+  void check_sources(const LossSources &sources) const override {
+    const auto shape = sources.x->shape(), given = sources.grad->shape();
+    const ImageShape reduced{shape.n, 1, 1, 1};
+    check(given == shape || given == reduced, kName, ": grad.shape ", given, " is neither ", reduced, " nor x.shape ",
+          shape, ".");
+    Impl::check_sources(sources);
+  }
+  void encode(id<MTLCommandBuffer> commands, const LossSources &s, const Image &out) const override {
+    const ImageBatch incoming(*s.grad), sources(*s.x), compared(*s.labels), factors = batch_of(s.weights);
+    const ImageBatch results(out);
+    [kernel.get() encodeBatchToCommandBuffer:commands
+                             sourceGradients:incoming.images()
+                                sourceImages:sources.images()
+                                      labels:compared.images()
+                                     weights:s.weights != nullptr ? factors.images() : nil
+                                sourceStates:nil
+                        destinationGradients:results.images()];
+    for (const ImageBatch *batch : {&incoming, &sources, &compared, &factors}) batch->did_read();
+  }
 
-std::shared_ptr<ForwardLoss> ForwardLoss::make(std::shared_ptr<Device> device, const Params &params) {
-  const auto options = LossOptions::from("ForwardLoss", params);
-  return guard([&] {
-    auto kernel = Ref<MPSNNForwardLoss *>::adopt([[MPSNNForwardLoss alloc] initWithDevice:device->impl().device.get()
-                                                                           lossDescriptor:objc_loss(options)]);
-    check<NotImplementedError>(static_cast<bool>(kernel), "ForwardLoss: the device has no such kernel.");
-    return std::make_shared<ForwardLoss>(std::unique_ptr<Impl>(new Impl{device, options, kernel}));
-  });
-}
-
-ImageShape ForwardLoss::result_shape(ImageShape predictions) const {
-  return impl_->options.reduction == LossReduction::none ? predictions : ImageShape{predictions.n, 1, 1, 1};
-}
-
-std::shared_ptr<Image> ForwardLoss::encode(CommandBuffer &buffer, const Image &x, const Image &labels,
-                                           const Image *weights, std::shared_ptr<Image> out, bool temporary) const {
-  const char *const name = "ForwardLoss";
-  check_open(buffer, *impl_->device, name);
-  check_sources(name, *impl_->device, {{&x, "x"}, {&labels, "labels"}, {weights, "weights"}});
-  check_like(name, {&labels, "labels"}, x.shape());
-  check_like(name, {weights, "weights"}, x.shape());
-  out = destination(name, buffer, impl_->device, std::move(out), result_shape(x.shape()), DType::float32, temporary);
-  guard([&] {
-    const ImageBatch sources(x), compared(labels), losses(*out);
-    const ImageBatch factors = weights != nullptr ? ImageBatch(*weights) : ImageBatch();
-    id<MTLCommandBuffer> commands = buffer.impl().buffer.get();
-    [impl_->kernel.get() encodeBatchToCommandBuffer:commands
-                                       sourceImages:sources.images()
-                                             labels:compared.images()
-                                            weights:weights != nullptr ? factors.images() : nil
-                                  destinationStates:nil
-                                  destinationImages:losses.images()];
-    for (const ImageBatch *batch : {&sources, &compared, &factors}) batch->did_read();
-    out->impl().note_write(commands);
-  });
-  return out;
-}
-
-std::shared_ptr<Device> ForwardLoss::device() const { return impl_->device; }
-
-// ------------------------------------------------------------------------------------------------------- LossGradient
-
-struct LossGradient::Impl {
-  std::shared_ptr<Device> device;
   Ref<MPSNNLossGradient *> kernel;
 };
 
-LossGradient::LossGradient(std::unique_ptr<Impl> impl) : impl_(std::move(impl)) {}
-LossGradient::~LossGradient() {
-  Pool pool;
-  impl_.reset();
-}
+struct InitialImpl final : ForwardLossKernel::Impl {
+  static constexpr const char *kName = "InitialGradient";
+  InitialImpl(const Device &device, const Params &)
+      : kernel(checked(Ref<MPSNNInitialGradient *>::adopt(
+                           [[MPSNNInitialGradient alloc] initWithDevice:device.impl().device.get()]),
+                       kName)) {}
+  const char *name() const override { return kName; }
+  void encode(id<MTLCommandBuffer> commands, const LossSources &s, const Image &out) const override {
+    [kernel.get() encodeToCommandBuffer:commands
+                            sourceImage:s.x->impl().image.get()
+                       destinationImage:out.impl().image.get()];
+  }
 
-std::shared_ptr<LossGradient> LossGradient::make(std::shared_ptr<Device> device, const Params &params) {
-  const auto options = LossOptions::from("LossGradient", params);
-  const bool of_labels = Options("LossGradient", params).boolean("compute_label_gradients");
-  return guard([&] {
-    auto kernel = Ref<MPSNNLossGradient *>::adopt([[MPSNNLossGradient alloc] initWithDevice:device->impl().device.get()
-                                                                             lossDescriptor:objc_loss(options)]);
-    check<NotImplementedError>(static_cast<bool>(kernel), "LossGradient: the device has no such kernel.");
-    kernel.get().computeLabelGradients = of_labels ? YES : NO;
-    return std::make_shared<LossGradient>(std::unique_ptr<Impl>(new Impl{device, kernel}));
-  });
-}
-
-std::shared_ptr<Image> LossGradient::encode(CommandBuffer &buffer, const Image &grad, const Image &x,
-                                            const Image &labels, const Image *weights, std::shared_ptr<Image> out,
-                                            bool temporary) const {
-  const char *const name = "LossGradient";
-  check_open(buffer, *impl_->device, name);
-  check_sources(name, *impl_->device, {{&grad, "grad"}, {&x, "x"}, {&labels, "labels"}, {weights, "weights"}});
-  const auto shape = x.shape(), given = grad.shape();
-  const ImageShape reduced{shape.n, 1, 1, 1};
-  check(given == shape || given == reduced, name, ": grad.shape ", given, " is neither ", reduced, " nor x.shape ",
-        shape, ".");
-  check_like(name, {&labels, "labels"}, shape);
-  check_like(name, {weights, "weights"}, shape);
-  out = destination(name, buffer, impl_->device, std::move(out), shape, gradient_dtype(x.dtype()), temporary);
-  guard([&] {
-    const ImageBatch incoming(grad), sources(x), compared(labels), results(*out);
-    const ImageBatch factors = weights != nullptr ? ImageBatch(*weights) : ImageBatch();
-    id<MTLCommandBuffer> commands = buffer.impl().buffer.get();
-    [impl_->kernel.get() encodeBatchToCommandBuffer:commands
-                                    sourceGradients:incoming.images()
-                                       sourceImages:sources.images()
-                                             labels:compared.images()
-                                            weights:weights != nullptr ? factors.images() : nil
-                                       sourceStates:nil
-                               destinationGradients:results.images()];
-    for (const ImageBatch *batch : {&incoming, &sources, &compared, &factors}) batch->did_read();
-    out->impl().note_write(commands);
-  });
-  return out;
-}
-
-std::shared_ptr<Device> LossGradient::device() const { return impl_->device; }
-
-// ---------------------------------------------------------------------------------------------------- InitialGradient
-
-struct InitialGradient::Impl {
-  std::shared_ptr<Device> device;
   Ref<MPSNNInitialGradient *> kernel;
 };
 
-InitialGradient::InitialGradient(std::unique_ptr<Impl> impl) : impl_(std::move(impl)) {}
-InitialGradient::~InitialGradient() {
+}  // namespace
+
+ForwardLossKernel::ForwardLossKernel(std::unique_ptr<Impl> impl) : impl_(std::move(impl)) {}
+ForwardLossKernel::~ForwardLossKernel() {
   Pool pool;
   impl_.reset();
 }
 
-std::shared_ptr<InitialGradient> InitialGradient::make(std::shared_ptr<Device> device) {
+std::shared_ptr<ForwardLossKernel> ForwardLossKernel::make(std::shared_ptr<Device> device, std::string_view name,
+                                                           const Params &options) {
   return guard([&] {
-    auto kernel =
-        Ref<MPSNNInitialGradient *>::adopt([[MPSNNInitialGradient alloc] initWithDevice:device->impl().device.get()]);
-    check<NotImplementedError>(static_cast<bool>(kernel), "InitialGradient: the device has no such kernel.");
-    return std::make_shared<InitialGradient>(std::unique_ptr<Impl>(new Impl{device, kernel}));
+    std::unique_ptr<Impl> impl;
+    if (name == ForwardImpl::kName) impl = std::make_unique<ForwardImpl>(*device, options);
+    if (name == GradientImpl::kName) impl = std::make_unique<GradientImpl>(*device, options);
+    if (name == InitialImpl::kName) impl = std::make_unique<InitialImpl>(*device, options);
+    check<KeyError>(impl != nullptr, name);
+    impl->device = std::move(device);
+    return std::make_shared<ForwardLossKernel>(std::move(impl));
   });
 }
 
-std::shared_ptr<Image> InitialGradient::encode(CommandBuffer &buffer, const Image &x, std::shared_ptr<Image> out,
-                                               bool temporary) const {
-  const char *const name = "InitialGradient";
-  check_open(buffer, *impl_->device, name);
-  check_sources(name, *impl_->device, {{&x, "x"}});
-  out = destination(name, buffer, impl_->device, std::move(out), x.shape(), gradient_dtype(x.dtype()), temporary);
+const char *ForwardLossKernel::name() const { return impl_->name(); }
+std::shared_ptr<Device> ForwardLossKernel::device() const { return impl_->device; }
+ImageShape ForwardLossKernel::result_shape(const Image &x) const { return impl_->result_shape(x.shape()); }
+DType ForwardLossKernel::result_dtype(const Image &x) const { return impl_->result_dtype(x.dtype()); }
+
+std::shared_ptr<Image> ForwardLossKernel::encode(CommandBuffer &buffer, const LossSources &sources,
+                                                 std::shared_ptr<Image> out, bool temporary) const {
+  const std::array<std::pair<const Image *, const char *>, 4> named = {
+      {{sources.grad, "grad"}, {sources.x, "x"}, {sources.labels, "labels"}, {sources.weights, "weights"}}};
+  check_open(buffer, *impl_->device, name());
+  for (const auto &[image, source] : named) {
+    if (image == nullptr) continue;
+    check_same_device(*image->device(), *impl_->device, source);
+    check<std::runtime_error>(!image->is_temporary() || image->read_count() > 0, name(), ": ", source,
+                              " is a temporary image whose read_count is 0: its last read has been encoded.");
+  }
+  impl_->check_sources(sources);
+  out = destination(name(), buffer, impl_->device, std::move(out), result_shape(*sources.x), result_dtype(*sources.x),
+                    temporary);
   guard([&] {
     id<MTLCommandBuffer> commands = buffer.impl().buffer.get();
-    [impl_->kernel.get() encodeToCommandBuffer:commands
-                                   sourceImage:x.impl().image.get()
-                              destinationImage:out->impl().image.get()];
+    impl_->encode(commands, sources, *out);
     out->impl().note_write(commands);
   });
   return out;
 }
-
-std::shared_ptr<Device> InitialGradient::device() const { return impl_->device; }
 
 }  // namespace mpscnn

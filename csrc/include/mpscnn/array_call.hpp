@@ -67,16 +67,47 @@ void for_each_chunk(std::int64_t n, std::int64_t max, Run&& run) {
   for (std::int64_t first = 0; first < n; first += max) run(first, max < n - first ? max : n - first);
 }
 
+/// One item per source of a call, in the order of the row's names. Does not allocate: a small kernel takes only five
+/// microseconds.
+template <class T>
+class PerSource {
+ public:
+  void push_back(T item) { items_[size_++] = std::move(item); }
+  std::size_t size() const { return size_; }
+  T& operator[](std::size_t source) { return items_[source]; }
+  const T& operator[](std::size_t source) const { return items_[source]; }
+  T* begin() { return items_.data(); }
+  T* end() { return items_.data() + size_; }
+  const T* begin() const { return items_.data(); }
+  const T* end() const { return items_.data() + size_; }
+  std::span<const T> span() const { return std::span(items_).first(size_); }
+  operator std::span<const T>() const { return span(); }
+
+ private:
+  std::array<T, SourceNames::kMost> items_{};
+  std::size_t size_ = 0;
+};
+
+using SharedImages = std::span<const std::shared_ptr<Image>>;
+
+/// Encode into `out`, or into a new image that the host can access without a copy unless it is temporary.
+std::shared_ptr<Image> encode(Kernel& kernel, CommandBuffer& buffer, SharedImages sources, const EncodeStates& states,
+                              std::shared_ptr<Image> out, bool temporary, std::optional<DType> dtype);
+/// For kernels whose result is a state.
+std::shared_ptr<BatchNormalizationState> encode(Kernel& kernel, CommandBuffer& buffer, SharedImages sources,
+                                                std::shared_ptr<BatchNormalizationState> state);
+
 // Each function runs on its own command buffer and waits. Arrays with more images than one MPSImage can hold are
 // computed in chunks.
 
-void run(Kernel& kernel, std::span<const std::shared_ptr<Image>> sources, const EncodeStates& states,
-         const std::shared_ptr<Image>& out);
+/// Return `out`, or a new image of `dtype`.
+std::shared_ptr<Image> run(Kernel& kernel, SharedImages sources, const EncodeStates& states, std::shared_ptr<Image> out,
+                           std::optional<DType> dtype);
 /// Return `out`, or a new array of `dtype` (default: that of the first source).
 ArrayView run(Kernel& kernel, std::span<const ArrayView> sources, const EncodeStates& states,
               std::optional<ArrayView> out, std::optional<DType> dtype);
 /// For kernels whose result is a state.
-std::shared_ptr<BatchNormalizationState> run(Kernel& kernel, std::span<const std::shared_ptr<Image>> sources,
+std::shared_ptr<BatchNormalizationState> run(Kernel& kernel, SharedImages sources,
                                              std::shared_ptr<BatchNormalizationState> state);
 std::shared_ptr<BatchNormalizationState> run(Kernel& kernel, std::span<const ArrayView> sources,
                                              std::shared_ptr<BatchNormalizationState> state);

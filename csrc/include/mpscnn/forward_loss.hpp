@@ -9,48 +9,30 @@
 
 namespace mpscnn {
 
-class ForwardLoss {
- public:
-  struct Impl;
-  static std::shared_ptr<ForwardLoss> make(std::shared_ptr<Device> device, const Params& options);
-  explicit ForwardLoss(std::unique_ptr<Impl> impl);
-  ~ForwardLoss();
-
-  ImageShape result_shape(ImageShape predictions) const;
-  /// Write the loss into `out`, or a new float32 image, temporary on request. `weights` may be null. Thread-safe on
-  /// different command buffers, as are the kernels below.
-  std::shared_ptr<Image> encode(CommandBuffer& buffer, const Image& x, const Image& labels, const Image* weights,
-                                std::shared_ptr<Image> out, bool temporary) const;
-  std::shared_ptr<Device> device() const;
-
- private:
-  std::unique_ptr<Impl> impl_;
+/// Source images of an encode. MPSNNForwardLoss has x, labels and weights, MPSNNLossGradient grad too, and
+/// MPSNNInitialGradient x alone. Weights may be null.
+struct LossSources {
+  const Image* grad = nullptr;  ///< of x's shape, or with one value for each image
+  const Image* x = nullptr;
+  const Image* labels = nullptr;
+  const Image* weights = nullptr;
 };
 
-class LossGradient {
+/// MPSNNForwardLoss, MPSNNLossGradient or MPSNNInitialGradient.
+class ForwardLossKernel {
  public:
   struct Impl;
-  static std::shared_ptr<LossGradient> make(std::shared_ptr<Device> device, const Params& options);
-  explicit LossGradient(std::unique_ptr<Impl> impl);
-  ~LossGradient();
+  /// `name` is the class of Python: "ForwardLoss", "LossGradient" or "InitialGradient".
+  static std::shared_ptr<ForwardLossKernel> make(std::shared_ptr<Device> device, std::string_view name,
+                                                 const Params& options);
+  explicit ForwardLossKernel(std::unique_ptr<Impl> impl);
+  ~ForwardLossKernel();
 
-  /// `grad` has x's shape, or one value for each image.
-  std::shared_ptr<Image> encode(CommandBuffer& buffer, const Image& grad, const Image& x, const Image& labels,
-                                const Image* weights, std::shared_ptr<Image> out, bool temporary) const;
-  std::shared_ptr<Device> device() const;
-
- private:
-  std::unique_ptr<Impl> impl_;
-};
-
-class InitialGradient {
- public:
-  struct Impl;
-  static std::shared_ptr<InitialGradient> make(std::shared_ptr<Device> device);
-  explicit InitialGradient(std::unique_ptr<Impl> impl);
-  ~InitialGradient();
-
-  std::shared_ptr<Image> encode(CommandBuffer& buffer, const Image& x, std::shared_ptr<Image> out,
+  const char* name() const;
+  ImageShape result_shape(const Image& x) const;
+  DType result_dtype(const Image& x) const;
+  /// Encode into `out`, or a new image, temporary on request. Thread-safe on different command buffers.
+  std::shared_ptr<Image> encode(CommandBuffer& buffer, const LossSources& sources, std::shared_ptr<Image> out,
                                 bool temporary) const;
   std::shared_ptr<Device> device() const;
 

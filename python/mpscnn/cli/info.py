@@ -14,8 +14,9 @@ import numpy as np
 import typer
 
 from .. import memory
-from .._core import Device, __version__
+from .._core import __version__
 from ..benchmarking import metadata_version
+from ..device import Device
 from ..layers import LayerTable, MemoryPlan, bytes_text, layer_table, memory_plan, shape_text
 from ..network import Network
 from . import options

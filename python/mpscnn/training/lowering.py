@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from .._core import NeuronDescriptor
+from ..descriptors import NeuronDescriptor
 from ..graph import CONCATENATE, Graph, Node
 from ..kernels import KERNELS, row_of
 from ..passes import neuron_descriptor, scale_and_shift

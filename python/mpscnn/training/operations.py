@@ -10,8 +10,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from .. import _core
+from ..device import CommandBuffer, Device
 from ..kernels import KERNELS, row_of
-from ..optimizers import Optimizer
+from ..optimizers import Optimizer, OptimizerState
+from ..states import BatchNormalizationState, NormalizationGammaAndBetaState
 from .lowering import Operation
 from .parameters import STATISTICS, SUFFIXES, Parameter, to_mps, to_torch
 
@@ -36,7 +38,7 @@ class Recording:
         self.states: dict[str, int] = {}
 
 
-def make_kernel(name: str, device: _core.Device | None, **arguments: Any) -> Any:
+def make_kernel(name: str, device: Device | None, **arguments: Any) -> Any:
     """Return a kernel of the table by its name."""
     kind: Any = KERNELS[name]
     return kind(**arguments, device=device)
@@ -63,7 +65,7 @@ class Layer:
     parameters : list of Parameter
     """
 
-    def __init__(self, operation: Operation, wants: list[bool], is_trained: bool, device: _core.Device | None) -> None:
+    def __init__(self, operation: Operation, wants: list[bool], is_trained: bool, device: Device | None) -> None:
         self.operation, self.wants, self.is_trained, self.device = operation, wants, is_trained, device
         self.parameters: list[Parameter] = []
         self.has_gradient = is_trained or any(wants)
@@ -83,7 +85,7 @@ class Layer:
         """Return the parameters by argument, in MPS's order; they can be written in place."""
         return {}
 
-    def reload(self, commands: _core.CommandBuffer) -> None:
+    def reload(self, commands: CommandBuffer) -> None:
         """Encode a reload of the kernels' parameters from the arrays."""
 
     def state_dict(self) -> dict[str, Array]:
@@ -103,7 +105,7 @@ class _Trainable(Layer):
     """A layer whose parameters are values that an optimizer changes."""
 
     values: Any = None
-    optimized: _core.OptimizerState | None = None
+    optimized: OptimizerState | None = None
 
     def kernels(self) -> list[Any]:
         """Return the kernels that have copies of the parameters."""
@@ -121,7 +123,7 @@ class _Trainable(Layer):
         assert self.optimized is not None
         recording.plan.update(self.optimized, self.gradients(recording), self.kernels())
 
-    def reload(self, commands: _core.CommandBuffer) -> None:
+    def reload(self, commands: CommandBuffer) -> None:
         if self.values is not None:
             for kernel in self.kernels():
                 kernel.reload(commands, self.values)
@@ -136,19 +138,19 @@ class _Trainable(Layer):
                     " frozen."
                 )
             beta = np.zeros(len(gamma))
-        return _core.NormalizationGammaAndBetaState(np.asarray(gamma), np.asarray(beta), device=self.device)
+        return NormalizationGammaAndBetaState(np.asarray(gamma), np.asarray(beta), device=self.device)
 
 
 class KernelLayer(_Trainable):
     """One kernel, with its gradient kernels."""
 
-    def __init__(self, operation: Operation, wants: list[bool], is_trained: bool, device: _core.Device | None) -> None:
+    def __init__(self, operation: Operation, wants: list[bool], is_trained: bool, device: Device | None) -> None:
         super().__init__(operation, wants, is_trained, device)
         self.kernel: Any = make_kernel(operation.kernel, device, **{"label": operation.name, **operation.arguments})
         self._is_convolution = "weight" in SUFFIXES.get(operation.kernel, {})
         self._reads_result = row_of(KERNELS[operation.kernel])["family"] == "softmax"
         if self._is_convolution:
-            with _core.CommandBuffer(self.kernel.device) as commands:
+            with CommandBuffer(self.kernel.device) as commands:
                 self.values = self.kernel.export_weights(commands)
             if is_trained and not wants[0]:
                 self.kernel.gradient.gradient_option = "weights_and_bias"
@@ -225,7 +227,7 @@ class BatchNormalization(_Trainable):
         operation: Operation,
         wants: list[bool],
         is_trained: bool,
-        device: _core.Device | None,
+        device: Device | None,
         slots: int,
     ) -> None:
         super().__init__(operation, wants, is_trained, device)
@@ -235,14 +237,13 @@ class BatchNormalization(_Trainable):
         self._statistics: Any = make_kernel("BatchNormalizationStatistics", device)
         self._sums: Any = make_kernel("BatchNormalizationStatisticsGradient", device, activation=activation)
         channels = len(arguments["gamma"])
-        self._states = [_core.BatchNormalizationState(channels, device=device) for _ in range(slots)]
+        self._states = [BatchNormalizationState(channels, device=device) for _ in range(slots)]
         self.values = self.gamma_and_beta()
-        self.running = _core._RunningStatistics(
-            *(
-                np.full(channels, initial) if operation.arguments.get(name) is None else operation.arguments[name]
-                for name, initial in zip(STATISTICS, (0, 1), strict=True)
-            )
+        mean, variance = (
+            np.full(channels, initial) if operation.arguments.get(name) is None else operation.arguments[name]
+            for name, initial in zip(STATISTICS, (0, 1), strict=True)
         )
+        self.running = _core._RunningStatistics(mean.tolist(), variance.tolist())
 
     def forward(self, recording: Recording, out: int | None) -> int:
         source = [recording.values[self.operation.sources[0]]]
@@ -257,7 +258,7 @@ class BatchNormalization(_Trainable):
             return [None]
         return [recording.plan.encode(self.kernel.gradient, sources, batch_states=self._states)]
 
-    def gradients(self, recording: Recording) -> list[_core.BatchNormalizationState]:
+    def gradients(self, recording: Recording) -> list[BatchNormalizationState]:
         return self._states
 
     def kernels(self) -> list[Any]:
@@ -271,9 +272,7 @@ class BatchNormalization(_Trainable):
 class Concatenation(Layer):
     """Concatenation of channels: copies each source to its place, and its gradient from there."""
 
-    def __init__(
-        self, operation: Operation, wants: list[bool], device: _core.Device | None, channels: list[int]
-    ) -> None:
+    def __init__(self, operation: Operation, wants: list[bool], device: Device | None, channels: list[int]) -> None:
         super().__init__(operation, wants, False, device)
         self._channels = sum(channels)
         self._forward, self._backward = [], []

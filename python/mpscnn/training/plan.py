@@ -8,6 +8,7 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 
 from .. import _core
+from ..device import Device
 from ..graph import CONCATENATE, Graph
 from ..optimizers import Optimizer
 from .lowering import Operation, Shapes, lower
@@ -46,7 +47,7 @@ class Plan:
         slots: int,
         momentum: float | None,
         tracked: Mapping[str, int],
-        device: _core.Device | None,
+        device: Device | None,
     ) -> None:
         (self.input,) = graph.inputs
         self.output = next(iter(graph.outputs.values())).source
@@ -175,7 +176,7 @@ def _layer(
     operation: Operation,
     wants: list[bool],
     is_trained: bool,
-    device: _core.Device | None,
+    device: Device | None,
     shapes: Shapes,
     slots: int,
 ) -> Layer:

@@ -14,10 +14,11 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from .. import _checks, _core, _progress
+from .. import _checks, _progress
 from .._interrupts import defer_interrupts
+from ..device import CommandBuffer, Device
 from ..layers import layer_table
-from ..losses import Loss
+from ..losses import Loss, LossLabels
 from ..network import Network
 from ..optimizers import Optimizer, OptimizerStochasticGradientDescent
 from . import checkpoint
@@ -119,7 +120,7 @@ class Trainer(_checks.Made):
         batch_norm_momentum: float | None = None,
         in_flight: int = 2,
         seed: int = 0,
-        device: _core.Device | None = None,
+        device: Device | None = None,
     ) -> None:
         self._in_flight = _checks.integer(in_flight, "in_flight", minimum=1)
         self._seed = _checks.integer(seed, "seed", minimum=0)
@@ -167,7 +168,7 @@ class Trainer(_checks.Made):
         self._steps = 0
         self._at_work: deque[Step] = deque()
         self._losses: dict[int, Loss] = {}
-        self._labels: dict[tuple[Any, ...], _core.LossLabels] = {}
+        self._labels: dict[tuple[Any, ...], LossLabels] = {}
         self.history = History()
 
     # ---- a step
@@ -206,7 +207,7 @@ class Trainer(_checks.Made):
         plan, images = self._plan, len(x)
         with defer_interrupts():
             plan.before_step(self._steps, images)
-            compared: list[_core.LossLabels] = []
+            compared: list[LossLabels] = []
             first = 0
             for count in plan.core.chunks(images):
                 compared.append(self._compared(targets[first : first + count], len(compared)))
@@ -252,7 +253,7 @@ class Trainer(_checks.Made):
 
     # ---- labels and losses
 
-    def _compared(self, targets: Array, chunk: int) -> _core.LossLabels:
+    def _compared(self, targets: Array, chunk: int) -> LossLabels:
         """Return labels on the device; objects of an earlier step in the same slot are reused."""
         place = (self._steps % self._in_flight, chunk, targets.shape, targets.dtype.kind)
         if place in self._labels:
@@ -262,7 +263,7 @@ class Trainer(_checks.Made):
             if len(self._labels) > 8 * self._in_flight:
                 self._labels.clear()
             classes = self._boundary.result[2] if targets.dtype.kind in "iu" else None
-            self._labels[place] = _core.LossLabels(targets, number_of_classes=classes, device=self._device)
+            self._labels[place] = LossLabels(targets, number_of_classes=classes, device=self._device)
         return self._labels[place]
 
     def _mean_loss(self, images: int) -> Loss:
@@ -492,7 +493,7 @@ class Trainer(_checks.Made):
             arrays[key] = _checks.array(state_dict[key], f'{where}["{key}"]')
             checkpoint.check_array(arrays, key, one.shape, where)
         tracked = tracked_batches(state_dict, where)
-        with _core.CommandBuffer(self._device) as commands:
+        with CommandBuffer(self._device) as commands:
             for layer in self._plan.layers:
                 if layer.parameters:
                     layer.load({one.key: arrays[one.key] for one in layer.parameters})

@@ -1,0 +1,160 @@
+// SPDX-License-Identifier: Apache-2.0
+// Parameters of bound functions. A parameter's type has its name, so that a wrong argument is reported by name:
+//
+//   .def("channels", [](const Image& image, Int<"first"> first, Int<"count"> count) { … })
+//
+// The public Python function around it has the signature, defaults and docstring.
+#pragma once
+
+#include <pybind11/pybind11.h>
+#include <pybind11/stl.h>
+
+#include <algorithm>
+#include <concepts>
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <utility>
+
+#include <mpscnn/error.hpp>
+
+namespace mpscnn::bindings {
+
+namespace py = pybind11;
+
+// ---- checks, for arguments of several types
+
+/// "ndarray", "NoneType".
+std::string type_name(py::handle object);
+
+/// Throw TypeError "label (int) is not a str."
+[[noreturn]] void refuse(py::handle object, std::string_view name, std::string_view wanted);
+
+/// Return the string's UTF-8, valid as long as the object. Throw TypeError "label (int) is not a str.", ValueError for
+/// lone surrogates.
+std::string_view text_of(py::handle object, std::string_view name);
+
+/// Return the value of an int or a scalar that is one. Throw TypeError "first (bool) is not an int.", ValueError beyond
+/// 64 bits.
+std::int64_t int_of(py::handle object, std::string_view name);
+
+/// Return the value of True or False, NumPy's too. Throw TypeError "copy (int) is not True or False."
+bool bool_of(py::handle object, std::string_view name);
+
+/// Return the value of a float or a scalar that is a number. Throw TypeError "epsilon (str) is not a number.",
+/// ValueError for an int beyond a float's range.
+double float_of(py::handle object, std::string_view name);
+
+/// Return whether the object is of a bound class and its __init__ has not run, so that it holds no C++ object.
+bool is_unmade(py::handle object);
+
+/// Throw TypeError "x (Image) was not made: its __init__ has not run."
+void check_made(py::handle object, std::string_view name);
+
+/// Throw TypeError "x (int) is not an Image." unless the object is an instance of `kind` that was made.
+void check_instance(py::handle object, std::string_view name, py::handle kind);
+
+/// Return the C++ object. Throw TypeError "x (int) is not an Image."
+template <class T>
+std::shared_ptr<T> object_of(py::handle object, std::string_view name) {
+  check_instance(object, name, py::type::handle_of<T>());
+  return object.cast<std::shared_ptr<T>>();
+}
+
+/// Return the C++ object, or null for None.
+template <class T>
+std::shared_ptr<T> object_or_null(py::handle object, std::string_view name) {
+  return object.is_none() ? nullptr : object_of<T>(object, name);
+}
+
+/// Return nullopt, which is None, for an empty string (no label, no error).
+std::optional<std::string> optional_text(std::string text);
+py::object text_or_none(const std::string& text);
+
+// ---- parameters
+
+/// A string as a template argument.
+template <std::size_t kSize>
+struct Name {
+  consteval Name(const char (&letters)[kSize]) { std::copy_n(letters, kSize, text); }  // NOLINT: implicit on purpose
+  char text[kSize]{};
+};
+
+template <Name kName>
+struct Str {
+  static constexpr auto kType = py::detail::const_name("str");
+  std::string value;
+  operator const std::string&() const { return value; }
+  void read(py::handle object) { value = text_of(object, kName.text); }
+};
+
+template <Name kName>
+struct Int {
+  static constexpr auto kType = py::detail::const_name("typing.SupportsIndex");
+  std::int64_t value = 0;
+  operator std::int64_t() const { return value; }
+  void read(py::handle object) { value = int_of(object, kName.text); }
+};
+
+template <Name kName>
+struct Bool {
+  static constexpr auto kType = py::detail::const_name("bool");
+  bool value = false;
+  operator bool() const { return value; }
+  void read(py::handle object) { value = bool_of(object, kName.text); }
+};
+
+template <Name kName>
+struct Float {
+  static constexpr auto kType = py::detail::const_name("typing.SupportsFloat | typing.SupportsIndex");
+  double value = 0;
+  operator double() const { return value; }
+  void read(py::handle object) { value = float_of(object, kName.text); }
+};
+
+/// An object of a bound class.
+template <class T, Name kName>
+struct Arg {
+  static constexpr auto kType = py::detail::make_caster<T>::name;
+  std::shared_ptr<T> value;
+  operator const std::shared_ptr<T>&() const { return value; }
+  T& operator*() const { return *value; }
+  T* operator->() const { return value.get(); }
+  void read(py::handle object) { value = object_of<T>(object, kName.text); }
+};
+
+/// An object of a bound class, or None, which is null.
+template <class T, Name kName>
+struct OptionalArg {
+  static constexpr auto kType = py::detail::make_caster<T>::name | py::detail::make_caster<py::none>::name;
+  std::shared_ptr<T> value;
+  operator const std::shared_ptr<T>&() const { return value; }
+  explicit operator bool() const { return value != nullptr; }
+  void read(py::handle object) { value = object_or_null<T>(object, kName.text); }
+};
+
+template <class T>
+concept Parameter = requires(T parameter, py::handle object) { parameter.read(object); };
+
+// ---- classes
+
+/// Make all methods of the module's classes refuse a `self` whose __init__ has not run. Call when everything is bound.
+void refuse_unmade(py::module_& module);
+
+}  // namespace mpscnn::bindings
+
+namespace pybind11::detail {
+
+template <mpscnn::bindings::Parameter T>
+struct type_caster<T> {
+  PYBIND11_TYPE_CASTER(T, T::kType);
+  bool load(handle source, bool) {
+    value.read(source);
+    return true;
+  }
+};
+
+}  // namespace pybind11::detail

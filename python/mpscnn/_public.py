@@ -1,0 +1,90 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Public classes over the classes of the compiled core."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any, TypeVar
+
+from numpy.typing import DTypeLike, NDArray
+
+from . import _checks, _core
+
+_Kind = TypeVar("_Kind")
+_Function = TypeVar("_Function", bound=Callable[..., Any])
+
+
+def public(kind: type[_Kind]) -> type[_Kind]:
+    """Make a class what the core returns instead of its base, and show the base's public members as its own.
+
+    The base, a class of the core, has the members whose types pybind11 can state; the class has the constructor, the
+    members with types of NumPy's and Python's typing, and all docstrings.
+    """
+    base = kind.__mro__[1]
+    for name, member in vars(base).items():
+        if not name.startswith("_") or name == "__call__":
+            setattr(kind, name, member)
+    kind.__repr__ = _repr_of_any(kind.__name__, kind.__repr__)  # type: ignore[method-assign]
+    kind.__init__.__doc__ = ""  # not pybind11's: the docstring of the class has the parameters
+    kind.__module__ = "mpscnn"
+    _core._set_public_class(kind)
+    return kind
+
+
+def _repr_of_any(name: str, show: Callable[[Any], str]) -> Callable[[Any], str]:
+    """Return a __repr__ that also shows objects whose __init__ has not run, as tracebacks do."""
+
+    def __repr__(self: Any) -> str:
+        return show(self) if _core._is_made(self) else f"<mpscnn.{name}, not made>"
+
+    return __repr__
+
+
+def in_c(function: Any) -> Callable[[_Function], _Function]:
+    """Replace a declaration, which has signature and docstring, by the function in C that is faster than Python's."""
+
+    def replace(declaration: _Function) -> _Function:
+        parameters = inspect.signature(declaration).parameters.values()
+        signature = str(inspect.Signature([one.replace(annotation=inspect.Parameter.empty) for one in parameters]))
+        signature = signature.replace("(self", "($self, /")
+        text = f"{declaration.__name__}{signature}\n--\n\n{inspect.cleandoc(declaration.__doc__ or '')}"
+        _core._document(function, text)
+        replaced: _Function = function
+        return replaced
+
+    return replace
+
+
+class ArrayLike:
+    """NumPy's and DLPack's protocols, for classes with a method numpy()."""
+
+    __slots__ = ()
+
+    if TYPE_CHECKING:
+
+        def numpy(self) -> NDArray[Any]: ...
+        def __buffer__(self, flags: int, /) -> memoryview: ...
+
+    def __array__(self, dtype: DTypeLike | None = None, copy: bool | None = None) -> NDArray[Any]:
+        """Return a view, or a copy if ``copy`` is True, or where ``dtype`` or the memory need one."""
+        copy = None if copy is None else _checks.boolean(copy, "copy")
+        array = self._memory(copy)
+        wanted = array.dtype if dtype is None else _checks.dtype(dtype, "dtype")
+        if copy is False and wanted != array.dtype:
+            kind = type(self).__name__
+            raise ValueError(
+                f"{kind}: dtype ({wanted}) is not the {kind.lower()}'s ({array.dtype}), which copy=False asks for."
+            )
+        return array.astype(wanted, copy=bool(copy))
+
+    def _memory(self, copy: bool | None) -> NDArray[Any]:
+        return self.numpy()
+
+    def __dlpack__(self, **kwargs: Any) -> Any:
+        """Return a DLPack capsule of the memory; the arguments are those of NumPy's arrays."""
+        return self.numpy().__dlpack__(**kwargs)
+
+    def __dlpack_device__(self) -> tuple[int, int]:
+        """Return (1, 0): the memory is the CPU's."""
+        return (1, 0)

@@ -1,0 +1,116 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Devices, and the command buffers that they run."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, cast
+
+from . import _core
+from ._public import public
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from types import TracebackType
+
+    from typing_extensions import Self
+
+    from . import _typing as t
+
+
+@public
+class Device(_core._Device):
+    """A Metal device with its own command queue.
+
+    ``Device()`` is the system's default device; ``Device.all()`` lists all of them. Devices are equal when they are the
+    same one.
+
+    Raises
+    ------
+    RuntimeError
+        "Device: this machine has no Metal device."
+    NotImplementedError
+        "Device: ... has memory of its own, ...": arrays and buffers are the CPU's, and the GPU must see them.
+
+    Source
+    ------
+    Metal/MTLDevice.h, MTLDevice. Linux: openmps.
+    """
+
+    __slots__ = ()
+
+    def __init__(self) -> None:
+        super().__init__()
+
+    @staticmethod
+    def all() -> list[Device]:
+        """Return all devices whose memory is the CPU's, the default one first."""
+        return _core._Device._all()
+
+    def reset_peak_bytes(self) -> None:
+        """Set peak_bytes to allocated_bytes."""
+        self._reset_peak_bytes()
+
+    def free_cached_bytes(self) -> None:
+        """Return cached memory to the system; raise NotImplementedError if the device does not report it."""
+        self._free_cached_bytes()
+
+
+@public
+class CommandBuffer(_core._CommandBuffer):
+    """A list of encoded kernels that the device runs in order.
+
+    As a context manager it commits and waits on exit, unless an exception is on its way: then nothing is run.
+
+    Parameters
+    ----------
+    device : Device, optional
+    label : str, optional
+        Name in errors and traces.
+
+    Raises
+    ------
+    TypeError
+        "label (int) is not a str.", "CommandBuffer: handler (int) is not callable."
+    RuntimeError
+        "CommandBuffer: 64 command buffers of the device are open, the maximum: ..." (made, neither committed nor
+        dropped), "CommandBuffer: commit() was called already; ...", "CommandBuffer: wait() was called before
+        commit().", and from ``wait()`` whatever the device says when the work has failed.
+
+    Source
+    ------
+    Metal/MTLCommandBuffer.h, MTLCommandBuffer.
+    """
+
+    __slots__ = ()
+
+    def __init__(self, device: Device | None = None, label: str | None = None) -> None:
+        super().__init__(device, label)
+
+    def commit(self) -> None:
+        """Submit the work to the device; once. Other Python threads run meanwhile."""
+        self._commit()
+
+    def wait(self) -> None:
+        """Wait until the work is done; raise RuntimeError if it failed."""
+        self._wait()
+
+    def add_completed_handler(self, handler: Callable[[], object]) -> None:
+        """Call ``handler()`` when the work is done, on a thread of the device or one that waits; before commit().
+
+        Exceptions of the handler go to sys.unraisablehook.
+        """
+        self._add_completed_handler(handler)
+
+    @property
+    def status(self) -> t.CommandBufferStatus:
+        """Progress of the work."""
+        return cast("t.CommandBufferStatus", self._status)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, type: type[BaseException] | None, value: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        if type is None:
+            self._finish()
