@@ -1,0 +1,194 @@
+// SPDX-License-Identifier: Apache-2.0
+// Calls that a row names, with their arguments, and the values of objects afterwards.
+#pragma once
+
+#import "row_images.hh"
+
+/// Gradients of gamma and beta from a row.
+@interface RowBatchState : MPSCNNBatchNormalizationState
+@end
+
+inline id<MTLBuffer> gamma_gradient, beta_gradient;
+
+@implementation RowBatchState
+- (id<MTLBuffer>)gradientForGamma {
+  return gamma_gradient;
+}
+- (id<MTLBuffer>)gradientForBeta {
+  return beta_gradient;
+}
+@end
+
+inline void give_gradients(MPSCNNConvolutionGradientState *state, id<MTLBuffer> weights, id<MTLBuffer> biases) {
+  std::memcpy([[state gradientForWeights] contents], [weights contents], [weights length]);
+  std::memcpy([[state gradientForBiases] contents], [biases contents], [biases length]);
+}
+
+inline MPSCNNLossDataDescriptor *loss_data(const Row &row, const std::string &name, long image) {
+  const Array *values = array(row, name);
+  if (values == nullptr) return nil;
+  const auto extent = [&](std::size_t i) { return static_cast<NSUInteger>(values->shape[i]); };
+  const NSUInteger length = extent(1) * extent(2) * extent(3) * sizeof(float);
+  NSData *data = [NSData dataWithBytes:values->bytes.data() + static_cast<NSUInteger>(image) * length length:length];
+  return [MPSCNNLossDataDescriptor cnnLossDataDescriptorWithData:data
+                                                          layout:MPSDataLayoutHeightxWidthxFeatureChannels
+                                                            size:MTLSizeMake(extent(2), extent(1), extent(3))];
+}
+
+/// Make labels of one image of the arrays `labels` and `weights`, with one loss or with all.
+inline MPSCNNLossLabels *make_labels(const Row &row, long image) {
+  MPSCNNLossDataDescriptor *labels = loss_data(row, "labels", image);
+  const MTLSize size = flag(row, "all_losses") ? [labels size] : MTLSizeMake(1, 1, 1);
+  return [[[MPSCNNLossLabels alloc] initWithDevice:device
+                                     lossImageSize:size
+                                  labelsDescriptor:labels
+                                 weightsDescriptor:loss_data(row, "weights", image)] autorelease];
+}
+
+inline id<MTLBuffer> make_buffer(const Array &values) {
+  return [[device newBufferWithBytes:values.bytes.data()
+                              length:values.bytes.size()
+                             options:MTLResourceStorageModeShared] autorelease];
+}
+
+/// Make a matrix with two floats after each row.
+inline MPSMatrix *make_matrix(const Array &values) {
+  const auto rows = static_cast<NSUInteger>(values.shape[0]), columns = static_cast<NSUInteger>(values.shape[1]);
+  MPSMatrixDescriptor *descriptor = [MPSMatrixDescriptor matrixDescriptorWithRows:rows
+                                                                          columns:columns
+                                                                         rowBytes:(columns + 2) * sizeof(float)
+                                                                         dataType:MPSDataTypeFloat32];
+  MPSMatrix *matrix = [[[MPSMatrix alloc] initWithDevice:device descriptor:descriptor] autorelease];
+  char *first = static_cast<char *>([[matrix data] contents]);
+  for (NSUInteger row = 0; row < rows; ++row)
+    std::memcpy(first + row * [matrix rowBytes], values.bytes.data() + row * columns * sizeof(float),
+                columns * sizeof(float));
+  return matrix;
+}
+
+inline std::vector<double> floats_at(id<MTLBuffer> buffer, NSUInteger offset, NSUInteger count) {
+  const float *first = reinterpret_cast<const float *>(static_cast<const char *>([buffer contents]) + offset);
+  return std::vector<double>(first, first + count);
+}
+
+/// The objects of one row by their words, and the current command buffer.
+struct Calls {
+  const Row &row;
+  std::map<std::string, id> objects;
+
+  const Array &values(const std::string &name) const { return row.arrays.at(name); }
+
+  id object(const std::string &word) {
+    if (word == "none") return nil;
+    id &found = objects[word];
+    if (found == nil) found = make_object(word);
+    return found;
+  }
+
+  /// `word`: kind:names, the names separated by commas.
+  id make_object(const std::string &word) {
+    const auto colon = word.find(':');
+    const std::string kind = word.substr(0, colon);
+    const auto names = words(word.substr(colon + 1), ',');
+    const std::string &name = names[0];
+    const auto each = [&](const std::string &of) {
+      NSMutableArray *all = [NSMutableArray array];
+      for (const auto &one : names) [all addObject:object(of + ":" + one)];
+      return all;
+    };
+    if (kind == "image" || kind == "batch") return source_images(row, name, kind == "batch" ? As::batch : As::one);
+    if (kind == "empty" || kind == "empties") {
+      const auto found = integers(row, name);
+      return filled_images(found, "float32", kind == "empties" ? As::batch : As::one);
+    }
+    if (kind == "labels") return make_labels(row, std::stol(name));
+    if (kind == "label_batch") return each("labels");
+    if (kind == "buffer") return static_cast<id>(make_buffer(values(name)));
+    if (kind == "matrix") return make_matrix(values(name));
+    if (kind == "vectors") return each("vector");
+    if (kind == "vector") {
+      const auto count = static_cast<NSUInteger>(values(name).size());
+      MPSVectorDescriptor *descriptor = [MPSVectorDescriptor vectorDescriptorWithLength:count
+                                                                               dataType:MPSDataTypeFloat32];
+      return [[[MPSVector alloc] initWithBuffer:object("buffer:" + name) descriptor:descriptor] autorelease];
+    }
+    id a = object("buffer:" + name), b = object("buffer:" + names[1]);
+    if (kind == "weights_state")
+      return [[[MPSCNNConvolutionWeightsAndBiasesState alloc] initWithWeights:a biases:b] autorelease];
+    if (kind == "gamma_and_beta")
+      return [[[MPSCNNNormalizationGammaAndBetaState alloc] initWithGamma:a beta:b] autorelease];
+    MPSImage *image = image_of({1, 1, 1, 4}, "float32", std::vector<std::byte>(16).data());
+    id state = [make(row, kind == "other_state" ? "other." : "layer.") resultStateForSourceImage:image
+                                                                                    sourceStates:nil
+                                                                                destinationImage:image];
+    if (kind == "gradient_state") give_gradients(state, a, b);
+    if (kind == "batch_state" || kind == "other_state") {
+      object_setClass(state, [RowBatchState class]);
+      gamma_gradient = a, beta_gradient = b;
+    }
+    if (state != nil) return state;
+    check(false, row.name + ": unknown object " + word);
+    return nil;
+  }
+
+  /// Read the values of an object, or of all objects of a list.
+  std::vector<double> read(id object) {
+    if ([object isKindOfClass:[NSArray class]]) {
+      std::vector<double> all;
+      for (id one in object) {
+        const auto part = read(one);
+        all.insert(all.end(), part.begin(), part.end());
+      }
+      return all;
+    }
+    if ([object isKindOfClass:[MPSImage class]]) return read_images(object, "float32").values;
+    if ([object isKindOfClass:[MPSCNNLossLabels class]]) return read([object lossImage]);
+    if ([object isKindOfClass:[MPSMatrix class]]) {
+      MPSMatrix *matrix = object;
+      std::vector<double> all;
+      for (NSUInteger r = 0; r < [matrix rows]; ++r)
+        for (const double value : floats_at([matrix data], r * [matrix rowBytes], [matrix columns]))
+          all.push_back(value);
+      return all;
+    }
+    return floats_at(object, 0, [static_cast<id<MTLBuffer>>(object) length] / sizeof(float));
+  }
+};
+
+inline Calls *calls;
+
+inline id called_object(const std::string &word) { return calls->object(word); }
+
+/// Run `call` with its `call_arguments` `times` times, then compare the arrays `after.`WORD.
+inline void run_call(const Row &row, bool twin) {
+  Calls own{row, {}};
+  calls = &own;
+  id kernel = make(row);
+  if (twin) kernel = archived([[kernel copy] autorelease]);
+  if ([kernel respondsToSelector:@selector(setDestinationImageAllocator:)])
+    [kernel setDestinationImageAllocator:[MPSImage defaultAllocator]];
+  const SEL selector = NSSelectorFromString(text(setting(row, "call")));
+  for (long i = 0; i < std::stol(setting(row, "times", "1")); ++i) {
+    id<MTLCommandBuffer> buffer = command_buffer();
+    own.objects["commands"] = buffer;
+    NSMethodSignature *signature = [kernel methodSignatureForSelector:selector];
+    check(signature != nil, row.name + ": the class has the form");
+    NSInvocation *call = invocation(kernel, signature, selector, row, setting(row, "call_arguments"));
+    [call invoke];
+    id result = nil;
+    if ([signature methodReturnLength] > 0) [call getReturnValue:&result];
+    own.objects["returned"] = result;
+    run(buffer);
+  }
+  for (const auto &[key, want] : row.arrays) {
+    if (key.rfind("after.", 0) != 0) continue;
+    const auto got = own.read(own.object(key.substr(6)));
+    double worst = got.size() == static_cast<std::size_t>(want.size()) ? 0 : INFINITY;
+    for (std::size_t i = 0; i < got.size() && std::isfinite(worst); ++i) {
+      const double off = std::fabs(got[i] - want[i]) / (1 + std::fabs(want[i]));
+      if (!(off <= worst)) worst = std::isnan(off) ? INFINITY : off;
+    }
+    check(worst <= std::stod(setting(row, "tolerance")), row.name + ", " + key + ": off by " + std::to_string(worst));
+  }
+  calls = nullptr;
+}
