@@ -67,6 +67,9 @@ def problems(row: Row) -> list[str]:
             found.append(f"{name} is not one file of tests/")
             continue
         body = functions(files[0]).get(function)
+        if body is not None and name.endswith("_rows.py"):  # checks are names of rows
+            kind = name.removeprefix("test_").removesuffix("_rows.py")
+            body += "".join(file.read_text() for file in sorted((ROOT / "tests" / "rows").glob(f"{kind}_*.py")))
         if body is None:
             found.append(f"{name} runs no {function}")
         else:

@@ -13,7 +13,15 @@ from pathlib import Path
 import pytest
 
 import cases
-from rows import objc_forward, objc_gradients, objc_losses, objc_optimizers
+from rows import (
+    objc_batch_normalization,
+    objc_conversions,
+    objc_forward,
+    objc_gradients,
+    objc_losses,
+    objc_optimizers,
+    objc_places,
+)
 from rows.row_file import Row, write
 from support import only_openmps
 
@@ -63,6 +71,18 @@ def test_optimizers(tmp_path: Path) -> None:
     run(objc_optimizers.rows(), tmp_path)
 
 
+def test_batch_normalization(tmp_path: Path) -> None:
+    run(objc_batch_normalization.rows(), tmp_path)
+
+
+def test_conversions(tmp_path: Path) -> None:
+    run(list(objc_conversions.rows()), tmp_path)
+
+
+def test_places(tmp_path: Path) -> None:
+    run(list(objc_places.rows()), tmp_path)
+
+
 def test_a_wrong_value_is_seen(tmp_path: Path) -> None:
     """Of every kind of row: the program fails where one number is another."""
     assert FOLDER is not None
@@ -72,6 +92,9 @@ def test_a_wrong_value_is_seen(tmp_path: Path) -> None:
         objc_gradients.rows(header),
         objc_losses.rows(),
         objc_optimizers.rows(),
+        objc_batch_normalization.rows(),
+        list(objc_conversions.rows()),
+        list(objc_places.rows()),
     ):
         row = all_rows[0]
         key = next(key for key in row.arrays if key in ("expected", "gradient") or key.startswith("after."))

@@ -91,15 +91,17 @@ struct Calls {
     const std::string kind = word.substr(0, colon);
     const auto names = words(word.substr(colon + 1), ',');
     const std::string &name = names[0];
+    if (row.settings.count(word + ".class") != 0) return make(row, word + ".");
     const auto each = [&](const std::string &of) {
       NSMutableArray *all = [NSMutableArray array];
       for (const auto &one : names) [all addObject:object(of + ":" + one)];
       return all;
     };
     if (kind == "image" || kind == "batch") return source_images(row, name, kind == "batch" ? As::batch : As::one);
+    if (kind == "views") return source_images(row, name, As::views);
     if (kind == "empty" || kind == "empties") {
       const auto found = integers(row, name);
-      return filled_images(found, "float32", kind == "empties" ? As::batch : As::one);
+      return filled_images(found, setting(row, name + ".dtype", "float32"), kind == "empties" ? As::batch : As::one);
     }
     if (kind == "labels") return make_labels(row, std::stol(name));
     if (kind == "label_batch") return each("labels");
@@ -112,6 +114,7 @@ struct Calls {
                                                                                dataType:MPSDataTypeFloat32];
       return [[[MPSVector alloc] initWithBuffer:object("buffer:" + name) descriptor:descriptor] autorelease];
     }
+    if (kind == "state") return state_of(names);
     id a = object("buffer:" + name), b = object("buffer:" + names[1]);
     if (kind == "weights_state")
       return [[[MPSCNNConvolutionWeightsAndBiasesState alloc] initWithWeights:a biases:b] autorelease];
@@ -131,6 +134,26 @@ struct Calls {
     return nil;
   }
 
+  /// Make a state of the kernel `layer` for its sources and its result; gradients are filled as images are.
+  id state_of(const std::vector<std::string> &names) {
+    id a = object("image:" + names[0]), b = object("image:" + names[1]), layer = object("layer");
+    if (names.size() == 3)
+      return [layer resultStateForPrimaryImage:a
+                                secondaryImage:b
+                                  sourceStates:nil
+                              destinationImage:object("image:" + names[2])];
+    id state = [layer resultStateForSourceImage:a sourceStates:nil destinationImage:b];
+    for (id<MTLBuffer> buffer : gradients_in(state)) std::memset([buffer contents], 0x7f, [buffer length]);
+    return state;
+  }
+
+  static std::vector<id<MTLBuffer>> gradients_in(id state) {
+    std::vector<id<MTLBuffer>> found;
+    for (NSString *name in @[ @"gradientForWeights", @"gradientForBiases", @"gradientForGamma", @"gradientForBeta" ])
+      if ([state respondsToSelector:NSSelectorFromString(name)]) found.push_back([state valueForKey:name]);
+    return found;
+  }
+
   /// Read the values of an object, or of all objects of a list.
   std::vector<double> read(id object) {
     if ([object isKindOfClass:[NSArray class]]) {
@@ -141,8 +164,16 @@ struct Calls {
       }
       return all;
     }
-    if ([object isKindOfClass:[MPSImage class]]) return read_images(object, "float32").values;
+    if ([object isKindOfClass:[MPSImage class]]) {
+      const bool half = [static_cast<MPSImage *>(object) featureChannelFormat] == MPSImageFeatureChannelFormatFloat16;
+      return read_images(object, half ? "float16" : "float32").values;
+    }
     if ([object isKindOfClass:[MPSCNNLossLabels class]]) return read([object lossImage]);
+    if ([object isKindOfClass:[MPSState class]]) {
+      NSMutableArray *gradients = [NSMutableArray array];
+      for (id<MTLBuffer> buffer : gradients_in(object)) [gradients addObject:static_cast<id>(buffer)];
+      return read(gradients);
+    }
     if ([object isKindOfClass:[MPSMatrix class]]) {
       MPSMatrix *matrix = object;
       std::vector<double> all;
@@ -159,7 +190,20 @@ inline Calls *calls;
 
 inline id called_object(const std::string &word) { return calls->object(word); }
 
-/// Run `call` with its `call_arguments` `times` times, then compare the arrays `after.`WORD.
+/// Call `selector` of an object with arguments by their words; return the result.
+inline id call(const Row &row, id object, const std::string &selector, const std::string &arguments) {
+  const SEL name = NSSelectorFromString(text(selector));
+  NSMethodSignature *signature = [object methodSignatureForSelector:name];
+  check(signature != nil, row.name + ": the class has the form " + selector);
+  NSInvocation *invoked = invocation(object, signature, name, row, arguments);
+  [invoked invoke];
+  id result = nil;
+  if (*[signature methodReturnType] == '@') [invoked getReturnValue:&result];
+  return result;
+}
+
+/// Run the calls `before.N` ("object selector arguments") and `call` with its `call_arguments`, `times` times, then
+/// compare the arrays `after.`WORD.
 inline void run_call(const Row &row, bool twin) {
   Calls own{row, {}};
   calls = &own;
@@ -167,17 +211,16 @@ inline void run_call(const Row &row, bool twin) {
   if (twin) kernel = archived([[kernel copy] autorelease]);
   if ([kernel respondsToSelector:@selector(setDestinationImageAllocator:)])
     [kernel setDestinationImageAllocator:[MPSImage defaultAllocator]];
-  const SEL selector = NSSelectorFromString(text(setting(row, "call")));
   for (long i = 0; i < std::stol(setting(row, "times", "1")); ++i) {
     id<MTLCommandBuffer> buffer = command_buffer();
     own.objects["commands"] = buffer;
-    NSMethodSignature *signature = [kernel methodSignatureForSelector:selector];
-    check(signature != nil, row.name + ": the class has the form");
-    NSInvocation *call = invocation(kernel, signature, selector, row, setting(row, "call_arguments"));
-    [call invoke];
-    id result = nil;
-    if ([signature methodReturnLength] > 0) [call getReturnValue:&result];
-    own.objects["returned"] = result;
+    for (const auto &[key, value] : row.settings) {
+      if (key.rfind("before.", 0) != 0) continue;
+      const auto first = value.find(' '), second = value.find(' ', first + 1);
+      call(row, own.object(value.substr(0, first)), value.substr(first + 1, second - first - 1),
+           value.substr(second + 1));
+    }
+    own.objects["returned"] = call(row, kernel, setting(row, "call"), setting(row, "call_arguments"));
     run(buffer);
   }
   for (const auto &[key, want] : row.arrays) {
@@ -185,6 +228,7 @@ inline void run_call(const Row &row, bool twin) {
     const auto got = own.read(own.object(key.substr(6)));
     double worst = got.size() == static_cast<std::size_t>(want.size()) ? 0 : INFINITY;
     for (std::size_t i = 0; i < got.size() && std::isfinite(worst); ++i) {
+      if (got[i] == want[i] || (std::isnan(got[i]) && std::isnan(want[i]))) continue;
       const double off = std::fabs(got[i] - want[i]) / (1 + std::fabs(want[i]));
       if (!(off <= worst)) worst = std::isnan(off) ? INFINITY : off;
     }

@@ -255,5 +255,5 @@ inline id object_named(const Row &row, const std::string &name) {
     source->groups = std::stoul(setting(row, "groups", "1"));
     return source;
   }
-  return row.settings.count(name + ".class") != 0 ? make(row, name + ".") : called_object(name);
+  return called_object(name);
 }

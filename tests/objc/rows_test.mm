@@ -14,7 +14,7 @@ void run_row(const Row &row) {
   const int before = passed + failed;
   @try {
     if (!setting(row, "call").empty())
-      for (const bool twin : {false, true}) run_call(row, twin);
+      for (int twin = 0; twin < (flag(row, "no_twin") ? 1 : 2); ++twin) run_call(row, twin != 0);
     else if (array(row, "gradient") != nullptr)
       run_gradient(row);
     else

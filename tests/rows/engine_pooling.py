@@ -156,6 +156,9 @@ def choices() -> Iterator[Row]:
             if chosen is not None:
                 wanted[:, chosen] = 1
             yield row("PoolGradient", f"{why}, {c}", fields, {"diff_src": wanted.reshape(src.shape)})
+    name, zeros = "a norm of 0 has no gradient", np.zeros((1, 3, 3, 4), np.float32)
+    fields = {"diff_dst": np.ones((1, 1, 1, 4), np.float32), "src": zeros, "type": 2, "window": Window((3, 3)).fields()}
+    yield row("PoolGradient", name, fields, {"diff_src": zeros})
 
 
 def first_maximum(src: Array, diff: Array, window: Window) -> tuple[Array, Array]:

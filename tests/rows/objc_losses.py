@@ -8,13 +8,14 @@ after.<object>             values of an object afterwards, within `tolerance`
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from .finite_differences import gradients
+from .objc_places import UNTOUCHED
 from .row_file import Row
 
 Array = NDArray[np.float64]
@@ -64,6 +65,7 @@ def sources(kind: str, weighted: bool) -> dict[str, NDArray[np.float32]]:
     if weighted:
         weights = rng.uniform(0.5, 2, SHAPE).astype(np.float32)
         weights[0, 0, 1, 2] = weights[1, 1, 0, 0] = weights[1, 1, 0, 1] = 0
+        weights[2] = 0
         arrays["weights"] = weights
     return arrays
 
@@ -80,7 +82,7 @@ def reduced(kind: str, losses: Array, w: Array, constant: float, reduction: int,
     if across:
         divisor = 1.0 if reduction == SUM else divisors.sum()
         sums, divisors = np.array([sums.sum(), *np.zeros(len(sums) - 1)]), np.full(len(sums), divisor)
-    return sums / divisors
+    return sums / np.where(divisors > 0, divisors, 1.0)  # weights of 0 alone
 
 
 def _settings(class_name: str, kind: str, reduction: int) -> dict[str, Any]:
@@ -139,6 +141,8 @@ def _two_kernels(kind: str, weighted: bool, reduction: int) -> Iterator[Row]:
         settings["result"] = " ".join(map(str, SHAPE if reduction == NONE else (3, 1, 1, 1)))
         after = {f"after.{'empties:result' if 'empties' in words else 'returned'}": loss}
         yield Row(f"forward {kind}, reduction {reduction}, {call}", settings, arrays | after)
+    if reduction == MEAN:
+        yield from _of_one_value(arrays, images, kind, lambda *given: elements(kind, *given), [y, t, w])
     if reduction != NONE and kind != "cosine_distance":
         return
     derivatives = gradients(lambda *given: elements(kind, *given), [y, t, w], up, by_image=True)
@@ -153,6 +157,49 @@ def _two_kernels(kind: str, weighted: bool, reduction: int) -> Iterator[Row]:
             yield Row(f"gradient of {kind}{', labels' * of_labels}{', given' * given}", settings, arrays | after)
 
 
+def _of_one_value(
+    arrays: dict[str, Any], images: str, kind: str, loss: Callable[..., Array], given: list[Array]
+) -> Iterator[Row]:
+    """The incoming gradient of a reduced loss applies to all values of its image."""
+    up = arrays["up"][:, :1, :1, :1]
+    derivative = gradients(loss, given, np.broadcast_to(up.astype(np.float64), SHAPE), by_image=True)[0]
+    for across in (False, True):
+        settings = _settings("MPSNNLossGradient", kind, MEAN) | {"loss.reduceAcrossBatch": across}
+        settings["call"] = "encodeBatchToCommandBuffer:sourceGradients:sourceImages:labels:weights:sourceStates:"
+        settings["call_arguments"] = f"commands batch:up {images} none"
+        name = "one value for each image"
+        yield Row(f"{name}, {kind}{', across' * across}", settings, arrays | {"up": up, "after.returned": derivative})
+
+
+def _places() -> Iterator[Row]:
+    """Squared errors of a part of an image, of halves, and of labels that hold several images."""
+    rng = np.random.default_rng(0)
+    y, t = (rng.integers(-64, 64, (2, 5, 6, 12)).astype(np.float32) / 64 for _ in range(2))
+    base = _settings("MPSCNNLoss", "mean_squared_error", SUM) | {"loss.weight": 1}
+    difference = y.astype(np.float64) - t
+    part, losses = np.full((1, 5, 6, 12), UNTOUCHED), np.zeros((1, 5, 6, 4))
+    seen = y[:1, 1:5, 2:5, 4:8].astype(np.float64) - t[:1, 1:5, 2:5, :4]
+    part[:, :4, 1:4, 8:], losses[:, :4, 1:4] = 2 * seen, seen**2
+    call = "encodeToCommandBuffer:sourceImage:labels:"
+    settings = base | {"reduction": NONE, "all_losses": True, "extents": "1 5 6 12"}
+    settings |= {"call": call + "destinationImage:", "call_arguments": "commands image:x labels:0 empty:extents"}
+    settings |= {"property.sourceFeatureChannelOffset": 4, "property.sourceFeatureChannelMaxCount": 4}
+    settings |= {"property.destinationFeatureChannelOffset": 8}
+    settings |= {"property.offset": "2,1,0", "property.clipRect": "1,0,0,3,4,1"}
+    arrays = {"x": y[:1], "labels": t[:1, ..., :4], "after.empty:extents": part, "after.labels:0": losses}
+    yield Row("a part of an image", settings, arrays)
+    settings = base | {"call": call, "call_arguments": "commands image:x labels:0"}
+    arrays = {"x": y[:1].astype(np.float16), "labels": t[:1], "after.returned": 2 * difference[:1]}
+    yield Row("the gradient has the source's format", settings | {"tolerance": 1e-3}, arrays)
+    settings = base | {"call": call, "call_arguments": "commands image:x several"}
+    settings |= {"several.class": "MPSCNNLossLabels", "several.arguments": "device 1,1,1 image:labels image:weights"}
+    settings["several.init"] = "initWithDevice:lossImageSize:labelsImage:weightsImage:"
+    weights = rng.uniform(-1, 1, t.shape).astype(np.float32)
+    arrays = {"x": y, "labels": t, "weights": weights, "after.returned": 2 * weights * difference}
+    arrays["after.several"] = (weights * difference**2).sum((1, 2, 3))
+    yield Row("labels of several images", settings, arrays)
+
+
 def rows() -> list[Row]:
     found: list[Row] = []
     for kind in TYPES:
@@ -162,4 +209,4 @@ def rows() -> list[Row]:
                 found += _two_kernels(kind, weighted, reduction)
                 if reduction not in (NONE,):
                     found += _one_kernel(kind, weighted, reduction, across=True)
-    return found
+    return [*found, *_places()]

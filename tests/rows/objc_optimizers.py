@@ -85,6 +85,7 @@ class Values:
     ) -> None:
         rng = np.random.default_rng([len(name), *shape])
         self.arrays = {f"{part}_{name}": rng.normal(size=shape).astype(np.float32) for part in ("gradient", "values")}
+        self.arrays[f"values_{name}"].flat[0] = 0  # without a sign
         for part in kind.kept:  # squares and their maxima are not negative
             start = rng.normal(size=shape).astype(np.float32)
             self.arrays[f"{part}_{name}"] = start if part == "inputMomentum" else np.abs(start)
@@ -150,7 +151,18 @@ def _states(kind: Kind, change: dict[str, float]) -> Iterator[tuple[dict[str, An
     layer["call"] = f"encodeToCommandBuffer:convolutionGradientState:convolutionSourceState:{vectors}resultState:"
     state = "weights_state:values_w,values_b"
     layer["call_arguments"] = f"commands gradient_state:gradient_w,gradient_b {state} {lists} {state}"
-    yield layer, arrays | after | {"weights": np.zeros((6, 1, 1, 4), np.float32)}
+    arrays["weights"] = np.zeros((6, 1, 1, 4), np.float32)
+    yield layer, arrays | after
+    if kind.kept:  # vectors for the weights alone: the biases stay
+        weights = " ".join(f"vectors:{part}_w" for part in kind.kept)
+        alone = {"call_arguments": f"commands gradient_state:gradient_w,gradient_b {state} {weights} {state}"}
+        yield (
+            layer | alone,
+            arrays
+            | after
+            | {"after.buffer:values_b": arrays["values_b"].astype(np.float64)}
+            | {f"after.buffer:{part}_b": arrays[f"{part}_b"].astype(np.float64) for part in kind.kept},
+        )
 
     arrays, after = of_both(1, (4, 4))
     for other in ("", "other_"):
