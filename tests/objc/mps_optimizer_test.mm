@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Optimizers: descriptors, time steps, states, readCounts, refused calls, copies and archives. Values in every
+// Optimizers: descriptors, time steps, states, readCounts, refused calls, copies and archives. Numbers in every
 // encode form are in tests/rows/objc_optimizers.py. Prints "N passed, N failed".
 
 #import "norm_test.hh"
@@ -7,84 +7,42 @@
 namespace {
 
 NSString *const kUsage = @"MPSUsageException";
-using Values = std::vector<double>;
 
-id<MTLBuffer> make_buffer(const Values &values) {
-  const std::vector<float> floats(values.begin(), values.end());
-  return [[device newBufferWithBytes:floats.data()
-                              length:floats.size() * sizeof(float)
-                             options:MTLResourceStorageModeShared] autorelease];
-}
-
-Values values_in(id<MTLBuffer> buffer, std::size_t count, std::size_t first = 0) {
+Numbers values_in(id<MTLBuffer> buffer, std::size_t count, std::size_t first = 0) {
   const float *floats = static_cast<const float *>([buffer contents]) + first;
-  return Values(floats, floats + count);
+  return Numbers(floats, floats + count);
 }
 
-MPSVector *make_vector(const Values &values) {
+MPSVector *make_vector(const Numbers &values) {
   return [[[MPSVector alloc] initWithBuffer:make_buffer(values)
                                  descriptor:[MPSVectorDescriptor vectorDescriptorWithLength:values.size()
                                                                                    dataType:MPSDataTypeFloat32]]
       autorelease];
 }
 
-Values values_of(MPSVector *vector) { return values_in([vector data], [vector length], [vector offset] / 4); }
+Numbers values_of(MPSVector *vector) { return values_in([vector data], [vector length], [vector offset] / 4); }
 
-Values random_of(std::size_t count, unsigned seed, double min = -1) {
-  Values values = random_values(count, seed);
-  for (double &value : values) value = min < 0 ? value : std::fabs(value) + min;
-  return values;
+MPSNNOptimizerDescriptor *describe_optimizer() {
+  return [MPSNNOptimizerDescriptor optimizerDescriptorWithLearningRate:0.1f
+                                                       gradientRescale:1
+                                                    regularizationType:MPSNNRegularizationTypeNone
+                                                   regularizationScale:0];
 }
 
-void check_values(const std::string &what, const Values &got, const Values &want, double tolerance = 2e-6) {
-  double worst = got.size() == want.size() ? 0 : INFINITY;
-  for (std::size_t i = 0; i < want.size() && i < got.size(); ++i) {
-    const double off = std::fabs(got[i] - want[i]) / (1 + std::fabs(want[i]));
-    if (!(off <= worst)) worst = std::isnan(off) ? INFINITY : off;
-  }
-  check(worst <= tolerance, what + ": off by " + std::to_string(worst));
-}
-
-// ------------------------------------------------------------------------------------------- the formulas
-
-struct Settings {
-  double rate = 0.1, rescale = 1, min = -INFINITY, max = INFINITY, l1 = 0, l2 = 0;
-};
-
-MPSNNOptimizerDescriptor *describe_optimizer(const Settings &s) {
-  const bool absolute = s.l1 != 0, square = s.l2 != 0;
-  return [MPSNNOptimizerDescriptor optimizerDescriptorWithLearningRate:static_cast<float>(s.rate)
-                                                       gradientRescale:static_cast<float>(s.rescale)
-                                                 applyGradientClipping:std::isfinite(s.min)
-                                                       gradientClipMax:static_cast<float>(s.max)
-                                                       gradientClipMin:static_cast<float>(s.min)
-                                                    regularizationType:absolute ? MPSNNRegularizationTypeL1
-                                                                       : square ? MPSNNRegularizationTypeL2
-                                                                                : MPSNNRegularizationTypeNone
-                                                   regularizationScale:static_cast<float>(absolute ? s.l1 : s.l2)];
-}
-
-MPSNNOptimizerStochasticGradientDescent *make_descent(const Settings &s, float mu = 0, bool nesterov = false) {
+MPSNNOptimizerStochasticGradientDescent *make_descent(float mu = 0) {
   return [[[MPSNNOptimizerStochasticGradientDescent alloc] initWithDevice:device
                                                             momentumScale:mu
-                                                      useNesterovMomentum:nesterov
-                                                      optimizerDescriptor:describe_optimizer(s)] autorelease];
+                                                      useNesterovMomentum:NO
+                                                      optimizerDescriptor:describe_optimizer()] autorelease];
 }
 
-MPSNNOptimizerAdam *make_adam(const Settings &s, NSUInteger time_step = 0, float epsilon = 1e-3f) {
+MPSNNOptimizerAdam *make_adam(NSUInteger time_step = 0) {
   return [[[MPSNNOptimizerAdam alloc] initWithDevice:device
                                                beta1:0.8
                                                beta2:0.95
-                                             epsilon:epsilon
+                                             epsilon:1e-3f
                                             timeStep:time_step
-                                 optimizerDescriptor:describe_optimizer(s)] autorelease];
-}
-
-MPSNNOptimizerRMSProp *make_rms(const Settings &s) {
-  return [[[MPSNNOptimizerRMSProp alloc] initWithDevice:device
-                                                  decay:0.7
-                                                epsilon:0.01f
-                                    optimizerDescriptor:describe_optimizer(s)] autorelease];
+                                 optimizerDescriptor:describe_optimizer()] autorelease];
 }
 
 // ------------------------------------------------------------------------------------------------- tests
@@ -130,7 +88,10 @@ void test_descriptors() {
         "what Adam starts with");
   MPSNNOptimizerRMSProp *root = [[[MPSNNOptimizerRMSProp alloc] initWithDevice:device learningRate:0.5f] autorelease];
   check([root decay] == 0.9 && [root epsilon] == 1e-8f, "what RMSProp starts with");
-  root = archived(make_rms({}));
+  root = archived([[[MPSNNOptimizerRMSProp alloc] initWithDevice:device
+                                                          decay:0.7
+                                                        epsilon:0.01f
+                                            optimizerDescriptor:plain] autorelease]);
   check([root decay] == 0.7 && [root epsilon] == 0.01f, "a twin of RMSProp");
   MPSNNOptimizerStochasticGradientDescent *descent =
       [[[MPSNNOptimizerStochasticGradientDescent alloc] initWithDevice:device learningRate:0.5f] autorelease];
@@ -150,51 +111,30 @@ void test_descriptors() {
   check([descent learningRate] == 2, "a descriptor that is changed afterwards");
 }
 
-void test_vectors() {
-  // Clipping comes before rescaling, and regularization after it.
-  Settings s;
-  s.rate = 1, s.min = -1, s.max = 1, s.rescale = 4, s.l2 = 0.5;
-  MPSVector *v = make_vector({2});
-  id<MTLCommandBuffer> buffer = command_buffer();
-  [make_descent(s) encodeToCommandBuffer:buffer
-                     inputGradientVector:make_vector({10})
-                       inputValuesVector:v
-                     inputMomentumVector:nil
-                      resultValuesVector:v];
-  run(buffer);
-  check_values("order of clipping, rescaling and regularization", values_of(v), {2 - (4 + 1)}, 0);
-  // sign(0) is 0.
-  s = {};
-  s.rate = 1, s.l1 = 3;
-  v = make_vector({0, -2, 2});
-  buffer = command_buffer();
-  [make_descent(s) encodeToCommandBuffer:buffer
-                     inputGradientVector:make_vector({0, 0, 0})
-                       inputValuesVector:v
-                     inputMomentumVector:nil
-                      resultValuesVector:v];
-  run(buffer);
-  check_values("L1 goes towards 0", values_of(v), {0, 1, -1}, 0);
+/// Encode one step of descent, with momentum unless it is nil.
+void encode(MPSNNOptimizerStochasticGradientDescent *kernel, id<MTLCommandBuffer> buffer, MPSVector *g, MPSVector *v,
+            MPSVector *m, MPSVector *result) {
+  [kernel encodeToCommandBuffer:buffer
+            inputGradientVector:g
+              inputValuesVector:v
+            inputMomentumVector:m
+             resultValuesVector:result];
 }
 
 /// The learning rate and the time step are those of the encode, not of the run.
-void test_squares_and_time() {
+void test_steps() {
   MPSVector *v = make_vector({0}), *g = make_vector({1});
-  MPSNNOptimizerStochasticGradientDescent *descent = make_descent({});
+  MPSNNOptimizerStochasticGradientDescent *descent = make_descent();
   id<MTLCommandBuffer> buffer = command_buffer();
   for (const float rate : {0.5f, 0.25f}) {
     [descent setLearningRate:rate];
-    [descent encodeToCommandBuffer:buffer
-               inputGradientVector:g
-                 inputValuesVector:v
-               inputMomentumVector:nil
-                resultValuesVector:v];
+    encode(descent, buffer, g, v, nil, v);
   }
   [descent setLearningRate:100];  // too late for earlier encodes
   run(buffer);
-  check_values("learning rates", values_of(v), {-0.75}, 0);
+  check_numbers("learning rates", values_of(v), {-0.75}, 0);
 
-  MPSNNOptimizerAdam *kernel = make_adam({}, 3);
+  MPSNNOptimizerAdam *kernel = make_adam(3);
   MPSVector *m = make_vector({0}), *second_moment = make_vector({0}), *max_moment = make_vector({0});
   buffer = command_buffer();
   for (NSUInteger step = 4; step < 6; ++step) {
@@ -225,8 +165,8 @@ void test_squares_and_time() {
 
 /// A convolution of 2 x 3 x 3 inputs to 4 outputs, the gradients of its state, and a state of its weights.
 struct Layer {
-  Values weights = random_of(72, 31), biases = random_of(4, 32);
-  Values weight_gradients = random_of(72, 33), bias_gradients = random_of(4, 34);
+  Numbers weights = random_values(72, 31), biases = random_values(4, 32);
+  Numbers weight_gradients = random_values(72, 33), bias_gradients = random_values(4, 34);
   MPSCNNConvolution *kernel;
   MPSCNNConvolutionGradientState *gradient;
   MPSCNNConvolutionWeightsAndBiasesState *source;
@@ -242,7 +182,7 @@ struct Layer {
     source = [[[MPSCNNConvolutionWeightsAndBiasesState alloc] initWithWeights:make_buffer(weights)
                                                                        biases:make_buffer(biases)] autorelease];
   }
-  static void fill(id<MTLBuffer> buffer, const Values &values) {
+  static void fill(id<MTLBuffer> buffer, const Numbers &values) {
     const std::vector<float> floats(values.begin(), values.end());
     std::memcpy([buffer contents], floats.data(), floats.size() * sizeof(float));
   }
@@ -259,38 +199,25 @@ void test_convolution_states() {
     Layer layer;  // into a result, and back into the kernel
     MPSCNNConvolutionWeightsAndBiasesState *result = Layer::result();
     id<MTLCommandBuffer> buffer = command_buffer();
-    [make_descent({}) encodeToCommandBuffer:buffer
+    [make_descent() encodeToCommandBuffer:buffer
                    convolutionGradientState:layer.gradient
                      convolutionSourceState:layer.source
                        inputMomentumVectors:nil
                                 resultState:result];
     run(buffer);
-    check_values("the source's weights", values_in([layer.source weights], 72), layer.weights, 0);
+    check_numbers("the source's weights", values_in([layer.source weights], 72), layer.weights, 0);
     buffer = command_buffer();
     [layer.kernel reloadWeightsAndBiasesWithCommandBuffer:buffer state:result];
     MPSCNNConvolutionWeightsAndBiasesState *exported = [layer.kernel exportWeightsAndBiasesWithCommandBuffer:buffer
                                                                                    resultStateCanBeTemporary:NO];
     run(buffer);
     // The kernel keeps its weights in half precision.
-    check_values("reloaded weights", values_in([exported weights], 72), values_in([result weights], 72), 5e-4);
-  }
-  {
-    Layer layer;  // one vector: the biases stay
-    MPSCNNConvolutionWeightsAndBiasesState *result = Layer::result();
-    id<MTLCommandBuffer> buffer = command_buffer();
-    [make_rms({}) encodeToCommandBuffer:buffer
-               convolutionGradientState:layer.gradient
-                 convolutionSourceState:layer.source
-               inputSumOfSquaresVectors:[NSArray arrayWithObject:make_vector(Values(72, 0))]
-                            resultState:result];
-    run(buffer);
-    check(values_in([result weights], 72) != layer.weights, "weights alone");
-    check_values("biases that stay", values_in([result biases], 4), layer.biases, 0);
+    check_numbers("reloaded weights", values_in([exported weights], 72), values_in([result weights], 72), 5e-4);
   }
   {
     Layer layer;  // one state over parts of a larger buffer
-    MPSNNOptimizerAdam *kernel = make_adam({});
-    Values block = layer.weights;
+    MPSNNOptimizerAdam *kernel = make_adam();
+    Numbers block = layer.weights;
     block.insert(block.begin(), 5, 1000);
     block.insert(block.end(), layer.biases.begin(), layer.biases.end());
     id<MTLBuffer> shared = make_buffer(block);
@@ -307,15 +234,15 @@ void test_convolution_states() {
       [kernel encodeToCommandBuffer:buffer
            convolutionGradientState:layer.gradient
              convolutionSourceState:to == state ? state : layer.source
-               inputMomentumVectors:two(make_vector(Values(72, 0)), make_vector(Values(4, 0)))
-               inputVelocityVectors:two(make_vector(Values(72, 0)), make_vector(Values(4, 0)))
+               inputMomentumVectors:two(make_vector(Numbers(72, 0)), make_vector(Numbers(4, 0)))
+               inputVelocityVectors:two(make_vector(Numbers(72, 0)), make_vector(Numbers(4, 0)))
                         resultState:to];
       check([kernel timeStep] == 1, "weights and biases are one time step");
     }
     run(buffer);
-    check_values("weights within a buffer", values_in(shared, 72, 5), values_in([result weights], 72), 0);
-    check_values("biases within a buffer", values_in(shared, 4, 77), values_in([result biases], 4), 0);
-    check_values("what lies before them", values_in(shared, 5), Values(5, 1000), 0);
+    check_numbers("weights within a buffer", values_in(shared, 72, 5), values_in([result weights], 72), 0);
+    check_numbers("biases within a buffer", values_in(shared, 4, 77), values_in([result biases], 4), 0);
+    check_numbers("what lies before them", values_in(shared, 5), Numbers(5, 1000), 0);
   }
   {
     Layer layer;  // a layer without biases
@@ -323,7 +250,7 @@ void test_convolution_states() {
         [[[MPSCNNConvolutionWeightsAndBiasesState alloc] initWithWeights:make_buffer(layer.weights)
                                                                   biases:nil] autorelease];
     id<MTLCommandBuffer> buffer = command_buffer();
-    [make_descent({}) encodeToCommandBuffer:buffer
+    [make_descent() encodeToCommandBuffer:buffer
                    convolutionGradientState:layer.gradient
                      convolutionSourceState:source
                        inputMomentumVectors:nil
@@ -340,12 +267,12 @@ void test_batch_normalization_states() {
                                                               sourceStates:nil
                                                           destinationImage:image];
   check_raises("no gradient has been computed", kArgument, "The gradient state has no gradient of gamma", [&] {
-    [make_descent({}) encodeToCommandBuffer:command_buffer()
+    [make_descent() encodeToCommandBuffer:command_buffer()
                     batchNormalizationState:state
                        inputMomentumVectors:nil
                                 resultState:[[[MPSCNNNormalizationGammaAndBetaState alloc]
-                                                initWithGamma:make_buffer(Values(5, NAN))
-                                                         beta:make_buffer(Values(5, NAN))] autorelease]];
+                                                initWithGamma:make_buffer(Numbers(5, NAN))
+                                                         beta:make_buffer(Numbers(5, NAN))] autorelease]];
   });
 }
 
@@ -361,36 +288,18 @@ void test_read_counts() {
   [v setReadCount:2];
   MPSVector *ones = make_vector({1, 1, 1, 1}), *result = make_vector({0, 0, 0, 0});
   // They need contents: results of a first step.
-  MPSNNOptimizerStochasticGradientDescent *kernel = make_descent({});
+  MPSNNOptimizerStochasticGradientDescent *kernel = make_descent();
   for (MPSVector *to : {(MPSVector *)g, (MPSVector *)v, (MPSVector *)m})
-    [kernel encodeToCommandBuffer:buffer
-              inputGradientVector:ones
-                inputValuesVector:ones
-              inputMomentumVector:nil
-               resultValuesVector:to];
+    encode(kernel, buffer, ones, ones, nil, to);
   check([g readCount] == 1 && [v readCount] == 2 && [m readCount] == 1, "a result is not read");
-  [make_descent({}, 1) encodeToCommandBuffer:buffer
-                         inputGradientVector:g
-                           inputValuesVector:v
-                         inputMomentumVector:m
-                          resultValuesVector:v];
+  encode(make_descent(1), buffer, g, v, m, v);
   check([g readCount] == 0 && [v readCount] == 1 && [m readCount] == 0, "what is read is counted once");
-  [kernel encodeToCommandBuffer:buffer
-            inputGradientVector:ones
-              inputValuesVector:v
-            inputMomentumVector:nil
-             resultValuesVector:result];
+  encode(kernel, buffer, ones, v, nil, result);
   check([v readCount] == 0, "a temporary vector has been read");
-  check_raises("a recycled vector", kUsage, "readCount of 0", [&] {
-    [kernel encodeToCommandBuffer:buffer
-              inputGradientVector:ones
-                inputValuesVector:v
-              inputMomentumVector:nil
-               resultValuesVector:result];
-  });
+  check_raises("a recycled vector", kUsage, "readCount of 0", [&] { encode(kernel, buffer, ones, v, nil, result); });
   run(buffer);
   // 0.9, then 0.9 - (0.9 + 0.1 * 0.9), then 0.1 less
-  check_values("temporary vectors", values_of(result), Values(4, 0.9 - (0.9 + 0.09) - 0.1));
+  check_numbers("temporary vectors", values_of(result), Numbers(4, 0.9 - (0.9 + 0.09) - 0.1));
 
   buffer = command_buffer();
   Layer layer;
@@ -419,18 +328,12 @@ void test_read_counts() {
 }
 
 void test_refusals() {
-  MPSVector *g = make_vector(random_of(6, 51)), *v = make_vector(random_of(6, 52)), *m = make_vector(random_of(6, 53));
-  MPSVector *r = make_vector(random_of(6, 54));
-  MPSNNOptimizerStochasticGradientDescent *kernel = make_descent({}, 0.5f);
+  MPSVector *g = make_vector(random_values(6, 51)), *v = make_vector(random_values(6, 52)), *m = make_vector(random_values(6, 53));
+  MPSVector *r = make_vector(random_values(6, 54));
+  MPSNNOptimizerStochasticGradientDescent *kernel = make_descent(0.5f);
   id<MTLCommandBuffer> buffer = command_buffer();
   const auto refused = [&](const char *part) {
-    check_raises(part, kArgument, part, [&] {
-      [kernel encodeToCommandBuffer:buffer
-                inputGradientVector:g
-                  inputValuesVector:v
-                inputMomentumVector:m
-                 resultValuesVector:r];
-    });
+    check_raises(part, kArgument, part, [&] { encode(kernel, buffer, g, v, m, r); });
   };
   MPSVector *const all[] = {g, v, m, r};
   const auto restore = [&] { g = all[0], v = all[1], m = all[2], r = all[3]; };
@@ -442,7 +345,7 @@ void test_refusals() {
   r = m, refused("resultValuesVector and inputMomentumVector share memory"), restore();
   m = g, refused("inputMomentumVector and inputGradientVector share memory"), restore();
   m = v, refused("inputMomentumVector and inputValuesVector share memory"), restore();
-  id<MTLBuffer> block = make_buffer(random_of(8, 55));
+  id<MTLBuffer> block = make_buffer(random_values(8, 55));
   const auto part_of = [&](NSUInteger offset) {
     return [[[MPSVector alloc]
         initWithBuffer:block
@@ -457,33 +360,19 @@ void test_refusals() {
   restore();
   // Two vectors over the same memory, one of them the result, make an in-place result; so does the gradient's memory.
   v = part_of(0), r = part_of(0);
-  [kernel encodeToCommandBuffer:buffer
-            inputGradientVector:g
-              inputValuesVector:v
-            inputMomentumVector:m
-             resultValuesVector:r];
+  encode(kernel, buffer, g, v, m, r);
   restore();
   r = g;
-  [kernel encodeToCommandBuffer:buffer
-            inputGradientVector:g
-              inputValuesVector:v
-            inputMomentumVector:m
-             resultValuesVector:r];
+  encode(kernel, buffer, g, v, m, r);
   restore();
   run(buffer);
-  check_raises("a committed buffer", kUsage, "committed", [&] {
-    [kernel encodeToCommandBuffer:buffer
-              inputGradientVector:g
-                inputValuesVector:v
-              inputMomentumVector:m
-               resultValuesVector:r];
-  });
+  check_raises("a committed buffer", kUsage, "committed", [&] { encode(kernel, buffer, g, v, m, r); });
 
   buffer = command_buffer();
   Layer layer;
-  MPSNNOptimizerAdam *timed = make_adam({});
-  NSArray *momentum = two(make_vector(Values(72, 0)), make_vector(Values(4, 0)));
-  NSArray *velocity = two(make_vector(Values(72, 0)), make_vector(Values(4, 0)));
+  MPSNNOptimizerAdam *timed = make_adam();
+  NSArray *momentum = two(make_vector(Numbers(72, 0)), make_vector(Numbers(4, 0)));
+  NSArray *velocity = two(make_vector(Numbers(72, 0)), make_vector(Numbers(4, 0)));
   MPSCNNConvolutionWeightsAndBiasesState *result = Layer::result();
   const auto refused_states = [&](const char *part) {
     check_raises(part, kArgument, part, [&] {
@@ -505,10 +394,10 @@ void test_refusals() {
   refused_states("inputMomentumVectors[0] has 1 vectors of length 4, expected one of 72, as many as weights");
   momentum = good;
   result = nil, refused_states("resultState is nil"), result = Layer::result();
-  result = [[[MPSCNNConvolutionWeightsAndBiasesState alloc] initWithWeights:make_buffer(Values(72, 0))
+  result = [[[MPSCNNConvolutionWeightsAndBiasesState alloc] initWithWeights:make_buffer(Numbers(72, 0))
                                                                      biases:nil] autorelease];
   refused_states("resultState has no biases, and the source state has");
-  result = [[[MPSCNNConvolutionWeightsAndBiasesState alloc] initWithWeights:make_buffer(Values(71, 0))
+  result = [[[MPSCNNConvolutionWeightsAndBiasesState alloc] initWithWeights:make_buffer(Numbers(71, 0))
                                                                      biases:nil] autorelease];
   refused_states("resultState's weights has 284 bytes, expected 288");
   check([timed timeStep] == 0, "what is refused is no time step");
@@ -558,6 +447,6 @@ void test_refusals() {
 }  // namespace
 
 int main() {
-  return run_tests({test_descriptors, test_vectors, test_squares_and_time, test_convolution_states,
+  return run_tests({test_descriptors, test_steps, test_convolution_states,
                     test_batch_normalization_states, test_read_counts, test_refusals});
 }
