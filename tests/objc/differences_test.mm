@@ -128,30 +128,6 @@ void test_neuron_defaults() {
   }
 }
 
-/// The 8 channels of the convolution have 8 slopes, and then become 2 channels of 2 x 2 pixels.
-void test_prelu_before_pixels_are_spread() {
-  MPSCNNSubPixelConvolutionDescriptor *d =
-      [MPSCNNSubPixelConvolutionDescriptor cnnConvolutionDescriptorWithKernelWidth:1
-                                                                      kernelHeight:1
-                                                              inputFeatureChannels:3
-                                                             outputFeatureChannels:8];
-  [d setSubPixelScaleFactor:2];
-  const float slopes[] = {0.5f, -1, 2, 0, 0.25f, 3, -2, 4};
-  [d setNeuronToPReLUWithParametersA:[NSData dataWithBytes:slopes length:sizeof slopes]];
-  const std::vector<double> w = random_values(24, 4);
-  const Tensor x = Tensor::random(1, 3, 2, 3, 5);
-  const Tensor low = convolve(x, w, {}, 8, Geometry(), 3, 2);
-  Tensor expected(1, 6, 4, 2);
-  for (long y = 0; y < 6; ++y)
-    for (long i = 0; i < 4; ++i)
-      for (long c = 0; c < 2; ++c) {
-        const long channel = 2 * (2 * (y % 2) + i % 2) + c;
-        const double value = low.at(0, y / 2, i / 2, channel);
-        expected.at(0, y, i, c) = value >= 0 ? value : slopes[channel] * value;
-      }
-  check_equal("PReLU of a sub-pixel convolution", result_of(make_kernel(float_source(d, w, {})), x, 6, 4, 2), expected);
-}
-
 void test_inverse_padding() {
   const MPSNNPaddingMethod rest = MPSNNPaddingMethodAlignTopLeft | MPSNNPaddingMethodAddRemainderToBottomLeft |
                                   MPSNNPaddingMethodCustomAllowForNodeFusion | MPSNNPaddingMethodExcludeEdges;
@@ -179,22 +155,6 @@ void test_image_range_of_returned_images() {
   MPSImage *dst = returned_for(kernel, Tensor::random(3, 2, 2, 3, 8));
   check([dst numberOfImages] == 3, "as many images as the source");
   check([kernel offset].x == 0 && [kernel offset].y == 0 && [kernel offset].z == 0, "offset is computed, z is 0");
-}
-
-/// kernelOffset 0 puts the centre of the dilated kernel, 2 * (3 - 1) / 2 = 2 rows and 3 * (2 - 1) / 2 = 1 column after
-/// its first tap, on the first pixel.
-void test_dilated_transpose() {
-  MPSCNNConvolutionDescriptor *d = descriptor_of(3, 2, 3, 2);
-  [d setDilationRateY:2];
-  [d setDilationRateX:3];
-  const std::vector<double> w = random_values(36, 9);
-  const Tensor x = Tensor::random(1, 6, 7, 3, 10);
-  Geometry g;  // stride 1: a transposed convolution is a convolution
-  g.kh = 3, g.kw = 2, g.dy = 2, g.dx = 3;
-  g.start_y = -((3 - 1) * 2 + 1) / 2, g.start_x = -((2 - 1) * 3 + 1) / 2;
-  check_equal("a dilated transpose",
-              result_of(make_kernel<MPSCNNConvolutionTranspose>(make_source(d, w, {})), x, 6, 7, 2),
-              convolve(x, w, {}, 2, g, 6, 7));
 }
 
 void test_transpose_with_neuron() {
@@ -509,11 +469,9 @@ int main() {
   return run_tests({test_rounding_of_pixels,
                     test_batch_norm_without_arrays,
                     test_neuron_defaults,
-                    test_prelu_before_pixels_are_spread,
                     test_inverse_padding,
                     test_custom_padding_that_stays_below_1,
                     test_image_range_of_returned_images,
-                    test_dilated_transpose,
                     test_transpose_with_neuron,
                     test_transpose_edge_modes,
                     test_placement_of_a_returned_transpose,

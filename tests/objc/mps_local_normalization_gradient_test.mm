@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The gradients of local normalization: properties and refused calls. Values are in tests/rows/objc_gradients.py.
-// Prints "N passed, N failed".
+// The gradients of local normalization: properties and refused calls. Values are in tests/rows/objc_gradients.py
+// and objc_places.py. Prints "N passed, N failed".
 
 #import "norm_test.hh"
 
@@ -28,40 +28,6 @@ void test_defaults() {
   check([contrast alpha] == 0 && [contrast beta] == 0.5f && [contrast delta] == 1.0f / 1024 && [contrast p0] == 1 &&
             [contrast pm] == 0 && [contrast ps] == 1,
         "local contrast: defaults");
-}
-
-/// A part of the destination, and images and channels of both sources; its last row is beyond the source.
-void test_places() {
-  const Tensor x = Tensor::random(3, 6, 5, 12, 50), e = Tensor::random(2, 6, 5, 9, 51);
-  Tensor seen(2, 6, 5, 5);
-  for (long n = 0; n < 2; ++n) paste(seen, x.channels(4, 5).image(n + 1), n, 0, 0, 0);
-  MPSCNNSpatialNormalizationGradient *plain = make_window<MPSCNNSpatialNormalizationGradient>(3);
-  MPSCNNSpatialNormalizationGradient *kernel = make_window<MPSCNNSpatialNormalizationGradient>(3);
-  [kernel setPrimarySourceFeatureChannelOffset:4];
-  [kernel setPrimarySourceFeatureChannelMaxCount:5];
-  [kernel setSecondarySourceFeatureChannelOffset:4];
-  [kernel setSecondarySourceFeatureChannelMaxCount:5];
-  // The result's first pixel is pixel (2, 1) of the source, and so of the gradient.
-  [kernel setPrimaryOffset:MPSOffset{1, 2, 0}];
-  [kernel setSecondaryOffset:MPSOffset{1, 2, 1}];
-  [kernel setClipRect:MTLRegionMake3D(2, 1, 0, 3, 5, 2)];
-  [kernel setDestinationFeatureChannelOffset:4];
-  MPSImage *all = make_nan_image(2, 6, 5, 5), *result = make_nan_image(2, 7, 6, 10);
-  id<MTLCommandBuffer> buffer = command_buffer();
-  [plain encodeToCommandBuffer:buffer
-                  primaryImage:make_image(e.channels(4, 5))
-                secondaryImage:make_image(seen)
-              destinationImage:all];
-  [kernel encodeToCommandBuffer:buffer primaryImage:make_image(e) secondaryImage:make_image(x) destinationImage:result];
-  run(buffer);
-  const Tensor gradient = read_image(all);
-  Tensor part(2, 5, 3, 5), whole(2, 7, 6, 10, NAN);
-  for (long n = 0; n < 2; ++n)
-    for (long j = 0; j < 4; ++j)
-      for (long i = 0; i < 3; ++i)
-        for (long k = 0; k < 5; ++k) part.at(n, j, i, k) = gradient.at(n, j + 2, i + 1, k);
-  paste(whole, part, 0, 1, 2, 4);
-  check_equal("places", read_image(result), whole, 1e-6);
 }
 
 void test_refusals() {
@@ -107,4 +73,4 @@ void test_refusals() {
 
 }  // namespace
 
-int main() { return run_tests({test_defaults, test_places, test_refusals}); }
+int main() { return run_tests({test_defaults, test_refusals}); }

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Gradients of pooling: properties of states, places, ties, refused calls. Values are in
-// tests/rows/objc_gradients.py. Prints "N passed, N failed".
+// Gradients of pooling: properties of states, refused calls. Values are in tests/rows/objc_gradients.py, objc_places.py
+// and engine_pooling.py. Prints "N passed, N failed".
 
 #import "mps_test.hh"
 
@@ -45,118 +45,6 @@ void test_properties_come_from_the_state() {
         "sourceSize is everything");
 }
 
-/// A part of the gradient image, a part of the result, and moved windows.
-void test_places() {
-  const Tensor x = Tensor::random(1, 6, 7, 4, 3), e = Tensor::random(1, 8, 9, 4, 4);
-  MPSCNNPoolingMax *forward = pooling<MPSCNNPoolingMax>(2, 3, 2, 1);
-  [forward setOffset:MPSOffset{1, -1, 0}];
-  // The gradient of 3 x 4 results (height x width) is at (2, 1) of a larger image.
-  Tensor part(1, 3, 4, 4);
-  for (long y = 0; y < 3; ++y)
-    for (long c = 0; c < 4; ++c)
-      for (long i = 0; i < 4; ++i) part.at(0, y, i, c) = e.at(0, 2 + y, 1 + i, c);
-  MPSImage *source = make_image(x);
-  MPSState *state = [forward resultStateForSourceImage:source
-                                          sourceStates:nil
-                                      destinationImage:make_nan_image(1, 3, 4, 4)];
-  MPSCNNPoolingMaxGradient *gradient = pooling<MPSCNNPoolingMaxGradient>(2, 3, 2, 1);
-  [gradient setSecondaryOffset:MPSOffset{1, -1, 0}];
-  [gradient setPrimaryOffset:MPSOffset{1, 2, 0}];
-  [gradient setSourceSize:MTLSizeMake(4, 3, 1)];
-  MPSImage *whole = make_nan_image(1, 6, 7, 4), *clipped = make_nan_image(1, 6, 7, 4);
-  id<MTLCommandBuffer> buffer = command_buffer();
-  MPSCNNPoolingMaxGradient *plain = pooling<MPSCNNPoolingMaxGradient>(2, 3, 2, 1);
-  [plain setDestinationImageAllocator:[MPSImage defaultAllocator]];
-  MPSImage *by_state = [plain encodeToCommandBuffer:buffer
-                                     sourceGradient:make_image(part)
-                                        sourceImage:source
-                                      gradientState:state];
-  [gradient encodeToCommandBuffer:buffer
-                     primaryImage:make_image(e)
-                   secondaryImage:make_image(x)
-                 destinationImage:whole];
-  MPSCNNPoolingMaxGradient *twin = archived([[gradient copy] autorelease]);
-  [twin setClipRect:MTLRegionMake3D(2, 1, 0, 3, 4, 1)];
-  [twin encodeToCommandBuffer:buffer primaryImage:make_image(e) secondaryImage:make_image(x) destinationImage:clipped];
-  run(buffer);
-  const Tensor expected = read_image(by_state);
-  check_equal("a part of the gradient", read_image(whole), expected, 0);
-  const Tensor got = read_image(clipped);
-  bool is_right = true;
-  for (long y = 0; y < 6; ++y)
-    for (long i = 0; i < 7; ++i)
-      for (long c = 0; c < 4; ++c) {
-        const bool inside = y >= 1 && y < 5 && i >= 2 && i < 5;
-        const double value = got.at(0, y, i, c);
-        is_right = is_right && (inside ? value == expected.at(0, y, i, c) : std::isnan(value));
-      }
-  check(is_right, "clipRect says which pixels of the source are written");
-
-  // Beyond the gradient image there is no gradient; windows that start before it keep their place.
-  [gradient setSourceSize:MTLSizeMake(NSUIntegerMax, NSUIntegerMax, NSUIntegerMax)];
-  [gradient setPrimaryOffset:MPSOffset{-1, -1, 0}];
-  Tensor shifted(1, 9, 10, 4);
-  paste(shifted, e, 0, 1, 1, 0);
-  MPSImage *before = make_nan_image(1, 6, 7, 4), *moved = make_nan_image(1, 6, 7, 4);
-  buffer = command_buffer();
-  [gradient encodeToCommandBuffer:buffer
-                     primaryImage:make_image(e)
-                   secondaryImage:make_image(x)
-                 destinationImage:before];
-  [gradient setPrimaryOffset:MPSOffset{0, 0, 0}];
-  [gradient encodeToCommandBuffer:buffer
-                     primaryImage:make_image(shifted)
-                   secondaryImage:make_image(x)
-                 destinationImage:moved];
-  run(buffer);
-  check_equal("an offset before the gradient", read_image(before), read_image(moved), 0);
-}
-
-void test_ties() {
-  MPSCNNPoolingMaxGradient *gradient = pooling<MPSCNNPoolingMaxGradient>(3, 3, 3, 3);
-  [gradient setSecondaryOffset:MPSOffset{1, 1, 0}];
-  Tensor x(1, 3, 3, 4, 2), e(1, 1, 1, 4, 5);
-  x.at(0, 0, 0, 0) = 1;  // the first channel's max is first at (0, 1)
-  MPSImage *result = make_nan_image(1, 3, 3, 4);
-  id<MTLCommandBuffer> buffer = command_buffer();
-  [gradient encodeToCommandBuffer:buffer
-                     primaryImage:make_image(e)
-                   secondaryImage:make_image(x)
-                 destinationImage:result];
-  run(buffer);
-  Tensor expected(1, 3, 3, 4);
-  expected.at(0, 0, 1, 0) = 5;
-  for (long c = 1; c < 4; ++c) expected.at(0, 0, 0, c) = 5;
-  check_equal("the first of equal pixels has the gradient", read_image(result), expected, 0);
-
-  // Zeros beside the source: an equal pixel has precedence, a greater zero takes all.
-  Tensor zeros(1, 3, 3, 4);
-  zeros.at(0, 0, 0, 0) = -1;
-  for (long y = 0; y < 3; ++y)
-    for (long i = 0; i < 3; ++i) zeros.at(0, y, i, 3) = -1;
-  [gradient setSecondaryOffset:MPSOffset{0, 0, 0}];
-  buffer = command_buffer();
-  [gradient encodeToCommandBuffer:buffer
-                     primaryImage:make_image(e)
-                   secondaryImage:make_image(zeros)
-                 destinationImage:result];
-  run(buffer);
-  const Tensor got = read_image(result);
-  check(got.at(0, 0, 0, 0) == 0 && got.at(0, 0, 1, 0) == 5 && got.at(0, 0, 0, 1) == 5 && got.at(0, 0, 0, 3) == 0 &&
-            got.at(0, 1, 1, 3) == 0,
-        "a pixel goes before what lies outside");
-
-  MPSCNNPoolingL2NormGradient *norm = pooling<MPSCNNPoolingL2NormGradient>(3, 3, 3, 3);
-  [norm setSecondaryOffset:MPSOffset{1, 1, 0}];
-  buffer = command_buffer();
-  [norm encodeToCommandBuffer:buffer
-                 primaryImage:make_image(e)
-               secondaryImage:make_image(Tensor(1, 3, 3, 4))
-             destinationImage:result];
-  run(buffer);
-  check_equal("a norm of 0 has no gradient", read_image(result), Tensor(1, 3, 3, 4), 0);
-}
-
 void test_refusals() {
   check_raises("the base class", kArgument, "computes nothing itself",
                [] { pooling<MPSCNNPoolingGradient>(2, 2, 2, 2); });
@@ -196,4 +84,4 @@ void test_refusals() {
 
 }  // namespace
 
-int main() { return run_tests({test_properties_come_from_the_state, test_places, test_ties, test_refusals}); }
+int main() { return run_tests({test_properties_come_from_the_state, test_refusals}); }
