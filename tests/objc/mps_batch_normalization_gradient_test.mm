@@ -6,8 +6,6 @@
 
 namespace {
 
-NSString *const kUsage = @"MPSUsageException";
-
 template <class Kernel>
 Kernel *make_gradient() {
   return [[[Kernel alloc] initWithDevice:device fusedNeuronDescriptor:nil] autorelease];

@@ -6,8 +6,6 @@
 
 namespace {
 
-NSString *const kUsage = @"MPSUsageException";
-
 void test_batch_normalization() {
   for (const long channels : {3, 50}) {
     const Affine values(static_cast<std::size_t>(channels), 10);

@@ -6,8 +6,6 @@
 
 namespace {
 
-NSString *const kUsage = @"MPSUsageException";
-
 bool is_offset(MPSOffset offset, NSInteger x, NSInteger y, NSInteger z) {
   return offset.x == x && offset.y == y && offset.z == z;
 }

@@ -6,8 +6,6 @@
 
 namespace {
 
-NSString *const kUsage = @"MPSUsageException";
-
 // ------------------------------------------------------------------------------------------- the formulas
 
 struct Function {

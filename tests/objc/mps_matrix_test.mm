@@ -8,7 +8,6 @@
 
 namespace {
 
-NSString *const kUsage = @"MPSUsageException";
 constexpr auto kHWC = MPSDataLayoutHeightxWidthxFeatureChannels;
 constexpr auto kCHW = MPSDataLayoutFeatureChannelsxHeightxWidth;
 

@@ -6,8 +6,6 @@
 
 namespace {
 
-NSString *const kUsage = @"MPSUsageException";
-
 Numbers values_in(id<MTLBuffer> buffer, std::size_t count, std::size_t first = 0) {
   const float *floats = static_cast<const float *>([buffer contents]) + first;
   return Numbers(floats, floats + count);

@@ -77,6 +77,8 @@ struct Random {
 
 /// Raised for wrong arguments.
 inline NSString *const kArgument = NSInvalidArgumentException;
+/// Raised for a wrong order of calls.
+inline NSString *const kUsage = @"MPSUsageException";
 
 struct Tensor {
   long n = 1, h = 1, w = 1, c = 1;
@@ -347,16 +349,13 @@ inline std::vector<double> random_values(std::size_t count, unsigned seed) {
 
 struct Geometry {
   long kh = 1, kw = 1, sy = 1, sx = 1, dy = 1, dx = 1;
-  long groups = 1;
   long start_y = 0, start_x = 0;  ///< source row and column of the first tap of destination pixel (0, 0)
-  bool clamp = false;
 };
 
-/// Convolve with w[O][kh][kw][I / groups], at every destination pixel.
+/// Convolve with w[O][kh][kw][I], at every destination pixel, with zeros around the source.
 inline Tensor convolve(const Tensor &x, const std::vector<double> &w, const std::vector<double> &b, long outputs,
                        const Geometry &g, long height, long width) {
   Tensor y(x.n, height, width, outputs);
-  const long per_group = x.c / g.groups;
   for (long n = 0; n < x.n; ++n)
     for (long j = 0; j < height; ++j)
       for (long i = 0; i < width; ++i)
@@ -364,16 +363,10 @@ inline Tensor convolve(const Tensor &x, const std::vector<double> &w, const std:
           double sum = b.empty() ? 0 : b[static_cast<std::size_t>(o)];
           for (long p = 0; p < g.kh; ++p)
             for (long q = 0; q < g.kw; ++q) {
-              long sy = g.start_y + j * g.sy + p * g.dy, sx = g.start_x + i * g.sx + q * g.dx;
-              if (g.clamp) {
-                sy = std::min(std::max(sy, 0l), x.h - 1);
-                sx = std::min(std::max(sx, 0l), x.w - 1);
-              } else if (sy < 0 || sy >= x.h || sx < 0 || sx >= x.w) {
-                continue;
-              }
-              for (long c = 0; c < per_group; ++c)
-                sum += w[static_cast<std::size_t>(((o * g.kh + p) * g.kw + q) * per_group + c)] *
-                       x.at(n, sy, sx, o / (outputs / g.groups) * per_group + c);
+              const long sy = g.start_y + j * g.sy + p * g.dy, sx = g.start_x + i * g.sx + q * g.dx;
+              if (sy < 0 || sy >= x.h || sx < 0 || sx >= x.w) continue;
+              for (long c = 0; c < x.c; ++c)
+                sum += w[static_cast<std::size_t>(((o * g.kh + p) * g.kw + q) * x.c + c)] * x.at(n, sy, sx, c);
             }
           y.at(n, j, i, o) = sum;
         }
