@@ -200,7 +200,7 @@ inline MPSCNNConvolutionDescriptor *make_descriptor(const Row &row) {
                                                                     outputFeatureChannels:at(0)];
   set_properties(descriptor, row, "descriptor.");
   if (MPSNNNeuronDescriptor *neuron = make_neuron(row)) [descriptor setFusedNeuronDescriptor:neuron];
-  if (array(row, "mean") != nullptr) {
+  if (array(row, "mean") != nullptr || array(row, "variance") != nullptr) {
     const auto numbers = [&](const char *name) { return static_cast<const float *>(bytes(row, name)); };
     [descriptor setBatchNormalizationParametersForInferenceWithMean:numbers("mean")
                                                            variance:numbers("variance")

@@ -131,6 +131,23 @@ def convolutions() -> Iterator[Row]:
     yield one(name, *derivatives(2 * w), fused, neuron="1 0 0 0", epsilon=0)
 
 
+def normalized_convolutions() -> Iterator[Row]:
+    """Each array of the normalization alone may be NULL, which has no effect."""
+    x, w, b = random(1, 2, 3, 3), random(2, 1, 1, 3), random(2)
+    neutral = {"mean": 0, "variance": 1, "gamma": 1, "beta": 0}
+    given = {name: random(2, seed=i) / 2 + np.float32(1) for i, name in enumerate(neutral)}
+    for missing, value in neutral.items():
+        numbers = {name: values.astype("f8") for name, values in given.items()} | {missing: np.full(2, value, "f8")}
+        weight, bias = conv.fold_batch_norm(w.astype("f8"), b.astype("f8"), epsilon=0.125, **numbers)
+        after = {"empty:result": conv.convolution(x.astype("f8"), weight, bias, size=(2, 3), offset=(0, 0))}
+        arrays = {"x": x, "weights": w, "bias": b} | {name: each for name, each in given.items() if name != missing}
+        init, words = "initWithDevice:weights: weights", "image:x empty:result"
+        made = called(f"{missing} is NULL", "MPSCNNConvolution", init, UNARY, words, arrays, after, epsilon=0.125)
+        made.settings |= {"descriptor": "MPSCNNConvolutionDescriptor", "weights": "2 1 1 3"}
+        made.settings |= {"weights.type": 0x10000020, "weights.half": False}
+        yield made
+
+
 def transposes() -> Iterator[Row]:
     """The kernel is centred on its dilated size: 5 x 4 pixels."""
     x, w = random(1, 6, 7, 3), random(2, 3, 2, 3)
@@ -342,7 +359,9 @@ def reductions() -> Iterator[Row]:
 
 
 def rows() -> Iterator[Row]:
-    for part in (convolutions, transposes, bits, pools, upsamplings, neurons, local_normalizations):
+    for part in (convolutions, normalized_convolutions, transposes, bits):
+        yield from part()
+    for part in (pools, upsamplings, neurons, local_normalizations):
         yield from part()
     for part in (arithmetic, arithmetic_with_states, reductions):
         yield from part()
