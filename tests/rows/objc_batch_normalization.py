@@ -42,21 +42,25 @@ def parameters(channels: int) -> Arrays:
     return arrays
 
 
-def one(name: str, call: str, words: str, arrays: Arrays, after: Arrays, before: dict[str, str], slope: float) -> Row:
-    """`before`: calls by the names of the objects."""
+KINDS = {"layer": "", "statistics": "Statistics", "sums": "StatisticsGradient", "gradient": "Gradient"}
+
+
+def one(
+    name: str, call: str, words: str, arrays: Arrays, after: Arrays, before: dict[str, str], slope: float, kind: str
+) -> Row:
+    """`before`: calls by the names of the objects; `kind`: that of the kernel itself."""
     neuron = "none" if slope == 1 else "neuron"
     settings: dict[str, Any] = {"epsilon": EPSILON, "neuron": f"1 {slope} 0 0"}
-    kinds = {"layer": "", "statistics": "Statistics", "sums": "StatisticsGradient"}
     for place, (which, text) in enumerate(before.items()):
         init, given = "initWithDevice:", "device"
         if which != "statistics":
             data = which == "layer"
             init += "dataSource:" * data + "fusedNeuronDescriptor:"
             given += " normalization" * data + f" {neuron}"
-        settings |= {f"{which}.class": f"MPSCNNBatchNormalization{kinds[which]}", f"{which}.init": init}
+        settings |= {f"{which}.class": f"MPSCNNBatchNormalization{KINDS[which]}", f"{which}.init": init}
         settings |= {f"{which}.arguments": given, f"before.{place}": f"{which} {text}"}
     init = f"initWithDevice:fusedNeuronDescriptor: {neuron}"
-    made = called(name, "MPSCNNBatchNormalizationGradient", init, call, words, arrays, after)
+    made = called(name, f"MPSCNNBatchNormalization{KINDS[kind]}", init, call, words, arrays, after)
     made.settings |= settings
     return made
 
@@ -71,20 +75,23 @@ def forms() -> Iterator[Row]:
                 moments = statistics(x) if own else (mean, variance)
                 return relu(normalize(x, *moments, gamma, beta, EPSILON), slope)
 
+            y, state = forward(x.astype("f8"), gamma, beta), "state:x,x"
             g, *sums = gradients(forward, [x.astype("f8"), gamma, beta], e.astype("f8"), by_image=False)
             for call, words in FORMS.items():
-                state = "state:x,x"
                 given = {"x": "views:x" if "views" in words else "batch:x", "state": state}
                 given["e"] = given["x"].replace("x", "e")
                 before = {which: text.format(**given) for which, text in CALLS.items() if own or which != "statistics"}
                 result = words.split()[-1] if "empt" in words else "returned"
                 for with_sums in (True, False)[: 1 if own else 2]:
-                    after = {result: g} | ({state: np.concatenate(sums)} if with_sums else {})
+                    after = {result: g, "empties:y": y} | ({state: np.concatenate(sums)} if with_sums else {})
                     chosen = before if with_sums else {k: text for k, text in before.items() if k != "sums"}
                     name = f"slope {slope}, {'own' if own else 'constant'} moments{', sums' * with_sums}, {call}"
-                    made = one(name, call, words.format(state=state), affine | {"x": x, "e": e}, after, chosen, slope)
-                    made.settings |= {"y": "3 4 3 5"}
-                    yield made
+                    arrays, text = affine | {"x": x, "e": e}, words.format(state=state)
+                    yield one(name, call, text, arrays, after, chosen, slope, "gradient")
+            before = {which: text.format(x="views:x", state=state) for which, text in list(CALLS.items())[not own : 2]}
+            call, _, text = CALLS["sums"].format(x="views:x", e="views:e", state=state).partition(" commands ")
+            name, after = f"sums, slope {slope}, own moments {own}", {"empties:y": y, state: np.concatenate(sums)}
+            yield one(name, call, text, affine | {"x": x, "e": e}, after, before, slope, "sums")
 
 
 def places() -> Iterator[Row]:
@@ -102,7 +109,7 @@ def places() -> Iterator[Row]:
     before["sums"] = CALLS["sums"].format(e="batch:e", x="batch:images", state=state)
     after = {"empty:result": within((2, 4, 6, 10), (0, 1, 1, 4), g[:, 1:, 1:4]), state: np.concatenate([gamma, beta])}
     words = f"image:e image:x {state} empty:result"
-    made = one("places", SINGLE + "destinationGradient:", words, arrays, after, before, 1.0)
+    made = one("places", SINGLE + "destinationGradient:", words, arrays, after, before, 1.0, "gradient")
     channels = {"SourceFeatureChannelOffset": 4, "SourceFeatureChannelMaxCount": 4}
     both = properties(**{side + name: value for side in ("primary", "secondary") for name, value in channels.items()})
     both |= properties(primaryOffset="3,-1,0", kernelOffsetX=-2, kernelOffsetY=2)

@@ -153,16 +153,15 @@ def _states(kind: Kind, change: dict[str, float]) -> Iterator[tuple[dict[str, An
     layer["call_arguments"] = f"commands gradient_state:gradient_w,gradient_b {state} {lists} {state}"
     arrays["weights"] = np.zeros((6, 1, 1, 4), np.float32)
     yield layer, arrays | after
-    if kind.kept:  # vectors for the weights alone: the biases stay
-        weights = " ".join(f"vectors:{part}_w" for part in kind.kept)
-        alone = {"call_arguments": f"commands gradient_state:gradient_w,gradient_b {state} {weights} {state}"}
-        yield (
-            layer | alone,
-            arrays
-            | after
-            | {"after.buffer:values_b": arrays["values_b"].astype(np.float64)}
-            | {f"after.buffer:{part}_b": arrays[f"{part}_b"].astype(np.float64) for part in kind.kept},
-        )
+    if kind.kept:  # vectors for the weights alone: the biases of the result are those of the source
+        arrays, after = of_both(1, (24, 6))
+        state = "weights_state:values_w,values_b " + " ".join(f"vectors:{part}_w" for part in kind.kept)
+        layer = layer | {"times": 1, "call_arguments": f"commands gradient_state:gradient_w,gradient_b {state} "}
+        layer["call_arguments"] += "weights_state:result_w,result_b"
+        arrays |= {"result_w": np.zeros(24, np.float32), "result_b": np.zeros(6, np.float32)}
+        arrays |= {"weights": np.zeros((6, 1, 1, 4), np.float32), "after.buffer:result_b": arrays["values_b"]}
+        arrays["after.buffer:result_w"] = after["after.buffer:values_w"]
+        yield layer, arrays
 
     arrays, after = of_both(1, (4, 4))
     for other in ("", "other_"):
