@@ -198,8 +198,8 @@ def pools() -> Iterator[Row]:
         window |= {"size": upstream.shape[1:3], "offset": (-1, 1)}
         return gradients(lambda x: pooling.maximum(x, **window), [x.astype("f8")], upstream, by_image=True)[0]
 
-    place = properties(secondaryOffset="1,-1,0", primaryOffset="1,2,0", sourceSize="4,3,1")
-    g = derivative(e[:, 2:5, 1:5].astype("f8"))
+    place = properties(secondaryOffset="1,-1,0", primaryOffset="1,2,0", sourceSize="3,2,1")
+    g = derivative(e[:, 2:4, 1:4].astype("f8"))
     clip = within(x.shape, (0, 1, 2, 0), g[:, 1:5, 2:5])
     moved = properties(secondaryOffset="1,-1,0", primaryOffset="-1,-1,0")
     shifted = derivative(within((1, 9, 10, 4), (0, 1, 1, 0), e, 0))
@@ -275,7 +275,7 @@ def arithmetic() -> Iterator[Row]:
     product = e.astype("f8") * y / 2
     scales: dict[str, Any] = {"primaryScale": 3, "secondaryScale": -2, "bias": 100}
     once = {"secondaryStrideInPixelsX": 0, "secondaryStrideInPixelsY": 0}
-    part: dict[str, Any] = {"clipRect": "0,1,0,4,1,1", "primaryOffset": "0,2,0", "secondaryOffset": "0,2,0"}
+    part: dict[str, Any] = {"clipRect": "0,1,0,4,1,1", "primaryOffset": "0,1,0", "secondaryOffset": "0,1,0"}
     half = {"primaryScale": 0.5}
     rows: list[tuple[str, str, int, dict[str, Any], Array]] = [
         ("a sum's second source", "Add", 1, scales, -2.0 * e),
@@ -284,7 +284,13 @@ def arithmetic() -> Iterator[Row]:
         ("a product", "Multiply", 0, half, product),
         ("a product for one channel", "Multiply", 0, half, product.sum(3, keepdims=True)),
         ("a product for one value", "Multiply", 0, half, product.sum((1, 2, 3), keepdims=True)),
-        ("clipRect of one row sums nothing", "Multiply", 0, half | part, within(e.shape, (0, 1, 0, 0), product[:, 2:])),
+        (
+            "clipRect of one row sums nothing",
+            "Multiply",
+            0,
+            half | part,
+            within(e.shape, (0, 1, 0, 0), product[:, 1:2]),
+        ),
     ]
     for name, kind, source, settings, value in rows:
         init = f"initWithDevice:isSecondarySourceFilter: {source}"
