@@ -93,7 +93,4 @@ void test_refusals() {
 
 }  // namespace
 
-int main() {
-  return run_tests(
-      {test_defaults, test_refusals});
-}
+int main() { return run_tests({test_defaults, test_refusals}); }

@@ -177,9 +177,10 @@ void test_refusals() {
   NormSource *source = make_norm_source<NormSource>(values);
   source->means.clear(), source->variances.clear();
   const Layer layer(values, [images objectAtIndex:0]);
-  MPSCNNBatchNormalizationState *bare = [make_norm<MPSCNNBatchNormalization>(source) resultStateForSourceImage:[images objectAtIndex:0]
-                                                                           sourceStates:nil
-                                                                       destinationImage:[images objectAtIndex:0]];
+  MPSCNNBatchNormalization *plain = make_norm<MPSCNNBatchNormalization>(source);
+  MPSCNNBatchNormalizationState *bare = [plain resultStateForSourceImage:[images objectAtIndex:0]
+                                                            sourceStates:nil
+                                                        destinationImage:[images objectAtIndex:0]];
   id<MTLCommandBuffer> buffer = command_buffer();
   const auto sums = [&](MPSImageBatch *gradients, MPSCNNBatchNormalizationState *state) {
     [layer.sums encodeBatchToCommandBuffer:buffer
@@ -253,6 +254,4 @@ void test_refusals() {
 
 }  // namespace
 
-int main() {
-  return run_tests({test_a_batch_in_parts, test_properties, test_temporaries, test_refusals});
-}
+int main() { return run_tests({test_a_batch_in_parts, test_properties, test_temporaries, test_refusals}); }

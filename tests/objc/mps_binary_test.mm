@@ -249,13 +249,13 @@ void test_gradient_takes_the_forward_properties() {
   [forward setSourceFeatureChannelOffset:0];
   buffer = command_buffer();
   MPSImage *gradient = [kernel encodeToCommandBuffer:buffer
-                            sourceGradient:few
-                               sourceImage:few
-                             gradientState:[forward resultStateForSourceImage:few
-                                                                 sourceStates:nil
-                                                             destinationImage:result]];
+                                      sourceGradient:few
+                                         sourceImage:few
+                                       gradientState:[forward resultStateForSourceImage:few
+                                                                           sourceStates:nil
+                                                                       destinationImage:result]];
   run(buffer);
-  check_equal("a second state", read_image(gradient), 
+  check_equal("a second state", read_image(gradient),
               combine(x.channels(0, 4), x.channels(0, 4), [](double g, double v) { return v >= 0 ? g : g / 4; }), 1e-6);
   check_raises("a source of another size", kArgument, "sourceImage has 5 x 5 pixels (width x height); the forward",
                [&] {
@@ -345,7 +345,7 @@ void test_refusals() {
 
 int main() {
   return run_tests({test_defaults, test_properties_are_kept, test_base_classes_cannot_be_encoded,
-                    test_bounds_of_the_start, test_formats,
-                    test_encode_forms, test_read_counts, test_gradient_encode_forms,
-                    test_gradient_takes_the_forward_properties, test_gradient_of_prelu, test_refusals});
+                    test_bounds_of_the_start, test_formats, test_encode_forms, test_read_counts,
+                    test_gradient_encode_forms, test_gradient_takes_the_forward_properties, test_gradient_of_prelu,
+                    test_refusals});
 }

@@ -492,5 +492,6 @@ void test_updates() {
 }  // namespace
 
 int main() {
-  return run_tests({test_properties, test_encode_forms, test_channels_of_the_result, test_fully_connected, test_temporaries, test_copies_and_archives, test_reloads, test_refusals, test_updates});
+  return run_tests({test_properties, test_encode_forms, test_channels_of_the_result, test_fully_connected,
+                    test_temporaries, test_copies_and_archives, test_reloads, test_refusals, test_updates});
 }

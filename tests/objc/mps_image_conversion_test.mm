@@ -164,6 +164,4 @@ void test_refusals() {
 
 }  // namespace
 
-int main() {
-  return run_tests({test_properties, test_many_texels, test_textures, test_refusals});
-}
+int main() { return run_tests({test_properties, test_many_texels, test_textures, test_refusals}); }

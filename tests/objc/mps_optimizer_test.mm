@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Optimizers: descriptors, time steps, states, readCounts, refused calls, copies and archives. Numbers in every
+// Optimizers: descriptors, time steps, states, readCounts, refused calls, copies and archives. Values in every
 // encode form are in tests/rows/objc_optimizers.py. Prints "N passed, N failed".
 
 #import "norm_test.hh"
@@ -87,9 +87,9 @@ void test_descriptors() {
   MPSNNOptimizerRMSProp *root = [[[MPSNNOptimizerRMSProp alloc] initWithDevice:device learningRate:0.5f] autorelease];
   check([root decay] == 0.9 && [root epsilon] == 1e-8f, "what RMSProp starts with");
   root = archived([[[MPSNNOptimizerRMSProp alloc] initWithDevice:device
-                                                          decay:0.7
-                                                        epsilon:0.01f
-                                            optimizerDescriptor:plain] autorelease]);
+                                                           decay:0.7
+                                                         epsilon:0.01f
+                                             optimizerDescriptor:plain] autorelease]);
   check([root decay] == 0.7 && [root epsilon] == 0.01f, "a twin of RMSProp");
   MPSNNOptimizerStochasticGradientDescent *descent =
       [[[MPSNNOptimizerStochasticGradientDescent alloc] initWithDevice:device learningRate:0.5f] autorelease];
@@ -169,14 +169,13 @@ struct Layer {
   MPSCNNConvolutionGradientState *gradient;
   MPSCNNConvolutionWeightsAndBiasesState *source;
 
-  explicit Layer(id<MTLCommandBuffer> buffer = nil) {
+  Layer() {
     TestSource *data = make_source(descriptor_of(3, 3, 2, 4), weights, biases);
     kernel = [[[MPSCNNConvolution alloc] initWithDevice:device weights:data] autorelease];
     MPSImage *image = make_image(Tensor(1, 4, 4, 2));
     gradient = [kernel resultStateForSourceImage:image sourceStates:nil destinationImage:image];
     fill([gradient gradientForWeights], weight_gradients);
     fill([gradient gradientForBiases], bias_gradients);
-    (void)buffer;
     source = [[[MPSCNNConvolutionWeightsAndBiasesState alloc] initWithWeights:make_buffer(weights)
                                                                        biases:make_buffer(biases)] autorelease];
   }
@@ -198,10 +197,10 @@ void test_convolution_states() {
     MPSCNNConvolutionWeightsAndBiasesState *result = Layer::result();
     id<MTLCommandBuffer> buffer = command_buffer();
     [make_descent() encodeToCommandBuffer:buffer
-                   convolutionGradientState:layer.gradient
-                     convolutionSourceState:layer.source
-                       inputMomentumVectors:nil
-                                resultState:result];
+                 convolutionGradientState:layer.gradient
+                   convolutionSourceState:layer.source
+                     inputMomentumVectors:nil
+                              resultState:result];
     run(buffer);
     check_numbers("the source's weights", values_in([layer.source weights], 72), layer.weights, 0);
     buffer = command_buffer();
@@ -249,10 +248,10 @@ void test_convolution_states() {
                                                                   biases:nil] autorelease];
     id<MTLCommandBuffer> buffer = command_buffer();
     [make_descent() encodeToCommandBuffer:buffer
-                   convolutionGradientState:layer.gradient
-                     convolutionSourceState:source
-                       inputMomentumVectors:nil
-                                resultState:source];
+                 convolutionGradientState:layer.gradient
+                   convolutionSourceState:source
+                     inputMomentumVectors:nil
+                              resultState:source];
     run(buffer);
     check(values_in([source weights], 72) != layer.weights, "weights without biases");
   }
@@ -266,11 +265,11 @@ void test_batch_normalization_states() {
                                                           destinationImage:image];
   check_raises("no gradient has been computed", kArgument, "The gradient state has no gradient of gamma", [&] {
     [make_descent() encodeToCommandBuffer:command_buffer()
-                    batchNormalizationState:state
-                       inputMomentumVectors:nil
-                                resultState:[[[MPSCNNNormalizationGammaAndBetaState alloc]
-                                                initWithGamma:make_buffer(Numbers(5, NAN))
-                                                         beta:make_buffer(Numbers(5, NAN))] autorelease]];
+                  batchNormalizationState:state
+                     inputMomentumVectors:nil
+                              resultState:[[[MPSCNNNormalizationGammaAndBetaState alloc]
+                                              initWithGamma:make_buffer(Numbers(5, NAN))
+                                                       beta:make_buffer(Numbers(5, NAN))] autorelease]];
   });
 }
 
@@ -287,8 +286,7 @@ void test_read_counts() {
   MPSVector *ones = make_vector({1, 1, 1, 1}), *result = make_vector({0, 0, 0, 0});
   // They need contents: results of a first step.
   MPSNNOptimizerStochasticGradientDescent *kernel = make_descent();
-  for (MPSVector *to : {(MPSVector *)g, (MPSVector *)v, (MPSVector *)m})
-    encode(kernel, buffer, ones, ones, nil, to);
+  for (MPSVector *to : {(MPSVector *)g, (MPSVector *)v, (MPSVector *)m}) encode(kernel, buffer, ones, ones, nil, to);
   check([g readCount] == 1 && [v readCount] == 2 && [m readCount] == 1, "a result is not read");
   encode(make_descent(1), buffer, g, v, m, v);
   check([g readCount] == 0 && [v readCount] == 1 && [m readCount] == 0, "what is read is counted once");
@@ -326,7 +324,8 @@ void test_read_counts() {
 }
 
 void test_refusals() {
-  MPSVector *g = make_vector(random_values(6, 51)), *v = make_vector(random_values(6, 52)), *m = make_vector(random_values(6, 53));
+  MPSVector *g = make_vector(random_values(6, 51)), *v = make_vector(random_values(6, 52)),
+            *m = make_vector(random_values(6, 53));
   MPSVector *r = make_vector(random_values(6, 54));
   MPSNNOptimizerStochasticGradientDescent *kernel = make_descent(0.5f);
   id<MTLCommandBuffer> buffer = command_buffer();
@@ -445,6 +444,6 @@ void test_refusals() {
 }  // namespace
 
 int main() {
-  return run_tests({test_descriptors, test_steps, test_convolution_states,
-                    test_batch_normalization_states, test_read_counts, test_refusals});
+  return run_tests({test_descriptors, test_steps, test_convolution_states, test_batch_normalization_states,
+                    test_read_counts, test_refusals});
 }

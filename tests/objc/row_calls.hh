@@ -46,9 +46,9 @@ inline MPSCNNLossLabels *make_labels(const Row &row, long image) {
 }
 
 inline id<MTLBuffer> make_buffer(const Array &values) {
-  return [[device newBufferWithBytes:values.bytes.data()
-                              length:values.bytes.size()
-                             options:MTLResourceStorageModeShared] autorelease];
+  return
+      [[device newBufferWithBytes:values.bytes.data() length:values.bytes.size() options:MTLResourceStorageModeShared]
+          autorelease];
 }
 
 /// Make a matrix with two floats after each row.
@@ -110,8 +110,8 @@ struct Calls {
     if (kind == "vectors") return each("vector");
     if (kind == "vector") {
       const auto count = static_cast<NSUInteger>(values(name).size());
-      MPSVectorDescriptor *descriptor = [MPSVectorDescriptor vectorDescriptorWithLength:count
-                                                                               dataType:MPSDataTypeFloat32];
+      MPSVectorDescriptor *descriptor =
+          [MPSVectorDescriptor vectorDescriptorWithLength:count dataType:MPSDataTypeFloat32];
       return [[[MPSVector alloc] initWithBuffer:object("buffer:" + name) descriptor:descriptor] autorelease];
     }
     if (kind == "state") return state_of(names);
@@ -147,10 +147,12 @@ struct Calls {
     return state;
   }
 
+  /// Return the gradients that the state has.
   static std::vector<id<MTLBuffer>> gradients_in(id state) {
     std::vector<id<MTLBuffer>> found;
     for (NSString *name in @[ @"gradientForWeights", @"gradientForBiases", @"gradientForGamma", @"gradientForBeta" ])
-      if ([state respondsToSelector:NSSelectorFromString(name)]) found.push_back([state valueForKey:name]);
+      if ([state respondsToSelector:NSSelectorFromString(name)] && [state valueForKey:name] != nil)
+        found.push_back([state valueForKey:name]);
     return found;
   }
 

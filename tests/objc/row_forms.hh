@@ -5,7 +5,7 @@
 #import "row_images.hh"
 
 /// A policy with the row's result and kernel offset.
-@interface RowPadding : NSObject<MPSNNPadding> {
+@interface RowPadding : NSObject <MPSNNPadding> {
  @public
   const Row *row;
   NSUInteger width, height, channels;
@@ -71,8 +71,8 @@ inline void set_up_result(id kernel, const Row &row) {
 }
 
 /// Encode a kernel of one or two sources; return the result. Sets `state` if the form has one.
-inline id encode_forward(MPSCNNKernel *kernel, id<MTLCommandBuffer> buffer, const std::vector<id> &sources, const Form &form,
-                  id result, id *state) {
+inline id encode_forward(MPSCNNKernel *kernel, id<MTLCommandBuffer> buffer, const std::vector<id> &sources,
+                         const Form &form, id result, id *state) {
   id a = sources[0], b = sources.size() > 1 ? sources[1] : nil;
   auto *two = static_cast<MPSCNNBinaryKernel *>(static_cast<id>(kernel));
   if (form.given && form.state && b == nil) {
@@ -213,7 +213,7 @@ inline void run_forward(const Row &row) {
 // --------------------------------------------------------------------------------------------------------- gradients
 
 inline id encode_gradient(MPSCNNGradientKernel *kernel, id<MTLCommandBuffer> buffer, id gradient, id source, id state,
-                   const Form &form, id result) {
+                          const Form &form, id result) {
   if (form.batch && form.given)
     [kernel encodeBatchToCommandBuffer:buffer
                        sourceGradients:gradient

@@ -77,8 +77,8 @@ inline Tensor read_images(id images, const std::string &dtype) {
 }
 
 /// Check that the values at `first` are within their bounds, and the others as filled_images() left them.
-inline void compare(const std::string &what, const Tensor &got, const Shape &shape, const Shape &first, const Array &expected,
-             const Array &bound, const std::string &dtype) {
+inline void compare(const std::string &what, const Tensor &got, const Shape &shape, const Shape &first,
+                    const Array &expected, const Array &bound, const std::string &dtype) {
   if (Shape{got.n, got.h, got.w, got.c} != shape) return check(false, what + ": the result has other extents");
   const double untouched = dtype == "uint8"     ? 0x7f / 255.0
                            : dtype == "uint16"  ? 0x7f7f / 65535.0

@@ -13,9 +13,9 @@ using rows::Array;
 using rows::Row;
 
 /// Gamma, beta, mean, variance and groups of a row.
-@interface RowNormalization : NSObject<MPSCNNBatchNormalizationDataSource,
-                                       MPSCNNInstanceNormalizationDataSource,
-                                       MPSCNNGroupNormalizationDataSource> {
+@interface RowNormalization : NSObject <MPSCNNBatchNormalizationDataSource,
+                                        MPSCNNInstanceNormalizationDataSource,
+                                        MPSCNNGroupNormalizationDataSource> {
  @public
   const Row *row;
   std::string prefix;  // of the arrays
@@ -136,7 +136,7 @@ inline void set_argument(NSInvocation *call, NSInteger index, const Row &row, co
 }
 
 inline NSInvocation *invocation(id target, NSMethodSignature *signature, SEL selector, const Row &row,
-                         const std::string &arguments) {
+                                const std::string &arguments) {
   NSInvocation *call = [NSInvocation invocationWithMethodSignature:signature];
   [call setTarget:target];
   [call setSelector:selector];
@@ -181,9 +181,9 @@ inline MPSNNNeuronDescriptor *make_neuron(const Row &row) {
   const auto numbers = words(setting(row, "neuron"));
   if (numbers.empty()) return nil;
   if (const Array *slopes = array(row, "slopes"))
-    return [MPSNNNeuronDescriptor cnnNeuronPReLUDescriptorWithData:[NSData dataWithBytes:slopes->bytes.data()
-                                                                                  length:slopes->bytes.size()]
-                                                            noCopy:NO];
+    return [MPSNNNeuronDescriptor
+        cnnNeuronPReLUDescriptorWithData:[NSData dataWithBytes:slopes->bytes.data() length:slopes->bytes.size()]
+                                  noCopy:NO];
   return [MPSNNNeuronDescriptor cnnNeuronDescriptorWithType:static_cast<MPSCNNNeuronType>(std::stoi(numbers[0]))
                                                           a:std::stof(numbers[1])
                                                           b:std::stof(numbers[2])
