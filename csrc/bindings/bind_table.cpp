@@ -62,7 +62,7 @@ void bind_table(py::module_& module) {
         py::list rows;
         Dicts made;
         for (const auto& row : kernel_table())
-          rows.append(py::dict("name"_a = row.name, "apple_class"_a = row.apple_class, "family"_a = name_of(row.family),
+          rows.append(py::dict("name"_a = row.name, "apple_class"_a = row.apple_class, "family"_a = row.family,
                                "sources"_a = source_names(row), "attributes"_a = attributes_of(row),
                                "variant"_a = row.variant, "params"_a = as_list(row.params, made),
                                "positional"_a = row.positional, "shape"_a = formula_of(row.shape),

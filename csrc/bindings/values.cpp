@@ -55,8 +55,7 @@ NeuronDescriptor neuron_from(py::handle object) {
   if (py::isinstance<NeuronDescriptor>(object)) return object.cast<NeuronDescriptor>();
   if (py::isinstance<Kernel>(object)) {
     const auto kernel = object.cast<std::shared_ptr<Kernel>>();
-    check<TypeError>(kernel->row().family == Family::neuron, "activation (", kernel->row().name,
-                     ") is not a neuron kernel.");
+    check<TypeError>(kernel->row().family == "neuron", "activation (", kernel->row().name, ") is not a neuron kernel.");
     return kernel->neuron().value();
   }
   if (py::isinstance<py::str>(object)) return activation_from_name(text_of(object, "activation"));

@@ -24,42 +24,6 @@ const char* name_of(ParamType type) {
   return "?";
 }
 
-const char* name_of(Family family) {
-  switch (family) {
-    case Family::convolution: return "convolution";
-    case Family::convolution_transpose: return "convolution_transpose";
-    case Family::fully_connected: return "fully_connected";
-    case Family::convolution_gradient: return "convolution_gradient";
-    case Family::binary_convolution: return "binary_convolution";
-    case Family::neuron: return "neuron";
-    case Family::neuron_gradient: return "neuron_gradient";
-    case Family::pooling: return "pooling";
-    case Family::pooling_gradient: return "pooling_gradient";
-    case Family::arithmetic: return "arithmetic";
-    case Family::arithmetic_gradient: return "arithmetic_gradient";
-    case Family::softmax: return "softmax";
-    case Family::softmax_gradient: return "softmax_gradient";
-    case Family::upsampling: return "upsampling";
-    case Family::upsampling_gradient: return "upsampling_gradient";
-    case Family::reduction: return "reduction";
-    case Family::slice: return "slice";
-    case Family::reshape: return "reshape";
-    case Family::reshape_gradient: return "reshape_gradient";
-    case Family::resize: return "resize";
-    case Family::pad: return "pad";
-    case Family::pad_gradient: return "pad_gradient";
-    case Family::dropout: return "dropout";
-    case Family::dropout_gradient: return "dropout_gradient";
-    case Family::local_normalization: return "local_normalization";
-    case Family::local_normalization_gradient: return "local_normalization_gradient";
-    case Family::normalization: return "normalization";
-    case Family::image_normalization_gradient: return "image_normalization_gradient";
-    case Family::batch_statistics: return "batch_statistics";
-    case Family::batch_normalization_gradient: return "batch_normalization_gradient";
-  }
-  return "?";
-}
-
 const char* formula_of(ShapeRule rule) {
   switch (rule) {
     case ShapeRule::same: return "(N, H, W, C)";

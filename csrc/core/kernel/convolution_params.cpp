@@ -118,11 +118,11 @@ std::shared_ptr<DataSource> convolution_source(const KernelRow& row, const Param
   const auto& weight = std::get<ArrayView>(given);
   check<TypeError>(weight.dtype != DType::float64 && weight.dtype != DType::uint32, row.name, ": weight.dtype (",
                    name_of(weight.dtype), ") is not float32, float16, bfloat16 or uint8.");
-  const bool is_transpose = row.family == Family::convolution_transpose;
+  const bool is_transpose = row.family == "convolution_transpose";
   const auto layout_name = text(params, "layout",
-                                is_transpose                            ? "IOHW"
-                                : row.family == Family::fully_connected ? "OI"
-                                                                        : "OIHW");
+                                is_transpose                      ? "IOHW"
+                                : row.family == "fully_connected" ? "OI"
+                                                                  : "OIHW");
   if (layout_name == "OI") return linear_source(row, params, weight);
   check(!has(params, "feature_map"), row.name, ": feature_map is for layout \"OI\" only; layout is \"", layout_name,
         "\".");
@@ -150,7 +150,7 @@ std::shared_ptr<DataSource> convolution_source(const KernelRow& row, const Param
     d.out_channels = ohwi[0];
     d.kernel_size = {ohwi[1], ohwi[2]};
     d.in_channels = ohwi[3] * groups;
-    const bool depthwise = row.family == Family::convolution && ohwi[3] == 1 && groups == d.out_channels && groups > 1;
+    const bool depthwise = row.family == "convolution" && ohwi[3] == 1 && groups == d.out_channels && groups > 1;
     if (depthwise || (options.layout == Layout::C1HW && (groups == 1 || groups == d.out_channels))) {
       d.depthwise = true;
       d.groups = 1;

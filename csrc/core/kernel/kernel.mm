@@ -1,5 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Row -> MPS object -> properties, without branches on kernel names.
+#include <map>
+
 #include "core/kernel/kernel_impl.hh"
 #include "core/kernel/kernel_sources.hh"
 #include "core/kernel/padding_policy.hh"
@@ -8,31 +10,10 @@ namespace mpscnn {
 
 namespace {
 
-FamilyKernel make(id<MTLDevice> device, const KernelRow &row, const Params &params) {
-  switch (row.family) {
-    case Family::convolution:
-    case Family::convolution_transpose:
-    case Family::fully_connected: return make_convolution(device, row, params);
-    case Family::binary_convolution: return make_binary_convolution(device, row, params);
-    case Family::neuron: return make_neuron(device, row, params);
-    case Family::neuron_gradient: return make_neuron_gradient(device, row, params);
-    case Family::pooling: return make_pooling(device, row, params);
-    case Family::arithmetic: return make_arithmetic(device, row, params);
-    case Family::softmax: return make_softmax(device, row, params);
-    case Family::upsampling: return make_upsampling(device, row, params);
-    case Family::reduction: return make_reduction(device, row, params);
-    case Family::slice: return make_slice(device, row, params);
-    case Family::reshape: return make_reshape(device, row, params);
-    case Family::resize: return make_resize(device, row, params);
-    case Family::pad: return make_pad(device, row, params);
-    case Family::dropout: return make_dropout(device, row, params);
-    case Family::local_normalization: return make_local_normalization(device, row, params);
-    case Family::normalization: return make_normalization(device, row, params);
-    case Family::batch_normalization_gradient: return make_batch_normalization_gradient(device, row, params);
-    case Family::batch_statistics: return make_batch_statistics(device, row, params);
-    default: break;  // gradients are made from forward kernels
-  }
-  throw NotImplementedError(say(row.name, ": no such family."));
+/// By name. Filled by static initializers, in any order of files.
+std::map<std::string_view, FamilyMakers> &families() {
+  static std::map<std::string_view, FamilyMakers> map;
+  return map;
 }
 
 /// Return the MPS edge mode of a choice of edge_mode.
@@ -89,6 +70,14 @@ void apply(Kernel::Impl &impl, std::string_view name, const Value &value) {
 
 }  // namespace
 
+RegisteredFamily::RegisteredFamily(std::string_view name, FamilyMakers makers) { families().emplace(name, makers); }
+
+const FamilyMakers &makers_of(const KernelRow &row) {
+  const auto found = families().find(row.family);
+  check<NotImplementedError>(found != families().end(), row.name, ": there is no family \"", row.family, "\".");
+  return found->second;
+}
+
 Class class_of(const KernelRow &row) {
   const Class kind = NSClassFromString([NSString stringWithUTF8String:std::string(row.apple_class).c_str()]);
   check<NotImplementedError>(kind != Nil, row.apple_class, " is not there on this platform.");
@@ -106,7 +95,7 @@ std::shared_ptr<Kernel> Kernel::make(std::shared_ptr<Device> device, const Kerne
   check_not_forked();
   if (row.has_forward()) return guard([&] { return make_gradient(device, row, params); });
   return guard([&] {
-    auto made = mpscnn::make(device->impl().device.get(), row, params);
+    auto made = makers_of(row).make(device->impl().device.get(), row, params);
     auto kernel = std::make_shared<Kernel>(std::unique_ptr<Impl>(new Impl{&row, device, std::move(made)}));
     for (const auto &[name, value] : kernel->impl_->made.attributes) kernel->set(name, value);
     for (const auto *spec : common_params(row))
@@ -160,7 +149,7 @@ std::shared_ptr<Device> Kernel::device() const { return impl_->device; }
 
 std::optional<NeuronDescriptor> Kernel::neuron() const {
   const auto family = impl_->row->family;
-  if (family == Family::neuron || family == Family::neuron_gradient) return impl_->made.neuron;
+  if (family == "neuron" || family == "neuron_gradient") return impl_->made.neuron;
   if (impl_->made.neuron.type != MPSCNNNeuronTypeNone) return impl_->made.neuron;
   const auto &descriptor = impl_->made.descriptor;
   return descriptor && descriptor->activation.type != MPSCNNNeuronTypeNone ? std::optional(descriptor->activation)

@@ -11,7 +11,7 @@ namespace mpscnn {
 
 void set_geometry(const Kernel::Impl &impl, const Geometry &g) {
   if (is_binary(impl)) {
-    if (impl.row->family == Family::arithmetic) {
+    if (impl.row->family == "arithmetic") {
       auto *arithmetic = static_cast<MPSCNNArithmetic *>(binary(impl));
       arithmetic.primaryStrideInPixelsX = static_cast<NSUInteger>(g.strides[0].w);
       arithmetic.primaryStrideInPixelsY = static_cast<NSUInteger>(g.strides[0].h);
@@ -25,7 +25,7 @@ void set_geometry(const Kernel::Impl &impl, const Geometry &g) {
   }
   MPSCNNKernel *kernel = unary(impl);
   kernel.offset = g.offsets[0];
-  if (impl.row->family != Family::convolution_transpose || impl.made.padding.kind != Padding::Kind::pixels) return;
+  if (impl.row->family != "convolution_transpose" || impl.made.padding.kind != Padding::Kind::pixels) return;
   auto *transpose = static_cast<MPSCNNConvolutionTranspose *>(kernel);
   transpose.kernelOffsetX = g.kernel_offset.w;
   transpose.kernelOffsetY = g.kernel_offset.h;

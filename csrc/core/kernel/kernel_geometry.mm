@@ -106,7 +106,7 @@ Geometry unary_geometry(const Kernel::Impl &impl, ImageShape source, MPSImage *i
       check(source.h == d->kernel_size.h && source.w == d->kernel_size.w, row.name, ": x has ", source.h, " x ",
             source.w, " pixels; the weights cover kernel_size (", d->kernel_size.h, ", ", d->kernel_size.w, ").");
       g.shape = {source.n, 1, 1, d->out_channels};
-    } else if (row.family == Family::convolution_transpose) {
+    } else if (row.family == "convolution_transpose") {
       if (made.padding.kind == Padding::Kind::pixels) {
         g = transpose_geometry(*d, made.padding, made.output_padding, source);
       } else {
@@ -133,7 +133,7 @@ Geometry unary_geometry(const Kernel::Impl &impl, ImageShape source, MPSImage *i
 /// Return the geometry of an elementwise kernel of two sources: extents are equal, or 1 where a source broadcasts.
 Geometry pointwise_geometry(const Kernel::Impl &impl, std::span<const ImageShape> sources) {
   const auto &row = *impl.row;
-  const bool repeats = row.family == Family::arithmetic;
+  const bool repeats = row.family == "arithmetic";
   std::array<ImageShape, 2> read{sources[0], sources[1]};
   for (std::size_t i = 0; i < 2; ++i) {
     read[i].c = source_channels(impl, i, sources[i]);

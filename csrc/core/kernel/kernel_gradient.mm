@@ -18,28 +18,11 @@ bool is_gradients_own(const KernelRow &row, std::string_view name) {
   return std::ranges::find(own, name) != std::end(own) || find_param(*find_kernel(row.forward), name) == nullptr;
 }
 
-FamilyKernel make_made(id<MTLDevice> device, const KernelRow &row, const FamilyKernel &forward, std::size_t source) {
-  switch (row.family) {
-    case Family::neuron_gradient: return make_neuron_gradient(device, row, forward);
-    case Family::pooling_gradient: return make_pooling_gradient(device, row, forward);
-    case Family::softmax_gradient: return make_softmax_gradient(device, row, forward);
-    case Family::upsampling_gradient: return make_upsampling_gradient(device, row, forward);
-    case Family::reshape_gradient: return make_reshape_gradient(device, row, forward);
-    case Family::pad_gradient: return make_reshape_gradient(device, row, forward);
-    case Family::convolution_gradient: return make_convolution_gradient(device, row, forward);
-    case Family::local_normalization_gradient: return make_local_normalization_gradient(device, row, forward);
-    case Family::image_normalization_gradient: return make_image_normalization_gradient(device, row, forward);
-    case Family::dropout_gradient: return make_dropout_gradient(device, row, forward);
-    case Family::arithmetic_gradient: return make_arithmetic_gradient(device, row, forward, source);
-    default: throw NotImplementedError(say(row.name, ": no such family of gradients."));
-  }
-}
-
 /// Return the gradient kernel `row` of a forward kernel.
 std::shared_ptr<Kernel> of_forward(std::shared_ptr<Kernel> forward, const KernelRow &row, std::size_t source) {
   auto &impl = forward->impl();
   const std::scoped_lock lock(impl.mutex);
-  auto made = make_made(impl.device->impl().device.get(), row, impl.made, source);
+  auto made = makers_of(row).make_gradient(impl.device->impl().device.get(), row, impl.made, source);
   made.padding.kind = impl.made.padding.kind;  // the policy itself stays with the forward kernel
   made.image_by_image = made.image_by_image && impl.made.image_by_image;
   made.forward = std::move(forward);
@@ -75,9 +58,8 @@ std::shared_ptr<Kernel> Kernel::gradient(std::size_t source) {
   check(source < row.sources.size(), row.name, ": source (", source, ") is not less than the number of sources (",
         row.sources.size(), ").");
   return guard([&] {
-    if (partner->family != Family::batch_normalization_gradient)
-      return of_forward(shared_from_this(), *partner, source);
-    // The remaining forward parameters come with the state.
+    if (makers_of(*partner).make_gradient) return of_forward(shared_from_this(), *partner, source);
+    // Of batch normalization; the other parameters of the forward kernel come with the state.
     Params params;
     if (impl_->made.neuron.type != MPSCNNNeuronTypeNone) params.emplace("activation", impl_->made.neuron);
     return make(impl_->device, *partner, params);

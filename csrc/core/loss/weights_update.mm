@@ -14,7 +14,7 @@ namespace {
 /// Return the kernel's MPS data source; throw unless it has the method.
 id<MPSCNNConvolutionDataSource> source_with(const Kernel::Impl &impl, SEL method, const char *name) {
   const auto &row = *impl.row;
-  check<TypeError>(row.family == Family::convolution_gradient && impl.made.forward, row.name,
+  check<TypeError>(row.family == "convolution_gradient" && impl.made.forward, row.name,
                    ": the kernel computes no gradients of weights.");
   // Other convolution classes have the same property.
   id<MPSCNNConvolutionDataSource> source =

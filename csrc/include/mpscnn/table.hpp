@@ -43,39 +43,6 @@ struct ParamSpec {
   bool attribute = false;         ///< can be read and set on the kernel after construction
 };
 
-enum class Family : std::uint32_t {
-  convolution,
-  convolution_transpose,
-  fully_connected,
-  convolution_gradient,
-  binary_convolution,
-  neuron,
-  neuron_gradient,
-  pooling,
-  pooling_gradient,
-  arithmetic,
-  arithmetic_gradient,
-  softmax,
-  softmax_gradient,
-  upsampling,
-  upsampling_gradient,
-  reduction,
-  slice,
-  reshape,
-  reshape_gradient,
-  resize,
-  pad,
-  pad_gradient,
-  dropout,
-  dropout_gradient,
-  local_normalization,
-  local_normalization_gradient,
-  normalization,
-  image_normalization_gradient,
-  batch_statistics,
-  batch_normalization_gradient,
-};
-
 /// Rule for the extents of the result (formulas in names.cpp). `state`: the result is a BatchNormalizationState.
 enum class ShapeRule : std::uint32_t {
   same,
@@ -109,7 +76,7 @@ struct SourceNames {
 struct KernelRow {
   std::string_view name;         ///< Python class
   std::string_view apple_class;  ///< with prefix
-  Family family = Family::neuron;
+  std::string_view family = {};  ///< registered in core/kernel/families
   SourceNames sources = {};
   int variant = 0;  ///< distinguishes the kernels of a family: MPSCNNNeuronType of a neuron
   std::span<const ParamSpec* const> params = {};
@@ -167,7 +134,6 @@ inline std::span<const ParamSpec* const> common_params(const KernelRow& row) {
 }
 
 const char* name_of(ParamType type);
-const char* name_of(Family family);
 /// Return the rule as a formula with H, W, k, s, p, ...
 const char* formula_of(ShapeRule rule);
 

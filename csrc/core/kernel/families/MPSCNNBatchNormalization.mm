@@ -55,7 +55,7 @@ void reload_mean_and_variance(FamilyKernel &made, id<MTLCommandBuffer> commands,
 
 }  // namespace
 
-FamilyKernel make_normalization(id<MTLDevice> device, const KernelRow &row, const Params &params) {
+static FamilyKernel make_normalization(id<MTLDevice> device, const KernelRow &row, const Params &params) {
   const Class kind = class_of(row);
   FamilyKernel made;
   const bool is_array = std::holds_alternative<ArrayView>(params.find("gamma")->second);
@@ -146,7 +146,7 @@ FamilyKernel make_normalization(id<MTLDevice> device, const KernelRow &row, cons
   return made;
 }
 
-FamilyKernel make_batch_statistics(id<MTLDevice> device, const KernelRow &row, const Params &) {
+static FamilyKernel make_batch_statistics(id<MTLDevice> device, const KernelRow &row, const Params &) {
   const Class kind = class_of(row);
   FamilyKernel made;
   MPSCNNBatchNormalizationStatistics *kernel = [kind alloc];
@@ -183,7 +183,8 @@ FamilyKernel make_batch_statistics(id<MTLDevice> device, const KernelRow &row, c
   return made;
 }
 
-FamilyKernel make_image_normalization_gradient(id<MTLDevice> device, const KernelRow &row, const FamilyKernel &) {
+static FamilyKernel make_image_normalization_gradient(id<MTLDevice> device, const KernelRow &row, const FamilyKernel &,
+                                                      std::size_t) {
   const Class kind = class_of(row);
   FamilyKernel made;
   made.kernel = Ref<MPSKernel *>::adopt([static_cast<MPSCNNKernel *>([kind alloc]) initWithDevice:device]);
@@ -211,7 +212,8 @@ std::pair<BatchNormalizationState::Impl &, std::unique_lock<std::mutex>> complet
 
 }  // namespace
 
-FamilyKernel make_batch_normalization_gradient(id<MTLDevice> device, const KernelRow &row, const Params &params) {
+static FamilyKernel make_batch_normalization_gradient(id<MTLDevice> device, const KernelRow &row,
+                                                      const Params &params) {
   const Class kind = class_of(row);
   FamilyKernel made;
   made.neuron = activation(params, "activation");
@@ -279,5 +281,12 @@ FamilyKernel make_batch_normalization_gradient(id<MTLDevice> device, const Kerne
   };
   return made;
 }
+
+static const RegisteredFamily kNormalization("normalization", {.make = &make_normalization});
+static const RegisteredFamily kBatchStatistics("batch_statistics", {.make = &make_batch_statistics});
+static const RegisteredFamily kImageNormalizationGradient("image_normalization_gradient",
+                                                          {.make_gradient = &make_image_normalization_gradient});
+static const RegisteredFamily kBatchNormalizationGradient("batch_normalization_gradient",
+                                                          {.make = &make_batch_normalization_gradient});
 
 }  // namespace mpscnn

@@ -24,7 +24,7 @@ const float *or_null(const std::vector<float> &values) { return values.empty() ?
 
 }  // namespace
 
-FamilyKernel make_binary_convolution(id<MTLDevice> device, const KernelRow &row, const Params &params) {
+static FamilyKernel make_binary_convolution(id<MTLDevice> device, const KernelRow &row, const Params &params) {
   const Class kind = class_of(row);
   FamilyKernel made;
   made.padding = padding(params, "padding");
@@ -65,5 +65,7 @@ FamilyKernel make_binary_convolution(id<MTLDevice> device, const KernelRow &row,
   check<std::runtime_error>(static_cast<bool>(made.kernel), row.name, ": the device refused the kernel.");
   return made;
 }
+
+static const RegisteredFamily kBinaryConvolution("binary_convolution", {.make = &make_binary_convolution});
 
 }  // namespace mpscnn

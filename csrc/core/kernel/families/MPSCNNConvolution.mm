@@ -10,12 +10,12 @@ namespace mpscnn {
 namespace {
 
 void check_family(const KernelRow &row, const ConvolutionDescriptor &d, Pair output_padding) {
-  if (row.family == Family::fully_connected) {
+  if (row.family == "fully_connected") {
     check(d.stride == Pair{1, 1} && d.dilation == Pair{1, 1} && d.groups == 1 && !d.depthwise &&
               d.sub_pixel_scale_factor == 1,
           row.name, ": the descriptor has a stride, dilation, groups or sub_pixel_scale_factor that is not 1.");
   }
-  if (row.family == Family::convolution_transpose) {
+  if (row.family == "convolution_transpose") {
     check(!d.depthwise && d.sub_pixel_scale_factor == 1 && d.dilation == Pair{1, 1}, row.name,
           ": the descriptor is depth-wise, sub-pixel or dilated, which a transposed convolution cannot be.");
     check(output_padding.h < d.stride.h && output_padding.w < d.stride.w, row.name, ": output_padding (",
@@ -34,7 +34,7 @@ Extents weights_shape(const ConvolutionDescriptor &d) {
   return {d.out_channels, d.kernel_size.h, d.kernel_size.w, d.depthwise ? 1 : d.in_channels / d.groups};
 }
 
-FamilyKernel make_convolution(id<MTLDevice> device, const KernelRow &row, const Params &params) {
+static FamilyKernel make_convolution(id<MTLDevice> device, const KernelRow &row, const Params &params) {
   const Class kind = class_of(row);
   FamilyKernel made;
   made.padding = padding(params, "padding");
@@ -46,9 +46,9 @@ FamilyKernel make_convolution(id<MTLDevice> device, const KernelRow &row, const 
   made.descriptor = source->descriptor();
   const auto unload = std::shared_ptr<void>(nullptr, [source](void *) { source->purge(); });
   check_family(row, *made.descriptor, made.output_padding);
-  if (row.family == Family::convolution)
+  if (row.family == "convolution")
     made.window = {made.descriptor->kernel_size, made.descriptor->stride, made.descriptor->dilation};
-  check(row.family != Family::convolution_transpose || source->dtype() == DType::float32, row.name, ": weight.dtype (",
+  check(row.family != "convolution_transpose" || source->dtype() == DType::float32, row.name, ": weight.dtype (",
         name_of(source->dtype()), ") is not float32, the only type MPS takes here.");
 
   auto objc_source = Ref<PyMPSArrayDataSource *>::adopt([[PyMPSArrayDataSource alloc] initWithGuardedSource:source]);
@@ -68,7 +68,8 @@ FamilyKernel make_convolution(id<MTLDevice> device, const KernelRow &row, const 
   return made;
 }
 
-FamilyKernel make_convolution_gradient(id<MTLDevice> device, const KernelRow &row, const FamilyKernel &forward) {
+static FamilyKernel make_convolution_gradient(id<MTLDevice> device, const KernelRow &row, const FamilyKernel &forward,
+                                              std::size_t) {
   const Class kind = class_of(row);
   const ConvolutionDescriptor &d = *forward.descriptor;
   check<NotImplementedError>(d.activation.type == MPSCNNNeuronTypeNone && !d.batch_norm, row.name,
@@ -100,5 +101,11 @@ FamilyKernel make_convolution_gradient(id<MTLDevice> device, const KernelRow &ro
   };
   return made;
 }
+
+static const RegisteredFamily kConvolution("convolution", {.make = &make_convolution});
+static const RegisteredFamily kConvolutionTranspose("convolution_transpose", {.make = &make_convolution});
+static const RegisteredFamily kFullyConnected("fully_connected", {.make = &make_convolution});
+static const RegisteredFamily kConvolutionGradient("convolution_gradient",
+                                                   {.make_gradient = &make_convolution_gradient});
 
 }  // namespace mpscnn

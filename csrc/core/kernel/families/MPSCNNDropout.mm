@@ -6,7 +6,7 @@
 
 namespace mpscnn {
 
-FamilyKernel make_dropout(id<MTLDevice> device, const KernelRow &row, const Params &params) {
+static FamilyKernel make_dropout(id<MTLDevice> device, const KernelRow &row, const Params &params) {
   const Class kind = class_of(row);
   const auto keep = static_cast<float>(real(params, "keep_probability", 0.5));
   check(keep > 0 && keep < 1, row.name, ": keep_probability (", keep, ") is not between 0 and 1, both excluded.");
@@ -23,7 +23,8 @@ FamilyKernel make_dropout(id<MTLDevice> device, const KernelRow &row, const Para
   return made;
 }
 
-FamilyKernel make_dropout_gradient(id<MTLDevice> device, const KernelRow &row, const FamilyKernel &forward) {
+static FamilyKernel make_dropout_gradient(id<MTLDevice> device, const KernelRow &row, const FamilyKernel &forward,
+                                          std::size_t) {
   const Class kind = class_of(row);
   auto *dropout = static_cast<MPSCNNDropout *>(forward.kernel.get());
   FamilyKernel made;
@@ -36,5 +37,8 @@ FamilyKernel make_dropout_gradient(id<MTLDevice> device, const KernelRow &row, c
   made.needs_encoded_state = true;  // the mask
   return made;
 }
+
+static const RegisteredFamily kDropout("dropout", {.make = &make_dropout});
+static const RegisteredFamily kDropoutGradient("dropout_gradient", {.make_gradient = &make_dropout_gradient});
 
 }  // namespace mpscnn

@@ -20,7 +20,7 @@ Repeat repeat(const Params &params, const char *pixels, const char *channels) {
 
 }  // namespace
 
-FamilyKernel make_arithmetic(id<MTLDevice> device, const KernelRow &row, const Params &params) {
+static FamilyKernel make_arithmetic(id<MTLDevice> device, const KernelRow &row, const Params &params) {
   const Class kind = class_of(row);
   FamilyKernel made;
   made.repeat = {repeat(params, "primary_stride", "primary_stride_in_feature_channels"),
@@ -41,8 +41,8 @@ FamilyKernel make_arithmetic(id<MTLDevice> device, const KernelRow &row, const P
   return made;
 }
 
-FamilyKernel make_arithmetic_gradient(id<MTLDevice> device, const KernelRow &row, const FamilyKernel &,
-                                      std::size_t source) {
+static FamilyKernel make_arithmetic_gradient(id<MTLDevice> device, const KernelRow &row, const FamilyKernel &,
+                                             std::size_t source) {
   const Class kind = class_of(row);
   FamilyKernel made;
   // Scales, strides and clamping come with the state.
@@ -52,5 +52,8 @@ FamilyKernel make_arithmetic_gradient(id<MTLDevice> device, const KernelRow &row
   made.needs_encoded_state = true;
   return made;
 }
+
+static const RegisteredFamily kArithmetic("arithmetic", {.make = &make_arithmetic});
+static const RegisteredFamily kArithmeticGradient("arithmetic_gradient", {.make_gradient = &make_arithmetic_gradient});
 
 }  // namespace mpscnn

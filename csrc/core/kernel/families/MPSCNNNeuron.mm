@@ -45,7 +45,7 @@ NeuronDescriptor describe(const KernelRow &row, const Params &params) {
 
 }  // namespace
 
-FamilyKernel make_neuron(id<MTLDevice> device, const KernelRow &row, const Params &params) {
+static FamilyKernel make_neuron(id<MTLDevice> device, const KernelRow &row, const Params &params) {
   const Class kind = class_of(row);
   FamilyKernel made;
   made.neuron = describe(row, params);
@@ -71,12 +71,17 @@ FamilyKernel make_neuron_gradient(id<MTLDevice> device, const KernelRow &row, co
 
 }  // namespace
 
-FamilyKernel make_neuron_gradient(id<MTLDevice> device, const KernelRow &row, const Params &params) {
+static FamilyKernel make_neuron_gradient(id<MTLDevice> device, const KernelRow &row, const Params &params) {
   return make_neuron_gradient(device, row, activation(params, "activation"));
 }
 
-FamilyKernel make_neuron_gradient(id<MTLDevice> device, const KernelRow &row, const FamilyKernel &forward) {
+static FamilyKernel make_gradient_of_neuron(id<MTLDevice> device, const KernelRow &row, const FamilyKernel &forward,
+                                            std::size_t) {
   return make_neuron_gradient(device, row, forward.neuron);
 }
+
+static const RegisteredFamily kNeuron("neuron", {.make = &make_neuron});
+static const RegisteredFamily kNeuronGradient("neuron_gradient", {.make = &make_neuron_gradient,
+                                                                  .make_gradient = &make_gradient_of_neuron});
 
 }  // namespace mpscnn

@@ -6,7 +6,7 @@
 
 namespace mpscnn {
 
-FamilyKernel make_local_normalization(id<MTLDevice> device, const KernelRow &row, const Params &params) {
+static FamilyKernel make_local_normalization(id<MTLDevice> device, const KernelRow &row, const Params &params) {
   const Class kind = class_of(row);
   FamilyKernel made;
   const auto size = static_cast<NSUInteger>(integer(params, "kernel_size", 5));
@@ -38,8 +38,8 @@ FamilyKernel make_local_normalization(id<MTLDevice> device, const KernelRow &row
   return made;
 }
 
-FamilyKernel make_local_normalization_gradient(id<MTLDevice> device, const KernelRow &row,
-                                               const FamilyKernel &forward) {
+static FamilyKernel make_local_normalization_gradient(id<MTLDevice> device, const KernelRow &row,
+                                                      const FamilyKernel &forward, std::size_t) {
   const Class kind = class_of(row);
   FamilyKernel made;
   const auto set = [&](auto *kernel, auto *from) {
@@ -69,5 +69,9 @@ FamilyKernel make_local_normalization_gradient(id<MTLDevice> device, const Kerne
   }
   return made;
 }
+
+static const RegisteredFamily kLocalNormalization("local_normalization", {.make = &make_local_normalization});
+static const RegisteredFamily kLocalNormalizationGradient("local_normalization_gradient",
+                                                          {.make_gradient = &make_local_normalization_gradient});
 
 }  // namespace mpscnn

@@ -6,7 +6,7 @@
 
 namespace mpscnn {
 
-FamilyKernel make_pooling(id<MTLDevice> device, const KernelRow &row, const Params &params) {
+static FamilyKernel make_pooling(id<MTLDevice> device, const KernelRow &row, const Params &params) {
   const Class kind = class_of(row);
   FamilyKernel made;
   made.padding = padding(params, "padding");
@@ -58,7 +58,8 @@ FamilyKernel make_pooling(id<MTLDevice> device, const KernelRow &row, const Para
   return made;
 }
 
-FamilyKernel make_pooling_gradient(id<MTLDevice> device, const KernelRow &row, const FamilyKernel &forward) {
+static FamilyKernel make_pooling_gradient(id<MTLDevice> device, const KernelRow &row, const FamilyKernel &forward,
+                                          std::size_t) {
   const Class kind = class_of(row);
   auto *pooling = static_cast<MPSCNNPooling *>(forward.kernel.get());
   FamilyKernel made;
@@ -87,5 +88,8 @@ FamilyKernel make_pooling_gradient(id<MTLDevice> device, const KernelRow &row, c
   }
   return made;
 }
+
+static const RegisteredFamily kPooling("pooling", {.make = &make_pooling});
+static const RegisteredFamily kPoolingGradient("pooling_gradient", {.make_gradient = &make_pooling_gradient});
 
 }  // namespace mpscnn

@@ -6,7 +6,7 @@
 
 namespace mpscnn {
 
-FamilyKernel make_softmax(id<MTLDevice> device, const KernelRow &row, const Params &) {
+static FamilyKernel make_softmax(id<MTLDevice> device, const KernelRow &row, const Params &) {
   const Class kind = class_of(row);
   FamilyKernel made;
   made.kernel = Ref<MPSKernel *>::adopt([static_cast<MPSCNNKernel *>([kind alloc]) initWithDevice:device]);
@@ -14,8 +14,12 @@ FamilyKernel make_softmax(id<MTLDevice> device, const KernelRow &row, const Para
   return made;
 }
 
-FamilyKernel make_softmax_gradient(id<MTLDevice> device, const KernelRow &row, const FamilyKernel &) {
+static FamilyKernel make_softmax_gradient(id<MTLDevice> device, const KernelRow &row, const FamilyKernel &,
+                                          std::size_t) {
   return make_softmax(device, row, {});  // the initializers have the same selector
 }
+
+static const RegisteredFamily kSoftmax("softmax", {.make = &make_softmax});
+static const RegisteredFamily kSoftmaxGradient("softmax_gradient", {.make_gradient = &make_softmax_gradient});
 
 }  // namespace mpscnn

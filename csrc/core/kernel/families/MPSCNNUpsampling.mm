@@ -6,7 +6,7 @@
 
 namespace mpscnn {
 
-FamilyKernel make_upsampling(id<MTLDevice> device, const KernelRow &row, const Params &params) {
+static FamilyKernel make_upsampling(id<MTLDevice> device, const KernelRow &row, const Params &params) {
   const Class kind = class_of(row);
   const Pair factor = pair(params, "scale_factor", {1, 1});
   const auto x = static_cast<NSUInteger>(factor.w), y = static_cast<NSUInteger>(factor.h);
@@ -29,7 +29,8 @@ FamilyKernel make_upsampling(id<MTLDevice> device, const KernelRow &row, const P
   return made;
 }
 
-FamilyKernel make_upsampling_gradient(id<MTLDevice> device, const KernelRow &row, const FamilyKernel &forward) {
+static FamilyKernel make_upsampling_gradient(id<MTLDevice> device, const KernelRow &row, const FamilyKernel &forward,
+                                             std::size_t) {
   const Class kind = class_of(row);
   auto *upsampling = static_cast<MPSCNNUpsampling *>(forward.kernel.get());
   const auto x = static_cast<NSUInteger>(upsampling.scaleFactorX), y = static_cast<NSUInteger>(upsampling.scaleFactorY);
@@ -47,5 +48,8 @@ FamilyKernel make_upsampling_gradient(id<MTLDevice> device, const KernelRow &row
   check<std::runtime_error>(static_cast<bool>(made.kernel), row.name, ": the device refused the kernel.");
   return made;
 }
+
+static const RegisteredFamily kUpsampling("upsampling", {.make = &make_upsampling});
+static const RegisteredFamily kUpsamplingGradient("upsampling_gradient", {.make_gradient = &make_upsampling_gradient});
 
 }  // namespace mpscnn

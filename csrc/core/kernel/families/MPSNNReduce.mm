@@ -31,7 +31,7 @@ ImageShape reduced(ShapeRule rule, ImageShape read) {
 
 }  // namespace
 
-FamilyKernel make_reduction(id<MTLDevice> device, const KernelRow &row, const Params &params) {
+static FamilyKernel make_reduction(id<MTLDevice> device, const KernelRow &row, const Params &params) {
   const Class kind = class_of(row);
   const bool binary = row.sources.size() == 2;
   FamilyKernel made;
@@ -72,5 +72,7 @@ FamilyKernel make_reduction(id<MTLDevice> device, const KernelRow &row, const Pa
   made.result_shape = [rule = row.shape](ImageShape read) { return reduced(rule, read); };
   return made;
 }
+
+static const RegisteredFamily kReduction("reduction", {.make = &make_reduction});
 
 }  // namespace mpscnn

@@ -36,7 +36,7 @@ MPSImageCoordinate coordinate(std::int64_t y, std::int64_t x, std::int64_t chann
 
 }  // namespace
 
-FamilyKernel make_reshape(id<MTLDevice> device, const KernelRow &row, const Params &params) {
+static FamilyKernel make_reshape(id<MTLDevice> device, const KernelRow &row, const Params &params) {
   const Class kind = class_of(row);
   const auto &shape = std::get<Extents>(params.find("shape")->second);
   int open = 0;
@@ -52,7 +52,7 @@ FamilyKernel make_reshape(id<MTLDevice> device, const KernelRow &row, const Para
   return made;
 }
 
-FamilyKernel make_pad(id<MTLDevice> device, const KernelRow &row, const Params &params) {
+static FamilyKernel make_pad(id<MTLDevice> device, const KernelRow &row, const Params &params) {
   const Class kind = class_of(row);
   const Padding around = padding(params, "padding");
   check(around.kind == Padding::Kind::pixels, row.name, ": padding is a number of pixels here, not a policy.");
@@ -92,12 +92,18 @@ FamilyKernel make_pad(id<MTLDevice> device, const KernelRow &row, const Params &
   return made;
 }
 
-FamilyKernel make_reshape_gradient(id<MTLDevice> device, const KernelRow &row, const FamilyKernel &) {
+static FamilyKernel make_reshape_gradient(id<MTLDevice> device, const KernelRow &row, const FamilyKernel &,
+                                          std::size_t) {
   const Class kind = class_of(row);
   FamilyKernel made;
   made.kernel = Ref<MPSKernel *>::adopt([static_cast<MPSNNReshapeGradient *>([kind alloc]) initWithDevice:device]);
   check<std::runtime_error>(static_cast<bool>(made.kernel), row.name, ": the device refused the kernel.");
   return made;
 }
+
+static const RegisteredFamily kReshape("reshape", {.make = &make_reshape});
+static const RegisteredFamily kPad("pad", {.make = &make_pad});
+static const RegisteredFamily kReshapeGradient("reshape_gradient", {.make_gradient = &make_reshape_gradient});
+static const RegisteredFamily kPadGradient("pad_gradient", {.make_gradient = &make_reshape_gradient});
 
 }  // namespace mpscnn

@@ -54,7 +54,7 @@ FamilyKernel make_crop(id<MTLDevice> device, const KernelRow &row, Pair size, co
 
 }  // namespace
 
-FamilyKernel make_resize(id<MTLDevice> device, const KernelRow &row, const Params &params) {
+static FamilyKernel make_resize(id<MTLDevice> device, const KernelRow &row, const Params &params) {
   const Pair size = pair(params, "size", {1, 1});
   FamilyKernel made;
   if (row.is_own("regions")) {
@@ -71,5 +71,7 @@ FamilyKernel make_resize(id<MTLDevice> device, const KernelRow &row, const Param
   check<std::runtime_error>(static_cast<bool>(made.kernel), row.name, ": the device refused the kernel.");
   return made;
 }
+
+static const RegisteredFamily kResize("resize", {.make = &make_resize});
 
 }  // namespace mpscnn

@@ -6,7 +6,7 @@
 
 namespace mpscnn {
 
-FamilyKernel make_slice(id<MTLDevice> device, const KernelRow &row, const Params &params) {
+static FamilyKernel make_slice(id<MTLDevice> device, const KernelRow &row, const Params &params) {
   const Class kind = class_of(row);
   FamilyKernel made;
   made.kernel = Ref<MPSKernel *>::adopt([static_cast<MPSNNSlice *>([kind alloc]) initWithDevice:device]);
@@ -15,5 +15,7 @@ FamilyKernel make_slice(id<MTLDevice> device, const KernelRow &row, const Params
                           ImageShape read) { return size ? ImageShape{read.n, size->h, size->w, read.c} : read; };
   return made;
 }
+
+static const RegisteredFamily kSlice("slice", {.make = &make_slice});
 
 }  // namespace mpscnn

@@ -109,40 +109,24 @@ inline MTLRegion mtl_region(const Region3 &region) {
 /// Return the class by Apple's name. Throw NotImplementedError if the platform has none.
 Class class_of(const KernelRow &row);
 
-FamilyKernel make_convolution(id<MTLDevice> device, const KernelRow &row, const Params &params);
-FamilyKernel make_binary_convolution(id<MTLDevice> device, const KernelRow &row, const Params &params);
-FamilyKernel make_neuron(id<MTLDevice> device, const KernelRow &row, const Params &params);
-FamilyKernel make_neuron_gradient(id<MTLDevice> device, const KernelRow &row, const Params &params);
-/// Return the gradient kernel of a forward kernel.
-FamilyKernel make_neuron_gradient(id<MTLDevice> device, const KernelRow &row, const FamilyKernel &forward);
-FamilyKernel make_pooling_gradient(id<MTLDevice> device, const KernelRow &row, const FamilyKernel &forward);
-FamilyKernel make_softmax_gradient(id<MTLDevice> device, const KernelRow &row, const FamilyKernel &forward);
-FamilyKernel make_upsampling_gradient(id<MTLDevice> device, const KernelRow &row, const FamilyKernel &forward);
-/// Also for MPSNNPad.
-FamilyKernel make_reshape_gradient(id<MTLDevice> device, const KernelRow &row, const FamilyKernel &forward);
-FamilyKernel make_convolution_gradient(id<MTLDevice> device, const KernelRow &row, const FamilyKernel &forward);
-FamilyKernel make_local_normalization_gradient(id<MTLDevice> device, const KernelRow &row, const FamilyKernel &forward);
-FamilyKernel make_image_normalization_gradient(id<MTLDevice> device, const KernelRow &row, const FamilyKernel &forward);
-FamilyKernel make_dropout_gradient(id<MTLDevice> device, const KernelRow &row, const FamilyKernel &forward);
-/// Return the gradient kernel with respect to one of the sources.
-FamilyKernel make_arithmetic_gradient(id<MTLDevice> device, const KernelRow &row, const FamilyKernel &forward,
-                                      std::size_t source);
+/// How a family makes kernels: from a row's parameters, as the gradient of a forward kernel with respect to one of its
+/// sources, or either.
+struct FamilyMakers {
+  FamilyKernel (*make)(id<MTLDevice> device, const KernelRow &row, const Params &params) = nullptr;
+  FamilyKernel (*make_gradient)(id<MTLDevice> device, const KernelRow &row, const FamilyKernel &forward,
+                                std::size_t source) = nullptr;
+};
 
-FamilyKernel make_pooling(id<MTLDevice> device, const KernelRow &row, const Params &params);
-FamilyKernel make_arithmetic(id<MTLDevice> device, const KernelRow &row, const Params &params);
-FamilyKernel make_softmax(id<MTLDevice> device, const KernelRow &row, const Params &params);
-FamilyKernel make_upsampling(id<MTLDevice> device, const KernelRow &row, const Params &params);
-FamilyKernel make_reduction(id<MTLDevice> device, const KernelRow &row, const Params &params);
-FamilyKernel make_slice(id<MTLDevice> device, const KernelRow &row, const Params &params);
-FamilyKernel make_reshape(id<MTLDevice> device, const KernelRow &row, const Params &params);
-FamilyKernel make_resize(id<MTLDevice> device, const KernelRow &row, const Params &params);
-FamilyKernel make_pad(id<MTLDevice> device, const KernelRow &row, const Params &params);
-FamilyKernel make_dropout(id<MTLDevice> device, const KernelRow &row, const Params &params);
-FamilyKernel make_local_normalization(id<MTLDevice> device, const KernelRow &row, const Params &params);
-FamilyKernel make_normalization(id<MTLDevice> device, const KernelRow &row, const Params &params);
-FamilyKernel make_batch_normalization_gradient(id<MTLDevice> device, const KernelRow &row, const Params &params);
+/// Registers a family under the name that rows of the table have.
+class RegisteredFamily {
+ public:
+  RegisteredFamily(std::string_view name, FamilyMakers makers);
+};
+
+/// Return the functions of the row's family. Throw NotImplementedError if no family has registered under its name.
+const FamilyMakers &makers_of(const KernelRow &row);
+
 /// Return the shape of a convolution's weights in MPS's order.
 Extents weights_shape(const ConvolutionDescriptor &d);
-FamilyKernel make_batch_statistics(id<MTLDevice> device, const KernelRow &row, const Params &params);
 
 }  // namespace mpscnn
