@@ -24,6 +24,11 @@ def described(a: np.ndarray):
     return (a.ctypes.data, a.shape, a.strides, a.dtype.name, not a.flags.writeable)
 
 
+def address_of(given: object):
+    """The memory that functions of the extension would use."""
+    return described(_core._view(given))
+
+
 DTYPES = ["uint8", "uint16", "int32", "uint32", "int64", "float16", "float32", "float64", ml_dtypes.bfloat16]
 
 
@@ -39,14 +44,14 @@ def test_numpy(dtype):
         np.zeros((0, 3), dtype),
         np.broadcast_to(a[0], (7, 4, 5)),
     ):
-        assert _core._address_of(view) == described(view)
+        assert address_of(view) == described(view)
 
 
 def test_numpy_dtypes_by_size_not_by_c_name():
     for code in "lqiILQ":
         a = np.zeros(3, code)
         if a.dtype.name in ("int64", "int32", "uint32"):
-            assert _core._address_of(a)[3] == a.dtype.name
+            assert address_of(a)[3] == a.dtype.name
 
 
 def test_numpy_subclass_and_foreign_order():
@@ -54,7 +59,7 @@ def test_numpy_subclass_and_foreign_order():
         pass
 
     a = np.zeros((2, 3), np.float32).view(Sub)
-    assert _core._address_of(a) == described(a)
+    assert address_of(a) == described(a)
     for bad in (
         np.zeros(2, ">f4"),
         np.zeros(2, np.int8),
@@ -64,7 +69,7 @@ def test_numpy_subclass_and_foreign_order():
         np.zeros(2, object),
     ):
         with pytest.raises(TypeError, match=r"^object\.dtype \(.*\) is not uint8, .* in native byte order\.$"):
-            _core._address_of(bad)
+            address_of(bad)
 
 
 @pytest.mark.parametrize("name", ["float32", "float16", "bfloat16", "uint8", "float64", "int64", "int32"])
@@ -73,7 +78,7 @@ def test_torch_shares_its_memory(name):
     t = torch.zeros((4, 3, 2, 5), dtype=getattr(torch, name))
     size = t.element_size()
     for tensor in (t, t[1:, :, :, ::2], t.permute(0, 2, 3, 1), t.expand(4, 3, 2, 5)):
-        address, shape, strides, dtype, read_only = _core._address_of(tensor)
+        address, shape, strides, dtype, read_only = address_of(tensor)
         assert (address, shape, dtype, read_only) == (tensor.data_ptr(), tuple(tensor.shape), name, False)
         assert strides == tuple(step * size for step in tensor.stride())
 
@@ -82,7 +87,7 @@ def test_torch_parameters_and_results():
     torch = pytest.importorskip("torch")
     conv = torch.nn.Conv2d(5, 7, (3, 2))
     assert conv.weight.requires_grad
-    assert _core._address_of(conv.weight)[0] == conv.weight.data_ptr()
+    assert address_of(conv.weight)[0] == conv.weight.data_ptr()
     result = mpscnn.reorder(conv.weight)
     assert isinstance(result, np.ndarray)
     assert np.array_equal(result, conv.weight.detach().permute(0, 2, 3, 1).numpy())
@@ -134,7 +139,7 @@ def test_dlpack_capsules_are_taken_over_and_freed(versioned):
 def test_dlpack_read_only():
     a = np.zeros((1, 1, 2, 2), np.float32)
     a.flags.writeable = False
-    assert _core._address_of(Exporter(a))[4] is True
+    assert address_of(Exporter(a))[4] is True
     with pytest.raises(ValueError, match=r"^out is read-only\.$"):
         mpscnn.reorder(np.zeros((1, 2, 1, 2), np.float32), "OIHW", "OHWI", Exporter(a))
 
@@ -145,14 +150,14 @@ def test_dlpack_device_memory_is_refused():
     with pytest.raises(
         TypeError, match=r"^object \(OnGPU\) lies on DLPack device 2, not in the memory of the CPU \(1\)\.$"
     ):
-        _core._address_of(exporter)
+        address_of(exporter)
 
 
 def test_dlpack_types_that_are_refused():
     for bad in (np.zeros(2, np.complex64), np.zeros(2, np.int8), np.zeros(2, bool)):
         before = sys.getrefcount(bad)
         with pytest.raises(TypeError, match=r"object\.dtype \(DLPack code"):
-            _core._address_of(Exporter(bad))
+            address_of(Exporter(bad))
         gc.collect()
         assert sys.getrefcount(bad) <= before + 1
 
@@ -164,31 +169,31 @@ class Interface:
 
 def test_array_interface():
     a = np.arange(12, dtype=np.float32).reshape(3, 4)[:, ::2]
-    assert _core._address_of(Interface(**a.__array_interface__)) == described(a)
+    assert address_of(Interface(**a.__array_interface__)) == described(a)
     memory = bytearray(64)
     here = np.frombuffer(memory, np.uint8).ctypes.data
     shared = Interface(version=3, typestr="<f4", shape=(2, 3), data=memory, offset=8)
-    assert _core._address_of(shared) == (here + 8, (2, 3), (12, 4), "float32", False)
+    assert address_of(shared) == (here + 8, (2, 3), (12, 4), "float32", False)
     for bad in (
         {"shape": (4, 4), "offset": 4},
         {"shape": (2, 2), "strides": (-8, 4)},
         {"shape": (2, 2), "strides": (2**62, 4)},
     ):
         with pytest.raises(TypeError, match=r"reaches over bytes|overflow"):
-            _core._address_of(Interface(version=3, typestr="<f4", data=memory, **bad))
+            address_of(Interface(version=3, typestr="<f4", data=memory, **bad))
     for typestr in (">f4", "<i2", "<c8", "|b1", "<f8x"):
         with pytest.raises(TypeError, match=r"object\.dtype"):
-            _core._address_of(Interface(version=3, typestr=typestr, shape=(1,), data=memory))
+            address_of(Interface(version=3, typestr=typestr, shape=(1,), data=memory))
     with pytest.raises(ValueError, match="negative extent"):
-        _core._address_of(Interface(version=3, typestr="<f4", shape=(-1,), data=memory))
+        address_of(Interface(version=3, typestr="<f4", shape=(-1,), data=memory))
     with pytest.raises(MemoryError, match=r"more than 2\^63 bytes"):
-        _core._address_of(Interface(version=3, typestr="<f4", shape=(2**40, 2**40), data=(here, False)))
+        address_of(Interface(version=3, typestr="<f4", shape=(2**40, 2**40), data=(here, False)))
 
 
 def test_buffer_protocol(tmp_path):
-    assert _core._address_of(b"abcd")[1:] == ((4,), (1,), "uint8", True)
+    assert address_of(b"abcd")[1:] == ((4,), (1,), "uint8", True)
     memory = bytearray(16)
-    assert _core._address_of(memory)[1:] == ((16,), (1,), "uint8", False)
+    assert address_of(memory)[1:] == ((16,), (1,), "uint8", False)
     for code, name in (
         ("f", "float32"),
         ("d", "float64"),
@@ -198,9 +203,9 @@ def test_buffer_protocol(tmp_path):
         ("I", "uint32"),
     ):
         values = array.array(code, [1, 2, 3])
-        assert _core._address_of(values)[:4] == (values.buffer_info()[0], (3,), (values.itemsize,), name)
-    assert _core._address_of(memoryview(memory)[::-2])[1:3] == ((8,), (-2,))
-    assert _core._address_of(memoryview(memory).cast("B", (4, 4)).cast("B").cast("f", (2, 2)))[1:4] == (
+        assert address_of(values)[:4] == (values.buffer_info()[0], (3,), (values.itemsize,), name)
+    assert address_of(memoryview(memory)[::-2])[1:3] == ((8,), (-2,))
+    assert address_of(memoryview(memory).cast("B", (4, 4)).cast("B").cast("f", (2, 2)))[1:4] == (
         (2, 2),
         (8, 4),
         "float32",
@@ -215,7 +220,7 @@ def test_buffer_protocol(tmp_path):
             mapped.close()  # held as long as the view lives
         del view
     with pytest.raises(TypeError, match="buffer format"):
-        _core._address_of(array.array("b", [1]))
+        address_of(array.array("b", [1]))
 
 
 def test_a_bytearray_cannot_be_resized_under_a_view():
@@ -235,7 +240,7 @@ def test_what_is_no_array(bad):
     with pytest.raises(
         TypeError, match=rf"^object \({name}\) is not an array: it has neither DLPack, __array_interface__ nor"
     ):
-        _core._address_of(bad)
+        address_of(bad)
 
 
 def test_views_keep_their_owner():

@@ -81,10 +81,6 @@ std::optional<std::string> optional_text(std::string text) {
   return text.empty() ? std::nullopt : std::optional(std::move(text));
 }
 
-py::object text_or_none(const std::string& text) {
-  return text.empty() ? py::object(py::none()) : py::object(py::str(text));
-}
-
 void refuse_unmade(py::module_& module) {
   for (const auto& [key, value] : py::dict(module.attr("__dict__"))) {
     if (!PyType_Check(value.ptr())) continue;

@@ -36,6 +36,7 @@ std::string type_name(py::handle object);
 /// Return the string's UTF-8, valid as long as the object. Throw TypeError "label (int) is not a str.", ValueError for
 /// lone surrogates.
 std::string_view text_of(py::handle object, std::string_view name);
+inline std::string str_of(py::handle object, std::string_view name) { return std::string(text_of(object, name)); }
 
 /// Return the value of an int or a scalar that is one. Throw TypeError "first (bool) is not an int.", ValueError beyond
 /// 64 bits.
@@ -72,7 +73,6 @@ std::shared_ptr<T> object_or_null(py::handle object, std::string_view name) {
 
 /// Return nullopt, which is None, for an empty string (no label, no error).
 std::optional<std::string> optional_text(std::string text);
-py::object text_or_none(const std::string& text);
 
 // ---- parameters
 
@@ -83,37 +83,22 @@ struct Name {
   char text[kSize]{};
 };
 
-template <Name kName>
-struct Str {
-  static constexpr auto kType = py::detail::const_name("str");
-  std::string value;
-  operator const std::string&() const { return value; }
-  void read(py::handle object) { value = text_of(object, kName.text); }
+/// A value that `read(object, name)` checks.
+template <class T, Name kName, T (*kRead)(py::handle, std::string_view)>
+struct Checked {
+  static constexpr auto kType = py::detail::make_caster<T>::name;
+  T value{};
+  operator const T&() const { return value; }
+  void read(py::handle object) { value = kRead(object, kName.text); }
 };
-
 template <Name kName>
-struct Int {
-  static constexpr auto kType = py::detail::const_name("typing.SupportsIndex");
-  std::int64_t value = 0;
-  operator std::int64_t() const { return value; }
-  void read(py::handle object) { value = int_of(object, kName.text); }
-};
-
+using Str = Checked<std::string, kName, &str_of>;
 template <Name kName>
-struct Bool {
-  static constexpr auto kType = py::detail::const_name("bool");
-  bool value = false;
-  operator bool() const { return value; }
-  void read(py::handle object) { value = bool_of(object, kName.text); }
-};
-
+using Int = Checked<std::int64_t, kName, &int_of>;
 template <Name kName>
-struct Float {
-  static constexpr auto kType = py::detail::const_name("typing.SupportsFloat | typing.SupportsIndex");
-  double value = 0;
-  operator double() const { return value; }
-  void read(py::handle object) { value = float_of(object, kName.text); }
-};
+using Bool = Checked<bool, kName, &bool_of>;
+template <Name kName>
+using Float = Checked<double, kName, &float_of>;
 
 /// An object of a bound class.
 template <class T, Name kName>

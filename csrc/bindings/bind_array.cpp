@@ -180,6 +180,16 @@ py::array array_from(const ArrayView& view) {
   return result;
 }
 
+LossResult loss_result(const char* who, const char* whose, const py::object& out, const Extents& shape, DType dtype) {
+  check_made(out, "out");
+  LossResult result{out.is_none() ? py::object(empty_array(shape, dtype)) : out, {}};
+  auto& view = result.view = writable_view_of(result.array, "out");
+  check(view.shape == shape, who, ": out.shape ", as_tuple(view.shape), " is not ", whose, " ", as_tuple(shape), ".");
+  check<TypeError>(view.dtype == DType::float32 || view.dtype == DType::float16, who, ": out.dtype (",
+                   name_of(view.dtype), ") is not float32 or float16.");
+  return result;
+}
+
 py::array array_from(std::vector<float>& values, std::shared_ptr<void> owner, bool read_only) {
   const Extents shape{static_cast<std::int64_t>(values.size())};
   return array_from({.data = values.data(),

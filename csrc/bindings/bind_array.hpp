@@ -61,6 +61,16 @@ py::object view_of_numpy(py::handle array, int ndim, const Py_intptr_t* shape);
 /// Return an uninitialized C-contiguous array on its own whole pages, which a device can always share.
 py::array empty_array(const Extents& shape, DType dtype);
 
+/// The array that takes a result of losses, and its view.
+struct LossResult {
+  py::object array;
+  ArrayView view;
+};
+
+/// Return `out`, or for None a new array. Throw unless it has the shape, and is float32 or float16; `who` is the class,
+/// and `whose` the owner of the shape: "x.shape", "the result's".
+LossResult loss_result(const char* who, const char* whose, const py::object& out, const Extents& shape, DType dtype);
+
 /// Return a NumPy view of the memory; its base holds `view.owner`. Writable unless the view is read-only.
 py::array array_from(const ArrayView& view);
 

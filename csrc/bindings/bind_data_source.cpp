@@ -166,11 +166,10 @@ class PythonNormalizationSource final : public NormalizationSource, public Pytho
   std::string label() override { return text("label"); }
 };
 
-py::object array_or_none(const std::optional<ArrayView>& view) {
-  if (!view) return py::none();
-  auto shown = *view;
-  shown.read_only = true;
-  return array_from(shown);
+std::optional<py::array> array_or_none(std::optional<ArrayView> view) {
+  if (!view) return std::nullopt;
+  view->read_only = true;
+  return array_from(*view);
 }
 
 }  // namespace
@@ -204,63 +203,38 @@ std::shared_ptr<NormalizationSource> normalization_source_of(py::handle object) 
 }
 
 void bind_data_source(py::module_& module) {
-  py::class_<DataSource, std::shared_ptr<DataSource>>(module, "_DataSource",
-                                                      R"(The built-in data source, which serves an array.
-
-    What ``kernel.data_source`` is for weights that were given as an array. Its members are those of
-    ``mpscnn.DataSource``, and as with any other, weights are there from ``load()`` to ``purge()``.)")
-      .def("load", &DataSource::load, py::call_guard<ReleaseGil>(),
-           "Make the weights available: reorder them, unless they are in MPS's order already.")
-      .def("purge", &DataSource::purge, py::call_guard<ReleaseGil>(), "Release the weights until the next load().")
-      .def_property_readonly("descriptor", &DataSource::descriptor, "ConvolutionDescriptor")
-      .def_property_readonly(
-          "weights", [](DataSource& source) { return array_or_none(source.weights()); },
-          "array, shape (O, kH, kW, I / groups), read-only, valid from load() to purge().")
-      .def_property_readonly(
-          "bias", [](DataSource& source) { return array_or_none(source.bias()); },
-          "array, shape (O,), float32, read-only, or None.")
-      .def_property_readonly(
-          "ranges", [](DataSource& source) { return array_or_none(source.ranges()); },
-          "array, shape (O, 2), float32, read-only, or None.")
-      .def_property_readonly(
-          "lookup_table", [](DataSource& source) { return array_or_none(source.lookup_table()); },
-          "array, shape (256,), float32, read-only, or None.")
-      .def_property_readonly(
-          "kernel_dtype", [](DataSource& source) { return name_of(source.kernel_dtype()); },
-          "str: float32 or float16, precision of the kernel's weights.")
-      .def_property_readonly(
-          "label", [](DataSource& source) { return text_or_none(source.label()); }, "str or None")
-      .def("__repr__", [](DataSource& source) {
-        return say("<mpscnn.DataSource, built in, of ", py::repr(py::cast(source.descriptor())).cast<std::string>(),
-                   ">");
+  using Arrays = DataSource;
+  py::class_<Arrays, std::shared_ptr<Arrays>>(
+      module, "_DataSource",
+      "The built-in data source, for weights that were given as an array; its members are those of mpscnn.DataSource.")
+      .def("load", &Arrays::load, py::call_guard<ReleaseGil>())
+      .def("purge", &Arrays::purge, py::call_guard<ReleaseGil>())
+      .def_property_readonly("descriptor", &Arrays::descriptor)
+      .def_property_readonly("weights", [](Arrays& source) { return array_or_none(source.weights()); })
+      .def_property_readonly("bias", [](Arrays& source) { return array_or_none(source.bias()); })
+      .def_property_readonly("ranges", [](Arrays& source) { return array_or_none(source.ranges()); })
+      .def_property_readonly("lookup_table", [](Arrays& source) { return array_or_none(source.lookup_table()); })
+      .def_property_readonly("kernel_dtype", [](Arrays& source) { return name_of(source.kernel_dtype()); })
+      .def_property_readonly("label", [](Arrays& source) { return optional_text(source.label()); })
+      .def("__repr__", [](Arrays& source) {
+        return "<mpscnn.DataSource, built in, of " + py::repr(py::cast(source.descriptor())).cast<std::string>() + ">";
       });
-
-  const auto values = [](const char* summary, std::optional<ArrayView> (NormalizationSource::*read)()) {
-    return std::pair([read](NormalizationSource& source) { return array_or_none((source.*read)()); }, summary);
-  };
-  const auto [gamma, gamma_summary] = values("array, shape (C,), float32, read-only.", &NormalizationSource::gamma);
-  const auto [beta, beta_summary] = values("array like gamma, or None: 0.", &NormalizationSource::beta);
-  const auto [mean, mean_summary] = values("array like gamma, or None.", &NormalizationSource::mean);
-  const auto [variance, variance_summary] = values("array like gamma, or None.", &NormalizationSource::variance);
-  py::class_<NormalizationSource, std::shared_ptr<NormalizationSource>>(module, "_NormalizationDataSource",
-                                                                        R"(The built-in data source of normalization.
-
-    What ``kernel.data_source`` is for values that were given as arrays. Its members are those of
-    ``mpscnn.NormalizationDataSource``.)")
-      .def("load", &NormalizationSource::load, py::call_guard<ReleaseGil>(),
-           "Do nothing; the values are always available.")
-      .def("purge", &NormalizationSource::purge, py::call_guard<ReleaseGil>(),
-           "The values are not needed until the next load().")
-      .def_property_readonly("channels", &NormalizationSource::channels, "int: channels of the source image.")
-      .def_property_readonly("gamma", gamma, gamma_summary)
-      .def_property_readonly("beta", beta, beta_summary)
-      .def_property_readonly("mean", mean, mean_summary)
-      .def_property_readonly("variance", variance, variance_summary)
-      .def_property_readonly("groups", &NormalizationSource::groups, "int or None: of group normalization.")
-      .def_property_readonly("epsilon", &NormalizationSource::epsilon, "float: added to the variance.")
-      .def_property_readonly(
-          "label", [](NormalizationSource& source) { return text_or_none(source.label()); }, "str or None")
-      .def("__repr__", [](NormalizationSource& source) {
+  using Values = NormalizationSource;
+  py::class_<Values, std::shared_ptr<Values>>(
+      module, "_NormalizationDataSource",
+      "The built-in data source of normalization, for values that were given as "
+      "arrays; its members are those of mpscnn.NormalizationDataSource.")
+      .def("load", &Values::load, py::call_guard<ReleaseGil>())
+      .def("purge", &Values::purge, py::call_guard<ReleaseGil>())
+      .def_property_readonly("channels", &Values::channels)
+      .def_property_readonly("gamma", [](Values& source) { return array_or_none(source.gamma()); })
+      .def_property_readonly("beta", [](Values& source) { return array_or_none(source.beta()); })
+      .def_property_readonly("mean", [](Values& source) { return array_or_none(source.mean()); })
+      .def_property_readonly("variance", [](Values& source) { return array_or_none(source.variance()); })
+      .def_property_readonly("groups", &Values::groups)
+      .def_property_readonly("epsilon", &Values::epsilon)
+      .def_property_readonly("label", [](Values& source) { return optional_text(source.label()); })
+      .def("__repr__", [](Values& source) {
         return say("<mpscnn.NormalizationDataSource, built in, of ", source.channels(), " channels>");
       });
 }

@@ -51,21 +51,15 @@ py::object call_with_images(const ForwardLossKernel& kernel, const NamedImages& 
 py::object call_with_arrays(const ForwardLossKernel& kernel, ArrayCall& call, const NamedImages& images,
                             const py::object& out) {
   const auto& x = *images.sources().x;
-  const auto shape = kernel.result_shape(x);
-  const py::object array = out.is_none() ? py::object(empty_array(shape.nhwc(), kernel.result_dtype(x))) : out;
-  check_made(array, "out");
-  const auto view = writable_view_of(array, "out");
-  check(view.shape == shape.nhwc(), kernel.name(), ": out.shape ", as_tuple(view.shape), " is not the result's ", shape,
-        ".");
-  check<TypeError>(view.dtype == DType::float32 || view.dtype == DType::float16, kernel.name(), ": out.dtype (",
-                   name_of(view.dtype), ") is not float32 or float16.");
+  const auto result =
+      loss_result(kernel.name(), "the result's", out, kernel.result_shape(x).nhwc(), kernel.result_dtype(x));
   {
     const ReleaseGil release;
     const auto buffer = CommandBuffer::make(kernel.device());
-    kernel.encode(*buffer, images.sources(), call.result(view), false);
+    kernel.encode(*buffer, images.sources(), call.result(result.view), false);
     call.run(*buffer);
   }
-  return array;  // copied with the GIL held
+  return result.array;
 }
 
 /// Run on the named arguments, which are all arrays or all Images, and wait.

@@ -86,9 +86,7 @@ py::object call_with_image(const LossKernel& kernel, const std::shared_ptr<Image
   auto result = object_or_null<Image>(out, "out");
   {
     const ReleaseGil release;
-    kernel.check_labels(x->shape(), labels);
-    if (!result) result = make_visible_image(kernel.device(), x->shape(), gradient_dtype(x->dtype()));
-    run(kernel, x, labels, result);
+    result = run(kernel, x, labels, result);
   }
   return py::make_tuple(loss_of(labels), result);
 }
@@ -97,21 +95,14 @@ py::object call_with_image(const LossKernel& kernel, const std::shared_ptr<Image
 py::object call_loss(const LossKernel& kernel, const py::object& x, const Arg<LossLabels, "labels">& labels,
                      const py::object& out) {
   if (py::isinstance<Image>(x)) return call_with_image(kernel, x.cast<std::shared_ptr<Image>>(), *labels, out);
-  const char* const name = kernel.name();
   const auto view = pixels_of(x, "x");
-  const ImageShape shape{view.shape[0], view.shape[1], view.shape[2], view.shape[3]};
-  kernel.check_labels(shape, *labels);
-  const py::object result = out.is_none() ? py::object(empty_array(shape.nhwc(), gradient_dtype(view.dtype))) : out;
-  check_made(result, "out");
-  const auto target = writable_view_of(result, "out");
-  check(target.shape == view.shape, name, ": out.shape ", as_tuple(target.shape), " is not x.shape ", shape, ".");
-  check<TypeError>(target.dtype == DType::float32 || target.dtype == DType::float16, name, ": out.dtype (",
-                   name_of(target.dtype), ") is not float32 or float16.");
+  kernel.check_labels({view.shape[0], view.shape[1], view.shape[2], view.shape[3]}, *labels);
+  const auto result = loss_result(kernel.name(), "x.shape", out, view.shape, gradient_dtype(view.dtype));
   {
     const ReleaseGil release;
-    run(kernel, view, *labels, target);
+    run(kernel, view, *labels, result.view);
   }
-  return py::make_tuple(loss_of(*labels), result);
+  return py::make_tuple(loss_of(*labels), result.array);
 }
 
 /// Check the shape of predictions; return it, and that of each image's loss.
@@ -130,17 +121,6 @@ std::pair<Int4, Int3> shapes_of(const LossKernel& kernel, const py::object& x) {
   return {tuple_of(shape), hwc_of(kernel.loss_shape(shape))};
 }
 
-std::shared_ptr<Image> encode_loss(const LossKernel& kernel, const Arg<CommandBuffer, "command_buffer">& buffer,
-                                   const Arg<Image, "x">& x, const Arg<LossLabels, "labels">& labels,
-                                   const OptionalArg<Image, "out">& out, Bool<"temporary"> temporary) {
-  check(!out || !temporary, kernel.name(), ": temporary (True) was given together with out.");
-  const ReleaseGil release;
-  if (out || temporary) return kernel.encode(*buffer, x, *labels, out, temporary);
-  kernel.check_labels(x->shape(), *labels);
-  return kernel.encode(*buffer, x, *labels,
-                       make_visible_image(kernel.device(), x->shape(), gradient_dtype(x->dtype())));
-}
-
 YOLOLoss::AnchorBoxes boxes_from(const py::array_t<double, py::array::c_style>& numbers) {
   YOLOLoss::AnchorBoxes boxes(static_cast<std::size_t>(numbers.shape(0)));
   for (std::size_t i = 0; i < boxes.size(); ++i)
@@ -154,7 +134,13 @@ void bind_loss(py::module_& module) {
   bind_labels(module);
   py::class_<LossKernel, std::shared_ptr<LossKernel>>(module, "_LossKernel")
       .def("_call", &call_loss)
-      .def("_encode", &encode_loss)
+      .def("_encode",
+           [](const LossKernel& kernel, const Arg<CommandBuffer, "command_buffer">& buffer, const Arg<Image, "x">& x,
+              const Arg<LossLabels, "labels">& labels, const OptionalArg<Image, "out">& out,
+              Bool<"temporary"> temporary) {
+             const ReleaseGil release;
+             return encode(kernel, *buffer, x.value, *labels, out.value, temporary);
+           })
       .def("_shapes", &shapes_of)
       .def_property_readonly("device", &LossKernel::device, "The device that computes the loss.");
   py::class_<Loss, LossKernel, std::shared_ptr<Loss>>(module, "_Loss")

@@ -161,43 +161,35 @@ py::list images_of(const Network& network, const Shapes4& inputs) {
 
 void bind_network(py::module_& module) {
   py::class_<Pending, std::shared_ptr<Pending>>(module, "_NetworkCall")
-      .def(
-          "wait",
-          [](Pending& pending) {
-            {
-              const ReleaseGil release;
-              pending.call->wait();
-            }
-            return pending.results;
-          },
-          "Wait until the work is done and return the results; raise RuntimeError when it failed.")
+      .def("wait",
+           [](Pending& pending) {
+             {
+               const ReleaseGil release;
+               pending.call->wait();
+             }
+             return pending.results;
+           })
       .def_property_readonly("is_done", [](Pending& pending) { return pending.call->is_done(); });
 
   py::class_<Network, std::shared_ptr<Network>>(module, "_Network")
       .def(py::init(&make_network))
-      .def("call", &run_network, "Run the network and wait; return the results, those given in outs among them.")
-      .def("submit", &submit,
-           "Commit the network. `handler()` is called when the work is done, on the queue's thread or on one that "
-           "waits.")
-      .def("encode", &encode_network, "Append the network to a command buffer.")
-      .def(
-          "shapes",
-          [](const Network& network, const Shapes4& inputs) {
-            const auto given = shapes_from(inputs);
-            std::vector<Int4> shapes;
-            for (const auto& shape : network.shapes(given)) shapes.push_back(tuple_of(shape));
-            return shapes;
-          },
-          "Return (N, H, W, C) of every value: inputs, then the result of each node.")
-      .def("steps", &steps_of, "Return the encodes, in order.")
-      .def("images", &images_of, "Return sources and destinations of the encodes; temporary unless an input or output.")
-      .def(
-          "chunk_images",
-          [](const Network& network, const Shapes4& inputs) {
-            return Network::chunk_images(*network.plan(shapes_from(inputs)));
-          },
-          "Return the max number of images per command buffer; 0: batches cannot be divided.")
-      .def_property_readonly("plans", &Network::plans, "Number of cached plans, one per combination of input shapes.")
+      .def("call", &run_network)
+      .def("submit", &submit)
+      .def("encode", &encode_network)
+      .def("shapes",
+           [](const Network& network, const Shapes4& inputs) {
+             const auto given = shapes_from(inputs);
+             std::vector<Int4> shapes;
+             for (const auto& shape : network.shapes(given)) shapes.push_back(tuple_of(shape));
+             return shapes;
+           })
+      .def("steps", &steps_of)
+      .def("images", &images_of)
+      .def("chunk_images",
+           [](const Network& network, const Shapes4& inputs) {
+             return Network::chunk_images(*network.plan(shapes_from(inputs)));
+           })
+      .def_property_readonly("plans", &Network::plans)
       .def_property_readonly("device", &Network::device);
 }
 

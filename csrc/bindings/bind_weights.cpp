@@ -190,15 +190,6 @@ void bind_weights(py::module_& module) {
           },
           "Raise RuntimeError if one was read beyond the end of its file.");
   module.def(
-      "_address_of",
-      [](const py::object& object) {
-        const auto view = view_of(object, "object");
-        return py::make_tuple(reinterpret_cast<std::uintptr_t>(view.data), py::tuple(py::cast(view.shape)),
-                              py::tuple(py::cast(view.strides)), name_of(view.dtype), view.read_only);
-      },
-      py::arg("object"),
-      "(address, shape, strides in bytes, dtype, read-only) of the memory that a function here would use.");
-  module.def(
       "_view", [](const py::object& object, const char* name) { return array_from(view_of(object, name)); },
       py::arg("object"), py::arg("name") = "object",
       "Return a NumPy view of the object's memory, which keeps the object alive.");

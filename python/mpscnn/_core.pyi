@@ -134,7 +134,7 @@ class _Image:
     def _from_array(arg0: typing.Any, arg1: str, arg2: bool | None, arg3: Device | None) -> Image:
         ...
     @staticmethod
-    def _most_images(arg0: typing.SupportsIndex) -> int:
+    def _most_images(arg0: typing.SupportsInt | typing.SupportsIndex) -> int:
         ...
     @staticmethod
     def _temporary(arg0: CommandBuffer, arg1: typing.Any, arg2: typing.Any) -> Image:
@@ -143,7 +143,7 @@ class _Image:
         ...
     def __repr__(self) -> str:
         ...
-    def _channels(self, arg0: typing.SupportsIndex, arg1: typing.SupportsIndex) -> Image:
+    def _channels(self, arg0: typing.SupportsInt | typing.SupportsIndex, arg1: typing.SupportsInt | typing.SupportsIndex) -> Image:
         ...
     def _numpy(self, arg0: str, arg1: typing.Any, arg2: bool | None) -> typing.Any:
         ...
@@ -178,7 +178,7 @@ class _Image:
         Reads left before a temporary image's storage is recycled.
         """
     @read_count.setter
-    def read_count(self, arg1: typing.SupportsIndex) -> None:
+    def read_count(self, arg1: typing.SupportsInt | typing.SupportsIndex) -> None:
         ...
     @property
     def shape(self) -> tuple[int, int, int, int]:
@@ -281,9 +281,9 @@ class _Matrix:
     def _from_array(arg0: typing.Any, arg1: bool | None, arg2: Device | None) -> Matrix:
         ...
     @staticmethod
-    def _temporary(arg0: CommandBuffer, arg1: typing.SupportsIndex, arg2: typing.SupportsIndex, arg3: typing.Any) -> Matrix:
+    def _temporary(arg0: CommandBuffer, arg1: typing.SupportsInt | typing.SupportsIndex, arg2: typing.SupportsInt | typing.SupportsIndex, arg3: typing.Any) -> Matrix:
         ...
-    def __init__(self, arg0: typing.SupportsIndex, arg1: typing.SupportsIndex, arg2: typing.Any, arg3: Device | None) -> None:
+    def __init__(self, arg0: typing.SupportsInt | typing.SupportsIndex, arg1: typing.SupportsInt | typing.SupportsIndex, arg2: typing.Any, arg3: Device | None) -> None:
         ...
     def __repr__(self) -> str:
         ...
@@ -315,7 +315,7 @@ class _Matrix:
         Reads left before a temporary matrix's storage is recycled.
         """
     @read_count.setter
-    def read_count(self, arg1: typing.SupportsIndex) -> None:
+    def read_count(self, arg1: typing.SupportsInt | typing.SupportsIndex) -> None:
         ...
     @property
     def rows(self) -> int:
@@ -429,7 +429,7 @@ class _BatchNorm:
         Shape (O,), float32, read-only.
         """
 class _ConvolutionDescriptor:
-    def __init__(self, arg0: typing.Any, arg1: typing.SupportsIndex, arg2: typing.SupportsIndex, arg3: typing.Any, arg4: typing.Any, arg5: typing.SupportsIndex, arg6: bool, arg7: typing.SupportsIndex, arg8: typing.Any, arg9: BatchNorm | None) -> None:
+    def __init__(self, arg0: typing.Any, arg1: typing.SupportsInt | typing.SupportsIndex, arg2: typing.SupportsInt | typing.SupportsIndex, arg3: typing.Any, arg4: typing.Any, arg5: typing.SupportsInt | typing.SupportsIndex, arg6: bool, arg7: typing.SupportsInt | typing.SupportsIndex, arg8: typing.Any, arg9: BatchNorm | None) -> None:
         ...
     @property
     def activation(self) -> NeuronDescriptor | None:
@@ -483,113 +483,69 @@ class _ConvolutionDescriptor:
         """
 class _DataSource:
     """
-    The built-in data source, which serves an array.
-    
-        What ``kernel.data_source`` is for weights that were given as an array. Its members are those of
-        ``mpscnn.DataSource``, and as with any other, weights are there from ``load()`` to ``purge()``.
+    The built-in data source, for weights that were given as an array; its members are those of mpscnn.DataSource.
     """
     def __repr__(self) -> str:
         ...
     def load(self) -> bool:
-        """
-        Make the weights available: reorder them, unless they are in MPS's order already.
-        """
+        ...
     def purge(self) -> None:
-        """
-        Release the weights until the next load().
-        """
+        ...
     @property
-    def bias(self) -> typing.Any:
-        """
-        array, shape (O,), float32, read-only, or None.
-        """
+    def bias(self) -> numpy.ndarray[typing.Any, numpy.dtype[typing.Any]] | None:
+        ...
     @property
     def descriptor(self) -> ConvolutionDescriptor:
-        """
-        ConvolutionDescriptor
-        """
+        ...
     @property
     def kernel_dtype(self) -> str:
-        """
-        str: float32 or float16, precision of the kernel's weights.
-        """
+        ...
     @property
-    def label(self) -> typing.Any:
-        """
-        str or None
-        """
+    def label(self) -> str | None:
+        ...
     @property
-    def lookup_table(self) -> typing.Any:
-        """
-        array, shape (256,), float32, read-only, or None.
-        """
+    def lookup_table(self) -> numpy.ndarray[typing.Any, numpy.dtype[typing.Any]] | None:
+        ...
     @property
-    def ranges(self) -> typing.Any:
-        """
-        array, shape (O, 2), float32, read-only, or None.
-        """
+    def ranges(self) -> numpy.ndarray[typing.Any, numpy.dtype[typing.Any]] | None:
+        ...
     @property
-    def weights(self) -> typing.Any:
-        """
-        array, shape (O, kH, kW, I / groups), read-only, valid from load() to purge().
-        """
+    def weights(self) -> numpy.ndarray[typing.Any, numpy.dtype[typing.Any]] | None:
+        ...
 class _NormalizationDataSource:
     """
-    The built-in data source of normalization.
-    
-        What ``kernel.data_source`` is for values that were given as arrays. Its members are those of
-        ``mpscnn.NormalizationDataSource``.
+    The built-in data source of normalization, for values that were given as arrays; its members are those of mpscnn.NormalizationDataSource.
     """
     def __repr__(self) -> str:
         ...
     def load(self) -> bool:
-        """
-        Do nothing; the values are always available.
-        """
+        ...
     def purge(self) -> None:
-        """
-        The values are not needed until the next load().
-        """
+        ...
     @property
-    def beta(self) -> typing.Any:
-        """
-        array like gamma, or None: 0.
-        """
+    def beta(self) -> numpy.ndarray[typing.Any, numpy.dtype[typing.Any]] | None:
+        ...
     @property
     def channels(self) -> int:
-        """
-        int: channels of the source image.
-        """
+        ...
     @property
     def epsilon(self) -> float | None:
-        """
-        float: added to the variance.
-        """
+        ...
     @property
-    def gamma(self) -> typing.Any:
-        """
-        array, shape (C,), float32, read-only.
-        """
+    def gamma(self) -> numpy.ndarray[typing.Any, numpy.dtype[typing.Any]] | None:
+        ...
     @property
     def groups(self) -> int | None:
-        """
-        int or None: of group normalization.
-        """
+        ...
     @property
-    def label(self) -> typing.Any:
-        """
-        str or None
-        """
+    def label(self) -> str | None:
+        ...
     @property
-    def mean(self) -> typing.Any:
-        """
-        array like gamma, or None.
-        """
+    def mean(self) -> numpy.ndarray[typing.Any, numpy.dtype[typing.Any]] | None:
+        ...
     @property
-    def variance(self) -> typing.Any:
-        """
-        array like gamma, or None.
-        """
+    def variance(self) -> numpy.ndarray[typing.Any, numpy.dtype[typing.Any]] | None:
+        ...
 class _ConvolutionWeightsAndBiasesState:
     def __init__(self, arg0: Buffer, arg1: Buffer | None) -> None:
         ...
@@ -636,7 +592,7 @@ class _GradientState:
         Number of forward encodes that share the state, one per chunk of a batch.
         """
 class _BatchNormalizationState:
-    def __init__(self, arg0: typing.SupportsIndex, arg1: Device | None) -> None:
+    def __init__(self, arg0: typing.SupportsInt | typing.SupportsIndex, arg1: Device | None) -> None:
         ...
     def __repr__(self) -> str:
         ...
@@ -694,7 +650,7 @@ class _OptimizerState:
         Number of encoded steps, >= 0. May be set; Adam's t of the next step is one more.
         """
     @time_step.setter
-    def time_step(self, arg1: typing.SupportsIndex) -> None:
+    def time_step(self, arg1: typing.SupportsInt | typing.SupportsIndex) -> None:
         ...
 class _Optimizer:
     def __init__(self, arg0: str, arg1: dict, arg2: Device | None) -> None:
@@ -811,9 +767,7 @@ class _Kernel:
         """
 class _NetworkCall:
     def wait(self) -> list:
-        """
-        Wait until the work is done and return the results; raise RuntimeError when it failed.
-        """
+        ...
     @property
     def is_done(self) -> bool:
         ...
@@ -821,151 +775,86 @@ class _Network:
     def __init__(self, arg0: collections.abc.Sequence[tuple[str, typing.SupportsInt | typing.SupportsIndex | None, typing.SupportsInt | typing.SupportsIndex | None, typing.SupportsInt | typing.SupportsIndex | None, str]], arg1: collections.abc.Sequence[tuple[str, Kernel, collections.abc.Sequence[typing.SupportsInt | typing.SupportsIndex]]], arg2: collections.abc.Sequence[typing.SupportsInt | typing.SupportsIndex], arg3: typing.Any, arg4: Device | None) -> None:
         ...
     def call(self, arg0: collections.abc.Sequence, arg1: typing.Any, arg2: collections.abc.Sequence[str], arg3: collections.abc.Sequence[str], arg4: collections.abc.Sequence[collections.abc.Sequence[typing.SupportsInt | typing.SupportsIndex] | None]) -> list:
-        """
-        Run the network and wait; return the results, those given in outs among them.
-        """
+        ...
     def chunk_images(self, arg0: collections.abc.Sequence[typing.Annotated[collections.abc.Sequence[typing.SupportsInt | typing.SupportsIndex], "FixedSize(4)"]]) -> int:
-        """
-        Return the max number of images per command buffer; 0: batches cannot be divided.
-        """
+        ...
     def encode(self, arg0: CommandBuffer, arg1: collections.abc.Sequence[Image], arg2: collections.abc.Sequence[Image]) -> list[Image]:
-        """
-        Append the network to a command buffer.
-        """
+        ...
     def images(self, arg0: collections.abc.Sequence[typing.Annotated[collections.abc.Sequence[typing.SupportsInt | typing.SupportsIndex], "FixedSize(4)"]]) -> list:
-        """
-        Return sources and destinations of the encodes; temporary unless an input or output.
-        """
+        ...
     def shapes(self, arg0: collections.abc.Sequence[typing.Annotated[collections.abc.Sequence[typing.SupportsInt | typing.SupportsIndex], "FixedSize(4)"]]) -> list[tuple[int, int, int, int]]:
-        """
-        Return (N, H, W, C) of every value: inputs, then the result of each node.
-        """
+        ...
     def steps(self, arg0: collections.abc.Sequence[typing.Annotated[collections.abc.Sequence[typing.SupportsInt | typing.SupportsIndex], "FixedSize(4)"]]) -> list:
-        """
-        Return the encodes, in order.
-        """
+        ...
     def submit(self, arg0: collections.abc.Sequence, arg1: typing.Any, arg2: collections.abc.Sequence[str], arg3: collections.abc.Sequence[str], arg4: collections.abc.Sequence[collections.abc.Sequence[typing.SupportsInt | typing.SupportsIndex] | None], arg5: typing.Any) -> _NetworkCall:
-        """
-        Commit the network. `handler()` is called when the work is done, on the queue's thread or on one that waits.
-        """
+        ...
     @property
     def device(self) -> Device:
         ...
     @property
     def plans(self) -> int:
-        """
-        Number of cached plans, one per combination of input shapes.
-        """
+        ...
 class _RunningStatistics:
-    """
-    Running mean and variance of a batch normalization.
-    """
-    def __init__(self, mean: collections.abc.Sequence[typing.SupportsFloat | typing.SupportsIndex], variance: collections.abc.Sequence[typing.SupportsFloat | typing.SupportsIndex]) -> None:
+    def __init__(self, arg0: collections.abc.Sequence[typing.SupportsFloat | typing.SupportsIndex], arg1: collections.abc.Sequence[typing.SupportsFloat | typing.SupportsIndex]) -> None:
         ...
     @property
     def mean(self) -> numpy.ndarray[typing.Any, numpy.dtype[typing.Any]]:
-        """
-        array, shape (C,), float32: a writable view.
-        """
+        ...
     @property
     def momentum(self) -> float | None:
-        """
-        float or None: weight of the batch, 0 to 1; None: means over all batches.
-        """
+        ...
     @momentum.setter
     def momentum(self, arg0: typing.SupportsFloat | typing.SupportsIndex | None) -> None:
         ...
     @property
     def tracked(self) -> int:
-        """
-        int: number of batches.
-        """
+        ...
     @tracked.setter
     def tracked(self, arg0: typing.SupportsInt | typing.SupportsIndex) -> None:
         ...
     @property
     def variance(self) -> numpy.ndarray[typing.Any, numpy.dtype[typing.Any]]:
-        """
-        array, shape (C,), float32: a writable view.
-        """
+        ...
 class _TrainingStep:
-    """
-    A committed training step.
-    """
     def wait(self) -> None:
-        """
-        Wait for the work.
-        """
+        ...
     @property
     def loss(self) -> float | None:
-        """
-        float, or None until the plan has completed the step.
-        """
+        ...
     @property
     def outputs(self) -> list[Image]:
-        """
-        list of Image: the predictions, one per chunk.
-        """
+        ...
     @property
     def status(self) -> str:
-        """
-        str: status of the command buffer.
-        """
-class _TrainingPlan:
-    """
-    The encodes of a training step. Values and states are numbers; value 0 is the input, value 1 the output.
-    """
-    def __init__(self, output: typing.Annotated[collections.abc.Sequence[typing.SupportsInt | typing.SupportsIndex], "FixedSize(3)"], max_channels: typing.SupportsInt | typing.SupportsIndex, slots: typing.SupportsInt | typing.SupportsIndex, device: Device | None = None) -> None:
         ...
-    def allocate(self, like: typing.SupportsInt | typing.SupportsIndex, channels: typing.SupportsInt | typing.SupportsIndex, result: typing.SupportsInt | typing.SupportsIndex | None = None) -> int:
-        """
-        Append a value with the extents of another, but other channels; return it.
-        """
-    def chunks(self, images: typing.SupportsInt | typing.SupportsIndex) -> list[int]:
-        """
-        The number of images of each chunk of a batch; an MPSImage has up to 2048 slices of four channels.
-        """
-    def commit(self, label: str, x: typing.Any, layout: str, labels: collections.abc.Sequence[LossLabels], loss: _Loss, optimizer: _Optimizer) -> _TrainingStep:
-        """
-        Encode and commit a step on a batch.
-        """
+class _TrainingPlan:
+    def __init__(self, arg0: typing.Annotated[collections.abc.Sequence[typing.SupportsInt | typing.SupportsIndex], "FixedSize(3)"], arg1: typing.SupportsInt | typing.SupportsIndex, arg2: typing.SupportsInt | typing.SupportsIndex, arg3: Device | None) -> None:
+        ...
+    def allocate(self, arg0: typing.SupportsInt | typing.SupportsIndex, arg1: typing.SupportsInt | typing.SupportsIndex, arg2: typing.SupportsInt | typing.SupportsIndex | None) -> int:
+        ...
+    def chunks(self, arg0: typing.SupportsInt | typing.SupportsIndex) -> list[int]:
+        ...
+    def commit(self, arg0: str, arg1: typing.Any, arg2: str, arg3: collections.abc.Sequence[LossLabels], arg4: _Loss, arg5: _Optimizer) -> _TrainingStep:
+        ...
     def complete_first(self) -> _TrainingStep:
-        """
-        Wait for the first step in progress and return it; None if there is none.
-        """
+        ...
     def encode(self, kernel: Kernel, sources: collections.abc.Sequence[typing.SupportsInt | typing.SupportsIndex], result: typing.SupportsInt | typing.SupportsIndex | None = None, state: typing.SupportsInt | typing.SupportsIndex | None = None, batch_states: collections.abc.Sequence[BatchNormalizationState] | None = None) -> int:
-        """
-        Append an encode; return its result.
-        """
-    def encode_state(self, kernel: Kernel, sources: collections.abc.Sequence[typing.SupportsInt | typing.SupportsIndex], states: collections.abc.Sequence[BatchNormalizationState]) -> None:
-        """
-        Append an encode whose result is a state.
-        """
-    def encode_with_state(self, kernel: Kernel, sources: collections.abc.Sequence[typing.SupportsInt | typing.SupportsIndex], result: typing.SupportsInt | typing.SupportsIndex | None = None) -> tuple[int, int]:
-        """
-        Append an encode that leaves a state for gradient kernels; return its result and the state.
-        """
+        ...
+    def encode_state(self, arg0: Kernel, arg1: collections.abc.Sequence[typing.SupportsInt | typing.SupportsIndex], arg2: collections.abc.Sequence[BatchNormalizationState]) -> None:
+        ...
+    def encode_with_state(self, arg0: Kernel, arg1: collections.abc.Sequence[typing.SupportsInt | typing.SupportsIndex], arg2: typing.SupportsInt | typing.SupportsIndex | None) -> tuple[int, int]:
+        ...
     def loss(self) -> int:
-        """
-        Append the loss of the output; return its gradient.
-        """
-    def replace_kernel(self, before: Kernel, now: Kernel) -> None:
-        """
-        Encode another kernel in the place of one.
-        """
-    def track(self, running: _RunningStatistics, states: collections.abc.Sequence[BatchNormalizationState]) -> None:
-        """
-        Add to running statistics when a step has completed.
-        """
-    def update(self, state: OptimizerState, gradients: typing.SupportsInt | typing.SupportsIndex | collections.abc.Sequence[BatchNormalizationState], reloaded: collections.abc.Sequence[Kernel]) -> None:
-        """
-        Append the optimizer's step, and the reload of kernels.
-        """
+        ...
+    def replace_kernel(self, arg0: Kernel, arg1: Kernel) -> None:
+        ...
+    def track(self, arg0: _RunningStatistics, arg1: collections.abc.Sequence[BatchNormalizationState]) -> None:
+        ...
+    def update(self, arg0: OptimizerState, arg1: typing.SupportsInt | typing.SupportsIndex | collections.abc.Sequence[BatchNormalizationState], arg2: collections.abc.Sequence[Kernel]) -> None:
+        ...
     @property
     def in_progress(self) -> int:
-        """
-        int: number of steps in progress.
-        """
+        ...
 class _Profile:
     """
     Times of command buffers.
@@ -980,10 +869,6 @@ class _Profile:
         ...
     def stop(self) -> None:
         ...
-def _address_of(object: typing.Any) -> tuple[int, tuple, tuple, str, bool]:
-    """
-    (address, shape, strides in bytes, dtype, read-only) of the memory that a function here would use.
-    """
 def _document(arg0: typing.Any, arg1: str) -> None:
     """
     Set the docstring of a function in C, with its signature in front.

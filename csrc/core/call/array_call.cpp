@@ -252,11 +252,22 @@ std::shared_ptr<BatchNormalizationState> run(Kernel& kernel, std::span<const Arr
 
 // --------------------------------------------------------------------------------------------- losses and conversions
 
-void run(const LossKernel& kernel, const std::shared_ptr<Image>& x, LossLabels& labels,
-         const std::shared_ptr<Image>& out) {
+std::shared_ptr<Image> encode(const LossKernel& kernel, CommandBuffer& buffer, const std::shared_ptr<Image>& x,
+                              LossLabels& labels, std::shared_ptr<Image> out, bool temporary) {
+  check(!out || !temporary, kernel.name(), ": temporary (True) was given together with out.");
+  if (!out && !temporary) {
+    kernel.check_labels(x->shape(), labels);
+    out = make_visible_image(kernel.device(), x->shape(), gradient_dtype(x->dtype()));
+  }
+  return kernel.encode(buffer, x, labels, std::move(out), temporary);
+}
+
+std::shared_ptr<Image> run(const LossKernel& kernel, const std::shared_ptr<Image>& x, LossLabels& labels,
+                           std::shared_ptr<Image> out) {
   const auto buffer = CommandBuffer::make(kernel.device());
-  kernel.encode(*buffer, x, labels, out);
+  out = encode(kernel, *buffer, x, labels, std::move(out), false);
   buffer->run();
+  return out;
 }
 
 void run(const LossKernel& kernel, const ArrayView& x, LossLabels& labels, const ArrayView& out) {
@@ -272,13 +283,38 @@ void run(const LossKernel& kernel, const ArrayView& x, LossLabels& labels, const
   call.run(*buffer);
 }
 
-void run(const ImageConversion& kernel, const Image& x, const std::shared_ptr<Image>& out) {
-  const auto buffer = CommandBuffer::make(kernel.device());
-  kernel.encode(*buffer, x, out);
-  buffer->run();
+std::shared_ptr<Image> encode(const ImageConversion& kernel, CommandBuffer& buffer, const Image& x,
+                              std::shared_ptr<Image> out, bool temporary) {
+  check(!out || !temporary, ImageConversion::row().name, ": temporary (True) was given together with out.");
+  if (!out && !temporary) {
+    kernel.check_channels(x.shape().c);
+    kernel.check_no_clip();
+    out = make_visible_image(kernel.device(), kernel.result_shape(x.shape()), kernel.dtype());
+  }
+  return kernel.encode(buffer, x, std::move(out), temporary);
 }
 
-void run(const ImageConversion& kernel, const ArrayView& x, const ArrayView& out) {
+std::shared_ptr<Image> run(const ImageConversion& kernel, const Image& x, std::shared_ptr<Image> out) {
+  const auto buffer = CommandBuffer::make(kernel.device());
+  out = encode(kernel, *buffer, x, std::move(out), false);
+  buffer->run();
+  return out;
+}
+
+ArrayView run(const ImageConversion& kernel, const ArrayView& x, std::optional<ArrayView> out) {
+  const auto name = ImageConversion::row().name;
+  check(x.ndim() == 4, name, ": x.ndim (", x.ndim(), ") is not 4 (N, H, W, C).");
+  kernel.check_channels(x.shape[3]);
+  const auto shape = shape_of(x);
+  Image::bytes(*kernel.device(), shape, x.dtype);  // throws if it is invalid
+  if (!out) {
+    kernel.check_no_clip();
+    out = make_array(kernel.result_shape(shape).nhwc(), kernel.dtype());
+  }
+  check(out->ndim() == 4, name, ": out.ndim (", out->ndim(), ") is not 4 (N, H, W, C).");
+  kernel.check_destination(shape, shape_of(*out));
+  check<TypeError>(out->dtype == kernel.dtype(), name, ": out.dtype (", name_of(out->dtype), ") is not dtype (",
+                   name_of(kernel.dtype()), ").");
   const bool together = !kernel.works_image_by_image();
   const auto most = together ? x.shape[0] : std::max<std::int64_t>(1, Image::most_images(x.shape[3]));
   for_each_chunk(x.shape[0], most, [&](std::int64_t first, std::int64_t count) {
@@ -286,9 +322,10 @@ void run(const ImageConversion& kernel, const ArrayView& x, const ArrayView& out
     const auto buffer = CommandBuffer::make(kernel.device());
     const auto source = call.source(images_of(x, first, count));
     kernel.encode(*buffer, *source,
-                  call.result(together ? out : images_of(out, first, count), [&] { return kernel.has_clip(); }));
+                  call.result(together ? *out : images_of(*out, first, count), [&] { return kernel.has_clip(); }));
     call.run(*buffer);
   });
+  return *out;
 }
 
 }  // namespace mpscnn

@@ -97,6 +97,11 @@ std::shared_ptr<Image> encode(Kernel& kernel, CommandBuffer& buffer, SharedImage
 std::shared_ptr<BatchNormalizationState> encode(Kernel& kernel, CommandBuffer& buffer, SharedImages sources,
                                                 std::shared_ptr<BatchNormalizationState> state);
 
+std::shared_ptr<Image> encode(const LossKernel& kernel, CommandBuffer& buffer, const std::shared_ptr<Image>& x,
+                              LossLabels& labels, std::shared_ptr<Image> out, bool temporary);
+std::shared_ptr<Image> encode(const ImageConversion& kernel, CommandBuffer& buffer, const Image& x,
+                              std::shared_ptr<Image> out, bool temporary);
+
 // Each function runs on its own command buffer and waits. Arrays with more images than one MPSImage can hold are
 // computed in chunks.
 
@@ -112,11 +117,12 @@ std::shared_ptr<BatchNormalizationState> run(Kernel& kernel, SharedImages source
 std::shared_ptr<BatchNormalizationState> run(Kernel& kernel, std::span<const ArrayView> sources,
                                              std::shared_ptr<BatchNormalizationState> state);
 
-void run(const LossKernel& kernel, const std::shared_ptr<Image>& x, LossLabels& labels,
-         const std::shared_ptr<Image>& out);
+std::shared_ptr<Image> run(const LossKernel& kernel, const std::shared_ptr<Image>& x, LossLabels& labels,
+                           std::shared_ptr<Image> out);
 void run(const LossKernel& kernel, const ArrayView& x, LossLabels& labels, const ArrayView& out);
 
-void run(const ImageConversion& kernel, const Image& x, const std::shared_ptr<Image>& out);
-void run(const ImageConversion& kernel, const ArrayView& x, const ArrayView& out);
+std::shared_ptr<Image> run(const ImageConversion& kernel, const Image& x, std::shared_ptr<Image> out);
+/// Return `out`, or a new array.
+ArrayView run(const ImageConversion& kernel, const ArrayView& x, std::optional<ArrayView> out);
 
 }  // namespace mpscnn
