@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // DLPack, __array_interface__ and the buffer protocol.
-#include "array_protocols.hpp"
+#include "bind_array.hpp"
 
 #include <cstdlib>
 #include <optional>
@@ -13,7 +13,6 @@
 #include "arguments.hpp"
 #include "dtypes.hpp"
 #include "gil.hpp"
-#include "or_stay.hpp"
 
 namespace mpscnn::bindings {
 

@@ -11,10 +11,8 @@
 #include <mpscnn/watched_memory.hpp>
 
 #include "arguments.hpp"
-#include "array_protocols.hpp"
 #include "dtypes.hpp"
 #include "gil.hpp"
-#include "watch.hpp"
 
 namespace mpscnn::bindings {
 

@@ -11,6 +11,7 @@
 #include <memory>
 
 #include <mpscnn/array.hpp>
+#include <mpscnn/watched_memory.hpp>
 
 #include "arguments.hpp"
 #include "bindings.hpp"
@@ -29,6 +30,24 @@ enum class Keep {
 /// Return a view of a NumPy array or an object with DLPack, `__array_interface__` or the buffer protocol. Throw
 /// TypeError with the argument for other objects and for element types that DType lacks.
 ArrayView view_of(py::handle object, const char* name, Keep keep = Keep::owner);
+
+// Views of objects of other libraries; throw TypeError with the argument for unsupported objects.
+
+/// Return whether the object is a PyTorch tensor with the negative bit set, whose memory has the opposite sign.
+bool is_negated(py::handle object);
+
+/// View an object with __dlpack__; a negated tensor is copied.
+ArrayView view_of_dlpack(py::handle object, const char* name);
+
+/// View an object with the buffer protocol.
+ArrayView view_of_buffer(py::handle object, const char* name);
+
+/// View an object with __array_interface__.
+ArrayView view_of_interface(py::handle object, const char* name);
+
+/// Watch a NumPy array of any dtype or a buffer of bytes. Return null if it cannot be a mapped file. Does not keep it
+/// alive.
+std::shared_ptr<const WatchedMemory> watch_array(py::handle array);
 
 /// Return a view for writing. Throw std::invalid_argument "out is read-only." if the memory is read-only.
 ArrayView writable_view_of(py::handle object, const char* name, Keep keep = Keep::owner);

@@ -9,7 +9,6 @@
 #include "bind_array.hpp"
 #include "bindings.hpp"
 #include "dtypes.hpp"
-#include "numbers.hpp"
 
 namespace mpscnn::bindings {
 namespace {

@@ -11,7 +11,6 @@
 #include "bind_array.hpp"
 #include "bindings.hpp"
 #include "gil.hpp"
-#include "numbers.hpp"
 
 namespace mpscnn::bindings {
 namespace {

@@ -10,7 +10,6 @@
 #include "bindings.hpp"
 #include "dtypes.hpp"
 #include "gil.hpp"
-#include "numbers.hpp"
 
 namespace mpscnn::bindings {
 namespace {
@@ -68,15 +67,7 @@ std::shared_ptr<Image> image_from_array(const py::object& x, const Str<"layout">
   const auto order = image_layout_from_name(layout.value);
   const auto view = pixels_of(x, "x");
   const ReleaseGil release;
-  check(view.ndim() == 4, "Image: x.ndim (", view.ndim(), ") is not 4.");
-  const bool shares = !copy.value_or(false) && Image::why_not_shared(*target, view, order).empty();
-  if (shares || copy == false) return Image::from_array(target, view, order, copy);
-  const auto& s = view.shape;
-  const auto image = make_visible_image(
-      target, order == ImageLayout::NHWC ? ImageShape{s[0], s[1], s[2], s[3]} : ImageShape{s[0], s[2], s[3], s[1]},
-      view.dtype);
-  image->write(view, order);
-  return image;
+  return make_image(target, view, order, copy);
 }
 
 }  // namespace

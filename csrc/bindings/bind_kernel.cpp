@@ -20,7 +20,6 @@
 #include "dtypes.hpp"
 #include "fast_arguments.hpp"
 #include "gil.hpp"
-#include "numbers.hpp"
 
 namespace mpscnn::bindings {
 namespace {
@@ -253,27 +252,24 @@ py::object call_kernel(Kernel& kernel, Given given, py::handle out, py::handle s
   return left.beside(out.is_none() ? py::object(array_from(*target)) : py::reinterpret_borrow<py::object>(out));
 }
 
-void reload(Kernel& kernel, const OptionalArg<CommandBuffer, "command_buffer">& buffer, const py::object& state) {
-  const auto is_reloaded_from = [&]<class Kind>(std::type_identity<Kind>) {
-    if (!py::isinstance<Kind>(state)) return false;
-    const auto given = object_of<Kind>(state, "state");
-    check<TypeError>(buffer.value != nullptr, kernel.row().name, ": state was given without command_buffer.");
-    const ReleaseGil release;
-    kernel.reload(*buffer.value, *given);
-    return true;
-  };
-  if (is_reloaded_from(std::type_identity<NormalizationGammaAndBetaState>()) ||
-      is_reloaded_from(std::type_identity<NormalizationMeanAndVarianceState>()) ||
-      is_reloaded_from(std::type_identity<ConvolutionWeightsAndBiasesState>()) ||
-      is_reloaded_from(std::type_identity<BatchNormalizationState>()))
-    return;
-  if (!state.is_none())
-    refuse(state, "state",
-           "a ConvolutionWeightsAndBiasesState, NormalizationGammaAndBetaState, NormalizationMeanAndVarianceState or "
-           "BatchNormalizationState");
-  check<TypeError>(buffer.value == nullptr, kernel.row().name, ": command_buffer was given without state.");
+using ReloadedState =
+    std::variant<std::monostate, std::shared_ptr<ConvolutionWeightsAndBiasesState>,
+                 std::shared_ptr<NormalizationGammaAndBetaState>, std::shared_ptr<NormalizationMeanAndVarianceState>,
+                 std::shared_ptr<BatchNormalizationState>>;
+
+void reload(Kernel& kernel, const OptionalArg<CommandBuffer, "command_buffer">& buffer, const ReloadedState& state) {
+  const bool given = state.index() != 0, on_buffer = buffer.value != nullptr;
+  check<TypeError>(!given || on_buffer, kernel.row().name, ": state was given without command_buffer.");
+  check<TypeError>(given || !on_buffer, kernel.row().name, ": command_buffer was given without state.");
   const ReleaseGil release;
-  kernel.reload();
+  std::visit(
+      [&]<class Kind>(const Kind& one) {
+        if constexpr (std::is_same_v<Kind, std::monostate>)
+          kernel.reload();
+        else
+          kernel.reload(*buffer.value, *one);
+      },
+      state);
 }
 
 Int4 result_shape(const Kernel& kernel, const py::args& given) {

@@ -8,7 +8,6 @@
 #include "bindings.hpp"
 #include "dtypes.hpp"
 #include "gil.hpp"
-#include "numbers.hpp"
 
 namespace mpscnn::bindings {
 namespace {
@@ -21,21 +20,10 @@ py::array matrix_view(const std::shared_ptr<Matrix>& matrix) {
   return array_from(view);
 }
 
-std::shared_ptr<Matrix> matrix_from_array(const py::object& x, const std::optional<Bool<"copy">>& copy,
-                                          const OptionalArg<Device, "device">& device) {
-  const auto target = device_or_default(device);
+std::shared_ptr<Matrix> share(const py::object& x, const OptionalArg<Device, "device">& device) {
   const auto view = view_of(x, "x");
   check(view.ndim() == 2, "Matrix: x.ndim (", view.ndim(), ") is not 2.");
-  if (copy && !*copy) return Matrix::share(target, view);
-  if (!copy) {
-    try {
-      return Matrix::share(target, view);
-    } catch (const BufferError&) {  // copied
-    }
-  }
-  const auto matrix = Matrix::make(target, view.shape[0], view.shape[1], view.dtype);
-  matrix_view(matrix)[py::ellipsis()] = array_from(view);
-  return matrix;
+  return Matrix::share(device_or_default(device), view);
 }
 
 py::object view_of_object(py::handle self) { return matrix_view(object_of<Matrix>(self, "self")); }
@@ -77,7 +65,7 @@ void bind_matrix(py::module_& module) {
                        const OptionalArg<Device, "device">& device) {
         return Matrix::make(device_or_default(device), rows, columns, dtype_from(dtype, "dtype", DType::float32));
       }))
-      .def_static("_from_array", &matrix_from_array)
+      .def_static("_share", &share)
       .def_static("_temporary",
                   [](const In& buffer, Int<"rows"> rows, Int<"columns"> columns, const py::object& dtype) {
                     return Matrix::temporary(*buffer, rows, columns, dtype_from(dtype, "dtype", DType::float32));

@@ -16,7 +16,6 @@
 #include "bindings.hpp"
 #include "dtypes.hpp"
 #include "gil.hpp"
-#include "numbers.hpp"
 
 namespace mpscnn::bindings {
 namespace {

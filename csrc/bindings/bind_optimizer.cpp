@@ -10,28 +10,6 @@
 namespace mpscnn::bindings {
 namespace {
 
-OptimizedValues values_from(const py::object& values) {
-  if (py::isinstance<Buffer>(values)) return object_of<Buffer>(values, "values");
-  if (py::isinstance<ConvolutionWeightsAndBiasesState>(values))
-    return object_of<ConvolutionWeightsAndBiasesState>(values, "values");
-  if (py::isinstance<NormalizationGammaAndBetaState>(values))
-    return object_of<NormalizationGammaAndBetaState>(values, "values");
-  refuse(values, "values", "a Buffer, ConvolutionWeightsAndBiasesState or NormalizationGammaAndBetaState");
-}
-
-Gradients gradients_from(const py::object& gradient) {
-  if (py::isinstance<Buffer>(gradient)) return object_of<Buffer>(gradient, "gradient");
-  if (py::isinstance<GradientState>(gradient)) return object_of<GradientState>(gradient, "gradient");
-  if (py::isinstance<BatchNormalizationState>(gradient))
-    return object_of<BatchNormalizationState>(gradient, "gradient");
-  if (!py::isinstance<py::list>(gradient) && !py::isinstance<py::tuple>(gradient))
-    refuse(gradient, "gradient", "a Buffer, GradientState, BatchNormalizationState or a list of GradientStates");
-  std::vector<std::shared_ptr<GradientState>> states;
-  for (const auto& item : py::reinterpret_borrow<py::sequence>(gradient))
-    states.push_back(object_of<GradientState>(item, say("gradient[", states.size(), "]")));
-  return states;
-}
-
 /// Return the memory that the optimizer keeps, by name.
 std::vector<std::tuple<std::string, std::shared_ptr<Buffer>, Extents>> arrays_of(const OptimizerState& state) {
   std::vector<std::tuple<std::string, std::shared_ptr<Buffer>, Extents>> arrays;
@@ -50,18 +28,16 @@ void bind_optimizer(py::module_& module) {
       }))
       .def(
           "_state_for",
-          [](Optimizer& optimizer, const py::object& values) {
-            const auto given = values_from(values);
+          [](Optimizer& optimizer, const OptimizedValues& values) {
             const ReleaseGil release;
-            return optimizer.state_for(given);
+            return optimizer.state_for(values);
           },
           py::keep_alive<0, 1>())
       .def("_encode",
            [](const Optimizer& optimizer, const Arg<CommandBuffer, "command_buffer">& buffer,
-              const py::object& gradient, const Arg<OptimizerState, "state">& state) {
-             const auto given = gradients_from(gradient);
+              const Gradients& gradients, const Arg<OptimizerState, "state">& state) {
              const ReleaseGil release;
-             optimizer.encode(*buffer, given, *state);
+             optimizer.encode(*buffer, gradients, *state);
            })
       .def_property("_learning_rate", &Optimizer::learning_rate,
                     [](Optimizer& optimizer, Float<"learning_rate"> rate) { optimizer.set_learning_rate(rate); })

@@ -10,7 +10,6 @@
 #include "arguments.hpp"
 #include "bindings.hpp"
 #include "gil.hpp"
-#include "numbers.hpp"
 
 namespace mpscnn::bindings {
 namespace {

@@ -15,8 +15,6 @@
 #include "dtypes.hpp"
 #include "fast_arguments.hpp"
 #include "gil.hpp"
-#include "numbers.hpp"
-#include "watch.hpp"
 
 namespace mpscnn::bindings {
 

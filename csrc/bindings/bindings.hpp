@@ -17,7 +17,6 @@ namespace mpscnn::bindings {
 
 namespace py = pybind11;
 
-void bind_error(py::module_& module);
 void bind_weights(py::module_& module);
 void bind_table(py::module_& module);
 void bind_device(py::module_& module);

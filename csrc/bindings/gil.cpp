@@ -1,8 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "gil.hpp"
 
-#include "or_stay.hpp"
-
 namespace mpscnn::bindings {
 
 bool interpreter_runs() {

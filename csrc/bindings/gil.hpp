@@ -4,11 +4,31 @@
 
 #include <pybind11/pybind11.h>
 
+#include <cxxabi.h>
+#include <unistd.h>
+
 #include <memory>
 
 namespace mpscnn::bindings {
 
 namespace py = pybind11;
+
+/// Run `call`; a thread that Python terminates in it blocks forever instead. During finalization, Python terminates
+/// threads that reacquire the GIL, including those that release an object whose destructor releases the GIL, such as an
+/// mmap. Not sanitized: the exception by which glibc terminates a thread is not an object, and catching a reference to
+/// it looks like a null reference.
+template <class Call>
+__attribute__((no_sanitize("undefined"))) void or_stay(const Call& call) {
+#if defined(__GLIBCXX__)
+  try {
+    call();
+  } catch (const abi::__forced_unwind&) {
+    for (;;) pause();
+  }
+#else
+  call();
+#endif
+}
 
 /// Releases the GIL, and reacquires it in the destructor. During finalization, Python terminates threads that acquire
 /// the GIL by unwinding their stack, which in a destructor would end the process. Such a thread blocks forever instead.

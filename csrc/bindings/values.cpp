@@ -10,7 +10,6 @@
 #include "arguments.hpp"
 #include "bind_array.hpp"
 #include "bindings.hpp"
-#include "numbers.hpp"
 
 namespace mpscnn::bindings {
 namespace {

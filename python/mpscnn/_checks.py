@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import operator
 import os
-from typing import TYPE_CHECKING, Any, NoReturn, TypeVar
+from typing import TYPE_CHECKING, Any, NoReturn, TypeVar, cast
 
 import numpy as np
 from numpy.typing import NDArray
@@ -131,9 +131,17 @@ def dtype(value: Any, name: str) -> np.dtype[Any]:
 
 def instance(value: Any, name: str, kind: type[_Kind]) -> _Kind:
     """Return the value if it is an instance of `kind`."""
-    if not isinstance(value, kind):
-        noun = kind.__name__
-        refuse(value, name, f"{'an' if noun[0] in 'AEIOU' else 'a'} {noun}")
+    return cast(_Kind, instance_of(value, name, kind))
+
+
+def instance_of(value: Any, name: str, *kinds: type, last: str = "") -> Any:
+    """Return the value if it is an instance of one of the classes, and was made; `last` ends the list in errors."""
+    if not isinstance(value, kinds):
+        nouns = [kind.__name__ for kind in kinds] + [last] * bool(last)
+        listed = " or ".join(filter(None, [", ".join(nouns[:-1]), nouns[-1]]))
+        refuse(value, name, f"{'an' if listed[0] in 'AEIOU' else 'a'} {listed}")
+    if not _core._is_made(value):
+        raise TypeError(f"{name} ({type(value).__name__}) was not made: its __init__ has not run.")
     return value
 
 

@@ -278,7 +278,7 @@ class _ForwardLossKernel:
         """
 class _Matrix:
     @staticmethod
-    def _from_array(arg0: typing.Any, arg1: bool | None, arg2: Device | None) -> Matrix:
+    def _share(arg0: typing.Any, arg1: Device | None) -> Matrix:
         ...
     @staticmethod
     def _temporary(arg0: CommandBuffer, arg1: typing.SupportsInt | typing.SupportsIndex, arg2: typing.SupportsInt | typing.SupportsIndex, arg3: typing.Any) -> Matrix:
@@ -655,9 +655,9 @@ class _OptimizerState:
 class _Optimizer:
     def __init__(self, arg0: str, arg1: dict, arg2: Device | None) -> None:
         ...
-    def _encode(self, arg0: CommandBuffer, arg1: typing.Any, arg2: OptimizerState) -> None:
+    def _encode(self, arg0: CommandBuffer, arg1: Buffer | GradientState | BatchNormalizationState | collections.abc.Sequence[GradientState], arg2: OptimizerState) -> None:
         ...
-    def _state_for(self, arg0: typing.Any) -> OptimizerState:
+    def _state_for(self, arg0: Buffer | ConvolutionWeightsAndBiasesState | NormalizationGammaAndBetaState) -> OptimizerState:
         ...
     @property
     def _learning_rate(self) -> float:
@@ -706,7 +706,7 @@ class _Kernel:
         ...
     def _get(self, arg0: str) -> typing.Any:
         ...
-    def _reload(self, arg0: CommandBuffer | None, arg1: typing.Any) -> None:
+    def _reload(self, arg0: CommandBuffer | None, arg1: None | ConvolutionWeightsAndBiasesState | NormalizationGammaAndBetaState | NormalizationMeanAndVarianceState | BatchNormalizationState) -> None:
         ...
     def _result_shape(self, *args) -> tuple[int, int, int, int]:
         ...

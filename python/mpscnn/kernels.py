@@ -9,8 +9,14 @@ from collections.abc import Callable
 from functools import cache
 from typing import TYPE_CHECKING, Any, ClassVar, overload
 
-from . import _core, _docs
+from . import _checks, _core, _docs
 from ._public import in_c, public
+from .states import (
+    BatchNormalizationState,
+    ConvolutionWeightsAndBiasesState,
+    NormalizationGammaAndBetaState,
+    NormalizationMeanAndVarianceState,
+)
 
 if TYPE_CHECKING:
     from typing import Literal, TypeVar
@@ -22,16 +28,16 @@ if TYPE_CHECKING:
     from ._typing import Param, Row
     from .device import CommandBuffer, Device
     from .image import Image
-    from .states import (
-        BatchNormalizationState,
-        ConvolutionWeightsAndBiasesState,
-        GradientState,
-        NormalizationGammaAndBetaState,
-        NormalizationMeanAndVarianceState,
-    )
+    from .states import GradientState
 
     _Out = TypeVar("_Out", bound=t.Array)
 
+_RELOADED = (
+    ConvolutionWeightsAndBiasesState,
+    NormalizationGammaAndBetaState,
+    NormalizationMeanAndVarianceState,
+    BatchNormalizationState,
+)
 _TABLE: list[Row] = _core.kernel_table()
 _BY_NAME = {row["name"]: row for row in _TABLE}
 # Parameters that all kernels share, by number of sources.
@@ -274,6 +280,8 @@ class Kernel(_core._Kernel):
             NormalizationGammaAndBetaState, NormalizationMeanAndVarianceState or BatchNormalizationState, of which mean
             and variance are read.
         """
+        if state is not None:
+            _checks.instance_of(state, "state", *_RELOADED)
         self._reload(command_buffer, state)
 
     def export_weights(self, command_buffer: CommandBuffer) -> ConvolutionWeightsAndBiasesState:

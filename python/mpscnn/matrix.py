@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, cast
 
-from . import _core
+from . import _checks, _core
 from ._public import ArrayLike, public
 
 if TYPE_CHECKING:
@@ -76,7 +76,20 @@ class Matrix(_core._Matrix, ArrayLike):
             Buffer, the array is C-contiguous, writable and on whole pages.
         device : Device, optional
         """
-        return _core._Matrix._from_array(x, copy, device)
+        copy = None if copy is None else _checks.boolean(copy, "copy")
+        if not copy:
+            try:
+                return _core._Matrix._share(x, device)
+            except BufferError:
+                if copy is False:
+                    raise
+        given = _core._view(x, "x")
+        if given.ndim != 2:
+            raise ValueError(f"Matrix: x.ndim ({given.ndim}) is not 2.")
+        rows, columns = given.shape
+        matrix = Matrix(rows, columns, given.dtype, device=device)
+        matrix.numpy()[...] = given
+        return matrix
 
     @staticmethod
     def temporary(

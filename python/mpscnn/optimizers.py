@@ -11,19 +11,22 @@ from numpy.typing import NDArray
 
 from . import _checks, _core, _options
 from ._public import public
+from .buffer import Buffer
+from .states import (
+    BatchNormalizationState,
+    ConvolutionWeightsAndBiasesState,
+    GradientState,
+    NormalizationGammaAndBetaState,
+)
 
 if TYPE_CHECKING:
     from ._typing import Real
-    from .buffer import Buffer
     from .device import CommandBuffer, Device
-    from .states import (
-        BatchNormalizationState,
-        ConvolutionWeightsAndBiasesState,
-        GradientState,
-        NormalizationGammaAndBetaState,
-    )
 
 Regularization = Literal["l1", "l2"]
+
+_VALUES = (Buffer, ConvolutionWeightsAndBiasesState, NormalizationGammaAndBetaState)
+_GRADIENTS = (Buffer, GradientState, BatchNormalizationState)
 
 
 @_options.attributes
@@ -109,7 +112,7 @@ class Optimizer(_core._Optimizer):
         ValueError
             "OptimizerAdam: values has 6 bytes, not a multiple of 4."
         """
-        return self._state_for(values)
+        return self._state_for(_checks.instance_of(values, "values", *_VALUES))
 
     def encode(
         self,
@@ -145,6 +148,10 @@ class Optimizer(_core._Optimizer):
         RuntimeError
             "OptimizerAdam: no gradient kernel that computes grad_weight has been encoded with gradient."
         """
+        if isinstance(gradient, (list, tuple)):
+            gradient = [_checks.instance(one, f"gradient[{i}]", GradientState) for i, one in enumerate(gradient)]
+        else:
+            _checks.instance_of(gradient, "gradient", *_GRADIENTS, last="a list of GradientStates")
         self._encode(command_buffer, gradient, state)
 
     def __repr__(self) -> str:

@@ -59,6 +59,18 @@ std::shared_ptr<Image> make_visible_image(const std::shared_ptr<Device>& device,
   return Image::from_array(device, make_array(shape.nhwc(), dtype), ImageLayout::NHWC, false);
 }
 
+std::shared_ptr<Image> make_image(const std::shared_ptr<Device>& device, const ArrayView& array, ImageLayout layout,
+                                  CopyMode copy) {
+  check(array.ndim() == 4, "Image: x.ndim (", array.ndim(), ") is not 4.");
+  const bool shares = !copy.value_or(false) && Image::why_not_shared(*device, array, layout).empty();
+  if (shares || copy == false) return Image::from_array(device, array, layout, copy);
+  const auto& s = array.shape;
+  const auto shape = layout == ImageLayout::NHWC ? shape_of(array) : ImageShape{s[0], s[2], s[3], s[1]};
+  const auto image = make_visible_image(device, shape, array.dtype);
+  image->write(array, layout);
+  return image;
+}
+
 ArrayView make_array(const Extents& shape, DType dtype) {
   ArrayView array{.data = nullptr, .dtype = dtype, .shape = shape, .strides = contiguous_strides(shape, dtype)};
   array.owner = allocate_pages(static_cast<std::size_t>(array.size()) * size_of(dtype));

@@ -58,6 +58,11 @@ class ArrayCall {
 /// Return an image that the host can access without a copy if the device shares memory, else an ordinary image.
 std::shared_ptr<Image> make_visible_image(const std::shared_ptr<Device>& device, ImageShape shape, DType dtype);
 
+/// Return an image of an array: over its memory with `copy` false, a copy that the host can access with true, nullopt
+/// copies if the memory cannot be shared. Throw BufferError with the reason.
+std::shared_ptr<Image> make_image(const std::shared_ptr<Device>& device, const ArrayView& array, ImageLayout layout,
+                                  CopyMode copy);
+
 /// Return an uninitialized array on whole pages.
 ArrayView make_array(const Extents& shape, DType dtype);
 
