@@ -83,7 +83,7 @@ class ArraySource final : public DataSource {
   }
 
  private:
-  /// Return the source as OHWI if its memory has that order, whatever its layout is called.
+  /// Return the source as OHWI if its memory has that order, regardless of its layout.
   std::optional<ArrayView> in_place() const {
     if (options_.rotate || source_.dtype == DType::bfloat16) return std::nullopt;
     auto seen = source_;

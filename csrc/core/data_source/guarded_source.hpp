@@ -37,7 +37,7 @@ class Guarded {
   virtual void read() = 0;
   /// Drop the values that were read.
   virtual void forget() = 0;
-  /// Throw if MPS read pages that the file no longer has: see WatchedMemory.
+  /// Throw if MPS read pages that are no longer in the file: see WatchedMemory.
   virtual void check_read() const {}
 
   std::shared_ptr<Source> source_;

@@ -87,7 +87,7 @@ inline bool limits_slices() {
   return is_limited;
 }
 
-/// Synchronize an image or a state after the encode of a write, so that the CPU sees it when `commands` have completed.
+/// Synchronize an image or a state after the encode of a write, for reads by the CPU once `commands` have completed.
 /// Images are managed on macOS, states may be; the caller must synchronize their caches [MPSImage.h, MPSState.h].
 template <class Written>
 void synchronize(Written *written, id<MTLCommandBuffer> commands) {

@@ -141,8 +141,7 @@ void on_bus_error(int signal, siginfo_t* info, void* context) {
   errno = error;
 }
 
-/// Return whether the pages are still replaced, as far as can be told: they may have been unmapped and the addresses
-/// reused.
+/// Return whether the pages are still replaced, or may be: they may have been unmapped and the addresses reused.
 bool still_replaced(const Loss& loss, std::uintptr_t first, std::uintptr_t last) {
   const char* const wanted = loss.is_anonymous ? "" : kZeros;
   bool replaced = false;
@@ -169,7 +168,7 @@ class Registry {
     const std::scoped_lock lock(mutex_);
     install();
     if (free_.empty()) {
-      free_.reserve(++made_);  // give() must not need memory
+      free_.reserve(++made_);  // so that give() needs no memory
       auto* range = new Range;
       range->next = ranges.load();
       ranges.store(range);

@@ -62,7 +62,7 @@ class Handlers {
   void add(Action action) { actions_.push_back(std::move(action)); }
   /// Register the handlers with the command buffer that is about to be committed.
   void will_commit(id<MTLCommandBuffer> buffer);
-  /// Note that the handlers will not run.
+  /// Record that the handlers will not run.
   void commit_failed() const;
   /// Wait until all have run. Returns at once inside of a handler, which may be one of them.
   void wait() const;

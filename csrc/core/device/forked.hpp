@@ -4,7 +4,7 @@
 
 namespace mpscnn {
 
-/// Note that work is about to be submitted: a child forked from now on cannot use the device.
+/// Record that work is about to be submitted: a child forked from now on cannot use the device.
 void note_device_use() noexcept;
 /// Throw std::runtime_error in such a child.
 void check_not_forked();

@@ -26,8 +26,8 @@ namespace {
 /// 70 us on a virtual machine.
 constexpr std::int64_t kWorthWaking = 8 << 20;
 
-/// Threads that help the caller. The caller does all the work that no helper got to and waits only for helpers that
-/// began: on a busy machine a helper may be scheduled milliseconds late, and an OpenMP region would wait for it.
+/// Threads that help the caller. The caller does all work that no helper has taken, and waits only for helpers that
+/// have started: on a busy machine a helper may start milliseconds late, and an OpenMP region would wait for it.
 class Helpers {
  public:
   using Work = void (*)(void* context, int thread);
@@ -98,7 +98,7 @@ class Helpers {
   /// Keep the helpers off this processor. When every processor is busy (another library's spinning threads suffice), a
   /// woken thread is placed on the waker's processor and cannot run while the waker does.
   void place_elsewhere() {
-#if defined(CPU_CLR)  // sched.h knows sets of processors
+#if defined(CPU_CLR)  // sched.h declares cpu_set_t
     cpu_set_t processors;
     if (pthread_getaffinity_np(pthread_self(), sizeof processors, &processors) != 0) return;
     const int here = sched_getcpu();
@@ -125,7 +125,7 @@ class Helpers {
     sigset_t all;
     sigfillset(&all);
     for (const int fault : {SIGBUS, SIGSEGV, SIGILL, SIGFPE}) sigdelset(&all, fault);  // raised by this thread itself
-    pthread_sigmask(SIG_BLOCK, &all, nullptr);  // signals go to the program's own threads
+    pthread_sigmask(SIG_BLOCK, &all, nullptr);  // other signals are for the program's threads
 #endif
     std::unique_lock lock(mutex_);
     for (;;) {

@@ -27,7 +27,7 @@ class ImageBatch {
   void add(const Image &image);
   void add(MPSImage *image, NSUInteger first, NSUInteger count);
   MPSImageBatch *images() const { return images_.get(); }
-  /// Note that an encode has read all images.
+  /// Record that an encode has read all images.
   void did_read() const;
 
  private:

@@ -67,8 +67,8 @@ struct GradientState::Impl {
   std::int64_t summed() const;
 };
 
-/// Throw unless all parameter gradients have been encoded. `who` asks for `name` and calls the state `shown`. The state
-/// must be locked.
+/// Throw unless all parameter gradients have been encoded. The message begins with `who`, the gradient is `name` and
+/// the state `shown`. The state must be locked.
 void check_complete(const GradientState::Impl &state, const char *who, std::string_view name, const char *shown);
 
 }  // namespace mpscnn

@@ -46,7 +46,7 @@ TrainingPlan::Value TrainingPlan::new_value() {
   return static_cast<Value>(reads_.size() - 1);
 }
 
-/// Note an encode that reads these values; it reads one that is given twice only once.
+/// Record an encode that reads these values; a value given twice is read once.
 void TrainingPlan::note_reads(const std::vector<Value>& sources) {
   for (auto source = sources.begin(); source != sources.end(); ++source) {
     check(*source < reads_.size(), "TrainingPlan: value ", *source, " is read; there are ", reads_.size(), ".");

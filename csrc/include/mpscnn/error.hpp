@@ -15,7 +15,7 @@ struct TypeError : std::invalid_argument {
   using std::invalid_argument::invalid_argument;
 };
 
-/// Memory that cannot be shared the way the caller asked for: BufferError.
+/// Memory that cannot be shared as requested: BufferError.
 struct BufferError : std::runtime_error {
   using std::runtime_error::runtime_error;
 };

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// TrainingPlan: the encodes of a training step, recorded once and encoded anew for each batch; TrainingStep: one step.
+// TrainingPlan: the encodes of a training step, recorded once and encoded for each batch; TrainingStep: one step.
 #pragma once
 
 #include <array>
