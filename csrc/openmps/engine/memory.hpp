@@ -35,7 +35,7 @@ class Memory {
                                       Storage storage = Storage::host);
   /// The same, in the storage of the engine's images.
   static std::shared_ptr<Memory> lazy_image(std::shared_ptr<Engine> engine, std::size_t bytes);
-  /// Wrap the caller's host memory; `release` (may be empty) runs when the last owner lets go, on any thread.
+  /// Wrap the caller's host memory; `release` (may be empty) runs when the last owner releases it, on any thread.
   static std::shared_ptr<Memory> wrap(void* data, std::size_t bytes, std::function<void()> release);
   /// Make a part of another block; it keeps that block alive and allocates with it. `release` as in wrap().
   static std::shared_ptr<Memory> part(std::shared_ptr<Memory> parent, std::size_t offset, std::size_t bytes,
@@ -45,10 +45,10 @@ class Memory {
   Memory(const Memory&) = delete;
   Memory& operator=(const Memory&) = delete;
 
-  /// Return the first byte as the engine sees it; allocates. Throws std::bad_alloc.
+  /// Return the first byte in the engine's address space; allocates. Throws std::bad_alloc.
   std::byte* address();
-  /// Return the first byte as the host sees it; allocates. Throws std::bad_alloc, and std::logic_error for device
-  /// memory, which needs a HostAccess.
+  /// Return the first byte in the host's address space; allocates. Throws std::bad_alloc, and std::logic_error for
+  /// device memory, which needs a HostAccess.
   std::byte* data();
   std::size_t size() const { return bytes_; }
   Storage storage() const { return parent_ ? parent_->storage() : storage_; }

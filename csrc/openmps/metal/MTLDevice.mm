@@ -63,7 +63,7 @@ NSArray *devices() {
     std::string failure = env::failure();
     const auto list = failure.empty() ? try_engine_names(&failure) : std::vector<std::string>();
     if (list.empty()) raise_argument(@"%s", failure.c_str());
-    const Pool pool;  // not around the raise: the exception is autoreleased itself
+    const Pool pool;  // not around the raise, which autoreleases the exception
     NSMutableArray *made = [[NSMutableArray alloc] init];
     for (const std::string &name : list) [made addObject:device_named(name)];
     return made;
@@ -182,7 +182,7 @@ OPENMPS_UNKNOWN_SELECTORS
   return _engine->memory_use().allocated;
 }
 
-// Beyond Apple's interface: csrc/core/data_source/sharing.hh asks for these.
+// Beyond Apple's interface: csrc/core/data_source/sharing.hh uses them.
 - (NSUInteger)peakAllocatedSize {
   openmps::check_offered(self, _cmd);
   return _engine->memory_use().peak;

@@ -17,7 +17,7 @@ struct HeapDescriptorState {
 
 HeapDescriptorState &descriptor_state_of(void *pointer) { return *static_cast<HeapDescriptorState *>(pointer); }
 
-/// A range of the heap, given back once: by makeAliasable or with its last user.
+/// A range of the heap, freed once: by makeAliasable or with its last user.
 struct Place {
   Place(std::shared_ptr<HeapSpace> in, std::uint64_t at) : space(std::move(in)), offset(at) {}
   ~Place() { give_back(); }

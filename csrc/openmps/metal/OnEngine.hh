@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The private interface of our Metal objects, and the functions that raise exceptions. Used by the MPS classes;
-// programs never see it.
+// The private interface of our Metal objects, and the functions that raise exceptions. Used by the MPS classes; not
+// visible to programs.
 #pragma once
 
 #import <Foundation/Foundation.h>
@@ -64,7 +64,7 @@ class Label {
 [[noreturn]] void raise_argument(NSString *format, ...) NS_FORMAT_FUNCTION(1, 2);
 [[noreturn]] void raise_usage(NSString *format, ...) NS_FORMAT_FUNCTION(1, 2);
 [[noreturn]] void raise_memory(NSString *format, ...) NS_FORMAT_FUNCTION(1, 2);
-/// Return the selector's name, also if the runtime does not know it yet (sent by a program's initializer).
+/// Return the selector's name, even if it is not registered with the runtime yet (sent by a program's initializer).
 NSString *name_of(SEL selector);
 /// Raise "-[Class selector] is not implemented by openmps yet."
 [[noreturn]] void raise_not_implemented(id object, SEL selector);

@@ -15,8 +15,8 @@ class ProcessEnd {
  public:
   static ProcessEnd& instance();
 
-  /// Call before any use of a queue. A no-op after the first time, except on the thread inside exit(): there it lets
-  /// the queues work again until the current exit handler returns.
+  /// Call before any use of a queue. A no-op after the first time, except on the thread inside exit(): there the queues
+  /// can work again until the current exit handler returns.
   void allow_work() noexcept;
   /// Call when the first thread of a queue has begun, which may have made the Objective-C runtime register exit
   /// handlers: ours has to run before those.

@@ -140,7 +140,7 @@ void Queue::withdraw(const std::shared_ptr<Submission>& submission) noexcept {
   {
     std::lock_guard<std::mutex> lock(mutex_);
     std::erase(places_, submission);
-    call_thread();  // those behind it may run now
+    call_thread();  // the places after it may run now
   }
   submission->completion->progress.store(Progress::error, std::memory_order_release);
   if (rules_.counts_open_command_buffers) give_place();

@@ -54,8 +54,8 @@ class Queue : public std::enable_shared_from_this<Queue> {
   Queue(ThreadHooks hooks, std::size_t max_in_flight, const DeviceRules& rules)
       : hooks_(hooks), max_in_flight_(max_in_flight), rules_(rules) {}
 
-  /// Admit a new submission: block until fewer than max_in_flight are unfinished, but not on the running thread. The
-  /// rules say whether uncommitted submissions count.
+  /// Admit a new submission: block until fewer than max_in_flight are unfinished, except on the running thread. Whether
+  /// uncommitted submissions count depends on the rules.
   void take_place() noexcept;
 
   /// Take the next place. Once per submission.
@@ -81,7 +81,7 @@ class Queue : public std::enable_shared_from_this<Queue> {
   /// Start the thread unless it has been started; return when it is ready for work.
   void start();
   void run() noexcept;
-  /// Let the thread look at places_ again. With the mutex: the thread may be the last to use the queue, and end.
+  /// Make the thread check places_ again. With the mutex: the thread may be the last to use the queue, and end.
   void call_thread() noexcept;
   std::shared_ptr<Submission> next() noexcept;
   void accept(Submission& submission) noexcept;

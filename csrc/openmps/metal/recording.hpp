@@ -20,8 +20,8 @@ class Engine;
 /// Values of MTLCommandBufferStatus.
 enum class Progress : std::uint32_t { not_enqueued = 0, enqueued, committed, scheduled, completed, error };
 
-/// Shared by a command buffer and the images and buffers it writes, which ask it whether they may be read. A command
-/// buffer that is dropped without commit ends in `error`.
+/// Progress of a command buffer, shared with the images and buffers that it writes, which check it before reads. A
+/// command buffer that is dropped without commit ends in `error`.
 struct Completion {
   std::atomic<Progress> progress{Progress::not_enqueued};
   bool is_done() const { return progress.load(std::memory_order_acquire) >= Progress::completed; }
@@ -50,7 +50,7 @@ class Usage {
   List readers_, writers_;
 };
 
-/// A temporary image or state, as its command buffer sees it.
+/// A temporary image or state of a command buffer.
 struct Temporary {
   Temporary() = default;
   ~Temporary();
@@ -66,8 +66,8 @@ struct Temporary {
   std::string description() const;
 };
 
-/// The temporaries of one command buffer, or of the chain of command buffers behind an MPSCommandBuffer
-/// (commitAndContinue hands it on). Used on the encoding thread only.
+/// The temporaries of one command buffer, or of the chain of command buffers of an MPSCommandBuffer (commitAndContinue
+/// hands them on). Used on the encoding thread only.
 class TemporaryScope {
  public:
   std::shared_ptr<Temporary> add(std::string name, const std::array<std::int64_t, 4>& extents = {});

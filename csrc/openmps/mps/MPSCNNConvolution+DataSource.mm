@@ -29,7 +29,7 @@ void read_quantization(const ConvolutionState &state, id<MPSCNNConvolutionDataSo
   }
 }
 
-/// Return whether to round weights to half: yes unless the data source asks for float [MPSCNNConvolution.h].
+/// Return whether to round weights to half: yes unless the data source requests float [MPSCNNConvolution.h].
 bool read_round_to_half(const ConvolutionState &state, id<MPSCNNConvolutionDataSource> source, MPSDataType type) {
   if (!answers(source, @selector(kernelWeightsDataType))) return true;
   const MPSDataType kept = [source kernelWeightsDataType];

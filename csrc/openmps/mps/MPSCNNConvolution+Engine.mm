@@ -104,7 +104,7 @@ Problem ConvolutionState::problem(const ImageView &src, const ImageView &dst, co
   return problem;
 }
 
-/// unverified: the result is subPixelScaleFactor times as large. Otherwise the encode that returns an image would be
+/// unverified: the result is subPixelScaleFactor times as large; otherwise the encode that returns an image would be
 /// useless.
 void DescribedState::size_result(Images sources, MPSImageDescriptor *descriptor) {
   CNNKernelState::size_result(sources, descriptor);

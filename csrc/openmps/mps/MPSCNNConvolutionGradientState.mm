@@ -59,7 +59,7 @@ using openmps::Ref;
   return [self openmps_gradientData].sources[0].height;
 }
 
-/// A transpose undoes the convolution: its result has the size of the convolution's source, and tap q of the one meets
+/// A transpose inverts the convolution: its result has the size of the convolution's source, and tap q of one kernel is
 /// tap extent - 1 - q of the other. With off the convolution's offset: kernelOffset = -off, + 1 for an even extent.
 - (MPSImageDescriptor *)destinationImageDescriptorForSourceImages:(NSArray<MPSImage *> *)sourceImages
                                                      sourceStates:(NSArray<MPSState *> *)sourceStates

@@ -10,7 +10,7 @@
 namespace openmps {
 namespace {
 
-/// Check the sources and the destination of one encode, in the order in which a reader would fix them. No side effects.
+/// Check the sources and the destination of one encode, in the order in which a user would fix errors. No side effects.
 Encode resolve(const ImageKernelState &state, Images sources, MPSImage *destination) {
   const auto slots = state.const_slots();
   for (std::size_t i = 0; i < sources.size(); ++i) check_image(state, sources[i], state.names(i).image);

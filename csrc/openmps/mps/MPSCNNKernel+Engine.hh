@@ -227,10 +227,10 @@ struct GradientKernelState : Extends<GradientKernelState, CNNBinaryKernelState> 
   /// Return the index of the forward source that is the secondary image; kNoSource if it is none of them.
   virtual std::size_t secondary_source() const { return forward_source(); }
   static constexpr std::size_t kNoSource = SIZE_MAX;
-  /// Take the forward kernel's properties. Tap q of the one meets tap extent - 1 - q of the other, so with the forward
+  /// Take the forward kernel's properties. Tap q of one kernel is tap extent - 1 - q of the other, so with the forward
   /// kernel's `offset`, kernelOffset = -offset, + 1 for an even extent.
   virtual void take_forward(const GradientData::Source &forward);
-  /// Take what the forward kernel's class adds to the data.
+  /// Take the data added by the forward kernel's class.
   virtual void take_data(const GradientData &) {}
 
   void archive(Archive &archive) override;

@@ -121,7 +121,7 @@ void DestinationSlot::archive(Archive &archive, NSString *prefix) {
   archive.object_answering(key(@".allocator"), @selector(imageForCommandBuffer:imageDescriptor:kernel:), allocator);
 }
 
-// ------------------------------------------------------------------------------------- what an encode checks
+// --------------------------------------------------------------------------------------- checks of an encode
 
 void check_image(const KernelState &state, MPSImage *image, const char *name) {
   if (image == nil) raise_for(state, @"%s is nil.", name);

@@ -6,8 +6,8 @@
 // strides are the forward kernel's. If the source that the gradient is for had a stride of 0, its gradient is a sum
 // over that axis, and the result has one value along it.
 //
-// unverified: the meaning of the scales. Here they are the forward kernel's, and the result is multiplied as the chain
-// rule says: for a sum or difference by the scale of its own source, for a product by both.
+// unverified: the meaning of the scales. Here they are the forward kernel's, and the result is multiplied by the chain
+// rule: for a sum or difference by the scale of its own source, for a product by both.
 
 #import "mps/MPSCNNMath+Engine.hh"
 

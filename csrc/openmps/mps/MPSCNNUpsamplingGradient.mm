@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// Gradients of upsampling: each pixel of the source gets back its weight in the result [MPSCNNUpsampling.h].
+// Gradients of upsampling: each source pixel receives its weighted share of the gradients [MPSCNNUpsampling.h].
 //
 // secondaryOffset and secondaryEdgeMode are the forward kernel's, primaryOffset is the origin of its clipRect, and the
-// result lies on its source. Only the state knows whether corners were aligned: the class has no property for it.
+// result lies on its source. Only the state has the alignment of corners: the class has no property for it.
 
 #import "mps/MPSCNNUpsampling+Engine.hh"
 

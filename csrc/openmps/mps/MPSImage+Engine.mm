@@ -120,7 +120,7 @@ std::size_t check_shared_strides(const ImageView &view, NSUInteger per_pixel, NS
     openmps::raise_argument(@"MPSImage: bytes (%p) is not aligned to an element (%lu bytes).", bytes,
                             (unsigned long)element);
   const std::size_t size = openmps::check_shared_strides(view, bytesPerPixel, bytesPerRow, bytesPerImage, readOnly);
-  // Strides of axes of extent 1 are never used, but must not look like gaps.
+  // Strides of axes of extent 1 are never used, but must not make the image look strided.
   view.w_stride = view.w == 1 ? view.c : static_cast<std::int64_t>(bytesPerPixel / element);
   view.h_stride = view.h == 1 ? view.w * view.w_stride : static_cast<std::int64_t>(bytesPerRow / element);
   view.n_stride = view.n == 1 ? view.h * view.h_stride : static_cast<std::int64_t>(bytesPerImage / element);

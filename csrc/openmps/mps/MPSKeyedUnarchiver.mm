@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// MPSKeyedUnarchiver: an unarchiver that tells kernels which device to use [MPSKeyedUnarchiver.h].
+// MPSKeyedUnarchiver: an unarchiver with the device for the decoded kernels [MPSKeyedUnarchiver.h].
 
 #import "mps/MPSKernel+Engine.hh"
 

@@ -93,7 +93,7 @@ struct DescentState : Extends<DescentState, OptimizerState> {
     OptimizerState::check_settings();
     check_finite("momentumScale", momentum_scale);
   }
-  /// Without a momentum vector there is no momentum, whatever its scale [MPSNNOptimizers.h].
+  /// Without a momentum vector there is no momentum, regardless of its scale [MPSNNOptimizers.h].
   void fill(OptimizeProblem &problem) const override {
     problem.type = !problem.momentum.memory ? OptimizerType::descent
                    : nesterov               ? OptimizerType::nesterov

@@ -11,7 +11,7 @@ namespace {
 /// unverified: the order of the values, which is channels, then columns, then rows; Apple's text gives none. Whole
 /// images are reshaped: pixel (0, 0) of a part corresponds to no pixel of the source.
 struct ReshapeState : Extends<ReshapeState, CNNKernelState> {
-  /// The shape that an encode's arguments ask for; width 0: none, the result is like the source.
+  /// The shape requested by an encode's arguments; width 0: none, the result is like the source.
   struct Shape {
     NSUInteger width = 0, height = 0, channels = 0;
   } shape;

@@ -28,7 +28,7 @@ struct ReshapeGradientState : Extends<ReshapeGradientState, GradientKernelState>
 };
 
 /// The edge mode and secondaryOffset are the forward kernel's, primaryOffset is the origin of its clipRect, and the
-/// result lies on its source. Only the state knows the number of channels before those of the source: 0 without one.
+/// result lies on its source. Only the state has the number of channels before those of the source: 0 without one.
 struct PadGradientState : Extends<PadGradientState, GradientKernelState> {
   NSUInteger channels_before = 0;
 

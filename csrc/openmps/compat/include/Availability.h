@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Versions. openmps offers macOS 13's API, whatever version a declaration names.
+// Versions. openmps offers macOS 13's API, regardless of the version in a declaration.
 
 #pragma once
 

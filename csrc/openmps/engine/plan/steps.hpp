@@ -33,7 +33,7 @@ class Steps {
   Problem fused_;
 };
 
-/// Return whether MPSCNN_TRACE asks for the time of each step.
+/// Return whether MPSCNN_TRACE includes the time of each step.
 bool traces_steps();
 
 /// Solve the problem with the engine, or with the processor's engine if it declines. Synchronizes before a HostTask.

@@ -19,7 +19,7 @@ template <class T>
 constexpr bool is_shared<std::shared_ptr<T>> = true;
 
 /// Serializes the fields of a list. Memory blocks become indices in order of first appearance. Each reference is put
-/// once: references that no field describes make their block look shared.
+/// once: a reference that is not a field makes its block look shared.
 class KeyWriter {
  public:
   explicit KeyWriter(std::size_t commands) {

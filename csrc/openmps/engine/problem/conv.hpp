@@ -38,8 +38,8 @@ class Floats {
   std::size_t count_ = 0;
 };
 
-/// Weights of a kernel: float32 OHWI, already rounded to half if the data source wants it, with batch normalization
-/// folded in. Immutable: a reload makes a new object.
+/// Weights of a kernel: float32 OHWI, already rounded to half unless the data source requests float, with batch
+/// normalization folded in. Immutable: a reload makes a new object.
 struct ConvWeights {
   std::int64_t out_channels = 0, kernel_h = 0, kernel_w = 0, in_channels_per_group = 0, groups = 1;
   Floats values;            ///< [O][kH][kW][I/groups]; depth-wise: groups == O, I/groups == 1

@@ -24,8 +24,8 @@ struct Positions {
 
 enum class ResampleType : std::uint8_t { nearest, bilinear };
 
-/// Out-of-bounds pixels: zero, or clamped to the edge. zero_samples: a sample beyond the first or the last pixel is 0
-/// altogether, however near it is.
+/// Out-of-bounds pixels: zero, or clamped to the edge. zero_samples: a sample beyond the first or the last pixel is 0,
+/// even if it is near.
 enum class ResampleEdge : std::uint8_t { zero, clamp, zero_samples };
 
 /// Image n of dst is image n / R of src, sampled through region n % R of the R regions. nearest: the pixel at the

@@ -131,7 +131,7 @@ MPSCNN_CLONES void prelu_gradient_rows(const float* slopes, const float* diff, c
 
 MPSCNN_CLONES void arithmetic_row(const Arithmetic& function, const float* a, const float* b, float* dst,
                                   std::int64_t count) {
-  const Arithmetic f = function;  // dst may alias the members, which are floats too: read a copy
+  const Arithmetic f = function;  // dst may alias the members, which are floats too: copy them
 #define MPSCNN_LOOP(operation)                                     \
   _Pragma("omp simd") for (std::int64_t i = 0; i < count; ++i) {   \
     float result;                                                  \

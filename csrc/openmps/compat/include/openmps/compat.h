@@ -3,8 +3,8 @@
 //
 //     clang++-19 $(python -m mpscnn.config --objcflags) -include openmps/compat.h program.mm ...
 //
-// Included before everything else, so that the program needs no changes. On a Mac no such option is needed. Programs
-// that release what they retain define OPENMPS_COMPAT_MANUAL_RETAIN, which leaves out the part for ARC.
+// Included before everything else, so that the program needs no changes; a Mac does not need the option. Programs that
+// use manual retain and release define OPENMPS_COMPAT_MANUAL_RETAIN, which omits the part for ARC.
 
 #pragma once
 

@@ -74,7 +74,7 @@ int threads_of(const Tensor& dst, const ConvWeights& weights) {
 }  // namespace
 
 const char* conv_loop(const ConvCall& call) {
-  if (call.adds()) return conv_apart(call);  // which calls back without the addend
+  if (call.adds()) return conv_apart(call);  // which calls this function again, without the addend
   const Window& w = call.window;
   const Tensor &src = call.src, &dst = call.dst;
   PixelBuffers buffers(src.c, dst.c);

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Convolutions and their gradients as matrix products. E has a row of outputs for each pixel of diff_dst, W a row of
-// taps and inputs for each output; a patch is the source that one pixel reads, as a row of taps and inputs:
+// taps and inputs for each output; a patch has the source values under one pixel's window, as a row of taps and inputs:
 //   dst = patches * transposed(W);
 //   diff_weights = transposed(E) * patches;  E * W = gradients of the patches, which add up to diff_src.
 // Weights and their gradients keep their layout: nothing is packed, and any window is supported.

@@ -73,7 +73,7 @@ struct Numbers {
 
 MPSCNN_CLONES void optimize_line(OptimizerType type, Regularization regularization, const Numbers& numbers,
                                  const Lines& lines, std::int64_t count) {
-  const Numbers n = numbers;  // the arrays may alias the members, which are floats too: read a copy
+  const Numbers n = numbers;  // the arrays may alias the members, which are floats too: copy them
   const float *const gradient = lines.gradient, *const values = lines.values;
   float *const result = lines.result, *const momentum = lines.momentum, *const second_moment = lines.second_moment,
                *const max_second_moment = lines.max_second_moment;

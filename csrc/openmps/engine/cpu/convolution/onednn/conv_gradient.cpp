@@ -64,7 +64,7 @@ class PrimitiveCache {
   std::list<Entry> entries_;
 };
 
-/// The forward convolution as oneDNN sees it, common to both gradients.
+/// The forward convolution in oneDNN's terms, common to both gradients.
 struct Forward {
   std::int64_t images, inputs, outputs, groups, height, width;  ///< height and width of diff_dst
   SourceAxis h, w;

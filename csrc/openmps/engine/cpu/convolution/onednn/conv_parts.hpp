@@ -18,12 +18,12 @@ namespace openmps::cpu {
 /// Multiplications below which a second thread costs more than it saves.
 constexpr std::int64_t kThreadGrain = 200 * 1000;
 
-/// One axis of a convolution as oneDNN takes it: a range of the source and zeros around it.
+/// One axis of a convolution in oneDNN's terms: a range of the source, and zeros around it.
 struct SourceAxis {
   std::int64_t first, count;   // source pixels that are used
   std::int64_t before, after;  // zeros; `after` may be negative, down to 1 - stride: pixels that no window reads
 
-  /// Return whether some windows are wholly out of bounds and others are not: oneDNN's kernels do not expect that.
+  /// Return whether some windows are wholly out of bounds and others are not, which oneDNN's kernels do not support.
   bool is_far(std::int64_t reach) const { return before >= reach || after >= reach; }
 };
 SourceAxis map_source_axis(std::int64_t extent, std::int64_t results, std::int64_t start, std::int64_t stride,
@@ -53,7 +53,7 @@ inline bool adds_in_place(const ConvCall& call) {
   return call.addend.data == call.dst.data && call.dst.is_dense_float() && call.addend.is_dense_float();
 }
 
-/// `dst`: the result as the primitive sees it.
+/// `dst`: the primitive's result.
 dnnl::primitive_attr attributes_of(const ConvCall& call, const dnnl::memory::desc& dst, bool fuse, Fusion& fusion);
 
 /// Pack the weights and wrap the primitive.

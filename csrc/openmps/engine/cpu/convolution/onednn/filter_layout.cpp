@@ -27,7 +27,7 @@ struct Layout {
   i64 tap_at(i64 tap) const { return tap / columns * row_step + tap % columns * column_step; }
 };
 
-/// Return nothing if the layout has padding or is not one that convolutions ask for.
+/// Return nothing if the layout has padding or is not one that convolutions use.
 std::optional<Layout> layout_of(const dnnl::memory::desc& desc) {
   const auto dims = desc.get_dims(), strides = desc.get_strides(), blocks = desc.get_inner_blks(),
              axes = desc.get_inner_idxs();

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Reorders float32 filters between OHWI and the blocked layouts that oneDNN's convolutions ask for. Training does this
-// in every step, and oneDNN's own reorders read memory lines that collide in the cache.
+// Reorders float32 filters between OHWI and the blocked layouts of oneDNN's convolutions. Training does this in every
+// step, and oneDNN's own reorders read memory lines that collide in the cache.
 #pragma once
 
 #include <dnnl.hpp>

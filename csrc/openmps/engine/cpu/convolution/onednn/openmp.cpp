@@ -9,7 +9,7 @@
 
 namespace {
 
-/// The calling thread's position in a loop whose chunks are dealt out in turn.
+/// The calling thread's position in a loop whose chunks are assigned round-robin.
 struct Loop {
   long start = 0, count = 0, step = 1, chunk = 1, next = 0;  // count and chunk in iterations, next in chunks
 };
