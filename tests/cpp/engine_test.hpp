@@ -135,7 +135,7 @@ struct Image {
     }
     std::memset(data(), 0xff, bytes);
   }
-  /// Return the block as the host sees it between runs.
+  /// Return the block in the host's address space, between runs.
   std::byte* data() const { return mirror ? mirror->bytes.data() : view.memory->data(); }
   std::byte* at(i64 n, i64 y, i64 x, i64 c) const {
     return data() + view.offset +

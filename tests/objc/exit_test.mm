@@ -59,7 +59,7 @@
 }
 @end
 
-// ------------------------------------------------------------------------------------------- what is under way
+// -------------------------------------------------------------------------------------------- work in progress
 
 enum Kind { convolution, fully_connected, transposed, neuron, kKinds };
 static const char *const kKindNames[kKinds] = {"convolution", "fully connected", "transposed convolution", "neuron"};
@@ -209,8 +209,8 @@ extern "C" BOOL GSRegisterCurrentThread(void) {
   return is_new;
 }
 
-/// exit() waits for a thread that begins, because exit handlers of the runtime use what it changes. It also waits for
-/// work under way before it calls the handlers that the beginning thread registered.
+/// exit() waits for a thread that begins, because exit handlers of the runtime use data that it changes. It also waits
+/// for work in progress before it calls the handlers that the beginning thread registered.
 static int leave_a_beginning(Kind kind, long) {
   std::atexit([] {
     if (thread_begins) _exit(1);

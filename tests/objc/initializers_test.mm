@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Messages from C++ initializers at file scope, which run before the runtime knows the file's selectors: class and
-// instance methods, all kinds of arguments, structs and floats as results, constant strings. Prints "N passed, N
-// failed".
+// Messages from C++ initializers at file scope, which run before the file's selectors are registered with the runtime:
+// class and instance methods, all kinds of arguments, structs and floats as results, constant strings. Prints "N
+// passed, N failed".
 
 #import "metal_test.hh"
 
@@ -86,7 +86,7 @@ void test_file_scope() {
 
 void test_afterwards() {
   section = "afterwards";
-  // The same selectors and strings, now that the runtime knows them.
+  // The same selectors and strings, now registered with the runtime.
   CHECK([[letters objectAtIndex:0] class] == NSClassFromString(@"NSConstantString"));
   CHECK([@"x" class] == [@"y" class] && [@"abc" respondsToSelector:@selector(uppercaseString)]);
   CHECK(raised_by([] { [(id)padding drawPatches]; }).reason.find("drawPatches") != std::string::npos);

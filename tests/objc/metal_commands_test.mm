@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Command queues and buffers, blits and events, and what a command buffer costs. Prints "N passed, N failed".
+// Command queues and buffers, blits and events, and the cost of a command buffer. Prints "N passed, N failed".
 
 #import "metal_test.hh"
 

@@ -86,7 +86,7 @@ void test_a_batch_in_parts() {
     return [batch subarrayWithRange:NSMakeRange(first, count)];
   };
   const Gradients expected(e, x, values);
-  // One state serves a whole training without reset: each step starts anew.
+  // One state is used in every step, without reset: each step begins new sums.
   for (int step = 0; step < 2; ++step) {
     id<MTLCommandBuffer> buffer = command_buffer();
     layer.find_statistics(buffer, part(images, 0, 2)), layer.find_statistics(buffer, part(images, 2, 3));
@@ -102,7 +102,7 @@ void test_a_batch_in_parts() {
     check_gradients("in parts", layer, expected);
     check_equal("in parts", read_batch([results[0] arrayByAddingObjectsFromArray:results[1]]), expected.x, 5e-6);
   }
-  // The gradients have been used: the next sums start anew, too.
+  // The gradients have been used: the next sums begin at 0, too.
   id<MTLCommandBuffer> buffer = command_buffer();
   layer.find_sums(buffer, gradients, images);
   run(buffer);

@@ -279,7 +279,7 @@ void test_gradient_of_prelu() {
   });
 }
 
-// --------------------------------------------------------------------------------------- what is refused
+// ---------------------------------------------------------------------------------------------- refusals
 
 void refuse(const std::string &what, const char *part, const std::function<void(MPSCNNAdd *)> &change, long other_c = 8,
             bool small_result = false) {

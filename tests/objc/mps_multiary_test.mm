@@ -19,7 +19,7 @@ struct ConcatenationState : openmps::Extends<ConcatenationState, openmps::CNNMul
     return sum;
   }
   openmps::Problem make_problem(const openmps::Encode &encode) const override {
-    // No problem has three sources, so the host copies what is read. The views hold the memory.
+    // No problem has three sources, so the host copies the sources. The views hold the memory.
     const auto sources = encode.src;
     std::vector<openmps::Window> windows;
     for (const auto &slot : const_slots()) windows.push_back(slot.window());
@@ -217,7 +217,7 @@ void test_slots() {
   refused("kernelHeight at index 0 (0) is not between 1 and", images);
 }
 
-/// MPSImageSizeEncodingState: the state of a convolution knows the size of its source.
+/// MPSImageSizeEncodingState: the state of a convolution has the size of its source.
 void test_size_of_the_source() {
   MPSCNNConvolution *kernel = [[[MPSCNNConvolution alloc]
       initWithDevice:device

@@ -320,7 +320,7 @@ void test_copies_and_archives() {
         "nonsense is an error");
 }
 
-// --------------------------------------------------------------------------------------- what is refused
+// ---------------------------------------------------------------------------------------------- refusals
 
 void test_descriptor_errors() {
   check_raises("kernelWidth 0", kArgument, "kernelWidth (0)", [] { descriptor_of(1, 0, 1, 1); });
@@ -487,7 +487,7 @@ void test_encode_errors() {
                destinationImage:make_nan_image(1, 2, 1, 8)];
   });
 
-  // A refused encode leaves nothing behind: the buffer still runs.
+  // A refused encode has no effect on the buffer, which still runs.
   run(buffer);
   check_raises("a committed command buffer", kUsage, "commit",
                [&] { [kernel encodeToCommandBuffer:buffer sourceImage:src destinationImage:dst]; });
